@@ -1,0 +1,149 @@
+"""libhoro.so through ctypes: the structs, functions and numbers of bindings/c/horo_c.h, and nothing else.
+
+A foreign call that gives up the interpreter lock takes a millisecond to get it back while another Python thread is
+busy; one that keeps it takes microseconds. So `quick` holds the lock (those calls never block) and `slow` lets it go.
+"""
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+
+ABI_VERSION = 1
+
+# horo_status
+OK, TIMEOUT = 0, 1
+INVALID_ARGUMENT, MISMATCH, PEER_LOST, SHUT_DOWN, INTERNAL = -1, -2, -3, -4, -5
+# dtype
+UINT8, INT8, INT32, INT64, FLOAT16, FLOAT32, FLOAT64, BOOL, BFLOAT16 = 0, 1, 4, 5, 6, 7, 8, 9, 10
+# op
+AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
+# kind
+ALL_REDUCE, ALL_GATHER, BROADCAST, BARRIER, REDUCE_SCATTER = 0, 1, 2, 5, 6
+# order
+ORDERS = {"canonical": 0, "fast": 1}
+
+
+class Topology(ctypes.Structure):
+    """horo_topology"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("rank", c_int32),
+        ("size", c_int32),
+        ("local_rank", c_int32),
+        ("local_size", c_int32),
+        ("cross_rank", c_int32),
+        ("cross_size", c_int32),
+        ("epoch", c_uint32),
+    ]
+
+
+class TensorSpec(ctypes.Structure):
+    """horo_tensor_spec"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("set", c_uint32),
+        ("channel", c_uint32),
+        ("kind", c_int32),
+        ("op", c_int32),
+        ("dtype", c_int32),
+        ("order", c_int32),
+        ("root", c_int32),
+        ("stepwise", c_int32),
+        ("priority", c_int32),
+        ("weight", c_double),
+        ("prescale", c_double),
+        ("postscale", c_double),
+        ("name", c_char_p),
+        ("shape", POINTER(c_int64)),
+        ("dims", c_int32),
+    ]
+
+
+class Result(ctypes.Structure):
+    """horo_result"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("absent", c_int32),
+        ("data", c_void_p),
+        ("bytes", c_uint64),
+        ("counts", POINTER(c_int64)),
+        ("count_count", c_int32),
+    ]
+
+
+_SESSION = c_void_p
+_WORKS = POINTER(c_int64)
+_POINTERS = POINTER(c_void_p)
+# name: (result, arguments). A handle is a number here, so that a submit converts nothing but integers.
+QUICK = {
+    "horo_abi_version": (c_int32, []),
+    "horo_version": (c_char_p, []),
+    "horo_error_text": (c_char_p, [_SESSION]),
+    "horo_error_status": (c_int32, [_SESSION]),
+    "horo_error_origin": (c_int32, [_SESSION]),
+    "horo_get_topology": (c_int32, [_SESSION, POINTER(Topology)]),
+    "horo_declare": (c_int64, [_SESSION, POINTER(TensorSpec)]),
+    "horo_submit": (c_int64, [_SESSION, c_int64, c_void_p, c_void_p]),
+    "horo_submit_absent": (c_int64, [_SESSION, c_int64, c_void_p]),
+    "horo_submit_many": (c_int32, [_SESSION, c_size_t, POINTER(c_int64), _POINTERS, _POINTERS, _WORKS]),
+    "horo_submit_spec": (c_int64, [_SESSION, POINTER(TensorSpec), c_void_p, c_void_p]),
+    "horo_poll": (c_int32, [_SESSION, c_int64]),
+    "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),  # with a timeout of 0 only
+    "horo_get_result": (c_int32, [_SESSION, c_int64, POINTER(Result)]),
+    "horo_release": (c_int32, [_SESSION, c_int64]),
+    "horo_step_end": (c_int32, [_SESSION, c_uint32]),
+    "horo_counters": (c_char_p, [_SESSION]),
+}
+SLOW = {
+    "horo_init": (c_void_p, [POINTER(c_char_p), c_size_t]),
+    "horo_shutdown": (c_int32, [_SESSION]),
+    "horo_free": (None, [_SESSION]),
+    "horo_abort": (c_int32, [_SESSION, c_char_p]),
+    "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),
+}
+
+
+def library_path():
+    """HORO_LIBRARY, or the library that was installed beside this file."""
+    chosen = os.environ.get("HORO_LIBRARY")
+    if chosen:
+        if not os.path.exists(chosen):
+            raise ImportError(f"HORO_LIBRARY={chosen}: there is no such file; expected the path of libhoro.so")
+        return chosen
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libhoro.so")
+    if not os.path.exists(beside):
+        raise ImportError(
+            f"{beside} is missing: horo was not installed from a build. Run 'pip install .' in horo's repository, "
+            "or set HORO_LIBRARY to the path of libhoro.so"
+        )
+    return beside
+
+
+def _bind(library, functions):
+    for name, (result, arguments) in functions.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _load(path):
+    try:
+        slow, quick = ctypes.CDLL(path), ctypes.PyDLL(path)
+    except OSError as error:
+        raise ImportError(f"{path} cannot be loaded: {error}") from error
+    quick.horo_abi_version.restype = c_int32
+    found = quick.horo_abi_version()
+    if found != ABI_VERSION:
+        raise ImportError(f"{path} speaks version {found} of horo's C ABI; this package expects {ABI_VERSION}")
+    return _bind(slow, SLOW), _bind(quick, QUICK)
+
+
+slow, quick = _load(library_path())
+
+
+def version():
+    """The library's version."""
+    return quick.horo_version().decode()

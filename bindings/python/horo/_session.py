@@ -1,0 +1,215 @@
+"""Session: one engine, from init to shutdown, as Python objects. Knows memory by address; knows no framework.
+
+A work's memory has to stay valid until the work ends, whoever forgets its handle: so the session holds what the caller
+gave it to `keep` until the work was waited for, or, when its handle was dropped, until a later submit finds it ended.
+"""
+
+import collections
+import ctypes
+import json
+import os
+import threading
+import weakref
+
+from horo import _native
+from horo._native import quick, slow
+from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
+
+SLICE_MS = 100  # the longest that a waiting thread does not look at signals
+MAX_KNOWN_SPECS = 1 << 16  # specs whose keys are remembered here; the library remembers them as well
+
+# Everything that has to be equal on all ranks; hashable, so that it finds its key. A plain tuple of all fields will do.
+Spec = collections.namedtuple(
+    "Spec",
+    "name kind op dtype shape order root stepwise prescale postscale",
+    defaults=(_native.SUM, _native.FLOAT32, (), 0, 0, 0, 1.0, 1.0),
+)
+
+
+def error_of(status, pointer):
+    """The exception for the last failed call of this thread."""
+    text = quick.horo_error_text(pointer).decode(errors="replace")
+    if status == _native.INVALID_ARGUMENT:
+        return ValueError(text)
+    if status == _native.PEER_LOST:
+        return PeerLost(text, quick.horo_error_origin(pointer))
+    kinds = {_native.MISMATCH: Mismatch, _native.SHUT_DOWN: ShutDown}
+    return kinds.get(status, HoroError)(text)
+
+
+def _fill(spec):
+    """horo_tensor_spec; it keeps the name and the shape alive that it points to."""
+    spec = Spec(*spec)
+    return _native.TensorSpec(
+        struct_bytes=ctypes.sizeof(_native.TensorSpec),
+        kind=spec.kind,
+        op=spec.op,
+        dtype=spec.dtype,
+        order=spec.order,
+        root=spec.root,
+        stepwise=spec.stepwise,
+        weight=1.0,
+        prescale=spec.prescale,
+        postscale=spec.postscale,
+        name=None if spec.name is None else str(spec.name).encode(),
+        shape=(ctypes.c_int64 * len(spec.shape))(*spec.shape),
+        dims=len(spec.shape),
+    )
+
+
+def _free(pid, pointer):
+    """A forked child has the parent's session in its memory, and no right to it."""
+    if pid == os.getpid():
+        slow.horo_free(pointer)
+
+
+class _Start:
+    """horo_init in a thread of its own, so that the caller can be interrupted while the ranks gather."""
+
+    def __init__(self, settings):
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._pointer = None
+        self._error = None
+        self._thread = threading.Thread(target=self._run, name="horo_init", daemon=True)
+
+    def _run(self):
+        lines = [line.encode() for line in self._settings]
+        pointer = slow.horo_init((ctypes.c_char_p * len(lines))(*lines), len(lines))
+        error = None if pointer else error_of(quick.horo_error_status(None), None)
+        with self._lock:
+            self._pointer, self._error = pointer, error
+            unwanted = self._abandoned and pointer
+        if unwanted:
+            slow.horo_free(pointer)
+
+    def join(self):
+        self._thread.start()
+        try:
+            while self._thread.is_alive():
+                self._thread.join(SLICE_MS / 1000)
+        except BaseException:
+            with self._lock:
+                self._abandoned = True
+                unwanted = self._pointer
+            if unwanted:
+                slow.horo_free(unwanted)
+            raise
+        if self._error is not None:
+            raise self._error
+        return self._pointer
+
+
+class Session:
+    """One engine. Every call but wait, close and the constructor returns at once. Any thread."""
+
+    def __init__(self, settings=()):
+        """Joins the job of the HORO_* variables; settings are "HORO_NAME=value" lines that take precedence."""
+        self.pointer = _Start(list(settings)).join()
+        self.pid = os.getpid()
+        self.closed = False
+        self.topology = _native.Topology(ctypes.sizeof(_native.Topology))
+        self._check(quick.horo_get_topology(self.pointer, self.topology))
+        self.kept = {}  # work: what has to stay alive until it ends
+        self._keys = {}  # spec: key
+        self._dropped = collections.deque()  # works whose handles are gone; appended to by any thread
+        # Not at exit: the process ends anyway, and another thread may still wait inside.
+        weakref.finalize(self, _free, self.pid, self.pointer).atexit = False
+
+    def _check(self, status):
+        if status < 0:
+            raise error_of(status, self.pointer)
+        return status
+
+    def key(self, spec):
+        """Declares a tensor; the same key for the same spec."""
+        found = self._keys.get(spec)
+        if found is None:
+            if len(self._keys) >= MAX_KNOWN_SPECS:
+                self._keys.clear()
+            found = self._keys[spec] = self._check(quick.horo_declare(self.pointer, _fill(spec)))
+        return found
+
+    def submit(self, spec, data_in, data_out, keep):
+        """This rank has the tensor ready at address data_in; the result goes to data_out. Returns a work."""
+        if self._dropped:
+            self.sweep()
+        if spec[0] is None:  # its name
+            work = quick.horo_submit_spec(self.pointer, _fill(spec), data_in, data_out)
+        else:
+            work = quick.horo_submit(self.pointer, self.key(spec), data_in, data_out)
+        self.kept[self._check(work)] = keep
+        return work
+
+    def submit_key(self, key, data_in, data_out, keep):
+        """submit() of a tensor that was declared."""
+        work = self._check(quick.horo_submit(self.pointer, key, data_in, data_out))
+        self.kept[work] = keep
+        return work
+
+    def submit_absent(self, key, data_out, keep):
+        """This rank has nothing to add to an all_reduce, and wants the others' result at data_out."""
+        work = self._check(quick.horo_submit_absent(self.pointer, key, data_out))
+        self.kept[work] = keep
+        return work
+
+    def has_ended(self, work):
+        return self._check(quick.horo_poll(self.pointer, work)) == 1
+
+    def wait(self, works):
+        """Blocks until all of them have ended; raises what the first failed one failed with."""
+        count = len(works)
+        array = (ctypes.c_int64 * count)(*works)
+        status = quick.horo_wait(self.pointer, array, count, 0)
+        while status == _native.TIMEOUT:
+            status = slow.horo_wait(self.pointer, array, count, SLICE_MS)
+        self._check(status)
+
+    def result(self, work):
+        """horo_result of a work that ended well; what it points to is valid until release()."""
+        result = _native.Result(ctypes.sizeof(_native.Result))
+        self._check(quick.horo_get_result(self.pointer, work, result))
+        return result
+
+    def release(self, works):
+        """Forgets works that have ended."""
+        for work in works:
+            quick.horo_release(self.pointer, work)
+            self.kept.pop(work, None)
+
+    def drop(self, works):
+        """Nobody will wait for these. Never blocks or locks: a finalizer may call it."""
+        self._dropped.extend(works)
+
+    def sweep(self):
+        """Lets go of dropped works from the oldest on, up to the first that has not ended."""
+        while self._dropped:
+            try:
+                work = self._dropped.popleft()
+            except IndexError:  # another thread swept
+                return
+            if quick.horo_poll(self.pointer, work) == 0:
+                self._dropped.appendleft(work)
+                return
+            self.release([work])
+
+    def step_end(self):
+        """A step's gradients were all submitted and waited for."""
+        self._check(quick.horo_step_end(self.pointer, 0))
+
+    def counters(self):
+        text = quick.horo_counters(self.pointer)
+        if text is None:
+            raise error_of(quick.horo_error_status(self.pointer), self.pointer)
+        return json.loads(text)
+
+    def abort(self, reason):
+        """Ends the job for all ranks, with this rank's number and reason."""
+        slow.horo_abort(self.pointer, reason.encode(errors="replace"))
+
+    def close(self):
+        """Leaves in good order; unfinished works fail with ShutDown. Does nothing in a forked child."""
+        if not self.closed and self.pid == os.getpid():
+            self.closed = True
+            self._check(slow.horo_shutdown(self.pointer))

@@ -1,0 +1,117 @@
+"""Making all ranks start from the same state: parameters, optimizer state, any object.
+
+Objects travel pickled, between ranks that have authenticated each other; nothing else in horo unpickles anything.
+"""
+
+import ctypes
+import dataclasses
+import pickle
+
+import torch
+
+from horo import _default
+from horo.torch import ops
+from horo.torch import process_set as process_sets
+from horo.torch.process_set import global_process_set
+
+
+def broadcast_parameters(params, root_rank):
+    """Replaces the values of params, a state_dict or a list of (name, tensor) or tensors, by those of root_rank."""
+    if isinstance(params, dict):
+        pairs = sorted(params.items())
+    elif isinstance(params, list):
+        pairs = [pair if isinstance(pair, tuple) else (str(i), pair) for i, pair in enumerate(params)]
+    else:
+        raise ValueError(f"invalid params of type: {type(params)}; expected a dict or a list")
+    for name, tensor in pairs:
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(f"horo.broadcast_parameters: {name} is a {type(tensor).__name__}; expected a tensor")
+    _broadcast_all([(f"broadcast_parameters/{name}", tensor) for name, tensor in pairs], root_rank)
+
+
+def _broadcast_all(named, root_rank):
+    handles = [ops.broadcast_async_(tensor, root_rank, name) for name, tensor in named]
+    for handle in handles:
+        ops.synchronize(handle)
+
+
+@dataclasses.dataclass
+class _TensorLike:
+    """Stands for a tensor in a state whose tensors travel by themselves."""
+
+    shape: tuple
+    dtype: torch.dtype
+
+    def empty(self):
+        return torch.empty(self.shape, dtype=self.dtype, device="cpu")
+
+
+def _replace(value, of_type, replacement):
+    """value with every of_type inside replaced; dicts, lists and tuples are walked in order."""
+    if isinstance(value, of_type):
+        return replacement(value)
+    if isinstance(value, dict):
+        return {key: _replace(inner, of_type, replacement) for key, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_replace(inner, of_type, replacement) for inner in value)
+    return value
+
+
+def broadcast_optimizer_state(optimizer, root_rank, model=None):
+    """Replaces the optimizer's state and settings by those of root_rank, also where this rank has none yet.
+
+    Root's state decides what there is: no step is made to create it. model is accepted for older scripts.
+    """
+    del model
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    tensors = []
+
+    def take(tensor):
+        tensors.append(tensor)
+        return _TensorLike(tuple(tensor.shape), tensor.dtype)
+
+    def make(like):
+        tensors.append(like.empty())
+        return tensors[-1]
+
+    is_root = _default.rank() == root_rank
+    outline = _replace(optimizer.state_dict(), torch.Tensor, take) if is_root else None
+    outline = broadcast_object(outline, root_rank, name="broadcast_optimizer_state")
+    state = None if is_root else _replace(outline, _TensorLike, make)
+    _broadcast_all([(f"broadcast_optimizer_state/{i}", tensor) for i, tensor in enumerate(tensors)], root_rank)
+    if not is_root:
+        optimizer.load_state_dict(state)
+
+
+def _to_bytes(obj):
+    return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+
+
+def _from_bytes(tensor):
+    return pickle.loads(ctypes.string_at(tensor.data_ptr(), tensor.numel()))
+
+
+def _part(name, suffix):
+    return None if name is None else name + suffix
+
+
+def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
+    """root_rank's object, on every rank. Pickled; two collectives, the size and the bytes."""
+    process_sets.check(process_set)
+    is_root = _default.rank() == root_rank
+    payload = _to_bytes(obj) if is_root else None
+    size = torch.tensor([payload.numel() if is_root else 0], device="cpu")
+    ops.broadcast_(size, root_rank, _part(name, ".sz"))
+    if not is_root:
+        payload = torch.empty(int(size), dtype=torch.uint8, device="cpu")
+    ops.broadcast_(payload, root_rank, _part(name, ".t"))
+    return obj if is_root else _from_bytes(payload)
+
+
+def allgather_object(obj, name=None):
+    """Every rank's object, in a list by rank. Pickled; two collectives, the sizes and the bytes."""
+    payload = _to_bytes(obj)
+    sizes = ops.synchronize(ops.allgather_async(torch.tensor([payload.numel()], device="cpu"), _part(name, ".sz")))
+    gathered = ops.synchronize(ops.allgather_async(payload, _part(name, ".t")))
+    return [_from_bytes(part) for part in gathered.split(sizes.tolist())]

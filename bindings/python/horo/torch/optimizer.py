@@ -1,0 +1,195 @@
+"""DistributedOptimizer: the user's optimizer, whose gradients are reduced over all ranks while backward still runs.
+
+The returned object shares the given optimizer's parameter groups and state. Its class is a subclass of the user's with
+the same name, so that isinstance and code that looks at the class go on working.
+"""
+
+import collections
+import contextlib
+import warnings
+
+from horo.errors import not_yet
+from horo.torch import compression as compressions
+from horo.torch import ops
+from horo.torch import process_set as process_sets
+from horo.torch.compression import Compression
+from horo.torch.gradients import Gradients, common_spec
+from horo.torch.ops import Average
+from horo.torch.process_set import global_process_set
+
+_ZEROED = (
+    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or optimizer.synchronize(). "
+    "This is prohibited as it can cause a race condition."
+)
+_SYNCHRONIZED_TWICE = (
+    "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). This can "
+    "cause training slowdown. You may want to consider using optimizer.skip_synchronize() context if you use "
+    "optimizer.synchronize() in your code."
+)
+
+
+class _Distributed:
+    """What is added to the user's class; comes before it in the order of methods."""
+
+    def _distribute(self, gradients, names):
+        self._gradients = gradients
+        self._names = names  # of the parameters, by id; None: made up
+        self._synchronized = False
+        self._should_synchronize = True
+        self._add_group_gradients(range(len(self.param_groups)))
+        gradients.close_with(self)
+
+    def _add_group_gradients(self, groups):
+        for group in groups:
+            for i, param in enumerate(self.param_groups[group]["params"]):
+                if param.requires_grad:
+                    made_up = f"group.{group}.parameter.{i}"
+                    self._gradients.add(self._names.get(id(param), made_up) if self._names else made_up, param)
+
+    @property
+    def backward_passes_per_step(self):
+        return self._gradients.passes
+
+    def set_backward_passes_per_step(self, passes):
+        """Gradients leave after so many backward passes from now on."""
+        _check_passes(passes)
+        self._gradients.passes = passes
+        self._gradients.abandon()
+
+    def synchronize(self):
+        """Waits until every gradient is reduced; step() does it by itself."""
+        self._gradients.collect()
+        self._synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self):
+        """For a step() after synchronize(), for instance with clipping in between."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure=None):
+        """Waits for the gradients, then the user's step. What a closure computes is reduced before it is used."""
+        if closure is None:
+            self._synchronize_once()
+        elif self._should_synchronize:
+            if self._gradients.has_begun():
+                self._synchronize_once()
+            closure = self._reducing(closure)
+        self._synchronized = False
+        return super().step(closure)
+
+    def _synchronize_once(self):
+        if not self._should_synchronize:
+            return
+        if self._synchronized:
+            warnings.warn(_SYNCHRONIZED_TWICE, stacklevel=3)
+        self.synchronize()
+
+    def _reducing(self, closure):
+        def reduced():
+            loss = closure()
+            self._gradients.collect()
+            return loss
+
+        return reduced
+
+    def zero_grad(self, *args, **kwargs):
+        if self._gradients.has_begun():
+            raise AssertionError(_ZEROED)
+        return super().zero_grad(*args, **kwargs)
+
+    def add_param_group(self, param_group):
+        super().add_param_group(param_group)
+        self._add_group_gradients([len(self.param_groups) - 1])
+
+    def load_state_dict(self, *args, **kwargs):
+        self._gradients.abandon()
+        self._synchronized = False
+        self._should_synchronize = True
+        super().load_state_dict(*args, **kwargs)
+        # Loading makes torch wrap this class's step in the step hooks, which run in the user's step already.
+        if "step" in vars(type(self)):
+            del type(self).step
+
+
+def _check_passes(passes):
+    if not isinstance(passes, int) or passes <= 0:
+        raise ValueError(f"backward_passes_per_step={passes!r}; expected a number of at least 1")
+
+
+def _check_later(groups, num_groups, sparse_as_dense):
+    if groups is not None and not isinstance(groups, (int, list)):
+        raise ValueError(f"groups={groups!r}; expected None, a number or a list of lists of parameters")
+    if groups or num_groups:
+        raise not_yet("DistributedOptimizer(groups=..., num_groups=...)")
+    if sparse_as_dense:
+        raise not_yet("DistributedOptimizer(sparse_as_dense=True)")
+
+
+def _names_of(optimizer, named_parameters):
+    """Names by id of the parameter; None where the caller gave none."""
+    if named_parameters is None:
+        return None
+    named = list(named_parameters)
+    if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in named):
+        raise ValueError(
+            "named_parameters should be a sequence of tuples (name, parameter), "
+            "usually produced by model.named_parameters()."
+        )
+    twice = [name for name, count in collections.Counter(name for name, _ in named).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(map(str, twice))}"
+        )
+    names = {id(param): name for name, param in named}
+    unnamed = [id(p) for group in optimizer.param_groups for p in group["params"] if id(p) not in names]
+    if unnamed:
+        raise ValueError(
+            "named_parameters was specified, but one or more model parameters were not named. "
+            f"Python object ids: {', '.join(map(str, unnamed))}"
+        )
+    return names
+
+
+def DistributedOptimizer(
+    optimizer,
+    named_parameters=None,
+    compression=Compression.none,
+    backward_passes_per_step=1,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    num_groups=0,
+    groups=None,
+    sparse_as_dense=False,
+    process_set=global_process_set,
+    *,
+    order="canonical",
+):
+    """The optimizer, with step() applying the reduction of all ranks' gradients.
+
+    gradient_predivide_factor splits the averaging: gradients are divided by it before they are summed, and the sum is
+    multiplied by it and divided by size. order="fast": bits may depend on sizes of buckets, for speed.
+    """
+    if isinstance(optimizer, _Distributed):
+        raise ValueError(f"this {type(optimizer).__name__} is a DistributedOptimizer already")
+    compressions.check(compression)
+    process_sets.check(process_set)
+    _check_later(groups, num_groups, sparse_as_dense)
+    _check_passes(backward_passes_per_step)
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    names = _names_of(optimizer, named_parameters)
+    spec = common_spec(ops.choose_op(op, None), ops.order_number(order), gradient_predivide_factor)
+    gradients = Gradients(spec, backward_passes_per_step)
+
+    wrapped = type(optimizer)
+    attributes = {"__doc__": wrapped.__doc__, "__module__": wrapped.__module__, "__qualname__": wrapped.__qualname__}
+    distributed = type(wrapped.__name__, (_Distributed, wrapped), attributes)
+    shared = {key: value for key, value in vars(optimizer).items() if key != "step"}  # a scheduler replaces step
+    result = distributed.__new__(distributed)
+    vars(result).update(shared)
+    result._distribute(gradients, names)
+    return result

@@ -1,0 +1,49 @@
+// One bucket is open for each combination of properties that tensors must share, so a tensor of another type in between
+// does not end a bucket. A bucket that the next tensor does not fit into is closed for good: filling gaps would move
+// late tensors to the front and early buckets to a later end.
+#include "controller/bucketer.h"
+
+#include <bit>
+#include <cstdint>
+#include <map>
+#include <tuple>
+
+namespace horo {
+namespace {
+
+// Scales by their bits: any double, NaN too, is a valid key then.
+auto properties(const TensorSpec& spec) {
+  return std::make_tuple(spec.set, spec.channel, spec.dtype, spec.op, spec.order,
+                         std::bit_cast<std::uint64_t>(spec.prescale), std::bit_cast<std::uint64_t>(spec.postscale));
+}
+
+struct OpenBucket {
+  std::size_t index = 0;
+  std::size_t bytes = 0;
+};
+
+}  // namespace
+
+std::vector<std::vector<std::size_t>> make_buckets(const std::vector<const TensorSpec*>& tensors,
+                                                   std::size_t bucket_bytes) {
+  std::vector<std::vector<std::size_t>> buckets;
+  std::map<decltype(properties(TensorSpec{})), OpenBucket> open;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorSpec& spec = *tensors[i];
+    const std::size_t bytes = spec.bytes();
+    const bool alone = spec.kind != CollectiveKind::kAllReduce || bucket_bytes == 0 || bytes > bucket_bytes;
+    if (!alone) {
+      const auto found = open.find(properties(spec));
+      if (found != open.end() && found->second.bytes + bytes <= bucket_bytes) {
+        buckets[found->second.index].push_back(i);
+        found->second.bytes += bytes;
+        continue;
+      }
+      open[properties(spec)] = {buckets.size(), bytes};
+    }
+    buckets.push_back({i});
+  }
+  return buckets;
+}
+
+}  // namespace horo

@@ -1,0 +1,126 @@
+// Two halves: the member, on every rank, and the leader, on rank 0 alone. On rank 0 they talk without encoding.
+#include "controller/coordinator.h"
+
+#include <optional>
+#include <utility>
+
+#include "controller/leader.h"
+#include "controller/member.h"
+#include "horo/base/check.h"
+#include "horo/base/error.h"
+
+namespace horo {
+
+class Coordinator::State {
+ public:
+  explicit State(const CoordinatorConfig& config) : config_(config), member_(config) {
+    HORO_CHECK(config.rank >= 0 && config.rank < config.size);
+    if (config.rank == 0) leader_.emplace(config);
+  }
+
+  Member& member() { return member_; }
+  std::vector<ReadyTime> ready_times() const { return leader_ ? leader_->ready_times() : member_.ready_times(); }
+
+  void on(const Submitted& event, TimePoint now, Actions& actions) { member_.on(event, now, actions); }
+  void on(const PlanComplete& event, TimePoint now, Actions& actions) { member_.on(event, now, actions); }
+  void on(const PlanActive& event, TimePoint, Actions&) { member_.on(event); }
+  void on(const Received& event, TimePoint now, Actions& actions);
+  void on(const StepEnded& event, TimePoint, Actions&) {
+    if (leader_) leader_->step_ended(event.set);
+  }
+  void on(const RankLeft& event, TimePoint now, Actions& actions);
+  void on(const TimerFired&, TimePoint now, Actions&) {
+    armed_.reset();
+    if (leader_) leader_->timer_fired(now);
+  }
+  void flush(TimePoint now, Actions& actions);
+
+ private:
+  void take(const Received& event, TimePoint now, Actions& actions);
+  void flush_leader(std::optional<UpMessage> own, TimePoint now, Actions& actions);
+
+  const CoordinatorConfig config_;
+  Member member_;
+  std::optional<Leader> leader_;
+  std::optional<TimePoint> armed_;  // the last SetTimer, if its time has not come
+  bool leader_left_ = false;
+};
+
+void Coordinator::State::on(const Received& event, TimePoint now, Actions& actions) {
+  try {
+    take(event, now, actions);
+  } catch (const ProtocolError& error) {
+    throw ProtocolError("coordinator of rank " + std::to_string(config_.rank) + ", message from rank " +
+                        std::to_string(event.from) + ": " + error.what());
+  }
+}
+
+void Coordinator::State::take(const Received& event, TimePoint now, Actions& actions) {
+  if (!leader_) {
+    if (event.from != 0) throw ProtocolError("only rank 0 speaks to other ranks");
+    if (!leader_left_) member_.apply(decode_down(event.bytes, config_), actions);
+    return;
+  }
+  if (event.from < 1 || event.from >= config_.size) throw ProtocolError("there is no such rank beside this one");
+  if (leader_->has_left(event.from)) return;  // what it may have had ready has failed
+  leader_->take(event.from, decode_up(event.bytes, config_), now);
+}
+
+void Coordinator::State::on(const RankLeft& event, TimePoint now, Actions& actions) {
+  if (event.rank == config_.rank) return;
+  if (leader_) {
+    HORO_CHECK(event.rank > 0 && event.rank < config_.size);
+    leader_->rank_left(event.rank, now);
+  } else if (event.rank == 0) {
+    leader_left_ = true;
+    member_.leader_left(actions);
+  }
+}
+
+void Coordinator::State::flush(TimePoint now, Actions& actions) {
+  std::optional<UpMessage> report = member_.take_report();
+  if (leader_) return flush_leader(std::move(report), now, actions);
+  if (!report || leader_left_) return;
+  Send send{0, {}, report->has_names(), report->has_bits()};
+  send.bytes = encode(std::move(*report));
+  actions.emplace_back(std::move(send));
+}
+
+void Coordinator::State::flush_leader(std::optional<UpMessage> own, TimePoint now, Actions& actions) {
+  if (own) leader_->take(0, *own, now);
+  if (const std::optional<DownMessage> message = leader_->flush()) {
+    const std::vector<std::byte> bytes = config_.size > 1 ? encode(*message) : std::vector<std::byte>();
+    const bool has_names = message->has_names();
+    const bool has_bits = message->has_bits();
+    for (int rank = 1; rank < config_.size; ++rank) {
+      if (!leader_->has_left(rank)) actions.emplace_back(Send{rank, bytes, has_names, has_bits});
+    }
+    member_.apply(*message, actions);
+  }
+  const std::optional<TimePoint> due = leader_->due();
+  if (!due || (armed_ && *armed_ <= *due)) return;
+  armed_ = due;
+  actions.emplace_back(SetTimer{*due});
+}
+
+Coordinator::Coordinator(const CoordinatorConfig& config) : state_(std::make_unique<State>(config)) {}
+Coordinator::~Coordinator() = default;
+Coordinator::Coordinator(Coordinator&&) noexcept = default;
+
+void Coordinator::declare(Key key, const TensorSpec& spec) {
+  state_->member().declare(key, spec);
+}
+
+void Coordinator::on(const Event& event, TimePoint now, Actions& actions) {
+  std::visit([&](const auto& one) { state_->on(one, now, actions); }, event);
+}
+
+void Coordinator::flush(TimePoint now, Actions& actions) {
+  state_->flush(now, actions);
+}
+
+std::vector<ReadyTime> Coordinator::ready_times() const {
+  return state_->ready_times();
+}
+
+}  // namespace horo

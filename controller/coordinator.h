@@ -1,0 +1,161 @@
+// Coordinator: agrees with those of the other ranks which tensors are ready everywhere, and in which buckets and order
+// all ranks reduce them. One runs on every rank; rank 0's is the leader. A pure state machine: no I/O, no thread, no
+// clock.
+//
+// The first time, a tensor travels to the leader with its name and all that must be equal on all ranks. Once ready on
+// all members it is released: every rank hears of it in one ordered stream, in which it also gets a number (its tensor
+// id). From then on its readiness travels as a bit. At the end of a step the leader packs the step's tensors, in the
+// order in which they became ready, into known plans; from then on a whole plan travels as one bit, and the hall
+// reports one event per plan instead of one per tensor. A plan that does not come together any more (a tensor is
+// missing and somebody waits for another, or a tensor changed its shape) is dissolved: its tensors travel one by one
+// until the next step end.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "horo/base/tensor_spec.h"
+#include "horo/base/time.h"
+
+namespace horo {
+
+using Key = std::uint32_t;     // a tensor that this rank declared; local, never travels
+using PlanId = std::uint32_t;  // a known plan; equal on all ranks, never used twice
+
+// ---- Events: what happened on this rank.
+
+// A tensor that is in no known plan (or whose plan was broken) is ready here. absent: this rank has nothing to add to
+// it.
+struct Submitted {
+  Key key = 0;
+  bool absent = false;
+};
+// All tensors of a known plan are ready here, `absent` of them without a value.
+struct PlanComplete {
+  PlanId plan = 0;
+  std::vector<Key> absent;
+};
+// This rank begins to use a plan it learned: no tensor of it is in flight, and until a Break all of them come by
+// PlanComplete. (Added after the first draft of this contract, because a plan is learned while the next step's tensors
+// may already travel one by one: see below.)
+//
+// The leader keeps, per plan, which ranks are active. A tensor of a live plan that comes one by one (id or name) from a
+// rank that is not active in the plan yet is an ordinary report and does not dissolve it; from an active rank it does.
+// A plan bit is kept as such only when all members are active and no tensor of the plan is waiting in the ready table;
+// otherwise it counts at once as readiness of each of the plan's tensors (which are then released like any others).
+// Tensors released that way are in a live plan, so the step end does not define them anew.
+struct PlanActive {
+  PlanId plan = 0;
+};
+// A message of another rank's coordinator.
+struct Received {
+  int from = 0;
+  std::vector<std::byte> bytes;
+};
+// The caller ended a step: what was released since the last one, and is stepwise, is one step's tensors.
+struct StepEnded {
+  std::uint32_t set = 0;
+};
+// A rank left in good order and will submit nothing more.
+struct RankLeft {
+  int rank = 0;
+};
+// The time of the last SetTimer has come.
+struct TimerFired {};
+
+using Event = std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired>;
+
+// ---- Actions: what the hall has to do, in this order.
+
+struct Send {
+  int to = 0;
+  std::vector<std::byte> bytes;
+  bool has_names = false;
+  bool has_bits = false;
+};
+// Run this collective now. Releases of a set come in the same order, with the same numbers, on all its members.
+struct Release {
+  std::uint32_t set = 0;
+  std::uint64_t number = 0;       // from 1, without gaps, for each set
+  std::vector<Key> keys;          // this rank's names for the bucket's tensors, in bucket order
+  std::uint64_t key_hash = 0;     // of their names, in order
+  std::vector<int> absent_ranks;  // members (world ranks) that have no value for these tensors; ascending
+  bool known = false;             // it is all of a known plan, and
+  PlanId plan = 0;                //   this one
+};
+// The tensors were submitted as absent by every member: nothing to move, their Works end without a value.
+struct Skip {
+  std::vector<Key> keys;
+};
+// These tensors' Works fail with Mismatch(text); the same text on every rank.
+struct Fail {
+  std::vector<Key> keys;
+  std::string text;
+};
+// A plan to come. The hall uses it from this rank's first StepEnded on at which none of its tensors is in flight, and
+// says so with PlanActive (in the model of a simulator: right after that StepEnded; on rank 0 too).
+struct Learn {
+  PlanId plan = 0;
+  std::vector<Key> keys;
+};
+// The plan is no more: report its tensors one by one again; those that were submitted and neither reported nor released
+// by now, at once.
+struct Break {
+  PlanId plan = 0;
+};
+struct SetTimer {
+  TimePoint at;
+};
+
+using Action = std::variant<Send, Release, Skip, Fail, Learn, Break, SetTimer>;
+using Actions = std::vector<Action>;
+
+// When a tensor became ready on a rank, as the leader saw it.
+struct ReadyTime {
+  std::string name;
+  std::vector<TimePoint> since;  // by world rank; TimePoint::min() where never
+};
+
+struct CoordinatorConfig {
+  int rank = 0;
+  int size = 1;
+  std::size_t bucket_bytes = 25 << 20;  // 0: every tensor alone
+  std::chrono::milliseconds stall_limit{60'000};
+  std::size_t max_name_bytes = 1'024;
+  std::size_t max_dims = 64;
+  std::size_t max_tensors = 1 << 20;
+  std::size_t max_plans = 1 << 16;
+};
+
+// One thread at a time. Throws ProtocolError for a message that no coordinator would send, naming its sender.
+class Coordinator {
+ public:
+  explicit Coordinator(const CoordinatorConfig& config);
+  ~Coordinator();
+  Coordinator(Coordinator&&) noexcept;
+
+  // Before the first event that names the key. A key is declared once; a once-tensor's key is forgotten after its
+  // release, skip or failure and may be declared anew.
+  void declare(Key key, const TensorSpec& spec);
+
+  // Takes one event; may add actions. Messages are gathered until flush().
+  void on(const Event& event, TimePoint now, Actions& actions);
+
+  // After a batch of events: forms buckets of what became ready everywhere (leader) and adds the gathered messages.
+  void flush(TimePoint now, Actions& actions);
+
+  // Leader: of every tensor it remembers, when each rank last had it ready (a tensor of a known plan: when the plan was
+  // complete there). Other ranks: their own times only.
+  std::vector<ReadyTime> ready_times() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace horo

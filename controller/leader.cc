@@ -1,0 +1,247 @@
+// Reports in, decisions out.
+//
+// A tensor's readiness is in one of two places. In the ready table, rank by rank: always right, costs a bit for each
+// tensor and rank. Or kept in its plan: costs a bit for each plan and rank, and is used while every rank reports the
+// plan as a whole. spread() moves it from the plan to the table; nothing moves it back, the next instance starts in the
+// plan again. While a plan keeps a report, the table has none of the plan's tensors.
+#include "controller/leader.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "controller/bucketer.h"
+#include "horo/base/error.h"
+
+namespace horo {
+namespace {
+
+// When a plan stalls, its tensors are asked for one by one before anybody is blamed: a round trip, generously.
+Duration grace(std::chrono::milliseconds stall_limit) {
+  return std::min<Duration>(stall_limit / 4, std::chrono::seconds(1));
+}
+
+std::string rank_text(int rank) {
+  return "rank " + std::to_string(rank);
+}
+
+}  // namespace
+
+Leader::Leader(const CoordinatorConfig& config)
+    : config_(config),
+      table_(config.size, config.max_tensors),
+      plans_(config.size, config.max_plans),
+      left_(config.size),
+      heard_(static_cast<std::size_t>(config.size)) {}
+
+void Leader::take(int from, const UpMessage& message, TimePoint now) {
+  std::uint64_t& heard = heard_[static_cast<std::size_t>(from)];
+  if (message.heard < heard || message.heard > sent_) {
+    throw ProtocolError(rank_text(from) + " applied " + std::to_string(message.heard) + " messages, between " +
+                        std::to_string(heard) + " and " + std::to_string(sent_) + " expected");
+  }
+  heard = message.heard;
+  for (const PlanId id : message.active) plan_of(from, id).active.insert(from);
+  for (const Request& request : message.requests) {
+    if (crossed_failure(from, name_of(request.spec))) continue;
+    take_tensor(from, table_.place(request.spec), request.absent, now);
+  }
+  for (const TensorId id : message.present) take_tensor(from, place_of(from, id), false, now);
+  for (const TensorId id : message.absent) take_tensor(from, place_of(from, id), true, now);
+  for (const PlanId id : message.plans) take_plan(from, id, {}, now);
+  for (const PartialPlan& partial : message.partial_plans) take_plan(from, partial.plan, partial.absent_slots, now);
+}
+
+Plan& Leader::plan_of(int from, PlanId id) {
+  if (Plan* plan = plans_.find(id)) return *plan;
+  throw ProtocolError(rank_text(from) + " reported plan " + std::to_string(id) + ", which was never defined");
+}
+
+Place Leader::place_of(int from, TensorId id) const {
+  if (const auto place = table_.place(id)) return *place;
+  throw ProtocolError(rank_text(from) + " reported tensor number " + std::to_string(id) + ", which was never given");
+}
+
+// A rank that had not submitted the tensor when it failed fails its own when it hears of that. What it reports before
+// it has heard belongs to the failed instance.
+bool Leader::crossed_failure(int from, const TensorName& name) const {
+  if (failed_.empty()) return false;
+  const auto found = failed_.find(name);
+  return found != failed_.end() && heard_[static_cast<std::size_t>(from)] < found->second;
+}
+
+bool Leader::crossed_failure(int from, const Plan& plan) const {
+  if (failed_.empty()) return false;
+  return std::any_of(plan.tensors.begin(), plan.tensors.end(),
+                     [&](TensorId id) { return crossed_failure(from, table_.place(id)->entry->name); });
+}
+
+void Leader::take_tensor(int from, Place place, bool absent, TimePoint now) {
+  Entry& entry = *place.entry;
+  if (crossed_failure(from, entry.name)) return;
+  const Plan* plan = plans_.find(entry.plan);
+  if (plan != nullptr && plan->complete.contains(from)) {
+    throw ProtocolError(rank_text(from) + " reported tensor '" + entry.name.name + "' alone and as a part of plan " +
+                        std::to_string(entry.plan));
+  }
+  if (plan != nullptr && plan->active.contains(from)) dissolve(entry.plan, now + config_.stall_limit);
+  mark(place, from, absent, now);
+  settle(entry, now + config_.stall_limit);
+}
+
+void Leader::take_plan(int from, PlanId id, const std::vector<std::uint32_t>& absent_slots, TimePoint now) {
+  Plan& plan = plan_of(from, id);
+  if (!plan.active.contains(from) || plan.complete.contains(from)) {
+    throw ProtocolError(rank_text(from) + " reported plan " + std::to_string(id) +
+                        (plan.complete.contains(from) ? " twice" : " before it said that it uses it"));
+  }
+  if (!absent_slots.empty() && absent_slots.back() >= plan.tensors.size()) {
+    throw ProtocolError(rank_text(from) + " reported slot " + std::to_string(absent_slots.back()) + " of plan " +
+                        std::to_string(id) + ", which has " + std::to_string(plan.tensors.size()) + " tensors");
+  }
+  const bool keep = plan.live && plan.active.full() && plan.gathering == 0 && !crossed_failure(from, plan);
+  if (!keep) {
+    spread(plan, now + config_.stall_limit);
+    take_plan_singly(from, plan, absent_slots, now);
+    return;
+  }
+  plan.mark(from, absent_slots, now);
+  settle_plan(id, now + config_.stall_limit);
+}
+
+void Leader::take_plan_singly(int from, const Plan& plan, const std::vector<std::uint32_t>& absent_slots,
+                              TimePoint now) {
+  for (std::uint32_t slot = 0; slot < plan.tensors.size(); ++slot) {
+    const Place place = *table_.place(plan.tensors[slot]);
+    if (crossed_failure(from, place.entry->name)) continue;
+    mark(place, from, std::binary_search(absent_slots.begin(), absent_slots.end(), slot), now);
+    settle(*place.entry, now + config_.stall_limit);
+  }
+}
+
+void Leader::mark(Place place, int rank, bool absent, TimePoint now) {
+  const bool first = place.entry->ready.empty();
+  table_.mark(place, rank, absent, now);
+  Plan* plan = plans_.find(place.entry->plan);
+  if (first && plan != nullptr) ++plan->gathering;
+}
+
+// After reports: the entry is complete, or can never be, or waits.
+void Leader::settle(Entry& entry, TimePoint due) {
+  if (entry.ready.full()) {
+    if (entry.waiting) clock_.remove(*entry.waiting);
+    entry.waiting.reset();
+    complete_.push_back(&entry);
+    return;
+  }
+  const std::vector<int> left = left_without(entry.ready);
+  if (!left.empty()) return fail(entry, left_text(entry.name.name, left));
+  if (!entry.waiting) entry.waiting = clock_.add(due, &entry);
+}
+
+void Leader::settle_plan(PlanId id, TimePoint due) {
+  Plan& plan = *plans_.find(id);
+  if (plan.complete.full()) {
+    if (plan.waiting) clock_.remove(*plan.waiting);
+    plan.waiting.reset();
+    complete_.push_back(id);
+    return;
+  }
+  if (!left_without(plan.complete).empty()) return dissolve(id, due);
+  if (!plan.waiting) plan.waiting = clock_.add(due, id);
+}
+
+// The reports that the plan keeps become reports of its tensors.
+void Leader::spread(Plan& plan, TimePoint due) {
+  if (plan.complete.empty()) return;
+  if (plan.waiting) {
+    due = std::min(due, plan.waiting->first);
+    clock_.remove(*plan.waiting);
+    plan.waiting.reset();
+  }
+  const std::vector<int> ranks = plan.complete.ranks();
+  for (std::uint32_t slot = 0; slot < plan.tensors.size(); ++slot) {
+    const Place place = *table_.place(plan.tensors[slot]);
+    for (const int rank : ranks) {
+      mark(place, rank, plan.is_absent(slot, rank), plan.since[static_cast<std::size_t>(rank)]);
+    }
+    settle(*place.entry, due);
+  }
+  plan.clear();
+}
+
+void Leader::dissolve(PlanId id, TimePoint due) {
+  Plan& plan = *plans_.find(id);
+  plan.live = false;
+  items_.emplace_back(DissolvePlan{id});
+  for (const TensorId tensor : plan.tensors) {
+    Entry& entry = *table_.place(tensor)->entry;
+    entry.plan = 0;
+    ++entry.dissolved;
+    for (std::size_t rank = 0; rank < entry.since.size(); ++rank) {
+      entry.since[rank] = std::max(entry.since[rank], plan.since[rank]);
+    }
+  }
+  spread(plan, due);
+}
+
+// All ranks fail it. Those that have yet to report this instance will do so before they hear of it, or not at all.
+void Leader::fail(Entry& entry, std::string text) {
+  if (!entry.ready.full()) failed_[entry.name] = sent_ + 1;
+  items_.emplace_back(FailTensor{entry.name, std::move(text)});
+  finish(entry);
+}
+
+void Leader::finish(Entry& entry) {
+  if (entry.waiting) clock_.remove(*entry.waiting);
+  entry.waiting.reset();
+  if (Plan* plan = plans_.find(entry.plan)) --plan->gathering;
+  table_.finish(entry);
+}
+
+std::vector<int> Leader::left_without(const RankSet& ready) const {
+  std::vector<int> left;
+  if (left_.empty()) return left;
+  for (const int rank : left_.ranks()) {
+    if (!ready.contains(rank)) left.push_back(rank);
+  }
+  return left;
+}
+
+void Leader::rank_left(int rank, TimePoint now) {
+  if (!left_.insert(rank)) return;
+  for (const PlanId id : plans_.live()) {
+    if (!plans_.find(id)->complete.contains(rank)) dissolve(id, now + config_.stall_limit);
+  }
+  for (const Waiting& waiting : clock_.all()) {
+    Entry* const* entry = std::get_if<Entry*>(&waiting);
+    if (entry == nullptr || (*entry)->ready.contains(rank)) continue;
+    fail(**entry, left_text((*entry)->name.name, left_without((*entry)->ready)));
+  }
+}
+
+void Leader::timer_fired(TimePoint now) {
+  while (const std::optional<Waiting> waiting = clock_.due(now)) {
+    if (const PlanId* id = std::get_if<PlanId>(&*waiting)) {
+      clock_.remove(*plans_.find(*id)->waiting);
+      plans_.find(*id)->waiting.reset();
+      dissolve(*id, now + grace(config_.stall_limit));
+      continue;
+    }
+    Entry& entry = *std::get<Entry*>(*waiting);
+    const TensorSpec spec = *ReadyTable::said(entry).front().spec;
+    fail(entry, stall_text(spec, entry.ready.ranks(), entry.ready.missing(), config_.stall_limit));
+  }
+}
+
+std::optional<DownMessage> Leader::flush() {
+  heard_[0] = sent_;  // this rank applies every message at once
+  release_complete();
+  for (const std::uint32_t set : ended_) define_plans(set);
+  ended_.clear();
+  forget_failures();
+  if (items_.empty()) return std::nullopt;
+  ++sent_;
+  return DownMessage{std::exchange(items_, {})};
+}
+
+}  // namespace horo

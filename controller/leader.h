@@ -1,0 +1,86 @@
+// Leader: rank 0's half of the coordinator. Takes the ranks' reports, decides, and tells all ranks in one ordered
+// stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "controller/messages.h"
+#include "controller/plan_cache.h"
+#include "controller/rank_set.h"
+#include "controller/ready_table.h"
+#include "controller/stall_clock.h"
+
+namespace horo {
+
+class Leader {
+ public:
+  explicit Leader(const CoordinatorConfig& config);
+
+  // A rank's report. Throws ProtocolError naming it if it cannot be.
+  void take(int from, const UpMessage& message, TimePoint now);
+  // At the next flush, what was released since the last step end becomes known plans.
+  void step_ended(std::uint32_t set) { ended_.insert(set); }
+  void rank_left(int rank, TimePoint now);
+  // Fails what has waited too long.
+  void timer_fired(TimePoint now);
+
+  // What all ranks have to be told now, if anything.
+  std::optional<DownMessage> flush();
+
+  // When timer_fired() is needed next.
+  std::optional<TimePoint> due() const { return clock_.earliest(); }
+  bool has_left(int rank) const { return left_.contains(rank); }
+  std::vector<ReadyTime> ready_times() const;
+
+ private:
+  // Reports.
+  void take_tensor(int from, Place place, bool absent, TimePoint now);
+  void take_plan(int from, PlanId id, const std::vector<std::uint32_t>& absent_slots, TimePoint now);
+  void take_plan_singly(int from, const Plan& plan, const std::vector<std::uint32_t>& absent_slots, TimePoint now);
+  Plan& plan_of(int from, PlanId id);
+  Place place_of(int from, TensorId id) const;
+  bool crossed_failure(int from, const TensorName& name) const;
+  bool crossed_failure(int from, const Plan& plan) const;
+
+  // Decisions.
+  void mark(Place place, int rank, bool absent, TimePoint now);
+  void settle(Entry& entry, TimePoint due);
+  void settle_plan(PlanId id, TimePoint due);
+  void spread(Plan& plan, TimePoint due);
+  void dissolve(PlanId id, TimePoint due);
+  void fail(Entry& entry, std::string text);
+  void finish(Entry& entry);
+  std::vector<int> left_without(const RankSet& ready) const;
+
+  // Flush.
+  void release_complete();
+  void release_alone(Entry& entry);
+  void release_bucket(const std::vector<Entry*>& entries, std::vector<int> absent_ranks);
+  void release_plan(PlanId id);
+  void skip(Entry& entry);
+  void list(const Entry& entry, Version& version);
+  std::vector<TensorId> take_step(std::uint32_t set);
+  void define_plans(std::uint32_t set);
+  void forget_failures();
+
+  const CoordinatorConfig config_;
+  ReadyTable table_;
+  PlanCache plans_;
+  StallClock clock_;
+  RankSet left_;
+  std::vector<std::uint64_t> heard_;            // by rank: Down messages that it had applied when it last reported
+  std::uint64_t sent_ = 0;                      // Down messages
+  std::map<TensorName, std::uint64_t> failed_;  // not by all of its ranks: the Down message that says so
+  std::vector<DownItem> items_;                 // of the next Down message
+  std::vector<Waiting> complete_;               // everywhere, in this order, and not yet released
+  std::set<std::uint32_t> ended_;
+  std::map<std::uint32_t, std::vector<TensorId>> released_;  // by set: one by one and stepwise, since the last step end
+};
+
+}  // namespace horo

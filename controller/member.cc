@@ -1,0 +1,168 @@
+// This rank's events. As at the leader, readiness is either the tensor's or the plan's, and spread() moves it from the
+// plan to its tensors: when the leader speaks of one of them alone, or the plan is dissolved.
+#include "controller/member.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "controller/texts.h"
+#include "horo/base/check.h"
+
+namespace horo {
+
+void Member::declare(Key key, const TensorSpec& spec) {
+  const bool fresh = tensors_.try_emplace(key).second;
+  HORO_CHECK(fresh);
+  tensors_[key].spec = spec;
+  names_[name_of(spec)].push_back(key);
+}
+
+Member::Tensor& Member::tensor(Key key) {
+  const auto found = tensors_.find(key);
+  HORO_CHECK(found != tensors_.end());
+  return found->second;
+}
+
+Member::KnownPlan& Member::plan(PlanId id) {
+  HORO_CHECK(id >= 1 && id <= plans_.size());
+  return plans_[id - 1];
+}
+
+void Member::on(const Submitted& event, TimePoint now, Actions& actions) {
+  submit(event.key, event.absent, now);
+  if (leader_left_) leader_left(actions);
+}
+
+void Member::submit(Key key, bool absent, TimePoint now) {
+  Tensor& t = tensor(key);
+  HORO_CHECK(!t.pending && (t.plan == 0 || !plan(t.plan).complete));
+  t.pending = t.queued = true;
+  t.absent = absent;
+  t.since = now;
+  if (t.id) by_id_[*t.id] = key;
+  queued_.push_back(key);
+}
+
+void Member::on(const PlanComplete& event, TimePoint now, Actions& actions) {
+  KnownPlan& p = plan(event.plan);
+  if (!p.live) {
+    // It was complete before the hall heard that the plan is no more.
+    for (const Key key : p.keys) {
+      submit(key, std::find(event.absent.begin(), event.absent.end(), key) != event.absent.end(), now);
+    }
+  } else {
+    HORO_CHECK(!p.complete);
+    p.complete = p.queued = true;
+    p.absent = event.absent;
+    p.since = now;
+    queued_plans_.push_back(event.plan);
+  }
+  if (leader_left_) leader_left(actions);
+}
+
+void Member::on(const PlanActive& event) {
+  if (plan(event.plan).live) queued_active_.push_back(event.plan);
+}
+
+void Member::leader_left(Actions& actions) {
+  leader_left_ = true;
+  for (KnownPlan& p : plans_) spread(p);
+  std::vector<Key> pending;
+  for (const auto& [key, t] : tensors_) {
+    if (t.pending) pending.push_back(key);
+  }
+  for (const Key key : pending) {
+    actions.emplace_back(Fail{{key}, left_text(tensor(key).spec.name, {0})});
+    settle(key);
+  }
+}
+
+std::optional<UpMessage> Member::take_report() {
+  UpMessage report;
+  report.heard = heard_;
+  report.active = std::exchange(queued_active_, {});
+  for (const Key key : std::exchange(queued_, {})) {
+    const auto found = tensors_.find(key);
+    if (found == tensors_.end() || !std::exchange(found->second.queued, false)) continue;
+    const Tensor& t = found->second;
+    if (!t.id) {
+      report.requests.push_back({t.spec, t.absent});
+    } else {
+      (t.absent ? report.absent : report.present).push_back(*t.id);
+    }
+  }
+  for (const PlanId id : std::exchange(queued_plans_, {})) {
+    KnownPlan& p = plan(id);
+    if (!std::exchange(p.queued, false)) continue;
+    if (p.absent.empty()) {
+      report.plans.push_back(id);
+      continue;
+    }
+    PartialPlan partial{id, {}};
+    for (const Key key : p.absent) partial.absent_slots.push_back(tensor(key).slot);
+    std::sort(partial.absent_slots.begin(), partial.absent_slots.end());
+    report.partial_plans.push_back(std::move(partial));
+  }
+  if (!report.has_names() && !report.has_bits()) return std::nullopt;
+  return report;
+}
+
+// What was submitted as a whole becomes submissions of its tensors.
+void Member::spread(KnownPlan& plan) {
+  if (!std::exchange(plan.complete, false)) return;
+  const bool queued = std::exchange(plan.queued, false);
+  for (const Key key : plan.keys) {
+    Tensor& t = tensor(key);
+    t.pending = true;
+    t.queued = queued;
+    t.absent = false;
+    t.since = plan.since;
+    if (t.id) by_id_[*t.id] = key;
+    if (queued) queued_.push_back(key);
+  }
+  for (const Key key : plan.absent) tensor(key).absent = true;
+  plan.absent.clear();
+}
+
+bool Member::pends(Key key) {
+  Tensor& t = tensor(key);
+  if (t.plan != 0) spread(plan(t.plan));
+  return t.pending;
+}
+
+std::optional<Key> Member::pending_key(const TensorName& name) {
+  const auto found = names_.find(name);
+  if (found == names_.end()) return std::nullopt;
+  for (const Key key : found->second) {
+    if (pends(key)) return key;
+  }
+  return std::nullopt;
+}
+
+// The tensor is over, and may be submitted again.
+void Member::settle(Key key) {
+  Tensor& t = tensor(key);
+  t.pending = t.queued = t.absent = false;
+  if (!t.spec.once) return;
+  const auto named = names_.find(name_of(t.spec));
+  std::erase(named->second, key);
+  if (named->second.empty()) names_.erase(named);
+  tensors_.erase(key);
+}
+
+std::vector<ReadyTime> Member::ready_times() const {
+  std::vector<ReadyTime> times;
+  for (const auto& [name, keys] : names_) {
+    ReadyTime time{name.name, std::vector<TimePoint>(static_cast<std::size_t>(config_.size), TimePoint::min())};
+    TimePoint& own = time.since[static_cast<std::size_t>(config_.rank)];
+    for (const Key key : keys) {
+      const Tensor& t = tensors_.at(key);
+      own = std::max(own, t.since);
+      if (t.plan != 0) own = std::max(own, plans_[t.plan - 1].since);
+    }
+    times.push_back(std::move(time));
+  }
+  return times;
+}
+
+}  // namespace horo

@@ -1,0 +1,94 @@
+// Member: every rank's half of the coordinator. Knows this rank's keys; gathers reports for the leader and turns the
+// leader's stream into actions for the hall.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "controller/messages.h"
+
+namespace horo {
+
+class Member {
+ public:
+  explicit Member(const CoordinatorConfig& config) : config_(config) {}
+
+  void declare(Key key, const TensorSpec& spec);
+
+  // ---- What happened here.
+  void on(const Submitted& event, TimePoint now, Actions& actions);
+  void on(const PlanComplete& event, TimePoint now, Actions& actions);
+  void on(const PlanActive& event);
+  // The leader is gone: what is pending fails, and what comes later does at once.
+  void leader_left(Actions& actions);
+
+  // What gathered since the last call, for the leader; nothing if that is nothing.
+  std::optional<UpMessage> take_report();
+
+  // ---- What the leader says. Throws ProtocolError if it speaks of what this rank has not submitted.
+  void apply(const DownMessage& message, Actions& actions);
+
+  std::vector<ReadyTime> ready_times() const;
+
+ private:
+  struct Tensor {
+    TensorSpec spec;
+    std::optional<TensorId> id;
+    PlanId plan = 0;         // the live plan that it is in, or 0
+    std::uint32_t slot = 0;  // its position there
+    bool pending = false;    // submitted alone, and not yet over
+    bool queued = false;     // pending, and the leader has not been told
+    bool absent = false;     // of what is pending
+    TimePoint since = TimePoint::min();
+  };
+  struct KnownPlan {
+    std::vector<Key> keys;
+    std::uint64_t key_hash = 0;
+    bool live = true;
+    bool complete = false;    // submitted as a whole, and not yet over
+    bool queued = false;      // complete, and the leader has not been told
+    std::vector<Key> absent;  // of what is complete
+    TimePoint since = TimePoint::min();
+  };
+
+  Tensor& tensor(Key key);
+  KnownPlan& plan(PlanId id);
+  KnownPlan& told_plan(PlanId id, const char* what);
+  void submit(Key key, bool absent, TimePoint now);
+  void spread(KnownPlan& plan);
+  bool pends(Key key);
+  std::optional<Key> pending_key(const TensorName& name);
+  Key pending_key(const TensorRef& ref, const char* what);
+  Key plannable_key(TensorId id, PlanId plan);
+  void settle(Key key);
+  std::uint64_t hash_of(const std::vector<Key>& keys) const;
+  std::string describe_ref(const TensorRef& ref) const;
+
+  void apply(const ReleaseTensors& item, Actions& actions);
+  void apply(const SkipTensors& item, Actions& actions);
+  void apply(const ReleasePlan& item, Actions& actions);
+  void apply(const DefinePlan& item, Actions& actions);
+  void apply(const DissolvePlan& item, Actions& actions);
+  void apply(const FailTensor& item, Actions& actions);
+  void release(Release release, Actions& actions);
+
+  const CoordinatorConfig config_;
+  std::map<Key, Tensor> tensors_;
+  std::map<TensorName, std::vector<Key>> names_;    // several keys where a name was declared anew
+  std::vector<std::optional<Key>> by_id_;           // the key that used the id last
+  std::deque<KnownPlan> plans_;                     // plan 1 first
+  std::map<std::uint32_t, std::uint64_t> numbers_;  // releases of each set
+  std::uint64_t heard_ = 0;                         // Down messages
+  bool leader_left_ = false;
+
+  std::vector<Key> queued_;
+  std::vector<PlanId> queued_plans_;
+  std::vector<PlanId> queued_active_;
+};
+
+}  // namespace horo

@@ -1,0 +1,251 @@
+// Both kinds of messages as bytes. Every count is compared with what is left of the message before memory is taken for
+// it, every number with its limit, and every list of ranks or slots has to ascend.
+#include "controller/messages.h"
+
+#include <algorithm>
+
+#include "controller/id_set.h"
+#include "controller/spec_wire.h"
+#include "horo/base/error.h"
+#include "horo/base/wire.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kMaxTextBytes = 1 << 20;
+constexpr std::uint8_t kHasName = 1;
+constexpr std::uint8_t kHasId = 2;
+
+enum class ItemKind : std::uint8_t {
+  kReleaseTensors = 0,
+  kSkipTensors = 1,
+  kReleasePlan = 2,
+  kDefinePlan = 3,
+  kDissolvePlan = 4,
+  kFailTensor = 5,
+};
+
+std::uint32_t read_below(ByteReader& in, std::uint32_t limit, const char* what) {
+  const std::uint32_t value = in.u32();
+  if (value < limit) return value;
+  throw ProtocolError(std::string(what) + " " + std::to_string(value) + ", less than " + std::to_string(limit) +
+                      " expected");
+}
+
+PlanId read_plan(ByteReader& in, const CoordinatorConfig& config) {
+  const PlanId plan = read_below(in, plan_limit(config), "plan");
+  if (plan == 0) throw ProtocolError("plan 0, which there never is");
+  return plan;
+}
+
+template <class Integer>
+void write_list(ByteWriter& out, const std::vector<Integer>& list) {
+  out.u32(static_cast<std::uint32_t>(list.size()));
+  for (const Integer value : list) out.u32(static_cast<std::uint32_t>(value));
+}
+
+template <class Integer>
+std::vector<Integer> read_ascending(ByteReader& in, std::uint32_t limit, const char* what) {
+  std::vector<Integer> list(in.count(4));
+  for (Integer& value : list) value = static_cast<Integer>(read_below(in, limit, what));
+  const auto stays = std::adjacent_find(list.begin(), list.end(), [](Integer a, Integer b) { return a >= b; });
+  if (stays != list.end()) throw ProtocolError(std::string("a list that does not ascend: ") + what);
+  return list;
+}
+
+std::vector<int> read_ranks(ByteReader& in, const CoordinatorConfig& config) {
+  return read_ascending<int>(in, static_cast<std::uint32_t>(config.size), "rank");
+}
+
+void write_refs(ByteWriter& out, const std::vector<TensorRef>& refs) {
+  out.u32(static_cast<std::uint32_t>(refs.size()));
+  for (const TensorRef& ref : refs) {
+    out.u8(static_cast<std::uint8_t>((ref.name ? kHasName : 0) | (ref.id ? kHasId : 0)));
+    if (ref.name) write_name(out, *ref.name);
+    if (ref.id) out.u32(*ref.id);
+  }
+}
+
+std::vector<TensorRef> read_refs(ByteReader& in, const CoordinatorConfig& config) {
+  std::vector<TensorRef> refs(in.count(5));
+  if (refs.empty()) throw ProtocolError("a release of no tensors");
+  for (TensorRef& ref : refs) {
+    const std::uint8_t has = in.u8();
+    if (has == 0 || has > (kHasName | kHasId)) throw ProtocolError("a tensor with neither name nor number");
+    if ((has & kHasName) != 0) ref.name = read_name(in, config);
+    if ((has & kHasId) != 0) ref.id = read_below(in, id_limit(config), "tensor");
+  }
+  return refs;
+}
+
+struct ItemWriter {
+  ByteWriter& out;
+
+  void kind(ItemKind kind) const { out.u8(static_cast<std::uint8_t>(kind)); }
+  void operator()(const ReleaseTensors& item) const {
+    kind(ItemKind::kReleaseTensors);
+    write_refs(out, item.tensors);
+    write_list(out, item.absent_ranks);
+  }
+  void operator()(const SkipTensors& item) const {
+    kind(ItemKind::kSkipTensors);
+    write_refs(out, item.tensors);
+  }
+  void operator()(const ReleasePlan& item) const {
+    kind(ItemKind::kReleasePlan);
+    out.u32(item.plan);
+    out.u32(static_cast<std::uint32_t>(item.exceptions.size()));
+    for (const SlotAbsence& absence : item.exceptions) {
+      out.u32(absence.slot);
+      write_list(out, absence.ranks);
+    }
+  }
+  void operator()(const DefinePlan& item) const {
+    kind(ItemKind::kDefinePlan);
+    out.u32(item.plan);
+    write_list(out, item.tensors);
+  }
+  void operator()(const DissolvePlan& item) const {
+    kind(ItemKind::kDissolvePlan);
+    out.u32(item.plan);
+  }
+  void operator()(const FailTensor& item) const {
+    kind(ItemKind::kFailTensor);
+    write_name(out, item.name);
+    out.text(std::string_view(item.text).substr(0, kMaxTextBytes));
+  }
+};
+
+ReleasePlan read_release_plan(ByteReader& in, const CoordinatorConfig& config) {
+  ReleasePlan item{read_plan(in, config), {}};
+  item.exceptions.resize(in.count(8));
+  for (std::size_t i = 0; i < item.exceptions.size(); ++i) {
+    SlotAbsence& absence = item.exceptions[i];
+    absence.slot = read_below(in, id_limit(config), "slot");
+    absence.ranks = read_ranks(in, config);
+    if (absence.ranks.empty()) throw ProtocolError("an absent tensor of a plan that is absent nowhere");
+    if (i > 0 && absence.slot <= item.exceptions[i - 1].slot)
+      throw ProtocolError("a list of slots that does not ascend");
+  }
+  return item;
+}
+
+DefinePlan read_define_plan(ByteReader& in, const CoordinatorConfig& config) {
+  DefinePlan item{read_plan(in, config), {}};
+  item.tensors.resize(in.count(4));
+  if (item.tensors.empty()) throw ProtocolError("a plan of no tensors");
+  for (TensorId& id : item.tensors) id = read_below(in, id_limit(config), "tensor");
+  return item;
+}
+
+DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
+  switch (static_cast<ItemKind>(in.u8())) {
+    case ItemKind::kReleaseTensors: {
+      ReleaseTensors item{read_refs(in, config), {}};
+      item.absent_ranks = read_ranks(in, config);
+      return item;
+    }
+    case ItemKind::kSkipTensors:
+      return SkipTensors{read_refs(in, config)};
+    case ItemKind::kReleasePlan:
+      return read_release_plan(in, config);
+    case ItemKind::kDefinePlan:
+      return read_define_plan(in, config);
+    case ItemKind::kDissolvePlan:
+      return DissolvePlan{read_plan(in, config)};
+    case ItemKind::kFailTensor: {
+      FailTensor item{read_name(in, config), {}};
+      item.text = in.text(kMaxTextBytes);
+      return item;
+    }
+  }
+  throw ProtocolError("an item of an unknown kind");
+}
+
+bool any_ref(const std::vector<TensorRef>& refs, bool by_name) {
+  return std::any_of(refs.begin(), refs.end(), [&](const TensorRef& ref) { return ref.name.has_value() == by_name; });
+}
+
+// True if the item speaks of tensors by name (or, if not by_name, by number).
+bool speaks(const DownItem& item, bool by_name) {
+  if (const auto* release = std::get_if<ReleaseTensors>(&item)) return any_ref(release->tensors, by_name);
+  if (const auto* skip = std::get_if<SkipTensors>(&item)) return any_ref(skip->tensors, by_name);
+  return std::holds_alternative<FailTensor>(item) == by_name;
+}
+
+}  // namespace
+
+TensorName name_of(const TensorSpec& spec) {
+  return {spec.set, spec.channel, spec.name};
+}
+
+bool DownMessage::has_names() const {
+  return std::any_of(items.begin(), items.end(), [](const DownItem& item) { return speaks(item, true); });
+}
+bool DownMessage::has_bits() const {
+  return std::any_of(items.begin(), items.end(), [](const DownItem& item) { return speaks(item, false); });
+}
+
+std::vector<std::byte> encode(UpMessage message) {
+  ByteWriter out;
+  out.u64(message.heard);
+  write_ids(out, message.active);
+  out.u32(static_cast<std::uint32_t>(message.requests.size()));
+  for (const Request& request : message.requests) {
+    out.u8(request.absent ? 1 : 0);
+    write_spec(out, request.spec);
+  }
+  write_ids(out, message.present);
+  write_ids(out, message.absent);
+  write_ids(out, message.plans);
+  out.u32(static_cast<std::uint32_t>(message.partial_plans.size()));
+  for (const PartialPlan& partial : message.partial_plans) {
+    out.u32(partial.plan);
+    write_list(out, partial.absent_slots);
+  }
+  return out.take();
+}
+
+UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& config) {
+  constexpr std::size_t kLeastRequestBytes = 42;
+  constexpr std::size_t kLeastPartialBytes = 8;
+  ByteReader in(bytes);
+  UpMessage message;
+  message.heard = in.u64();
+  message.active = read_ids(in, plan_limit(config));
+  const std::uint32_t requests = in.count(kLeastRequestBytes);
+  message.requests.reserve(requests);
+  for (std::uint32_t i = 0; i < requests; ++i) {
+    const bool absent = in.u8() != 0;
+    message.requests.push_back({read_spec(in, config), absent});
+  }
+  message.present = read_ids(in, id_limit(config));
+  message.absent = read_ids(in, id_limit(config));
+  message.plans = read_ids(in, plan_limit(config));
+  message.partial_plans.resize(in.count(kLeastPartialBytes));
+  for (PartialPlan& partial : message.partial_plans) {
+    partial.plan = read_plan(in, config);
+    partial.absent_slots = read_ascending<std::uint32_t>(in, id_limit(config), "slot");
+  }
+  in.expect_end();
+  return message;
+}
+
+std::vector<std::byte> encode(const DownMessage& message) {
+  ByteWriter out;
+  out.u32(static_cast<std::uint32_t>(message.items.size()));
+  for (const DownItem& item : message.items) std::visit(ItemWriter{out}, item);
+  return out.take();
+}
+
+DownMessage decode_down(std::span<const std::byte> bytes, const CoordinatorConfig& config) {
+  constexpr std::size_t kLeastItemBytes = 5;
+  ByteReader in(bytes);
+  DownMessage message;
+  const std::uint32_t items = in.count(kLeastItemBytes);
+  for (std::uint32_t i = 0; i < items; ++i) message.items.emplace_back(read_item(in, config));
+  in.expect_end();
+  return message;
+}
+
+}  // namespace horo

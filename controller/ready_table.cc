@@ -1,0 +1,79 @@
+// A name has several versions while ranks disagree, or when it changed its shape and an older key is used again. Within
+// one instance every rank is in exactly one version, so that agreement is: one version has all ranks.
+#include "controller/ready_table.h"
+
+#include <algorithm>
+
+#include "horo/base/error.h"
+
+namespace horo {
+
+Place ReadyTable::place(const TensorSpec& spec) {
+  const TensorName name = name_of(spec);
+  auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    Entry fresh{name, {}, RankSet(size_), RankSet(size_), {}, false, 0, 0, {}};
+    fresh.since.assign(static_cast<std::size_t>(size_), TimePoint::min());
+    found = entries_.emplace(name, std::move(fresh)).first;
+  }
+  Entry& entry = found->second;
+  entry.named = true;
+  const auto agrees = [&](const Version& version) { return difference(version.spec, spec).empty(); };
+  auto version = std::find_if(entry.versions.begin(), entry.versions.end(), agrees);
+  if (version == entry.versions.end()) version = entry.versions.insert(version, {spec, {}, RankSet(size_)});
+  version->spec.stepwise = version->spec.stepwise && spec.stepwise;
+  return {&entry, static_cast<std::size_t>(version - entry.versions.begin())};
+}
+
+std::optional<Place> ReadyTable::place(TensorId id) const {
+  return id < by_id_.size() ? std::optional(by_id_[id]) : std::nullopt;
+}
+
+void ReadyTable::mark(Place place, int rank, bool absent, TimePoint now) {
+  Entry& entry = *place.entry;
+  if (!entry.ready.insert(rank)) {
+    throw ProtocolError("rank " + std::to_string(rank) + " reported tensor '" + entry.name.name +
+                        "' twice, and the first was not yet released");
+  }
+  entry.versions[place.version].ranks.insert(rank);
+  if (absent) entry.absent.insert(rank);
+  entry.since[static_cast<std::size_t>(rank)] = now;
+}
+
+Version* ReadyTable::agreed(Entry& entry) {
+  const auto all = [](const Version& version) { return version.ranks.full(); };
+  const auto found = std::find_if(entry.versions.begin(), entry.versions.end(), all);
+  return found == entry.versions.end() ? nullptr : &*found;
+}
+
+std::vector<Said> ReadyTable::said(const Entry& entry) {
+  std::vector<Said> said;
+  for (const Version& version : entry.versions) {
+    if (!version.ranks.empty()) said.push_back({&version.spec, version.ranks.ranks()});
+  }
+  return said;
+}
+
+TensorRef ReadyTable::refer(Entry& entry, Version& version) {
+  if (!version.id && !version.spec.once && by_id_.size() < max_ids_) {
+    version.id = static_cast<TensorId>(by_id_.size());
+    by_id_.push_back({&entry, static_cast<std::size_t>(&version - entry.versions.data())});
+  }
+  TensorRef ref{{}, version.id};
+  if (entry.named) ref.name = entry.name;
+  return ref;
+}
+
+void ReadyTable::finish(Entry& entry) {
+  std::erase_if(entry.versions, [](const Version& version) { return !version.id; });
+  if (entry.versions.empty()) {
+    entries_.erase(TensorName(entry.name));
+    return;
+  }
+  for (Version& version : entry.versions) version.ranks.clear();
+  entry.ready.clear();
+  entry.absent.clear();
+  entry.named = false;
+}
+
+}  // namespace horo

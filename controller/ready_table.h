@@ -1,0 +1,76 @@
+// ReadyTable: who has what ready, since when, and what each said of it. The leader's. An entry is one name; it gathers
+// one instance at a time, from the first rank's report until finish().
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "controller/messages.h"
+#include "controller/rank_set.h"
+#include "controller/stall_clock.h"
+#include "controller/texts.h"
+
+namespace horo {
+
+// What some ranks say of a name, all of them alike.
+struct Version {
+  TensorSpec spec;  // stepwise only if all say so
+  std::optional<TensorId> id;
+  RankSet ranks;        // that reported it so, of this instance
+  bool listed = false;  // among the tensors of the step that goes on
+};
+
+struct Entry {
+  TensorName name;
+  std::vector<Version> versions;  // those with an id in front: they outlive the instance
+  RankSet ready;
+  RankSet absent;                // of those ready
+  std::vector<TimePoint> since;  // by rank: when it was last ready there; min(): never
+  bool named = false;            // somebody reported this instance by name
+  PlanId plan = 0;               // the live plan that it is in, or 0
+  int dissolved = 0;             // plans that it was in and that are no more
+  std::optional<StallClock::Ticket> waiting;
+};
+
+// Where a report belongs.
+struct Place {
+  Entry* entry = nullptr;
+  std::size_t version = 0;
+};
+
+class ReadyTable {
+ public:
+  // max_ids: names and specs that are remembered at most.
+  ReadyTable(int size, std::size_t max_ids) : size_(size), max_ids_(max_ids) {}
+
+  // Makes the entry and the version if they are new.
+  Place place(const TensorSpec& spec);
+  // Nothing for an id that was never given. Entries with an id stay where they are for good.
+  std::optional<Place> place(TensorId id) const;
+
+  // Throws ProtocolError if the rank has it ready already: it may submit a tensor again only when it is over.
+  void mark(Place place, int rank, bool absent, TimePoint now);
+
+  // The one version that all ranks reported, or null where they disagree. Of a complete entry.
+  static Version* agreed(Entry& entry);
+  static std::vector<Said> said(const Entry& entry);
+
+  // How to call the agreed version from now on; gives it an id if it may have one.
+  TensorRef refer(Entry& entry, Version& version);
+
+  // The instance is over. Forgets the entry unless it has an id.
+  void finish(Entry& entry);
+
+  const std::map<TensorName, Entry>& entries() const { return entries_; }
+
+ private:
+  const int size_;
+  const std::size_t max_ids_;
+  std::map<TensorName, Entry> entries_;
+  std::vector<Place> by_id_;
+};
+
+}  // namespace horo

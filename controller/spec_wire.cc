@@ -1,0 +1,97 @@
+#include "controller/spec_wire.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "horo/base/error.h"
+
+namespace horo {
+namespace {
+
+constexpr std::uint8_t kOnce = 1;
+constexpr std::uint8_t kStepwise = 2;
+
+std::uint32_t clamp_to_32_bits(std::size_t limit) {
+  return static_cast<std::uint32_t>(std::min<std::size_t>(limit, UINT32_MAX - 1));
+}
+
+template <class T>
+T expect_known(std::optional<T> value, const char* what, const std::string& name) {
+  if (value) return *value;
+  throw ProtocolError("tensor '" + name + "': unknown " + what);
+}
+
+std::vector<std::int64_t> read_shape(ByteReader& in, const CoordinatorConfig& config, const std::string& name) {
+  const std::uint32_t dims = in.count(8);
+  if (dims > config.max_dims) {
+    throw ProtocolError("tensor '" + name + "': " + std::to_string(dims) + " dimensions, at most " +
+                        std::to_string(config.max_dims) + " expected");
+  }
+  std::vector<std::int64_t> shape(dims);
+  for (std::int64_t& dim : shape) dim = static_cast<std::int64_t>(in.u64());
+  return shape;
+}
+
+}  // namespace
+
+std::uint32_t id_limit(const CoordinatorConfig& config) {
+  return clamp_to_32_bits(config.max_tensors);
+}
+std::uint32_t plan_limit(const CoordinatorConfig& config) {
+  return clamp_to_32_bits(config.max_plans) + 1;
+}
+
+void write_name(ByteWriter& out, const TensorName& name) {
+  out.u32(name.set);
+  out.u32(name.channel);
+  out.text(name.name);
+}
+
+TensorName read_name(ByteReader& in, const CoordinatorConfig& config) {
+  TensorName name;
+  name.set = in.u32();
+  name.channel = in.u32();
+  name.name = in.text(config.max_name_bytes);
+  return name;
+}
+
+void write_spec(ByteWriter& out, const TensorSpec& spec) {
+  write_name(out, name_of(spec));
+  out.u8(static_cast<std::uint8_t>((spec.once ? kOnce : 0) | (spec.stepwise ? kStepwise : 0)));
+  out.u8(static_cast<std::uint8_t>(spec.kind));
+  out.u8(static_cast<std::uint8_t>(spec.op));
+  out.u8(static_cast<std::uint8_t>(spec.dtype));
+  out.u8(static_cast<std::uint8_t>(spec.order));
+  out.u32(static_cast<std::uint32_t>(spec.root));
+  out.f64(spec.prescale);
+  out.f64(spec.postscale);
+  out.u32(static_cast<std::uint32_t>(spec.shape.size()));
+  for (const std::int64_t dim : spec.shape) out.u64(static_cast<std::uint64_t>(dim));
+}
+
+TensorSpec read_spec(ByteReader& in, const CoordinatorConfig& config) {
+  TensorSpec spec;
+  const TensorName name = read_name(in, config);
+  spec.set = name.set;
+  spec.channel = name.channel;
+  spec.name = name.name;
+  const std::uint8_t flags = in.u8();
+  spec.once = (flags & kOnce) != 0;
+  spec.stepwise = (flags & kStepwise) != 0;
+  spec.kind = expect_known(collective_kind_from(in.u8()), "kind of collective", spec.name);
+  spec.op = expect_known(reduce_op_from(in.u8()), "reduction", spec.name);
+  spec.dtype = expect_known(dtype_from(in.u8()), "element type", spec.name);
+  spec.order = expect_known(order_from(in.u8()), "order of summation", spec.name);
+  spec.root = static_cast<int>(in.u32());
+  spec.prescale = in.f64();
+  spec.postscale = in.f64();
+  spec.shape = read_shape(in, config, spec.name);
+  try {
+    static_cast<void>(spec.bytes());
+  } catch (const std::invalid_argument& error) {
+    throw ProtocolError(error.what());
+  }
+  return spec;
+}
+
+}  // namespace horo

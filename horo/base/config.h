@@ -1,0 +1,58 @@
+// Every setting and limit: its default, its unit and its environment variable. Reaching a limit is an error naming it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "horo/base/auth.h"
+
+namespace horo {
+
+struct Config {
+  // Who and where. Without HORO_RANK and HORO_SIZE the world is this process alone.
+  int rank = 0;               // HORO_RANK
+  int size = 1;               // HORO_SIZE
+  int local_rank = 0;         // HORO_LOCAL_RANK (default: rank)
+  int local_size = 1;         // HORO_LOCAL_SIZE (default: size)
+  std::string addr;           // HORO_ADDR, host:port where rank 0 listens
+  std::string host_id;        // HORO_HOST_ID (default: boot id and network namespace)
+  std::string job = "horo";   // HORO_JOB
+  std::optional<JobKey> key;  // HORO_KEY_FD (an inherited descriptor) or HORO_KEY_FILE (mode 0600); none: loopback only
+  std::uint32_t incarnation = 0;  // HORO_INCARNATION
+
+  // How gradients travel.
+  std::size_t bucket_bytes = 25 << 20;  // HORO_BUCKET_BYTES: most bytes in one bucket; 0: every tensor alone
+  std::size_t segment_bytes =
+      256 << 10;  // HORO_SEGMENT_BYTES: piece of a shard whose reduction overlaps the next one's move
+
+  // Deadlines.
+  std::chrono::milliseconds start_timeout{30'000};  // HORO_START_TIMEOUT_MS: all ranks connected
+  std::chrono::milliseconds hello_timeout{2'000};   // HORO_HELLO_TIMEOUT_MS: one handshake
+  std::chrono::milliseconds deadline{30'000};       // HORO_DEADLINE_MS: one collective in flight
+  std::chrono::milliseconds stall_limit{60'000};    // HORO_STALL_LIMIT_MS: submitted by some ranks, not by others
+
+  // Limits.
+  std::size_t max_ranks = 16'384;            // HORO_MAX_RANKS
+  std::size_t max_name_bytes = 1'024;        // HORO_MAX_NAME_BYTES: of a tensor
+  std::size_t max_dims = 64;                 // HORO_MAX_DIMS: of a tensor
+  std::size_t max_tensors = 1 << 20;         // HORO_MAX_TENSORS: declared in one session
+  std::size_t max_message_bytes = 64 << 20;  // HORO_MAX_MESSAGE_BYTES: of the control plane
+  std::size_t max_early_bytes = 64 << 20;    // HORO_MAX_EARLY_BYTES: received from one peer before it was asked for
+};
+
+// Reads the variables through `get` (null: not set), checks ranges and that they fit together. Throws
+// std::invalid_argument naming the variable, its value and what was expected.
+Config config_from(const std::function<const char*(const char*)>& get);
+
+// config_from over this process's environment.
+Config config_from_environment();
+
+// Boot id and network namespace: equal for processes of one host that can reach each other by loopback.
+// Throws std::invalid_argument, naming HORO_HOST_ID as the way out, where /proc does not tell.
+std::string this_host_id();
+
+}  // namespace horo

@@ -1,0 +1,146 @@
+// Sums behind one lock that is held for a few additions; the lanes and the engine add once per collective, not per
+// byte.
+#include "horo/base/counters.h"
+
+#include <cstddef>
+#include <cstdio>
+
+namespace horo {
+namespace {
+
+// A job in its steady state has a handful of them; more means that somebody is changing bucket sizes on purpose.
+constexpr std::size_t kMaxCompositions = 65'536;
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) >= 0x20) {
+      out += c;
+    } else {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
+      out += escape;
+    }
+  }
+  return out + "\"";
+}
+
+// Builds {"key": value, ...}.
+class JsonObject {
+ public:
+  JsonObject& field(std::string_view key, const std::string& json) {
+    text_ += text_.empty() ? "{" : ", ";
+    text_.append(quoted(key)).append(": ").append(json);
+    return *this;
+  }
+  JsonObject& field(std::string_view key, std::uint64_t number) { return field(key, std::to_string(number)); }
+  std::string text() const { return text_ + "}"; }
+
+ private:
+  std::string text_;
+};
+
+std::string json_of(const Counters::Control& control) {
+  return JsonObject()
+      .field("messages", control.messages)
+      .field("bytes", control.bytes)
+      .field("messages_with_names", control.messages_with_names)
+      .field("messages_with_bits", control.messages_with_bits)
+      .text();
+}
+
+std::string json_of(std::uint32_t set, CollectiveKind kind, std::string_view algorithm,
+                    const Counters::Collectives& c) {
+  return JsonObject()
+      .field("set", set)
+      .field("kind", quoted(name_of(kind)))
+      .field("algorithm", quoted(algorithm))
+      .field("count", c.count)
+      .field("payload_bytes", c.payload_bytes)
+      .field("bytes_sent", c.traffic.bytes_sent)
+      .field("bytes_received", c.traffic.bytes_received)
+      .field("frames_sent", c.traffic.frames_sent)
+      .field("frames_received", c.traffic.frames_received)
+      .text();
+}
+
+}  // namespace
+
+void Counters::add_collective(std::uint32_t set, CollectiveKind kind, std::string_view algorithm,
+                              std::uint64_t payload_bytes, const Traffic& traffic) {
+  Key key(set, kind, algorithm);
+  MutexLock lock(mutex_);
+  Collectives& c = collectives_[std::move(key)];
+  c.count += 1;
+  c.payload_bytes += payload_bytes;
+  c.traffic += traffic;
+}
+
+void Counters::add_control(const Control& sent) {
+  MutexLock lock(mutex_);
+  control_.messages += sent.messages;
+  control_.bytes += sent.bytes;
+  control_.messages_with_names += sent.messages_with_names;
+  control_.messages_with_bits += sent.messages_with_bits;
+}
+
+void Counters::add_bucket(std::uint64_t tensors, std::uint64_t composition) {
+  MutexLock lock(mutex_);
+  buckets_ += 1;
+  bucketed_tensors_ += tensors;
+  if (compositions_.size() < kMaxCompositions) compositions_.insert(composition);
+}
+
+void Counters::add_packed(std::uint64_t bytes) {
+  MutexLock lock(mutex_);
+  packed_bytes_ += bytes;
+}
+
+void Counters::add_unpacked(std::uint64_t bytes) {
+  MutexLock lock(mutex_);
+  unpacked_bytes_ += bytes;
+}
+
+void Counters::add_submitted(std::uint64_t tensors) {
+  MutexLock lock(mutex_);
+  submitted_ += tensors;
+}
+
+std::string Counters::json() const {
+  MutexLock lock(mutex_);
+  std::string collectives;
+  for (const auto& [key, counts] : collectives_) {
+    if (!collectives.empty()) collectives += ", ";
+    collectives += json_of(std::get<0>(key), std::get<1>(key), std::get<2>(key), counts);
+  }
+  return JsonObject()
+      .field("submitted", submitted_)
+      .field("buckets", buckets_)
+      .field("bucketed_tensors", bucketed_tensors_)
+      .field("bucket_compositions", compositions_.size())
+      .field("packed_bytes", packed_bytes_)
+      .field("unpacked_bytes", unpacked_bytes_)
+      .field("control", json_of(control_))
+      .field("collectives", "[" + collectives + "]")
+      .text();
+}
+
+Counters::Control Counters::control() const {
+  MutexLock lock(mutex_);
+  return control_;
+}
+
+Counters::Collectives Counters::collectives(std::uint32_t set, CollectiveKind kind) const {
+  MutexLock lock(mutex_);
+  Collectives sum;
+  for (const auto& [key, counts] : collectives_) {
+    if (std::get<0>(key) != set || std::get<1>(key) != kind) continue;
+    sum.count += counts.count;
+    sum.payload_bytes += counts.payload_bytes;
+    sum.traffic += counts.traffic;
+  }
+  return sum;
+}
+
+}  // namespace horo

@@ -1,0 +1,76 @@
+// What happened, in numbers. Every counter is a sum since the session began; any thread may add and read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "horo/base/mutex.h"
+#include "horo/base/types.h"
+
+namespace horo {
+
+// Bytes on the wire, frame headers included, and frames.
+struct Traffic {
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t frames_sent = 0;
+  std::uint64_t frames_received = 0;
+  Traffic operator-(const Traffic& o) const {
+    return {bytes_sent - o.bytes_sent, bytes_received - o.bytes_received, frames_sent - o.frames_sent,
+            frames_received - o.frames_received};
+  }
+  void operator+=(const Traffic& o) {
+    bytes_sent += o.bytes_sent, bytes_received += o.bytes_received;
+    frames_sent += o.frames_sent, frames_received += o.frames_received;
+  }
+};
+
+class Counters {
+ public:
+  // Of one (process set, collective, algorithm).
+  struct Collectives {
+    std::uint64_t count = 0;
+    std::uint64_t payload_bytes = 0;  // of the tensors, as the caller sees them
+    Traffic traffic;
+  };
+  // Of the coordinator's messages, sent by this rank.
+  struct Control {
+    std::uint64_t messages = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t messages_with_names = 0;
+    std::uint64_t messages_with_bits = 0;  // known tensors and plans, by number
+  };
+
+  void add_collective(std::uint32_t set, CollectiveKind kind, std::string_view algorithm, std::uint64_t payload_bytes,
+                      const Traffic& traffic);
+  void add_control(const Control& sent);
+  // A bucket of `tensors` was reduced; `composition` hashes its tensors' names in order.
+  void add_bucket(std::uint64_t tensors, std::uint64_t composition);
+  void add_packed(std::uint64_t bytes);
+  void add_unpacked(std::uint64_t bytes);
+  void add_submitted(std::uint64_t tensors);
+
+  // All of it as one JSON object; docs/counters.md says what each key means.
+  std::string json() const;
+  Control control() const;
+  // Sum over algorithms.
+  Collectives collectives(std::uint32_t set, CollectiveKind kind) const;
+
+ private:
+  using Key = std::tuple<std::uint32_t, CollectiveKind, std::string>;
+  mutable Mutex mutex_;
+  std::map<Key, Collectives, std::less<>> collectives_ GUARDED_BY(mutex_);
+  Control control_ GUARDED_BY(mutex_);
+  std::uint64_t submitted_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t buckets_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t bucketed_tensors_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t packed_bytes_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t unpacked_bytes_ GUARDED_BY(mutex_) = 0;
+  std::set<std::uint64_t> compositions_ GUARDED_BY(mutex_);  // at most kMaxCompositions of them
+};
+
+}  // namespace horo

@@ -1,0 +1,97 @@
+// Comparing what two ranks said of one tensor: the words of every Mismatch.
+#include "horo/base/tensor_spec.h"
+
+#include <cstdio>
+#include <stdexcept>
+#include <string_view>
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kMaxElements = std::size_t{1} << 60;  // of 8 bytes each: the bytes fit into 63 bits
+
+std::string against(std::string_view what, std::string_view a, std::string_view b) {
+  std::string text(what);
+  if (!text.empty()) text += ' ';
+  return text.append(a).append(" against ").append(b);
+}
+
+// The shortest of two forms that still tells two different doubles apart.
+std::string text_of(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  double back = 0;
+  if (std::sscanf(text, "%lf", &back) != 1 || back != value) std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+std::string text_of(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const std::int64_t dim : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
+  return text + "]";
+}
+
+bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
+}
+
+bool shapes_agree(const TensorSpec& a, const TensorSpec& b) {
+  if (a.kind != CollectiveKind::kAllGather || a.shape.empty() || b.shape.empty()) return a.shape == b.shape;
+  return std::vector(a.shape.begin() + 1, a.shape.end()) == std::vector(b.shape.begin() + 1, b.shape.end());
+}
+
+std::string reduction_difference(const TensorSpec& a, const TensorSpec& b) {
+  if (a.op != b.op) return against("", name_of(a.op), name_of(b.op));
+  if (a.order != b.order) return against("order", name_of(a.order), name_of(b.order));
+  if (a.prescale != b.prescale) return against("prescale", text_of(a.prescale), text_of(b.prescale));
+  if (a.postscale != b.postscale) return against("postscale", text_of(a.postscale), text_of(b.postscale));
+  return "";
+}
+
+}  // namespace
+
+std::size_t TensorSpec::elements() const {
+  std::size_t product = 1;
+  std::size_t nonzero_product = 1;  // overflow counts even beside a zero: [2^40, 2^40, 0] is nobody's shape
+  for (const std::int64_t dim : shape) {
+    if (dim < 0) throw std::invalid_argument("tensor \"" + name + "\": negative dimension in shape " + text_of(shape));
+    const auto size = static_cast<std::size_t>(dim);
+    product *= size;
+    if (size == 0) continue;
+    if (nonzero_product > kMaxElements / size) {
+      throw std::invalid_argument("tensor \"" + name + "\": shape " + text_of(shape) + " has more than 2^60 elements");
+    }
+    nonzero_product *= size;
+  }
+  return product;
+}
+
+std::size_t TensorSpec::bytes() const {
+  return elements() * size_of(dtype);
+}
+
+std::string difference(const TensorSpec& a, const TensorSpec& b) {
+  if (a.kind != b.kind) return against("", name_of(a.kind), name_of(b.kind));
+  if (a.once != b.once) return against("", a.once ? "an unnamed tensor" : "a named one", b.once ? "unnamed" : "named");
+  if (a.kind == CollectiveKind::kBarrier) return "";
+  if (a.dtype != b.dtype) return against("", name_of(a.dtype), name_of(b.dtype));
+  if (a.kind == CollectiveKind::kBroadcast && a.root != b.root) {
+    return against("root", std::to_string(a.root), std::to_string(b.root));
+  }
+  if (reduces(a.kind)) {
+    std::string text = reduction_difference(a, b);
+    if (!text.empty()) return text;
+  }
+  if (!shapes_agree(a, b)) return against("shape", text_of(a.shape), text_of(b.shape));
+  return "";
+}
+
+std::string describe(const TensorSpec& spec) {
+  std::string text(name_of(spec.kind));
+  if (spec.kind == CollectiveKind::kBarrier) return text;
+  if (reduces(spec.kind)) text.append(" ").append(name_of(spec.op));
+  if (spec.kind == CollectiveKind::kBroadcast) text += " from root " + std::to_string(spec.root);
+  return text.append(" ").append(name_of(spec.dtype)).append(" ").append(text_of(spec.shape));
+}
+
+}  // namespace horo

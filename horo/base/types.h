@@ -1,0 +1,55 @@
+// The words that every room uses: element types, operations, kinds of collectives. The numbers are part of the C ABI
+// and of the wire and never change; gaps are left for types and operations to come.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace horo {
+
+enum class DType : std::uint8_t {
+  kUint8 = 0,
+  kInt8 = 1,
+  kInt32 = 4,
+  kInt64 = 5,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kBool = 9,
+  kBFloat16 = 10,
+};
+
+enum class ReduceOp : std::uint8_t { kAverage = 0, kSum = 1, kMin = 3, kMax = 4, kProduct = 5 };
+
+enum class CollectiveKind : std::uint8_t {
+  kAllReduce = 0,
+  kAllGather = 1,
+  kBroadcast = 2,
+  kBarrier = 5,
+  kReduceScatter = 6,
+};
+
+// kCanonical: the result depends on the contributor ids alone (DESIGN: the binary trie). kFast: any order of summation.
+enum class Order : std::uint8_t { kCanonical = 0, kFast = 1 };
+
+// Bytes of one element.
+std::size_t size_of(DType dtype);
+
+// "float32", "sum", "all_reduce", "canonical": the words of logs, errors, counters and Python.
+std::string_view name_of(DType dtype);
+std::string_view name_of(ReduceOp op);
+std::string_view name_of(CollectiveKind kind);
+std::string_view name_of(Order order);
+
+// The value with that number, or nothing: how numbers from a wire or a C caller become types.
+std::optional<DType> dtype_from(int number);
+std::optional<ReduceOp> reduce_op_from(int number);
+std::optional<CollectiveKind> collective_kind_from(int number);
+std::optional<Order> order_from(int number);
+
+// True where the op is defined for the type: an average of bool is not.
+bool supports(DType dtype, ReduceOp op);
+
+}  // namespace horo

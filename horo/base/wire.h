@@ -1,0 +1,93 @@
+// Bytes on a wire: a bounded writer and reader, and the frame header that opens every message between ranks. Integers
+// are little-endian. Nothing here trusts its input: a reader that runs out, or a field out of range, is a
+// ProtocolError.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace horo {
+
+class ByteWriter {
+ public:
+  void u8(std::uint8_t value);
+  void u16(std::uint16_t value);
+  void u32(std::uint32_t value);
+  void u64(std::uint64_t value);
+  void f64(double value);
+  void raw(std::span<const std::byte> bytes);
+  void text(std::string_view text);  // u32 length, then the bytes
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class ByteReader {
+ public:
+  explicit ByteReader(std::span<const std::byte> bytes) : left_(bytes) {}
+  std::uint8_t u8();
+  std::uint16_t u16();
+  std::uint32_t u32();
+  std::uint64_t u64();
+  double f64();
+  std::span<const std::byte> raw(std::size_t size);
+  std::string text(std::size_t max_bytes);
+  // How many elements of at least `element_bytes` each follow: refused if they cannot fit into what is left.
+  std::uint32_t count(std::size_t element_bytes);
+  std::size_t left() const { return left_.size(); }
+  void expect_end() const;
+
+ private:
+  std::span<const std::byte> left_;
+};
+
+enum class FrameKind : std::uint8_t { kHello = 1, kData = 2, kControl = 3, kAbort = 4, kGoodbye = 5 };
+
+// What an abort frame carries: who was lost or gave up first, and why.
+struct AbortNotice {
+  int origin = -1;
+  std::string reason;
+};
+
+// One message: this header, then `length` bytes. Field order on the wire is the order here.
+struct Frame {
+  FrameKind kind = FrameKind::kData;
+  std::uint64_t job = 0;  // hash of the job's name and key
+  std::uint32_t epoch = 0;
+  std::uint32_t incarnation = 0;  // start of the sender
+  std::uint32_t from = 0;         // sender's rank in the world
+  std::uint32_t channel = 0;
+  std::uint64_t plan = 0;
+  std::uint64_t key_hash = 0;  // of the names in the plan: two ranks that mean different tensors find out here
+  std::uint32_t segment = 0;   // of the plan; a receive is posted for (channel, plan, segment)
+  std::uint64_t offset = 0;    // of the payload in its buffer, in bytes
+  std::uint64_t length = 0;    // of the payload, in bytes
+  bool operator==(const Frame&) const = default;
+};
+
+inline constexpr std::size_t kFrameBytes = 76;
+using FrameBytes = std::array<std::byte, kFrameBytes>;
+
+// With magic, version and a CRC32C of the header itself in the last four bytes.
+FrameBytes encode(const Frame& frame);
+
+// Throws ProtocolError on a wrong magic, version, kind or checksum, or a length over `max_length`.
+Frame decode_frame(std::span<const std::byte, kFrameBytes> bytes, std::uint64_t max_length);
+
+std::vector<std::byte> encode(const AbortNotice& notice);
+AbortNotice decode_abort(std::span<const std::byte> bytes);  // the reason is cut at 4 KiB
+
+// CRC-32C (Castagnoli, RFC 3720), bytewise table: for headers, not for bulk data.
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed = 0);
+
+// FNV-1a, 64 bit: names to key hashes and job names to job numbers. Not a defence against anybody.
+std::uint64_t hash64(std::string_view text, std::uint64_t seed = 0xcbf29ce484222325ULL);
+
+}  // namespace horo

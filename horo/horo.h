@@ -1,0 +1,16 @@
+// The public C++ API of horo. Start at Session.
+#pragma once
+
+#include "horo/base/config.h"
+#include "horo/base/counters.h"
+#include "horo/base/error.h"
+#include "horo/base/tensor_spec.h"
+#include "horo/base/types.h"
+#include "horo/session.h"
+#include "horo/work.h"
+
+namespace horo {
+
+inline constexpr const char* kVersion = "0.1.0";
+
+}  // namespace horo

@@ -1,0 +1,131 @@
+// Inbox: the tensors of a session, and what callers handed in that the engine has not looked at yet. It knows which
+// declared tensors are in flight and, for known plans, how many tensors are still missing, so that the submit that
+// completes a plan is the only one that the engine hears of.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "controller/coordinator.h"
+#include "horo/base/config.h"
+#include "horo/base/mutex.h"
+#include "horo/work.h"
+
+namespace horo {
+
+// One tensor that the caller has ready. in and out: equal, or disjoint; of the declared size.
+struct Submission {
+  Key key = 0;
+  const void* in = nullptr;
+  void* out = nullptr;
+  bool absent = false;  // nothing to add (all_reduce): in is not read
+};
+
+// A submission on its way: what a lane needs to know of it. The spec lives as long as the inbox.
+struct Item {
+  const TensorSpec* spec = nullptr;
+  Submission submission;
+  std::shared_ptr<Work> work;
+};
+
+// A known plan of which this rank has everything: a lane may pack it while the others get ready.
+struct FilledPlan {
+  PlanId plan = 0;
+  std::vector<Item> items;  // in bucket order
+};
+
+// Any thread may call anything; nothing blocks.
+class Inbox {
+ public:
+  explicit Inbox(const Config& config);
+
+  // The key of the spec: the same one for an equal spec. An unnamed spec (once, no name) is named by the order of its
+  // declaration: "all_reduce#7". Throws std::invalid_argument for a spec that cannot be.
+  Key declare(const TensorSpec& spec);
+
+  struct Put {
+    std::vector<std::shared_ptr<Work>> works;
+    std::vector<FilledPlan> filled;
+    bool wake = false;  // the engine has not been woken since it last took
+  };
+  // All or nothing. Throws std::invalid_argument (null buffer, name in flight), or what close() was given.
+  Put put(std::span<const Submission> submissions);
+
+  // The caller waits for these: what is in plans that are not complete here is reported one by one. True: wake the engine.
+  bool nudge(std::span<const Key> keys);
+
+  // The caller ended a step: learned plans with no tensor in flight become active. True: wake the engine.
+  bool step_end(std::uint32_t set);
+
+  // ---- The engine's side.
+
+  struct Batch {
+    std::vector<std::pair<Key, const TensorSpec*>> declared;  // before the events that name them
+    std::vector<Event> events;
+  };
+  Batch take();
+  void learn(PlanId plan, const std::vector<Key>& keys);
+  // Forgets the plan; what was submitted and not reported comes back as events.
+  std::vector<Event> forget_plan(PlanId plan);
+  // The submissions of these tensors, which are in flight.
+  std::vector<Item> items(std::span<const Key> keys) const;
+
+  // The collective of these tensors is over: they may be submitted again. Before their Works are finished.
+  void settle(std::span<const Key> keys);
+
+  // From now on put() throws `error`; returns all Works in flight, for the engine to fail. Later calls change nothing.
+  std::vector<std::shared_ptr<Work>> close(std::exception_ptr error);
+
+ private:
+  // All specs that were declared under one name: only one of them can be in flight.
+  struct Name {
+    std::vector<Key> keys;
+    bool in_flight = false;
+  };
+  struct Plan {
+    std::vector<Key> keys;
+    std::size_t waiting = 0;  // submitted and not reported; all of them: the plan is complete
+    bool active = false;
+    bool broken = false;      // report one by one: somebody waited before it was complete
+  };
+  struct Tensor {
+    TensorSpec spec;
+    Name* name = nullptr;        // in names_, whose nodes stay where they are
+    Plan* plan = nullptr;        // active plan that it is in, in plans_
+    PlanId plan_id = 0;
+    std::shared_ptr<Work> work;  // in flight if not null
+    Submission submission;
+    bool reported = false;       // the engine knows of this submission
+  };
+  using NameKey = std::tuple<std::uint32_t, std::uint32_t, std::string>;
+
+  Key add(const TensorSpec& spec, Name& name) REQUIRES(mutex_);
+  void check(std::span<const Submission> submissions) REQUIRES(mutex_);
+  void report(Key key, Tensor& tensor) REQUIRES(mutex_);
+  void count(Tensor& tensor, std::vector<FilledPlan>& filled) REQUIRES(mutex_);
+  void break_up(Plan& plan, std::vector<Event>& events) REQUIRES(mutex_);
+  Item item(Key key) const REQUIRES(mutex_);
+  bool needs_wake() REQUIRES(mutex_);
+
+  const Config config_;
+  mutable Mutex mutex_;
+  std::deque<Tensor> tensors_ GUARDED_BY(mutex_);  // by key; a deque, so that specs stay where they are
+  std::vector<Key> free_keys_ GUARDED_BY(mutex_);  // of once-tensors that are over
+  std::map<NameKey, Name> names_ GUARDED_BY(mutex_);
+  std::map<std::tuple<std::uint32_t, std::uint32_t, CollectiveKind>, std::uint64_t> unnamed_ GUARDED_BY(mutex_);
+  std::map<PlanId, Plan> plans_ GUARDED_BY(mutex_);
+  std::vector<Key> declared_ GUARDED_BY(mutex_);  // not yet told to the engine
+  std::vector<Event> events_ GUARDED_BY(mutex_);
+  std::exception_ptr closed_ GUARDED_BY(mutex_);
+  bool woken_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace horo

@@ -1,0 +1,82 @@
+// Session: one engine, from init to shutdown. The C++ face of horo; the C ABI and every binding are thin over it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "horo/base/config.h"
+#include "horo/base/counters.h"
+#include "horo/base/tensor_spec.h"
+#include "horo/base/time.h"
+#include "horo/inbox.h"
+#include "horo/work.h"
+#include "ring/tcp.h"
+
+namespace horo {
+
+class Engine;
+
+struct Topology {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;   // on my host
+  int local_size = 1;
+  int cross_rank = 0;   // among the ranks with my local_rank on other hosts
+  int cross_size = 1;
+  std::uint32_t epoch = 0;
+};
+
+// Any thread may call anything. Several sessions may live in one process (ranks as threads). Works must not be waited for
+// after the session is gone.
+class Session {
+ public:
+  // A static world: finds the others through Config::addr. May block up to Config::start_timeout. Throws
+  // std::invalid_argument (a setting) or PeerLost (who did not come).
+  explicit Session(const Config& config);
+  // The same with another way to exchange addresses.
+  Session(const Config& config, const Exchange& exchange);
+  // Over links that exist already.
+  Session(const Config& config, Links links);
+  ~Session();  // shutdown()
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const Topology& topology() const;
+  const Config& config() const { return config_; }
+
+  // Declares a tensor; the same key for an equal spec. Throws std::invalid_argument.
+  Key declare(const TensorSpec& spec);
+  // Never block. Throw std::invalid_argument (nothing was queued), ShutDown or PeerLost.
+  std::shared_ptr<Work> submit(const Submission& submission);
+  std::vector<std::shared_ptr<Work>> submit(std::span<const Submission> submissions);  // all or none
+  std::shared_ptr<Work> submit(const TensorSpec& spec, const void* in, void* out);     // declares too
+
+  // Blocks until all have ended or `until` has come; false: time over. Errors are in Work::outcome().
+  bool wait(std::span<const std::shared_ptr<Work>> works, TimePoint until);
+  // Whether it has ended; a work that is asked for is not left waiting for the rest of its plan.
+  bool poll(const Work& work);
+  // Submit, wait and throw what it ended with: the synchronous form.
+  void run(const TensorSpec& spec, const void* in, void* out);
+
+  // The caller ended a step of the set; see TensorSpec::stepwise. Never blocks.
+  void step_end(std::uint32_t set);
+
+  // Ends the job for all ranks with PeerLost{this rank, reason}; returns when the others have been told.
+  void abort(const std::string& reason);
+  // Leaves in good order; works in flight fail with ShutDown. Blocks a second at most. Again: no effect.
+  void shutdown();
+
+  const Counters& counters() const { return counters_; }
+  // Bytes that the kernel says the data connections sent; see Transport.
+  std::uint64_t kernel_bytes_sent() const;
+
+ private:
+  const Config config_;
+  Counters counters_;
+  Inbox inbox_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace horo

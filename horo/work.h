@@ -1,0 +1,49 @@
+// Work: the handle of a tensor's collective in flight. Finished once, by the engine or a lane; the error travels whole.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "controller/coordinator.h"
+#include "horo/base/mutex.h"
+#include "horo/base/time.h"
+
+namespace horo {
+
+// What a Work ended with, besides the caller's out buffer.
+struct Outcome {
+  bool absent = false;                 // no member had a value: out was not written
+  std::unique_ptr<std::byte[]> data;   // all_gather: the gathered tensor
+  std::size_t bytes = 0;
+  std::vector<std::int64_t> counts;    // all_gather: first dimension of each member's part
+};
+
+// Any thread may call anything, except finish().
+class Work {
+ public:
+  explicit Work(Key key) : key_(key) {}
+  Key key() const { return key_; }
+
+  bool finished() const;
+  // Blocks until it ended or `until` has come; true if it ended. Does not look at the error.
+  bool wait_until(TimePoint until) const;
+  // After the end: rethrows what made it fail, or returns the outcome, which lives as long as the Work.
+  const Outcome& outcome() const;
+
+  // Called once.
+  void finish(Outcome outcome);
+  void fail(std::exception_ptr error);
+
+ private:
+  const Key key_;
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  bool finished_ GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ GUARDED_BY(mutex_);
+  Outcome outcome_ GUARDED_BY(mutex_);
+};
+
+}  // namespace horo

@@ -1,0 +1,114 @@
+// A collective is checked in full before anything is sent, so that a mistake of the caller never leaves the group half
+// way.
+
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+
+#include "ring/host_algorithms.h"
+#include "ring/say.h"
+
+namespace horo {
+namespace {
+
+// What a member must bring and gets, in elements.
+struct Sizes {
+  std::size_t in = 0;
+  std::size_t out = 0;
+};
+
+class Checker {
+ public:
+  Checker(const Collective& c, int size, int index) : c_(c), size_(static_cast<std::size_t>(size)), index_(index) {}
+
+  void run() const {
+    expect(c_.in.device == kHostDevice && c_.out.device == kHostDevice, "this group runs on host memory alone");
+    const bool by_member = c_.kind == CollectiveKind::kAllGather || c_.kind == CollectiveKind::kReduceScatter;
+    const std::size_t counts = c_.kind == CollectiveKind::kBarrier ? c_.counts.size() : by_member ? size_ : 1;
+    expect(c_.counts.size() == counts, "expected ", counts, " counts, got ", c_.counts.size());
+    const bool reduces = c_.kind == CollectiveKind::kAllReduce || c_.kind == CollectiveKind::kReduceScatter;
+    if (reduces) check_reduction();
+    if (c_.kind == CollectiveKind::kBroadcast) {
+      expect(c_.root >= 0 && static_cast<std::size_t>(c_.root) < size_, "root ", c_.root, " of ", size_, " members");
+    }
+    const Sizes sizes = this->sizes();
+    check_bytes("in", c_.in, sizes.in);
+    check_bytes("out", c_.out, sizes.out);
+    check_overlap(sizes);
+  }
+
+ private:
+  template <class... Parts>
+  void expect(bool holds, const Parts&... otherwise) const {
+    if (holds) return;
+    throw std::invalid_argument(say(name_of(c_.kind), c_.what.empty() ? "" : " of " + c_.what, ": ", otherwise...));
+  }
+
+  void check_reduction() const {
+    expect(supports(c_.dtype, c_.op), name_of(c_.op), " is not defined for ", name_of(c_.dtype));
+    expect(c_.contributors.size() == size_, "expected ", size_, " contributor ids, got ", c_.contributors.size());
+    std::int64_t last = kAbsent;
+    for (const std::int64_t id : c_.contributors) {
+      if (id == kAbsent) continue;
+      expect(id > last, "contributor id ", id, " after ", last, ", expected ascending ids from 0");
+      last = id;
+    }
+    expect(c_.op != ReduceOp::kAverage || c_.divisor != 0.0, "an average with divisor 0");
+  }
+
+  std::size_t total() const {
+    std::size_t sum = 0;
+    for (const std::size_t count : c_.counts) {
+      expect(count <= SIZE_MAX - sum, "the counts add up to more than there can be");
+      sum += count;
+    }
+    return sum;
+  }
+  std::size_t mine() const { return c_.counts[static_cast<std::size_t>(index_)]; }
+
+  Sizes sizes() const {
+    switch (c_.kind) {
+      case CollectiveKind::kAllReduce:
+        return {is_absent(c_, index_) ? 0 : c_.counts[0], c_.counts[0]};
+      case CollectiveKind::kReduceScatter:
+        return {is_absent(c_, index_) ? 0 : total(), mine()};
+      case CollectiveKind::kAllGather:
+        return {mine(), total()};
+      case CollectiveKind::kBroadcast:
+        return {c_.root == index_ ? c_.counts[0] : 0, c_.counts[0]};
+      case CollectiveKind::kBarrier:
+        return {};
+    }
+    expect(false, "not a kind of collective: ", static_cast<int>(c_.kind));
+    return {};
+  }
+
+  void check_bytes(const char* name, const Buffer& buffer, std::size_t elements) const {
+    const std::size_t bytes = elements * size_of(c_.dtype);
+    expect(elements <= SIZE_MAX / size_of(c_.dtype) && buffer.bytes >= bytes, name, " has ", buffer.bytes,
+           " bytes, expected ", elements, " elements of ", name_of(c_.dtype));
+    expect(bytes == 0 || buffer.data != nullptr, name, " is null, expected ", bytes, " bytes");
+  }
+
+  // Equal or disjoint, counting what is used; all_gather and reduce_scatter sort themselves out in any case.
+  void check_overlap(const Sizes& sizes) const {
+    if (c_.kind != CollectiveKind::kAllReduce && c_.kind != CollectiveKind::kBroadcast) return;
+    const std::less<const std::byte*> before;
+    const std::byte* in_end = c_.in.data + sizes.in * size_of(c_.dtype);
+    const std::byte* out_end = c_.out.data + sizes.out * size_of(c_.dtype);
+    const bool overlap = sizes.in > 0 && before(c_.in.data, out_end) && before(c_.out.data, in_end);
+    expect(!overlap || c_.in.data == c_.out.data, "in and out overlap, expected them equal or disjoint");
+  }
+
+  const Collective& c_;
+  std::size_t size_;
+  int index_;
+};
+
+}  // namespace
+
+void check(const Collective& collective, int size, int index) {
+  Checker(collective, size, index).run();
+}
+
+}  // namespace horo

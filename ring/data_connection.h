@@ -1,0 +1,111 @@
+// One peer's end of the data plane: a frame going out and a frame coming in, each at any point of its bytes. Touched
+// only by the thread that moves bytes at the moment (the progress role of the transport).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "horo/base/wire.h"
+#include "ring/handshake.h"
+#include "ring/op_table.h"
+
+namespace horo {
+
+// The frame that comes in, from its header on.
+struct Incoming {
+  Frame frame;
+  OpTable::Match match;
+  std::vector<std::byte> own;  // memory for a message without a receive
+  std::size_t got = 0;
+};
+
+class DataConnection {
+ public:
+  // A socket call moves at most this much, so that many peers share one thread fairly.
+  static constexpr std::size_t kQuantumBytes = 256 << 10;
+
+  DataConnection(Connection connection, const Identity& self);
+
+  int fd() const { return fd_.get(); }
+  int peer() const { return peer_; }
+  const std::string& name() const { return name_; }  // "rank 1: connection to rank 2"
+
+  // Out.
+  bool is_sending() const { return sending_.has_value(); }
+  bool is_sending_op() const { return sending_ && sending_->op != 0; }  // from memory of its caller
+  bool can_send() const { return !broken_ && !has_left_; }
+  void begin_send(Outgoing message);
+  // Queues bytes of our own behind the frame that is going out (an abort or goodbye); nothing may be begun after it.
+  void begin_last(FrameKind kind, std::span<const std::byte> payload);
+  // Writes what the socket takes, once. True if something moved.
+  bool write();
+  // The message that has gone out in full, once.
+  std::optional<Outgoing> take_sent();
+  bool has_unsent() const { return is_sending() || last_sent_ < last_.size(); }
+  void shut_down_writing() noexcept;
+
+  // In. read() takes what there is, once; then next() until it says kNothing.
+  enum class Arrival { kNothing, kHeader, kMessage };
+  bool read();
+  Arrival next();
+  // After kHeader: `incoming().frame` is known; say where the payload goes. Without that, next() says kHeader again and
+  // the socket stays unread.
+  void place(const OpTable::Match& match);
+  void place_own();
+  Incoming& incoming() { return in_; }
+  void end_message() { state_ = State::kHeader; }
+  bool is_in_frame() const { return state_ != State::kHeader; }  // between a header and the end of its payload
+  bool is_stalled() const { return state_ == State::kUnplaced; }
+
+  // Their messages have ended in good order, or the connection has.
+  bool has_left() const { return has_left_; }
+  void set_left() { has_left_ = true; }
+  bool is_closed() const { return closed_; }
+
+  // Lets go of memory that belongs to operations of a plan: the rest of an outgoing frame is copied, of an incoming one
+  // dropped.
+  void release(std::uint32_t channel, std::uint64_t plan);
+  // Lets go of the memory of all operations. Nothing more can be sent if too much would have to be copied.
+  void release_all();
+
+ private:
+  enum class State { kHeader, kUnplaced, kBody };
+
+  bool receives_for_op() const;
+  void stop_receiving();
+  void keep_outgoing();
+  Arrival next_header();
+  Arrival next_body();
+  bool write_last();
+  std::span<std::byte> rest() const;
+  void on_end(int error);
+
+  Fd fd_;
+  int peer_;
+  std::uint32_t peer_incarnation_;
+  Identity self_;
+  std::string name_;
+
+  std::optional<Outgoing> sending_;
+  FrameBytes header_{};
+  std::size_t sent_ = 0;  // of header and payload
+  std::vector<std::byte> last_;
+  std::size_t last_sent_ = 0;
+  bool broken_ = false;  // writing failed: what is still to be read says why
+
+  State state_ = State::kHeader;
+  Incoming in_;
+  bool dropping_ = false;
+  std::array<std::byte, 4096> ahead_;  // read but not looked at: headers and small messages cost one call
+  std::size_t ahead_begin_ = 0;
+  std::size_t ahead_end_ = 0;
+  std::vector<std::byte> waste_;
+  bool has_left_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace horo

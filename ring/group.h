@@ -1,0 +1,113 @@
+// Group: ranks that are able to run collectives together. The interface that every backend (over a Transport, shared
+// memory, MPI, NCCL) implements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "horo/base/config.h"
+#include "horo/base/counters.h"
+#include "horo/base/time.h"
+#include "horo/base/types.h"
+#include "ring/transport.h"
+
+namespace horo {
+
+inline constexpr int kHostDevice = -1;
+
+// Memory that takes part in a collective.
+struct Buffer {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  int device = kHostDevice;  // or the number of a CUDA device
+  void* stream = nullptr;    // on a device: the stream that uses the memory, and
+  void* event = nullptr;     //   the event after which it may be read; null on the host
+  std::uint64_t owner = 0;   // the Allocation that holds it, by Allocation::token; 0: the caller's own memory
+};
+
+// Memory that came from Group::allocate, aligned to 64 bytes; freed (or unmapped) with the last reference to it.
+struct Allocation {
+  std::unique_ptr<std::byte, std::function<void(std::byte*)>> data;
+  std::size_t bytes = 0;
+  std::uint64_t token = 0;
+};
+
+// One collective, equal on all members except for the buffers. All kinds count elements; lengths may be zero.
+//
+//   kind            in                                      out
+//   all_reduce      count elements                          count elements
+//   reduce_scatter  sum(counts) elements                    counts[my index] elements
+//   all_gather      counts[my index] elements               sum(counts) elements, in order of members
+//   broadcast       root: count elements, others: not read  count elements
+//   barrier         empty                                   empty
+//
+// in and out are equal (in place) or disjoint; where they differ, in is never written. Also in place: an all_gather
+// whose in lies at its place in out. counts: one per member for reduce_scatter and all_gather, one value for the
+// others.
+//
+// Reductions: result = round(postscale * (T(prescale * widen(x)) / divisor)), T the canonical tree over `contributors`
+// (Order::kCanonical) or any order (kFast); the divisor is applied for kAverage alone.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  ReduceOp op = ReduceOp::kSum;
+  DType dtype = DType::kFloat32;
+  Order order = Order::kCanonical;
+  Buffer in;
+  Buffer out;
+  std::vector<std::size_t> counts;
+  int root = 0;  // index of a member
+  // Ids of the members in T, by index; kAbsent: this member has nothing to add (its in is not read; it still gets out).
+  std::vector<std::int64_t> contributors;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  double divisor = 1.0;
+  std::uint32_t channel = 0;
+  std::uint64_t plan = 0;      // differs between collectives of a channel that are in flight together
+  std::uint64_t key_hash = 0;  // of the names of the tensors
+  TimePoint deadline = TimePoint::max();
+  std::string what;  // for errors: "gradient conv1.weight and 11 more"
+};
+
+inline constexpr std::int64_t kAbsent = -1;
+
+// Told once when a collective has ended; `error` is empty, a PeerLost or a Mismatch.
+class Completion {
+ public:
+  virtual ~Completion() = default;
+  virtual void done(std::exception_ptr error) noexcept = 0;
+};
+
+// Collectives of one channel are started by one thread, in the same order on all members.
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual int rank() const = 0;  // index of this member
+  virtual int size() const = 0;
+
+  // Memory with which collectives are fastest. Any thread.
+  virtual Allocation allocate(std::size_t bytes) = 0;
+
+  // Begins (and possibly ends) the collective; `completion` and the buffers must live until it was told. Throws
+  // std::invalid_argument before anything is sent if the collective contradicts itself.
+  virtual void start(const Collective& collective, Completion& completion) = 0;
+
+  // The algorithm that start() would take: a word for counters and logs. The same on all members.
+  virtual std::string_view algorithm(const Collective& collective) const = 0;
+};
+
+// Runs it and waits for its end; throws what ended it.
+void run(Group& group, const Collective& collective);
+
+// A group over a transport: all_reduce by direct exchange (canonical) or ring (fast), the others direct. `members` are
+// world ranks in ascending order, this rank among them. Transport and counters outlive it.
+std::unique_ptr<Group> make_host_group(Transport& transport, std::vector<int> members, std::uint32_t set,
+                                       const Config& config, Counters& counters);
+
+}  // namespace horo

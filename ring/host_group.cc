@@ -1,0 +1,205 @@
+// The group over a Transport: checks, chooses the algorithm, counts. It runs a collective in the thread that starts it.
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+
+#include "horo/base/check.h"
+#include "horo/base/error.h"
+#include "ring/host_algorithms.h"
+#include "ring/say.h"
+
+namespace horo {
+
+ScratchPool::Piece ScratchPool::take(std::size_t bytes) {
+  std::unique_ptr<Memory> memory;
+  {
+    MutexLock lock(mutex_);
+    const auto best = std::max_element(free_.begin(), free_.end(),
+                                       [](const auto& a, const auto& b) { return a->size() < b->size(); });
+    if (best != free_.end()) {
+      memory = std::move(*best);
+      free_.erase(best);
+    }
+  }
+  if (!memory) memory = std::make_unique<Memory>();
+  if (memory->size() < bytes) memory->resize(bytes);
+  return Piece(*this, std::move(memory));
+}
+
+void ScratchPool::give_back(std::unique_ptr<Memory> memory) {
+  MutexLock lock(mutex_);
+  free_.push_back(std::move(memory));
+}
+
+Tag Mail::tag(std::uint32_t number) const {
+  return {collective_.channel, collective_.plan, number, collective_.key_hash};
+}
+
+Mail::Op Mail::send(int member, std::uint32_t number, std::span<const std::byte> out) const {
+  return party_.transport.post_send(party_.members[static_cast<std::size_t>(member)], tag(number), out);
+}
+
+Mail::Op Mail::receive(int member, std::uint32_t number, std::span<std::byte> in) const {
+  return party_.transport.post_recv(party_.members[static_cast<std::size_t>(member)], tag(number), in);
+}
+
+std::vector<Shard> shards_of(const Collective& collective, int size) {
+  std::vector<Shard> shards;
+  for (int i = 0; i < size; ++i) {
+    if (collective.kind == CollectiveKind::kAllReduce) {
+      shards.push_back(shard_of(collective.counts[0], size, i));
+    } else {
+      const std::size_t begin = shards.empty() ? 0 : shards.back().begin + shards.back().size;
+      shards.push_back({begin, collective.counts[static_cast<std::size_t>(i)]});
+    }
+  }
+  return shards;
+}
+
+std::vector<TreeStep> tree_of(const Collective& collective) {
+  std::vector<std::int64_t> ids;
+  for (const std::int64_t id : collective.contributors) {
+    if (id != kAbsent) ids.push_back(id);
+  }
+  return canonical_tree(ids);
+}
+
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kHugePage = 2 << 20;
+
+std::size_t payload_bytes(const Collective& c) {
+  if (c.kind == CollectiveKind::kBarrier) return 0;
+  return std::accumulate(c.counts.begin(), c.counts.end(), std::size_t{0}) * size_of(c.dtype);
+}
+
+class HostGroup final : public Group {
+ public:
+  HostGroup(Transport& transport, std::vector<int> members, std::uint32_t set, const Config& config, Counters& counters)
+      : transport_(transport),
+        members_(std::move(members)),
+        index_(index_in(members_, transport.rank())),
+        set_(set),
+        segment_bytes_(std::max<std::size_t>(1, config.segment_bytes)),
+        counters_(counters) {}
+
+  int rank() const override { return index_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+
+  // Large buffers start on a huge page, which the kernel then fills in one fault.
+  Allocation allocate(std::size_t bytes) override {
+    const std::align_val_t alignment{bytes >= kHugePage ? kHugePage : kAlignment};
+    auto* data = static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
+    if (bytes >= kHugePage) ::madvise(data, bytes, MADV_HUGEPAGE);
+    return {{data, [alignment](std::byte* memory) { ::operator delete(memory, alignment); }}, bytes, ++last_token_};
+  }
+
+  void start(const Collective& collective, Completion& completion) override {
+    check(collective, size(), index_);
+    std::exception_ptr error;
+    try {
+      const Traffic before = transport_.traffic(collective.channel);
+      move(collective);
+      counters_.add_collective(set_, collective.kind, algorithm(collective), payload_bytes(collective),
+                               transport_.traffic(collective.channel) - before);
+    } catch (const PeerLost&) {
+      error = std::current_exception();
+    } catch (const Mismatch&) {
+      error = std::current_exception();
+    } catch (const std::exception& failure) {
+      // Messages of this collective are still posted with the caller's memory; only the end of the transport ends them.
+      error = std::current_exception();
+      transport_.abort(transport_.rank(),
+                       say("rank ", transport_.rank(), " failed in ", name_of(collective.kind),
+                           collective.what.empty() ? "" : " of " + collective.what, ": ", failure.what()));
+    }
+    completion.done(error);
+  }
+
+  std::string_view algorithm(const Collective& collective) const override {
+    if (collective.kind == CollectiveKind::kBarrier) return "dissemination";
+    const bool ring = collective.kind == CollectiveKind::kAllReduce && collective.order == Order::kFast && size() > 1;
+    return ring ? "ring" : "direct";
+  }
+
+ private:
+  static int index_in(const std::vector<int>& members, int rank) {
+    const auto found = std::lower_bound(members.begin(), members.end(), rank);
+    const bool ascending = std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) == members.end();
+    if (ascending && found != members.end() && *found == rank) return static_cast<int>(found - members.begin());
+    throw std::invalid_argument(
+        say("a group of ", say_ranks(members), ": expected ascending ranks, rank ", rank, " among them"));
+  }
+
+  void move(const Collective& collective) {
+    const Party party{transport_, members_, index_, segment_bytes_, scratch_};
+    switch (collective.kind) {
+      case CollectiveKind::kAllReduce:
+        if (algorithm(collective) == "ring") return ring_all_reduce(party, collective);
+        return suits_whole_exchange(collective, size()) ? whole_all_reduce(party, collective)
+                                                        : direct_reduction(party, collective);
+      case CollectiveKind::kReduceScatter:
+        return direct_reduction(party, collective);
+      case CollectiveKind::kAllGather:
+        return all_gather(party, collective);
+      case CollectiveKind::kBroadcast:
+        return broadcast(party, collective);
+      case CollectiveKind::kBarrier:
+        return barrier(party, collective);
+    }
+    HORO_CHECK(!"a known kind");
+  }
+
+  Transport& transport_;
+  const std::vector<int> members_;
+  const int index_;
+  const std::uint32_t set_;
+  const std::size_t segment_bytes_;
+  Counters& counters_;
+  std::atomic<std::uint64_t> last_token_{0};  // numbers allocations; orders nothing
+  ScratchPool scratch_;
+};
+
+// Waits in the thread that started the collective.
+class Waiter final : public Completion {
+ public:
+  void done(std::exception_ptr error) noexcept override {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    error_ = error;
+    changed_.notify_all();
+  }
+  void wait() {
+    MutexLock lock(mutex_);
+    while (!ended_) changed_.wait(mutex_);
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool ended_ GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+void run(Group& group, const Collective& collective) {
+  Waiter waiter;
+  group.start(collective, waiter);
+  waiter.wait();
+}
+
+std::unique_ptr<Group> make_host_group(Transport& transport, std::vector<int> members, std::uint32_t set,
+                                       const Config& config, Counters& counters) {
+  return std::make_unique<HostGroup>(transport, std::move(members), set, config, counters);
+}
+
+}  // namespace horo

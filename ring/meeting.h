@@ -1,0 +1,46 @@
+// The meeting: ranks dial and accept each other until everybody who is expected has come and proved itself.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "horo/base/config.h"
+#include "horo/base/time.h"
+#include "ring/handshake.h"
+#include "ring/socket.h"
+
+namespace horo {
+
+// Somebody to call; any of the addresses will do.
+struct Callee {
+  int rank = 0;
+  Purpose purpose = Purpose::kData;
+  std::vector<Address> addresses;
+};
+
+// Somebody who will call.
+struct Caller {
+  int rank = 0;
+  Purpose purpose = Purpose::kData;
+};
+
+struct Meeting {
+  Identity self;
+  int listener = -1;  // -1: nobody is accepted
+  std::vector<Callee> callees;
+  std::vector<Caller> callers;
+  Duration hello_timeout{};
+  TimePoint until;
+  std::string too_late;  // the end of the error: "within 30000 ms (HORO_START_TIMEOUT_MS)"
+};
+
+// One connection for each of the callees and callers. Strangers (who do not speak, or not our language, or do not hold
+// the key) cost a few hundred bytes for at most the hello timeout each, are counted and logged once. Calls are repeated
+// with back-off. Throws PeerLost naming the ranks that have not come in time.
+std::vector<Connection> meet(const Meeting& meeting);
+
+// Tells a peer why the start fails, if its connection takes the bytes at once.
+void send_abort(const Connection& connection, const Identity& self, const AbortNotice& notice);
+
+}  // namespace horo

@@ -1,0 +1,11 @@
+// Other architectures have the baseline alone.
+
+#include "ring/kernels.h"
+
+namespace horo {
+
+const Kernels* avx2_kernels() {
+  return nullptr;
+}
+
+}  // namespace horo

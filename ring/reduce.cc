@@ -1,0 +1,82 @@
+// A reduction walks its inputs in blocks that stay in the first-level cache: the canonical tree runs as a program on a
+// small stack of accumulator blocks, so every input is read once and the output written once, however many ranks there
+// are. The loops are in reduce_kernels.h, compiled once per instruction set; all of them give the same bits.
+
+#include "ring/reduce.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <memory>
+
+#include "horo/base/check.h"
+#include "ring/kernels.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kWidestBytes = 8;
+
+const Kernels& kernels() {
+  static const Kernels& best = avx2_kernels() != nullptr ? *avx2_kernels() : baseline_kernels();
+  return best;
+}
+
+std::size_t stack_depth(std::span<const TreeStep> tree) {
+  std::size_t depth = 0, most = 0;
+  for (const TreeStep& step : tree) {
+    depth += step.input == TreeStep::kJoin ? std::size_t(-1) : std::size_t{1};
+    most = std::max(most, depth);
+  }
+  return most;
+}
+
+void add_subtree(std::span<const std::int64_t> ids, int first, std::vector<TreeStep>& steps) {
+  if (ids.size() == 1) return steps.push_back({first});
+  // Ascending ids differ first where the least and the greatest do.
+  const auto spread = static_cast<std::uint64_t>(ids.front()) ^ static_cast<std::uint64_t>(ids.back());
+  const auto low = static_cast<std::uint64_t>(ids.front());
+  const std::uint64_t bit = std::bit_floor(spread);
+  const auto split = static_cast<std::int64_t>((low | (bit - 1)) & ~bit);  // the greatest id of the lower half
+  const auto left = static_cast<std::size_t>(std::upper_bound(ids.begin(), ids.end(), split) - ids.begin());
+  add_subtree(ids.first(left), first, steps);
+  add_subtree(ids.subspan(left), first + static_cast<int>(left), steps);
+  steps.push_back({TreeStep::kJoin});
+}
+
+}  // namespace
+
+DType accumulator_of(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
+}
+
+std::vector<TreeStep> canonical_tree(std::span<const std::int64_t> ids) {
+  std::vector<TreeStep> steps;
+  for (std::size_t i = 0; i < ids.size(); ++i) HORO_CHECK(ids[i] >= 0 && (i == 0 || ids[i - 1] < ids[i]));
+  if (!ids.empty()) add_subtree(ids, 0, steps);
+  return steps;
+}
+
+void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const std::byte* const> inputs,
+                 std::byte* out, std::size_t count) {
+  if (tree.empty() || count == 0) return;
+  const std::unique_ptr<std::byte[]> stack(new std::byte[stack_depth(tree) * kKernelBlock * kWidestBytes]);
+  Scaling scaling = reduction.scaling;
+  if (reduction.op != ReduceOp::kAverage) scaling.divisor = 1.0;
+  const TreeJob job{tree.data(), tree.size(), inputs.data(), out, count, scaling, stack.get()};
+  kernels().reduce_tree(reduction.dtype, reduction.op, job);
+}
+
+void widen(DType dtype, const std::byte* in, std::byte* accumulator, std::size_t count, double prescale) {
+  kernels().widen(dtype, in, accumulator, count, prescale);
+}
+
+void combine(DType dtype, ReduceOp op, std::byte* a, const std::byte* b, std::size_t count) {
+  kernels().combine(dtype, op, a, b, count);
+}
+
+void narrow(DType dtype, const std::byte* accumulator, std::byte* out, std::size_t count, const Scaling& scaling) {
+  kernels().narrow(dtype, accumulator, out, count, scaling);
+}
+
+}  // namespace horo

@@ -1,0 +1,50 @@
+// The arithmetic of reductions, one loop per operation and type (DESIGN section 5). Pure: no I/O, no allocation in
+// loops.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "horo/base/types.h"
+
+namespace horo {
+
+// The type in which sums are kept: float32 for float16 and bfloat16, else the type itself.
+DType accumulator_of(DType dtype);
+
+struct Scaling {
+  double prescale = 1.0;
+  double postscale = 1.0;
+  double divisor = 1.0;
+};
+
+// The canonical tree over ascending, distinct, non-negative ids: the binary trie, split at the highest bit in which
+// they differ, lower half on the left. As a program for a stack: kPush i puts input i, kJoin combines the upper two.
+struct TreeStep {
+  static constexpr int kJoin = -1;
+  int input;  // index into ids, or kJoin
+};
+std::vector<TreeStep> canonical_tree(std::span<const std::int64_t> ids);
+
+// What is computed of the inputs; the divisor is applied by kAverage alone.
+struct Reduction {
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  Scaling scaling;
+};
+
+// out[i] = round(postscale * (T(prescale * widen(inputs[..][i])) / divisor)) for i < count. `inputs` are buffers of the
+// dtype in the order of the tree's ids; out may be one of them. Alignment: any. Integer scaling goes through float64
+// and truncates, saturating. NaN results are the canonical quiet NaN.
+void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const std::byte* const> inputs,
+                 std::byte* out, std::size_t count);
+
+// The three parts of the same formula, for algorithms that carry partial results in the accumulator type:
+// out = prescale * widen(in); a = a op b; out = round(postscale * (in / divisor)).
+void widen(DType dtype, const std::byte* in, std::byte* accumulator, std::size_t count, double prescale);
+void combine(DType dtype, ReduceOp op, std::byte* a, const std::byte* b, std::size_t count);
+void narrow(DType dtype, const std::byte* accumulator, std::byte* out, std::size_t count, const Scaling& scaling);
+
+}  // namespace horo

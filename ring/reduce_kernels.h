@@ -1,0 +1,219 @@
+// The loops themselves, included by one source file per instruction set. They have no branches and no aliasing
+// (accumulators are private memory), so the compiler turns them into vector code. Vector width and the order of blocks
+// do not change a bit of the result: elements never meet one another. Internal linkage throughout, and nothing of the
+// standard library in the loops, so that no copy for one instruction set is ever linked in place of another.
+#pragma once
+
+#include "horo/base/check.h"
+#include "ring/element.h"
+#include "ring/kernels.h"
+
+namespace horo {
+namespace {
+
+template <class Element>
+typename Element::Stored stored_at(const std::byte* data, std::size_t i) {
+  typename Element::Stored value;
+  std::memcpy(&value, data + i * sizeof(value), sizeof(value));
+  return value;
+}
+
+template <class Element>
+void load(typename Element::Accumulator* __restrict to, const std::byte* __restrict in, std::size_t count,
+          double factor) {
+  if (factor == 1.0) {
+    for (std::size_t i = 0; i < count; ++i) to[i] = Element::load(stored_at<Element>(in, i));
+  } else {
+    for (std::size_t i = 0; i < count; ++i) to[i] = Element::scaled(Element::load(stored_at<Element>(in, i)), factor);
+  }
+}
+
+template <class Op, class T>
+void join(T* __restrict a, const T* __restrict b, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) a[i] = Op::template apply<T>(a[i], b[i]);
+}
+
+// Two inputs in one pass; no factor.
+template <class Element, class Op>
+void load_two(typename Element::Accumulator* __restrict to, const std::byte* a, const std::byte* b, std::size_t count) {
+  using T = typename Element::Accumulator;
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = Op::template apply<T>(Element::load(stored_at<Element>(a, i)), Element::load(stored_at<Element>(b, i)));
+  }
+}
+
+template <class Element, class Op>
+void join_input(typename Element::Accumulator* __restrict a, const std::byte* __restrict in, std::size_t count) {
+  using T = typename Element::Accumulator;
+  for (std::size_t i = 0; i < count; ++i) a[i] = Op::template apply<T>(a[i], Element::load(stored_at<Element>(in, i)));
+}
+
+template <class Element>
+void store(const typename Element::Accumulator* __restrict from, std::byte* __restrict out, std::size_t count,
+           const Scaling& scaling) {
+  using Stored = typename Element::Stored;
+  const auto put = [out](std::size_t i, Stored value) { std::memcpy(out + i * sizeof(value), &value, sizeof(value)); };
+  if (scaling.divisor == 1.0 && scaling.postscale == 1.0) {
+    for (std::size_t i = 0; i < count; ++i) put(i, Element::store(from[i]));
+  } else {
+    for (std::size_t i = 0; i < count; ++i) {
+      put(i, Element::store(Element::finished(from[i], scaling.divisor, scaling.postscale)));
+    }
+  }
+}
+
+// Calls f with the element type as a tag.
+template <class F>
+void with_element(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kUint8:
+      return f(IntElement<std::uint8_t>{});
+    case DType::kInt8:
+      return f(IntElement<std::int8_t>{});
+    case DType::kInt32:
+      return f(IntElement<std::int32_t>{});
+    case DType::kInt64:
+      return f(IntElement<std::int64_t>{});
+    case DType::kFloat16:
+      return f(Float16Element{});
+    case DType::kFloat32:
+      return f(FloatElement<float>{});
+    case DType::kFloat64:
+      return f(FloatElement<double>{});
+    case DType::kBool:
+      return f(BoolElement{});
+    case DType::kBFloat16:
+      return f(BFloat16Element{});
+  }
+  HORO_CHECK(!"a known element type");
+}
+
+template <class F>
+void with_op(ReduceOp op, F f) {
+  switch (op) {
+    case ReduceOp::kAverage:
+    case ReduceOp::kSum:
+      return f(Sum{});
+    case ReduceOp::kMin:
+      return f(Min{});
+    case ReduceOp::kMax:
+      return f(Max{});
+    case ReduceOp::kProduct:
+      return f(Product{});
+  }
+  HORO_CHECK(!"a known operation");
+}
+
+template <class Element, class Op>
+class TreeRunner {
+ public:
+  using T = typename Element::Accumulator;
+
+  explicit TreeRunner(const TreeJob& job) : job_(job), stack_(reinterpret_cast<T*>(job.stack)) {}
+
+  // The sum of elements [begin, begin + count), count <= kKernelBlock. `top` is the highest block in use.
+  const T* run(std::size_t begin, std::size_t count) {
+    std::size_t used = 0;
+    const auto top = [&] { return stack_ + (used - 1) * kKernelBlock; };
+    for (std::size_t at = 0; at < job_.steps; ++at) {
+      const int input = job_.tree[at].input;
+      if (input == TreeStep::kJoin) {
+        --used;
+        join<Op>(top(), top() + kKernelBlock, count);
+      } else if (joins(at + 1)) {
+        fold(top(), input, begin, count);
+        ++at;
+      } else if (job_.scaling.prescale == 1.0 && joins(at + 2) && !joins(at + 1)) {
+        ++used;
+        load_two<Element, Op>(top(), place(input, begin), place(job_.tree[at + 1].input, begin), count);
+        at += 2;
+      } else {
+        ++used;
+        load<Element>(top(), place(input, begin), count, job_.scaling.prescale);
+      }
+    }
+    return stack_;
+  }
+
+ private:
+  bool joins(std::size_t at) const { return at < job_.steps && job_.tree[at].input == TreeStep::kJoin; }
+
+  const std::byte* place(int input, std::size_t begin) const {
+    return job_.inputs[input] + begin * sizeof(typename Element::Stored);
+  }
+
+  // A leaf that is joined at once needs no block of the stack, unless it is scaled.
+  void fold(T* top, int input, std::size_t begin, std::size_t count) {
+    if (job_.scaling.prescale == 1.0) return join_input<Element, Op>(top, place(input, begin), count);
+    load<Element>(top + kKernelBlock, place(input, begin), count, job_.scaling.prescale);
+    join<Op>(top, top + kKernelBlock, count);
+  }
+
+  const TreeJob& job_;
+  T* stack_;
+};
+
+// Calls f(begin, count) for each block of `total` elements.
+template <class F>
+void for_blocks(std::size_t total, F f) {
+  for (std::size_t begin = 0; begin < total; begin += kKernelBlock) {
+    f(begin, total - begin < kKernelBlock ? total - begin : kKernelBlock);
+  }
+}
+
+void run_tree(DType dtype, ReduceOp op, const TreeJob& job) {
+  const Scaling finish{1.0, job.scaling.postscale, job.scaling.divisor};
+  with_element(dtype, [&](auto element) {
+    using Element = decltype(element);
+    with_op(op, [&](auto operation) {
+      TreeRunner<Element, decltype(operation)> runner(job);
+      for_blocks(job.count, [&](std::size_t begin, std::size_t n) {
+        store<Element>(runner.run(begin, n), job.out + begin * sizeof(typename Element::Stored), n, finish);
+      });
+    });
+  });
+}
+
+// Partial results lie in buffers of any alignment, so they pass through blocks of aligned accumulators.
+
+void run_widen(DType dtype, const std::byte* in, std::byte* accumulator, std::size_t count, double prescale) {
+  with_element(dtype, [&](auto element) {
+    using Element = decltype(element);
+    typename Element::Accumulator block[kKernelBlock];
+    for_blocks(count, [&](std::size_t begin, std::size_t n) {
+      load<Element>(block, in + begin * sizeof(typename Element::Stored), n, prescale);
+      std::memcpy(accumulator + begin * sizeof(block[0]), block, n * sizeof(block[0]));
+    });
+  });
+}
+
+void run_combine(DType dtype, ReduceOp op, std::byte* a, const std::byte* b, std::size_t count) {
+  with_element(dtype, [&](auto element) {
+    using T = typename decltype(element)::Accumulator;
+    with_op(op, [&](auto operation) {
+      T left[kKernelBlock], right[kKernelBlock];
+      for_blocks(count, [&](std::size_t begin, std::size_t n) {
+        std::memcpy(left, a + begin * sizeof(T), n * sizeof(T));
+        std::memcpy(right, b + begin * sizeof(T), n * sizeof(T));
+        join<decltype(operation)>(left, right, n);
+        std::memcpy(a + begin * sizeof(T), left, n * sizeof(T));
+      });
+    });
+  });
+}
+
+void run_narrow(DType dtype, const std::byte* accumulator, std::byte* out, std::size_t count, const Scaling& scaling) {
+  with_element(dtype, [&](auto element) {
+    using Element = decltype(element);
+    typename Element::Accumulator block[kKernelBlock];
+    for_blocks(count, [&](std::size_t begin, std::size_t n) {
+      std::memcpy(block, accumulator + begin * sizeof(block[0]), n * sizeof(block[0]));
+      store<Element>(block, out + begin * sizeof(typename Element::Stored), n, scaling);
+    });
+  });
+}
+
+constexpr Kernels kKernels{run_tree, run_widen, run_combine, run_narrow};
+
+}  // namespace
+}  // namespace horo

@@ -1,0 +1,173 @@
+// The thin layer over the BSD socket calls.
+
+#include "ring/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+
+#include "ring/say.h"
+
+namespace horo {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+const sockaddr* raw(const Address& address) {
+  return reinterpret_cast<const sockaddr*>(&address.storage);
+}
+sockaddr* raw(Address& address) {
+  return reinterpret_cast<sockaddr*>(&address.storage);
+}
+
+void set_option(int fd, int level, int name) noexcept {
+  const int on = 1;
+  ::setsockopt(fd, level, name, &on, sizeof(on));
+}
+
+Moved moved(ssize_t result, bool zero_ends) noexcept {
+  if (result > 0) return {static_cast<std::size_t>(result), false, 0};
+  if (result == 0) return {0, zero_ends, 0};
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
+  return {0, true, errno};
+}
+
+}  // namespace
+
+Fd::~Fd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+std::vector<Address> resolve(const std::string& host_port, const std::string& setting) {
+  const std::size_t colon = host_port.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == host_port.size()) {
+    throw std::invalid_argument(say(setting, "=", host_port, ": expected host:port"));
+  }
+  std::string host = host_port.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), host_port.c_str() + colon + 1, &hints, &list);
+  if (error != 0) throw std::invalid_argument(say(setting, "=", host_port, ": ", ::gai_strerror(error)));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+  std::vector<Address> found;
+  for (const addrinfo* one = list; one != nullptr; one = one->ai_next) {
+    Address address;
+    std::memcpy(&address.storage, one->ai_addr, one->ai_addrlen);
+    address.length = one->ai_addrlen;
+    found.push_back(address);
+  }
+  return found;
+}
+
+std::string to_text(const Address& address) {
+  char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+  ::getnameinfo(raw(address), address.length, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+  return address.storage.ss_family == AF_INET6 ? say("[", host, "]:", port) : say(host, ":", port);
+}
+
+bool is_loopback(const Address& address) {
+  if (address.storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage);
+    return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
+  return address.storage.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+}
+
+Address with_port(Address address, std::uint16_t port) {
+  if (address.storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
+  }
+  return address;
+}
+
+Address local_address(int fd) {
+  Address address;
+  address.length = sizeof(address.storage);
+  if (::getsockname(fd, raw(address), &address.length) != 0) fail("getsockname");
+  return address;
+}
+
+// Connecting a datagram socket sends nothing: it asks the routing table.
+Address address_towards(const Address& peer) {
+  const Fd probe(::socket(peer.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe.is_open() || ::connect(probe.get(), raw(peer), peer.length) != 0) fail("no route to " + to_text(peer));
+  return with_port(local_address(probe.get()), 0);
+}
+
+Fd listen_at(const Address& address) {
+  Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.is_open()) fail("socket");
+  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR);
+  if (::bind(fd.get(), raw(address), address.length) != 0) fail("cannot listen at " + to_text(address));
+  if (::listen(fd.get(), SOMAXCONN) != 0) fail("cannot listen at " + to_text(address));
+  return fd;
+}
+
+Fd accept_at(int listener) noexcept {
+  Fd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (fd.is_open()) set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY);
+  return fd;
+}
+
+Fd dial(const Address& address) noexcept {
+  Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.is_open()) return fd;
+  set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY);
+  if (::connect(fd.get(), raw(address), address.length) != 0 && errno != EINPROGRESS) return Fd();
+  return fd;
+}
+
+int error_of(int fd) noexcept {
+  int error = 0;
+  socklen_t length = sizeof(error);
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+Moved receive_some(int fd, std::span<iovec> into) noexcept {
+  msghdr message{};
+  message.msg_iov = into.data();
+  message.msg_iovlen = into.size();
+  return moved(::recvmsg(fd, &message, MSG_DONTWAIT), true);
+}
+
+Moved send_some(int fd, std::span<iovec> from) noexcept {
+  msghdr message{};
+  message.msg_iov = from.data();
+  message.msg_iovlen = from.size();
+  return moved(::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL), false);
+}
+
+Wakeup::Wakeup() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!fd_.is_open()) fail("eventfd");
+}
+
+void Wakeup::wake() noexcept {
+  if (pending_.exchange(true)) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof(one));
+}
+
+// Reading comes first: a wake() that finds the flag still set is seen by whoever looks at its own state after clear(),
+// and a write that lands late is one wake-up too many, never one too few.
+void Wakeup::clear() noexcept {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t taken = ::read(fd_.get(), &count, sizeof(count));
+  pending_.exchange(false);
+}
+
+}  // namespace horo

@@ -1,0 +1,84 @@
+// Sockets as values: descriptors that close themselves, addresses, and non-blocking calls whose outcome is data. Every
+// descriptor is close-on-exec, every socket non-blocking, every stream TCP_NODELAY.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace horo {
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd();
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+};
+
+// "host:port", "1.2.3.4:port" or "[::1]:port". Throws std::invalid_argument naming `setting`.
+std::vector<Address> resolve(const std::string& host_port, const std::string& setting);
+// The numeric form, which resolve() reads back.
+std::string to_text(const Address& address);
+bool is_loopback(const Address& address);
+Address with_port(Address address, std::uint16_t port);
+// The address of this host from which packets to `peer` leave, port 0.
+Address address_towards(const Address& peer);
+Address local_address(int fd);
+
+// Throws std::system_error.
+Fd listen_at(const Address& address);
+// The next waiting connection; not open if there is none.
+Fd accept_at(int listener) noexcept;
+// Begins to connect; the socket becomes writable when it is decided. Not open if it failed at once, with errno set.
+Fd dial(const Address& address) noexcept;
+// 0, or the errno with which a connection failed.
+int error_of(int fd) noexcept;
+
+// What a call moved. `ended`: the other side closed (error 0) or the connection broke (errno).
+struct Moved {
+  std::size_t bytes = 0;
+  bool ended = false;
+  int error = 0;
+};
+Moved receive_some(int fd, std::span<iovec> into) noexcept;
+Moved send_some(int fd, std::span<iovec> from) noexcept;
+inline iovec as_iovec(std::span<const std::byte> bytes) {
+  return {const_cast<std::byte*>(bytes.data()), bytes.size()};
+}
+
+// Makes a poll() in another thread return.
+class Wakeup {
+ public:
+  Wakeup();
+  int fd() const { return fd_.get(); }
+  void wake() noexcept;  // any thread
+  void clear() noexcept;
+
+ private:
+  Fd fd_;
+  std::atomic<bool> pending_{false};  // saves a system call where one is pending; orders nothing
+};
+
+}  // namespace horo

@@ -1,0 +1,72 @@
+// The mesh: every rank listens at a port that the system chooses, tells the others where, dials all lower ranks and
+// accepts all higher ones; rank 0 gets a second connection from everybody, for control.
+
+#include <algorithm>
+#include <stdexcept>
+#include <system_error>
+
+#include "horo/base/error.h"
+#include "ring/meeting.h"
+#include "ring/say.h"
+#include "ring/tcp.h"
+#include "ring/tcp_address.h"
+#include "ring/tcp_parts.h"
+
+namespace horo {
+namespace {
+
+// Rank 0 is known by Config::addr; the others by the address that they have towards it.
+Listener listen_for_data(const Config& config) {
+  const std::string addr = config.addr.empty() ? "127.0.0.1:1" : config.addr;
+  std::string why;
+  for (const Address& address : usable_addresses(config, addr, "HORO_ADDR")) {
+    try {
+      return listen_for(config, config.rank == 0 ? with_port(address, 0) : address_towards(address));
+    } catch (const std::system_error& error) {
+      why = error.what();
+    }
+  }
+  throw std::invalid_argument(say("HORO_ADDR=", addr, ": rank ", config.rank, " ", why));
+}
+
+std::vector<Address> addresses_of(const Config& config, int rank, std::span<const std::byte> blob) {
+  const std::string text(reinterpret_cast<const char*>(blob.data()), blob.size());
+  return usable_addresses(config, text, say("the address of rank ", rank));
+}
+
+}  // namespace
+
+Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange) {
+  Meeting meeting;
+  meeting.self = identity_of(config, epoch);
+  const Identity& self = meeting.self;
+  if (self.size == 1) return {make_tcp_transport(config, self, {}), make_tcp_control(config, self, {})};
+
+  const Listener listener = listen_for_data(config);
+  const std::string mine = to_text(listener.published);
+  const auto all = exchange(std::as_bytes(std::span(mine)));
+  if (all.size() != static_cast<std::size_t>(self.size)) {
+    throw std::invalid_argument(say("the exchange gave ", all.size(), " addresses, expected ", self.size));
+  }
+  meeting.listener = listener.fd.get();
+  meeting.hello_timeout = config.hello_timeout;
+  meeting.until = Clock::now() + config.start_timeout;
+  meeting.too_late = say("within ", config.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
+  for (int rank = 0; rank < self.rank; ++rank) {
+    const auto addresses = addresses_of(config, rank, all[static_cast<std::size_t>(rank)]);
+    meeting.callees.push_back({rank, Purpose::kData, addresses});
+    if (rank == 0) meeting.callees.push_back({rank, Purpose::kControl, addresses});
+  }
+  for (int rank = self.rank + 1; rank < self.size; ++rank) {
+    meeting.callers.push_back({rank, Purpose::kData});
+    if (self.rank == 0) meeting.callers.push_back({rank, Purpose::kControl});
+  }
+  std::vector<Connection> data = meet(meeting), control;
+  const auto middle =
+      std::partition(data.begin(), data.end(), [](const Connection& c) { return c.purpose == Purpose::kData; });
+  std::move(middle, data.end(), std::back_inserter(control));
+  data.erase(middle, data.end());
+  return {make_tcp_transport(config, self, std::move(data)), make_tcp_control(config, self, std::move(control))};
+}
+
+}  // namespace horo

@@ -1,0 +1,213 @@
+// The exchange over Config::addr is a gather to rank 0 and a broadcast back, one frame each way on authenticated
+// connections that live for that call alone.
+
+#include <poll.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <system_error>
+
+#include "horo/base/error.h"
+#include "ring/meeting.h"
+#include "ring/say.h"
+#include "ring/tcp.h"
+#include "ring/tcp_address.h"
+
+namespace horo {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t kMaxBlobBytes = 4 << 10;
+
+// One connection with bytes to send, a frame to receive, or both.
+class Parcel {
+ public:
+  Parcel(const Connection& connection, const Identity& self, std::uint64_t max_length)
+      : connection_(connection), self_(self), max_length_(max_length) {}
+
+  void send(std::span<const std::byte> payload) {
+    Frame frame = self_.frame(FrameKind::kControl);
+    frame.length = payload.size();
+    const FrameBytes header = encode(frame);
+    out_.assign(header.begin(), header.end());
+    out_.insert(out_.end(), payload.begin(), payload.end());
+  }
+  void expect() { in_.resize(kFrameBytes); }
+
+  int peer() const { return connection_.peer; }
+  int fd() const { return connection_.fd.get(); }
+  bool is_done() const { return out_.empty() && got_ == in_.size() && (in_.empty() || has_header_); }
+  short events() const { return static_cast<short>(POLLIN | (out_.empty() ? 0 : POLLOUT)); }
+  const std::vector<std::byte>& received() const { return in_; }
+
+  void advance() {
+    if (!out_.empty()) {
+      iovec part = as_iovec(out_);
+      const Moved moved = send_some(fd(), {&part, 1});
+      if (!moved.ended) out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+    }
+    while (got_ < in_.size() && read()) {
+    }
+  }
+
+ private:
+  bool read() {
+    iovec part = as_iovec(std::span(in_).subspan(got_));
+    const Moved moved = receive_some(fd(), {&part, 1});
+    if (moved.ended) {
+      throw PeerLost(peer(),
+                     say("rank ", self_.rank, ": rank ", peer(), " broke off during the exchange of addresses"));
+    }
+    got_ += moved.bytes;
+    if (got_ == in_.size() && !has_header_) on_header();
+    if (got_ == in_.size() && has_header_ && frame_.kind == FrameKind::kAbort) throw_abort();
+    return moved.bytes > 0;
+  }
+
+  void on_header() {
+    frame_ = decode_frame(std::span(in_).first<kFrameBytes>(), max_length_);
+    self_.expect_from(frame_, connection_.peer, connection_.incarnation);
+    if (frame_.kind != FrameKind::kControl && frame_.kind != FrameKind::kAbort) throw ProtocolError("not an exchange");
+    has_header_ = true;
+    in_.resize(frame_.length);
+    got_ = 0;
+  }
+
+  [[noreturn]] void throw_abort() const {
+    const AbortNotice notice = decode_abort(in_);
+    throw PeerLost(notice.origin, notice.reason);
+  }
+
+  const Connection& connection_;
+  const Identity& self_;
+  std::uint64_t max_length_;
+  std::vector<std::byte> out_, in_;
+  std::size_t got_ = 0;
+  bool has_header_ = false;
+  Frame frame_;
+};
+
+// Moves all parcels at once.
+void deliver(std::vector<Parcel>& parcels, const Meeting& meeting) {
+  while (true) {
+    std::vector<pollfd> polls;
+    std::vector<int> late;
+    for (Parcel& parcel : parcels) {
+      try {
+        parcel.advance();
+      } catch (const ProtocolError& error) {
+        throw PeerLost(parcel.peer(), say("rank ", meeting.self.rank, ": rank ", parcel.peer(), ": ", error.what()));
+      }
+      if (parcel.is_done()) continue;
+      polls.push_back({parcel.fd(), parcel.events(), 0});
+      late.push_back(parcel.peer());
+    }
+    if (polls.empty()) return;
+    const auto left = std::chrono::ceil<milliseconds>(meeting.until - Clock::now());
+    if (left.count() <= 0) {
+      throw PeerLost(late.front(), say("rank ", meeting.self.rank, ": ", say_ranks(late),
+                                       " did not answer in the exchange of addresses ", meeting.too_late));
+    }
+    ::poll(polls.data(), polls.size(), static_cast<int>(std::min<long>(left.count(), 100)));
+  }
+}
+
+class TcpExchange {
+ public:
+  TcpExchange(const Config& config, std::uint32_t epoch) : config_(config), self_(identity_of(config, epoch)) {}
+
+  std::vector<std::vector<std::byte>> operator()(std::span<const std::byte> mine) const {
+    if (mine.size() > kMaxBlobBytes) throw std::invalid_argument("an exchange of more than 4 KiB per rank");
+    if (self_.size == 1) return {{mine.begin(), mine.end()}};
+    Meeting meeting;
+    meeting.self = self_;
+    meeting.hello_timeout = config_.hello_timeout;
+    meeting.until = Clock::now() + config_.start_timeout;
+    meeting.too_late = say("within ", config_.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
+    const auto addresses = usable_addresses(config_, config_.addr, "HORO_ADDR");
+    return self_.rank == 0 ? gather(meeting, addresses, mine) : ask(meeting, addresses, mine);
+  }
+
+ private:
+  std::vector<std::vector<std::byte>> gather(Meeting& meeting, const std::vector<Address>& addresses,
+                                             std::span<const std::byte> mine) const {
+    const Fd listener = listen_at_any(addresses);
+    meeting.listener = listener.get();
+    for (int rank = 1; rank < self_.size; ++rank) meeting.callers.push_back({rank, Purpose::kExchange});
+    const std::vector<Connection> connections = meet(meeting);
+    std::vector<Parcel> parcels;
+    for (const Connection& connection : connections) {
+      parcels.emplace_back(connection, self_, kMaxBlobBytes);
+      parcels.back().expect();
+    }
+    try {
+      deliver(parcels, meeting);
+    } catch (const PeerLost& lost) {
+      for (const Connection& connection : connections) send_abort(connection, self_, {lost.origin(), lost.what()});
+      throw;
+    }
+    std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(self_.size));
+    all[0].assign(mine.begin(), mine.end());
+    for (const Parcel& parcel : parcels) all[static_cast<std::size_t>(parcel.peer())] = parcel.received();
+    send_all(connections, meeting, all);
+    return all;
+  }
+
+  void send_all(const std::vector<Connection>& connections, const Meeting& meeting,
+                const std::vector<std::vector<std::byte>>& all) const {
+    ByteWriter text;
+    for (const auto& blob : all) {
+      text.u32(static_cast<std::uint32_t>(blob.size()));
+      text.raw(blob);
+    }
+    std::vector<Parcel> parcels;
+    for (const Connection& connection : connections) {
+      parcels.emplace_back(connection, self_, 0);
+      parcels.back().send(text.bytes());
+    }
+    deliver(parcels, meeting);
+  }
+
+  std::vector<std::vector<std::byte>> ask(Meeting& meeting, const std::vector<Address>& addresses,
+                                          std::span<const std::byte> mine) const {
+    meeting.callees.push_back({0, Purpose::kExchange, addresses});
+    const std::vector<Connection> connections = meet(meeting);
+    std::vector<Parcel> parcels;
+    parcels.emplace_back(connections.front(), self_, static_cast<std::uint64_t>(self_.size) * (kMaxBlobBytes + 4));
+    parcels.back().send(mine);
+    parcels.back().expect();
+    deliver(parcels, meeting);
+    ByteReader reader(parcels.back().received());
+    std::vector<std::vector<std::byte>> all;
+    for (int rank = 0; rank < self_.size; ++rank) {
+      const auto blob = reader.raw(reader.u32());
+      all.emplace_back(blob.begin(), blob.end());
+    }
+    reader.expect_end();
+    return all;
+  }
+
+  Fd listen_at_any(const std::vector<Address>& addresses) const {
+    std::string why;
+    for (const Address& address : addresses) {
+      try {
+        return listen_for(config_, address).fd;
+      } catch (const std::system_error& error) {
+        why = error.what();
+      }
+    }
+    throw std::invalid_argument(say("HORO_ADDR=", config_.addr, ": rank 0 ", why));
+  }
+
+  Config config_;
+  Identity self_;
+};
+
+}  // namespace
+
+Exchange make_tcp_exchange(const Config& config, std::uint32_t epoch) {
+  return TcpExchange(config, epoch);
+}
+
+}  // namespace horo

@@ -1,0 +1,22 @@
+// The parts that connect_tcp puts together.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "horo/base/config.h"
+#include "ring/control_link.h"
+#include "ring/handshake.h"
+#include "ring/transport.h"
+
+namespace horo {
+
+// `connections`: one to every other rank.
+std::unique_ptr<Transport> make_tcp_transport(const Config& config, const Identity& self,
+                                              std::vector<Connection> connections);
+
+// `connections`: one to every other rank on rank 0, else one to rank 0.
+std::unique_ptr<ControlLink> make_tcp_control(const Config& config, const Identity& self,
+                                              std::vector<Connection> connections);
+
+}  // namespace horo

@@ -1,0 +1,223 @@
+// The progress role: moves what can move with every peer, never blocking on one; spins briefly where that pays, then
+// sleeps in poll in slices. Sending is never waited for while nothing is read, so two ranks that send to each other
+// cannot stop.
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "horo/base/check.h"
+#include "ring/say.h"
+#include "ring/tcp_transport.h"
+
+namespace horo {
+
+// Returns when something has ended, the transport failed or `until` has come. What goes wrong ends the transport.
+void TcpTransport::progress(TimePoint until) noexcept {
+  try {
+    move_bytes(until);
+  } catch (const PeerLost& lost) {
+    MutexLock lock(mutex_);
+    fail(lost);
+  } catch (const std::exception& error) {
+    MutexLock lock(mutex_);
+    fail(PeerLost(self_.rank, say("rank ", self_.rank, ": ", error.what())));
+  }
+}
+
+void TcpTransport::move_bytes(TimePoint until) {
+  if (sweep()) return;
+  for (const TimePoint end = std::min(until, Clock::now() + spin_); Clock::now() < end;) {
+    ::sched_yield();
+    if (sweep()) return;
+    if (has_failed()) return;
+  }
+  sleep(until);
+}
+
+bool TcpTransport::has_failed() const {
+  MutexLock lock(mutex_);
+  return failed_.has_value();
+}
+
+// One round over the peers that we have business with. True if anything moved.
+bool TcpTransport::sweep() {
+  apply_cancels();
+  {
+    MutexLock lock(mutex_);
+    if (failed_) return true;
+    for (const auto& connection : connections_) {
+      if (!connection) continue;
+      expects_[static_cast<std::size_t>(connection->peer())] = table_.expects(connection->peer());
+      if (connection->is_sending() || !connection->can_send()) continue;
+      if (auto next = table_.next_send(connection->peer())) connection->begin_send(std::move(*next));
+    }
+  }
+  bool moved = false;
+  for (const auto& connection : connections_) {
+    if (!connection) continue;
+    if (connection->is_sending() && send_to(*connection)) moved = true;
+    const bool busy = expects_[static_cast<std::size_t>(connection->peer())] || connection->is_in_frame();
+    if (busy && receive_from(*connection)) moved = true;
+  }
+  return moved;
+}
+
+bool TcpTransport::send_to(DataConnection& connection) {
+  bool moved = false;
+  for (std::size_t calls = 0; calls < 4 && connection.write(); ++calls) {
+    moved = true;
+    const auto sent = connection.take_sent();
+    if (!sent) continue;
+    MutexLock lock(mutex_);
+    table_.sent(*sent, kFrameBytes);
+    if (auto next = table_.next_send(connection.peer())) connection.begin_send(std::move(*next));
+  }
+  return moved;
+}
+
+bool TcpTransport::receive_from(DataConnection& connection) {
+  const bool stalled = connection.is_stalled();
+  bool moved = connection.read();
+  while (true) {
+    switch (connection.next()) {
+      case DataConnection::Arrival::kNothing:
+        if (connection.is_closed() && connection.has_left()) {
+          MutexLock lock(mutex_);
+          left_[static_cast<std::size_t>(connection.peer())] = true;
+        }
+        return moved || (stalled && !connection.is_stalled());
+      case DataConnection::Arrival::kHeader:
+        if (!place(connection)) return moved;
+        break;
+      case DataConnection::Arrival::kMessage:
+        end_message(connection);
+        moved = true;
+        break;
+    }
+  }
+}
+
+// False: there is no room, the frame waits.
+bool TcpTransport::place(DataConnection& connection) {
+  const Frame& frame = connection.incoming().frame;
+  if (frame.kind != FrameKind::kData || frame.segment == kCancelSegment) {
+    connection.place_own();
+    return true;
+  }
+  const Tag tag{frame.channel, frame.plan, frame.segment, frame.key_hash};
+  MutexLock lock(mutex_);
+  const auto match = table_.match(connection.peer(), tag, frame.length);
+  if (match.place == OpTable::Place::kRefused) return false;
+  connection.place(match);
+  return true;
+}
+
+void TcpTransport::end_message(DataConnection& connection) {
+  Incoming& in = connection.incoming();
+  connection.end_message();
+  if (in.frame.kind != FrameKind::kData || in.frame.segment == kCancelSegment) return on_notice(connection);
+  if (in.match.place == OpTable::Place::kDropped) return apply_cancels();
+  if (in.match.place == OpTable::Place::kEarly) {
+    EarlyMessage early{{in.frame.channel, in.frame.plan, in.frame.segment, in.frame.key_hash}, std::move(in.own)};
+    {
+      MutexLock lock(mutex_);
+      in.match = table_.keep(connection.peer(), early);
+    }
+    if (in.match.place != OpTable::Place::kPosted) return apply_cancels();
+    if (!early.bytes.empty()) std::memcpy(in.match.memory.data(), early.bytes.data(), early.bytes.size());
+  }
+  MutexLock lock(mutex_);
+  table_.received(in.match.op, kFrameBytes);
+}
+
+void TcpTransport::on_notice(DataConnection& connection) {
+  const Incoming& in = connection.incoming();
+  const auto text = [&] { return std::string(reinterpret_cast<const char*>(in.own.data()), in.own.size()); };
+  if (in.frame.kind == FrameKind::kAbort) {
+    AbortNotice notice;
+    try {
+      notice = decode_abort(in.own);
+    } catch (const ProtocolError& error) {
+      throw PeerLost(connection.peer(), say(connection.name(), " was ended: ", error.what()));
+    }
+    throw PeerLost(notice.origin, notice.reason);
+  }
+  if (in.frame.kind == FrameKind::kGoodbye) return connection.set_left();
+  if (in.frame.kind != FrameKind::kData) {
+    throw PeerLost(connection.peer(), say(connection.name(), " was ended: a frame of a kind that has no place here"));
+  }
+  const PlanCancel cancel{in.frame.channel, in.frame.plan,
+                          in.own.empty() ? say("cancelled by rank ", connection.peer()) : text()};
+  for (const auto& one : connections_) {
+    if (one) one->release(cancel.channel, cancel.plan);
+  }
+  MutexLock lock(mutex_);
+  table_.cancel(cancel);
+  changed_.notify_all();
+}
+
+// First the connections let go of the memory, then the waiting thread learns of it.
+void TcpTransport::apply_cancels() {
+  std::vector<PlanCancel> cancels;
+  {
+    MutexLock lock(mutex_);
+    cancels = table_.take_cancels();
+  }
+  for (const PlanCancel& cancel : cancels) {
+    for (const auto& connection : connections_) {
+      if (connection) connection->release(cancel.channel, cancel.plan);
+    }
+    MutexLock lock(mutex_);
+    table_.cancel(cancel);
+    changed_.notify_all();
+  }
+}
+
+// False if there is something to do at once: nothing that is posted after this can be missed, because it wakes us.
+bool TcpTransport::prepare_sleep() {
+  wakeup_.clear();
+  MutexLock lock(mutex_);
+  if (failed_) return false;
+  for (const auto& connection : connections_) {
+    if (!connection || connection->is_sending() || !connection->can_send()) continue;
+    if (auto next = table_.next_send(connection->peer())) {
+      connection->begin_send(std::move(*next));
+      return false;
+    }
+  }
+  sleeping_ = true;
+  changed_.notify_all();
+  return true;
+}
+
+void TcpTransport::sleep(TimePoint until) {
+  if (!prepare_sleep()) return;
+  polls_.assign(1, {wakeup_.fd(), POLLIN, 0});
+  polled_.assign(1, nullptr);
+  for (const auto& connection : connections_) {
+    if (!connection || connection->is_closed()) continue;
+    const short in = connection->is_stalled() ? 0 : POLLIN;
+    const short out = connection->is_sending() && connection->can_send() ? POLLOUT : 0;
+    polls_.push_back({connection->fd(), static_cast<short>(in | out), 0});
+    polled_.push_back(connection.get());
+  }
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - Clock::now());
+  const timespec timeout{0, std::clamp<long>(left.count(), 0, std::chrono::nanoseconds(kWaitSlice).count())};
+  ::ppoll(polls_.data(), polls_.size(), &timeout, nullptr);
+  {
+    MutexLock lock(mutex_);
+    sleeping_ = false;
+  }
+  for (std::size_t i = 1; i < polls_.size(); ++i) {
+    DataConnection& connection = *polled_[i];
+    if (polls_[i].revents & POLLOUT) send_to(connection);
+    if (connection.is_stalled() && (polls_[i].revents & (POLLERR | POLLHUP))) {
+      throw PeerLost(connection.peer(), say(connection.name(), " was lost: it broke off"));
+    }
+    if (polls_[i].revents & (POLLIN | POLLERR | POLLHUP)) receive_from(connection);
+  }
+}
+
+}  // namespace horo

@@ -1,0 +1,234 @@
+// Any number of threads may wait at once, each for the operations of its channel. One of them at a time holds the
+// progress role: it moves the bytes of all peers and all channels, with the lock released, while the others sleep until
+// their operations have ended or the role is free. So progress needs no thread of its own, and a connection is only
+// ever touched by one thread. No operation is given up (and no memory let go) while somebody else holds the role.
+
+#include "ring/tcp_transport.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "horo/base/check.h"
+#include "ring/say.h"
+
+namespace horo {
+namespace {
+
+constexpr std::chrono::milliseconds kAbortPatience{50};
+constexpr std::chrono::milliseconds kGoodbyePatience{1'000};  // for a peer whose buffers are full of our last message
+
+// Spinning pays only where a core is free for every rank of this host.
+Duration spin_time(const Config& config) {
+  const bool room = std::thread::hardware_concurrency() >= static_cast<unsigned>(std::max(1, config.local_size));
+  return room ? std::chrono::microseconds(50) : std::chrono::microseconds(0);
+}
+
+}  // namespace
+
+TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vector<Connection> connections)
+    : config_(config),
+      self_(self),
+      spin_(spin_time(config)),
+      connections_(static_cast<std::size_t>(self.size)),
+      expects_(static_cast<std::size_t>(self.size)),
+      left_(static_cast<std::size_t>(self.size)),
+      table_(self.size, config.max_early_bytes) {
+  for (Connection& one : connections) {
+    const auto peer = static_cast<std::size_t>(one.peer);
+    connections_[peer] = std::make_unique<DataConnection>(std::move(one), self);
+  }
+}
+
+// Leaving in good order: a peer that needs nothing more from us goes on.
+TcpTransport::~TcpTransport() {
+  {
+    MutexLock lock(mutex_);
+    HORO_CHECK(!progressing_);
+    if (failed_) return;
+  }
+  for (const auto& connection : connections_) {
+    if (connection && !connection->is_sending_op()) connection->begin_last(FrameKind::kGoodbye, {});
+  }
+  flush_last(kGoodbyePatience);
+}
+
+Transport::Op TcpTransport::post_send(int peer, const Tag& tag, std::span<const std::byte> out) {
+  HORO_CHECK(peer >= 0 && peer < self_.size && peer != self_.rank);
+  MutexLock lock(mutex_);
+  throw_if_failed();
+  const Op op = table_.add_send(peer, tag, out);
+  wake_progress();
+  return op;
+}
+
+Transport::Op TcpTransport::post_recv(int peer, const Tag& tag, std::span<std::byte> in) {
+  HORO_CHECK(peer >= 0 && peer < self_.size && peer != self_.rank);
+  std::optional<EarlyMessage> early;
+  Op op = 0;
+  {
+    MutexLock lock(mutex_);
+    throw_if_failed();
+    op = table_.add_recv(peer, tag, in, early);
+    wake_progress();
+  }
+  if (!early) return op;
+  if (!in.empty()) std::memcpy(in.data(), early->bytes.data(), in.size());
+  MutexLock lock(mutex_);
+  table_.received(op, kFrameBytes);
+  return op;
+}
+
+void TcpTransport::wait(std::span<const Op> ops, TimePoint deadline) {
+  try {
+    for (Turn turn = take_turn(ops, deadline); turn != Turn::kDone; turn = take_turn(ops, deadline)) {
+      if (turn == Turn::kAgain) continue;
+      progress(std::min<TimePoint>(deadline, Clock::now() + kWaitSlice));
+      give_turn();
+    }
+  } catch (const Mismatch&) {
+    flush_notices();
+    throw;
+  }
+}
+
+// The other members of a cancelled plan must learn of it even if this rank never waits again.
+void TcpTransport::flush_notices() {
+  const TimePoint until = Clock::now() + kAbortPatience;
+  while (Clock::now() < until) {
+    const Turn turn = take_turn_for_notices();
+    if (turn == Turn::kDone) return;
+    if (turn == Turn::kAgain) continue;
+    progress(std::min<TimePoint>(until, Clock::now() + kWaitSlice));
+    give_turn();
+  }
+}
+
+TcpTransport::Turn TcpTransport::take_turn_for_notices() {
+  MutexLock lock(mutex_);
+  if (failed_ || table_.open_notices() == 0) return Turn::kDone;
+  if (progressing_) {
+    changed_.wait_until(mutex_, Clock::now() + kWaitSlice);
+    return Turn::kAgain;
+  }
+  progressing_ = true;
+  return Turn::kProgress;
+}
+
+TcpTransport::Turn TcpTransport::take_turn(std::span<const Op> ops, TimePoint deadline) {
+  MutexLock lock(mutex_);
+  throw_if_failed();
+  if (table_.finish(ops)) return Turn::kDone;
+  check_peers(ops, deadline);
+  throw_if_failed();
+  if (progressing_) {
+    changed_.wait_until(mutex_, std::min<TimePoint>(deadline, Clock::now() + kWaitSlice));
+    return Turn::kAgain;
+  }
+  progressing_ = true;
+  return Turn::kProgress;
+}
+
+// Operations with a peer that left in good order cannot end any more; nor those that are too late.
+void TcpTransport::check_peers(std::span<const Op> ops, TimePoint deadline) {
+  for (const int peer : table_.waiting_for(ops)) {
+    if (!left_[static_cast<std::size_t>(peer)]) continue;
+    return fail(PeerLost(peer, say("rank ", self_.rank, ": rank ", peer, " left while messages were waited for")));
+  }
+  if (Clock::now() >= deadline) fail(PeerLost(table_.waiting_for(ops).front(), too_late(ops)));
+}
+
+std::string TcpTransport::too_late(std::span<const Op> ops) const {
+  const Tag tag = table_.first_open(ops).value();
+  return say("rank ", self_.rank, ": still waiting for ", say_ranks(table_.waiting_for(ops)), " on channel ",
+             tag.channel, ", plan ", tag.plan, " at the deadline (HORO_DEADLINE_MS=", config_.deadline.count(), ")");
+}
+
+// Whoever hears of the end may free its memory, so first of all the connections let go of it: nobody holds the progress
+// role then, and nobody can take it while we hold the lock.
+void TcpTransport::throw_if_failed() {
+  if (!failed_) return;
+  while (progressing_) changed_.wait(mutex_);
+  for (const auto& connection : connections_) {
+    if (connection && !has_released_) connection->release_all();
+  }
+  has_released_ = true;
+  throw PeerLost(*failed_);
+}
+
+void TcpTransport::fail(const PeerLost& error) {
+  if (!failed_) failed_.emplace(error);
+  if (sleeping_) wakeup_.wake();
+  changed_.notify_all();
+}
+
+void TcpTransport::wake_progress() {
+  if (sleeping_) wakeup_.wake();
+}
+
+void TcpTransport::give_turn() {
+  MutexLock lock(mutex_);
+  progressing_ = false;
+  changed_.notify_all();
+}
+
+void TcpTransport::abort(int origin, const std::string& reason) noexcept {
+  {
+    MutexLock lock(mutex_);
+    fail(PeerLost(origin, reason));
+    if (std::exchange(has_told_, true)) return;
+    while (progressing_) changed_.wait(mutex_);
+    progressing_ = true;
+  }
+  const auto notice = encode(AbortNotice{origin, reason});
+  for (const auto& connection : connections_) {
+    if (connection) connection->begin_last(FrameKind::kAbort, notice);
+  }
+  flush_last(kAbortPatience);
+  give_turn();
+}
+
+// A frame that is half out is finished first, so that what follows can be read; peers that do not read get none of it.
+void TcpTransport::flush_last(Duration patience) {
+  for (const TimePoint until = Clock::now() + patience; Clock::now() < until;) {
+    std::vector<pollfd> blocked;
+    for (const auto& connection : connections_) {
+      if (!connection) continue;
+      while (connection->write()) {
+      }
+      if (connection->can_send() && connection->has_unsent()) blocked.push_back({connection->fd(), POLLOUT, 0});
+    }
+    if (blocked.empty()) break;
+    ::poll(blocked.data(), blocked.size(), static_cast<int>(kWaitSlice.count()));
+  }
+  for (const auto& connection : connections_) {
+    if (connection) connection->shut_down_writing();
+  }
+}
+
+Traffic TcpTransport::traffic(std::uint32_t channel) const {
+  MutexLock lock(mutex_);
+  return table_.traffic(channel);
+}
+
+std::uint64_t TcpTransport::kernel_bytes_sent() const {
+  std::uint64_t total = 0;
+  for (const auto& connection : connections_) {
+    if (!connection) continue;
+    tcp_info info{};
+    socklen_t length = sizeof(info);
+    if (::getsockopt(connection->fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+    total += info.tcpi_bytes_sent - info.tcpi_bytes_retrans;
+  }
+  return total;
+}
+
+std::unique_ptr<Transport> make_tcp_transport(const Config& config, const Identity& self,
+                                              std::vector<Connection> connections) {
+  return std::make_unique<TcpTransport>(config, self, std::move(connections));
+}
+
+}  // namespace horo

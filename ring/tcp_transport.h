@@ -1,0 +1,86 @@
+// The Transport over TCP, split over tcp_transport.cc (operations, waiting, ends) and tcp_progress.cc (moving bytes).
+#pragma once
+
+#include <poll.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "horo/base/error.h"
+#include "horo/base/mutex.h"
+#include "ring/data_connection.h"
+#include "ring/op_table.h"
+#include "ring/tcp_parts.h"
+
+namespace horo {
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(const Config& config, const Identity& self, std::vector<Connection> connections);
+  ~TcpTransport() override;
+
+  int rank() const override { return self_.rank; }
+  int size() const override { return self_.size; }
+  Op post_send(int peer, const Tag& tag, std::span<const std::byte> out) override;
+  Op post_recv(int peer, const Tag& tag, std::span<std::byte> in) override;
+  void wait(std::span<const Op> ops, TimePoint deadline) override;
+  void abort(int origin, const std::string& reason) noexcept override;
+  Traffic traffic(std::uint32_t channel) const override;
+  std::uint64_t kernel_bytes_sent() const override;
+
+ private:
+  // What a waiting thread does next.
+  enum class Turn { kDone, kProgress, kAgain };
+
+  DataConnection* connection_to(int peer) { return connections_[static_cast<std::size_t>(peer)].get(); }
+  Turn take_turn(std::span<const Op> ops, TimePoint deadline);
+  void check_peers(std::span<const Op> ops, TimePoint deadline) REQUIRES(mutex_);
+  std::string too_late(std::span<const Op> ops) const REQUIRES(mutex_);
+  void throw_if_failed() REQUIRES(mutex_);
+  void fail(const PeerLost& error) REQUIRES(mutex_);
+  void wake_progress() REQUIRES(mutex_);
+  void give_turn();
+  void flush_last(Duration patience);
+  void flush_notices();
+  Turn take_turn_for_notices();
+
+  // By the holder of the progress role alone, without the lock.
+  void progress(TimePoint until) noexcept;
+  void move_bytes(TimePoint until);
+  bool sweep();
+  bool has_failed() const;
+  void sleep(TimePoint until);
+  bool prepare_sleep();
+  bool send_to(DataConnection& connection);
+  bool receive_from(DataConnection& connection);
+  bool place(DataConnection& connection);
+  void end_message(DataConnection& connection);
+  void on_notice(DataConnection& connection);
+  void apply_cancels();
+
+  const Config config_;
+  const Identity self_;
+  const Duration spin_;
+  Wakeup wakeup_;
+
+  // These four belong to whoever holds the progress role.
+  std::vector<std::unique_ptr<DataConnection>> connections_;  // by rank; none to oneself
+  std::vector<pollfd> polls_;
+  std::vector<DataConnection*> polled_;
+  std::vector<char> expects_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool progressing_ GUARDED_BY(mutex_) = false;   // somebody holds the progress role
+  bool sleeping_ GUARDED_BY(mutex_) = false;      // and sleeps in poll
+  bool has_released_ GUARDED_BY(mutex_) = false;  // no memory of operations is held any more
+  bool has_told_ GUARDED_BY(mutex_) = false;      // abort notices have been sent
+  std::optional<PeerLost> failed_ GUARDED_BY(mutex_);
+  std::vector<char> left_ GUARDED_BY(mutex_);  // by rank: its connection has ended in good order
+  OpTable table_ GUARDED_BY(mutex_);
+};
+
+}  // namespace horo

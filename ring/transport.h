@@ -1,0 +1,64 @@
+// Transport: one rank's connections to all its peers. It moves tagged bytes and knows no element type.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "horo/base/counters.h"
+#include "horo/base/time.h"
+
+namespace horo {
+
+// Names one message between two ranks. A send meets the receive with equal channel, plan and segment; equal tags meet
+// in the order of posting. A differing key_hash means that the two ranks run different tensors under one plan number:
+// the wait throws Mismatch, the message is dropped.
+struct Tag {
+  std::uint32_t channel = 0;
+  std::uint64_t plan = 0;
+  std::uint32_t segment = 0;
+  std::uint64_t key_hash = 0;
+};
+
+// Threads: any number, but each channel belongs to one thread, which posts and waits for its operations. Memory of a
+// posted operation must stay untouched until wait() returned for it, or threw.
+class Transport {
+ public:
+  // Names a posted operation until it was waited for.
+  using Op = std::uint64_t;
+
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Never block. `peer` is a world rank other than one's own; the span may be empty (a message without payload).
+  virtual Op post_send(int peer, const Tag& tag, std::span<const std::byte> out) = 0;
+  virtual Op post_recv(int peer, const Tag& tag, std::span<std::byte> in) = 0;
+
+  // Returns when all of `ops` are complete, and makes progress with every peer meanwhile. Throws
+  //   PeerLost  a peer is gone, the deadline passed (naming the peers still waited for), or abort() was called. Every
+  //             operation of the transport has then ended: no memory is touched any more, every later call throws the
+  //             same;
+  //   Mismatch  a message of the plan came with another key_hash or length, here or at another rank in it. All of the
+  //             operations of that channel and plan have ended and are forgotten; the other ranks are told.
+  virtual void wait(std::span<const Op> ops, TimePoint deadline) = 0;
+
+  // Ends the transport: tells the peers best-effort, makes every present and later wait() throw PeerLost{origin,
+  // reason}. Any thread.
+  virtual void abort(int origin, const std::string& reason) noexcept = 0;
+
+  // Completed operations of a channel, frame headers included. Any thread.
+  virtual Traffic traffic(std::uint32_t channel) const = 0;
+
+  // Bytes that the kernel says it sent to all peers over the connections (TCP_INFO), retransmissions not counted; 0
+  // where there is no kernel in between.
+  virtual std::uint64_t kernel_bytes_sent() const = 0;
+};
+
+// `size` transports of ranks that live as threads in this process. They may outlive each other.
+std::vector<std::unique_ptr<Transport>> make_in_process_transports(int size);
+
+}  // namespace horo

@@ -1,0 +1,66 @@
+#include "controller/bucketer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/controller/simulator.h"
+
+namespace horo {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<std::vector<std::size_t>> buckets_of(const std::vector<TensorSpec>& specs, std::size_t bucket_bytes) {
+  std::vector<const TensorSpec*> tensors;
+  for (const TensorSpec& spec : specs) tensors.push_back(&spec);
+  return make_buckets(tensors, bucket_bytes);
+}
+
+TEST(Bucketer, FillsABucketUpToItsBytesAndNoFurther) {
+  const TensorSpec kib = gradient("a", {256});
+  EXPECT_THAT(buckets_of({kib, kib, kib, kib, kib}, 2048),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4)));
+}
+
+TEST(Bucketer, LooksPastATensorOfAnotherTypeAndKeepsTheOrderOfFirstTensors) {
+  TensorSpec half = gradient("h");
+  half.dtype = DType::kFloat16;
+  const TensorSpec full = gradient("f");
+  EXPECT_THAT(buckets_of({full, half, full, half}, 1 << 20), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
+}
+
+TEST(Bucketer, ALargeTensorIsABucketByItselfAndClosesNone) {
+  const TensorSpec small = gradient("s", {4});
+  const TensorSpec large = gradient("l", {1024});
+  EXPECT_THAT(buckets_of({small, large, small}, 1024), ElementsAre(ElementsAre(0, 2), ElementsAre(1)));
+}
+
+TEST(Bucketer, ZeroBucketBytesMeansEveryTensorAlone) {
+  const TensorSpec empty = gradient("e", {0});
+  EXPECT_THAT(buckets_of({empty, empty}, 0), ElementsAre(ElementsAre(0), ElementsAre(1)));
+}
+
+TEST(Bucketer, OnlyAllReducesAreFused) {
+  TensorSpec gather = gradient("g");
+  gather.kind = CollectiveKind::kAllGather;
+  EXPECT_EQ(buckets_of({gather, gather}, 1 << 20).size(), 2U);
+}
+
+TEST(Bucketer, EachPropertyOfTheReductionSeparates) {
+  std::vector<TensorSpec> specs(8, gradient("x"));
+  specs[1].set = 1;
+  specs[2].channel = 1;
+  specs[3].dtype = DType::kInt32;
+  specs[4].op = ReduceOp::kMax;
+  specs[5].order = Order::kFast;
+  specs[6].prescale = 0.5;
+  specs[7].postscale = 0.5;
+  EXPECT_EQ(buckets_of(specs, 1 << 20).size(), 8U);
+}
+
+TEST(Bucketer, NoTensorsMakeNoBuckets) {
+  EXPECT_TRUE(buckets_of({}, 1024).empty());
+}
+
+}  // namespace
+}  // namespace horo

@@ -1,0 +1,315 @@
+// The contract of coordinator.h, one claim at a time, between a few ranks whose messages arrive at once.
+#include "controller/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "controller/messages.h"
+#include "horo/base/error.h"
+#include "tests/controller/ranks.h"
+
+namespace horo {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Coordinator, ATensorIsReleasedWhenTheLastRankHasIt) {
+  Ranks ranks(3);
+  ranks[0].submit(gradient("x"));
+  ranks[2].submit(gradient("x"));
+  ranks.settle();
+  EXPECT_TRUE(ranks[0].stream().empty());
+  ranks[1].submit(gradient("x"));
+  ranks.settle();
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_EQ(ranks[rank].stream().size(), 1U);
+    EXPECT_EQ(ranks[rank].stream()[0], ranks[0].stream()[0]);
+    EXPECT_EQ(ranks[rank].stream()[0].number, 1U);
+  }
+}
+
+TEST(Coordinator, WhatIsReadyTogetherTravelsTogether) {
+  Ranks ranks(2);
+  ranks.submit({gradient("a"), gradient("b"), gradient("c")});
+  ASSERT_EQ(ranks[1].stream().size(), 1U);
+  EXPECT_THAT(ranks[1].stream()[0].names, ElementsAre("a", "b", "c"));
+}
+
+TEST(Coordinator, EachSetCountsItsOwnReleases) {
+  Ranks ranks(2);
+  TensorSpec other = gradient("b");
+  other.set = 4;
+  ranks.submit({gradient("a"), other});
+  ASSERT_EQ(ranks[1].stream().size(), 2U);
+  EXPECT_EQ(ranks[1].stream()[0].number, 1U);
+  EXPECT_EQ(ranks[1].stream()[1].number, 1U);
+  EXPECT_EQ(ranks[1].stream()[1].set, 4U);
+}
+
+TEST(Coordinator, TheSameNameInAnotherChannelIsAnotherTensor) {
+  Ranks ranks(2);
+  TensorSpec other = gradient("x", {9});
+  other.channel = 1;
+  ranks[0].submit(gradient("x"));
+  ranks[1].submit(other);
+  ranks.settle();
+  EXPECT_TRUE(ranks[0].stream().empty() && ranks[0].failures().empty());
+}
+
+TEST(Coordinator, TheSecondTimeATensorTravelsAsABit) {
+  Ranks ranks(2);
+  ranks.submit({gradient("x")});
+  ranks.sent.clear();
+  ranks.submit({gradient("x")});
+  ASSERT_EQ(ranks.sent.size(), 2U);
+  for (const Send& send : ranks.sent) EXPECT_TRUE(send.has_bits && !send.has_names);
+  EXPECT_EQ(ranks[1].times("x"), 2);
+}
+
+TEST(Coordinator, StepsBecomeKnownPlans) {
+  Ranks ranks(2);
+  learn_plans(ranks, {gradient("a"), gradient("b")});
+  ranks.sent.clear();
+  ranks.submit({gradient("b"), gradient("a")});
+  EXPECT_TRUE(ranks[1].stream().back().known);
+  EXPECT_THAT(ranks[1].stream().back().names, ElementsAre("a", "b"));
+  EXPECT_EQ(ranks.sent.size(), 2U);
+}
+
+TEST(Coordinator, AWholePlanCountsTensorByTensorUntilEveryRankUsesIt) {
+  Ranks ranks(2);
+  const std::vector<TensorSpec> specs = {gradient("a"), gradient("b")};
+  ranks.submit(specs);
+  ranks[0].step_end();
+  ranks.settle();
+  ranks[1].step_end();  // has learned the plan by now, and uses it one step before rank 0
+  ranks.settle();
+  ranks.submit({specs[1], specs[0]});
+  EXPECT_EQ(ranks[1].times("a") + ranks[1].times("b"), 4);
+  EXPECT_FALSE(ranks[1].stream().back().known);
+}
+
+TEST(Coordinator, WhatIsNotStepwiseOnOneRankIsInNoPlan) {
+  Ranks ranks(2);
+  for (int step = 0; step < 4; ++step) {
+    for (int rank = 0; rank < 2; ++rank) {
+      TensorSpec spec = gradient("x");
+      spec.stepwise = rank == 0;
+      ranks[rank].submit(spec);
+    }
+    ranks.settle();
+    for (int rank = 0; rank < 2; ++rank) ranks[rank].step_end();
+    ranks.settle();
+  }
+  EXPECT_EQ(ranks[1].times("x"), 4);
+  EXPECT_FALSE(ranks[1].stream().back().known);
+}
+
+TEST(Coordinator, WhatIsNotStepwiseIsInNoPlan) {
+  Ranks ranks(2);
+  TensorSpec spec = gradient("x");
+  spec.stepwise = false;
+  learn_plans(ranks, {spec});
+  ranks.step({spec});
+  EXPECT_FALSE(ranks[1].stream().back().known);
+}
+
+TEST(Coordinator, ATensorAbsentOnSomeRanksIsABucketThatNamesThem) {
+  Ranks ranks(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks[rank].submit(gradient("a"));
+    ranks[rank].submit(gradient("b"), rank != 1);
+  }
+  ranks.settle();
+  ASSERT_EQ(ranks[1].stream().size(), 2U);
+  EXPECT_THAT(ranks[1].stream()[1].names, ElementsAre("b"));
+  EXPECT_THAT(ranks[1].stream()[1].absent_ranks, ElementsAre(0, 2));
+}
+
+TEST(Coordinator, ATensorAbsentEverywhereIsSkippedAndNeedsNoName) {
+  Ranks ranks(2);
+  for (int step = 0; step < 2; ++step) {
+    ranks.sent.clear();
+    for (int rank = 0; rank < 2; ++rank) ranks[rank].submit(gradient("x"), true);
+    ranks.settle();
+    EXPECT_TRUE(ranks[1].stream().back().skipped);
+  }
+  for (const Send& send : ranks.sent) EXPECT_FALSE(send.has_names);
+}
+
+TEST(Coordinator, AbsentTensorsOfAPlanFollowTheOthersOneByOne) {
+  Ranks ranks(2);
+  learn_plans(ranks, {gradient("a"), gradient("b"), gradient("c"), gradient("d")});
+  const std::size_t before = ranks[0].stream().size();
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks[rank].submit(gradient("d"));
+    ranks[rank].submit(gradient("a"), rank == 1);
+    ranks[rank].submit(gradient("c"));
+    ranks[rank].submit(gradient("b"), true);
+  }
+  ranks.settle();
+  EXPECT_EQ(ranks[0].stream(), ranks[1].stream());
+  ASSERT_EQ(ranks[0].stream().size(), before + 3);
+  EXPECT_THAT(ranks[0].stream()[before].names, ElementsAre("c", "d"));
+  EXPECT_FALSE(ranks[0].stream()[before].known);
+  EXPECT_THAT(ranks[0].stream()[before + 1].absent_ranks, ElementsAre(1));
+  EXPECT_TRUE(ranks[0].stream()[before + 2].skipped);
+  ranks.submit({gradient("a"), gradient("b"), gradient("c"), gradient("d")});
+  EXPECT_TRUE(ranks[1].stream().back().known) << "the plan goes on";
+}
+
+TEST(Coordinator, ANewShapeGetsANewNumberAndTheOldOneStays) {
+  Ranks ranks(2);
+  for (const std::int64_t rows : {1, 2, 1, 2}) ranks.submit({gradient("x", {rows})});
+  EXPECT_EQ(ranks[1].times("x"), 4);
+  ranks.sent.clear();
+  ranks.submit({gradient("x", {1})});
+  for (const Send& send : ranks.sent) EXPECT_FALSE(send.has_names);
+}
+
+TEST(Coordinator, ANewShapeOfATensorInAPlanDissolvesThePlan) {
+  Ranks ranks(2);
+  learn_plans(ranks, {gradient("a"), gradient("b")});
+  ranks.submit({gradient("a", {3}), gradient("b")});
+  EXPECT_EQ(ranks[1].times("a"), 4);
+  EXPECT_EQ(ranks[1].times("b"), 4);
+  EXPECT_TRUE(ranks[0].failures().empty());
+}
+
+TEST(Coordinator, AnUnnamedTensorLeavesNoTrace) {
+  Ranks ranks(2);
+  for (int i = 0; i < 3; ++i) {
+    TensorSpec spec = gradient("all_reduce#" + std::to_string(i));
+    spec.once = true;
+    ranks.submit({spec});
+    EXPECT_EQ(ranks[1].times(spec.name), 1);
+  }
+  EXPECT_TRUE(ranks[0].coordinator().ready_times().empty());
+  EXPECT_TRUE(ranks[1].coordinator().ready_times().empty());
+}
+
+TEST(Coordinator, BeyondMaxTensorsNamesTravelEachTime) {
+  CoordinatorConfig config;
+  config.max_tensors = 1;
+  Ranks ranks(2, config);
+  for (int i = 0; i < 5; ++i) ranks.step({gradient("x"), gradient("y")});
+  EXPECT_EQ(ranks[1].times("y"), 5);
+  EXPECT_TRUE(ranks.sent.back().has_bits || ranks.sent.back().has_names);
+  EXPECT_TRUE(std::any_of(ranks.sent.end() - 4, ranks.sent.end(), [](const Send& send) { return send.has_names; }));
+}
+
+TEST(Coordinator, MaxPlansIsTheEndOfNewPlans) {
+  CoordinatorConfig config;
+  config.max_plans = 1;
+  config.bucket_bytes = 0;
+  Ranks ranks(2, config);
+  learn_plans(ranks, {gradient("a"), gradient("b")});
+  ranks.submit({gradient("a"), gradient("b")});
+  const auto known = [](const Seen& seen) { return seen.known; };
+  EXPECT_EQ(std::count_if(ranks[0].stream().begin(), ranks[0].stream().end(), known), 2);
+  EXPECT_EQ(ranks[1].times("b"), 4);
+}
+
+TEST(Coordinator, TheFirstDimensionOfAnAllGatherMayDiffer) {
+  Ranks ranks(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    TensorSpec spec = gradient("x", {rank + 1, 3});
+    spec.kind = CollectiveKind::kAllGather;
+    ranks[rank].submit(spec);
+  }
+  ranks.settle();
+  EXPECT_EQ(ranks[0].times("x"), 1);
+}
+
+TEST(Coordinator, RowsOfAnAllGatherMayChangeAndChangeBack) {
+  Ranks ranks(2);
+  for (const std::int64_t rows : {1, 2, 1, 2}) {
+    TensorSpec spec = gradient("x", {rows, 3});
+    spec.kind = CollectiveKind::kAllGather;
+    ranks.submit({spec});
+  }
+  EXPECT_EQ(ranks[1].times("x"), 4);
+  EXPECT_FALSE(ranks.sent.back().has_names);
+}
+
+TEST(Coordinator, ReadyTimesAreTheLeadersOwnAndEachMembersOwn) {
+  Ranks ranks(2);
+  const TimePoint start = ranks.now;
+  ranks[1].submit(gradient("x"));
+  ranks.settle();
+  ranks.now += std::chrono::seconds(3);
+  ranks[0].submit(gradient("x"));
+  ranks.settle();
+  const auto leader = ranks[0].coordinator().ready_times();
+  ASSERT_EQ(leader.size(), 1U);
+  EXPECT_EQ(leader[0].name, "x");
+  EXPECT_THAT(leader[0].since, ElementsAre(start + std::chrono::seconds(3), start));
+  const auto member = ranks[1].coordinator().ready_times();
+  EXPECT_THAT(member.at(0).since, ElementsAre(TimePoint::min(), start));
+}
+
+TEST(Coordinator, ReadyTimesOfAPlanAreThoseOfItsCompletion) {
+  Ranks ranks(2);
+  learn_plans(ranks, {gradient("a"), gradient("b")});
+  ranks.now += std::chrono::seconds(9);
+  ranks.submit({gradient("a"), gradient("b")});
+  for (const ReadyTime& time : ranks[0].coordinator().ready_times()) {
+    EXPECT_THAT(time.since, ElementsAre(ranks.now, ranks.now)) << time.name;
+  }
+}
+
+// What the coordinator says of bytes from `from`.
+std::string refusal(HallModel& hall, int from, std::vector<std::byte> bytes) {
+  Actions actions;
+  try {
+    hall.coordinator().on(Received{from, std::move(bytes)}, TimePoint{}, actions);
+  } catch (const ProtocolError& error) {
+    return error.what();
+  }
+  return "taken";
+}
+
+TEST(Coordinator, AReportTooManyNamesRankAndTensor) {
+  Ranks ranks(2);
+  UpMessage message;
+  message.requests = {{gradient("x"), false}};
+  EXPECT_EQ(refusal(ranks[0], 1, encode(message)), "taken");
+  EXPECT_THAT(refusal(ranks[0], 1, encode(message)), HasSubstr("rank 1 reported tensor 'x' twice"));
+}
+
+TEST(Coordinator, AReportOfWhatNeverWasIsRefused) {
+  Ranks ranks(2);
+  UpMessage message;
+  message.present = {3};
+  EXPECT_THAT(refusal(ranks[0], 1, encode(message)), HasSubstr("rank 1 reported tensor number 3"));
+  message.present.clear();
+  message.plans = {1};
+  EXPECT_THAT(refusal(ranks[0], 1, encode(message)), HasSubstr("rank 1 reported plan 1, which was never defined"));
+  message.plans.clear();
+  message.heard = 1;
+  EXPECT_THAT(refusal(ranks[0], 1, encode(message)), HasSubstr("rank 1 applied 1 messages, between 0 and 0"));
+}
+
+TEST(Coordinator, AReleaseOfWhatWasNotSubmittedNamesRankAndTensor) {
+  Ranks ranks(2);
+  DownMessage message;
+  message.items.emplace_back(ReleaseTensors{{{TensorName{0, 0, "x"}, 0}}, {}});
+  EXPECT_THAT(refusal(ranks[1], 0, encode(message)), HasSubstr("released tensor 'x', which rank 1 has not submitted"));
+  message.items.front() = ReleasePlan{1, {}};
+  EXPECT_THAT(refusal(ranks[1], 0, encode(message)), HasSubstr("released plan 1, which rank 1 does not know"));
+  message.items.front() = DefinePlan{1, {7}};
+  EXPECT_THAT(refusal(ranks[1], 0, encode(message)), HasSubstr("put tensor number 7 (unknown) into plan 1"));
+}
+
+TEST(Coordinator, OnlyTheLeaderAndItsRanksAreHeard) {
+  Ranks ranks(3);
+  EXPECT_THAT(refusal(ranks[1], 2, encode(DownMessage{})), HasSubstr("message from rank 2"));
+  EXPECT_THAT(refusal(ranks[0], 3, encode(UpMessage{})), HasSubstr("message from rank 3"));
+  EXPECT_THAT(refusal(ranks[0], 0, encode(UpMessage{})), HasSubstr("message from rank 0"));
+}
+
+}  // namespace
+}  // namespace horo

@@ -1,0 +1,150 @@
+// Bytes from a peer that is broken or worse: a ProtocolError or a message, and nothing else.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "controller/messages.h"
+#include "horo/base/error.h"
+#include "tests/controller/ranks.h"
+
+namespace horo {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// Messages of a real run of three ranks, in which all kinds of them occur.
+std::vector<SentMessage> recorded() {
+  SimulationConfig config = world_of(3);
+  config.keep_bytes = true;
+  std::vector<Program> programs(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    Program& program = programs[static_cast<std::size_t>(rank)];
+    for (int step = 0; step < 6; ++step) {
+      for (int i = 0; i < 4; ++i) {
+        const std::vector<std::int64_t> shape = {step == 4 && i == 2 && rank == 1 ? 5 : 4};
+        program.emplace_back(SubmitCall{gradient("t" + std::to_string(i), shape), i == 3 && step > rank});
+      }
+      program.emplace_back(WaitCall{});
+      program.emplace_back(EndStepCall{});
+    }
+  }
+  Simulation world(config, programs);
+  world.run();
+  return world.sent();
+}
+
+class Mutator {
+ public:
+  explicit Mutator(std::uint64_t seed) : random_(seed) {}
+
+  std::size_t below(std::size_t end) { return std::uniform_int_distribution<std::size_t>(0, end - 1)(random_); }
+
+  Bytes mutate(Bytes bytes, const Bytes& other) {
+    for (std::size_t n = 1 + below(4); n > 0; --n) {
+      if (bytes.empty()) bytes.push_back(any());
+      const auto at = static_cast<std::ptrdiff_t>(below(bytes.size()));
+      switch (below(6)) {
+        case 0:
+          bytes[static_cast<std::size_t>(at)] ^= std::byte{1} << below(8);
+          break;
+        case 1:
+          bytes[static_cast<std::size_t>(at)] = any();
+          break;
+        case 2:
+          bytes.resize(static_cast<std::size_t>(at));
+          break;
+        case 3:
+          bytes.insert(bytes.begin() + at, any());
+          break;
+        case 4:
+          bytes.erase(bytes.begin() + at);
+          break;
+        default:
+          bytes.insert(bytes.begin() + at, other.begin(),
+                       other.begin() + static_cast<std::ptrdiff_t>(below(other.size())));
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  std::byte any() { return below(2) == 0 ? std::byte{0xff} : static_cast<std::byte>(below(256)); }
+
+  std::mt19937_64 random_;
+};
+
+TEST(Fuzz, DecodersRefuseOrUnderstand) {
+  const std::vector<SentMessage> messages = recorded();
+  const CoordinatorConfig config = world_of(3).coordinator;
+  Mutator mutator(1);
+  int refused = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    const SentMessage& message = messages[mutator.below(messages.size())];
+    const Bytes bytes = mutator.mutate(message.send.bytes, messages[mutator.below(messages.size())].send.bytes);
+    try {
+      if (message.from == 0) {
+        static_cast<void>(decode_down(bytes, config));
+      } else {
+        static_cast<void>(decode_up(bytes, config));
+      }
+    } catch (const ProtocolError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 10'000);
+  EXPECT_LT(refused, 100'000);
+}
+
+// Three ranks that know plans; t2 is new.
+Ranks in_the_middle() {
+  Ranks ranks(3);
+  learn_plans(ranks, {gradient("t0", {4}), gradient("t1", {4})});
+  return ranks;
+}
+
+// What rank 1 would send to rank 0 next, or rank 0 to rank 1.
+Bytes next_message(int from) {
+  Ranks ranks = in_the_middle();
+  for (int rank = 0; rank < 3; ++rank) {
+    for (const char* name : {"t0", "t1", "t2"}) ranks[rank].submit(gradient(name, {4}));
+  }
+  Bytes up = ranks.turn(1).at(0).bytes;
+  if (from == 1) return up;
+  ranks[0].post(Received{1, up});
+  ranks[0].post(Received{2, ranks.turn(2).at(0).bytes});
+  return ranks.turn(0).at(0).bytes;
+}
+
+// A rank in the middle of its work is given the bytes, then goes on until it refuses something.
+bool takes(int rank, const Bytes& bytes) {
+  Ranks ranks = in_the_middle();
+  for (const char* name : {"t0", "t1", "t2"}) ranks[rank].submit(gradient(name, {4}));
+  try {
+    ranks.turn(rank);
+    ranks[rank].post(Received{1 - rank, bytes});
+    ranks.turn(rank);
+    ranks[rank].post(StepEnded{});
+    ranks[rank].post(RankLeft{2});
+    ranks.turn(rank);
+  } catch (const ProtocolError&) {
+    return false;
+  }
+  return true;
+}
+
+TEST(Fuzz, CoordinatorsRefuseOrGoOn) {
+  Mutator mutator(2);
+  const Bytes messages[] = {next_message(1), next_message(0)};  // for rank 0, for rank 1
+  ASSERT_TRUE(takes(0, messages[0]) && takes(1, messages[1]));
+  int taken = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    const int rank = i % 2;
+    taken += takes(rank, mutator.mutate(messages[rank], messages[1 - rank])) ? 1 : 0;
+  }
+  EXPECT_GT(taken, 100);
+  EXPECT_LT(taken, 9'000);
+}
+
+}  // namespace
+}  // namespace horo

@@ -1,0 +1,158 @@
+#include "tests/controller/hall_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "horo/base/check.h"
+
+namespace horo {
+
+Key HallModel::key_of(const TensorSpec& spec) {
+  for (const Key key : keys_[spec.name]) {
+    HORO_CHECK(!tensors_[key].in_flight);
+    if (tensors_[key].spec == spec) return key;
+  }
+  const Key key = next_key_++;
+  tensors_[key].spec = spec;
+  keys_[spec.name].push_back(key);
+  declared_.push_back(key);
+  return key;
+}
+
+void HallModel::submit(const TensorSpec& spec, bool absent) {
+  const Key key = key_of(spec);
+  Tensor& tensor = tensors_[key];
+  tensor.in_flight = true;
+  tensor.reported = false;
+  tensor.absent = absent;
+  ++in_flight_;
+  const auto found = plans_.find(tensor.plan);
+  if (found == plans_.end() || found->second.broken) return report(key);
+  Plan& plan = found->second;
+  if (++plan.waiting < plan.keys.size()) return;
+  plan.waiting = 0;
+  PlanComplete complete{tensor.plan, {}};
+  for (const Key k : plan.keys) {
+    tensors_[k].reported = true;
+    if (tensors_[k].absent) complete.absent.push_back(k);
+  }
+  events_.emplace_back(std::move(complete));
+}
+
+void HallModel::report(Key key) {
+  tensors_[key].reported = true;
+  events_.emplace_back(Submitted{key, tensors_[key].absent});
+}
+
+void HallModel::break_up(Plan& plan) {
+  plan.waiting = 0;
+  for (const Key key : plan.keys) {
+    if (tensors_[key].in_flight && !tensors_[key].reported) report(key);
+  }
+}
+
+void HallModel::nudge() {
+  for (auto& [id, plan] : plans_) {
+    if (plan.waiting == 0) continue;
+    plan.broken = true;
+    break_up(plan);
+  }
+}
+
+void HallModel::step_end(std::uint32_t set) {
+  events_.emplace_back(StepEnded{set});
+  for (auto& [id, plan] : plans_) {
+    const auto busy = [this](Key key) { return tensors_[key].in_flight; };
+    if (plan.active || std::any_of(plan.keys.begin(), plan.keys.end(), busy)) continue;
+    plan.active = true;
+    for (const Key key : plan.keys) tensors_[key].plan = id;
+    events_.emplace_back(PlanActive{id});
+  }
+}
+
+void HallModel::post(Event event) {
+  events_.push_back(std::move(event));
+}
+
+HallModel::Turn HallModel::turn(TimePoint now) {
+  for (const Key key : std::exchange(declared_, {})) coordinator_.declare(key, tensors_[key].spec);
+  Actions actions;
+  for (const Event& event : std::exchange(events_, {})) coordinator_.on(event, now, actions);
+  coordinator_.flush(now, actions);
+  Turn turn;
+  const std::size_t running = running_.size();
+  for (const Action& action : actions) {
+    if (const auto* send = std::get_if<Send>(&action)) turn.sends.push_back(*send);
+    if (const auto* timer = std::get_if<SetTimer>(&action)) turn.timers.push_back(timer->at);
+    if (const auto* release = std::get_if<Release>(&action)) act(*release);
+    if (const auto* skip = std::get_if<Skip>(&action)) act(*skip);
+    if (const auto* fail = std::get_if<Fail>(&action)) act(*fail);
+    if (const auto* learn = std::get_if<Learn>(&action)) act(*learn);
+    if (const auto* end = std::get_if<Break>(&action)) act(*end);
+  }
+  turn.started = running_.size() - running;
+  return turn;
+}
+
+std::vector<std::string> HallModel::names_of(const std::vector<Key>& keys) const {
+  std::vector<std::string> names;
+  for (const Key key : keys) names.push_back(tensors_.at(key).spec.name);
+  return names;
+}
+
+void HallModel::act(const Release& r) {
+  stream_.push_back({false, r.set, r.number, names_of(r.keys), r.key_hash, r.absent_ranks, r.known});
+  for (const std::string& name : stream_.back().names) ++times_[name];
+  running_.push_back(r.keys);
+}
+
+void HallModel::act(const Skip& skip) {
+  stream_.push_back({true, 0, 0, names_of(skip.keys), 0, {}, false});
+  for (const std::string& name : stream_.back().names) ++times_[name];
+  running_.push_back(skip.keys);
+}
+
+void HallModel::act(const Fail& fail) {
+  for (const std::string& name : names_of(fail.keys)) failures_.push_back({name, fail.text});
+  running_.push_back(fail.keys);
+}
+
+void HallModel::act(const Learn& learn) {
+  plans_[learn.plan].keys = learn.keys;
+}
+
+void HallModel::act(const Break& end) {
+  Plan& plan = plans_.at(end.plan);
+  if (plan.active) {
+    break_up(plan);
+    for (const Key key : plan.keys) tensors_[key].plan = 0;
+  }
+  plans_.erase(end.plan);
+}
+
+void HallModel::finish_one() {
+  for (const Key key : running_.front()) {
+    HORO_CHECK(tensors_[key].in_flight && tensors_[key].reported);
+    tensors_[key].in_flight = false;
+    --in_flight_;
+    if (!tensors_[key].spec.once) continue;
+    std::erase(keys_[tensors_[key].spec.name], key);
+    tensors_.erase(key);
+  }
+  running_.pop_front();
+}
+
+int HallModel::times(const std::string& name) const {
+  const auto found = times_.find(name);
+  return found == times_.end() ? 0 : found->second;
+}
+
+std::string HallModel::in_flight() const {
+  std::string text;
+  for (const auto& [key, tensor] : tensors_) {
+    if (tensor.in_flight) text += " '" + tensor.spec.name + (tensor.reported ? "'" : "' (not reported)");
+  }
+  return text;
+}
+
+}  // namespace horo

@@ -1,0 +1,101 @@
+// HallModel: one rank's coordinator inside a small model of the hall, which keeps the hall's side of the contract: keys
+// and plans, one instance of a tensor in flight, plan reports, nudges, breaks, and activation of plans at step ends.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "controller/coordinator.h"
+
+namespace horo {
+
+// A release or skip as one rank saw it; equal on all ranks.
+struct Seen {
+  bool skipped = false;
+  std::uint32_t set = 0;
+  std::uint64_t number = 0;
+  std::vector<std::string> names;
+  std::uint64_t key_hash = 0;
+  std::vector<int> absent_ranks;
+  bool known = false;
+  bool operator==(const Seen&) const = default;
+};
+
+struct Failure {
+  std::string name;
+  std::string text;
+  bool operator==(const Failure&) const = default;
+};
+
+class HallModel {
+ public:
+  explicit HallModel(const CoordinatorConfig& config) : coordinator_(config) {}
+
+  // ---- The caller's side.
+  void submit(const TensorSpec& spec, bool absent = false);
+  void nudge();  // the caller waits for all it has submitted
+  void step_end(std::uint32_t set = 0);
+  bool idle() const { return in_flight_ == 0; }
+
+  // ---- The engine's side.
+  void post(Event event);
+  bool has_events() const { return !events_.empty(); }
+  struct Turn {
+    std::vector<Send> sends;
+    std::vector<TimePoint> timers;
+    std::size_t started = 0;  // collectives and other ends, for finish_one()
+  };
+  Turn turn(TimePoint now);
+  // The oldest of those started is over: its tensors may be submitted again.
+  void finish_one();
+
+  Coordinator& coordinator() { return coordinator_; }
+  const std::vector<Seen>& stream() const { return stream_; }
+  const std::vector<Failure>& failures() const { return failures_; }
+  // How often the tensor was released or skipped.
+  int times(const std::string& name) const;
+  std::string in_flight() const;
+
+ private:
+  struct Tensor {
+    TensorSpec spec;
+    bool in_flight = false;
+    bool reported = false;
+    bool absent = false;
+    PlanId plan = 0;  // active
+  };
+  struct Plan {
+    std::vector<Key> keys;
+    std::size_t waiting = 0;
+    bool active = false;
+    bool broken = false;
+  };
+
+  Key key_of(const TensorSpec& spec);
+  void report(Key key);
+  void break_up(Plan& plan);
+  void act(const Release& release);
+  void act(const Skip& skip);
+  void act(const Fail& fail);
+  void act(const Learn& learn);
+  void act(const Break& end);
+  std::vector<std::string> names_of(const std::vector<Key>& keys) const;
+
+  Coordinator coordinator_;
+  std::map<Key, Tensor> tensors_;
+  std::map<std::string, std::vector<Key>> keys_;  // by name
+  std::map<PlanId, Plan> plans_;
+  std::vector<Key> declared_;
+  std::vector<Event> events_;
+  std::deque<std::vector<Key>> running_;
+  std::size_t in_flight_ = 0;
+  Key next_key_ = 0;
+  std::vector<Seen> stream_;
+  std::vector<Failure> failures_;
+  std::map<std::string, int> times_;
+};
+
+}  // namespace horo

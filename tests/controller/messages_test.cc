@@ -1,0 +1,135 @@
+#include "controller/messages.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "controller/id_set.h"
+#include "horo/base/error.h"
+#include "tests/controller/simulator.h"
+
+namespace horo {
+namespace {
+
+using Ids = std::vector<std::uint32_t>;
+
+Ids through_wire(Ids ids, std::uint32_t limit, std::size_t* bytes = nullptr) {
+  ByteWriter out;
+  write_ids(out, ids);
+  if (bytes != nullptr) *bytes = out.bytes().size();
+  ByteReader in(out.bytes());
+  ids = read_ids(in, limit);
+  in.expect_end();
+  return ids;
+}
+
+TEST(IdSet, ComesBackAscending) {
+  EXPECT_EQ(through_wire({}, 10), Ids());
+  EXPECT_EQ(through_wire({7}, 10), Ids({7}));
+  EXPECT_EQ(through_wire({9, 0, 4}, 10), Ids({0, 4, 9}));
+  EXPECT_EQ(through_wire({4'000'000'000, 1}, UINT32_MAX), Ids({1, 4'000'000'000}));
+}
+
+TEST(IdSet, ATensorOfADenseSetCostsAnEighthOfAByte) {
+  Ids ids(8000);
+  for (std::uint32_t i = 0; i < ids.size(); ++i) ids[i] = 100 + i;
+  std::size_t bytes = 0;
+  EXPECT_EQ(through_wire(ids, 10'000, &bytes), ids);
+  EXPECT_LE(bytes, 1000U + 9);
+}
+
+TEST(IdSet, AnIdBeyondTheLimitIsRefused) {
+  EXPECT_THROW(through_wire({10}, 10), ProtocolError);
+  EXPECT_THROW(through_wire({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 10), ProtocolError);
+}
+
+UpMessage up_message() {
+  UpMessage message;
+  message.heard = 7;
+  message.active = {3};
+  message.requests = {{gradient("a.weight", {2, 0, 3}), true}};
+  message.present = {1, 2, 9};
+  message.absent = {4};
+  message.plans = {1, 2};
+  message.partial_plans = {{3, {0, 5}}};
+  return message;
+}
+
+DownMessage down_message() {
+  DownMessage message;
+  message.items.emplace_back(ReleaseTensors{{{TensorName{0, 1, "x"}, 4}, {{}, 5}}, {0, 2}});
+  message.items.emplace_back(SkipTensors{{{TensorName{0, 0, "y"}, {}}}});
+  message.items.emplace_back(ReleasePlan{2, {{0, {1}}, {3, {0, 1, 2}}}});
+  message.items.emplace_back(DefinePlan{3, {5, 4}});
+  message.items.emplace_back(DissolvePlan{1});
+  message.items.emplace_back(FailTensor{{1, 2, "z"}, "why"});
+  return message;
+}
+
+TEST(Messages, AnUpMessageComesBackAsItWas) {
+  const UpMessage back = decode_up(encode(up_message()), world_of(3).coordinator);
+  EXPECT_EQ(back.heard, 7U);
+  EXPECT_EQ(back.active, Ids({3}));
+  ASSERT_EQ(back.requests.size(), 1U);
+  EXPECT_EQ(back.requests[0].spec, gradient("a.weight", {2, 0, 3}));
+  EXPECT_TRUE(back.requests[0].absent);
+  EXPECT_EQ(back.present, Ids({1, 2, 9}));
+  EXPECT_EQ(back.absent, Ids({4}));
+  EXPECT_EQ(back.plans, Ids({1, 2}));
+  ASSERT_EQ(back.partial_plans.size(), 1U);
+  EXPECT_EQ(back.partial_plans[0].absent_slots, Ids({0, 5}));
+}
+
+TEST(Messages, ADownMessageComesBackInOrder) {
+  const std::vector<std::byte> bytes = encode(down_message());
+  const DownMessage back = decode_down(bytes, world_of(3).coordinator);
+  ASSERT_EQ(back.items.size(), 6U);
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(back.items[i].index(), i);
+  EXPECT_EQ(std::get<ReleaseTensors>(back.items[0]).tensors[0].name, (TensorName{0, 1, "x"}));
+  EXPECT_EQ(std::get<FailTensor>(back.items[5]).text, "why");
+  EXPECT_EQ(encode(back), bytes);
+}
+
+TEST(Messages, KnowsWhetherItSpeaksByNameOrByNumber) {
+  EXPECT_TRUE(up_message().has_names() && up_message().has_bits());
+  EXPECT_FALSE(UpMessage{}.has_names() || UpMessage{}.has_bits());
+  DownMessage message;
+  message.items.emplace_back(ReleasePlan{2, {}});
+  EXPECT_TRUE(!message.has_names() && message.has_bits());
+  message.items.front() = FailTensor{};
+  EXPECT_TRUE(message.has_names() && !message.has_bits());
+}
+
+TEST(Messages, EveryTruncationIsRefused) {
+  const CoordinatorConfig config = world_of(3).coordinator;
+  const auto up = encode(up_message());
+  const auto down = encode(down_message());
+  for (std::size_t n = 0; n < up.size(); ++n) EXPECT_THROW(decode_up(std::span(up).first(n), config), ProtocolError);
+  for (std::size_t n = 0; n < down.size(); ++n) {
+    EXPECT_THROW(decode_down(std::span(down).first(n), config), ProtocolError);
+  }
+}
+
+TEST(Messages, LimitsOfTheConfigurationHold) {
+  CoordinatorConfig config = world_of(3).coordinator;
+  config.max_dims = 2;
+  EXPECT_THROW(decode_up(encode(up_message()), config), ProtocolError);
+  config = world_of(3).coordinator;
+  config.max_name_bytes = 7;
+  EXPECT_THROW(decode_up(encode(up_message()), config), ProtocolError);
+  config = world_of(2).coordinator;  // has no rank 2
+  EXPECT_THROW(decode_down(encode(down_message()), config), ProtocolError);
+  config = world_of(3).coordinator;
+  config.max_plans = 2;
+  EXPECT_THROW(decode_down(encode(down_message()), config), ProtocolError);
+}
+
+TEST(Messages, AShapeThatCannotBeIsRefused) {
+  UpMessage message;
+  message.requests = {{gradient("x", {-1}), false}};
+  EXPECT_THROW(decode_up(encode(message), world_of(2).coordinator), ProtocolError);
+  message.requests = {{gradient("x", {INT64_MAX, INT64_MAX}), false}};
+  EXPECT_THROW(decode_up(encode(message), world_of(2).coordinator), ProtocolError);
+}
+
+}  // namespace
+}  // namespace horo

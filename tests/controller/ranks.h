@@ -1,0 +1,77 @@
+// Ranks: a few hall models whose messages arrive at once. Time is what the test says.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/controller/hall_model.h"
+#include "tests/controller/simulator.h"
+
+namespace horo {
+
+class Ranks {
+ public:
+  explicit Ranks(int size, CoordinatorConfig config = {}) {
+    for (config.size = size, config.rank = 0; config.rank < size; ++config.rank) halls_.emplace_back(config);
+  }
+  HallModel& operator[](int rank) { return halls_[static_cast<std::size_t>(rank)]; }
+  int size() const { return static_cast<int>(halls_.size()); }
+  TimePoint now = TimePoint{} + std::chrono::hours(1);
+  std::vector<Send> sent;
+
+  // All turns and messages until nothing is left to say; collectives end at once.
+  void settle() {
+    for (bool quiet = false; !std::exchange(quiet, true);) {
+      for (int rank = 0; rank < size(); ++rank) {
+        if (!(*this)[rank].has_events()) continue;
+        quiet = false;
+        deliver(rank, turn(rank));
+      }
+    }
+  }
+  std::vector<Send> turn(int rank) {
+    HallModel::Turn turn = (*this)[rank].turn(now);
+    for (std::size_t i = 0; i < turn.started; ++i) (*this)[rank].finish_one();
+    for (const TimePoint at : turn.timers) timer = at;
+    sent.insert(sent.end(), turn.sends.begin(), turn.sends.end());
+    return turn.sends;
+  }
+  void deliver(int from, const std::vector<Send>& sends) {
+    for (const Send& send : sends) (*this)[send.to].post(Received{from, send.bytes});
+  }
+  // Lets the time of rank 0's last timer come, as often as it takes.
+  void fire_timers_until(TimePoint end) {
+    while (timer <= end) {
+      now = std::exchange(timer, TimePoint::max());
+      (*this)[0].post(TimerFired{});
+      settle();
+    }
+    now = end;
+  }
+  // Every rank submits all of these.
+  void submit(const std::vector<TensorSpec>& specs) {
+    for (HallModel& hall : halls_) {
+      for (const TensorSpec& spec : specs) hall.submit(spec);
+    }
+    settle();
+  }
+  void step(const std::vector<TensorSpec>& specs) {
+    submit(specs);
+    for (HallModel& hall : halls_) hall.step_end();
+    settle();
+  }
+
+  TimePoint timer = TimePoint::max();  // of rank 0
+
+ private:
+  std::vector<HallModel> halls_;
+};
+
+// Steps of these tensors until they travel as known plans.
+inline void learn_plans(Ranks& ranks, const std::vector<TensorSpec>& specs) {
+  for (int step = 0; step < 3; ++step) ranks.step(specs);
+}
+
+}  // namespace horo

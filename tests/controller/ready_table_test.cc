@@ -1,0 +1,99 @@
+#include "controller/ready_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "horo/base/error.h"
+#include "tests/controller/simulator.h"
+
+namespace horo {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr TimePoint kNow = TimePoint{} + std::chrono::seconds(5);
+
+TEST(RankSet, CountsEachRankOnce) {
+  RankSet set(130);
+  EXPECT_TRUE(set.insert(129));
+  EXPECT_FALSE(set.insert(129));
+  EXPECT_TRUE(set.insert(0));
+  EXPECT_THAT(set.ranks(), ElementsAre(0, 129));
+  EXPECT_EQ(set.missing().size(), 128U);
+  EXPECT_FALSE(set.full());
+  set.clear();
+  EXPECT_TRUE(set.empty() && !set.contains(0));
+}
+
+TEST(RankSet, IsFullWithEveryRank) {
+  RankSet set(64);
+  for (int rank = 0; rank < 64; ++rank) set.insert(rank);
+  EXPECT_TRUE(set.full() && set.missing().empty());
+}
+
+TEST(ReadyTable, AgreesWhenAllRanksSayTheSame) {
+  ReadyTable table(2, 100);
+  const Place place = table.place(gradient("x"));
+  table.mark(place, 0, false, kNow);
+  EXPECT_EQ(ReadyTable::agreed(*place.entry), nullptr);
+  table.mark(table.place(gradient("x")), 1, true, kNow);
+  EXPECT_NE(ReadyTable::agreed(*place.entry), nullptr);
+  EXPECT_THAT(place.entry->absent.ranks(), ElementsAre(1));
+  EXPECT_EQ(place.entry->since[1], kNow);
+}
+
+TEST(ReadyTable, KeepsWhoSaidWhatWhereTheyDisagree) {
+  ReadyTable table(3, 100);
+  for (int rank = 0; rank < 3; ++rank) table.mark(table.place(gradient("x", {rank / 2 + 1})), rank, false, kNow);
+  const std::vector<Said> said = ReadyTable::said(*table.place(gradient("x", {1})).entry);
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_THAT(said[0].ranks, ElementsAre(0, 1));
+  EXPECT_THAT(said[1].ranks, ElementsAre(2));
+}
+
+TEST(ReadyTable, ARankThatReportsTwiceIsNamed) {
+  ReadyTable table(2, 100);
+  table.mark(table.place(gradient("x")), 1, false, kNow);
+  try {
+    table.mark(table.place(gradient("x")), 1, false, kNow);
+    FAIL() << "a report too many was taken";
+  } catch (const ProtocolError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 1 reported tensor 'x' twice"));
+  }
+}
+
+// One instance of the tensor from rank 0, alone in its world.
+std::optional<TensorId> round_of(ReadyTable& table, const TensorSpec& spec) {
+  const Place place = table.place(spec);
+  table.mark(place, 0, false, kNow);
+  const TensorRef ref = table.refer(*place.entry, *ReadyTable::agreed(*place.entry));
+  table.finish(*place.entry);
+  return ref.id;
+}
+
+TEST(ReadyTable, EachNameAndSpecHasOneIdForGood) {
+  ReadyTable table(1, 100);
+  EXPECT_EQ(round_of(table, gradient("x", {1})), 0U);
+  EXPECT_EQ(round_of(table, gradient("x", {2})), 1U);
+  EXPECT_EQ(round_of(table, gradient("x", {1})), 0U);
+  EXPECT_EQ(table.place(TensorId{1})->entry, table.place(TensorId{0})->entry);
+  EXPECT_FALSE(table.place(TensorId{2}));
+}
+
+TEST(ReadyTable, AnUnnamedTensorIsForgotten) {
+  ReadyTable table(1, 100);
+  TensorSpec spec = gradient("all_reduce#0");
+  spec.once = true;
+  EXPECT_FALSE(round_of(table, spec));
+  EXPECT_TRUE(table.entries().empty());
+}
+
+TEST(ReadyTable, RemembersNoMoreThanItsLimit) {
+  ReadyTable table(1, 1);
+  EXPECT_TRUE(round_of(table, gradient("x")));
+  EXPECT_FALSE(round_of(table, gradient("y")));
+  EXPECT_EQ(table.entries().size(), 1U);
+}
+
+}  // namespace
+}  // namespace horo

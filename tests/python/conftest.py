@@ -1,0 +1,31 @@
+"""Lets the tests import tools/ranks.py, and runs programs/ on several ranks."""
+
+import pathlib
+import sys
+
+import pytest
+
+TESTS = pathlib.Path(__file__).resolve().parent
+ROOT = TESTS.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import ranks  # noqa: E402
+
+
+@pytest.fixture
+def root():
+    return ROOT
+
+
+@pytest.fixture
+def run_program():
+    """run_program(name, size): every rank runs programs/<name>.py to its end, or the test fails with all outputs."""
+
+    def run(name, size, deadline_s=90, env=None):
+        command = [sys.executable, str(TESTS / "programs" / f"{name}.py")]
+        ended = ranks.run_ranks(command, size, deadline_s, env)
+        if any(rank.code != 0 for rank in ended):
+            pytest.fail(f"{name} on {size} ranks:\n{ranks.RanksFailed(ended)}", pytrace=False)
+        return ended
+
+    return run

@@ -1,0 +1,38 @@
+"""A world of one rank: every collective is legal and gives back what it got."""
+
+import claims
+import torch
+from claims import same_bits, value
+
+import horo.torch as hvd
+
+
+def every_collective_gives_back_its_input():
+    tensor = value(0, torch.float32, (5, 2))
+    for result in (
+        hvd.allreduce(tensor),
+        hvd.allreduce_(tensor.clone(), op=hvd.Sum),
+        hvd.allreduce(tensor, order="fast"),
+        hvd.allgather(tensor),
+        hvd.broadcast(tensor, 0),
+        hvd.reducescatter(tensor),
+        hvd.broadcast_object(tensor),
+        hvd.allgather_object(tensor)[0],
+    ):
+        same_bits(result, tensor)
+    hvd.barrier()
+
+
+def the_optimizer_trains():
+    param = torch.nn.Parameter(torch.zeros(2))
+    unused = torch.nn.Parameter(torch.zeros(2))
+    named = [("param", param), ("unused", unused)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param, unused], lr=1.0), named)
+    for _ in range(3):
+        optimizer.zero_grad()
+        param.sum().backward()
+        optimizer.step()
+    assert param.tolist() == [-3.0, -3.0] and unused.grad is None
+
+
+claims.check(every_collective_gives_back_its_input, the_optimizer_trains)

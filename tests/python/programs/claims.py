@@ -1,0 +1,86 @@
+"""For programs that run on every rank: a list of claims, checked in order, each one printed before it is."""
+
+import contextlib
+import random
+
+import torch
+
+import horo.torch as hvd
+
+
+def check(*claims, init=True):
+    """Runs each function; the last line printed names the one that failed or hung."""
+    if init:
+        hvd.init()
+    for claim in claims:
+        print(f"{claim.__name__} ...", flush=True)
+        random.seed(claim.__name__)  # not a hash: the same on all ranks
+        torch.manual_seed(1)
+        claim()
+    hvd.shutdown()
+    print("done", flush=True)
+
+
+@contextlib.contextmanager
+def raises(kind, *parts):
+    """The block raises exactly this kind, and its text has all these parts."""
+    try:
+        yield
+    except Exception as error:
+        assert type(error) is kind, f"{type(error).__name__}: {error}; expected {kind.__name__}"
+        missing = [part for part in parts if part.lower() not in str(error).lower()]
+        assert not missing, f"{missing} not in: {error}"
+    else:
+        raise AssertionError(f"nothing was raised; expected {kind.__name__}")
+
+
+def same_bits(a, b):
+    """Equal in dtype, shape and every bit but a NaN's."""
+    assert a.dtype == b.dtype, f"{a.dtype}, expected {b.dtype}"
+    assert a.shape == b.shape, f"{a.shape}, expected {b.shape}"
+    assert torch.equal(torch.isnan(a), torch.isnan(b))
+    a, b = torch.nan_to_num(a), torch.nan_to_num(b)
+    assert torch.equal(a, b), f"{a}, expected {b}"
+
+
+def tree(parts, combine):
+    """The canonical order over ranks 0..N-1: split at the largest power of two below N."""
+    if len(parts) == 1:
+        return parts[0]
+    half = 1 << (len(parts) - 1).bit_length() - 1
+    return combine(tree(parts[:half], combine), tree(parts[half:], combine))
+
+
+_COMBINE = {
+    hvd.Average: torch.add,
+    hvd.Sum: torch.add,
+    hvd.Min: torch.minimum,
+    hvd.Max: torch.maximum,
+    hvd.Product: torch.mul,
+}
+_BOOL = {hvd.Sum: torch.logical_or, hvd.Max: torch.logical_or}
+
+
+def reduced(parts, op, prescale=1.0, postscale=1.0):
+    """What all_reduce of these ranks' tensors has to be, to the bit."""
+    dtype = parts[0].dtype
+    if dtype == torch.bool:
+        return tree(parts, _BOOL.get(op, torch.logical_and))
+    if not dtype.is_floating_point:
+        total = tree(parts, _COMBINE[op])
+        return total if op != hvd.Average else (total.double() / len(parts)).trunc().to(dtype)
+    wide = torch.float32 if dtype.itemsize < 4 else dtype
+    total = tree([part.to(wide) * prescale for part in parts], _COMBINE[op])
+    return (total / (len(parts) if op == hvd.Average else 1) * postscale).to(dtype)
+
+
+def value(rank, dtype, shape, seed=0):
+    """This rank's tensor: anybody can compute anybody's."""
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=generator) < 0.5
+    bounds = torch.iinfo(dtype)
+    low, high = max(bounds.min, -(1 << 40)), min(bounds.max, 1 << 40)
+    return torch.randint(low, high, shape, generator=generator, dtype=torch.int64).to(dtype)

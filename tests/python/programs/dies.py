@@ -1,0 +1,24 @@
+"""Rank 1 ends by an exception while the others wait for it: they hear its number and its reason, within seconds."""
+
+import sys
+import time
+
+import claims
+import torch
+
+import horo.torch as hvd
+
+hvd.init()
+if hvd.rank() == 1:
+    raise ArithmeticError("the loss is not a number")
+begin = time.monotonic()
+with claims.raises(hvd.PeerLost, "rank 1", "ArithmeticError", "the loss is not a number"):
+    hvd.allreduce(torch.ones(1), name="after")
+assert time.monotonic() - begin < 5
+try:
+    hvd.allreduce(torch.ones(1), name="again")
+except hvd.PeerLost as lost:
+    assert lost.origin == 1, lost.origin
+else:
+    sys.exit("nothing was raised")
+print("heard", flush=True)

@@ -1,0 +1,144 @@
+"""A wrong call is an error that says who said what, on every rank where there is anything to say, and only there."""
+
+import claims
+import torch
+from claims import raises
+
+import horo.torch as hvd
+
+
+def everything_still_works():
+    assert hvd.allreduce(torch.tensor([2.0]), name="after", op=hvd.Sum).item() == 2.0 * hvd.size()
+
+
+def a_call_before_init_is_refused():
+    with raises(ValueError, "has not been initialized", "horo.init()"):
+        hvd.rank()
+    with raises(ValueError, "has not been initialized"):
+        hvd.allreduce(torch.ones(1))
+    assert not hvd.is_initialized()
+    hvd.init()
+
+
+def a_different_shape_fails_on_every_rank():
+    with raises(hvd.Mismatch, "weights", "shape", "rank 0", "rank 1"):
+        hvd.allreduce(torch.ones(2 + hvd.rank()), name="weights")
+    everything_still_works()
+
+
+def a_different_dtype_fails_on_every_rank():
+    dtype = torch.float32 if hvd.rank() else torch.int32
+    with raises(hvd.Mismatch, "bias", "int32", "float32"):
+        hvd.allreduce(torch.ones(2, dtype=dtype), name="bias")
+    everything_still_works()
+
+
+def a_different_op_fails_on_every_rank():
+    with raises(hvd.Mismatch, "scale", "max", "sum"):
+        hvd.allreduce(torch.ones(2), name="scale", op=hvd.Max if hvd.rank() else hvd.Sum)
+    everything_still_works()
+
+
+def a_different_kind_fails_on_every_rank():
+    with raises(hvd.Mismatch, "kind", "all_reduce", "broadcast"):
+        hvd.allreduce(torch.ones(2), name="kind") if hvd.rank() else hvd.broadcast(torch.ones(2), 0, name="kind")
+    everything_still_works()
+
+
+def a_different_root_fails_on_every_rank():
+    with raises(hvd.Mismatch, "rooted", "root"):
+        hvd.broadcast(torch.ones(2), hvd.rank() % 2, name="rooted")
+    everything_still_works()
+
+
+def a_mismatch_leaves_the_tensor_untouched():
+    tensor = torch.full((2 + hvd.rank(),), 5.0)
+    with raises(hvd.Mismatch):
+        hvd.allreduce_(tensor, name="untouched")
+    assert (tensor == 5.0).all()
+
+
+def rows_that_differ_beyond_the_first_dimension_fail():
+    with raises(hvd.Mismatch, "rows"):
+        hvd.allgather(torch.ones(2, 2 + hvd.rank()), name="rows")
+    everything_still_works()
+
+
+def a_name_in_flight_is_refused():
+    handle = hvd.allreduce_async(torch.ones(2), name="twice") if hvd.rank() == 0 else None
+    if hvd.rank() == 0:
+        with raises(ValueError, "twice"):
+            hvd.allreduce_async(torch.ones(2), name="twice")
+    hvd.barrier()
+    hvd.synchronize(handle) if handle else hvd.allreduce(torch.ones(2), name="twice")
+    everything_still_works()
+
+
+def unsupported_tensors_are_refused():
+    with raises(ValueError, "complex64", "float32", "bfloat16"):
+        hvd.allreduce(torch.ones(2, dtype=torch.complex64))
+    with raises(TypeError, "torch.Tensor", "list"):
+        hvd.allreduce_async([1.0])
+    with raises(NotImplementedError, "not yet", "meta"):
+        hvd.allreduce(torch.ones(2, device="meta"))
+    with raises(NotImplementedError, "not yet", "sparse"):
+        hvd.allreduce(torch.eye(2).to_sparse())
+    with raises(RuntimeError, "rank-zero"):
+        hvd.allgather(torch.tensor(1.0))
+    with raises(RuntimeError, "rank-zero"):
+        hvd.reducescatter(torch.tensor(1.0))
+    with raises(ValueError, "average", "bool"):
+        hvd.allreduce(torch.ones(2, dtype=torch.bool))
+
+
+def wrong_arguments_are_refused():
+    with raises(ValueError, "supersedes average"):
+        hvd.allreduce(torch.ones(2), average=True, op=hvd.Sum)
+    with raises(ValueError, "op=17"):
+        hvd.allreduce(torch.ones(2), op=17)
+    with raises(ValueError, "Average or Sum"):
+        hvd.reducescatter(torch.ones(2), op=hvd.Max)
+    with raises(ValueError, "order='slow'"):
+        hvd.allreduce(torch.ones(2), order="slow")
+    with raises(ValueError, "root"):
+        hvd.broadcast(torch.ones(2), root_rank=hvd.size())
+    with raises(ValueError, "invalid params"):
+        hvd.broadcast_parameters(3, 0)
+    with raises(ValueError, "epoch", "int"):
+        hvd.broadcast_parameters({"epoch": 3}, 0)
+    with raises(ValueError, "LBFGS"):
+        hvd.broadcast_optimizer_state(torch.optim.LBFGS([torch.ones(1)]), 0)
+    with raises(ValueError, "not created"):
+        hvd.poll(123456789)
+
+
+def what_comes_later_says_not_yet():
+    later = [
+        lambda: hvd.allreduce(torch.ones(2), op=hvd.Adasum),
+        lambda: hvd.allreduce(torch.ones(2), compression=hvd.Compression.fp16),
+        lambda: hvd.allreduce(torch.ones(2), process_set=object()),
+        lambda: hvd.ProcessSet([0, 1]),
+        lambda: hvd.init(comm=[0, 1]),
+        lambda: hvd.init(process_sets="dynamic"),
+    ]
+    for call in later:
+        with raises(NotImplementedError, "not yet"):
+            call()
+    everything_still_works()
+
+
+claims.check(
+    a_call_before_init_is_refused,
+    a_different_shape_fails_on_every_rank,
+    a_different_dtype_fails_on_every_rank,
+    a_different_op_fails_on_every_rank,
+    a_different_kind_fails_on_every_rank,
+    a_different_root_fails_on_every_rank,
+    a_mismatch_leaves_the_tensor_untouched,
+    rows_that_differ_beyond_the_first_dimension_fail,
+    a_name_in_flight_is_refused,
+    unsupported_tensors_are_refused,
+    wrong_arguments_are_refused,
+    what_comes_later_says_not_yet,
+    init=False,
+)

@@ -1,0 +1,78 @@
+"""How long 1,000 submits take while a second Python thread is busy; prints milliseconds."""
+
+import statistics
+import threading
+import time
+
+import claims
+import torch
+
+import horo.torch as hvd
+
+COUNT = 1000
+ROUNDS = 15
+
+
+def seconds(call):
+    time.sleep(0.002)  # the busy thread gets its turn now, not in the middle
+    begin = time.perf_counter()
+    result = call()
+    return time.perf_counter() - begin, result
+
+
+def busy_while(measure):
+    """Runs measure while another Python thread never pauses."""
+    done = threading.Event()
+
+    def spin():
+        while not done.is_set():
+            pass
+
+    thread = threading.Thread(target=spin, daemon=True)
+    thread.start()
+    try:
+        return measure()
+    finally:
+        done.set()
+        thread.join()
+
+
+def hooks_submit_a_thousand_gradients():
+    params = [torch.nn.Parameter(torch.zeros(16)) for _ in range(COUNT)]
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(params, lr=0.1), [(f"p{i}", param) for i, param in enumerate(params)]
+    )
+    for param in params:
+        param.grad = torch.ones(16)
+    hooks = optimizer._gradients.hooks()
+
+    def round_trip():
+        spent, _ = seconds(lambda: [hook(param) for hook, param in zip(hooks, params)])
+        optimizer.synchronize()
+        return spent
+
+    report("hooks", busy_while(lambda: [round_trip() for _ in range(ROUNDS)]))
+
+
+def a_thousand_named_tensors_are_submitted():
+    tensors = [torch.ones(16) for _ in range(COUNT)]
+    names = [f"t{i}" for i in range(COUNT)]
+
+    def round_trip():
+        spent, handles = seconds(
+            lambda: [hvd.allreduce_async_(tensor, name=name) for tensor, name in zip(tensors, names)]
+        )
+        for handle in handles:
+            hvd.synchronize(handle)
+        return spent
+
+    report("allreduce_async_", busy_while(lambda: [round_trip() for _ in range(ROUNDS)]))
+
+
+def report(what, seconds_each):
+    median = statistics.median(seconds_each) * 1e3
+    print(f"{COUNT} submits by {what}: median {median:.2f} ms, fastest {min(seconds_each) * 1e3:.2f} ms")
+    assert median < 250, "far beyond what an interpreter lock explains"
+
+
+claims.check(hooks_submit_a_thousand_gradients, a_thousand_named_tensors_are_submitted)

@@ -1,0 +1,99 @@
+"""The package beside torch: importing, the C ABI's structs, the signpost in the repository root."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from horo import _native
+
+PROGRAM = """
+#include <stddef.h>
+#include <stdio.h>
+#include "horo_c.h"
+int main(void) {{
+{lines}
+}}
+"""
+
+
+def python(code, **options):
+    env = {name: value for name, value in os.environ.items() if name not in ("HORO_RANK", "HORO_SIZE")}
+    env |= options.pop("env", {})
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, **options)
+
+
+@pytest.mark.parametrize(
+    "name, struct",
+    [
+        ("horo_topology", _native.Topology),
+        ("horo_tensor_spec", _native.TensorSpec),
+        ("horo_result", _native.Result),
+    ],
+)
+def test_structs_lie_as_the_header_says(name, struct, root, tmp_path):
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    fields = [field[0] for field in struct._fields_]
+    prints = [f'printf("%zu\\n", offsetof({name}, {field}));' for field in fields]
+    source = tmp_path / "offsets.c"
+    source.write_text(PROGRAM.format(lines="\n".join([*prints, f'printf("%zu\\n", sizeof({name}));'])))
+    subprocess.run([compiler, "-I", root / "bindings/c", source, "-o", tmp_path / "offsets"], check=True, timeout=60)
+    printed = subprocess.run([tmp_path / "offsets"], check=True, capture_output=True, text=True, timeout=60).stdout
+    expected = [getattr(struct, field).offset for field in fields] + [ctypes.sizeof(struct)]
+    assert [int(line) for line in printed.split()] == expected
+
+
+def test_every_function_of_the_header_is_bound(root):
+    header = (root / "bindings/c/horo_c.h").read_text()
+    declared = {word.split("(")[0].lstrip("*") for line in header.splitlines() if line.startswith("HORO_API")
+                for word in line.split() if "(" in word and word.lstrip("*").startswith("horo_")}  # fmt: skip
+    assert declared == _native.QUICK.keys() | _native.SLOW.keys()
+
+
+def test_numbers_are_those_of_the_header(root):
+    header = (root / "bindings/c/horo_c.h").read_text()
+    for name in ("UINT8 INT8 INT32 INT64 FLOAT16 FLOAT32 FLOAT64 BOOL BFLOAT16 AVERAGE SUM MIN MAX PRODUCT ALL_REDUCE "
+                 "ALL_GATHER BROADCAST BARRIER REDUCE_SCATTER TIMEOUT INVALID_ARGUMENT MISMATCH PEER_LOST SHUT_DOWN "
+                 "INTERNAL").split():  # fmt: skip
+        assert f"HORO_{name} = {getattr(_native, name)}" in header
+
+
+def test_it_works_without_torch():
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['numpy'] = None; import horo; horo.init(); "
+        "assert (horo.rank(), horo.size()) == (0, 1); assert 'control' in horo.counters(); horo.shutdown()"
+    )
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    done = python("import sys; sys.modules['torch'] = None; import horo.torch")
+    assert "horo.torch needs PyTorch" in done.stderr
+
+
+def test_the_root_of_the_repository_hands_over_to_the_installed_package(root):
+    done = python("import horo, horo.torch; print(horo.__version__, horo.torch.__file__)", cwd=root)
+    assert done.returncode == 0, done.stderr
+    assert _native.version() in done.stdout and str(root / "horo") not in done.stdout
+
+
+def test_the_root_of_the_repository_without_an_install_says_what_to_do(root):
+    bare = "import sys; sys.path[:] = [''] + [p for p in sys.path if 'packages' not in p and 'bindings' not in p]; "
+    done = python(bare + "import horo", cwd=root, env={"PYTHONPATH": ""})
+    assert done.returncode != 0
+    assert "ImportError: horo is not installed" in done.stderr and "pip install ." in done.stderr
+
+
+def test_a_missing_library_is_named():
+    done = python("import horo", env={"HORO_LIBRARY": "/nowhere/libhoro.so"})
+    assert "HORO_LIBRARY=/nowhere/libhoro.so" in done.stderr and "ImportError" in done.stderr
+
+
+def test_ranks_that_never_come_are_an_error_with_a_deadline():
+    world = {"HORO_RANK": "0", "HORO_SIZE": "2", "HORO_ADDR": "127.0.0.1:0", "HORO_START_TIMEOUT_MS": "500"}
+    done = python("import horo; horo.init()", env=world)
+    assert done.returncode != 0
+    assert "PeerLost" in done.stderr or "ValueError" in done.stderr

@@ -1,0 +1,55 @@
+"""horo.torch on several ranks of this host; each program checks many claims, because starting torch takes seconds."""
+
+import os
+import subprocess
+import sys
+
+import ranks
+
+
+def test_every_collective_agrees_with_torch(run_program):
+    run_program("collectives", 3)
+
+
+def test_every_collective_works_alone(run_program):
+    run_program("alone", 1)
+
+
+def test_mistakes_are_told_on_every_rank(run_program):
+    run_program("mistakes", 2)
+
+
+def test_four_ranks_train_like_one_process(run_program):
+    run_program("optimizer", 4)
+
+
+def test_state_is_the_same_everywhere(run_program):
+    run_program("state", 3)
+
+
+def test_a_thousand_submits_are_cheap_beside_a_busy_thread(run_program, capsys):
+    output = run_program("submits", 2)[0].output
+    with capsys.disabled():
+        print("\n" + "\n".join(line for line in output.splitlines() if "median" in line))
+
+
+def test_an_exception_is_heard_by_all_others(root):
+    program = str(root / "tests/python/programs/dies.py")
+    ended = ranks.run_ranks([sys.executable, program], 3, deadline_s=60)
+    assert [rank.code for rank in ended] == [0, 1, 0], ranks.RanksFailed(ended)
+    assert "heard" in ended[0].output and "ArithmeticError: the loss is not a number" in ended[1].output
+
+
+def test_a_wait_can_be_interrupted(root):
+    program = str(root / "tests/python/programs/interrupted.py")
+    ended = ranks.run_ranks([sys.executable, program], 2, deadline_s=60)
+    assert "interrupted" in ended[0].output and ended[0].code != 0, ranks.RanksFailed(ended)
+    assert ended[1].code == 0 and "heard" in ended[1].output, ranks.RanksFailed(ended)
+
+
+def test_one_process_needs_no_launcher():
+    alone = {name: value for name, value in os.environ.items() if name not in ("HORO_RANK", "HORO_SIZE")}
+    code = "import torch, horo.torch as h; h.init(); assert h.size() == 1; print(h.allreduce(torch.ones(2)).tolist())"
+    done = subprocess.run([sys.executable, "-c", code], env=alone, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[1.0, 1.0]"

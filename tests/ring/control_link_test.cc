@@ -1,0 +1,203 @@
+// The contract of ControlLink, over both wires.
+
+#include "ring/control_link.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <thread>
+
+#include "tests/ring/run_ranks.h"
+
+namespace horo::test {
+namespace {
+
+using Kind = ControlEvent::Kind;
+using Bytes = std::vector<std::byte>;
+
+Bytes text(const std::string& words) {
+  const auto bytes = std::as_bytes(std::span(words));
+  return {bytes.begin(), bytes.end()};
+}
+
+// The next events, one at a time.
+class Listener {
+ public:
+  explicit Listener(ControlLink& link) : link_(link) {}
+  ControlEvent next() {
+    for (const TimePoint until = soon(); waiting_.empty() && Clock::now() < until;) waiting_ = link_.wait(until);
+    if (waiting_.empty()) throw std::runtime_error("no event came");
+    ControlEvent event = std::move(waiting_.front());
+    waiting_.erase(waiting_.begin());
+    return event;
+  }
+
+ private:
+  ControlLink& link_;
+  std::vector<ControlEvent> waiting_;
+};
+
+void leave_after_rank_1(Rank& rank) {
+  EXPECT_EQ(Listener(rank.control()).next().kind, Kind::kLeft);
+  rank.control().goodbye(std::chrono::seconds(5));
+}
+
+class ControlLinks : public testing::TestWithParam<Wire> {
+ protected:
+  WorldOptions world(int size) const { return {size, GetParam(), {}}; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Wires, ControlLinks, testing::Values(Wire::kInProcess, Wire::kTcp),
+                         [](const auto& info) { return info.param == Wire::kTcp ? "tcp" : "in_process"; });
+
+TEST_P(ControlLinks, MessagesArriveInOrderAndUnchanged) {
+  run_ranks_well(world(3), [](Rank& rank) {
+    Listener listener(rank.control());
+    const auto message = [](int from, std::size_t i) {
+      return Bytes(i * i * 300, static_cast<std::byte>(from * 16 + static_cast<int>(i)));
+    };
+    for (std::size_t i = 0; i < 30; ++i) {
+      for (int to = 0; to < 3; ++to) {
+        if (to != rank.index() && (to == 0 || rank.index() == 0)) rank.control().send(to, message(rank.index(), i));
+      }
+    }
+    std::vector<std::size_t> seen(3);
+    for (int left = rank.index() == 0 ? 60 : 30; left > 0;) {
+      const ControlEvent event = listener.next();
+      if (event.kind == Kind::kLeft) continue;
+      ASSERT_EQ(event.bytes, message(event.from, seen[static_cast<std::size_t>(event.from)]++));
+      --left;
+    }
+    rank.control().goodbye(std::chrono::seconds(5));
+  });
+}
+
+TEST_P(ControlLinks, LargeMessagesCrossWithoutWaitingForEachOther) {
+  run_ranks_well(world(2), [](Rank& rank) {
+    const Bytes large(8 << 20, std::byte{7});
+    Listener listener(rank.control());
+    rank.control().send(1 - rank.index(), large);
+    EXPECT_TRUE(listener.next().bytes == large);
+    rank.control().send(1 - rank.index(), text("got it"));
+    EXPECT_EQ(listener.next().bytes, text("got it"));
+  });
+}
+
+TEST_P(ControlLinks, WakeEndsAWaitAndIsNotLost) {
+  run_ranks_well(world(2), [](Rank& rank) {
+    if (rank.index() == 0) return leave_after_rank_1(rank);
+    rank.control().wake();
+    EXPECT_TRUE(rank.control().wait(TimePoint::max()).empty());
+    std::jthread other([&] { rank.control().wake(); });
+    EXPECT_TRUE(rank.control().wait(TimePoint::max()).empty());
+    rank.control().goodbye(std::chrono::seconds(5));
+  });
+}
+
+TEST_P(ControlLinks, WaitEndsAtItsTime) {
+  run_ranks_well(world(2), [](Rank& rank) {
+    if (rank.index() == 0) return leave_after_rank_1(rank);
+    const TimePoint until = Clock::now() + std::chrono::milliseconds(20);
+    while (Clock::now() < until) EXPECT_TRUE(rank.control().wait(until).empty());
+    rank.control().goodbye(std::chrono::seconds(5));
+  });
+}
+
+TEST_P(ControlLinks, WhoSaysGoodbyeHasLeftAndItsLastMessageCounts) {
+  run_ranks_well(world(3), [](Rank& rank) {
+    Listener listener(rank.control());
+    if (rank.index() != 0) {
+      rank.control().send(0, text("last words"));
+      return rank.control().goodbye(std::chrono::seconds(5));
+    }
+    int messages = 0, left = 0;
+    while (left < 2) {
+      const ControlEvent event = listener.next();
+      ASSERT_NE(event.kind, Kind::kLost);
+      ++(event.kind == Kind::kMessage ? messages : left);
+    }
+    EXPECT_EQ(messages, 2);
+  });
+}
+
+TEST_P(ControlLinks, EverybodyHearsThatOneBrokeOff) {
+  run_ranks_well(world(4), [](Rank& rank) {
+    if (rank.index() == 2) return rank.links.control.reset();
+    Listener listener(rank.control());
+    const ControlEvent event = listener.next();
+    EXPECT_EQ(event.kind, Kind::kLost);
+    EXPECT_EQ(event.from, 2);
+    EXPECT_NE(event.reason.find("rank 2"), std::string::npos);
+    // Everybody stays until all have heard it of rank 0.
+    rank.control().goodbye(std::chrono::seconds(5));
+  });
+}
+
+TEST_P(ControlLinks, EverybodyHearsThatRankZeroBrokeOff) {
+  run_ranks_well(world(3), [](Rank& rank) {
+    if (rank.index() == 0) return rank.links.control.reset();
+    const ControlEvent event = Listener(rank.control()).next();
+    EXPECT_EQ(event.kind, Kind::kLost);
+    EXPECT_EQ(event.from, 0);
+  });
+}
+
+TEST_P(ControlLinks, AnAbortReachesEverybodyOnceWithOriginAndReason) {
+  for (const int origin : {0, 2}) {
+    run_ranks_well(world(4), [origin](Rank& rank) {
+      if (rank.index() == origin) return rank.control().abort(origin, "a tensor went wrong");
+      const ControlEvent event = Listener(rank.control()).next();
+      EXPECT_EQ(event.kind, Kind::kLost);
+      EXPECT_EQ(event.from, origin);
+      EXPECT_EQ(event.reason, "a tensor went wrong");
+      for (const ControlEvent& later : rank.control().wait(Clock::now())) EXPECT_NE(later.kind, Kind::kLost);
+    });
+  }
+}
+
+TEST_P(ControlLinks, AbortMayComeFromAnyThread) {
+  run_ranks_well(world(2), [](Rank& rank) {
+    if (rank.index() == 0) {
+      std::jthread other([&] { rank.control().abort(0, "from another thread"); });
+      for (int i = 0; i < 50; ++i) rank.control().send(1, Bytes(100'000));
+      return;
+    }
+    Listener listener(rank.control());
+    ControlEvent event = listener.next();
+    while (event.kind == Kind::kMessage) event = listener.next();
+    EXPECT_EQ(event.reason, "from another thread");
+  });
+}
+
+TEST(TcpControl, AMessageOverTheLimitIsRefusedByName) {
+  run_ranks_well({2, Wire::kTcp, {}}, [](Rank& rank) {
+    try {
+      rank.control().send(1 - rank.index(), Bytes(rank.config.max_message_bytes + 1));
+      ADD_FAILURE() << "sent";
+    } catch (const std::invalid_argument& error) {
+      EXPECT_NE(std::string(error.what()).find("HORO_MAX_MESSAGE_BYTES"), std::string::npos);
+    }
+    rank.control().goodbye(std::chrono::seconds(5));
+  });
+}
+
+TEST(TcpControl, APeerThatExceedsTheLimitIsLostByName) {
+  const std::string addr = free_address();
+  std::vector<std::function<void()>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back([&addr, rank] {
+      Config config = config_of(rank, 2, addr);
+      if (rank == 0) config.max_message_bytes = 10'000;
+      const Links links = connect_tcp(config, 0, make_tcp_exchange(config, 0));
+      if (rank == 1) return links.control->send(0, Bytes(10'001)), links.control->goodbye(std::chrono::seconds(5));
+      const ControlEvent event = Listener(*links.control).next();
+      EXPECT_EQ(event.kind, Kind::kLost);
+      EXPECT_EQ(event.from, 1);
+      EXPECT_NE(event.reason.find("HORO_MAX_MESSAGE_BYTES"), std::string::npos) << event.reason;
+    });
+  }
+  for (const auto& error : run_threads(ranks)) EXPECT_EQ(message_of(error), "");
+}
+
+}  // namespace
+}  // namespace horo::test

@@ -1,0 +1,319 @@
+// The kernels against slow and obvious ones.
+
+#include "ring/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "ring/half.h"
+#include "ring/kernels.h"
+#include "ring/say.h"
+
+namespace horo {
+namespace {
+
+// What a half means, by its definition.
+double meaning(std::uint16_t bits, int exponent_bits, int mantissa_bits) {
+  const int sign = bits >> 15;
+  const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
+  const int mantissa = bits & ((1 << mantissa_bits) - 1);
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  double value = 0;
+  if (exponent == (1 << exponent_bits) - 1) {
+    value = mantissa == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  } else if (exponent == 0) {
+    value = std::ldexp(mantissa, 1 - bias - mantissa_bits);
+  } else {
+    value = std::ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits);
+  }
+  return sign ? -value : value;
+}
+
+struct Format {
+  const char* name;
+  int exponent_bits, mantissa_bits;
+  float (*widen)(std::uint16_t);
+  std::uint16_t (*narrow)(float);
+  std::uint16_t nan, infinity;
+};
+
+const Format kFormats[] = {
+    {"float16", 5, 10, float16_to_float, float_to_float16, 0x7e00, 0x7c00},
+    {"bfloat16", 8, 7, bfloat16_to_float, float_to_bfloat16, 0x7fc0, 0x7f80},
+};
+
+TEST(Half, All65536ValuesWidenExactlyAndComeBack) {
+  for (const Format& format : kFormats) {
+    for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+      const auto half = static_cast<std::uint16_t>(bits);
+      const double value = meaning(half, format.exponent_bits, format.mantissa_bits);
+      const float wide = format.widen(half);
+      ASSERT_TRUE(wide == value || (wide != wide && value != value)) << format.name << " " << bits;
+      ASSERT_EQ(std::signbit(wide), bits >> 15 == 1);
+      ASSERT_EQ(format.narrow(wide), value != value ? format.nan : half) << format.name << " " << bits;
+    }
+  }
+}
+
+// Between two neighbours the nearer wins, half way the even one, and next to the half way point the nearer again.
+TEST(Half, RoundsToNearestEvenBetweenAllNeighbours) {
+  for (const Format& format : kFormats) {
+    for (std::uint16_t low = 0; low < format.infinity; ++low) {
+      const auto high = static_cast<std::uint16_t>(low + 1);
+      const double a = meaning(low, format.exponent_bits, format.mantissa_bits);
+      const double b = high == format.infinity ? 2 * a - meaning(static_cast<std::uint16_t>(low - 1),
+                                                                 format.exponent_bits, format.mantissa_bits)
+                                               : meaning(high, format.exponent_bits, format.mantissa_bits);
+      const auto middle = static_cast<float>((a + b) / 2);
+      if (std::isinf(middle)) continue;
+      const std::uint16_t even = low % 2 == 0 ? low : high;
+      ASSERT_EQ(format.narrow(middle), even) << format.name << " " << low;
+      ASSERT_EQ(format.narrow(-middle), even | 0x8000);
+      ASSERT_EQ(format.narrow(std::nextafter(middle, 0.f)), low) << format.name << " " << low;
+      ASSERT_EQ(format.narrow(std::nextafter(middle, INFINITY)), high) << format.name << " " << low;
+    }
+  }
+}
+
+TEST(Half, LargeValuesBecomeInfinityAndNansTheCanonicalOne) {
+  for (const Format& format : kFormats) {
+    EXPECT_EQ(format.narrow(std::numeric_limits<float>::max()), format.infinity);
+    EXPECT_EQ(format.narrow(-INFINITY), format.infinity | 0x8000);
+    EXPECT_EQ(format.narrow(std::bit_cast<float>(0xffc01234u)), format.nan);
+    EXPECT_EQ(format.narrow(std::bit_cast<float>(0x7f800001u)), format.nan);
+    EXPECT_EQ(format.narrow(-0.f), 0x8000);
+    EXPECT_EQ(format.narrow(std::numeric_limits<float>::denorm_min()), 0);
+  }
+}
+
+// The trie by its definition: split at the highest bit, level by level; an empty half vanishes.
+std::string slow_tree(const std::vector<std::int64_t>& ids, int bit) {
+  if (ids.size() == 1) return std::to_string(ids[0]);
+  std::vector<std::int64_t> low, high;
+  for (const std::int64_t id : ids) (id >> bit & 1 ? high : low).push_back(id);
+  if (low.empty() || high.empty()) return slow_tree(ids, bit - 1);
+  return say("(", slow_tree(low, bit - 1), " ", slow_tree(high, bit - 1), ")");
+}
+
+std::string run_tree(const std::vector<std::int64_t>& ids) {
+  std::vector<std::string> stack;
+  for (const TreeStep& step : canonical_tree(ids)) {
+    if (step.input != TreeStep::kJoin) {
+      stack.push_back(std::to_string(ids[static_cast<std::size_t>(step.input)]));
+      continue;
+    }
+    const std::string right = stack.back();
+    stack.pop_back();
+    stack.back() = say("(", stack.back(), " ", right, ")");
+  }
+  return stack.size() == 1 ? stack[0] : "not one tree";
+}
+
+TEST(CanonicalTree, IsTheBinaryTrieOverTheIds) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<std::int64_t> ids;
+    const int bits = 1 + round % 63;
+    for (std::uint64_t i = 0; i < 1 + random() % 40; ++i)
+      ids.push_back(static_cast<std::int64_t>(random() >> (64 - bits)));
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    ASSERT_EQ(run_tree(ids), slow_tree(ids, 62));
+  }
+}
+
+TEST(CanonicalTree, SplitsDenseIdsAtTheLargestPowerOfTwo) {
+  EXPECT_EQ(run_tree({0, 1, 2, 3, 4, 5}), "(((0 1) (2 3)) (4 5))");
+  EXPECT_EQ(run_tree({0, 1, 2}), "((0 1) 2)");
+  EXPECT_EQ(run_tree({7}), "7");
+  EXPECT_TRUE(canonical_tree({}).empty());
+}
+
+// Leaving an id out leaves the rest of the order as it was.
+TEST(CanonicalTree, AnAbsentIdIsSkipped) {
+  EXPECT_EQ(run_tree({0, 2, 3, 5}), "((0 (2 3)) 5)");
+}
+
+template <class T>
+std::vector<T> reduce(DType dtype, ReduceOp op, const std::vector<std::vector<T>>& inputs,
+                      const Scaling& scaling = {}) {
+  std::vector<std::int64_t> ids(inputs.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<const std::byte*> pointers;
+  for (const auto& input : inputs) pointers.push_back(reinterpret_cast<const std::byte*>(input.data()));
+  std::vector<T> out(inputs[0].size());
+  reduce_tree({dtype, op, scaling}, canonical_tree(ids), pointers, reinterpret_cast<std::byte*>(out.data()),
+              out.size());
+  return out;
+}
+
+// The formula, one element at a time, in the order of the tree, on doubles rounded to T after every step.
+template <class T>
+T slow_reduce(ReduceOp op, const std::vector<std::vector<T>>& inputs, std::size_t i, const Scaling& scaling) {
+  std::vector<std::int64_t> ids(inputs.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<T> stack;
+  for (const TreeStep& step : canonical_tree(ids)) {
+    if (step.input != TreeStep::kJoin) {
+      stack.push_back(static_cast<T>(scaling.prescale) * inputs[static_cast<std::size_t>(step.input)][i]);
+      continue;
+    }
+    const T b = stack.back();
+    stack.pop_back();
+    T& a = stack.back();
+    a = op == ReduceOp::kProduct ? a * b
+        : op == ReduceOp::kMin   ? std::min(a, b)
+        : op == ReduceOp::kMax   ? std::max(a, b)
+                                 : a + b;
+  }
+  if (op == ReduceOp::kAverage) stack[0] /= static_cast<T>(scaling.divisor);
+  return static_cast<T>(scaling.postscale) * stack[0];
+}
+
+template <class T>
+void expect_formula(DType dtype) {
+  std::mt19937_64 random(7);
+  std::normal_distribution<T> normal;
+  for (std::size_t inputs_count = 1; inputs_count <= 9; ++inputs_count) {
+    std::vector<std::vector<T>> inputs(inputs_count, std::vector<T>(2500));
+    for (auto& input : inputs) std::generate(input.begin(), input.end(), [&] { return normal(random) + T(0.01); });
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+      for (const Scaling& scaling : {Scaling{}, Scaling{0.7, 1.3, 3}}) {
+        const auto out = reduce(dtype, op, inputs, scaling);
+        for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], slow_reduce(op, inputs, i, scaling)) << i;
+      }
+    }
+  }
+}
+
+TEST(ReduceTree, FollowsTheFormulaBitForBit) {
+  expect_formula<float>(DType::kFloat32);
+  expect_formula<double>(DType::kFloat64);
+}
+
+TEST(ReduceTree, HalvesAreAddedInFloat32AndRoundedOnce) {
+  // 1 + 2^-11 is half way in float16: rounding twice loses the small ones, rounding once does not.
+  const std::uint16_t one = float_to_float16(1.f), small = float_to_float16(0x1p-11f);
+  const std::vector<std::vector<std::uint16_t>> inputs{{one}, {small}, {small}, {small}};
+  EXPECT_EQ(reduce(DType::kFloat16, ReduceOp::kSum, inputs)[0], float_to_float16(1.f + 3 * 0x1p-11f));
+}
+
+TEST(ReduceTree, AResultMayReplaceAnInput) {
+  std::vector<float> a(3000, 1.5f), b(3000, 2.f);
+  const std::byte* inputs[] = {reinterpret_cast<std::byte*>(a.data()), reinterpret_cast<std::byte*>(b.data())};
+  reduce_tree({}, canonical_tree(std::vector<std::int64_t>{0, 1}), inputs, reinterpret_cast<std::byte*>(b.data()),
+              b.size());
+  EXPECT_EQ(b, std::vector<float>(3000, 3.5f));
+}
+
+TEST(ReduceTree, NothingToAddLeavesTheOutputAlone) {
+  float out = 3;
+  reduce_tree({}, {}, {}, reinterpret_cast<std::byte*>(&out), 1);
+  EXPECT_EQ(out, 3);
+}
+
+TEST(ReduceTree, IntegersWrap) {
+  using Limits = std::numeric_limits<std::int32_t>;
+  EXPECT_EQ(reduce<std::int32_t>(DType::kInt32, ReduceOp::kSum, {{Limits::max()}, {1}})[0], Limits::min());
+  EXPECT_EQ(reduce<std::int8_t>(DType::kInt8, ReduceOp::kSum, {{127}, {127}})[0], -2);
+  EXPECT_EQ(reduce<std::uint8_t>(DType::kUint8, ReduceOp::kProduct, {{16}, {17}})[0], 16);
+  EXPECT_EQ(reduce<std::int64_t>(DType::kInt64, ReduceOp::kProduct, {{INT64_MAX}, {2}})[0], -2);
+}
+
+TEST(ReduceTree, IntegerAveragesTruncateAndSaturate) {
+  EXPECT_EQ(reduce<std::int32_t>(DType::kInt32, ReduceOp::kAverage, {{-5}, {-2}}, {1, 1, 2})[0], -3);
+  EXPECT_EQ(reduce<std::int8_t>(DType::kInt8, ReduceOp::kSum, {{100}, {1}}, {1, 3, 1})[0], 127);
+  EXPECT_EQ(reduce<std::uint8_t>(DType::kUint8, ReduceOp::kSum, {{5}, {5}}, {1, -1, 1})[0], 0);
+  EXPECT_EQ(reduce<std::int64_t>(DType::kInt64, ReduceOp::kSum, {{INT64_MAX}, {0}}, {1, 2, 1})[0], INT64_MAX);
+  EXPECT_EQ(reduce<std::int64_t>(DType::kInt64, ReduceOp::kSum, {{INT64_MIN}, {0}}, {1, 2, 1})[0], INT64_MIN);
+  EXPECT_EQ(reduce<std::int32_t>(DType::kInt32, ReduceOp::kSum, {{3}, {3}}, {0.5, 1, 1})[0], 2);
+  EXPECT_EQ(reduce<std::int64_t>(DType::kInt64, ReduceOp::kSum, {{(1ll << 53) + 1}, {0}})[0], (1ll << 53) + 1);
+}
+
+TEST(ReduceTree, BoolsAreOrAndAnd) {
+  using Bytes = std::vector<std::vector<std::uint8_t>>;
+  EXPECT_EQ(reduce(DType::kBool, ReduceOp::kSum, Bytes{{0, 2, 0}, {0, 0, 1}}), (std::vector<std::uint8_t>{0, 1, 1}));
+  EXPECT_EQ(reduce(DType::kBool, ReduceOp::kProduct, Bytes{{0, 2, 1}, {7, 0, 1}}),
+            (std::vector<std::uint8_t>{0, 0, 1}));
+  EXPECT_EQ(reduce(DType::kBool, ReduceOp::kMax, Bytes{{255}})[0], 1);
+}
+
+template <class T, class Bits>
+void expect_canonical_nan(DType dtype, Bits nan_in, Bits canonical) {
+  const T strange = std::bit_cast<T>(nan_in);
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+    for (const auto& inputs : {std::vector<std::vector<T>>{{strange}, {T(1)}}, {{T(1)}, {strange}}, {{strange}}}) {
+      EXPECT_EQ(std::bit_cast<Bits>(reduce(dtype, op, inputs)[0]), canonical) << static_cast<int>(op);
+    }
+  }
+}
+
+TEST(ReduceTree, NansArePropagatedAndCanonical) {
+  expect_canonical_nan<float>(DType::kFloat32, 0xffc12345u, 0x7fc00000u);
+  expect_canonical_nan<double>(DType::kFloat64, 0xfff8000000001234ull, 0x7ff8000000000000ull);
+  const auto inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(reduce<float>(DType::kFloat32, ReduceOp::kSum, {{inf}, {-inf}})[0]),
+            0x7fc00000u);
+}
+
+TEST(ReduceTree, NegativeZeroIsLessThanZero) {
+  for (const auto& inputs : {std::vector<std::vector<float>>{{0.f}, {-0.f}}, {{-0.f}, {0.f}}}) {
+    EXPECT_TRUE(std::signbit(reduce(DType::kFloat32, ReduceOp::kMin, inputs)[0]));
+    EXPECT_FALSE(std::signbit(reduce(DType::kFloat32, ReduceOp::kMax, inputs)[0]));
+  }
+}
+
+// Random bits are a good part NaNs, infinities and subnormals of every type.
+TEST(Kernels, EveryInstructionSetGivesTheSameBits) {
+  if (avx2_kernels() == nullptr) GTEST_SKIP() << "no second instruction set here";
+  std::mt19937_64 random(5);
+  const auto tree = canonical_tree(std::vector<std::int64_t>{0, 1, 2, 5, 6});
+  std::vector<std::vector<std::byte>> inputs(5, std::vector<std::byte>(8 * 1500));
+  std::vector<const std::byte*> pointers;
+  for (auto& input : inputs) {
+    for (auto& byte : input) byte = static_cast<std::byte>(random());
+    pointers.push_back(input.data());
+  }
+  for (int dtype = 0; dtype < 16; ++dtype) {
+    for (int op = 0; op < 8; ++op) {
+      if (!dtype_from(dtype) || !reduce_op_from(op)) continue;
+      for (const Scaling& scaling : {Scaling{}, Scaling{0.3, 1.7, 3}}) {
+        std::vector<std::byte> a(8 * 1500), b(8 * 1500), stack(8 * kKernelBlock * 8);
+        TreeJob job{tree.data(), tree.size(), pointers.data(), a.data(), 1500, scaling, stack.data()};
+        baseline_kernels().reduce_tree(*dtype_from(dtype), *reduce_op_from(op), job);
+        job.out = b.data();
+        avx2_kernels()->reduce_tree(*dtype_from(dtype), *reduce_op_from(op), job);
+        ASSERT_EQ(a, b) << name_of(*dtype_from(dtype)) << " " << name_of(*reduce_op_from(op));
+      }
+    }
+  }
+}
+
+// The three parts compose to the whole where the order of the ring and of the tree are the same.
+TEST(Parts, WidenCombineAndNarrowMakeTheSameResult) {
+  std::mt19937_64 random(3);
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    std::vector<std::uint16_t> a(2000), b(2000), out(2000);
+    for (auto* v : {&a, &b})
+      std::generate(v->begin(), v->end(), [&] { return float_to_float16(float(random() % 100)); });
+    const Scaling scaling{0.5, 3, 2};
+    std::vector<float> wide_a(2000), wide_b(2000);
+    const auto raw = [](auto& v) { return reinterpret_cast<std::byte*>(v.data()); };
+    widen(dtype, raw(a), raw(wide_a), 2000, scaling.prescale);
+    widen(dtype, raw(b), raw(wide_b), 2000, scaling.prescale);
+    combine(dtype, ReduceOp::kAverage, raw(wide_a), raw(wide_b), 2000);
+    narrow(dtype, raw(wide_a), raw(out), 2000, scaling);
+    EXPECT_EQ(out, reduce(dtype, ReduceOp::kAverage, std::vector<std::vector<std::uint16_t>>{a, b}, scaling));
+  }
+}
+
+}  // namespace
+}  // namespace horo

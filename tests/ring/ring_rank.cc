@@ -1,0 +1,52 @@
+// One rank as a process of its own, for tests that kill it: ring_rank RANK SIZE ADDR. Runs all_reduces until somebody
+// is lost; prints "ready" after the first few and "lost ORIGIN MESSAGE" at the end.
+
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "horo/base/error.h"
+#include "ring/group.h"
+#include "ring/tcp.h"
+
+namespace horo {
+namespace {
+
+int run_rank(const Config& config) {
+  Links links = connect_tcp(config, 0, make_tcp_exchange(config, 0));
+  Counters counters;
+  std::vector<int> members;
+  Collective c;
+  for (int i = 0; i < config.size; ++i) {
+    members.push_back(i);
+    c.contributors.push_back(i);
+  }
+  const auto group = make_host_group(*links.transport, members, 0, config, counters);
+  std::vector<std::byte> data(4 << 20);
+  c.in = c.out = {data.data(), data.size()};
+  c.counts = {data.size() / 4};
+  try {
+    for (c.plan = 0;; ++c.plan) {
+      c.deadline = Clock::now() + config.deadline;
+      run(*group, c);
+      if (c.plan == 3) std::puts("ready"), std::fflush(stdout);
+    }
+  } catch (const PeerLost& lost) {
+    std::printf("lost %d %s\n", lost.origin(), lost.what());
+    links.transport->abort(lost.origin(), lost.what());
+    links.control->abort(lost.origin(), lost.what());
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace horo
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  horo::Config config;
+  config.rank = config.local_rank = std::atoi(argv[1]);
+  config.size = config.local_size = std::atoi(argv[2]);
+  config.addr = argv[3];
+  return horo::run_rank(config);
+}

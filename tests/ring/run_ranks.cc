@@ -1,0 +1,171 @@
+#include "tests/ring/run_ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+
+#include "horo/base/error.h"
+#include "horo/base/mutex.h"
+#include "ring/socket.h"
+
+namespace horo::test {
+namespace {
+
+constexpr std::chrono::seconds kWatchdog{60};
+
+using State = std::atomic<const char*>;
+
+// Ends the process if it lives too long.
+class Watchdog {
+ public:
+  explicit Watchdog(const std::vector<std::shared_ptr<State>>& states)
+      : states_(states), thread_([this] { watch(); }) {}
+  ~Watchdog() {
+    MutexLock lock(mutex_);
+    over_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  void watch() {
+    const TimePoint until = Clock::now() + kWatchdog;
+    MutexLock lock(mutex_);
+    while (!over_ && Clock::now() < until) changed_.wait_until(mutex_, until);
+    if (over_) return;
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      std::fprintf(stderr, "watchdog: rank %zu hangs in: %s\n", i, states_[i]->load());
+    }
+    std::abort();
+  }
+
+  const std::vector<std::shared_ptr<State>> states_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool over_ GUARDED_BY(mutex_) = false;
+  std::jthread thread_;
+};
+
+std::vector<std::exception_ptr> run_watched(const std::vector<std::function<void()>>& functions,
+                                            const std::vector<std::shared_ptr<State>>& states) {
+  const Watchdog watchdog(states);
+  std::vector<std::exception_ptr> errors(functions.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < functions.size(); ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          functions[i]();
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+        states[i]->store("ended");
+      });
+    }
+  }
+  return errors;
+}
+
+std::vector<std::shared_ptr<State>> make_states(std::size_t count) {
+  std::vector<std::shared_ptr<State>> states;
+  for (std::size_t i = 0; i < count; ++i) states.push_back(std::make_shared<State>("running"));
+  return states;
+}
+
+std::vector<int> everybody(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+void run_one(Rank& rank, const RankFunction& function) {
+  try {
+    function(rank);
+  } catch (const PeerLost& lost) {
+    rank.transport().abort(lost.origin(), lost.what());
+    throw;
+  } catch (const std::exception& error) {
+    rank.transport().abort(rank.index(), error.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+Rank::Rank(Links links_in, const Config& config_in, std::shared_ptr<State> state)
+    : config(config_in),
+      links(std::move(links_in)),
+      group(make_host_group(*links.transport, everybody(config.size), 0, config, counters)),
+      state_(std::move(state)) {}
+
+std::vector<std::exception_ptr> run_ranks(const WorldOptions& options, const RankFunction& function) {
+  const auto states = make_states(static_cast<std::size_t>(options.size));
+  auto in_process = options.wire == Wire::kInProcess ? connect_in_process(options.size) : std::vector<Links>();
+  const std::string addr = free_address();
+  std::vector<std::function<void()>> functions;
+  for (int index = 0; index < options.size; ++index) {
+    functions.push_back([&, index] {
+      Config config = options.config;
+      config.rank = config.local_rank = index;
+      config.size = config.local_size = options.size;
+      config.addr = addr;
+      const auto at = static_cast<std::size_t>(index);
+      states[at]->store("connecting");
+      Rank rank(
+          options.wire == Wire::kTcp ? connect_tcp(config, 0, make_tcp_exchange(config, 0)) : std::move(in_process[at]),
+          config, states[at]);
+      rank.at("connected");
+      run_one(rank, function);
+    });
+  }
+  return run_watched(functions, states);
+}
+
+void run_ranks_well(const WorldOptions& options, const RankFunction& function) {
+  const auto errors = run_ranks(options, function);
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    EXPECT_EQ(message_of(errors[i]), "") << "rank " << i << " of " << errors.size();
+  }
+}
+
+std::vector<std::exception_ptr> run_threads(const std::vector<std::function<void()>>& functions) {
+  return run_watched(functions, make_states(functions.size()));
+}
+
+std::string message_of(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+int origin_of(const std::exception_ptr& error) {
+  if (!error) return -2;
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerLost& lost) {
+    return lost.origin();
+  } catch (const std::exception&) {
+    return -2;
+  }
+}
+
+std::string free_address() {
+  const Fd listener = listen_at(resolve("127.0.0.1:0", "test").front());
+  return to_text(local_address(listener.get()));
+}
+
+Config config_of(int rank, int size, const std::string& addr) {
+  Config config;
+  config.rank = config.local_rank = rank;
+  config.size = config.local_size = size;
+  config.addr = addr;
+  return config;
+}
+
+}  // namespace horo::test

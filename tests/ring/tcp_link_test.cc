@@ -1,0 +1,199 @@
+// One end of a link is a raw socket that says what no rank of ours would: the other end stays safe and names the link.
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <random>
+#include <thread>
+
+#include "horo/base/error.h"
+#include "ring/handshake.h"
+#include "ring/tcp_parts.h"
+#include "tests/ring/run_ranks.h"
+
+namespace horo::test {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Identity identity(int rank) {
+  Identity self;
+  self.job = 77;
+  self.epoch = 5;
+  self.incarnation = 3;
+  self.rank = rank;
+  self.size = 2;
+  return self;
+}
+
+Bytes framed(Frame frame, std::span<const std::byte> payload) {
+  frame.length = payload.size();
+  const FrameBytes header = encode(frame);
+  Bytes bytes(header.size() + payload.size());
+  std::copy(payload.begin(), payload.end(), std::copy(header.begin(), header.end(), bytes.begin()));
+  return bytes;
+}
+
+Frame data_frame() {
+  return identity(1).frame(FrameKind::kData);
+}
+
+// The links of rank 0 to a rank 1 that is the test itself.
+class RawPeer {
+ public:
+  RawPeer() {
+    Config config = config_of(0, 2, "");
+    config.deadline = std::chrono::milliseconds(5'000);
+    config.max_early_bytes = 10'000;
+    config.max_message_bytes = 10'000;
+    transport = make_tcp_transport(config, identity(0), connect(data));
+    control = make_tcp_control(config, identity(0), connect(control_socket));
+  }
+
+  static void say(const Fd& fd, std::span<const std::byte> bytes) {
+    iovec part = as_iovec(bytes);
+    send_some(fd.get(), {&part, 1});
+  }
+
+  // What rank 0 experiences when it waits for a message of `size` bytes.
+  std::exception_ptr receive(Bytes& in) {
+    try {
+      const Transport::Op op = transport->post_recv(1, {}, in);
+      transport->wait({&op, 1}, soon(5'000));
+      return nullptr;
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+
+  Fd data, control_socket;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<ControlLink> control;
+
+ private:
+  static std::vector<Connection> connect(Fd& theirs) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+      throw std::runtime_error("socketpair");
+    theirs = Fd(ends[0]);
+    std::vector<Connection> connections;
+    connections.push_back({Fd(ends[1]), 1, 3, Purpose::kData});
+    return connections;
+  }
+};
+
+TEST(TcpLink, AMessageMayComeByteByByte) {
+  RawPeer peer;
+  const Bytes payload(100, std::byte{9});
+  const Bytes bytes = framed(data_frame(), payload);
+  std::jthread writer([&] {
+    for (const std::byte byte : bytes) RawPeer::say(peer.data, {&byte, 1});
+  });
+  Bytes in(100);
+  EXPECT_EQ(message_of(peer.receive(in)), "");
+  EXPECT_EQ(in, payload);
+}
+
+TEST(TcpLink, AFrameOfAnotherEpochJobSenderOrIncarnationEndsTheLink) {
+  const std::function<void(Frame&)> changes[] = {[](Frame& f) { ++f.epoch; }, [](Frame& f) { ++f.job; },
+                                                 [](Frame& f) { f.from = 0; }, [](Frame& f) { ++f.incarnation; },
+                                                 [](Frame& f) { f.kind = FrameKind::kHello; }};
+  for (const auto& change : changes) {
+    RawPeer peer;
+    Frame frame = data_frame();
+    change(frame);
+    RawPeer::say(peer.data, framed(frame, {}));
+    Bytes in;
+    const auto error = peer.receive(in);
+    EXPECT_EQ(origin_of(error), 1);
+    EXPECT_NE(message_of(error).find("rank 0: connection to rank 1"), std::string::npos) << message_of(error);
+  }
+}
+
+TEST(TcpLink, GarbageEndsTheLink) {
+  RawPeer peer;
+  RawPeer::say(peer.data, Bytes(1000, std::byte{0x5a}));
+  Bytes in(1);
+  EXPECT_NE(message_of(peer.receive(in)).find("connection to rank 1 was ended"), std::string::npos);
+}
+
+TEST(TcpLink, ANoticeThatIsTooLongEndsTheLink) {
+  RawPeer peer;
+  Frame frame = identity(1).frame(FrameKind::kAbort);
+  frame.length = 1ull << 40;
+  RawPeer::say(peer.data, encode(frame));
+  Bytes in(1);
+  EXPECT_EQ(origin_of(peer.receive(in)), 1);
+}
+
+TEST(TcpLink, AHugeFrameThatNobodyAskedForIsLeftUnread) {
+  RawPeer peer;
+  Frame frame = data_frame();
+  frame.plan = 9;
+  frame.length = 1ull << 40;
+  RawPeer::say(peer.data, encode(frame));
+  Bytes in(1);
+  const Transport::Op op = peer.transport->post_recv(1, {}, in);
+  EXPECT_THROW(peer.transport->wait({&op, 1}, soon(20)), PeerLost);
+}
+
+TEST(TcpLink, AStreamThatEndsInsideAFrameIsALoss) {
+  for (const std::size_t length : {0ul, 10ul, 76ul, 100ul}) {
+    RawPeer peer;
+    RawPeer::say(peer.data, std::span<const std::byte>(framed(data_frame(), Bytes(100))).first(length));
+    peer.data = Fd();
+    Bytes in(100);
+    const auto error = peer.receive(in);
+    EXPECT_EQ(origin_of(error), 1);
+    EXPECT_NE(message_of(error).find("without a goodbye"), std::string::npos) << message_of(error);
+  }
+}
+
+TEST(TcpLink, AnAbortNoticeNamesItsOrigin) {
+  RawPeer peer;
+  RawPeer::say(peer.data, framed(identity(1).frame(FrameKind::kAbort), encode(AbortNotice{7, "rank 7 is no more"})));
+  Bytes in(1);
+  const auto error = peer.receive(in);
+  EXPECT_EQ(origin_of(error), 7);
+  EXPECT_EQ(message_of(error), "rank 7 is no more");
+}
+
+TEST(TcpLink, AControlPeerThatSpeaksGarbageIsLostByName) {
+  RawPeer peer;
+  RawPeer::say(peer.control_socket, Bytes(500, std::byte{1}));
+  const auto events = peer.control->wait(soon());
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, ControlEvent::Kind::kLost);
+  EXPECT_EQ(events[0].from, 1);
+}
+
+// Frames with random fields and lengths, cut, joined and damaged: every outcome but a crash or a hang will do.
+TEST(TcpLink, RandomFramesDoNoHarm) {
+  std::mt19937_64 random(21);
+  for (int round = 0; round < 400; ++round) {
+    RawPeer peer;
+    Bytes stream;
+    for (int i = 0; i < 6; ++i) {
+      Frame frame = identity(1).frame(static_cast<FrameKind>(1 + random() % 5));
+      frame.plan = random() % 3;
+      frame.segment = random() % 4 == 0 ? 0xffffffff : static_cast<std::uint32_t>(random() % 3);
+      frame.key_hash = random() % 2;
+      const Bytes bytes = framed(frame, Bytes(random() % 3 == 0 ? 8 : random() % 300));
+      stream.insert(stream.end(), bytes.begin(), bytes.end());
+    }
+    if (round % 3 == 0) stream[random() % stream.size()] ^= std::byte{4};
+    if (round % 5 == 0) stream.resize(random() % stream.size());
+    RawPeer::say(peer.data, stream);
+    RawPeer::say(peer.control_socket, stream);
+    peer.data = Fd();
+    peer.control_socket = Fd();
+    for (int i = 0; i < 3; ++i) {
+      Bytes in(8);
+      peer.receive(in);
+    }
+    EXPECT_FALSE(peer.control->wait(soon()).empty());
+  }
+}
+
+}  // namespace
+}  // namespace horo::test

@@ -1,0 +1,106 @@
+"""Runs a program on N ranks of this host, with a deadline, and says what each rank printed."""
+
+import dataclasses
+import os
+import socket
+import subprocess
+import tempfile
+import time
+
+GRACE_S = 10  # for the others, once one rank has failed
+
+
+@dataclasses.dataclass
+class Rank:
+    """How one rank ended."""
+
+    rank: int
+    code: int | None  # exit status; None: it was killed because its time was over
+    output: str
+
+
+class RanksFailed(Exception):
+    """At least one rank failed or was too late; the text holds each rank's output."""
+
+    def __init__(self, ranks):
+        self.ranks = ranks
+        super().__init__("\n".join(f"---- rank {r.rank}, {_ending(r.code)}\n{r.output.rstrip()}" for r in ranks))
+
+
+def _ending(code):
+    return "killed at the deadline; its last lines:" if code is None else f"exit status {code}:"
+
+
+def free_address():
+    """A loopback address where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def environment(rank, size, address):
+    """A static world's variables, on top of this process's."""
+    return os.environ | {
+        "HORO_RANK": str(rank),
+        "HORO_SIZE": str(size),
+        "HORO_LOCAL_RANK": str(rank),
+        "HORO_LOCAL_SIZE": str(size),
+        "HORO_ADDR": address,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _wait(processes, deadline_s):
+    """Until all have ended, the deadline, or GRACE_S after the first failure."""
+    end = time.monotonic() + deadline_s
+    failed = False
+    for turn in range(1 << 30):
+        running = [process for process in processes if process.poll() is None]
+        if not failed and any(process.poll() for process in processes):
+            failed, end = True, min(end, time.monotonic() + GRACE_S)
+        left = end - time.monotonic()
+        if not running or left <= 0:
+            return running
+        try:
+            running[turn % len(running)].wait(min(left, 0.05))
+        except subprocess.TimeoutExpired:
+            pass
+
+
+def run_ranks(command, size, deadline_s=60, env=None):
+    """Starts the command once per rank; returns a Rank for each. Does not judge exit statuses. Never hangs."""
+    address = free_address()
+    with tempfile.TemporaryDirectory() as folder:
+        files = [open(os.path.join(folder, str(rank)), "w+b") for rank in range(size)]
+        processes = [
+            subprocess.Popen(
+                command,
+                env=environment(rank, size, address) | (env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=files[rank],
+                stderr=subprocess.STDOUT,
+            )
+            for rank in range(size)
+        ]
+        try:
+            late = _wait(processes, deadline_s)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        ranks = []
+        for rank, (process, file) in enumerate(zip(processes, files)):
+            file.seek(0)
+            text = file.read().decode(errors="replace")
+            file.close()
+            ranks.append(Rank(rank, None if process in late else process.returncode, text))
+        return ranks
+
+
+def check_ranks(command, size, deadline_s=60, env=None):
+    """run_ranks, and RanksFailed unless every rank ended with 0."""
+    ranks = run_ranks(command, size, deadline_s, env)
+    if any(rank.code != 0 for rank in ranks):
+        raise RanksFailed(ranks)
+    return ranks

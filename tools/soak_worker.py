@@ -1,0 +1,188 @@
+"""One rank of tools/soak: runs the schedules that its argument describes and prints a line of JSON for each.
+
+A tensor's values depend on its rank, number and step, never on the schedule. The same work is done by NumPy over the
+C ABI, or by torch: then the gradients leave from the hooks of a DistributedOptimizer.
+"""
+
+import collections
+import functools
+import hashlib
+import json
+import random
+import sys
+import time
+
+import numpy
+
+import horo
+from horo import _default, _native
+from horo._session import Spec
+
+# dtype's number: how NumPy holds it. NumPy has no bfloat16.
+HELD = {
+    _native.FLOAT32: numpy.float32,
+    _native.FLOAT64: numpy.float64,
+    _native.FLOAT16: numpy.float16,
+    _native.BFLOAT16: numpy.uint16,
+    _native.INT32: numpy.int32,
+}
+Tensor = collections.namedtuple("Tensor", "name kind op dtype rows")
+COLUMNS = 3
+
+
+def _tensors():
+    """Gradients of many sizes, mostly of one dtype so that they share buckets; one each of the other collectives."""
+    some = random.Random(1)
+    dtypes = [_native.FLOAT32] * 16 + [_native.FLOAT16, _native.BFLOAT16] * 3 + [_native.FLOAT64] * 2
+    for i, dtype in enumerate(dtypes):
+        rows = int(20 ** (1 + 2.2 * some.random()) / COLUMNS)
+        yield Tensor(f"gradient{i}", _native.ALL_REDUCE, _native.AVERAGE, dtype, rows)
+    yield Tensor("count", _native.ALL_REDUCE, _native.SUM, _native.INT32, 100)
+    yield Tensor("scattered", _native.REDUCE_SCATTER, _native.SUM, _native.FLOAT32, 101)
+    yield Tensor("gathered", _native.ALL_GATHER, _native.SUM, _native.FLOAT32, 7)
+    yield Tensor("sent", _native.BROADCAST, _native.SUM, _native.FLOAT64, 50)
+
+
+TENSORS = list(_tensors())
+
+
+def is_gradient(tensor):
+    return tensor.name.startswith("gradient")
+
+
+@functools.cache
+def values(rank, number, step):
+    """Numbers of very different sizes, so that the order of adding them shows."""
+    tensor = TENSORS[number]
+    generator = numpy.random.default_rng([rank, number, step])
+    rows = tensor.rows + (rank if tensor.kind == _native.ALL_GATHER else 0)
+    raw = generator.standard_normal((rows, COLUMNS)) * 10.0 ** generator.integers(-3, 4, (rows, COLUMNS))
+    if tensor.dtype == _native.BFLOAT16:
+        return (raw.astype(numpy.float32).view(numpy.uint32) >> 16).astype(numpy.uint16)
+    return raw.astype(HELD[tensor.dtype])
+
+
+class Schedule:
+    """When this rank submits what; random, but again the same for the same seed."""
+
+    def __init__(self, seed, number, rank):
+        self.chance = random.Random(f"{seed}/{number}/{rank}")
+
+    def order(self):
+        return self.chance.sample(range(len(TENSORS)), len(TENSORS))
+
+    def pause(self):
+        if self.chance.random() < 0.3:
+            time.sleep(self.chance.uniform(0, 0.0015))
+
+
+class NumPyRank:
+    """Submits arrays by their addresses."""
+
+    def __init__(self, order):
+        self.order = _native.ORDERS[order]
+        self.session = _default.session()
+
+    def step(self, number, schedule):
+        """The results, by number of the tensor."""
+        works, results = {}, {}
+        for i in schedule.order():
+            schedule.pause()
+            mine = values(horo.rank(), i, number)
+            in_place = schedule.chance.random() < 0.5 and TENSORS[i].kind in (_native.ALL_REDUCE, _native.BROADCAST)
+            source = mine.copy() if in_place else mine
+            results[i] = source if in_place else self._output(TENSORS[i], mine)
+            works[i] = self._submit(TENSORS[i], source, results[i])
+        self.session.wait(list(works.values()))
+        for i in [i for i, result in results.items() if result is None]:
+            results[i] = self._gathered(works[i])
+        self.session.release(works.values())
+        self.session.step_end()
+        return results
+
+    def _submit(self, tensor, source, output):
+        order = self.order if tensor.kind == _native.ALL_REDUCE else 0
+        stepwise = int(is_gradient(tensor))
+        spec = Spec(tensor.name, tensor.kind, tensor.op, tensor.dtype, source.shape, order, 0, stepwise)
+        address = None if output is None else output.ctypes.data
+        return self.session.submit(spec, source.ctypes.data, address, (source, output))
+
+    def _output(self, tensor, mine):
+        if tensor.kind == _native.ALL_GATHER:
+            return None
+        rows, size, rank = len(mine), horo.size(), horo.rank()
+        if tensor.kind == _native.REDUCE_SCATTER:
+            rows = rows // size + (rank < rows % size)
+        return numpy.empty((rows, COLUMNS), mine.dtype)
+
+    def _gathered(self, work):
+        result = self.session.result(work)
+        return numpy.frombuffer((_native.ctypes.c_char * result.bytes).from_address(result.data), numpy.uint8).copy()
+
+
+class TorchRank:
+    """Lets backward and the optimizer's hooks submit the gradients, and horo.torch the rest."""
+
+    def __init__(self, order):
+        import torch
+
+        import horo.torch as hvd
+
+        self.torch, self.hvd, self.order = torch, hvd, order
+        self.params = {
+            i: torch.nn.Parameter(self._tensor(i, 0).clone()) for i, t in enumerate(TENSORS) if is_gradient(t)
+        }
+        named = [(TENSORS[i].name, param) for i, param in self.params.items()]
+        self.optimizer = hvd.DistributedOptimizer(torch.optim.SGD(self.params.values()), named, order=order)
+
+    def _tensor(self, number, step):
+        array = self.torch.from_numpy(values(horo.rank(), number, step).copy())
+        return array.view(self.torch.bfloat16) if TENSORS[number].dtype == _native.BFLOAT16 else array
+
+    def step(self, number, schedule):
+        handles = {}
+        self.optimizer.zero_grad()
+        for i in schedule.order():
+            schedule.pause()
+            mine = self._tensor(i, number)
+            if i in self.params:
+                (self.params[i] * mine).sum().backward()  # its gradient is mine, to the bit
+            else:
+                handles[i] = self._submit(TENSORS[i], mine)
+        self.optimizer.synchronize()
+        results = {i: self.hvd.synchronize(handle) for i, handle in handles.items()}
+        results.update({i: param.grad for i, param in self.params.items()})
+        return {i: result.contiguous().view(self.torch.uint8).numpy() for i, result in results.items()}
+
+    def _submit(self, tensor, mine):
+        if tensor.kind == _native.ALL_REDUCE:
+            return self.hvd.allreduce_async(mine, name=tensor.name, op=tensor.op, order=self.order)
+        if tensor.kind == _native.REDUCE_SCATTER:
+            return self.hvd.reducescatter_async(mine, name=tensor.name, op=tensor.op)
+        if tensor.kind == _native.ALL_GATHER:
+            return self.hvd.allgather_async(mine, name=tensor.name)
+        return self.hvd.broadcast_async(mine, 0, name=tensor.name)
+
+
+def run(task, number, bucket_bytes):
+    horo.init(settings={"HORO_BUCKET_BYTES": bucket_bytes})
+    worker = (TorchRank if task["torch"] else NumPyRank)(task["order"])
+    schedule = Schedule(task["seed"], f"{task['order']}/{number}", horo.rank())
+    alike, own = hashlib.sha256(), hashlib.sha256()
+    for step in range(task["steps"]):
+        results = worker.step(step, schedule)
+        for i, tensor in enumerate(TENSORS):
+            (own if tensor.kind == _native.REDUCE_SCATTER else alike).update(results[i].tobytes())
+    counted = horo.counters()
+    horo.shutdown()
+    return {"alike": alike.hexdigest(), "own": own.hexdigest(), "compositions": counted["bucket_compositions"]}
+
+
+def main():
+    task = json.loads(sys.argv[1])
+    for number, bucket_bytes in enumerate(task["bucket_bytes"]):
+        print(json.dumps(run(task, number, bucket_bytes)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
