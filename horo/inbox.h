@@ -59,7 +59,8 @@ class Inbox {
   // All or nothing. Throws std::invalid_argument (null buffer, name in flight), or what close() was given.
   Put put(std::span<const Submission> submissions);
 
-  // The caller waits for these: what is in plans that are not complete here is reported one by one. True: wake the engine.
+  // The caller waits for these: what is in plans that are not complete here is reported one by one. True: wake the
+  // engine.
   bool nudge(std::span<const Key> keys);
 
   // The caller ended a step: learned plans with no tensor in flight become active. True: wake the engine.
@@ -94,16 +95,16 @@ class Inbox {
     std::vector<Key> keys;
     std::size_t waiting = 0;  // submitted and not reported; all of them: the plan is complete
     bool active = false;
-    bool broken = false;      // report one by one: somebody waited before it was complete
+    bool broken = false;  // report one by one: somebody waited before it was complete
   };
   struct Tensor {
     TensorSpec spec;
-    Name* name = nullptr;        // in names_, whose nodes stay where they are
-    Plan* plan = nullptr;        // active plan that it is in, in plans_
+    Name* name = nullptr;  // in names_, whose nodes stay where they are
+    Plan* plan = nullptr;  // active plan that it is in, in plans_
     PlanId plan_id = 0;
     std::shared_ptr<Work> work;  // in flight if not null
     Submission submission;
-    bool reported = false;       // the engine knows of this submission
+    bool reported = false;  // the engine knows of this submission
   };
   using NameKey = std::tuple<std::uint32_t, std::uint32_t, std::string>;
 

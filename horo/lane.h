@@ -1,5 +1,5 @@
-// Lane: runs the collectives of one process set, one after the other, in the order in which the coordinator released them.
-// It packs, reduces and delivers; the buckets are its own, so lanes never wait for one another.
+// Lane: runs the collectives of one process set, one after the other, in the order in which the coordinator released
+// them. It packs, reduces and delivers; the buckets are its own, so lanes never wait for one another.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <variant>
 #include <vector>
@@ -33,8 +34,9 @@ struct Ending {
 
 class Lane {
  public:
-  // `failed` is told once, by the lane's thread, what ended its epoch (PeerLost, or a bug); it must not block. From then on
-  // the lane does nothing; Works that it had are left to the engine. Group, inbox and counters outlive the lane.
+  // `failed` is told once, by the lane's thread, what ended its epoch (PeerLost, or a bug); it must not block. From
+  // then on the lane does nothing; Works that it had are left to the engine. Group, inbox and counters outlive the
+  // lane.
   Lane(Group& group, Inbox& inbox, const Config& config, Counters& counters,
        std::function<void(std::exception_ptr)> failed);
   ~Lane();
@@ -55,17 +57,18 @@ class Lane {
   };
   using Task = std::variant<Job, Ending, FilledPlan>;
 
-  void loop(std::stop_token stop);
-  bool next(Task& task);
+  void loop() noexcept;
+  std::optional<Task> next();
   void perform(const Job& job);
   void perform(const Ending& ending);
   void perform(const FilledPlan& filled);
   void reduce_bucket(const Job& job);
-  void reduce_one(const Job& job);
-  void gather(const Job& job);
-  void settle_and_finish(const std::vector<Item>& items);
+  void deliver(Bucket& bucket, const std::vector<Item>& items);
+  void run_alone(const Job& job);
+  Outcome gather(const Job& job);
+  void settle(const std::vector<Item>& items);
   Bucket& claim(std::size_t bytes);
-  Bucket* find_packed(const Job& job);
+  Bucket& packed_bucket(const Job& job);
   void pack(Bucket& bucket, const std::vector<Item>& items);
   Collective collective_for(const Job& job) const;
 
@@ -78,8 +81,8 @@ class Lane {
   CondVar changed_;
   std::deque<std::variant<Job, Ending>> released_ GUARDED_BY(mutex_);
   std::deque<FilledPlan> filled_ GUARDED_BY(mutex_);
-  bool stopping_ GUARDED_BY(mutex_) = false;
-  std::deque<Bucket> buckets_;  // the lane's thread alone
+  bool stopping_ GUARDED_BY(mutex_) = false;  // also once an exception ended the lane
+  std::deque<Bucket> buckets_;                // the lane's thread alone
   std::jthread thread_;
 };
 

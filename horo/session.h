@@ -21,15 +21,15 @@ class Engine;
 struct Topology {
   int rank = 0;
   int size = 1;
-  int local_rank = 0;   // on my host
+  int local_rank = 0;  // on my host
   int local_size = 1;
-  int cross_rank = 0;   // among the ranks with my local_rank on other hosts
+  int cross_rank = 0;  // among the ranks with my local_rank on other hosts
   int cross_size = 1;
   std::uint32_t epoch = 0;
 };
 
-// Any thread may call anything. Several sessions may live in one process (ranks as threads). Works must not be waited for
-// after the session is gone.
+// Any thread may call anything. Several sessions may live in one process (ranks as threads). Works must not be waited
+// for after the session is gone.
 class Session {
  public:
   // A static world: finds the others through Config::addr. May block up to Config::start_timeout. Throws

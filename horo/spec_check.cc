@@ -8,7 +8,8 @@ namespace horo {
 namespace {
 
 [[noreturn]] void refuse(const TensorSpec& spec, const std::string& why) {
-  throw std::invalid_argument(std::string(name_of(spec.kind)) + " of tensor '" + spec.name.substr(0, 200) + "': " + why);
+  throw std::invalid_argument(std::string(name_of(spec.kind)) + " of tensor '" + spec.name.substr(0, 200) +
+                              "': " + why);
 }
 
 void check_shape(const TensorSpec& spec, const Config& config) {
@@ -53,7 +54,8 @@ void check_spec(const TensorSpec& spec, const Config& config) {
   check_shape(spec, config);
   check_reduction(spec);
   if (spec.kind == CollectiveKind::kBroadcast && (spec.root < 0 || spec.root >= config.size)) {
-    refuse(spec, "root " + std::to_string(spec.root) + " is not a rank of this world of " + std::to_string(config.size));
+    refuse(spec,
+           "root " + std::to_string(spec.root) + " is not a rank of this world of " + std::to_string(config.size));
   }
   if (spec.stepwise && spec.kind != CollectiveKind::kAllReduce) refuse(spec, "only an all_reduce can be stepwise");
 }

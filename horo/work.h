@@ -15,10 +15,10 @@ namespace horo {
 
 // What a Work ended with, besides the caller's out buffer.
 struct Outcome {
-  bool absent = false;                 // no member had a value: out was not written
-  std::unique_ptr<std::byte[]> data;   // all_gather: the gathered tensor
+  bool absent = false;                // no member had a value: out was not written
+  std::unique_ptr<std::byte[]> data;  // all_gather: the gathered tensor
   std::size_t bytes = 0;
-  std::vector<std::int64_t> counts;    // all_gather: first dimension of each member's part
+  std::vector<std::int64_t> counts;  // all_gather: first dimension of each member's part
 };
 
 // Any thread may call anything, except finish().

@@ -1,0 +1,291 @@
+#include "horo/engine.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "horo/base/check.h"
+#include "horo/base/error.h"
+#include "horo/base/log.h"
+#include "horo/base/wire.h"
+#include "horo/session.h"
+
+namespace horo {
+namespace {
+
+// A lane that loses a connection may have lost an innocent neighbour; the control link names who died within this time.
+constexpr std::chrono::milliseconds kVerdictDelay{500};
+constexpr std::chrono::milliseconds kGoodbyePatience{1'000};
+constexpr std::chrono::seconds kIdle{3'600};
+
+CoordinatorConfig coordinator_config(const Config& config) {
+  CoordinatorConfig c;
+  c.rank = config.rank;
+  c.size = config.size;
+  c.bucket_bytes = config.bucket_bytes;
+  c.stall_limit = config.stall_limit;
+  c.max_name_bytes = config.max_name_bytes;
+  c.max_dims = config.max_dims;
+  c.max_tensors = config.max_tensors;
+  return c;
+}
+
+std::vector<int> world(int size) {
+  std::vector<int> members;
+  for (int rank = 0; rank < size; ++rank) members.push_back(rank);
+  return members;
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an unknown exception";
+  }
+}
+
+}  // namespace
+
+EpochState::EpochState(const Config& config, Links found, Counters& counters)
+    : links(std::move(found)),
+      coordinator(coordinator_config(config)),
+      group(make_host_group(*links.transport, world(config.size), 0, config, counters)) {}
+
+Engine::Engine(const Config& config, Links links, Inbox& inbox, Counters& counters)
+    : config_(config),
+      inbox_(inbox),
+      counters_(counters),
+      topology_(std::make_unique<Topology>()),
+      epoch_(config, std::move(links), counters) {
+  compare_settings();
+  epoch_.lane = std::make_unique<Lane>(*epoch_.group, inbox_, config_, counters_,
+                                       [this](std::exception_ptr error) { lane_failed(std::move(error)); });
+  thread_ = std::jthread([this] { loop(); });
+}
+
+Engine::~Engine() {
+  leave();
+}
+
+// Every rank tells every other where it sits and what has to be equal, before anything else moves.
+void Engine::compare_settings() {
+  enum : std::size_t { kSegmentBytes, kHost, kLocalRank, kLocalSize, kFields };
+  const auto n = static_cast<std::size_t>(config_.size);
+  const std::uint64_t host = hash64(config_.host_id.empty() ? this_host_id() : config_.host_id);
+  const std::vector<std::int64_t> mine = {static_cast<std::int64_t>(config_.segment_bytes),
+                                          static_cast<std::int64_t>(host), config_.local_rank, config_.local_size};
+  std::vector<std::int64_t> all(n * kFields);
+  Collective collective;
+  collective.kind = CollectiveKind::kAllGather;
+  collective.dtype = DType::kInt64;
+  collective.counts.assign(n, kFields);
+  for (int i = 0; i < config_.size; ++i) collective.contributors.push_back(i);
+  collective.in.data = reinterpret_cast<std::byte*>(const_cast<std::int64_t*>(mine.data()));
+  collective.in.bytes = mine.size() * sizeof(std::int64_t);
+  collective.out.data = reinterpret_cast<std::byte*>(all.data());
+  collective.out.bytes = all.size() * sizeof(std::int64_t);
+  collective.deadline = Clock::now() + config_.start_timeout;
+  collective.what = "the settings of all ranks";
+  run(*epoch_.group, collective);
+
+  *topology_ = {config_.rank, config_.size, config_.local_rank, config_.local_size, 0, 0, 0};
+  for (std::size_t r = 0; r < n; ++r) {
+    const std::int64_t* theirs = &all[r * kFields];
+    if (theirs[kSegmentBytes] != mine[kSegmentBytes]) {
+      throw std::invalid_argument("HORO_SEGMENT_BYTES must be equal on all ranks: it is " +
+                                  std::to_string(mine[kSegmentBytes]) + " on rank " + std::to_string(config_.rank) +
+                                  " and " + std::to_string(theirs[kSegmentBytes]) + " on rank " + std::to_string(r));
+    }
+    if (theirs[kLocalRank] != config_.local_rank) continue;
+    ++topology_->cross_size;
+    if (static_cast<int>(r) < config_.rank) ++topology_->cross_rank;
+  }
+}
+
+std::uint64_t Engine::kernel_bytes_sent() const {
+  return epoch_.links.transport->kernel_bytes_sent();
+}
+
+void Engine::wake() noexcept {
+  epoch_.links.control->wake();
+}
+
+void Engine::prepare(FilledPlan filled) {
+  epoch_.lane->prepare(std::move(filled));
+}
+
+void Engine::abort(const std::string& reason) {
+  epoch_.links.control->abort(config_.rank, reason);
+  {
+    MutexLock lock(mutex_);
+    abort_reason_ = reason;
+  }
+  wake();
+}
+
+void Engine::leave() {
+  {
+    MutexLock lock(mutex_);
+    leaving_ = true;
+  }
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::loop() noexcept {
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      if (leaving_) break;
+    }
+    try {
+      round();
+    } catch (const std::exception& e) {
+      end_epoch(config_.rank, "rank " + std::to_string(config_.rank) + ": " + e.what());
+    }
+  }
+  if (ended_) return;
+  // Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this.
+  const auto shut_down = std::make_exception_ptr(ShutDown("horo was shut down before this collective ended"));
+  const std::vector<std::shared_ptr<Work>> unfinished = inbox_.close(shut_down);
+  if (!unfinished.empty())
+    epoch_.links.transport->abort(config_.rank, "rank " + std::to_string(config_.rank) + " shut down");
+  epoch_.lane->stop();
+  for (const auto& work : unfinished) {
+    if (!work->finished()) work->fail(shut_down);
+  }
+  epoch_.links.control->goodbye(kGoodbyePatience);
+}
+
+void Engine::round() {
+  TimePoint until = Clock::now() + kIdle;
+  if (timer_) until = std::min(until, *timer_);
+  if (verdict_) until = std::min(until, *verdict_);
+  std::vector<ControlEvent> events = epoch_.links.control->wait(until);
+  const TimePoint now = Clock::now();
+  for (const ControlEvent& event : events) feed(event, now);
+  judge_failure(now);
+  if (ended_) return;
+  take_inbox(now);
+  if (timer_ && now >= *timer_) {
+    timer_.reset();
+    epoch_.coordinator.on(TimerFired{}, now, actions_);
+  }
+  epoch_.coordinator.flush(now, actions_);
+  while (!actions_.empty()) {
+    std::vector<Event> more;
+    perform(std::exchange(actions_, {}), more);
+    for (const Event& event : more) epoch_.coordinator.on(event, now, actions_);
+    if (!more.empty()) epoch_.coordinator.flush(now, actions_);
+  }
+}
+
+void Engine::feed(const ControlEvent& event, TimePoint now) {
+  if (ended_) return;
+  switch (event.kind) {
+    case ControlEvent::Kind::kMessage:
+      // Declarations and submissions first: the message may be about tensors that wait in the inbox.
+      take_inbox(now);
+      epoch_.coordinator.on(Received{event.from, event.bytes}, now, actions_);
+      return;
+    case ControlEvent::Kind::kLeft:
+      epoch_.coordinator.on(RankLeft{event.from}, now, actions_);
+      return;
+    case ControlEvent::Kind::kLost:
+      end_epoch(event.from, event.reason);
+      return;
+  }
+}
+
+void Engine::take_inbox(TimePoint now) {
+  Inbox::Batch batch = inbox_.take();
+  for (const auto& [key, spec] : batch.declared) epoch_.coordinator.declare(key, *spec);
+  for (const Event& event : batch.events) epoch_.coordinator.on(event, now, actions_);
+}
+
+void Engine::perform(Actions actions, std::vector<Event>& more) {
+  for (Action& action : actions) {
+    if (auto* send = std::get_if<Send>(&action)) {
+      perform(*send);
+    } else if (auto* release = std::get_if<Release>(&action)) {
+      perform(*release);
+    } else if (const auto* skip = std::get_if<Skip>(&action)) {
+      epoch_.lane->end({inbox_.items(skip->keys), nullptr});
+    } else if (const auto* fail = std::get_if<Fail>(&action)) {
+      epoch_.lane->end({inbox_.items(fail->keys), std::make_exception_ptr(Mismatch(fail->text))});
+    } else if (const auto* learn = std::get_if<Learn>(&action)) {
+      inbox_.learn(learn->plan, learn->keys);
+    } else if (const auto* gone = std::get_if<Break>(&action)) {
+      std::ranges::move(inbox_.forget_plan(gone->plan), std::back_inserter(more));
+    } else if (const auto* timer = std::get_if<SetTimer>(&action)) {
+      timer_ = timer->at;
+    }
+  }
+}
+
+void Engine::perform(Send& send) {
+  counters_.add_control({1, send.bytes.size(), send.has_names, send.has_bits});
+  epoch_.links.control->send(send.to, std::move(send.bytes));
+}
+
+void Engine::perform(Release& release) {
+  Job job;
+  job.items = inbox_.items(release.keys);
+  if (job.items.front().spec->kind == CollectiveKind::kAllReduce) {
+    std::uint64_t composition = hash64("");
+    for (const Item& item : job.items) composition = hash64(item.spec->name + '\0', composition);
+    counters_.add_bucket(job.items.size(), composition);
+  }
+  job.release = std::move(release);
+  epoch_.lane->run(std::move(job));
+}
+
+// The lane's thread.
+void Engine::lane_failed(std::exception_ptr error) {
+  {
+    MutexLock lock(mutex_);
+    lane_error_ = std::move(error);
+  }
+  wake();
+}
+
+void Engine::judge_failure(TimePoint now) {
+  std::exception_ptr error;
+  std::optional<std::string> reason;
+  {
+    MutexLock lock(mutex_);
+    error = lane_error_;
+    reason = abort_reason_;
+  }
+  if (ended_) return;
+  if (reason) return end_epoch(config_.rank, *reason);
+  if (!error) return;
+  if (!verdict_) verdict_ = now + kVerdictDelay;
+  if (now < *verdict_) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerLost& lost) {
+    end_epoch(lost.origin(), lost.what());
+  } catch (...) {
+    end_epoch(config_.rank, "rank " + std::to_string(config_.rank) + ": " + text_of(error));
+  }
+}
+
+// Everybody hears of it; then every Work that is in flight or comes later fails with the same words.
+void Engine::end_epoch(int origin, const std::string& why) {
+  if (ended_) return;
+  ended_ = true;
+  verdict_.reset();
+  timer_.reset();
+  log_debug("the epoch ended: " + why);
+  epoch_.links.control->abort(origin, why);
+  epoch_.links.transport->abort(origin, why);
+  epoch_.lane->stop();
+  const auto error = std::make_exception_ptr(PeerLost(origin, why));
+  for (const auto& work : inbox_.close(error)) {
+    if (!work->finished()) work->fail(error);
+  }
+}
+
+}  // namespace horo

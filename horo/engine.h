@@ -1,0 +1,83 @@
+// Engine: the thread that agrees with the other ranks' engines and hands what is agreed to the lanes. It sleeps until a
+// caller submits, a message comes or a timer fires; there is no cycle. What belongs to one membership of the world
+// (links, group, lane, coordinator) is an EpochState; the inbox outlives it.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "controller/coordinator.h"
+#include "horo/base/config.h"
+#include "horo/base/counters.h"
+#include "horo/base/mutex.h"
+#include "horo/inbox.h"
+#include "horo/lane.h"
+#include "ring/tcp.h"
+
+namespace horo {
+
+struct Topology;
+
+// Everything of one membership of the world, in order of construction.
+struct EpochState {
+  EpochState(const Config& config, Links links, Counters& counters);
+  Links links;
+  Coordinator coordinator;
+  std::unique_ptr<Group> group;  // of the world
+  std::unique_ptr<Lane> lane;    // of the world
+};
+
+class Engine {
+ public:
+  // Blocks until all ranks have compared their settings; throws std::invalid_argument if they differ, or PeerLost.
+  // Inbox and counters outlive the engine.
+  Engine(const Config& config, Links links, Inbox& inbox, Counters& counters);
+  ~Engine();
+
+  const Topology& topology() const { return *topology_; }
+  std::uint64_t kernel_bytes_sent() const;
+
+  // Any thread; cheap.
+  void wake() noexcept;
+  void prepare(FilledPlan filled);
+  // Tells the other ranks at once, then ends this one's epoch.
+  void abort(const std::string& reason);
+  // Leaves in good order and ends the thread. Once, by one thread.
+  void leave();
+
+ private:
+  void compare_settings();
+  void loop() noexcept;
+  void round();
+  void feed(const ControlEvent& event, TimePoint now);
+  void take_inbox(TimePoint now);
+  void perform(Actions actions, std::vector<Event>& more);
+  void perform(Send& send);
+  void perform(Release& release);
+  void lane_failed(std::exception_ptr error);
+  void judge_failure(TimePoint now);
+  void end_epoch(int origin, const std::string& why);
+
+  const Config config_;
+  Inbox& inbox_;
+  Counters& counters_;
+  std::unique_ptr<Topology> topology_;
+  EpochState epoch_;
+  Actions actions_;                 // engine thread
+  std::optional<TimePoint> timer_;  // engine thread
+  std::optional<TimePoint>
+      verdict_;         // engine thread: when a lane's failure is believed, unless the control link knows better
+  bool ended_ = false;  // engine thread: the epoch is over
+  Mutex mutex_;
+  std::exception_ptr lane_error_ GUARDED_BY(mutex_);
+  std::optional<std::string> abort_reason_ GUARDED_BY(mutex_);
+  bool leaving_ GUARDED_BY(mutex_) = false;
+  std::jthread thread_;
+};
+
+}  // namespace horo
