@@ -41,8 +41,8 @@ struct PlanComplete {
   std::vector<Key> absent;
 };
 // This rank begins to use a plan it learned: no tensor of it is in flight, and until a Break all of them come by
-// PlanComplete. (Added after the first draft of this contract, because a plan is learned while the next step's tensors
-// may already travel one by one: see below.)
+// PlanComplete. Ranks begin at different moments, because a plan is learned while the next step's tensors may already
+// travel one by one.
 //
 // The leader keeps, per plan, which ranks are active. A tensor of a live plan that comes one by one (id or name) from a
 // rank that is not active in the plan yet is an ordinary report and does not dissolve it; from an active rank it does.

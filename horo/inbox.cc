@@ -51,7 +51,7 @@ void Inbox::check(std::span<const Submission> submissions) {
     if (s.key >= tensors_.size() || tensors_[s.key].name == nullptr) {
       throw std::invalid_argument("key " + std::to_string(s.key) + " was not declared in this session");
     }
-    check_buffers(tensors_[s.key].spec, s.in, s.out, s.absent);
+    check_buffers(tensors_[s.key].spec, config_, s.in, s.out, s.absent);
   }
   // Marks the names as it goes, so that a name that comes twice in the batch is found too; undone on an error.
   std::size_t marked = 0;

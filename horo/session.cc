@@ -52,7 +52,7 @@ std::vector<std::shared_ptr<Work>> Session::submit(std::span<const Submission> s
 std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const void* in, void* out) {
   // Checked before it gets a name: a sequence number that is used up in vain would not match the other ranks' any more.
   check_spec(spec, config_);
-  check_buffers(spec, in, out, false);
+  check_buffers(spec, config_, in, out, false);
   return submit(Submission{declare(spec), in, out});
 }
 

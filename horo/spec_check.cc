@@ -4,6 +4,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "horo/base/shard.h"
+
 namespace horo {
 namespace {
 
@@ -60,14 +62,17 @@ void check_spec(const TensorSpec& spec, const Config& config) {
   if (spec.stepwise && spec.kind != CollectiveKind::kAllReduce) refuse(spec, "only an all_reduce can be stepwise");
 }
 
-void check_buffers(const TensorSpec& spec, const void* in, const void* out, bool absent) {
+void check_buffers(const TensorSpec& spec, const Config& config, const void* in, const void* out, bool absent) {
   if (absent && spec.kind != CollectiveKind::kAllReduce) refuse(spec, "only an all_reduce can be absent on a rank");
   if (spec.kind == CollectiveKind::kAllGather && out != nullptr) {
     refuse(spec, "out must be null: the result belongs to the work");
   }
   if (spec.bytes() == 0 || spec.kind == CollectiveKind::kBarrier) return;
   if (in == nullptr && !absent) refuse(spec, "its input is a null pointer");
-  if (out == nullptr && spec.kind != CollectiveKind::kAllGather) refuse(spec, "its output is a null pointer");
+  if (out != nullptr || spec.kind == CollectiveKind::kAllGather) return;
+  const bool no_rows = spec.kind == CollectiveKind::kReduceScatter &&
+                       shard_of(static_cast<std::size_t>(spec.shape.front()), config.size, config.rank).size == 0;
+  if (!no_rows) refuse(spec, "its output is a null pointer");
 }
 
 }  // namespace horo

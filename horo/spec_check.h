@@ -6,10 +6,10 @@
 
 namespace horo {
 
-// Throws std::invalid_argument naming the tensor, what is wrong and what would be right. `size`: of the process set.
+// Throws std::invalid_argument naming the tensor, what is wrong and what would be right.
 void check_spec(const TensorSpec& spec, const Config& config);
 
 // The same for the buffers of one submission.
-void check_buffers(const TensorSpec& spec, const void* in, const void* out, bool absent);
+void check_buffers(const TensorSpec& spec, const Config& config, const void* in, const void* out, bool absent);
 
 }  // namespace horo

@@ -1,0 +1,108 @@
+#include "horo/inbox.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/hall/worlds.h"
+
+namespace horo {
+namespace {
+
+class InboxTest : public testing::Test {
+ protected:
+  Key declare(const std::string& name) { return inbox_.declare(float_spec(name, 2)); }
+  Inbox::Put put(Key key) {
+    const Submission submission{key, data_, data_};
+    return inbox_.put(std::span(&submission, 1));
+  }
+  // A plan of both tensors, in use.
+  void activate(Key a, Key b) {
+    inbox_.learn(1, {a, b});
+    inbox_.step_end(0);
+    inbox_.take();
+  }
+  float data_[2] = {};
+  Inbox inbox_{Config{}};
+};
+
+TEST_F(InboxTest, AnEqualSpecHasTheSameKeyAndADifferentOneAnother) {
+  const Key key = declare("x");
+  EXPECT_EQ(declare("x"), key);
+  EXPECT_NE(inbox_.declare(float_spec("x", 3)), key);
+}
+
+TEST_F(InboxTest, ANameInFlightIsRefusedUntilItIsSettled) {
+  const Key key = declare("x");
+  put(key);
+  EXPECT_THROW(put(key), std::invalid_argument);
+  inbox_.settle(std::span(&key, 1));
+  EXPECT_NO_THROW(put(key));
+}
+
+TEST_F(InboxTest, ABatchWithAMistakeQueuesNothing) {
+  const Key key = declare("x");
+  const std::vector<Submission> twice = {{key, data_, data_}, {key, data_, data_}};
+  EXPECT_THROW(inbox_.put(twice), std::invalid_argument);
+  EXPECT_TRUE(inbox_.take().events.empty());
+  EXPECT_NO_THROW(put(key));
+}
+
+TEST_F(InboxTest, OnlyTheSubmitThatCompletesAPlanIsReported) {
+  const Key a = declare("a"), b = declare("b");
+  activate(a, b);
+  EXPECT_FALSE(put(a).wake);
+  EXPECT_TRUE(inbox_.take().events.empty());
+  const Inbox::Put last = put(b);
+  EXPECT_TRUE(last.wake);
+  ASSERT_EQ(last.filled.size(), 1u);
+  EXPECT_EQ(last.filled[0].items.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<PlanComplete>(inbox_.take().events.at(0)));
+}
+
+TEST_F(InboxTest, AWaitForAnIncompletePlanReportsWhatIsThere) {
+  const Key a = declare("a"), b = declare("b");
+  activate(a, b);
+  put(a);
+  EXPECT_TRUE(inbox_.nudge(std::span(&a, 1)));
+  EXPECT_TRUE(std::holds_alternative<Submitted>(inbox_.take().events.at(0)));
+  put(b);
+  EXPECT_TRUE(std::holds_alternative<Submitted>(inbox_.take().events.at(0)));
+}
+
+TEST_F(InboxTest, APlanIsNotUsedWhileOneOfItsTensorsIsInFlight) {
+  const Key a = declare("a"), b = declare("b");
+  put(a);
+  activate(a, b);
+  inbox_.settle(std::span(&a, 1));
+  put(b);
+  EXPECT_TRUE(std::holds_alternative<Submitted>(inbox_.take().events.at(0)));
+}
+
+TEST_F(InboxTest, AForgottenPlanGivesBackWhatWasNotReported) {
+  const Key a = declare("a"), b = declare("b");
+  activate(a, b);
+  put(a);
+  const std::vector<Event> events = inbox_.forget_plan(1);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(std::get<Submitted>(events[0]).key, a);
+}
+
+TEST_F(InboxTest, UnnamedTensorsAreNumberedAndTheirKeysUsedAgain) {
+  TensorSpec unnamed = float_spec("", 2);
+  unnamed.once = true;
+  const Key first = inbox_.declare(unnamed);
+  EXPECT_EQ(inbox_.take().declared.at(0).second->name, "all_reduce#0");
+  put(first);
+  inbox_.settle(std::span(&first, 1));
+  EXPECT_EQ(inbox_.declare(unnamed), first);
+  EXPECT_EQ(inbox_.take().declared.at(0).second->name, "all_reduce#1");
+}
+
+TEST_F(InboxTest, AClosedInboxGivesItsWorksBackAndTakesNoMore) {
+  const Key key = declare("x");
+  put(key);
+  EXPECT_EQ(inbox_.close(std::make_exception_ptr(ShutDown("over"))).size(), 1u);
+  EXPECT_THROW(put(key), ShutDown);
+}
+
+}  // namespace
+}  // namespace horo

@@ -1,0 +1,64 @@
+// A world of sessions whose ranks are threads of this process, and a deadline that nothing can outlive.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "horo/horo.h"
+
+namespace horo {
+
+inline constexpr std::chrono::seconds kTestDeadline{60};
+
+// Runs `body` on `size` ranks over in-process links; returns what each rank threw ("" for nothing). Ends the process
+// with the ranks that still run if they do not end in time.
+inline std::vector<std::string> run_world(int size, const std::function<void(Session&)>& body, Config base = {}) {
+  std::vector<Links> links = connect_in_process(size);
+  std::vector<std::future<std::string>> ends;
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    std::packaged_task<std::string()> task(
+        [&body, base, rank, size, mine = std::make_shared<Links>(std::move(links[static_cast<std::size_t>(rank)]))] {
+          Config config = base;
+          config.rank = config.local_rank = rank;
+          config.size = config.local_size = size;
+          try {
+            Session session(config, std::move(*mine));
+            body(session);
+            return std::string();
+          } catch (const std::exception& e) {
+            return std::string(e.what());
+          }
+        });
+    ends.push_back(task.get_future());
+    threads.emplace_back(std::move(task));
+  }
+  std::vector<std::string> thrown;
+  const auto until = Clock::now() + kTestDeadline;
+  for (int rank = 0; rank < size; ++rank) {
+    if (ends[static_cast<std::size_t>(rank)].wait_until(until) != std::future_status::ready) {
+      std::fprintf(stderr, "rank %d did not end in time\n", rank);
+      std::abort();
+    }
+    thrown.push_back(ends[static_cast<std::size_t>(rank)].get());
+  }
+  return thrown;
+}
+
+inline TensorSpec float_spec(const std::string& name, std::int64_t elements) {
+  TensorSpec spec;
+  spec.name = name;
+  spec.shape = {elements};
+  return spec;
+}
+
+}  // namespace horo
