@@ -214,15 +214,16 @@ int64_t horo_submit_absent(horo_session* session, int64_t key, void* out) {
   return submit_one(session, key, nullptr, out, true);
 }
 
-int32_t horo_submit_many(horo_session* session, size_t count, const int64_t* keys, const void* const* in,
-                         void* const* out, int64_t* works) {
+int32_t horo_submit_many(horo_session* session, const horo_submission* submissions, size_t count, int64_t* works) {
   return guarded([&]() -> std::int32_t {
     horo_session& s = checked(session);
     if (count == 0) return HORO_OK;
-    if (!keys || !in || !out || !works) throw std::invalid_argument("keys, in, out or works is a null pointer");
-    std::vector<horo::Submission> submissions(count);
-    for (std::size_t i = 0; i < count; ++i) submissions[i] = {key_from(keys[i]), in[i], out[i]};
-    auto submitted = s.session.submit(submissions);
+    if (!submissions || !works) throw std::invalid_argument("submissions or works is a null pointer");
+    std::vector<horo::Submission> all(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      all[i] = {key_from(submissions[i].key), submissions[i].in, submissions[i].out};
+    }
+    auto submitted = s.session.submit(all);
     for (std::size_t i = 0; i < count; ++i) works[i] = s.add(std::move(submitted[i]));
     return HORO_OK;
   });

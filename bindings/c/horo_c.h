@@ -1,11 +1,11 @@
 /* The C ABI of horo: what every binding and extension uses. Version 1.
  *
  * No C++ type and no exception crosses it. A call that can fail returns a negative horo_status (or a null pointer); the
- * sentence that says why is horo_error_text() in the same thread, valid until that thread's next horo call. Structs begin
- * with their own size, so that later versions can add fields at the end. Enumerations are fixed numbers.
+ * sentence that says why is horo_error_text() in the same thread, valid until that thread's next horo call. Structs
+ * begin with their own size, so that later versions can add fields at the end. Enumerations are fixed numbers.
  *
- * Threads: every call may be made by any thread, except that horo_free() must be the last call on its session. Calls that
- * may block say so; all others return in microseconds, so a caller may keep an interpreter lock.
+ * Threads: every call may be made by any thread, except that horo_free() must be the last call on its session. Calls
+ * that may block say so; all others return in microseconds, so a caller may keep an interpreter lock.
  */
 #ifndef HORO_C_H
 #define HORO_C_H
@@ -22,17 +22,26 @@ extern "C" {
 
 typedef enum {
   HORO_OK = 0,
-  HORO_TIMEOUT = 1,            /* not an error: the wait's time is over, the work goes on */
-  HORO_INVALID_ARGUMENT = -1,  /* bad argument or setting; nothing was queued */
-  HORO_MISMATCH = -2,          /* ranks disagree about this tensor; the session goes on */
-  HORO_PEER_LOST = -3,         /* the epoch has ended; every work fails with this */
-  HORO_SHUT_DOWN = -4,         /* the session was shut down */
+  HORO_TIMEOUT = 1,           /* not an error: the wait's time is over, the work goes on */
+  HORO_INVALID_ARGUMENT = -1, /* bad argument or setting; nothing was queued */
+  HORO_MISMATCH = -2,         /* ranks disagree about this tensor; the session goes on */
+  HORO_PEER_LOST = -3,        /* the epoch has ended; every work fails with this */
+  HORO_SHUT_DOWN = -4,        /* the session was shut down */
   HORO_INTERNAL = -5
 } horo_status;
 
 /* dtype */
-enum { HORO_UINT8 = 0, HORO_INT8 = 1, HORO_INT32 = 4, HORO_INT64 = 5, HORO_FLOAT16 = 6, HORO_FLOAT32 = 7, HORO_FLOAT64 = 8,
-       HORO_BOOL = 9, HORO_BFLOAT16 = 10 };
+enum {
+  HORO_UINT8 = 0,
+  HORO_INT8 = 1,
+  HORO_INT32 = 4,
+  HORO_INT64 = 5,
+  HORO_FLOAT16 = 6,
+  HORO_FLOAT32 = 7,
+  HORO_FLOAT64 = 8,
+  HORO_BOOL = 9,
+  HORO_BFLOAT16 = 10
+};
 /* op */
 enum { HORO_AVERAGE = 0, HORO_SUM = 1, HORO_MIN = 3, HORO_MAX = 4, HORO_PRODUCT = 5 };
 /* kind */
@@ -44,35 +53,41 @@ typedef struct horo_session horo_session;
 
 typedef struct {
   uint32_t struct_bytes;
-  int32_t rank, size;              /* in the world */
-  int32_t local_rank, local_size;  /* on my host */
-  int32_t cross_rank, cross_size;  /* among the ranks with my local_rank on other hosts */
+  int32_t rank, size;             /* in the world */
+  int32_t local_rank, local_size; /* on my host */
+  int32_t cross_rank, cross_size; /* among the ranks with my local_rank on other hosts */
   uint32_t epoch;
 } horo_topology;
 
 typedef struct {
   uint32_t struct_bytes;
-  uint32_t set;      /* process set; 0 is the world */
-  uint32_t channel;  /* 0 unless an extension opens its own stream of collectives */
+  uint32_t set;     /* process set; 0 is the world */
+  uint32_t channel; /* 0 unless an extension opens its own stream of collectives */
   int32_t kind, op, dtype, order;
-  int32_t root;      /* broadcast: rank in the set */
-  int32_t stepwise;  /* 1: submitted once between two horo_step_end, as a gradient is; may be bucketed for good */
-  int32_t priority;  /* must be 0 in this version */
-  double weight;     /* must be 1 in this version */
+  int32_t root;     /* broadcast: rank in the set */
+  int32_t stepwise; /* 1: submitted once between two horo_step_end, as a gradient is; may be bucketed for good */
+  int32_t priority; /* must be 0 in this version */
+  double weight;    /* must be 1 in this version */
   double prescale, postscale;
-  const char* name;  /* null: unnamed, matched with the other ranks by order of submission */
-  const int64_t* shape;  /* of this rank's input; all_gather: the first dimension may differ between ranks */
+  const char* name;     /* null: unnamed, matched with the other ranks by order of submission */
+  const int64_t* shape; /* of this rank's input; all_gather: the first dimension may differ between ranks */
   int32_t dims;
 } horo_tensor_spec;
 
 typedef struct {
   uint32_t struct_bytes;
-  int32_t absent;          /* 1: no member had a value; out was not written */
-  const void* data;        /* memory of the work (all_gather without out), valid until horo_release; else null */
+  int32_t absent;   /* 1: no member had a value; out was not written */
+  const void* data; /* memory of the work (all_gather without out), valid until horo_release; else null */
   uint64_t bytes;
-  const int64_t* counts;   /* all_gather: first dimension of each member's part, valid until horo_release; else null */
+  const int64_t* counts; /* all_gather: first dimension of each member's part, valid until horo_release; else null */
   int32_t count_count;
 } horo_result;
+
+typedef struct {
+  int64_t key;
+  const void* in;
+  void* out;
+} horo_submission;
 
 HORO_API int32_t horo_abi_version(void);
 HORO_API const char* horo_version(void);
@@ -91,30 +106,32 @@ HORO_API horo_session* horo_init(const char* const* settings, size_t count);
 HORO_API int32_t horo_shutdown(horo_session* session);
 /* Shuts down if that was not done, and frees the session and all its works. */
 HORO_API void horo_free(horo_session* session);
-/* Ends the job for all ranks: within a second every rank's works fail with HORO_PEER_LOST, this rank's number and reason. */
+/* Ends the job for all ranks: within a second every rank's works fail with HORO_PEER_LOST, this rank's number and
+ * reason. */
 HORO_API int32_t horo_abort(horo_session* session, const char* reason);
 HORO_API int32_t horo_get_topology(const horo_session* session, horo_topology* topology);
 
-/* Declares a tensor once; returns its key (>= 0), the same one for the same spec. A name declared with another spec gets
- * another key. */
+/* Declares a tensor once; returns its key (>= 0), the same one for the same spec. A name declared with another spec
+ * gets another key. */
 HORO_API int64_t horo_declare(horo_session* session, const horo_tensor_spec* spec);
-/* This rank has the tensor ready. Returns a work (> 0). in and out: equal, or disjoint; in is never written if they differ.
- * Both must stay valid until the work ends. out must be null for all_gather (see horo_result) and both for barrier; sizes
- * follow from the spec: reduce_scatter's out has the rows of the first dimension that fall to this rank. A name that is in
- * flight is HORO_INVALID_ARGUMENT. Never blocks. */
+/* This rank has the tensor ready. Returns a work (> 0). in and out: equal, or disjoint; in is never written if they
+ * differ. Both must stay valid until the work ends. out must be null for all_gather (see horo_result) and both for
+ * barrier; sizes follow from the spec: reduce_scatter's out has the rows of the first dimension that fall to this rank.
+ * A name that is in flight is HORO_INVALID_ARGUMENT. Never blocks. */
 HORO_API int64_t horo_submit(horo_session* session, int64_t key, const void* in, void* out);
-/* This rank has nothing to add (all_reduce only): out gets the reduction of the other members' values, or stays as it is
- * where no member has one (horo_result.absent). */
+/* This rank has nothing to add (all_reduce only): out gets the reduction of the other members' values, or stays as it
+ * is where no member has one (horo_result.absent). */
 HORO_API int64_t horo_submit_absent(horo_session* session, int64_t key, void* out);
-/* All of them or, on an error, none. */
-HORO_API int32_t horo_submit_many(horo_session* session, size_t count, const int64_t* keys, const void* const* in,
-                                  void* const* out, int64_t* works);
+/* All of them or, on an error, none; works[i] belongs to submissions[i]. */
+HORO_API int32_t horo_submit_many(horo_session* session, const horo_submission* submissions, size_t count,
+                                  int64_t* works);
 /* horo_declare and horo_submit in one call; the only way for unnamed tensors. */
 HORO_API int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec, const void* in, void* out);
 
 /* 1: the work has ended (well or not), 0: not yet. */
 HORO_API int32_t horo_poll(horo_session* session, int64_t work);
-/* Blocks until all of them have ended or the time is over (HORO_TIMEOUT); the error of the first that failed, if any. */
+/* Blocks until all of them have ended or the time is over (HORO_TIMEOUT); the error of the first that failed, if any.
+ */
 HORO_API int32_t horo_wait(horo_session* session, const int64_t* works, size_t count, int32_t timeout_ms);
 /* Of a work that has ended well. */
 HORO_API int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result);

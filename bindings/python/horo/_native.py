@@ -61,6 +61,12 @@ class TensorSpec(ctypes.Structure):
     ]
 
 
+class Submission(ctypes.Structure):
+    """horo_submission"""
+
+    _fields_ = [("key", c_int64), ("in", c_void_p), ("out", c_void_p)]
+
+
 class Result(ctypes.Structure):
     """horo_result"""
 
@@ -76,7 +82,6 @@ class Result(ctypes.Structure):
 
 _SESSION = c_void_p
 _WORKS = POINTER(c_int64)
-_POINTERS = POINTER(c_void_p)
 # name: (result, arguments). A handle is a number here, so that a submit converts nothing but integers.
 QUICK = {
     "horo_abi_version": (c_int32, []),
@@ -88,7 +93,7 @@ QUICK = {
     "horo_declare": (c_int64, [_SESSION, POINTER(TensorSpec)]),
     "horo_submit": (c_int64, [_SESSION, c_int64, c_void_p, c_void_p]),
     "horo_submit_absent": (c_int64, [_SESSION, c_int64, c_void_p]),
-    "horo_submit_many": (c_int32, [_SESSION, c_size_t, POINTER(c_int64), _POINTERS, _POINTERS, _WORKS]),
+    "horo_submit_many": (c_int32, [_SESSION, POINTER(Submission), c_size_t, _WORKS]),
     "horo_submit_spec": (c_int64, [_SESSION, POINTER(TensorSpec), c_void_p, c_void_p]),
     "horo_poll": (c_int32, [_SESSION, c_int64]),
     "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),  # with a timeout of 0 only

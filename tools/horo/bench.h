@@ -1,0 +1,34 @@
+// The measurements of `horo bench`. Each is run by every rank of a world; rank 0 prints. They measure and check
+// results; none of them judges a time.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "horo/session.h"
+
+namespace horo {
+
+struct AllReduceBench {
+  std::size_t min_bytes = 8;
+  std::size_t max_bytes = 64 << 20;
+  DType dtype = DType::kFloat32;
+  Order order = Order::kCanonical;
+  int rounds = 0;         // of each size; 0: as many as take about half a second, 5 to 200
+  std::string json_file;  // empty: none
+};
+// all_reduce of growing sizes. 1 if any element of any result was wrong, else 0.
+int bench_all_reduce(Session& session, const AllReduceBench& bench);
+
+struct AgreeBench {
+  int tensors = 1000;
+  int steps = 20;
+};
+// What it costs per step that the ranks agree on many small gradients. Returns 0.
+int bench_agree(Session& session, const AgreeBench& bench);
+
+// Bytes of all_reduce on the wire against the formula 2(N-1)/N*S, and our counters against the kernel's. 1 if any
+// deviates by more than 0.5 %, else 0.
+int bench_wire(Session& session, bool with_header);
+
+}  // namespace horo
