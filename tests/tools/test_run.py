@@ -182,8 +182,8 @@ def test_a_signal_to_the_launcher_reaches_every_rank(number):
 
 
 def test_a_second_signal_kills():
-    program = "signal.signal(signal.SIGINT, lambda *_: print('no'))\nprint(f'pid={os.getpid()}')\nwhile True: signal.pause()"
-    job, first = start_and_read(program, 2)
+    stubborn = "signal.signal(signal.SIGINT, lambda *_: print('no'))\n"
+    job, first = start_and_read(stubborn + "print(f'pid={os.getpid()}')\nwhile True: signal.pause()", 2)
     job.send_signal(signal.SIGINT)
     assert {job.stdout.readline(), job.stdout.readline()} == {"[0] no\n", "[1] no\n"}
     job.send_signal(signal.SIGINT)
@@ -213,7 +213,8 @@ def test_a_program_that_is_not_there_is_127_and_named():
 @pytest.mark.parametrize("dashes", [[], ["--"]])
 def test_the_programs_own_options_are_left_alone(dashes):
     arguments = ["-n", "5", "--help", "--", "x"]
-    done = subprocess.run([HORO, "run", "-n", "1", *dashes, "printf", "%s ", *arguments], capture_output=True, text=True)
+    command = [HORO, "run", "-n", "1", *dashes, "printf", "%s ", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0 and done.stdout.split() == ["[0]", *arguments]
 
 
