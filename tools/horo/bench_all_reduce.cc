@@ -128,6 +128,10 @@ void write_json(const Session& session, const AllReduceBench& bench, const std::
 }  // namespace
 
 int bench_all_reduce(Session& session, const AllReduceBench& bench) {
+  if (std::max(bench.min_bytes, size_of(bench.dtype)) > bench.max_bytes) {
+    throw std::invalid_argument("--max " + std::to_string(bench.max_bytes) +
+                                ": expected at least --min and one element");
+  }
   print(session, machine_header(session) + "# all_reduce, " + std::string(name_of(bench.order)) +
                      " order, in and out differ; new input and a barrier before each round, outside its time\n" +
                      row({"bytes", "count", "type", "op", "rounds", "time us", "algbw GB/s", "busbw GB/s", "#wrong",
