@@ -1,0 +1,25 @@
+"""What the one library that goes into a training process needs, and what it shows."""
+
+import re
+import subprocess
+
+from horo import _native
+
+ALLOWED = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libcrypto.so.3"}
+
+
+def output_of(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_library_needs_the_runtime_and_libcrypto_only():
+    needed = set(re.findall(r"NEEDED.*\[(.+)\]", output_of("readelf", "-d", _native.library_path())))
+    assert "libc.so.6" in needed
+    assert needed <= ALLOWED
+
+
+def test_the_library_exports_the_c_abi_only():
+    symbols = output_of("nm", "-D", "--defined-only", _native.library_path()).split("\n")
+    names = {line.split()[-1] for line in symbols if line}
+    assert "horo_init" in names
+    assert all(name.startswith("horo_") for name in names)
