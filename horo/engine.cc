@@ -1,10 +1,8 @@
 #include "horo/engine.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "horo/base/check.h"
-#include "horo/base/error.h"
 #include "horo/base/log.h"
 #include "horo/base/wire.h"
 #include "horo/session.h"
@@ -35,16 +33,6 @@ std::vector<int> world(int size) {
   return members;
 }
 
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an unknown exception";
-  }
-}
-
 }  // namespace
 
 EpochState::EpochState(const Config& config, Links found, Counters& counters)
@@ -60,7 +48,7 @@ Engine::Engine(const Config& config, Links links, Inbox& inbox, Counters& counte
       epoch_(config, std::move(links), counters) {
   compare_settings();
   epoch_.lane = std::make_unique<Lane>(*epoch_.group, inbox_, config_, counters_,
-                                       [this](std::exception_ptr error) { lane_failed(std::move(error)); });
+                                       [this](FailurePtr failure) { lane_failed(std::move(failure)); });
   thread_ = std::jthread([this] { loop(); });
 }
 
@@ -147,13 +135,13 @@ void Engine::loop() noexcept {
   }
   if (ended_) return;
   // Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this.
-  const auto shut_down = std::make_exception_ptr(ShutDown("horo was shut down before this collective ended"));
-  const std::vector<std::shared_ptr<Work>> unfinished = inbox_.close(shut_down);
+  const FailurePtr failure = shut_down("horo was shut down before this collective ended");
+  const std::vector<std::shared_ptr<Work>> unfinished = inbox_.close(failure);
   if (!unfinished.empty())
     epoch_.links.transport->abort(config_.rank, "rank " + std::to_string(config_.rank) + " shut down");
   epoch_.lane->stop();
   for (const auto& work : unfinished) {
-    if (!work->finished()) work->fail(shut_down);
+    if (!work->finished()) work->fail(failure);
   }
   epoch_.links.control->goodbye(kGoodbyePatience);
 }
@@ -213,7 +201,7 @@ void Engine::perform(Actions actions, std::vector<Event>& more) {
     } else if (const auto* skip = std::get_if<Skip>(&action)) {
       epoch_.lane->end({inbox_.items(skip->keys), nullptr});
     } else if (const auto* fail = std::get_if<Fail>(&action)) {
-      epoch_.lane->end({inbox_.items(fail->keys), std::make_exception_ptr(Mismatch(fail->text))});
+      epoch_.lane->end({inbox_.items(fail->keys), mismatch(fail->text)});
     } else if (const auto* learn = std::get_if<Learn>(&action)) {
       inbox_.learn(learn->plan, learn->keys);
     } else if (const auto* gone = std::get_if<Break>(&action)) {
@@ -242,34 +230,29 @@ void Engine::perform(Release& release) {
 }
 
 // The lane's thread.
-void Engine::lane_failed(std::exception_ptr error) {
+void Engine::lane_failed(FailurePtr failure) {
   {
     MutexLock lock(mutex_);
-    lane_error_ = std::move(error);
+    lane_failure_ = std::move(failure);
   }
   wake();
 }
 
 void Engine::judge_failure(TimePoint now) {
-  std::exception_ptr error;
+  FailurePtr failure;
   std::optional<std::string> reason;
   {
     MutexLock lock(mutex_);
-    error = lane_error_;
+    failure = lane_failure_;
     reason = abort_reason_;
   }
   if (ended_) return;
   if (reason) return end_epoch(config_.rank, *reason);
-  if (!error) return;
+  if (!failure) return;
   if (!verdict_) verdict_ = now + kVerdictDelay;
   if (now < *verdict_) return;
-  try {
-    std::rethrow_exception(error);
-  } catch (const PeerLost& lost) {
-    end_epoch(lost.origin(), lost.what());
-  } catch (...) {
-    end_epoch(config_.rank, "rank " + std::to_string(config_.rank) + ": " + text_of(error));
-  }
+  if (failure->kind == Failure::Kind::kPeerLost) return end_epoch(failure->origin, failure->text);
+  end_epoch(config_.rank, "rank " + std::to_string(config_.rank) + ": " + failure->text);
 }
 
 // Everybody hears of it; then every Work that is in flight or comes later fails with the same words.
@@ -282,9 +265,9 @@ void Engine::end_epoch(int origin, const std::string& why) {
   epoch_.links.control->abort(origin, why);
   epoch_.links.transport->abort(origin, why);
   epoch_.lane->stop();
-  const auto error = std::make_exception_ptr(PeerLost(origin, why));
-  for (const auto& work : inbox_.close(error)) {
-    if (!work->finished()) work->fail(error);
+  const FailurePtr failure = peer_lost(origin, why);
+  for (const auto& work : inbox_.close(failure)) {
+    if (!work->finished()) work->fail(failure);
   }
 }
 

@@ -3,7 +3,6 @@
 // (links, group, lane, coordinator) is an EpochState; the inbox outlives it.
 #pragma once
 
-#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +13,7 @@
 #include "controller/coordinator.h"
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
+#include "horo/base/failure.h"
 #include "horo/base/mutex.h"
 #include "horo/inbox.h"
 #include "horo/lane.h"
@@ -59,7 +59,7 @@ class Engine {
   void perform(Actions actions, std::vector<Event>& more);
   void perform(Send& send);
   void perform(Release& release);
-  void lane_failed(std::exception_ptr error);
+  void lane_failed(FailurePtr failure);
   void judge_failure(TimePoint now);
   void end_epoch(int origin, const std::string& why);
 
@@ -74,7 +74,7 @@ class Engine {
       verdict_;         // engine thread: when a lane's failure is believed, unless the control link knows better
   bool ended_ = false;  // engine thread: the epoch is over
   Mutex mutex_;
-  std::exception_ptr lane_error_ GUARDED_BY(mutex_);
+  FailurePtr lane_failure_ GUARDED_BY(mutex_);
   std::optional<std::string> abort_reason_ GUARDED_BY(mutex_);
   bool leaving_ GUARDED_BY(mutex_) = false;
   std::jthread thread_;

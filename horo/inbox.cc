@@ -13,7 +13,7 @@ Inbox::Inbox(const Config& config) : config_(config) {}
 Key Inbox::declare(const TensorSpec& spec) {
   check_spec(spec, config_);
   MutexLock lock(mutex_);
-  if (closed_) std::rethrow_exception(closed_);
+  if (closed_) closed_->raise();
   TensorSpec named = spec;
   if (named.name.empty()) {
     const std::uint64_t sequence = unnamed_[{spec.set, spec.channel, spec.kind}]++;
@@ -46,7 +46,7 @@ Key Inbox::add(const TensorSpec& spec, Name& name) {
 }
 
 void Inbox::check(std::span<const Submission> submissions) {
-  if (closed_) std::rethrow_exception(closed_);
+  if (closed_) closed_->raise();
   for (const Submission& s : submissions) {
     if (s.key >= tensors_.size() || tensors_[s.key].name == nullptr) {
       throw std::invalid_argument("key " + std::to_string(s.key) + " was not declared in this session");
@@ -134,7 +134,7 @@ void Inbox::break_up(Plan& plan, std::vector<Event>& events) {
 
 bool Inbox::step_end(std::uint32_t set) {
   MutexLock lock(mutex_);
-  if (closed_) std::rethrow_exception(closed_);
+  if (closed_) closed_->raise();
   events_.push_back(StepEnded{set});
   for (auto& [id, plan] : plans_) {
     const auto busy = [this](Key key) REQUIRES(mutex_) { return tensors_[key].work != nullptr; };
@@ -209,10 +209,10 @@ void Inbox::settle(std::span<const Key> keys) {
   }
 }
 
-std::vector<std::shared_ptr<Work>> Inbox::close(std::exception_ptr error) {
+std::vector<std::shared_ptr<Work>> Inbox::close(FailurePtr failure) {
   MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Work>> works;
-  if (!closed_) closed_ = std::move(error);
+  if (!closed_) closed_ = std::move(failure);
   for (Tensor& tensor : tensors_) {
     if (tensor.work) works.push_back(std::move(tensor.work));
     tensor.work = nullptr;

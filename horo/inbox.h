@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <map>
 #include <memory>
 #include <span>
@@ -16,6 +15,7 @@
 
 #include "controller/coordinator.h"
 #include "horo/base/config.h"
+#include "horo/base/failure.h"
 #include "horo/base/mutex.h"
 #include "horo/work.h"
 
@@ -82,8 +82,8 @@ class Inbox {
   // The collective of these tensors is over: they may be submitted again. Before their Works are finished.
   void settle(std::span<const Key> keys);
 
-  // From now on put() throws `error`; returns all Works in flight, for the engine to fail. Later calls change nothing.
-  std::vector<std::shared_ptr<Work>> close(std::exception_ptr error);
+  // From now on put() throws `failure`; returns all Works in flight, for the engine to fail. Later calls change nothing.
+  std::vector<std::shared_ptr<Work>> close(FailurePtr failure);
 
  private:
   // All specs that were declared under one name: only one of them can be in flight.
@@ -125,7 +125,7 @@ class Inbox {
   std::map<PlanId, Plan> plans_ GUARDED_BY(mutex_);
   std::vector<Key> declared_ GUARDED_BY(mutex_);  // not yet told to the engine
   std::vector<Event> events_ GUARDED_BY(mutex_);
-  std::exception_ptr closed_ GUARDED_BY(mutex_);
+  FailurePtr closed_ GUARDED_BY(mutex_);
   bool woken_ GUARDED_BY(mutex_) = false;
 };
 

@@ -34,7 +34,7 @@ std::size_t row_elements(const TensorSpec& spec) {
 }  // namespace
 
 Lane::Lane(Group& group, Inbox& inbox, const Config& config, Counters& counters,
-           std::function<void(std::exception_ptr)> failed)
+           std::function<void(FailurePtr)> failed)
     : group_(group), inbox_(inbox), config_(config), counters_(counters), failed_(std::move(failed)), thread_([this] {
         loop();
       }) {}
@@ -83,7 +83,7 @@ void Lane::loop() noexcept {
       MutexLock lock(mutex_);
       stopping_ = true;
     }
-    failed_(std::current_exception());
+    failed_(current_failure());
   }
 }
 
@@ -114,8 +114,8 @@ void Lane::perform(const Job& job) {
 void Lane::perform(const Ending& ending) {
   settle(ending.items);
   for (const Item& item : ending.items) {
-    if (ending.error) {
-      item.work->fail(ending.error);
+    if (ending.failure) {
+      item.work->fail(ending.failure);
     } else {
       Outcome absent;
       absent.absent = true;

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
+#include "horo/base/failure.h"
 #include "horo/base/mutex.h"
 #include "horo/inbox.h"
 #include "ring/group.h"
@@ -26,10 +26,10 @@ struct Job {
   std::vector<Item> items;  // in bucket order
 };
 
-// Works that end without a collective: no member had a value, or the ranks disagree (error).
+// Works that end without a collective: no member had a value, or the ranks disagree (failure).
 struct Ending {
   std::vector<Item> items;
-  std::exception_ptr error;
+  FailurePtr failure;
 };
 
 class Lane {
@@ -38,7 +38,7 @@ class Lane {
   // then on the lane does nothing; Works that it had are left to the engine. Group, inbox and counters outlive the
   // lane.
   Lane(Group& group, Inbox& inbox, const Config& config, Counters& counters,
-       std::function<void(std::exception_ptr)> failed);
+       std::function<void(FailurePtr)> failed);
   ~Lane();
 
   // In this order, by the engine's thread.
@@ -76,7 +76,7 @@ class Lane {
   Inbox& inbox_;
   const Config config_;
   Counters& counters_;
-  const std::function<void(std::exception_ptr)> failed_;
+  const std::function<void(FailurePtr)> failed_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::variant<Job, Ending>> released_ GUARDED_BY(mutex_);

@@ -18,7 +18,7 @@ bool Work::wait_until(TimePoint until) const {
 const Outcome& Work::outcome() const NO_THREAD_SAFETY_ANALYSIS {
   MutexLock lock(mutex_);
   HORO_CHECK(finished_);
-  if (error_) std::rethrow_exception(error_);
+  if (failure_) failure_->raise();
   return outcome_;  // never written again: it may be read without the lock from now on
 }
 
@@ -30,11 +30,11 @@ void Work::finish(Outcome outcome) {
   changed_.notify_all();
 }
 
-void Work::fail(std::exception_ptr error) {
+void Work::fail(FailurePtr failure) {
   MutexLock lock(mutex_);
   HORO_CHECK(!finished_);
   finished_ = true;
-  error_ = std::move(error);
+  failure_ = std::move(failure);
   changed_.notify_all();
 }
 

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "controller/coordinator.h"
+#include "horo/base/failure.h"
 #include "horo/base/mutex.h"
 #include "horo/base/time.h"
 
@@ -30,19 +30,19 @@ class Work {
   bool finished() const;
   // Blocks until it ended or `until` has come; true if it ended. Does not look at the error.
   bool wait_until(TimePoint until) const;
-  // After the end: rethrows what made it fail, or returns the outcome, which lives as long as the Work.
+  // After the end: throws what made it fail, or returns the outcome, which lives as long as the Work.
   const Outcome& outcome() const;
 
   // Called once.
   void finish(Outcome outcome);
-  void fail(std::exception_ptr error);
+  void fail(FailurePtr failure);
 
  private:
   const Key key_;
   mutable Mutex mutex_;
   mutable CondVar changed_;
   bool finished_ GUARDED_BY(mutex_) = false;
-  std::exception_ptr error_ GUARDED_BY(mutex_);
+  FailurePtr failure_ GUARDED_BY(mutex_);
   Outcome outcome_ GUARDED_BY(mutex_);
 };
 

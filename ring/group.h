@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -14,6 +13,7 @@
 
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
+#include "horo/base/failure.h"
 #include "horo/base/time.h"
 #include "horo/base/types.h"
 #include "ring/transport.h"
@@ -77,11 +77,11 @@ struct Collective {
 
 inline constexpr std::int64_t kAbsent = -1;
 
-// Told once when a collective has ended; `error` is empty, a PeerLost or a Mismatch.
+// Told once when a collective has ended; `failure` is null if it went well.
 class Completion {
  public:
   virtual ~Completion() = default;
-  virtual void done(std::exception_ptr error) noexcept = 0;
+  virtual void done(FailurePtr failure) noexcept = 0;
 };
 
 // Collectives of one channel are started by one thread, in the same order on all members.

@@ -103,24 +103,24 @@ class HostGroup final : public Group {
 
   void start(const Collective& collective, Completion& completion) override {
     check(collective, size(), index_);
-    std::exception_ptr error;
+    FailurePtr failure;
     try {
       const Traffic before = transport_.traffic(collective.channel);
       move(collective);
       counters_.add_collective(set_, collective.kind, algorithm(collective), payload_bytes(collective),
                                transport_.traffic(collective.channel) - before);
     } catch (const PeerLost&) {
-      error = std::current_exception();
+      failure = current_failure();
     } catch (const Mismatch&) {
-      error = std::current_exception();
-    } catch (const std::exception& failure) {
+      failure = current_failure();
+    } catch (const std::exception& e) {
       // Messages of this collective are still posted with the caller's memory; only the end of the transport ends them.
-      error = std::current_exception();
+      failure = current_failure();
       transport_.abort(transport_.rank(),
                        say("rank ", transport_.rank(), " failed in ", name_of(collective.kind),
-                           collective.what.empty() ? "" : " of " + collective.what, ": ", failure.what()));
+                           collective.what.empty() ? "" : " of " + collective.what, ": ", e.what()));
     }
-    completion.done(error);
+    completion.done(std::move(failure));
   }
 
   std::string_view algorithm(const Collective& collective) const override {
@@ -170,23 +170,23 @@ class HostGroup final : public Group {
 // Waits in the thread that started the collective.
 class Waiter final : public Completion {
  public:
-  void done(std::exception_ptr error) noexcept override {
+  void done(FailurePtr failure) noexcept override {
     MutexLock lock(mutex_);
     ended_ = true;
-    error_ = error;
+    failure_ = std::move(failure);
     changed_.notify_all();
   }
   void wait() {
     MutexLock lock(mutex_);
     while (!ended_) changed_.wait(mutex_);
-    if (error_) std::rethrow_exception(error_);
+    if (failure_) failure_->raise();
   }
 
  private:
   Mutex mutex_;
   CondVar changed_;
   bool ended_ GUARDED_BY(mutex_) = false;
-  std::exception_ptr error_ GUARDED_BY(mutex_);
+  FailurePtr failure_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

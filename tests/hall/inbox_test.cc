@@ -100,7 +100,7 @@ TEST_F(InboxTest, UnnamedTensorsAreNumberedAndTheirKeysUsedAgain) {
 TEST_F(InboxTest, AClosedInboxGivesItsWorksBackAndTakesNoMore) {
   const Key key = declare("x");
   put(key);
-  EXPECT_EQ(inbox_.close(std::make_exception_ptr(ShutDown("over"))).size(), 1u);
+  EXPECT_EQ(inbox_.close(shut_down("over")).size(), 1u);
   EXPECT_THROW(put(key), ShutDown);
 }
 

@@ -1,0 +1,59 @@
+#include "horo/base/failure.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "horo/base/error.h"
+
+namespace horo {
+namespace {
+
+FailurePtr make(Failure::Kind kind, std::string text, int origin = -1) {
+  return std::make_shared<const Failure>(Failure{kind, std::move(text), origin});
+}
+
+}  // namespace
+
+void Failure::raise() const {
+  switch (kind) {
+    case Kind::kMismatch:
+      throw Mismatch(text);
+    case Kind::kPeerLost:
+      throw PeerLost(origin, text);
+    case Kind::kShutDown:
+      throw ShutDown(text);
+    case Kind::kInternal:
+      break;
+  }
+  throw std::runtime_error(text);
+}
+
+FailurePtr mismatch(std::string text) {
+  return make(Failure::Kind::kMismatch, std::move(text));
+}
+
+FailurePtr peer_lost(int origin, std::string text) {
+  return make(Failure::Kind::kPeerLost, std::move(text), origin);
+}
+
+FailurePtr shut_down(std::string text) {
+  return make(Failure::Kind::kShutDown, std::move(text));
+}
+
+FailurePtr current_failure() {
+  try {
+    throw;
+  } catch (const Mismatch& e) {
+    return mismatch(e.what());
+  } catch (const PeerLost& e) {
+    return peer_lost(e.origin(), e.what());
+  } catch (const ShutDown& e) {
+    return shut_down(e.what());
+  } catch (const std::exception& e) {
+    return make(Failure::Kind::kInternal, e.what());
+  } catch (...) {
+    return make(Failure::Kind::kInternal, "an unknown exception");
+  }
+}
+
+}  // namespace horo

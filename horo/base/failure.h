@@ -1,0 +1,31 @@
+// Failure: how a collective failed, as a value that may go from thread to thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace horo {
+
+// Threads hand on failures and throw exceptions of their own: one exception object rethrown by several threads is freed
+// by whichever lets go last, and its text (shared inside the C++ library) is then read and freed in no order that a
+// race checker can see.
+struct Failure {
+  enum class Kind { kMismatch, kPeerLost, kShutDown, kInternal };
+
+  Kind kind = Kind::kInternal;
+  std::string text;
+  int origin = -1;  // kPeerLost: PeerLost::origin()
+
+  // Throws Mismatch, PeerLost, ShutDown, or std::runtime_error (kInternal).
+  [[noreturn]] void raise() const;
+};
+
+using FailurePtr = std::shared_ptr<const Failure>;  // null: no failure
+
+FailurePtr mismatch(std::string text);
+FailurePtr peer_lost(int origin, std::string text);
+FailurePtr shut_down(std::string text);
+// The exception that is being handled; to be called in a catch block.
+FailurePtr current_failure();
+
+}  // namespace horo
