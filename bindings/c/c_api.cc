@@ -1,6 +1,5 @@
 // The C ABI over Session: the one catch at the border, handles instead of pointers, and error texts per thread.
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -125,10 +124,7 @@ horo::Config config_with(const char* const* settings, std::size_t count) {
     }
     given[setting.substr(0, equals)] = setting.substr(equals + 1);
   }
-  return horo::config_from([&given](const char* name) -> const char* {
-    const auto found = given.find(name);
-    return found != given.end() ? found->second.c_str() : std::getenv(name);
-  });
+  return horo::config_from_environment(given);
 }
 
 horo::Key key_from(std::int64_t key) {

@@ -1,10 +1,12 @@
 // Every setting and limit: its default, its unit and its environment variable. Reaching a limit is an error naming it.
+// Ranges and meanings stand in the table of settings.h; a new setting is a field here and a row there.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -48,8 +50,9 @@ struct Config {
 // std::invalid_argument naming the variable, its value and what was expected.
 Config config_from(const std::function<const char*(const char*)>& get);
 
-// config_from over this process's environment.
-Config config_from_environment();
+// config_from over this process's environment, with `given` settings in front of it. An unknown name is an error if it
+// is given; in the environment it is logged, once in this process and by the first rank of a host alone.
+Config config_from_environment(const std::map<std::string, std::string>& given = {});
 
 // Boot id and network namespace: equal for processes of one host that can reach each other by loopback.
 // Throws std::invalid_argument, naming HORO_HOST_ID as the way out, where /proc does not tell.

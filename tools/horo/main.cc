@@ -10,6 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "horo/base/settings.h"
 #include "tools/horo/bench.h"
 #include "tools/horo/launcher.h"
 
@@ -27,6 +28,7 @@ struct Options {
   AllReduceBench all_reduce;
   AgreeBench agree;
   bool no_header = false;
+  bool settings = false;
 };
 
 std::vector<std::string> words_for_dtype() {
@@ -120,6 +122,14 @@ int run(Options& options, const CLI::App& app, const std::vector<std::string>& a
   return launch(options.run);
 }
 
+void add_doctor(CLI::App& app, Options& options) {
+  CLI::App* doctor = app.add_subcommand("doctor", "What this machine has and what horo would make of it");
+  doctor
+      ->add_flag("--settings", options.settings,
+                 "print docs/settings.md: every setting with its default and what it may be")
+      ->required();
+}
+
 int bench_as_rank(const std::string& name, Options& options) {
   Session session(config_from_environment());
   options.all_reduce.dtype = dtype_of(options.dtype);
@@ -154,6 +164,7 @@ int run_command(const std::vector<std::string>& arguments) {
   Options options;
   add_run(app, options);
   add_bench(app, options);
+  add_doctor(app, options);
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   try {
     app.parse(std::vector<std::string>(std::make_reverse_iterator(dashes), arguments.rend()));
@@ -161,6 +172,10 @@ int run_command(const std::vector<std::string>& arguments) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   const CLI::App* chosen = app.get_subcommands().front();
+  if (chosen->get_name() == "doctor") {
+    std::cout << settings_page();
+    return 0;
+  }
   if (chosen->get_name() == "bench") return bench(*chosen->get_subcommands().front(), options, arguments);
   const bool has_dashes = dashes != arguments.end();
   const auto after = has_dashes ? dashes + 1 : dashes;

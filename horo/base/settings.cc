@@ -1,0 +1,163 @@
+// The table. Defaults stand in Config alone and are taken from there; limits and units are written once, here.
+#include "horo/base/settings.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace horo {
+namespace {
+
+using enum SettingGroup;
+
+constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
+constexpr SettingRange kIncarnations{0, std::numeric_limits<std::uint32_t>::max()};
+constexpr SettingRange kWait{1, 7LL * 24 * 3600 * 1000};
+constexpr std::int64_t kMaxBufferBytes = 1LL << 40;
+
+constexpr Setting kSettings[] = {
+    {.name = "HORO_RANK",
+     .group = kWorld,
+     .field = &Config::rank,
+     .range = {0, kMaxInt},
+     .meaning = "number of this process among all processes of the job; comes with HORO_SIZE, and without both the "
+                "world is this process alone"},
+    {.name = "HORO_SIZE",
+     .group = kWorld,
+     .field = &Config::size,
+     .range = {1, kMaxInt},
+     .meaning = "number of processes of the job; at most HORO_MAX_RANKS"},
+    {.name = "HORO_LOCAL_RANK",
+     .group = kWorld,
+     .field = &Config::local_rank,
+     .range = {0, kMaxInt},
+     .default_is = "HORO_RANK",
+     .meaning = "number of this process among those of its host"},
+    {.name = "HORO_LOCAL_SIZE",
+     .group = kWorld,
+     .field = &Config::local_size,
+     .range = {1, kMaxInt},
+     .default_is = "HORO_SIZE",
+     .meaning = "number of processes of the job on this host"},
+    {.name = "HORO_ADDR",
+     .group = kWorld,
+     .field = &Config::addr,
+     .meaning = "host:port where rank 0 listens while the ranks gather; needed where HORO_SIZE is above 1"},
+    {.name = "HORO_HOST_ID",
+     .group = kWorld,
+     .field = &Config::host_id,
+     .default_is = "boot id and network namespace",
+     .meaning = "ranks with equal ids are on one host"},
+    {.name = "HORO_JOB",
+     .group = kWorld,
+     .field = &Config::job,
+     .meaning = "name of the job; ranks of other jobs are turned away"},
+    {.name = "HORO_KEY_FD",
+     .group = kWorld,
+     .range = {0, kMaxInt},
+     .default_is = "none",
+     .meaning = "inherited descriptor that holds the job key of 32 bytes; without a key only loopback addresses are "
+                "used"},
+    {.name = "HORO_KEY_FILE",
+     .group = kWorld,
+     .default_is = "none",
+     .meaning = "file of mode 0600 that holds the job key of 32 bytes, instead of HORO_KEY_FD"},
+    {.name = "HORO_INCARNATION",
+     .group = kWorld,
+     .field = &Config::incarnation,
+     .range = kIncarnations,
+     .meaning = "which start of this rank it is"},
+
+    {.name = "HORO_BUCKET_BYTES",
+     .group = kGradients,
+     .field = &Config::bucket_bytes,
+     .range = {0, kMaxBufferBytes},
+     .meaning = "most bytes in one bucket; 0: every tensor alone"},
+    {.name = "HORO_SEGMENT_BYTES",
+     .group = kGradients,
+     .field = &Config::segment_bytes,
+     .range = {64, kMaxBufferBytes},
+     .meaning = "piece of a shard whose reduction overlaps the next one's move"},
+
+    {.name = "HORO_START_TIMEOUT_MS",
+     .group = kDeadlines,
+     .field = &Config::start_timeout,
+     .range = kWait,
+     .meaning = "until all ranks are connected"},
+    {.name = "HORO_HELLO_TIMEOUT_MS",
+     .group = kDeadlines,
+     .field = &Config::hello_timeout,
+     .range = kWait,
+     .meaning = "for one handshake"},
+    {.name = "HORO_DEADLINE_MS",
+     .group = kDeadlines,
+     .field = &Config::deadline,
+     .range = kWait,
+     .meaning = "for one collective in flight"},
+    {.name = "HORO_STALL_LIMIT_MS",
+     .group = kDeadlines,
+     .field = &Config::stall_limit,
+     .range = kWait,
+     .meaning = "for a tensor that some ranks have submitted and others have not"},
+
+    {.name = "HORO_MAX_RANKS",
+     .group = kLimits,
+     .field = &Config::max_ranks,
+     .range = {1, 1 << 20},
+     .meaning = "processes in one job"},
+    {.name = "HORO_MAX_NAME_BYTES",
+     .group = kLimits,
+     .field = &Config::max_name_bytes,
+     .range = {1, 1 << 16},
+     .meaning = "length of a tensor's name"},
+    {.name = "HORO_MAX_DIMS",
+     .group = kLimits,
+     .field = &Config::max_dims,
+     .range = {1, 1 << 10},
+     .meaning = "dimensions of a tensor"},
+    {.name = "HORO_MAX_TENSORS",
+     .group = kLimits,
+     .field = &Config::max_tensors,
+     .range = {1, 1 << 28},
+     .meaning = "tensors declared in one session"},
+    {.name = "HORO_MAX_MESSAGE_BYTES",
+     .group = kLimits,
+     .field = &Config::max_message_bytes,
+     .range = {1 << 10, 1LL << 31},
+     .meaning = "one message of the control plane"},
+    {.name = "HORO_MAX_EARLY_BYTES",
+     .group = kLimits,
+     .field = &Config::max_early_bytes,
+     .range = {0, kMaxBufferBytes},
+     .meaning = "received from one peer before it was asked for"},
+
+    {.name = "HORO_LOG_LEVEL",
+     .group = kProcess,
+     .choices = "trace, debug, info, warning, error or off",
+     .default_is = "warning",
+     .environment_alone = true,
+     .meaning = "least important log lines that are written to stderr"},
+    {.name = "HORO_LIBRARY",
+     .group = kProcess,
+     .default_is = "the one installed beside the Python package",
+     .environment_alone = true,
+     .meaning = "path of the libhoro.so that Python loads"},
+    {.name = "HORO_EXE",
+     .group = kProcess,
+     .default_is = "horo on the PATH",
+     .environment_alone = true,
+     .meaning = "path of the horo executable that tools and tests start"},
+};
+
+}  // namespace
+
+std::span<const Setting> all_settings() {
+  return kSettings;
+}
+
+const Setting* find_setting(std::string_view name) {
+  const auto found = std::find_if(std::begin(kSettings), std::end(kSettings),
+                                  [name](const Setting& setting) { return name == setting.name; });
+  return found == std::end(kSettings) ? nullptr : found;
+}
+
+}  // namespace horo
