@@ -82,7 +82,7 @@ class Inbox {
   // The collective of these tensors is over: they may be submitted again. Before their Works are finished.
   void settle(std::span<const Key> keys);
 
-  // From now on put() throws `failure`; returns all Works in flight, for the engine to fail. Later calls change nothing.
+  // From now on put() throws `failure`; returns all Works in flight, for the engine to fail. Later: no effect.
   std::vector<std::shared_ptr<Work>> close(FailurePtr failure);
 
  private:

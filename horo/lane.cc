@@ -33,8 +33,7 @@ std::size_t row_elements(const TensorSpec& spec) {
 
 }  // namespace
 
-Lane::Lane(Group& group, Inbox& inbox, const Config& config, Counters& counters,
-           std::function<void(FailurePtr)> failed)
+Lane::Lane(Group& group, Inbox& inbox, const Config& config, Counters& counters, std::function<void(FailurePtr)> failed)
     : group_(group), inbox_(inbox), config_(config), counters_(counters), failed_(std::move(failed)), thread_([this] {
         loop();
       }) {}

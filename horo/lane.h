@@ -37,8 +37,7 @@ class Lane {
   // `failed` is told once, by the lane's thread, what ended its epoch (PeerLost, or a bug); it must not block. From
   // then on the lane does nothing; Works that it had are left to the engine. Group, inbox and counters outlive the
   // lane.
-  Lane(Group& group, Inbox& inbox, const Config& config, Counters& counters,
-       std::function<void(FailurePtr)> failed);
+  Lane(Group& group, Inbox& inbox, const Config& config, Counters& counters, std::function<void(FailurePtr)> failed);
   ~Lane();
 
   // In this order, by the engine's thread.

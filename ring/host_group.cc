@@ -116,9 +116,8 @@ class HostGroup final : public Group {
     } catch (const std::exception& e) {
       // Messages of this collective are still posted with the caller's memory; only the end of the transport ends them.
       failure = current_failure();
-      transport_.abort(transport_.rank(),
-                       say("rank ", transport_.rank(), " failed in ", name_of(collective.kind),
-                           collective.what.empty() ? "" : " of " + collective.what, ": ", e.what()));
+      transport_.abort(transport_.rank(), say("rank ", transport_.rank(), " failed in ", name_of(collective.kind),
+                                              collective.what.empty() ? "" : " of " + collective.what, ": ", e.what()));
     }
     completion.done(std::move(failure));
   }
