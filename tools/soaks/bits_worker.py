@@ -1,4 +1,4 @@
-"""One rank of tools/soak: runs the schedules that its argument describes and prints a line of JSON for each.
+"""One rank of tools/soak bits: runs the schedules that its argument describes and prints a line of JSON for each.
 
 A tensor's values depend on its rank, number and step, never on the schedule. The same work is done by NumPy over the
 C ABI, or by torch: then the gradients leave from the hooks of a DistributedOptimizer.

@@ -1,0 +1,112 @@
+"""tools/soak bits: the same tensors, reduced under random bucket sizes, delays and orders of submission, have the same
+bits every time: one sha256 per number of ranks. With order="fast" they have not, which shows that the test can fail.
+"""
+
+import collections
+import hashlib
+import json
+import os
+import random
+import sys
+
+import ranks
+
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bits_worker.py")
+MOST_BUCKET_BYTES = 64 << 20
+WANTED_COMPOSITIONS = 20
+WANTED_FAST_HASHES = 2
+
+Job = collections.namedtuple("Job", "size order torch schedules")
+
+
+def add_arguments(parser):
+    parser.add_argument("--schedules", type=int, default=100, help="with the canonical order (default: 100)")
+    parser.add_argument("--fast-schedules", type=int, help="with the fast order (default: a fifth as many, at least 6)")
+    parser.add_argument("--torch-schedules", type=int, help="of the canonical ones (default: at most 5)")
+    parser.add_argument("--ranks", default="2,3,4,5", help="numbers of ranks (default: 2,3,4,5)")
+    parser.add_argument("--steps", type=int, default=4, help="of each schedule (default: 4)")
+
+
+def bucket_bytes(chance):
+    """0, or anything up to 64 MiB, small ones as often as large ones."""
+    return 0 if chance.random() < 0.1 else int(64 * (MOST_BUCKET_BYTES / 64) ** chance.random())
+
+
+def jobs_of(options):
+    """One job for each number of ranks and order, because starting processes takes longest; one with torch."""
+    chance = random.Random(options.seed)
+    sizes = [int(size) for size in options.ranks.split(",")]
+    fast_sizes = [size for size in sizes if size > 2] or sizes  # two numbers have one sum, whatever the order
+    with_torch = min(5, options.schedules // 4) if options.torch_schedules is None else options.torch_schedules
+    fast = options.fast_schedules or max(6, options.schedules // 5)
+    shares = [(sizes, "canonical", False, options.schedules - with_torch), (fast_sizes, "fast", False, fast)]
+    shares.append((sizes[1:2] or sizes, "canonical", True, with_torch))
+    for among, order, uses_torch, count in shares:
+        for i, size in enumerate(among):
+            mine = count // len(among) + (i < count % len(among))
+            if mine:
+                yield Job(size, order, uses_torch, [bucket_bytes(chance) for _ in range(mine)])
+
+
+def run(job, options):
+    """What each rank printed for each schedule: a list by schedule of lists by rank."""
+    task = {"order": job.order, "torch": job.torch, "steps": options.steps, "seed": options.seed}
+    task["bucket_bytes"] = job.schedules
+    command = [sys.executable, WORKER, json.dumps(task)]
+    ended = ranks.check_ranks(command, job.size, deadline_s=60 + 5 * len(job.schedules))
+    printed = [[json.loads(line) for line in rank.output.splitlines() if line.startswith("{")] for rank in ended]
+    return list(zip(*printed, strict=True))
+
+
+def hash_of(reports):
+    """Of all that all ranks had in the end. What all ranks have to have alike, they must."""
+    alike = {report["alike"] for report in reports}
+    if len(alike) != 1:
+        return "ranks differ: " + " ".join(sorted(value[:12] for value in alike))
+    return hashlib.sha256("".join([*alike, *(report["own"] for report in reports)]).encode()).hexdigest()
+
+
+def soak(options):
+    hashes = collections.defaultdict(set)  # (order, size): of all schedules
+    counts = collections.Counter()
+    compositions = 0  # the most of one schedule: so many different ones at least are in all of them
+    for job in jobs_of(options):
+        if not options.json:
+            what = " with torch" * job.torch
+            print(f"{job.order}, {job.size} ranks, {len(job.schedules)} schedules{what}", flush=True)
+        for reports in run(job, options):
+            hashes[job.order, job.size].add(hash_of(reports))
+            counts[job.order, job.size] += 1
+            compositions = max(compositions, *(report["compositions"] for report in reports))
+    return hashes, counts, compositions
+
+
+def verdict(hashes, compositions):
+    """What went wrong, in words."""
+    wrong = []
+    for (order, size), found in sorted(hashes.items()):
+        if order == "canonical" and (len(found) != 1 or next(iter(found)).startswith("ranks differ")):
+            wrong.append(f"{len(found)} hashes with {size} ranks in canonical order; expected one, alike on all ranks")
+    fast = max(len(found) for (order, _), found in hashes.items() if order == "fast")
+    if fast < WANTED_FAST_HASHES:
+        wrong.append(f"{fast} hash in fast order; expected {WANTED_FAST_HASHES} at least, else this test cannot fail")
+    if compositions < WANTED_COMPOSITIONS:
+        wrong.append(f"{compositions} compositions of buckets; expected {WANTED_COMPOSITIONS} at least")
+    return wrong
+
+
+def run_all(options):
+    hashes, counts, compositions = soak(options)
+    rows = [
+        {"order": order, "ranks": size, "schedules": counts[order, size], "sha256": sorted(hashes[order, size])}
+        for order, size in sorted(hashes)
+    ]
+    return {"rows": rows, "compositions": compositions, "wrong": verdict(hashes, compositions)}
+
+
+def show(summary):
+    print(f"\n{'order':<10} {'ranks':>5} {'schedules':>9} {'hashes':>6}  sha256")
+    for row in summary["rows"]:
+        found = row["sha256"]
+        print(f"{row['order']:<10} {row['ranks']:>5} {row['schedules']:>9} {len(found):>6}  {found[0]}")
+    print(f"{summary['compositions']} different compositions of buckets or more")
