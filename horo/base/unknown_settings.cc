@@ -12,21 +12,20 @@ namespace {
 constexpr std::string_view kPrefix = "HORO_";
 
 std::size_t edits_between(std::string_view a, std::string_view b) {
-  std::vector<std::vector<std::size_t>> table(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i) {
-    for (std::size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        table[i][j] = i + j;
-        continue;
-      }
-      const std::size_t other = a[i - 1] == b[j - 1] ? 0 : 1;
-      table[i][j] = std::min({table[i - 1][j] + 1, table[i][j - 1] + 1, table[i - 1][j - 1] + other});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        table[i][j] = std::min(table[i][j], table[i - 2][j - 2] + 1);
-      }
+  const std::size_t width = b.size() + 1;
+  std::vector<std::size_t> table((a.size() + 1) * width);  // [i * width + j]: between the first i and j letters
+  for (std::size_t j = 0; j < width; ++j) table[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t* row = &table[i * width];
+    const std::size_t* above = row - width;
+    row[0] = i;
+    for (std::size_t j = 1; j < width; ++j) {
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], table[(i - 2) * width + j - 2] + 1);
     }
   }
-  return table[a.size()][b.size()];
+  return table.back();
 }
 
 // Null where nothing is near: at most a third of the letters may differ.

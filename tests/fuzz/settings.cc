@@ -1,0 +1,56 @@
+// Any environment is a Config whose ranks fit together, or an error that names a setting.
+#include "horo/base/settings.h"
+
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "horo/base/check.h"
+#include "tests/fuzz/targets.h"
+
+namespace horo {
+namespace {
+
+// Which variable is chosen by number, so that most inputs are about settings that exist.
+std::map<std::string, std::string> environment_from(FuzzInput& input) {
+  std::map<std::string, std::string> variables;
+  while (!input.is_empty()) {
+    const auto settings = all_settings();
+    const std::string name = settings[input.below(settings.size())].name;
+    std::string text;
+    for (const std::byte byte : input.take(input.below(24))) {
+      if (byte != std::byte{0}) text += static_cast<char>(byte);
+    }
+    // A key would be read from files and descriptors of this process.
+    if (!name.starts_with("HORO_KEY")) variables[name] = text;
+  }
+  variables.emplace("HORO_HOST_ID", "here");
+  return variables;
+}
+
+}  // namespace
+
+bool fuzz_settings(std::span<const std::byte> bytes) {
+  FuzzInput input(bytes);
+  const auto name = input.take(input.below(32));
+  if (const auto why =
+          unknown_setting("HORO_" + std::string(reinterpret_cast<const char*>(name.data()), name.size()))) {
+    HORO_CHECK(why->find("is not a setting of horo") != std::string::npos);
+  }
+  const auto variables = environment_from(input);
+  try {
+    const Config config = config_from([&](const char* wanted) {
+      const auto found = variables.find(wanted);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+    HORO_CHECK(0 <= config.rank && config.rank < config.size);
+    HORO_CHECK(0 <= config.local_rank && config.local_rank < config.local_size && config.local_size <= config.size);
+    for (const Setting& setting : all_settings()) HORO_CHECK(value_in(config, setting).size() < 256);
+    return true;
+  } catch (const std::invalid_argument& error) {
+    HORO_CHECK(std::string(error.what()).find("HORO_") != std::string::npos);
+    return false;
+  }
+}
+
+}  // namespace horo

@@ -1,0 +1,33 @@
+#include "tests/fuzz/targets.h"
+
+#include <algorithm>
+
+namespace horo {
+namespace {
+
+constexpr FuzzTarget kTargets[] = {
+    {"frames", fuzz_frames},
+    {"handshakes", fuzz_handshakes},
+    {"messages", fuzz_messages},
+    {"settings", fuzz_settings},
+};
+
+}  // namespace
+
+std::span<const FuzzTarget> fuzz_targets() {
+  return kTargets;
+}
+
+std::uint64_t FuzzInput::number(std::size_t bytes) {
+  std::uint64_t value = 0;
+  for (const std::byte byte : take(bytes)) value = value << 8 | std::to_integer<std::uint64_t>(byte);
+  return value;
+}
+
+std::vector<std::byte> FuzzInput::take(std::size_t bytes) {
+  const auto taken = left_.first(std::min(bytes, left_.size()));
+  left_ = left_.subspan(taken.size());
+  return {taken.begin(), taken.end()};
+}
+
+}  // namespace horo

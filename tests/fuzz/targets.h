@@ -1,0 +1,41 @@
+// What is fuzzed: functions that take any bytes and end the process if a promise about them is broken. The same ones
+// run under libFuzzer (tools/fuzz) and, with a fixed seed, in the tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace horo {
+
+// True if the code under test accepted the input: a target that never or always does tests little.
+using FuzzFunction = bool (*)(std::span<const std::byte> input);
+
+bool fuzz_frames(std::span<const std::byte> input);      // frame headers, abort notices, ByteReader
+bool fuzz_handshakes(std::span<const std::byte> input);  // two honest sides and somebody between them
+bool fuzz_messages(std::span<const std::byte> input);    // what coordinators say to one another
+bool fuzz_settings(std::span<const std::byte> input);    // environments
+
+struct FuzzTarget {
+  std::string_view name;
+  FuzzFunction run;
+};
+std::span<const FuzzTarget> fuzz_targets();
+
+// Takes an input apart; zeros once it is used up.
+class FuzzInput {
+ public:
+  explicit FuzzInput(std::span<const std::byte> left) : left_(left) {}
+  bool is_empty() const { return left_.empty(); }
+  std::uint64_t number(std::size_t bytes);
+  std::size_t below(std::size_t end) { return static_cast<std::size_t>(number(2)) % end; }
+  std::vector<std::byte> take(std::size_t bytes);  // as many as there are
+  std::span<const std::byte> rest() const { return left_; }
+
+ private:
+  std::span<const std::byte> left_;
+};
+
+}  // namespace horo
