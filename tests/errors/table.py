@@ -1,0 +1,130 @@
+"""The rows of docs/errors.md: what went wrong, and how to make it go wrong again.
+
+A row is a function in one of the files rows_*.py beside this one, under one of two decorators:
+
+    @on_ranks("Ranks that disagree", "Another shape", do="...")
+    def another_shape():                       # runs on every rank, after init; what it raises is the message
+        hvd.allreduce(torch.ones(2 + hvd.rank()), name="weights")
+
+    @by_command("Launching", "No ranks", do="...", where="launcher, exit code 2")
+    def no_ranks(run):                         # runs in the test; what it returns is the message
+        return run([run.horo, "run", "-n", "0", "true"]).stderr
+
+Rows of on_ranks that leave the session usable, or that shutdown() and init() make usable again, share one job; what a
+row promises about the session is checked after it. A row that needs processes of its own says alone=True.
+"""
+
+import dataclasses
+import importlib
+import pathlib
+import re
+import socket
+from collections.abc import Callable
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+ROOT = FOLDER.parent.parent
+
+GOES_ON, AGAIN, ENDS = "yes", "after shutdown() and init()", "no"
+
+# The order of the sections in the document; a row's section is one of them.
+SECTIONS = (
+    "Launching",
+    "Starting",
+    "Settings",
+    "Ranks that disagree",
+    "Ranks that die, stop or leave",
+    "Exceptions, signals and exits",
+    "Tensors",
+    "DistributedOptimizer",
+    "fork",
+    "init and shutdown",
+    "What comes later",
+)
+
+# What differs from run to run. A row adds its own pairs (pattern, placeholder), which come first.
+CHANGING = (
+    (re.escape(str(ROOT)), "<horo>"),
+    (r"\bpid \d+", "pid <pid>"),
+    (r"\b(127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1?\]):\d+", r"\1:<port>"),
+    (re.escape(socket.gethostname()), "<host>"),
+    (r"/tmp/[\w./-]+", "<folder>"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One mistake."""
+
+    section: str
+    what: str
+    make: Callable
+    do: str  # what to do about it; Markdown
+    session: str  # whether it goes on: GOES_ON, AGAIN, ENDS, or for a row that has no session ""
+    where: str = ""  # where the message is seen; made from what happened if empty
+    ranks: int = 2
+    alone: bool = False
+    env: dict = dataclasses.field(default_factory=dict)
+    log: str = ""  # a pattern: lines of any rank's output that belong to the message
+    changing: tuple = ()
+    initialized: bool = True  # on_ranks: make() runs after init()
+    deadline_s: float = 60
+
+    @property
+    def name(self):
+        return self.make.__name__
+
+    @property
+    def module(self):
+        return self.make.__module__
+
+    @property
+    def is_command(self):
+        return not self.ranks
+
+
+ROWS = []
+
+
+def _add(row):
+    if row.section not in SECTIONS:
+        raise ValueError(f"{row.name}: no section {row.section!r} in tests/errors/table.py")
+    if any(other.name == row.name or other.what == row.what for other in ROWS):
+        raise ValueError(f"two rows are called {row.name}, {row.what!r}")
+    ROWS.append(row)
+    return row.make
+
+
+def on_ranks(section, what, *, do, session=GOES_ON, **more):
+    """The function is run by every rank of a job; what it raises is the message. more: fields of Row."""
+    own_job = {"alone", "env", "log", "initialized"} & more.keys() or session == ENDS
+    more["alone"] = bool(own_job)
+    return lambda make: _add(Row(section, what, make, do, session, **more))
+
+
+def by_command(section, what, *, do, where, session="", **more):
+    """The function is run once, with run(argv, env={}, deadline_s=...) -> subprocess.CompletedProcess; it returns the
+    message. run.horo is the horo executable, run.python this Python, run.free_address() a port nobody listens at.
+    """
+    return lambda make: _add(Row(section, what, make, do, session, where=where, ranks=0, **more))
+
+
+def load():
+    """All rows, in the order of the files and of the functions in them."""
+    for path in sorted(FOLDER.glob("rows_*.py")):
+        importlib.import_module(path.stem)
+    return ROWS
+
+
+def normalised(text, row):
+    """The message without what changes from run to run."""
+    for pattern, placeholder in (*row.changing, *CHANGING):
+        text = re.sub(pattern, placeholder, text)
+    return text.strip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """What one row printed."""
+
+    message: str  # normalised; lines apart
+    where: str
