@@ -12,6 +12,7 @@
 
 #include "horo/base/settings.h"
 #include "tools/horo/bench.h"
+#include "tools/horo/doctor.h"
 #include "tools/horo/launcher.h"
 
 namespace horo {
@@ -29,6 +30,7 @@ struct Options {
   AgreeBench agree;
   bool no_header = false;
   bool settings = false;
+  bool json = false;
 };
 
 std::vector<std::string> words_for_dtype() {
@@ -124,10 +126,9 @@ int run(Options& options, const CLI::App& app, const std::vector<std::string>& a
 
 void add_doctor(CLI::App& app, Options& options) {
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has and what horo would make of it");
-  doctor
-      ->add_flag("--settings", options.settings,
-                 "print docs/settings.md: every setting with its default and what it may be")
-      ->required();
+  doctor->add_flag("--json", options.json, "the same as JSON");
+  doctor->add_flag("--settings", options.settings, "only print docs/settings.md: every setting and what it may be");
+  doctor->footer("Exit code 0: no problem; 1: problems, each with what to do.");
 }
 
 int bench_as_rank(const std::string& name, Options& options) {
@@ -173,6 +174,7 @@ int run_command(const std::vector<std::string>& arguments) {
   }
   const CLI::App* chosen = app.get_subcommands().front();
   if (chosen->get_name() == "doctor") {
+    if (!options.settings) return doctor(options.json);
     std::cout << settings_page();
     return 0;
   }

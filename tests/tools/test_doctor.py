@@ -1,0 +1,82 @@
+"""horo doctor as a program: what it says of this machine, and of one that was made ill on purpose."""
+
+import json
+import os
+import resource
+import subprocess
+
+import pytest
+
+HORO = os.environ.get("HORO_EXE", "horo")
+DEADLINE_S = 60
+SECTIONS = {
+    "horo": {"version", "compiler", "kernels", "tcp", "shared_memory", "mpi", "cuda", "nccl"},
+    "found": {"cuda_driver", "nccl", "mpi", "mpirun", "srun", "torchrun"},
+    "machine": {"kernel", "cores_online", "cores_usable", "affinity", "memory_bytes", "cgroup_version", "shm_bytes"},
+    "limits": {"open_files_soft", "processes_soft", "locked_memory_bytes_soft", "core_bytes_soft"},
+    "interfaces": {"lo"},
+    "network": {"host_name", "host_name_is", "one_host", "other_hosts", "loopback_works"},
+    "settings": {"HORO_BUCKET_BYTES", "HORO_LOG_LEVEL"},
+    "check": {"all_reduce", "took_us"},
+}
+
+
+def doctor(*options, files=None, **variables):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HORO_")}
+    ill = None if files is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    command = [HORO, "doctor", *options]
+    environment.update(variables)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, preexec_fn=ill
+    )
+
+
+def problems(**ill):
+    done = doctor("--json", **ill)
+    found = json.loads(done.stdout)["problems"]
+    assert done.returncode == (1 if found else 0)
+    assert all(one["what"] and one["advice"] for one in found)
+    return found
+
+
+def test_json_has_every_section_and_the_check_is_right():
+    told = json.loads(doctor("--json").stdout)
+    for section, names in SECTIONS.items():
+        assert names <= set(told[section]), section
+    assert told["check"]["all_reduce"] == "right"
+    assert told["machine"]["cores_usable"] == len(os.sched_getaffinity(0))
+
+
+def test_text_has_the_same_facts():
+    done = doctor()
+    assert all(f"\n{section}\n" in "\n" + done.stdout for section in SECTIONS)
+    assert "all_reduce  right" in done.stdout
+
+
+def test_few_descriptors_are_a_problem_with_advice():
+    found = problems(files=16)
+    assert any("RLIMIT_NOFILE" in one["what"] and "ulimit -n" in one["advice"] for one in found)
+
+
+def test_even_fewer_descriptors_are_survived():
+    found = problems(files=5)
+    assert any("all_reduce" in one["what"] for one in found)
+
+
+@pytest.mark.parametrize(
+    "variables, what",
+    [
+        ({"HORO_BUKET_BYTES": "1"}, "did you mean HORO_BUCKET_BYTES?"),
+        ({"HORO_DEADLINE_MS": "soon"}, 'HORO_DEADLINE_MS="soon": expected a whole number'),
+        ({"HORO_LOG_LEVEL": "loud"}, "expected trace, debug, info, warning, error or off"),
+        ({"HORO_ADDR": "no-such-host.invalid:4000"}, "HORO_ADDR=no-such-host.invalid:4000"),
+        ({"HORO_KEY_FILE": "/no/such/key"}, "No such file"),
+    ],
+)
+def test_a_wrong_setting_is_a_problem(variables, what):
+    assert any(what in one["what"] for one in problems(**variables))
+
+
+def test_settings_prints_the_page_of_the_documentation(request):
+    page = (request.config.rootpath / "docs/settings.md").read_text()
+    assert doctor("--settings").stdout == page

@@ -1,0 +1,68 @@
+// horo doctor: what horo was built with, what it finds on this machine, and what is wrong with it, with what to do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace horo {
+
+// Null where the machine does not say, or has none.
+using Value = std::variant<std::monostate, bool, std::int64_t, std::string>;
+
+struct Fact {
+  std::string name;  // with its unit as the last word: "memory_bytes"
+  Value value;
+};
+
+struct Section {
+  std::string name;
+  std::vector<Fact> facts;
+
+  void add(std::string name, Value value) { facts.push_back({std::move(name), std::move(value)}); }
+};
+
+// Something that keeps a job from running, or will (a problem), or that may explain why it is slow (a hint).
+struct Ailment {
+  std::string what;
+  std::string advice;
+};
+
+struct Report {
+  std::vector<Section> sections;
+  std::vector<Ailment> problems;
+  std::vector<Ailment> hints;
+
+  // Valid until the next one is added.
+  Section& section(std::string name) { return sections.emplace_back(Section{std::move(name), {}}); }
+};
+
+// Each adds its sections and what ails them. None of them throws because of what it finds.
+void examine_build(Report& report);
+void examine_libraries(Report& report);
+void examine_machine(Report& report);
+void examine_limits(Report& report);
+void examine_network(Report& report);
+void examine_settings(Report& report);
+void examine_by_running(Report& report);  // an all_reduce of two ranks over loopback; some seconds at most
+
+// What the cgroup of this process allows; nothing where it does not say.
+struct CgroupLimits {
+  int version = 0;          // 0: none found
+  Value cpu_quota_percent;  // of one core
+  Value memory_bytes;
+};
+// `membership` is the text of /proc/self/cgroup, `root` where the hierarchies are mounted (/sys/fs/cgroup).
+CgroupLimits cgroup_limits(const std::string& membership, const std::string& root);
+
+Report examine();
+std::string to_json(const Report& report);
+std::string to_text(const Report& report);
+// Prints it; 0: no problem, 1: some.
+int doctor(bool json);
+
+// The first line of a file, or "".
+std::string first_line_of(const std::string& path);
+
+}  // namespace horo

@@ -1,0 +1,153 @@
+// What this horo was built with, and which libraries and launchers of others it could find at run time. They are loaded
+// to be asked for their versions, so what is shown is what a job would get.
+#include <dlfcn.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <sstream>
+
+#include "horo/horo.h"
+#include "ring/kernels.h"
+#include "tools/horo/doctor.h"
+
+namespace horo {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kNotUsed = "; not used by this version";
+
+class Library {
+ public:
+  explicit Library(const std::string& name)
+      : handle_(::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL), [](void* h) { ::dlclose(h); }) {
+    if (!handle_) error_ = ::dlerror();
+  }
+  bool is_open() const { return handle_ != nullptr; }
+  const std::string& error() const { return error_; }
+
+  std::string path() const {
+    link_map* map = nullptr;
+    if (::dlinfo(handle_.get(), RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return "?";
+    return map->l_name;
+  }
+  // Null where it has no such function.
+  template <class Function>
+  Function* function(const char* name) const {
+    return reinterpret_cast<Function*>(::dlsym(handle_.get(), name));
+  }
+
+ private:
+  std::unique_ptr<void, void (*)(void*)> handle_;
+  std::string error_;
+};
+
+std::string version_text(int version, int major_unit, int minor_unit) {
+  const int patch = minor_unit > 1 ? version % minor_unit : 0;
+  std::string text = std::to_string(version / major_unit) + "." + std::to_string(version % major_unit / minor_unit);
+  return patch == 0 || major_unit == 1000 ? text : text + "." + std::to_string(patch);
+}
+
+std::string cuda_version(const Library& library) {
+  auto* get = library.function<int(int*)>("cuDriverGetVersion");
+  int version = 0;
+  if (get == nullptr || get(&version) != 0) return "version unknown";
+  return version_text(version, 1000, 10);  // 12040 is 12.4
+}
+
+std::string nccl_version(const Library& library) {
+  auto* get = library.function<int(int*)>("ncclGetVersion");
+  int version = 0;
+  if (get == nullptr || get(&version) != 0) return "version unknown";
+  return version >= 10'000 ? version_text(version, 10'000, 100) : version_text(version, 1000, 100);
+}
+
+std::string mpi_version(const Library& library) {
+  constexpr std::size_t kMaxText = 8192;  // MPI_MAX_LIBRARY_VERSION_STRING of both Open MPI (256) and MPICH (8192)
+  auto* get = library.function<int(char*, int*)>("MPI_Get_library_version");
+  std::string text(kMaxText, '\0');
+  int length = 0;
+  if (get == nullptr || get(text.data(), &length) != 0) return "version unknown";
+  text.resize(text.find('\0'));
+  return text.substr(0, text.find_first_of(",\n"));
+}
+
+// The folders that the Python interpreters of this environment import from.
+std::set<fs::path> site_packages() {
+  std::set<fs::path> prefixes = {"/usr", "/usr/local"};
+  if (const char* venv = std::getenv("VIRTUAL_ENV")) prefixes.insert(venv);
+  std::istringstream path(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
+  std::error_code error;
+  for (std::string folder; std::getline(path, folder, ':');) {
+    if (fs::exists(fs::path(folder) / "python3", error)) prefixes.insert(fs::path(folder).parent_path());
+  }
+  std::set<fs::path> found;
+  for (const fs::path& prefix : prefixes) {
+    for (const auto& entry : fs::directory_iterator(prefix / "lib", error)) {
+      if (!entry.path().filename().string().starts_with("python3")) continue;
+      for (const char* name : {"site-packages", "dist-packages"}) {
+        if (fs::is_directory(entry.path() / name, error)) found.insert(entry.path() / name);
+      }
+    }
+  }
+  return found;
+}
+
+template <class Version>
+std::string describe(const std::vector<std::string>& candidates, const Version& version) {
+  std::string broken;
+  for (const std::string& name : candidates) {
+    const Library library(name);
+    if (library.is_open()) return version(library) + ", " + library.path() + kNotUsed;
+    if (name.find('/') != std::string::npos) broken = "; " + name + " cannot be loaded: " + library.error();
+  }
+  return "not found" + broken;
+}
+
+Value on_path(const std::string& program) {
+  std::istringstream path(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
+  for (std::string folder; std::getline(path, folder, ':');) {
+    const std::string file = (fs::path(folder) / program).string();
+    if (::access(file.c_str(), X_OK) == 0) return file;
+  }
+  return {};
+}
+
+}  // namespace
+
+void examine_build(Report& report) {
+  Section& horo = report.section("horo");
+  horo.add("version", std::string(kVersion));
+#if defined(__clang__)
+  horo.add("compiler", std::string("clang ") + __clang_version__);
+#else
+  horo.add("compiler", std::string("gcc ") + __VERSION__);
+#endif
+  horo.add("executable", fs::read_symlink("/proc/self/exe").string());
+  horo.add("kernels", std::string(avx2_kernels() != nullptr ? "avx2" : "baseline"));
+  horo.add("tcp", std::string("built"));
+  for (const char* backend : {"shared_memory", "mpi", "cuda", "nccl"}) {
+    horo.add(backend, std::string("not built into this version"));
+  }
+}
+
+void examine_libraries(Report& report) {
+  std::vector<std::string> nccl;
+  std::error_code error;
+  for (const fs::path& folder : site_packages()) {
+    const fs::path file = folder / "nvidia/nccl/lib/libnccl.so.2";
+    if (fs::exists(file, error)) nccl.push_back(file.string());
+  }
+  nccl.emplace_back("libnccl.so.2");
+  Section& found = report.section("found");
+  found.add("cuda_driver", describe({"libcuda.so.1"}, cuda_version));
+  found.add("nccl", describe(nccl, nccl_version));
+  found.add("mpi", describe({"libmpi.so.40", "libmpi.so.12"}, mpi_version));
+  for (const char* launcher : {"mpirun", "srun", "torchrun"}) found.add(launcher, on_path(launcher));
+}
+
+}  // namespace horo
