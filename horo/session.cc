@@ -1,8 +1,12 @@
 #include "horo/session.h"
 
+#include <unistd.h>
+
 #include <array>
 
 #include "horo/base/check.h"
+#include "horo/base/error.h"
+#include "horo/base/forked.h"
 #include "horo/base/log.h"
 #include "horo/engine.h"
 #include "horo/spec_check.h"
@@ -20,21 +24,50 @@ Session::Session(const Config& config, const Exchange& exchange)
     : Session(config, connect_tcp(config, kFirstEpoch, exchange)) {}
 
 Session::Session(const Config& config, Links links)
-    : config_(config), inbox_(config), engine_(std::make_unique<Engine>(config, std::move(links), inbox_, counters_)) {
+    : config_(config),
+      generation_(fork_generation()),
+      pid_(::getpid()),
+      inbox_(std::make_unique<Inbox>(config)),
+      engine_(std::make_unique<Engine>(config, std::move(links), *inbox_, counters_)) {
   set_check_context(config.rank, config.size, kFirstEpoch);
   set_log_rank(config.rank);
 }
 
+// A forked child lets its copies lie: their locks may be held, and threads waited for, that it does not have.
 Session::~Session() {
-  shutdown();
+  if (is_here()) {
+    shutdown();
+    return;
+  }
+  [[maybe_unused]] const Engine* engine = engine_.release();
+  [[maybe_unused]] const Inbox* inbox = inbox_.release();
+}
+
+bool Session::is_here() const {
+  return fork_generation() == generation_;
+}
+
+void Session::check_process() const {
+  if (is_here()) return;
+  const std::string rank = "rank " + std::to_string(config_.rank) + " (pid " + std::to_string(pid_) + ")";
+  throw ShutDown("this process (pid " + std::to_string(::getpid()) + ") was forked from " + rank +
+                 " after horo.init, and has neither its connections nor its threads: horo works in " + rank +
+                 " alone. A process that needs horo is started anew ('spawn'), not by fork");
+}
+
+const Counters& Session::counters() const {
+  check_process();
+  return counters_;
 }
 
 const Topology& Session::topology() const {
+  check_process();
   return engine_->topology();
 }
 
 Key Session::declare(const TensorSpec& spec) {
-  return inbox_.declare(spec);
+  check_process();
+  return inbox_->declare(spec);
 }
 
 std::shared_ptr<Work> Session::submit(const Submission& submission) {
@@ -42,7 +75,8 @@ std::shared_ptr<Work> Session::submit(const Submission& submission) {
 }
 
 std::vector<std::shared_ptr<Work>> Session::submit(std::span<const Submission> submissions) {
-  Inbox::Put put = inbox_.put(submissions);
+  check_process();
+  Inbox::Put put = inbox_->put(submissions);
   for (FilledPlan& filled : put.filled) engine_->prepare(std::move(filled));
   if (put.wake) engine_->wake();
   counters_.add_submitted(submissions.size());
@@ -50,6 +84,7 @@ std::vector<std::shared_ptr<Work>> Session::submit(std::span<const Submission> s
 }
 
 std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const void* in, void* out) {
+  check_process();
   // Checked before it gets a name: a sequence number that is used up in vain would not match the other ranks' any more.
   check_spec(spec, config_);
   check_buffers(spec, config_, in, out, false);
@@ -57,11 +92,12 @@ std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const void* in, vo
 }
 
 bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
+  check_process();
   std::vector<Key> unfinished;
   for (const auto& work : works) {
     if (!work->finished()) unfinished.push_back(work->key());
   }
-  if (!unfinished.empty() && inbox_.nudge(unfinished)) engine_->wake();
+  if (!unfinished.empty() && inbox_->nudge(unfinished)) engine_->wake();
   for (const auto& work : works) {
     if (!work->wait_until(until)) return false;
   }
@@ -69,9 +105,10 @@ bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until
 }
 
 bool Session::poll(const Work& work) {
+  check_process();
   if (work.finished()) return true;
   const Key key = work.key();
-  if (inbox_.nudge(std::span(&key, 1))) engine_->wake();
+  if (inbox_->nudge(std::span(&key, 1))) engine_->wake();
   return false;
 }
 
@@ -82,18 +119,22 @@ void Session::run(const TensorSpec& spec, const void* in, void* out) {
 }
 
 void Session::step_end(std::uint32_t set) {
-  if (inbox_.step_end(set)) engine_->wake();
+  check_process();
+  if (inbox_->step_end(set)) engine_->wake();
 }
 
 void Session::abort(const std::string& reason) {
+  check_process();
   engine_->abort(reason);
 }
 
 void Session::shutdown() {
+  check_process();
   engine_->leave();
 }
 
 std::uint64_t Session::kernel_bytes_sent() const {
+  check_process();
   return engine_->kernel_bytes_sent();
 }
 

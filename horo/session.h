@@ -29,7 +29,8 @@ struct Topology {
 };
 
 // Any thread may call anything. Several sessions may live in one process (ranks as threads). Works must not be waited
-// for after the session is gone.
+// for after the session is gone. In a process that was forked from the session's own every call throws ShutDown and
+// does nothing, and the destructor does nothing.
 class Session {
  public:
   // A static world: finds the others through Config::addr. May block up to Config::start_timeout. Throws
@@ -42,6 +43,10 @@ class Session {
   ~Session();  // shutdown()
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
+
+  // False in a forked child; check_process() throws ShutDown there.
+  bool is_here() const;
+  void check_process() const;
 
   const Topology& topology() const;
   const Config& config() const { return config_; }
@@ -68,14 +73,16 @@ class Session {
   // Leaves in good order; works in flight fail with ShutDown. Blocks a second at most. Again: no effect.
   void shutdown();
 
-  const Counters& counters() const { return counters_; }
+  const Counters& counters() const;
   // Bytes that the kernel says the data connections sent; see Transport.
   std::uint64_t kernel_bytes_sent() const;
 
  private:
   const Config config_;
+  const std::uint32_t generation_;  // fork_generation()
+  const int pid_;
   Counters counters_;
-  Inbox inbox_;
+  std::unique_ptr<Inbox> inbox_;
   std::unique_ptr<Engine> engine_;
 };
 

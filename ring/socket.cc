@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "horo/base/forked.h"
 #include "ring/say.h"
 
 namespace horo {
@@ -44,8 +45,12 @@ Moved moved(ssize_t result, bool zero_ends) noexcept {
 
 }  // namespace
 
+Fd::Fd(int fd) : fd_(fd) {
+  if (fd_ >= 0) own_descriptor(fd_);
+}
+
 Fd::~Fd() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ >= 0 && give_up_descriptor(fd_)) ::close(fd_);
 }
 
 std::vector<Address> resolve(const std::string& host_port, const std::string& setting) {

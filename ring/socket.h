@@ -15,10 +15,11 @@
 
 namespace horo {
 
+// In a forked child it is closed already, and the number may belong to somebody else: see horo/base/forked.h.
 class Fd {
  public:
   Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
+  explicit Fd(int fd);
   Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Fd& operator=(Fd&& other) noexcept {
     std::swap(fd_, other.fd_);

@@ -81,6 +81,7 @@ void check_struct(const T* value, const char* what) {
 
 horo_session& checked(horo_session* session) {
   if (session == nullptr) throw std::invalid_argument("the session is a null pointer; call horo_init first");
+  session->session.check_process();
   return *session;
 }
 
@@ -177,7 +178,9 @@ int32_t horo_shutdown(horo_session* session) {
   });
 }
 
+// In a forked child it stays where it is: its lock may be held by a thread that the child does not have.
 void horo_free(horo_session* session) {
+  if (session == nullptr || !session->session.is_here()) return;
   delete session;
 }
 
