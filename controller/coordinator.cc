@@ -19,13 +19,16 @@ class Coordinator::State {
   }
 
   Member& member() { return member_; }
-  std::vector<ReadyTime> ready_times() const { return leader_ ? leader_->ready_times() : member_.ready_times(); }
+  std::vector<ReadyTime> ready_times() const {
+    return leader_ ? leader_->ready_times(step_began_) : member_.ready_times(step_began_);
+  }
 
   void on(const Submitted& event, TimePoint now, Actions& actions) { member_.on(event, now, actions); }
   void on(const PlanComplete& event, TimePoint now, Actions& actions) { member_.on(event, now, actions); }
   void on(const PlanActive& event, TimePoint, Actions&) { member_.on(event); }
   void on(const Received& event, TimePoint now, Actions& actions);
-  void on(const StepEnded& event, TimePoint, Actions&) {
+  void on(const StepEnded& event, TimePoint now, Actions&) {
+    step_began_ = std::exchange(step_ended_, now);
     if (leader_) leader_->step_ended(event.set);
   }
   void on(const RankLeft& event, TimePoint now, Actions& actions);
@@ -33,6 +36,7 @@ class Coordinator::State {
     armed_.reset();
     if (leader_) leader_->timer_fired(now);
   }
+  void on(const Answered& event, TimePoint, Actions&) { member_.on(event); }
   void flush(TimePoint now, Actions& actions);
 
  private:
@@ -44,6 +48,8 @@ class Coordinator::State {
   std::optional<Leader> leader_;
   std::optional<TimePoint> armed_;  // the last SetTimer, if its time has not come
   bool leader_left_ = false;
+  TimePoint step_began_ = TimePoint::min();  // the last one that ended
+  TimePoint step_ended_ = TimePoint::min();
 };
 
 void Coordinator::State::on(const Received& event, TimePoint now, Actions& actions) {
@@ -97,6 +103,7 @@ void Coordinator::State::flush_leader(std::optional<UpMessage> own, TimePoint no
     }
     member_.apply(*message, actions);
   }
+  for (std::string& text : leader_->take_warnings()) actions.emplace_back(Warn{std::move(text)});
   const std::optional<TimePoint> due = leader_->due();
   if (!due || (armed_ && *armed_ <= *due)) return;
   armed_ = due;

@@ -67,8 +67,13 @@ struct RankLeft {
 };
 // The time of the last SetTimer has come.
 struct TimerFired {};
+// What this rank's callers say to a Where; empty where there is nobody to ask. Cut to kMaxAnswerBytes.
+struct Answered {
+  std::uint64_t question = 0;
+  std::string where;
+};
 
-using Event = std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired>;
+using Event = std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired, Answered>;
 
 // ---- Actions: what the hall has to do, in this order.
 
@@ -92,7 +97,7 @@ struct Release {
 struct Skip {
   std::vector<Key> keys;
 };
-// These tensors' Works fail with Mismatch(text); the same text on every rank.
+// These tensors' Works fail with Mismatch(text); the same text on every rank that submitted them.
 struct Fail {
   std::vector<Key> keys;
   std::string text;
@@ -111,21 +116,33 @@ struct Break {
 struct SetTimer {
   TimePoint at;
 };
+// Ask this rank's callers where they are, and say so with Answered; after what came before in these actions.
+struct Where {
+  std::uint64_t question = 0;
+};
+// One line for this rank's log.
+struct Warn {
+  std::string text;
+};
 
-using Action = std::variant<Send, Release, Skip, Fail, Learn, Break, SetTimer>;
+using Action = std::variant<Send, Release, Skip, Fail, Learn, Break, SetTimer, Where, Warn>;
 using Actions = std::vector<Action>;
 
 // When a tensor became ready on a rank, as the leader saw it.
 struct ReadyTime {
   std::string name;
-  std::vector<TimePoint> since;  // by world rank; TimePoint::min() where never
+  std::vector<TimePoint> since;  // by world rank; TimePoint::min() where not known
 };
+
+constexpr std::size_t kMaxAnswerBytes = 2'048;
 
 struct CoordinatorConfig {
   int rank = 0;
   int size = 1;
-  std::size_t bucket_bytes = 25 << 20;  // 0: every tensor alone
+  std::size_t bucket_bytes = 25 << 20;              // 0: every tensor alone
+  std::chrono::milliseconds stall_warning{10'000};  // 0: never
   std::chrono::milliseconds stall_limit{60'000};
+  std::chrono::milliseconds answer_timeout{1'000};  // for a rank to say where it is, once the limit comes
   std::size_t max_name_bytes = 1'024;
   std::size_t max_dims = 64;
   std::size_t max_tensors = 1 << 20;
@@ -149,8 +166,9 @@ class Coordinator {
   // After a batch of events: forms buckets of what became ready everywhere (leader) and adds the gathered messages.
   void flush(TimePoint now, Actions& actions);
 
-  // Leader: of every tensor it remembers, when each rank last had it ready (a tensor of a known plan: when the plan was
-  // complete there). Other ranks: their own times only.
+  // Of every tensor that it remembers and that became ready since the last step end but one, when each rank had it
+  // ready (a tensor of a known plan: when the plan was complete there). Leader: of the last time that all ranks had it.
+  // Other ranks: their own times only.
   std::vector<ReadyTime> ready_times() const;
 
  private:

@@ -7,18 +7,12 @@
 #include "controller/leader.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "controller/bucketer.h"
 #include "horo/base/error.h"
 
 namespace horo {
 namespace {
-
-// When a plan stalls, its tensors are asked for one by one before anybody is blamed: a round trip, generously.
-Duration grace(std::chrono::milliseconds stall_limit) {
-  return std::min<Duration>(stall_limit / 4, std::chrono::seconds(1));
-}
 
 std::string rank_text(int rank) {
   return "rank " + std::to_string(rank);
@@ -30,6 +24,8 @@ Leader::Leader(const CoordinatorConfig& config)
     : config_(config),
       table_(config.size, config.max_tensors),
       plans_(config.size, config.max_plans),
+      clock_(config),
+      inquiry_(config.size),
       left_(config.size),
       heard_(static_cast<std::size_t>(config.size)) {}
 
@@ -49,6 +45,7 @@ void Leader::take(int from, const UpMessage& message, TimePoint now) {
   for (const TensorId id : message.absent) take_tensor(from, place_of(from, id), true, now);
   for (const PlanId id : message.plans) take_plan(from, id, {}, now);
   for (const PartialPlan& partial : message.partial_plans) take_plan(from, partial.plan, partial.absent_slots, now);
+  for (const Answer& answer : message.answers) take_answer(from, answer);
 }
 
 Plan& Leader::plan_of(int from, PlanId id) {
@@ -83,9 +80,9 @@ void Leader::take_tensor(int from, Place place, bool absent, TimePoint now) {
     throw ProtocolError(rank_text(from) + " reported tensor '" + entry.name.name + "' alone and as a part of plan " +
                         std::to_string(entry.plan));
   }
-  if (plan != nullptr && plan->active.contains(from)) dissolve(entry.plan, now + config_.stall_limit);
+  if (plan != nullptr && plan->active.contains(from)) dissolve(entry.plan, clock_.fresh(now));
   mark(place, from, absent, now);
-  settle(entry, now + config_.stall_limit);
+  settle(entry, clock_.fresh(now));
 }
 
 void Leader::take_plan(int from, PlanId id, const std::vector<std::uint32_t>& absent_slots, TimePoint now) {
@@ -100,12 +97,12 @@ void Leader::take_plan(int from, PlanId id, const std::vector<std::uint32_t>& ab
   }
   const bool keep = plan.live && plan.active.full() && plan.gathering == 0 && !crossed_failure(from, plan);
   if (!keep) {
-    spread(plan, now + config_.stall_limit);
+    spread(plan, clock_.fresh(now));
     take_plan_singly(from, plan, absent_slots, now);
     return;
   }
   plan.mark(from, absent_slots, now);
-  settle_plan(id, now + config_.stall_limit);
+  settle_plan(id, clock_.fresh(now));
 }
 
 void Leader::take_plan_singly(int from, const Plan& plan, const std::vector<std::uint32_t>& absent_slots,
@@ -114,7 +111,7 @@ void Leader::take_plan_singly(int from, const Plan& plan, const std::vector<std:
     const Place place = *table_.place(plan.tensors[slot]);
     if (crossed_failure(from, place.entry->name)) continue;
     mark(place, from, std::binary_search(absent_slots.begin(), absent_slots.end(), slot), now);
-    settle(*place.entry, now + config_.stall_limit);
+    settle(*place.entry, clock_.fresh(now));
   }
 }
 
@@ -126,7 +123,7 @@ void Leader::mark(Place place, int rank, bool absent, TimePoint now) {
 }
 
 // After reports: the entry is complete, or can never be, or waits.
-void Leader::settle(Entry& entry, TimePoint due) {
+void Leader::settle(Entry& entry, const Patience& patience) {
   if (entry.ready.full()) {
     if (entry.waiting) clock_.remove(*entry.waiting);
     entry.waiting.reset();
@@ -135,10 +132,10 @@ void Leader::settle(Entry& entry, TimePoint due) {
   }
   const std::vector<int> left = left_without(entry.ready);
   if (!left.empty()) return fail(entry, left_text(entry.name.name, left));
-  if (!entry.waiting) entry.waiting = clock_.add(due, &entry);
+  if (!entry.waiting) entry.waiting = clock_.add(patience, &entry);
 }
 
-void Leader::settle_plan(PlanId id, TimePoint due) {
+void Leader::settle_plan(PlanId id, const Patience& patience) {
   Plan& plan = *plans_.find(id);
   if (plan.complete.full()) {
     if (plan.waiting) clock_.remove(*plan.waiting);
@@ -146,15 +143,15 @@ void Leader::settle_plan(PlanId id, TimePoint due) {
     complete_.push_back(id);
     return;
   }
-  if (!left_without(plan.complete).empty()) return dissolve(id, due);
-  if (!plan.waiting) plan.waiting = clock_.add(due, id);
+  if (!left_without(plan.complete).empty()) return dissolve(id, patience);
+  if (!plan.waiting) plan.waiting = clock_.add(patience, id);
 }
 
 // The reports that the plan keeps become reports of its tensors.
-void Leader::spread(Plan& plan, TimePoint due) {
+void Leader::spread(Plan& plan, Patience patience) {
   if (plan.complete.empty()) return;
   if (plan.waiting) {
-    due = std::min(due, plan.waiting->first);
+    if (plan.waiting->patience.limit < patience.limit) patience = plan.waiting->patience;
     clock_.remove(*plan.waiting);
     plan.waiting.reset();
   }
@@ -164,12 +161,12 @@ void Leader::spread(Plan& plan, TimePoint due) {
     for (const int rank : ranks) {
       mark(place, rank, plan.is_absent(slot, rank), plan.since[static_cast<std::size_t>(rank)]);
     }
-    settle(*place.entry, due);
+    settle(*place.entry, patience);
   }
   plan.clear();
 }
 
-void Leader::dissolve(PlanId id, TimePoint due) {
+void Leader::dissolve(PlanId id, const Patience& patience) {
   Plan& plan = *plans_.find(id);
   plan.live = false;
   items_.emplace_back(DissolvePlan{id});
@@ -177,17 +174,18 @@ void Leader::dissolve(PlanId id, TimePoint due) {
     Entry& entry = *table_.place(tensor)->entry;
     entry.plan = 0;
     ++entry.dissolved;
+    if (!plan.complete_since.empty()) entry.complete_since = plan.complete_since;
     for (std::size_t rank = 0; rank < entry.since.size(); ++rank) {
       entry.since[rank] = std::max(entry.since[rank], plan.since[rank]);
     }
   }
-  spread(plan, due);
+  spread(plan, patience);
 }
 
 // All ranks fail it. Those that have yet to report this instance will do so before they hear of it, or not at all.
 void Leader::fail(Entry& entry, std::string text) {
   if (!entry.ready.full()) failed_[entry.name] = sent_ + 1;
-  items_.emplace_back(FailTensor{entry.name, std::move(text)});
+  items_.emplace_back(FailTensors{{{entry.name, ReadyTable::is_once(entry), ""}}, std::move(text), false});
   finish(entry);
 }
 
@@ -209,27 +207,14 @@ std::vector<int> Leader::left_without(const RankSet& ready) const {
 
 void Leader::rank_left(int rank, TimePoint now) {
   if (!left_.insert(rank)) return;
+  inquiry_.excuse(rank);
   for (const PlanId id : plans_.live()) {
-    if (!plans_.find(id)->complete.contains(rank)) dissolve(id, now + config_.stall_limit);
+    if (!plans_.find(id)->complete.contains(rank)) dissolve(id, clock_.fresh(now));
   }
   for (const Waiting& waiting : clock_.all()) {
     Entry* const* entry = std::get_if<Entry*>(&waiting);
     if (entry == nullptr || (*entry)->ready.contains(rank)) continue;
     fail(**entry, left_text((*entry)->name.name, left_without((*entry)->ready)));
-  }
-}
-
-void Leader::timer_fired(TimePoint now) {
-  while (const std::optional<Waiting> waiting = clock_.due(now)) {
-    if (const PlanId* id = std::get_if<PlanId>(&*waiting)) {
-      clock_.remove(*plans_.find(*id)->waiting);
-      plans_.find(*id)->waiting.reset();
-      dissolve(*id, now + grace(config_.stall_limit));
-      continue;
-    }
-    Entry& entry = *std::get<Entry*>(*waiting);
-    const TensorSpec spec = *ReadyTable::said(entry).front().spec;
-    fail(entry, stall_text(spec, entry.ready.ranks(), entry.ready.missing(), config_.stall_limit));
   }
 }
 

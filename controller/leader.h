@@ -8,13 +8,16 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "controller/inquiry.h"
 #include "controller/messages.h"
 #include "controller/plan_cache.h"
 #include "controller/rank_set.h"
 #include "controller/ready_table.h"
 #include "controller/stall_clock.h"
+#include "controller/stall_texts.h"
 
 namespace horo {
 
@@ -27,8 +30,10 @@ class Leader {
   // At the next flush, what was released since the last step end becomes known plans.
   void step_ended(std::uint32_t set) { ended_.insert(set); }
   void rank_left(int rank, TimePoint now);
-  // Fails what has waited too long.
+  // Warns of what waits, and fails what has waited too long.
   void timer_fired(TimePoint now);
+  // For this rank's log, since the last call.
+  std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
   // What all ranks have to be told now, if anything.
   std::optional<DownMessage> flush();
@@ -36,7 +41,7 @@ class Leader {
   // When timer_fired() is needed next.
   std::optional<TimePoint> due() const { return clock_.earliest(); }
   bool has_left(int rank) const { return left_.contains(rank); }
-  std::vector<ReadyTime> ready_times() const;
+  std::vector<ReadyTime> ready_times(TimePoint after) const;
 
  private:
   // Reports.
@@ -50,13 +55,23 @@ class Leader {
 
   // Decisions.
   void mark(Place place, int rank, bool absent, TimePoint now);
-  void settle(Entry& entry, TimePoint due);
-  void settle_plan(PlanId id, TimePoint due);
-  void spread(Plan& plan, TimePoint due);
-  void dissolve(PlanId id, TimePoint due);
+  void settle(Entry& entry, const Patience& patience);
+  void settle_plan(PlanId id, const Patience& patience);
+  void spread(Plan& plan, Patience patience);
+  void dissolve(PlanId id, const Patience& patience);
   void fail(Entry& entry, std::string text);
   void finish(Entry& entry);
   std::vector<int> left_without(const RankSet& ready) const;
+
+  // What waits too long.
+  std::optional<Wait>& wait_of(const Waiting& waiting);
+  void next_stage(const Waiting& waiting, std::vector<Waiting>& warned, std::vector<Waiting>& expired, TimePoint now);
+  void ask(TimePoint now);
+  void take_answer(int from, const Answer& answer);
+  void warn(std::vector<Waiting> warned, TimePoint now);
+  void give_up(std::vector<Waiting> expired, TimePoint now);
+  Stalled stalled(const Waiting& waiting) const;
+  std::vector<Instead> instead_of(const std::set<int>& ranks, const std::vector<Waiting>& expired) const;
 
   // Flush.
   void release_complete();
@@ -73,6 +88,8 @@ class Leader {
   ReadyTable table_;
   PlanCache plans_;
   StallClock clock_;
+  Inquiry inquiry_;
+  std::vector<std::string> warnings_;
   RankSet left_;
   std::vector<std::uint64_t> heard_;            // by rank: Down messages that it had applied when it last reported
   std::uint64_t sent_ = 0;                      // Down messages

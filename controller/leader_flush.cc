@@ -72,6 +72,7 @@ void Leader::skip(Entry& entry) {
 void Leader::release_plan(PlanId id) {
   Plan& plan = *plans_.find(id);
   items_.emplace_back(ReleasePlan{id, plan.exceptions()});
+  plan.complete_since = plan.since;
   plan.clear();
 }
 
@@ -128,16 +129,16 @@ void Leader::forget_failures() {
   std::erase_if(failed_, [&](const auto& failure) { return failure.second <= least; });
 }
 
-std::vector<ReadyTime> Leader::ready_times() const {
+std::vector<ReadyTime> Leader::ready_times(TimePoint after) const {
+  const auto latest = [](const std::vector<TimePoint>& times) {
+    return times.empty() ? TimePoint::min() : *std::max_element(times.begin(), times.end());
+  };
   std::vector<ReadyTime> times;
   for (const auto& [name, entry] : table_.entries()) {
-    times.push_back({name.name, entry.since});
     const Plan* plan = plans_.find(entry.plan);
-    if (plan == nullptr) continue;
-    for (std::size_t rank = 0; rank < plan->since.size(); ++rank) {
-      TimePoint& since = times.back().since[rank];
-      since = std::max(since, plan->since[rank]);
-    }
+    const bool in_plan = plan != nullptr && latest(plan->complete_since) > latest(entry.complete_since);
+    const std::vector<TimePoint>& since = in_plan ? plan->complete_since : entry.complete_since;
+    if (latest(since) > after) times.push_back({name.name, since});
   }
   return times;
 }

@@ -29,6 +29,12 @@ Member::KnownPlan& Member::plan(PlanId id) {
 }
 
 void Member::on(const Submitted& event, TimePoint now, Actions& actions) {
+  const TensorSpec& spec = tensor(event.key).spec;
+  if (const auto owed = owed_.find(name_of(spec)); spec.once && owed != owed_.end()) {
+    actions.emplace_back(Fail{{event.key}, std::move(owed->second)});
+    owed_.erase(owed);
+    return settle(event.key);
+  }
   submit(event.key, event.absent, now);
   if (leader_left_) leader_left(actions);
 }
@@ -64,6 +70,10 @@ void Member::on(const PlanActive& event) {
   if (plan(event.plan).live) queued_active_.push_back(event.plan);
 }
 
+void Member::on(const Answered& event) {
+  queued_answers_.push_back({event.question, event.where.substr(0, kMaxAnswerBytes)});
+}
+
 void Member::leader_left(Actions& actions) {
   leader_left_ = true;
   for (KnownPlan& p : plans_) spread(p);
@@ -81,6 +91,7 @@ std::optional<UpMessage> Member::take_report() {
   UpMessage report;
   report.heard = heard_;
   report.active = std::exchange(queued_active_, {});
+  report.answers = std::exchange(queued_answers_, {});
   for (const Key key : std::exchange(queued_, {})) {
     const auto found = tensors_.find(key);
     if (found == tensors_.end() || !std::exchange(found->second.queued, false)) continue;
@@ -103,7 +114,7 @@ std::optional<UpMessage> Member::take_report() {
     std::sort(partial.absent_slots.begin(), partial.absent_slots.end());
     report.partial_plans.push_back(std::move(partial));
   }
-  if (!report.has_names() && !report.has_bits()) return std::nullopt;
+  if (report.empty()) return std::nullopt;
   return report;
 }
 
@@ -150,7 +161,7 @@ void Member::settle(Key key) {
   tensors_.erase(key);
 }
 
-std::vector<ReadyTime> Member::ready_times() const {
+std::vector<ReadyTime> Member::ready_times(TimePoint after) const {
   std::vector<ReadyTime> times;
   for (const auto& [name, keys] : names_) {
     ReadyTime time{name.name, std::vector<TimePoint>(static_cast<std::size_t>(config_.size), TimePoint::min())};
@@ -160,7 +171,7 @@ std::vector<ReadyTime> Member::ready_times() const {
       own = std::max(own, t.since);
       if (t.plan != 0) own = std::max(own, plans_[t.plan - 1].since);
     }
-    times.push_back(std::move(time));
+    if (own > after) times.push_back(std::move(time));
   }
   return times;
 }

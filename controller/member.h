@@ -24,6 +24,7 @@ class Member {
   void on(const Submitted& event, TimePoint now, Actions& actions);
   void on(const PlanComplete& event, TimePoint now, Actions& actions);
   void on(const PlanActive& event);
+  void on(const Answered& event);
   // The leader is gone: what is pending fails, and what comes later does at once.
   void leader_left(Actions& actions);
 
@@ -33,7 +34,7 @@ class Member {
   // ---- What the leader says. Throws ProtocolError if it speaks of what this rank has not submitted.
   void apply(const DownMessage& message, Actions& actions);
 
-  std::vector<ReadyTime> ready_times() const;
+  std::vector<ReadyTime> ready_times(TimePoint after) const;
 
  private:
   struct Tensor {
@@ -74,7 +75,8 @@ class Member {
   void apply(const ReleasePlan& item, Actions& actions);
   void apply(const DefinePlan& item, Actions& actions);
   void apply(const DissolvePlan& item, Actions& actions);
-  void apply(const FailTensor& item, Actions& actions);
+  void apply(const FailTensors& item, Actions& actions);
+  void apply(const AskWhere& item, Actions& actions);
   void release(Release release, Actions& actions);
 
   const CoordinatorConfig config_;
@@ -89,6 +91,10 @@ class Member {
   std::vector<Key> queued_;
   std::vector<PlanId> queued_plans_;
   std::vector<PlanId> queued_active_;
+  std::vector<Answer> queued_answers_;
+  // Unnamed tensors that failed before this rank submitted them, and why: they fail when it does, because every rank
+  // has to count them.
+  std::map<TensorName, std::string> owed_;
 };
 
 }  // namespace horo

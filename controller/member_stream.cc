@@ -154,11 +154,22 @@ void Member::apply(const DissolvePlan& item, Actions& actions) {
 }
 
 // A failure may be of what only others have submitted.
-void Member::apply(const FailTensor& item, Actions& actions) {
-  const std::optional<Key> key = pending_key(item.name);
-  if (!key) return;
-  actions.emplace_back(Fail{{*key}, item.text});
-  settle(*key);
+void Member::apply(const FailTensors& item, Actions& actions) {
+  const FailTensors::Tensor* missed = nullptr;
+  for (const FailTensors::Tensor& failed : item.tensors) {
+    if (const std::optional<Key> key = pending_key(failed.name)) {
+      actions.emplace_back(Fail{{*key}, failed.head + item.text});
+      settle(*key);
+      continue;
+    }
+    if (missed == nullptr) missed = &failed;
+    if (failed.once && item.stalled) owed_[failed.name] = failed.head + item.text;
+  }
+  if (item.stalled && missed != nullptr) actions.emplace_back(Warn{missed->head + item.text});
+}
+
+void Member::apply(const AskWhere& item, Actions& actions) {
+  actions.emplace_back(Where{item.question});
 }
 
 }  // namespace horo

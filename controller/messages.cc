@@ -22,7 +22,8 @@ enum class ItemKind : std::uint8_t {
   kReleasePlan = 2,
   kDefinePlan = 3,
   kDissolvePlan = 4,
-  kFailTensor = 5,
+  kFailTensors = 5,
+  kAskWhere = 6,
 };
 
 std::uint32_t read_below(ByteReader& in, std::uint32_t limit, const char* what) {
@@ -109,10 +110,20 @@ struct ItemWriter {
     kind(ItemKind::kDissolvePlan);
     out.u32(item.plan);
   }
-  void operator()(const FailTensor& item) const {
-    kind(ItemKind::kFailTensor);
-    write_name(out, item.name);
+  void operator()(const FailTensors& item) const {
+    kind(ItemKind::kFailTensors);
+    out.u32(static_cast<std::uint32_t>(item.tensors.size()));
+    for (const FailTensors::Tensor& tensor : item.tensors) {
+      write_name(out, tensor.name);
+      out.u8(tensor.once ? 1 : 0);
+      out.text(std::string_view(tensor.head).substr(0, kMaxTextBytes));
+    }
     out.text(std::string_view(item.text).substr(0, kMaxTextBytes));
+    out.u8(item.stalled ? 1 : 0);
+  }
+  void operator()(const AskWhere& item) const {
+    kind(ItemKind::kAskWhere);
+    out.u64(item.question);
   }
 };
 
@@ -138,6 +149,21 @@ DefinePlan read_define_plan(ByteReader& in, const CoordinatorConfig& config) {
   return item;
 }
 
+FailTensors read_fail_tensors(ByteReader& in, const CoordinatorConfig& config) {
+  constexpr std::size_t kLeastTensorBytes = 17;
+  FailTensors item;
+  item.tensors.resize(in.count(kLeastTensorBytes));
+  if (item.tensors.empty()) throw ProtocolError("a failure of no tensors");
+  for (FailTensors::Tensor& tensor : item.tensors) {
+    tensor.name = read_name(in, config);
+    tensor.once = in.u8() != 0;
+    tensor.head = in.text(kMaxTextBytes);
+  }
+  item.text = in.text(kMaxTextBytes);
+  item.stalled = in.u8() != 0;
+  return item;
+}
+
 DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
   switch (static_cast<ItemKind>(in.u8())) {
     case ItemKind::kReleaseTensors: {
@@ -153,11 +179,10 @@ DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
       return read_define_plan(in, config);
     case ItemKind::kDissolvePlan:
       return DissolvePlan{read_plan(in, config)};
-    case ItemKind::kFailTensor: {
-      FailTensor item{read_name(in, config), {}};
-      item.text = in.text(kMaxTextBytes);
-      return item;
-    }
+    case ItemKind::kFailTensors:
+      return read_fail_tensors(in, config);
+    case ItemKind::kAskWhere:
+      return AskWhere{in.u64()};
   }
   throw ProtocolError("an item of an unknown kind");
 }
@@ -170,7 +195,8 @@ bool any_ref(const std::vector<TensorRef>& refs, bool by_name) {
 bool speaks(const DownItem& item, bool by_name) {
   if (const auto* release = std::get_if<ReleaseTensors>(&item)) return any_ref(release->tensors, by_name);
   if (const auto* skip = std::get_if<SkipTensors>(&item)) return any_ref(skip->tensors, by_name);
-  return std::holds_alternative<FailTensor>(item) == by_name;
+  if (std::holds_alternative<AskWhere>(item)) return false;
+  return std::holds_alternative<FailTensors>(item) == by_name;
 }
 
 }  // namespace
@@ -203,12 +229,18 @@ std::vector<std::byte> encode(UpMessage message) {
     out.u32(partial.plan);
     write_list(out, partial.absent_slots);
   }
+  out.u32(static_cast<std::uint32_t>(message.answers.size()));
+  for (const Answer& answer : message.answers) {
+    out.u64(answer.question);
+    out.text(answer.where);
+  }
   return out.take();
 }
 
 UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& config) {
   constexpr std::size_t kLeastRequestBytes = 42;
   constexpr std::size_t kLeastPartialBytes = 8;
+  constexpr std::size_t kLeastAnswerBytes = 12;
   ByteReader in(bytes);
   UpMessage message;
   message.heard = in.u64();
@@ -226,6 +258,11 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
   for (PartialPlan& partial : message.partial_plans) {
     partial.plan = read_plan(in, config);
     partial.absent_slots = read_ascending<std::uint32_t>(in, id_limit(config), "slot");
+  }
+  message.answers.resize(in.count(kLeastAnswerBytes));
+  for (Answer& answer : message.answers) {
+    answer.question = in.u64();
+    answer.where = in.text(kMaxAnswerBytes);
   }
   in.expect_end();
   return message;

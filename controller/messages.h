@@ -41,6 +41,11 @@ struct PartialPlan {
   PlanId plan = 0;
   std::vector<std::uint32_t> absent_slots;
 };
+// Where this rank's callers are; at most kMaxAnswerBytes.
+struct Answer {
+  std::uint64_t question = 0;
+  std::string where;
+};
 struct UpMessage {
   // How many Down messages the sender had applied when it sent this. A report that crossed its tensor's failure belongs
   // to what failed, not to what comes next: this is how the leader knows.
@@ -51,7 +56,9 @@ struct UpMessage {
   std::vector<TensorId> absent;
   std::vector<PlanId> plans;
   std::vector<PartialPlan> partial_plans;
+  std::vector<Answer> answers;
 
+  bool empty() const { return !has_names() && !has_bits() && answers.empty(); }
   bool has_names() const { return !requests.empty(); }
   bool has_bits() const {
     return !active.empty() || !present.empty() || !absent.empty() || !plans.empty() || !partial_plans.empty();
@@ -89,11 +96,23 @@ struct DefinePlan {
 struct DissolvePlan {
   PlanId plan = 0;
 };
-struct FailTensor {
-  TensorName name;
+// Tensors that fail together; each one's text is its head and then what all have in common.
+struct FailTensors {
+  struct Tensor {
+    TensorName name;
+    bool once = false;  // a rank that has yet to submit it fails then
+    std::string head;
+  };
+  std::vector<Tensor> tensors;
   std::string text;
+  bool stalled = false;  // ranks that have not submitted them say so in their log
 };
-using DownItem = std::variant<ReleaseTensors, SkipTensors, ReleasePlan, DefinePlan, DissolvePlan, FailTensor>;
+// Asks where the callers are.
+struct AskWhere {
+  std::uint64_t question = 0;
+};
+using DownItem =
+    std::variant<ReleaseTensors, SkipTensors, ReleasePlan, DefinePlan, DissolvePlan, FailTensors, AskWhere>;
 struct DownMessage {
   std::vector<DownItem> items;
 

@@ -21,9 +21,10 @@ struct Plan {
   RankSet complete;                         // ranks whose whole report is kept here, not in the ready table
   std::map<std::uint32_t, RankSet> absent;  // by slot, of those complete
   std::vector<TimePoint> since;             // by rank: when it was last complete there; min(): never
+  std::vector<TimePoint> complete_since;    // the same of the last time that all ranks had it; empty: never
   std::size_t gathering = 0;                // its tensors that have a rank in the ready table
   bool live = true;
-  std::optional<StallClock::Ticket> waiting;
+  std::optional<Wait> waiting;
 
   // The whole report of a rank, but for these slots. `complete` must not have the rank.
   void mark(int rank, const std::vector<std::uint32_t>& absent_slots, TimePoint now);

@@ -12,7 +12,7 @@ Place ReadyTable::place(const TensorSpec& spec) {
   const TensorName name = name_of(spec);
   auto found = entries_.find(name);
   if (found == entries_.end()) {
-    Entry fresh{name, {}, RankSet(size_), RankSet(size_), {}, false, 0, 0, {}};
+    Entry fresh{name, {}, RankSet(size_), RankSet(size_), {}, {}, false, 0, 0, {}};
     fresh.since.assign(static_cast<std::size_t>(size_), TimePoint::min());
     found = entries_.emplace(name, std::move(fresh)).first;
   }
@@ -54,6 +54,10 @@ std::vector<Said> ReadyTable::said(const Entry& entry) {
   return said;
 }
 
+bool ReadyTable::is_once(const Entry& entry) {
+  return std::any_of(entry.versions.begin(), entry.versions.end(), [](const Version& v) { return v.spec.once; });
+}
+
 TensorRef ReadyTable::refer(Entry& entry, Version& version) {
   if (!version.id && !version.spec.once && by_id_.size() < max_ids_) {
     version.id = static_cast<TensorId>(by_id_.size());
@@ -71,6 +75,7 @@ void ReadyTable::finish(Entry& entry) {
     return;
   }
   for (Version& version : entry.versions) version.ranks.clear();
+  if (entry.ready.full()) entry.complete_since = entry.since;
   entry.ready.clear();
   entry.absent.clear();
   entry.named = false;

@@ -27,12 +27,13 @@ struct Entry {
   TensorName name;
   std::vector<Version> versions;  // those with an id in front: they outlive the instance
   RankSet ready;
-  RankSet absent;                // of those ready
-  std::vector<TimePoint> since;  // by rank: when it was last ready there; min(): never
-  bool named = false;            // somebody reported this instance by name
-  PlanId plan = 0;               // the live plan that it is in, or 0
-  int dissolved = 0;             // plans that it was in and that are no more
-  std::optional<StallClock::Ticket> waiting;
+  RankSet absent;                         // of those ready
+  std::vector<TimePoint> since;           // by rank: when it was last ready there; min(): never
+  std::vector<TimePoint> complete_since;  // the same of the last time that all ranks had it; empty: never
+  bool named = false;                     // somebody reported this instance by name
+  PlanId plan = 0;                        // the live plan that it is in, or 0
+  int dissolved = 0;                      // plans that it was in and that are no more
+  std::optional<Wait> waiting;
 };
 
 // Where a report belongs.
@@ -57,6 +58,8 @@ class ReadyTable {
   // The one version that all ranks reported, or null where they disagree. Of a complete entry.
   static Version* agreed(Entry& entry);
   static std::vector<Said> said(const Entry& entry);
+  // Somebody submitted it without a name.
+  static bool is_once(const Entry& entry);
 
   // How to call the agreed version from now on; gives it an id if it may have one.
   TensorRef refer(Entry& entry, Version& version);

@@ -1,6 +1,8 @@
-// StallClock: what waits for other ranks, by the time at which it has waited too long.
+// StallClock: what waits for other ranks, by the time at which something has to be done about it: a warning, then the
+// question where everybody is, then the end.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -16,16 +18,44 @@ namespace horo {
 struct Entry;
 using Waiting = std::variant<Entry*, PlanId>;
 
+enum class Stage { kWarn, kAsk, kFail };
+
+// How long something may wait still, and what is to be done next.
+struct Patience {
+  TimePoint limit;
+  Stage next = Stage::kWarn;
+};
+
+// A place on the clock.
+struct Wait {
+  Patience patience;
+  std::pair<TimePoint, std::uint64_t> ticket;  // when it is due, and which of those
+};
+
 class StallClock {
  public:
-  using Ticket = std::pair<TimePoint, std::uint64_t>;  // when it is due, and which of those
+  explicit StallClock(const CoordinatorConfig& config)
+      : limit_(config.stall_limit),
+        warning_(config.stall_warning),
+        // A quarter is left for the answers where the limit is short.
+        ask_ahead_(std::min<Duration>(limit_ / 4, config.answer_timeout)) {}
 
-  Ticket add(TimePoint due, Waiting waiting) {
-    const Ticket ticket{due, ++serial_};
-    waiting_.emplace(ticket, waiting);
-    return ticket;
+  // Of what begins to wait now.
+  Patience fresh(TimePoint now) const {
+    const bool warns = warning_ > Duration::zero() && warning_ < limit_ - ask_ahead_;
+    return {now + limit_, warns ? Stage::kWarn : Stage::kAsk};
   }
-  void remove(const Ticket& ticket) { waiting_.erase(ticket); }
+  // What is due within this time of one another belongs together.
+  Duration together() const { return limit_ / 100; }
+  Duration waited(const Patience& patience, TimePoint now) const { return now - (patience.limit - limit_); }
+
+  Wait add(const Patience& patience, Waiting waiting) { return add_at(due_time(patience), patience, waiting); }
+  Wait add_at(TimePoint due, const Patience& patience, Waiting waiting) {
+    const Wait wait{patience, {due, ++serial_}};
+    waiting_.emplace(wait.ticket, waiting);
+    return wait;
+  }
+  void remove(const Wait& wait) { waiting_.erase(wait.ticket); }
   std::optional<TimePoint> earliest() const {
     return waiting_.empty() ? std::nullopt : std::optional(waiting_.begin()->first.first);
   }
@@ -41,7 +71,15 @@ class StallClock {
   }
 
  private:
-  std::map<Ticket, Waiting> waiting_;
+  TimePoint due_time(const Patience& patience) const {
+    if (patience.next == Stage::kWarn) return patience.limit - limit_ + warning_;
+    return patience.next == Stage::kAsk ? patience.limit - ask_ahead_ : patience.limit;
+  }
+
+  const Duration limit_;
+  const Duration warning_;
+  const Duration ask_ahead_;
+  std::map<std::pair<TimePoint, std::uint64_t>, Waiting> waiting_;
   std::uint64_t serial_ = 0;
 };
 

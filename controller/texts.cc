@@ -85,35 +85,37 @@ bool same_kind(const std::vector<Said>& said) {
 }  // namespace
 
 std::string ranks_text(const std::vector<int>& ranks) {
+  constexpr int kMostRanges = 16;
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size();) {
+  std::size_t i = 0;
+  for (int range = 0; range < kMostRanges && i < ranks.size(); ++range) {
     std::size_t last = i;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
     text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
     if (last > i) text += (last > i + 1 ? "-" : ", ") + std::to_string(ranks[last]);
     i = last + 1;
   }
-  return text;
+  return i < ranks.size() ? text + " and " + std::to_string(ranks.size() - i) + " more" : text;
 }
 
 std::string mismatch_text(const std::vector<Said>& said) {
   const TensorSpec& first = *said.front().spec;
   const std::string what = same_kind(said) ? std::string(name_of(first.kind)) + " of tensor '" : "tensor '";
-  return what + first.name + "': ranks disagree: " + first_difference(said) +
-         ". Nothing was changed; make it equal on all ranks and submit it again";
-}
-
-std::string stall_text(const TensorSpec& spec, const std::vector<int>& submitted, const std::vector<int>& missing,
-                       std::chrono::milliseconds limit) {
-  return describe(spec) + " of tensor '" + spec.name + "': submitted by " + ranks_text(submitted) + ", but not by " +
-         ranks_text(missing) + " within " + std::to_string(limit.count()) +
-         " ms (HORO_STALL_LIMIT_MS). Nothing was changed; submit it on all ranks, or raise the limit if " +
-         ranks_text(missing) + (missing.size() == 1 ? " is" : " are") + " only slow";
+  const std::string text =
+      what + first.name + "': ranks disagree: " + first_difference(said) + ". Nothing was changed; ";
+  const bool unnamed = std::any_of(said.begin(), said.end(), [](const Said& s) { return s.spec->once; });
+  if (!unnamed) return text + "make it equal on all ranks and submit it again";
+  return text +
+         "calls without a name are matched by their order, so look for a rank that makes one more or one less of them, "
+         "or "
+         "in another order; with names (name=...) they would be matched by name";
 }
 
 std::string left_text(const std::string& name, const std::vector<int>& left) {
-  return ranks_text(left) + (left.size() == 1 ? " has" : " have") + " left (horo.shutdown) and will not submit '" +
-         name + "'";
+  return "tensor '" + name + "': " + ranks_text(left) + (left.size() == 1 ? " has" : " have") +
+         " left (horo.shutdown, or the end of the program) and will not submit it. Every rank has to submit a tensor "
+         "as "
+         "often as the others: give all ranks the same number of steps";
 }
 
 }  // namespace horo

@@ -1,7 +1,6 @@
 // The words of what the leader tells all ranks when a tensor fails: who said what, who is missing, what to do.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <vector>
 
@@ -9,7 +8,7 @@
 
 namespace horo {
 
-// "rank 3", "ranks 0, 2-5". Ascending.
+// "rank 3", "ranks 0, 2-5"; cut where it gets long. Ascending.
 std::string ranks_text(const std::vector<int>& ranks);
 
 // What some ranks said of a tensor.
@@ -20,10 +19,7 @@ struct Said {
 // "all_reduce of tensor 'conv1.weight': ranks disagree: shape [2, 3] on ranks 0, 2-5; shape [3, 2] on rank 1. ..."
 std::string mismatch_text(const std::vector<Said>& said);
 
-std::string stall_text(const TensorSpec& spec, const std::vector<int>& submitted, const std::vector<int>& missing,
-                       std::chrono::milliseconds limit);
-
-// "rank 2 has left (horo.shutdown) and will not submit 'x'"
+// "tensor 'x': rank 2 has left (horo.shutdown, or the end of the program) and will not submit it. ..."
 std::string left_text(const std::string& name, const std::vector<int>& left);
 
 }  // namespace horo

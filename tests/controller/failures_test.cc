@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "controller/texts.h"
 #include "horo/base/error.h"
 #include "tests/controller/ranks.h"
 
@@ -121,9 +122,8 @@ TEST(Left, WhatMissesTheRankFailsAtOnceNowAndLater) {
   ranks.settle();
   ranks[1].submit(gradient("y"));
   ranks.settle();
-  const std::string text = "rank 2 has left (horo.shutdown) and will not submit ";
-  EXPECT_THAT(ranks[0].failures(), ElementsAre(Failure{"x", text + "'x'"}));
-  EXPECT_THAT(ranks[1].failures(), ElementsAre(Failure{"x", text + "'x'"}, Failure{"y", text + "'y'"}));
+  EXPECT_THAT(ranks[0].failures(), ElementsAre(Failure{"x", left_text("x", {2})}));
+  EXPECT_THAT(ranks[1].failures(), ElementsAre(Failure{"x", left_text("x", {2})}, Failure{"y", left_text("y", {2})}));
 }
 
 TEST(Left, WhatTheRankSubmittedBeforeIsReleased) {
@@ -176,138 +176,8 @@ TEST(Left, WithoutTheLeaderEverythingFails) {
   ranks[1].submit(gradient("d"));
   ranks.turn(1);
   ASSERT_EQ(ranks[1].failures().size(), 4U);
-  EXPECT_EQ(ranks[1].failures()[3].text, "rank 0 has left (horo.shutdown) and will not submit 'd'");
+  EXPECT_EQ(ranks[1].failures()[3].text, left_text("d", {0}));
   EXPECT_TRUE(ranks[1].idle());
-}
-
-CoordinatorConfig impatient() {
-  CoordinatorConfig config;
-  config.stall_limit = 400ms;
-  return config;
-}
-
-TEST(Stall, NamesTensorRanksAndLimitOnAllThatSubmittedIt) {
-  Ranks ranks(3, impatient());
-  ranks[0].submit(gradient("x"));
-  ranks[2].submit(gradient("x"));
-  ranks.settle();
-  ranks.fire_timers_until(ranks.now + 399ms);
-  EXPECT_TRUE(ranks[0].failures().empty());
-  ranks.fire_timers_until(ranks.now + 1ms);
-  ASSERT_EQ(ranks[2].failures().size(), 1U);
-  EXPECT_EQ(ranks[2].failures(), ranks[0].failures());
-  EXPECT_TRUE(ranks[1].failures().empty());
-  EXPECT_THAT(ranks[0].failures()[0].text,
-              HasSubstr("tensor 'x': submitted by ranks 0, 2, but not by rank 1 within 400 ms (HORO_STALL_LIMIT_MS)"));
-}
-
-TEST(Stall, ATimerThatFiresEarlyChangesNothing) {
-  Ranks ranks(2, impatient());
-  ranks[0].submit(gradient("x"));
-  ranks.settle();
-  ranks[0].post(TimerFired{});
-  ranks.settle();
-  EXPECT_TRUE(ranks[0].failures().empty());
-  EXPECT_EQ(ranks.timer, ranks.now + 400ms);
-}
-
-TEST(Stall, AStalledPlanBlamesOnlyForWhatIsMissing) {
-  Ranks ranks(2, impatient());
-  learn_plans(ranks, {gradient("a"), gradient("b"), gradient("c")});
-  for (const char* name : {"a", "b", "c"}) ranks[0].submit(gradient(name));
-  ranks[1].submit(gradient("a"));
-  ranks[1].submit(gradient("c"));
-  ranks.settle();
-  ranks.fire_timers_until(ranks.now + 1s);
-  EXPECT_EQ(ranks[1].times("a") + ranks[1].times("c"), 8);
-  ASSERT_EQ(ranks[0].failures().size(), 1U);
-  EXPECT_EQ(ranks[0].failures()[0].name, "b");
-  EXPECT_TRUE(ranks[1].failures().empty());
-}
-
-TEST(Stall, ADissolvedPlanGivesNoMoreTime) {
-  Ranks ranks(2, impatient());
-  learn_plans(ranks, {gradient("a"), gradient("b")});
-  for (const char* name : {"a", "b"}) ranks[0].submit(gradient(name));
-  ranks.settle();
-  ranks.now += 300ms;
-  ranks[1].submit(gradient("a"));
-  ranks[1].nudge();
-  ranks.settle();
-  ranks.fire_timers_until(ranks.now + 100ms);
-  ASSERT_EQ(ranks[0].failures().size(), 1U);
-  EXPECT_EQ(ranks[0].failures()[0].name, "b");
-}
-
-TEST(Stall, TheNextInstanceIsFree) {
-  Ranks ranks(2, impatient());
-  ranks[0].submit(gradient("x"));
-  ranks.settle();
-  ranks.fire_timers_until(ranks.now + 1s);
-  ranks.submit({gradient("x")});
-  EXPECT_EQ(ranks[0].times("x"), 1);
-  ranks.submit({gradient("x")});
-  EXPECT_EQ(ranks[1].times("x"), 2);
-}
-
-// Rank 1's report and the failure of the same tensor pass each other on the way.
-TEST(Stall, AReportThatCrossesTheFailureFailsWithIt) {
-  Ranks ranks(2, impatient());
-  ranks[0].submit(gradient("x"));
-  ranks.settle();
-  ranks[1].submit(gradient("x"));
-  const std::vector<Send> report = ranks.turn(1);
-  ranks.now += 1s;
-  ranks[0].post(TimerFired{});
-  ranks.deliver(0, ranks.turn(0));
-  ranks.deliver(1, report);
-  ranks.settle();
-  ASSERT_EQ(ranks[1].failures().size(), 1U);
-  EXPECT_EQ(ranks[1].failures(), ranks[0].failures());
-  ranks.submit({gradient("x")});
-  EXPECT_EQ(ranks[1].times("x"), 1);
-  EXPECT_TRUE(ranks[0].idle() && ranks[1].idle());
-}
-
-TEST(Stall, AReportThatTheFailureOvertakesInTheSameTurnFailsWithIt) {
-  Ranks ranks(2, impatient());
-  ranks[0].submit(gradient("x"));
-  ranks.settle();
-  ranks[1].submit(gradient("x"));
-  ranks.now += 1s;
-  ranks[0].post(TimerFired{});
-  ranks.deliver(0, ranks.turn(0));
-  ranks.settle();
-  EXPECT_EQ(ranks[1].failures(), ranks[0].failures());
-  ranks.submit({gradient("x")});
-  EXPECT_EQ(ranks[1].times("x"), 1);
-}
-
-// Rank 5 alone does not submit x before the others gave up.
-std::vector<Program> programs_with_a_late_rank() {
-  std::vector<Program> programs(8);
-  for (int rank = 0; rank < 8; ++rank) {
-    Program& program = programs[static_cast<std::size_t>(rank)];
-    program.emplace_back(SubmitCall{gradient("a")});
-    if (rank != 5) program.emplace_back(SubmitCall{gradient("x")});
-    program.emplace_back(WaitCall{});
-    if (rank == 5) program.emplace_back(PauseCall{200ms});
-    program.emplace_back(SubmitCall{gradient("x")});
-    program.emplace_back(WaitCall{});
-  }
-  return programs;
-}
-
-TEST(Stall, IsToldInVirtualTimeUnderAnyDelays) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    SimulationConfig config = world_of(8, seed);
-    config.coordinator.stall_limit = 150ms;
-    Simulation world(config, programs_with_a_late_rank());
-    world.run();
-    ASSERT_EQ(world.stuck(), "");
-    EXPECT_THAT(world.hall(7).failures().at(0).text, HasSubstr("but not by rank 5 within 150 ms"));
-    EXPECT_EQ(world.hall(5).times("x"), 1);
-  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ class HallModel {
   void nudge();  // the caller waits for all it has submitted
   void step_end(std::uint32_t set = 0);
   bool idle() const { return in_flight_ == 0; }
+  // What it says when it is asked where it is; nullopt: nothing, ever. Else there is nobody to ask.
+  void stand(std::optional<std::string> where) { where_ = std::move(where); }
 
   // ---- The engine's side.
   void post(Event event);
@@ -55,6 +58,7 @@ class HallModel {
   Coordinator& coordinator() { return coordinator_; }
   const std::vector<Seen>& stream() const { return stream_; }
   const std::vector<Failure>& failures() const { return failures_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
   // How often the tensor was released or skipped.
   int times(const std::string& name) const;
   std::string in_flight() const;
@@ -95,6 +99,8 @@ class HallModel {
   Key next_key_ = 0;
   std::vector<Seen> stream_;
   std::vector<Failure> failures_;
+  std::vector<std::string> warnings_;
+  std::optional<std::string> where_ = "";
   std::map<std::string, int> times_;
 };
 

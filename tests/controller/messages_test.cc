@@ -51,6 +51,7 @@ UpMessage up_message() {
   message.absent = {4};
   message.plans = {1, 2};
   message.partial_plans = {{3, {0, 5}}};
+  message.answers = {{9, "train.py:3 main"}};
   return message;
 }
 
@@ -61,7 +62,8 @@ DownMessage down_message() {
   message.items.emplace_back(ReleasePlan{2, {{0, {1}}, {3, {0, 1, 2}}}});
   message.items.emplace_back(DefinePlan{3, {5, 4}});
   message.items.emplace_back(DissolvePlan{1});
-  message.items.emplace_back(FailTensor{{1, 2, "z"}, "why"});
+  message.items.emplace_back(FailTensors{{{{1, 2, "z"}, true, "what"}, {{1, 2, "a"}, false, ""}}, "why", true});
+  message.items.emplace_back(AskWhere{9});
   return message;
 }
 
@@ -77,15 +79,18 @@ TEST(Messages, AnUpMessageComesBackAsItWas) {
   EXPECT_EQ(back.plans, Ids({1, 2}));
   ASSERT_EQ(back.partial_plans.size(), 1U);
   EXPECT_EQ(back.partial_plans[0].absent_slots, Ids({0, 5}));
+  ASSERT_EQ(back.answers.size(), 1U);
+  EXPECT_EQ(back.answers[0].where, "train.py:3 main");
 }
 
 TEST(Messages, ADownMessageComesBackInOrder) {
   const std::vector<std::byte> bytes = encode(down_message());
   const DownMessage back = decode_down(bytes, world_of(3).coordinator);
-  ASSERT_EQ(back.items.size(), 6U);
-  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(back.items[i].index(), i);
+  ASSERT_EQ(back.items.size(), 7U);
+  for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(back.items[i].index(), i);
   EXPECT_EQ(std::get<ReleaseTensors>(back.items[0]).tensors[0].name, (TensorName{0, 1, "x"}));
-  EXPECT_EQ(std::get<FailTensor>(back.items[5]).text, "why");
+  EXPECT_EQ(std::get<FailTensors>(back.items[5]).text, "why");
+  EXPECT_EQ(std::get<AskWhere>(back.items[6]).question, 9U);
   EXPECT_EQ(encode(back), bytes);
 }
 
@@ -95,8 +100,21 @@ TEST(Messages, KnowsWhetherItSpeaksByNameOrByNumber) {
   DownMessage message;
   message.items.emplace_back(ReleasePlan{2, {}});
   EXPECT_TRUE(!message.has_names() && message.has_bits());
-  message.items.front() = FailTensor{};
+  message.items.front() = FailTensors{};
   EXPECT_TRUE(message.has_names() && !message.has_bits());
+}
+
+TEST(Messages, AnAnswerAloneIsAMessage) {
+  UpMessage message;
+  EXPECT_TRUE(message.empty());
+  message.answers = {{1, ""}};
+  EXPECT_FALSE(message.empty() || message.has_names() || message.has_bits());
+}
+
+TEST(Messages, AnAnswerBeyondItsLimitIsRefused) {
+  UpMessage message;
+  message.answers = {{1, std::string(kMaxAnswerBytes + 1, 'x')}};
+  EXPECT_THROW(decode_up(encode(message), world_of(2).coordinator), ProtocolError);
 }
 
 TEST(Messages, EveryTruncationIsRefused) {

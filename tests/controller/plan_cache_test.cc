@@ -47,18 +47,29 @@ TEST(Plan, SaysWhichSlotsAreAbsentWhere) {
   EXPECT_TRUE(plan.exceptions().empty() && plan.complete.empty());
 }
 
-TEST(StallClock, WhatIsDueFirstComesFirst) {
-  StallClock clock;
-  EXPECT_FALSE(clock.earliest());
-  clock.add(kNow + seconds(2), PlanId{2});
-  const auto ticket = clock.add(kNow + seconds(1), PlanId{1});
-  clock.add(kNow + seconds(1), PlanId{3});
-  EXPECT_EQ(clock.earliest(), kNow + seconds(1));
-  EXPECT_FALSE(clock.due(kNow));
-  EXPECT_EQ(clock.due(kNow + seconds(3)), Waiting(PlanId{1}));
-  clock.remove(ticket);
-  EXPECT_EQ(clock.due(kNow + seconds(3)), Waiting(PlanId{3}));
-  EXPECT_THAT(clock.all(), ElementsAre(Waiting(PlanId{3}), Waiting(PlanId{2})));
+TEST(StallClock, GivesTheLongestWaitingFirst) {
+  CoordinatorConfig config;
+  config.stall_limit = std::chrono::seconds(8);
+  config.stall_warning = std::chrono::seconds(2);
+  StallClock clock(config);
+  const TimePoint start = TimePoint{} + std::chrono::hours(1);
+  const Wait first = clock.add(clock.fresh(start), PlanId{7});
+  clock.add({start + std::chrono::seconds(8), Stage::kAsk}, PlanId{8});
+  clock.add({start + std::chrono::seconds(8), Stage::kFail}, PlanId{9});
+  EXPECT_EQ(clock.earliest(), start + std::chrono::seconds(2));
+  EXPECT_FALSE(clock.due(start + std::chrono::seconds(1)).has_value());
+  EXPECT_EQ(std::get<PlanId>(*clock.due(start + std::chrono::seconds(2))), 7U);
+  clock.remove(first);
+  EXPECT_EQ(clock.earliest(), start + std::chrono::seconds(7)) << "an answer timeout before the limit";
+  EXPECT_EQ(clock.waited({start + std::chrono::seconds(8), Stage::kAsk}, start + std::chrono::seconds(3)),
+            std::chrono::seconds(3));
+}
+
+TEST(StallClock, DoesNotWarnWhereTheQuestionComesFirst) {
+  CoordinatorConfig config;
+  config.stall_limit = std::chrono::seconds(8);
+  config.stall_warning = std::chrono::seconds(7);
+  EXPECT_EQ(StallClock(config).fresh(TimePoint{}).next, Stage::kAsk);
 }
 
 }  // namespace

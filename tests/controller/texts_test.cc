@@ -19,6 +19,14 @@ TEST(Texts, RanksInARowAreARange) {
   EXPECT_EQ(ranks_text({0, 2, 3, 4, 5, 9}), "ranks 0, 2-5, 9");
 }
 
+TEST(Texts, ManyRangesOfRanksAreCut) {
+  std::vector<int> odd;
+  for (int rank = 1; rank < 20'000; rank += 2) odd.push_back(rank);
+  const std::string text = ranks_text(odd);
+  EXPECT_THAT(text, StartsWith("ranks 1, 3, 5, 7, "));
+  EXPECT_THAT(text, HasSubstr(" and 9984 more"));
+}
+
 TEST(Texts, AMismatchSaysWhoSaidWhat) {
   const TensorSpec a = gradient("conv1.weight", {2, 3});
   const TensorSpec b = gradient("conv1.weight", {3, 2});
@@ -49,14 +57,21 @@ TEST(Texts, AScaleThatIsNoNumberIsSaidToBeNone) {
   EXPECT_THAT(mismatch_text({{&a, {0}}, {&a, {1}}}), HasSubstr("NaN"));
 }
 
-TEST(Texts, AStallNamesTheRanksAndTheSetting) {
-  const std::string text = stall_text(gradient("x", {4}), {0, 1}, {2, 3}, std::chrono::milliseconds(250));
-  EXPECT_THAT(text, StartsWith("all_reduce average float32 [4] of tensor 'x': submitted by ranks 0, 1, but not by "
-                               "ranks 2, 3 within 250 ms (HORO_STALL_LIMIT_MS)."));
+TEST(Texts, OfCallsWithoutANameTheOrderIsSuspected) {
+  TensorSpec a = gradient("all_reduce#7", {2});
+  a.once = true;
+  TensorSpec b = a;
+  b.shape = {3};
+  const std::string text = mismatch_text({{&a, {0}}, {&b, {1}}});
+  EXPECT_THAT(text, HasSubstr("'all_reduce#7': ranks disagree: shape [2] on rank 0; shape [3] on rank 1."));
+  EXPECT_THAT(text, HasSubstr("matched by their order"));
+  EXPECT_THAT(text, HasSubstr("with names (name=...)"));
 }
 
 TEST(Texts, ARankThatLeftIsNamed) {
-  EXPECT_EQ(left_text("x", {2}), "rank 2 has left (horo.shutdown) and will not submit 'x'");
+  EXPECT_THAT(
+      left_text("x", {2}),
+      StartsWith("tensor 'x': rank 2 has left (horo.shutdown, or the end of the program) and will not submit it."));
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+#include "controller/inquiry.h"
+
+#include <algorithm>
+
+namespace horo {
+
+bool Inquiry::begin(TimePoint now, Duration patience, const RankSet& left) {
+  if (now < until_) return false;
+  ++question_;
+  until_ = now + patience;
+  answered_ = left;
+  where_.assign(where_.size(), "");
+  return true;
+}
+
+// An answer to an older question comes too late.
+void Inquiry::take(int from, const Answer& answer) {
+  if (answer.question != question_ || !answered_.insert(from)) return;
+  where_[static_cast<std::size_t>(from)] = answer.where;
+}
+
+std::vector<Whereabouts> Inquiry::of(const std::vector<int>& ranks) const {
+  std::vector<Whereabouts> groups;
+  for (const int rank : ranks) {
+    const bool answered = answered_.contains(rank);
+    const std::string& where = where_[static_cast<std::size_t>(rank)];
+    const auto alike = [&](const Whereabouts& group) { return group.answered == answered && group.where == where; };
+    const auto group = std::find_if(groups.begin(), groups.end(), alike);
+    if (group == groups.end()) {
+      groups.push_back({{rank}, answered, where});
+    } else {
+      group->ranks.push_back(rank);
+    }
+  }
+  return groups;
+}
+
+}  // namespace horo

@@ -1,0 +1,132 @@
+#include "controller/stall_texts.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "controller/texts.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kMostNames = 3;
+constexpr std::size_t kMostGroups = 6;
+
+std::string seconds_text(Duration time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+std::string and_more(std::size_t count) {
+  return count == 0 ? "" : " and " + std::to_string(count) + " more";
+}
+
+std::string capitalized(std::string text) {
+  text.front() = text.front() == 'r' ? 'R' : text.front();
+  return text;
+}
+
+std::string names_text(const std::vector<std::string>& names) {
+  std::string text = names.size() == 1 ? "tensor " : "tensors ";
+  const std::size_t shown = std::min(names.size(), kMostNames);
+  for (std::size_t i = 0; i < shown; ++i) text += (i > 0 ? ", '" : "'") + names[i] + "'";
+  return text + and_more(names.size() - shown);
+}
+
+std::string awaited_text(const Instead& instead) {
+  std::string text;
+  for (const Awaited& awaited : instead.first) {
+    text += (text.empty() ? "'" : ", '") + awaited.name + "' (not submitted by " + ranks_text(awaited.missing) + ")";
+  }
+  return text.empty() ? "no other tensor" : text + and_more(instead.more);
+}
+
+// " Rank 2 waits for 'b' (not submitted by ranks 0, 1). Ranks 3, 5 wait for no other tensor."
+std::string instead_text(const std::vector<Instead>& instead) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (const Instead& one : instead) {
+    std::string text = awaited_text(one);
+    const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
+    if (group == groups.end()) {
+      groups.push_back({std::move(text), {one.rank}});
+    } else {
+      group->second.push_back(one.rank);
+    }
+  }
+  std::string text;
+  for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
+    const auto& [awaited, ranks] = groups[i];
+    text += " " + capitalized(ranks_text(ranks)) + (ranks.size() == 1 ? " waits for " : " wait for ") + awaited + ".";
+  }
+  return groups.size() > kMostGroups ? text + " Other ranks wait for other tensors." : text;
+}
+
+std::string indented(const std::string& text) {
+  std::string lines = "\n  ";
+  for (const char c : text) lines += c == '\n' ? std::string("\n  ") : std::string(1, c);
+  return lines;
+}
+
+std::string silence_text(const Whereabouts& group, std::chrono::milliseconds answer_timeout) {
+  const std::string who = "\n" + ranks_text(group.ranks);
+  if (group.answered) return who + ": no call sites (not a Python program)";
+  return who + " did not answer within " + std::to_string(answer_timeout.count()) +
+         " ms (HORO_ANSWER_TIMEOUT_MS): no Python thread could run there (a call that holds the GIL), or the process " +
+         "is stopped";
+}
+
+std::string places_text(const std::vector<Whereabouts>& groups, const std::string& did,
+                        std::chrono::milliseconds answer_timeout) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
+    const Whereabouts& group = groups[i];
+    const char* are = group.ranks.size() == 1 ? " is here:" : " are here:";
+    text += group.where.empty() ? silence_text(group, answer_timeout)
+                                : "\n" + ranks_text(group.ranks) + did + are + indented(group.where);
+  }
+  return groups.size() > kMostGroups ? text + "\n(other ranks are at other places)" : text;
+}
+
+bool nobody_to_ask(const std::vector<Whereabouts>& groups) {
+  return std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.answered && g.where.empty(); });
+}
+
+}  // namespace
+
+std::string warning_text(const std::vector<Stalled>& stalled, const std::vector<Instead>& instead,
+                         std::chrono::milliseconds limit) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(stalled.size(), kMostGroups); ++i) {
+    const Stalled& s = stalled[i];
+    text += (i > 0 ? "; " : "") + names_text(s.names) + ": submitted by " + ranks_text(s.submitted) + ", but not " +
+            (s.partly ? "all of them by " : "by ") + ranks_text(s.missing) + " for " + seconds_text(s.waited);
+  }
+  std::size_t more = 0;
+  for (std::size_t i = kMostGroups; i < stalled.size(); ++i) more += stalled[i].names.size();
+  if (more > 0) text += "; " + std::to_string(more) + " more tensors wait for other ranks";
+  return text + "." + instead_text(instead) + " This is an error after " + std::to_string(limit.count()) +
+         " ms (HORO_STALL_LIMIT_MS)";
+}
+
+std::string stall_head(const TensorSpec& spec) {
+  const char* order = spec.once ? " (a call without a name; such calls are matched by their order)" : "";
+  return describe(spec) + " of tensor '" + spec.name + "'" + order;
+}
+
+std::string stall_text(const Stalled& stalled, const std::vector<Instead>& instead, std::chrono::milliseconds limit) {
+  const std::string missing = ranks_text(stalled.missing);
+  return ": submitted by " + ranks_text(stalled.submitted) + ", but not by " + missing + " within " +
+         std::to_string(limit.count()) + " ms (HORO_STALL_LIMIT_MS)." + instead_text(instead) +
+         " Nothing was changed; submit it on all ranks, or raise the limit if " + missing +
+         (stalled.missing.size() == 1 ? " is" : " are") + " only slow";
+}
+
+std::string whereabouts_text(const std::vector<Whereabouts>& waiting, const std::vector<Whereabouts>& missing,
+                             std::chrono::milliseconds answer_timeout) {
+  if (nobody_to_ask(waiting) && nobody_to_ask(missing)) return "";
+  return places_text(waiting, ", which submitted it,", answer_timeout) +
+         places_text(missing, ", which did not,", answer_timeout);
+}
+
+}  // namespace horo

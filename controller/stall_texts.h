@@ -1,0 +1,45 @@
+// The words about tensors that some ranks have submitted and others have not: who, for how long, what the others do
+// instead and where.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "controller/inquiry.h"
+#include "horo/base/tensor_spec.h"
+#include "horo/base/time.h"
+
+namespace horo {
+
+// Tensors that wait for the same ranks.
+struct Stalled {
+  std::vector<std::string> names;
+  std::vector<int> submitted;
+  std::vector<int> missing;
+  bool partly = false;  // a known plan: the missing ranks may have some of them
+  Duration waited{};
+};
+// What a rank has submitted that others have not.
+struct Awaited {
+  std::string name;
+  std::vector<int> missing;
+};
+struct Instead {
+  int rank = 0;
+  std::vector<Awaited> first;
+  std::size_t more = 0;
+};
+
+// One line, whatever stalls.
+std::string warning_text(const std::vector<Stalled>& stalled, const std::vector<Instead>& instead,
+                         std::chrono::milliseconds limit);
+
+// Before "head" + text: "all_reduce average float32 [4] of tensor 'x'".
+std::string stall_head(const TensorSpec& spec);
+std::string stall_text(const Stalled& stalled, const std::vector<Instead>& instead, std::chrono::milliseconds limit);
+// The lines after it: where the ranks are that wait, and those that are missing.
+std::string whereabouts_text(const std::vector<Whereabouts>& waiting, const std::vector<Whereabouts>& missing,
+                             std::chrono::milliseconds answer_timeout);
+
+}  // namespace horo

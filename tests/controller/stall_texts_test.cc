@@ -1,0 +1,62 @@
+#include "controller/stall_texts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/controller/simulator.h"
+
+namespace horo {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(StallTexts, AnErrorNamesRanksSettingAndWayOut) {
+  const Stalled stalled{{"x"}, {0, 1}, {2, 3}, false, {}};
+  const std::vector<Instead> instead = {{2, {{"b", {0, 1, 3}}}, 2}, {3, {}, 0}};
+  EXPECT_EQ(
+      stall_head(gradient("x", {4})) + stall_text(stalled, instead, 250ms),
+      "all_reduce average float32 [4] of tensor 'x': submitted by ranks 0, 1, but not by ranks 2, 3 within 250 ms "
+      "(HORO_STALL_LIMIT_MS). Rank 2 waits for 'b' (not submitted by ranks 0, 1, 3) and 2 more. Rank 3 waits for "
+      "no other tensor. Nothing was changed; submit it on all ranks, or raise the limit if ranks 2, 3 are only "
+      "slow");
+}
+
+TEST(StallTexts, ACallWithoutANameIsSaidToBeMatchedByOrder) {
+  TensorSpec spec = gradient("all_reduce#7");
+  spec.once = true;
+  EXPECT_THAT(stall_head(spec),
+              HasSubstr("'all_reduce#7' (a call without a name; such calls are matched by their order"));
+}
+
+TEST(StallTexts, AWarningIsOneLineHoweverMuchStalls) {
+  std::vector<Stalled> stalled;
+  for (int i = 0; i < 50; ++i) {
+    stalled.push_back({std::vector<std::string>(20, "t"), {0}, {i + 1}, false, 10s});
+  }
+  const std::string text = warning_text(stalled, {}, 60'000ms);
+  EXPECT_THAT(text, StartsWith("tensors 't', 't', 't' and 17 more: submitted by rank 0, but not by rank 1 for 10.0 s"));
+  EXPECT_THAT(text, HasSubstr("880 more tensors wait for other ranks. This is an error after 60000 ms"));
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  EXPECT_LT(text.size(), 1'000U);
+}
+
+TEST(StallTexts, WhereNobodyCanBeAskedNothingIsSaidOfPlaces) {
+  EXPECT_EQ(whereabouts_text({{{0}, true, ""}}, {{{1, 2}, true, ""}}, 1s), "");
+}
+
+TEST(StallTexts, ARankThatIsNoPythonProgramBesideOthersThatAreIsSaidToBeNone) {
+  EXPECT_EQ(whereabouts_text({{{0}, true, "a.py:1 main"}}, {{{1, 2}, true, ""}}, 1s),
+            "\nrank 0, which submitted it, is here:\n  a.py:1 main\nranks 1, 2: no call sites (not a Python program)");
+}
+
+TEST(StallTexts, ManyPlacesAreCut) {
+  std::vector<Whereabouts> places;
+  for (int i = 0; i < 100; ++i)
+    places.push_back({{i}, true, std::string(kMaxAnswerBytes, static_cast<char>('a' + i % 26))});
+  EXPECT_LT(whereabouts_text(places, places, 1s).size(), 2 * 7 * kMaxAnswerBytes);
+}
+
+}  // namespace
+}  // namespace horo
