@@ -20,7 +20,9 @@ CoordinatorConfig coordinator_config(const Config& config) {
   c.rank = config.rank;
   c.size = config.size;
   c.bucket_bytes = config.bucket_bytes;
+  c.stall_warning = config.stall_warning;
   c.stall_limit = config.stall_limit;
+  c.answer_timeout = config.answer_timeout;
   c.max_name_bytes = config.max_name_bytes;
   c.max_dims = config.max_dims;
   c.max_tensors = config.max_tensors;
@@ -112,11 +114,34 @@ void Engine::abort(const std::string& reason) {
   wake();
 }
 
+std::vector<ReadyTime> Engine::ready_times() {
+  std::future<std::vector<ReadyTime>> times;
+  {
+    MutexLock lock(mutex_);
+    if (gone_) return {};
+    times = curious_.emplace_back().get_future();
+  }
+  wake();
+  return times.get();
+}
+
+// Engine thread. ended: nobody gets an answer after this.
+void Engine::tell_ready_times(bool ended) {
+  std::vector<std::promise<std::vector<ReadyTime>>> curious;
+  {
+    MutexLock lock(mutex_);
+    gone_ = ended;
+    curious.swap(curious_);
+  }
+  for (auto& one : curious) one.set_value(epoch_.coordinator.ready_times());
+}
+
 void Engine::leave() {
   {
     MutexLock lock(mutex_);
     leaving_ = true;
   }
+  questions_.close();
   wake();
   if (thread_.joinable()) thread_.join();
 }
@@ -133,6 +158,7 @@ void Engine::loop() noexcept {
       end_epoch(config_.rank, "rank " + std::to_string(config_.rank) + ": " + e.what());
     }
   }
+  tell_ready_times(true);
   if (ended_) return;
   // Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this.
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
@@ -154,8 +180,10 @@ void Engine::round() {
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) feed(event, now);
   judge_failure(now);
+  tell_ready_times(false);
   if (ended_) return;
   take_inbox(now);
+  for (const Answered& answered : questions_.take()) epoch_.coordinator.on(answered, now, actions_);
   if (timer_ && now >= *timer_) {
     timer_.reset();
     epoch_.coordinator.on(TimerFired{}, now, actions_);
@@ -196,6 +224,10 @@ void Engine::perform(Actions actions, std::vector<Event>& more) {
   for (Action& action : actions) {
     if (auto* send = std::get_if<Send>(&action)) {
       perform(*send);
+    } else if (const auto* where = std::get_if<Where>(&action)) {
+      if (!questions_.ask(where->question)) more.emplace_back(Answered{where->question, ""});
+    } else if (const auto* warn = std::get_if<Warn>(&action)) {
+      log_warning(warn->text);
     } else if (auto* release = std::get_if<Release>(&action)) {
       perform(*release);
     } else if (const auto* skip = std::get_if<Skip>(&action)) {
@@ -262,6 +294,7 @@ void Engine::end_epoch(int origin, const std::string& why) {
   verdict_.reset();
   timer_.reset();
   log_debug("the epoch ended: " + why);
+  questions_.close();
   epoch_.links.control->abort(origin, why);
   epoch_.links.transport->abort(origin, why);
   epoch_.lane->stop();

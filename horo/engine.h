@@ -3,6 +3,7 @@
 // (links, group, lane, coordinator) is an EpochState; the inbox outlives it.
 #pragma once
 
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +18,7 @@
 #include "horo/base/mutex.h"
 #include "horo/inbox.h"
 #include "horo/lane.h"
+#include "horo/questions.h"
 #include "ring/tcp.h"
 
 namespace horo {
@@ -47,6 +49,9 @@ class Engine {
   void prepare(FilledPlan filled);
   // Tells the other ranks at once, then ends this one's epoch.
   void abort(const std::string& reason);
+  // See Coordinator::ready_times; none after leave(). Any thread; returns after the engine's next round.
+  std::vector<ReadyTime> ready_times();
+  Questions& questions() { return questions_; }
   // Leaves in good order and ends the thread. Once, by one thread.
   void leave();
 
@@ -56,6 +61,7 @@ class Engine {
   void round();
   void feed(const ControlEvent& event, TimePoint now);
   void take_inbox(TimePoint now);
+  void tell_ready_times(bool ended);
   void perform(Actions actions, std::vector<Event>& more);
   void perform(Send& send);
   void perform(Release& release);
@@ -68,6 +74,7 @@ class Engine {
   Counters& counters_;
   std::unique_ptr<Topology> topology_;
   EpochState epoch_;
+  Questions questions_;
   Actions actions_;                 // engine thread
   std::optional<TimePoint> timer_;  // engine thread
   std::optional<TimePoint>
@@ -77,6 +84,8 @@ class Engine {
   FailurePtr lane_failure_ GUARDED_BY(mutex_);
   std::optional<std::string> abort_reason_ GUARDED_BY(mutex_);
   bool leaving_ GUARDED_BY(mutex_) = false;
+  bool gone_ GUARDED_BY(mutex_) = false;  // the thread answers no more
+  std::vector<std::promise<std::vector<ReadyTime>>> curious_ GUARDED_BY(mutex_);
   std::jthread thread_;
 };
 

@@ -6,6 +6,7 @@
 #include "horo/base/error.h"
 #include "horo/base/tensor_spec.h"
 #include "horo/base/types.h"
+#include "horo/ready_times.h"
 #include "horo/session.h"
 #include "horo/work.h"
 

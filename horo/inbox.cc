@@ -90,7 +90,7 @@ Inbox::Put Inbox::put(std::span<const Submission> submissions) {
 
 void Inbox::report(Key key, Tensor& tensor) {
   tensor.reported = true;
-  events_.push_back(Submitted{key, tensor.submission.absent});
+  events_.emplace_back(Submitted{key, tensor.submission.absent});
 }
 
 // One more tensor of an active plan is here; the last one reports the plan.
@@ -107,7 +107,7 @@ void Inbox::count(Tensor& tensor, std::vector<FilledPlan>& filled) {
     full.items.push_back(item(key));
   }
   if (complete.absent.empty()) filled.push_back(std::move(full));
-  events_.push_back(std::move(complete));
+  events_.emplace_back(std::move(complete));
 }
 
 bool Inbox::nudge(std::span<const Key> keys) {
@@ -128,14 +128,14 @@ void Inbox::break_up(Plan& plan, std::vector<Event>& events) {
     Tensor& tensor = tensors_[key];
     if (!tensor.work || tensor.reported) continue;
     tensor.reported = true;
-    events.push_back(Submitted{key, tensor.submission.absent});
+    events.emplace_back(Submitted{key, tensor.submission.absent});
   }
 }
 
 bool Inbox::step_end(std::uint32_t set) {
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
-  events_.push_back(StepEnded{set});
+  events_.emplace_back(StepEnded{set});
   for (auto& [id, plan] : plans_) {
     const auto busy = [this](Key key) REQUIRES(mutex_) { return tensors_[key].work != nullptr; };
     if (plan.active || tensors_[plan.keys.front()].spec.set != set) continue;
@@ -145,7 +145,7 @@ bool Inbox::step_end(std::uint32_t set) {
       tensors_[key].plan = &plan;
       tensors_[key].plan_id = id;
     }
-    events_.push_back(PlanActive{id});
+    events_.emplace_back(PlanActive{id});
   }
   return needs_wake();
 }

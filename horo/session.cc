@@ -133,6 +133,21 @@ void Session::shutdown() {
   engine_->leave();
 }
 
+std::vector<ReadyTime> Session::ready_times() const {
+  check_process();
+  return engine_->ready_times();
+}
+
+std::optional<std::uint64_t> Session::next_question(TimePoint until) {
+  check_process();
+  return engine_->questions().next(until);
+}
+
+void Session::answer(std::uint64_t question, const std::string& text) {
+  check_process();
+  if (engine_->questions().answer(question, text)) engine_->wake();
+}
+
 std::uint64_t Session::kernel_bytes_sent() const {
   check_process();
   return engine_->kernel_bytes_sent();

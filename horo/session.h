@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -74,6 +75,15 @@ class Session {
   void shutdown();
 
   const Counters& counters() const;
+  // When each rank had each tensor of the last step ready: on rank 0 of all ranks, elsewhere of this one alone. Returns
+  // as soon as the engine has looked it up; nothing after shutdown().
+  std::vector<ReadyTime> ready_times() const;
+
+  // For a thread that can tell what this rank's callers do. next_question() blocks until another rank wants to know
+  // (a number), or `until` (nothing); throws ShutDown at the end. An answer has kMaxAnswerBytes at most.
+  std::optional<std::uint64_t> next_question(TimePoint until);
+  void answer(std::uint64_t question, const std::string& text);
+
   // Bytes that the kernel says the data connections sent; see Transport.
   std::uint64_t kernel_bytes_sent() const;
 

@@ -287,6 +287,29 @@ int32_t horo_step_end(horo_session* session, uint32_t set) {
   });
 }
 
+int64_t horo_next_question(horo_session* session, int32_t timeout_ms) {
+  return guarded([&]() -> std::int64_t {
+    const auto until = horo::Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
+    return static_cast<std::int64_t>(checked(session).session.next_question(until).value_or(0));
+  });
+}
+
+int32_t horo_answer(horo_session* session, int64_t question, const char* text) {
+  return guarded([&]() -> std::int32_t {
+    checked(session).session.answer(static_cast<std::uint64_t>(question), text == nullptr ? "" : text);
+    return HORO_OK;
+  });
+}
+
+const char* horo_ready_times(horo_session* session) {
+  thread_state.text.clear();
+  guarded([&]() -> std::int32_t {
+    thread_state.text = horo::ready_times_json(checked(session).session.ready_times());
+    return HORO_OK;
+  });
+  return thread_state.text.c_str();
+}
+
 const char* horo_counters(horo_session* session) {
   thread_state.text.clear();
   guarded([&]() -> std::int32_t {

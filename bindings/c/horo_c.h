@@ -142,6 +142,18 @@ HORO_API int32_t horo_step_end(horo_session* session, uint32_t set);
 
 /* All counters as JSON (docs/counters.md); valid until this thread's next horo call. */
 HORO_API const char* horo_counters(horo_session* session);
+/* When each rank had each tensor of the last step ready, as JSON: {"name": [milliseconds by rank], ...}, since the
+ * first of all these times; null where it is not known. Rank 0 knows all ranks, every other only itself. Empty on an
+ * error. Blocks until the engine has looked (microseconds, unless it is busy); valid until this thread's next horo
+ * call. */
+HORO_API const char* horo_ready_times(horo_session* session);
+
+/* Where are you? Asked of every rank when a tensor that some ranks have submitted and others have not is about to fail.
+ * A binding keeps one thread in horo_next_question: it blocks until there is a question (> 0, its number), the time is
+ * over (0) or the session ends (negative), and must have returned before horo_free. The answer goes to the error of all
+ * ranks: lines of text, at most 2,048 bytes; it counts if it comes within HORO_ANSWER_TIMEOUT_MS. */
+HORO_API int64_t horo_next_question(horo_session* session, int32_t timeout_ms);
+HORO_API int32_t horo_answer(horo_session* session, int64_t question, const char* text);
 
 #ifdef __cplusplus
 }

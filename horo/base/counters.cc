@@ -3,7 +3,8 @@
 #include "horo/base/counters.h"
 
 #include <cstddef>
-#include <cstdio>
+
+#include "horo/base/json_text.h"
 
 namespace horo {
 namespace {
@@ -11,27 +12,12 @@ namespace {
 // A job in its steady state has a handful of them; more means that somebody is changing bucket sizes on purpose.
 constexpr std::size_t kMaxCompositions = 65'536;
 
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) {
-      out += c;
-    } else {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
-      out += escape;
-    }
-  }
-  return out + "\"";
-}
-
 // Builds {"key": value, ...}.
 class JsonObject {
  public:
   JsonObject& field(std::string_view key, const std::string& json) {
     text_ += text_.empty() ? "{" : ", ";
-    text_.append(quoted(key)).append(": ").append(json);
+    text_.append(json_quoted(key)).append(": ").append(json);
     return *this;
   }
   JsonObject& field(std::string_view key, std::uint64_t number) { return field(key, std::to_string(number)); }
@@ -54,8 +40,8 @@ std::string json_of(std::uint32_t set, CollectiveKind kind, std::string_view alg
                     const Counters::Collectives& c) {
   return JsonObject()
       .field("set", set)
-      .field("kind", quoted(name_of(kind)))
-      .field("algorithm", quoted(algorithm))
+      .field("kind", json_quoted(name_of(kind)))
+      .field("algorithm", json_quoted(algorithm))
       .field("count", c.count)
       .field("payload_bytes", c.payload_bytes)
       .field("bytes_sent", c.traffic.bytes_sent)

@@ -16,6 +16,7 @@ from horo._default import (
     local_rank,
     local_size,
     rank,
+    ready_times,
     shutdown,
     size,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "local_rank",
     "local_size",
     "rank",
+    "ready_times",
     "shutdown",
     "size",
 ]

@@ -100,6 +100,14 @@ def counters():
     return session().counters()
 
 
+def ready_times():
+    """When each rank had each tensor of the last step ready: {name: [milliseconds by rank]}, since the first of all.
+
+    Shows who holds up whom. Rank 0 knows all ranks; every other knows itself alone, and None stands for the others.
+    """
+    return session().ready_times()
+
+
 @atexit.register
 def _leave():
     try:

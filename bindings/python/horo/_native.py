@@ -101,6 +101,7 @@ QUICK = {
     "horo_release": (c_int32, [_SESSION, c_int64]),
     "horo_step_end": (c_int32, [_SESSION, c_uint32]),
     "horo_counters": (c_char_p, [_SESSION]),
+    "horo_answer": (c_int32, [_SESSION, c_int64, c_char_p]),
 }
 SLOW = {
     "horo_init": (c_void_p, [POINTER(c_char_p), c_size_t]),
@@ -108,6 +109,8 @@ SLOW = {
     "horo_free": (None, [_SESSION]),
     "horo_abort": (c_int32, [_SESSION, c_char_p]),
     "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),
+    "horo_next_question": (c_int64, [_SESSION, c_int32]),
+    "horo_ready_times": (c_char_p, [_SESSION]),
 }
 
 

@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 
-from horo import _native
+from horo import _native, _where
 from horo._native import quick, slow
 from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
 
@@ -57,10 +57,10 @@ def _fill(spec):
     )
 
 
-def _free(pid, pointer):
+def _free(pid, teller):
     """A forked child has the parent's session in its memory, and no right to it."""
     if pid == os.getpid():
-        slow.horo_free(pointer)
+        teller.free()
 
 
 class _Start:
@@ -115,7 +115,8 @@ class Session:
         self._keys = {}  # spec: key
         self._dropped = collections.deque()  # works whose handles are gone; appended to by any thread
         # Not at exit: the process ends anyway, and another thread may still wait inside.
-        weakref.finalize(self, _free, self.pid, self.pointer).atexit = False
+        self._teller = _where.Teller(self.pointer)
+        weakref.finalize(self, _free, self.pid, self._teller).atexit = False
 
     def _check(self, status):
         if status < 0:
@@ -204,6 +205,13 @@ class Session:
             raise error_of(quick.horo_error_status(self.pointer), self.pointer)
         return json.loads(text)
 
+    def ready_times(self):
+        """When each rank had each tensor of the last step ready."""
+        text = slow.horo_ready_times(self.pointer)
+        if not text:
+            raise error_of(quick.horo_error_status(self.pointer), self.pointer)
+        return json.loads(text.decode(errors="replace"))
+
     def abort(self, reason):
         """Ends the job for all ranks, with this rank's number and reason."""
         slow.horo_abort(self.pointer, reason.encode(errors="replace"))
@@ -212,4 +220,6 @@ class Session:
         """Leaves in good order; unfinished works fail with ShutDown. Does nothing in a forked child."""
         if not self.closed and self.pid == os.getpid():
             self.closed = True
-            self._check(slow.horo_shutdown(self.pointer))
+            status = slow.horo_shutdown(self.pointer)
+            self._teller.stop()
+            self._check(status)

@@ -19,6 +19,7 @@ from horo import (
     local_rank,
     local_size,
     rank,
+    ready_times,
     shutdown,
     size,
 )

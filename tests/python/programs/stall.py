@@ -1,0 +1,98 @@
+"""Rank 1 does not submit what the others wait for: all say who is missing, where everybody is, and go on afterwards.
+
+The first argument is a folder in which ranks leave marks for one another.
+"""
+
+import inspect
+import os
+import sys
+import time
+
+import arrays
+
+import horo
+
+FOLDER = sys.argv[1]
+WAIT_S = 60
+
+
+def mark(name):
+    open(os.path.join(FOLDER, f"{name}.{horo.rank()}"), "w").close()
+
+
+def evaluate(name, ranks):
+    """Does something else until those ranks have left their marks."""
+    end = time.monotonic() + WAIT_S
+    while not all(os.path.exists(os.path.join(FOLDER, f"{name}.{rank}")) for rank in ranks):
+        assert time.monotonic() < end, f"no mark {name} of {ranks}"
+        time.sleep(0.01)
+
+
+def fails(name):
+    """The text with which the tensor's collective fails."""
+    try:
+        arrays.reduce(name)
+    except horo.Mismatch as error:
+        return str(error)
+    raise AssertionError(f"{name} did not fail")
+
+
+def line_of(function, code):
+    """file:line of the line of a function that has this code."""
+    lines, first = inspect.getsourcelines(function)
+    return f"{os.path.basename(__file__)}:{first + next(i for i, line in enumerate(lines) if code in line)}"
+
+
+def waits_alone():
+    text = fails("lonely")
+    mark("lonely")
+    return text
+
+
+def expect(text, *parts):
+    for part in parts:
+        assert part in text, f"{part!r} is not in: {text}"
+
+
+def a_missing_rank_is_named_and_both_sides_are_shown():
+    if horo.rank() == 1:
+        evaluate("lonely", [0, 2])
+    else:
+        text = waits_alone()
+        missing, waiting = text.split("rank 1, which did not, is here:")[1], text.split("rank 1, which did not")[0]
+        expect(text, "'lonely'", "submitted by ranks 0, 2, but not by rank 1 within 3000 ms (HORO_STALL_LIMIT_MS)")
+        expect(text, "Rank 1 waits for no other tensor.")
+        expect(waiting, "ranks 0, 2, which submitted it, are here:", line_of(fails, "arrays.reduce(name)") + " fails")
+        expect(waiting, line_of(waits_alone, "fails(") + " waits_alone")
+        expect(missing, line_of(a_missing_rank_is_named_and_both_sides_are_shown, "evaluate("))
+        assert "_session.py" not in text and "threading.py" not in text, text
+    assert arrays.reduce("after") == horo.size()
+
+
+def ranks_that_wait_for_one_another_are_told_so():
+    other = "for b" if horo.rank() == 0 else "for a"
+    text = fails("for a" if horo.rank() == 0 else "for b")
+    expect(text, f"'{other}'", "within 3000 ms")
+    expect(text, "Rank 0 waits for 'for a' (not submitted by ranks 1, 2)" if horo.rank() else "Ranks 1, 2 wait for 'for b'")
+    assert arrays.reduce("after") == horo.size()
+
+
+def a_call_without_a_name_fails_on_the_missing_rank_too():
+    if horo.rank() == 1:
+        evaluate("unnamed", [0, 2])
+    text = fails(None)
+    mark("unnamed")
+    expect(text, "'all_reduce#", "such calls are matched by their order", "not by rank 1 within")
+    for value in (1, 2, 3):
+        assert arrays.reduce(None, value) == value * horo.size()
+
+
+def main():
+    horo.init()
+    a_missing_rank_is_named_and_both_sides_are_shown()
+    a_call_without_a_name_fails_on_the_missing_rank_too()
+    ranks_that_wait_for_one_another_are_told_so()
+    horo.shutdown()
+
+
+main()
