@@ -115,25 +115,29 @@ void Engine::abort(const std::string& reason) {
 }
 
 std::vector<ReadyTime> Engine::ready_times() {
-  std::future<std::vector<ReadyTime>> times;
+  std::uint64_t mine = 0;
   {
     MutexLock lock(mutex_);
-    if (gone_) return {};
-    times = curious_.emplace_back().get_future();
+    mine = ++curious_;
   }
   wake();
-  return times.get();
+  MutexLock lock(mutex_);
+  while (told_count_ < mine && !gone_) told_.wait(mutex_);
+  return gone_ ? std::vector<ReadyTime>() : ready_times_;
 }
 
-// Engine thread. ended: nobody gets an answer after this.
-void Engine::tell_ready_times(bool ended) {
-  std::vector<std::promise<std::vector<ReadyTime>>> curious;
+void Engine::tell_ready_times() {
+  std::uint64_t asked = 0;
   {
     MutexLock lock(mutex_);
-    gone_ = ended;
-    curious.swap(curious_);
+    if (told_count_ == curious_) return;
+    asked = curious_;
   }
-  for (auto& one : curious) one.set_value(epoch_.coordinator.ready_times());
+  std::vector<ReadyTime> times = epoch_.coordinator.ready_times();
+  MutexLock lock(mutex_);
+  told_count_ = asked;
+  ready_times_ = std::move(times);
+  told_.notify_all();
 }
 
 void Engine::leave() {
@@ -158,7 +162,11 @@ void Engine::loop() noexcept {
       end_epoch(config_.rank, "rank " + std::to_string(config_.rank) + ": " + e.what());
     }
   }
-  tell_ready_times(true);
+  {
+    MutexLock lock(mutex_);
+    gone_ = true;
+    told_.notify_all();
+  }
   if (ended_) return;
   // Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this.
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
@@ -180,7 +188,7 @@ void Engine::round() {
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) feed(event, now);
   judge_failure(now);
-  tell_ready_times(false);
+  tell_ready_times();
   if (ended_) return;
   take_inbox(now);
   for (const Answered& answered : questions_.take()) epoch_.coordinator.on(answered, now, actions_);

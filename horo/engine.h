@@ -3,7 +3,6 @@
 // (links, group, lane, coordinator) is an EpochState; the inbox outlives it.
 #pragma once
 
-#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -61,7 +60,7 @@ class Engine {
   void round();
   void feed(const ControlEvent& event, TimePoint now);
   void take_inbox(TimePoint now);
-  void tell_ready_times(bool ended);
+  void tell_ready_times();
   void perform(Actions actions, std::vector<Event>& more);
   void perform(Send& send);
   void perform(Release& release);
@@ -85,7 +84,11 @@ class Engine {
   std::optional<std::string> abort_reason_ GUARDED_BY(mutex_);
   bool leaving_ GUARDED_BY(mutex_) = false;
   bool gone_ GUARDED_BY(mutex_) = false;  // the thread answers no more
-  std::vector<std::promise<std::vector<ReadyTime>>> curious_ GUARDED_BY(mutex_);
+  // Not a future: std::call_once in it needs static thread-local memory, of which a process has little.
+  CondVar told_;
+  std::uint64_t curious_ GUARDED_BY(mutex_) = 0;           // calls of ready_times()
+  std::uint64_t told_count_ GUARDED_BY(mutex_) = 0;        // of them answered
+  std::vector<ReadyTime> ready_times_ GUARDED_BY(mutex_);  // the last answer
   std::jthread thread_;
 };
 
