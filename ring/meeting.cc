@@ -126,8 +126,7 @@ class Host {
       drop_late(now);
       poll_once(now);
     }
-    if (dropped_ > 0)
-      log_warning(say("dropped ", dropped_, " strangers during the start; the first: ", first_dropped_));
+    if (dropped_ > 0) log_warning(strangers_text());
     return std::move(met_);
   }
 
@@ -157,13 +156,17 @@ class Host {
         fail(call, "no answer within the hello timeout (HORO_HELLO_TIMEOUT_MS)");
     }
     while (!strangers_.empty() && now >= strangers_.front()->until()) {
-      drop("no hello within the hello timeout");
-      strangers_.erase(strangers_.begin());
+      drop_oldest("no hello within the hello timeout (HORO_HELLO_TIMEOUT_MS)");
     }
   }
 
-  void drop(const std::string& why) {
-    if (dropped_++ == 0) first_dropped_ = why;
+  void drop(const Talk& talk, const std::string& why) {
+    if (dropped_++ == 0) first_dropped_ = say("from ", peer_text(talk.fd()), ": ", why);
+  }
+
+  std::string strangers_text() const {
+    return say("strangers dropped: ", dropped_, ", by rank ", meeting_.self.rank, " at ",
+               to_text(local_address(meeting_.listener)), " during the start; the first ", first_dropped_);
   }
 
   TimePoint next_event(TimePoint now) const {
@@ -214,32 +217,52 @@ class Host {
     try {
       talk.advance();
       if (!talk.is_done()) return true;
-      welcome(talk.take());
+      welcome(talk);
     } catch (const ProtocolError& error) {
-      drop(error.what());
+      drop(talk, error.what());
     }
     return false;
   }
 
-  void welcome(Connection connection) {
+  // Takes the connection of somebody who is expected; throws ProtocolError if nobody is.
+  void welcome(Talk& talk) {
+    const Handshake& known = talk.handshake();
     const auto expected = std::find_if(missing_.begin(), missing_.end(), [&](const Caller& caller) {
-      return caller.rank == connection.peer && caller.purpose == connection.purpose;
+      return caller.rank == known.peer() && caller.purpose == known.purpose();
     });
-    if (expected == missing_.end()) return drop(say("rank ", connection.peer, " called where nobody was expected"));
+    if (expected == missing_.end()) throw ProtocolError(say("rank ", known.peer(), " called and was not expected"));
     missing_.erase(expected);
-    met_.push_back(std::move(connection));
+    met_.push_back(talk.take());
   }
 
   void accept_all() {
-    for (Fd fd = accept_at(meeting_.listener); fd.is_open(); fd = accept_at(meeting_.listener)) {
-      if (strangers_.size() == kMaxStrangers) {
-        drop("too many handshakes at one time");
-        strangers_.erase(strangers_.begin());
-      }
+    for (std::size_t accepted = 0; accepted < kMaxStrangers; ++accepted) {  // whoever is here already has a turn too
+      Fd fd = accept_at(meeting_.listener);
+      if (!fd.is_open() && !make_room(errno)) return;
+      if (!fd.is_open()) continue;
+      if (strangers_.size() == kMaxStrangers) drop_oldest("too many handshakes at one time");
       strangers_.push_back(std::make_unique<Talk>(std::move(fd), Handshake::accepting(meeting_.self),
                                                   Clock::now() + meeting_.hello_timeout));
       strangers_.back()->set_connected();
     }
+  }
+
+  void drop_oldest(const std::string& why) {
+    drop(*strangers_.front(), why);
+    strangers_.erase(strangers_.begin());
+  }
+
+  // True if accepting failed for want of a descriptor, and one is free now.
+  bool make_room(int error) {
+    if (error != EMFILE && error != ENFILE) return false;
+    if (strangers_.empty()) {
+      throw std::system_error(error, std::generic_category(),
+                              say("rank ", meeting_.self.rank,
+                                  " cannot accept connections; raise the limit of open "
+                                  "files before the job starts (ulimit -n)"));
+    }
+    drop_oldest("no descriptor was left for it (ulimit -n)");
+    return true;
   }
 
   // Who is here already is told, so that everybody's error names those who are not.
@@ -252,7 +275,7 @@ class Host {
       ranks.push_back(call.callee->rank);
       if (!call.last_error.empty()) last = "; last error: " + call.last_error;
     }
-    if (dropped_ > 0) last += say("; ", dropped_, " strangers were dropped, the first: ", first_dropped_);
+    if (dropped_ > 0) last += "; " + strangers_text();
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     const std::string why =

@@ -107,6 +107,12 @@ Address local_address(int fd) {
   return address;
 }
 
+std::string peer_text(int fd) {
+  Address address;
+  address.length = sizeof(address.storage);
+  return ::getpeername(fd, raw(address), &address.length) == 0 ? to_text(address) : "?";
+}
+
 // Connecting a datagram socket sends nothing: it asks the routing table.
 Address address_towards(const Address& peer) {
   const Fd probe(::socket(peer.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));

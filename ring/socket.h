@@ -47,6 +47,8 @@ Address with_port(Address address, std::uint16_t port);
 // The address of this host from which packets to `peer` leave, port 0.
 Address address_towards(const Address& peer);
 Address local_address(int fd);
+// The other end's numeric address, or "?" if it is gone.
+std::string peer_text(int fd);
 
 // Throws std::system_error.
 Fd listen_at(const Address& address);

@@ -1,0 +1,141 @@
+"""A second implementation of horo's frames and handshake, for somebody who means ill."""
+
+import dataclasses
+import hashlib
+import hmac
+import os
+import socket
+import struct
+import time
+
+MAGIC = 0x0A1A0A0D6F726F68
+VERSION = 1
+HELLO, DATA, CONTROL, ABORT, GOODBYE = 1, 2, 3, 4, 5
+EXCHANGE_PURPOSE, DATA_PURPOSE, CONTROL_PURPOSE = 1, 2, 3
+FRAME_BYTES, NONCE_BYTES, MAC_BYTES = 76, 16, 32
+ANSWER_BYTES = FRAME_BYTES + NONCE_BYTES + MAC_BYTES  # all that a stranger may ever be told
+HEADER = struct.Struct("<QHBBQIIIIQQIQQ")
+
+
+def _crc_table():
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        yield value
+
+
+CRC_TABLE = list(_crc_table())
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def hash64(text):
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+@dataclasses.dataclass
+class Frame:
+    """A header; every field may be set to what it should not be."""
+
+    magic: int = MAGIC
+    version: int = VERSION
+    kind: int = HELLO
+    reserved: int = 0
+    job: int = hash64("horo")
+    epoch: int = 0
+    incarnation: int = 0
+    sender: int = 1
+    channel: int = 0
+    plan: int = 0
+    key_hash: int = 0
+    segment: int = 0
+    offset: int = 0
+    length: int = 0
+    crc_error: int = 0
+
+    def encode(self, payload=b"", length=None):
+        self.length = len(payload) if length is None else length
+        fields = [getattr(self, field.name) for field in dataclasses.fields(self)][:-1]
+        header = HEADER.pack(*fields)
+        return header + struct.pack("<I", crc32c(header) ^ self.crc_error) + payload
+
+
+def proof(key, label, transcript):
+    return hmac.new(key, label.encode() + transcript, hashlib.sha256).digest()
+
+
+def nonce():
+    return os.urandom(NONCE_BYTES)
+
+
+def first_hello(place, purpose=None, to=None, size=None, salt=None, **fields):
+    """Hello 1 as rank 1 would say it at this place, but for what is said otherwise."""
+    body = struct.pack(
+        "<BII",
+        place.purpose if purpose is None else purpose,
+        place.rank if to is None else to,
+        place.size if size is None else size,
+    )
+    fields.setdefault("sender", place.caller)
+    return Frame(**fields).encode(body + (nonce() if salt is None else salt))
+
+
+@dataclasses.dataclass
+class Place:
+    """A listening port: of which rank, and how one that may come would introduce itself."""
+
+    port: int
+    rank: int
+    size: int
+    purpose: int
+    caller: int  # a rank that is not missed there: whoever says so, key or not, gets nowhere
+
+
+class Stranger:
+    """One connection of ours to a place where we have no business."""
+
+    def __init__(self, place, deadline_s):
+        self.place = place
+        self.until = time.monotonic() + deadline_s
+        self.told = b""
+        self.socket = socket.create_connection(("127.0.0.1", place.port), timeout=deadline_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def receive(self, size):
+        """So many bytes, or ConnectionError if the other side ends before."""
+        got = b""
+        while len(got) < size:
+            self.socket.settimeout(max(0.001, self.until - time.monotonic()))
+            part = self.socket.recv(size - len(got))
+            if not part:
+                raise ConnectionError("ended")
+            got += part
+            self.told += part
+        return got
+
+    def answer(self):
+        """Hello 2."""
+        return self.receive(ANSWER_BYTES)
+
+    def is_turned_away(self):
+        """Waits until the other side ends the connection; False if it does not in time."""
+        try:
+            while True:
+                self.receive(1)
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+        finally:
+            self.socket.close()
