@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "horo/horo.h"
-#include "tools/horo/local_world.h"
+#include "tools/horo/cores.h"
 
 namespace horo {
 namespace {

@@ -2,6 +2,7 @@
 #include "tools/horo/child.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -14,14 +15,14 @@ namespace horo {
 namespace {
 
 struct Pipe {
-  Fd read;
-  Fd write;
+  Descriptor read;
+  Descriptor write;
 };
 
 Pipe make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe2");
-  return {Fd(ends[0]), Fd(ends[1])};
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
@@ -52,7 +53,14 @@ struct Ends {
   int output;
   int errors;
   int failure;
-  int inherited;
+};
+
+enum class Stage { kPrepare, kFolder, kExec };
+
+// What the child sends when it cannot become the program.
+struct Report {
+  Stage stage = Stage::kPrepare;
+  int error = 0;
 };
 
 void reset_signals() {
@@ -62,51 +70,82 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-bool prepare(const Ends& ends) {
+bool bind_to(const std::vector<int>& cores) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  for (const int core : cores) CPU_SET(static_cast<std::size_t>(core), &mask);
+  return cores.empty() || ::sched_setaffinity(0, sizeof(mask), &mask) == 0;
+}
+
+bool prepare(const Program& program, const Ends& ends) {
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing < 0 || ::setpgid(0, 0) != 0 || ::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
   if (::getppid() != ends.parent) return false;  // it died before we asked to be told
   if (::dup2(nothing, 0) < 0 || ::dup2(ends.output, 1) < 0 || ::dup2(ends.errors, 2) < 0) return false;
-  return ends.inherited < 0 || ::fcntl(ends.inherited, F_SETFD, 0) == 0;
+  if (program.inherited_fd >= 0 && ::fcntl(program.inherited_fd, F_SETFD, 0) != 0) return false;
+  return bind_to(program.cores);
 }
 
-[[noreturn]] void become(char* const* arguments, char* const* environment, const Ends& ends) {
+struct Pointers {
+  std::vector<char*> arguments, environment;
+};
+
+[[noreturn]] void become(const Program& program, const Pointers& pointers, const Ends& ends) {
   reset_signals();
-  if (prepare(ends)) ::execvpe(arguments[0], arguments, environment);
-  const int error = errno;
-  [[maybe_unused]] const ssize_t wrote = ::write(ends.failure, &error, sizeof(error));
+  Report report;
+  if (prepare(program, ends)) {
+    report.stage = Stage::kFolder;
+    if (program.folder.empty() || ::chdir(program.folder.c_str()) == 0) {
+      report.stage = Stage::kExec;
+      ::execvpe(pointers.arguments[0], pointers.arguments.data(), pointers.environment.data());
+    }
+  }
+  report.error = errno;
+  [[maybe_unused]] const ssize_t wrote = ::write(ends.failure, &report, sizeof(report));
   ::_exit(127);
 }
 
-// 0: exec worked.
-int exec_error(int fd) {
-  int error = 0;
+// No error: exec worked.
+Report read_report(int fd) {
+  Report report;
   ssize_t got = 0;
   do {
-    got = ::read(fd, &error, sizeof(error));
+    got = ::read(fd, &report, sizeof(report));
   } while (got < 0 && errno == EINTR);
-  return got == sizeof(error) ? error : 0;
+  return got == sizeof(report) ? report : Report{};
+}
+
+[[noreturn]] void throw_failed(const Program& program, const Report& report) {
+  const std::string& name = program.arguments[0];
+  const std::string why = std::strerror(report.error);
+  if (report.stage == Stage::kFolder) throw StartFailed(2, "--cwd " + program.folder + ": " + why);
+  const std::string text = "cannot start \"" + name + "\": " + why;
+  if (report.stage == Stage::kPrepare) throw StartFailed(126, text);
+  if (report.error == EACCES) {
+    throw StartFailed(
+        126, text + ". Is it executable (chmod +x), or does it need a program to run it, as in: python " + name + "?");
+  }
+  if (report.error != ENOENT && report.error != ENOTDIR) throw StartFailed(126, text);
+  const bool is_path = name.find('/') != std::string::npos;
+  throw StartFailed(127, text + (is_path ? ". Expected a program there, and the interpreter that its first line names"
+                                         : ". Expected a program in one of the folders of PATH"));
 }
 
 }  // namespace
 
 Child start(const Program& program) {
-  const std::vector<char*> arguments = pointers_to(program.arguments);
-  const std::vector<char*> environment = pointers_to(program.environment);
+  const Pointers pointers{pointers_to(program.arguments), pointers_to(program.environment)};
   Pipe output = make_pipe(), errors = make_pipe(), failure = make_pipe();
-  const Ends ends{::getpid(), output.write.get(), errors.write.get(), failure.write.get(), program.inherited_fd};
+  const Ends ends{::getpid(), output.write.get(), errors.write.get(), failure.write.get()};
   pid_t pid = 0;
   {
     const SignalsBlocked blocked;
     pid = ::fork();
-    if (pid == 0) become(arguments.data(), environment.data(), ends);
+    if (pid == 0) become(program, pointers, ends);
   }
   if (pid < 0) throw std::system_error(errno, std::generic_category(), "fork");
-  { const Fd closed = std::move(failure.write); }
-  if (const int error = exec_error(failure.read.get()); error != 0) {
-    const bool missing = error == ENOENT || error == ENOTDIR;
-    throw StartFailed(missing ? 127 : 126, "cannot start \"" + program.arguments[0] + "\": " + std::strerror(error));
-  }
+  failure.write.close();
+  if (const Report report = read_report(failure.read.get()); report.error != 0) throw_failed(program, report);
   ::fcntl(output.read.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(errors.read.get(), F_SETFL, O_NONBLOCK);
   return {pid, std::move(output.read), std::move(errors.read)};

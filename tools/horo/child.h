@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ring/socket.h"
+#include "tools/horo/descriptor.h"
 
 namespace horo {
 
@@ -15,18 +15,20 @@ struct Program {
   std::vector<std::string> arguments;    // the program first; found by PATH
   std::vector<std::string> environment;  // "NAME=value"
   int inherited_fd = -1;                 // stays open, under its number
+  std::string folder;                    // where it runs; empty: here
+  std::vector<int> cores;                // where it may run; empty: everywhere
 };
 
 struct Child {
-  pid_t pid = 0;  // also the number of its process group
-  Fd output;      // what it writes; non-blocking
-  Fd errors;
+  pid_t pid = 0;      // also the number of its process group
+  Descriptor output;  // what it writes; non-blocking
+  Descriptor errors;
 };
 
 class StartFailed : public std::runtime_error {
  public:
   StartFailed(int exit_code, const std::string& why) : std::runtime_error(why), exit_code_(exit_code) {}
-  int exit_code() const { return exit_code_; }  // as a shell says it: 127 not found, 126 not executable
+  int exit_code() const { return exit_code_; }  // as a shell says it: 127 not found, 126 not executable; 2: no folder
 
  private:
   int exit_code_;

@@ -13,8 +13,8 @@
 
 #include "horo/horo.h"
 #include "tools/horo/bench_world.h"
+#include "tools/horo/cores.h"
 #include "tools/horo/doctor.h"
-#include "tools/horo/local_world.h"
 
 namespace horo {
 namespace {

@@ -11,89 +11,89 @@
 #include <stdexcept>
 
 #include "horo/base/settings.h"
-#include "tools/horo/bench.h"
+#include "tools/horo/bench_command.h"
 #include "tools/horo/doctor.h"
-#include "tools/horo/launcher.h"
+#include "tools/horo/run_options.h"
 
 namespace horo {
 namespace {
 
 constexpr int kUsage = 2;  // exit code of a wrong command line
-constexpr int kMaxLocalRanks = 1024;
 
 struct Options {
-  Launch run;
-  std::string ranks;  // worlds to measure: "2,4" or "2..8"
-  std::string dtype = "float32";
-  std::string order = "canonical";
-  AllReduceBench all_reduce;
-  AgreeBench agree;
-  bool no_header = false;
+  RunOptions run;
+  BenchOptions bench;
   bool settings = false;
   bool json = false;
 };
 
-std::vector<std::string> words_for_dtype() {
-  std::vector<std::string> words;
-  for (int i = 0; i < 256; ++i) {
-    if (const auto dtype = dtype_from(i); dtype && *dtype != DType::kBool) words.emplace_back(name_of(*dtype));
-  }
-  return words;
+void add_world_options(CLI::App& run, RunOptions& options) {
+  run.add_option("-n,--ranks,--num-proc", options.ranks, "ranks on this host; -np means the same");
+  run.add_option("-H,--hosts", options.hosts, "localhost:4, as -n 4: for this host alone");
+  const std::string hosts = "Several hosts (one horo run on each)";
+  run.add_option("--nnodes", options.nodes, "number of hosts")->group(hosts);
+  run.add_option("--node-rank", options.node_rank, "which of them this is, from 0")->group(hosts);
+  run.add_option("--addr", options.addr, "HOST:PORT where rank 0 listens, an address of host 0")->group(hosts);
+  run.add_option("--key-file", options.key_file, "32 random bytes that only you may read (mode 0600), the same on all")
+      ->group(hosts);
+  run.add_option("--ranks-per-node", options.ranks_per_node, "2,1 where hosts differ, the same on all; -n otherwise")
+      ->group(hosts);
 }
 
-DType dtype_of(const std::string& word) {
-  for (int i = 0; i < 256; ++i) {
-    if (const auto dtype = dtype_from(i); dtype && name_of(*dtype) == word) return *dtype;
-  }
-  throw std::invalid_argument("--dtype " + word + ": no such type");
-}
-
-int parse_ranks(std::string_view text, const std::string& whole) {
-  int ranks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  if (error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= kMaxLocalRanks) return ranks;
-  throw std::invalid_argument("--ranks " + whole + ": expected 4, 2,4 or 2..8, each from 1 to 1024");
-}
-
-std::vector<int> worlds_of(const std::string& text) {
-  std::vector<int> worlds;
-  if (const std::size_t dots = text.find(".."); dots != std::string::npos) {
-    const int last = parse_ranks(std::string_view(text).substr(dots + 2), text);
-    for (int n = parse_ranks(std::string_view(text).substr(0, dots), text); n <= last; ++n) worlds.push_back(n);
-    return worlds;
-  }
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) worlds.push_back(parse_ranks(part, text));
-  return worlds;
-}
-
-void add_run(CLI::App& app, Options& options) {
-  CLI::App* run = app.add_subcommand("run", "Run a program on several ranks of this host");
-  run->add_option("-n,--ranks", options.run.ranks, "number of ranks")->required()->check(CLI::Range(1, kMaxLocalRanks));
+void add_run(CLI::App& app, RunOptions& options) {
+  CLI::App* run =
+      app.add_subcommand("run", "Run a program on several ranks: horo run -n 4 [OPTIONS] [--] PROGRAM [ARGUMENTS]");
+  add_world_options(*run, options);
+  run->add_option("-x,--env", options.variables, "NAME=VALUE for the ranks, or NAME as it is here; may be repeated")
+      ->allow_extra_args(false);
+  run->add_option("--cwd", options.cwd, "folder where the ranks run");
+  run->add_option("--bind-to", options.bind_to,
+                  "core: every rank to its share of the cores; none; auto: core if there are as many as ranks")
+      ->capture_default_str();
+  run->add_option("--output-dir,--output-filename", options.output_dir,
+                  "also write what rank N says to rank.N.out and rank.N.err in this folder");
+  run->add_option("--timeout", options.timeout_s, "seconds after which the job is ended, with exit code 124")
+      ->check(CLI::PositiveNumber);
+  run->add_option("--start-timeout", options.start_timeout_s, "seconds for all ranks to meet (default: 30)")
+      ->check(CLI::PositiveNumber);
+  run->add_flag("-v,--verbose", options.verbose, "say which process and cores each rank has");
+  run->add_flag("--dry-run", options.dry_run, "print what would be started, and start nothing");
   run->prefix_command();  // what follows the first word that is no option is the program's own
-  run->footer("Example: horo run -n 4 python train.py --epochs 3");
+  run->footer(
+      R"(A line that a rank writes comes out whole, behind "[rank] ". Ctrl-C is passed on to the ranks; a second one
+kills them. When a rank fails, the others have 5 s to end, then they get SIGTERM, 3 s later SIGKILL; what
+failed first is said at the end. Nothing that the ranks started outlives the job.
+
+Exit code: that of the rank that failed first, 128 + its signal; 124 timeout, 126 and 127 the program cannot
+be started, 2 wrong usage.
+
+Examples:
+  horo run -n 4 python train.py --epochs 3
+  horo run -n 2 --nnodes 2 --node-rank 0 --addr 10.0.0.1:29400 --key-file key python train.py
+A key: head -c 32 /dev/urandom > key; chmod 600 key)");
 }
 
 void add_all_reduce(CLI::App& bench, Options& options) {
   CLI::App* app = bench.add_subcommand("allreduce", "Time and bandwidth of all_reduce by size; checks every result");
-  app->add_option("--ranks", options.ranks, "ranks to start (more than one world: 2,4 or 2..8)")->default_str("2");
-  app->add_option("--min", options.all_reduce.min_bytes, "smallest size, in bytes or as 64K, 1M")
+  app->add_option("--ranks", options.bench.ranks, "ranks to start (more than one world: 2,4 or 2..8)")
+      ->default_str("2");
+  app->add_option("--min", options.bench.all_reduce.min_bytes, "smallest size, in bytes or as 64K, 1M")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  app->add_option("--max", options.all_reduce.max_bytes, "largest size")
+  app->add_option("--max", options.bench.all_reduce.max_bytes, "largest size")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 40))
       ->capture_default_str();
-  app->add_option("--dtype", options.dtype, "element type")
+  app->add_option("--dtype", options.bench.dtype, "element type")
       ->check(CLI::IsMember(words_for_dtype()))
       ->capture_default_str();
-  app->add_option("--order", options.order, "order of summation")
+  app->add_option("--order", options.bench.order, "order of summation")
       ->check(CLI::IsMember({"canonical", "fast"}))
       ->capture_default_str();
-  app->add_option("--rounds", options.all_reduce.rounds, "rounds of each size; 0: about half a second's worth")
+  app->add_option("--rounds", options.bench.all_reduce.rounds, "rounds of each size; 0: about half a second's worth")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  app->add_option("--json", options.all_reduce.json_file, "also write the results to this file");
+  app->add_option("--json", options.bench.all_reduce.json_file, "also write the results to this file");
 }
 
 void add_bench(CLI::App& app, Options& options) {
@@ -101,27 +101,31 @@ void add_bench(CLI::App& app, Options& options) {
   bench->require_subcommand(1);
   add_all_reduce(*bench, options);
   CLI::App* agree = bench->add_subcommand("agree", "Cost of agreeing on many small tensors per step");
-  agree->add_option("--ranks", options.ranks, "worlds to measure")->default_str("2,4");
-  agree->add_option("--tensors", options.agree.tensors, "gradients per step")
+  agree->add_option("--ranks", options.bench.ranks, "worlds to measure")->default_str("2,4");
+  agree->add_option("--tensors", options.bench.agree.tensors, "gradients per step")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  agree->add_option("--steps", options.agree.steps, "steps")->check(CLI::Range(1, 100'000))->capture_default_str();
+  agree->add_option("--steps", options.bench.agree.steps, "steps")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
   CLI::App* wire = bench->add_subcommand("wire", "Bytes on the wire against the formula and the kernel's count");
-  wire->add_option("--ranks", options.ranks, "worlds to measure")->default_str("2..8");
-  wire->add_flag("--no-header", options.no_header)->group("");
+  wire->add_option("--ranks", options.bench.ranks, "worlds to measure")->default_str("2..8");
+  wire->add_flag("--no-header", options.bench.no_header)->group("");
 }
 
 // The program's own words may hold a "--" as well: only one that comes before them is ours.
-int run(Options& options, const CLI::App& app, const std::vector<std::string>& after_dashes, bool has_dashes) {
-  std::vector<std::string>& command = options.run.command;
+int run(RunOptions& options, const CLI::App& app, const std::vector<std::string>& after_dashes, bool has_dashes) {
+  std::vector<std::string>& command = options.command;
   command = app.remaining();
   if (!command.empty() && command.front().starts_with("-")) {
-    throw std::invalid_argument("run: unknown option " + command.front());
+    throw std::invalid_argument("unknown option " + command.front() + "; horo run --help names all");
   }
   if (!command.empty() && has_dashes) command.emplace_back("--");
   command.insert(command.end(), after_dashes.begin(), after_dashes.end());
-  if (command.empty()) throw std::invalid_argument("run: expected a program, as in: horo run -n 4 python train.py");
-  return launch(options.run);
+  const Launch start = launch_of(options);
+  if (!options.dry_run) return launch(start);
+  print_plan(start);
+  return 0;
 }
 
 void add_doctor(CLI::App& app, Options& options) {
@@ -131,41 +135,24 @@ void add_doctor(CLI::App& app, Options& options) {
   doctor->footer("Exit code 0: no problem; 1: problems, each with what to do.");
 }
 
-int bench_as_rank(const std::string& name, Options& options) {
-  Session session(config_from_environment());
-  options.all_reduce.dtype = dtype_of(options.dtype);
-  options.all_reduce.order = options.order == "fast" ? Order::kFast : Order::kCanonical;
-  if (name == "allreduce") return bench_all_reduce(session, options.all_reduce);
-  if (name == "agree") return bench_agree(session, options.agree);
-  return bench_wire(session, !options.no_header);
-}
-
-int bench(const CLI::App& app, Options& options, const std::vector<std::string>& arguments) {
-  const std::string name = app.get_name();
-  if (std::getenv("HORO_RANK") != nullptr) return bench_as_rank(name, options);
-  if (options.ranks.empty()) options.ranks = name == "wire" ? "2..8" : name == "agree" ? "2,4" : "2";
-  int result = 0;
-  Launch start;
-  start.title = "horo bench " + name;
-  start.prefixed = false;
-  start.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
-  start.command.insert(start.command.end(), arguments.begin(), arguments.end());
-  for (const int ranks : worlds_of(options.ranks)) {
-    start.ranks = ranks;
-    result = std::max(result, launch(start));
-    if (result > 1) return result;  // no finding: something did not work
-    if (name == "wire" && start.command.back() != "--no-header") start.command.emplace_back("--no-header");
+// Horovod writes -np; here a single dash has one letter. What follows the program is the program's own.
+void respell(std::vector<std::string>& arguments, const CLI::App& run) {
+  for (std::size_t i = 1; i < arguments.size() && arguments[i].starts_with("-") && arguments[i] != "--"; ++i) {
+    if (arguments[i] == "-np") arguments[i] = "--num-proc";
+    const bool has_value = arguments[i].find('=') != std::string::npos;
+    const CLI::Option* option = run.get_option_no_throw(arguments[i]);
+    if (option != nullptr && option->get_expected_min() > 0 && !has_value) ++i;
   }
-  return result;
 }
 
-int run_command(const std::vector<std::string>& arguments) {
+int run_command(std::vector<std::string> arguments) {
   CLI::App app{"horo: data-parallel training with the same bits on every rank", "horo"};
   app.require_subcommand(1);
   Options options;
-  add_run(app, options);
+  add_run(app, options.run);
   add_bench(app, options);
   add_doctor(app, options);
+  if (!arguments.empty() && arguments.front() == "run") respell(arguments, *app.get_subcommand("run"));
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   try {
     app.parse(std::vector<std::string>(std::make_reverse_iterator(dashes), arguments.rend()));
@@ -178,10 +165,12 @@ int run_command(const std::vector<std::string>& arguments) {
     std::cout << settings_page();
     return 0;
   }
-  if (chosen->get_name() == "bench") return bench(*chosen->get_subcommands().front(), options, arguments);
+  if (chosen->get_name() == "bench") {
+    return run_bench(chosen->get_subcommands().front()->get_name(), options.bench, arguments);
+  }
   const bool has_dashes = dashes != arguments.end();
   const auto after = has_dashes ? dashes + 1 : dashes;
-  return run(options, *chosen, {after, arguments.end()}, has_dashes);
+  return run(options.run, *chosen, {after, arguments.end()}, has_dashes);
 }
 
 }  // namespace

@@ -1,0 +1,82 @@
+#include "tools/horo/bench_command.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+
+#include "tools/horo/launcher.h"
+
+namespace horo {
+namespace {
+
+constexpr int kMaxLocalRanks = 1024;
+
+DType dtype_of(const std::string& word) {
+  for (int i = 0; i < 256; ++i) {
+    if (const auto dtype = dtype_from(i); dtype && name_of(*dtype) == word) return *dtype;
+  }
+  throw std::invalid_argument("--dtype " + word + ": no such type");
+}
+
+int parse_ranks(std::string_view text, const std::string& whole) {
+  int ranks = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  if (error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= kMaxLocalRanks) return ranks;
+  throw std::invalid_argument("--ranks " + whole + ": expected 4, 2,4 or 2..8, each from 1 to 1024");
+}
+
+std::vector<int> worlds_of(const std::string& text) {
+  std::vector<int> worlds;
+  if (const std::size_t dots = text.find(".."); dots != std::string::npos) {
+    const int last = parse_ranks(std::string_view(text).substr(dots + 2), text);
+    for (int n = parse_ranks(std::string_view(text).substr(0, dots), text); n <= last; ++n) worlds.push_back(n);
+    return worlds;
+  }
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) worlds.push_back(parse_ranks(part, text));
+  return worlds;
+}
+
+int bench_as_rank(const std::string& name, const BenchOptions& options) {
+  Session session(config_from_environment());
+  AllReduceBench all_reduce = options.all_reduce;
+  all_reduce.dtype = dtype_of(options.dtype);
+  all_reduce.order = options.order == "fast" ? Order::kFast : Order::kCanonical;
+  if (name == "allreduce") return bench_all_reduce(session, all_reduce);
+  if (name == "agree") return bench_agree(session, options.agree);
+  return bench_wire(session, !options.no_header);
+}
+
+}  // namespace
+
+std::vector<std::string> words_for_dtype() {
+  std::vector<std::string> words;
+  for (int i = 0; i < 256; ++i) {
+    if (const auto dtype = dtype_from(i); dtype && *dtype != DType::kBool) words.emplace_back(name_of(*dtype));
+  }
+  return words;
+}
+
+int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments) {
+  if (std::getenv("HORO_RANK") != nullptr) return bench_as_rank(name, options);
+  const std::string usual = name == "wire" ? "2..8" : name == "agree" ? "2,4" : "2";
+  int result = 0;
+  Launch start;
+  start.title = "horo bench " + name;
+  start.prefixed = false;
+  start.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  start.command.insert(start.command.end(), arguments.begin(), arguments.end());
+  for (const int ranks : worlds_of(options.ranks.empty() ? usual : options.ranks)) {
+    start.ranks_by_host = {ranks};
+    result = std::max(result, launch(start));
+    if (result > 1) return result;  // no finding: something did not work
+    if (name == "wire" && start.command.back() != "--no-header") start.command.emplace_back("--no-header");
+  }
+  return result;
+}
+
+}  // namespace horo

@@ -1,0 +1,27 @@
+// `horo bench`: what is measured, on which worlds. A process that is not one of the ranks of a job yet starts itself
+// once per rank, as `horo run` would.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/horo/bench.h"
+
+namespace horo {
+
+struct BenchOptions {
+  std::string ranks;  // worlds to measure: "2,4" or "2..8"; empty: those of this benchmark
+  std::string dtype = "float32";
+  std::string order = "canonical";
+  AllReduceBench all_reduce;
+  AgreeBench agree;
+  bool no_header = false;
+};
+
+// `name`: allreduce, agree or wire; `arguments`: those with which this program can be started again. The exit code.
+// Throws std::invalid_argument.
+int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments);
+
+std::vector<std::string> words_for_dtype();
+
+}  // namespace horo

@@ -1,0 +1,69 @@
+// libev's watchers as values that stop themselves: what they call stands where they are made. They keep their address.
+#pragma once
+
+#include <ev.h>
+
+#include <functional>
+
+namespace horo {
+
+class IoWatch {
+ public:
+  IoWatch(struct ev_loop* loop, int fd, int events, std::function<void()> on_ready);
+  ~IoWatch() { stop(); }
+  IoWatch(const IoWatch&) = delete;
+  IoWatch& operator=(const IoWatch&) = delete;
+  void start() { ::ev_io_start(loop_, &io_); }
+  void stop() { ::ev_io_stop(loop_, &io_); }
+
+ private:
+  struct ev_loop* loop_;
+  std::function<void()> on_ready_;
+  ev_io io_{};
+};
+
+class Timer {
+ public:
+  Timer(struct ev_loop* loop, std::function<void()> on_time);
+  ~Timer() { stop(); }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+  // Once, so many seconds from now; an earlier time is forgotten.
+  void set(double seconds);
+  void stop() { ::ev_timer_stop(loop_, &timer_); }
+  bool is_set() const { return ev_is_active(&timer_); }
+
+ private:
+  struct ev_loop* loop_;
+  std::function<void()> on_time_;
+  ev_timer timer_{};
+};
+
+class SignalWatch {
+ public:
+  SignalWatch(struct ev_loop* loop, int signal, std::function<void(int)> on_signal);
+  ~SignalWatch() { ::ev_signal_stop(loop_, &signal_); }
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+ private:
+  struct ev_loop* loop_;
+  std::function<void(int)> on_signal_;
+  ev_signal signal_{};
+};
+
+class ChildWatch {
+ public:
+  // Called once, with the status that waitpid() gave; the process is reaped by then.
+  ChildWatch(struct ev_loop* loop, pid_t pid, std::function<void(int)> on_end);
+  ~ChildWatch() { ::ev_child_stop(loop_, &child_); }
+  ChildWatch(const ChildWatch&) = delete;
+  ChildWatch& operator=(const ChildWatch&) = delete;
+
+ private:
+  struct ev_loop* loop_;
+  std::function<void(int)> on_end_;
+  ev_child child_{};
+};
+
+}  // namespace horo
