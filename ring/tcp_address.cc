@@ -26,16 +26,6 @@ std::uint16_t port_of(const Address& address) {
                   : reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
 }
 
-Address wildcard(const Address& address) {
-  Address any = address;
-  if (address.storage.ss_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6&>(any.storage).sin6_addr = in6addr_any;
-  } else {
-    reinterpret_cast<sockaddr_in&>(any.storage).sin_addr.s_addr = htonl(INADDR_ANY);
-  }
-  return any;
-}
-
 // A port that another program is about to give back (an earlier start of this job) is waited for a while.
 Fd listen_patiently(const Address& address, Duration patience) {
   const TimePoint until = Clock::now() + patience;
@@ -66,8 +56,11 @@ Listener listen_for(const Config& config, const Address& address) {
   try {
     listener.fd = listen_patiently(address, config.hello_timeout);
   } catch (const std::system_error& error) {
-    if (error.code().value() != EADDRNOTAVAIL || !config.key) throw;
-    listener.fd = listen_patiently(wildcard(address), config.hello_timeout);
+    if (error.code().value() != EADDRNOTAVAIL) throw;
+    throw std::system_error(error.code(),
+                            say("cannot listen at ", to_text(address),
+                                ": no interface of this host has that address; expected one that has, and "
+                                "that the other ranks reach"));
   }
   listener.published = with_port(address, port_of(local_address(listener.fd.get())));
   return listener;

@@ -13,8 +13,8 @@ namespace horo {
 // HORO_KEY_FILE where there is no key and no loopback address either.
 std::vector<Address> usable_addresses(const Config& config, const std::string& host_port, const std::string& setting);
 
-// A listener at Config::addr with another port if `port` is given (0: any), for rank 0. Where the host is known by an
-// address that none of its interfaces has, it listens at all of them, with a key alone.
+// A listener at this address alone, never at other interfaces. Throws std::system_error, also where no interface of this
+// host has the address: then nobody would know where to be let in.
 struct Listener {
   Fd fd;
   Address published;

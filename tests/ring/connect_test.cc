@@ -50,6 +50,12 @@ std::vector<std::string> start_two(const Config& zero, const Config& one, std::u
   return {message_of(errors[0]), message_of(errors[1])};
 }
 
+bool accepts(const std::string& addr) {
+  const Fd fd = dial(resolve(addr, "test").front());
+  pollfd poll_fd{fd.get(), POLLOUT, 0};
+  return fd.is_open() && ::poll(&poll_fd, 1, 1000) == 1 && error_of(fd.get()) == 0;
+}
+
 struct Pair {
   Config zero, one;
   Pair() {
@@ -128,6 +134,34 @@ TEST(Connect, WithoutAKeyOnlyLoopbackIsUsed) {
 TEST(Connect, AnAddressThatCannotWorkIsNamed) {
   for (const char* addr : {"nonsense", "127.0.0.1:", ":5", "127.0.0.1:http-or-not"}) {
     EXPECT_THROW(connect(config_of(1, 2, addr)), std::invalid_argument) << addr;
+  }
+}
+
+TEST(Connect, NobodyListensAtAnotherInterface) {
+  Config config = config_of(0, 2, free_address());
+  config.key = key(5);
+  config.start_timeout = milliseconds(1);
+  std::string published;
+  const auto exchange = [&](std::span<const std::byte> mine) -> std::vector<std::vector<std::byte>> {
+    published.assign(reinterpret_cast<const char*>(mine.data()), mine.size());
+    const std::string elsewhere = "127.0.0.2" + published.substr(published.rfind(':'));
+    EXPECT_TRUE(accepts(published));
+    EXPECT_FALSE(accepts(elsewhere)) << elsewhere;
+    return {{mine.begin(), mine.end()}, {mine.begin(), mine.end()}};
+  };
+  EXPECT_THROW(connect_tcp(config, 0, exchange), PeerLost);
+  EXPECT_TRUE(published.starts_with("127.0.0.1:")) << published;
+}
+
+TEST(Connect, AnAddressOfNoInterfaceIsRefusedByRankZero) {
+  Config config = config_of(0, 2, "192.0.2.1:4000");
+  config.key = key(5);
+  try {
+    connect(config);
+    FAIL() << "it listens";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find("no interface of this host has that address"), std::string::npos)
+        << error.what();
   }
 }
 
