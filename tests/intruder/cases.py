@@ -1,5 +1,6 @@
 """What an intruder may try, one function each, by name. None may be let in: not even those who know the job key,
-because they are other ranks than they should be, other starts, or other conversations."""
+because they are other ranks than they should be, other starts, or other conversations. Each speaks as a rank that is
+still missed at the place, so that nothing but the handshake keeps it out; those of HERE as one that is not."""
 
 import socket
 import struct
@@ -17,6 +18,7 @@ from strangers import (
     GOODBYE,
     NONCE_BYTES,
     Frame,
+    Stranger,
     first_hello,
     hash64,
     nonce,
@@ -192,8 +194,6 @@ def _(stranger, key):
     stranger.send(first + third_hello(bytes(32), first, bytes(ANSWER_BYTES), sender=stranger.place.caller))
 
 
-WITHOUT_KEY = set(CASES)
-
 # ---- With the key, but wrong.
 
 
@@ -224,18 +224,11 @@ def _(stranger, key):
 CASES["another incarnation in the end"] = lambda s, key: converse(s, key, third={"incarnation": 1})
 CASES["another epoch in the end"] = lambda s, key: converse(s, key, third={"epoch": 1})
 CASES["another job in the end"] = lambda s, key: converse(s, key, third={"job": hash64("other")})
-CASES["another rank in the end"] = lambda s, key: converse(s, key, third={"sender": 2 if s.place.caller != 2 else 1})
+CASES["another rank in the end"] = lambda s, key: converse(s, key, third={"sender": 1 if s.place.caller == 2 else 2})
 CASES["another kind in the end"] = lambda s, key: converse(s, key, third={"kind": DATA})
 CASES["a channel in the end"] = lambda s, key: converse(s, key, third={"channel": 1})
 CASES["key of another job"] = lambda s, key: converse(s, key, job=hash64("other"))
 CASES["key of another epoch"] = lambda s, key: converse(s, key, epoch=1)
-CASES["another incarnation of a rank that is here"] = lambda s, key: converse(s, key, incarnation=7)
-
-
-@case("a rank that is here already")
-def _(stranger, key):
-    knows = converse(stranger, key)[-1]
-    assert knows, "the proof of the acceptor does not match our own implementation: no case with a key tests anything"
 
 
 def wrong_purpose(place):
@@ -243,32 +236,26 @@ def wrong_purpose(place):
 
 
 CASES["another purpose"] = lambda s, key: converse(s, key, purpose=wrong_purpose(s.place))
-CASES["control before its turn"] = lambda s, key: converse(s, key, purpose=CONTROL_PURPOSE)
+CASES["yet another purpose"] = lambda s, key: converse(
+    s, key, purpose=CONTROL_PURPOSE if s.place.purpose == EXCHANGE_PURPOSE else EXCHANGE_PURPOSE
+)
+
+# ---- Replayed: an honest conversation with this very rank, whose last hello did not arrive.
 
 
-@case("a rank that is here already, with orders")
-def _(stranger, key):
-    converse(stranger, key)
-    notice = struct.pack("<II", 2, 4) + b"gone"
-    stranger.send(Frame(kind=ABORT, sender=stranger.place.caller).encode(notice))
-    stranger.send(Frame(kind=CONTROL, sender=stranger.place.caller).encode(bytes(1000)))
-
-
-# ---- Replayed: each needs a conversation that was recorded before.
+def earlier_conversation(place, key):
+    """The first hello and its answer were heard by all, the last one by the intruder alone."""
+    victim = Stranger(place, 60)
+    first = first_hello(place)
+    victim.send(first)
+    answer = victim.answer()
+    victim.socket.close()
+    return first, answer, third_hello(key, first, answer, sender=place.caller)
 
 
 def replay(name, send):
-    """send(stranger, first, answer, last), on a new connection to the place of the recording."""
-
-    def run(stranger, key):
-        send(stranger, *run.recorded[stranger.place.port])
-
-    run.recorded = {}
-    CASES[name] = run
-    REPLAYS.append(run)
-
-
-REPLAYS = []
+    """send(stranger, first, answer, last)"""
+    CASES[name] = lambda stranger, key: send(stranger, *earlier_conversation(stranger.place, key))
 
 
 def in_turn(stranger, first, answer, last):
@@ -285,10 +272,9 @@ replay("replayed answer", lambda stranger, first, answer, last: stranger.send(an
 
 @case("replayed proof behind a new hello")
 def _(stranger, key):
-    recorded = REPLAYS[0].recorded[stranger.place.port]
-    stranger.send(first_hello(stranger.place, salt=nonce()))
+    stranger.send(first_hello(stranger.place))
     stranger.answer()
-    stranger.send(recorded[2])
+    stranger.send(earlier_conversation(stranger.place, key)[2])
 
 
 @case("replayed from another job with the same key")
@@ -306,3 +292,24 @@ def _(stranger, key):
     stranger.send(first)
     answer = stranger.answer()
     stranger.send(third_hello(proof(key, "yesterday", b""), first, answer, sender=place.caller))
+
+
+# ---- A rank that is here already, and holds the key.
+
+
+HERE = {"here already", "here already, another incarnation", "here already, with orders"}
+CASES["here already, another incarnation"] = lambda s, key: converse(s, key, incarnation=7)
+
+
+@case("here already")
+def _(stranger, key):
+    knows = converse(stranger, key)[-1]
+    assert knows, "the acceptor's proof is not what this implementation expects: no case with the key tests anything"
+
+
+@case("here already, with orders")
+def _(stranger, key):
+    converse(stranger, key)
+    notice = struct.pack("<II", 2, 4) + b"gone"
+    stranger.send(Frame(kind=ABORT, sender=stranger.place.caller).encode(notice))
+    stranger.send(Frame(kind=CONTROL, sender=stranger.place.caller).encode(bytes(1000)))

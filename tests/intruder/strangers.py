@@ -1,11 +1,13 @@
 """A second implementation of horo's frames and handshake, for somebody who means ill."""
 
+import collections
 import dataclasses
 import hashlib
 import hmac
 import os
 import socket
 import struct
+import threading
 import time
 
 MAGIC = 0x0A1A0A0D6F726F68
@@ -90,22 +92,28 @@ def first_hello(place, purpose=None, to=None, size=None, salt=None, **fields):
 
 @dataclasses.dataclass
 class Place:
-    """A listening port: of which rank, and how one that may come would introduce itself."""
+    """A listening port: of which rank, and how one that it waits for would introduce itself."""
 
     port: int
     rank: int
     size: int
     purpose: int
-    caller: int  # a rank that is not missed there: whoever says so, key or not, gets nowhere
+    caller: int = 2  # is waited for
+    here: int = 1  # has come, or never will: whoever says so, key or not, gets nowhere
 
 
 class Stranger:
     """One connection of ours to a place where we have no business."""
 
+    visits = collections.Counter()  # by port
+    lock = threading.Lock()
+
     def __init__(self, place, deadline_s):
         self.place = place
         self.until = time.monotonic() + deadline_s
         self.told = b""
+        with self.lock:
+            self.visits[place.port] += 1
         self.socket = socket.create_connection(("127.0.0.1", place.port), timeout=deadline_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
