@@ -5,6 +5,7 @@
 #include "horo/base/check.h"
 #include "horo/base/log.h"
 #include "horo/base/wire.h"
+#include "horo/comparison.h"
 #include "horo/session.h"
 
 namespace horo {
@@ -46,9 +47,8 @@ Engine::Engine(const Config& config, Links links, Inbox& inbox, Counters& counte
     : config_(config),
       inbox_(inbox),
       counters_(counters),
-      topology_(std::make_unique<Topology>()),
-      epoch_(config, std::move(links), counters) {
-  compare_settings();
+      epoch_(config, std::move(links), counters),
+      topology_(std::make_unique<Topology>(compare_settings(*epoch_.links.transport, config, counters))) {
   epoch_.lane = std::make_unique<Lane>(*epoch_.group, inbox_, config_, counters_,
                                        [this](FailurePtr failure) { lane_failed(std::move(failure)); });
   thread_ = std::jthread([this] { loop(); });
@@ -56,41 +56,6 @@ Engine::Engine(const Config& config, Links links, Inbox& inbox, Counters& counte
 
 Engine::~Engine() {
   leave();
-}
-
-// Every rank tells every other where it sits and what has to be equal, before anything else moves.
-void Engine::compare_settings() {
-  enum : std::size_t { kSegmentBytes, kHost, kLocalRank, kLocalSize, kFields };
-  const auto n = static_cast<std::size_t>(config_.size);
-  const std::uint64_t host = hash64(config_.host_id.empty() ? this_host_id() : config_.host_id);
-  const std::vector<std::int64_t> mine = {static_cast<std::int64_t>(config_.segment_bytes),
-                                          static_cast<std::int64_t>(host), config_.local_rank, config_.local_size};
-  std::vector<std::int64_t> all(n * kFields);
-  Collective collective;
-  collective.kind = CollectiveKind::kAllGather;
-  collective.dtype = DType::kInt64;
-  collective.counts.assign(n, kFields);
-  for (int i = 0; i < config_.size; ++i) collective.contributors.push_back(i);
-  collective.in.data = reinterpret_cast<std::byte*>(const_cast<std::int64_t*>(mine.data()));
-  collective.in.bytes = mine.size() * sizeof(std::int64_t);
-  collective.out.data = reinterpret_cast<std::byte*>(all.data());
-  collective.out.bytes = all.size() * sizeof(std::int64_t);
-  collective.deadline = Clock::now() + config_.start_timeout;
-  collective.what = "the settings of all ranks";
-  run(*epoch_.group, collective);
-
-  *topology_ = {config_.rank, config_.size, config_.local_rank, config_.local_size, 0, 0, 0};
-  for (std::size_t r = 0; r < n; ++r) {
-    const std::int64_t* theirs = &all[r * kFields];
-    if (theirs[kSegmentBytes] != mine[kSegmentBytes]) {
-      throw std::invalid_argument("HORO_SEGMENT_BYTES must be equal on all ranks: it is " +
-                                  std::to_string(mine[kSegmentBytes]) + " on rank " + std::to_string(config_.rank) +
-                                  " and " + std::to_string(theirs[kSegmentBytes]) + " on rank " + std::to_string(r));
-    }
-    if (theirs[kLocalRank] != config_.local_rank) continue;
-    ++topology_->cross_size;
-    if (static_cast<int>(r) < config_.rank) ++topology_->cross_rank;
-  }
 }
 
 std::uint64_t Engine::kernel_bytes_sent() const {

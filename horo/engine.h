@@ -55,7 +55,6 @@ class Engine {
   void leave();
 
  private:
-  void compare_settings();
   void loop() noexcept;
   void round();
   void feed(const ControlEvent& event, TimePoint now);
@@ -71,8 +70,8 @@ class Engine {
   const Config config_;
   Inbox& inbox_;
   Counters& counters_;
-  std::unique_ptr<Topology> topology_;
   EpochState epoch_;
+  std::unique_ptr<const Topology> topology_;
   Questions questions_;
   Actions actions_;                 // engine thread
   std::optional<TimePoint> timer_;  // engine thread

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +34,7 @@ struct Setting {
   SettingRange range{};              // of numbers
   const char* choices = nullptr;     // "a, b or c": no other text will do
   const char* default_is = nullptr;  // null: the field's value in Config()
+  bool equal_on_all_ranks = false;   // a session is refused where it differs
   bool environment_alone = false;    // read before any session, or by somebody else: no session can be given it
   const char* meaning = "";
 };
@@ -42,9 +42,6 @@ struct Setting {
 // In the order of the documentation.
 std::span<const Setting> all_settings();
 const Setting* find_setting(std::string_view name);
-
-// Looks a variable up; null: not set.
-using Lookup = std::function<const char*(const char*)>;
 
 // Reads and checks every setting that has a field, or choices, or both. Throws std::invalid_argument: name, value and
 // what was expected.

@@ -33,7 +33,8 @@ std::string row(const Setting& setting) {
   const std::string unit = unit_of(setting);
   const std::string value = default_of(setting);
   return std::string("| `") + setting.name + "` | " + (unit == "bytes" ? with_binary_unit(value) : value) + " | " +
-         unit + " | " + allowed_by(setting) + " | " + setting.meaning + " |\n";
+         unit + " | " + allowed_by(setting) + " | " + setting.meaning +
+         (setting.equal_on_all_ranks ? "; equal on all ranks" : "") + " |\n";
 }
 
 constexpr const char* kIntroduction =

@@ -21,16 +21,20 @@ inline constexpr std::chrono::seconds kTestDeadline{60};
 
 // Runs `body` on `size` ranks over in-process links; returns what each rank threw ("" for nothing). Ends the process
 // with the ranks that still run if they do not end in time.
-inline std::vector<std::string> run_world(int size, const std::function<void(Session&)>& body, Config base = {}) {
+// `change` makes ranks differ.
+inline std::vector<std::string> run_world(int size, const std::function<void(Session&)>& body, Config base = {},
+                                          const std::function<void(Config&)>& change = {}) {
   std::vector<Links> links = connect_in_process(size);
   std::vector<std::future<std::string>> ends;
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < size; ++rank) {
     std::packaged_task<std::string()> task(
-        [&body, base, rank, size, mine = std::make_shared<Links>(std::move(links[static_cast<std::size_t>(rank)]))] {
+        [&body, &change, base, rank, size,
+         mine = std::make_shared<Links>(std::move(links[static_cast<std::size_t>(rank)]))] {
           Config config = base;
           config.rank = config.local_rank = rank;
           config.size = config.local_size = size;
+          if (change) change(config);
           try {
             Session session(config, std::move(*mine));
             body(session);

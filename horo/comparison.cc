@@ -1,0 +1,103 @@
+// An all-gather of one row of numbers per rank, under settings that no user can change, so that it works where the
+// settings differ.
+#include "horo/comparison.h"
+
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "horo/base/error.h"
+#include "horo/base/settings.h"
+#include "ring/group.h"
+
+namespace horo {
+namespace {
+
+enum Place : std::size_t { kLocalRank, kPlaces };
+
+std::vector<const Setting*> compared_settings() {
+  std::vector<const Setting*> compared;
+  for (const Setting& setting : all_settings()) {
+    if (setting.equal_on_all_ranks) compared.push_back(&setting);
+  }
+  return compared;
+}
+
+std::vector<std::int64_t> row_of(const Config& config, const std::vector<const Setting*>& compared) {
+  std::vector<std::int64_t> row(kPlaces);
+  row[kLocalRank] = config.local_rank;
+  for (const Setting* setting : compared) row.push_back(std::stoll(value_in(config, *setting)));
+  return row;
+}
+
+Collective of_all_ranks(CollectiveKind kind, const Config& config) {
+  Collective collective;
+  collective.kind = kind;
+  collective.dtype = DType::kInt64;
+  for (int rank = 0; rank < config.size; ++rank) collective.contributors.push_back(rank);
+  collective.deadline = Clock::now() + config.start_timeout;
+  collective.what = "the settings of all ranks";
+  return collective;
+}
+
+std::vector<std::int64_t> gather(Group& group, const Config& config, std::vector<std::int64_t> row) {
+  const auto n = static_cast<std::size_t>(config.size);
+  std::vector<std::int64_t> all(n * row.size());
+  Collective collective = of_all_ranks(CollectiveKind::kAllGather, config);
+  collective.counts.assign(n, row.size());
+  collective.in.data = reinterpret_cast<std::byte*>(row.data());
+  collective.in.bytes = row.size() * sizeof(std::int64_t);
+  collective.out.data = reinterpret_cast<std::byte*>(all.data());
+  collective.out.bytes = all.size() * sizeof(std::int64_t);
+  run(group, collective);
+  return all;
+}
+
+// Who leaves before all have gathered would be the error of the others: so nobody leaves before all are here, and who
+// is told that somebody left knows that all were.
+void wait_for_all(Group& group, const Config& config) {
+  try {
+    run(group, of_all_ranks(CollectiveKind::kBarrier, config));
+  } catch (const PeerLost&) {
+    return;
+  }
+}
+
+// "" if they are equal.
+std::string difference(const std::vector<const Setting*>& compared, const std::vector<std::int64_t>& all) {
+  const std::size_t width = kPlaces + compared.size();
+  for (std::size_t i = 0; i < compared.size(); ++i) {
+    const std::int64_t first = all[kPlaces + i];
+    for (std::size_t rank = 1; rank < all.size() / width; ++rank) {
+      const std::int64_t other = all[rank * width + kPlaces + i];
+      if (other == first) continue;
+      return std::string(compared[i]->name) + " must be equal on all ranks: it is " + std::to_string(first) +
+             " on rank 0 and " + std::to_string(other) + " on rank " + std::to_string(rank);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+Topology compare_settings(Transport& transport, const Config& config, Counters& counters) {
+  std::vector<int> world(static_cast<std::size_t>(config.size));
+  std::iota(world.begin(), world.end(), 0);
+  const auto group = make_host_group(transport, world, 0, Config(), counters);
+  const auto compared = compared_settings();
+  const std::vector<std::int64_t> row = row_of(config, compared);
+  const std::vector<std::int64_t> all = gather(*group, config, row);
+  if (const std::string found = difference(compared, all); !found.empty()) {
+    wait_for_all(*group, config);
+    throw std::invalid_argument(found);
+  }
+  Topology topology{config.rank, config.size, config.local_rank, config.local_size, 0, 0, 0};
+  for (int rank = 0; rank < config.size; ++rank) {
+    if (all[static_cast<std::size_t>(rank) * row.size() + kLocalRank] != config.local_rank) continue;
+    ++topology.cross_size;
+    if (rank < config.rank) ++topology.cross_rank;
+  }
+  return topology;
+}
+
+}  // namespace horo
