@@ -6,12 +6,7 @@
 #include "horo/base/error.h"
 #include "horo/base/tensor_spec.h"
 #include "horo/base/types.h"
+#include "horo/base/version.h"
 #include "horo/ready_times.h"
 #include "horo/session.h"
 #include "horo/work.h"
-
-namespace horo {
-
-inline constexpr const char* kVersion = "0.1.0";
-
-}  // namespace horo

@@ -18,10 +18,10 @@ constexpr std::uint32_t kFirstEpoch = 0;
 
 }  // namespace
 
-Session::Session(const Config& config) : Session(config, make_tcp_exchange(config, kFirstEpoch)) {}
+Session::Session(const Config& config) : Session(config, find_others(config, kFirstEpoch)) {}
 
 Session::Session(const Config& config, const Exchange& exchange)
-    : Session(config, connect_tcp(config, kFirstEpoch, exchange)) {}
+    : Session(config, find_others(config, kFirstEpoch, exchange)) {}
 
 Session::Session(const Config& config, Links links)
     : config_(config),

@@ -34,10 +34,10 @@ struct Topology {
 // does nothing, and the destructor does nothing.
 class Session {
  public:
-  // A static world: finds the others through Config::addr. May block up to Config::start_timeout. Throws
-  // std::invalid_argument (a setting) or PeerLost (who did not come).
+  // A static world: finds the others as Config::meet_by says. May block up to Config::start_timeout. Throws
+  // std::invalid_argument (a setting, or one that differs between ranks) or PeerLost (who did not come).
   explicit Session(const Config& config);
-  // The same with another way to exchange addresses.
+  // The same with a way to exchange addresses, for MeetBy::kExchange; else it is not called.
   Session(const Config& config, const Exchange& exchange);
   // Over links that exist already.
   Session(const Config& config, Links links);

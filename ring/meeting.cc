@@ -5,6 +5,7 @@
 #include "ring/meeting.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -97,6 +98,13 @@ class Talk {
   std::vector<std::byte> output_, input_;
   std::size_t got_ = 0;
 };
+
+// Where the kernel says who is at the other end, it has to be this user, before a byte of it is looked at. "" if so.
+std::string foreign_user(int fd) {
+  const std::optional<uid_t> user = peer_user(fd);
+  if (!user || *user == ::geteuid()) return "";
+  return say("the socket's other end belongs to user ", *user, ", expected user ", ::geteuid());
+}
 
 // A callee, with the call in progress or the time of the next one.
 struct Call {
@@ -201,6 +209,7 @@ class Host {
   }
 
   void advance(Call& call) {
+    if (const std::string foreign = foreign_user(call.talk->fd()); !foreign.empty()) return fail(call, foreign);
     try {
       call.talk->advance();
       if (!call.talk->is_done()) return;
@@ -244,6 +253,10 @@ class Host {
       strangers_.push_back(std::make_unique<Talk>(std::move(fd), Handshake::accepting(meeting_.self),
                                                   Clock::now() + meeting_.hello_timeout));
       strangers_.back()->set_connected();
+      if (const std::string foreign = foreign_user(strangers_.back()->fd()); !foreign.empty()) {
+        drop(*strangers_.back(), foreign);
+        strangers_.pop_back();
+      }
     }
   }
 

@@ -6,9 +6,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/eventfd.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -64,7 +66,10 @@ std::vector<Address> resolve(const std::string& host_port, const std::string& se
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   const int error = ::getaddrinfo(host.c_str(), host_port.c_str() + colon + 1, &hints, &list);
-  if (error != 0) throw std::invalid_argument(say(setting, "=", host_port, ": ", ::gai_strerror(error)));
+  if (error != 0) {
+    throw std::invalid_argument(say(setting, "=", host_port, ": ", ::gai_strerror(error), ". Expected host:port with ",
+                                    "a name that this host can resolve, or a numeric address"));
+  }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
   std::vector<Address> found;
   for (const addrinfo* one = list; one != nullptr; one = one->ai_next) {
@@ -77,6 +82,12 @@ std::vector<Address> resolve(const std::string& host_port, const std::string& se
 }
 
 std::string to_text(const Address& address) {
+  if (address.storage.ss_family == AF_UNIX) {
+    constexpr std::size_t kUnnamed = offsetof(sockaddr_un, sun_path) + 1;
+    if (address.length <= kUnnamed) return "a socket without a name";
+    const auto& path = reinterpret_cast<const sockaddr_un&>(address.storage).sun_path;
+    return "@" + std::string(path + 1, address.length - kUnnamed);
+  }
   char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
   ::getnameinfo(raw(address), address.length, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
   return address.storage.ss_family == AF_INET6 ? say("[", host, "]:", port) : say(host, ":", port);
@@ -89,6 +100,28 @@ bool is_loopback(const Address& address) {
   }
   const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
   return address.storage.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+}
+
+Address abstract_address(const std::string& name) {
+  Address address;
+  auto& unix_address = reinterpret_cast<sockaddr_un&>(address.storage);
+  if (name.size() >= sizeof(unix_address.sun_path)) {
+    throw std::invalid_argument(say("the socket name '", name, "' is longer than ", sizeof(unix_address.sun_path) - 1));
+  }
+  unix_address.sun_family = AF_UNIX;
+  std::memcpy(unix_address.sun_path + 1, name.data(), name.size());
+  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+std::optional<uid_t> peer_user(int fd) noexcept {
+  int family = 0;
+  socklen_t length = sizeof(family);
+  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &length) != 0 || family != AF_UNIX) return std::nullopt;
+  ucred user{};
+  length = sizeof(user);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &length) != 0) return static_cast<uid_t>(-1);
+  return user.uid;
 }
 
 Address with_port(Address address, std::uint16_t port) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -49,6 +50,12 @@ Address address_towards(const Address& peer);
 Address local_address(int fd);
 // The other end's numeric address, or "?" if it is gone.
 std::string peer_text(int fd);
+
+// A Unix socket in the abstract name space of this network namespace: no file, gone with its last descriptor. Throws
+// std::invalid_argument: the name is too long.
+Address abstract_address(const std::string& name);
+// The user at the other end of a connected Unix socket; nothing for other sockets, which do not say.
+std::optional<uid_t> peer_user(int fd) noexcept;
 
 // Throws std::system_error.
 Fd listen_at(const Address& address);

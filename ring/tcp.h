@@ -22,6 +22,13 @@ using Exchange = std::function<std::vector<std::vector<std::byte>>(std::span<con
 // every other connection; strangers are dropped, counted and logged once.
 Exchange make_tcp_exchange(const Config& config, std::uint32_t epoch);
 
+// The exchange of the ranks of one host that a launcher started: at a Unix socket of rank 0 whose name follows from the
+// user, the launcher's job and Config::job. The kernel says who is at the other end; other users are dropped.
+Exchange make_local_exchange(const Config& config, std::uint32_t epoch);
+
+// Rank 0 makes a job key and gives it to everybody; the config's own where it has one. Blocks like the exchange.
+JobKey share_key(const Config& config, const Exchange& exchange);
+
 // Everything a rank has after it found the others.
 struct Links {
   std::unique_ptr<Transport> transport;  // full mesh
@@ -34,6 +41,9 @@ struct Links {
 // Without a key only loopback addresses are used. Descriptors are close-on-exec, sockets TCP_NODELAY and non-blocking.
 // Throws PeerLost (somebody did not come in time, by rank) or std::invalid_argument (a setting cannot work, by name).
 Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange);
+
+// connect_tcp as Config::meet_by says; `exchange` is for MeetBy::kExchange alone.
+Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange = {});
 
 // The same without network, for one process: rank threads of tests.
 std::vector<Links> connect_in_process(int size);

@@ -3,12 +3,16 @@
 #include "ring/tcp_address.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 
 #include "horo/base/time.h"
@@ -26,7 +30,28 @@ std::uint16_t port_of(const Address& address) {
                   : reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
 }
 
-// A port that another program is about to give back (an earlier start of this job) is waited for a while.
+// The addresses of this host's interfaces that other hosts may reach.
+std::vector<Address> outside_addresses() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  std::vector<Address> found;
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET || (one->ifa_flags & IFF_UP) == 0) continue;
+    Address address;
+    address.length = sizeof(sockaddr_in);
+    std::memcpy(&address.storage, one->ifa_addr, address.length);
+    if (!is_loopback(address)) found.push_back(with_port(address, 0));
+  }
+  return found;
+}
+
+bool names_this_host_alone(std::string_view host_port) {
+  return host_port.starts_with("localhost:") || host_port.starts_with("127.") || host_port.starts_with("[::1]:");
+}
+
+}  // namespace
+
 Fd listen_patiently(const Address& address, Duration patience) {
   const TimePoint until = Clock::now() + patience;
   while (true) {
@@ -39,7 +64,38 @@ Fd listen_patiently(const Address& address, Duration patience) {
   }
 }
 
-}  // namespace
+std::string explain_listening(const std::system_error& error) {
+  const std::string text = error.what();
+  switch (error.code().value()) {
+    case EADDRINUSE:
+      return text + ". End the program that listens there, or choose another port";
+    case EADDRNOTAVAIL:
+      return text +
+             ": no interface of this host has that address; expected one that has, and that the other ranks reach";
+    case EACCES:
+      return text + ". Choose a port above 1023";
+    default:
+      return text;
+  }
+}
+
+Address address_for_others(const Config& config) {
+  const std::string& hub = config.launcher.hub;
+  std::string why = "no launcher says in which network the other hosts are";
+  if (!hub.empty()) {
+    const std::string setting = "the address that " + config.launcher.name + " gives";
+    const Address towards = address_towards(usable_addresses(config, hub, setting).front());
+    if (!is_loopback(towards) || names_this_host_alone(hub)) return towards;
+    why = say(setting, ", ", hub, ", is a loopback address on this host");
+  }
+  const std::vector<Address> candidates = outside_addresses();
+  if (candidates.size() == 1) return candidates.front();
+  std::string list;
+  for (const Address& one : candidates) list += (list.empty() ? "" : ", ") + to_text(one);
+  throw std::invalid_argument(say("rank ", config.rank, " cannot tell by which address the other hosts reach it: ", why,
+                                  ", and its interfaces have ", list.empty() ? "none" : list,
+                                  ". Set HORO_ADDR=host:port, an address of rank 0's host that all hosts can reach"));
+}
 
 std::vector<Address> usable_addresses(const Config& config, const std::string& host_port, const std::string& setting) {
   std::vector<Address> addresses = resolve(host_port, setting);
@@ -53,15 +109,7 @@ std::vector<Address> usable_addresses(const Config& config, const std::string& h
 
 Listener listen_for(const Config& config, const Address& address) {
   Listener listener;
-  try {
-    listener.fd = listen_patiently(address, config.hello_timeout);
-  } catch (const std::system_error& error) {
-    if (error.code().value() != EADDRNOTAVAIL) throw;
-    throw std::system_error(error.code(),
-                            say("cannot listen at ", to_text(address),
-                                ": no interface of this host has that address; expected one that has, and "
-                                "that the other ranks reach"));
-  }
+  listener.fd = listen_patiently(address, config.hello_timeout);
   listener.published = with_port(address, port_of(local_address(listener.fd.get())));
   return listener;
 }

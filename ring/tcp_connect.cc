@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "horo/base/error.h"
+#include "ring/card.h"
 #include "ring/meeting.h"
 #include "ring/say.h"
 #include "ring/tcp.h"
@@ -15,23 +16,22 @@
 namespace horo {
 namespace {
 
-// Rank 0 is known by Config::addr; the others by the address that they have towards it.
+// Rank 0 is known by Config::addr; the others by the address that they have towards it. Where there is none, ranks of
+// several hosts are known by their addresses towards the launcher's hub.
 Listener listen_for_data(const Config& config) {
+  if (config.meet_by == MeetBy::kExchange && config.local_size < config.size) {
+    return listen_for(config, address_for_others(config));
+  }
   const std::string addr = config.addr.empty() ? "127.0.0.1:1" : config.addr;
   std::string why;
   for (const Address& address : usable_addresses(config, addr, "HORO_ADDR")) {
     try {
       return listen_for(config, config.rank == 0 ? with_port(address, 0) : address_towards(address));
     } catch (const std::system_error& error) {
-      why = error.what();
+      why = explain_listening(error);
     }
   }
   throw std::invalid_argument(say("HORO_ADDR=", addr, ": rank ", config.rank, " ", why));
-}
-
-std::vector<Address> addresses_of(const Config& config, int rank, std::span<const std::byte> blob) {
-  const std::string text(reinterpret_cast<const char*>(blob.data()), blob.size());
-  return usable_addresses(config, text, say("the address of rank ", rank));
 }
 
 }  // namespace
@@ -43,17 +43,18 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   if (self.size == 1) return {make_tcp_transport(config, self, {}), make_tcp_control(config, self, {})};
 
   const Listener listener = listen_for_data(config);
-  const std::string mine = to_text(listener.published);
-  const auto all = exchange(std::as_bytes(std::span(mine)));
-  if (all.size() != static_cast<std::size_t>(self.size)) {
-    throw std::invalid_argument(say("the exchange gave ", all.size(), " addresses, expected ", self.size));
+  const auto blobs = exchange(encode(make_card(to_text(listener.published))));
+  if (blobs.size() != static_cast<std::size_t>(self.size)) {
+    throw std::invalid_argument(say("the exchange gave ", blobs.size(), " addresses, expected ", self.size));
   }
+  const std::vector<Card> cards = read_cards(blobs);
   meeting.listener = listener.fd.get();
   meeting.hello_timeout = config.hello_timeout;
   meeting.until = Clock::now() + config.start_timeout;
   meeting.too_late = say("within ", config.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
   for (int rank = 0; rank < self.rank; ++rank) {
-    const auto addresses = addresses_of(config, rank, all[static_cast<std::size_t>(rank)]);
+    const auto addresses =
+        usable_addresses(config, cards[static_cast<std::size_t>(rank)].address, say("the address of rank ", rank));
     meeting.callees.push_back({rank, Purpose::kData, addresses});
     if (rank == 0) meeting.callees.push_back({rank, Purpose::kControl, addresses});
   }
@@ -67,6 +68,18 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   std::move(middle, data.end(), std::back_inserter(control));
   data.erase(middle, data.end());
   return {make_tcp_transport(config, self, std::move(data)), make_tcp_control(config, self, std::move(control))};
+}
+
+Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange) {
+  if (config.meet_by == MeetBy::kAddr) return connect_tcp(config, epoch, make_tcp_exchange(config, epoch));
+  if (config.meet_by == MeetBy::kLocal) {
+    const Exchange local = make_local_exchange(config, epoch);
+    Config keyed = config;
+    keyed.key = share_key(config, local);
+    return connect_tcp(keyed, epoch, local);
+  }
+  if (!exchange) throw std::invalid_argument("a session whose ranks meet by an exchange was given none");
+  return connect_tcp(config, epoch, exchange);
 }
 
 }  // namespace horo

@@ -1,9 +1,12 @@
-// The exchange over Config::addr is a gather to rank 0 and a broadcast back, one frame each way on authenticated
-// connections that live for that call alone.
+// The exchange is a gather to rank 0 and a broadcast back, one frame each way on authenticated
+// connections that live for that call alone. Where it takes place is all that differs: at Config::addr, or at a Unix
+// socket, where the kernel vouches for the user and rank 0 can therefore hand out a new key.
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <iomanip>
 #include <stdexcept>
 #include <system_error>
 
@@ -113,9 +116,16 @@ void deliver(std::vector<Parcel>& parcels, const Meeting& meeting) {
   }
 }
 
-class TcpExchange {
+// The name says which start of which job it is; the network namespace and the user's number keep others away.
+Address meeting_socket(const Config& config) {
+  const std::uint64_t name = hash64(config.job, hash64(config.launcher.job + '\0', hash64(config.launcher.name)));
+  return abstract_address(say("horo/", ::geteuid(), "/", std::hex, std::setw(16), std::setfill('0'), name));
+}
+
+class SocketExchange {
  public:
-  TcpExchange(const Config& config, std::uint32_t epoch) : config_(config), self_(identity_of(config, epoch)) {}
+  SocketExchange(const Config& config, std::uint32_t epoch, bool is_local)
+      : config_(config), self_(identity_of(config, epoch)), is_local_(is_local) {}
 
   std::vector<std::vector<std::byte>> operator()(std::span<const std::byte> mine) const {
     if (mine.size() > kMaxBlobBytes) throw std::invalid_argument("an exchange of more than 4 KiB per rank");
@@ -125,7 +135,13 @@ class TcpExchange {
     meeting.hello_timeout = config_.hello_timeout;
     meeting.until = Clock::now() + config_.start_timeout;
     meeting.too_late = say("within ", config_.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
-    const auto addresses = usable_addresses(config_, config_.addr, "HORO_ADDR");
+    if (is_local_) {
+      meeting.too_late += say(" at the local socket that is named after ", config_.launcher.name,
+                              "'s job; ranks on another host, of another user or in another network namespace need "
+                              "HORO_ADDR");
+    }
+    const auto addresses = is_local_ ? std::vector<Address>{meeting_socket(config_)}
+                                     : usable_addresses(config_, config_.addr, "HORO_ADDR");
     return self_.rank == 0 ? gather(meeting, addresses, mine) : ask(meeting, addresses, mine);
   }
 
@@ -192,22 +208,38 @@ class TcpExchange {
     std::string why;
     for (const Address& address : addresses) {
       try {
-        return listen_for(config_, address).fd;
+        return is_local_ ? listen_patiently(address, config_.hello_timeout) : listen_for(config_, address).fd;
       } catch (const std::system_error& error) {
-        why = error.what();
+        why = explain_listening(error);
       }
     }
+    if (is_local_) throw std::invalid_argument(say("rank 0 ", why));
     throw std::invalid_argument(say("HORO_ADDR=", config_.addr, ": rank 0 ", why));
   }
 
   Config config_;
   Identity self_;
+  bool is_local_;
 };
 
 }  // namespace
 
 Exchange make_tcp_exchange(const Config& config, std::uint32_t epoch) {
-  return TcpExchange(config, epoch);
+  return SocketExchange(config, epoch, /*is_local=*/false);
+}
+
+Exchange make_local_exchange(const Config& config, std::uint32_t epoch) {
+  return SocketExchange(config, epoch, /*is_local=*/true);
+}
+
+JobKey share_key(const Config& config, const Exchange& exchange) {
+  if (config.key) return *config.key;
+  JobKey key{};
+  if (config.rank == 0) key = make_job_key();
+  const auto all = exchange(config.rank == 0 ? std::span<const std::byte>(key) : std::span<const std::byte>());
+  if (all.empty() || all[0].size() != key.size()) throw PeerLost(0, "rank 0 gave no job key of 32 bytes");
+  std::copy(all[0].begin(), all[0].end(), key.begin());
+  return key;
 }
 
 }  // namespace horo

@@ -1,5 +1,6 @@
 // The C ABI over Session: the one catch at the border, handles instead of pointers, and error texts per thread.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,7 +13,7 @@
 #include "horo/horo.h"
 
 struct horo_session {
-  explicit horo_session(const horo::Config& config) : session(config) {}
+  explicit horo_session(const horo::Config& config, const horo::Exchange& exchange = {}) : session(config, exchange) {}
 
   std::int64_t add(std::shared_ptr<horo::Work> work) {
     const std::lock_guard lock(mutex);
@@ -115,7 +116,7 @@ horo::TensorSpec spec_from(const horo_tensor_spec* c) {
 }
 
 // The environment, with settings in front of it.
-horo::Config config_with(const char* const* settings, std::size_t count) {
+horo::Config config_with(const char* const* settings, std::size_t count, bool has_exchange) {
   std::map<std::string, std::string> given;
   for (std::size_t i = 0; i < count; ++i) {
     const std::string setting = settings[i] == nullptr ? "" : settings[i];
@@ -125,7 +126,46 @@ horo::Config config_with(const char* const* settings, std::size_t count) {
     }
     given[setting.substr(0, equals)] = setting.substr(equals + 1);
   }
-  return horo::config_from_environment(given);
+  return horo::config_from_environment(given, has_exchange);
+}
+
+using Blobs = std::vector<std::vector<std::byte>>;
+
+// One call of the caller's function.
+Blobs exchange_by(horo_exchange exchange, void* user, const horo::Config& config, std::span<const std::byte> mine) {
+  const auto n = static_cast<std::size_t>(config.size);
+  std::vector<std::byte> all(n * HORO_EXCHANGE_BYTES);
+  std::vector<std::uint64_t> all_bytes(n);
+  std::array<char, 4096> error{};
+  horo_exchange_call call{};
+  call.struct_bytes = sizeof(call);
+  call.rank = config.rank;
+  call.size = config.size;
+  call.start = static_cast<std::int32_t>(config.incarnation);
+  call.timeout_ms = static_cast<std::int32_t>(config.start_timeout.count());
+  call.mine = mine.data();
+  call.mine_bytes = mine.size();
+  call.all = all.data();
+  call.all_bytes = all_bytes.data();
+  call.error = error.data();
+  call.error_bytes = error.size();
+  call.origin = -1;
+  const std::int32_t status = exchange(user, &call);
+  error.back() = 0;
+  const std::string why = error[0] == 0 ? "the exchange of addresses failed, and gave no reason" : error.data();
+  if (status == HORO_PEER_LOST) throw horo::PeerLost(call.origin, why);
+  if (status == HORO_INVALID_ARGUMENT) throw std::invalid_argument(why);
+  if (status != HORO_OK) throw std::runtime_error(why);
+  Blobs blobs;
+  for (std::size_t rank = 0; rank < n; ++rank) {
+    if (all_bytes[rank] > HORO_EXCHANGE_BYTES) {
+      throw std::invalid_argument("the exchange gave " + std::to_string(all_bytes[rank]) + " bytes of rank " +
+                                  std::to_string(rank) + ", expected at most " + std::to_string(HORO_EXCHANGE_BYTES));
+    }
+    const std::byte* begin = all.data() + rank * HORO_EXCHANGE_BYTES;
+    blobs.emplace_back(begin, begin + all_bytes[rank]);
+  }
+  return blobs;
 }
 
 horo::Key key_from(std::int64_t key) {
@@ -165,7 +205,19 @@ int32_t horo_error_origin(const horo_session*) {
 horo_session* horo_init(const char* const* settings, size_t count) {
   horo_session* session = nullptr;
   guarded([&]() -> std::int32_t {
-    session = new horo_session(config_with(settings, count));
+    session = new horo_session(config_with(settings, count, false));
+    return HORO_OK;
+  });
+  return session;
+}
+
+horo_session* horo_init_exchange(const char* const* settings, size_t count, horo_exchange exchange, void* user) {
+  horo_session* session = nullptr;
+  guarded([&]() -> std::int32_t {
+    if (exchange == nullptr) throw std::invalid_argument("exchange is a null pointer");
+    const horo::Config config = config_with(settings, count, true);
+    session = new horo_session(
+        config, [&](std::span<const std::byte> mine) { return exchange_by(exchange, user, config, mine); });
     return HORO_OK;
   });
   return session;

@@ -102,6 +102,29 @@ HORO_API int32_t horo_error_origin(const horo_session* session);
 /* Joins the job that HORO_* variables describe (none: a world of one rank); settings are "HORO_NAME=value" strings that
  * take precedence over the environment. Blocks up to HORO_START_TIMEOUT_MS. Null on failure. */
 HORO_API horo_session* horo_init(const char* const* settings, size_t count);
+/* One all-gather among the ranks, before they are connected. */
+#define HORO_EXCHANGE_BYTES 4096
+typedef struct {
+  uint32_t struct_bytes;
+  int32_t rank, size;
+  int32_t start; /* how often the launcher has started the ranks again: two starts must not mix */
+  int32_t timeout_ms;
+  const void* mine; /* this rank's bytes, at most HORO_EXCHANGE_BYTES */
+  uint64_t mine_bytes;
+  void* all;           /* to fill: rank r's bytes at r * HORO_EXCHANGE_BYTES ... */
+  uint64_t* all_bytes; /* ... and how many they are */
+  char* error;         /* to fill on failure: a sentence that ends in a zero */
+  uint64_t error_bytes;
+  int32_t origin; /* to fill on HORO_PEER_LOST: the first rank that did not come, or -1 */
+} horo_exchange_call;
+/* Returns HORO_OK, or a negative horo_status that horo_init_exchange then fails with. May block up to timeout_ms. */
+typedef int32_t (*horo_exchange)(void* user, horo_exchange_call* call);
+
+/* horo_init for a launcher with a meeting place of its own. `exchange` is called, on the thread of this call, where
+ * neither HORO_ADDR nor one host brings the ranks together; it must not throw. Whoever can take part in it is not
+ * trusted: ranks of several hosts need HORO_KEY_FILE. */
+HORO_API horo_session* horo_init_exchange(const char* const* settings, size_t count, horo_exchange exchange,
+                                          void* user);
 /* Leaves in good order: unfinished works fail with HORO_SHUT_DOWN. Blocks at most a second. May be called again. */
 HORO_API int32_t horo_shutdown(horo_session* session);
 /* Shuts down if that was not done, and frees the session and all its works. */

@@ -18,6 +18,7 @@
 #include "horo/base/log.h"
 #include "horo/base/mutex.h"
 #include "horo/base/settings.h"
+#include "horo/base/start.h"
 
 namespace horo {
 namespace {
@@ -60,10 +61,6 @@ bool is_port(std::string_view text) {
 }
 
 void check_addr(const Config& config) {
-  if (config.addr.empty() && config.size > 1) {
-    throw std::invalid_argument("HORO_ADDR is not set: expected host:port where rank 0 listens, because HORO_SIZE=" +
-                                number_text(config.size));
-  }
   if (config.addr.empty()) return;
   const std::size_t colon = config.addr.rfind(':');
   if (colon == std::string::npos || colon == 0 || !is_port(std::string_view(config.addr).substr(colon + 1))) {
@@ -142,27 +139,32 @@ class Said {
 };
 
 // All ranks of a host have the same environment as a rule, so its first one speaks for them, and once.
-void warn_of_unknown_settings() {
+void warn_of_what_is_not_taken(const Launcher& launcher) {
   static Said said;
-  for (const std::string& text : unknown_settings_in_environment()) {
+  std::vector<std::string> texts = unknown_settings_in_environment();
+  if (!launcher.remark.empty()) texts.push_back(launcher.remark);
+  for (const std::string& text : texts) {
     if (said.is_new(text)) log_warning(text);
   }
 }
 
 }  // namespace
 
-Config config_from(const Lookup& get) {
+Config config_from(const Lookup& environment, bool has_exchange) {
   Config config;
+  config.launcher = detect_launcher(environment);
+  const Lookup get = with_defaults_of(config.launcher, environment);
   read_settings(get, config);
   check_ranks(get, config);
   fit_local_ranks(get, config);
   check_addr(config);
   if (config.host_id.empty()) config.host_id = this_host_id();
   read_key(get, config);
+  config.meet_by = meet_by_of(config, has_exchange);
   return config;
 }
 
-Config config_from_environment(const std::map<std::string, std::string>& given) {
+Config config_from_environment(const std::map<std::string, std::string>& given, bool has_exchange) {
   for (const auto& [name, value] : given) {
     if (const auto unknown = unknown_setting(name)) throw std::invalid_argument(*unknown);
     const Setting* setting = find_setting(name);
@@ -170,11 +172,12 @@ Config config_from_environment(const std::map<std::string, std::string>& given) 
       throw std::invalid_argument("setting '" + name + "': expected a name that begins with HORO_");
     if (setting->environment_alone) throw std::invalid_argument(name + " can be set in the environment alone");
   }
-  const Config config = config_from([&given](const char* name) -> const char* {
+  const auto get = [&given](const char* name) -> const char* {
     const auto found = given.find(name);
     return found != given.end() ? found->second.c_str() : std::getenv(name);
-  });
-  if (config.local_rank == 0) warn_of_unknown_settings();
+  };
+  const Config config = config_from(get, has_exchange);
+  if (config.local_rank == 0) warn_of_what_is_not_taken(config.launcher);
   return config;
 }
 

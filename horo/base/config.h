@@ -5,17 +5,25 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 
 #include "horo/base/auth.h"
+#include "horo/base/launcher.h"
 
 namespace horo {
 
+// How the ranks of a job find each other.
+enum class MeetBy {
+  kAddr,      // rank 0 listens at Config::addr; a world of one needs none
+  kLocal,     // one host: at a Unix socket named after the launcher's job
+  kExchange,  // by an Exchange that the caller brings
+};
+
 struct Config {
-  // Who and where. Without HORO_RANK and HORO_SIZE the world is this process alone.
+  // Who and where. Without HORO_RANK and HORO_SIZE it is what the launcher says, if one is found; the world is this
+  // process alone otherwise.
   int rank = 0;               // HORO_RANK
   int size = 1;               // HORO_SIZE
   int local_rank = 0;         // HORO_LOCAL_RANK (default: rank)
@@ -24,7 +32,9 @@ struct Config {
   std::string host_id;        // HORO_HOST_ID (default: boot id and network namespace)
   std::string job = "horo";   // HORO_JOB
   std::optional<JobKey> key;  // HORO_KEY_FD (an inherited descriptor) or HORO_KEY_FILE (mode 0600); none: loopback only
-  std::uint32_t incarnation = 0;  // HORO_INCARNATION
+  std::uint32_t incarnation = 0;  // HORO_INCARNATION (default: how often the launcher has started the ranks again)
+  Launcher launcher;
+  MeetBy meet_by = MeetBy::kAddr;
 
   // How gradients travel.
   std::size_t bucket_bytes = 25 << 20;  // HORO_BUCKET_BYTES: most bytes in one bucket; 0: every tensor alone
@@ -49,12 +59,13 @@ struct Config {
 };
 
 // Reads the variables through `get` (null: not set), checks ranges and that they fit together. Throws
-// std::invalid_argument naming the variable, its value and what was expected.
-Config config_from(const std::function<const char*(const char*)>& get);
+// std::invalid_argument naming the variable, its value and what was expected. `has_exchange`: the caller brings an
+// Exchange, for ranks that neither an address nor one host brings together.
+Config config_from(const Lookup& get, bool has_exchange = false);
 
 // config_from over this process's environment, with `given` settings in front of it. An unknown name is an error if it
 // is given; in the environment it is logged, once in this process and by the first rank of a host alone.
-Config config_from_environment(const std::map<std::string, std::string>& given = {});
+Config config_from_environment(const std::map<std::string, std::string>& given = {}, bool has_exchange = false);
 
 // Boot id and network namespace: equal for processes of one host that can reach each other by loopback.
 // Throws std::invalid_argument, naming HORO_HOST_ID as the way out, where /proc does not tell.

@@ -9,6 +9,7 @@
 
 #include "horo/base/error.h"
 #include "horo/base/wire.h"
+#include "ring/card.h"
 #include "ring/handshake.h"
 #include "ring/socket.h"
 #include "tests/ring/run_ranks.h"
@@ -143,7 +144,7 @@ TEST(Connect, NobodyListensAtAnotherInterface) {
   config.start_timeout = milliseconds(1);
   std::string published;
   const auto exchange = [&](std::span<const std::byte> mine) -> std::vector<std::vector<std::byte>> {
-    published.assign(reinterpret_cast<const char*>(mine.data()), mine.size());
+    published = read_cards(std::vector(1, std::vector(mine.begin(), mine.end()))).front().address;
     const std::string elsewhere = "127.0.0.2" + published.substr(published.rfind(':'));
     EXPECT_TRUE(accepts(published));
     EXPECT_FALSE(accepts(elsewhere)) << elsewhere;
@@ -163,6 +164,33 @@ TEST(Connect, AnAddressOfNoInterfaceIsRefusedByRankZero) {
     EXPECT_NE(std::string(error.what()).find("no interface of this host has that address"), std::string::npos)
         << error.what();
   }
+}
+
+std::string refusal(const Config& config) {
+  try {
+    connect(config);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Connect, APortThatIsTakenIsNamedWithWhatToDo) {
+  const Fd taken = listen_at(resolve("127.0.0.1:0", "test").front());
+  const std::string addr = to_text(local_address(taken.get()));
+  Config config = config_of(0, 2, addr);
+  config.hello_timeout = milliseconds(50);
+  const std::string text = refusal(config);
+  EXPECT_NE(text.find("HORO_ADDR=" + addr + ": rank 0 cannot listen"), std::string::npos) << text;
+  EXPECT_NE(text.find("Address already in use. End the program that listens there, or choose another port"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Connect, ANameThatDoesNotResolveIsNamedWithWhatToDo) {
+  const std::string text = refusal(config_of(1, 2, "no-such-host.invalid:4000"));
+  EXPECT_NE(text.find("HORO_ADDR=no-such-host.invalid:4000: "), std::string::npos) << text;
+  EXPECT_NE(text.find("a name that this host can resolve"), std::string::npos) << text;
 }
 
 TEST(Connect, AWorldOfOneOpensNoSocket) {

@@ -18,11 +18,17 @@ def session():
 
 
 def init(comm=None, process_sets=None, *, settings=None):
-    """Joins the job that the HORO_* variables describe; without them this process is a world of its own.
+    """Joins the job that the HORO_* variables describe, or torchrun, mpirun or srun; else this process is a world of
+    its own.
 
     settings: a mapping such as {"HORO_BUCKET_BYTES": 0} that takes precedence over the environment. A second init
     without a shutdown in between does nothing. Blocks until all ranks are there, up to HORO_START_TIMEOUT_MS.
     """
+    init_with(None, comm, process_sets, settings)
+
+
+def init_with(exchange, comm, process_sets, settings):
+    """init() with an exchange (see Session) for ranks that need one."""
     global _session
     if comm is not None:
         raise not_yet("init(comm=...); the world is what HORO_RANK, HORO_SIZE and HORO_ADDR say")
@@ -32,7 +38,7 @@ def init(comm=None, process_sets=None, *, settings=None):
         if settings:
             raise ValueError("horo.init(settings=...): horo is initialized already; call horo.shutdown() first")
         return
-    _session = Session(f"{name}={value}" for name, value in (settings or {}).items())
+    _session = Session((f"{name}={value}" for name, value in (settings or {}).items()), exchange)
     _watch_exceptions()
 
 

@@ -80,6 +80,28 @@ class Result(ctypes.Structure):
     ]
 
 
+class ExchangeCall(ctypes.Structure):
+    """horo_exchange_call"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("rank", c_int32),
+        ("size", c_int32),
+        ("start", c_int32),
+        ("timeout_ms", c_int32),
+        ("mine", c_void_p),
+        ("mine_bytes", c_uint64),
+        ("all", c_void_p),
+        ("all_bytes", POINTER(c_uint64)),
+        ("error", c_void_p),
+        ("error_bytes", c_uint64),
+        ("origin", c_int32),
+    ]
+
+
+EXCHANGE_BYTES = 4096
+Exchange = ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(ExchangeCall))
+
 _SESSION = c_void_p
 _WORKS = POINTER(c_int64)
 # name: (result, arguments). A handle is a number here, so that a submit converts nothing but integers.
@@ -105,6 +127,7 @@ QUICK = {
 }
 SLOW = {
     "horo_init": (c_void_p, [POINTER(c_char_p), c_size_t]),
+    "horo_init_exchange": (c_void_p, [POINTER(c_char_p), c_size_t, Exchange, c_void_p]),
     "horo_shutdown": (c_int32, [_SESSION]),
     "horo_free": (None, [_SESSION]),
     "horo_abort": (c_int32, [_SESSION, c_char_p]),

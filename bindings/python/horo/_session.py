@@ -12,6 +12,7 @@ import threading
 import weakref
 
 from horo import _native, _where
+from horo._exchange import foreign
 from horo._native import quick, slow
 from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
 
@@ -66,8 +67,9 @@ def _free(pid, teller):
 class _Start:
     """horo_init in a thread of its own, so that the caller can be interrupted while the ranks gather."""
 
-    def __init__(self, settings):
+    def __init__(self, settings, exchange):
         self._settings = settings
+        self._exchange = None if exchange is None else foreign(exchange)
         self._lock = threading.Lock()
         self._abandoned = False
         self._pointer = None
@@ -76,7 +78,11 @@ class _Start:
 
     def _run(self):
         lines = [line.encode() for line in self._settings]
-        pointer = slow.horo_init((ctypes.c_char_p * len(lines))(*lines), len(lines))
+        array = (ctypes.c_char_p * len(lines))(*lines)
+        if self._exchange is None:
+            pointer = slow.horo_init(array, len(lines))
+        else:
+            pointer = slow.horo_init_exchange(array, len(lines), self._exchange, None)
         error = None if pointer else error_of(quick.horo_error_status(None), None)
         with self._lock:
             self._pointer, self._error = pointer, error
@@ -104,9 +110,10 @@ class _Start:
 class Session:
     """One engine. Every call but wait, close and the constructor returns at once. Any thread."""
 
-    def __init__(self, settings=()):
-        """Joins the job of the HORO_* variables; settings are "HORO_NAME=value" lines that take precedence."""
-        self.pointer = _Start(list(settings)).join()
+    def __init__(self, settings=(), exchange=None):
+        """Joins the job of the HORO_* variables or the launcher's; settings are "HORO_NAME=value" lines that take
+        precedence. exchange: see _exchange.foreign; for ranks that neither HORO_ADDR nor one host brings together."""
+        self.pointer = _Start(list(settings), exchange).join()
         self.pid = os.getpid()
         self.closed = False
         self.topology = _native.Topology(ctypes.sizeof(_native.Topology))

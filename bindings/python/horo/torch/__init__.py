@@ -14,7 +14,6 @@ from horo import (
     counters,
     cross_rank,
     cross_size,
-    init,
     is_initialized,
     local_rank,
     local_size,
@@ -52,3 +51,4 @@ from horo.torch.ops import (
 )
 from horo.torch.optimizer import DistributedOptimizer
 from horo.torch.process_set import ProcessSet, global_process_set
+from horo.torch.store import init

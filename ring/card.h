@@ -1,0 +1,24 @@
+// What a rank says of itself in the exchange, before there is any connection: its version of horo and its address.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace horo {
+
+struct Card {
+  std::string version;
+  std::string byte_order;  // "little" or "big": elements travel as they lie in memory
+  std::string address;     // host:port, numeric
+};
+
+Card make_card(const std::string& address);
+std::vector<std::byte> encode(const Card& card);
+
+// Everybody's card, by rank. Every version of horo can read the version in the card of every other one, so ranks that
+// differ say so, with the same words on all of them: throws std::invalid_argument.
+std::vector<Card> read_cards(std::span<const std::vector<std::byte>> blobs);
+
+}  // namespace horo
