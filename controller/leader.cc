@@ -196,10 +196,10 @@ void Leader::finish(Entry& entry) {
   table_.finish(entry);
 }
 
+// In the order in which they left.
 std::vector<int> Leader::left_without(const RankSet& ready) const {
   std::vector<int> left;
-  if (left_.empty()) return left;
-  for (const int rank : left_.ranks()) {
+  for (const int rank : left_order_) {
     if (!ready.contains(rank)) left.push_back(rank);
   }
   return left;
@@ -207,6 +207,7 @@ std::vector<int> Leader::left_without(const RankSet& ready) const {
 
 void Leader::rank_left(int rank, TimePoint now) {
   if (!left_.insert(rank)) return;
+  left_order_.push_back(rank);
   inquiry_.excuse(rank);
   for (const PlanId id : plans_.live()) {
     if (!plans_.find(id)->complete.contains(rank)) dissolve(id, clock_.fresh(now));

@@ -69,6 +69,7 @@ class Leader {
   void ask(TimePoint now);
   void take_answer(int from, const Answer& answer);
   void warn(std::vector<Waiting> warned, TimePoint now);
+  void dissolve_entangled(const std::vector<Waiting>& warned, const std::vector<Instead>& instead);
   void give_up(std::vector<Waiting> expired, TimePoint now);
   Stalled stalled(const Waiting& waiting) const;
   std::vector<Instead> instead_of(const std::set<int>& ranks, const std::vector<Waiting>& expired) const;
@@ -91,6 +92,7 @@ class Leader {
   Inquiry inquiry_;
   std::vector<std::string> warnings_;
   RankSet left_;
+  std::vector<int> left_order_;
   std::vector<std::uint64_t> heard_;            // by rank: Down messages that it had applied when it last reported
   std::uint64_t sent_ = 0;                      // Down messages
   std::map<TensorName, std::uint64_t> failed_;  // not by all of its ranks: the Down message that says so

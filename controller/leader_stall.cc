@@ -130,7 +130,22 @@ void Leader::warn(std::vector<Waiting> warned, TimePoint now) {
   }
   std::vector<Stalled> all;
   for (auto& [who, group] : groups) all.push_back(std::move(group));
-  if (!all.empty()) warnings_.push_back(warning_text(all, instead_of(missing, {}), config_.stall_limit));
+  if (all.empty()) return;
+  const std::vector<Instead> instead = instead_of(missing, {});
+  warnings_.push_back(warning_text(all, instead, config_.stall_limit));
+  dissolve_entangled(warned, instead);
+}
+
+// A rank that has not all of a plan, and has itself submitted what others have not, may never complete it: it can be
+// waiting for those others, who wait for a tensor of the plan that it has and has not reported.
+void Leader::dissolve_entangled(const std::vector<Waiting>& warned, const std::vector<Instead>& instead) {
+  for (const Waiting& waiting : warned) {
+    const PlanId* id = std::get_if<PlanId>(&waiting);
+    if (id == nullptr || !wait_of(waiting)) continue;
+    const RankSet& complete = plans_.find(*id)->complete;
+    const auto entangled = [&](const Instead& one) { return !one.first.empty() && !complete.contains(one.rank); };
+    if (std::any_of(instead.begin(), instead.end(), entangled)) dissolve(*id, wait_of(waiting)->patience);
+  }
 }
 
 // What waits for the same ranks fails together, so that the call sites travel once.

@@ -112,10 +112,12 @@ std::string mismatch_text(const std::vector<Said>& said) {
 }
 
 std::string left_text(const std::string& name, const std::vector<int>& left) {
-  return "tensor '" + name + "': " + ranks_text(left) + (left.size() == 1 ? " has" : " have") +
-         " left (horo.shutdown, or the end of the program) and will not submit it. Every rank has to submit a tensor "
-         "as "
-         "often as the others: give all ranks the same number of steps";
+  std::vector<int> later(left.begin() + 1, left.end());
+  std::sort(later.begin(), later.end());
+  const std::string and_later = later.empty() ? "" : ", nor will " + ranks_text(later) + ", which left later";
+  return "tensor '" + name + "': rank " + std::to_string(left.front()) +
+         " has left (horo.shutdown, or the end of the program) and will not submit it" + and_later +
+         ". Every rank has to submit a tensor as often as the others: give all ranks the same number of steps";
 }
 
 }  // namespace horo

@@ -19,7 +19,8 @@ struct Said {
 // "all_reduce of tensor 'conv1.weight': ranks disagree: shape [2, 3] on ranks 0, 2-5; shape [3, 2] on rank 1. ..."
 std::string mismatch_text(const std::vector<Said>& said);
 
-// "tensor 'x': rank 2 has left (horo.shutdown, or the end of the program) and will not submit it. ..."
+// "tensor 'x': rank 2 has left (horo.shutdown, or the end of the program) and will not submit it. ..."; left: who will
+// not submit it, in the order in which they left.
 std::string left_text(const std::string& name, const std::vector<int>& left);
 
 }  // namespace horo

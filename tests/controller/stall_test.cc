@@ -163,6 +163,25 @@ TEST(Stall, OfAPlanIsWarnedOfWithoutDissolvingIt) {
   EXPECT_TRUE(ranks[1].stream().back().known);
 }
 
+// Rank 0 has a, reports it with its plan, and waits for y before it goes on to b; rank 1 waits for a before y.
+TEST(Stall, OfRanksThatWaitForOneAnotherAcrossAPlanEndsWithTheWarning) {
+  Ranks ranks(2, impatient());
+  learn_plans(ranks, {gradient("a"), gradient("b")});
+  ranks[0].submit(gradient("a"));
+  ranks[0].submit(gradient("y"));
+  ranks[1].submit(gradient("a"));
+  ranks[1].submit(gradient("b"));
+  ranks.settle();
+  EXPECT_EQ(ranks[1].times("a"), 3);
+  ranks.fire_timers_until(ranks.now + 100ms);
+  EXPECT_EQ(ranks[1].times("a"), 4);
+  ranks[1].submit(gradient("y"));
+  ranks[0].submit(gradient("b"));
+  ranks.settle();
+  EXPECT_TRUE(ranks[0].idle() && ranks[1].idle());
+  EXPECT_TRUE(ranks[0].failures().empty());
+}
+
 TEST(Stall, IsNotWarnedOfWhereTheSettingSaysNever) {
   CoordinatorConfig config = impatient();
   config.stall_warning = 0ms;

@@ -72,6 +72,7 @@ TEST(Texts, ARankThatLeftIsNamed) {
   EXPECT_THAT(
       left_text("x", {2}),
       StartsWith("tensor 'x': rank 2 has left (horo.shutdown, or the end of the program) and will not submit it."));
+  EXPECT_THAT(left_text("x", {2, 3, 0}), HasSubstr("and will not submit it, nor will ranks 0, 3, which left later."));
 }
 
 }  // namespace

@@ -26,14 +26,20 @@ def _shown(path):
     return path[len(here) :] if path.startswith(here) else path
 
 
+def _folder_of(module):
+    """Where an imported package lies; a path that no file begins with if it was not imported."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return os.path.dirname(file) + os.sep if file else "\0"
+
+
 def _stack(frame):
     """The user's innermost frames, and whether the thread is inside horo."""
-    lines, inside = [], False
+    lines, inside, torch = [], False, _folder_of("torch")
     while frame is not None and len(lines) < MAX_FRAMES:
         code = frame.f_code
         if code.co_filename.startswith(_HORO):
             inside = True
-        elif code.co_filename != _THREADING:
+        elif code.co_filename != _THREADING and not code.co_filename.startswith(torch):
             lines.append(f"{_shown(code.co_filename)}:{frame.f_lineno} {code.co_name}")
         frame = frame.f_back
     return lines, inside
