@@ -77,6 +77,46 @@ def test_a_wrong_setting_is_a_problem(variables, what):
     assert any(what in one["what"] for one in problems(**variables))
 
 
+LIBRARIES = {
+    "libcuda.so.1": "int cuDriverGetVersion(int* version) { *version = 12040; return 0; }",
+    "libnccl.so.2": "int ncclGetVersion(int* version) { *version = 22907; return 0; }",
+    "libmpi.so.40": """
+int MPI_Get_library_version(char* text, int* length) {
+  const char* all = "Open MPI v9.8.7, package: made up";
+  for (*length = 0; all[*length]; ++*length) text[*length] = all[*length];
+  return 0;
+}""",
+}
+
+
+def make_library(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source = path.with_suffix(".c")
+    source.write_text(LIBRARIES[path.name])
+    command = ["g++", "-x", "c", "-shared", "-fPIC", "-o", str(path), str(source)]
+    subprocess.run(command, check=True, timeout=DEADLINE_S)
+
+
+def test_libraries_are_found_with_version_and_path(tmp_path):
+    wheel = tmp_path / "venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2"
+    made = {"cuda_driver": tmp_path / "libcuda.so.1", "nccl": wheel, "mpi": tmp_path / "libmpi.so.40"}
+    for path in made.values():
+        make_library(path)
+    done = doctor("--json", LD_LIBRARY_PATH=str(tmp_path), VIRTUAL_ENV=str(tmp_path / "venv"))
+    found = json.loads(done.stdout)["found"]
+    for name, version in [("cuda_driver", "12.4"), ("nccl", "2.29.7"), ("mpi", "Open MPI v9.8.7")]:
+        assert found[name] == f"{version}, {made[name]}; not used by this version"
+
+
+def test_a_library_that_cannot_be_loaded_is_said_so(tmp_path):
+    broken = tmp_path / "lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("no library")
+    found = json.loads(doctor("--json", VIRTUAL_ENV=str(tmp_path), PATH="/nowhere").stdout)["found"]
+    assert f"{broken} cannot be loaded" in found["nccl"]
+    assert found["mpirun"] is None
+
+
 def test_settings_prints_the_page_of_the_documentation(request):
     page = (request.config.rootpath / "docs/settings.md").read_text()
     assert doctor("--settings").stdout == page

@@ -46,24 +46,23 @@ class Library {
   std::string error_;
 };
 
-std::string version_text(int version, int major_unit, int minor_unit) {
-  const int patch = minor_unit > 1 ? version % minor_unit : 0;
-  std::string text = std::to_string(version / major_unit) + "." + std::to_string(version % major_unit / minor_unit);
-  return patch == 0 || major_unit == 1000 ? text : text + "." + std::to_string(patch);
+std::string dotted(int major, int minor) {
+  return std::to_string(major) + "." + std::to_string(minor);
 }
 
 std::string cuda_version(const Library& library) {
   auto* get = library.function<int(int*)>("cuDriverGetVersion");
   int version = 0;
   if (get == nullptr || get(&version) != 0) return "version unknown";
-  return version_text(version, 1000, 10);  // 12040 is 12.4
+  return dotted(version / 1000, version % 1000 / 10);  // 12040 is 12.4
 }
 
 std::string nccl_version(const Library& library) {
   auto* get = library.function<int(int*)>("ncclGetVersion");
   int version = 0;
   if (get == nullptr || get(&version) != 0) return "version unknown";
-  return version >= 10'000 ? version_text(version, 10'000, 100) : version_text(version, 1000, 100);
+  const int major = version >= 10'000 ? 10'000 : 1'000;  // 22907 is 2.29.7, and 2708 was 2.7.8
+  return dotted(version / major, version % major / 100) + "." + std::to_string(version % 100);
 }
 
 std::string mpi_version(const Library& library) {
@@ -102,7 +101,7 @@ std::string describe(const std::vector<std::string>& candidates, const Version& 
   std::string broken;
   for (const std::string& name : candidates) {
     const Library library(name);
-    if (library.is_open()) return version(library) + ", " + library.path() + kNotUsed;
+    if (library.is_open()) return version(library) + ", " + library.path() + kNotUsed + broken;
     if (name.find('/') != std::string::npos) broken = "; " + name + " cannot be loaded: " + library.error();
   }
   return "not found" + broken;
