@@ -1,4 +1,4 @@
-"""Settings as a Python program meets them: what is misspelt or out of range is told, with what was meant or is allowed."""
+"""Settings as a Python program meets them: what is wrong is told, with what was meant or is allowed."""
 
 import subprocess
 import sys
