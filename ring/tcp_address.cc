@@ -6,16 +6,19 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iomanip>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
 
 #include "horo/base/time.h"
+#include "horo/base/wire.h"
 #include "ring/backoff.h"
 #include "ring/say.h"
 
@@ -95,6 +98,11 @@ Address address_for_others(const Config& config) {
   throw std::invalid_argument(say("rank ", config.rank, " cannot tell by which address the other hosts reach it: ", why,
                                   ", and its interfaces have ", list.empty() ? "none" : list,
                                   ". Set HORO_ADDR=host:port, an address of rank 0's host that all hosts can reach"));
+}
+
+Address meeting_socket(const Config& config) {
+  const std::uint64_t name = hash64(config.job, hash64(config.launcher.job + '\0', hash64(config.launcher.name)));
+  return abstract_address(say("horo/", ::geteuid(), "/", std::hex, std::setw(16), std::setfill('0'), name));
 }
 
 std::vector<Address> usable_addresses(const Config& config, const std::string& host_port, const std::string& setting) {

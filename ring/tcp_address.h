@@ -33,4 +33,8 @@ std::string explain_listening(const std::system_error& error);
 // hub leave, or the only one there is. Throws std::invalid_argument: HORO_ADDR has to say it.
 Address address_for_others(const Config& config);
 
+// Where the ranks of one host meet: the name says which start of which job it is; the network namespace and the user's
+// number keep others away.
+Address meeting_socket(const Config& config);
+
 }  // namespace horo

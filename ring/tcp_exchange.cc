@@ -3,10 +3,8 @@
 // socket, where the kernel vouches for the user and rank 0 can therefore hand out a new key.
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <iomanip>
 #include <stdexcept>
 #include <system_error>
 
@@ -116,12 +114,6 @@ void deliver(std::vector<Parcel>& parcels, const Meeting& meeting) {
   }
 }
 
-// The name says which start of which job it is; the network namespace and the user's number keep others away.
-Address meeting_socket(const Config& config) {
-  const std::uint64_t name = hash64(config.job, hash64(config.launcher.job + '\0', hash64(config.launcher.name)));
-  return abstract_address(say("horo/", ::geteuid(), "/", std::hex, std::setw(16), std::setfill('0'), name));
-}
-
 class SocketExchange {
  public:
   SocketExchange(const Config& config, std::uint32_t epoch, bool is_local)
@@ -210,10 +202,13 @@ class SocketExchange {
       try {
         return is_local_ ? listen_patiently(address, config_.hello_timeout) : listen_for(config_, address).fd;
       } catch (const std::system_error& error) {
-        why = explain_listening(error);
+        why = is_local_ ? error.what() : explain_listening(error);
       }
     }
-    if (is_local_) throw std::invalid_argument(say("rank 0 ", why));
+    if (is_local_) {
+      throw std::invalid_argument(say("rank 0 ", why, ". Expected one job of this name under ", config_.launcher.name,
+                                      "; HORO_JOB=another name tells two apart"));
+    }
     throw std::invalid_argument(say("HORO_ADDR=", config_.addr, ": rank 0 ", why));
   }
 

@@ -11,6 +11,7 @@
 #include "horo/base/error.h"
 #include "ring/card.h"
 #include "ring/socket.h"
+#include "ring/tcp_address.h"
 #include "tests/ring/run_ranks.h"
 
 namespace horo::test {
@@ -105,6 +106,31 @@ TEST(Local, TwoJobsOfOneLauncherDoNotDisturbEachOther) {
   std::vector<Config> configs = launched_world(2);
   for (const Config& config : launched_world(2)) configs.push_back(config);
   EXPECT_THAT(start(configs), Each(""));
+}
+
+// Rank 1 comes when somebody of this user, who is no rank, has connected and said his word.
+TEST(Local, AStrangerAtTheSocketDisturbsNobody) {
+  const std::vector<Config> configs = launched_world(2);
+  const std::vector<std::byte> garbage(1 << 16, std::byte{'G'});
+  Fd stranger;
+  const auto errors = run_threads({[&] { find_others(configs[0], 0); },
+                                   [&] {
+                                     const TimePoint until = soon();
+                                     while (!stranger.is_open() && Clock::now() < until)
+                                       stranger = dial(meeting_socket(configs[1]));
+                                     iovec part = as_iovec(garbage);
+                                     send_some(stranger.get(), {&part, 1});
+                                     find_others(configs[1], 0);
+                                   }});
+  EXPECT_TRUE(stranger.is_open());
+  for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
+}
+
+TEST(Local, ASecondRankZeroIsToldThatThePlaceIsTaken) {
+  Config config = launched_world(2)[0];
+  config.hello_timeout = milliseconds(50);
+  const Fd first = listen_at(meeting_socket(config));
+  EXPECT_THAT(start({config}), Each(AllOf(HasSubstr("Address already in use"), HasSubstr("HORO_JOB=another name"))));
 }
 
 TEST(Local, TheKernelSaysWhoIsAtTheOtherEnd) {

@@ -1,0 +1,129 @@
+"""Ranks that cannot find each other, or should not: addresses, keys, launchers, versions and settings."""
+
+import os
+import socket
+
+import torch
+from table import by_command, on_ranks
+
+import horo.torch as hvd
+
+SECTION = "Starting"
+AT_INIT = "`init`, this rank"
+TORCHRUN = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+TORCHRUN |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+MPIRUN = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_MCA_ess_base_jobid": "<job>"}
+MPIRUN |= {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+
+
+def init(run, env, module="horo"):
+    """The last line of what a process with these variables prints."""
+    done = run([run.python, "-c", f"import {module}; {module}.init()"], env=env)
+    assert done.returncode == 1, done
+    return done.stderr.strip().splitlines()[-1].removeprefix("horo.errors.")
+
+
+@by_command(SECTION, "Several ranks and no address", where=AT_INIT, do="Start with `horo run`, or set `HORO_ADDR`")
+def no_address(run):
+    return init(run, {"HORO_RANK": "0", "HORO_SIZE": "2"})
+
+
+@by_command(SECTION, "`HORO_RANK` without `HORO_SIZE`", where=AT_INIT, do="Set both, or none")
+def rank_without_size(run):
+    return init(run, {"HORO_RANK": "0"})
+
+
+@by_command(
+    SECTION,
+    "A name that does not resolve",
+    where=AT_INIT,
+    do="Try `getent hosts NAME`; use an address",
+    changing=((r": (Name or service not known|Temporary failure in name resolution)\.", ": <reason>."),),
+)
+def unknown_name(run):
+    return init(run, {"HORO_RANK": "1", "HORO_SIZE": "2", "HORO_ADDR": "no-such-host.invalid:4000"})
+
+
+@by_command(SECTION, "A port that is taken", where="`init`, rank 0", do="`ss -ltnp` shows the program that holds it")
+def port_taken(run):
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        address = f"127.0.0.1:{holder.getsockname()[1]}"
+        return init(run, {"HORO_RANK": "0", "HORO_SIZE": "2", "HORO_ADDR": address, "HORO_HELLO_TIMEOUT_MS": "100"})
+
+
+@by_command(
+    SECTION,
+    "An address of another host, and no key",
+    where=AT_INIT,
+    do="`head -c 32 /dev/urandom > key; chmod 600 key`, copied to every host",
+)
+def no_key(run):
+    return init(run, {"HORO_RANK": "1", "HORO_SIZE": "2", "HORO_ADDR": "192.0.2.1:4000"})
+
+
+@by_command(
+    SECTION,
+    "A rank that does not come",
+    where="`init`, every rank",
+    do="Look at that rank's own output; `HORO_START_TIMEOUT_MS` is how long the others wait",
+)
+def nobody_comes(run):
+    world = {"HORO_RANK": "0", "HORO_SIZE": "2", "HORO_ADDR": run.free_address()}
+    return init(run, world | {"HORO_START_TIMEOUT_MS": "300"})
+
+
+@by_command(
+    SECTION,
+    "A rank that mpirun or srun started on this host does not come",
+    where="`init`, every rank",
+    do="As above; ranks in containers of their own need `HORO_ADDR`",
+)
+def nobody_comes_to_the_socket(run):
+    return init(run, MPIRUN | {"HORO_START_TIMEOUT_MS": "300"})
+
+
+@by_command(SECTION, "Two launchers that contradict each other", where=AT_INIT, do="Unset the variables of one")
+def two_launchers(run):
+    return init(run, TORCHRUN | MPIRUN)
+
+
+@by_command(SECTION, "mpirun or srun on several hosts, without an address", where=AT_INIT, do="Set both on all hosts")
+def several_hosts(run):
+    return init(run, MPIRUN | {"OMPI_COMM_WORLD_SIZE": "4"})
+
+
+@by_command(SECTION, "torchrun on several hosts, without a key", where=AT_INIT, do="Set it on all hosts")
+def torchrun_without_key(run):
+    return init(run, TORCHRUN, "horo.torch")
+
+
+@by_command(SECTION, "torchrun on several hosts, and `horo.init()`", where=AT_INIT, do="Call `horo.torch.init()`")
+def torchrun_without_torch(run):
+    return init(run, TORCHRUN)
+
+
+@by_command(SECTION, "Another version of horo on one rank", where="`init`, every rank", do="Install one version")
+def another_version(run):
+    # An exchange that gives the other rank's card a version of its own.
+    program = """
+import horo
+from horo._session import Session
+old = horo.version().encode()
+Session(["HORO_RANK=0", "HORO_SIZE=2"], lambda call, mine: [mine, mine.replace(old, b"9.9.9")])
+"""
+    lines = run([run.python, "-c", program]).stderr.strip().splitlines()
+    return lines[-1]
+
+
+@on_ranks(
+    SECTION,
+    "A setting that must be equal on all ranks and is not",
+    do="Set it for all ranks alike; docs/settings.md says which ones these are",
+    session="",
+    initialized=False,
+)
+def settings_differ():
+    hvd.init(settings={"HORO_SEGMENT_BYTES": 65536 << int(os.environ["HORO_RANK"])})
+    hvd.allreduce(torch.ones(1))
