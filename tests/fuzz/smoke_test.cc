@@ -10,6 +10,12 @@
 #include "tests/fuzz/targets.h"
 
 namespace horo {
+
+// For the names of the tests.
+inline void PrintTo(const FuzzTarget& target, std::ostream* out) {
+  *out << target.name;
+}
+
 namespace {
 
 using Bytes = std::vector<std::byte>;

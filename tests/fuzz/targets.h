@@ -13,10 +13,11 @@ namespace horo {
 // True if the code under test accepted the input: a target that never or always does tests little.
 using FuzzFunction = bool (*)(std::span<const std::byte> input);
 
+bool fuzz_cards(std::span<const std::byte> input);       // what a rank says of itself in the exchange
 bool fuzz_frames(std::span<const std::byte> input);      // frame headers, abort notices, ByteReader
 bool fuzz_handshakes(std::span<const std::byte> input);  // two honest sides and somebody between them
 bool fuzz_messages(std::span<const std::byte> input);    // what coordinators say to one another
-bool fuzz_settings(std::span<const std::byte> input);    // environments
+bool fuzz_settings(std::span<const std::byte> input);    // environments: settings, and what launchers leave
 
 struct FuzzTarget {
   std::string_view name;

@@ -16,6 +16,7 @@ SECTIONS = {
     "limits": {"open_files_soft", "processes_soft", "locked_memory_bytes_soft", "core_bytes_soft"},
     "interfaces": {"lo"},
     "network": {"host_name", "host_name_is", "one_host", "other_hosts", "loopback_works"},
+    "start": {"launcher", "rank", "size", "meet_by", "job_key"},
     "settings": {"HORO_BUCKET_BYTES", "HORO_LOG_LEVEL"},
     "check": {"all_reduce", "took_us"},
 }
@@ -71,6 +72,7 @@ def test_even_fewer_descriptors_are_survived():
         ({"HORO_LOG_LEVEL": "loud"}, "expected trace, debug, info, warning, error or off"),
         ({"HORO_ADDR": "no-such-host.invalid:4000"}, "HORO_ADDR=no-such-host.invalid:4000"),
         ({"HORO_KEY_FILE": "/no/such/key"}, "No such file"),
+        ({"HORO_RANK": "0", "HORO_SIZE": "2"}, "HORO_ADDR is not set"),
     ],
 )
 def test_a_wrong_setting_is_a_problem(variables, what):

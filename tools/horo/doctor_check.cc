@@ -84,6 +84,21 @@ std::string value_of(const Setting& setting, const Config& config) {
   return text == nullptr ? default_of(setting) : text;
 }
 
+// Which job this process would be a rank of, if it were one.
+void add_start(Report& report, const Config& config) {
+  const Launcher& launcher = config.launcher;
+  const char* const places[] = {"HORO_ADDR", "a socket of this host", "the launcher's store"};
+  Section& start = report.section("start");
+  start.add("launcher", launcher.name.empty() ? Value() : Value(launcher.name + " (" + launcher.found + ")"));
+  start.add("rank", std::int64_t{config.rank});
+  start.add("size", std::int64_t{config.size});
+  start.add("meet_by",
+            config.size == 1 ? Value() : Value(std::string(places[static_cast<std::size_t>(config.meet_by)])));
+  start.add("job_key", config.key.has_value());
+  if (launcher.remark.empty()) return;
+  report.hints.push_back({launcher.remark, "set HORO_RANK, HORO_SIZE and HORO_ADDR where that is not what is meant"});
+}
+
 }  // namespace
 
 void examine_settings(Report& report) {
@@ -98,6 +113,7 @@ void examine_settings(Report& report) {
   for (const std::string& unknown : unknown_settings_in_environment()) {
     report.problems.push_back({unknown, "give it the right name, or unset it: it has no effect"});
   }
+  add_start(report, config);
   Section settings{"settings", {}}, set{"set_in_environment", {}};
   for (const Setting& setting : all_settings()) {
     settings.add(setting.name, value_of(setting, config));
