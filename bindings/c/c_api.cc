@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "bindings/c/horo_c.h"
@@ -26,10 +27,25 @@ struct horo_session {
     if (found == works.end()) throw std::invalid_argument("there is no work " + std::to_string(work));
     return found->second;
   }
+  // Of threads that come at once one does it, and the others wait for it. (std::call_once would make the library one
+  // that cannot be loaded late: it uses thread-local variables of the C++ library, for which little room is left then.)
+  void shut_down() {
+    {
+      std::unique_lock lock(mutex);
+      if (std::exchange(is_shutting_down, true)) return changed.wait(lock, [this] { return is_shut_down; });
+    }
+    session.shutdown();
+    const std::lock_guard lock(mutex);
+    is_shut_down = true;
+    changed.notify_all();
+  }
 
-  std::mutex mutex;  // guards works and last_work
+  std::mutex mutex;  // guards all but the session
   std::unordered_map<std::int64_t, std::shared_ptr<horo::Work>> works;
   std::int64_t last_work = 0;
+  std::condition_variable changed;  // with mutex: is_shut_down
+  bool is_shutting_down = false;
+  bool is_shut_down = false;
   horo::Session session;
 };
 
@@ -44,8 +60,12 @@ struct ThreadState {
 };
 thread_local ThreadState thread_state;
 
-std::int32_t failed(std::int32_t status, const char* text, int origin = -1) {
-  thread_state.error = text;
+std::int32_t failed(std::int32_t status, const char* text, int origin = -1) noexcept {
+  try {
+    thread_state.error = text;
+  } catch (const std::exception&) {
+    thread_state.error = "out of memory";  // short enough to need none
+  }
   thread_state.status = status;
   thread_state.origin = origin;
   return status;
@@ -118,6 +138,7 @@ horo::TensorSpec spec_from(const horo_tensor_spec* c) {
 // The environment, with settings in front of it.
 horo::Config config_with(const char* const* settings, std::size_t count, bool has_exchange) {
   std::map<std::string, std::string> given;
+  if (count > 0 && settings == nullptr) throw std::invalid_argument("settings is a null pointer");
   for (std::size_t i = 0; i < count; ++i) {
     const std::string setting = settings[i] == nullptr ? "" : settings[i];
     const std::size_t equals = setting.find('=');
@@ -225,7 +246,7 @@ horo_session* horo_init_exchange(const char* const* settings, size_t count, horo
 
 int32_t horo_shutdown(horo_session* session) {
   return guarded([&]() -> std::int32_t {
-    checked(session).session.shutdown();
+    checked(session).shut_down();
     return HORO_OK;
   });
 }

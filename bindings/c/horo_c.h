@@ -125,7 +125,8 @@ typedef int32_t (*horo_exchange)(void* user, horo_exchange_call* call);
  * trusted: ranks of several hosts need HORO_KEY_FILE. */
 HORO_API horo_session* horo_init_exchange(const char* const* settings, size_t count, horo_exchange exchange,
                                           void* user);
-/* Leaves in good order: unfinished works fail with HORO_SHUT_DOWN. Blocks at most a second. May be called again. */
+/* Leaves in good order: unfinished works fail with HORO_SHUT_DOWN. Blocks at most a second. May be called again, and by
+ * several threads at once: all return when it is done. */
 HORO_API int32_t horo_shutdown(horo_session* session);
 /* Shuts down if that was not done, and frees the session and all its works. */
 HORO_API void horo_free(horo_session* session);
@@ -163,7 +164,7 @@ HORO_API int32_t horo_release(horo_session* session, int64_t work);
 /* The caller ended a step of this process set; see horo_tensor_spec.stepwise. Never blocks. */
 HORO_API int32_t horo_step_end(horo_session* session, uint32_t set);
 
-/* All counters as JSON (docs/counters.md); valid until this thread's next horo call. */
+/* All counters as JSON (docs/counters.md), empty on an error; valid until this thread's next horo call. */
 HORO_API const char* horo_counters(horo_session* session);
 /* When each rank had each tensor of the last step ready, as JSON: {"name": [milliseconds by rank], ...}, since the
  * first of all these times; null where it is not known. Rank 0 knows all ranks, every other only itself. Empty on an

@@ -21,8 +21,8 @@ def root():
 def run_program():
     """run_program(name, size): every rank runs programs/<name>.py to its end, or the test fails with all outputs."""
 
-    def run(name, size, deadline_s=90, env=None):
-        command = [sys.executable, str(TESTS / "programs" / f"{name}.py")]
+    def run(name, size, deadline_s=90, env=None, arguments=()):
+        command = [sys.executable, str(TESTS / "programs" / f"{name}.py"), *map(str, arguments)]
         ended = ranks.run_ranks(command, size, deadline_s, env)
         if any(rank.code != 0 for rank in ended):
             pytest.fail(f"{name} on {size} ranks:\n{ranks.RanksFailed(ended)}", pytrace=False)

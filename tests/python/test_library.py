@@ -23,3 +23,9 @@ def test_the_library_exports_the_c_abi_only():
     names = {line.split()[-1] for line in symbols if line}
     assert "horo_init" in names
     assert all(name.startswith("horo_") for name in names)
+
+
+def test_the_library_can_be_loaded_after_a_framework():
+    """Thread-local variables of the C++ library need room that is gone once many libraries are loaded."""
+    relocations = output_of("readelf", "-rW", _native.library_path()).splitlines()
+    assert not [line for line in relocations if "TPOFF" in line and "@" in line]

@@ -27,6 +27,18 @@ def test_state_is_the_same_everywhere(run_program):
     run_program("state", 3)
 
 
+def test_sessions_begin_and_end_in_any_order_and_thread(run_program, tmp_path):
+    run_program("lifetime", 2, arguments=[tmp_path])
+
+
+def test_memory_that_changes_under_us_is_told(run_program):
+    run_program("memory", 2)
+
+
+def test_forked_processes_are_inert(run_program):
+    run_program("forks", 2)
+
+
 def test_a_thousand_submits_are_cheap_beside_a_busy_thread(run_program, capsys):
     output = run_program("submits", 2)[0].output
     with capsys.disabled():

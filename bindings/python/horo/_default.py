@@ -1,18 +1,25 @@
 """The process's default session: what init() makes, shutdown() ends and every call without a session uses."""
 
 import atexit
-import sys
+import os
+import threading
 
+from horo import _exits
 from horo._session import Session
-from horo.errors import HoroError, not_yet
+from horo.errors import HoroError, ShutDown, not_yet
+
+EXIT_PATIENCE_S = 2  # at exit, for a shutdown or an init that another thread has begun
 
 _session = None
-_previous_hook = None
+_inherited = None  # in a forked child: the parent's session, which is not ours
+_lock = threading.RLock()  # held by whoever makes or ends the session
 
 
 def session():
-    """The default session; ValueError where there is none."""
+    """The default session; ValueError where there is none, ShutDown in a forked child."""
     if _session is None:
+        if _inherited is not None:
+            raise ShutDown(_forked_text())
         raise ValueError("Horo has not been initialized; use horo.init().")
     return _session
 
@@ -34,71 +41,89 @@ def init_with(exchange, comm, process_sets, settings):
         raise not_yet("init(comm=...); the world is what HORO_RANK, HORO_SIZE and HORO_ADDR say")
     if process_sets:
         raise not_yet("init(process_sets=...); the only process set is the world")
-    if _session is not None:
-        if settings:
+    with _lock:
+        if _inherited is not None and _inherited.job == _exits.job():
+            raise ShutDown(_forked_text())
+        if _session is None:
+            _session = Session((f"{name}={value}" for name, value in (settings or {}).items()), exchange)
+            _exits.watch(_current)
+        elif settings:
             raise ValueError("horo.init(settings=...): horo is initialized already; call horo.shutdown() first")
-        return
-    _session = Session((f"{name}={value}" for name, value in (settings or {}).items()), exchange)
-    _watch_exceptions()
 
 
 def shutdown():
-    """Leaves the job in good order; unfinished works fail with ShutDown. init() may follow."""
+    """Leaves the job in good order; unfinished works fail with ShutDown, also where another thread waits for them.
+
+    init() may follow. Does nothing where there is no session, and in a forked child.
+    """
     global _session
-    ending, _session = _session, None
-    if ending is not None:
-        ending.close()
+    with _lock:
+        ending, _session = _session, None
+        if ending is not None:
+            ending.close()
 
 
 def is_initialized():
+    """Whether there is a session; a forked child has none."""
     return _session is not None
 
 
-def _watch_exceptions():
-    """An exception that ends this rank is told to all others, who would wait for it otherwise."""
-    global _previous_hook
-    if sys.excepthook is not _on_exception:
-        _previous_hook, sys.excepthook = sys.excepthook, _on_exception
+def _current():
+    return _session
 
 
-def _on_exception(kind, value, trace):
-    ending = _session
-    if ending is not None:
-        try:
-            ending.abort(f"rank {ending.topology.rank}: {kind.__name__}: {value}")
-        except Exception:  # the user's exception is the one to show
-            pass
-    _previous_hook(kind, value, trace)
+def _in_child():
+    """A fork copies the memory of the session but none of its threads, and the lock in whatever state it was."""
+    global _session, _inherited, _lock
+    _lock = threading.RLock()
+    if _session is not None:
+        _inherited, _session = _session, None
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def _forked_text():
+    return (
+        f"this process (pid {os.getpid()}) was forked from rank {_inherited.topology.rank} (pid {_inherited.pid}) "
+        "after horo.init(), and horo works in that process alone. Start a process that needs horo anew, with "
+        "multiprocessing's 'spawn'; or set HORO_RANK, HORO_SIZE and HORO_ADDR of another job here before horo.init()"
+    )
+
+
+def _topology():
+    """Plain facts, which a forked child may go on reading: samplers and seeds are made from them."""
+    return (_inherited if _session is None and _inherited is not None else session()).topology
 
 
 def rank():
     """My number in the world, from 0."""
-    return session().topology.rank
+    return _topology().rank
 
 
 def size():
     """How many ranks the world has."""
-    return session().topology.size
+    return _topology().size
 
 
 def local_rank():
     """My number among the ranks of my host; picks the device."""
-    return session().topology.local_rank
+    return _topology().local_rank
 
 
 def local_size():
     """How many ranks my host has."""
-    return session().topology.local_size
+    return _topology().local_size
 
 
 def cross_rank():
     """My number among the ranks with my local_rank on all hosts."""
-    return session().topology.cross_rank
+    return _topology().cross_rank
 
 
 def cross_size():
     """How many ranks have my local_rank."""
-    return session().topology.cross_size
+    return _topology().cross_size
 
 
 def counters():
@@ -116,7 +141,12 @@ def ready_times():
 
 @atexit.register
 def _leave():
-    try:
-        shutdown()
-    except HoroError:  # the job ended before this rank did; whoever waited for something knows
-        pass
+    """Says goodbye, unless an exception ended the program: then the others are told, and nobody is waited for."""
+    _exits.tell_if_failed()
+    if _lock.acquire(timeout=EXIT_PATIENCE_S):
+        try:
+            shutdown()
+        except HoroError:  # the job ended before this rank did; whoever waited for something knows
+            pass
+        finally:
+            _lock.release()

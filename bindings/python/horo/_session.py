@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 
-from horo import _native, _where
+from horo import _exits, _native, _where
 from horo._exchange import foreign
 from horo._native import quick, slow
 from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
@@ -115,7 +115,9 @@ class Session:
         precedence. exchange: see _exchange.foreign; for ranks that neither HORO_ADDR nor one host brings together."""
         self.pointer = _Start(list(settings), exchange).join()
         self.pid = os.getpid()
+        self.job = _exits.job()
         self.closed = False
+        self._closing = threading.RLock()  # a signal handler may call shutdown() in the middle of one
         self.topology = _native.Topology(ctypes.sizeof(_native.Topology))
         self._check(quick.horo_get_topology(self.pointer, self.topology))
         self.kept = {}  # work: what has to stay alive until it ends
@@ -143,12 +145,18 @@ class Session:
         """This rank has the tensor ready at address data_in; the result goes to data_out. Returns a work."""
         if self._dropped:
             self.sweep()
-        if spec[0] is None:  # its name
+        key = None if spec[0] is None else self.key(spec)  # its name
+        # Kept from before the call on: an interrupt may come right after it.
+        begun = object()
+        self.kept[begun] = keep
+        if key is None:
             work = quick.horo_submit_spec(self.pointer, _fill(spec), data_in, data_out)
         else:
-            work = quick.horo_submit(self.pointer, self.key(spec), data_in, data_out)
-        self.kept[self._check(work)] = keep
-        return work
+            work = quick.horo_submit(self.pointer, key, data_in, data_out)
+        if work > 0:
+            self.kept[work] = keep
+        del self.kept[begun]
+        return self._check(work)
 
     def submit_key(self, key, data_in, data_out, keep):
         """submit() of a tensor that was declared."""
@@ -208,7 +216,7 @@ class Session:
 
     def counters(self):
         text = quick.horo_counters(self.pointer)
-        if text is None:
+        if not text:
             raise error_of(quick.horo_error_status(self.pointer), self.pointer)
         return json.loads(text)
 
@@ -225,8 +233,12 @@ class Session:
 
     def close(self):
         """Leaves in good order; unfinished works fail with ShutDown. Does nothing in a forked child."""
-        if not self.closed and self.pid == os.getpid():
+        if self.pid != os.getpid():
+            return
+        with self._closing:
+            if self.closed:
+                return
             self.closed = True
             status = slow.horo_shutdown(self.pointer)
-            self._teller.stop()
-            self._check(status)
+        self._teller.stop()
+        self._check(status)

@@ -11,8 +11,8 @@ import torch
 from horo import _default
 from horo._native import ALL_REDUCE, quick
 from horo._session import Spec, error_of
-from horo.errors import not_yet
-from horo.torch.ops import DTYPES
+from horo.errors import HoroError, not_yet
+from horo.torch.ops import DTYPES, moved_text
 
 _TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -23,7 +23,7 @@ _TOO_MANY_PASSES = (
 class _Slot:
     """One parameter."""
 
-    __slots__ = ("param", "dtype", "shape", "spec", "key", "passes_left", "work", "memory", "spare")
+    __slots__ = ("param", "dtype", "shape", "spec", "key", "passes_left", "work", "memory", "address", "spare")
 
     def __init__(self, param, spec, passes):
         self.param = param
@@ -34,8 +34,8 @@ class _Slot:
         self.passes_left = passes  # backward passes until the gradient is complete
         self.work = None  # in flight
         self.memory = None  # where the result arrives: the gradient, or else a buffer of its size
+        self.address = 0  # of memory, when it was submitted
         self.spare = None  # a buffer that was not needed last time
-
 
     def is_like(self, gradient):
         """It has what was declared, so that its memory may be touched."""
@@ -46,6 +46,13 @@ class _Slot:
             and gradient.layout is torch.strided
             and not gradient.requires_grad
         )
+
+    def nbytes(self):
+        return self.shape.numel() * self.dtype.itemsize
+
+    def is_in_place(self):
+        """The submitted gradient lies where it lay, so that the result is in it."""
+        return self.memory.data_ptr() == self.address and self.memory.shape == self.shape
 
     def refuse(self, gradient):
         """Raises what is wrong with a gradient that is not like it."""
@@ -138,7 +145,7 @@ class Gradients:
 
         def hook(param):
             if slot.passes_left <= 0:
-                raise AssertionError(_TOO_MANY_PASSES)
+                raise AssertionError(f"gradient {slot.spec.name}: {_TOO_MANY_PASSES}")
             slot.passes_left -= 1
             if slot.passes_left:
                 return
@@ -152,7 +159,9 @@ class Gradients:
                 self._submit_again(slot, gradient, work)
                 return
             slot.work = work
-            slot.memory = self._kept[work] = gradient
+            slot.memory, slot.address = gradient, address
+            # The storage too: a gradient that is given another one lets go of the old one, which is in flight.
+            self._kept[work] = (gradient, gradient.untyped_storage())
 
         return hook
 
@@ -174,8 +183,9 @@ class Gradients:
         self._place(slot, memory)
 
     def _place(self, slot, memory):
-        slot.work = self._session.submit_key(slot.key, memory.data_ptr(), memory.data_ptr(), memory)
-        slot.memory = memory
+        address, keep = memory.data_ptr(), (memory, memory.untyped_storage())
+        slot.work = self._session.submit_key(slot.key, address, address, keep)
+        slot.memory, slot.address = memory, address
 
     def _submit(self, slot):
         """The gradient as it is, from a copy where it does not lie in one piece."""
@@ -197,6 +207,8 @@ class Gradients:
 
     def _deliver(self, slot, session):
         gradient = slot.param.grad
+        if slot.memory is not None and not slot.is_in_place():
+            raise HoroError(moved_text(f"gradient {slot.spec.name}", slot.nbytes(), slot.memory.nbytes))
         if slot.memory is None:  # absent here
             if not session.result(slot.work).absent:
                 slot.param.grad, slot.spare = slot.spare, None

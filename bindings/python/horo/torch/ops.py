@@ -10,7 +10,7 @@ import torch
 
 from horo import _default, _native
 from horo._session import Spec
-from horo.errors import not_yet
+from horo.errors import HoroError, not_yet
 from horo.torch import process_set as process_sets
 from horo.torch.process_set import global_process_set
 
@@ -33,13 +33,25 @@ _OPS = (Average, Sum, Min, Max, Product)
 class _Pending:
     """What synchronize needs to know of a work."""
 
-    __slots__ = ("session", "work", "finish", "rows")
+    __slots__ = ("session", "work", "finish", "rows", "what", "tensor", "address", "nbytes")
 
     def __init__(self, session, work, finish):
         self.session = session
         self.work = work
         self.finish = finish  # finish(pending) makes the result once the work has ended well
         self.rows = None  # allgather: how many rows came from each rank, once finished
+        self.what = None  # a name for error texts
+        self.tensor = None  # in flight
+        self.address = self.nbytes = 0  # of the tensor, when it was submitted
+
+    def watch(self, what, tensor, address):
+        self.what, self.tensor, self.address, self.nbytes = what, tensor, address, tensor.nbytes
+
+    def check_memory(self):
+        """The tensor may have been written by nobody but us, and lies where it lay."""
+        tensor = self.tensor
+        if tensor is not None and (tensor.data_ptr() != self.address or tensor.nbytes != self.nbytes):
+            raise HoroError(moved_text(self.what, self.nbytes, tensor.nbytes))
 
     def forget(self):
         self.session.release([self.work])
@@ -58,16 +70,28 @@ class Handle(int):
             dropped.session.drop([dropped.work])
 
 
+def moved_text(what, nbytes, nbytes_now):
+    """Of a tensor whose memory is not what was submitted any more."""
+    now = "it lies elsewhere now" if nbytes == nbytes_now else f"it has {nbytes_now} bytes now"
+    return (
+        f"{what} had {nbytes} bytes when rank {_default.rank()} submitted it, and {now}: its memory was resized or "
+        "replaced while it was in flight. The result is lost on this rank, and memory that was given back meanwhile "
+        "may have been written. Leave the tensor's size and storage alone until its handle is synchronized"
+    )
+
+
 def _start(spec, data_in, data_out, finish):
     session = _default.session()
-    work = session.submit(
-        spec,
-        None if data_in is None else data_in.data_ptr(),
-        None if data_out is None else data_out.data_ptr(),
-        (data_in, data_out),
-    )
+    if data_in is None:
+        address, keep = None, None
+    else:
+        # The storages too: a tensor that is given another one lets go of the old one, which is in flight.
+        address, keep = data_in.data_ptr(), (data_in, data_in.untyped_storage(), data_out)
+    work = session.submit(spec, address, None if data_out is None else data_out.data_ptr(), keep)
     number = next(_numbers)
-    _pending[number] = _Pending(session, work, finish)
+    pending = _pending[number] = _Pending(session, work, finish)
+    if data_in is not None:
+        pending.watch(spec[0] or "an unnamed tensor", data_in, address)
     return Handle(number)
 
 
@@ -119,15 +143,21 @@ def choose_op(op, average):
     return op
 
 
-def _in_place(tensor):
+def _in_place(tensor, name):
     """Memory to reduce in, and how it becomes the tensor's value."""
     if tensor.is_contiguous():
 
         def finish(_):
-            torch.autograd.graph.increment_version(tensor)
+            if not tensor.is_inference():  # such a tensor has no version
+                torch.autograd.graph.increment_version(tensor)
             return tensor
 
         return tensor, finish
+    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape)):
+        raise ValueError(
+            f"{name or 'an unnamed tensor'}: its elements share memory (an expand()ed tensor), so that they cannot be "
+            "replaced; use allreduce_async or broadcast_async, which make a new tensor, or clone() it first"
+        )
     buffer = tensor.detach().contiguous()
 
     def copy_back(_):
@@ -177,7 +207,7 @@ def allreduce_async_(
     """allreduce_async whose result replaces the tensor's values."""
     options = (prescale_factor, postscale_factor, process_set)
     spec = _all_reduce(tensor, name, choose_op(op, average), options, order)
-    memory, finish = _in_place(tensor)
+    memory, finish = _in_place(tensor, name)
     return _start(spec, memory, memory, finish)
 
 
@@ -214,7 +244,7 @@ def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set
 def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
     """broadcast_async whose result replaces the tensor's values."""
     spec = _broadcast(tensor, root_rank, name, "broadcast_", process_set)
-    memory, finish = _in_place(tensor)
+    memory, finish = _in_place(tensor, name)
     return _start(spec, memory, memory, finish)
 
 
@@ -256,6 +286,7 @@ def synchronize(handle):
         return None
     try:
         pending.session.wait([pending.work])
+        pending.check_memory()
         result = pending.finish(pending)
     except Exception:  # an interrupt is none: the work goes on, and may be waited for again
         _forget(handle)

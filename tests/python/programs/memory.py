@@ -1,0 +1,107 @@
+"""Tensors whose memory is freed, replaced, resized, strided or not to be written in the ordinary way."""
+
+import claims
+import torch
+from claims import raises
+
+import horo.torch as hvd
+
+MOVED = ("in flight", "resized or replaced")
+
+
+def held_back(name, call):
+    """call() while the tensor is in flight for certain: rank 1 submits it after rank 0 has made the call."""
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async_(tensor := torch.ones(1000), name=name, op=hvd.Sum)
+        call(tensor)
+    hvd.barrier()
+    if hvd.rank() == 1:
+        handle = hvd.allreduce_async_(torch.ones(1000), name=name, op=hvd.Sum)
+    return handle
+
+
+def synchronize(handle, *parts):
+    """On rank 0, where the mistake was made, it is an error with these parts in its text."""
+    if hvd.rank() == 0:
+        with raises(hvd.HoroError, "rank 0", *parts):
+            hvd.synchronize(handle)
+    else:
+        assert (hvd.synchronize(handle) == hvd.size()).all()
+    assert hvd.allreduce(torch.ones(1), name="after", op=hvd.Sum).item() == hvd.size()
+
+
+def a_tensor_that_nobody_holds_any_more_still_arrives():
+    handles = []
+    for i in range(50):
+        tensor = torch.full((1000,), float(i))
+        handles.append(hvd.allreduce_async(tensor, name=f"freed {i}", op=hvd.Sum))
+        handles.append(hvd.allreduce_async_(tensor, name=f"freed in place {i}", op=hvd.Sum))
+        del tensor
+        torch.full((1000,), -1.0)  # whatever was freed is written
+    for i, handle in enumerate(handles[1::2]):
+        assert (hvd.synchronize(handle) == i * hvd.size()).all()
+
+
+def a_tensor_that_got_other_memory_is_named():
+    synchronize(held_back("other storage", lambda t: t.set_(torch.zeros(1000))), "other storage", "elsewhere", *MOVED)
+    synchronize(held_back("other data", lambda t: setattr(t, "data", torch.zeros(7))), "other data", "28 bytes", *MOVED)
+
+
+def a_tensor_that_was_resized_is_named():
+    synchronize(held_back("resized", lambda t: t.resize_(10)), "resized", "4000 bytes", "40 bytes", *MOVED)
+
+
+def a_gradient_that_got_other_memory_is_named():
+    param = torch.nn.Parameter(torch.zeros(4))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("weights", param)])
+    param.sum().backward()
+    param.grad.data = param.grad.data.clone()
+    with raises(hvd.HoroError, "gradient weights", *MOVED):
+        optimizer.step()
+    param.grad = None
+    param.sum().backward()
+    optimizer.step()
+    assert (param == -1).all()
+
+
+def strided_tensors_are_reduced_in_place():
+    tensor = torch.arange(12.0).reshape(3, 4).t()
+    hvd.allreduce_(tensor, op=hvd.Sum)
+    assert (tensor == torch.arange(12.0).reshape(3, 4).t() * hvd.size()).all()
+    hvd.broadcast_(tensor[::2], 0)
+
+
+def a_tensor_whose_elements_share_memory_is_refused_in_place():
+    with raises(ValueError, "shared", "expand", "allreduce_async"):
+        hvd.allreduce_(torch.ones(1).expand(4), name="shared")
+    assert (hvd.allreduce(torch.ones(1).expand(4)) == 1).all()
+
+
+def leaves_and_inference_tensors_are_reduced_in_place():
+    leaf = torch.nn.Parameter(torch.ones(2))
+    hvd.allreduce_(leaf, op=hvd.Sum)
+    assert (leaf == hvd.size()).all() and leaf.requires_grad
+    with torch.inference_mode():
+        tensor = torch.ones(2)
+        assert (hvd.allreduce_(tensor, op=hvd.Sum) == hvd.size()).all()
+        assert (hvd.allreduce(tensor) == hvd.size()).all()
+
+
+def no_elements_and_no_dimensions_work():
+    assert hvd.allreduce_(torch.ones(0, 3)).shape == (0, 3)
+    assert hvd.allreduce_(torch.tensor(2.0), op=hvd.Sum).item() == 2.0 * hvd.size()
+    assert hvd.allgather(torch.ones(0, 3)).shape == (0, 3)
+    assert hvd.reducescatter(torch.ones(0, 3)).shape == (0, 3)
+    assert hvd.broadcast_(torch.ones(0), 0).numel() == 0
+
+
+claims.check(
+    a_tensor_that_nobody_holds_any_more_still_arrives,
+    a_tensor_that_got_other_memory_is_named,
+    a_tensor_that_was_resized_is_named,
+    a_gradient_that_got_other_memory_is_named,
+    strided_tensors_are_reduced_in_place,
+    a_tensor_whose_elements_share_memory_is_refused_in_place,
+    leaves_and_inference_tensors_are_reduced_in_place,
+    no_elements_and_no_dimensions_work,
+)

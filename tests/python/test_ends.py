@@ -1,0 +1,44 @@
+"""A rank ends, in each way that a program can: what the others hear, and its own exit status."""
+
+import re
+import signal
+import sys
+
+import pytest
+import ranks
+
+HOST = r"\(host \S+\)"
+WITH_TEXT = (
+    rf"PeerLost, origin 1: rank 1 {HOST} ended by ArithmeticError: the loss is not a number "
+    r"\(ends.py:\d+, in exception\)"
+)
+LEFT = r"Mismatch, origin None: .*rank 1 has left"
+HEARD_WITHIN_S = 10  # usually milliseconds; a loaded machine is no error
+
+WAYS = {
+    "exception": (1, WITH_TEXT),
+    "exception_past_another_hook": (1, WITH_TEXT),
+    "exception_with_work_in_flight": (1, WITH_TEXT),
+    "exception_without_a_text": (1, rf"origin 1: rank 1 {HOST} ended by Silent: \(its text cannot be made\)"),
+    "exit_3": (3, LEFT),
+    "exit_0": (0, LEFT),
+    "end_with_work_in_flight": (0, LEFT),
+    "exit_at_once": (4, r"PeerLost, origin 1: rank 1"),
+    "terminate": (-signal.SIGTERM, r"PeerLost, origin 1: rank 1"),
+    "interrupt": (-signal.SIGINT, rf"PeerLost, origin 1: rank 1 {HOST} ended by KeyboardInterrupt \("),
+    "exception_in_a_thread": (0, r"\Aheard"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_others_hear_how_a_rank_ended(root, way):
+    code, text = WAYS[way]
+    ended = ranks.run_ranks([sys.executable, str(root / "tests/python/programs/ends.py"), way], 2)
+    assert [rank.code for rank in ended] == [0, code], ranks.RanksFailed(ended)
+    assert re.search(text, ended[0].output), ranks.RanksFailed(ended)
+    heard, began = (
+        float(re.search(rf"{word} at ([\d.]+)", rank.output)[1]) for word, rank in zip(("heard", "ends"), ended)
+    )
+    assert heard - began < HEARD_WITHIN_S
+    if code == 1:
+        assert re.search("ArithmeticError|Silent|somebody else", ended[1].output), "its own traceback"
