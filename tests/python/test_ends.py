@@ -9,8 +9,8 @@ import ranks
 
 HOST = r"\(host \S+\)"
 WITH_TEXT = (
-    rf"PeerLost, origin 1: rank 1 {HOST} ended by ArithmeticError: the loss is not a number "
-    r"\(ends.py:\d+, in exception\)"
+    rf"PeerLost, origin 1: rank 1 {HOST} ended by an exception at ends.py:\d+ in exception: "
+    "ArithmeticError: the loss is not a number"
 )
 LEFT = r"Mismatch, origin None: .*rank 1 has left"
 HEARD_WITHIN_S = 10  # usually milliseconds; a loaded machine is no error
@@ -19,13 +19,13 @@ WAYS = {
     "exception": (1, WITH_TEXT),
     "exception_past_another_hook": (1, WITH_TEXT),
     "exception_with_work_in_flight": (1, WITH_TEXT),
-    "exception_without_a_text": (1, rf"origin 1: rank 1 {HOST} ended by Silent: \(its text cannot be made\)"),
+    "exception_without_a_text": (1, rf"origin 1: rank 1 {HOST} .*: Silent: \(its text cannot be made\)"),
     "exit_3": (3, LEFT),
     "exit_0": (0, LEFT),
     "end_with_work_in_flight": (0, LEFT),
     "exit_at_once": (4, r"PeerLost, origin 1: rank 1"),
     "terminate": (-signal.SIGTERM, r"PeerLost, origin 1: rank 1"),
-    "interrupt": (-signal.SIGINT, rf"PeerLost, origin 1: rank 1 {HOST} ended by KeyboardInterrupt \("),
+    "interrupt": (-signal.SIGINT, rf"PeerLost, origin 1: rank 1 {HOST} .* in finish: KeyboardInterrupt"),
     "exception_in_a_thread": (0, r"\Aheard"),
 }
 

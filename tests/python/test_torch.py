@@ -23,6 +23,10 @@ def test_four_ranks_train_like_one_process(run_program):
     run_program("optimizer", 4)
 
 
+def test_mistakes_with_the_optimizer_are_told_or_do_no_harm(run_program):
+    run_program("optimizer_mistakes", 2)
+
+
 def test_state_is_the_same_everywhere(run_program):
     run_program("state", 3)
 

@@ -12,6 +12,7 @@ import traceback
 from horo.errors import PeerLost
 
 JOB_VARIABLES = ("HORO_RANK", "HORO_SIZE", "HORO_ADDR", "HORO_JOB", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_HORO = os.path.dirname(os.path.abspath(__file__)) + os.sep
 MAX_TEXT = 2000  # characters of an exception's text that travel
 
 _session_of_now = None  # a function; set once
@@ -68,10 +69,10 @@ def _comes_from_a_loss(error):
 
 
 def _reason(rank, error):
-    """One sentence, then where the rest is."""
+    """Who, where and what."""
     text = _text_of(error)
     what = type(error).__name__ + (": " if text else "") + text
-    return f"rank {rank} (host {os.uname().nodename}) ended by {what}{_place(error)}; its own output has the traceback"
+    return f"rank {rank} (host {os.uname().nodename}) ended by an exception{_place(error)}: {what}"
 
 
 def _text_of(error):
@@ -83,9 +84,10 @@ def _text_of(error):
 
 
 def _place(error):
-    """Where the exception came from: the innermost line."""
+    """Where the exception came from: the innermost line that is not horo's own."""
     frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in frames if not frame.filename.startswith(_HORO)] or frames
     if not frames:
         return ""
     frame = frames[-1]
-    return f" ({os.path.basename(frame.filename)}:{frame.lineno}, in {frame.name})"
+    return f" at {os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}"

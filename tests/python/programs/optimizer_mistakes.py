@@ -1,0 +1,129 @@
+"""What people do wrong with DistributedOptimizer: it works all the same, or says what to do; and training goes on."""
+
+import claims
+import torch
+from claims import raises
+
+import horo.torch as hvd
+
+
+def params_of(*names):
+    return {name: torch.nn.Parameter(torch.zeros(2)) for name in names}
+
+
+def distributed(params, named=True, **options):
+    sgd = torch.optim.SGD(list(params.values()), lr=1.0)
+    return hvd.DistributedOptimizer(sgd, list(params.items()) if named else None, **options)
+
+
+def one_step(params, optimizer):
+    """Every parameter goes down by one, whatever went wrong before."""
+    optimizer.zero_grad()
+    before = {name: param.detach().clone() for name, param in params.items()}
+    sum(param.sum() for param in params.values()).backward()
+    optimizer.step()
+    for name, param in params.items():
+        assert (param == before[name] - 1).all(), name
+
+
+def a_parameter_that_is_used_twice_is_reduced_once():
+    params = params_of("shared")
+    optimizer = distributed(params)
+    (params["shared"] * 2 + params["shared"] * 3).sum().backward()
+    optimizer.step()
+    assert (params["shared"] == -5).all()
+
+
+def the_order_of_parameters_may_differ():
+    params = params_of("a", "b", "c")
+    turned = dict(reversed(params.items())) if hvd.rank() else params
+    optimizer = distributed(turned)
+    for _ in range(3):
+        one_step(turned, optimizer)
+
+
+def a_step_without_backward_changes_nothing():
+    params = params_of("idle")
+    optimizer = distributed(params)
+    optimizer.step()
+    assert (params["idle"] == 0).all() and params["idle"].grad is None
+    one_step(params, optimizer)
+
+
+def a_step_without_backward_on_one_rank_counts_as_zero():
+    params = params_of("half")
+    optimizer = distributed(params)
+    if hvd.rank() == 0:
+        params["half"].sum().backward()
+    optimizer.step()
+    assert (params["half"] == -1 / hvd.size()).all()
+    params["half"].data.zero_()
+    one_step(params, optimizer)
+
+
+def too_many_backwards_are_refused_by_name():
+    params = params_of("twice")
+    optimizer = distributed(params)
+    params["twice"].sum().backward()
+    with raises(AssertionError, "gradient twice", "backward_passes_per_step", "step()"):
+        params["twice"].sum().backward()
+    optimizer.step()
+    one_step(params, optimizer)
+
+
+def zero_grad_in_between_is_refused():
+    params = params_of("zeroed")
+    optimizer = distributed(params)
+    params["zeroed"].sum().backward()
+    with raises(AssertionError, "zero_grad()", "step()"):
+        optimizer.zero_grad()
+    optimizer.step()
+    one_step(params, optimizer)
+
+
+def accumulation_that_differs_between_ranks_still_steps_together():
+    """Rank 1 makes one pass where two were announced: step() sends what there is."""
+    params = params_of("accumulated")
+    optimizer = distributed(params, backward_passes_per_step=2)
+    for _ in range(2 - hvd.rank()):
+        params["accumulated"].sum().backward()
+    optimizer.step()
+    assert (params["accumulated"] == -1.5).all()
+
+
+def an_exception_in_a_hook_comes_out_of_backward():
+    params = params_of("hooked")
+    optimizer = distributed(params)
+    hook = params["hooked"].register_hook(lambda gradient: 1 / 0)
+    with raises(ZeroDivisionError):
+        params["hooked"].sum().backward()
+    hook.remove()
+    one_step(params, optimizer)
+
+
+def a_parameter_of_one_rank_alone_is_named():
+    """Told at the stall limit; the others' tensors are reduced, and the session goes on."""
+    hvd.shutdown()
+    hvd.init(settings={"HORO_STALL_LIMIT_MS": 3000, "HORO_STALL_WARNING_MS": 1000})
+    mine, other = hvd.rank(), 1 - hvd.rank()
+    params = params_of("everywhere", f"extra of {mine}")
+    optimizer = distributed(params)
+    sum(param.sum() for param in params.values()).backward()
+    with raises(hvd.Mismatch, f"extra of {mine}", f"submitted by rank {mine}, but not by rank {other}"):
+        optimizer.step()
+    del optimizer
+    params = params_of("later")
+    one_step(params, distributed(params))
+
+
+claims.check(
+    a_parameter_that_is_used_twice_is_reduced_once,
+    the_order_of_parameters_may_differ,
+    a_step_without_backward_changes_nothing,
+    a_step_without_backward_on_one_rank_counts_as_zero,
+    too_many_backwards_are_refused_by_name,
+    zero_grad_in_between_is_refused,
+    accumulation_that_differs_between_ranks_still_steps_together,
+    an_exception_in_a_hook_comes_out_of_backward,
+    a_parameter_of_one_rank_alone_is_named,
+)
