@@ -16,14 +16,25 @@ Key Inbox::declare(const TensorSpec& spec) {
   if (closed_) closed_->raise();
   TensorSpec named = spec;
   if (named.name.empty()) {
+    check_room(spec);  // before the number is used up: the other ranks count on it
     const std::uint64_t sequence = unnamed_[{spec.set, spec.channel, spec.kind}]++;
     named.name = std::string(name_of(spec.kind)) + "#" + std::to_string(sequence);
   }
-  Name& name = names_[{spec.set, spec.channel, named.name}];
-  for (const Key key : name.keys) {
-    if (tensors_[key].spec == named) return key;
+  const NameKey name{spec.set, spec.channel, named.name};
+  if (const auto found = names_.find(name); found != names_.end()) {
+    for (const Key key : found->second.keys) {
+      if (tensors_[key].spec == named) return key;
+    }
   }
-  return add(named, name);
+  check_room(named);
+  return add(named, names_[name]);
+}
+
+void Inbox::check_room(const TensorSpec& spec) const {
+  if (tensors_.size() < config_.max_tensors || (spec.once && !free_keys_.empty())) return;
+  const std::string what = spec.name.empty() ? "a tensor without a name" : "tensor '" + spec.name + "'";
+  throw std::invalid_argument(what + ": " + std::to_string(tensors_.size()) +
+                              " tensors are declared already, no more are allowed (HORO_MAX_TENSORS)");
 }
 
 Key Inbox::add(const TensorSpec& spec, Name& name) {
@@ -31,9 +42,6 @@ Key Inbox::add(const TensorSpec& spec, Name& name) {
   if (spec.once && !free_keys_.empty()) {
     key = free_keys_.back();
     free_keys_.pop_back();
-  } else if (tensors_.size() >= config_.max_tensors) {
-    throw std::invalid_argument("tensor '" + spec.name + "': " + std::to_string(tensors_.size()) +
-                                " tensors are declared already, no more are allowed (HORO_MAX_TENSORS)");
   } else {
     tensors_.emplace_back();
   }

@@ -108,6 +108,7 @@ class Inbox {
   };
   using NameKey = std::tuple<std::uint32_t, std::uint32_t, std::string>;
 
+  void check_room(const TensorSpec& spec) const REQUIRES(mutex_);
   Key add(const TensorSpec& spec, Name& name) REQUIRES(mutex_);
   void check(std::span<const Submission> submissions) REQUIRES(mutex_);
   void report(Key key, Tensor& tensor) REQUIRES(mutex_);

@@ -97,6 +97,23 @@ TEST_F(InboxTest, UnnamedTensorsAreNumberedAndTheirKeysUsedAgain) {
   EXPECT_EQ(inbox_.take().declared.at(0).second->name, "all_reduce#1");
 }
 
+TEST_F(InboxTest, ARefusedCallWithoutANameUsesUpNoNumber) {
+  Config config;
+  config.max_tensors = 1;
+  Inbox inbox(config);
+  TensorSpec unnamed = float_spec("", 2);
+  unnamed.once = true;
+  const Key key = inbox.declare(unnamed);
+  EXPECT_THROW(inbox.declare(unnamed), std::invalid_argument);
+  EXPECT_THROW(inbox.declare(float_spec("x", 2)), std::invalid_argument);
+  const Submission submission{key, data_, data_};
+  inbox.put(std::span(&submission, 1));
+  inbox.settle(std::span(&key, 1));
+  inbox.take();
+  inbox.declare(unnamed);
+  EXPECT_EQ(inbox.take().declared.at(0).second->name, "all_reduce#1");
+}
+
 TEST_F(InboxTest, AClosedInboxGivesItsWorksBackAndTakesNoMore) {
   const Key key = declare("x");
   put(key);
