@@ -1,93 +1,11 @@
-"""horo run: what it prefixes, what it returns, whom it ends, and what it lets nobody see."""
+"""horo run: what its options do, and what the ranks get."""
 
 import os
-import pathlib
 import re
-import shutil
-import signal
 import subprocess
-import sys
-import time
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEADLINE_S = 30
-
-
-def executable():
-    given = os.environ.get("HORO_EXE")
-    places = [given] if given else [ROOT / ".venv/bin/horo", ROOT / "build/release/tools/horo/horo"]
-    found = next((str(place) for place in places if shutil.which(str(place))), None)
-    assert found, f"no horo executable at any of {[str(place) for place in places]}: build it, or set HORO_EXE"
-    return found
-
-
-HORO = executable()
-
-
-def command(ranks, program):
-    return [HORO, "run", "-n", str(ranks), sys.executable, "-c", "import os, signal, sys, time\n" + program]
-
-
-def clean_environment(extra=()):
-    return {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | dict(extra)
-
-
-def run(ranks, program, env=()):
-    return subprocess.run(
-        command(ranks, program), capture_output=True, text=True, timeout=DEADLINE_S, env=clean_environment(env)
-    )
-
-
-def is_running(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def pids_in(text):
-    return [int(pid) for pid in re.findall(r"pid=(\d+)", text)]
-
-
-def all_end_soon(pids):
-    """Whether none of them runs any more; an orphan killed just now may need a moment."""
-    end = time.monotonic() + 5
-    while time.monotonic() < end and any(map(is_running, pids)):
-        os.sched_yield()
-    return not any(map(is_running, pids))
-
-
-def test_every_line_carries_its_rank_on_the_stream_it_was_written_to():
-    done = run(3, "r = os.environ['HORO_RANK']; print('out', r); print('more'); print('err', r, file=sys.stderr)")
-    assert done.returncode == 0
-    assert sorted(done.stdout.splitlines()) == sorted(f"[{r}] {t}" for r in range(3) for t in (f"out {r}", "more"))
-    assert sorted(done.stderr.splitlines()) == [f"[{r}] err {r}" for r in range(3)]
-
-
-def test_a_last_line_without_an_end_is_not_lost():
-    assert run(1, "sys.stdout.write('a\\nb')").stdout == "[0] a\n[0] b\n"
-
-
-def test_carriage_returns_pass_and_begin_a_new_prefix():
-    done = subprocess.run(
-        command(1, "sys.stdout.buffer.write(b'10%\\r20%\\r\\nend\\n')"), capture_output=True, timeout=DEADLINE_S
-    )
-    assert done.stdout == b"[0] 10%\r[0] 20%\r\n[0] end\n"
-
-
-def test_a_very_long_line_is_cut_and_loses_no_byte():
-    lines = run(1, "print('x' * 1_000_000)").stdout.splitlines()
-    assert len(lines) > 1 and all(len(line) <= 70_000 for line in lines)
-    assert sum(line.count("x") for line in lines) == 1_000_000
-
-
-def test_much_output_of_many_ranks_is_complete_and_unmixed():
-    done = run(4, "for i in range(20000): print(os.environ['HORO_RANK'] * 40, i)")
-    for rank in range(4):
-        mine = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}]")]
-        assert mine == [f"[{rank}] {str(rank) * 40} {i}" for i in range(20000)]
+from launching import DEADLINE_S, HORO, horo, run
 
 
 def test_every_rank_gets_its_place_in_the_world():
@@ -122,94 +40,6 @@ except PermissionError:
     assert [len(job) for job in jobs] == [1, 1] and jobs[0] != jobs[1]
 
 
-def test_the_first_failure_decides_the_exit_code_and_is_named():
-    done = run(3, "sys.exit(7 if os.environ['HORO_RANK'] == '1' else 0)")
-    assert done.returncode == 7
-    assert "failed first: exit code 7" in done.stderr
-
-
-def test_a_signal_becomes_128_and_its_number():
-    done = run(2, "os.environ['HORO_RANK'] == '1' and os.kill(os.getpid(), signal.SIGKILL)")
-    assert done.returncode == 128 + signal.SIGKILL
-    assert "failed first: signal 9" in done.stderr
-
-
-def test_the_others_have_time_to_end_by_themselves():
-    done = run(2, "os.environ['HORO_RANK'] == '1' and sys.exit(3)\ntime.sleep(1)\nprint('done by myself')")
-    assert done.returncode == 3 and "[0] done by myself" in done.stdout
-
-
-def test_the_others_are_told_and_then_killed():
-    begin = time.monotonic()
-    done = run(
-        3,
-        """
-rank = os.environ['HORO_RANK']
-print(f'pid={os.getpid()}')
-if rank == '0': signal.signal(signal.SIGTERM, lambda *_: print('told'))
-if rank == '2': sys.exit(4)
-while True: time.sleep(1)
-""",
-    )
-    assert done.returncode == 4 and "[0] told" in done.stdout
-    assert 7.5 < time.monotonic() - begin < 20  # 5 s until they are told, 3 s until they are killed
-    assert all_end_soon(pids_in(done.stdout))
-
-
-HELPER = "import subprocess; h = subprocess.Popen(['sleep', '1000']); print(f'pid={h.pid}', f'pid={os.getpid()}')\n"
-
-
-@pytest.mark.parametrize("end", ["", "sys.exit(1)", "os.kill(os.getpid(), signal.SIGSEGV)"])
-def test_helpers_of_a_rank_do_not_outlive_it(end):
-    done = run(2, HELPER + end)
-    pids = pids_in(done.stdout)
-    assert len(pids) == 4 and all_end_soon(pids)
-
-
-def start_and_read(program, lines):
-    """A running job that has said so many lines, and what they were."""
-    job = subprocess.Popen(command(2, program), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return job, "".join(job.stdout.readline() for _ in range(lines))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_the_launcher_reaches_every_rank(number):
-    program = f"def got(*_): print('got it', flush=True); sys.exit(9)\nsignal.signal({int(number)}, got)\n"
-    job, _ = start_and_read(program + "print('ready'); signal.pause()", 2)
-    job.send_signal(number)
-    out, _ = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == 9 and sorted(out.splitlines()) == ["[0] got it", "[1] got it"]
-
-
-def test_a_second_signal_kills():
-    stubborn = "signal.signal(signal.SIGINT, lambda *_: print('no'))\n"
-    job, first = start_and_read(stubborn + "print(f'pid={os.getpid()}')\nwhile True: signal.pause()", 2)
-    job.send_signal(signal.SIGINT)
-    assert {job.stdout.readline(), job.stdout.readline()} == {"[0] no\n", "[1] no\n"}
-    job.send_signal(signal.SIGINT)
-    job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == 128 + signal.SIGKILL and all_end_soon(pids_in(first))
-
-
-def test_ranks_do_not_outlive_a_launcher_that_is_killed():
-    job, first = start_and_read("print(f'pid={os.getpid()}')\nwhile True: signal.pause()", 2)
-    job.kill()
-    job.communicate(timeout=DEADLINE_S)
-    assert len(pids_in(first)) == 2 and all_end_soon(pids_in(first))
-
-
-def test_a_reader_that_goes_away_ends_the_job():
-    job, first = start_and_read("print(f'pid={os.getpid()}')\nwhile True: print('x')", 20)
-    job.stdout.close()
-    job.stderr.read()
-    assert job.wait(timeout=DEADLINE_S) == 128 + signal.SIGPIPE and all_end_soon(pids_in(first))
-
-
-def test_a_program_that_is_not_there_is_127_and_named():
-    done = subprocess.run([HORO, "run", "-n", "2", "no-such-program"], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 127 and '"no-such-program"' in done.stderr
-
-
 @pytest.mark.parametrize("dashes", [[], ["--"]])
 def test_the_programs_own_options_are_left_alone(dashes):
     arguments = ["-n", "5", "--help", "--", "x"]
@@ -218,27 +48,116 @@ def test_the_programs_own_options_are_left_alone(dashes):
     assert done.returncode == 0 and done.stdout.split() == ["[0]", *arguments]
 
 
-@pytest.mark.parametrize("wrong", [["-n", "0", "true"], ["-n", "2"], ["true"], ["-n", "2", "--bogus", "true"]])
+WRONG = [["-n", "0", "true"], ["-n", "2"], ["true"], ["-n", "2", "--bogus", "true"], ["-n", "x", "true"]]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_command_line_is_refused(wrong):
     done = subprocess.run([HORO, "run", *wrong], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 2 and done.stderr
 
 
-def test_bench_allreduce_checks_every_size_it_prints():
-    sizes = ["--min", "8", "--max", "4K", "--rounds", "2"]
-    done = subprocess.run([HORO, "bench", "allreduce", *sizes], capture_output=True, text=True, timeout=60)
-    rows = [line.split() for line in done.stdout.splitlines() if line[:1] == " " and line.split()[0].isdigit()]
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [int(row[0]) for row in rows] == [8 << i for i in range(10)] and all(row[8] == "0" for row in rows)
+def test_no_ranks_is_refused_with_what_was_expected():
+    done = horo("run", "-n", 0, "true")
+    assert done.returncode == 2 and "-n 0: expected a number of ranks from 1 to 1024" in done.stderr
 
 
-def test_bench_wire_matches_the_formula_and_the_kernel():
-    done = subprocess.run([HORO, "bench", "wire", "--ranks", "2,3"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and done.stdout.count(" ok") == 8, done.stdout + done.stderr
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        ["-np", "3"],
+        ["--num-proc", "3"],
+        ["--num-proc=3"],
+        ["-n3"],
+        ["-H", "localhost:3"],
+        ["--hosts", "localhost:4", "-np", "3"],
+    ],
+)
+def test_horovods_spellings_mean_the_same(spelling):
+    program = ["sh", "-c", "echo $HORO_SIZE $HORO_START_TIMEOUT_MS"]
+    done = horo("run", "--verbose", "--start-timeout", 60, *spelling, *program)
+    assert done.returncode == 0 and sorted(done.stdout.splitlines()) == [f"[{r}] 3 60000" for r in range(3)]
+    assert all(f"rank {r}: process " in done.stderr for r in range(3))
 
 
-def test_bench_agree_sends_no_names_in_the_steady_state():
-    small = ["--ranks", "2", "--tensors", "100", "--steps", "10"]
-    done = subprocess.run([HORO, "bench", "agree", *small], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "messages with names in all these steps 0," in done.stdout
+def test_other_hosts_are_refused_with_how_to_reach_them():
+    done = horo("run", "-np", 4, "-H", "here:2,there:2", "true")
+    assert done.returncode == 2 and "horo run --nnodes 2 --node-rank I --addr" in done.stderr
+
+
+def test_variables_reach_the_ranks(tmp_path):
+    program = "print(os.environ['A'], os.environ['B'], os.environ.get('OMP_NUM_THREADS'))"
+    options = ["--env", "A=1 2", "-x", "B", "--env", "OMP_NUM_THREADS=5"]
+    done = run(1, program, env={"B": "from outside"}, options=options)
+    assert done.stdout == "[0] 1 2 from outside 5\n"
+
+
+def test_what_another_launcher_says_of_its_ranks_does_not_reach_ours():
+    foreign = {"RANK": "7", "WORLD_SIZE": "9", "OMPI_COMM_WORLD_RANK": "7", "SLURM_PROCID": "7", "HORO_KEY_FILE": "x"}
+    done = run(1, f"print([name for name in {list(foreign)} if name in os.environ])", env=foreign)
+    assert done.stdout == "[0] []\n"
+
+
+def test_ranks_run_in_the_folder_that_was_asked_for(tmp_path):
+    (tmp_path / "tool").write_text("#!/bin/sh\npwd; echo $PWD")
+    (tmp_path / "tool").chmod(0o755)
+    done = horo("run", "-n", 1, "--cwd", tmp_path, "./tool")
+    assert done.stdout == f"[0] {tmp_path}\n" * 2, done.stderr
+
+
+def test_a_folder_that_is_not_there_is_refused():
+    done = horo("run", "-n", 1, "--cwd", "/no/such", "true")
+    assert done.returncode == 2 and "--cwd /no/such: No such file or directory" in done.stderr
+
+
+CORES = sorted(os.sched_getaffinity(0))
+SHOW_CORES = "print(sorted(os.sched_getaffinity(0)))"
+
+
+def cores_of(done):
+    return [eval(line.partition("]")[2]) for line in sorted(done.stdout.splitlines())]
+
+
+def test_ranks_share_the_cores_if_there_are_enough():
+    for options in ([], ["--bind-to", "core"]):
+        shares = cores_of(run(len(CORES), SHOW_CORES, options=options))
+        assert sorted(sum(shares, [])) == CORES and all(len(share) == 1 for share in shares)
+
+
+def test_ranks_are_free_if_told_so_or_if_there_are_too_few_cores():
+    assert cores_of(run(1, SHOW_CORES, options=["--bind-to", "none"])) == [CORES]
+    assert cores_of(run(len(CORES) + 1, SHOW_CORES)) == [CORES] * (len(CORES) + 1)
+
+
+def test_our_own_affinity_is_kept():
+    program = ["taskset", "-c", str(CORES[-1]), HORO, "run", "-n", "1", "grep", "Cpus_allowed_list"]
+    done = subprocess.run([*program, "/proc/self/status"], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.stdout.split() == ["[0]", "Cpus_allowed_list:", str(CORES[-1])]
+
+
+def test_more_ranks_than_cores_cannot_be_bound():
+    done = run(len(CORES) + 1, "", options=["--bind-to", "core"])
+    assert done.returncode == 2 and "expected at least as many cores as ranks" in done.stderr
+
+
+def test_a_dry_run_prints_everything_but_the_key_and_starts_nothing(tmp_path):
+    options = ["--env", "A=it's", "--cwd", tmp_path, "--output-dir", tmp_path / "not made"]
+    done = horo("run", "-n", 2, "--dry-run", *options, "touch", "a file")
+    assert done.returncode == 0 and list(tmp_path.iterdir()) == []
+    assert "\n  HORO_RANK=1\n" in done.stdout and "touch 'a file'" in done.stdout and f"in {tmp_path}" in done.stdout
+    assert "A='it'\\''s'" in done.stdout and "HORO_KEY_FD=N" in done.stdout
+    assert not re.search(r"[0-9a-f]{32}", done.stdout)
+
+
+def test_the_help_names_every_option():
+    done = horo("run", "--help")
+    assert done.returncode == 0
+    for name in "np nnodes node-rank addr key-file ranks-per-node env cwd timeout output-dir bind-to dry-run".split():
+        assert f"-{name}" in done.stdout
+
+
+def test_standard_streams_may_be_closed():
+    done = subprocess.run(
+        ["sh", "-c", f"{HORO} run -n 2 true <&- >&- 2>&-"], timeout=DEADLINE_S, capture_output=True, text=True
+    )
+    assert done.returncode == 0

@@ -2,6 +2,7 @@
 // caused, as a traceback of its own.
 #include "tools/horo/last_words.h"
 
+#include <cctype>
 #include <charconv>
 
 namespace horo {
@@ -61,7 +62,8 @@ std::optional<int> rank_lost(std::string_view text, int by) {
   for (std::size_t at = text.find(kRank); at != std::string_view::npos; at = text.find(kRank, at + 1)) {
     std::size_t digits = at + kRank.size();
     if (digits < text.size() && text[digits] == 's') ++digits;
-    if (digits >= text.size() || text[digits] != ' ') continue;
+    const bool is_word = at == 0 || std::isalnum(static_cast<unsigned char>(text[at - 1])) == 0;
+    if (!is_word || digits >= text.size() || text[digits] != ' ') continue;
     int rank = -1;
     const auto [end, error] = std::from_chars(text.data() + digits + 1, text.data() + text.size(), rank);
     if (error == std::errc() && rank >= 0 && rank != by) return rank;

@@ -1,5 +1,8 @@
 // The command line of the horo executable. CLI11 is included here and nowhere else. A benchmark that is not one of the
 // ranks of a job yet starts itself once per rank, as `horo run` would.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -173,10 +176,20 @@ int run_command(std::vector<std::string> arguments) {
   return run(options.run, *chosen, {after, arguments.end()}, has_dashes);
 }
 
+// A descriptor that is closed would be taken by the next file that is opened, and be written to as if it were stdout.
+void open_standard_streams() {
+  int fd = 0;
+  do {
+    fd = ::open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= 2);
+  if (fd > 2) ::close(fd);
+}
+
 }  // namespace
 }  // namespace horo
 
 int main(int argc, char** argv) {
+  horo::open_standard_streams();
   try {
     return horo::run_command({argv + 1, argv + argc});
   } catch (const std::invalid_argument& error) {

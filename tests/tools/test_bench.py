@@ -1,0 +1,25 @@
+"""horo bench: what it checks while it measures."""
+
+import subprocess
+
+from launching import HORO
+
+
+def test_bench_allreduce_checks_every_size_it_prints():
+    sizes = ["--min", "8", "--max", "4K", "--rounds", "2"]
+    done = subprocess.run([HORO, "bench", "allreduce", *sizes], capture_output=True, text=True, timeout=60)
+    rows = [line.split() for line in done.stdout.splitlines() if line[:1] == " " and line.split()[0].isdigit()]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [int(row[0]) for row in rows] == [8 << i for i in range(10)] and all(row[8] == "0" for row in rows)
+
+
+def test_bench_wire_matches_the_formula_and_the_kernel():
+    done = subprocess.run([HORO, "bench", "wire", "--ranks", "2,3"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.count(" ok") == 8, done.stdout + done.stderr
+
+
+def test_bench_agree_sends_no_names_in_the_steady_state():
+    small = ["--ranks", "2", "--tensors", "100", "--steps", "10"]
+    done = subprocess.run([HORO, "bench", "agree", *small], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "messages with names in all these steps 0," in done.stdout
