@@ -65,7 +65,8 @@ void add_run(CLI::App& app, RunOptions& options) {
   run->footer(
       R"(A line that a rank writes comes out whole, behind "[rank] ". Ctrl-C is passed on to the ranks; a second one
 kills them. When a rank fails, the others have 5 s to end, then they get SIGTERM, 3 s later SIGKILL; what
-failed first is said at the end. Nothing that the ranks started outlives the job.
+failed first is said at the end. Nothing that the ranks started outlives the job. Unless it is set, the ranks
+get OMP_NUM_THREADS = cores / ranks; torch's own sums depend on it.
 
 Exit code: that of the rank that failed first, 128 + its signal; 124 timeout, 126 and 127 the program cannot
 be started, 2 wrong usage.
