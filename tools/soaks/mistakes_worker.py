@@ -296,15 +296,16 @@ class Rank:
     def judge_ending(self, mistake):
         who, said, text = f"rank {mistake.culprit}", mistake.said, mistake.text
         wanted = {
-            "shutdown": ("Mismatch", f"{who} has left"),
-            "end of program": ("Mismatch", f"{who} has left"),
-            "exception": ("PeerLost", f"{who}: ArithmeticError: the loss is not a number"),
-            "abort": ("PeerLost", f"{who}: no more data"),
+            "shutdown": ("Mismatch", f": {who} has left"),
+            "end of program": ("Mismatch", f": {who} has left"),
+            "exception": ("PeerLost", who, "ArithmeticError: the loss is not a number"),
+            "abort": ("PeerLost", who, "no more data"),
         }
         if mistake.kind == "leaves in flight":
             right = said == "" or who in text
         else:
-            right = (said, True) == (wanted[mistake.kind][0], wanted[mistake.kind][1] in text)
+            kind, first, *more = wanted[mistake.kind]
+            right = said == kind and first in text.split("\n")[0] and all(part in text for part in more)
         return "" if right else f"ended with {said or 'no error'}: {text}"
 
 
