@@ -11,8 +11,6 @@
 namespace horo {
 namespace {
 
-// A lane that loses a connection may have lost an innocent neighbour; the control link names who died within this time.
-constexpr std::chrono::milliseconds kVerdictDelay{500};
 constexpr std::chrono::milliseconds kGoodbyePatience{1'000};
 constexpr std::chrono::seconds kIdle{3'600};
 
@@ -41,6 +39,7 @@ std::vector<int> world(int size) {
 EpochState::EpochState(const Config& config, Links found, Counters& counters)
     : links(std::move(found)),
       coordinator(coordinator_config(config)),
+      vigil(config, links.names),
       group(make_host_group(*links.transport, world(config.size), 0, config, counters)) {}
 
 Engine::Engine(const Config& config, Links links, Inbox& inbox, Counters& counters)
@@ -115,6 +114,10 @@ void Engine::leave() {
   if (thread_.joinable()) thread_.join();
 }
 
+std::string Engine::say_mine(const std::string& text) const {
+  return "rank " + std::to_string(config_.rank) + ": " + text;
+}
+
 void Engine::loop() noexcept {
   for (;;) {
     {
@@ -124,7 +127,7 @@ void Engine::loop() noexcept {
     try {
       round();
     } catch (const std::exception& e) {
-      end_epoch(config_.rank, "rank " + std::to_string(config_.rank) + ": " + e.what());
+      end_epoch(config_.rank, say_mine(e.what()));
     }
   }
   {
@@ -148,11 +151,13 @@ void Engine::loop() noexcept {
 void Engine::round() {
   TimePoint until = Clock::now() + kIdle;
   if (timer_) until = std::min(until, *timer_);
-  if (verdict_) until = std::min(until, *verdict_);
+  if (look_) until = std::min(until, *look_);
   std::vector<ControlEvent> events = epoch_.links.control->wait(until);
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) feed(event, now);
-  judge_failure(now);
+  heed_abort();
+  heed_lane(now);
+  keep_vigil(now);
   tell_ready_times();
   if (ended_) return;
   take_inbox(now);
@@ -172,13 +177,21 @@ void Engine::round() {
 
 void Engine::feed(const ControlEvent& event, TimePoint now) {
   if (ended_) return;
+  if (event.kind != ControlEvent::Kind::kLost) epoch_.vigil.heard(event.from);
   switch (event.kind) {
     case ControlEvent::Kind::kMessage:
       // Declarations and submissions first: the message may be about tensors that wait in the inbox.
       take_inbox(now);
       epoch_.coordinator.on(Received{event.from, event.bytes}, now, actions_);
       return;
+    case ControlEvent::Kind::kBeat:
+      if (event.wants_answer) epoch_.vigil.asked(now);
+      return;
+    case ControlEvent::Kind::kSuspicion:
+      epoch_.vigil.suspect({event.from, event.about, event.evidence, event.reason}, now);
+      return;
     case ControlEvent::Kind::kLeft:
+      epoch_.vigil.left(event.from);
       epoch_.coordinator.on(RankLeft{event.from}, now, actions_);
       return;
     case ControlEvent::Kind::kLost:
@@ -243,28 +256,42 @@ void Engine::lane_failed(FailurePtr failure) {
   wake();
 }
 
-void Engine::judge_failure(TimePoint now) {
-  FailurePtr failure;
+void Engine::heed_abort() {
   std::optional<std::string> reason;
   {
     MutexLock lock(mutex_);
-    failure = lane_failure_;
     reason = abort_reason_;
   }
+  if (reason) end_epoch(config_.rank, *reason);
+}
+
+// A lane that misses somebody may miss an innocent neighbour of who is lost, so that is a suspicion: rank 0 judges.
+void Engine::heed_lane(TimePoint now) {
+  FailurePtr failure;
+  {
+    MutexLock lock(mutex_);
+    failure = std::move(lane_failure_);
+  }
+  if (!failure || ended_) return;
+  if (failure->kind != Failure::Kind::kPeerLost) return end_epoch(config_.rank, say_mine(failure->text));
+  if (failure->evidence == Evidence::kTold) return end_epoch(failure->origin, failure->text);
+  if (config_.rank != 0) epoch_.links.control->suspect(failure->origin, failure->evidence, failure->text);
+  epoch_.vigil.suspect({config_.rank, failure->origin, failure->evidence, failure->text}, now);
+}
+
+void Engine::keep_vigil(TimePoint now) {
   if (ended_) return;
-  if (reason) return end_epoch(config_.rank, *reason);
-  if (!failure) return;
-  if (!verdict_) verdict_ = now + kVerdictDelay;
-  if (now < *verdict_) return;
-  if (failure->kind == Failure::Kind::kPeerLost) return end_epoch(failure->origin, failure->text);
-  end_epoch(config_.rank, "rank " + std::to_string(config_.rank) + ": " + failure->text);
+  const Vigil::Advice advice = epoch_.vigil.look(inbox_.has_in_flight(), now);
+  look_ = advice.again;
+  if (advice.ask) epoch_.links.control->beat(true);
+  if (advice.verdict) end_epoch(advice.verdict->origin, advice.verdict->text);
 }
 
 // Everybody hears of it; then every Work that is in flight or comes later fails with the same words.
 void Engine::end_epoch(int origin, const std::string& why) {
   if (ended_) return;
   ended_ = true;
-  verdict_.reset();
+  look_.reset();
   timer_.reset();
   log_debug("the epoch ended: " + why);
   questions_.close();

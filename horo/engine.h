@@ -18,6 +18,7 @@
 #include "horo/inbox.h"
 #include "horo/lane.h"
 #include "horo/questions.h"
+#include "horo/vigil.h"
 #include "ring/tcp.h"
 
 namespace horo {
@@ -29,6 +30,7 @@ struct EpochState {
   EpochState(const Config& config, Links links, Counters& counters);
   Links links;
   Coordinator coordinator;
+  Vigil vigil;
   std::unique_ptr<Group> group;  // of the world
   std::unique_ptr<Lane> lane;    // of the world
 };
@@ -64,7 +66,10 @@ class Engine {
   void perform(Send& send);
   void perform(Release& release);
   void lane_failed(FailurePtr failure);
-  void judge_failure(TimePoint now);
+  std::string say_mine(const std::string& text) const;  // "rank 2: text"
+  void heed_abort();
+  void heed_lane(TimePoint now);
+  void keep_vigil(TimePoint now);
   void end_epoch(int origin, const std::string& why);
 
   const Config config_;
@@ -75,11 +80,10 @@ class Engine {
   Questions questions_;
   Actions actions_;                 // engine thread
   std::optional<TimePoint> timer_;  // engine thread
-  std::optional<TimePoint>
-      verdict_;         // engine thread: when a lane's failure is believed, unless the control link knows better
-  bool ended_ = false;  // engine thread: the epoch is over
+  std::optional<TimePoint> look_;   // engine thread: when the vigil wants to look again
+  bool ended_ = false;              // engine thread: the epoch is over
   Mutex mutex_;
-  FailurePtr lane_failure_ GUARDED_BY(mutex_);
+  FailurePtr lane_failure_ GUARDED_BY(mutex_);  // not looked at yet
   std::optional<std::string> abort_reason_ GUARDED_BY(mutex_);
   bool leaving_ GUARDED_BY(mutex_) = false;
   bool gone_ GUARDED_BY(mutex_) = false;  // the thread answers no more

@@ -92,8 +92,14 @@ Inbox::Put Inbox::put(std::span<const Submission> submissions) {
       count(tensor, result.filled);
     }
   }
+  in_flight_ += submissions.size();
   result.wake = needs_wake();
   return result;
+}
+
+bool Inbox::has_in_flight() const {
+  MutexLock lock(mutex_);
+  return in_flight_ > 0;
 }
 
 void Inbox::report(Key key, Tensor& tensor) {
@@ -205,6 +211,7 @@ std::vector<Item> Inbox::items(std::span<const Key> keys) const {
 
 void Inbox::settle(std::span<const Key> keys) {
   MutexLock lock(mutex_);
+  in_flight_ -= keys.size();
   for (const Key key : keys) {
     Tensor& tensor = tensors_[key];
     tensor.work = nullptr;
@@ -225,6 +232,7 @@ std::vector<std::shared_ptr<Work>> Inbox::close(FailurePtr failure) {
     if (tensor.work) works.push_back(std::move(tensor.work));
     tensor.work = nullptr;
   }
+  in_flight_ = 0;
   events_.clear();
   return works;
 }

@@ -82,6 +82,9 @@ class Inbox {
   // The collective of these tensors is over: they may be submitted again. Before their Works are finished.
   void settle(std::span<const Key> keys);
 
+  // Whether callers have handed in what has not ended.
+  bool has_in_flight() const;
+
   // From now on put() throws `failure`; returns all Works in flight, for the engine to fail. Later: no effect.
   std::vector<std::shared_ptr<Work>> close(FailurePtr failure);
 
@@ -126,6 +129,7 @@ class Inbox {
   std::map<PlanId, Plan> plans_ GUARDED_BY(mutex_);
   std::vector<Key> declared_ GUARDED_BY(mutex_);  // not yet told to the engine
   std::vector<Event> events_ GUARDED_BY(mutex_);
+  std::size_t in_flight_ GUARDED_BY(mutex_) = 0;  // tensors with a work
   FailurePtr closed_ GUARDED_BY(mutex_);
   bool woken_ GUARDED_BY(mutex_) = false;
 };

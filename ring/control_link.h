@@ -8,16 +8,20 @@
 #include <string>
 #include <vector>
 
+#include "horo/base/error.h"
 #include "horo/base/time.h"
 
 namespace horo {
 
 struct ControlEvent {
-  enum class Kind { kMessage, kLeft, kLost };
+  enum class Kind { kMessage, kLeft, kLost, kBeat, kSuspicion };
   Kind kind = Kind::kMessage;
-  int from = 0;                  // the peer; for kLost the rank that was lost or gave up first (-1: not known)
-  std::vector<std::byte> bytes;  // kMessage: the message
-  std::string reason;            // kLost: what happened, as a sentence
+  int from = 0;                         // the peer; for kLost the rank that was lost or gave up first (-1: not known)
+  std::vector<std::byte> bytes{};       // kMessage: the message
+  std::string reason{};                 // kLost, kSuspicion: what happened, as a sentence
+  bool wants_answer = false;            // kBeat: something is in flight there (the answer is on its way already)
+  int about = -1;                       // kSuspicion: whom the peer suspects; of itself, whom it cannot hear any more
+  Evidence evidence = Evidence::kTold;  // kSuspicion
 };
 
 // All calls by the engine thread, except wake() and abort().
@@ -30,8 +34,15 @@ class ControlLink {
   // delivered).
   virtual void send(int to, std::vector<std::byte> bytes) = 0;
 
+  // A sign of life to every peer; wants_answer: each sends one back, as soon as its engine listens. Never blocks.
+  virtual void beat(bool wants_answer) = 0;
+
+  // Tells rank 0, who can ask everybody, that a peer seems to be lost. Not on rank 0. Never blocks.
+  virtual void suspect(int about, Evidence evidence, const std::string& reason) = 0;
+
   // Sleeps until there is an event, wake() was called or `until` has come; returns what there is, in order of arrival
-  // per peer. kLeft: the peer said goodbye and closed. kLost: it broke off, or an abort notice came; delivered once.
+  // per peer. kLeft: the peer said goodbye. kLost: it broke off, or an abort notice came; delivered once. kBeat: a sign
+  // of life, of which the link also makes one of bytes that are no whole message yet.
   virtual std::vector<ControlEvent> wait(TimePoint until) = 0;
 
   // Makes the present or next wait() return. Any thread; cheap when one is already pending.

@@ -121,7 +121,7 @@ void DataConnection::on_end(int error) {
   if (has_left_) return;
   const std::string why = error == 0 ? "it closed the connection without a goodbye; did its process end?"
                                      : std::generic_category().message(error);
-  throw PeerLost(peer_, say(name_, " was lost: ", why));
+  throw PeerLost(peer_, say(name_, " was lost: ", why), Evidence::kBroken);
 }
 
 DataConnection::Arrival DataConnection::next() {

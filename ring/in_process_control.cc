@@ -23,13 +23,31 @@ class Switchboard {
     MutexLock lock(mutex_);
     HORO_CHECK(to != from && (to == 0 || from == 0));
     if (at(to).has_left) return;
-    deliver(to, {Kind::kMessage, from, std::move(bytes), ""});
+    deliver(to, {.kind = Kind::kMessage, .from = from, .bytes = std::move(bytes)});
+  }
+
+  void beat(int from, bool wants_answer) {
+    MutexLock lock(mutex_);
+    for (const int peer : peers_of(from)) {
+      if (at(peer).has_left) continue;
+      deliver(peer, {.kind = Kind::kBeat, .from = from, .wants_answer = wants_answer});
+    }
+  }
+
+  void suspect(int from, ControlEvent suspicion) {
+    MutexLock lock(mutex_);
+    HORO_CHECK(from != 0);
+    suspicion.from = from;
+    if (!at(0).has_left) deliver(0, std::move(suspicion));
   }
 
   std::vector<ControlEvent> wait(int rank, TimePoint until) {
     MutexLock lock(mutex_);
     while (at(rank).inbox.empty() && !at(rank).is_woken && Clock::now() < until) sleep(until);
     at(rank).is_woken = false;
+    for (const ControlEvent& event : at(rank).inbox) {
+      if (event.kind == Kind::kBeat && event.wants_answer) deliver(event.from, {.kind = Kind::kBeat, .from = rank});
+    }
     return std::exchange(at(rank).inbox, {});
   }
 
@@ -47,7 +65,7 @@ class Switchboard {
   void goodbye(int rank) {
     MutexLock lock(mutex_);
     if (std::exchange(at(rank).said_goodbye, true)) return;
-    for (const int peer : peers_of(rank)) deliver(peer, {Kind::kLeft, rank, {}, ""});
+    for (const int peer : peers_of(rank)) deliver(peer, {.kind = Kind::kLeft, .from = rank});
   }
 
   void close(int rank) {
@@ -90,7 +108,9 @@ class Switchboard {
     const bool passed_on = from == 0 || !(at(0).has_left || at(0).said_goodbye);
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
       if (rank == from || (rank != 0 && !passed_on)) continue;
-      if (!std::exchange(at(rank).is_lost, true)) deliver(rank, {Kind::kLost, origin, {}, reason});
+      if (!std::exchange(at(rank).is_lost, true)) {
+        deliver(rank, {.kind = Kind::kLost, .from = origin, .reason = reason});
+      }
     }
   }
 
@@ -105,6 +125,10 @@ class InProcessControl final : public ControlLink {
   ~InProcessControl() override { board_->close(rank_); }
 
   void send(int to, std::vector<std::byte> bytes) override { board_->send(rank_, to, std::move(bytes)); }
+  void beat(bool wants_answer) override { board_->beat(rank_, wants_answer); }
+  void suspect(int about, Evidence evidence, const std::string& reason) override {
+    board_->suspect(rank_, {.kind = Kind::kSuspicion, .reason = reason, .about = about, .evidence = evidence});
+  }
   std::vector<ControlEvent> wait(TimePoint until) override { return board_->wait(rank_, until); }
   void wake() noexcept override { board_->wake(rank_); }
   void abort(int origin, const std::string& reason) noexcept override { board_->abort(rank_, origin, reason); }

@@ -193,7 +193,8 @@ class Hub {
     waiting.erase(std::unique(waiting.begin(), waiting.end()), waiting.end());
     fail(rank, PeerLost(waiting.front(),
                         say("rank ", rank, ": still waiting for ", say_ranks(waiting), " on channel ",
-                            first->tag.channel, ", plan ", first->tag.plan, " at the deadline (HORO_DEADLINE_MS)")));
+                            first->tag.channel, ", plan ", first->tag.plan, " at the deadline (HORO_DEADLINE_MS)"),
+                        Evidence::kLate));
   }
 
   Mutex mutex_;
@@ -242,6 +243,7 @@ std::vector<Links> connect_in_process(int size) {
   for (std::size_t rank = 0; rank < links.size(); ++rank) {
     links[rank].transport = std::move(transports[rank]);
     links[rank].control = std::move(controls[rank]);
+    for (int other = 0; other < size; ++other) links[rank].names.push_back(say("rank ", other));
   }
   return links;
 }

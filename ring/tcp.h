@@ -33,6 +33,7 @@ JobKey share_key(const Config& config, const Exchange& exchange);
 struct Links {
   std::unique_ptr<Transport> transport;  // full mesh
   std::unique_ptr<ControlLink> control;  // star around rank 0
+  std::vector<std::string> names;        // by rank, for texts: "rank 2", with what else is known of it
 };
 
 // Listens, exchanges addresses, connects: data connections between all pairs, a control connection to rank 0. Every

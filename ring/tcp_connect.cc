@@ -34,13 +34,19 @@ Listener listen_for_data(const Config& config) {
   throw std::invalid_argument(say("HORO_ADDR=", addr, ": rank ", config.rank, " ", why));
 }
 
+std::vector<std::string> names_of(int size) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < size; ++rank) names.push_back(say("rank ", rank));
+  return names;
+}
+
 }  // namespace
 
 Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange) {
   Meeting meeting;
   meeting.self = identity_of(config, epoch);
   const Identity& self = meeting.self;
-  if (self.size == 1) return {make_tcp_transport(config, self, {}), make_tcp_control(config, self, {})};
+  if (self.size == 1) return {make_tcp_transport(config, self, {}), make_tcp_control(config, self, {}), names_of(1)};
 
   const Listener listener = listen_for_data(config);
   const auto blobs = exchange(encode(make_card(to_text(listener.published))));
@@ -67,7 +73,8 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
       std::partition(data.begin(), data.end(), [](const Connection& c) { return c.purpose == Purpose::kData; });
   std::move(middle, data.end(), std::back_inserter(control));
   data.erase(middle, data.end());
-  return {make_tcp_transport(config, self, std::move(data)), make_tcp_control(config, self, std::move(control))};
+  return {make_tcp_transport(config, self, std::move(data)), make_tcp_control(config, self, std::move(control)),
+          names_of(self.size)};
 }
 
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange) {

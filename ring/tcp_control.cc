@@ -1,7 +1,7 @@
 // The control link over TCP: frames that are queued in memory and written as the socket takes them, a poll that sleeps
 // until a peer speaks, hangs up or wake() is called, and no time-out of its own, so that an idle engine costs nothing.
-// Reading is the engine thread's alone. Writing is done by whoever holds the writing role, because abort() may come
-// from any thread; an abort notice overtakes every message that has not begun.
+// Reading is the engine thread's alone. Writing is the outbox's, because abort() may come from any thread; an abort
+// notice overtakes every message that has not begun.
 
 #include <linux/sockios.h>
 #include <poll.h>
@@ -9,13 +9,12 @@
 
 #include <algorithm>
 #include <array>
-#include <list>
 #include <stdexcept>
 #include <system_error>
 
 #include "horo/base/check.h"
 #include "horo/base/error.h"
-#include "horo/base/mutex.h"
+#include "ring/control_outbox.h"
 #include "ring/say.h"
 #include "ring/tcp_parts.h"
 
@@ -39,38 +38,28 @@ struct Inbound {
   bool is_closed = false;
 };
 
-// What is still to be written to it.
-struct Outbound {
-  std::list<Bytes> queue;  // an insertion moves none of the others, so one may be written meanwhile
-  std::size_t sent = 0;    // of the first
-  std::size_t queued_bytes = 0;
-  bool is_broken = false;
-};
-
 class TcpControl final : public ControlLink {
  public:
   TcpControl(const Config& config, const Identity& self, std::vector<Connection> connections);
   ~TcpControl() override { drain(); }
 
   void send(int to, Bytes bytes) override;
+  void beat(bool wants_answer) override;
+  void suspect(int about, Evidence evidence, const std::string& reason) override;
   std::vector<ControlEvent> wait(TimePoint until) override;
   void wake() noexcept override { wakeup_.wake(); }
   void abort(int origin, const std::string& reason) noexcept override;
   void goodbye(Duration patience) noexcept override;
 
  private:
-  Bytes frame(FrameKind kind, std::span<const std::byte> payload) const;
+  Bytes frame(FrameKind kind, std::span<const std::byte> payload, std::uint32_t segment = 0) const;
   std::size_t index_of(int rank) const;
-  void enqueue(std::size_t at, Bytes bytes) REQUIRES(mutex_);
-  void enqueue_urgent(std::size_t at, const Bytes& bytes) REQUIRES(mutex_);
-  void flush(TimePoint patience) noexcept;
-  bool has_unsent() const;
-  Bytes* next_unsent(std::size_t at);
-  bool write_some(std::size_t at);
   bool poll_peers(TimePoint until);
   void read_from(Inbound& peer);
+  void note_life(int rank);
   void parse(Inbound& peer);
   void on_frame(Inbound& peer, const Frame& frame, std::span<const std::byte> payload);
+  void on_suspicion(const Inbound& peer, const Frame& frame, std::span<const std::byte> payload);
   void on_end(Inbound& peer, const std::string& why);
   void lose(int origin, const std::string& reason, int told_by);
   void check_queues();
@@ -84,15 +73,17 @@ class TcpControl final : public ControlLink {
   std::vector<ControlEvent> events_;
   bool lost_ = false;
   std::vector<std::byte> buffer_;
-
-  mutable Mutex mutex_;
-  CondVar changed_;
-  bool is_writing_ GUARDED_BY(mutex_) = false;    // somebody holds the writing role
-  std::vector<Outbound> out_ GUARDED_BY(mutex_);  // as peers_
+  ControlOutbox out_;  // in the order of peers_
 };
 
+std::vector<int> fds_of(const std::vector<Connection>& connections) {
+  std::vector<int> fds;
+  for (const Connection& one : connections) fds.push_back(one.fd.get());
+  return fds;
+}
+
 TcpControl::TcpControl(const Config& config, const Identity& self, std::vector<Connection> connections)
-    : config_(config), self_(self), buffer_(kReadBytes), out_(connections.size()) {
+    : config_(config), self_(self), buffer_(kReadBytes), out_(fds_of(connections)) {
   for (Connection& one : connections) {
     peers_.emplace_back();
     peers_.back().fd = std::move(one.fd);
@@ -101,8 +92,9 @@ TcpControl::TcpControl(const Config& config, const Identity& self, std::vector<C
   }
 }
 
-Bytes TcpControl::frame(FrameKind kind, std::span<const std::byte> payload) const {
+Bytes TcpControl::frame(FrameKind kind, std::span<const std::byte> payload, std::uint32_t segment) const {
   Frame frame = self_.frame(kind);
+  frame.segment = segment;
   frame.length = payload.size();
   const FrameBytes header = encode(frame);
   Bytes bytes(header.size() + payload.size());
@@ -116,100 +108,34 @@ std::size_t TcpControl::index_of(int rank) const {
   return static_cast<std::size_t>(found - peers_.begin());
 }
 
-void TcpControl::enqueue(std::size_t at, Bytes bytes) {
-  if (out_[at].is_broken) return;
-  out_[at].queued_bytes += bytes.size();
-  out_[at].queue.push_back(std::move(bytes));
-}
-
-// Right behind the message that is half out, if one is.
-void TcpControl::enqueue_urgent(std::size_t at, const Bytes& bytes) {
-  Outbound& out = out_[at];
-  if (out.is_broken) return;
-  out.queued_bytes += bytes.size();
-  const bool first_begun = !out.queue.empty() && (out.sent > 0 || is_writing_);
-  out.queue.insert(first_begun ? std::next(out.queue.begin()) : out.queue.begin(), bytes);
-}
-
 void TcpControl::send(int to, Bytes bytes) {
   if (bytes.size() > config_.max_message_bytes) {
     throw std::invalid_argument(say("a control message of ", bytes.size(), " bytes, at most ",
                                     config_.max_message_bytes, " are allowed (HORO_MAX_MESSAGE_BYTES)"));
   }
-  {
-    MutexLock lock(mutex_);
-    enqueue(index_of(to), frame(FrameKind::kControl, bytes));
-  }
-  flush(Clock::now());
+  out_.put(index_of(to), frame(FrameKind::kControl, bytes));
+  out_.flush(Clock::now());
 }
 
-bool TcpControl::has_unsent() const {
-  MutexLock lock(mutex_);
-  return std::any_of(out_.begin(), out_.end(), [](const Outbound& out) { return !out.queue.empty(); });
+void TcpControl::beat(bool wants_answer) {
+  const Bytes bytes = frame(FrameKind::kBeat, {}, wants_answer ? 1 : 0);
+  for (std::size_t at = 0; at < peers_.size(); ++at) out_.put(at, bytes);
+  out_.flush(Clock::now());
 }
 
-// Only the holder of the writing role removes messages, so the first one stays where it is after the lock is released.
-Bytes* TcpControl::next_unsent(std::size_t at) {
-  MutexLock lock(mutex_);
-  return out_[at].queue.empty() ? nullptr : &out_[at].queue.front();
-}
-
-bool TcpControl::write_some(std::size_t at) {
-  const Bytes* bytes = next_unsent(at);
-  if (bytes == nullptr) return false;
-  std::size_t sent = 0;
-  {
-    MutexLock lock(mutex_);
-    sent = out_[at].sent;
-  }
-  iovec part = as_iovec(std::span(*bytes).subspan(sent));
-  const Moved moved = send_some(peers_[at].fd.get(), {&part, 1});
-  MutexLock lock(mutex_);
-  Outbound& out = out_[at];
-  out.sent += moved.bytes;
-  if (out.sent == out.queue.front().size()) {
-    out.queued_bytes -= out.sent;
-    out.queue.pop_front();
-    out.sent = 0;
-  }
-  if (moved.ended) {
-    out.is_broken = true;
-    out.queue.clear();
-    out.queued_bytes = out.sent = 0;
-  }
-  return moved.bytes > 0;
-}
-
-// Writes what the sockets take; waits for more room until `patience` has come.
-void TcpControl::flush(TimePoint patience) noexcept {
-  {
-    MutexLock lock(mutex_);
-    while (is_writing_ && Clock::now() < patience) changed_.wait_until(mutex_, patience);
-    if (is_writing_) return;  // who holds the role writes ours as well, or the next wait() does
-    is_writing_ = true;
-  }
-  while (true) {
-    for (std::size_t at = 0; at < peers_.size(); ++at) {
-      while (write_some(at)) {
-      }
-    }
-    if (Clock::now() >= patience || !has_unsent()) break;
-    std::vector<pollfd> polls;
-    for (const Inbound& peer : peers_) polls.push_back({peer.fd.get(), POLLOUT, 0});
-    ::poll(polls.data(), polls.size(), static_cast<int>(kWaitSlice.count()));
-  }
-  MutexLock lock(mutex_);
-  is_writing_ = false;
-  changed_.notify_all();
+void TcpControl::suspect(int about, Evidence evidence, const std::string& reason) {
+  out_.put(index_of(0),
+           frame(FrameKind::kSuspicion, encode(AbortNotice{about, reason}), static_cast<std::uint32_t>(evidence)));
+  out_.flush(Clock::now());
 }
 
 std::vector<ControlEvent> TcpControl::wait(TimePoint until) {
   while (true) {
-    flush(Clock::now());
+    out_.flush(Clock::now());
     check_queues();
     const bool woken = poll_peers(events_.empty() ? until : TimePoint::min());
     if (!events_.empty() || woken || Clock::now() >= until) {
-      flush(Clock::now());  // what the peers said may have queued notices
+      out_.flush(Clock::now());  // what the peers said may have queued notices and answers
       return std::exchange(events_, {});
     }
   }
@@ -220,7 +146,7 @@ bool TcpControl::poll_peers(TimePoint until) {
   std::vector<pollfd> polls;
   for (std::size_t at = 0; at < peers_.size(); ++at) {
     const short in = peers_[at].is_closed ? 0 : POLLIN;
-    const short out = next_unsent(at) != nullptr ? POLLOUT : 0;
+    const short out = out_.has_unsent(at) ? POLLOUT : 0;
     polls.push_back({peers_[at].is_closed && out == 0 ? -1 : peers_[at].fd.get(), static_cast<short>(in | out), 0});
   }
   polls.push_back({wakeup_.fd(), POLLIN, 0});
@@ -243,8 +169,17 @@ void TcpControl::read_from(Inbound& peer) {
     if (moved.ended) return on_end(peer, moved.error == 0 ? "" : std::generic_category().message(moved.error));
     if (moved.bytes == 0) return;
     peer.input.insert(peer.input.end(), buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+    const std::size_t heard = events_.size();
     parse(peer);
+    if (events_.size() == heard) note_life(peer.rank);
   }
+}
+
+// Part of a message; one event for any number of parts.
+void TcpControl::note_life(int rank) {
+  const bool noted =
+      !events_.empty() && events_.back().kind == ControlEvent::Kind::kBeat && events_.back().from == rank;
+  if (!noted) events_.push_back({.kind = ControlEvent::Kind::kBeat, .from = rank});
 }
 
 void TcpControl::parse(Inbound& peer) {
@@ -271,9 +206,17 @@ void TcpControl::parse(Inbound& peer) {
 
 void TcpControl::on_frame(Inbound& peer, const Frame& frame, std::span<const std::byte> payload) {
   if (frame.kind == FrameKind::kControl) {
-    events_.push_back({ControlEvent::Kind::kMessage, peer.rank, {payload.begin(), payload.end()}, ""});
+    events_.push_back(
+        {.kind = ControlEvent::Kind::kMessage, .from = peer.rank, .bytes = {payload.begin(), payload.end()}});
   } else if (frame.kind == FrameKind::kGoodbye) {
-    peer.said_goodbye = true;
+    if (std::exchange(peer.said_goodbye, true)) return;
+    events_.push_back({.kind = ControlEvent::Kind::kLeft, .from = peer.rank});
+  } else if (frame.kind == FrameKind::kBeat) {
+    const bool wants_answer = frame.segment != 0;
+    events_.push_back({.kind = ControlEvent::Kind::kBeat, .from = peer.rank, .wants_answer = wants_answer});
+    if (wants_answer) out_.put(index_of(peer.rank), this->frame(FrameKind::kBeat, {}));
+  } else if (frame.kind == FrameKind::kSuspicion) {
+    on_suspicion(peer, frame, payload);
   } else if (frame.kind == FrameKind::kAbort) {
     const AbortNotice notice = decode_abort(payload);
     lose(notice.origin, notice.reason, peer.rank);
@@ -282,9 +225,21 @@ void TcpControl::on_frame(Inbound& peer, const Frame& frame, std::span<const std
   }
 }
 
+void TcpControl::on_suspicion(const Inbound& peer, const Frame& frame, std::span<const std::byte> payload) {
+  const AbortNotice notice = decode_abort(payload);
+  if (frame.segment > static_cast<std::uint32_t>(Evidence::kLate) || notice.origin >= self_.size) {
+    throw ProtocolError("a suspicion of a kind or about a rank that there is not");
+  }
+  events_.push_back({.kind = ControlEvent::Kind::kSuspicion,
+                     .from = peer.rank,
+                     .reason = notice.reason,
+                     .about = notice.origin,
+                     .evidence = static_cast<Evidence>(frame.segment)});
+}
+
 void TcpControl::on_end(Inbound& peer, const std::string& why) {
   peer.is_closed = true;
-  if (peer.said_goodbye) return events_.push_back({ControlEvent::Kind::kLeft, peer.rank, {}, ""});
+  if (peer.said_goodbye) return;
   lose(peer.rank,
        say("rank ", peer.rank, " broke off its connection without a goodbye; did its process end? ",
            why.empty() ? "" : "(" + why + ", ", why.empty() ? "(" : "", "seen by rank ", self_.rank, ")"),
@@ -294,23 +249,18 @@ void TcpControl::on_end(Inbound& peer, const std::string& why) {
 // Delivered once. Rank 0, the centre of the star, passes it on.
 void TcpControl::lose(int origin, const std::string& reason, int told_by) {
   if (std::exchange(lost_, true)) return;
-  events_.push_back({ControlEvent::Kind::kLost, origin, {}, reason});
+  events_.push_back({.kind = ControlEvent::Kind::kLost, .from = origin, .reason = reason});
   if (self_.rank != 0) return;
   const Bytes notice = frame(FrameKind::kAbort, encode(AbortNotice{origin, reason}));
-  MutexLock lock(mutex_);
   for (std::size_t at = 0; at < peers_.size(); ++at) {
-    if (peers_[at].rank != told_by) enqueue_urgent(at, notice);
+    if (peers_[at].rank != told_by) out_.put_urgent(at, notice);
   }
 }
 
 // A peer that does not read must not fill our memory.
 void TcpControl::check_queues() {
   for (std::size_t at = 0; at < peers_.size() && !lost_; ++at) {
-    std::size_t queued = 0;
-    {
-      MutexLock lock(mutex_);
-      queued = out_[at].queued_bytes;
-    }
+    const std::size_t queued = out_.queued_bytes(at);
     if (queued <= 4 * (config_.max_message_bytes + kFrameBytes)) continue;
     lose(peers_[at].rank,
          say("rank ", self_.rank, ": rank ", peers_[at].rank, " does not read its control messages: ", queued,
@@ -321,11 +271,8 @@ void TcpControl::check_queues() {
 
 void TcpControl::abort(int origin, const std::string& reason) noexcept {
   const Bytes notice = frame(FrameKind::kAbort, encode(AbortNotice{origin, reason}));
-  {
-    MutexLock lock(mutex_);
-    for (std::size_t at = 0; at < peers_.size(); ++at) enqueue_urgent(at, notice);
-  }
-  flush(Clock::now() + kAbortPatience);
+  for (std::size_t at = 0; at < peers_.size(); ++at) out_.put_urgent(at, notice);
+  out_.flush(Clock::now() + kAbortPatience);
 }
 
 void TcpControl::drain() noexcept {
@@ -350,11 +297,8 @@ bool TcpControl::all_is_read() const noexcept {
 void TcpControl::goodbye(Duration patience) noexcept {
   const TimePoint until = Clock::now() + patience;
   const Bytes last = frame(FrameKind::kGoodbye, {});
-  {
-    MutexLock lock(mutex_);
-    for (std::size_t at = 0; at < peers_.size(); ++at) enqueue(at, last);
-  }
-  flush(until);
+  for (std::size_t at = 0; at < peers_.size(); ++at) out_.put(at, last);
+  out_.flush(until);
   for (const Inbound& peer : peers_) ::shutdown(peer.fd.get(), SHUT_WR);
   for (drain(); !all_is_read() && Clock::now() < until; drain()) {
     std::vector<pollfd> polls;

@@ -214,7 +214,7 @@ void TcpTransport::sleep(TimePoint until) {
     DataConnection& connection = *polled_[i];
     if (polls_[i].revents & POLLOUT) send_to(connection);
     if (connection.is_stalled() && (polls_[i].revents & (POLLERR | POLLHUP))) {
-      throw PeerLost(connection.peer(), say(connection.name(), " was lost: it broke off"));
+      throw PeerLost(connection.peer(), say(connection.name(), " was lost: it broke off"), Evidence::kBroken);
     }
     if (polls_[i].revents & (POLLIN | POLLERR | POLLHUP)) receive_from(connection);
   }

@@ -138,7 +138,7 @@ void TcpTransport::check_peers(std::span<const Op> ops, TimePoint deadline) {
     if (!left_[static_cast<std::size_t>(peer)]) continue;
     return fail(PeerLost(peer, say("rank ", self_.rank, ": rank ", peer, " left while messages were waited for")));
   }
-  if (Clock::now() >= deadline) fail(PeerLost(table_.waiting_for(ops).front(), too_late(ops)));
+  if (Clock::now() >= deadline) fail(PeerLost(table_.waiting_for(ops).front(), too_late(ops), Evidence::kLate));
 }
 
 std::string TcpTransport::too_late(std::span<const Op> ops) const {

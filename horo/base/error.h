@@ -12,15 +12,26 @@ class Mismatch : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// How it is known that a peer is lost: what follows may be believed at once, or only if nobody knows better.
+enum class Evidence {
+  kTold,    // somebody who has judged it says so
+  kGone,    // its process has ended
+  kBroken,  // its connection broke off
+  kLate     // it did not send what was waited for
+};
+
 // A peer is gone, silent past a deadline, or ended the job. It ends the epoch: every Work fails with it.
 class PeerLost : public std::runtime_error {
  public:
   // `origin` is the rank that was lost or that gave up first (-1: not known); `why` is the whole message.
-  PeerLost(int origin, const std::string& why) : std::runtime_error(why), origin_(origin) {}
+  PeerLost(int origin, const std::string& why, Evidence evidence = Evidence::kTold)
+      : std::runtime_error(why), origin_(origin), evidence_(evidence) {}
   int origin() const noexcept { return origin_; }
+  Evidence evidence() const noexcept { return evidence_; }
 
  private:
   int origin_;
+  Evidence evidence_;
 };
 
 // Somebody else's bytes do not follow the protocol: wrong magic, length, version or authentication.

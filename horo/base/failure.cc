@@ -3,13 +3,11 @@
 #include <stdexcept>
 #include <utility>
 
-#include "horo/base/error.h"
-
 namespace horo {
 namespace {
 
-FailurePtr make(Failure::Kind kind, std::string text, int origin = -1) {
-  return std::make_shared<const Failure>(Failure{kind, std::move(text), origin});
+FailurePtr make(Failure::Kind kind, std::string text, int origin = -1, Evidence evidence = Evidence::kTold) {
+  return std::make_shared<const Failure>(Failure{kind, std::move(text), origin, evidence});
 }
 
 }  // namespace
@@ -19,7 +17,7 @@ void Failure::raise() const {
     case Kind::kMismatch:
       throw Mismatch(text);
     case Kind::kPeerLost:
-      throw PeerLost(origin, text);
+      throw PeerLost(origin, text, evidence);
     case Kind::kShutDown:
       throw ShutDown(text);
     case Kind::kInternal:
@@ -32,8 +30,8 @@ FailurePtr mismatch(std::string text) {
   return make(Failure::Kind::kMismatch, std::move(text));
 }
 
-FailurePtr peer_lost(int origin, std::string text) {
-  return make(Failure::Kind::kPeerLost, std::move(text), origin);
+FailurePtr peer_lost(int origin, std::string text, Evidence evidence) {
+  return make(Failure::Kind::kPeerLost, std::move(text), origin, evidence);
 }
 
 FailurePtr shut_down(std::string text) {
@@ -46,7 +44,7 @@ FailurePtr current_failure() {
   } catch (const Mismatch& e) {
     return mismatch(e.what());
   } catch (const PeerLost& e) {
-    return peer_lost(e.origin(), e.what());
+    return peer_lost(e.origin(), e.what(), e.evidence());
   } catch (const ShutDown& e) {
     return shut_down(e.what());
   } catch (const std::exception& e) {

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "horo/base/error.h"
+
 namespace horo {
 
 // Threads hand on failures and throw exceptions of their own: one exception object rethrown by several threads is freed
@@ -14,7 +16,8 @@ struct Failure {
 
   Kind kind = Kind::kInternal;
   std::string text;
-  int origin = -1;  // kPeerLost: PeerLost::origin()
+  int origin = -1;  // kPeerLost: PeerLost::origin() and evidence()
+  Evidence evidence = Evidence::kTold;
 
   // Throws Mismatch, PeerLost, ShutDown, or std::runtime_error (kInternal).
   [[noreturn]] void raise() const;
@@ -23,7 +26,7 @@ struct Failure {
 using FailurePtr = std::shared_ptr<const Failure>;  // null: no failure
 
 FailurePtr mismatch(std::string text);
-FailurePtr peer_lost(int origin, std::string text);
+FailurePtr peer_lost(int origin, std::string text, Evidence evidence = Evidence::kTold);
 FailurePtr shut_down(std::string text);
 // The exception that is being handled; to be called in a catch block.
 FailurePtr current_failure();

@@ -50,7 +50,8 @@ std::string_view cut(std::string_view text, std::size_t most) {
 }
 
 bool known_kind(std::uint8_t kind) {
-  return kind >= static_cast<std::uint8_t>(FrameKind::kHello) && kind <= static_cast<std::uint8_t>(FrameKind::kGoodbye);
+  return kind >= static_cast<std::uint8_t>(FrameKind::kHello) &&
+         kind <= static_cast<std::uint8_t>(FrameKind::kSuspicion);
 }
 
 // What was expected, and what came, for fields of the frame header.

@@ -48,9 +48,18 @@ class ByteReader {
   std::span<const std::byte> left_;
 };
 
-enum class FrameKind : std::uint8_t { kHello = 1, kData = 2, kControl = 3, kAbort = 4, kGoodbye = 5 };
+enum class FrameKind : std::uint8_t {
+  kHello = 1,
+  kData = 2,
+  kControl = 3,
+  kAbort = 4,
+  kGoodbye = 5,
+  kBeat = 6,
+  kSuspicion = 7
+};
 
-// What an abort frame carries: who was lost or gave up first, and why.
+// What an abort frame carries: who was lost or gave up first, and why. A suspicion's is the same; its segment says the
+// Evidence. A beat has no payload; segment 1: it wants an answer.
 struct AbortNotice {
   int origin = -1;
   std::string reason;

@@ -160,7 +160,7 @@ TEST(Wire, FieldsOutOfRangeAreRefusedEvenWithAFittingChecksum) {
   EXPECT_THROW(decode_frame(rewritten(frame, 0, std::byte{0}), kAnyLength), ProtocolError) << "magic";
   EXPECT_THROW(decode_frame(rewritten(frame, 8, std::byte{2}), kAnyLength), ProtocolError) << "version";
   EXPECT_THROW(decode_frame(rewritten(frame, 10, std::byte{0}), kAnyLength), ProtocolError) << "kind";
-  EXPECT_THROW(decode_frame(rewritten(frame, 10, std::byte{6}), kAnyLength), ProtocolError) << "kind";
+  EXPECT_THROW(decode_frame(rewritten(frame, 10, std::byte{8}), kAnyLength), ProtocolError) << "kind";
   EXPECT_THROW(decode_frame(rewritten(frame, 11, std::byte{1}), kAnyLength), ProtocolError) << "reserved";
 }
 

@@ -20,12 +20,15 @@ Bytes text(const std::string& words) {
   return {bytes.begin(), bytes.end()};
 }
 
-// The next events, one at a time.
+// The next events, one at a time, but for signs of life that nobody asked for.
 class Listener {
  public:
   explicit Listener(ControlLink& link) : link_(link) {}
   ControlEvent next() {
-    for (const TimePoint until = soon(); waiting_.empty() && Clock::now() < until;) waiting_ = link_.wait(until);
+    for (const TimePoint until = soon(); waiting_.empty() && Clock::now() < until;) {
+      waiting_ = link_.wait(until);
+      std::erase_if(waiting_, [](const ControlEvent& e) { return e.kind == Kind::kBeat && !e.wants_answer; });
+    }
     if (waiting_.empty()) throw std::runtime_error("no event came");
     ControlEvent event = std::move(waiting_.front());
     waiting_.erase(waiting_.begin());
@@ -99,6 +102,48 @@ TEST_P(ControlLinks, WaitEndsAtItsTime) {
     if (rank.index() == 0) return leave_after_rank_1(rank);
     const TimePoint until = Clock::now() + std::chrono::milliseconds(20);
     while (Clock::now() < until) EXPECT_TRUE(rank.control().wait(until).empty());
+    rank.control().goodbye(std::chrono::seconds(5));
+  });
+}
+
+// Everybody listens until it has been heard.
+TEST_P(ControlLinks, ABeatIsAnsweredByWhoeverListens) {
+  run_ranks_well(world(3), [](Rank& rank) {
+    if (rank.index() != 0) {
+      Listener listener(rank.control());
+      const ControlEvent asked = listener.next();
+      EXPECT_EQ(asked.kind, Kind::kBeat);
+      EXPECT_TRUE(asked.wants_answer);
+      while (listener.next().kind != Kind::kLeft) {
+      }
+      return;
+    }
+    rank.control().beat(true);
+    std::vector<bool> answered(3);
+    for (const TimePoint until = soon(); !(answered[1] && answered[2]) && Clock::now() < until;) {
+      for (const ControlEvent& event : rank.control().wait(until)) {
+        if (event.kind == Kind::kBeat) answered[static_cast<std::size_t>(event.from)] = true;
+      }
+    }
+    EXPECT_TRUE(answered[1] && answered[2]);
+    rank.control().goodbye(std::chrono::seconds(5));
+  });
+}
+
+TEST_P(ControlLinks, ASuspicionReachesRankZeroWhole) {
+  run_ranks_well(world(3), [](Rank& rank) {
+    Listener listener(rank.control());
+    if (rank.index() == 1) rank.control().suspect(2, Evidence::kGone, "its process has ended");
+    if (rank.index() == 0) {
+      const ControlEvent event = listener.next();
+      EXPECT_EQ(event.kind, Kind::kSuspicion);
+      EXPECT_EQ(event.from, 1);
+      EXPECT_EQ(event.about, 2);
+      EXPECT_EQ(event.evidence, Evidence::kGone);
+      EXPECT_EQ(event.reason, "its process has ended");
+      return rank.control().goodbye(std::chrono::seconds(5));
+    }
+    EXPECT_EQ(listener.next().kind, Kind::kLeft);
     rank.control().goodbye(std::chrono::seconds(5));
   });
 }
