@@ -39,10 +39,10 @@ def main(module, names):
     rows = {row.name: row for row in table.ROWS}
     for name in names:
         row = rows[name]
-        if row.initialized and not hvd.is_initialized():
-            hvd.init()
         error = None
         try:
+            if row.initialized and not hvd.is_initialized():
+                hvd.init()  # where another rank ends at once, this may hear of it first
             row.make()
         except Exception as raised:
             error = raised

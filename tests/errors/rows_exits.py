@@ -1,0 +1,122 @@
+"""A rank whose program ends before the others', in the ways that Python has; forked children; init and shutdown.
+
+These rows need no torch.
+"""
+
+import os
+import signal
+import sys
+import threading
+
+import numpy
+from table import ENDS, on_ranks
+
+import horo
+from horo import _default, _native
+from horo._session import Spec
+
+SECTION = "Exceptions, signals and exits"
+LAST_WORDS = {"changing": ((r"rows_exits\.py:\d+", "train.py:<line>"),)}
+LOOK = "Look into that rank's own output: it has the traceback"
+
+
+def wait_for_all(name="loss"):
+    """A rank that waits for one that has gone."""
+    array = numpy.zeros(3, numpy.float32)
+    spec = Spec(name, _native.ALL_REDUCE, dtype=_native.FLOAT32, shape=array.shape)
+    work = _default.session().submit(spec, array.ctypes.data, array.ctypes.data, array)
+    _default.session().wait([work])
+
+
+@on_ranks(SECTION, "An exception that nobody catches, on rank 1", do=LOOK, session=ENDS, **LAST_WORDS)
+def exception_on_one_rank():
+    if horo.rank() == 1:
+        raise ArithmeticError("the loss is not a number")
+    wait_for_all()
+
+
+@on_ranks(
+    SECTION, "Ctrl-C, or SIGINT, on rank 1 alone", do="Nothing; the job was interrupted", session=ENDS, **LAST_WORDS
+)
+def interrupted_rank():
+    if horo.rank() == 1:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        wait_for_all("which never comes")
+    wait_for_all()
+
+
+@on_ranks(
+    SECTION, "`sys.exit(3)` on rank 1 while rank 0 waits for it", do="End all ranks after the same step", session=ENDS
+)
+def exit_on_one_rank():
+    if horo.rank() == 1:
+        sys.exit(3)
+    wait_for_all()
+
+
+@on_ranks(
+    SECTION,
+    "`os._exit(4)` on rank 1, which runs no `atexit`",
+    do="End with `sys.exit`, so that the others hear of it in good order",
+    session=ENDS,
+)
+def exit_without_a_goodbye():
+    if horo.rank() == 1:
+        os._exit(4)
+    wait_for_all()
+
+
+@on_ranks(
+    SECTION,
+    "SIGTERM on rank 1",
+    do="Ask whoever sent it; install a handler that calls `sys.exit` to end in good order",
+    session=ENDS,
+)
+def terminated_rank():
+    if horo.rank() == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    wait_for_all()
+
+
+@on_ranks(
+    "fork",
+    "A call of horo in a process that was forked after `init()`",
+    do="Use `multiprocessing.get_context('spawn')`, or make no call there; `rank()` and `size()` may be read",
+    alone=True,
+    changing=((r"rank \d \(pid", "rank <rank> (pid"),),
+)
+def call_in_a_forked_process():
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            wait_for_all()
+        except horo.HoroError as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    raise horo.ShutDown(os.read(reader, 10_000).decode())
+
+
+@on_ranks(
+    "init and shutdown",
+    "A tensor submitted while another thread calls `shutdown()`",
+    do="Join the threads first, or treat it as the end",
+    alone=True,
+    ranks=1,
+)
+def submit_after_shutdown():
+    session = _default.session()
+    array = numpy.zeros(3, numpy.float32)
+    spec = Spec("loss", _native.ALL_REDUCE, dtype=_native.FLOAT32, shape=array.shape)
+    horo.shutdown()
+    try:
+        session.submit(spec, array.ctypes.data, array.ctypes.data, array)
+    finally:
+        horo.init()
+
+
+@on_ranks("init and shutdown", "Settings for a session that runs", do="`shutdown()` first", alone=True, ranks=1)
+def settings_too_late():
+    horo.init(settings={"HORO_BUCKET_BYTES": 0})

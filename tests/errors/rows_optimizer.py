@@ -1,0 +1,115 @@
+"""Mistakes with DistributedOptimizer, and what this version does not have yet."""
+
+import torch
+from table import AGAIN, on_ranks
+
+import horo.torch as hvd
+
+SECTION = "DistributedOptimizer"
+WHO = {"changing": ((r"rank \d submitted", "rank <rank> submitted"),)}
+LATER = "What comes later"
+
+
+def made(*names):
+    """Parameters and their optimizer, after backward."""
+    params = [torch.nn.Parameter(torch.zeros(2)) for _ in names]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(params, lr=1.0), list(zip(names, params)))
+    sum(param.sum() for param in params).backward()
+    return params, optimizer
+
+
+@on_ranks(SECTION, "`backward()` twice without a `step()`", do="`step()` after each, or `backward_passes_per_step=2`")
+def two_backwards():
+    params, optimizer = made("weights")
+    try:
+        params[0].sum().backward()
+    finally:
+        optimizer.step()
+
+
+@on_ranks(SECTION, "`zero_grad()` between `backward()` and `step()`", do="`zero_grad()` before `backward()`")
+def zero_grad_in_between():
+    _, optimizer = made("zeroed")
+    try:
+        optimizer.zero_grad()
+    finally:
+        optimizer.step()
+
+
+@on_ranks(
+    SECTION, "A gradient that got other memory before `step()`", do="Call `optimizer.synchronize()` before it", **WHO
+)
+def gradient_with_other_memory():
+    params, optimizer = made("moved")
+    params[0].grad.data = params[0].grad.data.clone()
+    try:
+        optimizer.step()
+    finally:
+        params[0].grad = None
+
+
+@on_ranks(SECTION, "Two parameters of one name", do="Use `model.named_parameters()`")
+def two_of_one_name():
+    made("twin", "twin")
+
+
+@on_ranks(SECTION, "`named_parameters` without some of the parameters", do="Name all of them, or none")
+def some_without_a_name():
+    model = torch.nn.Linear(2, 2)
+    named = [("weight", model.weight)]
+    try:
+        hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), named)
+    except ValueError as error:
+        raise ValueError(str(error).replace(str(id(model.bias)), "<id>")) from None
+
+
+@on_ranks(
+    SECTION,
+    "A parameter that only one rank has",
+    do="Build the same model on all ranks",
+    session=AGAIN,
+    changing=((r"(?s)\nrank \d, which.*", ""), (r" on host \S+", "")),
+)
+def parameter_of_one_rank():
+    hvd.shutdown()
+    hvd.init(settings={"HORO_STALL_LIMIT_MS": 3000})
+    _, optimizer = made(f"extra of rank {hvd.rank()}")
+    try:
+        optimizer.step()
+    finally:
+        hvd.shutdown()
+
+
+@on_ranks(
+    "Tensors", "A tensor that is resized in flight", do="Leave its size and storage alone until `synchronize`", **WHO
+)
+def resized_in_flight():
+    tensor = torch.ones(1000)
+    handle = hvd.allreduce_async_(tensor, name="activations")
+    tensor.resize_(10)
+    hvd.synchronize(handle)
+
+
+@on_ranks("Tensors", "An expanded tensor, in place", do="`tensor.clone()`, or the form that makes a new tensor")
+def expanded_in_place():
+    hvd.allreduce_(torch.ones(1).expand(4), name="bias")
+
+
+@on_ranks(LATER, "`op=Adasum`", do="`op=horo.Average`")
+def adasum():
+    hvd.allreduce(torch.ones(2), op=hvd.Adasum)
+
+
+@on_ranks(LATER, "Compression", do="`Compression.none`")
+def compression():
+    hvd.allreduce(torch.ones(2), compression=hvd.Compression.fp16)
+
+
+@on_ranks(LATER, "A process set", do="Use the world, `global_process_set`")
+def process_set():
+    hvd.ProcessSet([0, 1])
+
+
+@on_ranks(LATER, "Groups of gradients", do="Leave them out; buckets are made by `HORO_BUCKET_BYTES`")
+def groups_of_gradients():
+    hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=1.0), num_groups=2)
