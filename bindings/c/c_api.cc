@@ -355,7 +355,9 @@ int32_t horo_release(horo_session* session, int64_t work) {
 
 int32_t horo_step_end(horo_session* session, uint32_t set) {
   return guarded([&]() -> std::int32_t {
-    checked(session).session.step_end(set);
+    horo_session& s = checked(session);
+    if (set != 0) throw std::invalid_argument("process set " + std::to_string(set) + " does not exist; 0 is the world");
+    s.session.step_end(set);
     return HORO_OK;
   });
 }

@@ -97,3 +97,7 @@ def test_ranks_that_never_come_are_an_error_with_a_deadline():
     done = python("import horo; horo.init()", env=world)
     assert done.returncode != 0
     assert "PeerLost" in done.stderr or "ValueError" in done.stderr
+
+
+def test_meaningless_calls_of_the_c_abi_are_refused(run_program):
+    run_program("bad_calls", 1)
