@@ -95,10 +95,11 @@ std::vector<std::vector<int>> cores_of(const Launch& launch) {
 
 // What other launchers say of their own ranks is not true of ours.
 bool is_foreign(std::string_view name) {
-  constexpr std::array<std::string_view, 8> kNames = {"RANK",         "LOCAL_RANK",    "WORLD_SIZE", "LOCAL_WORLD_SIZE",
-                                                      "SLURM_PROCID", "SLURM_LOCALID", "PMI_RANK",   "PMI_SIZE"};
+  constexpr std::array<std::string_view, 10> kNames = {
+      "RANK",          "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID",
+      "SLURM_LOCALID", "PMI_RANK",   "PMI_SIZE",   "MPI_LOCALRANKID",  "MPI_LOCALNRANKS"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("OMPI_COMM_WORLD_") ||
-         name == "HORO_KEY_FILE" || name == "HORO_HOST_ID";
+         name == "HORO_KEY_FILE";
 }
 
 LocalWorld::Variables own_environment() {
