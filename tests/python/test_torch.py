@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 import ranks
 
 
@@ -25,6 +26,11 @@ def test_four_ranks_train_like_one_process(run_program):
 
 def test_mistakes_with_the_optimizer_are_told_or_do_no_harm(run_program):
     run_program("optimizer_mistakes", 2)
+
+
+@pytest.mark.skipif(not os.environ.get("LARGE_TESTS"), reason="needs 10 GiB and a minute: LARGE_TESTS=1")
+def test_more_than_two_to_the_31_elements_are_reduced(run_program):
+    run_program("large", 2, deadline_s=600, env={"HORO_DEADLINE_MS": "500000"})
 
 
 def test_state_is_the_same_everywhere(run_program):
