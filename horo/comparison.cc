@@ -2,18 +2,20 @@
 // settings differ.
 #include "horo/comparison.h"
 
+#include <algorithm>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
 
 #include "horo/base/error.h"
 #include "horo/base/settings.h"
+#include "horo/base/wire.h"
 #include "ring/group.h"
 
 namespace horo {
 namespace {
 
-enum Place : std::size_t { kLocalRank, kPlaces };
+enum Place : std::size_t { kLocalRank, kHost, kPlaces };
 
 std::vector<const Setting*> compared_settings() {
   std::vector<const Setting*> compared;
@@ -23,10 +25,19 @@ std::vector<const Setting*> compared_settings() {
   return compared;
 }
 
+bool is_text(const Setting& setting) {
+  return std::holds_alternative<std::string Config::*>(setting.field);
+}
+
+// A text travels as its hash.
 std::vector<std::int64_t> row_of(const Config& config, const std::vector<const Setting*>& compared) {
   std::vector<std::int64_t> row(kPlaces);
   row[kLocalRank] = config.local_rank;
-  for (const Setting* setting : compared) row.push_back(std::stoll(value_in(config, *setting)));
+  row[kHost] = static_cast<std::int64_t>(hash64(config.host_id));
+  for (const Setting* setting : compared) {
+    const std::string value = value_in(config, *setting);
+    row.push_back(is_text(*setting) ? static_cast<std::int64_t>(hash64(value)) : std::stoll(value));
+  }
   return row;
 }
 
@@ -71,19 +82,33 @@ std::string difference(const std::vector<const Setting*>& compared, const std::v
     for (std::size_t rank = 1; rank < all.size() / width; ++rank) {
       const std::int64_t other = all[rank * width + kPlaces + i];
       if (other == first) continue;
-      return std::string(compared[i]->name) + " must be equal on all ranks: it is " + std::to_string(first) +
-             " on rank 0 and " + std::to_string(other) + " on rank " + std::to_string(rank);
+      const std::string name = compared[i]->name;
+      if (is_text(*compared[i]))
+        return name + " must be equal on all ranks: rank " + std::to_string(rank) + "'s is not rank 0's";
+      return name + " must be equal on all ranks: it is " + std::to_string(first) + " on rank 0 and " +
+             std::to_string(other) + " on rank " + std::to_string(rank);
     }
   }
   return "";
 }
 
+std::vector<int> number_hosts(const std::vector<std::int64_t>& all, std::size_t width) {
+  std::vector<std::int64_t> seen;
+  std::vector<int> hosts;
+  for (std::size_t at = kHost; at < all.size(); at += width) {
+    const auto found = std::find(seen.begin(), seen.end(), all[at]);
+    hosts.push_back(static_cast<int>(found - seen.begin()));
+    if (found == seen.end()) seen.push_back(all[at]);
+  }
+  return hosts;
+}
+
 }  // namespace
 
-Topology compare_settings(Transport& transport, const Config& config, Counters& counters) {
+Comparison compare_settings(Transport& transport, const Config& config, Counters& counters) {
   std::vector<int> world(static_cast<std::size_t>(config.size));
   std::iota(world.begin(), world.end(), 0);
-  const auto group = make_host_group(transport, world, 0, Config(), counters);
+  const auto group = make_host_group(transport, {world, 0}, Config(), counters);
   const auto compared = compared_settings();
   const std::vector<std::int64_t> row = row_of(config, compared);
   const std::vector<std::int64_t> all = gather(*group, config, row);
@@ -97,7 +122,7 @@ Topology compare_settings(Transport& transport, const Config& config, Counters& 
     ++topology.cross_size;
     if (rank < config.rank) ++topology.cross_rank;
   }
-  return topology;
+  return {topology, number_hosts(all, row.size())};
 }
 
 }  // namespace horo

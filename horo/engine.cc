@@ -36,18 +36,15 @@ std::vector<int> world(int size) {
 
 }  // namespace
 
-EpochState::EpochState(const Config& config, Links found, Counters& counters)
-    : links(std::move(found)),
-      coordinator(coordinator_config(config)),
-      vigil(config, links.names),
-      group(make_host_group(*links.transport, world(config.size), 0, config, counters)) {}
+EpochState::EpochState(const Config& config, Links found)
+    : links(std::move(found)), coordinator(coordinator_config(config)), vigil(config, links.names) {}
 
 Engine::Engine(const Config& config, Links links, Inbox& inbox, Counters& counters)
-    : config_(config),
-      inbox_(inbox),
-      counters_(counters),
-      epoch_(config, std::move(links), counters),
-      topology_(std::make_unique<Topology>(compare_settings(*epoch_.links.transport, config, counters))) {
+    : config_(config), inbox_(inbox), counters_(counters), epoch_(config, std::move(links)) {
+  Comparison compared = compare_settings(*epoch_.links.transport, config, counters);
+  topology_ = std::make_unique<const Topology>(compared.topology);
+  const Members everybody{world(config.size), 0, std::move(compared.hosts)};
+  epoch_.group = make_host_group(*epoch_.links.transport, everybody, config, counters);
   epoch_.lane = std::make_unique<Lane>(*epoch_.group, inbox_, config_, counters_,
                                        [this](FailurePtr failure) { lane_failed(std::move(failure)); });
   thread_ = std::jthread([this] { loop(); });

@@ -27,12 +27,12 @@ struct Topology;
 
 // Everything of one membership of the world, in order of construction.
 struct EpochState {
-  EpochState(const Config& config, Links links, Counters& counters);
+  EpochState(const Config& config, Links links);
   Links links;
   Coordinator coordinator;
   Vigil vigil;
-  std::unique_ptr<Group> group;  // of the world
-  std::unique_ptr<Lane> lane;    // of the world
+  std::unique_ptr<Group> group;  // of the world, and
+  std::unique_ptr<Lane> lane;    // its lane: made once the ranks have compared their settings
 };
 
 class Engine {

@@ -43,6 +43,13 @@ void check_reduction(const TensorSpec& spec) {
   }
 }
 
+// What a session agrees on and delivers; a Group runs more.
+bool is_agreed(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather ||
+         kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kBarrier ||
+         kind == CollectiveKind::kReduceScatter;
+}
+
 }  // namespace
 
 void check_spec(const TensorSpec& spec, const Config& config) {
@@ -51,6 +58,7 @@ void check_spec(const TensorSpec& spec, const Config& config) {
     refuse(spec, "its name has " + std::to_string(spec.name.size()) + " bytes, at most " +
                      std::to_string(config.max_name_bytes) + " are allowed (HORO_MAX_NAME_BYTES)");
   }
+  if (!is_agreed(spec.kind)) refuse(spec, "not yet: a session does not run this collective");
   if (spec.set != 0) refuse(spec, "process set " + std::to_string(spec.set) + " does not exist; 0 is the world");
   if (spec.channel != 0) refuse(spec, "channel " + std::to_string(spec.channel) + " does not exist; 0 is the only one");
   check_shape(spec, config);

@@ -7,6 +7,7 @@
 
 #include "ring/host_algorithms.h"
 #include "ring/say.h"
+#include "ring/schedule_parts.h"
 
 namespace horo {
 namespace {
@@ -23,12 +24,9 @@ class Checker {
 
   void run() const {
     expect(c_.in.device == kHostDevice && c_.out.device == kHostDevice, "this group runs on host memory alone");
-    const bool by_member = c_.kind == CollectiveKind::kAllGather || c_.kind == CollectiveKind::kReduceScatter;
-    const std::size_t counts = c_.kind == CollectiveKind::kBarrier ? c_.counts.size() : by_member ? size_ : 1;
-    expect(c_.counts.size() == counts, "expected ", counts, " counts, got ", c_.counts.size());
-    const bool reduces = c_.kind == CollectiveKind::kAllReduce || c_.kind == CollectiveKind::kReduceScatter;
-    if (reduces) check_reduction();
-    if (c_.kind == CollectiveKind::kBroadcast) {
+    expect(c_.counts.size() == counts_expected(), "expected ", counts_expected(), " counts, got ", c_.counts.size());
+    if (reduces(c_.kind)) check_reduction();
+    if (has_root()) {
       expect(c_.root >= 0 && static_cast<std::size_t>(c_.root) < size_, "root ", c_.root, " of ", size_, " members");
     }
     const Sizes sizes = this->sizes();
@@ -38,6 +36,27 @@ class Checker {
   }
 
  private:
+  bool has_root() const {
+    return c_.kind == CollectiveKind::kBroadcast || c_.kind == CollectiveKind::kReduce ||
+           c_.kind == CollectiveKind::kGather || c_.kind == CollectiveKind::kScatter;
+  }
+  bool is_root() const { return c_.root == index_; }
+
+  std::size_t counts_expected() const {
+    switch (c_.kind) {
+      case CollectiveKind::kAllReduce:
+      case CollectiveKind::kReduce:
+      case CollectiveKind::kBroadcast:
+        return 1;
+      case CollectiveKind::kAllToAll:
+        return size_ * size_;
+      case CollectiveKind::kBarrier:
+        return c_.counts.size();
+      default:
+        return size_;
+    }
+  }
+
   template <class... Parts>
   void expect(bool holds, const Parts&... otherwise) const {
     if (holds) return;
@@ -66,12 +85,31 @@ class Checker {
   }
   std::size_t mine() const { return c_.counts[static_cast<std::size_t>(index_)]; }
 
+  Sizes pairs() const {
+    total();
+    Sizes sizes;
+    const auto me = static_cast<std::size_t>(index_);
+    for (std::size_t other = 0; other < size_; ++other) {
+      sizes.in += c_.counts[me * size_ + other];
+      sizes.out += c_.counts[other * size_ + me];
+    }
+    return sizes;
+  }
+
   Sizes sizes() const {
     switch (c_.kind) {
       case CollectiveKind::kAllReduce:
         return {is_absent(c_, index_) ? 0 : c_.counts[0], c_.counts[0]};
+      case CollectiveKind::kReduce:
+        return {is_absent(c_, index_) ? 0 : c_.counts[0], is_root() ? c_.counts[0] : 0};
       case CollectiveKind::kReduceScatter:
         return {is_absent(c_, index_) ? 0 : total(), mine()};
+      case CollectiveKind::kGather:
+        return {mine(), is_root() ? total() : 0};
+      case CollectiveKind::kScatter:
+        return {is_root() ? total() : 0, mine()};
+      case CollectiveKind::kAllToAll:
+        return pairs();
       case CollectiveKind::kAllGather:
         return {mine(), total()};
       case CollectiveKind::kBroadcast:
@@ -90,9 +128,9 @@ class Checker {
     expect(bytes == 0 || buffer.data != nullptr, name, " is null, expected ", bytes, " bytes");
   }
 
-  // Equal or disjoint, counting what is used; all_gather and reduce_scatter sort themselves out in any case.
+  // Equal or disjoint, counting what is used; the kinds that move parts sort themselves out in any case.
   void check_overlap(const Sizes& sizes) const {
-    if (c_.kind != CollectiveKind::kAllReduce && c_.kind != CollectiveKind::kBroadcast) return;
+    if (counts_expected() != 1) return;
     const std::less<const std::byte*> before;
     const std::byte* in_end = c_.in.data + sizes.in * size_of(c_.dtype);
     const std::byte* out_end = c_.out.data + sizes.out * size_of(c_.dtype);

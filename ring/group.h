@@ -43,14 +43,18 @@ struct Allocation {
 //
 //   kind            in                                      out
 //   all_reduce      count elements                          count elements
+//   reduce          count elements                          root: count elements, others: not written
 //   reduce_scatter  sum(counts) elements                    counts[my index] elements
 //   all_gather      counts[my index] elements               sum(counts) elements, in order of members
+//   gather          counts[my index] elements               root: as all_gather, others: not written
+//   scatter         root: sum(counts) elements              counts[my index] elements
+//   all_to_all      parts for members, in their order       parts of members, in their order
 //   broadcast       root: count elements, others: not read  count elements
 //   barrier         empty                                   empty
 //
-// in and out are equal (in place) or disjoint; where they differ, in is never written. Also in place: an all_gather
-// whose in lies at its place in out. counts: one per member for reduce_scatter and all_gather, one value for the
-// others.
+// in and out are equal (in place) or disjoint; where they differ, in is never written. Also in place: an all_gather or
+// gather whose in lies at its place in out. counts: one value for all_reduce, reduce and broadcast; size * size for
+// all_to_all, what member i has for member j at i * size + j; none for barrier; one per member for the others.
 //
 // Reductions: result = round(postscale * (T(prescale * widen(x)) / divisor)), T the canonical tree over `contributors`
 // (Order::kCanonical) or any order (kFast); the divisor is applied for kAverage alone.
@@ -62,7 +66,7 @@ struct Collective {
   Buffer in;
   Buffer out;
   std::vector<std::size_t> counts;
-  int root = 0;  // index of a member
+  int root = 0;  // index of a member: reduce, gather, scatter, broadcast
   // Ids of the members in T, by index; kAbsent: this member has nothing to add (its in is not read; it still gets out).
   std::vector<std::int64_t> contributors;
   double prescale = 1.0;
@@ -105,9 +109,14 @@ class Group {
 // Runs it and waits for its end; throws what ended it.
 void run(Group& group, const Collective& collective);
 
-// A group over a transport: all_reduce by direct exchange (canonical) or ring (fast), the others direct. `members` are
-// world ranks in ascending order, this rank among them. Transport and counters outlive it.
-std::unique_ptr<Group> make_host_group(Transport& transport, std::vector<int> members, std::uint32_t set,
-                                       const Config& config, Counters& counters);
+struct Members {
+  std::vector<int> ranks;       // world ranks in ascending order, one's own among them
+  std::uint32_t set = 0;        // process set: for counters
+  std::vector<int> hosts = {};  // by member: equal numbers share a host; empty: one host
+};
+
+// A group over a transport, which runs every collective from a schedule (ring/choose.h). Transport and counters outlive
+// it. Throws std::invalid_argument.
+std::unique_ptr<Group> make_host_group(Transport& transport, Members members, const Config& config, Counters& counters);
 
 }  // namespace horo

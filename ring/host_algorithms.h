@@ -1,5 +1,4 @@
-// What the algorithms over a Transport share: who takes part, how a message is named, where scratch memory comes from.
-// Each algorithm is one function; host_group.cc chooses.
+// What runs over a Transport shares this: who takes part, how a message is named, where scratch memory comes from.
 #pragma once
 
 #include <cstddef>
@@ -72,11 +71,6 @@ class Mail {
   const Collective& collective_;
 };
 
-// Elements as bytes.
-inline std::span<std::byte> bytes_of(std::byte* data, Shard shard, std::size_t element_bytes) {
-  return {data + shard.begin * element_bytes, shard.size * element_bytes};
-}
-
 // The `index`-th of `parts` pieces of a shard, in elements of the whole buffer.
 inline Shard piece_of(Shard shard, std::size_t parts, std::size_t index) {
   const Shard inside = shard_of(shard.size, static_cast<int>(parts), static_cast<int>(index));
@@ -87,9 +81,6 @@ inline std::size_t pieces_for(std::size_t bytes, std::size_t piece_bytes) {
   return (bytes + piece_bytes - 1) / piece_bytes;
 }
 
-// The buffer cut among the members: all_reduce evenly, the others by counts.
-std::vector<Shard> shards_of(const Collective& collective, int size);
-
 // Where a member's contribution is absent.
 inline bool is_absent(const Collective& collective, int member) {
   return collective.contributors[static_cast<std::size_t>(member)] == kAbsent;
@@ -98,18 +89,6 @@ inline Scaling scaling_of(const Collective& c) {
   return {c.prescale, c.postscale, c.op == ReduceOp::kAverage ? c.divisor : 1.0};
 }
 
-// The canonical tree over those who contribute.
-std::vector<TreeStep> tree_of(const Collective& collective);
-
-// all_reduce of few bytes, in canonical order: one message time. The same answer on all members.
-bool suits_whole_exchange(const Collective& collective, int size);
-void whole_all_reduce(const Party& party, const Collective& collective);
-// all_reduce and reduce_scatter, in canonical order.
-void direct_reduction(const Party& party, const Collective& collective);
-// all_reduce in the order of the ring.
-void ring_all_reduce(const Party& party, const Collective& collective);
-void all_gather(const Party& party, const Collective& collective);
-void broadcast(const Party& party, const Collective& collective);
 void barrier(const Party& party, const Collective& collective);
 
 // Throws std::invalid_argument, naming Collective::what, if the collective contradicts itself.

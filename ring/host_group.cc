@@ -1,18 +1,22 @@
-// The group over a Transport: checks, chooses the algorithm, counts. It runs a collective in the thread that starts it.
+// The group over a Transport: checks, chooses the schedule, counts. It runs a collective in the thread that starts it.
 
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <new>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 
 #include "horo/base/check.h"
 #include "horo/base/error.h"
+#include "ring/choose.h"
 #include "ring/host_algorithms.h"
 #include "ring/say.h"
+#include "ring/schedule_run.h"
 
 namespace horo {
 
@@ -49,31 +53,11 @@ Mail::Op Mail::receive(int member, std::uint32_t number, std::span<std::byte> in
   return party_.transport.post_recv(party_.members[static_cast<std::size_t>(member)], tag(number), in);
 }
 
-std::vector<Shard> shards_of(const Collective& collective, int size) {
-  std::vector<Shard> shards;
-  for (int i = 0; i < size; ++i) {
-    if (collective.kind == CollectiveKind::kAllReduce) {
-      shards.push_back(shard_of(collective.counts[0], size, i));
-    } else {
-      const std::size_t begin = shards.empty() ? 0 : shards.back().begin + shards.back().size;
-      shards.push_back({begin, collective.counts[static_cast<std::size_t>(i)]});
-    }
-  }
-  return shards;
-}
-
-std::vector<TreeStep> tree_of(const Collective& collective) {
-  std::vector<std::int64_t> ids;
-  for (const std::int64_t id : collective.contributors) {
-    if (id != kAbsent) ids.push_back(id);
-  }
-  return canonical_tree(ids);
-}
-
 namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = 2 << 20;
+constexpr std::size_t kMostSchedules = 64;  // kept
 
 std::size_t payload_bytes(const Collective& c) {
   if (c.kind == CollectiveKind::kBarrier) return 0;
@@ -82,16 +66,16 @@ std::size_t payload_bytes(const Collective& c) {
 
 class HostGroup final : public Group {
  public:
-  HostGroup(Transport& transport, std::vector<int> members, std::uint32_t set, const Config& config, Counters& counters)
+  HostGroup(Transport& transport, Members members, const Config& config, Counters& counters)
       : transport_(transport),
         members_(std::move(members)),
-        index_(index_in(members_, transport.rank())),
-        set_(set),
+        index_(index_in(members_.ranks, transport.rank())),
+        wishes_(read_wishes(config.algorithms)),
         segment_bytes_(std::max<std::size_t>(1, config.segment_bytes)),
         counters_(counters) {}
 
   int rank() const override { return index_; }
-  int size() const override { return static_cast<int>(members_.size()); }
+  int size() const override { return static_cast<int>(members_.ranks.size()); }
 
   // Large buffers start on a huge page, which the kernel then fills in one fault.
   Allocation allocate(std::size_t bytes) override {
@@ -107,7 +91,7 @@ class HostGroup final : public Group {
     try {
       const Traffic before = transport_.traffic(collective.channel);
       move(collective);
-      counters_.add_collective(set_, collective.kind, algorithm(collective), payload_bytes(collective),
+      counters_.add_collective(members_.set, collective.kind, algorithm(collective), payload_bytes(collective),
                                transport_.traffic(collective.channel) - before);
     } catch (const PeerLost&) {
       failure = current_failure();
@@ -124,8 +108,7 @@ class HostGroup final : public Group {
 
   std::string_view algorithm(const Collective& collective) const override {
     if (collective.kind == CollectiveKind::kBarrier) return "dissemination";
-    const bool ring = collective.kind == CollectiveKind::kAllReduce && collective.order == Order::kFast && size() > 1;
-    return ring ? "ring" : "direct";
+    return choose(collective, shape_of(collective, size(), members_.hosts), wishes_).name;
   }
 
  private:
@@ -138,32 +121,36 @@ class HostGroup final : public Group {
   }
 
   void move(const Collective& collective) {
-    const Party party{transport_, members_, index_, segment_bytes_, scratch_};
-    switch (collective.kind) {
-      case CollectiveKind::kAllReduce:
-        if (algorithm(collective) == "ring") return ring_all_reduce(party, collective);
-        return suits_whole_exchange(collective, size()) ? whole_all_reduce(party, collective)
-                                                        : direct_reduction(party, collective);
-      case CollectiveKind::kReduceScatter:
-        return direct_reduction(party, collective);
-      case CollectiveKind::kAllGather:
-        return all_gather(party, collective);
-      case CollectiveKind::kBroadcast:
-        return broadcast(party, collective);
-      case CollectiveKind::kBarrier:
-        return barrier(party, collective);
-    }
-    HORO_CHECK(!"a known kind");
+    const Party party{transport_, members_.ranks, index_, segment_bytes_, scratch_};
+    if (collective.kind == CollectiveKind::kBarrier) return barrier(party, collective);
+    run_schedule(party, collective, *schedule_for(collective));
   }
 
+  // Made once and kept; a new shape (somebody is absent, another root) makes another one.
+  std::shared_ptr<const Schedule> schedule_for(const Collective& collective) {
+    const Shape shape = shape_of(collective, size(), members_.hosts);
+    const NamedMaker& maker = choose(collective, shape, wishes_);
+    const ScheduleKey key{shape.kind, maker.name, shape.root, shape.contributors};
+    MutexLock lock(mutex_);
+    if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
+    if (schedules_.size() >= kMostSchedules) schedules_.clear();
+    const auto made = std::make_shared<const Schedule>(maker.make(shape, index_));
+    schedules_.emplace(key, made);
+    return made;
+  }
+
+  using ScheduleKey = std::tuple<CollectiveKind, std::string, int, std::vector<std::int64_t>>;
+
   Transport& transport_;
-  const std::vector<int> members_;
+  const Members members_;
   const int index_;
-  const std::uint32_t set_;
+  const AlgorithmWishes wishes_;
   const std::size_t segment_bytes_;
   Counters& counters_;
   std::atomic<std::uint64_t> last_token_{0};  // numbers allocations; orders nothing
   ScratchPool scratch_;
+  Mutex mutex_;
+  std::map<ScheduleKey, std::shared_ptr<const Schedule>> schedules_ GUARDED_BY(mutex_);
 };
 
 // Waits in the thread that started the collective.
@@ -196,9 +183,9 @@ void run(Group& group, const Collective& collective) {
   waiter.wait();
 }
 
-std::unique_ptr<Group> make_host_group(Transport& transport, std::vector<int> members, std::uint32_t set,
-                                       const Config& config, Counters& counters) {
-  return std::make_unique<HostGroup>(transport, std::move(members), set, config, counters);
+std::unique_ptr<Group> make_host_group(Transport& transport, Members members, const Config& config,
+                                       Counters& counters) {
+  return std::make_unique<HostGroup>(transport, std::move(members), config, counters);
 }
 
 }  // namespace horo

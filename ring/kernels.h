@@ -13,18 +13,16 @@ inline constexpr std::size_t kKernelBlock = 1024;
 struct TreeJob {
   const TreeStep* tree;
   std::size_t steps;
-  const std::byte* const* inputs;
+  const TreeInput* inputs;
   std::byte* out;
   std::size_t count;
   Scaling scaling;   // divisor 1 unless it is an average
+  bool to_partial;   // see Reduction
   std::byte* stack;  // memory for as many blocks of the widest type as the tree is deep, aligned for it
 };
 
 struct Kernels {
   void (*reduce_tree)(DType, ReduceOp, const TreeJob&);
-  void (*widen)(DType, const std::byte* in, std::byte* accumulator, std::size_t count, double prescale);
-  void (*combine)(DType, ReduceOp, std::byte* a, const std::byte* b, std::size_t count);
-  void (*narrow)(DType, const std::byte* accumulator, std::byte* out, std::size_t count, const Scaling& scaling);
 };
 
 const Kernels& baseline_kernels();

@@ -57,26 +57,14 @@ std::vector<TreeStep> canonical_tree(std::span<const std::int64_t> ids) {
   return steps;
 }
 
-void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const std::byte* const> inputs,
+void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const TreeInput> inputs,
                  std::byte* out, std::size_t count) {
   if (tree.empty() || count == 0) return;
   const std::unique_ptr<std::byte[]> stack(new std::byte[stack_depth(tree) * kKernelBlock * kWidestBytes]);
   Scaling scaling = reduction.scaling;
   if (reduction.op != ReduceOp::kAverage) scaling.divisor = 1.0;
-  const TreeJob job{tree.data(), tree.size(), inputs.data(), out, count, scaling, stack.get()};
+  const TreeJob job{tree.data(), tree.size(), inputs.data(), out, count, scaling, reduction.to_partial, stack.get()};
   kernels().reduce_tree(reduction.dtype, reduction.op, job);
-}
-
-void widen(DType dtype, const std::byte* in, std::byte* accumulator, std::size_t count, double prescale) {
-  kernels().widen(dtype, in, accumulator, count, prescale);
-}
-
-void combine(DType dtype, ReduceOp op, std::byte* a, const std::byte* b, std::size_t count) {
-  kernels().combine(dtype, op, a, b, count);
-}
-
-void narrow(DType dtype, const std::byte* accumulator, std::byte* out, std::size_t count, const Scaling& scaling) {
-  kernels().narrow(dtype, accumulator, out, count, scaling);
 }
 
 }  // namespace horo

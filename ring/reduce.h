@@ -28,23 +28,24 @@ struct TreeStep {
 };
 std::vector<TreeStep> canonical_tree(std::span<const std::int64_t> ids);
 
+// An input of a tree: a buffer of the dtype, or of partial results in the accumulator type (which are not prescaled).
+struct TreeInput {
+  const std::byte* data = nullptr;
+  bool partial = false;
+};
+
 // What is computed of the inputs; the divisor is applied by kAverage alone.
 struct Reduction {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Scaling scaling;
+  bool to_partial = false;  // the result stays in the accumulator type, undivided and not scaled
 };
 
-// out[i] = round(postscale * (T(prescale * widen(inputs[..][i])) / divisor)) for i < count. `inputs` are buffers of the
-// dtype in the order of the tree's ids; out may be one of them. Alignment: any. Integer scaling goes through float64
-// and truncates, saturating. NaN results are the canonical quiet NaN.
-void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const std::byte* const> inputs,
+// out[i] = round(postscale * (T(prescale * widen(inputs[..][i])) / divisor)) for i < count. The tree's leaves are
+// indices of `inputs`; out may be one of them, if it has the same type. Alignment: any. Integer scaling goes through
+// float64 and truncates, saturating. NaN results are the canonical quiet NaN.
+void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const TreeInput> inputs,
                  std::byte* out, std::size_t count);
-
-// The three parts of the same formula, for algorithms that carry partial results in the accumulator type:
-// out = prescale * widen(in); a = a op b; out = round(postscale * (in / divisor)).
-void widen(DType dtype, const std::byte* in, std::byte* accumulator, std::size_t count, double prescale);
-void combine(DType dtype, ReduceOp op, std::byte* a, const std::byte* b, std::size_t count);
-void narrow(DType dtype, const std::byte* accumulator, std::byte* out, std::size_t count, const Scaling& scaling);
 
 }  // namespace horo

@@ -104,32 +104,44 @@ void with_op(ReduceOp op, F f) {
   HORO_CHECK(!"a known operation");
 }
 
+// Partial results are already what sums are made of.
+template <class T>
+struct PartialElement {
+  using Stored = T;
+  using Accumulator = T;
+  static T load(T stored) { return stored; }
+  static T store(T value) { return value; }
+  static T scaled(T value, double /*factor*/) { return value; }
+  static T finished(T value, double /*divisor*/, double /*postscale*/) { return value; }
+};
+
 template <class Element, class Op>
 class TreeRunner {
  public:
   using T = typename Element::Accumulator;
+  using Partial = PartialElement<T>;
 
-  explicit TreeRunner(const TreeJob& job) : job_(job), stack_(reinterpret_cast<T*>(job.stack)) {}
+  explicit TreeRunner(const TreeJob& job)
+      : job_(job), stack_(reinterpret_cast<T*>(job.stack)), scales_(job.scaling.prescale != 1.0) {}
 
-  // The sum of elements [begin, begin + count), count <= kKernelBlock. `top` is the highest block in use.
+  // The sum of elements [begin, begin + count), count <= kKernelBlock.
   const T* run(std::size_t begin, std::size_t count) {
     std::size_t used = 0;
     const auto top = [&] { return stack_ + (used - 1) * kKernelBlock; };
     for (std::size_t at = 0; at < job_.steps; ++at) {
-      const int input = job_.tree[at].input;
-      if (input == TreeStep::kJoin) {
+      if (job_.tree[at].input == TreeStep::kJoin) {
         --used;
         join<Op>(top(), top() + kKernelBlock, count);
       } else if (joins(at + 1)) {
-        fold(top(), input, begin, count);
+        fold(top(), input(at), begin, count);
         ++at;
-      } else if (job_.scaling.prescale == 1.0 && joins(at + 2) && !joins(at + 1)) {
+      } else if (joins(at + 2) && !joins(at + 1) && is_plain(input(at)) && is_plain(input(at + 1))) {
         ++used;
-        load_two<Element, Op>(top(), place(input, begin), place(job_.tree[at + 1].input, begin), count);
+        load_two<Element, Op>(top(), place(input(at), begin), place(input(at + 1), begin), count);
         at += 2;
       } else {
         ++used;
-        load<Element>(top(), place(input, begin), count, job_.scaling.prescale);
+        push(top(), input(at), begin, count);
       }
     }
     return stack_;
@@ -137,20 +149,29 @@ class TreeRunner {
 
  private:
   bool joins(std::size_t at) const { return at < job_.steps && job_.tree[at].input == TreeStep::kJoin; }
+  const TreeInput& input(std::size_t at) const { return job_.inputs[job_.tree[at].input]; }
+  bool is_plain(const TreeInput& input) const { return !input.partial && !scales_; }
 
-  const std::byte* place(int input, std::size_t begin) const {
-    return job_.inputs[input] + begin * sizeof(typename Element::Stored);
+  static const std::byte* place(const TreeInput& input, std::size_t begin) {
+    return input.data + begin * (input.partial ? sizeof(T) : sizeof(typename Element::Stored));
+  }
+
+  void push(T* top, const TreeInput& input, std::size_t begin, std::size_t count) const {
+    if (input.partial) return load<Partial>(top, place(input, begin), count, 1.0);
+    load<Element>(top, place(input, begin), count, job_.scaling.prescale);
   }
 
   // A leaf that is joined at once needs no block of the stack, unless it is scaled.
-  void fold(T* top, int input, std::size_t begin, std::size_t count) {
-    if (job_.scaling.prescale == 1.0) return join_input<Element, Op>(top, place(input, begin), count);
+  void fold(T* top, const TreeInput& input, std::size_t begin, std::size_t count) const {
+    if (input.partial) return join_input<Partial, Op>(top, place(input, begin), count);
+    if (!scales_) return join_input<Element, Op>(top, place(input, begin), count);
     load<Element>(top + kKernelBlock, place(input, begin), count, job_.scaling.prescale);
     join<Op>(top, top + kKernelBlock, count);
   }
 
   const TreeJob& job_;
   T* stack_;
+  const bool scales_;
 };
 
 // Calls f(begin, count) for each block of `total` elements.
@@ -168,52 +189,18 @@ void run_tree(DType dtype, ReduceOp op, const TreeJob& job) {
     with_op(op, [&](auto operation) {
       TreeRunner<Element, decltype(operation)> runner(job);
       for_blocks(job.count, [&](std::size_t begin, std::size_t n) {
-        store<Element>(runner.run(begin, n), job.out + begin * sizeof(typename Element::Stored), n, finish);
+        const auto* sum = runner.run(begin, n);
+        if (job.to_partial) {
+          store<PartialElement<typename Element::Accumulator>>(sum, job.out + begin * sizeof(*sum), n, Scaling{});
+        } else {
+          store<Element>(sum, job.out + begin * sizeof(typename Element::Stored), n, finish);
+        }
       });
     });
   });
 }
 
-// Partial results lie in buffers of any alignment, so they pass through blocks of aligned accumulators.
-
-void run_widen(DType dtype, const std::byte* in, std::byte* accumulator, std::size_t count, double prescale) {
-  with_element(dtype, [&](auto element) {
-    using Element = decltype(element);
-    typename Element::Accumulator block[kKernelBlock];
-    for_blocks(count, [&](std::size_t begin, std::size_t n) {
-      load<Element>(block, in + begin * sizeof(typename Element::Stored), n, prescale);
-      std::memcpy(accumulator + begin * sizeof(block[0]), block, n * sizeof(block[0]));
-    });
-  });
-}
-
-void run_combine(DType dtype, ReduceOp op, std::byte* a, const std::byte* b, std::size_t count) {
-  with_element(dtype, [&](auto element) {
-    using T = typename decltype(element)::Accumulator;
-    with_op(op, [&](auto operation) {
-      T left[kKernelBlock], right[kKernelBlock];
-      for_blocks(count, [&](std::size_t begin, std::size_t n) {
-        std::memcpy(left, a + begin * sizeof(T), n * sizeof(T));
-        std::memcpy(right, b + begin * sizeof(T), n * sizeof(T));
-        join<decltype(operation)>(left, right, n);
-        std::memcpy(a + begin * sizeof(T), left, n * sizeof(T));
-      });
-    });
-  });
-}
-
-void run_narrow(DType dtype, const std::byte* accumulator, std::byte* out, std::size_t count, const Scaling& scaling) {
-  with_element(dtype, [&](auto element) {
-    using Element = decltype(element);
-    typename Element::Accumulator block[kKernelBlock];
-    for_blocks(count, [&](std::size_t begin, std::size_t n) {
-      std::memcpy(block, accumulator + begin * sizeof(block[0]), n * sizeof(block[0]));
-      store<Element>(block, out + begin * sizeof(typename Element::Stored), n, scaling);
-    });
-  });
-}
-
-constexpr Kernels kKernels{run_tree, run_widen, run_combine, run_narrow};
+constexpr Kernels kKernels{run_tree};
 
 }  // namespace
 }  // namespace horo

@@ -39,7 +39,8 @@ struct Config {
   // How gradients travel.
   std::size_t bucket_bytes = 25 << 20;  // HORO_BUCKET_BYTES: most bytes in one bucket; 0: every tensor alone
   std::size_t segment_bytes =
-      256 << 10;  // HORO_SEGMENT_BYTES: piece of a shard whose reduction overlaps the next one's move
+      256 << 10;           // HORO_SEGMENT_BYTES: piece of a shard whose reduction overlaps the next one's move
+  std::string algorithms;  // HORO_ALGORITHMS: "all_reduce=tree,broadcast=scatter" instead of what ring/choose.cc takes
 
   // Deadlines.
   std::chrono::milliseconds start_timeout{30'000};  // HORO_START_TIMEOUT_MS: all ranks connected

@@ -81,6 +81,12 @@ constexpr Setting kSettings[] = {
      .range = {64, kMaxBufferBytes},
      .equal_on_all_ranks = true,
      .meaning = "piece of a shard whose reduction overlaps the next one's move"},
+    {.name = "HORO_ALGORITHMS",
+     .group = kGradients,
+     .field = &Config::algorithms,
+     .default_is = "what suits size and hosts",
+     .equal_on_all_ranks = true,
+     .meaning = "algorithms to take where they can be taken: \"all_reduce=tree,broadcast=scatter\""},
 
     {.name = "HORO_START_TIMEOUT_MS",
      .group = kDeadlines,

@@ -24,9 +24,15 @@ constexpr Entry<ReduceOp> kOps[] = {
     {ReduceOp::kMax, "max"},         {ReduceOp::kProduct, "product"},
 };
 constexpr Entry<CollectiveKind> kKinds[] = {
-    {CollectiveKind::kAllReduce, "all_reduce"},         {CollectiveKind::kAllGather, "all_gather"},
-    {CollectiveKind::kBroadcast, "broadcast"},          {CollectiveKind::kBarrier, "barrier"},
+    {CollectiveKind::kAllReduce, "all_reduce"},
+    {CollectiveKind::kAllGather, "all_gather"},
+    {CollectiveKind::kBroadcast, "broadcast"},
+    {CollectiveKind::kBarrier, "barrier"},
     {CollectiveKind::kReduceScatter, "reduce_scatter"},
+    {CollectiveKind::kAllToAll, "all_to_all"},
+    {CollectiveKind::kReduce, "reduce"},
+    {CollectiveKind::kGather, "gather"},
+    {CollectiveKind::kScatter, "scatter"},
 };
 constexpr Entry<Order> kOrders[] = {{Order::kCanonical, "canonical"}, {Order::kFast, "fast"}};
 

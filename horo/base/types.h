@@ -27,8 +27,12 @@ enum class CollectiveKind : std::uint8_t {
   kAllReduce = 0,
   kAllGather = 1,
   kBroadcast = 2,
+  kAllToAll = 4,
   kBarrier = 5,
   kReduceScatter = 6,
+  kReduce = 7,
+  kGather = 8,
+  kScatter = 9,
 };
 
 // kCanonical: the result depends on the contributor ids alone (DESIGN: the binary trie). kFast: any order of summation.

@@ -24,19 +24,20 @@ Buffer buffer(Bytes& bytes, std::size_t offset = 0) {
 // Random elements of a type whose sums are exact in every order: small integers.
 Bytes small_numbers(DType dtype, std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
+  std::vector<int> values(count);
+  std::generate(values.begin(), values.end(), [&] { return static_cast<int>(random() % 5); });
   Bytes bytes(count * size_of(dtype));
-  std::vector<float> one(1);
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto value = static_cast<int>(random() % 5);
-    std::byte* at = bytes.data() + i * size_of(dtype);
-    const float wide = static_cast<float>(value);
-    const double wider = value;
-    if (dtype == DType::kFloat64) {
-      std::memcpy(at, &wider, 8);
-    } else if (accumulator_of(dtype) == DType::kFloat32) {
-      narrow(dtype, reinterpret_cast<const std::byte*>(&wide), at, 1, {});
-    } else {
-      at[0] = static_cast<std::byte>(dtype == DType::kBool ? value % 2 : value);
+  if (dtype == DType::kFloat64) {
+    const std::vector<double> wide(values.begin(), values.end());
+    if (count > 0) std::memcpy(bytes.data(), wide.data(), bytes.size());
+  } else if (accumulator_of(dtype) == DType::kFloat32) {
+    const std::vector<float> wide(values.begin(), values.end());
+    const TreeInput input{reinterpret_cast<const std::byte*>(wide.data()), true};
+    const TreeStep leaf{0};
+    reduce_tree({dtype, ReduceOp::kSum, {}}, {&leaf, 1}, {&input, 1}, bytes.data(), count);
+  } else {
+    for (std::size_t i = 0; i < count; ++i) {
+      bytes[i * size_of(dtype)] = static_cast<std::byte>(dtype == DType::kBool ? values[i] % 2 : values[i]);
     }
   }
   return bytes;
@@ -61,12 +62,12 @@ Collective reduction(CollectiveKind kind, DType dtype, ReduceOp op, int size) {
 
 // What the members' inputs add up to, in one call of the kernel in canonical order.
 Bytes oracle(const Collective& c, const std::vector<Bytes>& inputs, std::size_t count) {
-  std::vector<const std::byte*> present;
+  std::vector<TreeInput> present;
   std::vector<std::int64_t> ids;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (c.contributors[i] == kAbsent) continue;
     ids.push_back(c.contributors[i]);
-    present.push_back(inputs[i].data());
+    present.push_back({inputs[i].data()});
   }
   Bytes out(count * size_of(c.dtype));
   reduce_tree({c.dtype, c.op, {c.prescale, c.postscale, c.divisor}}, canonical_tree(ids), present, out.data(), count);

@@ -147,8 +147,8 @@ std::vector<T> reduce(DType dtype, ReduceOp op, const std::vector<std::vector<T>
                       const Scaling& scaling = {}) {
   std::vector<std::int64_t> ids(inputs.size());
   std::iota(ids.begin(), ids.end(), 0);
-  std::vector<const std::byte*> pointers;
-  for (const auto& input : inputs) pointers.push_back(reinterpret_cast<const std::byte*>(input.data()));
+  std::vector<TreeInput> pointers;
+  for (const auto& input : inputs) pointers.push_back({reinterpret_cast<const std::byte*>(input.data())});
   std::vector<T> out(inputs[0].size());
   reduce_tree({dtype, op, scaling}, canonical_tree(ids), pointers, reinterpret_cast<std::byte*>(out.data()),
               out.size());
@@ -208,7 +208,7 @@ TEST(ReduceTree, HalvesAreAddedInFloat32AndRoundedOnce) {
 
 TEST(ReduceTree, AResultMayReplaceAnInput) {
   std::vector<float> a(3000, 1.5f), b(3000, 2.f);
-  const std::byte* inputs[] = {reinterpret_cast<std::byte*>(a.data()), reinterpret_cast<std::byte*>(b.data())};
+  const TreeInput inputs[] = {{reinterpret_cast<std::byte*>(a.data())}, {reinterpret_cast<std::byte*>(b.data())}};
   reduce_tree({}, canonical_tree(std::vector<std::int64_t>{0, 1}), inputs, reinterpret_cast<std::byte*>(b.data()),
               b.size());
   EXPECT_EQ(b, std::vector<float>(3000, 3.5f));
@@ -277,17 +277,17 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBits) {
   std::mt19937_64 random(5);
   const auto tree = canonical_tree(std::vector<std::int64_t>{0, 1, 2, 5, 6});
   std::vector<std::vector<std::byte>> inputs(5, std::vector<std::byte>(8 * 1500));
-  std::vector<const std::byte*> pointers;
+  std::vector<TreeInput> pointers;
   for (auto& input : inputs) {
     for (auto& byte : input) byte = static_cast<std::byte>(random());
-    pointers.push_back(input.data());
+    pointers.push_back({input.data()});
   }
   for (int dtype = 0; dtype < 16; ++dtype) {
     for (int op = 0; op < 8; ++op) {
       if (!dtype_from(dtype) || !reduce_op_from(op)) continue;
       for (const Scaling& scaling : {Scaling{}, Scaling{0.3, 1.7, 3}}) {
         std::vector<std::byte> a(8 * 1500), b(8 * 1500), stack(8 * kKernelBlock * 8);
-        TreeJob job{tree.data(), tree.size(), pointers.data(), a.data(), 1500, scaling, stack.data()};
+        TreeJob job{tree.data(), tree.size(), pointers.data(), a.data(), 1500, scaling, false, stack.data()};
         baseline_kernels().reduce_tree(*dtype_from(dtype), *reduce_op_from(op), job);
         job.out = b.data();
         avx2_kernels()->reduce_tree(*dtype_from(dtype), *reduce_op_from(op), job);
@@ -297,21 +297,25 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBits) {
   }
 }
 
-// The three parts compose to the whole where the order of the ring and of the tree are the same.
-TEST(Parts, WidenCombineAndNarrowMakeTheSameResult) {
+// Partial results on their way between members are the whole, interrupted.
+TEST(ReduceTree, PartialResultsCarryOnWhereTheyWereLeft) {
   std::mt19937_64 random(3);
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-    std::vector<std::uint16_t> a(2000), b(2000), out(2000);
-    for (auto* v : {&a, &b})
+    std::vector<std::uint16_t> a(2000), b(2000), c(2000), out(2000);
+    for (auto* v : {&a, &b, &c})
       std::generate(v->begin(), v->end(), [&] { return float_to_float16(float(random() % 100)); });
     const Scaling scaling{0.5, 3, 2};
-    std::vector<float> wide_a(2000), wide_b(2000);
+    std::vector<float> sum(2000);
     const auto raw = [](auto& v) { return reinterpret_cast<std::byte*>(v.data()); };
-    widen(dtype, raw(a), raw(wide_a), 2000, scaling.prescale);
-    widen(dtype, raw(b), raw(wide_b), 2000, scaling.prescale);
-    combine(dtype, ReduceOp::kAverage, raw(wide_a), raw(wide_b), 2000);
-    narrow(dtype, raw(wide_a), raw(out), 2000, scaling);
-    EXPECT_EQ(out, reduce(dtype, ReduceOp::kAverage, std::vector<std::vector<std::uint16_t>>{a, b}, scaling));
+    const auto run = [&](std::vector<TreeInput> inputs, std::byte* to, bool to_partial) {
+      std::vector<std::int64_t> ids(inputs.size());
+      std::iota(ids.begin(), ids.end(), 0);
+      reduce_tree({dtype, ReduceOp::kAverage, scaling, to_partial}, canonical_tree(ids), inputs, to, 2000);
+    };
+    run({{raw(a)}, {raw(b)}}, raw(sum), true);
+    run({{raw(sum), true}, {raw(c)}}, raw(sum), true);
+    run({{raw(sum), true}}, raw(out), false);
+    EXPECT_EQ(out, reduce(dtype, ReduceOp::kAverage, std::vector<std::vector<std::uint16_t>>{a, b, c}, scaling));
   }
 }
 

@@ -21,7 +21,7 @@ int run_rank(const Config& config) {
     members.push_back(i);
     c.contributors.push_back(i);
   }
-  const auto group = make_host_group(*links.transport, members, 0, config, counters);
+  const auto group = make_host_group(*links.transport, {members, 0}, config, counters);
   std::vector<std::byte> data(4 << 20);
   c.in = c.out = {data.data(), data.size()};
   c.counts = {data.size() / 4};

@@ -98,7 +98,7 @@ void run_one(Rank& rank, const RankFunction& function) {
 Rank::Rank(Links links_in, const Config& config_in, std::shared_ptr<State> state)
     : config(config_in),
       links(std::move(links_in)),
-      group(make_host_group(*links.transport, everybody(config.size), 0, config, counters)),
+      group(make_host_group(*links.transport, {everybody(config.size), 0}, config, counters)),
       state_(std::move(state)) {}
 
 std::vector<std::exception_ptr> run_ranks(const WorldOptions& options, const RankFunction& function) {

@@ -1,0 +1,112 @@
+// Rules of thumb: one message time for tiny tensors, as few bytes over each wire as possible for the others. The limits
+// are where the one-shot exchange gave way to the direct one on loopback, where processors are the limit.
+
+#include "ring/choose.h"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+#include "horo/base/check.h"
+#include "ring/host_algorithms.h"
+#include "ring/say.h"
+#include "ring/schedule_parts.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kOneShotBytesOfTwo = 32 << 10;
+constexpr std::size_t kOneShotBytesOfMany = 4 << 10;
+constexpr int kOneShotMembers = 32;
+
+const NamedMaker* find(CollectiveKind kind, const std::string& name) {
+  for (const NamedMaker& maker : all_schedule_makers()) {
+    if (maker.kind == kind && name == maker.name) return &maker;
+  }
+  return nullptr;
+}
+
+std::string names_for(CollectiveKind kind) {
+  std::string names;
+  for (const NamedMaker& maker : all_schedule_makers()) {
+    if (maker.kind == kind) names += (names.empty() ? "" : ", ") + std::string(maker.name);
+  }
+  return names;
+}
+
+CollectiveKind kind_named(const std::string& word) {
+  for (const NamedMaker& maker : all_schedule_makers()) {
+    if (word == name_of(maker.kind)) return maker.kind;
+  }
+  throw std::invalid_argument(say("HORO_ALGORITHMS: \"", word, "\" is no collective that has algorithms"));
+}
+
+bool one_shot_pays(const Collective& c, int size) {
+  if (size < 2 || size > kOneShotMembers) return false;
+  return c.counts[0] * size_of(c.dtype) <= (size == 2 ? kOneShotBytesOfTwo : kOneShotBytesOfMany);
+}
+
+// Several hosts, at least one of them with several members.
+bool has_levels(const Shape& shape) {
+  const std::set<int> hosts(shape.hosts.begin(), shape.hosts.end());
+  return hosts.size() > 1 && hosts.size() < static_cast<std::size_t>(shape.size);
+}
+
+const char* by_rule(const Collective& c, const Shape& shape) {
+  switch (c.kind) {
+    case CollectiveKind::kAllReduce:
+      if (c.order == Order::kFast && shape.size > 1) return "ring";
+      if (one_shot_pays(c, shape.size)) return "one-shot";
+      return has_levels(shape) ? "hierarchical" : "direct";
+    case CollectiveKind::kBroadcast:
+      return shape.size > 2 && c.counts[0] * size_of(c.dtype) > kOneShotBytesOfTwo ? "scatter" : "tree";
+    case CollectiveKind::kReduce:
+      return "tree";
+    default:
+      return "direct";
+  }
+}
+
+}  // namespace
+
+AlgorithmWishes read_wishes(const std::string& text) {
+  AlgorithmWishes wishes;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t equals = part.find('=');
+    if (equals == std::string::npos) {
+      throw std::invalid_argument(say("HORO_ALGORITHMS: \"", part, "\", expected collective=algorithm"));
+    }
+    const CollectiveKind kind = kind_named(part.substr(0, equals));
+    const std::string name = part.substr(equals + 1);
+    if (find(kind, name) == nullptr) {
+      throw std::invalid_argument(
+          say("HORO_ALGORITHMS: ", name_of(kind), " has no algorithm \"", name, "\"; it has ", names_for(kind)));
+    }
+    wishes[kind] = name;
+  }
+  return wishes;
+}
+
+Shape shape_of(const Collective& collective, int size, const std::vector<int>& hosts) {
+  Shape shape;
+  shape.kind = collective.kind;
+  shape.size = size;
+  shape.root = collective.root;
+  shape.hosts = hosts;
+  if (reduces(collective.kind)) shape.contributors = collective.contributors;
+  return shape;
+}
+
+const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes) {
+  const NamedMaker* chosen = find(collective.kind, by_rule(collective, shape));
+  HORO_CHECK(chosen != nullptr);
+  const auto wish = wishes.find(collective.kind);
+  if (wish == wishes.end()) return *chosen;
+  const NamedMaker* wished = find(collective.kind, wish->second);
+  const bool in_order = collective.order == Order::kFast || wished->make(shape, 0).order == Order::kCanonical;
+  return in_order ? *wished : *chosen;
+}
+
+}  // namespace horo

@@ -1,0 +1,242 @@
+// One loop for all schedules. Slice s runs in slot s mod W; in each turn every slot, in order, ends its round and
+// begins its next one (or the first one of its next slice).
+//
+// No deadlock: say a member waits in turn t for slot j, and no other waits at a smaller (t, j). What it waits for is
+// sent by peers when they begin that round, which they do in turn t-1 right after slot j's round before; nobody waits
+// there any more, so it is on its way.
+
+#include "ring/schedule_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "horo/base/check.h"
+#include "ring/schedule_parts.h"
+#include "ring/slices.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kScratchBytes = 32 << 20;  // of all slots together, as long as there are two of them
+constexpr std::size_t kMostSlots = 16;
+constexpr std::size_t kAlignment = 64;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// What a slice needs beside the caller's buffers: where each scratch area begins in a slot, and the slot's length.
+struct Layout {
+  std::vector<std::size_t> area;
+  std::size_t bytes = 0;
+};
+
+class Plan {
+ public:
+  Plan(const Party& party, const Collective& c, const Schedule& schedule)
+      : collective(c), schedule(schedule), mail(party, c), slices(c, schedule, party.segment_bytes) {
+    element_bytes = size_of(c.dtype);
+    accumulator_bytes = size_of(accumulator_of(c.dtype));
+    for (const Scratch& scratch : schedule.scratch) {
+      layout.area.push_back(layout.bytes);
+      layout.bytes += aligned(room_for(scratch));
+    }
+  }
+
+  bool accumulates(int area) const {
+    return area >= Schedule::kFirstScratch &&
+           schedule.scratch[static_cast<std::size_t>(area - Schedule::kFirstScratch)].accumulates;
+  }
+  std::size_t bytes_each(int area) const { return accumulates(area) ? accumulator_bytes : element_bytes; }
+
+  const Collective& collective;
+  const Schedule& schedule;
+  const Mail mail;
+  const Slices slices;
+  std::size_t element_bytes = 0;
+  std::size_t accumulator_bytes = 0;
+  Layout layout;
+
+ private:
+  std::size_t room_for(const Scratch& scratch) const {
+    std::size_t most = 0;
+    const int last = scratch.base == Scratch::kFloating ? schedule.chunks - scratch.chunks : scratch.base;
+    for (int first = std::max(0, scratch.base); first <= last; ++first) {
+      std::size_t elements = 0;
+      for (int i = first; i < first + scratch.chunks; ++i) elements += slices.most_elements(i);
+      most = std::max(most, elements);
+    }
+    return most * (scratch.accumulates ? accumulator_bytes : element_bytes);
+  }
+};
+
+// A slice on its way through the rounds.
+class Slot {
+ public:
+  Slot(const Plan& plan, std::byte* out, std::span<std::byte> scratch) : plan_(&plan), out_(out), scratch_(scratch) {
+    for (const Scratch& area : plan.schedule.scratch) base_.push_back(area.base);
+  }
+
+  bool is_busy() const { return busy_; }
+
+  void enter(std::size_t slice) {
+    slice_ = slice;
+    round_ = 0;
+    busy_ = true;
+    begin_round();
+  }
+
+  // True if the slice is through.
+  bool turn() {
+    plan_->mail.wait(ops_);
+    for (const Combine& combine : plan_->schedule.rounds[round_].combine) perform(combine);
+    busy_ = ++round_ < plan_->schedule.rounds.size();
+    if (busy_) begin_round();
+    return !busy_;
+  }
+
+ private:
+  void begin_round() {
+    ops_.clear();
+    const Round& round = plan_->schedule.rounds[round_];
+    const auto number = static_cast<std::uint32_t>(slice_);
+    for (const Message& message : round.receive) {
+      take_base(message.part);
+      each_piece(message.part,
+                 [&](const Part& piece) { ops_.push_back(plan_->mail.receive(message.peer, number, memory(piece))); });
+    }
+    for (const Message& message : round.send) {
+      each_piece(message.part,
+                 [&](const Part& piece) { ops_.push_back(plan_->mail.send(message.peer, number, memory(piece))); });
+    }
+  }
+
+  // The pieces of memory that a run of chunks lies in, empty ones left out; the same on all members.
+  template <class F>
+  void each_piece(const Part& part, F f) const {
+    if (plan_->slices.runs_are_contiguous()) {
+      if (elements(part) > 0) f(part);
+      return;
+    }
+    for (int i = 0; i < part.count; ++i) {
+      const Part one{part.area, part.first + i, 1};
+      if (elements(one) > 0) f(one);
+    }
+  }
+
+  std::size_t elements(const Part& part) const {
+    std::size_t sum = 0;
+    for (int i = 0; i < part.count; ++i) sum += plan_->slices.elements(slice_, part.first + i);
+    return sum;
+  }
+
+  std::span<std::byte> memory(const Part& part) const {
+    return {address(part.area, part.first), elements(part) * plan_->bytes_each(part.area)};
+  }
+
+  std::byte* address(int area, int chunk) const {
+    const std::size_t each = plan_->bytes_each(area);
+    if (area == Schedule::kIn) return plan_->collective.in.data + plan_->slices.begin(slice_, area, chunk) * each;
+    if (area == Schedule::kOut) return out_ + plan_->slices.begin(slice_, area, chunk) * each;
+    const auto at = static_cast<std::size_t>(area - Schedule::kFirstScratch);
+    const std::size_t before = elements({area, base_[at], chunk - base_[at]});
+    return scratch_.data() + plan_->layout.area[at] + before * each;
+  }
+
+  // A floating area begins with the run that is written to it.
+  void take_base(const Part& part) {
+    if (part.area < Schedule::kFirstScratch) return;
+    const auto at = static_cast<std::size_t>(part.area - Schedule::kFirstScratch);
+    const Scratch& scratch = plan_->schedule.scratch[at];
+    if (scratch.base != Scratch::kFloating) return;
+    const Part run = runs_.try_emplace(part.area, Part{part.area, 0, 0}).first->second;
+    if (part.first >= run.first && part.first + part.count <= run.first + run.count) return;
+    runs_[part.area] = part;
+    base_[at] = part.first;
+  }
+
+  void perform(const Combine& combine) {
+    // The leaves may lie in the area that is written, at another base: addresses first.
+    each_piece(combine.to, [&](const Part& piece) {
+      std::vector<TreeStep> tree;
+      std::vector<TreeInput> inputs;
+      for (const int step : combine.tree) {
+        tree.push_back({step == Combine::kJoin ? TreeStep::kJoin : static_cast<int>(inputs.size())});
+        if (step != Combine::kJoin) inputs.push_back({address(step, piece.first), plan_->accumulates(step)});
+      }
+      take_base(combine.to);
+      reduce(piece, tree, inputs);
+    });
+  }
+
+  void reduce(const Part& to, const std::vector<TreeStep>& tree, const std::vector<TreeInput>& inputs) const {
+    const auto out = memory(to);
+    if (!reduces(plan_->collective.kind)) {
+      if (out.data() != inputs.front().data) std::memmove(out.data(), inputs.front().data, out.size());
+      return;
+    }
+    Reduction reduction{plan_->collective.dtype, plan_->collective.op, scaling_of(plan_->collective)};
+    reduction.to_partial = plan_->accumulates(to.area);
+    reduce_tree(reduction, tree, inputs, out.data(), elements(to));
+  }
+
+  const Plan* plan_;
+  std::byte* out_;
+  std::span<std::byte> scratch_;
+  std::vector<int> base_;     // by scratch area: its first chunk
+  std::map<int, Part> runs_;  // floating areas: what they hold
+  std::vector<Mail::Op> ops_;
+  std::size_t slice_ = 0;
+  std::size_t round_ = 0;
+  bool busy_ = false;
+};
+
+bool overlaps(const Buffer& a, const Buffer& b) {
+  const std::less<const std::byte*> before;
+  return a.bytes > 0 && b.bytes > 0 && before(a.data, b.data + b.bytes) && before(b.data, a.data + a.bytes);
+}
+
+// Kinds whose output lies elsewhere than the same elements of the input cannot be run in place.
+bool needs_own_output(const Collective& c) {
+  const bool moves_parts = c.kind == CollectiveKind::kReduceScatter || c.kind == CollectiveKind::kScatter ||
+                           c.kind == CollectiveKind::kAllToAll;
+  return moves_parts && overlaps(c.in, c.out);
+}
+
+void run_slots(const Plan& plan, std::byte* out, const Party& party) {
+  const std::size_t slices = plan.slices.count();
+  const std::size_t slot_bytes = std::max(kAlignment, aligned(plan.layout.bytes));
+  const std::size_t affordable = std::max<std::size_t>(2, kScratchBytes / slot_bytes);
+  const std::size_t slots_count = std::min({slices, affordable, kMostSlots});
+  const auto scratch = party.scratch.take(slots_count * slot_bytes + kAlignment);
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(scratch.part(0, 1).data()) % kAlignment;
+  const std::size_t first = misaligned == 0 ? 0 : kAlignment - misaligned;
+  std::vector<Slot> slots;
+  for (std::size_t i = 0; i < slots_count; ++i) {
+    slots.emplace_back(plan, out, scratch.part(first + i * slot_bytes, slot_bytes));
+    slots.back().enter(i);
+  }
+  std::size_t next = slots_count;
+  for (std::size_t left = slices; left > 0;) {
+    for (Slot& slot : slots) {
+      if (!slot.is_busy() || !slot.turn()) continue;
+      --left;
+      if (next < slices) slot.enter(next++);
+    }
+  }
+}
+
+}  // namespace
+
+void run_schedule(const Party& party, const Collective& collective, const Schedule& schedule) {
+  if (schedule.rounds.empty()) return;
+  const Plan plan(party, collective, schedule);
+  if (!needs_own_output(collective)) return run_slots(plan, collective.out.data, party);
+  const auto memory = party.scratch.take(collective.out.bytes);
+  const auto out = memory.part(0, collective.out.bytes);
+  run_slots(plan, out.data(), party);
+  std::memcpy(collective.out.data, out.data(), out.size());
+}
+
+}  // namespace horo
