@@ -4,6 +4,7 @@
 
 #include "horo/base/check.h"
 #include "horo/base/log.h"
+#include "horo/base/thread.h"
 #include "horo/base/wire.h"
 #include "horo/comparison.h"
 #include "horo/session.h"
@@ -47,7 +48,7 @@ Engine::Engine(const Config& config, Links links, Inbox& inbox, Counters& counte
   epoch_.group = make_host_group(*epoch_.links.transport, everybody, config, counters);
   epoch_.lane = std::make_unique<Lane>(*epoch_.group, inbox_, config_, counters_,
                                        [this](FailurePtr failure) { lane_failed(std::move(failure)); });
-  thread_ = std::jthread([this] { loop(); });
+  thread_ = start_thread("horo engine", [this] { loop(); });
 }
 
 Engine::~Engine() {

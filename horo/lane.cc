@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "horo/base/shard.h"
+#include "horo/base/thread.h"
 
 namespace horo {
 namespace {
@@ -34,9 +35,12 @@ std::size_t row_elements(const TensorSpec& spec) {
 }  // namespace
 
 Lane::Lane(Group& group, Inbox& inbox, const Config& config, Counters& counters, std::function<void(FailurePtr)> failed)
-    : group_(group), inbox_(inbox), config_(config), counters_(counters), failed_(std::move(failed)), thread_([this] {
-        loop();
-      }) {}
+    : group_(group),
+      inbox_(inbox),
+      config_(config),
+      counters_(counters),
+      failed_(std::move(failed)),
+      thread_(start_thread("horo lane", [this] { loop(); })) {}
 
 Lane::~Lane() {
   stop();

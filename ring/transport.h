@@ -41,7 +41,7 @@ class Transport {
   // Returns when all of `ops` are complete, and makes progress with every peer meanwhile. Throws
   //   PeerLost  a peer is gone, the deadline passed (naming the peers still waited for), or abort() was called. Every
   //             operation of the transport has then ended: no memory is touched any more, every later call throws the
-  //             same;
+  //             same (a wait for operations that had all ended well before may still return);
   //   Mismatch  a message of the plan came with another key_hash or length, here or at another rank in it. All of the
   //             operations of that channel and plan have ended and are forgotten; the other ranks are told.
   virtual void wait(std::span<const Op> ops, TimePoint deadline) = 0;
