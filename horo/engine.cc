@@ -42,13 +42,46 @@ EpochState::EpochState(const Config& config, Links found)
 
 Engine::Engine(const Config& config, Links links, Inbox& inbox, Counters& counters)
     : config_(config), inbox_(inbox), counters_(counters), epoch_(config, std::move(links)) {
-  Comparison compared = compare_settings(*epoch_.links.transport, config, counters);
+  try {
+    start();
+  } catch (const std::invalid_argument&) {
+    throw;  // all ranks find the same
+  } catch (const PeerLost& lost) {
+    const Verdict verdict = judge_start(lost);
+    break_off(verdict.origin, verdict.text);
+    throw PeerLost(verdict.origin, verdict.text);
+  } catch (const std::exception& error) {
+    break_off(config_.rank, say_mine(error.what()));
+    throw;
+  }
+}
+
+void Engine::start() {
+  Comparison compared = compare_settings(*epoch_.links.transport, config_, counters_);
   topology_ = std::make_unique<const Topology>(compared.topology);
-  const Members everybody{world(config.size), 0, std::move(compared.hosts)};
-  epoch_.group = make_host_group(*epoch_.links.transport, everybody, config, counters);
+  const Members everybody{world(config_.size), 0, std::move(compared.hosts)};
+  epoch_.group = make_host_group(*epoch_.links.transport, everybody, config_, counters_);
   epoch_.lane = std::make_unique<Lane>(*epoch_.group, inbox_, config_, counters_,
                                        [this](FailurePtr failure) { lane_failed(std::move(failure)); });
   thread_ = start_thread("horo engine", [this] { loop(); });
+}
+
+// Nobody listens to the control link yet; it still knows best who was lost.
+Verdict Engine::judge_start(const PeerLost& lost) {
+  if (lost.evidence() == Evidence::kTold) return {lost.origin(), lost.what()};
+  const Duration patience = config_.rank == 0 ? kVerdictDelay : kVerdictDelay + kLeaderPatience;
+  for (const TimePoint until = Clock::now() + patience; Clock::now() < until;) {
+    for (const ControlEvent& event : epoch_.links.control->wait(until)) {
+      if (event.kind == ControlEvent::Kind::kLost) return {event.from, event.reason};
+    }
+  }
+  return {lost.origin(), lost.what()};
+}
+
+void Engine::break_off(int origin, const std::string& why) {
+  epoch_.links.control->abort(origin, why);
+  epoch_.links.transport->abort(origin, why);
+  if (epoch_.lane) epoch_.lane->stop();
 }
 
 Engine::~Engine() {
@@ -293,9 +326,7 @@ void Engine::end_epoch(int origin, const std::string& why) {
   timer_.reset();
   log_debug("the epoch ended: " + why);
   questions_.close();
-  epoch_.links.control->abort(origin, why);
-  epoch_.links.transport->abort(origin, why);
-  epoch_.lane->stop();
+  break_off(origin, why);
   const FailurePtr failure = peer_lost(origin, why);
   for (const auto& work : inbox_.close(failure)) {
     if (!work->finished()) work->fail(failure);

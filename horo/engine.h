@@ -57,6 +57,9 @@ class Engine {
   void leave();
 
  private:
+  void start();
+  Verdict judge_start(const PeerLost& lost);
+  void break_off(int origin, const std::string& why);
   void loop() noexcept;
   void round();
   void feed(const ControlEvent& event, TimePoint now);

@@ -13,10 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Before a suspicion is believed; the control link may know who really died. Rank 0 collects what all suspect, so the
-// others wait longer: for its verdict.
-constexpr milliseconds kVerdictDelay{500};
-constexpr milliseconds kLeaderPatience{1'000};
 // However short the deadline is, so many unanswered questions make a silence.
 constexpr int kLeastAsked = 3;
 constexpr int kBeatsPerDeadline = 8;
@@ -109,7 +105,9 @@ std::optional<Verdict> Vigil::judge(TimePoint now) const {
   if (suspicions_.empty()) return std::nullopt;
   const Suspicion& suspicion = strongest();
   if (now - suspected_since_ < kVerdictDelay + (rank_ == 0 ? milliseconds(0) : kLeaderPatience)) return std::nullopt;
-  if (suspicion.evidence == Evidence::kGone) return Verdict{suspicion.about, suspicion.text};
+  if (suspicion.evidence == Evidence::kGone) {
+    return Verdict{suspicion.about, names_[index(suspicion.about)] + " is lost: " + suspicion.text};
+  }
   if (silent >= 0 && silence.time >= 2 * beat_ + beat_ / 2 && silence.asked >= 2) {
     return Verdict{silent, say_silent(silent) + ". It was missed when " + suspicion.text};
   }

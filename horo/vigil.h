@@ -12,6 +12,11 @@
 
 namespace horo {
 
+// Before a suspicion is believed; the control link may know who really died. Rank 0 collects what all suspect, so the
+// others wait longer: for its verdict.
+inline constexpr std::chrono::milliseconds kVerdictDelay{500};
+inline constexpr std::chrono::milliseconds kLeaderPatience{1'000};
+
 // What ends an epoch.
 struct Verdict {
   int origin = -1;

@@ -1,4 +1,5 @@
-// What a rank says of itself in the exchange, before there is any connection: its version of horo and its address.
+// What a rank says of itself in the exchange, before there is any connection: its version of horo, its address and
+// its process.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "ring/process.h"
+
 namespace horo {
 
 struct Card {
   std::string version;
   std::string byte_order;  // "little" or "big": elements travel as they lie in memory
   std::string address;     // host:port, numeric
+  ProcessMark process;
 };
 
 Card make_card(const std::string& address);

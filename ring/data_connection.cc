@@ -28,7 +28,8 @@ DataConnection::DataConnection(Connection connection, const Identity& self)
       peer_(connection.peer),
       peer_incarnation_(connection.incarnation),
       self_(self),
-      name_(say("rank ", self.rank, ": connection to rank ", connection.peer)) {}
+      name_(say("rank ", self.rank, ": connection to ",
+                connection.name.empty() ? say("rank ", connection.peer) : connection.name)) {}
 
 void DataConnection::begin_send(Outgoing message) {
   Frame frame = self_.frame(FrameKind::kData);

@@ -47,6 +47,7 @@ struct Connection {
   int peer = -1;
   std::uint32_t incarnation = 0;
   Purpose purpose = Purpose::kData;
+  std::string name{};  // how texts call the peer; "": by its rank
 };
 
 class Handshake {

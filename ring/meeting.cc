@@ -1,6 +1,6 @@
 // One poll loop carries all handshakes at once, those we began and those that strangers began, each with its own
-// deadline, so nobody can hold up anybody else. A handshake reads exactly the bytes of one hello at a time into a fixed
-// limit.
+// deadline, so nobody can hold up anybody else. It also looks at the processes of the ranks that are still missing and
+// at the connections of those that are here, so that a start without hope ends at once.
 
 #include "ring/meeting.h"
 
@@ -12,11 +12,13 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include "horo/base/error.h"
 #include "horo/base/log.h"
 #include "ring/say.h"
+#include "ring/talk.h"
 
 namespace horo {
 namespace {
@@ -25,85 +27,34 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstBackOff{1};
 constexpr milliseconds kLastBackOff{100};
+constexpr milliseconds kTellPatience{2'000};
+constexpr std::size_t kLookAheadBytes = 64 << 10;
 // Handshakes of strangers at one time; the oldest gives way, because an honest one takes milliseconds.
 constexpr std::size_t kMaxStrangers = 512;
-
-// One connection on its way: bytes in, bytes out.
-class Talk {
- public:
-  Talk(Fd fd, Handshake handshake, TimePoint until)
-      : fd_(std::move(fd)), handshake_(std::move(handshake)), until_(until) {}
-
-  int fd() const { return fd_.get(); }
-  TimePoint until() const { return until_; }
-  const Handshake& handshake() const { return handshake_; }
-  bool is_done() const { return handshake_.is_done() && output_.empty(); }
-  Connection take() { return {std::move(fd_), handshake_.peer(), handshake_.peer_incarnation(), handshake_.purpose()}; }
-
-  short events() {
-    flush_handshake();
-    return static_cast<short>((output_.empty() ? 0 : POLLOUT) | (is_connected_ && handshake_.wants() > 0 ? POLLIN : 0));
-  }
-  void set_connected() { is_connected_ = true; }
-
-  // Throws ProtocolError; the connection is over then.
-  void advance() {
-    if (!is_connected_) {
-      if (const int error = error_of(fd())) throw ProtocolError(std::generic_category().message(error));
-      is_connected_ = true;
-    }
-    while (write() || read()) {
-    }
-  }
-
- private:
-  void flush_handshake() {
-    const auto more = handshake_.take_output();
-    output_.insert(output_.end(), more.begin(), more.end());
-  }
-
-  bool write() {
-    flush_handshake();
-    if (output_.empty()) return false;
-    iovec part = as_iovec(output_);
-    const Moved moved = send_some(fd(), {&part, 1});
-    check(moved);
-    output_.erase(output_.begin(), output_.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
-    return moved.bytes > 0;
-  }
-
-  bool read() {
-    if (handshake_.wants() == 0) return false;
-    input_.resize(handshake_.wants());
-    iovec part = as_iovec(std::span(input_).subspan(got_));
-    const Moved moved = receive_some(fd(), {&part, 1});
-    check(moved);
-    got_ += moved.bytes;
-    if (got_ < input_.size()) return false;
-    got_ = 0;
-    handshake_.feed(input_);
-    return true;
-  }
-
-  static void check(const Moved& moved) {
-    if (!moved.ended) return;
-    throw ProtocolError(moved.error == 0 ? "it closed the connection (another job, epoch, size or key?)"
-                                         : std::generic_category().message(moved.error));
-  }
-
-  Fd fd_;
-  Handshake handshake_;
-  TimePoint until_;
-  bool is_connected_ = false;
-  std::vector<std::byte> output_, input_;
-  std::size_t got_ = 0;
-};
 
 // Where the kernel says who is at the other end, it has to be this user, before a byte of it is looked at. "" if so.
 std::string foreign_user(int fd) {
   const std::optional<uid_t> user = peer_user(fd);
   if (!user || *user == ::geteuid()) return "";
   return say("the socket's other end belongs to user ", *user, ", expected user ", ::geteuid());
+}
+
+// The abort notice among the frames that lie unread at a connection; they stay where they are.
+std::optional<AbortNotice> find_abort(int fd) {
+  std::vector<std::byte> bytes(kLookAheadBytes);
+  const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  std::span<const std::byte> left(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  try {
+    while (left.size() >= kFrameBytes) {
+      const Frame frame = decode_frame(left.first<kFrameBytes>(), left.size() - kFrameBytes);
+      const auto payload = left.subspan(kFrameBytes, frame.length);
+      if (frame.kind == FrameKind::kAbort) return decode_abort(payload);
+      left = left.subspan(kFrameBytes + frame.length);
+    }
+  } catch (const ProtocolError&) {
+    return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 // A callee, with the call in progress or the time of the next one.
@@ -129,12 +80,14 @@ class Host {
   std::vector<Connection> run() {
     while (!missing_.empty() || !std::all_of(calls_.begin(), calls_.end(), [](const Call& c) { return c.is_done; })) {
       const TimePoint now = Clock::now();
-      if (now >= meeting_.until) throw_missing();
+      if (lost_ && now >= tell_until_) break;
+      if (!lost_ && now >= meeting_.until) throw_missing();
       for (Call& call : calls_) start(call, now);
       drop_late(now);
       poll_once(now);
     }
     if (dropped_ > 0) log_warning(strangers_text());
+    if (lost_) throw PeerLost(*lost_);
     return std::move(met_);
   }
 
@@ -177,6 +130,44 @@ class Host {
                to_text(local_address(meeting_.listener)), " during the start; the first ", first_dropped_);
   }
 
+  // The meeting has failed. Who is here or still comes is told why, so that nobody names a rank that only gave up.
+  void lose(int rank, const std::string& why) {
+    if (lost_) return;
+    lost_.emplace(rank, why);
+    tell_until_ = std::min<TimePoint>(meeting_.until, Clock::now() + kTellPatience);
+    for (const Connection& connection : met_) send_abort(connection, meeting_.self, {rank, why});
+    std::erase_if(missing_, [rank](const Caller& caller) { return caller.rank == rank; });
+    for (Call& call : calls_) {
+      if (call.callee->rank == rank) call.is_done = true;
+    }
+  }
+
+  void welcome(Connection connection) {
+    if (lost_) send_abort(connection, meeting_.self, {lost_->origin(), lost_->what()});
+    met_.push_back(std::move(connection));
+  }
+
+  std::string name_of(int rank) const {
+    return meeting_.names.empty() ? say("rank ", rank) : meeting_.names[static_cast<std::size_t>(rank)];
+  }
+
+  bool is_awaited(int rank) const {
+    const auto calls = [rank](const Caller& caller) { return caller.rank == rank; };
+    const auto is_called = [rank](const Call& call) { return !call.is_done && call.callee->rank == rank; };
+    return std::any_of(missing_.begin(), missing_.end(), calls) || std::any_of(calls_.begin(), calls_.end(), is_called);
+  }
+
+  // Somebody who was here has closed, perhaps after it said why. What does not hinder the meeting is for those who have
+  // the connection after it: a rank may have done all it had to do.
+  void on_hangup(const Connection& connection) {
+    hung_up_.insert(connection.fd.get());
+    const auto notice = find_abort(connection.fd.get());
+    if (notice && is_awaited(notice->origin)) return lose(notice->origin, notice->reason);
+    if (!is_awaited(connection.peer)) return;
+    lose(connection.peer, say(name_of(connection.peer), " is lost: it ended while the ranks were still connecting ",
+                              "(connection closed, seen by rank ", meeting_.self.rank, ")"));
+  }
+
   TimePoint next_event(TimePoint now) const {
     TimePoint next = std::min<TimePoint>(meeting_.until, now + milliseconds(100));
     for (const Call& call : calls_) {
@@ -195,6 +186,14 @@ class Host {
       called.push_back(&call);
     }
     for (const auto& talk : strangers_) polls.push_back({talk->fd(), talk->events(), 0});
+    const std::size_t watched_from = polls.size();
+    for (const Watched& one : meeting_.watched) {
+      polls.push_back({lost_ || !is_awaited(one.rank) ? -1 : one.fd.get(), POLLIN, 0});
+    }
+    const std::size_t met_from = polls.size(), met_count = met_.size();
+    for (const Connection& one : met_) {
+      polls.push_back({lost_ || hung_up_.contains(one.fd.get()) ? -1 : one.fd.get(), POLLRDHUP, 0});
+    }
     polls.push_back({meeting_.listener, POLLIN, 0});
     const auto wait = std::chrono::ceil<milliseconds>(std::max(next_event(now) - Clock::now(), Duration::zero()));
     ::poll(polls.data(), polls.size(), static_cast<int>(wait.count()));
@@ -205,6 +204,15 @@ class Host {
     for (std::size_t i = 0; i < talks.size(); ++i) {
       if (polls[called.size() + i].revents == 0 || advance(*talks[i])) strangers_.push_back(std::move(talks[i]));
     }
+    for (std::size_t i = 0; i < met_count; ++i) {
+      if (polls[met_from + i].revents != 0) on_hangup(met_[i]);
+    }
+    for (std::size_t i = 0; i < meeting_.watched.size(); ++i) {
+      const int rank = meeting_.watched[i].rank;
+      if (polls[watched_from + i].revents == 0) continue;
+      lose(rank, say(name_of(rank), " is lost: its process ended while the ranks were still connecting (seen by rank ",
+                     meeting_.self.rank, ")"));
+    }
     if (polls.back().revents != 0) accept_all();
   }
 
@@ -213,7 +221,7 @@ class Host {
     try {
       call.talk->advance();
       if (!call.talk->is_done()) return;
-      met_.push_back(call.talk->take());
+      welcome(call.talk->take());
       call.talk.reset();
       call.is_done = true;
     } catch (const ProtocolError& error) {
@@ -241,7 +249,7 @@ class Host {
     });
     if (expected == missing_.end()) throw ProtocolError(say("rank ", known.peer(), " called and was not expected"));
     missing_.erase(expected);
-    met_.push_back(talk.take());
+    welcome(talk.take());
   }
 
   void accept_all() {
@@ -302,8 +310,11 @@ class Host {
   std::vector<Call> calls_;
   std::vector<std::unique_ptr<Talk>> strangers_;  // the oldest first
   std::vector<Connection> met_;
+  std::set<int> hung_up_;  // descriptors in met_
   std::size_t dropped_ = 0;
   std::string first_dropped_;
+  std::optional<PeerLost> lost_;
+  TimePoint tell_until_{};
 };
 
 }  // namespace

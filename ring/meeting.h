@@ -8,6 +8,7 @@
 #include "horo/base/config.h"
 #include "horo/base/time.h"
 #include "ring/handshake.h"
+#include "ring/process.h"
 #include "ring/socket.h"
 
 namespace horo {
@@ -32,12 +33,15 @@ struct Meeting {
   std::vector<Caller> callers;
   Duration hello_timeout{};
   TimePoint until;
-  std::string too_late;  // the end of the error: "within 30000 ms (HORO_START_TIMEOUT_MS)"
+  std::string too_late;              // the end of the error: "within 30000 ms (HORO_START_TIMEOUT_MS)"
+  std::vector<Watched> watched{};    // processes without which the meeting cannot succeed
+  std::vector<std::string> names{};  // how texts call the ranks, by rank; empty: by their ranks
 };
 
 // One connection for each of the callees and callers. Strangers (who do not speak, or not our language, or do not hold
 // the key) cost a few hundred bytes for at most the hello timeout each, are counted and logged once. Calls are repeated
-// with back-off. Throws PeerLost naming the ranks that have not come in time.
+// with back-off. Throws PeerLost naming the ranks that have not come in time, or a rank that was lost meanwhile;
+// whoever comes within two seconds after that is told the same.
 std::vector<Connection> meet(const Meeting& meeting);
 
 // Tells a peer why the start fails, if its connection takes the bytes at once.

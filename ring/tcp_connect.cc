@@ -34,10 +34,19 @@ Listener listen_for_data(const Config& config) {
   throw std::invalid_argument(say("HORO_ADDR=", addr, ": rank ", config.rank, " ", why));
 }
 
-std::vector<std::string> names_of(int size) {
+// "rank 2 (host-b, pid 1234)".
+std::vector<std::string> names_of(std::span<const Card> cards) {
   std::vector<std::string> names;
-  for (int rank = 0; rank < size; ++rank) names.push_back(say("rank ", rank));
+  for (const Card& card : cards) {
+    names.push_back(say("rank ", names.size(), " (", card.process.host, ", pid ", card.process.pid, ")"));
+  }
   return names;
+}
+
+std::vector<ProcessMark> processes_of(std::span<const Card> cards) {
+  std::vector<ProcessMark> processes;
+  for (const Card& card : cards) processes.push_back(card.process);
+  return processes;
 }
 
 }  // namespace
@@ -46,7 +55,7 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   Meeting meeting;
   meeting.self = identity_of(config, epoch);
   const Identity& self = meeting.self;
-  if (self.size == 1) return {make_tcp_transport(config, self, {}), make_tcp_control(config, self, {}), names_of(1)};
+  if (self.size == 1) return {make_tcp_transport(config, self, {}), make_tcp_control(config, self, {}), {"rank 0"}};
 
   const Listener listener = listen_for_data(config);
   const auto blobs = exchange(encode(make_card(to_text(listener.published))));
@@ -54,6 +63,8 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
     throw std::invalid_argument(say("the exchange gave ", blobs.size(), " addresses, expected ", self.size));
   }
   const std::vector<Card> cards = read_cards(blobs);
+  meeting.names = names_of(cards);
+  meeting.watched = watch_processes(processes_of(cards));
   meeting.listener = listener.fd.get();
   meeting.hello_timeout = config.hello_timeout;
   meeting.until = Clock::now() + config.start_timeout;
@@ -73,8 +84,8 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
       std::partition(data.begin(), data.end(), [](const Connection& c) { return c.purpose == Purpose::kData; });
   std::move(middle, data.end(), std::back_inserter(control));
   data.erase(middle, data.end());
-  return {make_tcp_transport(config, self, std::move(data)), make_tcp_control(config, self, std::move(control)),
-          names_of(self.size)};
+  return {make_tcp_transport(config, self, std::move(data)),
+          make_tcp_control(config, self, std::move(control), std::move(meeting.watched)), std::move(meeting.names)};
 }
 
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange) {

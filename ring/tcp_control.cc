@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <stdexcept>
 #include <system_error>
 
@@ -32,6 +33,7 @@ constexpr milliseconds kLongestSleep{60'000};
 struct Inbound {
   Fd fd;
   int rank = 0;
+  std::string name;
   std::uint32_t incarnation = 0;
   Bytes input;
   bool said_goodbye = false;
@@ -40,7 +42,8 @@ struct Inbound {
 
 class TcpControl final : public ControlLink {
  public:
-  TcpControl(const Config& config, const Identity& self, std::vector<Connection> connections);
+  TcpControl(const Config& config, const Identity& self, std::vector<Connection> connections,
+             std::vector<Watched> watched);
   ~TcpControl() override { drain(); }
 
   void send(int to, Bytes bytes) override;
@@ -55,12 +58,15 @@ class TcpControl final : public ControlLink {
   Bytes frame(FrameKind kind, std::span<const std::byte> payload, std::uint32_t segment = 0) const;
   std::size_t index_of(int rank) const;
   bool poll_peers(TimePoint until);
+  void on_process_end(int rank);
   void read_from(Inbound& peer);
   void note_life(int rank);
   void parse(Inbound& peer);
   void on_frame(Inbound& peer, const Frame& frame, std::span<const std::byte> payload);
   void on_suspicion(const Inbound& peer, const Frame& frame, std::span<const std::byte> payload);
   void on_end(Inbound& peer, const std::string& why);
+  std::string ended_text(const Inbound& peer) const;
+  std::string broken_text(const Inbound& peer, const std::string& why) const;
   void lose(int origin, const std::string& reason, int told_by);
   void check_queues();
   void drain() noexcept;
@@ -70,6 +76,7 @@ class TcpControl final : public ControlLink {
   const Identity self_;
   Wakeup wakeup_;
   std::vector<Inbound> peers_;
+  std::vector<Watched> watched_;
   std::vector<ControlEvent> events_;
   bool lost_ = false;
   std::vector<std::byte> buffer_;
@@ -82,12 +89,14 @@ std::vector<int> fds_of(const std::vector<Connection>& connections) {
   return fds;
 }
 
-TcpControl::TcpControl(const Config& config, const Identity& self, std::vector<Connection> connections)
-    : config_(config), self_(self), buffer_(kReadBytes), out_(fds_of(connections)) {
+TcpControl::TcpControl(const Config& config, const Identity& self, std::vector<Connection> connections,
+                       std::vector<Watched> watched)
+    : config_(config), self_(self), watched_(std::move(watched)), buffer_(kReadBytes), out_(fds_of(connections)) {
   for (Connection& one : connections) {
     peers_.emplace_back();
     peers_.back().fd = std::move(one.fd);
     peers_.back().rank = one.peer;
+    peers_.back().name = one.name.empty() ? say("rank ", one.peer) : one.name;
     peers_.back().incarnation = one.incarnation;
   }
 }
@@ -149,6 +158,7 @@ bool TcpControl::poll_peers(TimePoint until) {
     const short out = out_.has_unsent(at) ? POLLOUT : 0;
     polls.push_back({peers_[at].is_closed && out == 0 ? -1 : peers_[at].fd.get(), static_cast<short>(in | out), 0});
   }
+  for (const Watched& one : watched_) polls.push_back({one.fd.get(), POLLIN, 0});
   polls.push_back({wakeup_.fd(), POLLIN, 0});
   const TimePoint now = Clock::now();
   const auto left =
@@ -157,16 +167,38 @@ bool TcpControl::poll_peers(TimePoint until) {
   for (std::size_t at = 0; at < peers_.size(); ++at) {
     if (!peers_[at].is_closed && (polls[at].revents & (POLLIN | POLLERR | POLLHUP))) read_from(peers_[at]);
   }
+  std::size_t at = peers_.size();
+  std::erase_if(watched_, [&](const Watched& one) {
+    if (polls[at++].revents == 0) return false;
+    on_process_end(one.rank);
+    return true;
+  });
   if (polls.back().revents == 0) return false;
   wakeup_.clear();
   return true;
+}
+
+// What it said before its end counts first: a goodbye is no loss. Of a rank without a connection to this one rank 0
+// knows whether it has left.
+void TcpControl::on_process_end(int rank) {
+  const auto peer = std::find_if(peers_.begin(), peers_.end(), [rank](const Inbound& one) { return one.rank == rank; });
+  if (peer == peers_.end()) {
+    const std::string why = say("its process has ended (seen by rank ", self_.rank, ")");
+    return out_.put(index_of(0), frame(FrameKind::kSuspicion, encode(AbortNotice{rank, why}),
+                                       static_cast<std::uint32_t>(Evidence::kGone)));
+  }
+  read_from(*peer);
+  if (peer->is_closed || peer->said_goodbye) return;
+  lose(rank, ended_text(*peer), rank);
 }
 
 void TcpControl::read_from(Inbound& peer) {
   while (!peer.is_closed) {
     iovec part = as_iovec(buffer_);
     const Moved moved = receive_some(peer.fd.get(), {&part, 1});
-    if (moved.ended) return on_end(peer, moved.error == 0 ? "" : std::generic_category().message(moved.error));
+    // A process that ends with bytes unread resets its connections.
+    const bool is_plain = moved.error == 0 || moved.error == ECONNRESET;
+    if (moved.ended) return on_end(peer, is_plain ? "" : std::generic_category().message(moved.error));
     if (moved.bytes == 0) return;
     peer.input.insert(peer.input.end(), buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
     const std::size_t heard = events_.size();
@@ -240,10 +272,16 @@ void TcpControl::on_suspicion(const Inbound& peer, const Frame& frame, std::span
 void TcpControl::on_end(Inbound& peer, const std::string& why) {
   peer.is_closed = true;
   if (peer.said_goodbye) return;
-  lose(peer.rank,
-       say("rank ", peer.rank, " broke off its connection without a goodbye; did its process end? ",
-           why.empty() ? "" : "(" + why + ", ", why.empty() ? "(" : "", "seen by rank ", self_.rank, ")"),
-       peer.rank);
+  lose(peer.rank, why.empty() ? ended_text(peer) : broken_text(peer, why), peer.rank);
+}
+
+std::string TcpControl::ended_text(const Inbound& peer) const {
+  return say(peer.name, " is lost: its process ended without a goodbye (seen by rank ", self_.rank, ")");
+}
+
+std::string TcpControl::broken_text(const Inbound& peer, const std::string& why) const {
+  return say(peer.name, " is lost: its connection broke off without a goodbye (", why, ", seen by rank ", self_.rank,
+             ")");
 }
 
 // Delivered once. Rank 0, the centre of the star, passes it on.
@@ -310,8 +348,8 @@ void TcpControl::goodbye(Duration patience) noexcept {
 }  // namespace
 
 std::unique_ptr<ControlLink> make_tcp_control(const Config& config, const Identity& self,
-                                              std::vector<Connection> connections) {
-  return std::make_unique<TcpControl>(config, self, std::move(connections));
+                                              std::vector<Connection> connections, std::vector<Watched> watched) {
+  return std::make_unique<TcpControl>(config, self, std::move(connections), std::move(watched));
 }
 
 }  // namespace horo

@@ -19,6 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr milliseconds kLeaderPatience{2'000};
 constexpr std::size_t kMaxBlobBytes = 4 << 10;
 
 // One connection with bytes to send, a frame to receive, or both.
@@ -181,6 +182,7 @@ class SocketExchange {
                                           std::span<const std::byte> mine) const {
     meeting.callees.push_back({0, Purpose::kExchange, addresses});
     const std::vector<Connection> connections = meet(meeting);
+    meeting.until += kLeaderPatience;  // rank 0 knows who does not come
     std::vector<Parcel> parcels;
     parcels.emplace_back(connections.front(), self_, static_cast<std::uint64_t>(self_.size) * (kMaxBlobBytes + 4));
     parcels.back().send(mine);

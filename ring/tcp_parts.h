@@ -7,6 +7,7 @@
 #include "horo/base/config.h"
 #include "ring/control_link.h"
 #include "ring/handshake.h"
+#include "ring/process.h"
 #include "ring/transport.h"
 
 namespace horo {
@@ -15,8 +16,8 @@ namespace horo {
 std::unique_ptr<Transport> make_tcp_transport(const Config& config, const Identity& self,
                                               std::vector<Connection> connections);
 
-// `connections`: one to every other rank on rank 0, else one to rank 0.
+// `connections`: one to every other rank on rank 0, else one to rank 0. `watched`: processes whose end it reports.
 std::unique_ptr<ControlLink> make_tcp_control(const Config& config, const Identity& self,
-                                              std::vector<Connection> connections);
+                                              std::vector<Connection> connections, std::vector<Watched> watched = {});
 
 }  // namespace horo

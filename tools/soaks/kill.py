@@ -1,0 +1,257 @@
+"""tools/soak kill: ranks are killed or stopped at random moments, from start-up to shutdown. All others have to end in
+time and name the right one, and nothing may be left behind: no process, listening socket or file.
+"""
+
+import collections
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import ranks
+
+WORKER = str(pathlib.Path(__file__).resolve().parent / "kill_worker.py")
+SIGNALS = [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP]
+AT_ONCE_S = 1.0  # from a kill after init to the error on all others; of a stop, from the deadline on
+PATIENCE_S = 30  # beyond what the settings allow, on a machine that is busy with other things
+DIGITS_EVERY = 10
+
+# One kill: what the ranks run, how many they are, who is hit, by what, and when, as a share of an undisturbed run.
+Kill = collections.namedtuple("Kill", "number what size victim signal moment")
+
+
+def add_arguments(parser):
+    parser.add_argument("--count", type=int, default=100, help="kills; each tenth in digits.py (default: 100)")
+    parser.add_argument("--no-digits", action="store_true", help="the light worker alone, which needs no torch")
+    parser.add_argument("--deadline-ms", type=int, default=3000, help="HORO_DEADLINE_MS of the jobs (default: 3000)")
+    parser.add_argument("--start-timeout-ms", type=int, default=12000, help="HORO_START_TIMEOUT_MS (default: 12000)")
+
+
+def kills(options):
+    for number in range(options.count):
+        chance = random.Random(f"{options.seed}/{number}")
+        digits = not options.no_digits and number % DIGITS_EVERY == DIGITS_EVERY - 1
+        what = "digits" if digits else chance.choice(["light", "light", "forks"])
+        size = 2 if digits else chance.choice([2, 3, 4])
+        yield Kill(number, what, size, chance.randrange(size), SIGNALS[number % len(SIGNALS)], chance.random())
+
+
+class Job:
+    """Ranks as processes, each the head of a session of its own, and a folder for all that they may leave behind."""
+
+    def __init__(self, what, size, options):
+        self.address = ranks.free_address()
+        self.folder = tempfile.mkdtemp(prefix="horo_soak_")
+        self.outputs = [open(os.path.join(self.folder, f"output{rank}"), "w+b") for rank in range(size)]
+        own = os.path.join(self.folder, "tmp")
+        os.mkdir(own)
+        extra = {
+            "HORO_DEADLINE_MS": str(options.deadline_ms),
+            "HORO_START_TIMEOUT_MS": str(options.start_timeout_ms),
+            "TMPDIR": own,
+        }
+        self.began = time.monotonic()
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, WORKER, what],
+                env=ranks.environment(rank, size, self.address) | extra,
+                stdin=subprocess.DEVNULL,
+                stdout=self.outputs[rank],
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            for rank in range(size)
+        ]
+
+    def wait(self, among, seconds):
+        """The ranks of `among` that have not ended in time."""
+        end = time.monotonic() + seconds
+        late = []
+        for rank in among:
+            try:
+                self.processes[rank].wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                late.append(rank)
+        return late
+
+    def said(self, rank):
+        """The lines of JSON by their event, and everything."""
+        self.outputs[rank].seek(0)
+        text = self.outputs[rank].read().decode(errors="replace")
+        lines = [json.loads(line) for line in text.splitlines() if line.startswith('{"event"')]
+        return {line["event"]: line for line in lines}, text
+
+    def leftovers(self, seconds):
+        """What is still there: processes of the ranks' sessions (after a while), a listener, files."""
+        end = time.monotonic() + seconds
+        alive = self._alive()
+        while alive and time.monotonic() < end:
+            time.sleep(0.05)
+            alive = self._alive()
+        found = [f"processes of session {pid}" for pid in alive]
+        found += [f"a listener at {self.address}"] * _is_listening(self.address)
+        found += os.listdir(os.path.join(self.folder, "tmp"))
+        return found
+
+    def _alive(self):
+        return [process.pid for process in self.processes if process.poll() is None or _has_group(process.pid)]
+
+    def end(self):
+        for process in self.processes:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+        for output in self.outputs:
+            output.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _has_group(pid):
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _is_listening(address):
+    port = f":{int(address.rsplit(':')[-1]):04X}"
+    rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(port) and row[3] == "0A" for row in rows)
+
+
+def shared_memory():
+    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+
+
+def undisturbed(what, size, options):
+    """How long a run takes."""
+    job = Job(what, size, options)
+    try:
+        late = job.wait(range(size), 120 + PATIENCE_S)
+        if late or any(process.returncode != 0 for process in job.processes):
+            texts = "\n".join(job.said(rank)[1] for rank in range(size))
+            raise RuntimeError(f"{what} on {size} ranks does not end well undisturbed:\n{texts}")
+        return time.monotonic() - job.began
+    finally:
+        job.end()
+
+
+def run(kill, duration_s, options):
+    """What came of one kill: a dict with the list "wrong"."""
+    job = Job(kill.what, kill.size, options)
+    try:
+        time.sleep(kill.moment * duration_s)
+        job.processes[kill.victim].send_signal(kill.signal)
+        struck = time.monotonic()
+        others = [rank for rank in range(kill.size) if rank != kill.victim]
+        limit_s = (options.deadline_ms + options.start_timeout_ms) / 1000 + PATIENCE_S
+        if kill.what == "digits":
+            limit_s += duration_s
+        late = job.wait(others, limit_s)
+        wrong = [f"rank {rank} did not end within {limit_s:.0f} s: {job.said(rank)[1][-500:]}" for rank in late]
+        if kill.signal == signal.SIGSTOP:
+            wrong += _continued(job, kill, limit_s)
+        result = _judged(job, kill, [rank for rank in others if rank not in late], struck, options)
+        wrong += result.pop("wrong")
+        wrong += [f"left behind: {what}" for what in job.leftovers(10)]
+        return result | {"wrong": [f"kill {kill.number} ({_say(kill)}): {text}" for text in wrong]}
+    finally:
+        job.end()
+
+
+def _continued(job, kill, limit_s):
+    """A rank that was stopped goes on, and has to find its end too."""
+    job.processes[kill.victim].send_signal(signal.SIGCONT)
+    if job.wait([kill.victim], limit_s):
+        return [f"the stopped rank {kill.victim} did not end after SIGCONT: {job.said(kill.victim)[1][-500:]}"]
+    said, text = job.said(kill.victim)
+    return [] if "lost" in said or "done" in said else [f"the stopped rank {kill.victim} ended with: {text[-500:]}"]
+
+
+def _judged(job, kill, others, struck, options):
+    """Who named whom, and how long after the signal."""
+    victim, _ = job.said(kill.victim)
+    is_ready = "ready" in victim and victim["ready"]["at"] < struck and kill.what != "digits"
+    wrong, named, seconds = [], 0, []
+    for rank in others:
+        said, text = job.said(rank)
+        if "done" in said:
+            continue  # it had everything that it needed of the victim
+        if "lost" not in said:
+            wrong.append(f"rank {rank} says neither who was lost nor that it is done: {text[-1000:]}")
+        elif said["lost"]["origin"] != kill.victim:
+            wrong.append(f"rank {rank} names rank {said['lost']['origin']}: {said['lost']['text']}")
+        else:
+            named += 1
+            seconds.append(said["lost"]["at"] - struck)
+    allowed = AT_ONCE_S + (options.deadline_ms / 1000 if kill.signal == signal.SIGSTOP else 0)
+    at_once = bool(seconds) and max(seconds) <= allowed
+    ended = "named" if named else "done"
+    slowest = round(max(seconds), 3) if seconds else None
+    return {"wrong": wrong, "ended": ended, "ready": is_ready, "at_once": at_once, "slowest_s": slowest}
+
+
+def _say(kill):
+    return f"{kill.what}, {kill.size} ranks, {kill.signal.name} to rank {kill.victim} at {kill.moment:.0%}"
+
+
+def run_all(options):
+    durations, rows, wrong = {}, [], []
+    before = shared_memory()
+    for kill in kills(options):
+        key = kill.what, kill.size
+        if key not in durations:
+            durations[key] = undisturbed(*key, options)
+        result = run(kill, durations[key], options)
+        wrong += result.pop("wrong")
+        rows.append({"kill": _say(kill), "what": kill.what, "signal": kill.signal.name} | result)
+        if not options.json:
+            print(f"{kill.number:4} {rows[-1]['kill']}: {result['ended']} {result['slowest_s'] or ''}", flush=True)
+    left = sorted(name for name in shared_memory() - before if "horo" in name)
+    wrong += [f"left in /dev/shm: {name}" for name in left]
+    return {"kills": len(rows), "table": table(rows), "rows": rows, "wrong": wrong}
+
+
+def table(rows):
+    """By worker and signal: how many, how they ended, and what of it at once."""
+    lines = []
+    for key in sorted({(row["what"], row["signal"]) for row in rows}):
+        mine = [row for row in rows if (row["what"], row["signal"]) == key]
+        ready = [row for row in mine if row["ready"] and row["ended"] == "named"]
+        lines.append(
+            {
+                "what": key[0],
+                "signal": key[1],
+                "kills": len(mine),
+                "named": sum(row["ended"] == "named" for row in mine),
+                "done": sum(row["ended"] == "done" for row in mine),
+                "after_init": len(ready),
+                "at_once": sum(row["at_once"] for row in ready),
+                "slowest_s": max((row["slowest_s"] for row in ready), default=None),
+            }
+        )
+    return lines
+
+
+def show(summary):
+    heads = f"{'kills':>6}{'named':>7}{'done':>6}{'after init':>12}{'at once':>9}{'slowest':>9}"
+    print(f"\n{'worker':<8}{'signal':<9}{heads}")
+    for row in summary["table"]:
+        slowest = "" if row["slowest_s"] is None else f"{row['slowest_s']:.2f} s"
+        print(
+            f"{row['what']:<8}{row['signal']:<9}{row['kills']:>6}{row['named']:>7}{row['done']:>6}"
+            f"{row['after_init']:>12}{row['at_once']:>9}{slowest:>9}"
+        )
+    named = [row for row in summary["rows"] if row["ended"] == "named" and row["ready"]]
+    at_once = sum(row["at_once"] for row in named)
+    within = f"within {AT_ONCE_S:.0f} s (those stopped: after the deadline)"
+    print(f"after init, {at_once} of {len(named)} were named by all others {within}")

@@ -1,0 +1,88 @@
+"""One rank of tools/soak kill: trains until somebody is lost, and says when it was ready and how it ended, in JSON.
+
+Its argument: "light" (arrays of NumPy over the C ABI), "forks" (the same, with a forked child that holds on to whatever
+it inherited for longer than its parent lives) or "digits" (examples/digits.py).
+"""
+
+import json
+import os
+import pathlib
+import runpy
+import sys
+import time
+
+import horo
+
+STEPS = 60
+TENSORS = 12
+STEP_S = 0.01  # of computing
+CHILD_S = 3  # that a forked child outlives its parent
+DIGITS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "digits.py"
+
+
+def say(**what):
+    print(json.dumps(what | {"at": time.monotonic()}), flush=True)
+
+
+def outlive_parent():
+    """Forks a child that ends a while after its parent, as a DataLoader's worker may."""
+    read, write = os.pipe()
+    if os.fork() != 0:
+        os.close(read)
+        os.set_inheritable(write, False)
+        return write
+    os.close(write)
+    os.read(read, 1)  # until nobody holds the other end any more
+    time.sleep(CHILD_S)
+    os._exit(0)
+
+
+def train(forks):
+    import numpy
+
+    from horo import _default, _native
+    from horo._session import Spec
+
+    horo.init()
+    say(event="ready")
+    session = _default.session()
+    held = outlive_parent() if forks else None
+    arrays = [numpy.ones(1 << (6 + number), numpy.float32) for number in range(TENSORS)]
+    for _ in range(STEPS):
+        time.sleep(STEP_S)
+        works = []
+        for number, array in enumerate(arrays):
+            spec = Spec(f"g{number}", _native.ALL_REDUCE, _native.AVERAGE, _native.FLOAT32, array.shape, 0, 0, 1)
+            works.append(session.submit(spec, array.ctypes.data, array.ctypes.data, array))
+        session.wait(works)
+        session.release(works)
+        session.step_end()
+    assert all((array == 1).all() for array in arrays)
+    horo.shutdown()
+    if held is not None:
+        os.close(held)
+
+
+def run(what):
+    if what == "digits":
+        runpy.run_path(str(DIGITS), run_name="__main__")
+        horo.shutdown()
+    else:
+        train(what == "forks")
+
+
+def main():
+    try:
+        run(sys.argv[1])
+    except horo.PeerLost as lost:
+        say(event="lost", origin=lost.origin, text=str(lost))
+        return 3
+    except Exception as error:
+        say(event="failed", text=f"{type(error).__name__}: {error}")
+        return 4
+    say(event="done")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
