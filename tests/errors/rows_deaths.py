@@ -1,0 +1,51 @@
+"""Ranks that are killed, crash or stop: the others are told who it was."""
+
+import os
+import signal
+import time
+
+import torch
+from table import ENDS, on_ranks
+
+import horo.torch as hvd
+
+SECTION = "Ranks that die, stop or leave"
+NEXT = "Start the job again from its last checkpoint"
+
+
+def end_by(number):
+    hvd.barrier()
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), number)
+    hvd.allreduce(torch.ones(2), name="next")
+
+
+@on_ranks(SECTION, "Rank 1 is killed, or crashes", session=ENDS, do=f"`horo run` says which signal it was. {NEXT}")
+def killed():
+    end_by(signal.SIGKILL)
+
+
+@on_ranks(
+    SECTION,
+    "Rank 1 stops (SIGSTOP, a debugger, a machine that hangs) or loses its network",
+    session=ENDS,
+    do=f"`HORO_DEADLINE_MS` is how long it may be silent while others wait. {NEXT}",
+    env={"HORO_DEADLINE_MS": "1000", "HORO_BEAT_MS": "100"},
+    changing=((r"for \d+\.\d s", "for <time>"),),
+)
+def stopped():
+    hvd.barrier()
+    if hvd.rank() == 1:
+        watcher = os.fork()
+        if watcher == 0:
+            wake_up_later(os.getppid())
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)  # what it would say itself comes too late for the others
+    hvd.allreduce(torch.ones(2), name="next")
+
+
+def wake_up_later(pid):
+    """In a forked child: lets the stopped rank go on, so that the job can end."""
+    time.sleep(6)
+    os.kill(pid, signal.SIGCONT)
+    os._exit(0)

@@ -1,0 +1,79 @@
+"""horo run: command lines that cannot work, ranks that fail, and limits."""
+
+import signal
+
+from table import by_command
+
+SECTION = "Launching"
+REFUSED = "`horo run`, exit code 2, nothing is started"
+AFTER = "`horo run`, at the end; its exit code is that rank's, or 128 and the signal"
+TIMES = ((r"after \d+(\.\d+)? s", "after <time>"),)
+
+
+def refused(run, arguments, code=2):
+    done = run([run.horo, "run", *arguments])
+    assert done.returncode == code, done
+    return done.stderr
+
+
+@by_command(SECTION, "No ranks", where=REFUSED, do="`-n 1` or more")
+def no_ranks(run):
+    return refused(run, ["-n", "0", "true"])
+
+
+@by_command(SECTION, "No program", where=REFUSED, do="Name one: `horo run -n 4 python train.py`")
+def no_program(run):
+    return refused(run, ["-n", "2"])
+
+
+@by_command(SECTION, "A program that is not there", where="`horo run`, exit code 127", do="Check the path")
+def missing_program(run):
+    return refused(run, ["-n", "2", "./no-such-program"], code=127)
+
+
+@by_command(
+    SECTION,
+    "A program that may not be run",
+    where="`horo run`, exit code 126",
+    do="`chmod +x`, or name its interpreter",
+)
+def not_executable(run):
+    return refused(run, ["-n", "2", "/etc/passwd"], code=126)
+
+
+@by_command(SECTION, "A folder that is not there", where=REFUSED, do="Check `--cwd`")
+def missing_folder(run):
+    return refused(run, ["-n", "2", "--cwd", "/no/such/folder", "true"])
+
+
+@by_command(SECTION, "Several hosts and no key", where=REFUSED, do="Make a key once and copy it to every host")
+def hosts_without_a_key(run):
+    return refused(run, ["-n", "1", "--nnodes", "2", "--node-rank", "0", "--addr", "127.0.0.1:4000", "true"])
+
+
+def failed(run, program, code, env=None):
+    """The block that horo run prints last: two ranks, of which rank 1 ends as the program says."""
+    waits = "import horo.torch as hvd, torch, os, signal, sys; hvd.init(); hvd.barrier()\n"
+    others = "hvd.allreduce(torch.ones(2), name='next')\n"
+    command = [run.horo, "run", "-n", "2", run.python, "-c", f"{waits}if hvd.rank() == 1: {program}\n{others}"]
+    done = run(command, env=env)
+    assert done.returncode == code, done
+    lines = done.stderr.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("horo run: "))
+    return "\n".join(lines[first:])
+
+
+@by_command(
+    SECTION,
+    "A rank is killed",
+    where=AFTER,
+    do="Look for who killed it: `dmesg` tells of the out-of-memory killer",
+    changing=TIMES,
+)
+def killed_rank(run):
+    return failed(run, "os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL)
+
+
+@by_command(SECTION, "A rank fails with an exception", where=AFTER, do="Mend the program at that line", changing=TIMES)
+def rank_with_an_exception(run):
+    return failed(run, "raise KeyError('learning_rate')", 1)
