@@ -80,11 +80,17 @@ AlgorithmWishes read_wishes(const std::string& text) {
     }
     const CollectiveKind kind = kind_named(part.substr(0, equals));
     const std::string name = part.substr(equals + 1);
+    if (name.starts_with("@")) {
+      const GivenSchedules& given = wishes.files[kind] = read_schedules(name.substr(1));
+      if (given.shape.kind == kind) continue;
+      throw std::invalid_argument(say("HORO_ALGORITHMS: ", name.substr(1), " has schedules for ",
+                                      name_of(given.shape.kind), ", not for ", name_of(kind)));
+    }
     if (find(kind, name) == nullptr) {
       throw std::invalid_argument(
           say("HORO_ALGORITHMS: ", name_of(kind), " has no algorithm \"", name, "\"; it has ", names_for(kind)));
     }
-    wishes[kind] = name;
+    wishes.names[kind] = name;
   }
   return wishes;
 }
@@ -102,11 +108,24 @@ Shape shape_of(const Collective& collective, int size, const std::vector<int>& h
 const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes) {
   const NamedMaker* chosen = find(collective.kind, by_rule(collective, shape));
   HORO_CHECK(chosen != nullptr);
-  const auto wish = wishes.find(collective.kind);
-  if (wish == wishes.end()) return *chosen;
+  const auto wish = wishes.names.find(collective.kind);
+  if (wish == wishes.names.end()) return *chosen;
   const NamedMaker* wished = find(collective.kind, wish->second);
   const bool in_order = collective.order == Order::kFast || wished->make(shape, 0).order == Order::kCanonical;
   return in_order ? *wished : *chosen;
+}
+
+const std::vector<Schedule>* given_for(const Collective& collective, const Shape& shape,
+                                       const AlgorithmWishes& wishes) {
+  const auto found = wishes.files.find(collective.kind);
+  if (found == wishes.files.end()) return nullptr;
+  const GivenSchedules& given = found->second;
+  if (given.shape.size != shape.size || given.shape.root != shape.root) return nullptr;
+  if (collective.order == Order::kCanonical && given.schedules.front().order != Order::kCanonical) return nullptr;
+  for (std::size_t i = 0; i < shape.contributors.size(); ++i) {
+    if (shape.contributors[i] != static_cast<std::int64_t>(i)) return nullptr;
+  }
+  return &given.schedules;
 }
 
 }  // namespace horo

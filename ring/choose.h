@@ -3,17 +3,22 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "ring/group.h"
 #include "ring/schedule.h"
+#include "ring/schedule_json.h"
 
 namespace horo {
 
-// Wishes by kind: "ring", "halving-doubling" ... (all_schedule_makers).
-using AlgorithmWishes = std::map<CollectiveKind, std::string>;
+// What is wished for instead of the rules, by kind.
+struct AlgorithmWishes {
+  std::map<CollectiveKind, std::string> names;  // of makers: "ring", "halving-doubling" ... (all_schedule_makers)
+  std::map<CollectiveKind, GivenSchedules> files;
+};
 
-// Reads "all_reduce=tree,broadcast=scatter". Throws std::invalid_argument naming HORO_ALGORITHMS, the word and what
-// there is.
+// Reads "all_reduce=tree,broadcast=@mine.json"; files are read and proven. Throws std::invalid_argument naming
+// HORO_ALGORITHMS, the word and what there is.
 AlgorithmWishes read_wishes(const std::string& text);
 
 // What the schedule of a collective depends on, beside the members' hosts.
@@ -22,5 +27,9 @@ Shape shape_of(const Collective& collective, int size, const std::vector<int>& h
 // The same on all members: it looks only at what is equal on all of them. A wish is granted if its sums are in the
 // order that the collective asks for.
 const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes);
+
+// The file's schedules, if there are any that fit: as many members, the same root, all contributing in order of ids,
+// and an order of summation that will do. Null: choose().
+const std::vector<Schedule>* given_for(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes);
 
 }  // namespace horo

@@ -108,7 +108,9 @@ class HostGroup final : public Group {
 
   std::string_view algorithm(const Collective& collective) const override {
     if (collective.kind == CollectiveKind::kBarrier) return "dissemination";
-    return choose(collective, shape_of(collective, size(), members_.hosts), wishes_).name;
+    const Shape shape = shape_of(collective, size(), members_.hosts);
+    if (const auto* given = given_for(collective, shape, wishes_)) return given->front().name;
+    return choose(collective, shape, wishes_).name;
   }
 
  private:
@@ -123,12 +125,15 @@ class HostGroup final : public Group {
   void move(const Collective& collective) {
     const Party party{transport_, members_.ranks, index_, segment_bytes_, scratch_};
     if (collective.kind == CollectiveKind::kBarrier) return barrier(party, collective);
-    run_schedule(party, collective, *schedule_for(collective));
+    const Shape shape = shape_of(collective, size(), members_.hosts);
+    if (const auto* given = given_for(collective, shape, wishes_)) {
+      return run_schedule(party, collective, (*given)[static_cast<std::size_t>(index_)]);
+    }
+    run_schedule(party, collective, *schedule_for(collective, shape));
   }
 
   // Made once and kept; a new shape (somebody is absent, another root) makes another one.
-  std::shared_ptr<const Schedule> schedule_for(const Collective& collective) {
-    const Shape shape = shape_of(collective, size(), members_.hosts);
+  std::shared_ptr<const Schedule> schedule_for(const Collective& collective, const Shape& shape) {
     const NamedMaker& maker = choose(collective, shape, wishes_);
     const ScheduleKey key{shape.kind, maker.name, shape.root, shape.contributors};
     MutexLock lock(mutex_);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -26,21 +27,21 @@ struct Value {
 
 using Place = std::pair<int, int>;  // area, chunk
 
+// No origin is twice in an expression, so it is never longer than there are origins.
 class Expressions {
  public:
   int leaf(int origin) { return add({origin, -1, -1}); }
+  // Asked before a join: an origin that is in both, or -1.
+  int common_origin(int left, int right) const {
+    const std::vector<int>&a = origins(left), &b = origins(right);
+    std::vector<int> common;
+    std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(common));
+    return common.empty() ? -1 : common.front();
+  }
   int join(int left, int right) { return add({-1, left, right}); }
 
-  // How often each origin is in it.
-  void count(int node, std::map<int, int>& origins) const {
-    const auto& [origin, left, right] = nodes_[static_cast<std::size_t>(node)];
-    if (origin >= 0) {
-      ++origins[origin];
-    } else {
-      count(left, origins);
-      count(right, origins);
-    }
-  }
+  // Ascending.
+  const std::vector<int>& origins(int node) const { return origins_[static_cast<std::size_t>(node)]; }
   std::string print(int node) const {
     const auto& [origin, left, right] = nodes_[static_cast<std::size_t>(node)];
     return origin >= 0 ? say(origin) : say("(", print(left), " + ", print(right), ")");
@@ -50,10 +51,22 @@ class Expressions {
   using Node = std::tuple<int, int, int>;
   int add(const Node& node) {
     const auto [found, is_new] = number_.try_emplace(node, static_cast<int>(nodes_.size()));
-    if (is_new) nodes_.push_back(node);
+    if (is_new) {
+      const auto& [origin, left, right] = node;
+      std::vector<int> all;
+      if (origin >= 0) {
+        all.push_back(origin);
+      } else {
+        std::merge(origins(left).begin(), origins(left).end(), origins(right).begin(), origins(right).end(),
+                   std::back_inserter(all));
+      }
+      nodes_.push_back(node);
+      origins_.push_back(std::move(all));
+    }
     return found->second;
   }
   std::vector<Node> nodes_;
+  std::vector<std::vector<int>> origins_;  // by node
   std::map<Node, int> number_;
 };
 
@@ -98,13 +111,22 @@ class Player {
         refuse(member, "written for member ", one.member, " of ", one.size);
       if (one.kind != shape_.kind) refuse(member, "is for ", name_of(one.kind), ", not for ", name_of(shape_.kind));
       if (one.name != first.name || one.order != first.order) refuse(member, "another schedule than member 0's");
+      for (const Scratch& scratch : one.scratch) check_scratch(member, scratch);
       if (one.chunks != first.chunks) refuse(member, one.chunks, " chunks, member 0 has ", first.chunks);
       if (one.rounds.size() != first.rounds.size()) {
         refuse(member, one.rounds.size(), " rounds, member 0 has ", first.rounds.size());
       }
     }
+    if (shape_.kind == CollectiveKind::kBarrier) refuse(0, "a barrier has no schedule");
     if (first.chunks < 1 || (expected_chunks() > 0 && first.chunks != expected_chunks())) {
       refuse(0, first.chunks, " chunks, expected ", expected_chunks());
+    }
+  }
+
+  void check_scratch(int member, const Scratch& scratch) const {
+    const int base = scratch.base == Scratch::kFloating ? 0 : scratch.base;
+    if (scratch.chunks < 1 || base < 0 || base > of(member).chunks - scratch.chunks) {
+      refuse(member, "a scratch area for ", scratch.chunks, " of ", of(member).chunks, " chunks from ", base, " on");
     }
   }
 
@@ -294,6 +316,9 @@ class Player {
       if (!reduces(shape_.kind)) refuse(member, "combines chunks in ", name_of(shape_.kind));
       const int right = stack.back();
       stack.pop_back();
+      if (const int twice = expressions_.common_origin(stack.back(), right); twice >= 0) {
+        refuse(member, "adds member ", twice, "'s contribution to chunk ", chunk, " twice");
+      }
       stack.back() = expressions_.join(stack.back(), right);
     }
     if (stack.size() != 1) refuse(member, "a combine of chunk ", chunk, " leaves ", stack.size(), " values");
@@ -331,13 +356,11 @@ class Player {
     if (const auto [same, is_new] = sums_.try_emplace(chunk, value.node); !is_new && same->second != value.node) {
       refuse(member, "ends with another sum of chunk ", chunk, " than a member before it");
     }
-    std::map<int, int> origins;
-    expressions_.count(value.node, origins);
     for (int other = 0; other < size(); ++other) {
-      const int wanted = contributes(shape_, other) ? 1 : 0;
-      if (origins[other] != wanted) {
-        refuse(member, "chunk ", chunk, " has member ", other, "'s contribution ", origins[other], " times");
-      }
+      const std::vector<int>& origins = expressions_.origins(value.node);
+      const bool has = std::binary_search(origins.begin(), origins.end(), other);
+      if (contributes(shape_, other) && !has)
+        refuse(member, "chunk ", chunk, " lacks member ", other, "'s contribution");
     }
     if (proof.sum.empty()) proof.sum = expressions_.print(value.node);
     if (value.node != canonical(nodes)) proof.order = Order::kFast;

@@ -86,7 +86,9 @@ constexpr Setting kSettings[] = {
      .field = &Config::algorithms,
      .default_is = "what suits size and hosts",
      .equal_on_all_ranks = true,
-     .meaning = "algorithms to take where they can be taken: \"all_reduce=tree,broadcast=scatter\""},
+     .meaning =
+         "algorithms to take where they can be taken, or files of schedules (ring/schedule_json.h), the same on all "
+         "hosts: \"all_reduce=tree,broadcast=@mine.json\""},
 
     {.name = "HORO_START_TIMEOUT_MS",
      .group = kDeadlines,

@@ -6,8 +6,8 @@ namespace horo {
 namespace {
 
 constexpr FuzzTarget kTargets[] = {
-    {"cards", fuzz_cards},       {"frames", fuzz_frames},     {"handshakes", fuzz_handshakes},
-    {"messages", fuzz_messages}, {"settings", fuzz_settings},
+    {"cards", fuzz_cards},       {"frames", fuzz_frames},       {"handshakes", fuzz_handshakes},
+    {"messages", fuzz_messages}, {"schedules", fuzz_schedules}, {"settings", fuzz_settings},
 };
 
 }  // namespace

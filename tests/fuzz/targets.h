@@ -17,6 +17,7 @@ bool fuzz_cards(std::span<const std::byte> input);       // what a rank says of 
 bool fuzz_frames(std::span<const std::byte> input);      // frame headers, abort notices, ByteReader
 bool fuzz_handshakes(std::span<const std::byte> input);  // two honest sides and somebody between them
 bool fuzz_messages(std::span<const std::byte> input);    // what coordinators say to one another
+bool fuzz_schedules(std::span<const std::byte> input);   // files of schedules
 bool fuzz_settings(std::span<const std::byte> input);    // environments: settings, and what launchers leave
 
 struct FuzzTarget {

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <random>
 
@@ -13,6 +15,7 @@
 #include "ring/choose.h"
 #include "ring/reduce.h"
 #include "ring/schedule_check.h"
+#include "ring/schedule_json.h"
 #include "ring/schedule_parts.h"
 #include "tests/ring/run_ranks.h"
 
@@ -242,11 +245,38 @@ TEST(Algorithms, TheWireCarriesWhatTheScheduleSays) {
 }
 
 TEST(Wishes, AreReadAndRefusedByName) {
-  EXPECT_EQ(read_wishes("all_reduce=tree,broadcast=scatter").size(), 2u);
-  EXPECT_TRUE(read_wishes("").empty());
-  for (const char* wrong : {"all_reduce", "all_reduce=best", "allreduce=tree", "barrier=tree"}) {
+  EXPECT_EQ(read_wishes("all_reduce=tree,broadcast=scatter").names.size(), 2u);
+  EXPECT_TRUE(read_wishes("").names.empty());
+  for (const char* wrong :
+       {"all_reduce", "all_reduce=best", "allreduce=tree", "barrier=tree", "all_reduce=@/no/such/file"}) {
     EXPECT_THROW(read_wishes(wrong), std::invalid_argument) << wrong;
   }
+}
+
+TEST(Wishes, ASchedulesFileIsProvenAndRun) {
+  const std::string path = testing::TempDir() + "/horo_schedules_test.json";
+  GivenSchedules given;
+  given.shape.size = 3;
+  for (int member = 0; member < 3; ++member) given.schedules.push_back(tree_all_reduce(given.shape, member));
+  for (Schedule& schedule : given.schedules) schedule.name = "mine";
+  std::ofstream(path) << to_json(given);
+  WorldOptions options{3, Wire::kInProcess, {}};
+  options.config.algorithms = "all_reduce=@" + path;
+  run_ranks_well(options, [](Rank& rank) {
+    Collective c;
+    c.counts = {5'000};
+    c.contributors = {0, 1, 2};
+    c.deadline = soon();
+    std::vector<float> data(5'000, static_cast<float>(1 + rank.index()));
+    c.in = c.out = {reinterpret_cast<std::byte*>(data.data()), data.size() * sizeof(float)};
+    EXPECT_EQ(rank.group->algorithm(c), "mine");
+    run(*rank.group, c);
+    EXPECT_EQ(data, std::vector<float>(5'000, 6.f));
+    c.contributors = {0, kAbsent, 2};
+    EXPECT_EQ(rank.group->algorithm(c), "direct") << "it was proven for those who all contribute";
+  });
+  EXPECT_THROW(read_wishes("broadcast=@" + path), std::invalid_argument);
+  std::remove(path.c_str());
 }
 
 TEST(Wishes, AFastAlgorithmIsNotTakenForACanonicalSum) {

@@ -100,14 +100,14 @@ std::vector<Fault> faults_of_places() {
 std::vector<Fault> faults_of_arithmetic() {
   return {
       {"a contribution is left out", direct_all_reduce, Kind::kAllReduce,
-       [](auto& s) { s[1].rounds[0].combine[0].tree = {kIn}; }, "contribution 0 times"},
+       [](auto& s) { s[1].rounds[0].combine[0].tree = {kIn}; }, "lacks member 0's contribution"},
       {"a contribution counts twice", one_shot_all_reduce, Kind::kAllReduce,
        [](auto& s) {
          auto& tree = s[0].rounds[0].combine[0].tree;
          tree.push_back(kIn);
          tree.push_back(Combine::kJoin);
        },
-       "member 0's contribution 2 times"},
+       "member 0's contribution to chunk 0 twice"},
       {"left and right change places", direct_all_reduce, Kind::kAllReduce,
        [](auto& s) {
          auto& tree = s[1].rounds[0].combine[0].tree;
