@@ -143,6 +143,7 @@ class Host {
   }
 
   void welcome(Connection connection) {
+    connection.name = name_of(connection.peer);
     if (lost_) send_abort(connection, meeting_.self, {lost_->origin(), lost_->what()});
     met_.push_back(std::move(connection));
   }

@@ -34,11 +34,11 @@ Listener listen_for_data(const Config& config) {
   throw std::invalid_argument(say("HORO_ADDR=", addr, ": rank ", config.rank, " ", why));
 }
 
-// "rank 2 (host-b, pid 1234)".
+// "rank 2 (host node3, pid 1234)".
 std::vector<std::string> names_of(std::span<const Card> cards) {
   std::vector<std::string> names;
   for (const Card& card : cards) {
-    names.push_back(say("rank ", names.size(), " (", card.process.host, ", pid ", card.process.pid, ")"));
+    names.push_back(say("rank ", names.size(), " (host ", card.process.host, ", pid ", card.process.pid, ")"));
   }
   return names;
 }

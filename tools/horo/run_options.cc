@@ -55,8 +55,9 @@ bool is_this_host(const std::string& name) {
   return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own.data();
 }
 
-// How many ranks this host may have by "localhost:4"; without a number, as many as are asked for.
-std::optional<int> slots_of(const std::string& hosts) {
+// How many ranks this host may have by "localhost:4"; 0 where nothing is said: as many as are asked for.
+int slots_of(const std::string& hosts) {
+  if (hosts.empty()) return 0;
   const std::vector<std::string> parts = split(hosts);
   const std::size_t colon = hosts.rfind(':');
   const std::string name = hosts.substr(0, colon);
@@ -65,7 +66,7 @@ std::optional<int> slots_of(const std::string& hosts) {
            "    horo run --nnodes " + std::to_string(std::max<std::size_t>(parts.size(), 2)) +
            " --node-rank I --addr HOST0:29400 --key-file KEY -n RANKS_HERE PROGRAM");
   }
-  if (colon == std::string::npos) return std::nullopt;
+  if (colon == std::string::npos) return 0;
   return number_of(std::string_view(hosts).substr(colon + 1), "--hosts " + hosts);
 }
 
@@ -73,10 +74,10 @@ void set_one_host(const RunOptions& options, Launch& launch) {
   if (options.node_rank.value_or(0) != 0) {
     refuse("--node-rank " + std::to_string(*options.node_rank) + ": without --nnodes there is one host, number 0");
   }
-  const std::optional<int> slots = options.hosts.empty() ? std::nullopt : slots_of(options.hosts);
-  const int ranks = options.ranks ? *options.ranks : slots.value_or(0);
-  if (!options.ranks && !slots) refuse("expected -n RANKS, as in: horo run -n 4 python train.py");
-  if (slots && ranks > *slots) {
+  const int slots = slots_of(options.hosts);
+  const int ranks = options.ranks.value_or(slots);
+  if (ranks == 0) refuse("expected -n RANKS, as in: horo run -n 4 python train.py");
+  if (slots > 0 && ranks > slots) {
     refuse("-n " + std::to_string(ranks) + ": more ranks than --hosts " + options.hosts + " has room for");
   }
   launch.ranks_by_host = {ranks};
