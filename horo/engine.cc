@@ -57,6 +57,7 @@ Engine::Engine(const Config& config, Links links, Inbox& inbox, Counters& counte
 }
 
 void Engine::start() {
+  out_of_memory();
   Comparison compared = compare_settings(*epoch_.links.transport, config_, counters_);
   topology_ = std::make_unique<const Topology>(compared.topology);
   const Members everybody{world(config_.size), 0, std::move(compared.hosts)};
@@ -149,29 +150,39 @@ std::string Engine::say_mine(const std::string& text) const {
   return "rank " + std::to_string(config_.rank) + ": " + text;
 }
 
-void Engine::loop() noexcept {
-  for (;;) {
-    {
-      MutexLock lock(mutex_);
-      if (leaving_) break;
-    }
-    try {
-      round();
-    } catch (const std::exception& e) {
-      end_epoch(config_.rank, say_mine(e.what()));
-    }
+bool Engine::is_leaving() {
+  MutexLock lock(mutex_);
+  return leaving_;
+}
+
+// What goes wrong in this thread ends the job for all ranks, and this process's part in it; never the process.
+void Engine::guard(void (Engine::*step)()) {
+  FailurePtr failure;
+  try {
+    return (this->*step)();
+  } catch (...) {
+    failure = current_failure();
   }
+  reserve_.reset();
+  end_epoch(config_.rank, say_mine(failure->text));
+}
+
+void Engine::loop() noexcept {
+  while (!is_leaving()) guard(&Engine::round);
   {
     MutexLock lock(mutex_);
     gone_ = true;
     told_.notify_all();
   }
-  if (ended_) return;
-  // Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this.
+  if (!ended_) guard(&Engine::leave_in_order);
+}
+
+// Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this.
+void Engine::leave_in_order() {
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
+  const std::string text = "rank " + std::to_string(config_.rank) + " shut down";
   const std::vector<std::shared_ptr<Work>> unfinished = inbox_.close(failure);
-  if (!unfinished.empty())
-    epoch_.links.transport->abort(config_.rank, "rank " + std::to_string(config_.rank) + " shut down");
+  if (!unfinished.empty()) epoch_.links.transport->abort(config_.rank, text);
   epoch_.lane->stop();
   for (const auto& work : unfinished) {
     if (!work->finished()) work->fail(failure);

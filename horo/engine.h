@@ -61,6 +61,9 @@ class Engine {
   Verdict judge_start(const PeerLost& lost);
   void break_off(int origin, const std::string& why);
   void loop() noexcept;
+  void guard(void (Engine::*step)());
+  bool is_leaving();
+  void leave_in_order();
   void round();
   void feed(const ControlEvent& event, TimePoint now);
   void take_inbox(TimePoint now);
@@ -85,6 +88,9 @@ class Engine {
   std::optional<TimePoint> timer_;  // engine thread
   std::optional<TimePoint> look_;   // engine thread: when the vigil wants to look again
   bool ended_ = false;              // engine thread: the epoch is over
+  // Given back before the others are told that something went wrong here, for that needs memory: it may be what is
+  // short.
+  std::unique_ptr<std::byte[]> reserve_ = std::make_unique<std::byte[]>(64 << 10);  // engine thread
   Mutex mutex_;
   FailurePtr lane_failure_ GUARDED_BY(mutex_);  // not looked at yet
   std::optional<std::string> abort_reason_ GUARDED_BY(mutex_);

@@ -227,6 +227,7 @@ void Inbox::settle(std::span<const Key> keys) {
 std::vector<std::shared_ptr<Work>> Inbox::close(FailurePtr failure) {
   MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Work>> works;
+  works.reserve(in_flight_);  // none may be lost for want of memory
   if (!closed_) closed_ = std::move(failure);
   for (Tensor& tensor : tensors_) {
     if (tensor.work) works.push_back(std::move(tensor.work));

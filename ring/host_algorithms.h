@@ -37,7 +37,7 @@ class ScratchPool {
   Piece take(std::size_t bytes);
 
  private:
-  void give_back(std::unique_ptr<Memory> memory);
+  void give_back(std::unique_ptr<Memory> memory) noexcept;
 
   Mutex mutex_;
   std::vector<std::unique_ptr<Memory>> free_ GUARDED_BY(mutex_);

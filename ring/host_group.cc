@@ -36,9 +36,14 @@ ScratchPool::Piece ScratchPool::take(std::size_t bytes) {
   return Piece(*this, std::move(memory));
 }
 
-void ScratchPool::give_back(std::unique_ptr<Memory> memory) {
+// Where there is no memory to remember it, it is freed.
+void ScratchPool::give_back(std::unique_ptr<Memory> memory) noexcept {
   MutexLock lock(mutex_);
-  free_.push_back(std::move(memory));
+  try {
+    free_.push_back(std::move(memory));
+  } catch (const std::bad_alloc&) {
+    memory.reset();
+  }
 }
 
 Tag Mail::tag(std::uint32_t number) const {
@@ -97,11 +102,12 @@ class HostGroup final : public Group {
       failure = current_failure();
     } catch (const Mismatch&) {
       failure = current_failure();
-    } catch (const std::exception& e) {
+    } catch (const std::exception&) {
       // Messages of this collective are still posted with the caller's memory; only the end of the transport ends them.
       failure = current_failure();
-      transport_.abort(transport_.rank(), say("rank ", transport_.rank(), " failed in ", name_of(collective.kind),
-                                              collective.what.empty() ? "" : " of " + collective.what, ": ", e.what()));
+      transport_.abort(transport_.rank(),
+                       say("rank ", transport_.rank(), " failed in ", name_of(collective.kind),
+                           collective.what.empty() ? "" : " of " + collective.what, ": ", failure->text));
     }
     completion.done(std::move(failure));
   }

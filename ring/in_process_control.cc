@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "horo/base/check.h"
+#include "horo/base/log.h"
 #include "horo/base/mutex.h"
 #include "ring/control_link.h"
 #include "ring/say.h"
@@ -131,8 +133,20 @@ class InProcessControl final : public ControlLink {
   }
   std::vector<ControlEvent> wait(TimePoint until) override { return board_->wait(rank_, until); }
   void wake() noexcept override { board_->wake(rank_); }
-  void abort(int origin, const std::string& reason) noexcept override { board_->abort(rank_, origin, reason); }
-  void goodbye(Duration /*patience*/) noexcept override { board_->goodbye(rank_); }
+  void abort(int origin, const std::string& reason) noexcept override {
+    try {
+      board_->abort(rank_, origin, reason);
+    } catch (const std::bad_alloc&) {
+      log_warning("no memory to tell the other ranks why");
+    }
+  }
+  void goodbye(Duration /*patience*/) noexcept override {
+    try {
+      board_->goodbye(rank_);
+    } catch (const std::bad_alloc&) {
+      log_warning("no memory to say goodbye to the other ranks");
+    }
+  }
 
  private:
   std::shared_ptr<Switchboard> board_;

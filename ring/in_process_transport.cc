@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -218,13 +219,20 @@ class InProcessTransport final : public Transport {
     return hub_->post({rank_, peer, false, tag, {}, in, false, ""});
   }
   void wait(std::span<const Op> ops, TimePoint deadline) override { hub_->wait(rank_, ops, deadline); }
-  void abort(int origin, const std::string& reason) noexcept override { hub_->abort(PeerLost(origin, reason)); }
+  void abort(int origin, const std::string& reason) noexcept override {
+    try {
+      hub_->abort(PeerLost(origin, reason));
+    } catch (const std::bad_alloc&) {
+      hub_->abort(no_memory_);
+    }
+  }
   Traffic traffic(std::uint32_t channel) const override { return hub_->traffic(rank_, channel); }
   std::uint64_t kernel_bytes_sent() const override { return 0; }
 
  private:
   std::shared_ptr<Hub> hub_;
   int rank_;
+  const PeerLost no_memory_{rank_, say("rank ", rank_, ": out of memory (std::bad_alloc)")};  // made in time
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "horo/base/error.h"
 #include "ring/card.h"
+#include "ring/descriptors.h"
 #include "ring/meeting.h"
 #include "ring/say.h"
 #include "ring/tcp.h"
@@ -57,6 +58,7 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   const Identity& self = meeting.self;
   if (self.size == 1) return {make_tcp_transport(config, self, {}), make_tcp_control(config, self, {}), {"rank 0"}};
 
+  check_descriptors(config);
   const Listener listener = listen_for_data(config);
   const auto blobs = exchange(encode(make_card(to_text(listener.published))));
   if (blobs.size() != static_cast<std::size_t>(self.size)) {

@@ -10,11 +10,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
 #include <stdexcept>
 #include <system_error>
 
 #include "horo/base/check.h"
 #include "horo/base/error.h"
+#include "horo/base/log.h"
 #include "ring/control_outbox.h"
 #include "ring/say.h"
 #include "ring/tcp_parts.h"
@@ -308,8 +310,12 @@ void TcpControl::check_queues() {
 }
 
 void TcpControl::abort(int origin, const std::string& reason) noexcept {
-  const Bytes notice = frame(FrameKind::kAbort, encode(AbortNotice{origin, reason}));
-  for (std::size_t at = 0; at < peers_.size(); ++at) out_.put_urgent(at, notice);
+  try {
+    const Bytes notice = frame(FrameKind::kAbort, encode(AbortNotice{origin, reason}));
+    for (std::size_t at = 0; at < peers_.size(); ++at) out_.put_urgent(at, notice);
+  } catch (const std::bad_alloc&) {
+    log_warning("no memory to tell the other ranks why; they will find the connection closed");
+  }
   out_.flush(Clock::now() + kAbortPatience);
 }
 
@@ -334,14 +340,18 @@ bool TcpControl::all_is_read() const noexcept {
 
 void TcpControl::goodbye(Duration patience) noexcept {
   const TimePoint until = Clock::now() + patience;
-  const Bytes last = frame(FrameKind::kGoodbye, {});
-  for (std::size_t at = 0; at < peers_.size(); ++at) out_.put(at, last);
-  out_.flush(until);
-  for (const Inbound& peer : peers_) ::shutdown(peer.fd.get(), SHUT_WR);
-  for (drain(); !all_is_read() && Clock::now() < until; drain()) {
-    std::vector<pollfd> polls;
-    for (const Inbound& peer : peers_) polls.push_back({peer.is_closed ? -1 : peer.fd.get(), POLLIN, 0});
-    ::poll(polls.data(), polls.size(), static_cast<int>(kWaitSlice.count()));
+  try {
+    const Bytes last = frame(FrameKind::kGoodbye, {});
+    for (std::size_t at = 0; at < peers_.size(); ++at) out_.put(at, last);
+    out_.flush(until);
+    for (const Inbound& peer : peers_) ::shutdown(peer.fd.get(), SHUT_WR);
+    for (drain(); !all_is_read() && Clock::now() < until; drain()) {
+      std::vector<pollfd> polls;
+      for (const Inbound& peer : peers_) polls.push_back({peer.is_closed ? -1 : peer.fd.get(), POLLIN, 0});
+      ::poll(polls.data(), polls.size(), static_cast<int>(kWaitSlice.count()));
+    }
+  } catch (const std::bad_alloc&) {
+    log_warning("no memory to say goodbye to the other ranks; they will find the connection closed");
   }
 }
 

@@ -20,6 +20,9 @@ void TcpTransport::progress(TimePoint until) noexcept {
   } catch (const PeerLost& lost) {
     MutexLock lock(mutex_);
     fail(lost);
+  } catch (const std::bad_alloc&) {
+    MutexLock lock(mutex_);
+    fail(no_memory_);
   } catch (const std::exception& error) {
     MutexLock lock(mutex_);
     fail(PeerLost(self_.rank, say("rank ", self_.rank, ": ", error.what())));

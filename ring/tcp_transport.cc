@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "horo/base/check.h"
+#include "horo/base/log.h"
 #include "ring/say.h"
 
 namespace horo {
@@ -33,6 +34,7 @@ TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vect
     : config_(config),
       self_(self),
       spin_(spin_time(config)),
+      no_memory_(self.rank, say("rank ", self.rank, ": out of memory (std::bad_alloc)")),
       connections_(static_cast<std::size_t>(self.size)),
       expects_(static_cast<std::size_t>(self.size)),
       left_(static_cast<std::size_t>(self.size)),
@@ -180,16 +182,24 @@ void TcpTransport::give_turn() {
 void TcpTransport::abort(int origin, const std::string& reason) noexcept {
   {
     MutexLock lock(mutex_);
-    fail(PeerLost(origin, reason));
+    try {
+      fail(PeerLost(origin, reason));
+    } catch (const std::bad_alloc&) {
+      fail(no_memory_);
+    }
     if (std::exchange(has_told_, true)) return;
     while (progressing_) changed_.wait(mutex_);
     progressing_ = true;
   }
-  const auto notice = encode(AbortNotice{origin, reason});
-  for (const auto& connection : connections_) {
-    if (connection) connection->begin_last(FrameKind::kAbort, notice);
+  try {
+    const auto notice = encode(AbortNotice{origin, reason});
+    for (const auto& connection : connections_) {
+      if (connection) connection->begin_last(FrameKind::kAbort, notice);
+    }
+    flush_last(kAbortPatience);
+  } catch (const std::bad_alloc&) {
+    log_warning("no memory to tell the other ranks why; they will find the connection closed");
   }
-  flush_last(kAbortPatience);
   give_turn();
 }
 

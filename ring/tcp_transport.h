@@ -64,6 +64,7 @@ class TcpTransport final : public Transport {
   const Config config_;
   const Identity self_;
   const Duration spin_;
+  const PeerLost no_memory_;  // made in time
   Wakeup wakeup_;
 
   // These four belong to whoever holds the progress role.

@@ -1,5 +1,6 @@
 #include "horo/base/failure.h"
 
+#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -38,9 +39,16 @@ FailurePtr shut_down(std::string text) {
   return make(Failure::Kind::kShutDown, std::move(text));
 }
 
+FailurePtr out_of_memory() {
+  static const FailurePtr failure = make(Failure::Kind::kInternal, "out of memory (std::bad_alloc)");
+  return failure;
+}
+
 FailurePtr current_failure() {
   try {
     throw;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
   } catch (const Mismatch& e) {
     return mismatch(e.what());
   } catch (const PeerLost& e) {

@@ -28,6 +28,8 @@ using FailurePtr = std::shared_ptr<const Failure>;  // null: no failure
 FailurePtr mismatch(std::string text);
 FailurePtr peer_lost(int origin, std::string text, Evidence evidence = Evidence::kTold);
 FailurePtr shut_down(std::string text);
+// Out of memory: made by the first call, so that a later one needs none.
+FailurePtr out_of_memory();
 // The exception that is being handled; to be called in a catch block.
 FailurePtr current_failure();
 

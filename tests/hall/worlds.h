@@ -19,12 +19,12 @@ namespace horo {
 
 inline constexpr std::chrono::seconds kTestDeadline{60};
 
-// Runs `body` on `size` ranks over in-process links; returns what each rank threw ("" for nothing). Ends the process
+// Runs `body` on a rank for each of the links; returns what each rank threw ("" for nothing). Ends the process
 // with the ranks that still run if they do not end in time.
 // `change` makes ranks differ.
-inline std::vector<std::string> run_world(int size, const std::function<void(Session&)>& body, Config base = {},
-                                          const std::function<void(Config&)>& change = {}) {
-  std::vector<Links> links = connect_in_process(size);
+inline std::vector<std::string> run_world_over(std::vector<Links> links, const std::function<void(Session&)>& body,
+                                               Config base = {}, const std::function<void(Config&)>& change = {}) {
+  const int size = static_cast<int>(links.size());
   std::vector<std::future<std::string>> ends;
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < size; ++rank) {
@@ -56,6 +56,12 @@ inline std::vector<std::string> run_world(int size, const std::function<void(Ses
     thrown.push_back(ends[static_cast<std::size_t>(rank)].get());
   }
   return thrown;
+}
+
+// The same over in-process links.
+inline std::vector<std::string> run_world(int size, const std::function<void(Session&)>& body, Config base = {},
+                                          const std::function<void(Config&)>& change = {}) {
+  return run_world_over(connect_in_process(size), body, base, change);
 }
 
 inline TensorSpec float_spec(const std::string& name, std::int64_t elements) {

@@ -37,7 +37,7 @@ def kills(options):
     for number in range(options.count):
         chance = random.Random(f"{options.seed}/{number}")
         digits = not options.no_digits and number % DIGITS_EVERY == DIGITS_EVERY - 1
-        what = "digits" if digits else chance.choice(["light", "light", "forks"])
+        what = "digits" if digits else chance.choice(["light", "light", "forks", "clones"])
         size = 2 if digits else chance.choice([2, 3, 4])
         yield Kill(number, what, size, chance.randrange(size), SIGNALS[number % len(SIGNALS)], chance.random())
 
@@ -55,6 +55,7 @@ class Job:
             "HORO_DEADLINE_MS": str(options.deadline_ms),
             "HORO_START_TIMEOUT_MS": str(options.start_timeout_ms),
             "TMPDIR": own,
+            "TORCHINDUCTOR_CACHE_DIR": os.path.join(self.folder, "torch"),  # torch leaves it behind
         }
         self.began = time.monotonic()
         self.processes = [

@@ -1,13 +1,17 @@
 """One rank of tools/soak kill: trains until somebody is lost, and says when it was ready and how it ended, in JSON.
 
-Its argument: "light" (arrays of NumPy over the C ABI), "forks" (the same, with a forked child that holds on to whatever
-it inherited for longer than its parent lives) or "digits" (examples/digits.py).
+Its argument: "light" (arrays of NumPy over the C ABI), "forks" (the same, with a forked child that lives longer than
+its parent), "clones" (with a child that the C library does not know of, so that it still has all connections) or
+"digits" (examples/digits.py).
 """
 
+import ctypes
 import json
 import os
 import pathlib
+import platform
 import runpy
+import signal
 import sys
 import time
 
@@ -24,10 +28,18 @@ def say(**what):
     print(json.dumps(what | {"at": time.monotonic()}), flush=True)
 
 
-def outlive_parent():
-    """Forks a child that ends a while after its parent, as a DataLoader's worker may."""
+CLONE_CALLS = {"x86_64": 56, "aarch64": 220}
+
+
+def fork_unnoticed():
+    """The bare system call: no handler of pthread_atfork runs."""
+    return ctypes.PyDLL(None).syscall(CLONE_CALLS[platform.machine()], int(signal.SIGCHLD), 0, 0, 0, 0)
+
+
+def outlive_parent(fork):
+    """Makes a child that ends a while after its parent, as a DataLoader's worker may."""
     read, write = os.pipe()
-    if os.fork() != 0:
+    if fork() != 0:
         os.close(read)
         os.set_inheritable(write, False)
         return write
@@ -37,7 +49,7 @@ def outlive_parent():
     os._exit(0)
 
 
-def train(forks):
+def train(fork):
     import numpy
 
     from horo import _default, _native
@@ -46,7 +58,7 @@ def train(forks):
     horo.init()
     say(event="ready")
     session = _default.session()
-    held = outlive_parent() if forks else None
+    held = outlive_parent(fork) if fork else None
     arrays = [numpy.ones(1 << (6 + number), numpy.float32) for number in range(TENSORS)]
     for _ in range(STEPS):
         time.sleep(STEP_S)
@@ -68,7 +80,7 @@ def run(what):
         runpy.run_path(str(DIGITS), run_name="__main__")
         horo.shutdown()
     else:
-        train(what == "forks")
+        train({"forks": os.fork, "clones": fork_unnoticed}.get(what))
 
 
 def main():
