@@ -1,5 +1,6 @@
 """Runs a program on N ranks of this host, with a deadline, and says what each rank printed."""
 
+import collections
 import dataclasses
 import os
 import socket
@@ -31,11 +32,17 @@ def _ending(code):
     return "killed at the deadline; its last lines:" if code is None else f"exit status {code}:"
 
 
+# Sockets that keep the last ports for us: bound and not listening, so that a listener with SO_REUSEADDR gets in.
+_reserved = collections.deque(maxlen=4)
+
+
 def free_address():
-    """A loopback address where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    """A loopback address where nobody listens, and that nobody else gets by chance."""
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    _reserved.append(probe)
+    return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def environment(rank, size, address):

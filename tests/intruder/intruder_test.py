@@ -169,10 +169,12 @@ def flood(place):
     return strangers
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def reserved_port():
+    """A socket that keeps a port from others: bound and not listening, so that a listener with SO_REUSEADDR gets in."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder
 
 
 class IntruderTest(unittest.TestCase):
@@ -182,7 +184,8 @@ class IntruderTest(unittest.TestCase):
         key_file = os.path.join(folder, "key")
         with open(os.open(key_file, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(self.key)
-        self.port = free_port()
+        holder = self.enterContext(reserved_port())
+        self.port = holder.getsockname()[1]
         self.settings = {"ADDR": f"127.0.0.1:{self.port}", "KEY_FILE": key_file}
         self.settings |= {"HELLO_TIMEOUT_MS": HELLO_TIMEOUT_MS, "START_TIMEOUT_MS": DEADLINE_S * 1000}
         self.ranks = {}

@@ -1,13 +1,16 @@
 #include "tests/ring/run_ranks.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <numeric>
 #include <thread>
 
+#include "horo/base/check.h"
 #include "horo/base/error.h"
 #include "horo/base/mutex.h"
 #include "ring/socket.h"
@@ -155,9 +158,21 @@ int origin_of(const std::exception_ptr& error) {
   }
 }
 
+// The last few ports stay ours: a socket that is bound to it and does not listen keeps others from getting it by
+// chance, and lets a listener with SO_REUSEADDR in.
 std::string free_address() {
-  const Fd listener = listen_at(resolve("127.0.0.1:0", "test").front());
-  return to_text(local_address(listener.get()));
+  static Mutex mutex;
+  static std::deque<Fd> reserved;
+  const Address any = resolve("127.0.0.1:0", "test").front();
+  Fd fd(::socket(any.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  HORO_CHECK(::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
+  HORO_CHECK(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.length) == 0);
+  const std::string text = to_text(local_address(fd.get()));
+  const MutexLock lock(mutex);
+  reserved.push_back(std::move(fd));
+  if (reserved.size() > 4) reserved.pop_front();
+  return text;
 }
 
 Config config_of(int rank, int size, const std::string& addr) {

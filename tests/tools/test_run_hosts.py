@@ -11,6 +11,10 @@ import sys
 import pytest
 from launching import DEADLINE_S, HORO, ROOT, clean_environment, horo
 
+sys.path.insert(0, str(ROOT / "tools"))
+
+import ranks  # noqa: E402
+
 needs_namespaces = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("ip"), reason="network namespaces need root and ip (iproute2)"
 )
@@ -25,12 +29,6 @@ def key(tmp_path):
     return path
 
 
-def free_address():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 ONE_DIES = """
 import os, signal, sys, torch, horo.torch as horo
 horo.init()
@@ -41,7 +39,7 @@ horo.allreduce(torch.ones(4), name='x')
 
 def run_on(nodes, key, options, program, env=()):
     """As many launchers on this host, all with the same options; their exit codes and outputs."""
-    address = free_address()
+    address = ranks.free_address()
     jobs = [
         subprocess.Popen(
             [HORO, "run", "--nnodes", str(nodes), "--node-rank", str(node), "--addr", address, "--key-file", str(key)]
