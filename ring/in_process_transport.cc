@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <new>
@@ -55,6 +56,7 @@ class Hub {
     }
     if (one.ended) cancel(one.peer, one.tag, one.mismatch);
     const Op partner = one.ended ? 0 : find_partner(one);
+    if (partner == 0 && !one.ended) open_[meeting_of(one.rank, one.peer, one.sends, one.tag)].push_back(op);
     ops_.emplace(op, std::move(one));
     if (partner != 0) meet(ops_.at(op).sends ? op : partner, ops_.at(op).sends ? partner : op);
     return op;
@@ -67,7 +69,7 @@ class Hub {
       if (finish(ops)) return;
       check_peers(rank, ops, deadline);
       throw_if_failed(rank);
-      changed_.wait_until(mutex_, std::min<TimePoint>(deadline, Clock::now() + kWaitSlice));
+      at(rank).changed.wait_until(mutex_, std::min<TimePoint>(deadline, Clock::now() + kWaitSlice));
     }
   }
 
@@ -80,7 +82,7 @@ class Hub {
     MutexLock lock(mutex_);
     at(rank).has_left = true;
     std::erase_if(ops_, [&](const auto& entry) { return entry.second.rank == rank; });
-    changed_.notify_all();
+    for (Rank& other : ranks_) other.changed.notify_all();
   }
 
   Traffic traffic(int rank, std::uint32_t channel) {
@@ -94,6 +96,7 @@ class Hub {
     bool has_left = false;
     std::map<std::uint32_t, Traffic> traffic;
     std::map<PlanKey, std::string> cancelled;
+    CondVar changed;  // something of this rank has ended
   };
 
   Rank& at(int rank) REQUIRES(mutex_) { return ranks_[static_cast<std::size_t>(rank)]; }
@@ -106,19 +109,28 @@ class Hub {
   void fail(int rank, const PeerLost& error) REQUIRES(mutex_) {
     if (!at(rank).failed) at(rank).failed.emplace(error);
     std::erase_if(ops_, [&](const auto& entry) { return entry.second.rank == rank; });
-    changed_.notify_all();
+    at(rank).changed.notify_all();
   }
 
-  // The oldest open operation of the peer that has the same tag and the other direction.
+  // The oldest open operation of the peer that has the same tag and the other direction. What has ended meanwhile is
+  // forgotten on the way.
   Op find_partner(const Posted& one) REQUIRES(mutex_) {
-    for (const auto& [op, other] : ops_) {
-      if (!other.ended && other.rank == one.peer && other.peer == one.rank && other.sends != one.sends &&
-          other.tag.channel == one.tag.channel && other.tag.plan == one.tag.plan &&
-          other.tag.segment == one.tag.segment) {
-        return op;
-      }
+    const auto found = open_.find(meeting_of(one.peer, one.rank, !one.sends, one.tag));
+    if (found == open_.end()) return 0;
+    Op partner = 0;
+    std::deque<Op>& queue = found->second;
+    while (partner == 0 && !queue.empty()) {
+      const auto posted = ops_.find(queue.front());
+      if (posted != ops_.end() && !posted->second.ended) partner = queue.front();
+      queue.pop_front();
     }
-    return 0;
+    if (queue.empty()) open_.erase(found);
+    return partner;
+  }
+
+  using Meeting = std::tuple<int, int, bool, std::uint32_t, std::uint64_t, std::uint32_t>;
+  static Meeting meeting_of(int rank, int peer, bool sends, const Tag& tag) {
+    return {rank, peer, sends, tag.channel, tag.plan, tag.segment};
   }
 
   void meet(Op send_op, Op recv_op) REQUIRES(mutex_) {
@@ -140,7 +152,8 @@ class Hub {
     const std::size_t bytes = kFrameBytes + send.out.size();
     at(send.rank).traffic[send.tag.channel] += {bytes, 0, 1, 0};
     at(recv.rank).traffic[recv.tag.channel] += {0, bytes, 0, 1};
-    changed_.notify_all();
+    at(send.rank).changed.notify_all();
+    at(recv.rank).changed.notify_all();
   }
 
   // Ends the plan for this rank and for every rank that takes part in it.
@@ -153,7 +166,7 @@ class Hub {
       one.ended = true;
       peers.push_back(one.peer);
     }
-    changed_.notify_all();
+    at(rank).changed.notify_all();
     for (const int peer : peers) cancel(peer, tag, why);
   }
 
@@ -199,9 +212,9 @@ class Hub {
   }
 
   Mutex mutex_;
-  CondVar changed_;
   Op last_op_ GUARDED_BY(mutex_) = 0;
   std::map<Op, Posted> ops_ GUARDED_BY(mutex_);
+  std::map<Meeting, std::deque<Op>> open_ GUARDED_BY(mutex_);  // who waits for a partner, oldest first
   std::vector<Rank> ranks_;
 };
 
