@@ -48,7 +48,8 @@ class Coordinator::State {
   std::optional<Leader> leader_;
   std::optional<TimePoint> armed_;  // the last SetTimer, if its time has not come
   bool leader_left_ = false;
-  TimePoint step_began_ = TimePoint::min();  // the last one that ended
+  // The last one that ended. What came with the step end before it has the same time and counts.
+  TimePoint step_began_ = TimePoint::min();
   TimePoint step_ended_ = TimePoint::min();
 };
 

@@ -41,7 +41,7 @@ class Leader {
   // When timer_fired() is needed next.
   std::optional<TimePoint> due() const { return clock_.earliest(); }
   bool has_left(int rank) const { return left_.contains(rank); }
-  std::vector<ReadyTime> ready_times(TimePoint after) const;
+  std::vector<ReadyTime> ready_times(TimePoint from) const;
 
  private:
   // Reports.

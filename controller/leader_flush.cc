@@ -129,7 +129,7 @@ void Leader::forget_failures() {
   std::erase_if(failed_, [&](const auto& failure) { return failure.second <= least; });
 }
 
-std::vector<ReadyTime> Leader::ready_times(TimePoint after) const {
+std::vector<ReadyTime> Leader::ready_times(TimePoint from) const {
   const auto latest = [](const std::vector<TimePoint>& times) {
     return times.empty() ? TimePoint::min() : *std::max_element(times.begin(), times.end());
   };
@@ -138,7 +138,8 @@ std::vector<ReadyTime> Leader::ready_times(TimePoint after) const {
     const Plan* plan = plans_.find(entry.plan);
     const bool in_plan = plan != nullptr && latest(plan->complete_since) > latest(entry.complete_since);
     const std::vector<TimePoint>& since = in_plan ? plan->complete_since : entry.complete_since;
-    if (latest(since) > after) times.push_back({name.name, since});
+    const TimePoint last = latest(since);
+    if (last >= from && last != TimePoint::min()) times.push_back({name.name, since});
   }
   return times;
 }

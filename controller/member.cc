@@ -161,7 +161,7 @@ void Member::settle(Key key) {
   tensors_.erase(key);
 }
 
-std::vector<ReadyTime> Member::ready_times(TimePoint after) const {
+std::vector<ReadyTime> Member::ready_times(TimePoint from) const {
   std::vector<ReadyTime> times;
   for (const auto& [name, keys] : names_) {
     ReadyTime time{name.name, std::vector<TimePoint>(static_cast<std::size_t>(config_.size), TimePoint::min())};
@@ -171,7 +171,7 @@ std::vector<ReadyTime> Member::ready_times(TimePoint after) const {
       own = std::max(own, t.since);
       if (t.plan != 0) own = std::max(own, plans_[t.plan - 1].since);
     }
-    if (own > after) times.push_back(std::move(time));
+    if (own >= from && own != TimePoint::min()) times.push_back(std::move(time));
   }
   return times;
 }

@@ -34,7 +34,7 @@ class Member {
   // ---- What the leader says. Throws ProtocolError if it speaks of what this rank has not submitted.
   void apply(const DownMessage& message, Actions& actions);
 
-  std::vector<ReadyTime> ready_times(TimePoint after) const;
+  std::vector<ReadyTime> ready_times(TimePoint from) const;
 
  private:
   struct Tensor {
