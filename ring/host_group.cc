@@ -98,8 +98,11 @@ class HostGroup final : public Group {
       move(collective);
       counters_.add_collective(members_.set, collective.kind, algorithm(collective), payload_bytes(collective),
                                transport_.traffic(collective.channel) - before);
-    } catch (const PeerLost&) {
-      failure = current_failure();
+    } catch (const PeerLost& lost) {
+      // What somebody else has judged is said with the same words everywhere.
+      const bool is_mine = lost.evidence() != Evidence::kTold && !collective.what.empty();
+      const std::string what = is_mine ? say(" in ", name_of(collective.kind), " of ", collective.what) : "";
+      failure = peer_lost(lost.origin(), lost.what() + what, lost.evidence());
     } catch (const Mismatch&) {
       failure = current_failure();
     } catch (const std::exception&) {

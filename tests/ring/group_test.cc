@@ -178,6 +178,28 @@ TEST(Group, ADeadRankFailsAllOthersAndNoneHangs) {
   }
 }
 
+TEST(Group, ALateRankIsNamedWithWhatIsWaitedFor) {
+  const auto errors = run_ranks({2, Wire::kInProcess, {}}, [](Rank& rank) {
+    if (rank.index() == 1) {
+      EXPECT_EQ(rank.control().wait(soon()).at(0).kind, ControlEvent::Kind::kLeft);
+      return;
+    }
+    Bytes data(400);
+    Collective collective = all_reduce_of(data, 2);
+    collective.deadline = Clock::now();
+    try {
+      run(*rank.group, collective);
+    } catch (const PeerLost& lost) {
+      EXPECT_EQ(lost.evidence(), Evidence::kLate);
+      rank.control().goodbye(std::chrono::seconds(5));
+      throw;
+    }
+  });
+  EXPECT_EQ(origin_of(errors[0]), 1);
+  EXPECT_NE(message_of(errors[0]).find("in all_reduce of gradient fc.weight"), std::string::npos)
+      << message_of(errors[0]);
+}
+
 TEST(Group, AMismatchEndsThatCollectiveOnEveryMemberAndNoOther) {
   for (const Wire wire : {Wire::kInProcess, Wire::kTcp}) {
     for (const Order order : {Order::kCanonical, Order::kFast}) {
