@@ -1,6 +1,8 @@
 """Ranks that are killed, crash or stop: the others are told who it was."""
 
 import os
+import pathlib
+import resource
 import signal
 import time
 
@@ -49,3 +51,19 @@ def wake_up_later(pid):
     time.sleep(6)
     os.kill(pid, signal.SIGCONT)
     os._exit(0)
+
+
+@on_ranks(
+    SECTION,
+    "Rank 1 has no memory left",
+    session=ENDS,
+    do="Give the ranks more memory, or take smaller tensors; `ulimit -v` and the container say how much there is",
+)
+def out_of_memory():
+    data = torch.ones(16 << 20)
+    hvd.barrier()
+    if hvd.rank() == 1:
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + (1 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    hvd.allgather(data, name="large")

@@ -127,3 +127,18 @@ Session(["HORO_RANK=0", "HORO_SIZE=2"], lambda call, mine: [mine, mine.replace(o
 def settings_differ():
     hvd.init(settings={"HORO_SEGMENT_BYTES": 65536 << int(os.environ["HORO_RANK"])})
     hvd.allreduce(torch.ones(1))
+
+
+@by_command(
+    SECTION,
+    "Too few descriptors",
+    where="`init`, the ranks that need more",
+    do="`ulimit -n` says how many there may be; the system's limit is in limits.conf, systemd or the container",
+    changing=((r"has \d+ open already, but this process may open \d+", "has <some> open, but may open <fewer>"),),
+)
+def too_few_descriptors(run):
+    limit = "n = len(os.listdir('/proc/self/fd')) + 5; resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))"
+    world = {"HORO_RANK": "0", "HORO_SIZE": "16", "HORO_ADDR": run.free_address()}
+    done = run([run.python, "-c", f"import os, resource, horo; {limit}; horo.init()"], env=world)
+    assert done.returncode == 1, done
+    return done.stderr.strip().splitlines()[-1]
