@@ -22,6 +22,14 @@ void ControlOutbox::put(std::size_t at, Bytes bytes) {
   peer.queue.push_back(std::move(bytes));
 }
 
+void ControlOutbox::put_prepared(std::size_t at, std::list<Bytes>& messages) noexcept {
+  MutexLock lock(mutex_);
+  Peer& peer = peers_[at];
+  if (peer.is_broken) return;
+  for (const Bytes& bytes : messages) peer.queued_bytes += bytes.size();
+  peer.queue.splice(peer.queue.end(), messages);
+}
+
 // Right behind the message that is half out, if one is.
 void ControlOutbox::put_urgent(std::size_t at, const Bytes& bytes) {
   MutexLock lock(mutex_);

@@ -21,6 +21,8 @@ class ControlOutbox {
   explicit ControlOutbox(std::vector<int> fds);
 
   void put(std::size_t at, Bytes bytes);
+  // The same with messages that lie in a list already: takes no memory.
+  void put_prepared(std::size_t at, std::list<Bytes>& messages) noexcept;
   // Overtakes every message that has not begun.
   void put_urgent(std::size_t at, const Bytes& bytes);
   // Writes what the sockets take; waits for more room until `patience` has come.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <list>
 #include <new>
 #include <stdexcept>
 #include <system_error>
@@ -82,7 +83,9 @@ class TcpControl final : public ControlLink {
   std::vector<ControlEvent> events_;
   bool lost_ = false;
   std::vector<std::byte> buffer_;
-  ControlOutbox out_;  // in the order of peers_
+  ControlOutbox out_;                       // in the order of peers_
+  std::vector<std::list<Bytes>> goodbyes_;  // by peer: a message to be sent
+  std::vector<pollfd> farewell_polls_;      // room for all peers
 };
 
 std::vector<int> fds_of(const std::vector<Connection>& connections) {
@@ -100,7 +103,9 @@ TcpControl::TcpControl(const Config& config, const Identity& self, std::vector<C
     peers_.back().rank = one.peer;
     peers_.back().name = one.name.empty() ? say("rank ", one.peer) : one.name;
     peers_.back().incarnation = one.incarnation;
+    goodbyes_.push_back({frame(FrameKind::kGoodbye, {})});
   }
+  farewell_polls_.reserve(peers_.size());
 }
 
 Bytes TcpControl::frame(FrameKind kind, std::span<const std::byte> payload, std::uint32_t segment) const {
@@ -338,20 +343,16 @@ bool TcpControl::all_is_read() const noexcept {
   });
 }
 
+// Memory may be what this rank ends for want of: all that is needed was made at the start.
 void TcpControl::goodbye(Duration patience) noexcept {
   const TimePoint until = Clock::now() + patience;
-  try {
-    const Bytes last = frame(FrameKind::kGoodbye, {});
-    for (std::size_t at = 0; at < peers_.size(); ++at) out_.put(at, last);
-    out_.flush(until);
-    for (const Inbound& peer : peers_) ::shutdown(peer.fd.get(), SHUT_WR);
-    for (drain(); !all_is_read() && Clock::now() < until; drain()) {
-      std::vector<pollfd> polls;
-      for (const Inbound& peer : peers_) polls.push_back({peer.is_closed ? -1 : peer.fd.get(), POLLIN, 0});
-      ::poll(polls.data(), polls.size(), static_cast<int>(kWaitSlice.count()));
-    }
-  } catch (const std::bad_alloc&) {
-    log_warning("no memory to say goodbye to the other ranks; they will find the connection closed");
+  for (std::size_t at = 0; at < peers_.size(); ++at) out_.put_prepared(at, goodbyes_[at]);
+  out_.flush(until);
+  for (const Inbound& peer : peers_) ::shutdown(peer.fd.get(), SHUT_WR);
+  for (drain(); !all_is_read() && Clock::now() < until; drain()) {
+    farewell_polls_.clear();
+    for (const Inbound& peer : peers_) farewell_polls_.push_back({peer.is_closed ? -1 : peer.fd.get(), POLLIN, 0});
+    ::poll(farewell_polls_.data(), farewell_polls_.size(), static_cast<int>(kWaitSlice.count()));
   }
 }
 
