@@ -6,8 +6,8 @@ import resource
 import subprocess
 
 import pytest
+from launching import HORO
 
-HORO = os.environ.get("HORO_EXE", "horo")
 DEADLINE_S = 60
 SECTIONS = {
     "horo": {"version", "compiler", "kernels", "tcp", "shared_memory", "mpi", "cuda", "nccl"},
