@@ -1,6 +1,7 @@
 """Runs a program on N ranks of this host, with a deadline, and says what each rank printed."""
 
 import collections
+import contextlib
 import dataclasses
 import os
 import socket
@@ -32,17 +33,22 @@ def _ending(code):
     return "killed at the deadline; its last lines:" if code is None else f"exit status {code}:"
 
 
-# Sockets that keep the last ports for us: bound and not listening, so that a listener with SO_REUSEADDR gets in.
-_reserved = collections.deque(maxlen=4)
+@contextlib.contextmanager
+def reserved_address():
+    """A loopback address that nobody else gets by chance: bound and not listening, so that SO_REUSEADDR gets in."""
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{keeper.getsockname()[1]}"
+
+
+_kept = collections.deque(maxlen=4)  # addresses that are still reserved
 
 
 def free_address():
-    """A loopback address where nobody listens, and that nobody else gets by chance."""
-    probe = socket.socket()
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    probe.bind(("127.0.0.1", 0))
-    _reserved.append(probe)
-    return f"127.0.0.1:{probe.getsockname()[1]}"
+    """A loopback address where nobody listens, reserved for some calls more."""
+    _kept.append(contextlib.ExitStack())
+    return _kept[-1].enter_context(reserved_address())
 
 
 def environment(rank, size, address):

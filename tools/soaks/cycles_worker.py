@@ -32,21 +32,12 @@ def held():
 
 def reduce(horo, count):
     """Some collectives, so that a job has had everything that it may have."""
-    import numpy
+    import steps
 
-    from horo import _default, _native
-    from horo._session import Spec
-
-    session = _default.session()
-    arrays = [numpy.ones(4096, numpy.float32) for _ in range(4)]
+    session = horo._default.session()
+    arrays = steps.ones(*[4096] * 4)
     for _ in range(count):
-        works = []
-        for number, array in enumerate(arrays):
-            spec = Spec(f"g{number}", _native.ALL_REDUCE, _native.AVERAGE, _native.FLOAT32, array.shape, 0, 0, 1)
-            works.append(session.submit(spec, array.ctypes.data, array.ctypes.data, array))
-        session.wait(works)
-        session.release(works)
-        session.step_end()
+        steps.average(session, arrays)
 
 
 def cycles(count):
@@ -68,15 +59,15 @@ def failures(count):
     for number in range(count):
         if number == count // WARM_UP_SHARE:
             yield held()
-        address = ranks.free_address()
-        os.write(ask, f"{address} {number}\n".encode())
-        try:
-            horo.init(settings=settings(0, address))
-            reduce(horo, 1 << 30)
-        except horo.PeerLost as lost:
-            assert lost.origin == 1, str(lost)
-        horo.shutdown()
-        assert os.read(told, 1) == b"."
+        with ranks.reserved_address() as address:
+            os.write(ask, f"{address} {number}\n".encode())
+            try:
+                horo.init(settings=settings(0, address))
+                reduce(horo, 1 << 30)
+            except horo.PeerLost as lost:
+                assert lost.origin == 1, str(lost)
+            horo.shutdown()
+            assert os.read(told, 1) == b"."
     yield held()
 
 

@@ -50,25 +50,16 @@ def outlive_parent(fork):
 
 
 def train(fork):
-    import numpy
-
-    from horo import _default, _native
-    from horo._session import Spec
+    import steps
 
     horo.init()
     say(event="ready")
-    session = _default.session()
+    session = horo._default.session()
     held = outlive_parent(fork) if fork else None
-    arrays = [numpy.ones(1 << (6 + number), numpy.float32) for number in range(TENSORS)]
+    arrays = steps.ones(*(1 << (6 + number) for number in range(TENSORS)))
     for _ in range(STEPS):
         time.sleep(STEP_S)
-        works = []
-        for number, array in enumerate(arrays):
-            spec = Spec(f"g{number}", _native.ALL_REDUCE, _native.AVERAGE, _native.FLOAT32, array.shape, 0, 0, 1)
-            works.append(session.submit(spec, array.ctypes.data, array.ctypes.data, array))
-        session.wait(works)
-        session.release(works)
-        session.step_end()
+        steps.average(session, arrays)
     assert all((array == 1).all() for array in arrays)
     horo.shutdown()
     if held is not None:
