@@ -83,18 +83,39 @@ struct Send {
   bool has_names = false;
   bool has_bits = false;
 };
-// Run this collective now. Releases of a set come in the same order, with the same numbers, on all its members.
+// Run this collective now. Releases of a set come in the same order on all its members, and those of different sets do
+// so on all ranks that are in both.
 struct Release {
   std::uint32_t set = 0;
-  std::uint64_t number = 0;       // from 1, without gaps, for each set
+  std::uint64_t number = 0;       // rises; one number, one collective, the same on all its members
   std::vector<Key> keys;          // this rank's names for the bucket's tensors, in bucket order
   std::uint64_t key_hash = 0;     // of their names, in order
   std::vector<int> absent_ranks;  // members (world ranks) that have no value for these tensors; ascending
   bool known = false;             // it is all of a known plan, and
   PlanId plan = 0;                //   this one
+  std::vector<int> ranks = {};    // who takes part (world ranks, ascending), where that is not the whole set: a
+                                  // send_recv's two, or who has not joined
 };
 // The tensors were submitted as absent by every member: nothing to move, their Works end without a value.
 struct Skip {
+  std::vector<Key> keys;
+};
+// A process set exists from here on, on all ranks of the world. Sets are numbered from 1, in the order of the stream.
+struct AddSet {
+  std::uint32_t set = 0;
+  std::string name;
+  std::vector<int> ranks;  // world ranks, ascending
+  std::vector<Key> keys;   // of this rank's add_process_set, whose Works end with the number
+};
+// It exists no more; whatever was in flight in it has failed before.
+struct RemoveSet {
+  std::uint32_t set = 0;
+  std::vector<Key> keys;
+};
+// All members of the set have joined; from here on none of them has.
+struct Joined {
+  std::uint32_t set = 0;
+  int last = 0;  // who came last (rank in the set)
   std::vector<Key> keys;
 };
 // These tensors' Works fail with Mismatch(text); the same text on every rank that submitted them.
@@ -125,7 +146,7 @@ struct Warn {
   std::string text;
 };
 
-using Action = std::variant<Send, Release, Skip, Fail, Learn, Break, SetTimer, Where, Warn>;
+using Action = std::variant<Send, Release, Skip, AddSet, RemoveSet, Joined, Fail, Learn, Break, SetTimer, Where, Warn>;
 using Actions = std::vector<Action>;
 
 // When a tensor became ready on a rank, as the leader saw it.

@@ -21,11 +21,16 @@ T expect_known(std::optional<T> value, const char* what, const std::string& name
   throw ProtocolError("tensor '" + name + "': unknown " + what);
 }
 
-std::vector<std::int64_t> read_shape(ByteReader& in, const CoordinatorConfig& config, const std::string& name) {
+void write_dims(ByteWriter& out, const std::vector<std::int64_t>& dims) {
+  out.u32(static_cast<std::uint32_t>(dims.size()));
+  for (const std::int64_t dim : dims) out.u64(static_cast<std::uint64_t>(dim));
+}
+
+std::vector<std::int64_t> read_dims(ByteReader& in, std::size_t most, const std::string& name) {
   const std::uint32_t dims = in.count(8);
-  if (dims > config.max_dims) {
+  if (dims > most) {
     throw ProtocolError("tensor '" + name + "': " + std::to_string(dims) + " dimensions, at most " +
-                        std::to_string(config.max_dims) + " expected");
+                        std::to_string(most) + " expected");
   }
   std::vector<std::int64_t> shape(dims);
   for (std::int64_t& dim : shape) dim = static_cast<std::int64_t>(in.u64());
@@ -63,14 +68,20 @@ void write_spec(ByteWriter& out, const TensorSpec& spec) {
   out.u8(static_cast<std::uint8_t>(spec.dtype));
   out.u8(static_cast<std::uint8_t>(spec.order));
   out.u32(static_cast<std::uint32_t>(spec.root));
+  out.u32(static_cast<std::uint32_t>(spec.peer));
   out.f64(spec.prescale);
   out.f64(spec.postscale);
-  out.u32(static_cast<std::uint32_t>(spec.shape.size()));
-  for (const std::int64_t dim : spec.shape) out.u64(static_cast<std::uint64_t>(dim));
+  write_dims(out, spec.shape);
+  write_dims(out, spec.splits);
+  out.text(spec.codec);
+  out.text(spec.custom_op);
+  out.text(spec.unit);
+  out.u32(static_cast<std::uint32_t>(spec.unit_size));
 }
 
 TensorSpec read_spec(ByteReader& in, const CoordinatorConfig& config) {
   TensorSpec spec;
+  const auto ranks = static_cast<std::size_t>(config.size);
   const TensorName name = read_name(in, config);
   spec.set = name.set;
   spec.channel = name.channel;
@@ -83,9 +94,17 @@ TensorSpec read_spec(ByteReader& in, const CoordinatorConfig& config) {
   spec.dtype = expect_known(dtype_from(in.u8()), "element type", spec.name);
   spec.order = expect_known(order_from(in.u8()), "order of summation", spec.name);
   spec.root = static_cast<int>(in.u32());
+  spec.peer = static_cast<int>(in.u32());
   spec.prescale = in.f64();
   spec.postscale = in.f64();
-  spec.shape = read_shape(in, config, spec.name);
+  const bool of_ranks = spec.kind == CollectiveKind::kAddSet;
+  spec.shape = read_dims(in, of_ranks ? ranks : config.max_dims, spec.name);
+  spec.splits = read_dims(in, ranks, spec.name);
+  spec.codec = in.text(config.max_name_bytes);
+  spec.custom_op = in.text(config.max_name_bytes);
+  spec.unit = in.text(config.max_name_bytes);
+  spec.unit_size = static_cast<int>(in.u32());
+  if (of_ranks) return spec;
   try {
     static_cast<void>(spec.bytes());
   } catch (const std::invalid_argument& error) {

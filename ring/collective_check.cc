@@ -116,6 +116,8 @@ class Checker {
         return {c_.root == index_ ? c_.counts[0] : 0, c_.counts[0]};
       case CollectiveKind::kBarrier:
         return {};
+      default:
+        break;
     }
     expect(false, "not a kind of collective: ", static_cast<int>(c_.kind));
     return {};

@@ -32,20 +32,50 @@ std::string text_of(const std::vector<std::int64_t>& shape) {
 }
 
 bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter ||
+         kind == CollectiveKind::kReduce;
+}
+
+bool has_root(CollectiveKind kind) {
+  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce || kind == CollectiveKind::kGather ||
+         kind == CollectiveKind::kScatter || kind == CollectiveKind::kSendRecv;
+}
+
+// Ranks may have different numbers of rows.
+bool is_uneven(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kGather ||
+         kind == CollectiveKind::kScatter;
+}
+
+bool moves_nothing(CollectiveKind kind) {
+  return kind == CollectiveKind::kBarrier || kind == CollectiveKind::kJoin;
+}
+
+std::string in_words(const std::string& name, const char* none) {
+  return name.empty() ? none : "'" + name + "'";
 }
 
 bool shapes_agree(const TensorSpec& a, const TensorSpec& b) {
-  if (a.kind != CollectiveKind::kAllGather || a.shape.empty() || b.shape.empty()) return a.shape == b.shape;
+  if (!is_uneven(a.kind) || a.shape.empty() || b.shape.empty()) return a.shape == b.shape;
   return std::vector(a.shape.begin() + 1, a.shape.end()) == std::vector(b.shape.begin() + 1, b.shape.end());
 }
 
 std::string reduction_difference(const TensorSpec& a, const TensorSpec& b) {
   if (a.op != b.op) return against("", name_of(a.op), name_of(b.op));
+  if (a.custom_op != b.custom_op)
+    return against("operation", in_words(a.custom_op, "none"), in_words(b.custom_op, "none"));
   if (a.order != b.order) return against("order", name_of(a.order), name_of(b.order));
   if (a.prescale != b.prescale) return against("prescale", text_of(a.prescale), text_of(b.prescale));
   if (a.postscale != b.postscale) return against("postscale", text_of(a.postscale), text_of(b.postscale));
+  if (a.codec != b.codec) return against("codec", in_words(a.codec, "none"), in_words(b.codec, "none"));
+  if (a.splits != b.splits) return against("splits", text_of(a.splits), text_of(b.splits));
   return "";
+}
+
+std::string unit_difference(const TensorSpec& a, const TensorSpec& b) {
+  if (a.unit != b.unit) return against("unit", in_words(a.unit, "none"), in_words(b.unit, "none"));
+  if (a.unit_size == b.unit_size) return "";
+  return against("a unit of", std::to_string(a.unit_size) + " tensors", std::to_string(b.unit_size));
 }
 
 }  // namespace
@@ -73,24 +103,31 @@ std::size_t TensorSpec::bytes() const {
 std::string difference(const TensorSpec& a, const TensorSpec& b) {
   if (a.kind != b.kind) return against("", name_of(a.kind), name_of(b.kind));
   if (a.once != b.once) return against("", a.once ? "an unnamed tensor" : "a named one", b.once ? "unnamed" : "named");
-  if (a.kind == CollectiveKind::kBarrier) return "";
-  if (a.dtype != b.dtype) return against("", name_of(a.dtype), name_of(b.dtype));
-  if (a.kind == CollectiveKind::kBroadcast && a.root != b.root) {
-    return against("root", std::to_string(a.root), std::to_string(b.root));
+  if (moves_nothing(a.kind)) return "";
+  if (a.kind == CollectiveKind::kAddSet || a.kind == CollectiveKind::kRemoveSet) {
+    return a.shape == b.shape ? "" : against("ranks", text_of(a.shape), text_of(b.shape));
   }
+  if (a.dtype != b.dtype) return against("", name_of(a.dtype), name_of(b.dtype));
+  if (has_root(a.kind) && a.root != b.root) return against("root", std::to_string(a.root), std::to_string(b.root));
+  if (a.peer != b.peer) return against("receiver", std::to_string(a.peer), std::to_string(b.peer));
   if (reduces(a.kind)) {
     std::string text = reduction_difference(a, b);
     if (!text.empty()) return text;
   }
   if (!shapes_agree(a, b)) return against("shape", text_of(a.shape), text_of(b.shape));
-  return "";
+  return unit_difference(a, b);
 }
 
 std::string describe(const TensorSpec& spec) {
   std::string text(name_of(spec.kind));
-  if (spec.kind == CollectiveKind::kBarrier) return text;
+  if (moves_nothing(spec.kind)) return text;
   if (reduces(spec.kind)) text.append(" ").append(name_of(spec.op));
   if (spec.kind == CollectiveKind::kBroadcast) text += " from root " + std::to_string(spec.root);
+  if (spec.kind == CollectiveKind::kAddSet || spec.kind == CollectiveKind::kRemoveSet)
+    return text + " " + text_of(spec.shape);
+  if (spec.kind == CollectiveKind::kSendRecv) {
+    text += " from " + std::to_string(spec.root) + " to " + std::to_string(spec.peer);
+  }
   return text.append(" ").append(name_of(spec.dtype)).append(" ").append(text_of(spec.shape));
 }
 

@@ -19,10 +19,19 @@ struct TensorSpec {
   ReduceOp op = ReduceOp::kSum;
   DType dtype = DType::kFloat32;
   Order order = Order::kCanonical;
-  int root = 0;  // broadcast: rank inside the set
+  int root = 0;   // rank inside the set: broadcast, reduce, gather, scatter; send_recv: who sends
+  int peer = -1;  // send_recv: who receives; else -1
   double prescale = 1.0;
   double postscale = 1.0;
-  std::vector<std::int64_t> shape;  // all_gather: the first dimension may differ between ranks, the others may not
+  // Of this rank's input. all_gather, all_to_all, gather and scatter: the first dimension may differ between ranks, the
+  // others may not. add_process_set: the ranks, ascending; remove_process_set: the set; join, barrier: empty.
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> splits;  // reduce_scatter: rows for each member; empty: evenly, the first have one more
+  std::string codec;                 // all_reduce: what travels instead of the values; empty: they do
+  std::string custom_op;             // of ReduceOp::kCustom: its name
+  // Tensors that are one unit start together or fail together; they need not be neighbours. Empty: it is none.
+  std::string unit;
+  int unit_size = 0;  // tensors in it
 
   // Product of the shape; 1 for a scalar. Throws std::invalid_argument on a negative dimension or more than 2^60
   // elements.

@@ -33,6 +33,10 @@ constexpr Entry<CollectiveKind> kKinds[] = {
     {CollectiveKind::kReduce, "reduce"},
     {CollectiveKind::kGather, "gather"},
     {CollectiveKind::kScatter, "scatter"},
+    {CollectiveKind::kSendRecv, "send_recv"},
+    {CollectiveKind::kAddSet, "add_process_set"},
+    {CollectiveKind::kRemoveSet, "remove_process_set"},
+    {CollectiveKind::kJoin, "join"},
 };
 constexpr Entry<Order> kOrders[] = {{Order::kCanonical, "canonical"}, {Order::kFast, "fast"}};
 

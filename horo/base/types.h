@@ -33,6 +33,10 @@ enum class CollectiveKind : std::uint8_t {
   kReduce = 7,
   kGather = 8,
   kScatter = 9,
+  kSendRecv = 10,   // between two members, by name
+  kAddSet = 11,     // what all ranks agree on like a collective, and that moves nothing: a new process set,
+  kRemoveSet = 12,  //   the end of one,
+  kJoin = 13,       //   and "I have no more data"
 };
 
 // kCanonical: the result depends on the contributor ids alone (DESIGN: the binary trie). kFast: any order of summation.

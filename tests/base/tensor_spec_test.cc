@@ -56,6 +56,27 @@ TEST(TensorSpec, EveryFieldThatMattersIsNamedWithBothValues) {
   EXPECT_EQ(changed([](auto& s) { s.shape = {64, 4}; }), "shape [64, 3] against [64, 4]");
   EXPECT_EQ(changed([](auto& s) { s.shape = {}; }), "shape [64, 3] against []");
   EXPECT_NE(changed([](auto& s) { s.once = true; }), "");
+  EXPECT_EQ(changed([](auto& s) { s.codec = "int8"; }), "codec none against 'int8'");
+  EXPECT_EQ(changed([](auto& s) { s.custom_op = "mine"; }), "operation none against 'mine'");
+  EXPECT_EQ(changed([](auto& s) { s.splits = {60, 4}; }), "splits [] against [60, 4]");
+  EXPECT_EQ(changed([](auto& s) { s.unit = "block"; }), "unit none against 'block'");
+  EXPECT_EQ(changed([](auto& s) { s.unit_size = 2; }), "a unit of 0 tensors against 2");
+}
+
+TEST(TensorSpec, TheTwoOfASendRecvMustNameEachOther) {
+  TensorSpec sent = spec_of(CollectiveKind::kSendRecv, {4});
+  sent.peer = 1;
+  TensorSpec received = sent;
+  EXPECT_EQ(difference(sent, received), "");
+  received.peer = 2;
+  EXPECT_EQ(difference(sent, received), "receiver 1 against 2");
+  EXPECT_EQ(describe(sent), "send_recv from 0 to 1 float32 [4]");
+}
+
+TEST(TensorSpec, AProcessSetIsItsRanks) {
+  const TensorSpec set = spec_of(CollectiveKind::kAddSet, {0, 2});
+  EXPECT_EQ(difference(set, spec_of(CollectiveKind::kAddSet, {0, 3})), "ranks [0, 2] against [0, 3]");
+  EXPECT_EQ(describe(set), "add_process_set [0, 2]");
 }
 
 TEST(TensorSpec, WhatACollectiveDoesNotUseDoesNotMatter) {
