@@ -30,7 +30,9 @@ using PlanId = std::uint32_t;  // a known plan; equal on all ranks, never used t
 // ---- Events: what happened on this rank.
 
 // A tensor that is in no known plan (or whose plan was broken) is ready here. absent: this rank has nothing to add to
-// it.
+// it. A join comes after the reports of all that this rank submitted to the set before, in plans too; from then on to
+// Joined nothing of the set comes. What comes all the same, or of a set that is no more, fails at once. The tensors of
+// a unit come together, with no flush() in between.
 struct Submitted {
   Key key = 0;
   bool absent = false;
@@ -57,7 +59,8 @@ struct Received {
   int from = 0;
   std::vector<std::byte> bytes;
 };
-// The caller ended a step: what was released since the last one, and is stepwise, is one step's tensors.
+// The caller ended a step of a set of which this rank is a member: what was released in it since the last one, and is
+// stepwise, is one step's tensors.
 struct StepEnded {
   std::uint32_t set = 0;
 };
@@ -100,19 +103,22 @@ struct Release {
 struct Skip {
   std::vector<Key> keys;
 };
-// A process set exists from here on, on all ranks of the world. Sets are numbered from 1, in the order of the stream.
+// A process set exists from here on, on all ranks of the world. Sets are numbered from 1, in the order of the stream;
+// a number is never used twice.
 struct AddSet {
   std::uint32_t set = 0;
-  std::string name;
+  std::string name;        // never empty
   std::vector<int> ranks;  // world ranks, ascending
   std::vector<Key> keys;   // of this rank's add_process_set, whose Works end with the number
 };
-// It exists no more; whatever was in flight in it has failed before.
+// It exists no more; what was reported in it and not released has failed before, its plans were broken before, and what
+// the hall reports for a Break of these fails in turn. What was released runs to its end.
 struct RemoveSet {
   std::uint32_t set = 0;
   std::vector<Key> keys;
 };
-// All members of the set have joined; from here on none of them has.
+// All members of the set have joined; from here on none of them has. Nothing of the set is in flight but what was
+// released, and unnamed operations are counted anew, because ranks may have made different numbers of them.
 struct Joined {
   std::uint32_t set = 0;
   int last = 0;  // who came last (rank in the set)

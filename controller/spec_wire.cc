@@ -73,6 +73,7 @@ void write_spec(ByteWriter& out, const TensorSpec& spec) {
   out.f64(spec.postscale);
   write_dims(out, spec.shape);
   write_dims(out, spec.splits);
+  out.text(spec.set_name);
   out.text(spec.codec);
   out.text(spec.custom_op);
   out.text(spec.unit);
@@ -100,6 +101,7 @@ TensorSpec read_spec(ByteReader& in, const CoordinatorConfig& config) {
   const bool of_ranks = spec.kind == CollectiveKind::kAddSet;
   spec.shape = read_dims(in, of_ranks ? ranks : config.max_dims, spec.name);
   spec.splits = read_dims(in, ranks, spec.name);
+  spec.set_name = in.text(config.max_name_bytes);
   spec.codec = in.text(config.max_name_bytes);
   spec.custom_op = in.text(config.max_name_bytes);
   spec.unit = in.text(config.max_name_bytes);

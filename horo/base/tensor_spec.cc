@@ -105,7 +105,8 @@ std::string difference(const TensorSpec& a, const TensorSpec& b) {
   if (a.once != b.once) return against("", a.once ? "an unnamed tensor" : "a named one", b.once ? "unnamed" : "named");
   if (moves_nothing(a.kind)) return "";
   if (a.kind == CollectiveKind::kAddSet || a.kind == CollectiveKind::kRemoveSet) {
-    return a.shape == b.shape ? "" : against("ranks", text_of(a.shape), text_of(b.shape));
+    if (a.shape != b.shape) return against("ranks", text_of(a.shape), text_of(b.shape));
+    return a.set_name == b.set_name ? "" : against("name", in_words(a.set_name, "none"), in_words(b.set_name, "none"));
   }
   if (a.dtype != b.dtype) return against("", name_of(a.dtype), name_of(b.dtype));
   if (has_root(a.kind) && a.root != b.root) return against("root", std::to_string(a.root), std::to_string(b.root));

@@ -27,6 +27,7 @@ struct TensorSpec {
   // others may not. add_process_set: the ranks, ascending; remove_process_set: the set; join, barrier: empty.
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> splits;  // reduce_scatter: rows for each member; empty: evenly, the first have one more
+  std::string set_name;              // add_process_set: what it is to be called; empty: "process set <number>"
   std::string codec;                 // all_reduce: what travels instead of the values; empty: they do
   std::string custom_op;             // of ReduceOp::kCustom: its name
   // Tensors that are one unit start together or fail together; they need not be neighbours. Empty: it is none.

@@ -77,6 +77,9 @@ TEST(TensorSpec, AProcessSetIsItsRanks) {
   const TensorSpec set = spec_of(CollectiveKind::kAddSet, {0, 2});
   EXPECT_EQ(difference(set, spec_of(CollectiveKind::kAddSet, {0, 3})), "ranks [0, 2] against [0, 3]");
   EXPECT_EQ(describe(set), "add_process_set [0, 2]");
+  TensorSpec named = set;
+  named.set_name = "tp0";
+  EXPECT_EQ(difference(set, named), "name none against 'tp0'");
 }
 
 TEST(TensorSpec, WhatACollectiveDoesNotUseDoesNotMatter) {
