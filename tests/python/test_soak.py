@@ -28,6 +28,14 @@ def test_mistakes_end_on_all_ranks_and_name_who_made_them(root):
     assert len(summary["rows"]) >= 20
 
 
+def test_collectives_do_what_the_oracle_says(root):
+    command = [sys.executable, root / "tools/soak", "collectives", "--json", "--cases", "200"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["wrong"] == [] and sum(summary["ran"][wire] for wire in ("over TCP", "over memory")) >= 200
+
+
 def test_a_mistake_that_ends_wrongly_is_found():
     job = mistakes.Job(0, 2, [], {"kind": "abort", "culprit": 1, "number": 1})
     options = argparse.Namespace(limit_ms=3000)

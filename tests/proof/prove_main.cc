@@ -1,0 +1,57 @@
+// prove: runs many of what the tests run few of. tools/soak is its face.
+//
+//   prove cases --seed S --jobs N    random collectives against the oracle; prints seeds and small cases of what is
+//   wrong
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "tests/proof/play.h"
+
+namespace horo::proof {
+namespace {
+
+using Options = std::map<std::string, std::string>;
+
+Options read_options(int argc, char** argv) {
+  Options options;
+  for (int i = 2; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
+  if (argc % 2 != 0) throw std::invalid_argument("expected --name value");
+  return options;
+}
+
+std::uint64_t number(const Options& options, const std::string& name, std::uint64_t otherwise) {
+  const auto found = options.find(name);
+  return found == options.end() ? otherwise : std::stoull(found->second);
+}
+
+int prove_cases(const Options& options) {
+  const Tally tally = play_many(number(options, "--seed", 1), number(options, "--jobs", 10'000));
+  for (const auto& [what, jobs] : tally.ran) std::cout << jobs << " " << what << "\n";
+  std::cout << describe(tally) << "rounds " << tally.rounds << " jobs " << tally.jobs << " outputs " << tally.outputs
+            << " wrong " << tally.found.size() + tally.unsteady.size() << "\n";
+  return tally.found.empty() && tally.unsteady.empty() ? 0 : 1;
+}
+
+int prove(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  const Options options = argc > 1 ? read_options(argc, argv) : Options();
+  if (what == "cases") return prove_cases(options);
+  throw std::invalid_argument("expected cases");
+}
+
+}  // namespace
+}  // namespace horo::proof
+
+int main(int argc, char** argv) {
+  try {
+    return horo::proof::prove(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "prove: " << error.what() << "\n";
+    return 2;
+  }
+}

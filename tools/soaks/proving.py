@@ -1,0 +1,27 @@
+"""What the soaks of the program `prove` have in common: where it is, and its lines."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def executable():
+    """The prove of HORO_PROVE or of the release build."""
+    given = os.environ.get("HORO_PROVE")
+    place = pathlib.Path(given) if given else ROOT / "build/release/tests/proof/prove"
+    if not place.exists():
+        sys.exit(f"soak: no {place}: tools/test release builds it, or set HORO_PROVE")
+    return str(place)
+
+
+def run(arguments, deadline_s):
+    """Its exit code and lines; a program that does not end in time is one more line."""
+    command = [executable(), *map(str, arguments)]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=deadline_s)
+    except subprocess.TimeoutExpired as late:
+        return 124, [*(late.stdout or b"").decode().splitlines(), f"did not end within {deadline_s} s"]
+    return done.returncode, done.stdout.splitlines()
