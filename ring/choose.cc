@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "horo/base/check.h"
+#include "ring/custom_op.h"
 #include "ring/host_algorithms.h"
 #include "ring/say.h"
 #include "ring/schedule_parts.h"
@@ -53,19 +54,44 @@ bool has_levels(const Shape& shape) {
   return hosts.size() > 1 && hosts.size() < static_cast<std::size_t>(shape.size);
 }
 
+bool is_whole(const Collective& c) {
+  return c.op == ReduceOp::kCustom && c.custom->whole;
+}
+
+// An operation of the user's own is always canonical: it need not commute.
+bool may_be_fast(const Collective& c) {
+  return c.order == Order::kFast && c.op != ReduceOp::kCustom;
+}
+
 const char* by_rule(const Collective& c, const Shape& shape) {
   switch (c.kind) {
     case CollectiveKind::kAllReduce:
-      if (c.order == Order::kFast && shape.size > 1) return "ring";
+      if (may_be_fast(c) && shape.size > 1) return "ring";
       if (one_shot_pays(c, shape.size)) return "one-shot";
+      if (is_whole(c)) return "tree";
       return has_levels(shape) ? "hierarchical" : "direct";
     case CollectiveKind::kBroadcast:
       return shape.size > 2 && c.counts[0] * size_of(c.dtype) > kOneShotBytesOfTwo ? "scatter" : "tree";
     case CollectiveKind::kReduce:
       return "tree";
+    case CollectiveKind::kReduceScatter:
+      return is_whole(c) ? "tree" : "direct";
     default:
       return "direct";
   }
+}
+
+// Whether the sums of a member's schedule are what the collective asks for.
+bool will_do(const Collective& c, const Schedule& schedule) {
+  return (may_be_fast(c) || schedule.order == Order::kCanonical) && (!is_whole(c) || combines_whole(schedule));
+}
+
+bool will_do(const Collective& c, const Shape& shape, ScheduleMaker make) {
+  const int members = is_whole(c) ? shape.size : 1;  // the order is the same on all
+  for (int member = 0; member < members; ++member) {
+    if (!will_do(c, make(shape, member))) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -111,8 +137,7 @@ const NamedMaker& choose(const Collective& collective, const Shape& shape, const
   const auto wish = wishes.names.find(collective.kind);
   if (wish == wishes.names.end()) return *chosen;
   const NamedMaker* wished = find(collective.kind, wish->second);
-  const bool in_order = collective.order == Order::kFast || wished->make(shape, 0).order == Order::kCanonical;
-  return in_order ? *wished : *chosen;
+  return will_do(collective, shape, wished->make) ? *wished : *chosen;
 }
 
 const std::vector<Schedule>* given_for(const Collective& collective, const Shape& shape,
@@ -121,7 +146,8 @@ const std::vector<Schedule>* given_for(const Collective& collective, const Shape
   if (found == wishes.files.end()) return nullptr;
   const GivenSchedules& given = found->second;
   if (given.shape.size != shape.size || given.shape.root != shape.root) return nullptr;
-  if (collective.order == Order::kCanonical && given.schedules.front().order != Order::kCanonical) return nullptr;
+  const auto suits = [&](const Schedule& schedule) { return will_do(collective, schedule); };
+  if (!std::all_of(given.schedules.begin(), given.schedules.end(), suits)) return nullptr;
   for (std::size_t i = 0; i < shape.contributors.size(); ++i) {
     if (shape.contributors[i] != static_cast<std::int64_t>(i)) return nullptr;
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <stdexcept>
 
+#include "ring/custom_op.h"
 #include "ring/host_algorithms.h"
 #include "ring/say.h"
 #include "ring/schedule_parts.h"
@@ -73,6 +74,17 @@ class Checker {
       last = id;
     }
     expect(c_.op != ReduceOp::kAverage || c_.divisor != 0.0, "an average with divisor 0");
+    check_custom();
+  }
+
+  void check_custom() const {
+    const bool is_custom = c_.op == ReduceOp::kCustom;
+    expect(is_custom == (c_.custom != nullptr),
+           is_custom ? "a custom operation without one" : "a custom operation beside another one");
+    if (!is_custom) return;
+    expect(c_.prescale == 1.0 && c_.postscale == 1.0, "operation '", c_.custom->name,
+           "' knows no factors, prescale is ", c_.prescale, " and postscale ", c_.postscale, ", expected 1");
+    horo::check(*c_.custom);
   }
 
   std::size_t total() const {

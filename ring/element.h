@@ -11,12 +11,14 @@
 #include <limits>
 #include <type_traits>
 
+#include "ring/float8.h"
 #include "ring/half.h"
 
 namespace horo {
 namespace {
 
-// Truncates towards zero and saturates; a NaN becomes 0.
+// Truncates towards zero and saturates; a NaN becomes 0. A 64-bit value came here as a double, so above 2^53 it is a
+// neighbour: the nearest that has a place there.
 template <class Int>
 Int saturate(double value) {
   // The upper limit of a 64-bit type is not a double: max + 1 is, so compare with that.
@@ -66,6 +68,7 @@ struct FloatElement : ScaledFloat<Float> {
   static Float store(Float value) { return value == value ? value : std::numeric_limits<Float>::quiet_NaN(); }
 };
 
+// A 16- or 8-bit float: sums are kept in float32.
 struct Float16Element : ScaledFloat<float> {
   using Stored = std::uint16_t;
   static float load(std::uint16_t stored) { return float16_to_float(stored); }
@@ -78,6 +81,45 @@ struct BFloat16Element : ScaledFloat<float> {
   static std::uint16_t store(float value) { return float_to_bfloat16(value); }
 };
 
+struct Float8E4m3Element : ScaledFloat<float> {
+  using Stored = std::uint8_t;
+  static float load(std::uint8_t stored) { return float8_e4m3_to_float(stored); }
+  static std::uint8_t store(float value) { return float_to_float8_e4m3(value); }
+};
+
+struct Float8E5m2Element : ScaledFloat<float> {
+  using Stored = std::uint8_t;
+  static float load(std::uint8_t stored) { return float8_e5m2_to_float(stored); }
+  static std::uint8_t store(float value) { return float_to_float8_e5m2(value); }
+};
+
+// Two floats, each with its own NaN; a factor scales both.
+template <class Float>
+struct Complex {
+  Float real;
+  Float imaginary;
+};
+
+template <class Float>
+struct ComplexElement {
+  using Stored = Complex<Float>;
+  using Accumulator = Complex<Float>;
+  using Part = FloatElement<Float>;
+  static Stored load(Stored stored) { return stored; }
+  static Stored store(Stored value) { return {Part::store(value.real), Part::store(value.imaginary)}; }
+  static Stored scaled(Stored value, double factor) {
+    return {Part::scaled(value.real, factor), Part::scaled(value.imaginary, factor)};
+  }
+  static Stored finished(Stored value, double divisor, double postscale) {
+    return {Part::finished(value.real, divisor, postscale), Part::finished(value.imaginary, divisor, postscale)};
+  }
+};
+
+template <class T>
+inline constexpr bool kIsComplex = false;
+template <class Float>
+inline constexpr bool kIsComplex<Complex<Float>> = true;
+
 // Integers wrap: the arithmetic is done in the unsigned type of at least 32 bits.
 template <class Int>
 using Wrapping = std::make_unsigned_t<std::common_type_t<Int, std::int32_t>>;
@@ -89,12 +131,15 @@ struct Sum {
       return a || b;
     } else if constexpr (std::is_integral_v<T>) {
       return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+    } else if constexpr (kIsComplex<T>) {
+      return {a.real + b.real, a.imaginary + b.imaginary};
     } else {
       return a + b;
     }
   }
 };
 
+// Of complex numbers by the formula of the textbook: an infinity may become a NaN.
 struct Product {
   template <class T>
   static T apply(T a, T b) {
@@ -102,6 +147,8 @@ struct Product {
       return a && b;
     } else if constexpr (std::is_integral_v<T>) {
       return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+    } else if constexpr (kIsComplex<T>) {
+      return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
     } else {
       return a * b;
     }
@@ -144,6 +191,42 @@ struct Max {
     }
   }
 };
+
+// Bits of integers and of bools.
+struct BitAnd {
+  template <class T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+
+struct BitOr {
+  template <class T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+
+struct BitXor {
+  template <class T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+// Where the operation is defined on what sums are kept in; horo/base/types.h says the same of the types.
+template <class Op, class T>
+inline constexpr bool kApplies = true;
+template <class Float>
+inline constexpr bool kApplies<Min, Complex<Float>> = false;
+template <class Float>
+inline constexpr bool kApplies<Max, Complex<Float>> = false;
+template <class T>
+inline constexpr bool kApplies<BitAnd, T> = std::is_integral_v<T>;
+template <class T>
+inline constexpr bool kApplies<BitOr, T> = std::is_integral_v<T>;
+template <class T>
+inline constexpr bool kApplies<BitXor, T> = std::is_integral_v<T>;
 
 }  // namespace
 }  // namespace horo

@@ -20,6 +20,8 @@
 
 namespace horo {
 
+struct CustomOp;
+
 inline constexpr int kHostDevice = -1;
 
 // Memory that takes part in a collective.
@@ -58,9 +60,11 @@ struct Allocation {
 //
 // Reductions: result = round(postscale * (T(prescale * widen(x)) / divisor)), T the canonical tree over `contributors`
 // (Order::kCanonical) or any order (kFast); the divisor is applied for kAverage alone.
+// kCustom is always canonical, in the type itself, without factors (ring/custom_op.h).
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   ReduceOp op = ReduceOp::kSum;
+  const CustomOp* custom = nullptr;  // of kCustom; lives until the collective has ended
   DType dtype = DType::kFloat32;
   Order order = Order::kCanonical;
   Buffer in;

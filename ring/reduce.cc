@@ -10,12 +10,13 @@
 #include <memory>
 
 #include "horo/base/check.h"
+#include "ring/custom_op.h"
 #include "ring/kernels.h"
 
 namespace horo {
 namespace {
 
-constexpr std::size_t kWidestBytes = 8;
+constexpr std::size_t kWidestBytes = 16;
 
 const Kernels& kernels() {
   static const Kernels& best = avx2_kernels() != nullptr ? *avx2_kernels() : baseline_kernels();
@@ -46,8 +47,17 @@ void add_subtree(std::span<const std::int64_t> ids, int first, std::vector<TreeS
 
 }  // namespace
 
-DType accumulator_of(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
+DType accumulator_of(DType dtype, ReduceOp op) {
+  if (op == ReduceOp::kCustom) return dtype;
+  switch (dtype) {
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat8E4m3:
+    case DType::kFloat8E5m2:
+      return DType::kFloat32;
+    default:
+      return dtype;
+  }
 }
 
 std::vector<TreeStep> canonical_tree(std::span<const std::int64_t> ids) {
@@ -60,6 +70,7 @@ std::vector<TreeStep> canonical_tree(std::span<const std::int64_t> ids) {
 void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const TreeInput> inputs,
                  std::byte* out, std::size_t count) {
   if (tree.empty() || count == 0) return;
+  if (reduction.op == ReduceOp::kCustom) return reduce_custom(reduction, tree, inputs, out, count);
   const std::unique_ptr<std::byte[]> stack(new std::byte[stack_depth(tree) * kKernelBlock * kWidestBytes]);
   Scaling scaling = reduction.scaling;
   if (reduction.op != ReduceOp::kAverage) scaling.divisor = 1.0;

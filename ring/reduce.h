@@ -11,8 +11,11 @@
 
 namespace horo {
 
-// The type in which sums are kept: float32 for float16 and bfloat16, else the type itself.
-DType accumulator_of(DType dtype);
+struct CustomOp;
+
+// The type in which sums are kept: float32 for 16- and 8-bit floats, else the type itself; always the type itself for
+// an operation of the user's own.
+DType accumulator_of(DType dtype, ReduceOp op = ReduceOp::kSum);
 
 struct Scaling {
   double prescale = 1.0;
@@ -39,12 +42,14 @@ struct Reduction {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Scaling scaling;
-  bool to_partial = false;  // the result stays in the accumulator type, undivided and not scaled
+  bool to_partial = false;           // the result stays in the accumulator type, undivided and not scaled
+  const CustomOp* custom = nullptr;  // of kCustom, which has no scaling
 };
 
 // out[i] = round(postscale * (T(prescale * widen(inputs[..][i])) / divisor)) for i < count. The tree's leaves are
 // indices of `inputs`; out may be one of them, if it has the same type. Alignment: any. Integer scaling goes through
-// float64 and truncates, saturating. NaN results are the canonical quiet NaN.
+// float64 and truncates, saturating. NaN results are the canonical quiet NaN. Throws
+// what a custom operation throws.
 void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const TreeInput> inputs,
                  std::byte* out, std::size_t count);
 

@@ -70,8 +70,16 @@ void with_element(DType dtype, F f) {
       return f(IntElement<std::uint8_t>{});
     case DType::kInt8:
       return f(IntElement<std::int8_t>{});
+    case DType::kUint16:
+      return f(IntElement<std::uint16_t>{});
+    case DType::kInt16:
+      return f(IntElement<std::int16_t>{});
+    case DType::kUint32:
+      return f(IntElement<std::uint32_t>{});
     case DType::kInt32:
       return f(IntElement<std::int32_t>{});
+    case DType::kUint64:
+      return f(IntElement<std::uint64_t>{});
     case DType::kInt64:
       return f(IntElement<std::int64_t>{});
     case DType::kFloat16:
@@ -84,6 +92,14 @@ void with_element(DType dtype, F f) {
       return f(BoolElement{});
     case DType::kBFloat16:
       return f(BFloat16Element{});
+    case DType::kFloat8E4m3:
+      return f(Float8E4m3Element{});
+    case DType::kFloat8E5m2:
+      return f(Float8E5m2Element{});
+    case DType::kComplex64:
+      return f(ComplexElement<float>{});
+    case DType::kComplex128:
+      return f(ComplexElement<double>{});
   }
   HORO_CHECK(!"a known element type");
 }
@@ -100,6 +116,14 @@ void with_op(ReduceOp op, F f) {
       return f(Max{});
     case ReduceOp::kProduct:
       return f(Product{});
+    case ReduceOp::kBitAnd:
+      return f(BitAnd{});
+    case ReduceOp::kBitOr:
+      return f(BitOr{});
+    case ReduceOp::kBitXor:
+      return f(BitXor{});
+    case ReduceOp::kCustom:
+      break;
   }
   HORO_CHECK(!"a known operation");
 }
@@ -182,20 +206,26 @@ void for_blocks(std::size_t total, F f) {
   }
 }
 
-void run_tree(DType dtype, ReduceOp op, const TreeJob& job) {
+template <class Element, class Op>
+void run_blocks(const TreeJob& job) {
+  using T = typename Element::Accumulator;
   const Scaling finish{1.0, job.scaling.postscale, job.scaling.divisor};
+  TreeRunner<Element, Op> runner(job);
+  for_blocks(job.count, [&](std::size_t begin, std::size_t n) {
+    const T* sum = runner.run(begin, n);
+    if (job.to_partial) return store<PartialElement<T>>(sum, job.out + begin * sizeof(T), n, Scaling{});
+    store<Element>(sum, job.out + begin * sizeof(typename Element::Stored), n, finish);
+  });
+}
+
+void run_tree(DType dtype, ReduceOp op, const TreeJob& job) {
   with_element(dtype, [&](auto element) {
     using Element = decltype(element);
     with_op(op, [&](auto operation) {
-      TreeRunner<Element, decltype(operation)> runner(job);
-      for_blocks(job.count, [&](std::size_t begin, std::size_t n) {
-        const auto* sum = runner.run(begin, n);
-        if (job.to_partial) {
-          store<PartialElement<typename Element::Accumulator>>(sum, job.out + begin * sizeof(*sum), n, Scaling{});
-        } else {
-          store<Element>(sum, job.out + begin * sizeof(typename Element::Stored), n, finish);
-        }
-      });
+      using Op = decltype(operation);
+      constexpr bool kDefined = kApplies<Op, typename Element::Accumulator>;
+      HORO_CHECK(kDefined);
+      if constexpr (kDefined) run_blocks<Element, Op>(job);
     });
   });
 }

@@ -78,6 +78,15 @@ std::vector<TreeNode> canonical_nodes(const Shape& shape) {
   return nodes;
 }
 
+bool combines_whole(const Schedule& schedule) {
+  for (const Round& round : schedule.rounds) {
+    for (const Combine& combine : round.combine) {
+      if (combine.tree.size() > 1 && combine.to.count < schedule.chunks) return false;
+    }
+  }
+  return true;
+}
+
 std::string print(const Schedule& schedule) {
   std::string text = say(schedule.name, ", member ", schedule.member, " of ", schedule.size, ", ", schedule.chunks,
                          " chunks, ", name_of(schedule.order), "\n");
@@ -104,6 +113,7 @@ const std::vector<NamedMaker>& all_schedule_makers() {
       {"hierarchical", K::kAllReduce, hierarchical_all_reduce},
       {"direct", K::kReduceScatter, direct_reduce_scatter},
       {"log-step", K::kReduceScatter, log_step_reduce_scatter},
+      {"tree", K::kReduceScatter, tree_reduce_scatter},
       {"direct", K::kAllGather, direct_all_gather},
       {"log-step", K::kAllGather, log_step_all_gather},
       {"direct", K::kAllToAll, direct_all_to_all},

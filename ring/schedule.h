@@ -109,6 +109,8 @@ Schedule direct_scatter(const Shape& shape, int member);
 // reduce_scatter, its mirror image (order kFast): Traff, "Optimal, non-pipelined reduce-scatter", 2024.
 Schedule log_step_all_gather(const Shape& shape, int member);
 Schedule log_step_reduce_scatter(const Shape& shape, int member);
+// Up the canonical tree, from whose top each member gets its part: for operations that need whole tensors.
+Schedule tree_reduce_scatter(const Shape& shape, int member);
 Schedule log_step_all_to_all(const Shape& shape, int member);
 // Binomial trees; the reduce goes up the canonical one.
 Schedule tree_broadcast(const Shape& shape, int member);

@@ -36,6 +36,9 @@ struct TreeNode {
 };
 std::vector<TreeNode> canonical_nodes(const Shape& shape);
 
+// Whether all sums of the schedule are of whole tensors: what an operation that needs them can be run with.
+bool combines_whole(const Schedule& schedule);
+
 // Appends the postfix program of the node to `tree`; `area_of(member)` is where a leaf lies.
 template <class AreaOf>
 void add_tree(const std::vector<TreeNode>& nodes, int node, const AreaOf& area_of, std::vector<int>& tree) {

@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <stdexcept>
 
 #include "horo/base/check.h"
+#include "ring/say.h"
 #include "ring/schedule_parts.h"
 #include "ring/slices.h"
 
@@ -37,7 +39,7 @@ class Plan {
   Plan(const Party& party, const Collective& c, const Schedule& schedule)
       : collective(c), schedule(schedule), mail(party, c), slices(c, schedule, party.segment_bytes) {
     element_bytes = size_of(c.dtype);
-    accumulator_bytes = size_of(accumulator_of(c.dtype));
+    accumulator_bytes = size_of(accumulator_of(c.dtype, c.op));
     for (const Scratch& scratch : schedule.scratch) {
       layout.area.push_back(layout.bytes);
       layout.bytes += aligned(room_for(scratch));
@@ -178,7 +180,13 @@ class Slot {
     }
     Reduction reduction{plan_->collective.dtype, plan_->collective.op, scaling_of(plan_->collective)};
     reduction.to_partial = plan_->accumulates(to.area);
-    reduce_tree(reduction, tree, inputs, out.data(), elements(to));
+    reduction.custom = plan_->collective.custom;
+    try {
+      reduce_tree(reduction, tree, inputs, out.data(), elements(to));
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(
+          say(name_of(plan_->collective.kind), " of ", plan_->collective.what, ": ", error.what()));
+    }
   }
 
   const Plan* plan_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ring/custom_op.h"
 #include "ring/host_algorithms.h"
 
 namespace horo {
@@ -24,7 +25,8 @@ Slices::Slices(const Collective& collective, const Schedule& schedule, std::size
     const auto n = static_cast<std::size_t>(schedule.size), me = static_cast<std::size_t>(schedule.member);
     kind_ == CollectiveKind::kAllToAll ? place_by_pair(n, me) : place_by_member(me);
   }
-  count_ = std::max<std::size_t>(1, count_);
+  const bool is_whole = collective.custom != nullptr && collective.custom->whole;
+  count_ = is_whole ? 1 : std::max<std::size_t>(1, count_);
 }
 
 // A buffer for all members has their parts one after the other; a buffer for one member has that one's at its

@@ -31,21 +31,22 @@ class Ascent {
   std::size_t rounds() const { return nodes_.empty() ? 0 : static_cast<std::size_t>(height_.back()); }
   bool has_inner_root() const { return nodes_.back().left >= 0; }
 
-  // The leader of each node gets the right half's value and adds it; the last sum goes to `last`.
+  // The leader of each node gets the right half's value, all chunks of it, and adds it; the last sum goes to `last`.
   void add_to(Schedule& schedule, int last) const {
+    const auto all = [&](int area) { return Part{area, 0, schedule.chunks}; };
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (nodes_[i].left < 0) continue;
       const TreeNode& right = nodes_[static_cast<std::size_t>(nodes_[i].right)];
       Round& round = round_at(schedule, static_cast<std::size_t>(height_[i] - 1));
       if (right.member == schedule.member) {
-        round.send.push_back({nodes_[i].member, {is_leaf(nodes_[i].right) ? Schedule::kIn : kSum, 0}});
+        round.send.push_back({nodes_[i].member, all(is_leaf(nodes_[i].right) ? Schedule::kIn : kSum)});
       }
       if (nodes_[i].member != schedule.member) continue;
       const int arrival = is_leaf(nodes_[i].right) ? kRaw : kPartial;
-      round.receive.push_back({right.member, {arrival, 0}});
+      round.receive.push_back({right.member, all(arrival)});
       const int own = is_leaf(nodes_[i].left) ? Schedule::kIn : kSum;
       const int to = i + 1 == nodes_.size() ? last : kSum;
-      round.combine.push_back({{to, 0}, {own, arrival, Combine::kJoin}});
+      round.combine.push_back({all(to), {own, arrival, Combine::kJoin}});
     }
   }
 
@@ -112,6 +113,30 @@ Schedule tree_reduce(const Shape& shape, int member) {
   const int arrival = is_sum ? kPartial : kRaw;
   last.receive.push_back({ascent.leader(), {arrival, 0}});
   last.combine.push_back({{Schedule::kOut, 0}, {arrival}});
+  return schedule;
+}
+
+Schedule tree_reduce_scatter(const Shape& shape, int member) {
+  const int n = shape.size;
+  Schedule schedule = blank("tree", shape, member, n);
+  schedule.scratch = {{n, true}, {n, true}, {n, false}};
+  const Ascent ascent(shape);
+  schedule.rounds.resize(ascent.rounds() + 1);
+  if (ascent.empty()) return schedule;
+  ascent.add_to(schedule, kSum);
+  Round& last = schedule.rounds.back();
+  const bool is_sum = ascent.has_inner_root();
+  const int area = is_sum ? kSum : static_cast<int>(Schedule::kIn);
+  if (member == ascent.leader()) {
+    for (int to = 0; to < n; ++to) {
+      if (to != member) last.send.push_back({to, {area, to}});
+    }
+    last.combine.push_back({{Schedule::kOut, member}, {area}});
+    return schedule;
+  }
+  const int arrival = is_sum ? kPartial : kRaw;
+  last.receive.push_back({ascent.leader(), {arrival, member}});
+  last.combine.push_back({{Schedule::kOut, member}, {arrival}});
   return schedule;
 }
 

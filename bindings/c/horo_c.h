@@ -34,16 +34,34 @@ typedef enum {
 enum {
   HORO_UINT8 = 0,
   HORO_INT8 = 1,
+  HORO_UINT16 = 2,
+  HORO_INT16 = 3,
   HORO_INT32 = 4,
   HORO_INT64 = 5,
   HORO_FLOAT16 = 6,
   HORO_FLOAT32 = 7,
   HORO_FLOAT64 = 8,
   HORO_BOOL = 9,
-  HORO_BFLOAT16 = 10
+  HORO_BFLOAT16 = 10,
+  HORO_FLOAT8_E4M3 = 11, /* without infinity: what is too large becomes +-448 */
+  HORO_FLOAT8_E5M2 = 12,
+  HORO_UINT32 = 13,
+  HORO_UINT64 = 14,
+  HORO_COMPLEX64 = 15,
+  HORO_COMPLEX128 = 16
 };
 /* op */
-enum { HORO_AVERAGE = 0, HORO_SUM = 1, HORO_MIN = 3, HORO_MAX = 4, HORO_PRODUCT = 5 };
+enum {
+  HORO_AVERAGE = 0,
+  HORO_SUM = 1,
+  HORO_MIN = 3,
+  HORO_MAX = 4,
+  HORO_PRODUCT = 5,
+  HORO_BIT_AND = 6,
+  HORO_BIT_OR = 7,
+  HORO_BIT_XOR = 8,
+  HORO_CUSTOM = 9
+};
 /* kind */
 enum { HORO_ALL_REDUCE = 0, HORO_ALL_GATHER = 1, HORO_BROADCAST = 2, HORO_BARRIER = 5, HORO_REDUCE_SCATTER = 6 };
 /* order */

@@ -8,7 +8,7 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kMaxElements = std::size_t{1} << 60;  // of 8 bytes each: the bytes fit into 63 bits
+constexpr std::size_t kMaxElements = std::size_t{1} << 58;  // of 16 bytes each: the bytes fit into 63 bits
 
 std::string against(std::string_view what, std::string_view a, std::string_view b) {
   std::string text(what);
@@ -89,7 +89,7 @@ std::size_t TensorSpec::elements() const {
     product *= size;
     if (size == 0) continue;
     if (nonzero_product > kMaxElements / size) {
-      throw std::invalid_argument("tensor \"" + name + "\": shape " + text_of(shape) + " has more than 2^60 elements");
+      throw std::invalid_argument("tensor \"" + name + "\": shape " + text_of(shape) + " has more than 2^58 elements");
     }
     nonzero_product *= size;
   }

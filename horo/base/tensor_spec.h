@@ -34,7 +34,7 @@ struct TensorSpec {
   std::string unit;
   int unit_size = 0;  // tensors in it
 
-  // Product of the shape; 1 for a scalar. Throws std::invalid_argument on a negative dimension or more than 2^60
+  // Product of the shape; 1 for a scalar. Throws std::invalid_argument on a negative dimension or more than 2^58
   // elements.
   std::size_t elements() const;
   std::size_t bytes() const;  // elements() * size_of(dtype)

@@ -1,8 +1,6 @@
 // One table per enumeration: number, name and, for types, size stand in one line each.
 #include "horo/base/types.h"
 
-#include <span>
-
 #include "horo/base/check.h"
 
 namespace horo {
@@ -14,14 +12,35 @@ struct Entry {
   std::string_view name;
 };
 
-constexpr Entry<DType> kDTypes[] = {
-    {DType::kUint8, "uint8"},     {DType::kInt8, "int8"},       {DType::kInt32, "int32"},
-    {DType::kInt64, "int64"},     {DType::kFloat16, "float16"}, {DType::kFloat32, "float32"},
-    {DType::kFloat64, "float64"}, {DType::kBool, "bool"},       {DType::kBFloat16, "bfloat16"},
+struct Type {
+  DType value;
+  std::string_view name;
+  std::size_t bytes;
+};
+
+constexpr Type kDTypes[] = {
+    {DType::kUint8, "uint8", 1},
+    {DType::kInt8, "int8", 1},
+    {DType::kUint16, "uint16", 2},
+    {DType::kInt16, "int16", 2},
+    {DType::kInt32, "int32", 4},
+    {DType::kInt64, "int64", 8},
+    {DType::kFloat16, "float16", 2},
+    {DType::kFloat32, "float32", 4},
+    {DType::kFloat64, "float64", 8},
+    {DType::kBool, "bool", 1},
+    {DType::kBFloat16, "bfloat16", 2},
+    {DType::kFloat8E4m3, "float8_e4m3", 1},
+    {DType::kFloat8E5m2, "float8_e5m2", 1},
+    {DType::kUint32, "uint32", 4},
+    {DType::kUint64, "uint64", 8},
+    {DType::kComplex64, "complex64", 8},
+    {DType::kComplex128, "complex128", 16},
 };
 constexpr Entry<ReduceOp> kOps[] = {
     {ReduceOp::kAverage, "average"}, {ReduceOp::kSum, "sum"},         {ReduceOp::kMin, "min"},
-    {ReduceOp::kMax, "max"},         {ReduceOp::kProduct, "product"},
+    {ReduceOp::kMax, "max"},         {ReduceOp::kProduct, "product"}, {ReduceOp::kBitAnd, "bit_and"},
+    {ReduceOp::kBitOr, "bit_or"},    {ReduceOp::kBitXor, "bit_xor"},  {ReduceOp::kCustom, "custom"},
 };
 constexpr Entry<CollectiveKind> kKinds[] = {
     {CollectiveKind::kAllReduce, "all_reduce"},
@@ -40,16 +59,16 @@ constexpr Entry<CollectiveKind> kKinds[] = {
 };
 constexpr Entry<Order> kOrders[] = {{Order::kCanonical, "canonical"}, {Order::kFast, "fast"}};
 
-template <class Enum>
-std::string_view name_in(std::span<const Entry<Enum>> table, Enum value) {
+template <class Table, class Enum>
+std::string_view name_in(const Table& table, Enum value) {
   for (const auto& entry : table) {
     if (entry.value == value) return entry.name;
   }
   return "unknown";
 }
 
-template <class Enum>
-std::optional<Enum> value_in(std::span<const Entry<Enum>> table, int number) {
+template <class Table>
+auto value_in(const Table& table, int number) -> std::optional<decltype(table[0].value)> {
   for (const auto& entry : table) {
     if (static_cast<int>(entry.value) == number) return entry.value;
   }
@@ -59,53 +78,73 @@ std::optional<Enum> value_in(std::span<const Entry<Enum>> table, int number) {
 }  // namespace
 
 std::size_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::kUint8:
-    case DType::kInt8:
-    case DType::kBool:
-      return 1;
-    case DType::kFloat16:
-    case DType::kBFloat16:
-      return 2;
-    case DType::kInt32:
-    case DType::kFloat32:
-      return 4;
-    case DType::kInt64:
-    case DType::kFloat64:
-      return 8;
+  for (const Type& type : kDTypes) {
+    if (type.value == dtype) return type.bytes;
   }
   HORO_CHECK(!"size_of: a dtype outside the enumeration");
   return 0;
 }
 
 std::string_view name_of(DType dtype) {
-  return name_in<DType>(kDTypes, dtype);
+  return name_in(kDTypes, dtype);
 }
 std::string_view name_of(ReduceOp op) {
-  return name_in<ReduceOp>(kOps, op);
+  return name_in(kOps, op);
 }
 std::string_view name_of(CollectiveKind kind) {
-  return name_in<CollectiveKind>(kKinds, kind);
+  return name_in(kKinds, kind);
 }
 std::string_view name_of(Order order) {
-  return name_in<Order>(kOrders, order);
+  return name_in(kOrders, order);
 }
 
 std::optional<DType> dtype_from(int number) {
-  return value_in<DType>(kDTypes, number);
+  return value_in(kDTypes, number);
 }
 std::optional<ReduceOp> reduce_op_from(int number) {
-  return value_in<ReduceOp>(kOps, number);
+  return value_in(kOps, number);
 }
 std::optional<CollectiveKind> collective_kind_from(int number) {
-  return value_in<CollectiveKind>(kKinds, number);
+  return value_in(kKinds, number);
 }
 std::optional<Order> order_from(int number) {
-  return value_in<Order>(kOrders, number);
+  return value_in(kOrders, number);
+}
+
+bool is_integer(DType dtype) {
+  switch (dtype) {
+    case DType::kUint8:
+    case DType::kInt8:
+    case DType::kUint16:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64:
+    case DType::kUint32:
+    case DType::kUint64:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_complex(DType dtype) {
+  return dtype == DType::kComplex64 || dtype == DType::kComplex128;
 }
 
 bool supports(DType dtype, ReduceOp op) {
-  return !(dtype == DType::kBool && op == ReduceOp::kAverage);
+  switch (op) {
+    case ReduceOp::kAverage:
+      return dtype != DType::kBool;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+      return !is_complex(dtype);
+    case ReduceOp::kBitAnd:
+    case ReduceOp::kBitOr:
+    case ReduceOp::kBitXor:
+      return is_integer(dtype) || dtype == DType::kBool;
+    default:
+      return true;
+  }
 }
 
 }  // namespace horo

@@ -12,6 +12,8 @@ namespace horo {
 enum class DType : std::uint8_t {
   kUint8 = 0,
   kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
   kInt32 = 4,
   kInt64 = 5,
   kFloat16 = 6,
@@ -19,9 +21,25 @@ enum class DType : std::uint8_t {
   kFloat64 = 8,
   kBool = 9,
   kBFloat16 = 10,
+  kFloat8E4m3 = 11,  // 4 bits of exponent, 3 of mantissa; no infinity ("e4m3fn"): what is too large becomes +-448
+  kFloat8E5m2 = 12,  // 5 bits of exponent, 2 of mantissa: a float16 cut short
+  kUint32 = 13,
+  kUint64 = 14,
+  kComplex64 = 15,  // two float32, the real part first
+  kComplex128 = 16,
 };
 
-enum class ReduceOp : std::uint8_t { kAverage = 0, kSum = 1, kMin = 3, kMax = 4, kProduct = 5 };
+enum class ReduceOp : std::uint8_t {
+  kAverage = 0,
+  kSum = 1,
+  kMin = 3,
+  kMax = 4,
+  kProduct = 5,
+  kBitAnd = 6,
+  kBitOr = 7,
+  kBitXor = 8,
+  kCustom = 9,  // the user's own (ring/custom_op.h)
+};
 
 enum class CollectiveKind : std::uint8_t {
   kAllReduce = 0,
@@ -57,7 +75,13 @@ std::optional<ReduceOp> reduce_op_from(int number);
 std::optional<CollectiveKind> collective_kind_from(int number);
 std::optional<Order> order_from(int number);
 
-// True where the op is defined for the type: an average of bool is not.
+// True where the op is defined for the type: all are, but for an average of bools, minima and maxima of complex
+// numbers, and bits of anything but integers and bools. An operation of the user's own sees the type and judges for
+// itself.
 bool supports(DType dtype, ReduceOp op);
+
+// Whole numbers, signed or not; bool is none.
+bool is_integer(DType dtype);
+bool is_complex(DType dtype);
 
 }  // namespace horo

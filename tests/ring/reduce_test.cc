@@ -276,17 +276,17 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBits) {
   if (avx2_kernels() == nullptr) GTEST_SKIP() << "no second instruction set here";
   std::mt19937_64 random(5);
   const auto tree = canonical_tree(std::vector<std::int64_t>{0, 1, 2, 5, 6});
-  std::vector<std::vector<std::byte>> inputs(5, std::vector<std::byte>(8 * 1500));
+  std::vector<std::vector<std::byte>> inputs(5, std::vector<std::byte>(16 * 1500));
   std::vector<TreeInput> pointers;
   for (auto& input : inputs) {
     for (auto& byte : input) byte = static_cast<std::byte>(random());
     pointers.push_back({input.data()});
   }
-  for (int dtype = 0; dtype < 16; ++dtype) {
-    for (int op = 0; op < 8; ++op) {
-      if (!dtype_from(dtype) || !reduce_op_from(op)) continue;
+  for (int dtype = 0; dtype <= 16; ++dtype) {
+    for (int op = 0; op <= 8; ++op) {
+      if (!reduce_op_from(op) || !supports(*dtype_from(dtype), *reduce_op_from(op))) continue;
       for (const Scaling& scaling : {Scaling{}, Scaling{0.3, 1.7, 3}}) {
-        std::vector<std::byte> a(8 * 1500), b(8 * 1500), stack(8 * kKernelBlock * 8);
+        std::vector<std::byte> a(16 * 1500), b(16 * 1500), stack(8 * kKernelBlock * 16);
         TreeJob job{tree.data(), tree.size(), pointers.data(), a.data(), 1500, scaling, false, stack.data()};
         baseline_kernels().reduce_tree(*dtype_from(dtype), *reduce_op_from(op), job);
         job.out = b.data();

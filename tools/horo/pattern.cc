@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "ring/float8.h"
 #include "ring/half.h"
 
 namespace horo {
@@ -13,18 +14,32 @@ namespace {
 constexpr int kPeriod = 13;           // prime, so that no shard or segment begins at the same place of it
 constexpr int kPeriodsInBlock = 512;  // elements of a block: kPeriod times this
 
-int value_at(int index, int rank, int round) {
-  return (index + 7 * rank + 5 * round) % kPeriod;
+bool is_eighth(DType dtype) {
+  return dtype == DType::kFloat8E4m3 || dtype == DType::kFloat8E5m2;
+}
+
+// The largest value of an input: an 8-bit float counts so few that ones and zeros have to do.
+int largest(DType dtype) {
+  return is_eighth(dtype) ? 1 : kPeriod - 1;
+}
+
+int value_at(DType dtype, int index, int rank, int round) {
+  return (index + 7 * rank + 5 * round) % kPeriod % (largest(dtype) + 1);
 }
 
 // Largest whole number up to which all are exact; integers wrap and are exact always.
 int exact_limit(DType dtype) {
   switch (dtype) {
+    case DType::kFloat8E4m3:
+      return 1 << 4;
+    case DType::kFloat8E5m2:
+      return 1 << 3;
     case DType::kBFloat16:
       return 1 << 8;
     case DType::kFloat16:
       return 1 << 11;
     case DType::kFloat32:
+    case DType::kComplex64:
       return 1 << 24;
     case DType::kBool:
       return 0;
@@ -45,10 +60,19 @@ void append_as(std::vector<std::byte>& bytes, DType dtype, int value) {
     case DType::kInt8:
     case DType::kBool:
       return append(bytes, static_cast<std::uint8_t>(value));
+    case DType::kUint16:
+    case DType::kInt16:
+      return append(bytes, static_cast<std::uint16_t>(value));
+    case DType::kUint32:
     case DType::kInt32:
       return append(bytes, std::int32_t{value});
+    case DType::kUint64:
     case DType::kInt64:
       return append(bytes, std::int64_t{value});
+    case DType::kFloat8E4m3:
+      return append(bytes, float_to_float8_e4m3(static_cast<float>(value)));
+    case DType::kFloat8E5m2:
+      return append(bytes, float_to_float8_e5m2(static_cast<float>(value)));
     case DType::kFloat16:
       return append(bytes, float_to_float16(static_cast<float>(value)));
     case DType::kBFloat16:
@@ -57,13 +81,19 @@ void append_as(std::vector<std::byte>& bytes, DType dtype, int value) {
       return append(bytes, static_cast<float>(value));
     case DType::kFloat64:
       return append(bytes, static_cast<double>(value));
+    case DType::kComplex64:
+      append(bytes, static_cast<float>(value));
+      return append(bytes, static_cast<float>(2 * value));
+    case DType::kComplex128:
+      append(bytes, static_cast<double>(value));
+      return append(bytes, static_cast<double>(2 * value));
   }
 }
 
 }  // namespace
 
 Pattern::Pattern(DType dtype, int ranks) : dtype_(dtype), ranks_(ranks) {
-  if ((kPeriod - 1) * ranks <= exact_limit(dtype)) return;
+  if (largest(dtype) * ranks <= exact_limit(dtype)) return;
   throw std::invalid_argument("--dtype " + std::string(name_of(dtype)) + ": its sums over " + std::to_string(ranks) +
                               " ranks cannot be checked; expected a wider type or fewer ranks");
 }
@@ -78,7 +108,7 @@ std::vector<std::byte> Pattern::block_of(const std::vector<int>& values) const {
 
 void Pattern::fill(std::span<std::byte> buffer, int rank, int round) const {
   std::vector<int> values;
-  for (int i = 0; i < kPeriod; ++i) values.push_back(value_at(i, rank, round));
+  for (int i = 0; i < kPeriod; ++i) values.push_back(value_at(dtype_, i, rank, round));
   const std::vector<std::byte> block = block_of(values);
   for (std::size_t done = 0; done < buffer.size(); done += block.size()) {
     std::memcpy(buffer.data() + done, block.data(), std::min(block.size(), buffer.size() - done));
@@ -88,7 +118,7 @@ void Pattern::fill(std::span<std::byte> buffer, int rank, int round) const {
 std::size_t Pattern::count_wrong(std::span<const std::byte> result, int round) const {
   std::vector<int> sums(kPeriod, 0);
   for (int rank = 0; rank < ranks_; ++rank) {
-    for (int i = 0; i < kPeriod; ++i) sums[static_cast<std::size_t>(i)] += value_at(i, rank, round);
+    for (int i = 0; i < kPeriod; ++i) sums[static_cast<std::size_t>(i)] += value_at(dtype_, i, rank, round);
   }
   const std::vector<std::byte> block = block_of(sums);
   const std::size_t element = size_of(dtype_);

@@ -1,0 +1,80 @@
+// The two 8-bit floats of the OCP specification "OFP8" (2023) to float32 and back: exact, and with
+// round-to-nearest-even. e4m3 ("fn") has no infinity: what is too large becomes +-448, as does an infinity. e5m2 is a
+// float16 cut short, with infinities. Each has one NaN that is ever written. Without branches, and with internal
+// linkage, as half.h and for its reasons.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace horo {
+
+inline constexpr std::uint8_t kNanFloat8E4m3 = 0x7f;
+inline constexpr std::uint8_t kNanFloat8E5m2 = 0x7e;
+inline constexpr std::uint8_t kLargestFloat8E4m3 = 0x7e;   // 448
+inline constexpr std::uint8_t kInfinityFloat8E5m2 = 0x7c;  // the largest finite one is 57344
+
+namespace {
+
+// A format of `kExponentBits` and `kMantissaBits` with the usual bias, subnormals, and no special values.
+template <int kExponentBits, int kMantissaBits>
+struct SmallFloat {
+  static constexpr int kShift = 23 - kMantissaBits;                               // from its mantissa to a float's
+  static constexpr std::uint32_t kBias = 127 - ((1 << (kExponentBits - 1)) - 1);  // between the exponents
+  static constexpr std::uint32_t kFirstNormal = (kBias + 1) << 23;                // its least normal number, as a float
+
+  // Of a magnitude.
+  static float widen(std::uint32_t magnitude) {
+    const std::uint32_t moved = magnitude << kShift;
+    const std::uint32_t normal = moved + (kBias << 23);
+    // A subnormal one is a normal float: let the float unit shift its leading bit into place.
+    const float small = std::bit_cast<float>(moved + kFirstNormal) - std::bit_cast<float>(kFirstNormal);
+    return moved < (1u << 23) ? small : std::bit_cast<float>(normal);
+  }
+
+  // Of the magnitude `bits` of a float; what does not fit becomes a number above all that do.
+  static std::uint32_t narrow(std::uint32_t bits) {
+    // A float whose last mantissa bit weighs as much as that of a subnormal one: adding it rounds.
+    constexpr std::uint32_t kAlign = (kBias + 1 + kShift) << 23;
+    const float aligned = std::bit_cast<float>(bits < kFirstNormal ? bits : 0u) + std::bit_cast<float>(kAlign);
+    const std::uint32_t small = std::bit_cast<std::uint32_t>(aligned) - kAlign;
+    const std::uint32_t odd = (bits >> kShift) & 1u;
+    const std::uint32_t normal = (bits - (kBias << 23) + ((1u << (kShift - 1)) - 1) + odd) >> kShift;
+    return bits < kFirstNormal ? small : normal;
+  }
+};
+
+}  // namespace
+
+static inline float float8_e4m3_to_float(std::uint8_t eighth) {
+  const std::uint32_t magnitude = eighth & 0x7fu;
+  const std::uint32_t value = std::bit_cast<std::uint32_t>(SmallFloat<4, 3>::widen(magnitude));
+  return std::bit_cast<float>((magnitude == kNanFloat8E4m3 ? 0x7fc00000u : value) | (eighth & 0x80u) << 24);
+}
+
+static inline float float8_e5m2_to_float(std::uint8_t eighth) {
+  const std::uint32_t magnitude = eighth & 0x7fu;
+  const std::uint32_t value = std::bit_cast<std::uint32_t>(SmallFloat<5, 2>::widen(magnitude));
+  const std::uint32_t special = magnitude > kInfinityFloat8E5m2 ? 0x7fc00000u : 0x7f800000u;
+  return std::bit_cast<float>((magnitude >= kInfinityFloat8E5m2 ? special : value) | (eighth & 0x80u) << 24);
+}
+
+static inline std::uint8_t float_to_float8_e4m3(float value) {
+  const std::uint32_t all = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t bits = all & 0x7fffffffu;
+  const std::uint32_t rounded = SmallFloat<4, 3>::narrow(bits);
+  const std::uint32_t magnitude = rounded > kLargestFloat8E4m3 ? kLargestFloat8E4m3 : rounded;
+  const std::uint32_t number = magnitude | (all >> 31) << 7;
+  return static_cast<std::uint8_t>(bits > 0x7f800000u ? kNanFloat8E4m3 : number);
+}
+
+static inline std::uint8_t float_to_float8_e5m2(float value) {
+  const std::uint32_t all = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t bits = all & 0x7fffffffu;
+  const std::uint32_t rounded = SmallFloat<5, 2>::narrow(bits);
+  const std::uint32_t magnitude = rounded > kInfinityFloat8E5m2 ? kInfinityFloat8E5m2 : rounded;
+  const std::uint32_t number = magnitude | (all >> 31) << 7;
+  return static_cast<std::uint8_t>(bits > 0x7f800000u ? kNanFloat8E5m2 : number);
+}
+
+}  // namespace horo
