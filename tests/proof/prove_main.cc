@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "tests/proof/bits.h"
 #include "tests/proof/play.h"
 
 namespace horo::proof {
@@ -37,11 +38,20 @@ int prove_cases(const Options& options) {
   return tally.found.empty() && tally.unsteady.empty() ? 0 : 1;
 }
 
+int prove_bits() {
+  const BitOptions options;
+  const BitTable table = bit_table(options);
+  std::cout << print(table, options);
+  for (const std::string& wrong : table.wrong) std::cout << "wrong: " << wrong << "\n";
+  return table.wrong.empty() ? 0 : 1;
+}
+
 int prove(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const Options options = argc > 1 ? read_options(argc, argv) : Options();
   if (what == "cases") return prove_cases(options);
-  throw std::invalid_argument("expected cases");
+  if (what == "bits") return prove_bits();
+  throw std::invalid_argument("expected cases or bits");
 }
 
 }  // namespace

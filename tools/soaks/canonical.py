@@ -1,0 +1,24 @@
+"""tools/soak canonical: the same values, summed by every canonical algorithm, over memory and TCP, in segments of
+several sizes, from buffers at several offsets, in place and not, again and again, have one hash for each number of ranks
+and type. Algorithms that are not canonical are shown beside them: there the hashes differ, so the table could tell.
+"""
+
+from . import proving
+
+DEADLINE_S = 1800
+
+
+def add_arguments(parser):
+    del parser  # the table is what it is
+
+
+def run_all(options):
+    del options
+    code, lines = proving.run(["bits"], DEADLINE_S)
+    wrong = [line for line in lines if line.startswith("wrong: ")]
+    table = [line for line in lines if line not in wrong]
+    return {"table": table, "wrong": wrong or (table[-1:] if code else [])}
+
+
+def show(summary):
+    print(*summary["table"], sep="\n")
