@@ -17,7 +17,7 @@ struct BitOptions {
   std::vector<DType> types = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64};
   std::vector<test::Wire> wires = {test::Wire::kInProcess, test::Wire::kTcp};
   std::vector<std::size_t> segments = {500, 4 << 10, 256 << 10};  // bytes
-  std::vector<std::size_t> offsets = {0, 1, 4};                    // bytes
+  std::vector<std::size_t> offsets = {0, 1, 4};                   // bytes
   int repetitions = 2;
   std::size_t elements = 3'001;
 };
