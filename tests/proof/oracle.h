@@ -19,6 +19,10 @@ using Bytes = std::vector<std::byte>;
 Value canonical_sum(const Arithmetic& arithmetic, std::span<const std::int64_t> ids, std::span<const Value> values,
                     int bit = 62);
 
+// The operation of the user's own that is drawn: neither commutative nor associative, so that one wrong turn in the
+// tree changes all bits; the whole one mixes an element with those on the other side of the tensor.
+int mix(std::byte* accumulator, const std::byte* value, std::uint64_t count, std::size_t element_bytes, bool whole);
+
 class Oracle {
  public:
   Oracle(const Job& job, std::size_t members);
@@ -35,6 +39,9 @@ class Oracle {
  private:
   void draw_inputs();
   void sum_up();
+  Bytes mixed(std::span<const std::int64_t> ids, std::span<const std::size_t> members, int bit) const;
+  void sum_up_coded();
+  std::vector<float> coded_and_back(std::vector<float> values) const;
   std::size_t input_count(std::size_t member) const;
   std::size_t begin(std::size_t count) const;  // of a part, in elements
   std::size_t total() const { return begin(job_.counts.size()); }

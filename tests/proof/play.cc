@@ -12,6 +12,9 @@
 
 #include "horo/base/error.h"
 #include "horo/base/mutex.h"
+#include "ring/codec_table.h"
+#include "ring/coded_all_reduce.h"
+#include "ring/custom_op.h"
 #include "ring/say.h"
 #include "ring/schedule_parts.h"
 
@@ -19,13 +22,11 @@ namespace horo::proof {
 namespace {
 
 using Kind = CollectiveKind;
-using test::Wire;
 
 constexpr std::chrono::seconds kDeadline{60};   // of a collective
 constexpr std::chrono::seconds kWatchdog{120};  // of a round
 constexpr std::size_t kFence = 64;              // bytes on either side of a buffer that nobody may touch
 constexpr auto kUntouched = static_cast<std::byte>(0xa5);
-constexpr int kShrinkTries = 300;
 
 // Memory for `bytes` that misses its alignment by `misplace`, between fences.
 class Fenced {
@@ -67,6 +68,9 @@ class Seat {
         out_(is_in_place_ ? 0 : out_bytes_, job.misplace[member] / 2) {
     // An all_gather or gather in place brings its part where it belongs.
     gathers_in_place_ = is_in_place_ && (job.kind == Kind::kAllGather || job.kind == Kind::kGather);
+    custom_ = {"mix", job.whole, [whole = job.whole](auto* accumulator, auto* value, auto count, DType dtype) {
+                 return mix(accumulator, value, count, size_of(dtype), whole);
+               }};
     const Bytes& input = oracle.input(member);
     if (!input.empty()) std::memcpy(in_data(), input.data(), input.size());
   }
@@ -87,6 +91,7 @@ class Seat {
     c.plan = plan;
     c.deadline = Clock::now() + kDeadline;
     c.what = describe(job_);
+    if (job_.op == ReduceOp::kCustom) c.custom = &custom_;
     if (in_bytes_ > 0) c.in = {in_data(), in_bytes_};
     if (out_bytes_ > 0) c.out = {out(), out_bytes_};
     return c;
@@ -115,6 +120,7 @@ class Seat {
   const std::size_t out_bytes_;
   const bool is_in_place_;
   bool gathers_in_place_ = false;
+  CustomOp custom_;
   Fenced in_;
   Fenced out_;
 };
@@ -161,7 +167,7 @@ struct Table {
   Table(const Team& team, World& world) : team(team) {
     for (const Job& job : team.jobs) {
       oracles.emplace_back(job, team.ranks.size());
-      plans.push_back(world.next_plan());
+      plans.push_back(world.next_plans());
       arrived.emplace_back(0);
     }
     for (std::size_t member = 0; member < team.ranks.size(); ++member) {
@@ -206,10 +212,19 @@ class Player {
     const auto members = static_cast<int>(table_.team.ranks.size());
     ++table_.arrived[at];
     const Collective collective = table_.seats[member_][at].collective(table_.plans[at], table_.team.channel);
-    horo::run(group_for(job), collective);
+    if (job.codec.empty()) {
+      horo::run(group_for(job), collective);
+    } else {
+      run_coded(job, collective);
+    }
     if (job.kind == Kind::kBarrier && table_.arrived[at] != members) {
       table_.errors[member_] += say("job ", at, ": left the barrier before all had come");
     }
+  }
+
+  void run_coded(const Job& job, const Collective& collective) {
+    CodedTensor tensor{collective.in.data, collective.out.data, job.counts[0], job.values, nullptr};
+    horo::run_coded(group_for(job), collective, codecs_.get(job.codec), {&tensor, 1}, coded_);
   }
 
   Group& group_for(const Job& job) {
@@ -229,6 +244,8 @@ class Player {
   const std::size_t member_;
   Transport& transport_;
   Counters counters_;
+  CodecTable codecs_;
+  CodedScratch coded_;
   std::map<std::string, std::unique_ptr<Group>> groups_;  // by what is wished for
 };
 
@@ -262,85 +279,7 @@ void judge(Table& table, const Tamper& tamper, std::vector<std::string>& wrong) 
   }
 }
 
-// Everybody's blobs, of threads of one process.
-class Blackboard {
- public:
-  explicit Blackboard(int size) : blobs_(static_cast<std::size_t>(size)) {}
-  Exchange exchange(int rank) {
-    return [this, rank](std::span<const std::byte> mine) {
-      MutexLock lock(mutex_);
-      blobs_[static_cast<std::size_t>(rank)].assign(mine.begin(), mine.end());
-      ++written_;
-      changed_.notify_all();
-      while (written_ < blobs_.size()) changed_.wait(mutex_);
-      return blobs_;
-    };
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::size_t written_ GUARDED_BY(mutex_) = 0;
-  std::vector<Bytes> blobs_ GUARDED_BY(mutex_);
-};
-
-std::vector<Links> connect(int size) {
-  Blackboard blackboard(size);
-  std::vector<Links> links(static_cast<std::size_t>(size));
-  std::vector<std::function<void()>> functions;
-  for (int rank = 0; rank < size; ++rank) {
-    functions.emplace_back([&, rank] {
-      const Config config = test::config_of(rank, size, "");
-      links[static_cast<std::size_t>(rank)] = connect_tcp(config, 0, blackboard.exchange(rank));
-    });
-  }
-  for (const std::exception_ptr& error : test::run_threads(functions)) {
-    if (error) std::rethrow_exception(error);
-  }
-  return links;
-}
-
-// Worlds are kept: to connect takes longer than to play.
-class Worlds {
- public:
-  World& of(const Round& round) {
-    auto& world = worlds_[{round.size, round.wire}];
-    if (!world) world = std::make_unique<World>(round.size, round.wire);
-    return *world;
-  }
-  void forget(const Round& round) { worlds_.erase({round.size, round.wire}); }
-
- private:
-  std::map<std::pair<int, Wire>, std::unique_ptr<World>> worlds_;
-};
-
-void count(const Round& round, Tally& tally) {
-  ++tally.rounds;
-  tally.jobs += round.jobs();
-  for (const Team& team : round.teams) {
-    tally.outputs += team.jobs.size() * team.ranks.size();
-    for (const Job& job : team.jobs) {
-      ++tally.ran[say(name_of(job.kind), " by ", job.algorithm.empty() ? "rule" : job.algorithm)];
-      ++tally.ran[say("type ", name_of(job.dtype))];
-      ++tally.ran[round.wire == Wire::kTcp ? "over TCP" : "over memory"];
-      ++tally.ran[say(round.teams.size(), " sets at work")];
-      if (job.in_place) ++tally.ran["in place"];
-      if (!reduces(job.kind)) continue;
-      ++tally.ran[say("operation ", name_of(job.op))];
-      ++tally.ran[say("order ", name_of(job.order))];
-    }
-  }
-}
-
-std::string join(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += "  " + line + "\n";
-  return text;
-}
-
 }  // namespace
-
-World::World(int size, Wire wire) : links_(wire == Wire::kTcp ? connect(size) : connect_in_process(size)) {}
 
 std::vector<std::string> play(World& world, const Round& round, const Tamper& tamper) {
   std::deque<Table> tables;
@@ -354,35 +293,6 @@ std::vector<std::string> play(World& world, const Round& round, const Tamper& ta
 std::vector<std::string> play_alone(const Round& round, const Tamper& tamper) {
   World world(round.size, round.wire);
   return play(world, round, tamper);
-}
-
-Tally play_many(std::uint64_t seed, std::uint64_t jobs, const Tamper& tamper) {
-  constexpr std::size_t kEnough = 3;
-  Tally tally;
-  Worlds worlds;
-  for (std::uint64_t at = seed; tally.jobs < jobs && tally.found.size() < kEnough; ++at) {
-    const Round round = draw_round(at);
-    const auto wrong = play(worlds.of(round), round, tamper);
-    count(round, tally);
-    if (wrong.empty()) continue;
-    worlds.forget(round);
-    const auto fails = [&](const Round& smaller) { return !play_alone(smaller, tamper).empty(); };
-    const Round smallest = shrink(round, fails, kShrinkTries);
-    const auto still = play_alone(smallest, tamper);
-    if (still.empty()) {
-      tally.unsteady.push_back(say("seed ", at, ":\n", join(wrong)));
-    } else {
-      tally.found.push_back({smallest, still});
-    }
-  }
-  return tally;
-}
-
-std::string describe(const Tally& tally) {
-  std::string text;
-  for (const Found& found : tally.found) text += describe(found.smallest) + join(found.wrong);
-  for (const std::string& once : tally.unsteady) text += "failed once and not again, " + once;
-  return text;
 }
 
 }  // namespace horo::proof

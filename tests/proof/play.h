@@ -20,7 +20,8 @@ class World {
   World(int size, test::Wire wire);
   int size() const { return static_cast<int>(links_.size()); }
   Transport& transport(int rank) { return *links_[static_cast<std::size_t>(rank)].transport; }
-  std::uint64_t next_plan() { return ++plan_; }
+  // The first of two numbers for the plans of a collective (one with a codec takes two).
+  std::uint64_t next_plans() { return plan_ += 2; }
 
  private:
   std::vector<Links> links_;

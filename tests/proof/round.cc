@@ -76,6 +76,7 @@ class Author {
     for (int i = 0; i < size; ++i) job.misplace.push_back(chance(50) ? 0 : random_() % 64);
     add_counts(job, static_cast<std::size_t>(size));
     if (reduces(job.kind)) add_reduction(job, team, maker);
+    if (job.kind == Kind::kAllReduce && chance(25)) add_codec(job);
     return job;
   }
 
@@ -101,14 +102,27 @@ class Author {
     }
   }
 
-  void add_reduction(Job& job, const Team& team, const NamedMaker& maker) {
+  // Bit patterns have no say here: what a codec makes of a NaN is its own affair.
+  void add_codec(Job& job) {
+    if (std::all_of(job.contributors.begin(), job.contributors.end(), [](auto id) { return id < 0; })) return;
+    job.codec = one_of(std::array{"fp16", "bf16", "fp8", "int8"});
+    job.dtype = one_of(std::array{DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16});
+    job.op = chance(50) ? ReduceOp::kSum : ReduceOp::kAverage;
+    job.whole = false;
+    job.algorithm.clear();
+    job.order = Order::kCanonical;
+    if (job.flavour == Flavour::kWild) job.flavour = Flavour::kWide;
+  }
+
+  ReduceOp op(DType dtype) {
     for (;;) {
-      const auto op = reduce_op_from(pick(0, 8));
-      if (op && supports(job.dtype, *op)) {
-        job.op = *op;
-        break;
-      }
+      const auto op = reduce_op_from(pick(0, 9));
+      if (op && supports(dtype, *op)) return *op;
     }
+  }
+
+  void add_reduction(Job& job, const Team& team, const NamedMaker& maker) {
+    job.op = op(job.dtype);
     const int most_absent = chance(50) ? 0 : chance(20) ? 100 : 30;
     std::int64_t id = pick(0, 3);
     for (std::size_t i = 0; i < team.ranks.size(); ++i) {
@@ -125,6 +139,11 @@ class Author {
     shape.root = job.root;
     shape.hosts = team.hosts;
     shape.contributors = job.contributors;
+    if (job.op == ReduceOp::kCustom) {
+      job.prescale = job.postscale = 1;
+      job.whole = chance(40);
+      return;
+    }
     const bool is_fast = !job.algorithm.empty() && maker.make(shape, 0).order == Order::kFast;
     job.order = is_fast || chance(15) ? Order::kFast : Order::kCanonical;
     // Sums in any order are judged by a bound, which there is for numbers whose sums are far from the greatest.
@@ -235,7 +254,8 @@ std::string describe(const Job& job) {
   std::ostringstream out;
   out << name_of(job.kind);
   if (job.kind == Kind::kBarrier) return out.str();
-  if (reduces(job.kind)) out << " " << name_of(job.op) << " " << name_of(job.order);
+  if (reduces(job.kind)) out << (job.whole ? " whole " : " ") << name_of(job.op) << " " << name_of(job.order);
+  if (!job.codec.empty()) out << " coded as " << job.codec;
   out << " " << name_of(job.dtype) << " by " << (job.algorithm.empty() ? "rule" : job.algorithm) << ", counts "
       << list(job.counts) << ", " << name_of(job.flavour) << " values " << job.values;
   if (reduces(job.kind)) out << ", contributors " << list(job.contributors);

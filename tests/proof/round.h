@@ -18,6 +18,8 @@ namespace horo::proof {
 struct Job {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   std::string algorithm;  // wished for; empty: by the rules
+  std::string codec;      // all_reduce: what travels instead of the values
+  bool whole = false;     // of an operation of the user's own: it needs whole tensors
   ReduceOp op = ReduceOp::kSum;
   DType dtype = DType::kFloat32;
   Order order = Order::kCanonical;
