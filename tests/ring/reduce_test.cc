@@ -14,85 +14,13 @@
 #include <random>
 
 #include "ring/half.h"
-#include "ring/kernels.h"
 #include "ring/say.h"
+#include "tests/ring/reduce_inputs.h"
 
 namespace horo {
 namespace {
 
-// What a half means, by its definition.
-double meaning(std::uint16_t bits, int exponent_bits, int mantissa_bits) {
-  const int sign = bits >> 15;
-  const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
-  const int mantissa = bits & ((1 << mantissa_bits) - 1);
-  const int bias = (1 << (exponent_bits - 1)) - 1;
-  double value = 0;
-  if (exponent == (1 << exponent_bits) - 1) {
-    value = mantissa == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
-  } else if (exponent == 0) {
-    value = std::ldexp(mantissa, 1 - bias - mantissa_bits);
-  } else {
-    value = std::ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits);
-  }
-  return sign ? -value : value;
-}
-
-struct Format {
-  const char* name;
-  int exponent_bits, mantissa_bits;
-  float (*widen)(std::uint16_t);
-  std::uint16_t (*narrow)(float);
-  std::uint16_t nan, infinity;
-};
-
-const Format kFormats[] = {
-    {"float16", 5, 10, float16_to_float, float_to_float16, 0x7e00, 0x7c00},
-    {"bfloat16", 8, 7, bfloat16_to_float, float_to_bfloat16, 0x7fc0, 0x7f80},
-};
-
-TEST(Half, All65536ValuesWidenExactlyAndComeBack) {
-  for (const Format& format : kFormats) {
-    for (std::uint32_t bits = 0; bits < 65536; ++bits) {
-      const auto half = static_cast<std::uint16_t>(bits);
-      const double value = meaning(half, format.exponent_bits, format.mantissa_bits);
-      const float wide = format.widen(half);
-      ASSERT_TRUE(wide == value || (wide != wide && value != value)) << format.name << " " << bits;
-      ASSERT_EQ(std::signbit(wide), bits >> 15 == 1);
-      ASSERT_EQ(format.narrow(wide), value != value ? format.nan : half) << format.name << " " << bits;
-    }
-  }
-}
-
-// Between two neighbours the nearer wins, half way the even one, and next to the half way point the nearer again.
-TEST(Half, RoundsToNearestEvenBetweenAllNeighbours) {
-  for (const Format& format : kFormats) {
-    for (std::uint16_t low = 0; low < format.infinity; ++low) {
-      const auto high = static_cast<std::uint16_t>(low + 1);
-      const double a = meaning(low, format.exponent_bits, format.mantissa_bits);
-      const double b = high == format.infinity ? 2 * a - meaning(static_cast<std::uint16_t>(low - 1),
-                                                                 format.exponent_bits, format.mantissa_bits)
-                                               : meaning(high, format.exponent_bits, format.mantissa_bits);
-      const auto middle = static_cast<float>((a + b) / 2);
-      if (std::isinf(middle)) continue;
-      const std::uint16_t even = low % 2 == 0 ? low : high;
-      ASSERT_EQ(format.narrow(middle), even) << format.name << " " << low;
-      ASSERT_EQ(format.narrow(-middle), even | 0x8000);
-      ASSERT_EQ(format.narrow(std::nextafter(middle, 0.f)), low) << format.name << " " << low;
-      ASSERT_EQ(format.narrow(std::nextafter(middle, INFINITY)), high) << format.name << " " << low;
-    }
-  }
-}
-
-TEST(Half, LargeValuesBecomeInfinityAndNansTheCanonicalOne) {
-  for (const Format& format : kFormats) {
-    EXPECT_EQ(format.narrow(std::numeric_limits<float>::max()), format.infinity);
-    EXPECT_EQ(format.narrow(-INFINITY), format.infinity | 0x8000);
-    EXPECT_EQ(format.narrow(std::bit_cast<float>(0xffc01234u)), format.nan);
-    EXPECT_EQ(format.narrow(std::bit_cast<float>(0x7f800001u)), format.nan);
-    EXPECT_EQ(format.narrow(-0.f), 0x8000);
-    EXPECT_EQ(format.narrow(std::numeric_limits<float>::denorm_min()), 0);
-  }
-}
+using test::reduce;
 
 // The trie by its definition: split at the highest bit, level by level; an empty half vanishes.
 std::string slow_tree(const std::vector<std::int64_t>& ids, int bit) {
@@ -140,19 +68,6 @@ TEST(CanonicalTree, SplitsDenseIdsAtTheLargestPowerOfTwo) {
 // Leaving an id out leaves the rest of the order as it was.
 TEST(CanonicalTree, AnAbsentIdIsSkipped) {
   EXPECT_EQ(run_tree({0, 2, 3, 5}), "((0 (2 3)) 5)");
-}
-
-template <class T>
-std::vector<T> reduce(DType dtype, ReduceOp op, const std::vector<std::vector<T>>& inputs,
-                      const Scaling& scaling = {}) {
-  std::vector<std::int64_t> ids(inputs.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  std::vector<TreeInput> pointers;
-  for (const auto& input : inputs) pointers.push_back({reinterpret_cast<const std::byte*>(input.data())});
-  std::vector<T> out(inputs[0].size());
-  reduce_tree({dtype, op, scaling}, canonical_tree(ids), pointers, reinterpret_cast<std::byte*>(out.data()),
-              out.size());
-  return out;
 }
 
 // The formula, one element at a time, in the order of the tree, on doubles rounded to T after every step.
@@ -268,54 +183,6 @@ TEST(ReduceTree, NegativeZeroIsLessThanZero) {
   for (const auto& inputs : {std::vector<std::vector<float>>{{0.f}, {-0.f}}, {{-0.f}, {0.f}}}) {
     EXPECT_TRUE(std::signbit(reduce(DType::kFloat32, ReduceOp::kMin, inputs)[0]));
     EXPECT_FALSE(std::signbit(reduce(DType::kFloat32, ReduceOp::kMax, inputs)[0]));
-  }
-}
-
-// Random bits are a good part NaNs, infinities and subnormals of every type.
-TEST(Kernels, EveryInstructionSetGivesTheSameBits) {
-  if (avx2_kernels() == nullptr) GTEST_SKIP() << "no second instruction set here";
-  std::mt19937_64 random(5);
-  const auto tree = canonical_tree(std::vector<std::int64_t>{0, 1, 2, 5, 6});
-  std::vector<std::vector<std::byte>> inputs(5, std::vector<std::byte>(16 * 1500));
-  std::vector<TreeInput> pointers;
-  for (auto& input : inputs) {
-    for (auto& byte : input) byte = static_cast<std::byte>(random());
-    pointers.push_back({input.data()});
-  }
-  for (int dtype = 0; dtype <= 16; ++dtype) {
-    for (int op = 0; op <= 8; ++op) {
-      if (!reduce_op_from(op) || !supports(*dtype_from(dtype), *reduce_op_from(op))) continue;
-      for (const Scaling& scaling : {Scaling{}, Scaling{0.3, 1.7, 3}}) {
-        std::vector<std::byte> a(16 * 1500), b(16 * 1500), stack(8 * kKernelBlock * 16);
-        TreeJob job{tree.data(), tree.size(), pointers.data(), a.data(), 1500, scaling, false, stack.data()};
-        baseline_kernels().reduce_tree(*dtype_from(dtype), *reduce_op_from(op), job);
-        job.out = b.data();
-        avx2_kernels()->reduce_tree(*dtype_from(dtype), *reduce_op_from(op), job);
-        ASSERT_EQ(a, b) << name_of(*dtype_from(dtype)) << " " << name_of(*reduce_op_from(op));
-      }
-    }
-  }
-}
-
-// Partial results on their way between members are the whole, interrupted.
-TEST(ReduceTree, PartialResultsCarryOnWhereTheyWereLeft) {
-  std::mt19937_64 random(3);
-  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-    std::vector<std::uint16_t> a(2000), b(2000), c(2000), out(2000);
-    for (auto* v : {&a, &b, &c})
-      std::generate(v->begin(), v->end(), [&] { return float_to_float16(float(random() % 100)); });
-    const Scaling scaling{0.5, 3, 2};
-    std::vector<float> sum(2000);
-    const auto raw = [](auto& v) { return reinterpret_cast<std::byte*>(v.data()); };
-    const auto run = [&](std::vector<TreeInput> inputs, std::byte* to, bool to_partial) {
-      std::vector<std::int64_t> ids(inputs.size());
-      std::iota(ids.begin(), ids.end(), 0);
-      reduce_tree({dtype, ReduceOp::kAverage, scaling, to_partial}, canonical_tree(ids), inputs, to, 2000);
-    };
-    run({{raw(a)}, {raw(b)}}, raw(sum), true);
-    run({{raw(sum), true}, {raw(c)}}, raw(sum), true);
-    run({{raw(sum), true}}, raw(out), false);
-    EXPECT_EQ(out, reduce(dtype, ReduceOp::kAverage, std::vector<std::vector<std::uint16_t>>{a, b, c}, scaling));
   }
 }
 
