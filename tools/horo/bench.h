@@ -31,4 +31,8 @@ int bench_agree(Session& session, const AgreeBench& bench);
 // deviates by more than 0.5 %, else 0.
 int bench_wire(Session& session, bool with_header);
 
+// Errors of sums of short floats, 2 to 64 contributors, beside those of a ring that rounds at every hop; needs no
+// world. 1 if any is more than 1.05 times that of one rounding, else 0.
+int bench_error(std::size_t elements);
+
 }  // namespace horo

@@ -115,6 +115,10 @@ void add_bench(CLI::App& app, Options& options) {
   CLI::App* wire = bench->add_subcommand("wire", "Bytes on the wire against the formula and the kernel's count");
   wire->add_option("--ranks", options.bench.ranks, "worlds to measure")->default_str("2..8");
   wire->add_flag("--no-header", options.bench.no_header)->group("");
+  CLI::App* error = bench->add_subcommand("error", "Rounding errors of sums of short floats, beside a ring's");
+  error->add_option("--elements", options.bench.error_elements, "length of each sum's vectors")
+      ->check(CLI::Range(100, 10'000'000))
+      ->capture_default_str();
 }
 
 // The program's own words may hold a "--" as well: only one that comes before them is ours.
