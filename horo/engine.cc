@@ -29,12 +29,6 @@ CoordinatorConfig coordinator_config(const Config& config) {
   return c;
 }
 
-std::vector<int> world(int size) {
-  std::vector<int> members;
-  for (int rank = 0; rank < size; ++rank) members.push_back(rank);
-  return members;
-}
-
 }  // namespace
 
 EpochState::EpochState(const Config& config, Links found)
@@ -60,10 +54,9 @@ void Engine::start() {
   out_of_memory();
   Comparison compared = compare_settings(*epoch_.links.transport, config_, counters_);
   topology_ = std::make_unique<const Topology>(compared.topology);
-  const Members everybody{world(config_.size), 0, std::move(compared.hosts)};
-  epoch_.group = make_host_group(*epoch_.links.transport, everybody, config_, counters_);
-  epoch_.lane = std::make_unique<Lane>(*epoch_.group, inbox_, config_, counters_,
-                                       [this](FailurePtr failure) { lane_failed(std::move(failure)); });
+  epoch_.lanes = std::make_unique<Lanes>(
+      LaneTools{*epoch_.links.transport, inbox_, counters_, config_}, std::move(compared.hosts),
+      [this](FailurePtr failure) { lane_failed(std::move(failure)); }, [this] { wake(); });
   thread_ = start_thread("horo engine", [this] { loop(); });
 }
 
@@ -82,7 +75,7 @@ Verdict Engine::judge_start(const PeerLost& lost) {
 void Engine::break_off(int origin, const std::string& why) {
   epoch_.links.control->abort(origin, why);
   epoch_.links.transport->abort(origin, why);
-  if (epoch_.lane) epoch_.lane->stop();
+  if (epoch_.lanes) epoch_.lanes->stop();
 }
 
 Engine::~Engine() {
@@ -98,7 +91,7 @@ void Engine::wake() noexcept {
 }
 
 void Engine::prepare(FilledPlan filled) {
-  epoch_.lane->prepare(std::move(filled));
+  epoch_.lanes->prepare(std::move(filled));
 }
 
 void Engine::abort(const std::string& reason) {
@@ -183,7 +176,7 @@ void Engine::leave_in_order() {
   const std::string text = "rank " + std::to_string(config_.rank) + " shut down";
   const std::vector<std::shared_ptr<Work>> unfinished = inbox_.close(failure);
   if (!unfinished.empty()) epoch_.links.transport->abort(config_.rank, text);
-  epoch_.lane->stop();
+  epoch_.lanes->stop();
   for (const auto& work : unfinished) {
     if (!work->finished()) work->fail(failure);
   }
@@ -202,6 +195,7 @@ void Engine::round() {
   keep_vigil(now);
   tell_ready_times();
   if (ended_) return;
+  epoch_.lanes->reap();
   take_inbox(now);
   for (const Answered& answered : questions_.take()) epoch_.coordinator.on(answered, now, actions_);
   if (timer_ && now >= *timer_) {
@@ -248,52 +242,11 @@ void Engine::take_inbox(TimePoint now) {
   for (const Event& event : batch.events) epoch_.coordinator.on(event, now, actions_);
 }
 
-void Engine::perform(Actions actions, std::vector<Event>& more) {
-  for (Action& action : actions) {
-    if (auto* send = std::get_if<Send>(&action)) {
-      perform(*send);
-    } else if (const auto* where = std::get_if<Where>(&action)) {
-      if (!questions_.ask(where->question)) more.emplace_back(Answered{where->question, ""});
-    } else if (const auto* warn = std::get_if<Warn>(&action)) {
-      log_warning(warn->text);
-    } else if (auto* release = std::get_if<Release>(&action)) {
-      perform(*release);
-    } else if (const auto* skip = std::get_if<Skip>(&action)) {
-      epoch_.lane->end({inbox_.items(skip->keys), nullptr});
-    } else if (const auto* fail = std::get_if<Fail>(&action)) {
-      epoch_.lane->end({inbox_.items(fail->keys), mismatch(fail->text)});
-    } else if (const auto* learn = std::get_if<Learn>(&action)) {
-      inbox_.learn(learn->plan, learn->keys);
-    } else if (const auto* gone = std::get_if<Break>(&action)) {
-      std::ranges::move(inbox_.forget_plan(gone->plan), std::back_inserter(more));
-    } else if (const auto* timer = std::get_if<SetTimer>(&action)) {
-      timer_ = timer->at;
-    }
-  }
-}
-
-void Engine::perform(Send& send) {
-  counters_.add_control({1, send.bytes.size(), send.has_names, send.has_bits});
-  epoch_.links.control->send(send.to, std::move(send.bytes));
-}
-
-void Engine::perform(Release& release) {
-  Job job;
-  job.items = inbox_.items(release.keys);
-  if (job.items.front().spec->kind == CollectiveKind::kAllReduce) {
-    std::uint64_t composition = hash64("");
-    for (const Item& item : job.items) composition = hash64(item.spec->name + '\0', composition);
-    counters_.add_bucket(job.items.size(), composition);
-  }
-  job.release = std::move(release);
-  epoch_.lane->run(std::move(job));
-}
-
 // The lane's thread.
 void Engine::lane_failed(FailurePtr failure) {
   {
     MutexLock lock(mutex_);
-    lane_failure_ = std::move(failure);
+    if (!lane_failure_) lane_failure_ = std::move(failure);  // of several lanes: what came first
   }
   wake();
 }

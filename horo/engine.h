@@ -1,6 +1,6 @@
 // Engine: the thread that agrees with the other ranks' engines and hands what is agreed to the lanes. It sleeps until a
 // caller submits, a message comes or a timer fires; there is no cycle. What belongs to one membership of the world
-// (links, group, lane, coordinator) is an EpochState; the inbox outlives it.
+// (links, lanes, coordinator) is an EpochState; the inbox outlives it.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
 #include "horo/inbox.h"
-#include "horo/lane.h"
+#include "horo/lanes.h"
 #include "horo/questions.h"
 #include "horo/vigil.h"
 #include "ring/tcp.h"
@@ -31,8 +31,7 @@ struct EpochState {
   Links links;
   Coordinator coordinator;
   Vigil vigil;
-  std::unique_ptr<Group> group;  // of the world, and
-  std::unique_ptr<Lane> lane;    // its lane: made once the ranks have compared their settings
+  std::unique_ptr<Lanes> lanes;  // made once the ranks have compared their settings
 };
 
 class Engine {
@@ -69,8 +68,18 @@ class Engine {
   void take_inbox(TimePoint now);
   void tell_ready_times();
   void perform(Actions actions, std::vector<Event>& more);
-  void perform(Send& send);
-  void perform(Release& release);
+  void perform(Send& send, std::vector<Event>&);
+  void perform(Release& release, std::vector<Event>&);
+  void perform(Skip& skip, std::vector<Event>&);
+  void perform(Fail& fail, std::vector<Event>&);
+  void perform(AddSet& added, std::vector<Event>&);
+  void perform(RemoveSet& removed, std::vector<Event>&);
+  void perform(Joined& joined, std::vector<Event>&);
+  void perform(Learn& learn, std::vector<Event>&);
+  void perform(Break& gone, std::vector<Event>& more);
+  void perform(SetTimer& timer, std::vector<Event>&);
+  void perform(Where& where, std::vector<Event>& more);
+  void perform(Warn& warn, std::vector<Event>&);
   void lane_failed(FailurePtr failure);
   std::string say_mine(const std::string& text) const;  // "rank 2: text"
   void heed_abort();

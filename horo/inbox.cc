@@ -1,6 +1,7 @@
 #include "horo/inbox.h"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
 #include "horo/base/check.h"
@@ -8,32 +9,65 @@
 
 namespace horo {
 
-Inbox::Inbox(const Config& config) : config_(config) {}
+namespace {
 
-Key Inbox::declare(const TensorSpec& spec) {
-  check_spec(spec, config_);
-  MutexLock lock(mutex_);
-  if (closed_) closed_->raise();
-  TensorSpec named = spec;
-  if (named.name.empty()) {
-    check_room(spec);  // before the number is used up: the other ranks count on it
-    const std::uint64_t sequence = unnamed_[{spec.set, spec.channel, spec.kind}]++;
-    named.name = std::string(name_of(spec.kind)) + "#" + std::to_string(sequence);
-  }
-  const NameKey name{spec.set, spec.channel, named.name};
-  if (const auto found = names_.find(name); found != names_.end()) {
-    for (const Key key : found->second.keys) {
-      if (tensors_[key].spec == named) return key;
-    }
-  }
-  check_room(named);
-  return add(named, names_[name]);
+// Two pairs of ranks may use one name at once, so a message is named after its pair as well.
+std::string pair_of(const TensorSpec& spec) {
+  if (spec.kind != CollectiveKind::kSendRecv) return "";
+  return " (" + std::to_string(spec.root) + " to " + std::to_string(spec.peer) + ")";
 }
 
-void Inbox::check_room(const TensorSpec& spec) const {
-  if (tensors_.size() < config_.max_tensors || (spec.once && !free_keys_.empty())) return;
-  const std::string what = spec.name.empty() ? "a tensor without a name" : "tensor '" + spec.name + "'";
-  throw std::invalid_argument(what + ": " + std::to_string(tensors_.size()) +
+bool asks(CollectiveKind kind) {
+  return kind == CollectiveKind::kAddSet || kind == CollectiveKind::kRemoveSet || kind == CollectiveKind::kJoin;
+}
+
+}  // namespace
+
+Inbox::Inbox(const Config& config) : config_(config), sets_(config) {}
+
+// What is not read on this rank must not make two specs different.
+Inbox::Named Inbox::named(const TensorSpec& spec) {
+  Named named{spec, nullptr};
+  if (spec.kind != CollectiveKind::kSendRecv) named.spec.peer = -1;
+  if (spec.kind == CollectiveKind::kScatter && sets_.find(spec.set).rank != spec.root) named.spec.shape.front() = 0;
+  if (spec.name.empty()) {
+    const std::string sort = std::string(name_of(spec.kind));
+    named.counter = &unnamed_[{spec.set, spec.channel, sort + pair_of(spec)}];
+    named.spec.name = sort + "#" + std::to_string(*named.counter);
+  }
+  named.spec.name += pair_of(spec);
+  if (named.spec.name.size() > config_.max_name_bytes) {
+    throw std::invalid_argument("the name '" + named.spec.name.substr(0, 200) + "' has " +
+                                std::to_string(named.spec.name.size()) + " bytes, at most " +
+                                std::to_string(config_.max_name_bytes) + " are allowed (HORO_MAX_NAME_BYTES)");
+  }
+  return named;
+}
+
+Key Inbox::declare(const TensorSpec& spec) {
+  MutexLock lock(mutex_);
+  if (closed_) closed_->raise();
+  check_spec(spec, sets_.find_mine(spec.set), config_);
+  const Named one = named(spec);
+  const Key key = find_or_add(one.spec);
+  if (one.counter != nullptr) ++*one.counter;
+  return key;
+}
+
+Key Inbox::find_or_add(const TensorSpec& spec) {
+  const NameKey name{spec.set, spec.channel, spec.name};
+  if (const auto found = names_.find(name); found != names_.end()) {
+    for (const Key key : found->second.keys) {
+      if (tensors_[key].spec == spec) return key;
+    }
+  }
+  check_room(1, spec.once);
+  return add(spec, names_[name]);
+}
+
+void Inbox::check_room(std::size_t tensors, bool once) const {
+  if (tensors_.size() + tensors <= config_.max_tensors + (once ? free_keys_.size() : 0)) return;
+  throw std::invalid_argument(std::to_string(tensors_.size()) +
                               " tensors are declared already, no more are allowed (HORO_MAX_TENSORS)");
 }
 
@@ -53,13 +87,28 @@ Key Inbox::add(const TensorSpec& spec, Name& name) {
   return key;
 }
 
+// The spec's set, where this rank may submit to it.
+const ProcessSet& Inbox::open_set(const TensorSpec& spec) const {
+  const ProcessSet& set = sets_.find_mine(spec.set);
+  if (!sets_.has_joined(spec.set)) return set;
+  throw std::invalid_argument(subject_of(spec, set) + ": rank " + std::to_string(config_.rank) + " has joined " +
+                              describe(set) + ", and submits nothing to it until all others have joined");
+}
+
+void Inbox::check_in_flight(const TensorSpec& spec) const {
+  const auto found = names_.find({spec.set, spec.channel, spec.name});
+  if (found == names_.end() || !found->second.in_flight) return;
+  throw std::invalid_argument(subject_of(spec, sets_.find(spec.set)) +
+                              ": a tensor of that name is in flight already; wait for it, or choose another name");
+}
+
 void Inbox::check(std::span<const Submission> submissions) {
-  if (closed_) closed_->raise();
   for (const Submission& s : submissions) {
     if (s.key >= tensors_.size() || tensors_[s.key].name == nullptr) {
       throw std::invalid_argument("key " + std::to_string(s.key) + " was not declared in this session");
     }
-    check_buffers(tensors_[s.key].spec, config_, s.in, s.out, s.absent);
+    const TensorSpec& spec = tensors_[s.key].spec;
+    check_submission(spec, open_set(spec), s);
   }
   // Marks the names as it goes, so that a name that comes twice in the batch is found too; undone on an error.
   std::size_t marked = 0;
@@ -69,23 +118,119 @@ void Inbox::check(std::span<const Submission> submissions) {
     name.in_flight = true;
   }
   if (marked == submissions.size()) return;
-  const TensorSpec& spec = tensors_[submissions[marked].key].spec;
+  const TensorSpec& twice = tensors_[submissions[marked].key].spec;
   for (std::size_t i = 0; i < marked; ++i) tensors_[submissions[i].key].name->in_flight = false;
-  throw std::invalid_argument(std::string(name_of(spec.kind)) + " of tensor '" + spec.name +
-                              "': a tensor of that name is in flight already; wait for it, or choose another name");
+  throw std::invalid_argument(subject_of(twice, sets_.find(twice.set)) +
+                              ": a tensor of that name is in flight already; wait for it, or choose another name");
 }
 
 Inbox::Put Inbox::put(std::span<const Submission> submissions) {
+  MutexLock lock(mutex_);
+  if (closed_) closed_->raise();
+  check(submissions);
+  return accept(submissions);
+}
+
+// All is checked before anything has a name: a number that is used up in vain would not match the other ranks' any
+// more.
+Inbox::Put Inbox::put(const TensorSpec& spec, Submission submission) {
+  MutexLock lock(mutex_);
+  if (closed_) closed_->raise();
+  const ProcessSet& set = open_set(spec);
+  check_spec(spec, set, config_);
+  const Named one = named(spec);
+  check_submission(one.spec, set, submission);
+  check_in_flight(one.spec);
+  submission.key = find_or_add(one.spec);
+  if (one.counter != nullptr) ++*one.counter;
+  tensors_[submission.key].name->in_flight = true;
+  return accept(std::span(&submission, 1));
+}
+
+Inbox::Put Inbox::put_unit(const std::string& unit, std::vector<TensorSpec> specs,
+                           std::vector<Submission> submissions) {
+  HORO_CHECK(specs.size() == submissions.size());
+  MutexLock lock(mutex_);
+  if (closed_) closed_->raise();
+  if (specs.empty()) throw std::invalid_argument("a unit has one tensor at least, this one has none");
+  std::uint64_t& counter = unnamed_[{specs.front().set, specs.front().channel, "unit"}];
+  const std::string name = unit.empty() ? "unit#" + std::to_string(counter) : unit;
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    TensorSpec& spec = specs[i];
+    // Of an unnamed unit nothing comes again: not even its named tensors are the same in the next one.
+    spec.once = unit.empty();
+    spec.unit = name;
+    spec.unit_size = static_cast<int>(specs.size());
+    if (spec.name.empty()) spec.name = name + "_" + std::to_string(i + 1) + "of" + std::to_string(specs.size());
+    const ProcessSet& set = open_set(spec);
+    check_spec(spec, set, config_);
+    if (spec.set != specs.front().set || spec.kind == CollectiveKind::kSendRecv ||
+        spec.kind == CollectiveKind::kBarrier)
+      throw std::invalid_argument(subject_of(spec, set) + ": in a unit are tensors of one process set, of which all " +
+                                  "members have a part: unit '" + name + "'");
+    spec = named(spec).spec;
+    check_submission(spec, set, submissions[i]);
+    check_in_flight(spec);
+    if (!names.insert(spec.name).second)
+      throw std::invalid_argument(subject_of(spec, set) + ": the name comes twice in unit '" + name + "'");
+  }
+  check_room(specs.size(), unit.empty());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    submissions[i].key = find_or_add(specs[i]);
+    tensors_[submissions[i].key].name->in_flight = true;
+  }
+  if (unit.empty()) ++counter;
+  return accept(submissions);
+}
+
+Inbox::Put Inbox::ask(TensorSpec spec) {
+  MutexLock lock(mutex_);
+  if (closed_) closed_->raise();
+  spec.once = true;
+  sets_.check_asked(spec);
+  if (spec.kind != CollectiveKind::kJoin) open_set(spec);
+  const Named one = named(spec);
+  check_in_flight(one.spec);
+  const Key key = find_or_add(one.spec);
+  if (one.counter != nullptr) ++*one.counter;
+  tensors_[key].name->in_flight = true;
+  if (spec.kind == CollectiveKind::kJoin) break_up_plans(spec.set);
+  const Submission submission{key};
+  return accept(std::span(&submission, 1));
+}
+
+ProcessSet Inbox::set_info(std::uint32_t set) const {
+  MutexLock lock(mutex_);
+  return sets_.find(set);
+}
+
+void Inbox::add_set(std::uint32_t set, const std::string& name, const std::vector<int>& ranks) {
+  MutexLock lock(mutex_);
+  sets_.add(set, name, ranks);
+}
+
+void Inbox::remove_set(std::uint32_t set) {
+  MutexLock lock(mutex_);
+  sets_.remove(set);
+}
+
+void Inbox::count_anew(std::uint32_t set) {
+  MutexLock lock(mutex_);
+  std::erase_if(unnamed_, [set](const auto& entry) { return std::get<0>(entry.first) == set; });
+}
+
+// Their names are marked as in flight.
+Inbox::Put Inbox::accept(std::span<const Submission> submissions) {
   Put result;
   result.works.reserve(submissions.size());
-  MutexLock lock(mutex_);
-  check(submissions);
   for (const Submission& s : submissions) {
     Tensor& tensor = tensors_[s.key];
     tensor.work = std::make_shared<Work>(s.key);
     tensor.submission = s;
     tensor.reported = false;
     result.works.push_back(tensor.work);
+    if (asks(tensor.spec.kind)) sets_.ask(tensor.spec);
     if (tensor.plan == nullptr || tensor.plan->broken) {
       report(s.key, tensor);
     } else {
@@ -107,63 +252,6 @@ void Inbox::report(Key key, Tensor& tensor) {
   events_.emplace_back(Submitted{key, tensor.submission.absent});
 }
 
-// One more tensor of an active plan is here; the last one reports the plan.
-void Inbox::count(Tensor& tensor, std::vector<FilledPlan>& filled) {
-  Plan& plan = *tensor.plan;
-  if (++plan.waiting < plan.keys.size()) return;
-  plan.waiting = 0;
-  PlanComplete complete{tensor.plan_id, {}};
-  FilledPlan full{tensor.plan_id, {}};
-  full.items.reserve(plan.keys.size());
-  for (const Key key : plan.keys) {
-    tensors_[key].reported = true;
-    if (tensors_[key].submission.absent) complete.absent.push_back(key);
-    full.items.push_back(item(key));
-  }
-  if (complete.absent.empty()) filled.push_back(std::move(full));
-  events_.emplace_back(std::move(complete));
-}
-
-bool Inbox::nudge(std::span<const Key> keys) {
-  MutexLock lock(mutex_);
-  for (const Key key : keys) {
-    if (key >= tensors_.size()) continue;
-    const Tensor& tensor = tensors_[key];
-    if (!tensor.work || tensor.reported || tensor.plan == nullptr) continue;
-    tensor.plan->broken = true;
-    break_up(*tensor.plan, events_);
-  }
-  return needs_wake();
-}
-
-void Inbox::break_up(Plan& plan, std::vector<Event>& events) {
-  plan.waiting = 0;
-  for (const Key key : plan.keys) {
-    Tensor& tensor = tensors_[key];
-    if (!tensor.work || tensor.reported) continue;
-    tensor.reported = true;
-    events.emplace_back(Submitted{key, tensor.submission.absent});
-  }
-}
-
-bool Inbox::step_end(std::uint32_t set) {
-  MutexLock lock(mutex_);
-  if (closed_) closed_->raise();
-  events_.emplace_back(StepEnded{set});
-  for (auto& [id, plan] : plans_) {
-    const auto busy = [this](Key key) REQUIRES(mutex_) { return tensors_[key].work != nullptr; };
-    if (plan.active || tensors_[plan.keys.front()].spec.set != set) continue;
-    if (std::any_of(plan.keys.begin(), plan.keys.end(), busy)) continue;
-    plan.active = true;
-    for (const Key key : plan.keys) {
-      tensors_[key].plan = &plan;
-      tensors_[key].plan_id = id;
-    }
-    events_.emplace_back(PlanActive{id});
-  }
-  return needs_wake();
-}
-
 Inbox::Batch Inbox::take() {
   MutexLock lock(mutex_);
   woken_ = false;
@@ -172,25 +260,6 @@ Inbox::Batch Inbox::take() {
   declared_.clear();
   batch.events.swap(events_);
   return batch;
-}
-
-void Inbox::learn(PlanId plan, const std::vector<Key>& keys) {
-  MutexLock lock(mutex_);
-  HORO_CHECK(!keys.empty());
-  plans_[plan].keys = keys;
-}
-
-std::vector<Event> Inbox::forget_plan(PlanId plan) {
-  MutexLock lock(mutex_);
-  std::vector<Event> events;
-  const auto found = plans_.find(plan);
-  if (found == plans_.end()) return events;
-  if (found->second.active) {
-    break_up(found->second, events);
-    for (const Key key : found->second.keys) tensors_[key].plan = nullptr;
-  }
-  plans_.erase(found);
-  return events;
 }
 
 Item Inbox::item(Key key) const {
@@ -216,6 +285,7 @@ void Inbox::settle(std::span<const Key> keys) {
     Tensor& tensor = tensors_[key];
     tensor.work = nullptr;
     tensor.name->in_flight = false;
+    if (asks(tensor.spec.kind)) sets_.answered(tensor.spec);
     if (!tensor.spec.once) continue;
     std::erase(tensor.name->keys, key);
     if (tensor.name->keys.empty()) names_.erase({tensor.spec.set, tensor.spec.channel, tensor.spec.name});

@@ -17,16 +17,34 @@
 #include "horo/base/config.h"
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
+#include "horo/process_sets.h"
 #include "horo/work.h"
 
 namespace horo {
 
-// One tensor that the caller has ready. in and out: equal, or disjoint; of the declared size.
+// One tensor that the caller has ready.
+//
+//   kind            in                                      out
+//   all_reduce      the tensor                              as in
+//   reduce          the tensor                              root: as in; others: not written, may be null
+//   reduce_scatter  the tensor                              this rank's rows
+//   broadcast       root: the tensor; others: not read      as in
+//   all_gather      the tensor                              null, or room for all rows
+//   gather          the tensor                              root: null, or room for all rows; others: not written
+//   all_to_all      rows for each member, in their order    null, or room for all rows
+//   scatter         root: rows for each member              null, or room for this rank's rows
+//   send_recv       root: the tensor; peer: not read        peer: as in; root: not written
+//   barrier         null                                    null
+//
+// in and out are equal, or disjoint. Where out may be null, the size of the result is what the ranks tell each other:
+// without out it is new memory of the Work (Outcome::data); with it the Work fails where out_bytes is not enough.
 struct Submission {
   Key key = 0;
   const void* in = nullptr;
   void* out = nullptr;
   bool absent = false;  // nothing to add (all_reduce): in is not read
+  std::size_t out_bytes = 0;
+  std::vector<std::int64_t> splits = {};  // all_to_all, scatter at the root: rows for each member; empty: evenly
 };
 
 // A submission on its way: what a lane needs to know of it. The spec lives as long as the inbox.
@@ -48,7 +66,8 @@ class Inbox {
   explicit Inbox(const Config& config);
 
   // The key of the spec: the same one for an equal spec. An unnamed spec (once, no name) is named by the order of its
-  // declaration: "all_reduce#7". Throws std::invalid_argument for a spec that cannot be.
+  // declaration: "all_reduce#7". The name of a send_recv gets its ranks: "x (0 to 1)". Throws std::invalid_argument for
+  // a spec that cannot be, in its process set.
   Key declare(const TensorSpec& spec);
 
   struct Put {
@@ -58,12 +77,22 @@ class Inbox {
   };
   // All or nothing. Throws std::invalid_argument (null buffer, name in flight), or what close() was given.
   Put put(std::span<const Submission> submissions);
+  // declare() and put(), whose keys are not read. Where it throws, no number of an unnamed tensor has been used up.
+  Put put(const TensorSpec& spec, Submission submission);
+  // The same for tensors of one set that are one unit; an empty name is given by order, as that of an unnamed tensor.
+  // Those without a name are called <unit>_<i>of<count>.
+  Put put_unit(const std::string& unit, std::vector<TensorSpec> specs, std::vector<Submission> submissions);
+  // What ranks agree on like a tensor and that moves nothing: kAddSet, kRemoveSet, kJoin.
+  Put ask(TensorSpec spec);
+
+  ProcessSet set_info(std::uint32_t set) const;
 
   // The caller waits for these: what is in plans that are not complete here is reported one by one. True: wake the
   // engine.
   bool nudge(std::span<const Key> keys);
 
-  // The caller ended a step: learned plans with no tensor in flight become active. True: wake the engine.
+  // The caller ended a step: learned plans with no tensor in flight become active. True: wake the engine. Throws
+  // std::invalid_argument for a set that this rank is not in.
   bool step_end(std::uint32_t set);
 
   // ---- The engine's side.
@@ -78,6 +107,13 @@ class Inbox {
   std::vector<Event> forget_plan(PlanId plan);
   // The submissions of these tensors, which are in flight.
   std::vector<Item> items(std::span<const Key> keys) const;
+
+  // A process set exists from now on, or does no more: what is submitted to it is refused.
+  void add_set(std::uint32_t set, const std::string& name, const std::vector<int>& ranks);
+  void remove_set(std::uint32_t set);
+
+  // All have joined the set: they may have made different numbers of unnamed calls, which are counted anew.
+  void count_anew(std::uint32_t set);
 
   // The collective of these tensors is over: they may be submitted again. Before their Works are finished.
   void settle(std::span<const Key> keys);
@@ -111,9 +147,21 @@ class Inbox {
   };
   using NameKey = std::tuple<std::uint32_t, std::uint32_t, std::string>;
 
-  void check_room(const TensorSpec& spec) const REQUIRES(mutex_);
+  // What a spec is called, and the counter of unnamed ones that it takes its number from.
+  struct Named {
+    TensorSpec spec;
+    std::uint64_t* counter = nullptr;
+  };
+
+  Named named(const TensorSpec& spec) REQUIRES(mutex_);
+  void check_room(std::size_t tensors, bool once) const REQUIRES(mutex_);
+  void check_in_flight(const TensorSpec& spec) const REQUIRES(mutex_);
+  Key find_or_add(const TensorSpec& spec) REQUIRES(mutex_);
   Key add(const TensorSpec& spec, Name& name) REQUIRES(mutex_);
+  const ProcessSet& open_set(const TensorSpec& spec) const REQUIRES(mutex_);
   void check(std::span<const Submission> submissions) REQUIRES(mutex_);
+  Put accept(std::span<const Submission> submissions) REQUIRES(mutex_);
+  void break_up_plans(std::uint32_t set) REQUIRES(mutex_);
   void report(Key key, Tensor& tensor) REQUIRES(mutex_);
   void count(Tensor& tensor, std::vector<FilledPlan>& filled) REQUIRES(mutex_);
   void break_up(Plan& plan, std::vector<Event>& events) REQUIRES(mutex_);
@@ -122,10 +170,11 @@ class Inbox {
 
   const Config config_;
   mutable Mutex mutex_;
+  ProcessSets sets_ GUARDED_BY(mutex_);
   std::deque<Tensor> tensors_ GUARDED_BY(mutex_);  // by key; a deque, so that specs stay where they are
   std::vector<Key> free_keys_ GUARDED_BY(mutex_);  // of once-tensors that are over
   std::map<NameKey, Name> names_ GUARDED_BY(mutex_);
-  std::map<std::tuple<std::uint32_t, std::uint32_t, CollectiveKind>, std::uint64_t> unnamed_ GUARDED_BY(mutex_);
+  std::map<NameKey, std::uint64_t> unnamed_ GUARDED_BY(mutex_);  // how many there were of each sort
   std::map<PlanId, Plan> plans_ GUARDED_BY(mutex_);
   std::vector<Key> declared_ GUARDED_BY(mutex_);  // not yet told to the engine
   std::vector<Event> events_ GUARDED_BY(mutex_);

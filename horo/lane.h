@@ -1,5 +1,5 @@
 // Lane: runs the collectives of one process set, one after the other, in the order in which the coordinator released
-// them. It packs, reduces and delivers; the buckets are its own, so lanes never wait for one another.
+// them. It packs, reduces and delivers; groups and buckets are its own, so lanes never wait for one another.
 #pragma once
 
 #include <cstdint>
@@ -15,45 +15,54 @@
 #include "horo/base/counters.h"
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
+#include "horo/buckets.h"
 #include "horo/inbox.h"
-#include "ring/group.h"
+#include "horo/job.h"
+#include "horo/lane_groups.h"
 
 namespace horo {
 
-// A released collective with this rank's buffers.
-struct Job {
-  Release release;
-  std::vector<Item> items;  // in bucket order
-};
-
-// Works that end without a collective: no member had a value, or the ranks disagree (failure).
+// Works that end without a collective.
 struct Ending {
   std::vector<Item> items;
-  FailurePtr failure;
+  FailurePtr failure;                     // the ranks disagree; null: they end well, with
+  std::vector<std::int64_t> counts = {};  //   these, or
+  bool absent = false;                    //   without a value on any member
+};
+
+// Ends the item's Work.
+void finish(const Item& item, const Ending& ending);
+
+// What a lane works with; all of it outlives the lane.
+struct LaneTools {
+  Transport& transport;
+  Inbox& inbox;
+  Counters& counters;
+  const Config& config;
 };
 
 class Lane {
  public:
   // `failed` is told once, by the lane's thread, what ended its epoch (PeerLost, or a bug); it must not block. From
-  // then on the lane does nothing; Works that it had are left to the engine. Group, inbox and counters outlive the
-  // lane.
-  Lane(Group& group, Inbox& inbox, const Config& config, Counters& counters, std::function<void(FailurePtr)> failed);
+  // then on the lane does nothing; Works that it had are left to the engine. `channel` is this lane's alone.
+  Lane(const LaneTools& tools, Members members, std::uint32_t channel, std::function<void(FailurePtr)> failed);
   ~Lane();
 
   // In this order, by the engine's thread.
   void run(Job job);
-  void end(Ending ending);
+  // False: the lane was closed, and all is done; it ends no more.
+  bool end(const Ending& ending);
+  // No job comes after this: the thread ends when all is done, and then tells `drained`, which must not block.
+  void close(std::function<void()> drained);
   // Any thread: packs the plan when there is nothing better to do.
   void prepare(FilledPlan filled);
   // Returns when the thread has ended and no buffer is touched any more; the transport must have been aborted if a
   // collective may be in flight. Engine thread.
   void stop();
+  // It was closed, and all is done.
+  bool is_drained();
 
  private:
-  struct Bucket {
-    Allocation memory;
-    std::shared_ptr<Work> packed;  // first Work of the known plan that lies packed in it
-  };
   using Task = std::variant<Job, Ending, FilledPlan>;
 
   void loop() noexcept;
@@ -62,26 +71,22 @@ class Lane {
   void perform(const Ending& ending);
   void perform(const FilledPlan& filled);
   void reduce_bucket(const Job& job);
-  void deliver(Bucket& bucket, const std::vector<Item>& items);
   void run_alone(const Job& job);
-  Outcome gather(const Job& job);
+  JobGroup group_for(const Job& job);
   void settle(const std::vector<Item>& items);
-  Bucket& claim(std::size_t bytes);
-  Bucket& packed_bucket(const Job& job);
-  void pack(Bucket& bucket, const std::vector<Item>& items);
-  Collective collective_for(const Job& job) const;
 
-  Group& group_;
-  Inbox& inbox_;
-  const Config config_;
-  Counters& counters_;
+  const LaneTools tools_;
+  const std::uint32_t channel_;
+  LaneGroups groups_;
   const std::function<void(FailurePtr)> failed_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::variant<Job, Ending>> released_ GUARDED_BY(mutex_);
   std::deque<FilledPlan> filled_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;  // also once an exception ended the lane
-  std::deque<Bucket> buckets_;                // the lane's thread alone
+  std::function<void()> drained_ GUARDED_BY(mutex_);
+  bool is_drained_ GUARDED_BY(mutex_) = false;
+  Buckets buckets_;  // the lane's thread alone
   std::jthread thread_;
 };
 

@@ -9,7 +9,6 @@
 #include "horo/base/forked.h"
 #include "horo/base/log.h"
 #include "horo/engine.h"
-#include "horo/spec_check.h"
 
 namespace horo {
 namespace {
@@ -76,19 +75,58 @@ std::shared_ptr<Work> Session::submit(const Submission& submission) {
 
 std::vector<std::shared_ptr<Work>> Session::submit(std::span<const Submission> submissions) {
   check_process();
-  Inbox::Put put = inbox_->put(submissions);
-  for (FilledPlan& filled : put.filled) engine_->prepare(std::move(filled));
-  if (put.wake) engine_->wake();
-  counters_.add_submitted(submissions.size());
-  return std::move(put.works);
+  return hand_over(inbox_->put(submissions));
+}
+
+std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const Submission& submission) {
+  check_process();
+  return hand_over(inbox_->put(spec, submission)).front();
 }
 
 std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const void* in, void* out) {
+  return submit(spec, Submission{0, in, out});
+}
+
+std::vector<std::shared_ptr<Work>> Session::submit(Unit unit) {
   check_process();
-  // Checked before it gets a name: a sequence number that is used up in vain would not match the other ranks' any more.
-  check_spec(spec, config_);
-  check_buffers(spec, config_, in, out, false);
-  return submit(Submission{declare(spec), in, out});
+  return hand_over(inbox_->put_unit(unit.name, std::move(unit.specs), std::move(unit.submissions)));
+}
+
+std::vector<std::shared_ptr<Work>> Session::hand_over(Inbox::Put put) {
+  for (FilledPlan& filled : put.filled) engine_->prepare(std::move(filled));
+  if (put.wake) engine_->wake();
+  counters_.add_submitted(put.works.size());
+  return std::move(put.works);
+}
+
+std::shared_ptr<Work> Session::add_set(const std::vector<int>& ranks, const std::string& name) {
+  check_process();
+  TensorSpec spec;
+  spec.kind = CollectiveKind::kAddSet;
+  spec.set_name = name;
+  spec.shape.assign(ranks.begin(), ranks.end());
+  return hand_over(inbox_->ask(std::move(spec))).front();
+}
+
+std::shared_ptr<Work> Session::remove_set(std::uint32_t set) {
+  check_process();
+  TensorSpec spec;
+  spec.kind = CollectiveKind::kRemoveSet;
+  spec.shape = {set};
+  return hand_over(inbox_->ask(std::move(spec))).front();
+}
+
+ProcessSet Session::set_info(std::uint32_t set) const {
+  check_process();
+  return inbox_->set_info(set);
+}
+
+std::shared_ptr<Work> Session::join(std::uint32_t set) {
+  check_process();
+  TensorSpec spec;
+  spec.kind = CollectiveKind::kJoin;
+  spec.set = set;
+  return hand_over(inbox_->ask(std::move(spec))).front();
 }
 
 bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until) {

@@ -29,6 +29,13 @@ struct Topology {
   std::uint32_t epoch = 0;
 };
 
+// Several tensors of one process set that belong together: all are run, or all fail. Keys are not read.
+struct Unit {
+  std::string name;  // empty: matched with the other ranks by order of submission
+  std::vector<TensorSpec> specs;
+  std::vector<Submission> submissions;
+};
+
 // Any thread may call anything. Several sessions may live in one process (ranks as threads). Works must not be waited
 // for after the session is gone. In a process that was forked from the session's own every call throws ShutDown and
 // does nothing, and the destructor does nothing.
@@ -57,7 +64,10 @@ class Session {
   // Never block. Throw std::invalid_argument (nothing was queued), ShutDown or PeerLost.
   std::shared_ptr<Work> submit(const Submission& submission);
   std::vector<std::shared_ptr<Work>> submit(std::span<const Submission> submissions);  // all or none
-  std::shared_ptr<Work> submit(const TensorSpec& spec, const void* in, void* out);     // declares too
+  std::shared_ptr<Work> submit(const TensorSpec& spec, const Submission& submission);  // declares too; no key
+  std::shared_ptr<Work> submit(const TensorSpec& spec, const void* in, void* out);
+  // Tensors without a name are called <unit>_<i>of<count>, from 1 on.
+  std::vector<std::shared_ptr<Work>> submit(Unit unit);
 
   // Blocks until all have ended or `until` has come; false: time over. Errors are in Work::outcome().
   bool wait(std::span<const std::shared_ptr<Work>> works, TimePoint until);
@@ -65,6 +75,16 @@ class Session {
   bool poll(const Work& work);
   // Submit, wait and throw what it ended with: the synchronous form.
   void run(const TensorSpec& spec, const void* in, void* out);
+
+  // Process sets; none of these blocks, and all throw std::invalid_argument. All ranks of the world add and remove them
+  // alike: their works end with the number of the new set (Outcome::counts[0]), and when nothing of the old one is in
+  // flight here. An empty name: "process set <number>".
+  std::shared_ptr<Work> add_set(const std::vector<int>& ranks, const std::string& name = "");
+  std::shared_ptr<Work> remove_set(std::uint32_t set);
+  ProcessSet set_info(std::uint32_t set) const;
+  // This rank has no more data in this set. Until all members have joined, when the work ends (counts[0]: who was
+  // last), all_reduces and barriers of the set go on without this rank; other collectives of it fail.
+  std::shared_ptr<Work> join(std::uint32_t set);
 
   // The caller ended a step of the set; see TensorSpec::stepwise. Never blocks.
   void step_end(std::uint32_t set);
@@ -88,6 +108,8 @@ class Session {
   std::uint64_t kernel_bytes_sent() const;
 
  private:
+  std::vector<std::shared_ptr<Work>> hand_over(Inbox::Put put);
+
   const Config config_;
   const std::uint32_t generation_;  // fork_generation()
   const int pid_;

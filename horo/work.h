@@ -16,9 +16,11 @@ namespace horo {
 // What a Work ended with, besides the caller's out buffer.
 struct Outcome {
   bool absent = false;                // no member had a value: out was not written
-  std::unique_ptr<std::byte[]> data;  // all_gather: the gathered tensor
-  std::size_t bytes = 0;
-  std::vector<std::int64_t> counts;  // all_gather: first dimension of each member's part
+  std::unique_ptr<std::byte[]> data;  // a result of varying size, where the caller gave no out for it
+  std::size_t bytes = 0;              // of a result of varying size, there or in out
+  // all_gather, all_to_all, gather at the root: rows from each member. scatter: the rows of this rank. add_set: the
+  // number of the set. join: who joined last, by its rank in the set.
+  std::vector<std::int64_t> counts;
 };
 
 // Any thread may call anything, except finish().

@@ -39,7 +39,8 @@ class Checker {
  private:
   bool has_root() const {
     return c_.kind == CollectiveKind::kBroadcast || c_.kind == CollectiveKind::kReduce ||
-           c_.kind == CollectiveKind::kGather || c_.kind == CollectiveKind::kScatter;
+           c_.kind == CollectiveKind::kGather || c_.kind == CollectiveKind::kScatter ||
+           c_.kind == CollectiveKind::kSendRecv;
   }
   bool is_root() const { return c_.root == index_; }
 
@@ -48,6 +49,7 @@ class Checker {
       case CollectiveKind::kAllReduce:
       case CollectiveKind::kReduce:
       case CollectiveKind::kBroadcast:
+      case CollectiveKind::kSendRecv:
         return 1;
       case CollectiveKind::kAllToAll:
         return size_ * size_;
@@ -126,6 +128,9 @@ class Checker {
         return {mine(), total()};
       case CollectiveKind::kBroadcast:
         return {c_.root == index_ ? c_.counts[0] : 0, c_.counts[0]};
+      case CollectiveKind::kSendRecv:
+        expect(size_ == 2, "a message goes between two, this group has ", size_, " members");
+        return {is_root() ? c_.counts[0] : 0, is_root() ? 0 : c_.counts[0]};
       case CollectiveKind::kBarrier:
         return {};
       default:

@@ -52,11 +52,13 @@ struct Allocation {
 //   scatter         root: sum(counts) elements              counts[my index] elements
 //   all_to_all      parts for members, in their order       parts of members, in their order
 //   broadcast       root: count elements, others: not read  count elements
+//   send_recv       root: count elements, other: not read   other: count elements, root: not written
 //   barrier         empty                                   empty
 //
-// in and out are equal (in place) or disjoint; where they differ, in is never written. Also in place: an all_gather or
-// gather whose in lies at its place in out. counts: one value for all_reduce, reduce and broadcast; size * size for
-// all_to_all, what member i has for member j at i * size + j; none for barrier; one per member for the others.
+// A send_recv is for groups of two. in and out are equal (in place) or disjoint; where they differ, in is never
+// written. Also in place: an all_gather or gather whose in lies at its place in out. counts: one value for all_reduce,
+// reduce, broadcast and send_recv; size * size for all_to_all, what member i has for member j at i * size + j; none for
+// barrier; one per member for the others.
 //
 // Reductions: result = round(postscale * (T(prescale * widen(x)) / divisor)), T the canonical tree over `contributors`
 // (Order::kCanonical) or any order (kFast); the divisor is applied for kAverage alone.
@@ -70,7 +72,7 @@ struct Collective {
   Buffer in;
   Buffer out;
   std::vector<std::size_t> counts;
-  int root = 0;  // index of a member: reduce, gather, scatter, broadcast
+  int root = 0;  // index of a member: reduce, gather, scatter, broadcast; send_recv: who sends
   // Ids of the members in T, by index; kAbsent: this member has nothing to add (its in is not read; it still gets out).
   std::vector<std::int64_t> contributors;
   double prescale = 1.0;

@@ -117,6 +117,7 @@ class HostGroup final : public Group {
 
   std::string_view algorithm(const Collective& collective) const override {
     if (collective.kind == CollectiveKind::kBarrier) return "dissemination";
+    if (collective.kind == CollectiveKind::kSendRecv) return "message";
     const Shape shape = shape_of(collective, size(), members_.hosts);
     if (const auto* given = given_for(collective, shape, wishes_)) return given->front().name;
     return choose(collective, shape, wishes_).name;
@@ -131,9 +132,17 @@ class HostGroup final : public Group {
         say("a group of ", say_ranks(members), ": expected ascending ranks, rank ", rank, " among them"));
   }
 
+  // Of two members; who sends keeps what he has.
+  Collective as_broadcast(Collective message) const {
+    message.kind = CollectiveKind::kBroadcast;
+    if (message.root == index_) message.out = message.in;
+    return message;
+  }
+
   void move(const Collective& collective) {
     const Party party{transport_, members_.ranks, index_, segment_bytes_, scratch_};
     if (collective.kind == CollectiveKind::kBarrier) return barrier(party, collective);
+    if (collective.kind == CollectiveKind::kSendRecv) return move(as_broadcast(collective));
     const Shape shape = shape_of(collective, size(), members_.hosts);
     if (const auto* given = given_for(collective, shape, wishes_)) {
       return run_schedule(party, collective, (*given)[static_cast<std::size_t>(index_)]);

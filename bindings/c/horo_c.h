@@ -47,10 +47,10 @@ enum {
   HORO_FLOAT8_E5M2 = 12,
   HORO_UINT32 = 13,
   HORO_UINT64 = 14,
-  HORO_COMPLEX64 = 15,
+  HORO_COMPLEX64 = 15, /* sum, average and product only */
   HORO_COMPLEX128 = 16
 };
-/* op */
+/* op; the bitwise ones for integers and bool */
 enum {
   HORO_AVERAGE = 0,
   HORO_SUM = 1,
@@ -60,10 +60,21 @@ enum {
   HORO_BIT_AND = 6,
   HORO_BIT_OR = 7,
   HORO_BIT_XOR = 8,
-  HORO_CUSTOM = 9
+  HORO_CUSTOM = 9 /* horo_tensor_spec.custom_op says which */
 };
 /* kind */
-enum { HORO_ALL_REDUCE = 0, HORO_ALL_GATHER = 1, HORO_BROADCAST = 2, HORO_BARRIER = 5, HORO_REDUCE_SCATTER = 6 };
+enum {
+  HORO_ALL_REDUCE = 0,
+  HORO_ALL_GATHER = 1,
+  HORO_BROADCAST = 2,
+  HORO_ALL_TO_ALL = 4,
+  HORO_BARRIER = 5,
+  HORO_REDUCE_SCATTER = 6,
+  HORO_REDUCE = 7,
+  HORO_GATHER = 8,
+  HORO_SCATTER = 9,
+  HORO_SEND_RECV = 10 /* root sends to peer; nobody else takes part */
+};
 /* order */
 enum { HORO_CANONICAL = 0, HORO_FAST = 1 };
 
@@ -77,35 +88,116 @@ typedef struct {
   uint32_t epoch;
 } horo_topology;
 
+/* What has to be equal on all members of the set, but for the first dimension of all_gather, all_to_all, gather and
+ * scatter. Roots, peers and splits count ranks inside the set. */
 typedef struct {
   uint32_t struct_bytes;
   uint32_t set;     /* process set; 0 is the world */
   uint32_t channel; /* 0 unless an extension opens its own stream of collectives */
   int32_t kind, op, dtype, order;
-  int32_t root;     /* broadcast: rank in the set */
+  int32_t root;     /* broadcast, reduce, gather, scatter; send_recv: who sends */
+  int32_t peer;     /* send_recv: who receives; else not read */
   int32_t stepwise; /* 1: submitted once between two horo_step_end, as a gradient is; may be bucketed for good */
   int32_t priority; /* must be 0 in this version */
   double weight;    /* must be 1 in this version */
   double prescale, postscale;
-  const char* name;     /* null: unnamed, matched with the other ranks by order of submission */
-  const int64_t* shape; /* of this rank's input; all_gather: the first dimension may differ between ranks */
+  const char* name;      /* null: unnamed, matched with the other ranks by order of submission */
+  const int64_t* shape;  /* of this rank's input; scatter: of the root's, others' first dimension is not read */
+  const int64_t* splits; /* reduce_scatter: rows for each member; null: evenly, the first ones have one more */
+  const char* codec;     /* all_reduce, sum or average: what travels instead of the values; null: they do */
+  const char* custom_op; /* HORO_CUSTOM: as registered */
   int32_t dims;
+  int32_t split_count; /* 0, or the size of the set */
 } horo_tensor_spec;
 
 typedef struct {
   uint32_t struct_bytes;
   int32_t absent;   /* 1: no member had a value; out was not written */
-  const void* data; /* memory of the work (all_gather without out), valid until horo_release; else null */
-  uint64_t bytes;
-  const int64_t* counts; /* all_gather: first dimension of each member's part, valid until horo_release; else null */
+  const void* data; /* memory of the work (results of varying size without out), valid until horo_release; else null */
+  uint64_t bytes;   /* of the result of varying size, there or in out */
+  /* Valid until horo_release; null where there are none. all_gather, all_to_all, gather at the root: rows from each
+   * member. scatter: the rows of this rank. horo_add_set: the number of the set. horo_join: who joined last, by its
+   * rank in the set. */
+  const int64_t* counts;
   int32_t count_count;
 } horo_result;
 
+/* One tensor that is ready here.
+ *
+ *   kind            in                                      out
+ *   all_reduce      the tensor                              as in
+ *   reduce          the tensor                              root: as in; others: not written, may be null
+ *   reduce_scatter  the tensor                              this rank's rows
+ *   broadcast       root: the tensor; others: not read      as in
+ *   all_gather      the tensor                              null, or room for all rows
+ *   gather          the tensor                              root: null, or room for all rows; others: not written
+ *   all_to_all      rows for each member, in their order    null, or room for all rows
+ *   scatter         root: rows for each member              null, or room for this rank's rows
+ *   send_recv       root: the tensor; peer: not read        peer: as in; root: not written
+ *   barrier         null                                    null
+ *
+ * in and out are equal, or disjoint; in is never written if they differ. Both must stay valid until the work ends. The
+ * last four but the barrier and send_recv have results whose size the ranks tell each other: without out they are new
+ * memory of the work (horo_result); with it they are written there, and the work fails where out_bytes is not enough.
+ */
 typedef struct {
-  int64_t key;
+  uint32_t struct_bytes;
+  int32_t absent; /* 1: nothing to add (all_reduce only); in is not read, and out gets what the others have */
+  int64_t key;    /* not read by calls that take a horo_tensor_spec */
   const void* in;
   void* out;
+  uint64_t out_bytes;    /* room in out for a result of varying size; else not read */
+  const int64_t* splits; /* all_to_all, and scatter at the root: rows for each member; null: evenly, as above */
+  uint64_t split_count;  /* 0, or the size of the set */
 } horo_submission;
+
+/* Several tensors of one set that belong together. Those without a name are called <unit>_<i>of<count>, from 1 on. */
+typedef struct {
+  uint32_t struct_bytes;
+  int32_t count;
+  const char* name;                   /* null: matched with the other ranks by order of submission */
+  const horo_tensor_spec* specs;      /* structs of specs[0].struct_bytes each */
+  const horo_submission* submissions; /* structs of submissions[0].struct_bytes each */
+} horo_unit;
+
+/* What this rank knows of a process set. */
+typedef struct {
+  uint32_t struct_bytes;
+  int32_t rank; /* this rank's inside the set, or -1 */
+  int32_t size;
+  const int32_t* ranks; /* world ranks, ascending; valid until this thread's next horo call, as is name */
+  const char* name;
+} horo_set_info;
+
+/* A reduction of the caller's own: horo_register_op. */
+enum {
+  HORO_OP_ASSOCIATIVE = 1, /* element by element: may be applied to any piece of a tensor */
+  HORO_OP_WHOLE = 2        /* needs whole tensors: they travel neither in buckets nor in pieces */
+};
+typedef struct {
+  uint32_t struct_bytes;
+  int32_t flags; /* one of the two above */
+  /* accumulator = accumulator o value, the accumulator holding the lower ranks: count elements of the dtype each.
+   * Called by horo's threads, never by two at once for one collective. Not zero: the job ends, naming operation and
+   * tensor. */
+  int32_t (*combine)(void* user, void* accumulator, const void* value, uint64_t count, int32_t dtype);
+  void* user;
+} horo_op;
+
+/* What travels instead of a tensor's values: horo_register_codec. Sums are made of decoded float32. */
+enum { HORO_CODEC_STATEFUL = 1 /* what the wire lost of a value is added to the next one */ };
+typedef struct {
+  uint32_t struct_bytes;
+  int32_t flags;  /* HORO_CODEC_STATEFUL, or 0 */
+  uint64_t block; /* elements that are coded together: tensors are cut between blocks alone */
+  uint64_t (*wire_bytes)(void* user, uint64_t count); /* exactly, of count elements */
+  /* encode writes the code of x + residual, and leaves in residual what decode will not give back; residual is null
+   * where the codec is not stateful. The same numbers must give the same bytes on all ranks. Called by horo's threads,
+   * by several at once. Not zero: the job ends, naming codec and tensor. */
+  int32_t (*encode)(void* user, const float* x, float* residual, void* wire, uint64_t count);
+  int32_t (*decode)(void* user, const void* wire, float* out, uint64_t count);
+  void* user;
+} horo_codec;
 
 HORO_API int32_t horo_abi_version(void);
 HORO_API const char* horo_version(void);
@@ -156,19 +248,21 @@ HORO_API int32_t horo_get_topology(const horo_session* session, horo_topology* t
 /* Declares a tensor once; returns its key (>= 0), the same one for the same spec. A name declared with another spec
  * gets another key. */
 HORO_API int64_t horo_declare(horo_session* session, const horo_tensor_spec* spec);
-/* This rank has the tensor ready. Returns a work (> 0). in and out: equal, or disjoint; in is never written if they
- * differ. Both must stay valid until the work ends. out must be null for all_gather (see horo_result) and both for
- * barrier; sizes follow from the spec: reduce_scatter's out has the rows of the first dimension that fall to this rank.
- * A name that is in flight is HORO_INVALID_ARGUMENT. Never blocks. */
+/* This rank has the tensor ready (see horo_submission, whose other fields are 0). Returns a work (> 0). A name that is
+ * in flight is HORO_INVALID_ARGUMENT. Never blocks. */
 HORO_API int64_t horo_submit(horo_session* session, int64_t key, const void* in, void* out);
 /* This rank has nothing to add (all_reduce only): out gets the reduction of the other members' values, or stays as it
  * is where no member has one (horo_result.absent). */
 HORO_API int64_t horo_submit_absent(horo_session* session, int64_t key, void* out);
-/* All of them or, on an error, none; works[i] belongs to submissions[i]. */
+/* All of them or, on an error, none; works[i] belongs to submissions[i]. `submissions` is an array of structs of
+ * submissions[0].struct_bytes each. */
 HORO_API int32_t horo_submit_many(horo_session* session, const horo_submission* submissions, size_t count,
                                   int64_t* works);
-/* horo_declare and horo_submit in one call; the only way for unnamed tensors. */
-HORO_API int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec, const void* in, void* out);
+/* horo_declare and horo_submit_many of one in one call; the only way for unnamed tensors. */
+HORO_API int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec,
+                                  const horo_submission* submission);
+/* One unit: on all ranks all of its tensors are run, or all fail. works[i] belongs to specs[i]. */
+HORO_API int32_t horo_submit_unit(horo_session* session, const horo_unit* unit, int64_t* works);
 
 /* 1: the work has ended (well or not), 0: not yet. */
 HORO_API int32_t horo_poll(horo_session* session, int64_t work);
@@ -179,6 +273,26 @@ HORO_API int32_t horo_wait(horo_session* session, const int64_t* works, size_t c
 HORO_API int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result);
 /* Forgets the handle. A work in flight goes on: its memory must stay valid until it ends. */
 HORO_API int32_t horo_release(horo_session* session, int64_t work);
+/* A new process set of these world ranks, which all ranks of the world ask for alike. Returns a work (> 0) that ends
+ * with its number (horo_result.counts[0], from 1 on; a number is never used twice). name null: "process set <number>".
+ * HORO_INVALID_ARGUMENT where a set of the same ranks exists (0, the world, among them), or HORO_MAX_PROCESS_SETS do.
+ */
+HORO_API int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_t count, const char* name);
+/* Ends it, on all ranks of the world alike: what waits in it fails, and the work ends when nothing of it is in flight
+ * on this rank. */
+HORO_API int64_t horo_remove_set(horo_session* session, uint32_t set);
+HORO_API int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info* info);
+/* This rank has no more data in this set. Until all members have joined, when the work ends, it submits nothing to the
+ * set; all_reduces and barriers of the others go on without it (an average still divides by the size of the set), and
+ * their other collectives in the set fail. */
+HORO_API int64_t horo_join(horo_session* session, uint32_t set);
+
+/* Makes an operation known by name to this session, before specs that name it; all ranks do so alike. The struct is
+ * copied; user must live as long as the session. */
+HORO_API int32_t horo_register_op(horo_session* session, const char* name, const horo_op* op);
+/* The same for a codec. "fp16", "bf16", "fp8" and "int8" are known already. */
+HORO_API int32_t horo_register_codec(horo_session* session, const char* name, const horo_codec* codec);
+
 /* The caller ended a step of this process set; see horo_tensor_spec.stepwise. Never blocks. */
 HORO_API int32_t horo_step_end(horo_session* session, uint32_t set);
 

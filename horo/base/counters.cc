@@ -36,10 +36,11 @@ std::string json_of(const Counters::Control& control) {
       .text();
 }
 
-std::string json_of(std::uint32_t set, CollectiveKind kind, std::string_view algorithm,
+std::string json_of(std::uint32_t set, const std::string& name, CollectiveKind kind, std::string_view algorithm,
                     const Counters::Collectives& c) {
   return JsonObject()
       .field("set", set)
+      .field("set_name", json_quoted(name))
       .field("kind", json_quoted(name_of(kind)))
       .field("algorithm", json_quoted(algorithm))
       .field("count", c.count)
@@ -61,6 +62,11 @@ void Counters::add_collective(std::uint32_t set, CollectiveKind kind, std::strin
   c.count += 1;
   c.payload_bytes += payload_bytes;
   c.traffic += traffic;
+}
+
+void Counters::name_set(std::uint32_t set, const std::string& name) {
+  MutexLock lock(mutex_);
+  set_names_[set] = name;
 }
 
 void Counters::add_control(const Control& sent) {
@@ -98,7 +104,9 @@ std::string Counters::json() const {
   std::string collectives;
   for (const auto& [key, counts] : collectives_) {
     if (!collectives.empty()) collectives += ", ";
-    collectives += json_of(std::get<0>(key), std::get<1>(key), std::get<2>(key), counts);
+    const auto& [set, kind, algorithm] = key;
+    const auto name = set_names_.find(set);
+    collectives += json_of(set, name == set_names_.end() ? "" : name->second, kind, algorithm, counts);
   }
   return JsonObject()
       .field("submitted", submitted_)

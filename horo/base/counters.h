@@ -47,6 +47,8 @@ class Counters {
 
   void add_collective(std::uint32_t set, CollectiveKind kind, std::string_view algorithm, std::uint64_t payload_bytes,
                       const Traffic& traffic);
+  // What a process set is called from now on; the world has its name.
+  void name_set(std::uint32_t set, const std::string& name);
   void add_control(const Control& sent);
   // A bucket of `tensors` was reduced; `composition` hashes its tensors' names in order.
   void add_bucket(std::uint64_t tensors, std::uint64_t composition);
@@ -64,6 +66,7 @@ class Counters {
   using Key = std::tuple<std::uint32_t, CollectiveKind, std::string>;
   mutable Mutex mutex_;
   std::map<Key, Collectives, std::less<>> collectives_ GUARDED_BY(mutex_);
+  std::map<std::uint32_t, std::string> set_names_ GUARDED_BY(mutex_) = {{0, "world"}};
   Control control_ GUARDED_BY(mutex_);
   std::uint64_t submitted_ GUARDED_BY(mutex_) = 0;
   std::uint64_t buckets_ GUARDED_BY(mutex_) = 0;

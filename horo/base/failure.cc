@@ -21,6 +21,8 @@ void Failure::raise() const {
       throw PeerLost(origin, text, evidence);
     case Kind::kShutDown:
       throw ShutDown(text);
+    case Kind::kInvalid:
+      throw std::invalid_argument(text);
     case Kind::kInternal:
       break;
   }
@@ -37,6 +39,10 @@ FailurePtr peer_lost(int origin, std::string text, Evidence evidence) {
 
 FailurePtr shut_down(std::string text) {
   return make(Failure::Kind::kShutDown, std::move(text));
+}
+
+FailurePtr invalid(std::string text) {
+  return make(Failure::Kind::kInvalid, std::move(text));
 }
 
 FailurePtr out_of_memory() {

@@ -31,6 +31,11 @@ def python(code, **options):
     [
         ("horo_topology", _native.Topology),
         ("horo_tensor_spec", _native.TensorSpec),
+        ("horo_submission", _native.Submission),
+        ("horo_unit", _native.Unit),
+        ("horo_set_info", _native.SetInfo),
+        ("horo_op", _native.Op),
+        ("horo_codec", _native.Codec),
         ("horo_result", _native.Result),
     ],
 )
@@ -59,7 +64,8 @@ def test_numbers_are_those_of_the_header(root):
     header = (root / "bindings/c/horo_c.h").read_text()
     for name in ("UINT8 INT8 INT32 INT64 FLOAT16 FLOAT32 FLOAT64 BOOL BFLOAT16 AVERAGE SUM MIN MAX PRODUCT ALL_REDUCE "
                  "ALL_GATHER BROADCAST BARRIER REDUCE_SCATTER TIMEOUT INVALID_ARGUMENT MISMATCH PEER_LOST SHUT_DOWN "
-                 "INTERNAL").split():  # fmt: skip
+                 "INTERNAL UINT16 INT16 FLOAT8_E4M3 FLOAT8_E5M2 UINT32 UINT64 COMPLEX64 COMPLEX128 BIT_AND BIT_OR "
+                 "BIT_XOR CUSTOM ALL_TO_ALL REDUCE GATHER SCATTER SEND_RECV OP_ASSOCIATIVE OP_WHOLE CODEC_STATEFUL").split():  # fmt: skip
         assert f"HORO_{name} = {getattr(_native, name)}" in header
 
 

@@ -2,6 +2,7 @@
 that are right; prints a line of JSON for each mistake. Ranks meet between rounds in a file, not by horo.
 """
 
+import ctypes
 import gc
 import json
 import math
@@ -77,7 +78,8 @@ class Call:
     def submit_twice(self):
         """Both at once, so that the first cannot have ended before the second comes."""
         session, data = _default.session(), self.array.ctypes.data
-        twice = (_native.Submission * 2)(*[(session.key(self.spec), data, data)] * 2)
+        once = (ctypes.sizeof(_native.Submission), 0, session.key(self.spec), data, data)
+        twice = (_native.Submission * 2)(once, once)
         session._check(_native.quick.horo_submit_many(session.pointer, twice, 2, (_native.c_int64 * 2)()))
 
     def end(self):

@@ -6,7 +6,7 @@ busy; one that keeps it takes microseconds. So `quick` holds the lock (those cal
 
 import ctypes
 import os
-from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 ABI_VERSION = 1
 
@@ -15,10 +15,15 @@ OK, TIMEOUT = 0, 1
 INVALID_ARGUMENT, MISMATCH, PEER_LOST, SHUT_DOWN, INTERNAL = -1, -2, -3, -4, -5
 # dtype
 UINT8, INT8, INT32, INT64, FLOAT16, FLOAT32, FLOAT64, BOOL, BFLOAT16 = 0, 1, 4, 5, 6, 7, 8, 9, 10
+UINT16, INT16, FLOAT8_E4M3, FLOAT8_E5M2, UINT32, UINT64, COMPLEX64, COMPLEX128 = 2, 3, 11, 12, 13, 14, 15, 16
 # op
 AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
+BIT_AND, BIT_OR, BIT_XOR, CUSTOM = 6, 7, 8, 9
+OP_ASSOCIATIVE, OP_WHOLE = 1, 2
+CODEC_STATEFUL = 1
 # kind
-ALL_REDUCE, ALL_GATHER, BROADCAST, BARRIER, REDUCE_SCATTER = 0, 1, 2, 5, 6
+ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, BARRIER, REDUCE_SCATTER = 0, 1, 2, 4, 5, 6
+REDUCE, GATHER, SCATTER, SEND_RECV = 7, 8, 9, 10
 # order
 ORDERS = {"canonical": 0, "fast": 1}
 
@@ -50,6 +55,7 @@ class TensorSpec(ctypes.Structure):
         ("dtype", c_int32),
         ("order", c_int32),
         ("root", c_int32),
+        ("peer", c_int32),
         ("stepwise", c_int32),
         ("priority", c_int32),
         ("weight", c_double),
@@ -57,14 +63,79 @@ class TensorSpec(ctypes.Structure):
         ("postscale", c_double),
         ("name", c_char_p),
         ("shape", POINTER(c_int64)),
+        ("splits", POINTER(c_int64)),
+        ("codec", c_char_p),
+        ("custom_op", c_char_p),
         ("dims", c_int32),
+        ("split_count", c_int32),
     ]
 
 
 class Submission(ctypes.Structure):
     """horo_submission"""
 
-    _fields_ = [("key", c_int64), ("in", c_void_p), ("out", c_void_p)]
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("absent", c_int32),
+        ("key", c_int64),
+        ("in", c_void_p),
+        ("out", c_void_p),
+        ("out_bytes", c_uint64),
+        ("splits", POINTER(c_int64)),
+        ("split_count", c_uint64),
+    ]
+
+
+class Unit(ctypes.Structure):
+    """horo_unit"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("count", c_int32),
+        ("name", c_char_p),
+        ("specs", POINTER(TensorSpec)),
+        ("submissions", POINTER(Submission)),
+    ]
+
+
+class SetInfo(ctypes.Structure):
+    """horo_set_info"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("rank", c_int32),
+        ("size", c_int32),
+        ("ranks", POINTER(c_int32)),
+        ("name", c_char_p),
+    ]
+
+
+Combine = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_uint64, c_int32)
+
+
+class Op(ctypes.Structure):
+    """horo_op"""
+
+    _fields_ = [("struct_bytes", c_uint32), ("flags", c_int32), ("combine", Combine), ("user", c_void_p)]
+
+
+WireBytes = ctypes.CFUNCTYPE(c_uint64, c_void_p, c_uint64)
+Encode = ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(c_float), POINTER(c_float), c_void_p, c_uint64)
+Decode = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, POINTER(c_float), c_uint64)
+
+
+class Codec(ctypes.Structure):
+    """horo_codec"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("flags", c_int32),
+        ("block", c_uint64),
+        ("wire_bytes", WireBytes),
+        ("encode", Encode),
+        ("decode", Decode),
+        ("user", c_void_p),
+    ]
 
 
 class Result(ctypes.Structure):
@@ -116,12 +187,19 @@ QUICK = {
     "horo_submit": (c_int64, [_SESSION, c_int64, c_void_p, c_void_p]),
     "horo_submit_absent": (c_int64, [_SESSION, c_int64, c_void_p]),
     "horo_submit_many": (c_int32, [_SESSION, POINTER(Submission), c_size_t, _WORKS]),
-    "horo_submit_spec": (c_int64, [_SESSION, POINTER(TensorSpec), c_void_p, c_void_p]),
+    "horo_submit_spec": (c_int64, [_SESSION, POINTER(TensorSpec), POINTER(Submission)]),
+    "horo_submit_unit": (c_int32, [_SESSION, POINTER(Unit), _WORKS]),
     "horo_poll": (c_int32, [_SESSION, c_int64]),
     "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),  # with a timeout of 0 only
     "horo_get_result": (c_int32, [_SESSION, c_int64, POINTER(Result)]),
     "horo_release": (c_int32, [_SESSION, c_int64]),
     "horo_step_end": (c_int32, [_SESSION, c_uint32]),
+    "horo_add_set": (c_int64, [_SESSION, POINTER(c_int32), c_size_t, c_char_p]),
+    "horo_remove_set": (c_int64, [_SESSION, c_uint32]),
+    "horo_get_set": (c_int32, [_SESSION, c_uint32, POINTER(SetInfo)]),
+    "horo_join": (c_int64, [_SESSION, c_uint32]),
+    "horo_register_op": (c_int32, [_SESSION, c_char_p, POINTER(Op)]),
+    "horo_register_codec": (c_int32, [_SESSION, c_char_p, POINTER(Codec)]),
     "horo_counters": (c_char_p, [_SESSION]),
     "horo_answer": (c_int32, [_SESSION, c_int64, c_char_p]),
 }

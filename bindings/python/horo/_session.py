@@ -58,6 +58,10 @@ def _fill(spec):
     )
 
 
+def _submission(key, data_in, data_out):
+    return _native.Submission(ctypes.sizeof(_native.Submission), 0, key, data_in, data_out)
+
+
 def _free(pid, teller):
     """A forked child has the parent's session in its memory, and no right to it."""
     if pid == os.getpid():
@@ -150,7 +154,7 @@ class Session:
         begun = object()
         self.kept[begun] = keep
         if key is None:
-            work = quick.horo_submit_spec(self.pointer, _fill(spec), data_in, data_out)
+            work = quick.horo_submit_spec(self.pointer, _fill(spec), _submission(0, data_in, data_out))
         else:
             work = quick.horo_submit(self.pointer, key, data_in, data_out)
         if work > 0:

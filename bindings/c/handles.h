@@ -1,0 +1,103 @@
+// What the files of the C ABI share: the session behind the handle, the one catch at the border, and error texts per
+// thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "bindings/c/horo_c.h"
+#include "horo/horo.h"
+
+struct horo_session {
+  explicit horo_session(const horo::Config& config, const horo::Exchange& exchange = {}) : session(config, exchange) {}
+
+  std::int64_t add(std::shared_ptr<horo::Work> work) {
+    const std::lock_guard lock(mutex);
+    works.emplace(++last_work, std::move(work));
+    return last_work;
+  }
+  std::shared_ptr<horo::Work> find(std::int64_t work) {
+    const std::lock_guard lock(mutex);
+    const auto found = works.find(work);
+    if (found == works.end()) throw std::invalid_argument("there is no work " + std::to_string(work));
+    return found->second;
+  }
+  // Of threads that come at once one does it, and the others wait for it. (std::call_once would make the library one
+  // that cannot be loaded late: it uses thread-local variables of the C++ library, for which little room is left then.)
+  void shut_down() {
+    {
+      std::unique_lock lock(mutex);
+      if (std::exchange(is_shutting_down, true)) return changed.wait(lock, [this] { return is_shut_down; });
+    }
+    session.shutdown();
+    const std::lock_guard lock(mutex);
+    is_shut_down = true;
+    changed.notify_all();
+  }
+
+  std::mutex mutex;  // guards all but the session
+  std::unordered_map<std::int64_t, std::shared_ptr<horo::Work>> works;
+  std::int64_t last_work = 0;
+  std::condition_variable changed;  // with mutex: is_shut_down
+  bool is_shutting_down = false;
+  bool is_shut_down = false;
+  horo::Session session;
+};
+
+namespace horo_c {
+
+// What went wrong last in this thread, and what calls of it returned pointers to.
+struct ThreadState {
+  std::string error;
+  std::int32_t status = HORO_OK;
+  std::int32_t origin = -1;
+  std::string text;
+  std::vector<std::int32_t> ranks;
+};
+ThreadState& thread_state() noexcept;
+
+std::int32_t failed(std::int32_t status, const char* text, int origin = -1) noexcept;
+
+// Runs a call and turns what it throws into a status and an error text.
+template <class Call>
+auto guarded(Call call) noexcept -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::invalid_argument& e) {
+    return failed(HORO_INVALID_ARGUMENT, e.what());
+  } catch (const horo::Mismatch& e) {
+    return failed(HORO_MISMATCH, e.what());
+  } catch (const horo::PeerLost& e) {
+    return failed(HORO_PEER_LOST, e.what(), e.origin());
+  } catch (const horo::ShutDown& e) {
+    return failed(HORO_SHUT_DOWN, e.what());
+  } catch (const std::exception& e) {
+    return failed(HORO_INTERNAL, e.what());
+  } catch (...) {
+    return failed(HORO_INTERNAL, "an unknown exception");
+  }
+}
+
+template <class T>
+void check_struct(const T* value, const char* what) {
+  if (value == nullptr) throw std::invalid_argument(std::string(what) + " is a null pointer");
+  if (value->struct_bytes < sizeof(T)) {
+    throw std::invalid_argument(std::string(what) + ".struct_bytes is " + std::to_string(value->struct_bytes) +
+                                ", this horo needs " + std::to_string(sizeof(T)));
+  }
+}
+
+inline horo_session& checked(horo_session* session) {
+  if (session == nullptr) throw std::invalid_argument("the session is a null pointer; call horo_init first");
+  session->session.check_process();
+  return *session;
+}
+
+}  // namespace horo_c

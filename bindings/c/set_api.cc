@@ -1,0 +1,70 @@
+// The C ABI: process sets, and what a session is taught before it is used.
+#include "bindings/c/handles.h"
+
+using horo_c::check_struct;
+using horo_c::checked;
+using horo_c::guarded;
+using horo_c::thread_state;
+
+int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_t count, const char* name) {
+  return guarded([&]() -> std::int64_t {
+    horo_session& s = checked(session);
+    if (ranks == nullptr && count > 0) throw std::invalid_argument("ranks is a null pointer");
+    return s.add(s.session.add_set(std::vector<int>(ranks, ranks + count), name == nullptr ? "" : name));
+  });
+}
+
+int64_t horo_remove_set(horo_session* session, uint32_t set) {
+  return guarded([&]() -> std::int64_t {
+    horo_session& s = checked(session);
+    return s.add(s.session.remove_set(set));
+  });
+}
+
+int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info* info) {
+  return guarded([&]() -> std::int32_t {
+    horo_session& s = checked(session);
+    check_struct(info, "horo_set_info");
+    const horo::ProcessSet found = s.session.set_info(set);
+    thread_state().ranks = found.ranks;
+    thread_state().text = found.name;
+    *info = {info->struct_bytes, found.rank, found.size(), thread_state().ranks.data(), thread_state().text.c_str()};
+    return HORO_OK;
+  });
+}
+
+int64_t horo_join(horo_session* session, uint32_t set) {
+  return guarded([&]() -> std::int64_t {
+    horo_session& s = checked(session);
+    return s.add(s.session.join(set));
+  });
+}
+
+int32_t horo_step_end(horo_session* session, uint32_t set) {
+  return guarded([&]() -> std::int32_t {
+    checked(session).session.step_end(set);
+    return HORO_OK;
+  });
+}
+
+int32_t horo_register_op(horo_session* session, const char* name, const horo_op* op) {
+  return guarded([&]() -> std::int32_t {
+    checked(session);
+    check_struct(op, "horo_op");
+    if (name == nullptr || *name == 0) throw std::invalid_argument("an operation needs a name");
+    if (op->combine == nullptr) throw std::invalid_argument("horo_op.combine is a null pointer");
+    throw std::invalid_argument(std::string("operation '") + name + "': this horo runs built-in operations alone");
+  });
+}
+
+int32_t horo_register_codec(horo_session* session, const char* name, const horo_codec* codec) {
+  return guarded([&]() -> std::int32_t {
+    checked(session);
+    check_struct(codec, "horo_codec");
+    if (name == nullptr || *name == 0) throw std::invalid_argument("a codec needs a name");
+    if (!codec->wire_bytes || !codec->encode || !codec->decode) {
+      throw std::invalid_argument("wire_bytes, encode or decode of horo_codec is a null pointer");
+    }
+    throw std::invalid_argument(std::string("codec '") + name + "': this horo knows no codecs of others");
+  });
+}

@@ -1,0 +1,181 @@
+// The C ABI: tensors, works and their results.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "bindings/c/handles.h"
+
+using horo_c::check_struct;
+using horo_c::checked;
+using horo_c::guarded;
+
+namespace {
+
+template <class T>
+T known(std::optional<T> value, const char* what, int number) {
+  if (!value)
+    throw std::invalid_argument(std::string(what) + " " + std::to_string(number) + " is not known to this horo");
+  return *value;
+}
+
+std::string text_or_nothing(const char* text) {
+  return text == nullptr ? "" : text;
+}
+
+std::vector<std::int64_t> numbers(const std::int64_t* first, std::uint64_t count, const char* what) {
+  if (count == 0) return {};
+  if (first == nullptr) throw std::invalid_argument(std::string(what) + " is a null pointer");
+  return {first, first + count};
+}
+
+horo::TensorSpec spec_from(const horo_tensor_spec* c) {
+  check_struct(c, "horo_tensor_spec");
+  if (c->priority != 0) throw std::invalid_argument("priority must be 0 in this version");
+  if (c->weight != 1.0) throw std::invalid_argument("weight must be 1 in this version");
+  if (c->dims < 0 || (c->dims > 0 && c->shape == nullptr)) throw std::invalid_argument("shape is a null pointer");
+  if (c->split_count < 0) throw std::invalid_argument("split_count is negative: " + std::to_string(c->split_count));
+  horo::TensorSpec spec;
+  spec.set = c->set;
+  spec.channel = c->channel;
+  spec.name = text_or_nothing(c->name);
+  spec.once = spec.name.empty();
+  spec.stepwise = c->stepwise != 0;
+  spec.kind = known(horo::collective_kind_from(c->kind), "kind", c->kind);
+  spec.op = known(horo::reduce_op_from(c->op), "op", c->op);
+  spec.dtype = known(horo::dtype_from(c->dtype), "dtype", c->dtype);
+  spec.order = known(horo::order_from(c->order), "order", c->order);
+  spec.root = c->root;
+  spec.peer = c->peer;
+  spec.prescale = c->prescale;
+  spec.postscale = c->postscale;
+  spec.shape.assign(c->shape, c->shape + c->dims);
+  spec.splits = numbers(c->splits, static_cast<std::uint64_t>(c->split_count), "splits");
+  spec.codec = text_or_nothing(c->codec);
+  spec.custom_op = text_or_nothing(c->custom_op);
+  return spec;
+}
+
+horo::Key key_from(std::int64_t key) {
+  if (key < 0 || key > UINT32_MAX) throw std::invalid_argument("key " + std::to_string(key) + " was not declared");
+  return static_cast<horo::Key>(key);
+}
+
+// But for the key.
+horo::Submission submission_from(const horo_submission* c) {
+  check_struct(c, "horo_submission");
+  horo::Submission submission{0, c->in, c->out, c->absent != 0, c->out_bytes, {}};
+  submission.splits = numbers(c->splits, c->split_count, "splits");
+  return submission;
+}
+
+// The i-th of structs that follow each other at the distance that the first one names as its size.
+template <class T>
+const T* at(const T* first, std::size_t i, const char* what) {
+  check_struct(first, what);
+  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * first->struct_bytes);
+}
+
+std::int64_t submit_one(horo_session* session, std::int64_t key, const void* in, void* out, bool absent) {
+  return guarded([&]() -> std::int64_t {
+    horo_session& s = checked(session);
+    return s.add(s.session.submit(horo::Submission{key_from(key), in, out, absent}));
+  });
+}
+
+}  // namespace
+
+int64_t horo_declare(horo_session* session, const horo_tensor_spec* spec) {
+  return guarded([&]() -> std::int64_t { return checked(session).session.declare(spec_from(spec)); });
+}
+
+int64_t horo_submit(horo_session* session, int64_t key, const void* in, void* out) {
+  return submit_one(session, key, in, out, false);
+}
+
+int64_t horo_submit_absent(horo_session* session, int64_t key, void* out) {
+  return submit_one(session, key, nullptr, out, true);
+}
+
+int32_t horo_submit_many(horo_session* session, const horo_submission* submissions, size_t count, int64_t* works) {
+  return guarded([&]() -> std::int32_t {
+    horo_session& s = checked(session);
+    if (count == 0) return HORO_OK;
+    if (!submissions || !works) throw std::invalid_argument("submissions or works is a null pointer");
+    std::vector<horo::Submission> all(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const horo_submission* one = at(submissions, i, "horo_submission");
+      all[i] = submission_from(one);
+      all[i].key = key_from(one->key);
+    }
+    auto submitted = s.session.submit(all);
+    for (std::size_t i = 0; i < count; ++i) works[i] = s.add(std::move(submitted[i]));
+    return HORO_OK;
+  });
+}
+
+int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec, const horo_submission* submission) {
+  return guarded([&]() -> std::int64_t {
+    horo_session& s = checked(session);
+    return s.add(s.session.submit(spec_from(spec), submission_from(submission)));
+  });
+}
+
+int32_t horo_submit_unit(horo_session* session, const horo_unit* unit, int64_t* works) {
+  return guarded([&]() -> std::int32_t {
+    horo_session& s = checked(session);
+    check_struct(unit, "horo_unit");
+    if (works == nullptr) throw std::invalid_argument("works is a null pointer");
+    horo::Unit all{text_or_nothing(unit->name), {}, {}};
+    for (std::int32_t i = 0; i < unit->count; ++i) {
+      all.specs.push_back(spec_from(at(unit->specs, static_cast<std::size_t>(i), "horo_tensor_spec")));
+      all.submissions.push_back(submission_from(at(unit->submissions, static_cast<std::size_t>(i), "horo_submission")));
+    }
+    for (auto& work : s.session.submit(std::move(all))) *works++ = s.add(std::move(work));
+    return HORO_OK;
+  });
+}
+
+int32_t horo_poll(horo_session* session, int64_t work) {
+  return guarded([&]() -> std::int32_t {
+    horo_session& s = checked(session);
+    return s.session.poll(*s.find(work)) ? 1 : 0;
+  });
+}
+
+int32_t horo_wait(horo_session* session, const int64_t* works, size_t count, int32_t timeout_ms) {
+  return guarded([&]() -> std::int32_t {
+    horo_session& s = checked(session);
+    if (count > 0 && works == nullptr) throw std::invalid_argument("works is a null pointer");
+    std::vector<std::shared_ptr<horo::Work>> waited(count);
+    for (std::size_t i = 0; i < count; ++i) waited[i] = s.find(works[i]);
+    const auto until = horo::Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
+    if (!s.session.wait(waited, until)) return HORO_TIMEOUT;
+    for (const auto& work : waited) work->outcome();
+    return HORO_OK;
+  });
+}
+
+int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result) {
+  return guarded([&]() -> std::int32_t {
+    check_struct(result, "horo_result");
+    const auto found = checked(session).find(work);
+    if (!found->finished()) throw std::invalid_argument("work " + std::to_string(work) + " has not ended yet");
+    const horo::Outcome& outcome = found->outcome();
+    result->absent = outcome.absent ? 1 : 0;
+    result->data = outcome.data.get();
+    result->bytes = outcome.bytes;
+    result->counts = outcome.counts.empty() ? nullptr : outcome.counts.data();
+    result->count_count = static_cast<std::int32_t>(outcome.counts.size());
+    return HORO_OK;
+  });
+}
+
+int32_t horo_release(horo_session* session, int64_t work) {
+  return guarded([&]() -> std::int32_t {
+    horo_session& s = checked(session);
+    s.find(work);
+    const std::lock_guard lock(s.mutex);
+    s.works.erase(work);
+    return HORO_OK;
+  });
+}

@@ -1,0 +1,97 @@
+// The inbox's half of known plans: their tensors are counted as they come, and the last one reports the plan. A plan
+// that does not come together is broken: its tensors are reported one by one, until the coordinator dissolves it.
+
+#include <algorithm>
+
+#include "horo/base/check.h"
+#include "horo/inbox.h"
+
+namespace horo {
+
+// One more tensor of an active plan is here; the last one reports the plan.
+void Inbox::count(Tensor& tensor, std::vector<FilledPlan>& filled) {
+  Plan& plan = *tensor.plan;
+  if (++plan.waiting < plan.keys.size()) return;
+  plan.waiting = 0;
+  PlanComplete complete{tensor.plan_id, {}};
+  FilledPlan full{tensor.plan_id, {}};
+  full.items.reserve(plan.keys.size());
+  for (const Key key : plan.keys) {
+    tensors_[key].reported = true;
+    if (tensors_[key].submission.absent) complete.absent.push_back(key);
+    full.items.push_back(item(key));
+  }
+  if (complete.absent.empty()) filled.push_back(std::move(full));
+  events_.emplace_back(std::move(complete));
+}
+
+bool Inbox::nudge(std::span<const Key> keys) {
+  MutexLock lock(mutex_);
+  for (const Key key : keys) {
+    if (key >= tensors_.size()) continue;
+    const Tensor& tensor = tensors_[key];
+    if (!tensor.work || tensor.reported || tensor.plan == nullptr) continue;
+    tensor.plan->broken = true;
+    break_up(*tensor.plan, events_);
+  }
+  return needs_wake();
+}
+
+void Inbox::break_up(Plan& plan, std::vector<Event>& events) {
+  plan.waiting = 0;
+  for (const Key key : plan.keys) {
+    Tensor& tensor = tensors_[key];
+    if (!tensor.work || tensor.reported) continue;
+    tensor.reported = true;
+    events.emplace_back(Submitted{key, tensor.submission.absent});
+  }
+}
+
+bool Inbox::step_end(std::uint32_t set) {
+  MutexLock lock(mutex_);
+  if (closed_) closed_->raise();
+  sets_.find_mine(set);
+  events_.emplace_back(StepEnded{set});
+  for (auto& [id, plan] : plans_) {
+    const auto busy = [this](Key key) REQUIRES(mutex_) { return tensors_[key].work != nullptr; };
+    if (plan.active || tensors_[plan.keys.front()].spec.set != set) continue;
+    if (std::any_of(plan.keys.begin(), plan.keys.end(), busy)) continue;
+    plan.active = true;
+    for (const Key key : plan.keys) {
+      tensors_[key].plan = &plan;
+      tensors_[key].plan_id = id;
+    }
+    events_.emplace_back(PlanActive{id});
+  }
+  return needs_wake();
+}
+
+void Inbox::learn(PlanId plan, const std::vector<Key>& keys) {
+  MutexLock lock(mutex_);
+  HORO_CHECK(!keys.empty());
+  plans_[plan].keys = keys;
+}
+
+std::vector<Event> Inbox::forget_plan(PlanId plan) {
+  MutexLock lock(mutex_);
+  std::vector<Event> events;
+  const auto found = plans_.find(plan);
+  if (found == plans_.end()) return events;
+  if (found->second.active) {
+    break_up(found->second, events);
+    for (const Key key : found->second.keys) tensors_[key].plan = nullptr;
+  }
+  plans_.erase(found);
+  return events;
+}
+
+// Who has joined completes no plan any more: what lies in them is reported one by one.
+void Inbox::break_up_plans(std::uint32_t set) {
+  for (auto& [id, plan] : plans_) {
+    if (!plan.active || plan.waiting == 0 || tensors_[plan.keys.front()].spec.set != set) continue;
+    plan.broken = true;
+    break_up(plan, events_);
+  }
+}
+
+}  // namespace horo

@@ -1,0 +1,124 @@
+#include "horo/lanes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "horo/base/check.h"
+
+namespace horo {
+namespace {
+
+// Channel 0 is the session's own, before there are lanes.
+constexpr std::uint32_t kWorldChannel = 1;
+constexpr std::uint32_t kMailChannel = 2;
+constexpr std::uint32_t kMail = UINT32_MAX;         // the place of the lane of messages
+constexpr std::uint32_t kNowhere = UINT32_MAX - 1;  // what no lane has to do with
+
+std::uint32_t channel_of(std::uint32_t set) {
+  return set == 0 ? kWorldChannel : kMailChannel + set;
+}
+
+std::uint32_t place_of(const Item& item) {
+  if (item.spec->kind == CollectiveKind::kSendRecv) return kMail;
+  const bool of_sets = item.spec->kind == CollectiveKind::kAddSet || item.spec->kind == CollectiveKind::kRemoveSet;
+  return of_sets ? kNowhere : item.spec->set;
+}
+
+}  // namespace
+
+Lanes::Lanes(const LaneTools& tools, std::vector<int> hosts, std::function<void(FailurePtr)> failed,
+             std::function<void()> drained)
+    : tools_(tools), hosts_(std::move(hosts)), failed_(std::move(failed)), drained_(std::move(drained)) {
+  Members world{{}, 0, hosts_};
+  for (int rank = 0; rank < tools.config.size; ++rank) world.ranks.push_back(rank);
+  auto lane = make(kWorldChannel, world);
+  auto mail = make(kMailChannel, std::move(world));
+  MutexLock lock(mutex_);
+  lanes_.emplace(0, std::move(lane));
+  lanes_.emplace(kMail, std::move(mail));
+}
+
+std::unique_ptr<Lane> Lanes::make(std::uint32_t channel, Members members) const {
+  return std::make_unique<Lane>(tools_, std::move(members), channel, failed_);
+}
+
+Lane* Lanes::find(std::uint32_t place) {
+  const auto found = lanes_.find(place);
+  return found == lanes_.end() ? nullptr : found->second.get();
+}
+
+void Lanes::open(std::uint32_t set, const std::vector<int>& ranks) {
+  Members members{ranks, set, {}};
+  for (const int rank : ranks) members.hosts.push_back(hosts_[static_cast<std::size_t>(rank)]);
+  auto lane = make(channel_of(set), std::move(members));
+  MutexLock lock(mutex_);
+  HORO_CHECK(lanes_.emplace(set, std::move(lane)).second);
+}
+
+void Lanes::run(Job job) {
+  MutexLock lock(mutex_);
+  Lane* lane = find(place_of(job.items.front()));
+  HORO_CHECK(lane != nullptr);
+  lane->run(std::move(job));
+}
+
+void Lanes::end(Ending ending) {
+  std::map<std::uint32_t, std::vector<Item>> by_place;
+  for (Item& item : ending.items) by_place[place_of(item)].push_back(std::move(item));
+  for (auto& [place, items] : by_place) {
+    const Ending part{std::move(items), ending.failure, ending.counts, ending.absent};
+    if (!end_in_lane(place, part)) finish_here(part);
+  }
+}
+
+// A closed lane may still be packing what fails now.
+bool Lanes::end_in_lane(std::uint32_t place, const Ending& ending) {
+  const auto closed = closed_.find(place);
+  if (closed != closed_.end()) return closed->second->end(ending);
+  MutexLock lock(mutex_);
+  Lane* lane = find(place);
+  return lane != nullptr && lane->end(ending);
+}
+
+void Lanes::finish_here(const Ending& ending) {
+  std::vector<Key> keys;
+  for (const Item& item : ending.items) keys.push_back(item.work->key());
+  tools_.inbox.settle(keys);
+  for (const Item& item : ending.items) finish(item, ending);
+}
+
+void Lanes::close(std::uint32_t set, Ending ending) {
+  std::unique_ptr<Lane> lane;
+  {
+    MutexLock lock(mutex_);
+    const auto found = lanes_.find(set);
+    if (found != lanes_.end()) {
+      lane = std::move(found->second);
+      lanes_.erase(found);
+    }
+  }
+  if (!lane) return finish_here(ending);
+  lane->end(ending);
+  lane->close(drained_);
+  closed_.emplace(set, std::move(lane));
+}
+
+void Lanes::reap() {
+  std::erase_if(closed_, [](const auto& closed) { return closed.second->is_drained(); });
+}
+
+void Lanes::stop() {
+  {
+    MutexLock lock(mutex_);
+    for (auto& [place, lane] : lanes_) closed_.emplace(place, std::move(lane));
+    lanes_.clear();
+  }
+  for (const auto& [place, lane] : closed_) lane->stop();
+}
+
+void Lanes::prepare(FilledPlan filled) {
+  MutexLock lock(mutex_);
+  if (Lane* lane = find(place_of(filled.items.front()))) lane->prepare(std::move(filled));
+}
+
+}  // namespace horo

@@ -1,0 +1,55 @@
+// Lanes: one for each process set that this rank is in, and one for messages between two ranks (send_recv), so that
+// these never queue behind a collective. No lane waits for another.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "horo/base/mutex.h"
+#include "horo/lane.h"
+
+namespace horo {
+
+// The engine's thread, but for prepare().
+class Lanes {
+ public:
+  // `failed` is Lane's; `drained` is told, by a lane's thread, when a lane that was closed has ended. Neither may
+  // block. `hosts`: by world rank. Opens the world and the lane of messages.
+  Lanes(const LaneTools& tools, std::vector<int> hosts, std::function<void(FailurePtr)> failed,
+        std::function<void()> drained);
+
+  // A process set that this rank is in; ranks of the world.
+  void open(std::uint32_t set, const std::vector<int>& ranks);
+  void run(Job job);
+  // In order with the jobs of their sets; at once where there is no such lane.
+  void end(Ending ending);
+  // The last of a set: what was released before ends first.
+  void close(std::uint32_t set, Ending ending);
+  // Frees the lanes that have ended.
+  void reap();
+  // See Lane::stop.
+  void stop();
+
+  // Any thread.
+  void prepare(FilledPlan filled);
+
+ private:
+  std::unique_ptr<Lane> make(std::uint32_t channel, Members members) const;
+  Lane* find(std::uint32_t place) REQUIRES(mutex_);
+  bool end_in_lane(std::uint32_t place, const Ending& ending);
+  void finish_here(const Ending& ending);
+
+  const LaneTools tools_;
+  const std::vector<int> hosts_;
+  const std::function<void(FailurePtr)> failed_;
+  const std::function<void()> drained_;
+  std::map<std::uint32_t, std::unique_ptr<Lane>> closed_;  // engine thread
+  Mutex mutex_;
+  std::map<std::uint32_t, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);  // by process set, and kMail
+};
+
+}  // namespace horo
