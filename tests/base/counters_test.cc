@@ -35,7 +35,8 @@ TEST(Counters, JsonNamesSetKindAndAlgorithmOfEachCollective) {
   counters.add_collective(1, CollectiveKind::kBroadcast, "tree \"a\\b\"\n", 8, kTraffic);
   const auto json = nlohmann::json::parse(counters.json())["collectives"];
   ASSERT_EQ(json.size(), 2U);
-  EXPECT_EQ(json[0], nlohmann::json::parse(R"({"set": 0, "kind": "all_reduce", "algorithm": "direct", "count": 2,
+  EXPECT_EQ(json[0], nlohmann::json::parse(
+                         R"({"set": 0, "set_name": "world", "kind": "all_reduce", "algorithm": "direct", "count": 2,
       "payload_bytes": 128, "bytes_sent": 200, "bytes_received": 180, "frames_sent": 6, "frames_received": 4})"));
   EXPECT_EQ(json[1]["algorithm"], "tree \"a\\b\"\n");
 }
