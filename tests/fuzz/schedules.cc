@@ -8,25 +8,32 @@
 namespace horo {
 namespace {
 
-// A right file of some maker and size.
-std::string right_file(FuzzInput& input) {
-  const auto& makers = all_schedule_makers();
-  const NamedMaker& maker = makers[input.below(makers.size())];
-  GivenSchedules given;
-  given.shape.kind = maker.kind;
-  given.shape.size = 1 + static_cast<int>(input.below(4));
-  for (int i = 0; i < given.shape.size; ++i) given.schedules.push_back(maker.make(given.shape, i));
-  return to_json(given);
+constexpr int kMostMembers = 3;
+
+// Of every maker and size, made once.
+std::vector<std::string> right_files() {
+  std::vector<std::string> files;
+  for (const NamedMaker& maker : all_schedule_makers()) {
+    for (int size = 1; size <= kMostMembers; ++size) {
+      GivenSchedules given;
+      given.shape.kind = maker.kind;
+      given.shape.size = size;
+      for (int i = 0; i < size; ++i) given.schedules.push_back(maker.make(given.shape, i));
+      files.push_back(to_json(given));
+    }
+  }
+  return files;
 }
 
 }  // namespace
 
 // Numbers and marks of a right file are changed, or the file is noise.
 bool fuzz_schedules(std::span<const std::byte> bytes) {
+  static const std::vector<std::string> files = right_files();
   FuzzInput input(bytes);
   const bool is_noise = input.below(8) == 0;
   std::string text = is_noise ? std::string(reinterpret_cast<const char*>(input.rest().data()), input.rest().size())
-                              : right_file(input);
+                              : files[input.below(files.size())];
   while (!is_noise && !input.is_empty()) {
     const std::size_t at = input.below(text.size());
     const auto with = static_cast<char>(input.number(1));

@@ -6,8 +6,9 @@ namespace horo {
 namespace {
 
 constexpr FuzzTarget kTargets[] = {
-    {"cards", fuzz_cards},       {"frames", fuzz_frames},       {"handshakes", fuzz_handshakes},
-    {"messages", fuzz_messages}, {"schedules", fuzz_schedules}, {"settings", fuzz_settings},
+    {"cards", fuzz_cards},           {"codecs", fuzz_codecs},     {"frames", fuzz_frames},
+    {"handshakes", fuzz_handshakes}, {"messages", fuzz_messages}, {"schedules", fuzz_schedules},
+    {"settings", fuzz_settings},
 };
 
 }  // namespace

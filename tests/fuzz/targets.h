@@ -14,6 +14,7 @@ namespace horo {
 using FuzzFunction = bool (*)(std::span<const std::byte> input);
 
 bool fuzz_cards(std::span<const std::byte> input);       // what a rank says of itself in the exchange
+bool fuzz_codecs(std::span<const std::byte> input);      // what codecs decode, and what they make of numbers
 bool fuzz_frames(std::span<const std::byte> input);      // frame headers, abort notices, ByteReader
 bool fuzz_handshakes(std::span<const std::byte> input);  // two honest sides and somebody between them
 bool fuzz_messages(std::span<const std::byte> input);    // what coordinators say to one another
