@@ -66,7 +66,7 @@ bool may_be_fast(const Collective& c) {
 const char* by_rule(const Collective& c, const Shape& shape) {
   switch (c.kind) {
     case CollectiveKind::kAllReduce:
-      if (may_be_fast(c) && shape.size > 1) return "ring";
+      if (may_be_fast(c) && shape.size > 1) return has_levels(shape) ? "hosts-first" : "ring";
       if (one_shot_pays(c, shape.size)) return "one-shot";
       if (is_whole(c)) return "tree";
       return has_levels(shape) ? "hierarchical" : "direct";

@@ -1,6 +1,7 @@
 // all_reduce over hosts. Each host's members share its chunks out among themselves and sum what the host has; one
 // member per host and chunk sends that to the chunk's owner, which puts the sums of all hosts together in canonical
-// order. A host whose members are no subtree of the canonical tree sends one sum for each largest subtree it holds.
+// order. A host whose members are no subtree of the canonical tree sends one sum for each largest subtree it holds;
+// where any order will do (hosts-first), every host sends one sum.
 
 #include <algorithm>
 #include <map>
@@ -18,7 +19,8 @@ struct Run {
 
 class Hierarchical {
  public:
-  Hierarchical(const Shape& shape, int member) : shape_(shape), me_(member), nodes_(canonical_nodes(shape)) {
+  Hierarchical(const Shape& shape, int member, std::vector<TreeNode> nodes)
+      : shape_(shape), me_(member), nodes_(std::move(nodes)) {
     std::map<int, std::size_t> number;  // of a host, in order of its first member
     for (int m = 0; m < shape.size; ++m) {
       const auto [found, is_new] = number.try_emplace(host_of(shape, m), members_.size());
@@ -30,8 +32,8 @@ class Hierarchical {
     find_subtrees();
   }
 
-  Schedule make() {
-    schedule_ = blank("hierarchical", shape_, me_, hosts() * width_);
+  Schedule make(const char* name) {
+    schedule_ = blank(name, shape_, me_, hosts() * width_);
     schedule_.rounds.resize(4);
     if (nodes_.empty()) return schedule_;
     share_out();
@@ -205,10 +207,48 @@ class Hierarchical {
   std::map<std::pair<int, int>, int> value_;  // {owner host, node}: where its value lies
 };
 
+// A tree of sums in which each host's members meet first, then the hosts in order of their first members.
+std::vector<TreeNode> nodes_by_host(const Shape& shape) {
+  std::vector<int> hosts;
+  for (int m = 0; m < shape.size; ++m) {
+    if (std::find(hosts.begin(), hosts.end(), host_of(shape, m)) == hosts.end()) hosts.push_back(host_of(shape, m));
+  }
+  std::vector<TreeNode> nodes;
+  int sum = -1;  // of the hosts so far
+  for (const int host : hosts) {
+    Shape alone = shape;
+    alone.contributors.assign(static_cast<std::size_t>(shape.size), -1);
+    for (int m = 0; m < shape.size; ++m) {
+      if (host_of(shape, m) != host || !contributes(shape, m)) continue;
+      const auto at = static_cast<std::size_t>(m);
+      alone.contributors[at] = shape.contributors.empty() ? m : shape.contributors[at];
+    }
+    const int before = static_cast<int>(nodes.size());
+    for (TreeNode node : canonical_nodes(alone)) {
+      if (node.left >= 0) node.left += before, node.right += before;
+      nodes.push_back(node);
+    }
+    const int root = static_cast<int>(nodes.size()) - 1;
+    if (root < before) continue;
+    if (sum >= 0) nodes.push_back({sum, root, nodes[static_cast<std::size_t>(sum)].member});
+    sum = static_cast<int>(nodes.size()) - 1;
+  }
+  return nodes;
+}
+
 }  // namespace
 
 Schedule hierarchical_all_reduce(const Shape& shape, int member) {
-  return Hierarchical(shape, member).make();
+  return Hierarchical(shape, member, canonical_nodes(shape)).make("hierarchical");
+}
+
+Schedule hosts_first_all_reduce(const Shape& shape, int member) {
+  const std::vector<TreeNode> nodes = nodes_by_host(shape);
+  Schedule schedule = Hierarchical(shape, member, nodes).make("hosts-first");
+  const auto leaf = [](int of) { return of; };
+  const bool is_canonical = whole_tree(nodes, leaf) == whole_tree(canonical_nodes(shape), leaf);
+  schedule.order = is_canonical ? Order::kCanonical : Order::kFast;
+  return schedule;
 }
 
 }  // namespace horo

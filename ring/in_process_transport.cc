@@ -240,7 +240,7 @@ class InProcessTransport final : public Transport {
     }
   }
   Traffic traffic(std::uint32_t channel) const override { return hub_->traffic(rank_, channel); }
-  std::uint64_t kernel_bytes_sent() const override { return 0; }
+  std::uint64_t kernel_bytes_sent_to(int /*peer*/) const override { return 0; }
 
  private:
   std::shared_ptr<Hub> hub_;

@@ -111,6 +111,7 @@ const std::vector<NamedMaker>& all_schedule_makers() {
       {"halving-doubling", K::kAllReduce, halving_doubling_all_reduce},
       {"tree", K::kAllReduce, tree_all_reduce},
       {"hierarchical", K::kAllReduce, hierarchical_all_reduce},
+      {"hosts-first", K::kAllReduce, hosts_first_all_reduce},
       {"direct", K::kReduceScatter, direct_reduce_scatter},
       {"log-step", K::kReduceScatter, log_step_reduce_scatter},
       {"tree", K::kReduceScatter, tree_reduce_scatter},

@@ -226,16 +226,12 @@ Traffic TcpTransport::traffic(std::uint32_t channel) const {
   return table_.traffic(channel);
 }
 
-std::uint64_t TcpTransport::kernel_bytes_sent() const {
-  std::uint64_t total = 0;
-  for (const auto& connection : connections_) {
-    if (!connection) continue;
-    tcp_info info{};
-    socklen_t length = sizeof(info);
-    if (::getsockopt(connection->fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
-    total += info.tcpi_bytes_sent - info.tcpi_bytes_retrans;
-  }
-  return total;
+std::uint64_t TcpTransport::kernel_bytes_sent_to(int peer) const {
+  const auto& connection = connections_[static_cast<std::size_t>(peer)];
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (!connection || ::getsockopt(connection->fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+  return info.tcpi_bytes_sent - info.tcpi_bytes_retrans;
 }
 
 std::unique_ptr<Transport> make_tcp_transport(const Config& config, const Identity& self,

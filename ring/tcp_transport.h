@@ -29,7 +29,7 @@ class TcpTransport final : public Transport {
   void wait(std::span<const Op> ops, TimePoint deadline) override;
   void abort(int origin, const std::string& reason) noexcept override;
   Traffic traffic(std::uint32_t channel) const override;
-  std::uint64_t kernel_bytes_sent() const override;
+  std::uint64_t kernel_bytes_sent_to(int peer) const override;
 
  private:
   // What a waiting thread does next.

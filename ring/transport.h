@@ -53,9 +53,14 @@ class Transport {
   // Completed operations of a channel, frame headers included. Any thread.
   virtual Traffic traffic(std::uint32_t channel) const = 0;
 
-  // Bytes that the kernel says it sent to all peers over the connections (TCP_INFO), retransmissions not counted; 0
-  // where there is no kernel in between.
-  virtual std::uint64_t kernel_bytes_sent() const = 0;
+  // Bytes that the kernel says it sent to a peer over the connection (TCP_INFO), retransmissions not counted; 0 where
+  // there is no kernel in between.
+  virtual std::uint64_t kernel_bytes_sent_to(int peer) const = 0;
+  std::uint64_t kernel_bytes_sent() const {
+    std::uint64_t total = 0;
+    for (int peer = 0; peer < size(); ++peer) total += kernel_bytes_sent_to(peer);
+    return total;
+  }
 };
 
 // `size` transports of ranks that live as threads in this process. They may outlive each other.

@@ -151,7 +151,7 @@ class DyingTransport final : public Transport {
   void wait(std::span<const Op> ops, TimePoint deadline) override { inner_.wait(ops, deadline); }
   void abort(int origin, const std::string& reason) noexcept override { inner_.abort(origin, reason); }
   Traffic traffic(std::uint32_t channel) const override { return inner_.traffic(channel); }
-  std::uint64_t kernel_bytes_sent() const override { return inner_.kernel_bytes_sent(); }
+  std::uint64_t kernel_bytes_sent_to(int peer) const override { return inner_.kernel_bytes_sent_to(peer); }
 
  private:
   Transport& inner_;

@@ -142,6 +142,21 @@ TEST(Schedule, WhatLeavesAHostDoesNotDependOnItsRanks) {
   }
 }
 
+TEST(Schedule, HostsFirstIsRightForEveryLayoutOfHosts) {
+  for (int size = 1; size <= 6; ++size) {
+    for_every_layout(
+        size, [](const Shape& shape) { ASSERT_EQ(fault_of(shape, for_all(hosts_first_all_reduce, shape)), ""); });
+  }
+}
+
+TEST(Schedule, WhereAnyOrderWillDoUnequalHostsSendAsLittle) {
+  for (const int first_host : {1, 2, 3, 5}) {
+    Shape shape = shape_for(Kind::kAllReduce, 6);
+    for (int i = 0; i < shape.size; ++i) shape.hosts.push_back(i < first_host ? 0 : 1);
+    for (const std::size_t sent : cost(hosts_first_all_reduce, shape, 6000).left_hosts) EXPECT_EQ(sent, 6000u);
+  }
+}
+
 TEST(Schedule, DirectAndRingSendWhatTheFormulaSays) {
   for (int size = 2; size <= 8; ++size) {
     const auto bytes = static_cast<std::size_t>(size) * 840;
