@@ -12,9 +12,11 @@ namespace horo {
 namespace {
 
 // Scales by their bits: any double, NaN too, is a valid key then.
-auto properties(const TensorSpec& spec) {
-  return std::make_tuple(spec.set, spec.channel, spec.dtype, spec.op, spec.order,
-                         std::bit_cast<std::uint64_t>(spec.prescale), std::bit_cast<std::uint64_t>(spec.postscale));
+auto properties(const Fusible& tensor) {
+  const TensorSpec& spec = *tensor.spec;
+  return std::make_tuple(spec.set, tensor.ranks, spec.channel, spec.unit, spec.dtype, spec.op, spec.order,
+                         std::bit_cast<std::uint64_t>(spec.prescale), std::bit_cast<std::uint64_t>(spec.postscale),
+                         spec.codec);
 }
 
 struct OpenBucket {
@@ -24,22 +26,21 @@ struct OpenBucket {
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> make_buckets(const std::vector<const TensorSpec*>& tensors,
-                                                   std::size_t bucket_bytes) {
+std::vector<std::vector<std::size_t>> make_buckets(const std::vector<Fusible>& tensors, std::size_t bucket_bytes) {
   std::vector<std::vector<std::size_t>> buckets;
-  std::map<decltype(properties(TensorSpec{})), OpenBucket> open;
+  std::map<decltype(properties(Fusible{})), OpenBucket> open;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const TensorSpec& spec = *tensors[i];
+    const TensorSpec& spec = *tensors[i].spec;
     const std::size_t bytes = spec.bytes();
-    const bool alone = spec.kind != CollectiveKind::kAllReduce || bucket_bytes == 0 || bytes > bucket_bytes;
-    if (!alone) {
-      const auto found = open.find(properties(spec));
+    const bool fusible = spec.kind == CollectiveKind::kAllReduce && spec.custom_op.empty();
+    if (fusible && bucket_bytes > 0 && bytes <= bucket_bytes) {
+      const auto found = open.find(properties(tensors[i]));
       if (found != open.end() && found->second.bytes + bytes <= bucket_bytes) {
         buckets[found->second.index].push_back(i);
         found->second.bytes += bytes;
         continue;
       }
-      open[properties(spec)] = {buckets.size(), bytes};
+      open[properties(tensors[i])] = {buckets.size(), bytes};
     }
     buckets.push_back({i});
   }

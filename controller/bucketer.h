@@ -8,10 +8,15 @@
 
 namespace horo {
 
+struct Fusible {
+  const TensorSpec* spec = nullptr;
+  std::vector<int> ranks = {};  // who takes part, where that is not the whole set
+};
+
 // Buckets of positions in `tensors`, in the order in which each bucket's first tensor stands there; the tensors of a
-// bucket keep their order. Together are only all_reduce tensors of equal set, channel, type, op, order and scaling, up
-// to bucket_bytes; a larger tensor is a bucket by itself. 0: every tensor is.
-std::vector<std::vector<std::size_t>> make_buckets(const std::vector<const TensorSpec*>& tensors,
-                                                   std::size_t bucket_bytes);
+// bucket keep their order. Together are only all_reduce tensors of equal set, ranks, channel, unit, type, op, order,
+// scaling and codec, up to bucket_bytes; a larger tensor, or one with a custom operation (which may need whole
+// tensors), is a bucket by itself. 0: every tensor is.
+std::vector<std::vector<std::size_t>> make_buckets(const std::vector<Fusible>& tensors, std::size_t bucket_bytes);
 
 }  // namespace horo

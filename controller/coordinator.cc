@@ -1,6 +1,7 @@
 // Two halves: the member, on every rank, and the leader, on rank 0 alone. On rank 0 they talk without encoding.
 #include "controller/coordinator.h"
 
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -20,7 +21,11 @@ class Coordinator::State {
 
   Member& member() { return member_; }
   std::vector<ReadyTime> ready_times() const {
-    return leader_ ? leader_->ready_times(step_began_) : member_.ready_times(step_began_);
+    const auto began = [this](std::uint32_t set) {
+      const auto found = steps_.find(set);
+      return found == steps_.end() ? TimePoint::min() : found->second.began;
+    };
+    return leader_ ? leader_->ready_times(began) : member_.ready_times(began);
   }
 
   void on(const Submitted& event, TimePoint now, Actions& actions) { member_.on(event, now, actions); }
@@ -28,8 +33,13 @@ class Coordinator::State {
   void on(const PlanActive& event, TimePoint, Actions&) { member_.on(event); }
   void on(const Received& event, TimePoint now, Actions& actions);
   void on(const StepEnded& event, TimePoint now, Actions&) {
-    step_began_ = std::exchange(step_ended_, now);
-    if (leader_) leader_->step_ended(event.set);
+    Step& step = steps_[event.set];
+    step.began = std::exchange(step.ended, now);
+    if (leader_) {
+      leader_->step_ended(event.set);
+    } else {
+      member_.on(event);
+    }
   }
   void on(const RankLeft& event, TimePoint now, Actions& actions);
   void on(const TimerFired&, TimePoint now, Actions&) {
@@ -40,6 +50,12 @@ class Coordinator::State {
   void flush(TimePoint now, Actions& actions);
 
  private:
+  // The last one of a set that ended. What came with the step end before it has the same time and counts.
+  struct Step {
+    TimePoint began = TimePoint::min();
+    TimePoint ended = TimePoint::min();
+  };
+
   void take(const Received& event, TimePoint now, Actions& actions);
   void flush_leader(std::optional<UpMessage> own, TimePoint now, Actions& actions);
 
@@ -48,9 +64,7 @@ class Coordinator::State {
   std::optional<Leader> leader_;
   std::optional<TimePoint> armed_;  // the last SetTimer, if its time has not come
   bool leader_left_ = false;
-  // The last one that ended. What came with the step end before it has the same time and counts.
-  TimePoint step_began_ = TimePoint::min();
-  TimePoint step_ended_ = TimePoint::min();
+  std::map<std::uint32_t, Step> steps_;  // by set
 };
 
 void Coordinator::State::on(const Received& event, TimePoint now, Actions& actions) {

@@ -7,6 +7,7 @@
 #include "controller/leader.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "controller/bucketer.h"
 #include "horo/base/error.h"
@@ -18,10 +19,21 @@ std::string rank_text(int rank) {
   return "rank " + std::to_string(rank);
 }
 
+// What no hall would hand in.
+void check_request(int from, const TensorSpec& spec) {
+  const bool of_sets = spec.kind == CollectiveKind::kAddSet || spec.kind == CollectiveKind::kRemoveSet;
+  const bool in_world = spec.set == 0 && spec.unit.empty() && !spec.shape.empty();
+  const bool ascends = std::is_sorted(spec.shape.begin(), spec.shape.end(), std::less_equal<>());
+  if ((of_sets && !(in_world && ascends)) || (!spec.unit.empty() && spec.unit_size < 1)) {
+    throw ProtocolError(rank_text(from) + " reported '" + spec.name + "', which cannot be: " + describe(spec));
+  }
+}
+
 }  // namespace
 
 Leader::Leader(const CoordinatorConfig& config)
     : config_(config),
+      sets_(config.size),
       table_(config.size, config.max_tensors),
       plans_(config.size, config.max_plans),
       clock_(config),
@@ -38,13 +50,19 @@ void Leader::take(int from, const UpMessage& message, TimePoint now) {
   heard = message.heard;
   for (const PlanId id : message.active) plan_of(from, id).active.insert(from);
   for (const Request& request : message.requests) {
-    if (crossed_failure(from, name_of(request.spec))) continue;
-    take_tensor(from, table_.place(request.spec), request.absent, now);
+    if (request.spec.kind != CollectiveKind::kJoin) take_request(from, request, now);
   }
-  for (const TensorId id : message.present) take_tensor(from, place_of(from, id), false, now);
-  for (const TensorId id : message.absent) take_tensor(from, place_of(from, id), true, now);
+  for (const TensorId id : message.present) take_number(from, id, false, now);
+  for (const TensorId id : message.absent) take_number(from, id, true, now);
   for (const PlanId id : message.plans) take_plan(from, id, {}, now);
   for (const PartialPlan& partial : message.partial_plans) take_plan(from, partial.plan, partial.absent_slots, now);
+  // What a rank submitted before it joined counts before its join.
+  for (const Request& request : message.requests) {
+    if (request.spec.kind == CollectiveKind::kJoin) take_join(from, request.spec, now);
+  }
+  for (const std::uint32_t set : message.ended) {
+    if (!gone(from, set)) step_ended(set);
+  }
   for (const Answer& answer : message.answers) take_answer(from, answer);
 }
 
@@ -53,9 +71,21 @@ Plan& Leader::plan_of(int from, PlanId id) {
   throw ProtocolError(rank_text(from) + " reported plan " + std::to_string(id) + ", which was never defined");
 }
 
-Place Leader::place_of(int from, TensorId id) const {
-  if (const auto place = table_.place(id)) return *place;
-  throw ProtocolError(rank_text(from) + " reported tensor number " + std::to_string(id) + ", which was never given");
+void Leader::take_request(int from, const Request& request, TimePoint now) {
+  const TensorSpec& spec = request.spec;
+  if (gone(from, spec.set) || crossed_failure(from, name_of(spec))) return;
+  check_request(from, spec);
+  take_tensor(from, table_.place(spec), request.absent, now);
+}
+
+void Leader::take_number(int from, TensorId id, bool absent, TimePoint now) {
+  const std::optional<Place> place = table_.place(id);
+  const bool forgotten = place && place->entry == nullptr;  // of a set that is no more
+  if (forgotten && heard_[static_cast<std::size_t>(from)] < last_removal_) return;
+  if (!place || forgotten) {
+    throw ProtocolError(rank_text(from) + " reported tensor number " + std::to_string(id) + ", which was never given");
+  }
+  take_tensor(from, *place, absent, now);
 }
 
 // A rank that had not submitted the tensor when it failed fails its own when it hears of that. What it reports before
@@ -72,9 +102,20 @@ bool Leader::crossed_failure(int from, const Plan& plan) const {
                      [&](TensorId id) { return crossed_failure(from, table_.place(id)->entry->name); });
 }
 
+void Leader::check_member(int from, std::uint32_t set, const std::string& what) const {
+  if (!members(set).contains(from)) {
+    throw ProtocolError(rank_text(from) + " reported " + what + of_set(set) + ", of which it is no member");
+  }
+  const RankSet* joined = this->joined(set);
+  if (joined != nullptr && joined->contains(from)) {
+    throw ProtocolError(rank_text(from) + " reported " + what + of_set(set) + ", which it has joined");
+  }
+}
+
 void Leader::take_tensor(int from, Place place, bool absent, TimePoint now) {
   Entry& entry = *place.entry;
   if (crossed_failure(from, entry.name)) return;
+  check_member(from, entry.name.set, "tensor '" + entry.name.name + "'");
   const Plan* plan = plans_.find(entry.plan);
   if (plan != nullptr && plan->complete.contains(from)) {
     throw ProtocolError(rank_text(from) + " reported tensor '" + entry.name.name + "' alone and as a part of plan " +
@@ -87,6 +128,8 @@ void Leader::take_tensor(int from, Place place, bool absent, TimePoint now) {
 
 void Leader::take_plan(int from, PlanId id, const std::vector<std::uint32_t>& absent_slots, TimePoint now) {
   Plan& plan = plan_of(from, id);
+  if (gone(from, plan.set)) return;
+  check_member(from, plan.set, "plan " + std::to_string(id));
   if (!plan.active.contains(from) || plan.complete.contains(from)) {
     throw ProtocolError(rank_text(from) + " reported plan " + std::to_string(id) +
                         (plan.complete.contains(from) ? " twice" : " before it said that it uses it"));
@@ -95,7 +138,8 @@ void Leader::take_plan(int from, PlanId id, const std::vector<std::uint32_t>& ab
     throw ProtocolError(rank_text(from) + " reported slot " + std::to_string(absent_slots.back()) + " of plan " +
                         std::to_string(id) + ", which has " + std::to_string(plan.tensors.size()) + " tensors");
   }
-  const bool keep = plan.live && plan.active.full() && plan.gathering == 0 && !crossed_failure(from, plan);
+  const bool keep =
+      plan.live && plan.active.covers(members(plan.set)) && plan.gathering == 0 && !crossed_failure(from, plan);
   if (!keep) {
     spread(plan, clock_.fresh(now));
     take_plan_singly(from, plan, absent_slots, now);
@@ -116,34 +160,58 @@ void Leader::take_plan_singly(int from, const Plan& plan, const std::vector<std:
 }
 
 void Leader::mark(Place place, int rank, bool absent, TimePoint now) {
-  const bool first = place.entry->ready.empty();
+  Entry& entry = *place.entry;
+  const Version& version = entry.versions[place.version];
+  const bool first = entry.ready.empty();
+  if (version.ranks.empty()) entry.needs.insert(needs(version.spec));
+  if (!entry.needs.contains(rank)) {
+    throw ProtocolError(rank_text(rank) + " reported tensor '" + entry.name.name + "' (" + describe(version.spec) +
+                        "), in which it has no part");
+  }
   table_.mark(place, rank, absent, now);
-  Plan* plan = plans_.find(place.entry->plan);
+  Plan* plan = plans_.find(entry.plan);
   if (first && plan != nullptr) ++plan->gathering;
+}
+
+void Leader::stop_waiting(std::optional<Wait>& waiting) {
+  if (waiting) clock_.remove(*waiting);
+  waiting.reset();
 }
 
 // After reports: the entry is complete, or can never be, or waits.
 void Leader::settle(Entry& entry, const Patience& patience) {
-  if (entry.ready.full()) {
-    if (entry.waiting) clock_.remove(*entry.waiting);
-    entry.waiting.reset();
-    complete_.push_back(&entry);
-    return;
-  }
-  const std::vector<int> left = left_without(entry.ready);
-  if (!left.empty()) return fail(entry, left_text(entry.name.name, left));
+  if (ReadyTable::complete(entry, joined(entry.name.set))) return complete(entry);
+  const std::vector<int> left = left_without(entry.needs, entry.ready, entry.name.set);
+  if (!left.empty()) return fail(entry, left_text(entry.name.name, left, of_set(entry.name.set)));
   if (!entry.waiting) entry.waiting = clock_.add(patience, &entry);
+}
+
+void Leader::complete(Entry& entry) {
+  stop_waiting(entry.waiting);
+  const std::string trouble = trouble_of(entry);
+  if (!trouble.empty()) return fail(entry, trouble);
+  const TensorSpec& spec = ReadyTable::agreed(entry)->spec;
+  spec.unit.empty() ? complete_.push_back(&entry) : hold(entry, spec);
+}
+
+// Why what is complete cannot be run; empty if it can.
+std::string Leader::trouble_of(Entry& entry) const {
+  const Version* version = ReadyTable::agreed(entry);
+  if (version == nullptr) return mismatch_text(ReadyTable::said(entry), of_set(entry.name.set));
+  const CollectiveKind kind = version->spec.kind;
+  const bool with_less = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBarrier;
+  if (with_less || entry.ready.covers(entry.needs)) return "";
+  return joined_text(version->spec, entry.needs.without(entry.ready).ranks(), of_set(entry.name.set));
 }
 
 void Leader::settle_plan(PlanId id, const Patience& patience) {
   Plan& plan = *plans_.find(id);
-  if (plan.complete.full()) {
-    if (plan.waiting) clock_.remove(*plan.waiting);
-    plan.waiting.reset();
+  if (plan.complete.covers(members(plan.set))) {
+    stop_waiting(plan.waiting);
     complete_.push_back(id);
     return;
   }
-  if (!left_without(plan.complete).empty()) return dissolve(id, patience);
+  if (!left_without(members(plan.set), plan.complete, plan.set).empty()) return dissolve(id, patience);
   if (!plan.waiting) plan.waiting = clock_.add(patience, id);
 }
 
@@ -157,23 +225,26 @@ void Leader::spread(Plan& plan, Patience patience) {
   }
   const std::vector<int> ranks = plan.complete.ranks();
   for (std::uint32_t slot = 0; slot < plan.tensors.size(); ++slot) {
-    const Place place = *table_.place(plan.tensors[slot]);
     for (const int rank : ranks) {
-      mark(place, rank, plan.is_absent(slot, rank), plan.since[static_cast<std::size_t>(rank)]);
+      mark(*table_.place(plan.tensors[slot]), rank, plan.is_absent(slot, rank),
+           plan.since[static_cast<std::size_t>(rank)]);
     }
-    settle(*place.entry, patience);
   }
   plan.clear();
+  for (const TensorId id : plan.tensors) {
+    Entry& entry = *table_.place(id)->entry;
+    if (!entry.ready.empty()) settle(entry, patience);  // else it failed with one before it
+  }
 }
 
-void Leader::dissolve(PlanId id, const Patience& patience) {
+void Leader::dissolve(PlanId id, const Patience& patience, bool counts) {
   Plan& plan = *plans_.find(id);
   plan.live = false;
   items_.emplace_back(DissolvePlan{id});
   for (const TensorId tensor : plan.tensors) {
     Entry& entry = *table_.place(tensor)->entry;
     entry.plan = 0;
-    ++entry.dissolved;
+    if (counts) ++entry.dissolved;
     if (!plan.complete_since.empty()) entry.complete_since = plan.complete_since;
     for (std::size_t rank = 0; rank < entry.since.size(); ++rank) {
       entry.since[rank] = std::max(entry.since[rank], plan.since[rank]);
@@ -182,27 +253,40 @@ void Leader::dissolve(PlanId id, const Patience& patience) {
   spread(plan, patience);
 }
 
-// All ranks fail it. Those that have yet to report this instance will do so before they hear of it, or not at all.
-void Leader::fail(Entry& entry, std::string text) {
-  if (!entry.ready.full()) failed_[entry.name] = sent_ + 1;
-  items_.emplace_back(FailTensors{{{entry.name, ReadyTable::is_once(entry), ""}}, std::move(text), false});
+// All ranks fail it, and the units of which it is. Those that have yet to report this instance will do so before they
+// hear of it, or not at all.
+void Leader::fail(Entry& entry, const std::string& text) {
+  const TensorName name = entry.name;
+  const std::set<TensorName> units = ReadyTable::units(entry);
+  if (!entry.ready.covers(entry.needs)) failed_[name] = sent_ + 1;
+  items_.emplace_back(FailTensors{{{name, ReadyTable::is_once(entry), ""}}, text, {}});
   finish(entry);
+  for (const TensorName& unit : units) fail_unit(unit, name.name, text, false);
 }
 
 void Leader::finish(Entry& entry) {
-  if (entry.waiting) clock_.remove(*entry.waiting);
-  entry.waiting.reset();
+  stop_waiting(entry.waiting);
   if (Plan* plan = plans_.find(entry.plan)) --plan->gathering;
   table_.finish(entry);
 }
 
 // In the order in which they left.
-std::vector<int> Leader::left_without(const RankSet& ready) const {
+std::vector<int> Leader::left_without(const RankSet& needs, const RankSet& ready, std::uint32_t set) const {
+  const RankSet* joined = this->joined(set);
   std::vector<int> left;
   for (const int rank : left_order_) {
-    if (!ready.contains(rank)) left.push_back(rank);
+    const bool excused = !needs.contains(rank) || (joined != nullptr && joined->contains(rank));
+    if (!excused && !ready.contains(rank)) left.push_back(rank);
   }
   return left;
+}
+
+std::vector<TensorName> Leader::waiting_names() const {
+  std::vector<TensorName> names;
+  for (const Waiting& waiting : clock_.all()) {
+    if (Entry* const* entry = std::get_if<Entry*>(&waiting)) names.push_back((*entry)->name);
+  }
+  return names;
 }
 
 void Leader::rank_left(int rank, TimePoint now) {
@@ -210,18 +294,22 @@ void Leader::rank_left(int rank, TimePoint now) {
   left_order_.push_back(rank);
   inquiry_.excuse(rank);
   for (const PlanId id : plans_.live()) {
-    if (!plans_.find(id)->complete.contains(rank)) dissolve(id, clock_.fresh(now));
+    const Plan& plan = *plans_.find(id);
+    if (members(plan.set).contains(rank) && !plan.complete.contains(rank)) dissolve(id, clock_.fresh(now));
   }
-  for (const Waiting& waiting : clock_.all()) {
-    Entry* const* entry = std::get_if<Entry*>(&waiting);
-    if (entry == nullptr || (*entry)->ready.contains(rank)) continue;
-    fail(**entry, left_text((*entry)->name.name, left_without((*entry)->ready)));
+  for (const TensorName& name : waiting_names()) {
+    Entry* entry = table_.find(name);
+    if (entry == nullptr || !entry->waiting) continue;  // failed with its unit
+    const std::vector<int> left = left_without(entry->needs, entry->ready, name.set);
+    if (!left.empty()) fail(*entry, left_text(name.name, left, of_set(name.set)));
   }
+  for (const auto& [set, process_set] : sets_.all()) fail_lost_join(set);
 }
 
 std::optional<DownMessage> Leader::flush() {
   heard_[0] = sent_;  // this rank applies every message at once
   release_complete();
+  end_joins();
   for (const std::uint32_t set : ended_) define_plans(set);
   ended_.clear();
   forget_failures();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,6 +17,7 @@
 #include "controller/plan_cache.h"
 #include "controller/rank_set.h"
 #include "controller/ready_table.h"
+#include "controller/set_table.h"
 #include "controller/stall_clock.h"
 #include "controller/stall_texts.h"
 
@@ -41,15 +43,25 @@ class Leader {
   // When timer_fired() is needed next.
   std::optional<TimePoint> due() const { return clock_.earliest(); }
   bool has_left(int rank) const { return left_.contains(rank); }
-  std::vector<ReadyTime> ready_times(TimePoint from) const;
+  // Of what was ready at the earliest at the time that belongs to its set.
+  std::vector<ReadyTime> ready_times(const std::function<TimePoint(std::uint32_t)>& from) const;
 
  private:
+  struct Joins {
+    RankSet ranks;
+    int last = 0;  // rank in the set
+  };
+
   // Reports.
+  void take_request(int from, const Request& request, TimePoint now);
+  void take_number(int from, TensorId id, bool absent, TimePoint now);
   void take_tensor(int from, Place place, bool absent, TimePoint now);
   void take_plan(int from, PlanId id, const std::vector<std::uint32_t>& absent_slots, TimePoint now);
   void take_plan_singly(int from, const Plan& plan, const std::vector<std::uint32_t>& absent_slots, TimePoint now);
+  void take_join(int from, const TensorSpec& spec, TimePoint now);
   Plan& plan_of(int from, PlanId id);
-  Place place_of(int from, TensorId id) const;
+  bool gone(int from, std::uint32_t set) const;
+  void check_member(int from, std::uint32_t set, const std::string& what) const;
   bool crossed_failure(int from, const TensorName& name) const;
   bool crossed_failure(int from, const Plan& plan) const;
 
@@ -57,35 +69,59 @@ class Leader {
   void mark(Place place, int rank, bool absent, TimePoint now);
   void settle(Entry& entry, const Patience& patience);
   void settle_plan(PlanId id, const Patience& patience);
+  void complete(Entry& entry);
+  std::string trouble_of(Entry& entry) const;
   void spread(Plan& plan, Patience patience);
-  void dissolve(PlanId id, const Patience& patience);
-  void fail(Entry& entry, std::string text);
+  void dissolve(PlanId id, const Patience& patience, bool counts = true);
+  void fail(Entry& entry, const std::string& text);
   void finish(Entry& entry);
-  std::vector<int> left_without(const RankSet& ready) const;
+  void stop_waiting(std::optional<Wait>& waiting);
+  std::vector<TensorName> waiting_names() const;
+  std::vector<int> left_without(const RankSet& needs, const RankSet& ready, std::uint32_t set) const;
+
+  // Process sets and joins.
+  const RankSet& members(std::uint32_t set) const { return sets_.find(set)->members; }
+  const RankSet* joined(std::uint32_t set) const;
+  RankSet needs(const TensorSpec& spec) const;
+  std::string of_set(std::uint32_t set) const;
+  void define_set(Entry& entry);
+  void end_set(Entry& entry);
+  void forget_set(std::uint32_t set);
+  void end_joins();
+  void fail_lost_join(std::uint32_t set);
+
+  // Units.
+  void hold(Entry& entry, const TensorSpec& spec);
+  void fail_unit(const TensorName& unit, const std::string& culprit, const std::string& text, bool stalled);
 
   // What waits too long.
   std::optional<Wait>& wait_of(const Waiting& waiting);
+  bool has(const Waiting& waiting, int rank) const;
   void next_stage(const Waiting& waiting, std::vector<Waiting>& warned, std::vector<Waiting>& expired, TimePoint now);
   void ask(TimePoint now);
   void take_answer(int from, const Answer& answer);
   void warn(std::vector<Waiting> warned, TimePoint now);
   void dissolve_entangled(const std::vector<Waiting>& warned, const std::vector<Instead>& instead);
   void give_up(std::vector<Waiting> expired, TimePoint now);
+  std::vector<int> missing_of(const Entry& entry) const;
   Stalled stalled(const Waiting& waiting) const;
   std::vector<Instead> instead_of(const std::set<int>& ranks, const std::vector<Waiting>& expired) const;
 
   // Flush.
   void release_complete();
-  void release_alone(Entry& entry);
+  void release_alone(Entry& entry, std::vector<Entry*>& removals);
   void release_bucket(const std::vector<Entry*>& entries, std::vector<int> absent_ranks);
   void release_plan(PlanId id);
   void skip(Entry& entry);
+  std::vector<int> participants(Entry& entry) const;
   void list(const Entry& entry, Version& version);
   std::vector<TensorId> take_step(std::uint32_t set);
   void define_plans(std::uint32_t set);
+  void define_plan(std::uint32_t set, std::vector<TensorId> tensors);
   void forget_failures();
 
   const CoordinatorConfig config_;
+  SetTable sets_;
   ReadyTable table_;
   PlanCache plans_;
   StallClock clock_;
@@ -93,11 +129,14 @@ class Leader {
   std::vector<std::string> warnings_;
   RankSet left_;
   std::vector<int> left_order_;
-  std::vector<std::uint64_t> heard_;            // by rank: Down messages that it had applied when it last reported
-  std::uint64_t sent_ = 0;                      // Down messages
-  std::map<TensorName, std::uint64_t> failed_;  // not by all of its ranks: the Down message that says so
-  std::vector<DownItem> items_;                 // of the next Down message
-  std::vector<Waiting> complete_;               // everywhere, in this order, and not yet released
+  std::vector<std::uint64_t> heard_;                // by rank: Down messages that it had applied when it last reported
+  std::uint64_t sent_ = 0;                          // Down messages
+  std::uint64_t last_removal_ = 0;                  // the Down message that ended a set last
+  std::map<TensorName, std::uint64_t> failed_;      // not by all of its ranks: the Down message that says so
+  std::vector<DownItem> items_;                     // of the next Down message
+  std::vector<Waiting> complete_;                   // everywhere, in this order, and not yet released
+  std::map<TensorName, std::vector<Entry*>> held_;  // by unit: complete, until all of the unit is
+  std::map<std::uint32_t, Joins> joins_;            // by set, where some have joined
   std::set<std::uint32_t> ended_;
   std::map<std::uint32_t, std::vector<TensorId>> released_;  // by set: one by one and stepwise, since the last step end
 };

@@ -11,48 +11,60 @@ namespace {
 // A tensor whose plans do not come together this often is better off alone.
 constexpr int kMaxDissolved = 3;
 
-Entry* agreed_everywhere(const Waiting& complete) {
+Entry* present_everywhere(const Waiting& complete) {
   Entry* const* entry = std::get_if<Entry*>(&complete);
-  return entry != nullptr && ReadyTable::agreed(**entry) != nullptr && (*entry)->absent.empty() ? *entry : nullptr;
+  return entry != nullptr && (*entry)->absent.empty() ? *entry : nullptr;
 }
 
 }  // namespace
 
+// A set is ended last: what was complete in it before then is run.
 void Leader::release_complete() {
   std::vector<Entry*> fusible;
-  std::vector<const TensorSpec*> specs;
+  std::vector<Fusible> tensors;
   std::vector<bool> is_fusible;
   for (const Waiting& complete : complete_) {
-    Entry* entry = agreed_everywhere(complete);
-    is_fusible.push_back(entry != nullptr);
-    if (entry == nullptr) continue;
+    Entry* entry = present_everywhere(complete);
+    const TensorSpec* spec = entry == nullptr ? nullptr : &ReadyTable::agreed(*entry)->spec;
+    is_fusible.push_back(spec != nullptr && spec->kind == CollectiveKind::kAllReduce);
+    if (!is_fusible.back()) continue;
     fusible.push_back(entry);
-    specs.push_back(&ReadyTable::agreed(*entry)->spec);
+    tensors.push_back({spec, participants(*entry)});
   }
-  const auto buckets = make_buckets(specs, config_.bucket_bytes);
+  const auto buckets = make_buckets(tensors, config_.bucket_bytes);
   auto bucket = buckets.begin();
   std::size_t position = 0;  // in fusible
-  for (std::size_t i = 0; i < complete_.size(); ++i) {
+  std::vector<Entry*> removals;
+  const std::vector<Waiting> all = std::exchange(complete_, {});
+  for (std::size_t i = 0; i < all.size(); ++i) {
     if (!is_fusible[i]) {
-      const PlanId* id = std::get_if<PlanId>(&complete_[i]);
-      id != nullptr ? release_plan(*id) : release_alone(*std::get<Entry*>(complete_[i]));
+      const PlanId* id = std::get_if<PlanId>(&all[i]);
+      id != nullptr ? release_plan(*id) : release_alone(*std::get<Entry*>(all[i]), removals);
     } else if (position++; bucket != buckets.end() && bucket->front() == position - 1) {
       std::vector<Entry*> entries;
       for (const std::size_t at : *bucket++) entries.push_back(fusible[at]);
       release_bucket(entries, {});
     }
   }
-  complete_.clear();
+  for (Entry* removal : removals) end_set(*removal);
 }
 
-void Leader::release_alone(Entry& entry) {
-  if (ReadyTable::agreed(entry) == nullptr) return fail(entry, mismatch_text(ReadyTable::said(entry)));
-  if (entry.absent.full()) return skip(entry);
+void Leader::release_alone(Entry& entry, std::vector<Entry*>& removals) {
+  const CollectiveKind kind = ReadyTable::agreed(entry)->spec.kind;
+  if (kind == CollectiveKind::kAddSet) return define_set(entry);
+  if (kind == CollectiveKind::kRemoveSet) return removals.push_back(&entry);
+  if (entry.absent.count() == entry.ready.count()) return skip(entry);
   release_bucket({&entry}, entry.absent.ranks());
 }
 
+// Empty: all members of the set.
+std::vector<int> Leader::participants(Entry& entry) const {
+  const bool is_pair = ReadyTable::agreed(entry)->spec.kind == CollectiveKind::kSendRecv;
+  return !is_pair && entry.ready.covers(entry.needs) ? std::vector<int>() : entry.ready.ranks();
+}
+
 void Leader::release_bucket(const std::vector<Entry*>& entries, std::vector<int> absent_ranks) {
-  ReleaseTensors item{{}, std::move(absent_ranks)};
+  ReleaseTensors item{{}, std::move(absent_ranks), participants(*entries.front())};
   for (Entry* entry : entries) {
     Version& version = *ReadyTable::agreed(*entry);
     item.tensors.push_back(table_.refer(*entry, version));
@@ -63,9 +75,11 @@ void Leader::release_bucket(const std::vector<Entry*>& entries, std::vector<int>
 }
 
 void Leader::skip(Entry& entry) {
+  std::vector<int> ranks = participants(entry);
   TensorRef ref = table_.refer(entry, *ReadyTable::agreed(entry));
   finish(entry);
-  if (items_.empty() || !std::holds_alternative<SkipTensors>(items_.back())) items_.emplace_back(SkipTensors{});
+  const auto* last = items_.empty() ? nullptr : std::get_if<SkipTensors>(&items_.back());
+  if (last == nullptr || last->ranks != ranks) items_.emplace_back(SkipTensors{{}, std::move(ranks)});
   std::get<SkipTensors>(items_.back()).tensors.push_back(std::move(ref));
 }
 
@@ -97,26 +111,34 @@ std::vector<TensorId> Leader::take_step(std::uint32_t set) {
   return step;
 }
 
+// A unit is in a plan as a whole or not at all, because plans are released one by one.
 void Leader::define_plans(std::uint32_t set) {
+  if (sets_.find(set) == nullptr) return;
   const std::vector<TensorId> step = take_step(set);
-  if (!left_.empty()) return;
-  std::vector<const TensorSpec*> specs;
+  if (left_.meets(members(set)) || joined(set) != nullptr) return;
+  std::vector<Fusible> tensors;
   for (const TensorId id : step) {
     const Place place = *table_.place(id);
-    specs.push_back(&place.entry->versions[place.version].spec);
+    tensors.push_back({&place.entry->versions[place.version].spec});
   }
-  for (const auto& bucket : make_buckets(specs, config_.bucket_bytes)) {
+  for (const auto& bucket : make_buckets(tensors, config_.bucket_bytes)) {
     if (plans_.full()) return;
-    DefinePlan item;
-    for (const std::size_t at : bucket) item.tensors.push_back(step[at]);
-    item.plan = plans_.define(item.tensors);
-    for (const TensorId id : item.tensors) {
-      Entry& entry = *table_.place(id)->entry;
-      entry.plan = item.plan;
-      if (!entry.ready.empty()) ++plans_.find(item.plan)->gathering;
-    }
-    items_.emplace_back(std::move(item));
+    const TensorSpec& first = *tensors[bucket.front()].spec;
+    if (!first.unit.empty() && bucket.size() != static_cast<std::size_t>(first.unit_size)) continue;
+    std::vector<TensorId> ids;
+    for (const std::size_t at : bucket) ids.push_back(step[at]);
+    define_plan(set, std::move(ids));
   }
+}
+
+void Leader::define_plan(std::uint32_t set, std::vector<TensorId> tensors) {
+  const PlanId plan = plans_.define(set, tensors);
+  for (const TensorId id : tensors) {
+    Entry& entry = *table_.place(id)->entry;
+    entry.plan = plan;
+    if (!entry.ready.empty()) ++plans_.find(plan)->gathering;
+  }
+  items_.emplace_back(DefinePlan{plan, std::move(tensors)});
 }
 
 // A failure that every rank still here has heard of can be crossed by no report any more.
@@ -129,7 +151,7 @@ void Leader::forget_failures() {
   std::erase_if(failed_, [&](const auto& failure) { return failure.second <= least; });
 }
 
-std::vector<ReadyTime> Leader::ready_times(TimePoint from) const {
+std::vector<ReadyTime> Leader::ready_times(const std::function<TimePoint(std::uint32_t)>& from) const {
   const auto latest = [](const std::vector<TimePoint>& times) {
     return times.empty() ? TimePoint::min() : *std::max_element(times.begin(), times.end());
   };
@@ -139,7 +161,7 @@ std::vector<ReadyTime> Leader::ready_times(TimePoint from) const {
     const bool in_plan = plan != nullptr && latest(plan->complete_since) > latest(entry.complete_since);
     const std::vector<TimePoint>& since = in_plan ? plan->complete_since : entry.complete_since;
     const TimePoint last = latest(since);
-    if (last >= from && last != TimePoint::min()) times.push_back({name.name, since});
+    if (last >= from(name.set) && last != TimePoint::min()) times.push_back({name.name, since});
   }
   return times;
 }

@@ -16,12 +16,12 @@ namespace {
 constexpr int kWarnTogether = 10;
 constexpr std::size_t kMostAwaited = 3;
 
-bool has(const Waiting& waiting, const PlanCache& plans, int rank) {
-  if (Entry* const* entry = std::get_if<Entry*>(&waiting)) return (*entry)->ready.contains(rank);
-  return plans.find(std::get<PlanId>(waiting))->complete.contains(rank);
-}
-
 }  // namespace
+
+bool Leader::has(const Waiting& waiting, int rank) const {
+  if (Entry* const* entry = std::get_if<Entry*>(&waiting)) return (*entry)->ready.contains(rank);
+  return plans_.find(std::get<PlanId>(waiting))->complete.contains(rank);
+}
 
 std::optional<Wait>& Leader::wait_of(const Waiting& waiting) {
   if (Entry* const* entry = std::get_if<Entry*>(&waiting)) return (*entry)->waiting;
@@ -77,12 +77,21 @@ void Leader::take_answer(int from, const Answer& answer) {
   }
 }
 
+// Whoever has joined is not.
+std::vector<int> Leader::missing_of(const Entry& entry) const {
+  const RankSet missing = entry.needs.without(entry.ready);
+  const RankSet* joined = this->joined(entry.name.set);
+  return joined == nullptr ? missing.ranks() : missing.without(*joined).ranks();
+}
+
 Stalled Leader::stalled(const Waiting& waiting) const {
-  if (Entry* const* entry = std::get_if<Entry*>(&waiting)) {
-    return {{(*entry)->name.name}, (*entry)->ready.ranks(), (*entry)->ready.missing(), false, {}};
+  if (Entry* const* waits = std::get_if<Entry*>(&waiting)) {
+    const Entry& entry = **waits;
+    return {{entry.name.name}, entry.ready.ranks(), missing_of(entry), false, {}, of_set(entry.name.set)};
   }
   const Plan& plan = *plans_.find(std::get<PlanId>(waiting));
-  Stalled stalled{{}, plan.complete.ranks(), plan.complete.missing(), true, {}};
+  const std::vector<int> missing = members(plan.set).without(plan.complete).ranks();
+  Stalled stalled{{}, plan.complete.ranks(), missing, true, {}, of_set(plan.set)};
   for (const TensorId id : plan.tensors) stalled.names.push_back(table_.place(id)->entry->name.name);
   return stalled;
 }
@@ -90,18 +99,24 @@ Stalled Leader::stalled(const Waiting& waiting) const {
 // One pass over all that waits, whatever the number of ranks.
 std::vector<Instead> Leader::instead_of(const std::set<int>& ranks, const std::vector<Waiting>& expired) const {
   std::vector<Instead> all;
-  for (const int rank : ranks) all.push_back({rank, {}, 0});
+  for (const int rank : ranks) {
+    all.push_back({rank, {}, 0});
+    for (const auto& [set, joins] : joins_) {
+      if (!joins.ranks.contains(rank)) continue;
+      all.back().first.push_back({"join", members(set).without(joins.ranks).ranks(), of_set(set)});
+    }
+  }
   std::vector<Waiting> waiting = clock_.all();
   waiting.insert(waiting.end(), expired.begin(), expired.end());
   for (const Waiting& one : waiting) {
     for (Instead& instead : all) {
-      if (!has(one, plans_, instead.rank)) continue;
-      if (instead.first.size() == kMostAwaited) {
+      if (!has(one, instead.rank)) continue;
+      if (instead.first.size() >= kMostAwaited) {
         ++instead.more;
         continue;
       }
       const Stalled stalled_one = stalled(one);
-      instead.first.push_back({stalled_one.names.front(), stalled_one.missing});
+      instead.first.push_back({"'" + stalled_one.names.front() + "'", stalled_one.missing, stalled_one.of_set});
       instead.more += stalled_one.names.size() - 1;
     }
   }
@@ -117,14 +132,14 @@ void Leader::warn(std::vector<Waiting> warned, TimePoint now) {
     wait = clock_.add({wait->patience.limit, Stage::kAsk}, waiting);
     warned.push_back(waiting);
   }
-  std::map<std::tuple<std::vector<int>, std::vector<int>, bool>, Stalled> groups;
+  std::map<std::tuple<std::vector<int>, std::vector<int>, bool, std::string>, Stalled> groups;
   std::set<int> missing;
   for (const Waiting& waiting : warned) {
     const std::optional<Wait>& wait = wait_of(waiting);
     if (!wait) continue;  // dissolved meanwhile
     Stalled one = stalled(waiting);
     missing.insert(one.missing.begin(), one.missing.end());
-    Stalled& group = groups.try_emplace({one.submitted, one.missing, one.partly}, one).first->second;
+    Stalled& group = groups.try_emplace({one.submitted, one.missing, one.partly, one.of_set}, one).first->second;
     if (group.waited != Duration::zero()) std::ranges::move(one.names, std::back_inserter(group.names));
     group.waited = std::max(group.waited, clock_.waited(wait->patience, now));
   }
@@ -148,40 +163,43 @@ void Leader::dissolve_entangled(const std::vector<Waiting>& warned, const std::v
   }
 }
 
-// What waits for the same ranks fails together, so that the call sites travel once.
+// What waits for the same ranks fails together, so that the call sites travel once. Units are failed last, when no
+// entry that is spoken of here waits any more.
 void Leader::give_up(std::vector<Waiting> expired, TimePoint now) {
   for (const Waiting& waiting : clock_.all()) {
     std::optional<Wait>& wait = wait_of(waiting);
     if (wait->patience.next != Stage::kFail || wait->patience.limit > now + clock_.together()) continue;
-    clock_.remove(*wait);
-    wait.reset();
+    stop_waiting(wait);
     expired.push_back(waiting);
   }
   std::map<std::pair<std::vector<int>, std::vector<int>>, std::vector<Entry*>> groups;
   for (const Waiting& waiting : expired) {
     Entry* entry = std::get<Entry*>(waiting);
-    groups[{entry->ready.ranks(), entry->ready.missing()}].push_back(entry);
+    groups[{entry->ready.ranks(), missing_of(*entry)}].push_back(entry);
   }
-  std::vector<FailTensors> failures;
+  std::map<TensorName, std::pair<std::string, std::string>> units;  // the first of each that fails, and why
   for (const auto& [who, entries] : groups) {
     const auto& [submitted, missing] = who;
-    const Stalled group{{}, submitted, missing, false, {}};
+    const Stalled group{{}, submitted, missing, false, {}, ""};
     FailTensors item;
     item.text = stall_text(group, instead_of({missing.begin(), missing.end()}, expired), config_.stall_limit) +
                 whereabouts_text(inquiry_.of(submitted), inquiry_.of(missing), config_.answer_timeout);
-    item.stalled = true;
+    item.missing = missing;
     for (Entry* entry : entries) {
-      item.tensors.push_back(
-          {entry->name, ReadyTable::is_once(*entry), stall_head(*ReadyTable::said(*entry).front().spec)});
+      const std::string head = stall_head(*ReadyTable::said(*entry).front().spec, of_set(entry->name.set));
+      item.tensors.push_back({entry->name, ReadyTable::is_once(*entry), head});
+      for (const TensorName& unit : ReadyTable::units(*entry)) {
+        units.try_emplace(unit, entry->name.name, head + item.text);
+      }
     }
-    failures.push_back(std::move(item));
+    items_.emplace_back(std::move(item));
   }
-  for (FailTensors& item : failures) items_.emplace_back(std::move(item));
   for (const Waiting& waiting : expired) {
     Entry& entry = *std::get<Entry*>(waiting);
     failed_[entry.name] = sent_ + 1;
     finish(entry);
   }
+  for (const auto& [unit, why] : units) fail_unit(unit, why.first, why.second, true);
 }
 
 }  // namespace horo

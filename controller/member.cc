@@ -29,14 +29,30 @@ Member::KnownPlan& Member::plan(PlanId id) {
 }
 
 void Member::on(const Submitted& event, TimePoint now, Actions& actions) {
-  const TensorSpec& spec = tensor(event.key).spec;
-  if (const auto owed = owed_.find(name_of(spec)); spec.once && owed != owed_.end()) {
-    actions.emplace_back(Fail{{event.key}, std::move(owed->second)});
-    owed_.erase(owed);
-    return settle(event.key);
-  }
-  submit(event.key, event.absent, now);
+  take(event.key, event.absent, now, actions);
   if (leader_left_) leader_left(actions);
+}
+
+void Member::take(Key key, bool absent, TimePoint now, Actions& actions) {
+  const TensorSpec& spec = tensor(key).spec;
+  std::string text = refusal(spec);
+  if (!text.empty()) return fail(key, std::move(text), actions);
+  if (spec.kind == CollectiveKind::kJoin) joins_[spec.set] = key;
+  submit(key, absent, now);
+}
+
+// Why this submission fails at once; empty if it does not.
+std::string Member::refusal(const TensorSpec& spec) {
+  if (sets_.find(spec.set) == nullptr) return removed_text(spec.name, of_set(spec.set));
+  if (joins_.contains(spec.set)) return after_join_text(spec.name, of_set(spec.set));
+  if (!spec.once) return "";
+  const auto owed = owed_.extract(name_of(spec));
+  return owed.empty() ? "" : std::move(owed.mapped());
+}
+
+void Member::fail(Key key, std::string text, Actions& actions) {
+  actions.emplace_back(Fail{{key}, std::move(text)});
+  settle(key);
 }
 
 void Member::submit(Key key, bool absent, TimePoint now) {
@@ -45,7 +61,7 @@ void Member::submit(Key key, bool absent, TimePoint now) {
   t.pending = t.queued = true;
   t.absent = absent;
   t.since = now;
-  if (t.id) by_id_[*t.id] = key;
+  if (t.id) by_id_[*t.id].key = key;
   queued_.push_back(key);
 }
 
@@ -54,7 +70,7 @@ void Member::on(const PlanComplete& event, TimePoint now, Actions& actions) {
   if (!p.live) {
     // It was complete before the hall heard that the plan is no more.
     for (const Key key : p.keys) {
-      submit(key, std::find(event.absent.begin(), event.absent.end(), key) != event.absent.end(), now);
+      take(key, std::find(event.absent.begin(), event.absent.end(), key) != event.absent.end(), now, actions);
     }
   } else {
     HORO_CHECK(!p.complete);
@@ -70,6 +86,13 @@ void Member::on(const PlanActive& event) {
   if (plan(event.plan).live) queued_active_.push_back(event.plan);
 }
 
+// The first member of a set says when its steps end; rank 0 says it to the leader directly.
+void Member::on(const StepEnded& event) {
+  const KnownSet* set = sets_.find(event.set);
+  if (set == nullptr || set->ranks.front() != config_.rank) return;
+  if (plannable_.erase(event.set) > 0) queued_ended_.push_back(event.set);
+}
+
 void Member::on(const Answered& event) {
   queued_answers_.push_back({event.question, event.where.substr(0, kMaxAnswerBytes)});
 }
@@ -82,9 +105,12 @@ void Member::leader_left(Actions& actions) {
     if (t.pending) pending.push_back(key);
   }
   for (const Key key : pending) {
-    actions.emplace_back(Fail{{key}, left_text(tensor(key).spec.name, {0})});
-    settle(key);
+    const TensorSpec& spec = tensor(key).spec;
+    const std::string of = of_set(spec.set);
+    const bool joins = spec.kind == CollectiveKind::kJoin;
+    fail(key, joins ? lost_join_text({0}, of) : left_text(spec.name, {0}, of), actions);
   }
+  joins_.clear();
 }
 
 std::optional<UpMessage> Member::take_report() {
@@ -92,6 +118,7 @@ std::optional<UpMessage> Member::take_report() {
   report.heard = heard_;
   report.active = std::exchange(queued_active_, {});
   report.answers = std::exchange(queued_answers_, {});
+  report.ended = std::exchange(queued_ended_, {});
   for (const Key key : std::exchange(queued_, {})) {
     const auto found = tensors_.find(key);
     if (found == tensors_.end() || !std::exchange(found->second.queued, false)) continue;
@@ -128,7 +155,7 @@ void Member::spread(KnownPlan& plan) {
     t.queued = queued;
     t.absent = false;
     t.since = plan.since;
-    if (t.id) by_id_[*t.id] = key;
+    if (t.id) by_id_[*t.id].key = key;
     if (queued) queued_.push_back(key);
   }
   for (const Key key : plan.absent) tensor(key).absent = true;
@@ -161,7 +188,7 @@ void Member::settle(Key key) {
   tensors_.erase(key);
 }
 
-std::vector<ReadyTime> Member::ready_times(TimePoint from) const {
+std::vector<ReadyTime> Member::ready_times(const std::function<TimePoint(std::uint32_t)>& from) const {
   std::vector<ReadyTime> times;
   for (const auto& [name, keys] : names_) {
     ReadyTime time{name.name, std::vector<TimePoint>(static_cast<std::size_t>(config_.size), TimePoint::min())};
@@ -171,7 +198,7 @@ std::vector<ReadyTime> Member::ready_times(TimePoint from) const {
       own = std::max(own, t.since);
       if (t.plan != 0) own = std::max(own, plans_[t.plan - 1].since);
     }
-    if (own >= from && own != TimePoint::min()) times.push_back(std::move(time));
+    if (own >= from(name.set) && own != TimePoint::min()) times.push_back(std::move(time));
   }
   return times;
 }

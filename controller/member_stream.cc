@@ -1,5 +1,6 @@
-// The leader's stream, applied in order. Every rank counts the releases of a set by itself: the stream is the same for
-// all.
+// The leader's stream, applied in order. Every rank counts the releases by itself, those of others too: the stream is
+// the same for all.
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <variant>
@@ -20,8 +21,36 @@ void Member::apply(const DownMessage& message, Actions& actions) {
 std::string Member::describe_ref(const TensorRef& ref) const {
   if (ref.name) return "tensor '" + ref.name->name + "'";
   const std::string number = "tensor number " + std::to_string(*ref.id);
-  if (*ref.id >= by_id_.size() || !by_id_[*ref.id]) return number + " (unknown)";
-  return number + " ('" + tensors_.at(*by_id_[*ref.id]).spec.name + "')";
+  if (*ref.id >= by_id_.size() || !by_id_[*ref.id].key) return number + " (unknown)";
+  return number + " ('" + tensors_.at(*by_id_[*ref.id].key).spec.name + "')";
+}
+
+bool Member::is_member(std::uint32_t set) const {
+  const KnownSet* found = sets_.find(set);
+  return found != nullptr && found->members.contains(config_.rank);
+}
+
+std::string Member::of_set(std::uint32_t set) const {
+  const KnownSet* found = sets_.find(set);
+  return of_set_text(set, found == nullptr ? "" : found->name);
+}
+
+Member::Numbered& Member::numbered(TensorId id) {
+  if (id >= by_id_.size()) by_id_.resize(id + std::size_t{1});
+  return by_id_[id];
+}
+
+// Of what the leader speaks. It says a number's name, and so its set, when it gives the number.
+std::uint32_t Member::set_of(const TensorRef& ref) {
+  if (ref.name && ref.id) numbered(*ref.id).set = ref.name->set;
+  if (ref.name) return ref.name->set;
+  return *ref.id < by_id_.size() ? by_id_[*ref.id].set : 0;
+}
+
+// ranks: who takes part; empty: all members of the set.
+bool Member::concerns(const std::vector<int>& ranks, const TensorRef& ref) {
+  if (!is_member(set_of(ref))) return false;
+  return ranks.empty() || std::binary_search(ranks.begin(), ranks.end(), config_.rank);
 }
 
 // The key of a tensor that the leader speaks of, which has to be in flight here. Learns its id.
@@ -29,8 +58,8 @@ Key Member::pending_key(const TensorRef& ref, const char* what) {
   std::optional<Key> key;
   if (ref.name) {
     key = pending_key(*ref.name);
-  } else if (*ref.id < by_id_.size() && by_id_[*ref.id] && pends(*by_id_[*ref.id])) {
-    key = by_id_[*ref.id];
+  } else if (*ref.id < by_id_.size() && by_id_[*ref.id].key && pends(*by_id_[*ref.id].key)) {
+    key = by_id_[*ref.id].key;
   }
   if (!key) {
     throw ProtocolError("rank 0 " + std::string(what) + " " + describe_ref(ref) + ", which rank " +
@@ -38,8 +67,7 @@ Key Member::pending_key(const TensorRef& ref, const char* what) {
   }
   if (ref.id) {
     if (tensor(*key).spec.once) throw ProtocolError("rank 0 gave a number to the unnamed " + describe_ref(ref));
-    if (*ref.id >= by_id_.size()) by_id_.resize(*ref.id + std::size_t{1});
-    by_id_[*ref.id] = *key;
+    numbered(*ref.id) = {tensor(*key).spec.set, *key};
     tensor(*key).id = *ref.id;
   }
   return *key;
@@ -57,18 +85,27 @@ std::uint64_t Member::hash_of(const std::vector<Key>& keys) const {
 
 void Member::release(Release release, Actions& actions) {
   release.set = tensor(release.keys.front()).spec.set;
-  release.number = ++numbers_[release.set];
+  release.number = ++releases_;
   if (!release.known) release.key_hash = hash_of(release.keys);
   actions.emplace_back(std::move(release));
 }
 
 void Member::apply(const ReleaseTensors& item, Actions& actions) {
+  bool mine = true;
+  for (const TensorRef& ref : item.tensors) mine = concerns(item.ranks, ref) && mine;
+  if (!mine) {
+    ++releases_;
+    return;
+  }
   Release bucket;
   bucket.absent_ranks = item.absent_ranks;
+  bucket.ranks = item.ranks;
   for (const TensorRef& ref : item.tensors) {
     const Key key = pending_key(ref, "released");
     bucket.keys.push_back(key);
-    tensor(key).pending = false;  // a second time in one bucket is found out
+    Tensor& t = tensor(key);
+    t.pending = false;  // a second time in one bucket is found out
+    if (t.spec.stepwise && t.plan == 0) plannable_.insert(t.spec.set);
   }
   const std::vector<Key> keys = bucket.keys;
   release(std::move(bucket), actions);
@@ -78,10 +115,11 @@ void Member::apply(const ReleaseTensors& item, Actions& actions) {
 void Member::apply(const SkipTensors& item, Actions& actions) {
   Skip skip;
   for (const TensorRef& ref : item.tensors) {
+    if (!concerns(item.ranks, ref)) continue;
     skip.keys.push_back(pending_key(ref, "skipped"));
     settle(skip.keys.back());
   }
-  actions.emplace_back(std::move(skip));
+  if (!skip.keys.empty()) actions.emplace_back(std::move(skip));
 }
 
 Member::KnownPlan& Member::told_plan(PlanId id, const char* what) {
@@ -92,6 +130,11 @@ Member::KnownPlan& Member::told_plan(PlanId id, const char* what) {
 
 void Member::apply(const ReleasePlan& item, Actions& actions) {
   KnownPlan& p = told_plan(item.plan, "released");
+  if (!item.exceptions.empty() && item.exceptions.back().slot >= p.tensors) {
+    throw ProtocolError("rank 0 released slot " + std::to_string(item.exceptions.back().slot) + " of plan " +
+                        std::to_string(item.plan) + ", which has " + std::to_string(p.tensors) + " tensors");
+  }
+  if (!is_member(p.set)) return pass_over(item);
   if (!std::exchange(p.complete, false)) {
     throw ProtocolError("rank 0 released plan " + std::to_string(item.plan) + " (tensor '" +
                         tensor(p.keys.front()).spec.name + "' and others), which rank " + std::to_string(config_.rank) +
@@ -100,18 +143,19 @@ void Member::apply(const ReleasePlan& item, Actions& actions) {
   p.queued = false;
   p.absent.clear();
   if (item.exceptions.empty()) return release({0, 0, p.keys, p.key_hash, {}, true, item.plan}, actions);
-  if (item.exceptions.back().slot >= p.keys.size()) {
-    throw ProtocolError("rank 0 released slot " + std::to_string(item.exceptions.back().slot) + " of plan " +
-                        std::to_string(item.plan) + ", which has " + std::to_string(p.keys.size()) + " tensors");
-  }
-  std::vector<Key> present = p.keys;
+  release_absent(p, item, actions);
+}
+
+// What all members have comes first, then what some have not, one by one.
+void Member::release_absent(const KnownPlan& plan, const ReleasePlan& item, Actions& actions) {
+  std::vector<Key> present = plan.keys;
   for (auto absence = item.exceptions.rbegin(); absence != item.exceptions.rend(); ++absence) {
     present.erase(present.begin() + absence->slot);
   }
   if (!present.empty()) release({0, 0, std::move(present), 0, {}, false, 0}, actions);
   for (const SlotAbsence& absence : item.exceptions) {
-    const Key key = p.keys[absence.slot];
-    if (absence.ranks.size() == static_cast<std::size_t>(config_.size)) {
+    const Key key = plan.keys[absence.slot];
+    if (absence.ranks.size() == sets_.find(plan.set)->ranks.size()) {
       actions.emplace_back(Skip{{key}});
     } else {
       release({0, 0, {key}, 0, absence.ranks, false, 0}, actions);
@@ -119,8 +163,19 @@ void Member::apply(const ReleasePlan& item, Actions& actions) {
   }
 }
 
+// Counts what release_absent() would release.
+void Member::pass_over(const ReleasePlan& item) {
+  const KnownPlan& p = plan(item.plan);
+  const KnownSet* set = sets_.find(p.set);
+  if (set == nullptr) throw ProtocolError("rank 0 released a plan of a process set that it removed");
+  if (item.exceptions.size() < p.tensors) ++releases_;
+  for (const SlotAbsence& absence : item.exceptions) {
+    if (absence.ranks.size() < set->ranks.size()) ++releases_;
+  }
+}
+
 Key Member::plannable_key(TensorId id, PlanId plan) {
-  if (id < by_id_.size() && by_id_[id] && tensor(*by_id_[id]).plan == 0) return *by_id_[id];
+  if (id < by_id_.size() && by_id_[id].key && tensor(*by_id_[id].key).plan == 0) return *by_id_[id].key;
   throw ProtocolError("rank 0 put " + describe_ref({{}, id}) + " into plan " + std::to_string(plan) + ", but rank " +
                       std::to_string(config_.rank) + " does not know it, or has it in another");
 }
@@ -132,6 +187,12 @@ void Member::apply(const DefinePlan& item, Actions& actions) {
                         " expected");
   }
   KnownPlan p;
+  p.set = set_of({{}, item.tensors.front()});
+  p.tensors = item.tensors.size();
+  if (!is_member(p.set)) {
+    plans_.push_back(std::move(p));
+    return;
+  }
   for (const TensorId id : item.tensors) p.keys.push_back(plannable_key(id, item.plan));
   if (std::set<Key>(p.keys.begin(), p.keys.end()).size() < p.keys.size()) {
     throw ProtocolError("rank 0 put a tensor into plan " + std::to_string(item.plan) + " twice");
@@ -149,23 +210,25 @@ void Member::apply(const DissolvePlan& item, Actions& actions) {
   KnownPlan& p = told_plan(item.plan, "dissolved");
   spread(p);
   p.live = false;
+  if (!is_member(p.set)) return;
   for (const Key key : p.keys) tensor(key).plan = 0;
   actions.emplace_back(Break{item.plan});
 }
 
-// A failure may be of what only others have submitted.
+// A failure may be of what only others have submitted. Whoever was waited for says so, and fails what it still owes
+// when that comes, if it has no name: every rank has to count those.
 void Member::apply(const FailTensors& item, Actions& actions) {
-  const FailTensors::Tensor* missed = nullptr;
+  const bool missed = std::binary_search(item.missing.begin(), item.missing.end(), config_.rank);
+  const FailTensors::Tensor* first = nullptr;
   for (const FailTensors::Tensor& failed : item.tensors) {
     if (const std::optional<Key> key = pending_key(failed.name)) {
-      actions.emplace_back(Fail{{*key}, failed.head + item.text});
-      settle(*key);
+      fail(*key, failed.head + item.text, actions);
       continue;
     }
-    if (missed == nullptr) missed = &failed;
-    if (failed.once && item.stalled) owed_[failed.name] = failed.head + item.text;
+    if (first == nullptr) first = &failed;
+    if (failed.once && missed) owed_[failed.name] = failed.head + item.text;
   }
-  if (item.stalled && missed != nullptr) actions.emplace_back(Warn{missed->head + item.text});
+  if (missed && first != nullptr) actions.emplace_back(Warn{first->head + item.text});
 }
 
 void Member::apply(const AskWhere& item, Actions& actions) {

@@ -24,6 +24,11 @@ enum class ItemKind : std::uint8_t {
   kDissolvePlan = 4,
   kFailTensors = 5,
   kAskWhere = 6,
+  kReleaseAmong = 7,
+  kDefineSet = 8,
+  kEndSet = 9,
+  kJoinOver = 10,
+  kSkipAmong = 11,
 };
 
 std::uint32_t read_below(ByteReader& in, std::uint32_t limit, const char* what) {
@@ -58,24 +63,36 @@ std::vector<int> read_ranks(ByteReader& in, const CoordinatorConfig& config) {
   return read_ascending<int>(in, static_cast<std::uint32_t>(config.size), "rank");
 }
 
+std::vector<int> read_some_ranks(ByteReader& in, const CoordinatorConfig& config) {
+  std::vector<int> ranks = read_ranks(in, config);
+  if (ranks.empty()) throw ProtocolError("what is among no ranks");
+  return ranks;
+}
+
+void write_ref(ByteWriter& out, const TensorRef& ref) {
+  out.u8(static_cast<std::uint8_t>((ref.name ? kHasName : 0) | (ref.id ? kHasId : 0)));
+  if (ref.name) write_name(out, *ref.name);
+  if (ref.id) out.u32(*ref.id);
+}
+
+TensorRef read_ref(ByteReader& in, const CoordinatorConfig& config) {
+  TensorRef ref;
+  const std::uint8_t has = in.u8();
+  if (has == 0 || has > (kHasName | kHasId)) throw ProtocolError("a tensor with neither name nor number");
+  if ((has & kHasName) != 0) ref.name = read_name(in, config);
+  if ((has & kHasId) != 0) ref.id = read_below(in, id_limit(config), "tensor");
+  return ref;
+}
+
 void write_refs(ByteWriter& out, const std::vector<TensorRef>& refs) {
   out.u32(static_cast<std::uint32_t>(refs.size()));
-  for (const TensorRef& ref : refs) {
-    out.u8(static_cast<std::uint8_t>((ref.name ? kHasName : 0) | (ref.id ? kHasId : 0)));
-    if (ref.name) write_name(out, *ref.name);
-    if (ref.id) out.u32(*ref.id);
-  }
+  for (const TensorRef& ref : refs) write_ref(out, ref);
 }
 
 std::vector<TensorRef> read_refs(ByteReader& in, const CoordinatorConfig& config) {
   std::vector<TensorRef> refs(in.count(5));
   if (refs.empty()) throw ProtocolError("a release of no tensors");
-  for (TensorRef& ref : refs) {
-    const std::uint8_t has = in.u8();
-    if (has == 0 || has > (kHasName | kHasId)) throw ProtocolError("a tensor with neither name nor number");
-    if ((has & kHasName) != 0) ref.name = read_name(in, config);
-    if ((has & kHasId) != 0) ref.id = read_below(in, id_limit(config), "tensor");
-  }
+  for (TensorRef& ref : refs) ref = read_ref(in, config);
   return refs;
 }
 
@@ -84,13 +101,15 @@ struct ItemWriter {
 
   void kind(ItemKind kind) const { out.u8(static_cast<std::uint8_t>(kind)); }
   void operator()(const ReleaseTensors& item) const {
-    kind(ItemKind::kReleaseTensors);
+    kind(item.ranks.empty() ? ItemKind::kReleaseTensors : ItemKind::kReleaseAmong);
     write_refs(out, item.tensors);
     write_list(out, item.absent_ranks);
+    if (!item.ranks.empty()) write_list(out, item.ranks);
   }
   void operator()(const SkipTensors& item) const {
-    kind(ItemKind::kSkipTensors);
+    kind(item.ranks.empty() ? ItemKind::kSkipTensors : ItemKind::kSkipAmong);
     write_refs(out, item.tensors);
+    if (!item.ranks.empty()) write_list(out, item.ranks);
   }
   void operator()(const ReleasePlan& item) const {
     kind(ItemKind::kReleasePlan);
@@ -119,11 +138,29 @@ struct ItemWriter {
       out.text(std::string_view(tensor.head).substr(0, kMaxTextBytes));
     }
     out.text(std::string_view(item.text).substr(0, kMaxTextBytes));
-    out.u8(item.stalled ? 1 : 0);
+    write_list(out, item.missing);
   }
   void operator()(const AskWhere& item) const {
     kind(ItemKind::kAskWhere);
     out.u64(item.question);
+  }
+  void operator()(const DefineSet& item) const {
+    kind(ItemKind::kDefineSet);
+    write_ref(out, item.tensor);
+    out.u32(item.set);
+    out.text(item.name);
+    write_list(out, item.ranks);
+  }
+  void operator()(const EndSet& item) const {
+    kind(ItemKind::kEndSet);
+    write_ref(out, item.tensor);
+    out.u32(item.set);
+  }
+  void operator()(const JoinOver& item) const {
+    kind(ItemKind::kJoinOver);
+    out.u32(item.set);
+    out.u32(static_cast<std::uint32_t>(item.last));
+    out.text(std::string_view(item.text).substr(0, kMaxTextBytes));
   }
 };
 
@@ -160,19 +197,51 @@ FailTensors read_fail_tensors(ByteReader& in, const CoordinatorConfig& config) {
     tensor.head = in.text(kMaxTextBytes);
   }
   item.text = in.text(kMaxTextBytes);
-  item.stalled = in.u8() != 0;
+  item.missing = read_ranks(in, config);
+  return item;
+}
+
+ReleaseTensors read_release(ByteReader& in, const CoordinatorConfig& config, bool among) {
+  ReleaseTensors item{read_refs(in, config), {}};
+  item.absent_ranks = read_ranks(in, config);
+  if (!among) return item;
+  item.ranks = read_some_ranks(in, config);
+  return item;
+}
+
+SkipTensors read_skip(ByteReader& in, const CoordinatorConfig& config, bool among) {
+  SkipTensors item{read_refs(in, config)};
+  if (among) item.ranks = read_some_ranks(in, config);
+  return item;
+}
+
+DefineSet read_define_set(ByteReader& in, const CoordinatorConfig& config) {
+  DefineSet item;
+  item.tensor = read_ref(in, config);
+  item.set = in.u32();
+  item.name = in.text(config.max_name_bytes);
+  item.ranks = read_some_ranks(in, config);
+  return item;
+}
+
+JoinOver read_join_over(ByteReader& in, const CoordinatorConfig& config) {
+  JoinOver item;
+  item.set = in.u32();
+  item.last = static_cast<int>(read_below(in, static_cast<std::uint32_t>(config.size), "rank"));
+  item.text = in.text(kMaxTextBytes);
   return item;
 }
 
 DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
   switch (static_cast<ItemKind>(in.u8())) {
-    case ItemKind::kReleaseTensors: {
-      ReleaseTensors item{read_refs(in, config), {}};
-      item.absent_ranks = read_ranks(in, config);
-      return item;
-    }
+    case ItemKind::kReleaseTensors:
+      return read_release(in, config, false);
+    case ItemKind::kReleaseAmong:
+      return read_release(in, config, true);
     case ItemKind::kSkipTensors:
-      return SkipTensors{read_refs(in, config)};
+      return read_skip(in, config, false);
+    case ItemKind::kSkipAmong:
+      return read_skip(in, config, true);
     case ItemKind::kReleasePlan:
       return read_release_plan(in, config);
     case ItemKind::kDefinePlan:
@@ -183,6 +252,15 @@ DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
       return read_fail_tensors(in, config);
     case ItemKind::kAskWhere:
       return AskWhere{in.u64()};
+    case ItemKind::kDefineSet:
+      return read_define_set(in, config);
+    case ItemKind::kEndSet: {
+      EndSet item{read_ref(in, config), 0};
+      item.set = in.u32();
+      return item;
+    }
+    case ItemKind::kJoinOver:
+      return read_join_over(in, config);
   }
   throw ProtocolError("an item of an unknown kind");
 }
@@ -196,7 +274,9 @@ bool speaks(const DownItem& item, bool by_name) {
   if (const auto* release = std::get_if<ReleaseTensors>(&item)) return any_ref(release->tensors, by_name);
   if (const auto* skip = std::get_if<SkipTensors>(&item)) return any_ref(skip->tensors, by_name);
   if (std::holds_alternative<AskWhere>(item)) return false;
-  return std::holds_alternative<FailTensors>(item) == by_name;
+  const bool of_plan = std::holds_alternative<ReleasePlan>(item) || std::holds_alternative<DefinePlan>(item) ||
+                       std::holds_alternative<DissolvePlan>(item);
+  return of_plan != by_name;
 }
 
 }  // namespace
@@ -234,6 +314,8 @@ std::vector<std::byte> encode(UpMessage message) {
     out.u64(answer.question);
     out.text(answer.where);
   }
+  // Nothing where there is nothing, so that jobs without process sets do not pay for it.
+  if (!message.ended.empty()) write_ids(out, message.ended);
   return out.take();
 }
 
@@ -264,6 +346,7 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
     answer.question = in.u64();
     answer.where = in.text(kMaxAnswerBytes);
   }
+  if (in.left() > 0) message.ended = read_ids(in, UINT32_MAX);
   in.expect_end();
   return message;
 }

@@ -57,8 +57,9 @@ struct UpMessage {
   std::vector<PlanId> plans;
   std::vector<PartialPlan> partial_plans;
   std::vector<Answer> answers;
+  std::vector<std::uint32_t> ended;  // sets whose step ended: from their first member, where that is not the leader
 
-  bool empty() const { return !has_names() && !has_bits() && answers.empty(); }
+  bool empty() const { return !has_names() && !has_bits() && answers.empty() && ended.empty(); }
   bool has_names() const { return !requests.empty(); }
   bool has_bits() const {
     return !active.empty() || !present.empty() || !absent.empty() || !plans.empty() || !partial_plans.empty();
@@ -76,9 +77,11 @@ struct TensorRef {
 struct ReleaseTensors {
   std::vector<TensorRef> tensors;
   std::vector<int> absent_ranks;
+  std::vector<int> ranks = {};  // who takes part; empty: all members of the set
 };
 struct SkipTensors {
   std::vector<TensorRef> tensors;
+  std::vector<int> ranks = {};  // as above
 };
 // Tensors of a known plan that are absent on some ranks: each is a bucket of its own, after the others.
 struct SlotAbsence {
@@ -105,14 +108,32 @@ struct FailTensors {
   };
   std::vector<Tensor> tensors;
   std::string text;
-  bool stalled = false;  // ranks that have not submitted them say so in their log
+  std::vector<int> missing;  // ranks that were waited for too long: they say so in their log
+};
+// A process set exists from here on; the tensor is its add_process_set.
+struct DefineSet {
+  TensorRef tensor;
+  std::uint32_t set = 0;  // from 1, in order of definition
+  std::string name;
+  std::vector<int> ranks;
+};
+// It exists no more, nor what was reported in it; the tensor is its remove_process_set.
+struct EndSet {
+  TensorRef tensor;
+  std::uint32_t set = 0;
+};
+// Of the set's members none has joined any more: all had, or, if there is a text, some never will.
+struct JoinOver {
+  std::uint32_t set = 0;
+  int last = 0;  // rank in the set
+  std::string text;
 };
 // Asks where the callers are.
 struct AskWhere {
   std::uint64_t question = 0;
 };
-using DownItem =
-    std::variant<ReleaseTensors, SkipTensors, ReleasePlan, DefinePlan, DissolvePlan, FailTensors, AskWhere>;
+using DownItem = std::variant<ReleaseTensors, SkipTensors, ReleasePlan, DefinePlan, DissolvePlan, FailTensors, AskWhere,
+                              DefineSet, EndSet, JoinOver>;
 struct DownMessage {
   std::vector<DownItem> items;
 

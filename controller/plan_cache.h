@@ -16,6 +16,7 @@
 namespace horo {
 
 struct Plan {
+  std::uint32_t set = 0;
   std::vector<TensorId> tensors;
   RankSet active;                           // ranks that report it as a whole
   RankSet complete;                         // ranks whose whole report is kept here, not in the ready table
@@ -41,7 +42,7 @@ class PlanCache {
 
   bool full() const { return plans_.size() >= max_plans_; }
   // Not when full. Plans stay where they are for good, dead ones too: a report of one may still be on its way.
-  PlanId define(std::vector<TensorId> tensors);
+  PlanId define(std::uint32_t set, std::vector<TensorId> tensors);
   // Null if there never was such a plan.
   Plan* find(PlanId plan);
   const Plan* find(PlanId plan) const;

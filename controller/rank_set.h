@@ -1,4 +1,4 @@
-// RankSet: which of the world's ranks; 64 to a word, so that "all of them" is a count and a copy is cheap.
+// RankSet: which of the world's ranks; 64 to a word, so that comparing with another set and a copy are cheap.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,9 @@ namespace horo {
 class RankSet {
  public:
   explicit RankSet(int size) : size_(size), words_((static_cast<std::size_t>(size) + 63) / 64) {}
+  RankSet(int size, const std::vector<int>& ranks) : RankSet(size) {
+    for (const int rank : ranks) insert(rank);
+  }
 
   // False if it was in already. 0 <= rank < size.
   bool insert(int rank) {
@@ -22,6 +25,7 @@ class RankSet {
   }
   bool contains(int rank) const { return (words_[static_cast<std::size_t>(rank) / 64] >> (rank % 64) & 1) != 0; }
   bool empty() const { return count_ == 0; }
+  int count() const { return count_; }
   bool full() const { return count_ == size_; }
   void clear() {
     words_.assign(words_.size(), 0);
@@ -29,6 +33,31 @@ class RankSet {
   }
   std::vector<int> ranks() const { return select(true); }     // ascending
   std::vector<int> missing() const { return select(false); }  // ascending
+
+  // With sets of the same world.
+  bool covers(const RankSet& o) const {
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      if ((o.words_[i] & ~words_[i]) != 0) return false;
+    }
+    return true;
+  }
+  bool meets(const RankSet& o) const {
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      if ((o.words_[i] & words_[i]) != 0) return true;
+    }
+    return false;
+  }
+  void insert(const RankSet& o) {
+    for (const int rank : o.ranks()) insert(rank);
+  }
+  RankSet without(const RankSet& o) const {
+    RankSet rest(size_);
+    for (const int rank : ranks()) {
+      if (!o.contains(rank)) rest.insert(rank);
+    }
+    return rest;
+  }
+  bool operator==(const RankSet&) const = default;
 
  private:
   std::vector<int> select(bool in) const {

@@ -1,5 +1,5 @@
 // A name has several versions while ranks disagree, or when it changed its shape and an older key is used again. Within
-// one instance every rank is in exactly one version, so that agreement is: one version has all ranks.
+// one instance every rank is in exactly one version, so that agreement is: one version has all that reported.
 #include "controller/ready_table.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ Place ReadyTable::place(const TensorSpec& spec) {
   const TensorName name = name_of(spec);
   auto found = entries_.find(name);
   if (found == entries_.end()) {
-    Entry fresh{name, {}, RankSet(size_), RankSet(size_), {}, {}, false, 0, 0, {}};
+    Entry fresh{name, {}, RankSet(size_), RankSet(size_), RankSet(size_), {}, {}, false, 0, 0, {}};
     fresh.since.assign(static_cast<std::size_t>(size_), TimePoint::min());
     found = entries_.emplace(name, std::move(fresh)).first;
   }
@@ -29,6 +29,29 @@ std::optional<Place> ReadyTable::place(TensorId id) const {
   return id < by_id_.size() ? std::optional(by_id_[id]) : std::nullopt;
 }
 
+Entry* ReadyTable::find(const TensorName& name) {
+  const auto found = entries_.find(name);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+std::vector<Entry*> ReadyTable::of_set(std::uint32_t set) {
+  std::vector<Entry*> entries;
+  for (auto at = entries_.lower_bound({set, 0, ""}); at != entries_.end() && at->first.set == set; ++at) {
+    entries.push_back(&at->second);
+  }
+  return entries;
+}
+
+std::vector<Entry*> ReadyTable::of_unit(const TensorName& unit) {
+  std::vector<Entry*> entries;
+  for (Entry* entry : of_set(unit.set)) {
+    const auto is_of = [&](const Version& v) { return !v.ranks.empty() && v.spec.unit == unit.name; };
+    if (entry->name.channel != unit.channel) continue;
+    if (std::any_of(entry->versions.begin(), entry->versions.end(), is_of)) entries.push_back(entry);
+  }
+  return entries;
+}
+
 void ReadyTable::mark(Place place, int rank, bool absent, TimePoint now) {
   Entry& entry = *place.entry;
   if (!entry.ready.insert(rank)) {
@@ -40,8 +63,13 @@ void ReadyTable::mark(Place place, int rank, bool absent, TimePoint now) {
   entry.since[static_cast<std::size_t>(rank)] = now;
 }
 
+bool ReadyTable::complete(const Entry& entry, const RankSet* excused) {
+  if (entry.ready.covers(entry.needs)) return true;
+  return excused != nullptr && excused->covers(entry.needs.without(entry.ready));
+}
+
 Version* ReadyTable::agreed(Entry& entry) {
-  const auto all = [](const Version& version) { return version.ranks.full(); };
+  const auto all = [&](const Version& version) { return version.ranks.count() == entry.ready.count(); };
   const auto found = std::find_if(entry.versions.begin(), entry.versions.end(), all);
   return found == entry.versions.end() ? nullptr : &*found;
 }
@@ -56,6 +84,15 @@ std::vector<Said> ReadyTable::said(const Entry& entry) {
 
 bool ReadyTable::is_once(const Entry& entry) {
   return std::any_of(entry.versions.begin(), entry.versions.end(), [](const Version& v) { return v.spec.once; });
+}
+
+std::set<TensorName> ReadyTable::units(const Entry& entry) {
+  std::set<TensorName> units;
+  for (const Version& version : entry.versions) {
+    if (version.ranks.empty() || version.spec.unit.empty()) continue;
+    units.insert({version.spec.set, version.spec.channel, version.spec.unit});
+  }
+  return units;
 }
 
 TensorRef ReadyTable::refer(Entry& entry, Version& version) {
@@ -75,10 +112,18 @@ void ReadyTable::finish(Entry& entry) {
     return;
   }
   for (Version& version : entry.versions) version.ranks.clear();
-  if (entry.ready.full()) entry.complete_since = entry.since;
+  if (entry.ready.covers(entry.needs)) entry.complete_since = entry.since;
+  entry.needs.clear();
   entry.ready.clear();
   entry.absent.clear();
   entry.named = false;
+}
+
+void ReadyTable::forget_set(std::uint32_t set) {
+  for (Place& place : by_id_) {
+    if (place.entry != nullptr && place.entry->name.set == set) place.entry = nullptr;
+  }
+  std::erase_if(entries_, [set](const auto& entry) { return entry.first.set == set; });
 }
 
 }  // namespace horo

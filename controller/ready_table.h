@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,12 @@ struct Version {
 
 struct Entry {
   TensorName name;
-  std::vector<Version> versions;  // those with an id in front: they outlive the instance
-  RankSet ready;
+  std::vector<Version> versions;          // those with an id in front: they outlive the instance
+  RankSet needs;                          // ranks that this instance is for, as those that reported it say
+  RankSet ready;                          // of those, reported
   RankSet absent;                         // of those ready
   std::vector<TimePoint> since;           // by rank: when it was last ready there; min(): never
-  std::vector<TimePoint> complete_since;  // the same of the last time that all ranks had it; empty: never
+  std::vector<TimePoint> complete_since;  // the same of the last time that all that it needs had it; empty: never
   bool named = false;                     // somebody reported this instance by name
   PlanId plan = 0;                        // the live plan that it is in, or 0
   int dissolved = 0;                      // plans that it was in and that are no more
@@ -49,23 +51,35 @@ class ReadyTable {
 
   // Makes the entry and the version if they are new.
   Place place(const TensorSpec& spec);
-  // Nothing for an id that was never given. Entries with an id stay where they are for good.
+  // Nothing for an id that was never given; no entry for one of a set that was forgotten. Entries with an id stay where
+  // they are until then.
   std::optional<Place> place(TensorId id) const;
+  // Null if there is none.
+  Entry* find(const TensorName& name);
+  // Those of a set or, with a unit, those whose spec of this instance is of it; by name.
+  std::vector<Entry*> of_set(std::uint32_t set);
+  std::vector<Entry*> of_unit(const TensorName& unit);
 
   // Throws ProtocolError if the rank has it ready already: it may submit a tensor again only when it is over.
   void mark(Place place, int rank, bool absent, TimePoint now);
 
-  // The one version that all ranks reported, or null where they disagree. Of a complete entry.
+  // Whether these ranks beside those ready are all that it needs.
+  static bool complete(const Entry& entry, const RankSet* excused);
+  // The one version of all that reported it, or null where they disagree.
   static Version* agreed(Entry& entry);
   static std::vector<Said> said(const Entry& entry);
   // Somebody submitted it without a name.
   static bool is_once(const Entry& entry);
+  // Those that it is of, as those that reported it say; a unit's name is in place of a tensor's.
+  static std::set<TensorName> units(const Entry& entry);
 
   // How to call the agreed version from now on; gives it an id if it may have one.
   TensorRef refer(Entry& entry, Version& version);
 
   // The instance is over. Forgets the entry unless it has an id.
   void finish(Entry& entry);
+  // Also its ids, which are never given again.
+  void forget_set(std::uint32_t set);
 
   const std::map<TensorName, Entry>& entries() const { return entries_; }
 

@@ -37,7 +37,8 @@ std::string names_text(const std::vector<std::string>& names) {
 std::string awaited_text(const Instead& instead) {
   std::string text;
   for (const Awaited& awaited : instead.first) {
-    text += (text.empty() ? "'" : ", '") + awaited.name + "' (not submitted by " + ranks_text(awaited.missing) + ")";
+    text += (text.empty() ? "" : ", ") + awaited.what + awaited.of_set + " (not submitted by " +
+            ranks_text(awaited.missing) + ")";
   }
   return text.empty() ? "no other tensor" : text + and_more(instead.more);
 }
@@ -99,8 +100,9 @@ std::string warning_text(const std::vector<Stalled>& stalled, const std::vector<
   std::string text;
   for (std::size_t i = 0; i < std::min(stalled.size(), kMostGroups); ++i) {
     const Stalled& s = stalled[i];
-    text += (i > 0 ? "; " : "") + names_text(s.names) + ": submitted by " + ranks_text(s.submitted) + ", but not " +
-            (s.partly ? "all of them by " : "by ") + ranks_text(s.missing) + " for " + seconds_text(s.waited);
+    text += (i > 0 ? "; " : "") + names_text(s.names) + s.of_set + ": submitted by " + ranks_text(s.submitted) +
+            ", but not " + (s.partly ? "all of them by " : "by ") + ranks_text(s.missing) + " for " +
+            seconds_text(s.waited);
   }
   std::size_t more = 0;
   for (std::size_t i = kMostGroups; i < stalled.size(); ++i) more += stalled[i].names.size();
@@ -109,9 +111,9 @@ std::string warning_text(const std::vector<Stalled>& stalled, const std::vector<
          " ms (HORO_STALL_LIMIT_MS)";
 }
 
-std::string stall_head(const TensorSpec& spec) {
+std::string stall_head(const TensorSpec& spec, const std::string& of_set) {
   const char* order = spec.once ? " (a call without a name; such calls are matched by their order)" : "";
-  return describe(spec) + " of tensor '" + spec.name + "'" + order;
+  return describe(spec) + " of tensor '" + spec.name + "'" + of_set + order;
 }
 
 std::string stall_text(const Stalled& stalled, const std::vector<Instead>& instead, std::chrono::milliseconds limit) {

@@ -19,11 +19,13 @@ struct Stalled {
   std::vector<int> missing;
   bool partly = false;  // a known plan: the missing ranks may have some of them
   Duration waited{};
+  std::string of_set = "";  // of_set_text()
 };
 // What a rank has submitted that others have not.
 struct Awaited {
-  std::string name;
+  std::string what;  // "'x'", or "join"
   std::vector<int> missing;
+  std::string of_set = "";
 };
 struct Instead {
   int rank = 0;
@@ -36,7 +38,7 @@ std::string warning_text(const std::vector<Stalled>& stalled, const std::vector<
                          std::chrono::milliseconds limit);
 
 // Before "head" + text: "all_reduce average float32 [4] of tensor 'x'".
-std::string stall_head(const TensorSpec& spec);
+std::string stall_head(const TensorSpec& spec, const std::string& of_set = "");
 std::string stall_text(const Stalled& stalled, const std::vector<Instead>& instead, std::chrono::milliseconds limit);
 // The lines after it: where the ranks are that wait, and those that are missing.
 std::string whereabouts_text(const std::vector<Whereabouts>& waiting, const std::vector<Whereabouts>& missing,

@@ -14,24 +14,45 @@ std::string number_text(double value) {
   return std::string(text, end);
 }
 
-// The first dimension of an all_gather may differ between ranks, so it is none of their differences.
+bool is_uneven(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kGather ||
+         kind == CollectiveKind::kScatter;
+}
+
+// The first dimension may differ between ranks in some, so it is none of their differences.
 std::string shape_text(const TensorSpec& spec) {
   std::string text;
   for (std::size_t i = 0; i < spec.shape.size(); ++i) {
-    const bool free = i == 0 && spec.kind == CollectiveKind::kAllGather;
-    text += (i > 0 ? ", " : "") + (free ? "*" : std::to_string(spec.shape[i]));
+    text += (i > 0 ? ", " : "") + (i == 0 && is_uneven(spec.kind) ? "*" : std::to_string(spec.shape[i]));
   }
-  return "shape [" + text + "]";
+  if (spec.kind == CollectiveKind::kAddSet) return "ranks [" + text + "]";
+  return (spec.kind == CollectiveKind::kRemoveSet ? "process set [" : "shape [") + text + "]";
+}
+
+std::string splits_text(const TensorSpec& spec) {
+  std::string text;
+  for (const std::int64_t rows : spec.splits) text += (text.empty() ? "" : ", ") + std::to_string(rows);
+  return spec.splits.empty() ? "no splits" : "splits [" + text + "]";
+}
+
+std::string name_text(const char* what, const std::string& name) {
+  return name.empty() ? "no " + std::string(what) : std::string(what) + " '" + name + "'";
 }
 
 bool always(CollectiveKind) {
   return true;
 }
+bool moves(CollectiveKind kind) {
+  return kind != CollectiveKind::kBarrier && kind != CollectiveKind::kJoin && kind != CollectiveKind::kAddSet &&
+         kind != CollectiveKind::kRemoveSet;
+}
 bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter ||
+         kind == CollectiveKind::kReduce;
 }
 bool has_root(CollectiveKind kind) {
-  return kind == CollectiveKind::kBroadcast;
+  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce || kind == CollectiveKind::kGather ||
+         kind == CollectiveKind::kScatter || kind == CollectiveKind::kSendRecv;
 }
 
 // All that ranks may disagree about, the most telling first: for which kinds it matters (as in difference()), and words
@@ -43,13 +64,20 @@ struct Property {
 constexpr Property kProperties[] = {
     {always, [](const TensorSpec& s) { return std::string(name_of(s.kind)); }},
     {always, [](const TensorSpec& s) { return std::string(s.once ? "unnamed" : "named"); }},
-    {always, [](const TensorSpec& s) { return std::string(name_of(s.dtype)); }},
+    {moves, [](const TensorSpec& s) { return std::string(name_of(s.dtype)); }},
     {has_root, [](const TensorSpec& s) { return "root " + std::to_string(s.root); }},
+    {moves, [](const TensorSpec& s) { return "receiver " + std::to_string(s.peer); }},
     {reduces, [](const TensorSpec& s) { return std::string(name_of(s.op)); }},
+    {reduces, [](const TensorSpec& s) { return name_text("operation", s.custom_op); }},
     {reduces, [](const TensorSpec& s) { return "order " + std::string(name_of(s.order)); }},
     {reduces, [](const TensorSpec& s) { return "prescale " + number_text(s.prescale); }},
     {reduces, [](const TensorSpec& s) { return "postscale " + number_text(s.postscale); }},
+    {reduces, [](const TensorSpec& s) { return name_text("codec", s.codec); }},
+    {reduces, splits_text},
     {always, shape_text},
+    {always, [](const TensorSpec& s) { return name_text("name", s.set_name); }},
+    {moves, [](const TensorSpec& s) { return name_text("unit", s.unit); }},
+    {moves, [](const TensorSpec& s) { return "a unit of " + std::to_string(s.unit_size) + " tensors"; }},
 };
 
 // "float32 on ranks 0, 2; int32 on rank 1", or nothing where all say the same.
@@ -82,6 +110,15 @@ bool same_kind(const std::vector<Said>& said) {
   return std::all_of(said.begin(), said.end(), [&](const Said& s) { return s.spec->kind == said[0].spec->kind; });
 }
 
+// Of those that left, in order.
+std::string gone_text(const std::vector<int>& left, const std::string& what) {
+  std::vector<int> later(left.begin() + 1, left.end());
+  std::sort(later.begin(), later.end());
+  const std::string and_later = later.empty() ? "" : ", nor will " + ranks_text(later) + ", which left later";
+  return "rank " + std::to_string(left.front()) + " has left (horo.shutdown, or the end of the program) and will not " +
+         what + and_later;
+}
+
 }  // namespace
 
 std::string ranks_text(const std::vector<int>& ranks) {
@@ -98,11 +135,11 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return i < ranks.size() ? text + " and " + std::to_string(ranks.size() - i) + " more" : text;
 }
 
-std::string mismatch_text(const std::vector<Said>& said) {
+std::string mismatch_text(const std::vector<Said>& said, const std::string& of_set) {
   const TensorSpec& first = *said.front().spec;
   const std::string what = same_kind(said) ? std::string(name_of(first.kind)) + " of tensor '" : "tensor '";
   const std::string text =
-      what + first.name + "': ranks disagree: " + first_difference(said) + ". Nothing was changed; ";
+      what + first.name + "'" + of_set + ": ranks disagree: " + first_difference(said) + ". Nothing was changed; ";
   const bool unnamed = std::any_of(said.begin(), said.end(), [](const Said& s) { return s.spec->once; });
   if (!unnamed) return text + "make it equal on all ranks and submit it again";
   return text +
@@ -111,13 +148,32 @@ std::string mismatch_text(const std::vector<Said>& said) {
          "in another order; with names (name=...) they would be matched by name";
 }
 
-std::string left_text(const std::string& name, const std::vector<int>& left) {
-  std::vector<int> later(left.begin() + 1, left.end());
-  std::sort(later.begin(), later.end());
-  const std::string and_later = later.empty() ? "" : ", nor will " + ranks_text(later) + ", which left later";
-  return "tensor '" + name + "': rank " + std::to_string(left.front()) +
-         " has left (horo.shutdown, or the end of the program) and will not submit it" + and_later +
+std::string left_text(const std::string& name, const std::vector<int>& left, const std::string& of_set) {
+  return "tensor '" + name + "'" + of_set + ": " + gone_text(left, "submit it") +
          ". Every rank has to submit a tensor as often as the others: give all ranks the same number of steps";
+}
+
+std::string joined_text(const TensorSpec& spec, const std::vector<int>& joined, const std::string& of_set) {
+  return std::string(name_of(spec.kind)) + " of tensor '" + spec.name + "'" + of_set + " is not possible while " +
+         ranks_text(joined) + (joined.size() == 1 ? " has" : " have") +
+         " joined: only all_reduce and barrier go on without them. Nothing was changed; make such calls before the "
+         "first rank joins, or after the last";
+}
+
+std::string lost_join_text(const std::vector<int>& left, const std::string& of_set) {
+  return "join" + of_set + ": " + gone_text(left, "join") + ". Every rank has to join before it leaves";
+}
+
+std::string removed_text(const std::string& name, const std::string& of_set) {
+  return "tensor '" + name + "'" + of_set +
+         ": the process set was removed before all of its ranks had submitted the tensor. Wait for what is in flight "
+         "in "
+         "a set before you remove it";
+}
+
+std::string after_join_text(const std::string& name, const std::string& of_set) {
+  return "tensor '" + name + "'" + of_set +
+         ": this rank has joined, and submits nothing until all ranks have. Wait for the join first";
 }
 
 }  // namespace horo

@@ -17,10 +17,20 @@ struct Said {
   std::vector<int> ranks;
 };
 // "all_reduce of tensor 'conv1.weight': ranks disagree: shape [2, 3] on ranks 0, 2-5; shape [3, 2] on rank 1. ..."
-std::string mismatch_text(const std::vector<Said>& said);
+// of_set here and below: of_set_text() of its process set.
+std::string mismatch_text(const std::vector<Said>& said, const std::string& of_set = "");
 
 // "tensor 'x': rank 2 has left (horo.shutdown, or the end of the program) and will not submit it. ..."; left: who will
 // not submit it, in the order in which they left.
-std::string left_text(const std::string& name, const std::vector<int>& left);
+std::string left_text(const std::string& name, const std::vector<int>& left, const std::string& of_set = "");
+
+// "all_gather of tensor 'x' is not possible while rank 2 has joined. ..."
+std::string joined_text(const TensorSpec& spec, const std::vector<int>& joined, const std::string& of_set);
+// "join: rank 2 has left (...) and will not join. ..."
+std::string lost_join_text(const std::vector<int>& left, const std::string& of_set);
+// "tensor 'x' of process set 'tp0': the set was removed before ...".
+std::string removed_text(const std::string& name, const std::string& of_set);
+// "tensor 'x': this rank has joined ..."
+std::string after_join_text(const std::string& name, const std::string& of_set);
 
 }  // namespace horo

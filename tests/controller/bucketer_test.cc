@@ -11,8 +11,8 @@ namespace {
 using testing::ElementsAre;
 
 std::vector<std::vector<std::size_t>> buckets_of(const std::vector<TensorSpec>& specs, std::size_t bucket_bytes) {
-  std::vector<const TensorSpec*> tensors;
-  for (const TensorSpec& spec : specs) tensors.push_back(&spec);
+  std::vector<Fusible> tensors;
+  for (const TensorSpec& spec : specs) tensors.push_back({&spec});
   return make_buckets(tensors, bucket_bytes);
 }
 
@@ -47,7 +47,7 @@ TEST(Bucketer, OnlyAllReducesAreFused) {
 }
 
 TEST(Bucketer, EachPropertyOfTheReductionSeparates) {
-  std::vector<TensorSpec> specs(8, gradient("x"));
+  std::vector<TensorSpec> specs(10, gradient("x"));
   specs[1].set = 1;
   specs[2].channel = 1;
   specs[3].dtype = DType::kInt32;
@@ -55,7 +55,28 @@ TEST(Bucketer, EachPropertyOfTheReductionSeparates) {
   specs[5].order = Order::kFast;
   specs[6].prescale = 0.5;
   specs[7].postscale = 0.5;
-  EXPECT_EQ(buckets_of(specs, 1 << 20).size(), 8U);
+  specs[8].codec = "int8";
+  specs[9].unit = "u";
+  EXPECT_EQ(buckets_of(specs, 1 << 20).size(), 10U);
+}
+
+TEST(Bucketer, TensorsOfOneCodecOrOneUnitTravelTogether) {
+  std::vector<TensorSpec> specs(4, gradient("x"));
+  specs[0].codec = specs[2].codec = "int8";
+  specs[1].unit = specs[3].unit = "u";
+  EXPECT_THAT(buckets_of(specs, 1 << 20), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
+}
+
+TEST(Bucketer, ATensorWithACustomOperationIsAlone) {
+  TensorSpec custom = gradient("c");
+  custom.custom_op = "mine";
+  EXPECT_EQ(buckets_of({custom, custom}, 1 << 20).size(), 2U);
+}
+
+TEST(Bucketer, OnlyWhatTheSameRanksTakePartInIsFused) {
+  const TensorSpec spec = gradient("x");
+  const std::vector<Fusible> tensors = {{&spec, {0, 1}}, {&spec}, {&spec, {0, 1}}};
+  EXPECT_THAT(make_buckets(tensors, 1 << 20), ElementsAre(ElementsAre(0, 2), ElementsAre(1)));
 }
 
 TEST(Bucketer, NoTensorsMakeNoBuckets) {

@@ -38,17 +38,6 @@ TEST(Coordinator, WhatIsReadyTogetherTravelsTogether) {
   EXPECT_THAT(ranks[1].stream()[0].names, ElementsAre("a", "b", "c"));
 }
 
-TEST(Coordinator, EachSetCountsItsOwnReleases) {
-  Ranks ranks(2);
-  TensorSpec other = gradient("b");
-  other.set = 4;
-  ranks.submit({gradient("a"), other});
-  ASSERT_EQ(ranks[1].stream().size(), 2U);
-  EXPECT_EQ(ranks[1].stream()[0].number, 1U);
-  EXPECT_EQ(ranks[1].stream()[1].number, 1U);
-  EXPECT_EQ(ranks[1].stream()[1].set, 4U);
-}
-
 TEST(Coordinator, TheSameNameInAnotherChannelIsAnotherTensor) {
   Ranks ranks(2);
   TensorSpec other = gradient("x", {9});

@@ -7,14 +7,18 @@
 
 namespace horo {
 
+HallModel::HallModel(const CoordinatorConfig& config) : coordinator_(config) {
+  for (int rank = 0; rank < config.size; ++rank) sets_[0].push_back(rank);
+}
+
 Key HallModel::key_of(const TensorSpec& spec) {
-  for (const Key key : keys_[spec.name]) {
+  for (const Key key : keys_[{spec.set, spec.name}]) {
     HORO_CHECK(!tensors_[key].in_flight);
     if (tensors_[key].spec == spec) return key;
   }
   const Key key = next_key_++;
   tensors_[key].spec = spec;
-  keys_[spec.name].push_back(key);
+  keys_[{spec.set, spec.name}].push_back(key);
   declared_.push_back(key);
   return key;
 }
@@ -59,9 +63,39 @@ void HallModel::nudge() {
   }
 }
 
+void HallModel::add_set(std::vector<int> ranks, const std::string& name) {
+  TensorSpec spec;
+  spec.kind = CollectiveKind::kAddSet;
+  spec.name = "add_process_set#" + std::to_string(calls_++);
+  spec.once = true;
+  spec.set_name = name;
+  spec.shape.assign(ranks.begin(), ranks.end());
+  submit(spec);
+}
+
+void HallModel::remove_set(std::uint32_t set) {
+  TensorSpec spec;
+  spec.kind = CollectiveKind::kRemoveSet;
+  spec.name = "remove_process_set#" + std::to_string(calls_++);
+  spec.once = true;
+  spec.shape = {set};
+  submit(spec);
+}
+
+void HallModel::join(std::uint32_t set) {
+  nudge();
+  TensorSpec spec;
+  spec.kind = CollectiveKind::kJoin;
+  spec.set = set;
+  spec.name = "join";
+  spec.once = true;
+  submit(spec);
+}
+
 void HallModel::step_end(std::uint32_t set) {
   events_.emplace_back(StepEnded{set});
   for (auto& [id, plan] : plans_) {
+    if (tensors_[plan.keys.front()].spec.set != set) continue;
     const auto busy = [this](Key key) { return tensors_[key].in_flight; };
     if (plan.active || std::any_of(plan.keys.begin(), plan.keys.end(), busy)) continue;
     plan.active = true;
@@ -86,6 +120,9 @@ HallModel::Turn HallModel::turn(TimePoint now) {
     if (const auto* timer = std::get_if<SetTimer>(&action)) turn.timers.push_back(timer->at);
     if (const auto* release = std::get_if<Release>(&action)) act(*release);
     if (const auto* skip = std::get_if<Skip>(&action)) act(*skip);
+    if (const auto* add = std::get_if<AddSet>(&action)) act(*add);
+    if (const auto* remove = std::get_if<RemoveSet>(&action)) act(*remove);
+    if (const auto* joined = std::get_if<Joined>(&action)) act(*joined);
     if (const auto* fail = std::get_if<Fail>(&action)) act(*fail);
     if (const auto* learn = std::get_if<Learn>(&action)) act(*learn);
     if (const auto* end = std::get_if<Break>(&action)) act(*end);
@@ -105,15 +142,30 @@ std::vector<std::string> HallModel::names_of(const std::vector<Key>& keys) const
 }
 
 void HallModel::act(const Release& r) {
-  stream_.push_back({false, r.set, r.number, names_of(r.keys), r.key_hash, r.absent_ranks, r.known});
+  stream_.push_back({false, r.set, r.number, names_of(r.keys), r.key_hash, r.absent_ranks, r.known, r.ranks});
   for (const std::string& name : stream_.back().names) ++times_[name];
   running_.push_back(r.keys);
 }
 
 void HallModel::act(const Skip& skip) {
-  stream_.push_back({true, 0, 0, names_of(skip.keys), 0, {}, false});
+  stream_.push_back({true, tensors_.at(skip.keys.front()).spec.set, 0, names_of(skip.keys), 0, {}, false, {}});
   for (const std::string& name : stream_.back().names) ++times_[name];
   running_.push_back(skip.keys);
+}
+
+void HallModel::act(const AddSet& add) {
+  sets_[add.set] = add.ranks;
+  running_.push_back(add.keys);
+}
+
+void HallModel::act(const RemoveSet& remove) {
+  sets_.erase(remove.set);
+  running_.push_back(remove.keys);
+}
+
+void HallModel::act(const Joined& joined) {
+  joins_.push_back(joined);
+  running_.push_back(joined.keys);
 }
 
 void HallModel::act(const Fail& fail) {
@@ -140,7 +192,7 @@ void HallModel::finish_one() {
     tensors_[key].in_flight = false;
     --in_flight_;
     if (!tensors_[key].spec.once) continue;
-    std::erase(keys_[tensors_[key].spec.name], key);
+    std::erase(keys_[{tensors_[key].spec.set, tensors_[key].spec.name}], key);
     tensors_.erase(key);
   }
   running_.pop_front();

@@ -13,7 +13,7 @@
 
 namespace horo {
 
-// A release or skip as one rank saw it; equal on all ranks.
+// A release or skip as one rank saw it; equal on all ranks that take part.
 struct Seen {
   bool skipped = false;
   std::uint32_t set = 0;
@@ -22,6 +22,7 @@ struct Seen {
   std::uint64_t key_hash = 0;
   std::vector<int> absent_ranks;
   bool known = false;
+  std::vector<int> ranks;
   bool operator==(const Seen&) const = default;
 };
 
@@ -33,11 +34,14 @@ struct Failure {
 
 class HallModel {
  public:
-  explicit HallModel(const CoordinatorConfig& config) : coordinator_(config) {}
+  explicit HallModel(const CoordinatorConfig& config);
 
   // ---- The caller's side.
   void submit(const TensorSpec& spec, bool absent = false);
   void nudge();  // the caller waits for all it has submitted
+  void add_set(std::vector<int> ranks, const std::string& name = "");
+  void remove_set(std::uint32_t set);
+  void join(std::uint32_t set = 0);
   void step_end(std::uint32_t set = 0);
   bool idle() const { return in_flight_ == 0; }
   // What it says when it is asked where it is; nullopt: nothing, ever. Else there is nobody to ask.
@@ -57,6 +61,9 @@ class HallModel {
 
   Coordinator& coordinator() { return coordinator_; }
   const std::vector<Seen>& stream() const { return stream_; }
+  // The sets that exist, the world among them: their world ranks.
+  const std::map<std::uint32_t, std::vector<int>>& sets() const { return sets_; }
+  const std::vector<Joined>& joins() const { return joins_; }
   const std::vector<Failure>& failures() const { return failures_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   // How often the tensor was released or skipped.
@@ -83,6 +90,9 @@ class HallModel {
   void break_up(Plan& plan);
   void act(const Release& release);
   void act(const Skip& skip);
+  void act(const AddSet& add);
+  void act(const RemoveSet& remove);
+  void act(const Joined& joined);
   void act(const Fail& fail);
   void act(const Learn& learn);
   void act(const Break& end);
@@ -90,7 +100,10 @@ class HallModel {
 
   Coordinator coordinator_;
   std::map<Key, Tensor> tensors_;
-  std::map<std::string, std::vector<Key>> keys_;  // by name
+  std::map<std::pair<std::uint32_t, std::string>, std::vector<Key>> keys_;  // by set and name
+  std::map<std::uint32_t, std::vector<int>> sets_;
+  std::vector<Joined> joins_;
+  int calls_ = 0;  // of sets
   std::map<PlanId, Plan> plans_;
   std::vector<Key> declared_;
   std::vector<Event> events_;

@@ -52,6 +52,7 @@ UpMessage up_message() {
   message.plans = {1, 2};
   message.partial_plans = {{3, {0, 5}}};
   message.answers = {{9, "train.py:3 main"}};
+  message.ended = {2, 5};
   return message;
 }
 
@@ -62,8 +63,13 @@ DownMessage down_message() {
   message.items.emplace_back(ReleasePlan{2, {{0, {1}}, {3, {0, 1, 2}}}});
   message.items.emplace_back(DefinePlan{3, {5, 4}});
   message.items.emplace_back(DissolvePlan{1});
-  message.items.emplace_back(FailTensors{{{{1, 2, "z"}, true, "what"}, {{1, 2, "a"}, false, ""}}, "why", true});
+  message.items.emplace_back(FailTensors{{{{1, 2, "z"}, true, "what"}, {{1, 2, "a"}, false, ""}}, "why", {0, 2}});
   message.items.emplace_back(AskWhere{9});
+  message.items.emplace_back(ReleaseTensors{{{{}, 5}}, {}, {1, 2}});
+  message.items.emplace_back(DefineSet{{TensorName{0, 0, "add#0"}, {}}, 1, "tp0", {0, 2}});
+  message.items.emplace_back(EndSet{{TensorName{0, 0, "remove#0"}, {}}, 1});
+  message.items.emplace_back(JoinOver{1, 2, "lost"});
+  message.items.emplace_back(SkipTensors{{{{}, 5}}, {0, 1}});
   return message;
 }
 
@@ -81,16 +87,23 @@ TEST(Messages, AnUpMessageComesBackAsItWas) {
   EXPECT_EQ(back.partial_plans[0].absent_slots, Ids({0, 5}));
   ASSERT_EQ(back.answers.size(), 1U);
   EXPECT_EQ(back.answers[0].where, "train.py:3 main");
+  EXPECT_EQ(back.ended, Ids({2, 5}));
 }
 
 TEST(Messages, ADownMessageComesBackInOrder) {
   const std::vector<std::byte> bytes = encode(down_message());
   const DownMessage back = decode_down(bytes, world_of(3).coordinator);
-  ASSERT_EQ(back.items.size(), 7U);
+  ASSERT_EQ(back.items.size(), 12U);
   for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(back.items[i].index(), i);
   EXPECT_EQ(std::get<ReleaseTensors>(back.items[0]).tensors[0].name, (TensorName{0, 1, "x"}));
   EXPECT_EQ(std::get<FailTensors>(back.items[5]).text, "why");
+  EXPECT_THAT(std::get<FailTensors>(back.items[5]).missing, testing::ElementsAre(0, 2));
   EXPECT_EQ(std::get<AskWhere>(back.items[6]).question, 9U);
+  EXPECT_THAT(std::get<ReleaseTensors>(back.items[7]).ranks, testing::ElementsAre(1, 2));
+  EXPECT_EQ(std::get<DefineSet>(back.items[8]).name, "tp0");
+  EXPECT_EQ(std::get<EndSet>(back.items[9]).set, 1U);
+  EXPECT_EQ(std::get<JoinOver>(back.items[10]).last, 2);
+  EXPECT_THAT(std::get<SkipTensors>(back.items[11]).ranks, testing::ElementsAre(0, 1));
   EXPECT_EQ(encode(back), bytes);
 }
 
@@ -117,9 +130,19 @@ TEST(Messages, AnAnswerBeyondItsLimitIsRefused) {
   EXPECT_THROW(decode_up(encode(message), world_of(2).coordinator), ProtocolError);
 }
 
+TEST(Messages, StepEndsOfOtherSetsAloneCostBytes) {
+  UpMessage message = up_message();
+  const std::size_t with = encode(message).size();
+  message.ended.clear();
+  EXPECT_EQ(with - encode(message).size(), 10U);
+  EXPECT_EQ(encode(DownMessage{{ReleaseTensors{{{{}, 5}}, {}, {}}}}).size(), 18U);
+}
+
 TEST(Messages, EveryTruncationIsRefused) {
   const CoordinatorConfig config = world_of(3).coordinator;
-  const auto up = encode(up_message());
+  UpMessage without_step_ends = up_message();
+  without_step_ends.ended.clear();  // which is where a message may end
+  const auto up = encode(without_step_ends);
   const auto down = encode(down_message());
   for (std::size_t n = 0; n < up.size(); ++n) EXPECT_THROW(decode_up(std::span(up).first(n), config), ProtocolError);
   for (std::size_t n = 0; n < down.size(); ++n) {

@@ -13,9 +13,9 @@ constexpr TimePoint kNow = TimePoint{} + seconds(5);
 
 TEST(PlanCache, NumbersPlansFromOneAndRefusesNothingBelowItsLimit) {
   PlanCache plans(2, 2);
-  EXPECT_EQ(plans.define({0, 1}), 1U);
+  EXPECT_EQ(plans.define(0, {0, 1}), 1U);
   EXPECT_FALSE(plans.full());
-  EXPECT_EQ(plans.define({2}), 2U);
+  EXPECT_EQ(plans.define(0, {2}), 2U);
   EXPECT_TRUE(plans.full());
   EXPECT_EQ(plans.find(0), nullptr);
   EXPECT_EQ(plans.find(3), nullptr);
@@ -24,15 +24,15 @@ TEST(PlanCache, NumbersPlansFromOneAndRefusesNothingBelowItsLimit) {
 
 TEST(PlanCache, ADeadPlanIsFoundButNotLive) {
   PlanCache plans(2, 10);
-  plans.find(plans.define({0}))->live = false;
-  plans.define({1});
+  plans.find(plans.define(0, {0}))->live = false;
+  plans.define(0, {1});
   EXPECT_THAT(plans.live(), ElementsAre(2));
   EXPECT_NE(plans.find(1), nullptr);
 }
 
 TEST(Plan, SaysWhichSlotsAreAbsentWhere) {
   PlanCache plans(3, 10);
-  Plan& plan = *plans.find(plans.define({5, 6, 7}));
+  Plan& plan = *plans.find(plans.define(0, {5, 6, 7}));
   plan.mark(0, {1}, kNow);
   plan.mark(1, {}, kNow);
   plan.mark(2, {0, 1}, kNow);

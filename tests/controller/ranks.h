@@ -57,6 +57,26 @@ class Ranks {
     }
     settle();
   }
+  // These ranks do.
+  void submit_on(const std::vector<int>& some, const std::vector<TensorSpec>& specs) {
+    for (const int rank : some) {
+      for (const TensorSpec& spec : specs) (*this)[rank].submit(spec);
+    }
+    settle();
+  }
+  void step_on(const std::vector<int>& some, const std::vector<TensorSpec>& specs) {
+    submit_on(some, specs);
+    for (const int rank : some) (*this)[rank].step_end(specs.front().set);
+    settle();
+  }
+  void add_set(const std::vector<int>& members, const std::string& name = "") {
+    for (HallModel& hall : halls_) hall.add_set(members, name);
+    settle();
+  }
+  void remove_set(std::uint32_t set) {
+    for (HallModel& hall : halls_) hall.remove_set(set);
+    settle();
+  }
   void step(const std::vector<TensorSpec>& specs) {
     submit(specs);
     for (HallModel& hall : halls_) hall.step_end();
@@ -68,6 +88,23 @@ class Ranks {
  private:
   std::vector<HallModel> halls_;
 };
+
+inline TensorSpec in_set(std::uint32_t set, const std::string& name, std::vector<std::int64_t> shape = {256}) {
+  TensorSpec spec = gradient(name, std::move(shape));
+  spec.set = set;
+  return spec;
+}
+
+// From and to: ranks in the set.
+inline TensorSpec message(std::uint32_t set, const std::string& name, int from, int to) {
+  TensorSpec spec = in_set(set, name);
+  spec.kind = CollectiveKind::kSendRecv;
+  spec.op = ReduceOp::kSum;
+  spec.stepwise = false;
+  spec.root = from;
+  spec.peer = to;
+  return spec;
+}
 
 // Steps of these tensors until they travel as known plans.
 inline void learn_plans(Ranks& ranks, const std::vector<TensorSpec>& specs) {

@@ -25,6 +25,16 @@ TEST(RankSet, CountsEachRankOnce) {
   EXPECT_TRUE(set.empty() && !set.contains(0));
 }
 
+TEST(RankSet, ComparesWithOthersOfItsWorld) {
+  const RankSet some(130, {1, 64, 129});
+  RankSet more(130, {1, 2, 64, 129});
+  EXPECT_TRUE(more.covers(some) && !some.covers(more));
+  EXPECT_THAT(more.without(some).ranks(), ElementsAre(2));
+  EXPECT_TRUE(some.meets(more) && !some.meets(RankSet(130, {2, 3})));
+  more.insert(RankSet(130, {3, 64}));
+  EXPECT_EQ(more, RankSet(130, {1, 2, 3, 64, 129}));
+}
+
 TEST(RankSet, IsFullWithEveryRank) {
   RankSet set(64);
   for (int rank = 0; rank < 64; ++rank) set.insert(rank);
@@ -35,7 +45,6 @@ TEST(ReadyTable, AgreesWhenAllRanksSayTheSame) {
   ReadyTable table(2, 100);
   const Place place = table.place(gradient("x"));
   table.mark(place, 0, false, kNow);
-  EXPECT_EQ(ReadyTable::agreed(*place.entry), nullptr);
   table.mark(table.place(gradient("x")), 1, true, kNow);
   EXPECT_NE(ReadyTable::agreed(*place.entry), nullptr);
   EXPECT_THAT(place.entry->absent.ranks(), ElementsAre(1));
@@ -45,6 +54,7 @@ TEST(ReadyTable, AgreesWhenAllRanksSayTheSame) {
 TEST(ReadyTable, KeepsWhoSaidWhatWhereTheyDisagree) {
   ReadyTable table(3, 100);
   for (int rank = 0; rank < 3; ++rank) table.mark(table.place(gradient("x", {rank / 2 + 1})), rank, false, kNow);
+  EXPECT_EQ(ReadyTable::agreed(*table.place(gradient("x", {1})).entry), nullptr);
   const std::vector<Said> said = ReadyTable::said(*table.place(gradient("x", {1})).entry);
   ASSERT_EQ(said.size(), 2U);
   EXPECT_THAT(said[0].ranks, ElementsAre(0, 1));
@@ -78,6 +88,32 @@ TEST(ReadyTable, EachNameAndSpecHasOneIdForGood) {
   EXPECT_EQ(round_of(table, gradient("x", {1})), 0U);
   EXPECT_EQ(table.place(TensorId{1})->entry, table.place(TensorId{0})->entry);
   EXPECT_FALSE(table.place(TensorId{2}));
+}
+
+TEST(ReadyTable, IsCompleteWithThoseItNeedsOrWithoutTheExcused) {
+  ReadyTable table(3, 100);
+  Entry& entry = *table.place(gradient("x")).entry;
+  entry.needs = RankSet(3, {0, 2});
+  const RankSet excused(3, {1, 2});
+  EXPECT_FALSE(ReadyTable::complete(entry, &excused));
+  table.mark(table.place(gradient("x")), 0, false, kNow);
+  EXPECT_TRUE(ReadyTable::complete(entry, &excused));
+  EXPECT_FALSE(ReadyTable::complete(entry, nullptr));
+  table.mark(table.place(gradient("x")), 2, false, kNow);
+  EXPECT_TRUE(ReadyTable::complete(entry, nullptr));
+}
+
+TEST(ReadyTable, ForgetsASetAndKeepsItsNumbersOutOfUse) {
+  ReadyTable table(1, 100);
+  TensorSpec of_set = gradient("x");
+  of_set.set = 1;
+  EXPECT_EQ(round_of(table, gradient("x")), 0U);
+  EXPECT_EQ(round_of(table, of_set), 1U);
+  EXPECT_EQ(table.of_set(1).size(), 1U);
+  table.forget_set(1);
+  EXPECT_TRUE(table.of_set(1).empty());
+  EXPECT_EQ(table.place(TensorId{1})->entry, nullptr);
+  EXPECT_EQ(round_of(table, gradient("y")), 2U);
 }
 
 TEST(ReadyTable, AnUnnamedTensorIsForgotten) {

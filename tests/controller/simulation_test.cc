@@ -44,7 +44,7 @@ TEST(Simulation, EveryRankSeesTheSameStreamAndEachTensorOncePerStep) {
   EXPECT_TRUE(world.hall(5).failures().empty());
 }
 
-TEST(Simulation, ReleaseNumbersOfASetRiseFromOneWithoutGaps) {
+TEST(Simulation, ReleaseNumbersRiseFromOneWithoutGaps) {
   Simulation world(world_of(8), training(8, gradients(50), 5));
   world.run();
   std::uint64_t last = 0;

@@ -14,7 +14,7 @@ using testing::StartsWith;
 
 TEST(StallTexts, AnErrorNamesRanksSettingAndWayOut) {
   const Stalled stalled{{"x"}, {0, 1}, {2, 3}, false, {}};
-  const std::vector<Instead> instead = {{2, {{"b", {0, 1, 3}}}, 2}, {3, {}, 0}};
+  const std::vector<Instead> instead = {{2, {{"'b'", {0, 1, 3}}}, 2}, {3, {}, 0}};
   EXPECT_EQ(
       stall_head(gradient("x", {4})) + stall_text(stalled, instead, 250ms),
       "all_reduce average float32 [4] of tensor 'x': submitted by ranks 0, 1, but not by ranks 2, 3 within 250 ms "
