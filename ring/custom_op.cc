@@ -82,6 +82,8 @@ class CustomTree {
       result = op_.combine(accumulator, value, count, dtype_);
     } catch (const std::exception& error) {
       throw std::runtime_error(say("operation '", op_.name, "': ", error.what()));
+    } catch (...) {
+      throw std::runtime_error(say("operation '", op_.name, "' threw something that is no std::exception"));
     }
     if (result != 0) {
       throw std::runtime_error(say("operation '", op_.name, "' returned ", result, " for ", count, " elements of ",

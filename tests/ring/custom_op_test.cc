@@ -77,8 +77,8 @@ Collective collective(CollectiveKind kind, const CustomOp& op, int size, std::si
   return c;
 }
 
-// Runs it with the input at an odd address; gives the output.
-Values run_custom(Rank& rank, Collective c) {
+// Runs it in this group, or in the world's, with the input at an odd address; gives the output.
+Values run_custom(Rank& rank, Collective c, Group* group = nullptr) {
   const std::size_t total = std::accumulate(c.counts.begin(), c.counts.end(), std::size_t{0});
   const Values mine = input_of(rank.index(), total);
   std::vector<std::byte> in(total * 4 + 1);
@@ -86,7 +86,7 @@ Values run_custom(Rank& rank, Collective c) {
   Values out(c.counts[0]);
   c.in = {in.data() + 1, total * 4};
   c.out = {reinterpret_cast<std::byte*>(out.data()), out.size() * 4};
-  run(*rank.group, c);
+  run(group != nullptr ? *group : *rank.group, c);
   return out;
 }
 
@@ -112,6 +112,22 @@ TEST(CustomOp, FollowsTheCanonicalTreeInEveryAlgorithm) {
         }
       });
     }
+  }
+}
+
+TEST(CustomOp, FollowsTheCanonicalTreeAcrossHosts) {
+  for (const int size : {3, 5, 8}) {
+    run_ranks_well(world(size), [](Rank& rank) {
+      Members members;
+      for (int i = 0; i < rank.size(); ++i) members.ranks.push_back(i), members.hosts.push_back(i / 3);
+      const auto group = make_host_group(rank.transport(), members, rank.config, rank.counters);
+      for (const CustomOp* op : {&kMix, &kMixWhole}) {
+        Collective c = collective(CollectiveKind::kAllReduce, *op, rank.size(), 9'001);
+        c.plan = op->whole ? 1 : 0;
+        ASSERT_TRUE(rank.size() == 3 || group->algorithm(c) == (op->whole ? "tree" : "hierarchical"));
+        ASSERT_EQ(run_custom(rank, c, group.get()), oracle(*op, c.contributors, 9'001)) << op->name;
+      }
+    });
   }
 }
 
@@ -175,6 +191,7 @@ TEST(CustomOp, ThatFailsOnOneRankEndsAllWithItsName) {
   };
   ends([](std::byte*, const std::byte*, std::uint64_t, DType) { return 3; });
   ends([](std::byte*, const std::byte*, std::uint64_t, DType) -> int { throw std::runtime_error("no such type"); });
+  ends([](std::byte*, const std::byte*, std::uint64_t, DType) -> int { throw 5; });
 }
 
 std::string refusal(const Collective& c) {
