@@ -34,8 +34,12 @@ CoordinatorConfig coordinator_config(const Config& config) {
 EpochState::EpochState(const Config& config, Links found)
     : links(std::move(found)), coordinator(coordinator_config(config)), vigil(config, links.names) {}
 
-Engine::Engine(const Config& config, Links links, Inbox& inbox, Counters& counters)
-    : config_(config), inbox_(inbox), counters_(counters), epoch_(config, std::move(links)) {
+Engine::Engine(const Config& config, Links links, const EngineTools& tools)
+    : config_(config),
+      inbox_(tools.inbox),
+      counters_(tools.counters),
+      registry_(tools.registry),
+      epoch_(config, std::move(links)) {
   try {
     start();
   } catch (const std::invalid_argument&) {
@@ -55,7 +59,7 @@ void Engine::start() {
   Comparison compared = compare_settings(*epoch_.links.transport, config_, counters_);
   topology_ = std::make_unique<const Topology>(compared.topology);
   epoch_.lanes = std::make_unique<Lanes>(
-      LaneTools{*epoch_.links.transport, inbox_, counters_, config_}, std::move(compared.hosts),
+      LaneTools{*epoch_.links.transport, inbox_, counters_, config_, registry_}, std::move(compared.hosts),
       [this](FailurePtr failure) { lane_failed(std::move(failure)); }, [this] { wake(); });
   thread_ = start_thread("horo engine", [this] { loop(); });
 }

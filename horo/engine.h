@@ -34,11 +34,17 @@ struct EpochState {
   std::unique_ptr<Lanes> lanes;  // made once the ranks have compared their settings
 };
 
+// What outlives the engine.
+struct EngineTools {
+  Inbox& inbox;
+  Counters& counters;
+  const Registry& registry;
+};
+
 class Engine {
  public:
   // Blocks until all ranks have compared their settings; throws std::invalid_argument if they differ, or PeerLost.
-  // Inbox and counters outlive the engine.
-  Engine(const Config& config, Links links, Inbox& inbox, Counters& counters);
+  Engine(const Config& config, Links links, const EngineTools& tools);
   ~Engine();
 
   const Topology& topology() const { return *topology_; }
@@ -90,6 +96,7 @@ class Engine {
   const Config config_;
   Inbox& inbox_;
   Counters& counters_;
+  const Registry& registry_;
   EpochState epoch_;
   std::unique_ptr<const Topology> topology_;
   Questions questions_;

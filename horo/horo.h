@@ -10,3 +10,5 @@
 #include "horo/ready_times.h"
 #include "horo/session.h"
 #include "horo/work.h"
+#include "ring/codec.h"
+#include "ring/custom_op.h"

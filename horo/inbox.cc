@@ -23,7 +23,7 @@ bool asks(CollectiveKind kind) {
 
 }  // namespace
 
-Inbox::Inbox(const Config& config) : config_(config), sets_(config) {}
+Inbox::Inbox(const Config& config, const Registry& registry) : config_(config), registry_(registry), sets_(config) {}
 
 // What is not read on this rank must not make two specs different.
 Inbox::Named Inbox::named(const TensorSpec& spec) {
@@ -47,7 +47,7 @@ Inbox::Named Inbox::named(const TensorSpec& spec) {
 Key Inbox::declare(const TensorSpec& spec) {
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
-  check_spec(spec, sets_.find_mine(spec.set), config_);
+  check_spec(spec, sets_.find_mine(spec.set), config_, registry_);
   const Named one = named(spec);
   const Key key = find_or_add(one.spec);
   if (one.counter != nullptr) ++*one.counter;
@@ -137,7 +137,7 @@ Inbox::Put Inbox::put(const TensorSpec& spec, Submission submission) {
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
   const ProcessSet& set = open_set(spec);
-  check_spec(spec, set, config_);
+  check_spec(spec, set, config_, registry_);
   const Named one = named(spec);
   check_submission(one.spec, set, submission);
   check_in_flight(one.spec);
@@ -164,7 +164,7 @@ Inbox::Put Inbox::put_unit(const std::string& unit, std::vector<TensorSpec> spec
     spec.unit_size = static_cast<int>(specs.size());
     if (spec.name.empty()) spec.name = name + "_" + std::to_string(i + 1) + "of" + std::to_string(specs.size());
     const ProcessSet& set = open_set(spec);
-    check_spec(spec, set, config_);
+    check_spec(spec, set, config_, registry_);
     if (spec.set != specs.front().set || spec.kind == CollectiveKind::kSendRecv ||
         spec.kind == CollectiveKind::kBarrier)
       throw std::invalid_argument(subject_of(spec, set) + ": in a unit are tensors of one process set, of which all " +

@@ -18,6 +18,7 @@
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
 #include "horo/process_sets.h"
+#include "horo/registry.h"
 #include "horo/work.h"
 
 namespace horo {
@@ -63,7 +64,8 @@ struct FilledPlan {
 // Any thread may call anything; nothing blocks.
 class Inbox {
  public:
-  explicit Inbox(const Config& config);
+  // The registry outlives the inbox.
+  Inbox(const Config& config, const Registry& registry);
 
   // The key of the spec: the same one for an equal spec. An unnamed spec (once, no name) is named by the order of its
   // declaration: "all_reduce#7". The name of a send_recv gets its ranks: "x (0 to 1)". Throws std::invalid_argument for
@@ -169,6 +171,7 @@ class Inbox {
   bool needs_wake() REQUIRES(mutex_);
 
   const Config config_;
+  const Registry& registry_;
   mutable Mutex mutex_;
   ProcessSets sets_ GUARDED_BY(mutex_);
   std::deque<Tensor> tensors_ GUARDED_BY(mutex_);  // by key; a deque, so that specs stay where they are

@@ -47,7 +47,8 @@ void Lane::close(std::function<void()> drained) {
 }
 
 void Lane::prepare(FilledPlan filled) {
-  if (filled.items.size() < 2) return;  // a bucket of one is not packed
+  // A bucket of one is not packed, nor what travels as a codec's bytes.
+  if (filled.items.size() < 2 || !filled.items.front().spec->codec.empty()) return;
   MutexLock lock(mutex_);
   filled_.push_back(std::move(filled));
   changed_.notify_all();
@@ -109,7 +110,9 @@ std::optional<Lane::Task> Lane::next() {
 }
 
 void Lane::perform(const Job& job) {
-  if (job.items.size() > 1) {
+  if (!job.items.front().spec->codec.empty()) {
+    reduce_coded(job);
+  } else if (job.items.size() > 1) {
     reduce_bucket(job);
   } else {
     run_alone(job);
@@ -135,9 +138,24 @@ JobGroup Lane::group_for(const Job& job) {
   return {group, job.release.ranks.empty() ? everybody : job.release.ranks, everybody, channel_};
 }
 
+Collective Lane::collective_of(const Job& job, const JobGroup& party) const {
+  Collective collective = collective_for(job, party, tools_.config);
+  const TensorSpec& spec = *job.items.front().spec;
+  if (spec.op == ReduceOp::kCustom) collective.custom = &tools_.registry.op(spec.custom_op);
+  return collective;
+}
+
+void Lane::reduce_coded(const Job& job) {
+  const JobGroup party = group_for(job);
+  const Codec& codec = tools_.registry.codecs().get(job.items.front().spec->codec);
+  coded_.run(job, party, collective_of(job, party), codec);
+  settle(job.items);
+  for (const Item& item : job.items) item.work->finish(Outcome{});
+}
+
 void Lane::reduce_bucket(const Job& job) {
   const JobGroup party = group_for(job);
-  Collective collective = collective_for(job, party, tools_.config);
+  Collective collective = collective_of(job, party);
   collective.in = collective.out = buckets_.packed(job);
   collective.counts = {collective.in.bytes / size_of(collective.dtype)};
   horo::run(party.group, collective);
@@ -149,7 +167,7 @@ void Lane::reduce_bucket(const Job& job) {
 void Lane::run_alone(const Job& job) {
   const Item& item = job.items.front();
   const JobGroup party = group_for(job);
-  Collective collective = collective_for(job, party, tools_.config);
+  Collective collective = collective_of(job, party);
   if (item.spec->kind == CollectiveKind::kSendRecv) make_send_recv(collective, *item.spec);
   Outcome outcome;
   FailurePtr failure;

@@ -16,9 +16,11 @@
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
 #include "horo/buckets.h"
+#include "horo/coded.h"
 #include "horo/inbox.h"
 #include "horo/job.h"
 #include "horo/lane_groups.h"
+#include "horo/registry.h"
 
 namespace horo {
 
@@ -39,6 +41,7 @@ struct LaneTools {
   Inbox& inbox;
   Counters& counters;
   const Config& config;
+  const Registry& registry;
 };
 
 class Lane {
@@ -71,8 +74,10 @@ class Lane {
   void perform(const Ending& ending);
   void perform(const FilledPlan& filled);
   void reduce_bucket(const Job& job);
+  void reduce_coded(const Job& job);
   void run_alone(const Job& job);
   JobGroup group_for(const Job& job);
+  Collective collective_of(const Job& job, const JobGroup& party) const;
   void settle(const std::vector<Item>& items);
 
   const LaneTools tools_;
@@ -86,7 +91,8 @@ class Lane {
   bool stopping_ GUARDED_BY(mutex_) = false;  // also once an exception ended the lane
   std::function<void()> drained_ GUARDED_BY(mutex_);
   bool is_drained_ GUARDED_BY(mutex_) = false;
-  Buckets buckets_;  // the lane's thread alone
+  Buckets buckets_;  // the lane's thread alone, as is
+  Coded coded_;      //   this
   std::jthread thread_;
 };
 

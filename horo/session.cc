@@ -26,8 +26,9 @@ Session::Session(const Config& config, Links links)
     : config_(config),
       generation_(fork_generation()),
       pid_(::getpid()),
-      inbox_(std::make_unique<Inbox>(config)),
-      engine_(std::make_unique<Engine>(config, std::move(links), *inbox_, counters_)) {
+      registry_(std::make_unique<Registry>()),
+      inbox_(std::make_unique<Inbox>(config, *registry_)),
+      engine_(std::make_unique<Engine>(config, std::move(links), EngineTools{*inbox_, counters_, *registry_})) {
   set_check_context(config.rank, config.size, kFirstEpoch);
   set_log_rank(config.rank);
 }
@@ -40,6 +41,7 @@ Session::~Session() {
   }
   [[maybe_unused]] const Engine* engine = engine_.release();
   [[maybe_unused]] const Inbox* inbox = inbox_.release();
+  [[maybe_unused]] const Registry* registry = registry_.release();
 }
 
 bool Session::is_here() const {
@@ -154,6 +156,16 @@ void Session::run(const TensorSpec& spec, const void* in, void* out) {
   const std::array works = {submit(spec, in, out)};
   wait(works, TimePoint::max());
   works.front()->outcome();
+}
+
+void Session::register_op(CustomOp op) {
+  check_process();
+  registry_->add_op(std::move(op));
+}
+
+void Session::register_codec(std::unique_ptr<Codec> codec) {
+  check_process();
+  registry_->codecs().add(std::move(codec));
 }
 
 void Session::step_end(std::uint32_t set) {

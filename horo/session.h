@@ -12,6 +12,7 @@
 #include "horo/base/tensor_spec.h"
 #include "horo/base/time.h"
 #include "horo/inbox.h"
+#include "horo/registry.h"
 #include "horo/work.h"
 #include "ring/tcp.h"
 
@@ -86,6 +87,11 @@ class Session {
   // last), all_reduces and barriers of the set go on without this rank; other collectives of it fail.
   std::shared_ptr<Work> join(std::uint32_t set);
 
+  // Makes an operation or a codec known by its name (TensorSpec::custom_op, codec), before specs that name it; all
+  // ranks do so alike. Throws std::invalid_argument.
+  void register_op(CustomOp op);
+  void register_codec(std::unique_ptr<Codec> codec);
+
   // The caller ended a step of the set; see TensorSpec::stepwise. Never blocks.
   void step_end(std::uint32_t set);
 
@@ -114,6 +120,7 @@ class Session {
   const std::uint32_t generation_;  // fork_generation()
   const int pid_;
   Counters counters_;
+  std::unique_ptr<Registry> registry_;
   std::unique_ptr<Inbox> inbox_;
   std::unique_ptr<Engine> engine_;
 };

@@ -68,9 +68,13 @@ class SpecCheck {
     }
   }
 
-  void reduction() const {
+  void reduction(const Registry& registry) const {
     const bool reduces = spec_.kind == CollectiveKind::kAllReduce || spec_.kind == CollectiveKind::kReduceScatter ||
                          spec_.kind == CollectiveKind::kReduce;
+    if (!spec_.custom_op.empty() && spec_.op != ReduceOp::kCustom) {
+      refuse("operation '" + spec_.custom_op + "' beside " + std::string(name_of(spec_.op)));
+    }
+    if (!reduces && !spec_.codec.empty()) refuse("only an all_reduce can have a codec");
     if (!reduces) return;
     if (!supports(spec_.dtype, spec_.op)) {
       refuse(std::string(name_of(spec_.op)) + " is not defined for " + std::string(name_of(spec_.dtype)));
@@ -79,8 +83,8 @@ class SpecCheck {
       refuse("prescale and postscale must be finite, they are " + std::to_string(spec_.prescale) + " and " +
              std::to_string(spec_.postscale));
     }
-    if (!spec_.custom_op.empty()) refuse("operation '" + spec_.custom_op + "' was not registered");
-    if (!spec_.codec.empty()) refuse("codec '" + spec_.codec + "' was not registered");
+    if (spec_.op == ReduceOp::kCustom) custom(registry);
+    if (!spec_.codec.empty()) codec(registry);
   }
 
   void splits(const std::vector<std::int64_t>& splits, bool allowed) const {
@@ -103,6 +107,26 @@ class SpecCheck {
   }
 
  private:
+  void custom(const Registry& registry) const {
+    try {
+      registry.op(spec_.custom_op);
+    } catch (const std::invalid_argument& e) {
+      refuse(e.what());
+    }
+    if (spec_.prescale != 1.0 || spec_.postscale != 1.0) refuse("an operation of your own is not scaled");
+  }
+
+  void codec(const Registry& registry) const {
+    try {
+      registry.codecs().get(spec_.codec);
+    } catch (const std::invalid_argument& e) {
+      refuse(e.what());
+    }
+    if (can_be_coded(spec_.kind, spec_.op, spec_.dtype)) return;
+    refuse("codec '" + spec_.codec + "' is for the sum or average of an all_reduce of float32, float64, float16 or " +
+           "bfloat16, not for " + std::string(name_of(spec_.op)) + " of " + std::string(name_of(spec_.dtype)));
+  }
+
   void member(const char* what, int rank) const {
     if (rank >= 0 && rank < set_.size()) return;
     refuse(std::string(what) + " " + std::to_string(rank) + " is not a rank of " +
@@ -164,13 +188,13 @@ std::vector<std::int64_t> rows_for_each(const std::vector<std::int64_t>& splits,
   return even;
 }
 
-void check_spec(const TensorSpec& spec, const ProcessSet& set, const Config& config) {
+void check_spec(const TensorSpec& spec, const ProcessSet& set, const Config& config, const Registry& registry) {
   const SpecCheck check(spec, set);
   check.name(config);
   check.kind();
   check.shape(config);
   check.roots();
-  check.reduction();
+  check.reduction(registry);
   check.splits(spec.splits, spec.kind == CollectiveKind::kReduceScatter);
 }
 

@@ -7,6 +7,7 @@
 #include "horo/base/config.h"
 #include "horo/base/tensor_spec.h"
 #include "horo/process_sets.h"
+#include "horo/registry.h"
 
 namespace horo {
 
@@ -17,7 +18,7 @@ std::string subject_of(const TensorSpec& spec, const ProcessSet& set);
 
 // Throws std::invalid_argument naming the tensor, what is wrong and what would be right. `set` is the spec's, and this
 // rank is in it.
-void check_spec(const TensorSpec& spec, const ProcessSet& set, const Config& config);
+void check_spec(const TensorSpec& spec, const ProcessSet& set, const Config& config, const Registry& registry);
 
 // The same for one submission of a spec that was checked.
 void check_submission(const TensorSpec& spec, const ProcessSet& set, const Submission& submission);

@@ -6,6 +6,36 @@ using horo_c::checked;
 using horo_c::guarded;
 using horo_c::thread_state;
 
+namespace {
+
+// A codec of a caller in C.
+class ForeignCodec final : public horo::Codec {
+ public:
+  ForeignCodec(std::string name, const horo_codec& codec) : name_(std::move(name)), codec_(codec) {}
+
+  const std::string& name() const override { return name_; }
+  std::size_t block() const override { return codec_.block; }
+  std::size_t wire_bytes(std::size_t count) const override { return codec_.wire_bytes(codec_.user, count); }
+  bool stateful() const override { return (codec_.flags & HORO_CODEC_STATEFUL) != 0; }
+
+  void encode(const float* x, float* residual, std::byte* wire, std::size_t count) const override {
+    check("encode", codec_.encode(codec_.user, x, residual, wire, count));
+  }
+  void decode(const std::byte* wire, float* out, std::size_t count) const override {
+    check("decode", codec_.decode(codec_.user, wire, out, count));
+  }
+
+ private:
+  void check(const char* what, std::int32_t status) const {
+    if (status != 0) throw std::runtime_error(std::string(what) + " returned " + std::to_string(status));
+  }
+
+  const std::string name_;
+  const horo_codec codec_;
+};
+
+}  // namespace
+
 int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_t count, const char* name) {
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
@@ -49,22 +79,37 @@ int32_t horo_step_end(horo_session* session, uint32_t set) {
 
 int32_t horo_register_op(horo_session* session, const char* name, const horo_op* op) {
   return guarded([&]() -> std::int32_t {
-    checked(session);
+    horo_session& s = checked(session);
     check_struct(op, "horo_op");
-    if (name == nullptr || *name == 0) throw std::invalid_argument("an operation needs a name");
+    if (op->flags != HORO_OP_ASSOCIATIVE && op->flags != HORO_OP_WHOLE) {
+      throw std::invalid_argument("horo_op.flags is " + std::to_string(op->flags) +
+                                  ", expected HORO_OP_ASSOCIATIVE or HORO_OP_WHOLE");
+    }
     if (op->combine == nullptr) throw std::invalid_argument("horo_op.combine is a null pointer");
-    throw std::invalid_argument(std::string("operation '") + name + "': this horo runs built-in operations alone");
+    horo::CustomOp custom;
+    custom.name = name == nullptr ? "" : name;
+    custom.whole = op->flags == HORO_OP_WHOLE;
+    custom.combine = [combine = op->combine, user = op->user](std::byte* accumulator, const std::byte* value,
+                                                              std::uint64_t count, horo::DType dtype) {
+      return combine(user, accumulator, value, count, static_cast<std::int32_t>(dtype));
+    };
+    s.session.register_op(std::move(custom));
+    return HORO_OK;
   });
 }
 
 int32_t horo_register_codec(horo_session* session, const char* name, const horo_codec* codec) {
   return guarded([&]() -> std::int32_t {
-    checked(session);
+    horo_session& s = checked(session);
     check_struct(codec, "horo_codec");
-    if (name == nullptr || *name == 0) throw std::invalid_argument("a codec needs a name");
+    if ((codec->flags & ~HORO_CODEC_STATEFUL) != 0) {
+      throw std::invalid_argument("horo_codec.flags is " + std::to_string(codec->flags) +
+                                  ", expected HORO_CODEC_STATEFUL or 0");
+    }
     if (!codec->wire_bytes || !codec->encode || !codec->decode) {
       throw std::invalid_argument("wire_bytes, encode or decode of horo_codec is a null pointer");
     }
-    throw std::invalid_argument(std::string("codec '") + name + "': this horo knows no codecs of others");
+    s.session.register_codec(std::make_unique<ForeignCodec>(name == nullptr ? "" : name, *codec));
+    return HORO_OK;
   });
 }

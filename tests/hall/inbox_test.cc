@@ -21,7 +21,8 @@ class InboxTest : public testing::Test {
     inbox_.take();
   }
   float data_[2] = {};
-  Inbox inbox_{Config{}};
+  Registry registry_;
+  Inbox inbox_{Config{}, registry_};
 };
 
 TEST_F(InboxTest, AnEqualSpecHasTheSameKeyAndADifferentOneAnother) {
@@ -100,7 +101,7 @@ TEST_F(InboxTest, UnnamedTensorsAreNumberedAndTheirKeysUsedAgain) {
 TEST_F(InboxTest, ARefusedCallWithoutANameUsesUpNoNumber) {
   Config config;
   config.max_tensors = 1;
-  Inbox inbox(config);
+  Inbox inbox(config, registry_);
   TensorSpec unnamed = float_spec("", 2);
   unnamed.once = true;
   const Key key = inbox.declare(unnamed);

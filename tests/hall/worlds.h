@@ -64,6 +64,36 @@ inline std::vector<std::string> run_world(int size, const std::function<void(Ses
   return run_world_over(connect_in_process(size), body, base, change);
 }
 
+inline TensorSpec spec_of(CollectiveKind kind, const std::string& name, std::vector<std::int64_t> shape) {
+  TensorSpec spec;
+  spec.kind = kind;
+  spec.name = name;
+  spec.once = name.empty();
+  spec.shape = std::move(shape);
+  return spec;
+}
+
+// What the work ended with, which it throws if that was an error.
+inline const Outcome& outcome_of(Session& session, const std::shared_ptr<Work>& work) {
+  session.wait(std::span(&work, 1), TimePoint::max());
+  return work->outcome();
+}
+
+inline std::vector<float> floats(const Outcome& outcome) {
+  const auto* first = reinterpret_cast<const float*>(outcome.data.get());
+  return {first, first + outcome.bytes / sizeof(float)};
+}
+
+// The text of what the call throws, or "".
+inline std::string thrown_by(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
 inline TensorSpec float_spec(const std::string& name, std::int64_t elements) {
   TensorSpec spec;
   spec.name = name;
