@@ -88,8 +88,8 @@ Key Inbox::add(const TensorSpec& spec, Name& name) {
 }
 
 // The spec's set, where this rank may submit to it.
-const ProcessSet& Inbox::open_set(const TensorSpec& spec) const {
-  const ProcessSet& set = sets_.find_mine(spec.set);
+const SetInfo& Inbox::open_set(const TensorSpec& spec) const {
+  const SetInfo& set = sets_.find_mine(spec.set);
   if (!sets_.has_joined(spec.set)) return set;
   throw std::invalid_argument(subject_of(spec, set) + ": rank " + std::to_string(config_.rank) + " has joined " +
                               describe(set) + ", and submits nothing to it until all others have joined");
@@ -136,7 +136,7 @@ Inbox::Put Inbox::put(std::span<const Submission> submissions) {
 Inbox::Put Inbox::put(const TensorSpec& spec, Submission submission) {
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
-  const ProcessSet& set = open_set(spec);
+  const SetInfo& set = open_set(spec);
   check_spec(spec, set, config_, registry_);
   const Named one = named(spec);
   check_submission(one.spec, set, submission);
@@ -163,7 +163,7 @@ Inbox::Put Inbox::put_unit(const std::string& unit, std::vector<TensorSpec> spec
     spec.unit = name;
     spec.unit_size = static_cast<int>(specs.size());
     if (spec.name.empty()) spec.name = name + "_" + std::to_string(i + 1) + "of" + std::to_string(specs.size());
-    const ProcessSet& set = open_set(spec);
+    const SetInfo& set = open_set(spec);
     check_spec(spec, set, config_, registry_);
     if (spec.set != specs.front().set || spec.kind == CollectiveKind::kSendRecv ||
         spec.kind == CollectiveKind::kBarrier)
@@ -200,7 +200,7 @@ Inbox::Put Inbox::ask(TensorSpec spec) {
   return accept(std::span(&submission, 1));
 }
 
-ProcessSet Inbox::set_info(std::uint32_t set) const {
+SetInfo Inbox::set_info(std::uint32_t set) const {
   MutexLock lock(mutex_);
   return sets_.find(set);
 }

@@ -17,7 +17,7 @@
 #include "horo/base/config.h"
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
-#include "horo/process_sets.h"
+#include "horo/known_sets.h"
 #include "horo/registry.h"
 #include "horo/work.h"
 
@@ -87,7 +87,7 @@ class Inbox {
   // What ranks agree on like a tensor and that moves nothing: kAddSet, kRemoveSet, kJoin.
   Put ask(TensorSpec spec);
 
-  ProcessSet set_info(std::uint32_t set) const;
+  SetInfo set_info(std::uint32_t set) const;
 
   // The caller waits for these: what is in plans that are not complete here is reported one by one. True: wake the
   // engine.
@@ -160,7 +160,7 @@ class Inbox {
   void check_in_flight(const TensorSpec& spec) const REQUIRES(mutex_);
   Key find_or_add(const TensorSpec& spec) REQUIRES(mutex_);
   Key add(const TensorSpec& spec, Name& name) REQUIRES(mutex_);
-  const ProcessSet& open_set(const TensorSpec& spec) const REQUIRES(mutex_);
+  const SetInfo& open_set(const TensorSpec& spec) const REQUIRES(mutex_);
   void check(std::span<const Submission> submissions) REQUIRES(mutex_);
   Put accept(std::span<const Submission> submissions) REQUIRES(mutex_);
   void break_up_plans(std::uint32_t set) REQUIRES(mutex_);
@@ -173,7 +173,7 @@ class Inbox {
   const Config config_;
   const Registry& registry_;
   mutable Mutex mutex_;
-  ProcessSets sets_ GUARDED_BY(mutex_);
+  KnownSets sets_ GUARDED_BY(mutex_);
   std::deque<Tensor> tensors_ GUARDED_BY(mutex_);  // by key; a deque, so that specs stay where they are
   std::vector<Key> free_keys_ GUARDED_BY(mutex_);  // of once-tensors that are over
   std::map<NameKey, Name> names_ GUARDED_BY(mutex_);

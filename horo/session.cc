@@ -118,7 +118,7 @@ std::shared_ptr<Work> Session::remove_set(std::uint32_t set) {
   return hand_over(inbox_->ask(std::move(spec))).front();
 }
 
-ProcessSet Session::set_info(std::uint32_t set) const {
+SetInfo Session::set_info(std::uint32_t set) const {
   check_process();
   return inbox_->set_info(set);
 }

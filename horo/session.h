@@ -82,7 +82,7 @@ class Session {
   // flight here. An empty name: "process set <number>".
   std::shared_ptr<Work> add_set(const std::vector<int>& ranks, const std::string& name = "");
   std::shared_ptr<Work> remove_set(std::uint32_t set);
-  ProcessSet set_info(std::uint32_t set) const;
+  SetInfo set_info(std::uint32_t set) const;
   // This rank has no more data in this set. Until all members have joined, when the work ends (counts[0]: who was
   // last), all_reduces and barriers of the set go on without this rank; other collectives of it fail.
   std::shared_ptr<Work> join(std::uint32_t set);

@@ -12,7 +12,7 @@ namespace {
 
 class SpecCheck {
  public:
-  SpecCheck(const TensorSpec& spec, const ProcessSet& set) : spec_(spec), set_(set) {}
+  SpecCheck(const TensorSpec& spec, const SetInfo& set) : spec_(spec), set_(set) {}
 
   [[noreturn]] void refuse(const std::string& why) const {
     throw std::invalid_argument(subject_of(spec_, set_) + ": " + why);
@@ -143,16 +143,16 @@ class SpecCheck {
   }
 
   const TensorSpec& spec_;
-  const ProcessSet& set_;
+  const SetInfo& set_;
 };
 
-bool reads_in(const TensorSpec& spec, const ProcessSet& set) {
+bool reads_in(const TensorSpec& spec, const SetInfo& set) {
   const bool from_root = spec.kind == CollectiveKind::kBroadcast || spec.kind == CollectiveKind::kScatter ||
                          spec.kind == CollectiveKind::kSendRecv;
   return !from_root || set.rank == spec.root;
 }
 
-bool writes_out(const TensorSpec& spec, const ProcessSet& set) {
+bool writes_out(const TensorSpec& spec, const SetInfo& set) {
   if (has_varying_result(spec.kind)) return false;  // null is fine as well
   if (spec.kind == CollectiveKind::kReduce) return set.rank == spec.root;
   if (spec.kind == CollectiveKind::kSendRecv) return set.rank == spec.peer;
@@ -163,8 +163,8 @@ bool writes_out(const TensorSpec& spec, const ProcessSet& set) {
 
 }  // namespace
 
-std::string subject_of(const TensorSpec& spec, const ProcessSet& set) {
-  const std::string where = set.number == 0 ? "" : " in " + describe(set);
+std::string subject_of(const TensorSpec& spec, const SetInfo& set) {
+  const std::string where = set.number == 0 ? "" : " of " + describe(set);
   return std::string(name_of(spec.kind)) + " of tensor '" + spec.name.substr(0, 200) + "'" + where;
 }
 
@@ -188,7 +188,7 @@ std::vector<std::int64_t> rows_for_each(const std::vector<std::int64_t>& splits,
   return even;
 }
 
-void check_spec(const TensorSpec& spec, const ProcessSet& set, const Config& config, const Registry& registry) {
+void check_spec(const TensorSpec& spec, const SetInfo& set, const Config& config, const Registry& registry) {
   const SpecCheck check(spec, set);
   check.name(config);
   check.kind();
@@ -198,7 +198,7 @@ void check_spec(const TensorSpec& spec, const ProcessSet& set, const Config& con
   check.splits(spec.splits, spec.kind == CollectiveKind::kReduceScatter);
 }
 
-void check_submission(const TensorSpec& spec, const ProcessSet& set, const Submission& submission) {
+void check_submission(const TensorSpec& spec, const SetInfo& set, const Submission& submission) {
   const SpecCheck check(spec, set);
   if (submission.absent && spec.kind != CollectiveKind::kAllReduce) {
     check.refuse("only an all_reduce can be absent on a rank");

@@ -6,22 +6,22 @@
 
 #include "horo/base/config.h"
 #include "horo/base/tensor_spec.h"
-#include "horo/process_sets.h"
+#include "horo/known_sets.h"
 #include "horo/registry.h"
 
 namespace horo {
 
 struct Submission;
 
-// "all_reduce of tensor 'x' in process set 1 'evens'"; the world goes without saying.
-std::string subject_of(const TensorSpec& spec, const ProcessSet& set);
+// "all_reduce of tensor 'x' of process set 'evens'"; the world goes without saying.
+std::string subject_of(const TensorSpec& spec, const SetInfo& set);
 
 // Throws std::invalid_argument naming the tensor, what is wrong and what would be right. `set` is the spec's, and this
 // rank is in it.
-void check_spec(const TensorSpec& spec, const ProcessSet& set, const Config& config, const Registry& registry);
+void check_spec(const TensorSpec& spec, const SetInfo& set, const Config& config, const Registry& registry);
 
 // The same for one submission of a spec that was checked.
-void check_submission(const TensorSpec& spec, const ProcessSet& set, const Submission& submission);
+void check_submission(const TensorSpec& spec, const SetInfo& set, const Submission& submission);
 
 // The rows of `splits`, or, if there are none, of an even division of `rows`: one number for each of `members`.
 std::vector<std::int64_t> rows_for_each(const std::vector<std::int64_t>& splits, std::int64_t rows, int members);

@@ -55,7 +55,7 @@ int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info* info) {
   return guarded([&]() -> std::int32_t {
     horo_session& s = checked(session);
     check_struct(info, "horo_set_info");
-    const horo::ProcessSet found = s.session.set_info(set);
+    const horo::SetInfo found = s.session.set_info(set);
     thread_state().ranks = found.ranks;
     thread_state().text = found.name;
     *info = {info->struct_bytes, found.rank, found.size(), thread_state().ranks.data(), thread_state().text.c_str()};

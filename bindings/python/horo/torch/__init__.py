@@ -50,5 +50,5 @@ from horo.torch.ops import (
     synchronize,
 )
 from horo.torch.optimizer import DistributedOptimizer
-from horo.torch.process_set import ProcessSet, global_process_set
+from horo.torch.process_set import SetInfo, global_process_set
 from horo.torch.store import init

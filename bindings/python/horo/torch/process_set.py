@@ -4,16 +4,16 @@ from horo import _default
 from horo.errors import not_yet
 
 
-class ProcessSet:
+class SetInfo:
     """A named subset of the ranks."""
 
     process_set_id = None
 
     def __init__(self, ranks_or_comm):
-        raise not_yet(f"ProcessSet({ranks_or_comm!r}); the only process set is global_process_set")
+        raise not_yet(f"SetInfo({ranks_or_comm!r}); the only process set is global_process_set")
 
 
-class _World(ProcessSet):
+class _World(SetInfo):
     """All ranks."""
 
     process_set_id = 0

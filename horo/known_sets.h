@@ -13,7 +13,7 @@
 
 namespace horo {
 
-struct ProcessSet {
+struct SetInfo {
   std::uint32_t number = 0;  // 0 is the world; a number is never used twice
   std::string name;
   std::vector<int> ranks;  // of the world, ascending
@@ -21,18 +21,18 @@ struct ProcessSet {
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
-// "process set 2 'evens'", or "the world": for messages.
-std::string describe(const ProcessSet& set);
+// "process set 'evens'", "process set 2" where that is its name, or "the world": for messages.
+std::string describe(const SetInfo& set);
 
 // Not locked: it belongs to an inbox.
-class ProcessSets {
+class KnownSets {
  public:
-  explicit ProcessSets(const Config& config);  // the world alone
+  explicit KnownSets(const Config& config);  // the world alone
 
   // The set; throws std::invalid_argument where there is none of that number, or none any more.
-  const ProcessSet& find(std::uint32_t set) const;
+  const SetInfo& find(std::uint32_t set) const;
   // The same, and this rank is in it.
-  const ProcessSet& find_mine(std::uint32_t set) const;
+  const SetInfo& find_mine(std::uint32_t set) const;
 
   // ---- What the coordinator says.
   void add(std::uint32_t set, std::string name, std::vector<int> ranks);
@@ -55,7 +55,7 @@ class ProcessSets {
   const int rank_;
   const int world_size_;
   const std::size_t most_;
-  std::map<std::uint32_t, ProcessSet> sets_;
+  std::map<std::uint32_t, SetInfo> sets_;
   std::uint32_t last_ = 0;                     // highest number that there was
   std::set<std::vector<std::int64_t>> asked_;  // ranks of sets to come
   std::set<std::uint32_t> leaving_;            // sets that are being removed

@@ -1,4 +1,4 @@
-#include "horo/process_sets.h"
+#include "horo/known_sets.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -25,47 +25,48 @@ bool same(const std::vector<int>& a, const std::vector<std::int64_t>& b) {
 
 }  // namespace
 
-std::string describe(const ProcessSet& set) {
+std::string describe(const SetInfo& set) {
   if (set.number == 0) return "the world";
-  return "process set " + std::to_string(set.number) + " '" + set.name + "'";
+  const std::string by_number = "process set " + std::to_string(set.number);
+  return set.name == by_number ? by_number : "process set '" + set.name + "'";
 }
 
-ProcessSets::ProcessSets(const Config& config)
+KnownSets::KnownSets(const Config& config)
     : rank_(config.rank), world_size_(config.size), most_(config.max_process_sets) {
-  ProcessSet world{0, "world", {}, config.rank};
+  SetInfo world{0, "world", {}, config.rank};
   for (int rank = 0; rank < config.size; ++rank) world.ranks.push_back(rank);
   sets_.emplace(0, std::move(world));
 }
 
-const ProcessSet& ProcessSets::find(std::uint32_t set) const {
+const SetInfo& KnownSets::find(std::uint32_t set) const {
   const auto found = sets_.find(set);
   if (found != sets_.end()) return found->second;
   refuse("process set " + std::to_string(set) +
          (set <= last_ ? " was removed" : " does not exist; 0 is the world, others come from add_set"));
 }
 
-const ProcessSet& ProcessSets::find_mine(std::uint32_t number) const {
-  const ProcessSet& set = find(number);
+const SetInfo& KnownSets::find_mine(std::uint32_t number) const {
+  const SetInfo& set = find(number);
   if (set.rank >= 0) return set;
   refuse("rank " + std::to_string(rank_) + " is not in " + describe(set) + ", which has the ranks " +
          list_of(set.ranks));
 }
 
-void ProcessSets::add(std::uint32_t number, std::string name, std::vector<int> ranks) {
+void KnownSets::add(std::uint32_t number, std::string name, std::vector<int> ranks) {
   HORO_CHECK(number > last_);
   last_ = number;
-  ProcessSet set{number, std::move(name), std::move(ranks), -1};
+  SetInfo set{number, std::move(name), std::move(ranks), -1};
   const auto mine = std::find(set.ranks.begin(), set.ranks.end(), rank_);
   if (mine != set.ranks.end()) set.rank = static_cast<int>(mine - set.ranks.begin());
   sets_.emplace(number, std::move(set));
 }
 
-void ProcessSets::remove(std::uint32_t set) {
+void KnownSets::remove(std::uint32_t set) {
   sets_.erase(set);
   joined_.erase(set);
 }
 
-void ProcessSets::check_new(const std::string& name, const std::vector<std::int64_t>& ranks) const {
+void KnownSets::check_new(const std::string& name, const std::vector<std::int64_t>& ranks) const {
   const std::string what = "add_set" + (name.empty() ? "" : " '" + name.substr(0, 200) + "'") + ": ";
   if (ranks.empty()) refuse(what + "a process set has one rank at least, this one has none");
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -86,11 +87,11 @@ void ProcessSets::check_new(const std::string& name, const std::vector<std::int6
   }
 }
 
-void ProcessSets::check_asked(const TensorSpec& spec) const {
+void KnownSets::check_asked(const TensorSpec& spec) const {
   if (spec.kind == CollectiveKind::kAddSet) return check_new(spec.set_name, spec.shape);
   if (spec.kind == CollectiveKind::kRemoveSet) {
     const auto number = static_cast<std::uint32_t>(spec.shape.front());
-    const ProcessSet& set = find(number);
+    const SetInfo& set = find(number);
     if (number == 0) refuse("remove_set: 0 is the world, which stays");
     if (leaving_.contains(number)) refuse("remove_set: " + describe(set) + " is being removed already");
   }
@@ -100,13 +101,13 @@ void ProcessSets::check_asked(const TensorSpec& spec) const {
   }
 }
 
-void ProcessSets::ask(const TensorSpec& spec) {
+void KnownSets::ask(const TensorSpec& spec) {
   if (spec.kind == CollectiveKind::kAddSet) asked_.insert(spec.shape);
   if (spec.kind == CollectiveKind::kRemoveSet) leaving_.insert(static_cast<std::uint32_t>(spec.shape.front()));
   if (spec.kind == CollectiveKind::kJoin) joined_.insert(spec.set);
 }
 
-void ProcessSets::answered(const TensorSpec& spec) {
+void KnownSets::answered(const TensorSpec& spec) {
   if (spec.kind == CollectiveKind::kAddSet) asked_.erase(spec.shape);
   if (spec.kind == CollectiveKind::kRemoveSet) leaving_.erase(static_cast<std::uint32_t>(spec.shape.front()));
   if (spec.kind == CollectiveKind::kJoin) joined_.erase(spec.set);
