@@ -98,7 +98,8 @@ Schedule tree_all_reduce(const Shape& shape, int member);
 // Sums inside each host first, so that 2(H-1)/H*S bytes leave each of the H hosts, however many members it has.
 // That is so where each host's contributors are a subtree of the canonical tree; else it sends a sum for each subtree.
 Schedule hierarchical_all_reduce(const Shape& shape, int member);
-// The same for any order: one sum leaves each host, whoever its members are. Order kFast, but for hosts that are subtrees.
+// The same for any order: one sum leaves each host, whoever its members are. Order kFast, but for hosts that are
+// subtrees.
 Schedule hosts_first_all_reduce(const Shape& shape, int member);
 
 // ---- the others

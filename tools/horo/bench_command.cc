@@ -42,13 +42,13 @@ std::vector<int> worlds_of(const std::string& text) {
 }
 
 int bench_as_rank(const std::string& name, const BenchOptions& options) {
+  if (name == "wire") return bench_wire(config_from_environment(), !options.no_header);
   Session session(config_from_environment());
   AllReduceBench all_reduce = options.all_reduce;
   all_reduce.dtype = dtype_of(options.dtype);
   all_reduce.order = options.order == "fast" ? Order::kFast : Order::kCanonical;
   if (name == "allreduce") return bench_all_reduce(session, all_reduce);
-  if (name == "agree") return bench_agree(session, options.agree);
-  return bench_wire(session, !options.no_header);
+  return bench_agree(session, options.agree);
 }
 
 }  // namespace

@@ -1,80 +1,228 @@
-// Counts, no times: what all_reduce sends, by our own counters, against the formula and against the kernel's TCP_INFO.
+// Counts, no times: what every algorithm of every collective sends, by our own counters, against what its schedule says
+// and against the kernel's TCP_INFO; and what leaves each host.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <iostream>
+#include <numeric>
+#include <set>
 
+#include "horo/base/shard.h"
+#include "horo/comparison.h"
+#include "ring/choose.h"
+#include "ring/codec_table.h"
+#include "ring/coded_all_reduce.h"
+#include "ring/reduce.h"
+#include "ring/schedule_check.h"
+#include "ring/schedule_parts.h"
 #include "tools/horo/bench.h"
 #include "tools/horo/bench_world.h"
 
 namespace horo {
 namespace {
 
-constexpr int kRounds = 3;
+using Kind = CollectiveKind;
+
+constexpr std::size_t kElements = 5'160'960;  // of all members' parts together: a multiple of all that cuts it
 constexpr double kMostPercent = 0.5;
+constexpr int kWidth = 15;
 
+// What a rank sends, and what all ranks of each host send to other hosts.
 struct Sent {
-  double all_reduce = 0;
-  double counted = 0;  // all_reduce and the barriers around it: all that ran meanwhile
-  double kernel = 0;
+  double bytes = 0;
+  std::vector<double> left_host;
 };
-
-Sent sent_so_far(const Session& session) {
-  const auto all_reduce =
-      static_cast<double>(session.counters().collectives(0, CollectiveKind::kAllReduce).traffic.bytes_sent);
-  const auto barriers =
-      static_cast<double>(session.counters().collectives(0, CollectiveKind::kBarrier).traffic.bytes_sent);
-  return {all_reduce, all_reduce + barriers, static_cast<double>(session.kernel_bytes_sent())};
-}
-
-Sent measure(Session& session, Order order, std::size_t bytes) {
-  TensorSpec spec;
-  spec.name = "bench.wire." + std::string(name_of(order)) + "." + std::to_string(bytes);
-  spec.order = order;
-  spec.shape = {static_cast<std::int64_t>(bytes / sizeof(float))};
-  std::vector<float> in(bytes / sizeof(float), 1), out(in.size());
-  barrier(session);
-  const Sent before = sent_so_far(session);
-  for (int i = 0; i < kRounds; ++i) session.run(spec, in.data(), out.data());
-  barrier(session);  // whoever leaves it knows that the others have received what was sent before
-  const Sent after = sent_so_far(session);
-  return {after.all_reduce - before.all_reduce, after.counted - before.counted, after.kernel - before.kernel};
-}
 
 double percent_off(double value, double expected) {
   if (expected == 0) return value == 0 ? 0 : 100;
   return std::abs(value / expected - 1) * 100;
 }
 
-// The worst of both deviations over all ranks.
-double measure_row(Session& session, Order order, std::size_t bytes) {
-  const auto ranks = static_cast<double>(session.topology().size);
-  const double formula = 2 * (ranks - 1) / ranks * static_cast<double>(bytes) * kRounds;
-  const Sent sent = measure(session, order, bytes);
-  const std::vector<double> worst = max_over_ranks(
-      session, {percent_off(sent.all_reduce, formula), percent_off(sent.counted, sent.kernel), sent.all_reduce});
-  const double most = std::max(worst[0], worst[1]);
-  print(session, row({std::to_string(session.topology().size), order == Order::kFast ? "ring" : "direct",
-                      std::to_string(bytes), fixed(worst[2] / kRounds, 0), fixed(formula / kRounds, 0),
-                      fixed(worst[0], 4), fixed(worst[1], 4), most <= kMostPercent ? "ok" : "OVER"},
-                     14));
-  return most;
-}
+class WireBench {
+ public:
+  WireBench(const Config& config, Links links, std::vector<int> hosts)
+      : config_(config), links_(std::move(links)), hosts_(std::move(hosts)), members_(hosts_.size()) {
+    std::iota(members_.begin(), members_.end(), 0);
+    plain_ = group("", hosts_);
+  }
+
+  // The worst deviation, in percent.
+  double run() {
+    for (const NamedMaker& maker : all_schedule_makers()) measure_maker(maker, DType::kFloat32);
+    for (const NamedMaker& maker : all_schedule_makers()) {
+      if (reduces(maker.kind)) measure_maker(maker, DType::kBFloat16);  // whose partial sums are twice as long
+    }
+    for (const auto& codec : built_in_codecs()) measure_codec(*codec);
+    return most_;
+  }
+
+ private:
+  int size() const { return static_cast<int>(members_.size()); }
+  Transport& transport() { return *links_.transport; }
+  std::size_t me() const { return static_cast<std::size_t>(config_.rank); }
+
+  std::unique_ptr<Group> group(const std::string& algorithms, const std::vector<int>& hosts) {
+    Config config = config_;
+    config.algorithms = algorithms;
+    return make_host_group(transport(), {members_, 0, hosts}, config, counters_);
+  }
+
+  // On one host we make believe that every two ranks have a host of their own.
+  std::vector<int> hosts_for(const NamedMaker& maker) const {
+    const bool has_levels = std::set<int>(hosts_.begin(), hosts_.end()).size() > 1;
+    const bool looks_at_hosts = maker.make == hierarchical_all_reduce || maker.make == hosts_first_all_reduce;
+    if (has_levels || !looks_at_hosts) return hosts_;
+    std::vector<int> pairs;
+    for (int rank = 0; rank < size(); ++rank) pairs.push_back(rank / 2);
+    return pairs;
+  }
+
+  Collective base(Kind kind) {
+    Collective c;
+    c.kind = kind;
+    c.plan = plan_ += 2;
+    c.deadline = Clock::now() + config_.deadline;
+    c.what = "bench wire";
+    if (reduces(kind)) c.contributors.assign(members_.begin(), members_.end());
+    return c;
+  }
+
+  void barrier() { horo::run(*plain_, base(Kind::kBarrier)); }
+
+  std::vector<double> over_ranks(std::vector<double> values, ReduceOp op) {
+    Collective c = base(Kind::kAllReduce);
+    c.op = op;
+    c.dtype = DType::kFloat64;
+    c.counts = {values.size()};
+    c.in = c.out = {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(double)};
+    horo::run(*plain_, c);
+    return values;
+  }
+
+  // The collective, counted by us and by the kernel.
+  struct Counted {
+    Sent sent;
+    double kernel_off = 0;  // percent
+  };
+  template <class Run>
+  Counted count(const std::vector<int>& hosts, const Run& run) {
+    barrier();
+    const auto before = static_cast<double>(transport().traffic(0).bytes_sent);
+    std::vector<double> to(members_.size());
+    for (std::size_t peer = 0; peer < to.size(); ++peer) to[peer] = -kernel_bytes(peer);
+    run();
+    Counted counted;
+    counted.sent.bytes = static_cast<double>(transport().traffic(0).bytes_sent) - before;
+    barrier();  // whoever leaves it knows that the others have received what was sent before
+    double kernel = 0;
+    std::vector<double> left(members_.size(), 0);
+    for (std::size_t peer = 0; peer < to.size(); ++peer) {
+      to[peer] += kernel_bytes(peer);
+      kernel += to[peer];
+      if (hosts[peer] != hosts[me()]) left[static_cast<std::size_t>(hosts[me()])] += to[peer];
+    }
+    counted.kernel_off = percent_off(static_cast<double>(transport().traffic(0).bytes_sent) - before, kernel);
+    counted.sent.left_host = over_ranks(left, ReduceOp::kSum);
+    return counted;
+  }
+  double kernel_bytes(std::size_t peer) {
+    return static_cast<double>(transport().kernel_bytes_sent_to(static_cast<int>(peer)));
+  }
+
+  void measure_maker(const NamedMaker& maker, DType dtype) {
+    const auto hosts = hosts_for(maker);
+    Collective c = base(maker.kind);
+    c.dtype = dtype;
+    const auto n = members_.size();
+    const bool is_cut = c.kind == Kind::kAllReduce || c.kind == Kind::kReduce || c.kind == Kind::kBroadcast;
+    c.counts.assign(is_cut ? 1 : c.kind == Kind::kAllToAll ? n * n : n, 0);
+    for (std::size_t& count : c.counts) count = kElements / c.counts.size();
+    const Shape shape = shape_of(c, size(), hosts);
+    std::vector<Schedule> schedules;
+    for (int member = 0; member < size(); ++member) schedules.push_back(maker.make(shape, member));
+    c.order = schedules.front().order;
+    const Cost cost = cost_of(shape, schedules, chunk_bytes(schedules.front(), c));
+    const auto wished = group(std::string(name_of(c.kind)) + "=" + maker.name, hosts);
+    std::vector<std::byte> in(kElements * size_of(dtype)), out(in.size());
+    c.in = {in.data(), in.size()};
+    c.out = {out.data(), out.size()};
+    const Counted counted = count(hosts, [&] { horo::run(*wished, c); });
+    Sent said{static_cast<double>(cost.sent[me()]), {cost.left_hosts.begin(), cost.left_hosts.end()}};
+    report(std::string(name_of(c.kind)), maker.name, dtype, said, counted);
+  }
+
+  static ChunkBytes chunk_bytes(const Schedule& schedule, const Collective& c) {
+    ChunkBytes bytes;
+    for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
+      const auto at = static_cast<std::size_t>(chunk);
+      const std::size_t count =
+          c.counts.size() == 1 ? shard_of(c.counts[0], schedule.chunks, chunk).size : c.counts[at];
+      bytes.as_it_is.push_back(count * size_of(c.dtype));
+      bytes.accumulating.push_back(count * size_of(accumulator_of(c.dtype, c.op)));
+    }
+    return bytes;
+  }
+
+  // Coded parts to their owners, coded sums to all.
+  void measure_codec(const Codec& codec) {
+    Collective c = base(Kind::kAllReduce);
+    std::vector<float> values(kElements, 1);
+    auto* data = reinterpret_cast<std::byte*>(values.data());
+    const CodedTensor tensor{data, data, values.size(), 0, nullptr};
+    CodedScratch scratch;
+    const Counted counted = count(hosts_, [&] { run_coded(*plain_, c, codec, {&tensor, 1}, scratch); });
+    const double all = static_cast<double>(codec.wire_bytes(kElements)), n = size();
+    Sent said{2 * (n - 1) / n * all, {}};
+    report("all_reduce", "coded " + codec.name(), DType::kFloat32, said, counted);
+  }
+
+  void report(const std::string& kind, const std::string& algorithm, DType dtype, const Sent& said,
+              const Counted& counted) {
+    double hosts_off = 0, left = 0;
+    for (std::size_t host = 0; host < said.left_host.size(); ++host) {
+      hosts_off = std::max(hosts_off, percent_off(counted.sent.left_host[host], said.left_host[host]));
+      left = std::max(left, counted.sent.left_host[host]);
+    }
+    const auto worst = over_ranks(
+        {percent_off(counted.sent.bytes, said.bytes), counted.kernel_off, hosts_off, counted.sent.bytes, said.bytes},
+        ReduceOp::kMax);
+    const double most = std::max({worst[0], worst[1], worst[2]});
+    most_ = std::max(most_, most);
+    if (config_.rank != 0) return;
+    std::cout << row({std::to_string(size()), kind, algorithm, std::string(name_of(dtype)), fixed(worst[3], 0),
+                      fixed(worst[4], 0), fixed(worst[0], 4), fixed(worst[1], 4), left > 0 ? fixed(left, 0) : "-",
+                      left > 0 ? fixed(worst[2], 4) : "-", most <= kMostPercent ? "ok" : "OVER"},
+                     kWidth)
+              << std::flush;
+  }
+
+  const Config config_;
+  Links links_;
+  Counters counters_;
+  const std::vector<int> hosts_;
+  std::vector<int> members_;
+  std::unique_ptr<Group> plain_;
+  std::uint64_t plan_ = 0;
+  double most_ = 0;
+};
 
 }  // namespace
 
-int bench_wire(Session& session, bool with_header) {
-  if (with_header) {
-    print(session, machine_header(session) +
-                       "# bytes that a rank sends for one all_reduce, frame headers included; deviations: the worst "
-                       "rank's, at most 0.5 %\n" +
-                       row({"ranks", "algorithm", "bytes", "sent", "2(N-1)/N*S", "formula %", "kernel %", ""}, 14));
+int bench_wire(const Config& config, bool with_header) {
+  Links links = find_others(config, 0);
+  Counters counters;
+  const Comparison compared = compare_settings(*links.transport, config, counters);
+  if (with_header && config.rank == 0) {
+    std::cout << machine_header(compared.topology) << "# bytes that the busiest rank sends for one collective of "
+              << kElements
+              << " elements, frame headers included, and that leave the busiest host (where there is one host, the\n"
+                 "# algorithms with hosts are told that every two ranks are one); deviations in percent: the worst "
+                 "rank's and host's, at most 0.5\n"
+              << row({"ranks", "collective", "algorithm", "type", "sent", "schedule", "off", "off kernel", "left host",
+                      "off", ""},
+                     kWidth);
   }
-  double most = 0;
-  for (const Order order : {Order::kCanonical, Order::kFast}) {
-    for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{16} << 20}) {
-      most = std::max(most, measure_row(session, order, bytes));
-    }
-  }
-  return most <= kMostPercent ? 0 : 1;
+  return WireBench(config, std::move(links), compared.hosts).run() <= kMostPercent ? 0 : 1;
 }
 
 }  // namespace horo

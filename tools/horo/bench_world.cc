@@ -45,7 +45,10 @@ double load_average() {
 }
 
 std::string machine_header(const Session& session) {
-  const Topology& topology = session.topology();
+  return machine_header(session.topology());
+}
+
+std::string machine_header(const Topology& topology) {
   std::ostringstream out;
   out << "# horo " << kVersion << " on " << cpu_model() << ", " << usable_cores() << " cores, " << kernel_release()
       << "; load average at the start " << fixed(load_average(), 2) << "\n"

@@ -10,6 +10,7 @@
 namespace horo {
 
 // "# " lines: version, processor, cores, kernel, load, ranks, transport.
+std::string machine_header(const Topology& topology);
 std::string machine_header(const Session& session);
 // The same facts by name, for machine-readable reports.
 std::string cpu_model();
