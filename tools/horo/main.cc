@@ -112,7 +112,8 @@ void add_bench(CLI::App& app, Options& options) {
   agree->add_option("--steps", options.bench.agree.steps, "steps")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  CLI::App* wire = bench->add_subcommand("wire", "Bytes that each algorithm sends against its schedule and the kernel's count");
+  CLI::App* wire =
+      bench->add_subcommand("wire", "Bytes that each algorithm sends against its schedule and the kernel's count");
   wire->add_option("--ranks", options.bench.ranks, "worlds to measure")->default_str("2..8");
   wire->add_flag("--no-header", options.bench.no_header)->group("");
   CLI::App* error = bench->add_subcommand("error", "Rounding errors of sums of short floats, beside a ring's");
