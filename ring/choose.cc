@@ -55,7 +55,7 @@ bool has_levels(const Shape& shape) {
 }
 
 bool is_whole(const Collective& c) {
-  return c.op == ReduceOp::kCustom && c.custom->whole;
+  return c.custom != nullptr && c.custom->whole;
 }
 
 // An operation of the user's own is always canonical: it need not commute.

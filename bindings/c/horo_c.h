@@ -177,9 +177,10 @@ enum {
 typedef struct {
   uint32_t struct_bytes;
   int32_t flags; /* one of the two above */
-  /* accumulator = accumulator o value, the accumulator holding the lower ranks: count elements of the dtype each.
-   * Called by horo's threads, never by two at once for one collective. Not zero: the job ends, naming operation and
-   * tensor. */
+  /* accumulator = accumulator o value, the accumulator holding the lower ranks: count elements of the dtype each, which
+   * never overlap and lie where their type may. Always in the canonical order, so that it need not commute; the same
+   * inputs have to give the same bits. Called by horo's threads, never by two at once for one collective. Not zero: the
+   * job ends, naming operation and tensor. */
   int32_t (*combine)(void* user, void* accumulator, const void* value, uint64_t count, int32_t dtype);
   void* user;
 } horo_op;
