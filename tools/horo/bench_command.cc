@@ -15,13 +15,6 @@ namespace {
 
 constexpr int kMaxLocalRanks = 1024;
 
-DType dtype_of(const std::string& word) {
-  for (int i = 0; i < 256; ++i) {
-    if (const auto dtype = dtype_from(i); dtype && name_of(*dtype) == word) return *dtype;
-  }
-  throw std::invalid_argument("--dtype " + word + ": no such type");
-}
-
 int parse_ranks(std::string_view text, const std::string& whole) {
   int ranks = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
@@ -45,13 +38,20 @@ int bench_as_rank(const std::string& name, const BenchOptions& options) {
   if (name == "wire") return bench_wire(config_from_environment(), !options.no_header);
   Session session(config_from_environment());
   AllReduceBench all_reduce = options.all_reduce;
-  all_reduce.dtype = dtype_of(options.dtype);
+  all_reduce.dtype = dtype_of("--dtype", options.dtype);
   all_reduce.order = options.order == "fast" ? Order::kFast : Order::kCanonical;
   if (name == "allreduce") return bench_all_reduce(session, all_reduce);
   return bench_agree(session, options.agree);
 }
 
 }  // namespace
+
+DType dtype_of(const std::string& option, const std::string& word) {
+  for (int i = 0; i < 256; ++i) {
+    if (const auto dtype = dtype_from(i); dtype && name_of(*dtype) == word) return *dtype;
+  }
+  throw std::invalid_argument(option + " " + word + ": no such type");
+}
 
 std::vector<std::string> words_for_dtype() {
   std::vector<std::string> words;

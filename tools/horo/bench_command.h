@@ -24,5 +24,7 @@ struct BenchOptions {
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments);
 
 std::vector<std::string> words_for_dtype();
+// The type of that name. Throws std::invalid_argument naming the option.
+DType dtype_of(const std::string& option, const std::string& word);
 
 }  // namespace horo

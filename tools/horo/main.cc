@@ -15,6 +15,7 @@
 
 #include "horo/base/settings.h"
 #include "tools/horo/bench_command.h"
+#include "tools/horo/conformance.h"
 #include "tools/horo/doctor.h"
 #include "tools/horo/run_options.h"
 
@@ -26,6 +27,7 @@ constexpr int kUsage = 2;  // exit code of a wrong command line
 struct Options {
   RunOptions run;
   BenchOptions bench;
+  OpOptions op;
   bool settings = false;
   bool json = false;
 };
@@ -144,6 +146,23 @@ void add_doctor(CLI::App& app, Options& options) {
   doctor->footer("Exit code 0: no problem; 1: problems, each with what to do.");
 }
 
+void add_conformance(CLI::App& app, OpOptions& options) {
+  CLI::App* conformance =
+      app.add_subcommand("conformance", "Try what was written for horo, before a job depends on it");
+  conformance->require_subcommand(1);
+  CLI::App* op = conformance->add_subcommand("op", "An operation: a horo_op in a shared library");
+  op->add_option("library", options.library, "the library: ./mine.so")->required();
+  op->add_option("symbol", options.symbol, "the name of the horo_op in it")->required();
+  op->add_option("--dtype", options.dtypes, "types that it is for")->delimiter(',')->capture_default_str();
+  op->add_option("--counts", options.counts, "numbers of elements that it is for: 1,4,9 for square matrices")
+      ->delimiter(',')
+      ->capture_default_str();
+  op->add_option("--tolerance", options.tolerance,
+                 "of float results in another order, relative to the largest number; 0: 16 units of the type")
+      ->check(CLI::NonNegativeNumber);
+  op->footer("Exit code 0: no faults were found; 1: faults, a line each.");
+}
+
 // Horovod writes -np; here a single dash has one letter. What follows the program is the program's own.
 void respell(std::vector<std::string>& arguments, const CLI::App& run) {
   for (std::size_t i = 1; i < arguments.size() && arguments[i].starts_with("-") && arguments[i] != "--"; ++i) {
@@ -161,6 +180,7 @@ int run_command(std::vector<std::string> arguments) {
   add_run(app, options.run);
   add_bench(app, options);
   add_doctor(app, options);
+  add_conformance(app, options.op);
   if (!arguments.empty() && arguments.front() == "run") respell(arguments, *app.get_subcommand("run"));
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   try {
@@ -177,6 +197,7 @@ int run_command(std::vector<std::string> arguments) {
   if (chosen->get_name() == "bench") {
     return run_bench(chosen->get_subcommands().front()->get_name(), options.bench, arguments);
   }
+  if (chosen->get_name() == "conformance") return op_conformance(options.op);
   const bool has_dashes = dashes != arguments.end();
   const auto after = has_dashes ? dashes + 1 : dashes;
   return run(options.run, *chosen, {after, arguments.end()}, has_dashes);

@@ -1,0 +1,21 @@
+// `horo conformance`: tries what others wrote for horo, before a job depends on it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace horo {
+
+struct OpOptions {
+  std::string library;  // a shared library
+  std::string symbol;   // a horo_op (bindings/c/horo_c.h) in it
+  std::vector<std::string> dtypes = {"float32"};
+  std::vector<std::uint64_t> counts = {1, 2, 17, 1'000};
+  double tolerance = 0;
+};
+
+// Prints every fault that faults_of() finds. 0: none; 1: some. Throws std::invalid_argument if there is no such thing.
+int op_conformance(const OpOptions& options);
+
+}  // namespace horo
