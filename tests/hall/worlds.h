@@ -84,6 +84,11 @@ inline std::vector<float> floats(const Outcome& outcome) {
   return {first, first + outcome.bytes / sizeof(float)};
 }
 
+// Rank 0 leads whatever sets there are: nobody leaves before all have come here.
+inline void meet(Session& session) {
+  session.run(spec_of(CollectiveKind::kBarrier, "the end", {}), nullptr, nullptr);
+}
+
 // The text of what the call throws, or "".
 inline std::string thrown_by(const std::function<void()>& call) {
   try {
