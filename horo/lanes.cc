@@ -74,7 +74,7 @@ void Lanes::end(Ending ending) {
 // A closed lane may still be packing what fails now.
 bool Lanes::end_in_lane(std::uint32_t place, const Ending& ending) {
   const auto closed = closed_.find(place);
-  if (closed != closed_.end()) return closed->second->end(ending);
+  if (closed != closed_.end()) return closed->second.lane->end(ending);
   MutexLock lock(mutex_);
   Lane* lane = find(place);
   return lane != nullptr && lane->end(ending);
@@ -98,22 +98,28 @@ void Lanes::close(std::uint32_t set, Ending ending) {
     }
   }
   if (!lane) return finish_here(ending);
-  lane->end(ending);
   lane->close(drained_);
-  closed_.emplace(set, std::move(lane));
+  closed_.emplace(set, Closed{std::move(lane), std::move(ending)});
 }
 
 void Lanes::reap() {
-  std::erase_if(closed_, [](const auto& closed) { return closed.second->is_drained(); });
+  for (auto closed = closed_.begin(); closed != closed_.end();) {
+    if (!closed->second.lane->is_drained()) {
+      ++closed;
+      continue;
+    }
+    end_in_lane(kMail, closed->second.last);
+    closed = closed_.erase(closed);
+  }
 }
 
 void Lanes::stop() {
   {
     MutexLock lock(mutex_);
-    for (auto& [place, lane] : lanes_) closed_.emplace(place, std::move(lane));
+    for (auto& [place, lane] : lanes_) closed_.emplace(place, Closed{std::move(lane), {}});
     lanes_.clear();
   }
-  for (const auto& [place, lane] : closed_) lane->stop();
+  for (const auto& [place, closed] : closed_) closed.lane->stop();
 }
 
 void Lanes::prepare(FilledPlan filled) {

@@ -27,9 +27,9 @@ class Lanes {
   void run(Job job);
   // In order with the jobs of their sets; at once where there is no such lane.
   void end(Ending ending);
-  // The last of a set: what was released before ends first.
+  // The last of a set: what was released of it before ends first, messages too.
   void close(std::uint32_t set, Ending ending);
-  // Frees the lanes that have ended.
+  // Frees the lanes that have ended, and lets their sets' last Works end.
   void reap();
   // See Lane::stop.
   void stop();
@@ -47,7 +47,12 @@ class Lanes {
   const std::vector<int> hosts_;
   const std::function<void(FailurePtr)> failed_;
   const std::function<void()> drained_;
-  std::map<std::uint32_t, std::unique_ptr<Lane>> closed_;  // engine thread
+  struct Closed {
+    std::unique_ptr<Lane> lane;
+    Ending last;
+  };
+
+  std::map<std::uint32_t, Closed> closed_;  // engine thread
   Mutex mutex_;
   std::map<std::uint32_t, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);  // by process set, and kMail
 };
