@@ -1,7 +1,9 @@
 // prove: runs many of what the tests run few of. tools/soak is its face.
 //
-//   prove cases --seed S --jobs N    random collectives against the oracle; prints seeds and small cases of what is
-//   wrong
+//   prove cases --seed S --jobs N    random collectives against the oracle: seeds and small cases of what is wrong
+//   prove bits                       a table: one hash of each sum, by whatever way it was made
+//   prove programs --seed S --count N --at-once K
+//                                    random programs over three overlapping process sets, right and wrong ones
 
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +13,7 @@
 #include <string>
 
 #include "tests/proof/bits.h"
+#include "tests/proof/perform.h"
 #include "tests/proof/play.h"
 
 namespace horo::proof {
@@ -46,12 +49,25 @@ int prove_bits() {
   return table.wrong.empty() ? 0 : 1;
 }
 
+int prove_programs(const Options& options) {
+  PerformOptions perform;
+  perform.seed = number(options, "--seed", 1);
+  perform.count = number(options, "--count", 5'000);
+  perform.at_once = static_cast<int>(number(options, "--at-once", 16));
+  const Performance performance = perform_many(perform);
+  for (const auto& [end, times] : performance.ends) std::cout << times << " " << end << "\n";
+  std::cout << "longest " << performance.longest.count() << " ms, of limits of " << perform.stall_limit.count() << "\n";
+  for (const std::string& wrong : performance.wrong) std::cout << "wrong: " << wrong << "\n";
+  return performance.wrong.empty() ? 0 : 1;
+}
+
 int prove(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const Options options = argc > 1 ? read_options(argc, argv) : Options();
   if (what == "cases") return prove_cases(options);
+  if (what == "programs") return prove_programs(options);
   if (what == "bits") return prove_bits();
-  throw std::invalid_argument("expected cases or bits");
+  throw std::invalid_argument("expected cases, programs or bits");
 }
 
 }  // namespace
