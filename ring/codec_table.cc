@@ -7,7 +7,7 @@
 namespace horo {
 namespace {
 
-// Mistakes that would move the wrong number of bytes; check_codec() (ring/codec_check.h) looks at everything.
+// Mistakes that would move the wrong number of bytes; faults_of() (ring/codec_conformance.h) looks at everything.
 void check_sizes(const Codec& codec) {
   const std::size_t block = codec.block();
   if (block == 0) throw std::invalid_argument(say("codec '", codec.name(), "': a block of 0 elements"));

@@ -1,40 +1,11 @@
 // The C ABI: process sets, and what a session is taught before it is used.
+#include "bindings/c/foreign_codec.h"
 #include "bindings/c/handles.h"
 
 using horo_c::check_struct;
 using horo_c::checked;
 using horo_c::guarded;
 using horo_c::thread_state;
-
-namespace {
-
-// A codec of a caller in C.
-class ForeignCodec final : public horo::Codec {
- public:
-  ForeignCodec(std::string name, const horo_codec& codec) : name_(std::move(name)), codec_(codec) {}
-
-  const std::string& name() const override { return name_; }
-  std::size_t block() const override { return codec_.block; }
-  std::size_t wire_bytes(std::size_t count) const override { return codec_.wire_bytes(codec_.user, count); }
-  bool stateful() const override { return (codec_.flags & HORO_CODEC_STATEFUL) != 0; }
-
-  void encode(const float* x, float* residual, std::byte* wire, std::size_t count) const override {
-    check("encode", codec_.encode(codec_.user, x, residual, wire, count));
-  }
-  void decode(const std::byte* wire, float* out, std::size_t count) const override {
-    check("decode", codec_.decode(codec_.user, wire, out, count));
-  }
-
- private:
-  void check(const char* what, std::int32_t status) const {
-    if (status != 0) throw std::runtime_error(std::string(what) + " returned " + std::to_string(status));
-  }
-
-  const std::string name_;
-  const horo_codec codec_;
-};
-
-}  // namespace
 
 int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_t count, const char* name) {
   return guarded([&]() -> std::int64_t {
@@ -100,16 +71,7 @@ int32_t horo_register_op(horo_session* session, const char* name, const horo_op*
 
 int32_t horo_register_codec(horo_session* session, const char* name, const horo_codec* codec) {
   return guarded([&]() -> std::int32_t {
-    horo_session& s = checked(session);
-    check_struct(codec, "horo_codec");
-    if ((codec->flags & ~HORO_CODEC_STATEFUL) != 0) {
-      throw std::invalid_argument("horo_codec.flags is " + std::to_string(codec->flags) +
-                                  ", expected HORO_CODEC_STATEFUL or 0");
-    }
-    if (!codec->wire_bytes || !codec->encode || !codec->decode) {
-      throw std::invalid_argument("wire_bytes, encode or decode of horo_codec is a null pointer");
-    }
-    s.session.register_codec(std::make_unique<ForeignCodec>(name == nullptr ? "" : name, *codec));
+    checked(session).session.register_codec(horo_c::codec_from(name, codec));
     return HORO_OK;
   });
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "horo/base/check.h"
-#include "ring/codec_check.h"
+#include "ring/codec_conformance.h"
 #include "tests/fuzz/targets.h"
 
 namespace horo {

@@ -184,7 +184,7 @@ TEST(CodedAllReduce, MovesTheCodedBytesTwiceLessOnesOwn) {
   for (const auto& codec : built_in_codecs()) {
     for (int size = 2; size <= 8; size += 3) {
       run_ranks_well({size, Wire::kInProcess, {}}, [&](Rank& rank) {
-        all_reduced(rank, coded_collective(rank), *codec, values_of(rank.index(), kCount));
+        all_reduced(rank, coded_collective(rank), *codec, Floats(kCount, 1.0f));
         const double expected = 2.0 * (size - 1) / size * static_cast<double>(codec->wire_bytes(kCount));
         const auto sent = static_cast<double>(rank.transport().traffic(0).bytes_sent);
         EXPECT_NEAR(sent / expected, 1.0, 0.005) << codec->name() << ", " << size << " ranks";

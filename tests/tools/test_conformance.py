@@ -1,4 +1,4 @@
-"""horo conformance: operations of others, in C, compiled here."""
+"""horo conformance: operations and codecs of others, in C, compiled here."""
 
 import shutil
 import subprocess
@@ -25,6 +25,27 @@ const horo_op good = {sizeof(horo_op), HORO_OP_ASSOCIATIVE, add, 0};
 const horo_op bad = {sizeof(horo_op), HORO_OP_ASSOCIATIVE, norm, 0};
 const horo_op whole = {sizeof(horo_op), HORO_OP_WHOLE, norm, 0};
 const horo_op old = {4, HORO_OP_WHOLE, norm, 0};
+
+static uint64_t bytes_of(void* user, uint64_t count) { return count; }
+static int32_t encode(void* user, const float* x, float* residual, void* wire, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const float most = x[i] > 12.7f ? 12.7f : x[i] < -12.7f ? -12.7f : x[i];
+    const int is_number = x[i] - x[i] == 0;
+    ((int8_t*)wire)[i] = is_number ? most * 10.0f + (most < 0 ? -0.5f : 0.5f) : -128;
+  }
+  if (user) ((int8_t*)wire)[count] = 0;
+  return 0;
+}
+static int32_t decode(void* user, const void* wire, float* out, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const int8_t tenths = ((const int8_t*)wire)[i];
+    out[i] = tenths == -128 ? __builtin_nanf("") : tenths / 10.0f;
+  }
+  return 0;
+}
+const horo_codec tenths = {sizeof(horo_codec), 0, 1, bytes_of, encode, decode, 0};
+const horo_codec too_far = {sizeof(horo_codec), 0, 1, bytes_of, encode, decode, "yes"};
+const horo_codec old_codec = {4, 0, 1, bytes_of, encode, decode, 0};
 """
 
 
@@ -38,8 +59,8 @@ def conformance(tmp_path):
     flags = ["-shared", "-fPIC", "-I", ROOT / "bindings/c"]
     subprocess.run([compiler, *flags, tmp_path / "ops.c", "-o", library], check=True, timeout=60)
 
-    def run(*arguments):
-        command = [HORO, "conformance", "op", library, *arguments]
+    def run(*arguments, kind="op"):
+        command = [HORO, "conformance", kind, library, *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     return run
@@ -62,3 +83,23 @@ def test_what_is_no_operation_is_refused_by_name(conformance):
         done = conformance(symbol)
         assert done.returncode == 2 and word in done.stderr and symbol in done.stderr
     assert "no such type" in conformance("good", "--dtype", "float33").stderr
+
+
+def test_a_good_codec_has_no_faults_and_must_not_claim_too_much(conformance):
+    claim = ("--absolute", "0.0501", "--largest", "12.7")
+    assert conformance("tenths", *claim, kind="codec").stdout == "codec 'tenths': no faults\n"
+    boast = conformance("tenths", "--absolute", "0.01", "--largest", "12.7", kind="codec")
+    assert boast.returncode == 1
+    assert "expected an error of at most 0.01" in boast.stdout
+
+
+def test_a_codec_that_writes_too_far_is_told_so(conformance):
+    done = conformance("too_far", "--absolute", "0.0501", "--largest", "12.7", kind="codec")
+    assert done.returncode == 1
+    assert "encode of 2 elements wrote outside of the 2 bytes of its code" in done.stdout
+
+
+def test_what_is_no_codec_is_refused_by_name(conformance):
+    for symbol in ("old_codec", "missing"):
+        done = conformance(symbol, kind="codec")
+        assert done.returncode == 2 and symbol in done.stderr

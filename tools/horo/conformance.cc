@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "bindings/c/foreign_codec.h"
 #include "bindings/c/horo_c.h"
 #include "ring/op_conformance.h"
 #include "tools/horo/bench_command.h"
@@ -17,8 +18,23 @@ namespace {
 
 using Library = std::unique_ptr<void, int (*)(void*)>;
 
-std::invalid_argument unusable(const OpOptions& options, const std::string& why) {
+template <class Options>
+std::invalid_argument unusable(const Options& options, const std::string& why) {
   return std::invalid_argument("conformance of " + options.symbol + " in " + options.library + ": " + why);
+}
+
+template <class Options>
+Library opened(const Options& options) {
+  Library library(::dlopen(options.library.c_str(), RTLD_NOW | RTLD_LOCAL), ::dlclose);
+  if (!library) throw unusable(options, ::dlerror());
+  return library;
+}
+
+// 0: there are none.
+int print(const std::vector<std::string>& faults, const std::string& of) {
+  for (const std::string& fault : faults) std::cout << fault << "\n";
+  if (faults.empty()) std::cout << of << ": no faults\n";
+  return faults.empty() ? 0 : 1;
 }
 
 CustomOp loaded(const OpOptions& options, void* library) {
@@ -39,17 +55,25 @@ CustomOp loaded(const OpOptions& options, void* library) {
 }  // namespace
 
 int op_conformance(const OpOptions& options) {
-  const Library library(::dlopen(options.library.c_str(), RTLD_NOW | RTLD_LOCAL), ::dlclose);
-  if (!library) throw unusable(options, ::dlerror());
+  const Library library = opened(options);
   const CustomOp op = loaded(options, library.get());
   OpTrial trial;
   for (const std::string& word : options.dtypes) trial.dtypes.push_back(dtype_of("--dtype", word));
   trial.counts = options.counts;
   trial.tolerance = options.tolerance;
-  const std::vector<std::string> faults = faults_of(op, trial);
-  for (const std::string& fault : faults) std::cout << fault << "\n";
-  if (faults.empty()) std::cout << "operation '" << op.name << "': no faults\n";
-  return faults.empty() ? 0 : 1;
+  return print(faults_of(op, trial), "operation '" + op.name + "'");
+}
+
+int codec_conformance(const CodecOptions& options) {
+  const Library library = opened(options);
+  const auto* found = static_cast<const horo_codec*>(::dlsym(library.get(), options.symbol.c_str()));
+  if (found == nullptr) throw unusable(options, "there is no such symbol; expected a horo_codec");
+  try {
+    const std::unique_ptr<Codec> codec = horo_c::codec_from(options.symbol.c_str(), found);
+    return print(faults_of(*codec, options.claim), "codec '" + codec->name() + "'");
+  } catch (const std::invalid_argument& refusal) {
+    throw unusable(options, refusal.what());
+  }
 }
 
 }  // namespace horo

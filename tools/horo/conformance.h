@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "ring/codec_conformance.h"
+
 namespace horo {
 
 struct OpOptions {
@@ -17,5 +19,14 @@ struct OpOptions {
 
 // Prints every fault that faults_of() finds. 0: none; 1: some. Throws std::invalid_argument if there is no such thing.
 int op_conformance(const OpOptions& options);
+
+struct CodecOptions {
+  std::string library;  // a shared library
+  std::string symbol;   // a horo_codec in it
+  CodecClaim claim;     // what its author says of it
+};
+
+// The same for the faults of a codec.
+int codec_conformance(const CodecOptions& options);
 
 }  // namespace horo

@@ -28,6 +28,7 @@ struct Options {
   RunOptions run;
   BenchOptions bench;
   OpOptions op;
+  CodecOptions codec;
   bool settings = false;
   bool json = false;
 };
@@ -146,7 +147,22 @@ void add_doctor(CLI::App& app, Options& options) {
   doctor->footer("Exit code 0: no problem; 1: problems, each with what to do.");
 }
 
-void add_conformance(CLI::App& app, OpOptions& options) {
+void add_codec_conformance(CLI::App& conformance, CodecOptions& options) {
+  CLI::App* codec = conformance.add_subcommand("codec", "A codec: a horo_codec in a shared library");
+  codec->add_option("library", options.library, "the library: ./mine.so")->required();
+  codec->add_option("symbol", options.symbol, "the name of the horo_codec in it")->required();
+  const auto part = [&](const char* name, double& value, const char* what) {
+    codec->add_option(name, value, what)->check(CLI::NonNegativeNumber)->capture_default_str();
+  };
+  part("--relative", options.claim.relative, "of the error: for each unit of the value,");
+  part("--of-block", options.claim.of_block, "  for each unit of the largest value of its block,");
+  part("--absolute", options.claim.absolute, "  and for any value");
+  part("--largest", options.claim.largest, "value that this is said of");
+  codec->footer("Exit code 0: no faults were found; 1: faults, a line each.");
+}
+
+void add_conformance(CLI::App& app, Options& all) {
+  OpOptions& options = all.op;
   CLI::App* conformance =
       app.add_subcommand("conformance", "Try what was written for horo, before a job depends on it");
   conformance->require_subcommand(1);
@@ -161,6 +177,7 @@ void add_conformance(CLI::App& app, OpOptions& options) {
                  "of float results in another order, relative to the largest number; 0: 16 units of the type")
       ->check(CLI::NonNegativeNumber);
   op->footer("Exit code 0: no faults were found; 1: faults, a line each.");
+  add_codec_conformance(*conformance, all.codec);
 }
 
 // Horovod writes -np; here a single dash has one letter. What follows the program is the program's own.
@@ -180,7 +197,7 @@ int run_command(std::vector<std::string> arguments) {
   add_run(app, options.run);
   add_bench(app, options);
   add_doctor(app, options);
-  add_conformance(app, options.op);
+  add_conformance(app, options);
   if (!arguments.empty() && arguments.front() == "run") respell(arguments, *app.get_subcommand("run"));
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   try {
@@ -197,7 +214,10 @@ int run_command(std::vector<std::string> arguments) {
   if (chosen->get_name() == "bench") {
     return run_bench(chosen->get_subcommands().front()->get_name(), options.bench, arguments);
   }
-  if (chosen->get_name() == "conformance") return op_conformance(options.op);
+  if (chosen->get_name() == "conformance") {
+    const bool is_codec = chosen->get_subcommands().front()->get_name() == "codec";
+    return is_codec ? codec_conformance(options.codec) : op_conformance(options.op);
+  }
   const bool has_dashes = dashes != arguments.end();
   const auto after = has_dashes ? dashes + 1 : dashes;
   return run(options.run, *chosen, {after, arguments.end()}, has_dashes);

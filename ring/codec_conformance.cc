@@ -1,7 +1,7 @@
 // Each promise is a function that adds a sentence where it is broken, and stops there: one mistake is one finding.
 // Whatever is handed to the codec lies between guard bytes, at odd addresses, and in memory of two different pasts.
 
-#include "ring/codec_check.h"
+#include "ring/codec_conformance.h"
 
 #include <algorithm>
 #include <cmath>
@@ -320,7 +320,7 @@ CodecClaim claim_of_built_in(const std::string& name) {
   throw std::invalid_argument(say("there is no codec '", name, "' built in"));
 }
 
-std::vector<std::string> check_codec(const Codec& codec, const CodecClaim& claim) {
+std::vector<std::string> faults_of(const Codec& codec, const CodecClaim& claim) {
   return Checker(codec, claim).run();
 }
 

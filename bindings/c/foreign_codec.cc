@@ -1,0 +1,98 @@
+#include "bindings/c/foreign_codec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace horo_c {
+namespace {
+
+// Memory that is lent to a stranger. Aligned for any type.
+class Lent {
+ public:
+  explicit Lent(std::size_t bytes) : bytes_(bytes), memory_(kGuardBytes + bytes + kGuardBytes, kGuard) {}
+
+  std::byte* data() { return memory_.data() + kGuardBytes; }
+  float* floats() { return reinterpret_cast<float*>(data()); }
+  bool is_intact() const {
+    const auto is_guard = [](std::byte byte) { return byte == kGuard; };
+    const auto end = memory_.begin() + static_cast<std::ptrdiff_t>(kGuardBytes);
+    return std::all_of(memory_.begin(), end, is_guard) &&
+           std::all_of(end + static_cast<std::ptrdiff_t>(bytes_), memory_.end(), is_guard);
+  }
+  void copy_to(void* to) const {
+    if (bytes_ > 0) std::memcpy(to, memory_.data() + kGuardBytes, bytes_);
+  }
+
+ private:
+  static constexpr std::size_t kGuardBytes = 64;
+  static constexpr std::byte kGuard{0xa5};
+
+  const std::size_t bytes_;
+  std::vector<std::byte> memory_;
+};
+
+class ForeignCodec final : public horo::Codec {
+ public:
+  ForeignCodec(std::string name, const horo_codec& codec) : name_(std::move(name)), codec_(codec) {}
+
+  const std::string& name() const override { return name_; }
+  std::size_t block() const override { return codec_.block; }
+  std::size_t wire_bytes(std::size_t count) const override { return codec_.wire_bytes(codec_.user, count); }
+  bool stateful() const override { return (codec_.flags & HORO_CODEC_STATEFUL) != 0; }
+
+  void encode(const float* x, float* residual, std::byte* wire, std::size_t count) const override {
+    Lent code(wire_bytes(count));
+    Lent kept(residual == nullptr ? 0 : count * sizeof(float));
+    if (residual != nullptr && count > 0) std::memcpy(kept.data(), residual, count * sizeof(float));
+    const auto status =
+        codec_.encode(codec_.user, x, residual == nullptr ? nullptr : kept.floats(), code.data(), count);
+    expect_ok("encode", count, status);
+    if (!code.is_intact()) outside("encode", count, "the " + std::to_string(wire_bytes(count)) + " bytes of its code");
+    if (!kept.is_intact()) outside("encode", count, "their residual");
+    code.copy_to(wire);
+    kept.copy_to(residual);
+  }
+
+  void decode(const std::byte* wire, float* out, std::size_t count) const override {
+    Lent values(count * sizeof(float));
+    expect_ok("decode", count, codec_.decode(codec_.user, wire, values.floats(), count));
+    if (!values.is_intact()) outside("decode", count, "them");
+    values.copy_to(out);
+  }
+
+ private:
+  static void expect_ok(const std::string& what, std::size_t count, std::int32_t status) {
+    if (status == 0) return;
+    throw std::runtime_error(what + " of " + std::to_string(count) + " elements returned " + std::to_string(status) +
+                             ", expected 0");
+  }
+  [[noreturn]] static void outside(const std::string& what, std::size_t count, const std::string& of) {
+    throw std::runtime_error(what + " of " + std::to_string(count) + " elements wrote outside of " + of);
+  }
+
+  const std::string name_;
+  const horo_codec codec_;
+};
+
+}  // namespace
+
+std::unique_ptr<horo::Codec> codec_from(const char* name, const horo_codec* codec) {
+  if (codec == nullptr) throw std::invalid_argument("horo_codec is a null pointer");
+  if (codec->struct_bytes < sizeof(horo_codec)) {
+    throw std::invalid_argument("horo_codec.struct_bytes is " + std::to_string(codec->struct_bytes) +
+                                ", this horo needs " + std::to_string(sizeof(horo_codec)));
+  }
+  if ((codec->flags & ~HORO_CODEC_STATEFUL) != 0) {
+    throw std::invalid_argument("horo_codec.flags is " + std::to_string(codec->flags) +
+                                ", expected HORO_CODEC_STATEFUL or 0");
+  }
+  if (!codec->wire_bytes || !codec->encode || !codec->decode) {
+    throw std::invalid_argument("wire_bytes, encode or decode of horo_codec is a null pointer");
+  }
+  return std::make_unique<ForeignCodec>(name == nullptr ? "" : name, *codec);
+}
+
+}  // namespace horo_c
