@@ -180,18 +180,19 @@ void Leader::stop_waiting(std::optional<Wait>& waiting) {
 
 // After reports: the entry is complete, or can never be, or waits.
 void Leader::settle(Entry& entry, const Patience& patience) {
-  if (ReadyTable::complete(entry, joined(entry.name.set))) return complete(entry);
+  if (ReadyTable::complete(entry, joined(entry.name.set))) return complete(entry, patience);
   const std::vector<int> left = left_without(entry.needs, entry.ready, entry.name.set);
   if (!left.empty()) return fail(entry, left_text(entry.name.name, left, of_set(entry.name.set)));
   if (!entry.waiting) entry.waiting = clock_.add(patience, &entry);
 }
 
-void Leader::complete(Entry& entry) {
+void Leader::complete(Entry& entry, const Patience& patience) {
+  const Patience left = entry.waiting ? entry.waiting->patience : patience;
   stop_waiting(entry.waiting);
   const std::string trouble = trouble_of(entry);
   if (!trouble.empty()) return fail(entry, trouble);
   const TensorSpec& spec = ReadyTable::agreed(entry)->spec;
-  spec.unit.empty() ? complete_.push_back(&entry) : hold(entry, spec);
+  spec.unit.empty() ? complete_.push_back(&entry) : hold(entry, spec, left);
 }
 
 // Why what is complete cannot be run; empty if it can.

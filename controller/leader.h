@@ -69,7 +69,7 @@ class Leader {
   void mark(Place place, int rank, bool absent, TimePoint now);
   void settle(Entry& entry, const Patience& patience);
   void settle_plan(PlanId id, const Patience& patience);
-  void complete(Entry& entry);
+  void complete(Entry& entry, const Patience& patience);
   std::string trouble_of(Entry& entry) const;
   void spread(Plan& plan, Patience patience);
   void dissolve(PlanId id, const Patience& patience, bool counts = true);
@@ -91,7 +91,8 @@ class Leader {
   void fail_lost_join(std::uint32_t set);
 
   // Units.
-  void hold(Entry& entry, const TensorSpec& spec);
+  std::vector<TensorName> held_units(std::uint32_t set) const;
+  void hold(Entry& entry, const TensorSpec& spec, const Patience& patience);
   void fail_unit(const TensorName& unit, const std::string& culprit, const std::string& text, bool stalled);
 
   // What waits too long.

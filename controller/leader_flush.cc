@@ -90,9 +90,12 @@ void Leader::release_plan(PlanId id) {
   plan.clear();
 }
 
-// Notes a released tensor that may be in a plan from the next step end on.
+// Notes a released tensor that may be in a plan from the next step end on. A member without a part in the release may
+// not know its number.
 void Leader::list(const Entry& entry, Version& version) {
-  const bool fits = version.spec.stepwise && version.spec.kind == CollectiveKind::kAllReduce && version.id;
+  const bool everywhere = entry.ready.covers(entry.needs);
+  const bool fits =
+      version.spec.stepwise && version.spec.kind == CollectiveKind::kAllReduce && version.id && everywhere;
   if (!fits || version.listed || entry.plan != 0 || entry.dissolved >= kMaxDissolved) return;
   version.listed = true;
   released_[version.spec.set].push_back(*version.id);

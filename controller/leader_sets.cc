@@ -103,7 +103,7 @@ void Leader::take_join(int from, const TensorSpec& spec, TimePoint now) {
   }
   for (const TensorName& name : waiting_names()) {
     Entry* entry = table_.find(name);
-    if (name.set != spec.set || entry == nullptr || !entry->waiting) continue;
+    if (name.set != spec.set || entry == nullptr || !entry->waiting || entry->held) continue;
     const Patience patience = entry->waiting->patience;
     settle(*entry, patience);
   }
@@ -120,12 +120,17 @@ void Leader::fail_lost_join(std::uint32_t set) {
   joins_.erase(set);
 }
 
+// Of a set that all have joined nothing is on its way: what is not complete now never will be.
 void Leader::end_joins() {
-  std::erase_if(joins_, [this](const auto& joins) {
-    if (!joins.second.ranks.covers(members(joins.first))) return false;
-    items_.emplace_back(JoinOver{joins.first, joins.second.last, ""});
-    return true;
-  });
+  std::vector<std::uint32_t> over;
+  for (const auto& [set, joins] : joins_) {
+    if (joins.ranks.covers(members(set))) over.push_back(set);
+  }
+  for (const std::uint32_t set : over) {
+    for (const TensorName& unit : held_units(set)) fail_unit(unit, "", joined_unit_text(), false);
+    items_.emplace_back(JoinOver{set, joins_.at(set).last, ""});
+    joins_.erase(set);
+  }
 }
 
 }  // namespace horo

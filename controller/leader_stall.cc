@@ -18,8 +18,9 @@ constexpr std::size_t kMostAwaited = 3;
 
 }  // namespace
 
+// It waits for other ranks.
 bool Leader::has(const Waiting& waiting, int rank) const {
-  if (Entry* const* entry = std::get_if<Entry*>(&waiting)) return (*entry)->ready.contains(rank);
+  if (Entry* const* entry = std::get_if<Entry*>(&waiting)) return (*entry)->ready.contains(rank) && !(*entry)->held;
   return plans_.find(std::get<PlanId>(waiting))->complete.contains(rank);
 }
 
@@ -138,6 +139,7 @@ void Leader::warn(std::vector<Waiting> warned, TimePoint now) {
     const std::optional<Wait>& wait = wait_of(waiting);
     if (!wait) continue;  // dissolved meanwhile
     Stalled one = stalled(waiting);
+    if (one.missing.empty()) continue;  // its unit's others are spoken of
     missing.insert(one.missing.begin(), one.missing.end());
     Stalled& group = groups.try_emplace({one.submitted, one.missing, one.partly, one.of_set}, one).first->second;
     if (group.waited != Duration::zero()) std::ranges::move(one.names, std::back_inserter(group.names));
@@ -173,11 +175,11 @@ void Leader::give_up(std::vector<Waiting> expired, TimePoint now) {
     expired.push_back(waiting);
   }
   std::map<std::pair<std::vector<int>, std::vector<int>>, std::vector<Entry*>> groups;
+  std::map<TensorName, std::pair<std::string, std::string>> units;  // the first of each that fails, and why
   for (const Waiting& waiting : expired) {
     Entry* entry = std::get<Entry*>(waiting);
-    groups[{entry->ready.ranks(), missing_of(*entry)}].push_back(entry);
+    if (!entry->held) groups[{entry->ready.ranks(), missing_of(*entry)}].push_back(entry);
   }
-  std::map<TensorName, std::pair<std::string, std::string>> units;  // the first of each that fails, and why
   for (const auto& [who, entries] : groups) {
     const auto& [submitted, missing] = who;
     const Stalled group{{}, submitted, missing, false, {}, ""};
@@ -196,6 +198,11 @@ void Leader::give_up(std::vector<Waiting> expired, TimePoint now) {
   }
   for (const Waiting& waiting : expired) {
     Entry& entry = *std::get<Entry*>(waiting);
+    if (entry.held) {
+      for (const TensorName& unit : ReadyTable::units(entry))
+        units.try_emplace(unit, "", unit_text(config_.stall_limit));
+      continue;
+    }
     failed_[entry.name] = sent_ + 1;
     finish(entry);
   }

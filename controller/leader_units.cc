@@ -7,16 +7,32 @@
 
 namespace horo {
 
-void Leader::hold(Entry& entry, const TensorSpec& spec) {
+// Not for ever: what its ranks have made of it may never come together.
+void Leader::hold(Entry& entry, const TensorSpec& spec, const Patience& patience) {
   const TensorName unit{spec.set, spec.channel, spec.unit};
   std::vector<Entry*>& held = held_[unit];
   held.push_back(&entry);
+  entry.held = true;
+  entry.waiting = clock_.add(patience, &entry);
   if (held.size() < static_cast<std::size_t>(spec.unit_size)) return;
-  complete_.insert(complete_.end(), held.begin(), held.end());
+  for (Entry* one : held) {
+    stop_waiting(one->waiting);
+    one->held = false;
+    complete_.push_back(one);
+  }
   held_.erase(unit);
 }
 
-// Every rank that has reported one of a unit has reported all of it, so all of its tensors are in the table.
+std::vector<TensorName> Leader::held_units(std::uint32_t set) const {
+  std::vector<TensorName> units;
+  for (const auto& [unit, entries] : held_) {
+    if (unit.set == set) units.push_back(unit);
+  }
+  return units;
+}
+
+// Every rank that has reported one of a unit has reported all of it, so all of its tensors are in the table. culprit:
+// which of them failed; empty: the unit itself did.
 void Leader::fail_unit(const TensorName& unit, const std::string& culprit, const std::string& text, bool stalled) {
   held_.erase(unit);
   std::map<std::vector<int>, FailTensors> items;  // by who did not submit them
@@ -25,9 +41,11 @@ void Leader::fail_unit(const TensorName& unit, const std::string& culprit, const
     std::erase(complete_, Waiting(entry));
     others.merge(ReadyTable::units(*entry));
     FailTensors& item = items[stalled ? missing_of(*entry) : std::vector<int>()];
-    item.tensors.push_back({entry->name, ReadyTable::is_once(*entry),
-                            "tensor '" + entry->name.name + "'" + of_set(unit.set) + " is one unit ('" + unit.name +
-                                "') with tensor '" + culprit + "', which failed: "});
+    const std::string head = "tensor '" + entry->name.name + "'" + of_set(unit.set) + " is ";
+    const std::string why = culprit.empty()
+                                ? "of unit '" + unit.name + "', which failed: "
+                                : "one unit ('" + unit.name + "') with tensor '" + culprit + "', which failed: ";
+    item.tensors.push_back({entry->name, ReadyTable::is_once(*entry), head + why});
     if (!entry->ready.covers(entry->needs)) failed_[entry->name] = sent_ + 1;
     finish(*entry);
   }

@@ -34,6 +34,7 @@ void Member::apply(const EndSet& item, Actions& actions) {
   std::erase_if(owed_, [&](const auto& owed) { return owed.first.set == item.set; });
   joins_.erase(item.set);
   plannable_.erase(item.set);
+  std::erase(queued_ended_, item.set);
   sets_.remove(item.set);
 }
 

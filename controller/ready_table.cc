@@ -12,7 +12,7 @@ Place ReadyTable::place(const TensorSpec& spec) {
   const TensorName name = name_of(spec);
   auto found = entries_.find(name);
   if (found == entries_.end()) {
-    Entry fresh{name, {}, RankSet(size_), RankSet(size_), RankSet(size_), {}, {}, false, 0, 0, {}};
+    Entry fresh{name, {}, RankSet(size_), RankSet(size_), RankSet(size_), {}, {}, false, 0, 0, {}, false};
     fresh.since.assign(static_cast<std::size_t>(size_), TimePoint::min());
     found = entries_.emplace(name, std::move(fresh)).first;
   }
@@ -116,7 +116,7 @@ void ReadyTable::finish(Entry& entry) {
   entry.needs.clear();
   entry.ready.clear();
   entry.absent.clear();
-  entry.named = false;
+  entry.named = entry.held = false;
 }
 
 void ReadyTable::forget_set(std::uint32_t set) {

@@ -36,6 +36,7 @@ struct Entry {
   PlanId plan = 0;                        // the live plan that it is in, or 0
   int dissolved = 0;                      // plans that it was in and that are no more
   std::optional<Wait> waiting;
+  bool held = false;  // complete, and waits for the others of its unit
 };
 
 // Where a report belongs.

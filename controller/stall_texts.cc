@@ -124,6 +124,11 @@ std::string stall_text(const Stalled& stalled, const std::vector<Instead>& inste
          (stalled.missing.size() == 1 ? " is" : " are") + " only slow";
 }
 
+std::string unit_text(std::chrono::milliseconds limit) {
+  return "not all of its tensors came within " + std::to_string(limit.count()) +
+         " ms (HORO_STALL_LIMIT_MS). Nothing was changed; make a unit of the same tensors on all ranks";
+}
+
 std::string whereabouts_text(const std::vector<Whereabouts>& waiting, const std::vector<Whereabouts>& missing,
                              std::chrono::milliseconds answer_timeout) {
   if (nobody_to_ask(waiting) && nobody_to_ask(missing)) return "";

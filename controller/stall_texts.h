@@ -40,6 +40,8 @@ std::string warning_text(const std::vector<Stalled>& stalled, const std::vector<
 // Before "head" + text: "all_reduce average float32 [4] of tensor 'x'".
 std::string stall_head(const TensorSpec& spec, const std::string& of_set = "");
 std::string stall_text(const Stalled& stalled, const std::vector<Instead>& instead, std::chrono::milliseconds limit);
+// Of a unit whose tensors are ready everywhere, as far as there are any.
+std::string unit_text(std::chrono::milliseconds limit);
 // The lines after it: where the ranks are that wait, and those that are missing.
 std::string whereabouts_text(const std::vector<Whereabouts>& waiting, const std::vector<Whereabouts>& missing,
                              std::chrono::milliseconds answer_timeout);

@@ -160,6 +160,11 @@ std::string joined_text(const TensorSpec& spec, const std::vector<int>& joined, 
          "first rank joins, or after the last";
 }
 
+std::string joined_unit_text() {
+  return "all ranks have joined, and not all of its tensors came. Nothing was changed; make a unit of the same tensors "
+         "on all ranks";
+}
+
 std::string lost_join_text(const std::vector<int>& left, const std::string& of_set) {
   return "join" + of_set + ": " + gone_text(left, "join") + ". Every rank has to join before it leaves";
 }

@@ -26,6 +26,8 @@ std::string left_text(const std::string& name, const std::vector<int>& left, con
 
 // "all_gather of tensor 'x' is not possible while rank 2 has joined. ..."
 std::string joined_text(const TensorSpec& spec, const std::vector<int>& joined, const std::string& of_set);
+// Of a unit of which all ranks that have not joined have all that there is.
+std::string joined_unit_text();
 // "join: rank 2 has left (...) and will not join. ..."
 std::string lost_join_text(const std::vector<int>& left, const std::string& of_set);
 // "tensor 'x' of process set 'tp0': the set was removed before ...".

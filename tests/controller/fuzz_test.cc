@@ -20,6 +20,16 @@ std::vector<SentMessage> recorded() {
   std::vector<Program> programs(3);
   for (int rank = 0; rank < 3; ++rank) {
     Program& program = programs[static_cast<std::size_t>(rank)];
+    program = {AddSetCall{{1, 2}}, WaitCall{}};
+    for (int step = 0; step < 2 && rank > 0; ++step) {
+      for (const TensorSpec& spec : {in_set(1, "x"), message(1, "m", 0, 1)}) program.emplace_back(SubmitCall{spec});
+      program.emplace_back(WaitCall{});
+      program.emplace_back(EndStepCall{1});
+    }
+    program.emplace_back(SubmitCall{rank == 0 ? gradient("u", {3}) : in_set(1, "u", {3})});
+    if (rank == 1) program.emplace_back(SubmitCall{gradient("u", {3})});
+    program.emplace_back(JoinCall{});
+    program.insert(program.end(), {WaitCall{}, RemoveSetCall{1}, WaitCall{}});
     for (int step = 0; step < 6; ++step) {
       for (int i = 0; i < 4; ++i) {
         const std::vector<std::int64_t> shape = {step == 4 && i == 2 && rank == 1 ? 5 : 4};
@@ -96,11 +106,22 @@ TEST(Fuzz, DecodersRefuseOrUnderstand) {
   EXPECT_LT(refused, 100'000);
 }
 
-// Three ranks that know plans; t2 is new.
+// Three ranks that know plans and a process set; t2 is new.
 Ranks in_the_middle() {
   Ranks ranks(3);
+  ranks.add_set({0, 1});
+  ranks.submit_on({0, 1}, {in_set(1, "s")});
   learn_plans(ranks, {gradient("t0", {4}), gradient("t1", {4})});
   return ranks;
+}
+
+// Of the set: a tensor, a message, a unit and a join.
+void submit_more(HallModel& hall) {
+  TensorSpec unit = in_set(1, "u");
+  unit.unit = "u";
+  unit.unit_size = 1;
+  for (const TensorSpec& spec : {in_set(1, "s"), message(1, "m", 1, 0), unit}) hall.submit(spec);
+  hall.join(1);
 }
 
 // What rank 1 would send to rank 0 next, or rank 0 to rank 1.
@@ -108,6 +129,7 @@ Bytes next_message(int from) {
   Ranks ranks = in_the_middle();
   for (int rank = 0; rank < 3; ++rank) {
     for (const char* name : {"t0", "t1", "t2"}) ranks[rank].submit(gradient(name, {4}));
+    if (rank < 2) submit_more(ranks[rank]);
   }
   Bytes up = ranks.turn(1).at(0).bytes;
   if (from == 1) return up;
@@ -120,6 +142,7 @@ Bytes next_message(int from) {
 bool takes(int rank, const Bytes& bytes) {
   Ranks ranks = in_the_middle();
   for (const char* name : {"t0", "t1", "t2"}) ranks[rank].submit(gradient(name, {4}));
+  submit_more(ranks[rank]);
   try {
     ranks.turn(rank);
     ranks[rank].post(Received{1 - rank, bytes});

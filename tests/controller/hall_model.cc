@@ -7,7 +7,7 @@
 
 namespace horo {
 
-HallModel::HallModel(const CoordinatorConfig& config) : coordinator_(config) {
+HallModel::HallModel(const CoordinatorConfig& config) : rank_(config.rank), coordinator_(config) {
   for (int rank = 0; rank < config.size; ++rank) sets_[0].push_back(rank);
 }
 
@@ -21,6 +21,15 @@ Key HallModel::key_of(const TensorSpec& spec) {
   keys_[{spec.set, spec.name}].push_back(key);
   declared_.push_back(key);
   return key;
+}
+
+bool HallModel::takes(const TensorSpec& spec) const {
+  const auto set = sets_.find(spec.set);
+  if (set == sets_.end() || joined_.contains(spec.set)) return false;
+  const auto at = std::lower_bound(set->second.begin(), set->second.end(), rank_);
+  if (at == set->second.end() || *at != rank_) return false;
+  const auto index = at - set->second.begin();
+  return spec.kind != CollectiveKind::kSendRecv || spec.root == index || spec.peer == index;
 }
 
 void HallModel::submit(const TensorSpec& spec, bool absent) {
@@ -89,7 +98,9 @@ void HallModel::join(std::uint32_t set) {
   spec.set = set;
   spec.name = "join";
   spec.once = true;
+  if (!takes(spec)) return;
   submit(spec);
+  joined_.insert(set);
 }
 
 void HallModel::step_end(std::uint32_t set) {
@@ -160,16 +171,21 @@ void HallModel::act(const AddSet& add) {
 
 void HallModel::act(const RemoveSet& remove) {
   sets_.erase(remove.set);
+  joined_.erase(remove.set);
   running_.push_back(remove.keys);
 }
 
 void HallModel::act(const Joined& joined) {
   joins_.push_back(joined);
+  joined_.erase(joined.set);
   running_.push_back(joined.keys);
 }
 
 void HallModel::act(const Fail& fail) {
   for (const std::string& name : names_of(fail.keys)) failures_.push_back({name, fail.text});
+  for (const Key key : fail.keys) {
+    if (tensors_.at(key).spec.kind == CollectiveKind::kJoin) joined_.erase(tensors_.at(key).spec.set);
+  }
   running_.push_back(fail.keys);
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ class HallModel {
 
   // ---- The caller's side.
   void submit(const TensorSpec& spec, bool absent = false);
+  // Whether a hall would: this rank is in the set and has not joined it; of a send_recv, it is one of the two.
+  bool takes(const TensorSpec& spec) const;
   void nudge();  // the caller waits for all it has submitted
   void add_set(std::vector<int> ranks, const std::string& name = "");
   void remove_set(std::uint32_t set);
@@ -98,10 +101,12 @@ class HallModel {
   void act(const Break& end);
   std::vector<std::string> names_of(const std::vector<Key>& keys) const;
 
+  const int rank_;
   Coordinator coordinator_;
   std::map<Key, Tensor> tensors_;
   std::map<std::pair<std::uint32_t, std::string>, std::vector<Key>> keys_;  // by set and name
   std::map<std::uint32_t, std::vector<int>> sets_;
+  std::set<std::uint32_t> joined_;  // and not all others have
   std::vector<Joined> joins_;
   int calls_ = 0;  // of sets
   std::map<PlanId, Plan> plans_;

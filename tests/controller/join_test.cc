@@ -92,6 +92,19 @@ TEST(Join, PlansComeBackAfterwardsHoweverOftenRanksJoin) {
   }
 }
 
+TEST(Join, ATensorThatARankHasNeverSeenIsInNoPlan) {
+  Ranks ranks(2);
+  ranks[1].join();
+  ranks.submit_on({0}, {gradient("new")});
+  ranks[0].join();
+  ranks.settle();
+  ranks[0].step_end();
+  ranks.settle();
+  ranks.submit({gradient("new")});
+  EXPECT_EQ(ranks[0].times("new"), 2);
+  EXPECT_EQ(ranks[1].times("new"), 1);
+}
+
 TEST(Join, OtherCollectivesFailAndNameWhoHasJoined) {
   Ranks ranks(3);
   ranks.add_set({0, 1}, "pair");

@@ -161,6 +161,19 @@ TEST(ProcessSets, AReportThatCrossesTheRemovalFails) {
   EXPECT_TRUE(ranks[1].idle());
 }
 
+TEST(ProcessSets, AStepEndThatCrossesTheRemovalIsOver) {
+  Ranks ranks(3);
+  ranks.add_set({1, 2});
+  ranks.submit_on({1, 2}, {in_set(1, "x")});
+  for (int rank = 0; rank < 3; ++rank) ranks[rank].remove_set(1);
+  for (const int rank : {1, 2}) ranks.deliver(rank, ranks.turn(rank));
+  const std::vector<Send> removal = ranks.turn(0);
+  ranks[1].step_end(1);
+  ranks.deliver(0, removal);
+  ranks.settle();
+  EXPECT_TRUE(ranks[1].idle() && ranks[1].failures().empty());
+}
+
 TEST(ProcessSets, RemovingWhatIsNotThereFails) {
   Ranks ranks(2);
   ranks.remove_set(7);

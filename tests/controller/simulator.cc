@@ -83,11 +83,15 @@ bool Simulation::call(int r) {
   Rank& self = rank(r);
   last_call_ = now_;
   const Call& call = self.program[self.next_call];
-  if (const auto* submit = std::get_if<SubmitCall>(&call)) self.hall.submit(submit->spec, submit->absent);
-  if (std::holds_alternative<EndStepCall>(call)) {
-    self.hall.step_end();
-    ++self.step;
+  const auto* submit = std::get_if<SubmitCall>(&call);
+  if (submit != nullptr && self.hall.takes(submit->spec)) self.hall.submit(submit->spec, submit->absent);
+  if (const auto* end = std::get_if<EndStepCall>(&call)) {
+    self.hall.step_end(end->set);
+    self.step += end->set == 0 ? 1 : 0;
   }
+  if (const auto* add = std::get_if<AddSetCall>(&call)) self.hall.add_set(add->ranks);
+  if (const auto* remove = std::get_if<RemoveSetCall>(&call)) self.hall.remove_set(remove->set);
+  if (const auto* join = std::get_if<JoinCall>(&call)) self.hall.join(join->set);
   if (std::holds_alternative<WaitCall>(call)) {
     self.hall.nudge();
     self.waiting = !self.hall.idle();

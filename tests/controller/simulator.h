@@ -20,13 +20,24 @@ struct SubmitCall {
   TensorSpec spec;
   bool absent = false;
 };
-struct WaitCall {};     // for all that it submitted
-struct EndStepCall {};  // of set 0
-struct LeaveCall {};    // shuts down in good order
+struct WaitCall {};  // for all that it submitted
+struct EndStepCall {
+  std::uint32_t set = 0;
+};
+struct AddSetCall {
+  std::vector<int> ranks;
+};
+struct RemoveSetCall {
+  std::uint32_t set = 0;
+};
+struct JoinCall {
+  std::uint32_t set = 0;
+};
+struct LeaveCall {};  // shuts down in good order
 struct PauseCall {
   Duration time;
 };
-using Call = std::variant<SubmitCall, WaitCall, EndStepCall, LeaveCall, PauseCall>;
+using Call = std::variant<SubmitCall, WaitCall, EndStepCall, AddSetCall, RemoveSetCall, JoinCall, LeaveCall, PauseCall>;
 using Program = std::vector<Call>;
 
 struct SimulationConfig {

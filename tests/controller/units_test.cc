@@ -163,6 +163,36 @@ TEST(Unit, FailsAsAWholeWhereOneOfItIsNotPossibleAfterAJoin) {
   EXPECT_TRUE(ranks[0].idle());
 }
 
+TEST(Unit, ThatNeverBecomesCompleteFailsAtTheLimit) {
+  CoordinatorConfig config;
+  config.stall_limit = 400ms;
+  config.stall_warning = 100ms;
+  Ranks ranks(2, config);
+  ranks.submit({unit("u", {"a", "b"})[0]});
+  ranks.fire_timers_until(ranks.now + 1s);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(ranks[rank].idle());
+    EXPECT_EQ(ranks[rank].failures().at(0).text,
+              "tensor 'a' is of unit 'u', which failed: not all of its tensors came within 400 ms "
+              "(HORO_STALL_LIMIT_MS). Nothing was changed; make a unit of the same tensors on all ranks");
+  }
+}
+
+TEST(Unit, OfWhichRanksHaveDifferentTensorsEndsWhenAllHaveJoined) {
+  Ranks ranks(2);
+  ranks.submit_on({0}, unit("u", {"a", "b"}));
+  ranks.submit_on({1}, unit("u", {"a", "c"}));
+  for (int rank = 0; rank < 2; ++rank) ranks[rank].join();
+  ranks.settle();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(ranks[rank].idle()) << ranks[rank].in_flight();
+    EXPECT_EQ(ranks[rank].times("a"), 1);
+    EXPECT_EQ(ranks[rank].joins().size(), 1U);
+  }
+  EXPECT_THAT(ranks[0].failures().at(0).text,
+              StartsWith("tensor 'b' is of unit 'u', which failed: all ranks have joined"));
+}
+
 TEST(Unit, OfTheSameNameInTwoSetsAreTwo) {
   Ranks ranks(2);
   ranks.add_set({0});
