@@ -13,7 +13,7 @@ from table import ENDS, on_ranks
 
 import horo
 from horo import _default, _native
-from horo._session import Spec
+from horo._specs import Spec
 
 SECTION = "Exceptions, signals and exits"
 LAST_WORDS = {"changing": ((r"rows_exits\.py:\d+", "train.py:<line>"),)}

@@ -100,16 +100,17 @@ def adasum():
     hvd.allreduce(torch.ones(2), op=hvd.Adasum)
 
 
-@on_ranks(LATER, "Compression", do="`Compression.none`")
-def compression():
-    hvd.allreduce(torch.ones(2), compression=hvd.Compression.fp16)
+@on_ranks(LATER, "`init(comm=...)`", do="Add process sets")
+def init_with_comm():
+    hvd.init(comm=[0])
 
 
-@on_ranks(LATER, "A process set", do="Use the world, `global_process_set`")
-def process_set():
-    hvd.ProcessSet([0, 1])
-
-
-@on_ranks(LATER, "Groups of gradients", do="Leave them out; buckets are made by `HORO_BUCKET_BYTES`")
-def groups_of_gradients():
-    hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=1.0), num_groups=2)
+@on_ranks(SECTION, "A sparse gradient in a group", do="`sparse_as_dense=True`, or no group for it")
+def sparse_gradient_in_a_group():
+    table = torch.nn.Embedding(4, 2, sparse=True)
+    sgd = torch.optim.SGD(table.parameters(), lr=1.0)
+    optimizer = hvd.DistributedOptimizer(sgd, [("table", table.weight)], groups=1)
+    try:
+        table(torch.tensor([1])).sum().backward()
+    finally:
+        del optimizer

@@ -8,9 +8,14 @@ import horo.torch as hvd
 SECTION = "Tensors"
 
 
-@on_ranks(SECTION, "A complex tensor", do="Send `torch.view_as_real(tensor)`")
-def complex_tensor():
-    hvd.allreduce(torch.ones(2, dtype=torch.complex64), name="spectrum")
+@on_ranks(SECTION, "A dtype that horo does not have", do="Convert it first; `torch.view_as_real` of complex numbers")
+def unknown_dtype():
+    hvd.allreduce(torch.zeros(2, dtype=torch.complex32), name="spectrum")
+
+
+@on_ranks(SECTION, "The largest of complex numbers", do="Reduce `tensor.abs()`, or sum")
+def largest_of_complex_numbers():
+    hvd.allreduce(torch.ones(2, dtype=torch.complex64), name="spectrum", op=hvd.Max)
 
 
 @on_ranks(SECTION, "A tensor on a device that horo does not know", do="Move it to the CPU first")
@@ -18,7 +23,7 @@ def tensor_on_meta():
     hvd.allreduce(torch.ones(2, device="meta"), name="weights")
 
 
-@on_ranks(SECTION, "A sparse tensor", do="`tensor.to_dense()`, or `sparse=False` where it is made")
+@on_ranks(SECTION, "A sparse tensor", do="`sparse_allreduce_async`, or `tensor.to_dense()`")
 def sparse_tensor():
     hvd.allreduce(torch.eye(2).to_sparse(), name="embedding")
 
@@ -41,6 +46,31 @@ def average_of_bools():
 )
 def gathered_scalar():
     hvd.allgather(torch.tensor(1.0), name="loss")
+
+
+@on_ranks(SECTION, "`splits` that are not one for each member", do="Pass as many as the process set has ranks")
+def too_few_splits():
+    hvd.alltoall(torch.ones(2), splits=[2])
+
+
+@on_ranks(SECTION, "`splits` that ask for more rows than there are", do="Let them add up to the first dimension")
+def too_large_splits():
+    hvd.alltoall(torch.ones(2), splits=[2, 2])
+
+
+@on_ranks(SECTION, "`alltoall` of rows that cannot be dealt evenly", do="Pass `splits`")
+def uneven_rows():
+    hvd.alltoall(torch.ones(3))
+
+
+@on_ranks(SECTION, "A codec where none works", do="`Compression.fp16` and `bf16` convert the tensor instead")
+def codec_in_reducescatter():
+    hvd.reducescatter(torch.ones(2), compression=hvd.Compression.int8)
+
+
+@on_ranks(SECTION, "A tensor of a unit that differs", do="Pass the same list on all ranks; none of it was reduced")
+def unit_that_differs():
+    hvd.grouped_allreduce([torch.ones(2), torch.ones(2 + hvd.rank())], name="unit")
 
 
 @on_ranks(SECTION, "A name that is in flight already", do="`synchronize` the first, or name them differently")

@@ -36,6 +36,7 @@ SECTIONS = (
     "Exceptions, signals and exits",
     "Tensors",
     "DistributedOptimizer",
+    "Process sets and join",
     "fork",
     "init and shutdown",
     "What comes later",

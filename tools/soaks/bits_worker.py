@@ -16,7 +16,7 @@ import numpy
 
 import horo
 from horo import _default, _native
-from horo._session import Spec
+from horo._specs import Spec
 
 # dtype's number: how NumPy holds it. NumPy has no bfloat16.
 HELD = {

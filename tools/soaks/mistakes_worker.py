@@ -18,7 +18,7 @@ import numpy
 
 import horo
 from horo import _default, _native
-from horo._session import Spec
+from horo._specs import Spec
 
 MEET_S = 120
 MOST_ELEMENTS = 1 << 24

@@ -3,7 +3,7 @@
 import numpy
 
 from horo import _native
-from horo._session import Spec
+from horo._specs import Spec
 
 
 def average(session, arrays):

@@ -1,4 +1,5 @@
-"""horo: data-parallel training. horo.torch has the collectives and the optimizer; this package works without torch.
+"""horo: data-parallel training. horo.torch has the collectives and the optimizer, horo.numpy the collectives on arrays;
+this package works without either.
 
     import horo.torch as horo
 
@@ -7,11 +8,11 @@
     horo.broadcast_parameters(model.state_dict(), root_rank=0)
 """
 
+from horo._custom import register_codec, register_op
 from horo._default import (
     counters,
     cross_rank,
     cross_size,
-    init,
     is_initialized,
     local_rank,
     local_size,
@@ -21,6 +22,7 @@ from horo._default import (
     size,
 )
 from horo._native import version
+from horo._sets import ProcessSet, add_process_set, global_process_set, init, remove_process_set
 from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
 
 __version__ = version()
@@ -29,16 +31,22 @@ __all__ = [
     "HoroError",
     "Mismatch",
     "PeerLost",
+    "ProcessSet",
     "ShutDown",
+    "add_process_set",
     "counters",
     "cross_rank",
     "cross_size",
+    "global_process_set",
     "init",
     "is_initialized",
     "local_rank",
     "local_size",
     "rank",
     "ready_times",
+    "register_codec",
+    "register_op",
+    "remove_process_set",
     "shutdown",
     "size",
 ]

@@ -6,7 +6,7 @@ import threading
 
 from horo import _exits
 from horo._session import Session
-from horo.errors import HoroError, ShutDown, not_yet
+from horo.errors import HoroError, ShutDown
 
 EXIT_PATIENCE_S = 2  # at exit, for a shutdown or an init that another thread has begun
 
@@ -24,29 +24,21 @@ def session():
     return _session
 
 
-def init(comm=None, process_sets=None, *, settings=None):
-    """Joins the job that the HORO_* variables describe, or torchrun, mpirun or srun; else this process is a world of
-    its own.
-
-    settings: a mapping such as {"HORO_BUCKET_BYTES": 0} that takes precedence over the environment. A second init
-    without a shutdown in between does nothing. Blocks until all ranks are there, up to HORO_START_TIMEOUT_MS.
+def begin(exchange, settings, prepare):
+    """Makes the default session, if there is none, and runs prepare(). exchange: see Session; for ranks that need one.
     """
-    init_with(None, comm, process_sets, settings)
-
-
-def init_with(exchange, comm, process_sets, settings):
-    """init() with an exchange (see Session) for ranks that need one."""
     global _session
-    if comm is not None:
-        raise not_yet("init(comm=...); the world is what HORO_RANK, HORO_SIZE and HORO_ADDR say")
-    if process_sets:
-        raise not_yet("init(process_sets=...); the only process set is the world")
     with _lock:
         if _inherited is not None and _inherited.job == _exits.job():
             raise ShutDown(_forked_text())
         if _session is None:
             _session = Session((f"{name}={value}" for name, value in (settings or {}).items()), exchange)
-            _exits.watch(_current)
+            _exits.watch(current)
+            try:
+                prepare()
+            except BaseException:
+                shutdown()
+                raise
         elif settings:
             raise ValueError("horo.init(settings=...): horo is initialized already; call horo.shutdown() first")
 
@@ -68,7 +60,8 @@ def is_initialized():
     return _session is not None
 
 
-def _current():
+def current():
+    """The default session, or None."""
     return _session
 
 

@@ -6,7 +6,7 @@ busy; one that keeps it takes microseconds. So `quick` holds the lock (those cal
 
 import ctypes
 import os
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 ABI_VERSION = 1
 
@@ -14,16 +14,16 @@ ABI_VERSION = 1
 OK, TIMEOUT = 0, 1
 INVALID_ARGUMENT, MISMATCH, PEER_LOST, SHUT_DOWN, INTERNAL = -1, -2, -3, -4, -5
 # dtype
-UINT8, INT8, INT32, INT64, FLOAT16, FLOAT32, FLOAT64, BOOL, BFLOAT16 = 0, 1, 4, 5, 6, 7, 8, 9, 10
-UINT16, INT16, FLOAT8_E4M3, FLOAT8_E5M2, UINT32, UINT64, COMPLEX64, COMPLEX128 = 2, 3, 11, 12, 13, 14, 15, 16
+UINT8, INT8, UINT16, INT16, INT32, INT64, FLOAT16, FLOAT32, FLOAT64, BOOL, BFLOAT16 = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+FLOAT8_E4M3, FLOAT8_E5M2, UINT32, UINT64, COMPLEX64, COMPLEX128 = 11, 12, 13, 14, 15, 16
 # op
-AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
-BIT_AND, BIT_OR, BIT_XOR, CUSTOM = 6, 7, 8, 9
-OP_ASSOCIATIVE, OP_WHOLE = 1, 2
-CODEC_STATEFUL = 1
+AVERAGE, SUM, MIN, MAX, PRODUCT, BIT_AND, BIT_OR, BIT_XOR, CUSTOM = 0, 1, 3, 4, 5, 6, 7, 8, 9
 # kind
 ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, BARRIER, REDUCE_SCATTER = 0, 1, 2, 4, 5, 6
 REDUCE, GATHER, SCATTER, SEND_RECV = 7, 8, 9, 10
+# flags of horo_op and horo_codec
+OP_ASSOCIATIVE, OP_WHOLE = 1, 2
+CODEC_STATEFUL = 1
 # order
 ORDERS = {"canonical": 0, "fast": 1}
 
@@ -110,18 +110,17 @@ class SetInfo(ctypes.Structure):
     ]
 
 
-Combine = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_uint64, c_int32)
+# What horo's threads call: they take the interpreter lock for it.
+Combine = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_uint64, c_int32)
+WireBytes = CFUNCTYPE(c_uint64, c_void_p, c_uint64)
+Encode = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64)
+Decode = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_uint64)
 
 
 class Op(ctypes.Structure):
     """horo_op"""
 
     _fields_ = [("struct_bytes", c_uint32), ("flags", c_int32), ("combine", Combine), ("user", c_void_p)]
-
-
-WireBytes = ctypes.CFUNCTYPE(c_uint64, c_void_p, c_uint64)
-Encode = ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(c_float), POINTER(c_float), c_void_p, c_uint64)
-Decode = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, POINTER(c_float), c_uint64)
 
 
 class Codec(ctypes.Structure):
@@ -171,7 +170,7 @@ class ExchangeCall(ctypes.Structure):
 
 
 EXCHANGE_BYTES = 4096
-Exchange = ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(ExchangeCall))
+Exchange = CFUNCTYPE(c_int32, c_void_p, POINTER(ExchangeCall))
 
 _SESSION = c_void_p
 _WORKS = POINTER(c_int64)
@@ -193,13 +192,13 @@ QUICK = {
     "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),  # with a timeout of 0 only
     "horo_get_result": (c_int32, [_SESSION, c_int64, POINTER(Result)]),
     "horo_release": (c_int32, [_SESSION, c_int64]),
-    "horo_step_end": (c_int32, [_SESSION, c_uint32]),
     "horo_add_set": (c_int64, [_SESSION, POINTER(c_int32), c_size_t, c_char_p]),
     "horo_remove_set": (c_int64, [_SESSION, c_uint32]),
     "horo_get_set": (c_int32, [_SESSION, c_uint32, POINTER(SetInfo)]),
     "horo_join": (c_int64, [_SESSION, c_uint32]),
     "horo_register_op": (c_int32, [_SESSION, c_char_p, POINTER(Op)]),
     "horo_register_codec": (c_int32, [_SESSION, c_char_p, POINTER(Codec)]),
+    "horo_step_end": (c_int32, [_SESSION, c_uint32]),
     "horo_counters": (c_char_p, [_SESSION]),
     "horo_answer": (c_int32, [_SESSION, c_int64, c_char_p]),
 }

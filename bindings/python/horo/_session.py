@@ -14,18 +14,11 @@ import weakref
 from horo import _exits, _native, _where
 from horo._exchange import foreign
 from horo._native import quick, slow
+from horo._specs import fill
 from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
 
 SLICE_MS = 100  # the longest that a waiting thread does not look at signals
 MAX_KNOWN_SPECS = 1 << 16  # specs whose keys are remembered here; the library remembers them as well
-
-# Everything that has to be equal on all ranks; hashable, so that it finds its key. A plain tuple of all fields will do.
-Spec = collections.namedtuple(
-    "Spec",
-    "name kind op dtype shape order root stepwise prescale postscale",
-    defaults=(_native.SUM, _native.FLOAT32, (), 0, 0, 0, 1.0, 1.0),
-)
-
 
 def error_of(status, pointer):
     """The exception for the last failed call of this thread."""
@@ -38,28 +31,16 @@ def error_of(status, pointer):
     return kinds.get(status, HoroError)(text)
 
 
-def _fill(spec):
-    """horo_tensor_spec; it keeps the name and the shape alive that it points to."""
-    spec = Spec(*spec)
-    return _native.TensorSpec(
-        struct_bytes=ctypes.sizeof(_native.TensorSpec),
-        kind=spec.kind,
-        op=spec.op,
-        dtype=spec.dtype,
-        order=spec.order,
-        root=spec.root,
-        stepwise=spec.stepwise,
-        weight=1.0,
-        prescale=spec.prescale,
-        postscale=spec.postscale,
-        name=None if spec.name is None else str(spec.name).encode(),
-        shape=(ctypes.c_int64 * len(spec.shape))(*spec.shape),
-        dims=len(spec.shape),
+def _submission(data_in, data_out, splits=None, absent=False):
+    """horo_submission"""
+    return _native.Submission(
+        struct_bytes=ctypes.sizeof(_native.Submission),
+        absent=absent,
+        splits=None if splits is None else (ctypes.c_int64 * len(splits))(*splits),
+        split_count=0 if splits is None else len(splits),
+        out=data_out,
+        **{"in": data_in},
     )
-
-
-def _submission(key, data_in, data_out):
-    return _native.Submission(ctypes.sizeof(_native.Submission), 0, key, data_in, data_out)
 
 
 def _free(pid, teller):
@@ -126,6 +107,7 @@ class Session:
         self._check(quick.horo_get_topology(self.pointer, self.topology))
         self.kept = {}  # work: what has to stay alive until it ends
         self._keys = {}  # spec: key
+        self._callbacks = []  # what the library may call
         self._dropped = collections.deque()  # works whose handles are gone; appended to by any thread
         # Not at exit: the process ends anyway, and another thread may still wait inside.
         self._teller = _where.Teller(self.pointer)
@@ -142,19 +124,22 @@ class Session:
         if found is None:
             if len(self._keys) >= MAX_KNOWN_SPECS:
                 self._keys.clear()
-            found = self._keys[spec] = self._check(quick.horo_declare(self.pointer, _fill(spec)))
+            found = self._keys[spec] = self._check(quick.horo_declare(self.pointer, fill(spec)))
         return found
 
-    def submit(self, spec, data_in, data_out, keep):
-        """This rank has the tensor ready at address data_in; the result goes to data_out. Returns a work."""
+    def submit(self, spec, data_in, data_out, keep, splits=None):
+        """This rank has the tensor ready at address data_in; the result goes to data_out. Returns a work.
+
+        splits: rows for each member, of an all_to_all and at the root of a scatter."""
         if self._dropped:
             self.sweep()
-        key = None if spec[0] is None else self.key(spec)  # its name
+        key = None if spec[0] is None or splits is not None else self.key(spec)  # spec[0] is its name
         # Kept from before the call on: an interrupt may come right after it.
         begun = object()
         self.kept[begun] = keep
         if key is None:
-            work = quick.horo_submit_spec(self.pointer, _fill(spec), _submission(0, data_in, data_out))
+            submission = _submission(data_in, data_out, splits)
+            work = quick.horo_submit_spec(self.pointer, fill(spec), submission)
         else:
             work = quick.horo_submit(self.pointer, key, data_in, data_out)
         if work > 0:
@@ -167,6 +152,27 @@ class Session:
         work = self._check(quick.horo_submit(self.pointer, key, data_in, data_out))
         self.kept[work] = keep
         return work
+
+    def submit_unit(self, name, parts):
+        """Several tensors that run all or not at all. parts: (spec, data_in, data_out, keep) of each, data_in None
+        where this rank has nothing to add. Tensors without a name get the unit's and a number. Returns their works."""
+        if self._dropped:
+            self.sweep()
+        count = len(parts)
+        specs = (_native.TensorSpec * count)(*(fill(part[0]) for part in parts))
+        submissions = (_native.Submission * count)(
+            *(_submission(part[1], part[2], absent=part[1] is None) for part in parts)
+        )
+        works = (ctypes.c_int64 * count)()
+        unit = _native.Unit(ctypes.sizeof(_native.Unit), count, name and str(name).encode(), specs, submissions)
+        begun = object()
+        self.kept[begun] = parts
+        status = quick.horo_submit_unit(self.pointer, unit, works)
+        if status >= 0:
+            self.kept.update((work, part[3]) for work, part in zip(works, parts))
+        del self.kept[begun]
+        self._check(status)
+        return list(works)
 
     def submit_absent(self, key, data_out, keep):
         """This rank has nothing to add to an all_reduce, and wants the others' result at data_out."""
@@ -214,9 +220,41 @@ class Session:
                 return
             self.release([work])
 
-    def step_end(self):
-        """A step's gradients were all submitted and waited for."""
-        self._check(quick.horo_step_end(self.pointer, 0))
+    def step_end(self, number=0):
+        """A step's gradients were all submitted to the process set and waited for."""
+        self._check(quick.horo_step_end(self.pointer, number))
+
+    def add_set(self, ranks):
+        """Makes a process set, with all ranks of the world; blocks until they have said so. Returns its number."""
+        array = (ctypes.c_int32 * len(ranks))(*ranks)
+        return self._count_of(quick.horo_add_set(self.pointer, array, len(ranks), None))
+
+    def remove_set(self, number):
+        """Ends a process set, with all ranks of the world; blocks until they have said so."""
+        self._count_of(quick.horo_remove_set(self.pointer, number))
+
+    def join(self, number):
+        """This rank has no more data in this process set. Returns a work."""
+        return self._check(quick.horo_join(self.pointer, number))
+
+    def _count_of(self, work):
+        """What a work that needs no memory ends with."""
+        self._check(work)
+        try:
+            self.wait([work])
+            result = self.result(work)
+            return result.counts[0] if result.count_count else None
+        finally:
+            self.drop([work])
+
+    def register_op(self, name, op):
+        """Makes a horo_op known. It has to stay alive as long as the session, which sees to that."""
+        self._callbacks.append(op)
+        self._check(quick.horo_register_op(self.pointer, name.encode(), op))
+
+    def register_codec(self, name, codec):
+        self._callbacks.append(codec)
+        self._check(quick.horo_register_codec(self.pointer, name.encode(), codec))
 
     def counters(self):
         text = quick.horo_counters(self.pointer)

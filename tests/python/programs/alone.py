@@ -16,11 +16,23 @@ def every_collective_gives_back_its_input():
         hvd.allgather(tensor),
         hvd.broadcast(tensor, 0),
         hvd.reducescatter(tensor),
+        hvd.grouped_allreduce([tensor])[0],
+        hvd.grouped_allgather([tensor])[0],
+        hvd.grouped_reducescatter([tensor])[0],
+        hvd.alltoall(tensor),
+        hvd.alltoall(tensor, [5])[0],
+        hvd.reduce(tensor, 0),
+        hvd.gather(tensor, 0),
+        hvd.scatter(tensor, 0),
+        hvd.scatter(tensor, 0, [5]),
         hvd.broadcast_object(tensor),
         hvd.allgather_object(tensor)[0],
     ):
         same_bits(result, tensor)
     hvd.barrier()
+    assert hvd.join() == 0
+    with claims.raises(ValueError, "itself"):
+        hvd.send(tensor, 0, name="to myself")
 
 
 def the_optimizer_trains():

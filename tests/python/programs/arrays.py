@@ -3,7 +3,7 @@
 import numpy
 
 from horo import _default, _native
-from horo._session import Spec
+from horo._specs import Spec
 
 DTYPES = {
     "float32": _native.FLOAT32,

@@ -1,37 +1,16 @@
-"""For programs that run on every rank: a list of claims, checked in order, each one printed before it is."""
+"""claims_bare for programs with torch, and what reductions of torch tensors have to give."""
 
-import contextlib
-import random
-
+import claims_bare
 import torch
+from claims_bare import raises  # noqa: F401
 
 import horo.torch as hvd
 
 
 def check(*claims, init=True):
-    """Runs each function; the last line printed names the one that failed or hung."""
-    if init:
-        hvd.init()
-    for claim in claims:
-        print(f"{claim.__name__} ...", flush=True)
-        random.seed(claim.__name__)  # not a hash: the same on all ranks
-        torch.manual_seed(1)
-        claim()
-    hvd.shutdown()
-    print("done", flush=True)
-
-
-@contextlib.contextmanager
-def raises(kind, *parts):
-    """The block raises exactly this kind, and its text has all these parts."""
-    try:
-        yield
-    except Exception as error:
-        assert type(error) is kind, f"{type(error).__name__}: {error}; expected {kind.__name__}"
-        missing = [part for part in parts if part.lower() not in str(error).lower()]
-        assert not missing, f"{missing} not in: {error}"
-    else:
-        raise AssertionError(f"nothing was raised; expected {kind.__name__}")
+    """claims_bare.check, with torch's generator at the same state before each."""
+    torch.manual_seed(1)
+    claims_bare.check(*claims, init=init)
 
 
 def same_bits(a, b):

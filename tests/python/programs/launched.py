@@ -10,7 +10,7 @@ import numpy
 
 import horo
 from horo import _default, _native
-from horo._session import Spec
+from horo._specs import Spec
 
 
 def add_up():

@@ -10,20 +10,36 @@ from horo import (
     HoroError,
     Mismatch,
     PeerLost,
+    ProcessSet,
     ShutDown,
+    add_process_set,
     counters,
     cross_rank,
     cross_size,
+    global_process_set,
     is_initialized,
     local_rank,
     local_size,
     rank,
     ready_times,
+    register_codec,
+    remove_process_set,
     shutdown,
     size,
 )
-from horo.torch.autograd import allgather, allreduce, broadcast, reducescatter
-from horo.torch.compression import Compression
+from horo._handles import poll, synchronize
+from horo._specs import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, Product, Sum
+from horo.torch.autograd import (
+    allgather,
+    allreduce,
+    alltoall,
+    broadcast,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_reducescatter,
+    reducescatter,
+)
+from horo.torch.compression import Codec, Compression, Compressor
 from horo.torch.functions import (
     allgather_object,
     broadcast_object,
@@ -31,24 +47,36 @@ from horo.torch.functions import (
     broadcast_parameters,
 )
 from horo.torch.ops import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
     allgather_async,
     allreduce_,
     allreduce_async,
     allreduce_async_,
+    alltoall_async,
     barrier,
+    barrier_async,
     broadcast_,
     broadcast_async,
     broadcast_async_,
-    poll,
+    gather,
+    gather_async,
+    grouped_allgather_async,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    grouped_reducescatter_async,
+    join,
+    join_async,
+    recv,
+    recv_async,
+    reduce,
+    reduce_async,
     reducescatter_async,
-    synchronize,
+    register_op,
+    scatter,
+    scatter_async,
+    send,
+    send_async,
+    sparse_allreduce_async,
 )
 from horo.torch.optimizer import DistributedOptimizer
-from horo.torch.process_set import SetInfo, global_process_set
 from horo.torch.store import init

@@ -6,11 +6,13 @@ A backward collective carries its forward's name, where there is one, so that ra
 import torch
 
 from horo import _default
-from horo.torch import compression as compressions
+from horo._collectives import casting
+from horo._compression import all_through, through
+from horo._handles import synchronize
+from horo._sets import global_process_set
+from horo._specs import Average, Sum, choose_op
 from horo.torch import ops
 from horo.torch.compression import Compression
-from horo.torch.ops import Average, Sum
-from horo.torch.process_set import global_process_set
 
 
 def _backward_name(name):
@@ -19,13 +21,13 @@ def _backward_name(name):
 
 class _AllReduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, name, options, order):
-        ctx.name, ctx.options, ctx.order = _backward_name(name), options, order
-        return ops.synchronize(ops.allreduce_async(tensor, None, name, *options, order=order))
+    def forward(ctx, tensor, name, options, more):
+        ctx.name, ctx.options, ctx.more = _backward_name(name), options, more
+        return synchronize(ops.allreduce_async(tensor, None, name, *options, **more))
 
     @staticmethod
     def backward(ctx, gradient):
-        return _AllReduce.apply(gradient, ctx.name, ctx.options, ctx.order), None, None, None
+        return _AllReduce.apply(gradient, ctx.name, ctx.options, ctx.more), None, None, None
 
 
 def allreduce(
@@ -41,26 +43,63 @@ def allreduce(
     order="canonical",
 ):
     """postscale * op over ranks of (prescale * tensor), as a new tensor. Average unless op says otherwise."""
-    compressions.check(compression)
-    options = (ops.choose_op(op, average), prescale_factor, postscale_factor, process_set)
-    return _AllReduce.apply(tensor, name, options, order)
+    options = (choose_op(op, average), prescale_factor, postscale_factor, process_set)
+
+    def reduced(tensor, compression):
+        return _AllReduce.apply(tensor, name, options, {"order": order, "compression": compression})
+
+    return through(compression, tensor, reduced)
+
+
+class _GroupedAllReduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, name, options, more, *tensors):
+        ctx.name, ctx.options, ctx.more = _backward_name(name), options, more
+        return tuple(synchronize(ops.grouped_allreduce_async(tensors, None, name, *options, **more)))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return None, None, None, *_GroupedAllReduce.apply(ctx.name, ctx.options, ctx.more, *gradients)
+
+
+def grouped_allreduce(
+    tensors,
+    average=None,
+    name=None,
+    compression=Compression.none,
+    op=None,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    process_set=global_process_set,
+    *,
+    order="canonical",
+):
+    """allreduce of several tensors as one unit: all of them are reduced, or all fail."""
+    options = (choose_op(op, average), prescale_factor, postscale_factor, process_set)
+
+    def reduced(tensors, compression):
+        return list(_GroupedAllReduce.apply(name, options, {"order": order, "compression": compression}, *tensors))
+
+    return all_through(compression, tensors, reduced)
+
+
+def _my_part(averaged, rows, process_set):
+    """Of a gradient of gathered rows."""
+    mine = process_set.rank()
+    return averaged.narrow(0, sum(rows[:mine]), rows[mine])
 
 
 class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, name, process_set):
-        handle = ops.allgather_async(tensor, name, process_set)
-        pending = ops.pending_of(handle)
-        gathered = ops.synchronize(handle)
-        rank = _default.rank()
-        ctx.name, ctx.process_set = _backward_name(name), process_set
-        ctx.begin, ctx.rows = sum(pending.rows[:rank]), pending.rows[rank]
+        gathered, rows = synchronize(ops.allgather_async(tensor, name, process_set, with_rows=True))
+        ctx.name, ctx.rows, ctx.process_set = _backward_name(name), rows, process_set
         return gathered
 
     @staticmethod
     def backward(ctx, gradient):
         averaged = allreduce(gradient, name=ctx.name, op=Average, process_set=ctx.process_set)
-        return averaged.narrow(0, ctx.begin, ctx.rows), None, None
+        return _my_part(averaged, ctx.rows, ctx.process_set), None, None
 
 
 def allgather(tensor, name=None, process_set=global_process_set):
@@ -68,11 +107,29 @@ def allgather(tensor, name=None, process_set=global_process_set):
     return _AllGather.apply(tensor, name, process_set)
 
 
+class _GroupedAllGather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, name, process_set, *tensors):
+        received = synchronize(ops.grouped_allgather_async(tensors, name, process_set, with_rows=True))
+        ctx.name, ctx.rows, ctx.process_set = _backward_name(name), [rows for _, rows in received], process_set
+        return tuple(gathered for gathered, _ in received)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        averaged = grouped_allreduce(gradients, name=ctx.name, op=Average, process_set=ctx.process_set)
+        return None, None, *(_my_part(part, rows, ctx.process_set) for part, rows in zip(averaged, ctx.rows))
+
+
+def grouped_allgather(tensors, name=None, process_set=global_process_set):
+    """allgather of several tensors as one unit: all of them are gathered, or all fail."""
+    return list(_GroupedAllGather.apply(name, process_set, *tensors))
+
+
 class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, root_rank, name, process_set):
         ctx.name, ctx.root_rank, ctx.process_set = _backward_name(name), root_rank, process_set
-        return ops.synchronize(ops.broadcast_async(tensor, root_rank, name, process_set))
+        return synchronize(ops.broadcast_async(tensor, root_rank, name, process_set))
 
     @staticmethod
     def backward(ctx, gradient):
@@ -86,13 +143,44 @@ def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
     return _Broadcast.apply(tensor, root_rank, name, process_set)
 
 
+class _AllToAll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, splits, name, process_set):
+        received, rows = synchronize(ops.alltoall_async(tensor, splits, name, process_set, with_rows=True))
+        ctx.name, ctx.process_set, ctx.rows = _backward_name(name), process_set, rows
+        ctx.rest = 0 if splits is None else tensor.shape[0] - int(sum(splits))
+        ctx.mark_non_differentiable(rows)
+        return received, rows
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        returned, _ = _AllToAll.apply(gradient, ctx.rows, ctx.name, ctx.process_set)
+        if ctx.rest:  # rows that went to nobody
+            returned = torch.cat([returned, returned.new_zeros(ctx.rest, *returned.shape[1:])])
+        return returned, None, None, None
+
+
+def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
+    """splits[i] rows of the tensor, in their order, go to member i; the result is what came, by member.
+
+    Without splits every member gets the same number of rows. With them the result is a pair, of the tensor and how many
+    rows came from each member (int32)."""
+    received, rows = _AllToAll.apply(tensor, splits, name, process_set)
+    return received if splits is None else (received, rows)
+
+
+def _rows_factor(options):
+    """What a reduction scales by, beyond the average: its gradient's factor, as in Horovod."""
+    op, process_set, prescale, postscale = options
+    return prescale * postscale * (process_set.size() if op == Sum else 1)
+
+
 class _ReduceScatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, name, options):
-        op, ctx.process_set, prescale, postscale = options
-        ctx.name = _backward_name(name)
-        ctx.factor = prescale * postscale * (_default.size() if op == Sum else 1)
-        return ops.synchronize(ops.reducescatter_async(tensor, name, *options))
+        scattered = synchronize(ops.reducescatter_async(tensor, name, *options))
+        ctx.name, ctx.factor, ctx.process_set = _backward_name(name), _rows_factor(options), options[1]
+        return scattered
 
     @staticmethod
     def backward(ctx, gradient):
@@ -110,5 +198,35 @@ def reducescatter(
     postscale_factor=1.0,
 ):
     """This rank's rows of the reduction over ranks; the first rows % size ranks have one row more. Average or Sum."""
-    compressions.check(compression)
-    return _ReduceScatter.apply(tensor, name, (op, process_set, prescale_factor, postscale_factor))
+    small, ctx = casting(compression, "reducescatter").compress(tensor)
+    options = (op, process_set, prescale_factor, postscale_factor)
+    return compression.decompress(_ReduceScatter.apply(small, name, options), ctx)
+
+
+class _GroupedReduceScatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, name, options, *tensors):
+        scattered = synchronize(ops.grouped_reducescatter_async(tensors, name, *options))
+        ctx.name, ctx.factor, ctx.process_set = _backward_name(name), _rows_factor(options), options[1]
+        return tuple(scattered)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        scaled = gradients if ctx.factor == 1 else [gradient * ctx.factor for gradient in gradients]
+        return None, None, *grouped_allgather(scaled, ctx.name, ctx.process_set)
+
+
+def grouped_reducescatter(
+    tensors,
+    name=None,
+    compression=Compression.none,
+    op=Average,
+    process_set=global_process_set,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+):
+    """reducescatter of several tensors as one unit: all of them are reduced, or all fail."""
+    small = [casting(compression, "grouped_reducescatter").compress(tensor) for tensor in tensors]
+    options = (op, process_set, prescale_factor, postscale_factor)
+    results = _GroupedReduceScatter.apply(name, options, *(tensor for tensor, _ in small))
+    return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, small)]

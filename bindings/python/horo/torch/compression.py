@@ -1,47 +1,41 @@
-"""Compression of gradients on the wire: in this version none."""
+"""Compression for torch. Where no codec works, in reducescatter, fp16 and bf16 convert the tensors instead."""
 
-from horo.errors import not_yet
+import torch
 
-
-class Compressor:
-    """What travels instead of a tensor, and the way back."""
-
-    @staticmethod
-    def compress(tensor):
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        raise NotImplementedError
+from horo import _compression
+from horo._compression import Codec, Compressor, NoneCompressor  # noqa: F401
 
 
-class NoneCompressor(Compressor):
-    """The tensor itself travels."""
+class _Cast(Compressor):
+    """Floating point travels in another dtype."""
 
-    @staticmethod
-    def compress(tensor):
-        return tensor, None
+    dtype = None
 
-    @staticmethod
-    def decompress(tensor, ctx):
-        return tensor
+    @classmethod
+    def compress(cls, tensor):
+        return (tensor.to(cls.dtype), tensor.dtype) if tensor.dtype.is_floating_point else (tensor, None)
 
-
-class _NotYet:
-    def __init__(self, name):
-        self._name = name
-
-    def __repr__(self):
-        return f"Compression.{self._name}"
+    @classmethod
+    def decompress(cls, tensor, ctx):
+        return tensor if ctx is None else tensor.to(ctx)
 
 
-class Compression:
-    """Choices of the compression argument."""
+class FP16Compressor(_Cast):
+    """float16 on the wire."""
 
-    none = NoneCompressor
-    fp16 = _NotYet("fp16")
+    codec = "fp16"
+    dtype = torch.float16
 
 
-def check(compression):
-    if compression is not Compression.none:
-        raise not_yet(f"compression={compression!r}; expected Compression.none")
+class BF16Compressor(_Cast):
+    """bfloat16 on the wire."""
+
+    codec = "bf16"
+    dtype = torch.bfloat16
+
+
+class Compression(_compression.Compression):
+    """Choices of the compression argument; Codec(name) is another, and so is a Compressor of one's own."""
+
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

@@ -10,12 +10,12 @@ import pickle
 import torch
 
 from horo import _default
+from horo._handles import synchronize
+from horo._sets import global_process_set
 from horo.torch import ops
-from horo.torch import process_set as process_sets
-from horo.torch.process_set import global_process_set
 
 
-def broadcast_parameters(params, root_rank):
+def broadcast_parameters(params, root_rank, *, process_set=global_process_set):
     """Replaces the values of params, a state_dict or a list of (name, tensor) or tensors, by those of root_rank."""
     if isinstance(params, dict):
         pairs = sorted(params.items())
@@ -26,13 +26,13 @@ def broadcast_parameters(params, root_rank):
     for name, tensor in pairs:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"horo.broadcast_parameters: {name} is a {type(tensor).__name__}; expected a tensor")
-    _broadcast_all([(f"broadcast_parameters/{name}", tensor) for name, tensor in pairs], root_rank)
+    _broadcast_all([(f"broadcast_parameters/{name}", tensor) for name, tensor in pairs], root_rank, process_set)
 
 
-def _broadcast_all(named, root_rank):
-    handles = [ops.broadcast_async_(tensor, root_rank, name) for name, tensor in named]
+def _broadcast_all(named, root_rank, process_set):
+    handles = [ops.broadcast_async_(tensor, root_rank, name, process_set) for name, tensor in named]
     for handle in handles:
-        ops.synchronize(handle)
+        synchronize(handle)
 
 
 @dataclasses.dataclass
@@ -57,7 +57,7 @@ def _replace(value, of_type, replacement):
     return value
 
 
-def broadcast_optimizer_state(optimizer, root_rank, model=None):
+def broadcast_optimizer_state(optimizer, root_rank, model=None, *, process_set=global_process_set):
     """Replaces the optimizer's state and settings by those of root_rank, also where this rank has none yet.
 
     Root's state decides what there is: no step is made to create it. model is accepted for older scripts.
@@ -77,9 +77,10 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None):
 
     is_root = _default.rank() == root_rank
     outline = _replace(optimizer.state_dict(), torch.Tensor, take) if is_root else None
-    outline = broadcast_object(outline, root_rank, name="broadcast_optimizer_state")
+    outline = broadcast_object(outline, root_rank, "broadcast_optimizer_state", process_set)
     state = None if is_root else _replace(outline, _TensorLike, make)
-    _broadcast_all([(f"broadcast_optimizer_state/{i}", tensor) for i, tensor in enumerate(tensors)], root_rank)
+    named = [(f"broadcast_optimizer_state/{i}", tensor) for i, tensor in enumerate(tensors)]
+    _broadcast_all(named, root_rank, process_set)
     if not is_root:
         optimizer.load_state_dict(state)
 
@@ -98,20 +99,20 @@ def _part(name, suffix):
 
 def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
     """root_rank's object, on every rank. Pickled; two collectives, the size and the bytes."""
-    process_sets.check(process_set)
     is_root = _default.rank() == root_rank
     payload = _to_bytes(obj) if is_root else None
     size = torch.tensor([payload.numel() if is_root else 0], device="cpu")
-    ops.broadcast_(size, root_rank, _part(name, ".sz"))
+    ops.broadcast_(size, root_rank, _part(name, ".sz"), process_set)
     if not is_root:
         payload = torch.empty(int(size), dtype=torch.uint8, device="cpu")
-    ops.broadcast_(payload, root_rank, _part(name, ".t"))
+    ops.broadcast_(payload, root_rank, _part(name, ".t"), process_set)
     return obj if is_root else _from_bytes(payload)
 
 
-def allgather_object(obj, name=None):
+def allgather_object(obj, name=None, process_set=global_process_set):
     """Every rank's object, in a list by rank. Pickled; two collectives, the sizes and the bytes."""
     payload = _to_bytes(obj)
-    sizes = ops.synchronize(ops.allgather_async(torch.tensor([payload.numel()], device="cpu"), _part(name, ".sz")))
-    gathered = ops.synchronize(ops.allgather_async(payload, _part(name, ".t")))
+    size = torch.tensor([payload.numel()], device="cpu")
+    sizes = synchronize(ops.allgather_async(size, _part(name, ".sz"), process_set))
+    gathered = synchronize(ops.allgather_async(payload, _part(name, ".t"), process_set))
     return [_from_bytes(part) for part in gathered.split(sizes.tolist())]

@@ -9,10 +9,16 @@ import weakref
 import torch
 
 from horo import _default
+from horo._compression import codec_for, codec_of
+from horo._handles import synchronize
 from horo._native import ALL_REDUCE, quick
-from horo._session import Spec, error_of
-from horo.errors import HoroError, not_yet
-from horo.torch.ops import DTYPES, moved_text
+from horo._session import error_of
+from horo._sets import number_of
+from horo._specs import Spec, op_fields
+from horo.errors import not_yet
+from horo.torch.arrays import DTYPES, in_one_piece
+from horo.torch.ops import sparse_allreduce_async
+from horo.torch.slots import Group, Slot
 
 _TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -20,66 +26,26 @@ _TOO_MANY_PASSES = (
 )
 
 
-class _Slot:
-    """One parameter."""
-
-    __slots__ = ("param", "dtype", "shape", "spec", "key", "passes_left", "work", "memory", "address", "spare")
-
-    def __init__(self, param, spec, passes):
-        self.param = param
-        self.dtype = param.dtype
-        self.shape = param.shape
-        self.spec = spec
-        self.key = None
-        self.passes_left = passes  # backward passes until the gradient is complete
-        self.work = None  # in flight
-        self.memory = None  # where the result arrives: the gradient, or else a buffer of its size
-        self.address = 0  # of memory, when it was submitted
-        self.spare = None  # a buffer that was not needed last time
-
-    def is_like(self, gradient):
-        """It has what was declared, so that its memory may be touched."""
-        return (
-            gradient.dtype is self.dtype
-            and gradient.shape == self.shape
-            and gradient.is_cpu
-            and gradient.layout is torch.strided
-            and not gradient.requires_grad
-        )
-
-    def nbytes(self):
-        return self.shape.numel() * self.dtype.itemsize
-
-    def is_in_place(self):
-        """The submitted gradient lies where it lay, so that the result is in it."""
-        return self.memory.data_ptr() == self.address and self.memory.shape == self.shape
-
-    def refuse(self, gradient):
-        """Raises what is wrong with a gradient that is not like it."""
-        name = self.spec.name
-        if gradient.layout is not torch.strided:
-            raise not_yet(f"gradient {name} is {gradient.layout}; this version reduces dense gradients")
-        if not gradient.is_cpu:
-            raise not_yet(f"gradient {name} on {gradient.device}; this version reduces gradients on the CPU")
-        assert not gradient.requires_grad, f"gradient {name} requires a gradient itself"
-        raise ValueError(
-            f"gradient {name} is {gradient.dtype} {list(gradient.shape)}; expected {self.dtype} {list(self.shape)}, as "
-            "the parameter was when DistributedOptimizer was made"
-        )
-
-
 class Gradients:
-    """The gradients of the declared parameters. Any thread may run the hooks; one thread at a time the rest."""
+    """The gradients of the declared parameters. Any thread may run the hooks; one thread at a time the rest.
 
-    def __init__(self, common, passes):
+    On a rank that is not in the process set they stay as they are."""
+
+    def __init__(self, common, passes, process_set, compression, sparse_as_dense):
         """common: a Spec of what is the same for all parameters; passes: backward passes per step."""
         self.passes = passes
         self._common = common
+        self._process_set = process_set
+        self._compression = compression
+        self._compressor = compression if codec_of(compression) is None else None  # of the user's own
+        self._sparse_as_dense = sparse_as_dense
         self._slots = []
+        self._groups = []
         self._hooks = []
         self._session = None
         self._pointer = None
         self._connect()
+        self.included = bool(process_set.included())
 
     def add(self, name, param):
         """Declares the parameter and submits its gradient from now on as soon as it is complete."""
@@ -88,11 +54,23 @@ class Gradients:
             raise ValueError(f"parameter {name}: gradients of {param.dtype} are not supported")
         if not param.is_cpu:
             raise not_yet(f"parameter {name} on {param.device}; this version reduces gradients on the CPU")
-        spec = self._common._replace(name=name, kind=ALL_REDUCE, dtype=dtype, shape=tuple(param.shape), stepwise=1)
-        slot = _Slot(param, spec, self.passes)
-        slot.key = self._session.key(spec)
+        codec = None if self._compressor else codec_for(self._compression, dtype) or None
+        spec = self._common._replace(name=name, dtype=dtype, shape=tuple(param.shape), codec=codec, set=self._number)
+        if not self.included:
+            return
+        slot = Slot(param, spec, self.passes)
+        if self._compressor is None:  # else what travels is known with the first gradient
+            slot.key = self._session.key(spec)
         self._slots.append(slot)
         self._hooks.append(param.register_post_accumulate_grad_hook(self._hook_of(slot)))
+
+    def group(self, groups):
+        """The gradients of each list of parameters become one unit."""
+        slots = {id(slot.param): slot for slot in self._slots}
+        for group in groups:
+            members = [slots[id(param)] for param in group if id(param) in slots]
+            if members:
+                self._groups.append(Group(f"group of {members[0].spec.name}", members))
 
     def close_with(self, owner):
         """When owner is gone: no hook any more, and nobody waits for what is in flight."""
@@ -105,12 +83,13 @@ class Gradients:
 
     def _start_over(self):
         for slot in self._slots:
-            slot.work = slot.memory = None
-            slot.passes_left = self.passes
+            slot.start_over(self.passes)
+        for group in self._groups:
+            group.start_over()
 
     def has_begun(self):
         """Since the last collect() a backward pass has reached one of the parameters."""
-        return any(slot.work is not None or slot.passes_left != self.passes for slot in self._slots)
+        return any(slot.is_submitted() or slot.passes_left != self.passes for slot in self._slots)
 
     def collect(self):
         """Submits what is missing, waits for all, and leaves the results in the gradients.
@@ -118,14 +97,19 @@ class Gradients:
         A parameter without a gradient here counts as absent: it gets the others' result, or, where nobody has one,
         stays without.
         """
+        if not self.included:
+            return
         if self._session.closed:
             self._connect()
         session = self._session
         try:
+            for group in self._groups:
+                if not group.slots[0].is_submitted():
+                    self._submit_group(group)
             for slot in self._slots:
-                if slot.work is None:
+                if not slot.is_submitted():
                     self._submit_late(slot)
-            works = [slot.work for slot in self._slots]
+            works = [slot.work for slot in self._slots if slot.work is not None]
             session.wait(works)
             for slot in self._slots:
                 self._deliver(slot, session)
@@ -134,7 +118,7 @@ class Gradients:
             raise
         session.release(works)
         self._start_over()
-        session.step_end()
+        session.step_end(self._number)
 
     def hooks(self):
         """What backward calls for each parameter, in order of declaration."""
@@ -142,6 +126,7 @@ class Gradients:
 
     def _hook_of(self, slot):
         submit = quick.horo_submit
+        plain = self._compressor is None
 
         def hook(param):
             if slot.passes_left <= 0:
@@ -150,7 +135,10 @@ class Gradients:
             if slot.passes_left:
                 return
             gradient = param.grad
-            if not (slot.is_like(gradient) and gradient.is_contiguous()):
+            if slot.group is not None:
+                self._arrive(slot)
+                return
+            if not (plain and slot.is_like(gradient) and gradient.is_contiguous()):
                 self._submit(slot)
                 return
             address = gradient.data_ptr()
@@ -159,7 +147,7 @@ class Gradients:
                 self._submit_again(slot, gradient, work)
                 return
             slot.work = work
-            slot.memory, slot.address = gradient, address
+            slot.memory, slot.address, slot.nbytes = gradient, address, gradient.nbytes
             # The storage too: a gradient that is given another one lets go of the old one, which is in flight.
             self._kept[work] = (gradient, gradient.untyped_storage())
 
@@ -170,9 +158,11 @@ class Gradients:
         self._session = _default.session()
         self._pointer = self._session.pointer
         self._kept = self._session.kept
+        self._number = number_of(self._process_set)
         for slot in self._slots:
+            slot.spec = slot.spec._replace(set=self._number)
             slot.key = self._session.key(slot.spec)
-            slot.work = slot.memory = None
+            slot.work = slot.memory = slot.sparse = None
 
     def _submit_again(self, slot, memory, status):
         """A submit failed: perhaps the session is an old one."""
@@ -184,39 +174,110 @@ class Gradients:
 
     def _place(self, slot, memory):
         address, keep = memory.data_ptr(), (memory, memory.untyped_storage())
-        slot.work = self._session.submit_key(slot.key, address, address, keep)
-        slot.memory, slot.address = memory, address
+        slot.place(memory, self._session.submit_key(slot.key, address, address, keep))
+
+    def _memory_of(self, slot, gradient):
+        """What travels of a gradient, in one piece: itself, or a copy, or what the compressor makes of it."""
+        memory = gradient
+        if self._compressor is not None:
+            memory, slot.context = self._compressor.compress(gradient)
+            spec = slot.spec._replace(dtype=DTYPES[memory.dtype], shape=tuple(memory.shape))
+            slot.spec, slot.key = spec, self._session.key(spec)
+        return in_one_piece(memory.detach())
+
+    def _densely(self, slot):
+        """The gradient that is to be reduced, made dense if that was asked for."""
+        gradient = slot.param.grad
+        if self._sparse_as_dense and gradient.layout is torch.sparse_coo:
+            gradient = slot.param.grad = gradient.to_dense()
+        return gradient
 
     def _submit(self, slot):
-        """The gradient as it is, from a copy where it does not lie in one piece."""
-        gradient = slot.param.grad
-        if not slot.is_like(gradient):
-            slot.refuse(gradient)
+        """The gradient as it is."""
         if self._session.closed:
             self._connect()
-        self._place(slot, gradient.contiguous())
+        gradient = self._densely(slot)
+        if gradient.layout is torch.sparse_coo:
+            self._submit_sparse(slot, gradient)
+            return
+        slot.check(gradient)
+        self._place(slot, self._memory_of(slot, gradient))
+
+    def _submit_sparse(self, slot, gradient):
+        slot.sparse_dim = gradient.sparse_dim()
+        slot.sparse = sparse_allreduce_async(gradient, slot.spec.name, self._common.op, self._process_set)
 
     def _submit_late(self, slot):
         """Of a parameter that no hook submitted in this step."""
         if slot.param.grad is not None:
             self._submit(slot)
-            return
+        elif slot.sparse_dim is not None:
+            empty = torch.sparse_coo_tensor(
+                torch.empty((slot.sparse_dim, 0), dtype=torch.int64, device="cpu"),
+                torch.empty((0, *slot.shape[slot.sparse_dim :]), dtype=slot.dtype, device="cpu"),
+                slot.shape,
+                check_invariants=True,
+            )
+            self._submit_sparse(slot, empty)
+        else:
+            spare = self._spare_of(slot)
+            slot.work = self._session.submit_absent(slot.key, spare.data_ptr(), spare)
+
+    def _spare_of(self, slot):
+        """Memory for what the others have. Kept for another time: mostly nobody has anything."""
         if slot.spare is None:
-            slot.spare = torch.empty(slot.shape, dtype=slot.dtype, device="cpu")
-        slot.work = self._session.submit_absent(slot.key, slot.spare.data_ptr(), slot.spare)
+            memory = self._memory_of(slot, torch.zeros(slot.shape, dtype=slot.dtype, device="cpu"))
+            slot.spare = memory, slot.context
+        memory, slot.context = slot.spare
+        return memory
+
+    def _arrive(self, slot):
+        if slot.group.arrive():
+            self._submit_group(slot.group)
+
+    def _submit_group(self, group):
+        """All gradients of the group; those that this rank does not have, as absent."""
+        if self._session.closed:
+            self._connect()
+        parts, memories = [], []
+        for slot in group.slots:
+            if slot.param.grad is None:
+                spare = self._spare_of(slot)
+                memories.append(None)
+                parts.append((slot.spec, None, spare.data_ptr(), spare))
+                continue
+            gradient = self._densely(slot)
+            slot.check(gradient)
+            memory = self._memory_of(slot, gradient)
+            memories.append(memory)
+            address = memory.data_ptr()
+            parts.append((slot.spec, address, address, (memory, memory.untyped_storage())))
+        works = self._session.submit_unit(group.name, parts)
+        for slot, work, memory in zip(group.slots, works, memories):
+            if memory is None:
+                slot.work = work
+            else:
+                slot.place(memory, work)
 
     def _deliver(self, slot, session):
+        if slot.sparse is not None:
+            slot.param.grad = synchronize(slot.sparse)
+            return
+        absent = slot.memory is None
+        if absent:
+            if session.result(slot.work).absent:
+                return
+            memory, slot.spare = slot.spare[0], None
+        else:
+            slot.check_memory()
+            memory = slot.memory
+        value = memory if self._compressor is None else self._compressor.decompress(memory, slot.context)
         gradient = slot.param.grad
-        if slot.memory is not None and not slot.is_in_place():
-            raise HoroError(moved_text(f"gradient {slot.spec.name}", slot.nbytes(), slot.memory.nbytes))
-        if slot.memory is None:  # absent here
-            if not session.result(slot.work).absent:
-                slot.param.grad, slot.spare = slot.spare, None
-        elif gradient is None:  # somebody forgot it since
-            slot.param.grad = slot.memory
-        elif gradient is not slot.memory:
+        if gradient is None:  # absent, or somebody forgot it since
+            slot.param.grad = value
+        elif gradient is not value:
             with torch.no_grad():
-                gradient.copy_(slot.memory)
+                gradient.copy_(value)
 
 
 def _close(hooks, gradients):
@@ -227,4 +288,6 @@ def _close(hooks, gradients):
 
 def common_spec(op, order, factor):
     """What all gradients share; factor divides before the reduction and multiplies after it."""
-    return Spec(None, ALL_REDUCE, op, order=order, prescale=1.0 / factor, postscale=factor)
+    op, custom = op_fields(op)
+    fields = {"order": order, "stepwise": 1, "prescale": 1.0 / factor, "postscale": factor, "custom_op": custom}
+    return Spec(None, ALL_REDUCE, op, **fields)

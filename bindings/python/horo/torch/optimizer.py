@@ -8,14 +8,11 @@ import collections
 import contextlib
 import warnings
 
-from horo.errors import not_yet
-from horo.torch import compression as compressions
-from horo.torch import ops
-from horo.torch import process_set as process_sets
+from horo._sets import check, global_process_set
+from horo._specs import Average, choose_op, order_number
 from horo.torch.compression import Compression
 from horo.torch.gradients import Gradients, common_spec
-from horo.torch.ops import Average
-from horo.torch.process_set import global_process_set
+from horo.torch.slots import chosen_groups
 
 _ZEROED = (
     "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or optimizer.synchronize(). "
@@ -120,15 +117,6 @@ def _check_passes(passes):
         raise ValueError(f"backward_passes_per_step={passes!r}; expected a number of at least 1")
 
 
-def _check_later(groups, num_groups, sparse_as_dense):
-    if groups is not None and not isinstance(groups, (int, list)):
-        raise ValueError(f"groups={groups!r}; expected None, a number or a list of lists of parameters")
-    if groups or num_groups:
-        raise not_yet("DistributedOptimizer(groups=..., num_groups=...)")
-    if sparse_as_dense:
-        raise not_yet("DistributedOptimizer(sparse_as_dense=True)")
-
-
 def _names_of(optimizer, named_parameters):
     """Names by id of the parameter; None where the caller gave none."""
     if named_parameters is None:
@@ -171,19 +159,22 @@ def DistributedOptimizer(
     """The optimizer, with step() applying the reduction of all ranks' gradients.
 
     gradient_predivide_factor splits the averaging: gradients are divided by it before they are summed, and the sum is
-    multiplied by it and divided by size. order="fast": bits may depend on sizes of buckets, for speed.
+    multiplied by it and divided by size. groups: a number of groups, or lists of parameters; the gradients of a group
+    leave together, when the last is complete, and are reduced all or none (num_groups is the older way to say it).
+    Sparse gradients are summed by allgathers, or, with sparse_as_dense, made dense. On a rank outside of process_set
+    the optimizer is an ordinary one. order="fast": bits may depend on sizes of buckets, for speed.
     """
     if isinstance(optimizer, _Distributed):
         raise ValueError(f"this {type(optimizer).__name__} is a DistributedOptimizer already")
-    compressions.check(compression)
-    process_sets.check(process_set)
-    _check_later(groups, num_groups, sparse_as_dense)
+    check(process_set)
+    params = [param for group in optimizer.param_groups for param in group["params"] if param.requires_grad]
+    groups = chosen_groups(groups, num_groups, params)
     _check_passes(backward_passes_per_step)
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     names = _names_of(optimizer, named_parameters)
-    spec = common_spec(ops.choose_op(op, None), ops.order_number(order), gradient_predivide_factor)
-    gradients = Gradients(spec, backward_passes_per_step)
+    spec = common_spec(choose_op(op, None), order_number(order), gradient_predivide_factor)
+    gradients = Gradients(spec, backward_passes_per_step, process_set, compression, sparse_as_dense)
 
     wrapped = type(optimizer)
     attributes = {"__doc__": wrapped.__doc__, "__module__": wrapped.__module__, "__qualname__": wrapped.__qualname__}
@@ -192,4 +183,5 @@ def DistributedOptimizer(
     result = distributed.__new__(distributed)
     vars(result).update(shared)
     result._distribute(gradients, names)
+    gradients.group(groups)
     return result

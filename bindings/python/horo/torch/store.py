@@ -10,7 +10,7 @@ import time
 
 import torch.distributed
 
-from horo import _default
+from horo import _sets
 from horo.errors import PeerLost
 
 SLICE_S = 1  # the longest that a thread does not look whether the others are there
@@ -18,7 +18,7 @@ SLICE_S = 1  # the longest that a thread does not look whether the others are th
 
 def init(comm=None, process_sets=None, *, settings=None):
     """horo.init(), which see; under torchrun on several hosts, its store (MASTER_ADDR, MASTER_PORT) is used."""
-    _default.init_with(exchange_over_store, comm, process_sets, settings)
+    _sets.init_with(exchange_over_store, comm, process_sets, settings)
 
 
 def _open_store(call, timeout_s):

@@ -1,0 +1,111 @@
+"""The collectives with a root, messages between two ranks, barrier and join, in their asynchronous forms."""
+
+from horo import _native
+from horo._handles import handle_of
+from horo._default import session as default_session
+from horo._sets import global_process_set, number_of
+from horo._specs import Spec, choose_op, op_fields, order_number, rows_of
+from horo._starts import Starts, check_rows, check_splits, nothing, numbers_of
+
+
+class Rooted(Starts):
+    """See Starts."""
+
+    def _at(self, call, tensor, root_rank, process_set):
+        """The array, its dtype's number, and the spec fields that say where; whether this is the root."""
+        array, dtype = self.arrays.take(tensor, call)
+        number, root = number_of(process_set), process_set.place_of(root_rank, "root_rank")
+        fields = {"dtype": dtype, "shape": tuple(array.shape), "root": root, "set": number}
+        return array, fields, process_set.rank() == root
+
+    def reduce_async(
+        self,
+        tensor,
+        root_rank,
+        name=None,
+        op=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        *,
+        order="canonical",
+    ):
+        """allreduce_async whose result root_rank alone gets; None elsewhere."""
+        array, fields, is_root = self._at("reduce", tensor, root_rank, process_set)
+        number, custom = op_fields(choose_op(op, None))
+        factors = {"prescale": prescale_factor, "postscale": postscale_factor, "order": order_number(order)}
+        spec = Spec(name, _native.REDUCE, number, custom_op=custom, **fields, **factors)
+        output = self.arrays.empty(array.shape, array) if is_root else None
+        return self._start(spec, self.arrays.readable(array), output, lambda _: output)
+
+    def gather_async(self, tensor, root_rank, name=None, process_set=global_process_set):
+        """Starts a concatenation of all ranks' tensors along the first dimension, in which they may differ, on
+        root_rank; None elsewhere."""
+        array, fields, is_root = self._at("gather", tensor, root_rank, process_set)
+        check_rows(array, "gather")
+
+        def finish(pending):
+            return self._received(pending.session, pending.works[0], array)[0] if is_root else None
+
+        return self._start(Spec(name, _native.GATHER, **fields), self.arrays.readable(array), None, finish)
+
+    def scatter_async(self, tensor, root_rank, splits=None, name=None, process_set=global_process_set):
+        """Starts sending splits[i] rows of root_rank's tensor, in their order, to member i: everybody's result.
+
+        Without splits the rows are dealt evenly; the first members get the rows that are left. On the other ranks
+        splits are not read, and of the tensor only its dtype and the shape of a row."""
+        array, fields, is_root = self._at("scatter", tensor, root_rank, process_set)
+        check_rows(array, "scatter")
+        members, rows = process_set.members(), array.shape[0]
+        if not is_root:
+            array, splits = array[:0], None
+        elif splits is None:
+            splits = [rows_of(rows, members, place) for place in range(members)]
+        else:
+            splits = numbers_of(splits, "scatter")
+            check_splits(splits, rows, members, "scatter")
+            array = array[: sum(splits)]
+        fields["shape"] = tuple(array.shape)
+
+        def finish(pending):
+            return self._received(pending.session, pending.works[0], array)[0]
+
+        return self._start(Spec(name, _native.SCATTER, **fields), self.arrays.readable(array), None, finish, splits)
+
+    def _message(self, call, tensor, ends, name, process_set):
+        """A spec of a message between two ranks, ends = (from, to)."""
+        array, dtype = self.arrays.take(tensor, call)
+        number = number_of(process_set)
+        root, peer = (process_set.place_of(end, what) for end, what in zip(ends, ("source", "destination")))
+        return array, Spec(
+            name, _native.SEND_RECV, dtype=dtype, shape=tuple(array.shape), root=root, peer=peer, set=number
+        )
+
+    def send_async(self, tensor, destination, name=None, process_set=global_process_set):
+        """Starts sending the tensor to a rank that receives one of the same name, dtype and shape. Nothing travels
+        before it does. The result is None."""
+        ends = (default_session().topology.rank, destination)
+        array, spec = self._message("send", tensor, ends, name, process_set)
+        return self._start(spec, self.arrays.readable(array), None, nothing)
+
+    def recv_async(self, tensor, source, name=None, process_set=global_process_set):
+        """Starts receiving what a rank sends under this name, into the tensor, which is the result."""
+        ends = (source, default_session().topology.rank)
+        array, spec = self._message("recv", tensor, ends, name, process_set)
+        memory, finish = self.arrays.writable(array, tensor, name)
+        return self._start(spec, None, memory, finish)
+
+    def barrier_async(self, process_set=global_process_set):
+        """Starts waiting until all ranks have come. Does not wait for other works. The result is None."""
+        spec = Spec(None, _native.BARRIER, dtype=_native.UINT8, set=number_of(process_set))
+        return self._start(spec, None, None, nothing)
+
+    def join_async(self, process_set=global_process_set):
+        """Starts waiting for the others, as a rank that has no more data. See join()."""
+        number = number_of(process_set)
+        session = default_session()
+
+        def finish(pending):
+            return process_set.rank_at(pending.session.result(pending.works[0]).counts[0])
+
+        return handle_of(session, [session.join(number)], finish)

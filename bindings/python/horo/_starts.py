@@ -1,0 +1,305 @@
+"""Every collective in its asynchronous forms, on the arrays of any framework: what they are told goes into a spec, and
+their memory to the session.
+
+Ranks are numbers in the world, in all of these calls and whatever the process set: as in Horovod.
+"""
+
+import ctypes
+import operator
+
+from horo import _default, _native
+from horo._compression import NoneCompressor, wire_codec
+from horo._handles import handle_of
+from horo._sets import global_process_set, number_of
+from horo._specs import Average, Spec, Sum, choose_op, op_fields, order_number, rows_of
+
+
+def nothing(_):
+    return None
+
+
+def check_rows(array, call):
+    if not array.shape:
+        raise RuntimeError(
+            f"horo.{call}: rank {_default.rank()} tried to {call} a rank-zero tensor; expected at least one dimension"
+        )
+
+
+def numbers_of(splits, call):
+    """Rows for each member, from a list or an array of integers."""
+    try:
+        return [operator.index(rows) for rows in (splits.tolist() if hasattr(splits, "tolist") else splits)]
+    except TypeError as error:
+        raise ValueError(f"horo.{call}: splits={splits!r}; expected an integer for each member: {error}") from None
+
+
+def check_splits(splits, rows, members, call):
+    if len(splits) != members:
+        raise ValueError(
+            f"horo.{call}: Number of entries in splits ({len(splits)}) does not equal number of workers ({members})"
+        )
+    if min(splits) < 0:
+        raise ValueError(f"horo.{call}: splits={splits}; expected no negative entry")
+    if sum(splits) > rows:
+        raise ValueError(
+            f"horo.{call}: Sum of splits entries ({sum(splits)}) is greater than the first dimension ({rows})"
+        )
+
+
+class Starts:
+    """The asynchronous forms. Each returns a handle at once; synchronize(handle) gives the result."""
+
+    def __init__(self, arrays):
+        self.arrays = arrays
+
+    def _start(self, spec, data_in, data_out, finish, splits=None):
+        session = _default.session()
+        place = self.arrays.place
+        memory = data_out if data_in is None else data_in
+        if memory is None:
+            return handle_of(session, [session.submit(spec, None, None, None)], finish)
+        read = address = place(memory)
+        if data_in is None:
+            read = None
+        if data_out is memory:
+            written = address
+        else:
+            written = None if data_out is None else place(data_out)
+        work = session.submit(spec, read, written, (memory, self.arrays.holder(memory), data_out), splits)
+        watched = ((spec[0] or "an unnamed tensor", memory, address, memory.nbytes, place),)
+        return handle_of(session, (work,), finish, watched)
+
+    def _start_unit(self, name, parts, finish):
+        """parts: (spec, data_in, data_out) of each tensor; their order is that of the works."""
+        session = _default.session()
+        place, holder = self.arrays.place, self.arrays.holder
+        units, watched = [], []
+        for number, (spec, data_in, data_out) in enumerate(parts, 1):
+            address = place(data_in)
+            written = address if data_out is data_in else None if data_out is None else place(data_out)
+            units.append((spec, address, written, (data_in, holder(data_in), data_out)))
+            watched.append((f"{name or 'a tensor'}_{number}of{len(parts)}", data_in, address, data_in.nbytes, place))
+        works = session.submit_unit(name, units) if units else []
+        return handle_of(session, works, finish, watched)
+
+    def _received(self, session, work, array):
+        """The rows that a work brought, in new memory, and how many came from each member."""
+        result = session.result(work)
+        rows = result.counts[: result.count_count] if result.count_count else []
+        output = self.arrays.empty((sum(rows), *array.shape[1:]), array)
+        if result.bytes:
+            ctypes.memmove(self.arrays.place(output), result.data, result.bytes)
+        return output, rows
+
+    def _all_reduce(self, tensor, name, op, options):
+        """The array and a spec, as a plain tuple because this is the busiest path."""
+        prescale, postscale, process_set, order, compression = options
+        array, dtype = self.arrays.take(tensor, "allreduce")
+        number = 0 if process_set is global_process_set else number_of(process_set)
+        codec = None if compression is NoneCompressor else wire_codec(compression, dtype)
+        custom = None
+        if type(op) is not int:
+            op, custom = op_fields(op)
+        order = 0 if order == "canonical" else order_number(order)
+        shape = array.shape
+        spec = (name, _native.ALL_REDUCE, op, dtype, shape, order, 0, 0, prescale, postscale, number, custom, codec)
+        return array, spec
+
+    def allreduce_async(
+        self,
+        tensor,
+        average=None,
+        name=None,
+        op=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        *,
+        order="canonical",
+        compression=NoneCompressor,
+    ):
+        """Starts postscale * op over ranks of (prescale * tensor), into a new tensor. Average unless op says otherwise.
+        """
+        options = (prescale_factor, postscale_factor, process_set, order, compression)
+        array, spec = self._all_reduce(tensor, name, choose_op(op, average), options)
+        output = self.arrays.empty(array.shape, array)
+        return self._start(spec, self.arrays.readable(array), output, lambda _: output)
+
+    def allreduce_async_(
+        self,
+        tensor,
+        average=None,
+        name=None,
+        op=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        *,
+        order="canonical",
+        compression=NoneCompressor,
+    ):
+        """allreduce_async whose result replaces the tensor's values."""
+        options = (prescale_factor, postscale_factor, process_set, order, compression)
+        op = choose_op(op, average)
+        array, spec = self._all_reduce(tensor, name, op, options)
+        memory, finish = self.arrays.writable(array, tensor, name)
+        return self._start(spec, memory, memory, finish)
+
+    def grouped_allreduce_async(
+        self,
+        tensors,
+        average=None,
+        name=None,
+        op=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        *,
+        order="canonical",
+        compression=NoneCompressor,
+    ):
+        """allreduce_async of several tensors as one unit: all of them are reduced, or all fail. The result is a list.
+        """
+        op, options = choose_op(op, average), (prescale_factor, postscale_factor, process_set, order, compression)
+        specs = [self._all_reduce(tensor, None, op, options) for tensor in tensors]
+        outputs = [self.arrays.empty(array.shape, array) for array, _ in specs]
+        parts = [(spec, self.arrays.readable(array), output) for (array, spec), output in zip(specs, outputs)]
+        return self._start_unit(name, parts, lambda _: outputs)
+
+    def grouped_allreduce_async_(
+        self,
+        tensors,
+        average=None,
+        name=None,
+        op=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        *,
+        order="canonical",
+        compression=NoneCompressor,
+    ):
+        """grouped_allreduce_async whose results replace the tensors' values."""
+        op, options = choose_op(op, average), (prescale_factor, postscale_factor, process_set, order, compression)
+        specs = [self._all_reduce(tensor, None, op, options) for tensor in tensors]
+        placed = [self.arrays.writable(array, tensor, name) for (array, _), tensor in zip(specs, tensors)]
+        parts = [(spec, memory, memory) for (_, spec), (memory, _) in zip(specs, placed)]
+        return self._start_unit(name, parts, lambda pending: [finish(pending) for _, finish in placed])
+
+    def _gathered(self, tensor, call, name, process_set):
+        array, dtype = self.arrays.take(tensor, call)
+        check_rows(array, call)
+        number = number_of(process_set)
+        return array, Spec(name, _native.ALL_GATHER, dtype=dtype, shape=tuple(array.shape), set=number)
+
+    def allgather_async(self, tensor, name=None, process_set=global_process_set, *, with_rows=False):
+        """Starts a concatenation of all ranks' tensors along the first dimension, in which they may differ.
+
+        with_rows: the result is a pair, of the tensor and how many rows came from each member."""
+        array, spec = self._gathered(tensor, "allgather", name, process_set)
+
+        def finish(pending):
+            received = self._received(pending.session, pending.works[0], array)
+            return received if with_rows else received[0]
+
+        return self._start(spec, self.arrays.readable(array), None, finish)
+
+    def grouped_allgather_async(self, tensors, name=None, process_set=global_process_set, *, with_rows=False):
+        """allgather_async of several tensors as one unit: all of them are gathered, or all fail. The result is a list.
+        """
+        specs = [self._gathered(tensor, "grouped_allgather", None, process_set) for tensor in tensors]
+        parts = [(spec, self.arrays.readable(array), None) for array, spec in specs]
+
+        def finish(pending):
+            works = zip(pending.works, specs)
+            received = [self._received(pending.session, work, array) for work, (array, _) in works]
+            return received if with_rows else [output for output, _ in received]
+
+        return self._start_unit(name, parts, finish)
+
+    def _broadcast(self, tensor, root_rank, call, name, process_set):
+        array, dtype = self.arrays.take(tensor, call)
+        number, root = number_of(process_set), process_set.place_of(root_rank, "root_rank")
+        return array, Spec(name, _native.BROADCAST, dtype=dtype, shape=tuple(array.shape), root=root, set=number)
+
+    def broadcast_async(self, tensor, root_rank, name=None, process_set=global_process_set):
+        """Starts sending root_rank's tensor to all ranks, into a new tensor."""
+        array, spec = self._broadcast(tensor, root_rank, "broadcast", name, process_set)
+        output = self.arrays.empty(array.shape, array)
+        return self._start(spec, self.arrays.readable(array), output, lambda _: output)
+
+    def broadcast_async_(self, tensor, root_rank, name=None, process_set=global_process_set):
+        """broadcast_async whose result replaces the tensor's values."""
+        array, spec = self._broadcast(tensor, root_rank, "broadcast_", name, process_set)
+        memory, finish = self.arrays.writable(array, tensor, name)
+        return self._start(spec, memory, memory, finish)
+
+    def alltoall_async(self, tensor, splits=None, name=None, process_set=global_process_set, *, with_rows=None):
+        """Starts sending splits[i] rows of the tensor, in their order, to member i. The result is what came, by member.
+
+        Without splits every member gets the same number of rows. With them the result is a pair, of the tensor and how
+        many rows came from each member; with_rows says so by itself."""
+        array, dtype = self.arrays.take(tensor, "alltoall")
+        check_rows(array, "alltoall")
+        number, members, rows = number_of(process_set), process_set.members(), array.shape[0]
+        with_rows = splits is not None if with_rows is None else with_rows
+        if splits is None:
+            if rows % members:
+                raise ValueError(
+                    f"horo.alltoall: splits not provided, but first dimension ({rows}) is not an even multiple of the "
+                    f"number of workers ({members})"
+                )
+            splits = [rows // members] * members
+        else:
+            splits = numbers_of(splits, "alltoall")
+            check_splits(splits, rows, members, "alltoall")
+            array = array[: sum(splits)]
+
+        def finish(pending):
+            output, rows = self._received(pending.session, pending.works[0], array)
+            return (output, self.arrays.counts(rows)) if with_rows else output
+
+        spec = Spec(name, _native.ALL_TO_ALL, dtype=dtype, shape=tuple(array.shape), set=number)
+        return self._start(spec, self.arrays.readable(array), None, finish, splits)
+
+    def _scattered(self, tensor, call, name, options):
+        """A part of a reduce_scatter: spec, memory and output."""
+        op, process_set, prescale, postscale = options
+        op = choose_op(op, None)
+        if op not in (Average, Sum):
+            raise ValueError(f"horo.{call}: op={op!r}; expected Average or Sum")
+        array, dtype = self.arrays.take(tensor, call)
+        check_rows(array, call)
+        number, shape = number_of(process_set), tuple(array.shape)
+        rows = rows_of(shape[0], process_set.members(), process_set.rank())
+        spec = Spec(name, _native.REDUCE_SCATTER, op, dtype, shape, prescale=prescale, postscale=postscale, set=number)
+        return spec, self.arrays.readable(array), self.arrays.empty((rows, *shape[1:]), array)
+
+    def reducescatter_async(
+        self,
+        tensor,
+        name=None,
+        op=Average,
+        process_set=global_process_set,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+    ):
+        """Starts a reduction whose rows are dealt to the ranks, in order. Average or Sum."""
+        options = (op, process_set, prescale_factor, postscale_factor)
+        spec, memory, output = self._scattered(tensor, "reducescatter", name, options)
+        return self._start(spec, memory, output, lambda _: output)
+
+    def grouped_reducescatter_async(
+        self,
+        tensors,
+        name=None,
+        op=Average,
+        process_set=global_process_set,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+    ):
+        """reducescatter_async of several tensors as one unit: all of them are reduced, or all fail. The result is a
+        list."""
+        options = (op, process_set, prescale_factor, postscale_factor)
+        parts = [self._scattered(tensor, "grouped_reducescatter", None, options) for tensor in tensors]
+        return self._start_unit(name, parts, lambda _: [output for _, _, output in parts])

@@ -1,0 +1,99 @@
+"""NumPy arrays, and whatever can be seen as one without a copy: objects with __dlpack__ or __array__."""
+
+import numpy
+
+from horo import _specs
+from horo._arrays import Arrays
+from horo.errors import not_yet
+
+# bfloat16 and float8 are dtypes of the package ml_dtypes, which NumPy knows by name only once it is imported.
+_BEYOND = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+_CPU = (1, 3)  # kDLCPU, kDLCUDAHost: memory that a process can read
+
+
+def _known_dtypes():
+    try:
+        import ml_dtypes
+    except ImportError:
+        beyond = {}
+    else:
+        beyond = {name: numpy.dtype(getattr(ml_dtypes, name)) for name in _BEYOND}
+    plain = {name: numpy.dtype(name) for name in _specs.DTYPES if name not in _BEYOND}
+    return {dtype: _specs.DTYPES[name] for name, dtype in (plain | beyond).items()}
+
+
+DTYPES = _known_dtypes()
+
+
+def _refused(call, dtype):
+    names = ", ".join(dtype.name for dtype in DTYPES)
+    more = "" if _BEYOND[0] in names else f"; {', '.join(_BEYOND)} need the package ml_dtypes"
+    return ValueError(f"horo.{call}: arrays of {dtype} are not supported; expected one of {names}{more}")
+
+
+def as_array(tensor, call):
+    """A NumPy array of the same memory."""
+    if isinstance(tensor, numpy.ndarray):
+        return tensor
+    if hasattr(tensor, "__dlpack__"):
+        if hasattr(tensor, "__dlpack_device__") and tensor.__dlpack_device__()[0] not in _CPU:
+            raise not_yet(f"horo.{call} of an array on another device than the CPU; this version moves CPU memory")
+        try:
+            return numpy.from_dlpack(tensor)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            if not hasattr(tensor, "__array__"):
+                raise ValueError(f"horo.{call}: NumPy cannot take this {type(tensor).__name__}: {error}") from error
+    if hasattr(tensor, "__array__"):
+        try:
+            return numpy.asarray(tensor)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"horo.{call}: NumPy cannot take this {type(tensor).__name__}: {error}") from error
+    raise TypeError(
+        f"horo.{call}: expected a NumPy array, or an object with __dlpack__ or __array__, not a "
+        f"{type(tensor).__name__}"
+    )
+
+
+class NumpyArrays(Arrays):
+    """See Arrays."""
+
+    def take(self, tensor, call):
+        array = as_array(tensor, call)
+        dtype = DTYPES.get(array.dtype)
+        if dtype is None:
+            raise _refused(call, array.dtype)
+        return array, dtype
+
+    def readable(self, array):
+        in_one_piece = array.flags.c_contiguous and array.flags.aligned
+        return array if in_one_piece else numpy.array(array, order="C")
+
+    def writable(self, array, tensor, name):
+        name = name or "an unnamed array"
+        if not array.flags.writeable:
+            raise ValueError(f"{name}: it cannot be written; use the form that makes a new array, or copy() it first")
+        if any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape)):
+            raise ValueError(
+                f"{name}: its elements share memory (a broadcast array), so that they cannot be replaced; use the form "
+                "that makes a new array, or copy() it first"
+            )
+        memory = self.readable(array)
+
+        def finish(_):
+            if memory is not array:
+                array[...] = memory
+            return tensor
+
+        return memory, finish
+
+    def empty(self, shape, array):
+        return numpy.empty(shape, array.dtype)
+
+    def place(self, memory):
+        return memory.ctypes.data
+
+    def holder(self, memory):
+        return memory.base
+
+    def counts(self, rows):
+        return numpy.array(rows, numpy.int64)

@@ -1,0 +1,78 @@
+"""Torch tensors as the collectives see them."""
+
+import torch
+
+from horo import _specs
+from horo._arrays import Arrays
+from horo.errors import not_yet
+
+# A dtype that this torch does not have is not missed.
+DTYPES = {getattr(torch, name): number for name, number in _specs.DTYPES.items() if hasattr(torch, name)}
+
+
+class TorchArrays(Arrays):
+    """See Arrays."""
+
+    def take(self, tensor, call):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"horo.{call}: expected a torch.Tensor, not a {type(tensor).__name__}")
+        dtype = DTYPES.get(tensor.dtype)
+        if dtype is None:
+            names = ", ".join(str(name).removeprefix("torch.") for name in DTYPES)
+            raise ValueError(f"horo.{call}: tensors of {tensor.dtype} are not supported; expected one of {names}")
+        if not tensor.is_cpu:
+            raise not_yet(f"horo.{call} of a tensor on {tensor.device}; this version moves CPU tensors")
+        if tensor.layout is not torch.strided:
+            raise not_yet(
+                f"horo.{call} of a {tensor.layout} tensor; this version moves dense tensors, and sums sparse ones with "
+                "sparse_allreduce_async"
+            )
+        return tensor, dtype
+
+    def readable(self, array):
+        return in_one_piece(array.detach())
+
+    def writable(self, array, tensor, name):
+        if array.is_contiguous() and not is_lazy(array):
+
+            def finish(_):
+                if not array.is_inference():  # such a tensor has no version
+                    torch.autograd.graph.increment_version(array)
+                return tensor
+
+            return array, finish
+        if any(stride == 0 and size > 1 for stride, size in zip(array.stride(), array.shape)):
+            raise ValueError(
+                f"{name or 'an unnamed tensor'}: its elements share memory (an expand()ed tensor), so that they cannot "
+                "be replaced; use allreduce_async or broadcast_async, which make a new tensor, or clone() it first"
+            )
+        buffer = in_one_piece(array.detach())
+
+        def copy_back(_):
+            with torch.no_grad():
+                tensor.copy_(buffer)
+            return tensor
+
+        return buffer, copy_back
+
+    def empty(self, shape, array):
+        return torch.empty(shape, dtype=array.dtype, device="cpu")
+
+    place = staticmethod(torch.Tensor.data_ptr)
+    # A tensor that is given another storage lets go of the old one, which is in flight.
+    holder = staticmethod(torch.Tensor.untyped_storage)
+
+    def counts(self, rows):
+        return torch.tensor(rows, dtype=torch.int32, device="cpu")
+
+
+def is_lazy(tensor):
+    """Its memory holds the conjugates or the negatives of its values."""
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def in_one_piece(tensor):
+    """Memory that holds the values: the tensor's own, or a copy."""
+    if is_lazy(tensor):
+        tensor = tensor.resolve_conj().resolve_neg()
+    return tensor.contiguous()

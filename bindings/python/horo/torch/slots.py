@@ -1,0 +1,141 @@
+"""One parameter whose gradient is reduced, and parameters whose gradients travel as one unit."""
+
+import itertools
+
+import torch
+
+from horo._handles import moved_text
+from horo.errors import HoroError, not_yet
+from horo.torch.arrays import is_lazy
+
+
+class Slot:
+    """One parameter."""
+
+    __slots__ = (
+        "param",
+        "dtype",
+        "shape",
+        "spec",
+        "key",
+        "group",
+        "passes_left",
+        "work",
+        "memory",
+        "address",
+        "nbytes",
+        "context",
+        "spare",
+        "sparse",
+        "sparse_dim",
+    )
+
+    def __init__(self, param, spec, passes):
+        self.param = param
+        self.dtype = param.dtype
+        self.shape = param.shape
+        self.spec = spec
+        self.key = None
+        self.group = None
+        self.passes_left = passes  # backward passes until the gradient is complete
+        self.work = None  # in flight
+        self.memory = None  # where the result arrives: the gradient, or else a buffer
+        self.address = self.nbytes = 0  # of memory, when it was submitted
+        self.context = None  # what a compressor needs to undo its work
+        self.spare = None  # memory for what the others have, where this rank has no gradient, and its context
+        self.sparse = None  # in flight: the handle of a sparse gradient
+        self.sparse_dim = None  # of the last sparse gradient
+
+    def is_submitted(self):
+        return self.work is not None or self.sparse is not None
+
+    def start_over(self, passes):
+        self.work = self.memory = self.sparse = self.context = None
+        self.passes_left = passes
+
+    def is_like(self, gradient):
+        """It has what was declared, so that its memory may be touched."""
+        return (
+            gradient.dtype is self.dtype
+            and gradient.shape == self.shape
+            and gradient.is_cpu
+            and gradient.layout is torch.strided
+            and not gradient.requires_grad
+            and not is_lazy(gradient)
+        )
+
+    def place(self, memory, work):
+        """The work reads and writes this memory."""
+        self.work, self.memory = work, memory
+        self.address, self.nbytes = memory.data_ptr(), memory.nbytes
+
+    def check_memory(self):
+        """The submitted memory lies where it lay, so that the result is in it."""
+        if self.memory.data_ptr() != self.address or self.memory.nbytes != self.nbytes:
+            raise HoroError(moved_text(f"gradient {self.spec.name}", self.nbytes, self.memory.nbytes))
+
+    def check(self, gradient):
+        """Raises what is wrong with a gradient that cannot be reduced."""
+        name = self.spec.name
+        if gradient.layout is torch.sparse_coo:
+            raise ValueError(
+                f"gradient {name} is sparse, and in a group: expected sparse_as_dense=True, or the parameter in no "
+                "group"
+            )
+        if gradient.layout is not torch.strided:
+            raise not_yet(f"gradient {name} is {gradient.layout}; this version reduces dense and COO gradients")
+        if not gradient.is_cpu:
+            raise not_yet(f"gradient {name} on {gradient.device}; this version reduces gradients on the CPU")
+        assert not gradient.requires_grad, f"gradient {name} requires a gradient itself"
+        if gradient.dtype is not self.dtype or gradient.shape != self.shape:
+            raise ValueError(
+                f"gradient {name} is {gradient.dtype} {list(gradient.shape)}; expected {self.dtype} "
+                f"{list(self.shape)}, as the parameter was when DistributedOptimizer was made"
+            )
+
+
+class Group:
+    """Gradients that are reduced as one unit, when the last of them is complete."""
+
+    def __init__(self, name, slots):
+        self.name = name
+        self.slots = slots
+        self._arrivals = itertools.count(1)
+        for slot in slots:
+            slot.group = self
+
+    def arrive(self):
+        """One of the gradients is complete; whether it was the last. Any thread."""
+        return next(self._arrivals) == len(self.slots)
+
+    def start_over(self):
+        self._arrivals = itertools.count(1)
+
+
+def chosen_groups(groups, num_groups, params):
+    """Lists of parameters, from the arguments of DistributedOptimizer; those in none travel by themselves."""
+    if isinstance(groups, bool) or not isinstance(groups, (int, list, type(None))):
+        raise ValueError(f"groups={groups!r}; expected None, a number or a list of lists of parameters")
+    if isinstance(groups, list):
+        return _checked(groups, params)
+    number = groups if groups is not None else num_groups
+    if number < 0:
+        raise ValueError(f"groups={number}; expected a number of at least 0")
+    number = min(number, len(params))
+    ends = [len(params) * i // number for i in range(number + 1)] if number else []
+    return [params[begin:end] for begin, end in zip(ends, ends[1:])]
+
+
+def _checked(groups, params):
+    known = {id(param) for param in params}
+    seen = set()
+    for group in groups:
+        if not isinstance(group, (list, tuple)) or not all(isinstance(param, torch.Tensor) for param in group):
+            raise ValueError("groups should consist of lists of parameters, such as [[first.weight, first.bias], ...]")
+        for param in group:
+            if id(param) not in known:
+                raise ValueError(f"groups: a parameter of shape {list(param.shape)} is not one of the optimizer's")
+            if id(param) in seen:
+                raise ValueError(f"groups: a parameter of shape {list(param.shape)} is in two groups, or twice in one")
+            seen.add(id(param))
+    return [list(group) for group in groups if group]

@@ -1,0 +1,60 @@
+"""Process sets and joins that cannot be meant."""
+
+import torch
+from table import on_ranks
+
+import horo.torch as hvd
+
+SECTION = "Process sets and join"
+
+
+@on_ranks(SECTION, "A process set that was not added", do="`add_process_set` on all ranks")
+def set_that_was_not_added():
+    hvd.allreduce(torch.ones(2), name="weights", process_set=hvd.ProcessSet([0, 1]))
+
+
+@on_ranks(SECTION, "A process set of all ranks", do="Use `global_process_set`", ranks=3)
+def set_of_the_same_ranks():
+    hvd.add_process_set([0, 1, 2])
+
+
+@on_ranks(SECTION, "A rank that the world does not have", do="Ranks are numbers from 0 to `size()` - 1", ranks=3)
+def set_of_unknown_ranks():
+    hvd.add_process_set([0, 7])
+
+
+@on_ranks(SECTION, "Ranks that add different process sets", do="Make the same calls on all ranks", ranks=3)
+def different_sets():
+    hvd.add_process_set([0, 1] if hvd.rank() else [0, 2])
+
+
+@on_ranks(SECTION, "A tensor of a set that this rank is not in", do="Ask `process_set.included()` first", ranks=3)
+def tensor_of_others():
+    pair = hvd.add_process_set([0, 1])
+    try:
+        if not pair.included():
+            hvd.allreduce(torch.ones(2), name="weights", process_set=pair)
+    finally:
+        hvd.remove_process_set(pair)
+
+
+@on_ranks(SECTION, "A root that is not in the set", do="`root_rank` is a number in the world, of a member", ranks=3)
+def root_of_others():
+    pair = hvd.add_process_set([0, 1])
+    try:
+        if pair.included():
+            hvd.broadcast(torch.ones(2), 2, name="weights", process_set=pair)
+    finally:
+        hvd.remove_process_set(pair)
+
+
+@on_ranks(SECTION, "A collective that needs a rank that has joined", do="Call it before any rank joins")
+def gather_after_join():
+    if hvd.rank() == 1:
+        hvd.join()
+        return
+    hvd.allreduce(torch.ones(1), name="heard")
+    try:
+        hvd.allgather(torch.ones(2), name="rows")
+    finally:
+        hvd.join()
