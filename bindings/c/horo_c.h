@@ -137,8 +137,9 @@ typedef struct {
  *   barrier         null                                    null
  *
  * in and out are equal, or disjoint; in is never written if they differ. Both must stay valid until the work ends. The
- * last four but the barrier and send_recv have results whose size the ranks tell each other: without out they are new
- * memory of the work (horo_result); with it they are written there, and the work fails where out_bytes is not enough.
+ * size of what all_gather, gather, all_to_all and scatter give is what the ranks tell each other: without out the
+ * result is new memory of the work (horo_result); with it, it is written there, and the work fails with
+ * HORO_INVALID_ARGUMENT, on this rank alone, where out_bytes is not enough.
  */
 typedef struct {
   uint32_t struct_bytes;

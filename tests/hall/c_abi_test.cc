@@ -1,0 +1,174 @@
+// The C ABI as a C caller sees it, in a world of one: structs, handles, what is refused and what it calls back.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "bindings/c/horo_c.h"
+
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class CAbi : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(session_, nullptr) << horo_error_text(nullptr); }
+  void TearDown() override { horo_free(session_); }
+
+  horo_tensor_spec spec_of(std::int32_t kind, const char* name) {
+    horo_tensor_spec spec{};
+    spec.struct_bytes = sizeof(spec);
+    spec.kind = kind;
+    spec.op = HORO_SUM;
+    spec.dtype = HORO_FLOAT32;
+    spec.weight = spec.prescale = spec.postscale = 1.0;
+    spec.name = name;
+    spec.shape = shape_.data();
+    spec.dims = 1;
+    return spec;
+  }
+  horo_submission submission_of(const void* in, void* out) {
+    horo_submission submission{};
+    submission.struct_bytes = sizeof(submission);
+    submission.in = in;
+    submission.out = out;
+    return submission;
+  }
+  std::string error() const { return horo_error_text(session_); }
+  std::int32_t wait(std::int64_t work) { return horo_wait(session_, &work, 1, 60'000); }
+  horo_result result_of(std::int64_t work) {
+    horo_result result{};
+    result.struct_bytes = sizeof(result);
+    EXPECT_EQ(wait(work), HORO_OK) << error();
+    EXPECT_EQ(horo_get_result(session_, work, &result), HORO_OK) << error();
+    return result;
+  }
+
+  const std::array<std::int64_t, 1> shape_ = {4};
+  std::vector<float> x_ = {1, 2, 3, 4};
+  std::array<const char*, 2> settings_ = {"HORO_RANK=0", "HORO_SIZE=1"};
+  horo_session* const session_ = horo_init(settings_.data(), settings_.size());
+};
+
+TEST_F(CAbi, AUnitIsSubmittedWithOneCall) {
+  std::vector<float> y(4);
+  const std::array specs = {spec_of(HORO_ALL_REDUCE, nullptr), spec_of(HORO_BROADCAST, "y")};
+  const std::array submissions = {submission_of(x_.data(), x_.data()), submission_of(x_.data(), y.data())};
+  horo_unit unit{sizeof(horo_unit), 2, nullptr, specs.data(), submissions.data()};
+  std::array<std::int64_t, 2> works{};
+  ASSERT_EQ(horo_submit_unit(session_, &unit, works.data()), HORO_OK) << error();
+  for (const std::int64_t work : works) EXPECT_EQ(wait(work), HORO_OK) << error();
+  EXPECT_EQ(y, x_);
+}
+
+TEST_F(CAbi, SplitsAndTheCallersMemoryReachAnAllToAll) {
+  std::vector<float> out(6, -1.0f);
+  const std::array<std::int64_t, 1> splits = {4};
+  horo_submission submission = submission_of(x_.data(), out.data());
+  submission.out_bytes = out.size() * sizeof(float);
+  submission.splits = splits.data();
+  submission.split_count = 1;
+  const horo_tensor_spec spec = spec_of(HORO_ALL_TO_ALL, nullptr);
+  const horo_result result = result_of(horo_submit_spec(session_, &spec, &submission));
+  EXPECT_EQ(result.data, nullptr);
+  EXPECT_EQ(result.bytes, 16u);
+  EXPECT_THAT(std::vector(result.counts, result.counts + result.count_count), ElementsAre(4));
+  EXPECT_THAT(out, ElementsAre(1, 2, 3, 4, -1, -1));
+}
+
+TEST_F(CAbi, AnOutWithoutRoomIsAnInvalidArgumentOfTheWork) {
+  std::vector<float> out(4);
+  const horo_tensor_spec spec = spec_of(HORO_ALL_GATHER, nullptr);
+  const horo_submission submission = submission_of(x_.data(), out.data());
+  EXPECT_EQ(wait(horo_submit_spec(session_, &spec, &submission)), HORO_INVALID_ARGUMENT);
+  EXPECT_THAT(error(), HasSubstr("the result has 16 bytes, out has room for 0"));
+}
+
+struct Halving {
+  int encoded = 0;
+};
+
+std::uint64_t halves_bytes(void*, std::uint64_t count) {
+  return 2 * count;
+}
+
+// Keeps the upper half of each value.
+std::int32_t halves_encode(void* user, const float* x, float*, void* wire, std::uint64_t count) {
+  static_cast<Halving*>(user)->encoded += 1;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::memcpy(static_cast<char*>(wire) + 2 * i, reinterpret_cast<const char*>(x + i) + 2, 2);
+  }
+  return 0;
+}
+
+std::int32_t halves_decode(void*, const void* wire, float* out, std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    out[i] = 0;
+    std::memcpy(reinterpret_cast<char*>(out + i) + 2, static_cast<const char*>(wire) + 2 * i, 2);
+  }
+  return 0;
+}
+
+TEST_F(CAbi, ACodecInCIsCalled) {
+  Halving halving;
+  const horo_codec codec{sizeof(horo_codec), 0, 1, halves_bytes, halves_encode, halves_decode, &halving};
+  ASSERT_EQ(horo_register_codec(session_, "halves", &codec), HORO_OK) << error();
+  EXPECT_EQ(horo_register_codec(session_, "halves", &codec), HORO_INVALID_ARGUMENT);
+  x_ = {1, 1.00001f, 3, 4};
+  horo_tensor_spec spec = spec_of(HORO_ALL_REDUCE, "x");
+  spec.codec = "halves";
+  const horo_submission submission = submission_of(x_.data(), x_.data());
+  EXPECT_EQ(wait(horo_submit_spec(session_, &spec, &submission)), HORO_OK) << error();
+  EXPECT_THAT(x_, ElementsAre(1, 1, 3, 4));
+  EXPECT_GT(halving.encoded, 0);
+}
+
+TEST_F(CAbi, AnOperationNeedsAFlagAndSomethingToCall) {
+  horo_op op{sizeof(horo_op), 0, nullptr, nullptr};
+  EXPECT_EQ(horo_register_op(session_, "mine", &op), HORO_INVALID_ARGUMENT);
+  EXPECT_THAT(error(), HasSubstr("HORO_OP_ASSOCIATIVE or HORO_OP_WHOLE"));
+  op.flags = HORO_OP_WHOLE;
+  EXPECT_EQ(horo_register_op(session_, "mine", &op), HORO_INVALID_ARGUMENT);
+  EXPECT_THAT(error(), HasSubstr("combine is a null pointer"));
+  op.combine = [](void*, void*, const void*, std::uint64_t, std::int32_t) { return 0; };
+  EXPECT_EQ(horo_register_op(session_, "", &op), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(horo_register_op(session_, "mine", &op), HORO_OK) << error();
+}
+
+TEST_F(CAbi, TheWorldIsASetLikeOthers) {
+  horo_set_info info{};
+  info.struct_bytes = sizeof(info);
+  ASSERT_EQ(horo_get_set(session_, 0, &info), HORO_OK) << error();
+  EXPECT_EQ(std::string(info.name), "world");
+  EXPECT_EQ(info.size, 1);
+  EXPECT_EQ(info.ranks[info.rank], 0);
+  EXPECT_EQ(horo_get_set(session_, 5, &info), HORO_INVALID_ARGUMENT);
+  const horo_result joined = result_of(horo_join(session_, 0));
+  EXPECT_EQ(joined.counts[0], 0);
+}
+
+TEST_F(CAbi, NullPointersAndUnknownNumbersAreRefused) {
+  std::int64_t work = 0;
+  EXPECT_EQ(horo_submit_unit(session_, nullptr, &work), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(horo_add_set(session_, nullptr, 1, nullptr), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(horo_remove_set(session_, 0), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(horo_remove_set(session_, 9), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(horo_register_op(session_, "mine", nullptr), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(horo_register_codec(session_, "mine", nullptr), HORO_INVALID_ARGUMENT);
+  horo_unit unit{sizeof(horo_unit), 1, nullptr, nullptr, nullptr};
+  EXPECT_EQ(horo_submit_unit(session_, &unit, &work), HORO_INVALID_ARGUMENT);
+  horo_tensor_spec spec = spec_of(HORO_ALL_TO_ALL, nullptr);
+  horo_submission submission = submission_of(x_.data(), nullptr);
+  submission.split_count = 3;
+  EXPECT_EQ(horo_submit_spec(session_, &spec, &submission), HORO_INVALID_ARGUMENT);
+  EXPECT_THAT(error(), HasSubstr("splits is a null pointer"));
+  EXPECT_EQ(horo_submit_spec(session_, &spec, nullptr), HORO_INVALID_ARGUMENT);
+}
+
+}  // namespace
