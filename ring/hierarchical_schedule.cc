@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ring/reduce.h"
 #include "ring/schedule_parts.h"
 
 namespace horo {
@@ -207,31 +208,46 @@ class Hierarchical {
   std::map<std::pair<int, int>, int> value_;  // {owner host, node}: where its value lies
 };
 
-// A tree of sums in which each host's members meet first, then the hosts in order of their first members.
-std::vector<TreeNode> nodes_by_host(const Shape& shape) {
-  std::vector<int> hosts;
+// Appends the canonical tree over a host's members, if any contributes; true if so.
+bool add_host(const Shape& shape, int host, std::vector<TreeNode>& nodes) {
+  Shape alone = shape;
+  alone.contributors.assign(static_cast<std::size_t>(shape.size), -1);
   for (int m = 0; m < shape.size; ++m) {
-    if (std::find(hosts.begin(), hosts.end(), host_of(shape, m)) == hosts.end()) hosts.push_back(host_of(shape, m));
+    const auto at = static_cast<std::size_t>(m);
+    if (host_of(shape, m) != host || !contributes(shape, m)) continue;
+    alone.contributors[at] = shape.contributors.empty() ? m : shape.contributors[at];
   }
+  const int before = static_cast<int>(nodes.size());
+  for (TreeNode node : canonical_nodes(alone)) {
+    if (node.left >= 0) node.left += before, node.right += before;
+    nodes.push_back(node);
+  }
+  return static_cast<int>(nodes.size()) > before;
+}
+
+// A tree of sums in which each host's members meet first, then the hosts, numbered in order of their first members.
+std::vector<TreeNode> nodes_by_host(const Shape& shape) {
+  std::vector<int> hosts, roots;
+  std::vector<std::int64_t> numbers;
   std::vector<TreeNode> nodes;
-  int sum = -1;  // of the hosts so far
-  for (const int host : hosts) {
-    Shape alone = shape;
-    alone.contributors.assign(static_cast<std::size_t>(shape.size), -1);
-    for (int m = 0; m < shape.size; ++m) {
-      if (host_of(shape, m) != host || !contributes(shape, m)) continue;
-      const auto at = static_cast<std::size_t>(m);
-      alone.contributors[at] = shape.contributors.empty() ? m : shape.contributors[at];
+  for (int m = 0; m < shape.size; ++m) {
+    if (std::find(hosts.begin(), hosts.end(), host_of(shape, m)) != hosts.end()) continue;
+    hosts.push_back(host_of(shape, m));
+    if (!add_host(shape, hosts.back(), nodes)) continue;
+    numbers.push_back(static_cast<std::int64_t>(roots.size()));
+    roots.push_back(static_cast<int>(nodes.size()) - 1);
+  }
+  std::vector<int> stack;
+  for (const TreeStep& step : canonical_tree(numbers)) {
+    if (step.input != TreeStep::kJoin) {
+      stack.push_back(roots[static_cast<std::size_t>(step.input)]);
+      continue;
     }
-    const int before = static_cast<int>(nodes.size());
-    for (TreeNode node : canonical_nodes(alone)) {
-      if (node.left >= 0) node.left += before, node.right += before;
-      nodes.push_back(node);
-    }
-    const int root = static_cast<int>(nodes.size()) - 1;
-    if (root < before) continue;
-    if (sum >= 0) nodes.push_back({sum, root, nodes[static_cast<std::size_t>(sum)].member});
-    sum = static_cast<int>(nodes.size()) - 1;
+    const int right = stack.back();
+    stack.pop_back();
+    const int left = stack.back();
+    nodes.push_back({left, right, nodes[static_cast<std::size_t>(left)].member});
+    stack.back() = static_cast<int>(nodes.size()) - 1;
   }
   return nodes;
 }

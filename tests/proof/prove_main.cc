@@ -2,6 +2,7 @@
 //
 //   prove cases --seed S --jobs N    random collectives against the oracle: seeds and small cases of what is wrong
 //   prove bits                       a table: one hash of each sum, by whatever way it was made
+//   prove costs                      the table of docs/collectives.md
 //   prove programs --seed S --count N --at-once K
 //                                    random programs over three overlapping process sets, right and wrong ones
 
@@ -13,6 +14,7 @@
 #include <string>
 
 #include "tests/proof/bits.h"
+#include "tests/proof/costs.h"
 #include "tests/proof/perform.h"
 #include "tests/proof/play.h"
 
@@ -66,8 +68,12 @@ int prove(int argc, char** argv) {
   const Options options = argc > 1 ? read_options(argc, argv) : Options();
   if (what == "cases") return prove_cases(options);
   if (what == "programs") return prove_programs(options);
+  if (what == "costs") {
+    std::cout << cost_table();
+    return 0;
+  }
   if (what == "bits") return prove_bits();
-  throw std::invalid_argument("expected cases, programs or bits");
+  throw std::invalid_argument("expected cases, programs, costs or bits");
 }
 
 }  // namespace

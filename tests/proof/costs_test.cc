@@ -1,0 +1,54 @@
+// docs/collectives.md says what the schedules say.
+
+#include "tests/proof/costs.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "ring/schedule_json.h"
+
+namespace horo::proof {
+namespace {
+
+std::string document() {
+  std::ifstream file(HORO_SOURCE_DIR "/docs/collectives.md");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(Document, HasTheCostsOfTheSchedules) {
+  EXPECT_NE(document().find(cost_table()), std::string::npos) << "put into docs/collectives.md what prove costs prints";
+}
+
+// The schedules that it shows, as they stand there.
+std::string shown_schedules() {
+  const std::string text = document(), mark = "```json\n";
+  const std::size_t begin = text.find(mark) + mark.size();
+  return text.substr(begin, text.find("```", begin) - begin);
+}
+
+TEST(Document, ShowsSchedulesThatAreRight) {
+  const GivenSchedules given = schedules_from_json(shown_schedules(), "docs/collectives.md");
+  EXPECT_EQ(given.schedules.size(), 2u);
+  EXPECT_EQ(given.schedules.front().order, Order::kCanonical);
+}
+
+TEST(Document, QuotesWhatIsSaidOfAWrongSchedule) {
+  std::string wrong = shown_schedules();
+  const std::string sum = "[0, 2, -1]";
+  wrong.replace(wrong.find(sum), sum.size(), "[0]");
+  try {
+    schedules_from_json(wrong, "mine.json");
+    FAIL() << "it was taken";
+  } catch (const std::invalid_argument& refused) {
+    const std::string quoted = "*\"" + std::string(refused.what()) + "\"*";
+    EXPECT_NE(document().find(quoted), std::string::npos) << quoted;
+  }
+}
+
+}  // namespace
+}  // namespace horo::proof
