@@ -108,9 +108,10 @@ class HostGroup final : public Group {
     } catch (const std::exception&) {
       // Messages of this collective are still posted with the caller's memory; only the end of the transport ends them.
       failure = current_failure();
-      transport_.abort(transport_.rank(),
-                       say("rank ", transport_.rank(), " failed in ", name_of(collective.kind),
-                           collective.what.empty() ? "" : " of " + collective.what, ": ", failure->text));
+      const std::string where =
+          say(name_of(collective.kind), collective.what.empty() ? "" : " of " + collective.what, ": ");
+      transport_.abort(transport_.rank(), say("rank ", transport_.rank(), " failed in ",
+                                              failure->text.starts_with(where) ? "" : where, failure->text));
     }
     completion.done(std::move(failure));
   }

@@ -184,8 +184,9 @@ class Slot {
     try {
       reduce_tree(reduction, tree, inputs, out.data(), elements(to));
     } catch (const std::runtime_error& error) {
+      const std::string& what = plan_->collective.what;
       throw std::runtime_error(
-          say(name_of(plan_->collective.kind), " of ", plan_->collective.what, ": ", error.what()));
+          say(name_of(plan_->collective.kind), what.empty() ? "" : " of " + what, ": ", error.what()));
     }
   }
 

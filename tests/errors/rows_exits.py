@@ -12,6 +12,7 @@ import numpy
 from table import ENDS, on_ranks
 
 import horo
+import horo.numpy as hvd
 from horo import _default, _native
 from horo._specs import Spec
 
@@ -33,6 +34,18 @@ def exception_on_one_rank():
     if horo.rank() == 1:
         raise ArithmeticError("the loss is not a number")
     wait_for_all()
+
+
+@on_ranks(SECTION, "An operation of one's own that raises, on rank 1", do=LOOK, session=ENDS)
+def operation_that_raises():
+    rank = horo.rank()
+
+    def combine(accumulator, value, dtype):
+        if rank == 1:
+            raise ArithmeticError("these two do not go together")
+
+    hvd.allreduce(numpy.ones(3, numpy.float32), name="loss", op=horo.register_op("merge", combine))
+    hvd.barrier()
 
 
 @on_ranks(

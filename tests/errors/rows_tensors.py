@@ -3,6 +3,7 @@
 import torch
 from table import AGAIN, on_ranks
 
+import horo
 import horo.torch as hvd
 
 SECTION = "Tensors"
@@ -36,6 +37,14 @@ def no_tensor():
 @on_ranks(SECTION, "An average of bools", do="`op=horo.Max` is *or*, `op=horo.Min` is *and*")
 def average_of_bools():
     hvd.allreduce(torch.ones(2, dtype=torch.bool), name="mask")
+
+
+@on_ranks(SECTION, "A factor for an operation of one's own", do="Scale the tensor, or in the operation itself")
+def scaled_operation():
+    def keep(accumulator, value, dtype):
+        """The lower rank's."""
+
+    hvd.allreduce(torch.ones(2), name="weights", op=horo.register_op("keep", keep), prescale_factor=0.5)
 
 
 @on_ranks(

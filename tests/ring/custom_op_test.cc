@@ -186,6 +186,8 @@ TEST(CustomOp, ThatFailsOnOneRankEndsAllWithItsName) {
       EXPECT_NE(message_of(error).find("all_reduce of tensor 'x': operation 'mine'"), std::string::npos)
           << message_of(error);
     }
+    EXPECT_EQ(message_of(errors[1]).rfind("all_reduce of tensor 'x': operation 'mine'", 0), 0u);
+    EXPECT_EQ(message_of(errors[0]).find("tensor 'x'"), message_of(errors[0]).rfind("tensor 'x'")) << "said once";
     EXPECT_EQ(origin_of(errors[0]), 1);
     EXPECT_EQ(origin_of(errors[2]), 1);
   };
