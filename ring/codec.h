@@ -17,9 +17,11 @@ namespace horo {
 // several at once. `wire`: any alignment. Encoding and decoding may throw, which ends the job.
 class Codec {
  public:
+  static constexpr std::size_t kMaxBlock = 1 << 20;
+
   virtual ~Codec() = default;
   virtual const std::string& name() const = 0;
-  virtual std::size_t block() const = 0;                        // elements, 1 or more
+  virtual std::size_t block() const = 0;                        // elements, 1 to kMaxBlock
   virtual std::size_t wire_bytes(std::size_t count) const = 0;  // exactly; of no elements: 0
   virtual bool stateful() const = 0;                            // what the wire lost is added to the next values
 

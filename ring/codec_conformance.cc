@@ -131,7 +131,9 @@ class Checker {
   }
 
   bool sizes() {
-    if (block_ == 0) return find("block() is 0, expected 1 or more");
+    if (block_ == 0 || block_ > Codec::kMaxBlock) {
+      return find(say("block() is ", block_, ", expected 1 to ", Codec::kMaxBlock));
+    }
     if (codec_.name().empty()) return find("it has no name");
     if (codec_.wire_bytes(0) != 0) return find(say("wire_bytes(0) is ", codec_.wire_bytes(0), ", expected 0"));
     for (const std::size_t count : some_sizes()) {

@@ -10,7 +10,10 @@ namespace {
 // Mistakes that would move the wrong number of bytes; faults_of() (ring/codec_conformance.h) looks at everything.
 void check_sizes(const Codec& codec) {
   const std::size_t block = codec.block();
-  if (block == 0) throw std::invalid_argument(say("codec '", codec.name(), "': a block of 0 elements"));
+  if (block == 0 || block > Codec::kMaxBlock) {
+    throw std::invalid_argument(
+        say("codec '", codec.name(), "': a block of ", block, " elements, expected 1 to ", Codec::kMaxBlock));
+  }
   const std::size_t one = codec.wire_bytes(block);
   const std::size_t two = codec.wire_bytes(2 * block);
   if (codec.wire_bytes(0) != 0 || two != 2 * one) {

@@ -18,7 +18,7 @@ class CodecTable {
   CodecTable();
 
   // Throws std::invalid_argument where the name is taken, empty or longer than kMaxNameBytes, or the codec contradicts
-  // itself (a block of 0 elements, bytes of no elements, two blocks that are not twice one).
+  // itself (a block of no or too many elements, bytes of no elements, two blocks that are not twice one).
   void add(std::unique_ptr<Codec> codec);
   // Lives as long as the table. Throws std::invalid_argument for an unknown name, saying which there are.
   const Codec& get(std::string_view name) const;

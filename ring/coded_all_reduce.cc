@@ -105,8 +105,10 @@ class CodedRun {
         convert_(collective.dtype, collective.prescale) {
     check();
     find_contributors();
-    // A multiple of the block, so that pieces begin at borders.
-    piece_ = std::max<std::size_t>(1, kPieceElements / codec.block()) * codec.block();
+    // A multiple of the block, so that pieces begin at borders; or all there is.
+    std::size_t longest = 0;
+    for (const CodedTensor& tensor : tensors) longest = std::max(longest, tensor.elements);
+    piece_ = std::min(longest, std::max<std::size_t>(1, kPieceElements / codec.block()) * codec.block());
     scratch.pieces.resize(piece_ * (inputs_.size() + 1));
     for (int member = 0; member < group.size(); ++member) {
       begin_.push_back(total_);

@@ -126,6 +126,13 @@ TEST(CodecSlot, WhatCannotBeRegisteredIsRefused) {
   EXPECT_EQ(horo_register_codec(world.get(), "", &codec), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(horo_register_codec(world.get(), nullptr, &codec), HORO_INVALID_ARGUMENT);
   EXPECT_THAT(error(), testing::HasSubstr("a codec's name has 1 to 64 bytes"));
+  codec.block = 0;
+  EXPECT_EQ(horo_register_codec(world.get(), "tenths", &codec), HORO_INVALID_ARGUMENT);
+  EXPECT_THAT(error(), testing::HasSubstr("horo_codec.block is 0, expected 1 to 1048576 elements"));
+  codec.block = 4;
+  codec.wire_bytes = [](void*, std::uint64_t count) { return count > 4 ? count + 1 : count; };
+  EXPECT_EQ(horo_register_codec(world.get(), "tenths", &codec), HORO_INVALID_ARGUMENT);
+  EXPECT_THAT(error(), testing::HasSubstr("is 0 for no elements and 13 for 12, expected 0 and, for blocks of 4, 12"));
   codec.decode = nullptr;
   EXPECT_EQ(horo_register_codec(world.get(), "tenths", &codec), HORO_INVALID_ARGUMENT);
   EXPECT_THAT(error(), testing::HasSubstr("is a null pointer"));
