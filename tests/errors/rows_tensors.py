@@ -5,6 +5,7 @@ from table import AGAIN, on_ranks
 
 import horo
 import horo.torch as hvd
+from horo._specs import CustomOp
 
 SECTION = "Tensors"
 
@@ -89,6 +90,11 @@ def name_in_flight():
         hvd.allreduce_async(torch.ones(2), name="twice")
     finally:
         hvd.synchronize(handle)
+
+
+@on_ranks(SECTION, "An operation that was not registered", do="`register_op` on all ranks, after each `init`")
+def unknown_operation():
+    hvd.allreduce(torch.ones(2), name="weights", op=CustomOp("largest"))
 
 
 @on_ranks("init and shutdown", "A call before `init()`", do="Call `horo.init()` first", session=AGAIN)

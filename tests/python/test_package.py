@@ -79,6 +79,13 @@ def test_it_works_without_torch():
     assert done.returncode == 0, done.stderr
     done = python("import sys; sys.modules['torch'] = None; import horo.torch")
     assert "horo.torch needs PyTorch" in done.stderr
+    done = python("import sys; sys.modules['numpy'] = None; import horo.numpy")
+    assert "horo.numpy needs NumPy" in done.stderr
+    done = python(
+        "import sys; sys.modules['torch'] = None; import numpy, horo.numpy as h; h.init(); "
+        "assert h.allreduce(numpy.ones(2)).tolist() == [1, 1]"
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_root_of_the_repository_hands_over_to_the_installed_package(root):

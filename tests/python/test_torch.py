@@ -62,9 +62,10 @@ def test_an_exception_is_heard_by_all_others(root):
     assert "heard" in ended[0].output and "ArithmeticError: the loss is not a number" in ended[1].output
 
 
-def test_a_wait_can_be_interrupted(root):
+@pytest.mark.parametrize("call", ["allreduce", "grouped", "alltoall", "recv", "join", "add_process_set"])
+def test_a_wait_can_be_interrupted(root, call):
     program = str(root / "tests/python/programs/interrupted.py")
-    ended = ranks.run_ranks([sys.executable, program], 2, deadline_s=60)
+    ended = ranks.run_ranks([sys.executable, program, call], 2, deadline_s=60)
     assert "interrupted" in ended[0].output and ended[0].code != 0, ranks.RanksFailed(ended)
     assert ended[1].code == 0 and "heard" in ended[1].output, ranks.RanksFailed(ended)
 

@@ -173,7 +173,22 @@ def dlpack_goes_both_ways():
     same(array, reduced(all_of("float32", (5, 2)), hvd.Sum))
 
 
+def short_floats_come_from_ml_dtypes():
+    try:
+        import ml_dtypes
+    except ImportError:
+        with raises(ValueError, "not supported", "ml_dtypes"):
+            hvd.allreduce(numpy.zeros(2, "float32,float32"))
+        return
+    for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
+        parts = [part.astype(dtype) for part in all_of("float32", (300,))]
+        expected = reduced([part.astype("float32") for part in parts], hvd.Sum).astype(dtype)
+        same(hvd.allreduce(parts[hvd.rank()], op=hvd.Sum), expected)
+
+
 def what_is_no_array_is_refused():
+    with raises(ValueError, "mask"):
+        hvd.allreduce(numpy.ma.masked_array(numpy.ones(2), [True, False]))
     with raises(TypeError, "__dlpack__", "list"):
         hvd.allreduce([1.0])
     with raises(ValueError, "not supported", ">f4", "float32"):
@@ -288,6 +303,7 @@ claims_bare.check(
     messages_go_between_two_ranks,
     a_ring_of_unnamed_messages_does_not_hang,
     dlpack_goes_both_ways,
+    short_floats_come_from_ml_dtypes,
     what_is_no_array_is_refused,
     codecs_work_on_the_wire,
     codecs_and_operations_of_the_callers_own,

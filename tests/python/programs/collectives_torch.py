@@ -123,6 +123,17 @@ class Scaled(hvd.Compression.fp16):
         return super().decompress(tensor, ctx) * 4
 
 
+def conjugated_gradients_are_reduced_as_they_are():
+    """Whichever view of memory autograd hands out."""
+    param = torch.nn.Parameter(torch.zeros(4, dtype=torch.complex128))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("complex", param)], op=hvd.Sum)
+    param.grad = torch.from_numpy(oracle.value(hvd.rank(), "complex128", (4,))).conj()
+    assert param.grad.is_conj()
+    optimizer.step()
+    parts = everybody(lambda rank: oracle.value(rank, "complex128", (4,)).conj())
+    oracle.same(param.grad.resolve_conj().numpy(), oracle.reduced(parts, hvd.Sum))
+
+
 def compression_is_a_codec_or_the_users_own():
     parts = everybody(lambda rank: value(rank, torch.float64, (1000,)))
     exact = claims.reduced(parts, hvd.Sum)
@@ -249,6 +260,7 @@ claims.check(
     all_to_all_returns_what_horovod_returns,
     units_are_reduced_together_or_not_at_all,
     sparse_tensors_are_summed,
+    conjugated_gradients_are_reduced_as_they_are,
     compression_is_a_codec_or_the_users_own,
     operations_of_the_users_own_get_tensors,
     messages_and_roots,

@@ -35,6 +35,18 @@ def groups_leave_together():
         assert all((param == -3 * MEAN()).all() for param in values), [param.tolist() for param in values]
 
 
+def groups_carry_no_names_after_the_first_step():
+    params = params_of(*(f"frozen {name}" for name in "abcde"))
+    optimizer = distributed(params, groups=2)
+    seen = []
+    for _ in range(12):
+        optimizer.zero_grad()
+        backward(params, 1.0)
+        optimizer.step()
+        seen.append(hvd.counters()["control"]["messages_with_names"])
+    assert seen[4:] == [seen[4]] * 8, seen
+
+
 def a_group_waits_for_its_last_gradient():
     params = params_of("early", "late")
     optimizer = distributed(params, num_groups=1)
@@ -192,6 +204,7 @@ def ranks_without_data_join_the_training():
 
 claims.check(
     groups_leave_together,
+    groups_carry_no_names_after_the_first_step,
     a_group_waits_for_its_last_gradient,
     groups_keep_predivision_and_bear_what_is_missing,
     groups_that_make_no_sense_are_refused,

@@ -33,6 +33,8 @@ def _refused(call, dtype):
 
 def as_array(tensor, call):
     """A NumPy array of the same memory."""
+    if isinstance(tensor, numpy.ma.MaskedArray):
+        raise ValueError(f"horo.{call}: a masked array; its mask would be lost. Expected filled() values")
     if isinstance(tensor, numpy.ndarray):
         return tensor
     if hasattr(tensor, "__dlpack__"):
