@@ -9,6 +9,9 @@
 // reports one event per plan instead of one per tensor. A plan that does not come together any more (a tensor is
 // missing and somebody waits for another, or a tensor changed its shape) is dissolved: its tensors travel one by one
 // until the next step end.
+//
+// A tensor of a process set needs the set's members, a send_recv its two ends; others hear nothing of it. Ranks that
+// have joined a set are needed for nothing in it. The tensors of a unit are released together, or fail together.
 #pragma once
 
 #include <chrono>

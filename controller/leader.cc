@@ -102,20 +102,19 @@ bool Leader::crossed_failure(int from, const Plan& plan) const {
                      [&](TensorId id) { return crossed_failure(from, table_.place(id)->entry->name); });
 }
 
-void Leader::check_member(int from, std::uint32_t set, const std::string& what) const {
-  if (!members(set).contains(from)) {
-    throw ProtocolError(rank_text(from) + " reported " + what + of_set(set) + ", of which it is no member");
-  }
+// name: of the tensor that is reported.
+void Leader::check_member(int from, std::uint32_t set, const std::string& name) const {
   const RankSet* joined = this->joined(set);
-  if (joined != nullptr && joined->contains(from)) {
-    throw ProtocolError(rank_text(from) + " reported " + what + of_set(set) + ", which it has joined");
-  }
+  const bool has_joined = joined != nullptr && joined->contains(from);
+  if (members(set).contains(from) && !has_joined) return;
+  throw ProtocolError(rank_text(from) + " reported tensor '" + name + "' of " + set_text(set, sets_.find(set)->name) +
+                      (has_joined ? ", which it has joined" : ", of which it is no member"));
 }
 
 void Leader::take_tensor(int from, Place place, bool absent, TimePoint now) {
   Entry& entry = *place.entry;
   if (crossed_failure(from, entry.name)) return;
-  check_member(from, entry.name.set, "tensor '" + entry.name.name + "'");
+  check_member(from, entry.name.set, entry.name.name);
   const Plan* plan = plans_.find(entry.plan);
   if (plan != nullptr && plan->complete.contains(from)) {
     throw ProtocolError(rank_text(from) + " reported tensor '" + entry.name.name + "' alone and as a part of plan " +
@@ -129,7 +128,7 @@ void Leader::take_tensor(int from, Place place, bool absent, TimePoint now) {
 void Leader::take_plan(int from, PlanId id, const std::vector<std::uint32_t>& absent_slots, TimePoint now) {
   Plan& plan = plan_of(from, id);
   if (gone(from, plan.set)) return;
-  check_member(from, plan.set, "plan " + std::to_string(id));
+  check_member(from, plan.set, table_.place(plan.tensors.front())->entry->name.name);
   if (!plan.active.contains(from) || plan.complete.contains(from)) {
     throw ProtocolError(rank_text(from) + " reported plan " + std::to_string(id) +
                         (plan.complete.contains(from) ? " twice" : " before it said that it uses it"));

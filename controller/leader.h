@@ -61,7 +61,7 @@ class Leader {
   void take_join(int from, const TensorSpec& spec, TimePoint now);
   Plan& plan_of(int from, PlanId id);
   bool gone(int from, std::uint32_t set) const;
-  void check_member(int from, std::uint32_t set, const std::string& what) const;
+  void check_member(int from, std::uint32_t set, const std::string& name) const;
   bool crossed_failure(int from, const TensorName& name) const;
   bool crossed_failure(int from, const Plan& plan) const;
 

@@ -93,7 +93,7 @@ void Leader::forget_set(std::uint32_t set) {
 
 void Leader::take_join(int from, const TensorSpec& spec, TimePoint now) {
   if (gone(from, spec.set)) return;
-  check_member(from, spec.set, "a join");
+  check_member(from, spec.set, spec.name);
   const std::vector<int>& ranks = sets_.find(spec.set)->ranks;
   Joins& joins = joins_.try_emplace(spec.set, Joins{RankSet(config_.size)}).first->second;
   joins.ranks.insert(from);
