@@ -1,6 +1,7 @@
 """The package beside torch: importing, the C ABI's structs, the signpost in the repository root."""
 
 import ctypes
+import json
 import os
 import re
 import shutil
@@ -86,6 +87,26 @@ def test_it_works_without_torch():
         "assert h.allreduce(numpy.ones(2)).tolist() == [1, 1]"
     )
     assert done.returncode == 0, done.stderr
+
+
+SIGNATURES = """
+import inspect, json, horo.numpy, horo.torch
+public = lambda module: {n: v for n, v in vars(module).items() if n[0] != "_" and inspect.isroutine(v)}
+found = [{n: str(inspect.signature(v)) for n, v in public(m).items()} for m in (horo.numpy, horo.torch)]
+print(json.dumps(found))
+"""
+
+
+def test_numpy_and_torch_have_the_same_calls_and_the_page_lists_them(root):
+    done = python(SIGNATURES)
+    assert done.returncode == 0, done.stderr
+    of_numpy, of_torch = json.loads(done.stdout)
+    shared = of_numpy.keys() - {"init"}
+    assert {name: of_torch[name] for name in shared} == {name: of_numpy[name] for name in shared}
+    more = {"DistributedOptimizer", "sparse_allreduce_async", "allgather_object", "broadcast_object"}
+    assert of_torch.keys() - of_numpy.keys() == more | {"broadcast_parameters", "broadcast_optimizer_state"}
+    listed = set(re.findall(r"`(\w+)\(", (root / "docs/python.md").read_text()))
+    assert {name.replace("_async", "") for name in shared if "_async" in name} - listed == set()
 
 
 def test_the_root_of_the_repository_hands_over_to_the_installed_package(root):

@@ -43,8 +43,9 @@ def _submission(data_in, data_out, splits=None, absent=False):
     )
 
 
-def _free(pid, teller):
-    """A forked child has the parent's session in its memory, and no right to it."""
+def _free(pid, teller, _callbacks):
+    """A forked child has the parent's session in its memory, and no right to it. The callbacks live until it is shut
+    down."""
     if pid == os.getpid():
         teller.free()
 
@@ -111,7 +112,7 @@ class Session:
         self._dropped = collections.deque()  # works whose handles are gone; appended to by any thread
         # Not at exit: the process ends anyway, and another thread may still wait inside.
         self._teller = _where.Teller(self.pointer)
-        weakref.finalize(self, _free, self.pid, self._teller).atexit = False
+        weakref.finalize(self, _free, self.pid, self._teller, self._callbacks).atexit = False
 
     def _check(self, status):
         if status < 0:
