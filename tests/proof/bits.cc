@@ -1,19 +1,15 @@
 #include "tests/proof/bits.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 #include <iomanip>
 #include <numeric>
 #include <sstream>
 
 #include "horo/base/auth.h"
 #include "horo/base/shard.h"
-#include "ring/schedule_json.h"
 #include "ring/schedule_parts.h"
 #include "tests/proof/play.h"
+#include "tests/proof/schedule_file.h"
 
 namespace horo::proof {
 namespace {
@@ -38,24 +34,6 @@ struct Way {
   std::string what;
   bool canonical;
   std::vector<int> hosts;
-};
-
-// Schedules as a user would write them: the tree's, from a file.
-class ScheduleFile {
- public:
-  explicit ScheduleFile(int size) : path_("/tmp/horo-proof-" + std::to_string(::getpid()) + ".json") {
-    GivenSchedules given;
-    given.shape.size = size;
-    for (int member = 0; member < size; ++member) given.schedules.push_back(tree_all_reduce(given.shape, member));
-    std::ofstream(path_) << to_json(given);
-  }
-  ~ScheduleFile() { std::remove(path_.c_str()); }
-  ScheduleFile(const ScheduleFile&) = delete;
-  ScheduleFile& operator=(const ScheduleFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 std::vector<std::vector<int>> layouts(int size) {
@@ -116,7 +94,9 @@ class Maker {
 
   BitTable make() {
     for (const int size : options_.sizes) {
-      const ScheduleFile file(size);
+      Shape shape;
+      shape.size = size;
+      const ScheduleFile file(shape, tree_all_reduce);
       for (const test::Wire wire : options_.wires) run_world(size, wire, file.path());
       judge(size);
     }

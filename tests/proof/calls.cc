@@ -45,6 +45,7 @@ class Maker {
     spec.op = item_.averages ? ReduceOp::kAverage : ReduceOp::kSum;
     // The tensors of a unit are named after it.
     if (item_.unit == 0) spec.name = item_.name;
+    if (item_.is_coded) spec.codec = "fp16";
     spec.root = item_.root;
     if (item_.kind == Kind::kSendRecv) spec.peer = item_.peer;
     fill();
@@ -157,6 +158,8 @@ bool takes_part(const Item& item, int member) {
 Call make_call(const Item& item, const Seating& seating, int tensor) {
   Call call = Maker(item, seating, tensor).make();
   if (item.mistake == Mistake::kNone || seating.member != item.culprit || tensor > 0) return call;
+  const bool has_no_codec = item.mistake == Mistake::kType || item.mistake == Mistake::kOperation;
+  if (has_no_codec) call.spec.codec.clear();
   if (item.mistake == Mistake::kType) call.spec.dtype = DType::kInt32;  // as long as float32
   if (item.mistake == Mistake::kOperation) call.spec.op = ReduceOp::kMax;
   return call;

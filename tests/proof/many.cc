@@ -35,6 +35,7 @@ void count(const Round& round, Tally& tally) {
       ++tally.ran[say("type ", name_of(job.dtype))];
       ++tally.ran[round.wire == Wire::kTcp ? "over TCP" : "over memory"];
       ++tally.ran[say(round.teams.size(), " sets at work")];
+      if (job.from_file) ++tally.ran["schedules from a file"];
       if (job.in_place) ++tally.ran["in place"];
       if (!job.codec.empty()) ++tally.ran[say("codec ", job.codec)];
       if (!reduces(job.kind)) continue;

@@ -14,6 +14,7 @@
 #include "horo/session.h"
 #include "ring/say.h"
 #include "tests/proof/calls.h"
+#include "tests/proof/play.h"
 
 namespace horo::proof {
 namespace {
@@ -352,7 +353,7 @@ Performance act(const Program& program, Links links, const Config& config, Gate&
 
 Performance perform(const Program& program, milliseconds stall_limit) {
   Gate gate(program.size);
-  std::vector<Links> links = connect_in_process(program.size);
+  std::vector<Links> links = connect(program.size, program.over_tcp ? test::Wire::kTcp : test::Wire::kInProcess);
   std::deque<Doing> doing(links.size());
   std::vector<Performance> parts(links.size());
   const Watchdog watchdog(program, doing);

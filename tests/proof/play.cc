@@ -17,6 +17,7 @@
 #include "ring/custom_op.h"
 #include "ring/say.h"
 #include "ring/schedule_parts.h"
+#include "tests/proof/schedule_file.h"
 
 namespace horo::proof {
 namespace {
@@ -169,6 +170,7 @@ struct Table {
       oracles.emplace_back(job, team.ranks.size());
       plans.push_back(world.next_plans());
       arrived.emplace_back(0);
+      files.push_back(job.from_file ? file_for(job) : nullptr);
     }
     for (std::size_t member = 0; member < team.ranks.size(); ++member) {
       auto& row = seats.emplace_back();
@@ -177,12 +179,33 @@ struct Table {
     errors.resize(team.ranks.size());
   }
 
+  std::unique_ptr<ScheduleFile> file_for(const Job& job) const {
+    Shape shape;
+    shape.kind = job.kind;
+    shape.size = static_cast<int>(team.ranks.size());
+    shape.root = job.root;
+    for (const NamedMaker& maker : all_schedule_makers()) {
+      if (maker.kind == job.kind && maker.name == job.algorithm) {
+        return std::make_unique<ScheduleFile>(shape, maker.make);
+      }
+    }
+    return nullptr;
+  }
+
+  // What this job wishes for.
+  std::string wish(std::size_t job) const {
+    const Job& of = team.jobs[job];
+    if (of.algorithm.empty()) return "";
+    return std::string(name_of(of.kind)) + "=" + (files[job] ? "@" + files[job]->path() : of.algorithm);
+  }
+
   const Team& team;
-  std::deque<Oracle> oracles;            // by job
-  std::vector<std::uint64_t> plans;      // by job
-  std::deque<std::atomic<int>> arrived;  // by job: members that came to a barrier
-  std::deque<std::deque<Seat>> seats;    // by member and job
-  std::vector<std::string> errors;       // by member: what it threw
+  std::deque<Oracle> oracles;                        // by job
+  std::vector<std::uint64_t> plans;                  // by job
+  std::deque<std::atomic<int>> arrived;              // by job: members that came to a barrier
+  std::deque<std::deque<Seat>> seats;                // by member and job
+  std::vector<std::unique_ptr<ScheduleFile>> files;  // by job; null: its schedules come from no file
+  std::vector<std::string> errors;                   // by member: what it threw
 };
 
 // One member's jobs, one after the other; groups are kept as long as a session would.
@@ -213,24 +236,25 @@ class Player {
     ++table_.arrived[at];
     const Collective collective = table_.seats[member_][at].collective(table_.plans[at], table_.team.channel);
     if (job.codec.empty()) {
-      horo::run(group_for(job), collective);
+      horo::run(group_for(at), collective);
     } else {
-      run_coded(job, collective);
+      run_coded(at, collective);
     }
     if (job.kind == Kind::kBarrier && table_.arrived[at] != members) {
       table_.errors[member_] += say("job ", at, ": left the barrier before all had come");
     }
   }
 
-  void run_coded(const Job& job, const Collective& collective) {
+  void run_coded(std::size_t at, const Collective& collective) {
+    const Job& job = table_.team.jobs[at];
     CodedTensor tensor{collective.in.data, collective.out.data, job.counts[0], job.values, nullptr};
-    horo::run_coded(group_for(job), collective, codecs_.get(job.codec), {&tensor, 1}, coded_);
+    horo::run_coded(group_for(at), collective, codecs_.get(job.codec), {&tensor, 1}, coded_);
   }
 
-  Group& group_for(const Job& job) {
+  Group& group_for(std::size_t job) {
     Config config;
     config.segment_bytes = round_.segment_bytes;
-    if (!job.algorithm.empty()) config.algorithms = std::string(name_of(job.kind)) + "=" + job.algorithm;
+    config.algorithms = table_.wish(job);
     auto& group = groups_[config.algorithms];
     if (!group) {
       const Members members{table_.team.ranks, table_.team.channel, table_.team.hosts};

@@ -14,6 +14,9 @@
 
 namespace horo::proof {
 
+// Ranks of this process that found each other, by rank.
+std::vector<Links> connect(int size, test::Wire wire);
+
 // Ranks that found each other; many rounds may be played on it, one after the other.
 class World {
  public:

@@ -32,6 +32,7 @@ class Author {
     if (chance(8)) add_crossing();
     if (chance(25)) add_joins();
     program_.removes_sets = chance(30);
+    program_.over_tcp = chance(20);
     return std::move(program_);
   }
 
@@ -67,6 +68,7 @@ class Author {
       item.set = static_cast<std::uint32_t>(set);
       item.stepwise = true;
       item.averages = chance(50);
+      item.is_coded = !item.averages && chance(20);
       item.count = pick(0, 50);
       recurring_.push_back(item);
     }
@@ -87,6 +89,7 @@ class Author {
     item.root = pick(0, n - 1);
     if (item.kind == Kind::kSendRecv) item.peer = (item.root + pick(1, n - 1)) % n;
     if (item.kind == Kind::kAllReduce && chance(15)) item.unit = pick(2, 4);
+    item.is_coded = item.kind == Kind::kAllReduce && !item.averages && chance(20);
     for (int member = 0; item.kind == Kind::kAllReduce && chance(15) && member < n; ++member) {
       if (chance(50)) item.absent.push_back(member);
     }
@@ -205,6 +208,7 @@ std::string describe(const Item& item) {
   if (item.peer >= 0) out << ", peer " << item.peer;
   if (item.unit > 0) out << ", a unit of " << item.unit;
   if (item.stepwise) out << ", stepwise";
+  if (item.is_coded) out << ", coded";
   if (!item.absent.empty()) out << ", absent " << list(item.absent);
   if (item.mistake != Mistake::kNone) out << ", " << item.culprit << ": " << name_of(item.mistake);
   return out.str();
@@ -212,7 +216,7 @@ std::string describe(const Item& item) {
 
 std::string describe(const Program& program) {
   std::ostringstream out;
-  out << "seed " << program.seed << ": " << program.size << " ranks";
+  out << "seed " << program.seed << ": " << program.size << " ranks over " << (program.over_tcp ? "TCP" : "memory");
   for (std::size_t set = 1; set < program.sets.size(); ++set) out << ", set " << set << ": " << list(program.sets[set]);
   out << "\n";
   for (const Phase& phase : program.phases) {

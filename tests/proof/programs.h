@@ -30,8 +30,9 @@ struct Item {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   bool stepwise = false;
   bool averages = false;
-  int count = 1;  // elements; rows of a part for those that move parts
-  int root = 0;   // inside the set
+  bool is_coded = false;  // all_reduce: as fp16, which holds these values and sums
+  int count = 1;          // elements; rows of a part for those that move parts
+  int root = 0;           // inside the set
   int peer = -1;
   int unit = 0;             // tensors of a unit; 0: it is none
   std::vector<int> absent;  // members without a value
@@ -55,6 +56,7 @@ struct Program {
   std::vector<std::vector<int>> sets;  // ranks; the first is the world
   std::vector<Phase> phases;
   bool removes_sets = false;
+  bool over_tcp = false;
 
   bool stalls() const;  // something in it can only end at the limit
 };

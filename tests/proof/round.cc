@@ -77,6 +77,11 @@ class Author {
     add_counts(job, static_cast<std::size_t>(size));
     if (reduces(job.kind)) add_reduction(job, team, maker);
     if (job.kind == Kind::kAllReduce && chance(25)) add_codec(job);
+    // Files are for members who all contribute, under their numbers.
+    std::vector<std::int64_t> numbers(reduces(job.kind) ? team.ranks.size() : 0);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    job.from_file = !job.algorithm.empty() && chance(10);
+    if (job.from_file && reduces(job.kind)) job.contributors = numbers;
     return job;
   }
 
@@ -256,8 +261,9 @@ std::string describe(const Job& job) {
   if (job.kind == Kind::kBarrier) return out.str();
   if (reduces(job.kind)) out << (job.whole ? " whole " : " ") << name_of(job.op) << " " << name_of(job.order);
   if (!job.codec.empty()) out << " coded as " << job.codec;
-  out << " " << name_of(job.dtype) << " by " << (job.algorithm.empty() ? "rule" : job.algorithm) << ", counts "
-      << list(job.counts) << ", " << name_of(job.flavour) << " values " << job.values;
+  out << " " << name_of(job.dtype) << " by " << (job.algorithm.empty() ? "rule" : job.algorithm)
+      << (job.from_file ? " from a file" : "") << ", counts " << list(job.counts) << ", " << name_of(job.flavour)
+      << " values " << job.values;
   if (reduces(job.kind)) out << ", contributors " << list(job.contributors);
   if (job.prescale != 1) out << ", prescale " << job.prescale;
   if (job.postscale != 1) out << ", postscale " << job.postscale;

@@ -17,9 +17,10 @@ namespace horo::proof {
 // One collective, equal on all members but for where their buffers lie.
 struct Job {
   CollectiveKind kind = CollectiveKind::kAllReduce;
-  std::string algorithm;  // wished for; empty: by the rules
-  std::string codec;      // all_reduce: what travels instead of the values
-  bool whole = false;     // of an operation of the user's own: it needs whole tensors
+  std::string algorithm;   // wished for; empty: by the rules
+  bool from_file = false;  // the algorithm's schedules come from a file
+  std::string codec;       // all_reduce: what travels instead of the values
+  bool whole = false;      // of an operation of the user's own: it needs whole tensors
   ReduceOp op = ReduceOp::kSum;
   DType dtype = DType::kFloat32;
   Order order = Order::kCanonical;

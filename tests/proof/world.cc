@@ -28,7 +28,10 @@ class Blackboard {
   std::vector<Bytes> blobs_ GUARDED_BY(mutex_);
 };
 
-std::vector<Links> connect(int size) {
+}  // namespace
+
+std::vector<Links> connect(int size, test::Wire wire) {
+  if (wire == test::Wire::kInProcess) return connect_in_process(size);
   Blackboard blackboard(size);
   std::vector<Links> links(static_cast<std::size_t>(size));
   std::vector<std::function<void()>> functions;
@@ -44,8 +47,6 @@ std::vector<Links> connect(int size) {
   return links;
 }
 
-}  // namespace
-
-World::World(int size, test::Wire wire) : links_(wire == test::Wire::kTcp ? connect(size) : connect_in_process(size)) {}
+World::World(int size, test::Wire wire) : links_(connect(size, wire)) {}
 
 }  // namespace horo::proof
