@@ -1,5 +1,11 @@
 // What a job becomes. Kinds whose parts differ in size between the ranks take two collectives under two plan numbers:
 // in the first the ranks tell each other the sizes, in the second the parts travel.
+//
+// A receiver keeps what comes before he has asked for it, up to HORO_MAX_EARLY_BYTES; then the connection stands still,
+// for all lanes that use it. So no lane may send much to a rank whose lane has not got that far: two lanes that did so
+// to each other's ranks would wait for each other for ever. Kinds in which a rank can end its part before all others
+// have begun theirs first wait until they have: the exchange of sizes does that, and where there is none, one of a
+// number each.
 
 #include "horo/job.h"
 
@@ -13,6 +19,7 @@
 namespace horo {
 namespace {
 
+constexpr std::size_t kEagerBytes = 512 << 10;
 constexpr std::int64_t kMostElements = std::int64_t{1} << 59;
 
 int index_in(const std::vector<int>& ranks, int rank) {
@@ -57,6 +64,7 @@ class ItemRun {
   // The same number of elements on every rank.
   Outcome whole() const {
     Collective c = like_;
+    if (c.kind != CollectiveKind::kAllReduce) meet(c);
     c.counts = {spec_.elements()};
     const bool from_root = c.kind == CollectiveKind::kBroadcast || c.kind == CollectiveKind::kSendRecv;
     const bool reads = !item_.submission.absent && (!from_root || c.root == party_.group.rank());
@@ -68,6 +76,7 @@ class ItemRun {
 
   Outcome reduce_scatter() const {
     Collective c = like_;
+    meet(c);
     c.counts = elements(rows_for_each(spec_.splits, spec_.shape.front(), party_.group.size()));
     c.in = buffer_of(item_.submission.in, spec_.bytes());
     c.out = buffer_of(item_.submission.out, c.counts[me()] * size_of(spec_.dtype));
@@ -85,11 +94,9 @@ class ItemRun {
     std::vector<std::int64_t> rows(size());
     const bool is_root = like_.root == party_.group.rank();
     if (is_root) rows = rows_for_each(item_.submission.splits, spec_.shape.front(), party_.group.size());
-    Collective c = sizes();
-    c.kind = CollectiveKind::kBroadcast;
-    c.counts = {size()};
-    c.in = c.out = buffer_of(rows.data(), size() * sizeof(std::int64_t));
-    horo::run(party_.group, c);
+    rows = everybodys(rows);
+    const auto roots = rows.begin() + static_cast<std::ptrdiff_t>(like_.root * party_.group.size());
+    rows = {roots, roots + party_.group.size()};
     return move(elements(rows), {rows[me()]});
   }
 
@@ -107,6 +114,18 @@ class ItemRun {
     c.op = ReduceOp::kSum;
     c.what = "the sizes of " + like_.what;
     return c;
+  }
+
+  // Returns when all have come here, if more would be sent ahead otherwise than may be; all decide alike.
+  void meet(Collective& c) const {
+    const bool counts = party_.eager_bytes != nullptr;
+    const std::size_t ahead = spec_.bytes() + (counts ? *party_.eager_bytes : 0);
+    const bool is_small = ahead <= (counts ? kEagerBytes : kEagerBytes / 64);
+    if (!is_small) {
+      everybodys({0});
+      c.plan += 1;
+    }
+    if (counts) *party_.eager_bytes = is_small ? ahead : 0;
   }
 
   // What all ranks say, in their order; each says as much.

@@ -22,6 +22,8 @@ struct JobGroup {
   const std::vector<int>& ranks;    // of the world, ascending: the group's members
   const std::vector<int>& members;  // of the process set, as world ranks: `ranks` are of these
   std::uint32_t channel = 0;
+  std::size_t* eager_bytes = nullptr;  // sent on this lane to who may not have got that far, since the last time that
+                                       // all were there; null: nothing may be
 };
 
 // The collective of the job's first tensor, or of the bucket, but for buffers and counts.

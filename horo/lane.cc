@@ -135,7 +135,9 @@ void Lane::perform(const FilledPlan& filled) {
 JobGroup Lane::group_for(const Job& job) {
   Group& group = groups_.of(job.release.ranks, job.release.set);
   const std::vector<int>& everybody = groups_.members().ranks;
-  return {group, job.release.ranks.empty() ? everybody : job.release.ranks, everybody, channel_};
+  // Pairs that exchange messages do so in orders of their own: what one of them sent ahead says nothing of another.
+  std::size_t* eager = job.items.front().spec->kind == CollectiveKind::kSendRecv ? nullptr : &eager_bytes_;
+  return {group, job.release.ranks.empty() ? everybody : job.release.ranks, everybody, channel_, eager};
 }
 
 Collective Lane::collective_of(const Job& job, const JobGroup& party) const {

@@ -91,8 +91,9 @@ class Lane {
   bool stopping_ GUARDED_BY(mutex_) = false;  // also once an exception ended the lane
   std::function<void()> drained_ GUARDED_BY(mutex_);
   bool is_drained_ GUARDED_BY(mutex_) = false;
-  Buckets buckets_;  // the lane's thread alone, as is
-  Coded coded_;      //   this
+  Buckets buckets_;              // the lane's thread alone, as is
+  Coded coded_;                  //   this, and
+  std::size_t eager_bytes_ = 0;  // see JobGroup
   std::jthread thread_;
 };
 
