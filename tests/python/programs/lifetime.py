@@ -151,6 +151,7 @@ def handles_and_optimizers_may_go_in_any_order():
         handles = [hvd.allreduce_async(torch.ones(3), name=f"dropped {i}") for i in range(10)]
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=0.1), [("param", param)])
         param.sum().backward()
+        meet(f"submitted {shut_down_first}")  # else the other may be gone before this rank submits
         if shut_down_first:
             hvd.shutdown()
         del handles[::2], optimizer
