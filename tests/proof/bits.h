@@ -15,7 +15,7 @@ namespace horo::proof {
 struct BitOptions {
   std::vector<int> sizes = {2, 3, 4, 5, 6, 7, 8, 12};
   std::vector<DType> types = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64};
-  std::vector<test::Wire> wires = {test::Wire::kInProcess, test::Wire::kTcp};
+  std::vector<test::Wire> wires = {test::Wire::kInProcess, test::Wire::kTcp, test::Wire::kShm};
   std::vector<std::size_t> segments = {500, 4 << 10, 256 << 10};  // bytes
   std::vector<std::size_t> offsets = {0, 1, 4};                   // bytes
   int repetitions = 2;

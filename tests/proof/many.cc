@@ -33,7 +33,7 @@ void count(const Round& round, Tally& tally) {
     for (const Job& job : team.jobs) {
       ++tally.ran[say(name_of(job.kind), " by ", job.algorithm.empty() ? "rule" : job.algorithm)];
       ++tally.ran[say("type ", name_of(job.dtype))];
-      ++tally.ran[round.wire == Wire::kTcp ? "over TCP" : "over memory"];
+      ++tally.ran[std::string("over ") + name_of(round.wire)];
       ++tally.ran[say(round.teams.size(), " sets at work")];
       if (job.from_file) ++tally.ran["schedules from a file"];
       if (job.in_place) ++tally.ran["in place"];

@@ -22,7 +22,7 @@ class Author {
 
   Round write() {
     round_.size = pick(1, 8);
-    round_.wire = chance(30) ? Wire::kTcp : Wire::kInProcess;
+    if (chance(40)) round_.wire = chance(50) ? Wire::kTcp : Wire::kShm;
     round_.segment_bytes =
         one_of(std::array{std::size_t{64}, std::size_t{500}, std::size_t{4096}, std::size_t{262144}});
     const int teams = pick(1, 3);
@@ -206,7 +206,7 @@ class Smaller {
   }
 
   void change_round() {
-    if (round_.wire == Wire::kTcp) add([](Round& r) { r.wire = Wire::kInProcess; });
+    if (round_.wire != Wire::kInProcess) add([](Round& r) { r.wire = Wire::kInProcess; });
     if (round_.segment_bytes < 262144) add([](Round& r) { r.segment_bytes = 262144; });
     int last = 0;
     for (const Team& team : round_.teams) last = std::max(last, team.ranks.back());
@@ -278,8 +278,8 @@ std::string describe(const Job& job) {
 
 std::string describe(const Round& round) {
   std::ostringstream out;
-  out << "seed " << round.seed << ": " << round.size << " ranks over " << (round.wire == Wire::kTcp ? "TCP" : "memory")
-      << ", segments of " << round.segment_bytes << " bytes\n";
+  out << "seed " << round.seed << ": " << round.size << " ranks over " << name_of(round.wire) << ", segments of "
+      << round.segment_bytes << " bytes\n";
   for (const Team& team : round.teams) {
     out << "  ranks " << list(team.ranks) << " on hosts " << list(team.hosts) << ", channel " << team.channel << "\n";
     for (const Job& job : team.jobs) out << "    " << describe(job) << "\n";

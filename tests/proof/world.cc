@@ -37,7 +37,8 @@ std::vector<Links> connect(int size, test::Wire wire) {
   std::vector<std::function<void()>> functions;
   for (int rank = 0; rank < size; ++rank) {
     functions.emplace_back([&, rank] {
-      const Config config = test::config_of(rank, size, "");
+      Config config = test::config_of(rank, size, "");
+      config.transport = wire == test::Wire::kShm ? "shm" : "tcp";
       links[static_cast<std::size_t>(rank)] = connect_tcp(config, 0, blackboard.exchange(rank));
     });
   }
