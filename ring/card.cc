@@ -35,6 +35,8 @@ Card decode_card(std::size_t rank, std::span<const std::byte> blob) {
     card.version = reader.text(kMaxTextBytes);
     card.byte_order = reader.text(kMaxTextBytes);
     card.address = reader.text(kMaxTextBytes);
+    card.place = reader.text(kMaxTextBytes);
+    card.socket = reader.text(kMaxTextBytes);
     card.process.host = reader.text(kMaxTextBytes);
     card.process.space = reader.text(kMaxTextBytes);
     card.process.pid = static_cast<std::int64_t>(reader.u64());
@@ -61,7 +63,7 @@ std::string differences(const std::vector<std::string>& values) {
 }  // namespace
 
 Card make_card(const std::string& address) {
-  return {kVersion, std::endian::native == std::endian::little ? "little" : "big", address, this_process()};
+  return {kVersion, std::endian::native == std::endian::little ? "little" : "big", address, "", "", this_process()};
 }
 
 std::vector<std::byte> encode(const Card& card) {
@@ -70,6 +72,8 @@ std::vector<std::byte> encode(const Card& card) {
   writer.text(card.version);
   writer.text(card.byte_order);
   writer.text(card.address);
+  writer.text(card.place);
+  writer.text(card.socket);
   writer.text(card.process.host);
   writer.text(card.process.space);
   writer.u64(static_cast<std::uint64_t>(card.process.pid));

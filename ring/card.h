@@ -15,6 +15,8 @@ struct Card {
   std::string version;
   std::string byte_order;  // "little" or "big": elements travel as they lie in memory
   std::string address;     // host:port, numeric
+  std::string place;       // ranks of equal places are on one host (Config::host_id)
+  std::string socket;      // name of an abstract Unix socket to meet at before sharing memory; "": it shares none
   ProcessMark process;
 };
 

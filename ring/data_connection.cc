@@ -4,8 +4,6 @@
 
 #include "ring/data_connection.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cstring>
 #include <system_error>
@@ -23,8 +21,10 @@ constexpr std::size_t kMaxKeptBytes = 4 << 20;
 
 }  // namespace
 
-DataConnection::DataConnection(Connection connection, const Identity& self)
-    : fd_(std::move(connection.fd)),
+DataConnection::DataConnection(Connection connection, const Identity& self, std::size_t chunk_bytes)
+    : stream_(connection.memory ? make_shm_stream(std::move(connection.fd), std::move(*connection.memory),
+                                                  self.rank > connection.peer, chunk_bytes)
+                                : make_socket_stream(std::move(connection.fd))),
       peer_(connection.peer),
       peer_incarnation_(connection.incarnation),
       self_(self),
@@ -60,7 +60,7 @@ bool DataConnection::write() {
   if (sent_ < header_.size()) parts[used++] = as_iovec(std::span(header_).subspan(sent_));
   const auto payload = sending_->bytes.subspan(sent_ < header_.size() ? 0 : sent_ - header_.size());
   if (!payload.empty()) parts[used++] = as_iovec(payload.first(std::min(payload.size(), kQuantumBytes)));
-  const Moved moved = send_some(fd_.get(), std::span(parts).first(used));
+  const Moved moved = stream_->send(std::span(parts).first(used));
   broken_ = moved.ended;
   sent_ += moved.bytes;
   return moved.bytes > 0;
@@ -69,7 +69,7 @@ bool DataConnection::write() {
 bool DataConnection::write_last() {
   std::array<iovec, 1> part{as_iovec(std::span(last_).subspan(last_sent_))};
   if (part[0].iov_len == 0) return false;
-  const Moved moved = send_some(fd_.get(), part);
+  const Moved moved = stream_->send(part);
   broken_ = moved.ended;
   last_sent_ += moved.bytes;
   return moved.bytes > 0;
@@ -80,8 +80,10 @@ std::optional<Outgoing> DataConnection::take_sent() {
   return std::exchange(sending_, std::nullopt);
 }
 
-void DataConnection::shut_down_writing() noexcept {
-  ::shutdown(fd_.get(), SHUT_WR);
+pollfd DataConnection::before_sleep() noexcept {
+  const short in = is_stalled() ? 0 : POLLIN;
+  const short out = has_unsent() && can_send() ? POLLOUT : 0;
+  return stream_->before_sleep(static_cast<short>(in | out));
 }
 
 std::span<std::byte> DataConnection::rest() const {
@@ -110,7 +112,7 @@ bool DataConnection::read() {
   // Only behind the very end of a payload may the next header be read ahead.
   const bool ends_here = state_ != State::kBody || in_.frame.length - in_.got == direct.size();
   if (ends_here) parts[used++] = as_iovec(std::span(ahead_).subspan(ahead_end_));
-  const Moved moved = receive_some(fd_.get(), std::span(parts).first(used));
+  const Moved moved = stream_->receive(std::span(parts).first(used));
   if (moved.ended) on_end(moved.error);
   in_.got += std::min(moved.bytes, direct.size());
   ahead_end_ += moved.bytes - std::min(moved.bytes, direct.size());

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "horo/base/wire.h"
 #include "ring/handshake.h"
 #include "ring/op_table.h"
+#include "ring/stream.h"
 
 namespace horo {
 
@@ -28,9 +30,11 @@ class DataConnection {
   // A socket call moves at most this much, so that many peers share one thread fairly.
   static constexpr std::size_t kQuantumBytes = 256 << 10;
 
-  DataConnection(Connection connection, const Identity& self);
+  // `chunk_bytes`: of what goes through shared memory (Config::shm_chunk_bytes).
+  DataConnection(Connection connection, const Identity& self, std::size_t chunk_bytes);
 
-  int fd() const { return fd_.get(); }
+  int fd() const { return stream_->socket(); }
+  bool is_memory() const { return stream_->is_memory(); }
   int peer() const { return peer_; }
   const std::string& name() const { return name_; }  // "rank 1: connection to rank 2"
 
@@ -46,7 +50,7 @@ class DataConnection {
   // The message that has gone out in full, once.
   std::optional<Outgoing> take_sent();
   bool has_unsent() const { return is_sending() || last_sent_ < last_.size(); }
-  void shut_down_writing() noexcept;
+  void shut_down_writing() noexcept { stream_->end_sending(); }
 
   // In. read() takes what there is, once; then next() until it says kNothing.
   enum class Arrival { kNothing, kHeader, kMessage };
@@ -66,6 +70,11 @@ class DataConnection {
   void set_left() { has_left_ = true; }
   bool is_closed() const { return closed_; }
 
+  // Around a sleep, as Stream has them; before_sleep() asks for what this connection can go on with.
+  pollfd before_sleep() noexcept;
+  pollfd before_last_sleep() noexcept { return stream_->before_sleep(POLLOUT); }
+  short after_sleep(short revents) noexcept { return stream_->after_sleep(revents); }
+
   // Lets go of memory that belongs to operations of a plan: the rest of an outgoing frame is copied, of an incoming one
   // dropped.
   void release(std::uint32_t channel, std::uint64_t plan);
@@ -84,7 +93,7 @@ class DataConnection {
   std::span<std::byte> rest() const;
   void on_end(int error);
 
-  Fd fd_;
+  std::unique_ptr<Stream> stream_;
   int peer_;
   std::uint32_t peer_incarnation_;
   Identity self_;

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "horo/base/auth.h"
 #include "horo/base/config.h"
 #include "horo/base/wire.h"
+#include "ring/shm_segment.h"
 #include "ring/socket.h"
 
 namespace horo {
@@ -47,7 +49,8 @@ struct Connection {
   int peer = -1;
   std::uint32_t incarnation = 0;
   Purpose purpose = Purpose::kData;
-  std::string name{};  // how texts call the peer; "": by its rank
+  std::string name{};                  // how texts call the peer; "": by its rank
+  std::optional<ShmSegment> memory{};  // shared with the peer, for the bytes; the higher rank of the two made it
 };
 
 class Handshake {

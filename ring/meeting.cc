@@ -196,6 +196,7 @@ class Host {
       polls.push_back({lost_ || hung_up_.contains(one.fd.get()) ? -1 : one.fd.get(), POLLRDHUP, 0});
     }
     polls.push_back({meeting_.listener, POLLIN, 0});
+    polls.push_back({meeting_.local_listener, POLLIN, 0});
     const auto wait = std::chrono::ceil<milliseconds>(std::max(next_event(now) - Clock::now(), Duration::zero()));
     ::poll(polls.data(), polls.size(), static_cast<int>(wait.count()));
     for (std::size_t i = 0; i < called.size(); ++i) {
@@ -214,7 +215,8 @@ class Host {
       lose(rank, say(name_of(rank), " is lost: its process ended while the ranks were still connecting (seen by rank ",
                      meeting_.self.rank, ")"));
     }
-    if (polls.back().revents != 0) accept_all();
+    if (polls[polls.size() - 2].revents != 0) accept_all(meeting_.listener);
+    if (polls.back().revents != 0) accept_all(meeting_.local_listener);
   }
 
   void advance(Call& call) {
@@ -253,9 +255,9 @@ class Host {
     welcome(talk.take());
   }
 
-  void accept_all() {
+  void accept_all(int listener) {
     for (std::size_t accepted = 0; accepted < kMaxStrangers; ++accepted) {  // whoever is here already has a turn too
-      Fd fd = accept_at(meeting_.listener);
+      Fd fd = accept_at(listener);
       if (!fd.is_open() && !make_room(errno)) return;
       if (!fd.is_open()) continue;
       if (strangers_.size() == kMaxStrangers) drop_oldest("too many handshakes at one time");

@@ -28,7 +28,8 @@ struct Caller {
 
 struct Meeting {
   Identity self;
-  int listener = -1;  // -1: nobody is accepted
+  int listener = -1;        // -1: nobody is accepted
+  int local_listener = -1;  // a second one, at a Unix socket
   std::vector<Callee> callees;
   std::vector<Caller> callers;
   Duration hello_timeout{};

@@ -1,15 +1,19 @@
 // The mesh: every rank listens at a port that the system chooses, tells the others where, dials all lower ranks and
 // accepts all higher ones; rank 0 gets a second connection from everybody, for control.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <stdexcept>
 #include <system_error>
 
 #include "horo/base/error.h"
+#include "horo/base/log.h"
 #include "ring/card.h"
 #include "ring/descriptors.h"
 #include "ring/meeting.h"
 #include "ring/say.h"
+#include "ring/shm_handover.h"
 #include "ring/tcp.h"
 #include "ring/tcp_address.h"
 #include "ring/tcp_parts.h"
@@ -33,6 +37,48 @@ Listener listen_for_data(const Config& config) {
     }
   }
   throw std::invalid_argument(say("HORO_ADDR=", addr, ": rank ", config.rank, " ", why));
+}
+
+// Where ranks of this host meet for shared memory: not open where Config::transport is tcp, or where it cannot be had
+// and need not. The name is nobody's guess; who calls has to prove itself all the same.
+struct LocalListener {
+  Fd fd;
+  std::string name;
+};
+
+LocalListener listen_for_memory(const Config& config) {
+  if (config.transport == "tcp" || config.local_size < 2) return {};
+  const JobKey random = make_job_key();
+  std::string name = say("horo-", ::geteuid(), "-", std::hex);
+  for (std::size_t i = 0; i < 16; ++i) name += say(std::hex, static_cast<int>(random[i]));
+  try {
+    return {listen_at(abstract_address(name)), name};
+  } catch (const std::system_error& error) {
+    const std::string why = say("rank ", config.rank, " (host ", this_process().host, ") ", error.what());
+    if (config.transport == "shm") throw std::invalid_argument("HORO_TRANSPORT=shm: " + why);
+    log_warning(why + "; no memory is shared with other ranks");
+    return {};
+  }
+}
+
+// By memory, the Unix socket is tried first, or alone where it has to be.
+std::vector<Address> addresses_of(const Config& config, const Card& card, int rank) {
+  std::vector<Address> addresses;
+  const bool is_near = !card.socket.empty() && config.transport != "tcp" && card.place == config.host_id;
+  if (is_near) addresses.push_back(abstract_address(card.socket));
+  if (is_near && config.transport == "shm") return addresses;
+  const auto far = usable_addresses(config, card.address, say("the address of rank ", rank));
+  addresses.insert(addresses.end(), far.begin(), far.end());
+  return addresses;
+}
+
+void say_ways(const Identity& self, const std::vector<Connection>& data) {
+  std::vector<int> near, far;
+  for (const Connection& connection : data) (connection.memory ? near : far).push_back(connection.peer);
+  std::sort(near.begin(), near.end());
+  std::sort(far.begin(), far.end());
+  if (!near.empty()) log_info(say("rank ", self.rank, " shares memory with ", say_ranks(near)));
+  if (!far.empty()) log_info(say("rank ", self.rank, " has a socket to ", say_ranks(far)));
 }
 
 // "rank 2 (host node3, pid 1234)".
@@ -60,7 +106,11 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
 
   check_descriptors(config);
   const Listener listener = listen_for_data(config);
-  const auto blobs = exchange(encode(make_card(to_text(listener.published))));
+  const LocalListener near = listen_for_memory(config);
+  Card mine = make_card(to_text(listener.published));
+  mine.place = config.host_id;
+  mine.socket = near.name;
+  const auto blobs = exchange(encode(mine));
   if (blobs.size() != static_cast<std::size_t>(self.size)) {
     throw std::invalid_argument(say("the exchange gave ", blobs.size(), " addresses, expected ", self.size));
   }
@@ -68,12 +118,12 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   meeting.names = names_of(cards);
   meeting.watched = watch_processes(processes_of(cards));
   meeting.listener = listener.fd.get();
+  meeting.local_listener = near.fd.get();
   meeting.hello_timeout = config.hello_timeout;
   meeting.until = Clock::now() + config.start_timeout;
   meeting.too_late = say("within ", config.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
   for (int rank = 0; rank < self.rank; ++rank) {
-    const auto addresses =
-        usable_addresses(config, cards[static_cast<std::size_t>(rank)].address, say("the address of rank ", rank));
+    const auto addresses = addresses_of(config, cards[static_cast<std::size_t>(rank)], rank);
     meeting.callees.push_back({rank, Purpose::kData, addresses});
     if (rank == 0) meeting.callees.push_back({rank, Purpose::kControl, addresses});
   }
@@ -86,6 +136,8 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
       std::partition(data.begin(), data.end(), [](const Connection& c) { return c.purpose == Purpose::kData; });
   std::move(middle, data.end(), std::back_inserter(control));
   data.erase(middle, data.end());
+  share_memory(config, self, data, meeting.until);
+  say_ways(self, data);
   return {make_tcp_transport(config, self, std::move(data)),
           make_tcp_control(config, self, std::move(control), std::move(meeting.watched)), std::move(meeting.names)};
 }

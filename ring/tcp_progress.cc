@@ -2,8 +2,6 @@
 // sleeps in poll in slices. Sending is never waited for while nothing is read, so two ranks that send to each other
 // cannot stop.
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -31,8 +29,9 @@ void TcpTransport::progress(TimePoint until) noexcept {
 
 void TcpTransport::move_bytes(TimePoint until) {
   if (sweep()) return;
-  for (const TimePoint end = std::min(until, Clock::now() + spin_); Clock::now() < end;) {
-    ::sched_yield();
+  const TimePoint end = std::min<TimePoint>(until, Clock::now() + patience_.awake);
+  for (int turn = 0; Clock::now() < end; ++turn) {
+    turn < patience_.spins ? relax_core() : yield_core();
     if (sweep()) return;
     if (has_failed()) return;
   }
@@ -199,28 +198,31 @@ void TcpTransport::sleep(TimePoint until) {
   if (!prepare_sleep()) return;
   polls_.assign(1, {wakeup_.fd(), POLLIN, 0});
   polled_.assign(1, nullptr);
+  bool is_ready = false;
   for (const auto& connection : connections_) {
     if (!connection || connection->is_closed()) continue;
-    const short in = connection->is_stalled() ? 0 : POLLIN;
-    const short out = connection->is_sending() && connection->can_send() ? POLLOUT : 0;
-    polls_.push_back({connection->fd(), static_cast<short>(in | out), 0});
+    polls_.push_back(connection->before_sleep());
     polled_.push_back(connection.get());
+    is_ready = is_ready || polls_.back().revents != 0;
   }
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - Clock::now());
-  const timespec timeout{0, std::clamp<long>(left.count(), 0, std::chrono::nanoseconds(kWaitSlice).count())};
+  const long longest = is_ready ? 0 : std::chrono::nanoseconds(kWaitSlice).count();
+  const timespec timeout{0, std::clamp<long>(left.count(), 0, longest)};
   ::ppoll(polls_.data(), polls_.size(), &timeout, nullptr);
   {
     MutexLock lock(mutex_);
     sleeping_ = false;
   }
-  for (std::size_t i = 1; i < polls_.size(); ++i) {
-    DataConnection& connection = *polled_[i];
-    if (polls_[i].revents & POLLOUT) send_to(connection);
-    if (connection.is_stalled() && (polls_[i].revents & (POLLERR | POLLHUP))) {
-      throw PeerLost(connection.peer(), say(connection.name(), " was lost: it broke off"), Evidence::kBroken);
-    }
-    if (polls_[i].revents & (POLLIN | POLLERR | POLLHUP)) receive_from(connection);
+  for (std::size_t i = 1; i < polls_.size(); ++i) polls_[i].revents = polled_[i]->after_sleep(polls_[i].revents);
+  for (std::size_t i = 1; i < polls_.size(); ++i) on_ready(*polled_[i], polls_[i].revents);
+}
+
+void TcpTransport::on_ready(DataConnection& connection, short revents) {
+  if (revents & POLLOUT) send_to(connection);
+  if (connection.is_stalled() && (revents & (POLLERR | POLLHUP))) {
+    throw PeerLost(connection.peer(), say(connection.name(), " was lost: it broke off"), Evidence::kBroken);
   }
+  if (revents & (POLLIN | POLLERR | POLLHUP)) receive_from(connection);
 }
 
 }  // namespace horo

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "horo/base/check.h"
 #include "horo/base/log.h"
@@ -22,10 +21,8 @@ namespace {
 constexpr std::chrono::milliseconds kAbortPatience{50};
 constexpr std::chrono::milliseconds kGoodbyePatience{1'000};  // for a peer whose buffers are full of our last message
 
-// Spinning pays only where a core is free for every rank of this host.
-Duration spin_time(const Config& config) {
-  const bool room = std::thread::hardware_concurrency() >= static_cast<unsigned>(std::max(1, config.local_size));
-  return room ? std::chrono::microseconds(50) : std::chrono::microseconds(0);
+bool any_memory(const std::vector<Connection>& connections) {
+  return std::any_of(connections.begin(), connections.end(), [](const Connection& c) { return c.memory.has_value(); });
 }
 
 }  // namespace
@@ -33,7 +30,7 @@ Duration spin_time(const Config& config) {
 TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vector<Connection> connections)
     : config_(config),
       self_(self),
-      spin_(spin_time(config)),
+      patience_(patience_for(config.local_size, any_memory(connections))),
       no_memory_(self.rank, say("rank ", self.rank, ": out of memory (std::bad_alloc)")),
       connections_(static_cast<std::size_t>(self.size)),
       expects_(static_cast<std::size_t>(self.size)),
@@ -41,7 +38,7 @@ TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vect
       table_(self.size, config.max_early_bytes) {
   for (Connection& one : connections) {
     const auto peer = static_cast<std::size_t>(one.peer);
-    connections_[peer] = std::make_unique<DataConnection>(std::move(one), self);
+    connections_[peer] = std::make_unique<DataConnection>(std::move(one), self, config.shm_chunk_bytes);
   }
 }
 
@@ -206,15 +203,21 @@ void TcpTransport::abort(int origin, const std::string& reason) noexcept {
 // A frame that is half out is finished first, so that what follows can be read; peers that do not read get none of it.
 void TcpTransport::flush_last(Duration patience) {
   for (const TimePoint until = Clock::now() + patience; Clock::now() < until;) {
-    std::vector<pollfd> blocked;
+    polls_.clear();
+    polled_.clear();
+    bool is_ready = false;
     for (const auto& connection : connections_) {
       if (!connection) continue;
       while (connection->write()) {
       }
-      if (connection->can_send() && connection->has_unsent()) blocked.push_back({connection->fd(), POLLOUT, 0});
+      if (!connection->can_send() || !connection->has_unsent()) continue;
+      polled_.push_back(connection.get());
+      polls_.push_back(connection->before_last_sleep());
+      is_ready = is_ready || polls_.back().revents != 0;
     }
-    if (blocked.empty()) break;
-    ::poll(blocked.data(), blocked.size(), static_cast<int>(kWaitSlice.count()));
+    if (polls_.empty()) break;
+    ::poll(polls_.data(), polls_.size(), is_ready ? 0 : static_cast<int>(kWaitSlice.count()));
+    for (std::size_t i = 0; i < polls_.size(); ++i) polled_[i]->after_sleep(polls_[i].revents);
   }
   for (const auto& connection : connections_) {
     if (connection) connection->shut_down_writing();

@@ -1,4 +1,5 @@
-// The Transport over TCP, split over tcp_transport.cc (operations, waiting, ends) and tcp_progress.cc (moving bytes).
+// The Transport over sockets and shared memory (a peer is behind the one or the other), split over tcp_transport.cc
+// (operations, waiting, ends) and tcp_progress.cc (moving bytes).
 #pragma once
 
 #include <poll.h>
@@ -14,6 +15,7 @@
 #include "ring/data_connection.h"
 #include "ring/op_table.h"
 #include "ring/tcp_parts.h"
+#include "ring/waiting.h"
 
 namespace horo {
 
@@ -53,6 +55,7 @@ class TcpTransport final : public Transport {
   bool sweep();
   bool has_failed() const;
   void sleep(TimePoint until);
+  void on_ready(DataConnection& connection, short revents);
   bool prepare_sleep();
   bool send_to(DataConnection& connection);
   bool receive_from(DataConnection& connection);
@@ -63,7 +66,7 @@ class TcpTransport final : public Transport {
 
   const Config config_;
   const Identity self_;
-  const Duration spin_;
+  const Patience patience_;
   const PeerLost no_memory_;  // made in time
   Wakeup wakeup_;
 

@@ -42,6 +42,11 @@ struct Config {
       256 << 10;           // HORO_SEGMENT_BYTES: piece of a shard whose reduction overlaps the next one's move
   std::string algorithms;  // HORO_ALGORITHMS: "all_reduce=tree,broadcast=scatter" instead of what ring/choose.cc takes
 
+  // How bytes travel between the ranks of one host.
+  std::string transport = "tcp";           // HORO_TRANSPORT: tcp, shm (an error where it does not work) or auto
+  std::size_t shm_chunk_bytes = 32 << 10;  // HORO_SHM_CHUNK_BYTES: passed on at a time while the rest is copied
+  std::size_t shm_slots = 8;               // HORO_SHM_SLOTS: chunks on the way from one rank to another
+
   // Deadlines.
   std::chrono::milliseconds start_timeout{30'000};  // HORO_START_TIMEOUT_MS: all ranks connected
   std::chrono::milliseconds hello_timeout{2'000};   // HORO_HELLO_TIMEOUT_MS: one handshake

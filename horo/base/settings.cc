@@ -90,6 +90,24 @@ constexpr Setting kSettings[] = {
          "algorithms to take where they can be taken, or files of schedules (ring/schedule_json.h), the same on all "
          "hosts: \"all_reduce=tree,broadcast=@mine.json\""},
 
+    {.name = "HORO_TRANSPORT",
+     .group = kGradients,
+     .field = &Config::transport,
+     .choices = "tcp, shm or auto",
+     .equal_on_all_ranks = true,
+     .meaning = "how bytes travel between ranks of one host: by TCP; by memory that both see (shm), or an error where "
+                "that cannot be had; by memory where it can be had (auto). Between hosts it is always TCP"},
+    {.name = "HORO_SHM_CHUNK_BYTES",
+     .group = kGradients,
+     .field = &Config::shm_chunk_bytes,
+     .range = {1 << 12, 1 << 22},
+     .meaning = "piece of a message in shared memory that one rank reads while the other writes the next"},
+    {.name = "HORO_SHM_SLOTS",
+     .group = kGradients,
+     .field = &Config::shm_slots,
+     .range = {2, 64},
+     .meaning = "such pieces on the way from one rank to another; a pair of ranks shares twice that memory"},
+
     {.name = "HORO_START_TIMEOUT_MS",
      .group = kDeadlines,
      .field = &Config::start_timeout,

@@ -30,8 +30,9 @@ std::vector<Links> connect(test::Wire wire) {
   std::vector<Links> links(2);
   std::vector<std::function<void()>> ranks;
   for (int rank = 0; rank < 2; ++rank) {
-    ranks.push_back([&links, &addr, rank] {
-      const Config config = test::config_of(rank, 2, addr);
+    ranks.push_back([&links, &addr, rank, wire] {
+      Config config = test::config_of(rank, 2, addr);
+      if (wire == test::Wire::kShm) config.transport = "shm";
       links[static_cast<std::size_t>(rank)] = connect_tcp(config, 0, make_tcp_exchange(config, 0));
     });
   }
@@ -40,8 +41,8 @@ std::vector<Links> connect(test::Wire wire) {
 }
 
 class Memory : public testing::TestWithParam<test::Wire> {};
-INSTANTIATE_TEST_SUITE_P(Wires, Memory, testing::Values(test::Wire::kInProcess, test::Wire::kTcp),
-                         [](const auto& info) { return info.param == test::Wire::kTcp ? "tcp" : "in_process"; });
+INSTANTIATE_TEST_SUITE_P(Wires, Memory, testing::Values(test::Wire::kInProcess, test::Wire::kTcp, test::Wire::kShm),
+                         [](const auto& info) { return test::name_of(info.param); });
 
 // Nothing else may happen than that a rank of this job ends well, or with an error that says who and why.
 TEST_P(Memory, AnAllocationThatFailsIsAnErrorOnAllRanks) {

@@ -209,6 +209,10 @@ TEST(Algorithms, AllGiveTheBitsOfTheOracleOverTcp) {
   for (const int size : {2, 3, 6}) run_all(size, Wire::kTcp, 2'000, 2'000);
 }
 
+TEST(Algorithms, AllGiveTheBitsOfTheOracleOverSharedMemory) {
+  for (const int size : {2, 3, 6}) run_all(size, Wire::kShm, 2'000, 2'000);
+}
+
 TEST(Algorithms, SegmentSizesChangeNoBit) {
   for (const std::size_t segment : {64ul, 333ul, 256ul << 10}) run_all(5, Wire::kInProcess, segment, 3'000);
 }

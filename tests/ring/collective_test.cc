@@ -95,12 +95,12 @@ class Collectives : public testing::TestWithParam<Case> {
 };
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  return (info.param.wire == Wire::kTcp ? "tcp" : "in_process") + std::to_string(info.param.size);
+  return name_of(info.param.wire) + std::to_string(info.param.size);
 }
 
 std::vector<Case> cases() {
   std::vector<Case> cases;
-  for (const Wire wire : {Wire::kInProcess, Wire::kTcp}) {
+  for (const Wire wire : {Wire::kInProcess, Wire::kTcp, Wire::kShm}) {
     for (int size = 1; size <= 8; ++size) cases.push_back({wire, size});
   }
   return cases;

@@ -59,12 +59,12 @@ class Process {
   pid_t pid_ = 0;
 };
 
-TEST(Death, AKilledRankIsNamedByAllOthersInTime) {
+void expect_that_all_name_a_killed_rank(const std::string& transport, const std::string& mib) {
   const std::string addr = free_address();
   std::vector<std::unique_ptr<Process>> ranks;
   for (int rank = 0; rank < 4; ++rank) {
-    ranks.push_back(
-        std::make_unique<Process>(std::vector<std::string>{HORO_RING_RANK, std::to_string(rank), "4", addr}));
+    ranks.push_back(std::make_unique<Process>(
+        std::vector<std::string>{HORO_RING_RANK, std::to_string(rank), "4", addr, transport, mib}));
   }
   for (const auto& rank : ranks) ASSERT_EQ(rank->line(), "ready");
   ranks[2]->kill();
@@ -74,6 +74,14 @@ TEST(Death, AKilledRankIsNamedByAllOthersInTime) {
     EXPECT_EQ(line.substr(0, 7), "lost 2 ") << "rank " << survivor << ": " << line;
   }
   EXPECT_LT(Clock::now() - killed, std::chrono::seconds(5));
+}
+
+TEST(Death, AKilledRankIsNamedByAllOthersInTime) {
+  expect_that_all_name_a_killed_rank("tcp", "4");
+}
+
+TEST(Death, AKilledRankIsNamedByAllOthersInTimeWhileSharedMemoryMoves) {
+  expect_that_all_name_a_killed_rank("shm", "64");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// One rank as a process of its own, for tests that kill it: ring_rank RANK SIZE ADDR. Runs all_reduces until somebody
-// is lost; prints "ready" after the first few and "lost ORIGIN MESSAGE" at the end.
+// One rank as a process of its own, for tests that kill it: ring_rank RANK SIZE ADDR TRANSPORT MIB. Runs all_reduces of
+// that size until somebody is lost; prints "ready" after the first few and "lost ORIGIN MESSAGE" at the end.
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +12,7 @@
 namespace horo {
 namespace {
 
-int run_rank(const Config& config) {
+int run_rank(const Config& config, std::size_t bytes) {
   Links links = connect_tcp(config, 0, make_tcp_exchange(config, 0));
   Counters counters;
   std::vector<int> members;
@@ -22,7 +22,7 @@ int run_rank(const Config& config) {
     c.contributors.push_back(i);
   }
   const auto group = make_host_group(*links.transport, {members, 0}, config, counters);
-  std::vector<std::byte> data(4 << 20);
+  std::vector<std::byte> data(bytes);
   c.in = c.out = {data.data(), data.size()};
   c.counts = {data.size() / 4};
   try {
@@ -43,10 +43,11 @@ int run_rank(const Config& config) {
 }  // namespace horo
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 6) return 2;
   horo::Config config;
   config.rank = config.local_rank = std::atoi(argv[1]);
   config.size = config.local_size = std::atoi(argv[2]);
   config.addr = argv[3];
-  return horo::run_rank(config);
+  config.transport = argv[4];
+  return horo::run_rank(config, static_cast<std::size_t>(std::atoi(argv[5])) << 20);
 }

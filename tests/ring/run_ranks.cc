@@ -104,6 +104,11 @@ Rank::Rank(Links links_in, const Config& config_in, std::shared_ptr<State> state
       group(make_host_group(*links.transport, {everybody(config.size), 0}, config, counters)),
       state_(std::move(state)) {}
 
+const char* name_of(Wire wire) {
+  if (wire == Wire::kInProcess) return "in_process";
+  return wire == Wire::kTcp ? "tcp" : "shm";
+}
+
 std::vector<std::exception_ptr> run_ranks(const WorldOptions& options, const RankFunction& function) {
   const auto states = make_states(static_cast<std::size_t>(options.size));
   auto in_process = options.wire == Wire::kInProcess ? connect_in_process(options.size) : std::vector<Links>();
@@ -117,9 +122,10 @@ std::vector<std::exception_ptr> run_ranks(const WorldOptions& options, const Ran
       config.addr = addr;
       const auto at = static_cast<std::size_t>(index);
       states[at]->store("connecting");
-      Rank rank(
-          options.wire == Wire::kTcp ? connect_tcp(config, 0, make_tcp_exchange(config, 0)) : std::move(in_process[at]),
-          config, states[at]);
+      if (options.wire == Wire::kShm) config.transport = "shm";
+      Rank rank(options.wire == Wire::kInProcess ? std::move(in_process[at])
+                                                 : connect_tcp(config, 0, make_tcp_exchange(config, 0)),
+                config, states[at]);
       rank.at("connected");
       run_one(rank, function);
     });

@@ -17,7 +17,8 @@
 
 namespace horo::test {
 
-enum class Wire { kInProcess, kTcp };
+enum class Wire { kInProcess, kTcp, kShm };
+const char* name_of(Wire wire);
 
 struct WorldOptions {
   int size = 2;

@@ -1,4 +1,4 @@
-// The contract of Transport, over both wires: matching, channels, mismatches, deadlines and ends.
+// The contract of Transport, over all wires: matching, channels, mismatches, deadlines and ends.
 
 #include "ring/transport.h"
 
@@ -40,8 +40,8 @@ class Transports : public testing::TestWithParam<Wire> {
   WorldOptions world(int size) const { return {size, GetParam(), {}}; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Wires, Transports, testing::Values(Wire::kInProcess, Wire::kTcp),
-                         [](const auto& info) { return info.param == Wire::kTcp ? "tcp" : "in_process"; });
+INSTANTIATE_TEST_SUITE_P(Wires, Transports, testing::Values(Wire::kInProcess, Wire::kTcp, Wire::kShm),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Transports, MessagesMeetByTagNotByOrder) {
   run_ranks_well(world(2), [](Rank& rank) {

@@ -45,15 +45,14 @@ double load_average() {
 }
 
 std::string machine_header(const Session& session) {
-  return machine_header(session.topology());
+  return machine_header(session.topology()) + "# HORO_TRANSPORT=" + session.config().transport + "\n";
 }
 
 std::string machine_header(const Topology& topology) {
   std::ostringstream out;
   out << "# horo " << kVersion << " on " << cpu_model() << ", " << usable_cores() << " cores, " << kernel_release()
       << "; load average at the start " << fixed(load_average(), 2) << "\n"
-      << "# " << topology.size << " ranks as processes, " << topology.local_size << " of them on this host, over TCP"
-      << (topology.size == topology.local_size ? " loopback" : "") << "\n";
+      << "# " << topology.size << " ranks as processes, " << topology.local_size << " of them on this host\n";
   return out.str();
 }
 

@@ -1,0 +1,42 @@
+// A stream of bytes to one peer, as the transport moves them: a socket, or rings in memory that both ranks see.
+#pragma once
+
+#include <poll.h>
+
+#include <memory>
+#include <span>
+
+#include "ring/shm_segment.h"
+#include "ring/socket.h"
+
+namespace horo {
+
+// Touched by one thread at a time. Nothing blocks, nothing throws.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  virtual Moved receive(std::span<iovec> into) noexcept = 0;
+  virtual Moved send(std::span<iovec> from) noexcept = 0;
+  // The other side finds the end behind what was sent.
+  virtual void end_sending() noexcept = 0;
+
+  // Around a sleep in poll(). `wanted`: POLLIN, POLLOUT or both. What before_sleep() returns is to be polled; if its
+  // revents are set already, without sleeping. after_sleep(), always called then, gives what there is to do.
+  virtual pollfd before_sleep(short wanted) noexcept = 0;
+  virtual short after_sleep(short revents) noexcept = 0;
+
+  virtual int socket() const = 0;
+  virtual bool is_memory() const = 0;
+};
+
+std::unique_ptr<Stream> make_socket_stream(Fd socket);
+
+// Bytes go through the segment; the socket, whose other end the peer has, wakes who sleeps and tells of a peer's end.
+// `is_maker`: this rank made the segment. `chunk_bytes`: how much is passed on at a time, while the rest is copied.
+std::unique_ptr<Stream> make_shm_stream(Fd socket, ShmSegment segment, bool is_maker, std::size_t chunk_bytes);
+
+// What a segment for one pair has to hold, for `ring_bytes` on the way in each direction.
+std::size_t shm_stream_bytes(std::size_t ring_bytes);
+
+}  // namespace horo
