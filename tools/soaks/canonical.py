@@ -1,7 +1,7 @@
-"""tools/soak canonical: the same values, summed by every canonical algorithm, within a process, over TCP and over shared
-memory, in segments of several sizes, from buffers at several offsets, in place and not, again and again, have one
-hash for each number of ranks and type. Algorithms that are not canonical are shown beside them: there the hashes
-differ, so it could tell.
+"""tools/soak canonical: the same values, summed by every canonical algorithm, within a process, over TCP and over
+shared memory, in segments of several sizes, from buffers at several offsets, in place and not, again and again,
+have one hash for each number of ranks and type. Algorithms that are not canonical are shown beside them: there the
+hashes differ, so it could tell.
 """
 
 from . import proving
