@@ -15,6 +15,7 @@
 #include "horo/base/error.h"
 #include "ring/choose.h"
 #include "ring/host_algorithms.h"
+#include "ring/kernels.h"
 #include "ring/say.h"
 #include "ring/schedule_run.h"
 
@@ -77,7 +78,9 @@ class HostGroup final : public Group {
         index_(index_in(members_.ranks, transport.rank())),
         wishes_(read_wishes(config.algorithms)),
         segment_bytes_(std::max<std::size_t>(1, config.segment_bytes)),
-        counters_(counters) {}
+        counters_(counters) {
+    kernels_in_use();  // a wrong HORO_KERNELS is said at the start
+  }
 
   int rank() const override { return index_; }
   int size() const override { return static_cast<int>(members_.ranks.size()); }

@@ -1,7 +1,9 @@
-// The loops of reduce.h once per instruction set; reduce.cc chooses when it first runs.
+// The loops of reduce.h once per instruction set; HORO_KERNELS chooses.
 #pragma once
 
 #include <cstddef>
+#include <string_view>
+#include <vector>
 
 #include "ring/reduce.h"
 
@@ -22,11 +24,24 @@ struct TreeJob {
 };
 
 struct Kernels {
+  const char* name;  // as HORO_KERNELS has it
   void (*reduce_tree)(DType, ReduceOp, const TreeJob&);
 };
 
+// One element at a time, for every processor; what all others are compared with.
+const Kernels& scalar_kernels();
+// The vectors that every processor of this architecture has.
 const Kernels& baseline_kernels();
 // Null where this processor, or this build, has none.
 const Kernels* avx2_kernels();
+const Kernels* avx512_kernels();
+
+// Those that this processor has, the best one last.
+std::vector<const Kernels*> all_kernels();
+// Those that HORO_KERNELS names. Throws std::invalid_argument where this processor, or this build, has none of that
+// name.
+const Kernels& kernels_for(std::string_view wish);
+// The same for the environment of this process, which is asked once.
+const Kernels& kernels_in_use();
 
 }  // namespace horo

@@ -18,11 +18,6 @@ namespace {
 
 constexpr std::size_t kWidestBytes = 16;
 
-const Kernels& kernels() {
-  static const Kernels& best = avx2_kernels() != nullptr ? *avx2_kernels() : baseline_kernels();
-  return best;
-}
-
 std::size_t stack_depth(std::span<const TreeStep> tree) {
   std::size_t depth = 0, most = 0;
   for (const TreeStep& step : tree) {
@@ -75,7 +70,7 @@ void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std
   Scaling scaling = reduction.scaling;
   if (reduction.op != ReduceOp::kAverage) scaling.divisor = 1.0;
   const TreeJob job{tree.data(), tree.size(), inputs.data(), out, count, scaling, reduction.to_partial, stack.get()};
-  kernels().reduce_tree(reduction.dtype, reduction.op, job);
+  kernels_in_use().reduce_tree(reduction.dtype, reduction.op, job);
 }
 
 }  // namespace horo

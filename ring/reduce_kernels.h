@@ -1,12 +1,14 @@
 // The loops themselves, included by one source file per instruction set. They have no branches and no aliasing
-// (accumulators are private memory), so the compiler turns them into vector code. Vector width and the order of blocks
-// do not change a bit of the result: elements never meet one another. Internal linkage throughout, and nothing of the
-// standard library in the loops, so that no copy for one instruction set is ever linked in place of another.
+// (accumulators are private memory), so the compiler turns them into vector code; the sums that gradients are made of
+// stay in registers instead (lanes.h). Vector width and the order of blocks do not change a bit of the result: elements
+// never meet one another. Internal linkage throughout, and nothing of the standard library in the loops, so that no
+// copy for one instruction set is ever linked in place of another.
 #pragma once
 
 #include "horo/base/check.h"
 #include "ring/element.h"
 #include "ring/kernels.h"
+#include "ring/lanes.h"
 
 namespace horo {
 namespace {
@@ -31,15 +33,6 @@ void load(typename Element::Accumulator* __restrict to, const std::byte* __restr
 template <class Op, class T>
 void join(T* __restrict a, const T* __restrict b, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) a[i] = Op::template apply<T>(a[i], b[i]);
-}
-
-// Two inputs in one pass; no factor.
-template <class Element, class Op>
-void load_two(typename Element::Accumulator* __restrict to, const std::byte* a, const std::byte* b, std::size_t count) {
-  using T = typename Element::Accumulator;
-  for (std::size_t i = 0; i < count; ++i) {
-    to[i] = Op::template apply<T>(Element::load(stored_at<Element>(a, i)), Element::load(stored_at<Element>(b, i)));
-  }
 }
 
 template <class Element, class Op>
@@ -139,14 +132,44 @@ struct PartialElement {
   static T finished(T value, double /*divisor*/, double /*postscale*/) { return value; }
 };
 
-template <class Element, class Op>
+// The trees that are summed in registers, the largest first, as their programs: a dot pushes an input, a j joins.
+struct Shape {
+  int inputs;
+  const char* program;
+};
+constexpr Shape kShapes[] = {{8, "..j..jj..j..jjj"}, {4, "..j..jj"}, {3, "..j.j"}, {2, "..j"}};
+
+// Calls f with the number of inputs as a tag.
+template <class F>
+void with_inputs(int inputs, F f) {
+  if (inputs == 2) return f(std::integral_constant<int, 2>{});
+  if (inputs == 3) return f(std::integral_constant<int, 3>{});
+  if (inputs == 4) return f(std::integral_constant<int, 4>{});
+  return f(std::integral_constant<int, 8>{});
+}
+
+template <class Element, class Op, std::size_t kBytes>
 class TreeRunner {
  public:
   using T = typename Element::Accumulator;
   using Partial = PartialElement<T>;
+  using L = Lanes<Element, kBytes>;
+  static constexpr bool kHasLanes = std::is_same_v<Op, Sum> && L::kWidth > 0;
 
   explicit TreeRunner(const TreeJob& job)
       : job_(job), stack_(reinterpret_cast<T*>(job.stack)), scales_(job.scaling.prescale != 1.0) {}
+
+  // The whole tree without a stack. False if it is not one of those that fit into registers.
+  bool run_in_registers() const {
+    const Shape* shape = shape_at(0);
+    if (shape == nullptr || steps_of(*shape) != job_.steps || job_.to_partial) return false;
+    const bool is_finished = job_.scaling.divisor == 1.0 && job_.scaling.postscale == 1.0;
+    if constexpr (kHasLanes) {
+      if (!L::kScales && !is_finished) return false;
+      with_inputs(shape->inputs, [&](auto inputs) { is_finished ? sum<inputs, false>() : sum<inputs, true>(); });
+    }
+    return kHasLanes;
+  }
 
   // The sum of elements [begin, begin + count), count <= kKernelBlock.
   const T* run(std::size_t begin, std::size_t count) {
@@ -159,10 +182,10 @@ class TreeRunner {
       } else if (joins(at + 1)) {
         fold(top(), input(at), begin, count);
         ++at;
-      } else if (joins(at + 2) && !joins(at + 1) && is_plain(input(at)) && is_plain(input(at + 1))) {
+      } else if (const Shape* shape = shape_at(at)) {
         ++used;
-        load_two<Element, Op>(top(), place(input(at), begin), place(input(at + 1), begin), count);
-        at += 2;
+        push_sum(top(), *shape, at, begin, count);
+        at += steps_of(*shape) - 1;
       } else {
         ++used;
         push(top(), input(at), begin, count);
@@ -172,12 +195,71 @@ class TreeRunner {
   }
 
  private:
+  static constexpr std::size_t kInBytes = sizeof(typename Element::Stored);
+
   bool joins(std::size_t at) const { return at < job_.steps && job_.tree[at].input == TreeStep::kJoin; }
   const TreeInput& input(std::size_t at) const { return job_.inputs[job_.tree[at].input]; }
   bool is_plain(const TreeInput& input) const { return !input.partial && !scales_; }
 
+  static std::size_t steps_of(const Shape& shape) { return static_cast<std::size_t>(2 * shape.inputs - 1); }
+
+  // The largest shape that begins at this step; null if none does, or this type has no lanes. A program that is a whole
+  // tree is one subtree wherever it stands.
+  const Shape* shape_at(std::size_t at) const {
+    if constexpr (kHasLanes) {
+      for (const Shape& shape : kShapes) {
+        if (fits(shape, at)) return &shape;
+      }
+    }
+    return nullptr;
+  }
+
+  bool fits(const Shape& shape, std::size_t at) const {
+    const std::size_t steps = steps_of(shape);
+    if (at + steps > job_.steps) return false;
+    for (std::size_t i = 0; i < steps; ++i) {
+      if (joins(at + i) != (shape.program[i] == 'j')) return false;
+      if (!joins(at + i) && !is_plain(input(at + i))) return false;
+    }
+    return true;
+  }
+
   static const std::byte* place(const TreeInput& input, std::size_t begin) {
-    return input.data + begin * (input.partial ? sizeof(T) : sizeof(typename Element::Stored));
+    return input.data + begin * (input.partial ? sizeof(T) : kInBytes);
+  }
+
+  template <int kInputs>
+  void gather(const std::byte** from, std::size_t at, std::size_t begin) const {
+    for (int k = 0; k < kInputs; ++at) {
+      if (!joins(at)) from[k++] = place(input(at), begin);
+    }
+  }
+
+  template <int kInputs, bool kScaled>
+  void sum() const {
+    const std::byte* from[kInputs];
+    gather<kInputs>(from, 0, 0);
+    const Scaling scaling = job_.scaling;
+    sum_in_registers<L, kInputs, kInBytes, kInBytes>(from, job_.out, job_.count,
+                                                     [&](std::byte* to, const typename L::Value& value) {
+                                                       if constexpr (kScaled && L::kScales) {
+                                                         L::store(to, L::finished(value, scaling));
+                                                       } else {
+                                                         L::store(to, value);
+                                                       }
+                                                     });
+  }
+
+  void push_sum(T* top, const Shape& shape, std::size_t at, std::size_t begin, std::size_t count) const {
+    if constexpr (kHasLanes) {
+      with_inputs(shape.inputs, [&](auto inputs) {
+        const std::byte* from[inputs];
+        gather<inputs>(from, at, begin);
+        sum_in_registers<L, inputs, kInBytes, sizeof(T)>(
+            from, reinterpret_cast<std::byte*>(top), count,
+            [](std::byte* to, const typename L::Value& value) { put_vector(to, value); });
+      });
+    }
   }
 
   void push(T* top, const TreeInput& input, std::size_t begin, std::size_t count) const {
@@ -206,11 +288,12 @@ void for_blocks(std::size_t total, F f) {
   }
 }
 
-template <class Element, class Op>
+template <class Element, class Op, std::size_t kBytes>
 void run_blocks(const TreeJob& job) {
   using T = typename Element::Accumulator;
   const Scaling finish{1.0, job.scaling.postscale, job.scaling.divisor};
-  TreeRunner<Element, Op> runner(job);
+  TreeRunner<Element, Op, kBytes> runner(job);
+  if (runner.run_in_registers()) return;
   for_blocks(job.count, [&](std::size_t begin, std::size_t n) {
     const T* sum = runner.run(begin, n);
     if (job.to_partial) return store<PartialElement<T>>(sum, job.out + begin * sizeof(T), n, Scaling{});
@@ -218,6 +301,8 @@ void run_blocks(const TreeJob& job) {
   });
 }
 
+// kBytes: of a vector register; 0: without vectors.
+template <std::size_t kBytes>
 void run_tree(DType dtype, ReduceOp op, const TreeJob& job) {
   with_element(dtype, [&](auto element) {
     using Element = decltype(element);
@@ -225,12 +310,10 @@ void run_tree(DType dtype, ReduceOp op, const TreeJob& job) {
       using Op = decltype(operation);
       constexpr bool kDefined = kApplies<Op, typename Element::Accumulator>;
       HORO_CHECK(kDefined);
-      if constexpr (kDefined) run_blocks<Element, Op>(job);
+      if constexpr (kDefined) run_blocks<Element, Op, kBytes>(job);
     });
   });
 }
-
-constexpr Kernels kKernels{run_tree};
 
 }  // namespace
 }  // namespace horo

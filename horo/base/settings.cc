@@ -191,6 +191,13 @@ constexpr Setting kSettings[] = {
      .default_is = "warning",
      .environment_alone = true,
      .meaning = "least important log lines that are written to stderr"},
+    {.name = "HORO_KERNELS",
+     .group = kProcess,
+     .choices = "scalar, sse2, neon, avx2, avx512 or auto",
+     .default_is = "auto",
+     .environment_alone = true,
+     .meaning = "instructions that sums are computed with; their bits are the same, auto takes the best ones that this "
+                "processor has (`horo doctor` lists them)"},
     {.name = "HORO_LIBRARY",
      .group = kProcess,
      .default_is = "the one installed beside the Python package",

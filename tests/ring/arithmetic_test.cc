@@ -7,9 +7,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <span>
 
+#include "ring/half.h"
 #include "ring/kernels.h"
 #include "ring/reduce.h"
 #include "tests/ring/reduce_inputs.h"
@@ -208,26 +210,110 @@ class Everything : public testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Types, Everything, testing::Range(0, 17),
                          [](const auto& info) { return std::string(name_of(*dtype_from(info.param))); });
 
+// Contributors whose trees are those that are summed in registers, that contain them, or neither.
+const std::vector<std::int64_t> kContributors[] = {{0},
+                                                   {0, 1},
+                                                   {0, 1, 2},
+                                                   {0, 2, 3},
+                                                   {0, 1, 2, 3},
+                                                   {0, 1, 2, 5, 6},
+                                                   {1, 2, 3, 4, 5, 6, 7},
+                                                   {0, 1, 2, 3, 4, 5, 6, 7},
+                                                   {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
+
 TEST_P(Everything, HasTheSameBitsWithEveryInstructionSet) {
-  if (avx2_kernels() == nullptr) GTEST_SKIP() << "no second instruction set here";
-  const auto tree = canonical_tree(std::vector<std::int64_t>{0, 1, 2, 5, 6});
   std::vector<std::byte> stack(8 * kKernelBlock * 16);
-  for (const std::size_t count : {1u, 7u, 33u, 1'023u, 1'024u, 1'500u}) {
-    for (const std::size_t offset : {0u, 1u, 6u}) {
-      const auto memory = noise(5 * 16 * count + offset, count + offset);
+  for (const auto& ids : kContributors) {
+    const auto tree = canonical_tree(ids);
+    for (const std::size_t count : {1u, 7u, 33u, 1'023u, 1'024u, 1'500u}) {
+      const std::size_t offset = (ids.size() + count) % 7;
+      const auto memory = noise(ids.size() * 16 * count + offset, count + offset);
       std::vector<TreeInput> inputs;
-      for (std::size_t i = 0; i < 5; ++i) inputs.push_back({memory.data() + offset + i * 16 * count});
+      for (std::size_t i = 0; i < ids.size(); ++i) inputs.push_back({memory.data() + offset + i * 16 * count});
       each_op([&](ReduceOp op) {
-        for (const Scaling& scaling : {Scaling{}, Scaling{0.3, 1.7, 3}}) {
-          std::vector<std::byte> a(16 * count + offset), b(a.size());
-          TreeJob job{tree.data(), tree.size(), inputs.data(), a.data() + offset, count, scaling, false, stack.data()};
-          baseline_kernels().reduce_tree(dtype(), op, job);
-          job.out = b.data() + offset;
-          avx2_kernels()->reduce_tree(dtype(), op, job);
-          ASSERT_EQ(a, b) << name_of(op) << " " << count << " at " << offset;
+        for (const Scaling& scaling : {Scaling{}, Scaling{1.0, 1.7, 3}, Scaling{0.3, 1.7, 3}}) {
+          const auto run = [&](const Kernels& kernels) {
+            std::vector<std::byte> out(16 * count + offset);
+            kernels.reduce_tree(
+                dtype(), op,
+                {tree.data(), tree.size(), inputs.data(), out.data() + offset, count, scaling, false, stack.data()});
+            return out;
+          };
+          const auto expected = run(scalar_kernels());
+          for (const Kernels* kernels : all_kernels()) {
+            ASSERT_EQ(run(*kernels), expected)
+                << kernels->name << " " << name_of(op) << " " << ids.size() << " inputs, " << count << " at " << offset;
+          }
         }
       });
     }
+  }
+}
+
+TEST_P(Everything, MayBeSummedIntoAnyOfItsInputs) {
+  constexpr std::size_t kCount = 1'500;
+  const std::size_t bytes = kCount * size_of(dtype());
+  std::vector<std::byte> stack(8 * kKernelBlock * 16);
+  for (const auto& ids : kContributors) {
+    const auto tree = canonical_tree(ids);
+    const auto run = [&](const Kernels& kernels, std::size_t place) {
+      auto memory = noise((ids.size() + 1) * bytes, 3);
+      std::vector<TreeInput> inputs;
+      for (std::size_t i = 0; i < ids.size(); ++i) inputs.push_back({memory.data() + i * bytes});
+      std::byte* out = memory.data() + place * bytes;
+      kernels.reduce_tree(dtype(), ReduceOp::kSum,
+                          {tree.data(), tree.size(), inputs.data(), out, kCount, {}, false, stack.data()});
+      return std::vector<std::byte>(out, out + bytes);
+    };
+    const auto apart = run(scalar_kernels(), ids.size());
+    for (const Kernels* kernels : all_kernels()) {
+      for (std::size_t place = 0; place < ids.size(); ++place) ASSERT_EQ(run(*kernels, place), apart) << kernels->name;
+    }
+  }
+}
+
+// All float16 values beside all of some others: what the processor's own conversions might do otherwise.
+TEST(Arithmetic, EveryFloat16SumHasTheSameBitsWithEveryInstructionSet) {
+  constexpr std::size_t kCount = 1 << 16;
+  std::vector<std::uint16_t> all(kCount), other(kCount);
+  std::iota(all.begin(), all.end(), std::uint16_t{0});
+  const auto tree = canonical_tree(std::vector<std::int64_t>{0, 1});
+  for (const std::uint16_t value : {0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0x7c00, 0xfc00, 0x7d01, 0x3555}) {
+    std::fill(other.begin(), other.end(), value);
+    const TreeInput inputs[] = {{reinterpret_cast<const std::byte*>(all.data())},
+                                {reinterpret_cast<const std::byte*>(other.data())}};
+    std::vector<std::uint16_t> expected(kCount), out(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      expected[i] = float_to_float16(float16_to_float(all[i]) + float16_to_float(value));
+    }
+    for (const Kernels* kernels : all_kernels()) {
+      std::vector<std::byte> stack(2 * kKernelBlock * 16);
+      kernels->reduce_tree(DType::kFloat16, ReduceOp::kSum,
+                           {tree.data(),
+                            tree.size(),
+                            inputs,
+                            reinterpret_cast<std::byte*>(out.data()),
+                            kCount,
+                            {},
+                            false,
+                            stack.data()});
+      ASSERT_EQ(out, expected) << kernels->name << " " << value;
+    }
+  }
+}
+
+TEST(Kernels, AreChosenByNameAndTheBestOnesByDefault) {
+  for (const Kernels* kernels : all_kernels()) EXPECT_EQ(&kernels_for(kernels->name), kernels);
+  EXPECT_EQ(&kernels_for("auto"), all_kernels().back());
+}
+
+TEST(Kernels, ThatThisProcessorHasNotAreRefusedByName) {
+  try {
+    kernels_for("mmx");
+    FAIL() << "no error";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find("HORO_KERNELS=\"mmx\""), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("scalar"), std::string::npos) << error.what();
   }
 }
 

@@ -34,3 +34,11 @@ def test_bench_error_sums_short_floats_as_well_as_their_types_can():
     assert done.returncode == 0 and len(rows) == 44, done.stdout + done.stderr
     assert all(float(row[3]) <= 1.05 for row in rows)
     assert all(float(row[4]) > 1.05 for row in rows if row[1] != "2"), "a ring that rounds is not as good"
+
+
+def test_bench_kernels_finds_every_instruction_set_right():
+    sizes = ["--rounds", "1", "--cache", "4104", "--memory", "64K"]
+    done = subprocess.run([HORO, "bench", "kernels", *sizes], capture_output=True, text=True, timeout=60)
+    rows = [line.split() for line in done.stdout.splitlines() if line[:1] == " "][1:]
+    assert done.returncode == 0 and len(rows) == 2 * 7 * 4, done.stdout + done.stderr
+    assert all(row[-1] == "right" for row in rows)

@@ -36,4 +36,13 @@ int bench_wire(const Config& config, bool with_header);
 // world. 1 if any is more than 1.05 times that of one rounding, else 0.
 int bench_error(std::size_t elements);
 
+struct KernelsBench {
+  int rounds = 15;
+  std::size_t cache_bytes = 64 << 10;  // of each input: nine of them fit into a second-level cache
+  std::size_t memory_bytes = 32 << 20;
+};
+// What the loops of sums reach, by type, number of inputs and instruction set, in this thread and without a world. 1 if
+// any result differs from that of the scalar kernels, else 0.
+int bench_kernels(const KernelsBench& bench);
+
 }  // namespace horo

@@ -63,6 +63,7 @@ std::vector<std::string> words_for_dtype() {
 
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments) {
   if (name == "error") return bench_error(options.error_elements);
+  if (name == "kernels") return bench_kernels(options.kernels);
   if (std::getenv("HORO_RANK") != nullptr) return bench_as_rank(name, options);
   const std::string usual = name == "wire" ? "2..8" : name == "agree" ? "2,4" : "2";
   int result = 0;

@@ -17,10 +17,11 @@ struct BenchOptions {
   AgreeBench agree;
   bool no_header = false;
   std::size_t error_elements = 20'000;
+  KernelsBench kernels;
 };
 
-// `name`: allreduce, agree, wire or error; `arguments`: those with which this program can be started again. The exit
-// code. Throws std::invalid_argument.
+// `name`: allreduce, agree, wire, error or kernels; `arguments`: those with which this program can be started again.
+// The exit code. Throws std::invalid_argument.
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments);
 
 std::vector<std::string> words_for_dtype();

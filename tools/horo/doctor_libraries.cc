@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 
 #include "horo/horo.h"
 #include "ring/kernels.h"
@@ -116,6 +117,17 @@ Value on_path(const std::string& program) {
   return {};
 }
 
+// Which are in use, and which there are.
+std::string kernels_text() {
+  std::string there;
+  for (const Kernels* kernels : all_kernels()) there += std::string(there.empty() ? "" : ", ") + kernels->name;
+  try {
+    return std::string(kernels_in_use().name) + "; this processor has " + there;
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 void examine_build(Report& report) {
@@ -127,7 +139,7 @@ void examine_build(Report& report) {
   horo.add("compiler", std::string("gcc ") + __VERSION__);
 #endif
   horo.add("executable", fs::read_symlink("/proc/self/exe").string());
-  horo.add("kernels", std::string(avx2_kernels() != nullptr ? "avx2" : "baseline"));
+  horo.add("kernels", kernels_text());
   horo.add("tcp", std::string("built"));
   for (const char* backend : {"shared_memory", "mpi", "cuda", "nccl"}) {
     horo.add(backend, std::string("not built into this version"));

@@ -103,6 +103,21 @@ void add_all_reduce(CLI::App& bench, Options& options) {
   app->add_option("--json", options.bench.all_reduce.json_file, "also write the results to this file");
 }
 
+void add_kernels(CLI::App& bench, KernelsBench& options) {
+  CLI::App* app = bench.add_subcommand("kernels", "GB/s of sums in one thread, by type, inputs and instruction set");
+  app->add_option("--rounds", options.rounds, "rounds in which all take turns")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  app->add_option("--cache", options.cache_bytes, "size of each input that is to stay in a cache, in bytes or as 64K")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::size_t{8}, std::size_t{1} << 30))
+      ->capture_default_str();
+  app->add_option("--memory", options.memory_bytes, "size of each input that is not")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::size_t{8}, std::size_t{1} << 36))
+      ->capture_default_str();
+}
+
 void add_bench(CLI::App& app, Options& options) {
   CLI::App* bench = app.add_subcommand("bench", "Measure horo on this machine");
   bench->require_subcommand(1);
@@ -123,6 +138,7 @@ void add_bench(CLI::App& app, Options& options) {
   error->add_option("--elements", options.bench.error_elements, "length of each sum's vectors")
       ->check(CLI::Range(100, 10'000'000))
       ->capture_default_str();
+  add_kernels(*bench, options.bench.kernels);
 }
 
 // The program's own words may hold a "--" as well: only one that comes before them is ours.

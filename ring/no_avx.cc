@@ -8,4 +8,8 @@ const Kernels* avx2_kernels() {
   return nullptr;
 }
 
+const Kernels* avx512_kernels() {
+  return nullptr;
+}
+
 }  // namespace horo
