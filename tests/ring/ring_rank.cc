@@ -1,6 +1,7 @@
 // One rank as a process of its own, for tests that kill it: ring_rank RANK SIZE ADDR TRANSPORT MIB. Runs all_reduces of
 // that size until somebody is lost; prints "ready" after the first few and "lost ORIGIN MESSAGE" at the end.
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -11,6 +12,9 @@
 
 namespace horo {
 namespace {
+
+constexpr std::uint64_t kFirst = 4;  // not larger than this, until the ranks are ready
+constexpr std::size_t kSmallBytes = 4 << 20;
 
 int run_rank(const Config& config, std::size_t bytes) {
   Links links = connect_tcp(config, 0, make_tcp_exchange(config, 0));
@@ -23,13 +27,14 @@ int run_rank(const Config& config, std::size_t bytes) {
   }
   const auto group = make_host_group(*links.transport, {members, 0}, config, counters);
   std::vector<std::byte> data(bytes);
-  c.in = c.out = {data.data(), data.size()};
-  c.counts = {data.size() / 4};
   try {
     for (c.plan = 0;; ++c.plan) {
+      const std::size_t bytes_now = c.plan < kFirst ? std::min(data.size(), kSmallBytes) : data.size();
+      c.in = c.out = {data.data(), bytes_now};
+      c.counts = {bytes_now / 4};
       c.deadline = Clock::now() + config.deadline;
       run(*group, c);
-      if (c.plan == 3) std::puts("ready"), std::fflush(stdout);
+      if (c.plan + 1 == kFirst) std::puts("ready"), std::fflush(stdout);
     }
   } catch (const PeerLost& lost) {
     std::printf("lost %d %s\n", lost.origin(), lost.what());
