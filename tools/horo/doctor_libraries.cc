@@ -141,7 +141,8 @@ void examine_build(Report& report) {
   horo.add("executable", fs::read_symlink("/proc/self/exe").string());
   horo.add("kernels", kernels_text());
   horo.add("tcp", std::string("built"));
-  for (const char* backend : {"shared_memory", "mpi", "cuda", "nccl"}) {
+  horo.add("shared_memory", std::string("built; HORO_TRANSPORT=shm or auto takes it"));
+  for (const char* backend : {"mpi", "cuda", "nccl"}) {
     horo.add(backend, std::string("not built into this version"));
   }
 }
