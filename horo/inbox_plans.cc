@@ -69,7 +69,9 @@ bool Inbox::step_end(std::uint32_t set) {
 void Inbox::learn(PlanId plan, const std::vector<Key>& keys) {
   MutexLock lock(mutex_);
   HORO_CHECK(!keys.empty());
-  plans_[plan].keys = keys;
+  Plan learned;
+  learned.keys = keys;
+  plans_.insert_or_assign(plan, std::move(learned));  // whole, or not at all where memory is short
 }
 
 std::vector<Event> Inbox::forget_plan(PlanId plan) {

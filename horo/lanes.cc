@@ -113,12 +113,13 @@ void Lanes::reap() {
   }
 }
 
+// Needs no memory, which may be what ended the epoch.
 void Lanes::stop() {
   {
     MutexLock lock(mutex_);
-    for (auto& [place, lane] : lanes_) closed_.emplace(place, Closed{std::move(lane), {}});
-    lanes_.clear();
+    stopped_.merge(lanes_);
   }
+  for (const auto& [place, lane] : stopped_) lane->stop();
   for (const auto& [place, closed] : closed_) closed.lane->stop();
 }
 

@@ -55,6 +55,7 @@ class Lanes {
   std::map<std::uint32_t, Closed> closed_;  // engine thread
   Mutex mutex_;
   std::map<std::uint32_t, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);  // by process set, and kMail
+  std::map<std::uint32_t, std::unique_ptr<Lane>> stopped_;  // engine thread: those of lanes_, at the end
 };
 
 }  // namespace horo

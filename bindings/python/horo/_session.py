@@ -134,7 +134,10 @@ class Session:
         splits: rows for each member, of an all_to_all and at the root of a scatter."""
         if self._dropped:
             self.sweep()
-        key = None if spec[0] is None or splits is not None else self.key(spec)  # spec[0] is its name
+        if spec[0] is None or splits is not None:  # spec[0] is its name
+            key = None
+        elif (key := self._keys.get(spec)) is None:
+            key = self.key(spec)
         # Kept from before the call on: an interrupt may come right after it.
         begun = object()
         self.kept[begun] = keep
@@ -146,7 +149,7 @@ class Session:
         if work > 0:
             self.kept[work] = keep
         del self.kept[begun]
-        return self._check(work)
+        return work if work > 0 else self._check(work)
 
     def submit_key(self, key, data_in, data_out, keep):
         """submit() of a tensor that was declared."""

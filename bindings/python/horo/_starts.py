@@ -69,6 +69,15 @@ class Starts:
         watched = ((spec[0] or "an unnamed tensor", memory, address, memory.nbytes, place),)
         return handle_of(session, (work,), finish, watched)
 
+    def _start_in_place(self, spec, memory, finish):
+        """_start of the busiest path."""
+        session, arrays = _default.session(), self.arrays
+        place = arrays.place
+        address = place(memory)
+        work = session.submit(spec, address, address, (memory, arrays.holder(memory)))
+        watched = ((spec[0] or "an unnamed tensor", memory, address, memory.nbytes, place),)
+        return handle_of(session, (work,), finish, watched)
+
     def _start_unit(self, name, parts, finish):
         """parts: (spec, data_in, data_out) of each tensor; their order is that of the works."""
         session = _default.session()
@@ -143,7 +152,7 @@ class Starts:
         op = choose_op(op, average)
         array, spec = self._all_reduce(tensor, name, op, options)
         memory, finish = self.arrays.writable(array, tensor, name)
-        return self._start(spec, memory, memory, finish)
+        return self._start_in_place(spec, memory, finish)
 
     def grouped_allreduce_async(
         self,
@@ -232,7 +241,7 @@ class Starts:
         """broadcast_async whose result replaces the tensor's values."""
         array, spec = self._broadcast(tensor, root_rank, "broadcast_", name, process_set)
         memory, finish = self.arrays.writable(array, tensor, name)
-        return self._start(spec, memory, memory, finish)
+        return self._start_in_place(spec, memory, finish)
 
     def alltoall_async(self, tensor, splits=None, name=None, process_set=global_process_set, *, with_rows=None):
         """Starts sending splits[i] rows of the tensor, in their order, to member i. The result is what came, by member.

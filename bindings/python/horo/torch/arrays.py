@@ -33,7 +33,7 @@ class TorchArrays(Arrays):
         return in_one_piece(array.detach())
 
     def writable(self, array, tensor, name):
-        if array.is_contiguous() and not is_lazy(array):
+        if array.is_contiguous() and not (array.is_conj() or array.is_neg()):
 
             def finish(_):
                 if not array.is_inference():  # such a tensor has no version
