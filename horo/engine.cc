@@ -184,6 +184,7 @@ void Engine::leave_in_order() {
   for (const auto& work : unfinished) {
     if (!work->finished()) work->fail(failure);
   }
+  epoch_.links.transport->leave();
   epoch_.links.control->goodbye(kGoodbyePatience);
 }
 

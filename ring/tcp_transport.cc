@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "horo/base/check.h"
 #include "horo/base/log.h"
@@ -42,17 +44,24 @@ TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vect
   }
 }
 
-// Leaving in good order: a peer that needs nothing more from us goes on.
 TcpTransport::~TcpTransport() {
+  leave();
+}
+
+void TcpTransport::leave() noexcept {
   {
     MutexLock lock(mutex_);
     HORO_CHECK(!progressing_);
-    if (failed_) return;
+    if (failed_ || std::exchange(has_left_, true)) return;
   }
-  for (const auto& connection : connections_) {
-    if (connection && !connection->is_sending_op()) connection->begin_last(FrameKind::kGoodbye, {});
+  try {
+    for (const auto& connection : connections_) {
+      if (connection && !connection->is_sending_op()) connection->begin_last(FrameKind::kGoodbye, {});
+    }
+    flush_last(kGoodbyePatience);
+  } catch (const std::bad_alloc&) {
+    log_warning("no memory to say goodbye on the data connections");
   }
-  flush_last(kGoodbyePatience);
 }
 
 Transport::Op TcpTransport::post_send(int peer, const Tag& tag, std::span<const std::byte> out) {

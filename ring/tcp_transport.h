@@ -30,6 +30,7 @@ class TcpTransport final : public Transport {
   Op post_recv(int peer, const Tag& tag, std::span<std::byte> in) override;
   void wait(std::span<const Op> ops, TimePoint deadline) override;
   void abort(int origin, const std::string& reason) noexcept override;
+  void leave() noexcept override;
   Traffic traffic(std::uint32_t channel) const override;
   std::uint64_t kernel_bytes_sent_to(int peer) const override;
 
@@ -83,6 +84,7 @@ class TcpTransport final : public Transport {
   bool has_released_ GUARDED_BY(mutex_) = false;  // no memory of operations is held any more
   bool has_told_ GUARDED_BY(mutex_) = false;      // abort notices have been sent
   std::optional<PeerLost> failed_ GUARDED_BY(mutex_);
+  bool has_left_ GUARDED_BY(mutex_) = false;   // this rank
   std::vector<char> left_ GUARDED_BY(mutex_);  // by rank: its connection has ended in good order
   OpTable table_ GUARDED_BY(mutex_);
 };

@@ -50,6 +50,10 @@ class Transport {
   // reason}. Any thread.
   virtual void abort(int origin, const std::string& reason) noexcept = 0;
 
+  // Tells the peers that this rank needs nothing more from them, so that its end is no loss to those who are busy with
+  // others. No operation is in flight and none comes any more. Blocks a second at most. Again: no effect.
+  virtual void leave() noexcept {}
+
   // Completed operations of a channel, frame headers included. Any thread.
   virtual Traffic traffic(std::uint32_t channel) const = 0;
 
