@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kGoodbyePatience{1'000};
 constexpr std::chrono::seconds kIdle{3'600};
+constexpr std::chrono::microseconds kGathering{500};
 
 CoordinatorConfig coordinator_config(const Config& config) {
   CoordinatorConfig c;
@@ -192,7 +193,9 @@ void Engine::round() {
   TimePoint until = Clock::now() + kIdle;
   if (timer_) until = std::min(until, *timer_);
   if (look_) until = std::min(until, *look_);
+  if (!inbox_.rest()) until = TimePoint();
   std::vector<ControlEvent> events = epoch_.links.control->wait(until);
+  if (events.empty()) inbox_.gather(Clock::now() + kGathering);
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) feed(event, now);
   heed_abort();

@@ -197,7 +197,9 @@ Inbox::Put Inbox::ask(TensorSpec spec) {
   tensors_[key].name->in_flight = true;
   if (spec.kind == CollectiveKind::kJoin) break_up_plans(spec.set);
   const Submission submission{key};
-  return accept(std::span(&submission, 1));
+  Put put = accept(std::span(&submission, 1));
+  hurry();
+  return put;
 }
 
 SetInfo Inbox::set_info(std::uint32_t set) const {
@@ -254,7 +256,7 @@ void Inbox::report(Key key, Tensor& tensor) {
 
 Inbox::Batch Inbox::take() {
   MutexLock lock(mutex_);
-  woken_ = false;
+  in_hurry_ = false;
   Batch batch;
   for (const Key key : declared_) batch.declared.emplace_back(key, &tensors_[key].spec);
   declared_.clear();
@@ -308,11 +310,25 @@ std::vector<std::shared_ptr<Work>> Inbox::close(FailurePtr failure) {
   return works;
 }
 
-// True once until the engine takes: the others that come meanwhile are taken along.
+void Inbox::gather(TimePoint until) {
+  MutexLock lock(mutex_);
+  while (!events_.empty() && !in_hurry_ && Clock::now() < until) hurried_.wait_until(mutex_, until);
+}
+
+void Inbox::hurry() {
+  if (events_.empty() || std::exchange(in_hurry_, true)) return;
+  hurried_.notify_all();
+}
+
+bool Inbox::rest() {
+  MutexLock lock(mutex_);
+  resting_ = events_.empty();
+  return resting_;
+}
+
+// True once until the engine rests again: what comes while it works is found before that.
 bool Inbox::needs_wake() {
-  if (woken_ || events_.empty()) return false;
-  woken_ = true;
-  return true;
+  return !events_.empty() && std::exchange(resting_, false);
 }
 
 }  // namespace horo

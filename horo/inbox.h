@@ -61,7 +61,7 @@ struct FilledPlan {
   std::vector<Item> items;  // in bucket order
 };
 
-// Any thread may call anything; nothing blocks.
+// Any thread may call anything; nothing blocks but gather().
 class Inbox {
  public:
   // The registry outlives the inbox.
@@ -75,7 +75,7 @@ class Inbox {
   struct Put {
     std::vector<std::shared_ptr<Work>> works;
     std::vector<FilledPlan> filled;
-    bool wake = false;  // the engine has not been woken since it last took
+    bool wake = false;  // the engine rests and has not been woken since
   };
   // All or nothing. Throws std::invalid_argument (null buffer, name in flight), or what close() was given.
   Put put(std::span<const Submission> submissions);
@@ -104,6 +104,10 @@ class Inbox {
     std::vector<Event> events;
   };
   Batch take();
+  // Blocks while more comes in that nobody waits for, at most until then: a burst of submits is taken in few pieces.
+  void gather(TimePoint until);
+  // The engine is about to sleep: whoever hands in something has to wake it. False: there is something already.
+  bool rest();
   void learn(PlanId plan, const std::vector<Key>& keys);
   // Forgets the plan; what was submitted and not reported comes back as events.
   std::vector<Event> forget_plan(PlanId plan);
@@ -168,6 +172,7 @@ class Inbox {
   void count(Tensor& tensor, std::vector<FilledPlan>& filled) REQUIRES(mutex_);
   void break_up(Plan& plan, std::vector<Event>& events) REQUIRES(mutex_);
   Item item(Key key) const REQUIRES(mutex_);
+  void hurry() REQUIRES(mutex_);
   bool needs_wake() REQUIRES(mutex_);
 
   const Config config_;
@@ -183,7 +188,9 @@ class Inbox {
   std::vector<Event> events_ GUARDED_BY(mutex_);
   std::size_t in_flight_ GUARDED_BY(mutex_) = 0;  // tensors with a work
   FailurePtr closed_ GUARDED_BY(mutex_);
-  bool woken_ GUARDED_BY(mutex_) = false;
+  bool in_hurry_ GUARDED_BY(mutex_) = false;  // somebody waits for what is in events_
+  CondVar hurried_;
+  bool resting_ GUARDED_BY(mutex_) = true;  // the engine sleeps, and nobody has woken it
 };
 
 }  // namespace horo

@@ -23,6 +23,7 @@ void Inbox::count(Tensor& tensor, std::vector<FilledPlan>& filled) {
   }
   if (complete.absent.empty()) filled.push_back(std::move(full));
   events_.emplace_back(std::move(complete));
+  hurry();
 }
 
 bool Inbox::nudge(std::span<const Key> keys) {
@@ -34,6 +35,7 @@ bool Inbox::nudge(std::span<const Key> keys) {
     tensor.plan->broken = true;
     break_up(*tensor.plan, events_);
   }
+  hurry();
   return needs_wake();
 }
 
@@ -63,6 +65,7 @@ bool Inbox::step_end(std::uint32_t set) {
     }
     events_.emplace_back(PlanActive{id});
   }
+  hurry();
   return needs_wake();
 }
 

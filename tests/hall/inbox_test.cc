@@ -19,6 +19,7 @@ class InboxTest : public testing::Test {
     inbox_.learn(1, {a, b});
     inbox_.step_end(0);
     inbox_.take();
+    inbox_.rest();
   }
   float data_[2] = {};
   Registry registry_;
@@ -57,6 +58,42 @@ TEST_F(InboxTest, OnlyTheSubmitThatCompletesAPlanIsReported) {
   ASSERT_EQ(last.filled.size(), 1u);
   EXPECT_EQ(last.filled[0].items.size(), 2u);
   EXPECT_TRUE(std::holds_alternative<PlanComplete>(inbox_.take().events.at(0)));
+}
+
+TEST_F(InboxTest, WhoHandsInWakesTheEngineOnceAndOnlyWhileItRests) {
+  const Key a = declare("a"), b = declare("b"), c = declare("c");
+  EXPECT_TRUE(put(a).wake);
+  EXPECT_FALSE(put(b).wake);
+  EXPECT_FALSE(inbox_.rest());
+  EXPECT_EQ(inbox_.take().events.size(), 2u);
+  EXPECT_TRUE(inbox_.rest());
+  EXPECT_TRUE(put(c).wake);
+}
+
+TEST_F(InboxTest, WhatNobodyWaitsForIsGatheredForAWhile) {
+  const Key a = declare("a");
+  inbox_.gather(TimePoint::max());  // nothing to gather
+  put(a);
+  const TimePoint until = Clock::now() + std::chrono::milliseconds(5);
+  inbox_.gather(until);
+  EXPECT_GE(Clock::now(), until);
+  inbox_.nudge(std::span(&a, 1));
+  inbox_.gather(TimePoint::max());
+  EXPECT_EQ(inbox_.take().events.size(), 1u);
+}
+
+TEST_F(InboxTest, ACompletePlanAndAQuestionToAllAreNotKeptWaiting) {
+  const Key a = declare("a"), b = declare("b");
+  activate(a, b);
+  put(a);
+  put(b);
+  inbox_.gather(TimePoint::max());
+  inbox_.take();
+  TensorSpec join;
+  join.kind = CollectiveKind::kJoin;
+  inbox_.ask(join);
+  inbox_.gather(TimePoint::max());
+  EXPECT_EQ(inbox_.take().events.size(), 1u);
 }
 
 TEST_F(InboxTest, AWaitForAnIncompletePlanReportsWhatIsThere) {

@@ -18,6 +18,14 @@ class Arrays:
         returns the tensor. ValueError where it cannot."""
         raise NotImplementedError
 
+    def as_it_lies(self, tensor):
+        """What a spec is made of where take() and writable() would give the tensor itself, (dtype, shape); else None.
+        The short way of a call that comes back every step."""
+        return None
+
+    def written(self, tensor):
+        """The tensor has new values; as_it_lies() was not None."""
+
     def empty(self, shape, array):
         """New memory in one piece, of the array's dtype."""
         raise NotImplementedError

@@ -18,13 +18,52 @@ class Pending:
         self.session = session
         self.works = works
         self.finish = finish  # finish(pending) makes the result once the works have ended well
-        self.watched = watched  # (what, memory, address, bytes, place) of memory in flight
+        self.watched = watched  # (name, memory, address, bytes, place) of memory in flight
+
+    def drop(self):
+        """Nobody will wait for it. Never blocks or locks."""
+        self.session.drop(self.works)
 
     def check_memory(self):
         """The memory may have been written by nobody but us, and lies where it lay."""
-        for what, memory, address, nbytes, place in self.watched:
+        for name, memory, address, nbytes, place in self.watched:
             if place(memory) != address or memory.nbytes != nbytes:
-                raise HoroError(moved_text(what, nbytes, memory.nbytes))
+                raise HoroError(moved_text(name, nbytes, memory.nbytes))
+
+
+class Rewrite:
+    """A Pending of one work that replaces the values of a tensor where it lies. It keeps the memory alive by itself."""
+
+    __slots__ = ("session", "arrays", "name", "memory", "address", "nbytes", "holder", "work")
+
+    def __init__(self, session, arrays, name, memory):
+        self.session = session
+        self.arrays = arrays
+        self.name = name
+        self.memory = memory
+        self.address = arrays.place(memory)
+        self.nbytes = memory.nbytes
+        self.holder = arrays.holder(memory)
+        self.work = 0  # not submitted, as far as is known
+
+    @property
+    def works(self):
+        return (self.work,)
+
+    def check_memory(self):
+        memory = self.memory
+        if self.arrays.place(memory) != self.address or memory.nbytes != self.nbytes:
+            raise HoroError(moved_text(self.name, self.nbytes, memory.nbytes))
+
+    def finish(self, _):
+        self.arrays.written(self.memory)
+        return self.memory
+
+    def drop(self):
+        """Without a number nobody can tell when the memory is free: an interrupt came right after the submit."""
+        self.session.kept[self.work or self] = self
+        if self.work:
+            self.session.drop(self.works)
 
 
 _pending = {}  # the handle's number: Pending; not the handle, which has to notice when the caller drops it
@@ -37,7 +76,7 @@ class Handle(int):
     def __del__(self, pending=_pending):
         dropped = pending.pop(self, None)
         if dropped is not None:
-            dropped.session.drop(dropped.works)
+            dropped.drop()
 
 
 class Joint:
@@ -54,20 +93,36 @@ class Joint:
         return all(poll(handle) for handle in self._handles)
 
 
-def moved_text(what, nbytes, nbytes_now):
+def moved_text(name, nbytes, nbytes_now):
     """Of a tensor whose memory is not what was submitted any more."""
     now = "it lies elsewhere now" if nbytes == nbytes_now else f"it has {nbytes_now} bytes now"
     return (
-        f"{what} had {nbytes} bytes when rank {_default.rank()} submitted it, and {now}: its memory was resized or "
-        "replaced while it was in flight. The result is lost on this rank, and memory that was given back meanwhile "
-        "may have been written. Leave the tensor's size and storage alone until its handle is synchronized"
+        f"{name or 'an unnamed tensor'} had {nbytes} bytes when rank {_default.rank()} submitted it, and {now}: its "
+        "memory was resized or replaced while it was in flight. The result is lost on this rank, and memory that was "
+        "given back meanwhile may have been written. Leave the tensor's size and storage alone until its handle is "
+        "synchronized"
     )
 
 
 def handle_of(session, works, finish, watched=()):
+    return handle_for(Pending(session, works, finish, watched))
+
+
+def handle_for(pending):
     number = next(_numbers)
-    _pending[number] = Pending(session, works, finish, watched)
+    _pending[number] = pending
     return Handle(number)
+
+
+def rewrite(pending, key):
+    """Submits a Rewrite."""
+    handle = handle_for(pending)
+    address = pending.address
+    pending.work = work = pending.session.submit_held(key, address, address)
+    if work <= 0:
+        del _pending[handle]
+        pending.session.fail(work)
+    return handle
 
 
 def poll(handle):

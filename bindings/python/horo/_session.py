@@ -108,6 +108,7 @@ class Session:
         self._check(quick.horo_get_topology(self.pointer, self.topology))
         self.kept = {}  # work: what has to stay alive until it ends
         self._keys = {}  # spec: key
+        self.known = {}  # name: (dtype and shape, arguments, key) of its last allreduce_async_
         self._callbacks = []  # what the library may call
         self._dropped = collections.deque()  # works whose handles are gone; appended to by any thread
         # Not at exit: the process ends anyway, and another thread may still wait inside.
@@ -116,8 +117,12 @@ class Session:
 
     def _check(self, status):
         if status < 0:
-            raise error_of(status, self.pointer)
+            self.fail(status)
         return status
+
+    def fail(self, status):
+        """Raises what the last call of this thread failed with."""
+        raise error_of(status, self.pointer)
 
     def key(self, spec):
         """Declares a tensor; the same key for the same spec."""
@@ -128,24 +133,28 @@ class Session:
             found = self._keys[spec] = self._check(quick.horo_declare(self.pointer, fill(spec)))
         return found
 
+    def know(self, name, lies, said, spec):
+        """Remembers under a name what a call was told, and the key that came of it."""
+        if len(self.known) >= MAX_KNOWN_SPECS:
+            self.known.clear()
+        known = self.known[name] = (lies, said, self.key(spec))
+        return known
+
     def submit(self, spec, data_in, data_out, keep, splits=None):
         """This rank has the tensor ready at address data_in; the result goes to data_out. Returns a work.
 
         splits: rows for each member, of an all_to_all and at the root of a scatter."""
-        if self._dropped:
-            self.sweep()
         if spec[0] is None or splits is not None:  # spec[0] is its name
             key = None
         elif (key := self._keys.get(spec)) is None:
             key = self.key(spec)
-        # Kept from before the call on: an interrupt may come right after it.
+        if key is not None:
+            return self.submit_key(key, data_in, data_out, keep)
+        if self._dropped:
+            self.sweep()
         begun = object()
         self.kept[begun] = keep
-        if key is None:
-            submission = _submission(data_in, data_out, splits)
-            work = quick.horo_submit_spec(self.pointer, fill(spec), submission)
-        else:
-            work = quick.horo_submit(self.pointer, key, data_in, data_out)
+        work = quick.horo_submit_spec(self.pointer, fill(spec), _submission(data_in, data_out, splits))
         if work > 0:
             self.kept[work] = keep
         del self.kept[begun]
@@ -153,9 +162,19 @@ class Session:
 
     def submit_key(self, key, data_in, data_out, keep):
         """submit() of a tensor that was declared."""
-        work = self._check(quick.horo_submit(self.pointer, key, data_in, data_out))
-        self.kept[work] = keep
-        return work
+        begun = object()
+        self.kept[begun] = keep  # from before the call on: an interrupt may come right after it
+        work = self.submit_held(key, data_in, data_out)
+        if work > 0:
+            self.kept[work] = keep
+        del self.kept[begun]
+        return work if work > 0 else self._check(work)
+
+    def submit_held(self, key, data_in, data_out, submit=quick.horo_submit):
+        """submit_key() of memory that the caller keeps alive, from before this call on. Below 0: see fail()."""
+        if self._dropped:
+            self.sweep()
+        return submit(self.pointer, key, data_in, data_out)
 
     def submit_unit(self, name, parts):
         """Several tensors that run all or not at all. parts: (spec, data_in, data_out, keep) of each, data_in None

@@ -49,6 +49,12 @@ def conjugates_are_what_they_say():
     hvd.allreduce_(conjugate, op=hvd.Sum)
     same_bits(conjugate.resolve_conj(), expected)
     same_bits(tensor, expected.conj().resolve_conj())
+    single = tensor[:1].conj().imag
+    assert single.is_neg() and single.is_contiguous()
+    negated = single.resolve_neg()
+    same_bits(hvd.broadcast(single, 1), hvd.broadcast(negated, 1))
+    hvd.allreduce_(single, name="single", op=hvd.Sum)
+    same_bits(single.resolve_neg(), hvd.allreduce(negated, op=hvd.Sum))
 
 
 def all_to_all_returns_what_horovod_returns():

@@ -30,14 +30,13 @@ class TorchArrays(Arrays):
         return tensor, dtype
 
     def readable(self, array):
-        return in_one_piece(array.detach())
+        return array if lies_plainly(array) else in_one_piece(array.detach())
 
     def writable(self, array, tensor, name):
-        if array.is_contiguous() and not (array.is_conj() or array.is_neg()):
+        if lies_plainly(array):
 
             def finish(_):
-                if not array.is_inference():  # such a tensor has no version
-                    torch.autograd.graph.increment_version(array)
+                self.written(array)
                 return tensor
 
             return array, finish
@@ -55,6 +54,13 @@ class TorchArrays(Arrays):
 
         return buffer, copy_back
 
+    def as_it_lies(self, tensor):
+        if isinstance(tensor, torch.Tensor) and lies_plainly(tensor):
+            return tensor.dtype, tensor.shape
+        return None
+
+    written = staticmethod(torch.autograd.graph.increment_version)
+
     def empty(self, shape, array):
         return torch.empty(shape, dtype=array.dtype, device="cpu")
 
@@ -66,13 +72,23 @@ class TorchArrays(Arrays):
         return torch.tensor(rows, dtype=torch.int32, device="cpu")
 
 
-def is_lazy(tensor):
-    """Its memory holds the conjugates or the negatives of its values."""
-    return tensor.is_conj() or tensor.is_neg()
+def lies_plainly(tensor):
+    """It is on the CPU, and its memory holds the values in one piece: not their conjugates or negatives.
+
+    is_neg() and its like give up the interpreter lock, which a busy thread then keeps for milliseconds. So they are
+    asked of tensors alone that could be lazy: complex ones, and parts of another's memory, as x.conj().imag is."""
+    return (
+        tensor.layout is torch.strided
+        and tensor.is_cpu
+        and tensor.is_contiguous()
+        and (
+            tensor.nbytes == tensor.untyped_storage().nbytes()
+            and not tensor.dtype.is_complex
+            or not (tensor.is_conj() or tensor.is_neg())
+        )
+    )
 
 
 def in_one_piece(tensor):
     """Memory that holds the values: the tensor's own, or a copy."""
-    if is_lazy(tensor):
-        tensor = tensor.resolve_conj().resolve_neg()
-    return tensor.contiguous()
+    return tensor.resolve_conj().resolve_neg().contiguous()

@@ -138,7 +138,7 @@ class Gradients:
             if slot.group is not None:
                 self._arrive(slot)
                 return
-            if not (plain and slot.is_like(gradient) and gradient.is_contiguous()):
+            if not (plain and slot.is_like(gradient)):
                 self._submit(slot)
                 return
             address = gradient.data_ptr()

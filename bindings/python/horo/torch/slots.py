@@ -6,7 +6,7 @@ import torch
 
 from horo._handles import moved_text
 from horo.errors import HoroError, not_yet
-from horo.torch.arrays import is_lazy
+from horo.torch.arrays import lies_plainly
 
 
 class Slot:
@@ -58,10 +58,8 @@ class Slot:
         return (
             gradient.dtype is self.dtype
             and gradient.shape == self.shape
-            and gradient.is_cpu
-            and gradient.layout is torch.strided
             and not gradient.requires_grad
-            and not is_lazy(gradient)
+            and lies_plainly(gradient)
         )
 
     def place(self, memory, work):
