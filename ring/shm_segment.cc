@@ -18,15 +18,11 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-[[noreturn]] void fail(const std::string& what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
-
 }  // namespace
 
 ShmSegment::ShmSegment(Fd file, std::size_t bytes) : file_(std::move(file)), generation_(fork_generation()) {
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file_.get(), 0);
-  if (at == MAP_FAILED) fail(say("cannot map ", bytes, " bytes of shared memory (mmap)"));
+  if (at == MAP_FAILED) raise_errno(say("cannot map ", bytes, " bytes of shared memory (mmap)"));
   memory_ = {static_cast<std::byte*>(at), bytes};
   ::madvise(at, bytes, MADV_DONTFORK);
 }
@@ -35,11 +31,12 @@ ShmSegment ShmSegment::create(std::size_t bytes) {
   if (bytes > kMaxBytes)
     throw std::invalid_argument(say("a segment of ", bytes, " bytes; expected at most ", kMaxBytes));
   Fd file(::memfd_create("horo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.is_open()) fail("cannot make shared memory (memfd_create)");
+  if (!file.is_open()) raise_errno("cannot make shared memory (memfd_create)");
   const auto size = static_cast<off_t>(bytes);
-  if (::ftruncate(file.get(), size) != 0) fail(say("cannot make ", bytes, " bytes of shared memory (ftruncate)"));
-  if (::fallocate(file.get(), 0, 0, size) != 0) fail(say("no ", bytes, " bytes for shared memory (fallocate)"));
-  if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) fail("cannot seal shared memory (F_ADD_SEALS)");
+  if (::ftruncate(file.get(), size) != 0)
+    raise_errno(say("cannot make ", bytes, " bytes of shared memory (ftruncate)"));
+  if (::fallocate(file.get(), 0, 0, size) != 0) raise_errno(say("no ", bytes, " bytes for shared memory (fallocate)"));
+  if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) raise_errno("cannot seal shared memory (F_ADD_SEALS)");
   return {std::move(file), bytes};
 }
 
@@ -47,7 +44,7 @@ ShmSegment ShmSegment::map(Fd file, std::size_t least_bytes) {
   const int seals = ::fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) throw ProtocolError("the shared memory's size is not sealed");
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail("shared memory (fstat)");
+  if (::fstat(file.get(), &status) != 0) raise_errno("shared memory (fstat)");
   const auto bytes = static_cast<std::size_t>(status.st_size);
   if (bytes < least_bytes || bytes > kMaxBytes) throw ProtocolError(say("shared memory of ", bytes, " bytes"));
   return {std::move(file), bytes};

@@ -22,10 +22,6 @@
 namespace horo {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
-
 const sockaddr* raw(const Address& address) {
   return reinterpret_cast<const sockaddr*>(&address.storage);
 }
@@ -46,6 +42,10 @@ Moved moved(ssize_t result, bool zero_ends) noexcept {
 }
 
 }  // namespace
+
+void raise_errno(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
 
 Fd::Fd(int fd) : fd_(fd) {
   if (fd_ >= 0) own_descriptor(fd_);
@@ -136,7 +136,7 @@ Address with_port(Address address, std::uint16_t port) {
 Address local_address(int fd) {
   Address address;
   address.length = sizeof(address.storage);
-  if (::getsockname(fd, raw(address), &address.length) != 0) fail("getsockname");
+  if (::getsockname(fd, raw(address), &address.length) != 0) raise_errno("getsockname");
   return address;
 }
 
@@ -149,16 +149,17 @@ std::string peer_text(int fd) {
 // Connecting a datagram socket sends nothing: it asks the routing table.
 Address address_towards(const Address& peer) {
   const Fd probe(::socket(peer.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!probe.is_open() || ::connect(probe.get(), raw(peer), peer.length) != 0) fail("no route to " + to_text(peer));
+  if (!probe.is_open() || ::connect(probe.get(), raw(peer), peer.length) != 0)
+    raise_errno("no route to " + to_text(peer));
   return with_port(local_address(probe.get()), 0);
 }
 
 Fd listen_at(const Address& address) {
   Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.is_open()) fail("socket");
+  if (!fd.is_open()) raise_errno("socket");
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR);
-  if (::bind(fd.get(), raw(address), address.length) != 0) fail("cannot listen at " + to_text(address));
-  if (::listen(fd.get(), SOMAXCONN) != 0) fail("cannot listen at " + to_text(address));
+  if (::bind(fd.get(), raw(address), address.length) != 0) raise_errno("cannot listen at " + to_text(address));
+  if (::listen(fd.get(), SOMAXCONN) != 0) raise_errno("cannot listen at " + to_text(address));
   return fd;
 }
 
@@ -197,7 +198,7 @@ Moved send_some(int fd, std::span<iovec> from) noexcept {
 }
 
 Wakeup::Wakeup() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (!fd_.is_open()) fail("eventfd");
+  if (!fd_.is_open()) raise_errno("eventfd");
 }
 
 void Wakeup::wake() noexcept {

@@ -16,6 +16,9 @@
 
 namespace horo {
 
+// Throws std::system_error with errno and what could not be done.
+[[noreturn]] void raise_errno(const std::string& what);
+
 // In a forked child it is closed already, and the number may belong to somebody else: see horo/base/forked.h.
 class Fd {
  public:

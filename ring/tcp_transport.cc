@@ -20,7 +20,7 @@
 namespace horo {
 namespace {
 
-constexpr std::chrono::milliseconds kAbortPatience{50};
+constexpr std::chrono::milliseconds kLastWordsPatience{50};
 constexpr std::chrono::milliseconds kGoodbyePatience{1'000};  // for a peer whose buffers are full of our last message
 
 bool any_memory(const std::vector<Connection>& connections) {
@@ -105,7 +105,7 @@ void TcpTransport::wait(std::span<const Op> ops, TimePoint deadline) {
 
 // The other members of a cancelled plan must learn of it even if this rank never waits again.
 void TcpTransport::flush_notices() {
-  const TimePoint until = Clock::now() + kAbortPatience;
+  const TimePoint until = Clock::now() + kLastWordsPatience;
   while (Clock::now() < until) {
     const Turn turn = take_turn_for_notices();
     if (turn == Turn::kDone) return;
@@ -202,7 +202,7 @@ void TcpTransport::abort(int origin, const std::string& reason) noexcept {
     for (const auto& connection : connections_) {
       if (connection) connection->begin_last(FrameKind::kAbort, notice);
     }
-    flush_last(kAbortPatience);
+    flush_last(kLastWordsPatience);
   } catch (const std::bad_alloc&) {
     log_warning("no memory to tell the other ranks why; they will find the connection closed");
   }

@@ -13,6 +13,8 @@
 #include <map>
 #include <stdexcept>
 
+#include "tests/base/refusal.h"
+
 namespace horo {
 namespace {
 
@@ -27,14 +29,8 @@ Config parse(const Variables& variables) {
   });
 }
 
-// The message of the refusal, or "accepted".
-std::string refusal(const Variables& variables) {
-  try {
-    parse(variables);
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "accepted";
+std::string config_refusal(const Variables& variables) {
+  return refusal_of([&] { parse(variables); });
 }
 
 Variables world(std::string rank, std::string size) {
@@ -94,33 +90,33 @@ TEST(Config, EveryTextIsRead) {
 
 TEST(Config, WhatIsNotANumberInItsRangeIsRefusedByName) {
   for (const char* value : {"", " 1", "1 ", "+1", "0x10", "1e3", "-1", "12a", "99999999999999999999"}) {
-    EXPECT_THAT(refusal({{"HORO_BUCKET_BYTES", value}}),
+    EXPECT_THAT(config_refusal({{"HORO_BUCKET_BYTES", value}}),
                 AllOf(HasSubstr("HORO_BUCKET_BYTES=\"" + std::string(value) + "\""), HasSubstr("from 0 to")));
   }
-  EXPECT_THAT(refusal({{"HORO_DEADLINE_MS", "0"}}),
+  EXPECT_THAT(config_refusal({{"HORO_DEADLINE_MS", "0"}}),
               HasSubstr("HORO_DEADLINE_MS=\"0\": expected a whole number from 1"));
 }
 
 TEST(Config, RankAndSizeComeTogether) {
-  EXPECT_THAT(refusal({{"HORO_RANK", "1"}}), AllOf(HasSubstr("HORO_RANK"), HasSubstr("HORO_SIZE")));
-  EXPECT_THAT(refusal({{"HORO_SIZE", "1"}}), AllOf(HasSubstr("HORO_RANK"), HasSubstr("HORO_SIZE")));
+  EXPECT_THAT(config_refusal({{"HORO_RANK", "1"}}), AllOf(HasSubstr("HORO_RANK"), HasSubstr("HORO_SIZE")));
+  EXPECT_THAT(config_refusal({{"HORO_SIZE", "1"}}), AllOf(HasSubstr("HORO_RANK"), HasSubstr("HORO_SIZE")));
 }
 
 TEST(Config, RanksThatDoNotFitTogetherAreRefused) {
-  EXPECT_THAT(refusal(world("4", "4")), HasSubstr("HORO_RANK=\"4\": expected a rank below HORO_SIZE=4"));
-  EXPECT_THAT(refusal(with(world("0", "4"), "HORO_LOCAL_SIZE", "5")), HasSubstr("at most HORO_SIZE=4"));
-  EXPECT_THAT(refusal(with(world("3", "4"), "HORO_LOCAL_SIZE", "2")), HasSubstr("below HORO_LOCAL_SIZE=2"));
-  EXPECT_THAT(refusal(with(world("0", "9"), "HORO_MAX_RANKS", "8")), HasSubstr("HORO_MAX_RANKS=8"));
+  EXPECT_THAT(config_refusal(world("4", "4")), HasSubstr("HORO_RANK=\"4\": expected a rank below HORO_SIZE=4"));
+  EXPECT_THAT(config_refusal(with(world("0", "4"), "HORO_LOCAL_SIZE", "5")), HasSubstr("at most HORO_SIZE=4"));
+  EXPECT_THAT(config_refusal(with(world("3", "4"), "HORO_LOCAL_SIZE", "2")), HasSubstr("below HORO_LOCAL_SIZE=2"));
+  EXPECT_THAT(config_refusal(with(world("0", "9"), "HORO_MAX_RANKS", "8")), HasSubstr("HORO_MAX_RANKS=8"));
 }
 
 TEST(Config, SeveralRanksNeedAnAddress) {
-  EXPECT_THAT(refusal({{"HORO_RANK", "0"}, {"HORO_SIZE", "2"}}), HasSubstr("HORO_ADDR is not set"));
-  EXPECT_EQ(refusal({{"HORO_RANK", "0"}, {"HORO_SIZE", "1"}}), "accepted");
+  EXPECT_THAT(config_refusal({{"HORO_RANK", "0"}, {"HORO_SIZE", "2"}}), HasSubstr("HORO_ADDR is not set"));
+  EXPECT_EQ(config_refusal({{"HORO_RANK", "0"}, {"HORO_SIZE", "1"}}), "accepted");
 }
 
 TEST(Config, AnAddressIsHostAndPort) {
   for (const char* addr : {"", "host", "host:", ":80", "host:0", "host:65536", "host:80x"}) {
-    EXPECT_THAT(refusal({{"HORO_ADDR", addr}}), HasSubstr("HORO_ADDR")) << addr;
+    EXPECT_THAT(config_refusal({{"HORO_ADDR", addr}}), HasSubstr("HORO_ADDR")) << addr;
   }
 }
 
@@ -163,13 +159,13 @@ TEST_F(KeyTest, ADescriptorCanBeReadAgainAndAgain) {
 TEST_F(KeyTest, ADescriptorWithAnotherNumberOfBytesIsRefused) {
   for (const std::size_t bytes : {0, 31, 33, 4096}) {
     const int fd = memfd_with(bytes);
-    EXPECT_THAT(refusal({{"HORO_KEY_FD", std::to_string(fd)}}), HasSubstr("exactly 32 bytes")) << bytes;
+    EXPECT_THAT(config_refusal({{"HORO_KEY_FD", std::to_string(fd)}}), HasSubstr("exactly 32 bytes")) << bytes;
     ::close(fd);
   }
 }
 
 TEST_F(KeyTest, ADescriptorThatIsNotOpenIsRefused) {
-  EXPECT_THAT(refusal({{"HORO_KEY_FD", "987654"}}), HasSubstr("HORO_KEY_FD=\"987654\""));
+  EXPECT_THAT(config_refusal({{"HORO_KEY_FD", "987654"}}), HasSubstr("HORO_KEY_FD=\"987654\""));
 }
 
 TEST_F(KeyTest, AFileOfMode0600IsRead) {
@@ -180,25 +176,25 @@ TEST_F(KeyTest, AFileOfMode0600IsRead) {
 TEST_F(KeyTest, AFileThatOthersMayReadIsRefused) {
   for (const mode_t mode : {0640, 0604, 0644, 0700}) {
     write_file(kKeyBytes, mode);
-    EXPECT_THAT(refusal({{"HORO_KEY_FILE", path_}}), AllOf(HasSubstr("HORO_KEY_FILE"), HasSubstr("mode 0600")));
+    EXPECT_THAT(config_refusal({{"HORO_KEY_FILE", path_}}), AllOf(HasSubstr("HORO_KEY_FILE"), HasSubstr("mode 0600")));
   }
 }
 
 TEST_F(KeyTest, WhatIsNoRegularFileIsRefused) {
-  EXPECT_THAT(refusal({{"HORO_KEY_FILE", folder_.string()}}), HasSubstr("a regular file"));
-  EXPECT_THAT(refusal({{"HORO_KEY_FILE", path_}}), HasSubstr("No such file"));
+  EXPECT_THAT(config_refusal({{"HORO_KEY_FILE", folder_.string()}}), HasSubstr("a regular file"));
+  EXPECT_THAT(config_refusal({{"HORO_KEY_FILE", path_}}), HasSubstr("No such file"));
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_THAT(refusal({{"HORO_KEY_FILE", path_}}), HasSubstr("a regular file"));
+  EXPECT_THAT(config_refusal({{"HORO_KEY_FILE", path_}}), HasSubstr("a regular file"));
 }
 
 TEST_F(KeyTest, BothWaysAtOnceAreRefused) {
-  EXPECT_THAT(refusal({{"HORO_KEY_FILE", path_}, {"HORO_KEY_FD", "3"}}),
+  EXPECT_THAT(config_refusal({{"HORO_KEY_FILE", path_}, {"HORO_KEY_FD", "3"}}),
               AllOf(HasSubstr("HORO_KEY_FILE"), HasSubstr("HORO_KEY_FD")));
 }
 
 TEST_F(KeyTest, NoMessageHoldsTheKey) {
   write_file(kKeyBytes + 1, 0600);
-  EXPECT_THAT(refusal({{"HORO_KEY_FILE", path_}}), testing::Not(HasSubstr("kkkk")));
+  EXPECT_THAT(config_refusal({{"HORO_KEY_FILE", path_}}), testing::Not(HasSubstr("kkkk")));
 }
 
 TEST(Config, TheEnvironmentIsReadByTheSameRules) {

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "horo/base/config.h"
+#include "tests/base/refusal.h"
 
 namespace horo {
 namespace {
@@ -78,13 +79,8 @@ Launcher detect(const Variables& variables) {
   return detect_launcher(over(variables));
 }
 
-std::string refusal(const Variables& variables) {
-  try {
-    config_from(over(variables));
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "accepted";
+std::string launcher_refusal(const Variables& variables) {
+  return refusal_of([&] { config_from(over(variables)); });
 }
 
 // "name rank/size local_rank/local_size"
@@ -175,10 +171,10 @@ TEST(Launcher, HoroRunInsideOfAnAllocationOrAStepIsMeant) {
 }
 
 TEST(Launcher, LaunchersThatContradictEachOtherAreBothNamed) {
-  EXPECT_THAT(refusal(with(kTorchrun, kMpirun)),
+  EXPECT_THAT(launcher_refusal(with(kTorchrun, kMpirun)),
               AllOf(HasSubstr("torchrun (RANK=1, WORLD_SIZE=2"),
                     HasSubstr("mpirun (OMPI_COMM_WORLD_RANK=2, OMPI_COMM_WORLD_SIZE=4"), HasSubstr("Unset")));
-  EXPECT_THAT(refusal(with(kTorchrun, {{"HORO_RANK", "0"}, {"HORO_SIZE", "2"}})),
+  EXPECT_THAT(launcher_refusal(with(kTorchrun, {{"HORO_RANK", "0"}, {"HORO_SIZE", "2"}})),
               AllOf(HasSubstr("HORO_RANK=0, HORO_SIZE=2"), HasSubstr("RANK=1, WORLD_SIZE=2")));
 }
 
@@ -189,10 +185,12 @@ TEST(Launcher, LaunchersThatAgreeAreNoContradiction) {
 }
 
 TEST(Launcher, AValueThatIsNoRankIsNamedWithItsLauncher) {
-  EXPECT_THAT(refusal(with(kTorchrun, {{"RANK", "two"}})),
+  EXPECT_THAT(launcher_refusal(with(kTorchrun, {{"RANK", "two"}})),
               HasSubstr("RANK=\"two\", which torchrun sets: expected a whole number from 0 to 1"));
-  EXPECT_THAT(refusal(with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "0"}})), HasSubstr("OMPI_COMM_WORLD_SIZE=\"0\""));
-  EXPECT_THAT(refusal(with(kSrun, {{"SLURM_PROCID", "-1"}})), HasSubstr("SLURM_PROCID=\"-1\", which srun sets"));
+  EXPECT_THAT(launcher_refusal(with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "0"}})),
+              HasSubstr("OMPI_COMM_WORLD_SIZE=\"0\""));
+  EXPECT_THAT(launcher_refusal(with(kSrun, {{"SLURM_PROCID", "-1"}})),
+              HasSubstr("SLURM_PROCID=\"-1\", which srun sets"));
 }
 
 TEST(Launcher, VariablesThatAreNearlyTorchrunsAreRemarkedOn) {
@@ -206,20 +204,20 @@ TEST(Start, RanksOfOneHostMeetThereAndAnAddressComesFirst) {
 }
 
 TEST(Start, MpiexecsRanksNeedANameForTheirJob) {
-  EXPECT_THAT(refusal(kMpiexec), AllOf(HasSubstr("mpiexec (PMI_RANK=1"), HasSubstr("set HORO_JOB")));
+  EXPECT_THAT(launcher_refusal(kMpiexec), AllOf(HasSubstr("mpiexec (PMI_RANK=1"), HasSubstr("set HORO_JOB")));
   EXPECT_EQ(config_from(over(with(kMpiexec, {{"HORO_JOB", "night"}}))).meet_by, MeetBy::kLocal);
 }
 
 TEST(Start, RanksOfSeveralHostsNeedAnAddressAndAKeyAndAreToldSo) {
   for (const Variables& several : {with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "8"}}), kSrun}) {
-    EXPECT_THAT(refusal(several), AllOf(HasSubstr("started ranks on several hosts: set HORO_ADDR=host:port"),
-                                        HasSubstr("HORO_KEY_FILE")));
+    EXPECT_THAT(launcher_refusal(several), AllOf(HasSubstr("started ranks on several hosts: set HORO_ADDR=host:port"),
+                                                 HasSubstr("HORO_KEY_FILE")));
   }
 }
 
 TEST(Start, TorchrunsRanksOnSeveralHostsMeetByAnExchangeAndNeedAKey) {
   const Variables several = with(kTorchrun, {{"WORLD_SIZE", "4"}});
-  EXPECT_THAT(refusal(several), AllOf(HasSubstr("horo.torch.init()"), HasSubstr("HORO_ADDR=host:port")));
+  EXPECT_THAT(launcher_refusal(several), AllOf(HasSubstr("horo.torch.init()"), HasSubstr("HORO_ADDR=host:port")));
   try {
     config_from(over(several), /*has_exchange=*/true);
     FAIL() << "no key, and accepted";
@@ -231,7 +229,7 @@ TEST(Start, TorchrunsRanksOnSeveralHostsMeetByAnExchangeAndNeedAKey) {
 TEST(Start, ACallersExchangeBringsPlainRanksTogether) {
   const Variables plain = {{"HORO_RANK", "0"}, {"HORO_SIZE", "2"}};
   EXPECT_EQ(config_from(over(plain), /*has_exchange=*/true).meet_by, MeetBy::kExchange);
-  EXPECT_THAT(refusal(plain), HasSubstr("HORO_ADDR is not set"));
+  EXPECT_THAT(launcher_refusal(plain), HasSubstr("HORO_ADDR is not set"));
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "tests/base/refusal.h"
+
 namespace horo {
 namespace {
 
@@ -17,13 +19,8 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string refusal(const std::map<std::string, std::string>& given) {
-  try {
-    config_from_environment(given);
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "accepted";
+std::string settings_refusal(const std::map<std::string, std::string>& given) {
+  return refusal_of([&] { config_from_environment(given); });
 }
 
 class ScopedVariable {
@@ -79,17 +76,17 @@ TEST(Settings, EveryNumberIsRefusedOutsideItsRange) {
 
 TEST(Settings, AWordThatIsNoChoiceIsRefusedWithTheChoices) {
   const ScopedVariable level("HORO_LOG_LEVEL", "loud");
-  EXPECT_EQ(refusal({}), "HORO_LOG_LEVEL=\"loud\": expected trace, debug, info, warning, error or off");
+  EXPECT_EQ(settings_refusal({}), "HORO_LOG_LEVEL=\"loud\": expected trace, debug, info, warning, error or off");
   for (const char* word : {"", "trace,", "or", "off ", "warning, error"}) {
     const ScopedVariable other("HORO_LOG_LEVEL", word);
-    EXPECT_THAT(refusal({}), HasSubstr("expected trace")) << word;
+    EXPECT_THAT(settings_refusal({}), HasSubstr("expected trace")) << word;
   }
 }
 
 TEST(Settings, EveryChoiceIsAccepted) {
   for (const char* word : {"trace", "debug", "info", "warning", "error", "off"}) {
     const ScopedVariable level("HORO_LOG_LEVEL", word);
-    EXPECT_EQ(refusal({}), "accepted") << word;
+    EXPECT_EQ(settings_refusal({}), "accepted") << word;
   }
 }
 
@@ -125,7 +122,7 @@ TEST(Settings, UnknownVariablesOfTheEnvironmentAreListed) {
 TEST(Settings, AnUnknownVariableIsToldOnce) {
   const ScopedVariable typo("HORO_MAX_DIM", "5");
   testing::internal::CaptureStderr();
-  EXPECT_EQ(refusal({}) + refusal({}), "acceptedaccepted");
+  EXPECT_EQ(settings_refusal({}) + settings_refusal({}), "acceptedaccepted");
   const std::string log = testing::internal::GetCapturedStderr();
   const std::string line = "warning: HORO_MAX_DIM is not a setting of horo; did you mean HORO_MAX_DIMS?";
   EXPECT_THAT(log, HasSubstr(line));
@@ -133,9 +130,9 @@ TEST(Settings, AnUnknownVariableIsToldOnce) {
 }
 
 TEST(Settings, AGivenSettingMustBeOneOfOurs) {
-  EXPECT_THAT(refusal({{"HORO_BUKET_BYTES", "1"}}), HasSubstr("did you mean HORO_BUCKET_BYTES?"));
-  EXPECT_THAT(refusal({{"BUCKET_BYTES", "1"}}), HasSubstr("expected a name that begins with HORO_"));
-  EXPECT_THAT(refusal({{"HORO_LOG_LEVEL", "off"}}), HasSubstr("in the environment alone"));
+  EXPECT_THAT(settings_refusal({{"HORO_BUKET_BYTES", "1"}}), HasSubstr("did you mean HORO_BUCKET_BYTES?"));
+  EXPECT_THAT(settings_refusal({{"BUCKET_BYTES", "1"}}), HasSubstr("expected a name that begins with HORO_"));
+  EXPECT_THAT(settings_refusal({{"HORO_LOG_LEVEL", "off"}}), HasSubstr("in the environment alone"));
 }
 
 TEST(Settings, AGivenSettingStandsInFrontOfTheEnvironment) {

@@ -7,6 +7,7 @@
 #include "controller/messages.h"
 #include "horo/base/error.h"
 #include "tests/controller/ranks.h"
+#include "tests/effort.h"
 
 namespace horo {
 namespace {
@@ -161,12 +162,12 @@ TEST(Fuzz, CoordinatorsRefuseOrGoOn) {
   const Bytes messages[] = {next_message(1), next_message(0)};  // for rank 0, for rank 1
   ASSERT_TRUE(takes(0, messages[0]) && takes(1, messages[1]));
   int taken = 0;
-  for (int i = 0; i < 10'000; ++i) {
+  for (int i = 0; i < test::effort(10'000); ++i) {
     const int rank = i % 2;
     taken += takes(rank, mutator.mutate(messages[rank], messages[1 - rank])) ? 1 : 0;
   }
-  EXPECT_GT(taken, 100);
-  EXPECT_LT(taken, 9'000);
+  EXPECT_GT(taken, test::effort(100));
+  EXPECT_LT(taken, test::effort(9'000));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tests/controller/simulator.h"
+#include "tests/effort.h"
 
 namespace horo {
 namespace {
@@ -107,7 +108,7 @@ void expect_all_ended(Simulation& world, int size, const Scenario& scenario) {
 
 TEST(RandomPrograms, EndEverywhereInTheSameWay) {
   int known = 0;
-  for (std::uint64_t seed = 1; seed <= 3000 && !testing::Test::HasFatalFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::effort(3000U) && !testing::Test::HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Scenario scenario = Author(seed).write();
     std::mt19937_64 random(seed);
@@ -121,13 +122,13 @@ TEST(RandomPrograms, EndEverywhereInTheSameWay) {
     expect_all_ended(world, config.coordinator.size, scenario);
     for (const Seen& seen : world.hall(0).stream()) known += seen.known ? 1 : 0;
   }
-  EXPECT_GT(known, 1000) << "the programs hardly ever come to known plans, and so show little";
+  EXPECT_GT(known, test::effort(1000)) << "the programs hardly ever come to known plans, and so show little";
 }
 
 // A rank that leaves at some point: what misses it fails, nobody is left waiting, and the others agree.
 TEST(RandomPrograms, EndAlsoWhenARankLeaves) {
   const auto is_wait = [](const Call& call) { return std::holds_alternative<WaitCall>(call); };
-  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::effort(1000U); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Scenario scenario = Author(seed).write();
     const std::size_t leaver = seed % scenario.programs.size();
@@ -150,7 +151,7 @@ TEST(RandomPrograms, EndAlsoWhenARankLeaves) {
 // Limits so short that stalls hit anything, anywhere: each submission still ends, and once.
 TEST(RandomPrograms, EndAlsoWhenEverythingStalls) {
   std::size_t failures = 0;
-  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::effort(1000U); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Scenario scenario = Author(seed).write();
     std::mt19937_64 random(seed);
@@ -166,7 +167,7 @@ TEST(RandomPrograms, EndAlsoWhenEverythingStalls) {
       failures += world.hall(rank).failures().size();
     }
   }
-  EXPECT_GT(failures, 1000U);
+  EXPECT_GT(failures, test::effort(1000U));
 }
 
 }  // namespace

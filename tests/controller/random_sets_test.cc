@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/controller/simulator.h"
+#include "tests/effort.h"
 
 namespace horo {
 namespace {
@@ -202,7 +203,7 @@ void expect_all_idle(Simulation& world, int size) {
 
 TEST(RandomSets, EndEverywhereAndInOneOrder) {
   int known = 0;
-  for (std::uint64_t seed = 1; seed <= 600 && !testing::Test::HasFatalFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::effort(600U) && !testing::Test::HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const int size = 3 + static_cast<int>(seed % 6);
     SetAuthor author(seed, size);
@@ -225,13 +226,13 @@ TEST(RandomSets, EndEverywhereAndInOneOrder) {
       for (const Seen& seen : hall.stream()) known += seen.known && seen.set > 0 ? 1 : 0;
     }
   }
-  EXPECT_GT(known, 1000) << "the programs hardly ever come to known plans, and so show little";
+  EXPECT_GT(known, test::effort(1000)) << "the programs hardly ever come to known plans, and so show little";
 }
 
 // Ranks forget calls, sets are removed while they work, ranks leave: each submission still ends, and once.
 TEST(RandomSets, EndAlsoWhenEverythingGoesWrong) {
   std::size_t failures = 0;
-  for (std::uint64_t seed = 1; seed <= 600 && !testing::Test::HasFatalFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::effort(600U) && !testing::Test::HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const int size = 3 + static_cast<int>(seed % 6);
     SetAuthor author(seed, size);
@@ -262,7 +263,7 @@ TEST(RandomSets, EndAlsoWhenEverythingGoesWrong) {
       expect_one_order(world, author.groups);
     }
   }
-  EXPECT_GT(failures, 2000U);
+  EXPECT_GT(failures, test::effort(2000U));
 }
 
 TEST(RandomSets, SixtyFourRanksInOverlappingSets) {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tests/controller/simulator.h"
+#include "tests/effort.h"
 
 namespace horo {
 namespace {
@@ -100,7 +101,7 @@ TEST(Simulation, AWorldOfOneReleasesAtEveryFlush) {
 }
 
 TEST(Simulation, AThousandTensorsOnSixtyFourRanksComeTogether) {
-  Simulation world(world_of(64), training(64, gradients(1000), 5));
+  Simulation world(world_of(64), training(64, gradients(test::effort(1000)), 5));
   world.run();
   EXPECT_EQ(world.stuck(), "");
   expect_one_stream(world, 64);

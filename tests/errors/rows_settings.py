@@ -42,6 +42,22 @@ def open_key(run):
     return init(run, env={"HORO_KEY_FILE": "/etc/hostname"})
 
 
+@by_command(
+    SECTION,
+    "Kernels that this processor has not",
+    where="`init`, this rank",
+    do="`auto`",
+    changing=((r"(?<=expected scalar, )[\w, ]+(?= or auto)", "..."),),
+)
+def kernels_of_another_processor(run):
+    return init(run, env={"HORO_KERNELS": "neon"})
+
+
+@by_command(SECTION, "A transport that there is not", where="`init`, this rank", do="Take one of the named ones")
+def unknown_transport(run):
+    return init(run, env={"HORO_TRANSPORT": "carrier-pigeon"})
+
+
 @by_command(SECTION, "An algorithm that there is not", where="`init`, this rank", do="Take one of the named ones")
 def unknown_algorithm(run):
     return init(run, env={"HORO_ALGORITHMS": "all_reduce=best"})

@@ -88,9 +88,9 @@ Job job_of(const Way& way, int size, DType dtype, std::size_t elements) {
   return job;
 }
 
-class Maker {
+class BitsMaker {
  public:
-  explicit Maker(const BitOptions& options) : options_(options) {}
+  explicit BitsMaker(const BitOptions& options) : options_(options) {}
 
   BitTable make() {
     for (const int size : options_.sizes) {
@@ -172,7 +172,7 @@ class Maker {
 }  // namespace
 
 BitTable bit_table(const BitOptions& options) {
-  return Maker(options).make();
+  return BitsMaker(options).make();
 }
 
 std::string print(const BitTable& table, const BitOptions& options) {

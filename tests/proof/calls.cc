@@ -32,9 +32,9 @@ class Values {
   unsigned seed_;
 };
 
-class Maker {
+class CallMaker {
  public:
-  Maker(const Item& item, const Seating& seating, int tensor)
+  CallMaker(const Item& item, const Seating& seating, int tensor)
       : item_(item), seat_(seating), values_(item, tensor), tensor_(tensor) {}
 
   Call make() {
@@ -156,7 +156,7 @@ bool takes_part(const Item& item, int member) {
 }
 
 Call make_call(const Item& item, const Seating& seating, int tensor) {
-  Call call = Maker(item, seating, tensor).make();
+  Call call = CallMaker(item, seating, tensor).make();
   if (item.mistake == Mistake::kNone || seating.member != item.culprit || tensor > 0) return call;
   const bool has_no_codec = item.mistake == Mistake::kType || item.mistake == Mistake::kOperation;
   if (has_no_codec) call.spec.codec.clear();

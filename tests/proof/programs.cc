@@ -5,6 +5,8 @@
 #include <random>
 #include <sstream>
 
+#include "tests/proof/list.h"
+
 namespace horo::proof {
 namespace {
 
@@ -17,9 +19,9 @@ bool adds(Kind kind) {
   return kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
 }
 
-class Author {
+class ProgramAuthor {
  public:
-  explicit Author(std::uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15 + 3) { program_.seed = seed; }
+  explicit ProgramAuthor(std::uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15 + 3) { program_.seed = seed; }
 
   Program write() {
     program_.size = pick(2, 5);
@@ -174,13 +176,6 @@ class Author {
   int serial_ = 0;
 };
 
-template <class T>
-std::string list(const std::vector<T>& values) {
-  std::ostringstream out;
-  for (std::size_t i = 0; i < values.size(); ++i) out << (i > 0 ? " " : "") << values[i];
-  return out.str();
-}
-
 }  // namespace
 
 const char* name_of(Mistake mistake) {
@@ -198,7 +193,7 @@ bool Program::stalls() const {
 }
 
 Program draw_program(std::uint64_t seed) {
-  return Author(seed).write();
+  return ProgramAuthor(seed).write();
 }
 
 std::string describe(const Item& item) {

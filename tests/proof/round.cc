@@ -9,6 +9,7 @@
 
 #include "ring/choose.h"
 #include "ring/schedule_parts.h"
+#include "tests/proof/list.h"
 
 namespace horo::proof {
 namespace {
@@ -16,9 +17,9 @@ namespace {
 using Kind = CollectiveKind;
 using test::Wire;
 
-class Author {
+class RoundAuthor {
  public:
-  explicit Author(std::uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15 + 1) { round_.seed = seed; }
+  explicit RoundAuthor(std::uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15 + 1) { round_.seed = seed; }
 
   Round write() {
     round_.size = pick(1, 8);
@@ -159,13 +160,6 @@ class Author {
   Round round_;
 };
 
-template <class T>
-std::string list(const std::vector<T>& values) {
-  std::ostringstream out;
-  for (std::size_t i = 0; i < values.size(); ++i) out << (i > 0 ? " " : "") << values[i];
-  return out.str();
-}
-
 bool is_one_host(const std::vector<int>& hosts) {
   return std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts.front(); });
 }
@@ -252,7 +246,7 @@ std::size_t Round::jobs() const {
 }
 
 Round draw_round(std::uint64_t seed) {
-  return Author(seed).write();
+  return RoundAuthor(seed).write();
 }
 
 std::string describe(const Job& job) {

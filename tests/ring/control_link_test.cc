@@ -12,7 +12,7 @@
 namespace horo::test {
 namespace {
 
-using Kind = ControlEvent::Kind;
+using EventKind = ControlEvent::Kind;
 using Bytes = std::vector<std::byte>;
 
 Bytes text(const std::string& words) {
@@ -27,7 +27,7 @@ class Listener {
   ControlEvent next() {
     for (const TimePoint until = soon(); waiting_.empty() && Clock::now() < until;) {
       waiting_ = link_.wait(until);
-      std::erase_if(waiting_, [](const ControlEvent& e) { return e.kind == Kind::kBeat && !e.wants_answer; });
+      std::erase_if(waiting_, [](const ControlEvent& e) { return e.kind == EventKind::kBeat && !e.wants_answer; });
     }
     if (waiting_.empty()) throw std::runtime_error("no event came");
     ControlEvent event = std::move(waiting_.front());
@@ -41,7 +41,7 @@ class Listener {
 };
 
 void leave_after_rank_1(Rank& rank) {
-  EXPECT_EQ(Listener(rank.control()).next().kind, Kind::kLeft);
+  EXPECT_EQ(Listener(rank.control()).next().kind, EventKind::kLeft);
   rank.control().goodbye(std::chrono::seconds(5));
 }
 
@@ -67,7 +67,7 @@ TEST_P(ControlLinks, MessagesArriveInOrderAndUnchanged) {
     std::vector<std::size_t> seen(3);
     for (int left = rank.index() == 0 ? 60 : 30; left > 0;) {
       const ControlEvent event = listener.next();
-      if (event.kind == Kind::kLeft) continue;
+      if (event.kind == EventKind::kLeft) continue;
       ASSERT_EQ(event.bytes, message(event.from, seen[static_cast<std::size_t>(event.from)]++));
       --left;
     }
@@ -112,9 +112,9 @@ TEST_P(ControlLinks, ABeatIsAnsweredByWhoeverListens) {
     if (rank.index() != 0) {
       Listener listener(rank.control());
       const ControlEvent asked = listener.next();
-      EXPECT_EQ(asked.kind, Kind::kBeat);
+      EXPECT_EQ(asked.kind, EventKind::kBeat);
       EXPECT_TRUE(asked.wants_answer);
-      while (listener.next().kind != Kind::kLeft) {
+      while (listener.next().kind != EventKind::kLeft) {
       }
       return;
     }
@@ -122,7 +122,7 @@ TEST_P(ControlLinks, ABeatIsAnsweredByWhoeverListens) {
     std::vector<bool> answered(3);
     for (const TimePoint until = soon(); !(answered[1] && answered[2]) && Clock::now() < until;) {
       for (const ControlEvent& event : rank.control().wait(until)) {
-        if (event.kind == Kind::kBeat) answered[static_cast<std::size_t>(event.from)] = true;
+        if (event.kind == EventKind::kBeat) answered[static_cast<std::size_t>(event.from)] = true;
       }
     }
     EXPECT_TRUE(answered[1] && answered[2]);
@@ -136,14 +136,14 @@ TEST_P(ControlLinks, ASuspicionReachesRankZeroWhole) {
     if (rank.index() == 1) rank.control().suspect(2, Evidence::kGone, "its process has ended");
     if (rank.index() == 0) {
       const ControlEvent event = listener.next();
-      EXPECT_EQ(event.kind, Kind::kSuspicion);
+      EXPECT_EQ(event.kind, EventKind::kSuspicion);
       EXPECT_EQ(event.from, 1);
       EXPECT_EQ(event.about, 2);
       EXPECT_EQ(event.evidence, Evidence::kGone);
       EXPECT_EQ(event.reason, "its process has ended");
       return rank.control().goodbye(std::chrono::seconds(5));
     }
-    EXPECT_EQ(listener.next().kind, Kind::kLeft);
+    EXPECT_EQ(listener.next().kind, EventKind::kLeft);
     rank.control().goodbye(std::chrono::seconds(5));
   });
 }
@@ -158,8 +158,8 @@ TEST_P(ControlLinks, WhoSaysGoodbyeHasLeftAndItsLastMessageCounts) {
     int messages = 0, left = 0;
     while (left < 2) {
       const ControlEvent event = listener.next();
-      ASSERT_NE(event.kind, Kind::kLost);
-      ++(event.kind == Kind::kMessage ? messages : left);
+      ASSERT_NE(event.kind, EventKind::kLost);
+      ++(event.kind == EventKind::kMessage ? messages : left);
     }
     EXPECT_EQ(messages, 2);
   });
@@ -170,7 +170,7 @@ TEST_P(ControlLinks, EverybodyHearsThatOneBrokeOff) {
     if (rank.index() == 2) return rank.links.control.reset();
     Listener listener(rank.control());
     const ControlEvent event = listener.next();
-    EXPECT_EQ(event.kind, Kind::kLost);
+    EXPECT_EQ(event.kind, EventKind::kLost);
     EXPECT_EQ(event.from, 2);
     EXPECT_NE(event.reason.find("rank 2"), std::string::npos);
     // Everybody stays until all have heard it of rank 0.
@@ -182,7 +182,7 @@ TEST_P(ControlLinks, EverybodyHearsThatRankZeroBrokeOff) {
   run_ranks_well(world(3), [](Rank& rank) {
     if (rank.index() == 0) return rank.links.control.reset();
     const ControlEvent event = Listener(rank.control()).next();
-    EXPECT_EQ(event.kind, Kind::kLost);
+    EXPECT_EQ(event.kind, EventKind::kLost);
     EXPECT_EQ(event.from, 0);
   });
 }
@@ -192,10 +192,10 @@ TEST_P(ControlLinks, AnAbortReachesEverybodyOnceWithOriginAndReason) {
     run_ranks_well(world(4), [origin](Rank& rank) {
       if (rank.index() == origin) return rank.control().abort(origin, "a tensor went wrong");
       const ControlEvent event = Listener(rank.control()).next();
-      EXPECT_EQ(event.kind, Kind::kLost);
+      EXPECT_EQ(event.kind, EventKind::kLost);
       EXPECT_EQ(event.from, origin);
       EXPECT_EQ(event.reason, "a tensor went wrong");
-      for (const ControlEvent& later : rank.control().wait(Clock::now())) EXPECT_NE(later.kind, Kind::kLost);
+      for (const ControlEvent& later : rank.control().wait(Clock::now())) EXPECT_NE(later.kind, EventKind::kLost);
     });
   }
 }
@@ -209,7 +209,7 @@ TEST_P(ControlLinks, AbortMayComeFromAnyThread) {
     }
     Listener listener(rank.control());
     ControlEvent event = listener.next();
-    while (event.kind == Kind::kMessage) event = listener.next();
+    while (event.kind == EventKind::kMessage) event = listener.next();
     EXPECT_EQ(event.reason, "from another thread");
   });
 }
@@ -236,7 +236,7 @@ TEST(TcpControl, APeerThatExceedsTheLimitIsLostByName) {
       const Links links = connect_tcp(config, 0, make_tcp_exchange(config, 0));
       if (rank == 1) return links.control->send(0, Bytes(10'001)), links.control->goodbye(std::chrono::seconds(5));
       const ControlEvent event = Listener(*links.control).next();
-      EXPECT_EQ(event.kind, Kind::kLost);
+      EXPECT_EQ(event.kind, EventKind::kLost);
       EXPECT_EQ(event.from, 1);
       EXPECT_NE(event.reason.find("HORO_MAX_MESSAGE_BYTES"), std::string::npos) << event.reason;
     });

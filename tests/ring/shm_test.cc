@@ -38,7 +38,7 @@ std::size_t segments_mapped() {
   return found;
 }
 
-Identity identity(int rank) {
+Identity shm_identity(int rank) {
   Identity self;
   self.rank = rank;
   self.size = 2;
@@ -73,7 +73,7 @@ class Liar {
     socket_ = Fd(ends[0]);
     std::vector<Connection> connections;
     connections.push_back({Fd(ends[1]), 1, 0, Purpose::kData, "", std::move(theirs)});
-    victim_ = make_tcp_transport(config_of(0, 2, ""), identity(0), std::move(connections));
+    victim_ = make_tcp_transport(config_of(0, 2, ""), shm_identity(0), std::move(connections));
   }
 
   ShmSegment memory_;
@@ -232,7 +232,7 @@ struct Offer {
     if (!answer.empty()) say_raw(theirs, answer);
     if (answer.empty()) Fd(std::move(theirs));
     try {
-      share_memory(config, identity(1), connections, soon());
+      share_memory(config, shm_identity(1), connections, soon());
       has_memory = connections.front().memory.has_value();
     } catch (const std::exception& error) {
       thrown = error.what();

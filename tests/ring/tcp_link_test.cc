@@ -16,7 +16,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-Identity identity(int rank) {
+Identity tcp_identity(int rank) {
   Identity self;
   self.job = 77;
   self.epoch = 5;
@@ -35,7 +35,7 @@ Bytes framed(Frame frame, std::span<const std::byte> payload) {
 }
 
 Frame data_frame() {
-  return identity(1).frame(FrameKind::kData);
+  return tcp_identity(1).frame(FrameKind::kData);
 }
 
 // The links of rank 0 to a rank 1 that is the test itself.
@@ -46,8 +46,8 @@ class RawPeer {
     config.deadline = std::chrono::milliseconds(5'000);
     config.max_early_bytes = 10'000;
     config.max_message_bytes = 10'000;
-    transport = make_tcp_transport(config, identity(0), connect(data));
-    control = make_tcp_control(config, identity(0), connect(control_socket));
+    transport = make_tcp_transport(config, tcp_identity(0), connect(data));
+    control = make_tcp_control(config, tcp_identity(0), connect(control_socket));
   }
 
   static void say(const Fd& fd, std::span<const std::byte> bytes) {
@@ -119,7 +119,7 @@ TEST(TcpLink, GarbageEndsTheLink) {
 
 TEST(TcpLink, ANoticeThatIsTooLongEndsTheLink) {
   RawPeer peer;
-  Frame frame = identity(1).frame(FrameKind::kAbort);
+  Frame frame = tcp_identity(1).frame(FrameKind::kAbort);
   frame.length = 1ull << 40;
   RawPeer::say(peer.data, encode(frame));
   Bytes in(1);
@@ -151,7 +151,8 @@ TEST(TcpLink, AStreamThatEndsInsideAFrameIsALoss) {
 
 TEST(TcpLink, AnAbortNoticeNamesItsOrigin) {
   RawPeer peer;
-  RawPeer::say(peer.data, framed(identity(1).frame(FrameKind::kAbort), encode(AbortNotice{7, "rank 7 is no more"})));
+  RawPeer::say(peer.data,
+               framed(tcp_identity(1).frame(FrameKind::kAbort), encode(AbortNotice{7, "rank 7 is no more"})));
   Bytes in(1);
   const auto error = peer.receive(in);
   EXPECT_EQ(origin_of(error), 7);
@@ -174,7 +175,7 @@ TEST(TcpLink, RandomFramesDoNoHarm) {
     RawPeer peer;
     Bytes stream;
     for (int i = 0; i < 6; ++i) {
-      Frame frame = identity(1).frame(static_cast<FrameKind>(1 + random() % 5));
+      Frame frame = tcp_identity(1).frame(static_cast<FrameKind>(1 + random() % 5));
       frame.plan = random() % 3;
       frame.segment = random() % 4 == 0 ? 0xffffffff : static_cast<std::uint32_t>(random() % 3);
       frame.key_hash = random() % 2;

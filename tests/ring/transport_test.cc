@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <latch>
 #include <numeric>
 #include <thread>
 
@@ -229,6 +230,29 @@ TEST_P(Transports, WhoWaitsForOneWhoLeftIsTold) {
   });
   EXPECT_EQ(origin_of(errors[0]), 1);
   EXPECT_EQ(origin_of(errors[2]), 1);
+}
+
+// As where a process ends at once after horo.shutdown(), and frees nothing.
+TEST(TcpTransport, LeavingIsSaidBeforeTheTransportIsFreed) {
+  for (const Wire wire : {Wire::kTcp, Wire::kShm}) {
+    std::latch left(1), heard(2);
+    const auto errors = run_ranks({3, wire, {}}, [&](Rank& rank) {
+      if (rank.index() == 1) {
+        rank.transport().leave();
+        rank.transport().leave();
+        left.count_down();
+        return heard.wait();
+      }
+      left.wait();
+      const Bytes bytes = filled(100'000, 1);
+      const bool arrived = rank.index() == 2 && receive(rank, 0, {}, bytes.size()) == bytes;
+      if (rank.index() == 0) send(rank, 2, {}, bytes);
+      EXPECT_TRUE(arrived || rank.index() == 0);
+      EXPECT_THROW(receive(rank, 1, {}, 1), PeerLost);
+      heard.count_down();
+    });
+    for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
+  }
 }
 
 TEST(TcpTransport, MessagesMayComeBeforeTheirReceives) {
