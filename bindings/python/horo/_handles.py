@@ -114,7 +114,7 @@ def handle_for(pending):
     return Handle(number)
 
 
-def rewrite(pending, key):
+def start_rewrite(pending, key):
     """Submits a Rewrite."""
     handle = handle_for(pending)
     address = pending.address

@@ -9,7 +9,7 @@ import operator
 
 from horo import _default, _native
 from horo._compression import NoneCompressor, wire_codec
-from horo._handles import Rewrite, handle_of, rewrite
+from horo._handles import Rewrite, handle_of, start_rewrite
 from horo._sets import global_process_set, number_of
 from horo._specs import Average, Spec, Sum, choose_op, op_fields, order_number, rows_of
 
@@ -68,10 +68,6 @@ class Starts:
         work = session.submit(spec, read, written, (memory, self.arrays.holder(memory), data_out), splits)
         watched = ((spec[0], memory, address, memory.nbytes, place),)
         return handle_of(session, (work,), finish, watched)
-
-    def _start_again(self, key, name, memory, session):
-        """_start of what was started before, with the result in place: the busiest path."""
-        return rewrite(Rewrite(session, self.arrays, name, memory), key)
 
     def _start_in_place(self, spec, memory, finish):
         session, arrays = _default.session(), self.arrays
@@ -161,7 +157,7 @@ class Starts:
         if known is None or known[1] != said or known[0] != lies:
             _, spec = self._all_reduce(tensor, name, choose_op(op, average), options)
             known = session.know(name, lies, said, spec)
-        return self._start_again(known[2], name, tensor, session)
+        return start_rewrite(Rewrite(session, self.arrays, name, tensor), known[2])
 
     def grouped_allreduce_async(
         self,

@@ -30,7 +30,7 @@ class TorchArrays(Arrays):
         return tensor, dtype
 
     def readable(self, array):
-        return array if lies_plainly(array) else in_one_piece(array.detach())
+        return in_one_piece(array.detach())
 
     def writable(self, array, tensor, name):
         if lies_plainly(array):
