@@ -4,7 +4,6 @@
 
 #include <atomic>
 
-#include "tests/effort.h"
 #include "tests/hall/failing_new.h"
 #include "tests/hall/worlds.h"
 #include "tests/ring/run_ranks.h"
@@ -47,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Wires, Memory, testing::Values(test::Wire::kInProcess, 
 
 // Nothing else may happen than that a rank of this job ends well, or with an error that says who and why.
 TEST_P(Memory, AnAllocationThatFailsIsAnErrorOnAllRanks) {
-  for (int number = 0;; number += 1 + number / (test::kSanitized ? 30 : 100)) {
+  for (int number = 0;; number += 1 + number / 100) {
     std::atomic<int> ready{0};
     const auto thrown = run_world_over(connect(GetParam()), [&](Session& session) {
       if (++ready == 2) good_allocations() = number;

@@ -50,7 +50,7 @@ class Greedy:
     def run(self):
         while not self.done:
             self.turns += 1
-            time.sleep(0)
+            time.sleep(0)  # gives the lock back at once, so that nobody has to ask for it
 
     def __enter__(self):
         self.interval = sys.getswitchinterval()
