@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kGoodbyePatience{1'000};
 constexpr std::chrono::seconds kIdle{3'600};
-constexpr std::chrono::microseconds kGathering{500};
+constexpr std::chrono::microseconds kLongestGathering{2'000};
+constexpr std::chrono::microseconds kQuiet{250};
 
 CoordinatorConfig coordinator_config(const Config& config) {
   CoordinatorConfig c;
@@ -195,7 +196,7 @@ void Engine::round() {
   if (look_) until = std::min(until, *look_);
   if (!inbox_.rest()) until = TimePoint();
   std::vector<ControlEvent> events = epoch_.links.control->wait(until);
-  if (events.empty()) inbox_.gather(Clock::now() + kGathering);
+  if (events.empty()) inbox_.gather(Clock::now() + kLongestGathering, kQuiet);
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) feed(event, now);
   heed_abort();

@@ -81,6 +81,7 @@ Key Inbox::add(const TensorSpec& spec, Name& name) {
   }
   tensors_[key] = Tensor{};
   tensors_[key].spec = spec;
+  tensors_[key].plain = spec.kind == CollectiveKind::kAllReduce;
   tensors_[key].name = &name;
   name.keys.push_back(key);
   declared_.push_back(key);
@@ -107,8 +108,10 @@ void Inbox::check(std::span<const Submission> submissions) {
     if (s.key >= tensors_.size() || tensors_[s.key].name == nullptr) {
       throw std::invalid_argument("key " + std::to_string(s.key) + " was not declared in this session");
     }
-    const TensorSpec& spec = tensors_[s.key].spec;
-    check_submission(spec, open_set(spec), s);
+    const Tensor& tensor = tensors_[s.key];
+    const SetInfo& set = open_set(tensor.spec);
+    const bool usual = tensor.plain && s.in != nullptr && s.out != nullptr && !s.absent && s.splits.empty();
+    if (!usual) check_submission(tensor.spec, set, s);
   }
   // Marks the names as it goes, so that a name that comes twice in the batch is found too; undone on an error.
   std::size_t marked = 0;
@@ -310,9 +313,14 @@ std::vector<std::shared_ptr<Work>> Inbox::close(FailurePtr failure) {
   return works;
 }
 
-void Inbox::gather(TimePoint until) {
+void Inbox::gather(TimePoint until, Duration quiet) {
   MutexLock lock(mutex_);
-  while (!events_.empty() && !in_hurry_ && Clock::now() < until) hurried_.wait_until(mutex_, until);
+  for (std::size_t seen = 0; events_.size() > seen && Clock::now() < until;) {
+    seen = events_.size();
+    const TimePoint pause = std::min(until, Clock::now() + quiet);
+    while (!in_hurry_ && Clock::now() < pause) hurried_.wait_until(mutex_, pause);
+    if (in_hurry_) return;
+  }
 }
 
 void Inbox::hurry() {

@@ -104,8 +104,9 @@ class Inbox {
     std::vector<Event> events;
   };
   Batch take();
-  // Blocks while more comes in that nobody waits for, at most until then: a burst of submits is taken in few pieces.
-  void gather(TimePoint until);
+  // Blocks while more comes in that nobody waits for, with no pause as long as `quiet`, and at most until then: a burst
+  // of submits is taken in few pieces.
+  void gather(TimePoint until, Duration quiet);
   // The engine is about to sleep: whoever hands in something has to wake it. False: there is something already.
   bool rest();
   void learn(PlanId plan, const std::vector<Key>& keys);
@@ -142,14 +143,15 @@ class Inbox {
     bool active = false;
     bool broken = false;  // report one by one: somebody waited before it was complete
   };
-  struct Tensor {
-    TensorSpec spec;
+  struct Tensor {          // first what every submit looks at
     Name* name = nullptr;  // in names_, whose nodes stay where they are
     Plan* plan = nullptr;  // active plan that it is in, in plans_
     PlanId plan_id = 0;
     std::shared_ptr<Work> work;  // in flight if not null
     Submission submission;
     bool reported = false;  // the engine knows of this submission
+    bool plain = false;     // an all_reduce: with an in and an out, and no more, a submission to it is right
+    TensorSpec spec;
   };
   using NameKey = std::tuple<std::uint32_t, std::uint32_t, std::string>;
 

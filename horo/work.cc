@@ -1,41 +1,61 @@
 #include "horo/work.h"
 
+#include <array>
+
 #include "horo/base/check.h"
+#include "horo/base/mutex.h"
 
 namespace horo {
+namespace {
+
+// What is waited at. Works share a few: who is woken in vain looks at his own work and goes on waiting.
+struct Bell {
+  Mutex mutex;
+  CondVar rung;
+};
+
+Bell& bell_of(Key key) {
+  static auto& bells = *new std::array<Bell, 64>;  // never freed: threads may wait while the process exits
+  return bells[key % bells.size()];
+}
+
+}  // namespace
 
 bool Work::finished() const {
-  MutexLock lock(mutex_);
-  return finished_;
+  return finished_.load(std::memory_order_acquire);
 }
 
 bool Work::wait_until(TimePoint until) const {
-  MutexLock lock(mutex_);
-  while (!finished_ && Clock::now() < until) changed_.wait_until(mutex_, until);
-  return finished_;
+  if (finished()) return true;
+  Bell& bell = bell_of(key_);
+  MutexLock lock(bell.mutex);
+  while (!finished() && Clock::now() < until) bell.rung.wait_until(bell.mutex, until);
+  return finished();
 }
 
-const Outcome& Work::outcome() const NO_THREAD_SAFETY_ANALYSIS {
-  MutexLock lock(mutex_);
-  HORO_CHECK(finished_);
+const Outcome& Work::outcome() const {
+  HORO_CHECK(finished());
   if (failure_) failure_->raise();
-  return outcome_;  // never written again: it may be read without the lock from now on
+  return outcome_;
 }
 
 void Work::finish(Outcome outcome) {
-  MutexLock lock(mutex_);
-  HORO_CHECK(!finished_);
-  finished_ = true;
+  HORO_CHECK(!finished());
   outcome_ = std::move(outcome);
-  changed_.notify_all();
+  end();
 }
 
 void Work::fail(FailurePtr failure) {
-  MutexLock lock(mutex_);
-  HORO_CHECK(!finished_);
-  finished_ = true;
+  HORO_CHECK(!finished());
   failure_ = std::move(failure);
-  changed_.notify_all();
+  end();
+}
+
+void Work::end() noexcept {
+  Bell& bell = bell_of(key_);
+  MutexLock lock(bell.mutex);
+  finished_.store(true, std::memory_order_release);
+  bell.rung.notify_all();
 }
 
 }  // namespace horo

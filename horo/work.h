@@ -1,6 +1,7 @@
 // Work: the handle of a tensor's collective in flight. Finished once, by the engine or a lane; the error travels whole.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,7 +9,6 @@
 
 #include "controller/coordinator.h"
 #include "horo/base/failure.h"
-#include "horo/base/mutex.h"
 #include "horo/base/time.h"
 
 namespace horo {
@@ -23,7 +23,7 @@ struct Outcome {
   std::vector<std::int64_t> counts;
 };
 
-// Any thread may call anything, except finish().
+// Any thread may call anything, except finish() and fail(). Small, since there are as many as tensors in flight.
 class Work {
  public:
   explicit Work(Key key) : key_(key) {}
@@ -40,12 +40,12 @@ class Work {
   void fail(FailurePtr failure);
 
  private:
+  void end() noexcept;
+
   const Key key_;
-  mutable Mutex mutex_;
-  mutable CondVar changed_;
-  bool finished_ GUARDED_BY(mutex_) = false;
-  FailurePtr failure_ GUARDED_BY(mutex_);
-  Outcome outcome_ GUARDED_BY(mutex_);
+  std::atomic<bool> finished_ = false;  // the two below are written before it is set, and never after
+  FailurePtr failure_;
+  Outcome outcome_;
 };
 
 }  // namespace horo

@@ -8,27 +8,16 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "bindings/c/horo_c.h"
+#include "bindings/c/work_table.h"
 #include "horo/horo.h"
 
 struct horo_session {
   explicit horo_session(const horo::Config& config, const horo::Exchange& exchange = {}) : session(config, exchange) {}
 
-  std::int64_t add(std::shared_ptr<horo::Work> work) {
-    const std::lock_guard lock(mutex);
-    works.emplace(++last_work, std::move(work));
-    return last_work;
-  }
-  std::shared_ptr<horo::Work> find(std::int64_t work) {
-    const std::lock_guard lock(mutex);
-    const auto found = works.find(work);
-    if (found == works.end()) throw std::invalid_argument("there is no work " + std::to_string(work));
-    return found->second;
-  }
   // Of threads that come at once one does it, and the others wait for it. (std::call_once would make the library one
   // that cannot be loaded late: it uses thread-local variables of the C++ library, for which little room is left then.)
   void shut_down() {
@@ -42,9 +31,8 @@ struct horo_session {
     changed.notify_all();
   }
 
-  std::mutex mutex;  // guards all but the session
-  std::unordered_map<std::int64_t, std::shared_ptr<horo::Work>> works;
-  std::int64_t last_work = 0;
+  horo_c::WorkTable works;
+  std::mutex mutex;
   std::condition_variable changed;  // with mutex: is_shut_down
   bool is_shutting_down = false;
   bool is_shut_down = false;

@@ -78,7 +78,7 @@ const T* at(const T* first, std::size_t i, const char* what) {
 std::int64_t submit_one(horo_session* session, std::int64_t key, const void* in, void* out, bool absent) {
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
-    return s.add(s.session.submit(horo::Submission{key_from(key), in, out, absent}));
+    return s.works.add(s.session.submit(horo::Submission{key_from(key), in, out, absent}));
   });
 }
 
@@ -108,7 +108,7 @@ int32_t horo_submit_many(horo_session* session, const horo_submission* submissio
       all[i].key = key_from(one->key);
     }
     auto submitted = s.session.submit(all);
-    for (std::size_t i = 0; i < count; ++i) works[i] = s.add(std::move(submitted[i]));
+    for (std::size_t i = 0; i < count; ++i) works[i] = s.works.add(std::move(submitted[i]));
     return HORO_OK;
   });
 }
@@ -116,7 +116,7 @@ int32_t horo_submit_many(horo_session* session, const horo_submission* submissio
 int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec, const horo_submission* submission) {
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
-    return s.add(s.session.submit(spec_from(spec), submission_from(submission)));
+    return s.works.add(s.session.submit(spec_from(spec), submission_from(submission)));
   });
 }
 
@@ -130,7 +130,7 @@ int32_t horo_submit_unit(horo_session* session, const horo_unit* unit, int64_t* 
       all.specs.push_back(spec_from(at(unit->specs, static_cast<std::size_t>(i), "horo_tensor_spec")));
       all.submissions.push_back(submission_from(at(unit->submissions, static_cast<std::size_t>(i), "horo_submission")));
     }
-    for (auto& work : s.session.submit(std::move(all))) *works++ = s.add(std::move(work));
+    for (auto& work : s.session.submit(std::move(all))) *works++ = s.works.add(std::move(work));
     return HORO_OK;
   });
 }
@@ -138,7 +138,7 @@ int32_t horo_submit_unit(horo_session* session, const horo_unit* unit, int64_t* 
 int32_t horo_poll(horo_session* session, int64_t work) {
   return guarded([&]() -> std::int32_t {
     horo_session& s = checked(session);
-    return s.session.poll(*s.find(work)) ? 1 : 0;
+    return s.session.poll(*s.works.find(work)) ? 1 : 0;
   });
 }
 
@@ -147,7 +147,7 @@ int32_t horo_wait(horo_session* session, const int64_t* works, size_t count, int
     horo_session& s = checked(session);
     if (count > 0 && works == nullptr) throw std::invalid_argument("works is a null pointer");
     std::vector<std::shared_ptr<horo::Work>> waited(count);
-    for (std::size_t i = 0; i < count; ++i) waited[i] = s.find(works[i]);
+    for (std::size_t i = 0; i < count; ++i) waited[i] = s.works.find(works[i]);
     const auto until = horo::Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
     if (!s.session.wait(waited, until)) return HORO_TIMEOUT;
     for (const auto& work : waited) work->outcome();
@@ -158,7 +158,7 @@ int32_t horo_wait(horo_session* session, const int64_t* works, size_t count, int
 int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result) {
   return guarded([&]() -> std::int32_t {
     check_struct(result, "horo_result");
-    const auto found = checked(session).find(work);
+    const auto found = checked(session).works.find(work);
     if (!found->finished()) throw std::invalid_argument("work " + std::to_string(work) + " has not ended yet");
     const horo::Outcome& outcome = found->outcome();
     result->absent = outcome.absent ? 1 : 0;
@@ -172,10 +172,7 @@ int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result
 
 int32_t horo_release(horo_session* session, int64_t work) {
   return guarded([&]() -> std::int32_t {
-    horo_session& s = checked(session);
-    s.find(work);
-    const std::lock_guard lock(s.mutex);
-    s.works.erase(work);
+    checked(session).works.erase(work);
     return HORO_OK;
   });
 }

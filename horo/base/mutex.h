@@ -28,6 +28,7 @@ class CAPABILITY("mutex") Mutex {
   void unlock() RELEASE() { mutex_.unlock(); }
 
  private:
+  friend class CondVar;
   std::mutex mutex_;
 };
 
@@ -46,15 +47,25 @@ class SCOPED_CAPABILITY MutexLock {
 // A condition variable for Mutex. Waits wake spuriously: callers loop on their condition.
 class CondVar {
  public:
-  void wait(Mutex& mutex) REQUIRES(mutex) { condition_.wait(mutex); }
+  void wait(Mutex& mutex) REQUIRES(mutex) {
+    Lock lock(mutex);
+    condition_.wait(lock.held);
+  }
   template <class Time>
   void wait_until(Mutex& mutex, const Time& until) REQUIRES(mutex) {
-    condition_.wait_until(mutex, until);
+    Lock lock(mutex);
+    condition_.wait_until(lock.held, until);
   }
   void notify_all() noexcept { condition_.notify_all(); }
 
  private:
-  std::condition_variable_any condition_;
+  // The mutex, which the caller holds before and after, as the standard's condition variable wants it.
+  struct Lock {
+    explicit Lock(Mutex& mutex) : held(mutex.mutex_, std::adopt_lock) {}
+    ~Lock() { held.release(); }
+    std::unique_lock<std::mutex> held;
+  };
+  std::condition_variable condition_;
 };
 
 }  // namespace horo

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "tests/hall/worlds.h"
 
 namespace horo {
 namespace {
+
+constexpr std::chrono::hours kForever{1};
 
 class InboxTest : public testing::Test {
  protected:
@@ -70,16 +74,35 @@ TEST_F(InboxTest, WhoHandsInWakesTheEngineOnceAndOnlyWhileItRests) {
   EXPECT_TRUE(put(c).wake);
 }
 
-TEST_F(InboxTest, WhatNobodyWaitsForIsGatheredForAWhile) {
+TEST_F(InboxTest, WhatNobodyWaitsForIsGatheredUntilNothingMoreComes) {
   const Key a = declare("a");
-  inbox_.gather(TimePoint::max());  // nothing to gather
+  inbox_.gather(TimePoint::max(), kForever);  // nothing to gather
   put(a);
+  const TimePoint quiet = Clock::now() + std::chrono::milliseconds(5);
+  inbox_.gather(TimePoint::max(), std::chrono::milliseconds(5));
+  EXPECT_GE(Clock::now(), quiet);
   const TimePoint until = Clock::now() + std::chrono::milliseconds(5);
-  inbox_.gather(until);
+  inbox_.gather(until, kForever);
   EXPECT_GE(Clock::now(), until);
   inbox_.nudge(std::span(&a, 1));
-  inbox_.gather(TimePoint::max());
+  inbox_.gather(TimePoint::max(), kForever);
   EXPECT_EQ(inbox_.take().events.size(), 1u);
+}
+
+TEST_F(InboxTest, ABurstIsGatheredToItsEnd) {
+  std::vector<Key> keys;
+  for (int i = 0; i < 10; ++i) keys.push_back(declare("t" + std::to_string(i)));
+  put(keys.front());
+  std::thread burst([&] {
+    for (std::size_t i = 1; i < keys.size(); ++i) {
+      const TimePoint next = Clock::now() + std::chrono::milliseconds(2);
+      while (Clock::now() < next) std::this_thread::yield();
+      put(keys[i]);
+    }
+  });
+  inbox_.gather(TimePoint::max(), std::chrono::milliseconds(500));
+  EXPECT_EQ(inbox_.take().events.size(), keys.size());
+  burst.join();
 }
 
 TEST_F(InboxTest, ACompletePlanAndAQuestionToAllAreNotKeptWaiting) {
@@ -87,12 +110,12 @@ TEST_F(InboxTest, ACompletePlanAndAQuestionToAllAreNotKeptWaiting) {
   activate(a, b);
   put(a);
   put(b);
-  inbox_.gather(TimePoint::max());
+  inbox_.gather(TimePoint::max(), kForever);
   inbox_.take();
   TensorSpec join;
   join.kind = CollectiveKind::kJoin;
   inbox_.ask(join);
-  inbox_.gather(TimePoint::max());
+  inbox_.gather(TimePoint::max(), kForever);
   EXPECT_EQ(inbox_.take().events.size(), 1u);
 }
 

@@ -12,6 +12,10 @@ def test_every_collective_agrees_with_torch(run_program):
     run_program("collectives", 3)
 
 
+def test_a_named_allreduce_comes_again_in_every_way(run_program):
+    run_program("repeats", 2)
+
+
 def test_every_collective_works_alone(run_program):
     run_program("alone", 1)
 

@@ -18,13 +18,14 @@ class Arrays:
         returns the tensor. ValueError where it cannot."""
         raise NotImplementedError
 
-    def as_it_lies(self, tensor):
-        """What a spec is made of where take() and writable() would give the tensor itself, (dtype, shape); else None.
+    def hold_alike(self, tensor):
+        """Of a tensor that take() and writable() would give themselves: hold(other), which is what keeps the memory of
+        another one of its dtype and shape alive, or None where they would not give that one itself. None for others.
         The short way of a call that comes back every step."""
         return None
 
     def written(self, tensor):
-        """The tensor has new values; as_it_lies() was not None."""
+        """The tensor has new values; hold_alike() was not None."""
 
     def empty(self, shape, array):
         """New memory in one piece, of the array's dtype."""

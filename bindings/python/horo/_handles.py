@@ -20,6 +20,10 @@ class Pending:
         self.finish = finish  # finish(pending) makes the result once the works have ended well
         self.watched = watched  # (name, memory, address, bytes, place) of memory in flight
 
+    def let_go(self):
+        """It has ended, and somebody waited for it."""
+        self.session.release(self.works)
+
     def drop(self):
         """Nobody will wait for it. Never blocks or locks."""
         self.session.drop(self.works)
@@ -31,47 +35,14 @@ class Pending:
                 raise HoroError(moved_text(name, nbytes, memory.nbytes))
 
 
-class Rewrite:
-    """A Pending of one work that replaces the values of a tensor where it lies. It keeps the memory alive by itself."""
-
-    __slots__ = ("session", "arrays", "name", "memory", "address", "nbytes", "holder", "work")
-
-    def __init__(self, session, arrays, name, memory):
-        self.session = session
-        self.arrays = arrays
-        self.name = name
-        self.memory = memory
-        self.address = arrays.place(memory)
-        self.nbytes = memory.nbytes
-        self.holder = arrays.holder(memory)
-        self.work = 0  # not submitted, as far as is known
-
-    @property
-    def works(self):
-        return (self.work,)
-
-    def check_memory(self):
-        memory = self.memory
-        if self.arrays.place(memory) != self.address or memory.nbytes != self.nbytes:
-            raise HoroError(moved_text(self.name, self.nbytes, memory.nbytes))
-
-    def finish(self, _):
-        self.arrays.written(self.memory)
-        return self.memory
-
-    def drop(self):
-        """Without a number nobody can tell when the memory is free: an interrupt came right after the submit."""
-        self.session.kept[self.work or self] = self
-        if self.work:
-            self.session.drop(self.works)
-
-
 _pending = {}  # the handle's number: Pending; not the handle, which has to notice when the caller drops it
 _numbers = itertools.count(1)  # never used twice, whichever session the work is in
 
 
 class Handle(int):
     """The int that the *_async calls return."""
+
+    __slots__ = ()
 
     def __del__(self, pending=_pending):
         dropped = pending.pop(self, None)
@@ -114,15 +85,9 @@ def handle_for(pending):
     return Handle(number)
 
 
-def start_rewrite(pending, key):
-    """Submits a Rewrite."""
-    handle = handle_for(pending)
-    address = pending.address
-    pending.work = work = pending.session.submit_held(key, address, address)
-    if work <= 0:
-        del _pending[handle]
-        pending.session.fail(work)
-    return handle
+def forget(handle):
+    """Its work was not submitted."""
+    del _pending[handle]
 
 
 def poll(handle):
@@ -147,13 +112,13 @@ def synchronize(handle):
         pending.check_memory()
         result = pending.finish(pending)
     except Exception:  # an interrupt is none: the work goes on, and may be waited for again
-        _forget(handle)
+        _let_go(handle)
         raise
-    _forget(handle)
+    _let_go(handle)
     return result
 
 
-def _forget(handle):
+def _let_go(handle):
     pending = _pending.pop(handle, None)
     if pending is not None:
-        pending.session.release(pending.works)
+        pending.let_go()

@@ -108,9 +108,9 @@ class Session:
         self._check(quick.horo_get_topology(self.pointer, self.topology))
         self.kept = {}  # work: what has to stay alive until it ends
         self._keys = {}  # spec: key
-        self.known = {}  # name: (dtype and shape, arguments, key) of its last allreduce_async_
+        self.repeats = {}  # name: Repeat of its last allreduce_async_, while that is not in flight
         self._callbacks = []  # what the library may call
-        self._dropped = collections.deque()  # works whose handles are gone; appended to by any thread
+        self.dropped = collections.deque()  # works whose handles are gone; appended to by any thread
         # Not at exit: the process ends anyway, and another thread may still wait inside.
         self._teller = _where.Teller(self.pointer)
         weakref.finalize(self, _free, self.pid, self._teller, self._callbacks).atexit = False
@@ -133,12 +133,11 @@ class Session:
             found = self._keys[spec] = self._check(quick.horo_declare(self.pointer, fill(spec)))
         return found
 
-    def know(self, name, lies, said, spec):
-        """Remembers under a name what a call was told, and the key that came of it."""
-        if len(self.known) >= MAX_KNOWN_SPECS:
-            self.known.clear()
-        known = self.known[name] = (lies, said, self.key(spec))
-        return known
+    def expect(self, repeat):
+        """It is not in flight, and may come."""
+        if len(self.repeats) >= MAX_KNOWN_SPECS:
+            self.repeats.clear()
+        self.repeats[repeat.name] = repeat
 
     def submit(self, spec, data_in, data_out, keep, splits=None):
         """This rank has the tensor ready at address data_in; the result goes to data_out. Returns a work.
@@ -150,7 +149,7 @@ class Session:
             key = self.key(spec)
         if key is not None:
             return self.submit_key(key, data_in, data_out, keep)
-        if self._dropped:
+        if self.dropped:
             self.sweep()
         begun = object()
         self.kept[begun] = keep
@@ -162,24 +161,20 @@ class Session:
 
     def submit_key(self, key, data_in, data_out, keep):
         """submit() of a tensor that was declared."""
+        if self.dropped:
+            self.sweep()
         begun = object()
         self.kept[begun] = keep  # from before the call on: an interrupt may come right after it
-        work = self.submit_held(key, data_in, data_out)
+        work = quick.horo_submit(self.pointer, key, data_in, data_out)
         if work > 0:
             self.kept[work] = keep
         del self.kept[begun]
         return work if work > 0 else self._check(work)
 
-    def submit_held(self, key, data_in, data_out, submit=quick.horo_submit):
-        """submit_key() of memory that the caller keeps alive, from before this call on. Below 0: see fail()."""
-        if self._dropped:
-            self.sweep()
-        return submit(self.pointer, key, data_in, data_out)
-
     def submit_unit(self, name, parts):
         """Several tensors that run all or not at all. parts: (spec, data_in, data_out, keep) of each, data_in None
         where this rank has nothing to add. Tensors without a name get the unit's and a number. Returns their works."""
-        if self._dropped:
+        if self.dropped:
             self.sweep()
         count = len(parts)
         specs = (_native.TensorSpec * count)(*(fill(part[0]) for part in parts))
@@ -229,17 +224,17 @@ class Session:
 
     def drop(self, works):
         """Nobody will wait for these. Never blocks or locks: a finalizer may call it."""
-        self._dropped.extend(works)
+        self.dropped.extend(works)
 
     def sweep(self):
         """Lets go of dropped works from the oldest on, up to the first that has not ended."""
-        while self._dropped:
+        while self.dropped:
             try:
-                work = self._dropped.popleft()
+                work = self.dropped.popleft()
             except IndexError:  # another thread swept
                 return
             if quick.horo_poll(self.pointer, work) == 0:
-                self._dropped.appendleft(work)
+                self.dropped.appendleft(work)
                 return
             self.release([work])
 

@@ -9,7 +9,8 @@ import operator
 
 from horo import _default, _native
 from horo._compression import NoneCompressor, wire_codec
-from horo._handles import Rewrite, handle_of, start_rewrite
+from horo._handles import handle_of
+from horo._repeats import Repeat
 from horo._sets import global_process_set, number_of
 from horo._specs import Average, Spec, Sum, choose_op, op_fields, order_number, rows_of
 
@@ -51,6 +52,7 @@ class Starts:
 
     def __init__(self, arrays):
         self.arrays = arrays
+        self._said = None  # what the last Repeat was told, mostly the same for all
 
     def _start(self, spec, data_in, data_out, finish, splits=None):
         session = _default.session()
@@ -147,17 +149,24 @@ class Starts:
         compression=NoneCompressor,
     ):
         """allreduce_async whose result replaces the tensor's values."""
-        options = (prescale_factor, postscale_factor, process_set, order, compression)
-        lies = self.arrays.as_it_lies(tensor)
-        if lies is None or name is None or process_set is not global_process_set:
-            array, spec = self._all_reduce(tensor, name, choose_op(op, average), options)
-            return self._start_in_place(spec, *self.arrays.writable(array, tensor, name))
-        session, said = _default.session(), (op, average, options)
-        known = session.known.get(name)
-        if known is None or known[1] != said or known[0] != lies:
-            _, spec = self._all_reduce(tensor, name, choose_op(op, average), options)
-            known = session.know(name, lies, said, spec)
-        return start_rewrite(Rewrite(session, self.arrays, name, tensor), known[2])
+        said = (op, average, prescale_factor, postscale_factor, process_set, order, compression)
+        session = _default.session()
+        repeat = session.repeats.pop(name, None)  # of threads that come at once only one has it
+        if repeat is not None and repeat.said == said and (holder := repeat.hold(tensor)) is not None:
+            return repeat.start(tensor, holder)
+        array, spec = self._all_reduce(tensor, name, choose_op(op, average), said[2:])
+        handle = self._start_in_place(spec, *self.arrays.writable(array, tensor, name))
+        if name is not None and process_set is global_process_set:
+            self._expect_again(session, spec, array, said)
+        return handle
+
+    def _expect_again(self, session, spec, array, said):
+        """The same call may come in the next step, of an array that lies like this one."""
+        if said != self._said:
+            self._said = said
+        repeat = Repeat(session, self.arrays, spec, self._said, array)
+        if repeat.hold is not None:
+            session.expect(repeat)
 
     def grouped_allreduce_async(
         self,

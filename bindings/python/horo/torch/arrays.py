@@ -1,5 +1,7 @@
 """Torch tensors as the collectives see them."""
 
+import functools
+
 import torch
 
 from horo import _specs
@@ -54,10 +56,8 @@ class TorchArrays(Arrays):
 
         return buffer, copy_back
 
-    def as_it_lies(self, tensor):
-        if isinstance(tensor, torch.Tensor) and lies_plainly(tensor):
-            return tensor.dtype, tensor.shape
-        return None
+    def hold_alike(self, tensor):
+        return holder_of(tensor.dtype, tensor.shape) if lies_plainly(tensor) else None
 
     written = staticmethod(torch.autograd.graph.increment_version)
 
@@ -73,20 +73,48 @@ class TorchArrays(Arrays):
 
 
 def lies_plainly(tensor):
-    """It is on the CPU, and its memory holds the values in one piece: not their conjugates or negatives.
+    """It is on the CPU, and its memory holds the values in one piece: not their conjugates or negatives."""
+    if tensor.layout is not torch.strided or not tensor.is_cpu or not tensor.is_contiguous():
+        return False
+    return not is_lazy(tensor, tensor.untyped_storage())
+
+
+def is_lazy(tensor, storage):
+    """It stands for the conjugates or negatives of what its storage holds.
 
     is_neg() and its like give up the interpreter lock, which a busy thread then keeps for milliseconds. So they are
     asked of tensors alone that could be lazy: complex ones, and parts of another's memory, as x.conj().imag is."""
-    return (
-        tensor.layout is torch.strided
-        and tensor.is_cpu
-        and tensor.is_contiguous()
-        and (
-            tensor.nbytes == tensor.untyped_storage().nbytes()
-            and not tensor.dtype.is_complex
-            or not (tensor.is_conj() or tensor.is_neg())
-        )
-    )
+    if tensor.nbytes == storage.nbytes() and not tensor.dtype.is_complex:
+        return False
+    return tensor.is_conj() or tensor.is_neg()
+
+
+@functools.lru_cache(1024)
+def holder_of(dtype, shape):
+    """hold(tensor): the storage of a tensor that has this dtype and shape and lies plainly, else None."""
+    whole = -1 if dtype.is_complex else dtype.itemsize * shape.numel()  # a storage of so many bytes holds no more
+    kind, strided = torch.Tensor, torch.strided
+
+    def hold(tensor):
+        if (
+            isinstance(tensor, kind)
+            and tensor.dtype is dtype
+            and tensor.shape == shape
+            and tensor.layout is strided
+            and tensor.is_cpu
+            and tensor.is_contiguous()
+        ):
+            storage = tensor.untyped_storage()
+            if storage.nbytes() == whole or not is_lazy(tensor, storage):
+                return storage
+        return None
+
+    return hold
+
+
+def holder_of_none(_):
+    """hold(tensor) where each tensor goes the long way."""
+    return None
 
 
 def in_one_piece(tensor):

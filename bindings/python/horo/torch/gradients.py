@@ -16,7 +16,7 @@ from horo._session import error_of
 from horo._sets import number_of
 from horo._specs import Spec, op_fields
 from horo.errors import not_yet
-from horo.torch.arrays import DTYPES, in_one_piece
+from horo.torch.arrays import DTYPES, holder_of, holder_of_none, in_one_piece
 from horo.torch.ops import sparse_allreduce_async
 from horo.torch.slots import Group, Slot
 
@@ -126,19 +126,21 @@ class Gradients:
 
     def _hook_of(self, slot):
         submit = quick.horo_submit
-        plain = self._compressor is None
+        hold = holder_of(slot.dtype, slot.shape) if self._compressor is None else holder_of_none
 
         def hook(param):
-            if slot.passes_left <= 0:
+            left = slot.passes_left - 1
+            if left < 0:
                 raise AssertionError(f"gradient {slot.spec.name}: {_TOO_MANY_PASSES}")
-            slot.passes_left -= 1
-            if slot.passes_left:
+            slot.passes_left = left
+            if left:
                 return
-            gradient = param.grad
             if slot.group is not None:
                 self._arrive(slot)
                 return
-            if not (plain and slot.is_like(gradient)):
+            gradient = param.grad
+            storage = hold(gradient)
+            if storage is None or gradient.requires_grad:
                 self._submit(slot)
                 return
             address = gradient.data_ptr()
@@ -149,7 +151,7 @@ class Gradients:
             slot.work = work
             slot.memory, slot.address, slot.nbytes = gradient, address, gradient.nbytes
             # The storage too: a gradient that is given another one lets go of the old one, which is in flight.
-            self._kept[work] = (gradient, gradient.untyped_storage())
+            self._kept[work] = (gradient, storage)
 
         return hook
 

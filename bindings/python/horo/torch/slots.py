@@ -6,7 +6,6 @@ import torch
 
 from horo._handles import moved_text
 from horo.errors import HoroError, not_yet
-from horo.torch.arrays import lies_plainly
 
 
 class Slot:
@@ -52,15 +51,6 @@ class Slot:
     def start_over(self, passes):
         self.work = self.memory = self.sparse = self.context = None
         self.passes_left = passes
-
-    def is_like(self, gradient):
-        """It has what was declared, so that its memory may be touched."""
-        return (
-            gradient.dtype is self.dtype
-            and gradient.shape == self.shape
-            and not gradient.requires_grad
-            and lies_plainly(gradient)
-        )
 
     def place(self, memory, work):
         """The work reads and writes this memory."""

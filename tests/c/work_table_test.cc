@@ -1,0 +1,72 @@
+// The numbers that callers have for works.
+#include "bindings/c/work_table.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+namespace horo_c {
+namespace {
+
+std::shared_ptr<horo::Work> work(horo::Key key) {
+  return std::make_shared<horo::Work>(key);
+}
+
+TEST(WorkTable, FindsWhatWasAddedUntilItIsErased) {
+  WorkTable table;
+  std::vector<std::int64_t> numbers;
+  for (horo::Key key = 0; key < 1'000; ++key) numbers.push_back(table.add(work(key)));
+  for (horo::Key key = 0; key < 1'000; ++key) EXPECT_EQ(table.find(numbers[key])->key(), key);
+  table.erase(numbers[500]);
+  EXPECT_THROW(table.find(numbers[500]), std::invalid_argument);
+  EXPECT_THROW(table.erase(numbers[500]), std::invalid_argument);
+  EXPECT_EQ(table.find(numbers[501])->key(), 501u);
+}
+
+TEST(WorkTable, NumbersArePositiveAndNeverUsedTwice) {
+  WorkTable table;
+  std::set<std::int64_t> seen;
+  for (int i = 0; i < 1'000; ++i) {
+    const std::int64_t number = table.add(work(0));
+    EXPECT_GT(number, 0);
+    EXPECT_TRUE(seen.insert(number).second);
+    table.erase(number);
+  }
+}
+
+TEST(WorkTable, UnknownNumbersAreRefused) {
+  WorkTable table;
+  for (const std::int64_t number : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1}, INT64_MIN, INT64_MAX}) {
+    EXPECT_THROW(table.find(number), std::invalid_argument) << number;
+  }
+  const std::int64_t number = table.add(work(0));
+  EXPECT_THROW(table.find(number + 1), std::invalid_argument);
+  EXPECT_THROW(table.find(-number), std::invalid_argument);
+}
+
+TEST(WorkTable, AnErasedWorkIsLetGo) {
+  WorkTable table;
+  const auto kept = work(0);
+  const std::int64_t number = table.add(kept);
+  EXPECT_EQ(kept.use_count(), 2);
+  table.erase(number);
+  EXPECT_EQ(kept.use_count(), 1);
+}
+
+TEST(WorkTable, ThreadsMayAddAndEraseAtOnce) {
+  WorkTable table;
+  const auto churn = [&table](horo::Key key) {
+    for (int i = 0; i < 10'000; ++i) {
+      const std::int64_t number = table.add(work(key));
+      ASSERT_EQ(table.find(number)->key(), key);
+      table.erase(number);
+    }
+  };
+  std::thread other(churn, 1);
+  churn(2);
+  other.join();
+}
+
+}  // namespace
+}  // namespace horo_c
