@@ -104,6 +104,7 @@ void Member::leader_left(Actions& actions) {
   for (const auto& [key, t] : tensors_) {
     if (t.pending) pending.push_back(key);
   }
+  std::sort(pending.begin(), pending.end());
   for (const Key key : pending) {
     const TensorSpec& spec = tensor(key).spec;
     const std::string of = of_set(spec.set);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "controller/messages.h"
@@ -106,7 +107,7 @@ class Member {
   void release(Release release, Actions& actions);
 
   const CoordinatorConfig config_;
-  std::map<Key, Tensor> tensors_;
+  std::unordered_map<Key, Tensor> tensors_;
   std::map<TensorName, std::vector<Key>> names_;  // several keys where a name was declared anew
   std::vector<Numbered> by_id_;
   std::deque<KnownPlan> plans_;  // plan 1 first

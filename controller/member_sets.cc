@@ -1,4 +1,5 @@
 // What the stream says of process sets and joins.
+#include <algorithm>
 #include <utility>
 
 #include "controller/member.h"
@@ -28,6 +29,7 @@ void Member::apply(const EndSet& item, Actions& actions) {
   for (const auto& [other, t] : tensors_) {
     if (t.pending && t.spec.set == item.set) pending.push_back(other);
   }
+  std::sort(pending.begin(), pending.end());
   for (const Key other : pending) fail(other, removed_text(tensor(other).spec.name, of_set(item.set)), actions);
   actions.emplace_back(RemoveSet{item.set, {key}});
   settle(key);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kGoodbyePatience{1'000};
 constexpr std::chrono::seconds kIdle{3'600};
-constexpr std::chrono::microseconds kLongestGathering{2'000};
+constexpr std::chrono::microseconds kLongestGathering{4'000};
 constexpr std::chrono::microseconds kQuiet{250};
 
 CoordinatorConfig coordinator_config(const Config& config) {

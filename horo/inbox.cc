@@ -72,6 +72,7 @@ void Inbox::check_room(std::size_t tensors, bool once) const {
 }
 
 Key Inbox::add(const TensorSpec& spec, Name& name) {
+  const std::size_t bytes = asks(spec.kind) ? 0 : spec.bytes();
   Key key = static_cast<Key>(tensors_.size());
   if (spec.once && !free_keys_.empty()) {
     key = free_keys_.back();
@@ -82,6 +83,7 @@ Key Inbox::add(const TensorSpec& spec, Name& name) {
   tensors_[key] = Tensor{};
   tensors_[key].spec = spec;
   tensors_[key].plain = spec.kind == CollectiveKind::kAllReduce;
+  tensors_[key].bytes = bytes;
   tensors_[key].name = &name;
   name.keys.push_back(key);
   declared_.push_back(key);
@@ -255,11 +257,14 @@ bool Inbox::has_in_flight() const {
 void Inbox::report(Key key, Tensor& tensor) {
   tensor.reported = true;
   events_.emplace_back(Submitted{key, tensor.submission.absent});
+  gathered_bytes_ += tensor.bytes;
+  if (gathered_bytes_ >= kGatheredBytes) hurry();
 }
 
 Inbox::Batch Inbox::take() {
   MutexLock lock(mutex_);
   in_hurry_ = false;
+  gathered_bytes_ = 0;
   Batch batch;
   for (const Key key : declared_) batch.declared.emplace_back(key, &tensors_[key].spec);
   declared_.clear();

@@ -64,6 +64,8 @@ struct FilledPlan {
 // Any thread may call anything; nothing blocks but gather().
 class Inbox {
  public:
+  static constexpr std::size_t kGatheredBytes = 1 << 20;
+
   // The registry outlives the inbox.
   Inbox(const Config& config, const Registry& registry);
 
@@ -151,6 +153,7 @@ class Inbox {
     Submission submission;
     bool reported = false;  // the engine knows of this submission
     bool plain = false;     // an all_reduce: with an in and an out, and no more, a submission to it is right
+    std::size_t bytes = 0;  // of the spec
     TensorSpec spec;
   };
   using NameKey = std::tuple<std::uint32_t, std::uint32_t, std::string>;
@@ -188,7 +191,8 @@ class Inbox {
   std::map<PlanId, Plan> plans_ GUARDED_BY(mutex_);
   std::vector<Key> declared_ GUARDED_BY(mutex_);  // not yet told to the engine
   std::vector<Event> events_ GUARDED_BY(mutex_);
-  std::size_t in_flight_ GUARDED_BY(mutex_) = 0;  // tensors with a work
+  std::size_t gathered_bytes_ GUARDED_BY(mutex_) = 0;  // of the tensors in events_
+  std::size_t in_flight_ GUARDED_BY(mutex_) = 0;       // tensors with a work
   FailurePtr closed_ GUARDED_BY(mutex_);
   bool in_hurry_ GUARDED_BY(mutex_) = false;  // somebody waits for what is in events_
   CondVar hurried_;

@@ -105,6 +105,21 @@ TEST_F(InboxTest, ABurstIsGatheredToItsEnd) {
   burst.join();
 }
 
+TEST_F(InboxTest, MuchIsNotGatheredAnyLonger) {
+  const std::size_t half = Inbox::kGatheredBytes / sizeof(float) / 2;
+  const Key a = inbox_.declare(float_spec("a", half)), b = inbox_.declare(float_spec("b", half));
+  put(a);
+  EXPECT_EQ(inbox_.take().events.size(), 1u);
+  put(b);
+  const TimePoint quiet = Clock::now() + std::chrono::milliseconds(5);
+  inbox_.gather(TimePoint::max(), std::chrono::milliseconds(5));
+  EXPECT_GE(Clock::now(), quiet) << "what was taken does not count";
+  inbox_.settle(std::span(&a, 1));
+  put(a);
+  inbox_.gather(TimePoint::max(), kForever);
+  EXPECT_EQ(inbox_.take().events.size(), 2u);
+}
+
 TEST_F(InboxTest, ACompletePlanAndAQuestionToAllAreNotKeptWaiting) {
   const Key a = declare("a"), b = declare("b");
   activate(a, b);
