@@ -240,6 +240,7 @@ void Leader::spread(Plan& plan, Patience patience) {
 void Leader::dissolve(PlanId id, const Patience& patience, bool counts) {
   Plan& plan = *plans_.find(id);
   plan.live = false;
+  std::erase(complete_, Waiting(id));  // its tensors are complete instead
   items_.emplace_back(DissolvePlan{id});
   for (const TensorId tensor : plan.tensors) {
     Entry& entry = *table_.place(tensor)->entry;

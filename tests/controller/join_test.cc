@@ -64,6 +64,29 @@ TEST(Join, WhatTheRankSubmittedBeforeCounts) {
   EXPECT_TRUE(ranks[2].stream().back().ranks.empty());
 }
 
+TEST(Join, APlanThatItMakesCompleteIsRunBeforeIt) {
+  for (const int last : {0, 1, 2}) {
+    Ranks ranks(3);
+    learn_plans(ranks, {gradient("a"), gradient("b")});
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank != last) ranks[rank].submit(gradient("a")), ranks[rank].submit(gradient("b"));
+    }
+    ranks.settle();
+    for (const char* name : {"a", "b"}) ranks[last].submit(gradient(name));
+    ranks[last].join();  // before the leader has heard of the plan
+    ranks.settle();
+    for (const char* name : {"a", "b"}) {
+      for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank].times(name), 4) << name << " on rank " << rank;
+    }
+    EXPECT_TRUE(ranks[last].stream().back().ranks.empty()) << "all took part";
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank != last) ranks[rank].join();
+    }
+    ranks.settle();
+    for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(ranks[rank].idle());
+  }
+}
+
 TEST(Join, APlanThatIsNotCompleteHereIsReportedFirst) {
   Ranks ranks(2);
   learn_plans(ranks, {gradient("a"), gradient("b")});
