@@ -1,6 +1,10 @@
 #include "horo/work.h"
 
+#include <pthread.h>
+
 #include <array>
+#include <cstddef>
+#include <new>
 
 #include "horo/base/check.h"
 #include "horo/base/mutex.h"
@@ -13,9 +17,22 @@ struct Bell {
   Mutex mutex;
   CondVar rung;
 };
+using Bells = std::array<Bell, 64>;
 
-Bell& bell_of(Key key) {
-  static auto& bells = *new std::array<Bell, 64>;  // never freed: threads may wait while the process exits
+// Never destroyed: threads may wait while the process exits. A forked child has none of those that held or waited, so
+// there they are made anew.
+Bells& make_bells() noexcept {
+  alignas(Bells) static std::byte memory[sizeof(Bells)];
+  return *new (memory) Bells;
+}
+
+Bells& first_bells() noexcept {
+  ::pthread_atfork(nullptr, nullptr, [] { make_bells(); });
+  return make_bells();
+}
+
+Bell& bell_of(Key key) noexcept {
+  static Bells& bells = first_bells();
   return bells[key % bells.size()];
 }
 

@@ -266,7 +266,8 @@ void TcpControl::on_frame(Inbound& peer, const Frame& frame, std::span<const std
 
 void TcpControl::on_suspicion(const Inbound& peer, const Frame& frame, std::span<const std::byte> payload) {
   const AbortNotice notice = decode_abort(payload);
-  if (frame.segment > static_cast<std::uint32_t>(Evidence::kLate) || notice.origin >= self_.size) {
+  const bool is_about_somebody = notice.origin >= 0 && notice.origin < self_.size;
+  if (frame.segment > static_cast<std::uint32_t>(Evidence::kLate) || !is_about_somebody) {
     throw ProtocolError("a suspicion of a kind or about a rank that there is not");
   }
   events_.push_back({.kind = ControlEvent::Kind::kSuspicion,

@@ -11,14 +11,16 @@ int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_t count, 
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
     if (ranks == nullptr && count > 0) throw std::invalid_argument("ranks is a null pointer");
-    return s.works.add(s.session.add_set(std::vector<int>(ranks, ranks + count), name == nullptr ? "" : name));
+    horo_c::WorkTable::Seat seat(s.works);
+    return seat.give(s.session.add_set(std::vector<int>(ranks, ranks + count), name == nullptr ? "" : name));
   });
 }
 
 int64_t horo_remove_set(horo_session* session, uint32_t set) {
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
-    return s.works.add(s.session.remove_set(set));
+    horo_c::WorkTable::Seat seat(s.works);
+    return seat.give(s.session.remove_set(set));
   });
 }
 
@@ -37,7 +39,8 @@ int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info* info) {
 int64_t horo_join(horo_session* session, uint32_t set) {
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
-    return s.works.add(s.session.join(set));
+    horo_c::WorkTable::Seat seat(s.works);
+    return seat.give(s.session.join(set));
   });
 }
 

@@ -8,6 +8,7 @@
 using horo_c::check_struct;
 using horo_c::checked;
 using horo_c::guarded;
+using horo_c::WorkTable;
 
 namespace {
 
@@ -75,10 +76,18 @@ const T* at(const T* first, std::size_t i, const char* what) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * first->struct_bytes);
 }
 
+std::vector<WorkTable::Seat> seats_for(std::size_t works, WorkTable& table) {
+  std::vector<WorkTable::Seat> seats;
+  seats.reserve(works);
+  while (seats.size() < works) seats.emplace_back(table);
+  return seats;
+}
+
 std::int64_t submit_one(horo_session* session, std::int64_t key, const void* in, void* out, bool absent) {
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
-    return s.works.add(s.session.submit(horo::Submission{key_from(key), in, out, absent}));
+    WorkTable::Seat seat(s.works);
+    return seat.give(s.session.submit(horo::Submission{key_from(key), in, out, absent}));
   });
 }
 
@@ -107,8 +116,9 @@ int32_t horo_submit_many(horo_session* session, const horo_submission* submissio
       all[i] = submission_from(one);
       all[i].key = key_from(one->key);
     }
+    std::vector<WorkTable::Seat> seats = seats_for(count, s.works);
     auto submitted = s.session.submit(all);
-    for (std::size_t i = 0; i < count; ++i) works[i] = s.works.add(std::move(submitted[i]));
+    for (std::size_t i = 0; i < count; ++i) works[i] = seats[i].give(std::move(submitted[i]));
     return HORO_OK;
   });
 }
@@ -116,7 +126,8 @@ int32_t horo_submit_many(horo_session* session, const horo_submission* submissio
 int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec, const horo_submission* submission) {
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
-    return s.works.add(s.session.submit(spec_from(spec), submission_from(submission)));
+    WorkTable::Seat seat(s.works);
+    return seat.give(s.session.submit(spec_from(spec), submission_from(submission)));
   });
 }
 
@@ -130,7 +141,9 @@ int32_t horo_submit_unit(horo_session* session, const horo_unit* unit, int64_t* 
       all.specs.push_back(spec_from(at(unit->specs, static_cast<std::size_t>(i), "horo_tensor_spec")));
       all.submissions.push_back(submission_from(at(unit->submissions, static_cast<std::size_t>(i), "horo_submission")));
     }
-    for (auto& work : s.session.submit(std::move(all))) *works++ = s.works.add(std::move(work));
+    std::vector<WorkTable::Seat> seats = seats_for(all.specs.size(), s.works);
+    auto submitted = s.session.submit(std::move(all));
+    for (std::size_t i = 0; i < seats.size(); ++i) works[i] = seats[i].give(std::move(submitted[i]));
     return HORO_OK;
   });
 }

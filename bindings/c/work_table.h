@@ -6,6 +6,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "horo/horo.h"
@@ -15,15 +16,24 @@ namespace horo_c {
 // Any thread. A number is above 0, and never used twice: the lower bits are a place, the upper ones how many had it.
 class WorkTable {
  public:
-  std::int64_t add(std::shared_ptr<horo::Work> work) {
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) grow();
-    const std::uint32_t at = free_.back();
-    free_.pop_back();
-    Place& place = places_[at];
-    place.work = std::move(work);
-    return ++place.turn << kPlaceBits | at;
-  }
+  // A number in reserve: what was submitted cannot be taken back for want of one. It goes back unless it is used.
+  class Seat {
+   public:
+    explicit Seat(WorkTable& table) : table_(table), number_(table.take()) {}
+    Seat(Seat&& other) noexcept : table_(other.table_), number_(std::exchange(other.number_, 0)) {}
+    Seat(const Seat&) = delete;
+    ~Seat() {
+      if (number_ != 0) table_.give_back(number_);
+    }
+    std::int64_t give(std::shared_ptr<horo::Work> work) noexcept {
+      table_.fill(number_, std::move(work));
+      return std::exchange(number_, 0);
+    }
+
+   private:
+    WorkTable& table_;
+    std::int64_t number_;
+  };
 
   // Throws std::invalid_argument where there is none.
   std::shared_ptr<horo::Work> find(std::int64_t number) {
@@ -36,7 +46,7 @@ class WorkTable {
     const std::lock_guard lock(mutex_);
     const std::uint32_t at = place_of(number);
     work.swap(places_[at].work);
-    free_.push_back(at);  // there is room: see grow()
+    free_.push_back(at);
   }
 
  private:
@@ -47,6 +57,24 @@ class WorkTable {
     std::int64_t turn = 0;
   };
 
+  std::int64_t take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) grow();
+    const std::uint32_t at = free_.back();
+    free_.pop_back();
+    return ++places_[at].turn << kPlaceBits | at;
+  }
+
+  void fill(std::int64_t number, std::shared_ptr<horo::Work> work) noexcept {
+    const std::lock_guard lock(mutex_);
+    places_[at_of(number)].work = std::move(work);
+  }
+
+  void give_back(std::int64_t number) noexcept {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(static_cast<std::uint32_t>(at_of(number)));  // there is room: see grow()
+  }
+
   void grow() {
     const std::size_t count = places_.size();
     if (count == kMostPlaces) throw std::length_error("more than 2^24 works have not been released");
@@ -56,8 +84,10 @@ class WorkTable {
     for (std::size_t at = count + more; at > count; --at) free_.push_back(static_cast<std::uint32_t>(at - 1));
   }
 
+  static std::size_t at_of(std::int64_t number) { return static_cast<std::uint64_t>(number) & (kMostPlaces - 1); }
+
   std::uint32_t place_of(std::int64_t number) const {
-    const auto at = static_cast<std::uint64_t>(number) & (kMostPlaces - 1);
+    const std::size_t at = at_of(number);
     if (at >= places_.size() || !places_[at].work || places_[at].turn != number >> kPlaceBits) {
       throw std::invalid_argument("there is no work " + std::to_string(number));
     }

@@ -6,13 +6,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <thread>
+#include <vector>
 
 #include "horo/base/error.h"
 #include "horo/base/forked.h"
 #include "horo/horo.h"
+#include "horo/work.h"
 #include "ring/socket.h"
+#include "tests/effort.h"
 #include "tests/ring/run_ranks.h"
 
 namespace horo {
@@ -53,6 +58,37 @@ TEST(Fork, AChildDoesNotCloseADescriptorTwice) {
               return taken == number && is_open(taken) ? 0 : 1;
             }),
             0);
+}
+
+// One after the other, each while a thread waits for it.
+int end_works_of_a_child() {
+  for (int round = 0; round < 3; ++round) {
+    for (Key key = 0; key < 64; ++key) {
+      Work own(key);
+      std::atomic<bool> runs = false;
+      std::jthread waiter([&] {
+        runs = true;
+        own.wait_until(TimePoint::max());
+      });
+      while (!runs) std::this_thread::yield();
+      for (int turn = 0; turn < 20; ++turn) std::this_thread::yield();  // mostly it waits by now
+      own.finish({});
+    }
+  }
+  return 0;
+}
+
+// Works share what they are waited at, and a child lacks the threads that wait at the time of its fork.
+TEST(Fork, WorksOfAChildEndThoughThreadsOfTheParentWaitedForOthers) {
+  if (test::kSanitized) GTEST_SKIP() << "ThreadSanitizer has no threads in a forked child";
+  std::vector<std::unique_ptr<Work>> works;
+  std::vector<std::jthread> waiters;
+  for (Key key = 0; key < 64; ++key) {
+    works.push_back(std::make_unique<Work>(key));
+    waiters.emplace_back([&work = *works.back()] { work.wait_until(TimePoint::max()); });
+  }
+  for (int round = 0; round < 5; ++round) EXPECT_EQ(in_child(end_works_of_a_child), 0);
+  for (const auto& work : works) work->finish({});
 }
 
 TEST(Fork, ACallInAChildSaysWhereItCameFromAndDoesNothing) {
