@@ -13,12 +13,6 @@
 namespace horo {
 namespace {
 
-// What a member must bring and gets, in elements.
-struct Sizes {
-  std::size_t in = 0;
-  std::size_t out = 0;
-};
-
 class Checker {
  public:
   Checker(const Collective& c, int size, int index) : c_(c), size_(static_cast<std::size_t>(size)), index_(index) {}
@@ -34,6 +28,36 @@ class Checker {
     check_bytes("in", c_.in, sizes.in);
     check_bytes("out", c_.out, sizes.out);
     check_overlap(sizes);
+  }
+
+  Sizes sizes() const {
+    switch (c_.kind) {
+      case CollectiveKind::kAllReduce:
+        return {is_absent(c_, index_) ? 0 : c_.counts[0], c_.counts[0]};
+      case CollectiveKind::kReduce:
+        return {is_absent(c_, index_) ? 0 : c_.counts[0], is_root() ? c_.counts[0] : 0};
+      case CollectiveKind::kReduceScatter:
+        return {is_absent(c_, index_) ? 0 : total(), mine()};
+      case CollectiveKind::kGather:
+        return {mine(), is_root() ? total() : 0};
+      case CollectiveKind::kScatter:
+        return {is_root() ? total() : 0, mine()};
+      case CollectiveKind::kAllToAll:
+        return pairs();
+      case CollectiveKind::kAllGather:
+        return {mine(), total()};
+      case CollectiveKind::kBroadcast:
+        return {c_.root == index_ ? c_.counts[0] : 0, c_.counts[0]};
+      case CollectiveKind::kSendRecv:
+        expect(size_ == 2, "a message goes between two, this group has ", size_, " members");
+        return {is_root() ? c_.counts[0] : 0, is_root() ? 0 : c_.counts[0]};
+      case CollectiveKind::kBarrier:
+        return {};
+      default:
+        break;
+    }
+    expect(false, "not a kind of collective: ", static_cast<int>(c_.kind));
+    return {};
   }
 
  private:
@@ -110,36 +134,6 @@ class Checker {
     return sizes;
   }
 
-  Sizes sizes() const {
-    switch (c_.kind) {
-      case CollectiveKind::kAllReduce:
-        return {is_absent(c_, index_) ? 0 : c_.counts[0], c_.counts[0]};
-      case CollectiveKind::kReduce:
-        return {is_absent(c_, index_) ? 0 : c_.counts[0], is_root() ? c_.counts[0] : 0};
-      case CollectiveKind::kReduceScatter:
-        return {is_absent(c_, index_) ? 0 : total(), mine()};
-      case CollectiveKind::kGather:
-        return {mine(), is_root() ? total() : 0};
-      case CollectiveKind::kScatter:
-        return {is_root() ? total() : 0, mine()};
-      case CollectiveKind::kAllToAll:
-        return pairs();
-      case CollectiveKind::kAllGather:
-        return {mine(), total()};
-      case CollectiveKind::kBroadcast:
-        return {c_.root == index_ ? c_.counts[0] : 0, c_.counts[0]};
-      case CollectiveKind::kSendRecv:
-        expect(size_ == 2, "a message goes between two, this group has ", size_, " members");
-        return {is_root() ? c_.counts[0] : 0, is_root() ? 0 : c_.counts[0]};
-      case CollectiveKind::kBarrier:
-        return {};
-      default:
-        break;
-    }
-    expect(false, "not a kind of collective: ", static_cast<int>(c_.kind));
-    return {};
-  }
-
   void check_bytes(const char* name, const Buffer& buffer, std::size_t elements) const {
     const std::size_t bytes = elements * size_of(c_.dtype);
     expect(elements <= SIZE_MAX / size_of(c_.dtype) && buffer.bytes >= bytes, name, " has ", buffer.bytes,
@@ -147,7 +141,7 @@ class Checker {
     expect(bytes == 0 || buffer.data != nullptr, name, " is null, expected ", bytes, " bytes");
   }
 
-  // Equal or disjoint, counting what is used; the kinds that move parts sort themselves out in any case.
+  // Equal or disjoint, counting what is used; kinds that move parts get an output of their own where they need it.
   void check_overlap(const Sizes& sizes) const {
     if (counts_expected() != 1) return;
     const std::less<const std::byte*> before;
@@ -166,6 +160,10 @@ class Checker {
 
 void check(const Collective& collective, int size, int index) {
   Checker(collective, size, index).run();
+}
+
+Sizes sizes_of(const Collective& collective, int size, int index) {
+  return Checker(collective, size, index).sizes();
 }
 
 }  // namespace horo

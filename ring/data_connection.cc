@@ -205,6 +205,12 @@ void DataConnection::release_all() {
   if (receives_for_op()) stop_receiving();
   if (!is_sending_op()) return;
   if (sending_->bytes.size() <= kMaxKeptBytes) return keep_outgoing();
+  drop_all();
+}
+
+void DataConnection::drop_all() noexcept {
+  if (receives_for_op()) stop_receiving();
+  if (!is_sending_op()) return;
   sending_.reset();
   broken_ = true;
 }

@@ -80,6 +80,8 @@ class DataConnection {
   void release(std::uint32_t channel, std::uint64_t plan);
   // Lets go of the memory of all operations. Nothing more can be sent if too much would have to be copied.
   void release_all();
+  // The same without a copy: nothing more can be sent if it was in the middle of it.
+  void drop_all() noexcept;
 
  private:
   enum class State { kHeader, kUnplaced, kBody };

@@ -56,9 +56,9 @@ struct Allocation {
 //   barrier         empty                                   empty
 //
 // A send_recv is for groups of two. in and out are equal (in place) or disjoint; where they differ, in is never
-// written. Also in place: an all_gather or gather whose in lies at its place in out. counts: one value for all_reduce,
-// reduce, broadcast and send_recv; size * size for all_to_all, what member i has for member j at i * size + j; none for
-// barrier; one per member for the others.
+// written. Also in place, and without a copy: an all_gather or gather whose in lies at its place in out. Of out no more
+// is written than the elements above. counts: one value for all_reduce, reduce, broadcast and send_recv; size * size
+// for all_to_all, what member i has for member j at i * size + j; none for barrier; one per member for the others.
 //
 // Reductions: result = round(postscale * (T(prescale * widen(x)) / divisor)), T the canonical tree over `contributors`
 // (Order::kCanonical) or any order (kFast); the divisor is applied for kAverage alone.

@@ -43,6 +43,12 @@ void Identity::expect_from(const Frame& frame, int peer, std::uint32_t peer_inca
                           ", incarnation ", peer_incarnation, " was expected"));
 }
 
+AbortNotice Identity::notice_in(std::span<const std::byte> payload) const {
+  AbortNotice notice = decode_abort(payload);
+  if (notice.origin < size) return notice;
+  throw ProtocolError(say("a notice about rank ", notice.origin, ", expected one below ", size));
+}
+
 Identity identity_of(const Config& config, std::uint32_t epoch) {
   return {hash64(config.job), epoch, config.incarnation, config.rank, config.size, config.key.value_or(JobKey{})};
 }

@@ -40,6 +40,9 @@ struct Identity {
   Frame frame(FrameKind kind) const;  // with the fields that say who sends it
   // Throws ProtocolError unless the frame comes from that start of that rank in this job and epoch.
   void expect_from(const Frame& frame, int peer, std::uint32_t peer_incarnation) const;
+  // The notice that an abort or a suspicion carries. Throws ProtocolError where it is none, or about a rank that there
+  // is not.
+  AbortNotice notice_in(std::span<const std::byte> payload) const;
 };
 Identity identity_of(const Config& config, std::uint32_t epoch);
 

@@ -94,4 +94,11 @@ void barrier(const Party& party, const Collective& collective);
 // Throws std::invalid_argument, naming Collective::what, if the collective contradicts itself.
 void check(const Collective& collective, int size, int index);
 
+// What a member must bring and gets, in elements; its buffers may be longer.
+struct Sizes {
+  std::size_t in = 0;
+  std::size_t out = 0;
+};
+Sizes sizes_of(const Collective& collective, int size, int index);
+
 }  // namespace horo

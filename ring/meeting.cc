@@ -39,24 +39,6 @@ std::string foreign_user(int fd) {
   return say("the socket's other end belongs to user ", *user, ", expected user ", ::geteuid());
 }
 
-// The abort notice among the frames that lie unread at a connection; they stay where they are.
-std::optional<AbortNotice> find_abort(int fd) {
-  std::vector<std::byte> bytes(kLookAheadBytes);
-  const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
-  std::span<const std::byte> left(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  try {
-    while (left.size() >= kFrameBytes) {
-      const Frame frame = decode_frame(left.first<kFrameBytes>(), left.size() - kFrameBytes);
-      const auto payload = left.subspan(kFrameBytes, frame.length);
-      if (frame.kind == FrameKind::kAbort) return decode_abort(payload);
-      left = left.subspan(kFrameBytes + frame.length);
-    }
-  } catch (const ProtocolError&) {
-    return std::nullopt;
-  }
-  return std::nullopt;
-}
-
 // A callee, with the call in progress or the time of the next one.
 struct Call {
   const Callee* callee = nullptr;
@@ -329,6 +311,23 @@ void send_abort(const Connection& connection, const Identity& self, const AbortN
   const FrameBytes header = encode(frame);
   std::array<iovec, 2> parts{as_iovec(header), as_iovec(payload)};
   send_some(connection.fd.get(), parts);
+}
+
+std::optional<AbortNotice> find_abort(int fd) {
+  std::vector<std::byte> bytes(kLookAheadBytes);
+  const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  std::span<const std::byte> left(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  try {
+    while (left.size() >= kFrameBytes) {
+      const Frame frame = decode_frame(left.first<kFrameBytes>(), left.size() - kFrameBytes);
+      const auto payload = left.subspan(kFrameBytes, frame.length);
+      if (frame.kind == FrameKind::kAbort) return decode_abort(payload);
+      left = left.subspan(kFrameBytes + frame.length);
+    }
+  } catch (const ProtocolError&) {
+    return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 std::vector<Connection> meet(const Meeting& meeting) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,5 +48,8 @@ std::vector<Connection> meet(const Meeting& meeting);
 
 // Tells a peer why the start fails, if its connection takes the bytes at once.
 void send_abort(const Connection& connection, const Identity& self, const AbortNotice& notice);
+
+// The abort notice among the frames that lie unread at a socket, if there is one; they stay where they are.
+std::optional<AbortNotice> find_abort(int fd);
 
 }  // namespace horo

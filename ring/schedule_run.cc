@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <stdexcept>
 
 #include "horo/base/check.h"
@@ -201,16 +202,42 @@ class Slot {
   bool busy_ = false;
 };
 
-bool overlaps(const Buffer& a, const Buffer& b) {
-  const std::less<const std::byte*> before;
-  return a.bytes > 0 && b.bytes > 0 && before(a.data, b.data + b.bytes) && before(b.data, a.data + a.bytes);
+// What a member uses of its buffers.
+struct Used {
+  std::span<const std::byte> in, out;
+
+  bool overlap() const {
+    const std::less<const std::byte*> before;
+    return !in.empty() && !out.empty() && before(in.data(), out.data() + out.size()) &&
+           before(out.data(), in.data() + in.size());
+  }
+};
+
+Used used_by(const Party& party, const Collective& c) {
+  const Sizes sizes = sizes_of(c, party.size(), party.index);
+  const std::size_t each = size_of(c.dtype);
+  return {{c.in.data, sizes.in * each}, {c.out.data, sizes.out * each}};
 }
 
-// Kinds whose output lies elsewhere than the same elements of the input cannot be run in place.
-bool needs_own_output(const Collective& c) {
-  const bool moves_parts = c.kind == CollectiveKind::kReduceScatter || c.kind == CollectiveKind::kScatter ||
-                           c.kind == CollectiveKind::kAllToAll;
-  return moves_parts && overlaps(c.in, c.out);
+// Where this member's part of an all_gather or gather begins in out, in bytes.
+std::size_t place_of_mine(const Party& party, const Collective& c) {
+  return std::accumulate(c.counts.begin(), c.counts.begin() + party.index, std::size_t{0}) * size_of(c.dtype);
+}
+
+// Kinds whose output lies elsewhere than the same elements of the input cannot be run in place. What is gathered can
+// where it lies at its place already, which costs no copy.
+bool needs_own_output(const Party& party, const Collective& c, const Used& used) {
+  switch (c.kind) {
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kScatter:
+    case CollectiveKind::kAllToAll:
+      return used.overlap();
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kGather:
+      return used.overlap() && used.in.data() != used.out.data() + place_of_mine(party, c);
+    default:
+      return false;
+  }
 }
 
 void run_slots(const Plan& plan, std::byte* out, const Party& party) {
@@ -241,9 +268,10 @@ void run_slots(const Plan& plan, std::byte* out, const Party& party) {
 void run_schedule(const Party& party, const Collective& collective, const Schedule& schedule) {
   if (schedule.rounds.empty()) return;
   const Plan plan(party, collective, schedule);
-  if (!needs_own_output(collective)) return run_slots(plan, collective.out.data, party);
-  const auto memory = party.scratch.take(collective.out.bytes);
-  const auto out = memory.part(0, collective.out.bytes);
+  const Used used = used_by(party, collective);
+  if (!needs_own_output(party, collective, used)) return run_slots(plan, collective.out.data, party);
+  const auto memory = party.scratch.take(used.out.size());
+  const auto out = memory.part(0, used.out.size());
   run_slots(plan, out.data(), party);
   std::memcpy(collective.out.data, out.data(), out.size());
 }

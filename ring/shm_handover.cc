@@ -1,18 +1,21 @@
-// First everybody sends, which cannot block, to all lower ranks; then it waits for all higher ones and answers each;
-// and then for the answers. So no two ranks wait for each other. A byte that belongs to none of this (an abort notice
-// of a peer whose start failed) is left unread for the transport.
+// Everybody sends, which cannot block, to all lower ranks, and then hears whoever speaks: answers the higher ones,
+// takes the answers of the lower ones. So no two ranks wait for each other. The kernel counts the descriptors that are
+// on their way, all of a user's together, against the limit of open files; where they are too many, an offer is
+// repeated in between, because every rank takes those that are meant for it all the while.
 #include "ring/shm_handover.h"
 
 #include <poll.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
-#include <optional>
 #include <stdexcept>
+#include <system_error>
 
 #include "horo/base/error.h"
 #include "horo/base/log.h"
+#include "ring/meeting.h"
 #include "ring/say.h"
 #include "ring/stream.h"
 
@@ -22,12 +25,15 @@ namespace {
 constexpr char kHere = '+';     // with the file: here is the memory; without: it is mapped
 constexpr char kNothing = '-';  // there is none, the socket has to do
 
+constexpr std::chrono::seconds kPatienceForAuto{1};  // until a pair without memory is better than a late start
+
 union FileMessage {  // aligned as the kernel wants it
   cmsghdr header;
   std::array<char, CMSG_SPACE(sizeof(int))> bytes;
 };
 
-void send_answer(int socket, char answer, int file) {
+// 0, or the errno with which it did not go.
+int send_answer(int socket, char answer, int file) {
   iovec part{&answer, 1};
   msghdr message{};
   message.msg_iov = &part;
@@ -42,74 +48,145 @@ void send_answer(int socket, char answer, int file) {
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &file, sizeof(int));
   }
-  ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 0 : errno;
+}
+
+// All that came are ours from now on, also those that nobody asked for.
+std::vector<Fd> files_in(const msghdr& message) {
+  std::vector<Fd> files;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);  // there is room for one
+  if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return files;
+  for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
+    int file = -1;
+    std::memcpy(&file, reinterpret_cast<const char*>(header) + at, sizeof(int));
+    files.emplace_back(file);
+  }
+  return files;
 }
 
 struct Answer {
   char text = kNothing;
-  Fd file;
+  std::vector<Fd> files;
 };
 
 class Handover {
  public:
-  Handover(const Config& config, const Identity& self, TimePoint until) : config_(config), self_(self), until_(until) {}
-
-  void offer(Connection& connection) {
-    try {
-      ShmSegment segment = ShmSegment::create(shm_stream_bytes(config_.shm_chunk_bytes * config_.shm_slots));
-      send_answer(connection.fd.get(), kHere, segment.file());
-      segment.close_file();
-      connection.memory = std::move(segment);
-    } catch (const std::exception& error) {
-      send_answer(connection.fd.get(), kNothing, -1);
-      do_without(connection, error.what());
+  Handover(const Config& config, const Identity& self, std::vector<Connection>& connections, TimePoint until)
+      : config_(config), self_(self), until_(until), offer_until_(end_of_offers()) {
+    for (Connection& connection : connections) {
+      if (!peer_user(connection.fd.get())) continue;
+      (connection.peer < self.rank ? to_offer_ : awaited_).push_back(&connection);
     }
+  }
+
+  void run() {
+    while (!to_offer_.empty() || !awaited_.empty()) {
+      while (!to_offer_.empty() && offer(*to_offer_.back())) to_offer_.pop_back();
+      hear();
+    }
+  }
+
+ private:
+  // With time left to say that there will be none.
+  TimePoint end_of_offers() const {
+    const TimePoint now = Clock::now();
+    const Duration half = (until_ - now) / 2;
+    return now + (config_.transport == "shm" ? half : std::min<Duration>(half, kPatienceForAuto));
+  }
+
+  // False: it has to be repeated.
+  bool offer(Connection& connection) {
+    try {
+      if (!connection.memory)
+        connection.memory = ShmSegment::create(shm_stream_bytes(config_.shm_chunk_bytes * config_.shm_slots));
+      const int error = send_answer(connection.fd.get(), kHere, connection.memory->file());
+      if (error == ETOOMANYREFS && Clock::now() < offer_until_) return false;
+      if (error == ETOOMANYREFS) {
+        throw std::system_error(error, std::generic_category(),
+                                "too many descriptors of this user are on their way between processes for its limit "
+                                "of open files (ulimit -n)");
+      }
+      if (error != 0) throw std::system_error(error, std::generic_category(), "it cannot be handed over (sendmsg)");
+      connection.memory->close_file();
+      awaited_.push_back(&connection);
+    } catch (const std::exception& error) {
+      refuse(connection, error.what());
+    }
+    return true;
+  }
+
+  // Whoever has spoken is through. Returns after a while in any case.
+  void hear() {
+    std::vector<pollfd> polls;
+    for (const Connection* one : awaited_) polls.push_back({one->fd.get(), POLLIN, 0});
+    ::poll(polls.data(), polls.size(), static_cast<int>(kWaitSlice.count()));
+    std::vector<Connection*> silent;
+    for (std::size_t i = 0; i < polls.size(); ++i) {
+      if (polls[i].revents == 0) {
+        silent.push_back(awaited_[i]);
+      } else if (awaited_[i]->peer < self_.rank) {
+        expect_accepted(*awaited_[i]);
+      } else {
+        accept(*awaited_[i]);
+      }
+    }
+    awaited_ = std::move(silent);
+    if (!awaited_.empty() && Clock::now() >= until_) throw_late(*awaited_.front());
   }
 
   void accept(Connection& connection) {
     Answer answer = next_answer(connection);
     if (answer.text != kHere) return do_without(connection, "it could not make any, as its own message says");
     try {
-      if (!answer.file.is_open()) throw ProtocolError("no descriptor came with it");
-      ShmSegment segment = ShmSegment::map(std::move(answer.file), shm_stream_bytes(1));
+      if (answer.files.size() != 1)
+        throw ProtocolError(say(answer.files.size(), " descriptors came with it, expected one"));
+      ShmSegment segment = ShmSegment::map(std::move(answer.files.front()), shm_stream_bytes(1));
       segment.close_file();
       connection.memory = std::move(segment);
-      send_answer(connection.fd.get(), kHere, -1);
     } catch (const std::exception& error) {
-      send_answer(connection.fd.get(), kNothing, -1);
-      do_without(connection, error.what());
+      return refuse(connection, error.what());
     }
+    if (send_answer(connection.fd.get(), kHere, -1) != 0) throw_ended(connection);
   }
 
   void expect_accepted(Connection& connection) {
-    if (!connection.memory || next_answer(connection).text == kHere) return;
+    if (next_answer(connection).text == kHere) return;
     connection.memory.reset();
     do_without(connection, "it could not map it, as its own message says");
   }
 
- private:
+  void refuse(Connection& connection, const std::string& why) {
+    connection.memory.reset();
+    if (send_answer(connection.fd.get(), kNothing, -1) != 0) throw_ended(connection);
+    do_without(connection, why);
+  }
+
   void do_without(const Connection& connection, const std::string& why) const {
     const std::string text = say("rank ", self_.rank, " shares no memory with ", connection.name, ": ", why);
     if (config_.transport != "shm") return log_warning(text + "; their bytes go over a Unix socket");
     throw std::invalid_argument(say("HORO_TRANSPORT=shm: ", text, ". HORO_TRANSPORT=auto or tcp does without"));
   }
 
-  void wait_for(const Connection& connection) const {
-    pollfd ready{connection.fd.get(), POLLIN, 0};
-    while (::poll(&ready, 1, static_cast<int>(kWaitSlice.count())) <= 0) {
-      if (Clock::now() < until_) continue;
-      throw PeerLost(connection.peer,
-                     say("rank ", self_.rank, ": ", connection.name, " did not answer about shared ", "memory within ",
-                         config_.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)"));
-    }
+  [[noreturn]] void throw_late(const Connection& connection) const {
+    throw PeerLost(connection.peer,
+                   say("rank ", self_.rank, ": ", connection.name, " did not answer about shared memory within ",
+                       config_.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)"));
+  }
+
+  // A peer whose start has failed may have said why.
+  void throw_if_aborted(const Connection& connection) const {
+    const auto notice = find_abort(connection.fd.get());
+    if (notice && notice->origin < self_.size) throw PeerLost(notice->origin, notice->reason);
+  }
+
+  [[noreturn]] void throw_ended(const Connection& connection) const {
+    throw_if_aborted(connection);
+    throw PeerLost(connection.peer, say(connection.name, " is lost: it ended while the ranks were still connecting ",
+                                        "(connection closed, seen by rank ", self_.rank, ")"));
   }
 
   Answer next_answer(const Connection& connection) const {
-    wait_for(connection);
-    const int socket = connection.fd.get();
     char text = 0;
-    const ssize_t seen = ::recv(socket, &text, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (seen == 1 && text != kHere && text != kNothing) return {};
     iovec part{&text, 1};
     FileMessage extra{};
     msghdr message{};
@@ -117,37 +194,26 @@ class Handover {
     message.msg_iovlen = 1;
     message.msg_control = &extra;
     message.msg_controllen = sizeof(extra.bytes);
-    if (::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1) {
-      throw PeerLost(connection.peer, say(connection.name, " is lost: it ended while the ranks were still connecting ",
-                                          "(connection closed, seen by rank ", self_.rank, ")"));
-    }
-    Answer answer{text, Fd()};
-    const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
-      return answer;
-    int file = -1;
-    std::memcpy(&file, CMSG_DATA(header), sizeof(int));
-    answer.file = Fd(file);
-    return answer;
+    throw_if_aborted(connection);
+    if (::recvmsg(connection.fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1) throw_ended(connection);
+    Answer answer{text, files_in(message)};
+    if (text == kHere || text == kNothing) return answer;
+    throw PeerLost(connection.peer, say("rank ", self_.rank, ": ", connection.name,
+                                        " said something else where an answer about shared memory was expected"));
   }
 
   const Config& config_;
   const Identity& self_;
   const TimePoint until_;
+  const TimePoint offer_until_;
+  std::vector<Connection*> to_offer_;  // to lower ranks
+  std::vector<Connection*> awaited_;   // who has to say something
 };
 
 }  // namespace
 
 void share_memory(const Config& config, const Identity& self, std::vector<Connection>& connections, TimePoint until) {
-  Handover handover(config, self, until);
-  std::vector<Connection*> lower, higher;
-  for (Connection& connection : connections) {
-    if (!peer_user(connection.fd.get())) continue;
-    (connection.peer < self.rank ? lower : higher).push_back(&connection);
-  }
-  for (Connection* connection : lower) handover.offer(*connection);
-  for (Connection* connection : higher) handover.accept(*connection);
-  for (Connection* connection : lower) handover.expect_accepted(*connection);
+  Handover(config, self, connections, until).run();
 }
 
 }  // namespace horo

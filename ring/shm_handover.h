@@ -12,7 +12,7 @@ namespace horo {
 // Gives Connection::memory to those of `connections` that go over a Unix socket; the higher rank of a pair makes it.
 // Where it cannot be had, the pair goes on over the socket alone if Config::transport is "auto" (said in the log), and
 // with "shm" both throw std::invalid_argument. Blocks until all peers have answered; throws PeerLost naming one that
-// ended meanwhile or has not answered at `until`.
+// ended meanwhile or has not answered at `until`, or as a peer says whose start has failed.
 void share_memory(const Config& config, const Identity& self, std::vector<Connection>& connections, TimePoint until);
 
 }  // namespace horo

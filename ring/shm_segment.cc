@@ -35,7 +35,9 @@ ShmSegment ShmSegment::create(std::size_t bytes) {
   const auto size = static_cast<off_t>(bytes);
   if (::ftruncate(file.get(), size) != 0)
     raise_errno(say("cannot make ", bytes, " bytes of shared memory (ftruncate)"));
-  if (::fallocate(file.get(), 0, 0, size) != 0) raise_errno(say("no ", bytes, " bytes for shared memory (fallocate)"));
+  while (::fallocate(file.get(), 0, 0, size) != 0) {  // a signal of the program's own may come in between
+    if (errno != EINTR) raise_errno(say("no ", bytes, " bytes for shared memory (fallocate)"));
+  }
   if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) raise_errno("cannot seal shared memory (F_ADD_SEALS)");
   return {std::move(file), bytes};
 }

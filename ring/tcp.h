@@ -40,7 +40,8 @@ struct Links {
 // connection opens with a HELLO in both directions, at most 256 bytes and Config::hello_timeout each: job, epoch,
 // incarnation, ranks and purpose, fresh nonces, and an HMAC-SHA256 over all of it with the job key from both sides.
 // Without a key only loopback addresses are used. Descriptors are close-on-exec, sockets TCP_NODELAY and non-blocking.
-// Throws PeerLost (somebody did not come in time, by rank) or std::invalid_argument (a setting cannot work, by name).
+// Throws PeerLost (somebody did not come in time, by rank), std::invalid_argument (a setting cannot work, by name) or
+// std::system_error (the system refuses what every start needs, such as one more descriptor).
 Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange);
 
 // connect_tcp as Config::meet_by says; `exchange` is for MeetBy::kExchange alone.

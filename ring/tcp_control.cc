@@ -257,7 +257,7 @@ void TcpControl::on_frame(Inbound& peer, const Frame& frame, std::span<const std
   } else if (frame.kind == FrameKind::kSuspicion) {
     on_suspicion(peer, frame, payload);
   } else if (frame.kind == FrameKind::kAbort) {
-    const AbortNotice notice = decode_abort(payload);
+    const AbortNotice notice = self_.notice_in(payload);
     lose(notice.origin, notice.reason, peer.rank);
   } else {
     throw ProtocolError("a frame of a kind that has no place here");
@@ -265,9 +265,8 @@ void TcpControl::on_frame(Inbound& peer, const Frame& frame, std::span<const std
 }
 
 void TcpControl::on_suspicion(const Inbound& peer, const Frame& frame, std::span<const std::byte> payload) {
-  const AbortNotice notice = decode_abort(payload);
-  const bool is_about_somebody = notice.origin >= 0 && notice.origin < self_.size;
-  if (frame.segment > static_cast<std::uint32_t>(Evidence::kLate) || !is_about_somebody) {
+  const AbortNotice notice = self_.notice_in(payload);
+  if (frame.segment > static_cast<std::uint32_t>(Evidence::kLate) || notice.origin < 0) {
     throw ProtocolError("a suspicion of a kind or about a rank that there is not");
   }
   events_.push_back({.kind = ControlEvent::Kind::kSuspicion,

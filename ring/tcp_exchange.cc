@@ -28,18 +28,15 @@ class Parcel {
   Parcel(const Connection& connection, const Identity& self, std::uint64_t max_length)
       : connection_(connection), self_(self), max_length_(max_length) {}
 
-  void send(std::span<const std::byte> payload) {
-    Frame frame = self_.frame(FrameKind::kControl);
-    frame.length = payload.size();
-    const FrameBytes header = encode(frame);
-    out_.assign(header.begin(), header.end());
-    out_.insert(out_.end(), payload.begin(), payload.end());
-  }
+  // The bytes are kept where they are until all of them are sent.
+  void send(std::span<const std::byte> frame) { out_ = frame; }
   void expect() { in_.resize(kFrameBytes); }
 
   int peer() const { return connection_.peer; }
   int fd() const { return connection_.fd.get(); }
-  bool is_done() const { return out_.empty() && got_ == in_.size() && (in_.empty() || has_header_); }
+  bool is_done() const { return out_.empty() && has_all(); }
+  // Nothing else can be said there.
+  bool is_inside_frame() const { return sent_any_ && !out_.empty(); }
   short events() const { return static_cast<short>(POLLIN | (out_.empty() ? 0 : POLLOUT)); }
   const std::vector<std::byte>& received() const { return in_; }
 
@@ -47,20 +44,22 @@ class Parcel {
     if (!out_.empty()) {
       iovec part = as_iovec(out_);
       const Moved moved = send_some(fd(), {&part, 1});
-      if (!moved.ended) out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+      // Where something is to come, it may say why.
+      if (moved.ended && has_all()) throw_broken_off();
+      out_ = out_.subspan(moved.bytes);
+      sent_any_ = sent_any_ || moved.bytes > 0;
     }
     while (got_ < in_.size() && read()) {
     }
   }
 
  private:
+  bool has_all() const { return got_ == in_.size() && (in_.empty() || has_header_); }
+
   bool read() {
     iovec part = as_iovec(std::span(in_).subspan(got_));
     const Moved moved = receive_some(fd(), {&part, 1});
-    if (moved.ended) {
-      throw PeerLost(peer(),
-                     say("rank ", self_.rank, ": rank ", peer(), " broke off during the exchange of addresses"));
-    }
+    if (moved.ended) throw_broken_off();
     got_ += moved.bytes;
     if (got_ == in_.size() && !has_header_) on_header();
     if (got_ == in_.size() && has_header_ && frame_.kind == FrameKind::kAbort) throw_abort();
@@ -77,18 +76,33 @@ class Parcel {
   }
 
   [[noreturn]] void throw_abort() const {
-    const AbortNotice notice = decode_abort(in_);
+    const AbortNotice notice = self_.notice_in(in_);
     throw PeerLost(notice.origin, notice.reason);
+  }
+
+  [[noreturn]] void throw_broken_off() const {
+    throw PeerLost(peer(), say("rank ", self_.rank, ": rank ", peer(), " broke off during the exchange of addresses"));
   }
 
   const Connection& connection_;
   const Identity& self_;
   std::uint64_t max_length_;
-  std::vector<std::byte> out_, in_;
+  std::span<const std::byte> out_;  // what is left of it
+  std::vector<std::byte> in_;
   std::size_t got_ = 0;
+  bool sent_any_ = false;
   bool has_header_ = false;
   Frame frame_;
 };
+
+std::vector<std::byte> framed(const Identity& self, std::span<const std::byte> payload) {
+  Frame frame = self.frame(FrameKind::kControl);
+  frame.length = payload.size();
+  const FrameBytes header = encode(frame);
+  std::vector<std::byte> bytes(header.size() + payload.size());
+  std::copy(payload.begin(), payload.end(), std::copy(header.begin(), header.end(), bytes.begin()));
+  return bytes;
+}
 
 // Moves all parcels at once.
 void deliver(std::vector<Parcel>& parcels, const Meeting& meeting) {
@@ -150,31 +164,30 @@ class SocketExchange {
       parcels.emplace_back(connection, self_, kMaxBlobBytes);
       parcels.back().expect();
     }
+    std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(self_.size));
     try {
       deliver(parcels, meeting);
+      all[0].assign(mine.begin(), mine.end());
+      for (const Parcel& parcel : parcels) all[static_cast<std::size_t>(parcel.peer())] = parcel.received();
+      send_all(parcels, meeting, all);
     } catch (const PeerLost& lost) {
-      for (const Connection& connection : connections) send_abort(connection, self_, {lost.origin(), lost.what()});
+      for (std::size_t i = 0; i < parcels.size(); ++i) {
+        if (!parcels[i].is_inside_frame()) send_abort(connections[i], self_, {lost.origin(), lost.what()});
+      }
       throw;
     }
-    std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(self_.size));
-    all[0].assign(mine.begin(), mine.end());
-    for (const Parcel& parcel : parcels) all[static_cast<std::size_t>(parcel.peer())] = parcel.received();
-    send_all(connections, meeting, all);
     return all;
   }
 
-  void send_all(const std::vector<Connection>& connections, const Meeting& meeting,
+  void send_all(std::vector<Parcel>& parcels, const Meeting& meeting,
                 const std::vector<std::vector<std::byte>>& all) const {
     ByteWriter text;
     for (const auto& blob : all) {
       text.u32(static_cast<std::uint32_t>(blob.size()));
       text.raw(blob);
     }
-    std::vector<Parcel> parcels;
-    for (const Connection& connection : connections) {
-      parcels.emplace_back(connection, self_, 0);
-      parcels.back().send(text.bytes());
-    }
+    const auto frame = framed(self_, text.bytes());  // one for all of them
+    for (Parcel& parcel : parcels) parcel.send(frame);
     deliver(parcels, meeting);
   }
 
@@ -183,9 +196,10 @@ class SocketExchange {
     meeting.callees.push_back({0, Purpose::kExchange, addresses});
     const std::vector<Connection> connections = meet(meeting);
     meeting.until += kLeaderPatience;  // rank 0 knows who does not come
+    const auto frame = framed(self_, mine);
     std::vector<Parcel> parcels;
     parcels.emplace_back(connections.front(), self_, static_cast<std::uint64_t>(self_.size) * (kMaxBlobBytes + 4));
-    parcels.back().send(mine);
+    parcels.back().send(frame);
     parcels.back().expect();
     deliver(parcels, meeting);
     ByteReader reader(parcels.back().received());

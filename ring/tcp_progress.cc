@@ -140,7 +140,7 @@ void TcpTransport::on_notice(DataConnection& connection) {
   if (in.frame.kind == FrameKind::kAbort) {
     AbortNotice notice;
     try {
-      notice = decode_abort(in.own);
+      notice = self_.notice_in(in.own);
     } catch (const ProtocolError& error) {
       throw PeerLost(connection.peer(), say(connection.name(), " was ended: ", error.what()));
     }

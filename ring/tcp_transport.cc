@@ -193,7 +193,10 @@ void TcpTransport::abort(int origin, const std::string& reason) noexcept {
     } catch (const std::bad_alloc&) {
       fail(no_memory_);
     }
-    if (std::exchange(has_told_, true)) return;
+    if (std::exchange(has_told_, true)) {
+      while (!told_all_) changed_.wait(mutex_);  // whoever tells them may be writing from this caller's memory
+      return;
+    }
     while (progressing_) changed_.wait(mutex_);
     progressing_ = true;
   }
@@ -206,7 +209,14 @@ void TcpTransport::abort(int origin, const std::string& reason) noexcept {
   } catch (const std::bad_alloc&) {
     log_warning("no memory to tell the other ranks why; they will find the connection closed");
   }
-  give_turn();
+  MutexLock lock(mutex_);
+  for (const auto& connection : connections_) {
+    if (connection && !has_released_) connection->drop_all();
+  }
+  has_released_ = true;
+  progressing_ = false;
+  told_all_ = true;
+  changed_.notify_all();
 }
 
 // A frame that is half out is finished first, so that what follows can be read; peers that do not read get none of it.

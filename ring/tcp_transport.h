@@ -82,7 +82,8 @@ class TcpTransport final : public Transport {
   bool progressing_ GUARDED_BY(mutex_) = false;   // somebody holds the progress role
   bool sleeping_ GUARDED_BY(mutex_) = false;      // and sleeps in poll
   bool has_released_ GUARDED_BY(mutex_) = false;  // no memory of operations is held any more
-  bool has_told_ GUARDED_BY(mutex_) = false;      // abort notices have been sent
+  bool has_told_ GUARDED_BY(mutex_) = false;      // somebody sends abort notices
+  bool told_all_ GUARDED_BY(mutex_) = false;      // and is through: nobody holds the progress role any more
   std::optional<PeerLost> failed_ GUARDED_BY(mutex_);
   bool has_left_ GUARDED_BY(mutex_) = false;   // this rank
   std::vector<char> left_ GUARDED_BY(mutex_);  // by rank: its connection has ended in good order

@@ -46,8 +46,9 @@ class Transport {
   //             operations of that channel and plan have ended and are forgotten; the other ranks are told.
   virtual void wait(std::span<const Op> ops, TimePoint deadline) = 0;
 
-  // Ends the transport: tells the peers best-effort, makes every present and later wait() throw PeerLost{origin,
-  // reason}. Any thread.
+  // Ends the transport and tells the peers best-effort: present and later calls throw PeerLost{origin, reason}, or what
+  // ended it before; a wait for operations that had all ended well may still return. No memory of an operation is
+  // touched after it. Any thread; may block for as long as telling takes.
   virtual void abort(int origin, const std::string& reason) noexcept = 0;
 
   // Tells the peers that this rank needs nothing more from them, so that its end is no loss to those who are busy with
@@ -58,7 +59,7 @@ class Transport {
   virtual Traffic traffic(std::uint32_t channel) const = 0;
 
   // Bytes that the kernel says it sent to a peer over the connection (TCP_INFO), retransmissions not counted; 0 where
-  // there is no kernel in between.
+  // there is no kernel in between, and over a Unix socket, which does not say.
   virtual std::uint64_t kernel_bytes_sent_to(int peer) const = 0;
   std::uint64_t kernel_bytes_sent() const {
     std::uint64_t total = 0;

@@ -267,6 +267,57 @@ TEST_P(Collectives, AllGatherKeepsUnevenBlocksInOrder) {
   });
 }
 
+// in begins at every element of out at which it fits: at its place, before it, behind it, and over its edges.
+TEST_P(Collectives, WhatIsGatheredMayLieAnywhereInTheOutput) {
+  run_ranks_well(options(100), [](Rank& rank) {
+    const auto me = static_cast<std::size_t>(rank.index());
+    Collective c;
+    c.dtype = DType::kInt8;
+    Bytes expected;
+    for (int i = 0; i < rank.size(); ++i) {
+      c.counts.push_back(150 + 100 * static_cast<std::size_t>(i % 3));
+      const Bytes block = small_numbers(DType::kInt8, c.counts.back(), static_cast<std::uint64_t>(i));
+      expected.insert(expected.end(), block.begin(), block.end());
+    }
+    const Bytes mine = small_numbers(DType::kInt8, c.counts[me], me);
+    for (std::size_t at = 0; at + 150 <= expected.size(); at += 50, c.plan += 2) {
+      for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kGather}) {
+        Bytes out(expected.size());
+        const std::size_t begin = std::min(at, out.size() - mine.size());
+        std::copy(mine.begin(), mine.end(), out.begin() + static_cast<long>(begin));
+        const bool gets = kind == CollectiveKind::kAllGather || rank.index() == rank.size() - 1;
+        const Bytes end = gets ? expected : out;
+        c.kind = kind;
+        c.root = rank.size() - 1;
+        c.in = {out.data() + begin, mine.size()};
+        c.out = buffer(out);
+        c.plan ^= 1;
+        c.deadline = soon();
+        run(*rank.group, c);
+        ASSERT_EQ(out, end) << name_of(kind) << " from " << begin;
+      }
+    }
+  });
+}
+
+TEST_P(Collectives, BehindTheResultNothingOfTheOutputIsWritten) {
+  run_ranks_well(options(128), [](Rank& rank) {
+    const auto size = static_cast<std::size_t>(rank.size());
+    for (const bool absent : {false, true}) {
+      Bytes data = random_floats(200 * size, 7);
+      const Bytes before = data;
+      Collective c = reduction(CollectiveKind::kReduceScatter, DType::kFloat32, ReduceOp::kMax, rank.size());
+      if (absent) c.contributors.assign(size, kAbsent);
+      c.in = c.out = buffer(data);
+      c.counts.assign(size, 100);
+      c.plan = absent;
+      run(*rank.group, c);
+      const long result = absent ? 0 : 400;
+      ASSERT_EQ(Bytes(data.begin() + result, data.end()), Bytes(before.begin() + result, before.end())) << absent;
+    }
+  });
+}
+
 TEST_P(Collectives, BroadcastGivesEverybodyTheBytesOfTheRoot) {
   run_ranks_well(options(1000), [](Rank& rank) {
     for (int root = 0; root < rank.size(); ++root) {

@@ -10,6 +10,7 @@
 
 #include "horo/base/error.h"
 #include "ring/card.h"
+#include "ring/meeting.h"
 #include "ring/socket.h"
 #include "ring/tcp_address.h"
 #include "tests/ring/run_ranks.h"
@@ -124,6 +125,33 @@ TEST(Local, AStrangerAtTheSocketDisturbsNobody) {
                                    }});
   EXPECT_TRUE(stranger.is_open());
   for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
+}
+
+// Rank 1 gives its blob and ends; rank 2 comes after that, so that rank 0 finds out when it answers.
+TEST(Local, ARankThatEndsInTheMiddleOfTheExchangeIsNamedByTheOthersAtOnce) {
+  const std::vector<Config> configs = launched_world(3);
+  const auto exchange_as = [&](int rank) { make_local_exchange(configs[static_cast<std::size_t>(rank)], 0)({}); };
+  const TimePoint began = Clock::now();
+  const auto errors = run_threads({[&] { exchange_as(0); },
+                                   [&] {
+                                     Meeting meeting;
+                                     meeting.self = identity_of(configs[1], 0);
+                                     meeting.callees = {{0, Purpose::kExchange, {meeting_socket(configs[1])}}};
+                                     meeting.hello_timeout = configs[1].hello_timeout;
+                                     meeting.until = soon();
+                                     {
+                                       const auto connections = meet(meeting);
+                                       const FrameBytes blob = encode(meeting.self.frame(FrameKind::kControl));
+                                       iovec part = as_iovec(blob);
+                                       send_some(connections.front().fd.get(), {&part, 1});
+                                     }
+                                     exchange_as(2);
+                                   }});
+  for (const auto& error : errors) {
+    EXPECT_EQ(origin_of(error), 1);
+    EXPECT_THAT(message_of(error), HasSubstr("rank 0: rank 1 broke off during the exchange of addresses"));
+  }
+  EXPECT_LT(Clock::now() - began, configs[0].start_timeout / 2);
 }
 
 TEST(Local, ASecondRankZeroIsToldThatThePlaceIsTaken) {

@@ -14,7 +14,6 @@
 
 #include "horo/base/error.h"
 #include "ring/byte_ring.h"
-#include "ring/shm_handover.h"
 #include "ring/shm_segment.h"
 #include "ring/stream.h"
 #include "ring/tcp_parts.h"
@@ -213,56 +212,6 @@ TEST(Shm, APeerThatEndsWithoutAGoodbyeIsLost) {
   Liar liar;
   liar.hang_up();
   EXPECT_THAT(liar.end_of_wait(), HasSubstr("without a goodbye"));
-}
-
-// How rank 1 begins when rank 0 is the test, which answers its offer with these bytes.
-struct Offer {
-  std::string thrown;
-  bool has_memory = false;
-
-  Offer(const std::string& transport, const std::string& answer) {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
-      throw std::runtime_error("socketpair");
-    Fd theirs(ends[0]);
-    std::vector<Connection> connections;
-    connections.push_back({Fd(ends[1]), 0, 0, Purpose::kData, "rank 0 (host far)", std::nullopt});
-    Config config = config_of(1, 2, "");
-    config.transport = transport;
-    if (!answer.empty()) say_raw(theirs, answer);
-    if (answer.empty()) Fd(std::move(theirs));
-    try {
-      share_memory(config, shm_identity(1), connections, soon());
-      has_memory = connections.front().memory.has_value();
-    } catch (const std::exception& error) {
-      thrown = error.what();
-    }
-  }
-
-  static void say_raw(const Fd& fd, const std::string& text) {
-    iovec part = as_iovec(std::as_bytes(std::span(text)));
-    send_some(fd.get(), {&part, 1});
-  }
-};
-
-TEST(ShmHandover, WhoHasMappedItSharesIt) {
-  EXPECT_TRUE(Offer("shm", "+").has_memory);
-}
-
-TEST(ShmHandover, WhereItCannotBeMappedAutoGoesOnWithout) {
-  const Offer offer("auto", "-");
-  EXPECT_EQ(offer.thrown, "");
-  EXPECT_FALSE(offer.has_memory);
-}
-
-TEST(ShmHandover, WhereItCannotBeMappedShmIsAnErrorThatNamesSettingRankAndHost) {
-  const Offer offer("shm", "-");
-  EXPECT_THAT(offer.thrown, HasSubstr("HORO_TRANSPORT=shm: rank 1 shares no memory with rank 0 (host far)"));
-  EXPECT_THAT(offer.thrown, HasSubstr("HORO_TRANSPORT=auto or tcp"));
-}
-
-TEST(ShmHandover, APeerThatEndsMeanwhileIsNamed) {
-  EXPECT_THAT(Offer("shm", "").thrown, HasSubstr("rank 0 (host far) is lost"));
 }
 
 TEST(Waiting, AQuotaOfAControlGroupCountsLikeFewerCores) {

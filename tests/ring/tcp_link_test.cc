@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -38,6 +40,10 @@ Frame data_frame() {
   return tcp_identity(1).frame(FrameKind::kData);
 }
 
+Bytes notice(FrameKind kind, int about) {
+  return framed(tcp_identity(1).frame(kind), encode(AbortNotice{about, "it is no more"}));
+}
+
 // The links of rank 0 to a rank 1 that is the test itself.
 class RawPeer {
  public:
@@ -64,6 +70,20 @@ class RawPeer {
     } catch (...) {
       return std::current_exception();
     }
+  }
+
+  // What rank 0 sends until it shuts its end down.
+  Bytes read_to_end() const {
+    Bytes all, some(1 << 16);
+    for (const TimePoint until = soon(); Clock::now() < until;) {
+      iovec part = as_iovec(some);
+      const Moved moved = receive_some(data.get(), {&part, 1});
+      if (moved.ended) break;
+      all.insert(all.end(), some.begin(), some.begin() + static_cast<long>(moved.bytes));
+      pollfd ready{data.get(), POLLIN, 0};
+      ::poll(&ready, 1, 100);
+    }
+    return all;
   }
 
   Fd data, control_socket;
@@ -151,12 +171,55 @@ TEST(TcpLink, AStreamThatEndsInsideAFrameIsALoss) {
 
 TEST(TcpLink, AnAbortNoticeNamesItsOrigin) {
   RawPeer peer;
-  RawPeer::say(peer.data,
-               framed(tcp_identity(1).frame(FrameKind::kAbort), encode(AbortNotice{7, "rank 7 is no more"})));
+  RawPeer::say(peer.data, notice(FrameKind::kAbort, 0));
   Bytes in(1);
   const auto error = peer.receive(in);
-  EXPECT_EQ(origin_of(error), 7);
-  EXPECT_EQ(message_of(error), "rank 7 is no more");
+  EXPECT_EQ(origin_of(error), 0);
+  EXPECT_EQ(message_of(error), "it is no more");
+}
+
+TEST(TcpLink, AnAbortNoticeAboutARankThatThereIsNotEndsTheLink) {
+  RawPeer peer;
+  RawPeer::say(peer.data, notice(FrameKind::kAbort, 2));
+  Bytes in(1);
+  const auto error = peer.receive(in);
+  EXPECT_EQ(origin_of(error), 1);
+  EXPECT_NE(message_of(error).find("a notice about rank 2, expected one below 2"), std::string::npos)
+      << message_of(error);
+}
+
+TEST(TcpLink, AControlPeerWhoseNoticeIsAboutNoRankIsLostItself) {
+  for (const auto& [kind, about] :
+       {std::pair{FrameKind::kAbort, 2}, std::pair{FrameKind::kSuspicion, 2}, std::pair{FrameKind::kSuspicion, -1}}) {
+    RawPeer peer;
+    RawPeer::say(peer.control_socket, notice(kind, about));
+    const auto events = peer.control->wait(soon());
+    ASSERT_EQ(events.size(), 1u) << about;
+    EXPECT_EQ(events[0].kind, ControlEvent::Kind::kLost) << about;
+    EXPECT_EQ(events[0].from, 1) << about;
+  }
+}
+
+// With one message half out, because the peer does not read: whichever abort returns first, no byte of the memory
+// leaves after it.
+TEST(TcpLink, WhenAnAbortHasReturnedTheMemoryOfOperationsIsFree) {
+  RawPeer peer;
+  Bytes out(8 << 20, std::byte{7}), in(1);
+  peer.transport->post_send(1, {}, out);
+  RawPeer::say(peer.data, framed(data_frame(), in));
+  ASSERT_EQ(message_of(peer.receive(in)), "");
+  std::atomic<bool> returned = false;
+  const auto abort = [&] {
+    peer.transport->abort(0, "the end");
+    if (returned.exchange(true)) return;
+    std::fill(out.begin(), out.end(), std::byte{8});
+    const Bytes sent = peer.read_to_end();
+    ASSERT_GT(sent.size(), kFrameBytes);
+    EXPECT_EQ(std::count(sent.begin() + kFrameBytes, sent.end(), std::byte{7}),
+              static_cast<long>(sent.size() - kFrameBytes));
+  };
+  const auto errors = run_threads({abort, abort});
+  for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
 }
 
 TEST(TcpLink, AControlPeerThatSpeaksGarbageIsLostByName) {
