@@ -127,6 +127,29 @@ def test_a_missing_library_is_named():
     assert "HORO_LIBRARY=/nowhere/libhoro.so" in done.stderr and "ImportError" in done.stderr
 
 
+INTERRUPTED = """
+from horo import _session
+freed = []
+_session.slow.horo_free = freed.append
+start = _session._Start([], None)
+begin = start._thread.start
+def interrupted():
+    begin()
+    raise KeyboardInterrupt
+start._thread.start = interrupted
+try:
+    start.join()
+except KeyboardInterrupt:
+    start._thread.join()
+assert freed == [start._pointer] and freed[0], freed
+"""
+
+
+def test_an_init_that_is_interrupted_at_its_start_is_taken_back():
+    done = python(INTERRUPTED)
+    assert done.returncode == 0, done.stderr
+
+
 def test_ranks_that_never_come_are_an_error_with_a_deadline():
     world = {"HORO_RANK": "0", "HORO_SIZE": "2", "HORO_ADDR": "127.0.0.1:0", "HORO_START_TIMEOUT_MS": "500"}
     done = python("import horo; horo.init()", env=world)

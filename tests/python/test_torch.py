@@ -16,6 +16,10 @@ def test_a_named_allreduce_comes_again_in_every_way(run_program):
     run_program("repeats", 2)
 
 
+def test_interrupts_free_no_memory_in_flight(run_program):
+    run_program("interrupts", 2)
+
+
 def test_every_collective_works_alone(run_program):
     run_program("alone", 1)
 

@@ -20,12 +20,16 @@ class Pending:
         self.finish = finish  # finish(pending) makes the result once the works have ended well
         self.watched = watched  # (name, memory, address, bytes, place) of memory in flight
 
+    def flight(self):
+        """A Pending of these works alone, whatever becomes of this one."""
+        return self
+
     def let_go(self):
         """It has ended, and somebody waited for it."""
         self.session.release(self.works)
 
     def drop(self):
-        """Nobody will wait for it. Never blocks or locks."""
+        """Nobody will wait for it. Never blocks or locks; twice does no harm."""
         self.session.drop(self.works)
 
     def check_memory(self):
@@ -45,9 +49,19 @@ class Handle(int):
     __slots__ = ()
 
     def __del__(self, pending=_pending):
-        dropped = pending.pop(self, None)
+        dropped = pending.get(self)
         if dropped is not None:
-            dropped.drop()
+            dropped.drop()  # before it is forgotten: an interrupt in between must not free memory in flight
+            pending.pop(self, None)
+
+    def __copy__(self):
+        return self  # two would drop the work twice
+
+    def __deepcopy__(self, _):
+        return self
+
+    def __reduce__(self):
+        return int, (int(self),)
 
 
 class Joint:
@@ -90,35 +104,69 @@ def forget(handle):
     del _pending[handle]
 
 
+def _flight_of(handle):
+    """What is pending under this handle, and its flight; None where nothing is."""
+    pending = _pending.get(handle)
+    if pending is None:
+        return None
+    flight = pending.flight()
+    # A Repeat serves its next call once its handle was taken, which another thread may just have done.
+    return (pending, flight) if handle in _pending else None
+
+
 def poll(handle):
     """True once synchronize(handle) would not block."""
     if isinstance(handle, Joint):
         return handle.has_ended()
-    pending = _pending.get(handle)
-    if pending is None:
+    found = _flight_of(handle)
+    if found is None:
         raise ValueError(f"horo.poll: handle {handle} was not created or has been cleared")
-    return all(pending.session.has_ended(work) for work in pending.works)
+    _, flight = found
+    return all(flight.session.has_ended(work) for work in flight.works)
 
 
 def synchronize(handle):
-    """Waits for a work and returns its result; None for a handle that is unknown or was waited for before."""
+    """Waits for a work and returns its result; None for a handle that is unknown or was waited for before. Of several
+    threads that wait for one handle the first gets the result."""
     if isinstance(handle, Joint):
         return handle()
-    pending = _pending.get(handle)
-    if pending is None:
+    found = _flight_of(handle)
+    if found is None:
         return None
+    pending, flight = found
     try:
-        pending.session.wait(pending.works)
-        pending.check_memory()
-        result = pending.finish(pending)
-    except Exception:  # an interrupt is none: the work goes on, and may be waited for again
-        _let_go(handle)
+        flight.session.wait(flight.works)
+    except Exception as error:  # an interrupt is none: the work goes on, and may be waited for again
+        if isinstance(error, ValueError) and handle not in _pending:
+            return None  # another thread had the result, and the work is unknown by now
+        _give_up(handle, flight)
         raise
-    _let_go(handle)
-    return result
+    return _take(handle, pending, flight)
 
 
-def _let_go(handle):
-    pending = _pending.pop(handle, None)
-    if pending is not None:
+def _give_up(handle, flight):
+    """The works may be in flight still: it can be a signal handler that raised something."""
+    flight.drop()  # before it is forgotten, as in __del__
+    _pending.pop(handle, None)
+    flight.session.sweep()  # they have ended, mostly
+
+
+def _take(handle, pending, flight):
+    """The result of works that have ended well. To forget the handle is to claim it: the others get None."""
+    try:
+        if _pending.pop(handle, None) is None:
+            return None
+        flight.check_memory()
+        result = flight.finish(flight)
+    except Exception:
+        _give_up(handle, flight)
+        raise
+    except BaseException:  # an interrupt: it may be waited for again
+        _pending[handle] = pending
+        raise
+    try:
         pending.let_go()
+    except BaseException:
+        flight.drop()
+        raise
+    return result

@@ -1,8 +1,20 @@
 """Allreduces that come again, step after step, under their name: of a call like the last one only the memory is new."""
 
-from horo._handles import forget, handle_for, moved_text
+from horo._handles import Pending, forget, handle_for
 from horo._native import quick
-from horo.errors import HoroError
+
+
+class _Flight(Pending):
+    """One call of a Repeat, which serves another one as soon as this one was waited for."""
+
+    __slots__ = ("holder",)
+
+    def drop(self):
+        """Without a number nobody can tell when the memory is free: an interrupt came right after the submit."""
+        (work,) = self.works
+        self.session.kept[work or self] = self
+        if work:
+            self.session.drop(self.works)
 
 
 class Repeat:
@@ -43,25 +55,20 @@ class Repeat:
         self.memory = self.holder = None
         self.session.expect(self)
 
-    @property
-    def works(self):
-        return (self.work,)
+    def flight(self):
+        watched = ((self.name, self.memory, self.address, self.nbytes, self.arrays.place),)
+        flight = _Flight(self.session, (self.work,), self._finish, watched)
+        flight.holder = self.holder
+        return flight
 
-    def check_memory(self):
-        memory, nbytes = self.memory, self.memory.nbytes
-        if self.arrays.place(memory) != self.address or nbytes != self.nbytes:
-            raise HoroError(moved_text(self.name, self.nbytes, nbytes))
-
-    def finish(self, _):
-        self.arrays.written(self.memory)
-        return self.memory
+    def _finish(self, flight):
+        _, memory, *_ = flight.watched[0]
+        self.arrays.written(memory)
+        return memory
 
     def let_go(self):
-        self.session.release(self.works)
+        self.session.release((self.work,))
         self.rest()
 
     def drop(self):
-        """Without a number nobody can tell when the memory is free: an interrupt came right after the submit."""
-        self.session.kept[self.work or self] = self
-        if self.work:
-            self.session.drop(self.works)
+        self.flight().drop()

@@ -14,7 +14,7 @@ import weakref
 from horo import _exits, _native, _where
 from horo._exchange import foreign
 from horo._native import quick, slow
-from horo._specs import fill
+from horo._specs import fill, is_no_name, name_bytes
 from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
 
 SLICE_MS = 100  # the longest that a waiting thread does not look at signals
@@ -77,8 +77,8 @@ class _Start:
             slow.horo_free(pointer)
 
     def join(self):
-        self._thread.start()
         try:
+            self._thread.start()
             while self._thread.is_alive():
                 self._thread.join(SLICE_MS / 1000)
         except BaseException:
@@ -143,7 +143,7 @@ class Session:
         """This rank has the tensor ready at address data_in; the result goes to data_out. Returns a work.
 
         splits: rows for each member, of an all_to_all and at the root of a scatter."""
-        if spec[0] is None or splits is not None:  # spec[0] is its name
+        if is_no_name(spec[0]) or splits is not None:
             key = None
         elif (key := self._keys.get(spec)) is None:
             key = self.key(spec)
@@ -182,7 +182,7 @@ class Session:
             *(_submission(part[1], part[2], absent=part[1] is None) for part in parts)
         )
         works = (ctypes.c_int64 * count)()
-        unit = _native.Unit(ctypes.sizeof(_native.Unit), count, name and str(name).encode(), specs, submissions)
+        unit = _native.Unit(ctypes.sizeof(_native.Unit), count, name_bytes(name), specs, submissions)
         begun = object()
         self.kept[begun] = parts
         status = quick.horo_submit_unit(self.pointer, unit, works)
@@ -194,9 +194,15 @@ class Session:
 
     def submit_absent(self, key, data_out, keep):
         """This rank has nothing to add to an all_reduce, and wants the others' result at data_out."""
-        work = self._check(quick.horo_submit_absent(self.pointer, key, data_out))
-        self.kept[work] = keep
-        return work
+        if self.dropped:
+            self.sweep()
+        begun = object()
+        self.kept[begun] = keep
+        work = quick.horo_submit_absent(self.pointer, key, data_out)
+        if work > 0:
+            self.kept[work] = keep
+        del self.kept[begun]
+        return work if work > 0 else self._check(work)
 
     def has_ended(self, work):
         return self._check(quick.horo_poll(self.pointer, work)) == 1
@@ -223,7 +229,8 @@ class Session:
             self.kept.pop(work, None)
 
     def drop(self, works):
-        """Nobody will wait for these. Never blocks or locks: a finalizer may call it."""
+        """Nobody will wait for these. Never blocks or locks: a finalizer may call it. Twice does no harm: no number is
+        used again."""
         self.dropped.extend(works)
 
     def sweep(self):

@@ -62,6 +62,15 @@ class CustomOp:
         return f"CustomOp({self.name!r})"
 
 
+def is_no_name(name):
+    return name is None or name == ""
+
+
+def name_bytes(name):
+    """For the library; None where there is no name."""
+    return None if is_no_name(name) else str(name).encode()
+
+
 def _text(value):
     return value.encode() if value else None
 
@@ -82,7 +91,7 @@ def fill(spec):
         weight=1.0,
         prescale=spec.prescale,
         postscale=spec.postscale,
-        name=None if spec.name is None else str(spec.name).encode(),
+        name=name_bytes(spec.name),
         shape=(ctypes.c_int64 * len(spec.shape))(*spec.shape),
         dims=len(spec.shape),
         codec=_text(spec.codec),

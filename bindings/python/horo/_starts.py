@@ -12,7 +12,7 @@ from horo._compression import NoneCompressor, wire_codec
 from horo._handles import handle_of
 from horo._repeats import Repeat
 from horo._sets import global_process_set, number_of
-from horo._specs import Average, Spec, Sum, choose_op, op_fields, order_number, rows_of
+from horo._specs import Average, Spec, Sum, choose_op, is_no_name, op_fields, order_number, rows_of
 
 
 def nothing(_):
@@ -156,7 +156,7 @@ class Starts:
             return repeat.start(tensor, holder)
         array, spec = self._all_reduce(tensor, name, choose_op(op, average), said[2:])
         handle = self._start_in_place(spec, *self.arrays.writable(array, tensor, name))
-        if name is not None and process_set is global_process_set:
+        if not is_no_name(name) and process_set is global_process_set:
             self._expect_again(session, spec, array, said)
         return handle
 

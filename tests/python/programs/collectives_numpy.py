@@ -212,6 +212,37 @@ def what_is_no_array_is_refused():
         hvd.reducescatter(numpy.ones(3), compression=hvd.Compression.int8)
 
 
+class Copying:
+    """NumPy gets a copy of its values."""
+
+    def __init__(self):
+        self.values = [1.0, 2.0]
+
+    def __array__(self, dtype=None, copy=None):
+        return numpy.array(self.values, dtype)
+
+
+class Sharing(Copying):
+    def __init__(self):
+        self.values = numpy.ones(2)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values[:]
+
+
+def what_gives_a_copy_is_refused_in_place():
+    for copied in (numpy.float64(3.0), numpy.int32(3), Copying()):
+        with raises(ValueError, "the form that makes a new array", type(copied).__name__):
+            hvd.allreduce_(copied)
+        with raises(ValueError, "the form that makes a new array"):
+            hvd.broadcast_(copied, 0)
+        same(hvd.allreduce(copied, op=hvd.Sum), numpy.asarray(copied) * hvd.size())
+    shared = Sharing()
+    assert hvd.allreduce_(shared, op=hvd.Sum) is shared
+    same(shared.values, numpy.ones(2) * hvd.size())
+    hvd.allreduce_(numpy.ones((0, 3)))
+
+
 def codecs_work_on_the_wire():
     array = mine("float32", (1000,))
     exact = reduced(all_of("float32", (1000,)), hvd.Sum)
@@ -305,6 +336,7 @@ claims_bare.check(
     dlpack_goes_both_ways,
     short_floats_come_from_ml_dtypes,
     what_is_no_array_is_refused,
+    what_gives_a_copy_is_refused_in_place,
     codecs_work_on_the_wire,
     codecs_and_operations_of_the_callers_own,
     a_unit_fails_as_a_whole,

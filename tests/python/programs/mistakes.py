@@ -14,6 +14,10 @@ def everything_still_works():
 def a_call_before_init_is_refused():
     with raises(ValueError, "has not been initialized", "horo.init()"):
         hvd.rank()
+    assert not hvd.mpi_built() and not hvd.nccl_built()
+    for call in (hvd.is_homogeneous, hvd.mpi_threads_supported):
+        with raises(ValueError, "has not been initialized"):
+            call()
     with raises(ValueError, "has not been initialized"):
         hvd.allreduce(torch.ones(1))
     assert not hvd.is_initialized()
@@ -115,11 +119,23 @@ def wrong_arguments_are_refused():
         hvd.poll(123456789)
 
 
+def what_horovod_was_built_with_is_not_here():
+    absent = "mpi_enabled mpi_built gloo_enabled gloo_built ddl_built ccl_built cuda_built rocm_built".split()
+    assert all(getattr(hvd, name)() is False for name in [*absent, "mpi_threads_supported"])
+    assert type(hvd.nccl_built()) is int and not hvd.nccl_built()
+    assert hvd.is_homogeneous() is True
+
+
 def what_comes_later_says_not_yet():
     later = [
         lambda: hvd.allreduce(torch.ones(2), op=hvd.Adasum),
         lambda: hvd.ProcessSet(object()),
         lambda: hvd.init(comm=[0, 1]),
+        lambda: hvd.start_timeline("timeline.json"),
+        lambda: hvd.stop_timeline(),
+        lambda: hvd.SyncBatchNorm(3),
+        lambda: hvd.elastic.run(print),
+        lambda: hvd.elastic.TorchState(),
     ]
     for call in later:
         with raises(NotImplementedError, "not yet"):
@@ -139,6 +155,7 @@ claims.check(
     a_name_in_flight_is_refused,
     unsupported_tensors_are_refused,
     wrong_arguments_are_refused,
+    what_horovod_was_built_with_is_not_here,
     what_comes_later_says_not_yet,
     init=False,
 )

@@ -1,5 +1,8 @@
 """What people do wrong with DistributedOptimizer: it works all the same, or says what to do; and training goes on."""
 
+import gc
+import weakref
+
 import claims
 import torch
 from claims import raises
@@ -91,6 +94,36 @@ def accumulation_that_differs_between_ranks_still_steps_together():
     assert (params["accumulated"] == -1.5).all()
 
 
+def a_predivision_that_cannot_be_is_refused():
+    for factor in (0.0, 0, float("nan"), float("inf"), -float("inf"), 1e-320):
+        with raises(ValueError, f"gradient_predivide_factor={factor!r}"):
+            distributed(params_of("divided"), gradient_predivide_factor=factor)
+    for factor in (2, 0.25, -4.0):
+        params = params_of(f"divided by {factor}")
+        one_step(params, distributed(params, gradient_predivide_factor=factor))
+
+
+def a_name_stays_with_its_parameter():
+    """A parameter that is named and not the optimizer's: one that comes later may be where it was."""
+    param, gone = params_of("here", "gone").values()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("here", param), ("gone", gone)])
+    before = weakref.ref(gone)
+    del gone
+    gc.collect()
+    assert before() is not None
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(2))]})
+
+
+def a_refused_parameter_leaves_no_hook_behind():
+    params = params_of("taken")
+    refused = torch.nn.Parameter(torch.zeros(2, dtype=torch.complex32))
+    with raises(ValueError, "refused", "complex32"):
+        distributed(params | {"refused": refused})
+    for _ in range(2):
+        params["taken"].sum().backward()
+    one_step(params, distributed(params))
+
+
 def an_exception_in_a_hook_comes_out_of_backward():
     params = params_of("hooked")
     optimizer = distributed(params)
@@ -124,6 +157,9 @@ claims.check(
     too_many_backwards_are_refused_by_name,
     zero_grad_in_between_is_refused,
     accumulation_that_differs_between_ranks_still_steps_together,
+    a_predivision_that_cannot_be_is_refused,
+    a_name_stays_with_its_parameter,
+    a_refused_parameter_leaves_no_hook_behind,
     an_exception_in_a_hook_comes_out_of_backward,
     a_parameter_of_one_rank_alone_is_named,
 )

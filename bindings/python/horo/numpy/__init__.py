@@ -37,6 +37,21 @@ from horo import (
     shutdown,
     size,
 )
+from horo._built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    is_homogeneous,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+    start_timeline,
+    stop_timeline,
+)
 from horo._collectives import Collectives as _Collectives
 from horo._compression import Codec, Compression, Compressor
 from horo._custom import register_op as _register_op

@@ -56,6 +56,13 @@ def as_array(tensor, call):
     )
 
 
+def _is_its_memory(array, tensor):
+    """Another conversion lies at the same place, which a copy does not while both exist."""
+    if array is tensor:
+        return True
+    return as_array(tensor, "in place").ctypes.data == array.ctypes.data
+
+
 class NumpyArrays(Arrays):
     """See Arrays."""
 
@@ -72,9 +79,14 @@ class NumpyArrays(Arrays):
 
     def writable(self, array, tensor, name):
         name = name or "an unnamed array"
+        if not _is_its_memory(array, tensor):
+            raise ValueError(
+                f"{name}: NumPy gets a copy of this {type(tensor).__name__}, whose own values cannot be replaced; use "
+                "the form that makes a new array, or give a numpy.ndarray"
+            )
         if not array.flags.writeable:
             raise ValueError(f"{name}: it cannot be written; use the form that makes a new array, or copy() it first")
-        if any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape)):
+        if array.size and any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape)):
             raise ValueError(
                 f"{name}: its elements share memory (a broadcast array), so that they cannot be replaced; use the form "
                 "that makes a new array, or copy() it first"

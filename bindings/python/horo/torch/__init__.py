@@ -27,8 +27,24 @@ from horo import (
     shutdown,
     size,
 )
+from horo._built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    is_homogeneous,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+    start_timeline,
+    stop_timeline,
+)
 from horo._handles import poll, synchronize
 from horo._specs import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, Product, Sum
+from horo.torch import elastic
 from horo.torch.autograd import (
     allgather,
     allreduce,
@@ -80,3 +96,4 @@ from horo.torch.ops import (
 )
 from horo.torch.optimizer import DistributedOptimizer
 from horo.torch.store import init
+from horo.torch.sync_batch_norm import SyncBatchNorm

@@ -78,8 +78,17 @@ class Gradients:
 
     def abandon(self):
         """Starts over; works in flight go on unseen."""
+        for slot in self._slots:
+            self._keep(slot)
         self._session.drop([slot.work for slot in self._slots if slot.work is not None])
         self._start_over()
+
+    def _keep(self, slot):
+        """The session keeps what only the slot did. If the work has no number here, because an interrupt came right
+        after the submit, nobody can tell when the memory is free."""
+        if slot.storage is not None:
+            self._kept[slot.work or object()] = (slot.memory, slot.storage)
+            slot.storage = None
 
     def _start_over(self):
         for slot in self._slots:
@@ -102,6 +111,8 @@ class Gradients:
         if self._session.closed:
             self._connect()
         session = self._session
+        if session.dropped:
+            session.sweep()
         try:
             for group in self._groups:
                 if not group.slots[0].is_submitted():
@@ -116,8 +127,8 @@ class Gradients:
         except Exception:  # an interrupt is none: the works go on, and may be waited for again
             self.abandon()
             raise
+        self._start_over()  # first: after an interrupt in between the next step works
         session.release(works)
-        self._start_over()
         session.step_end(self._number)
 
     def hooks(self):
@@ -144,14 +155,16 @@ class Gradients:
                 self._submit(slot)
                 return
             address = gradient.data_ptr()
+            # Before the call: an interrupt may come right after it. The slot keeps them until the work was waited for,
+            # or abandoned, and no hook gets here before. The storage too: a gradient that is given another one lets
+            # go of the old one, which is in flight.
+            slot.memory, slot.storage, slot.address, slot.nbytes = gradient, storage, address, gradient.nbytes
             work = submit(self._pointer, slot.key, address, address)
-            if work <= 0:
-                self._submit_again(slot, gradient, work)
+            if work > 0:
+                slot.work = work
                 return
-            slot.work = work
-            slot.memory, slot.address, slot.nbytes = gradient, address, gradient.nbytes
-            # The storage too: a gradient that is given another one lets go of the old one, which is in flight.
-            self._kept[work] = (gradient, storage)
+            slot.memory = slot.storage = None
+            self._submit_again(slot, gradient, work)
 
         return hook
 
@@ -164,7 +177,7 @@ class Gradients:
         for slot in self._slots:
             slot.spec = slot.spec._replace(set=self._number)
             slot.key = self._session.key(slot.spec)
-            slot.work = slot.memory = slot.sparse = None
+            slot.work = slot.memory = slot.storage = slot.sparse = None
 
     def _submit_again(self, slot, memory, status):
         """A submit failed: perhaps the session is an old one."""
@@ -210,7 +223,8 @@ class Gradients:
         slot.sparse = sparse_allreduce_async(gradient, slot.spec.name, self._common.op, self._process_set)
 
     def _submit_late(self, slot):
-        """Of a parameter that no hook submitted in this step."""
+        """Of a parameter that no hook submitted in this step, or was interrupted in it."""
+        self._keep(slot)
         if slot.param.grad is not None:
             self._submit(slot)
         elif slot.sparse_dim is not None:
@@ -269,7 +283,7 @@ class Gradients:
         if absent:
             if session.result(slot.work).absent:
                 return
-            memory, slot.spare = slot.spare[0], None
+            memory, _ = slot.spare
         else:
             slot.check_memory()
             memory = slot.memory
@@ -280,6 +294,8 @@ class Gradients:
         elif gradient is not value:
             with torch.no_grad():
                 gradient.copy_(value)
+        if absent:
+            slot.spare = None  # last: after an interrupt this comes again
 
 
 def _close(hooks, gradients):

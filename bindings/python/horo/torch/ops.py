@@ -6,7 +6,7 @@ from horo import _custom
 from horo._collectives import Collectives
 from horo._handles import Joint, synchronize
 from horo._sets import global_process_set, number_of
-from horo._specs import Average, Sum
+from horo._specs import Average, Sum, is_no_name
 from horo.torch.arrays import DTYPES, TorchArrays
 
 collectives = Collectives(TorchArrays())
@@ -55,7 +55,7 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
     number_of(process_set)
     tensor = tensor.detach().coalesce()
     parts = [tensor.indices().t(), tensor.values()]  # a row for each value
-    names = [None, None] if name is None else [f"{name}.indices", f"{name}.values"]
+    names = [None, None] if is_no_name(name) else [f"{name}.indices", f"{name}.values"]
     handles = [allgather_async(part, name, process_set) for part, name in zip(parts, names)]
 
     def finish(gathered):

@@ -6,10 +6,11 @@ the same name, so that isinstance and code that looks at the class go on working
 
 import collections
 import contextlib
+import math
 import warnings
 
 from horo._sets import check, global_process_set
-from horo._specs import Average, choose_op, order_number
+from horo._specs import Average, choose_op, is_no_name, order_number
 from horo.torch.compression import Compression
 from horo.torch.gradients import Gradients, common_spec
 from horo.torch.slots import chosen_groups
@@ -30,18 +31,19 @@ class _Distributed:
 
     def _distribute(self, gradients, names):
         self._gradients = gradients
-        self._names = names  # of the parameters, by id; None: made up
+        self._names = names  # see _names_of
         self._synchronized = False
         self._should_synchronize = True
+        gradients.close_with(self)  # first: of the hooks none stays if one of the parameters is refused
         self._add_group_gradients(range(len(self.param_groups)))
-        gradients.close_with(self)
 
     def _add_group_gradients(self, groups):
         for group in groups:
             for i, param in enumerate(self.param_groups[group]["params"]):
                 if param.requires_grad:
+                    name, _ = self._names.get(id(param), (None, None))
                     made_up = f"group.{group}.parameter.{i}"
-                    self._gradients.add(self._names.get(id(param), made_up) if self._names else made_up, param)
+                    self._gradients.add(made_up if is_no_name(name) else name, param)
 
     @property
     def backward_passes_per_step(self):
@@ -117,10 +119,20 @@ def _check_passes(passes):
         raise ValueError(f"backward_passes_per_step={passes!r}; expected a number of at least 1")
 
 
+def _check_predivide(factor, op):
+    if factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if factor == 0 or not math.isfinite(factor) or not math.isfinite(1.0 / factor):
+        raise ValueError(
+            f"gradient_predivide_factor={factor!r}; expected a number by which gradients can be divided and multiplied"
+        )
+
+
 def _names_of(optimizer, named_parameters):
-    """Names by id of the parameter; None where the caller gave none."""
+    """Each parameter's name and itself, by its id, which another one may get once it is gone; none where the caller
+    gave none."""
     if named_parameters is None:
-        return None
+        return {}
     named = list(named_parameters)
     if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in named):
         raise ValueError(
@@ -132,7 +144,7 @@ def _names_of(optimizer, named_parameters):
         raise ValueError(
             f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(map(str, twice))}"
         )
-    names = {id(param): name for name, param in named}
+    names = {id(param): (name, param) for name, param in named}
     unnamed = [id(p) for group in optimizer.param_groups for p in group["params"] if id(p) not in names]
     if unnamed:
         raise ValueError(
@@ -170,8 +182,7 @@ def DistributedOptimizer(
     params = [param for group in optimizer.param_groups for param in group["params"] if param.requires_grad]
     groups = chosen_groups(groups, num_groups, params)
     _check_passes(backward_passes_per_step)
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    _check_predivide(gradient_predivide_factor, op)
     names = _names_of(optimizer, named_parameters)
     spec = common_spec(choose_op(op, None), order_number(order), gradient_predivide_factor)
     gradients = Gradients(spec, backward_passes_per_step, process_set, compression, sparse_as_dense)

@@ -21,6 +21,7 @@ class Slot:
         "passes_left",
         "work",
         "memory",
+        "storage",
         "address",
         "nbytes",
         "context",
@@ -39,6 +40,7 @@ class Slot:
         self.passes_left = passes  # backward passes until the gradient is complete
         self.work = None  # in flight
         self.memory = None  # where the result arrives: the gradient, or else a buffer
+        self.storage = None  # of memory, where nobody but this keeps both alive
         self.address = self.nbytes = 0  # of memory, when it was submitted
         self.context = None  # what a compressor needs to undo its work
         self.spare = None  # memory for what the others have, where this rank has no gradient, and its context
@@ -49,7 +51,7 @@ class Slot:
         return self.work is not None or self.sparse is not None
 
     def start_over(self, passes):
-        self.work = self.memory = self.sparse = self.context = None
+        self.work = self.memory = self.storage = self.sparse = self.context = None
         self.passes_left = passes
 
     def place(self, memory, work):

@@ -1,0 +1,340 @@
+"""Exceptions that come out of nowhere, as a signal handler's: no memory in flight is freed, and what can go on does.
+And handles that are copied, or waited for by several threads."""
+
+import contextlib
+import copy
+import gc
+import pickle
+import signal
+import threading
+import weakref
+
+import claims
+import torch
+from claims import raises, same_bits
+
+import horo.torch as hvd
+from horo import _default, _handles, _repeats, _session
+from horo.torch import gradients
+
+THREADS = 4
+
+
+class Told(Exception):
+    """What the signal handler raises."""
+
+
+class AfterTheCall:
+    """A library whose call is interrupted as soon as it has happened."""
+
+    def __init__(self, library, name):
+        self._library, self._name = library, name
+
+    def __getattr__(self, name):
+        function = getattr(self._library, name)
+        if name != self._name:
+            return function
+
+        def call(*arguments):
+            function(*arguments)
+            raise KeyboardInterrupt
+
+        return call
+
+
+@contextlib.contextmanager
+def interrupted(module, name):
+    library, module.quick = module.quick, AfterTheCall(module.quick, name)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("it was not interrupted")
+    finally:
+        module.quick = library
+
+
+def one_after_the_other(first, then):
+    """first() on rank 0, then() on rank 1: what the first submits stays in flight until there was a barrier."""
+    if hvd.rank() == 0:
+        first()
+        hvd.barrier()
+    else:
+        hvd.barrier()
+        then()
+    hvd.barrier()
+
+
+def start(tensor, name="again"):
+    return hvd.allreduce_async_(tensor, name=name, op=hvd.Sum)
+
+
+def told_while_waiting(handle):
+    def tell(*_):
+        raise Told
+
+    before = signal.signal(signal.SIGALRM, tell)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with raises(Told):
+            hvd.synchronize(handle)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def an_exception_in_a_wait_frees_nothing_in_flight():
+    hvd.synchronize(start(torch.ones(5)))  # the next one is a Repeat
+    session = _default.session()
+    for call in (start, lambda tensor: hvd.allreduce_async_(tensor, op=hvd.Sum)):
+
+        def first(call=call):
+            tensor = torch.ones(5)
+            alive = weakref.ref(tensor.untyped_storage())
+            handle = call(tensor)
+            told_while_waiting(handle)
+            assert hvd.synchronize(handle) is None
+            del tensor, handle
+            gc.collect()
+            assert alive() is not None
+            alives.append(alive)
+
+        alives = []
+        one_after_the_other(first, lambda call=call: hvd.synchronize(call(torch.ones(5))))
+        while session.dropped:
+            session.sweep()
+        gc.collect()
+        assert all(alive() is None for alive in alives)
+        same_bits(hvd.synchronize(start(torch.ones(5))), torch.full((5,), 2.0))
+
+
+def a_handle_is_forgotten_after_it_was_dropped():
+    class Interrupted(dict):
+        def pop(self, *_):
+            raise KeyboardInterrupt
+
+    handle = start(torch.ones(5))
+    session = _default.session()
+    dropped = len(session.dropped)
+    with contextlib.suppress(KeyboardInterrupt):
+        _handles.Handle.__del__(handle, Interrupted(_handles._pending))
+    assert len(session.dropped) == dropped + 1
+    hvd.barrier()
+    del handle
+    same_bits(hvd.allreduce(torch.ones(2), op=hvd.Sum), torch.full((2,), 2.0))
+
+
+def a_submit_that_is_interrupted_keeps_its_memory():
+    hvd.synchronize(start(torch.ones(5)))
+    alives = []
+
+    def first():
+        tensor = torch.ones(5)
+        alives.append(weakref.ref(tensor.untyped_storage()))
+        # The default of start()'s parameter is the library's function.
+        functions, _repeats.Repeat.start.__defaults__ = (
+            _repeats.Repeat.start.__defaults__,
+            (AfterTheCall(_repeats.quick, "horo_submit").horo_submit,),
+        )
+        with contextlib.suppress(KeyboardInterrupt):
+            start(tensor)
+        _repeats.Repeat.start.__defaults__ = functions
+        del tensor
+        gc.collect()
+        assert alives[0]() is not None
+
+    one_after_the_other(first, lambda: hvd.synchronize(start(torch.ones(5))))
+    same_bits(hvd.synchronize(start(torch.ones(5))), torch.full((5,), 2.0))
+
+
+def trained(name):
+    param = torch.nn.Parameter(torch.zeros(5))
+    return param, hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [(name, param)])
+
+
+def step(param, optimizer):
+    optimizer.zero_grad()
+    before = param.detach().clone()
+    param.sum().backward()
+    optimizer.step()
+    same_bits(param.detach(), before - 1)
+
+
+def a_hook_that_is_interrupted_keeps_its_gradient():
+    with_interrupt = AfterTheCall(gradients.quick, "horo_submit")
+    library = gradients.quick
+    gradients.quick = with_interrupt if hvd.rank() == 0 else library
+    param, optimizer = trained("hooked")
+    gradients.quick = library
+
+    def first():
+        with contextlib.suppress(KeyboardInterrupt):
+            param.sum().backward()
+        alive = weakref.ref(param.grad.untyped_storage())
+        param.grad = None
+        optimizer.set_backward_passes_per_step(1)  # starts over
+        gc.collect()
+        assert alive() is not None
+
+    one_after_the_other(first, lambda: step(param, optimizer))
+
+
+def an_optimizer_that_is_gone_keeps_what_is_in_flight():
+    def first():
+        param, optimizer = trained("gone")
+        param.sum().backward()
+        alive = weakref.ref(param.grad.untyped_storage())
+        del param, optimizer
+        gc.collect()
+        assert alive() is not None
+
+    one_after_the_other(first, lambda: step(*trained("gone")))
+
+
+def an_absent_gradient_that_is_interrupted_keeps_its_memory():
+    param, optimizer = trained("absent")
+    (slot,) = optimizer._gradients._slots
+
+    def first():
+        with interrupted(_session, "horo_submit_absent"):
+            optimizer.synchronize()
+        alive = weakref.ref(slot.spare[0].untyped_storage())
+        slot.spare = None
+        gc.collect()
+        assert alive() is not None
+
+    def then():
+        param.sum().backward()
+        optimizer.synchronize()
+
+    one_after_the_other(first, then)
+
+
+def what_an_optimizer_abandons_is_swept_by_it():
+    param, optimizer = trained("abandoned")
+    session = _default.session()
+    param.sum().backward()
+    optimizer.set_backward_passes_per_step(1)
+    (work,) = session.dropped
+    while not session.has_ended(work):
+        pass
+    step(param, optimizer)
+    assert not session.dropped
+
+
+def a_step_that_is_interrupted_at_its_end_may_be_followed_by_another():
+    param, optimizer = trained("ending")
+    session = optimizer._gradients._session
+
+    def release(_):
+        raise KeyboardInterrupt
+
+    session.release = release
+    param.sum().backward()
+    with contextlib.suppress(KeyboardInterrupt):
+        optimizer.step()
+    del session.release
+    for _ in range(3):
+        step(param, optimizer)
+
+
+def a_result_that_is_interrupted_on_its_way_comes_again():
+    class Interrupting(hvd.Compressor):
+        calls = 0
+
+        @staticmethod
+        def compress(tensor):
+            return tensor, None
+
+        @classmethod
+        def decompress(cls, tensor, _):
+            cls.calls += 1
+            if cls.calls == 1:
+                raise KeyboardInterrupt
+            return tensor
+
+    param = torch.nn.Parameter(torch.zeros(5))
+    sgd = torch.optim.SGD([param], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(sgd, [("again", param)], compression=Interrupting)
+    if hvd.rank() == 0:
+        param.sum().backward()
+    with contextlib.suppress(KeyboardInterrupt):
+        optimizer.step()
+    optimizer.step()
+    same_bits(param.detach(), torch.full((5,), -0.5))
+
+
+def a_copy_of_a_handle_is_the_handle():
+    handle = start(torch.ones(5))
+    assert copy.copy(handle) is handle and copy.deepcopy([handle])[0] is handle
+    number = pickle.loads(pickle.dumps(handle))
+    assert type(number) is int and number == handle
+    same_bits(hvd.synchronize(number), torch.full((5,), 2.0))
+    assert hvd.synchronize(handle) is None
+
+
+def of_threads_that_wait_for_one_handle_one_gets_the_result():
+    hvd.synchronize(start(torch.ones(5)))
+    for call in (start, hvd.allgather_async):
+        for _ in range(50):
+            results = []
+            handle = call(torch.ones(5))
+            wait = lambda handle=handle, results=results: results.append(hvd.synchronize(handle))  # noqa: E731
+            threads = [threading.Thread(target=wait) for _ in range(THREADS)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(results) == THREADS and sum(result is not None for result in results) == 1, results
+
+
+def who_comes_late_does_not_wait_for_the_next_call():
+    """Another thread gets the result, and the Repeat is called again, before or after this one waits."""
+    session = _default.session()
+    hvd.synchronize(start(torch.ones(5)))
+    for when in (True, False):
+        wait, handle, tensor, later = session.wait, start(torch.ones(5)), torch.full((5,), 7.0), []
+
+        def meanwhile(handle=handle, tensor=tensor, later=later):
+            del session.wait
+            assert hvd.synchronize(handle) is not None
+            later.append(start(tensor))
+
+        def between(works, when=when, wait=wait, meanwhile=meanwhile):
+            if when:
+                meanwhile()
+            wait(works)
+            if not when:
+                meanwhile()
+
+        session.wait = between
+        assert hvd.synchronize(handle) is None
+        assert hvd.synchronize(later[0]) is tensor
+        same_bits(tensor, torch.full((5,), 14.0))
+
+
+def an_empty_name_is_none():
+    for _ in range(3):
+        same_bits(hvd.allreduce(torch.ones(2), name="", op=hvd.Sum), torch.full((2,), 2.0))
+        same_bits(hvd.synchronize(start(torch.ones(2), "")), torch.full((2,), 2.0))
+        same_bits(hvd.grouped_allreduce([torch.ones(2)], name="", op=hvd.Sum)[0], torch.full((2,), 2.0))
+        step(*trained(""))
+    first, second = start(torch.ones(2), ""), start(torch.ones(2), "")
+    same_bits(hvd.synchronize(first), hvd.synchronize(second))
+
+
+claims.check(
+    an_exception_in_a_wait_frees_nothing_in_flight,
+    a_handle_is_forgotten_after_it_was_dropped,
+    a_submit_that_is_interrupted_keeps_its_memory,
+    a_hook_that_is_interrupted_keeps_its_gradient,
+    an_optimizer_that_is_gone_keeps_what_is_in_flight,
+    an_absent_gradient_that_is_interrupted_keeps_its_memory,
+    what_an_optimizer_abandons_is_swept_by_it,
+    a_step_that_is_interrupted_at_its_end_may_be_followed_by_another,
+    a_result_that_is_interrupted_on_its_way_comes_again,
+    a_copy_of_a_handle_is_the_handle,
+    of_threads_that_wait_for_one_handle_one_gets_the_result,
+    who_comes_late_does_not_wait_for_the_next_call,
+    an_empty_name_is_none,
+)
