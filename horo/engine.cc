@@ -41,7 +41,8 @@ Engine::Engine(const Config& config, Links links, const EngineTools& tools)
       inbox_(tools.inbox),
       counters_(tools.counters),
       registry_(tools.registry),
-      epoch_(config, std::move(links)) {
+      epoch_(config, std::move(links)),
+      no_memory_(peer_lost(config_.rank, say_mine(out_of_memory()->text))) {
   try {
     start();
   } catch (const std::invalid_argument&) {
@@ -57,7 +58,6 @@ Engine::Engine(const Config& config, Links links, const EngineTools& tools)
 }
 
 void Engine::start() {
-  out_of_memory();
   Comparison compared = compare_settings(*epoch_.links.transport, config_, counters_);
   topology_ = std::make_unique<const Topology>(compared.topology);
   epoch_.lanes = std::make_unique<Lanes>(
@@ -78,7 +78,7 @@ Verdict Engine::judge_start(const PeerLost& lost) {
   return {lost.origin(), lost.what()};
 }
 
-void Engine::break_off(int origin, const std::string& why) {
+void Engine::break_off(int origin, const std::string& why) noexcept {
   epoch_.links.control->abort(origin, why);
   epoch_.links.transport->abort(origin, why);
   if (epoch_.lanes) epoch_.lanes->stop();
@@ -101,10 +101,11 @@ void Engine::prepare(FilledPlan filled) {
 }
 
 void Engine::abort(const std::string& reason) {
+  std::string mine = reason;  // before the others hear of it: they must not end alone
   epoch_.links.control->abort(config_.rank, reason);
   {
     MutexLock lock(mutex_);
-    abort_reason_ = reason;
+    abort_reason_ = std::move(mine);
   }
   wake();
 }
@@ -136,13 +137,18 @@ void Engine::tell_ready_times() {
 }
 
 void Engine::leave() {
+  bool first = false;
   {
     MutexLock lock(mutex_);
-    leaving_ = true;
+    first = !std::exchange(leaving_, true);
   }
   questions_.close();
   wake();
-  if (thread_.joinable()) thread_.join();
+  if (first) thread_.join();
+  MutexLock lock(mutex_);
+  left_ = left_ || first;
+  told_.notify_all();
+  while (!left_) told_.wait(mutex_);
 }
 
 std::string Engine::say_mine(const std::string& text) const {
@@ -155,15 +161,22 @@ bool Engine::is_leaving() {
 }
 
 // What goes wrong in this thread ends the job for all ranks, and this process's part in it; never the process.
-void Engine::guard(void (Engine::*step)()) {
-  FailurePtr failure;
+void Engine::guard(void (Engine::*step)()) noexcept {
   try {
-    return (this->*step)();
+    (this->*step)();
   } catch (...) {
-    failure = current_failure();
+    end_after_exception();
   }
+}
+
+// In a catch block.
+void Engine::end_after_exception() noexcept {
   reserve_.reset();
-  end_epoch(config_.rank, say_mine(failure->text));
+  try {
+    end_epoch(config_.rank, say_mine(current_failure()->text));
+  } catch (const std::bad_alloc&) {
+    end_epoch(config_.rank, no_memory_->text);
+  }
 }
 
 void Engine::loop() noexcept {
@@ -176,16 +189,14 @@ void Engine::loop() noexcept {
   if (!ended_) guard(&Engine::leave_in_order);
 }
 
-// Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this.
+// Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this. Once the inbox
+// is closed nothing throws.
 void Engine::leave_in_order() {
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
   const std::string text = "rank " + std::to_string(config_.rank) + " shut down";
-  const std::vector<std::shared_ptr<Work>> unfinished = inbox_.close(failure);
-  if (!unfinished.empty()) epoch_.links.transport->abort(config_.rank, text);
+  if (inbox_.close(failure)) epoch_.links.transport->abort(config_.rank, text);
   epoch_.lanes->stop();
-  for (const auto& work : unfinished) {
-    if (!work->finished()) work->fail(failure);
-  }
+  inbox_.fail_all();
   epoch_.links.transport->leave();
   epoch_.links.control->goodbye(kGoodbyePatience);
 }
@@ -292,17 +303,24 @@ void Engine::keep_vigil(TimePoint now) {
 }
 
 // Everybody hears of it; then every Work that is in flight or comes later fails with the same words.
-void Engine::end_epoch(int origin, const std::string& why) {
-  if (ended_) return;
-  ended_ = true;
+// Nothing in here throws: it happens once, and who waits has nobody else to tell him.
+void Engine::end_epoch(int origin, const std::string& why) noexcept {
+  if (std::exchange(ended_, true)) return;
+  reserve_.reset();
   look_.reset();
   timer_.reset();
-  log_debug("the epoch ended: " + why);
   questions_.close();
   break_off(origin, why);
-  const FailurePtr failure = peer_lost(origin, why);
-  for (const auto& work : inbox_.close(failure)) {
-    if (!work->finished()) work->fail(failure);
+  inbox_.close(failure_of(origin, why));
+  inbox_.fail_all();
+}
+
+FailurePtr Engine::failure_of(int origin, const std::string& why) const noexcept {
+  try {
+    log_debug("the epoch ended: " + why);
+    return peer_lost(origin, why);
+  } catch (const std::bad_alloc&) {
+    return no_memory_;
   }
 }
 

@@ -58,15 +58,17 @@ class Engine {
   // See Coordinator::ready_times; none after leave(). Any thread; returns after the engine's next round.
   std::vector<ReadyTime> ready_times();
   Questions& questions() { return questions_; }
-  // Leaves in good order and ends the thread. Once, by one thread.
+  // Leaves in good order and ends the thread; returns when it has ended. Again, or by several threads at once: the
+  // same.
   void leave();
 
  private:
   void start();
   Verdict judge_start(const PeerLost& lost);
-  void break_off(int origin, const std::string& why);
+  void break_off(int origin, const std::string& why) noexcept;
   void loop() noexcept;
-  void guard(void (Engine::*step)());
+  void guard(void (Engine::*step)()) noexcept;
+  void end_after_exception() noexcept;
   bool is_leaving();
   void leave_in_order();
   void round();
@@ -91,7 +93,8 @@ class Engine {
   void heed_abort();
   void heed_lane(TimePoint now);
   void keep_vigil(TimePoint now);
-  void end_epoch(int origin, const std::string& why);
+  void end_epoch(int origin, const std::string& why) noexcept;
+  FailurePtr failure_of(int origin, const std::string& why) const noexcept;
 
   const Config config_;
   Inbox& inbox_;
@@ -104,16 +107,18 @@ class Engine {
   std::optional<TimePoint> timer_;  // engine thread
   std::optional<TimePoint> look_;   // engine thread: when the vigil wants to look again
   bool ended_ = false;              // engine thread: the epoch is over
-  // Given back before the others are told that something went wrong here, for that needs memory: it may be what is
-  // short.
+  // Given back before the others are told that the epoch ended, for that needs memory: it may be what is short.
   std::unique_ptr<std::byte[]> reserve_ = std::make_unique<std::byte[]>(64 << 10);  // engine thread
+  // What Works fail with where there is no memory to say why the epoch ended.
+  const FailurePtr no_memory_;
   Mutex mutex_;
   FailurePtr lane_failure_ GUARDED_BY(mutex_);  // not looked at yet
   std::optional<std::string> abort_reason_ GUARDED_BY(mutex_);
   bool leaving_ GUARDED_BY(mutex_) = false;
   bool gone_ GUARDED_BY(mutex_) = false;  // the thread answers no more
+  bool left_ GUARDED_BY(mutex_) = false;  // it has ended
   // Not a future: std::call_once in it needs static thread-local memory, of which a process has little.
-  CondVar told_;
+  CondVar told_;                                           // and left
   std::uint64_t curious_ GUARDED_BY(mutex_) = 0;           // calls of ready_times()
   std::uint64_t told_count_ GUARDED_BY(mutex_) = 0;        // of them answered
   std::vector<ReadyTime> ready_times_ GUARDED_BY(mutex_);  // the last answer

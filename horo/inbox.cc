@@ -62,7 +62,7 @@ Key Inbox::find_or_add(const TensorSpec& spec) {
     }
   }
   check_room(1, spec.once);
-  return add(spec, names_[name]);
+  return add(spec, names_.try_emplace(name).first);
 }
 
 void Inbox::check_room(std::size_t tensors, bool once) const {
@@ -71,21 +71,28 @@ void Inbox::check_room(std::size_t tensors, bool once) const {
                               " tensors are declared already, no more are allowed (HORO_MAX_TENSORS)");
 }
 
-Key Inbox::add(const TensorSpec& spec, Name& name) {
-  const std::size_t bytes = asks(spec.kind) ? 0 : spec.bytes();
-  Key key = static_cast<Key>(tensors_.size());
-  if (spec.once && !free_keys_.empty()) {
-    key = free_keys_.back();
+// A tensor that the engine was not told of must not be found by its name, so what may throw comes first. A name without
+// tensors, which may be left behind then, is as good as none.
+Key Inbox::add(const TensorSpec& spec, Names::iterator place) {
+  const bool again = spec.once && !free_keys_.empty();
+  const Key key = again ? free_keys_.back() : static_cast<Key>(tensors_.size());
+  Tensor fresh;
+  Tensor& tensor = again ? tensors_[key] : fresh;
+  tensor = Tensor{};
+  tensor.bytes = asks(spec.kind) ? 0 : spec.bytes();
+  tensor.plain = spec.kind == CollectiveKind::kAllReduce;
+  tensor.spec = spec;
+  make_room(place->second.keys, 1);
+  make_room(declared_, 1);
+  if (again) {
     free_keys_.pop_back();
   } else {
-    tensors_.emplace_back();
+    if (spec.once) make_room(free_keys_, tensors_.size() + 1);  // it is empty
+    tensors_.push_back(std::move(fresh));
   }
-  tensors_[key] = Tensor{};
-  tensors_[key].spec = spec;
-  tensors_[key].plain = spec.kind == CollectiveKind::kAllReduce;
-  tensors_[key].bytes = bytes;
-  tensors_[key].name = &name;
-  name.keys.push_back(key);
+  tensors_[key].name = &place->second;
+  tensors_[key].place = place;
+  place->second.keys.push_back(key);
   declared_.push_back(key);
   return key;
 }
@@ -147,9 +154,10 @@ Inbox::Put Inbox::put(const TensorSpec& spec, Submission submission) {
   check_submission(one.spec, set, submission);
   check_in_flight(one.spec);
   submission.key = find_or_add(one.spec);
-  if (one.counter != nullptr) ++*one.counter;
   tensors_[submission.key].name->in_flight = true;
-  return accept(std::span(&submission, 1));
+  Put put = accept(std::span(&submission, 1));
+  if (one.counter != nullptr) ++*one.counter;
+  return put;
 }
 
 Inbox::Put Inbox::put_unit(const std::string& unit, std::vector<TensorSpec> specs,
@@ -181,12 +189,11 @@ Inbox::Put Inbox::put_unit(const std::string& unit, std::vector<TensorSpec> spec
       throw std::invalid_argument(subject_of(spec, set) + ": the name comes twice in unit '" + name + "'");
   }
   check_room(specs.size(), unit.empty());
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    submissions[i].key = find_or_add(specs[i]);
-    tensors_[submissions[i].key].name->in_flight = true;
-  }
+  for (std::size_t i = 0; i < specs.size(); ++i) submissions[i].key = find_or_add(specs[i]);
+  for (const Submission& s : submissions) tensors_[s.key].name->in_flight = true;
+  Put put = accept(submissions);
   if (unit.empty()) ++counter;
-  return accept(submissions);
+  return put;
 }
 
 Inbox::Put Inbox::ask(TensorSpec spec) {
@@ -198,11 +205,11 @@ Inbox::Put Inbox::ask(TensorSpec spec) {
   const Named one = named(spec);
   check_in_flight(one.spec);
   const Key key = find_or_add(one.spec);
-  if (one.counter != nullptr) ++*one.counter;
-  tensors_[key].name->in_flight = true;
   if (spec.kind == CollectiveKind::kJoin) break_up_plans(spec.set);
+  tensors_[key].name->in_flight = true;
   const Submission submission{key};
   Put put = accept(std::span(&submission, 1));
+  if (one.counter != nullptr) ++*one.counter;
   hurry();
   return put;
 }
@@ -227,38 +234,56 @@ void Inbox::count_anew(std::uint32_t set) {
   std::erase_if(unnamed_, [set](const auto& entry) { return std::get<0>(entry.first) == set; });
 }
 
-// Their names are marked as in flight.
+// Their names are marked as in flight. What may throw happens in begin(), and is taken back where it does: until then
+// no other thread sees any of it.
 Inbox::Put Inbox::accept(std::span<const Submission> submissions) {
   Put result;
-  result.works.reserve(submissions.size());
-  for (const Submission& s : submissions) {
-    Tensor& tensor = tensors_[s.key];
-    tensor.work = std::make_shared<Work>(s.key);
-    tensor.submission = s;
-    tensor.reported = false;
-    result.works.push_back(tensor.work);
-    if (asks(tensor.spec.kind)) sets_.ask(tensor.spec);
-    if (tensor.plan == nullptr || tensor.plan->broken) {
-      report(s.key, tensor);
-    } else {
-      count(tensor, result.filled);
-    }
+  const std::size_t told = events_.size(), gathered = gathered_bytes_;
+  std::size_t begun = 0;
+  try {
+    result.works.reserve(submissions.size());
+    for (; begun < submissions.size(); ++begun) begin(submissions[begun], result);
+  } catch (...) {
+    events_.erase(events_.begin() + static_cast<std::ptrdiff_t>(told), events_.end());
+    gathered_bytes_ = gathered;
+    take_back(submissions, begun);
+    throw;
   }
+  for (std::size_t i = told; i < events_.size(); ++i) {
+    if (const auto* complete = std::get_if<PlanComplete>(&events_[i])) commit(*complete);
+  }
+  if (gathered_bytes_ >= kGatheredBytes) hurry();
   in_flight_ += submissions.size();
   result.wake = needs_wake();
   return result;
 }
 
+// Counted or asked for last, when nothing can go wrong any more.
+void Inbox::begin(const Submission& submission, Put& put) {
+  Tensor& tensor = tensors_[submission.key];
+  tensor.submission = submission;
+  tensor.work = std::make_shared<Work>(submission.key);
+  put.works.push_back(tensor.work);
+  tensor.reported = tensor.plan == nullptr || tensor.plan->broken;
+  if (!tensor.reported) return count(tensor, put.filled);
+  events_.emplace_back(Submitted{submission.key, submission.absent});
+  gathered_bytes_ += tensor.bytes;
+  if (asks(tensor.spec.kind)) sets_.ask(tensor.spec);
+}
+
+// Of these as many were begun. (What asks something of all ranks comes alone, and is either asked for or not begun.)
+void Inbox::take_back(std::span<const Submission> submissions, std::size_t begun) noexcept {
+  for (std::size_t i = 0; i < submissions.size(); ++i) {
+    Tensor& tensor = tensors_[submissions[i].key];
+    tensor.work = nullptr;
+    tensor.name->in_flight = false;
+    if (i < begun && !tensor.reported) --tensor.plan->waiting;
+  }
+}
+
 bool Inbox::has_in_flight() const {
   MutexLock lock(mutex_);
   return in_flight_ > 0;
-}
-
-void Inbox::report(Key key, Tensor& tensor) {
-  tensor.reported = true;
-  events_.emplace_back(Submitted{key, tensor.submission.absent});
-  gathered_bytes_ += tensor.bytes;
-  if (gathered_bytes_ >= kGatheredBytes) hurry();
 }
 
 Inbox::Batch Inbox::take() {
@@ -288,34 +313,40 @@ std::vector<Item> Inbox::items(std::span<const Key> keys) const {
   return items;
 }
 
-void Inbox::settle(std::span<const Key> keys) {
+void Inbox::settle(std::span<const Key> keys) noexcept {
   MutexLock lock(mutex_);
-  in_flight_ -= keys.size();
   for (const Key key : keys) {
     Tensor& tensor = tensors_[key];
+    HORO_CHECK(tensor.work != nullptr);
     tensor.work = nullptr;
+    --in_flight_;
     tensor.name->in_flight = false;
     if (asks(tensor.spec.kind)) sets_.answered(tensor.spec);
     if (!tensor.spec.once) continue;
     std::erase(tensor.name->keys, key);
-    if (tensor.name->keys.empty()) names_.erase({tensor.spec.set, tensor.spec.channel, tensor.spec.name});
+    if (tensor.name->keys.empty()) names_.erase(tensor.place);
     tensor.name = nullptr;
-    free_keys_.push_back(key);
+    free_keys_.push_back(key);  // add() made room
   }
 }
 
-std::vector<std::shared_ptr<Work>> Inbox::close(FailurePtr failure) {
+bool Inbox::close(FailurePtr failure) noexcept {
   MutexLock lock(mutex_);
-  std::vector<std::shared_ptr<Work>> works;
-  works.reserve(in_flight_);  // none may be lost for want of memory
   if (!closed_) closed_ = std::move(failure);
+  events_.clear();
+  return in_flight_ > 0;
+}
+
+// The memory that would be needed to hand them out may be what ended the epoch.
+void Inbox::fail_all() noexcept {
+  MutexLock lock(mutex_);
+  HORO_CHECK(closed_ != nullptr);
   for (Tensor& tensor : tensors_) {
-    if (tensor.work) works.push_back(std::move(tensor.work));
+    if (!tensor.work) continue;
+    tensor.work->fail(closed_);
     tensor.work = nullptr;
   }
   in_flight_ = 0;
-  events_.clear();
-  return works;
 }
 
 void Inbox::gather(TimePoint until, Duration quiet) {
@@ -328,7 +359,7 @@ void Inbox::gather(TimePoint until, Duration quiet) {
   }
 }
 
-void Inbox::hurry() {
+void Inbox::hurry() noexcept {
   if (events_.empty() || std::exchange(in_hurry_, true)) return;
   hurried_.notify_all();
 }
@@ -340,7 +371,7 @@ bool Inbox::rest() {
 }
 
 // True once until the engine rests again: what comes while it works is found before that.
-bool Inbox::needs_wake() {
+bool Inbox::needs_wake() noexcept {
   return !events_.empty() && std::exchange(resting_, false);
 }
 

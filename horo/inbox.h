@@ -3,6 +3,7 @@
 // completes a plan is the only one that the engine hears of.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -79,7 +80,8 @@ class Inbox {
     std::vector<FilledPlan> filled;
     bool wake = false;  // the engine rests and has not been woken since
   };
-  // All or nothing. Throws std::invalid_argument (null buffer, name in flight), or what close() was given.
+  // All or nothing, where memory runs out too (but that a tensor may have been declared). Throws std::invalid_argument
+  // (null buffer, name in flight), or what close() was given.
   Put put(std::span<const Submission> submissions);
   // declare() and put(), whose keys are not read. Where it throws, no number of an unnamed tensor has been used up.
   Put put(const TensorSpec& spec, Submission submission);
@@ -124,14 +126,18 @@ class Inbox {
   // All have joined the set: they may have made different numbers of unnamed calls, which are counted anew.
   void count_anew(std::uint32_t set);
 
-  // The collective of these tensors is over: they may be submitted again. Before their Works are finished.
-  void settle(std::span<const Key> keys);
+  // The collective of these tensors is over: they may be submitted again. Before their Works are finished; between the
+  // two nobody else knows these, so that whoever settles can then only finish them: what may throw comes before this.
+  void settle(std::span<const Key> keys) noexcept;
 
   // Whether callers have handed in what has not ended.
   bool has_in_flight() const;
 
-  // From now on put() throws `failure`; returns all Works in flight, for the engine to fail. Later: no effect.
-  std::vector<std::shared_ptr<Work>> close(FailurePtr failure);
+  // From now on put() throws `failure`, unless it was closed before. True: something is in flight, which lanes may
+  // still settle and finish.
+  bool close(FailurePtr failure) noexcept;
+  // Once it is closed and no lane lives: all Works that are still in flight fail with what close() was given.
+  void fail_all() noexcept;
 
  private:
   // All specs that were declared under one name: only one of them can be in flight.
@@ -139,6 +145,8 @@ class Inbox {
     std::vector<Key> keys;
     bool in_flight = false;
   };
+  using NameKey = std::tuple<std::uint32_t, std::uint32_t, std::string>;
+  using Names = std::map<NameKey, Name>;
   struct Plan {
     std::vector<Key> keys;
     std::size_t waiting = 0;  // submitted and not reported; all of them: the plan is complete
@@ -146,17 +154,17 @@ class Inbox {
     bool broken = false;  // report one by one: somebody waited before it was complete
   };
   struct Tensor {          // first what every submit looks at
-    Name* name = nullptr;  // in names_, whose nodes stay where they are
+    Name* name = nullptr;  // in names_, whose nodes stay where they are; null: no tensor has this key
     Plan* plan = nullptr;  // active plan that it is in, in plans_
     PlanId plan_id = 0;
     std::shared_ptr<Work> work;  // in flight if not null
     Submission submission;
-    bool reported = false;  // the engine knows of this submission
-    bool plain = false;     // an all_reduce: with an in and an out, and no more, a submission to it is right
-    std::size_t bytes = 0;  // of the spec
+    bool reported = false;       // the engine knows of this submission
+    bool plain = false;          // an all_reduce: with an in and an out, and no more, a submission to it is right
+    std::size_t bytes = 0;       // of the spec
+    Names::iterator place = {};  // of the name in names_
     TensorSpec spec;
   };
-  using NameKey = std::tuple<std::uint32_t, std::uint32_t, std::string>;
 
   // What a spec is called, and the counter of unnamed ones that it takes its number from.
   struct Named {
@@ -164,35 +172,46 @@ class Inbox {
     std::uint64_t* counter = nullptr;
   };
 
+  // So that as many more can be added without memory. Doubles, for it is called for a few at a time.
+  template <class T>
+  static void make_room(std::vector<T>& list, std::size_t more) {
+    const std::size_t size = list.size() + more;
+    if (list.capacity() < size) list.reserve(std::max(size, 2 * list.capacity()));
+  }
+
   Named named(const TensorSpec& spec) REQUIRES(mutex_);
   void check_room(std::size_t tensors, bool once) const REQUIRES(mutex_);
   void check_in_flight(const TensorSpec& spec) const REQUIRES(mutex_);
   Key find_or_add(const TensorSpec& spec) REQUIRES(mutex_);
-  Key add(const TensorSpec& spec, Name& name) REQUIRES(mutex_);
+  Key add(const TensorSpec& spec, Names::iterator place) REQUIRES(mutex_);
   const SetInfo& open_set(const TensorSpec& spec) const REQUIRES(mutex_);
   void check(std::span<const Submission> submissions) REQUIRES(mutex_);
   Put accept(std::span<const Submission> submissions) REQUIRES(mutex_);
+  void begin(const Submission& submission, Put& put) REQUIRES(mutex_);
+  void take_back(std::span<const Submission> submissions, std::size_t begun) noexcept REQUIRES(mutex_);
   void break_up_plans(std::uint32_t set) REQUIRES(mutex_);
-  void report(Key key, Tensor& tensor) REQUIRES(mutex_);
   void count(Tensor& tensor, std::vector<FilledPlan>& filled) REQUIRES(mutex_);
+  void commit(const PlanComplete& complete) noexcept REQUIRES(mutex_);
   void break_up(Plan& plan, std::vector<Event>& events) REQUIRES(mutex_);
   Item item(Key key) const REQUIRES(mutex_);
-  void hurry() REQUIRES(mutex_);
-  bool needs_wake() REQUIRES(mutex_);
+  void hurry() noexcept REQUIRES(mutex_);
+  bool needs_wake() noexcept REQUIRES(mutex_);
 
   const Config config_;
   const Registry& registry_;
   mutable Mutex mutex_;
   KnownSets sets_ GUARDED_BY(mutex_);
   std::deque<Tensor> tensors_ GUARDED_BY(mutex_);  // by key; a deque, so that specs stay where they are
-  std::vector<Key> free_keys_ GUARDED_BY(mutex_);  // of once-tensors that are over
-  std::map<NameKey, Name> names_ GUARDED_BY(mutex_);
+  std::vector<Key> free_keys_ GUARDED_BY(mutex_);  // of once-tensors that are over; has room for all of them
+  Names names_ GUARDED_BY(mutex_);
   std::map<NameKey, std::uint64_t> unnamed_ GUARDED_BY(mutex_);  // how many there were of each sort
   std::map<PlanId, Plan> plans_ GUARDED_BY(mutex_);
   std::vector<Key> declared_ GUARDED_BY(mutex_);  // not yet told to the engine
   std::vector<Event> events_ GUARDED_BY(mutex_);
-  std::size_t gathered_bytes_ GUARDED_BY(mutex_) = 0;  // of the tensors in events_
-  std::size_t in_flight_ GUARDED_BY(mutex_) = 0;       // tensors with a work
+  // Of the tensors that were put into events_ by their own submit: not of those in complete or broken plans, for which
+  // the engine is in a hurry anyway.
+  std::size_t gathered_bytes_ GUARDED_BY(mutex_) = 0;
+  std::size_t in_flight_ GUARDED_BY(mutex_) = 0;  // tensors with a work
   FailurePtr closed_ GUARDED_BY(mutex_);
   bool in_hurry_ GUARDED_BY(mutex_) = false;  // somebody waits for what is in events_
   CondVar hurried_;

@@ -8,21 +8,29 @@
 
 namespace horo {
 
-// One more tensor of an active plan is here; the last one reports the plan.
+// One more tensor of an active plan is here; the last one reports the plan. Counted at the end: what is counted can be
+// taken back, and a plan whose count is full is complete once its event is committed.
 void Inbox::count(Tensor& tensor, std::vector<FilledPlan>& filled) {
   Plan& plan = *tensor.plan;
-  if (++plan.waiting < plan.keys.size()) return;
-  plan.waiting = 0;
-  PlanComplete complete{tensor.plan_id, {}};
-  FilledPlan full{tensor.plan_id, {}};
-  full.items.reserve(plan.keys.size());
-  for (const Key key : plan.keys) {
-    tensors_[key].reported = true;
-    if (tensors_[key].submission.absent) complete.absent.push_back(key);
-    full.items.push_back(item(key));
+  if (plan.waiting + 1 == plan.keys.size()) {
+    PlanComplete complete{tensor.plan_id, {}};
+    FilledPlan full{tensor.plan_id, {}};
+    full.items.reserve(plan.keys.size());
+    for (const Key key : plan.keys) {
+      if (tensors_[key].submission.absent) complete.absent.push_back(key);
+      full.items.push_back(item(key));
+    }
+    if (complete.absent.empty()) filled.push_back(std::move(full));
+    events_.emplace_back(std::move(complete));
   }
-  if (complete.absent.empty()) filled.push_back(std::move(full));
-  events_.emplace_back(std::move(complete));
+  ++plan.waiting;
+}
+
+// The engine will hear of it.
+void Inbox::commit(const PlanComplete& complete) noexcept {
+  Plan& plan = plans_.find(complete.plan)->second;
+  plan.waiting = 0;
+  for (const Key key : plan.keys) tensors_[key].reported = true;
   hurry();
 }
 
@@ -32,14 +40,16 @@ bool Inbox::nudge(std::span<const Key> keys) {
     if (key >= tensors_.size()) continue;
     const Tensor& tensor = tensors_[key];
     if (!tensor.work || tensor.reported || tensor.plan == nullptr) continue;
-    tensor.plan->broken = true;
     break_up(*tensor.plan, events_);
+    tensor.plan->broken = true;
   }
   hurry();
   return needs_wake();
 }
 
+// Whole, or not at all where memory is short.
 void Inbox::break_up(Plan& plan, std::vector<Event>& events) {
+  make_room(events, plan.waiting);
   plan.waiting = 0;
   for (const Key key : plan.keys) {
     Tensor& tensor = tensors_[key];
@@ -53,6 +63,7 @@ bool Inbox::step_end(std::uint32_t set) {
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
   sets_.find_mine(set);
+  make_room(events_, 1 + plans_.size());  // a plan is not used before the engine has been told
   events_.emplace_back(StepEnded{set});
   for (auto& [id, plan] : plans_) {
     const auto busy = [this](Key key) REQUIRES(mutex_) { return tensors_[key].work != nullptr; };
@@ -94,8 +105,8 @@ std::vector<Event> Inbox::forget_plan(PlanId plan) {
 void Inbox::break_up_plans(std::uint32_t set) {
   for (auto& [id, plan] : plans_) {
     if (!plan.active || plan.waiting == 0 || tensors_[plan.keys.front()].spec.set != set) continue;
-    plan.broken = true;
     break_up(plan, events_);
+    plan.broken = true;
   }
 }
 

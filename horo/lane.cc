@@ -7,6 +7,15 @@
 namespace horo {
 namespace {
 
+// A settled tensor may be submitted again at once, so this comes before its Work is finished; and right before, since
+// the inbox does not know it any more.
+void settle(Inbox& inbox, const std::vector<Item>& items) {
+  std::vector<Key> keys;
+  keys.reserve(items.size());
+  for (const Item& item : items) keys.push_back(item.work->key());
+  inbox.settle(keys);
+}
+
 // A message goes from one of two to the other.
 void make_send_recv(Collective& collective, const TensorSpec& spec) {
   collective.root = spec.root < spec.peer ? 0 : 1;  // both orders, of the world and of the set, ascend
@@ -120,8 +129,7 @@ void Lane::perform(const Job& job) {
 }
 
 void Lane::perform(const Ending& ending) {
-  settle(ending.items);
-  for (const Item& item : ending.items) finish(item, ending);
+  end_all(tools_.inbox, ending);
 }
 
 // Only this thread finishes Works while the lane lives, so a plan whose first Work is unfinished has all its memory.
@@ -151,7 +159,7 @@ void Lane::reduce_coded(const Job& job) {
   const JobGroup party = group_for(job);
   const Codec& codec = tools_.registry.codecs().get(job.items.front().spec->codec);
   coded_.run(job, party, collective_of(job, party), codec);
-  settle(job.items);
+  settle(tools_.inbox, job.items);
   for (const Item& item : job.items) item.work->finish(Outcome{});
 }
 
@@ -162,7 +170,7 @@ void Lane::reduce_bucket(const Job& job) {
   collective.counts = {collective.in.bytes / size_of(collective.dtype)};
   horo::run(party.group, collective);
   buckets_.deliver(job.items);
-  settle(job.items);
+  settle(tools_.inbox, job.items);
   for (const Item& item : job.items) item.work->finish(Outcome{});
 }
 
@@ -178,25 +186,26 @@ void Lane::run_alone(const Job& job) {
   } catch (const DoesNotFit& e) {
     failure = invalid(e.what());
   }
-  settle(job.items);
+  settle(tools_.inbox, job.items);
   if (failure) return item.work->fail(std::move(failure));
   item.work->finish(std::move(outcome));
 }
 
-// A settled tensor may be submitted again at once, so this comes before its Work is finished.
-void Lane::settle(const std::vector<Item>& items) {
-  std::vector<Key> keys;
-  keys.reserve(items.size());
-  for (const Item& item : items) keys.push_back(item.work->key());
-  tools_.inbox.settle(keys);
-}
-
-void finish(const Item& item, const Ending& ending) {
-  if (ending.failure) return item.work->fail(ending.failure);
-  Outcome outcome;
-  outcome.absent = ending.absent;
-  outcome.counts = ending.counts;
-  item.work->finish(std::move(outcome));
+void end_all(Inbox& inbox, const Ending& ending) {
+  std::vector<Outcome> outcomes(ending.items.size());
+  for (Outcome& outcome : outcomes) {
+    outcome.absent = ending.absent;
+    outcome.counts = ending.counts;
+  }
+  settle(inbox, ending.items);
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    Work& work = *ending.items[i].work;
+    if (ending.failure) {
+      work.fail(ending.failure);
+    } else {
+      work.finish(std::move(outcomes[i]));
+    }
+  }
 }
 
 }  // namespace horo

@@ -32,8 +32,8 @@ struct Ending {
   bool absent = false;                    //   without a value on any member
 };
 
-// Ends the item's Work.
-void finish(const Item& item, const Ending& ending);
+// Settles the items and ends their Works: all of them, or none where it throws (memory).
+void end_all(Inbox& inbox, const Ending& ending);
 
 // What a lane works with; all of it outlives the lane.
 struct LaneTools {
@@ -78,7 +78,6 @@ class Lane {
   void run_alone(const Job& job);
   JobGroup group_for(const Job& job);
   Collective collective_of(const Job& job, const JobGroup& party) const;
-  void settle(const std::vector<Item>& items);
 
   const LaneTools tools_;
   const std::uint32_t channel_;

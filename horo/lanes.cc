@@ -67,7 +67,7 @@ void Lanes::end(Ending ending) {
   for (Item& item : ending.items) by_place[place_of(item)].push_back(std::move(item));
   for (auto& [place, items] : by_place) {
     const Ending part{std::move(items), ending.failure, ending.counts, ending.absent};
-    if (!end_in_lane(place, part)) finish_here(part);
+    if (!end_in_lane(place, part)) end_all(tools_.inbox, part);
   }
 }
 
@@ -80,26 +80,18 @@ bool Lanes::end_in_lane(std::uint32_t place, const Ending& ending) {
   return lane != nullptr && lane->end(ending);
 }
 
-void Lanes::finish_here(const Ending& ending) {
-  std::vector<Key> keys;
-  for (const Item& item : ending.items) keys.push_back(item.work->key());
-  tools_.inbox.settle(keys);
-  for (const Item& item : ending.items) finish(item, ending);
-}
-
 void Lanes::close(std::uint32_t set, Ending ending) {
-  std::unique_ptr<Lane> lane;
+  const auto place = closed_.try_emplace(set).first;  // first: it needs memory, and a lane must not get lost
   {
     MutexLock lock(mutex_);
-    const auto found = lanes_.find(set);
-    if (found != lanes_.end()) {
-      lane = std::move(found->second);
+    if (const auto found = lanes_.find(set); found != lanes_.end()) {
+      place->second = Closed{std::move(found->second), std::move(ending)};
       lanes_.erase(found);
     }
   }
-  if (!lane) return finish_here(ending);
-  lane->close(drained_);
-  closed_.emplace(set, Closed{std::move(lane), std::move(ending)});
+  if (place->second.lane) return place->second.lane->close(drained_);
+  closed_.erase(place);
+  end_all(tools_.inbox, ending);
 }
 
 void Lanes::reap() {

@@ -41,7 +41,6 @@ class Lanes {
   std::unique_ptr<Lane> make(std::uint32_t channel, Members members) const;
   Lane* find(std::uint32_t place) REQUIRES(mutex_);
   bool end_in_lane(std::uint32_t place, const Ending& ending);
-  void finish_here(const Ending& ending);
 
   const LaneTools tools_;
   const std::vector<int> hosts_;

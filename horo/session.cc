@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <new>
 
 #include "horo/base/check.h"
 #include "horo/base/error.h"
@@ -14,6 +15,15 @@ namespace horo {
 namespace {
 
 constexpr std::uint32_t kFirstEpoch = 0;
+
+// A plan that is not packed ahead is packed when it is released: where there is no memory for that, nothing is lost.
+void prepare_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
+  try {
+    for (FilledPlan& one : filled) engine.prepare(std::move(one));
+  } catch (const std::bad_alloc&) {
+    log_debug("no memory to pack a bucket ahead");
+  }
+}
 
 }  // namespace
 
@@ -95,8 +105,8 @@ std::vector<std::shared_ptr<Work>> Session::submit(Unit unit) {
 }
 
 std::vector<std::shared_ptr<Work>> Session::hand_over(Inbox::Put put) {
-  for (FilledPlan& filled : put.filled) engine_->prepare(std::move(filled));
-  if (put.wake) engine_->wake();
+  if (put.wake) engine_->wake();  // first: whoever submits later relies on it
+  prepare_all(*engine_, put.filled);
   counters_.add_submitted(put.works.size());
   return std::move(put.works);
 }

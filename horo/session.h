@@ -37,9 +37,9 @@ struct Unit {
   std::vector<Submission> submissions;
 };
 
-// Any thread may call anything. Several sessions may live in one process (ranks as threads). Works must not be waited
-// for after the session is gone. In a process that was forked from the session's own every call throws ShutDown and
-// does nothing, and the destructor does nothing.
+// Any thread may call anything at any time, but for the destructor, which comes last. Several sessions may live in one
+// process (ranks as threads). Works must not be waited for after the session is gone. In a process that was forked from
+// the session's own every call throws ShutDown and does nothing, and the destructor does nothing.
 class Session {
  public:
   // A static world: finds the others as Config::meet_by says. May block up to Config::start_timeout. Throws
@@ -97,7 +97,8 @@ class Session {
 
   // Ends the job for all ranks with PeerLost{this rank, reason}; returns when the others have been told.
   void abort(const std::string& reason);
-  // Leaves in good order; works in flight fail with ShutDown. Blocks a second at most. Again: no effect.
+  // Leaves in good order; works in flight fail with ShutDown. Blocks a second at most. Again: no effect, but that it
+  // returns when the first call does.
   void shutdown();
 
   const Counters& counters() const;

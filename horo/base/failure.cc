@@ -11,6 +11,24 @@ FailurePtr make(Failure::Kind kind, std::string text, int origin = -1, Evidence 
   return std::make_shared<const Failure>(Failure{kind, std::move(text), origin, evidence});
 }
 
+FailurePtr copy_of_current() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  } catch (const Mismatch& e) {
+    return make(Failure::Kind::kMismatch, e.what());
+  } catch (const PeerLost& e) {
+    return make(Failure::Kind::kPeerLost, e.what(), e.origin(), e.evidence());
+  } catch (const ShutDown& e) {
+    return make(Failure::Kind::kShutDown, e.what());
+  } catch (const std::exception& e) {
+    return make(Failure::Kind::kInternal, e.what());
+  } catch (...) {
+    return make(Failure::Kind::kInternal, "an unknown exception");
+  }
+}
+
 }  // namespace
 
 void Failure::raise() const {
@@ -52,19 +70,9 @@ FailurePtr out_of_memory() {
 
 FailurePtr current_failure() {
   try {
-    throw;
+    return copy_of_current();
   } catch (const std::bad_alloc&) {
     return out_of_memory();
-  } catch (const Mismatch& e) {
-    return mismatch(e.what());
-  } catch (const PeerLost& e) {
-    return peer_lost(e.origin(), e.what(), e.evidence());
-  } catch (const ShutDown& e) {
-    return shut_down(e.what());
-  } catch (const std::exception& e) {
-    return make(Failure::Kind::kInternal, e.what());
-  } catch (...) {
-    return make(Failure::Kind::kInternal, "an unknown exception");
   }
 }
 

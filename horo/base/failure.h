@@ -32,7 +32,7 @@ FailurePtr shut_down(std::string text);
 FailurePtr invalid(std::string text);
 // Out of memory: made by the first call, so that a later one needs none.
 FailurePtr out_of_memory();
-// The exception that is being handled; to be called in a catch block.
+// The exception that is being handled; to be called in a catch block. Out of memory where there is none for it.
 FailurePtr current_failure();
 
 }  // namespace horo

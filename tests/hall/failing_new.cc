@@ -12,7 +12,17 @@
 namespace horo {
 
 std::atomic<int>& good_allocations() {
-  static constinit std::atomic<int> count{-1};  // orders nothing
+  static constinit std::atomic<int> count{kAllGood};  // orders nothing
+  return count;
+}
+
+std::atomic<int>& bad_allocations() {
+  static constinit std::atomic<int> count{1};  // orders nothing
+  return count;
+}
+
+int& good_allocations_here() {
+  static constinit thread_local int count = -1;
   return count;
 }
 
@@ -24,7 +34,11 @@ bool is_our_thread() {
 }
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
-  if (good_allocations().load() >= 0 && is_our_thread() && good_allocations().fetch_sub(1) == 0) throw std::bad_alloc();
+  if (good_allocations_here() >= 0 && good_allocations_here()-- == 0) throw std::bad_alloc();
+  if (good_allocations().load() > -bad_allocations().load() && is_our_thread()) {
+    const int left = good_allocations().fetch_sub(1);
+    if (left <= 0 && left > -bad_allocations().load()) throw std::bad_alloc();
+  }
   bytes = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, bytes);
   if (memory == nullptr) throw std::bad_alloc();

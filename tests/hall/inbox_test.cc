@@ -190,11 +190,26 @@ TEST_F(InboxTest, ARefusedCallWithoutANameUsesUpNoNumber) {
   EXPECT_EQ(inbox.take().declared.at(0).second->name, "all_reduce#1");
 }
 
-TEST_F(InboxTest, AClosedInboxGivesItsWorksBackAndTakesNoMore) {
+TEST_F(InboxTest, AClosedInboxFailsItsWorksAndTakesNoMore) {
   const Key key = declare("x");
-  put(key);
-  EXPECT_EQ(inbox_.close(shut_down("over")).size(), 1u);
+  const auto work = put(key).works.front();
+  EXPECT_TRUE(inbox_.close(shut_down("over")));
+  EXPECT_FALSE(work->finished()) << "a lane may still be at it";
+  inbox_.fail_all();
+  EXPECT_THROW(work->outcome(), ShutDown);
+  EXPECT_FALSE(inbox_.has_in_flight());
   EXPECT_THROW(put(key), ShutDown);
+}
+
+TEST_F(InboxTest, WhatIsSettledAfterTheCloseIsNotFailed) {
+  const Key a = declare("a"), b = declare("b");
+  const auto settled = put(a).works.front();
+  put(b);
+  inbox_.close(shut_down("over"));
+  inbox_.settle(std::span(&a, 1));
+  inbox_.fail_all();
+  EXPECT_FALSE(settled->finished());
+  EXPECT_FALSE(inbox_.close(shut_down("again")));
 }
 
 }  // namespace

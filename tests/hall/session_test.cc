@@ -103,6 +103,21 @@ TEST(Session, ADifferentShapeFailsThatTensorOnEveryRankAndTheNextCallWorks) {
   EXPECT_THAT(thrown, Each(""));
 }
 
+TEST(Session, ShutdownByManyThreadsAtOnceReturnsToAllWhenItIsDone) {
+  const auto thrown = run_world(2, [](Session& session) {
+    float x = 1;
+    const auto unfinished = session.submit(float_spec(session.topology().rank == 0 ? "x" : "y", 1), &x, &x);
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        session.shutdown();
+        EXPECT_TRUE(unfinished->finished());
+      });
+    }
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
 TEST(Session, ATensorThatIsAbsentSomewhereIsTheSumOfTheOthers) {
   const auto thrown = run_world(3, [](Session& session) {
     float x = 5;
