@@ -58,16 +58,17 @@ class Memory : public testing::TestWithParam<test::Wire> {};
 INSTANTIATE_TEST_SUITE_P(Wires, Memory, testing::Values(test::Wire::kInProcess, test::Wire::kTcp, test::Wire::kShm),
                          [](const auto& info) { return test::name_of(info.param); });
 
-// Tries each allocation of horo's threads, of which `bad` fail in a row; then that nothing else happens than that a
-// rank of this job ends, and well or with an error for which `is_good`.
-void fail_each_allocation(test::Wire wire, int bad, const std::function<bool(const std::string&)>& is_good) {
+using IsGood = std::function<bool(const std::string&)>;
+
+// Each allocation of horo's threads in this job fails in turn, with those behind it `bad` in a row: nothing else may
+// happen than that a rank ends well, or with an error for which `is_good`.
+void fail_each_allocation(test::Wire wire, void (*job)(Session&), int bad, const IsGood& is_good) {
   bad_allocations() = bad;
   for (int number = 0;; number += 1 + number / 100) {
     std::atomic<int> ready{0};
     const auto thrown = run_world_over(connect(wire), [&](Session& session) {
       if (++ready == 2) good_allocations() = number;
-      reduce_some(session);
-      do_the_rest(session);
+      job(session);
     });
     const bool all_went_well = good_allocations().exchange(kAllGood) >= 0;
     for (const std::string& text : thrown) EXPECT_TRUE(text.empty() || is_good(text)) << text;
@@ -80,7 +81,8 @@ void fail_each_allocation(test::Wire wire, int bad, const std::function<bool(con
 
 TEST_P(Memory, AnAllocationThatFailsIsAnErrorOnAllRanksThatSaysWhy) {
   const auto says_why = [](const std::string& text) { return text.find("out of memory") != std::string::npos; };
-  fail_each_allocation(GetParam(), 1, says_why);
+  fail_each_allocation(GetParam(), reduce_some, 1, says_why);
+  fail_each_allocation(GetParam(), do_the_rest, 1, says_why);
 }
 
 // The others may find no more than a closed connection, which there is not between ranks of one process.
@@ -90,7 +92,8 @@ INSTANTIATE_TEST_SUITE_P(Wires, ScarceMemory, testing::Values(test::Wire::kTcp, 
 
 TEST_P(ScarceMemory, WhereTheErrorHasNoMemoryEitherTheJobEndsAllTheSame) {
   const auto names_a_rank = [](const std::string& text) { return text.find("rank ") != std::string::npos; };
-  fail_each_allocation(GetParam(), 5, names_a_rank);
+  fail_each_allocation(GetParam(), reduce_some, 5, names_a_rank);
+  fail_each_allocation(GetParam(), do_the_rest, 5, names_a_rank);
 }
 
 }  // namespace
