@@ -1,6 +1,7 @@
 #include "horo/inbox.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <stdexcept>
 
@@ -76,9 +77,9 @@ void Inbox::check_room(std::size_t tensors, bool once) const {
 Key Inbox::add(const TensorSpec& spec, Names::iterator place) {
   const bool again = spec.once && !free_keys_.empty();
   const Key key = again ? free_keys_.back() : static_cast<Key>(tensors_.size());
-  Tensor fresh;
-  Tensor& tensor = again ? tensors_[key] : fresh;
-  tensor = Tensor{};
+  std::optional<Tensor> fresh;
+  Tensor& tensor = again ? tensors_[key] : fresh.emplace();
+  if (again) tensor = Tensor{};
   tensor.bytes = asks(spec.kind) ? 0 : spec.bytes();
   tensor.plain = spec.kind == CollectiveKind::kAllReduce;
   tensor.spec = spec;
@@ -88,10 +89,11 @@ Key Inbox::add(const TensorSpec& spec, Names::iterator place) {
     free_keys_.pop_back();
   } else {
     if (spec.once) make_room(free_keys_, tensors_.size() + 1);  // it is empty
-    tensors_.push_back(std::move(fresh));
+    tensors_.push_back(std::move(*fresh));
   }
-  tensors_[key].name = &place->second;
-  tensors_[key].place = place;
+  Tensor& added = again ? tensor : tensors_.back();
+  added.name = &place->second;
+  added.place = place;
   place->second.keys.push_back(key);
   declared_.push_back(key);
   return key;
