@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <latch>
 #include <random>
 
 #include "tests/hall/worlds.h"
@@ -104,7 +105,9 @@ TEST(Session, ADifferentShapeFailsThatTensorOnEveryRankAndTheNextCallWorks) {
 }
 
 TEST(Session, ShutdownByManyThreadsAtOnceReturnsToAllWhenItIsDone) {
-  const auto thrown = run_world(2, [](Session& session) {
+  std::latch begun(2);
+  const auto thrown = run_world(2, [&begun](Session& session) {
+    begun.arrive_and_wait();  // nobody cuts off the other's start
     float x = 1;
     const auto unfinished = session.submit(float_spec(session.topology().rank == 0 ? "x" : "y", 1), &x, &x);
     std::vector<std::jthread> threads;
