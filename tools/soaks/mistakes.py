@@ -28,7 +28,7 @@ Ended = collections.namedtuple("Ended", "mistakes wrong")  # {number: (kind, slo
 
 
 def add_arguments(parser):
-    parser.add_argument("--count", type=int, default=200, help="mistakes (default: 200)")
+    parser.add_argument("--count", type=int, default=2000, help="mistakes (default: 2000)")
     parser.add_argument("--ranks", default="2,3,4", help="numbers of ranks (default: 2,3,4)")
     parser.add_argument("--limit-ms", type=int, default=3000, help="HORO_STALL_LIMIT_MS (default: 3000)")
     parser.add_argument("--jobs", type=int, default=2, help="at the same time (default: 2)")
