@@ -54,6 +54,7 @@ struct Connection {
   Purpose purpose = Purpose::kData;
   std::string name{};                  // how texts call the peer; "": by its rank
   std::optional<ShmSegment> memory{};  // shared with the peer, for the bytes; the higher rank of the two made it
+  std::optional<ShmSegment> arena{};   // the peer's (ring/shm_arena.h)
 };
 
 class Handshake {

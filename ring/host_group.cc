@@ -18,6 +18,7 @@
 #include "ring/kernels.h"
 #include "ring/say.h"
 #include "ring/schedule_run.h"
+#include "ring/shm_room.h"
 
 namespace horo {
 
@@ -62,7 +63,6 @@ Mail::Op Mail::receive(int member, std::uint32_t number, std::span<std::byte> in
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kHugePage = 2 << 20;
 constexpr std::size_t kMostSchedules = 64;  // kept
 
 std::size_t payload_bytes(const Collective& c) {
@@ -78,18 +78,24 @@ class HostGroup final : public Group {
         index_(index_in(members_.ranks, transport.rank())),
         wishes_(read_wishes(config.algorithms)),
         segment_bytes_(std::max<std::size_t>(1, config.segment_bytes)),
-        counters_(counters) {
+        counters_(counters),
+        allows_room_(room_is_allowed(config)),
+        patience_(patience_for(config.local_size, true)) {
     kernels_in_use();  // a wrong HORO_KERNELS is said at the start
   }
 
   int rank() const override { return index_; }
   int size() const override { return static_cast<int>(members_.ranks.size()); }
 
-  // Large buffers start on a huge page, which the kernel then fills in one fault.
+  // What the members see need not travel. Other large buffers start on a huge page, which the kernel then fills in one
+  // fault.
   Allocation allocate(std::size_t bytes) override {
-    const std::align_val_t alignment{bytes >= kHugePage ? kHugePage : kAlignment};
+    if (const auto arenas = allows_room_ ? transport_.arenas() : nullptr) {
+      if (Allocation shared = arenas->allocate(bytes); shared.data) return shared;
+    }
+    const std::align_val_t alignment{bytes >= kHugePageBytes ? kHugePageBytes : kAlignment};
     auto* data = static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
-    if (bytes >= kHugePage) ::madvise(data, bytes, MADV_HUGEPAGE);
+    if (bytes >= kHugePageBytes) ::madvise(data, bytes, MADV_HUGEPAGE);
     return {{data, [alignment](std::byte* memory) { ::operator delete(memory, alignment); }}, bytes, ++last_token_};
   }
 
@@ -122,6 +128,7 @@ class HostGroup final : public Group {
   std::string_view algorithm(const Collective& collective) const override {
     if (collective.kind == CollectiveKind::kBarrier) return "dissemination";
     if (collective.kind == CollectiveKind::kSendRecv) return "message";
+    if (ShmRoom::takes(collective) && room_of(collective.channel).room) return "shm";
     const Shape shape = shape_of(collective, size(), members_.hosts);
     if (const auto* given = given_for(collective, shape, wishes_)) return given->front().name;
     return choose(collective, shape, wishes_).name;
@@ -147,11 +154,57 @@ class HostGroup final : public Group {
     const Party party{transport_, members_.ranks, index_, segment_bytes_, scratch_};
     if (collective.kind == CollectiveKind::kBarrier) return barrier(party, collective);
     if (collective.kind == CollectiveKind::kSendRecv) return move(as_broadcast(collective));
+    if (ShmRoom* room = room_for(party, collective)) return room->all_reduce(collective);
     const Shape shape = shape_of(collective, size(), members_.hosts);
     if (const auto* given = given_for(collective, shape, wishes_)) {
       return run_schedule(party, collective, (*given)[static_cast<std::size_t>(index_)]);
     }
     run_schedule(party, collective, *schedule_for(collective, shape));
+  }
+
+  // Equal on all members.
+  bool room_is_allowed(const Config& config) const {
+    const bool one_host =
+        std::adjacent_find(members_.hosts.begin(), members_.hosts.end(), std::not_equal_to<>()) == members_.hosts.end();
+    const bool wished =
+        wishes_.names.contains(CollectiveKind::kAllReduce) || wishes_.files.contains(CollectiveKind::kAllReduce);
+    return config.transport != "tcp" && size() > 1 && one_host && !wished;
+  }
+
+  // Of one channel, so of one thread.
+  struct Room {
+    bool has_met = false;
+    std::unique_ptr<ShmRoom> room;  // null after the meeting: some member sees not all of the others' arenas
+  };
+
+  Room& room_of(std::uint32_t channel) const {
+    MutexLock lock(mutex_);
+    return rooms_[channel];
+  }
+
+  // The first time, all members tell each other where their boards are; those who see the others' arenas.
+  ShmRoom* room_for(const Party& party, const Collective& first) {
+    if (!allows_room_ || !ShmRoom::takes(first)) return nullptr;
+    Room& one = room_of(first.channel);
+    if (std::exchange(one.has_met, true)) return one.room.get();
+    const auto arenas = transport_.arenas();
+    const bool sees_all = arenas && std::all_of(members_.ranks.begin(), members_.ranks.end(),
+                                                [&](int rank) { return arenas->sees(rank); });
+    Allocation board = sees_all ? ShmRoom::make_board(*arenas) : Allocation();
+    const auto place = board.data ? arenas->offset_of(board.data.get(), board.bytes) : std::nullopt;
+    std::int64_t mine = place ? static_cast<std::int64_t>(*place) : -1;
+    std::vector<std::int64_t> places(members_.ranks.size());
+    Collective meeting = first;
+    meeting.kind = CollectiveKind::kAllGather;
+    meeting.dtype = DType::kInt64;
+    meeting.counts.assign(places.size(), 1);
+    meeting.in = {reinterpret_cast<std::byte*>(&mine), sizeof(mine)};
+    meeting.out = {reinterpret_cast<std::byte*>(places.data()), places.size() * sizeof(mine)};
+    move(meeting);
+    if (std::find(places.begin(), places.end(), -1) == places.end()) {
+      one.room = std::make_unique<ShmRoom>(party, arenas, std::move(board), places, patience_);
+    }
+    return one.room.get();
   }
 
   // Made once and kept; a new shape (somebody is absent, another root) makes another one.
@@ -174,9 +227,12 @@ class HostGroup final : public Group {
   const AlgorithmWishes wishes_;
   const std::size_t segment_bytes_;
   Counters& counters_;
+  const bool allows_room_;
+  const Patience patience_;
   std::atomic<std::uint64_t> last_token_{0};  // numbers allocations; orders nothing
   ScratchPool scratch_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  mutable std::map<std::uint32_t, Room> rooms_ GUARDED_BY(mutex_);  // by channel
   std::map<ScheduleKey, std::shared_ptr<const Schedule>> schedules_ GUARDED_BY(mutex_);
 };
 

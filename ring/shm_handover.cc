@@ -1,7 +1,8 @@
 // Everybody sends, which cannot block, to all lower ranks, and then hears whoever speaks: answers the higher ones,
 // takes the answers of the lower ones. So no two ranks wait for each other. The kernel counts the descriptors that are
 // on their way, all of a user's together, against the limit of open files; where they are too many, an offer is
-// repeated in between, because every rank takes those that are meant for it all the while.
+// repeated in between, because every rank takes those that are meant for it all the while. Arenas go along; where that
+// is what cannot be, only buckets travel.
 #include "ring/shm_handover.h"
 
 #include <poll.h>
@@ -10,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 
@@ -17,36 +19,40 @@
 #include "horo/base/log.h"
 #include "ring/meeting.h"
 #include "ring/say.h"
+#include "ring/shm_arena.h"
 #include "ring/stream.h"
 
 namespace horo {
 namespace {
 
-constexpr char kHere = '+';     // with the file: here is the memory; without: it is mapped
+constexpr char kHere = '+';     // of who makes the memory: here it is; of the other: it is mapped. And my arena
 constexpr char kNothing = '-';  // there is none, the socket has to do
+
+constexpr std::size_t kMostFiles = 2;  // the pair's memory and an arena
 
 constexpr std::chrono::seconds kPatienceForAuto{1};  // until a pair without memory is better than a late start
 
 union FileMessage {  // aligned as the kernel wants it
   cmsghdr header;
-  std::array<char, CMSG_SPACE(sizeof(int))> bytes;
+  std::array<char, CMSG_SPACE(kMostFiles * sizeof(int))> bytes;
 };
 
 // 0, or the errno with which it did not go.
-int send_answer(int socket, char answer, int file) {
+int send_answer(int socket, char answer, const std::vector<int>& files) {
   iovec part{&answer, 1};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   FileMessage extra{};
-  if (file >= 0) {
+  if (!files.empty()) {
+    const std::size_t bytes = files.size() * sizeof(int);
     message.msg_control = &extra;
-    message.msg_controllen = sizeof(extra.bytes);
+    message.msg_controllen = CMSG_SPACE(bytes);
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &file, sizeof(int));
+    header->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(header), files.data(), bytes);
   }
   return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 0 : errno;
 }
@@ -79,14 +85,25 @@ class Handover {
     }
   }
 
-  void run() {
+  std::optional<ShmSegment> run() {
+    if (!to_offer_.empty() || !awaited_.empty()) make_arena();
     while (!to_offer_.empty() || !awaited_.empty()) {
       while (!to_offer_.empty() && offer(*to_offer_.back())) to_offer_.pop_back();
       hear();
     }
+    return std::move(arena_);
   }
 
  private:
+  void make_arena() {
+    try {
+      if (arena_bytes() == 0) throw std::runtime_error("files may have no more than 2 MiB (ulimit -f)");
+      arena_ = ShmSegment::create_empty(arena_bytes());
+    } catch (const std::exception& error) {
+      log_warning(say("rank ", self_.rank, " has no shared memory for buckets: ", error.what()));
+    }
+  }
+
   // With time left to say that there will be none.
   TimePoint end_of_offers() const {
     const TimePoint now = Clock::now();
@@ -99,7 +116,9 @@ class Handover {
     try {
       if (!connection.memory)
         connection.memory = ShmSegment::create(shm_stream_bytes(config_.shm_chunk_bytes * config_.shm_slots));
-      const int error = send_answer(connection.fd.get(), kHere, connection.memory->file());
+      std::vector<int> files{connection.memory->file()};
+      if (arena_) files.push_back(arena_->file());
+      const int error = send_answer(connection.fd.get(), kHere, files);
       if (error == ETOOMANYREFS && Clock::now() < offer_until_) return false;
       if (error == ETOOMANYREFS) {
         throw std::system_error(error, std::generic_category(),
@@ -138,26 +157,41 @@ class Handover {
     Answer answer = next_answer(connection);
     if (answer.text != kHere) return do_without(connection, "it could not make any, as its own message says");
     try {
-      if (answer.files.size() != 1)
-        throw ProtocolError(say(answer.files.size(), " descriptors came with it, expected one"));
+      if (answer.files.empty()) throw ProtocolError("no descriptor came with it");
       ShmSegment segment = ShmSegment::map(std::move(answer.files.front()), shm_stream_bytes(1));
       segment.close_file();
       connection.memory = std::move(segment);
     } catch (const std::exception& error) {
       return refuse(connection, error.what());
     }
-    if (send_answer(connection.fd.get(), kHere, -1) != 0) throw_ended(connection);
+    if (answer.files.size() == kMostFiles) see_arena(connection, std::move(answer.files.back()));
+    const bool is_told = arena_ && send_answer(connection.fd.get(), kHere, {arena_->file()}) == 0;
+    if (!is_told && send_answer(connection.fd.get(), kHere, {}) != 0) throw_ended(connection);
   }
 
   void expect_accepted(Connection& connection) {
-    if (next_answer(connection).text == kHere) return;
+    Answer answer = next_answer(connection);
+    if (answer.text == kHere) {
+      if (!answer.files.empty()) see_arena(connection, std::move(answer.files.front()));
+      return;
+    }
     connection.memory.reset();
     do_without(connection, "it could not map it, as its own message says");
   }
 
+  void see_arena(Connection& connection, Fd file) const {
+    try {
+      ShmSegment arena = ShmSegment::map_empty(std::move(file));
+      arena.close_file();
+      connection.arena = std::move(arena);
+    } catch (const std::exception& error) {
+      log_warning(say("rank ", self_.rank, " does not see the buckets of ", connection.name, ": ", error.what()));
+    }
+  }
+
   void refuse(Connection& connection, const std::string& why) {
     connection.memory.reset();
-    if (send_answer(connection.fd.get(), kNothing, -1) != 0) throw_ended(connection);
+    if (send_answer(connection.fd.get(), kNothing, {}) != 0) throw_ended(connection);
     do_without(connection, why);
   }
 
@@ -208,12 +242,14 @@ class Handover {
   const TimePoint offer_until_;
   std::vector<Connection*> to_offer_;  // to lower ranks
   std::vector<Connection*> awaited_;   // who has to say something
+  std::optional<ShmSegment> arena_;    // this rank's own
 };
 
 }  // namespace
 
-void share_memory(const Config& config, const Identity& self, std::vector<Connection>& connections, TimePoint until) {
-  Handover(config, self, connections, until).run();
+std::optional<ShmSegment> share_memory(const Config& config, const Identity& self, std::vector<Connection>& connections,
+                                       TimePoint until) {
+  return Handover(config, self, connections, until).run();
 }
 
 }  // namespace horo

@@ -27,13 +27,24 @@ bool any_memory(const std::vector<Connection>& connections) {
   return std::any_of(connections.begin(), connections.end(), [](const Connection& c) { return c.memory.has_value(); });
 }
 
+std::shared_ptr<ShmArenas> arenas_of(int rank, std::vector<Connection>& connections, std::optional<ShmSegment> own) {
+  if (!own) return nullptr;
+  std::map<int, ShmSegment> peers;
+  for (Connection& connection : connections) {
+    if (connection.arena) peers.emplace(connection.peer, std::move(*connection.arena));
+  }
+  return std::make_shared<ShmArenas>(rank, std::move(*own), std::move(peers));
+}
+
 }  // namespace
 
-TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vector<Connection> connections)
+TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vector<Connection> connections,
+                           std::optional<ShmSegment> arena)
     : config_(config),
       self_(self),
       patience_(patience_for(config.local_size, any_memory(connections))),
       no_memory_(self.rank, say("rank ", self.rank, ": out of memory (std::bad_alloc)")),
+      arenas_(arenas_of(self.rank, connections, std::move(arena))),
       connections_(static_cast<std::size_t>(self.size)),
       expects_(static_cast<std::size_t>(self.size)),
       left_(static_cast<std::size_t>(self.size)),
@@ -101,6 +112,21 @@ void TcpTransport::wait(std::span<const Op> ops, TimePoint deadline) {
     flush_notices();
     throw;
   }
+}
+
+// Where nobody moves bytes, nobody hears a goodbye or an abort.
+bool TcpTransport::has_left(int peer) {
+  {
+    MutexLock lock(mutex_);
+    throw_if_failed();
+    if (progressing_) return left_[static_cast<std::size_t>(peer)] != 0;
+    progressing_ = true;
+  }
+  progress(Clock::now());
+  give_turn();
+  MutexLock lock(mutex_);
+  throw_if_failed();
+  return left_[static_cast<std::size_t>(peer)] != 0;
 }
 
 // The other members of a cancelled plan must learn of it even if this rank never waits again.
@@ -257,8 +283,8 @@ std::uint64_t TcpTransport::kernel_bytes_sent_to(int peer) const {
 }
 
 std::unique_ptr<Transport> make_tcp_transport(const Config& config, const Identity& self,
-                                              std::vector<Connection> connections) {
-  return std::make_unique<TcpTransport>(config, self, std::move(connections));
+                                              std::vector<Connection> connections, std::optional<ShmSegment> arena) {
+  return std::make_unique<TcpTransport>(config, self, std::move(connections), std::move(arena));
 }
 
 }  // namespace horo

@@ -14,6 +14,7 @@
 #include "horo/base/mutex.h"
 #include "ring/data_connection.h"
 #include "ring/op_table.h"
+#include "ring/shm_arena.h"
 #include "ring/tcp_parts.h"
 #include "ring/waiting.h"
 
@@ -21,7 +22,8 @@ namespace horo {
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(const Config& config, const Identity& self, std::vector<Connection> connections);
+  TcpTransport(const Config& config, const Identity& self, std::vector<Connection> connections,
+               std::optional<ShmSegment> arena);
   ~TcpTransport() override;
 
   int rank() const override { return self_.rank; }
@@ -31,6 +33,8 @@ class TcpTransport final : public Transport {
   void wait(std::span<const Op> ops, TimePoint deadline) override;
   void abort(int origin, const std::string& reason) noexcept override;
   void leave() noexcept override;
+  std::shared_ptr<ShmArenas> arenas() const override { return arenas_; }
+  bool has_left(int peer) override;
   Traffic traffic(std::uint32_t channel) const override;
   std::uint64_t kernel_bytes_sent_to(int peer) const override;
 
@@ -69,6 +73,7 @@ class TcpTransport final : public Transport {
   const Identity self_;
   const Patience patience_;
   const PeerLost no_memory_;  // made in time
+  const std::shared_ptr<ShmArenas> arenas_;
   Wakeup wakeup_;
 
   // These four belong to whoever holds the progress role.

@@ -13,6 +13,8 @@
 
 namespace horo {
 
+class ShmArenas;
+
 // Names one message between two ranks. A send meets the receive with equal channel, plan and segment; equal tags meet
 // in the order of posting. A differing key_hash means that the two ranks run different tensors under one plan number:
 // the wait throws Mismatch, the message is dropped.
@@ -54,6 +56,13 @@ class Transport {
   // Tells the peers that this rank needs nothing more from them, so that its end is no loss to those who are busy with
   // others. No operation is in flight and none comes any more. Blocks a second at most. Again: no effect.
   virtual void leave() noexcept {}
+
+  // Memory that this rank shares with others of its host; null where it shares none.
+  virtual std::shared_ptr<ShmArenas> arenas() const { return nullptr; }
+
+  // For who waits for a peer by other ways than wait(): throws PeerLost where the transport has ended, else whether the
+  // peer has left. All that it did before is visible then.
+  virtual bool has_left(int /*peer*/) { return false; }
 
   // Completed operations of a channel, frame headers included. Any thread.
   virtual Traffic traffic(std::uint32_t channel) const = 0;

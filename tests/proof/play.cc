@@ -254,6 +254,7 @@ class Player {
   Group& group_for(std::size_t job) {
     Config config;
     config.segment_bytes = round_.segment_bytes;
+    config.transport = round_.wire == test::Wire::kShm ? "shm" : "tcp";
     config.algorithms = table_.wish(job);
     auto& group = groups_[config.algorithms];
     if (!group) {

@@ -211,12 +211,13 @@ TEST(ShmHandover, DescriptorsThatNobodyAskedForAreClosed) {
   const std::size_t before = descriptors_here();
   {
     UnixPair pair;
-    send_files(pair.theirs, '+', {segment.file(), segment.file()});
+    send_files(pair.theirs, '+', {segment.file(), segment.file(), segment.file()});
     std::vector<Connection> connections = UnixPair::to(1, std::move(pair.ours));
     Config config = config_of(0, 2, "");
     config.transport = "auto";
     share_memory(config, one_of_two(0), connections, soon());
-    EXPECT_FALSE(connections.front().memory.has_value());
+    EXPECT_TRUE(connections.front().memory.has_value());
+    EXPECT_TRUE(connections.front().arena.has_value());
   }
   EXPECT_EQ(descriptors_here(), before);
 }
