@@ -103,10 +103,7 @@ class HostGroup final : public Group {
     check(collective, size(), index_);
     FailurePtr failure;
     try {
-      const Traffic before = transport_.traffic(collective.channel);
-      move(collective);
-      counters_.add_collective(members_.set, collective.kind, algorithm(collective), payload_bytes(collective),
-                               transport_.traffic(collective.channel) - before);
+      if (!meets_in_room(collective)) exchange(collective);
     } catch (const PeerLost& lost) {
       // What somebody else has judged is said with the same words everywhere.
       const bool is_mine = lost.evidence() != Evidence::kTold && !collective.what.empty();
@@ -150,11 +147,30 @@ class HostGroup final : public Group {
     return message;
   }
 
+  Party party() { return {transport_, members_.ranks, index_, segment_bytes_, scratch_}; }
+
+  // False: there is no room for it.
+  bool meets_in_room(const Collective& collective) {
+    if (!allows_room_ || !ShmRoom::takes(collective)) return false;
+    Room& room = room_of(collective.channel);
+    if (!room.has_met) open(room, collective);
+    if (!room.room) return false;
+    room.room->all_reduce(collective);
+    room.tally->add(collective.counts[0] * size_of(collective.dtype));
+    return true;
+  }
+
+  void exchange(const Collective& collective) {
+    const Traffic before = transport_.traffic(collective.channel);
+    move(collective);
+    counters_.add_collective(members_.set, collective.kind, algorithm(collective), payload_bytes(collective),
+                             transport_.traffic(collective.channel) - before);
+  }
+
   void move(const Collective& collective) {
-    const Party party{transport_, members_.ranks, index_, segment_bytes_, scratch_};
+    const Party party = this->party();
     if (collective.kind == CollectiveKind::kBarrier) return barrier(party, collective);
     if (collective.kind == CollectiveKind::kSendRecv) return move(as_broadcast(collective));
-    if (ShmRoom* room = room_for(party, collective)) return room->all_reduce(collective);
     const Shape shape = shape_of(collective, size(), members_.hosts);
     if (const auto* given = given_for(collective, shape, wishes_)) {
       return run_schedule(party, collective, (*given)[static_cast<std::size_t>(index_)]);
@@ -173,24 +189,30 @@ class HostGroup final : public Group {
 
   // Of one channel, so of one thread.
   struct Room {
+    explicit Room(std::uint32_t of) : channel(of) {}
+    const std::uint32_t channel;
     bool has_met = false;
     std::unique_ptr<ShmRoom> room;  // null after the meeting: some member sees not all of the others' arenas
+    Counters::Tally* tally = nullptr;
   };
 
+  // Most groups have one channel, whose thread finds its room without a lock.
   Room& room_of(std::uint32_t channel) const {
+    Room* last = last_room_.load(std::memory_order_acquire);
+    if (last != nullptr && last->channel == channel) return *last;
     MutexLock lock(mutex_);
-    return rooms_[channel];
+    last = &rooms_.try_emplace(channel, channel).first->second;
+    last_room_.store(last, std::memory_order_release);
+    return *last;
   }
 
   // The first time, all members tell each other where their boards are; those who see the others' arenas.
-  ShmRoom* room_for(const Party& party, const Collective& first) {
-    if (!allows_room_ || !ShmRoom::takes(first)) return nullptr;
-    Room& one = room_of(first.channel);
-    if (std::exchange(one.has_met, true)) return one.room.get();
+  void open(Room& one, const Collective& first) {
+    one.has_met = true;
     const auto arenas = transport_.arenas();
     const bool sees_all = arenas && std::all_of(members_.ranks.begin(), members_.ranks.end(),
                                                 [&](int rank) { return arenas->sees(rank); });
-    Allocation board = sees_all ? ShmRoom::make_board(*arenas) : Allocation();
+    Allocation board = sees_all ? ShmMeeting::make_board(*arenas) : Allocation();
     const auto place = board.data ? arenas->offset_of(board.data.get(), board.bytes) : std::nullopt;
     std::int64_t mine = place ? static_cast<std::int64_t>(*place) : -1;
     std::vector<std::int64_t> places(members_.ranks.size());
@@ -201,10 +223,9 @@ class HostGroup final : public Group {
     meeting.in = {reinterpret_cast<std::byte*>(&mine), sizeof(mine)};
     meeting.out = {reinterpret_cast<std::byte*>(places.data()), places.size() * sizeof(mine)};
     move(meeting);
-    if (std::find(places.begin(), places.end(), -1) == places.end()) {
-      one.room = std::make_unique<ShmRoom>(party, arenas, std::move(board), places, patience_);
-    }
-    return one.room.get();
+    if (std::find(places.begin(), places.end(), -1) != places.end()) return;
+    one.room = std::make_unique<ShmRoom>(party(), arenas, std::move(board), places, patience_);
+    one.tally = &counters_.tally(members_.set, CollectiveKind::kAllReduce, "shm");
   }
 
   // Made once and kept; a new shape (somebody is absent, another root) makes another one.
@@ -233,6 +254,7 @@ class HostGroup final : public Group {
   ScratchPool scratch_;
   mutable Mutex mutex_;
   mutable std::map<std::uint32_t, Room> rooms_ GUARDED_BY(mutex_);  // by channel
+  mutable std::atomic<Room*> last_room_{nullptr};                   // published after it was made
   std::map<ScheduleKey, std::shared_ptr<const Schedule>> schedules_ GUARDED_BY(mutex_);
 };
 
@@ -240,22 +262,21 @@ class HostGroup final : public Group {
 class Waiter final : public Completion {
  public:
   void done(FailurePtr failure) noexcept override {
-    MutexLock lock(mutex_);
-    ended_ = true;
     failure_ = std::move(failure);
-    changed_.notify_all();
+    if (state_.exchange(kEnded, std::memory_order_acq_rel) == kAwaited) state_.notify_one();
   }
   void wait() {
-    MutexLock lock(mutex_);
-    while (!ended_) changed_.wait(mutex_);
+    int state = kRuns;
+    if (state_.compare_exchange_strong(state, kAwaited, std::memory_order_acq_rel)) {
+      state_.wait(kAwaited, std::memory_order_acquire);
+    }
     if (failure_) failure_->raise();
   }
 
  private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool ended_ GUARDED_BY(mutex_) = false;
-  FailurePtr failure_ GUARDED_BY(mutex_);
+  static constexpr int kRuns = 0, kAwaited = 1, kEnded = 2;
+  std::atomic<int> state_{kRuns};  // hands over failure_
+  FailurePtr failure_;
 };
 
 }  // namespace

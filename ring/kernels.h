@@ -16,7 +16,8 @@ struct TreeJob {
   const TreeStep* tree;
   std::size_t steps;
   const TreeInput* inputs;
-  std::byte* out;
+  std::byte* const* outs;  // the first is the result's place, the others get copies
+  std::size_t out_count;
   std::size_t count;
   Scaling scaling;   // divisor 1 unless it is an average
   bool to_partial;   // see Reduction
@@ -26,6 +27,7 @@ struct TreeJob {
 struct Kernels {
   const char* name;  // as HORO_KERNELS has it
   void (*reduce_tree)(DType, ReduceOp, const TreeJob&);
+  void (*copy)(std::byte* to, const std::byte* from, std::size_t bytes);
 };
 
 // One element at a time, for every processor; what all others are compared with.

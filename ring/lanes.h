@@ -139,6 +139,16 @@ struct Lanes<Float16Element, 32> : FloatLanes<float, 32> {
 };
 #endif
 
+// memcpy() of less than kLess bytes, a power of two, by halves.
+template <std::size_t kLess>
+void copy_few(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if constexpr (kLess > 1) {
+    constexpr std::size_t kHalf = kLess / 2;
+    if (bytes & kHalf) std::memcpy(to, from, kHalf), to += kHalf, from += kHalf;
+    copy_few<kHalf>(to, from, bytes & (kHalf - 1));
+  }
+}
+
 // The canonical tree of contributors 0..kInputs-1 over one register's width of them.
 template <class L, int kInputs>
 typename L::Value sum_of(const std::byte* const* inputs, std::size_t at_byte) {
@@ -150,24 +160,47 @@ typename L::Value sum_of(const std::byte* const* inputs, std::size_t at_byte) {
   }
 }
 
-// The sums of kInputs inputs, each handed to put(address, value) where `out` has room for it, elements of kOutBytes.
-// All loads of a register's width come before its store, so `out` may be an input with elements of the same size.
-template <class L, int kInputs, std::size_t kInBytes, std::size_t kOutBytes, class Put>
-void sum_in_registers(const std::byte* const* inputs, std::byte* out, std::size_t count, Put put) {
+// The sums of kInputs inputs, each handed to put(address, value) where every one of `outs` has room for it, elements of
+// kOutBytes. All loads of a register's width come before its stores, so an out may be an input with elements of the
+// same size.
+template <class L, int kInputs, int kOuts, std::size_t kInBytes, std::size_t kOutBytes, class Put>
+void sum_in_registers(const std::byte* const* inputs, std::byte* const* outs, std::size_t count, Put put) {
   constexpr std::size_t kWidth = L::kWidth;
   const std::byte* from[kInputs];
+  std::byte* to[kOuts];
   for (int k = 0; k < kInputs; ++k) from[k] = inputs[k];
+  for (int k = 0; k < kOuts; ++k) to[k] = outs[k];
   std::size_t i = 0;
-  for (; i + kWidth <= count; i += kWidth) put(out + i * kOutBytes, sum_of<L, kInputs>(from, i * kInBytes));
+  for (; i + kWidth <= count; i += kWidth) {
+    const typename L::Value value = sum_of<L, kInputs>(from, i * kInBytes);
+    for (int k = 0; k < kOuts; ++k) put(to[k] + i * kOutBytes, value);
+  }
   if (i == count) return;
   const std::size_t rest = count - i;
   std::byte in_rest[kInputs][kWidth * kInBytes] = {}, out_rest[kWidth * kOutBytes];
   for (int k = 0; k < kInputs; ++k) {
-    std::memcpy(in_rest[k], from[k] + i * kInBytes, rest * kInBytes);
+    copy_few<kWidth * kInBytes>(in_rest[k], from[k] + i * kInBytes, rest * kInBytes);
     from[k] = in_rest[k];
   }
   put(out_rest, sum_of<L, kInputs>(from, 0));
-  std::memcpy(out + i * kOutBytes, out_rest, rest * kOutBytes);
+  for (int k = 0; k < kOuts; ++k) copy_few<kWidth * kOutBytes>(to[k] + i * kOutBytes, out_rest, rest * kOutBytes);
+}
+
+// memcpy() for many bytes. That of g++'s library moves them with one instruction (rep movsb), which on some processors
+// (AMD's Zen 3 and 4) takes several times as long where the two places differ by nearly a multiple of a page.
+template <std::size_t kBytes>
+void copy_vectors(std::byte* to, const std::byte* from, std::size_t bytes) {
+  using V = Vector<std::uint64_t, kBytes>;
+  constexpr std::size_t kStride = 4 * kBytes;
+  std::size_t i = 0;
+  for (; i + kStride <= bytes; i += kStride) {
+    const V a = vector_at<V>(from + i), b = vector_at<V>(from + i + kBytes);
+    const V c = vector_at<V>(from + i + 2 * kBytes), d = vector_at<V>(from + i + 3 * kBytes);
+    put_vector(to + i, a), put_vector(to + i + kBytes, b);
+    put_vector(to + i + 2 * kBytes, c), put_vector(to + i + 3 * kBytes, d);
+    asm volatile("" ::: "memory");  // or the compiler finds the memcpy() in it
+  }
+  if (i < bytes) std::memcpy(to + i, from + i, bytes - i);
 }
 
 }  // namespace

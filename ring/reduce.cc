@@ -18,6 +18,11 @@ namespace {
 
 constexpr std::size_t kWidestBytes = 16;
 
+struct Extent {
+  std::size_t count;
+  std::byte* stack;
+};
+
 std::size_t stack_depth(std::span<const TreeStep> tree) {
   std::size_t depth = 0, most = 0;
   for (const TreeStep& step : tree) {
@@ -38,6 +43,19 @@ void add_subtree(std::span<const std::int64_t> ids, int first, std::vector<TreeS
   add_subtree(ids.first(left), first, steps);
   add_subtree(ids.subspan(left), first + static_cast<int>(left), steps);
   steps.push_back({TreeStep::kJoin});
+}
+
+std::size_t stack_bytes(std::span<const TreeStep> tree) {
+  return stack_depth(tree) * kKernelBlock * kWidestBytes;
+}
+
+void reduce(const Reduction& reduction, std::span<const TreeStep> tree, const TreeInput* inputs,
+            std::span<std::byte* const> outs, const Extent& extent) {
+  Scaling scaling = reduction.scaling;
+  if (reduction.op != ReduceOp::kAverage) scaling.divisor = 1.0;
+  const TreeJob job{tree.data(), tree.size(),          inputs,      outs.data(), outs.size(), extent.count,
+                    scaling,     reduction.to_partial, extent.stack};
+  kernels_in_use().reduce_tree(reduction.dtype, reduction.op, job);
 }
 
 }  // namespace
@@ -66,11 +84,19 @@ void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std
                  std::byte* out, std::size_t count) {
   if (tree.empty() || count == 0) return;
   if (reduction.op == ReduceOp::kCustom) return reduce_custom(reduction, tree, inputs, out, count);
-  const std::unique_ptr<std::byte[]> stack(new std::byte[stack_depth(tree) * kKernelBlock * kWidestBytes]);
-  Scaling scaling = reduction.scaling;
-  if (reduction.op != ReduceOp::kAverage) scaling.divisor = 1.0;
-  const TreeJob job{tree.data(), tree.size(), inputs.data(), out, count, scaling, reduction.to_partial, stack.get()};
-  kernels_in_use().reduce_tree(reduction.dtype, reduction.op, job);
+  const std::unique_ptr<std::byte[]> stack(new std::byte[stack_bytes(tree)]);
+  reduce(reduction, tree, inputs.data(), {&out, 1}, {count, stack.get()});
+}
+
+TreeReducer::TreeReducer(std::vector<TreeStep> tree) : tree_(std::move(tree)), stack_(stack_bytes(tree_)) {}
+
+void TreeReducer::run(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
+                      std::size_t count) {
+  if (!tree_.empty() && count > 0) reduce(reduction, tree_, inputs.data(), outs, {count, stack_.data()});
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  kernels_in_use().copy(to, from, bytes);
 }
 
 }  // namespace horo

@@ -53,4 +53,20 @@ struct Reduction {
 void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const TreeInput> inputs,
                  std::byte* out, std::size_t count);
 
+// What follows from a tree, for many reductions with it, which then need no memory. One thread.
+class TreeReducer {
+ public:
+  explicit TreeReducer(std::vector<TreeStep> tree = {});
+  // As reduce_tree(), to each of `outs` alike; each may be one of the inputs. No custom operation.
+  void run(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
+           std::size_t count);
+
+ private:
+  std::vector<TreeStep> tree_;
+  std::vector<std::byte> stack_;
+};
+
+// memcpy() of many bytes, with the widest vectors of this processor.
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes);
+
 }  // namespace horo

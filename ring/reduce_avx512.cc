@@ -15,7 +15,7 @@ void run(DType dtype, ReduceOp op, const TreeJob& job) {
   run_tree<64>(dtype, op, job);
 }
 
-constexpr Kernels kAvx512{"avx512", run};
+constexpr Kernels kAvx512{"avx512", run, copy_vectors<64>};
 
 }  // namespace
 

@@ -166,6 +166,7 @@ class TreeRunner {
     const bool is_finished = job_.scaling.divisor == 1.0 && job_.scaling.postscale == 1.0;
     if constexpr (kHasLanes) {
       if (!L::kScales && !is_finished) return false;
+      if (job_.out_count > 2 && job_.out_count != static_cast<std::size_t>(shape->inputs)) return false;
       with_inputs(shape->inputs, [&](auto inputs) { is_finished ? sum<inputs, false>() : sum<inputs, true>(); });
     }
     return kHasLanes;
@@ -239,15 +240,20 @@ class TreeRunner {
   void sum() const {
     const std::byte* from[kInputs];
     gather<kInputs>(from, 0, 0);
-    const Scaling scaling = job_.scaling;
-    sum_in_registers<L, kInputs, kInBytes, kInBytes>(from, job_.out, job_.count,
-                                                     [&](std::byte* to, const typename L::Value& value) {
-                                                       if constexpr (kScaled && L::kScales) {
-                                                         L::store(to, L::finished(value, scaling));
-                                                       } else {
-                                                         L::store(to, value);
-                                                       }
-                                                     });
+    const auto put = [scaling = job_.scaling](std::byte* to, const typename L::Value& value) {
+      if constexpr (kScaled && L::kScales) {
+        L::store(to, L::finished(value, scaling));
+      } else {
+        L::store(to, value);
+      }
+    };
+    if (job_.out_count == 1) {
+      sum_in_registers<L, kInputs, 1, kInBytes, kInBytes>(from, job_.outs, job_.count, put);
+    } else if (job_.out_count == 2) {
+      sum_in_registers<L, kInputs, 2, kInBytes, kInBytes>(from, job_.outs, job_.count, put);
+    } else {
+      sum_in_registers<L, kInputs, kInputs, kInBytes, kInBytes>(from, job_.outs, job_.count, put);
+    }
   }
 
   void push_sum(T* top, const Shape& shape, std::size_t at, std::size_t begin, std::size_t count) const {
@@ -255,9 +261,9 @@ class TreeRunner {
       with_inputs(shape.inputs, [&](auto inputs) {
         const std::byte* from[inputs];
         gather<inputs>(from, at, begin);
-        sum_in_registers<L, inputs, kInBytes, sizeof(T)>(
-            from, reinterpret_cast<std::byte*>(top), count,
-            [](std::byte* to, const typename L::Value& value) { put_vector(to, value); });
+        std::byte* const out = reinterpret_cast<std::byte*>(top);
+        sum_in_registers<L, inputs, 1, kInBytes, sizeof(T)>(
+            from, &out, count, [](std::byte* to, const typename L::Value& value) { put_vector(to, value); });
       });
     }
   }
@@ -296,8 +302,14 @@ void run_blocks(const TreeJob& job) {
   if (runner.run_in_registers()) return;
   for_blocks(job.count, [&](std::size_t begin, std::size_t n) {
     const T* sum = runner.run(begin, n);
-    if (job.to_partial) return store<PartialElement<T>>(sum, job.out + begin * sizeof(T), n, Scaling{});
-    store<Element>(sum, job.out + begin * sizeof(typename Element::Stored), n, finish);
+    const std::size_t width = job.to_partial ? sizeof(T) : sizeof(typename Element::Stored);
+    std::byte* const out = job.outs[0] + begin * width;
+    if (job.to_partial) {
+      store<PartialElement<T>>(sum, out, n, Scaling{});
+    } else {
+      store<Element>(sum, out, n, finish);
+    }
+    for (std::size_t k = 1; k < job.out_count; ++k) std::memcpy(job.outs[k] + begin * width, out, n * width);
   });
 }
 

@@ -58,10 +58,20 @@ void Counters::add_collective(std::uint32_t set, CollectiveKind kind, std::strin
                               std::uint64_t payload_bytes, const Traffic& traffic) {
   Key key(set, kind, algorithm);
   MutexLock lock(mutex_);
-  Collectives& c = collectives_[std::move(key)];
+  Collectives& c = collectives_[std::move(key)].counts;
   c.count += 1;
   c.payload_bytes += payload_bytes;
   c.traffic += traffic;
+}
+
+Counters::Tally& Counters::tally(std::uint32_t set, CollectiveKind kind, std::string_view algorithm) {
+  MutexLock lock(mutex_);
+  return collectives_[Key(set, kind, algorithm)].tally;
+}
+
+Counters::Collectives Counters::Entry::sum() const {
+  const Collectives quick = tally.so_far();
+  return {counts.count + quick.count, counts.payload_bytes + quick.payload_bytes, counts.traffic};
 }
 
 void Counters::name_set(std::uint32_t set, const std::string& name) {
@@ -102,11 +112,11 @@ void Counters::add_submitted(std::uint64_t tensors) {
 std::string Counters::json() const {
   MutexLock lock(mutex_);
   std::string collectives;
-  for (const auto& [key, counts] : collectives_) {
+  for (const auto& [key, entry] : collectives_) {
     if (!collectives.empty()) collectives += ", ";
     const auto& [set, kind, algorithm] = key;
     const auto name = set_names_.find(set);
-    collectives += json_of(set, name == set_names_.end() ? "" : name->second, kind, algorithm, counts);
+    collectives += json_of(set, name == set_names_.end() ? "" : name->second, kind, algorithm, entry.sum());
   }
   return JsonObject()
       .field("submitted", submitted_)
@@ -128,8 +138,9 @@ Counters::Control Counters::control() const {
 Counters::Collectives Counters::collectives(std::uint32_t set, CollectiveKind kind) const {
   MutexLock lock(mutex_);
   Collectives sum;
-  for (const auto& [key, counts] : collectives_) {
+  for (const auto& [key, entry] : collectives_) {
     if (std::get<0>(key) != set || std::get<1>(key) != kind) continue;
+    const Collectives counts = entry.sum();
     sum.count += counts.count;
     sum.payload_bytes += counts.payload_bytes;
     sum.traffic += counts.traffic;

@@ -1,6 +1,7 @@
 // What happened, in numbers. Every counter is a sum since the session began; any thread may add and read.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -37,6 +38,20 @@ class Counters {
     std::uint64_t payload_bytes = 0;  // of the tensors, as the caller sees them
     Traffic traffic;
   };
+  // The same without traffic, for who counts often: adds without a lock.
+  class Tally {
+   public:
+    void add(std::uint64_t payload_bytes) {
+      count_.fetch_add(1, std::memory_order_relaxed);
+      payload_bytes_.fetch_add(payload_bytes, std::memory_order_relaxed);
+    }
+    Collectives so_far() const {
+      return {count_.load(std::memory_order_relaxed), payload_bytes_.load(std::memory_order_relaxed), {}};
+    }
+
+   private:
+    std::atomic<std::uint64_t> count_{0}, payload_bytes_{0};  // sums; order nothing
+  };
   // Of the coordinator's messages, sent by this rank.
   struct Control {
     std::uint64_t messages = 0;
@@ -47,6 +62,8 @@ class Counters {
 
   void add_collective(std::uint32_t set, CollectiveKind kind, std::string_view algorithm, std::uint64_t payload_bytes,
                       const Traffic& traffic);
+  // Lives as long as the counters do.
+  Tally& tally(std::uint32_t set, CollectiveKind kind, std::string_view algorithm);
   // What a process set is called from now on; the world has its name.
   void name_set(std::uint32_t set, const std::string& name);
   void add_control(const Control& sent);
@@ -64,8 +81,14 @@ class Counters {
 
  private:
   using Key = std::tuple<std::uint32_t, CollectiveKind, std::string>;
+  struct Entry {
+    Collectives counts;
+    Tally tally;
+    Collectives sum() const;
+  };
+
   mutable Mutex mutex_;
-  std::map<Key, Collectives, std::less<>> collectives_ GUARDED_BY(mutex_);
+  std::map<Key, Entry, std::less<>> collectives_ GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::string> set_names_ GUARDED_BY(mutex_) = {{0, "world"}};
   Control control_ GUARDED_BY(mutex_);
   std::uint64_t submitted_ GUARDED_BY(mutex_) = 0;

@@ -1,6 +1,8 @@
 // One table per enumeration: number, name and, for types, size stand in one line each.
 #include "horo/base/types.h"
 
+#include <array>
+
 #include "horo/base/check.h"
 
 namespace horo {
@@ -75,14 +77,19 @@ auto value_in(const Table& table, int number) -> std::optional<decltype(table[0]
   return std::nullopt;
 }
 
+// By number, for who asks often; 0: not an element type.
+constexpr auto kSizes = [] {
+  std::array<std::uint8_t, 256> sizes{};
+  for (const Type& type : kDTypes) sizes[static_cast<std::uint8_t>(type.value)] = static_cast<std::uint8_t>(type.bytes);
+  return sizes;
+}();
+
 }  // namespace
 
 std::size_t size_of(DType dtype) {
-  for (const Type& type : kDTypes) {
-    if (type.value == dtype) return type.bytes;
-  }
-  HORO_CHECK(!"size_of: a dtype outside the enumeration");
-  return 0;
+  const std::size_t bytes = kSizes[static_cast<std::uint8_t>(dtype)];
+  HORO_CHECK(bytes > 0);
+  return bytes;
 }
 
 std::string_view name_of(DType dtype) {

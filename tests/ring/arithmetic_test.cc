@@ -234,9 +234,9 @@ TEST_P(Everything, HasTheSameBitsWithEveryInstructionSet) {
         for (const Scaling& scaling : {Scaling{}, Scaling{1.0, 1.7, 3}, Scaling{0.3, 1.7, 3}}) {
           const auto run = [&](const Kernels& kernels) {
             std::vector<std::byte> out(16 * count + offset);
-            kernels.reduce_tree(
-                dtype(), op,
-                {tree.data(), tree.size(), inputs.data(), out.data() + offset, count, scaling, false, stack.data()});
+            std::byte* const to = out.data() + offset;
+            kernels.reduce_tree(dtype(), op,
+                                {tree.data(), tree.size(), inputs.data(), &to, 1, count, scaling, false, stack.data()});
             return out;
           };
           const auto expected = run(scalar_kernels());
@@ -262,7 +262,7 @@ TEST_P(Everything, MayBeSummedIntoAnyOfItsInputs) {
       for (std::size_t i = 0; i < ids.size(); ++i) inputs.push_back({memory.data() + i * bytes});
       std::byte* out = memory.data() + place * bytes;
       kernels.reduce_tree(dtype(), ReduceOp::kSum,
-                          {tree.data(), tree.size(), inputs.data(), out, kCount, {}, false, stack.data()});
+                          {tree.data(), tree.size(), inputs.data(), &out, 1, kCount, {}, false, stack.data()});
       return std::vector<std::byte>(out, out + bytes);
     };
     const auto apart = run(scalar_kernels(), ids.size());
@@ -288,15 +288,9 @@ TEST(Arithmetic, EveryFloat16SumHasTheSameBitsWithEveryInstructionSet) {
     }
     for (const Kernels* kernels : all_kernels()) {
       std::vector<std::byte> stack(2 * kKernelBlock * 16);
+      std::byte* const to = reinterpret_cast<std::byte*>(out.data());
       kernels->reduce_tree(DType::kFloat16, ReduceOp::kSum,
-                           {tree.data(),
-                            tree.size(),
-                            inputs,
-                            reinterpret_cast<std::byte*>(out.data()),
-                            kCount,
-                            {},
-                            false,
-                            stack.data()});
+                           {tree.data(), tree.size(), inputs, &to, 1, kCount, {}, false, stack.data()});
       ASSERT_EQ(out, expected) << kernels->name << " " << value;
     }
   }

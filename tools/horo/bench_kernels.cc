@@ -86,9 +86,16 @@ class Measure {
   }
 
   void run(const Kernels& kernels, std::byte* out) {
-    kernels.reduce_tree(
-        dtype_, ReduceOp::kSum,
-        {tree_.data(), tree_.size(), inputs_.data(), out, memory_.bytes() / size_of(dtype_), {}, false, stack_.data()});
+    kernels.reduce_tree(dtype_, ReduceOp::kSum,
+                        {tree_.data(),
+                         tree_.size(),
+                         inputs_.data(),
+                         &out,
+                         1,
+                         memory_.bytes() / size_of(dtype_),
+                         {},
+                         false,
+                         stack_.data()});
   }
 
   bool is_right(const Kernels& kernels) {

@@ -1,0 +1,241 @@
+// A mark is one cache line with all that a small all_reduce needs, so a meeting costs each member one line of each
+// other. Nobody waits for his own stores before he looks for those of others: that there may be sleepers to wake is
+// settled afterwards, on a line that others read only before they sleep.
+#include "ring/shm_meeting.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <new>
+#include <utility>
+
+#include "horo/base/error.h"
+#include "ring/say.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kBoardPage = 4096;
+constexpr std::uint64_t kMarks = 2, kFlats = 256;
+constexpr std::size_t kWorks = 2;
+constexpr int kEagerLooks = 4;  // without a pause in between, which takes as long as a line on its way
+
+void wait_on(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
+  const timespec slice{0, std::chrono::nanoseconds(kWaitSlice).count()};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &slice, nullptr, 0);
+}
+
+void wake(std::atomic<std::uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+// "I have come for the n-th time, for this": written by its member, read by all others. `times` is stored last.
+struct ShmMeeting::Mark {
+  alignas(kLine) std::atomic<std::uint64_t> times;
+  std::uint64_t plan;
+  std::uint64_t key_hash;
+  std::uint64_t bytes;
+  std::uint64_t place;
+  std::byte few[kFewBytes];
+};
+
+// Every word has one writer, but for `rung`. Zeros at first.
+struct ShmMeeting::Board {
+  std::array<Mark, kMarks> marks;
+  struct Reached {
+    alignas(kLine) std::atomic<std::uint64_t> step;
+  };
+  std::array<Reached, kWorks> reached;
+  // How often its member has told something: stored with seq_cst after what it told, before it looks who sleeps.
+  alignas(kLine) std::atomic<std::uint64_t> told;
+  // "I sleep": stored with seq_cst before a last look at `told`, so that one of the two sees the other.
+  alignas(kLine) std::atomic<std::uint32_t> sleeps;
+  std::atomic<std::uint32_t> rung;
+  alignas(kLine) std::byte flats[kFlats][kFlatBytes];
+  alignas(kBoardPage) std::byte stages[kStages][kStageBytes];
+};
+
+Allocation ShmMeeting::make_board(ShmArenas& arenas) {
+  static_assert(sizeof(Mark) == kLine);
+  Allocation memory = arenas.allocate_lasting(sizeof(Board));
+  if (memory.data) new (memory.data.get()) Board{};
+  return memory;
+}
+
+ShmMeeting::ShmMeeting(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
+                       const std::vector<std::int64_t>& boards, Patience patience)
+    : transport_(party.transport),
+      arenas_(std::move(arenas)),
+      members_(party.members),
+      index_(party.index),
+      mine_(std::move(mine)),
+      patience_(patience) {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    std::byte* at = arenas_->at(members_[i], static_cast<std::uint64_t>(boards[i]), sizeof(Board));
+    if (reinterpret_cast<std::uintptr_t>(at) % alignof(Board) != 0) {
+      throw ProtocolError(say("rank ", members_[i], " names ", boards[i], " as the place of its board"));
+    }
+    boards_.push_back(reinterpret_cast<Board*>(at));
+  }
+}
+
+std::byte* ShmMeeting::flat_of(int member, std::size_t bytes, std::uint64_t meeting) const {
+  Board& its = board(member);
+  return bytes <= kFewBytes ? its.marks[meeting % kMarks].few : its.flats[meeting % kFlats];
+}
+
+std::byte* ShmMeeting::stage_of(int member, std::uint64_t step) const {
+  return board(member).stages[step % kStages];
+}
+
+// ---- Telling.
+
+void ShmMeeting::come(const Collective& c, const Arrival& arrival) {
+  ++number_;
+  Mark& mark = board(index_).marks[number_ % kMarks];
+  mark.plan = c.plan;
+  mark.key_hash = c.key_hash;
+  mark.bytes = arrival.bytes;
+  mark.place = arrival.place;
+  mark.times.store(number_, std::memory_order_release);
+  tell();
+}
+
+void ShmMeeting::reached(Work work, std::uint64_t step) {
+  board(index_).reached[static_cast<std::size_t>(work)].step.store(step, std::memory_order_release);
+  tell();
+}
+
+// Those who already sleep are woken at once. For those who are just about to, settle() comes later.
+void ShmMeeting::tell() {
+  is_settled_ = false;
+  for (int member = 0; member < size(); ++member) {
+    if (member != index_ && board(member).sleeps.load(std::memory_order_relaxed) != 0) return settle();
+  }
+}
+
+void ShmMeeting::settle() {
+  if (std::exchange(is_settled_, true)) return;
+  board(index_).told.store(++told_, std::memory_order_seq_cst);
+  for (int member = 0; member < size(); ++member) {
+    Board& other = board(member);
+    if (member == index_ || other.sleeps.load(std::memory_order_seq_cst) == 0) continue;
+    other.rung.fetch_add(1, std::memory_order_seq_cst);
+    wake(other.rung);
+  }
+}
+
+// ---- Waiting.
+
+const ShmMeeting::Mark& ShmMeeting::mark_of(int member) const {
+  return board(member).marks[number_ % kMarks];
+}
+
+// A member may have come to the next meeting already, whose mark is the other one.
+void ShmMeeting::await_all(const Collective& c) {
+  const auto has_come = [this](int member) { return mark_of(member).times.load(std::memory_order_acquire) >= number_; };
+  for (int member = 0; member < size(); ++member) await(c, member, has_come);
+  settle();
+  check_alike(c);
+}
+
+void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t step) {
+  const auto has_reached = [at = static_cast<std::size_t>(work), step, this](int member) {
+    return board(member).reached[at].step.load(std::memory_order_acquire) >= step;
+  };
+  for (int member = 0; member < size(); ++member) await(c, member, has_reached);
+  settle();
+}
+
+template <class IsThere>
+void ShmMeeting::await(const Collective& c, int member, IsThere is_there) {
+  if (member == index_) return;
+  const int eager = std::min(kEagerLooks, patience_.spins);
+  for (int looks = 0; looks < eager; ++looks) {
+    if (is_there(member)) return;
+  }
+  await_longer(c, member, is_there);
+}
+
+template <class IsThere>
+void ShmMeeting::await_longer(const Collective& c, int member, IsThere is_there) {
+  settle();
+  for (int looks = 0; looks < patience_.spins; ++looks) {
+    if (is_there(member)) return;
+    relax_core();
+  }
+  const TimePoint awake_until = Clock::now() + patience_.awake;
+  while (!is_there(member)) {
+    if (Clock::now() < awake_until) {
+      yield_core();
+      continue;
+    }
+    doze([&] { return is_there(member); }, board(member));
+    if (!is_there(member)) give_up_if_late(c, member, is_there);
+  }
+}
+
+// What `other` told before this member was seen to sleep, it sees.
+template <class Ready>
+void ShmMeeting::doze(Ready ready, Board& other) {
+  Board& mine = board(index_);
+  mine.sleeps.store(1, std::memory_order_seq_cst);
+  const std::uint32_t seen = mine.rung.load(std::memory_order_seq_cst);
+  other.told.load(std::memory_order_seq_cst);
+  if (!ready()) wait_on(mine.rung, seen);
+  mine.sleeps.store(0, std::memory_order_relaxed);
+}
+
+template <class IsThere>
+void ShmMeeting::give_up_if_late(const Collective& c, int member, IsThere is_there) const {
+  const bool has_left = transport_.has_left(rank_of(member));
+  if (is_there(member)) return;  // it came, and then it left
+  if (has_left) {
+    throw PeerLost(rank_of(member), say("rank ", transport_.rank(), ": rank ", rank_of(member),
+                                        " left while it was waited for in shared memory"));
+  }
+  if (Clock::now() < c.deadline) return;
+  std::vector<int> late;
+  for (int other = 0; other < size(); ++other) {
+    if (other != index_ && !is_there(other)) late.push_back(rank_of(other));
+  }
+  if (late.empty()) return;
+  throw PeerLost(late.front(),
+                 say("rank ", transport_.rank(), ": still waiting in shared memory for ", say_ranks(late),
+                     " on channel ", c.channel, ", plan ", c.plan, " at the deadline (HORO_DEADLINE_MS)"),
+                 Evidence::kLate);
+}
+
+// ---- What all brought.
+
+// All members see the same marks, so all of them find the same.
+void ShmMeeting::check_alike(const Collective& c) const {
+  const Mark& first = mark_of(0);
+  for (int member = 1; member < size(); ++member) {
+    const Mark& mark = mark_of(member);
+    if (mark.plan == first.plan && mark.key_hash == first.key_hash && mark.bytes == first.bytes) continue;
+    throw Mismatch(say("channel ", c.channel, ", plan ", first.plan, ": rank ", rank_of(member),
+                       " runs other tensors under this plan (plan ", mark.plan, ", key hash ", std::hex, mark.key_hash,
+                       std::dec, ", ", mark.bytes, " bytes) than rank ", rank_of(0), " (key hash ", std::hex,
+                       first.key_hash, std::dec, ", ", first.bytes, " bytes)"));
+  }
+}
+
+int ShmMeeting::places() const {
+  int places = 0;
+  for (int member = 0; member < size(); ++member) places += mark_of(member).place != kNowhere ? 1 : 0;
+  return places;
+}
+
+std::byte* ShmMeeting::buffer_of(int member, std::size_t bytes) const {
+  return arenas_->at(rank_of(member), mark_of(member).place, bytes);
+}
+
+}  // namespace horo
