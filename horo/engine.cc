@@ -187,6 +187,7 @@ void Engine::loop() noexcept {
     told_.notify_all();
   }
   if (!ended_) guard(&Engine::leave_in_order);
+  epoch_.lanes->join();
 }
 
 // Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this. Once the inbox
