@@ -8,6 +8,8 @@
 #include "horo/base/wire.h"
 #include "horo/comparison.h"
 #include "horo/session.h"
+#include "ring/process.h"
+#include "ring/shm_arena.h"
 
 namespace horo {
 namespace {
@@ -42,6 +44,7 @@ Engine::Engine(const Config& config, Links links, const EngineTools& tools)
       counters_(tools.counters),
       registry_(tools.registry),
       epoch_(config, std::move(links)),
+      arenas_(epoch_.links.transport->arenas()),
       no_memory_(peer_lost(config_.rank, say_mine(out_of_memory()->text))) {
   try {
     start();
@@ -179,14 +182,19 @@ void Engine::end_after_exception() noexcept {
   }
 }
 
+// The others may learn of this rank's death by this thread's, until it begins to leave in good order.
 void Engine::loop() noexcept {
+  std::optional<OwnerHold> life;
+  if (arenas_) life.emplace(arenas_->owner_word());
   while (!is_leaving()) guard(&Engine::round);
+  life.reset();
   {
     MutexLock lock(mutex_);
     gone_ = true;
     told_.notify_all();
   }
   if (!ended_) guard(&Engine::leave_in_order);
+  epoch_.lanes->join();
 }
 
 // Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this. Once the inbox
@@ -205,6 +213,7 @@ void Engine::round() {
   TimePoint until = Clock::now() + kIdle;
   if (timer_) until = std::min(until, *timer_);
   if (look_) until = std::min(until, *look_);
+  if (look_ && arenas_) until = std::min<TimePoint>(until, Clock::now() + kWaitSlice);
   if (!inbox_.rest()) until = TimePoint();
   std::vector<ControlEvent> events = epoch_.links.control->wait(until);
   if (events.empty()) inbox_.gather(Clock::now() + kLongestGathering, kQuiet);
@@ -212,6 +221,7 @@ void Engine::round() {
   for (const ControlEvent& event : events) feed(event, now);
   heed_abort();
   heed_lane(now);
+  heed_deaths(now);
   keep_vigil(now);
   tell_ready_times();
   if (ended_) return;
@@ -280,7 +290,8 @@ void Engine::heed_abort() {
   if (reason) end_epoch(config_.rank, *reason);
 }
 
-// A lane that misses somebody may miss an innocent neighbour of who is lost, so that is a suspicion: rank 0 judges.
+// A lane that misses somebody may miss an innocent neighbour of who is lost, so that is a suspicion: rank 0 judges. A
+// death that it saw is seen here as well.
 void Engine::heed_lane(TimePoint now) {
   FailurePtr failure;
   {
@@ -290,8 +301,19 @@ void Engine::heed_lane(TimePoint now) {
   if (!failure || ended_) return;
   if (failure->kind != Failure::Kind::kPeerLost) return end_epoch(config_.rank, say_mine(failure->text));
   if (failure->evidence == Evidence::kTold) return end_epoch(failure->origin, failure->text);
-  if (config_.rank != 0) epoch_.links.control->suspect(failure->origin, failure->evidence, failure->text);
-  epoch_.vigil.suspect({config_.rank, failure->origin, failure->evidence, failure->text}, now);
+  if (failure->evidence == Evidence::kDied) return;
+  suspect({config_.rank, failure->origin, failure->evidence, failure->text}, now);
+}
+
+void Engine::heed_deaths(TimePoint now) {
+  const int dead = epoch_.links.transport->first_dead();
+  if (dead < 0 || ended_ || std::exchange(dead_, dead) == dead) return;
+  suspect({config_.rank, dead, Evidence::kDied, say_ended(config_.rank)}, now);
+}
+
+void Engine::suspect(Suspicion suspicion, TimePoint now) {
+  if (config_.rank != 0) epoch_.links.control->suspect(suspicion.about, suspicion.evidence, suspicion.text);
+  epoch_.vigil.suspect(std::move(suspicion), now);
 }
 
 void Engine::keep_vigil(TimePoint now) {

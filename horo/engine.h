@@ -92,6 +92,8 @@ class Engine {
   std::string say_mine(const std::string& text) const;  // "rank 2: text"
   void heed_abort();
   void heed_lane(TimePoint now);
+  void heed_deaths(TimePoint now);
+  void suspect(Suspicion suspicion, TimePoint now);
   void keep_vigil(TimePoint now);
   void end_epoch(int origin, const std::string& why) noexcept;
   FailurePtr failure_of(int origin, const std::string& why) const noexcept;
@@ -101,12 +103,14 @@ class Engine {
   Counters& counters_;
   const Registry& registry_;
   EpochState epoch_;
+  const std::shared_ptr<ShmArenas> arenas_;  // null where this rank shares no memory
   std::unique_ptr<const Topology> topology_;
   Questions questions_;
   Actions actions_;                 // engine thread
   std::optional<TimePoint> timer_;  // engine thread
   std::optional<TimePoint> look_;   // engine thread: when the vigil wants to look again
   bool ended_ = false;              // engine thread: the epoch is over
+  int dead_ = -1;                   // engine thread: the rank whose death was seen last
   // Given back before the others are told that the epoch ended, for that needs memory: it may be what is short.
   std::unique_ptr<std::byte[]> reserve_ = std::make_unique<std::byte[]>(64 << 10);  // engine thread
   // What Works fail with where there is no memory to say why the epoch ended.

@@ -33,6 +33,7 @@ Lane::Lane(const LaneTools& tools, Members members, std::uint32_t channel, std::
 
 Lane::~Lane() {
   stop();
+  join();
 }
 
 void Lane::run(Job job) {
@@ -64,11 +65,13 @@ void Lane::prepare(FilledPlan filled) {
 }
 
 void Lane::stop() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-    changed_.notify_all();
-  }
+  MutexLock lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+  while (performs_) changed_.wait(mutex_);
+}
+
+void Lane::join() {
   if (thread_.joinable()) thread_.join();
 }
 
@@ -88,6 +91,8 @@ void Lane::loop() noexcept {
     {
       MutexLock lock(mutex_);
       stopping_ = true;
+      performs_ = false;
+      changed_.notify_all();
     }
     return failed_(current_failure());
   }
@@ -103,6 +108,7 @@ void Lane::loop() noexcept {
 // What was released comes before what could be packed ahead.
 std::optional<Lane::Task> Lane::next() {
   MutexLock lock(mutex_);
+  if (std::exchange(performs_, false)) changed_.notify_all();
   while (!stopping_ && !drained_ && released_.empty() && filled_.empty()) changed_.wait(mutex_);
   if (stopping_) return std::nullopt;
   std::optional<Task> task;
@@ -115,6 +121,7 @@ std::optional<Lane::Task> Lane::next() {
     task.emplace(std::move(filled_.front()));
     filled_.pop_front();
   }
+  performs_ = task.has_value();
   return task;
 }
 

@@ -59,9 +59,11 @@ class Lane {
   void close(std::function<void()> drained);
   // Any thread: packs the plan when there is nothing better to do.
   void prepare(FilledPlan filled);
-  // Returns when the thread has ended and no buffer is touched any more; the transport must have been aborted if a
-  // collective may be in flight. Engine thread.
+  // Returns when no buffer is touched any more, nor will be; the transport must have been aborted if a collective may
+  // be in flight. Engine thread.
   void stop();
+  // The thread has ended: nobody is told anything any more. After stop().
+  void join();
   // It was closed, and all is done.
   bool is_drained();
 
@@ -88,6 +90,7 @@ class Lane {
   std::deque<std::variant<Job, Ending>> released_ GUARDED_BY(mutex_);
   std::deque<FilledPlan> filled_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;  // also once an exception ended the lane
+  bool performs_ GUARDED_BY(mutex_) = false;
   std::function<void()> drained_ GUARDED_BY(mutex_);
   bool is_drained_ GUARDED_BY(mutex_) = false;
   Buckets buckets_;              // the lane's thread alone, as is

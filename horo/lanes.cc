@@ -115,6 +115,11 @@ void Lanes::stop() {
   for (const auto& [place, closed] : closed_) closed.lane->stop();
 }
 
+void Lanes::join() {
+  for (const auto& [place, lane] : stopped_) lane->join();
+  for (const auto& [place, closed] : closed_) closed.lane->join();
+}
+
 void Lanes::prepare(FilledPlan filled) {
   MutexLock lock(mutex_);
   if (Lane* lane = find(place_of(filled.items.front()))) lane->prepare(std::move(filled));

@@ -31,8 +31,9 @@ class Lanes {
   void close(std::uint32_t set, Ending ending);
   // Frees the lanes that have ended, and lets their sets' last Works end.
   void reap();
-  // See Lane::stop.
+  // See Lane::stop, and Lane::join, for which the engine's thread comes back before it ends.
   void stop();
+  void join();
 
   // Any thread.
   void prepare(FilledPlan filled);

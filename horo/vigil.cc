@@ -13,6 +13,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
+bool is_end(const Suspicion& suspicion) {
+  return suspicion.evidence == Evidence::kGone || suspicion.evidence == Evidence::kDied;
+}
+
 // However short the deadline is, so many unanswered questions make a silence.
 constexpr int kLeastAsked = 3;
 constexpr int kBeatsPerDeadline = 8;
@@ -50,12 +54,11 @@ void Vigil::asked(TimePoint now) {
 // That its process has ended as well is no loss.
 void Vigil::left(int rank) {
   has_left_[index(rank)] = true;
-  std::erase_if(suspicions_,
-                [rank](const Suspicion& one) { return one.about == rank && one.evidence == Evidence::kGone; });
+  std::erase_if(suspicions_, [rank](const Suspicion& one) { return one.about == rank && is_end(one); });
 }
 
 void Vigil::suspect(Suspicion suspicion, TimePoint now) {
-  if (suspicion.about >= 0 && has_left_[index(suspicion.about)] && suspicion.evidence == Evidence::kGone) return;
+  if (suspicion.about >= 0 && has_left_[index(suspicion.about)] && is_end(suspicion)) return;
   if (suspicions_.empty()) suspected_since_ = now;
   suspicions_.push_back(std::move(suspicion));
 }
@@ -84,7 +87,7 @@ Vigil::Advice Vigil::look(bool in_flight, TimePoint now) {
     next_ask_ = now + beat_;
     for (Silence& silence : silence_) ++silence.asked;
   }
-  advice.again = next_ask_;
+  advice.again = certain() ? suspected_since_ : next_ask_;
   return advice;
 }
 
@@ -103,11 +106,11 @@ std::optional<Verdict> Vigil::judge(TimePoint now) const {
   const Silence silence = silent < 0 ? Silence{} : silence_[index(silent)];
   if (silence.time >= deadline_ && silence.asked >= kLeastAsked) return Verdict{silent, say_silent(silent)};
   if (suspicions_.empty()) return std::nullopt;
+  const Suspicion* death = certain();
+  if (death && now > suspected_since_) return verdict_of(*death);  // first what it said itself, and may lie unread
   const Suspicion& suspicion = strongest();
   if (now - suspected_since_ < kVerdictDelay + (rank_ == 0 ? milliseconds(0) : kLeaderPatience)) return std::nullopt;
-  if (suspicion.evidence == Evidence::kGone) {
-    return Verdict{suspicion.about, names_[index(suspicion.about)] + " is lost: " + suspicion.text};
-  }
+  if (is_end(suspicion)) return verdict_of(suspicion);
   if (silent >= 0 && silence.time >= 2 * beat_ + beat_ / 2 && silence.asked >= 2) {
     return Verdict{silent, say_silent(silent) + ". It was missed when " + suspicion.text};
   }
@@ -116,6 +119,18 @@ std::optional<Verdict> Vigil::judge(TimePoint now) const {
   }
   return Verdict{suspicion.about,
                  names_[index(suspicion.about)] + " answers, but does not send what is waited for: " + suspicion.text};
+}
+
+Verdict Vigil::verdict_of(const Suspicion& end) const {
+  return {end.about, names_[index(end.about)] + " is lost: " + end.text};
+}
+
+// What needs no more evidence and no other judge; null: nothing. Of several deaths rank 0 has the choice, if it lives.
+const Suspicion* Vigil::certain() const {
+  const auto found = std::ranges::find_if(suspicions_, [this](const Suspicion& one) {
+    return one.evidence == Evidence::kDied && (rank_ == 0 || one.about == 0);
+  });
+  return found == suspicions_.end() ? nullptr : &*found;
 }
 
 // The one that knows best; of equal ones, the one about a rank that waits for nobody itself.

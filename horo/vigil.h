@@ -64,6 +64,8 @@ class Vigil {
   void listen(TimePoint now);
   int most_silent() const;
   std::optional<Verdict> judge(TimePoint now) const;
+  const Suspicion* certain() const;
+  Verdict verdict_of(const Suspicion& end) const;
   const Suspicion& strongest() const;
   std::string say_silent(int rank) const;
 

@@ -67,6 +67,10 @@ ProcessMark this_process() {
   return mark;
 }
 
+std::string say_ended(int seen_by) {
+  return say("its process ended without a goodbye (seen by rank ", seen_by, ")");
+}
+
 std::vector<Watched> watch_processes(std::span<const ProcessMark> marks) {
   const ProcessMark mine = this_process();
   std::vector<Watched> watched;

@@ -24,6 +24,9 @@ ProcessMark this_process();
 // ProcessMark::started of a process of this pid namespace; nothing if there is none.
 std::optional<std::uint64_t> process_start(std::int64_t pid);
 
+// "its process ended without a goodbye (seen by rank 3)".
+std::string say_ended(int seen_by);
+
 // A rank whose process is watched: poll() finds the descriptor readable when it has ended.
 struct Watched {
   int rank = 0;

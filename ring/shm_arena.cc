@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <stdexcept>
 #include <system_error>
 
 #include "horo/base/error.h"
@@ -21,13 +23,22 @@ std::size_t up_to(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
+OwnerWord& word_of(const ShmSegment& arena) {
+  return *std::launder(reinterpret_cast<OwnerWord*>(arena.memory().data()));
+}
+
 }  // namespace
 
-std::size_t arena_bytes() {
+// Its first page has the owner word alone.
+ShmSegment make_arena() {
   const auto pages = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES)));
   rlimit files{RLIM_INFINITY, RLIM_INFINITY};  // beyond it a signal ends the process (ulimit -f)
   ::getrlimit(RLIMIT_FSIZE, &files);
-  return std::min<std::size_t>(pages * kPage, files.rlim_cur) / kHugePageBytes * kHugePageBytes;
+  const auto bytes = std::min<std::size_t>(pages * kPage, files.rlim_cur) / kHugePageBytes * kHugePageBytes;
+  if (bytes == 0) throw std::runtime_error("files may have no more than 2 MiB (ulimit -f)");
+  ShmSegment arena = ShmSegment::create_empty(bytes);
+  arena.populate(0, kPage);
+  return arena;
 }
 
 ShmArenas::ShmArenas(int rank, ShmSegment own, std::map<int, ShmSegment> peers)
@@ -86,7 +97,7 @@ void ShmArenas::bury(TimePoint now) {
 // The first gap that is wide enough. Large pieces begin on a huge page.
 std::size_t ShmArenas::find_room(std::size_t bytes) {
   const std::size_t unit = bytes >= kHugePageBytes ? kHugePageBytes : kPage;
-  std::size_t begin = 0;
+  std::size_t begin = up_to(kPage, unit);
   for (const auto& [taken, piece] : taken_) {
     if (begin + bytes <= taken) break;
     begin = up_to(taken + piece.bytes, unit);
@@ -106,6 +117,15 @@ std::optional<std::uint64_t> ShmArenas::offset_of(const std::byte* data, std::si
   const auto offset = static_cast<std::size_t>(data - memory.data());
   if (bytes > memory.size() - offset) return std::nullopt;
   return offset;
+}
+
+OwnerWord& ShmArenas::owner_word() const {
+  return word_of(own_);
+}
+
+int ShmArenas::first_dead() const noexcept {
+  const auto dead = std::ranges::find_if(peers_, [](const auto& peer) { return has_died(word_of(peer.second)); });
+  return dead == peers_.end() ? -1 : dead->first;
 }
 
 std::byte* ShmArenas::at(int rank, std::uint64_t offset, std::size_t bytes) const {

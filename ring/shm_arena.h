@@ -13,6 +13,7 @@
 #include "horo/base/mutex.h"
 #include "horo/base/time.h"
 #include "ring/group.h"
+#include "ring/shm_owner.h"
 #include "ring/shm_segment.h"
 
 namespace horo {
@@ -34,6 +35,10 @@ class ShmArenas : public std::enable_shared_from_this<ShmArenas> {
 
   // Whether this rank sees the arena of that one.
   bool sees(int rank) const { return rank == rank_ || peers_.contains(rank); }
+  // This rank's, for who lives as long as it takes part; and the first of the others that died, -1: nobody.
+  OwnerWord& owner_word() const;
+  int first_dead() const noexcept;
+
   // Bytes of a rank's arena, at a place that it named. Throws ProtocolError where its arena has no such place.
   std::byte* at(int rank, std::uint64_t offset, std::size_t bytes) const;
 
@@ -57,8 +62,8 @@ class ShmArenas : public std::enable_shared_from_this<ShmArenas> {
   std::uint64_t last_token_ GUARDED_BY(mutex_) = 0;
 };
 
-// How large an arena is made: as much as this machine has memory and a file may have. None of it is backed until it is
-// allocated.
-std::size_t arena_bytes();
+// As large as this machine has memory and a file may be. Only the first page, where the owner word is, is backed until
+// something is allocated. Throws what ShmSegment throws, or std::runtime_error: files may have too little.
+ShmSegment make_arena();
 
 }  // namespace horo

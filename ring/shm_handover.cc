@@ -97,8 +97,7 @@ class Handover {
  private:
   void make_arena() {
     try {
-      if (arena_bytes() == 0) throw std::runtime_error("files may have no more than 2 MiB (ulimit -f)");
-      arena_ = ShmSegment::create_empty(arena_bytes());
+      arena_ = horo::make_arena();
     } catch (const std::exception& error) {
       log_warning(say("rank ", self_.rank, " has no shared memory for buckets: ", error.what()));
     }

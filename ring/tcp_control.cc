@@ -283,7 +283,7 @@ void TcpControl::on_end(Inbound& peer, const std::string& why) {
 }
 
 std::string TcpControl::ended_text(const Inbound& peer) const {
-  return say(peer.name, " is lost: its process ended without a goodbye (seen by rank ", self_.rank, ")");
+  return say(peer.name, " is lost: ", say_ended(self_.rank));
 }
 
 std::string TcpControl::broken_text(const Inbound& peer, const std::string& why) const {

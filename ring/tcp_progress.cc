@@ -1,11 +1,12 @@
 // The progress role: moves what can move with every peer, never blocking on one; spins briefly where that pays, then
-// sleeps in poll in slices. Sending is never waited for while nothing is read, so two ranks that send to each other
-// cannot stop.
+// sleeps in poll in slices, between which it looks whether a peer died. Sending is never waited for while nothing is
+// read, so two ranks that send to each other cannot stop.
 
 #include <algorithm>
 #include <cstring>
 
 #include "horo/base/check.h"
+#include "ring/process.h"
 #include "ring/say.h"
 #include "ring/tcp_transport.h"
 
@@ -27,7 +28,17 @@ void TcpTransport::progress(TimePoint until) noexcept {
   }
 }
 
+// Who saw a death first may have closed its connections since: that is the effect.
 void TcpTransport::move_bytes(TimePoint until) {
+  try {
+    move_or_sleep(until);
+  } catch (const PeerLost& lost) {
+    if (lost.evidence() != Evidence::kTold) throw_if_died();
+    throw;
+  }
+}
+
+void TcpTransport::move_or_sleep(TimePoint until) {
   if (sweep()) return;
   const TimePoint end = std::min<TimePoint>(until, Clock::now() + patience_.awake);
   for (int turn = 0; Clock::now() < end; ++turn) {
@@ -215,6 +226,12 @@ void TcpTransport::sleep(TimePoint until) {
   }
   for (std::size_t i = 1; i < polls_.size(); ++i) polls_[i].revents = polled_[i]->after_sleep(polls_[i].revents);
   for (std::size_t i = 1; i < polls_.size(); ++i) on_ready(*polled_[i], polls_[i].revents);
+  throw_if_died();
+}
+
+void TcpTransport::throw_if_died() const {
+  const int dead = first_dead();
+  if (dead >= 0) throw PeerLost(dead, say("rank ", dead, " is lost: ", say_ended(self_.rank)), Evidence::kDied);
 }
 
 void TcpTransport::on_ready(DataConnection& connection, short revents) {

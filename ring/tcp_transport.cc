@@ -228,8 +228,11 @@ void TcpTransport::abort(int origin, const std::string& reason) noexcept {
   }
   try {
     const auto notice = encode(AbortNotice{origin, reason});
+    const bool is_seen = origin >= 0 && origin == first_dead();
     for (const auto& connection : connections_) {
-      if (connection) connection->begin_last(FrameKind::kAbort, notice);
+      if (!connection) continue;
+      // Who shares memory sees the same; its ring, or that of the dead one, may be full for ever.
+      is_seen && connection->is_memory() ? connection->drop_all() : connection->begin_last(FrameKind::kAbort, notice);
     }
     flush_last(kLastWordsPatience);
   } catch (const std::bad_alloc&) {

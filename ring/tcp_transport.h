@@ -35,6 +35,7 @@ class TcpTransport final : public Transport {
   void leave() noexcept override;
   std::shared_ptr<ShmArenas> arenas() const override { return arenas_; }
   bool has_left(int peer) override;
+  int first_dead() const noexcept override { return arenas_ ? arenas_->first_dead() : -1; }
   Traffic traffic(std::uint32_t channel) const override;
   std::uint64_t kernel_bytes_sent_to(int peer) const override;
 
@@ -57,9 +58,11 @@ class TcpTransport final : public Transport {
   // By the holder of the progress role alone, without the lock.
   void progress(TimePoint until) noexcept;
   void move_bytes(TimePoint until);
+  void move_or_sleep(TimePoint until);
   bool sweep();
   bool has_failed() const;
   void sleep(TimePoint until);
+  void throw_if_died() const;
   void on_ready(DataConnection& connection, short revents);
   bool prepare_sleep();
   bool send_to(DataConnection& connection);

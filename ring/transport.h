@@ -64,6 +64,10 @@ class Transport {
   // peer has left. All that it did before is visible then.
   virtual bool has_left(int /*peer*/) { return false; }
 
+  // The first of the peers whose death shows in memory shared with them, at once and without a wait; -1: none. Any
+  // thread. Waits end with PeerLost (Evidence::kDied) by themselves when there is one.
+  virtual int first_dead() const noexcept { return -1; }
+
   // Completed operations of a channel, frame headers included. Any thread.
   virtual Traffic traffic(std::uint32_t channel) const = 0;
 

@@ -15,7 +15,8 @@ class Mismatch : public std::runtime_error {
 // How it is known that a peer is lost: what follows may be believed at once, or only if nobody knows better.
 enum class Evidence {
   kTold,    // somebody who has judged it says so
-  kGone,    // its process has ended
+  kDied,    // the kernel says that it ended in the middle (ring/shm_owner.h)
+  kGone,    // its process has ended, perhaps in good order
   kBroken,  // its connection broke off
   kLate     // it did not send what was waited for
 };

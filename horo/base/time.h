@@ -10,6 +10,6 @@ using TimePoint = Clock::time_point;
 using Duration = Clock::duration;
 
 // A wait is cut into slices of at most this length, so that abort and peer loss are seen in between.
-inline constexpr std::chrono::milliseconds kWaitSlice{5};
+inline constexpr std::chrono::milliseconds kWaitSlice{2};
 
 }  // namespace horo

@@ -143,6 +143,35 @@ TEST(Vigil, AnEndedProcessIsWorthMoreThanSilence) {
   EXPECT_EQ(verdict->origin, 3);
 }
 
+TEST(Vigil, ADeathThatIsCertainIsBelievedAtTheNextLook) {
+  Watch watch(0);
+  watch.vigil.suspect({2, 3, Evidence::kDied, "it died"}, watch.now);
+  const Vigil::Advice advice = watch.vigil.look(true, watch.now);
+  EXPECT_FALSE(advice.verdict) << "what it said itself may lie unread";
+  EXPECT_LE(advice.again, watch.now);
+  const auto verdict = watch.pass(milliseconds(20));
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->text, "rank 3 is lost: it died");
+}
+
+TEST(Vigil, WhichOfTwoDeathsItWasIsForRankZeroToSay) {
+  Watch watch(2);
+  watch.vigil.suspect({2, 1, Evidence::kDied, "it died"}, watch.now);
+  EXPECT_FALSE(watch.pass(milliseconds(1'400)));
+  const auto verdict = watch.pass(milliseconds(200));
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->text, "rank 1 (host-b, pid 7) is lost: it died");
+}
+
+TEST(Vigil, TheDeathOfRankZeroIsBelievedByAllOthers) {
+  Watch watch(2);
+  watch.vigil.suspect({2, 1, Evidence::kDied, "it died"}, watch.now);
+  watch.vigil.suspect({2, 0, Evidence::kDied, "it died"}, watch.now);
+  const auto verdict = watch.pass(milliseconds(20));
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->origin, 0);
+}
+
 TEST(Vigil, WhoLeftInGoodOrderIsNotMissed) {
   Watch watch(0);
   std::erase(watch.answers, 1);

@@ -45,7 +45,7 @@ def kills(options):
 class Job:
     """Ranks as processes, each the head of a session of its own, and a folder for all that they may leave behind."""
 
-    def __init__(self, what, size, options):
+    def __init__(self, command, size, options, env=None):
         self.address = ranks.free_address()
         self.folder = tempfile.mkdtemp(prefix="horo_soak_")
         self.outputs = [open(os.path.join(self.folder, f"output{rank}"), "w+b") for rank in range(size)]
@@ -60,8 +60,8 @@ class Job:
         self.began = time.monotonic()
         self.processes = [
             subprocess.Popen(
-                [sys.executable, WORKER, what],
-                env=ranks.environment(rank, size, self.address) | extra,
+                [sys.executable, *command],
+                env=ranks.environment(rank, size, self.address) | extra | (env or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=self.outputs[rank],
                 stderr=subprocess.STDOUT,
@@ -135,7 +135,7 @@ def shared_memory():
 
 def undisturbed(what, size, options):
     """How long a run takes."""
-    job = Job(what, size, options)
+    job = Job([WORKER, what], size, options)
     try:
         late = job.wait(range(size), 120 + PATIENCE_S)
         if late or any(process.returncode != 0 for process in job.processes):
@@ -148,7 +148,7 @@ def undisturbed(what, size, options):
 
 def run(kill, duration_s, options):
     """What came of one kill: a dict with the list "wrong"."""
-    job = Job(kill.what, kill.size, options)
+    job = Job([WORKER, kill.what], kill.size, options)
     try:
         time.sleep(kill.moment * duration_s)
         job.processes[kill.victim].send_signal(kill.signal)
