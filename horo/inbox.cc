@@ -221,6 +221,12 @@ SetInfo Inbox::set_info(std::uint32_t set) const {
   return sets_.find(set);
 }
 
+void Inbox::check_mine(std::uint32_t set) const {
+  MutexLock lock(mutex_);
+  if (closed_) closed_->raise();
+  sets_.find_mine(set);
+}
+
 void Inbox::add_set(std::uint32_t set, const std::string& name, const std::vector<int>& ranks) {
   MutexLock lock(mutex_);
   sets_.add(set, name, ranks);

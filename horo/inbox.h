@@ -62,6 +62,13 @@ struct FilledPlan {
   std::vector<Item> items;  // in bucket order
 };
 
+// Where a tensor lies in the bucket of a known plan.
+struct BucketPlace {
+  PlanId plan = 0;  // of which the rest is; 0: it is in none that this rank uses
+  std::size_t offset = 0;
+  std::size_t bytes = 0;  // of the bucket
+};
+
 // Any thread may call anything; nothing blocks but gather().
 class Inbox {
  public:
@@ -92,6 +99,8 @@ class Inbox {
   Put ask(TensorSpec spec);
 
   SetInfo set_info(std::uint32_t set) const;
+  // Throws std::invalid_argument for a set that this rank is not in, or what close() was given.
+  void check_mine(std::uint32_t set) const;
 
   // The caller waits for these: what is in plans that are not complete here is reported one by one. True: wake the
   // engine.
@@ -100,6 +109,9 @@ class Inbox {
   // The caller ended a step: learned plans with no tensor in flight become active. True: wake the engine. Throws
   // std::invalid_argument for a set that this rank is not in.
   bool step_end(std::uint32_t set);
+  std::vector<BucketPlace> places(std::span<const Key> keys) const;
+  // Another one whenever places() may say something else than before.
+  std::uint64_t plans_version() const;
 
   // ---- The engine's side.
 
@@ -192,6 +204,7 @@ class Inbox {
   void break_up_plans(std::uint32_t set) REQUIRES(mutex_);
   void count(Tensor& tensor, std::vector<FilledPlan>& filled) REQUIRES(mutex_);
   void commit(const PlanComplete& complete) noexcept REQUIRES(mutex_);
+  std::map<Key, BucketPlace> layout(const Plan& plan, PlanId id) const REQUIRES(mutex_);
   void break_up(Plan& plan, std::vector<Event>& events) REQUIRES(mutex_);
   Item item(Key key) const REQUIRES(mutex_);
   void hurry() noexcept REQUIRES(mutex_);
@@ -206,6 +219,7 @@ class Inbox {
   Names names_ GUARDED_BY(mutex_);
   std::map<NameKey, std::uint64_t> unnamed_ GUARDED_BY(mutex_);  // how many there were of each sort
   std::map<PlanId, Plan> plans_ GUARDED_BY(mutex_);
+  std::uint64_t plans_version_ GUARDED_BY(mutex_) = 0;
   std::vector<Key> declared_ GUARDED_BY(mutex_);  // not yet told to the engine
   std::vector<Event> events_ GUARDED_BY(mutex_);
   // Of the tensors that were put into events_ by their own submit: not of those in complete or broken plans, for which

@@ -70,6 +70,7 @@ bool Inbox::step_end(std::uint32_t set) {
     if (plan.active || tensors_[plan.keys.front()].spec.set != set) continue;
     if (std::any_of(plan.keys.begin(), plan.keys.end(), busy)) continue;
     plan.active = true;
+    ++plans_version_;
     for (const Key key : plan.keys) {
       tensors_[key].plan = &plan;
       tensors_[key].plan_id = id;
@@ -78,6 +79,39 @@ bool Inbox::step_end(std::uint32_t set) {
   }
   hurry();
   return needs_wake();
+}
+
+std::uint64_t Inbox::plans_version() const {
+  MutexLock lock(mutex_);
+  return plans_version_;
+}
+
+std::vector<BucketPlace> Inbox::places(std::span<const Key> keys) const {
+  MutexLock lock(mutex_);
+  std::map<PlanId, std::map<Key, BucketPlace>> by_plan;
+  std::vector<BucketPlace> places;
+  places.reserve(keys.size());
+  for (const Key key : keys) {
+    if (key >= tensors_.size() || tensors_[key].plan == nullptr) {
+      places.emplace_back();
+      continue;
+    }
+    auto& in_plan = by_plan[tensors_[key].plan_id];
+    if (in_plan.empty()) in_plan = layout(*tensors_[key].plan, tensors_[key].plan_id);
+    places.push_back(in_plan.at(key));
+  }
+  return places;
+}
+
+std::map<Key, BucketPlace> Inbox::layout(const Plan& plan, PlanId id) const {
+  std::map<Key, BucketPlace> places;
+  std::size_t bytes = 0;
+  for (const Key key : plan.keys) {
+    places[key] = {id, bytes};
+    bytes += tensors_[key].bytes;
+  }
+  for (auto& [key, place] : places) place.bytes = bytes;
+  return places;
 }
 
 void Inbox::learn(PlanId plan, const std::vector<Key>& keys) {
@@ -94,6 +128,7 @@ std::vector<Event> Inbox::forget_plan(PlanId plan) {
   const auto found = plans_.find(plan);
   if (found == plans_.end()) return events;
   if (found->second.active) {
+    ++plans_version_;
     break_up(found->second, events);
     for (const Key key : found->second.keys) tensors_[key].plan = nullptr;
   }

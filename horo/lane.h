@@ -66,6 +66,8 @@ class Lane {
   void join();
   // It was closed, and all is done.
   bool is_drained();
+  // Any thread: the group of all members, for memory.
+  std::shared_ptr<Group> group() const { return groups_.all(); }
 
  private:
   using Task = std::variant<Job, Ending, FilledPlan>;

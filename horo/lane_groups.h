@@ -12,7 +12,7 @@
 
 namespace horo {
 
-// The lane's thread alone. Transport and counters outlive it.
+// The lane's thread alone, but for all(). Transport and counters outlive it.
 class LaneGroups {
  public:
   // Throws std::invalid_argument.
@@ -21,13 +21,15 @@ class LaneGroups {
   const Members& members() const { return members_; }
   // The group of these world ranks, some of the members, that is counted under this process set; none: of all members.
   Group& of(const std::vector<int>& ranks, std::uint32_t set);
+  // The group of all members.
+  std::shared_ptr<Group> all() const { return all_; }
 
  private:
   Transport& transport_;
   const Members members_;
   const Config& config_;
   Counters& counters_;
-  std::unique_ptr<Group> all_;
+  const std::shared_ptr<Group> all_;  // also held by who allocates of it
   std::map<std::pair<std::uint32_t, std::vector<int>>, std::unique_ptr<Group>> some_;
 };
 

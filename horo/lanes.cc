@@ -120,6 +120,12 @@ void Lanes::join() {
   for (const auto& [place, closed] : closed_) closed.lane->join();
 }
 
+std::shared_ptr<Group> Lanes::group(std::uint32_t set) {
+  MutexLock lock(mutex_);
+  const Lane* lane = find(set);
+  return lane == nullptr ? nullptr : lane->group();
+}
+
 void Lanes::prepare(FilledPlan filled) {
   MutexLock lock(mutex_);
   if (Lane* lane = find(place_of(filled.items.front()))) lane->prepare(std::move(filled));

@@ -14,7 +14,7 @@
 
 namespace horo {
 
-// The engine's thread, but for prepare().
+// The engine's thread, but for prepare() and group().
 class Lanes {
  public:
   // `failed` is Lane's; `drained` is told, by a lane's thread, when a lane that was closed has ended. Neither may
@@ -37,6 +37,8 @@ class Lanes {
 
   // Any thread.
   void prepare(FilledPlan filled);
+  // Of a process set's members, for memory; null where it has no lane (any more).
+  std::shared_ptr<Group> group(std::uint32_t set);
 
  private:
   std::unique_ptr<Lane> make(std::uint32_t channel, Members members) const;

@@ -15,6 +15,7 @@ namespace horo {
 namespace {
 
 constexpr std::uint32_t kFirstEpoch = 0;
+constexpr std::size_t kMostBytes = std::size_t{1} << 48;  // no machine has more
 
 // A plan that is not packed ahead is packed when it is released: where there is no memory for that, nothing is lost.
 void prepare_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
@@ -181,6 +182,42 @@ void Session::register_codec(std::unique_ptr<Codec> codec) {
 void Session::step_end(std::uint32_t set) {
   check_process();
   if (inbox_->step_end(set)) engine_->wake();
+}
+
+// In a forked child the memory may not even be there: it is not freed.
+Allocation Session::allocate(std::uint32_t set, std::size_t bytes) {
+  check_process();
+  inbox_->check_mine(set);
+  const auto group = engine_->group(set);
+  if (!group) throw ShutDown("process set " + std::to_string(set) + " ended while memory for it was asked for");
+  const std::string who = "rank " + std::to_string(config_.rank) + ": ";
+  if (bytes > kMostBytes) {
+    throw std::invalid_argument(who + std::to_string(bytes) + " bytes of memory; expected at most " +
+                                std::to_string(kMostBytes));
+  }
+  try {
+    Allocation memory = group->allocate(bytes);
+    std::function<void(std::byte*)> give_back = [free = memory.data.get_deleter(), made = generation_](auto* data) {
+      if (fork_generation() == made) free(data);
+    };
+    memory.data.get_deleter().swap(give_back);
+    return memory;
+  } catch (const std::bad_alloc&) {
+    throw std::runtime_error(who + "out of memory: there are no " + std::to_string(bytes) + " bytes for a bucket");
+  }
+}
+
+std::vector<BucketPlace> Session::places(std::span<const std::shared_ptr<Work>> works) const {
+  check_process();
+  std::vector<Key> keys;
+  keys.reserve(works.size());
+  for (const auto& work : works) keys.push_back(work->key());
+  return inbox_->places(keys);
+}
+
+std::uint64_t Session::plans_version() const {
+  check_process();
+  return inbox_->plans_version();
 }
 
 void Session::abort(const std::string& reason) {

@@ -14,6 +14,7 @@
 #include "horo/inbox.h"
 #include "horo/registry.h"
 #include "horo/work.h"
+#include "ring/group.h"
 #include "ring/tcp.h"
 
 namespace horo {
@@ -94,6 +95,14 @@ class Session {
 
   // The caller ended a step of the set; see TensorSpec::stepwise. Never blocks.
   void step_end(std::uint32_t set);
+
+  // Memory with which the set's collectives are fastest, for as long as the caller likes: longer than the session too.
+  // What is in it is not known. Takes as long as new memory does; throws std::invalid_argument, ShutDown or PeerLost.
+  Allocation allocate(std::uint32_t set, std::size_t bytes);
+  // Where the tensors of these works lie in their known plans: in a bucket of so many bytes. Gradients whose own memory
+  // is laid out alike are reduced where they are. Another version: perhaps in another order.
+  std::vector<BucketPlace> places(std::span<const std::shared_ptr<Work>> works) const;
+  std::uint64_t plans_version() const;
 
   // Ends the job for all ranks with PeerLost{this rank, reason}; returns when the others have been told.
   void abort(const std::string& reason);

@@ -298,6 +298,28 @@ HORO_API int32_t horo_register_codec(horo_session* session, const char* name, co
 /* The caller ended a step of this process set; see horo_tensor_spec.stepwise. Never blocks. */
 HORO_API int32_t horo_step_end(horo_session* session, uint32_t set);
 
+/* Memory of the caller's. With HORO_TRANSPORT=shm or auto the ranks of a host see each other's, so what lies in it is
+ * reduced where it is; anything else that is submitted has to be copied for that. At least `bytes` at *data, on a line
+ * of 64 bytes, of unknown contents; a forked child must not touch it. Takes as long as new memory does, and returns
+ * null on failure. */
+typedef struct horo_memory horo_memory;
+HORO_API horo_memory* horo_allocate(horo_session* session, uint32_t set, uint64_t bytes, void** data);
+/* May be called after horo_free() of the session too; null is nothing. What is in flight must have ended. */
+HORO_API void horo_free_memory(horo_memory* memory);
+
+/* Known plans: tensors that travel in one bucket, step after step (horo_tensor_spec.stepwise). If they are reduced in
+ * place, and lie in memory as in the bucket, one behind the other, they are neither packed nor unpacked. */
+typedef struct {
+  uint32_t struct_bytes;
+  uint32_t plan;   /* 0: the tensor is in no known plan that this rank uses, and the rest is 0 */
+  uint64_t offset; /* of the tensor in the plan's bucket */
+  uint64_t bytes;  /* of the bucket */
+} horo_place;
+/* Another number whenever horo_get_places may say something else than before: after a horo_step_end, mostly. */
+HORO_API int64_t horo_plans_version(horo_session* session);
+/* Of the tensors of these works, ended or not. `places`: structs of places[0].struct_bytes each. */
+HORO_API int32_t horo_get_places(horo_session* session, const int64_t* works, size_t count, horo_place* places);
+
 /* All counters as JSON (docs/counters.md), empty on an error; valid until this thread's next horo call. */
 HORO_API const char* horo_counters(horo_session* session);
 /* When each rank had each tensor of the last step ready, as JSON: {"name": [milliseconds by rank], ...}, since the

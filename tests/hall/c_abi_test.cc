@@ -141,6 +141,37 @@ TEST_F(CAbi, AnOperationNeedsAFlagAndSomethingToCall) {
   EXPECT_EQ(horo_register_op(session_, "mine", &op), HORO_OK) << error();
 }
 
+TEST_F(CAbi, MemoryOfTheCallersOutlivesTheSession) {
+  void* data = nullptr;
+  horo_memory* memory = horo_allocate(session_, 0, 1 << 20, &data);
+  ASSERT_NE(memory, nullptr) << error();
+  horo_shutdown(session_);
+  std::memset(data, 1, 1 << 20);
+  horo_free_memory(memory);
+  horo_free_memory(nullptr);
+  EXPECT_EQ(horo_allocate(session_, 0, 1, &data), nullptr);
+  EXPECT_EQ(horo_error_status(session_), HORO_SHUT_DOWN);
+}
+
+TEST_F(CAbi, ATensorThatComesStepAfterStepHasItsPlaceInABucket) {
+  horo_tensor_spec spec = spec_of(HORO_ALL_REDUCE, "x");
+  spec.stepwise = 1;
+  const horo_submission submission = submission_of(x_.data(), x_.data());
+  const std::int64_t version = horo_plans_version(session_);
+  horo_place place{sizeof(place), 7, 7, 7};
+  for (int step = 0; step < 4; ++step) {
+    const std::int64_t work = horo_submit_spec(session_, &spec, &submission);
+    EXPECT_EQ(wait(work), HORO_OK) << error();
+    EXPECT_EQ(horo_step_end(session_, 0), HORO_OK) << error();
+    EXPECT_EQ(horo_get_places(session_, &work, 1, &place), HORO_OK) << error();
+    EXPECT_TRUE(step > 0 || place.plan == 0);
+  }
+  EXPECT_GT(horo_plans_version(session_), version);
+  EXPECT_GT(place.plan, 0u);
+  EXPECT_EQ(place.offset, 0u);
+  EXPECT_EQ(place.bytes, 16u);
+}
+
 TEST_F(CAbi, TheWorldIsASetLikeOthers) {
   horo_set_info info{};
   info.struct_bytes = sizeof(info);
@@ -169,6 +200,11 @@ TEST_F(CAbi, NullPointersAndUnknownNumbersAreRefused) {
   EXPECT_EQ(horo_submit_spec(session_, &spec, &submission), HORO_INVALID_ARGUMENT);
   EXPECT_THAT(error(), HasSubstr("splits is a null pointer"));
   EXPECT_EQ(horo_submit_spec(session_, &spec, nullptr), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(horo_allocate(session_, 0, 1, nullptr), nullptr);
+  EXPECT_EQ(horo_get_places(session_, &work, 1, nullptr), HORO_INVALID_ARGUMENT);
+  horo_place place{sizeof(place), 0, 0, 0};
+  EXPECT_EQ(horo_get_places(session_, &work, 1, &place), HORO_INVALID_ARGUMENT);
+  EXPECT_THAT(error(), HasSubstr("there is no work 0"));
 }
 
 }  // namespace

@@ -64,6 +64,26 @@ TEST_F(InboxTest, OnlyTheSubmitThatCompletesAPlanIsReported) {
   EXPECT_TRUE(std::holds_alternative<PlanComplete>(inbox_.take().events.at(0)));
 }
 
+TEST_F(InboxTest, APlaceIsWhereAKnownPlanHasTheTensor) {
+  const Key a = inbox_.declare(float_spec("a", 3)), b = declare("b"), c = declare("c");
+  const std::vector<Key> keys = {a, b, c};
+  EXPECT_EQ(inbox_.places(keys)[0].plan, 0u);
+  const std::uint64_t version = inbox_.plans_version();
+  inbox_.learn(1, {b, a});
+  EXPECT_EQ(inbox_.places(keys)[0].plan, 0u) << "it is not used yet";
+  inbox_.step_end(0);
+  EXPECT_GT(inbox_.plans_version(), version);
+  const std::vector<BucketPlace> places = inbox_.places(keys);
+  EXPECT_EQ(places[0].plan, 1u);
+  EXPECT_EQ(places[0].offset, 8u);
+  EXPECT_EQ(places[0].bytes, 20u);
+  EXPECT_EQ(places[1].offset, 0u);
+  EXPECT_EQ(places[2].plan, 0u);
+  inbox_.forget_plan(1);
+  EXPECT_GT(inbox_.plans_version(), version + 1);
+  EXPECT_EQ(inbox_.places(keys)[0].plan, 0u);
+}
+
 TEST_F(InboxTest, WhoHandsInWakesTheEngineOnceAndOnlyWhileItRests) {
   const Key a = declare("a"), b = declare("b"), c = declare("c");
   EXPECT_TRUE(put(a).wake);

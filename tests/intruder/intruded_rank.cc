@@ -42,7 +42,7 @@ bool train(Session& session, int steps) {
   return true;
 }
 
-int run(int steps) {
+int run_rank(int steps) {
   const Config config = config_from_environment();
   const Exchange exchange = make_tcp_exchange(config, 0);
   Session session(config, connect_tcp(config, 0, [&exchange](std::span<const std::byte> mine) {
@@ -61,7 +61,7 @@ int run(int steps) {
 
 int main(int argc, char** argv) {
   try {
-    return argc == 2 ? horo::run(std::atoi(argv[1])) : 2;
+    return argc == 2 ? horo::run_rank(std::atoi(argv[1])) : 2;
   } catch (const std::exception& error) {
     std::cout << "failed: " << error.what() << std::endl;
     return 1;

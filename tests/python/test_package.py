@@ -34,6 +34,7 @@ def python(code, **options):
         ("horo_topology", _native.Topology),
         ("horo_tensor_spec", _native.TensorSpec),
         ("horo_result", _native.Result),
+        ("horo_place", _native.Place),
         ("horo_submission", _native.Submission),
         ("horo_unit", _native.Unit),
         ("horo_set_info", _native.SetInfo),

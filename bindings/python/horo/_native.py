@@ -150,6 +150,12 @@ class Result(ctypes.Structure):
     ]
 
 
+class Place(ctypes.Structure):
+    """horo_place"""
+
+    _fields_ = [("struct_bytes", c_uint32), ("plan", c_uint32), ("offset", c_uint64), ("bytes", c_uint64)]
+
+
 class ExchangeCall(ctypes.Structure):
     """horo_exchange_call"""
 
@@ -199,6 +205,8 @@ QUICK = {
     "horo_register_op": (c_int32, [_SESSION, c_char_p, POINTER(Op)]),
     "horo_register_codec": (c_int32, [_SESSION, c_char_p, POINTER(Codec)]),
     "horo_step_end": (c_int32, [_SESSION, c_uint32]),
+    "horo_plans_version": (c_int64, [_SESSION]),
+    "horo_get_places": (c_int32, [_SESSION, _WORKS, c_size_t, POINTER(Place)]),
     "horo_counters": (c_char_p, [_SESSION]),
     "horo_answer": (c_int32, [_SESSION, c_int64, c_char_p]),
 }
@@ -211,6 +219,8 @@ SLOW = {
     "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),
     "horo_next_question": (c_int64, [_SESSION, c_int32]),
     "horo_ready_times": (c_char_p, [_SESSION]),
+    "horo_allocate": (c_void_p, [_SESSION, c_uint32, c_uint64, POINTER(c_void_p)]),
+    "horo_free_memory": (None, [c_void_p]),
 }
 
 

@@ -249,6 +249,29 @@ class Session:
         """A step's gradients were all submitted to the process set and waited for."""
         self._check(quick.horo_step_end(self.pointer, number))
 
+    def plans_version(self):
+        """Another number whenever places() may say something else than before."""
+        return self._check(quick.horo_plans_version(self.pointer))
+
+    def places(self, works):
+        """Where the tensors of these works lie in known plans: (plan, offset, bytes of the bucket), plan 0 for none."""
+        count = len(works)
+        places = (_native.Place * count)()
+        if count:
+            places[0].struct_bytes = ctypes.sizeof(_native.Place)
+        self._check(quick.horo_get_places(self.pointer, (ctypes.c_int64 * count)(*works), count, places))
+        return [(place.plan, place.offset, place.bytes) for place in places]
+
+    def allocate(self, nbytes, number=0):
+        """Memory with which the process set's collectives are fastest, as a ctypes array; it outlives the session."""
+        data = ctypes.c_void_p()
+        memory = slow.horo_allocate(self.pointer, number, nbytes, data)
+        if not memory:
+            raise error_of(quick.horo_error_status(self.pointer), self.pointer)
+        array = (ctypes.c_char * nbytes).from_address(data.value)
+        weakref.finalize(array, slow.horo_free_memory, memory).atexit = False
+        return array
+
     def add_set(self, ranks):
         """Makes a process set, with all ranks of the world; blocks until they have said so. Returns its number."""
         array = (ctypes.c_int32 * len(ranks))(*ranks)

@@ -17,6 +17,7 @@ from horo._sets import number_of
 from horo._specs import Spec, op_fields
 from horo.errors import not_yet
 from horo.torch.arrays import DTYPES, holder_of, holder_of_none, in_one_piece
+from horo.torch.bucket_views import BucketViews
 from horo.torch.ops import sparse_allreduce_async
 from horo.torch.slots import Group, Slot
 
@@ -31,14 +32,17 @@ class Gradients:
 
     On a rank that is not in the process set they stay as they are."""
 
-    def __init__(self, common, passes, process_set, compression, sparse_as_dense):
-        """common: a Spec of what is the same for all parameters; passes: backward passes per step."""
+    def __init__(self, common, passes, process_set, compression, *, sparse_as_dense=False, as_views=False):
+        """common: a Spec of what is the same for all parameters; passes: backward passes per step; as_views: gradients
+        live in their buckets."""
         self.passes = passes
         self._common = common
         self._process_set = process_set
         self._compression = compression
         self._compressor = compression if codec_of(compression) is None else None  # of the user's own
         self._sparse_as_dense = sparse_as_dense
+        self._as_views = as_views and self._compressor is None
+        self._views = None
         self._slots = []
         self._groups = []
         self._hooks = []
@@ -82,6 +86,8 @@ class Gradients:
             self._keep(slot)
         self._session.drop([slot.work for slot in self._slots if slot.work is not None])
         self._start_over()
+        if self._views is not None:  # which may be in flight
+            self._views.forget()
 
     def _keep(self, slot):
         """The session keeps what only the slot did. If the work has no number here, because an interrupt came right
@@ -120,7 +126,8 @@ class Gradients:
             for slot in self._slots:
                 if not slot.is_submitted():
                     self._submit_late(slot)
-            works = [slot.work for slot in self._slots if slot.work is not None]
+            dense = [slot for slot in self._slots if slot.work is not None]
+            works = [slot.work for slot in dense]
             session.wait(works)
             for slot in self._slots:
                 self._deliver(slot, session)
@@ -128,8 +135,16 @@ class Gradients:
             self.abandon()
             raise
         self._start_over()  # first: after an interrupt in between the next step works
-        session.release(works)
-        session.step_end(self._number)
+        try:
+            session.step_end(self._number)
+            if self._views is not None:
+                self._views.arrange(dense, works)
+        finally:
+            session.release(works)
+
+    def zero_views(self):
+        """See BucketViews.zero."""
+        return [] if self._views is None else self._views.zero()
 
     def hooks(self):
         """What backward calls for each parameter, in order of declaration."""
@@ -155,6 +170,9 @@ class Gradients:
                 self._submit(slot)
                 return
             address = gradient.data_ptr()
+            if slot.view is not None and address != slot.place:
+                gradient, address = slot.bring_home(gradient), slot.place
+                storage = gradient.untyped_storage()
             # Before the call: an interrupt may come right after it. The slot keeps them until the work was waited for,
             # or abandoned, and no hook gets here before. The storage too: a gradient that is given another one lets
             # go of the old one, which is in flight.
@@ -178,6 +196,10 @@ class Gradients:
             slot.spec = slot.spec._replace(set=self._number)
             slot.key = self._session.key(slot.spec)
             slot.work = slot.memory = slot.storage = slot.sparse = None
+        if self._as_views:
+            if self._views is not None:
+                self._views.forget()
+            self._views = BucketViews(self._session, self._number, self._slots)
 
     def _submit_again(self, slot, memory, status):
         """A submit failed: perhaps the session is an old one."""
@@ -189,10 +211,12 @@ class Gradients:
 
     def _place(self, slot, memory):
         address, keep = memory.data_ptr(), (memory, memory.untyped_storage())
-        slot.place(memory, self._session.submit_key(slot.key, address, address, keep))
+        slot.submitted(memory, self._session.submit_key(slot.key, address, address, keep))
 
     def _memory_of(self, slot, gradient):
         """What travels of a gradient, in one piece: itself, or a copy, or what the compressor makes of it."""
+        if slot.view is not None:
+            return gradient if slot.is_at_home(gradient) else slot.bring_home(gradient)
         memory = gradient
         if self._compressor is not None:
             memory, slot.context = self._compressor.compress(gradient)
@@ -225,7 +249,7 @@ class Gradients:
     def _submit_late(self, slot):
         """Of a parameter that no hook submitted in this step, or was interrupted in it."""
         self._keep(slot)
-        if slot.param.grad is not None:
+        if slot.has_gradient(self.passes):
             self._submit(slot)
         elif slot.sparse_dim is not None:
             empty = torch.sparse_coo_tensor(
@@ -240,7 +264,9 @@ class Gradients:
             slot.work = self._session.submit_absent(slot.key, spare.data_ptr(), spare)
 
     def _spare_of(self, slot):
-        """Memory for what the others have. Kept for another time: mostly nobody has anything."""
+        """Memory for what the others have: the view, or kept for another time, as mostly nobody has anything."""
+        if slot.view is not None:
+            return slot.view.detach()
         if slot.spare is None:
             memory = self._memory_of(slot, torch.zeros(slot.shape, dtype=slot.dtype, device="cpu"))
             slot.spare = memory, slot.context
@@ -257,7 +283,7 @@ class Gradients:
             self._connect()
         parts, memories = [], []
         for slot in group.slots:
-            if slot.param.grad is None:
+            if not slot.has_gradient(self.passes):
                 spare = self._spare_of(slot)
                 memories.append(None)
                 parts.append((slot.spec, None, spare.data_ptr(), spare))
@@ -273,7 +299,7 @@ class Gradients:
             if memory is None:
                 slot.work = work
             else:
-                slot.place(memory, work)
+                slot.submitted(memory, work)
 
     def _deliver(self, slot, session):
         if slot.sparse is not None:
@@ -282,8 +308,10 @@ class Gradients:
         absent = slot.memory is None
         if absent:
             if session.result(slot.work).absent:
+                if slot.is_at_home(slot.param.grad):  # zeros that stood for none
+                    slot.param.grad = None
                 return
-            memory, _ = slot.spare
+            memory = self._spare_of(slot)
         else:
             slot.check_memory()
             memory = slot.memory
@@ -291,7 +319,7 @@ class Gradients:
         gradient = slot.param.grad
         if gradient is None:  # absent, or somebody forgot it since
             slot.param.grad = value
-        elif gradient is not value:
+        elif gradient is not value and not (absent and slot.is_at_home(gradient)):
             with torch.no_grad():
                 gradient.copy_(value)
         if absent:

@@ -98,7 +98,12 @@ class _Distributed:
     def zero_grad(self, *args, **kwargs):
         if self._gradients.has_begun():
             raise AssertionError(_ZEROED)
-        return super().zero_grad(*args, **kwargs)
+        if args or kwargs:
+            return super().zero_grad(*args, **kwargs)
+        at_home = self._gradients.zero_views()
+        super().zero_grad()
+        for slot, gradient in at_home:
+            slot.param.grad = gradient
 
     def add_param_group(self, param_group):
         super().add_param_group(param_group)
@@ -167,6 +172,7 @@ def DistributedOptimizer(
     process_set=global_process_set,
     *,
     order="canonical",
+    gradient_as_bucket_view=False,
 ):
     """The optimizer, with step() applying the reduction of all ranks' gradients.
 
@@ -175,6 +181,8 @@ def DistributedOptimizer(
     leave together, when the last is complete, and are reduced all or none (num_groups is the older way to say it).
     Sparse gradients are summed by allgathers, or, with sparse_as_dense, made dense. On a rank outside of process_set
     the optimizer is an ordinary one. order="fast": bits may depend on sizes of buckets, for speed.
+    gradient_as_bucket_view: after the first steps a gradient is a view of the bucket in which it travels, so it is not
+    copied; zero_grad() then keeps the views, and makes them zeros.
     """
     if isinstance(optimizer, _Distributed):
         raise ValueError(f"this {type(optimizer).__name__} is a DistributedOptimizer already")
@@ -185,7 +193,8 @@ def DistributedOptimizer(
     _check_predivide(gradient_predivide_factor, op)
     names = _names_of(optimizer, named_parameters)
     spec = common_spec(choose_op(op, None), order_number(order), gradient_predivide_factor)
-    gradients = Gradients(spec, backward_passes_per_step, process_set, compression, sparse_as_dense)
+    modes = {"sparse_as_dense": sparse_as_dense, "as_views": gradient_as_bucket_view}
+    gradients = Gradients(spec, backward_passes_per_step, process_set, compression, **modes)
 
     wrapped = type(optimizer)
     attributes = {"__doc__": wrapped.__doc__, "__module__": wrapped.__module__, "__qualname__": wrapped.__qualname__}

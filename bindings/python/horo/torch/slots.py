@@ -28,6 +28,10 @@ class Slot:
         "spare",
         "sparse",
         "sparse_dim",
+        "view",
+        "place",
+        "plan",
+        "zeroed",
     )
 
     def __init__(self, param, spec, passes):
@@ -46,6 +50,7 @@ class Slot:
         self.spare = None  # memory for what the others have, where this rank has no gradient, and its context
         self.sparse = None  # in flight: the handle of a sparse gradient
         self.sparse_dim = None  # of the last sparse gradient
+        self.leave()
 
     def is_submitted(self):
         return self.work is not None or self.sparse is not None
@@ -53,8 +58,46 @@ class Slot:
     def start_over(self, passes):
         self.work = self.memory = self.storage = self.sparse = self.context = None
         self.passes_left = passes
+        self.zeroed = False
 
-    def place(self, memory, work):
+    def leave(self):
+        """It has no view."""
+        self.view = None  # part of a bucket, where the gradient lives; shown to nobody, so that it stays what it is
+        self.place = 0  # its address
+        self.plan = None  # that the bucket is of
+        self.zeroed = False  # the gradient is the view, of zeros, and stands for none
+
+    def move(self, view):
+        """The gradient, if there is one, lives in the view from now on."""
+        self.view, self.place = view, view.data_ptr()
+        gradient = self.param.grad
+        if gradient is not None and gradient.layout is torch.strided:
+            self.bring_home(gradient)
+
+    def is_at_home(self, gradient):
+        return (
+            self.view is not None
+            and gradient is not None
+            and gradient.layout is torch.strided
+            and gradient.data_ptr() == self.place
+        )
+
+    def bring_home(self, gradient):
+        """Copied into the view, which becomes the parameter's gradient; returns that."""
+        with torch.no_grad():
+            self.view.copy_(gradient)
+        self.param.grad = self.view.detach()
+        return self.param.grad
+
+    def has_gradient(self, passes):
+        """passes: backward passes per step. What zero_grad() left is none, unless somebody wrote to it."""
+        gradient = self.param.grad
+        if gradient is None:
+            return False
+        untouched = self.zeroed and self.passes_left == passes and self.is_at_home(gradient)
+        return not untouched or bool(self.view.reshape(-1).view(torch.uint8).any())
+
+    def submitted(self, memory, work):
         """The work reads and writes this memory."""
         self.work, self.memory = work, memory
         self.address, self.nbytes = memory.data_ptr(), memory.nbytes
