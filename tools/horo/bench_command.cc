@@ -1,38 +1,15 @@
 #include "tools/horo/bench_command.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 #include <stdexcept>
-#include <string_view>
 
+#include "tools/horo/bench_lists.h"
 #include "tools/horo/launcher.h"
 
 namespace horo {
 namespace {
-
-constexpr int kMaxLocalRanks = 1024;
-
-int parse_ranks(std::string_view text, const std::string& whole) {
-  int ranks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  if (error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= kMaxLocalRanks) return ranks;
-  throw std::invalid_argument("--ranks " + whole + ": expected 4, 2,4 or 2..8, each from 1 to 1024");
-}
-
-std::vector<int> worlds_of(const std::string& text) {
-  std::vector<int> worlds;
-  if (const std::size_t dots = text.find(".."); dots != std::string::npos) {
-    const int last = parse_ranks(std::string_view(text).substr(dots + 2), text);
-    for (int n = parse_ranks(std::string_view(text).substr(0, dots), text); n <= last; ++n) worlds.push_back(n);
-    return worlds;
-  }
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) worlds.push_back(parse_ranks(part, text));
-  return worlds;
-}
 
 int bench_as_rank(const std::string& name, const BenchOptions& options) {
   if (name == "wire") return bench_wire(config_from_environment(), !options.no_header);
@@ -53,6 +30,13 @@ DType dtype_of(const std::string& option, const std::string& word) {
   throw std::invalid_argument(option + " " + word + ": no such type");
 }
 
+CollectiveKind kind_of(const std::string& option, const std::string& word) {
+  for (int i = 0; i < 256; ++i) {
+    if (const auto kind = collective_kind_from(i); kind && name_of(*kind) == word) return *kind;
+  }
+  throw std::invalid_argument(option + " " + word + ": no such collective");
+}
+
 std::vector<std::string> words_for_dtype() {
   std::vector<std::string> words;
   for (int i = 0; i < 256; ++i) {
@@ -61,7 +45,13 @@ std::vector<std::string> words_for_dtype() {
   return words;
 }
 
+std::vector<std::string> words_for_collective() {
+  return {"all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"};
+}
+
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments) {
+  if (name.empty()) return bench_against(options.against, arguments);
+  if (name == "contestant") return bench_contestant(options.path);
   if (name == "error") return bench_error(options.error_elements);
   if (name == "kernels") return bench_kernels(options.kernels);
   if (std::getenv("HORO_RANK") != nullptr) return bench_as_rank(name, options);

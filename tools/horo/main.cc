@@ -118,9 +118,33 @@ void add_kernels(CLI::App& bench, KernelsBench& options) {
       ->capture_default_str();
 }
 
+void add_against(CLI::App& bench, BenchOptions& all) {
+  AgainstOptions& options = all.against;
+  const std::string group = "A comparison, without a subcommand";
+  const auto word = [&](const char* name, std::string& value, const char* what) {
+    return bench.add_option(name, value, what)->capture_default_str()->group(group);
+  };
+  CLI::Option* against = word("--against", options.against, "openmpi,openmpi-tcp,mpich,gloo: some of them");
+  const std::vector<CLI::Option*> more = {
+      word("--collective", options.collective, "what all of them run")->check(CLI::IsMember(words_for_collective())),
+      word("--ranks", options.ranks, "worlds: 2, 2,4 or 2..8"),
+      word("--sizes", options.sizes, "bytes"),
+      word("--dtype", options.dtypes, "element types"),
+      word("--paths", options.paths, "horo's own ways: shm-bucket,shm-user,tcp,abi,abi-1000"),
+      bench.add_option("--rounds", options.rounds, "rounds in which all take turns")
+          ->check(CLI::Range(1, 10'000))
+          ->capture_default_str()
+          ->group(group),
+      word("--json", options.json_file, "also write the results to this file"),
+      word("--csv", options.csv_file, "the same as CSV"),
+      word("--peers", options.peers, "folder of the drivers (default: in the build tree of this program)")};
+  for (CLI::Option* option : more) option->needs(against);
+  bench.add_subcommand("contestant", "")->group("")->add_option("path", all.path)->required();
+}
+
 void add_bench(CLI::App& app, Options& options) {
   CLI::App* bench = app.add_subcommand("bench", "Measure horo on this machine");
-  bench->require_subcommand(1);
+  add_against(*bench, options.bench);
   add_all_reduce(*bench, options);
   CLI::App* agree = bench->add_subcommand("agree", "Cost of agreeing on many small tensors per step");
   agree->add_option("--ranks", options.bench.ranks, "worlds to measure")->default_str("2,4");
@@ -228,7 +252,11 @@ int run_command(std::vector<std::string> arguments) {
     return 0;
   }
   if (chosen->get_name() == "bench") {
-    return run_bench(chosen->get_subcommands().front()->get_name(), options.bench, arguments);
+    const auto which = chosen->get_subcommands();
+    if (which.empty() && options.bench.against.against.empty()) {
+      throw std::invalid_argument("bench: expected --against or a subcommand; horo bench --help names all");
+    }
+    return run_bench(which.empty() ? "" : which.front()->get_name(), options.bench, arguments);
   }
   if (chosen->get_name() == "conformance") {
     const bool is_codec = chosen->get_subcommands().front()->get_name() == "codec";

@@ -1,0 +1,28 @@
+// What the machine can do at this moment, measured by threads of this process.
+#pragma once
+
+#include <cstddef>
+
+namespace horo {
+
+// Seconds for an all_reduce of float32 among ranks whose memory all see, at the least: the larger of one cache line's
+// way from one core to another, and of the time that as many threads as there are cores take to read one array of
+// `bytes` for each rank (at most) and to write the sum to all of them: a = b = a + b for two.
+class MemoryLimit {
+ public:
+  MemoryLimit(std::size_t bytes, int ranks);
+  ~MemoryLimit();
+  MemoryLimit(const MemoryLimit&) = delete;
+  MemoryLimit& operator=(const MemoryLimit&) = delete;
+  double measure();
+
+ private:
+  const std::size_t count_;  // floats of an array
+  const int arrays_;
+  float* memory_ = nullptr;
+};
+
+// Seconds in which two threads exchange so many bytes over one bare TCP connection of loopback, both ways at once.
+double socket_limit(std::size_t bytes);
+
+}  // namespace horo
