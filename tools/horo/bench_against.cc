@@ -113,6 +113,11 @@ class Match {
     Row row{};
   };
 
+  struct Limits {
+    MemoryLimit memory;
+    SocketLimit sockets;
+  };
+
   std::vector<Contestant> contestants_for(const Cell& cell) {
     std::vector<Contestant> all;
     const std::string task = "task " + cell.collective + " " + cell.dtype + " " + std::to_string(cell.bytes);
@@ -135,13 +140,13 @@ class Match {
 
   void play_cell(const Cell& cell) {
     std::vector<Contestant> all = contestants_for(cell);
-    MemoryLimit memory(cell.bytes, cell.ranks);
+    Limits limits{MemoryLimit(cell.bytes, cell.ranks), SocketLimit()};
     for (int round = 0; round < options_.rounds; ++round) {
-      const bool is_quiet = wait_for_quiet();
+      const bool is_quiet = wait_for_quiet(std::chrono::seconds(options_.wait_s));
       for (std::size_t i = 0; i < all.size(); ++i) {
         play_turn(all[(i + static_cast<std::size_t>(round)) % all.size()], is_quiet);
       }
-      note_limits(all, cell, memory);
+      note_limits(all, cell, limits);
     }
     std::vector<Row> rows;
     for (Contestant& each : all) {
@@ -160,11 +165,11 @@ class Match {
     contestant.row.quiet_rounds += is_quiet ? 1 : 0;
   }
 
-  static void note_limits(std::vector<Contestant>& all, const Cell& cell, MemoryLimit& memory) {
+  static void note_limits(std::vector<Contestant>& all, const Cell& cell, Limits& limits) {
     if (cell.collective != "all_reduce") return;
-    const double memory_us = memory.measure() * 1e6;
+    const double memory_us = limits.memory.measure() * 1e6;
     const bool has_tcp = std::any_of(all.begin(), all.end(), [](const auto& a) { return a.row.side.path == "tcp"; });
-    const double socket_us = has_tcp ? socket_limit(cell.bytes) * 1e6 : 0;
+    const double socket_us = has_tcp ? limits.sockets.measure(cell.bytes) * 1e6 : 0;
     for (Contestant& each : all) each.row.limits_us.push_back(each.row.side.path == "tcp" ? socket_us : memory_us);
   }
 
@@ -190,7 +195,7 @@ std::string default_peers() {
   return (program.parent_path() / "../../bench/peers").lexically_normal().string();
 }
 
-std::string summary_of(const std::vector<Row>& rows) {
+std::string say_outcome(const std::vector<Row>& rows) {
   std::int64_t wrong = 0;
   int loud = 0;
   for (const Row& row : rows) {
@@ -212,13 +217,14 @@ int run_match(const AgainstOptions& options, const std::vector<std::string>& arg
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);  // a signal ends this process, and the guard all others
   const std::vector<int> worlds = worlds_of(options.ranks);
-  sizes_of("--sizes", options.sizes);
+  sizes_of("--sizes", options.sizes);  // refused before anybody is started
+  words_of("--dtype", options.dtypes, words_for_dtype());
   Match match(options, sides_of(options), options.peers.empty() ? default_peers() : options.peers);
   std::cout << "# horo " << kVersion << " on " << cpu_model() << ", " << usable_cores() << " cores, "
             << kernel_release() << "; load average at the start " << fixed(load_average(), 2)
             << "\n# ratio: median (least..most) of rounds, each the best peer's time over ours\n";
   for (const int ranks : worlds) match.play(ranks);
-  std::cout << summary_of(match.rows()) << std::flush;
+  std::cout << say_outcome(match.rows()) << std::flush;
   const Report report{arguments, match.versions(), match.rows()};
   if (!options.json_file.empty()) write_against_json(options.json_file, report);
   if (!options.csv_file.empty()) write_against_csv(options.csv_file, report);

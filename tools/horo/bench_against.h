@@ -18,6 +18,7 @@ struct AgainstOptions {
   std::string dtypes = "float32";
   std::string paths = "shm-bucket,shm-user";
   int rounds = 9;
+  int wait_s = 20;                  // for a quiet machine, before each round
   std::string json_file, csv_file;  // empty: none
   std::string peers;                // where the drivers are; empty: beside this executable, in the build tree
 };

@@ -13,12 +13,17 @@ namespace {
 
 int bench_as_rank(const std::string& name, const BenchOptions& options) {
   if (name == "wire") return bench_wire(config_from_environment(), !options.no_header);
-  Session session(config_from_environment());
-  AllReduceBench all_reduce = options.all_reduce;
-  all_reduce.dtype = dtype_of("--dtype", options.dtype);
-  all_reduce.order = options.order == "fast" ? Order::kFast : Order::kCanonical;
-  if (name == "allreduce") return bench_all_reduce(session, all_reduce);
-  return bench_agree(session, options.agree);
+  Config config = config_from_environment();
+  if (!options.transport.empty()) config.transport = options.transport;
+  Session session(config);
+  if (name == "agree") return bench_agree(session, options.agree);
+  CollectiveBench bench = options.collective;
+  bench.kind = kind_of("bench", name);
+  for (const auto& word : words_of("--dtype", options.dtypes, words_for_dtype())) {
+    bench.dtypes.push_back(dtype_of("--dtype", word));
+  }
+  bench.order = options.order == "fast" ? Order::kFast : Order::kCanonical;
+  return bench_collective(session, bench);
 }
 
 }  // namespace
@@ -62,7 +67,11 @@ int run_bench(const std::string& name, const BenchOptions& options, const std::v
   start.prefixed = false;
   start.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
   start.command.insert(start.command.end(), arguments.begin(), arguments.end());
-  for (const int ranks : worlds_of(options.ranks.empty() ? usual : options.ranks)) {
+  const std::vector<int> worlds = worlds_of(options.ranks.empty() ? usual : options.ranks);
+  if (worlds.size() > 1 && !(options.collective.json_file + options.collective.csv_file).empty()) {
+    throw std::invalid_argument("--ranks " + options.ranks + ": --json and --csv take the results of one world");
+  }
+  for (const int ranks : worlds) {
     start.ranks_by_host = {ranks};
     result = std::max(result, launch(start));
     if (result > 1) return result;  // no finding: something did not work

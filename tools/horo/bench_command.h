@@ -12,9 +12,10 @@ namespace horo {
 
 struct BenchOptions {
   std::string ranks;  // worlds to measure: "2,4" or "2..8"; empty: those of this benchmark
-  std::string dtype = "float32";
+  std::string dtypes = "float32";
   std::string order = "canonical";
-  AllReduceBench all_reduce;
+  std::string transport;  // empty: as HORO_TRANSPORT has it
+  CollectiveBench collective;
   AgreeBench agree;
   bool no_header = false;
   std::size_t error_elements = 20'000;
@@ -23,8 +24,8 @@ struct BenchOptions {
   std::string path;  // of a contestant
 };
 
-// `name`: allreduce, agree, wire, error, kernels or contestant; empty: a comparison; `arguments`: those with which this
-// program can be started again. The exit code. Throws std::invalid_argument.
+// `name`: a collective, agree, wire, error, kernels or contestant; empty: a comparison; `arguments`: those with which
+// this program can be started again. The exit code. Throws std::invalid_argument.
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments);
 
 std::vector<std::string> words_for_dtype();

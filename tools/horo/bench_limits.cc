@@ -20,7 +20,6 @@
 #include "horo/base/shard.h"
 #include "tools/horo/bench_world.h"
 #include "tools/horo/cores.h"
-#include "tools/horo/descriptor.h"
 
 namespace horo {
 namespace {
@@ -189,11 +188,11 @@ std::size_t moved(ssize_t result) {
 
 void exchange(int fd, std::size_t bytes, std::span<std::byte> scratch) {
   for (std::size_t sent = 0, received = 0; sent < bytes || received < bytes;) {
-    if (received < bytes) {
-      received += moved(::recv(fd, scratch.data(), std::min(scratch.size(), bytes - received), MSG_DONTWAIT));
-    }
     if (sent < bytes) {
       sent += moved(::send(fd, scratch.data(), std::min(scratch.size(), bytes - sent), MSG_DONTWAIT | MSG_NOSIGNAL));
+    }
+    if (received < bytes) {
+      received += moved(::recv(fd, scratch.data(), std::min(scratch.size(), bytes - received), MSG_DONTWAIT));
     }
   }
 }
@@ -220,8 +219,9 @@ double MemoryLimit::measure() {
   return std::max(flag_flight(), sweep_seconds(arrays, count_));
 }
 
-double socket_limit(std::size_t bytes) {
-  const std::array<Descriptor, 2> ends = loopback_pair();
+SocketLimit::SocketLimit() : ends_(loopback_pair()) {}
+
+double SocketLimit::measure(std::size_t bytes) {
   std::vector<double> samples;
   int exchanges = 1;
   SpinBarrier barrier(2);
@@ -230,7 +230,7 @@ double socket_limit(std::size_t bytes) {
     for (int sample = -1; sample < kSamples; ++sample) {
       barrier.meet();
       const TimePoint begin = Clock::now();
-      for (int i = 0; i < exchanges; ++i) exchange(ends[static_cast<std::size_t>(me)].get(), bytes, scratch);
+      for (int i = 0; i < exchanges; ++i) exchange(ends_[static_cast<std::size_t>(me)].get(), bytes, scratch);
       barrier.meet();
       const double seconds = seconds_since(begin) / exchanges;
       if (me == 0 && sample >= 0) samples.push_back(seconds);

@@ -1,7 +1,10 @@
 // What the machine can do at this moment, measured by threads of this process.
 #pragma once
 
+#include <array>
 #include <cstddef>
+
+#include "tools/horo/descriptor.h"
 
 namespace horo {
 
@@ -22,7 +25,15 @@ class MemoryLimit {
   float* memory_ = nullptr;
 };
 
-// Seconds in which two threads exchange so many bytes over one bare TCP connection of loopback, both ways at once.
-double socket_limit(std::size_t bytes);
+// Two ends of one bare TCP connection of loopback; one for all rounds, as the contestants have theirs.
+class SocketLimit {
+ public:
+  SocketLimit();
+  // Seconds in which two threads exchange so many bytes over it, both ways at once.
+  double measure(std::size_t bytes);
+
+ private:
+  const std::array<Descriptor, 2> ends_;
+};
 
 }  // namespace horo

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <sstream>
 #include <stdexcept>
 #include <string_view>
 
 namespace horo {
 namespace {
 
-constexpr int kMostRanks = 1024;
+constexpr int kMostRanksAsked = 1024;
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;
 constexpr std::string_view kUnits = "KMG";
 
@@ -18,9 +17,14 @@ constexpr std::string_view kUnits = "KMG";
 }
 
 std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> words;
-  std::istringstream stream(text);
-  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
+  std::vector<std::string> words{""};
+  for (const char letter : text) {
+    if (letter == ',') {
+      words.emplace_back();
+    } else {
+      words.back().push_back(letter);
+    }
+  }
   return words;
 }
 
@@ -33,8 +37,8 @@ const char* read_digits(const std::string& word, Number& number) {
 int rank_count(const std::string& word, const std::string& whole) {
   int ranks = 0;
   const bool is_number = read_digits(word, ranks) == word.data() + word.size();
-  if (is_number && ranks >= 1 && ranks <= kMostRanks) return ranks;
-  refuse_list("--ranks", whole, "4, 2,4 or 2..8, each from 1 to " + std::to_string(kMostRanks));
+  if (is_number && ranks >= 1 && ranks <= kMostRanksAsked) return ranks;
+  refuse_list("--ranks", whole, "4, 2,4 or 2..8, each from 1 to " + std::to_string(kMostRanksAsked));
 }
 
 }  // namespace
@@ -50,7 +54,6 @@ std::vector<std::string> words_of(const std::string& option, const std::string& 
       refuse_list(option, text, "some of " + names + ", each once, with commas between them");
     }
   }
-  if (words.empty()) refuse_list(option, "\"\"", "some of " + names);
   return words;
 }
 
@@ -67,7 +70,6 @@ std::vector<std::size_t> sizes_of(const std::string& option, const std::string& 
     }
     sizes.push_back(size);
   }
-  if (sizes.empty()) refuse_list(option, "\"\"", "sizes such as 8,1K,64M");
   return sizes;
 }
 

@@ -5,13 +5,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "horo/base/time.h"
-
 namespace horo {
 namespace {
 
 constexpr int kLookMs = 100;
-constexpr std::chrono::seconds kPatience{20};
 
 ProcessorTime processor_time_now() {
   std::ostringstream text;
@@ -41,15 +38,15 @@ double idle_part(const ProcessorTime& before, const ProcessorTime& after) {
   return all > 0 ? (after.idle - before.idle) / all : 1;
 }
 
-bool wait_for_quiet() {
-  const TimePoint end = Clock::now() + kPatience;
+bool wait_for_quiet(Duration patience) {
+  const TimePoint end = Clock::now() + patience;
   ProcessorTime before = processor_time_now();
-  while (Clock::now() < end) {
+  do {
     ::poll(nullptr, 0, kLookMs);
     const ProcessorTime after = processor_time_now();
     if (idle_part(before, after) > kQuietPart) return true;
     before = after;
-  }
+  } while (Clock::now() < end);
   return false;
 }
 

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "horo/base/time.h"
+
 namespace horo {
 
 // Time of all processors together, in the kernel's units, since the machine started.
@@ -19,7 +21,7 @@ double idle_part(const ProcessorTime& before, const ProcessorTime& after);
 
 constexpr double kQuietPart = 0.94;
 
-// Blocks until the machine was idle for 100 ms, or 20 s are over: false.
-bool wait_for_quiet();
+// Blocks until the machine was idle for 100 ms; false: not within the time, or, without any, not now.
+bool wait_for_quiet(Duration patience);
 
 }  // namespace horo

@@ -117,7 +117,11 @@ double Row::median_us() const {
 
 std::optional<double> Row::limit_fraction() const {
   if (limits_us.empty()) return std::nullopt;
-  return median(limits_us) / median_us();
+  std::vector<double> fractions;
+  for (std::size_t round = 0; round < times_us.size(); ++round) {
+    fractions.push_back(limits_us[round] / times_us[round]);
+  }
+  return median(fractions);
 }
 
 void judge(std::vector<Row>& rows) {

@@ -29,7 +29,7 @@ struct Row {
   std::vector<double> ratios;        // ours: the best peer's time over ours, by round; empty: no peer
 
   double median_us() const;
-  std::optional<double> limit_fraction() const;
+  std::optional<double> limit_fraction() const;  // median over rounds: the machine itself is not the same in all
 };
 
 // Fills in the ratios of our rows in one cell: over TCP against peers over TCP, else against all.
