@@ -113,11 +113,6 @@ class Match {
     Row row{};
   };
 
-  struct Limits {
-    MemoryLimit memory;
-    SocketLimit sockets;
-  };
-
   std::vector<Contestant> contestants_for(const Cell& cell) {
     std::vector<Contestant> all;
     const std::string task = "task " + cell.collective + " " + cell.dtype + " " + std::to_string(cell.bytes);
@@ -140,13 +135,13 @@ class Match {
 
   void play_cell(const Cell& cell) {
     std::vector<Contestant> all = contestants_for(cell);
-    Limits limits{MemoryLimit(cell.bytes, cell.ranks), SocketLimit()};
+    MemoryLimit memory(cell.bytes, cell.ranks);
     for (int round = 0; round < options_.rounds; ++round) {
       const bool is_quiet = wait_for_quiet(std::chrono::seconds(options_.wait_s));
       for (std::size_t i = 0; i < all.size(); ++i) {
         play_turn(all[(i + static_cast<std::size_t>(round)) % all.size()], is_quiet);
       }
-      note_limits(all, cell, limits);
+      note_limits(all, cell, memory);
     }
     std::vector<Row> rows;
     for (Contestant& each : all) {
@@ -165,11 +160,11 @@ class Match {
     contestant.row.quiet_rounds += is_quiet ? 1 : 0;
   }
 
-  static void note_limits(std::vector<Contestant>& all, const Cell& cell, Limits& limits) {
+  void note_limits(std::vector<Contestant>& all, const Cell& cell, MemoryLimit& memory) {
     if (cell.collective != "all_reduce") return;
-    const double memory_us = limits.memory.measure() * 1e6;
+    const double memory_us = memory.measure() * 1e6;
     const bool has_tcp = std::any_of(all.begin(), all.end(), [](const auto& a) { return a.row.side.path == "tcp"; });
-    const double socket_us = has_tcp ? limits.sockets.measure(cell.bytes) * 1e6 : 0;
+    const double socket_us = has_tcp ? sockets_.measure(cell.bytes) * 1e6 : 0;
     for (Contestant& each : all) each.row.limits_us.push_back(each.row.side.path == "tcp" ? socket_us : memory_us);
   }
 
@@ -177,6 +172,7 @@ class Match {
   const std::vector<Side> sides_;
   const std::string peers_;
   std::vector<std::unique_ptr<World>> worlds_;
+  SocketLimit sockets_;
   std::map<std::string, std::string> versions_;
   std::vector<Row> rows_;
 };

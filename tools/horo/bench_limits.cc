@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kFlights = 20'000;
 constexpr int kSamples = 5;
-constexpr double kSampleSeconds = 0.005;
+constexpr double kSampleSeconds = 0.005, kExchangeSeconds = 0.03;
 constexpr std::size_t kBlockFloats = 1024;
 constexpr std::size_t kQuantumBytes = 256 << 10;  // of one call: measured to be the fastest
 
@@ -186,13 +186,13 @@ std::size_t moved(ssize_t result) {
   return result < 0 ? 0 : static_cast<std::size_t>(result);
 }
 
-void exchange(int fd, std::size_t bytes, std::span<std::byte> scratch) {
+void exchange(int fd, std::size_t bytes, std::span<const std::byte> given, std::span<std::byte> taken) {
   for (std::size_t sent = 0, received = 0; sent < bytes || received < bytes;) {
     if (sent < bytes) {
-      sent += moved(::send(fd, scratch.data(), std::min(scratch.size(), bytes - sent), MSG_DONTWAIT | MSG_NOSIGNAL));
+      sent += moved(::send(fd, given.data(), std::min(given.size(), bytes - sent), MSG_DONTWAIT | MSG_NOSIGNAL));
     }
     if (received < bytes) {
-      received += moved(::recv(fd, scratch.data(), std::min(scratch.size(), bytes - received), MSG_DONTWAIT));
+      received += moved(::recv(fd, taken.data(), std::min(taken.size(), bytes - received), MSG_DONTWAIT));
     }
   }
 }
@@ -226,15 +226,15 @@ double SocketLimit::measure(std::size_t bytes) {
   int exchanges = 1;
   SpinBarrier barrier(2);
   on_cores(2, [&](int me) {
-    std::vector<std::byte> scratch(std::min(bytes, kQuantumBytes));
+    std::vector<std::byte> given(std::min(bytes, kQuantumBytes)), taken(given.size());
     for (int sample = -1; sample < kSamples; ++sample) {
       barrier.meet();
       const TimePoint begin = Clock::now();
-      for (int i = 0; i < exchanges; ++i) exchange(ends_[static_cast<std::size_t>(me)].get(), bytes, scratch);
+      for (int i = 0; i < exchanges; ++i) exchange(ends_[static_cast<std::size_t>(me)].get(), bytes, given, taken);
       barrier.meet();
       const double seconds = seconds_since(begin) / exchanges;
       if (me == 0 && sample >= 0) samples.push_back(seconds);
-      if (me == 0 && sample < 0) exchanges = std::max(1, static_cast<int>(kSampleSeconds / seconds));
+      if (me == 0 && sample < 0) exchanges = std::max(1, static_cast<int>(kExchangeSeconds / seconds));
     }
   });
   return median(samples);

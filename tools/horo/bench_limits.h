@@ -25,7 +25,8 @@ class MemoryLimit {
   float* memory_ = nullptr;
 };
 
-// Two ends of one bare TCP connection of loopback; one for all rounds, as the contestants have theirs.
+// Two ends of one bare TCP connection of loopback; one for all rounds and sizes, as the contestants have
+// theirs: a new connection takes a while to become as fast as it can.
 class SocketLimit {
  public:
   SocketLimit();

@@ -25,6 +25,8 @@ namespace {
 
 constexpr std::chrono::minutes kAnswerTime{2};
 constexpr int kLookAgainMs = 100;
+constexpr std::chrono::seconds kEndTime{5};
+constexpr int kEndLookMs = 20;
 constexpr std::size_t kLastWordsBytes = 2000;
 
 [[noreturn]] void fail_venue(const std::string& what) {
@@ -51,6 +53,11 @@ bool read_line(int fd, std::string& heard, std::string& line) {
   line = heard.substr(0, end);
   heard.erase(0, end + 1);
   return true;
+}
+
+bool is_running(const Child& child) {
+  siginfo_t end{};
+  return ::waitid(P_PID, static_cast<id_t>(child.pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0;
 }
 
 void wait_to_read(int fd) {
@@ -85,6 +92,15 @@ World::World(Side side, int ranks, const Venue& venue)
     start_ours(venue);
   } else {
     start_peer(venue);
+  }
+}
+
+World::~World() {
+  seats_.clear();
+  const TimePoint end = Clock::now() + kEndTime;
+  while (Clock::now() < end && std::any_of(children_.begin(), children_.end(), is_running)) {
+    listen_to_children();
+    ::poll(nullptr, 0, kEndLookMs);
   }
 }
 
@@ -148,10 +164,7 @@ void World::listen_to_children() {
 void World::check() {
   listen_to_children();
   for (const Child& child : children_) {
-    siginfo_t end{};
-    if (::waitid(P_PID, static_cast<id_t>(child.pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0) {
-      give_up("process " + std::to_string(child.pid) + " ended");
-    }
+    if (!is_running(child)) give_up("process " + std::to_string(child.pid) + " ended");
   }
 }
 

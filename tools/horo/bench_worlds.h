@@ -49,6 +49,10 @@ class World {
  public:
   // Starts the ranks. Throws std::invalid_argument, saying what to install, where a driver or launcher is missing.
   World(Side side, int ranks, const Venue& venue);
+  // Hangs up and lets the ranks end by themselves, for 5 s at most: Open MPI leaves files where it is killed.
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
 
   const Side& side() const { return side_; }
   std::string name() const { return side_.name(); }
