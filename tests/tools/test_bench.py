@@ -42,3 +42,15 @@ def test_bench_kernels_finds_every_instruction_set_right():
     rows = [line.split() for line in done.stdout.splitlines() if line[:1] == " "][1:]
     assert done.returncode == 0 and len(rows) == 2 * 7 * 4, done.stdout + done.stderr
     assert all(row[-1] == "right" for row in rows)
+
+
+def test_bench_checks_every_collective_in_place_and_apart(tmp_path):
+    file = tmp_path / "results.csv"
+    for collective in ("broadcast", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"):
+        sizes = ["--min", "1000", "--max", "2000", "--rounds", "2", "--ranks", "3", "--dtype", "float32,int64"]
+        command = [HORO, "bench", collective, *sizes, "--transport", "shm", "--csv", file]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = [line.split(",") for line in file.read_text().splitlines()[1:]]
+        assert {row[3] for row in rows} == {"float32", "int64"} and all(row[-1] == "0" for row in rows)
+        assert {row[6] for row in rows} == ({"0", "1"} if collective in ("broadcast", "reduce") else {"0"})

@@ -4,21 +4,24 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "horo/session.h"
 
 namespace horo {
 
-struct AllReduceBench {
+struct CollectiveBench {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
   std::size_t min_bytes = 8;
   std::size_t max_bytes = 64 << 20;
-  DType dtype = DType::kFloat32;
+  std::vector<DType> dtypes;
   Order order = Order::kCanonical;
   int rounds = 0;         // of each size; 0: as many as take about half a second, 5 to 200
   std::string json_file;  // empty: none
+  std::string csv_file;
 };
-// all_reduce of growing sizes. 1 if any element of any result was wrong, else 0.
-int bench_all_reduce(Session& session, const AllReduceBench& bench);
+// One collective of growing sizes. 1 if any element of any result was wrong, else 0.
+int bench_collective(Session& session, const CollectiveBench& bench);
 
 struct AgreeBench {
   int tensors = 1000;

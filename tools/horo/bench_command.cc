@@ -1,47 +1,29 @@
 #include "tools/horo/bench_command.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 #include <stdexcept>
-#include <string_view>
 
+#include "tools/horo/bench_lists.h"
 #include "tools/horo/launcher.h"
 
 namespace horo {
 namespace {
 
-constexpr int kMaxLocalRanks = 1024;
-
-int parse_ranks(std::string_view text, const std::string& whole) {
-  int ranks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  if (error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= kMaxLocalRanks) return ranks;
-  throw std::invalid_argument("--ranks " + whole + ": expected 4, 2,4 or 2..8, each from 1 to 1024");
-}
-
-std::vector<int> worlds_of(const std::string& text) {
-  std::vector<int> worlds;
-  if (const std::size_t dots = text.find(".."); dots != std::string::npos) {
-    const int last = parse_ranks(std::string_view(text).substr(dots + 2), text);
-    for (int n = parse_ranks(std::string_view(text).substr(0, dots), text); n <= last; ++n) worlds.push_back(n);
-    return worlds;
-  }
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) worlds.push_back(parse_ranks(part, text));
-  return worlds;
-}
-
 int bench_as_rank(const std::string& name, const BenchOptions& options) {
   if (name == "wire") return bench_wire(config_from_environment(), !options.no_header);
-  Session session(config_from_environment());
-  AllReduceBench all_reduce = options.all_reduce;
-  all_reduce.dtype = dtype_of("--dtype", options.dtype);
-  all_reduce.order = options.order == "fast" ? Order::kFast : Order::kCanonical;
-  if (name == "allreduce") return bench_all_reduce(session, all_reduce);
-  return bench_agree(session, options.agree);
+  Config config = config_from_environment();
+  if (!options.transport.empty()) config.transport = options.transport;
+  Session session(config);
+  if (name == "agree") return bench_agree(session, options.agree);
+  CollectiveBench bench = options.collective;
+  bench.kind = kind_of("bench", name);
+  for (const auto& word : words_of("--dtype", options.dtypes, words_for_dtype())) {
+    bench.dtypes.push_back(dtype_of("--dtype", word));
+  }
+  bench.order = options.order == "fast" ? Order::kFast : Order::kCanonical;
+  return bench_collective(session, bench);
 }
 
 }  // namespace
@@ -53,6 +35,13 @@ DType dtype_of(const std::string& option, const std::string& word) {
   throw std::invalid_argument(option + " " + word + ": no such type");
 }
 
+CollectiveKind kind_of(const std::string& option, const std::string& word) {
+  for (int i = 0; i < 256; ++i) {
+    if (const auto kind = collective_kind_from(i); kind && name_of(*kind) == word) return *kind;
+  }
+  throw std::invalid_argument(option + " " + word + ": no such collective");
+}
+
 std::vector<std::string> words_for_dtype() {
   std::vector<std::string> words;
   for (int i = 0; i < 256; ++i) {
@@ -61,7 +50,13 @@ std::vector<std::string> words_for_dtype() {
   return words;
 }
 
+std::vector<std::string> words_for_collective() {
+  return {"all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"};
+}
+
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments) {
+  if (name.empty()) return bench_against(options.against, arguments);
+  if (name == "contestant") return bench_contestant(options.path);
   if (name == "error") return bench_error(options.error_elements);
   if (name == "kernels") return bench_kernels(options.kernels);
   if (std::getenv("HORO_RANK") != nullptr) return bench_as_rank(name, options);
@@ -72,7 +67,11 @@ int run_bench(const std::string& name, const BenchOptions& options, const std::v
   start.prefixed = false;
   start.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
   start.command.insert(start.command.end(), arguments.begin(), arguments.end());
-  for (const int ranks : worlds_of(options.ranks.empty() ? usual : options.ranks)) {
+  const std::vector<int> worlds = worlds_of(options.ranks.empty() ? usual : options.ranks);
+  if (worlds.size() > 1 && !(options.collective.json_file + options.collective.csv_file).empty()) {
+    throw std::invalid_argument("--ranks " + options.ranks + ": --json and --csv take the results of one world");
+  }
+  for (const int ranks : worlds) {
     start.ranks_by_host = {ranks};
     result = std::max(result, launch(start));
     if (result > 1) return result;  // no finding: something did not work

@@ -75,6 +75,12 @@ void barrier(Session& session) {
   session.run(spec, nullptr, nullptr);
 }
 
+double bus_factor(CollectiveKind kind, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  if (kind == CollectiveKind::kAllReduce) return 2 * others;
+  return kind == CollectiveKind::kReduce || kind == CollectiveKind::kBroadcast ? 1 : others;
+}
+
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

@@ -22,6 +22,9 @@ std::vector<double> max_over_ranks(Session& session, const std::vector<double>& 
 std::vector<std::int64_t> sum_over_ranks(Session& session, const std::vector<std::int64_t>& values);
 void barrier(Session& session);
 
+// nccl-tests' factor from algbw to busbw: what each rank has to move, whatever the algorithm, over the size.
+double bus_factor(CollectiveKind kind, int ranks);
+
 double median(std::vector<double> values);
 
 inline double seconds_since(TimePoint begin) {

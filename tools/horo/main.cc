@@ -80,27 +80,29 @@ Examples:
 A key: head -c 32 /dev/urandom > key; chmod 600 key)");
 }
 
-void add_all_reduce(CLI::App& bench, Options& options) {
-  CLI::App* app = bench.add_subcommand("allreduce", "Time and bandwidth of all_reduce by size; checks every result");
-  app->add_option("--ranks", options.bench.ranks, "ranks to start (more than one world: 2,4 or 2..8)")
-      ->default_str("2");
-  app->add_option("--min", options.bench.all_reduce.min_bytes, "smallest size, in bytes or as 64K, 1M")
+void add_collective(CLI::App& bench, const std::string& name, BenchOptions& options) {
+  CollectiveBench& sizes = options.collective;
+  CLI::App* app = bench.add_subcommand(name, "Time and bandwidth of " + name + " by size, as nccl-tests has them");
+  if (name == "all_reduce") app->alias("allreduce");
+  app->add_option("--ranks", options.ranks, "ranks to start (more than one world: 2,4 or 2..8)")->default_str("2");
+  app->add_option("--min", sizes.min_bytes, "smallest size, in bytes or as 64K, 1M")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  app->add_option("--max", options.bench.all_reduce.max_bytes, "largest size")
+  app->add_option("--max", sizes.max_bytes, "largest size")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 40))
       ->capture_default_str();
-  app->add_option("--dtype", options.bench.dtype, "element type")
-      ->check(CLI::IsMember(words_for_dtype()))
-      ->capture_default_str();
-  app->add_option("--order", options.bench.order, "order of summation")
+  app->add_option("--dtype", options.dtypes, "element types, with commas between them")->capture_default_str();
+  app->add_option("--order", options.order, "order of summation")
       ->check(CLI::IsMember({"canonical", "fast"}))
       ->capture_default_str();
-  app->add_option("--rounds", options.bench.all_reduce.rounds, "rounds of each size; 0: about half a second's worth")
+  app->add_option("--transport", options.transport, "instead of HORO_TRANSPORT")
+      ->check(CLI::IsMember({"tcp", "shm", "auto"}));
+  app->add_option("--rounds", sizes.rounds, "rounds of each size; 0: about half a second's worth")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  app->add_option("--json", options.bench.all_reduce.json_file, "also write the results to this file");
+  app->add_option("--json", sizes.json_file, "also write the results to this file");
+  app->add_option("--csv", sizes.csv_file, "the same as CSV");
 }
 
 void add_kernels(CLI::App& bench, KernelsBench& options) {
@@ -118,10 +120,35 @@ void add_kernels(CLI::App& bench, KernelsBench& options) {
       ->capture_default_str();
 }
 
+void add_against(CLI::App& bench, BenchOptions& all) {
+  AgainstOptions& options = all.against;
+  const std::string group = "A comparison, without a subcommand";
+  const auto word = [&](const char* name, std::string& value, const char* what) {
+    return bench.add_option(name, value, what)->capture_default_str()->group(group);
+  };
+  const auto number = [&](const char* name, int& value, const char* what, const CLI::Validator& range) {
+    return bench.add_option(name, value, what)->check(range)->capture_default_str()->group(group);
+  };
+  CLI::Option* against = word("--against", options.against, "openmpi,openmpi-tcp,mpich,gloo: some of them");
+  const std::vector<CLI::Option*> more = {
+      word("--collective", options.collective, "what all of them run")->check(CLI::IsMember(words_for_collective())),
+      word("--ranks", options.ranks, "worlds: 2, 2,4 or 2..8"),
+      word("--sizes", options.sizes, "bytes"),
+      word("--dtype", options.dtypes, "element types"),
+      word("--paths", options.paths, "horo's own ways: shm-bucket,shm-user,tcp,abi,abi-1000"),
+      number("--rounds", options.rounds, "rounds in which all take turns", CLI::Range(1, 10'000)),
+      number("--wait", options.wait_s, "longest wait for a quiet machine, in s, before a round", CLI::Range(0, 3600)),
+      word("--json", options.json_file, "also write the results to this file"),
+      word("--csv", options.csv_file, "the same as CSV"),
+      word("--peers", options.peers, "folder of the drivers (default: in the build tree of this program)")};
+  for (CLI::Option* option : more) option->needs(against);
+  bench.add_subcommand("contestant", "")->group("")->add_option("path", all.path)->required();
+}
+
 void add_bench(CLI::App& app, Options& options) {
   CLI::App* bench = app.add_subcommand("bench", "Measure horo on this machine");
-  bench->require_subcommand(1);
-  add_all_reduce(*bench, options);
+  add_against(*bench, options.bench);
+  for (const std::string& name : words_for_collective()) add_collective(*bench, name, options.bench);
   CLI::App* agree = bench->add_subcommand("agree", "Cost of agreeing on many small tensors per step");
   agree->add_option("--ranks", options.bench.ranks, "worlds to measure")->default_str("2,4");
   agree->add_option("--tensors", options.bench.agree.tensors, "gradients per step")
@@ -228,7 +255,11 @@ int run_command(std::vector<std::string> arguments) {
     return 0;
   }
   if (chosen->get_name() == "bench") {
-    return run_bench(chosen->get_subcommands().front()->get_name(), options.bench, arguments);
+    const auto which = chosen->get_subcommands();
+    if (which.empty() && options.bench.against.against.empty()) {
+      throw std::invalid_argument("bench: expected --against or a subcommand; horo bench --help names all");
+    }
+    return run_bench(which.empty() ? "" : which.front()->get_name(), options.bench, arguments);
   }
   if (chosen->get_name() == "conformance") {
     const bool is_codec = chosen->get_subcommands().front()->get_name() == "codec";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -11,7 +12,7 @@
 namespace horo {
 namespace {
 
-constexpr int kPeriod = 13;           // prime, so that no shard or segment begins at the same place of it
+constexpr int kPeriod = static_cast<int>(Pattern::kPeriod);
 constexpr int kPeriodsInBlock = 512;  // elements of a block: kPeriod times this
 
 bool is_eighth(DType dtype) {
@@ -25,6 +26,12 @@ int largest(DType dtype) {
 
 int value_at(DType dtype, int index, int rank, int round) {
   return (index + 7 * rank + 5 * round) % kPeriod % (largest(dtype) + 1);
+}
+
+std::vector<int> values_of(DType dtype, int rank, int round) {
+  std::vector<int> values;
+  for (int i = 0; i < kPeriod; ++i) values.push_back(value_at(dtype, i, rank, round));
+  return values;
 }
 
 // Largest whole number up to which all are exact; integers wrap and are exact always.
@@ -107,9 +114,7 @@ std::vector<std::byte> Pattern::block_of(const std::vector<int>& values) const {
 }
 
 void Pattern::fill(std::span<std::byte> buffer, int rank, int round) const {
-  std::vector<int> values;
-  for (int i = 0; i < kPeriod; ++i) values.push_back(value_at(dtype_, i, rank, round));
-  const std::vector<std::byte> block = block_of(values);
+  const std::vector<std::byte> block = block_of(values_of(dtype_, rank, round));
   for (std::size_t done = 0; done < buffer.size(); done += block.size()) {
     std::memcpy(buffer.data() + done, block.data(), std::min(block.size(), buffer.size() - done));
   }
@@ -118,9 +123,18 @@ void Pattern::fill(std::span<std::byte> buffer, int rank, int round) const {
 std::size_t Pattern::count_wrong(std::span<const std::byte> result, int round) const {
   std::vector<int> sums(kPeriod, 0);
   for (int rank = 0; rank < ranks_; ++rank) {
-    for (int i = 0; i < kPeriod; ++i) sums[static_cast<std::size_t>(i)] += value_at(dtype_, i, rank, round);
+    const std::vector<int> values = values_of(dtype_, rank, round);
+    std::transform(sums.begin(), sums.end(), values.begin(), sums.begin(), std::plus<>());
   }
-  const std::vector<std::byte> block = block_of(sums);
+  return count_other(result, sums);
+}
+
+std::size_t Pattern::count_wrong_copy(std::span<const std::byte> result, int rank, int round) const {
+  return count_other(result, values_of(dtype_, rank, round));
+}
+
+std::size_t Pattern::count_other(std::span<const std::byte> result, const std::vector<int>& values) const {
+  const std::vector<std::byte> block = block_of(values);
   const std::size_t element = size_of(dtype_);
   std::size_t wrong = 0;
   for (std::size_t done = 0; done < result.size(); done += block.size()) {

@@ -18,10 +18,14 @@ class Pattern {
 
   // The input of a rank in a round.
   void fill(std::span<std::byte> buffer, int rank, int round) const;
-  // How many elements of a result of that round are not the sum over all ranks.
+  // How many elements of a result of that round are not the sum over all ranks, or not what that rank gave.
   std::size_t count_wrong(std::span<const std::byte> result, int round) const;
+  std::size_t count_wrong_copy(std::span<const std::byte> result, int rank, int round) const;
+
+  static constexpr std::size_t kPeriod = 13;  // elements; prime, so that no shard begins at the same place of it
 
  private:
+  std::size_t count_other(std::span<const std::byte> result, const std::vector<int>& values) const;
   std::vector<std::byte> block_of(const std::vector<int>& values) const;
 
   const DType dtype_;

@@ -1,0 +1,117 @@
+// horo's part in a contest through its C ABI: a step of one tensor, or of the 1,000 into which the caller's buffer is
+// cut; submitted, waited for and released, in known plans.
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/peers/contest.h"
+#include "bindings/c/horo_c.h"
+
+namespace {
+
+struct Step {
+  horo_session* session = nullptr;
+  std::size_t tensors = 1;
+  int tasks = 0;
+  std::vector<horo_submission> submissions{};
+  std::vector<int64_t> works{};
+};
+
+struct Type {
+  int32_t number;
+  std::size_t bytes;
+};
+
+const std::map<std::string, Type> kTypes = {
+    {"uint8", {HORO_UINT8, 1}},     {"int8", {HORO_INT8, 1}},         {"int32", {HORO_INT32, 4}},
+    {"int64", {HORO_INT64, 8}},     {"float16", {HORO_FLOAT16, 2}},   {"float32", {HORO_FLOAT32, 4}},
+    {"float64", {HORO_FLOAT64, 8}}, {"bfloat16", {HORO_BFLOAT16, 2}},
+};
+
+int32_t fail(char* error, const std::string& why) {
+  std::snprintf(error, CONTEST_ERROR_BYTES, "%s", why.c_str());
+  return 1;
+}
+
+// A tensor of `count` elements at `at`; its submission is kept. False if horo refuses it.
+bool declare(Step& step, const Type& type, std::byte* at, std::size_t count) {
+  const std::string name = "contest." + std::to_string(step.tasks) + "." + std::to_string(step.submissions.size());
+  const int64_t shape = static_cast<int64_t>(count);
+  horo_tensor_spec spec{};
+  spec.struct_bytes = sizeof(spec);
+  spec.kind = HORO_ALL_REDUCE;
+  spec.op = HORO_SUM;
+  spec.dtype = type.number;
+  spec.stepwise = 1;
+  spec.weight = spec.prescale = spec.postscale = 1;
+  spec.name = name.c_str();
+  spec.shape = &shape;
+  spec.dims = 1;
+  horo_submission submission{};
+  submission.struct_bytes = sizeof(submission);
+  submission.key = horo_declare(step.session, &spec);
+  submission.in = submission.out = at;
+  step.submissions.push_back(submission);
+  return submission.key >= 0;
+}
+
+int32_t prepare(void* user, const contest_task* task, char* error) {
+  Step& step = *static_cast<Step*>(user);
+  step.submissions.clear();
+  ++step.tasks;
+  const auto type = kTypes.find(task->dtype);
+  if (std::string(task->collective) != "all_reduce") return fail(error, "this driver does all_reduce alone");
+  if (type == kTypes.end()) return fail(error, std::string("this driver has no ") + task->dtype);
+  if (task->count < step.tensors) return fail(error, "fewer elements than tensors");
+  std::size_t done = 0;
+  for (std::size_t i = 1; i <= step.tensors; ++i) {
+    const std::size_t end = task->count * i / step.tensors;
+    auto* const at = static_cast<std::byte*>(task->out) + done * type->second.bytes;
+    if (!declare(step, type->second, at, end - done)) return fail(error, horo_error_text(step.session));
+    done = end;
+  }
+  step.works.resize(step.tensors);
+  return 0;
+}
+
+int32_t run(void* user) {
+  Step& step = *static_cast<Step*>(user);
+  horo_session* const session = step.session;
+  const std::size_t count = step.works.size();
+  bool is_well = true;
+  if (count == 1) {
+    const horo_submission& tensor = step.submissions[0];
+    step.works[0] = horo_submit(session, tensor.key, tensor.in, tensor.out);
+    is_well = step.works[0] > 0;
+  } else {
+    is_well = horo_submit_many(session, step.submissions.data(), count, step.works.data()) == HORO_OK;
+  }
+  is_well = is_well && horo_wait(session, step.works.data(), count, 60'000) == HORO_OK;
+  for (const int64_t work : step.works) is_well = is_well && horo_release(session, work) == HORO_OK;
+  is_well = is_well && horo_step_end(session, 0) == HORO_OK;
+  if (!is_well) std::fprintf(stderr, "horo: %s\n", horo_error_text(session));
+  return is_well ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Step step;
+  step.tensors = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 1;
+  step.session = horo_init(nullptr, 0);
+  horo_topology topology{};
+  topology.struct_bytes = sizeof(topology);
+  if (step.session == nullptr || horo_get_topology(step.session, &topology) != HORO_OK) {
+    std::fprintf(stderr, "horo: %s\n", horo_error_text(step.session));
+    return 1;
+  }
+  const contest_driver driver{
+      .user = &step, .version = horo_version(), .allocate = nullptr, .prepare = prepare, .run = run, .finish = nullptr};
+  const int result = contest_play(topology.rank, topology.size, &driver);
+  horo_free(step.session);
+  return result;
+}

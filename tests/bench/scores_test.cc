@@ -1,0 +1,66 @@
+#include <gmock/gmock.h>
+
+#include "tools/horo/bench_scores.h"
+#include "tools/horo/bench_world.h"
+
+namespace horo {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Row timed(const Side& side, std::vector<double> times_us) {
+  Row row;
+  row.side = side;
+  row.times_us = std::move(times_us);
+  return row;
+}
+
+const Side kBucket{"horo", "shm-bucket"}, kTcp{"horo", "tcp"};
+const Side kOpenMpi{"openmpi", "default"}, kOpenMpiTcp{"openmpi", "tcp"}, kMpich{"mpich", "default"};
+
+TEST(BenchScores, EachRoundIsJudgedByItsOwnBestPeer) {
+  std::vector<Row> rows{timed(kOpenMpi, {10, 40, 60}), timed(kMpich, {20, 30, 90}), timed(kBucket, {5, 10, 30})};
+  judge(rows);
+  EXPECT_THAT(rows[2].ratios, ElementsAre(2, 3, 2));
+  EXPECT_THAT(rows[0].ratios, IsEmpty());
+}
+
+TEST(BenchScores, OverTcpOnlyPeersOverTcpAreRivals) {
+  std::vector<Row> rows{timed(kOpenMpi, {1}), timed(kOpenMpiTcp, {30}), timed(kTcp, {10})};
+  judge(rows);
+  EXPECT_THAT(rows[2].ratios, ElementsAre(3));
+}
+
+TEST(BenchScores, WithoutARivalThereIsNoRatio) {
+  std::vector<Row> rows{timed(kOpenMpi, {1}), timed(kTcp, {10})};
+  judge(rows);
+  EXPECT_THAT(rows[1].ratios, IsEmpty());
+}
+
+TEST(BenchScores, TheLimitIsComparedWithinARound) {
+  Row row = timed(kBucket, {100, 2, 200});
+  EXPECT_FALSE(row.limit_fraction());
+  row.limits_us = {50, 1, 100};
+  EXPECT_DOUBLE_EQ(*row.limit_fraction(), 0.5);
+}
+
+TEST(BenchScores, ALineHasWhoPlayedAndADashForWhoDidNot) {
+  std::vector<Row> rows{timed(kOpenMpi, {12, 14, 16}), timed(kBucket, {4, 7, 4})};
+  judge(rows);
+  const std::string line = table_line({.bytes = 1 << 20}, {kOpenMpi, kMpich, kBucket}, rows);
+  EXPECT_THAT(line, HasSubstr("1M"));
+  EXPECT_THAT(line, HasSubstr("14.00"));
+  EXPECT_THAT(line, HasSubstr(" - "));
+  EXPECT_THAT(line, HasSubstr("3.00 (2.00..4.00)"));
+}
+
+TEST(BenchScores, BusFactorsAreThoseOfNcclTests) {
+  EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::kAllReduce, 4), 1.5);
+  EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::kAllGather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::kBroadcast, 4), 1);
+}
+
+}  // namespace
+}  // namespace horo

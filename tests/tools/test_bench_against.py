@@ -1,0 +1,136 @@
+"""horo bench --against: contestants in turns. No test judges a time."""
+
+import importlib.util
+import json
+import pathlib
+import shutil
+import sys
+
+import pytest
+from launching import HORO, ROOT, horo
+
+PLACES = [pathlib.Path(HORO).resolve().parents[2] / "bench/peers", ROOT / "build/release/bench/peers"]
+PEERS = next((place for place in PLACES if (place / "libcontest.so").exists()), None)
+QUICK = ["--rounds", "2", "--wait", "0"]
+
+pytestmark = pytest.mark.skipif(PEERS is None, reason="no build tree has bench/peers: tools/test release")
+
+
+def need_peer(peer):
+    if peer == "gloo":
+        if importlib.util.find_spec("torch") is None:
+            pytest.skip("torch is not installed")
+        return
+    launcher = "mpiexec.hydra" if peer == "mpich" else "mpirun.openmpi"
+    if not (PEERS / f"mpi_{peer}").exists() or not shutil.which(launcher):
+        pytest.skip(f"{peer} is not installed: tools/setup peers")
+
+
+def compare(*options, peers=PEERS, env=()):
+    return horo("bench", *options, *QUICK, "--peers", peers, env={"PYTHON": sys.executable} | dict(env))
+
+
+@pytest.mark.parametrize("peer", ["openmpi", "mpich", "gloo"])
+def test_horo_and_a_peer_take_turns_and_all_results_are_right(peer, tmp_path):
+    need_peer(peer)
+    file, csv = tmp_path / "results.json", tmp_path / "results.csv"
+    done = compare("--against", peer, "--sizes", "8,64K", "--json", file, "--csv", csv)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(file.read_text())
+    rows = [(row["library"], row["path"], row["bytes"]) for row in report["rows"]]
+    sides = [(peer, "default"), ("horo", "shm-bucket"), ("horo", "shm-user")]
+    assert rows == [(*side, size) for size in (8, 65536) for side in sides]
+    for row in report["rows"]:
+        assert row["rounds"] == len(row["times_us"]) == len(row["limit_us"]) == 2 and row["wrong"] == 0
+        assert min(row["times_us"]) > 0 and row["limit_fraction"] > 0
+        assert ("ratio_to_best_peer" in row) == ("memory_beyond_buffers_mib" in row) == (row["library"] == "horo")
+    assert set(report["machine"]["versions"]) == {"horo", peer, "horo-shm-bucket", "horo-shm-user"}
+    assert len(csv.read_text().splitlines()) == 1 + len(rows)
+
+
+COLLECTIVES = ["broadcast", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_every_collective_of_every_library_gives_what_it_should(collective):
+    peers = [peer for peer in ("openmpi", "mpich") if (PEERS / f"mpi_{peer}").exists()] or ["gloo"]
+    for peer in peers:
+        need_peer(peer)
+    done = compare("--against", ",".join(peers), "--collective", collective, "--sizes", "1000,100K")
+    assert done.returncode == 0 and "every checked result is right" in done.stdout, done.stdout + done.stderr
+
+
+def test_paths_over_tcp_and_the_c_abi_are_compared_as_well():
+    need_peer("gloo")
+    done = compare("--against", "gloo", "--paths", "tcp,abi,abi-1000", "--sizes", "8,16K")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "without horo-abi-1000, which says: no fewer elements than tensors" in done.stdout
+
+
+def fake_gloo(folder, body):
+    """A folder of peers with a gloo.py of the test's own."""
+    folder.mkdir()
+    (folder / "gloo.py").write_text(body)
+    return folder
+
+
+WRONG = f"""
+import ctypes, os, sys
+sys.path.insert(0, {str(ROOT / "bench/peers")!r})
+import gloo
+
+class Wrong(gloo.Player):
+    def prepare(self, user, task, error):
+        self.result = ctypes.cast(task[0].output, ctypes.POINTER(ctypes.c_float))
+        return super().prepare(user, task, error)
+
+    def run(self, user):
+        failed = super().run(user)
+        self.result[0] += float(os.environ["PLANTED"])
+        return failed
+
+sys.exit(gloo.main(Wrong()))
+"""
+
+
+@pytest.mark.parametrize("planted", [0, 1])
+def test_a_wrong_result_is_found_and_said(planted, tmp_path):
+    need_peer("gloo")
+    peers = fake_gloo(tmp_path / "peers", WRONG)
+    env = {"PLANTED": str(planted), "CONTEST_LIBRARY": str(PEERS / "libcontest.so")}
+    done = compare("--against", "gloo", "--sizes", "8", "--paths", "shm-user", peers=peers, env=env)
+    assert done.returncode == planted, done.stdout + done.stderr
+    assert ("WRONG RESULTS: gloo, 8: 8 elements" in done.stdout) == bool(planted)
+
+
+def test_a_contestant_that_dies_is_named_with_its_last_words(tmp_path):
+    peers = fake_gloo(tmp_path / "peers", "import sys\nsys.exit('no luck today')\n")
+    done = compare("--against", "gloo", "--sizes", "8", peers=peers)
+    assert done.returncode == 1
+    assert "gloo with 2 ranks" in done.stderr and "no luck today" in done.stderr
+
+
+def test_what_is_missing_is_said_with_what_installs_it(tmp_path):
+    for peer in ("openmpi", "mpich", "gloo"):
+        done = compare("--against", peer, peers=tmp_path / "nothing")
+        assert done.returncode == 2
+        assert f"bench --against {peer}: there is no " in done.stderr and "tools/setup peers" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--against", "nccl"],
+        ["--against", "gloo,gloo"],
+        ["--against", "gloo", "--sizes", "8B"],
+        ["--against", "gloo", "--paths", "shm"],
+        ["--against", "gloo", "--dtype", "float31"],
+        ["--against", "gloo", "--ranks", "0"],
+        ["--against", "gloo", "--collective", "barrier"],
+        ["--sizes", "8"],
+        [],
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(options):
+    done = horo("bench", *options)
+    assert done.returncode == 2 and done.stderr.strip(), done.stdout + done.stderr

@@ -1,0 +1,24 @@
+// The lists of a command line.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace horo {
+
+// "a,b" as a and b. Throws std::invalid_argument, naming the option, for a word that is not among `known`, one that is
+// there twice, or none at all.
+std::vector<std::string> words_of(const std::string& option, const std::string& text,
+                                  const std::vector<std::string>& known);
+
+// "8,1K,64K,1M,2G" in bytes, 1K being 1024. Throws std::invalid_argument.
+std::vector<std::size_t> sizes_of(const std::string& option, const std::string& text);
+
+// "2", "2,4" or "2..8". Throws std::invalid_argument.
+std::vector<int> worlds_of(const std::string& text);
+
+// The other way: 65536 as "64K".
+std::string say_size(std::size_t bytes);
+
+}  // namespace horo
