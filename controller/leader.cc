@@ -311,7 +311,7 @@ std::optional<DownMessage> Leader::flush() {
   heard_[0] = sent_;  // this rank applies every message at once
   release_complete();
   end_joins();
-  for (const std::uint32_t set : ended_) define_plans(set);
+  for (const auto& [set, released] : ended_) define_plans(set, released);
   ended_.clear();
   forget_failures();
   if (items_.empty()) return std::nullopt;

@@ -29,8 +29,8 @@ class Leader {
 
   // A rank's report. Throws ProtocolError naming it if it cannot be.
   void take(int from, const UpMessage& message, TimePoint now);
-  // At the next flush, what was released since the last step end becomes known plans.
-  void step_ended(std::uint32_t set) { ended_.insert(set); }
+  // At the next flush, what was released between the last step end and now becomes known plans.
+  void step_ended(std::uint32_t set) { ended_[set] = released_[set].size(); }
   void rank_left(int rank, TimePoint now);
   // Warns of what waits, and fails what has waited too long.
   void timer_fired(TimePoint now);
@@ -116,8 +116,8 @@ class Leader {
   void skip(Entry& entry);
   std::vector<int> participants(Entry& entry) const;
   void list(const Entry& entry, Version& version);
-  std::vector<TensorId> take_step(std::uint32_t set);
-  void define_plans(std::uint32_t set);
+  std::vector<TensorId> take_step(std::uint32_t set, std::size_t released);
+  void define_plans(std::uint32_t set, std::size_t released);
   void define_plan(std::uint32_t set, std::vector<TensorId> tensors);
   void forget_failures();
 
@@ -138,7 +138,7 @@ class Leader {
   std::vector<Waiting> complete_;                   // everywhere, in this order, and not yet released
   std::map<TensorName, std::vector<Entry*>> held_;  // by unit: complete, until all of the unit is
   std::map<std::uint32_t, Joins> joins_;            // by set, where some have joined
-  std::set<std::uint32_t> ended_;
+  std::map<std::uint32_t, std::size_t> ended_;      // by set: how many of released_ belong to the step that ended
   std::map<std::uint32_t, std::vector<TensorId>> released_;  // by set: one by one and stepwise, since the last step end
 };
 

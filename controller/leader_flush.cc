@@ -1,5 +1,6 @@
 // What is complete becomes releases, in the order in which it became so; what a step released becomes known plans.
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "controller/bucketer.h"
@@ -102,22 +103,25 @@ void Leader::list(const Entry& entry, Version& version) {
 }
 
 // The tensors of the set's step that ended, in order of release. Of a name with two specs in one step, the first.
-std::vector<TensorId> Leader::take_step(std::uint32_t set) {
+std::vector<TensorId> Leader::take_step(std::uint32_t set, std::size_t released) {
   std::vector<TensorId> step;
   std::set<TensorName> names;
-  for (const TensorId id : std::exchange(released_[set], {})) {
+  std::vector<TensorId>& all = released_[set];
+  const auto end = all.begin() + static_cast<std::ptrdiff_t>(released);
+  for (const TensorId id : std::span(all.begin(), end)) {
     const Place place = *table_.place(id);
     place.entry->versions[place.version].listed = false;
     const bool fits = place.entry->plan == 0 && place.entry->dissolved < kMaxDissolved;
     if (fits && names.insert(place.entry->name).second) step.push_back(id);
   }
+  all.erase(all.begin(), end);
   return step;
 }
 
 // A unit is in a plan as a whole or not at all, because plans are released one by one.
-void Leader::define_plans(std::uint32_t set) {
+void Leader::define_plans(std::uint32_t set, std::size_t released) {
   if (sets_.find(set) == nullptr) return;
-  const std::vector<TensorId> step = take_step(set);
+  const std::vector<TensorId> step = take_step(set, released);
   if (left_.meets(members(set)) || joined(set) != nullptr) return;
   std::vector<Fusible> tensors;
   for (const TensorId id : step) {

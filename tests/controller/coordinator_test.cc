@@ -68,6 +68,27 @@ TEST(Coordinator, StepsBecomeKnownPlans) {
   EXPECT_EQ(ranks.sent.size(), 2U);
 }
 
+// As of two optimizers that take turns: rank 0 hears of rank 1's step end, and of what rank 1 and itself submitted
+// since, in one go.
+TEST(Coordinator, WhatComesRightBehindAStepEndIsInAPlanOfItsOwn) {
+  Ranks ranks(2);
+  const std::vector<TensorSpec> one = {gradient("a"), gradient("b")}, other = {gradient("c"), gradient("d")};
+  for (int i = 0; i < 3; ++i) {
+    ranks.submit(one);
+    for (const int rank : {1, 0}) {
+      ranks[rank].step_end();
+      for (const TensorSpec& spec : other) ranks[rank].submit(spec);
+      if (rank == 1) ranks.deliver(1, ranks.turn(1));
+    }
+    ranks.settle();
+    for (const int rank : {1, 0}) ranks[rank].step_end();
+    ranks.settle();
+  }
+  ranks.submit(one);
+  EXPECT_TRUE(ranks[1].stream().back().known);
+  EXPECT_THAT(ranks[1].stream().back().names, ElementsAre("a", "b"));
+}
+
 TEST(Coordinator, AWholePlanCountsTensorByTensorUntilEveryRankUsesIt) {
   Ranks ranks(2);
   const std::vector<TensorSpec> specs = {gradient("a"), gradient("b")};

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <random>
@@ -19,7 +20,7 @@ using testing::HasSubstr;
 
 constexpr std::size_t kSizes[] = {1000, 0, 17, 5000, 1};
 constexpr std::size_t kTensors = std::size(kSizes);
-constexpr int kEnough = 10;  // steps, after which the plans are known
+constexpr int kPatience = 500;  // steps, after which plans must be known
 
 // The gradients of one optimizer.
 class Steps {
@@ -47,6 +48,11 @@ class Steps {
     for (const auto& work : works) work->outcome();
     session_.step_end(0);
     places_ = session_.places(works);
+  }
+
+  std::size_t known() const {
+    return static_cast<std::size_t>(
+        std::count_if(places_.begin(), places_.end(), [](const BucketPlace& place) { return place.plan != 0; }));
   }
 
   // What is in no plan stays where it is. How many are in one.
@@ -88,6 +94,20 @@ std::string packed_bytes(const Session& session) {
   return json.substr(at, json.find("\"control\"", at) - at);
 }
 
+// Steps of both until all plans are known on all ranks.
+void know(Session& session, Steps& one, Steps& other) {
+  TensorSpec spec = float_spec("known", 1);
+  spec.op = ReduceOp::kMin;
+  for (int i = 0; i < kPatience; ++i) {
+    one.step(), other.step();
+    const float mine = one.known() + other.known() == 2 * kTensors ? 1 : 0;
+    float all = 0;
+    session.run(spec, &mine, &all);
+    if (all == 1) return;
+  }
+  FAIL() << "no plans";
+}
+
 class Views : public testing::TestWithParam<std::pair<test::Wire, int>> {
  protected:
   // Runs the body on all ranks, none of which may throw.
@@ -123,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Wires, Views,
 TEST_P(Views, TensorsThatLieSideBySideAreNotCopiedAndHaveTheSameBits) {
   run([](Session& session) {
     Steps packed(session, "packed"), living(session, "living");
-    for (int i = 0; i < kEnough; ++i) packed.step(), living.step();
+    know(session, packed, living);
     ASSERT_EQ(living.move_into_buckets(), kTensors);
     for (int i = 0; i < 5; ++i) {
       packed.step();
@@ -139,7 +159,7 @@ TEST_P(Views, TensorsThatLieSideBySideAreNotCopiedAndHaveTheSameBits) {
 TEST_P(Views, OneRankMayPackWhatLiesInTheBucketsOfOthers) {
   run([](Session& session) {
     Steps packed(session, "packed"), mixed(session, "mixed");
-    for (int i = 0; i < kEnough; ++i) packed.step(), mixed.step();
+    know(session, packed, mixed);
     if (session.topology().rank == 1) mixed.move_into_buckets();
     for (int i = 0; i < 5; ++i) {
       packed.step(), mixed.step();
@@ -152,13 +172,13 @@ TEST_P(Views, OneRankMayPackWhatLiesInTheBucketsOfOthers) {
 TEST_P(Views, APlanThatIsDissolvedLeavesItsMemoryAsItIs) {
   run([](Session& session) {
     Steps packed(session, "packed"), living(session, "living");
-    for (int i = 0; i < kEnough; ++i) packed.step(), living.step();
+    know(session, packed, living);
     EXPECT_EQ(living.move_into_buckets(), kTensors);
     const std::uint64_t version = session.plans_version();
     packed.step(), living.step(true);
     EXPECT_EQ(living.all(), packed.all());
     EXPECT_GT(session.plans_version(), version);
-    for (int i = 0; i < kEnough; ++i) packed.step(), living.step();
+    know(session, packed, living);
     EXPECT_EQ(living.move_into_buckets(), kTensors);
     packed.step(), living.step();
     EXPECT_EQ(living.all(), packed.all());
