@@ -43,7 +43,7 @@ struct Config {
   std::string algorithms;  // HORO_ALGORITHMS: "all_reduce=tree,broadcast=scatter" instead of what ring/choose.cc takes
 
   // How bytes travel between the ranks of one host.
-  std::string transport = "tcp";           // HORO_TRANSPORT: tcp, shm (an error where it does not work) or auto
+  std::string transport = "auto";          // HORO_TRANSPORT: tcp, shm (an error where it does not work) or auto
   std::size_t shm_chunk_bytes = 32 << 10;  // HORO_SHM_CHUNK_BYTES: passed on at a time while the rest is copied
   std::size_t shm_slots = 8;               // HORO_SHM_SLOTS: chunks on the way from one rank to another
 

@@ -54,7 +54,7 @@ class Rank:
     def __init__(self, number, size, settings, files=None):
         self.number = number
         self.errors = tempfile.TemporaryFile("w+")
-        names = {"RANK": number, "SIZE": size, "LOCAL_RANK": number, "LOCAL_SIZE": size, **settings}
+        names = {"RANK": number, "SIZE": size, "LOCAL_RANK": number, "LOCAL_SIZE": size, "TRANSPORT": "tcp", **settings}
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HORO_")}
         environment |= {f"HORO_{name}": str(value) for name, value in names.items()}
         limit = None if files is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))

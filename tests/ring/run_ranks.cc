@@ -122,7 +122,7 @@ std::vector<std::exception_ptr> run_ranks(const WorldOptions& options, const Ran
       config.addr = addr;
       const auto at = static_cast<std::size_t>(index);
       states[at]->store("connecting");
-      if (options.wire == Wire::kShm) config.transport = "shm";
+      config.transport = options.wire == Wire::kShm ? "shm" : "tcp";
       Rank rank(options.wire == Wire::kInProcess ? std::move(in_process[at])
                                                  : connect_tcp(config, 0, make_tcp_exchange(config, 0)),
                 config, states[at]);
@@ -186,6 +186,7 @@ Config config_of(int rank, int size, const std::string& addr) {
   config.rank = config.local_rank = rank;
   config.size = config.local_size = size;
   config.addr = addr;
+  config.transport = "tcp";
   return config;
 }
 

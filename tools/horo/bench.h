@@ -33,7 +33,7 @@ int bench_agree(Session& session, const AgreeBench& bench);
 // Bytes that every algorithm of every collective sends against what its schedule says, and our counters against the
 // kernel's, also of what leaves each host. By itself, without a session: it has to choose each algorithm. 1 if any
 // deviates by more than 0.5 %, else 0.
-int bench_wire(const Config& config, bool with_header);
+int bench_wire(Config config, bool with_header);
 
 // Errors of sums of short floats, 2 to 64 contributors, beside those of a ring that rounds at every hop; needs no
 // world. 1 if any is more than 1.05 times that of one rounding, else 0.

@@ -211,7 +211,8 @@ class WireBench {
 
 }  // namespace
 
-int bench_wire(const Config& config, bool with_header) {
+int bench_wire(Config config, bool with_header) {
+  config.transport = "tcp";  // what does not travel cannot be counted
   Links links = find_others(config, 0);
   Counters counters;
   const Comparison compared = compare_settings(*links.transport, config, counters);
