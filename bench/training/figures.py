@@ -90,4 +90,4 @@ def check(result):
             yield f"{name}: ranks end with different parameters: {', '.join(one['sha256'])}"
         if "ddp" in field and one["from_ddp"] > FARTHEST * field["ddp"]["moved"]:
             way = f"{one['from_ddp']:.3g} from ddp's, which moved {field['ddp']['moved']:.3g}"
-            yield f"{name}: after {result['warm_steps']} steps its parameters are {way}"
+            yield f"{name}: after {result['compared_steps']} steps its parameters are {way}"

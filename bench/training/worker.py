@@ -2,7 +2,7 @@
 result.json into the folder:
 
     {"model", "ranks", "threads", "samples" of all ranks in a step, "tensors", "bytes", "warm_steps" before all,
-     "steps" in a turn, "quiet": [of each round],
+     "compared_steps", "steps" in a turn, "quiet": [of each round],
      "contestants": {name: {"turn_s": [of each round], "loss": [before, after], "sha256": [of each rank] in the end,
                             "moved", "from_ddp": how far the parameters are from the first ones, and from ddp's, after
                             the same few steps}}}
@@ -21,7 +21,7 @@ import horo.torch as horo
 import machine
 import models
 
-WARM_STEPS = 8
+WARM_STEPS, COMPARED_STEPS = 8, 4  # before all; of these, before parameters are compared
 BATCHES = 4
 MOST_STEPS = 100
 
@@ -49,10 +49,10 @@ def turn(one, steps):
 
 
 def warm_up(field, turn_s):
-    """Buckets and plans come to be in the first steps. Returns how many steps fill a turn."""
+    """Buckets and plans come to be in the first steps, before this. Returns how many steps fill a turn."""
     longest = 0
     for one in field.values():
-        turn(one, WARM_STEPS - 2)
+        turn(one, WARM_STEPS - COMPARED_STEPS - 2)
         longest = max(longest, turn(one, 2) / 2)
     return min(MOST_STEPS, max(2, round(turn_s / longest)))
 
@@ -91,8 +91,10 @@ def measure(task, wanted):
     names = filter(contestants.is_there, wanted["contestants"])
     field = {name: contestants.make(name, task, batches) for name in names}
     fresh = contestants.Contestant(task, batches)
-    steps = warm_up(field, wanted["turn_ms"] / 1000)
+    for one in field.values():
+        turn(one, COMPARED_STEPS)
     found = dict(compared(field, fresh.parameters()))
+    steps = warm_up(field, wanted["turn_ms"] / 1000)
     quiet, turns = [], []
     for number in range(wanted["rounds"]):
         quiet.append(quiet_round())
@@ -109,6 +111,7 @@ def measure(task, wanted):
         "tensors": len(parameters),
         "bytes": sum(parameter.nbytes for parameter in parameters),
         "warm_steps": WARM_STEPS,
+        "compared_steps": COMPARED_STEPS,
         "steps": steps,
         "quiet": quiet,
         "contestants": found,

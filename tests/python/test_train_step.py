@@ -46,7 +46,7 @@ def test_ranks_that_differ_and_models_that_learn_nothing_or_something_else_are_f
         ({"loss": [1, 1]}, "the loss was 1 at first and 1 in the end"),
         ({"from_ddp": 0.02}, "its parameters are 0.02 from ddp's"),
     ):
-        result = {"warm_steps": 8, "contestants": {"ddp": right, "horo": right | mistake}}
+        result = {"compared_steps": 4, "contestants": {"ddp": right, "horo": right | mistake}}
         (found,) = figures.check(result)
         assert found.startswith("horo: ") and said in found
-    assert list(figures.check({"warm_steps": 8, "contestants": {"ddp": right, "horo": right}})) == []
+    assert list(figures.check({"compared_steps": 4, "contestants": {"ddp": right, "horo": right}})) == []

@@ -138,6 +138,34 @@ def zero_grad_keeps_the_views_and_leaves_none_where_nothing_came():
     assert [param.grad.data_ptr() for param in params.values()] == places
 
 
+def zero_grad_forgets_what_lives_in_no_bucket():
+    params = params_of("beside")
+    optimizer = living(params)
+    beside = torch.nn.Parameter(torch.ones(3))
+    beside.grad = torch.ones(3)
+    optimizer.param_groups[0]["params"].append(beside)
+    optimizer.zero_grad()
+    assert beside.grad is None and all(param.grad is not None for param in params.values())
+
+
+class _Counting(torch.optim.SGD):
+    zeroed = 0
+
+    def zero_grad(self, set_to_none=True):
+        self.zeroed += 1
+        super().zero_grad(set_to_none)
+
+
+def zero_grad_of_the_users_own_is_called():
+    params = params_of("own")
+    optimizer = hvd.DistributedOptimizer(
+        _Counting(list(params.values()), lr=1.0), list(params.items()), gradient_as_bucket_view=True
+    )
+    for times in range(1, KNOWN + 1):
+        step(params, optimizer)
+        assert optimizer.zeroed == times
+
+
 def gradients_move_with_what_is_in_them():
     params = params_of("moved")
     optimizer = hvd.DistributedOptimizer(
@@ -235,6 +263,8 @@ claims.check(
     parameters_are_the_same_with_and_without,
     nothing_is_copied_once_the_plan_is_known,
     zero_grad_keeps_the_views_and_leaves_none_where_nothing_came,
+    zero_grad_forgets_what_lives_in_no_bucket,
+    zero_grad_of_the_users_own_is_called,
     gradients_move_with_what_is_in_them,
     a_gradient_that_got_other_memory_is_named,
     a_saved_gradient_is_no_larger_than_itself,

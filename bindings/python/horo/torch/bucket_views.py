@@ -64,9 +64,12 @@ class BucketViews:
         gradient is its view."""
         for bucket in self._buckets.values():
             bucket.zero_()
-        at_home = [(slot, slot.param.grad) for slot in self._slots if slot.is_at_home(slot.param.grad)]
-        for slot, _ in at_home:
-            slot.zeroed = True
+        at_home = []
+        for slot in self._slots:
+            gradient = slot.param.grad
+            if slot.is_at_home(gradient):
+                slot.zeroed = True
+                at_home.append((slot, gradient))
         return at_home
 
     def forget(self):

@@ -124,13 +124,14 @@ class Gradients:
                 if not group.slots[0].is_submitted():
                     self._submit_group(group)
             for slot in self._slots:
-                if not slot.is_submitted():
+                if slot.work is None and slot.sparse is None:
                     self._submit_late(slot)
             dense = [slot for slot in self._slots if slot.work is not None]
             works = [slot.work for slot in dense]
             session.wait(works)
             for slot in self._slots:
-                self._deliver(slot, session)
+                if not (self._compressor is None and slot.has_its_result()):
+                    self._deliver(slot, session)
         except Exception:  # an interrupt is none: the works go on, and may be waited for again
             self.abandon()
             raise
@@ -165,18 +166,20 @@ class Gradients:
                 self._arrive(slot)
                 return
             gradient = param.grad
-            storage = hold(gradient)
-            if storage is None or gradient.requires_grad:
-                self._submit(slot)
-                return
-            address = gradient.data_ptr()
-            if slot.view is not None and address != slot.place:
-                gradient, address = slot.bring_home(gradient), slot.place
-                storage = gradient.untyped_storage()
+            if gradient is slot.home and gradient.data_ptr() == slot.place:
+                address, storage, nbytes = slot.place, slot.view, slot.nbytes
+            else:
+                storage = hold(gradient)
+                if storage is None or gradient.requires_grad:
+                    self._submit(slot)
+                    return
+                address, nbytes = gradient.data_ptr(), gradient.nbytes
+                if slot.view is not None and address != slot.place:
+                    gradient, address, storage = slot.bring_home(gradient), slot.place, slot.view
             # Before the call: an interrupt may come right after it. The slot keeps them until the work was waited for,
             # or abandoned, and no hook gets here before. The storage too: a gradient that is given another one lets
             # go of the old one, which is in flight.
-            slot.memory, slot.storage, slot.address, slot.nbytes = gradient, storage, address, gradient.nbytes
+            slot.memory, slot.storage, slot.address, slot.nbytes = gradient, storage, address, nbytes
             work = submit(self._pointer, slot.key, address, address)
             if work > 0:
                 slot.work = work

@@ -9,6 +9,8 @@ import contextlib
 import math
 import warnings
 
+import torch
+
 from horo._sets import check, global_process_set
 from horo._specs import Average, choose_op, is_no_name, order_number
 from horo.torch.compression import Compression
@@ -101,9 +103,17 @@ class _Distributed:
         if args or kwargs:
             return super().zero_grad(*args, **kwargs)
         at_home = self._gradients.zero_views()
+        plain = getattr(super().zero_grad, "__func__", None) is torch.optim.Optimizer.zero_grad
+        if plain and not self._has_gradients_beside(at_home):
+            return
         super().zero_grad()
         for slot, gradient in at_home:
             slot.param.grad = gradient
+
+    def _has_gradients_beside(self, at_home):
+        views = {id(slot.param) for slot, _ in at_home}
+        params = (param for group in self.param_groups for param in group["params"])
+        return any(id(param) not in views and param.grad is not None for param in params)
 
     def add_param_group(self, param_group):
         super().add_param_group(param_group)

@@ -8,6 +8,9 @@ from horo._handles import moved_text
 from horo.errors import HoroError, not_yet
 
 
+_NOWHERE = object()
+
+
 class Slot:
     """One parameter."""
 
@@ -29,6 +32,7 @@ class Slot:
         "sparse",
         "sparse_dim",
         "view",
+        "home",
         "place",
         "plan",
         "zeroed",
@@ -45,7 +49,7 @@ class Slot:
         self.work = None  # in flight
         self.memory = None  # where the result arrives: the gradient, or else a buffer
         self.storage = None  # of memory, where nobody but this keeps both alive
-        self.address = self.nbytes = 0  # of memory, when it was submitted
+        self.address, self.nbytes = 0, param.nbytes  # of memory, when it was submitted
         self.context = None  # what a compressor needs to undo its work
         self.spare = None  # memory for what the others have, where this rank has no gradient, and its context
         self.sparse = None  # in flight: the handle of a sparse gradient
@@ -63,6 +67,7 @@ class Slot:
     def leave(self):
         """It has no view."""
         self.view = None  # part of a bucket, where the gradient lives; shown to nobody, so that it stays what it is
+        self.home = _NOWHERE  # the gradient that bring_home() made
         self.place = 0  # its address
         self.plan = None  # that the bucket is of
         self.zeroed = False  # the gradient is the view, of zeros, and stands for none
@@ -86,8 +91,8 @@ class Slot:
         """Copied into the view, which becomes the parameter's gradient; returns that."""
         with torch.no_grad():
             self.view.copy_(gradient)
-        self.param.grad = self.view.detach()
-        return self.param.grad
+        self.home = self.param.grad = self.view.detach()
+        return self.home
 
     def has_gradient(self, passes):
         """passes: backward passes per step. What zero_grad() left is none, unless somebody wrote to it."""
@@ -101,6 +106,16 @@ class Slot:
         """The work reads and writes this memory."""
         self.work, self.memory = work, memory
         self.address, self.nbytes = memory.data_ptr(), memory.nbytes
+
+    def has_its_result(self):
+        """The gradient is what was submitted, and lies where it lay."""
+        memory = self.memory
+        return (
+            memory is not None
+            and memory is self.param.grad
+            and memory.data_ptr() == self.address
+            and memory.nbytes == self.nbytes
+        )
 
     def check_memory(self):
         """The submitted memory lies where it lay, so that the result is in it."""
