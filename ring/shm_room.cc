@@ -8,7 +8,7 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kLine = 64;
+constexpr std::size_t kSmallShardUnit = 64;
 constexpr std::size_t kShardUnit = 4096;        // bytes: large shards begin on pages of their own
 constexpr std::size_t kMostFlatOfShared = 512;  // from there on two waits take less time than all that is copied
 
@@ -35,7 +35,7 @@ std::uint64_t ShmRoom::place_of(const std::byte* data, std::size_t bytes) const 
 
 // The part of `bytes` that a member sums, in bytes.
 Shard ShmRoom::shard_of_bytes(std::size_t bytes, int members, int member) {
-  const std::size_t unit = bytes < kShardUnit * 4 * static_cast<std::size_t>(members) ? kLine : kShardUnit;
+  const std::size_t unit = bytes < kShardUnit * 4 * static_cast<std::size_t>(members) ? kSmallShardUnit : kShardUnit;
   const Shard units = shard_of((bytes + unit - 1) / unit, members, member);
   const std::size_t begin = std::min(bytes, units.begin * unit);
   return {begin, std::min(bytes, (units.begin + units.size) * unit) - begin};

@@ -168,7 +168,8 @@ struct ShmRoom::Slices {
 ShmRoom::Slices ShmRoom::slices(std::byte* out) const {
   const std::size_t takers = moves_.is_same_for_all() ? 1 : places_.size() - 1;
   const std::size_t most = kStageBytes / takers / kCutUnit * kCutUnit;
-  const std::size_t bytes = std::min(most, rounded_up(moves_.longest() / kMostSlices + 1, kSliceUnit));
+  const std::size_t bytes =
+      std::min(most, rounded_up(std::max<std::size_t>(1, moves_.longest() / kMostSlices), kSliceUnit));
   return {out, bytes, rounded_up(moves_.longest(), bytes) / bytes, steps_ + 1};
 }
 

@@ -18,7 +18,7 @@
 #include "tests/ring/run_ranks.h"
 #include "tests/ring/small_values.h"
 
-namespace horo {
+namespace horo::moves_test {
 namespace {
 
 using test::Rank;
@@ -145,7 +145,7 @@ TEST(ShmMoves, GiveTheBytesThatMessagesGive) {
   }
 }
 
-constexpr std::size_t kFew = 4, kFlat = 500, kLarge = 2'000'000;  // floats
+constexpr std::size_t kFew = 4, kFlat = 500, kLarge = 700'000;  // floats; in more slices than there are stages
 
 // Of the kind, with as many floats from or to each.
 Collective of_floats(CollectiveKind kind, std::size_t count, std::vector<float>& in, std::vector<float>& out,
@@ -230,7 +230,6 @@ TEST(ShmMoves, AMismatchNamesRanksAndWhatTheyRun) {
   EXPECT_THAT(text, HasSubstr("16 bytes, all_gather"));
 }
 
-// In every place where it is waited for: at the mark, at the root's, in the middle of stages, at the end.
 TEST(ShmMoves, WhoIsLateIsNamed) {
   const auto errors = run_ranks({3, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> in, out;
@@ -266,6 +265,25 @@ TEST(ShmMoves, AnAbortEndsEveryWait) {
   }
 }
 
+// At marks, in the middle of stages, at the end: wherever they are just then.
+TEST(ShmMoves, AnAbortInTheMiddleEndsIt) {
+  for (const CollectiveKind kind : kKinds) {
+    const TimePoint begin = Clock::now();
+    const auto errors = run_ranks({3, Wire::kShm, {}}, [&](Rank& rank) {
+      std::vector<float> in, out;
+      Collective c = of_floats(kind, kind == CollectiveKind::kBarrier ? 0 : kLarge, in, out, 3);
+      run(*rank.group, c);
+      std::jthread enemy([&] {
+        while (rank.index() == 1 && Clock::now() < begin + std::chrono::milliseconds(60)) std::this_thread::yield();
+        if (rank.index() == 1) rank.transport().abort(1, "rank 1 has had enough");
+      });
+      while (Clock::now() < c.deadline) run(*rank.group, c);
+    });
+    for (const auto& error : errors) EXPECT_THAT(test::message_of(error), HasSubstr("has had enough")) << name_of(kind);
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
+  }
+}
+
 TEST(ShmMoves, AWishForAKindIsForThatKindAlone) {
   Config wishes;
   wishes.algorithms = "broadcast=tree";
@@ -282,4 +300,4 @@ TEST(ShmMoves, AWishForAKindIsForThatKindAlone) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::moves_test
