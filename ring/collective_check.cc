@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <numeric>
+#include <span>
 #include <stdexcept>
 
 #include "ring/custom_op.h"
@@ -177,6 +179,28 @@ bool is_plain(const Collective& c, int size) {
   return true;
 }
 
+// What a member uses of its buffers.
+struct Used {
+  std::span<const std::byte> in, out;
+
+  bool overlap() const {
+    const std::less<const std::byte*> before;
+    return !in.empty() && !out.empty() && before(in.data(), out.data() + out.size()) &&
+           before(out.data(), in.data() + in.size());
+  }
+};
+
+Used used_by(const Party& party, const Collective& c) {
+  const Sizes sizes = sizes_of(c, party.size(), party.index);
+  const std::size_t each = size_of(c.dtype);
+  return {{c.in.data, sizes.in * each}, {c.out.data, sizes.out * each}};
+}
+
+// Where this member's part of an all_gather or gather begins in out, in bytes.
+std::size_t place_of_mine(const Party& party, const Collective& c) {
+  return std::accumulate(c.counts.begin(), c.counts.begin() + party.index, std::size_t{0}) * size_of(c.dtype);
+}
+
 }  // namespace
 
 void check(const Collective& collective, int size, int index) {
@@ -186,6 +210,21 @@ void check(const Collective& collective, int size, int index) {
 
 Sizes sizes_of(const Collective& collective, int size, int index) {
   return Checker(collective, size, index).sizes();
+}
+
+bool needs_own_output(const Party& party, const Collective& c) {
+  const Used used = used_by(party, c);
+  switch (c.kind) {
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kScatter:
+    case CollectiveKind::kAllToAll:
+      return used.overlap();
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kGather:
+      return used.overlap() && used.in.data() != used.out.data() + place_of_mine(party, c);
+    default:
+      return false;
+  }
 }
 
 }  // namespace horo

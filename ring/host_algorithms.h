@@ -101,4 +101,8 @@ struct Sizes {
 };
 Sizes sizes_of(const Collective& collective, int size, int index);
 
+// Kinds whose output lies elsewhere than the same elements of the input cannot be run in place. What is gathered can
+// where it lies at its place already, which costs no copy.
+bool needs_own_output(const Party& party, const Collective& collective);
+
 }  // namespace horo

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <map>
 #include <new>
@@ -64,6 +65,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kMostSchedules = 64;  // kept
+constexpr std::size_t kKinds = static_cast<std::size_t>(CollectiveKind::kJoin) + 1;
 
 std::size_t payload_bytes(const Collective& c) {
   if (c.kind == CollectiveKind::kBarrier) return 0;
@@ -123,9 +125,9 @@ class HostGroup final : public Group {
   }
 
   std::string_view algorithm(const Collective& collective) const override {
+    if (may_meet(collective) && room_of(collective.channel).room) return "shm";
     if (collective.kind == CollectiveKind::kBarrier) return "dissemination";
     if (collective.kind == CollectiveKind::kSendRecv) return "message";
-    if (ShmRoom::takes(collective) && room_of(collective.channel).room) return "shm";
     const Shape shape = shape_of(collective, size(), members_.hosts);
     if (const auto* given = given_for(collective, shape, wishes_)) return given->front().name;
     return choose(collective, shape, wishes_).name;
@@ -149,14 +151,21 @@ class HostGroup final : public Group {
 
   Party party() { return {transport_, members_.ranks, index_, segment_bytes_, scratch_}; }
 
+  // Equal on all members.
+  bool may_meet(const Collective& c) const {
+    return allows_room_ && ShmRoom::takes(c) && !wishes_.names.contains(c.kind) && !wishes_.files.contains(c.kind);
+  }
+
   // False: there is no room for it.
   bool meets_in_room(const Collective& collective) {
-    if (!allows_room_ || !ShmRoom::takes(collective)) return false;
+    if (!may_meet(collective)) return false;
     Room& room = room_of(collective.channel);
     if (!room.has_met) open(room, collective);
     if (!room.room) return false;
-    room.room->all_reduce(collective);
-    room.tally->add(collective.counts[0] * size_of(collective.dtype));
+    room.room->run(collective);
+    Counters::Tally*& tally = room.tallies[static_cast<std::size_t>(collective.kind)];
+    if (tally == nullptr) tally = &counters_.tally(members_.set, collective.kind, "shm");
+    tally->add(payload_bytes(collective));
     return true;
   }
 
@@ -182,9 +191,7 @@ class HostGroup final : public Group {
   bool room_is_allowed(const Config& config) const {
     const bool one_host =
         std::adjacent_find(members_.hosts.begin(), members_.hosts.end(), std::not_equal_to<>()) == members_.hosts.end();
-    const bool wished =
-        wishes_.names.contains(CollectiveKind::kAllReduce) || wishes_.files.contains(CollectiveKind::kAllReduce);
-    return config.transport != "tcp" && size() > 1 && one_host && !wished;
+    return config.transport != "tcp" && size() > 1 && size() <= ShmRoom::kMostMembers && one_host;
   }
 
   // Of one channel, so of one thread.
@@ -193,7 +200,7 @@ class HostGroup final : public Group {
     const std::uint32_t channel;
     bool has_met = false;
     std::unique_ptr<ShmRoom> room;  // null after the meeting: some member sees not all of the others' arenas
-    Counters::Tally* tally = nullptr;
+    std::array<Counters::Tally*, kKinds> tallies{};  // by kind; null: not yet
   };
 
   // Most groups have one channel, whose thread finds its room without a lock.
@@ -225,7 +232,6 @@ class HostGroup final : public Group {
     move(meeting);
     if (std::find(places.begin(), places.end(), -1) != places.end()) return;
     one.room = std::make_unique<ShmRoom>(party(), arenas, std::move(board), places, patience_);
-    one.tally = &counters_.tally(members_.set, CollectiveKind::kAllReduce, "shm");
   }
 
   // Made once and kept; a new shape (somebody is absent, another root) makes another one.

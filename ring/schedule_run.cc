@@ -202,44 +202,6 @@ class Slot {
   bool busy_ = false;
 };
 
-// What a member uses of its buffers.
-struct Used {
-  std::span<const std::byte> in, out;
-
-  bool overlap() const {
-    const std::less<const std::byte*> before;
-    return !in.empty() && !out.empty() && before(in.data(), out.data() + out.size()) &&
-           before(out.data(), in.data() + in.size());
-  }
-};
-
-Used used_by(const Party& party, const Collective& c) {
-  const Sizes sizes = sizes_of(c, party.size(), party.index);
-  const std::size_t each = size_of(c.dtype);
-  return {{c.in.data, sizes.in * each}, {c.out.data, sizes.out * each}};
-}
-
-// Where this member's part of an all_gather or gather begins in out, in bytes.
-std::size_t place_of_mine(const Party& party, const Collective& c) {
-  return std::accumulate(c.counts.begin(), c.counts.begin() + party.index, std::size_t{0}) * size_of(c.dtype);
-}
-
-// Kinds whose output lies elsewhere than the same elements of the input cannot be run in place. What is gathered can
-// where it lies at its place already, which costs no copy.
-bool needs_own_output(const Party& party, const Collective& c, const Used& used) {
-  switch (c.kind) {
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kScatter:
-    case CollectiveKind::kAllToAll:
-      return used.overlap();
-    case CollectiveKind::kAllGather:
-    case CollectiveKind::kGather:
-      return used.overlap() && used.in.data() != used.out.data() + place_of_mine(party, c);
-    default:
-      return false;
-  }
-}
-
 void run_slots(const Plan& plan, std::byte* out, const Party& party) {
   const std::size_t slices = plan.slices.count();
   const std::size_t slot_bytes = std::max(kAlignment, aligned(plan.layout.bytes));
@@ -268,10 +230,10 @@ void run_slots(const Plan& plan, std::byte* out, const Party& party) {
 void run_schedule(const Party& party, const Collective& collective, const Schedule& schedule) {
   if (schedule.rounds.empty()) return;
   const Plan plan(party, collective, schedule);
-  const Used used = used_by(party, collective);
-  if (!needs_own_output(party, collective, used)) return run_slots(plan, collective.out.data, party);
-  const auto memory = party.scratch.take(used.out.size());
-  const auto out = memory.part(0, used.out.size());
+  if (!needs_own_output(party, collective)) return run_slots(plan, collective.out.data, party);
+  const std::size_t bytes = sizes_of(collective, party.size(), party.index).out * size_of(collective.dtype);
+  const auto memory = party.scratch.take(bytes);
+  const auto out = memory.part(0, bytes);
   run_slots(plan, out.data(), party);
   std::memcpy(collective.out.data, out.data(), out.size());
 }

@@ -21,8 +21,9 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kBoardPage = 4096;
-constexpr std::uint64_t kMarks = 2, kFlats = 256;
-constexpr std::size_t kWorks = 2;
+constexpr std::uint64_t kMarks = 64, kFlats = 256;
+constexpr std::size_t kWorks = 3;
+constexpr int kKindBits = 8, kKindShift = 64 - kKindBits;  // in a shape
 constexpr int kEagerLooks = 4;  // without a pause in between, which takes as long as a line on its way
 
 void wait_on(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
@@ -41,9 +42,14 @@ struct ShmMeeting::Mark {
   alignas(kLine) std::atomic<std::uint64_t> times;
   std::uint64_t plan;
   std::uint64_t key_hash;
+  std::uint64_t shape;
   std::uint64_t bytes;
-  std::uint64_t place;
-  std::byte few[kFewBytes];
+  union {
+    std::byte few[kFewBytes];
+    struct {
+      std::uint64_t in, out;
+    } place;
+  };
 };
 
 // Every word has one writer, but for `rung`. Zeros at first.
@@ -97,13 +103,23 @@ std::byte* ShmMeeting::stage_of(int member, std::uint64_t step) const {
 
 // ---- Telling.
 
+// Who is a whole lap ahead waits until half of it is free, so that it looks for the others seldom.
+void ShmMeeting::approach(const Collective& c) {
+  static_assert(kMarks < kFlats);
+  if (number_ + 1 < seen_ + kMarks) return;
+  const std::uint64_t meeting = number_ - kMarks / 2;
+  await_whom(c, kEveryone, [meeting, this](int member) { return has_come(member, meeting); });
+  seen_ = meeting;
+}
+
 void ShmMeeting::come(const Collective& c, const Arrival& arrival) {
   ++number_;
   Mark& mark = board(index_).marks[number_ % kMarks];
   mark.plan = c.plan;
   mark.key_hash = c.key_hash;
+  mark.shape = arrival.shape;
   mark.bytes = arrival.bytes;
-  mark.place = arrival.place;
+  if (arrival.bytes > kFewBytes) mark.place = {arrival.in, arrival.out};
   mark.times.store(number_, std::memory_order_release);
   tell();
 }
@@ -138,19 +154,32 @@ const ShmMeeting::Mark& ShmMeeting::mark_of(int member) const {
   return board(member).marks[number_ % kMarks];
 }
 
-// A member may have come to the next meeting already, whose mark is the other one.
-void ShmMeeting::await_all(const Collective& c) {
-  const auto has_come = [this](int member) { return mark_of(member).times.load(std::memory_order_acquire) >= number_; };
-  for (int member = 0; member < size(); ++member) await(c, member, has_come);
-  settle();
-  check_alike(c);
+// A member may have come to later meetings already, whose marks are others.
+bool ShmMeeting::has_come(int member, std::uint64_t meeting) const {
+  return board(member).marks[meeting % kMarks].times.load(std::memory_order_acquire) >= meeting;
 }
 
-void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t step) {
-  const auto has_reached = [at = static_cast<std::size_t>(work), step, this](int member) {
+void ShmMeeting::await_come(const Collective& c, int whom) {
+  await_whom(c, whom, [this](int member) { return has_come(member, number_); });
+  if (whom != kEveryone) return check_alike(c, whom, index_);
+  seen_ = number_;
+  for (int member = 1; member < size(); ++member) check_alike(c, 0, member);
+}
+
+void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t step, int whom) {
+  await_whom(c, whom, [at = static_cast<std::size_t>(work), step, this](int member) {
     return board(member).reached[at].step.load(std::memory_order_acquire) >= step;
-  };
-  for (int member = 0; member < size(); ++member) await(c, member, has_reached);
+  });
+}
+
+// Who is not waited for is never missed.
+template <class IsThere>
+void ShmMeeting::await_whom(const Collective& c, int whom, IsThere is_there) {
+  if (whom == kEveryone) {
+    for (int member = 0; member < size(); ++member) await(c, member, is_there);
+  } else {
+    await(c, whom, [&](int member) { return member != whom || is_there(member); });
+  }
   settle();
 }
 
@@ -215,27 +244,31 @@ void ShmMeeting::give_up_if_late(const Collective& c, int member, IsThere is_the
 
 // ---- What all brought.
 
-// All members see the same marks, so all of them find the same.
-void ShmMeeting::check_alike(const Collective& c) const {
-  const Mark& first = mark_of(0);
-  for (int member = 1; member < size(); ++member) {
-    const Mark& mark = mark_of(member);
-    if (mark.plan == first.plan && mark.key_hash == first.key_hash && mark.bytes == first.bytes) continue;
-    throw Mismatch(say("channel ", c.channel, ", plan ", first.plan, ": rank ", rank_of(member),
-                       " runs other tensors under this plan (plan ", mark.plan, ", key hash ", std::hex, mark.key_hash,
-                       std::dec, ", ", mark.bytes, " bytes) than rank ", rank_of(0), " (key hash ", std::hex,
-                       first.key_hash, std::dec, ", ", first.bytes, " bytes)"));
-  }
+// All members see the same marks, so all that look find the same.
+void ShmMeeting::check_alike(const Collective& c, int one, int other) const {
+  const Mark& a = mark_of(one);
+  const Mark& b = mark_of(other);
+  if (a.plan == b.plan && a.key_hash == b.key_hash && a.shape == b.shape && a.bytes == b.bytes) return;
+  const auto words = [](const Mark& mark) {
+    const auto kind = collective_kind_from(static_cast<int>(mark.shape >> kKindShift));
+    return say("key hash ", std::hex, mark.key_hash, std::dec, ", ", mark.bytes, " bytes, ",
+               kind ? name_of(*kind) : "no collective", " ", std::hex, mark.shape << kKindBits >> kKindBits);
+  };
+  throw Mismatch(say("channel ", c.channel, ", plan ", a.plan, ": rank ", rank_of(other),
+                     " runs other tensors under this plan (plan ", b.plan, ", ", words(b), ") than rank ", rank_of(one),
+                     " (", words(a), ")"));
 }
 
-int ShmMeeting::places() const {
-  int places = 0;
-  for (int member = 0; member < size(); ++member) places += mark_of(member).place != kNowhere ? 1 : 0;
-  return places;
+std::byte* ShmMeeting::at(int member, std::uint64_t place, std::size_t bytes) const {
+  return place == kNowhere ? nullptr : arenas_->at(rank_of(member), place, bytes);
 }
 
-std::byte* ShmMeeting::buffer_of(int member, std::size_t bytes) const {
-  return arenas_->at(rank_of(member), mark_of(member).place, bytes);
+std::byte* ShmMeeting::in_of(int member, std::size_t bytes) const {
+  return at(member, mark_of(member).place.in, bytes);
+}
+
+std::byte* ShmMeeting::out_of(int member, std::size_t bytes) const {
+  return at(member, mark_of(member).place.out, bytes);
 }
 
 }  // namespace horo

@@ -1,9 +1,12 @@
 // ShmMeeting: how ranks that see each other's memory meet in it. Each has a board in its arena that the others read: it
 // says how often its member has come and what it came for, and has room for what is passed on.
 //
-// The n-th meeting is the same one on all members. A member that comes to the n-th has seen all others come to the
-// (n-1)-th, so what it wrote for the (n-2)-th has been read by everybody: what goes with a mark exists twice. After a
-// meeting members tell each other how far they have got, in steps that grow from collective to collective.
+// The n-th meeting is the same one on all members. Who comes to it has read all that it wanted of the one before, and
+// of those before that. Not all wait for all: who only gives may leave when its mark is made. So there are many marks,
+// and nobody comes to a meeting before he has seen all others come to one that is less than kMarks ago: then the mark
+// that he overwrites has been read by everybody, and the flat that went with it. After a meeting of all, in which
+// everything before has ended, members tell each other how far they have got, in steps that grow from collective to
+// collective.
 #pragma once
 
 #include <cstddef>
@@ -35,26 +38,34 @@ class ShmMeeting {
   const ShmArenas& arenas() const { return *arenas_; }
   int rank_of(int member) const { return members_[static_cast<std::size_t>(member)]; }
 
-  // What a member brings, beside its plan.
+  // What a member brings, beside its plan: a number for the kind of collective and what must be equal on all (the kind
+  // is in its first byte), bytes that are equal on all, and where its buffers lie in its arena. Those with few bytes
+  // bring no places.
   static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
   struct Arrival {
+    std::uint64_t shape = 0;
     std::size_t bytes = 0;
-    std::uint64_t place = kNowhere;  // of its buffer in its arena
+    std::uint64_t in = kNowhere;
+    std::uint64_t out = kNowhere;
   };
-  // This member comes to the next meeting.
+  // Until the next meeting's mark and flat may be written. Waits seldom: for those who are far behind.
+  void approach(const Collective& collective);
+  // This member, which has approached, comes to the next meeting.
   void come(const Collective& collective, const Arrival& arrival);
-  // Until all others have come to the last one, too. Throws what Transport::wait() throws: a Mismatch on all members
-  // alike, after which the next meeting works.
-  void await_all(const Collective& collective);
-  // Where the buffer of a member lies here, which came to this meeting with a place.
-  std::byte* buffer_of(int member, std::size_t bytes) const;
-  // How many came with a place.
-  int places() const;
+  static constexpr int kEveryone = -1;
+  // Until that member, or all others, have come to the last one, too. Throws what Transport::wait() throws: a Mismatch,
+  // if all wait for all on all members alike, after which the next meeting works.
+  void await_come(const Collective& collective, int whom = kEveryone);
+  // Where the buffers of a member lie here; null: it came without that place.
+  std::byte* in_of(int member, std::size_t bytes) const;
+  std::byte* out_of(int member, std::size_t bytes) const;
 
-  // Two kinds of progress.
-  enum class Work { kStaged, kSummed };
+  // Kinds of progress.
+  enum class Work { kStaged, kSummed, kTaken };
   void reached(Work work, std::uint64_t step);
-  void await_reached(const Collective& collective, Work work, std::uint64_t step);
+  void await_reached(const Collective& collective, Work work, std::uint64_t step, int whom = kEveryone);
+  // Wakes whoever fell asleep while this member told something; before it leaves. A wait does it, too.
+  void settle();
 
   // Memory that goes with a meeting, and memory for steps: more of both than a core's own caches hold, since lines that
   // another core has just read take three times as long to write.
@@ -71,8 +82,11 @@ class ShmMeeting {
 
   Board& board(int member) const { return *boards_[static_cast<std::size_t>(member)]; }
   const Mark& mark_of(int member) const;
+  bool has_come(int member, std::uint64_t meeting) const;
+  std::byte* at(int member, std::uint64_t place, std::size_t bytes) const;
   void tell();
-  void settle();
+  template <class IsThere>
+  void await_whom(const Collective& c, int whom, IsThere is_there);
   template <class IsThere>
   void await(const Collective& c, int member, IsThere is_there);
   template <class IsThere>
@@ -81,7 +95,7 @@ class ShmMeeting {
   void doze(Ready ready, Board& other);
   template <class IsThere>
   void give_up_if_late(const Collective& c, int member, IsThere is_there) const;
-  void check_alike(const Collective& c) const;
+  void check_alike(const Collective& c, int one, int other) const;
 
   Transport& transport_;
   const std::shared_ptr<ShmArenas> arenas_;
@@ -91,6 +105,7 @@ class ShmMeeting {
   std::vector<Board*> boards_;
   const Patience patience_;
   std::uint64_t number_ = 0;
+  std::uint64_t seen_ = 0;  // a meeting that all have come to
   std::uint64_t told_ = 0;
   bool is_settled_ = true;
 };

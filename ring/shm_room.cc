@@ -8,103 +8,72 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kLine = 64;
+constexpr std::size_t kSmallShardUnit = 64;
 constexpr std::size_t kShardUnit = 4096;        // bytes: large shards begin on pages of their own
 constexpr std::size_t kMostFlatOfShared = 512;  // from there on two waits take less time than all that is copied
-constexpr std::size_t kStageBytes = ShmMeeting::kStageBytes;
-using Work = ShmMeeting::Work;
-
-// The part of `bytes` that a member sums, in bytes.
-Shard shard_of_bytes(std::size_t bytes, int members, int member) {
-  const std::size_t unit = bytes < kShardUnit * 4 * static_cast<std::size_t>(members) ? kLine : kShardUnit;
-  const Shard units = shard_of((bytes + unit - 1) / unit, members, member);
-  const std::size_t begin = std::min(bytes, units.begin * unit);
-  return {begin, std::min(bytes, (units.begin + units.size) * unit) - begin};
-}
-
-Reduction reduction_of(const Collective& c) {
-  return {c.dtype, c.op, {c.prescale, c.postscale, c.divisor}, false, nullptr};
-}
 
 }  // namespace
 
 ShmRoom::ShmRoom(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
                  const std::vector<std::int64_t>& boards, Patience patience)
-    : meeting_(party, std::move(arenas), std::move(mine), boards, patience) {}
+    : party_(party), meeting_(party, std::move(arenas), std::move(mine), boards, patience) {}
 
 // An operation of the caller's own may fail in the middle, and takes tensors whole.
 bool ShmRoom::takes(const Collective& c) {
-  return c.kind == CollectiveKind::kAllReduce && c.op != ReduceOp::kCustom;
+  return c.kind != CollectiveKind::kSendRecv && c.op != ReduceOp::kCustom;
+}
+
+void ShmRoom::run(const Collective& c) {
+  meeting_.approach(c);
+  c.kind == CollectiveKind::kAllReduce ? all_reduce(c) : move(c);
+  meeting_.settle();
+}
+
+std::uint64_t ShmRoom::place_of(const std::byte* data, std::size_t bytes) const {
+  return meeting_.arenas().offset_of(data, bytes).value_or(ShmMeeting::kNowhere);
+}
+
+// The part of `bytes` that a member sums, in bytes.
+Shard ShmRoom::shard_of_bytes(std::size_t bytes, int members, int member) {
+  const std::size_t unit = bytes < kShardUnit * 4 * static_cast<std::size_t>(members) ? kSmallShardUnit : kShardUnit;
+  const Shard units = shard_of((bytes + unit - 1) / unit, members, member);
+  const std::size_t begin = std::min(bytes, units.begin * unit);
+  return {begin, std::min(bytes, (units.begin + units.size) * unit) - begin};
 }
 
 void ShmRoom::all_reduce(const Collective& c) {
-  plan_sum(c);
+  sums_.plan(c);
   const std::size_t bytes = c.counts[0] * size_of(c.dtype);
-  const bool may_be_flat = bytes <= ShmMeeting::kFlatBytes;
-  const auto shared = c.in.data == c.out.data && bytes > kMostFlatOfShared
-                          ? meeting_.arenas().offset_of(c.out.data, bytes)
-                          : std::nullopt;
-  if (may_be_flat && !shared) lay_flat(c, bytes);
-  meeting_.come(c, {bytes, shared.value_or(ShmMeeting::kNowhere)});
-  meeting_.await_all(c);
-  const int places = meeting_.places();
-  if (places == meeting_.size()) return in_place(c, bytes);
-  may_be_flat&& places == 0 ? flat(c, bytes) : staged(c, bytes);
-}
-
-// The tree of the last collective is mostly that of the next one.
-void ShmRoom::plan_sum(const Collective& c) {
-  if (std::ranges::equal(c.contributors, contributors_)) return;
-  contributors_ = c.contributors;
-  std::vector<std::int64_t> ids;
-  givers_.clear();
-  for (int member = 0; member < meeting_.size(); ++member) {
-    const std::int64_t id = c.contributors[static_cast<std::size_t>(member)];
-    if (id == kAbsent) continue;
-    ids.push_back(id);
-    givers_.push_back(member);
+  const bool may_be_flat = bytes <= ShmMeeting::kFlatBytes, may_be_shared = bytes > kMostFlatOfShared;
+  const std::uint64_t place =
+      may_be_shared && c.in.data == c.out.data ? place_of(c.in.data, bytes) : ShmMeeting::kNowhere;
+  if (may_be_flat && place == ShmMeeting::kNowhere) lay_flat(c, bytes);
+  meeting_.come(c, {shape_of(c.kind, c.dtype, c.op, 0), bytes, place});
+  meeting_.await_come(c);
+  places_.clear();
+  for (int member = 0; may_be_shared && member < meeting_.size(); ++member) {
+    if (std::byte* const its = meeting_.in_of(member, bytes)) places_.push_back(its);
   }
-  reducer_ = TreeReducer(canonical_tree(ids));
-  inputs_.assign(ids.size(), {});
-  few_.assign(ids.size(), {});
-}
-
-// input_of(member): where its bytes begin.
-template <class InputOf>
-void ShmRoom::sum(const Collective& c, std::span<std::byte* const> outs, std::size_t bytes, InputOf input_of) {
-  for (std::size_t i = 0; i < givers_.size(); ++i) inputs_[i].data = input_of(givers_[i]);
-  reducer_.run(reduction_of(c), inputs_, outs, bytes / size_of(c.dtype));
+  if (may_be_shared && places_.size() == static_cast<std::size_t>(meeting_.size())) return sum_in_place(c, bytes);
+  may_be_flat&& places_.empty() ? sum_flat(c, bytes) : sum_staged(c, bytes);
 }
 
 void ShmRoom::lay_flat(const Collective& c, std::size_t bytes) {
   const int index = meeting_.index();
-  if (gives(index)) std::copy_n(c.in.data, bytes, meeting_.flat_of(index, bytes, meeting_.number() + 1));
+  if (sums_.gives(index)) std::copy_n(c.in.data, bytes, meeting_.flat_of(index, bytes, meeting_.number() + 1));
 }
 
-void ShmRoom::flat(const Collective& c, std::size_t bytes) {
-  if (bytes <= ShmMeeting::kFewBytes) return sum_few(c, bytes);
-  sum(c, {&c.out.data, 1}, bytes, [&](int member) { return meeting_.flat_of(member, bytes, meeting_.number()); });
+void ShmRoom::sum_flat(const Collective& c, std::size_t bytes) {
+  const auto flat_of = [&](int member) { return meeting_.flat_of(member, bytes, meeting_.number()); };
+  static_assert(ShmSums::kFew == ShmMeeting::kFewBytes);
+  if (bytes <= ShmSums::kFew) return sums_.sum_few(c, {c.out.data, bytes}, 0, flat_of);
+  sums_.sum(c, {&c.out.data, 1}, bytes, flat_of);
 }
 
-// Of whole registers, which takes less time than a part of one: behind the few bytes are zeros.
-void ShmRoom::sum_few(const Collective& c, std::size_t bytes) {
-  if (givers_.empty()) return;
-  for (std::size_t i = 0; i < givers_.size(); ++i) {
-    std::memcpy(few_[i].data(), meeting_.flat_of(givers_[i], bytes, meeting_.number()), ShmMeeting::kFewBytes);
-    inputs_[i].data = few_[i].data();
-  }
-  std::byte* const out = few_[0].data();
-  reducer_.run(reduction_of(c), inputs_, {&out, 1}, kRegister / size_of(c.dtype));
-  std::copy_n(out, bytes, c.out.data);
-}
-
-void ShmRoom::in_place(const Collective& c, std::size_t bytes) {
+void ShmRoom::sum_in_place(const Collective& c, std::size_t bytes) {
   const Shard mine = shard_of_bytes(bytes, meeting_.size(), meeting_.index());
-  places_.clear();
-  for (int member = 0; member < meeting_.size(); ++member) {
-    places_.push_back(meeting_.buffer_of(member, bytes) + mine.begin);
-  }
-  sum(c, places_, mine.size, [this](int member) { return places_[static_cast<std::size_t>(member)]; });
+  for (std::byte*& place : places_) place += mine.begin;
+  sums_.sum(c, places_, mine.size, [this](int member) { return places_[static_cast<std::size_t>(member)]; });
   meeting_.reached(Work::kSummed, ++steps_);
   meeting_.await_reached(c, Work::kSummed, steps_);
 }
@@ -112,7 +81,7 @@ void ShmRoom::in_place(const Collective& c, std::size_t bytes) {
 // In step k the next chunk is staged, chunk k is summed, and the sums of the chunk before are taken: so nobody waits
 // for what has only just begun. A member that has staged chunk k+1 took the sums of chunk k-2; that it has is known
 // when the next but one is staged, so a stage is free again after five.
-void ShmRoom::staged(const Collective& c, std::size_t bytes) {
+void ShmRoom::sum_staged(const Collective& c, std::size_t bytes) {
   const auto chunk = [&](std::uint64_t k) {
     const std::size_t begin = k * kStageBytes;
     return Shard{begin, std::min(kStageBytes, bytes - begin)};
@@ -140,7 +109,7 @@ void ShmRoom::staged(const Collective& c, std::size_t bytes) {
 
 // The others' shards of what this member gives.
 void ShmRoom::stage(const Collective& c, Shard chunk, std::uint64_t step) {
-  if (!gives(meeting_.index())) return;
+  if (!sums_.gives(meeting_.index())) return;
   std::byte* const to = meeting_.stage_of(meeting_.index(), step);
   for (int member = 0; member < meeting_.size(); ++member) {
     const Shard shard = shard_of_bytes(chunk.size, meeting_.size(), member);
@@ -153,22 +122,18 @@ void ShmRoom::sum_stages(const Collective& c, Shard chunk, std::uint64_t step) {
   const int index = meeting_.index();
   const Shard mine = shard_of_bytes(chunk.size, meeting_.size(), index);
   std::byte* const outs[] = {c.out.data + chunk.begin + mine.begin, meeting_.stage_of(index, step) + mine.begin};
-  sum(c, outs, mine.size, [&](int member) {
+  sums_.sum(c, outs, mine.size, [&](int member) {
     return member == index ? c.in.data + chunk.begin + mine.begin : meeting_.stage_of(member, step) + mine.begin;
   });
 }
 
 void ShmRoom::unstage(const Collective& c, Shard chunk, std::uint64_t step) {
-  if (givers_.empty()) return;
+  if (!sums_.has_givers()) return;
   for (int member = 0; member < meeting_.size(); ++member) {
     const Shard shard = shard_of_bytes(chunk.size, meeting_.size(), member);
     if (member == meeting_.index()) continue;
     copy_bytes(c.out.data + chunk.begin + shard.begin, meeting_.stage_of(member, step) + shard.begin, shard.size);
   }
-}
-
-bool ShmRoom::gives(int member) const {
-  return contributors_[static_cast<std::size_t>(member)] != kAbsent;
 }
 
 }  // namespace horo

@@ -1,15 +1,16 @@
-// ShmRoom: all_reduces among ranks that see each other's memory. Nothing travels: each member sums its own part of what
-// lies in the others' arenas and puts the result where all of them have it.
+// ShmRoom: collectives among ranks that see each other's memory. Nothing travels: what members show lies in their
+// arenas, and who wants it sums or takes it from there.
 //
-//   flat       a few KiB: each member writes its values beside its mark, and everybody sums all
-//   in place   buffers that lie in arenas: each member sums its shard from all buffers and writes it to all of them
-//   staged     the callers' own memory, a chunk at a time: each member lays the others' shards into its stage, sums its
-//              own, and takes the sums from the others' stages
+//   flat       a few KiB: each member writes what it shows beside its mark, and takes what it wants from beside theirs;
+//              who wants nothing leaves at once
+//   in place   what lies in arenas: it is taken from there. In an all_reduce each member sums its shard of all buffers
+//              and writes it to all of them; where one gives to all or takes from all, everybody copies a part
+//   staged     the callers' own memory, a chunk at a time: each member lays what it shows into its stages, ahead of
+//              those who take it from there
 //
-// All are canonical: the order of summation depends on the contributor ids alone.
+// All sums are canonical: their order depends on the contributor ids alone.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,8 +18,9 @@
 
 #include "horo/base/shard.h"
 #include "ring/host_algorithms.h"
-#include "ring/reduce.h"
 #include "ring/shm_meeting.h"
+#include "ring/shm_moves.h"
+#include "ring/shm_sums.h"
 
 namespace horo {
 
@@ -29,38 +31,58 @@ class ShmRoom {
   ShmRoom(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
           const std::vector<std::int64_t>& boards, Patience patience);
 
+  // All but messages, and operations of the caller's own.
   static bool takes(const Collective& collective);
+  static constexpr int kMostMembers = 1024;
 
-  // Throws what Transport::wait() throws: a Mismatch on all members alike, after which the next one works.
-  void all_reduce(const Collective& collective);
+  // Throws what Transport::wait() throws: a Mismatch on all members alike that wait for each other, after which the
+  // next one works.
+  void run(const Collective& collective);
 
  private:
-  bool gives(int member) const;
+  std::uint64_t place_of(const std::byte* data, std::size_t bytes) const;
 
+  void all_reduce(const Collective& c);
   void lay_flat(const Collective& c, std::size_t bytes);
-  void flat(const Collective& c, std::size_t bytes);
-  void sum_few(const Collective& c, std::size_t bytes);
-  void in_place(const Collective& c, std::size_t bytes);
-  void staged(const Collective& c, std::size_t bytes);
+  void sum_flat(const Collective& c, std::size_t bytes);
+  void sum_in_place(const Collective& c, std::size_t bytes);
+  void sum_staged(const Collective& c, std::size_t bytes);
   void stage(const Collective& c, Shard chunk, std::uint64_t step);
   void sum_stages(const Collective& c, Shard chunk, std::uint64_t step);
   void unstage(const Collective& c, Shard chunk, std::uint64_t step);
 
-  void plan_sum(const Collective& c);
-  template <class InputOf>
-  void sum(const Collective& c, std::span<std::byte* const> outs, std::size_t bytes, InputOf input_of);
+  // The other kinds. `out` is where the result is written.
+  using Part = ShmMoves::Part;
+  void move(const Collective& c);
+  void move_flat(const Collective& c);
+  void take_flat(const Collective& c);
+  void move_large(const Collective& c, std::byte* out, bool is_own_out);
+  void take_own(const Collective& c, std::byte* out) const;
 
+  std::byte* shared_out(int taker, std::size_t bytes) const;
+  void move_in_place(const Collective& c, std::byte* out);
+  void sum_from_places(const Collective& c, std::byte* out);
+  void copy_from_places(std::byte* out) const;
+  void copy_share(int giver, int taker, const Part& part, std::byte* out) const;
+  void await_touchers(const Collective& c);
+
+  struct Slices;
+  Slices slices(std::byte* out) const;
+  void move_staged(const Collective& c, std::byte* out);
+  void lay(const Collective& c, const Slices& slices, std::uint64_t k);
+  void take(const Collective& c, const Slices& slices, std::uint64_t k);
+  const std::byte* slice_from(const Collective& c, const Slices& slices, int member, std::uint64_t k);
+
+  static constexpr std::size_t kStageBytes = ShmMeeting::kStageBytes;
+  using Work = ShmMeeting::Work;
+  static Shard shard_of_bytes(std::size_t bytes, int members, int member);
+
+  const Party party_;
   ShmMeeting meeting_;
   std::uint64_t steps_ = 0;  // that all collectives had
-
-  std::vector<std::int64_t> contributors_;  // of the last collective, and what follows from them
-  std::vector<int> givers_;
-  TreeReducer reducer_;
-  std::vector<TreeInput> inputs_;
-  static constexpr std::size_t kRegister = 64;  // bytes
-  struct alignas(kRegister) Register : std::array<std::byte, kRegister> {};
-  std::vector<Register> few_;
-  std::vector<std::byte*> places_;  // of a collective in place
+  ShmSums sums_;
+  ShmMoves moves_;
+  std::vector<std::byte*> places_;  // of a collective in place, by member: what it shows; null: nothing, or not here
 };
 
 }  // namespace horo

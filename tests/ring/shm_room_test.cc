@@ -12,6 +12,7 @@
 #include "horo/base/error.h"
 #include "tests/effort.h"
 #include "tests/ring/run_ranks.h"
+#include "tests/ring/small_values.h"
 
 namespace horo {
 namespace {
@@ -54,43 +55,7 @@ Draw draw(Random& random, int size) {
 }
 
 std::vector<std::byte> values(const Draw& d, int rank, unsigned seed) {
-  std::mt19937 random(seed * 100 + static_cast<unsigned>(rank));
-  std::vector<std::byte> bytes(d.count * size_of(d.dtype));
-  // Small numbers of every type, so that no sum is a NaN or an overflow.
-  for (std::size_t i = 0; i < d.count; ++i) {
-    std::byte* at = bytes.data() + i * size_of(d.dtype);
-    const auto put = [at](auto value) { std::memcpy(at, &value, sizeof(value)); };
-    const int small = static_cast<int>(random() % 7);
-    switch (d.dtype) {
-      case DType::kFloat32:
-        put(static_cast<float>(small) + static_cast<float>(random() % 1000) / 999.f);
-        break;
-      case DType::kFloat64:
-        put(small + static_cast<double>(random() % 1000) / 999.0);
-        break;
-      case DType::kComplex64:
-        put(static_cast<float>(small) / 3.f), std::memcpy(at + 4, at, 4);
-        break;
-      case DType::kFloat16:
-        put(static_cast<std::uint16_t>(0x3800 + random() % 0x800));
-        break;
-      case DType::kBFloat16:
-        put(static_cast<std::uint16_t>(0x3f00 + random() % 0x80));
-        break;
-      case DType::kInt32:
-        put(static_cast<std::int32_t>(small));
-        break;
-      case DType::kInt64:
-        put(static_cast<std::int64_t>(small));
-        break;
-      case DType::kBool:
-        put(static_cast<std::uint8_t>(small & 1));
-        break;
-      default:
-        put(static_cast<std::uint8_t>(small));
-    }
-  }
-  return bytes;
+  return test::small_values(d.dtype, d.count, seed * 100 + static_cast<unsigned>(rank));
 }
 
 Collective collective_of(const Draw& d, Buffer in, Buffer out) {
