@@ -37,8 +37,10 @@ Lane::~Lane() {
 }
 
 void Lane::run(Job job) {
-  MutexLock lock(mutex_);
-  released_.emplace_back(std::move(job));
+  {
+    MutexLock lock(mutex_);
+    released_.emplace_back(std::move(job));
+  }
   changed_.notify_all();
 }
 
@@ -106,11 +108,26 @@ void Lane::loop() noexcept {
   drained();
 }
 
+// Or a reason to end.
+bool Lane::has_task() {
+  return stopping_ || drained_ || !released_.empty() || !filled_.empty();
+}
+
 // What was released comes before what could be packed ahead.
 std::optional<Lane::Task> Lane::next() {
+  bool was_busy = false;
+  {
+    MutexLock lock(mutex_);
+    was_busy = std::exchange(performs_, false);
+    if (was_busy && stopping_) changed_.notify_all();
+  }
+  const auto look = [this] {
+    MutexLock lock(mutex_);
+    return has_task();
+  };
+  if (was_busy) lookout_.look(look);
   MutexLock lock(mutex_);
-  if (std::exchange(performs_, false)) changed_.notify_all();
-  while (!stopping_ && !drained_ && released_.empty() && filled_.empty()) changed_.wait(mutex_);
+  while (!has_task()) changed_.wait(mutex_);
   if (stopping_) return std::nullopt;
   std::optional<Task> task;
   if (!released_.empty()) {

@@ -21,6 +21,7 @@
 #include "horo/job.h"
 #include "horo/lane_groups.h"
 #include "horo/registry.h"
+#include "ring/waiting.h"
 
 namespace horo {
 
@@ -74,6 +75,7 @@ class Lane {
 
   void loop() noexcept;
   std::optional<Task> next();
+  bool has_task() REQUIRES(mutex_);
   void perform(const Job& job);
   void perform(const Ending& ending);
   void perform(const FilledPlan& filled);
@@ -95,6 +97,7 @@ class Lane {
   bool performs_ GUARDED_BY(mutex_) = false;
   std::function<void()> drained_ GUARDED_BY(mutex_);
   bool is_drained_ GUARDED_BY(mutex_) = false;
+  Lookout lookout_;
   Buckets buckets_;              // the lane's thread alone, as is
   Coded coded_;                  //   this, and
   std::size_t eager_bytes_ = 0;  // see JobGroup

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 
@@ -149,6 +150,8 @@ bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until
     if (!work->finished()) unfinished.push_back(work->key());
   }
   if (!unfinished.empty() && inbox_->nudge(unfinished)) engine_->wake();
+  const auto ended = [&](const auto& work) { return work->finished() || Clock::now() >= until; };
+  lookout_.look([&] { return std::all_of(works.begin(), works.end(), ended); });
   for (const auto& work : works) {
     if (!work->wait_until(until)) return false;
   }

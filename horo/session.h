@@ -16,6 +16,7 @@
 #include "horo/work.h"
 #include "ring/group.h"
 #include "ring/tcp.h"
+#include "ring/waiting.h"
 
 namespace horo {
 
@@ -132,6 +133,7 @@ class Session {
   Counters counters_;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<Inbox> inbox_;
+  Lookout lookout_;  // of callers that wait
   std::unique_ptr<Engine> engine_;
 };
 

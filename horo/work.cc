@@ -68,10 +68,13 @@ void Work::fail(FailurePtr failure) {
   end();
 }
 
+// Who is woken must not find the mutex held; and may free this Work before the bell is rung.
 void Work::end() noexcept {
   Bell& bell = bell_of(key_);
-  MutexLock lock(bell.mutex);
-  finished_.store(true, std::memory_order_release);
+  {
+    MutexLock lock(bell.mutex);
+    finished_.store(true, std::memory_order_release);
+  }
   bell.rung.notify_all();
 }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <list>
 #include <new>
@@ -21,6 +22,7 @@
 #include "ring/control_outbox.h"
 #include "ring/say.h"
 #include "ring/tcp_parts.h"
+#include "ring/waiting.h"
 
 namespace horo {
 namespace {
@@ -53,7 +55,7 @@ class TcpControl final : public ControlLink {
   void beat(bool wants_answer) override;
   void suspect(int about, Evidence evidence, const std::string& reason) override;
   std::vector<ControlEvent> wait(TimePoint until) override;
-  void wake() noexcept override { wakeup_.wake(); }
+  void wake() noexcept override;
   void abort(int origin, const std::string& reason) noexcept override;
   void goodbye(Duration patience) noexcept override;
 
@@ -77,7 +79,12 @@ class TcpControl final : public ControlLink {
 
   const Config config_;
   const Identity self_;
+  // wake() was called. Stored before `sleeps_` is read there, and read after that is stored here: one sees the other.
+  std::atomic<bool> is_called_ = false;
+  std::atomic<bool> sleeps_ = false;
   Wakeup wakeup_;
+  Lookout lookout_;
+  bool is_busy_ = false;  // something came of the last wait()
   std::vector<Inbound> peers_;
   std::vector<Watched> watched_;
   std::vector<ControlEvent> events_;
@@ -149,12 +156,22 @@ std::vector<ControlEvent> TcpControl::wait(TimePoint until) {
   while (true) {
     out_.flush(Clock::now());
     check_queues();
-    const bool woken = poll_peers(events_.empty() ? until : TimePoint::min());
-    if (!events_.empty() || woken || Clock::now() >= until) {
+    bool woken = false;
+    const bool came = is_busy_ && lookout_.look([&] {
+      woken = poll_peers(TimePoint::min());
+      return woken || !events_.empty() || Clock::now() >= until;
+    });
+    if (!came) woken = poll_peers(events_.empty() ? until : TimePoint::min());
+    is_busy_ = woken || !events_.empty();
+    if (is_busy_ || Clock::now() >= until) {
       out_.flush(Clock::now());  // what the peers said may have queued notices and answers
       return std::exchange(events_, {});
     }
   }
+}
+
+void TcpControl::wake() noexcept {
+  if (!is_called_.exchange(true) && sleeps_) wakeup_.wake();
 }
 
 // True if somebody called wake().
@@ -170,7 +187,9 @@ bool TcpControl::poll_peers(TimePoint until) {
   const TimePoint now = Clock::now();
   const auto left =
       until <= now ? milliseconds(0) : std::chrono::ceil<milliseconds>(std::min<Duration>(until - now, kLongestSleep));
-  ::poll(polls.data(), polls.size(), static_cast<int>(left.count()));
+  sleeps_ = left.count() > 0;
+  ::poll(polls.data(), polls.size(), is_called_ ? 0 : static_cast<int>(left.count()));
+  sleeps_ = false;
   for (std::size_t at = 0; at < peers_.size(); ++at) {
     if (!peers_[at].is_closed && (polls[at].revents & (POLLIN | POLLERR | POLLHUP))) read_from(peers_[at]);
   }
@@ -180,9 +199,8 @@ bool TcpControl::poll_peers(TimePoint until) {
     on_process_end(one.rank);
     return true;
   });
-  if (polls.back().revents == 0) return false;
-  wakeup_.clear();
-  return true;
+  if (polls.back().revents != 0) wakeup_.clear();
+  return is_called_.exchange(false);
 }
 
 // What it said before its end counts first: a goodbye is no loss. Of a rank without a connection to this one rank 0

@@ -78,4 +78,17 @@ void yield_core() noexcept {
   ::sched_yield();
 }
 
+bool Lookout::is_crowded(TimePoint now) const noexcept {
+  return now.time_since_epoch() < crowded_until_.load(std::memory_order_relaxed);
+}
+
+// Threads that only hand something on give the core back within microseconds.
+TimePoint Lookout::offer_core(TimePoint now) noexcept {
+  yield_core();
+  const TimePoint back = Clock::now();
+  const Duration away = back - now;
+  if (away > kAwake) crowded_until_.store(back.time_since_epoch() + kShare * away, std::memory_order_relaxed);
+  return back;
+}
+
 }  // namespace horo

@@ -1,6 +1,7 @@
 // How long a rank that waits for its peers keeps its core, by how many cores the ranks of its host have.
 #pragma once
 
+#include <atomic>
 #include <string>
 
 #include "horo/base/time.h"
@@ -24,5 +25,30 @@ int cores_by_quota(const std::string& cgroups, const std::string& membership, in
 
 void relax_core() noexcept;
 void yield_core() noexcept;
+
+// Waits for what other threads, or ranks, are just about to do: being woken takes several times as long as they need.
+// Any thread.
+class Lookout {
+ public:
+  // Looks until `is_there()`, with the core offered to others in between, for 100 us at most. False: sleep now; after
+  // one look where somebody was seen to keep the core, so that no more than a fiftieth of the time is lost to him.
+  template <class IsThere>
+  bool look(IsThere is_there) {
+    const TimePoint began = Clock::now();
+    for (TimePoint now = began; !is_there(); now = offer_core(now)) {
+      if (now - began >= kAwake || is_crowded(now)) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kAwake{100};
+  static constexpr int kShare = 50;  // a fiftieth
+
+  bool is_crowded(TimePoint now) const noexcept;
+  TimePoint offer_core(TimePoint now) noexcept;
+
+  std::atomic<Duration> crowded_until_{Duration::min()};  // since the clock's epoch; orders nothing
+};
 
 }  // namespace horo

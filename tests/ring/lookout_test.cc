@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <thread>
+
+#include "ring/waiting.h"
+
+namespace horo {
+namespace {
+
+TEST(LookoutTest, SeesWhatIsThereAfterAFewLooks) {
+  Lookout lookout;
+  int looks = 0;
+  EXPECT_TRUE(lookout.look([&] { return ++looks == 3; }));
+  EXPECT_EQ(looks, 3);
+}
+
+TEST(LookoutTest, SleepsWhereNothingComes) {
+  Lookout lookout;
+  EXPECT_FALSE(lookout.look([] { return false; }));
+}
+
+// Pins this thread, and those that it starts, to one core until the end of the scope.
+class OneCore {
+ public:
+  OneCore() {
+    pthread_getaffinity_np(pthread_self(), sizeof(all_), &all_);
+    int core = 0;
+    while (!CPU_ISSET(core, &all_)) ++core;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
+  }
+  ~OneCore() { pthread_setaffinity_np(pthread_self(), sizeof(all_), &all_); }
+  OneCore(const OneCore&) = delete;
+  OneCore& operator=(const OneCore&) = delete;
+
+ private:
+  cpu_set_t all_;
+};
+
+TEST(LookoutTest, LooksOnlyOnceBesideAThreadThatKeepsTheCore) {
+  const OneCore pinned;
+  std::jthread busy([](const std::stop_token& stop) {
+    while (!stop.stop_requested()) relax_core();
+  });
+  Lookout lookout;
+  int looks = 0;
+  for (const TimePoint until = Clock::now() + std::chrono::seconds(20); looks != 1 && Clock::now() < until;) {
+    looks = 0;
+    lookout.look([&] { return ++looks < 0; });
+  }
+  EXPECT_EQ(looks, 1);
+}
+
+}  // namespace
+}  // namespace horo
