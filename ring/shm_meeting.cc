@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kBoardPage = 4096;
-constexpr std::uint64_t kMarks = 64, kFlats = 256;
+constexpr std::uint64_t kMarks = 64, kFlats = 80;
 constexpr std::size_t kWorks = 3;
 constexpr int kKindBits = 8, kKindShift = 64 - kKindBits;  // in a shape
 constexpr int kEagerLooks = 4;  // without a pause in between, which takes as long as a line on its way

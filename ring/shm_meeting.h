@@ -73,7 +73,7 @@ class ShmMeeting {
   static constexpr std::size_t kFewBytes = 24;  // at most: they lie in the mark itself
   std::byte* flat_of(int member, std::size_t bytes, std::uint64_t meeting) const;
   static constexpr std::size_t kStageBytes = 64 << 10;
-  static constexpr std::uint64_t kStages = 33;
+  static constexpr std::uint64_t kStages = 24;
   std::byte* stage_of(int member, std::uint64_t step) const;
 
  private:
