@@ -199,6 +199,9 @@ class HostGroup final : public Group {
     explicit Room(std::uint32_t of) : channel(of) {}
     const std::uint32_t channel;
     bool has_met = false;
+    // Of the boards, this member's and all: messages that an error leaves in flight use them until the transport ends.
+    std::int64_t place = -1;
+    std::vector<std::int64_t> places{};
     std::unique_ptr<ShmRoom> room;  // null after the meeting: some member sees not all of the others' arenas
     std::array<Counters::Tally*, kKinds> tallies{};  // by kind; null: not yet
   };
@@ -221,17 +224,17 @@ class HostGroup final : public Group {
                                                 [&](int rank) { return arenas->sees(rank); });
     Allocation board = sees_all ? ShmMeeting::make_board(*arenas) : Allocation();
     const auto place = board.data ? arenas->offset_of(board.data.get(), board.bytes) : std::nullopt;
-    std::int64_t mine = place ? static_cast<std::int64_t>(*place) : -1;
-    std::vector<std::int64_t> places(members_.ranks.size());
+    if (place) one.place = static_cast<std::int64_t>(*place);
+    one.places.resize(members_.ranks.size());
     Collective meeting = first;
     meeting.kind = CollectiveKind::kAllGather;
     meeting.dtype = DType::kInt64;
-    meeting.counts.assign(places.size(), 1);
-    meeting.in = {reinterpret_cast<std::byte*>(&mine), sizeof(mine)};
-    meeting.out = {reinterpret_cast<std::byte*>(places.data()), places.size() * sizeof(mine)};
+    meeting.counts.assign(one.places.size(), 1);
+    meeting.in = {reinterpret_cast<std::byte*>(&one.place), sizeof(one.place)};
+    meeting.out = {reinterpret_cast<std::byte*>(one.places.data()), one.places.size() * sizeof(one.place)};
     move(meeting);
-    if (std::find(places.begin(), places.end(), -1) != places.end()) return;
-    one.room = std::make_unique<ShmRoom>(party(), arenas, std::move(board), places, patience_);
+    if (std::find(one.places.begin(), one.places.end(), -1) != one.places.end()) return;
+    one.room = std::make_unique<ShmRoom>(party(), arenas, std::move(board), one.places, patience_);
   }
 
   // Made once and kept; a new shape (somebody is absent, another root) makes another one.
