@@ -250,7 +250,6 @@ TEST(ShmMoves, WhoIsLateIsNamed) {
 TEST(ShmMoves, AnAbortEndsEveryWait) {
   for (const CollectiveKind kind : kKinds) {
     for (const std::size_t count : {kFew, kLarge}) {
-      const TimePoint begin = Clock::now();
       const auto errors = run_ranks({2, Wire::kShm, {}}, [&](Rank& rank) {
         std::vector<float> in, out;
         Collective c = of_floats(kind, kind == CollectiveKind::kBarrier ? 0 : count, in, out, 2);
@@ -260,7 +259,6 @@ TEST(ShmMoves, AnAbortEndsEveryWait) {
         run(*rank.group, c);
       });
       EXPECT_THAT(test::message_of(errors[0]), HasSubstr("rank 1 has had enough")) << name_of(kind);
-      EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
     }
   }
 }
@@ -280,7 +278,6 @@ TEST(ShmMoves, AnAbortInTheMiddleEndsIt) {
       while (Clock::now() < c.deadline) run(*rank.group, c);
     });
     for (const auto& error : errors) EXPECT_THAT(test::message_of(error), HasSubstr("has had enough")) << name_of(kind);
-    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
   }
 }
 
