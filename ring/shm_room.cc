@@ -55,7 +55,8 @@ void ShmRoom::all_reduce(const Collective& c) {
     if (std::byte* const its = meeting_.in_of(member, bytes)) places_.push_back(its);
   }
   if (may_be_shared && places_.size() == static_cast<std::size_t>(meeting_.size())) return sum_in_place(c, bytes);
-  may_be_flat&& places_.empty() ? sum_flat(c, bytes) : sum_staged(c, bytes);
+  if (may_be_flat && places_.empty()) return sum_flat(c, bytes);
+  sum_staged(c, bytes);
 }
 
 void ShmRoom::lay_flat(const Collective& c, std::size_t bytes) {
