@@ -47,7 +47,7 @@ struct Call {
   milliseconds back_off = kFirstBackOff;
   std::size_t next_address = 0;
   bool is_done = false;
-  std::string last_error;
+  std::string last_error, last_answer;  // an answer is the reason of a callee that was there
 };
 
 class Host {
@@ -88,6 +88,7 @@ class Host {
   void fail(Call& call, const std::string& why) {
     const Address& address = call.callee->addresses[(call.next_address - 1) % call.callee->addresses.size()];
     call.last_error = to_text(address) + ": " + why;
+    if (call.talk && call.talk->is_answered()) call.last_answer = call.last_error;
     call.talk.reset();
     call.again = Clock::now() + call.back_off;
     call.back_off = std::min(call.back_off * 2, kLastBackOff);
@@ -280,6 +281,7 @@ class Host {
       if (call.is_done) continue;
       ranks.push_back(call.callee->rank);
       if (!call.last_error.empty()) last = "; last error: " + call.last_error;
+      if (!call.last_answer.empty() && call.last_answer != call.last_error) last += "; before it: " + call.last_answer;
     }
     if (dropped_ > 0) last += "; " + strangers_text();
     std::sort(ranks.begin(), ranks.end());

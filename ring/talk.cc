@@ -57,6 +57,7 @@ bool Talk::read() {
   got_ += moved.bytes;
   if (got_ < input_.size()) return false;
   got_ = 0;
+  is_answered_ = true;
   handshake_.feed(input_);
   return true;
 }

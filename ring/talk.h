@@ -19,6 +19,8 @@ class Talk {
   TimePoint until() const { return until_; }
   const Handshake& handshake() const { return handshake_; }
   bool is_done() const { return handshake_.is_done() && output_.empty(); }
+  // True once somebody answered with a whole frame, right or wrong.
+  bool is_answered() const { return is_answered_; }
   Connection take() { return {std::move(fd_), handshake_.peer(), handshake_.peer_incarnation(), handshake_.purpose()}; }
 
   // What to poll for.
@@ -36,7 +38,7 @@ class Talk {
   Fd fd_;
   Handshake handshake_;
   TimePoint until_;
-  bool is_connected_ = false;
+  bool is_connected_ = false, is_answered_ = false;
   std::vector<std::byte> output_, input_;
   std::size_t got_ = 0;
 };

@@ -95,6 +95,17 @@ TEST(Connect, RanksWithDifferentKeysNeverMeetAndSayWhy) {
   EXPECT_NE(errors[1].find("key"), std::string::npos) << errors[1];
 }
 
+TEST(Connect, AReasonThatWasHeardIsToldThoughTheOtherSideIsGone) {
+  Pair pair;
+  pair.zero.key = key(1);
+  pair.one.key = key(2);
+  be_quick(pair.zero);
+  pair.one.start_timeout = milliseconds(1'000);
+  const std::string error = start_two(pair.zero, pair.one)[1];
+  EXPECT_NE(error.find("refused"), std::string::npos) << error;
+  EXPECT_NE(error.find("the two sides hold different keys"), std::string::npos) << error;
+}
+
 TEST(Connect, AnotherEpochIsRefused) {
   Pair pair;
   be_quick(pair.zero);
