@@ -17,8 +17,8 @@ std::size_t enough(std::size_t ring_bytes) {
 
 void RingWriter::look() noexcept {
   const std::uint64_t taken = words_.taken.load(std::memory_order_seq_cst);
-  if (taken < taken_ || taken > published_) damaged_ = true;
-  if (!damaged_) taken_ = taken;
+  if (taken < taken_ || taken > published_) damaged_.store(true, std::memory_order_relaxed);
+  if (!is_damaged()) taken_ = taken;
 }
 
 std::size_t RingWriter::write(std::span<const std::byte> from) noexcept {
@@ -29,7 +29,7 @@ std::size_t RingWriter::write(std::span<const std::byte> from) noexcept {
     const std::size_t pending = static_cast<std::size_t>(written_ - published_);
     const std::size_t part =
         std::min({from.size() - done, room(), ring_.size() - at, chunk_bytes_ - std::min(chunk_bytes_ - 1, pending)});
-    if (part == 0 || damaged_) break;
+    if (part == 0 || is_damaged()) break;
     std::memcpy(ring_.data() + at, from.data() + done, part);
     written_ += part;
     done += part;
@@ -50,7 +50,7 @@ bool RingWriter::pass_on() noexcept {
 
 bool RingWriter::has_room() noexcept {
   if (room() < enough(ring_.size())) look();
-  return damaged_ || room() >= enough(ring_.size());
+  return is_damaged() || room() >= enough(ring_.size());
 }
 
 bool RingWriter::prepare_sleep() noexcept {
@@ -60,8 +60,8 @@ bool RingWriter::prepare_sleep() noexcept {
 
 void RingReader::look() noexcept {
   const std::uint64_t written = words_.written.load(std::memory_order_seq_cst);
-  if (written < written_ || written - published_ > ring_.size()) damaged_ = true;
-  if (!damaged_) written_ = written;
+  if (written < written_ || written - published_ > ring_.size()) damaged_.store(true, std::memory_order_relaxed);
+  if (!is_damaged()) written_ = written;
 }
 
 std::size_t RingReader::read(std::span<std::byte> into) noexcept {
@@ -72,7 +72,7 @@ std::size_t RingReader::read(std::span<std::byte> into) noexcept {
     const std::size_t pending = static_cast<std::size_t>(taken_ - published_);
     const std::size_t part = std::min({into.size() - done, static_cast<std::size_t>(written_ - taken_),
                                        ring_.size() - at, chunk_bytes_ - std::min(chunk_bytes_ - 1, pending)});
-    if (part == 0 || damaged_) break;
+    if (part == 0 || is_damaged()) break;
     std::memcpy(into.data() + done, ring_.data() + at, part);
     taken_ += part;
     done += part;
@@ -95,7 +95,7 @@ bool RingReader::pass_on() noexcept {
 
 bool RingReader::has_bytes() noexcept {
   if (written_ == taken_) look();
-  return damaged_ || written_ != taken_;
+  return is_damaged() || written_ != taken_;
 }
 
 bool RingReader::prepare_sleep() noexcept {

@@ -34,7 +34,7 @@ class RingWriter {
   bool prepare_sleep() noexcept;
   bool has_room() noexcept;
   void end_sleep() noexcept { words_.writer_sleeps.store(0, std::memory_order_relaxed); }
-  bool is_damaged() const { return damaged_; }
+  bool is_damaged() const { return damaged_.load(std::memory_order_relaxed); }
 
  private:
   std::size_t room() const { return ring_.size() - static_cast<std::size_t>(written_ - taken_); }
@@ -46,8 +46,8 @@ class RingWriter {
   std::size_t chunk_bytes_;
   std::uint64_t written_ = 0;
   std::uint64_t published_ = 0;
-  std::uint64_t taken_ = 0;  // as last seen
-  bool damaged_ = false;
+  std::uint64_t taken_ = 0;            // as last seen
+  std::atomic<bool> damaged_ = false;  // the other direction's thread may ask; orders nothing
 };
 
 class RingReader {
@@ -61,7 +61,7 @@ class RingReader {
   bool prepare_sleep() noexcept;
   bool has_bytes() noexcept;
   void end_sleep() noexcept { words_.reader_sleeps.store(0, std::memory_order_relaxed); }
-  bool is_damaged() const { return damaged_; }
+  bool is_damaged() const { return damaged_.load(std::memory_order_relaxed); }
 
  private:
   void look() noexcept;
@@ -73,7 +73,7 @@ class RingReader {
   std::uint64_t written_ = 0;  // as last seen
   std::uint64_t taken_ = 0;
   std::uint64_t published_ = 0;
-  bool damaged_ = false;
+  std::atomic<bool> damaged_ = false;  // the other direction's thread may ask; orders nothing
 };
 
 }  // namespace horo

@@ -1,5 +1,5 @@
 // Only the holder of the writing role removes messages, so the one that it writes stays where it is while the lock is
-// released.
+// released. For room in memory nobody is woken: that is looked for after a while.
 #include "ring/control_outbox.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace horo {
 
-ControlOutbox::ControlOutbox(std::vector<int> fds) : fds_(std::move(fds)), peers_(fds_.size()) {
-  polls_.reserve(fds_.size());
+ControlOutbox::ControlOutbox(std::vector<Stream*> streams) : streams_(std::move(streams)), peers_(streams_.size()) {
+  polls_.reserve(streams_.size());
 }
 
 void ControlOutbox::put(std::size_t at, Bytes bytes) {
@@ -64,7 +64,7 @@ bool ControlOutbox::write_some(std::size_t at) {
     rest = std::span<const std::byte>(peer.queue.front()).subspan(peer.sent);
   }
   iovec part = as_iovec(rest);
-  const Moved moved = send_some(fds_[at], {&part, 1});
+  const Moved moved = streams_[at]->send({&part, 1});
   MutexLock lock(mutex_);
   Peer& peer = peers_[at];
   peer.sent += moved.bytes;
@@ -89,14 +89,14 @@ void ControlOutbox::flush(TimePoint patience) noexcept {
     is_writing_ = true;
   }
   while (true) {
-    for (std::size_t at = 0; at < fds_.size(); ++at) {
+    for (std::size_t at = 0; at < streams_.size(); ++at) {
       while (write_some(at)) {
       }
     }
     if (Clock::now() >= patience || !has_unsent()) break;
     polls_.clear();
-    for (std::size_t at = 0; at < fds_.size(); ++at) {
-      if (has_unsent(at)) polls_.push_back({fds_[at], POLLOUT, 0});
+    for (std::size_t at = 0; at < streams_.size(); ++at) {
+      if (has_unsent(at) && !streams_[at]->is_memory()) polls_.push_back({streams_[at]->socket(), POLLOUT, 0});
     }
     ::poll(polls_.data(), polls_.size(), static_cast<int>(kWaitSlice.count()));
   }

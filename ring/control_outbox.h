@@ -1,7 +1,5 @@
-// What is still to be written to the control link's peers: queued in memory and written as the sockets take it.
+// What is still to be written to the control link's peers: queued in memory and written as the streams take it.
 #pragma once
-
-#include <poll.h>
 
 #include <cstddef>
 #include <list>
@@ -9,23 +7,24 @@
 
 #include "horo/base/mutex.h"
 #include "horo/base/time.h"
+#include "ring/stream.h"
 
 namespace horo {
 
-// Peers go by their number in `fds`, which stay open as long as the outbox. Any thread may call anything; whoever holds
+// Peers go by their number in `streams`, which live as long as the outbox. Any thread may call anything; whoever holds
 // the writing role writes for all.
 class ControlOutbox {
  public:
   using Bytes = std::vector<std::byte>;
 
-  explicit ControlOutbox(std::vector<int> fds);
+  explicit ControlOutbox(std::vector<Stream*> streams);
 
   void put(std::size_t at, Bytes bytes);
   // The same with messages that lie in a list already: takes no memory.
   void put_prepared(std::size_t at, std::list<Bytes>& messages) noexcept;
   // Overtakes every message that has not begun.
   void put_urgent(std::size_t at, const Bytes& bytes);
-  // Writes what the sockets take; waits for more room until `patience` has come.
+  // Writes what the streams take; waits for more room until `patience` has come.
   void flush(TimePoint patience) noexcept;
 
   bool has_unsent(std::size_t at) const;
@@ -42,7 +41,7 @@ class ControlOutbox {
   bool has_unsent() const;
   bool write_some(std::size_t at);
 
-  const std::vector<int> fds_;
+  const std::vector<Stream*> streams_;
   std::vector<pollfd> polls_;  // of whoever holds the writing role
   mutable Mutex mutex_;
   CondVar changed_;

@@ -30,6 +30,8 @@ constexpr char kNothing = '-';  // there is none, the socket has to do
 
 constexpr std::size_t kMostFiles = 2;  // the pair's memory and an arena
 
+constexpr std::size_t kControlBytes = 256 << 10;  // on the way in each direction
+
 constexpr std::chrono::seconds kPatienceForAuto{1};  // until a pair without memory is better than a late start
 
 union FileMessage {  // aligned as the kernel wants it
@@ -110,13 +112,21 @@ class Handover {
     return now + (config_.transport == "shm" ? half : std::min<Duration>(half, kPatienceForAuto));
   }
 
+  std::size_t ring_bytes(const Connection& connection) const {
+    if (connection.purpose == Purpose::kControl) return kControlBytes;
+    return config_.shm_chunk_bytes * config_.shm_slots;
+  }
+
+  bool shows_arena(const Connection& connection) const {
+    return arena_.has_value() && connection.purpose == Purpose::kData;
+  }
+
   // False: it has to be repeated.
   bool offer(Connection& connection) {
     try {
-      if (!connection.memory)
-        connection.memory = ShmSegment::create(shm_stream_bytes(config_.shm_chunk_bytes * config_.shm_slots));
+      if (!connection.memory) connection.memory = ShmSegment::create(shm_stream_bytes(ring_bytes(connection)));
       std::vector<int> files{connection.memory->file()};
-      if (arena_) files.push_back(arena_->file());
+      if (shows_arena(connection)) files.push_back(arena_->file());
       const int error = send_answer(connection.fd.get(), kHere, files);
       if (error == ETOOMANYREFS && Clock::now() < offer_until_) return false;
       if (error == ETOOMANYREFS) {
@@ -164,7 +174,7 @@ class Handover {
       return refuse(connection, error.what());
     }
     if (answer.files.size() == kMostFiles) see_arena(connection, std::move(answer.files.back()));
-    const bool is_told = arena_ && send_answer(connection.fd.get(), kHere, {arena_->file()}) == 0;
+    const bool is_told = shows_arena(connection) && send_answer(connection.fd.get(), kHere, {arena_->file()}) == 0;
     if (!is_told && send_answer(connection.fd.get(), kHere, {}) != 0) throw_ended(connection);
   }
 

@@ -11,9 +11,9 @@
 namespace horo {
 
 // Gives Connection::memory to those of `connections` that go over a Unix socket (the higher rank of a pair makes it),
-// and Connection::arena where that may be. Returns this rank's own arena; none where no peer is near, or there is no
-// memory for one (said in the log). Where memory cannot be had, the pair goes on over the socket alone if
-// Config::transport is "auto" (said in the log), and with "shm" both throw std::invalid_argument. Blocks until all
+// and Connection::arena to those for data where that may be. Returns this rank's own arena; none where no peer is near,
+// or there is no memory for one (said in the log). Where memory cannot be had, the pair goes on over the socket alone
+// if Config::transport is "auto" (said in the log), and with "shm" both throw std::invalid_argument. Blocks until all
 // peers have answered; throws PeerLost naming one that ended meanwhile or has not answered at `until`, or as a peer
 // says whose start has failed.
 std::optional<ShmSegment> share_memory(const Config& config, const Identity& self, std::vector<Connection>& connections,

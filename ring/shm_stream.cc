@@ -2,6 +2,7 @@
 // single bytes that wake a sleeper, so that one poll() sleeps for peers in memory and peers behind a network alike; and
 // its end is the peer's end. A peer's last bytes are read before its end counts.
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <new>
 
@@ -46,6 +47,7 @@ class ShmStream final : public Stream {
   }
 
   void end_sending() noexcept override { ::shutdown(socket_.get(), SHUT_WR); }
+  bool is_delivered() const noexcept override { return true; }
 
   pollfd before_sleep(short wanted) noexcept override {
     wanted_ = wanted;
@@ -96,7 +98,8 @@ class ShmStream final : public Stream {
   RingWriter writer_;
   RingReader reader_;
   short wanted_ = 0;
-  bool closed_ = false;  // by the peer; seen before the last look into the ring, which therefore holds its last bytes
+  std::atomic<bool> closed_ =
+      false;  // by the peer; seen before the last look into the ring, which therefore holds its last bytes
 };
 
 }  // namespace

@@ -1,4 +1,7 @@
 // A stream that the kernel carries.
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include "ring/stream.h"
 
 namespace horo {
@@ -11,6 +14,10 @@ class SocketStream final : public Stream {
   Moved receive(std::span<iovec> into) noexcept override { return receive_some(socket_.get(), into); }
   Moved send(std::span<iovec> from) noexcept override { return send_some(socket_.get(), from); }
   void end_sending() noexcept override { ::shutdown(socket_.get(), SHUT_WR); }
+  bool is_delivered() const noexcept override {
+    int waiting = 0;
+    return ::ioctl(socket_.get(), SIOCOUTQ, &waiting) != 0 || waiting == 0;
+  }
   pollfd before_sleep(short wanted) noexcept override { return {socket_.get(), wanted, 0}; }
   short after_sleep(short revents) noexcept override { return revents; }
   int socket() const override { return socket_.get(); }

@@ -11,7 +11,8 @@
 
 namespace horo {
 
-// Touched by one thread at a time. Nothing blocks, nothing throws.
+// Nothing blocks, nothing throws. Touched by one thread at a time; where nobody sleeps for room, send() may be another
+// thread's than the rest, at the same time.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -20,6 +21,8 @@ class Stream {
   virtual Moved send(std::span<iovec> from) noexcept = 0;
   // The other side finds the end behind what was sent.
   virtual void end_sending() noexcept = 0;
+  // What was sent reaches a peer that lives, though this end closes now.
+  virtual bool is_delivered() const noexcept = 0;
 
   // Around a sleep in poll(). `wanted`: POLLIN, POLLOUT or both. What before_sleep() returns is to be polled; if its
   // revents are set already, without sleeping. after_sleep(), always called then, gives what there is to do.

@@ -132,11 +132,11 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
     if (self.rank == 0) meeting.callers.push_back({rank, Purpose::kControl});
   }
   std::vector<Connection> data = meet(meeting), control;
+  std::optional<ShmSegment> arena = share_memory(config, self, data, meeting.until);
   const auto middle =
       std::partition(data.begin(), data.end(), [](const Connection& c) { return c.purpose == Purpose::kData; });
   std::move(middle, data.end(), std::back_inserter(control));
   data.erase(middle, data.end());
-  std::optional<ShmSegment> arena = share_memory(config, self, data, meeting.until);
   say_ways(self, data);
   return {make_tcp_transport(config, self, std::move(data), std::move(arena)),
           make_tcp_control(config, self, std::move(control), std::move(meeting.watched)), std::move(meeting.names)};

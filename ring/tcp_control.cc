@@ -1,11 +1,10 @@
-// The control link over TCP: frames that are queued in memory and written as the socket takes them, a poll that sleeps
-// until a peer speaks, hangs up or wake() is called, and no time-out of its own, so that an idle engine costs nothing.
+// The control link over streams: frames that are queued and written as the streams take them, a poll that sleeps until
+// a peer speaks, hangs up or wake() is called, and no time-out of its own, so that an idle engine costs nothing. Where
+// all peers are behind shared memory, a look needs no system call; the kernel is asked once in a while all the same.
 // Reading is the engine thread's alone. Writing is the outbox's, because abort() may come from any thread; an abort
 // notice overtakes every message that has not begun.
 
-#include <linux/sockios.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +18,7 @@
 #include "horo/base/check.h"
 #include "horo/base/error.h"
 #include "horo/base/log.h"
+#include "ring/control_inbound.h"
 #include "ring/control_outbox.h"
 #include "ring/say.h"
 #include "ring/tcp_parts.h"
@@ -33,17 +33,6 @@ using Bytes = std::vector<std::byte>;
 constexpr std::size_t kReadBytes = 64 << 10;
 constexpr milliseconds kAbortPatience{100};
 constexpr milliseconds kLongestSleep{60'000};
-
-// What is read of one peer, by the engine thread.
-struct Inbound {
-  Fd fd;
-  int rank = 0;
-  std::string name;
-  std::uint32_t incarnation = 0;
-  Bytes input;
-  bool said_goodbye = false;
-  bool is_closed = false;
-};
 
 class TcpControl final : public ControlLink {
  public:
@@ -62,20 +51,22 @@ class TcpControl final : public ControlLink {
  private:
   Bytes frame(FrameKind kind, std::span<const std::byte> payload, std::uint32_t segment = 0) const;
   std::size_t index_of(int rank) const;
+  bool look();
+  milliseconds longest_poll(TimePoint until) const;
   bool poll_peers(TimePoint until);
   void on_process_end(int rank);
-  void read_from(Inbound& peer);
+  void read_from(ControlInbound& peer);
   void note_life(int rank);
-  void parse(Inbound& peer);
-  void on_frame(Inbound& peer, const Frame& frame, std::span<const std::byte> payload);
-  void on_suspicion(const Inbound& peer, const Frame& frame, std::span<const std::byte> payload);
-  void on_end(Inbound& peer, const std::string& why);
-  std::string ended_text(const Inbound& peer) const;
-  std::string broken_text(const Inbound& peer, const std::string& why) const;
+  void parse(ControlInbound& peer);
+  void on_frame(ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload);
+  void on_suspicion(const ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload);
+  void on_end(ControlInbound& peer, const std::string& why);
+  std::string ended_text(const ControlInbound& peer) const;
+  std::string broken_text(const ControlInbound& peer, const std::string& why) const;
   void lose(int origin, const std::string& reason, int told_by);
   void check_queues();
   void drain() noexcept;
-  bool all_is_read() const noexcept;
+  bool all_is_delivered() const noexcept;
 
   const Config config_;
   const Identity self_;
@@ -85,7 +76,10 @@ class TcpControl final : public ControlLink {
   Wakeup wakeup_;
   Lookout lookout_;
   bool is_busy_ = false;  // something came of the last wait()
-  std::vector<Inbound> peers_;
+  bool is_near_ = true;   // all peers are behind shared memory
+  TimePoint polled_{};
+  std::vector<ControlInbound> peers_;
+  std::vector<pollfd> polls_;
   std::vector<Watched> watched_;
   std::vector<ControlEvent> events_;
   bool lost_ = false;
@@ -95,21 +89,16 @@ class TcpControl final : public ControlLink {
   std::vector<pollfd> farewell_polls_;      // room for all peers
 };
 
-std::vector<int> fds_of(const std::vector<Connection>& connections) {
-  std::vector<int> fds;
-  for (const Connection& one : connections) fds.push_back(one.fd.get());
-  return fds;
-}
-
 TcpControl::TcpControl(const Config& config, const Identity& self, std::vector<Connection> connections,
                        std::vector<Watched> watched)
-    : config_(config), self_(self), watched_(std::move(watched)), buffer_(kReadBytes), out_(fds_of(connections)) {
-  for (Connection& one : connections) {
-    peers_.emplace_back();
-    peers_.back().fd = std::move(one.fd);
-    peers_.back().rank = one.peer;
-    peers_.back().name = one.name.empty() ? say("rank ", one.peer) : one.name;
-    peers_.back().incarnation = one.incarnation;
+    : config_(config),
+      self_(self),
+      peers_(make_inbound(self, std::move(connections))),
+      watched_(std::move(watched)),
+      buffer_(kReadBytes),
+      out_(streams_of(peers_)) {
+  for (const ControlInbound& peer : peers_) {
+    is_near_ = is_near_ && peer.stream->is_memory();
     goodbyes_.push_back({frame(FrameKind::kGoodbye, {})});
   }
   farewell_polls_.reserve(peers_.size());
@@ -126,7 +115,8 @@ Bytes TcpControl::frame(FrameKind kind, std::span<const std::byte> payload, std:
 }
 
 std::size_t TcpControl::index_of(int rank) const {
-  const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const Inbound& one) { return one.rank == rank; });
+  const auto found =
+      std::find_if(peers_.begin(), peers_.end(), [&](const ControlInbound& one) { return one.rank == rank; });
   HORO_CHECK(found != peers_.end());
   return static_cast<std::size_t>(found - peers_.begin());
 }
@@ -158,7 +148,7 @@ std::vector<ControlEvent> TcpControl::wait(TimePoint until) {
     check_queues();
     bool woken = false;
     const bool came = is_busy_ && lookout_.look([&] {
-      woken = poll_peers(TimePoint::min());
+      woken = look();
       return woken || !events_.empty() || Clock::now() >= until;
     });
     if (!came) woken = poll_peers(events_.empty() ? until : TimePoint::min());
@@ -174,39 +164,59 @@ void TcpControl::wake() noexcept {
   if (!is_called_.exchange(true) && sleeps_) wakeup_.wake();
 }
 
+// Without sleeping. True if somebody called wake().
+bool TcpControl::look() {
+  if (!is_near_ || Clock::now() - polled_ >= kWaitSlice) return poll_peers(TimePoint::min());
+  for (ControlInbound& peer : peers_) read_from(peer);
+  return is_called_.load(std::memory_order_relaxed) && is_called_.exchange(false);
+}
+
+// How long poll() may sleep. Nobody wakes who has bytes that found no room in shared memory.
+milliseconds TcpControl::longest_poll(TimePoint until) const {
+  const TimePoint now = Clock::now();
+  Duration longest = is_called_ ? Duration::zero() : Duration(kLongestSleep);
+  for (std::size_t at = 0; at < peers_.size(); ++at) {
+    if (polls_[at].revents != 0) longest = Duration::zero();
+    if (peers_[at].stream->is_memory() && out_.has_unsent(at)) longest = std::min<Duration>(longest, kWaitSlice);
+  }
+  return until <= now ? milliseconds(0) : std::chrono::ceil<milliseconds>(std::min<Duration>(until - now, longest));
+}
+
 // True if somebody called wake().
 bool TcpControl::poll_peers(TimePoint until) {
-  std::vector<pollfd> polls;
+  polls_.clear();
+  sleeps_ = until > Clock::now();
   for (std::size_t at = 0; at < peers_.size(); ++at) {
+    Stream& stream = *peers_[at].stream;
     const short in = peers_[at].is_closed ? 0 : POLLIN;
-    const short out = out_.has_unsent(at) ? POLLOUT : 0;
-    polls.push_back({peers_[at].is_closed && out == 0 ? -1 : peers_[at].fd.get(), static_cast<short>(in | out), 0});
+    const short out = out_.has_unsent(at) && !stream.is_memory() ? POLLOUT : 0;
+    polls_.push_back(in + out == 0 ? pollfd{-1, 0, 0} : stream.before_sleep(static_cast<short>(in | out)));
   }
-  for (const Watched& one : watched_) polls.push_back({one.fd.get(), POLLIN, 0});
-  polls.push_back({wakeup_.fd(), POLLIN, 0});
-  const TimePoint now = Clock::now();
-  const auto left =
-      until <= now ? milliseconds(0) : std::chrono::ceil<milliseconds>(std::min<Duration>(until - now, kLongestSleep));
-  sleeps_ = left.count() > 0;
-  ::poll(polls.data(), polls.size(), is_called_ ? 0 : static_cast<int>(left.count()));
+  for (const Watched& one : watched_) polls_.push_back({one.fd.get(), POLLIN, 0});
+  polls_.push_back({wakeup_.fd(), POLLIN, 0});
+  ::poll(polls_.data(), polls_.size(), static_cast<int>(longest_poll(until).count()));
   sleeps_ = false;
+  polled_ = Clock::now();
   for (std::size_t at = 0; at < peers_.size(); ++at) {
-    if (!peers_[at].is_closed && (polls[at].revents & (POLLIN | POLLERR | POLLHUP))) read_from(peers_[at]);
+    if (polls_[at].fd < 0 && polls_[at].events == 0) continue;
+    const short ready = peers_[at].stream->after_sleep(polls_[at].revents);
+    if (ready & (POLLIN | POLLERR | POLLHUP)) read_from(peers_[at]);
   }
   std::size_t at = peers_.size();
   std::erase_if(watched_, [&](const Watched& one) {
-    if (polls[at++].revents == 0) return false;
+    if (polls_[at++].revents == 0) return false;
     on_process_end(one.rank);
     return true;
   });
-  if (polls.back().revents != 0) wakeup_.clear();
+  if (polls_.back().revents != 0) wakeup_.clear();
   return is_called_.exchange(false);
 }
 
 // What it said before its end counts first: a goodbye is no loss. Of a rank without a connection to this one rank 0
 // knows whether it has left.
 void TcpControl::on_process_end(int rank) {
-  const auto peer = std::find_if(peers_.begin(), peers_.end(), [rank](const Inbound& one) { return one.rank == rank; });
+  const auto peer =
+      std::find_if(peers_.begin(), peers_.end(), [rank](const ControlInbound& one) { return one.rank == rank; });
   if (peer == peers_.end()) {
     const std::string why = say("its process has ended (seen by rank ", self_.rank, ")");
     return out_.put(index_of(0), frame(FrameKind::kSuspicion, encode(AbortNotice{rank, why}),
@@ -217,10 +227,10 @@ void TcpControl::on_process_end(int rank) {
   lose(rank, ended_text(*peer), rank);
 }
 
-void TcpControl::read_from(Inbound& peer) {
+void TcpControl::read_from(ControlInbound& peer) {
   while (!peer.is_closed) {
     iovec part = as_iovec(buffer_);
-    const Moved moved = receive_some(peer.fd.get(), {&part, 1});
+    const Moved moved = peer.stream->receive({&part, 1});
     // A process that ends with bytes unread resets its connections.
     const bool is_plain = moved.error == 0 || moved.error == ECONNRESET;
     if (moved.ended) return on_end(peer, is_plain ? "" : std::generic_category().message(moved.error));
@@ -239,7 +249,7 @@ void TcpControl::note_life(int rank) {
   if (!noted) events_.push_back({.kind = ControlEvent::Kind::kBeat, .from = rank});
 }
 
-void TcpControl::parse(Inbound& peer) {
+void TcpControl::parse(ControlInbound& peer) {
   std::size_t begin = 0;
   try {
     while (peer.input.size() - begin >= kFrameBytes) {
@@ -261,7 +271,7 @@ void TcpControl::parse(Inbound& peer) {
   peer.input.erase(peer.input.begin(), peer.input.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
-void TcpControl::on_frame(Inbound& peer, const Frame& frame, std::span<const std::byte> payload) {
+void TcpControl::on_frame(ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload) {
   if (frame.kind == FrameKind::kControl) {
     events_.push_back(
         {.kind = ControlEvent::Kind::kMessage, .from = peer.rank, .bytes = {payload.begin(), payload.end()}});
@@ -282,7 +292,7 @@ void TcpControl::on_frame(Inbound& peer, const Frame& frame, std::span<const std
   }
 }
 
-void TcpControl::on_suspicion(const Inbound& peer, const Frame& frame, std::span<const std::byte> payload) {
+void TcpControl::on_suspicion(const ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload) {
   const AbortNotice notice = self_.notice_in(payload);
   if (frame.segment > static_cast<std::uint32_t>(Evidence::kLate) || notice.origin < 0) {
     throw ProtocolError("a suspicion of a kind or about a rank that there is not");
@@ -294,17 +304,17 @@ void TcpControl::on_suspicion(const Inbound& peer, const Frame& frame, std::span
                      .evidence = static_cast<Evidence>(frame.segment)});
 }
 
-void TcpControl::on_end(Inbound& peer, const std::string& why) {
+void TcpControl::on_end(ControlInbound& peer, const std::string& why) {
   peer.is_closed = true;
   if (peer.said_goodbye) return;
   lose(peer.rank, why.empty() ? ended_text(peer) : broken_text(peer, why), peer.rank);
 }
 
-std::string TcpControl::ended_text(const Inbound& peer) const {
+std::string TcpControl::ended_text(const ControlInbound& peer) const {
   return say(peer.name, " is lost: ", say_ended(self_.rank));
 }
 
-std::string TcpControl::broken_text(const Inbound& peer, const std::string& why) const {
+std::string TcpControl::broken_text(const ControlInbound& peer, const std::string& why) const {
   return say(peer.name, " is lost: its connection broke off without a goodbye (", why, ", seen by rank ", self_.rank,
              ")");
 }
@@ -343,22 +353,19 @@ void TcpControl::abort(int origin, const std::string& reason) noexcept {
 }
 
 void TcpControl::drain() noexcept {
-  for (Inbound& peer : peers_) {
+  for (ControlInbound& peer : peers_) {
     for (std::size_t read = 0; !peer.is_closed && read < 64; ++read) {
       iovec part = as_iovec(buffer_);
-      const Moved moved = receive_some(peer.fd.get(), {&part, 1});
+      const Moved moved = peer.stream->receive({&part, 1});
       if (moved.ended) peer.is_closed = true;
       if (moved.bytes == 0) break;
     }
   }
 }
 
-// The kernel of every peer that is still there has acknowledged the last byte.
-bool TcpControl::all_is_read() const noexcept {
-  return std::all_of(peers_.begin(), peers_.end(), [](const Inbound& peer) {
-    int waiting = 0;
-    return peer.is_closed || ::ioctl(peer.fd.get(), SIOCOUTQ, &waiting) != 0 || waiting == 0;
-  });
+bool TcpControl::all_is_delivered() const noexcept {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const ControlInbound& peer) { return peer.is_closed || peer.stream->is_delivered(); });
 }
 
 // Memory may be what this rank ends for want of: all that is needed was made at the start.
@@ -366,10 +373,11 @@ void TcpControl::goodbye(Duration patience) noexcept {
   const TimePoint until = Clock::now() + patience;
   for (std::size_t at = 0; at < peers_.size(); ++at) out_.put_prepared(at, goodbyes_[at]);
   out_.flush(until);
-  for (const Inbound& peer : peers_) ::shutdown(peer.fd.get(), SHUT_WR);
-  for (drain(); !all_is_read() && Clock::now() < until; drain()) {
+  for (const ControlInbound& peer : peers_) peer.stream->end_sending();
+  for (drain(); !all_is_delivered() && Clock::now() < until; drain()) {
     farewell_polls_.clear();
-    for (const Inbound& peer : peers_) farewell_polls_.push_back({peer.is_closed ? -1 : peer.fd.get(), POLLIN, 0});
+    for (const ControlInbound& peer : peers_)
+      farewell_polls_.push_back({peer.is_closed ? -1 : peer.stream->socket(), POLLIN, 0});
     ::poll(farewell_polls_.data(), farewell_polls_.size(), static_cast<int>(kWaitSlice.count()));
   }
 }

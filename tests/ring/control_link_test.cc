@@ -1,4 +1,4 @@
-// The contract of ControlLink, over both wires.
+// The contract of ControlLink, over all wires.
 
 #include "ring/control_link.h"
 
@@ -50,8 +50,8 @@ class ControlLinks : public testing::TestWithParam<Wire> {
   WorldOptions world(int size) const { return {size, GetParam(), {}}; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Wires, ControlLinks, testing::Values(Wire::kInProcess, Wire::kTcp),
-                         [](const auto& info) { return info.param == Wire::kTcp ? "tcp" : "in_process"; });
+INSTANTIATE_TEST_SUITE_P(Wires, ControlLinks, testing::Values(Wire::kInProcess, Wire::kTcp, Wire::kShm),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(ControlLinks, MessagesArriveInOrderAndUnchanged) {
   run_ranks_well(world(3), [](Rank& rank) {
