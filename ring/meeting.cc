@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -306,13 +305,20 @@ class Host {
 
 }  // namespace
 
-void send_abort(const Connection& connection, const Identity& self, const AbortNotice& notice) {
+std::vector<std::byte> abort_message(const Identity& self, const AbortNotice& notice) {
   const auto payload = encode(notice);
   Frame frame = self.frame(FrameKind::kAbort);
   frame.length = payload.size();
   const FrameBytes header = encode(frame);
-  std::array<iovec, 2> parts{as_iovec(header), as_iovec(payload)};
-  send_some(connection.fd.get(), parts);
+  std::vector<std::byte> message(header.size() + payload.size());
+  std::copy(payload.begin(), payload.end(), std::copy(header.begin(), header.end(), message.begin()));
+  return message;
+}
+
+void send_abort(const Connection& connection, const Identity& self, const AbortNotice& notice) {
+  const auto message = abort_message(self, notice);
+  iovec part = as_iovec(message);
+  send_some(connection.fd.get(), {&part, 1});
 }
 
 std::optional<AbortNotice> find_abort(int fd) {

@@ -46,6 +46,9 @@ struct Meeting {
 // whoever comes within two seconds after that is told the same.
 std::vector<Connection> meet(const Meeting& meeting);
 
+// The message that says why the start fails.
+std::vector<std::byte> abort_message(const Identity& self, const AbortNotice& notice);
+
 // Tells a peer why the start fails, if its connection takes the bytes at once.
 void send_abort(const Connection& connection, const Identity& self, const AbortNotice& notice);
 

@@ -80,7 +80,7 @@ struct Answer {
 class Handover {
  public:
   Handover(const Config& config, const Identity& self, std::vector<Connection>& connections, TimePoint until)
-      : config_(config), self_(self), until_(until), offer_until_(end_of_offers()) {
+      : config_(config), self_(self), connections_(connections), until_(until), offer_until_(end_of_offers()) {
     for (Connection& connection : connections) {
       if (!peer_user(connection.fd.get())) continue;
       (connection.peer < self.rank ? to_offer_ : awaited_).push_back(&connection);
@@ -88,15 +88,35 @@ class Handover {
   }
 
   std::optional<ShmSegment> run() {
-    if (!to_offer_.empty() || !awaited_.empty()) make_arena();
-    while (!to_offer_.empty() || !awaited_.empty()) {
-      while (!to_offer_.empty() && offer(*to_offer_.back())) to_offer_.pop_back();
-      hear();
+    try {
+      if (!to_offer_.empty() || !awaited_.empty()) make_arena();
+      while (!to_offer_.empty() || !awaited_.empty()) {
+        while (!to_offer_.empty() && offer(*to_offer_.back())) to_offer_.pop_back();
+        hear();
+      }
+    } catch (const PeerLost& lost) {
+      for (Connection& connection : connections_) tell(connection, {lost.origin(), lost.what()});
+      throw;
     }
     return std::move(arena_);
   }
 
  private:
+  // So that nobody names a rank that only gave up. A peer reads its socket until it shares memory, and that from then
+  // on; where it may be at either, it is told twice.
+  void tell(Connection& connection, const AbortNotice& notice) const {
+    const auto is_it = [&connection](const Connection* one) { return one == &connection; };
+    const bool is_open =
+        std::any_of(awaited_.begin(), awaited_.end(), is_it) || std::any_of(to_offer_.begin(), to_offer_.end(), is_it);
+    if (is_open || !connection.memory) send_abort(connection, self_, notice);
+    if (!connection.memory) return;
+    const auto message = abort_message(self_, notice);
+    iovec part = as_iovec(message);
+    make_shm_stream(std::move(connection.fd), std::move(*connection.memory), self_.rank > connection.peer,
+                    config_.shm_chunk_bytes)
+        ->send({&part, 1});
+  }
+
   void make_arena() {
     try {
       arena_ = horo::make_arena();
@@ -247,6 +267,7 @@ class Handover {
 
   const Config& config_;
   const Identity& self_;
+  std::vector<Connection>& connections_;
   const TimePoint until_;
   const TimePoint offer_until_;
   std::vector<Connection*> to_offer_;  // to lower ranks

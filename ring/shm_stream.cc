@@ -98,8 +98,8 @@ class ShmStream final : public Stream {
   RingWriter writer_;
   RingReader reader_;
   short wanted_ = 0;
-  std::atomic<bool> closed_ =
-      false;  // by the peer; seen before the last look into the ring, which therefore holds its last bytes
+  // By the peer; seen before the last look into the ring, which therefore holds its last bytes.
+  std::atomic<bool> closed_ = false;
 };
 
 }  // namespace

@@ -202,6 +202,62 @@ TEST(ShmHandover, APeerWhoseStartHasFailedIsHeard) {
   for (const char* transport : {"shm", "auto"}) EXPECT_EQ(Offer(transport, notice).thrown, "rank 0 had enough");
 }
 
+// Rank 1 shares memory with rank 0, or is about to, when rank 2 is gone.
+class ThirdIsLost : public testing::Test {
+ protected:
+  void start_zero() { share_memory(config_of_three(0), one_of_three(0), of_zero_, soon()); }
+  void start_one(const std::function<void()>& meanwhile = [] {}) {
+    of_one_ = UnixPair::to(0, std::move(to_zero_.ours));
+    of_one_.push_back(std::move(UnixPair::to(2, std::move(to_two_.ours)).front()));
+    const auto errors = run_threads({[this] { share_memory(config_of_three(1), one_of_three(1), of_one_, soon()); },
+                                     [&] {
+                                       meanwhile();
+                                       Fd(std::move(to_two_.theirs));
+                                     }});
+    EXPECT_EQ(origin_of(errors[0]), 2);
+  }
+
+ private:
+  static Config config_of_three(int rank) {
+    Config config = config_of(rank, 3, "");
+    config.transport = "shm";
+    return config;
+  }
+  static Identity one_of_three(int rank) {
+    Identity self = one_of_two(rank);
+    self.size = 3;
+    return self;
+  }
+
+  UnixPair to_zero_, to_two_;
+  std::vector<Connection> of_one_;
+
+ protected:
+  std::vector<Connection> of_zero_ = UnixPair::to(1, std::move(to_zero_.theirs));
+};
+
+TEST_F(ThirdIsLost, WhoComesLateNamesIt) {
+  start_one();
+  try {
+    start_zero();
+    FAIL() << "rank 1 has given up";
+  } catch (const PeerLost& lost) {
+    EXPECT_EQ(lost.origin(), 2) << lost.what();
+  }
+}
+
+TEST_F(ThirdIsLost, WhoIsThroughIsTold) {
+  start_one([this] { start_zero(); });
+  Connection& one = of_zero_.front();
+  const auto stream = make_shm_stream(std::move(one.fd), std::move(one.memory.value()), /*is_maker=*/false, 4096);
+  std::vector<std::byte> bytes(4096);
+  iovec part = as_iovec(bytes);
+  const Moved moved = stream->receive({&part, 1});
+  const Frame frame = decode_frame(std::span(bytes).first<kFrameBytes>(), moved.bytes);
+  EXPECT_EQ(frame.kind, FrameKind::kAbort);
+  EXPECT_EQ(decode_abort(std::span(bytes).subspan(kFrameBytes, frame.length)).origin, 2);
+}
+
 TEST(ShmHandover, APeerThatSaysSomethingElseIsLost) {
   EXPECT_THAT(Offer("shm", "?").thrown, HasSubstr("rank 1: rank 0 (host far) said something else"));
 }
