@@ -54,6 +54,7 @@ class Engine {
   void wake() noexcept;
   void prepare(FilledPlan filled);
   std::shared_ptr<Group> group(std::uint32_t set) { return epoch_.lanes->group(set); }  // see Lanes
+  Lane& world_lane() { return epoch_.lanes->world(); }
   // Tells the other ranks at once, then ends this one's epoch.
   void abort(const std::string& reason);
   // See Coordinator::ready_times; none after leave(). Any thread; returns after the engine's next round.

@@ -16,6 +16,31 @@ void settle(Inbox& inbox, const std::vector<Item>& items) {
   inbox.settle(keys);
 }
 
+constexpr std::size_t kShortBytes = 64 << 10;
+
+bool is_at_most(const std::vector<Item>& items, std::size_t bytes) {
+  for (const Item& item : items) {
+    if (item.spec->bytes() > bytes) return false;
+    bytes -= item.spec->bytes();
+  }
+  return true;
+}
+
+// Sums must not depend on what the thread was told about floating-point numbers (flush-to-zero, rounding).
+class PlainFloats {
+ public:
+  PlainFloats() {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~PlainFloats() { std::fesetenv(&before_); }
+  PlainFloats(const PlainFloats&) = delete;
+  PlainFloats& operator=(const PlainFloats&) = delete;
+
+ private:
+  std::fenv_t before_;
+};
+
 // A message goes from one of two to the other.
 void make_send_recv(Collective& collective, const TensorSpec& spec) {
   collective.root = spec.root < spec.peer ? 0 : 1;  // both orders, of the world and of the set, ascend
@@ -26,6 +51,7 @@ void make_send_recv(Collective& collective, const TensorSpec& spec) {
 Lane::Lane(const LaneTools& tools, Members members, std::uint32_t channel, std::function<void(FailurePtr)> failed)
     : tools_(tools),
       channel_(channel),
+      is_near_(tools.config.local_size == tools.config.size && tools.transport.arenas() != nullptr),
       groups_(tools.transport, std::move(members), tools.config, tools.counters),
       failed_(std::move(failed)),
       buckets_(groups_.of({}, groups_.members().set), tools.counters),
@@ -40,8 +66,47 @@ void Lane::run(Job job) {
   {
     MutexLock lock(mutex_);
     released_.emplace_back(std::move(job));
+    if (helpers_ > 0 && is_short(released_.front())) return;
   }
   changed_.notify_all();
+}
+
+void Lane::begin_help() {
+  MutexLock lock(mutex_);
+  ++helpers_;
+}
+
+// What was left to the helpers.
+void Lane::end_help() {
+  MutexLock lock(mutex_);
+  if (--helpers_ == 0 && has_task()) changed_.notify_all();
+}
+
+bool Lane::help() {
+  const std::optional<Task> task = next_short();
+  if (!task) return false;
+  const PlainFloats plain;
+  perform_or_fail(*task);
+  MutexLock lock(mutex_);
+  performs_ = false;
+  if (stopping_ || (has_task() && (released_.empty() || !is_short(released_.front())))) changed_.notify_all();
+  return true;
+}
+
+std::optional<Lane::Task> Lane::next_short() {
+  MutexLock lock(mutex_);
+  if (performs_ || stopping_ || released_.empty() || !is_short(released_.front())) return std::nullopt;
+  performs_ = true;
+  return take_released();
+}
+
+// Inside a host whoever takes part has got as far. What is the user's own runs in threads of ours alone.
+bool Lane::is_short(const std::variant<Job, Ending>& released) const {
+  const auto* job = std::get_if<Job>(&released);
+  if (job == nullptr) return true;
+  const TensorSpec& spec = *job->items.front().spec;
+  if (!is_near_ || spec.op == ReduceOp::kCustom || !spec.codec.empty()) return false;
+  return is_at_most(job->items, kShortBytes);
 }
 
 bool Lane::end(const Ending& ending) {
@@ -83,13 +148,11 @@ bool Lane::is_drained() {
   return is_drained_;
 }
 
-void Lane::loop() noexcept {
-  // Sums must not depend on what the thread that made us did to the floating-point state (flush-to-zero, rounding).
-  std::fesetenv(FE_DFL_ENV);
+// False: that was the end of the lane.
+bool Lane::perform_or_fail(const Task& task) noexcept {
   try {
-    while (const auto task = next()) {
-      std::visit([this](const auto& t) { perform(t); }, *task);
-    }
+    std::visit([this](const auto& t) { perform(t); }, task);
+    return true;
   } catch (...) {
     {
       MutexLock lock(mutex_);
@@ -97,7 +160,15 @@ void Lane::loop() noexcept {
       performs_ = false;
       changed_.notify_all();
     }
-    return failed_(current_failure());
+    failed_(current_failure());
+    return false;
+  }
+}
+
+void Lane::loop() noexcept {
+  const PlainFloats plain;
+  while (const auto task = next()) {
+    if (!perform_or_fail(*task)) return;
   }
   std::function<void()> drained;
   {
@@ -113,6 +184,18 @@ bool Lane::has_task() {
   return stopping_ || drained_ || !released_.empty() || !filled_.empty();
 }
 
+// There is something for the thread, unless a helper is at it or will be.
+bool Lane::is_free() {
+  if (performs_ || !has_task()) return false;
+  return stopping_ || helpers_ == 0 || released_.empty() || !is_short(released_.front());
+}
+
+Lane::Task Lane::take_released() {
+  Task task = std::visit([](auto& t) { return Task(std::move(t)); }, released_.front());
+  released_.pop_front();
+  return task;
+}
+
 // What was released comes before what could be packed ahead.
 std::optional<Lane::Task> Lane::next() {
   bool was_busy = false;
@@ -123,16 +206,15 @@ std::optional<Lane::Task> Lane::next() {
   }
   const auto look = [this] {
     MutexLock lock(mutex_);
-    return has_task();
+    return is_free() || helpers_ > 0;
   };
   if (was_busy) lookout_.look(look);
   MutexLock lock(mutex_);
-  while (!has_task()) changed_.wait(mutex_);
+  while (!is_free()) changed_.wait(mutex_);
   if (stopping_) return std::nullopt;
   std::optional<Task> task;
   if (!released_.empty()) {
-    std::visit([&task](auto& t) { task.emplace(std::move(t)); }, released_.front());
-    released_.pop_front();
+    task.emplace(take_released());
   } else if (drained_) {
     is_drained_ = true;
   } else {

@@ -1,5 +1,6 @@
 // Lane: runs the collectives of one process set, one after the other, in the order in which the coordinator released
-// them. It packs, reduces and delivers; groups and buckets are its own, so lanes never wait for one another.
+// them. It packs, reduces and delivers; groups and buckets are its own, so lanes never wait for one another. A caller
+// who waits for it may help: what is short he does himself, which saves the way to the lane's thread and back.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +61,11 @@ class Lane {
   void close(std::function<void()> drained);
   // Any thread: packs the plan when there is nothing better to do.
   void prepare(FilledPlan filled);
+  // Any thread, as often as it likes between begin_help() and end_help(): does the next thing if that is short and
+  // nobody is at it. True if it did; that may take as long as the other members need to do the same.
+  void begin_help();
+  bool help();
+  void end_help();
   // Returns when no buffer is touched any more, nor will be; the transport must have been aborted if a collective may
   // be in flight. Engine thread.
   void stop();
@@ -75,7 +81,12 @@ class Lane {
 
   void loop() noexcept;
   std::optional<Task> next();
+  std::optional<Task> next_short();
+  bool perform_or_fail(const Task& task) noexcept;
   bool has_task() REQUIRES(mutex_);
+  bool is_free() REQUIRES(mutex_);
+  bool is_short(const std::variant<Job, Ending>& released) const;
+  Task take_released() REQUIRES(mutex_);
   void perform(const Job& job);
   void perform(const Ending& ending);
   void perform(const FilledPlan& filled);
@@ -87,6 +98,7 @@ class Lane {
 
   const LaneTools tools_;
   const std::uint32_t channel_;
+  const bool is_near_;  // all members share memory
   LaneGroups groups_;
   const std::function<void(FailurePtr)> failed_;
   Mutex mutex_;
@@ -94,11 +106,12 @@ class Lane {
   std::deque<std::variant<Job, Ending>> released_ GUARDED_BY(mutex_);
   std::deque<FilledPlan> filled_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;  // also once an exception ended the lane
-  bool performs_ GUARDED_BY(mutex_) = false;
+  bool performs_ GUARDED_BY(mutex_) = false;  // somebody, the thread or a helper
+  int helpers_ GUARDED_BY(mutex_) = 0;
   std::function<void()> drained_ GUARDED_BY(mutex_);
   bool is_drained_ GUARDED_BY(mutex_) = false;
   Lookout lookout_;
-  Buckets buckets_;              // the lane's thread alone, as is
+  Buckets buckets_;              // whoever performs, as is
   Coded coded_;                  //   this, and
   std::size_t eager_bytes_ = 0;  // see JobGroup
   std::jthread thread_;

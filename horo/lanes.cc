@@ -33,6 +33,7 @@ Lanes::Lanes(const LaneTools& tools, std::vector<int> hosts, std::function<void(
   for (int rank = 0; rank < tools.config.size; ++rank) world.ranks.push_back(rank);
   auto lane = make(kWorldChannel, world);
   auto mail = make(kMailChannel, std::move(world));
+  world_ = lane.get();
   MutexLock lock(mutex_);
   lanes_.emplace(0, std::move(lane));
   lanes_.emplace(kMail, std::move(mail));

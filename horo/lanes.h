@@ -39,6 +39,8 @@ class Lanes {
   void prepare(FilledPlan filled);
   // Of a process set's members, for memory; null where it has no lane (any more).
   std::shared_ptr<Group> group(std::uint32_t set);
+  // The world's, which lives as long as these: for who wants to help.
+  Lane& world() { return *world_; }
 
  private:
   std::unique_ptr<Lane> make(std::uint32_t channel, Members members) const;
@@ -54,6 +56,7 @@ class Lanes {
     Ending last;
   };
 
+  Lane* world_ = nullptr;                   // in lanes_ or stopped_
   std::map<std::uint32_t, Closed> closed_;  // engine thread
   Mutex mutex_;
   std::map<std::uint32_t, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);  // by process set, and kMail

@@ -150,12 +150,23 @@ bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until
     if (!work->finished()) unfinished.push_back(work->key());
   }
   if (!unfinished.empty() && inbox_->nudge(unfinished)) engine_->wake();
-  const auto ended = [&](const auto& work) { return work->finished() || Clock::now() >= until; };
-  lookout_.look([&] { return std::all_of(works.begin(), works.end(), ended); });
+  const auto have_ended = [&] {
+    return std::all_of(works.begin(), works.end(), [](const auto& work) { return work->finished(); });
+  };
+  if (have_ended()) return true;
+  look_and_help(until, have_ended);
   for (const auto& work : works) {
     if (!work->wait_until(until)) return false;
   }
   return true;
+}
+
+// What is short is done sooner here than by a lane that has to be woken.
+void Session::look_and_help(TimePoint until, const std::function<bool()>& have_ended) {
+  Lane& lane = engine_->world_lane();
+  lane.begin_help();
+  lookout_.look([&] { return have_ended() || Clock::now() >= until || (lane.help() && have_ended()); });
+  lane.end_help();
 }
 
 bool Session::poll(const Work& work) {

@@ -1,6 +1,7 @@
 // Session: one engine, from init to shutdown. The C++ face of horo; the C ABI and every binding are thin over it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -126,6 +127,7 @@ class Session {
 
  private:
   std::vector<std::shared_ptr<Work>> hand_over(Inbox::Put put);
+  void look_and_help(TimePoint until, const std::function<bool()>& have_ended);
 
   const Config config_;
   const std::uint32_t generation_;  // fork_generation()
