@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "horo/base/log.h"
-#include "horo/base/wire.h"
 #include "horo/engine.h"
 
 namespace horo {
@@ -23,11 +22,8 @@ void Engine::perform(Send& send, std::vector<Event>&) {
 void Engine::perform(Release& release, std::vector<Event>&) {
   Job job;
   job.items = inbox_.items(release.keys);
-  if (job.items.front().spec->kind == CollectiveKind::kAllReduce) {
-    std::uint64_t composition = hash64("");
-    for (const Item& item : job.items) composition = hash64(item.spec->name + '\0', composition);
-    counters_.add_bucket(job.items.size(), composition);
-  }
+  const bool is_bucket = job.items.front().spec->kind == CollectiveKind::kAllReduce;
+  if (is_bucket) counters_.add_bucket(job.items.size(), release.key_hash);
   job.release = std::move(release);
   epoch_.lanes->run(std::move(job));
 }

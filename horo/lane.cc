@@ -16,6 +16,15 @@ void settle(Inbox& inbox, const std::vector<Item>& items) {
   inbox.settle(keys);
 }
 
+// What needs memory comes first.
+void settle_and_finish(Inbox& inbox, const std::vector<Item>& items) {
+  std::vector<std::shared_ptr<Work>> works;
+  works.reserve(items.size());
+  for (const Item& item : items) works.push_back(item.work);
+  settle(inbox, items);
+  Work::finish_all(works);
+}
+
 constexpr std::size_t kShortBytes = 64 << 10;
 
 bool is_at_most(const std::vector<Item>& items, std::size_t bytes) {
@@ -266,8 +275,7 @@ void Lane::reduce_coded(const Job& job) {
   const JobGroup party = group_for(job);
   const Codec& codec = tools_.registry.codecs().get(job.items.front().spec->codec);
   coded_.run(job, party, collective_of(job, party), codec);
-  settle(tools_.inbox, job.items);
-  for (const Item& item : job.items) item.work->finish(Outcome{});
+  settle_and_finish(tools_.inbox, job.items);
 }
 
 void Lane::reduce_bucket(const Job& job) {
@@ -277,8 +285,7 @@ void Lane::reduce_bucket(const Job& job) {
   collective.counts = {collective.in.bytes / size_of(collective.dtype)};
   horo::run(party.group, collective);
   buckets_.deliver(job.items);
-  settle(tools_.inbox, job.items);
-  for (const Item& item : job.items) item.work->finish(Outcome{});
+  settle_and_finish(tools_.inbox, job.items);
 }
 
 void Lane::run_alone(const Job& job) {

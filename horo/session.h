@@ -73,7 +73,8 @@ class Session {
   // Tensors without a name are called <unit>_<i>of<count>, from 1 on.
   std::vector<std::shared_ptr<Work>> submit(Unit unit);
 
-  // Blocks until all have ended or `until` has come; false: time over. Errors are in Work::outcome().
+  // Blocks until all have ended or `until` has come; false: time over. Errors are in Work::outcome(). Where all ranks
+  // share memory it does short collectives itself, and may be late by as long as other ranks keep it waiting in one.
   bool wait(std::span<const std::shared_ptr<Work>> works, TimePoint until);
   // Whether it has ended; a work that is asked for is not left waiting for the rest of its plan.
   bool poll(const Work& work);

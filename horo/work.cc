@@ -3,8 +3,10 @@
 #include <pthread.h>
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <new>
+#include <tuple>
 
 #include "horo/base/check.h"
 #include "horo/base/mutex.h"
@@ -60,6 +62,19 @@ void Work::finish(Outcome outcome) {
   HORO_CHECK(!finished());
   outcome_ = std::move(outcome);
   end();
+}
+
+void Work::finish_all(std::span<const std::shared_ptr<Work>> works) noexcept {
+  std::bitset<std::tuple_size_v<Bells>> to_ring;
+  for (const auto& work : works) {
+    HORO_CHECK(!work->finished());
+    MutexLock lock(bell_of(work->key_).mutex);
+    to_ring.set(work->key_ % to_ring.size());
+    work->finished_.store(true, std::memory_order_release);
+  }
+  for (Key key = 0; key < to_ring.size(); ++key) {
+    if (to_ring.test(key)) bell_of(key).rung.notify_all();
+  }
 }
 
 void Work::fail(FailurePtr failure) {

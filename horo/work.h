@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ class Work {
   // Called once.
   void finish(Outcome outcome);
   void fail(FailurePtr failure);
+  // Finishes many without an outcome, and only then wakes who waits: once for all of them, mostly.
+  static void finish_all(std::span<const std::shared_ptr<Work>> works) noexcept;
 
  private:
   void end() noexcept;

@@ -1,11 +1,13 @@
-// horo's part in a contest through its C ABI: a step of one tensor, or of the 1,000 into which the caller's buffer is
-// cut; submitted, waited for and released, in known plans.
+// horo's part in a contest through its C ABI: a step of one tensor, or of the 1,000 into which a buffer is cut;
+// submitted, waited for and released, in known plans. Gradients become ready from the last to the first, so those have
+// to be packed; those that live in a bucket lie there in the order in which they are ready.
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/peers/contest.h"
@@ -16,6 +18,8 @@ namespace {
 struct Step {
   horo_session* session = nullptr;
   std::size_t tensors = 1;
+  bool lives_in_bucket = false;
+  horo_memory* bucket = nullptr;
   int tasks = 0;
   std::vector<horo_submission> submissions{};
   std::vector<int64_t> works{};
@@ -67,15 +71,28 @@ int32_t prepare(void* user, const contest_task* task, char* error) {
   if (std::string(task->collective) != "all_reduce") return fail(error, "this driver does all_reduce alone");
   if (type == kTypes.end()) return fail(error, std::string("this driver has no ") + task->dtype);
   if (task->count < step.tensors) return fail(error, "fewer elements than tensors");
-  std::size_t done = 0;
-  for (std::size_t i = 1; i <= step.tensors; ++i) {
-    const std::size_t end = task->count * i / step.tensors;
-    auto* const at = static_cast<std::byte*>(task->out) + done * type->second.bytes;
-    if (!declare(step, type->second, at, end - done)) return fail(error, horo_error_text(step.session));
-    done = end;
+  for (std::size_t i = 0; i < step.tensors; ++i) {
+    const std::size_t which = step.lives_in_bucket ? i : step.tensors - 1 - i;
+    const std::size_t begin = task->count * which / step.tensors, end = task->count * (which + 1) / step.tensors;
+    auto* const at = static_cast<std::byte*>(task->out) + begin * type->second.bytes;
+    if (!declare(step, type->second, at, end - begin)) return fail(error, horo_error_text(step.session));
   }
   step.works.resize(step.tensors);
   return 0;
+}
+
+int32_t allocate(void* user, contest_task* task) {
+  Step& step = *static_cast<Step*>(user);
+  step.bucket = horo_allocate(step.session, 0, task->in_bytes, &task->in);
+  task->out = task->in;
+  if (step.bucket != nullptr) return 0;
+  std::fprintf(stderr, "horo: %s\n", horo_error_text(step.session));
+  return 1;
+}
+
+void finish(void* user) {
+  Step& step = *static_cast<Step*>(user);
+  horo_free_memory(std::exchange(step.bucket, nullptr));
 }
 
 int32_t run(void* user) {
@@ -102,6 +119,7 @@ int32_t run(void* user) {
 int main(int argc, char** argv) {
   Step step;
   step.tensors = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 1;
+  step.lives_in_bucket = argc > 2 && std::string(argv[2]) == "bucket";
   step.session = horo_init(nullptr, 0);
   horo_topology topology{};
   topology.struct_bytes = sizeof(topology);
@@ -109,8 +127,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "horo: %s\n", horo_error_text(step.session));
     return 1;
   }
-  const contest_driver driver{
-      .user = &step, .version = horo_version(), .allocate = nullptr, .prepare = prepare, .run = run, .finish = nullptr};
+  const contest_driver driver{.user = &step,
+                              .version = horo_version(),
+                              .allocate = step.lives_in_bucket ? allocate : nullptr,
+                              .prepare = prepare,
+                              .run = run,
+                              .finish = finish};
   const int result = contest_play(topology.rank, topology.size, &driver);
   horo_free(step.session);
   return result;

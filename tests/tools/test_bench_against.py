@@ -62,7 +62,7 @@ def test_every_collective_of_every_library_gives_what_it_should(collective):
 
 def test_paths_over_tcp_and_the_c_abi_are_compared_as_well():
     need_peer("gloo")
-    done = compare("--against", "gloo", "--paths", "tcp,abi,abi-1000", "--sizes", "8,16K")
+    done = compare("--against", "gloo", "--paths", "tcp,abi,abi-1000,abi-1000-bucket", "--sizes", "8,16K")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "without horo-abi-1000, which says: no fewer elements than tensors" in done.stdout
 

@@ -74,7 +74,7 @@ const std::vector<std::string>& peer_words() {
 }
 
 const std::vector<std::string>& path_words() {
-  static const std::vector<std::string> words{"shm-bucket", "shm-user", "tcp", "abi", "abi-1000"};
+  static const std::vector<std::string> words{"shm-bucket", "shm-user", "tcp", "abi", "abi-1000", "abi-1000-bucket"};
   return words;
 }
 
@@ -116,6 +116,7 @@ void World::start_ours(const Venue& venue) {
   std::vector<std::string> command;
   if (side_.path.starts_with("abi")) {
     command = {need_file(name(), venue.peers() + "/contest_abi"), side_.path == "abi" ? "1" : "1000"};
+    if (side_.path.ends_with("-bucket")) command.emplace_back("bucket");
   } else {
     command = {std::filesystem::read_symlink("/proc/self/exe").string(), "bench", "contestant", side_.path};
   }

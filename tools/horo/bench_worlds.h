@@ -15,7 +15,7 @@ namespace horo {
 // Who competes: a library, and by which of its ways.
 struct Side {
   std::string library;  // horo, openmpi, mpich or gloo
-  std::string path;     // default or tcp; horo: shm-bucket, shm-user, tcp, abi or abi-1000
+  std::string path;     // default or tcp; horo: shm-bucket, shm-user, tcp, abi, abi-1000 or abi-1000-bucket
 
   bool is_ours() const { return library == "horo"; }
   std::string name() const { return is_ours() || path != "default" ? library + "-" + path : library; }

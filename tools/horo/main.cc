@@ -135,7 +135,7 @@ void add_against(CLI::App& bench, BenchOptions& all) {
       word("--ranks", options.ranks, "worlds: 2, 2,4 or 2..8"),
       word("--sizes", options.sizes, "bytes"),
       word("--dtype", options.dtypes, "element types"),
-      word("--paths", options.paths, "horo's own ways: shm-bucket,shm-user,tcp,abi,abi-1000"),
+      word("--paths", options.paths, "horo's own ways: shm-bucket,shm-user,tcp,abi,abi-1000,abi-1000-bucket"),
       number("--rounds", options.rounds, "rounds in which all take turns", CLI::Range(1, 10'000)),
       number("--wait", options.wait_s, "longest wait for a quiet machine, in s, before a round", CLI::Range(0, 3600)),
       word("--json", options.json_file, "also write the results to this file"),
