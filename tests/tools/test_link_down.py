@@ -1,16 +1,17 @@
 """Two hosts lose their network while they train: nobody hangs, and each side names a rank of the other."""
 
-import importlib.machinery
-import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 
 import pytest
 from launching import ROOT, clean_environment
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import hosts  # noqa: E402
 
 DEADLINE_S = 90
 PORT = 29411
@@ -29,24 +30,14 @@ except hvd.PeerLost as lost:
     print(json.dumps({"origin": lost.origin, "text": str(lost)}), flush=True)
 """
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("ip"), reason="network namespaces need root and ip (iproute2)"
-)
+pytestmark = pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing()))
 
 
-@pytest.fixture
-def two_hosts():
-    loader = importlib.machinery.SourceFileLoader("two_hosts", str(ROOT / "tools/two_hosts"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("two_hosts", loader))
-    loader.exec_module(module)
-    return module
-
-
-def start(namespace, rank, address, key):
+def start(prefix, rank, address, key):
     world = {"HORO_RANK": str(rank), "HORO_SIZE": "4", "HORO_LOCAL_RANK": str(rank % 2), "HORO_LOCAL_SIZE": "2"}
     limits = {"HORO_DEADLINE_MS": "2000", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        ["ip", "netns", "exec", namespace, sys.executable, "-c", PROGRAM],
+        [*prefix, sys.executable, "-c", PROGRAM],
         env=clean_environment(world | limits | {"HORO_ADDR": f"{address}:{PORT}", "HORO_KEY_FILE": str(key)}),
         stdout=subprocess.PIPE,
         text=True,
@@ -58,19 +49,19 @@ def last_lines(processes):
     return {rank: process.communicate(timeout=end - time.monotonic())[0] for rank, process in processes.items()}
 
 
-def test_each_side_of_a_broken_network_names_the_other(two_hosts, tmp_path):
+def test_each_side_of_a_broken_network_names_the_other(tmp_path):
     key = tmp_path / "key"
     key.write_bytes(os.urandom(32))
     key.chmod(0o600)
     processes = {}
     try:
-        with two_hosts.two_namespaces() as addresses:
+        with hosts.two_namespaces() as pair:
             for host, ranks in ON_HOST.items():
                 for rank in ranks:
-                    processes[rank] = start(two_hosts.name_of(host), rank, addresses["A"], key)
+                    processes[rank] = start(pair.on(host), rank, pair.addresses["A"], key)
             for process in processes.values():
                 assert process.stdout.readline() == "ready\n"
-            two_hosts.ip("-n", two_hosts.name_of("A"), "link", "set", f"ha{os.getpid()}", "down")
+            hosts.ip("-n", hosts.name_of("A"), "link", "set", f"ha{os.getpid()}", "down")
             said = {rank: json.loads(text) for rank, text in last_lines(processes).items()}
     finally:
         for process in processes.values():

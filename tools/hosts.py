@@ -1,0 +1,146 @@
+"""Two hosts that are not there: network namespaces A and B of this machine, joined by a cable (veth) or by tools/relay,
+a line that does what it is told:
+
+    with hosts.two_namespaces() as pair: ...
+    with hosts.two_namespaces(["delay 10ms", "rate 1gbit"], seed=3) as pair:
+        job = subprocess.Popen([*pair.on("B"), "program"])
+        pair.line.say("cut a->b")
+
+What is needed for that is root, ip (iproute2) and, for a line, /dev/net/tun and the relay of the release build.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ADDRESSES = {"A": "10.77.0.1", "B": "10.77.0.2"}
+DEVICE = "line"  # of a relay, on both hosts
+
+
+class Line:
+    """A running relay between two namespaces."""
+
+    def __init__(self, names, orders, seed):
+        command = [relay_executable(), *names, *orders, "--device", DEVICE, "--seed", str(seed)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer("relay")
+
+    def say(self, order):
+        """Obeyed when this returns: seconds since the relay began. ValueError: it is no order."""
+        try:
+            self.process.stdin.write(order + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the answer says so
+        return self._answer(order)[0]
+
+    def counters(self):
+        """By direction, "a->b" and "b->a"; tools/relay/link.h says what they are."""
+        self.process.stdin.write("counters\n")
+        self.process.stdin.flush()
+        return json.loads(self._answer("counters")[1].removeprefix("counters "))
+
+    def _answer(self, order):
+        seconds, _, text = self.process.stdout.readline().strip().partition(" ")
+        if not seconds:
+            raise RuntimeError(f"{order}: the relay ended with exit code {self.process.wait()}")
+        if text.startswith("error: "):
+            raise ValueError(text.removeprefix("error: "))
+        return float(seconds), text
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@dataclasses.dataclass
+class Hosts:
+    """What two_namespaces gives."""
+
+    addresses: dict  # by host
+    line: Line | None  # None: a cable
+
+    def on(self, host):
+        """What a command begins with that is to run there."""
+        return ["ip", "netns", "exec", name_of(host)]
+
+
+def relay_executable():
+    """The relay beside the horo of HORO_EXE, or of the release build; None: there is none."""
+    folders = [ROOT / "build/release/tools/horo"]
+    if os.environ.get("HORO_EXE"):
+        folders.insert(0, pathlib.Path(os.environ["HORO_EXE"]).resolve().parent)
+    found = [folder.parent / "relay/relay" for folder in folders]
+    return next((str(path) for path in found if os.access(path, os.X_OK)), None)
+
+
+def missing(line=False):
+    """Why there can be no two hosts here (with a relay between them); None: there can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if not shutil.which("ip"):
+        return "no program ip: install iproute2 (tools/setup does)"
+    if line and not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        return "the relay needs /dev/net/tun"
+    if line and not relay_executable():
+        return "no relay at build/release/tools/relay: build it"
+    return None
+
+
+def ip(*words, check=True):
+    done = subprocess.run(["ip", *words], capture_output=True, text=True)
+    if check and done.returncode != 0:
+        raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def name_of(host):
+    return f"horo-{os.getpid()}-{host}"
+
+
+def remove_leftovers():
+    """Namespaces of somebody who was killed before he could clean up."""
+    for name, pid in re.findall(r"^(horo-(\d+)-[AB])\b", ip("netns", "list"), re.M):
+        if not os.path.exists(f"/proc/{pid}"):
+            ip("netns", "delete", name, check=False)
+
+
+@contextlib.contextmanager
+def two_namespaces(orders=None, seed=0):
+    """Hosts, while they are there. With orders (an empty list will do) there is a relay between them."""
+    remove_leftovers()
+    line = None
+    try:
+        for host in ADDRESSES:
+            ip("netns", "add", name_of(host))
+            ip("-n", name_of(host), "link", "set", "lo", "up")
+        if orders is None:
+            devices = _lay_cable()
+        else:
+            line = Line([name_of(host) for host in ADDRESSES], orders, seed)
+            devices = dict.fromkeys(ADDRESSES, DEVICE)
+        for host, device in devices.items():
+            # Without a link-local address the kernel has nothing to say on it by itself.
+            ip("-n", name_of(host), "link", "set", device, "addrgenmode", "none")
+            ip("-n", name_of(host), "address", "add", f"{ADDRESSES[host]}/24", "dev", device)
+            ip("-n", name_of(host), "link", "set", device, "up")
+        yield Hosts(dict(ADDRESSES), line)
+    finally:
+        if line:
+            line.end()
+        for host in ADDRESSES:
+            ip("netns", "delete", name_of(host), check=False)
+
+
+def _lay_cable():
+    ends = {"A": f"ha{os.getpid()}", "B": f"hb{os.getpid()}"}
+    a, b = ends.values()
+    ip("link", "add", a, "netns", name_of("A"), "type", "veth", "peer", "name", b, "netns", name_of("B"))
+    return ends
