@@ -15,8 +15,11 @@ import json
 import os
 import pathlib
 import re
+import secrets
 import shutil
 import subprocess
+
+import ranks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ADDRESSES = {"A": "10.77.0.1", "B": "10.77.0.2"}
@@ -66,10 +69,45 @@ class Hosts:
 
     addresses: dict  # by host
     line: Line | None  # None: a cable
+    jobs: int = 0  # that had Places
 
     def on(self, host):
         """What a command begins with that is to run there."""
         return ["ip", "netns", "exec", name_of(host)]
+
+
+class Places:
+    """Ranks of one job on both hosts, the first of them on A, for ranks.run_ranks and soaks.kill.Job."""
+
+    FIRST_PORT, PORTS = 20_000, 10_000  # below those that the kernel gives to connections
+
+    def __init__(self, pair, folder, ranks_by_host):
+        """In the folder a key is written, if there is none yet."""
+        self.pair, self.ranks_by_host = pair, ranks_by_host
+        self.key = write_key(folder)
+        pair.jobs += 1  # each has a port of its own: the last one's may still be taken
+        self.address = f"{pair.addresses['A']}:{self.FIRST_PORT + pair.jobs % self.PORTS}"
+
+    def prefix(self, rank):
+        return self.pair.on("AB"[rank >= self.ranks_by_host[0]])
+
+    def environment(self, rank, size):
+        on_a, on_b = self.ranks_by_host
+        local, among = (rank, on_a) if rank < on_a else (rank - on_a, on_b)
+        own = {"HORO_LOCAL_RANK": str(local), "HORO_LOCAL_SIZE": str(among), "HORO_KEY_FILE": self.key}
+        return ranks.environment(rank, size, self.address) | own
+
+
+def write_key(folder):
+    """The path of a job key that only its owner may read."""
+    path = os.path.join(folder, "key")
+    with contextlib.suppress(FileExistsError), open(_create(path), "wb") as file:
+        file.write(secrets.token_bytes(32))
+    return path
+
+
+def _create(path):
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
 def relay_executable():

@@ -51,6 +51,20 @@ def free_address():
     return _kept[-1].enter_context(reserved_address())
 
 
+class ThisHost:
+    """Where ranks run, and what they know of each other: all are processes of this host."""
+
+    def __init__(self):
+        self.address = free_address()
+
+    def prefix(self, _):
+        """What the command of a rank begins with."""
+        return []
+
+    def environment(self, rank, size):
+        return environment(rank, size, self.address)
+
+
 def environment(rank, size, address):
     """A static world's variables, on top of this process's."""
     return os.environ | {
@@ -81,15 +95,16 @@ def _wait(processes, deadline_s):
             pass
 
 
-def run_ranks(command, size, deadline_s=60, env=None):
-    """Starts the command once per rank; returns a Rank for each. Does not judge exit statuses. Never hangs."""
-    address = free_address()
+def run_ranks(command, size, deadline_s=60, env=None, places=None):
+    """Starts the command once per rank, at `places` (an object as ThisHost is one); returns a Rank for each. Does not
+    judge exit statuses. Never hangs."""
+    places = places or ThisHost()
     with tempfile.TemporaryDirectory() as folder:
         files = [open(os.path.join(folder, str(rank)), "w+b") for rank in range(size)]
         processes = [
             subprocess.Popen(
-                command,
-                env=environment(rank, size, address) | (env or {}),
+                [*places.prefix(rank), *command],
+                env=places.environment(rank, size) | (env or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=files[rank],
                 stderr=subprocess.STDOUT,
@@ -111,9 +126,9 @@ def run_ranks(command, size, deadline_s=60, env=None):
         return ranks
 
 
-def check_ranks(command, size, deadline_s=60, env=None):
+def check_ranks(command, size, deadline_s=60, env=None, places=None):
     """run_ranks, and RanksFailed unless every rank ended with 0."""
-    ranks = run_ranks(command, size, deadline_s, env)
+    ranks = run_ranks(command, size, deadline_s, env, places)
     if any(rank.code != 0 for rank in ranks):
         raise RanksFailed(ranks)
     return ranks

@@ -1,14 +1,20 @@
 """tools/soak bits: the same tensors, reduced under random bucket sizes, delays and orders of submission, have the same
 bits every time: one sha256 per number of ranks. With order="fast" they have not, which shows that the test can fail.
+
+With --line every other job in canonical order is on two hosts, between which is a relay that gets these orders
+(tools/relay's --help has them): the bits are those of one host with memory that all see.
 """
 
 import collections
+import contextlib
 import hashlib
 import json
 import os
 import random
 import sys
+import tempfile
 
+import hosts
 import ranks
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bits_worker.py")
@@ -16,7 +22,7 @@ MOST_BUCKET_BYTES = 64 << 20
 WANTED_COMPOSITIONS = 20
 WANTED_FAST_HASHES = 2
 
-Job = collections.namedtuple("Job", "size order torch schedules")
+Job = collections.namedtuple("Job", "size order torch schedules is_apart", defaults=[False])
 
 
 def add_arguments(parser):
@@ -24,6 +30,7 @@ def add_arguments(parser):
     parser.add_argument("--fast-schedules", type=int, help="with the fast order (default: a fifth as many, at least 6)")
     parser.add_argument("--torch-schedules", type=int, help="of the canonical ones (default: at most 5)")
     parser.add_argument("--ranks", default="2,3,4,5", help="numbers of ranks (default: 2,3,4,5)")
+    parser.add_argument("--line", help='two hosts, too: "delay 1ms, loss 0.1%%"; "delay 0": as good as it can be')
     parser.add_argument("--steps", type=int, default=4, help="of each schedule (default: 4)")
 
 
@@ -45,17 +52,21 @@ def jobs_of(options):
         for i, size in enumerate(among):
             mine = count // len(among) + (i < count % len(among))
             if mine:
-                yield Job(size, order, uses_torch, [bucket_bytes(chance) for _ in range(mine)])
+                job = Job(size, order, uses_torch, [bucket_bytes(chance) for _ in range(mine)])
+                yield job
+                if options.line and order == "canonical":
+                    yield job._replace(is_apart=True)
 
 
-def run(job, options):
+def run(job, options, two_hosts):
     """What each rank printed for each schedule: a list by schedule of lists by rank."""
     task = {"order": job.order, "torch": job.torch, "steps": options.steps, "seed": options.seed}
     task["bucket_bytes"] = job.schedules
     command = [sys.executable, WORKER, json.dumps(task)]
     # Through memory that all see even the fast order is canonical.
     env = {"HORO_ALGORITHMS": "all_reduce=ring"} if job.order == "fast" else None
-    ended = ranks.check_ranks(command, job.size, deadline_s=60 + 5 * len(job.schedules), env=env)
+    places = hosts.Places(*two_hosts, (job.size - job.size // 2, job.size // 2)) if job.is_apart else None
+    ended = ranks.check_ranks(command, job.size, 60 + 5 * len(job.schedules), env, places)
     printed = [[json.loads(line) for line in rank.output.splitlines() if line.startswith("{")] for rank in ended]
     return list(zip(*printed, strict=True))
 
@@ -68,15 +79,29 @@ def hash_of(reports):
     return hashlib.sha256("".join([*alike, *(report["own"] for report in reports)]).encode()).hexdigest()
 
 
-def soak(options):
+@contextlib.contextmanager
+def hosts_of(options):
+    """Two hosts and a folder, if they are asked for."""
+    if not options.line:
+        yield None
+        return
+    reason = hosts.missing(line=True)
+    if reason:
+        raise SystemExit(f"soak bits: {reason}")
+    orders = [order.strip() for order in options.line.split(",")]
+    with tempfile.TemporaryDirectory(prefix="horo_soak_") as folder, hosts.two_namespaces(orders, options.seed) as pair:
+        yield pair, folder
+
+
+def soak(options, two_hosts):
     hashes = collections.defaultdict(set)  # (order, size): of all schedules
     counts = collections.Counter()
     compositions = 0  # the most of one schedule: so many different ones at least are in all of them
     for job in jobs_of(options):
         if not options.json:
-            what = " with torch" * job.torch
+            what = " with torch" * job.torch + " on two hosts" * job.is_apart
             print(f"{job.order}, {job.size} ranks, {len(job.schedules)} schedules{what}", flush=True)
-        for reports in run(job, options):
+        for reports in run(job, options, two_hosts):
             hashes[job.order, job.size].add(hash_of(reports))
             counts[job.order, job.size] += 1
             compositions = max(compositions, *(report["compositions"] for report in reports))
@@ -98,7 +123,8 @@ def verdict(hashes, compositions):
 
 
 def run_all(options):
-    hashes, counts, compositions = soak(options)
+    with hosts_of(options) as two_hosts:
+        hashes, counts, compositions = soak(options, two_hosts)
     rows = [
         {"order": order, "ranks": size, "schedules": counts[order, size], "sha256": sorted(hashes[order, size])}
         for order, size in sorted(hashes)

@@ -45,8 +45,10 @@ def kills(options):
 class Job:
     """Ranks as processes, each the head of a session of its own, and a folder for all that they may leave behind."""
 
-    def __init__(self, command, size, options, env=None):
-        self.address = ranks.free_address()
+    def __init__(self, command, size, options, env=None, places=None):
+        """places: where the ranks run, an object as ranks.ThisHost is one; None: that."""
+        places = places or ranks.ThisHost()
+        self.address = places.address
         self.folder = tempfile.mkdtemp(prefix="horo_soak_")
         self.outputs = [open(os.path.join(self.folder, f"output{rank}"), "w+b") for rank in range(size)]
         own = os.path.join(self.folder, "tmp")
@@ -60,8 +62,8 @@ class Job:
         self.began = time.monotonic()
         self.processes = [
             subprocess.Popen(
-                [sys.executable, *command],
-                env=ranks.environment(rank, size, self.address) | extra | (env or {}),
+                [*places.prefix(rank), sys.executable, *command],
+                env=places.environment(rank, size) | extra | (env or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=self.outputs[rank],
                 stderr=subprocess.STDOUT,

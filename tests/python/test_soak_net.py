@@ -1,0 +1,54 @@
+"""Short parts of tools/soak net and of tools/soak bits between two hosts, and that the first can fail."""
+
+import json
+import subprocess
+import sys
+
+import hosts
+import pytest
+from soaks import net
+
+CAPTURED = {"capture_output": True, "text": True, "timeout": 300}
+needs_line = pytest.mark.skipif(hosts.missing(line=True) is not None, reason=str(hosts.missing(line=True)))
+
+
+@needs_line
+def test_both_sides_of_a_line_that_fails_name_each_other_in_time(root):
+    command = [sys.executable, root / "tools/soak", "net", "--json", "--count", "5", "--deadline-ms", "1000"]
+    ended = subprocess.run(command, **CAPTURED)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    rows = json.loads(ended.stdout)["rows"]
+    assert len(rows) == 5 and rows[-1]["what"].startswith("brief ")
+    assert sum(row["named"] == row["ended"] for row in rows) >= 3, rows
+
+
+@needs_line
+def test_a_bad_line_between_hosts_changes_no_bit(root):
+    count = ["--schedules", "8", "--fast-schedules", "8", "--torch-schedules", "0", "--ranks", "3,4", "--steps", "2"]
+    line = ["--line", "delay 1ms, jitter 200us, loss 0.5%, reorder 0.5%"]
+    ended = subprocess.run([sys.executable, root / "tools/soak", "bits", "--json", *count, *line], **CAPTURED)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    rows = {(row["order"], row["ranks"]): row for row in json.loads(ended.stdout)["rows"]}
+    for size in (3, 4):
+        assert rows["canonical", size]["schedules"] == 8 and len(rows["canonical", size]["sha256"]) == 1
+
+
+SILENT = "rank 2 gave no sign of life for 2.0 s while collectives were in flight (HORO_DEADLINE_MS=2000, seen by rank "
+
+
+@pytest.mark.parametrize(
+    "origin, text, right",
+    [
+        (2, SILENT + "0): it is stopped, hangs, or lost its network", True),
+        (1, "rank 1 was lost", False),
+        (-1, "somebody was lost", False),
+    ],
+)
+def test_a_rank_of_the_first_of_two_hosts_has_to_name_one_of_the_second(origin, text, right):
+    assert net.is_right({"origin": origin, "text": text}, rank=0, on_each=2) == right
+
+
+@pytest.mark.parametrize("judge, right", [(0, True), (3, False)])
+def test_a_rank_may_hear_from_the_other_host_alone_that_its_own_is_missed(judge, right):
+    for text in (f"{SILENT}{judge}): it is stopped", f"rank {judge}: rank 2 did not connect within 6000 ms"):
+        assert net.is_right({"origin": 2, "text": text}, rank=3, on_each=2) == right

@@ -1,0 +1,176 @@
+"""tools/soak net: two hosts train over a line (tools/relay) that is cut, cut in one direction or stalled at a random
+moment, from start-up to shutdown. A lasting strike ends every rank in time, with an error that names a rank of the
+other host; a brief one is only a pause. None hangs, and no process is left. The line's delay, rate and loss vary, too.
+"""
+
+import collections
+import random
+import re
+import tempfile
+import time
+
+import hosts
+from soaks.kill import PATIENCE_S, WORKER, Job
+
+BRIEF_EVERY = 5
+BRIEF_S = 0.05, 0.5  # TCP sends again what was lost after as long once more
+JUDGING_S = 2.0  # beyond the deadline: half a second for rank 0's verdict, a second more for the others, and a margin
+GOOD = ["delay 0", "rate 0", "loss 0", "heal"]
+LINES = [[], ["delay 1ms"], ["delay 10ms", "rate 1gbit"], ["delay 1ms", "rate 1gbit", "loss 0.1%"]]
+
+# One strike: on how many ranks of each host, over which line, what, when as a share of an undisturbed run, and for how
+# many seconds (0: it lasts).
+Strike = collections.namedtuple("Strike", "number on_each line what moment seconds")
+
+
+def add_arguments(parser):
+    parser.add_argument("--count", type=int, default=250, help="strikes; each fifth is brief (default: 250)")
+    parser.add_argument("--deadline-ms", type=int, default=2000, help="HORO_DEADLINE_MS of the jobs (default: 2000)")
+    parser.add_argument("--start-timeout-ms", type=int, default=6000, help="HORO_START_TIMEOUT_MS (default: 6000)")
+
+
+def strikes(options):
+    for number in range(options.count):
+        chance = random.Random(f"{options.seed}/{number}")
+        what = f"{chance.choice(['cut', 'stall'])} {chance.choice(['', 'a->b', 'b->a'])}".strip()
+        is_brief = number % BRIEF_EVERY == BRIEF_EVERY - 1
+        seconds = chance.uniform(*BRIEF_S) if is_brief else 0
+        yield Strike(number, chance.choice([1, 1, 2]), chance.choice(LINES), what, chance.random(), seconds)
+
+
+class Course:
+    """What all strikes share: the two hosts, a folder, and how long an undisturbed run takes."""
+
+    def __init__(self, pair, folder, options):
+        self.pair, self.folder, self.options = pair, folder, options
+        self.durations = {}
+
+    def start(self, strike):
+        for order in [*GOOD, *strike.line]:
+            self.pair.line.say(order)
+        places = hosts.Places(self.pair, self.folder, (strike.on_each, strike.on_each))
+        return Job([WORKER, "light"], 2 * strike.on_each, self.options, places=places)
+
+    def duration(self, strike):
+        """Seconds of an undisturbed run."""
+        which = strike.on_each, *strike.line
+        if which not in self.durations:
+            job = self.start(strike)
+            try:
+                late = job.wait(range(2 * strike.on_each), 120 + PATIENCE_S)
+                if late or any(process.returncode != 0 for process in job.processes):
+                    texts = "\n".join(job.said(rank)[1] for rank in range(2 * strike.on_each))
+                    raise RuntimeError(f"{_say(strike)}: does not end well undisturbed:\n{texts}")
+                self.durations[which] = time.monotonic() - job.began
+            finally:
+                job.end()
+        return self.durations[which]
+
+    def run(self, strike):
+        """What came of it: a dict with the list "wrong"."""
+        duration_s = self.duration(strike)
+        job = self.start(strike)
+        try:
+            time.sleep(strike.moment * duration_s)
+            self.pair.line.say(strike.what)
+            struck = time.monotonic()
+            if strike.seconds:
+                time.sleep(strike.seconds)
+                self.pair.line.say("heal")
+            limit_s = duration_s + (self.options.deadline_ms + self.options.start_timeout_ms) / 1000 + PATIENCE_S
+            late = job.wait(range(2 * strike.on_each), limit_s)
+            wrong = [f"rank {rank} did not end within {limit_s:.0f} s: {job.said(rank)[1][-500:]}" for rank in late]
+            result = self.judged(job, strike, struck, [rank for rank in range(2 * strike.on_each) if rank not in late])
+            wrong += result.pop("wrong")
+            wrong += [f"left behind: {what}" for what in job.leftovers(10)]
+            return result | {"wrong": [f"strike {strike.number} ({_say(strike)}): {text}" for text in wrong]}
+        finally:
+            job.end()
+
+    def judged(self, job, strike, struck, ended):
+        wrong, named, seconds = [], 0, []
+        said = {rank: job.said(rank) for rank in ended}
+        is_ready = all("ready" in one and one["ready"]["at"] < struck for one, _ in said.values())
+        for rank, (events, text) in said.items():
+            if "done" in events:
+                continue  # it had everything that it needed
+            if "lost" not in events:
+                wrong.append(f"rank {rank} says neither who was lost nor that it is done: {text[-1000:]}")
+                continue
+            named += 1
+            seconds.append(events["lost"]["at"] - struck)
+            if strike.seconds:
+                wrong.append(f"rank {rank} did not outlast it: {events['lost']['text']}")
+            elif not is_right(events["lost"], rank, strike.on_each):
+                wrong.append(f"rank {rank} names rank {events['lost']['origin']}: {events['lost']['text']}")
+        allowed_s = self.options.deadline_ms / 1000 + JUDGING_S
+        slowest = round(max(seconds), 3) if seconds else None
+        if is_ready and seconds and slowest > allowed_s:
+            wrong.append(f"the last error came {slowest:.1f} s after it, not within {allowed_s:.1f} s")
+        return {"wrong": wrong, "ready": is_ready, "named": named, "ended": len(ended), "slowest_s": slowest}
+
+
+def is_right(lost, rank, on_each):
+    """Whether it names a rank of the other host; or, told by the other host, one of this host that was missed there."""
+    origin = lost["origin"]
+    if origin < 0:
+        return False
+    if origin // on_each != rank // on_each:
+        return True
+    judge = re.search(r"no sign of life .* seen by rank (\d+)|^rank (\d+): .* did not connect", lost["text"])
+    return judge is not None and int(judge[1] or judge[2]) // on_each != origin // on_each
+
+
+def _say(strike):
+    line = ", ".join(strike.line) or "as fast as it can be"
+    length = f" for {strike.seconds:.2f} s" if strike.seconds else ""
+    return f"{2 * strike.on_each} ranks, {line}: {strike.what}{length} at {strike.moment:.0%}"
+
+
+def run_all(options):
+    reason = hosts.missing(line=True)
+    if reason:
+        raise SystemExit(f"soak net: {reason}")
+    rows, wrong = [], []
+    with tempfile.TemporaryDirectory(prefix="horo_soak_") as folder, hosts.two_namespaces([], options.seed) as pair:
+        course = Course(pair, folder, options)
+        for strike in strikes(options):
+            result = course.run(strike)
+            wrong += result.pop("wrong")
+            what = ("brief " if strike.seconds else "") + strike.what
+            rows.append({"strike": _say(strike), "what": what} | result)
+            if not options.json:
+                print(f"{strike.number:4} {_say(strike)}: {_outcome(result)}", flush=True)
+    return {"strikes": len(rows), "table": table(rows), "rows": rows, "wrong": wrong}
+
+
+def _outcome(result):
+    after = f", the last after {result['slowest_s']:.2f} s" if result["named"] else ""
+    return f"{result['named']} of {result['ended']} name somebody{after}"
+
+
+def table(rows):
+    """By kind of strike: how many, and how ranks ended."""
+    lines = []
+    for what in sorted({row["what"] for row in rows}):
+        mine = [row for row in rows if row["what"] == what]
+        times = [row["slowest_s"] for row in mine if row["ready"] and row["named"]]
+        lines.append(
+            {
+                "what": what,
+                "strikes": len(mine),
+                "named": sum(row["named"] > 0 for row in mine),
+                "done": sum(row["named"] == 0 for row in mine),
+                "after_init": len(times),
+                "slowest_s": max(times, default=None),
+            }
+        )
+    return lines
+
+
+def show(summary):
+    print(f"\n{'strike':<18}{'strikes':>8}{'named':>7}{'done':>6}{'after init':>12}{'slowest':>10}")
+    for row in summary["table"]:
+        slowest = "" if row["slowest_s"] is None else f"{row['slowest_s']:.2f} s"
+        counts = f"{row['strikes']:>8}{row['named']:>7}{row['done']:>6}{row['after_init']:>12}"
+        print(f"{row['what']:<18}{counts}{slowest:>10}")
