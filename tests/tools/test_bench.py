@@ -1,5 +1,6 @@
 """horo bench: what it checks while it measures."""
 
+import json
 import subprocess
 
 from launching import HORO
@@ -34,6 +35,23 @@ def test_bench_error_sums_short_floats_as_well_as_their_types_can():
     assert done.returncode == 0 and len(rows) == 44, done.stdout + done.stderr
     assert all(float(row[3]) <= 1.05 for row in rows)
     assert all(float(row[4]) > 1.05 for row in rows if row[1] != "2"), "a ring that rounds is not as good"
+
+
+def test_bench_net_has_every_size_its_fit_and_the_streams(tmp_path):
+    file = tmp_path / "net.json"
+    command = [HORO, "bench", "net", "--rounds", "1", "--max", "64K", "--json", file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "ONE HOST" in done.stdout, done.stdout + done.stderr
+    report = json.loads(file.read_text())
+    assert [row["bytes"] for row in report["messages"]] == [8, 64, 256, 1024, 4096, 16384, 65536]
+    assert report["beta_s_per_byte"] > 0 and len(report["streams"]) == 4
+    assert all(len(row["horo_gbit_per_s"]) == 1 and row["horo_gbit_per_s"][0] > 0 for row in report["streams"])
+
+
+def test_bench_net_is_between_two_ranks():
+    command = [HORO, "run", "-n", "3", HORO, "bench", "net"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "bench net: 3 ranks: expected two, one on each host" in done.stderr
 
 
 def test_bench_kernels_finds_every_instruction_set_right():

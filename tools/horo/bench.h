@@ -35,6 +35,15 @@ int bench_agree(Session& session, const AgreeBench& bench);
 // deviates by more than 0.5 %, else 0.
 int bench_wire(Config config, bool with_header);
 
+struct NetBench {
+  int rounds = 5;
+  std::size_t max_bytes = 16 << 20;
+  std::string json_file;
+};
+// Latency and bandwidth between two ranks, without a session, beside iperf3 where both hosts have it. Returns 0. Throws
+// std::invalid_argument: there are not two ranks.
+int bench_net(Config config, const NetBench& bench);
+
 // Errors of sums of short floats, 2 to 64 contributors, beside those of a ring that rounds at every hop; needs no
 // world. 1 if any is more than 1.05 times that of one rounding, else 0.
 int bench_error(std::size_t elements);

@@ -13,6 +13,7 @@ namespace {
 
 int bench_as_rank(const std::string& name, const BenchOptions& options) {
   if (name == "wire") return bench_wire(config_from_environment(), !options.no_header);
+  if (name == "net") return bench_net(config_from_environment(), options.net);
   Config config = config_from_environment();
   if (!options.transport.empty()) config.transport = options.transport;
   Session session(config);

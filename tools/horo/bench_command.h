@@ -20,12 +20,13 @@ struct BenchOptions {
   bool no_header = false;
   std::size_t error_elements = 20'000;
   KernelsBench kernels;
+  NetBench net;
   AgainstOptions against;
   std::string path;  // of a contestant
 };
 
-// `name`: a collective, agree, wire, error, kernels or contestant; empty: a comparison; `arguments`: those with which
-// this program can be started again. The exit code. Throws std::invalid_argument.
+// `name`: a collective, agree, wire, net, error, kernels or contestant; empty: a comparison; `arguments`: those with
+// which this program can be started again. The exit code. Throws std::invalid_argument.
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments);
 
 std::vector<std::string> words_for_dtype();

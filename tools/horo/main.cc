@@ -120,6 +120,21 @@ void add_kernels(CLI::App& bench, KernelsBench& options) {
       ->capture_default_str();
 }
 
+void add_net(CLI::App& bench, NetBench& options) {
+  CLI::App* app =
+      bench.add_subcommand("net", "Latency and bandwidth between two hosts, beside iperf3 in the same rounds");
+  app->add_option("--rounds", options.rounds, "rounds in which all take turns")
+      ->check(CLI::Range(1, 1'000))
+      ->capture_default_str();
+  app->add_option("--max", options.max_bytes, "largest message, in bytes or as 64K, 1M")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::size_t{64}, std::size_t{1} << 30))
+      ->capture_default_str();
+  app->add_option("--json", options.json_file, "also write the results to this file");
+  app->footer(
+      "Run it on both: horo run --nnodes 2 --node-rank 0 --addr 10.0.0.1:29400 --key-file key -n 1 horo bench net");
+}
+
 void add_against(CLI::App& bench, BenchOptions& all) {
   AgainstOptions& options = all.against;
   const std::string group = "A comparison, without a subcommand";
@@ -166,6 +181,7 @@ void add_bench(CLI::App& app, Options& options) {
       ->check(CLI::Range(100, 10'000'000))
       ->capture_default_str();
   add_kernels(*bench, options.bench.kernels);
+  add_net(*bench, options.bench.net);
 }
 
 // The program's own words may hold a "--" as well: only one that comes before them is ours.
