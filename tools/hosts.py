@@ -18,12 +18,13 @@ import re
 import secrets
 import shutil
 import subprocess
+import sys
 
 import ranks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ADDRESSES = {"A": "10.77.0.1", "B": "10.77.0.2"}
-DEVICE = "line"  # of a relay, on both hosts
+DEVICE = "line"  # with the address, on both hosts
 
 
 class Line:
@@ -110,6 +111,16 @@ def _create(path):
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
+def horo_executable():
+    """The horo of HORO_EXE, of .venv or of the release build."""
+    given = os.environ.get("HORO_EXE")
+    places = [given] if given else [ROOT / ".venv/bin/horo", ROOT / "build/release/tools/horo/horo"]
+    found = next((str(place) for place in places if shutil.which(str(place))), None)
+    if not found:
+        sys.exit(f"no horo executable at {' or '.join(map(str, places))}: build it, or set HORO_EXE")
+    return found
+
+
 def relay_executable():
     """The relay beside the horo of HORO_EXE, or of the release build; None: there is none."""
     folders = [ROOT / "build/release/tools/horo"]
@@ -160,15 +171,14 @@ def two_namespaces(orders=None, seed=0):
             ip("netns", "add", name_of(host))
             ip("-n", name_of(host), "link", "set", "lo", "up")
         if orders is None:
-            devices = _lay_cable()
+            _lay_cable()
         else:
             line = Line([name_of(host) for host in ADDRESSES], orders, seed)
-            devices = dict.fromkeys(ADDRESSES, DEVICE)
-        for host, device in devices.items():
+        for host, address in ADDRESSES.items():
             # Without a link-local address the kernel has nothing to say on it by itself.
-            ip("-n", name_of(host), "link", "set", device, "addrgenmode", "none")
-            ip("-n", name_of(host), "address", "add", f"{ADDRESSES[host]}/24", "dev", device)
-            ip("-n", name_of(host), "link", "set", device, "up")
+            ip("-n", name_of(host), "link", "set", DEVICE, "addrgenmode", "none")
+            ip("-n", name_of(host), "address", "add", f"{address}/24", "dev", DEVICE)
+            ip("-n", name_of(host), "link", "set", DEVICE, "up")
         yield Hosts(dict(ADDRESSES), line)
     finally:
         if line:
@@ -178,7 +188,19 @@ def two_namespaces(orders=None, seed=0):
 
 
 def _lay_cable():
-    ends = {"A": f"ha{os.getpid()}", "B": f"hb{os.getpid()}"}
-    a, b = ends.values()
-    ip("link", "add", a, "netns", name_of("A"), "type", "veth", "peer", "name", b, "netns", name_of("B"))
-    return ends
+    a, b = map(name_of, ADDRESSES)
+    ip("link", "add", DEVICE, "netns", a, "type", "veth", "peer", "name", DEVICE, "netns", b)
+
+
+def line_options(arguments, program):
+    """Leading "--line ORDERS" and "--seed N": (orders or None, seed, what is left)."""
+    own = {"--line": None, "--seed": "0"}
+    while arguments and arguments[0] in own:
+        if len(arguments) < 2:
+            sys.exit(f"{program}: {arguments[0]} needs a value")
+        own[arguments[0]], arguments = arguments[1], arguments[2:]
+    return own["--line"] and orders_in(own["--line"]), int(own["--seed"]), arguments
+
+
+def orders_in(text):
+    return [order.strip() for order in text.split(",")]

@@ -2,12 +2,18 @@
 
 import importlib.util
 import json
+import os
 import pathlib
 import shutil
+import subprocess
 import sys
 
 import pytest
-from launching import HORO, ROOT, horo
+from launching import DEADLINE_S, HORO, ROOT, horo
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import hosts  # noqa: E402
 
 PLACES = [pathlib.Path(HORO).resolve().parents[2] / "bench/peers", ROOT / "build/release/bench/peers"]
 PEERS = next((place for place in PLACES if (place / "libcontest.so").exists()), None)
@@ -65,6 +71,18 @@ def test_paths_over_tcp_and_the_c_abi_are_compared_as_well():
     done = compare("--against", "gloo", "--paths", "tcp,abi,abi-1000,abi-1000-bucket", "--sizes", "8,16K")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "without horo-abi-1000, which says: no fewer elements than tensors" in done.stdout
+
+
+@pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing()))
+def test_contestants_on_two_hosts_meet_and_all_results_are_right():
+    peers = [peer for peer in ("openmpi-tcp", "gloo") if peer == "gloo" or (PEERS / "mpi_openmpi").exists()]
+    need_peer("gloo")
+    what = ["--against", ",".join(peers), "--paths", "tcp", "--ranks", "2,3", "--sizes", "8,64K", "--peers", PEERS]
+    command = [ROOT / "bench/between_hosts", *what, *QUICK]
+    env = {**os.environ, "HORO_EXE": HORO, "PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=env)
+    assert done.returncode == 0 and "every checked result is right" in done.stdout, done.stdout + done.stderr
+    assert "2 ranks on 2 hosts" in done.stdout and "3 ranks on 2 hosts" in done.stdout
 
 
 def fake_gloo(folder, body):

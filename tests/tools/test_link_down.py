@@ -61,7 +61,7 @@ def test_each_side_of_a_broken_network_names_the_other(tmp_path):
                     processes[rank] = start(pair.on(host), rank, pair.addresses["A"], key)
             for process in processes.values():
                 assert process.stdout.readline() == "ready\n"
-            hosts.ip("-n", hosts.name_of("A"), "link", "set", f"ha{os.getpid()}", "down")
+            hosts.ip("-n", hosts.name_of("A"), "link", "set", hosts.DEVICE, "down")
             said = {rank: json.loads(text) for rank, text in last_lines(processes).items()}
     finally:
         for process in processes.values():

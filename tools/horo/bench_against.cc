@@ -84,16 +84,20 @@ double memory_mib(World& world) {
 class Match {
  public:
   Match(const AgainstOptions& options, std::vector<Side> sides, const std::string& peers)
-      : options_(options), sides_(std::move(sides)), peers_(peers) {}
+      : options_(options),
+        sides_(std::move(sides)),
+        peers_(peers),
+        hosts_(options.hosts.empty() ? ContestHosts() : ContestHosts(options.hosts, options.interface)) {}
 
   void play(int ranks) {
-    const Venue venue(peers_);
+    const Venue venue(peers_, hosts_);
     worlds_.clear();
     for (const Side& side : sides_) worlds_.push_back(std::make_unique<World>(side, ranks, venue));
     seat_all(venue, worlds_);
     for (const auto& world : worlds_) versions_[world->name()] = world->version();
     for (const std::string& dtype : words_of("--dtype", options_.dtypes, words_for_dtype())) {
-      std::cout << "# " << options_.collective << " of " << dtype << ", " << ranks << " ranks on " << usable_cores()
+      std::cout << "# " << options_.collective << " of " << dtype << ", " << ranks << " ranks on "
+                << (hosts_.are_namespaces() ? std::to_string(hosts_.size()) + " hosts, " : "") << usable_cores()
                 << " cores; us: median of " << options_.rounds << " rounds\n"
                 << table_head(sides_) << std::flush;
       for (const std::size_t bytes : sizes_of("--sizes", options_.sizes)) {
@@ -161,7 +165,7 @@ class Match {
   }
 
   void note_limits(std::vector<Contestant>& all, const Cell& cell, MemoryLimit& memory) {
-    if (cell.collective != "all_reduce") return;
+    if (cell.collective != "all_reduce" || hosts_.are_namespaces()) return;  // a line's limit is not this machine's
     const double memory_us = memory.measure() * 1e6;
     const bool has_tcp = std::any_of(all.begin(), all.end(), [](const auto& a) { return a.row.side.path == "tcp"; });
     const double socket_us = has_tcp ? sockets_.measure(cell.bytes) * 1e6 : 0;
@@ -171,6 +175,7 @@ class Match {
   const AgainstOptions& options_;
   const std::vector<Side> sides_;
   const std::string peers_;
+  const ContestHosts hosts_;
   std::vector<std::unique_ptr<World>> worlds_;
   SocketLimit sockets_;
   std::map<std::string, std::string> versions_;

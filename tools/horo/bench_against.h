@@ -19,6 +19,8 @@ struct AgainstOptions {
   std::string paths = "shm-bucket,shm-user";
   int rounds = 9;
   int wait_s = 20;                  // for a quiet machine, before each round
+  std::string hosts;                // NAMESPACE=ADDRESS of each, with commas between them; empty: this one
+  std::string interface = "line";   // of those, in each
   std::string json_file, csv_file;  // empty: none
   std::string peers;                // where the drivers are; empty: beside this executable, in the build tree
 };

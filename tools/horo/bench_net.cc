@@ -41,6 +41,7 @@ std::vector<std::size_t> sizes_up_to(std::size_t most) {
 struct SizeTimes {
   std::size_t bytes = 0;
   std::vector<double> seconds;  // one way, by round
+  double slowest = 0;           // of all single ones
 };
 
 // Gbit/s by round.
@@ -70,11 +71,14 @@ class NetPair {
     return is_first() ? mine : theirs;
   }
 
-  // Seconds of one way, the median of as many round trips as fit into a turn.
-  double time_of(std::size_t bytes) {
+  // Seconds of one way: the median of as many round trips as fit into a turn, and the slowest; as rank 0 sees them.
+  std::array<double, 2> time_of(std::size_t bytes) {
     const double warm = median(round_trips(bytes, 3));
     const double fitting = agree(std::clamp(kSecondsPerTurn / warm, 3., 500.));
-    return median(round_trips(bytes, static_cast<int>(fitting))) / 2;
+    const std::vector<double> trips = round_trips(bytes, static_cast<int>(fitting));
+    const std::array<double, 2> mine{median(trips) / 2, *std::max_element(trips.begin(), trips.end()) / 2};
+    const std::array<double, 2> theirs = share(mine);
+    return is_first() ? mine : theirs;
   }
 
   // Gbit/s that arrive here and there.
@@ -178,12 +182,16 @@ class NetMeasure {
  public:
   NetMeasure(Transport& transport, const Config& config, const NetBench& bench)
       : bench_(bench), pair_(transport, bench.max_bytes), rival_(pair_, config.addr) {
-    for (const std::size_t bytes : sizes_up_to(bench.max_bytes)) times_.push_back({bytes, {}});
+    for (const std::size_t bytes : sizes_up_to(bench.max_bytes)) times_.push_back({bytes, {}, 0});
   }
 
   void run() {
     for (int round = 0; round < bench_.rounds; ++round) {
-      for (SizeTimes& size : times_) size.seconds.push_back(pair_.agree(pair_.time_of(size.bytes)));
+      for (SizeTimes& size : times_) {
+        const auto [middle, slowest] = pair_.time_of(size.bytes);
+        size.seconds.push_back(middle);
+        size.slowest = std::max(size.slowest, slowest);
+      }
       stream_ours();
       if (rival_.is_there()) stream_theirs();
     }
@@ -242,12 +250,13 @@ std::string NetMeasure::table() const {
   const Fit line = fit();
   std::string text = "# one way of a message (half a round trip) between two ranks, median of " +
                      std::to_string(bench_.rounds) + " rounds; fit: alpha + beta * bytes\n" +
-                     row({"bytes", "us", "fit us", "off %", "Gbit/s"}, kNetWidth);
+                     row({"bytes", "us", "slowest us", "fit us", "off %", "Gbit/s"}, kNetWidth);
   for (const SizeTimes& size : times_) {
     const double seconds = median(size.seconds), fitted = line.seconds(size.bytes);
-    text += row({std::to_string(size.bytes), fixed(seconds * 1e6, 1), fixed(fitted * 1e6, 1),
-                 fixed(percent_beside(seconds, fitted), 1), fixed(8e-9 * static_cast<double>(size.bytes) / seconds, 3)},
-                kNetWidth);
+    text +=
+        row({std::to_string(size.bytes), fixed(seconds * 1e6, 1), fixed(size.slowest * 1e6, 1), fixed(fitted * 1e6, 1),
+             fixed(percent_beside(seconds, fitted), 1), fixed(8e-9 * static_cast<double>(size.bytes) / seconds, 3)},
+            kNetWidth);
   }
   text += "# alpha " + fixed(line.alpha_s * 1e6, 1) + " us, beta " + fixed(line.beta_s_per_byte * 1e9, 4) +
           " ns per byte: " + fixed(8e-9 / line.beta_s_per_byte, 3) + " Gbit/s\n# streams, Gbit/s that arrive" +
@@ -275,6 +284,7 @@ nlohmann::json NetMeasure::report() const {
     const double seconds = median(size.seconds);
     sizes.push_back({{"bytes", size.bytes},
                      {"one_way_s", seconds},
+                     {"slowest_s", size.slowest},
                      {"off_fit_percent", percent_beside(seconds, line.seconds(size.bytes))},
                      {"rounds_s", size.seconds}});
   }

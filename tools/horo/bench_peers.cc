@@ -1,13 +1,19 @@
 // How each contestant is started.
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 
 #include "bench/peers/contest.h"
+#include "horo/base/auth.h"
 #include "tools/horo/bench_worlds.h"
 #include "tools/horo/cores.h"
 
@@ -66,6 +72,17 @@ std::vector<std::string> contest_variables(const Venue& venue, const std::string
   return {std::string(CONTEST_FOLDER) + "=" + venue.folder(), std::string(CONTEST_NAME) + "=" + name};
 }
 
+constexpr std::ptrdiff_t kFirstPort = 29500;  // of horo's own worlds, which are on hosts where nothing else runs
+
+std::string write_key(const std::string& path) {
+  const JobKey key = make_job_key();
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (::write(file.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size())) {
+    throw std::system_error(errno, std::generic_category(), path);
+  }
+  return path;
+}
+
 }  // namespace
 
 const std::vector<std::string>& peer_words() {
@@ -82,37 +99,49 @@ Side peer_side(const std::string& word) {
   return word == "openmpi-tcp" ? Side{"openmpi", "tcp"} : Side{word, "default"};
 }
 
-void World::start_peer(const Venue& venue) {
-  std::vector<std::string> variables = contest_variables(venue, name());
-  const std::string ranks = std::to_string(ranks_);
-  if (side_.library == "gloo") {
-    const std::string driver = need_file(name(), venue.peers() + "/gloo.py");
-    for (int rank = 0; rank < ranks_; ++rank) {
-      std::vector<std::string> of_rank = variables;
-      of_rank.push_back("RANK=" + std::to_string(rank));
-      of_rank.push_back("WORLD_SIZE=" + ranks);
-      start_program({python_for(venue.peers()), driver}, environment_with(of_rank));
-    }
-    return;
+void World::start_gloo(const Venue& venue) {
+  const std::string driver = need_file(name(), venue.peers() + "/gloo.py");
+  for (int rank = 0; rank < ranks_; ++rank) {
+    std::vector<std::string> variables = contest_variables(venue, name());
+    variables.push_back("RANK=" + std::to_string(rank));
+    variables.push_back("WORLD_SIZE=" + std::to_string(ranks_));
+    if (venue.hosts().are_namespaces()) variables.push_back("GLOO_SOCKET_IFNAME=" + venue.hosts().interface());
+    std::vector<std::string> command = venue.hosts().prefix(venue.hosts().seat(rank, ranks_).host);
+    command.insert(command.end(), {python_for(venue.peers()), driver});
+    start_program(command, environment_with(variables));
   }
+}
+
+void World::start_mpi(const Venue& venue) {
+  const ContestHosts& hosts = venue.hosts();
   std::vector<std::string> command;
   if (side_.library == "openmpi") {
-    command = {need_program(name(), {"mpirun.openmpi"}), "--allow-run-as-root"};
+    command = hosts.prefix(0);
+    command.insert(command.end(), {need_program(name(), {"mpirun.openmpi"}), "--allow-run-as-root"});
     if (ranks_ > usable_cores()) command.emplace_back("--oversubscribe");
-    if (side_.path == "tcp") command.insert(command.end(), {"--mca", "btl", "tcp,self"});
+    const bool is_tcp_alone = side_.path == "tcp" && ranks_ == static_cast<int>(hosts.size());
+    if (hosts.are_namespaces()) {
+      const std::string shell = venue.folder() + "/remote_shell";
+      std::ofstream(shell) << hosts.remote_shell();
+      for (const char* part : {"btl_tcp_if_include", "oob_tcp_if_include"}) {
+        command.insert(command.end(), {"--mca", part, hosts.interface()});
+      }
+      command.insert(command.end(),
+                     {"--mca", "plm_rsh_agent", "sh " + shell, "--bind-to", "none", "--host", hosts.slots(ranks_)});
+    }
+    if (side_.path == "tcp") {
+      command.insert(command.end(), {"--mca", "btl", is_tcp_alone ? "tcp,self" : "tcp,vader,self"});
+    }
   } else {
+    if (hosts.are_namespaces()) throw std::invalid_argument("--hosts: not with " + name() + ", on one host alone");
     command = {need_program(name(), {"mpiexec.hydra", "mpirun.mpich", "mpiexec.mpich"})};
   }
-  command.insert(command.end(), {"-n", ranks, need_file(name(), venue.peers() + "/mpi_" + side_.library)});
-  start_program(command, environment_with(variables));
+  const std::string driver = need_file(name(), venue.peers() + "/mpi_" + side_.library);
+  command.insert(command.end(), {"-n", std::to_string(ranks_), driver});
+  start_program(command, environment_with(contest_variables(venue, name())));
 }
 
 void World::start_ours(const Venue& venue) {
-  launch_ = std::make_unique<Launch>();
-  launch_->ranks_by_host = {ranks_};
-  launch_->binding = Binding::kAuto;  // as horo run does it
-  launch_->variables = {{"HORO_TRANSPORT", side_.path == "tcp" ? "tcp" : "shm"}};
-  local_ = std::make_unique<LocalWorld>(*launch_);
   std::vector<std::string> command;
   if (side_.path.starts_with("abi")) {
     command = {need_file(name(), venue.peers() + "/contest_abi"), side_.path == "abi" ? "1" : "1000"};
@@ -120,6 +149,12 @@ void World::start_ours(const Venue& venue) {
   } else {
     command = {std::filesystem::read_symlink("/proc/self/exe").string(), "bench", "contestant", side_.path};
   }
+  if (venue.hosts().are_namespaces()) return start_ours_on_hosts(venue, command);
+  launch_ = std::make_unique<Launch>();
+  launch_->ranks_by_host = {ranks_};
+  launch_->binding = Binding::kAuto;  // as horo run does it
+  launch_->variables = {{"HORO_TRANSPORT", side_.path == "tcp" ? "tcp" : "shm"}};
+  local_ = std::make_unique<LocalWorld>(*launch_);
   for (int rank = 0; rank < ranks_; ++rank) {
     std::vector<std::string> variables = local_->environment(rank);
     for (const std::string& variable : contest_variables(venue, name())) variables.push_back(variable);
@@ -129,6 +164,25 @@ void World::start_ours(const Venue& venue) {
     program.inherited_fd = local_->key_fd();
     program.cores = local_->cores(rank);
     children_.push_back(start(program));
+  }
+}
+
+// As a user's horo run on every host would have it, memory inside a host and TCP between hosts.
+void World::start_ours_on_hosts(const Venue& venue, const std::vector<std::string>& command) {
+  const std::string key_file = write_key(venue.folder() + "/" + name() + ".key");
+  const auto place = std::find(path_words().begin(), path_words().end(), side_.path) - path_words().begin();
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const ContestHosts::Seat seat = venue.hosts().seat(rank, ranks_);
+    std::vector<std::string> variables = contest_variables(venue, name());
+    variables.insert(
+        variables.end(),
+        {"HORO_RANK=" + std::to_string(rank), "HORO_SIZE=" + std::to_string(ranks_),
+         "HORO_LOCAL_RANK=" + std::to_string(seat.local_rank), "HORO_LOCAL_SIZE=" + std::to_string(seat.local_size),
+         "HORO_TRANSPORT=auto", "HORO_ADDR=" + venue.hosts().first_address() + ":" + std::to_string(kFirstPort + place),
+         "HORO_KEY_FILE=" + key_file});
+    std::vector<std::string> there = venue.hosts().prefix(seat.host);
+    there.insert(there.end(), command.begin(), command.end());
+    start_program(there, environment_with(variables));
   }
 }
 

@@ -67,7 +67,7 @@ void wait_to_read(int fd) {
 
 }  // namespace
 
-Venue::Venue(std::string peers) : peers_(std::move(peers)) {
+Venue::Venue(std::string peers, ContestHosts hosts) : peers_(std::move(peers)), hosts_(std::move(hosts)) {
   std::error_code ignored;
   const bool has_memory = ::access("/dev/shm", W_OK) == 0;  // whose files no disk ever sees
   folder_ = (has_memory ? "/dev/shm" : std::filesystem::temp_directory_path(ignored).string()) + "/horo-bench-XXXXXX";
@@ -90,8 +90,10 @@ World::World(Side side, int ranks, const Venue& venue)
   std::ofstream(venue.folder() + "/" + name() + ".barrier", std::ios::binary) << zeros;
   if (side_.is_ours()) {
     start_ours(venue);
+  } else if (side_.library == "gloo") {
+    start_gloo(venue);
   } else {
-    start_peer(venue);
+    start_mpi(venue);
   }
 }
 

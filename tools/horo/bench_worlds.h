@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/horo/bench_hosts.h"
 #include "tools/horo/child.h"
 #include "tools/horo/descriptor.h"
 #include "tools/horo/local_world.h"
@@ -30,17 +31,19 @@ Side peer_side(const std::string& word);
 class Venue {
  public:
   // Throws std::system_error.
-  explicit Venue(std::string peers);
+  Venue(std::string peers, ContestHosts hosts);
   ~Venue();
   Venue(const Venue&) = delete;
   Venue& operator=(const Venue&) = delete;
 
   const std::string& folder() const { return folder_; }
   const std::string& peers() const { return peers_; }  // where the drivers are
+  const ContestHosts& hosts() const { return hosts_; }
   int listener() const { return listener_.get(); }
 
  private:
   const std::string peers_;
+  const ContestHosts hosts_;
   std::string folder_;
   Descriptor listener_;
 };
@@ -73,8 +76,10 @@ class World {
     std::string heard;
   };
 
-  void start_peer(const Venue& venue);
+  void start_gloo(const Venue& venue);
+  void start_mpi(const Venue& venue);
   void start_ours(const Venue& venue);
+  void start_ours_on_hosts(const Venue& venue, const std::vector<std::string>& command);
   void start_program(std::vector<std::string> arguments, const std::vector<std::string>& variables);
   std::string hear(int rank);
   void listen_to_children();

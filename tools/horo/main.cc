@@ -153,6 +153,8 @@ void add_against(CLI::App& bench, BenchOptions& all) {
       word("--paths", options.paths, "horo's own ways: shm-bucket,shm-user,tcp,abi,abi-1000,abi-1000-bucket"),
       number("--rounds", options.rounds, "rounds in which all take turns", CLI::Range(1, 10'000)),
       number("--wait", options.wait_s, "longest wait for a quiet machine, in s, before a round", CLI::Range(0, 3600)),
+      word("--hosts", options.hosts, "instead of this host: network namespaces, NAMESPACE=ADDRESS,NAMESPACE=ADDRESS"),
+      word("--interface", options.interface, "that has the address there"),
       word("--json", options.json_file, "also write the results to this file"),
       word("--csv", options.csv_file, "the same as CSV"),
       word("--peers", options.peers, "folder of the drivers (default: in the build tree of this program)")};

@@ -88,7 +88,7 @@ def hosts_of(options):
     reason = hosts.missing(line=True)
     if reason:
         raise SystemExit(f"soak bits: {reason}")
-    orders = [order.strip() for order in options.line.split(",")]
+    orders = hosts.orders_in(options.line)
     with tempfile.TemporaryDirectory(prefix="horo_soak_") as folder, hosts.two_namespaces(orders, options.seed) as pair:
         yield pair, folder
 
