@@ -1,4 +1,4 @@
-"""Short parts of tools/soak net and of tools/soak bits between two hosts, and that the first can fail."""
+"""Short parts of tools/soak net, corrupt, and bits between two hosts, and that the first can fail."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import hosts
 import pytest
-from soaks import net
+from soaks import corrupt, net
 
 CAPTURED = {"capture_output": True, "text": True, "timeout": 300}
 needs_line = pytest.mark.skipif(hosts.missing(line=True) is not None, reason=str(hosts.missing(line=True)))
@@ -20,6 +20,38 @@ def test_both_sides_of_a_line_that_fails_name_each_other_in_time(root):
     rows = json.loads(ended.stdout)["rows"]
     assert len(rows) == 5 and rows[-1]["what"].startswith("brief ")
     assert sum(row["named"] == row["ended"] for row in rows) >= 3, rows
+
+
+@needs_line
+def test_changed_bytes_between_hosts_are_found(root):
+    if "HORO_CRC" not in (root / "docs/settings.md").read_text():
+        pytest.skip("no HORO_CRC: nothing looks for changed bytes")
+    command = [sys.executable, root / "tools/soak", "corrupt", "--json", "--count", "4"]
+    ended = subprocess.run(command, **CAPTURED)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert json.loads(ended.stdout)["changed"] > 0
+
+
+READY = {"ready": {}}
+DONE, WRONG = READY | {"done": {}}, READY | {"failed": {"text": "AssertionError: "}}
+FOUND = READY | {"lost": {"text": "rank 1: connection to rank 0 was ended: a payload with checksum 1, expected 2"}}
+GONE = READY | {"lost": {"text": "rank 1 is lost: its process ended"}}
+
+
+@pytest.mark.parametrize(
+    "said, count, right",
+    [
+        ([DONE, DONE], 0, True),
+        ([DONE, DONE], 1, False),
+        ([FOUND, GONE], 1, True),
+        ([GONE, GONE], 1, False),
+        ([{"lost": GONE["lost"]}, GONE], 1, True),
+        ([FOUND, WRONG], 1, False),
+        ([FOUND, READY], 1, False),
+    ],
+)
+def test_what_was_changed_has_to_be_found_and_said_once_the_ranks_have_met(said, count, right):
+    assert (corrupt.judged(said, count) == []) == right
 
 
 @needs_line

@@ -15,7 +15,7 @@ from soaks.kill import PATIENCE_S, WORKER, Job
 BRIEF_EVERY = 5
 BRIEF_S = 0.05, 0.5  # TCP sends again what was lost after as long once more
 JUDGING_S = 2.0  # beyond the deadline: half a second for rank 0's verdict, a second more for the others, and a margin
-GOOD = ["delay 0", "rate 0", "loss 0", "heal"]
+GOOD = ["delay 0", "rate 0", "loss 0", "corrupt 0", "heal"]
 LINES = [[], ["delay 1ms"], ["delay 10ms", "rate 1gbit"], ["delay 1ms", "rate 1gbit", "loss 0.1%"]]
 
 # One strike: on how many ranks of each host, over which line, what, when as a share of an undisturbed run, and for how
