@@ -5,9 +5,11 @@
 #include "ring/data_connection.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <system_error>
 
+#include "horo/base/crc32c.h"
 #include "horo/base/error.h"
 #include "ring/say.h"
 
@@ -29,7 +31,8 @@ DataConnection::DataConnection(Connection connection, const Identity& self, std:
       peer_incarnation_(connection.incarnation),
       self_(self),
       name_(say("rank ", self.rank, ": connection to ",
-                connection.name.empty() ? say("rank ", connection.peer) : connection.name)) {}
+                connection.name.empty() ? say("rank ", connection.peer) : connection.name)),
+      checks_(connection.checks) {}
 
 void DataConnection::begin_send(Outgoing message) {
   Frame frame = self_.frame(FrameKind::kData);
@@ -37,46 +40,74 @@ void DataConnection::begin_send(Outgoing message) {
   frame.plan = message.tag.plan;
   frame.key_hash = message.tag.key_hash;
   frame.segment = message.tag.segment;
-  frame.length = message.op == 0 ? message.notice.size() : message.bytes.size();
-  header_ = encode(frame);
   sending_ = std::move(message);
   if (sending_->op == 0) sending_->bytes = sending_->notice;
-  sent_ = 0;
+  frame.length = sending_->bytes.size();
+  frame.is_checked = checks_;
+  const FrameBytes header = encode(frame);
+  const auto header_end = std::copy(header.begin(), header.end(), front_.begin());
+  front_bytes_ = kFrameBytes;
+  sent_ = summed_ = 0;
+  out_sum_ = checks_ ? crc32c(header) : 0;
+  if (frame.length > kSmallBytes) return;
+  sum_outgoing(sending_->bytes.size());
+  const auto body_end = std::copy(sending_->bytes.begin(), sending_->bytes.end(), header_end);
+  if (checks_) std::copy(tail_.begin(), tail_.end(), body_end);
+  front_bytes_ = end_of_sending();
+}
+
+// Just before they are sent: so they come from memory once.
+void DataConnection::sum_outgoing(std::size_t end) {
+  if (!checks_) return;
+  out_sum_ = crc32c(sending_->bytes.subspan(summed_, end - summed_), out_sum_);
+  summed_ = end;
+  if (end == sending_->bytes.size()) tail_ = checksum_bytes(out_sum_);
 }
 
 void DataConnection::begin_last(FrameKind kind, std::span<const std::byte> payload) {
   Frame frame = self_.frame(kind);
   frame.length = payload.size();
+  frame.is_checked = checks_;
   const FrameBytes header = encode(frame);
   last_.insert(last_.end(), header.begin(), header.end());
   last_.insert(last_.end(), payload.begin(), payload.end());
+  if (!checks_) return;
+  const auto tail = checksum_bytes(crc32c(payload, crc32c(header)));
+  last_.insert(last_.end(), tail.begin(), tail.end());
 }
 
-bool DataConnection::write() {
-  if (!can_send() || !has_unsent()) return false;
-  if (!sending_ || sent_ == header_.size() + sending_->bytes.size()) return write_last();
-  std::array<iovec, 2> parts;
+std::size_t DataConnection::write() {
+  if (!can_send() || !has_unsent()) return 0;
+  if (!sending_ || sent_ == end_of_sending()) return write_last();
+  std::array<iovec, 3> parts;
   std::size_t used = 0;
-  if (sent_ < header_.size()) parts[used++] = as_iovec(std::span(header_).subspan(sent_));
-  const auto payload = sending_->bytes.subspan(sent_ < header_.size() ? 0 : sent_ - header_.size());
-  if (!payload.empty()) parts[used++] = as_iovec(payload.first(std::min(payload.size(), kQuantumBytes)));
+  if (sent_ < front_bytes_) parts[used++] = as_iovec(std::span(front_).subspan(sent_, front_bytes_ - sent_));
+  if (front_bytes_ < end_of_sending()) {
+    const std::size_t body = sending_->bytes.size();
+    const std::size_t begin = std::min(std::max(sent_, front_bytes_) - front_bytes_, body);
+    const std::size_t end = std::min(begin + kQuantumBytes, body);
+    if (end > summed_) sum_outgoing(end);
+    if (end > begin) parts[used++] = as_iovec(sending_->bytes.subspan(begin, end - begin));
+    const std::size_t of_tail = std::max(sent_, front_bytes_ + body) - front_bytes_ - body;
+    if (checks_ && end == body) parts[used++] = as_iovec(std::span(tail_).subspan(of_tail));
+  }
   const Moved moved = stream_->send(std::span(parts).first(used));
   broken_ = moved.ended;
   sent_ += moved.bytes;
-  return moved.bytes > 0;
+  return moved.bytes;
 }
 
-bool DataConnection::write_last() {
+std::size_t DataConnection::write_last() {
   std::array<iovec, 1> part{as_iovec(std::span(last_).subspan(last_sent_))};
-  if (part[0].iov_len == 0) return false;
+  if (part[0].iov_len == 0) return 0;
   const Moved moved = stream_->send(part);
   broken_ = moved.ended;
   last_sent_ += moved.bytes;
-  return moved.bytes > 0;
+  return moved.bytes;
 }
 
 std::optional<Outgoing> DataConnection::take_sent() {
-  if (!sending_ || sent_ < header_.size() + sending_->bytes.size()) return std::nullopt;
+  if (!sending_ || sent_ < end_of_sending()) return std::nullopt;
   return std::exchange(sending_, std::nullopt);
 }
 
@@ -106,24 +137,29 @@ bool DataConnection::read() {
   }
   direct = direct.first(std::min(direct.size(), kQuantumBytes));
   if (!direct.empty()) parts[used++] = as_iovec(direct);
-  std::copy(ahead_.begin() + static_cast<std::ptrdiff_t>(ahead_begin_),
-            ahead_.begin() + static_cast<std::ptrdiff_t>(ahead_end_), ahead_.begin());
-  ahead_end_ -= std::exchange(ahead_begin_, 0);
-  // Only behind the very end of a payload may the next header be read ahead.
+  if (ahead_begin_ > 0) {
+    std::copy(ahead_.begin() + static_cast<std::ptrdiff_t>(ahead_begin_),
+              ahead_.begin() + static_cast<std::ptrdiff_t>(ahead_end_), ahead_.begin());
+    ahead_end_ -= std::exchange(ahead_begin_, 0);
+  }
+  // Only behind the very end of a payload may its checksum and the next header be read ahead.
   const bool ends_here = state_ != State::kBody || in_.frame.length - in_.got == direct.size();
   if (ends_here) parts[used++] = as_iovec(std::span(ahead_).subspan(ahead_end_));
   const Moved moved = stream_->receive(std::span(parts).first(used));
   if (moved.ended) on_end(moved.error);
-  in_.got += std::min(moved.bytes, direct.size());
-  ahead_end_ += moved.bytes - std::min(moved.bytes, direct.size());
+  const std::size_t got = std::min(moved.bytes, direct.size());
+  sum_incoming(direct.first(got));
+  in_.got += got;
+  ahead_end_ += moved.bytes - got;
   return moved.bytes > 0 || closed_;
 }
 
 void DataConnection::on_end(int error) {
   closed_ = true;
   if (has_left_) return;
-  const std::string why = error == 0 ? "it closed the connection without a goodbye; did its process end?"
-                                     : std::generic_category().message(error);
+  std::string why = std::generic_category().message(error);
+  if (error == 0) why = "it closed the connection without a goodbye; did its process end?";
+  if (error == ETIMEDOUT) why = "it acknowledged nothing within HORO_DEADLINE_MS; does its host run, and the network?";
   throw PeerLost(peer_, say(name_, " was lost: ", why), Evidence::kBroken);
 }
 
@@ -145,6 +181,7 @@ DataConnection::Arrival DataConnection::next_header() {
   try {
     in_ = {};
     in_.frame = decode_frame(ready.first<kFrameBytes>(), UINT64_MAX);
+    if (in_.frame.is_checked) in_sum_ = crc32c(ready.first<kFrameBytes>());
     self_.expect_from(in_.frame, peer_, peer_incarnation_);
     const bool notice = in_.frame.kind != FrameKind::kData || in_.frame.segment == kCancelSegment;
     if (notice && in_.frame.length > kMaxNoticeBytes)
@@ -160,10 +197,24 @@ DataConnection::Arrival DataConnection::next_header() {
 DataConnection::Arrival DataConnection::next_body() {
   const std::uint64_t missing = in_.frame.length - in_.got;
   const std::size_t here = std::min<std::uint64_t>(missing, ahead_end_ - ahead_begin_);
+  sum_incoming(std::span(ahead_).subspan(ahead_begin_, here));
   if (!dropping_ && here > 0) std::memcpy(rest().data(), ahead_.data() + ahead_begin_, here);
   ahead_begin_ += here;
   in_.got += here;
-  return here == missing ? Arrival::kMessage : Arrival::kNothing;
+  if (here < missing) return Arrival::kNothing;
+  if (!in_.frame.is_checked) return Arrival::kMessage;
+  if (ahead_end_ - ahead_begin_ < kChecksumBytes) return Arrival::kNothing;
+  try {
+    expect_checksum(std::span(ahead_).subspan(ahead_begin_).first<kChecksumBytes>(), in_sum_);
+  } catch (const ProtocolError& error) {
+    throw PeerLost(peer_, say(name_, " was ended: ", error.what()));
+  }
+  ahead_begin_ += kChecksumBytes;
+  return Arrival::kMessage;
+}
+
+void DataConnection::sum_incoming(std::span<const std::byte> bytes) {
+  if (in_.frame.is_checked) in_sum_ = crc32c(bytes, in_sum_);
 }
 
 void DataConnection::place(const OpTable::Match& match) {

@@ -29,6 +29,8 @@ class DataConnection {
  public:
   // A socket call moves at most this much, so that many peers share one thread fairly.
   static constexpr std::size_t kQuantumBytes = 256 << 10;
+  // A payload up to this long is copied behind its header and leaves with it as one piece, which costs the kernel less.
+  static constexpr std::size_t kSmallBytes = 2 << 10;
 
   // `chunk_bytes`: of what goes through shared memory (Config::shm_chunk_bytes).
   DataConnection(Connection connection, const Identity& self, std::size_t chunk_bytes);
@@ -45,10 +47,12 @@ class DataConnection {
   void begin_send(Outgoing message);
   // Queues bytes of our own behind the frame that is going out (an abort or goodbye); nothing may be begun after it.
   void begin_last(FrameKind kind, std::span<const std::byte> payload);
-  // Writes what the socket takes, once. True if something moved.
-  bool write();
+  // Writes what the socket takes, once: how many bytes.
+  std::size_t write();
   // The message that has gone out in full, once.
   std::optional<Outgoing> take_sent();
+  // What a frame is longer than its payload.
+  std::size_t frame_bytes() const { return kFrameBytes + (checks_ ? kChecksumBytes : 0); }
   bool has_unsent() const { return is_sending() || last_sent_ < last_.size(); }
   void shut_down_writing() noexcept { stream_->end_sending(); }
 
@@ -91,7 +95,10 @@ class DataConnection {
   void keep_outgoing();
   Arrival next_header();
   Arrival next_body();
-  bool write_last();
+  std::size_t write_last();
+  std::size_t end_of_sending() const { return frame_bytes() + sending_->bytes.size(); }
+  void sum_outgoing(std::size_t end);
+  void sum_incoming(std::span<const std::byte> bytes);
   std::span<std::byte> rest() const;
   void on_end(int error);
 
@@ -100,16 +107,23 @@ class DataConnection {
   std::uint32_t peer_incarnation_;
   Identity self_;
   std::string name_;
+  const bool checks_;
 
+  // A frame is its front (the header, and all of the rest if it is small), its body, and its tail (the checksum).
   std::optional<Outgoing> sending_;
-  FrameBytes header_{};
-  std::size_t sent_ = 0;  // of header and payload
+  std::array<std::byte, kFrameBytes + kSmallBytes + kChecksumBytes> front_;
+  std::size_t front_bytes_ = 0;
+  ChecksumBytes tail_{};
+  std::uint32_t out_sum_ = 0;  // of the header and of the body so far
+  std::size_t summed_ = 0;     // of the body
+  std::size_t sent_ = 0;       // of the frame
   std::vector<std::byte> last_;
   std::size_t last_sent_ = 0;
   bool broken_ = false;  // writing failed: what is still to be read says why
 
   State state_ = State::kHeader;
   Incoming in_;
+  std::uint32_t in_sum_ = 0;
   bool dropping_ = false;
   std::array<std::byte, 4096> ahead_;  // read but not looked at: headers and small messages cost one call
   std::size_t ahead_begin_ = 0;

@@ -84,7 +84,7 @@ void Handshake::feed(std::span<const std::byte> bytes) {
   header_ = decode_frame(bytes.first<kFrameBytes>(), kMaxHelloBytes);
   if (header_.kind != FrameKind::kHello || header_.length == 0) throw ProtocolError("expected a hello");
   if (header_.channel != 0 || header_.plan != 0 || header_.key_hash != 0 || header_.segment != 0 ||
-      header_.offset != 0) {
+      header_.offset != 0 || header_.is_checked) {
     throw ProtocolError("hello with fields of a data frame");
   }
   expect_equal("job", header_.job, self_.job);

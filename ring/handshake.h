@@ -55,6 +55,7 @@ struct Connection {
   std::string name{};                  // how texts call the peer; "": by its rank
   std::optional<ShmSegment> memory{};  // shared with the peer, for the bytes; the higher rank of the two made it
   std::optional<ShmSegment> arena{};   // the peer's (ring/shm_arena.h)
+  bool checks = false;                 // data to the peer goes with a checksum (Config::crc)
 };
 
 class Handshake {

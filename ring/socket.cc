@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -29,9 +30,8 @@ sockaddr* raw(Address& address) {
   return reinterpret_cast<sockaddr*>(&address.storage);
 }
 
-void set_option(int fd, int level, int name) noexcept {
-  const int on = 1;
-  ::setsockopt(fd, level, name, &on, sizeof(on));
+void set_option(int fd, int level, int name, int value = 1) noexcept {
+  ::setsockopt(fd, level, name, &value, sizeof(value));
 }
 
 Moved moved(ssize_t result, bool zero_ends) noexcept {
@@ -183,7 +183,38 @@ int error_of(int fd) noexcept {
   return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
 }
 
+bool is_within_host(int fd) noexcept {
+  Address here, there;
+  here.length = there.length = sizeof(here.storage);
+  if (::getsockname(fd, raw(here), &here.length) != 0 || ::getpeername(fd, raw(there), &there.length) != 0)
+    return false;
+  if (here.storage.ss_family != AF_INET && here.storage.ss_family != AF_INET6) return false;
+  here = with_port(here, 0), there = with_port(there, 0);
+  return here.length == there.length && std::memcmp(&here.storage, &there.storage, here.length) == 0;
+}
+
+void pace_nothing(int fd) noexcept {
+  constexpr char kName[] = "reno";
+  ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kName, sizeof(kName) - 1);
+}
+
+// Asked after half of the time, and three times in the other half.
+void limit_silence(int fd, std::chrono::milliseconds limit) noexcept {
+  constexpr int kAsked = 3;
+  constexpr std::int64_t kMostSeconds = 32'767;  // that the kernel takes
+  const auto seconds = [&](int share) {
+    const std::int64_t whole = std::chrono::duration_cast<std::chrono::seconds>(limit / share).count();
+    return static_cast<int>(std::clamp<std::int64_t>(whole, 1, kMostSeconds));
+  };
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(limit.count()));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds(2));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds(2 * kAsked));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kAsked);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE);
+}
+
 Moved receive_some(int fd, std::span<iovec> into) noexcept {
+  if (into.size() == 1) return moved(::recv(fd, into[0].iov_base, into[0].iov_len, MSG_DONTWAIT), true);
   msghdr message{};
   message.msg_iov = into.data();
   message.msg_iovlen = into.size();
@@ -191,10 +222,12 @@ Moved receive_some(int fd, std::span<iovec> into) noexcept {
 }
 
 Moved send_some(int fd, std::span<iovec> from) noexcept {
+  constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+  if (from.size() == 1) return moved(::send(fd, from[0].iov_base, from[0].iov_len, kFlags), false);
   msghdr message{};
   message.msg_iov = from.data();
   message.msg_iovlen = from.size();
-  return moved(::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL), false);
+  return moved(::sendmsg(fd, &message, kFlags), false);
 }
 
 Wakeup::Wakeup() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {

@@ -72,6 +72,14 @@ std::vector<Address> addresses_of(const Config& config, const Card& card, int ra
   return addresses;
 }
 
+// Within a host no wire changes bytes, and the processor that would sum them is what limits the exchange.
+void choose_checks(const Config& config, std::span<const Card> cards, std::vector<Connection>& data) {
+  for (Connection& one : data) {
+    const bool leaves_host = cards[static_cast<std::size_t>(one.peer)].place != config.host_id;
+    one.checks = !one.memory && (config.crc == "on" || (config.crc == "auto" && leaves_host));
+  }
+}
+
 void say_ways(const Identity& self, const std::vector<Connection>& data) {
   std::vector<int> near, far;
   for (const Connection& connection : data) (connection.memory ? near : far).push_back(connection.peer);
@@ -132,11 +140,13 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
     if (self.rank == 0) meeting.callers.push_back({rank, Purpose::kControl});
   }
   std::vector<Connection> data = meet(meeting), control;
+  for (const Connection& one : data) limit_silence(one.fd.get(), config.deadline);
   std::optional<ShmSegment> arena = share_memory(config, self, data, meeting.until);
   const auto middle =
       std::partition(data.begin(), data.end(), [](const Connection& c) { return c.purpose == Purpose::kData; });
   std::move(middle, data.end(), std::back_inserter(control));
   data.erase(middle, data.end());
+  choose_checks(config, cards, data);
   say_ways(self, data);
   return {make_tcp_transport(config, self, std::move(data), std::move(arena)),
           make_tcp_control(config, self, std::move(control), std::move(meeting.watched)), std::move(meeting.names)};

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "horo/base/check.h"
+#include "horo/base/crc32c.h"
 #include "horo/base/error.h"
 #include "horo/base/log.h"
 #include "ring/control_inbound.h"
@@ -108,9 +109,14 @@ Bytes TcpControl::frame(FrameKind kind, std::span<const std::byte> payload, std:
   Frame frame = self_.frame(kind);
   frame.segment = segment;
   frame.length = payload.size();
+  frame.is_checked = true;  // costs nothing here
   const FrameBytes header = encode(frame);
-  Bytes bytes(header.size() + payload.size());
-  std::copy(payload.begin(), payload.end(), std::copy(header.begin(), header.end(), bytes.begin()));
+  const ChecksumBytes tail = checksum_bytes(crc32c(payload, crc32c(header)));
+  Bytes bytes;
+  bytes.reserve(header.size() + payload.size() + tail.size());
+  for (const std::span<const std::byte> part : {std::span<const std::byte>(header), payload, {tail}}) {
+    bytes.insert(bytes.end(), part.begin(), part.end());
+  }
   return bytes;
 }
 
@@ -257,8 +263,10 @@ void TcpControl::parse(ControlInbound& peer) {
       const Frame frame =
           decode_frame(left.first<kFrameBytes>(), std::max<std::size_t>(config_.max_message_bytes, 8 << 10));
       self_.expect_from(frame, peer.rank, peer.incarnation);
-      if (left.size() - kFrameBytes < frame.length) break;
-      begin += kFrameBytes + frame.length;
+      const std::size_t end = kFrameBytes + frame.length, tail = frame.is_checked ? kChecksumBytes : 0;
+      if (left.size() < end + tail) break;
+      if (frame.is_checked) expect_checksum(left.subspan(end).first<kChecksumBytes>(), crc32c(left.first(end)));
+      begin += end + tail;
       on_frame(peer, frame, left.subspan(kFrameBytes, frame.length));
     }
   } catch (const ProtocolError& error) {

@@ -47,6 +47,9 @@ struct Config {
   std::size_t shm_chunk_bytes = 32 << 10;  // HORO_SHM_CHUNK_BYTES: passed on at a time while the rest is copied
   std::size_t shm_slots = 8;               // HORO_SHM_SLOTS: chunks on the way from one rank to another
 
+  // How bytes travel over sockets.
+  std::string crc = "auto";  // HORO_CRC: a checksum behind every payload: on, off or auto (between hosts)
+
   // Deadlines.
   std::chrono::milliseconds start_timeout{30'000};  // HORO_START_TIMEOUT_MS: all ranks connected
   std::chrono::milliseconds hello_timeout{2'000};   // HORO_HELLO_TIMEOUT_MS: one handshake

@@ -107,6 +107,14 @@ constexpr Setting kSettings[] = {
      .field = &Config::shm_slots,
      .range = {2, 64},
      .meaning = "such pieces on the way from one rank to another; a pair of ranks shares twice that memory"},
+    {.name = "HORO_CRC",
+     .group = kGradients,
+     .field = &Config::crc,
+     .choices = "on, off or auto",
+     .equal_on_all_ranks = true,
+     .meaning =
+         "a CRC32C behind the payload of every message over a socket, so that a changed bit is an error and never "
+         "a wrong sum: on all links (on), on none (off), on those between hosts (auto)"},
 
     {.name = "HORO_START_TIMEOUT_MS",
      .group = kDeadlines,

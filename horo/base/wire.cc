@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "horo/base/check.h"
+#include "horo/base/crc32c.h"
 #include "horo/base/error.h"
 
 namespace horo {
@@ -13,9 +14,9 @@ namespace {
 
 // Spells "horo", and then bytes that a text-minded relay would have changed.
 constexpr std::uint64_t kMagic = 0x0a1a0a0d6f726f68ULL;
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;  // 2: flags where a byte was reserved
+constexpr std::uint8_t kCheckedFlag = 1;
 constexpr std::size_t kMaxReasonBytes = 4096;
-constexpr std::size_t kChecksumBytes = 4;
 
 template <class Integer>
 void put(std::vector<std::byte>& out, Integer value) {
@@ -29,16 +30,6 @@ Integer get(std::span<const std::byte> bytes) {
     value = static_cast<Integer>(value | static_cast<Integer>(std::to_integer<Integer>(bytes[i]) << (8 * i)));
   }
   return value;
-}
-
-constexpr std::array<std::uint32_t, 256> make_crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < table.size(); ++i) {
-    std::uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78U : 0U);
-    table[i] = crc;
-  }
-  return table;
 }
 
 // The largest prefix of at most `most` bytes that does not end inside a UTF-8 character.
@@ -138,26 +129,29 @@ void ByteReader::expect_end() const {
   if (!left_.empty()) throw ProtocolError(std::to_string(left_.size()) + " bytes too many at the end of a message");
 }
 
+// Of every message: straight into the header's place.
 FrameBytes encode(const Frame& frame) {
-  ByteWriter out;
-  out.u64(kMagic);
-  out.u16(kVersion);
-  out.u8(static_cast<std::uint8_t>(frame.kind));
-  out.u8(0);  // reserved
-  out.u64(frame.job);
-  out.u32(frame.epoch);
-  out.u32(frame.incarnation);
-  out.u32(frame.from);
-  out.u32(frame.channel);
-  out.u64(frame.plan);
-  out.u64(frame.key_hash);
-  out.u32(frame.segment);
-  out.u64(frame.offset);
-  out.u64(frame.length);
-  out.u32(crc32c(out.bytes()));
-  HORO_CHECK(out.bytes().size() == kFrameBytes);
   FrameBytes bytes{};
-  std::copy(out.bytes().begin(), out.bytes().end(), bytes.begin());
+  std::size_t end = 0;
+  const auto add = [&](auto value) {
+    for (std::size_t i = 0; i < sizeof value; ++i) bytes[end++] = static_cast<std::byte>(value >> (8 * i));
+  };
+  add(kMagic);
+  add(kVersion);
+  add(static_cast<std::uint8_t>(frame.kind));
+  add(frame.is_checked ? kCheckedFlag : std::uint8_t{0});
+  add(frame.job);
+  add(frame.epoch);
+  add(frame.incarnation);
+  add(frame.from);
+  add(frame.channel);
+  add(frame.plan);
+  add(frame.key_hash);
+  add(frame.segment);
+  add(frame.offset);
+  add(frame.length);
+  add(crc32c(std::span(bytes).first(end)));
+  HORO_CHECK(end == kFrameBytes);
   return bytes;
 }
 
@@ -169,8 +163,10 @@ Frame decode_frame(std::span<const std::byte, kFrameBytes> bytes, std::uint64_t 
   expect_field("checksum", get<std::uint32_t>(bytes.last<kChecksumBytes>()), crc32c(body));
   const std::uint8_t kind = in.u8();
   if (!known_kind(kind)) throw ProtocolError("frame header: unknown kind " + std::to_string(kind));
-  expect_field("reserved byte", in.u8(), 0);
+  const std::uint8_t flags = in.u8();
+  expect_field("unknown flags", flags & ~kCheckedFlag, 0);
   Frame frame;
+  frame.is_checked = flags == kCheckedFlag;
   frame.kind = static_cast<FrameKind>(kind);
   frame.job = in.u64();
   frame.epoch = in.u32();
@@ -189,6 +185,19 @@ Frame decode_frame(std::span<const std::byte, kFrameBytes> bytes, std::uint64_t 
   return frame;
 }
 
+ChecksumBytes checksum_bytes(std::uint32_t checksum) {
+  ChecksumBytes bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(checksum >> (8 * i));
+  return bytes;
+}
+
+void expect_checksum(std::span<const std::byte, kChecksumBytes> theirs, std::uint32_t ours) {
+  const auto found = get<std::uint32_t>(theirs);
+  if (found == ours) return;
+  throw ProtocolError("a payload with checksum " + std::to_string(found) + ", expected " + std::to_string(ours) +
+                      ": something on the way changed bytes");
+}
+
 std::vector<std::byte> encode(const AbortNotice& notice) {
   ByteWriter out;
   out.u32(static_cast<std::uint32_t>(notice.origin));
@@ -205,13 +214,6 @@ AbortNotice decode_abort(std::span<const std::byte> bytes) {
   in.expect_end();
   notice.reason = cut({reinterpret_cast<const char*>(reason.data()), reason.size()}, kMaxReasonBytes);
   return notice;
-}
-
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed) {
-  static constexpr auto kTable = make_crc_table();
-  std::uint32_t crc = ~seed;
-  for (const std::byte b : bytes) crc = kTable[(crc ^ std::to_integer<std::uint32_t>(b)) & 0xff] ^ (crc >> 8);
-  return ~crc;
 }
 
 std::uint64_t hash64(std::string_view text, std::uint64_t seed) {

@@ -78,23 +78,28 @@ struct Frame {
   std::uint32_t segment = 0;   // of the plan; a receive is posted for (channel, plan, segment)
   std::uint64_t offset = 0;    // of the payload in its buffer, in bytes
   std::uint64_t length = 0;    // of the payload, in bytes
+  bool is_checked = false;     // the payload's checksum, of kChecksumBytes, follows it
   bool operator==(const Frame&) const = default;
 };
 
 inline constexpr std::size_t kFrameBytes = 76;
+inline constexpr std::size_t kChecksumBytes = 4;
 using FrameBytes = std::array<std::byte, kFrameBytes>;
 
-// With magic, version and a CRC32C of the header itself in the last four bytes.
+// With magic, version and a CRC32C of the header itself in the last kChecksumBytes.
 FrameBytes encode(const Frame& frame);
 
-// Throws ProtocolError on a wrong magic, version, kind or checksum, or a length over `max_length`.
+// Throws ProtocolError on a wrong magic, version, kind, flag or checksum, or a length over `max_length`.
 Frame decode_frame(std::span<const std::byte, kFrameBytes> bytes, std::uint64_t max_length);
+
+// What follows a checked payload: the CRC32C of header and payload together.
+using ChecksumBytes = std::array<std::byte, kChecksumBytes>;
+ChecksumBytes checksum_bytes(std::uint32_t checksum);
+// Throws ProtocolError unless they are equal.
+void expect_checksum(std::span<const std::byte, kChecksumBytes> theirs, std::uint32_t ours);
 
 std::vector<std::byte> encode(const AbortNotice& notice);
 AbortNotice decode_abort(std::span<const std::byte> bytes);  // the reason is cut at 4 KiB
-
-// CRC-32C (Castagnoli, RFC 3720), bytewise table: for headers, not for bulk data.
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed = 0);
 
 // FNV-1a, 64 bit: names to key hashes and job names to job numbers. Not a defence against anybody.
 std::uint64_t hash64(std::string_view text, std::uint64_t seed = 0xcbf29ce484222325ULL);

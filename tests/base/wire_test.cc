@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "horo/base/crc32c.h"
 #include "horo/base/error.h"
 #include "tests/base/bytes.h"
 
@@ -45,6 +46,18 @@ TEST(Wire, Crc32cMatchesRfc3720) {
   EXPECT_EQ(crc32c(ascending), 0x46dd794eU);
   EXPECT_EQ(crc32c(descending), 0x113fdb5cU);
   EXPECT_EQ(crc32c(bytes_of("123456789")), 0xe3069283U);
+}
+
+TEST(Wire, Crc32cIsTheSameByInstructionAndByTables) {
+  std::vector<std::byte> bytes(40'000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i >> 3);
+  for (const std::size_t size : {0, 1, 7, 8, 9, 383, 384, 385, 391, 12'287, 12'288, 12'671, 12'681, 40'000 - 3}) {
+    for (std::size_t begin = 0; begin < 3; ++begin) {
+      const auto part = std::span(bytes).subspan(begin, size);
+      EXPECT_EQ(crc32c(part, 0x1234), crc32c_by_tables(part, 0x1234)) << size << " bytes from " << begin;
+      EXPECT_EQ(crc32c(part.subspan(size / 3), crc32c(part.first(size / 3))), crc32c(part)) << size;
+    }
+  }
 }
 
 TEST(Wire, Crc32cContinuesFromItsSeed) {
@@ -130,7 +143,7 @@ TEST(Wire, TheBytesOfAFrameNeverChange) {
   const FrameBytes bytes = encode(frame_with_all_fields());
   EXPECT_EQ(to_hex(std::span(bytes).first(kFrameBytes - 4)),
             "686f726f0d0a1a0a"
-            "0100"
+            "0200"
             "03"
             "00"
             "0807060504030201"
@@ -143,6 +156,18 @@ TEST(Wire, TheBytesOfAFrameNeverChange) {
             "06000000"
             "0000000000010000"
             "0000000000020000");
+}
+
+TEST(Wire, AHeaderSaysWhetherAChecksumFollowsThePayload) {
+  Frame frame = frame_with_all_fields();
+  EXPECT_FALSE(decode_frame(encode(frame), kAnyLength).is_checked);
+  frame.is_checked = true;
+  EXPECT_EQ(decode_frame(encode(frame), kAnyLength), frame);
+}
+
+TEST(Wire, AnotherChecksumIsRefused) {
+  EXPECT_NO_THROW(expect_checksum(checksum_bytes(0x12345678), 0x12345678));
+  EXPECT_THROW(expect_checksum(checksum_bytes(0x12345678), 0x12345679), ProtocolError);
 }
 
 TEST(Wire, EveryFlippedBitOfAHeaderIsFound) {
@@ -158,10 +183,10 @@ TEST(Wire, FieldsOutOfRangeAreRefusedEvenWithAFittingChecksum) {
   const Frame frame = frame_with_all_fields();
   EXPECT_EQ(decode_frame(rewritten(frame, 10, std::byte{1}), kAnyLength).kind, FrameKind::kHello);
   EXPECT_THROW(decode_frame(rewritten(frame, 0, std::byte{0}), kAnyLength), ProtocolError) << "magic";
-  EXPECT_THROW(decode_frame(rewritten(frame, 8, std::byte{2}), kAnyLength), ProtocolError) << "version";
+  EXPECT_THROW(decode_frame(rewritten(frame, 8, std::byte{1}), kAnyLength), ProtocolError) << "version";
   EXPECT_THROW(decode_frame(rewritten(frame, 10, std::byte{0}), kAnyLength), ProtocolError) << "kind";
   EXPECT_THROW(decode_frame(rewritten(frame, 10, std::byte{8}), kAnyLength), ProtocolError) << "kind";
-  EXPECT_THROW(decode_frame(rewritten(frame, 11, std::byte{1}), kAnyLength), ProtocolError) << "reserved";
+  EXPECT_THROW(decode_frame(rewritten(frame, 11, std::byte{2}), kAnyLength), ProtocolError) << "flags";
 }
 
 TEST(Wire, ALengthOverTheLimitIsRefused) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "horo/base/check.h"
+#include "horo/base/crc32c.h"
 #include "horo/base/error.h"
 #include "horo/base/wire.h"
 #include "tests/fuzz/targets.h"
@@ -11,7 +12,6 @@ namespace horo {
 namespace {
 
 constexpr std::uint64_t kMaxLength = 1 << 20;
-constexpr std::size_t kChecksumBytes = 4;
 
 bool accept_header(const FrameBytes& bytes) {
   const Frame frame = decode_frame(bytes, kMaxLength);
@@ -35,6 +35,7 @@ bool patched_header(FuzzInput& input) {
   frame.from = static_cast<std::uint32_t>(input.number(4));
   frame.plan = input.number(8);
   frame.length = input.number(3) % (2 * kMaxLength);
+  frame.is_checked = input.below(2) == 1;
   FrameBytes bytes = encode(frame);
   while (!input.is_empty()) bytes[input.below(kFrameBytes - kChecksumBytes)] ^= static_cast<std::byte>(input.number(1));
   const std::uint32_t checksum = crc32c(std::span(bytes).first(kFrameBytes - kChecksumBytes));

@@ -124,11 +124,12 @@ says("http", lambda place: TELEPHONE_BOOK + bytes(100))
 says("tls", lambda place: TLS)
 says("ssh", lambda place: b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n" + bytes(100))
 says("wrong magic", lambda place: first_hello(place, magic=0x0A0D0A0D6F726F68))
-for version in (0, 2, 0xFFFF):
+for version in (0, 1, 0xFFFF):
     says(f"version {version}", lambda place, v=version: first_hello(place, version=v))
 for kind in (0, DATA, CONTROL, ABORT, GOODBYE, 6, 255):
     says(f"kind {kind}", lambda place, k=kind: first_hello(place, kind=k))
-says("reserved byte", lambda place: first_hello(place, reserved=1))
+for flags in (1, 2, 0xFF):
+    says(f"flags {flags}", lambda place, f=flags: first_hello(place, flags=f))
 says("wrong checksum", lambda place: first_hello(place, crc_error=1))
 says("abort notice", lambda p: Frame(kind=ABORT, sender=p.caller).encode(struct.pack("<II", 2, 4) + b"gone"))
 says("control message", lambda p: Frame(kind=CONTROL, sender=p.caller).encode(bytes(64)))

@@ -11,7 +11,7 @@ import threading
 import time
 
 MAGIC = 0x0A1A0A0D6F726F68
-VERSION = 1
+VERSION = 2
 HELLO, DATA, CONTROL, ABORT, GOODBYE = 1, 2, 3, 4, 5
 EXCHANGE_PURPOSE, DATA_PURPOSE, CONTROL_PURPOSE = 1, 2, 3
 FRAME_BYTES, NONCE_BYTES, MAC_BYTES = 76, 16, 32
@@ -50,7 +50,7 @@ class Frame:
     magic: int = MAGIC
     version: int = VERSION
     kind: int = HELLO
-    reserved: int = 0
+    flags: int = 0
     job: int = hash64("horo")
     epoch: int = 0
     incarnation: int = 0

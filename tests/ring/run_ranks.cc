@@ -106,6 +106,7 @@ Rank::Rank(Links links_in, const Config& config_in, std::shared_ptr<State> state
 
 const char* name_of(Wire wire) {
   if (wire == Wire::kInProcess) return "in_process";
+  if (wire == Wire::kCheckedTcp) return "checked_tcp";
   return wire == Wire::kTcp ? "tcp" : "shm";
 }
 
@@ -123,6 +124,7 @@ std::vector<std::exception_ptr> run_ranks(const WorldOptions& options, const Ran
       const auto at = static_cast<std::size_t>(index);
       states[at]->store("connecting");
       config.transport = options.wire == Wire::kShm ? "shm" : "tcp";
+      if (options.wire == Wire::kCheckedTcp) config.crc = "on";
       Rank rank(options.wire == Wire::kInProcess ? std::move(in_process[at])
                                                  : connect_tcp(config, 0, make_tcp_exchange(config, 0)),
                 config, states[at]);

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "horo/base/crc32c.h"
 #include "horo/base/error.h"
 #include "ring/handshake.h"
 #include "ring/tcp_parts.h"
@@ -36,6 +37,15 @@ Bytes framed(Frame frame, std::span<const std::byte> payload) {
   return bytes;
 }
 
+// As one that says that its payload can be checked.
+Bytes checked(Frame frame, std::span<const std::byte> payload) {
+  frame.is_checked = true;
+  Bytes bytes = framed(frame, payload);
+  const ChecksumBytes tail = checksum_bytes(crc32c(bytes));
+  bytes.insert(bytes.end(), tail.begin(), tail.end());
+  return bytes;
+}
+
 Frame data_frame() {
   return tcp_identity(1).frame(FrameKind::kData);
 }
@@ -59,6 +69,18 @@ class RawPeer {
   static void say(const Fd& fd, std::span<const std::byte> bytes) {
     iovec part = as_iovec(bytes);
     send_some(fd.get(), {&part, 1});
+  }
+
+  // All of it, as fast as rank 0 reads; what it reads no more is not said.
+  void say_all(std::span<const std::byte> bytes) const {
+    for (const TimePoint until = soon(); !bytes.empty() && Clock::now() < until;) {
+      iovec part = as_iovec(bytes);
+      const Moved moved = send_some(data.get(), {&part, 1});
+      if (moved.ended) return;
+      bytes = bytes.subspan(moved.bytes);
+      pollfd ready{data.get(), POLLOUT, 0};
+      ::poll(&ready, 1, 100);
+    }
   }
 
   // What rank 0 experiences when it waits for a message of `size` bytes.
@@ -112,6 +134,77 @@ TEST(TcpLink, AMessageMayComeByteByByte) {
   Bytes in(100);
   EXPECT_EQ(message_of(peer.receive(in)), "");
   EXPECT_EQ(in, payload);
+}
+
+TEST(TcpLink, ACheckedMessageMayComeByteByByte) {
+  RawPeer peer;
+  const Bytes payload(100, std::byte{9}), bytes = checked(data_frame(), payload);
+  std::jthread writer([&] {
+    for (const std::byte byte : bytes) RawPeer::say(peer.data, {&byte, 1});
+  });
+  Bytes in(100);
+  EXPECT_EQ(message_of(peer.receive(in)), "");
+  EXPECT_EQ(in, payload);
+}
+
+TEST(TcpLink, EveryChangedBitOfACheckedMessageIsAnErrorThatNamesTheLink) {
+  const Bytes good = checked(data_frame(), Bytes(40, std::byte{0x5a}));
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    RawPeer peer;
+    Bytes bytes = good;
+    bytes[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+    RawPeer::say(peer.data, bytes);
+    Bytes in(40);
+    const auto error = peer.receive(in);
+    EXPECT_EQ(origin_of(error), 1) << "bit " << bit;
+    EXPECT_NE(message_of(error).find("rank 0: connection to rank 1 was ended"), std::string::npos) << "bit " << bit;
+  }
+}
+
+TEST(TcpLink, AChangedBitOfALongMessageIsFoundWhereverItIs) {
+  Bytes payload(600'000);
+  for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 7);
+  const Bytes good = checked(data_frame(), payload);
+  for (const std::size_t at : {kFrameBytes, kFrameBytes + 4'020, good.size() / 2, good.size() - 5, good.size() - 1}) {
+    RawPeer peer;
+    Bytes bytes = good, in(payload.size());
+    bytes[at] ^= std::byte{0x10};
+    std::jthread writer([&] { peer.say_all(bytes); });
+    const std::string text = message_of(peer.receive(in));
+    EXPECT_NE(text.find("something on the way changed bytes"), std::string::npos) << at << ": " << text;
+  }
+}
+
+TEST(TcpLink, AChangedBitOfAControlMessageIsALoss) {
+  const Bytes good = checked(tcp_identity(1).frame(FrameKind::kControl), Bytes(20, std::byte{7}));
+  for (std::size_t bit = 8 * kFrameBytes; bit < 8 * good.size(); ++bit) {
+    RawPeer peer;
+    Bytes bytes = good;
+    bytes[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+    RawPeer::say(peer.control_socket, bytes);
+    const auto events = peer.control->wait(soon());
+    ASSERT_EQ(events.size(), 1u) << "bit " << bit;
+    EXPECT_EQ(events[0].kind, ControlEvent::Kind::kLost) << "bit " << bit;
+  }
+}
+
+// On loopback nobody falls silent, but who reads nothing leaves what waits to be sent just as unacknowledged.
+TEST(TcpLink, AConnectionWhoseOtherSideTakesNothingEndsWithinTheLimit) {
+  const Fd listener = listen_at(resolve("127.0.0.1:0", "test").front());
+  const Fd here = dial(local_address(listener.get()));
+  pollfd coming{listener.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&coming, 1, 5'000), 1);
+  const Fd there = accept_at(listener.get());
+  limit_silence(here.get(), std::chrono::milliseconds(300));
+  const Bytes bytes(1 << 20);
+  Moved moved;
+  for (const TimePoint until = soon(); !moved.ended && Clock::now() < until;) {
+    iovec part = as_iovec(bytes);
+    moved = send_some(here.get(), {&part, 1});
+    pollfd ready{here.get(), POLLOUT, 0};
+    if (moved.bytes == 0) ::poll(&ready, 1, 100);
+  }
+  EXPECT_EQ(moved.error, ETIMEDOUT);
 }
 
 TEST(TcpLink, AFrameOfAnotherEpochJobSenderOrIncarnationEndsTheLink) {

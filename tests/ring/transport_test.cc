@@ -42,7 +42,8 @@ class Transports : public testing::TestWithParam<Wire> {
   WorldOptions world(int size) const { return {size, GetParam(), {}}; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Wires, Transports, testing::Values(Wire::kInProcess, Wire::kTcp, Wire::kShm),
+INSTANTIATE_TEST_SUITE_P(Wires, Transports,
+                         testing::Values(Wire::kInProcess, Wire::kTcp, Wire::kCheckedTcp, Wire::kShm),
                          [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Transports, MessagesMeetByTagNotByOrder) {

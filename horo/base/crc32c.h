@@ -1,0 +1,18 @@
+// CRC-32C (Castagnoli, RFC 3720): of frame headers always, of payloads where Config::crc says so.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace horo {
+
+// By the processor's own instruction where it has one, else by tables; the same value. A seed continues: the checksum
+// of a and b is crc32c(b, crc32c(a)). Any thread.
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed = 0);
+
+// The way of processors without the instruction, for tests.
+std::uint32_t crc32c_by_tables(std::span<const std::byte> bytes, std::uint32_t seed = 0);
+bool has_crc32c_instruction();
+
+}  // namespace horo
