@@ -17,7 +17,8 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kOneShotBytesOfTwo = 32 << 10;
+constexpr std::size_t kOneShotBytesOfTwo = 512 << 10;
+constexpr std::size_t kTreeBroadcastBytes = 32 << 10;
 constexpr std::size_t kOneShotBytesOfMany = 4 << 10;
 constexpr int kOneShotMembers = 32;
 
@@ -71,7 +72,7 @@ const char* by_rule(const Collective& c, const Shape& shape) {
       if (is_whole(c)) return "tree";
       return has_levels(shape) ? "hierarchical" : "direct";
     case CollectiveKind::kBroadcast:
-      return shape.size > 2 && c.counts[0] * size_of(c.dtype) > kOneShotBytesOfTwo ? "scatter" : "tree";
+      return shape.size > 2 && c.counts[0] * size_of(c.dtype) > kTreeBroadcastBytes ? "scatter" : "tree";
     case CollectiveKind::kReduce:
       return "tree";
     case CollectiveKind::kReduceScatter:

@@ -171,20 +171,26 @@ class HostGroup final : public Group {
 
   void exchange(const Collective& collective) {
     const Traffic before = transport_.traffic(collective.channel);
-    move(collective);
-    counters_.add_collective(members_.set, collective.kind, algorithm(collective), payload_bytes(collective),
+    const std::string_view name = move(collective);
+    counters_.add_collective(members_.set, collective.kind, name, payload_bytes(collective),
                              transport_.traffic(collective.channel) - before);
   }
 
-  void move(const Collective& collective) {
+  // Says by which algorithm.
+  std::string_view move(const Collective& collective) {
     const Party party = this->party();
-    if (collective.kind == CollectiveKind::kBarrier) return barrier(party, collective);
-    if (collective.kind == CollectiveKind::kSendRecv) return move(as_broadcast(collective));
-    const Shape shape = shape_of(collective, size(), members_.hosts);
-    if (const auto* given = given_for(collective, shape, wishes_)) {
-      return run_schedule(party, collective, (*given)[static_cast<std::size_t>(index_)]);
+    if (collective.kind == CollectiveKind::kBarrier) {
+      barrier(party, collective);
+      return "dissemination";
     }
-    run_schedule(party, collective, *schedule_for(collective, shape));
+    if (collective.kind == CollectiveKind::kSendRecv) {
+      move(as_broadcast(collective));
+      return "message";
+    }
+    Choice& choice = room_of(collective.channel).choice;
+    if (!choice.is_for(collective)) choice = choose_for(collective);
+    run_schedule(party, collective, *choice.schedule);
+    return choice.schedule->name;
   }
 
   // Equal on all members.
@@ -193,6 +199,24 @@ class HostGroup final : public Group {
         std::adjacent_find(members_.hosts.begin(), members_.hosts.end(), std::not_equal_to<>()) == members_.hosts.end();
     return config.transport != "tcp" && size() > 1 && size() <= ShmRoom::kMostMembers && one_host;
   }
+
+  // What a channel ran last, which is what it runs next as a rule.
+  struct Choice {
+    CollectiveKind kind{};
+    DType dtype{};
+    ReduceOp op{};
+    Order order{};
+    int root = 0;
+    std::vector<std::size_t> counts{};
+    std::vector<std::int64_t> contributors{};
+    std::shared_ptr<const Schedule> schedule{};
+
+    // An operation of the user's own may be another one each time.
+    bool is_for(const Collective& c) const {
+      return schedule && c.custom == nullptr && kind == c.kind && dtype == c.dtype && op == c.op && order == c.order &&
+             root == c.root && counts == c.counts && contributors == c.contributors;
+    }
+  };
 
   // Of one channel, so of one thread.
   struct Room {
@@ -204,6 +228,7 @@ class HostGroup final : public Group {
     std::vector<std::int64_t> places{};
     std::unique_ptr<ShmRoom> room;  // null after the meeting: some member sees not all of the others' arenas
     std::array<Counters::Tally*, kKinds> tallies{};  // by kind; null: not yet
+    Choice choice;                                   // of what went by messages
   };
 
   // Most groups have one channel, whose thread finds its room without a lock.
@@ -235,6 +260,14 @@ class HostGroup final : public Group {
     move(meeting);
     if (std::find(one.places.begin(), one.places.end(), -1) != one.places.end()) return;
     one.room = std::make_unique<ShmRoom>(party(), arenas, std::move(board), one.places, patience_);
+  }
+
+  Choice choose_for(const Collective& c) {
+    const Shape shape = shape_of(c, size(), members_.hosts);
+    const auto* given = given_for(c, shape, wishes_);
+    auto schedule = given != nullptr ? std::make_shared<const Schedule>((*given)[static_cast<std::size_t>(index_)])
+                                     : schedule_for(c, shape);
+    return {c.kind, c.dtype, c.op, c.order, c.root, c.counts, c.contributors, std::move(schedule)};
   }
 
   // Made once and kept; a new shape (somebody is absent, another root) makes another one.

@@ -78,6 +78,7 @@ class OpTable {
 
   // Two ranks mean different things; whoever moves the bytes takes these and calls cancel().
   std::vector<PlanCancel> take_cancels() { return std::exchange(cancels_, {}); }
+  bool has_cancels() const { return !cancels_.empty(); }
   bool is_cancelled(std::uint32_t channel, std::uint64_t plan) const { return cancelled_.contains({channel, plan}); }
   // Ends all operations of the plan and queues a notice to every peer that took part in them.
   void cancel(const PlanCancel& cancel);

@@ -164,6 +164,8 @@ class Slot {
     each_piece(combine.to, [&](const Part& piece) {
       std::vector<TreeStep> tree;
       std::vector<TreeInput> inputs;
+      tree.reserve(combine.tree.size());
+      inputs.reserve(combine.tree.size());
       for (const int step : combine.tree) {
         tree.push_back({step == Combine::kJoin ? TreeStep::kJoin : static_cast<int>(inputs.size())});
         if (step != Combine::kJoin) inputs.push_back({address(step, piece.first), plan_->accumulates(step)});
@@ -211,6 +213,7 @@ void run_slots(const Plan& plan, std::byte* out, const Party& party) {
   const auto misaligned = reinterpret_cast<std::uintptr_t>(scratch.part(0, 1).data()) % kAlignment;
   const std::size_t first = misaligned == 0 ? 0 : kAlignment - misaligned;
   std::vector<Slot> slots;
+  slots.reserve(slots_count);
   for (std::size_t i = 0; i < slots_count; ++i) {
     slots.emplace_back(plan, out, scratch.part(first + i * slot_bytes, slot_bytes));
     slots.back().enter(i);

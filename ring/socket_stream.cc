@@ -9,7 +9,9 @@ namespace {
 
 class SocketStream final : public Stream {
  public:
-  explicit SocketStream(Fd socket) : socket_(std::move(socket)) {}
+  explicit SocketStream(Fd socket) : socket_(std::move(socket)) {
+    if (is_within_host(socket_.get())) pace_nothing(socket_.get());
+  }
 
   Moved receive(std::span<iovec> into) noexcept override { return receive_some(socket_.get(), into); }
   Moved send(std::span<iovec> from) noexcept override { return send_some(socket_.get(), from); }

@@ -38,35 +38,22 @@ void TcpTransport::move_bytes(TimePoint until) {
   }
 }
 
+// Looking is cheap and being woken is dear: several looks in a row, then the core is offered to others in between, and
+// where nothing comes for a while, or somebody else keeps the core, the rank sleeps.
 void TcpTransport::move_or_sleep(TimePoint until) {
-  if (sweep()) return;
-  const TimePoint end = std::min<TimePoint>(until, Clock::now() + patience_.awake);
-  for (int turn = 0; Clock::now() < end; ++turn) {
-    turn < patience_.spins ? relax_core() : yield_core();
+  const TimePoint now = Clock::now(), end = std::min<TimePoint>(until, now + patience_.awake);
+  for (int look = 0; look < patience_.spins && Clock::now() < end; ++look) {
     if (sweep()) return;
-    if (has_failed()) return;
+    relax_core();
   }
+  if (sweep()) return;
+  if (now < end && lookout_.look([this] { return sweep() || sweep() || sweep() || sweep(); })) return;
   sleep(until);
 }
 
-bool TcpTransport::has_failed() const {
-  MutexLock lock(mutex_);
-  return failed_.has_value();
-}
-
-// One round over the peers that we have business with. True if anything moved.
+// One round over the peers that we have business with. True if anything moved, or the transport failed.
 bool TcpTransport::sweep() {
-  apply_cancels();
-  {
-    MutexLock lock(mutex_);
-    if (failed_) return true;
-    for (const auto& connection : connections_) {
-      if (!connection) continue;
-      expects_[static_cast<std::size_t>(connection->peer())] = table_.expects(connection->peer());
-      if (connection->is_sending() || !connection->can_send()) continue;
-      if (auto next = table_.next_send(connection->peer())) connection->begin_send(std::move(*next));
-    }
-  }
+  if (!find_work()) return true;
   bool moved = false;
   for (const auto& connection : connections_) {
     if (!connection) continue;
@@ -77,14 +64,37 @@ bool TcpTransport::sweep() {
   return moved;
 }
 
+// What to send, and from whom something is to come. False: the transport failed.
+bool TcpTransport::find_work() {
+  bool has_cancels = false;
+  {
+    MutexLock lock(mutex_);
+    if (failed_) return false;
+    has_cancels = table_.has_cancels();
+    for (const auto& connection : connections_) {
+      if (!connection || has_cancels) continue;
+      expects_[static_cast<std::size_t>(connection->peer())] = table_.expects(connection->peer());
+      if (connection->is_sending() || !connection->can_send()) continue;
+      if (auto next = table_.next_send(connection->peer())) connection->begin_send(std::move(*next));
+    }
+  }
+  if (!has_cancels) return true;
+  apply_cancels();
+  return find_work();
+}
+
+// Small messages one after the other, of a large one a quantum: then it is time to read.
 bool TcpTransport::send_to(DataConnection& connection) {
   bool moved = false;
-  for (std::size_t calls = 0; calls < 4 && connection.write(); ++calls) {
+  for (std::size_t left = DataConnection::kQuantumBytes; left > 0;) {
+    const std::size_t sent = connection.write();
+    if (sent == 0) break;
     moved = true;
-    const auto sent = connection.take_sent();
-    if (!sent) continue;
+    left -= std::min(left, sent);
+    const auto done = connection.take_sent();
+    if (!done) continue;
     MutexLock lock(mutex_);
-    table_.sent(*sent, kFrameBytes);
+    table_.sent(*done, connection.frame_bytes());
     if (auto next = table_.next_send(connection.peer())) connection.begin_send(std::move(*next));
   }
   return moved;
@@ -142,7 +152,7 @@ void TcpTransport::end_message(DataConnection& connection) {
     if (!early.bytes.empty()) std::memcpy(in.match.memory.data(), early.bytes.data(), early.bytes.size());
   }
   MutexLock lock(mutex_);
-  table_.received(in.match.op, kFrameBytes);
+  table_.received(in.match.op, connection.frame_bytes());
 }
 
 void TcpTransport::on_notice(DataConnection& connection) {

@@ -97,7 +97,7 @@ Transport::Op TcpTransport::post_recv(int peer, const Tag& tag, std::span<std::b
   if (!early) return op;
   if (!in.empty()) std::memcpy(in.data(), early->bytes.data(), in.size());
   MutexLock lock(mutex_);
-  table_.received(op, kFrameBytes);
+  table_.received(op, connection_to(peer)->frame_bytes());
   return op;
 }
 
@@ -170,7 +170,8 @@ TcpTransport::Turn TcpTransport::take_turn(std::span<const Op> ops, TimePoint de
 
 // Operations with a peer that left in good order cannot end any more; nor those that are too late.
 void TcpTransport::check_peers(std::span<const Op> ops, TimePoint deadline) {
-  for (const int peer : table_.waiting_for(ops)) {
+  const bool all_here = std::find(left_.begin(), left_.end(), char{true}) == left_.end();
+  for (const int peer : all_here ? std::vector<int>() : table_.waiting_for(ops)) {
     if (!left_[static_cast<std::size_t>(peer)]) continue;
     return fail(PeerLost(peer, say("rank ", self_.rank, ": rank ", peer, " left while messages were waited for")));
   }
@@ -256,7 +257,7 @@ void TcpTransport::flush_last(Duration patience) {
     bool is_ready = false;
     for (const auto& connection : connections_) {
       if (!connection) continue;
-      while (connection->write()) {
+      while (connection->write() > 0) {
       }
       if (!connection->can_send() || !connection->has_unsent()) continue;
       polled_.push_back(connection.get());

@@ -60,7 +60,7 @@ class TcpTransport final : public Transport {
   void move_bytes(TimePoint until);
   void move_or_sleep(TimePoint until);
   bool sweep();
-  bool has_failed() const;
+  bool find_work();
   void sleep(TimePoint until);
   void throw_if_died() const;
   void on_ready(DataConnection& connection, short revents);
@@ -78,6 +78,7 @@ class TcpTransport final : public Transport {
   const PeerLost no_memory_;  // made in time
   const std::shared_ptr<ShmArenas> arenas_;
   Wakeup wakeup_;
+  Lookout lookout_;
 
   // These four belong to whoever holds the progress role.
   std::vector<std::unique_ptr<DataConnection>> connections_;  // by rank; none to oneself

@@ -16,6 +16,8 @@ namespace {
 
 using std::chrono::microseconds;
 
+constexpr int kManyCores = 1 << 20;
+
 // "max 100000" or "150000 100000" in one file (version 2); a number each in two files (version 1, -1: no limit).
 int limited(const std::filesystem::path& folder, int cores) {
   double quota = -1, period = -1;
@@ -33,11 +35,18 @@ std::string whole_file(const char* path) {
   return text.str();
 }
 
+// `usable` cores, or as many as control groups grant time for.
+int cores_in_time(int usable) {
+  return cores_by_quota("/sys/fs/cgroup", whole_file("/proc/self/cgroup"), usable);
+}
+
 }  // namespace
 
+// A rank that is bound to a core of its own does not see the others' cores: whether it shares its own shows while it
+// looks, whether all of them share their time does not.
 Patience patience_for(int local_size, bool has_memory) {
+  if (!has_memory) return {0, cores_in_time(kManyCores) >= local_size ? microseconds(100) : microseconds(0)};
   const bool has_room = cores_granted() >= std::max(1, local_size);
-  if (!has_memory) return {0, has_room ? microseconds(50) : microseconds(0)};
   return {has_room ? 2'000 : 20, microseconds(50)};
 }
 
@@ -45,7 +54,7 @@ int cores_granted() {
   cpu_set_t mask;
   CPU_ZERO(&mask);
   const int usable = ::sched_getaffinity(0, sizeof(mask), &mask) == 0 ? std::max(1, CPU_COUNT(&mask)) : 1;
-  return cores_by_quota("/sys/fs/cgroup", whole_file("/proc/self/cgroup"), usable);
+  return cores_in_time(usable);
 }
 
 // Lines "0::/a/b" (version 2) and "3:cpu,cpuacct:/a/b"; a limit may stand at any folder above as well. Inside a
