@@ -11,7 +11,7 @@
 namespace horo {
 
 struct AgainstOptions {
-  std::string against;  // openmpi,openmpi-tcp,mpich,gloo
+  std::string against;  // openmpi,openmpi-tcp,mpich,mpich-tcp,gloo
   std::string collective = "all_reduce";
   std::string ranks = "2";
   std::string sizes = "8,1K,64K,1M,16M,64M,256M";

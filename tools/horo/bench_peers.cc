@@ -86,7 +86,7 @@ std::string write_key(const std::string& path) {
 }  // namespace
 
 const std::vector<std::string>& peer_words() {
-  static const std::vector<std::string> words{"openmpi", "openmpi-tcp", "mpich", "gloo"};
+  static const std::vector<std::string> words{"openmpi", "openmpi-tcp", "mpich", "mpich-tcp", "gloo"};
   return words;
 }
 
@@ -96,7 +96,8 @@ const std::vector<std::string>& path_words() {
 }
 
 Side peer_side(const std::string& word) {
-  return word == "openmpi-tcp" ? Side{"openmpi", "tcp"} : Side{word, "default"};
+  const std::size_t dash = word.find("-tcp");
+  return dash == std::string::npos ? Side{word, "default"} : Side{word.substr(0, dash), "tcp"};
 }
 
 void World::start_gloo(const Venue& venue) {
@@ -114,7 +115,7 @@ void World::start_gloo(const Venue& venue) {
 
 void World::start_mpi(const Venue& venue) {
   const ContestHosts& hosts = venue.hosts();
-  std::vector<std::string> command;
+  std::vector<std::string> command, variables = contest_variables(venue, name());
   if (side_.library == "openmpi") {
     command = hosts.prefix(0);
     command.insert(command.end(), {need_program(name(), {"mpirun.openmpi"}), "--allow-run-as-root"});
@@ -135,10 +136,11 @@ void World::start_mpi(const Venue& venue) {
   } else {
     if (hosts.are_namespaces()) throw std::invalid_argument("--hosts: not with " + name() + ", on one host alone");
     command = {need_program(name(), {"mpiexec.hydra", "mpirun.mpich", "mpiexec.mpich"})};
+    if (side_.path == "tcp") variables.emplace_back("UCX_TLS=tcp,self");
   }
   const std::string driver = need_file(name(), venue.peers() + "/mpi_" + side_.library);
   command.insert(command.end(), {"-n", std::to_string(ranks_), driver});
-  start_program(command, environment_with(contest_variables(venue, name())));
+  start_program(command, environment_with(variables));
 }
 
 void World::start_ours(const Venue& venue) {

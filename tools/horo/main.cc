@@ -144,7 +144,7 @@ void add_against(CLI::App& bench, BenchOptions& all) {
   const auto number = [&](const char* name, int& value, const char* what, const CLI::Validator& range) {
     return bench.add_option(name, value, what)->check(range)->capture_default_str()->group(group);
   };
-  CLI::Option* against = word("--against", options.against, "openmpi,openmpi-tcp,mpich,gloo: some of them");
+  CLI::Option* against = word("--against", options.against, "openmpi,openmpi-tcp,mpich,mpich-tcp,gloo: some of them");
   const std::vector<CLI::Option*> more = {
       word("--collective", options.collective, "what all of them run")->check(CLI::IsMember(words_for_collective())),
       word("--ranks", options.ranks, "worlds: 2, 2,4 or 2..8"),
