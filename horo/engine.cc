@@ -216,6 +216,7 @@ void Engine::round() {
   if (look_ && arenas_) until = std::min<TimePoint>(until, Clock::now() + kWaitSlice);
   if (!inbox_.rest()) until = TimePoint();
   std::vector<ControlEvent> events = epoch_.links.control->wait(until);
+  epoch_.links.transport->look();
   if (events.empty()) inbox_.gather(Clock::now() + kLongestGathering, kQuiet);
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) feed(event, now);

@@ -37,6 +37,7 @@ Card decode_card(std::size_t rank, std::span<const std::byte> blob) {
     card.address = reader.text(kMaxTextBytes);
     card.place = reader.text(kMaxTextBytes);
     card.socket = reader.text(kMaxTextBytes);
+    card.backend = reader.text(kMaxTextBytes);
     card.process.host = reader.text(kMaxTextBytes);
     card.process.space = reader.text(kMaxTextBytes);
     card.process.pid = static_cast<std::int64_t>(reader.u64());
@@ -63,7 +64,7 @@ std::string differences(const std::vector<std::string>& values) {
 }  // namespace
 
 Card make_card(const std::string& address) {
-  return {kVersion, std::endian::native == std::endian::little ? "little" : "big", address, "", "", this_process()};
+  return {kVersion, std::endian::native == std::endian::little ? "little" : "big", address, "", "", "", this_process()};
 }
 
 std::vector<std::byte> encode(const Card& card) {
@@ -74,6 +75,7 @@ std::vector<std::byte> encode(const Card& card) {
   writer.text(card.address);
   writer.text(card.place);
   writer.text(card.socket);
+  writer.text(card.backend);
   writer.text(card.process.host);
   writer.text(card.process.space);
   writer.u64(static_cast<std::uint64_t>(card.process.pid));
@@ -82,7 +84,7 @@ std::vector<std::byte> encode(const Card& card) {
 }
 
 std::vector<Card> read_cards(std::span<const std::vector<std::byte>> blobs) {
-  std::vector<std::string> versions, orders;
+  std::vector<std::string> versions, orders, backends;
   for (const auto& blob : blobs) versions.push_back(version_in(blob));
   if (const std::string found = differences(versions); !found.empty()) {
     throw std::invalid_argument("the version of horo must be equal on all ranks: it is " + found +
@@ -92,9 +94,13 @@ std::vector<Card> read_cards(std::span<const std::vector<std::byte>> blobs) {
   for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
     cards.push_back(decode_card(rank, blobs[rank]));
     orders.push_back(cards.back().byte_order);
+    backends.push_back(cards.back().backend);
   }
   if (const std::string found = differences(orders); !found.empty()) {
     throw std::invalid_argument("the byte order must be equal on all ranks: it is " + found);
+  }
+  if (const std::string found = differences(backends); !found.empty()) {
+    throw std::invalid_argument("HORO_BACKEND must be equal on all ranks: it is " + found);
   }
   return cards;
 }

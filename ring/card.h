@@ -17,6 +17,7 @@ struct Card {
   std::string address;     // host:port, numeric
   std::string place;       // ranks of equal places are on one host (Config::host_id)
   std::string socket;      // name of an abstract Unix socket to meet at before sharing memory; "": it shares none
+  std::string backend;     // Config::backend: before MPI starts, which waits for all
   ProcessMark process;
 };
 

@@ -21,18 +21,22 @@ constexpr std::size_t kWasteBytes = 64 << 10;
 constexpr std::size_t kMaxNoticeBytes = 8 << 10;
 constexpr std::size_t kMaxKeptBytes = 4 << 20;
 
+std::unique_ptr<Stream> stream_of(Connection connection, bool is_maker, std::size_t chunk_bytes) {
+  if (connection.mpi) return make_mpi_stream(std::move(connection.fd), connection.mpi, connection.peer);
+  if (!connection.memory) return make_socket_stream(std::move(connection.fd));
+  return make_shm_stream(std::move(connection.fd), std::move(*connection.memory), is_maker, chunk_bytes);
+}
+
 }  // namespace
 
 DataConnection::DataConnection(Connection connection, const Identity& self, std::size_t chunk_bytes)
-    : stream_(connection.memory ? make_shm_stream(std::move(connection.fd), std::move(*connection.memory),
-                                                  self.rank > connection.peer, chunk_bytes)
-                                : make_socket_stream(std::move(connection.fd))),
-      peer_(connection.peer),
+    : peer_(connection.peer),
       peer_incarnation_(connection.incarnation),
       self_(self),
       name_(say("rank ", self.rank, ": connection to ",
                 connection.name.empty() ? say("rank ", connection.peer) : connection.name)),
-      checks_(connection.checks) {}
+      checks_(connection.checks),
+      stream_(stream_of(std::move(connection), self.rank > peer_, chunk_bytes)) {}
 
 void DataConnection::begin_send(Outgoing message) {
   Frame frame = self_.frame(FrameKind::kData);
@@ -94,21 +98,29 @@ std::size_t DataConnection::write() {
   const Moved moved = stream_->send(std::span(parts).first(used));
   broken_ = moved.ended;
   sent_ += moved.bytes;
+  all_sent_ += moved.bytes;
   return moved.bytes;
 }
 
 std::size_t DataConnection::write_last() {
   std::array<iovec, 1> part{as_iovec(std::span(last_).subspan(last_sent_))};
   if (part[0].iov_len == 0) return 0;
-  const Moved moved = stream_->send(part);
+  const Moved moved = stream_->send_last(part);
   broken_ = moved.ended;
   last_sent_ += moved.bytes;
   return moved.bytes;
 }
 
 std::optional<Outgoing> DataConnection::take_sent() {
-  if (!sending_ || sent_ < end_of_sending()) return std::nullopt;
-  return std::exchange(sending_, std::nullopt);
+  if (sending_ && sent_ == end_of_sending()) {
+    if (settling_.empty() && stream_->unsettled() == 0) return std::exchange(sending_, std::nullopt);
+    settling_.push_back({all_sent_, std::move(*sending_)});
+    sending_.reset();
+  }
+  if (settling_.empty() || settling_.front().end > all_sent_ - stream_->unsettled()) return std::nullopt;
+  std::optional<Outgoing> settled = std::move(settling_.front().message);
+  settling_.pop_front();
+  return settled;
 }
 
 pollfd DataConnection::before_sleep() noexcept {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,6 +38,7 @@ class DataConnection {
 
   int fd() const { return stream_->socket(); }
   bool is_memory() const { return stream_->is_memory(); }
+  bool needs_looks() const { return stream_->needs_looks(); }
   int peer() const { return peer_; }
   const std::string& name() const { return name_; }  // "rank 1: connection to rank 2"
 
@@ -49,8 +51,10 @@ class DataConnection {
   void begin_last(FrameKind kind, std::span<const std::byte> payload);
   // Writes what the socket takes, once: how many bytes.
   std::size_t write();
-  // The message that has gone out in full, once.
+  // A message that has gone out in full, once.
   std::optional<Outgoing> take_sent();
+  // Messages have gone out whose way the stream has not ended yet.
+  bool is_settling() const { return !settling_.empty(); }
   // What a frame is longer than its payload.
   std::size_t frame_bytes() const { return kFrameBytes + (checks_ ? kChecksumBytes : 0); }
   bool has_unsent() const { return is_sending() || last_sent_ < last_.size(); }
@@ -102,12 +106,12 @@ class DataConnection {
   std::span<std::byte> rest() const;
   void on_end(int error);
 
-  std::unique_ptr<Stream> stream_;
   int peer_;
   std::uint32_t peer_incarnation_;
   Identity self_;
   std::string name_;
   const bool checks_;
+  std::unique_ptr<Stream> stream_;
 
   // A frame is its front (the header, and all of the rest if it is small), its body, and its tail (the checksum).
   std::optional<Outgoing> sending_;
@@ -117,6 +121,12 @@ class DataConnection {
   std::uint32_t out_sum_ = 0;  // of the header and of the body so far
   std::size_t summed_ = 0;     // of the body
   std::size_t sent_ = 0;       // of the frame
+  struct Settling {
+    std::uint64_t end;  // in the bytes of this connection
+    Outgoing message;
+  };
+  std::deque<Settling> settling_;
+  std::uint64_t all_sent_ = 0;  // bytes
   std::vector<std::byte> last_;
   std::size_t last_sent_ = 0;
   bool broken_ = false;  // writing failed: what is still to be read says why

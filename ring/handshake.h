@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +24,8 @@
 #include "ring/socket.h"
 
 namespace horo {
+
+class MpiWorld;
 
 inline constexpr std::size_t kMaxHelloBytes = 256;
 
@@ -56,6 +59,7 @@ struct Connection {
   std::optional<ShmSegment> memory{};  // shared with the peer, for the bytes; the higher rank of the two made it
   std::optional<ShmSegment> arena{};   // the peer's (ring/shm_arena.h)
   bool checks = false;                 // data to the peer goes with a checksum (Config::crc)
+  std::shared_ptr<MpiWorld> mpi{};     // through which the bytes go instead
 };
 
 class Handshake {

@@ -14,6 +14,8 @@
 
 namespace horo {
 
+struct MpiApi;
+
 // All-gather of one small blob (up to 4 KiB) per rank: gives this rank's, returns everybody's by rank. It may block up
 // to Config::start_timeout and throws PeerLost naming the ranks that did not come.
 using Exchange = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte> mine)>;
@@ -42,7 +44,8 @@ struct Links {
 // Without a key only loopback addresses are used. Descriptors are close-on-exec, sockets TCP_NODELAY and non-blocking.
 // Throws PeerLost (somebody did not come in time, by rank), std::invalid_argument (a setting cannot work, by name) or
 // std::system_error (the system refuses what every start needs, such as one more descriptor).
-Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange);
+// `mpi`: through which bytes go then (Config::backend); the data connections bring last words and show ends.
+Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi = nullptr);
 
 // connect_tcp as Config::meet_by says; `exchange` is for MeetBy::kExchange alone.
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange = {});

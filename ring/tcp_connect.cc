@@ -12,6 +12,8 @@
 #include "ring/card.h"
 #include "ring/descriptors.h"
 #include "ring/meeting.h"
+#include "ring/mpi_library.h"
+#include "ring/mpi_world.h"
 #include "ring/say.h"
 #include "ring/shm_handover.h"
 #include "ring/tcp.h"
@@ -98,6 +100,14 @@ std::vector<std::string> names_of(std::span<const Card> cards) {
   return names;
 }
 
+// All ranks are here and mean to.
+std::shared_ptr<MpiWorld> start_mpi(const MpiApi& api, const Config& config, const std::vector<Connection>& data,
+                                    TimePoint until) {
+  std::vector<MpiPeer> peers;
+  for (const Connection& connection : data) peers.push_back({connection.peer, connection.fd.get()});
+  return open_mpi_world(api, config, peers, until);
+}
+
 std::vector<ProcessMark> processes_of(std::span<const Card> cards) {
   std::vector<ProcessMark> processes;
   for (const Card& card : cards) processes.push_back(card.process);
@@ -106,7 +116,7 @@ std::vector<ProcessMark> processes_of(std::span<const Card> cards) {
 
 }  // namespace
 
-Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange) {
+Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi) {
   Meeting meeting;
   meeting.self = identity_of(config, epoch);
   const Identity& self = meeting.self;
@@ -118,6 +128,7 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   Card mine = make_card(to_text(listener.published));
   mine.place = config.host_id;
   mine.socket = near.name;
+  mine.backend = config.backend;
   const auto blobs = exchange(encode(mine));
   if (blobs.size() != static_cast<std::size_t>(self.size)) {
     throw std::invalid_argument(say("the exchange gave ", blobs.size(), " addresses, expected ", self.size));
@@ -147,21 +158,28 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   std::move(middle, data.end(), std::back_inserter(control));
   data.erase(middle, data.end());
   choose_checks(config, cards, data);
+  if (const auto world = mpi != nullptr ? start_mpi(*mpi, config, data, meeting.until) : nullptr) {
+    for (Connection& connection : data) {
+      connection.mpi = world;
+      connection.checks = false;
+    }
+  }
   say_ways(self, data);
   return {make_tcp_transport(config, self, std::move(data), std::move(arena)),
           make_tcp_control(config, self, std::move(control), std::move(meeting.watched)), std::move(meeting.names)};
 }
 
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange) {
-  if (config.meet_by == MeetBy::kAddr) return connect_tcp(config, epoch, make_tcp_exchange(config, epoch));
+  const MpiApi* mpi = config.backend == "mpi" ? &load_mpi(config) : nullptr;  // before anybody is waited for
+  if (config.meet_by == MeetBy::kAddr) return connect_tcp(config, epoch, make_tcp_exchange(config, epoch), mpi);
   if (config.meet_by == MeetBy::kLocal) {
     const Exchange local = make_local_exchange(config, epoch);
     Config keyed = config;
     keyed.key = share_key(config, local);
-    return connect_tcp(keyed, epoch, local);
+    return connect_tcp(keyed, epoch, local, mpi);
   }
   if (!exchange) throw std::invalid_argument("a session whose ranks meet by an exchange was given none");
-  return connect_tcp(config, epoch, exchange);
+  return connect_tcp(config, epoch, exchange, mpi);
 }
 
 }  // namespace horo

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "horo/base/check.h"
 #include "ring/process.h"
@@ -11,6 +12,11 @@
 #include "ring/tcp_transport.h"
 
 namespace horo {
+namespace {
+
+constexpr std::chrono::microseconds kShortestNap{50};
+
+}  // namespace
 
 // Returns when something has ended, the transport failed or `until` has come. What goes wrong ends the transport.
 void TcpTransport::progress(TimePoint until) noexcept {
@@ -57,10 +63,13 @@ bool TcpTransport::sweep() {
   bool moved = false;
   for (const auto& connection : connections_) {
     if (!connection) continue;
-    if (connection->is_sending() && send_to(*connection)) moved = true;
-    const bool busy = expects_[static_cast<std::size_t>(connection->peer())] || connection->is_in_frame();
+    if ((connection->is_sending() || connection->is_settling()) && send_to(*connection)) moved = true;
+    // Who has not taken up what was sent to him may have said why.
+    const bool busy = expects_[static_cast<std::size_t>(connection->peer())] || connection->is_in_frame() ||
+                      connection->is_settling();
     if (busy && receive_from(*connection)) moved = true;
   }
+  if (moved) nap_ = kShortestNap;
   return moved;
 }
 
@@ -87,14 +96,15 @@ bool TcpTransport::find_work() {
 bool TcpTransport::send_to(DataConnection& connection) {
   bool moved = false;
   for (std::size_t left = DataConnection::kQuantumBytes; left > 0;) {
-    const std::size_t sent = connection.write();
-    if (sent == 0) break;
+    const std::size_t written = connection.write();
+    const auto sent = connection.take_sent();
+    if (written == 0 && !sent) break;
     moved = true;
-    left -= std::min(left, sent);
-    const auto done = connection.take_sent();
-    if (!done) continue;
+    left -= std::min(left, written);
+    if (!sent && connection.is_sending()) continue;
     MutexLock lock(mutex_);
-    table_.sent(*done, connection.frame_bytes());
+    if (sent) table_.sent(*sent, connection.frame_bytes());
+    if (connection.is_sending() || !connection.can_send()) continue;
     if (auto next = table_.next_send(connection.peer())) connection.begin_send(std::move(*next));
   }
   return moved;
@@ -227,7 +237,7 @@ void TcpTransport::sleep(TimePoint until) {
     is_ready = is_ready || polls_.back().revents != 0;
   }
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - Clock::now());
-  const long longest = is_ready ? 0 : std::chrono::nanoseconds(kWaitSlice).count();
+  const long longest = is_ready ? 0 : std::chrono::nanoseconds(longest_sleep()).count();
   const timespec timeout{0, std::clamp<long>(left.count(), 0, longest)};
   ::ppoll(polls_.data(), polls_.size(), &timeout, nullptr);
   {
@@ -237,6 +247,11 @@ void TcpTransport::sleep(TimePoint until) {
   for (std::size_t i = 1; i < polls_.size(); ++i) polls_[i].revents = polled_[i]->after_sleep(polls_[i].revents);
   for (std::size_t i = 1; i < polls_.size(); ++i) on_ready(*polled_[i], polls_[i].revents);
   throw_if_died();
+}
+
+// MPI wakes nobody: the longer nothing came, the less often it is looked at.
+Duration TcpTransport::longest_sleep() {
+  return mpi_ ? std::exchange(nap_, std::min<Duration>(2 * nap_, kWaitSlice)) : kWaitSlice;
 }
 
 void TcpTransport::throw_if_died() const {

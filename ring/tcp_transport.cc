@@ -23,8 +23,9 @@ namespace {
 constexpr std::chrono::milliseconds kLastWordsPatience{50};
 constexpr std::chrono::milliseconds kGoodbyePatience{1'000};  // for a peer whose buffers are full of our last message
 
-bool any_memory(const std::vector<Connection>& connections) {
-  return std::any_of(connections.begin(), connections.end(), [](const Connection& c) { return c.memory.has_value(); });
+// To a peer who can be looked at without a system call.
+bool any_near(const std::vector<Connection>& connections) {
+  return std::any_of(connections.begin(), connections.end(), [](const Connection& c) { return c.memory || c.mpi; });
 }
 
 std::shared_ptr<ShmArenas> arenas_of(int rank, std::vector<Connection>& connections, std::optional<ShmSegment> own) {
@@ -42,9 +43,10 @@ TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vect
                            std::optional<ShmSegment> arena)
     : config_(config),
       self_(self),
-      patience_(patience_for(config.local_size, any_memory(connections))),
+      patience_(patience_for(config.local_size, any_near(connections))),
       no_memory_(self.rank, say("rank ", self.rank, ": out of memory (std::bad_alloc)")),
       arenas_(arenas_of(self.rank, connections, std::move(arena))),
+      mpi_(connections.empty() ? nullptr : connections.front().mpi),
       connections_(static_cast<std::size_t>(self.size)),
       expects_(static_cast<std::size_t>(self.size)),
       left_(static_cast<std::size_t>(self.size)),
@@ -129,6 +131,18 @@ bool TcpTransport::has_left(int peer) {
   return left_[static_cast<std::size_t>(peer)] != 0;
 }
 
+// A message that a peer waits for may have been begun here, and need MPI to be called once more.
+void TcpTransport::look() noexcept {
+  if (!mpi_) return;
+  {
+    MutexLock lock(mutex_);
+    if (failed_ || progressing_) return;
+    progressing_ = true;
+  }
+  mpi_->progress();
+  give_turn();
+}
+
 // The other members of a cancelled plan must learn of it even if this rank never waits again.
 void TcpTransport::flush_notices() {
   const TimePoint until = Clock::now() + kLastWordsPatience;
@@ -198,6 +212,8 @@ void TcpTransport::throw_if_failed() {
 
 void TcpTransport::fail(const PeerLost& error) {
   if (!failed_) failed_.emplace(error);
+  // Where nobody but this rank ended it, all still come to the end of MPI.
+  if (mpi_ && error.origin() != self_.rank) mpi_->give_up(error.what());
   if (sleeping_) wakeup_.wake();
   changed_.notify_all();
 }

@@ -13,6 +13,7 @@
 #include "horo/base/error.h"
 #include "horo/base/mutex.h"
 #include "ring/data_connection.h"
+#include "ring/mpi_world.h"
 #include "ring/op_table.h"
 #include "ring/shm_arena.h"
 #include "ring/tcp_parts.h"
@@ -35,6 +36,7 @@ class TcpTransport final : public Transport {
   void leave() noexcept override;
   std::shared_ptr<ShmArenas> arenas() const override { return arenas_; }
   bool has_left(int peer) override;
+  void look() noexcept override;
   int first_dead() const noexcept override { return arenas_ ? arenas_->first_dead() : -1; }
   Traffic traffic(std::uint32_t channel) const override;
   std::uint64_t kernel_bytes_sent_to(int peer) const override;
@@ -62,6 +64,7 @@ class TcpTransport final : public Transport {
   bool sweep();
   bool find_work();
   void sleep(TimePoint until);
+  Duration longest_sleep();
   void throw_if_died() const;
   void on_ready(DataConnection& connection, short revents);
   bool prepare_sleep();
@@ -77,14 +80,16 @@ class TcpTransport final : public Transport {
   const Patience patience_;
   const PeerLost no_memory_;  // made in time
   const std::shared_ptr<ShmArenas> arenas_;
+  const std::shared_ptr<MpiWorld> mpi_;  // null: no bytes go through MPI
   Wakeup wakeup_;
   Lookout lookout_;
 
-  // These four belong to whoever holds the progress role.
+  // These five belong to whoever holds the progress role.
   std::vector<std::unique_ptr<DataConnection>> connections_;  // by rank; none to oneself
   std::vector<pollfd> polls_;
   std::vector<DataConnection*> polled_;
   std::vector<char> expects_;
+  Duration nap_ = kWaitSlice;  // the next sleep, where MPI has to be looked at
 
   mutable Mutex mutex_;
   CondVar changed_;

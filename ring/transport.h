@@ -68,6 +68,9 @@ class Transport {
   // thread. Waits end with PeerLost (Evidence::kDied) by themselves when there is one.
   virtual int first_dead() const noexcept { return -1; }
 
+  // Moves what peers wait for though nobody here waits, where they need that (over MPI). Any thread; does not block.
+  virtual void look() noexcept {}
+
   // Completed operations of a channel, frame headers included. Any thread.
   virtual Traffic traffic(std::uint32_t channel) const = 0;
 

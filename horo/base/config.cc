@@ -54,6 +54,14 @@ void fit_local_ranks(const Lookup& get, Config& config) {
   }
 }
 
+// Through MPI no memory is shared; the ranks' own sockets stay, for agreement and to see an end.
+void check_backend(Config& config) {
+  if (config.backend != "mpi") return;
+  if (config.transport == "shm")
+    refuse_setting("HORO_TRANSPORT", "shm", "auto, or not to be set, with HORO_BACKEND=mpi");
+  config.transport = "tcp";
+}
+
 bool is_port(std::string_view text) {
   unsigned port = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), port);
@@ -158,6 +166,7 @@ Config config_from(const Lookup& environment, bool has_exchange) {
   check_ranks(get, config);
   fit_local_ranks(get, config);
   check_addr(config);
+  check_backend(config);
   if (config.host_id.empty()) config.host_id = this_host_id();
   read_key(get, config);
   config.meet_by = meet_by_of(config, has_exchange);

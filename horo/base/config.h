@@ -42,7 +42,12 @@ struct Config {
       256 << 10;           // HORO_SEGMENT_BYTES: piece of a shard whose reduction overlaps the next one's move
   std::string algorithms;  // HORO_ALGORITHMS: "all_reduce=tree,broadcast=scatter" instead of what ring/choose.cc takes
 
-  // How bytes travel between the ranks of one host.
+  // How bytes travel between ranks.
+  std::string backend =
+      "auto";               // HORO_BACKEND: mpi (by Open MPI, an error where it does not work) or auto (as follows)
+  std::string mpi_library;  // HORO_MPI_LIBRARY (default: libhoro_mpi.so beside libhoro.so)
+
+  // How they travel between the ranks of one host.
   std::string transport = "auto";          // HORO_TRANSPORT: tcp, shm (an error where it does not work) or auto
   std::size_t shm_chunk_bytes = 32 << 10;  // HORO_SHM_CHUNK_BYTES: passed on at a time while the rest is copied
   std::size_t shm_slots = 8;               // HORO_SHM_SLOTS: chunks on the way from one rank to another

@@ -90,6 +90,13 @@ constexpr Setting kSettings[] = {
          "algorithms to take where they can be taken, or files of schedules (ring/schedule_json.h), the same on all "
          "hosts: \"all_reduce=tree,broadcast=@mine.json\""},
 
+    {.name = "HORO_BACKEND",
+     .group = kGradients,
+     .field = &Config::backend,
+     .choices = "mpi or auto",
+     .equal_on_all_ranks = true,
+     .meaning = "how bytes travel between ranks: by Open MPI, whose mpirun started them (mpi); or by horo's own "
+                "connections (auto), as HORO_TRANSPORT says"},
     {.name = "HORO_TRANSPORT",
      .group = kGradients,
      .field = &Config::transport,
@@ -206,6 +213,11 @@ constexpr Setting kSettings[] = {
      .environment_alone = true,
      .meaning = "instructions that sums are computed with; their bits are the same, auto takes the best ones that this "
                 "processor has (`horo doctor` lists them)"},
+    {.name = "HORO_MPI_LIBRARY",
+     .group = kProcess,
+     .field = &Config::mpi_library,
+     .default_is = "libhoro_mpi.so beside libhoro.so",
+     .meaning = "path of the plug-in for HORO_BACKEND=mpi"},
     {.name = "HORO_LIBRARY",
      .group = kProcess,
      .default_is = "the one installed beside the Python package",

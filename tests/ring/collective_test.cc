@@ -100,7 +100,7 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 
 std::vector<Case> cases() {
   std::vector<Case> cases;
-  for (const Wire wire : {Wire::kInProcess, Wire::kTcp, Wire::kShm}) {
+  for (const Wire wire : {Wire::kInProcess, Wire::kTcp, Wire::kShm, Wire::kMpi}) {
     for (int size = 1; size <= 8; ++size) cases.push_back({wire, size});
   }
   return cases;

@@ -116,7 +116,7 @@ TEST(Group, TheRingAddsInAnotherOrderThanTheTree) {
 }
 
 TEST(Group, TwoGroupsOnTwoChannelsRunAtOnce) {
-  for (const Wire wire : {Wire::kInProcess, Wire::kTcp, Wire::kShm}) {
+  for (const Wire wire : {Wire::kInProcess, Wire::kTcp, Wire::kShm, Wire::kMpi}) {
     run_ranks_well({3, wire, {}}, [](Rank& rank) {
       const auto work = [&rank](std::uint32_t channel) {
         for (std::uint64_t plan = 0; plan < 20; ++plan) {
@@ -159,7 +159,7 @@ class DyingTransport final : public Transport {
 };
 
 TEST(Group, ADeadRankFailsAllOthersAndNoneHangs) {
-  for (const Wire wire : {Wire::kInProcess, Wire::kTcp, Wire::kShm}) {
+  for (const Wire wire : {Wire::kInProcess, Wire::kTcp, Wire::kShm, Wire::kMpi}) {
     for (const Order order : {Order::kCanonical, Order::kFast}) {
       for (int allowed = 0; allowed < 4; ++allowed) {  // nobody can end without the next message
         const auto errors = run_ranks({4, wire, {}}, [&](Rank& rank) {
@@ -201,7 +201,7 @@ TEST(Group, ALateRankIsNamedWithWhatIsWaitedFor) {
 }
 
 TEST(Group, AMismatchEndsThatCollectiveOnEveryMemberAndNoOther) {
-  for (const Wire wire : {Wire::kInProcess, Wire::kTcp, Wire::kShm}) {
+  for (const Wire wire : {Wire::kInProcess, Wire::kTcp, Wire::kShm, Wire::kMpi}) {
     for (const Order order : {Order::kCanonical, Order::kFast}) {
       run_ranks_well({4, wire, {}}, [&](Rank& rank) {
         Bytes data(1 << 20);

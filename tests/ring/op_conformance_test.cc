@@ -64,7 +64,7 @@ TEST(OpConformance, InputsMayBeTheAuthorsOwn) {
   EXPECT_EQ(faults_of(harmonic, trial), std::vector<std::string>());
 }
 
-struct Fault {
+struct OpFault {
   const char* planted;
   Combining combine;
   const char* found;
@@ -81,7 +81,7 @@ const std::int32_t* ints(const std::byte* bytes) {
   return reinterpret_cast<const std::int32_t*>(bytes);
 }
 
-std::vector<Fault> faults_of_memory() {
+std::vector<OpFault> faults_of_memory() {
   return {
       {"the result goes to the value",
        [](std::byte* a, const std::byte* b, std::uint64_t n, DType t) {
@@ -121,7 +121,7 @@ std::vector<Fault> faults_of_memory() {
   };
 }
 
-std::vector<Fault> faults_of_meaning() {
+std::vector<OpFault> faults_of_meaning() {
   return {
       {"it returns 1", [](std::byte*, const std::byte*, std::uint64_t, DType) { return 1; }, "it returned 1"},
       {"it throws", [](std::byte*, const std::byte*, std::uint64_t, DType) -> int { throw std::logic_error("oh"); },
@@ -163,7 +163,7 @@ std::vector<Fault> faults_of_meaning() {
   };
 }
 
-void expect_found(const Fault& fault) {
+void expect_found(const OpFault& fault) {
   const auto found = faults_of({"bad", false, fault.combine}, {{DType::kInt32}, {200}});
   ASSERT_EQ(found.size(), 1u) << fault.planted;
   EXPECT_NE(found[0].find(fault.found), std::string::npos) << fault.planted << ": " << found[0];
@@ -171,11 +171,11 @@ void expect_found(const Fault& fault) {
 }
 
 TEST(OpConformance, FaultsOfMemoryAreFound) {
-  for (const Fault& fault : faults_of_memory()) expect_found(fault);
+  for (const OpFault& fault : faults_of_memory()) expect_found(fault);
 }
 
 TEST(OpConformance, FaultsOfMeaningAreFound) {
-  for (const Fault& fault : faults_of_meaning()) expect_found(fault);
+  for (const OpFault& fault : faults_of_meaning()) expect_found(fault);
 }
 
 TEST(OpConformance, FloatsThatDoNotAssociateAreFoundAboveTheTolerance) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include "horo/base/error.h"
 #include "horo/base/mutex.h"
 #include "ring/socket.h"
+#include "tests/ring/fake_mpi.h"
 
 namespace horo::test {
 namespace {
@@ -105,15 +107,15 @@ Rank::Rank(Links links_in, const Config& config_in, std::shared_ptr<State> state
       state_(std::move(state)) {}
 
 const char* name_of(Wire wire) {
-  if (wire == Wire::kInProcess) return "in_process";
-  if (wire == Wire::kCheckedTcp) return "checked_tcp";
-  return wire == Wire::kTcp ? "tcp" : "shm";
+  constexpr std::array names = {"in_process", "tcp", "checked_tcp", "shm", "mpi"};
+  return names.at(static_cast<std::size_t>(wire));
 }
 
 std::vector<std::exception_ptr> run_ranks(const WorldOptions& options, const RankFunction& function) {
   const auto states = make_states(static_cast<std::size_t>(options.size));
   auto in_process = options.wire == Wire::kInProcess ? connect_in_process(options.size) : std::vector<Links>();
   const std::string addr = free_address();
+  const auto mpi = make_fake_mpi({.size = options.size});
   std::vector<std::function<void()>> functions;
   for (int index = 0; index < options.size; ++index) {
     functions.push_back([&, index] {
@@ -125,8 +127,11 @@ std::vector<std::exception_ptr> run_ranks(const WorldOptions& options, const Ran
       states[at]->store("connecting");
       config.transport = options.wire == Wire::kShm ? "shm" : "tcp";
       if (options.wire == Wire::kCheckedTcp) config.crc = "on";
+      if (options.wire == Wire::kMpi) config.backend = "mpi";
+      play_mpi_rank(mpi, index);
       Rank rank(options.wire == Wire::kInProcess ? std::move(in_process[at])
-                                                 : connect_tcp(config, 0, make_tcp_exchange(config, 0)),
+                                                 : connect_tcp(config, 0, make_tcp_exchange(config, 0),
+                                                               options.wire == Wire::kMpi ? &fake_mpi_api() : nullptr),
                 config, states[at]);
       rank.at("connected");
       run_one(rank, function);

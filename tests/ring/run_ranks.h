@@ -17,7 +17,7 @@
 
 namespace horo::test {
 
-enum class Wire { kInProcess, kTcp, kCheckedTcp, kShm };
+enum class Wire { kInProcess, kTcp, kCheckedTcp, kShm, kMpi };
 const char* name_of(Wire wire);
 
 struct WorldOptions {

@@ -43,7 +43,7 @@ class Transports : public testing::TestWithParam<Wire> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Wires, Transports,
-                         testing::Values(Wire::kInProcess, Wire::kTcp, Wire::kCheckedTcp, Wire::kShm),
+                         testing::Values(Wire::kInProcess, Wire::kTcp, Wire::kCheckedTcp, Wire::kShm, Wire::kMpi),
                          [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Transports, MessagesMeetByTagNotByOrder) {
@@ -236,7 +236,7 @@ TEST_P(Transports, WhoWaitsForOneWhoLeftIsTold) {
 
 // As where a process ends at once after horo.shutdown(), and frees nothing.
 TEST(TcpTransport, LeavingIsSaidBeforeTheTransportIsFreed) {
-  for (const Wire wire : {Wire::kTcp, Wire::kShm}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kShm, Wire::kMpi}) {
     std::latch left(1), heard(2);
     const auto errors = run_ranks({3, wire, {}}, [&](Rank& rank) {
       if (rank.index() == 1) {
@@ -257,8 +257,13 @@ TEST(TcpTransport, LeavingIsSaidBeforeTheTransportIsFreed) {
   }
 }
 
-TEST(TcpTransport, MessagesMayComeBeforeTheirReceives) {
-  run_ranks_well({2, Wire::kTcp, {}}, [](Rank& rank) {
+class BufferingTransports : public Transports {};
+
+INSTANTIATE_TEST_SUITE_P(Wires, BufferingTransports, testing::Values(Wire::kTcp, Wire::kMpi),
+                         [](const auto& info) { return name_of(info.param); });
+
+TEST_P(BufferingTransports, MessagesMayComeBeforeTheirReceives) {
+  run_ranks_well(world(2), [](Rank& rank) {
     const std::vector<Bytes> messages{filled(10, 1), filled(100'000, 2), {}, filled(10, 4)};
     const auto tag = [](std::size_t i) { return Tag{0, 1, static_cast<std::uint32_t>(i == 3 ? 0 : i), 0}; };
     if (rank.index() == 0) {
@@ -271,8 +276,8 @@ TEST(TcpTransport, MessagesMayComeBeforeTheirReceives) {
   });
 }
 
-TEST(TcpTransport, BeyondMaxEarlyBytesTheSenderWaitsAndNothingIsLost) {
-  WorldOptions options{2, Wire::kTcp, {}};
+TEST_P(BufferingTransports, BeyondMaxEarlyBytesTheSenderWaitsAndNothingIsLost) {
+  WorldOptions options = world(2);
   options.config.max_early_bytes = 1000;
   run_ranks_well(options, [](Rank& rank) {
     const int peer = 1 - rank.index();

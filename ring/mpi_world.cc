@@ -1,0 +1,148 @@
+#include "ring/mpi_world.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "horo/base/error.h"
+#include "horo/base/log.h"
+#include "horo/base/mutex.h"
+#include "ring/say.h"
+
+namespace horo {
+namespace {
+
+constexpr int kNapMs = 1;
+
+std::string text_of_error(const MpiApi& api, int error) {
+  std::array<char, 512> text{};
+  api.error_text(error, text.data(), text.size());
+  return text.data();
+}
+
+std::string name_of_level(MpiThreads threads) {
+  constexpr std::array names = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED",
+                                "MPI_THREAD_MULTIPLE"};
+  return names.at(static_cast<std::size_t>(threads));
+}
+
+void check_place(const MpiPlace& place, const Config& config) {
+  if (place.was_ended) {
+    throw std::invalid_argument(
+        "HORO_BACKEND=mpi: MPI_Finalize was called in this process, and MPI cannot start again");
+  }
+  if (place.rank != config.rank || place.size != config.size) {
+    throw std::invalid_argument(say("HORO_BACKEND=mpi: MPI says that this is rank ", place.rank, " of ", place.size,
+                                    ", and horo that it is rank ", config.rank, " of ", config.size,
+                                    ": expected ranks that Open MPI's own mpirun started, and no HORO_RANK"));
+  }
+  if (place.threads < MpiThreads::kSerialized) {
+    throw std::invalid_argument(
+        say("HORO_BACKEND=mpi: this program started MPI with ", name_of_level(place.threads),
+            ", and horo calls it from threads of its own: expected MPI_THREAD_MULTIPLE, or MPI_THREAD_SERIALIZED where "
+            "nobody else calls MPI between horo's init and shutdown"));
+  }
+}
+
+void say_level(const MpiApi& api, const MpiPlace& place) {
+  log_info(say("messages go through ", std::string(api.library()).substr(0, 48), ", ", name_of_level(place.threads)));
+  if (place.threads == MpiThreads::kMultiple) return;
+  log_warning(say("MPI has ", name_of_level(place.threads),
+                  " alone: nobody else may call it between horo's init and shutdown"));
+}
+
+// Watches the sockets to the others while MPI starts: nothing is sent over them before somebody's end. Who ends may
+// have started well before, and this rank may be about to learn that it has, too.
+class EndsAtStart {
+ public:
+  EndsAtStart(std::span<const MpiPeer> peers, int rank) : peers_(peers), rank_(rank) {
+    for (const MpiPeer& peer : peers) polls_.push_back({peer.socket, POLLIN, 0});
+  }
+
+  // Sleeps a little; throws where somebody ended a while ago.
+  void nap() {
+    ::poll(gone_ == nullptr ? polls_.data() : nullptr, gone_ == nullptr ? polls_.size() : 0, kNapMs);
+    for (std::size_t i = 0; i < polls_.size() && gone_ == nullptr; ++i) {
+      if (polls_[i].revents == 0) continue;
+      gone_ = &peers_[i];
+      until_ = Clock::now() + kLingering;
+    }
+    if (gone_ == nullptr || Clock::now() < until_) return;
+    const std::string why =
+        say("rank ", gone_->rank, " is lost: it ended while MPI was starting (seen by rank ", rank_, ")");
+    throw PeerLost(gone_->rank, why, Evidence::kBroken);
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kLingering{200};
+
+  const std::span<const MpiPeer> peers_;
+  const int rank_;
+  std::vector<pollfd> polls_;
+  const MpiPeer* gone_ = nullptr;
+  TimePoint until_;
+};
+
+}  // namespace
+
+MpiWorld::~MpiWorld() {
+  if (!is_kept_) api_.free(&comm_);
+}
+
+std::string MpiWorld::text_of(int error) const {
+  return text_of_error(api_, error);
+}
+
+// On a list, so that nobody takes it for lost; where there is no memory for the list it is lost indeed, and stays
+// valid.
+void MpiWorld::keep(std::unique_ptr<std::byte[]> memory) noexcept {
+  static Mutex mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<std::byte[]>>;
+  is_kept_ = true;
+  std::byte* const raw = memory.release();
+  const MutexLock lock(mutex);
+  try {
+    kept->emplace_back(raw);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+}
+
+std::shared_ptr<MpiWorld> open_mpi_world(const MpiApi& api, const Config& config, std::span<const MpiPeer> peers,
+                                         TimePoint until) {
+  const auto check = [&](int error, const char* call) {
+    if (error != 0) throw std::runtime_error(say("rank ", config.rank, ": ", call, ": ", text_of_error(api, error)));
+  };
+  MpiPlace place;
+  check(api.start(&place), "MPI_Init_thread");
+  check_place(place, config);
+  if (config.rank == 0) say_level(api, place);
+  // MPI writes the communicator when it has been made: not to a stack that is no more.
+  auto comm = std::make_unique<MpiComm>();
+  MpiRequest request = nullptr;
+  check(api.duplicate(comm.get(), &request), "MPI_Comm_idup");
+  EndsAtStart ends(peers, config.rank);
+  try {
+    while (request != nullptr) {
+      bool done = false;
+      int bytes = 0;
+      check(api.test(&request, &done, &bytes), "MPI_Comm_idup");
+      if (done) break;
+      ends.nap();
+      if (Clock::now() < until) continue;
+      throw PeerLost(-1,
+                     say("rank ", config.rank, ": not all ranks started MPI within ", config.start_timeout.count(),
+                         " ms (HORO_START_TIMEOUT_MS)"),
+                     Evidence::kLate);
+    }
+  } catch (const std::exception& error) {
+    api.give_up(error.what());
+    [[maybe_unused]] const MpiComm* still_written = comm.release();
+    throw;
+  }
+  return std::make_shared<MpiWorld>(api, *comm);
+}
+
+}  // namespace horo
