@@ -1,5 +1,6 @@
 """Ranks that cannot find each other, or should not: addresses, keys, launchers, versions and settings."""
 
+import concurrent.futures
 import os
 import socket
 
@@ -82,6 +83,33 @@ def nobody_comes(run):
 )
 def nobody_comes_to_the_socket(run):
     return init(run, MPIRUN | {"HORO_START_TIMEOUT_MS": "300"})
+
+
+@by_command(SECTION, "`HORO_BACKEND=mpi` without mpirun", where=AT_INIT, do="Start with Open MPI's mpirun")
+def mpi_without_mpirun(run):
+    return init(run, {"HORO_BACKEND": "mpi"})
+
+
+@by_command(
+    SECTION,
+    "`HORO_BACKEND=mpi` without the plug-in",
+    where=AT_INIT,
+    do="Install horo where Open MPI's headers are; `horo doctor` says what there is",
+)
+def mpi_without_plug_in(run):
+    return init(run, MPIRUN | {"HORO_BACKEND": "mpi", "HORO_MPI_LIBRARY": "/nowhere/libhoro_mpi.so"})
+
+
+@by_command(
+    SECTION, "`HORO_BACKEND=mpi` under the mpiexec of another MPI", where=AT_INIT, do="Start with Open MPI's mpirun"
+)
+def mpi_of_another_launcher(run):
+    # MPI finds nobody who started it, and is a world of its own.
+    foreign = {"PMI_RANK": "0", "PMI_SIZE": "2", "HORO_JOB": "doc", "HORO_BACKEND": "mpi"}
+    worlds = [foreign, foreign | {"PMI_RANK": "1"}]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        said = list(pool.map(lambda env: init(run, env | {"OMPI_MCA_plm": "isolated"}), worlds))
+    return said[1]
 
 
 @by_command(SECTION, "Two launchers that contradict each other", where=AT_INIT, do="Unset the variables of one")

@@ -107,7 +107,8 @@ def test_libraries_are_found_with_version_and_path(tmp_path):
     done = doctor("--json", LD_LIBRARY_PATH=str(tmp_path), VIRTUAL_ENV=str(tmp_path / "venv"))
     found = json.loads(done.stdout)["found"]
     for name, version in [("cuda_driver", "12.4"), ("nccl", "2.29.7"), ("mpi", "Open MPI v9.8.7")]:
-        assert found[name] == f"{version}, {made[name]}; not used by this version"
+        use = "HORO_BACKEND=mpi uses it" if name == "mpi" else "not used by this version"
+        assert found[name] == f"{version}, {made[name]}; {use}"
 
 
 def test_a_library_that_cannot_be_loaded_is_said_so(tmp_path):

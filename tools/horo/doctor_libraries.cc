@@ -20,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kOpenMpi = "libmpi.so.40";
 constexpr const char* kNotUsed = "; not used by this version";
 
 class Library {
@@ -102,7 +103,8 @@ std::string describe(const std::vector<std::string>& candidates, const Version& 
   std::string broken;
   for (const std::string& name : candidates) {
     const Library library(name);
-    if (library.is_open()) return version(library) + ", " + library.path() + kNotUsed + broken;
+    const char* use = name == kOpenMpi ? "; HORO_BACKEND=mpi uses it" : kNotUsed;
+    if (library.is_open()) return version(library) + ", " + library.path() + use + broken;
     if (name.find('/') != std::string::npos) broken = "; " + name + " cannot be loaded: " + library.error();
   }
   return "not found" + broken;
@@ -142,7 +144,8 @@ void examine_build(Report& report) {
   horo.add("kernels", kernels_text());
   horo.add("tcp", std::string("built"));
   horo.add("shared_memory", std::string("built; HORO_TRANSPORT=shm or auto takes it"));
-  for (const char* backend : {"mpi", "cuda", "nccl"}) {
+  horo.add("mpi", std::string("built; HORO_BACKEND=mpi takes it, where libhoro_mpi.so is beside libhoro.so"));
+  for (const char* backend : {"cuda", "nccl"}) {
     horo.add(backend, std::string("not built into this version"));
   }
 }
@@ -158,7 +161,7 @@ void examine_libraries(Report& report) {
   Section& found = report.section("found");
   found.add("cuda_driver", describe({"libcuda.so.1"}, cuda_version));
   found.add("nccl", describe(nccl, nccl_version));
-  found.add("mpi", describe({"libmpi.so.40", "libmpi.so.12"}, mpi_version));
+  found.add("mpi", describe({kOpenMpi, "libmpi.so.12"}, mpi_version));
   for (const char* launcher : {"mpirun", "srun", "torchrun"}) found.add(launcher, on_path(launcher));
 }
 

@@ -3,11 +3,13 @@ bits every time: one sha256 per number of ranks. With order="fast" they have not
 
 With --line every other job in canonical order is on two hosts, between which is a relay that gets these orders
 (tools/relay's --help has them): the bits are those of one host with memory that all see.
+With --backends auto,mpi half of the schedules run over MPI (HORO_BACKEND=mpi, under mpirun) and have to give the same.
 """
 
 import collections
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -22,7 +24,7 @@ MOST_BUCKET_BYTES = 64 << 20
 WANTED_COMPOSITIONS = 20
 WANTED_FAST_HASHES = 2
 
-Job = collections.namedtuple("Job", "size order torch schedules is_apart", defaults=[False])
+Job = collections.namedtuple("Job", "size order torch backend schedules is_apart", defaults=[False])
 
 
 def add_arguments(parser):
@@ -31,6 +33,9 @@ def add_arguments(parser):
     parser.add_argument("--torch-schedules", type=int, help="of the canonical ones (default: at most 5)")
     parser.add_argument("--ranks", default="2,3,4,5", help="numbers of ranks (default: 2,3,4,5)")
     parser.add_argument("--line", help='two hosts, too: "delay 1ms, loss 0.1%%"; "delay 0": as good as it can be')
+    parser.add_argument(
+        "--backends", default="auto", help="auto, mpi or auto,mpi: schedules take turns, and hashes do not differ"
+    )
     parser.add_argument("--steps", type=int, default=4, help="of each schedule (default: 4)")
 
 
@@ -48,13 +53,15 @@ def jobs_of(options):
     fast = options.fast_schedules or max(6, options.schedules // 5)
     shares = [(sizes, "canonical", False, options.schedules - with_torch), (fast_sizes, "fast", False, fast)]
     shares.append((sizes[1:2] or sizes, "canonical", True, with_torch))
+    backends = options.backends.split(",")
     for among, order, uses_torch, count in shares:
-        for i, size in enumerate(among):
-            mine = count // len(among) + (i < count % len(among))
+        places = list(itertools.product(among, backends))
+        for i, (size, backend) in enumerate(places):
+            mine = count // len(places) + (i < count % len(places))
             if mine:
-                job = Job(size, order, uses_torch, [bucket_bytes(chance) for _ in range(mine)])
+                job = Job(size, order, uses_torch, backend, [bucket_bytes(chance) for _ in range(mine)])
                 yield job
-                if options.line and order == "canonical":
+                if options.line and order == "canonical" and backend == "auto":
                     yield job._replace(is_apart=True)
 
 
@@ -64,9 +71,14 @@ def run(job, options, two_hosts):
     task["bucket_bytes"] = job.schedules
     command = [sys.executable, WORKER, json.dumps(task)]
     # Through memory that all see even the fast order is canonical.
-    env = {"HORO_ALGORITHMS": "all_reduce=ring"} if job.order == "fast" else None
-    places = hosts.Places(*two_hosts, (job.size - job.size // 2, job.size // 2)) if job.is_apart else None
-    ended = ranks.check_ranks(command, job.size, 60 + 5 * len(job.schedules), env, places)
+    env = {"HORO_ALGORITHMS": "all_reduce=ring"} if job.order == "fast" else {}
+    env["HORO_BACKEND"] = job.backend
+    deadline_s = 60 + 5 * len(job.schedules)
+    if job.backend == "mpi":
+        ended = ranks.check_ranks(command, job.size, deadline_s, env, ranks.run_by_mpirun)
+    else:
+        places = hosts.Places(*two_hosts, (job.size - job.size // 2, job.size // 2)) if job.is_apart else None
+        ended = ranks.check_ranks(command, job.size, deadline_s, env, places=places)
     printed = [[json.loads(line) for line in rank.output.splitlines() if line.startswith("{")] for rank in ended]
     return list(zip(*printed, strict=True))
 
@@ -99,7 +111,7 @@ def soak(options, two_hosts):
     compositions = 0  # the most of one schedule: so many different ones at least are in all of them
     for job in jobs_of(options):
         if not options.json:
-            what = " with torch" * job.torch + " on two hosts" * job.is_apart
+            what = " with torch" * job.torch + " over MPI" * (job.backend == "mpi") + " on two hosts" * job.is_apart
             print(f"{job.order}, {job.size} ranks, {len(job.schedules)} schedules{what}", flush=True)
         for reports in run(job, options, two_hosts):
             hashes[job.order, job.size].add(hash_of(reports))
