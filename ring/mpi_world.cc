@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <stdexcept>
 
 #include "horo/base/error.h"
@@ -53,6 +54,19 @@ void say_level(const MpiApi& api, const MpiPlace& place) {
                   " alone: nobody else may call it between horo's init and shutdown"));
 }
 
+// On a list, so that nobody takes it for lost; where there is no memory for the list it is lost, and stays valid.
+void keep_for_ever(std::unique_ptr<std::byte[]> memory) noexcept {
+  static Mutex mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<std::byte[]>>;
+  std::byte* const raw = memory.release();
+  const MutexLock lock(mutex);
+  try {
+    kept->emplace_back(raw);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+}
+
 // Watches the sockets to the others while MPI starts: nothing is sent over them before somebody's end. Who ends may
 // have started well before, and this rank may be about to learn that it has, too.
 class EndsAtStart {
@@ -95,19 +109,9 @@ std::string MpiWorld::text_of(int error) const {
   return text_of_error(api_, error);
 }
 
-// On a list, so that nobody takes it for lost; where there is no memory for the list it is lost indeed, and stays
-// valid.
 void MpiWorld::keep(std::unique_ptr<std::byte[]> memory) noexcept {
-  static Mutex mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<std::byte[]>>;
   is_kept_ = true;
-  std::byte* const raw = memory.release();
-  const MutexLock lock(mutex);
-  try {
-    kept->emplace_back(raw);
-  } catch (const std::bad_alloc&) {
-    return;
-  }
+  keep_for_ever(std::move(memory));
 }
 
 std::shared_ptr<MpiWorld> open_mpi_world(const MpiApi& api, const Config& config, std::span<const MpiPeer> peers,
@@ -120,9 +124,10 @@ std::shared_ptr<MpiWorld> open_mpi_world(const MpiApi& api, const Config& config
   check_place(place, config);
   if (config.rank == 0) say_level(api, place);
   // MPI writes the communicator when it has been made: not to a stack that is no more.
-  auto comm = std::make_unique<MpiComm>();
+  auto memory = std::make_unique<std::byte[]>(sizeof(MpiComm));
+  auto* const comm = new (memory.get()) MpiComm(nullptr);
   MpiRequest request = nullptr;
-  check(api.duplicate(comm.get(), &request), "MPI_Comm_idup");
+  check(api.duplicate(comm, &request), "MPI_Comm_idup");
   EndsAtStart ends(peers, config.rank);
   try {
     while (request != nullptr) {
@@ -139,7 +144,7 @@ std::shared_ptr<MpiWorld> open_mpi_world(const MpiApi& api, const Config& config
     }
   } catch (const std::exception& error) {
     api.give_up(error.what());
-    [[maybe_unused]] const MpiComm* still_written = comm.release();
+    keep_for_ever(std::move(memory));
     throw;
   }
   return std::make_shared<MpiWorld>(api, *comm);
