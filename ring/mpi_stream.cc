@@ -271,7 +271,7 @@ class MpiStream final : public Stream {
     iovec part = as_iovec(more);
     const Moved moved = receive_some(socket_.get(), {&part, 1});
     closed_ = moved.ended;
-    if (last_.empty()) heard_at_ = Clock::now();
+    if (last_.empty() || closed_) heard_at_ = Clock::now();
     try {
       last_.insert(last_.end(), more.begin(), more.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
     } catch (const std::bad_alloc&) {
@@ -286,13 +286,14 @@ class MpiStream final : public Stream {
     if (knows_number()) std::memcpy(&number, last_.data(), sizeof(number));
     return knows_number() && reader_.received() >= number;
   }
-  // What it took up before it left may still have to be learnt from MPI, which is not as fast as the socket.
-  bool lingers() { return writer_.unsettled() > 0 && Clock::now() < heard_at_ + kLingering; }
-  bool has_last_words() { return has_all() && last_read_ < last_.size() && !lingers(); }
+  // What the peer took up before its end may still have to be learnt from MPI, which is not as fast as the socket; and
+  // the transport has to hear of that first, which asks for unsettled().
+  bool lingers() const { return !writer_.is_settled() && Clock::now() < heard_at_ + kLingering; }
+  bool has_last_words() const { return has_all() && last_read_ < last_.size() && !lingers(); }
   // Of who died nothing more is waited for.
-  bool has_ended() {
-    const bool has_died = closed_ && !knows_number();
-    return has_died || (closed_ && has_all() && last_read_ == last_.size() && !lingers());
+  bool has_ended() const {
+    const bool has_died = !knows_number();
+    return closed_ && !lingers() && (has_died || (has_all() && last_read_ == last_.size()));
   }
 
   Fd socket_;

@@ -260,7 +260,7 @@ void TcpTransport::throw_if_died() const {
 }
 
 void TcpTransport::on_ready(DataConnection& connection, short revents) {
-  if (revents & POLLOUT) send_to(connection);
+  if ((revents & POLLOUT) || connection.is_settling()) send_to(connection);
   if (connection.is_stalled() && (revents & (POLLERR | POLLHUP))) {
     throw PeerLost(connection.peer(), say(connection.name(), " was lost: it broke off"), Evidence::kBroken);
   }

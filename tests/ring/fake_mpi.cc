@@ -84,7 +84,7 @@ class FakeMpi {
     MutexLock lock(mutex_);
     const auto found = find(*request);
     FakeMessage& message = **found;
-    const bool all_met = message.kind == FakeMessage::Kind::kMeeting && met_ % options_.size == 0;
+    const bool all_met = message.kind == FakeMessage::Kind::kMeeting && met_ > 0 && met_ % options_.size == 0;
     *done = message.has_ended || all_met;
     if (!*done) return 0;
     *bytes = message.bytes;
