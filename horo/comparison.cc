@@ -8,14 +8,17 @@
 #include <vector>
 
 #include "horo/base/error.h"
+#include "horo/base/log.h"
 #include "horo/base/settings.h"
 #include "horo/base/wire.h"
 #include "ring/group.h"
+#include "ring/link_costs.h"
+#include "ring/shm_arena.h"
 
 namespace horo {
 namespace {
 
-enum Place : std::size_t { kLocalRank, kHost, kPlaces };
+enum Place : std::size_t { kLocalRank, kHost, kSeen, kPlaces };
 
 std::vector<const Setting*> compared_settings() {
   std::vector<const Setting*> compared;
@@ -30,8 +33,11 @@ bool is_text(const Setting& setting) {
 }
 
 // A text travels as its hash.
-std::vector<std::int64_t> row_of(const Config& config, const std::vector<const Setting*>& compared) {
+std::vector<std::int64_t> row_of(const Config& config, const Transport& transport,
+                                 const std::vector<const Setting*>& compared) {
   std::vector<std::int64_t> row(kPlaces);
+  const auto arenas = transport.arenas();
+  for (int rank = 0; arenas && rank < config.size; ++rank) row[kSeen] += arenas->sees(rank) ? 1 : 0;
   row[kLocalRank] = config.local_rank;
   row[kHost] = static_cast<std::int64_t>(hash64(config.host_id));
   for (const Setting* setting : compared) {
@@ -103,6 +109,14 @@ std::vector<int> number_hosts(const std::vector<std::int64_t>& all, std::size_t 
   return hosts;
 }
 
+// Whether anything will travel by messages that could do so in several ways. Where all see each other's memory little
+// does.
+bool has_choice(const std::vector<std::int64_t>& all, std::size_t width, const Config& config) {
+  bool all_see_all = true;
+  for (std::size_t at = kSeen; at < all.size(); at += width) all_see_all = all_see_all && all[at] == config.size;
+  return config.size > 1 && !all_see_all;
+}
+
 }  // namespace
 
 Comparison compare_settings(Transport& transport, const Config& config, Counters& counters) {
@@ -110,11 +124,11 @@ Comparison compare_settings(Transport& transport, const Config& config, Counters
   std::iota(world.begin(), world.end(), 0);
   const auto group = make_host_group(transport, {world, 0}, Config(), counters);
   const auto compared = compared_settings();
-  const std::vector<std::int64_t> row = row_of(config, compared);
+  const std::vector<std::int64_t> row = row_of(config, transport, compared);
   const std::vector<std::int64_t> all = gather(*group, config, row);
-  if (const std::string found = difference(compared, all); !found.empty()) {
+  if (const std::string differing = difference(compared, all); !differing.empty()) {
     wait_for_all(*group, config);
-    throw std::invalid_argument(found);
+    throw std::invalid_argument(differing);
   }
   Topology topology{config.rank, config.size, config.local_rank, config.local_size, 0, 0, 0};
   for (int rank = 0; rank < config.size; ++rank) {
@@ -122,7 +136,11 @@ Comparison compare_settings(Transport& transport, const Config& config, Counters
     ++topology.cross_size;
     if (rank < config.rank) ++topology.cross_rank;
   }
-  return {topology, number_hosts(all, row.size())};
+  Comparison found{topology, number_hosts(all, row.size()), usual_costs()};
+  if (!has_choice(all, row.size(), config)) return found;
+  found.costs = measure_costs(transport, *group, found.hosts, Clock::now() + config.start_timeout);
+  if (config.rank == 0) log_info("costs: " + say(found.costs));
+  return found;
 }
 
 }  // namespace horo

@@ -6,6 +6,7 @@
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
 #include "horo/session.h"
+#include "ring/schedule_time.h"
 #include "ring/transport.h"
 
 namespace horo {
@@ -13,6 +14,7 @@ namespace horo {
 struct Comparison {
   Topology topology;
   std::vector<int> hosts;  // by rank, numbered in order of appearance
+  MachineCost costs;       // of messages and sums between these ranks, measured if algorithms will be chosen by them
 };
 
 // Blocks until all ranks have told, up to Config::start_timeout. Throws std::invalid_argument, with the same words on

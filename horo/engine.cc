@@ -63,8 +63,10 @@ Engine::Engine(const Config& config, Links links, const EngineTools& tools)
 void Engine::start() {
   Comparison compared = compare_settings(*epoch_.links.transport, config_, counters_);
   topology_ = std::make_unique<const Topology>(compared.topology);
+  Members world{{}, 0, std::move(compared.hosts), compared.costs};
+  for (int rank = 0; rank < config_.size; ++rank) world.ranks.push_back(rank);
   epoch_.lanes = std::make_unique<Lanes>(
-      LaneTools{*epoch_.links.transport, inbox_, counters_, config_, registry_}, std::move(compared.hosts),
+      LaneTools{*epoch_.links.transport, inbox_, counters_, config_, registry_}, std::move(world),
       [this](FailurePtr failure) { lane_failed(std::move(failure)); }, [this] { wake(); });
   thread_ = start_thread("horo engine", [this] { loop(); });
 }

@@ -26,13 +26,11 @@ std::uint32_t place_of(const Item& item) {
 
 }  // namespace
 
-Lanes::Lanes(const LaneTools& tools, std::vector<int> hosts, std::function<void(FailurePtr)> failed,
+Lanes::Lanes(const LaneTools& tools, Members world, std::function<void(FailurePtr)> failed,
              std::function<void()> drained)
-    : tools_(tools), hosts_(std::move(hosts)), failed_(std::move(failed)), drained_(std::move(drained)) {
-  Members world{{}, 0, hosts_};
-  for (int rank = 0; rank < tools.config.size; ++rank) world.ranks.push_back(rank);
-  auto lane = make(kWorldChannel, world);
-  auto mail = make(kMailChannel, std::move(world));
+    : tools_(tools), members_(std::move(world)), failed_(std::move(failed)), drained_(std::move(drained)) {
+  auto lane = make(kWorldChannel, members_);
+  auto mail = make(kMailChannel, members_);
   world_ = lane.get();
   MutexLock lock(mutex_);
   lanes_.emplace(0, std::move(lane));
@@ -49,8 +47,8 @@ Lane* Lanes::find(std::uint32_t place) {
 }
 
 void Lanes::open(std::uint32_t set, const std::vector<int>& ranks) {
-  Members members{ranks, set, {}};
-  for (const int rank : ranks) members.hosts.push_back(hosts_[static_cast<std::size_t>(rank)]);
+  Members members{ranks, set, {}, members_.costs};
+  for (const int rank : ranks) members.hosts.push_back(members_.hosts[static_cast<std::size_t>(rank)]);
   auto lane = make(channel_of(set), std::move(members));
   MutexLock lock(mutex_);
   HORO_CHECK(lanes_.emplace(set, std::move(lane)).second);

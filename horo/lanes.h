@@ -18,9 +18,8 @@ namespace horo {
 class Lanes {
  public:
   // `failed` is Lane's; `drained` is told, by a lane's thread, when a lane that was closed has ended. Neither may
-  // block. `hosts`: by world rank. Opens the world and the lane of messages.
-  Lanes(const LaneTools& tools, std::vector<int> hosts, std::function<void(FailurePtr)> failed,
-        std::function<void()> drained);
+  // block. `world`: all ranks. Opens the world and the lane of messages.
+  Lanes(const LaneTools& tools, Members world, std::function<void(FailurePtr)> failed, std::function<void()> drained);
 
   // A process set that this rank is in; ranks of the world.
   void open(std::uint32_t set, const std::vector<int>& ranks);
@@ -48,7 +47,7 @@ class Lanes {
   bool end_in_lane(std::uint32_t place, const Ending& ending);
 
   const LaneTools tools_;
-  const std::vector<int> hosts_;
+  const Members members_;  // of the world
   const std::function<void(FailurePtr)> failed_;
   const std::function<void()> drained_;
   struct Closed {

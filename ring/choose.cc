@@ -1,9 +1,10 @@
-// Rules of thumb: one message time for tiny tensors, as few bytes over each wire as possible for the others. The limits
-// are where the one-shot exchange gave way to the direct one on loopback, where processors are the limit.
+// The cheapest of those that will do, by what their schedules would take here (schedule_time.h).
 
 #include "ring/choose.h"
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -11,16 +12,15 @@
 #include "horo/base/check.h"
 #include "ring/custom_op.h"
 #include "ring/host_algorithms.h"
+#include "ring/reduce.h"
 #include "ring/say.h"
 #include "ring/schedule_parts.h"
 
 namespace horo {
 namespace {
 
-constexpr std::size_t kOneShotBytesOfTwo = 512 << 10;
-constexpr std::size_t kTreeBroadcastBytes = 32 << 10;
-constexpr std::size_t kOneShotBytesOfMany = 4 << 10;
-constexpr int kOneShotMembers = 32;
+constexpr int kOneShotMembers = 32;  // more of them need too many messages, and too much memory
+constexpr double kClear = 0.97;      // an algorithm must be that much cheaper than those before it in the list
 
 const NamedMaker* find(CollectiveKind kind, const std::string& name) {
   for (const NamedMaker& maker : all_schedule_makers()) {
@@ -44,11 +44,6 @@ CollectiveKind kind_named(const std::string& word) {
   throw std::invalid_argument(say("HORO_ALGORITHMS: \"", word, "\" is no collective that has algorithms"));
 }
 
-bool one_shot_pays(const Collective& c, int size) {
-  if (size < 2 || size > kOneShotMembers) return false;
-  return c.counts[0] * size_of(c.dtype) <= (size == 2 ? kOneShotBytesOfTwo : kOneShotBytesOfMany);
-}
-
 // Several hosts, at least one of them with several members.
 bool has_levels(const Shape& shape) {
   const std::set<int> hosts(shape.hosts.begin(), shape.hosts.end());
@@ -64,21 +59,32 @@ bool may_be_fast(const Collective& c) {
   return c.order == Order::kFast && c.op != ReduceOp::kCustom;
 }
 
-const char* by_rule(const Collective& c, const Shape& shape) {
+// In doubt, the first one.
+std::vector<const char*> names_to_price(const Collective& c, const Shape& shape) {
+  const bool is_few = shape.size > 1 && shape.size <= kOneShotMembers;
+  std::vector<const char*> names;
   switch (c.kind) {
     case CollectiveKind::kAllReduce:
-      if (may_be_fast(c) && shape.size > 1) return has_levels(shape) ? "hosts-first" : "ring";
-      if (one_shot_pays(c, shape.size)) return "one-shot";
-      if (is_whole(c)) return "tree";
-      return has_levels(shape) ? "hierarchical" : "direct";
-    case CollectiveKind::kBroadcast:
-      return shape.size > 2 && c.counts[0] * size_of(c.dtype) > kTreeBroadcastBytes ? "scatter" : "tree";
-    case CollectiveKind::kReduce:
-      return "tree";
+      if (may_be_fast(c) && shape.size > 1) names = {has_levels(shape) ? "hosts-first" : "ring"};
+      if (!is_whole(c) && has_levels(shape)) names.push_back("hierarchical");
+      if (!is_whole(c)) names.push_back("direct");
+      if (is_few) names.push_back("one-shot");
+      if (!is_whole(c)) names.push_back("halving-doubling");
+      names.push_back("tree");
+      return names;
     case CollectiveKind::kReduceScatter:
-      return is_whole(c) ? "tree" : "direct";
+      if (is_whole(c)) return {"tree"};
+      if (may_be_fast(c)) return {"direct", "log-step", "tree"};
+      return {"direct", "tree"};
+    case CollectiveKind::kBroadcast:
+      return {"tree", "scatter"};
+    case CollectiveKind::kReduce:
+      return {"tree"};
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kAllToAll:
+      return {"direct", "log-step"};
     default:
-      return "direct";
+      return {"direct"};
   }
 }
 
@@ -132,13 +138,50 @@ Shape shape_of(const Collective& collective, int size, const std::vector<int>& h
   return shape;
 }
 
-const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes) {
-  const NamedMaker* chosen = find(collective.kind, by_rule(collective, shape));
-  HORO_CHECK(chosen != nullptr);
+// Four steps from one power of two to the next.
+std::size_t priced_bytes(const Collective& c, int size) {
+  const std::size_t all = std::accumulate(c.counts.begin(), c.counts.end(), std::size_t{0}) * size_of(c.dtype);
+  const std::size_t bytes = c.kind == CollectiveKind::kAllToAll ? all / static_cast<std::size_t>(size) : all;
+  if (bytes <= 8) return 8;
+  const std::size_t step = std::bit_floor(bytes - 1) / 4;
+  return (bytes + step - 1) / step * step;
+}
+
+// As if all contributed and member 0 were the root, so that it depends on nothing that changes between collectives.
+std::vector<Priced> price(const Collective& c, const Shape& of, std::size_t bytes, const Prices& prices) {
+  Shape shape{of.kind, of.size, 0, {}, of.hosts};
+  for (int member = 0; member < of.size && reduces(of.kind); ++member) shape.contributors.push_back(member);
+  const std::vector<const char*> names = names_to_price(c, shape);
+  const Load load{bytes, size_of(c.dtype), size_of(accumulator_of(c.dtype, c.op)), prices.segment_bytes};
+  std::vector<Priced> priced;
+  for (const char* name : names) {
+    const NamedMaker* maker = find(c.kind, name);
+    HORO_CHECK(maker != nullptr);
+    priced.push_back({maker, names.size() > 1 ? seconds_of(shape, maker->make, load, prices.machine) : 0});
+  }
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < priced.size(); ++i) {
+    if (priced[i].seconds < kClear * priced[best].seconds) best = i;
+  }
+  std::swap(priced[0], priced[best]);
+  return priced;
+}
+
+const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes,
+                         const Prices& prices) {
   const auto wish = wishes.names.find(collective.kind);
-  if (wish == wishes.names.end()) return *chosen;
-  const NamedMaker* wished = find(collective.kind, wish->second);
-  return will_do(collective, shape, wished->make) ? *wished : *chosen;
+  if (wish != wishes.names.end()) {
+    const NamedMaker* wished = find(collective.kind, wish->second);
+    if (will_do(collective, shape, wished->make)) return *wished;
+  }
+  std::vector<Priced> priced = price(collective, shape, priced_bytes(collective, shape.size), prices);
+  std::stable_sort(priced.begin() + 1, priced.end(),
+                   [](const Priced& a, const Priced& b) { return a.seconds < b.seconds; });
+  // Whose contributors are no whole subtrees halving and doubling does not sum in canonical order.
+  const auto found = std::find_if(priced.begin(), priced.end(),
+                                  [&](const Priced& one) { return will_do(collective, shape, one.maker->make); });
+  HORO_CHECK(found != priced.end());
+  return *found->maker;
 }
 
 const std::vector<Schedule>* given_for(const Collective& collective, const Shape& shape,

@@ -8,6 +8,7 @@
 #include "ring/group.h"
 #include "ring/schedule.h"
 #include "ring/schedule_json.h"
+#include "ring/schedule_time.h"
 
 namespace horo {
 
@@ -24,9 +25,27 @@ AlgorithmWishes read_wishes(const std::string& text);
 // What the schedule of a collective depends on, beside the members' hosts.
 Shape shape_of(const Collective& collective, int size, const std::vector<int>& hosts);
 
-// The same on all members: it looks only at what is equal on all of them. A wish is granted if its sums are in the
-// order that the collective asks for.
-const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes);
+// What algorithms are judged by; equal on all members.
+struct Prices {
+  MachineCost machine = usual_costs();
+  std::size_t segment_bytes = 256 << 10;
+};
+
+// Every maker that may run the collective of `bytes` (see Load), and the seconds that it is expected to take; the one
+// to take first. All of them sum in the order that the collective asks for.
+struct Priced {
+  const NamedMaker* maker;
+  double seconds;
+};
+std::vector<Priced> price(const Collective& collective, const Shape& shape, std::size_t bytes, const Prices& prices);
+
+// The bytes for which a collective is priced: its own, or a little more, so that neighbours share a decision.
+std::size_t priced_bytes(const Collective& collective, int size);
+
+// The cheapest, or what is wished for: a wish is granted if its sums are in the order that the collective asks for. The
+// same on all members: it looks only at what is equal on all of them.
+const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes,
+                         const Prices& prices);
 
 // The file's schedules, if there are any that fit: as many members, the same root, all contributing in order of ids,
 // and an order of summation that will do. Null: choose().

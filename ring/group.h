@@ -16,6 +16,7 @@
 #include "horo/base/failure.h"
 #include "horo/base/time.h"
 #include "horo/base/types.h"
+#include "ring/schedule_time.h"
 #include "ring/transport.h"
 
 namespace horo {
@@ -116,9 +117,10 @@ class Group {
 void run(Group& group, const Collective& collective);
 
 struct Members {
-  std::vector<int> ranks;       // world ranks in ascending order, one's own among them
-  std::uint32_t set = 0;        // process set: for counters
-  std::vector<int> hosts = {};  // by member: equal numbers share a host; empty: one host
+  std::vector<int> ranks;             // world ranks in ascending order, one's own among them
+  std::uint32_t set = 0;              // process set: for counters
+  std::vector<int> hosts = {};        // by member: equal numbers share a host; empty: one host
+  MachineCost costs = usual_costs();  // by which algorithms are chosen; the same on all members
 };
 
 // A group over a transport, which runs every collective from a schedule (ring/choose.h). Transport and counters outlive

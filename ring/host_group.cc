@@ -15,6 +15,7 @@
 #include "horo/base/check.h"
 #include "horo/base/error.h"
 #include "ring/choose.h"
+#include "ring/custom_op.h"
 #include "ring/host_algorithms.h"
 #include "ring/kernels.h"
 #include "ring/say.h"
@@ -65,6 +66,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kMostSchedules = 64;  // kept
+constexpr std::size_t kMostChoices = 4096;
 constexpr std::size_t kKinds = static_cast<std::size_t>(CollectiveKind::kJoin) + 1;
 
 std::size_t payload_bytes(const Collective& c) {
@@ -80,6 +82,7 @@ class HostGroup final : public Group {
         index_(index_in(members_.ranks, transport.rank())),
         wishes_(read_wishes(config.algorithms)),
         segment_bytes_(std::max<std::size_t>(1, config.segment_bytes)),
+        prices_{members_.costs, segment_bytes_},
         counters_(counters),
         allows_room_(room_is_allowed(config)),
         patience_(patience_for(config.local_size, true)) {
@@ -130,7 +133,7 @@ class HostGroup final : public Group {
     if (collective.kind == CollectiveKind::kSendRecv) return "message";
     const Shape shape = shape_of(collective, size(), members_.hosts);
     if (const auto* given = given_for(collective, shape, wishes_)) return given->front().name;
-    return choose(collective, shape, wishes_).name;
+    return maker_for(collective, shape).name;
   }
 
  private:
@@ -270,9 +273,25 @@ class HostGroup final : public Group {
     return {c.kind, c.dtype, c.op, c.order, c.root, c.counts, c.contributors, std::move(schedule)};
   }
 
+  // Asked once for what has the same answer.
+  const NamedMaker& maker_for(const Collective& c, const Shape& shape) const {
+    if (wishes_.names.contains(c.kind)) return choose(c, shape, wishes_, prices_);
+    const bool is_custom = c.op == ReduceOp::kCustom, is_whole = c.custom != nullptr && c.custom->whole;
+    const ChoiceKey key{c.kind, c.order, is_custom, is_whole, c.dtype, priced_bytes(c, size()), shape.contributors};
+    {
+      MutexLock lock(mutex_);
+      if (const auto found = choices_.find(key); found != choices_.end()) return *found->second;
+    }
+    const NamedMaker& chosen = choose(c, shape, wishes_, prices_);
+    MutexLock lock(mutex_);
+    if (choices_.size() >= kMostChoices) choices_.clear();
+    return *choices_.emplace(key, &chosen).first->second;
+  }
+  using ChoiceKey = std::tuple<CollectiveKind, Order, bool, bool, DType, std::size_t, std::vector<std::int64_t>>;
+
   // Made once and kept; a new shape (somebody is absent, another root) makes another one.
   std::shared_ptr<const Schedule> schedule_for(const Collective& collective, const Shape& shape) {
-    const NamedMaker& maker = choose(collective, shape, wishes_);
+    const NamedMaker& maker = maker_for(collective, shape);
     const ScheduleKey key{shape.kind, maker.name, shape.root, shape.contributors};
     MutexLock lock(mutex_);
     if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
@@ -289,6 +308,7 @@ class HostGroup final : public Group {
   const int index_;
   const AlgorithmWishes wishes_;
   const std::size_t segment_bytes_;
+  const Prices prices_;
   Counters& counters_;
   const bool allows_room_;
   const Patience patience_;
@@ -298,6 +318,7 @@ class HostGroup final : public Group {
   mutable std::map<std::uint32_t, Room> rooms_ GUARDED_BY(mutex_);  // by channel
   mutable std::atomic<Room*> last_room_{nullptr};                   // published after it was made
   std::map<ScheduleKey, std::shared_ptr<const Schedule>> schedules_ GUARDED_BY(mutex_);
+  mutable std::map<ChoiceKey, const NamedMaker*> choices_ GUARDED_BY(mutex_);
 };
 
 // Waits in the thread that started the collective.

@@ -48,6 +48,26 @@ int bench_net(Config config, const NetBench& bench);
 // world. 1 if any is more than 1.05 times that of one rounding, else 0.
 int bench_error(std::size_t elements);
 
+struct ChoiceBench {
+  std::vector<CollectiveKind> kinds;
+  std::vector<std::size_t> sizes;  // bytes of the longer side
+  int rounds = 7;
+  std::string json_file;  // empty: none; results are added to those of other worlds in it
+};
+// The automatic choice beside every algorithm that it has, in turns. 1 if the bits of any two differ, else 0.
+int bench_choice(const Config& config, const ChoiceBench& bench);
+
+struct SimulateBench {
+  std::string machine_file;  // a description, as bench/machines has; empty: none
+  std::string check_file;    // results of bench_choice; empty: none
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  std::vector<int> ranks;
+  std::vector<std::size_t> sizes;
+};
+// Seconds of every algorithm on machines that are described, beside published and measured ones. Returns 0. Throws
+// std::invalid_argument for a file that is none.
+int bench_simulate(const SimulateBench& bench);
+
 struct KernelsBench {
   int rounds = 15;
   std::size_t cache_bytes = 64 << 10;  // of each input: nine of them fit into a second-level cache

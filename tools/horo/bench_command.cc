@@ -11,11 +11,31 @@
 namespace horo {
 namespace {
 
+constexpr int kMostRanksSimulated = 16'384;
+
+ChoiceBench choice_of(const BenchOptions& options) {
+  ChoiceBench bench = options.choice;
+  for (const auto& word : words_of("--collectives", options.collectives, words_for_collective())) {
+    bench.kinds.push_back(kind_of("--collectives", word));
+  }
+  bench.sizes = sizes_of("--sizes", options.sizes);
+  return bench;
+}
+
+SimulateBench simulation_of(const BenchOptions& options) {
+  SimulateBench bench = options.simulate;
+  bench.ranks = worlds_of(options.ranks.empty() ? "8,64,512,4096,16384" : options.ranks, kMostRanksSimulated);
+  bench.sizes = sizes_of("--sizes", options.simulated_sizes);
+  bench.kind = kind_of("--collective", options.simulated_collective);
+  return bench;
+}
+
 int bench_as_rank(const std::string& name, const BenchOptions& options) {
   if (name == "wire") return bench_wire(config_from_environment(), !options.no_header);
   if (name == "net") return bench_net(config_from_environment(), options.net);
   Config config = config_from_environment();
   if (!options.transport.empty()) config.transport = options.transport;
+  if (name == "choice") return bench_choice(config, choice_of(options));
   Session session(config);
   if (name == "agree") return bench_agree(session, options.agree);
   CollectiveBench bench = options.collective;
@@ -25,6 +45,22 @@ int bench_as_rank(const std::string& name, const BenchOptions& options) {
   }
   bench.order = options.order == "fast" ? Order::kFast : Order::kCanonical;
   return bench_collective(session, bench);
+}
+
+// A world for each transport and number of ranks, all into one file.
+int launch_choices(Launch start, const std::vector<int>& worlds, const BenchOptions& options) {
+  choice_of(options);  // refused before anybody is started
+  std::filesystem::remove(options.choice.json_file);
+  int result = 0;
+  for (const std::string& transport : words_of("--transports", options.transports, {"shm", "tcp"})) {
+    for (const int ranks : worlds) {
+      start.ranks_by_host = {ranks};
+      start.variables = {{"HORO_TRANSPORT", transport}};
+      result = std::max(result, launch(start));
+      if (result > 1) return result;  // no finding: something did not work
+    }
+  }
+  return result;
 }
 
 }  // namespace
@@ -59,9 +95,10 @@ int run_bench(const std::string& name, const BenchOptions& options, const std::v
   if (name.empty()) return bench_against(options.against, arguments);
   if (name == "contestant") return bench_contestant(options.path);
   if (name == "error") return bench_error(options.error_elements);
+  if (name == "simulate") return bench_simulate(simulation_of(options));
   if (name == "kernels") return bench_kernels(options.kernels);
   if (std::getenv("HORO_RANK") != nullptr) return bench_as_rank(name, options);
-  const std::string usual = name == "wire" ? "2..8" : name == "agree" ? "2,4" : "2";
+  const std::string usual = name == "wire" ? "2..8" : name == "agree" ? "2,4" : name == "choice" ? "2..4" : "2";
   int result = 0;
   Launch start;
   start.title = "horo bench " + name;
@@ -72,6 +109,7 @@ int run_bench(const std::string& name, const BenchOptions& options, const std::v
   if (worlds.size() > 1 && !(options.collective.json_file + options.collective.csv_file).empty()) {
     throw std::invalid_argument("--ranks " + options.ranks + ": --json and --csv take the results of one world");
   }
+  if (name == "choice") return launch_choices(start, worlds, options);
   for (const int ranks : worlds) {
     start.ranks_by_host = {ranks};
     result = std::max(result, launch(start));

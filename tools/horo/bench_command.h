@@ -21,12 +21,21 @@ struct BenchOptions {
   std::size_t error_elements = 20'000;
   KernelsBench kernels;
   NetBench net;
+  ChoiceBench choice;
+  SimulateBench simulate;
+  // Of choice.
+  std::string sizes = "8,64,512,2K,4K,8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,64M";
+  std::string collectives = "all_reduce";
+  std::string transports = "shm,tcp";
+  // Of simulate.
+  std::string simulated_sizes = "8,64K,1M,64M,1G";
+  std::string simulated_collective = "all_reduce";
   AgainstOptions against;
   std::string path;  // of a contestant
 };
 
-// `name`: a collective, agree, wire, net, error, kernels or contestant; empty: a comparison; `arguments`: those with
-// which this program can be started again. The exit code. Throws std::invalid_argument.
+// `name`: a collective, agree, choice, simulate, wire, net, error, kernels or contestant; empty: a comparison;
+// `arguments`: those with which this program can be started again. The exit code. Throws std::invalid_argument.
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments);
 
 std::vector<std::string> words_for_dtype();

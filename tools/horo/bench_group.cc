@@ -19,14 +19,12 @@ constexpr std::chrono::minutes kTaskTime{10};
 
 class GroupContestant {
  public:
-  GroupContestant(const Config& config, bool has_bucket)
-      : links_(find_others(config, 0)),
-        hosts_(compare_settings(*links_.transport, config, counters_).hosts),
-        has_bucket_(has_bucket) {
-    std::vector<int> members(hosts_.size());
+  GroupContestant(const Config& config, bool has_bucket) : links_(find_others(config, 0)), has_bucket_(has_bucket) {
+    const Comparison compared = compare_settings(*links_.transport, config, counters_);
+    std::vector<int> members(compared.hosts.size());
     std::iota(members.begin(), members.end(), 0);
     ids_.assign(members.begin(), members.end());
-    group_ = make_host_group(*links_.transport, {members, 0, hosts_}, config, counters_);
+    group_ = make_host_group(*links_.transport, {members, 0, compared.hosts, compared.costs}, config, counters_);
   }
 
   int32_t play() {
@@ -100,7 +98,6 @@ class GroupContestant {
 
   Counters counters_;
   Links links_;
-  const std::vector<int> hosts_;
   const bool has_bucket_;
   std::vector<std::int64_t> ids_;
   std::unique_ptr<Group> group_;

@@ -8,7 +8,6 @@
 namespace horo {
 namespace {
 
-constexpr int kMostRanksAsked = 1024;
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;
 constexpr std::string_view kUnits = "KMG";
 
@@ -34,11 +33,11 @@ const char* read_digits(const std::string& word, Number& number) {
   return error == std::errc() ? end : nullptr;
 }
 
-int rank_count(const std::string& word, const std::string& whole) {
+int rank_count(const std::string& word, const std::string& whole, int most) {
   int ranks = 0;
   const bool is_number = read_digits(word, ranks) == word.data() + word.size();
-  if (is_number && ranks >= 1 && ranks <= kMostRanksAsked) return ranks;
-  refuse_list("--ranks", whole, "4, 2,4 or 2..8, each from 1 to " + std::to_string(kMostRanksAsked));
+  if (is_number && ranks >= 1 && ranks <= most) return ranks;
+  refuse_list("--ranks", whole, "4, 2,4 or 2..8, each from 1 to " + std::to_string(most));
 }
 
 }  // namespace
@@ -73,13 +72,13 @@ std::vector<std::size_t> sizes_of(const std::string& option, const std::string& 
   return sizes;
 }
 
-std::vector<int> worlds_of(const std::string& text) {
+std::vector<int> worlds_of(const std::string& text, int most) {
   std::vector<int> worlds;
   if (const std::size_t dots = text.find(".."); dots != std::string::npos) {
-    const int last = rank_count(text.substr(dots + 2), text);
-    for (int n = rank_count(text.substr(0, dots), text); n <= last; ++n) worlds.push_back(n);
+    const int last = rank_count(text.substr(dots + 2), text, most);
+    for (int n = rank_count(text.substr(0, dots), text, most); n <= last; ++n) worlds.push_back(n);
   } else {
-    for (const std::string& word : split_list(text)) worlds.push_back(rank_count(word, text));
+    for (const std::string& word : split_list(text)) worlds.push_back(rank_count(word, text, most));
   }
   if (worlds.empty()) refuse_list("--ranks", text, "4, 2,4 or 2..8");
   return worlds;

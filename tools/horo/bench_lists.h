@@ -15,8 +15,9 @@ std::vector<std::string> words_of(const std::string& option, const std::string& 
 // "8,1K,64K,1M,2G" in bytes, 1K being 1024. Throws std::invalid_argument.
 std::vector<std::size_t> sizes_of(const std::string& option, const std::string& text);
 
-// "2", "2,4" or "2..8". Throws std::invalid_argument.
-std::vector<int> worlds_of(const std::string& text);
+// "2", "2,4" or "2..8", each at most `most`. Throws std::invalid_argument.
+constexpr int kMostRanksStarted = 1024;
+std::vector<int> worlds_of(const std::string& text, int most = kMostRanksStarted);
 
 // The other way: 65536 as "64K".
 std::string say_size(std::size_t bytes);

@@ -135,6 +135,33 @@ void add_net(CLI::App& bench, NetBench& options) {
       "Run it on both: horo run --nnodes 2 --node-rank 0 --addr 10.0.0.1:29400 --key-file key -n 1 horo bench net");
 }
 
+void add_choice(CLI::App& bench, BenchOptions& options) {
+  CLI::App* app = bench.add_subcommand("choice", "The automatic choice beside every algorithm, in turns");
+  const auto word = [&](const char* name, std::string& value, const char* what) {
+    return app->add_option(name, value, what)->capture_default_str();
+  };
+  app->add_option("--ranks", options.ranks, "worlds to measure")->default_str("2..4");
+  word("--transports", options.transports, "shm,tcp or one of them");
+  word("--collectives", options.collectives, "some of those that have a choice");
+  word("--sizes", options.sizes, "bytes of the longer side");
+  word("--json", options.choice.json_file, "also write all rounds of all worlds to this file");
+  app->add_option("--rounds", options.choice.rounds, "rounds in which all take turns")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+}
+
+void add_simulate(CLI::App& bench, BenchOptions& options) {
+  CLI::App* app = bench.add_subcommand("simulate", "What every algorithm would take on a described machine");
+  app->add_option("--machine", options.simulate.machine_file, "its description: bench/machines/*.json");
+  app->add_option("--check", options.simulate.check_file,
+                  "results of horo bench choice: half of the sizes set the costs, the others are foretold");
+  app->add_option("--ranks", options.ranks, "worlds, up to 16384")->default_str("8,64,512,4096,16384");
+  app->add_option("--sizes", options.simulated_sizes, "bytes of the longer side")->capture_default_str();
+  app->add_option("--collective", options.simulated_collective, "what is simulated")
+      ->check(CLI::IsMember(words_for_collective()))
+      ->capture_default_str();
+}
+
 void add_against(CLI::App& bench, BenchOptions& all) {
   AgainstOptions& options = all.against;
   const std::string group = "A comparison, without a subcommand";
@@ -184,6 +211,8 @@ void add_bench(CLI::App& app, Options& options) {
       ->capture_default_str();
   add_kernels(*bench, options.bench.kernels);
   add_net(*bench, options.bench.net);
+  add_choice(*bench, options.bench);
+  add_simulate(*bench, options.bench);
 }
 
 // The program's own words may hold a "--" as well: only one that comes before them is ours.
