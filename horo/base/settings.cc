@@ -84,7 +84,7 @@ constexpr Setting kSettings[] = {
     {.name = "HORO_ALGORITHMS",
      .group = kGradients,
      .field = &Config::algorithms,
-     .default_is = "what suits size and hosts",
+     .default_is = "what is expected to be fastest",
      .equal_on_all_ranks = true,
      .meaning =
          "algorithms to take where they can be taken, or files of schedules (ring/schedule_json.h), the same on all "
