@@ -14,7 +14,7 @@
 namespace horo {
 namespace {
 
-constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
+constexpr std::int64_t kMostOfAVariable = std::numeric_limits<int>::max();
 constexpr std::int64_t kFirstReservedStep = 0xfffffff0;  // Slurm's batch, extern and interactive steps lie above it
 
 std::string value_of(const Lookup& get, const char* variable) {
@@ -46,9 +46,9 @@ std::optional<std::int64_t> parse(std::string_view text) {
   return number;
 }
 
-class Reader {
+class VariableReader {
  public:
-  Reader(const Lookup& get, const char* launcher) : get_(get), launcher_(launcher) {}
+  VariableReader(const Lookup& get, const char* launcher) : get_(get), launcher_(launcher) {}
 
   int number(const char* variable, std::int64_t low, std::int64_t high) const {
     const std::optional<std::int64_t> found = parse(value_of(get_, variable));
@@ -75,18 +75,18 @@ struct Names {
 
 // Without local numbers the world is taken for one host.
 Launcher read_world(const Lookup& get, const char* launcher, const Names& names) {
-  const Reader reader(get, launcher);
+  const VariableReader reader(get, launcher);
   Launcher found;
   found.name = launcher;
   found.found = list(get, {names.rank, names.size});
-  found.size = found.local_size = reader.number(names.size, 1, kMaxInt);
+  found.size = found.local_size = reader.number(names.size, 1, kMostOfAVariable);
   found.rank = found.local_rank = reader.number(names.rank, 0, found.size - 1);
   return found;
 }
 
 void read_place(const Lookup& get, const Names& names, Launcher& found) {
   if (!all_set(get, {names.rank, names.size})) return;
-  const Reader reader(get, found.name.c_str());
+  const VariableReader reader(get, found.name.c_str());
   found.found += ", " + list(get, {names.rank, names.size});
   found.local_size = reader.number(names.size, 1, found.size);
   found.local_rank = reader.number(names.rank, 0, found.local_size - 1);
@@ -96,8 +96,8 @@ std::optional<Launcher> torchrun(const Lookup& get) {
   if (!all_set(get, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})) return {};
   Launcher found = read_world(get, "torchrun", {"RANK", "WORLD_SIZE"});
   read_place(get, {"LOCAL_RANK", "LOCAL_WORLD_SIZE"}, found);
-  found.incarnation =
-      static_cast<std::uint32_t>(Reader(get, "torchrun").number_or("TORCHELASTIC_RESTART_COUNT", kMaxInt, 0));
+  found.incarnation = static_cast<std::uint32_t>(
+      VariableReader(get, "torchrun").number_or("TORCHELASTIC_RESTART_COUNT", kMostOfAVariable, 0));
   const std::string host = value_of(get, "MASTER_ADDR");
   const bool is_v6 = host.find(':') != std::string::npos && host.front() != '[';
   found.hub = (is_v6 ? "[" + host + "]" : host) + ":" + value_of(get, "MASTER_PORT");
@@ -145,12 +145,12 @@ std::optional<std::int64_t> tasks_on_node(std::string_view list, std::int64_t no
 }
 
 void read_slurm_place(const Lookup& get, Launcher& found) {
-  const Reader reader(get, "srun");
+  const VariableReader reader(get, "srun");
   const char* tasks = "SLURM_STEP_TASKS_PER_NODE";
   if (get(tasks) == nullptr) tasks = "SLURM_TASKS_PER_NODE";
   if (!all_set(get, {tasks, "SLURM_LOCALID"})) return;
   found.found += ", " + list(get, {"SLURM_LOCALID", "SLURM_NODEID", tasks});
-  const int node = reader.number_or("SLURM_NODEID", kMaxInt, 0);
+  const int node = reader.number_or("SLURM_NODEID", kMostOfAVariable, 0);
   const std::optional<std::int64_t> local_size = tasks_on_node(value_of(get, tasks), node);
   if (!local_size || *local_size < 1 || *local_size > found.size) {
     reader.refuse(tasks, "a list such as 2(x3),1, with the number of tasks on node SLURM_NODEID=" +
@@ -169,7 +169,8 @@ std::optional<Launcher> slurm(const Lookup& get) {
   if (get(size) == nullptr) return {};
   Launcher found = read_world(get, "srun", {"SLURM_PROCID", size});
   read_slurm_place(get, found);
-  found.incarnation = static_cast<std::uint32_t>(Reader(get, "srun").number_or("SLURM_RESTART_COUNT", kMaxInt, 0));
+  found.incarnation =
+      static_cast<std::uint32_t>(VariableReader(get, "srun").number_or("SLURM_RESTART_COUNT", kMostOfAVariable, 0));
   found.job = list(get, {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"});
   return found;
 }
@@ -184,13 +185,13 @@ std::optional<Launcher> horo_variables(const Lookup& get) {
   return found;
 }
 
-std::string who(const Launcher& launcher) {
+std::string launcher_text(const Launcher& launcher) {
   return (launcher.name.empty() ? "horo run, or whoever set them" : launcher.name) + " (" + launcher.found + ")";
 }
 
 [[noreturn]] void refuse_both(const Launcher& one, const Launcher& other) {
   throw std::invalid_argument(
-      "two launchers contradict each other: " + who(one) + " and " + who(other) +
+      "two launchers contradict each other: " + launcher_text(one) + " and " + launcher_text(other) +
       " differ in rank or size. Unset the variables of the one that did not start this process");
 }
 

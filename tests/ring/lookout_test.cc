@@ -9,11 +9,16 @@
 namespace horo {
 namespace {
 
+// Beside others a thread may get the core back so late that it gives up: then it is tried again.
 TEST(LookoutTest, SeesWhatIsThereAfterAFewLooks) {
-  Lookout lookout;
-  int looks = 0;
-  EXPECT_TRUE(lookout.look([&] { return ++looks == 3; }));
-  EXPECT_EQ(looks, 3);
+  bool is_seen = false;
+  for (const TimePoint until = Clock::now() + std::chrono::seconds(20); !is_seen && Clock::now() < until;) {
+    Lookout lookout;
+    int looks = 0;
+    is_seen = lookout.look([&] { return ++looks == 3; });
+    EXPECT_LE(looks, 3);
+  }
+  EXPECT_TRUE(is_seen);
 }
 
 TEST(LookoutTest, SleepsWhereNothingComes) {
