@@ -26,6 +26,8 @@ void settle_and_finish(Inbox& inbox, const std::vector<Item>& items) {
 }
 
 constexpr std::size_t kShortBytes = 64 << 10;
+constexpr std::size_t kLeastInPieces = 256 << 10;
+constexpr std::size_t kLeastPiece = 1 << 10;  // in the mean
 
 bool is_at_most(const std::vector<Item>& items, std::size_t bytes) {
   for (const Item& item : items) {
@@ -253,7 +255,13 @@ void Lane::perform(const FilledPlan& filled) {
   for (const Item& item : filled.items) {
     if (item.work->finished()) return;
   }
-  buckets_.pack_ahead(filled.items);
+  const TensorSpec& spec = *filled.items.front().spec;
+  Collective like;
+  like.op = spec.op;
+  like.dtype = spec.dtype;
+  like.channel = channel_;
+  like.counts = {bytes_of(filled.items) / size_of(spec.dtype)};
+  if (!find_pieces(filled.items, like, *groups_.all())) buckets_.pack_ahead(filled.items);
 }
 
 JobGroup Lane::group_for(const Job& job) {
@@ -278,13 +286,32 @@ void Lane::reduce_coded(const Job& job) {
   settle_and_finish(tools_.inbox, job.items);
 }
 
+// Where all see each other's memory, only the parts that others sum are copied at all, from where the tensors lie and
+// back: so packing pays only for small ones.
+bool Lane::find_pieces(const std::vector<Item>& items, const Collective& collective, const Group& group) {
+  const std::size_t bytes = bytes_of(items);
+  const bool pays = bytes >= kLeastInPieces && bytes / items.size() >= kLeastPiece;
+  if (!pays || side_by_side(items) != nullptr || !group.takes_pieces(collective)) return false;
+  pieces_.clear();
+  for (const Item& item : items) {
+    pieces_.push_back({static_cast<const std::byte*>(item.submission.in), static_cast<std::byte*>(item.submission.out),
+                       item.spec->bytes()});
+  }
+  return true;
+}
+
 void Lane::reduce_bucket(const Job& job) {
   const JobGroup party = group_for(job);
   Collective collective = collective_of(job, party);
-  collective.in = collective.out = buckets_.packed(job);
-  collective.counts = {collective.in.bytes / size_of(collective.dtype)};
+  collective.counts = {bytes_of(job.items) / size_of(collective.dtype)};
+  const bool is_packed = !find_pieces(job.items, collective, party.group);
+  if (is_packed) {
+    collective.in = collective.out = buckets_.packed(job);
+  } else {
+    collective.pieces = pieces_;
+  }
   horo::run(party.group, collective);
-  buckets_.deliver(job.items);
+  if (is_packed) buckets_.deliver(job.items);
   settle_and_finish(tools_.inbox, job.items);
 }
 

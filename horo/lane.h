@@ -91,6 +91,7 @@ class Lane {
   void perform(const Ending& ending);
   void perform(const FilledPlan& filled);
   void reduce_bucket(const Job& job);
+  bool find_pieces(const std::vector<Item>& items, const Collective& collective, const Group& group);
   void reduce_coded(const Job& job);
   void run_alone(const Job& job);
   JobGroup group_for(const Job& job);
@@ -111,8 +112,9 @@ class Lane {
   std::function<void()> drained_ GUARDED_BY(mutex_);
   bool is_drained_ GUARDED_BY(mutex_) = false;
   Lookout lookout_;
-  Buckets buckets_;              // whoever performs, as is
-  Coded coded_;                  //   this, and
+  std::vector<Piece> pieces_;    // of a bucket that is not packed: whoever performs, as is this,
+  Buckets buckets_;              //   this,
+  Coded coded_;                  //   this and
   std::size_t eager_bytes_ = 0;  // see JobGroup
   std::jthread thread_;
 };

@@ -27,6 +27,7 @@ class Checker {
     if (has_root()) {
       expect(c_.root >= 0 && static_cast<std::size_t>(c_.root) < size_, "root ", c_.root, " of ", size_, " members");
     }
+    if (!c_.pieces.empty()) return check_pieces();
     const Sizes sizes = this->sizes();
     check_bytes("in", c_.in, sizes.in);
     check_bytes("out", c_.out, sizes.out);
@@ -149,6 +150,18 @@ class Checker {
   }
 
   // Equal or disjoint, counting what is used; kinds that move parts get an output of their own where they need it.
+  void check_pieces() const {
+    const std::size_t each = size_of(c_.dtype);
+    std::size_t bytes = 0;
+    for (const Piece& piece : c_.pieces) {
+      expect(piece.bytes % each == 0, "a piece of ", piece.bytes, " bytes, expected whole elements of ", each);
+      const bool is_there = piece.out != nullptr && (piece.in != nullptr || is_absent(c_, index_));
+      expect(piece.bytes == 0 || is_there, "a piece of ", piece.bytes, " bytes is nowhere");
+      bytes += piece.bytes;
+    }
+    expect(bytes == c_.counts[0] * each, "pieces of ", bytes, " bytes, expected ", c_.counts[0] * each);
+  }
+
   void check_overlap(const Sizes& sizes) const {
     if (counts_expected() != 1) return;
     const std::less<const std::byte*> before;
@@ -169,6 +182,7 @@ bool is_plain(const Collective& c, int size) {
   if (!has_kind || c.custom != nullptr || c.divisor == 0.0 || c.counts.size() != 1) return false;
   if (c.in.device != kHostDevice || c.out.device != kHostDevice) return false;
   if (c.in.data == nullptr || c.in.data != c.out.data || !supports(c.dtype, c.op)) return false;
+  if (!c.pieces.empty()) return false;
   if (c.counts[0] > std::min(c.in.bytes, c.out.bytes) / size_of(c.dtype)) return false;
   if (c.contributors.size() != static_cast<std::size_t>(size)) return false;
   std::int64_t last = kAbsent;

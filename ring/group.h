@@ -42,6 +42,13 @@ struct Allocation {
   std::uint64_t token = 0;
 };
 
+// A part of a tensor that lies in several places. in and out are equal, or disjoint from all other places.
+struct Piece {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t bytes = 0;  // whole elements
+};
+
 // One collective, equal on all members except for the buffers. All kinds count elements; lengths may be zero.
 //
 //   kind            in                                      out
@@ -72,6 +79,7 @@ struct Collective {
   Order order = Order::kCanonical;
   Buffer in;
   Buffer out;
+  std::span<const Piece> pieces{};  // where Group::takes_pieces(): instead of in and out, one behind the other
   std::vector<std::size_t> counts;
   int root = 0;  // index of a member: reduce, gather, scatter, broadcast; send_recv: who sends
   // Ids of the members in T, by index; kAbsent: this member has nothing to add (its in is not read; it still gets out).
@@ -108,6 +116,10 @@ class Group {
   // Begins (and possibly ends) the collective; `completion` and the buffers must live until it was told. Throws
   // std::invalid_argument before anything is sent if the collective contradicts itself.
   virtual void start(const Collective& collective, Completion& completion) = 0;
+
+  // Whether an all_reduce like this one may bring Collective::pieces; a member may though others bring buffers. The
+  // thread that starts collectives.
+  virtual bool takes_pieces(const Collective& /*collective*/) const { return false; }
 
   // The algorithm that start() would take: a word for counters and logs. The same on all members.
   virtual std::string_view algorithm(const Collective& collective) const = 0;

@@ -104,8 +104,15 @@ class HostGroup final : public Group {
     return {{data, [alignment](std::byte* memory) { ::operator delete(memory, alignment); }}, bytes, ++last_token_};
   }
 
+  bool takes_pieces(const Collective& c) const override {
+    return may_meet(c) && room_of(c.channel).room && ShmRoom::takes_pieces(c);
+  }
+
   void start(const Collective& collective, Completion& completion) override {
     check(collective, size(), index_);
+    if (!collective.pieces.empty() && !takes_pieces(collective)) {
+      throw std::invalid_argument(say(name_of(collective.kind), ": pieces where none are taken"));
+    }
     FailurePtr failure;
     try {
       if (!meets_in_room(collective)) exchange(collective);

@@ -23,6 +23,11 @@ bool ShmRoom::takes(const Collective& c) {
   return c.kind != CollectiveKind::kSendRecv && c.op != ReduceOp::kCustom;
 }
 
+bool ShmRoom::takes_pieces(const Collective& c) {
+  return c.kind == CollectiveKind::kAllReduce && takes(c) &&
+         c.counts[0] * size_of(c.dtype) > std::max(ShmMeeting::kFlatBytes, kMostFlatOfShared);
+}
+
 void ShmRoom::run(const Collective& c) {
   meeting_.approach(c);
   c.kind == CollectiveKind::kAllReduce ? all_reduce(c) : move(c);
@@ -45,8 +50,8 @@ void ShmRoom::all_reduce(const Collective& c) {
   sums_.plan(c);
   const std::size_t bytes = c.counts[0] * size_of(c.dtype);
   const bool may_be_flat = bytes <= ShmMeeting::kFlatBytes, may_be_shared = bytes > kMostFlatOfShared;
-  const std::uint64_t place =
-      may_be_shared && c.in.data == c.out.data ? place_of(c.in.data, bytes) : ShmMeeting::kNowhere;
+  const bool may_be_here = may_be_shared && c.pieces.empty() && c.in.data == c.out.data;
+  const std::uint64_t place = may_be_here ? place_of(c.in.data, bytes) : ShmMeeting::kNowhere;
   if (may_be_flat && place == ShmMeeting::kNowhere) lay_flat(c, bytes);
   meeting_.come(c, {shape_of(c.kind, c.dtype, c.op, 0), bytes, place});
   meeting_.await_come(c);
@@ -88,6 +93,11 @@ void ShmRoom::sum_staged(const Collective& c, std::size_t bytes) {
     return Shard{begin, std::min(kStageBytes, bytes - begin)};
   };
   const std::uint64_t chunks = (bytes + kStageBytes - 1) / kStageBytes, first = steps_ + 1;
+  piece_begins_.clear();
+  for (std::size_t begin = 0; const Piece& piece : c.pieces) {
+    piece_begins_.push_back(begin);
+    begin += piece.bytes;
+  }
   static_assert(ShmMeeting::kStages >= 5);
   steps_ += chunks;
   stage(c, chunk(0), first);
@@ -108,6 +118,20 @@ void ShmRoom::sum_staged(const Collective& c, std::size_t bytes) {
   unstage(c, chunk(chunks - 1), steps_);
 }
 
+// visit(in, out, bytes, how far behind the beginning of the range).
+template <class Visit>
+void ShmRoom::visit_pieces(const Collective& c, Shard range, Visit visit) const {
+  if (c.pieces.empty()) return visit(c.in.data + range.begin, c.out.data + range.begin, range.size, std::size_t{0});
+  const auto next = std::upper_bound(piece_begins_.begin(), piece_begins_.end(), range.begin);
+  auto at = static_cast<std::size_t>(next - piece_begins_.begin()) - 1;
+  for (std::size_t done = 0; done < range.size; ++at) {
+    const std::size_t skipped = range.begin + done - piece_begins_[at];
+    const std::size_t bytes = std::min(c.pieces[at].bytes - skipped, range.size - done);
+    if (bytes > 0) visit(c.pieces[at].in + skipped, c.pieces[at].out + skipped, bytes, done);
+    done += bytes;
+  }
+}
+
 // The others' shards of what this member gives.
 void ShmRoom::stage(const Collective& c, Shard chunk, std::uint64_t step) {
   if (!sums_.gives(meeting_.index())) return;
@@ -115,17 +139,24 @@ void ShmRoom::stage(const Collective& c, Shard chunk, std::uint64_t step) {
   for (int member = 0; member < meeting_.size(); ++member) {
     const Shard shard = shard_of_bytes(chunk.size, meeting_.size(), member);
     if (member == meeting_.index()) continue;
-    copy_bytes(to + shard.begin, c.in.data + chunk.begin + shard.begin, shard.size);
+    const auto lay = [&](const std::byte* in, std::byte*, std::size_t bytes, std::size_t at) {
+      copy_bytes(to + shard.begin + at, in, bytes);
+    };
+    visit_pieces(c, {chunk.begin + shard.begin, shard.size}, lay);
   }
 }
 
 void ShmRoom::sum_stages(const Collective& c, Shard chunk, std::uint64_t step) {
   const int index = meeting_.index();
   const Shard mine = shard_of_bytes(chunk.size, meeting_.size(), index);
-  std::byte* const outs[] = {c.out.data + chunk.begin + mine.begin, meeting_.stage_of(index, step) + mine.begin};
-  sums_.sum(c, outs, mine.size, [&](int member) {
-    return member == index ? c.in.data + chunk.begin + mine.begin : meeting_.stage_of(member, step) + mine.begin;
-  });
+  const auto sum = [&](const std::byte* in, std::byte* out, std::size_t bytes, std::size_t at) {
+    const std::size_t begin = mine.begin + at;
+    std::byte* const outs[] = {out, meeting_.stage_of(index, step) + begin};
+    sums_.sum(c, outs, bytes, [&](int member) -> const std::byte* {
+      return member == index ? in : meeting_.stage_of(member, step) + begin;
+    });
+  };
+  visit_pieces(c, {chunk.begin + mine.begin, mine.size}, sum);
 }
 
 void ShmRoom::unstage(const Collective& c, Shard chunk, std::uint64_t step) {
@@ -133,7 +164,11 @@ void ShmRoom::unstage(const Collective& c, Shard chunk, std::uint64_t step) {
   for (int member = 0; member < meeting_.size(); ++member) {
     const Shard shard = shard_of_bytes(chunk.size, meeting_.size(), member);
     if (member == meeting_.index()) continue;
-    copy_bytes(c.out.data + chunk.begin + shard.begin, meeting_.stage_of(member, step) + shard.begin, shard.size);
+    const std::byte* const from = meeting_.stage_of(member, step) + shard.begin;
+    const auto take = [&](const std::byte*, std::byte* out, std::size_t bytes, std::size_t at) {
+      copy_bytes(out, from + at, bytes);
+    };
+    visit_pieces(c, {chunk.begin + shard.begin, shard.size}, take);
   }
 }
 

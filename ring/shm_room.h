@@ -33,6 +33,8 @@ class ShmRoom {
 
   // All but messages, and operations of the caller's own.
   static bool takes(const Collective& collective);
+  // All_reduces that are not flat.
+  static bool takes_pieces(const Collective& collective);
   static constexpr int kMostMembers = 1024;
 
   // Throws what Transport::wait() throws: a Mismatch on all members alike that wait for each other, after which the
@@ -50,6 +52,8 @@ class ShmRoom {
   void stage(const Collective& c, Shard chunk, std::uint64_t step);
   void sum_stages(const Collective& c, Shard chunk, std::uint64_t step);
   void unstage(const Collective& c, Shard chunk, std::uint64_t step);
+  template <class Visit>
+  void visit_pieces(const Collective& c, Shard range, Visit visit) const;
 
   // The other kinds. `out` is where the result is written.
   using Part = ShmMoves::Part;
@@ -82,6 +86,7 @@ class ShmRoom {
   std::uint64_t steps_ = 0;  // that all collectives had
   ShmSums sums_;
   ShmMoves moves_;
+  std::vector<std::size_t> piece_begins_;  // of the collective's pieces
   std::vector<std::byte*> places_;  // of a collective in place, by member: what it shows; null: nothing, or not here
 };
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 #include <random>
 #include <thread>
 
@@ -23,7 +24,8 @@ using test::run_ranks_well;
 using test::Wire;
 using testing::HasSubstr;
 
-enum class Where { kBucket, kOwnInPlace, kOwn, kMixed };  // kMixed: a bucket on the even ranks alone
+// kMixed: a bucket on the even ranks alone; kPieces: many of them on the odd ranks, a bucket on the others.
+enum class Where { kBucket, kOwnInPlace, kOwn, kMixed, kPieces };
 
 struct Draw {
   DType dtype = DType::kFloat32;
@@ -47,7 +49,7 @@ Draw draw(Random& random, int size) {
   if (d.dtype == DType::kComplex64 && d.op == ReduceOp::kMax) d.op = ReduceOp::kSum;
   if (d.dtype == DType::kBool && d.op == ReduceOp::kAverage) d.op = ReduceOp::kSum;
   d.count = pick(kCounts);
-  d.where = pick(std::array{Where::kBucket, Where::kOwnInPlace, Where::kOwn, Where::kMixed});
+  d.where = pick(std::array{Where::kBucket, Where::kOwnInPlace, Where::kOwn, Where::kMixed, Where::kPieces});
   for (int rank = 0; rank < size; ++rank) d.contributors.push_back(random() % 8 == 0 ? kAbsent : 3 * rank);
   const bool scales = d.op != ReduceOp::kMax && d.op != ReduceOp::kProduct && d.dtype != DType::kBool;
   d.factor = scales && random() % 2 == 0 ? 0.75 : 1.0;
@@ -88,10 +90,50 @@ std::vector<std::byte> expected(Group& messages, const Draw& d, std::vector<std:
   return mine;
 }
 
+// A tensor in pieces of some elements, or none; every other one in place.
+class Scattered {
+ public:
+  Scattered(const std::vector<std::byte>& tensor, std::size_t each, unsigned seed) {
+    std::mt19937 random(seed);
+    for (std::size_t begin = 0; begin < tensor.size() || pieces_.empty();) {
+      const std::size_t bytes = std::min(tensor.size() - begin, random() % 4 == 0 ? 0 : random() % 30'000 * each);
+      const auto from = tensor.begin() + static_cast<std::ptrdiff_t>(begin);
+      ins_.emplace_back(from, from + static_cast<std::ptrdiff_t>(bytes));
+      outs_.emplace_back(bytes);
+      pieces_.push_back({ins_.back().data(), (random() % 2 == 0 ? ins_ : outs_).back().data(), bytes});
+      begin += bytes;
+    }
+  }
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  std::vector<std::byte> result() const {
+    std::vector<std::byte> all;
+    for (const Piece& piece : pieces_) all.insert(all.end(), piece.out, piece.out + piece.bytes);
+    return all;
+  }
+
+ private:
+  std::deque<std::vector<std::byte>> ins_, outs_;
+  std::vector<Piece> pieces_;
+};
+
+// False: too little for pieces.
+bool try_pieces(Rank& rank, const Draw& d, const std::vector<std::byte>& mine, const std::vector<std::byte>& result) {
+  Collective c = collective_of(d, {}, {});
+  if (!rank.group->takes_pieces(c)) return false;
+  const Scattered scattered(mine, size_of(d.dtype), static_cast<unsigned>(d.count));
+  c.pieces = scattered.pieces();
+  run(*rank.group, c);
+  const bool nobody = std::all_of(d.contributors.begin(), d.contributors.end(), [](auto id) { return id == kAbsent; });
+  EXPECT_TRUE(nobody || scattered.result() == result) << "rank " << rank.index() << " of " << d.count;
+  return true;
+}
+
 void try_one(Rank& rank, const Draw& d, unsigned seed, Group& messages) {
   const auto mine = values(d, rank.index(), seed);
   const auto result = expected(messages, d, mine);
-  const bool in_bucket = d.where == Where::kBucket || (d.where == Where::kMixed && rank.index() % 2 == 0);
+  const bool is_odd = rank.index() % 2 == 1;
+  if (d.where == Where::kPieces && is_odd && try_pieces(rank, d, mine, result)) return;
+  const bool in_bucket = d.where == Where::kBucket || (d.where >= Where::kMixed && !is_odd);
   std::vector<std::byte> memory = mine, other(mine.size());
   Allocation bucket = in_bucket ? rank.group->allocate(mine.size()) : Allocation();
   if (in_bucket && !mine.empty()) std::memcpy(bucket.data.get(), mine.data(), mine.size());
@@ -104,6 +146,32 @@ void try_one(Rank& rank, const Draw& d, unsigned seed, Group& messages) {
   EXPECT_TRUE(nobody || same(out.data, result)) << "rank " << rank.index() << ", seed " << seed;
   EXPECT_TRUE(d.where != Where::kOwn || same(memory.data(), mine)) << "in is not written";
   // A bucket may be freed: nobody touches it any more.
+}
+
+TEST(ShmRoom, PiecesThatAreNotTheTensorAreRefused) {
+  run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
+    std::vector<float> values(5'000);
+    auto* const data = reinterpret_cast<std::byte*>(values.data());
+    Draw d;
+    d.count = values.size();
+    d.contributors = {0, 1};
+    Collective c = collective_of(d, whole(data, 20'000), whole(data, 20'000));
+    run(*rank.group, c);
+    const auto thrown_by = [&](const std::vector<Piece>& pieces) {
+      c.pieces = pieces;
+      try {
+        run(*rank.group, c);
+      } catch (const std::invalid_argument& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    EXPECT_THAT(thrown_by({{data, data, 19'996}}), HasSubstr("pieces of 19996 bytes, expected 20000"));
+    EXPECT_THAT(thrown_by({{data, data, 10'001}, {data + 10'001, data + 10'001, 9'999}}), HasSubstr("whole elements"));
+    EXPECT_THAT(thrown_by({{data, nullptr, 20'000}}), HasSubstr("is nowhere"));
+    c.counts = {100};
+    EXPECT_THAT(thrown_by({{data, data, 400}}), HasSubstr("pieces where none are taken"));
+  });
 }
 
 TEST(ShmRoom, GivesTheBitsThatMessagesGive) {
