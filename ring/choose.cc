@@ -174,14 +174,15 @@ const NamedMaker& choose(const Collective& collective, const Shape& shape, const
     const NamedMaker* wished = find(collective.kind, wish->second);
     if (will_do(collective, shape, wished->make)) return *wished;
   }
-  std::vector<Priced> priced = price(collective, shape, priced_bytes(collective, shape.size), prices);
-  std::stable_sort(priced.begin() + 1, priced.end(),
-                   [](const Priced& a, const Priced& b) { return a.seconds < b.seconds; });
   // Whose contributors are no whole subtrees halving and doubling does not sum in canonical order.
-  const auto found = std::find_if(priced.begin(), priced.end(),
-                                  [&](const Priced& one) { return will_do(collective, shape, one.maker->make); });
-  HORO_CHECK(found != priced.end());
-  return *found->maker;
+  const Priced* best = nullptr;
+  const std::vector<Priced> priced = price(collective, shape, priced_bytes(collective, shape.size), prices);
+  for (const Priced& one : priced) {
+    if (best != nullptr && (best == &priced.front() || one.seconds >= best->seconds)) continue;
+    if (will_do(collective, shape, one.maker->make)) best = &one;
+  }
+  HORO_CHECK(best != nullptr);
+  return *best->maker;
 }
 
 const std::vector<Schedule>* given_for(const Collective& collective, const Shape& shape,
