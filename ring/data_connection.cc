@@ -70,14 +70,9 @@ void DataConnection::sum_outgoing(std::size_t end) {
 
 void DataConnection::begin_last(FrameKind kind, std::span<const std::byte> payload) {
   Frame frame = self_.frame(kind);
-  frame.length = payload.size();
   frame.is_checked = checks_;
-  const FrameBytes header = encode(frame);
-  last_.insert(last_.end(), header.begin(), header.end());
-  last_.insert(last_.end(), payload.begin(), payload.end());
-  if (!checks_) return;
-  const auto tail = checksum_bytes(crc32c(payload, crc32c(header)));
-  last_.insert(last_.end(), tail.begin(), tail.end());
+  const auto message = message_of(frame, payload);
+  last_.insert(last_.end(), message.begin(), message.end());
 }
 
 std::size_t DataConnection::write() {

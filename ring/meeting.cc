@@ -306,13 +306,7 @@ class Host {
 }  // namespace
 
 std::vector<std::byte> abort_message(const Identity& self, const AbortNotice& notice) {
-  const auto payload = encode(notice);
-  Frame frame = self.frame(FrameKind::kAbort);
-  frame.length = payload.size();
-  const FrameBytes header = encode(frame);
-  std::vector<std::byte> message(header.size() + payload.size());
-  std::copy(payload.begin(), payload.end(), std::copy(header.begin(), header.end(), message.begin()));
-  return message;
+  return message_of(self.frame(FrameKind::kAbort), encode(notice));
 }
 
 void send_abort(const Connection& connection, const Identity& self, const AbortNotice& notice) {
@@ -330,7 +324,7 @@ std::optional<AbortNotice> find_abort(int fd) {
       const Frame frame = decode_frame(left.first<kFrameBytes>(), left.size() - kFrameBytes);
       const auto payload = left.subspan(kFrameBytes, frame.length);
       if (frame.kind == FrameKind::kAbort) return decode_abort(payload);
-      left = left.subspan(kFrameBytes + frame.length);
+      left = left.subspan(std::min<std::size_t>(left.size(), frame.bytes()));
     }
   } catch (const ProtocolError&) {
     return std::nullopt;

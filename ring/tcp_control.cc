@@ -108,16 +108,8 @@ TcpControl::TcpControl(const Config& config, const Identity& self, std::vector<C
 Bytes TcpControl::frame(FrameKind kind, std::span<const std::byte> payload, std::uint32_t segment) const {
   Frame frame = self_.frame(kind);
   frame.segment = segment;
-  frame.length = payload.size();
   frame.is_checked = true;  // costs nothing here
-  const FrameBytes header = encode(frame);
-  const ChecksumBytes tail = checksum_bytes(crc32c(payload, crc32c(header)));
-  Bytes bytes;
-  bytes.reserve(header.size() + payload.size() + tail.size());
-  for (const std::span<const std::byte> part : {std::span<const std::byte>(header), payload, {tail}}) {
-    bytes.insert(bytes.end(), part.begin(), part.end());
-  }
-  return bytes;
+  return message_of(frame, payload);
 }
 
 std::size_t TcpControl::index_of(int rank) const {

@@ -96,12 +96,7 @@ class Parcel {
 };
 
 std::vector<std::byte> framed(const Identity& self, std::span<const std::byte> payload) {
-  Frame frame = self.frame(FrameKind::kControl);
-  frame.length = payload.size();
-  const FrameBytes header = encode(frame);
-  std::vector<std::byte> bytes(header.size() + payload.size());
-  std::copy(payload.begin(), payload.end(), std::copy(header.begin(), header.end(), bytes.begin()));
-  return bytes;
+  return message_of(self.frame(FrameKind::kControl), payload);
 }
 
 // Moves all parcels at once.

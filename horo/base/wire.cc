@@ -191,6 +191,17 @@ ChecksumBytes checksum_bytes(std::uint32_t checksum) {
   return bytes;
 }
 
+std::vector<std::byte> message_of(Frame frame, std::span<const std::byte> payload) {
+  frame.length = payload.size();
+  const FrameBytes header = encode(frame);
+  std::vector<std::byte> message(static_cast<std::size_t>(frame.bytes()));
+  const auto end = std::copy(payload.begin(), payload.end(), std::copy(header.begin(), header.end(), message.begin()));
+  if (!frame.is_checked) return message;
+  const ChecksumBytes tail = checksum_bytes(crc32c(payload, crc32c(header)));
+  std::copy(tail.begin(), tail.end(), end);
+  return message;
+}
+
 void expect_checksum(std::span<const std::byte, kChecksumBytes> theirs, std::uint32_t ours) {
   const auto found = get<std::uint32_t>(theirs);
   if (found == ours) return;

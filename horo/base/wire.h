@@ -65,6 +65,9 @@ struct AbortNotice {
   std::string reason;
 };
 
+inline constexpr std::size_t kFrameBytes = 76;
+inline constexpr std::size_t kChecksumBytes = 4;
+
 // One message: this header, then `length` bytes. Field order on the wire is the order here.
 struct Frame {
   FrameKind kind = FrameKind::kData;
@@ -80,10 +83,9 @@ struct Frame {
   std::uint64_t length = 0;    // of the payload, in bytes
   bool is_checked = false;     // the payload's checksum, of kChecksumBytes, follows it
   bool operator==(const Frame&) const = default;
+  std::uint64_t bytes() const { return kFrameBytes + length + (is_checked ? kChecksumBytes : 0); }  // of the message
 };
 
-inline constexpr std::size_t kFrameBytes = 76;
-inline constexpr std::size_t kChecksumBytes = 4;
 using FrameBytes = std::array<std::byte, kFrameBytes>;
 
 // With magic, version and a CRC32C of the header itself in the last kChecksumBytes.
@@ -95,6 +97,8 @@ Frame decode_frame(std::span<const std::byte, kFrameBytes> bytes, std::uint64_t 
 // What follows a checked payload: the CRC32C of header and payload together.
 using ChecksumBytes = std::array<std::byte, kChecksumBytes>;
 ChecksumBytes checksum_bytes(std::uint32_t checksum);
+// The whole message: the frame with this payload's length, the payload, and its checksum where the frame says so.
+std::vector<std::byte> message_of(Frame frame, std::span<const std::byte> payload);
 // Throws ProtocolError unless they are equal.
 void expect_checksum(std::span<const std::byte, kChecksumBytes> theirs, std::uint32_t ours);
 

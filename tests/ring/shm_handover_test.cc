@@ -192,14 +192,21 @@ TEST(ShmHandover, APeerThatEndsMeanwhileIsNamed) {
   EXPECT_THAT(Offer("shm", "").thrown, HasSubstr("rank 0 (host far) is lost"));
 }
 
+// Also behind what it said before, with a checksum or without one.
 TEST(ShmHandover, APeerWhoseStartHasFailedIsHeard) {
-  const auto payload = encode(AbortNotice{0, "rank 0 had enough"});
-  Frame frame = one_of_two(0).frame(FrameKind::kAbort);
-  frame.length = payload.size();
-  const FrameBytes header = encode(frame);
-  std::string notice(reinterpret_cast<const char*>(header.data()), header.size());
-  notice.append(reinterpret_cast<const char*>(payload.data()), payload.size());
-  for (const char* transport : {"shm", "auto"}) EXPECT_EQ(Offer(transport, notice).thrown, "rank 0 had enough");
+  const auto text_of = [](const std::vector<std::byte>& message) {
+    return std::string(reinterpret_cast<const char*>(message.data()), message.size());
+  };
+  const auto notice = text_of(message_of(one_of_two(0).frame(FrameKind::kAbort), encode(AbortNotice{0, "had enough"})));
+  Frame before = one_of_two(0).frame(FrameKind::kControl);
+  const auto plain = text_of(message_of(before, std::vector<std::byte>(9)));
+  before.is_checked = true;
+  const auto checked = text_of(message_of(before, std::vector<std::byte>(9)));
+  for (const char* transport : {"shm", "auto"}) {
+    for (const std::string& first : {std::string(), plain, checked, checked + plain}) {
+      EXPECT_EQ(Offer(transport, first + notice).thrown, "had enough") << first.size();
+    }
+  }
 }
 
 // Rank 1 shares memory with rank 0, or is about to, when rank 2 is gone.
