@@ -10,6 +10,7 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 #include <tuple>
 
 #include "horo/base/check.h"
@@ -328,16 +329,17 @@ class HostGroup final : public Group {
   mutable std::map<ChoiceKey, const NamedMaker*> choices_ GUARDED_BY(mutex_);
 };
 
-// Waits in the thread that started the collective.
+// Waits in the thread that started the collective. What ends in that thread itself needs no hand-over.
 class Waiter final : public Completion {
  public:
   void done(FailurePtr failure) noexcept override {
     failure_ = std::move(failure);
+    if (std::this_thread::get_id() == starter_) return state_.store(kEnded, std::memory_order_relaxed);
     if (state_.exchange(kEnded, std::memory_order_acq_rel) == kAwaited) state_.notify_one();
   }
   void wait() {
-    int state = kRuns;
-    if (state_.compare_exchange_strong(state, kAwaited, std::memory_order_acq_rel)) {
+    int state = state_.load(std::memory_order_acquire);
+    if (state == kRuns && state_.compare_exchange_strong(state, kAwaited, std::memory_order_acq_rel)) {
       state_.wait(kAwaited, std::memory_order_acquire);
     }
     if (failure_) failure_->raise();
@@ -345,6 +347,7 @@ class Waiter final : public Completion {
 
  private:
   static constexpr int kRuns = 0, kAwaited = 1, kEnded = 2;
+  const std::thread::id starter_ = std::this_thread::get_id();
   std::atomic<int> state_{kRuns};  // hands over failure_
   FailurePtr failure_;
 };

@@ -4,6 +4,7 @@
 #include "ring/shm_meeting.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -64,6 +65,7 @@ struct ShmMeeting::Board {
   // "I sleep": stored with seq_cst before a last look at `told`, so that one of the two sees the other.
   alignas(kLine) std::atomic<std::uint32_t> sleeps;
   std::atomic<std::uint32_t> rung;
+  std::atomic<int> core;  // on which its member last waited: a hint, orders nothing
   alignas(kLine) std::byte flats[kFlats][kFlatBytes];
   alignas(kBoardPage) std::byte stages[kStages][kStageBytes];
 };
@@ -196,19 +198,40 @@ void ShmMeeting::await(const Collective& c, int member, IsThere is_there) {
 template <class IsThere>
 void ShmMeeting::await_longer(const Collective& c, int member, IsThere is_there) {
   settle();
-  for (int looks = 0; looks < patience_.spins; ++looks) {
-    if (is_there(member)) return;
-    relax_core();
-  }
+  if (spins(member, is_there)) return;
   const TimePoint awake_until = Clock::now() + patience_.awake;
   while (!is_there(member)) {
     if (Clock::now() < awake_until) {
       yield_core();
+      if (spins(member, is_there)) return;
       continue;
     }
     doze([&] { return is_there(member); }, board(member));
     if (!is_there(member)) give_up_if_late(c, member, is_there);
   }
+}
+
+// Not while somebody who is missed may be waiting for this very core: he gets it at once, and nobody else does.
+template <class IsThere>
+bool ShmMeeting::spins(int member, IsThere is_there) {
+  const int core = ::sched_getcpu();
+  std::atomic<int>& mine = board(index_).core;
+  if (mine.load(std::memory_order_relaxed) != core) mine.store(core, std::memory_order_relaxed);
+  for (int looks = 0; looks < patience_.spins; ++looks) {
+    if (is_there(member)) return true;
+    if (shares_core(core, is_there)) return false;
+    relax_core();
+  }
+  return false;
+}
+
+template <class IsThere>
+bool ShmMeeting::shares_core(int core, IsThere is_there) const {
+  for (int member = 0; member < size(); ++member) {
+    const bool is_here = member != index_ && board(member).core.load(std::memory_order_relaxed) == core;
+    if (is_here && !is_there(member)) return true;
+  }
+  return false;
 }
 
 // What `other` told before this member was seen to sleep, it sees.

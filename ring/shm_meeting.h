@@ -91,6 +91,10 @@ class ShmMeeting {
   void await(const Collective& c, int member, IsThere is_there);
   template <class IsThere>
   void await_longer(const Collective& c, int member, IsThere is_there);
+  template <class IsThere>
+  bool spins(int member, IsThere is_there);
+  template <class IsThere>
+  bool shares_core(int core, IsThere is_there) const;
   template <class Ready>
   void doze(Ready ready, Board& other);
   template <class IsThere>

@@ -1,5 +1,6 @@
 // A word in shared memory arrives in a fraction of a microsecond, a wake-up takes several, and a core that somebody
-// else needs is lost for a whole tick if a rank spins on it: so it spins only where there is a core for every rank.
+// else needs is lost for a whole tick if a rank spins on it: so it spins long only where there is a core for every
+// rank, and elsewhere as long as two others need to take turns on their core.
 #include "ring/waiting.h"
 
 #include <sched.h>
@@ -47,7 +48,7 @@ int cores_in_time(int usable) {
 Patience patience_for(int local_size, bool has_memory) {
   if (!has_memory) return {0, cores_in_time(kManyCores) >= local_size ? microseconds(100) : microseconds(0)};
   const bool has_room = cores_granted() >= std::max(1, local_size);
-  return {has_room ? 2'000 : 20, microseconds(50)};
+  return {has_room ? 2'000 : 100, microseconds(50)};
 }
 
 int cores_granted() {

@@ -66,12 +66,17 @@ void Counters::add_collective(std::uint32_t set, CollectiveKind kind, std::strin
 
 Counters::Tally& Counters::tally(std::uint32_t set, CollectiveKind kind, std::string_view algorithm) {
   MutexLock lock(mutex_);
-  return collectives_[Key(set, kind, algorithm)].tally;
+  return collectives_[Key(set, kind, algorithm)].tallies.emplace_back();
 }
 
 Counters::Collectives Counters::Entry::sum() const {
-  const Collectives quick = tally.so_far();
-  return {counts.count + quick.count, counts.payload_bytes + quick.payload_bytes, counts.traffic};
+  Collectives all = counts;
+  for (const Tally& tally : tallies) {
+    const Collectives quick = tally.so_far();
+    all.count += quick.count;
+    all.payload_bytes += quick.payload_bytes;
+  }
+  return all;
 }
 
 void Counters::name_set(std::uint32_t set, const std::string& name) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <set>
 #include <string>
@@ -38,12 +39,12 @@ class Counters {
     std::uint64_t payload_bytes = 0;  // of the tensors, as the caller sees them
     Traffic traffic;
   };
-  // The same without traffic, for who counts often: adds without a lock.
+  // The same without traffic, for one who counts often: he alone adds, one thread at a time, without a lock.
   class Tally {
    public:
     void add(std::uint64_t payload_bytes) {
-      count_.fetch_add(1, std::memory_order_relaxed);
-      payload_bytes_.fetch_add(payload_bytes, std::memory_order_relaxed);
+      count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      payload_bytes_.store(payload_bytes_.load(std::memory_order_relaxed) + payload_bytes, std::memory_order_relaxed);
     }
     Collectives so_far() const {
       return {count_.load(std::memory_order_relaxed), payload_bytes_.load(std::memory_order_relaxed), {}};
@@ -62,7 +63,7 @@ class Counters {
 
   void add_collective(std::uint32_t set, CollectiveKind kind, std::string_view algorithm, std::uint64_t payload_bytes,
                       const Traffic& traffic);
-  // Lives as long as the counters do.
+  // A new one, which lives as long as the counters do.
   Tally& tally(std::uint32_t set, CollectiveKind kind, std::string_view algorithm);
   // What a process set is called from now on; the world has its name.
   void name_set(std::uint32_t set, const std::string& name);
@@ -83,7 +84,7 @@ class Counters {
   using Key = std::tuple<std::uint32_t, CollectiveKind, std::string>;
   struct Entry {
     Collectives counts;
-    Tally tally;
+    std::list<Tally> tallies;  // which stay where they are
     Collectives sum() const;
   };
 
