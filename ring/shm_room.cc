@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kSmallShardUnit = 64;
 constexpr std::size_t kShardUnit = 4096;        // bytes: large shards begin on pages of their own
-constexpr std::size_t kMostFlatOfShared = 512;  // from there on two waits take less time than all that is copied
+constexpr std::size_t kMostFlatOfShared = 2048;  // from there on two waits take less time than all that is copied
 
 }  // namespace
 

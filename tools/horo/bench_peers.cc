@@ -120,7 +120,6 @@ void World::start_mpi(const Venue& venue) {
     command = hosts.prefix(0);
     command.insert(command.end(), {need_program(name(), {"mpirun.openmpi"}), "--allow-run-as-root"});
     if (ranks_ > usable_cores()) command.emplace_back("--oversubscribe");
-    const bool is_tcp_alone = side_.path == "tcp" && ranks_ == static_cast<int>(hosts.size());
     if (hosts.are_namespaces()) {
       const std::string shell = venue.folder() + "/remote_shell";
       std::ofstream(shell) << hosts.remote_shell();
@@ -130,8 +129,10 @@ void World::start_mpi(const Venue& venue) {
       command.insert(command.end(),
                      {"--mca", "plm_rsh_agent", "sh " + shell, "--bind-to", "none", "--host", hosts.slots(ranks_)});
     }
+    // Between hosts; what each of them does inside is its own affair.
+    const bool has_neighbours = hosts.are_namespaces() && ranks_ > static_cast<int>(hosts.size());
     if (side_.path == "tcp") {
-      command.insert(command.end(), {"--mca", "btl", is_tcp_alone ? "tcp,self" : "tcp,vader,self"});
+      command.insert(command.end(), {"--mca", "btl", has_neighbours ? "tcp,vader,self" : "tcp,self"});
     }
   } else {
     if (hosts.are_namespaces()) throw std::invalid_argument("--hosts: not with " + name() + ", on one host alone");
