@@ -47,7 +47,7 @@ Shard ShmRoom::shard_of_bytes(std::size_t bytes, int members, int member) {
 }
 
 void ShmRoom::all_reduce(const Collective& c) {
-  sums_.plan(c);
+  sums_.plan(c.contributors);
   const std::size_t bytes = c.counts[0] * size_of(c.dtype);
   const bool may_be_flat = bytes <= ShmMeeting::kFlatBytes, may_be_shared = bytes > kMostFlatOfShared;
   const bool may_be_here = may_be_shared && c.pieces.empty() && c.in.data == c.out.data;
