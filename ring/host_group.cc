@@ -144,19 +144,26 @@ class HostGroup final : public Group {
     if (!may_meet(collective)) return false;
     Room& room = room_of(collective.channel);
     if (!room.has_met) open(room, collective);
-    if (!room.room) return false;
-    room.room->run(collective);
-    Counters::Tally*& tally = room.tallies[static_cast<std::size_t>(collective.kind)];
-    if (tally == nullptr) tally = &counters_.tally(members_.set, collective.kind, kInRoom);
-    tally->add(payload_bytes(collective));
-    return true;
+    if (room.levels) {
+      count(collective, [&] { return room.levels->run(collective), kTwoLevel; });
+    } else if (room.room) {
+      room.room->run(collective);
+      Counters::Tally*& tally = room.tallies[static_cast<std::size_t>(collective.kind)];
+      if (tally == nullptr) tally = &counters_.tally(members_.set, collective.kind, kInRoom);
+      tally->add(payload_bytes(collective));
+    }
+    return room.levels || room.room;
   }
 
   void exchange(const Collective& collective) {
+    count(collective, [&] { return move(collective); });
+  }
+
+  // What run() sends, under the name that it says.
+  template <class Run>
+  void count(const Collective& collective, Run run) {
     const Traffic before = transport_.traffic(collective.channel);
-    TwoLevel* const levels = may_meet(collective) ? room_of(collective.channel).levels.get() : nullptr;
-    if (levels != nullptr) levels->run(collective);
-    const std::string_view name = levels != nullptr ? kTwoLevel : move(collective);
+    const std::string_view name = run();
     counters_.add_collective(members_.set, collective.kind, name, payload_bytes(collective),
                              transport_.traffic(collective.channel) - before);
   }

@@ -57,7 +57,7 @@ std::vector<int> members_of(const std::vector<int>& hosts, int host) {
   return members;
 }
 
-// How one rank per host would run it, by its price there.
+// How one rank per host would run it, by its price there, of so many bytes.
 Schedule schedule_of_host(const Collective& c, std::size_t bytes, const HostsOfGroup& hosts, int host,
                           const Prices& prices) {
   Collective among = c;
@@ -137,21 +137,22 @@ void TwoLevel::spoil(const Collective& c, const Way& way) const {
 }
 
 const TwoLevel::Way& TwoLevel::way_for(const Collective& c) {
-  const std::size_t bytes = priced_bytes(c, party_.size());
-  const Key key{c.dtype, c.order, bytes, c.contributors};
+  const Key key{c.dtype, c.order, priced_bytes(c, party_.size()), c.contributors};
   if (const auto found = ways_.find(key); found != ways_.end()) return found->second;
   if (ways_.size() >= kMostWays) ways_.clear();
-  return ways_.emplace(key, make_way(c, bytes)).first->second;
+  return ways_.emplace(key, way_of(c, hosts_, party_.index, prices_)).first->second;
 }
 
-TwoLevel::Way TwoLevel::make_way(const Collective& c, std::size_t bytes) const {
-  const HostsOfGroup hosts = hosts_of_group(c.contributors, hosts_);
-  const Schedule of_host = schedule_of_host(c, bytes, hosts, hosts.host_of(party_.index), prices_);
-  const Rails rails(hosts, std::max<std::size_t>(1, std::min(bytes, ShmFeed::kSliceBytes) / kRailBytes));
+TwoLevel::Way TwoLevel::way_of(const Collective& c, const std::vector<int>& hosts, int member, const Prices& prices) {
+  const HostsOfGroup found = hosts_of_group(c.contributors, hosts);
+  const std::size_t bytes = priced_bytes(c, static_cast<int>(hosts.size()));
+  const int host = found.host_of(member);
+  const Schedule of_host = schedule_of_host(c, bytes, found, host, prices);
+  const Rails rails(found, std::max<std::size_t>(1, std::min(bytes, ShmFeed::kSliceBytes) / kRailBytes));
   Way way;
-  way.schedule = rails.lay(of_host, party_.index);
+  way.schedule = rails.lay(of_host, member);
   way.segment_bytes = ShmFeed::kSliceBytes / static_cast<std::size_t>(way.schedule.chunks);
-  for (const int mate : mates_) {
+  for (const int mate : found.members[static_cast<std::size_t>(host)]) {
     const Rails::Run run = rails.of(mate);
     way.chunks.push_back({Schedule::kIn, run.first * of_host.chunks, run.count * of_host.chunks});
     way.contributors.push_back(c.contributors[static_cast<std::size_t>(mate)]);

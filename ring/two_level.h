@@ -31,23 +31,24 @@ class TwoLevel {
   static bool takes(const Collective& collective, const std::vector<int>& hosts);
   static bool takes_pieces(const Collective& collective);
 
+  // What a member does for collectives that are alike.
+  struct Way {
+    Schedule schedule;                       // of messages between hosts
+    std::size_t segment_bytes;               // of a chunk in a slice
+    std::vector<Part> chunks;                // by member of this host: which it sums
+    std::vector<std::int64_t> contributors;  // the same; kAbsent
+    bool is_idle;                            // nobody contributes
+  };
+  static Way way_of(const Collective& collective, const std::vector<int>& hosts, int member, const Prices& prices);
+
   // Of what it takes. Throws what Transport::wait() throws: a Mismatch on all members alike, after which the next one
   // works.
   void run(const Collective& collective);
 
  private:
-  // Made once for collectives that are alike.
-  struct Way {
-    Schedule schedule;
-    std::size_t segment_bytes;               // of a chunk in a slice
-    std::vector<Part> chunks;                // by member of this host
-    std::vector<std::int64_t> contributors;  // the same; kAbsent
-    bool is_idle;                            // nobody contributes
-  };
   using Key = std::tuple<DType, Order, std::size_t, std::vector<std::int64_t>>;
 
   const Way& way_for(const Collective& c);
-  Way make_way(const Collective& c, std::size_t bytes) const;
   void run_fed(const Collective& c, const Way& way, SliceFeed& feed) const;
   void spoil(const Collective& c, const Way& way) const;
 
@@ -56,7 +57,7 @@ class TwoLevel {
   const Prices prices_;
   std::vector<int> mates_;  // the members of this host, this one among them
   const std::unique_ptr<ShmFeed> room_;
-  std::map<Key, Way> ways_;
+  std::map<Key, Way> ways_;  // made once
 };
 
 }  // namespace horo
