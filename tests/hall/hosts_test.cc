@@ -14,9 +14,9 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr int kRanks = 4;
+constexpr int kRanksOfBoth = 4;
 
-void place(Config& config) {
+void place_on_host(Config& config) {
   config.transport = "shm";
   config.host_id = config.rank < 2 ? "one" : "other";
   config.local_rank = config.rank % 2;
@@ -25,17 +25,17 @@ void place(Config& config) {
 
 void on_two_hosts(const std::function<void(Session&)>& body) {
   const std::string addr = test::free_address();
-  std::vector<Links> links(kRanks);
+  std::vector<Links> links(kRanksOfBoth);
   std::vector<std::function<void()>> ranks;
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < kRanksOfBoth; ++rank) {
     ranks.push_back([&, rank] {
-      Config config = test::config_of(rank, kRanks, addr);
-      place(config);
+      Config config = test::config_of(rank, kRanksOfBoth, addr);
+      place_on_host(config);
       links[static_cast<std::size_t>(rank)] = connect_tcp(config, 0, make_tcp_exchange(config, 0));
     });
   }
   for (const auto& error : test::run_threads(ranks)) EXPECT_EQ(test::message_of(error), "");
-  EXPECT_THAT(run_world_over(std::move(links), body, {}, place), Each(""));
+  EXPECT_THAT(run_world_over(std::move(links), body, {}, place_on_host), Each(""));
 }
 
 void expect_sum(Session& session, const std::string& name, std::uint32_t set, float sum) {
@@ -50,7 +50,7 @@ void expect_sum(Session& session, const std::string& name, std::uint32_t set, fl
 
 TEST(Hosts, AllReducesOfTheWorldAreTwoLevel) {
   on_two_hosts([](Session& session) {
-    for (int step = 0; step < 3; ++step) expect_sum(session, "x", 0, kRanks);
+    for (int step = 0; step < 3; ++step) expect_sum(session, "x", 0, kRanksOfBoth);
     EXPECT_THAT(session.counters().json(), HasSubstr("two-level"));
     meet(session);
   });
@@ -72,7 +72,7 @@ TEST(Hosts, SetsOfSomeRanksOfBothHostsReduceAsWell) {
 TEST(Hosts, WhoJoinedIsLeftOutOnBothHosts) {
   on_two_hosts([](Session& session) {
     const int rank = session.topology().rank;
-    for (int left = kRanks; left > rank; --left) expect_sum(session, "x", 0, static_cast<float>(left));
+    for (int left = kRanksOfBoth; left > rank; --left) expect_sum(session, "x", 0, static_cast<float>(left));
     EXPECT_EQ(outcome_of(session, session.join(0)).counts.at(0), 0);
     meet(session);
   });

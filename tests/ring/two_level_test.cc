@@ -18,7 +18,7 @@
 #include "tests/ring/run_ranks.h"
 #include "tests/ring/small_values.h"
 
-namespace horo {
+namespace horo::two_level_test {
 namespace {
 
 using test::Rank;
@@ -55,22 +55,22 @@ std::unique_ptr<Group> group_of(Rank& rank, const std::vector<int>& hosts) {
 // Where a member has its tensor: a bucket, its own memory, or many pieces of it.
 enum class Memory { kBucket, kInPlace, kOwn, kPieces };
 
-struct Draw {
+struct Case {
   Collective c;
   std::vector<Memory> memory;  // by member
   unsigned seed = 0;
 };
 
-constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat32, DType::kBFloat16, DType::kFloat16,  DType::kFloat64,
-                            DType::kInt32,   DType::kUint8,   DType::kBool,     DType::kComplex64};
+constexpr DType kCaseTypes[] = {DType::kFloat32, DType::kFloat32, DType::kBFloat16, DType::kFloat16,  DType::kFloat64,
+                                DType::kInt32,   DType::kUint8,   DType::kBool,     DType::kComplex64};
 constexpr std::size_t kLengths[] = {0, 1, 3, 700, 1'025, 9'000, 40'001, 200'000, 700'001};
 
 template <class Random>
-Draw draw(Random& random, const std::vector<int>& hosts, unsigned seed) {
+Case draw_case(Random& random, const std::vector<int>& hosts, unsigned seed) {
   const auto pick = [&](const auto& from) { return from[random() % std::size(from)]; };
-  Draw d;
+  Case d;
   d.seed = seed;
-  d.c.dtype = pick(kTypes);
+  d.c.dtype = pick(kCaseTypes);
   d.c.op = pick(std::array{ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax, ReduceOp::kProduct});
   if (d.c.dtype == DType::kComplex64 && d.c.op == ReduceOp::kMax) d.c.op = ReduceOp::kSum;
   if (d.c.dtype == DType::kBool && d.c.op == ReduceOp::kAverage) d.c.op = ReduceOp::kSum;
@@ -96,7 +96,7 @@ Draw draw(Random& random, const std::vector<int>& hosts, unsigned seed) {
 }
 
 // Floats whose every order of summation shows, and small values of the other types.
-Bytes values(const Draw& d, std::size_t member) {
+Bytes values_of(const Case& d, std::size_t member) {
   const std::size_t count = d.c.counts[0];
   Bytes bytes = test::small_values(d.c.dtype, count, d.seed * 100 + static_cast<unsigned>(member));
   if (d.c.dtype != DType::kFloat32) return bytes;
@@ -108,13 +108,13 @@ Bytes values(const Draw& d, std::size_t member) {
   return bytes;
 }
 
-Bytes oracle(const Draw& d) {
+Bytes oracle(const Case& d) {
   std::vector<Bytes> all;
   std::vector<TreeInput> inputs;
   std::vector<std::int64_t> ids;
   for (std::size_t member = 0; member < d.c.contributors.size(); ++member) {
     if (d.c.contributors[member] == kAbsent) continue;
-    all.push_back(values(d, member));
+    all.push_back(values_of(d, member));
     ids.push_back(d.c.contributors[member]);
   }
   for (const Bytes& one : all) inputs.push_back({one.data()});
@@ -127,7 +127,7 @@ Bytes oracle(const Draw& d) {
 // A member's tensor in the memory that it is to be in.
 class Tensor {
  public:
-  Tensor(Group& group, const Draw& d, Memory memory, Bytes values) : in_(std::move(values)), out_(in_.size()), c_(d.c) {
+  Tensor(Group& group, const Case& d, Memory memory, Bytes values) : in_(std::move(values)), out_(in_.size()), c_(d.c) {
     if (memory == Memory::kPieces && group.takes_pieces(c_)) {
       cut(size_of(d.c.dtype), d.seed);
       return;
@@ -162,9 +162,9 @@ class Tensor {
   Collective c_;
 };
 
-void try_one(Rank& rank, Group& group, const std::vector<int>& hosts, const Draw& d) {
+void try_case(Rank& rank, Group& group, const std::vector<int>& hosts, const Case& d) {
   const auto me = static_cast<std::size_t>(rank.index());
-  Tensor tensor(group, d, d.memory[me], values(d, me));
+  Tensor tensor(group, d, d.memory[me], values_of(d, me));
   run(group, tensor.collective());
   const bool is_canonical = hosts_of_group(d.c.contributors, hosts).are_subtrees;
   EXPECT_EQ(group.algorithm(tensor.collective()) == kTwoLevel, is_canonical);
@@ -180,7 +180,7 @@ TEST(TwoLevel, GivesTheBitsOfOneSumForEveryLayoutOfHosts) {
       const auto group = group_of(rank, hosts);
       std::mt19937 random(11);
       for (unsigned seed = 0; seed < test::effort(40u); ++seed) {
-        try_one(rank, *group, hosts, draw(random, hosts, seed));
+        try_case(rank, *group, hosts, draw_case(random, hosts, seed));
         if (testing::Test::HasFailure()) return;
       }
     });
@@ -276,11 +276,11 @@ TEST(TwoLevel, AnyOrderMayBeTakenForAFastSum) {
   });
 }
 
-constexpr std::size_t kCounts[] = {4, 600, 1'000'000};
+constexpr std::size_t kFewCounts[] = {4, 600, 1'000'000};
 
 // One of a host's members differs from the other, or one host from the other.
 TEST(TwoLevel, WhatDiffersIsAMismatchOnAllHostsAndTheNextOneWorks) {
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : kFewCounts) {
     for (const std::vector<int>& differ : {std::vector<int>{1}, {2, 3}, {0, 1, 2}}) {
       run_ranks_well({4, Wire::kShm, {}}, [&](Rank& rank) {
         const auto group = group_of(rank, kPairs);
@@ -300,7 +300,7 @@ TEST(TwoLevel, WhatDiffersIsAMismatchOnAllHostsAndTheNextOneWorks) {
 
 // Who waits for rank 3 in its memory hears of it first; the others, who wait for him or for his host, from him.
 TEST(TwoLevel, WhoIsLateEndsItOnAllHosts) {
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : kFewCounts) {
     const auto errors = run_ranks({4, Wire::kShm, {}}, [&](Rank& rank) {
       const auto group = group_of(rank, kPairs);
       expect_sum(rank, *group, 4, count, 0);
@@ -388,4 +388,4 @@ TEST(TwoLevel, WhoDiesInTheMiddleIsNamedByAll) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::two_level_test
