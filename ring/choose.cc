@@ -34,7 +34,7 @@ std::string names_for(CollectiveKind kind) {
   for (const NamedMaker& maker : all_schedule_makers()) {
     if (maker.kind == kind) names += (names.empty() ? "" : ", ") + std::string(maker.name);
   }
-  return names;
+  return names + (kind == CollectiveKind::kAllReduce ? ", " + std::string(kTwoLevel) : "");
 }
 
 CollectiveKind kind_named(const std::string& word) {
@@ -119,7 +119,8 @@ AlgorithmWishes read_wishes(const std::string& text) {
       throw std::invalid_argument(say("HORO_ALGORITHMS: ", name.substr(1), " has schedules for ",
                                       name_of(given.shape.kind), ", not for ", name_of(kind)));
     }
-    if (find(kind, name) == nullptr) {
+    const bool is_two_level = kind == CollectiveKind::kAllReduce && name == kTwoLevel;
+    if (find(kind, name) == nullptr && !is_two_level) {
       throw std::invalid_argument(
           say("HORO_ALGORITHMS: ", name_of(kind), " has no algorithm \"", name, "\"; it has ", names_for(kind)));
     }
@@ -170,8 +171,7 @@ std::vector<Priced> price(const Collective& c, const Shape& of, std::size_t byte
 const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes,
                          const Prices& prices) {
   const auto wish = wishes.names.find(collective.kind);
-  if (wish != wishes.names.end()) {
-    const NamedMaker* wished = find(collective.kind, wish->second);
+  if (const NamedMaker* wished = wish == wishes.names.end() ? nullptr : find(collective.kind, wish->second)) {
     if (will_do(collective, shape, wished->make)) return *wished;
   }
   // Whose contributors are no whole subtrees halving and doubling does not sum in canonical order.

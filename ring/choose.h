@@ -12,9 +12,13 @@
 
 namespace horo {
 
+// An all_reduce that is more than one schedule (ring/two_level.h): it goes before all of these where it can, because
+// inside a host nothing travels, and between hosts no more than one rank per host would send.
+inline constexpr const char* kTwoLevel = "two-level";
+
 // What is wished for instead of the rules, by kind.
 struct AlgorithmWishes {
-  std::map<CollectiveKind, std::string> names;  // of makers: "ring", "halving-doubling" ... (all_schedule_makers)
+  std::map<CollectiveKind, std::string> names;  // of makers: "ring", "tree" ... (all_schedule_makers), or kTwoLevel
   std::map<CollectiveKind, GivenSchedules> files;
 };
 

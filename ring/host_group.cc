@@ -22,52 +22,16 @@
 #include "ring/say.h"
 #include "ring/schedule_run.h"
 #include "ring/shm_room.h"
+#include "ring/two_level.h"
 
 namespace horo {
-
-ScratchPool::Piece ScratchPool::take(std::size_t bytes) {
-  std::unique_ptr<Memory> memory;
-  {
-    MutexLock lock(mutex_);
-    const auto best = std::max_element(free_.begin(), free_.end(),
-                                       [](const auto& a, const auto& b) { return a->size() < b->size(); });
-    if (best != free_.end()) {
-      memory = std::move(*best);
-      free_.erase(best);
-    }
-  }
-  if (!memory) memory = std::make_unique<Memory>();
-  if (memory->size() < bytes) memory->resize(bytes);
-  return Piece(*this, std::move(memory));
-}
-
-// Where there is no memory to remember it, it is freed.
-void ScratchPool::give_back(std::unique_ptr<Memory> memory) noexcept {
-  MutexLock lock(mutex_);
-  try {
-    free_.push_back(std::move(memory));
-  } catch (const std::bad_alloc&) {
-    memory.reset();
-  }
-}
-
-Tag Mail::tag(std::uint32_t number) const {
-  return {collective_.channel, collective_.plan, number, collective_.key_hash};
-}
-
-Mail::Op Mail::send(int member, std::uint32_t number, std::span<const std::byte> out) const {
-  return party_.transport.post_send(party_.members[static_cast<std::size_t>(member)], tag(number), out);
-}
-
-Mail::Op Mail::receive(int member, std::uint32_t number, std::span<std::byte> in) const {
-  return party_.transport.post_recv(party_.members[static_cast<std::size_t>(member)], tag(number), in);
-}
 
 namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kMostSchedules = 64;  // kept
 constexpr std::size_t kMostChoices = 4096;
+constexpr const char* kInRoom = "shm";
 constexpr std::size_t kKinds = static_cast<std::size_t>(CollectiveKind::kJoin) + 1;
 
 std::size_t payload_bytes(const Collective& c) {
@@ -85,6 +49,7 @@ class HostGroup final : public Group {
         segment_bytes_(std::max<std::size_t>(1, config.segment_bytes)),
         prices_{members_.costs, segment_bytes_},
         counters_(counters),
+        has_levels_(TwoLevel::has_levels(members_.hosts)),
         allows_room_(room_is_allowed(config)),
         patience_(patience_for(config.local_size, true)) {
     kernels_in_use();  // a wrong HORO_KERNELS is said at the start
@@ -106,7 +71,9 @@ class HostGroup final : public Group {
   }
 
   bool takes_pieces(const Collective& c) const override {
-    return may_meet(c) && room_of(c.channel).room && ShmRoom::takes_pieces(c);
+    if (!may_meet(c)) return false;
+    const Room& room = room_of(c.channel);
+    return room.room ? ShmRoom::takes_pieces(c) : room.levels && TwoLevel::takes_pieces(c);
   }
 
   void start(const Collective& collective, Completion& completion) override {
@@ -136,7 +103,10 @@ class HostGroup final : public Group {
   }
 
   std::string_view algorithm(const Collective& collective) const override {
-    if (may_meet(collective) && room_of(collective.channel).room) return "shm";
+    if (const Room* room = may_meet(collective) ? &room_of(collective.channel) : nullptr) {
+      if (room->room) return kInRoom;
+      if (room->levels) return kTwoLevel;
+    }
     if (collective.kind == CollectiveKind::kBarrier) return "dissemination";
     if (collective.kind == CollectiveKind::kSendRecv) return "message";
     const Shape shape = shape_of(collective, size(), members_.hosts);
@@ -164,7 +134,10 @@ class HostGroup final : public Group {
 
   // Equal on all members.
   bool may_meet(const Collective& c) const {
-    return allows_room_ && ShmRoom::takes(c) && !wishes_.names.contains(c.kind) && !wishes_.files.contains(c.kind);
+    const auto wish = wishes_.names.find(c.kind);
+    const bool is_free = wish == wishes_.names.end() || wish->second == kTwoLevel;
+    if (!allows_room_ || !is_free || wishes_.files.contains(c.kind)) return false;
+    return has_levels_ ? TwoLevel::takes(c, members_.hosts) : ShmRoom::takes(c);
   }
 
   // False: there is no room for it.
@@ -172,17 +145,26 @@ class HostGroup final : public Group {
     if (!may_meet(collective)) return false;
     Room& room = room_of(collective.channel);
     if (!room.has_met) open(room, collective);
-    if (!room.room) return false;
-    room.room->run(collective);
-    Counters::Tally*& tally = room.tallies[static_cast<std::size_t>(collective.kind)];
-    if (tally == nullptr) tally = &counters_.tally(members_.set, collective.kind, "shm");
-    tally->add(payload_bytes(collective));
-    return true;
+    if (room.levels) {
+      count(collective, [&] { return room.levels->run(collective), kTwoLevel; });
+    } else if (room.room) {
+      room.room->run(collective);
+      Counters::Tally*& tally = room.tallies[static_cast<std::size_t>(collective.kind)];
+      if (tally == nullptr) tally = &counters_.tally(members_.set, collective.kind, kInRoom);
+      tally->add(payload_bytes(collective));
+    }
+    return room.levels || room.room;
   }
 
   void exchange(const Collective& collective) {
+    count(collective, [&] { return move(collective); });
+  }
+
+  // What run() sends, under the name that it says.
+  template <class Run>
+  void count(const Collective& collective, Run run) {
     const Traffic before = transport_.traffic(collective.channel);
-    const std::string_view name = move(collective);
+    const std::string_view name = run();
     counters_.add_collective(members_.set, collective.kind, name, payload_bytes(collective),
                              transport_.traffic(collective.channel) - before);
   }
@@ -208,7 +190,17 @@ class HostGroup final : public Group {
   bool room_is_allowed(const Config& config) const {
     const bool one_host =
         std::adjacent_find(members_.hosts.begin(), members_.hosts.end(), std::not_equal_to<>()) == members_.hosts.end();
-    return config.transport != "tcp" && size() > 1 && size() <= ShmRoom::kMostMembers && one_host;
+    return config.transport != "tcp" && size() > 1 && size() <= ShmRoom::kMostMembers && (one_host || has_levels_);
+  }
+
+  // Who shares this member's host, itself among them, by index.
+  std::vector<int> mates() const {
+    std::vector<int> mates;
+    for (int member = 0; member < size(); ++member) {
+      const auto at = static_cast<std::size_t>(member), me = static_cast<std::size_t>(index_);
+      if (!has_levels_ || members_.hosts[at] == members_.hosts[me]) mates.push_back(member);
+    }
+    return mates;
   }
 
   // What a channel ran last, which is what it runs next as a rule.
@@ -237,7 +229,10 @@ class HostGroup final : public Group {
     // Of the boards, this member's and all: messages that an error leaves in flight use them until the transport ends.
     std::int64_t place = -1;
     std::vector<std::int64_t> places{};
-    std::unique_ptr<ShmRoom> room;  // null after the meeting: some member sees not all of the others' arenas
+    // After the meeting one of them, or none: some member sees not all arenas of its host.
+    std::unique_ptr<ShmRoom> room;
+    std::vector<int> mates{};  // ranks of this host
+    std::unique_ptr<TwoLevel> levels;
     std::array<Counters::Tally*, kKinds> tallies{};  // by kind; null: not yet
     Choice choice;                                   // of what went by messages
   };
@@ -252,15 +247,33 @@ class HostGroup final : public Group {
     return *last;
   }
 
-  // The first time, all members tell each other where their boards are; those who see the others' arenas.
+  // The first time, all members tell each other where their boards are; those who see the arenas of their host.
   void open(Room& one, const Collective& first) {
     one.has_met = true;
     const auto arenas = transport_.arenas();
-    const bool sees_all = arenas && std::all_of(members_.ranks.begin(), members_.ranks.end(),
-                                                [&](int rank) { return arenas->sees(rank); });
-    Allocation board = sees_all ? ShmMeeting::make_board(*arenas) : Allocation();
+    const std::vector<int> mates = this->mates();
+    for (const int mate : mates) one.mates.push_back(members_.ranks[static_cast<std::size_t>(mate)]);
+    const bool sees_all =
+        arenas && std::all_of(one.mates.begin(), one.mates.end(), [&](int rank) { return arenas->sees(rank); });
+    const bool is_alone = mates.size() == 1;
+    Allocation board = sees_all && !is_alone ? ShmMeeting::make_board(*arenas) : Allocation();
     const auto place = board.data ? arenas->offset_of(board.data.get(), board.bytes) : std::nullopt;
-    if (place) one.place = static_cast<std::int64_t>(*place);
+    one.place = place ? static_cast<std::int64_t>(*place) : is_alone ? 0 : -1;
+    gather_places(one, first);
+    if (std::find(one.places.begin(), one.places.end(), -1) != one.places.end()) return;
+    if (!has_levels_) {
+      one.room = std::make_unique<ShmRoom>(party(), arenas, std::move(board), one.places, patience_);
+      return;
+    }
+    std::vector<std::int64_t> boards;
+    for (const int mate : mates) boards.push_back(one.places[static_cast<std::size_t>(mate)]);
+    const auto mine = std::lower_bound(mates.begin(), mates.end(), index_) - mates.begin();
+    const Party host{transport_, one.mates, static_cast<int>(mine), segment_bytes_, scratch_};
+    auto feed = is_alone ? nullptr : std::make_unique<ShmFeed>(host, arenas, std::move(board), boards, patience_);
+    one.levels = std::make_unique<TwoLevel>(party(), members_.hosts, prices_, std::move(feed));
+  }
+
+  void gather_places(Room& one, const Collective& first) {
     one.places.resize(members_.ranks.size());
     Collective meeting = first;
     meeting.kind = CollectiveKind::kAllGather;
@@ -269,8 +282,6 @@ class HostGroup final : public Group {
     meeting.in = {reinterpret_cast<std::byte*>(&one.place), sizeof(one.place)};
     meeting.out = {reinterpret_cast<std::byte*>(one.places.data()), one.places.size() * sizeof(one.place)};
     move(meeting);
-    if (std::find(one.places.begin(), one.places.end(), -1) != one.places.end()) return;
-    one.room = std::make_unique<ShmRoom>(party(), arenas, std::move(board), one.places, patience_);
   }
 
   Choice choose_for(const Collective& c) {
@@ -318,6 +329,7 @@ class HostGroup final : public Group {
   const std::size_t segment_bytes_;
   const Prices prices_;
   Counters& counters_;
+  const bool has_levels_;
   const bool allows_room_;
   const Patience patience_;
   std::atomic<std::uint64_t> last_token_{0};  // numbers allocations; orders nothing

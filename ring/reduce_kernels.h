@@ -162,8 +162,8 @@ class TreeRunner {
   // The whole tree without a stack. False if it is not one of those that fit into registers.
   bool run_in_registers() const {
     const Shape* shape = shape_at(0);
-    if (shape == nullptr || steps_of(*shape) != job_.steps || job_.to_partial) return false;
-    const bool is_finished = job_.scaling.divisor == 1.0 && job_.scaling.postscale == 1.0;
+    if (shape == nullptr || steps_of(*shape) != job_.steps || (job_.to_partial && !kPartialsAreAlike)) return false;
+    const bool is_finished = job_.to_partial || (job_.scaling.divisor == 1.0 && job_.scaling.postscale == 1.0);
     if constexpr (kHasLanes) {
       if (!L::kScales && !is_finished) return false;
       if (job_.out_count > 2 && job_.out_count != static_cast<std::size_t>(shape->inputs)) return false;
@@ -197,10 +197,11 @@ class TreeRunner {
 
  private:
   static constexpr std::size_t kInBytes = sizeof(typename Element::Stored);
+  static constexpr bool kPartialsAreAlike = std::is_same_v<typename Element::Stored, T>;
 
   bool joins(std::size_t at) const { return at < job_.steps && job_.tree[at].input == TreeStep::kJoin; }
   const TreeInput& input(std::size_t at) const { return job_.inputs[job_.tree[at].input]; }
-  bool is_plain(const TreeInput& input) const { return !input.partial && !scales_; }
+  bool is_plain(const TreeInput& input) const { return input.partial ? kPartialsAreAlike : !scales_; }
 
   static std::size_t steps_of(const Shape& shape) { return static_cast<std::size_t>(2 * shape.inputs - 1); }
 

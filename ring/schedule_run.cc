@@ -29,25 +29,33 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// What a slice needs beside the caller's buffers: where each scratch area begins in a slot, and the slot's length.
+// What a slice needs beside the caller's buffers: where each scratch area begins in a slot, and (fed) input and output,
+// and the slot's length.
 struct Layout {
   std::vector<std::size_t> area;
+  std::size_t fed[Schedule::kFirstScratch] = {};
   std::size_t bytes = 0;
 };
 
 class Plan {
  public:
-  Plan(const Party& party, const Collective& c, const Schedule& schedule)
-      : collective(c), schedule(schedule), mail(party, c), slices(c, schedule, party.segment_bytes) {
+  Plan(const Party& party, const Collective& c, const Schedule& schedule, const Feeding* feeding = nullptr)
+      : collective(c), schedule(schedule), feeding(feeding), mail(party, c), slices(c, schedule, party.segment_bytes) {
     element_bytes = size_of(c.dtype);
     accumulator_bytes = size_of(accumulator_of(c.dtype, c.op));
     for (const Scratch& scratch : schedule.scratch) {
       layout.area.push_back(layout.bytes);
       layout.bytes += aligned(room_for(scratch));
     }
+    for (int fed = 0; feeding != nullptr && fed < Schedule::kFirstScratch; ++fed) {
+      layout.fed[fed] = layout.bytes;
+      layout.bytes += aligned(most_elements(feeding->chunks) * bytes_each(fed));
+    }
   }
 
+  // Of partial results all that is on its way is partial.
   bool accumulates(int area) const {
+    if (feeding != nullptr) return area != Schedule::kOut;
     return area >= Schedule::kFirstScratch &&
            schedule.scratch[static_cast<std::size_t>(area - Schedule::kFirstScratch)].accumulates;
   }
@@ -55,6 +63,7 @@ class Plan {
 
   const Collective& collective;
   const Schedule& schedule;
+  const Feeding* const feeding;  // null: of the collective's own buffers
   const Mail mail;
   const Slices slices;
   std::size_t element_bytes = 0;
@@ -64,13 +73,17 @@ class Plan {
  private:
   std::size_t room_for(const Scratch& scratch) const {
     std::size_t most = 0;
+    const std::size_t each = scratch.accumulates || feeding != nullptr ? accumulator_bytes : element_bytes;
     const int last = scratch.base == Scratch::kFloating ? schedule.chunks - scratch.chunks : scratch.base;
     for (int first = std::max(0, scratch.base); first <= last; ++first) {
-      std::size_t elements = 0;
-      for (int i = first; i < first + scratch.chunks; ++i) elements += slices.most_elements(i);
-      most = std::max(most, elements);
+      most = std::max(most, most_elements({0, first, scratch.chunks}));
     }
-    return most * (scratch.accumulates ? accumulator_bytes : element_bytes);
+    return most * each;
+  }
+  std::size_t most_elements(const Part& run) const {
+    std::size_t elements = 0;
+    for (int i = run.first; i < run.first + run.count; ++i) elements += slices.most_elements(i);
+    return elements;
   }
 };
 
@@ -87,6 +100,7 @@ class Slot {
     slice_ = slice;
     round_ = 0;
     busy_ = true;
+    if (plan_->feeding != nullptr) plan_->feeding->feed.bring(slice, fed(Schedule::kIn));
     begin_round();
   }
 
@@ -96,10 +110,13 @@ class Slot {
     for (const Combine& combine : plan_->schedule.rounds[round_].combine) perform(combine);
     busy_ = ++round_ < plan_->schedule.rounds.size();
     if (busy_) begin_round();
+    if (!busy_ && plan_->feeding != nullptr) plan_->feeding->feed.take(slice_, fed(Schedule::kOut));
     return !busy_;
   }
 
  private:
+  std::byte* fed(int area) const { return scratch_.data() + plan_->layout.fed[area]; }
+
   void begin_round() {
     ops_.clear();
     const Round& round = plan_->schedule.rounds[round_];
@@ -140,6 +157,10 @@ class Slot {
 
   std::byte* address(int area, int chunk) const {
     const std::size_t each = plan_->bytes_each(area);
+    if (plan_->feeding != nullptr && area < Schedule::kFirstScratch) {
+      const int first = plan_->feeding->chunks.first;
+      return fed(area) + elements({area, first, chunk - first}) * each;
+    }
     if (area == Schedule::kIn) return plan_->collective.in.data + plan_->slices.begin(slice_, area, chunk) * each;
     if (area == Schedule::kOut) return out_ + plan_->slices.begin(slice_, area, chunk) * each;
     const auto at = static_cast<std::size_t>(area - Schedule::kFirstScratch);
@@ -208,7 +229,8 @@ void run_slots(const Plan& plan, std::byte* out, const Party& party) {
   const std::size_t slices = plan.slices.count();
   const std::size_t slot_bytes = std::max(kAlignment, aligned(plan.layout.bytes));
   const std::size_t affordable = std::max<std::size_t>(2, kScratchBytes / slot_bytes);
-  const std::size_t slots_count = std::min({slices, affordable, kMostSlots});
+  const std::size_t most_slots = plan.feeding != nullptr ? plan.feeding->slots : std::min(affordable, kMostSlots);
+  const std::size_t slots_count = std::min(slices, most_slots);
   const auto scratch = party.scratch.take(slots_count * slot_bytes + kAlignment);
   const auto misaligned = reinterpret_cast<std::uintptr_t>(scratch.part(0, 1).data()) % kAlignment;
   const std::size_t first = misaligned == 0 ? 0 : kAlignment - misaligned;
@@ -239,6 +261,10 @@ void run_schedule(const Party& party, const Collective& collective, const Schedu
   const auto out = memory.part(0, bytes);
   run_slots(plan, out.data(), party);
   std::memcpy(collective.out.data, out.data(), out.size());
+}
+
+void run_schedule(const Party& party, const Collective& collective, const Schedule& schedule, const Feeding& feeding) {
+  if (!schedule.rounds.empty()) run_slots(Plan(party, collective, schedule, &feeding), nullptr, party);
 }
 
 }  // namespace horo

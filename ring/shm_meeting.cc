@@ -24,11 +24,12 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kBoardPage = 4096;
 constexpr std::uint64_t kMarks = 64, kFlats = 80;
 constexpr std::size_t kWorks = 3;
-constexpr int kKindBits = 8, kKindShift = 64 - kKindBits;  // in a shape
+constexpr int kKindBits = 8, kKindShift = 64 - kKindBits;                         // in a shape
+constexpr std::chrono::nanoseconds kShortSlice = std::chrono::microseconds(200);  // where messages are to be moved
 constexpr int kEagerLooks = 4;  // without a pause in between, which takes as long as a line on its way
 
-void wait_on(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
-  const timespec slice{0, std::chrono::nanoseconds(kWaitSlice).count()};
+void wait_on(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds longest) {
+  const timespec slice{0, longest.count()};
   ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &slice, nullptr, 0);
 }
 
@@ -66,6 +67,8 @@ struct ShmMeeting::Board {
   alignas(kLine) std::atomic<std::uint32_t> sleeps;
   std::atomic<std::uint32_t> rung;
   std::atomic<int> core;  // on which its member last waited: a hint, orders nothing
+  // The last meeting in which its member gave up; read where it was waited for in vain.
+  alignas(kLine) std::atomic<std::uint64_t> given_up;
   alignas(kLine) std::byte flats[kFlats][kFlatBytes];
   alignas(kBoardPage) std::byte stages[kStages][kStageBytes];
 };
@@ -131,6 +134,11 @@ void ShmMeeting::reached(Work work, std::uint64_t step) {
   tell();
 }
 
+void ShmMeeting::give_up() {
+  board(index_).given_up.store(number_, std::memory_order_release);
+  tell();
+}
+
 // Those who already sleep are woken at once. For those who are just about to, settle() comes later.
 void ShmMeeting::tell() {
   is_settled_ = false;
@@ -161,6 +169,15 @@ bool ShmMeeting::has_come(int member, std::uint64_t meeting) const {
   return board(member).marks[meeting % kMarks].times.load(std::memory_order_acquire) >= meeting;
 }
 
+bool ShmMeeting::has_reached(int member, Work work, std::uint64_t step) const {
+  return board(member).reached[static_cast<std::size_t>(work)].step.load(std::memory_order_acquire) >= step;
+}
+
+// Who comes to the next meeting has seen everybody leave this one.
+bool ShmMeeting::has_given_up(int member) const {
+  return board(member).given_up.load(std::memory_order_acquire) == number_;
+}
+
 void ShmMeeting::await_come(const Collective& c, int whom) {
   await_whom(c, whom, [this](int member) { return has_come(member, number_); });
   if (whom != kEveryone) return check_alike(c, whom, index_);
@@ -169,9 +186,16 @@ void ShmMeeting::await_come(const Collective& c, int whom) {
 }
 
 void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t step, int whom) {
-  await_whom(c, whom, [at = static_cast<std::size_t>(work), step, this](int member) {
-    return board(member).reached[at].step.load(std::memory_order_acquire) >= step;
+  await_whom(c, whom, [&, work, step](int member) {
+    if (has_reached(member, work, step)) return true;
+    if (!has_given_up(member)) return false;
+    throw Mismatch(say("channel ", c.channel, ", plan ", c.plan, ": rank ", rank_of(member),
+                       " heard that ranks of another host run other tensors under this plan"));
   });
+}
+
+void ShmMeeting::await_end(const Collective& c, Work work, std::uint64_t step) {
+  await_whom(c, kEveryone, [=, this](int member) { return has_given_up(member) || has_reached(member, work, step); });
 }
 
 // Who is not waited for is never missed.
@@ -198,16 +222,18 @@ void ShmMeeting::await(const Collective& c, int member, IsThere is_there) {
 template <class IsThere>
 void ShmMeeting::await_longer(const Collective& c, int member, IsThere is_there) {
   settle();
+  if (moves_messages_) transport_.has_left(rank_of(member));
   if (spins(member, is_there)) return;
   const TimePoint awake_until = Clock::now() + patience_.awake;
   while (!is_there(member)) {
+    if (moves_messages_) transport_.has_left(rank_of(member));
     if (Clock::now() < awake_until) {
       yield_core();
       if (spins(member, is_there)) return;
       continue;
     }
     doze([&] { return is_there(member); }, board(member));
-    if (!is_there(member)) give_up_if_late(c, member, is_there);
+    if (!is_there(member)) throw_if_late(c, member, is_there);
   }
 }
 
@@ -241,12 +267,12 @@ void ShmMeeting::doze(Ready ready, Board& other) {
   mine.sleeps.store(1, std::memory_order_seq_cst);
   const std::uint32_t seen = mine.rung.load(std::memory_order_seq_cst);
   other.told.load(std::memory_order_seq_cst);
-  if (!ready()) wait_on(mine.rung, seen);
+  if (!ready()) wait_on(mine.rung, seen, moves_messages_ ? kShortSlice : kWaitSlice);
   mine.sleeps.store(0, std::memory_order_relaxed);
 }
 
 template <class IsThere>
-void ShmMeeting::give_up_if_late(const Collective& c, int member, IsThere is_there) const {
+void ShmMeeting::throw_if_late(const Collective& c, int member, IsThere is_there) const {
   const bool has_left = transport_.has_left(rank_of(member));
   if (is_there(member)) return;  // it came, and then it left
   if (has_left) {

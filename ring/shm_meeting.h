@@ -32,6 +32,9 @@ class ShmMeeting {
   ShmMeeting(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
              const std::vector<std::int64_t>& boards, Patience patience);
 
+  // For who has messages under way beside a meeting: while it waits here, it moves them.
+  void move_messages() { moves_messages_ = true; }
+
   int size() const { return static_cast<int>(members_.size()); }
   int index() const { return index_; }
   std::uint64_t number() const { return number_; }  // of the last meeting that this member came to
@@ -64,6 +67,10 @@ class ShmMeeting {
   enum class Work { kStaged, kSummed, kTaken };
   void reached(Work work, std::uint64_t step);
   void await_reached(const Collective& collective, Work work, std::uint64_t step, int whom = kEveryone);
+  // This member will get no further in this collective: who waits for it throws a Mismatch.
+  void give_up();
+  // Until all others have reached that step, or have given up.
+  void await_end(const Collective& collective, Work work, std::uint64_t step);
   // Wakes whoever fell asleep while this member told something; before it leaves. A wait does it, too.
   void settle();
 
@@ -83,6 +90,8 @@ class ShmMeeting {
   Board& board(int member) const { return *boards_[static_cast<std::size_t>(member)]; }
   const Mark& mark_of(int member) const;
   bool has_come(int member, std::uint64_t meeting) const;
+  bool has_reached(int member, Work work, std::uint64_t step) const;
+  bool has_given_up(int member) const;
   std::byte* at(int member, std::uint64_t place, std::size_t bytes) const;
   void tell();
   template <class IsThere>
@@ -98,7 +107,7 @@ class ShmMeeting {
   template <class Ready>
   void doze(Ready ready, Board& other);
   template <class IsThere>
-  void give_up_if_late(const Collective& c, int member, IsThere is_there) const;
+  void throw_if_late(const Collective& c, int member, IsThere is_there) const;
   void check_alike(const Collective& c, int one, int other) const;
 
   Transport& transport_;
@@ -112,6 +121,7 @@ class ShmMeeting {
   std::uint64_t seen_ = 0;  // a meeting that all have come to
   std::uint64_t told_ = 0;
   bool is_settled_ = true;
+  bool moves_messages_ = false;
 };
 
 }  // namespace horo

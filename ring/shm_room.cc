@@ -9,7 +9,7 @@ namespace horo {
 namespace {
 
 constexpr std::size_t kSmallShardUnit = 64;
-constexpr std::size_t kShardUnit = 4096;        // bytes: large shards begin on pages of their own
+constexpr std::size_t kShardUnit = 4096;         // bytes: large shards begin on pages of their own
 constexpr std::size_t kMostFlatOfShared = 2048;  // from there on two waits take less time than all that is copied
 
 }  // namespace
@@ -47,7 +47,7 @@ Shard ShmRoom::shard_of_bytes(std::size_t bytes, int members, int member) {
 }
 
 void ShmRoom::all_reduce(const Collective& c) {
-  sums_.plan(c);
+  sums_.plan(c.contributors);
   const std::size_t bytes = c.counts[0] * size_of(c.dtype);
   const bool may_be_flat = bytes <= ShmMeeting::kFlatBytes, may_be_shared = bytes > kMostFlatOfShared;
   const bool may_be_here = may_be_shared && c.pieces.empty() && c.in.data == c.out.data;
@@ -93,11 +93,7 @@ void ShmRoom::sum_staged(const Collective& c, std::size_t bytes) {
     return Shard{begin, std::min(kStageBytes, bytes - begin)};
   };
   const std::uint64_t chunks = (bytes + kStageBytes - 1) / kStageBytes, first = steps_ + 1;
-  piece_begins_.clear();
-  for (std::size_t begin = 0; const Piece& piece : c.pieces) {
-    piece_begins_.push_back(begin);
-    begin += piece.bytes;
-  }
+  pieces_.plan(c);
   static_assert(ShmMeeting::kStages >= 5);
   steps_ += chunks;
   stage(c, chunk(0), first);
@@ -118,20 +114,6 @@ void ShmRoom::sum_staged(const Collective& c, std::size_t bytes) {
   unstage(c, chunk(chunks - 1), steps_);
 }
 
-// visit(in, out, bytes, how far behind the beginning of the range).
-template <class Visit>
-void ShmRoom::visit_pieces(const Collective& c, Shard range, Visit visit) const {
-  if (c.pieces.empty()) return visit(c.in.data + range.begin, c.out.data + range.begin, range.size, std::size_t{0});
-  const auto next = std::upper_bound(piece_begins_.begin(), piece_begins_.end(), range.begin);
-  auto at = static_cast<std::size_t>(next - piece_begins_.begin()) - 1;
-  for (std::size_t done = 0; done < range.size; ++at) {
-    const std::size_t skipped = range.begin + done - piece_begins_[at];
-    const std::size_t bytes = std::min(c.pieces[at].bytes - skipped, range.size - done);
-    if (bytes > 0) visit(c.pieces[at].in + skipped, c.pieces[at].out + skipped, bytes, done);
-    done += bytes;
-  }
-}
-
 // The others' shards of what this member gives.
 void ShmRoom::stage(const Collective& c, Shard chunk, std::uint64_t step) {
   if (!sums_.gives(meeting_.index())) return;
@@ -142,7 +124,7 @@ void ShmRoom::stage(const Collective& c, Shard chunk, std::uint64_t step) {
     const auto lay = [&](const std::byte* in, std::byte*, std::size_t bytes, std::size_t at) {
       copy_bytes(to + shard.begin + at, in, bytes);
     };
-    visit_pieces(c, {chunk.begin + shard.begin, shard.size}, lay);
+    pieces_.visit(c, {chunk.begin + shard.begin, shard.size}, lay);
   }
 }
 
@@ -156,7 +138,7 @@ void ShmRoom::sum_stages(const Collective& c, Shard chunk, std::uint64_t step) {
       return member == index ? in : meeting_.stage_of(member, step) + begin;
     });
   };
-  visit_pieces(c, {chunk.begin + mine.begin, mine.size}, sum);
+  pieces_.visit(c, {chunk.begin + mine.begin, mine.size}, sum);
 }
 
 void ShmRoom::unstage(const Collective& c, Shard chunk, std::uint64_t step) {
@@ -168,7 +150,7 @@ void ShmRoom::unstage(const Collective& c, Shard chunk, std::uint64_t step) {
     const auto take = [&](const std::byte*, std::byte* out, std::size_t bytes, std::size_t at) {
       copy_bytes(out, from + at, bytes);
     };
-    visit_pieces(c, {chunk.begin + shard.begin, shard.size}, take);
+    pieces_.visit(c, {chunk.begin + shard.begin, shard.size}, take);
   }
 }
 

@@ -18,6 +18,7 @@
 
 #include "horo/base/shard.h"
 #include "ring/host_algorithms.h"
+#include "ring/pieces.h"
 #include "ring/shm_meeting.h"
 #include "ring/shm_moves.h"
 #include "ring/shm_sums.h"
@@ -52,8 +53,6 @@ class ShmRoom {
   void stage(const Collective& c, Shard chunk, std::uint64_t step);
   void sum_stages(const Collective& c, Shard chunk, std::uint64_t step);
   void unstage(const Collective& c, Shard chunk, std::uint64_t step);
-  template <class Visit>
-  void visit_pieces(const Collective& c, Shard range, Visit visit) const;
 
   // The other kinds. `out` is where the result is written.
   using Part = ShmMoves::Part;
@@ -86,7 +85,7 @@ class ShmRoom {
   std::uint64_t steps_ = 0;  // that all collectives had
   ShmSums sums_;
   ShmMoves moves_;
-  std::vector<std::size_t> piece_begins_;  // of the collective's pieces
+  Pieces pieces_;
   std::vector<std::byte*> places_;  // of a collective in place, by member: what it shows; null: nothing, or not here
 };
 

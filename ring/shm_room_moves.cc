@@ -26,7 +26,7 @@ std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
 
 void ShmRoom::move(const Collective& c) {
   moves_.plan(c, meeting_.size(), meeting_.index());
-  if (reduces(c.kind)) sums_.plan(c);
+  if (reduces(c.kind)) sums_.plan(c.contributors);
   if (moves_.most_shown() <= ShmMeeting::kFlatBytes) return move_flat(c);
   if (!needs_own_output(party_, c)) return move_large(c, c.out.data, false);
   const auto memory = party_.scratch.take(moves_.result());

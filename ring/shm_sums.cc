@@ -1,12 +1,10 @@
 #include "ring/shm_sums.h"
 
-#include <algorithm>
-
 namespace horo {
 
-void ShmSums::plan(const Collective& c) {
-  if (std::ranges::equal(c.contributors, contributors_)) return;
-  contributors_ = c.contributors;
+void ShmSums::plan(const std::vector<std::int64_t>& contributors) {
+  if (contributors == contributors_) return;
+  contributors_ = contributors;
   std::vector<std::int64_t> ids;
   givers_.clear();
   for (std::size_t member = 0; member < contributors_.size(); ++member) {

@@ -18,7 +18,7 @@ namespace horo {
 class ShmSums {
  public:
   // The tree of the last collective is mostly that of the next one.
-  void plan(const Collective& c);
+  void plan(const std::vector<std::int64_t>& contributors);
 
   // Members by index.
   bool gives(int member) const { return contributors_[static_cast<std::size_t>(member)] != kAbsent; }
@@ -31,7 +31,16 @@ class ShmSums {
     reducer_.run(reduction_of(c), inputs_, outs, bytes / size_of(c.dtype));
   }
 
-  // The same of what lies within kFew bytes, all of which may be read: whole registers take less time than parts of
+  // The same, but the sums are not finished: in the accumulator type, undivided and not scaled.
+  template <class InputOf>
+  void sum_partial(const Collective& c, std::byte* out, std::size_t bytes, InputOf input_of) {
+    for (std::size_t i = 0; i < givers_.size(); ++i) inputs_[i].data = input_of(givers_[i]);
+    Reduction reduction = reduction_of(c);
+    reduction.to_partial = true;
+    reducer_.run(reduction, inputs_, {&out, 1}, bytes / size_of(c.dtype));
+  }
+
+  // As sum(), of what lies within kFew bytes, all of which may be read: whole registers take less time than parts of
   // one. `out` gets what begins there at `begin`.
   static constexpr std::size_t kFew = 24;
   template <class InputOf>

@@ -12,6 +12,7 @@ namespace horo {
 namespace {
 
 void reduce_some(Session& session) {
+  const auto sum = static_cast<float>(3 * session.topology().size);
   for (int step = 0; step < 4; ++step) {
     std::vector<float> x(2000, 1.0f), y(10, 2.0f);
     TensorSpec first = float_spec("x", 2000);
@@ -20,7 +21,7 @@ void reduce_some(Session& session) {
     session.run(first, x.data(), x.data());
     session.run(second, y.data(), y.data());
     session.step_end(0);
-    ASSERT_EQ(x.back() + y.back(), 6.0f);
+    ASSERT_EQ(x.back() + y.back(), sum);
   }
 }
 
@@ -38,15 +39,21 @@ void do_the_rest(Session& session) {
   meet(session);
 }
 
-std::vector<Links> connect(test::Wire wire) {
+// Ranks 0 and 1, and those of another host.
+void place(Config& config) {
+  config.host_id = config.rank < 2 ? "one" : "other";
+}
+
+std::vector<Links> connect(test::Wire wire, int size = 2) {
   if (wire == test::Wire::kInProcess) return connect_in_process(2);
   const std::string addr = test::free_address();
-  std::vector<Links> links(2);
+  std::vector<Links> links(static_cast<std::size_t>(size));
   std::vector<std::function<void()>> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
-    ranks.push_back([&links, &addr, rank, wire] {
-      Config config = test::config_of(rank, 2, addr);
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.push_back([&links, &addr, rank, size, wire] {
+      Config config = test::config_of(rank, size, addr);
       if (wire == test::Wire::kShm) config.transport = "shm";
+      place(config);
       links[static_cast<std::size_t>(rank)] = connect_tcp(config, 0, make_tcp_exchange(config, 0));
     });
   }
@@ -60,16 +67,22 @@ INSTANTIATE_TEST_SUITE_P(Wires, Memory, testing::Values(test::Wire::kInProcess, 
 
 using IsGood = std::function<bool(const std::string&)>;
 
+struct World {
+  test::Wire wire;
+  int size = 2;
+};
+
 // Each allocation of horo's threads in this job fails in turn, with those behind it `bad` in a row: nothing else may
 // happen than that a rank ends well, or with an error for which `is_good`.
-void fail_each_allocation(test::Wire wire, void (*job)(Session&), int bad, const IsGood& is_good) {
+void fail_each_allocation(World world, void (*job)(Session&), int bad, const IsGood& is_good) {
   bad_allocations() = bad;
   for (int number = 0;; number += 1 + number / 100) {
     std::atomic<int> ready{0};
-    const auto thrown = run_world_over(connect(wire), [&](Session& session) {
-      if (++ready == 2) good_allocations() = number;
+    const auto run_job = [&](Session& session) {
+      if (++ready == world.size) good_allocations() = number;
       job(session);
-    });
+    };
+    const auto thrown = run_world_over(connect(world.wire, world.size), run_job, {}, place);
     const bool all_went_well = good_allocations().exchange(kAllGood) >= 0;
     for (const std::string& text : thrown) EXPECT_TRUE(text.empty() || is_good(text)) << text;
     if (all_went_well) {
@@ -81,8 +94,8 @@ void fail_each_allocation(test::Wire wire, void (*job)(Session&), int bad, const
 
 TEST_P(Memory, AnAllocationThatFailsIsAnErrorOnAllRanksThatSaysWhy) {
   const auto says_why = [](const std::string& text) { return text.find("out of memory") != std::string::npos; };
-  fail_each_allocation(GetParam(), reduce_some, 1, says_why);
-  fail_each_allocation(GetParam(), do_the_rest, 1, says_why);
+  fail_each_allocation({GetParam()}, reduce_some, 1, says_why);
+  fail_each_allocation({GetParam()}, do_the_rest, 1, says_why);
 }
 
 // The others may find no more than a closed connection, which there is not between ranks of one process.
@@ -92,8 +105,13 @@ INSTANTIATE_TEST_SUITE_P(Wires, ScarceMemory, testing::Values(test::Wire::kTcp, 
 
 TEST_P(ScarceMemory, WhereTheErrorHasNoMemoryEitherTheJobEndsAllTheSame) {
   const auto names_a_rank = [](const std::string& text) { return text.find("rank ") != std::string::npos; };
-  fail_each_allocation(GetParam(), reduce_some, 5, names_a_rank);
-  fail_each_allocation(GetParam(), do_the_rest, 5, names_a_rank);
+  fail_each_allocation({GetParam()}, reduce_some, 5, names_a_rank);
+  fail_each_allocation({GetParam()}, do_the_rest, 5, names_a_rank);
+}
+
+TEST(MemoryOfTwoHosts, WhereOneOfTwoHostsHasSeveralRanksTheJobEndsAllTheSame) {
+  const auto names_a_rank = [](const std::string& text) { return text.find("rank ") != std::string::npos; };
+  fail_each_allocation({test::Wire::kShm, 3}, reduce_some, 1, names_a_rank);
 }
 
 }  // namespace

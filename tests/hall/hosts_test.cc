@@ -1,0 +1,82 @@
+// Sessions of ranks on two hosts, some of which share memory: what they reduce is two-level, whoever takes part.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/hall/worlds.h"
+#include "tests/ring/run_ranks.h"
+
+namespace horo {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr int kRanksOfBoth = 4;
+
+void place_on_host(Config& config) {
+  config.transport = "shm";
+  config.host_id = config.rank < 2 ? "one" : "other";
+  config.local_rank = config.rank % 2;
+  config.local_size = 2;
+}
+
+void on_two_hosts(const std::function<void(Session&)>& body) {
+  const std::string addr = test::free_address();
+  std::vector<Links> links(kRanksOfBoth);
+  std::vector<std::function<void()>> ranks;
+  for (int rank = 0; rank < kRanksOfBoth; ++rank) {
+    ranks.push_back([&, rank] {
+      Config config = test::config_of(rank, kRanksOfBoth, addr);
+      place_on_host(config);
+      links[static_cast<std::size_t>(rank)] = connect_tcp(config, 0, make_tcp_exchange(config, 0));
+    });
+  }
+  for (const auto& error : test::run_threads(ranks)) EXPECT_EQ(test::message_of(error), "");
+  EXPECT_THAT(run_world_over(std::move(links), body, {}, place_on_host), Each(""));
+}
+
+void expect_sum(Session& session, const std::string& name, std::uint32_t set, float sum) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{3'000}, std::size_t{200'000}}) {
+    std::vector<float> data(count, 1.f);
+    TensorSpec spec = float_spec(name + std::to_string(count), static_cast<std::int64_t>(count));
+    spec.set = set;
+    session.run(spec, data.data(), data.data());
+    EXPECT_EQ(data, std::vector<float>(count, sum)) << name << ", rank " << session.topology().rank;
+  }
+}
+
+TEST(Hosts, AllReducesOfTheWorldAreTwoLevel) {
+  on_two_hosts([](Session& session) {
+    for (int step = 0; step < 3; ++step) expect_sum(session, "x", 0, kRanksOfBoth);
+    EXPECT_THAT(session.counters().json(), HasSubstr("two-level"));
+    meet(session);
+  });
+}
+
+// Three of four, and the two that lead their hosts: these share no memory.
+TEST(Hosts, SetsOfSomeRanksOfBothHostsReduceAsWell) {
+  on_two_hosts([](Session& session) {
+    const int rank = session.topology().rank;
+    for (const std::vector<int>& ranks : {std::vector<int>{0, 2, 3}, {0, 2}}) {
+      const auto set = static_cast<std::uint32_t>(outcome_of(session, session.add_set(ranks)).counts.at(0));
+      if (std::count(ranks.begin(), ranks.end(), rank) == 0) continue;
+      for (int step = 0; step < 3; ++step) expect_sum(session, "x", set, static_cast<float>(ranks.size()));
+    }
+    meet(session);
+  });
+}
+
+TEST(Hosts, WhoJoinedIsLeftOutOnBothHosts) {
+  on_two_hosts([](Session& session) {
+    const int rank = session.topology().rank;
+    for (int left = kRanksOfBoth; left > rank; --left) expect_sum(session, "x", 0, static_cast<float>(left));
+    EXPECT_EQ(outcome_of(session, session.join(0)).counts.at(0), 0);
+    meet(session);
+  });
+}
+
+}  // namespace
+}  // namespace horo
