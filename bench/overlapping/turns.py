@@ -7,8 +7,10 @@ import horo.torch as hvd
 import torch
 
 from overlapping import layers
+from training import machine
 
 WARM_TURNS = 6  # until plans are known and in use
+PATIENCE_S = 2  # before a round, for the machine to be idle
 CONTESTANTS = {
     "fifo-barrier": {},
     "priority-barrier": {"priority": "forward"},
@@ -84,17 +86,26 @@ def slowest(turn):
     return {key: None if value < 0 else value for key, value in zip(turn, values)}
 
 
+def wait_until_quiet():
+    """Whether rank 0 found a quiet machine, as a number; the others sleep meanwhile."""
+    quiet = hvd.rank() == 0 and machine.wait_until_quiet(PATIENCE_S)
+    hvd.barrier()
+    return int(quiet)
+
+
 def play(options):
-    """Seconds of all turns, {backward_ms: {"transfer": [...], contestant: {"backward": [...], ...}}}, and whether all
-    parameters are equal in the end. Who begins changes from round to round."""
+    """Seconds of all turns, {backward_ms: {"transfer": [...], contestant: {"backward": [...], ...}}};
+    whether each round began on a quiet machine; whether all parameters are equal in the end.
+    Who begins changes from round to round."""
     field = {name: Contestant(name, options) for name in CONTESTANTS}
     transfer = Transfer(options)
     for _ in range(WARM_TURNS):
         for one in field.values():
             one.turn(0.0, 0.01)
     transfer.turn()
-    names, cases = list(field), {}
+    names, cases, quiet = list(field), {}, []
     for number in range(options.rounds):
+        quiet.append(wait_until_quiet())
         for backward_ms in options.backward_ms:
             case = cases.setdefault(backward_ms, {"transfer": [], **{name: {} for name in names}})
             case["transfer"].append(slowest({"transfer": transfer.turn()})["transfer"])
@@ -104,4 +115,4 @@ def play(options):
                 for key, value in found.items():
                     case[name].setdefault(key, []).append(value)
     digests = {sha for one in field.values() for sha in hvd.allgather_object(one.sha256())}
-    return cases, len(digests) == 1
+    return cases, quiet, len(digests) == 1

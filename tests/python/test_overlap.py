@@ -19,7 +19,8 @@ def test_overlap_times_all_contestants_and_finds_them_equal(root, tmp_path):
     ended = ranks.run_ranks([str(word) for word in command], 2, deadline_s=120)
     assert [rank.code for rank in ended] == [0, 0], ranks.RanksFailed(ended)
     written = json.loads((tmp_path / "result.json").read_text())
-    assert written["equal"] and written["machine"]["ranks"] == 2 and written["options"]["line"] == "none"
+    assert written["equal"] and len(written["quiet"]) == 2
+    assert written["machine"]["ranks"] == 2 and written["options"]["line"] == "none"
     assert [row["backward_ms"] for row in written["rows"]] == [6, 3]
     for row in written["rows"]:
         assert row["contestants"].keys() == CONTESTANTS and len(row["round_transfer_s"]) == 2
