@@ -39,7 +39,8 @@ class CrossBarrier:
             raise ValueError(
                 "cross_barrier=True and gradient_as_bucket_view=True exclude each other; expected one of them"
             )
-        self._update = getattr(kind.step, "__wrapped__", kind.step)  # without the hooks around it
+        has_hooks = getattr(kind.step, "hooked", False)  # torch wraps it in them when an optimizer is made
+        self._update = kind.step.__wrapped__ if has_hooks else kind.step
         self._pending = {}  # by id of a parameter: its slot, and its group's settings when step() was called
         self.has_stepped = False  # a step() was made
         self._loose = []  # of these, those that no module was seen to use by itself

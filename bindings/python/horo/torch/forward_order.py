@@ -28,13 +28,18 @@ class ForwardOrder:
             self._hook = _watch(self._places, self._used)
         return -place if self._ranks else 0
 
+    def close(self):
+        """Looks no more."""
+        if self._hook is not None:
+            self._hook.remove()
+
     def has_used(self, param):
         return id(param) in self._used
 
     def agreed(self, session, number, name):
         """The priorities that the set's first rank saw, in the order of addition. All its ranks have to call this."""
         self.is_known = True
-        self._hook.remove()
+        self.close()
         if not self._ranks:
             return [0] * len(self._places)
         priorities = torch.tensor(self._priorities(), dtype=torch.int32, device="cpu")

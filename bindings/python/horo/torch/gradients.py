@@ -383,6 +383,8 @@ class Gradients:
 def _close(hooks, gradients):
     for hook in hooks:
         hook.remove()
+    if gradients._order is not None:
+        gradients._order.close()
     gradients.abandon()
 
 
