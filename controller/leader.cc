@@ -75,7 +75,6 @@ void Leader::take_request(int from, const Request& request, TimePoint now) {
   const TensorSpec& spec = request.spec;
   if (gone(from, spec.set) || crossed_failure(from, name_of(spec))) return;
   check_request(from, spec);
-  if (Flow::orders(spec.kind)) flows_[spec.set].hear(spec.priority);
   take_tensor(from, table_.place(spec), request.absent, now);
 }
 
@@ -195,8 +194,9 @@ void Leader::complete(Entry& entry, const Patience& patience) {
   spec.unit.empty() ? let_go(entry, spec.priority) : hold(entry, spec, left);
 }
 
-// It may be released from now on.
+// It may be released from now on. A priority counts once ranks agree on it.
 void Leader::let_go(Entry& entry, std::int32_t priority) {
+  if (Flow::orders(ReadyTable::agreed(entry)->spec.kind)) flows_[entry.name.set].hear(priority);
   entry.turn = ++turns_;
   entry.priority = priority;
   complete_.push_back({&entry});

@@ -145,6 +145,16 @@ TEST(Priority, RanksThatDisagreeAreTold) {
   }
 }
 
+TEST(Priority, OnWhichRanksDisagreeMakesNothingWait) {
+  Ranks ranks(2, small_credit());
+  ranks[0].submit(urgent("a", 3));
+  ranks[1].submit(urgent("a", 5));
+  ranks.settle();
+  ranks.lanes_stand = true;
+  ranks.submit({urgent("b", 0), urgent("c", 0)});
+  EXPECT_THAT(order(ranks[0]), ElementsAre("b", "c"));
+}
+
 TEST(Priority, InASetWithoutRankZeroItsFirstMemberTellsWhatIsDone) {
   Ranks ranks = standing(3, small_credit(), 1);
   ranks.submit_on({1, 2}, {urgent("running", 0, 1)});
