@@ -47,6 +47,7 @@ class Coordinator::State {
     if (leader_) leader_->timer_fired(now);
   }
   void on(const Answered& event, TimePoint, Actions&) { member_.on(event); }
+  void on(const Done& event, TimePoint, Actions&) { member_.on(event); }
   void flush(TimePoint now, Actions& actions);
 
  private:

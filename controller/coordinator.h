@@ -12,6 +12,9 @@
 //
 // A tensor of a process set needs the set's members, a send_recv its two ends; others hear nothing of it. Ranks that
 // have joined a set are needed for nothing in it. The tensors of a unit are released together, or fail together.
+//
+// Where the tensors of a set have different priorities, what is complete is released by priority, and held back while
+// more than a credit of bytes is on its way in the set (flow.h).
 #pragma once
 
 #include <chrono>
@@ -73,13 +76,19 @@ struct RankLeft {
 };
 // The time of the last SetTimer has come.
 struct TimerFired {};
+// Collectives of the set that were to be told of (Release::tells) are over here: of so many tensors.
+struct Done {
+  std::uint32_t set = 0;
+  std::uint32_t tensors = 0;
+};
 // What this rank's callers say to a Where; empty where there is nobody to ask. Cut to kMaxAnswerBytes.
 struct Answered {
   std::uint64_t question = 0;
   std::string where;
 };
 
-using Event = std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired, Answered>;
+using Event =
+    std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired, Answered, Done>;
 
 // ---- Actions: what the hall has to do, in this order.
 
@@ -101,6 +110,7 @@ struct Release {
   PlanId plan = 0;                //   this one
   std::vector<int> ranks = {};    // who takes part (world ranks, ascending), where that is not the whole set: a
                                   // send_recv's two, or who has not joined
+  bool tells = false;             // when it is over, the hall says so with Done
 };
 // The tensors were submitted as absent by every member: nothing to move, their Works end without a value.
 struct Skip {
@@ -170,6 +180,8 @@ struct CoordinatorConfig {
   int rank = 0;
   int size = 1;
   std::size_t bucket_bytes = 25 << 20;              // 0: every tensor alone
+  std::size_t credit_bytes = 2 << 20;               // on their way in a set, before what is less urgent waits
+  std::size_t most_passed = 4'096;                  // that go before what waits because it is less urgent
   std::chrono::milliseconds stall_warning{10'000};  // 0: never
   std::chrono::milliseconds stall_limit{60'000};
   std::chrono::milliseconds answer_timeout{1'000};  // for a rank to say where it is, once the limit comes

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "controller/bucketer.h"
 #include "horo/base/error.h"
 
 namespace horo {
@@ -63,6 +62,7 @@ void Leader::take(int from, const UpMessage& message, TimePoint now) {
   for (const std::uint32_t set : message.ended) {
     if (!gone(from, set)) step_ended(set);
   }
+  for (const Done& done : message.done) take_done(from, done);
   for (const Answer& answer : message.answers) take_answer(from, answer);
 }
 
@@ -191,7 +191,15 @@ void Leader::complete(Entry& entry, const Patience& patience) {
   const std::string trouble = trouble_of(entry);
   if (!trouble.empty()) return fail(entry, trouble);
   const TensorSpec& spec = ReadyTable::agreed(entry)->spec;
-  spec.unit.empty() ? complete_.push_back(&entry) : hold(entry, spec, left);
+  spec.unit.empty() ? let_go(entry, spec.priority) : hold(entry, spec, left);
+}
+
+// It may be released from now on. A priority counts once ranks agree on it.
+void Leader::let_go(Entry& entry, std::int32_t priority) {
+  if (Flow::orders(ReadyTable::agreed(entry)->spec.kind)) flows_[entry.name.set].hear(priority);
+  entry.turn = ++turns_;
+  entry.priority = priority;
+  complete_.push_back({&entry});
 }
 
 // Why what is complete cannot be run; empty if it can.
@@ -208,7 +216,7 @@ void Leader::settle_plan(PlanId id, const Patience& patience) {
   Plan& plan = *plans_.find(id);
   if (plan.complete.covers(members(plan.set))) {
     stop_waiting(plan.waiting);
-    complete_.push_back(id);
+    complete_.push_back({id});
     return;
   }
   if (!left_without(members(plan.set), plan.complete, plan.set).empty()) return dissolve(id, patience);
@@ -240,7 +248,7 @@ void Leader::spread(Plan& plan, Patience patience) {
 void Leader::dissolve(PlanId id, const Patience& patience, bool counts) {
   Plan& plan = *plans_.find(id);
   plan.live = false;
-  std::erase(complete_, Waiting(id));  // its tensors are complete instead
+  std::erase_if(complete_, [id](const Complete& one) { return one.what == Waiting(id); });  // its tensors are instead
   items_.emplace_back(DissolvePlan{id});
   for (const TensorId tensor : plan.tensors) {
     Entry& entry = *table_.place(tensor)->entry;
@@ -305,6 +313,9 @@ void Leader::rank_left(int rank, TimePoint now) {
     if (!left.empty()) fail(*entry, left_text(name.name, left, of_set(name.set)));
   }
   for (const auto& [set, process_set] : sets_.all()) fail_lost_join(set);
+  for (auto& [set, flow] : flows_) {
+    if (members(set).contains(rank)) flow.open();  // perhaps nobody tells what is done any more
+  }
 }
 
 std::optional<DownMessage> Leader::flush() {

@@ -9,9 +9,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "controller/bucketer.h"
+#include "controller/flow.h"
 #include "controller/inquiry.h"
 #include "controller/messages.h"
 #include "controller/plan_cache.h"
@@ -51,6 +54,25 @@ class Leader {
     RankSet ranks;
     int last = 0;  // rank in the set
   };
+  // Ready everywhere, and not yet released.
+  struct Complete {
+    Waiting what;
+    std::size_t passed = 0;  // of its set, ready later and released before it
+  };
+  // The same, to choose from. tensors, bytes: what goes by the set's lane; none waits for none.
+  struct Candidate {
+    std::size_t place = 0;  // in complete_
+    std::uint32_t set = 0;
+    std::int32_t priority = 0;
+    std::size_t tensors = 0;
+    std::size_t bytes = 0;
+    std::string_view unit = {};
+  };
+  // A tensor for plans to come. turn: when it was ready, among all.
+  struct Listed {
+    std::uint64_t turn = 0;
+    TensorId tensor = 0;
+  };
 
   // Reports.
   void take_request(int from, const Request& request, TimePoint now);
@@ -68,6 +90,7 @@ class Leader {
   // Decisions.
   void mark(Place place, int rank, bool absent, TimePoint now);
   void settle(Entry& entry, const Patience& patience);
+  void let_go(Entry& entry, std::int32_t priority);
   void settle_plan(PlanId id, const Patience& patience);
   void complete(Entry& entry, const Patience& patience);
   std::string trouble_of(Entry& entry) const;
@@ -95,6 +118,15 @@ class Leader {
   void hold(Entry& entry, const TensorSpec& spec, const Patience& patience);
   void fail_unit(const TensorName& unit, const std::string& culprit, const std::string& text, bool stalled);
 
+  // Priorities.
+  Candidate candidate(std::size_t place);
+  std::set<std::uint32_t> ending_sets();
+  std::vector<Waiting> choose();
+  std::vector<bool> choose_by_priority(std::vector<Candidate>& candidates);
+  void count_passed(const std::vector<Candidate>& candidates, const std::vector<bool>& goes);
+  bool tells(std::uint32_t set, CollectiveKind kind);
+  void take_done(int from, const Done& done);
+
   // What waits too long.
   std::optional<Wait>& wait_of(const Waiting& waiting);
   bool has(const Waiting& waiting, int rank) const;
@@ -117,6 +149,7 @@ class Leader {
   std::vector<int> participants(Entry& entry) const;
   void list(const Entry& entry, Version& version);
   std::vector<TensorId> take_step(std::uint32_t set, std::size_t released);
+  std::vector<std::vector<std::size_t>> buckets_of(const std::vector<Fusible>& tensors) const;
   void define_plans(std::uint32_t set, std::size_t released);
   void define_plan(std::uint32_t set, std::vector<TensorId> tensors);
   void forget_failures();
@@ -135,11 +168,13 @@ class Leader {
   std::uint64_t last_removal_ = 0;                  // the Down message that ended a set last
   std::map<TensorName, std::uint64_t> failed_;      // not by all of its ranks: the Down message that says so
   std::vector<DownItem> items_;                     // of the next Down message
-  std::vector<Waiting> complete_;                   // everywhere, in this order, and not yet released
+  std::vector<Complete> complete_;                  // in the order in which they became so
+  std::uint64_t turns_ = 0;                         // tensors that became complete
+  std::map<std::uint32_t, Flow> flows_;             // by set
   std::map<TensorName, std::vector<Entry*>> held_;  // by unit: complete, until all of the unit is
   std::map<std::uint32_t, Joins> joins_;            // by set, where some have joined
   std::map<std::uint32_t, std::size_t> ended_;      // by set: how many of released_ belong to the step that ended
-  std::map<std::uint32_t, std::vector<TensorId>> released_;  // by set: one by one and stepwise, since the last step end
+  std::map<std::uint32_t, std::vector<Listed>> released_;  // by set: one by one and stepwise, since the last step end
 };
 
 }  // namespace horo

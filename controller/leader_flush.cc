@@ -3,7 +3,6 @@
 #include <span>
 #include <utility>
 
-#include "controller/bucketer.h"
 #include "controller/leader.h"
 
 namespace horo {
@@ -24,7 +23,8 @@ void Leader::release_complete() {
   std::vector<Entry*> fusible;
   std::vector<Fusible> tensors;
   std::vector<bool> is_fusible;
-  for (const Waiting& complete : complete_) {
+  const std::vector<Waiting> all = choose();
+  for (const Waiting& complete : all) {
     Entry* entry = present_everywhere(complete);
     const TensorSpec* spec = entry == nullptr ? nullptr : &ReadyTable::agreed(*entry)->spec;
     is_fusible.push_back(spec != nullptr && spec->kind == CollectiveKind::kAllReduce);
@@ -32,11 +32,10 @@ void Leader::release_complete() {
     fusible.push_back(entry);
     tensors.push_back({spec, participants(*entry)});
   }
-  const auto buckets = make_buckets(tensors, config_.bucket_bytes);
+  const auto buckets = buckets_of(tensors);
   auto bucket = buckets.begin();
   std::size_t position = 0;  // in fusible
   std::vector<Entry*> removals;
-  const std::vector<Waiting> all = std::exchange(complete_, {});
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!is_fusible[i]) {
       const PlanId* id = std::get_if<PlanId>(&all[i]);
@@ -66,6 +65,7 @@ std::vector<int> Leader::participants(Entry& entry) const {
 
 void Leader::release_bucket(const std::vector<Entry*>& entries, std::vector<int> absent_ranks) {
   ReleaseTensors item{{}, std::move(absent_ranks), participants(*entries.front())};
+  item.tells = tells(entries.front()->name.set, ReadyTable::agreed(*entries.front())->spec.kind);
   for (Entry* entry : entries) {
     Version& version = *ReadyTable::agreed(*entry);
     item.tensors.push_back(table_.refer(*entry, version));
@@ -86,7 +86,7 @@ void Leader::skip(Entry& entry) {
 
 void Leader::release_plan(PlanId id) {
   Plan& plan = *plans_.find(id);
-  items_.emplace_back(ReleasePlan{id, plan.exceptions()});
+  items_.emplace_back(ReleasePlan{id, plan.exceptions(), tells(plan.set, CollectiveKind::kAllReduce)});
   plan.complete_since = plan.since;
   plan.clear();
 }
@@ -99,16 +99,18 @@ void Leader::list(const Entry& entry, Version& version) {
       version.spec.stepwise && version.spec.kind == CollectiveKind::kAllReduce && version.id && everywhere;
   if (!fits || version.listed || entry.plan != 0 || entry.dissolved >= kMaxDissolved) return;
   version.listed = true;
-  released_[version.spec.set].push_back(*version.id);
+  released_[version.spec.set].push_back({entry.turn, *version.id});
 }
 
-// The tensors of the set's step that ended, in order of release. Of a name with two specs in one step, the first.
+// The tensors of the set's step that ended, in the order in which they were ready, which is not that of release where
+// some are more urgent. Of a name with two specs in one step, the first.
 std::vector<TensorId> Leader::take_step(std::uint32_t set, std::size_t released) {
   std::vector<TensorId> step;
   std::set<TensorName> names;
-  std::vector<TensorId>& all = released_[set];
+  std::vector<Listed>& all = released_[set];
   const auto end = all.begin() + static_cast<std::ptrdiff_t>(released);
-  for (const TensorId id : std::span(all.begin(), end)) {
+  std::sort(all.begin(), end, [](const Listed& a, const Listed& b) { return a.turn < b.turn; });
+  for (const auto& [turn, id] : std::span(all.begin(), end)) {
     const Place place = *table_.place(id);
     place.entry->versions[place.version].listed = false;
     const bool fits = place.entry->plan == 0 && place.entry->dissolved < kMaxDissolved;
@@ -128,7 +130,7 @@ void Leader::define_plans(std::uint32_t set, std::size_t released) {
     const Place place = *table_.place(id);
     tensors.push_back({&place.entry->versions[place.version].spec});
   }
-  for (const auto& bucket : make_buckets(tensors, config_.bucket_bytes)) {
+  for (const auto& bucket : buckets_of(tensors)) {
     if (plans_.full()) return;
     const TensorSpec& first = *tensors[bucket.front()].spec;
     if (!first.unit.empty() && bucket.size() != static_cast<std::size_t>(first.unit_size)) continue;
@@ -139,13 +141,18 @@ void Leader::define_plans(std::uint32_t set, std::size_t released) {
 }
 
 void Leader::define_plan(std::uint32_t set, std::vector<TensorId> tensors) {
-  const PlanId plan = plans_.define(set, tensors);
-  for (const TensorId id : tensors) {
-    Entry& entry = *table_.place(id)->entry;
-    entry.plan = plan;
-    if (!entry.ready.empty()) ++plans_.find(plan)->gathering;
+  const PlanId id = plans_.define(set, tensors);
+  Plan& plan = *plans_.find(id);
+  plan.priority = INT32_MIN;
+  for (const TensorId tensor : tensors) {
+    const Place place = *table_.place(tensor);
+    const TensorSpec& spec = place.entry->versions[place.version].spec;
+    plan.priority = std::max(plan.priority, spec.priority);
+    plan.bytes += spec.bytes();
+    place.entry->plan = id;
+    if (!place.entry->ready.empty()) ++plan.gathering;
   }
-  items_.emplace_back(DefinePlan{plan, std::move(tensors)});
+  items_.emplace_back(DefinePlan{id, std::move(tensors)});
 }
 
 // A failure that every rank still here has heard of can be crossed by no report any more.

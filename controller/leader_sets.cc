@@ -89,6 +89,7 @@ void Leader::forget_set(std::uint32_t set) {
   released_.erase(set);
   ended_.erase(set);
   joins_.erase(set);
+  flows_.erase(set);
 }
 
 void Leader::take_join(int from, const TensorSpec& spec, TimePoint now) {

@@ -15,10 +15,12 @@ void Leader::hold(Entry& entry, const TensorSpec& spec, const Patience& patience
   entry.held = true;
   entry.waiting = clock_.add(patience, &entry);
   if (held.size() < static_cast<std::size_t>(spec.unit_size)) return;
+  std::int32_t priority = spec.priority;
+  for (Entry* one : held) priority = std::max(priority, ReadyTable::agreed(*one)->spec.priority);
   for (Entry* one : held) {
     stop_waiting(one->waiting);
     one->held = false;
-    complete_.push_back(one);
+    let_go(*one, priority);
   }
   held_.erase(unit);
 }
@@ -38,7 +40,7 @@ void Leader::fail_unit(const TensorName& unit, const std::string& culprit, const
   std::map<std::vector<int>, FailTensors> items;  // by who did not submit them
   std::set<TensorName> others;
   for (Entry* entry : table_.of_unit(unit)) {
-    std::erase(complete_, Waiting(entry));
+    std::erase_if(complete_, [entry](const Complete& one) { return one.what == Waiting(entry); });
     others.merge(ReadyTable::units(*entry));
     FailTensors& item = items[stalled ? missing_of(*entry) : std::vector<int>()];
     const std::string head = "tensor '" + entry->name.name + "'" + of_set(unit.set) + " is ";

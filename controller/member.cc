@@ -97,6 +97,11 @@ void Member::on(const Answered& event) {
   queued_answers_.push_back({event.question, event.where.substr(0, kMaxAnswerBytes)});
 }
 
+// Of a set that is no more nobody waits for it.
+void Member::on(const Done& event) {
+  if (sets_.find(event.set) != nullptr) queued_done_.push_back(event);
+}
+
 void Member::leader_left(Actions& actions) {
   leader_left_ = true;
   for (KnownPlan& p : plans_) spread(p);
@@ -120,6 +125,7 @@ std::optional<UpMessage> Member::take_report() {
   report.active = std::exchange(queued_active_, {});
   report.answers = std::exchange(queued_answers_, {});
   report.ended = std::exchange(queued_ended_, {});
+  report.done = std::exchange(queued_done_, {});
   for (const Key key : std::exchange(queued_, {})) {
     const auto found = tensors_.find(key);
     if (found == tensors_.end() || !std::exchange(found->second.queued, false)) continue;

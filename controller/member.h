@@ -31,6 +31,7 @@ class Member {
   void on(const PlanActive& event);
   void on(const StepEnded& event);
   void on(const Answered& event);
+  void on(const Done& event);
   // The leader is gone: what is pending fails, and what comes later does at once.
   void leader_left(Actions& actions);
 
@@ -104,7 +105,7 @@ class Member {
   void apply(const JoinOver& item, Actions& actions);
   void pass_over(const ReleasePlan& item);
   void release_absent(const KnownPlan& plan, const ReleasePlan& item, Actions& actions);
-  void release(Release release, Actions& actions);
+  void release(Release release, bool tells, Actions& actions);
 
   const CoordinatorConfig config_;
   std::unordered_map<Key, Tensor> tensors_;
@@ -123,6 +124,7 @@ class Member {
   std::vector<PlanId> queued_active_;
   std::vector<Answer> queued_answers_;
   std::vector<std::uint32_t> queued_ended_;
+  std::vector<Done> queued_done_;
   // Unnamed tensors that failed before this rank submitted them, and why: they fail when it does, because every rank
   // has to count them.
   std::map<TensorName, std::string> owed_;

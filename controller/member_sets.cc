@@ -37,6 +37,7 @@ void Member::apply(const EndSet& item, Actions& actions) {
   joins_.erase(item.set);
   plannable_.erase(item.set);
   std::erase(queued_ended_, item.set);
+  std::erase_if(queued_done_, [&](const Done& done) { return done.set == item.set; });
   sets_.remove(item.set);
 }
 

@@ -83,8 +83,11 @@ std::uint64_t Member::hash_of(const std::vector<Key>& keys) const {
   return hash;
 }
 
-void Member::release(Release release, Actions& actions) {
+// tells: the first of those who take part is to say when it is over.
+void Member::release(Release release, bool tells, Actions& actions) {
   release.set = tensor(release.keys.front()).spec.set;
+  const std::vector<int>& ranks = release.ranks.empty() ? sets_.find(release.set)->ranks : release.ranks;
+  release.tells = tells && ranks.front() == config_.rank;
   release.number = ++releases_;
   if (!release.known) release.key_hash = hash_of(release.keys);
   actions.emplace_back(std::move(release));
@@ -108,7 +111,7 @@ void Member::apply(const ReleaseTensors& item, Actions& actions) {
     if (t.spec.stepwise && t.plan == 0) plannable_.insert(t.spec.set);
   }
   const std::vector<Key> keys = bucket.keys;
-  release(std::move(bucket), actions);
+  release(std::move(bucket), item.tells, actions);
   for (const Key key : keys) settle(key);
 }
 
@@ -142,7 +145,7 @@ void Member::apply(const ReleasePlan& item, Actions& actions) {
   }
   p.queued = false;
   p.absent.clear();
-  if (item.exceptions.empty()) return release({0, 0, p.keys, p.key_hash, {}, true, item.plan}, actions);
+  if (item.exceptions.empty()) return release({0, 0, p.keys, p.key_hash, {}, true, item.plan}, item.tells, actions);
   release_absent(p, item, actions);
 }
 
@@ -152,13 +155,13 @@ void Member::release_absent(const KnownPlan& plan, const ReleasePlan& item, Acti
   for (auto absence = item.exceptions.rbegin(); absence != item.exceptions.rend(); ++absence) {
     present.erase(present.begin() + absence->slot);
   }
-  if (!present.empty()) release({0, 0, std::move(present), 0, {}, false, 0}, actions);
+  if (!present.empty()) release({0, 0, std::move(present), 0, {}, false, 0}, item.tells, actions);
   for (const SlotAbsence& absence : item.exceptions) {
     const Key key = plan.keys[absence.slot];
     if (absence.ranks.size() == sets_.find(plan.set)->ranks.size()) {
       actions.emplace_back(Skip{{key}});
     } else {
-      release({0, 0, {key}, 0, absence.ranks, false, 0}, actions);
+      release({0, 0, {key}, 0, absence.ranks, false, 0}, item.tells, actions);
     }
   }
 }

@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kMaxTextBytes = 1 << 20;
 constexpr std::uint8_t kHasName = 1;
 constexpr std::uint8_t kHasId = 2;
+constexpr std::uint8_t kTells = 0x80;  // beside the kind of a release
 
 enum class ItemKind : std::uint8_t {
   kReleaseTensors = 0,
@@ -99,9 +100,11 @@ std::vector<TensorRef> read_refs(ByteReader& in, const CoordinatorConfig& config
 struct ItemWriter {
   ByteWriter& out;
 
-  void kind(ItemKind kind) const { out.u8(static_cast<std::uint8_t>(kind)); }
+  void kind(ItemKind kind, bool tells = false) const {
+    out.u8(static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | (tells ? kTells : 0)));
+  }
   void operator()(const ReleaseTensors& item) const {
-    kind(item.ranks.empty() ? ItemKind::kReleaseTensors : ItemKind::kReleaseAmong);
+    kind(item.ranks.empty() ? ItemKind::kReleaseTensors : ItemKind::kReleaseAmong, item.tells);
     write_refs(out, item.tensors);
     write_list(out, item.absent_ranks);
     if (!item.ranks.empty()) write_list(out, item.ranks);
@@ -112,7 +115,7 @@ struct ItemWriter {
     if (!item.ranks.empty()) write_list(out, item.ranks);
   }
   void operator()(const ReleasePlan& item) const {
-    kind(ItemKind::kReleasePlan);
+    kind(ItemKind::kReleasePlan, item.tells);
     out.u32(item.plan);
     out.u32(static_cast<std::uint32_t>(item.exceptions.size()));
     for (const SlotAbsence& absence : item.exceptions) {
@@ -232,8 +235,8 @@ JoinOver read_join_over(ByteReader& in, const CoordinatorConfig& config) {
   return item;
 }
 
-DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
-  switch (static_cast<ItemKind>(in.u8())) {
+DownItem read_plain_item(ByteReader& in, ItemKind kind, const CoordinatorConfig& config) {
+  switch (kind) {
     case ItemKind::kReleaseTensors:
       return read_release(in, config, false);
     case ItemKind::kReleaseAmong:
@@ -263,6 +266,20 @@ DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
       return read_join_over(in, config);
   }
   throw ProtocolError("an item of an unknown kind");
+}
+
+DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
+  const std::uint8_t kind = in.u8();
+  DownItem item = read_plain_item(in, static_cast<ItemKind>(kind & ~kTells), config);
+  if ((kind & kTells) == 0) return item;
+  if (auto* release = std::get_if<ReleaseTensors>(&item)) {
+    release->tells = true;
+  } else if (auto* plan = std::get_if<ReleasePlan>(&item)) {
+    plan->tells = true;
+  } else {
+    throw ProtocolError("an end is to be told of what has none");
+  }
+  return item;
 }
 
 bool any_ref(const std::vector<TensorRef>& refs, bool by_name) {
@@ -314,8 +331,14 @@ std::vector<std::byte> encode(UpMessage message) {
     out.u64(answer.question);
     out.text(answer.where);
   }
-  // Nothing where there is nothing, so that jobs without process sets do not pay for it.
-  if (!message.ended.empty()) write_ids(out, message.ended);
+  // Nothing where there is nothing, so that jobs without process sets and priorities do not pay for it.
+  if (!message.ended.empty() || !message.done.empty()) write_ids(out, message.ended);
+  if (message.done.empty()) return out.take();
+  out.u32(static_cast<std::uint32_t>(message.done.size()));
+  for (const Done& done : message.done) {
+    out.u32(done.set);
+    out.u32(done.tensors);
+  }
   return out.take();
 }
 
@@ -323,6 +346,7 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
   constexpr std::size_t kLeastRequestBytes = 42;
   constexpr std::size_t kLeastPartialBytes = 8;
   constexpr std::size_t kLeastAnswerBytes = 12;
+  constexpr std::size_t kDoneBytes = 8;
   ByteReader in(bytes);
   UpMessage message;
   message.heard = in.u64();
@@ -347,6 +371,11 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
     answer.where = in.text(kMaxAnswerBytes);
   }
   if (in.left() > 0) message.ended = read_ids(in, UINT32_MAX);
+  if (in.left() > 0) message.done.resize(in.count(kDoneBytes));
+  for (Done& done : message.done) {
+    done.set = in.u32();
+    done.tensors = in.u32();
+  }
   in.expect_end();
   return message;
 }

@@ -58,8 +58,9 @@ struct UpMessage {
   std::vector<PartialPlan> partial_plans;
   std::vector<Answer> answers;
   std::vector<std::uint32_t> ended;  // sets whose step ended: from their first member, where that is not the leader
+  std::vector<Done> done;
 
-  bool empty() const { return !has_names() && !has_bits() && answers.empty() && ended.empty(); }
+  bool empty() const { return !has_names() && !has_bits() && answers.empty() && ended.empty() && done.empty(); }
   bool has_names() const { return !requests.empty(); }
   bool has_bits() const {
     return !active.empty() || !present.empty() || !absent.empty() || !plans.empty() || !partial_plans.empty();
@@ -78,6 +79,7 @@ struct ReleaseTensors {
   std::vector<TensorRef> tensors;
   std::vector<int> absent_ranks;
   std::vector<int> ranks = {};  // who takes part; empty: all members of the set
+  bool tells = false;           // the first of them tells the leader when it is over
 };
 struct SkipTensors {
   std::vector<TensorRef> tensors;
@@ -91,6 +93,7 @@ struct SlotAbsence {
 struct ReleasePlan {
   PlanId plan = 0;
   std::vector<SlotAbsence> exceptions;  // by ascending slot
+  bool tells = false;                   // as above
 };
 struct DefinePlan {
   PlanId plan = 0;  // from 1, in order of definition

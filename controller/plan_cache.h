@@ -18,6 +18,8 @@ namespace horo {
 struct Plan {
   std::uint32_t set = 0;
   std::vector<TensorId> tensors;
+  std::int32_t priority = 0;                // the greatest of its tensors'
+  std::size_t bytes = 0;                    // of all of them
   RankSet active;                           // ranks that report it as a whole
   RankSet complete;                         // ranks whose whole report is kept here, not in the ready table
   std::map<std::uint32_t, RankSet> absent;  // by slot, of those complete

@@ -12,7 +12,7 @@ Place ReadyTable::place(const TensorSpec& spec) {
   const TensorName name = name_of(spec);
   auto found = entries_.find(name);
   if (found == entries_.end()) {
-    Entry fresh{name, {}, RankSet(size_), RankSet(size_), RankSet(size_), {}, {}, false, 0, 0, {}, false};
+    Entry fresh{name, {}, RankSet(size_), RankSet(size_), RankSet(size_), {}, {}, false, 0, 0, {}, false, 0, 0};
     fresh.since.assign(static_cast<std::size_t>(size_), TimePoint::min());
     found = entries_.emplace(name, std::move(fresh)).first;
   }

@@ -37,6 +37,9 @@ struct Entry {
   int dissolved = 0;                      // plans that it was in and that are no more
   std::optional<Wait> waiting;
   bool held = false;  // complete, and waits for the others of its unit
+  // Once it is complete: among all that became so, and how urgent it is, or its unit.
+  std::uint64_t turn = 0;
+  std::int32_t priority = 0;
 };
 
 // Where a report belongs.

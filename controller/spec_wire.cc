@@ -78,6 +78,7 @@ void write_spec(ByteWriter& out, const TensorSpec& spec) {
   out.text(spec.custom_op);
   out.text(spec.unit);
   out.u32(static_cast<std::uint32_t>(spec.unit_size));
+  out.u32(static_cast<std::uint32_t>(spec.priority));
 }
 
 TensorSpec read_spec(ByteReader& in, const CoordinatorConfig& config) {
@@ -106,6 +107,7 @@ TensorSpec read_spec(ByteReader& in, const CoordinatorConfig& config) {
   spec.custom_op = in.text(config.max_name_bytes);
   spec.unit = in.text(config.max_name_bytes);
   spec.unit_size = static_cast<int>(in.u32());
+  spec.priority = static_cast<std::int32_t>(in.u32());
   if (of_ranks) return spec;
   try {
     static_cast<void>(spec.bytes());

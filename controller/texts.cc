@@ -76,6 +76,7 @@ constexpr Property kProperties[] = {
     {reduces, splits_text},
     {always, shape_text},
     {always, [](const TensorSpec& s) { return name_text("name", s.set_name); }},
+    {moves, [](const TensorSpec& s) { return "priority " + std::to_string(s.priority); }},
     {moves, [](const TensorSpec& s) { return name_text("unit", s.unit); }},
     {moves, [](const TensorSpec& s) { return "a unit of " + std::to_string(s.unit_size) + " tensors"; }},
 };

@@ -24,6 +24,7 @@ CoordinatorConfig coordinator_config(const Config& config) {
   c.rank = config.rank;
   c.size = config.size;
   c.bucket_bytes = config.bucket_bytes;
+  c.credit_bytes = config.credit_bytes;
   c.stall_warning = config.stall_warning;
   c.stall_limit = config.stall_limit;
   c.answer_timeout = config.answer_timeout;
@@ -230,6 +231,7 @@ void Engine::round() {
   if (ended_) return;
   epoch_.lanes->reap();
   take_inbox(now);
+  for (const Done& done : epoch_.lanes->take_done()) epoch_.coordinator.on(done, now, actions_);
   for (const Answered& answered : questions_.take()) epoch_.coordinator.on(answered, now, actions_);
   if (timer_ && now >= *timer_) {
     timer_.reset();

@@ -30,6 +30,7 @@ Inbox::Inbox(const Config& config, const Registry& registry) : config_(config), 
 Inbox::Named Inbox::named(const TensorSpec& spec) {
   Named named{spec, nullptr};
   if (spec.kind != CollectiveKind::kSendRecv) named.spec.peer = -1;
+  if (spec.kind == CollectiveKind::kSendRecv || spec.kind == CollectiveKind::kBarrier) named.spec.priority = 0;
   if (spec.kind == CollectiveKind::kScatter && sets_.find(spec.set).rank != spec.root) named.spec.shape.front() = 0;
   if (spec.name.empty()) {
     const std::string sort = std::string(name_of(spec.kind));

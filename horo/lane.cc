@@ -1,6 +1,7 @@
 #include "horo/lane.h"
 
 #include <cfenv>
+#include <utility>
 
 #include "horo/base/thread.h"
 
@@ -59,12 +60,12 @@ void make_send_recv(Collective& collective, const TensorSpec& spec) {
 
 }  // namespace
 
-Lane::Lane(const LaneTools& tools, Members members, std::uint32_t channel, std::function<void(FailurePtr)> failed)
+Lane::Lane(const LaneTools& tools, Members members, std::uint32_t channel, LaneEars ears)
     : tools_(tools),
       channel_(channel),
       is_near_(tools.config.local_size == tools.config.size && tools.transport.arenas() != nullptr),
       groups_(tools.transport, std::move(members), tools.config, tools.counters),
-      failed_(std::move(failed)),
+      ears_(std::move(ears)),
       buckets_(groups_.of({}, groups_.members().set), tools.counters),
       thread_(start_thread("horo lane", [this] { loop(); })) {}
 
@@ -171,7 +172,7 @@ bool Lane::perform_or_fail(const Task& task) noexcept {
       performs_ = false;
       changed_.notify_all();
     }
-    failed_(current_failure());
+    ears_.failed(current_failure());
     return false;
   }
 }
@@ -237,6 +238,21 @@ std::optional<Lane::Task> Lane::next() {
 }
 
 void Lane::perform(const Job& job) {
+  collect(job);
+  if (!job.release.tells) return;
+  {
+    MutexLock lock(mutex_);
+    done_ += static_cast<std::uint32_t>(job.items.size());
+  }
+  ears_.done();
+}
+
+std::uint32_t Lane::take_done() {
+  MutexLock lock(mutex_);
+  return std::exchange(done_, 0);
+}
+
+void Lane::collect(const Job& job) {
   if (!job.items.front().spec->codec.empty()) {
     reduce_coded(job);
   } else if (job.items.size() > 1) {

@@ -46,11 +46,19 @@ struct LaneTools {
   const Registry& registry;
 };
 
+// Who is told, by whoever performs; neither may block.
+struct LaneEars {
+  // Once, what ended the lane's epoch (PeerLost, or a bug). From then on it does nothing; Works that it had are left to
+  // the engine.
+  std::function<void(FailurePtr)> failed;
+  // There is something for take_done().
+  std::function<void()> done;
+};
+
 class Lane {
  public:
-  // `failed` is told once, by the lane's thread, what ended its epoch (PeerLost, or a bug); it must not block. From
-  // then on the lane does nothing; Works that it had are left to the engine. `channel` is this lane's alone.
-  Lane(const LaneTools& tools, Members members, std::uint32_t channel, std::function<void(FailurePtr)> failed);
+  // `channel` is this lane's alone.
+  Lane(const LaneTools& tools, Members members, std::uint32_t channel, LaneEars ears);
   ~Lane();
 
   // In this order, by the engine's thread.
@@ -73,6 +81,8 @@ class Lane {
   void join();
   // It was closed, and all is done.
   bool is_drained();
+  // Tensors of jobs that were to be told of (Release::tells) and are over since the last call.
+  std::uint32_t take_done();
   // Any thread: the group of all members, for memory.
   std::shared_ptr<Group> group() const { return groups_.all(); }
 
@@ -88,6 +98,7 @@ class Lane {
   bool is_short(const std::variant<Job, Ending>& released) const;
   Task take_released() REQUIRES(mutex_);
   void perform(const Job& job);
+  void collect(const Job& job);
   void perform(const Ending& ending);
   void perform(const FilledPlan& filled);
   void reduce_bucket(const Job& job);
@@ -101,7 +112,7 @@ class Lane {
   const std::uint32_t channel_;
   const bool is_near_;  // all members share memory
   LaneGroups groups_;
-  const std::function<void(FailurePtr)> failed_;
+  const LaneEars ears_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::variant<Job, Ending>> released_ GUARDED_BY(mutex_);
@@ -111,6 +122,7 @@ class Lane {
   int helpers_ GUARDED_BY(mutex_) = 0;
   std::function<void()> drained_ GUARDED_BY(mutex_);
   bool is_drained_ GUARDED_BY(mutex_) = false;
+  std::uint32_t done_ GUARDED_BY(mutex_) = 0;
   Lookout lookout_;
   std::vector<Piece> pieces_;    // of a bucket that is not packed: whoever performs, as is this,
   Buckets buckets_;              //   this,

@@ -26,9 +26,8 @@ std::uint32_t place_of(const Item& item) {
 
 }  // namespace
 
-Lanes::Lanes(const LaneTools& tools, Members world, std::function<void(FailurePtr)> failed,
-             std::function<void()> drained)
-    : tools_(tools), members_(std::move(world)), failed_(std::move(failed)), drained_(std::move(drained)) {
+Lanes::Lanes(const LaneTools& tools, Members world, std::function<void(FailurePtr)> failed, std::function<void()> news)
+    : tools_(tools), members_(std::move(world)), failed_(std::move(failed)), news_(std::move(news)) {
   auto lane = make(kWorldChannel, members_);
   auto mail = make(kMailChannel, members_);
   world_ = lane.get();
@@ -37,8 +36,12 @@ Lanes::Lanes(const LaneTools& tools, Members world, std::function<void(FailurePt
   lanes_.emplace(kMail, std::move(mail));
 }
 
-std::unique_ptr<Lane> Lanes::make(std::uint32_t channel, Members members) const {
-  return std::make_unique<Lane>(tools_, std::move(members), channel, failed_);
+std::unique_ptr<Lane> Lanes::make(std::uint32_t channel, Members members) {
+  const auto done = [this] {
+    has_done_.store(true, std::memory_order_relaxed);
+    news_();
+  };
+  return std::make_unique<Lane>(tools_, std::move(members), channel, LaneEars{failed_, done});
 }
 
 Lane* Lanes::find(std::uint32_t place) {
@@ -88,7 +91,7 @@ void Lanes::close(std::uint32_t set, Ending ending) {
       lanes_.erase(found);
     }
   }
-  if (place->second.lane) return place->second.lane->close(drained_);
+  if (place->second.lane) return place->second.lane->close(news_);
   closed_.erase(place);
   end_all(tools_.inbox, ending);
 }
@@ -102,6 +105,16 @@ void Lanes::reap() {
     end_in_lane(kMail, closed->second.last);
     closed = closed_.erase(closed);
   }
+}
+
+std::vector<Done> Lanes::take_done() {
+  std::vector<Done> all;
+  if (!has_done_.exchange(false, std::memory_order_relaxed)) return all;
+  MutexLock lock(mutex_);
+  for (const auto& [set, lane] : lanes_) {
+    if (const std::uint32_t tensors = lane->take_done(); tensors > 0) all.push_back({set, tensors});
+  }
+  return all;
 }
 
 // Needs no memory, which may be what ended the epoch.

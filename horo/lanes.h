@@ -2,6 +2,7 @@
 // these never queue behind a collective. No lane waits for another.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -17,9 +18,9 @@ namespace horo {
 // The engine's thread, but for prepare() and group().
 class Lanes {
  public:
-  // `failed` is Lane's; `drained` is told, by a lane's thread, when a lane that was closed has ended. Neither may
-  // block. `world`: all ranks. Opens the world and the lane of messages.
-  Lanes(const LaneTools& tools, Members world, std::function<void(FailurePtr)> failed, std::function<void()> drained);
+  // `failed` is a lane's; `news` is told, by lanes' threads, when there is something for reap() or take_done(). Neither
+  // may block. `world`: all ranks. Opens the world and the lane of messages.
+  Lanes(const LaneTools& tools, Members world, std::function<void(FailurePtr)> failed, std::function<void()> news);
 
   // A process set that this rank is in; ranks of the world.
   void open(std::uint32_t set, const std::vector<int>& ranks);
@@ -30,6 +31,8 @@ class Lanes {
   void close(std::uint32_t set, Ending ending);
   // Frees the lanes that have ended, and lets their sets' last Works end.
   void reap();
+  // Of each set, what its lane did since the last call and was to tell.
+  std::vector<Done> take_done();
   // See Lane::stop, and Lane::join, for which the engine's thread comes back before it ends.
   void stop();
   void join();
@@ -42,19 +45,20 @@ class Lanes {
   Lane& world() { return *world_; }
 
  private:
-  std::unique_ptr<Lane> make(std::uint32_t channel, Members members) const;
+  std::unique_ptr<Lane> make(std::uint32_t channel, Members members);
   Lane* find(std::uint32_t place) REQUIRES(mutex_);
   bool end_in_lane(std::uint32_t place, const Ending& ending);
 
   const LaneTools tools_;
   const Members members_;  // of the world
   const std::function<void(FailurePtr)> failed_;
-  const std::function<void()> drained_;
+  const std::function<void()> news_;
   struct Closed {
     std::unique_ptr<Lane> lane;
     Ending last;
   };
 
+  std::atomic<bool> has_done_ = false;      // a lane may have something; orders nothing: lanes have locks
   Lane* world_ = nullptr;                   // in lanes_ or stopped_
   std::map<std::uint32_t, Closed> closed_;  // engine thread
   Mutex mutex_;

@@ -98,7 +98,7 @@ typedef struct {
   int32_t root;     /* broadcast, reduce, gather, scatter; send_recv: who sends */
   int32_t peer;     /* send_recv: who receives; else not read */
   int32_t stepwise; /* 1: submitted once between two horo_step_end, as a gradient is; may be bucketed for good */
-  int32_t priority; /* must be 0 in this version */
+  int32_t priority; /* what is greater is run sooner, among what is ready; send_recv, barrier: not read */
   double weight;    /* must be 1 in this version */
   double prescale, postscale;
   const char* name;      /* null: unnamed, matched with the other ranks by order of submission */

@@ -31,7 +31,6 @@ std::vector<std::int64_t> numbers(const std::int64_t* first, std::uint64_t count
 
 horo::TensorSpec spec_from(const horo_tensor_spec* c) {
   check_struct(c, "horo_tensor_spec");
-  if (c->priority != 0) throw std::invalid_argument("priority must be 0 in this version");
   if (c->weight != 1.0) throw std::invalid_argument("weight must be 1 in this version");
   if (c->dims < 0 || (c->dims > 0 && c->shape == nullptr)) throw std::invalid_argument("shape is a null pointer");
   if (c->split_count < 0) throw std::invalid_argument("split_count is negative: " + std::to_string(c->split_count));
@@ -41,6 +40,7 @@ horo::TensorSpec spec_from(const horo_tensor_spec* c) {
   spec.name = text_or_nothing(c->name);
   spec.once = spec.name.empty();
   spec.stepwise = c->stepwise != 0;
+  spec.priority = c->priority;
   spec.kind = known(horo::collective_kind_from(c->kind), "kind", c->kind);
   spec.op = known(horo::reduce_op_from(c->op), "op", c->op);
   spec.dtype = known(horo::dtype_from(c->dtype), "dtype", c->dtype);

@@ -75,6 +75,13 @@ constexpr Setting kSettings[] = {
      .range = {0, kMaxBufferBytes},
      .equal_on_all_ranks = true,
      .meaning = "most bytes in one bucket; 0: every tensor alone"},
+    {.name = "HORO_CREDIT_BYTES",
+     .group = kGradients,
+     .field = &Config::credit_bytes,
+     .range = {0, kMaxBufferBytes},
+     .equal_on_all_ranks = true,
+     .meaning = "bytes on their way in a process set before what has less than the greatest priority waits; half of "
+                "it is the most in one bucket of different priorities; 0: one bucket"},
     {.name = "HORO_SEGMENT_BYTES",
      .group = kGradients,
      .field = &Config::segment_bytes,

@@ -116,6 +116,7 @@ std::string difference(const TensorSpec& a, const TensorSpec& b) {
     if (!text.empty()) return text;
   }
   if (!shapes_agree(a, b)) return against("shape", text_of(a.shape), text_of(b.shape));
+  if (a.priority != b.priority) return against("priority", std::to_string(a.priority), std::to_string(b.priority));
   return unit_difference(a, b);
 }
 

@@ -30,6 +30,8 @@ struct TensorSpec {
   std::string set_name;              // add_process_set: what it is to be called; empty: "process set <number>"
   std::string codec;                 // all_reduce: what travels instead of the values; empty: they do
   std::string custom_op;             // of ReduceOp::kCustom: its name
+  // What is greater is run sooner, among what is ready; results are the same. barrier, send_recv: 0.
+  std::int32_t priority = 0;
   // Tensors that are one unit start together or fail together; they need not be neighbours. Empty: it is none.
   std::string unit;
   int unit_size = 0;  // tensors in it

@@ -10,10 +10,11 @@ namespace {
 
 using testing::ElementsAre;
 
-std::vector<std::vector<std::size_t>> buckets_of(const std::vector<TensorSpec>& specs, std::size_t bucket_bytes) {
+std::vector<std::vector<std::size_t>> buckets_of(const std::vector<TensorSpec>& specs, std::size_t bucket_bytes,
+                                                 std::size_t mixed_bytes = 0) {
   std::vector<Fusible> tensors;
   for (const TensorSpec& spec : specs) tensors.push_back({&spec});
-  return make_buckets(tensors, bucket_bytes);
+  return make_buckets(tensors, bucket_bytes, mixed_bytes);
 }
 
 TEST(Bucketer, FillsABucketUpToItsBytesAndNoFurther) {
@@ -38,6 +39,15 @@ TEST(Bucketer, ALargeTensorIsABucketByItselfAndClosesNone) {
 TEST(Bucketer, ZeroBucketBytesMeansEveryTensorAlone) {
   const TensorSpec empty = gradient("e", {0});
   EXPECT_THAT(buckets_of({empty, empty}, 0), ElementsAre(ElementsAre(0), ElementsAre(1)));
+}
+
+TEST(Bucketer, DifferentPrioritiesFillLessOfABucket) {
+  std::vector<TensorSpec> specs(8, gradient("x", {256}));
+  for (std::size_t i = 4; i < 8; ++i) specs[i].priority = static_cast<int>(i);
+  EXPECT_THAT(buckets_of(specs, 4096, 2048),
+              ElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(4, 5), ElementsAre(6, 7)));
+  for (TensorSpec& spec : specs) spec.unit = "u";
+  EXPECT_EQ(buckets_of(specs, 8192, 0).size(), 1U);
 }
 
 TEST(Bucketer, OnlyAllReducesAreFused) {
@@ -76,7 +86,7 @@ TEST(Bucketer, ATensorWithACustomOperationIsAlone) {
 TEST(Bucketer, OnlyWhatTheSameRanksTakePartInIsFused) {
   const TensorSpec spec = gradient("x");
   const std::vector<Fusible> tensors = {{&spec, {0, 1}}, {&spec}, {&spec, {0, 1}}};
-  EXPECT_THAT(make_buckets(tensors, 1 << 20), ElementsAre(ElementsAre(0, 2), ElementsAre(1)));
+  EXPECT_THAT(make_buckets(tensors, 1 << 20, 0), ElementsAre(ElementsAre(0, 2), ElementsAre(1)));
 }
 
 TEST(Bucketer, NoTensorsMakeNoBuckets) {

@@ -155,30 +155,30 @@ std::vector<std::string> HallModel::names_of(const std::vector<Key>& keys) const
 void HallModel::act(const Release& r) {
   stream_.push_back({false, r.set, r.number, names_of(r.keys), r.key_hash, r.absent_ranks, r.known, r.ranks});
   for (const std::string& name : stream_.back().names) ++times_[name];
-  running_.push_back(r.keys);
+  running_.push_back({r.keys, r.set, r.tells});
 }
 
 void HallModel::act(const Skip& skip) {
   stream_.push_back({true, tensors_.at(skip.keys.front()).spec.set, 0, names_of(skip.keys), 0, {}, false, {}});
   for (const std::string& name : stream_.back().names) ++times_[name];
-  running_.push_back(skip.keys);
+  running_.push_back({skip.keys});
 }
 
 void HallModel::act(const AddSet& add) {
   sets_[add.set] = add.ranks;
-  running_.push_back(add.keys);
+  running_.push_back({add.keys});
 }
 
 void HallModel::act(const RemoveSet& remove) {
   sets_.erase(remove.set);
   joined_.erase(remove.set);
-  running_.push_back(remove.keys);
+  running_.push_back({remove.keys});
 }
 
 void HallModel::act(const Joined& joined) {
   joins_.push_back(joined);
   joined_.erase(joined.set);
-  running_.push_back(joined.keys);
+  running_.push_back({joined.keys});
 }
 
 void HallModel::act(const Fail& fail) {
@@ -186,7 +186,7 @@ void HallModel::act(const Fail& fail) {
   for (const Key key : fail.keys) {
     if (tensors_.at(key).spec.kind == CollectiveKind::kJoin) joined_.erase(tensors_.at(key).spec.set);
   }
-  running_.push_back(fail.keys);
+  running_.push_back({fail.keys});
 }
 
 void HallModel::act(const Learn& learn) {
@@ -203,7 +203,9 @@ void HallModel::act(const Break& end) {
 }
 
 void HallModel::finish_one() {
-  for (const Key key : running_.front()) {
+  const Running over = std::move(running_.front());
+  running_.pop_front();
+  for (const Key key : over.keys) {
     HORO_CHECK(tensors_[key].in_flight && tensors_[key].reported);
     tensors_[key].in_flight = false;
     --in_flight_;
@@ -211,7 +213,7 @@ void HallModel::finish_one() {
     std::erase(keys_[{tensors_[key].spec.set, tensors_[key].spec.name}], key);
     tensors_.erase(key);
   }
-  running_.pop_front();
+  if (over.tells) events_.emplace_back(Done{over.set, static_cast<std::uint32_t>(over.keys.size())});
 }
 
 int HallModel::times(const std::string& name) const {

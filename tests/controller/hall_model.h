@@ -59,7 +59,7 @@ class HallModel {
     std::size_t started = 0;  // collectives and other ends, for finish_one()
   };
   Turn turn(TimePoint now);
-  // The oldest of those started is over: its tensors may be submitted again.
+  // The oldest of those started is over: its tensors may be submitted again, and whoever is to be told is.
   void finish_one();
 
   Coordinator& coordinator() { return coordinator_; }
@@ -112,7 +112,12 @@ class HallModel {
   std::map<PlanId, Plan> plans_;
   std::vector<Key> declared_;
   std::vector<Event> events_;
-  std::deque<std::vector<Key>> running_;
+  struct Running {
+    std::vector<Key> keys;
+    std::uint32_t set = 0;
+    bool tells = false;
+  };
+  std::deque<Running> running_;
   std::size_t in_flight_ = 0;
   Key next_key_ = 0;
   std::vector<Seen> stream_;

@@ -53,6 +53,7 @@ UpMessage up_message() {
   message.partial_plans = {{3, {0, 5}}};
   message.answers = {{9, "train.py:3 main"}};
   message.ended = {2, 5};
+  message.done = {{0, 3}, {2, 1}};
   return message;
 }
 
@@ -60,7 +61,7 @@ DownMessage down_message() {
   DownMessage message;
   message.items.emplace_back(ReleaseTensors{{{TensorName{0, 1, "x"}, 4}, {{}, 5}}, {0, 2}});
   message.items.emplace_back(SkipTensors{{{TensorName{0, 0, "y"}, {}}}});
-  message.items.emplace_back(ReleasePlan{2, {{0, {1}}, {3, {0, 1, 2}}}});
+  message.items.emplace_back(ReleasePlan{2, {{0, {1}}, {3, {0, 1, 2}}}, true});
   message.items.emplace_back(DefinePlan{3, {5, 4}});
   message.items.emplace_back(DissolvePlan{1});
   message.items.emplace_back(FailTensors{{{{1, 2, "z"}, true, "what"}, {{1, 2, "a"}, false, ""}}, "why", {0, 2}});
@@ -88,6 +89,9 @@ TEST(Messages, AnUpMessageComesBackAsItWas) {
   ASSERT_EQ(back.answers.size(), 1U);
   EXPECT_EQ(back.answers[0].where, "train.py:3 main");
   EXPECT_EQ(back.ended, Ids({2, 5}));
+  ASSERT_EQ(back.done.size(), 2U);
+  EXPECT_EQ(back.done[1].set, 2U);
+  EXPECT_EQ(back.done[0].tensors, 3U);
 }
 
 TEST(Messages, ADownMessageComesBackInOrder) {
@@ -98,6 +102,8 @@ TEST(Messages, ADownMessageComesBackInOrder) {
   EXPECT_EQ(std::get<ReleaseTensors>(back.items[0]).tensors[0].name, (TensorName{0, 1, "x"}));
   EXPECT_EQ(std::get<FailTensors>(back.items[5]).text, "why");
   EXPECT_THAT(std::get<FailTensors>(back.items[5]).missing, testing::ElementsAre(0, 2));
+  EXPECT_TRUE(std::get<ReleasePlan>(back.items[2]).tells);
+  EXPECT_FALSE(std::get<ReleaseTensors>(back.items[7]).tells);
   EXPECT_EQ(std::get<AskWhere>(back.items[6]).question, 9U);
   EXPECT_THAT(std::get<ReleaseTensors>(back.items[7]).ranks, testing::ElementsAre(1, 2));
   EXPECT_EQ(std::get<DefineSet>(back.items[8]).name, "tp0");
@@ -124,6 +130,12 @@ TEST(Messages, AnAnswerAloneIsAMessage) {
   EXPECT_FALSE(message.empty() || message.has_names() || message.has_bits());
 }
 
+TEST(Messages, OnlyOfWhatEndsAnEndIsTold) {
+  std::vector<std::byte> bytes = encode(DownMessage{{AskWhere{9}}});
+  bytes[4] |= std::byte{0x80};
+  EXPECT_THROW(decode_down(bytes, world_of(2).coordinator), ProtocolError);
+}
+
 TEST(Messages, AnAnswerBeyondItsLimitIsRefused) {
   UpMessage message;
   message.answers = {{1, std::string(kMaxAnswerBytes + 1, 'x')}};
@@ -132,6 +144,7 @@ TEST(Messages, AnAnswerBeyondItsLimitIsRefused) {
 
 TEST(Messages, StepEndsOfOtherSetsAloneCostBytes) {
   UpMessage message = up_message();
+  message.done.clear();
   const std::size_t with = encode(message).size();
   message.ended.clear();
   EXPECT_EQ(with - encode(message).size(), 10U);
@@ -142,6 +155,7 @@ TEST(Messages, EveryTruncationIsRefused) {
   const CoordinatorConfig config = world_of(3).coordinator;
   UpMessage without_step_ends = up_message();
   without_step_ends.ended.clear();  // which is where a message may end
+  without_step_ends.done.clear();
   const auto up = encode(without_step_ends);
   const auto down = encode(down_message());
   for (std::size_t n = 0; n < up.size(); ++n) EXPECT_THROW(decode_up(std::span(up).first(n), config), ProtocolError);

@@ -20,7 +20,7 @@ struct Scenario {
 
 class Author {
  public:
-  explicit Author(std::uint64_t seed) : random_(seed) {}
+  explicit Author(std::uint64_t seed) : random_(seed), is_ranked_(chance(50)) {}
 
   Scenario write() {
     scenario_.programs.resize(static_cast<std::size_t>(pick(1, 6)));
@@ -41,6 +41,7 @@ class Author {
     spec.stepwise = !chance(15);
     spec.channel = chance(10) ? 1 : 0;
     if (chance(15)) spec.dtype = DType::kFloat64;
+    if (is_ranked_) spec.priority = pick(-2, 2);
     if (chance(10)) spec.kind = CollectiveKind::kBroadcast;
     return spec;
   }
@@ -72,11 +73,19 @@ class Author {
     const bool mismatch = calls.size() > 1 && chance(4);
     const int absent_percent = chance(20) ? pick(0, 100) : 0;
     for (auto& rank_calls : calls) rank_calls.push_back({spec, chance(absent_percent)});
-    if (mismatch) calls[static_cast<std::size_t>(pick(1, static_cast<int>(calls.size()) - 1))].back().spec.shape = {7};
+    if (mismatch) {
+      TensorSpec& other = calls[static_cast<std::size_t>(pick(1, static_cast<int>(calls.size()) - 1))].back().spec;
+      if (is_ranked_ && chance(50)) {
+        other.priority = 7;
+      } else {
+        other.shape = {7};
+      }
+    }
     ++(mismatch ? scenario_.mismatches : scenario_.ends)[spec.name];
   }
 
   std::mt19937_64 random_;
+  const bool is_ranked_;
   std::vector<TensorSpec> tensors_;
   int serial_ = 0;
   Scenario scenario_;
@@ -117,6 +126,8 @@ TEST(RandomPrograms, EndEverywhereInTheSameWay) {
     }
     SimulationConfig config = world_of(static_cast<int>(scenario.programs.size()), seed);
     config.coordinator.bucket_bytes = seed % 4 == 0 ? 0 : 4096 * (seed % 4);
+    config.coordinator.credit_bytes = 1024 * (seed % 5);
+    config.coordinator.most_passed = 1 + seed % 7;
     Simulation world(config, scenario.programs);
     world.run();
     expect_all_ended(world, config.coordinator.size, scenario);
@@ -137,7 +148,9 @@ TEST(RandomPrograms, EndAlsoWhenARankLeaves) {
     const auto wait = std::find_if(from, program.end(), is_wait);
     program.erase(wait == program.end() ? wait : wait + 1, program.end());
     program.emplace_back(LeaveCall{});
-    Simulation world(world_of(static_cast<int>(scenario.programs.size()), seed), scenario.programs);
+    SimulationConfig config = world_of(static_cast<int>(scenario.programs.size()), seed);
+    config.coordinator.credit_bytes = 1024;
+    Simulation world(config, scenario.programs);
     world.run();
     ASSERT_EQ(world.stuck(), "");
     const int first = leaver == 0 ? 1 : 0;
@@ -158,6 +171,7 @@ TEST(RandomPrograms, EndAlsoWhenEverythingStalls) {
     for (Program& program : scenario.programs) program = with_pauses(program, random);
     SimulationConfig config = world_of(static_cast<int>(scenario.programs.size()), seed);
     config.coordinator.stall_limit = std::chrono::milliseconds(1);
+    config.coordinator.credit_bytes = 1024;
     Simulation world(config, scenario.programs);
     world.run();
     ASSERT_EQ(world.stuck(), "");

@@ -21,7 +21,7 @@ using Ends = std::vector<std::map<std::string, int>>;
 class SetAuthor {
  public:
   SetAuthor(std::uint64_t seed, int size)
-      : random_(seed), programs_(static_cast<std::size_t>(size)), ends(programs_.size()) {
+      : random_(seed), is_ranked_(seed % 2 == 0), programs_(static_cast<std::size_t>(size)), ends(programs_.size()) {
     groups.push_back(some_ranks(100));
     while (groups.size() < 4) {
       std::vector<int> ranks = some_ranks(50);
@@ -108,6 +108,7 @@ class SetAuthor {
   TensorSpec gradient_of(std::uint32_t set, const std::string& name) {
     TensorSpec spec = gradient(name_in(set, name), {64});
     spec.set = set;
+    if (is_ranked_) spec.priority = name.back() % 5;
     return spec;
   }
   TensorSpec gather_of(std::uint32_t set) {
@@ -162,6 +163,7 @@ class SetAuthor {
   }
 
   std::mt19937_64 random_;
+  const bool is_ranked_;
   std::vector<Program> programs_;
   std::vector<std::vector<Unit>> calls_;
 
@@ -212,7 +214,10 @@ TEST(RandomSets, EndEverywhereAndInOneOrder) {
       author.write_step_ends();
       if (author.chance(40)) author.write_uneven_phase(static_cast<std::uint32_t>(author.pick(0, 3)));
     }
-    Simulation world(world_of(size, seed), author.programs(0, seed % 2 == 0 ? 10 : 0));
+    SimulationConfig config = world_of(size, seed);
+    config.coordinator.credit_bytes = 256 * (seed % 8);
+    config.coordinator.most_passed = 1 + seed % 7;
+    Simulation world(config, author.programs(0, seed % 2 == 0 ? 10 : 0));
     world.run();
     expect_all_idle(world, size);
     expect_one_order(world, author.groups);

@@ -15,11 +15,13 @@ class Ranks {
  public:
   explicit Ranks(int size, CoordinatorConfig config = {}) {
     for (config.size = size, config.rank = 0; config.rank < size; ++config.rank) halls_.emplace_back(config);
+    running_.resize(halls_.size());
   }
   HallModel& operator[](int rank) { return halls_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(halls_.size()); }
   TimePoint now = TimePoint{} + std::chrono::hours(1);
   std::vector<Send> sent;
+  bool lanes_stand = false;
 
   // All turns and messages until nothing is left to say; collectives end at once.
   void settle() {
@@ -33,10 +35,22 @@ class Ranks {
   }
   std::vector<Send> turn(int rank) {
     HallModel::Turn turn = (*this)[rank].turn(now);
-    for (std::size_t i = 0; i < turn.started; ++i) (*this)[rank].finish_one();
+    std::size_t& running = running_[static_cast<std::size_t>(rank)];
+    running += turn.started;
+    if (!lanes_stand) finish(rank, running);
     for (const TimePoint at : turn.timers) timer = at;
     sent.insert(sent.end(), turn.sends.begin(), turn.sends.end());
     return turn.sends;
+  }
+  // With lanes that stand, collectives end here, the oldest first.
+  void finish(int rank, std::size_t collectives = 1) {
+    running_[static_cast<std::size_t>(rank)] -= collectives;
+    for (std::size_t i = 0; i < collectives; ++i) (*this)[rank].finish_one();
+  }
+  // One on every rank of these.
+  void finish_on(const std::vector<int>& some, std::size_t collectives = 1) {
+    for (const int rank : some) finish(rank, collectives);
+    settle();
   }
   void deliver(int from, const std::vector<Send>& sends) {
     for (const Send& send : sends) (*this)[send.to].post(Received{from, send.bytes});
@@ -87,6 +101,7 @@ class Ranks {
 
  private:
   std::vector<HallModel> halls_;
+  std::vector<std::size_t> running_;  // by rank
 };
 
 inline TensorSpec in_set(std::uint32_t set, const std::string& name, std::vector<std::int64_t> shape = {256}) {

@@ -72,6 +72,7 @@ void Simulation::turn(int r) {
     rank(r).busy_until = std::max(rank(r).busy_until, now_) + up_to(50us);
     later(rank(r).busy_until, [this, r] {
       rank(r).hall.finish_one();
+      wake(r);
       if (std::exchange(rank(r).waiting, false)) advance(r);
     });
   }

@@ -41,3 +41,8 @@ def another_factor():
 @on_ranks(SECTION, "Rows of different lengths in `allgather`", do="Only the first dimension may differ")
 def rows_of_different_lengths():
     hvd.allgather(torch.ones(2, 2 + hvd.rank()), name="rows")
+
+
+@on_ranks(SECTION, "Another priority", do="Pass the same `priority` on all ranks")
+def another_priority():
+    hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="urgent", priority=hvd.rank()))

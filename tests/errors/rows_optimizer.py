@@ -114,3 +114,61 @@ def sparse_gradient_in_a_group():
         table(torch.tensor([1])).sum().backward()
     finally:
         del optimizer
+
+
+@on_ranks(SECTION, "`cross_barrier=True` with a class of one's own", do="One of those named, or no `cross_barrier`")
+def cross_barrier_of_ones_own():
+    class Mine(torch.optim.SGD):
+        pass
+
+    hvd.DistributedOptimizer(Mine([torch.nn.Parameter(torch.zeros(2))], lr=1.0), cross_barrier=True)
+
+
+@on_ranks(SECTION, "`cross_barrier=True` with `gradient_as_bucket_view=True`", do="Leave one of them out")
+def cross_barrier_with_views():
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=1.0)
+    hvd.DistributedOptimizer(sgd, cross_barrier=True, gradient_as_bucket_view=True)
+
+
+def crossing():
+    """A model after two steps, the second of which did not wait."""
+    model = torch.nn.Linear(2, 1)
+    sgd = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters(prefix="crossing"), cross_barrier=True)
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+@on_ranks(SECTION, "`cross_barrier=True` and a closure", do="Compute the loss before `step()`")
+def cross_barrier_with_a_closure():
+    _, optimizer = crossing()
+    optimizer.synchronize()
+    optimizer.step(lambda: None)
+
+
+@on_ranks(SECTION, "`cross_barrier=True` and a step hook", do="Remove the hook, or no `cross_barrier`")
+def cross_barrier_with_a_step_hook():
+    _, optimizer = crossing()
+    optimizer.synchronize()
+    optimizer.register_step_post_hook(lambda *_: None)
+    optimizer.step()
+
+
+@on_ranks(
+    SECTION,
+    "`cross_barrier=True`, and a parameter that is used without its module",
+    do="Call the module that owns it, or `optimizer.synchronize()` before",
+)
+def cross_barrier_without_the_module():
+    model, optimizer = crossing()
+    try:
+        model.weight.sum().backward()
+    finally:
+        optimizer.synchronize()
+
+
+@on_ranks(SECTION, "A priority that there is not", do='`priority="forward"`, or none')
+def unknown_priority():
+    hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=1.0), priority="backward")

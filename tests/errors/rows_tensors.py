@@ -101,3 +101,8 @@ def unknown_operation():
 def call_before_init():
     hvd.shutdown()
     hvd.allreduce(torch.ones(1))
+
+
+@on_ranks(SECTION, "A priority that is no whole number of 32 bits", do="Pass one, greater for what is to go first")
+def priority_that_is_no_number():
+    hvd.allreduce_async(torch.ones(2), name="urgent", priority=0.5)

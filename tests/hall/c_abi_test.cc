@@ -184,6 +184,22 @@ TEST_F(CAbi, TheWorldIsASetLikeOthers) {
   EXPECT_EQ(joined.counts[0], 0);
 }
 
+TEST_F(CAbi, TensorsHavePriorities) {
+  std::vector<std::int64_t> works;
+  std::vector<std::vector<float>> data(3, x_);
+  const std::array names = {"a", "b", "c"};
+  for (std::int32_t i = 0; i < 3; ++i) {
+    horo_tensor_spec spec = spec_of(HORO_ALL_REDUCE, names[static_cast<std::size_t>(i)]);
+    spec.priority = i == 0 ? INT32_MIN : i;
+    float* mine = data[static_cast<std::size_t>(i)].data();
+    const horo_submission submission = submission_of(mine, mine);
+    works.push_back(horo_submit_spec(session_, &spec, &submission));
+    ASSERT_GT(works.back(), 0) << error();
+  }
+  EXPECT_EQ(horo_wait(session_, works.data(), works.size(), 60'000), HORO_OK) << error();
+  EXPECT_THAT(data, Each(x_));
+}
+
 TEST_F(CAbi, NullPointersAndUnknownNumbersAreRefused) {
   std::int64_t work = 0;
   EXPECT_EQ(horo_submit_unit(session_, nullptr, &work), HORO_INVALID_ARGUMENT);

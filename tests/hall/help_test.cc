@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cfenv>
 #include <deque>
 #include <thread>
@@ -23,10 +24,10 @@ class Helped {
       : config_(rank.config),
         inbox_(config_, registry_),
         lane_({rank.transport(), inbox_, rank.counters, config_, registry_}, {{0, 1}, 0, {0, 0}}, 1,
-              [](FailurePtr failure) { ADD_FAILURE() << failure->text; }) {}
+              {[](FailurePtr failure) { ADD_FAILURE() << failure->text; }, [this] { ++told_; }}) {}
   Lane& lane() { return lane_; }
 
-  std::shared_ptr<Work> release(std::int64_t count) {
+  std::shared_ptr<Work> release(std::int64_t count, bool tells = false) {
     const std::string name = std::to_string(++released_);
     values_.emplace_back(static_cast<std::size_t>(count), 1.0F);
     const Key key = inbox_.declare(float_spec(name, count));
@@ -35,10 +36,12 @@ class Helped {
     Release release;
     release.number = released_;
     release.keys = {key};
+    release.tells = tells;
     lane_.run({release, inbox_.items(release.keys)});
     return work;
   }
   float last() const { return values_.back().back(); }
+  int told() const { return told_; }
 
  private:
   Config config_;
@@ -46,6 +49,7 @@ class Helped {
   Inbox inbox_;
   std::uint64_t released_ = 0;
   std::deque<std::vector<float>> values_;
+  std::atomic<int> told_ = 0;
   Lane lane_;
 };
 
@@ -58,6 +62,22 @@ TEST(Help, AShortJobIsDoneByWhoHelps) {
     EXPECT_TRUE(work->finished());
     EXPECT_EQ(helped.last(), 2.0F);
     EXPECT_FALSE(helped.lane().help()) << "nothing is left";
+    helped.lane().end_help();
+  });
+}
+
+TEST(Help, WhoHelpsTellsWhatIsDone) {
+  test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
+    Helped helped(rank);
+    helped.lane().begin_help();
+    const auto quiet = helped.release(2);
+    EXPECT_TRUE(helped.lane().help());
+    EXPECT_EQ(helped.told(), 0);
+    const auto told = helped.release(2, true);
+    EXPECT_TRUE(helped.lane().help());
+    EXPECT_EQ(helped.told(), 1);
+    EXPECT_EQ(helped.lane().take_done(), 1U);
+    EXPECT_EQ(helped.lane().take_done(), 0U);
     helped.lane().end_help();
   });
 }

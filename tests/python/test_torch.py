@@ -37,6 +37,11 @@ def test_gradients_may_live_in_their_bucket(run_program, size, wire):
     run_program("bucket_views", size, env={"HORO_TRANSPORT": wire})
 
 
+@pytest.mark.parametrize("size, wire", [(2, "tcp"), (4, "tcp"), (2, "shm")])
+def test_priorities_and_steps_without_a_barrier_change_no_bit(run_program, size, wire):
+    run_program("priorities", size, env={"HORO_TRANSPORT": wire, "HORO_CREDIT_BYTES": "256"})
+
+
 def test_mistakes_with_the_optimizer_are_told_or_do_no_harm(run_program):
     run_program("optimizer_mistakes", 2)
 

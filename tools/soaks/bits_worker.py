@@ -76,11 +76,19 @@ class Schedule:
             time.sleep(self.chance.uniform(0, 0.0015))
 
 
+def priorities_of(chance):
+    """Of each tensor, the same on all ranks; in half of the schedules all are equal."""
+    if chance.random() < 0.5:
+        return [0] * len(TENSORS)
+    return [chance.randint(-3, 3) for _ in TENSORS]
+
+
 class NumPyRank:
     """Submits arrays by their addresses."""
 
-    def __init__(self, order):
+    def __init__(self, order, priorities):
         self.order = _native.ORDERS[order]
+        self.priorities = dict(zip(TENSORS, priorities, strict=True))
         self.session = _default.session()
 
     def step(self, number, schedule):
@@ -104,6 +112,7 @@ class NumPyRank:
         order = self.order if tensor.kind == _native.ALL_REDUCE else 0
         stepwise = int(is_gradient(tensor))
         spec = Spec(tensor.name, tensor.kind, tensor.op, tensor.dtype, source.shape, order, 0, stepwise)
+        spec = spec._replace(priority=self.priorities[tensor])
         address = None if output is None else output.ctypes.data
         return self.session.submit(spec, source.ctypes.data, address, (source, output))
 
@@ -123,17 +132,19 @@ class NumPyRank:
 class TorchRank:
     """Lets backward and the optimizer's hooks submit the gradients, and horo.torch the rest."""
 
-    def __init__(self, order):
+    def __init__(self, order, priorities):
         import torch
 
         import horo.torch as hvd
 
         self.torch, self.hvd, self.order = torch, hvd, order
+        self.priorities = dict(zip(TENSORS, priorities, strict=True))
         self.params = {
             i: torch.nn.Parameter(self._tensor(i, 0).clone()) for i, t in enumerate(TENSORS) if is_gradient(t)
         }
         named = [(TENSORS[i].name, param) for i, param in self.params.items()]
-        self.optimizer = hvd.DistributedOptimizer(torch.optim.SGD(self.params.values()), named, order=order)
+        modes = {"order": order, "priority": "forward" if any(priorities) else None}
+        self.optimizer = hvd.DistributedOptimizer(torch.optim.SGD(self.params.values()), named, **modes)
 
     def _tensor(self, number, step):
         array = self.torch.from_numpy(values(horo.rank(), number, step).copy())
@@ -156,7 +167,10 @@ class TorchRank:
 
     def _submit(self, tensor, mine):
         if tensor.kind == _native.ALL_REDUCE:
-            return self.hvd.allreduce_async(mine, name=tensor.name, op=tensor.op, order=self.order)
+            priority = self.priorities[tensor]
+            return self.hvd.allreduce_async(
+                mine, name=tensor.name, op=tensor.op, order=self.order, priority=priority
+            )
         if tensor.kind == _native.REDUCE_SCATTER:
             return self.hvd.reducescatter_async(mine, name=tensor.name, op=tensor.op)
         if tensor.kind == _native.ALL_GATHER:
@@ -165,8 +179,9 @@ class TorchRank:
 
 
 def run(task, number, bucket_bytes):
-    horo.init(settings={"HORO_BUCKET_BYTES": bucket_bytes})
-    worker = (TorchRank if task["torch"] else NumPyRank)(task["order"])
+    shared = random.Random(f"{task['seed']}/{task['order']}/{number}")
+    horo.init(settings={"HORO_BUCKET_BYTES": bucket_bytes, "HORO_CREDIT_BYTES": int(2 ** shared.uniform(0, 24))})
+    worker = (TorchRank if task["torch"] else NumPyRank)(task["order"], priorities_of(shared))
     schedule = Schedule(task["seed"], f"{task['order']}/{number}", horo.rank())
     alike, own = hashlib.sha256(), hashlib.sha256()
     for step in range(task["steps"]):

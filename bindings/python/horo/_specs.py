@@ -2,6 +2,7 @@
 
 import collections
 import ctypes
+import operator
 
 from horo import _native
 from horo.errors import not_yet
@@ -44,11 +45,11 @@ _OPS = {
 _NUMBERS = frozenset(_OPS.values())
 
 # Hashable, so that it finds its key. A plain tuple of the first fields will do. splits: reduce_scatter's rows for each
-# member, where they are not dealt evenly.
+# member, where they are not dealt evenly. priority: what is greater goes first.
 Spec = collections.namedtuple(
     "Spec",
-    "name kind op dtype shape order root stepwise prescale postscale set custom_op codec peer splits",
-    defaults=(_native.SUM, _native.FLOAT32, (), 0, 0, 0, 1.0, 1.0, 0, None, None, -1, ()),
+    "name kind op dtype shape order root stepwise prescale postscale set custom_op codec peer splits priority",
+    defaults=(_native.SUM, _native.FLOAT32, (), 0, 0, 0, 1.0, 1.0, 0, None, None, -1, (), 0),
 )
 
 
@@ -88,6 +89,7 @@ def fill(spec):
         root=spec.root,
         peer=spec.peer,
         stepwise=spec.stepwise,
+        priority=spec.priority,
         weight=1.0,
         prescale=spec.prescale,
         postscale=spec.postscale,
@@ -105,6 +107,16 @@ def order_number(order):
     number = _native.ORDERS.get(order)
     if number is None:
         raise ValueError(f"order={order!r}; expected one of {', '.join(map(repr, _native.ORDERS))}")
+    return number
+
+
+def priority_number(priority):
+    try:
+        number = operator.index(priority)
+    except TypeError:
+        number = None
+    if number is None or not -(1 << 31) <= number < 1 << 31:
+        raise ValueError(f"priority={priority!r}; expected a whole number of 32 bits, greater for what is to go first")
     return number
 
 

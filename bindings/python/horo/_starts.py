@@ -12,7 +12,7 @@ from horo._compression import NoneCompressor, wire_codec
 from horo._handles import handle_of
 from horo._repeats import Repeat
 from horo._sets import global_process_set, number_of
-from horo._specs import Average, Spec, Sum, choose_op, is_no_name, op_fields, order_number, rows_of
+from horo._specs import Average, Spec, Sum, choose_op, is_no_name, op_fields, order_number, priority_number, rows_of
 
 
 def nothing(_):
@@ -103,7 +103,7 @@ class Starts:
 
     def _all_reduce(self, tensor, name, op, options):
         """The array and a spec, as a plain tuple because this path is busy."""
-        prescale, postscale, process_set, order, compression = options
+        prescale, postscale, process_set, order, compression, priority = options
         array, dtype = self.arrays.take(tensor, "allreduce")
         number = 0 if process_set is global_process_set else number_of(process_set)
         codec = None if compression is NoneCompressor else wire_codec(compression, dtype)
@@ -113,6 +113,8 @@ class Starts:
         order = 0 if order == "canonical" else order_number(order)
         shape = array.shape
         spec = (name, _native.ALL_REDUCE, op, dtype, shape, order, 0, 0, prescale, postscale, number, custom, codec)
+        if priority != 0:
+            spec = Spec(*spec, priority=priority_number(priority))
         return array, spec
 
     def allreduce_async(
@@ -127,10 +129,11 @@ class Starts:
         *,
         order="canonical",
         compression=NoneCompressor,
+        priority=0,
     ):
         """Starts postscale * op over ranks of (prescale * tensor), into a new tensor. Average unless op says otherwise.
         """
-        options = (prescale_factor, postscale_factor, process_set, order, compression)
+        options = (prescale_factor, postscale_factor, process_set, order, compression, priority)
         array, spec = self._all_reduce(tensor, name, choose_op(op, average), options)
         output = self.arrays.empty(array.shape, array)
         return self._start(spec, self.arrays.readable(array), output, lambda _: output)
@@ -147,9 +150,10 @@ class Starts:
         *,
         order="canonical",
         compression=NoneCompressor,
+        priority=0,
     ):
         """allreduce_async whose result replaces the tensor's values."""
-        said = (op, average, prescale_factor, postscale_factor, process_set, order, compression)
+        said = (op, average, prescale_factor, postscale_factor, process_set, order, compression, priority)
         session = _default.session()
         repeat = session.repeats.pop(name, None)  # of threads that come at once only one has it
         if repeat is not None and repeat.said == said and (holder := repeat.hold(tensor)) is not None:
@@ -180,10 +184,12 @@ class Starts:
         *,
         order="canonical",
         compression=NoneCompressor,
+        priority=0,
     ):
         """allreduce_async of several tensors as one unit: all of them are reduced, or all fail. The result is a list.
         """
-        op, options = choose_op(op, average), (prescale_factor, postscale_factor, process_set, order, compression)
+        options = (prescale_factor, postscale_factor, process_set, order, compression, priority)
+        op = choose_op(op, average)
         specs = [self._all_reduce(tensor, None, op, options) for tensor in tensors]
         outputs = [self.arrays.empty(array.shape, array) for array, _ in specs]
         parts = [(spec, self.arrays.readable(array), output) for (array, spec), output in zip(specs, outputs)]
@@ -201,9 +207,11 @@ class Starts:
         *,
         order="canonical",
         compression=NoneCompressor,
+        priority=0,
     ):
         """grouped_allreduce_async whose results replace the tensors' values."""
-        op, options = choose_op(op, average), (prescale_factor, postscale_factor, process_set, order, compression)
+        options = (prescale_factor, postscale_factor, process_set, order, compression, priority)
+        op = choose_op(op, average)
         specs = [self._all_reduce(tensor, None, op, options) for tensor in tensors]
         placed = [self.arrays.writable(array, tensor, name) for (array, _), tensor in zip(specs, tensors)]
         parts = [(spec, memory, memory) for (_, spec), (memory, _) in zip(specs, placed)]

@@ -32,16 +32,19 @@ class Gradients:
 
     On a rank that is not in the process set they stay as they are."""
 
-    def __init__(self, common, passes, process_set, compression, *, sparse_as_dense=False, as_views=False):
-        """common: a Spec of what is the same for all parameters; passes: backward passes per step; as_views: gradients
-        live in their buckets."""
+    def __init__(self, common, passes, process_set, compression, **modes):
+        """common: a Spec of what is the same for all parameters; passes: backward passes per step. Modes:
+        sparse_as_dense; as_views: gradients live in their buckets; order: a ForwardOrder, where some are more urgent
+        than others; guard(slot): called by the hook of a gradient whose last reduction nobody waited for yet."""
         self.passes = passes
         self._common = common
         self._process_set = process_set
         self._compression = compression
         self._compressor = compression if codec_of(compression) is None else None  # of the user's own
-        self._sparse_as_dense = sparse_as_dense
-        self._as_views = as_views and self._compressor is None
+        self._sparse_as_dense = modes.get("sparse_as_dense", False)
+        self._as_views = modes.get("as_views", False) and self._compressor is None
+        self._order = modes.get("order")
+        self._guard = modes.get("guard")
         self._views = None
         self._slots = []
         self._groups = []
@@ -62,11 +65,24 @@ class Gradients:
         spec = self._common._replace(name=name, dtype=dtype, shape=tuple(param.shape), codec=codec, set=self._number)
         if not self.included:
             return
+        if self._order is not None:
+            spec = spec._replace(priority=self._order.add(param))
         slot = Slot(param, spec, self.passes)
         if self._compressor is None:  # else what travels is known with the first gradient
             slot.key = self._session.key(spec)
         self._slots.append(slot)
-        self._hooks.append(param.register_post_accumulate_grad_hook(self._hook_of(slot)))
+        hook = self._hook_of(slot) if self._guard is None else self._guarded(slot, self._hook_of(slot))
+        self._hooks.append(param.register_post_accumulate_grad_hook(hook))
+
+    def _guarded(self, slot, hook):
+        guard = self._guard
+
+        def guarded(param):
+            if slot.is_submitted():
+                guard(slot)
+            hook(param)
+
+        return guarded
 
     def group(self, groups):
         """The gradients of each list of parameters become one unit."""
@@ -102,9 +118,44 @@ class Gradients:
         for group in self._groups:
             group.start_over()
 
-    def has_begun(self):
-        """Since the last collect() a backward pass has reached one of the parameters."""
-        return any(slot.is_submitted() or slot.passes_left != self.passes for slot in self._slots)
+    def has_begun(self, beside=()):
+        """Since the last collect() a backward pass has reached one of the parameters, beside those slots."""
+        begun = (slot for slot in self._slots if slot.is_submitted() or slot.passes_left != self.passes)
+        return any(slot not in beside for slot in begun)
+
+    def submit_rest(self):
+        """Submits what no hook did."""
+        if self._session.closed:
+            self._connect()
+        if self._session.dropped:
+            self._session.sweep()
+        for group in self._groups:
+            if not group.slots[0].is_submitted():
+                self._submit_group(group)
+        for slot in self._slots:
+            if slot.work is None and slot.sparse is None:
+                self._submit_late(slot)
+
+    def take_all(self):
+        """submit_rest() of who will finish them one by one."""
+        self.submit_rest()
+        for group in self._groups:
+            group.start_over()
+        return self._slots
+
+    def finish_one(self, slot):
+        """Waits for one, and leaves the result in its gradient."""
+        session, work = self._session, slot.work
+        if work is not None:
+            session.wait([work])
+        self._deliver(slot, session)
+        slot.start_over(self.passes)
+        if work is not None:
+            session.release([work])
+
+    def end_step(self):
+        """All of them are finished."""
+        self._session.step_end(self._number)
 
     def collect(self):
         """Submits what is missing, waits for all, and leaves the results in the gradients.
@@ -114,24 +165,17 @@ class Gradients:
         """
         if not self.included:
             return
-        if self._session.closed:
-            self._connect()
-        session = self._session
-        if session.dropped:
-            session.sweep()
         try:
-            for group in self._groups:
-                if not group.slots[0].is_submitted():
-                    self._submit_group(group)
-            for slot in self._slots:
-                if slot.work is None and slot.sparse is None:
-                    self._submit_late(slot)
+            self.submit_rest()
+            session = self._session
             dense = [slot for slot in self._slots if slot.work is not None]
             works = [slot.work for slot in dense]
             session.wait(works)
             for slot in self._slots:
                 if not (self._compressor is None and slot.has_its_result()):
                     self._deliver(slot, session)
+            if self._order is not None and not self._order.is_known and self._slots:
+                self._rank_by(self._order.agreed(session, self._number, self._slots[0].spec.name))
         except Exception:  # an interrupt is none: the works go on, and may be waited for again
             self.abandon()
             raise
@@ -142,6 +186,13 @@ class Gradients:
                 self._views.arrange(dense, works)
         finally:
             session.release(works)
+
+    def _rank_by(self, priorities):
+        """From the next step on the parameters have these priorities."""
+        for slot, priority in zip(self._slots, priorities):
+            if slot.spec.priority != priority:
+                slot.spec = slot.spec._replace(priority=priority)
+                slot.key = self._session.key(slot.spec) if self._compressor is None else None
 
     def zero_views(self):
         """See BucketViews.zero."""
@@ -332,6 +383,8 @@ class Gradients:
 def _close(hooks, gradients):
     for hook in hooks:
         hook.remove()
+    if gradients._order is not None:
+        gradients._order.close()
     gradients.abandon()
 
 

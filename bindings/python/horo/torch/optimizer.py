@@ -14,6 +14,8 @@ import torch
 from horo._sets import check, global_process_set
 from horo._specs import Average, choose_op, is_no_name, order_number
 from horo.torch.compression import Compression
+from horo.torch.cross_barrier import CrossBarrier
+from horo.torch.forward_order import chosen_order
 from horo.torch.gradients import Gradients, common_spec
 from horo.torch.slots import chosen_groups
 
@@ -31,8 +33,9 @@ _SYNCHRONIZED_TWICE = (
 class _Distributed:
     """What is added to the user's class; comes before it in the order of methods."""
 
-    def _distribute(self, gradients, names):
+    def _distribute(self, gradients, names, cross):
         self._gradients = gradients
+        self._cross = cross  # a CrossBarrier, or None
         self._names = names  # see _names_of
         self._synchronized = False
         self._should_synchronize = True
@@ -58,7 +61,10 @@ class _Distributed:
         self._gradients.abandon()
 
     def synchronize(self):
-        """Waits until every gradient is reduced; step() does it by itself."""
+        """Waits until every gradient is reduced; step() does it by itself. With cross_barrier, after a step(): waits
+        until every parameter is updated."""
+        if self._cross is not None and self._cross.finish() and not self._gradients.has_begun():
+            return  # no backward since the last step()
         self._gradients.collect()
         self._synchronized = True
 
@@ -73,6 +79,8 @@ class _Distributed:
 
     def step(self, closure=None):
         """Waits for the gradients, then the user's step. What a closure computes is reduced before it is used."""
+        if self._crosses(closure):
+            return self._cross.step()
         if closure is None:
             self._synchronize_once()
         elif self._should_synchronize:
@@ -80,7 +88,22 @@ class _Distributed:
                 self._synchronize_once()
             closure = self._reducing(closure)
         self._synchronized = False
+        if self._cross is not None:
+            self._cross.has_stepped = True
         return super().step(closure)
+
+    def _crosses(self, closure):
+        """Whether this step() returns without waiting. The first one does not: it shows who uses which parameter."""
+        if self._cross is None or self._synchronized or not self._should_synchronize:
+            return False
+        if closure is not None:
+            raise ValueError("cross_barrier=True: step(closure) would have to wait; expected step()")
+        return self._cross.is_ready()
+
+    def state_dict(self, *args, **kwargs):
+        if self._cross is not None:
+            self._cross.finish()
+        return super().state_dict(*args, **kwargs)
 
     def _synchronize_once(self):
         if not self._should_synchronize:
@@ -98,7 +121,7 @@ class _Distributed:
         return reduced
 
     def zero_grad(self, *args, **kwargs):
-        if self._gradients.has_begun():
+        if self._gradients.has_begun(() if self._cross is None else self._cross.pending()):
             raise AssertionError(_ZEROED)
         if args or kwargs:
             return super().zero_grad(*args, **kwargs)
@@ -116,10 +139,14 @@ class _Distributed:
         return any(id(param) not in views and param.grad is not None for param in params)
 
     def add_param_group(self, param_group):
+        if getattr(self, "_cross", None) is not None:
+            self._cross.finish()
         super().add_param_group(param_group)
         self._add_group_gradients([len(self.param_groups) - 1])
 
     def load_state_dict(self, *args, **kwargs):
+        if self._cross is not None:
+            self._cross.finish()
         self._gradients.abandon()
         self._synchronized = False
         self._should_synchronize = True
@@ -183,6 +210,8 @@ def DistributedOptimizer(
     *,
     order="canonical",
     gradient_as_bucket_view=False,
+    priority=None,
+    cross_barrier=False,
 ):
     """The optimizer, with step() applying the reduction of all ranks' gradients.
 
@@ -192,7 +221,9 @@ def DistributedOptimizer(
     Sparse gradients are summed by allgathers, or, with sparse_as_dense, made dense. On a rank outside of process_set
     the optimizer is an ordinary one. order="fast": bits may depend on sizes of buckets, for speed.
     gradient_as_bucket_view: after the first steps a gradient is a view of the bucket in which it travels, so it is not
-    copied; zero_grad() then keeps the views, and makes them zeros.
+    copied; zero_grad() then keeps the views, and makes them zeros. priority="forward": of the gradients that are ready,
+    those are reduced first that the next forward needs first. cross_barrier: step() returns without waiting; a module's
+    forward waits for the updates of its own parameters.
     """
     if isinstance(optimizer, _Distributed):
         raise ValueError(f"this {type(optimizer).__name__} is a DistributedOptimizer already")
@@ -203,7 +234,9 @@ def DistributedOptimizer(
     _check_predivide(gradient_predivide_factor, op)
     names = _names_of(optimizer, named_parameters)
     spec = common_spec(choose_op(op, None), order_number(order), gradient_predivide_factor)
+    cross = CrossBarrier(type(optimizer), gradient_as_bucket_view) if cross_barrier else None
     modes = {"sparse_as_dense": sparse_as_dense, "as_views": gradient_as_bucket_view}
+    modes |= {"order": chosen_order(priority, cross_barrier), "guard": cross and cross.refuse}
     gradients = Gradients(spec, backward_passes_per_step, process_set, compression, **modes)
 
     wrapped = type(optimizer)
@@ -212,6 +245,8 @@ def DistributedOptimizer(
     shared = {key: value for key, value in vars(optimizer).items() if key != "step"}  # a scheduler replaces step
     result = distributed.__new__(distributed)
     vars(result).update(shared)
-    result._distribute(gradients, names)
+    result._distribute(gradients, names, cross)
     gradients.group(groups)
+    if cross is not None:
+        cross.serve(result, gradients, modes["order"])
     return result
