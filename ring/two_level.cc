@@ -11,8 +11,9 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kRailBytes = 64 << 10;  // of a slice; of fewer bytes messages would cost more than they carry
-constexpr std::size_t kMostWays = 64;         // kept
+constexpr std::size_t kMessageBytes = 32 << 10;  // rails are so few that messages between hosts have as many
+constexpr std::size_t kMostHosts = 16;           // of more even one rail's messages cost more than they carry
+constexpr std::size_t kMostWays = 64;            // kept
 
 // Of a member that is alone on its host: its host's sum is what it has.
 class OwnFeed final : public SliceFeed {
@@ -80,7 +81,7 @@ TwoLevel::TwoLevel(const Party& party, std::vector<int> hosts, const Prices& pri
 
 bool TwoLevel::has_levels(const std::vector<int>& hosts) {
   const std::set<int> different(hosts.begin(), hosts.end());
-  return different.size() > 1 && different.size() < hosts.size();
+  return different.size() > 1 && different.size() <= kMostHosts && different.size() < hosts.size();
 }
 
 bool TwoLevel::takes(const Collective& c, const std::vector<int>& hosts) {
@@ -148,7 +149,8 @@ TwoLevel::Way TwoLevel::way_of(const Collective& c, const std::vector<int>& host
   const std::size_t bytes = priced_bytes(c, static_cast<int>(hosts.size()));
   const int host = found.host_of(member);
   const Schedule of_host = schedule_of_host(c, bytes, found, host, prices);
-  const Rails rails(found, std::max<std::size_t>(1, std::min(bytes, ShmFeed::kSliceBytes) / kRailBytes));
+  const std::size_t message = kMessageBytes * found.members.size();
+  const Rails rails(found, std::max<std::size_t>(1, std::min(bytes, ShmFeed::kSliceBytes) / message));
   Way way;
   way.schedule = rails.lay(of_host, member);
   way.segment_bytes = ShmFeed::kSliceBytes / static_cast<std::size_t>(way.schedule.chunks);

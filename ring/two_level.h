@@ -24,7 +24,7 @@ class TwoLevel {
   // `hosts`: by member; `room`: where the members of this host meet; null: there is one.
   TwoLevel(const Party& party, std::vector<int> hosts, const Prices& prices, std::unique_ptr<ShmFeed> room);
 
-  // Whether hosts differ, and some have several members.
+  // Whether hosts differ, not too many, and some have several members.
   static bool has_levels(const std::vector<int>& hosts);
   // All_reduces whose sums come out in the order that is asked for, but none of the caller's own operations. Equal on
   // all members.
