@@ -198,17 +198,20 @@ void pace_nothing(int fd) noexcept {
   ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kName, sizeof(kName) - 1);
 }
 
-// Asked after half of the time, and three times in the other half.
+// Asked after half of the time, and three times in the other half. The kernel asks once in a second at most: so that no
+// link ends for one question that was lost, there is time for three.
 void limit_silence(int fd, std::chrono::milliseconds limit) noexcept {
+  using std::chrono::seconds;
   constexpr int kAsked = 3;
-  constexpr std::int64_t kMostSeconds = 32'767;  // that the kernel takes
-  const auto seconds = [&](int share) {
-    const std::int64_t whole = std::chrono::duration_cast<std::chrono::seconds>(limit / share).count();
-    return static_cast<int>(std::clamp<std::int64_t>(whole, 1, kMostSeconds));
+  constexpr seconds kMost{32'767};  // that the kernel takes
+  const auto share = [&](int parts) {
+    return std::clamp(std::chrono::duration_cast<seconds>(limit / parts), seconds(1), kMost);
   };
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(limit.count()));
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds(2));
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds(2 * kAsked));
+  const seconds idle = share(2), interval = share(2 * kAsked);
+  const auto unheard = std::max<std::chrono::milliseconds>(limit, idle + kAsked * interval);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(unheard.count()));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(idle.count()));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(interval.count()));
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kAsked);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE);
 }

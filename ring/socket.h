@@ -77,8 +77,8 @@ bool is_within_host(int fd) noexcept;
 void pace_nothing(int fd) noexcept;
 
 // Ends a TCP connection (ETIMEDOUT) whose other side acknowledges nothing for so long, or takes nothing of what waits
-// to be sent, and asks it for a sign of life where there is nothing to send. Whole seconds, in part: that is how the
-// kernel counts. No effect on other sockets.
+// to be sent, and asks it for a sign of life where there is nothing to send: three times, of which the kernel counts
+// whole seconds, so a limit of less than 4 s is taken for 4 s. No effect on other sockets.
 void limit_silence(int fd, std::chrono::milliseconds limit) noexcept;
 
 // What a call moved. `ended`: the other side closed (error 0) or the connection broke (errno).

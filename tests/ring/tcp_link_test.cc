@@ -1,6 +1,8 @@
 // One end of a link is a raw socket that says what no rank of ours would: the other end stays safe and names the link.
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -205,6 +207,23 @@ TEST(TcpLink, AConnectionWhoseOtherSideTakesNothingEndsWithinTheLimit) {
     if (moved.bytes == 0) ::poll(&ready, 1, 100);
   }
   EXPECT_EQ(moved.error, ETIMEDOUT);
+}
+
+// Three questions, so that one that is lost on the way ends nothing; and no sooner than was asked for.
+TEST(TcpLink, AConnectionThatIsIdleIsAskedThreeTimesBeforeItEnds) {
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto option = [&](int name) {
+    int value = 0;
+    socklen_t length = sizeof(value);
+    EXPECT_EQ(::getsockopt(socket.get(), IPPROTO_TCP, name, &value, &length), 0);
+    return value;
+  };
+  for (const int limit_ms : {1, 999, 1'000, 2'000, 3'000, 5'999, 6'000, 60'000, 3'600'000}) {
+    limit_silence(socket.get(), std::chrono::milliseconds(limit_ms));
+    const int asked_for_ms = 1'000 * (option(TCP_KEEPIDLE) + 3 * option(TCP_KEEPINTVL));
+    EXPECT_EQ(option(TCP_USER_TIMEOUT), std::max(limit_ms, asked_for_ms)) << limit_ms;
+    EXPECT_LE(asked_for_ms, std::max(limit_ms, 5'000)) << limit_ms;
+  }
 }
 
 TEST(TcpLink, AFrameOfAnotherEpochJobSenderOrIncarnationEndsTheLink) {
