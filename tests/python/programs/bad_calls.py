@@ -55,7 +55,7 @@ def with_bad_numbers(session):
 
 
 def with_bad_specs(session):
-    bad = [{name: 99} for name in ("kind", "op", "dtype", "order", "set", "channel", "priority")]
+    bad = [{name: 99} for name in ("kind", "op", "dtype", "order", "set", "channel")]
     bad += [{"dims": -1}, {"dims": 1 << 20, "shape": None}, {"struct_bytes": 4}, {"weight": 2.0}, {"name": b"x" * 5000}]
     bad += [{"shape": (ctypes.c_int64 * 1)(-1)}, {"shape": (ctypes.c_int64 * 1)(1 << 62)}, {"prescale": float("nan")}]
     for fields in bad:
