@@ -33,8 +33,10 @@ Bells& first_bells() noexcept {
   return make_bells();
 }
 
+// Made when the process starts and not by who first needs them: a child forked meanwhile would wait for that thread.
+Bells& bells = first_bells();
+
 Bell& bell_of(Key key) noexcept {
-  static Bells& bells = first_bells();
   return bells[key % bells.size()];
 }
 

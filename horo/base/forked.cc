@@ -43,9 +43,9 @@ void close_all_in_child() noexcept {
   }
 }
 
-bool watch_forks() noexcept {
-  return ::pthread_atfork(nullptr, nullptr, close_all_in_child) == 0;
-}
+// When the process starts, not with the first descriptor: a child forked meanwhile would wait for the thread that made
+// it.
+[[maybe_unused]] const bool watches_forks = ::pthread_atfork(nullptr, nullptr, close_all_in_child) == 0;
 
 }  // namespace
 
@@ -54,7 +54,6 @@ std::uint32_t fork_generation() noexcept {
 }
 
 void own_descriptor(int fd) noexcept {
-  [[maybe_unused]] static const bool watched = watch_forks();  // with the first descriptor, and once
   const auto at = static_cast<std::size_t>(fd);
   if (fd < 0 || at >= kMaxDescriptors) return;
   Process& mine = process();

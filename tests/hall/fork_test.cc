@@ -60,10 +60,12 @@ TEST(Fork, AChildDoesNotCloseADescriptorTwice) {
             0);
 }
 
-// One after the other, each while a thread waits for it.
+constexpr Key kWorks = 8;  // a yield takes milliseconds on a busy machine
+
+// One after the other, each while a thread waits for it; each bell so often that who waited there would be waited for.
 int end_works_of_a_child() {
   for (int round = 0; round < 3; ++round) {
-    for (Key key = 0; key < 64; ++key) {
+    for (Key key = 0; key < kWorks; ++key) {
       Work own(key);
       std::atomic<bool> runs = false;
       std::jthread waiter([&] {
@@ -83,7 +85,7 @@ TEST(Fork, WorksOfAChildEndThoughThreadsOfTheParentWaitedForOthers) {
   if (test::kSanitized) GTEST_SKIP() << "ThreadSanitizer has no threads in a forked child";
   std::vector<std::unique_ptr<Work>> works;
   std::vector<std::jthread> waiters;
-  for (Key key = 0; key < 64; ++key) {
+  for (Key key = 0; key < kWorks; ++key) {
     works.push_back(std::make_unique<Work>(key));
     waiters.emplace_back([&work = *works.back()] { work.wait_until(TimePoint::max()); });
   }
