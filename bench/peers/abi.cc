@@ -108,7 +108,7 @@ int32_t run(void* user) {
     is_well = horo_submit_many(session, step.submissions.data(), count, step.works.data()) == HORO_OK;
   }
   is_well = is_well && horo_wait(session, step.works.data(), count, 60'000) == HORO_OK;
-  for (const int64_t work : step.works) is_well = is_well && horo_release(session, work) == HORO_OK;
+  is_well = is_well && horo_release_many(session, step.works.data(), step.works.size()) == HORO_OK;
   is_well = is_well && horo_step_end(session, 0) == HORO_OK;
   if (!is_well) std::fprintf(stderr, "horo: %s\n", horo_error_text(session));
   return is_well ? 0 : 1;

@@ -275,6 +275,8 @@ HORO_API int32_t horo_wait(horo_session* session, const int64_t* works, size_t c
 HORO_API int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result);
 /* Forgets the handle. A work in flight goes on: its memory must stay valid until it ends. */
 HORO_API int32_t horo_release(horo_session* session, int64_t work);
+/* Of several in one call. HORO_INVALID_ARGUMENT where one of them is unknown; the others are forgotten all the same. */
+HORO_API int32_t horo_release_many(horo_session* session, const int64_t* works, size_t count);
 /* A new process set of these world ranks, which all ranks of the world ask for alike. Returns a work (> 0) that ends
  * with its number (horo_result.counts[0], from 1 on; a number is never used twice). name null: "process set <number>".
  * HORO_INVALID_ARGUMENT where a set of the same ranks exists (0, the world, among them), or HORO_MAX_PROCESS_SETS do.

@@ -184,8 +184,14 @@ int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result
 }
 
 int32_t horo_release(horo_session* session, int64_t work) {
+  return horo_release_many(session, &work, 1);
+}
+
+int32_t horo_release_many(horo_session* session, const int64_t* works, size_t count) {
   return guarded([&]() -> std::int32_t {
-    checked(session).works.erase(work);
+    horo_session& s = checked(session);
+    if (count > 0 && works == nullptr) throw std::invalid_argument("works is a null pointer");
+    s.works.erase({works, count});
     return HORO_OK;
   });
 }

@@ -1,9 +1,13 @@
 // WorkTable: the works of a session by the numbers that callers have for them.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -38,20 +42,26 @@ class WorkTable {
   // Throws std::invalid_argument where there is none.
   std::shared_ptr<horo::Work> find(std::int64_t number) {
     const std::lock_guard lock(mutex_);
-    return places_[place_of(number)].work;
+    if (!holds(number)) refuse(number);
+    return places_[at_of(number)].work;
   }
 
-  void erase(std::int64_t number) {
-    std::shared_ptr<horo::Work> work;  // freed without the lock
-    const std::lock_guard lock(mutex_);
-    const std::uint32_t at = place_of(number);
-    work.swap(places_[at].work);
-    free_.push_back(at);
+  void erase(std::int64_t number) { erase({&number, 1}); }
+  // Throws std::invalid_argument where there is none of one of them; the others are erased all the same.
+  void erase(std::span<const std::int64_t> numbers) {
+    std::optional<std::int64_t> unknown;
+    while (!numbers.empty()) {
+      const auto batch = numbers.first(std::min(numbers.size(), kBatch));
+      numbers = numbers.subspan(batch.size());
+      if (const auto found = erase_batch(batch)) unknown = found;
+    }
+    if (unknown) refuse(*unknown);
   }
 
  private:
   static constexpr int kPlaceBits = 24;
   static constexpr std::size_t kMostPlaces = std::size_t{1} << kPlaceBits;
+  static constexpr std::size_t kBatch = 64;
   struct Place {
     std::shared_ptr<horo::Work> work;  // null: free
     std::int64_t turn = 0;
@@ -86,12 +96,30 @@ class WorkTable {
 
   static std::size_t at_of(std::int64_t number) { return static_cast<std::uint64_t>(number) & (kMostPlaces - 1); }
 
-  std::uint32_t place_of(std::int64_t number) const {
-    const std::size_t at = at_of(number);
-    if (at >= places_.size() || !places_[at].work || places_[at].turn != number >> kPlaceBits) {
-      throw std::invalid_argument("there is no work " + std::to_string(number));
+  // One that is unknown, if any is.
+  std::optional<std::int64_t> erase_batch(std::span<const std::int64_t> numbers) noexcept {
+    std::array<std::shared_ptr<horo::Work>, kBatch> works;  // freed without the lock
+    std::optional<std::int64_t> unknown;
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if (holds(numbers[i])) {
+        const std::size_t at = at_of(numbers[i]);
+        works[i].swap(places_[at].work);
+        free_.push_back(static_cast<std::uint32_t>(at));  // there is room: see grow()
+      } else {
+        unknown = numbers[i];
+      }
     }
-    return static_cast<std::uint32_t>(at);
+    return unknown;
+  }
+
+  bool holds(std::int64_t number) const {
+    const std::size_t at = at_of(number);
+    return at < places_.size() && places_[at].work && places_[at].turn == number >> kPlaceBits;
+  }
+
+  [[noreturn]] static void refuse(std::int64_t number) {
+    throw std::invalid_argument("there is no work " + std::to_string(number));
   }
 
   std::mutex mutex_;

@@ -200,6 +200,22 @@ TEST_F(CAbi, TensorsHavePriorities) {
   EXPECT_THAT(data, Each(x_));
 }
 
+TEST_F(CAbi, ManyAreReleasedThoughOneOfThemIsUnknown) {
+  const horo_tensor_spec spec = spec_of(HORO_ALL_REDUCE, nullptr);
+  const horo_submission submission = submission_of(x_.data(), x_.data());
+  std::vector<std::int64_t> works;
+  for (int i = 0; i < 100; ++i) {
+    works.push_back(horo_submit_spec(session_, &spec, &submission));
+    ASSERT_EQ(wait(works.back()), HORO_OK) << error();
+  }
+  const std::int64_t released = works[3];
+  EXPECT_EQ(horo_release(session_, released), HORO_OK);
+  EXPECT_EQ(horo_release_many(session_, works.data(), works.size()), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(error(), "there is no work " + std::to_string(released));
+  for (const std::int64_t work : works) EXPECT_EQ(horo_poll(session_, work), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(horo_release_many(session_, nullptr, 0), HORO_OK);
+}
+
 TEST_F(CAbi, NullPointersAndUnknownNumbersAreRefused) {
   std::int64_t work = 0;
   EXPECT_EQ(horo_submit_unit(session_, nullptr, &work), HORO_INVALID_ARGUMENT);

@@ -198,6 +198,7 @@ QUICK = {
     "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),  # with a timeout of 0 only
     "horo_get_result": (c_int32, [_SESSION, c_int64, POINTER(Result)]),
     "horo_release": (c_int32, [_SESSION, c_int64]),
+    "horo_release_many": (c_int32, [_SESSION, _WORKS, c_size_t]),
     "horo_add_set": (c_int64, [_SESSION, POINTER(c_int32), c_size_t, c_char_p]),
     "horo_remove_set": (c_int64, [_SESSION, c_uint32]),
     "horo_get_set": (c_int32, [_SESSION, c_uint32, POINTER(SetInfo)]),

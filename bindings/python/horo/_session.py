@@ -224,9 +224,11 @@ class Session:
 
     def release(self, works):
         """Forgets works that have ended."""
-        for work in works:
-            quick.horo_release(self.pointer, work)
-            self.kept.pop(work, None)
+        count = len(works)
+        quick.horo_release_many(self.pointer, (ctypes.c_int64 * count)(*works), count)
+        if self.kept:
+            for work in works:
+                self.kept.pop(work, None)
 
     def drop(self, works):
         """Nobody will wait for these. Never blocks or locks: a finalizer may call it. Twice does no harm: no number is

@@ -31,6 +31,7 @@ def without_a_session():
         lambda: quick.horo_poll(None, 1),
         lambda: slow.horo_wait(None, None, 0, 0),
         lambda: quick.horo_release(None, 1),
+        lambda: quick.horo_release_many(None, None, 0),
         lambda: quick.horo_step_end(None, 0),
         lambda: quick.horo_counters(None),
         lambda: slow.horo_shutdown(None),
@@ -47,9 +48,11 @@ def with_bad_numbers(session):
     for work in BAD_WORKS:
         refused(quick.horo_poll(session, work), "no work")
         refused(quick.horo_release(session, work), "no work")
+        refused(quick.horo_release_many(session, (ctypes.c_int64 * 1)(work), 1), "no work")
         refused(slow.horo_wait(session, (ctypes.c_int64 * 1)(work), 1, 0), "no work")
         refused(quick.horo_submit(session, work if work != 1 else 77, None, None), "not declared")
     refused(slow.horo_wait(session, None, 1, 0), "null pointer")
+    refused(quick.horo_release_many(session, None, 1), "null pointer")
     refused(quick.horo_submit_many(session, None, 1, None), "null pointer")
     refused(quick.horo_step_end(session, 77), "77")
 

@@ -218,19 +218,19 @@ class Gradients:
                 return
             gradient = param.grad
             if gradient is slot.home and gradient.data_ptr() == slot.place:
-                address, storage, nbytes = slot.place, slot.view, slot.nbytes
+                address, storage = slot.place, slot.view
             else:
                 storage = hold(gradient)
                 if storage is None or gradient.requires_grad:
                     self._submit(slot)
                     return
-                address, nbytes = gradient.data_ptr(), gradient.nbytes
+                address = gradient.data_ptr()
                 if slot.view is not None and address != slot.place:
                     gradient, address, storage = slot.bring_home(gradient), slot.place, slot.view
             # Before the call: an interrupt may come right after it. The slot keeps them until the work was waited for,
             # or abandoned, and no hook gets here before. The storage too: a gradient that is given another one lets
             # go of the old one, which is in flight.
-            slot.memory, slot.storage, slot.address, slot.nbytes = gradient, storage, address, nbytes
+            slot.memory, slot.storage, slot.address = gradient, storage, address
             work = submit(self._pointer, slot.key, address, address)
             if work > 0:
                 slot.work = work
