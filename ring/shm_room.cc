@@ -84,34 +84,54 @@ void ShmRoom::sum_in_place(const Collective& c, std::size_t bytes) {
   meeting_.await_reached(c, Work::kSummed, steps_);
 }
 
+// The chunk at k is staged, summed and taken in the step numbered at(k), whose stage it fills, and those after it if it
+// is larger: large ones are cut into large chunks, as members wait for each other twice for each.
+struct ShmRoom::Chunks {
+  std::size_t bytes;
+  std::uint64_t stages;  // of each
+  std::uint64_t first;
+
+  static constexpr std::size_t kLarge = 1 << 20;
+  static constexpr std::uint64_t kStagesOfLarge = 4;
+  static_assert(ShmMeeting::kStages % kStagesOfLarge == 0, "the stages of a chunk lie side by side");
+
+  Chunks(std::size_t bytes, std::uint64_t steps_before)
+      : bytes(bytes), stages(bytes >= kLarge ? kStagesOfLarge : 1), first((steps_before / stages + 1) * stages) {}
+
+  std::uint64_t count() const { return (bytes + stages * kStageBytes - 1) / (stages * kStageBytes); }
+  std::uint64_t at(std::uint64_t k) const { return first + k * stages; }
+  Shard of(std::uint64_t k) const {
+    const std::size_t begin = k * stages * kStageBytes;
+    return {begin, std::min(stages * kStageBytes, bytes - begin)};
+  }
+};
+
 // In step k the next chunk is staged, chunk k is summed, and the sums of the chunk before are taken: so nobody waits
 // for what has only just begun. A member that has staged chunk k+1 took the sums of chunk k-2; that it has is known
 // when the next but one is staged, so a stage is free again after five.
 void ShmRoom::sum_staged(const Collective& c, std::size_t bytes) {
-  const auto chunk = [&](std::uint64_t k) {
-    const std::size_t begin = k * kStageBytes;
-    return Shard{begin, std::min(kStageBytes, bytes - begin)};
-  };
-  const std::uint64_t chunks = (bytes + kStageBytes - 1) / kStageBytes, first = steps_ + 1;
+  const Chunks chunks(bytes, steps_);
+  const std::uint64_t last = chunks.count() - 1;
   pieces_.plan(c);
-  static_assert(ShmMeeting::kStages >= 5);
-  steps_ += chunks;
-  stage(c, chunk(0), first);
-  meeting_.reached(Work::kStaged, first);
-  for (std::uint64_t k = 0; k < chunks; ++k) {
-    if (k + 1 < chunks) {
-      stage(c, chunk(k + 1), first + k + 1);
-      meeting_.reached(Work::kStaged, first + k + 1);
-    }
-    meeting_.await_reached(c, Work::kStaged, first + k);
-    sum_stages(c, chunk(k), first + k);
-    meeting_.reached(Work::kSummed, first + k);
-    if (k == 0) continue;
-    meeting_.await_reached(c, Work::kSummed, first + k - 1);
-    unstage(c, chunk(k - 1), first + k - 1);
+  static_assert(ShmMeeting::kStages / Chunks::kStagesOfLarge >= 5);
+  steps_ = chunks.at(last + 1) - 1;
+  const auto stage_one = [&](std::uint64_t k) {
+    stage(c, chunks.of(k), chunks.at(k));
+    meeting_.reached(Work::kStaged, chunks.at(k));
+  };
+  const auto take_one = [&](std::uint64_t k) {
+    meeting_.await_reached(c, Work::kSummed, chunks.at(k));
+    unstage(c, chunks.of(k), chunks.at(k));
+  };
+  stage_one(0);
+  for (std::uint64_t k = 0; k <= last; ++k) {
+    if (k < last) stage_one(k + 1);
+    meeting_.await_reached(c, Work::kStaged, chunks.at(k));
+    sum_stages(c, chunks.of(k), chunks.at(k));
+    meeting_.reached(Work::kSummed, chunks.at(k));
+    if (k > 0) take_one(k - 1);
   }
-  meeting_.await_reached(c, Work::kSummed, steps_);
-  unstage(c, chunk(chunks - 1), steps_);
+  take_one(last);
 }
 
 // The others' shards of what this member gives.

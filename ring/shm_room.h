@@ -50,6 +50,7 @@ class ShmRoom {
   void sum_flat(const Collective& c, std::size_t bytes);
   void sum_in_place(const Collective& c, std::size_t bytes);
   void sum_staged(const Collective& c, std::size_t bytes);
+  struct Chunks;
   void stage(const Collective& c, Shard chunk, std::uint64_t step);
   void sum_stages(const Collective& c, Shard chunk, std::uint64_t step);
   void unstage(const Collective& c, Shard chunk, std::uint64_t step);
