@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "tests/effort.h"
 #include "tests/hall/failing_new.h"
 #include "tests/hall/worlds.h"
 #include "tests/ring/run_ranks.h"
@@ -65,6 +66,8 @@ class Memory : public testing::TestWithParam<test::Wire> {};
 INSTANTIATE_TEST_SUITE_P(Wires, Memory, testing::Values(test::Wire::kInProcess, test::Wire::kTcp, test::Wire::kShm),
                          [](const auto& info) { return test::name_of(info.param); });
 
+constexpr int kStride = test::kSanitized ? 3 : 1;  // between the allocations that fail
+
 using IsGood = std::function<bool(const std::string&)>;
 
 struct World {
@@ -76,7 +79,7 @@ struct World {
 // happen than that a rank ends well, or with an error for which `is_good`.
 void fail_each_allocation(World world, void (*job)(Session&), int bad, const IsGood& is_good) {
   bad_allocations() = bad;
-  for (int number = 0;; number += 1 + number / 100) {
+  for (int number = 0;; number += kStride + number / 100) {
     std::atomic<int> ready{0};
     const auto run_job = [&](Session& session) {
       if (++ready == world.size) good_allocations() = number;
