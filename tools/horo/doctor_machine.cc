@@ -84,6 +84,21 @@ void add_shm(Section& machine, Report& report) {
                           "make it larger: docker run --shm-size=8g, or mount -o remount,size=8G /dev/shm"});
 }
 
+// "always within_size advise [never] deny force": the word in brackets holds.
+void add_huge_pages(Section& machine, Report& report) {
+  const std::string words = first_line_of("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  const std::size_t begin = words.find('['), end = words.find(']');
+  if (begin == std::string::npos || end == std::string::npos || end < begin) {
+    machine.add("shm_huge_pages", {});
+    return;
+  }
+  const std::string chosen = words.substr(begin + 1, end - begin - 1);
+  machine.add("shm_huge_pages", chosen);
+  if (chosen != "never" && chosen != "deny") return;
+  report.hints.push_back({"shared memory has no huge pages: buckets of tens of MiB are summed some percent slower",
+                          "as root, on the host: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"});
+}
+
 Value limit_of(rlim_t limit) {
   if (limit == RLIM_INFINITY) return std::string("unlimited");
   return static_cast<std::int64_t>(limit);
@@ -126,6 +141,7 @@ void examine_machine(Report& report) {
   machine.add("memory_bytes", known ? Value(static_cast<std::int64_t>(info.totalram * info.mem_unit)) : Value());
   add_cgroup(machine, report);
   add_shm(machine, report);
+  add_huge_pages(machine, report);
   report.sections.push_back(std::move(machine));
 }
 
