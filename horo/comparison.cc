@@ -138,8 +138,10 @@ Comparison compare_settings(Transport& transport, const Config& config, Counters
   }
   Comparison found{topology, number_hosts(all, row.size()), usual_costs()};
   if (!has_choice(all, row.size(), config)) return found;
-  found.costs = measure_costs(transport, *group, found.hosts, Clock::now() + config.start_timeout);
-  if (config.rank == 0) log_info("costs: " + say(found.costs));
+  const TimePoint begin = Clock::now();
+  found.costs = measure_costs(transport, *group, found.hosts, begin + config.start_timeout);
+  const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
+  if (config.rank == 0) log_info("costs, measured in " + std::to_string(took.count()) + " us: " + say(found.costs));
   return found;
 }
 

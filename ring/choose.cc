@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <numeric>
 #include <set>
 #include <sstream>
@@ -20,7 +21,7 @@ namespace horo {
 namespace {
 
 constexpr int kOneShotMembers = 32;  // more of them need too many messages, and too much memory
-constexpr double kClear = 0.97;      // an algorithm must be that much cheaper than those before it in the list
+constexpr double kClear = 0.92;      // an algorithm must be that much cheaper than those before it: costs are no surer
 
 const NamedMaker* find(CollectiveKind kind, const std::string& name) {
   for (const NamedMaker& maker : all_schedule_makers()) {
@@ -59,8 +60,17 @@ bool may_be_fast(const Collective& c) {
   return c.order == Order::kFast && c.op != ReduceOp::kCustom;
 }
 
-// In doubt, the first one.
-std::vector<const char*> names_to_price(const Collective& c, const Shape& shape) {
+// Ranks of some host take turns on its cores.
+bool is_crowded(const Shape& shape, const MachineCost& machine) {
+  std::map<int, int> members;
+  int most = 0;
+  for (int member = 0; member < shape.size; ++member) most = std::max(most, ++members[host_of(shape, member)]);
+  return machine.cores > 0 && most > machine.cores;
+}
+
+// In doubt, the first one: that with fewer rounds; where ranks share cores, so that one works while another waits, that
+// with fewer messages.
+std::vector<const char*> names_to_price(const Collective& c, const Shape& shape, const MachineCost& machine) {
   const bool is_few = shape.size > 1 && shape.size <= kOneShotMembers;
   std::vector<const char*> names;
   switch (c.kind) {
@@ -69,8 +79,8 @@ std::vector<const char*> names_to_price(const Collective& c, const Shape& shape)
       if (!is_whole(c) && has_levels(shape)) names.push_back("hierarchical");
       if (!is_whole(c)) names.push_back("direct");
       if (is_few) names.push_back("one-shot");
+      names.insert(is_few && is_crowded(shape, machine) ? names.end() - 1 : names.end(), "tree");
       if (!is_whole(c)) names.push_back("halving-doubling");
-      names.push_back("tree");
       return names;
     case CollectiveKind::kReduceScatter:
       if (is_whole(c)) return {"tree"};
@@ -152,7 +162,7 @@ std::size_t priced_bytes(const Collective& c, int size) {
 std::vector<Priced> price(const Collective& c, const Shape& of, std::size_t bytes, const Prices& prices) {
   Shape shape{of.kind, of.size, 0, {}, of.hosts};
   for (int member = 0; member < of.size && reduces(of.kind); ++member) shape.contributors.push_back(member);
-  const std::vector<const char*> names = names_to_price(c, shape);
+  const std::vector<const char*> names = names_to_price(c, shape, prices.machine);
   const Load load{bytes, size_of(c.dtype), size_of(accumulator_of(c.dtype, c.op)), prices.segment_bytes};
   std::vector<Priced> priced;
   for (const char* name : names) {

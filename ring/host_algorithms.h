@@ -50,6 +50,7 @@ struct Party {
   int index;                        // of this rank among them
   std::size_t segment_bytes;
   ScratchPool& scratch;
+  bool shares_host = false;  // all members: messages take microseconds, and what is on its way is in their caches
 
   int size() const { return static_cast<int>(members.size()); }
 };

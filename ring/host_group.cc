@@ -9,6 +9,7 @@
 #include <new>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <tuple>
@@ -50,6 +51,7 @@ class HostGroup final : public Group {
         prices_{members_.costs, segment_bytes_},
         counters_(counters),
         has_levels_(TwoLevel::has_levels(members_.hosts)),
+        shares_host_(std::set<int>(members_.hosts.begin(), members_.hosts.end()).size() <= 1),
         allows_room_(room_is_allowed(config)),
         patience_(patience_for(config.local_size, true)) {
     kernels_in_use();  // a wrong HORO_KERNELS is said at the start
@@ -130,7 +132,7 @@ class HostGroup final : public Group {
     return message;
   }
 
-  Party party() { return {transport_, members_.ranks, index_, segment_bytes_, scratch_}; }
+  Party party() { return {transport_, members_.ranks, index_, segment_bytes_, scratch_, shares_host_}; }
 
   // Equal on all members.
   bool may_meet(const Collective& c) const {
@@ -330,6 +332,7 @@ class HostGroup final : public Group {
   const Prices prices_;
   Counters& counters_;
   const bool has_levels_;
+  const bool shares_host_;
   const bool allows_room_;
   const Patience patience_;
   std::atomic<std::uint64_t> last_token_{0};  // numbers allocations; orders nothing

@@ -23,6 +23,8 @@ namespace {
 
 constexpr std::size_t kScratchBytes = 32 << 20;  // of all slots together, as long as there are two of them
 constexpr std::size_t kMostSlots = 16;
+// Inside a host four hide what there is to hide; more only push one another out of the caches that all members share.
+constexpr std::size_t kMostSlotsOfHost = 4;
 constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) {
@@ -229,7 +231,8 @@ void run_slots(const Plan& plan, std::byte* out, const Party& party) {
   const std::size_t slices = plan.slices.count();
   const std::size_t slot_bytes = std::max(kAlignment, aligned(plan.layout.bytes));
   const std::size_t affordable = std::max<std::size_t>(2, kScratchBytes / slot_bytes);
-  const std::size_t most_slots = plan.feeding != nullptr ? plan.feeding->slots : std::min(affordable, kMostSlots);
+  const std::size_t wanted = std::min(affordable, party.shares_host ? kMostSlotsOfHost : kMostSlots);
+  const std::size_t most_slots = plan.feeding != nullptr ? plan.feeding->slots : wanted;
   const std::size_t slots_count = std::min(slices, most_slots);
   const auto scratch = party.scratch.take(slots_count * slot_bytes + kAlignment);
   const auto misaligned = reinterpret_cast<std::uintptr_t>(scratch.part(0, 1).data()) % kAlignment;

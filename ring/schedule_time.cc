@@ -11,9 +11,10 @@ namespace {
 
 constexpr int kMostSeen = 32;       // members whose schedules are made; where there are more, they stand for all
 constexpr std::size_t kSlots = 16;  // as schedule_run.cc has them
+constexpr std::size_t kSlotsOfHost = 4;
 constexpr std::size_t kSlotsBytes = 32 << 20;
 
-constexpr double kAtOnce = 64 << 10;  // bytes that one core hands to another at a time
+constexpr double kAtOnce = 32 << 10;  // bytes that one core hands to another at a time
 
 using Kind = CollectiveKind;
 
@@ -106,7 +107,7 @@ class Timing {
       }
       first += std::max(busiest(round), longest.work) + longest.latency;
     }
-    const double slots = static_cast<double>(slots_of(schedules, sliced));
+    const auto slots = static_cast<double>(load.slots > 0 ? load.slots : slots_of(schedules, sliced));
     return first + static_cast<double>(sliced.count() - 1) * std::max(busiest(all), first / slots);
   }
 
@@ -138,7 +139,7 @@ class Timing {
       work.core += load.pieces(message.part.count) * link.message + bytes * link.byte;
       work.*(is_near ? wire : rail) += bytes * link.wire_byte;
       // The receiver begins with the first bytes while the sender is at the next ones.
-      longest.work = std::max(longest.work, 2 * link.message + (bytes + std::min(bytes, kAtOnce)) * link.byte);
+      longest.work = std::max(longest.work, link.message + (bytes + std::min(bytes, kAtOnce)) * link.byte);
       longest.latency = std::max(longest.latency, link.latency);
     };
     for (const Message& message : round.send) move(message, &Work::out, &Work::rail_out);
@@ -171,7 +172,7 @@ class Timing {
     return most;
   }
 
-  static std::size_t slots_of(const std::vector<Schedule>& schedules, const SlicedLoad& load) {
+  std::size_t slots_of(const std::vector<Schedule>& schedules, const SlicedLoad& load) const {
     double most = 1;
     for (const Schedule& schedule : schedules) {
       double bytes = 0;
@@ -182,7 +183,8 @@ class Timing {
       }
       most = std::max(most, bytes);
     }
-    return std::min(kSlots, std::max<std::size_t>(2, static_cast<std::size_t>(kSlotsBytes / most)));
+    const std::size_t affordable = std::max<std::size_t>(2, static_cast<std::size_t>(kSlotsBytes / most));
+    return std::min(affordable, hosts_ > 1 ? kSlots : kSlotsOfHost);
   }
 
   const Shape& shape_;
@@ -206,7 +208,8 @@ double seconds_of(const Shape& shape, ScheduleMaker make, const Load& load, cons
   const double beyond =
       1 - std::min(1.0, machine.cache_bytes / static_cast<double>(std::max<std::size_t>(1, load.bytes)));
   const double slower = 1 + (machine.beyond_cache - 1) * beyond;
-  for (double* cost : {&costs.inside.byte, &costs.between.byte, &costs.sum_byte}) *cost *= slower;
+  for (double* cost : {&costs.inside.byte, &costs.between.byte}) *cost *= slower;
+  costs.sum_byte *= 1 + (machine.sum_beyond_cache - 1) * beyond;
   return Timing(shape, costs).seconds(make, load);
 }
 

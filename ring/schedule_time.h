@@ -14,7 +14,7 @@ namespace horo {
 
 // A way between two ranks. All in seconds.
 struct LinkCost {
-  double latency = 0;    // on the way, while no core works for it
+  double latency = 0;    // of a round, however many messages it has: on the way, and until a core works for it
   double message = 0;    // of a core, at each end
   double byte = 0;       // the same for each byte
   double wire_byte = 0;  // of the wire, in each direction: of a rank's own inside a host, of a rail between hosts
@@ -26,9 +26,11 @@ struct MachineCost {
   double sum_byte = 0;  // seconds of a core for each byte that a sum reads
   double cores = 0;     // of a host, shared by its ranks; 0: one each
   int rails = 0;        // wires from a host to others, its ranks take turns on them; 0: one each
-  // Of a tensor that is longer than this, what lies beyond costs cores so many times as much: each byte and its sum.
+  // Of a tensor that is longer than this, what lies beyond costs cores so many times as much: each byte on its way, and
+  // each byte that a sum reads.
   double cache_bytes = 0;
   double beyond_cache = 1;
+  double sum_beyond_cache = 1;
 };
 
 // Loopback and a current core, roughly: where nothing was measured.
@@ -40,6 +42,7 @@ struct Load {
   std::size_t element_bytes = 4;
   std::size_t accumulator_bytes = 4;
   std::size_t segment_bytes = 256 << 10;  // of a chunk in a slice
+  std::size_t slots = 0;                  // slices that are under way together; 0: as many as schedule_run.cc has
 };
 
 // Looks at all members, or at some hosts of many (kMostSeen). Pure; the same bits on every machine that has IEEE

@@ -94,7 +94,28 @@ TEST(ScheduleTime, SlicesHideLatencyButForTheFirst) {
   const MachineCost machine = bare({1e-3, 0, 0, 1e-9});
   const Load load{256 * kMiB};
   const double bytes = 256.0 * kMiB * 1e-9;
-  EXPECT_NEAR(seconds_of(all_reduce_of(2), direct_all_reduce, load, machine), bytes + 2e-3, 1e-6);
+  EXPECT_NEAR(seconds_of(all_reduce_of(2, 1), direct_all_reduce, load, machine), bytes + 2e-3, 1e-6);
+}
+
+TEST(ScheduleTime, AsManySlicesAreUnderWayAsThereAreSlots) {
+  const MachineCost machine = bare({1e-3, 0, 0, 0});
+  Load load{64 * kMiB};  // 128 slices of two rounds
+  for (const std::size_t slots : {1, 4, 16}) {
+    load.slots = slots;
+    EXPECT_NEAR(seconds_of(all_reduce_of(2), direct_all_reduce, load, machine), 2e-3 * (1 + 127.0 / slots), 1e-9);
+  }
+}
+
+TEST(ScheduleTime, BeyondTheCacheBytesAndSumsCostMore) {
+  MachineCost machine;
+  machine.sum_byte = 1e-9;
+  machine.cache_bytes = kMiB;
+  machine.sum_beyond_cache = 3;
+  const auto seconds = [&](std::size_t bytes) {
+    return seconds_of(all_reduce_of(4), one_shot_all_reduce, {bytes}, machine);
+  };
+  EXPECT_NEAR(seconds(kMiB), 4 * kMiB * 1e-9, 1e-9);
+  EXPECT_NEAR(seconds(2 * kMiB), 4 * (1 + 3) * kMiB * 1e-9, 1e-9) << "half of it lies beyond";
 }
 
 TEST(ScheduleTime, AFewHostsStandForThousands) {
@@ -116,6 +137,8 @@ TEST(LinkCosts, AFitFindsWhatASampleWasMadeOf) {
   sample.ranks_of_host = 4;
   sample.cores = 2;
   sample.sum_byte = 5e-11;
+  sample.inside.stops = 4;  // four rounds: two messages at once, one, one, two
+  sample.inside.tree = 4 * link.latency + 6 * link.message;
   sample.inside.small = link.latency + 2 * share * link.message;
   sample.inside.several = link.latency + 2 * 3 * share * link.message;
   sample.inside.peers = 3;
@@ -127,12 +150,24 @@ TEST(LinkCosts, AFitFindsWhatASampleWasMadeOf) {
   EXPECT_DOUBLE_EQ(machine.sum_byte, 5e-11);
 }
 
+// A message needs 10 ms, however many there are at once: what it costs a core does not show.
+TEST(LinkCosts, OnALongLineMessagesAreNoWork) {
+  WorldSample sample;
+  sample.cores = 2;
+  sample.sum_byte = 5e-11;
+  sample.between = {40e-3, 9.9e-3, 11e-3, 10.1e-3, 4, 3};
+  const MachineCost machine = fit(sample);
+  EXPECT_GT(machine.between.latency, 9.5e-3);
+  EXPECT_LT(machine.between.message, 100e-6);
+  EXPECT_GT(machine.between.message, 0);
+}
+
 TEST(LinkCosts, ABadSampleStillGivesCosts) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
   for (const double one : {1e-5, 1e-12, 1e9, kNan, kInf}) {
     for (const double other : {1e-6, 0.0, -1.0, 1e9, kNan, kInf}) {
       WorldSample sample;
-      sample.inside = sample.between = {one, other, other, 3};
+      sample.inside = sample.between = {other, one, other, other, 3, 3};
       sample.sum_byte = other;
       sample.cores = other;
       sample.ranks_of_host = 3;
@@ -178,6 +213,24 @@ TEST(Choice, TheSizeWhereOneGivesWayToTheNextFollowsTheCosts) {
   far.inside.latency *= 64;
   EXPECT_LT(last_one_shot(slow), last_one_shot(usual_costs()));
   EXPECT_LT(last_one_shot(usual_costs()), last_one_shot(far));
+}
+
+// Seconds as measured over loopback on two cores, with a core for each rank and with two ranks for each.
+TEST(Choice, WhereRanksShareCoresFewMessagesGoBeforeFewRounds) {
+  WorldSample sample;
+  sample.cores = 2;
+  sample.sum_byte = 7e-12;
+  sample.ranks_of_host = 2;
+  sample.inside = {8.0e-6, 5.6e-6, 15.9e-6, 0, 2, 1};
+  EXPECT_EQ(chosen(all_reduce_of(2), 8, fit(sample)), "one-shot");
+  EXPECT_EQ(chosen(all_reduce_of(2), 64 * 1024, fit(sample)), "one-shot");
+  EXPECT_EQ(chosen(all_reduce_of(2), 4 * kMiB, fit(sample)), "direct");
+  sample.ranks_of_host = 4;
+  sample.inside = {60e-6, 42e-6, 90e-6, 105e-6, 4, 3};
+  for (const std::size_t bytes : {8, 4096, 64 << 10, 256 << 10}) {
+    EXPECT_EQ(chosen(all_reduce_of(4), bytes, fit(sample)), "tree") << bytes;
+  }
+  EXPECT_EQ(chosen(all_reduce_of(4), 16 * kMiB, fit(sample)), "direct");
 }
 
 TEST(Choice, HostsWithSeveralRanksSumInsideFirst) {

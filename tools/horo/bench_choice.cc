@@ -1,6 +1,7 @@
 // Every algorithm of a collective and the automatic choice take turns, round by round within each size, in one world
 // and on its connections: a bare group for each, all over the same transport. An operation's time is the slowest
-// rank's; a turn's value is the median over its operations, or, of tiny ones, their mean.
+// rank's; a turn's value is the median over its operations, or, of tiny ones, their mean. The choice and the algorithm
+// that it took are the same: their turns of a round count together.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -218,21 +219,21 @@ class ChoiceWorld {
 
   static ChoiceCell judge(Kind kind, std::size_t bytes, const std::vector<Candidate>& all, const std::string& chosen) {
     ChoiceCell cell{kind, bytes, chosen, chosen};
-    const Candidate& automatic = all.front();
-    cell.best_us = cell.chosen_us = median(automatic.times_us);
-    const Candidate* best = &automatic;
+    std::vector<double> ours = all.front().times_us;
     for (const Candidate& each : all) {
       cell.times_us.emplace_back(each.name, each.times_us);
-      if (&each != &automatic && (best == &automatic || median(each.times_us) < cell.best_us)) {
-        if (best == &automatic && median(each.times_us) > cell.best_us) continue;
-        best = &each;
-        cell.best_us = median(each.times_us);
-        cell.best = each.name;
-      }
+      for (std::size_t i = 0; each.name == chosen && i < ours.size(); ++i) ours[i] = (ours[i] + each.times_us[i]) / 2;
     }
-    for (std::size_t i = 0; i < automatic.times_us.size(); ++i) {
-      cell.ratios.push_back(automatic.times_us[i] / best->times_us[i]);
+    cell.best_us = cell.chosen_us = median(ours);
+    std::vector<double> best = ours;
+    for (const Candidate& each : all) {
+      const bool is_other = &each != &all.front() && each.name != chosen;
+      if (!is_other || median(each.times_us) >= cell.best_us) continue;
+      best = each.times_us;
+      cell.best_us = median(best);
+      cell.best = each.name;
     }
+    for (std::size_t i = 0; i < ours.size(); ++i) cell.ratios.push_back(ours[i] / best[i]);
     return cell;
   }
 

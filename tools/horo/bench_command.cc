@@ -56,6 +56,7 @@ int launch_choices(Launch start, const std::vector<int>& worlds, const BenchOpti
     for (const int ranks : worlds) {
       start.ranks_by_host = {ranks};
       start.variables = {{"HORO_TRANSPORT", transport}};
+      start.binding = Binding::kAuto;  // as horo run does it
       result = std::max(result, launch(start));
       if (result > 1) return result;  // no finding: something did not work
     }

@@ -49,6 +49,20 @@ MachineCost machine_of(const Json& json) {
   return machine;
 }
 
+// Pieces of segment_bytes, or of halves of them down to least_segment_bytes where they are sooner through: what a
+// runner does that looks at how many pieces there are.
+double seconds_on(const Json& described, const Shape& shape, const NamedMaker& maker, std::size_t bytes) {
+  const MachineCost machine = machine_of(described);
+  const std::size_t most = described.value("segment_bytes", std::size_t{256} << 10);
+  const std::size_t least = described.value("least_segment_bytes", most);
+  double seconds = HUGE_VAL;
+  for (std::size_t segment = most; segment >= std::max<std::size_t>(1, least); segment /= 2) {
+    const Load load{bytes, 4, 4, segment, described.value("slots", std::size_t{0})};
+    seconds = std::min(seconds, seconds_of(shape, maker.make, load, machine));
+  }
+  return seconds;
+}
+
 Shape shape_on(CollectiveKind kind, int ranks, int ranks_of_host) {
   Shape shape{kind, ranks, 0, {}, {}};
   for (int rank = 0; rank < ranks; ++rank) {
@@ -73,7 +87,7 @@ double median_of_errors(const std::vector<double>& errors) {
 
 // ---- A described machine.
 
-void print_points(const Json& described, const MachineCost& machine) {
+void print_points(const Json& described) {
   std::vector<double> errors;
   std::cout << "# published\n"
             << row({"ranks", "bytes", "algorithm", "busbw GB/s", "simulated", "error %"}, kSimulatedWidth);
@@ -82,8 +96,7 @@ void print_points(const Json& described, const MachineCost& machine) {
     const auto bytes = point.at("bytes").get<std::size_t>();
     const auto name = point.at("algorithm").get<std::string>();
     const Shape shape = shape_on(CollectiveKind::kAllReduce, ranks, described.at("ranks_of_host").get<int>());
-    const Load load{bytes, 4, 4, described.value("segment_bytes", std::size_t{256} << 10)};
-    const double seconds = seconds_of(shape, maker_named(shape.kind, name).make, load, machine);
+    const double seconds = seconds_on(described, shape, maker_named(shape.kind, name), bytes);
     const double rate = static_cast<double>(bytes) / seconds / kGiga * bus_factor(shape.kind, ranks);
     const double published = point.at("busbw_gb_per_s").get<double>();
     errors.push_back(100 * (rate / published - 1));
@@ -97,7 +110,7 @@ void print_points(const Json& described, const MachineCost& machine) {
   std::cout << "# median error " << fixed(median_of_errors(errors), 1) << " %\n";
 }
 
-void print_scale(const SimulateBench& bench, const Json& described, const MachineCost& machine) {
+void print_scale(const SimulateBench& bench, const Json& described) {
   const int ranks_of_host = described.at("ranks_of_host").get<int>();
   for (const CollectiveKind kind : {bench.kind}) {
     std::cout << "# " << name_of(kind) << ", us; each line's best one last\n";
@@ -112,10 +125,9 @@ void print_scale(const SimulateBench& bench, const Json& described, const Machin
       for (const std::size_t bytes : bench.sizes) {
         std::vector<std::string> cells{std::to_string(ranks), say_size(bytes)};
         std::pair<double, std::string> best{HUGE_VAL, ""};
-        const Load load{bytes, 4, 4, described.value("segment_bytes", std::size_t{256} << 10)};
         for (const NamedMaker& maker : all_schedule_makers()) {
           if (maker.kind != kind) continue;
-          const double us = 1e6 * seconds_of(shape, maker.make, load, machine);
+          const double us = 1e6 * seconds_on(described, shape, maker, bytes);
           best = std::min(best, {us, maker.name});
           cells.push_back(fixed(us, 1));
         }
@@ -141,10 +153,13 @@ std::map<int, std::vector<Measured>> measured_in(const Json& results) {
   for (const Json& cell : results.at("results")) {
     if (cell.at("transport") != "tcp" || cell.at("collective") != "all_reduce") continue;
     const int ranks = cell.at("ranks").get<int>();
-    for (const auto& [name, times] : cell.at("times_us").items()) {
+    for (const auto& [name, values] : cell.at("times_us").items()) {
       if (name == "automatic") continue;
-      by_ranks[ranks].push_back(
-          {ranks, cell.at("bytes").get<std::size_t>(), name, median(times.get<std::vector<double>>())});
+      auto times = values.get<std::vector<double>>();
+      if (name == cell.at("chosen").get<std::string>()) {  // which the automatic choice has run as well
+        for (const Json& time : cell.at("times_us").at("automatic")) times.push_back(time.get<double>());
+      }
+      by_ranks[ranks].push_back({ranks, cell.at("bytes").get<std::size_t>(), name, median(times)});
     }
   }
   return by_ranks;
@@ -171,8 +186,9 @@ double loss_of(const std::vector<Measured>& cells, const MachineCost& machine) {
 
 // Each cost in turn, a little more or less, as long as that helps: with ever smaller steps.
 MachineCost calibrated(const std::vector<Measured>& cells, MachineCost machine) {
-  const std::vector<double*> knobs{&machine.inside.latency, &machine.inside.message, &machine.inside.byte,
-                                   &machine.sum_byte,       &machine.cache_bytes,    &machine.beyond_cache};
+  const std::vector<double*> knobs{&machine.inside.latency,  &machine.inside.message, &machine.inside.byte,
+                                   &machine.sum_byte,        &machine.cache_bytes,    &machine.beyond_cache,
+                                   &machine.sum_beyond_cache};
   double loss = loss_of(cells, machine);
   for (double step = 2; step > 1.02; step = std::sqrt(step)) {
     for (bool helps = true; helps;) {
@@ -207,7 +223,7 @@ void check_measured(const Json& results) {
     MachineCost machine = usual_costs();
     machine.cores = results.at("cores").get<double>();
     machine.cache_bytes = 1 << 20;
-    machine.beyond_cache = 1.5;
+    machine.beyond_cache = machine.sum_beyond_cache = 1.5;
     machine = calibrated(known, machine);
     const std::vector<double> errors = errors_of(foretold, machine);
     std::cout << "# " << ranks << " ranks: " << known.size() << " cells set the costs (median error "
@@ -234,11 +250,10 @@ int bench_simulate(const SimulateBench& bench) {
   if (bench.machine_file.empty()) return 0;
   const Json described = read_json("--machine", bench.machine_file);
   try {
-    const MachineCost machine = machine_of(described);
     std::cout << "# " << described.at("name").get<std::string>() << "\n";
     for (const Json& input : described.at("inputs")) std::cout << "# input: " << input.get<std::string>() << "\n";
-    if (described.contains("points")) print_points(described, machine);
-    print_scale(bench, described, machine);
+    if (described.contains("points")) print_points(described);
+    print_scale(bench, described);
   } catch (const Json::exception& error) {
     throw std::invalid_argument("--machine " + bench.machine_file + ": " + error.what());
   }
