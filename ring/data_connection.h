@@ -18,6 +18,11 @@
 
 namespace horo {
 
+// It brings a part of a message that travels over several connections.
+inline bool is_piece(const Frame& frame) {
+  return frame.kind == FrameKind::kStriped || frame.kind == FrameKind::kStripe;
+}
+
 // The frame that comes in, from its header on.
 struct Incoming {
   Frame frame;
@@ -40,6 +45,7 @@ class DataConnection {
   bool is_memory() const { return stream_->is_memory(); }
   bool needs_looks() const { return stream_->needs_looks(); }
   int peer() const { return peer_; }
+  bool is_first() const { return number_ == 0; }     // of those to its peer
   const std::string& name() const { return name_; }  // "rank 1: connection to rank 2"
 
   // Out.
@@ -107,6 +113,7 @@ class DataConnection {
   void on_end(int error);
 
   int peer_;
+  int number_;
   std::uint32_t peer_incarnation_;
   Identity self_;
   std::string name_;

@@ -16,6 +16,7 @@
 #include "ring/mpi_world.h"
 #include "ring/op_table.h"
 #include "ring/shm_arena.h"
+#include "ring/stripes.h"
 #include "ring/tcp_parts.h"
 #include "ring/waiting.h"
 
@@ -45,12 +46,14 @@ class TcpTransport final : public Transport {
   // What a waiting thread does next.
   enum class Turn { kDone, kProgress, kAgain };
 
-  DataConnection* connection_to(int peer) { return connections_[static_cast<std::size_t>(peer)].get(); }
+  Stripes* stripes_with(int peer) const { return stripes_[static_cast<std::size_t>(peer)].get(); }
   Turn take_turn(std::span<const Op> ops, TimePoint deadline);
   void check_peers(std::span<const Op> ops, TimePoint deadline) REQUIRES(mutex_);
   std::string too_late(std::span<const Op> ops) const REQUIRES(mutex_);
   void throw_if_failed() REQUIRES(mutex_);
   void fail(const PeerLost& error) REQUIRES(mutex_);
+  std::optional<Outgoing> next_for(const DataConnection& connection) REQUIRES(mutex_);
+  void on_sent(const DataConnection& connection, const Outgoing& message) REQUIRES(mutex_);
   void wake_progress() REQUIRES(mutex_);
   void give_turn();
   void flush_last(Duration patience);
@@ -71,7 +74,11 @@ class TcpTransport final : public Transport {
   bool send_to(DataConnection& connection);
   bool receive_from(DataConnection& connection);
   bool place(DataConnection& connection);
-  void end_message(DataConnection& connection);
+  bool place_piece(DataConnection& connection);
+  void end_frame(DataConnection& connection);
+  void end_message(int peer, Stripes::Received message);
+  void release(const PlanCancel& cancel);
+  bool has_closed(int peer) const;
   void on_notice(DataConnection& connection);
   void apply_cancels();
 
@@ -84,8 +91,9 @@ class TcpTransport final : public Transport {
   Wakeup wakeup_;
   Lookout lookout_;
 
-  // These five belong to whoever holds the progress role.
-  std::vector<std::unique_ptr<DataConnection>> connections_;  // by rank; none to oneself
+  // These six belong to whoever holds the progress role.
+  std::vector<std::unique_ptr<DataConnection>> connections_;  // by rank and number
+  std::vector<std::unique_ptr<Stripes>> stripes_;             // by rank; none where there is one connection
   std::vector<pollfd> polls_;
   std::vector<DataConnection*> polled_;
   std::vector<char> expects_;

@@ -55,7 +55,8 @@ struct Config {
   std::size_t shm_slots = 8;               // HORO_SHM_SLOTS: chunks on the way from one rank to another
 
   // How bytes travel over sockets.
-  std::string crc = "auto";  // HORO_CRC: a checksum behind every payload: on, off or auto (between hosts)
+  std::string crc = "auto";   // HORO_CRC: a checksum behind every payload: on, off or auto (between hosts)
+  std::size_t tcp_width = 1;  // HORO_TCP_WIDTH: TCP connections between two ranks, over which long messages are cut
 
   // Deadlines.
   std::chrono::milliseconds start_timeout{30'000};  // HORO_START_TIMEOUT_MS: all ranks connected

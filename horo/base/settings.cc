@@ -129,6 +129,14 @@ constexpr Setting kSettings[] = {
      .meaning =
          "a CRC32C behind the payload of every message over a socket, so that a changed bit is an error and never "
          "a wrong sum: on all links (on), on none (off), on those between hosts (auto)"},
+    {.name = "HORO_TCP_WIDTH",
+     .group = kGradients,
+     .field = &Config::tcp_width,
+     .range = {1, 16},
+     .equal_on_all_ranks = true,
+     .meaning =
+         "TCP connections between two ranks; messages of more than 64 KiB travel over all of them at once. More than "
+         "one pays where a line is long and loses packets, since a loss holds up one connection alone"},
 
     {.name = "HORO_START_TIMEOUT_MS",
      .group = kDeadlines,
