@@ -52,8 +52,8 @@ DataConnection::DataConnection(Connection connection, const Identity& self, std:
       checks_(connection.checks),
       stream_(stream_of(std::move(connection), self.rank > peer_, chunk_bytes)) {}
 
-void DataConnection::begin_send(Outgoing message) {
-  Frame frame = self_.frame(FrameKind::kData);
+void DataConnection::begin(Outgoing message, FrameKind kind) {
+  Frame frame = self_.frame(kind);
   frame.channel = message.tag.channel;
   frame.plan = message.tag.plan;
   frame.key_hash = message.tag.key_hash;

@@ -52,7 +52,9 @@ class DataConnection {
   bool is_sending() const { return sending_.has_value(); }
   bool is_sending_op() const { return sending_ && sending_->op != 0; }  // from memory of its caller
   bool can_send() const { return !broken_ && !has_left_; }
-  void begin_send(Outgoing message);
+  void begin_send(Outgoing message) { begin(std::move(message), FrameKind::kData); }
+  // A frame without meaning, for a connection that is not to be idle.
+  void begin_beat() { begin({}, FrameKind::kBeat); }
   // Queues bytes of our own behind the frame that is going out (an abort or goodbye); nothing may be begun after it.
   void begin_last(FrameKind kind, std::span<const std::byte> payload);
   // Writes what the socket takes, once: how many bytes.
@@ -100,6 +102,7 @@ class DataConnection {
  private:
   enum class State { kHeader, kUnplaced, kBody };
 
+  void begin(Outgoing message, FrameKind kind);
   bool receives_for_op() const;
   void stop_receiving();
   void keep_outgoing();

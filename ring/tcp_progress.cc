@@ -239,6 +239,7 @@ void TcpTransport::on_notice(DataConnection& connection) {
     throw PeerLost(notice.origin, notice.reason);
   }
   if (in.frame.kind == FrameKind::kGoodbye) return connection.set_left();
+  if (in.frame.kind == FrameKind::kBeat) return;
   if (in.frame.kind != FrameKind::kData) {
     throw PeerLost(connection.peer(), say(connection.name(), " was ended: a frame of a kind that has no place here"));
   }

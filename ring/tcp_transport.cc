@@ -21,6 +21,7 @@ namespace horo {
 namespace {
 
 constexpr std::chrono::milliseconds kLastWordsPatience{50};
+constexpr std::chrono::milliseconds kWarmingEvery{100};       // half of the shortest time that Linux takes for a pause
 constexpr std::chrono::milliseconds kGoodbyePatience{1'000};  // for a peer whose buffers are full of our last message
 
 // To a peer who can be looked at without a system call.
@@ -55,6 +56,9 @@ TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vect
     return std::pair(a.peer, a.number) < std::pair(b.peer, b.number);
   });
   for (Connection& one : connections) {
+    if (config.tcp_keep_warm.count() > 0 && !one.memory && !one.mpi && cools_down(one.fd.get())) {
+      cooling_.push_back(static_cast<int>(connections_.size()));
+    }
     if (one.number == 1) stripes_[static_cast<std::size_t>(one.peer)] = std::make_unique<Stripes>(one.width);
     connections_.push_back(std::make_unique<DataConnection>(std::move(one), self, config.shm_chunk_bytes));
   }
@@ -135,15 +139,34 @@ bool TcpTransport::has_left(int peer) {
 }
 
 // A message that a peer waits for may have been begun here, and need MPI to be called once more.
-void TcpTransport::look() noexcept {
-  if (!mpi_) return;
+TimePoint TcpTransport::look() noexcept {
+  if (!mpi_ && cooling_.empty()) return TimePoint::max();
+  const TimePoint now = Clock::now();
+  TimePoint again = TimePoint::max();
   {
     MutexLock lock(mutex_);
-    if (failed_ || progressing_) return;
+    if (failed_ || has_left_) return again;
+    const bool is_busy = std::exchange(was_used_, false) || progressing_;
+    if (is_busy) warm_until_ = now + config_.tcp_keep_warm;
+    if (!cooling_.empty() && now < warm_until_) again = now + kWarmingEvery;
+    if (progressing_ || (!mpi_ && (is_busy || again == TimePoint::max()))) return again;
     progressing_ = true;
   }
-  mpi_->progress();
+  if (mpi_) mpi_->progress();
+  keep_warm();
   give_turn();
+  return again;
+}
+
+// In vain where something waits to be sent: then the connection is not idle.
+void TcpTransport::keep_warm() noexcept {
+  for (const int at : cooling_) {
+    DataConnection& connection = *connections_[static_cast<std::size_t>(at)];
+    if (connection.has_unsent() || !connection.can_send()) continue;
+    connection.begin_beat();
+    connection.write();
+    connection.take_sent();
+  }
 }
 
 // The other members of a cancelled plan must learn of it even if this rank never waits again.
@@ -181,7 +204,7 @@ TcpTransport::Turn TcpTransport::take_turn(std::span<const Op> ops, TimePoint de
     changed_.wait_until(mutex_, std::min<TimePoint>(deadline, Clock::now() + kWaitSlice));
     return Turn::kAgain;
   }
-  progressing_ = true;
+  progressing_ = was_used_ = true;
   return Turn::kProgress;
 }
 

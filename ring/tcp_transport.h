@@ -37,7 +37,7 @@ class TcpTransport final : public Transport {
   void leave() noexcept override;
   std::shared_ptr<ShmArenas> arenas() const override { return arenas_; }
   bool has_left(int peer) override;
-  void look() noexcept override;
+  TimePoint look() noexcept override;
   int first_dead() const noexcept override { return arenas_ ? arenas_->first_dead() : -1; }
   Traffic traffic(std::uint32_t channel) const override;
   std::uint64_t kernel_bytes_sent_to(int peer) const override;
@@ -56,6 +56,7 @@ class TcpTransport final : public Transport {
   void on_sent(const DataConnection& connection, const Outgoing& message) REQUIRES(mutex_);
   void wake_progress() REQUIRES(mutex_);
   void give_turn();
+  void keep_warm() noexcept;
   void flush_last(Duration patience);
   void flush_notices();
   Turn take_turn_for_notices();
@@ -91,6 +92,8 @@ class TcpTransport final : public Transport {
   Wakeup wakeup_;
   Lookout lookout_;
 
+  std::vector<int> cooling_;  // places in connections_ of those that start slowly after a pause
+
   // These six belong to whoever holds the progress role.
   std::vector<std::unique_ptr<DataConnection>> connections_;  // by rank and number
   std::vector<std::unique_ptr<Stripes>> stripes_;             // by rank; none where there is one connection
@@ -101,8 +104,10 @@ class TcpTransport final : public Transport {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  bool progressing_ GUARDED_BY(mutex_) = false;   // somebody holds the progress role
-  bool sleeping_ GUARDED_BY(mutex_) = false;      // and sleeps in poll
+  bool progressing_ GUARDED_BY(mutex_) = false;  // somebody holds the progress role
+  bool sleeping_ GUARDED_BY(mutex_) = false;     // and sleeps in poll
+  bool was_used_ GUARDED_BY(mutex_) = false;     // since look() was last called
+  TimePoint warm_until_ GUARDED_BY(mutex_) = TimePoint::min();
   bool has_released_ GUARDED_BY(mutex_) = false;  // no memory of operations is held any more
   bool has_told_ GUARDED_BY(mutex_) = false;      // somebody sends abort notices
   bool told_all_ GUARDED_BY(mutex_) = false;      // and is through: nobody holds the progress role any more
