@@ -57,14 +57,17 @@ class DataConnection {
   void begin_beat() { begin({}, FrameKind::kBeat); }
   // Queues bytes of our own behind the frame that is going out (an abort or goodbye); nothing may be begun after it.
   void begin_last(FrameKind kind, std::span<const std::byte> payload);
+  // Frames that are begun from now on carry no checksum of their payload.
+  void stop_checking() { checks_ = false; }
   // Writes what the socket takes, once: how many bytes.
   std::size_t write();
   // A message that has gone out in full, once.
   std::optional<Outgoing> take_sent();
   // Messages have gone out whose way the stream has not ended yet.
   bool is_settling() const { return !settling_.empty(); }
-  // What a frame is longer than its payload.
+  // What a frame that goes out, and the one that comes in, is longer than its payload.
   std::size_t frame_bytes() const { return kFrameBytes + (checks_ ? kChecksumBytes : 0); }
+  std::size_t incoming_frame_bytes() const { return in_.frame.bytes() - in_.frame.length; }
   bool has_unsent() const { return is_sending() || last_sent_ < last_.size(); }
   void shut_down_writing() noexcept { stream_->end_sending(); }
 
@@ -120,7 +123,7 @@ class DataConnection {
   std::uint32_t peer_incarnation_;
   Identity self_;
   std::string name_;
-  const bool checks_;
+  bool checks_;
   std::unique_ptr<Stream> stream_;
 
   // A frame is its front (the header, and all of the rest if it is small), its body, and its tail (the checksum).

@@ -203,12 +203,12 @@ void TcpTransport::end_frame(DataConnection& connection) {
   const int peer = connection.peer();
   connection.end_message();
   if (is_piece(in.frame)) {
-    auto whole = stripes_with(peer)->received(in.frame, connection.frame_bytes());
+    auto whole = stripes_with(peer)->received(in.frame, connection.incoming_frame_bytes());
     return whole ? end_message(peer, std::move(*whole)) : void();
   }
   if (in.frame.kind != FrameKind::kData || in.frame.segment == kCancelSegment) return on_notice(connection);
   const Tag tag{in.frame.channel, in.frame.plan, in.frame.segment, in.frame.key_hash};
-  end_message(peer, {tag, in.match, std::move(in.own), connection.frame_bytes()});
+  end_message(peer, {tag, in.match, std::move(in.own), connection.incoming_frame_bytes()});
 }
 
 void TcpTransport::end_message(int peer, Stripes::Received message) {

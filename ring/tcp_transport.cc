@@ -158,6 +158,12 @@ TimePoint TcpTransport::look() noexcept {
   return again;
 }
 
+void TcpTransport::stop_checking() {
+  MutexLock lock(mutex_);
+  HORO_CHECK(!progressing_);
+  for (const auto& connection : connections_) connection->stop_checking();
+}
+
 // In vain where something waits to be sent: then the connection is not idle.
 void TcpTransport::keep_warm() noexcept {
   for (const int at : cooling_) {

@@ -38,6 +38,7 @@ class TcpTransport final : public Transport {
   std::shared_ptr<ShmArenas> arenas() const override { return arenas_; }
   bool has_left(int peer) override;
   TimePoint look() noexcept override;
+  void stop_checking() override;
   int first_dead() const noexcept override { return arenas_ ? arenas_->first_dead() : -1; }
   Traffic traffic(std::uint32_t channel) const override;
   std::uint64_t kernel_bytes_sent_to(int peer) const override;

@@ -128,7 +128,8 @@ constexpr Setting kSettings[] = {
      .equal_on_all_ranks = true,
      .meaning =
          "a CRC32C behind the payload of every message over a socket, so that a changed bit is an error and never "
-         "a wrong sum: on all links (on), on none (off), on those between hosts (auto)"},
+         "a wrong sum: on all links (on), on none (off), or on those between hosts, unless the start finds a line so "
+         "fast that this would cost more than 2 % (auto)"},
     {.name = "HORO_TCP_WIDTH",
      .group = kGradients,
      .field = &Config::tcp_width,

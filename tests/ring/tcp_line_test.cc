@@ -1,4 +1,4 @@
-// What a transport does by the kind of line: connections that are kept warm.
+// What a transport does by the kind of line: checksums that are left out, and connections that are kept warm.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using LineBytes = std::vector<std::byte>;
 
-// Rank 0's transport, with a connection to a rank 1 that is the test itself.
+// Rank 0's transport, with a checked connection to a rank 1 that is the test itself.
 struct LinePeer {
   LinePeer() {
     int ends[2];
@@ -19,6 +19,7 @@ struct LinePeer {
     theirs = Fd(ends[0]);
     std::vector<Connection> connections;
     connections.push_back({Fd(ends[1]), 1, 0, Purpose::kData});
+    connections.back().checks = true;
     Identity self;
     self.size = 2;
     transport = make_tcp_transport(config_of(0, 2, ""), self, std::move(connections));
@@ -33,9 +34,42 @@ struct LinePeer {
     send_some(theirs.get(), {&part, 1});
   }
 
+  Frame send_and_read(std::size_t bytes) const {
+    const LineBytes out(bytes);
+    const Transport::Op op = transport->post_send(1, {}, out);
+    transport->wait({&op, 1}, soon());
+    LineBytes in(kFrameBytes + bytes + kChecksumBytes);
+    iovec part = as_iovec(in);
+    receive_some(theirs.get(), {&part, 1});
+    return decode_frame(std::span(in).first<kFrameBytes>(), bytes);
+  }
+
   Fd theirs;
   std::unique_ptr<Transport> transport;
 };
+
+TEST(TcpLine, WhatIsSentAfterCheckingStoppedCarriesNoChecksum) {
+  const LinePeer peer;
+  EXPECT_TRUE(peer.send_and_read(100).is_checked);
+  peer.transport->stop_checking();
+  EXPECT_FALSE(peer.send_and_read(100).is_checked);
+}
+
+// Each side decides for what it sends; the bytes that are counted are those that came.
+TEST(TcpLine, WhoStoppedCheckingStillChecksWhatComesWithAChecksum) {
+  const LinePeer peer;
+  peer.transport->stop_checking();
+  Frame frame;
+  frame.from = 1;
+  frame.is_checked = true;
+  auto message = message_of(frame, LineBytes(40));
+  message[kFrameBytes + 7] ^= std::byte{1};
+  iovec part = as_iovec(message);
+  send_some(peer.theirs.get(), {&part, 1});
+  LineBytes in(40);
+  const Transport::Op op = peer.transport->post_recv(1, {}, in);
+  EXPECT_THROW(peer.transport->wait({&op, 1}, soon()), PeerLost);
+}
 
 TEST(TcpLine, BeatsBetweenMessagesAreNothing) {
   const LinePeer peer;
