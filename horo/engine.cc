@@ -213,13 +213,13 @@ void Engine::leave_in_order() {
 }
 
 void Engine::round() {
-  TimePoint until = Clock::now() + kIdle;
+  TimePoint until = std::min<TimePoint>(tend_, Clock::now() + kIdle);
   if (timer_) until = std::min(until, *timer_);
   if (look_) until = std::min(until, *look_);
   if (look_ && arenas_) until = std::min<TimePoint>(until, Clock::now() + kWaitSlice);
   if (!inbox_.rest()) until = TimePoint();
   std::vector<ControlEvent> events = epoch_.links.control->wait(until);
-  epoch_.links.transport->look();
+  tend_ = epoch_.links.transport->look();
   if (events.empty()) inbox_.gather(Clock::now() + kLongestGathering, kQuiet);
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) feed(event, now);

@@ -108,11 +108,12 @@ class Engine {
   const std::shared_ptr<ShmArenas> arenas_;  // null where this rank shares no memory
   std::unique_ptr<const Topology> topology_;
   Questions questions_;
-  Actions actions_;                 // engine thread
-  std::optional<TimePoint> timer_;  // engine thread
-  std::optional<TimePoint> look_;   // engine thread: when the vigil wants to look again
-  bool ended_ = false;              // engine thread: the epoch is over
-  int dead_ = -1;                   // engine thread: the rank whose death was seen last
+  Actions actions_;                    // engine thread
+  std::optional<TimePoint> timer_;     // engine thread
+  std::optional<TimePoint> look_;      // engine thread: when the vigil wants to look again
+  TimePoint tend_ = TimePoint::max();  // engine thread: when the transport wants to be looked after again
+  bool ended_ = false;                 // engine thread: the epoch is over
+  int dead_ = -1;                      // engine thread: the rank whose death was seen last
   // Given back before the others are told that the epoch ended, for that needs memory: it may be what is short.
   std::unique_ptr<std::byte[]> reserve_ = std::make_unique<std::byte[]>(64 << 10);  // engine thread
   // What Works fail with where there is no memory to say why the epoch ended.

@@ -38,6 +38,8 @@ Card decode_card(std::size_t rank, std::span<const std::byte> blob) {
     card.place = reader.text(kMaxTextBytes);
     card.socket = reader.text(kMaxTextBytes);
     card.backend = reader.text(kMaxTextBytes);
+    card.transport = reader.text(kMaxTextBytes);
+    card.width = reader.text(kMaxTextBytes);
     card.process.host = reader.text(kMaxTextBytes);
     card.process.space = reader.text(kMaxTextBytes);
     card.process.pid = static_cast<std::int64_t>(reader.u64());
@@ -64,7 +66,8 @@ std::string differences(const std::vector<std::string>& values) {
 }  // namespace
 
 Card make_card(const std::string& address) {
-  return {kVersion, std::endian::native == std::endian::little ? "little" : "big", address, "", "", "", this_process()};
+  return {kVersion,      std::endian::native == std::endian::little ? "little" : "big", address, "", "", "", "", "1",
+          this_process()};
 }
 
 std::vector<std::byte> encode(const Card& card) {
@@ -76,6 +79,8 @@ std::vector<std::byte> encode(const Card& card) {
   writer.text(card.place);
   writer.text(card.socket);
   writer.text(card.backend);
+  writer.text(card.transport);
+  writer.text(card.width);
   writer.text(card.process.host);
   writer.text(card.process.space);
   writer.u64(static_cast<std::uint64_t>(card.process.pid));
@@ -84,7 +89,7 @@ std::vector<std::byte> encode(const Card& card) {
 }
 
 std::vector<Card> read_cards(std::span<const std::vector<std::byte>> blobs) {
-  std::vector<std::string> versions, orders, backends;
+  std::vector<std::string> versions, orders, backends, widths, transports;
   for (const auto& blob : blobs) versions.push_back(version_in(blob));
   if (const std::string found = differences(versions); !found.empty()) {
     throw std::invalid_argument("the version of horo must be equal on all ranks: it is " + found +
@@ -95,12 +100,21 @@ std::vector<Card> read_cards(std::span<const std::vector<std::byte>> blobs) {
     cards.push_back(decode_card(rank, blobs[rank]));
     orders.push_back(cards.back().byte_order);
     backends.push_back(cards.back().backend);
+    widths.push_back(cards.back().width);
+    transports.push_back(cards.back().transport);
   }
   if (const std::string found = differences(orders); !found.empty()) {
     throw std::invalid_argument("the byte order must be equal on all ranks: it is " + found);
   }
   if (const std::string found = differences(backends); !found.empty()) {
     throw std::invalid_argument("HORO_BACKEND must be equal on all ranks: it is " + found);
+  }
+  if (const std::string found = differences(widths); !found.empty()) {
+    throw std::invalid_argument("HORO_TCP_WIDTH must be equal on all ranks: it is " + found);
+  }
+  const std::string found = differences(transports);  // by which ranks of one host know how many connections they have
+  if (widths.front() != "1" && !found.empty()) {
+    throw std::invalid_argument("HORO_TRANSPORT must be equal on all ranks: it is " + found);
   }
   return cards;
 }

@@ -18,6 +18,8 @@ struct Card {
   std::string place;       // ranks of equal places are on one host (Config::host_id)
   std::string socket;      // name of an abstract Unix socket to meet at before sharing memory; "": it shares none
   std::string backend;     // Config::backend: before MPI starts, which waits for all
+  std::string transport;   // Config::transport and
+  std::string width;       // Config::tcp_width: how many connections others have to expect
   ProcessMark process;
 };
 

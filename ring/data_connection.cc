@@ -27,25 +27,40 @@ std::unique_ptr<Stream> stream_of(Connection connection, bool is_maker, std::siz
   return make_shm_stream(std::move(connection.fd), std::move(*connection.memory), is_maker, chunk_bytes);
 }
 
+std::string name_of_link(const Connection& connection, int rank) {
+  const std::string peer = connection.name.empty() ? say("rank ", connection.peer) : connection.name;
+  if (connection.width == 1) return say("rank ", rank, ": connection to ", peer);
+  return say("rank ", rank, ": connection ", connection.number + 1, " of ", connection.width, " to ", peer);
+}
+
+// Of a piece of a message that goes over several connections.
+void describe_piece(const Stripe& stripe, Frame& frame) {
+  const bool is_first = stripe.offset == 0;
+  frame.kind = is_first ? FrameKind::kStriped : FrameKind::kStripe;
+  frame.offset = is_first ? stripe.total : stripe.offset;
+  if (!is_first) frame.key_hash = stripe.number;
+}
+
 }  // namespace
 
 DataConnection::DataConnection(Connection connection, const Identity& self, std::size_t chunk_bytes)
     : peer_(connection.peer),
+      number_(connection.number),
       peer_incarnation_(connection.incarnation),
       self_(self),
-      name_(say("rank ", self.rank, ": connection to ",
-                connection.name.empty() ? say("rank ", connection.peer) : connection.name)),
+      name_(name_of_link(connection, self.rank)),
       checks_(connection.checks),
       stream_(stream_of(std::move(connection), self.rank > peer_, chunk_bytes)) {}
 
-void DataConnection::begin_send(Outgoing message) {
-  Frame frame = self_.frame(FrameKind::kData);
+void DataConnection::begin(Outgoing message, FrameKind kind) {
+  Frame frame = self_.frame(kind);
   frame.channel = message.tag.channel;
   frame.plan = message.tag.plan;
   frame.key_hash = message.tag.key_hash;
   frame.segment = message.tag.segment;
+  if (message.stripe) describe_piece(*message.stripe, frame);
   sending_ = std::move(message);
-  if (sending_->op == 0) sending_->bytes = sending_->notice;
+  if (sending_->op == 0 && !sending_->stripe) sending_->bytes = sending_->notice;
   frame.length = sending_->bytes.size();
   frame.is_checked = checks_;
   const FrameBytes header = encode(frame);
@@ -190,7 +205,8 @@ DataConnection::Arrival DataConnection::next_header() {
     in_.frame = decode_frame(ready.first<kFrameBytes>(), UINT64_MAX);
     if (in_.frame.is_checked) in_sum_ = crc32c(ready.first<kFrameBytes>());
     self_.expect_from(in_.frame, peer_, peer_incarnation_);
-    const bool notice = in_.frame.kind != FrameKind::kData || in_.frame.segment == kCancelSegment;
+    const bool notice =
+        !is_piece(in_.frame) && (in_.frame.kind != FrameKind::kData || in_.frame.segment == kCancelSegment);
     if (notice && in_.frame.length > kMaxNoticeBytes)
       throw ProtocolError(say("a notice of ", in_.frame.length, " bytes"));
   } catch (const ProtocolError& error) {
@@ -228,7 +244,7 @@ void DataConnection::place(const OpTable::Match& match) {
   in_.match = match;
   dropping_ = match.place == OpTable::Place::kDropped;
   state_ = State::kBody;
-  if (match.place == OpTable::Place::kEarly) place_own();
+  if (match.place == OpTable::Place::kEarly && match.memory.size() != in_.frame.length) place_own();
 }
 
 void DataConnection::place_own() {

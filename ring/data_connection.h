@@ -18,6 +18,11 @@
 
 namespace horo {
 
+// It brings a part of a message that travels over several connections.
+inline bool is_piece(const Frame& frame) {
+  return frame.kind == FrameKind::kStriped || frame.kind == FrameKind::kStripe;
+}
+
 // The frame that comes in, from its header on.
 struct Incoming {
   Frame frame;
@@ -40,23 +45,29 @@ class DataConnection {
   bool is_memory() const { return stream_->is_memory(); }
   bool needs_looks() const { return stream_->needs_looks(); }
   int peer() const { return peer_; }
+  bool is_first() const { return number_ == 0; }     // of those to its peer
   const std::string& name() const { return name_; }  // "rank 1: connection to rank 2"
 
   // Out.
   bool is_sending() const { return sending_.has_value(); }
   bool is_sending_op() const { return sending_ && sending_->op != 0; }  // from memory of its caller
   bool can_send() const { return !broken_ && !has_left_; }
-  void begin_send(Outgoing message);
+  void begin_send(Outgoing message) { begin(std::move(message), FrameKind::kData); }
+  // A frame without meaning, for a connection that is not to be idle.
+  void begin_beat() { begin({}, FrameKind::kBeat); }
   // Queues bytes of our own behind the frame that is going out (an abort or goodbye); nothing may be begun after it.
   void begin_last(FrameKind kind, std::span<const std::byte> payload);
+  // Frames that are begun from now on carry no checksum of their payload.
+  void stop_checking() { checks_ = false; }
   // Writes what the socket takes, once: how many bytes.
   std::size_t write();
   // A message that has gone out in full, once.
   std::optional<Outgoing> take_sent();
   // Messages have gone out whose way the stream has not ended yet.
   bool is_settling() const { return !settling_.empty(); }
-  // What a frame is longer than its payload.
+  // What a frame that goes out, and the one that comes in, is longer than its payload.
   std::size_t frame_bytes() const { return kFrameBytes + (checks_ ? kChecksumBytes : 0); }
+  std::size_t incoming_frame_bytes() const { return in_.frame.bytes() - in_.frame.length; }
   bool has_unsent() const { return is_sending() || last_sent_ < last_.size(); }
   void shut_down_writing() noexcept { stream_->end_sending(); }
 
@@ -94,6 +105,7 @@ class DataConnection {
  private:
   enum class State { kHeader, kUnplaced, kBody };
 
+  void begin(Outgoing message, FrameKind kind);
   bool receives_for_op() const;
   void stop_receiving();
   void keep_outgoing();
@@ -107,10 +119,11 @@ class DataConnection {
   void on_end(int error);
 
   int peer_;
+  int number_;
   std::uint32_t peer_incarnation_;
   Identity self_;
   std::string name_;
-  const bool checks_;
+  bool checks_;
   std::unique_ptr<Stream> stream_;
 
   // A frame is its front (the header, and all of the rest if it is small), its body, and its tail (the checksum).

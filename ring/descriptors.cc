@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <filesystem>
@@ -17,11 +18,13 @@ namespace {
 // Listeners, wake-ups, and a few handshakes of strangers.
 constexpr std::uint64_t kBesides = 16;
 
-// A data connection to every other rank; a control connection as well, on rank 0 from every other rank; and a
+// Data connections to every other rank; a control connection as well, on rank 0 from every other rank; and a
 // descriptor for the process of each rank of this host.
 std::uint64_t needed_by(const Config& config) {
   const auto others = static_cast<std::uint64_t>(config.size - 1);
-  return others + (config.rank == 0 ? others : 1) + static_cast<std::uint64_t>(config.local_size) + kBesides;
+  const auto near = config.transport == "tcp" ? 0 : static_cast<std::uint64_t>(config.local_size - 1);
+  const std::uint64_t data = near + (others - std::min(near, others)) * config.tcp_width;
+  return data + (config.rank == 0 ? others : 1) + static_cast<std::uint64_t>(config.local_size) + kBesides;
 }
 
 std::uint64_t open_now() {

@@ -53,11 +53,12 @@ Identity identity_of(const Config& config, std::uint32_t epoch) {
   return {hash64(config.job), epoch, config.incarnation, config.rank, config.size, config.key.value_or(JobKey{})};
 }
 
-Handshake::Handshake(const Identity& self, bool dials, int peer, Purpose purpose)
-    : self_(self), dials_(dials), peer_(peer), purpose_(purpose) {
+Handshake::Handshake(const Identity& self, int peer, Purpose purpose, int number)
+    : self_(self), dials_(peer != kAnybody), peer_(peer), purpose_(purpose), number_(number) {
   if (!dials_) return;
   ByteWriter body;
   body.u8(static_cast<std::uint8_t>(purpose));
+  body.u8(static_cast<std::uint8_t>(number));
   body.u32(static_cast<std::uint32_t>(peer));
   body.u32(static_cast<std::uint32_t>(self.size));
   body.raw(make_nonce());
@@ -120,6 +121,7 @@ void Handshake::on_first(ByteReader& body) {
   const std::uint8_t purpose = body.u8();
   if (purpose < 1 || purpose > 3) throw ProtocolError(say("hello with purpose ", int{purpose}));
   purpose_ = static_cast<Purpose>(purpose);
+  number_ = body.u8();
   expect_equal("receiver", body.u32(), static_cast<std::uint32_t>(self_.rank));
   expect_equal("world size", body.u32(), static_cast<std::uint32_t>(self_.size));
   body.raw(sizeof(Nonce));

@@ -1,7 +1,7 @@
 // The opening of every connection between ranks: both sides prove that they hold the job key, over fresh nonces, before
 // anything else is read. No I/O: bytes in, bytes out.
 //
-//   dialer    -> HELLO: purpose, to, size, nonce
+//   dialer    -> HELLO: purpose, number, to, size, nonce
 //   acceptor  -> HELLO: nonce, HMAC(key, "horo accept" | hello 1 | hello 2 up to here)
 //   dialer    -> HELLO: HMAC(key, "horo dial" | hello 1 | hello 2)
 //
@@ -60,14 +60,17 @@ struct Connection {
   std::optional<ShmSegment> arena{};   // the peer's (ring/shm_arena.h)
   bool checks = false;                 // data to the peer goes with a checksum (Config::crc)
   std::shared_ptr<MpiWorld> mpi{};     // through which the bytes go instead
+  int number = 0;                      // of this connection among those of its purpose between the two ranks,
+  int width = 1;                       // of which there are so many
 };
 
 class Handshake {
  public:
-  static Handshake dialing(const Identity& self, int peer, Purpose purpose) {
-    return Handshake(self, true, peer, purpose);
+  // `number`: of the connection among several of one purpose, below 256.
+  static Handshake dialing(const Identity& self, int peer, Purpose purpose, int number = 0) {
+    return Handshake(self, peer, purpose, number);
   }
-  static Handshake accepting(const Identity& self) { return Handshake(self, false, -1, Purpose::kData); }
+  static Handshake accepting(const Identity& self) { return Handshake(self, kAnybody, Purpose::kData, 0); }
 
   // Bytes to send now; empties itself.
   std::vector<std::byte> take_output() { return std::exchange(output_, {}); }
@@ -80,11 +83,13 @@ class Handshake {
   int peer() const { return peer_; }
   std::uint32_t peer_incarnation() const { return peer_incarnation_; }
   Purpose purpose() const { return purpose_; }
+  int number() const { return number_; }
 
  private:
   enum class State { kHeader, kBody, kDone };
+  static constexpr int kAnybody = -1;  // the peer of an acceptor, until it speaks
 
-  Handshake(const Identity& self, bool dials, int peer, Purpose purpose);
+  Handshake(const Identity& self, int peer, Purpose purpose, int number);
   void send(std::vector<std::byte> payload);
   void on_hello(std::span<const std::byte> payload);
   void on_first(ByteReader& body);
@@ -97,6 +102,7 @@ class Handshake {
   bool dials_;
   int peer_;
   Purpose purpose_;
+  int number_;
   std::uint32_t peer_incarnation_ = 0;
   State state_ = State::kHeader;
   int received_ = 0;  // hellos

@@ -79,8 +79,9 @@ class Host {
     const Address& address = addresses[call.next_address++ % addresses.size()];
     Fd fd = dial(address);
     if (!fd.is_open()) return fail(call, std::generic_category().message(errno));
+    const Callee& callee = *call.callee;
     call.talk = std::make_unique<Talk>(std::move(fd),
-                                       Handshake::dialing(meeting_.self, call.callee->rank, call.callee->purpose),
+                                       Handshake::dialing(meeting_.self, callee.rank, callee.purpose, callee.number),
                                        now + meeting_.hello_timeout);
   }
 
@@ -230,7 +231,7 @@ class Host {
   void welcome(Talk& talk) {
     const Handshake& known = talk.handshake();
     const auto expected = std::find_if(missing_.begin(), missing_.end(), [&](const Caller& caller) {
-      return caller.rank == known.peer() && caller.purpose == known.purpose();
+      return caller.rank == known.peer() && caller.purpose == known.purpose() && caller.number == known.number();
     });
     if (expected == missing_.end()) throw ProtocolError(say("rank ", known.peer(), " called and was not expected"));
     missing_.erase(expected);

@@ -19,12 +19,14 @@ struct Callee {
   int rank = 0;
   Purpose purpose = Purpose::kData;
   std::vector<Address> addresses;
+  int number = 0;  // of the connection, where there are several for the purpose
 };
 
 // Somebody who will call.
 struct Caller {
   int rank = 0;
   Purpose purpose = Purpose::kData;
+  int number = 0;
 };
 
 struct Meeting {

@@ -22,6 +22,7 @@ namespace horo {
 struct EarlyMessage {
   Tag tag;
   std::vector<std::byte> bytes;
+  std::size_t frame_bytes = 0;  // what its frames were longer than it
 };
 
 // The end of one plan that two ranks understood differently.
@@ -31,12 +32,20 @@ struct PlanCancel {
   std::string why;
 };
 
-// A message that waits to be sent: of an operation, or a notice that the table itself wrote.
+// Where a piece lies in the message that it is of (ring/stripes.h).
+struct Stripe {
+  std::uint64_t number = 0;  // of the message
+  std::uint64_t offset = 0;  // 0: the first piece, which goes ahead of the others
+  std::uint64_t total = 0;   // of the message's bytes
+};
+
+// A message, or a piece of one, that waits to be sent: of an operation, or a notice that the table itself wrote.
 struct Outgoing {
   Transport::Op op = 0;  // 0: a notice, with its bytes in `notice`
   Tag tag;
   std::span<const std::byte> bytes;
   std::vector<std::byte> notice;
+  std::optional<Stripe> stripe{};  // of a piece
 };
 
 // The segment number of a notice that cancels its plan; the payload says why.

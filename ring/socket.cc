@@ -2,6 +2,7 @@
 
 #include "ring/socket.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -10,11 +11,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 
 #include "horo/base/forked.h"
@@ -196,6 +199,20 @@ bool is_within_host(int fd) noexcept {
 void pace_nothing(int fd) noexcept {
   constexpr char kName[] = "reno";
   ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kName, sizeof(kName) - 1);
+}
+
+bool cools_down(int fd) noexcept {
+  constexpr std::uint32_t kLongUs = 1'000;
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_rtt <= kLongUs) return false;
+  std::array<char, 16> name{};  // TCP_CA_NAME_MAX
+  length = name.size();
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), &length) != 0) return false;
+  if (std::string_view(name.data()).starts_with("bbr")) return false;
+  char told = '1';
+  const Fd file(::open("/proc/sys/net/ipv4/tcp_slow_start_after_idle", O_RDONLY | O_CLOEXEC));
+  return !file.is_open() || ::read(file.get(), &told, 1) != 1 || told != '0';
 }
 
 // Asked after half of the time, and three times in the other half. The kernel asks once in a second at most: so that no

@@ -76,6 +76,11 @@ bool is_within_host(int fd) noexcept;
 // system's default is BBR, which looks for a rate that is not there, exchanges of 16 MiB take 1.4 times as long.
 void pace_nothing(int fd) noexcept;
 
+// Whether a TCP connection is over a long line (a round trip takes more than 1 ms) and has a congestion control that
+// takes a pause of a few round trips for a reason to start slowly again; BBR does not, nor does it where the system is
+// told so (net.ipv4.tcp_slow_start_after_idle=0).
+bool cools_down(int fd) noexcept;
+
 // Ends a TCP connection (ETIMEDOUT) whose other side acknowledges nothing for so long, or takes nothing of what waits
 // to be sent, and asks it for a sign of life where there is nothing to send: three times, of which the kernel counts
 // whole seconds, so a limit of less than 4 s is taken for 4 s. No effect on other sockets.

@@ -19,6 +19,12 @@ void check(const Moved& moved) {
 
 }  // namespace
 
+Connection Talk::take() {
+  Connection connection{std::move(fd_), handshake_.peer(), handshake_.peer_incarnation(), handshake_.purpose()};
+  connection.number = handshake_.number();
+  return connection;
+}
+
 short Talk::events() {
   flush_handshake();
   return static_cast<short>((output_.empty() ? 0 : POLLOUT) | (is_connected_ && handshake_.wants() > 0 ? POLLIN : 0));

@@ -21,7 +21,7 @@ class Talk {
   bool is_done() const { return handshake_.is_done() && output_.empty(); }
   // True once somebody answered with a whole frame, right or wrong.
   bool is_answered() const { return is_answered_; }
-  Connection take() { return {std::move(fd_), handshake_.peer(), handshake_.peer_incarnation(), handshake_.purpose()}; }
+  Connection take();
 
   // What to poll for.
   short events();

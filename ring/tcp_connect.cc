@@ -74,17 +74,40 @@ std::vector<Address> addresses_of(const Config& config, const Card& card, int ra
   return addresses;
 }
 
+// Ranks that may share memory need no more than one.
+int width_towards(const Config& config, const Card& card) {
+  const bool may_be_near = card.place == config.host_id && config.transport != "tcp";
+  return may_be_near || config.backend == "mpi" ? 1 : static_cast<int>(config.tcp_width);
+}
+
+// Those who are to be called and those who will call, all at once.
+void expect_ranks(const Config& config, std::span<const Card> cards, Meeting& meeting) {
+  for (int rank = 0; rank < config.size; ++rank) {
+    const Card& card = cards[static_cast<std::size_t>(rank)];
+    const auto addresses = rank < config.rank ? addresses_of(config, card, rank) : std::vector<Address>();
+    const auto expect = [&](Purpose purpose, int number) {
+      if (rank < config.rank) meeting.callees.push_back({rank, purpose, addresses, number});
+      if (rank > config.rank) meeting.callers.push_back({rank, purpose, number});
+    };
+    for (int number = 0; number < width_towards(config, card); ++number) expect(Purpose::kData, number);
+    if (std::min(rank, config.rank) == 0) expect(Purpose::kControl, 0);
+  }
+}
+
 // Within a host no wire changes bytes, and the processor that would sum them is what limits the exchange.
-void choose_checks(const Config& config, std::span<const Card> cards, std::vector<Connection>& data) {
+void describe_links(const Config& config, std::span<const Card> cards, std::vector<Connection>& data) {
   for (Connection& one : data) {
     const bool leaves_host = cards[static_cast<std::size_t>(one.peer)].place != config.host_id;
     one.checks = !one.memory && (config.crc == "on" || (config.crc == "auto" && leaves_host));
+    one.width = width_towards(config, cards[static_cast<std::size_t>(one.peer)]);
   }
 }
 
 void say_ways(const Identity& self, const std::vector<Connection>& data) {
   std::vector<int> near, far;
-  for (const Connection& connection : data) (connection.memory ? near : far).push_back(connection.peer);
+  for (const Connection& connection : data) {
+    if (connection.number == 0) (connection.memory ? near : far).push_back(connection.peer);
+  }
   std::sort(near.begin(), near.end());
   std::sort(far.begin(), far.end());
   if (!near.empty()) log_info(say("rank ", self.rank, " shares memory with ", say_ranks(near)));
@@ -129,6 +152,8 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   mine.place = config.host_id;
   mine.socket = near.name;
   mine.backend = config.backend;
+  mine.transport = config.transport;
+  mine.width = std::to_string(config.tcp_width);
   const auto blobs = exchange(encode(mine));
   if (blobs.size() != static_cast<std::size_t>(self.size)) {
     throw std::invalid_argument(say("the exchange gave ", blobs.size(), " addresses, expected ", self.size));
@@ -141,15 +166,7 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   meeting.hello_timeout = config.hello_timeout;
   meeting.until = Clock::now() + config.start_timeout;
   meeting.too_late = say("within ", config.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
-  for (int rank = 0; rank < self.rank; ++rank) {
-    const auto addresses = addresses_of(config, cards[static_cast<std::size_t>(rank)], rank);
-    meeting.callees.push_back({rank, Purpose::kData, addresses});
-    if (rank == 0) meeting.callees.push_back({rank, Purpose::kControl, addresses});
-  }
-  for (int rank = self.rank + 1; rank < self.size; ++rank) {
-    meeting.callers.push_back({rank, Purpose::kData});
-    if (self.rank == 0) meeting.callers.push_back({rank, Purpose::kControl});
-  }
+  expect_ranks(config, cards, meeting);
   std::vector<Connection> data = meet(meeting), control;
   for (const Connection& one : data) limit_silence(one.fd.get(), config.deadline);
   std::optional<ShmSegment> arena = share_memory(config, self, data, meeting.until);
@@ -157,7 +174,7 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
       std::partition(data.begin(), data.end(), [](const Connection& c) { return c.purpose == Purpose::kData; });
   std::move(middle, data.end(), std::back_inserter(control));
   data.erase(middle, data.end());
-  choose_checks(config, cards, data);
+  describe_links(config, cards, data);
   if (const auto world = mpi != nullptr ? start_mpi(*mpi, config, data, meeting.until) : nullptr) {
     for (Connection& connection : data) {
       connection.mpi = world;

@@ -62,11 +62,11 @@ bool TcpTransport::sweep() {
   if (!find_work()) return true;
   bool moved = false;
   for (const auto& connection : connections_) {
-    if (!connection) continue;
     if ((connection->is_sending() || connection->is_settling()) && send_to(*connection)) moved = true;
+    const Stripes* stripes = stripes_with(connection->peer());
     // Who has not taken up what was sent to him may have said why.
     const bool busy = expects_[static_cast<std::size_t>(connection->peer())] || connection->is_in_frame() ||
-                      connection->is_settling();
+                      connection->is_settling() || (stripes != nullptr && stripes->is_receiving());
     if (busy && receive_from(*connection)) moved = true;
   }
   if (moved) nap_ = kShortestNap;
@@ -81,15 +81,31 @@ bool TcpTransport::find_work() {
     if (failed_) return false;
     has_cancels = table_.has_cancels();
     for (const auto& connection : connections_) {
-      if (!connection || has_cancels) continue;
+      if (has_cancels) continue;
       expects_[static_cast<std::size_t>(connection->peer())] = table_.expects(connection->peer());
       if (connection->is_sending() || !connection->can_send()) continue;
-      if (auto next = table_.next_send(connection->peer())) connection->begin_send(std::move(*next));
+      if (auto next = next_for(*connection)) connection->begin_send(std::move(*next));
     }
   }
   if (!has_cancels) return true;
   apply_cancels();
   return find_work();
+}
+
+// The rest of a long message is for any connection to its peer, what comes next for the first.
+std::optional<Outgoing> TcpTransport::next_for(const DataConnection& connection) {
+  Stripes* stripes = stripes_with(connection.peer());
+  if (stripes != nullptr && stripes->has_more()) return stripes->next();
+  if (!connection.is_first()) return std::nullopt;
+  auto next = table_.next_send(connection.peer());
+  if (next && stripes != nullptr && Stripes::cuts(*next)) return stripes->begin(*next);
+  return next;
+}
+
+void TcpTransport::on_sent(const DataConnection& connection, const Outgoing& message) {
+  if (!message.stripe) return table_.sent(message, connection.frame_bytes());
+  const auto whole = stripes_with(connection.peer())->sent(message, connection.frame_bytes());
+  if (whole) table_.sent(whole->message, whole->frame_bytes);
 }
 
 // Small messages one after the other, of a large one a quantum: then it is time to read.
@@ -103,9 +119,9 @@ bool TcpTransport::send_to(DataConnection& connection) {
     left -= std::min(left, written);
     if (!sent && connection.is_sending()) continue;
     MutexLock lock(mutex_);
-    if (sent) table_.sent(*sent, connection.frame_bytes());
+    if (sent) on_sent(connection, *sent);
     if (connection.is_sending() || !connection.can_send()) continue;
-    if (auto next = table_.next_send(connection.peer())) connection.begin_send(std::move(*next));
+    if (auto next = next_for(connection)) connection.begin_send(std::move(*next));
   }
   return moved;
 }
@@ -116,7 +132,7 @@ bool TcpTransport::receive_from(DataConnection& connection) {
   while (true) {
     switch (connection.next()) {
       case DataConnection::Arrival::kNothing:
-        if (connection.is_closed() && connection.has_left()) {
+        if (has_closed(connection.peer())) {
           MutexLock lock(mutex_);
           left_[static_cast<std::size_t>(connection.peer())] = true;
         }
@@ -125,21 +141,30 @@ bool TcpTransport::receive_from(DataConnection& connection) {
         if (!place(connection)) return moved;
         break;
       case DataConnection::Arrival::kMessage:
-        end_message(connection);
+        end_frame(connection);
         moved = true;
         break;
     }
   }
 }
 
+// All connections to it, after a goodbye: nothing that it did before is still to come.
+bool TcpTransport::has_closed(int peer) const {
+  return std::all_of(connections_.begin(), connections_.end(),
+                     [peer](const auto& one) { return one->peer() != peer || (one->is_closed() && one->has_left()); });
+}
+
 // False: there is no room, the frame waits.
 bool TcpTransport::place(DataConnection& connection) {
   const Frame& frame = connection.incoming().frame;
+  if (is_piece(frame)) return place_piece(connection);
+  const Stripes* stripes = stripes_with(connection.peer());
   if (frame.kind != FrameKind::kData || frame.segment == kCancelSegment) {
     connection.place_own();
     return true;
   }
   const Tag tag{frame.channel, frame.plan, frame.segment, frame.key_hash};
+  if (stripes != nullptr && stripes->is_early(tag)) return false;
   MutexLock lock(mutex_);
   const auto match = table_.match(connection.peer(), tag, frame.length);
   if (match.place == OpTable::Place::kRefused) return false;
@@ -147,22 +172,58 @@ bool TcpTransport::place(DataConnection& connection) {
   return true;
 }
 
-void TcpTransport::end_message(DataConnection& connection) {
+// False: the message has no room, or one of its tag comes first, or this is not its first piece, and that one is still
+// to come.
+bool TcpTransport::place_piece(DataConnection& connection) {
+  const Frame& frame = connection.incoming().frame;
+  Stripes* stripes = stripes_with(connection.peer());
+  try {
+    if (stripes == nullptr || (frame.kind == FrameKind::kStriped && !connection.is_first())) {
+      throw ProtocolError("a piece of a message where none was expected");
+    }
+    stripes->check(frame);
+    if (frame.kind == FrameKind::kStriped) {
+      const Tag tag{frame.channel, frame.plan, frame.segment, frame.key_hash};
+      if (stripes->is_early(tag)) return false;
+      MutexLock lock(mutex_);
+      const auto match = table_.match(connection.peer(), tag, frame.offset);
+      if (match.place == OpTable::Place::kRefused) return false;
+      stripes->open(frame, match);
+    }
+    const auto match = stripes->place(frame);
+    if (match) connection.place(*match);
+    return match.has_value();
+  } catch (const ProtocolError& error) {
+    throw PeerLost(connection.peer(), say(connection.name(), " was ended: ", error.what()));
+  }
+}
+
+void TcpTransport::end_frame(DataConnection& connection) {
   Incoming& in = connection.incoming();
+  const int peer = connection.peer();
   connection.end_message();
+  if (is_piece(in.frame)) {
+    auto whole = stripes_with(peer)->received(in.frame, connection.incoming_frame_bytes());
+    return whole ? end_message(peer, std::move(*whole)) : void();
+  }
   if (in.frame.kind != FrameKind::kData || in.frame.segment == kCancelSegment) return on_notice(connection);
-  if (in.match.place == OpTable::Place::kDropped) return apply_cancels();
-  if (in.match.place == OpTable::Place::kEarly) {
-    EarlyMessage early{{in.frame.channel, in.frame.plan, in.frame.segment, in.frame.key_hash}, std::move(in.own)};
+  const Tag tag{in.frame.channel, in.frame.plan, in.frame.segment, in.frame.key_hash};
+  end_message(peer, {tag, in.match, std::move(in.own), connection.incoming_frame_bytes()});
+}
+
+void TcpTransport::end_message(int peer, Stripes::Received message) {
+  if (message.match.place == OpTable::Place::kDropped) return apply_cancels();
+  if (message.match.place == OpTable::Place::kEarly) {
+    EarlyMessage early{message.tag, std::move(message.own), message.frame_bytes};
     {
       MutexLock lock(mutex_);
-      in.match = table_.keep(connection.peer(), early);
+      message.match = table_.keep(peer, early);
     }
-    if (in.match.place != OpTable::Place::kPosted) return apply_cancels();
-    if (!early.bytes.empty()) std::memcpy(in.match.memory.data(), early.bytes.data(), early.bytes.size());
+    if (message.match.place != OpTable::Place::kPosted) return apply_cancels();
+    if (!early.bytes.empty()) std::memcpy(message.match.memory.data(), early.bytes.data(), early.bytes.size());
   }
   MutexLock lock(mutex_);
-  table_.received(in.match.op, connection.frame_bytes());
+  table_.received(message.match.op, message.frame_bytes);
 }
 
 void TcpTransport::on_notice(DataConnection& connection) {
@@ -178,34 +239,33 @@ void TcpTransport::on_notice(DataConnection& connection) {
     throw PeerLost(notice.origin, notice.reason);
   }
   if (in.frame.kind == FrameKind::kGoodbye) return connection.set_left();
+  if (in.frame.kind == FrameKind::kBeat) return;
   if (in.frame.kind != FrameKind::kData) {
     throw PeerLost(connection.peer(), say(connection.name(), " was ended: a frame of a kind that has no place here"));
   }
   const PlanCancel cancel{in.frame.channel, in.frame.plan,
                           in.own.empty() ? say("cancelled by rank ", connection.peer()) : text()};
-  for (const auto& one : connections_) {
-    if (one) one->release(cancel.channel, cancel.plan);
+  release(cancel);
+}
+
+// First the connections let go of the memory, then the waiting thread learns of it.
+void TcpTransport::release(const PlanCancel& cancel) {
+  for (const auto& connection : connections_) connection->release(cancel.channel, cancel.plan);
+  for (const auto& stripes : stripes_) {
+    if (stripes) stripes->release(cancel.channel, cancel.plan);
   }
   MutexLock lock(mutex_);
   table_.cancel(cancel);
   changed_.notify_all();
 }
 
-// First the connections let go of the memory, then the waiting thread learns of it.
 void TcpTransport::apply_cancels() {
   std::vector<PlanCancel> cancels;
   {
     MutexLock lock(mutex_);
     cancels = table_.take_cancels();
   }
-  for (const PlanCancel& cancel : cancels) {
-    for (const auto& connection : connections_) {
-      if (connection) connection->release(cancel.channel, cancel.plan);
-    }
-    MutexLock lock(mutex_);
-    table_.cancel(cancel);
-    changed_.notify_all();
-  }
+  for (const PlanCancel& cancel : cancels) release(cancel);
 }
 
 // False if there is something to do at once: nothing that is posted after this can be missed, because it wakes us.
@@ -214,8 +274,8 @@ bool TcpTransport::prepare_sleep() {
   MutexLock lock(mutex_);
   if (failed_) return false;
   for (const auto& connection : connections_) {
-    if (!connection || connection->is_sending() || !connection->can_send()) continue;
-    if (auto next = table_.next_send(connection->peer())) {
+    if (connection->is_sending() || !connection->can_send()) continue;
+    if (auto next = next_for(*connection)) {
       connection->begin_send(std::move(*next));
       return false;
     }
@@ -231,7 +291,7 @@ void TcpTransport::sleep(TimePoint until) {
   polled_.assign(1, nullptr);
   bool is_ready = false;
   for (const auto& connection : connections_) {
-    if (!connection || connection->is_closed()) continue;
+    if (connection->is_closed()) continue;
     polls_.push_back(connection->before_sleep());
     polled_.push_back(connection.get());
     is_ready = is_ready || polls_.back().revents != 0;

@@ -21,6 +21,7 @@ namespace horo {
 namespace {
 
 constexpr std::chrono::milliseconds kLastWordsPatience{50};
+constexpr std::chrono::milliseconds kWarmingEvery{100};       // half of the shortest time that Linux takes for a pause
 constexpr std::chrono::milliseconds kGoodbyePatience{1'000};  // for a peer whose buffers are full of our last message
 
 // To a peer who can be looked at without a system call.
@@ -47,13 +48,19 @@ TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vect
       no_memory_(self.rank, say("rank ", self.rank, ": out of memory (std::bad_alloc)")),
       arenas_(arenas_of(self.rank, connections, std::move(arena))),
       mpi_(connections.empty() ? nullptr : connections.front().mpi),
-      connections_(static_cast<std::size_t>(self.size)),
+      stripes_(static_cast<std::size_t>(self.size)),
       expects_(static_cast<std::size_t>(self.size)),
       left_(static_cast<std::size_t>(self.size)),
       table_(self.size, config.max_early_bytes) {
+  std::sort(connections.begin(), connections.end(), [](const Connection& a, const Connection& b) {
+    return std::pair(a.peer, a.number) < std::pair(b.peer, b.number);
+  });
   for (Connection& one : connections) {
-    const auto peer = static_cast<std::size_t>(one.peer);
-    connections_[peer] = std::make_unique<DataConnection>(std::move(one), self, config.shm_chunk_bytes);
+    if (config.tcp_keep_warm.count() > 0 && !one.memory && !one.mpi && cools_down(one.fd.get())) {
+      cooling_.push_back(static_cast<int>(connections_.size()));
+    }
+    if (one.number == 1) stripes_[static_cast<std::size_t>(one.peer)] = std::make_unique<Stripes>(one.width);
+    connections_.push_back(std::make_unique<DataConnection>(std::move(one), self, config.shm_chunk_bytes));
   }
 }
 
@@ -69,7 +76,7 @@ void TcpTransport::leave() noexcept {
   }
   try {
     for (const auto& connection : connections_) {
-      if (connection && !connection->is_sending_op()) connection->begin_last(FrameKind::kGoodbye, {});
+      if (!connection->is_sending_op()) connection->begin_last(FrameKind::kGoodbye, {});
     }
     flush_last(kGoodbyePatience);
   } catch (const std::bad_alloc&) {
@@ -99,7 +106,7 @@ Transport::Op TcpTransport::post_recv(int peer, const Tag& tag, std::span<std::b
   if (!early) return op;
   if (!in.empty()) std::memcpy(in.data(), early->bytes.data(), in.size());
   MutexLock lock(mutex_);
-  table_.received(op, connection_to(peer)->frame_bytes());
+  table_.received(op, early->frame_bytes);
   return op;
 }
 
@@ -132,15 +139,40 @@ bool TcpTransport::has_left(int peer) {
 }
 
 // A message that a peer waits for may have been begun here, and need MPI to be called once more.
-void TcpTransport::look() noexcept {
-  if (!mpi_) return;
+TimePoint TcpTransport::look() noexcept {
+  if (!mpi_ && cooling_.empty()) return TimePoint::max();
+  const TimePoint now = Clock::now();
+  TimePoint again = TimePoint::max();
   {
     MutexLock lock(mutex_);
-    if (failed_ || progressing_) return;
+    if (failed_ || has_left_) return again;
+    const bool is_busy = std::exchange(was_used_, false) || progressing_;
+    if (is_busy) warm_until_ = now + config_.tcp_keep_warm;
+    if (!cooling_.empty() && now < warm_until_) again = now + kWarmingEvery;
+    if (progressing_ || (!mpi_ && (is_busy || again == TimePoint::max()))) return again;
     progressing_ = true;
   }
-  mpi_->progress();
+  if (mpi_) mpi_->progress();
+  keep_warm();
   give_turn();
+  return again;
+}
+
+void TcpTransport::stop_checking() {
+  MutexLock lock(mutex_);
+  HORO_CHECK(!progressing_);
+  for (const auto& connection : connections_) connection->stop_checking();
+}
+
+// In vain where something waits to be sent: then the connection is not idle.
+void TcpTransport::keep_warm() noexcept {
+  for (const int at : cooling_) {
+    DataConnection& connection = *connections_[static_cast<std::size_t>(at)];
+    if (connection.has_unsent() || !connection.can_send()) continue;
+    connection.begin_beat();
+    connection.write();
+    connection.take_sent();
+  }
 }
 
 // The other members of a cancelled plan must learn of it even if this rank never waits again.
@@ -178,7 +210,7 @@ TcpTransport::Turn TcpTransport::take_turn(std::span<const Op> ops, TimePoint de
     changed_.wait_until(mutex_, std::min<TimePoint>(deadline, Clock::now() + kWaitSlice));
     return Turn::kAgain;
   }
-  progressing_ = true;
+  progressing_ = was_used_ = true;
   return Turn::kProgress;
 }
 
@@ -204,7 +236,10 @@ void TcpTransport::throw_if_failed() {
   if (!failed_) return;
   while (progressing_) changed_.wait(mutex_);
   for (const auto& connection : connections_) {
-    if (connection && !has_released_) connection->release_all();
+    if (!has_released_) connection->release_all();
+  }
+  for (const auto& stripes : stripes_) {
+    if (stripes) stripes->drop_all();
   }
   has_released_ = true;
   throw PeerLost(*failed_);
@@ -247,7 +282,6 @@ void TcpTransport::abort(int origin, const std::string& reason) noexcept {
     const auto notice = encode(AbortNotice{origin, reason});
     const bool is_seen = origin >= 0 && origin == first_dead();
     for (const auto& connection : connections_) {
-      if (!connection) continue;
       // Who shares memory sees the same; its ring, or that of the dead one, may be full for ever.
       is_seen && connection->is_memory() ? connection->drop_all() : connection->begin_last(FrameKind::kAbort, notice);
     }
@@ -257,7 +291,10 @@ void TcpTransport::abort(int origin, const std::string& reason) noexcept {
   }
   MutexLock lock(mutex_);
   for (const auto& connection : connections_) {
-    if (connection && !has_released_) connection->drop_all();
+    if (!has_released_) connection->drop_all();
+  }
+  for (const auto& stripes : stripes_) {
+    if (stripes) stripes->drop_all();
   }
   has_released_ = true;
   progressing_ = false;
@@ -272,7 +309,6 @@ void TcpTransport::flush_last(Duration patience) {
     polled_.clear();
     bool is_ready = false;
     for (const auto& connection : connections_) {
-      if (!connection) continue;
       while (connection->write() > 0) {
       }
       if (!connection->can_send() || !connection->has_unsent()) continue;
@@ -284,9 +320,7 @@ void TcpTransport::flush_last(Duration patience) {
     ::poll(polls_.data(), polls_.size(), is_ready ? 0 : static_cast<int>(kWaitSlice.count()));
     for (std::size_t i = 0; i < polls_.size(); ++i) polled_[i]->after_sleep(polls_[i].revents);
   }
-  for (const auto& connection : connections_) {
-    if (connection) connection->shut_down_writing();
-  }
+  for (const auto& connection : connections_) connection->shut_down_writing();
 }
 
 Traffic TcpTransport::traffic(std::uint32_t channel) const {
@@ -295,11 +329,15 @@ Traffic TcpTransport::traffic(std::uint32_t channel) const {
 }
 
 std::uint64_t TcpTransport::kernel_bytes_sent_to(int peer) const {
-  const auto& connection = connections_[static_cast<std::size_t>(peer)];
-  tcp_info info{};
-  socklen_t length = sizeof(info);
-  if (!connection || ::getsockopt(connection->fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
-  return info.tcpi_bytes_sent - info.tcpi_bytes_retrans;
+  std::uint64_t total = 0;
+  for (const auto& connection : connections_) {
+    tcp_info info{};
+    socklen_t length = sizeof(info);
+    if (connection->peer() != peer) continue;
+    if (::getsockopt(connection->fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+    total += info.tcpi_bytes_sent - info.tcpi_bytes_retrans;
+  }
+  return total;
 }
 
 std::unique_ptr<Transport> make_tcp_transport(const Config& config, const Identity& self,

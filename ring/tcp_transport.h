@@ -16,6 +16,7 @@
 #include "ring/mpi_world.h"
 #include "ring/op_table.h"
 #include "ring/shm_arena.h"
+#include "ring/stripes.h"
 #include "ring/tcp_parts.h"
 #include "ring/waiting.h"
 
@@ -36,7 +37,8 @@ class TcpTransport final : public Transport {
   void leave() noexcept override;
   std::shared_ptr<ShmArenas> arenas() const override { return arenas_; }
   bool has_left(int peer) override;
-  void look() noexcept override;
+  TimePoint look() noexcept override;
+  void stop_checking() override;
   int first_dead() const noexcept override { return arenas_ ? arenas_->first_dead() : -1; }
   Traffic traffic(std::uint32_t channel) const override;
   std::uint64_t kernel_bytes_sent_to(int peer) const override;
@@ -45,14 +47,17 @@ class TcpTransport final : public Transport {
   // What a waiting thread does next.
   enum class Turn { kDone, kProgress, kAgain };
 
-  DataConnection* connection_to(int peer) { return connections_[static_cast<std::size_t>(peer)].get(); }
+  Stripes* stripes_with(int peer) const { return stripes_[static_cast<std::size_t>(peer)].get(); }
   Turn take_turn(std::span<const Op> ops, TimePoint deadline);
   void check_peers(std::span<const Op> ops, TimePoint deadline) REQUIRES(mutex_);
   std::string too_late(std::span<const Op> ops) const REQUIRES(mutex_);
   void throw_if_failed() REQUIRES(mutex_);
   void fail(const PeerLost& error) REQUIRES(mutex_);
+  std::optional<Outgoing> next_for(const DataConnection& connection) REQUIRES(mutex_);
+  void on_sent(const DataConnection& connection, const Outgoing& message) REQUIRES(mutex_);
   void wake_progress() REQUIRES(mutex_);
   void give_turn();
+  void keep_warm() noexcept;
   void flush_last(Duration patience);
   void flush_notices();
   Turn take_turn_for_notices();
@@ -71,7 +76,11 @@ class TcpTransport final : public Transport {
   bool send_to(DataConnection& connection);
   bool receive_from(DataConnection& connection);
   bool place(DataConnection& connection);
-  void end_message(DataConnection& connection);
+  bool place_piece(DataConnection& connection);
+  void end_frame(DataConnection& connection);
+  void end_message(int peer, Stripes::Received message);
+  void release(const PlanCancel& cancel);
+  bool has_closed(int peer) const;
   void on_notice(DataConnection& connection);
   void apply_cancels();
 
@@ -84,8 +93,11 @@ class TcpTransport final : public Transport {
   Wakeup wakeup_;
   Lookout lookout_;
 
-  // These five belong to whoever holds the progress role.
-  std::vector<std::unique_ptr<DataConnection>> connections_;  // by rank; none to oneself
+  std::vector<int> cooling_;  // places in connections_ of those that start slowly after a pause
+
+  // These six belong to whoever holds the progress role.
+  std::vector<std::unique_ptr<DataConnection>> connections_;  // by rank and number
+  std::vector<std::unique_ptr<Stripes>> stripes_;             // by rank; none where there is one connection
   std::vector<pollfd> polls_;
   std::vector<DataConnection*> polled_;
   std::vector<char> expects_;
@@ -93,8 +105,10 @@ class TcpTransport final : public Transport {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  bool progressing_ GUARDED_BY(mutex_) = false;   // somebody holds the progress role
-  bool sleeping_ GUARDED_BY(mutex_) = false;      // and sleeps in poll
+  bool progressing_ GUARDED_BY(mutex_) = false;  // somebody holds the progress role
+  bool sleeping_ GUARDED_BY(mutex_) = false;     // and sleeps in poll
+  bool was_used_ GUARDED_BY(mutex_) = false;     // since look() was last called
+  TimePoint warm_until_ GUARDED_BY(mutex_) = TimePoint::min();
   bool has_released_ GUARDED_BY(mutex_) = false;  // no memory of operations is held any more
   bool has_told_ GUARDED_BY(mutex_) = false;      // somebody sends abort notices
   bool told_all_ GUARDED_BY(mutex_) = false;      // and is through: nobody holds the progress role any more

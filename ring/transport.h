@@ -68,8 +68,12 @@ class Transport {
   // thread. Waits end with PeerLost (Evidence::kDied) by themselves when there is one.
   virtual int first_dead() const noexcept { return -1; }
 
-  // Moves what peers wait for though nobody here waits, where they need that (over MPI). Any thread; does not block.
-  virtual void look() noexcept {}
+  // Moves what peers wait for though nobody here waits, where they need that (over MPI), and keeps idle connections
+  // warm. Returns when it wants to be called again, unless messages go before that. Any thread; does not block.
+  virtual TimePoint look() noexcept { return TimePoint::max(); }
+
+  // From now on what this rank sends goes without checksums of payloads. Nothing is in flight here, and nobody waits.
+  virtual void stop_checking() {}
 
   // Completed operations of a channel, frame headers included. Any thread.
   virtual Traffic traffic(std::uint32_t channel) const = 0;

@@ -55,7 +55,10 @@ struct Config {
   std::size_t shm_slots = 8;               // HORO_SHM_SLOTS: chunks on the way from one rank to another
 
   // How bytes travel over sockets.
-  std::string crc = "auto";  // HORO_CRC: a checksum behind every payload: on, off or auto (between hosts)
+  std::string crc = "auto";   // HORO_CRC: a checksum behind every payload: on, off or auto (between hosts)
+  std::size_t tcp_width = 1;  // HORO_TCP_WIDTH: TCP connections between two ranks, over which long messages are cut
+  std::chrono::milliseconds tcp_keep_warm{10'000};  // HORO_TCP_KEEP_WARM_MS: after the last message, connections over
+                                                    // long lines are kept from starting slowly again; 0: never
 
   // Deadlines.
   std::chrono::milliseconds start_timeout{30'000};  // HORO_START_TIMEOUT_MS: all ranks connected

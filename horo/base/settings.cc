@@ -128,8 +128,25 @@ constexpr Setting kSettings[] = {
      .equal_on_all_ranks = true,
      .meaning =
          "a CRC32C behind the payload of every message over a socket, so that a changed bit is an error and never "
-         "a wrong sum: on all links (on), on none (off), on those between hosts (auto)"},
+         "a wrong sum: on all links (on), on none (off), or on those between hosts, unless the start finds a line so "
+         "fast that this would cost more than 2 % (auto)"},
+    {.name = "HORO_TCP_WIDTH",
+     .group = kGradients,
+     .field = &Config::tcp_width,
+     .range = {1, 16},
+     .equal_on_all_ranks = true,
+     .meaning =
+         "TCP connections between two ranks; messages of more than 64 KiB travel over all of them at once. More than "
+         "one pays where a line is long and loses packets, since a loss holds up one connection alone"},
 
+    {.name = "HORO_TCP_KEEP_WARM_MS",
+     .group = kDeadlines,
+     .field = &Config::tcp_keep_warm,
+     .range = {0, kWait.high},
+     .meaning =
+         "after the last message, in which a connection whose round trips take more than 1 ms sends a few bytes every "
+         "100 ms, so that the kernel does not make it start slowly again; none where the congestion control is BBR, "
+         "which does not forget; 0: never"},
     {.name = "HORO_START_TIMEOUT_MS",
      .group = kDeadlines,
      .field = &Config::start_timeout,

@@ -55,7 +55,9 @@ enum class FrameKind : std::uint8_t {
   kAbort = 4,
   kGoodbye = 5,
   kBeat = 6,
-  kSuspicion = 7
+  kSuspicion = 7,
+  kStriped = 8,  // as kData, of a message that comes in pieces: the first of them; `offset` is the whole length
+  kStripe = 9    // a later piece, at `offset`; `key_hash` is the message's number among those of kStriped
 };
 
 // What an abort frame carries: who was lost or gave up first, and why. A suspicion's is the same; its segment says the

@@ -107,7 +107,7 @@ Rank::Rank(Links links_in, const Config& config_in, std::shared_ptr<State> state
       state_(std::move(state)) {}
 
 const char* name_of(Wire wire) {
-  constexpr std::array names = {"in_process", "tcp", "checked_tcp", "shm", "mpi"};
+  constexpr std::array names = {"in_process", "tcp", "checked_tcp", "wide_tcp", "shm", "mpi"};
   return names.at(static_cast<std::size_t>(wire));
 }
 
@@ -127,6 +127,7 @@ std::vector<std::exception_ptr> run_ranks(const WorldOptions& options, const Ran
       states[at]->store("connecting");
       config.transport = options.wire == Wire::kShm ? "shm" : "tcp";
       if (options.wire == Wire::kCheckedTcp) config.crc = "on";
+      if (options.wire == Wire::kWideTcp) config.tcp_width = 3, config.crc = "on";
       if (options.wire == Wire::kMpi) config.backend = "mpi";
       play_mpi_rank(mpi, index);
       Rank rank(options.wire == Wire::kInProcess ? std::move(in_process[at])

@@ -17,7 +17,7 @@
 
 namespace horo::test {
 
-enum class Wire { kInProcess, kTcp, kCheckedTcp, kShm, kMpi };
+enum class Wire { kInProcess, kTcp, kCheckedTcp, kWideTcp, kShm, kMpi };
 const char* name_of(Wire wire);
 
 struct WorldOptions {

@@ -43,7 +43,8 @@ class Transports : public testing::TestWithParam<Wire> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Wires, Transports,
-                         testing::Values(Wire::kInProcess, Wire::kTcp, Wire::kCheckedTcp, Wire::kShm, Wire::kMpi),
+                         testing::Values(Wire::kInProcess, Wire::kTcp, Wire::kCheckedTcp, Wire::kWideTcp, Wire::kShm,
+                                         Wire::kMpi),
                          [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Transports, MessagesMeetByTagNotByOrder) {

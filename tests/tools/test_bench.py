@@ -39,12 +39,12 @@ def test_bench_error_sums_short_floats_as_well_as_their_types_can():
 
 def test_bench_net_has_every_size_its_fit_and_the_streams(tmp_path):
     file = tmp_path / "net.json"
-    command = [HORO, "bench", "net", "--rounds", "1", "--max", "64K", "--json", file]
+    command = [HORO, "bench", "net", "--rounds", "1", "--max", "64K", "--pause", "0.01", "--json", file]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "ONE HOST" in done.stdout, done.stdout + done.stderr
     report = json.loads(file.read_text())
     assert [row["bytes"] for row in report["messages"]] == [8, 64, 256, 1024, 4096, 16384, 65536]
-    assert report["beta_s_per_byte"] > 0 and len(report["streams"]) == 4
+    assert report["beta_s_per_byte"] > 0 and len(report["streams"]) == 4 and len(report["after_pause_s"]) == 1
     assert all(len(row["horo_gbit_per_s"]) == 1 and row["horo_gbit_per_s"][0] > 0 for row in report["streams"])
 
 

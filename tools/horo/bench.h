@@ -39,6 +39,7 @@ struct NetBench {
   int rounds = 5;
   std::size_t max_bytes = 16 << 20;
   std::string json_file;
+  double pause_s = 0;  // after which a message is measured as well; 0: none
 };
 // Latency and bandwidth between two ranks, without a session, beside iperf3 where both hosts have it. Returns 0. Throws
 // std::invalid_argument: there are not two ranks.

@@ -28,6 +28,7 @@ constexpr std::size_t kPiecesUnderWay = 8;
 constexpr std::size_t kFewestPieces = 24;
 constexpr double kSecondsPerTurn = 0.1, kSecondsPerStream = 1;
 constexpr int kNetWidth = 14;
+constexpr int kPauses = 5;
 
 std::vector<std::size_t> sizes_up_to(std::size_t most) {
   std::vector<std::size_t> sizes;
@@ -55,8 +56,11 @@ constexpr std::array<const char*, kWays> kWayNames{"rank 0 to 1", "rank 1 to 0",
 // Two ranks that do the same in turns; what they must both know rank 0 says.
 class NetPair {
  public:
-  NetPair(Transport& transport, std::size_t max_bytes)
-      : transport_(transport), in_(std::max(max_bytes, kPieceBytes * kPiecesUnderWay)), out_(in_.size()) {}
+  NetPair(const Links& links, std::size_t max_bytes)
+      : transport_(*links.transport),
+        control_(*links.control),
+        in_(std::max(max_bytes, kPieceBytes * kPiecesUnderWay)),
+        out_(in_.size()) {}
 
   bool is_first() const { return transport_.rank() == 0; }
 
@@ -79,6 +83,16 @@ class NetPair {
     const std::array<double, 2> mine{median(trips) / 2, *std::max_element(trips.begin(), trips.end()) / 2};
     const std::array<double, 2> theirs = share(mine);
     return is_first() ? mine : theirs;
+  }
+
+  // Seconds of one way after nothing was sent for a while, in which the transport is looked after as a session does.
+  double time_after_pause(std::size_t bytes, double pause_s) {
+    std::vector<double> seconds;
+    for (int i = 0; i < kPauses; ++i) {
+      pause(Clock::now() + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(pause_s)));
+      seconds.push_back(round_trips(bytes, 1).front() / 2);
+    }
+    return agree(median(seconds));
   }
 
   // Gbit/s that arrive here and there.
@@ -108,6 +122,13 @@ class NetPair {
   Transport::Op receive(std::span<std::byte> bytes) { return transport_.post_recv(peer(), Tag{}, bytes); }
   void wait(const std::vector<Transport::Op>& ops) { transport_.wait(ops, Clock::now() + kNetTime); }
 
+  void pause(TimePoint until) {
+    for (TimePoint again{}; again < until;) {
+      again = std::min(transport_.look(), until);
+      control_.wait(again);
+    }
+  }
+
   // Buffers take turns as the pieces under way do, so none is written while it is sent.
   static std::span<std::byte> piece(std::vector<std::byte>& memory, std::size_t number) {
     return std::span(memory).subspan(number % kPiecesUnderWay * kPieceBytes, kPieceBytes);
@@ -133,6 +154,7 @@ class NetPair {
   }
 
   Transport& transport_;
+  ControlLink& control_;
   std::vector<std::byte> in_, out_;
 };
 
@@ -180,8 +202,8 @@ class NetRival {
 
 class NetMeasure {
  public:
-  NetMeasure(Transport& transport, const Config& config, const NetBench& bench)
-      : bench_(bench), pair_(transport, bench.max_bytes), rival_(pair_, config.addr) {
+  NetMeasure(const Links& links, const Config& config, const NetBench& bench)
+      : bench_(bench), pair_(links, bench.max_bytes), rival_(pair_, config.addr) {
     for (const std::size_t bytes : sizes_up_to(bench.max_bytes)) times_.push_back({bytes, {}, 0});
   }
 
@@ -192,6 +214,7 @@ class NetMeasure {
         size.seconds.push_back(middle);
         size.slowest = std::max(size.slowest, slowest);
       }
+      if (bench_.pause_s > 0) after_pause_.push_back(pair_.time_after_pause(times_.back().bytes, bench_.pause_s));
       stream_ours();
       if (rival_.is_there()) stream_theirs();
     }
@@ -202,6 +225,7 @@ class NetMeasure {
   nlohmann::json report() const;
 
  private:
+  std::string pause_line() const;
   void stream_ours() {
     const double of_a_byte = times_.back().seconds.back() / static_cast<double>(times_.back().bytes);
     const double fitting = kSecondsPerStream / of_a_byte / kPieceBytes;
@@ -234,6 +258,7 @@ class NetMeasure {
   NetRival rival_;
   std::vector<SizeTimes> times_;
   std::array<Rates, kWays> rates_;
+  std::vector<double> after_pause_;  // seconds of one way, by round
 };
 
 double percent_beside(double value, double fitted) {
@@ -259,7 +284,8 @@ std::string NetMeasure::table() const {
             kNetWidth);
   }
   text += "# alpha " + fixed(line.alpha_s * 1e6, 1) + " us, beta " + fixed(line.beta_s_per_byte * 1e9, 4) +
-          " ns per byte: " + fixed(8e-9 / line.beta_s_per_byte, 3) + " Gbit/s\n# streams, Gbit/s that arrive" +
+          " ns per byte: " + fixed(8e-9 / line.beta_s_per_byte, 3) + " Gbit/s\n" + pause_line() +
+          "# streams, Gbit/s that arrive" +
           (rival_.is_there() ? "; ratio: horo to iperf3 of the same round, median (least, most)\n"
                              : "; without iperf3, which is not on both hosts: tools/setup peers installs it\n") +
           row({"", "horo", "iperf3", "ratio", "least", "most"}, kNetWidth);
@@ -275,6 +301,12 @@ std::string NetMeasure::table() const {
     text += row(cells, kNetWidth);
   }
   return text;
+}
+
+std::string NetMeasure::pause_line() const {
+  if (after_pause_.empty()) return "";
+  return "# " + std::to_string(times_.back().bytes) + " bytes after " + fixed(bench_.pause_s, 1) +
+         " s without messages: " + fixed(median(after_pause_) * 1e6, 1) + " us\n";
 }
 
 nlohmann::json NetMeasure::report() const {
@@ -300,6 +332,8 @@ nlohmann::json NetMeasure::report() const {
           {"alpha_s", line.alpha_s},
           {"beta_s_per_byte", line.beta_s_per_byte},
           {"messages", sizes},
+          {"pause_s", bench_.pause_s},
+          {"after_pause_s", after_pause_},
           {"streams", streams}};
 }
 
@@ -321,7 +355,7 @@ int bench_net(Config config, const NetBench& bench) {
   const Links links = find_others(config, 0);
   Counters counters;
   const Comparison compared = compare_settings(*links.transport, config, counters);
-  NetMeasure measure(*links.transport, config, bench);
+  NetMeasure measure(links, config, bench);
   if (measure.is_first()) {
     const bool is_apart = compared.hosts.front() != compared.hosts.back();
     std::cout << machine_header(compared.topology)

@@ -126,6 +126,8 @@ void add_net(CLI::App& bench, NetBench& options) {
   app->add_option("--rounds", options.rounds, "rounds in which all take turns")
       ->check(CLI::Range(1, 1'000))
       ->capture_default_str();
+  app->add_option("--pause", options.pause_s, "also the largest message after pauses of so many seconds")
+      ->check(CLI::Range(0., 60.));
   app->add_option("--max", options.max_bytes, "largest message, in bytes or as 64K, 1M")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::size_t{64}, std::size_t{1} << 30))

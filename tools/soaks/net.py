@@ -41,15 +41,16 @@ def strikes(options):
 class Course:
     """What all strikes share: the two hosts, a folder, and how long an undisturbed run takes."""
 
-    def __init__(self, pair, folder, options):
+    def __init__(self, pair, folder, options, env=None):
         self.pair, self.folder, self.options = pair, folder, options
+        self.env = env  # of all jobs
         self.durations = {}
 
     def start(self, strike):
         for order in [*GOOD, *strike.line]:
             self.pair.line.say(order)
         places = hosts.Places(self.pair, self.folder, (strike.on_each, strike.on_each))
-        return Job([WORKER, "light"], 2 * strike.on_each, self.options, places=places)
+        return Job([WORKER, "light"], 2 * strike.on_each, self.options, self.env, places)
 
     def duration(self, strike):
         """Seconds of an undisturbed run."""
