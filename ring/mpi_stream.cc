@@ -128,6 +128,14 @@ class MpiReader : public MpiSlots {
  public:
   using MpiSlots::MpiSlots;
 
+  // All receives are posted when something is first sent or expected: who is sent something may answer that a plan is
+  // cancelled, though nothing of his is waited for.
+  void listen() {
+    if (!slots_.empty()) return;
+    make();
+    for (MpiSlot& slot : slots_) post(slot);
+  }
+
   std::uint64_t received() const { return received_; }
   bool listens() const { return !slots_.empty(); }
 
@@ -150,13 +158,6 @@ class MpiReader : public MpiSlots {
   }
 
  private:
-  // All receives are posted when somebody first expects something.
-  void listen() {
-    if (!slots_.empty()) return;
-    make();
-    for (MpiSlot& slot : slots_) post(slot);
-  }
-
   void post(MpiSlot& slot) noexcept {
     slot.read = slot.bytes = 0;
     heed(world_->api().receive(world_->comm(), peer_, slot.memory.get(), kChunkBytes, &slot.request));
@@ -201,6 +202,7 @@ class MpiStream final : public Stream {
   Moved send(std::span<iovec> from) noexcept override {
     std::size_t sent = 0;
     try {
+      reader_.listen();
       for (const iovec& part : from) {
         const std::size_t here = closed_ ? 0 : writer_.write({static_cast<std::byte*>(part.iov_base), part.iov_len});
         sent += here;
