@@ -19,14 +19,14 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kChunkBytes = 128 << 10;
-constexpr std::size_t kSlots = 4;  // in each direction
+constexpr std::size_t kChunkBytes = 132 << 10;  // two for a segment of 256 KiB with its frame
+constexpr std::size_t kSlots = 4;               // in each direction
 constexpr std::size_t kMostLastBytes = 64 << 10;
 constexpr std::chrono::milliseconds kLingering{200};
 
 // One message. Slots are counted on for ever; number n is in place n mod kSlots.
 struct MpiSlot {
-  std::unique_ptr<std::byte[]> memory = std::make_unique_for_overwrite<std::byte[]>(kChunkBytes);
+  MpiMemory memory;
   MpiRequest request = nullptr;
   std::size_t bytes = 0;
   std::size_t read = 0;  // of them
@@ -49,7 +49,10 @@ class MpiSlots {
 
  protected:
   void make() {
-    if (slots_.empty()) slots_.resize(kSlots);
+    if (!slots_.empty()) return;
+    std::vector<MpiSlot> slots(kSlots);
+    for (MpiSlot& slot : slots) slot.memory = world_->take_memory(kChunkBytes);
+    slots_ = std::move(slots);
   }
   MpiSlot& at(std::size_t number) { return slots_[number % kSlots]; }
 

@@ -215,7 +215,7 @@ TEST(MpiTransport, WhatMpiStillHoldsAfterALossIsNotTheCallers) {
   MpiComm comm = nullptr;
   MpiRequest request = nullptr;
   fake_mpi_api().duplicate(&comm, &request);
-  MpiBytes late(128 << 10);
+  MpiBytes late(132 << 10);
   fake_mpi_api().receive(comm, 0, late.data(), static_cast<int>(late.size()), &request);
   EXPECT_EQ(late.back(), std::byte{5});
 }
