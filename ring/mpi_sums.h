@@ -1,6 +1,6 @@
 // An all_reduce that MPI computes (MPI_Iallreduce): for networks that add up themselves. For order="fast" alone: who is
-// added to whom is MPI's choice. Taken where HORO_ALGORITHMS wishes for it, because MPI's own sums are slower than
-// horo's over the same MPI where that was measured (bench/README.md).
+// added to whom is MPI's choice. Taken where HORO_ALGORITHMS wishes for it, because horo's own sums over the same
+// MPI take less time up to 1 MiB, and with two ranks always (bench/README.md).
 #pragma once
 
 #include <array>
