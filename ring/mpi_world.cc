@@ -18,7 +18,7 @@ namespace horo {
 namespace {
 
 constexpr int kNapMs = 1;
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kMpiPage = 4096;
 
 std::string text_of_error(const MpiApi& api, int error) {
   std::array<char, 512> text{};
@@ -133,7 +133,7 @@ std::string MpiWorld::text_of(int error) const {
 }
 
 MpiMemory MpiWorld::take_memory(std::size_t bytes) {
-  const std::size_t whole = (bytes + kPage - 1) / kPage * kPage;
+  const std::size_t whole = (bytes + kMpiPage - 1) / kMpiPage * kMpiPage;
   HORO_CHECK(whole <= kMostMemoryBytes);
   promise_to_keep();
   const MutexLock lock(mutex_);

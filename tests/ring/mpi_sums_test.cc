@@ -85,7 +85,7 @@ Collective sum_of(SumBytes& data, DType dtype, int size) {
 }
 
 // Small whole numbers, of which every order of summation gives the same bits.
-SumBytes numbers_of(DType dtype, int rank, std::size_t count) {
+SumBytes whole_numbers_of(DType dtype, int rank, std::size_t count) {
   SumBytes bytes(count * size_of(dtype));
   std::vector<std::int64_t> whole(count);
   for (std::size_t i = 0; i < count; ++i)
@@ -116,7 +116,7 @@ TEST(MpiSums, EveryTypeAndOperationIsWhatItIsWithoutMpi) {
       for (int number = 0; number < 9; ++number) {
         const auto op = reduce_op_from(number);
         if (!op || !supports(dtype, *op)) continue;
-        SumBytes by_mpi = numbers_of(dtype, rank.group->rank(), 1000), by_us = by_mpi;
+        SumBytes by_mpi = whole_numbers_of(dtype, rank.group->rank(), 1000), by_us = by_mpi;
         Collective c = sum_of(by_mpi, dtype, 3), canonical = sum_of(by_us, dtype, 3);
         canonical.order = Order::kCanonical;
         for (Collective* one : {&c, &canonical}) {
@@ -135,7 +135,7 @@ TEST(MpiSums, EveryTypeAndOperationIsWhatItIsWithoutMpi) {
 
 TEST(MpiSums, ALongTensorIsCutAndTheLastPartIsWhole) {
   sum_well_over(2, [](SumRank& rank) {
-    const SumBytes mine = numbers_of(DType::kFloat32, rank.group->rank(), 1'000'003);
+    const SumBytes mine = whole_numbers_of(DType::kFloat32, rank.group->rank(), 1'000'003);
     SumBytes in_place = mine, apart = mine, out(mine.size());
     Collective c = sum_of(in_place, DType::kFloat32, 2);
     run(*rank.group, c);
@@ -147,7 +147,7 @@ TEST(MpiSums, ALongTensorIsCutAndTheLastPartIsWhole) {
     EXPECT_EQ(apart, mine);
     float last = 0;
     std::memcpy(&last, out.data() + out.size() - 4, 4);
-    EXPECT_EQ(last, 5 + 1);  // of numbers_of()
+    EXPECT_EQ(last, 5 + 1);  // of whole_numbers_of()
     SumBytes none;
     Collective empty = sum_of(none, DType::kFloat32, 2);
     empty.plan = 2;
