@@ -20,6 +20,7 @@
 #include "ring/custom_op.h"
 #include "ring/host_algorithms.h"
 #include "ring/kernels.h"
+#include "ring/mpi_sums.h"
 #include "ring/say.h"
 #include "ring/schedule_run.h"
 #include "ring/shm_room.h"
@@ -53,7 +54,8 @@ class HostGroup final : public Group {
         has_levels_(TwoLevel::has_levels(members_.hosts)),
         shares_host_(std::set<int>(members_.hosts.begin(), members_.hosts.end()).size() <= 1),
         allows_room_(room_is_allowed(config)),
-        patience_(patience_for(config.local_size, true)) {
+        patience_(patience_for(config.local_size, true)),
+        mpi_sums_(make_mpi_sums(party(), members_.set, wishes_)) {
     kernels_in_use();  // a wrong HORO_KERNELS is said at the start
   }
 
@@ -111,6 +113,7 @@ class HostGroup final : public Group {
     }
     if (collective.kind == CollectiveKind::kBarrier) return "dissemination";
     if (collective.kind == CollectiveKind::kSendRecv) return "message";
+    if (mpi_sums_ && MpiSums::takes(collective)) return kByMpi;
     const Shape shape = shape_of(collective, size(), members_.hosts);
     if (const auto* given = given_for(collective, shape, wishes_)) return given->front().name;
     return maker_for(collective, shape).name;
@@ -181,6 +184,10 @@ class HostGroup final : public Group {
     if (collective.kind == CollectiveKind::kSendRecv) {
       move(as_broadcast(collective));
       return "message";
+    }
+    if (mpi_sums_ && MpiSums::takes(collective)) {
+      mpi_sums_->run(collective);
+      return kByMpi;
     }
     Choice& choice = room_of(collective.channel).choice;
     if (!choice.is_for(collective)) choice = choose_for(collective);
@@ -337,6 +344,7 @@ class HostGroup final : public Group {
   const Patience patience_;
   std::atomic<std::uint64_t> last_token_{0};  // numbers allocations; orders nothing
   ScratchPool scratch_;
+  const std::unique_ptr<MpiSums> mpi_sums_;  // null: none is wished for, or there is no MPI
   mutable Mutex mutex_;
   mutable std::map<std::uint32_t, Room> rooms_ GUARDED_BY(mutex_);  // by channel
   mutable std::atomic<Room*> last_room_{nullptr};                   // published after it was made

@@ -19,14 +19,14 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kChunkBytes = 128 << 10;
-constexpr std::size_t kSlots = 4;  // in each direction
+constexpr std::size_t kChunkBytes = 132 << 10;  // two for a segment of 256 KiB with its frame
+constexpr std::size_t kSlots = 4;               // in each direction
 constexpr std::size_t kMostLastBytes = 64 << 10;
 constexpr std::chrono::milliseconds kLingering{200};
 
 // One message. Slots are counted on for ever; number n is in place n mod kSlots.
 struct MpiSlot {
-  std::unique_ptr<std::byte[]> memory = std::make_unique_for_overwrite<std::byte[]>(kChunkBytes);
+  MpiMemory memory;
   MpiRequest request = nullptr;
   std::size_t bytes = 0;
   std::size_t read = 0;  // of them
@@ -49,7 +49,10 @@ class MpiSlots {
 
  protected:
   void make() {
-    if (slots_.empty()) slots_.resize(kSlots);
+    if (!slots_.empty()) return;
+    std::vector<MpiSlot> slots(kSlots);
+    for (MpiSlot& slot : slots) slot.memory = world_->take_memory(kChunkBytes);
+    slots_ = std::move(slots);
   }
   MpiSlot& at(std::size_t number) { return slots_[number % kSlots]; }
 
@@ -128,6 +131,14 @@ class MpiReader : public MpiSlots {
  public:
   using MpiSlots::MpiSlots;
 
+  // All receives are posted when something is first sent or expected: who is sent something may answer that a plan is
+  // cancelled, though nothing of his is waited for.
+  void listen() {
+    if (!slots_.empty()) return;
+    make();
+    for (MpiSlot& slot : slots_) post(slot);
+  }
+
   std::uint64_t received() const { return received_; }
   bool listens() const { return !slots_.empty(); }
 
@@ -150,13 +161,6 @@ class MpiReader : public MpiSlots {
   }
 
  private:
-  // All receives are posted when somebody first expects something.
-  void listen() {
-    if (!slots_.empty()) return;
-    make();
-    for (MpiSlot& slot : slots_) post(slot);
-  }
-
   void post(MpiSlot& slot) noexcept {
     slot.read = slot.bytes = 0;
     heed(world_->api().receive(world_->comm(), peer_, slot.memory.get(), kChunkBytes, &slot.request));
@@ -201,6 +205,7 @@ class MpiStream final : public Stream {
   Moved send(std::span<iovec> from) noexcept override {
     std::size_t sent = 0;
     try {
+      reader_.listen();
       for (const iovec& part : from) {
         const std::size_t here = closed_ ? 0 : writer_.write({static_cast<std::byte*>(part.iov_base), part.iov_len});
         sent += here;

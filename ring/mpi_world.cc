@@ -1,12 +1,14 @@
 #include "ring/mpi_world.h"
 
 #include <poll.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <new>
 #include <stdexcept>
 
+#include "horo/base/check.h"
 #include "horo/base/error.h"
 #include "horo/base/log.h"
 #include "horo/base/mutex.h"
@@ -16,6 +18,7 @@ namespace horo {
 namespace {
 
 constexpr int kNapMs = 1;
+constexpr std::size_t kMpiPage = 4096;
 
 std::string text_of_error(const MpiApi& api, int error) {
   std::array<char, 512> text{};
@@ -54,17 +57,37 @@ void say_level(const MpiApi& api, const MpiPlace& place) {
                   " alone: nobody else may call it between horo's init and shutdown"));
 }
 
-// On a list, so that nobody takes it for lost; where there is no memory for the list it is lost, and stays valid.
-void keep_for_ever(std::unique_ptr<std::byte[]> memory) noexcept {
-  static Mutex mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<std::byte[]>>;
-  std::byte* const raw = memory.release();
-  const MutexLock lock(mutex);
-  try {
-    kept->emplace_back(raw);
-  } catch (const std::bad_alloc&) {
-    return;
-  }
+// On a list, so that nobody takes it for lost.
+struct KeptMemory {
+  Mutex mutex;
+  std::vector<MpiMemory> list GUARDED_BY(mutex);
+  std::size_t promised GUARDED_BY(mutex) = 0;
+};
+
+KeptMemory& kept_memory() {
+  static auto* const one = new KeptMemory;
+  return *one;
+}
+
+// Before memory is given to MPI: there is a place for it, should it have to be kept.
+void promise_to_keep() {
+  KeptMemory& kept = kept_memory();
+  const MutexLock lock(kept.mutex);
+  if (kept.promised + 1 > kept.list.capacity()) kept.list.reserve(2 * kept.promised + 1);
+  ++kept.promised;
+}
+
+void keep_for_ever(MpiMemory memory) noexcept {
+  KeptMemory& kept = kept_memory();
+  const MutexLock lock(kept.mutex);
+  kept.list.push_back(std::move(memory));
+}
+
+MpiMemory make_block() {
+  constexpr std::align_val_t kAlignment{MpiWorld::kMostMemoryBytes};
+  auto* const data = static_cast<std::byte*>(::operator new(MpiWorld::kMostMemoryBytes, kAlignment));
+  ::madvise(data, MpiWorld::kMostMemoryBytes, MADV_HUGEPAGE);
+  return {data, [](std::byte* memory) { ::operator delete(memory, kAlignment); }};
 }
 
 // Watches the sockets to the others while MPI starts: nothing is sent over them before somebody's end. Who ends may
@@ -109,7 +132,20 @@ std::string MpiWorld::text_of(int error) const {
   return text_of_error(api_, error);
 }
 
-void MpiWorld::keep(std::unique_ptr<std::byte[]> memory) noexcept {
+MpiMemory MpiWorld::take_memory(std::size_t bytes) {
+  const std::size_t whole = (bytes + kMpiPage - 1) / kMpiPage * kMpiPage;
+  HORO_CHECK(whole <= kMostMemoryBytes);
+  promise_to_keep();
+  const MutexLock lock(mutex_);
+  if (taken_ + whole > kMostMemoryBytes) {
+    block_ = make_block();
+    taken_ = 0;
+  }
+  taken_ += whole;
+  return {block_, block_.get() + taken_ - whole};
+}
+
+void MpiWorld::keep(MpiMemory memory) noexcept {
   is_kept_ = true;
   keep_for_ever(std::move(memory));
 }
@@ -124,7 +160,8 @@ std::shared_ptr<MpiWorld> open_mpi_world(const MpiApi& api, const Config& config
   check_place(place, config);
   if (config.rank == 0) say_level(api, place);
   // MPI writes the communicator when it has been made: not to a stack that is no more.
-  auto memory = std::make_unique<std::byte[]>(sizeof(MpiComm));
+  promise_to_keep();
+  MpiMemory memory(new std::byte[sizeof(MpiComm)]);
   auto* const comm = new (memory.get()) MpiComm(nullptr);
   MpiRequest request = nullptr;
   check(api.duplicate(comm, &request), "MPI_Comm_idup");

@@ -3,6 +3,7 @@
 // it cannot after a death, that memory alone is kept.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -10,12 +11,17 @@
 #include <vector>
 
 #include "horo/base/config.h"
+#include "horo/base/mutex.h"
 #include "horo/base/time.h"
 #include "ring/mpi_api.h"
 
 namespace horo {
 
-// Touched by one thread at a time, but for give_up().
+// Memory for messages, shared with others in a block that lives as long as any of them. On huge pages, where there are
+// any: MPI reads it from one process to another by way of the kernel, which looks up every page.
+using MpiMemory = std::shared_ptr<std::byte[]>;
+
+// Messages by one thread at a time, sums by one, too, which may be another; the rest by any.
 class MpiWorld {
  public:
   MpiWorld(const MpiApi& api, MpiComm comm) : api_(api), comm_(comm) {}
@@ -34,13 +40,20 @@ class MpiWorld {
   // Ranks are lost, and MPI with them; see MpiApi. Any thread.
   void give_up(const char* why) noexcept { api_.give_up(why); }
 
+  // At most kMostMemoryBytes, on a page of its own. Throws std::bad_alloc.
+  static constexpr std::size_t kMostMemoryBytes = 2 << 20;
+  MpiMemory take_memory(std::size_t bytes);
+
   // Memory that MPI may still read or write; never freed.
-  void keep(std::unique_ptr<std::byte[]> memory) noexcept;
+  void keep(MpiMemory memory) noexcept;
 
  private:
   const MpiApi& api_;
   MpiComm comm_;
-  bool is_kept_ = false;
+  Mutex mutex_;
+  MpiMemory block_ GUARDED_BY(mutex_);                       // the latest
+  std::size_t taken_ GUARDED_BY(mutex_) = kMostMemoryBytes;  // of it
+  std::atomic<bool> is_kept_{false};                         // orders nothing
 };
 
 // Starts MPI, if nobody has, and makes the communicator. `sockets`: to the other ranks, of which an end is heard.

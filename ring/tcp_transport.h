@@ -36,6 +36,7 @@ class TcpTransport final : public Transport {
   void abort(int origin, const std::string& reason) noexcept override;
   void leave() noexcept override;
   std::shared_ptr<ShmArenas> arenas() const override { return arenas_; }
+  std::shared_ptr<MpiWorld> mpi() const override { return mpi_; }
   bool has_left(int peer) override;
   TimePoint look() noexcept override;
   void stop_checking() override;

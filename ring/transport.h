@@ -13,6 +13,7 @@
 
 namespace horo {
 
+class MpiWorld;
 class ShmArenas;
 
 // Names one message between two ranks. A send meets the receive with equal channel, plan and segment; equal tags meet
@@ -59,6 +60,9 @@ class Transport {
 
   // Memory that this rank shares with others of its host; null where it shares none.
   virtual std::shared_ptr<ShmArenas> arenas() const { return nullptr; }
+
+  // The MPI that carries the bytes; null where none does.
+  virtual std::shared_ptr<MpiWorld> mpi() const { return nullptr; }
 
   // For who waits for a peer by other ways than wait(): throws PeerLost where the transport has ended, else whether the
   // peer has left. All that it did before is visible then.

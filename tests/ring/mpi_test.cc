@@ -172,6 +172,21 @@ TEST(MpiTransport, WhatIsLeftOfAGoodEndIsNothing) {
   EXPECT_EQ(take_given_up(), "");
 }
 
+// Of its first messages a rank sends some to whom it expects nothing from: he may be the one who cancels the plan.
+TEST(MpiTransport, ACancelledPlanIsHeardFromWhoWasOnlySentTo) {
+  run_ranks_well({4, Wire::kMpi, {}}, [](Rank& rank) {
+    Collective meeting;
+    meeting.kind = CollectiveKind::kBarrier;
+    meeting.deadline = soon();
+    for (meeting.plan = 0; meeting.plan < 10; ++meeting.plan) {
+      meeting.key_hash = rank.index() == 3 ? 1 : 2;
+      EXPECT_THROW(run(*rank.group, meeting), Mismatch);
+    }
+    meeting.key_hash = 7;
+    run(*rank.group, meeting);
+  });
+}
+
 // After a loss MPI keeps what it was given. That is memory of the stream's, which stays; the caller's is free at once.
 TEST(MpiTransport, WhatMpiStillHoldsAfterALossIsNotTheCallers) {
   const auto mpi = make_fake_mpi({.size = 2});
@@ -200,7 +215,7 @@ TEST(MpiTransport, WhatMpiStillHoldsAfterALossIsNotTheCallers) {
   MpiComm comm = nullptr;
   MpiRequest request = nullptr;
   fake_mpi_api().duplicate(&comm, &request);
-  MpiBytes late(128 << 10);
+  MpiBytes late(132 << 10);
   fake_mpi_api().receive(comm, 0, late.data(), static_cast<int>(late.size()), &request);
   EXPECT_EQ(late.back(), std::byte{5});
 }

@@ -73,6 +73,14 @@ def test_paths_over_tcp_and_the_c_abi_are_compared_as_well():
     assert "without horo-abi-1000, which says: no fewer elements than tensors" in done.stdout
 
 
+def test_horo_over_mpi_is_compared_with_open_mpi_itself():
+    need_peer("openmpi")
+    if not (PEERS / "contest_group").exists() or not (PEERS / "../../bindings/c/libhoro_mpi.so").resolve().exists():
+        pytest.skip("the build tree has no plug-in: tools/setup peers")
+    done = compare("--against", "openmpi", "--paths", "mpi,mpi-fast,mpi-own", "--sizes", "8,300K", "--ranks", "2,3")
+    assert done.returncode == 0 and "every checked result is right" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing()))
 def test_contestants_on_two_hosts_meet_and_all_results_are_right():
     peers = [peer for peer in ("openmpi-tcp", "gloo") if peer == "gloo" or (PEERS / "mpi_openmpi").exists()]

@@ -66,20 +66,6 @@ int launch_choices(Launch start, const std::vector<int>& worlds, const BenchOpti
 
 }  // namespace
 
-DType dtype_of(const std::string& option, const std::string& word) {
-  for (int i = 0; i < 256; ++i) {
-    if (const auto dtype = dtype_from(i); dtype && name_of(*dtype) == word) return *dtype;
-  }
-  throw std::invalid_argument(option + " " + word + ": no such type");
-}
-
-CollectiveKind kind_of(const std::string& option, const std::string& word) {
-  for (int i = 0; i < 256; ++i) {
-    if (const auto kind = collective_kind_from(i); kind && name_of(*kind) == word) return *kind;
-  }
-  throw std::invalid_argument(option + " " + word + ": no such collective");
-}
-
 std::vector<std::string> words_for_dtype() {
   std::vector<std::string> words;
   for (int i = 0; i < 256; ++i) {

@@ -40,8 +40,5 @@ int run_bench(const std::string& name, const BenchOptions& options, const std::v
 
 std::vector<std::string> words_for_dtype();
 std::vector<std::string> words_for_collective();  // that move data among all ranks
-// The type of that name. Throws std::invalid_argument naming the option.
-DType dtype_of(const std::string& option, const std::string& word);
-CollectiveKind kind_of(const std::string& option, const std::string& word);
 
 }  // namespace horo

@@ -7,10 +7,11 @@
 #include "horo/comparison.h"
 #include "horo/horo.h"
 #include "ring/group.h"
+#include "ring/mpi_sums.h"
 #include "ring/schedule_parts.h"
 #include "ring/tcp.h"
 #include "tools/horo/bench_against.h"
-#include "tools/horo/bench_command.h"
+#include "tools/horo/bench_lists.h"
 
 namespace horo {
 namespace {
@@ -19,7 +20,10 @@ constexpr std::chrono::minutes kTaskTime{10};
 
 class GroupContestant {
  public:
-  GroupContestant(const Config& config, bool has_bucket) : links_(find_others(config, 0)), has_bucket_(has_bucket) {
+  GroupContestant(const Config& config, bool has_bucket, Order order)
+      : links_(find_others(config, 0)), has_bucket_(has_bucket) {
+    collective_.order = order;
+    collective_.channel = MpiSums::kChannel;
     const Comparison compared = compare_settings(*links_.transport, config, counters_);
     std::vector<int> members(compared.hosts.size());
     std::iota(members.begin(), members.end(), 0);
@@ -108,7 +112,8 @@ class GroupContestant {
 }  // namespace
 
 int bench_contestant(const std::string& path) {
-  return GroupContestant(config_from_environment(), path != "shm-user").play();
+  const Order order = path == "mpi-fast" || path == "mpi-own" ? Order::kFast : Order::kCanonical;
+  return GroupContestant(config_from_environment(), path != "shm-user", order).play();
 }
 
 }  // namespace horo

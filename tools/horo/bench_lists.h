@@ -1,9 +1,11 @@
-// The lists of a command line.
+// The lists and words of a command line.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
+
+#include "horo/base/types.h"
 
 namespace horo {
 
@@ -18,6 +20,10 @@ std::vector<std::size_t> sizes_of(const std::string& option, const std::string& 
 // "2", "2,4" or "2..8", each at most `most`. Throws std::invalid_argument.
 constexpr int kMostRanksStarted = 1024;
 std::vector<int> worlds_of(const std::string& text, int most = kMostRanksStarted);
+
+// The type or collective of that name. Throws std::invalid_argument naming the option.
+DType dtype_of(const std::string& option, const std::string& word);
+CollectiveKind kind_of(const std::string& option, const std::string& word);
 
 // The other way: 65536 as "64K".
 std::string say_size(std::size_t bytes);

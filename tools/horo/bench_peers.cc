@@ -47,6 +47,16 @@ std::string need_program(const std::string& name, const std::vector<std::string>
   refuse_peer(name, "there is no " + words.front() + " in PATH");
 }
 
+[[noreturn]] void refuse_hosts(const std::string& name) {
+  throw std::invalid_argument("--hosts: not with " + name + ", on one host alone");
+}
+
+// $HORO_MPI_LIBRARY, or what the tree of the drivers has.
+std::string mpi_plugin(const std::string& name, const std::string& peers) {
+  if (const char* given = std::getenv("HORO_MPI_LIBRARY"); given != nullptr && *given != '\0') return given;
+  return need_file(name, (std::filesystem::path(peers) / "../../bindings/c/libhoro_mpi.so").lexically_normal());
+}
+
 // $PYTHON, or that of the tree in which the drivers are, or the system's.
 std::string python_for(const std::string& peers) {
   if (const char* given = std::getenv("PYTHON"); given != nullptr && *given != '\0') return given;
@@ -91,7 +101,8 @@ const std::vector<std::string>& peer_words() {
 }
 
 const std::vector<std::string>& path_words() {
-  static const std::vector<std::string> words{"shm-bucket", "shm-user", "tcp", "abi", "abi-1000", "abi-1000-bucket"};
+  static const std::vector<std::string> words{
+      "shm-bucket", "shm-user", "tcp", "mpi", "mpi-fast", "mpi-own", "abi", "abi-1000", "abi-1000-bucket"};
   return words;
 }
 
@@ -113,38 +124,57 @@ void World::start_gloo(const Venue& venue) {
   }
 }
 
-void World::start_mpi(const Venue& venue) {
+// Open MPI's mpirun, as far as the program.
+std::vector<std::string> World::openmpi_command(const Venue& venue) const {
   const ContestHosts& hosts = venue.hosts();
+  std::vector<std::string> command = hosts.prefix(0);
+  command.insert(command.end(), {need_program(name(), {"mpirun.openmpi"}), "--allow-run-as-root"});
+  if (ranks_ > usable_cores()) command.emplace_back("--oversubscribe");
+  if (hosts.are_namespaces()) {
+    const std::string shell = venue.folder() + "/remote_shell";
+    std::ofstream(shell) << hosts.remote_shell();
+    for (const char* part : {"btl_tcp_if_include", "oob_tcp_if_include"}) {
+      command.insert(command.end(), {"--mca", part, hosts.interface()});
+    }
+    command.insert(command.end(),
+                   {"--mca", "plm_rsh_agent", "sh " + shell, "--bind-to", "none", "--host", hosts.slots(ranks_)});
+  }
+  // Between hosts; what each of them does inside is its own affair.
+  const bool has_neighbours = hosts.are_namespaces() && ranks_ > static_cast<int>(hosts.size());
+  if (side_.path == "tcp") {
+    command.insert(command.end(), {"--mca", "btl", has_neighbours ? "tcp,vader,self" : "tcp,self"});
+  }
+  command.insert(command.end(), {"-n", std::to_string(ranks_)});
+  return command;
+}
+
+void World::start_mpi(const Venue& venue) {
   std::vector<std::string> command, variables = contest_variables(venue, name());
   if (side_.library == "openmpi") {
-    command = hosts.prefix(0);
-    command.insert(command.end(), {need_program(name(), {"mpirun.openmpi"}), "--allow-run-as-root"});
-    if (ranks_ > usable_cores()) command.emplace_back("--oversubscribe");
-    if (hosts.are_namespaces()) {
-      const std::string shell = venue.folder() + "/remote_shell";
-      std::ofstream(shell) << hosts.remote_shell();
-      for (const char* part : {"btl_tcp_if_include", "oob_tcp_if_include"}) {
-        command.insert(command.end(), {"--mca", part, hosts.interface()});
-      }
-      command.insert(command.end(),
-                     {"--mca", "plm_rsh_agent", "sh " + shell, "--bind-to", "none", "--host", hosts.slots(ranks_)});
-    }
-    // Between hosts; what each of them does inside is its own affair.
-    const bool has_neighbours = hosts.are_namespaces() && ranks_ > static_cast<int>(hosts.size());
-    if (side_.path == "tcp") {
-      command.insert(command.end(), {"--mca", "btl", has_neighbours ? "tcp,vader,self" : "tcp,self"});
-    }
+    command = openmpi_command(venue);
   } else {
-    if (hosts.are_namespaces()) throw std::invalid_argument("--hosts: not with " + name() + ", on one host alone");
-    command = {need_program(name(), {"mpiexec.hydra", "mpirun.mpich", "mpiexec.mpich"})};
+    if (venue.hosts().are_namespaces()) refuse_hosts(name());
+    command = {need_program(name(), {"mpiexec.hydra", "mpirun.mpich", "mpiexec.mpich"}), "-n", std::to_string(ranks_)};
     if (side_.path == "tcp") variables.emplace_back("UCX_TLS=tcp,self");
   }
-  const std::string driver = need_file(name(), venue.peers() + "/mpi_" + side_.library);
-  command.insert(command.end(), {"-n", std::to_string(ranks_), driver});
+  command.push_back(need_file(name(), venue.peers() + "/mpi_" + side_.library));
+  start_program(command, environment_with(variables));
+}
+
+// The same ranks under the same mpirun as Open MPI's own.
+void World::start_ours_by_mpi(const Venue& venue) {
+  if (venue.hosts().are_namespaces()) refuse_hosts(name());
+  std::vector<std::string> variables = contest_variables(venue, name());
+  variables.emplace_back("HORO_BACKEND=mpi");
+  if (side_.path == "mpi-own") variables.emplace_back("HORO_ALGORITHMS=all_reduce=mpi");
+  variables.push_back("HORO_MPI_LIBRARY=" + mpi_plugin(name(), venue.peers()));
+  std::vector<std::string> command = openmpi_command(venue);
+  command.insert(command.end(), {need_file(name(), venue.peers() + "/contest_group"), side_.path});
   start_program(command, environment_with(variables));
 }
 
 void World::start_ours(const Venue& venue) {
+  if (side_.path.starts_with("mpi")) return start_ours_by_mpi(venue);
   std::vector<std::string> command;
   if (side_.path.starts_with("abi")) {
     command = {need_file(name(), venue.peers() + "/contest_abi"), side_.path == "abi" ? "1" : "1000"};

@@ -16,7 +16,7 @@ namespace horo {
 // Who competes: a library, and by which of its ways.
 struct Side {
   std::string library;  // horo, openmpi, mpich or gloo
-  std::string path;     // default or tcp; horo: shm-bucket, shm-user, tcp, abi, abi-1000 or abi-1000-bucket
+  std::string path;     // default or tcp; horo's own are path_words()
 
   bool is_ours() const { return library == "horo"; }
   std::string name() const { return is_ours() || path != "default" ? library + "-" + path : library; }
@@ -77,7 +77,9 @@ class World {
   };
 
   void start_gloo(const Venue& venue);
+  std::vector<std::string> openmpi_command(const Venue& venue) const;
   void start_mpi(const Venue& venue);
+  void start_ours_by_mpi(const Venue& venue);
   void start_ours(const Venue& venue);
   void start_ours_on_hosts(const Venue& venue, const std::vector<std::string>& command);
   void start_program(std::vector<std::string> arguments, const std::vector<std::string>& variables);

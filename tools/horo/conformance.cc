@@ -11,7 +11,7 @@
 #include "bindings/c/foreign_codec.h"
 #include "bindings/c/horo_c.h"
 #include "ring/op_conformance.h"
-#include "tools/horo/bench_command.h"
+#include "tools/horo/bench_lists.h"
 
 namespace horo {
 namespace {
