@@ -41,7 +41,7 @@ std::string_view cut(std::string_view text, std::size_t most) {
 }
 
 bool known_kind(std::uint8_t kind) {
-  return kind >= static_cast<std::uint8_t>(FrameKind::kHello) && kind <= static_cast<std::uint8_t>(FrameKind::kStripe);
+  return kind >= static_cast<std::uint8_t>(FrameKind::kHello) && kind <= static_cast<std::uint8_t>(kLastFrameKind);
 }
 
 // What was expected, and what came, for fields of the frame header.

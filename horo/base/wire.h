@@ -59,6 +59,7 @@ enum class FrameKind : std::uint8_t {
   kStriped = 8,  // as kData, of a message that comes in pieces: the first of them; `offset` is the whole length
   kStripe = 9    // a later piece, at `offset`; `key_hash` is the message's number among those of kStriped
 };
+inline constexpr auto kLastFrameKind = FrameKind::kStripe;
 
 // What an abort frame carries: who was lost or gave up first, and why. A suspicion's is the same; its segment says the
 // Evidence. A beat has no payload; segment 1: it wants an answer.

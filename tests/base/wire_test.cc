@@ -180,12 +180,14 @@ TEST(Wire, EveryFlippedBitOfAHeaderIsFound) {
 }
 
 TEST(Wire, FieldsOutOfRangeAreRefusedEvenWithAFittingChecksum) {
+  constexpr auto kBeyond = static_cast<std::byte>(static_cast<std::uint8_t>(kLastFrameKind) + 1);
   const Frame frame = frame_with_all_fields();
   EXPECT_EQ(decode_frame(rewritten(frame, 10, std::byte{1}), kAnyLength).kind, FrameKind::kHello);
+  EXPECT_EQ(decode_frame(rewritten(frame, 10, std::byte{9}), kAnyLength).kind, FrameKind::kStripe);
   EXPECT_THROW(decode_frame(rewritten(frame, 0, std::byte{0}), kAnyLength), ProtocolError) << "magic";
   EXPECT_THROW(decode_frame(rewritten(frame, 8, std::byte{1}), kAnyLength), ProtocolError) << "version";
   EXPECT_THROW(decode_frame(rewritten(frame, 10, std::byte{0}), kAnyLength), ProtocolError) << "kind";
-  EXPECT_THROW(decode_frame(rewritten(frame, 10, std::byte{8}), kAnyLength), ProtocolError) << "kind";
+  EXPECT_THROW(decode_frame(rewritten(frame, 10, kBeyond), kAnyLength), ProtocolError) << "kind";
   EXPECT_THROW(decode_frame(rewritten(frame, 11, std::byte{2}), kAnyLength), ProtocolError) << "flags";
 }
 
