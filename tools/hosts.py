@@ -5,8 +5,9 @@ a line that does what it is told:
     with hosts.two_namespaces(["delay 10ms", "rate 1gbit"], seed=3) as pair:
         job = subprocess.Popen([*pair.on("B"), "program"])
         pair.line.say("cut a->b")
+    with hosts.two_namespaces(rate="1gbit") as pair:  # a cable on which the kernel allows so much each way
 
-What is needed for that is root, ip (iproute2) and, for a line, /dev/net/tun and the relay of the release build.
+What is needed for that is root, ip and tc (iproute2) and, for a line, /dev/net/tun and the relay of the release build.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ import ranks
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ADDRESSES = {"A": "10.77.0.1", "B": "10.77.0.2"}
 DEVICE = "line"  # with the address, on both hosts
+TBF = {"burst": "16kb", "limit": "1250kb"}  # of a cable with a rate: what a pause saves up, and what may queue
 
 
 class Line:
@@ -33,7 +35,10 @@ class Line:
     def __init__(self, names, orders, seed):
         command = [relay_executable(), *names, *orders, "--device", DEVICE, "--seed", str(seed)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._answer("relay")
+        try:
+            self._answer("relay")
+        except RuntimeError as error:  # the relay has said why
+            raise ValueError(f"a line of {', '.join(orders) or 'no orders'}: {error}") from None
 
     def say(self, order):
         """Obeyed when this returns: seconds since the relay began. ValueError: it is no order."""
@@ -162,8 +167,9 @@ def remove_leftovers():
 
 
 @contextlib.contextmanager
-def two_namespaces(orders=None, seed=0):
-    """Hosts, while they are there. With orders (an empty list will do) there is a relay between them."""
+def two_namespaces(orders=None, seed=0, rate=None):
+    """Hosts, while they are there. With orders (an empty list will do) there is a relay between them, else a cable: as
+    fast as memory, or with a rate in the words of tc's tbf ("10gbit burst 128kb")."""
     remove_leftovers()
     line = None
     try:
@@ -171,7 +177,7 @@ def two_namespaces(orders=None, seed=0):
             ip("netns", "add", name_of(host))
             ip("-n", name_of(host), "link", "set", "lo", "up")
         if orders is None:
-            _lay_cable()
+            _lay_cable(rate)
         else:
             line = Line([name_of(host) for host in ADDRESSES], orders, seed)
         for host, address in ADDRESSES.items():
@@ -187,19 +193,29 @@ def two_namespaces(orders=None, seed=0):
             ip("netns", "delete", name_of(host), check=False)
 
 
-def _lay_cable():
-    a, b = map(name_of, ADDRESSES)
-    ip("link", "add", DEVICE, "netns", a, "type", "veth", "peer", "name", DEVICE, "netns", b)
+def _lay_cable(rate):
+    names = [name_of(host) for host in ADDRESSES]
+    ip("link", "add", DEVICE, "netns", names[0], "type", "veth", "peer", "name", DEVICE, "netns", names[1])
+    words = rate.split() if rate else []
+    own = [word for key, value in TBF.items() if key not in words for word in (key, value)]
+    for name in names if rate else []:
+        command = ["tc", "-n", name, "qdisc", "add", "dev", DEVICE, "root", "tbf", "rate", *words, *own]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise ValueError(f"a cable of {rate}: {done.stderr.strip()}")
 
 
 def line_options(arguments, program):
-    """Leading "--line ORDERS" and "--seed N": (orders or None, seed, what is left)."""
-    own = {"--line": None, "--seed": "0"}
+    """Leading "--line ORDERS", "--cable RATE" and "--seed N": (what two_namespaces wants to know, what is left)."""
+    own = {"--line": None, "--cable": None, "--seed": "0"}
     while arguments and arguments[0] in own:
         if len(arguments) < 2:
             sys.exit(f"{program}: {arguments[0]} needs a value")
         own[arguments[0]], arguments = arguments[1], arguments[2:]
-    return own["--line"] and orders_in(own["--line"]), int(own["--seed"]), arguments
+    if own["--line"] and own["--cable"]:
+        sys.exit(f"{program}: --line and --cable: expected one of them")
+    orders = orders_in(own["--line"]) if own["--line"] else None
+    return {"orders": orders, "rate": own["--cable"], "seed": int(own["--seed"])}, arguments
 
 
 def orders_in(text):
