@@ -22,6 +22,9 @@ namespace {
 
 constexpr int kOneShotMembers = 32;  // more of them need too many messages, and too much memory
 constexpr double kClear = 0.92;      // an algorithm must be that much cheaper than those before it: costs are no surer
+// A second of work, where somebody else waits for the core: the next rank, whose own messages come later by it, in an
+// order that no schedule tells; or the one who computes.
+constexpr double kWorkCounts = 0.5;
 
 const NamedMaker* find(CollectiveKind kind, const std::string& name) {
   for (const NamedMaker& maker : all_schedule_makers()) {
@@ -164,15 +167,17 @@ std::vector<Priced> price(const Collective& c, const Shape& of, std::size_t byte
   for (int member = 0; member < of.size && reduces(of.kind); ++member) shape.contributors.push_back(member);
   const std::vector<const char*> names = names_to_price(c, shape, prices.machine);
   const Load load{bytes, size_of(c.dtype), size_of(accumulator_of(c.dtype, c.op)), prices.segment_bytes};
+  const double work_counts = is_crowded(shape, prices.machine) ? kWorkCounts : 0;
   std::vector<Priced> priced;
   for (const char* name : names) {
     const NamedMaker* maker = find(c.kind, name);
     HORO_CHECK(maker != nullptr);
-    priced.push_back({maker, names.size() > 1 ? seconds_of(shape, maker->make, load, prices.machine) : 0});
+    const Estimate all = names.size() > 1 ? estimate(shape, maker->make, load, prices.machine) : Estimate{};
+    priced.push_back({maker, all.seconds, all.seconds + work_counts * all.work});
   }
   std::size_t best = 0;
   for (std::size_t i = 1; i < priced.size(); ++i) {
-    if (priced[i].seconds < kClear * priced[best].seconds) best = i;
+    if (priced[i].cost < kClear * priced[best].cost) best = i;
   }
   std::swap(priced[0], priced[best]);
   return priced;
@@ -188,7 +193,7 @@ const NamedMaker& choose(const Collective& collective, const Shape& shape, const
   const Priced* best = nullptr;
   const std::vector<Priced> priced = price(collective, shape, priced_bytes(collective, shape.size), prices);
   for (const Priced& one : priced) {
-    if (best != nullptr && (best == &priced.front() || one.seconds >= best->seconds)) continue;
+    if (best != nullptr && (best == &priced.front() || one.cost >= best->cost)) continue;
     if (will_do(collective, shape, one.maker->make)) best = &one;
   }
   HORO_CHECK(best != nullptr);

@@ -44,6 +44,7 @@ struct Prices {
 struct Priced {
   const NamedMaker* maker;
   double seconds;
+  double cost;  // the seconds, and where ranks share cores something for the work
 };
 std::vector<Priced> price(const Collective& collective, const Shape& shape, std::size_t bytes, const Prices& prices);
 

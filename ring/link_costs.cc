@@ -28,7 +28,11 @@ constexpr std::uint64_t kPlan = 1;
 constexpr double kLeastSeconds = 1e-9, kMostSeconds = 10;
 constexpr double kLeastPerByte = 1e-12, kMostPerByte = 1e-3;
 constexpr double kMostBeyondCache = 100;  // times as long as in the cache
-constexpr double kShortWork = 1e-6;       // seconds of a core for a message's end: no system call takes less
+// Inside a host whose ranks share cores a round waits for no more than another rank's message. What few turns say
+// beyond that is the order in which ranks happened to get their cores, and would be counted for each round of a
+// schedule.
+constexpr double kMostCrowdedLatency = 1;
+constexpr double kShortWork = 1e-6;  // seconds of a core for a message's end: no system call takes less
 
 double seconds_between(TimePoint begin, TimePoint end) {
   return std::chrono::duration<double>(end - begin).count();
@@ -53,8 +57,9 @@ struct Timed {
   double seconds;
 };
 
-// seconds = rounds * latency + ends * message, with the least relative errors, in their squares; both positive.
-void fit_messages(const std::vector<Timed>& all, LinkCost& link) {
+// seconds = rounds * latency + ends * message, with the least relative errors, in their squares; both positive. `most`:
+// how many messages' work a latency may be.
+void fit_messages(const std::vector<Timed>& all, double most, LinkCost& link) {
   double rr = 0, re = 0, ee = 0, r = 0, e = 0, least_each = kMostSeconds;
   for (const Timed& one : all) {
     const double rounds = one.rounds / one.seconds, ends = one.ends / one.seconds;
@@ -67,6 +72,9 @@ void fit_messages(const std::vector<Timed>& all, LinkCost& link) {
   // Something of a message is work, though next to a long line it does not show.
   link.message = bounded(slope, std::min(least_each / 4, kShortWork), least_each);
   link.latency = std::max(kLeastSeconds, (r - link.message * re) / rr);
+  if (link.latency <= most * link.message) return;
+  link.message = (most * r + e) / (most * most * rr + 2 * most * re + ee);
+  link.latency = most * link.message;
 }
 
 // Up a binomial tree and down again; `cores` for all its ranks.
@@ -81,14 +89,14 @@ Timed timed_tree(const LinkSample& sample, double cores) {
 }
 
 // In an exchange each rank sends one and receives one, on a core that `share` ranks share.
-LinkCost fit_link(const LinkSample& sample, double share, double cores_of_tree) {
+LinkCost fit_link(const LinkSample& sample, double share, double cores_of_tree, double most_latency) {
   std::vector<Timed> all{{1, 2 * share, bounded(sample.small, kLeastSeconds, kMostSeconds)}};
   if (sample.stops > 1) all.push_back(timed_tree(sample, cores_of_tree));
   if (sample.peers > 1) {
     all.push_back({1, 2 * share * sample.peers, bounded(sample.several, kLeastSeconds, kMostSeconds)});
   }
   LinkCost link;
-  fit_messages(all, link);
+  fit_messages(all, most_latency, link);
   const double small = link.latency + 2 * share * link.message;  // by all samples: what one says alone is less sure
   const double slope = (sample.large - small) / static_cast<double>(LinkSample::kLargeBytes);
   link.byte = bounded(slope, kLeastPerByte, kMostPerByte) / (2 * share);
@@ -286,9 +294,10 @@ MachineCost fit(const WorldSample& sample) {
   machine.sum_byte = bounded(sample.sum_byte, kLeastPerByte, kMostPerByte);
   machine.cache_bytes = kFarBytes;
   machine.sum_beyond_cache = bounded(sample.sum_byte_far / machine.sum_byte, 1, kMostBeyondCache);
-  if (sample.inside.small > 0) machine.inside = fit_link(sample.inside, share, machine.cores);
+  const double most_inside = share > 1 ? kMostCrowdedLatency : HUGE_VAL;
+  if (sample.inside.small > 0) machine.inside = fit_link(sample.inside, share, machine.cores, most_inside);
   if (sample.between.small > 0) {
-    machine.between = fit_link(sample.between, share, 2.0 * sample.between.stops);
+    machine.between = fit_link(sample.between, share, 2.0 * sample.between.stops, HUGE_VAL);
     // All ranks of a host sent at once: the wire may have been what they waited for, or their cores.
     machine.rails = 1;
     machine.between.wire_byte = 2 * share * machine.between.byte / sample.ranks_of_host;

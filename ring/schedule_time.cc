@@ -93,7 +93,7 @@ class Timing {
     }
   }
 
-  double seconds(ScheduleMaker make, const Load& load) {
+  Estimate estimate(ScheduleMaker make, const Load& load) {
     std::vector<Schedule> schedules;
     for (const Seen& each : seen_) schedules.push_back(make(shape_, each.member));
     const SlicedLoad sliced(schedules.front(), load);
@@ -108,7 +108,8 @@ class Timing {
       first += std::max(busiest(round), longest.work) + longest.latency;
     }
     const auto slots = static_cast<double>(load.slots > 0 ? load.slots : slots_of(schedules, sliced));
-    return first + static_cast<double>(sliced.count() - 1) * std::max(busiest(all), first / slots);
+    const auto slices = static_cast<double>(sliced.count());
+    return {first + (slices - 1) * std::max(busiest(all), first / slots), slices * busiest_cores(all)};
   }
 
  private:
@@ -155,19 +156,27 @@ class Timing {
 
   // What the busiest rank, wire, rail or host needs.
   double busiest(const std::vector<Work>& works) const {
-    double most = 0;
+    double most = busiest_cores(works);
     for (std::size_t begin = 0, end = 0; begin < works.size(); begin = end) {
-      double cores = 0;
       std::map<int, Work> rails;
       for (; end < works.size() && seen_[end].host == seen_[begin].host; ++end) {
         const Work& each = works[end];
-        most = std::max({most, each.core, each.out, each.in});
-        cores += each.core * seen_[end].weight;
+        most = std::max({most, each.out, each.in});
         Work& rail = rails[machine_.rails > 0 ? seen_[end].place % machine_.rails : seen_[end].place];
         rail.rail_out += each.rail_out, rail.rail_in += each.rail_in;
       }
-      if (machine_.cores > 0) most = std::max(most, cores / machine_.cores);
       for (const auto& [number, rail] : rails) most = std::max({most, rail.rail_out, rail.rail_in});
+    }
+    return most;
+  }
+
+  // Of all hosts the most, of each of its cores.
+  double busiest_cores(const std::vector<Work>& works) const {
+    double most = 0;
+    std::vector<double> hosts(hosts_);
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      const double shared = machine_.cores > 0 ? seen_[i].weight / machine_.cores : 0;
+      most = std::max({most, works[i].core, hosts[seen_[i].host] += works[i].core * shared});
     }
     return most;
   }
@@ -203,14 +212,14 @@ MachineCost usual_costs() {
   return machine;
 }
 
-double seconds_of(const Shape& shape, ScheduleMaker make, const Load& load, const MachineCost& machine) {
+Estimate estimate(const Shape& shape, ScheduleMaker make, const Load& load, const MachineCost& machine) {
   MachineCost costs = machine;
   const double beyond =
       1 - std::min(1.0, machine.cache_bytes / static_cast<double>(std::max<std::size_t>(1, load.bytes)));
   const double slower = 1 + (machine.beyond_cache - 1) * beyond;
   for (double* cost : {&costs.inside.byte, &costs.between.byte}) *cost *= slower;
   costs.sum_byte *= 1 + (machine.sum_beyond_cache - 1) * beyond;
-  return Timing(shape, costs).seconds(make, load);
+  return Timing(shape, costs).estimate(make, load);
 }
 
 }  // namespace horo

@@ -45,8 +45,16 @@ struct Load {
   std::size_t slots = 0;                  // slices that are under way together; 0: as many as schedule_run.cc has
 };
 
+struct Estimate {
+  double seconds = 0;  // from the first rank's begin to the last one's end
+  double work = 0;     // seconds that each core of the busiest host works for it; without shared cores, of a rank
+};
+
 // Looks at all members, or at some hosts of many (kMostSeen). Pure; the same bits on every machine that has IEEE
 // doubles, so ranks that ask the same decide alike.
-double seconds_of(const Shape& shape, ScheduleMaker make, const Load& load, const MachineCost& machine);
+Estimate estimate(const Shape& shape, ScheduleMaker make, const Load& load, const MachineCost& machine);
+inline double seconds_of(const Shape& shape, ScheduleMaker make, const Load& load, const MachineCost& machine) {
+  return estimate(shape, make, load, machine).seconds;
+}
 
 }  // namespace horo

@@ -130,9 +130,9 @@ TEST(ScheduleTime, AFewHostsStandForThousands) {
 
 // ---- The fit.
 
-TEST(LinkCosts, AFitFindsWhatASampleWasMadeOf) {
-  const LinkCost link{5e-6, 2e-6, 1e-10, 0};
-  const double share = 2;  // four ranks on two cores
+// Of four ranks on two cores.
+WorldSample crowded_sample(const LinkCost& link) {
+  const double share = 2;
   WorldSample sample;
   sample.ranks_of_host = 4;
   sample.cores = 2;
@@ -143,11 +143,27 @@ TEST(LinkCosts, AFitFindsWhatASampleWasMadeOf) {
   sample.inside.several = link.latency + 2 * 3 * share * link.message;
   sample.inside.peers = 3;
   sample.inside.large = sample.inside.small + 2 * share * link.byte * LinkSample::kLargeBytes;
-  const MachineCost machine = fit(sample);
+  return sample;
+}
+
+TEST(LinkCosts, AFitFindsWhatASampleWasMadeOf) {
+  const LinkCost link{3e-6, 4e-6, 1e-10, 0};
+  const MachineCost machine = fit(crowded_sample(link));
   EXPECT_NEAR(machine.inside.latency, link.latency, 1e-12);
   EXPECT_NEAR(machine.inside.message, link.message, 1e-12);
   EXPECT_NEAR(machine.inside.byte, link.byte, 1e-15);
   EXPECT_DOUBLE_EQ(machine.sum_byte, 5e-11);
+}
+
+TEST(LinkCosts, WhereRanksShareCoresARoundTakesNoLongerThanAMessage) {
+  const LinkCost link{30e-6, 4e-6, 1e-10, 0};
+  WorldSample sample = crowded_sample(link);
+  const MachineCost machine = fit(sample);
+  EXPECT_DOUBLE_EQ(machine.inside.latency, machine.inside.message);
+  EXPECT_GT(machine.inside.message, link.message);
+  EXPECT_LT(machine.inside.message, link.latency);
+  std::swap(sample.inside, sample.between);  // but another host may be far
+  EXPECT_GT(fit(sample).between.latency, 5 * fit(sample).between.message);
 }
 
 // A message needs 10 ms, however many there are at once: what it costs a core does not show.
