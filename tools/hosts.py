@@ -196,13 +196,20 @@ def two_namespaces(orders=None, seed=0, rate=None):
 def _lay_cable(rate):
     names = [name_of(host) for host in ADDRESSES]
     ip("link", "add", DEVICE, "netns", names[0], "type", "veth", "peer", "name", DEVICE, "netns", names[1])
-    words = rate.split() if rate else []
-    own = [word for key, value in TBF.items() if key not in words for word in (key, value)]
     for name in names if rate else []:
-        command = ["tc", "-n", name, "qdisc", "add", "dev", DEVICE, "root", "tbf", "rate", *words, *own]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise ValueError(f"a cable of {rate}: {done.stderr.strip()}")
+        _limit(name, rate)
+
+
+def _limit(name, rate):
+    tc = shutil.which("tc", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if not tc:
+        raise ValueError(f"a cable of {rate}: no program tc: install iproute2 (tools/setup does)")
+    words = rate.split()
+    own = [word for key, value in TBF.items() if key not in words for word in (key, value)]
+    command = [tc, "-n", name, "qdisc", "add", "dev", DEVICE, "root", "tbf", "rate", *words, *own]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ValueError(f"a cable of {rate}: {done.stderr.strip()}")
 
 
 def line_options(arguments, program):

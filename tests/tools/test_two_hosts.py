@@ -21,7 +21,10 @@ def two_hosts(*arguments):
 
 
 def test_a_cable_has_the_rate_both_ways():
-    done = two_hosts("--cable", "250mbit", "-n", "1", "tc", "qdisc", "show", "dev", hosts.DEVICE)
+    show = f"PATH=$PATH:/usr/sbin:/sbin tc qdisc show dev {hosts.DEVICE}"
+    done = two_hosts("--cable", "250mbit", "-n", "1", "sh", "-c", show)
+    if "qdisc kind is unknown" in done.stderr:
+        pytest.skip("this kernel has no tbf")
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())
     assert [line[0] for line in lines] == ["A", "B"]
