@@ -74,6 +74,11 @@ def jobs_of(rows):
     return dict(jobs)
 
 
+def missing(job):
+    """Why it cannot be made here; None: it can."""
+    return next(filter(None, (row.needs() for row in job)), None)
+
+
 def make(job):
     """Runs the rows of one job; what each said, by its name."""
     if job[0].is_command:

@@ -69,6 +69,7 @@ class Row:
     changing: tuple = ()
     initialized: bool = True  # on_ranks: make() runs after init()
     deadline_s: float = 60
+    needs: Callable = lambda: None  # why the row cannot be made here; None: it can
 
     @property
     def name(self):

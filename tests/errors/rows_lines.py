@@ -1,0 +1,56 @@
+"""What a line between hosts does to bytes: tools/relay is that line, so these rows need root."""
+
+import pathlib
+import re
+import tempfile
+import threading
+import time
+
+from table import by_command
+
+import hosts
+import ranks
+
+SECTION = "Ranks that die, stop or leave"
+
+PROGRAM = """
+import sys, torch, horo.torch as hvd
+hvd.init()
+hvd.barrier()
+open(sys.argv[1], "a").close()
+try:
+    for _ in range(100):
+        hvd.allreduce(torch.ones(1 << 20), name="gradients")
+except hvd.HoroError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+
+
+def spoil(line, begun):
+    """In a thread: from a moment on when gradients travel."""
+    while not begun.exists():
+        time.sleep(0.01)
+    time.sleep(0.3)
+    line.say("corrupt 10% a->b")
+
+
+@by_command(
+    SECTION,
+    "A line between hosts changes bytes, under TCP checksums that fit",
+    where="out of the wait, every rank",
+    session="no",
+    do="Look for a faulty network card, switch or memory. `HORO_CRC=on` also checks lines too fast for `auto`",
+    changing=((r"checksum \d+, expected \d+", "checksum <one>, expected <another>"),),
+    needs=lambda: hosts.missing(line=True),
+)
+def line_changes_bytes(run):
+    with tempfile.TemporaryDirectory() as folder, hosts.two_namespaces(["rate 200mbit"]) as pair:
+        begun = pathlib.Path(folder, "begun")
+        spoiler = threading.Thread(target=spoil, args=(pair.line, begun), daemon=True)
+        spoiler.start()
+        command = [run.python, "-c", PROGRAM, str(begun)]
+        ended = ranks.run_ranks(command, 2, 60, {"HORO_CRC": "on"}, hosts.Places(pair, folder, (1, 1)))
+        spoiler.join(timeout=10)
+    said = {re.findall(r"^PeerLost: .*", rank.output, re.M)[-1] for rank in ended}
+    assert len(said) == 1, said
+    return said.pop()
