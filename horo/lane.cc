@@ -179,8 +179,10 @@ bool Lane::perform_or_fail(const Task& task) noexcept {
 
 void Lane::loop() noexcept {
   const PlainFloats plain;
-  while (const auto task = next()) {
+  bool was_busy = false;  // this thread: at first it is not, but a helper may be
+  while (const auto task = next(was_busy)) {
     if (!perform_or_fail(*task)) return;
+    was_busy = true;
   }
   std::function<void()> drained;
   {
@@ -209,12 +211,11 @@ Lane::Task Lane::take_released() {
 }
 
 // What was released comes before what could be packed ahead.
-std::optional<Lane::Task> Lane::next() {
-  bool was_busy = false;
-  {
+std::optional<Lane::Task> Lane::next(bool was_busy) {
+  if (was_busy) {
     MutexLock lock(mutex_);
-    was_busy = std::exchange(performs_, false);
-    if (was_busy && stopping_) changed_.notify_all();
+    performs_ = false;
+    if (stopping_) changed_.notify_all();
   }
   const auto look = [this] {
     MutexLock lock(mutex_);

@@ -90,7 +90,7 @@ class Lane {
   using Task = std::variant<Job, Ending, FilledPlan>;
 
   void loop() noexcept;
-  std::optional<Task> next();
+  std::optional<Task> next(bool was_busy);
   std::optional<Task> next_short();
   bool perform_or_fail(const Task& task) noexcept;
   bool has_task() REQUIRES(mutex_);

@@ -130,6 +130,42 @@ TEST(Help, TheCallersFloatingPointStateStaysHisOwn) {
   });
 }
 
+void let_others_run() {
+  const TimePoint until = Clock::now() + std::chrono::milliseconds(20);
+  while (Clock::now() < until) std::this_thread::yield();
+}
+
+// The lane's thread may begin while the helper is already at it, and must not take him for itself.
+TEST(Help, AHelperWhoBeganBeforeTheThreadIsWaitedFor) {
+  for (int turn = 0; turn < 10; ++turn) {
+    std::atomic<bool> stops = false, came_late = false;
+    test::run_ranks_well({2, Wire::kShm, {}}, [&](Rank& rank) {
+      Helped helped(rank);
+      std::jthread stopper;
+      bool is_over = true;  // when it had been stopped
+      if (rank.index() == 1) {
+        while (!stops) std::this_thread::yield();
+        let_others_run();
+        if (came_late) return;
+      }
+      helped.lane().begin_help();
+      const auto work = helped.release(2);
+      if (rank.index() == 0) {
+        stopper = std::jthread([&] {
+          let_others_run();
+          stops = true;
+          helped.lane().stop();
+          is_over = work->finished();
+        });
+      }
+      if (!helped.lane().help()) came_late = true;
+      if (stopper.joinable()) stopper.join();
+      EXPECT_TRUE(is_over || came_late);
+      helped.lane().end_help();
+    });
+  }
+}
+
 // Several threads that wait, short and long tensors, in one world.
 TEST(Help, AnyNumberOfCallersMayWait) {
   test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
