@@ -172,6 +172,16 @@ int origin_of(const std::exception_ptr& error) {
   }
 }
 
+std::exception_ptr receive_from(int peer, Transport& transport, std::span<std::byte> in) {
+  try {
+    const Transport::Op op = transport.post_recv(peer, {}, in);
+    transport.wait({&op, 1}, soon(5'000));
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 // The last few ports stay ours: a socket that is bound to it and does not listen keeps others from getting it by
 // chance, and lets a listener with SO_REUSEADDR in.
 std::string free_address() {

@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,9 @@ std::vector<std::exception_ptr> run_threads(const std::vector<std::function<void
 std::string message_of(const std::exception_ptr& error);
 // The origin of a PeerLost; -2 if it is something else or nothing.
 int origin_of(const std::exception_ptr& error);
+
+// What is thrown by waiting for a message from that peer that fills `in`; null: nothing.
+std::exception_ptr receive_from(int peer, Transport& transport, std::span<std::byte> in);
 
 // 127.0.0.1 with a port that was free a moment ago.
 std::string free_address();

@@ -133,13 +133,7 @@ class StripedPeer {
   // What rank 0 finds when it waits for a message of so many bytes.
   std::exception_ptr receive(std::size_t bytes) {
     StripeBytes in(bytes);
-    try {
-      const Transport::Op op = transport->post_recv(1, {}, in);
-      transport->wait({&op, 1}, soon(5'000));
-      return nullptr;
-    } catch (...) {
-      return std::current_exception();
-    }
+    return receive_from(1, *transport, in);
   }
 
   std::vector<Fd> ends;

@@ -86,15 +86,7 @@ class RawPeer {
   }
 
   // What rank 0 experiences when it waits for a message of `size` bytes.
-  std::exception_ptr receive(Bytes& in) {
-    try {
-      const Transport::Op op = transport->post_recv(1, {}, in);
-      transport->wait({&op, 1}, soon(5'000));
-      return nullptr;
-    } catch (...) {
-      return std::current_exception();
-    }
-  }
+  std::exception_ptr receive(Bytes& in) { return receive_from(1, *transport, in); }
 
   // What rank 0 sends until it shuts its end down.
   Bytes read_to_end() const {
