@@ -116,6 +116,11 @@ bool will_do(const Collective& c, const Shape& shape, ScheduleMaker make) {
 
 }  // namespace
 
+bool AlgorithmWishes::allow_room(CollectiveKind kind) const {
+  const auto name = names.find(kind);
+  return !files.contains(kind) && (name == names.end() || name->second == kTwoLevel);
+}
+
 AlgorithmWishes read_wishes(const std::string& text) {
   AlgorithmWishes wishes;
   std::istringstream parts(text);

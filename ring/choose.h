@@ -24,6 +24,9 @@ struct AlgorithmWishes {
   std::map<CollectiveKind, std::string>
       names;  // of makers: "ring", "tree" ... (all_schedule_makers), kTwoLevel or kByMpi
   std::map<CollectiveKind, GivenSchedules> files;
+
+  // Nobody wants it by messages alone.
+  bool allow_room(CollectiveKind kind) const;
 };
 
 // Reads "all_reduce=tree,broadcast=@mine.json"; files are read and proven. Throws std::invalid_argument naming

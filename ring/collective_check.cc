@@ -176,6 +176,8 @@ class Checker {
   int index_;
 };
 
+constexpr std::size_t kManyElements = SIZE_MAX / 64;  // so many times an element's bytes is a number
+
 // What is nearly always asked for, and is right: then no more has to be looked at.
 bool is_plain(const Collective& c, int size) {
   const bool has_kind = c.kind == CollectiveKind::kAllReduce && (c.op == ReduceOp::kSum || c.op == ReduceOp::kAverage);
@@ -183,7 +185,7 @@ bool is_plain(const Collective& c, int size) {
   if (c.in.device != kHostDevice || c.out.device != kHostDevice) return false;
   if (c.in.data == nullptr || c.in.data != c.out.data || !supports(c.dtype, c.op)) return false;
   if (!c.pieces.empty()) return false;
-  if (c.counts[0] > std::min(c.in.bytes, c.out.bytes) / size_of(c.dtype)) return false;
+  if (c.counts[0] > kManyElements || c.counts[0] * size_of(c.dtype) > std::min(c.in.bytes, c.out.bytes)) return false;
   if (c.contributors.size() != static_cast<std::size_t>(size)) return false;
   std::int64_t last = kAbsent;
   for (const std::int64_t id : c.contributors) {

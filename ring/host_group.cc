@@ -57,6 +57,9 @@ class HostGroup final : public Group {
         patience_(patience_for(config.local_size, true)),
         mpi_sums_(make_mpi_sums(party(), members_.set, wishes_)) {
     kernels_in_use();  // a wrong HORO_KERNELS is said at the start
+    for (std::size_t i = 0; i < kKinds; ++i) {
+      in_rooms_[i] = allows_room_ && wishes_.allow_room(static_cast<CollectiveKind>(i));
+    }
   }
 
   int rank() const override { return index_; }
@@ -139,9 +142,7 @@ class HostGroup final : public Group {
 
   // Equal on all members.
   bool may_meet(const Collective& c) const {
-    const auto wish = wishes_.names.find(c.kind);
-    const bool is_free = wish == wishes_.names.end() || wish->second == kTwoLevel;
-    if (!allows_room_ || !is_free || wishes_.files.contains(c.kind)) return false;
+    if (!in_rooms_[static_cast<std::size_t>(c.kind)]) return false;
     return has_levels_ ? TwoLevel::takes(c, members_.hosts) : ShmRoom::takes(c);
   }
 
@@ -341,6 +342,7 @@ class HostGroup final : public Group {
   const bool has_levels_;
   const bool shares_host_;
   const bool allows_room_;
+  std::array<bool, kKinds> in_rooms_{};  // by kind: whether there may be a room for it
   const Patience patience_;
   std::atomic<std::uint64_t> last_token_{0};  // numbers allocations; orders nothing
   ScratchPool scratch_;

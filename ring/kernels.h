@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,16 @@ namespace horo {
 // Elements that are worked on together: blocks of accumulators stay in the first-level cache.
 inline constexpr std::size_t kKernelBlock = 1024;
 
+// The trees of contributors 0, 1 .., that are summed in registers, the largest first, as their programs: a dot pushes
+// an input, the next one each time, a j joins.
+struct RegularTree {
+  int inputs;
+  const char* program;
+};
+inline constexpr RegularTree kRegularTrees[] = {{8, "..j..jj..j..jjj"}, {4, "..j..jj"}, {3, "..j.j"}, {2, "..j"}};
+// Inputs of the one that this tree is; 0: it is none.
+int regular_inputs(std::span<const TreeStep> tree);
+
 struct TreeJob {
   const TreeStep* tree;
   std::size_t steps;
@@ -21,6 +32,7 @@ struct TreeJob {
   std::size_t count;
   Scaling scaling;   // divisor 1 unless it is an average
   bool to_partial;   // see Reduction
+  int regular;       // regular_inputs(tree), or 0, with which the same result takes longer
   std::byte* stack;  // memory for as many blocks of the widest type as the tree is deep, aligned for it
 };
 

@@ -20,6 +20,7 @@ constexpr std::size_t kWidestBytes = 16;
 
 struct Extent {
   std::size_t count;
+  int regular;
   std::byte* stack;
 };
 
@@ -49,16 +50,32 @@ std::size_t stack_bytes(std::span<const TreeStep> tree) {
   return stack_depth(tree) * kKernelBlock * kWidestBytes;
 }
 
+bool is_regular(std::span<const TreeStep> tree, const RegularTree& regular) {
+  if (tree.size() != static_cast<std::size_t>(2 * regular.inputs - 1)) return false;
+  int next = 0;
+  for (std::size_t at = 0; at < tree.size(); ++at) {
+    if (tree[at].input != (regular.program[at] == 'j' ? TreeStep::kJoin : next++)) return false;
+  }
+  return true;
+}
+
 void reduce(const Reduction& reduction, std::span<const TreeStep> tree, const TreeInput* inputs,
             std::span<std::byte* const> outs, const Extent& extent) {
   Scaling scaling = reduction.scaling;
   if (reduction.op != ReduceOp::kAverage) scaling.divisor = 1.0;
-  const TreeJob job{tree.data(), tree.size(),          inputs,      outs.data(), outs.size(), extent.count,
-                    scaling,     reduction.to_partial, extent.stack};
+  const TreeJob job{tree.data(), tree.size(),          inputs,         outs.data(), outs.size(), extent.count,
+                    scaling,     reduction.to_partial, extent.regular, extent.stack};
   kernels_in_use().reduce_tree(reduction.dtype, reduction.op, job);
 }
 
 }  // namespace
+
+int regular_inputs(std::span<const TreeStep> tree) {
+  for (const RegularTree& regular : kRegularTrees) {
+    if (is_regular(tree, regular)) return regular.inputs;
+  }
+  return 0;
+}
 
 DType accumulator_of(DType dtype, ReduceOp op) {
   if (op == ReduceOp::kCustom) return dtype;
@@ -85,14 +102,16 @@ void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std
   if (tree.empty() || count == 0) return;
   if (reduction.op == ReduceOp::kCustom) return reduce_custom(reduction, tree, inputs, out, count);
   const std::unique_ptr<std::byte[]> stack(new std::byte[stack_bytes(tree)]);
-  reduce(reduction, tree, inputs.data(), {&out, 1}, {count, stack.get()});
+  reduce(reduction, tree, inputs.data(), {&out, 1}, {count, regular_inputs(tree), stack.get()});
 }
 
-TreeReducer::TreeReducer(std::vector<TreeStep> tree) : tree_(std::move(tree)), stack_(stack_bytes(tree_)) {}
+TreeReducer::TreeReducer(std::vector<TreeStep> tree)
+    : tree_(std::move(tree)), regular_(regular_inputs(tree_)), stack_(stack_bytes(tree_)) {}
 
 void TreeReducer::run(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
                       std::size_t count) {
-  if (!tree_.empty() && count > 0) reduce(reduction, tree_, inputs.data(), outs, {count, stack_.data()});
+  if (tree_.empty() || count == 0) return;
+  reduce(reduction, tree_, inputs.data(), outs, {count, regular_, stack_.data()});
 }
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -63,6 +63,7 @@ class TreeReducer {
 
  private:
   std::vector<TreeStep> tree_;
+  int regular_;  // as TreeJob has it
   std::vector<std::byte> stack_;
 };
 

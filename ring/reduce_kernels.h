@@ -132,13 +132,6 @@ struct PartialElement {
   static T finished(T value, double /*divisor*/, double /*postscale*/) { return value; }
 };
 
-// The trees that are summed in registers, the largest first, as their programs: a dot pushes an input, a j joins.
-struct Shape {
-  int inputs;
-  const char* program;
-};
-constexpr Shape kShapes[] = {{8, "..j..jj..j..jjj"}, {4, "..j..jj"}, {3, "..j.j"}, {2, "..j"}};
-
 // Calls f with the number of inputs as a tag.
 template <class F>
 void with_inputs(int inputs, F f) {
@@ -159,15 +152,25 @@ class TreeRunner {
   explicit TreeRunner(const TreeJob& job)
       : job_(job), stack_(reinterpret_cast<T*>(job.stack)), scales_(job.scaling.prescale != 1.0) {}
 
+  // A few elements of a regular tree, one after the other. False if there are more, or it is another tree.
+  //
+  // They were written a moment ago, a word at a time: a register's width of them could be read only when all those
+  // words have left the core that wrote them.
+  bool run_few() const {
+    constexpr std::size_t kFew = 6;
+    if (job_.count > kFew || job_.out_count > 1 || job_.to_partial || !is_regular()) return false;
+    with_inputs(job_.regular, [this](auto inputs) { sum_few<inputs>(); });
+    return true;
+  }
+
   // The whole tree without a stack. False if it is not one of those that fit into registers.
   bool run_in_registers() const {
-    const Shape* shape = shape_at(0);
-    if (shape == nullptr || steps_of(*shape) != job_.steps || (job_.to_partial && !kPartialsAreAlike)) return false;
+    if (!is_regular() || (job_.to_partial && !kPartialsAreAlike)) return false;
     const bool is_finished = job_.to_partial || (job_.scaling.divisor == 1.0 && job_.scaling.postscale == 1.0);
     if constexpr (kHasLanes) {
       if (!L::kScales && !is_finished) return false;
-      if (job_.out_count > 2 && job_.out_count != static_cast<std::size_t>(shape->inputs)) return false;
-      with_inputs(shape->inputs, [&](auto inputs) { is_finished ? sum<inputs, false>() : sum<inputs, true>(); });
+      if (job_.out_count > 2 && job_.out_count != static_cast<std::size_t>(job_.regular)) return false;
+      with_inputs(job_.regular, [&](auto inputs) { is_finished ? sum<inputs, false>() : sum<inputs, true>(); });
     }
     return kHasLanes;
   }
@@ -183,10 +186,10 @@ class TreeRunner {
       } else if (joins(at + 1)) {
         fold(top(), input(at), begin, count);
         ++at;
-      } else if (const Shape* shape = shape_at(at)) {
+      } else if (const RegularTree* regular = regular_at(at)) {
         ++used;
-        push_sum(top(), *shape, at, begin, count);
-        at += steps_of(*shape) - 1;
+        push_sum(top(), *regular, at, begin, count);
+        at += steps_of(*regular) - 1;
       } else {
         ++used;
         push(top(), input(at), begin, count);
@@ -203,27 +206,58 @@ class TreeRunner {
   const TreeInput& input(std::size_t at) const { return job_.inputs[job_.tree[at].input]; }
   bool is_plain(const TreeInput& input) const { return input.partial ? kPartialsAreAlike : !scales_; }
 
-  static std::size_t steps_of(const Shape& shape) { return static_cast<std::size_t>(2 * shape.inputs - 1); }
+  static std::size_t steps_of(const RegularTree& regular) { return static_cast<std::size_t>(2 * regular.inputs - 1); }
 
-  // The largest shape that begins at this step; null if none does, or this type has no lanes. A program that is a whole
+  // The largest one that begins at this step; null if none does, or this type has no lanes. A program that is a whole
   // tree is one subtree wherever it stands.
-  const Shape* shape_at(std::size_t at) const {
+  const RegularTree* regular_at(std::size_t at) const {
     if constexpr (kHasLanes) {
-      for (const Shape& shape : kShapes) {
-        if (fits(shape, at)) return &shape;
+      for (const RegularTree& regular : kRegularTrees) {
+        if (fits(regular, at)) return &regular;
       }
     }
     return nullptr;
   }
 
-  bool fits(const Shape& shape, std::size_t at) const {
-    const std::size_t steps = steps_of(shape);
+  bool fits(const RegularTree& regular, std::size_t at) const {
+    const std::size_t steps = steps_of(regular);
     if (at + steps > job_.steps) return false;
     for (std::size_t i = 0; i < steps; ++i) {
-      if (joins(at + i) != (shape.program[i] == 'j')) return false;
+      if (joins(at + i) != (regular.program[i] == 'j')) return false;
       if (!joins(at + i) && !is_plain(input(at + i))) return false;
     }
     return true;
+  }
+
+  bool is_regular() const {
+    for (int k = 0; k < job_.regular; ++k) {
+      if (!is_plain(job_.inputs[k])) return false;
+    }
+    return job_.regular > 0;
+  }
+
+  // The tree of so many values.
+  template <int kInputs>
+  static T sum_of_values(const T* values) {
+    if constexpr (kInputs == 1) {
+      return values[0];
+    } else {
+      constexpr int kLeft = std::bit_floor(static_cast<unsigned>(kInputs - 1));
+      return Op::template apply<T>(sum_of_values<kLeft>(values), sum_of_values<kInputs - kLeft>(values + kLeft));
+    }
+  }
+
+  template <int kInputs>
+  void sum_few() const {
+    const bool is_finished = job_.scaling.divisor == 1.0 && job_.scaling.postscale == 1.0;
+    for (std::size_t i = 0; i < job_.count; ++i) {
+      T values[kInputs];
+      for (int k = 0; k < kInputs; ++k) values[k] = Element::load(stored_at<Element>(job_.inputs[k].data, i));
+      T sum = sum_of_values<kInputs>(values);
+      if (!is_finished) sum = Element::finished(sum, job_.scaling.divisor, job_.scaling.postscale);
+      const typename Element::Stored out = Element::store(sum);
+      std::memcpy(job_.outs[0] + i * kInBytes, &out, kInBytes);
+    }
   }
 
   static const std::byte* place(const TreeInput& input, std::size_t begin) {
@@ -240,7 +274,7 @@ class TreeRunner {
   template <int kInputs, bool kScaled>
   void sum() const {
     const std::byte* from[kInputs];
-    gather<kInputs>(from, 0, 0);
+    for (int k = 0; k < kInputs; ++k) from[k] = job_.inputs[k].data;
     const auto put = [scaling = job_.scaling](std::byte* to, const typename L::Value& value) {
       if constexpr (kScaled && L::kScales) {
         L::store(to, L::finished(value, scaling));
@@ -257,9 +291,9 @@ class TreeRunner {
     }
   }
 
-  void push_sum(T* top, const Shape& shape, std::size_t at, std::size_t begin, std::size_t count) const {
+  void push_sum(T* top, const RegularTree& regular, std::size_t at, std::size_t begin, std::size_t count) const {
     if constexpr (kHasLanes) {
-      with_inputs(shape.inputs, [&](auto inputs) {
+      with_inputs(regular.inputs, [&](auto inputs) {
         const std::byte* from[inputs];
         gather<inputs>(from, at, begin);
         std::byte* const out = reinterpret_cast<std::byte*>(top);
@@ -295,8 +329,9 @@ void for_blocks(std::size_t total, F f) {
   }
 }
 
+// Not inlined: its frame is so large that a few elements take less time than it does.
 template <class Element, class Op, std::size_t kBytes>
-void run_blocks(const TreeJob& job) {
+__attribute__((noinline)) void run_blocks(const TreeJob& job) {
   using T = typename Element::Accumulator;
   const Scaling finish{1.0, job.scaling.postscale, job.scaling.divisor};
   TreeRunner<Element, Op, kBytes> runner(job);
@@ -314,6 +349,11 @@ void run_blocks(const TreeJob& job) {
   });
 }
 
+template <class Element, class Op, std::size_t kBytes>
+void run_job(const TreeJob& job) {
+  if (!TreeRunner<Element, Op, kBytes>(job).run_few()) run_blocks<Element, Op, kBytes>(job);
+}
+
 // kBytes: of a vector register; 0: without vectors.
 template <std::size_t kBytes>
 void run_tree(DType dtype, ReduceOp op, const TreeJob& job) {
@@ -323,7 +363,7 @@ void run_tree(DType dtype, ReduceOp op, const TreeJob& job) {
       using Op = decltype(operation);
       constexpr bool kDefined = kApplies<Op, typename Element::Accumulator>;
       HORO_CHECK(kDefined);
-      if constexpr (kDefined) run_blocks<Element, Op, kBytes>(job);
+      if constexpr (kDefined) run_job<Element, Op, kBytes>(job);
     });
   });
 }

@@ -1,6 +1,7 @@
 // A mark is one cache line with all that a small all_reduce needs, so a meeting costs each member one line of each
-// other. Nobody waits for his own stores before he looks for those of others: that there may be sleepers to wake is
-// settled afterwards, on a line that others read only before they sleep.
+// other; what a member wrote itself it knows, and does not fetch back from who has just read it. Nobody waits for his
+// own stores before he looks for those of others: that there may be sleepers to wake is settled afterwards, on a line
+// that others read only before they sleep.
 #include "ring/shm_meeting.h"
 
 #include <linux/futex.h>
@@ -42,10 +43,7 @@ void wake(std::atomic<std::uint32_t>& word) {
 // "I have come for the n-th time, for this": written by its member, read by all others. `times` is stored last.
 struct ShmMeeting::Mark {
   alignas(kLine) std::atomic<std::uint64_t> times;
-  std::uint64_t plan;
-  std::uint64_t key_hash;
-  std::uint64_t shape;
-  std::uint64_t bytes;
+  Plan plan;
   union {
     std::byte few[kFewBytes];
     struct {
@@ -120,11 +118,10 @@ void ShmMeeting::approach(const Collective& c) {
 void ShmMeeting::come(const Collective& c, const Arrival& arrival) {
   ++number_;
   Mark& mark = board(index_).marks[number_ % kMarks];
-  mark.plan = c.plan;
-  mark.key_hash = c.key_hash;
-  mark.shape = arrival.shape;
-  mark.bytes = arrival.bytes;
-  if (arrival.bytes > kFewBytes) mark.place = {arrival.in, arrival.out};
+  plan_ = {c.plan, c.key_hash, arrival.shape, arrival.bytes};
+  in_ = arrival.in, out_ = arrival.out;
+  mark.plan = plan_;
+  if (arrival.bytes > kFewBytes) mark.place = {in_, out_};
   mark.times.store(number_, std::memory_order_release);
   tell();
 }
@@ -164,6 +161,10 @@ const ShmMeeting::Mark& ShmMeeting::mark_of(int member) const {
   return board(member).marks[number_ % kMarks];
 }
 
+const ShmMeeting::Plan& ShmMeeting::plan_of(int member) const {
+  return member == index_ ? plan_ : mark_of(member).plan;
+}
+
 // A member may have come to later meetings already, whose marks are others.
 bool ShmMeeting::has_come(int member, std::uint64_t meeting) const {
   return board(member).marks[meeting % kMarks].times.load(std::memory_order_acquire) >= meeting;
@@ -182,7 +183,7 @@ void ShmMeeting::await_come(const Collective& c, int whom) {
   await_whom(c, whom, [this](int member) { return has_come(member, number_); });
   if (whom != kEveryone) return check_alike(c, whom, index_);
   seen_ = number_;
-  for (int member = 1; member < size(); ++member) check_alike(c, 0, member);
+  check_all_alike(c);
 }
 
 void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t step, int whom) {
@@ -293,15 +294,19 @@ void ShmMeeting::throw_if_late(const Collective& c, int member, IsThere is_there
 
 // ---- What all brought.
 
-// All members see the same marks, so all that look find the same.
+// All members see the same plans, so all that look find the same.
+void ShmMeeting::check_all_alike(const Collective& c) const {
+  for (int member = 1; member < size(); ++member) check_alike(c, 0, member);
+}
+
 void ShmMeeting::check_alike(const Collective& c, int one, int other) const {
-  const Mark& a = mark_of(one);
-  const Mark& b = mark_of(other);
-  if (a.plan == b.plan && a.key_hash == b.key_hash && a.shape == b.shape && a.bytes == b.bytes) return;
-  const auto words = [](const Mark& mark) {
-    const auto kind = collective_kind_from(static_cast<int>(mark.shape >> kKindShift));
-    return say("key hash ", std::hex, mark.key_hash, std::dec, ", ", mark.bytes, " bytes, ",
-               kind ? name_of(*kind) : "no collective", " ", std::hex, mark.shape << kKindBits >> kKindBits);
+  const Plan& a = plan_of(one);
+  const Plan& b = plan_of(other);
+  if (a == b) return;
+  const auto words = [](const Plan& of) {
+    const auto kind = collective_kind_from(static_cast<int>(of.shape >> kKindShift));
+    return say("key hash ", std::hex, of.key_hash, std::dec, ", ", of.bytes, " bytes, ",
+               kind ? name_of(*kind) : "no collective", " ", std::hex, of.shape << kKindBits >> kKindBits);
   };
   throw Mismatch(say("channel ", c.channel, ", plan ", a.plan, ": rank ", rank_of(other),
                      " runs other tensors under this plan (plan ", b.plan, ", ", words(b), ") than rank ", rank_of(one),
@@ -313,11 +318,11 @@ std::byte* ShmMeeting::at(int member, std::uint64_t place, std::size_t bytes) co
 }
 
 std::byte* ShmMeeting::in_of(int member, std::size_t bytes) const {
-  return at(member, mark_of(member).place.in, bytes);
+  return at(member, member == index_ ? in_ : mark_of(member).place.in, bytes);
 }
 
 std::byte* ShmMeeting::out_of(int member, std::size_t bytes) const {
-  return at(member, mark_of(member).place.out, bytes);
+  return at(member, member == index_ ? out_ : mark_of(member).place.out, bytes);
 }
 
 }  // namespace horo

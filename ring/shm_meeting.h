@@ -75,7 +75,8 @@ class ShmMeeting {
   void settle();
 
   // Memory that goes with a meeting, and memory for steps: more of both than a core's own caches hold, since lines that
-  // another core has just read take three times as long to write.
+  // another core has just read take three times as long to write. Nobody reads his own back: it lies in the caches of
+  // those who looked.
   static constexpr std::size_t kFlatBytes = 4096;
   static constexpr std::size_t kFewBytes = 24;  // at most: they lie in the mark itself
   std::byte* flat_of(int member, std::size_t bytes, std::uint64_t meeting) const;
@@ -84,11 +85,17 @@ class ShmMeeting {
   std::byte* stage_of(int member, std::uint64_t step) const;
 
  private:
+  // What must be equal on all that come to a meeting.
+  struct Plan {
+    std::uint64_t plan = 0, key_hash = 0, shape = 0, bytes = 0;
+    bool operator==(const Plan&) const = default;
+  };
   struct Mark;
   struct Board;
 
   Board& board(int member) const { return *boards_[static_cast<std::size_t>(member)]; }
   const Mark& mark_of(int member) const;
+  const Plan& plan_of(int member) const;
   bool has_come(int member, std::uint64_t meeting) const;
   bool has_reached(int member, Work work, std::uint64_t step) const;
   bool has_given_up(int member) const;
@@ -109,6 +116,7 @@ class ShmMeeting {
   template <class IsThere>
   void throw_if_late(const Collective& c, int member, IsThere is_there) const;
   void check_alike(const Collective& c, int one, int other) const;
+  void check_all_alike(const Collective& c) const;
 
   Transport& transport_;
   const std::shared_ptr<ShmArenas> arenas_;
@@ -118,6 +126,8 @@ class ShmMeeting {
   std::vector<Board*> boards_;
   const Patience patience_;
   std::uint64_t number_ = 0;
+  Plan plan_;  // brought to the last meeting, and where the buffers lie
+  std::uint64_t in_ = kNowhere, out_ = kNowhere;
   std::uint64_t seen_ = 0;  // a meeting that all have come to
   std::uint64_t told_ = 0;
   bool is_settled_ = true;

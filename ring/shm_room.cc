@@ -70,10 +70,9 @@ void ShmRoom::lay_flat(const Collective& c, std::size_t bytes) {
 }
 
 void ShmRoom::sum_flat(const Collective& c, std::size_t bytes) {
-  const auto flat_of = [&](int member) { return meeting_.flat_of(member, bytes, meeting_.number()); };
-  static_assert(ShmSums::kFew == ShmMeeting::kFewBytes);
-  if (bytes <= ShmSums::kFew) return sums_.sum_few(c, {c.out.data, bytes}, 0, flat_of);
-  sums_.sum(c, {&c.out.data, 1}, bytes, flat_of);
+  sums_.sum(c, {&c.out.data, 1}, bytes, [&](int member) -> const std::byte* {
+    return member == meeting_.index() ? c.in.data : meeting_.flat_of(member, bytes, meeting_.number());
+  });
 }
 
 void ShmRoom::sum_in_place(const Collective& c, std::size_t bytes) {

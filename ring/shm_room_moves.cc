@@ -50,11 +50,13 @@ void ShmRoom::move_flat(const Collective& c) {
 
 void ShmRoom::take_flat(const Collective& c) {
   const std::size_t bytes = moves_.most_shown(), result = moves_.result();
-  const auto flat_of = [&](int member) { return meeting_.flat_of(member, bytes, meeting_.number()); };
+  const int own = needs_own_output(party_, c) ? ShmMoves::kNobody : meeting_.index();  // what it has is not overwritten
+  const auto flat_of = [&](int member) -> const std::byte* {
+    return member == own ? c.in.data : meeting_.flat_of(member, bytes, meeting_.number());
+  };
   if (reduces(c.kind)) {
     const std::size_t begin = moves_.from(0).from;
     if (result == 0) return;
-    if (bytes <= ShmSums::kFew) return sums_.sum_few(c, {c.out.data, result}, begin, flat_of);
     return sums_.sum(c, {&c.out.data, 1}, result, [&](int member) { return flat_of(member) + begin; });
   }
   for (int member = 0; member < meeting_.size(); ++member) {

@@ -2,8 +2,7 @@
 
 namespace horo {
 
-void ShmSums::plan(const std::vector<std::int64_t>& contributors) {
-  if (contributors == contributors_) return;
+void ShmSums::make_plan(const std::vector<std::int64_t>& contributors) {
   contributors_ = contributors;
   std::vector<std::int64_t> ids;
   givers_.clear();
@@ -14,7 +13,6 @@ void ShmSums::plan(const std::vector<std::int64_t>& contributors) {
   }
   reducer_ = TreeReducer(canonical_tree(ids));
   inputs_.assign(ids.size(), {});
-  few_.assign(ids.size(), {});
 }
 
 }  // namespace horo

@@ -18,7 +18,9 @@ namespace horo {
 class ShmSums {
  public:
   // The tree of the last collective is mostly that of the next one.
-  void plan(const std::vector<std::int64_t>& contributors);
+  void plan(const std::vector<std::int64_t>& contributors) {
+    if (!is_planned(contributors)) make_plan(contributors);
+  }
 
   // Members by index.
   bool gives(int member) const { return contributors_[static_cast<std::size_t>(member)] != kAbsent; }
@@ -40,34 +42,24 @@ class ShmSums {
     reducer_.run(reduction, inputs_, {&out, 1}, bytes / size_of(c.dtype));
   }
 
-  // As sum(), of what lies within kFew bytes, all of which may be read: whole registers take less time than parts of
-  // one. `out` gets what begins there at `begin`.
-  static constexpr std::size_t kFew = 24;
-  template <class InputOf>
-  void sum_few(const Collective& c, std::span<std::byte> out, std::size_t begin, InputOf input_of) {
-    if (givers_.empty()) return;
-    for (std::size_t i = 0; i < givers_.size(); ++i) {
-      std::memcpy(few_[i].data(), input_of(givers_[i]), kFew);
-      inputs_[i].data = few_[i].data();
-    }
-    std::byte* const sum = few_[0].data();
-    reducer_.run(reduction_of(c), inputs_, {&sum, 1}, kRegister / size_of(c.dtype));
-    std::copy_n(sum + begin, out.size(), out.data());
-  }
-
  private:
+  // A call of memcmp() would take longer than the few ids that there are.
+  bool is_planned(const std::vector<std::int64_t>& contributors) const {
+    std::size_t alike = 0;
+    if (contributors.size() != contributors_.size()) return false;
+    while (alike < contributors.size() && contributors[alike] == contributors_[alike]) ++alike;
+    return alike == contributors.size();
+  }
+  void make_plan(const std::vector<std::int64_t>& contributors);
+
   static Reduction reduction_of(const Collective& c) {
     return {c.dtype, c.op, {c.prescale, c.postscale, c.divisor}, false, nullptr};
   }
-
-  static constexpr std::size_t kRegister = 64;  // bytes; zeros but for kFew
-  struct alignas(kRegister) Register : std::array<std::byte, kRegister> {};
 
   std::vector<std::int64_t> contributors_;  // of the last collective, and what follows from them
   std::vector<int> givers_;
   TreeReducer reducer_;
   std::vector<TreeInput> inputs_;
-  std::vector<Register> few_;
 };
 
 }  // namespace horo

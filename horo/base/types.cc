@@ -77,20 +77,13 @@ auto value_in(const Table& table, int number) -> std::optional<decltype(table[0]
   return std::nullopt;
 }
 
-// By number, for who asks often; 0: not an element type.
-constexpr auto kSizes = [] {
+}  // namespace
+
+constexpr std::array<std::uint8_t, 256> kElementBytes = [] {
   std::array<std::uint8_t, 256> sizes{};
   for (const Type& type : kDTypes) sizes[static_cast<std::uint8_t>(type.value)] = static_cast<std::uint8_t>(type.bytes);
   return sizes;
 }();
-
-}  // namespace
-
-std::size_t size_of(DType dtype) {
-  const std::size_t bytes = kSizes[static_cast<std::uint8_t>(dtype)];
-  HORO_CHECK(bytes > 0);
-  return bytes;
-}
 
 std::string_view name_of(DType dtype) {
   return name_in(kDTypes, dtype);

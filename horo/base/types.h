@@ -2,10 +2,13 @@
 // and of the wire and never change; gaps are left for types and operations to come.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
+
+#include "horo/base/check.h"
 
 namespace horo {
 
@@ -60,8 +63,15 @@ enum class CollectiveKind : std::uint8_t {
 // kCanonical: the result depends on the contributor ids alone (DESIGN: the binary trie). kFast: any order of summation.
 enum class Order : std::uint8_t { kCanonical = 0, kFast = 1 };
 
+// By number; 0: not an element type.
+extern const std::array<std::uint8_t, 256> kElementBytes;
+
 // Bytes of one element.
-std::size_t size_of(DType dtype);
+inline std::size_t size_of(DType dtype) {
+  const std::size_t bytes = kElementBytes[static_cast<std::uint8_t>(dtype)];
+  HORO_CHECK(bytes > 0);
+  return bytes;
+}
 
 // "float32", "sum", "all_reduce", "canonical": the words of logs, errors, counters and Python.
 std::string_view name_of(DType dtype);

@@ -225,23 +225,24 @@ TEST_P(Everything, HasTheSameBitsWithEveryInstructionSet) {
   std::vector<std::byte> stack(8 * kKernelBlock * 16);
   for (const auto& ids : kContributors) {
     const auto tree = canonical_tree(ids);
-    for (const std::size_t count : {1u, 7u, 33u, 1'023u, 1'024u, 1'500u}) {
+    for (const std::size_t count : {1u, 2u, 6u, 7u, 33u, 1'023u, 1'024u, 1'500u}) {
       const std::size_t offset = (ids.size() + count) % 7;
       const auto memory = noise(ids.size() * 16 * count + offset, count + offset);
       std::vector<TreeInput> inputs;
       for (std::size_t i = 0; i < ids.size(); ++i) inputs.push_back({memory.data() + offset + i * 16 * count});
       each_op([&](ReduceOp op) {
         for (const Scaling& scaling : {Scaling{}, Scaling{1.0, 1.7, 3}, Scaling{0.3, 1.7, 3}}) {
-          const auto run = [&](const Kernels& kernels) {
+          const auto run = [&](const Kernels& kernels, int regular) {
             std::vector<std::byte> out(16 * count + offset);
             std::byte* const to = out.data() + offset;
-            kernels.reduce_tree(dtype(), op,
-                                {tree.data(), tree.size(), inputs.data(), &to, 1, count, scaling, false, stack.data()});
+            kernels.reduce_tree(
+                dtype(), op,
+                {tree.data(), tree.size(), inputs.data(), &to, 1, count, scaling, false, regular, stack.data()});
             return out;
           };
-          const auto expected = run(scalar_kernels());
+          const auto expected = run(scalar_kernels(), 0);
           for (const Kernels* kernels : all_kernels()) {
-            ASSERT_EQ(run(*kernels), expected)
+            ASSERT_EQ(run(*kernels, regular_inputs(tree)), expected)
                 << kernels->name << " " << name_of(op) << " " << ids.size() << " inputs, " << count << " at " << offset;
           }
         }
@@ -251,18 +252,19 @@ TEST_P(Everything, HasTheSameBitsWithEveryInstructionSet) {
 }
 
 TEST_P(Everything, MayBeSummedIntoAnyOfItsInputs) {
-  constexpr std::size_t kCount = 1'500;
-  const std::size_t bytes = kCount * size_of(dtype());
   std::vector<std::byte> stack(8 * kKernelBlock * 16);
-  for (const auto& ids : kContributors) {
+  for (std::size_t round = 0; round < 2 * std::size(kContributors); ++round) {
+    const auto& ids = kContributors[round / 2];
+    const std::size_t count = round % 2 == 0 ? 5 : 1'500, bytes = count * size_of(dtype());
     const auto tree = canonical_tree(ids);
     const auto run = [&](const Kernels& kernels, std::size_t place) {
       auto memory = noise((ids.size() + 1) * bytes, 3);
       std::vector<TreeInput> inputs;
       for (std::size_t i = 0; i < ids.size(); ++i) inputs.push_back({memory.data() + i * bytes});
       std::byte* out = memory.data() + place * bytes;
-      kernels.reduce_tree(dtype(), ReduceOp::kSum,
-                          {tree.data(), tree.size(), inputs.data(), &out, 1, kCount, {}, false, stack.data()});
+      kernels.reduce_tree(
+          dtype(), ReduceOp::kSum,
+          {tree.data(), tree.size(), inputs.data(), &out, 1, count, {}, false, regular_inputs(tree), stack.data()});
       return std::vector<std::byte>(out, out + bytes);
     };
     const auto apart = run(scalar_kernels(), ids.size());
@@ -290,7 +292,7 @@ TEST(Arithmetic, EveryFloat16SumHasTheSameBitsWithEveryInstructionSet) {
       std::vector<std::byte> stack(2 * kKernelBlock * 16);
       std::byte* const to = reinterpret_cast<std::byte*>(out.data());
       kernels->reduce_tree(DType::kFloat16, ReduceOp::kSum,
-                           {tree.data(), tree.size(), inputs, &to, 1, kCount, {}, false, stack.data()});
+                           {tree.data(), tree.size(), inputs, &to, 1, kCount, {}, false, 2, stack.data()});
       ASSERT_EQ(out, expected) << kernels->name << " " << value;
     }
   }

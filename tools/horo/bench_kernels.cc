@@ -95,6 +95,7 @@ class Measure {
                          memory_.bytes() / size_of(dtype_),
                          {},
                          false,
+                         regular_inputs(tree_),
                          stack_.data()});
   }
 
