@@ -96,6 +96,7 @@ class Leader {
   std::string trouble_of(Entry& entry) const;
   void spread(Plan& plan, Patience patience);
   void dissolve(PlanId id, const Patience& patience, bool counts = true);
+  static void keep_apart(Plan& plan);
   void fail(Entry& entry, const std::string& text);
   void finish(Entry& entry);
   void stop_waiting(std::optional<Wait>& waiting);
@@ -147,7 +148,7 @@ class Leader {
   void release_plan(PlanId id);
   void skip(Entry& entry);
   std::vector<int> participants(Entry& entry) const;
-  void list(const Entry& entry, Version& version);
+  void list(Entry& entry, Version& version);
   std::vector<TensorId> take_step(std::uint32_t set, std::size_t released);
   std::vector<std::vector<std::size_t>> buckets_of(const std::vector<Fusible>& tensors) const;
   void define_plans(std::uint32_t set, std::size_t released);

@@ -8,9 +8,6 @@
 namespace horo {
 namespace {
 
-// A tensor whose plans do not come together this often is better off alone.
-constexpr int kMaxDissolved = 3;
-
 Entry* present_everywhere(const Waiting& complete) {
   Entry* const* entry = std::get_if<Entry*>(&complete);
   return entry != nullptr && (*entry)->absent.empty() ? *entry : nullptr;
@@ -88,16 +85,18 @@ void Leader::release_plan(PlanId id) {
   Plan& plan = *plans_.find(id);
   items_.emplace_back(ReleasePlan{id, plan.exceptions(), tells(plan.set, CollectiveKind::kAllReduce)});
   plan.complete_since = plan.since;
+  ++plan.releases;
   plan.clear();
 }
 
 // Notes a released tensor that may be in a plan from the next step end on. A member without a part in the release may
 // not know its number.
-void Leader::list(const Entry& entry, Version& version) {
+void Leader::list(Entry& entry, Version& version) {
   const bool everywhere = entry.ready.covers(entry.needs);
   const bool fits =
       version.spec.stepwise && version.spec.kind == CollectiveKind::kAllReduce && version.id && everywhere;
-  if (!fits || version.listed || entry.plan != 0 || entry.dissolved >= kMaxDissolved) return;
+  if (!fits || version.listed || entry.plan != 0) return;
+  if (Plan* last = plans_.find(entry.last_plan); last != nullptr && last->apart > 0) --last->apart;
   version.listed = true;
   released_[version.spec.set].push_back({entry.turn, *version.id});
 }
@@ -113,7 +112,8 @@ std::vector<TensorId> Leader::take_step(std::uint32_t set, std::size_t released)
   for (const auto& [turn, id] : std::span(all.begin(), end)) {
     const Place place = *table_.place(id);
     place.entry->versions[place.version].listed = false;
-    const bool fits = place.entry->plan == 0 && place.entry->dissolved < kMaxDissolved;
+    const Plan* last = plans_.find(place.entry->last_plan);
+    const bool fits = place.entry->plan == 0 && (last == nullptr || last->apart == 0);
     if (fits && names.insert(place.entry->name).second) step.push_back(id);
   }
   all.erase(all.begin(), end);
@@ -150,6 +150,7 @@ void Leader::define_plan(std::uint32_t set, std::vector<TensorId> tensors) {
     plan.priority = std::max(plan.priority, spec.priority);
     plan.bytes += spec.bytes();
     place.entry->plan = id;
+    if (const Plan* last = plans_.find(place.entry->last_plan)) plan.failures = std::max(plan.failures, last->failures);
     if (!place.entry->ready.empty()) ++plan.gathering;
   }
   items_.emplace_back(DefinePlan{id, std::move(tensors)});

@@ -34,7 +34,7 @@ struct Entry {
   std::vector<TimePoint> complete_since;  // the same of the last time that all that it needs had it; empty: never
   bool named = false;                     // somebody reported this instance by name
   PlanId plan = 0;                        // the live plan that it is in, or 0
-  int dissolved = 0;                      // plans that it was in and that are no more
+  PlanId last_plan = 0;                   // the one before, which was dissolved, or 0
   std::optional<Wait> waiting;
   bool held = false;  // complete, and waits for the others of its unit
   // Once it is complete: among all that became so, and how urgent it is, or its unit.

@@ -100,17 +100,46 @@ TEST(Nudge, AMissingTensorHoldsUpNobodyWhoWaitsForAnother) {
   EXPECT_EQ(ranks[2].stream(), ranks[0].stream());
 }
 
-TEST(Nudge, ATensorWhosePlansDissolveThreeTimesIsInNoneAnyMore) {
-  Ranks ranks(2);
-  const std::vector<TensorSpec> all = {gradient("a"), gradient("b")};
-  for (int round = 0; round < 3; ++round) {
-    learn_plans(ranks, all);
-    ASSERT_TRUE(ranks[0].stream().back().known);
-    for (int rank = 0; rank < 2; ++rank) ranks[rank].submit(gradient("a")), ranks[rank].nudge();
-    ranks.settle();
+// Two tensors of one plan, of which all ranks want one alone from time to time.
+class Unsteady : public testing::Test {
+ protected:
+  // Steps until both are released as a plan, or `most`.
+  int steps_until_planned(int most) {
+    for (int step = 1; step <= most; ++step) {
+      ranks_.step(all_);
+      if (ranks_[0].stream().back().known) return step;
+    }
+    return most;
   }
-  learn_plans(ranks, all);
-  EXPECT_FALSE(ranks[0].stream().back().known);
+
+  void dissolve() {
+    for (int rank = 0; rank < 2; ++rank) ranks_[rank].submit(all_[0]), ranks_[rank].nudge();
+    ranks_.settle();
+  }
+
+  const std::vector<TensorSpec> all_ = {gradient("a"), gradient("b")};
+  Ranks ranks_{2};
+};
+
+TEST_F(Unsteady, WhosePlansDissolveThreeTimesIsInNoneForAWhileAndThenForTwiceAsLong) {
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_LT(steps_until_planned(10), 10) << round;
+    dissolve();
+  }
+  const int first = steps_until_planned(1000);
+  EXPECT_GE(first, 100);
+  dissolve();
+  const int second = steps_until_planned(1000);
+  EXPECT_GE(second, 2 * first - 10);
+  EXPECT_LE(second, 2 * first + 10);
+}
+
+TEST_F(Unsteady, APlanThatLastedDoesNotCount) {
+  for (int round = 0; round < 10; ++round) {
+    EXPECT_LT(steps_until_planned(10), 10) << round;
+    for (int step = 0; step < 100; ++step) ranks_.step(all_);
+    dissolve();
+  }
 }
 
 TEST(Left, WhatMissesTheRankFailsAtOnceNowAndLater) {
