@@ -11,7 +11,7 @@ constexpr std::size_t kBuckets = 2;
 
 std::size_t bytes_of(const std::vector<Item>& items) {
   std::size_t bytes = 0;
-  for (const Item& item : items) bytes += item.spec->bytes();
+  for (const Item& item : items) bytes += item.bytes;
   return bytes;
 }
 
@@ -19,7 +19,7 @@ std::byte* side_by_side(const std::vector<Item>& items) {
   std::byte* first = nullptr;
   std::byte* next = nullptr;
   for (const Item& item : items) {
-    const std::size_t bytes = item.spec->bytes();
+    const std::size_t bytes = item.bytes;
     if (bytes == 0) continue;
     auto* out = static_cast<std::byte*>(item.submission.out);
     if (item.submission.in != out || (next != nullptr && out != next)) return nullptr;
@@ -49,7 +49,7 @@ void Buckets::deliver(const std::vector<Item>& items) {
   if (current_ == nullptr) return;
   const std::byte* from = current_->memory.data.get();
   for (const Item& item : items) {
-    const std::size_t bytes = item.spec->bytes();
+    const std::size_t bytes = item.bytes;
     if (bytes > 0) std::memcpy(item.submission.out, from, bytes);
     from += bytes;
   }
@@ -89,7 +89,7 @@ Buckets::Bucket& Buckets::claim(std::size_t bytes) {
 void Buckets::pack(Bucket& bucket, const std::vector<Item>& items) {
   std::byte* to = bucket.memory.data.get();
   for (const Item& item : items) {
-    const std::size_t bytes = item.spec->bytes();
+    const std::size_t bytes = item.bytes;
     if (bytes > 0) std::memcpy(to, item.submission.in, bytes);
     to += bytes;
   }

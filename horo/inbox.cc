@@ -308,7 +308,7 @@ Inbox::Batch Inbox::take() {
 
 Item Inbox::item(Key key) const {
   const Tensor& tensor = tensors_[key];
-  return {&tensor.spec, tensor.submission, tensor.work};
+  return {&tensor.spec, tensor.submission, tensor.work, tensor.bytes};
 }
 
 std::vector<Item> Inbox::items(std::span<const Key> keys) const {

@@ -54,6 +54,7 @@ struct Item {
   const TensorSpec* spec = nullptr;
   Submission submission;
   std::shared_ptr<Work> work;
+  std::size_t bytes = 0;  // of the spec, which would have to count them; 0: of what moves nothing
 };
 
 // A known plan of which this rank has everything: a lane may pack it while the others get ready.

@@ -32,8 +32,8 @@ constexpr std::size_t kLeastPiece = 1 << 10;  // in the mean
 
 bool is_at_most(const std::vector<Item>& items, std::size_t bytes) {
   for (const Item& item : items) {
-    if (item.spec->bytes() > bytes) return false;
-    bytes -= item.spec->bytes();
+    if (item.bytes > bytes) return false;
+    bytes -= item.bytes;
   }
   return true;
 }
@@ -311,8 +311,8 @@ bool Lane::find_pieces(const std::vector<Item>& items, const Collective& collect
   if (!pays || side_by_side(items) != nullptr || !group.takes_pieces(collective)) return false;
   pieces_.clear();
   for (const Item& item : items) {
-    pieces_.push_back({static_cast<const std::byte*>(item.submission.in), static_cast<std::byte*>(item.submission.out),
-                       item.spec->bytes()});
+    pieces_.push_back(
+        {static_cast<const std::byte*>(item.submission.in), static_cast<std::byte*>(item.submission.out), item.bytes});
   }
   return true;
 }

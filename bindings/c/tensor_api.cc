@@ -76,13 +76,6 @@ const T* at(const T* first, std::size_t i, const char* what) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * first->struct_bytes);
 }
 
-std::vector<WorkTable::Seat> seats_for(std::size_t works, WorkTable& table) {
-  std::vector<WorkTable::Seat> seats;
-  seats.reserve(works);
-  while (seats.size() < works) seats.emplace_back(table);
-  return seats;
-}
-
 std::int64_t submit_one(horo_session* session, std::int64_t key, const void* in, void* out, bool absent) {
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
@@ -116,9 +109,8 @@ int32_t horo_submit_many(horo_session* session, const horo_submission* submissio
       all[i] = submission_from(one);
       all[i].key = key_from(one->key);
     }
-    std::vector<WorkTable::Seat> seats = seats_for(count, s.works);
-    auto submitted = s.session.submit(all);
-    for (std::size_t i = 0; i < count; ++i) works[i] = seats[i].give(std::move(submitted[i]));
+    WorkTable::Seats seats(s.works, count);
+    seats.give(s.session.submit(all), works);
     return HORO_OK;
   });
 }
@@ -141,9 +133,8 @@ int32_t horo_submit_unit(horo_session* session, const horo_unit* unit, int64_t* 
       all.specs.push_back(spec_from(at(unit->specs, static_cast<std::size_t>(i), "horo_tensor_spec")));
       all.submissions.push_back(submission_from(at(unit->submissions, static_cast<std::size_t>(i), "horo_submission")));
     }
-    std::vector<WorkTable::Seat> seats = seats_for(all.specs.size(), s.works);
-    auto submitted = s.session.submit(std::move(all));
-    for (std::size_t i = 0; i < seats.size(); ++i) works[i] = seats[i].give(std::move(submitted[i]));
+    WorkTable::Seats seats(s.works, all.specs.size());
+    seats.give(s.session.submit(std::move(all)), works);
     return HORO_OK;
   });
 }
@@ -159,8 +150,7 @@ int32_t horo_wait(horo_session* session, const int64_t* works, size_t count, int
   return guarded([&]() -> std::int32_t {
     horo_session& s = checked(session);
     if (count > 0 && works == nullptr) throw std::invalid_argument("works is a null pointer");
-    std::vector<std::shared_ptr<horo::Work>> waited(count);
-    for (std::size_t i = 0; i < count; ++i) waited[i] = s.works.find(works[i]);
+    const auto waited = s.works.find({works, count});
     const auto until = horo::Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
     if (!s.session.wait(waited, until)) return HORO_TIMEOUT;
     for (const auto& work : waited) work->outcome();

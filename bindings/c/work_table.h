@@ -23,27 +23,49 @@ class WorkTable {
   // A number in reserve: what was submitted cannot be taken back for want of one. It goes back unless it is used.
   class Seat {
    public:
-    explicit Seat(WorkTable& table) : table_(table), number_(table.take()) {}
-    Seat(Seat&& other) noexcept : table_(other.table_), number_(std::exchange(other.number_, 0)) {}
+    explicit Seat(WorkTable& table) : table_(table) { table_.take({&number_, 1}); }
     Seat(const Seat&) = delete;
     ~Seat() {
-      if (number_ != 0) table_.give_back(number_);
+      if (number_ != 0) table_.give_back({&number_, 1});
     }
     std::int64_t give(std::shared_ptr<horo::Work> work) noexcept {
-      table_.fill(number_, std::move(work));
+      table_.fill({&number_, 1}, {&work, 1});
       return std::exchange(number_, 0);
     }
 
    private:
     WorkTable& table_;
-    std::int64_t number_;
+    std::int64_t number_ = 0;
+  };
+
+  // The same for many, with one lock where there would be one for each.
+  class Seats {
+   public:
+    Seats(WorkTable& table, std::size_t count) : table_(table), numbers_(count) { table_.take(numbers_); }
+    Seats(const Seats&) = delete;
+    ~Seats() { table_.give_back(numbers_); }
+    // As many works as seats; `numbers` has room for theirs.
+    void give(std::vector<std::shared_ptr<horo::Work>> works, std::int64_t* numbers) noexcept {
+      table_.fill(numbers_, works);
+      std::copy(numbers_.begin(), numbers_.end(), numbers);
+      numbers_.clear();
+    }
+
+   private:
+    WorkTable& table_;
+    std::vector<std::int64_t> numbers_;
   };
 
   // Throws std::invalid_argument where there is none.
-  std::shared_ptr<horo::Work> find(std::int64_t number) {
+  std::shared_ptr<horo::Work> find(std::int64_t number) { return find({&number, 1}).front(); }
+  std::vector<std::shared_ptr<horo::Work>> find(std::span<const std::int64_t> numbers) {
+    std::vector<std::shared_ptr<horo::Work>> works(numbers.size());
     const std::lock_guard lock(mutex_);
-    if (!holds(number)) refuse(number);
-    return places_[at_of(number)].work;
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if (!holds(numbers[i])) refuse(numbers[i]);
+      works[i] = places_[at_of(numbers[i])].work;
+    }
+    return works;
   }
 
   void erase(std::int64_t number) { erase({&number, 1}); }
@@ -67,22 +89,28 @@ class WorkTable {
     std::int64_t turn = 0;
   };
 
-  std::int64_t take() {
+  // All or, where it throws, none.
+  void take(std::span<std::int64_t> numbers) {
     const std::lock_guard lock(mutex_);
-    if (free_.empty()) grow();
-    const std::uint32_t at = free_.back();
-    free_.pop_back();
-    return ++places_[at].turn << kPlaceBits | at;
+    while (free_.size() < numbers.size()) grow();
+    for (std::int64_t& number : numbers) {
+      const std::uint32_t at = free_.back();
+      free_.pop_back();
+      number = ++places_[at].turn << kPlaceBits | at;
+    }
   }
 
-  void fill(std::int64_t number, std::shared_ptr<horo::Work> work) noexcept {
+  void fill(std::span<const std::int64_t> numbers, std::span<std::shared_ptr<horo::Work>> works) noexcept {
     const std::lock_guard lock(mutex_);
-    places_[at_of(number)].work = std::move(work);
+    for (std::size_t i = 0; i < numbers.size(); ++i) places_[at_of(numbers[i])].work = std::move(works[i]);
   }
 
-  void give_back(std::int64_t number) noexcept {
+  void give_back(std::span<const std::int64_t> numbers) noexcept {
+    if (numbers.empty()) return;
     const std::lock_guard lock(mutex_);
-    free_.push_back(static_cast<std::uint32_t>(at_of(number)));  // there is room: see grow()
+    for (const std::int64_t number : numbers) {
+      free_.push_back(static_cast<std::uint32_t>(at_of(number)));  // there is room: see grow()
+    }
   }
 
   void grow() {

@@ -29,6 +29,32 @@ TEST(WorkTable, FindsWhatWasAddedUntilItIsErased) {
   EXPECT_EQ(table.find(numbers[501])->key(), 501u);
 }
 
+TEST(WorkTable, ManyGetTheirNumbersAtOnce) {
+  WorkTable table;
+  const std::int64_t before = add(table, work(7));
+  std::vector<std::shared_ptr<horo::Work>> works;
+  for (horo::Key key = 0; key < 300; ++key) works.push_back(work(key));
+  std::vector<std::int64_t> numbers(works.size());
+  WorkTable::Seats(table, works.size()).give(std::move(works), numbers.data());
+  const auto found = table.find(numbers);
+  for (horo::Key key = 0; key < 300; ++key) EXPECT_EQ(found[key]->key(), key);
+  table.erase(numbers[17]);
+  EXPECT_THROW(table.find(numbers), std::invalid_argument);
+  EXPECT_EQ(table.find(before)->key(), 7u);
+}
+
+TEST(WorkTable, SeatsThatAreNotUsedAreFreeAgain) {
+  WorkTable table;
+  std::set<std::int64_t> places;
+  for (int i = 0; i < 1'000; ++i) {
+    { const WorkTable::Seats seats(table, 100); }
+    const std::int64_t number = add(table, work(0));
+    places.insert(number & ((1 << 24) - 1));
+    table.erase(number);
+  }
+  EXPECT_LE(places.size(), 100u);
+}
+
 TEST(WorkTable, NumbersArePositiveAndNeverUsedTwice) {
   WorkTable table;
   std::set<std::int64_t> seen;
