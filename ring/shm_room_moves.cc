@@ -61,7 +61,8 @@ void ShmRoom::take_flat(const Collective& c) {
   }
   for (int member = 0; member < meeting_.size(); ++member) {
     const Part& part = moves_.from(member);
-    if (part.bytes > 0) std::memcpy(c.out.data + part.to, flat_of(member) + part.from, part.bytes);
+    // One's own part may be where it belongs.
+    if (part.bytes > 0) std::memmove(c.out.data + part.to, flat_of(member) + part.from, part.bytes);
   }
 }
 

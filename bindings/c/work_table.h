@@ -57,14 +57,15 @@ class WorkTable {
   };
 
   // Throws std::invalid_argument where there is none.
-  std::shared_ptr<horo::Work> find(std::int64_t number) { return find({&number, 1}).front(); }
-  std::vector<std::shared_ptr<horo::Work>> find(std::span<const std::int64_t> numbers) {
-    std::vector<std::shared_ptr<horo::Work>> works(numbers.size());
+  std::shared_ptr<horo::Work> find(std::int64_t number) {
     const std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      if (!holds(numbers[i])) refuse(numbers[i]);
-      works[i] = places_[at_of(numbers[i])].work;
-    }
+    return at(number);
+  }
+  std::vector<std::shared_ptr<horo::Work>> find(std::span<const std::int64_t> numbers) {
+    std::vector<std::shared_ptr<horo::Work>> works;
+    works.reserve(numbers.size());
+    const std::lock_guard lock(mutex_);
+    for (const std::int64_t number : numbers) works.push_back(at(number));
     return works;
   }
 
@@ -144,6 +145,11 @@ class WorkTable {
   bool holds(std::int64_t number) const {
     const std::size_t at = at_of(number);
     return at < places_.size() && places_[at].work && places_[at].turn == number >> kPlaceBits;
+  }
+
+  const std::shared_ptr<horo::Work>& at(std::int64_t number) const {
+    if (!holds(number)) refuse(number);
+    return places_[at_of(number)].work;
   }
 
   [[noreturn]] static void refuse(std::int64_t number) {
