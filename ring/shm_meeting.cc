@@ -183,7 +183,7 @@ void ShmMeeting::await_come(const Collective& c, int whom) {
   await_whom(c, whom, [this](int member) { return has_come(member, number_); });
   if (whom != kEveryone) return check_alike(c, whom, index_);
   seen_ = number_;
-  check_all_alike(c);
+  for (int member = 1; member < size(); ++member) check_alike(c, 0, member);
 }
 
 void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t step, int whom) {
@@ -295,10 +295,6 @@ void ShmMeeting::throw_if_late(const Collective& c, int member, IsThere is_there
 // ---- What all brought.
 
 // All members see the same plans, so all that look find the same.
-void ShmMeeting::check_all_alike(const Collective& c) const {
-  for (int member = 1; member < size(); ++member) check_alike(c, 0, member);
-}
-
 void ShmMeeting::check_alike(const Collective& c, int one, int other) const {
   const Plan& a = plan_of(one);
   const Plan& b = plan_of(other);

@@ -116,7 +116,6 @@ class ShmMeeting {
   template <class IsThere>
   void throw_if_late(const Collective& c, int member, IsThere is_there) const;
   void check_alike(const Collective& c, int one, int other) const;
-  void check_all_alike(const Collective& c) const;
 
   Transport& transport_;
   const std::shared_ptr<ShmArenas> arenas_;

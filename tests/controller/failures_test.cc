@@ -103,11 +103,12 @@ TEST(Nudge, AMissingTensorHoldsUpNobodyWhoWaitsForAnother) {
 // Two tensors of one plan, of which all ranks want one alone from time to time.
 class Unsteady : public testing::Test {
  protected:
-  // Steps until both are released as a plan, or `most`.
+  // Steps until both are released as one plan, or `most`.
   int steps_until_planned(int most) {
     for (int step = 1; step <= most; ++step) {
       ranks_.step(all_);
-      if (ranks_[0].stream().back().known) return step;
+      const auto& last = ranks_[0].stream().back();
+      if (last.known && last.names.size() == all_.size()) return step;
     }
     return most;
   }
