@@ -190,6 +190,7 @@ void Engine::loop() noexcept {
   std::optional<OwnerHold> life;
   if (arenas_) life.emplace(arenas_->owner_word());
   while (!is_leaving()) guard(&Engine::round);
+  guard(&Engine::heed_abort);  // who aborts and leaves at once has told the reason as well
   life.reset();
   {
     MutexLock lock(mutex_);

@@ -166,16 +166,6 @@ TEST(Session, UnevenRowsAreGatheredInOrderOfRanks) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Session, AnAbortReachesEveryRankWithItsReason) {
-  const auto thrown = run_world(3, [](Session& session) {
-    if (session.topology().rank == 1) return session.abort("the data set is gone");
-    float x = 0;
-    session.run(float_spec("x", 1), &x, &x);
-  });
-  EXPECT_THAT(thrown[0], HasSubstr("the data set is gone"));
-  EXPECT_THAT(thrown[2], HasSubstr("the data set is gone"));
-}
-
 TEST(Session, AShutdownEndsWhatIsInFlight) {
   Config config;
   config.stall_limit = std::chrono::milliseconds(600'000);

@@ -6,7 +6,6 @@ found (HORO_CRC), and where nothing was changed, well. While the ranks still mee
 import random
 import re
 import tempfile
-import time
 
 import hosts
 from soaks.kill import PATIENCE_S
@@ -41,7 +40,7 @@ def run(course, strike, options):
     job = course.start(strike)
     among = range(2 * strike.on_each)
     try:
-        time.sleep(strike.moment * duration_s)
+        job.wait_until(strike.moment, duration_s)
         course.pair.line.say(strike.what)
         limit_s = duration_s + (options.deadline_ms + options.start_timeout_ms) / 1000 + PATIENCE_S
         late = job.wait(among, limit_s)

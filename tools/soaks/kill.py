@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -19,10 +20,11 @@ import ranks
 WORKER = str(pathlib.Path(__file__).resolve().parent / "kill_worker.py")
 SIGNALS = [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP]
 AT_ONCE_S = 1.0  # from a kill after init to the error on all others; of a stop, from the deadline on
+STARTING = 0.4  # the share of a course in which ranks start up
 PATIENCE_S = 30  # beyond what the settings allow, on a machine that is busy with other things
 DIGITS_EVERY = 10
 
-# One kill: what the ranks run, how many they are, who is hit, by what, and when, as a share of an undisturbed run.
+# One kill: what the ranks run, how many they are, who is hit, by what, and when, as a share of a job's course.
 Kill = collections.namedtuple("Kill", "number what size victim signal moment")
 
 
@@ -50,7 +52,8 @@ class Job:
         places = places or ranks.ThisHost()
         self.address = places.address
         self.folder = tempfile.mkdtemp(prefix="horo_soak_")
-        self.outputs = [open(os.path.join(self.folder, f"output{rank}"), "w+b") for rank in range(size)]
+        self.outputs = [open(os.path.join(self.folder, f"output{rank}"), "wb") for rank in range(size)]
+        self.tells_steps = "digits" not in command
         own = os.path.join(self.folder, "tmp")
         os.mkdir(own)
         extra = {
@@ -83,11 +86,23 @@ class Job:
                 late.append(rank)
         return late
 
+    def wait_until(self, moment, duration_s):
+        """That share of the course of a job that takes so long undisturbed: of the time while it starts up, of rank 0's
+        steps after that. digits.py tells no steps; there it is of the time.
+        """
+        if moment < STARTING or not self.tells_steps:
+            return time.sleep(moment * duration_s)
+        share = (moment - STARTING) / (1 - STARTING)
+        end = time.monotonic() + 120 + PATIENCE_S
+        while self.processes[0].poll() is None and time.monotonic() < end:
+            if self.said(0)[0].get("step", {"done": -1})["done"] >= share:
+                return
+            time.sleep(0.002)
+
     def said(self, rank):
         """The lines of JSON by their event, and everything."""
-        self.outputs[rank].seek(0)
-        text = self.outputs[rank].read().decode(errors="replace")
-        lines = [json.loads(line) for line in text.splitlines() if line.startswith('{"event"')]
+        text = pathlib.Path(self.outputs[rank].name).read_text(errors="replace")
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if re.match(r'{"event".*}\n', line)]
         return {line["event"]: line for line in lines}, text
 
     def leftovers(self, seconds):
@@ -152,7 +167,7 @@ def run(kill, duration_s, options):
     """What came of one kill: a dict with the list "wrong"."""
     job = Job([WORKER, kill.what], kill.size, options)
     try:
-        time.sleep(kill.moment * duration_s)
+        job.wait_until(kill.moment, duration_s)
         job.processes[kill.victim].send_signal(kill.signal)
         struck = time.monotonic()
         others = [rank for rank in range(kill.size) if rank != kill.victim]

@@ -57,9 +57,11 @@ def train(fork):
     session = horo._default.session()
     held = outlive_parent(fork) if fork else None
     arrays = steps.ones(*(1 << (6 + number) for number in range(TENSORS)))
-    for _ in range(STEPS):
+    for number in range(STEPS):
+        say(event="step", done=number / STEPS)
         time.sleep(STEP_S)
         steps.average(session, arrays)
+    say(event="step", done=1)
     assert all((array == 1).all() for array in arrays)
     horo.shutdown()
     if held is not None:

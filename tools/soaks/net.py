@@ -18,8 +18,8 @@ JUDGING_S = 2.0  # beyond the deadline: half a second for rank 0's verdict, a se
 GOOD = ["delay 0", "rate 0", "loss 0", "corrupt 0", "heal"]
 LINES = [[], ["delay 1ms"], ["delay 10ms", "rate 1gbit"], ["delay 1ms", "rate 1gbit", "loss 0.1%"]]
 
-# One strike: on how many ranks of each host, over which line, what, when as a share of an undisturbed run, and for how
-# many seconds (0: it lasts).
+# One strike: on how many ranks of each host, over which line, what, when as a share of a job's course, and for how many
+# seconds (0: it lasts).
 Strike = collections.namedtuple("Strike", "number on_each line what moment seconds")
 
 
@@ -72,7 +72,7 @@ class Course:
         duration_s = self.duration(strike)
         job = self.start(strike)
         try:
-            time.sleep(strike.moment * duration_s)
+            job.wait_until(strike.moment, duration_s)
             self.pair.line.say(strike.what)
             struck = time.monotonic()
             if strike.seconds:
