@@ -34,9 +34,11 @@ struct Incoming {
 class DataConnection {
  public:
   // A socket call moves at most this much, so that many peers share one thread fairly.
-  static constexpr std::size_t kQuantumBytes = 256 << 10;
+  static constexpr std::size_t kQuantumBytes = 288 << 10;
   // A payload up to this long is copied behind its header and leaves with it as one piece, which costs the kernel less.
   static constexpr std::size_t kSmallBytes = 2 << 10;
+  // Read but not looked at: headers and small messages cost one call.
+  static constexpr std::size_t kAheadBytes = 4096;
 
   // `chunk_bytes`: of what goes through shared memory (Config::shm_chunk_bytes).
   DataConnection(Connection connection, const Identity& self, std::size_t chunk_bytes);
@@ -71,9 +73,11 @@ class DataConnection {
   bool has_unsent() const { return is_sending() || last_sent_ < last_.size(); }
   void shut_down_writing() noexcept { stream_->end_sending(); }
 
-  // In. read() takes what there is, once; then next() until it says kNothing.
+  // In. read() takes what there is, once; then next() until it says kNothing. `expected`: a receive whose memory stays
+  // the caller's to fill until then; a long message that meets it, as most do, takes one call with its header.
   enum class Arrival { kNothing, kHeader, kMessage };
-  bool read();
+  using Expected = OpTable::Expected;
+  bool read(const std::optional<Expected>& expected = std::nullopt);
   Arrival next();
   // After kHeader: `incoming().frame` is known; say where the payload goes. Without that, next() says kHeader again and
   // the socket stays unread.
@@ -109,6 +113,8 @@ class DataConnection {
   bool receives_for_op() const;
   void stop_receiving();
   void keep_outgoing();
+  bool read_expected();
+  void settle_expected();
   Arrival next_header();
   Arrival next_body();
   std::size_t write_last();
@@ -148,9 +154,12 @@ class DataConnection {
   Incoming in_;
   std::uint32_t in_sum_ = 0;
   bool dropping_ = false;
-  std::array<std::byte, 4096> ahead_;  // read but not looked at: headers and small messages cost one call
+  std::vector<std::byte> ahead_;  // kAheadBytes, and more once a long message was not the expected one
   std::size_t ahead_begin_ = 0;
   std::size_t ahead_end_ = 0;
+  std::optional<Expected> expected_;  // with the message whose header comes next
+  std::size_t guessed_ = 0;           // bytes of it that were read into the expected memory
+  int right_guesses_ = 0;             // in a row
   std::vector<std::byte> waste_;
   bool has_left_ = false;
   bool closed_ = false;

@@ -38,6 +38,7 @@ OpTable::Op OpTable::add(Slot slot) {
   const std::uint32_t at = free_.back();
   free_.pop_back();
   slot.generation = slots_[at].generation + 1;
+  slot.number = ++posted_;
   slot.used = true;
   const auto cancelled = cancelled_.find({slot.tag.channel, slot.tag.plan});
   if (cancelled != cancelled_.end()) {
@@ -106,6 +107,16 @@ std::optional<Outgoing> OpTable::next_send(int peer) {
     return Outgoing{op, slot->tag, slot->out, {}};
   }
   return std::nullopt;
+}
+
+std::optional<OpTable::Expected> OpTable::expected(int peer) const {
+  const Slot* oldest = nullptr;
+  for (const auto& [key, op] : peers_[index(peer)].posted) {
+    const Slot* slot = find(op);
+    if (oldest == nullptr || slot->number < oldest->number) oldest = slot;
+  }
+  if (oldest == nullptr) return std::nullopt;
+  return Expected{oldest->tag, oldest->in};
 }
 
 // The message for `op` is known: does it fit?

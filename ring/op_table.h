@@ -63,7 +63,12 @@ class OpTable {
 
   // The next message for a peer, channels taking turns, so that none stands behind the whole of another.
   std::optional<Outgoing> next_send(int peer);
-  bool expects(int peer) const { return !peers_[index(peer)].posted.empty(); }
+  // The posted receive that the peer's next message probably meets: the oldest.
+  struct Expected {
+    Tag tag;
+    std::span<std::byte> memory;
+  };
+  std::optional<Expected> expected(int peer) const;
 
   // Where an arriving message goes.
   enum class Place {
@@ -115,6 +120,7 @@ class OpTable {
     bool sends = false;
     bool ended = false;
     int peer = 0;
+    std::uint64_t number = 0;  // in the order of posting
     Tag tag;
     std::span<const std::byte> out;
     std::span<std::byte> in;
@@ -147,6 +153,7 @@ class OpTable {
   void drop_plan(Peer& peer, PlanKey plan);
 
   std::size_t max_early_bytes_;
+  std::uint64_t posted_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
   std::vector<Peer> peers_;

@@ -42,7 +42,7 @@ struct Layout {
 class Plan {
  public:
   Plan(const Party& party, const Collective& c, const Schedule& schedule, const Feeding* feeding = nullptr)
-      : collective(c), schedule(schedule), feeding(feeding), mail(party, c), slices(c, schedule, party.segment_bytes) {
+      : collective(c), schedule(schedule), feeding(feeding), mail(party, c), slices(c, schedule, cut_of(party)) {
     element_bytes = size_of(c.dtype);
     accumulator_bytes = size_of(accumulator_of(c.dtype, c.op));
     for (const Scratch& scratch : schedule.scratch) {
@@ -62,6 +62,11 @@ class Plan {
            schedule.scratch[static_cast<std::size_t>(area - Schedule::kFirstScratch)].accumulates;
   }
   std::size_t bytes_each(int area) const { return accumulates(area) ? accumulator_bytes : element_bytes; }
+
+  // Those of a feed are of a given length.
+  Cut cut_of(const Party& party) const {
+    return feeding != nullptr ? Cut{party.segment_bytes, party.segment_bytes} : cut_by_packets(party.segment_bytes);
+  }
 
   const Collective& collective;
   const Schedule& schedule;

@@ -20,7 +20,7 @@ Shard HostShare::part(int member, std::size_t slice) const {
 }
 
 Shard HostShare::whole(std::size_t slice) const {
-  const Shard elements = piece_of({0, c.counts[0]}, slices.count(), slice);
+  const Shard elements = slices.whole(slice);
   return {elements.begin * size_of(c.dtype), elements.size * size_of(c.dtype)};
 }
 

@@ -64,10 +64,11 @@ bool TcpTransport::sweep() {
   for (const auto& connection : connections_) {
     if ((connection->is_sending() || connection->is_settling()) && send_to(*connection)) moved = true;
     const Stripes* stripes = stripes_with(connection->peer());
+    const auto& expected = expected_[static_cast<std::size_t>(connection->peer())];
     // Who has not taken up what was sent to him may have said why.
-    const bool busy = expects_[static_cast<std::size_t>(connection->peer())] || connection->is_in_frame() ||
-                      connection->is_settling() || (stripes != nullptr && stripes->is_receiving());
-    if (busy && receive_from(*connection)) moved = true;
+    const bool busy = expected || connection->is_in_frame() || connection->is_settling() ||
+                      (stripes != nullptr && stripes->is_receiving());
+    if (busy && receive_from(*connection, stripes == nullptr ? expected : std::nullopt)) moved = true;
   }
   if (moved) nap_ = kShortestNap;
   return moved;
@@ -82,7 +83,7 @@ bool TcpTransport::find_work() {
     has_cancels = table_.has_cancels();
     for (const auto& connection : connections_) {
       if (has_cancels) continue;
-      expects_[static_cast<std::size_t>(connection->peer())] = table_.expects(connection->peer());
+      expected_[static_cast<std::size_t>(connection->peer())] = table_.expected(connection->peer());
       if (connection->is_sending() || !connection->can_send()) continue;
       if (auto next = next_for(*connection)) connection->begin_send(std::move(*next));
     }
@@ -126,9 +127,9 @@ bool TcpTransport::send_to(DataConnection& connection) {
   return moved;
 }
 
-bool TcpTransport::receive_from(DataConnection& connection) {
+bool TcpTransport::receive_from(DataConnection& connection, const std::optional<OpTable::Expected>& expected) {
   const bool stalled = connection.is_stalled();
-  bool moved = connection.read();
+  bool moved = connection.read(expected);
   while (true) {
     switch (connection.next()) {
       case DataConnection::Arrival::kNothing:
@@ -250,6 +251,7 @@ void TcpTransport::on_notice(DataConnection& connection) {
 
 // First the connections let go of the memory, then the waiting thread learns of it.
 void TcpTransport::release(const PlanCancel& cancel) {
+  for (auto& expected : expected_) expected.reset();
   for (const auto& connection : connections_) connection->release(cancel.channel, cancel.plan);
   for (const auto& stripes : stripes_) {
     if (stripes) stripes->release(cancel.channel, cancel.plan);

@@ -49,7 +49,7 @@ TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vect
       arenas_(arenas_of(self.rank, connections, std::move(arena))),
       mpi_(connections.empty() ? nullptr : connections.front().mpi),
       stripes_(static_cast<std::size_t>(self.size)),
-      expects_(static_cast<std::size_t>(self.size)),
+      expected_(static_cast<std::size_t>(self.size)),
       left_(static_cast<std::size_t>(self.size)),
       table_(self.size, config.max_early_bytes) {
   std::sort(connections.begin(), connections.end(), [](const Connection& a, const Connection& b) {

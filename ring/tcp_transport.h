@@ -75,7 +75,7 @@ class TcpTransport final : public Transport {
   void on_ready(DataConnection& connection, short revents);
   bool prepare_sleep();
   bool send_to(DataConnection& connection);
-  bool receive_from(DataConnection& connection);
+  bool receive_from(DataConnection& connection, const std::optional<OpTable::Expected>& expected = std::nullopt);
   bool place(DataConnection& connection);
   bool place_piece(DataConnection& connection);
   void end_frame(DataConnection& connection);
@@ -101,8 +101,8 @@ class TcpTransport final : public Transport {
   std::vector<std::unique_ptr<Stripes>> stripes_;             // by rank; none where there is one connection
   std::vector<pollfd> polls_;
   std::vector<DataConnection*> polled_;
-  std::vector<char> expects_;
-  Duration nap_ = kWaitSlice;  // the next sleep, where MPI has to be looked at
+  std::vector<std::optional<OpTable::Expected>> expected_;  // by rank, in the present sweep
+  Duration nap_ = kWaitSlice;                               // the next sleep, where MPI has to be looked at
 
   mutable Mutex mutex_;
   CondVar changed_;

@@ -96,7 +96,7 @@ bool TwoLevel::takes_pieces(const Collective& c) {
 void TwoLevel::run(const Collective& c) {
   const Way& way = way_for(c);
   if (way.is_idle) return;
-  const Slices slices(c, way.schedule, way.segment_bytes);
+  const Slices slices(c, way.schedule, {way.segment_bytes, way.segment_bytes});
   const HostShare share{c, slices, way.chunks, way.contributors};
   if (!room_) {
     OwnFeed own(share);
