@@ -80,5 +80,6 @@ def test_a_rank_of_the_first_of_two_hosts_has_to_name_one_of_the_second(origin, 
 
 @pytest.mark.parametrize("judge, right", [(0, True), (3, False)])
 def test_a_rank_may_hear_from_the_other_host_alone_that_its_own_is_missed(judge, right):
-    for text in (f"{SILENT}{judge}): it is stopped", f"rank {judge}: rank 2 did not connect within 6000 ms"):
+    broken = f"rank 2 is lost: its connection broke off without a goodbye (Connection timed out, seen by rank {judge})"
+    for text in (f"{SILENT}{judge}): it is stopped", f"rank {judge}: rank 2 did not connect within 6000 ms", broken):
         assert net.is_right({"origin": 2, "text": text}, rank=3, on_each=2) == right

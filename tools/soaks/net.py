@@ -118,7 +118,8 @@ def is_right(lost, rank, on_each):
         return False
     if origin // on_each != rank // on_each:
         return True
-    judge = re.search(r"no sign of life .* seen by rank (\d+)|^rank (\d+): .* did not connect", lost["text"])
+    seen = r"(?:no sign of life|its connection broke off) .* seen by rank (\d+)"
+    judge = re.search(seen + r"|^rank (\d+): .* did not connect", lost["text"])
     return judge is not None and int(judge[1] or judge[2]) // on_each != origin // on_each
 
 
