@@ -260,6 +260,9 @@ HORO_API int64_t horo_submit_absent(horo_session* session, int64_t key, void* ou
  * submissions[0].struct_bytes each. */
 HORO_API int32_t horo_submit_many(horo_session* session, const horo_submission* submissions, size_t count,
                                   int64_t* works);
+/* horo_submit_many of what is read and written in place: tensor keys[i] lies at data[i]. */
+HORO_API int32_t horo_submit_many_in_place(horo_session* session, const int64_t* keys, void* const* data, size_t count,
+                                           int64_t* works);
 /* horo_declare and horo_submit_many of one in one call; the only way for unnamed tensors. */
 HORO_API int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec,
                                   const horo_submission* submission);

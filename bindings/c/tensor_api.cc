@@ -84,6 +84,11 @@ std::int64_t submit_one(horo_session* session, std::int64_t key, const void* in,
   });
 }
 
+void submit_all(horo_session& s, const std::vector<horo::Submission>& all, std::int64_t* works) {
+  WorkTable::Seats seats(s.works, all.size());
+  seats.give(s.session.submit(all), works);
+}
+
 }  // namespace
 
 int64_t horo_declare(horo_session* session, const horo_tensor_spec* spec) {
@@ -109,8 +114,20 @@ int32_t horo_submit_many(horo_session* session, const horo_submission* submissio
       all[i] = submission_from(one);
       all[i].key = key_from(one->key);
     }
-    WorkTable::Seats seats(s.works, count);
-    seats.give(s.session.submit(all), works);
+    submit_all(s, all, works);
+    return HORO_OK;
+  });
+}
+
+int32_t horo_submit_many_in_place(horo_session* session, const int64_t* keys, void* const* data, size_t count,
+                                  int64_t* works) {
+  return guarded([&]() -> std::int32_t {
+    horo_session& s = checked(session);
+    if (count == 0) return HORO_OK;
+    if (!keys || !data || !works) throw std::invalid_argument("keys, data or works is a null pointer");
+    std::vector<horo::Submission> all(count);
+    for (std::size_t i = 0; i < count; ++i) all[i] = {key_from(keys[i]), data[i], data[i]};
+    submit_all(s, all, works);
     return HORO_OK;
   });
 }

@@ -48,6 +48,15 @@ def gradient_with_other_memory():
         params[0].grad = None
 
 
+@on_ranks(SECTION, "A gradient that somebody's hook throws away", do="Keep it until `step()`")
+def gradient_thrown_away():
+    params, optimizer = made("kept", "thrown")
+    optimizer.step()
+    params[1].register_post_accumulate_grad_hook(lambda param: setattr(param, "grad", None))
+    sum(param.sum() for param in params).backward()
+    optimizer.step()
+
+
 @on_ranks(SECTION, "Two parameters of one name", do="Use `model.named_parameters()`")
 def two_of_one_name():
     made("twin", "twin")

@@ -192,6 +192,7 @@ QUICK = {
     "horo_submit": (c_int64, [_SESSION, c_int64, c_void_p, c_void_p]),
     "horo_submit_absent": (c_int64, [_SESSION, c_int64, c_void_p]),
     "horo_submit_many": (c_int32, [_SESSION, POINTER(Submission), c_size_t, _WORKS]),
+    "horo_submit_many_in_place": (c_int32, [_SESSION, _WORKS, POINTER(c_void_p), c_size_t, _WORKS]),
     "horo_submit_spec": (c_int64, [_SESSION, POINTER(TensorSpec), POINTER(Submission)]),
     "horo_submit_unit": (c_int32, [_SESSION, POINTER(Unit), _WORKS]),
     "horo_poll": (c_int32, [_SESSION, c_int64]),

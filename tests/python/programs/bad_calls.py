@@ -54,6 +54,9 @@ def with_bad_numbers(session):
     refused(slow.horo_wait(session, None, 1, 0), "null pointer")
     refused(quick.horo_release_many(session, None, 1), "null pointer")
     refused(quick.horo_submit_many(session, None, 1, None), "null pointer")
+    refused(quick.horo_submit_many_in_place(session, None, None, 1, None), "null pointer")
+    one, nowhere = (ctypes.c_int64 * 1)(77), (ctypes.c_void_p * 1)(None)
+    refused(quick.horo_submit_many_in_place(session, one, nowhere, 1, one), "not declared")
     refused(quick.horo_step_end(session, 77), "77")
 
 

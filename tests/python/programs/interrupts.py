@@ -15,7 +15,7 @@ from claims import raises, same_bits
 
 import horo.torch as hvd
 from horo import _default, _handles, _repeats, _session
-from horo.torch import gradients
+from horo.torch import bursts, gradients
 
 THREADS = 4
 
@@ -179,6 +179,34 @@ def a_hook_that_is_interrupted_keeps_its_gradient():
     one_after_the_other(first, lambda: step(param, optimizer))
 
 
+def a_burst_that_is_interrupted_keeps_its_gradients_and_is_waited_for():
+    params = [torch.nn.Parameter(torch.zeros(5)) for _ in range(9)]
+    named = [(f"burst {i}", param) for i, param in enumerate(params)]
+    for known in (False, True):
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(params, lr=1.0), named)
+        backward = lambda: sum(param.sum() for param in params).backward()  # noqa: E731
+        for _ in range(2 if known else 0):
+            backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        with interrupted(bursts, "horo_submit_many_in_place"):
+            backward()
+        optimizer.synchronize()
+        assert all((param.grad == 1).all() for param in params)
+        optimizer.zero_grad()
+        with interrupted(bursts, "horo_submit_many_in_place"):
+            backward()
+        alive = [weakref.ref(param.grad.untyped_storage()) for param in params[1:]]
+        for param in params:
+            param.grad = None
+        optimizer.set_backward_passes_per_step(1)  # starts over
+        gc.collect()
+        assert hvd.rank() == 1 or all(one() is not None for one in alive)
+        del optimizer
+        gc.collect()
+        hvd.barrier()
+
+
 def an_optimizer_that_is_gone_keeps_what_is_in_flight():
     def first():
         param, optimizer = trained("gone")
@@ -328,6 +356,7 @@ claims.check(
     a_handle_is_forgotten_after_it_was_dropped,
     a_submit_that_is_interrupted_keeps_its_memory,
     a_hook_that_is_interrupted_keeps_its_gradient,
+    a_burst_that_is_interrupted_keeps_its_gradients_and_is_waited_for,
     an_optimizer_that_is_gone_keeps_what_is_in_flight,
     an_absent_gradient_that_is_interrupted_keeps_its_memory,
     what_an_optimizer_abandons_is_swept_by_it,

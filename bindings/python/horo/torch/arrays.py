@@ -1,6 +1,7 @@
 """Torch tensors as the collectives see them."""
 
 import functools
+import operator
 
 import torch
 
@@ -110,6 +111,30 @@ def holder_of(dtype, shape):
         return None
 
     return hold
+
+
+_LOOK = operator.attrgetter("dtype", "shape", "layout", "is_cpu", "requires_grad")
+
+
+def look_of(tensor):
+    """How a gradient of the tensor looks that is as it should be."""
+    return tensor.dtype, tensor.shape, torch.strided, True, False
+
+
+def storages_of(gradients, looks, nbytes):
+    """The storages of gradients of real numbers that look so, have so many bytes and lie plainly; None if one of them
+    does not, or is None."""
+    if any(gradient is None for gradient in gradients) or list(map(_LOOK, gradients)) != looks:
+        return None
+    if not all(map(torch.Tensor.is_contiguous, gradients)):
+        return None
+    storages = list(map(torch.Tensor.untyped_storage, gradients))
+    whole = list(map(torch.UntypedStorage.nbytes, storages)) == nbytes
+    return storages if whole or not any(map(is_lazy, gradients, storages)) else None
+
+
+def addresses_of(tensors):
+    return list(map(torch.Tensor.data_ptr, tensors))
 
 
 def holder_of_none(_):

@@ -29,10 +29,10 @@ class BucketViews:
 
     def arrange(self, slots, works):
         """After a step's end: what is in a plan of its own moves into a bucket. Works: of the slots, in order; they
-        have ended. Of a plan live all or none, so that nothing is kept in vain."""
+        have ended. Of a plan live all or none, so that nothing is kept in vain. Returns whether some may have moved."""
         version = self._session.plans_version()
         if version == self._version:
-            return
+            return False
         plans = {}
         for slot, (plan, offset, nbytes) in zip(slots, self._session.places(works)):
             if plan and slot.plan != plan:
@@ -43,6 +43,7 @@ class BucketViews:
         in_use = {slot.plan for slot in self._slots}
         self._buckets = {plan: bucket for plan, bucket in self._buckets.items() if plan in in_use}
         self._version = version
+        return True
 
     def _move(self, plan, nbytes, parts):
         if nbytes == 0:

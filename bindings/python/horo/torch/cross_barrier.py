@@ -25,7 +25,7 @@ _SUPPORTED = (
 
 
 class CrossBarrier:
-    """Of one optimizer. One thread at a time, but for refuse()."""
+    """Of one optimizer. One thread at a time, but for guard()."""
 
     def __init__(self, kind, as_views):
         """kind: the user's class of optimizer."""
@@ -91,13 +91,19 @@ class CrossBarrier:
             self._settle(param)
         return self.has_stepped
 
-    def refuse(self, slot):
-        """A gradient comes, and the parameter is as it was before its last update."""
-        if id(slot.param) in self._pending:
-            raise RuntimeError(
-                f"parameter {slot.spec.name} was used before its update from the last step(): with cross_barrier=True "
-                "the forward of the module that owns a parameter has to begin before anybody uses it"
-            )
+    def guard(self, slot, hook):
+        """The hook, but for a gradient of a parameter that is as it was before its last update."""
+
+        def guarded(param):
+            if slot.is_submitted() and id(param) in self._pending:
+                raise RuntimeError(
+                    f"parameter {slot.spec.name} was used before its update from the last step(): with "
+                    "cross_barrier=True the forward of the module that owns a parameter has to begin before anybody "
+                    "uses it"
+                )
+            hook(param)
+
+        return guarded
 
     def _before(self, module):
         loose, self._loose = self._loose, []

@@ -1,23 +1,25 @@
 """Gradients on their way: each parameter is declared once, its hook submits, collect() waits for all of them.
 
 The hook runs once per parameter and step while backward still computes, so it does no more than it must: it reads
-the gradient's address, which may differ each step, and makes one foreign call.
+the gradient's address, which may differ each step, and makes one foreign call. Of most small ones it does less: see
+bursts.py.
 """
 
+import threading
 import weakref
 
 import torch
 
 from horo import _default
 from horo._compression import codec_for, codec_of
-from horo._handles import synchronize
-from horo._native import ALL_REDUCE, quick
+from horo._native import quick
 from horo._session import error_of
 from horo._sets import number_of
-from horo._specs import Spec, op_fields
 from horo.errors import not_yet
-from horo.torch.arrays import DTYPES, holder_of, holder_of_none, in_one_piece
+from horo.torch import bursts
+from horo.torch.arrays import DTYPES, holder_of, holder_of_none, storages_of
 from horo.torch.bucket_views import BucketViews
+from horo.torch.contents import Contents
 from horo.torch.ops import sparse_allreduce_async
 from horo.torch.slots import Group, Slot
 
@@ -35,20 +37,25 @@ class Gradients:
     def __init__(self, common, passes, process_set, compression, **modes):
         """common: a Spec of what is the same for all parameters; passes: backward passes per step. Modes:
         sparse_as_dense; as_views: gradients live in their buckets; order: a ForwardOrder, where some are more urgent
-        than others; guard(slot): called by the hook of a gradient whose last reduction nobody waited for yet."""
+        than others; guard(slot, hook): what autograd calls instead of the hook."""
         self.passes = passes
         self._common = common
         self._process_set = process_set
         self._compression = compression
-        self._compressor = compression if codec_of(compression) is None else None  # of the user's own
-        self._sparse_as_dense = modes.get("sparse_as_dense", False)
-        self._as_views = modes.get("as_views", False) and self._compressor is None
+        compressor = compression if codec_of(compression) is None else None  # of the user's own
+        self._contents = Contents(compressor, modes.get("sparse_as_dense", False))
+        self._as_views = modes.get("as_views", False) and compressor is None
         self._order = modes.get("order")
         self._guard = modes.get("guard")
         self._views = None
         self._slots = []
+        self._by_param = {}  # id of a parameter: its slot
         self._groups = []
-        self._hooks = []
+        self._hooks = {}  # slot: what autograd calls, and its handle
+        self._bursts = bursts.Bursts()
+        self._takes_bursts = not (compressor or self._order or self._guard)
+        self._small = 0  # slots that may come in bursts
+        self._flushing = threading.RLock()
         self._session = None
         self._pointer = None
         self._connect()
@@ -61,34 +68,39 @@ class Gradients:
             raise ValueError(f"parameter {name}: gradients of {param.dtype} are not supported")
         if not param.is_cpu:
             raise not_yet(f"parameter {name} on {param.device}; this version reduces gradients on the CPU")
-        codec = None if self._compressor else codec_for(self._compression, dtype) or None
+        codec = None if self._contents.compressor else codec_for(self._compression, dtype) or None
         spec = self._common._replace(name=name, dtype=dtype, shape=tuple(param.shape), codec=codec, set=self._number)
         if not self.included:
             return
         if self._order is not None:
             spec = spec._replace(priority=self._order.add(param))
         slot = Slot(param, spec, self.passes)
-        if self._compressor is None:  # else what travels is known with the first gradient
+        if self._contents.compressor is None:  # else what travels is known with the first gradient
             slot.key = self._session.key(spec)
         self._slots.append(slot)
-        hook = self._hook_of(slot) if self._guard is None else self._guarded(slot, self._hook_of(slot))
-        self._hooks.append(param.register_post_accumulate_grad_hook(hook))
+        self._by_param[id(param)] = slot
+        small = self._takes_bursts and bursts.is_small(slot)
+        self._hook(slot, in_bursts=small and self._small % bursts.MOST > 0)
+        self._small += small
 
-    def _guarded(self, slot, hook):
-        guard = self._guard
-
-        def guarded(param):
-            if slot.is_submitted():
-                guard(slot)
-            hook(param)
-
-        return guarded
+    def _hook(self, slot, in_bursts):
+        if slot in self._hooks:
+            self._hooks[slot][1].remove()
+        if in_bursts:
+            hook = self._bursts.ready.append
+        else:
+            hook = self._hook_of(slot)
+            if self._guard is not None:
+                hook = self._guard(slot, hook)
+        self._hooks[slot] = hook, slot.param.register_post_accumulate_grad_hook(hook)
 
     def group(self, groups):
         """The gradients of each list of parameters become one unit."""
         slots = {id(slot.param): slot for slot in self._slots}
         for group in groups:
             members = [slots[id(param)] for param in group if id(param) in slots]
+            for slot in members:
+                self._hook(slot, in_bursts=False)
             if members:
                 self._groups.append(Group(f"group of {members[0].spec.name}", members))
 
@@ -98,6 +110,8 @@ class Gradients:
 
     def abandon(self):
         """Starts over; works in flight go on unseen."""
+        self._bursts.tell()
+        self._bursts.forget()
         for slot in self._slots:
             self._keep(slot)
         self._session.drop([slot.work for slot in self._slots if slot.work is not None])
@@ -113,13 +127,16 @@ class Gradients:
             slot.storage = None
 
     def _start_over(self):
-        for slot in self._slots:
+        for slot in self._bursts.rest_of(self._slots):
             slot.start_over(self.passes)
         for group in self._groups:
             group.start_over()
+        self._bursts.start_over()
 
     def has_begun(self, beside=()):
         """Since the last collect() a backward pass has reached one of the parameters, beside those slots."""
+        if self._bursts.ready or self._bursts.in_flight:
+            return True
         begun = (slot for slot in self._slots if slot.is_submitted() or slot.passes_left != self.passes)
         return any(slot not in beside for slot in begun)
 
@@ -129,10 +146,14 @@ class Gradients:
             self._connect()
         if self._session.dropped:
             self._session.sweep()
+        self._bursts.tell_cut_off()
+        if self._bursts.ready:  # next time its hook will submit the last ones
+            self._hook(self._by_param[id(self._bursts.ready[-1])], in_bursts=False)
+            self._flush()
         for group in self._groups:
             if not group.slots[0].is_submitted():
                 self._submit_group(group)
-        for slot in self._slots:
+        for slot in self._bursts.rest_of(self._slots):
             if slot.work is None and slot.sparse is None:
                 self._submit_late(slot)
 
@@ -148,7 +169,7 @@ class Gradients:
         session, work = self._session, slot.work
         if work is not None:
             session.wait([work])
-        self._deliver(slot, session)
+        self._contents.deliver(slot, session)
         slot.start_over(self.passes)
         if work is not None:
             session.release([work])
@@ -168,12 +189,14 @@ class Gradients:
         try:
             self.submit_rest()
             session = self._session
-            dense = [slot for slot in self._slots if slot.work is not None]
-            works = [slot.work for slot in dense]
+            dense, works = self._bursts.submitted()
+            others = [slot for slot in self._bursts.rest_of(self._slots) if slot.work is not None]
+            dense += others
+            works += [slot.work for slot in others]
             session.wait(works)
-            for slot in self._slots:
-                if not (self._compressor is None and slot.has_its_result()):
-                    self._deliver(slot, session)
+            self._bursts.check()
+            for slot in self._bursts.rest_of(self._slots):
+                self._contents.deliver(slot, session)
             if self._order is not None and not self._order.is_known and self._slots:
                 self._rank_by(self._order.agreed(session, self._number, self._slots[0].spec.name))
         except Exception:  # an interrupt is none: the works go on, and may be waited for again
@@ -182,8 +205,8 @@ class Gradients:
         self._start_over()  # first: after an interrupt in between the next step works
         try:
             session.step_end(self._number)
-            if self._views is not None:
-                self._views.arrange(dense, works)
+            if self._views is not None and self._views.arrange(dense, works):
+                self._bursts.forget()
         finally:
             session.release(works)
 
@@ -192,7 +215,7 @@ class Gradients:
         for slot, priority in zip(self._slots, priorities):
             if slot.spec.priority != priority:
                 slot.spec = slot.spec._replace(priority=priority)
-                slot.key = self._session.key(slot.spec) if self._compressor is None else None
+                slot.key = self._session.key(slot.spec) if self._contents.compressor is None else None
 
     def zero_views(self):
         """See BucketViews.zero."""
@@ -200,13 +223,16 @@ class Gradients:
 
     def hooks(self):
         """What backward calls for each parameter, in order of declaration."""
-        return [self._hook_of(slot) for slot in self._slots]
+        return [self._hooks[slot][0] for slot in self._slots]
 
     def _hook_of(self, slot):
         submit = quick.horo_submit
-        hold = holder_of(slot.dtype, slot.shape) if self._compressor is None else holder_of_none
+        hold = holder_of(slot.dtype, slot.shape) if self._contents.compressor is None else holder_of_none
+        ready = self._bursts.ready
 
         def hook(param):
+            if ready:
+                self._flush()
             left = slot.passes_left - 1
             if left < 0:
                 raise AssertionError(f"gradient {slot.spec.name}: {_TOO_MANY_PASSES}")
@@ -222,7 +248,7 @@ class Gradients:
             else:
                 storage = hold(gradient)
                 if storage is None or gradient.requires_grad:
-                    self._submit(slot)
+                    self._submit(slot, gradient)
                     return
                 address = gradient.data_ptr()
                 if slot.view is not None and address != slot.place:
@@ -240,6 +266,48 @@ class Gradients:
 
         return hook
 
+    def _flush(self):
+        """Submits what came in bursts."""
+        with self._flushing:
+            params = self._bursts.take()
+            if not params:
+                return
+            lists = self._bursts.known(params) if self.passes == 1 else None
+            if lists is None:
+                self._bursts.tell()
+                slots = self._completed(params)
+                if not slots:
+                    return
+                lists = self._bursts.learn(slots)
+            if not self._bursts.submit(self._session, lists):
+                self._submit_each(lists.slots)
+
+    def _completed(self, params):
+        """One backward pass less is missing for each. Returns the slots for which none is: as if none had come, which
+        is what those look like that a Burst speaks for."""
+        complete = []
+        for slot in [self._by_param[id(param)] for param in params]:
+            slot.passes_left -= 1
+            if slot.passes_left < 0:
+                raise AssertionError(f"gradient {slot.spec.name}: {_TOO_MANY_PASSES}")
+            if slot.passes_left == 0:
+                complete.append(slot)
+        for slot in complete:
+            slot.passes_left = self.passes
+        return complete
+
+    def _submit_each(self, slots):
+        """One of them is odd: from now on it has a hook of its own."""
+        for slot in slots:
+            slot.passes_left = 0
+            gradient = slot.param.grad
+            if gradient is None:
+                name = slot.spec.name
+                raise RuntimeError(f"gradient {name} is gone: it was thrown away before step() could reduce it")
+            if storages_of([gradient], [slot.look], [slot.nbytes]) is None:
+                self._hook(slot, in_bursts=False)
+            self._submit(slot, gradient)
+
     def _connect(self):
         """To the session of now: after shutdown() and init() it is another one, and knows no parameter."""
         self._session = _default.session()
@@ -250,6 +318,8 @@ class Gradients:
             slot.spec = slot.spec._replace(set=self._number)
             slot.key = self._session.key(slot.spec)
             slot.work = slot.memory = slot.storage = slot.sparse = None
+        self._bursts.in_flight.clear()
+        self._bursts.forget()
         if self._as_views:
             if self._views is not None:
                 self._views.forget()
@@ -267,34 +337,16 @@ class Gradients:
         address, keep = memory.data_ptr(), (memory, memory.untyped_storage())
         slot.submitted(memory, self._session.submit_key(slot.key, address, address, keep))
 
-    def _memory_of(self, slot, gradient):
-        """What travels of a gradient, in one piece: itself, or a copy, or what the compressor makes of it."""
-        if slot.view is not None:
-            return gradient if slot.is_at_home(gradient) else slot.bring_home(gradient)
-        memory = gradient
-        if self._compressor is not None:
-            memory, slot.context = self._compressor.compress(gradient)
-            spec = slot.spec._replace(dtype=DTYPES[memory.dtype], shape=tuple(memory.shape))
-            slot.spec, slot.key = spec, self._session.key(spec)
-        return in_one_piece(memory.detach())
-
-    def _densely(self, slot):
-        """The gradient that is to be reduced, made dense if that was asked for."""
-        gradient = slot.param.grad
-        if self._sparse_as_dense and gradient.layout is torch.sparse_coo:
-            gradient = slot.param.grad = gradient.to_dense()
-        return gradient
-
-    def _submit(self, slot):
+    def _submit(self, slot, gradient):
         """The gradient as it is."""
         if self._session.closed:
             self._connect()
-        gradient = self._densely(slot)
+        gradient = self._contents.densely(slot, gradient)
         if gradient.layout is torch.sparse_coo:
             self._submit_sparse(slot, gradient)
             return
         slot.check(gradient)
-        self._place(slot, self._memory_of(slot, gradient))
+        self._place(slot, self._contents.memory_of(slot, gradient, self._session))
 
     def _submit_sparse(self, slot, gradient):
         slot.sparse_dim = gradient.sparse_dim()
@@ -304,28 +356,12 @@ class Gradients:
         """Of a parameter that no hook submitted in this step, or was interrupted in it."""
         self._keep(slot)
         if slot.has_gradient(self.passes):
-            self._submit(slot)
+            self._submit(slot, slot.param.grad)
         elif slot.sparse_dim is not None:
-            empty = torch.sparse_coo_tensor(
-                torch.empty((slot.sparse_dim, 0), dtype=torch.int64, device="cpu"),
-                torch.empty((0, *slot.shape[slot.sparse_dim :]), dtype=slot.dtype, device="cpu"),
-                slot.shape,
-                check_invariants=True,
-            )
-            self._submit_sparse(slot, empty)
+            self._submit_sparse(slot, slot.empty_sparse())
         else:
-            spare = self._spare_of(slot)
+            spare = self._contents.spare_of(slot, self._session)
             slot.work = self._session.submit_absent(slot.key, spare.data_ptr(), spare)
-
-    def _spare_of(self, slot):
-        """Memory for what the others have: the view, or kept for another time, as mostly nobody has anything."""
-        if slot.view is not None:
-            return slot.view.detach()
-        if slot.spare is None:
-            memory = self._memory_of(slot, torch.zeros(slot.shape, dtype=slot.dtype, device="cpu"))
-            slot.spare = memory, slot.context
-        memory, slot.context = slot.spare
-        return memory
 
     def _arrive(self, slot):
         if slot.group.arrive():
@@ -338,13 +374,13 @@ class Gradients:
         parts, memories = [], []
         for slot in group.slots:
             if not slot.has_gradient(self.passes):
-                spare = self._spare_of(slot)
+                spare = self._contents.spare_of(slot, self._session)
                 memories.append(None)
                 parts.append((slot.spec, None, spare.data_ptr(), spare))
                 continue
-            gradient = self._densely(slot)
+            gradient = self._contents.densely(slot, slot.param.grad)
             slot.check(gradient)
-            memory = self._memory_of(slot, gradient)
+            memory = self._contents.memory_of(slot, gradient, self._session)
             memories.append(memory)
             address = memory.data_ptr()
             parts.append((slot.spec, address, address, (memory, memory.untyped_storage())))
@@ -355,41 +391,10 @@ class Gradients:
             else:
                 slot.submitted(memory, work)
 
-    def _deliver(self, slot, session):
-        if slot.sparse is not None:
-            slot.param.grad = synchronize(slot.sparse)
-            return
-        absent = slot.memory is None
-        if absent:
-            if session.result(slot.work).absent:
-                if slot.is_at_home(slot.param.grad):  # zeros that stood for none
-                    slot.param.grad = None
-                return
-            memory = self._spare_of(slot)
-        else:
-            slot.check_memory()
-            memory = slot.memory
-        value = memory if self._compressor is None else self._compressor.decompress(memory, slot.context)
-        gradient = slot.param.grad
-        if gradient is None:  # absent, or somebody forgot it since
-            slot.param.grad = value
-        elif gradient is not value and not (absent and slot.is_at_home(gradient)):
-            with torch.no_grad():
-                gradient.copy_(value)
-        if absent:
-            slot.spare = None  # last: after an interrupt this comes again
-
 
 def _close(hooks, gradients):
-    for hook in hooks:
-        hook.remove()
+    for _, handle in hooks.values():
+        handle.remove()
     if gradients._order is not None:
         gradients._order.close()
     gradients.abandon()
-
-
-def common_spec(op, order, factor):
-    """What all gradients share; factor divides before the reduction and multiplies after it."""
-    op, custom = op_fields(op)
-    fields = {"order": order, "stepwise": 1, "prescale": 1.0 / factor, "postscale": factor, "custom_op": custom}
-    return Spec(None, ALL_REDUCE, op, **fields)

@@ -11,12 +11,13 @@ import warnings
 
 import torch
 
+from horo._native import ALL_REDUCE
 from horo._sets import check, global_process_set
-from horo._specs import Average, choose_op, is_no_name, order_number
+from horo._specs import Average, Spec, choose_op, is_no_name, op_fields, order_number
 from horo.torch.compression import Compression
 from horo.torch.cross_barrier import CrossBarrier
 from horo.torch.forward_order import chosen_order
-from horo.torch.gradients import Gradients, common_spec
+from horo.torch.gradients import Gradients
 from horo.torch.slots import chosen_groups
 
 _ZEROED = (
@@ -170,6 +171,13 @@ def _check_predivide(factor, op):
         )
 
 
+def _common_spec(op, order, factor):
+    """What all gradients share; factor divides before the reduction and multiplies after it."""
+    op, custom = op_fields(op)
+    fields = {"order": order, "stepwise": 1, "prescale": 1.0 / factor, "postscale": factor, "custom_op": custom}
+    return Spec(None, ALL_REDUCE, op, **fields)
+
+
 def _names_of(optimizer, named_parameters):
     """Each parameter's name and itself, by its id, which another one may get once it is gone; none where the caller
     gave none."""
@@ -233,10 +241,10 @@ def DistributedOptimizer(
     _check_passes(backward_passes_per_step)
     _check_predivide(gradient_predivide_factor, op)
     names = _names_of(optimizer, named_parameters)
-    spec = common_spec(choose_op(op, None), order_number(order), gradient_predivide_factor)
+    spec = _common_spec(choose_op(op, None), order_number(order), gradient_predivide_factor)
     cross = CrossBarrier(type(optimizer), gradient_as_bucket_view) if cross_barrier else None
     modes = {"sparse_as_dense": sparse_as_dense, "as_views": gradient_as_bucket_view}
-    modes |= {"order": chosen_order(priority, cross_barrier), "guard": cross and cross.refuse}
+    modes |= {"order": chosen_order(priority, cross_barrier), "guard": cross and cross.guard}
     gradients = Gradients(spec, backward_passes_per_step, process_set, compression, **modes)
 
     wrapped = type(optimizer)

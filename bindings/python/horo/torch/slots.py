@@ -6,6 +6,7 @@ import torch
 
 from horo._handles import moved_text
 from horo.errors import HoroError, not_yet
+from horo.torch.arrays import look_of
 
 
 _NOWHERE = object()
@@ -18,6 +19,7 @@ class Slot:
         "param",
         "dtype",
         "shape",
+        "look",
         "spec",
         "key",
         "group",
@@ -42,6 +44,7 @@ class Slot:
         self.param = param
         self.dtype = param.dtype
         self.shape = param.shape
+        self.look = look_of(param)
         self.spec = spec
         self.key = None
         self.group = None
@@ -101,6 +104,15 @@ class Slot:
             return False
         untouched = self.zeroed and self.passes_left == passes and self.is_at_home(gradient)
         return not untouched or bool(self.view.reshape(-1).view(torch.uint8).any())
+
+    def empty_sparse(self):
+        """A sparse gradient like the last one, of which there is nothing."""
+        return torch.sparse_coo_tensor(
+            torch.empty((self.sparse_dim, 0), dtype=torch.int64, device="cpu"),
+            torch.empty((0, *self.shape[self.sparse_dim :]), dtype=self.dtype, device="cpu"),
+            self.shape,
+            check_invariants=True,
+        )
 
     def submitted(self, memory, work):
         """The work reads and writes this memory."""

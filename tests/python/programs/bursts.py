@@ -1,0 +1,283 @@
+"""Small gradients, of which dozens leave in one call: the sums are those of each by itself, whatever comes between."""
+
+import contextlib
+import random
+
+import claims
+import torch
+from claims import raises, same_bits
+
+import horo.torch as hvd
+from horo import _default
+from horo.torch import bursts, gradients
+
+COUNT = 200
+CALLS = ("horo_submit", "horo_submit_many_in_place")
+
+
+class Counting:
+    """A library that counts the calls of some functions."""
+
+    def __init__(self, library):
+        self._library = library
+        self.calls = dict.fromkeys(CALLS, 0)
+
+    def __getattr__(self, name):
+        function = getattr(self._library, name)
+        if name not in CALLS:
+            return function
+
+        def call(*arguments):
+            self.calls[name] += 1
+            return function(*arguments)
+
+        return call
+
+
+@contextlib.contextmanager
+def counting():
+    library = gradients.quick
+    gradients.quick = bursts.quick = Counting(library)
+    try:
+        yield gradients.quick.calls
+    finally:
+        gradients.quick = bursts.quick = library
+
+
+def params_of(name, count=COUNT):
+    return {f"{name} {i}": torch.nn.Parameter(torch.zeros(2 + i % 5)) for i in range(count)}
+
+
+def optimizer_of(params, **options):
+    return hvd.DistributedOptimizer(
+        torch.optim.SGD(list(params.values()), lr=1.0), list(params.items()), op=hvd.Sum, **options
+    )
+
+
+def backward(params, used=None, factor=1.0):
+    """The i-th gradient of those that are used becomes factor * (i + rank); those that are used last come first."""
+    used = list(enumerate(params.values())) if used is None else used
+    loss = 0.0
+    for i, param in used:
+        loss = loss + factor * (i + hvd.rank()) * param.sum()
+    loss.backward()
+
+
+def sum_of(i, ranks=None):
+    ranks = range(hvd.size()) if ranks is None else ranks
+    return float(sum(i + rank for rank in ranks))
+
+
+def check(params, factor=1.0):
+    for i, param in enumerate(params.values()):
+        same_bits(param.grad, torch.full_like(param, factor * sum_of(i)))
+
+
+def step(params, optimizer, factor=1.0):
+    optimizer.zero_grad()
+    backward(params, factor=factor)
+    optimizer.synchronize()
+    check(params, factor)
+    with optimizer.skip_synchronize():
+        optimizer.step()
+
+
+def start_over(optimizer, passes=1):
+    """What is in flight ends, unseen."""
+    optimizer.set_backward_passes_per_step(passes)
+    session = _default.session()
+    while not all(session.has_ended(work) for work in session.dropped):
+        pass
+
+
+def dozens_leave_in_one_call():
+    params = params_of("dozens")
+    with counting() as calls:
+        optimizer = optimizer_of(params)
+        for i in range(4):
+            before = dict(calls)
+            step(params, optimizer, i + 1.0)
+            assert calls["horo_submit"] - before["horo_submit"] <= -(-COUNT // bursts.MOST) + 1, calls
+            assert calls["horo_submit_many_in_place"] - before["horo_submit_many_in_place"] <= 4, calls
+
+
+def the_last_one_is_not_left_to_step():
+    params = params_of("last", bursts.MOST)
+    optimizer = optimizer_of(params)
+    for i in range(3):
+        optimizer.zero_grad()
+        used = list(enumerate(params.values()))
+        backward(params, [used[1], used[0], *used[2:]])  # one comes after the one that has a hook of its own
+        waiting = len(optimizer._gradients._bursts.ready)
+        assert waiting == (1 if i == 0 else 0), waiting
+        optimizer.synchronize()
+        check(params)
+
+
+def steps_may_differ():
+    for views in (False, True):
+        params = params_of(f"differ {views}")
+        optimizer = optimizer_of(params, gradient_as_bucket_view=views)
+        everybody = list(enumerate(params.values()))
+        for number in range(12):
+            mine = [everybody] * hvd.size()
+            if number % 3:
+                draw = [random.Random(100 * number + rank) for rank in range(hvd.size())]
+                mine = [one.sample(everybody, one.randrange(1, COUNT)) for one in draw]
+            optimizer.zero_grad()
+            backward(params, mine[hvd.rank()])
+            optimizer.synchronize()
+            have = [{i for i, _ in used} for used in mine]
+            for i, param in everybody:
+                ranks = [rank for rank in range(hvd.size()) if i in have[rank]]
+                if ranks:
+                    same_bits(param.grad, torch.full_like(param, sum_of(i, ranks)))
+                else:
+                    assert param.grad is None
+            with optimizer.skip_synchronize():
+                optimizer.step()
+
+
+def several_passes_make_one_gradient():
+    params = params_of("passes")
+    optimizer = optimizer_of(params, backward_passes_per_step=3)
+    for _ in range(3):
+        optimizer.zero_grad()
+        for _ in range(3):
+            backward(params)
+        optimizer.synchronize()
+        check(params, 3.0)
+    optimizer.set_backward_passes_per_step(1)
+    for _ in range(3):
+        step(params, optimizer)
+    optimizer.set_backward_passes_per_step(2)
+    optimizer.zero_grad()
+    backward(params)
+    backward(params)
+    optimizer.synchronize()
+    check(params, 2.0)
+    few = list(enumerate(params.values()))[1:4]  # none of which has a hook of its own
+    for param in params.values():
+        param.grad = None
+    backward(params, few)
+    backward(params, few)
+    optimizer.synchronize()
+    for i, param in enumerate(params.values()):
+        assert (param.grad is None) == (not 1 <= i < 4)
+        assert param.grad is None or (param.grad == 2 * sum_of(i)).all()
+
+
+def one_pass_too_many_is_told():
+    params = params_of("twice")
+    optimizer = optimizer_of(params)
+    for known in (False, True):
+        backward(params)
+        with raises(AssertionError, "gradient twice", "more than backward_passes_per_step times"):
+            backward(params)
+            optimizer.step()
+        start_over(optimizer)
+        for _ in range(2 if known else 1):
+            step(params, optimizer)
+
+
+def odd_ones_leave_alone():
+    params = params_of("odd", 10)
+    params["lying"] = torch.nn.Parameter(torch.zeros(3, 4).t())
+    table = torch.nn.Embedding(5, 3, sparse=True)
+    params["sparse"] = table.weight
+    params["numbers"] = torch.nn.Parameter(torch.zeros(3, dtype=torch.complex64))
+    plain = {name: param for name, param in params.items() if name.startswith("odd")}
+    with counting() as calls:
+        optimizer = optimizer_of(params)
+        for _ in range(3):
+            before = dict(calls)
+            optimizer.zero_grad()
+            loss = params["lying"][0].sum() * hvd.rank() + (params["numbers"].conj() * 1j).imag.sum()
+            (loss + table(torch.tensor([1, hvd.rank()])).sum()).backward()
+            backward(plain)
+            optimizer.synchronize()
+            check(plain)
+            expected = torch.zeros(4, 3)
+            expected[0] = sum_of(0)
+            assert torch.equal(params["lying"].grad, expected)
+            rows = torch.zeros(5, 3)
+            rows[1] += hvd.size()
+            for rank in range(hvd.size()):
+                rows[rank] += 1
+            assert torch.equal(table.weight.grad.to_dense(), rows)
+            lazy = params["numbers"].grad
+            assert torch.equal(lazy.resolve_conj().real, torch.full((3,), float(hvd.size())))
+    assert calls["horo_submit_many_in_place"] > before["horo_submit_many_in_place"], "the others go together again"
+
+
+def a_gradient_may_be_forgotten_or_replaced_while_it_travels():
+    params = params_of("replaced", 70)
+    optimizer = optimizer_of(params)
+    step(params, optimizer)
+    for change in ("forget", "replace", "resize"):
+        step(params, optimizer)
+        optimizer.zero_grad()
+        backward(params)
+        assert not optimizer._gradients._bursts.ready
+        param = params["replaced 7"]
+        if change == "forget":
+            param.grad = None
+        elif change == "replace":
+            param.grad = torch.full_like(param, 3.0)
+        else:
+            param.grad.data = torch.zeros(100)
+            with raises(hvd.HoroError, "gradient replaced 7", "resized or replaced"):
+                optimizer.step()
+            continue
+        optimizer.synchronize()
+        check(params)
+    step(params, optimizer)
+
+
+def a_gradient_that_is_gone_too_early_is_told():
+    params = params_of("gone", 70)
+    optimizer = optimizer_of(params)
+    step(params, optimizer)
+    handle = params["gone 7"].register_post_accumulate_grad_hook(lambda param: setattr(param, "grad", None))
+    optimizer.zero_grad()
+    with raises(RuntimeError, "gradient gone 7 is gone"):
+        backward(params)
+        optimizer.step()
+    handle.remove()
+    start_over(optimizer)
+    step(params, optimizer)
+
+
+def parameters_may_join_later():
+    params = params_of("early")
+    optimizer = optimizer_of(params)
+    step(params, optimizer)
+    late = torch.nn.Parameter(torch.zeros(4))
+    optimizer.add_param_group({"params": [late]})
+    for _ in range(3):
+        step({**params, "late": late}, optimizer)
+
+
+def another_session_reduces_them_too():
+    params = params_of("again")
+    optimizer = optimizer_of(params)
+    for _ in range(2):
+        step(params, optimizer)
+    hvd.shutdown()
+    hvd.init()
+    for _ in range(2):
+        step(params, optimizer)
+
+
+claims.check(
+    dozens_leave_in_one_call,
+    the_last_one_is_not_left_to_step,
+    steps_may_differ,
+    several_passes_make_one_gradient,
+    one_pass_too_many_is_told,
+    odd_ones_leave_alone,
+    a_gradient_may_be_forgotten_or_replaced_while_it_travels,
+    a_gradient_that_is_gone_too_early_is_told,
+    parameters_may_join_later,
+    another_session_reduces_them_too,
+)
