@@ -16,17 +16,11 @@ std::size_t bytes_of(const std::vector<Item>& items) {
 }
 
 std::byte* side_by_side(const std::vector<Item>& items) {
-  std::byte* first = nullptr;
-  std::byte* next = nullptr;
+  SideBySide row;
   for (const Item& item : items) {
-    const std::size_t bytes = item.bytes;
-    if (bytes == 0) continue;
-    auto* out = static_cast<std::byte*>(item.submission.out);
-    if (item.submission.in != out || (next != nullptr && out != next)) return nullptr;
-    if (first == nullptr) first = out;
-    next = out + bytes;
+    if (!row.add(item.submission, item.bytes)) return nullptr;
   }
-  return first;
+  return row.first();
 }
 
 void Buckets::pack_ahead(const std::vector<Item>& items) {

@@ -83,6 +83,7 @@ Key Inbox::add(const TensorSpec& spec, Names::iterator place) {
   if (again) tensor = Tensor{};
   tensor.bytes = asks(spec.kind) ? 0 : spec.bytes();
   tensor.plain = spec.kind == CollectiveKind::kAllReduce;
+  tensor.set = spec.set;
   tensor.spec = spec;
   make_room(place->second.keys, 1);
   make_room(declared_, 1);
@@ -116,14 +117,16 @@ void Inbox::check_in_flight(const TensorSpec& spec) const {
 }
 
 void Inbox::check(std::span<const Submission> submissions) {
+  std::optional<std::uint32_t> open;  // the set of the last one
   for (const Submission& s : submissions) {
     if (s.key >= tensors_.size() || tensors_[s.key].name == nullptr) {
       throw std::invalid_argument("key " + std::to_string(s.key) + " was not declared in this session");
     }
     const Tensor& tensor = tensors_[s.key];
-    const SetInfo& set = open_set(tensor.spec);
+    if (open != tensor.set) open_set(tensor.spec);
+    open = tensor.set;
     const bool usual = tensor.plain && s.in != nullptr && s.out != nullptr && !s.absent && s.splits.empty();
-    if (!usual) check_submission(tensor.spec, set, s);
+    if (!usual) check_submission(tensor.spec, open_set(tensor.spec), s);
   }
   // Marks the names as it goes, so that a name that comes twice in the batch is found too; undone on an error.
   std::size_t marked = 0;

@@ -49,6 +49,25 @@ struct Submission {
   std::vector<std::int64_t> splits = {};  // all_to_all, scatter at the root: rows for each member; empty: evenly
 };
 
+// Whether submissions lie one behind the other, and are read and written in place: then nobody has to pack them.
+class SideBySide {
+ public:
+  // The next one, of so many bytes. False: it does not lie there.
+  bool add(const Submission& submission, std::size_t bytes) {
+    if (bytes == 0) return true;
+    auto* const out = static_cast<std::byte*>(submission.out);
+    if (submission.in != out || (next_ != nullptr && out != next_)) return false;
+    if (first_ == nullptr) first_ = out;
+    next_ = out + bytes;
+    return true;
+  }
+  std::byte* first() const { return first_; }  // null: there was none with bytes
+
+ private:
+  std::byte* first_ = nullptr;
+  std::byte* next_ = nullptr;
+};
+
 // A submission on its way: what a lane needs to know of it. The spec lives as long as the inbox.
 struct Item {
   const TensorSpec* spec = nullptr;
@@ -57,7 +76,7 @@ struct Item {
   std::size_t bytes = 0;  // of the spec, which would have to count them; 0: of what moves nothing
 };
 
-// A known plan of which this rank has everything: a lane may pack it while the others get ready.
+// A known plan of which this rank has everything, and not side by side: a lane may pack it while the others get ready.
 struct FilledPlan {
   PlanId plan = 0;
   std::vector<Item> items;  // in bucket order
@@ -170,10 +189,11 @@ class Inbox {
     Name* name = nullptr;  // in names_, whose nodes stay where they are; null: no tensor has this key
     Plan* plan = nullptr;  // active plan that it is in, in plans_
     PlanId plan_id = 0;
-    std::shared_ptr<Work> work;  // in flight if not null
-    Submission submission;
+    std::uint32_t set = 0;       // the spec's
     bool reported = false;       // the engine knows of this submission
     bool plain = false;          // an all_reduce: with an in and an out, and no more, a submission to it is right
+    std::shared_ptr<Work> work;  // in flight if not null
+    Submission submission;
     std::size_t bytes = 0;       // of the spec
     Names::iterator place = {};  // of the name in names_
     TensorSpec spec;
@@ -205,6 +225,7 @@ class Inbox {
   void break_up_plans(std::uint32_t set) REQUIRES(mutex_);
   void count(Tensor& tensor, std::vector<FilledPlan>& filled) REQUIRES(mutex_);
   void commit(const PlanComplete& complete) noexcept REQUIRES(mutex_);
+  bool is_packed(const Plan& plan) const REQUIRES(mutex_);
   std::map<Key, BucketPlace> layout(const Plan& plan, PlanId id) const REQUIRES(mutex_);
   void break_up(Plan& plan, std::vector<Event>& events) REQUIRES(mutex_);
   Item item(Key key) const REQUIRES(mutex_);

@@ -14,16 +14,24 @@ void Inbox::count(Tensor& tensor, std::vector<FilledPlan>& filled) {
   Plan& plan = *tensor.plan;
   if (plan.waiting + 1 == plan.keys.size()) {
     PlanComplete complete{tensor.plan_id, {}};
-    FilledPlan full{tensor.plan_id, {}};
-    full.items.reserve(plan.keys.size());
     for (const Key key : plan.keys) {
       if (tensors_[key].submission.absent) complete.absent.push_back(key);
-      full.items.push_back(item(key));
     }
-    if (complete.absent.empty()) filled.push_back(std::move(full));
+    if (complete.absent.empty() && !is_packed(plan)) {
+      FilledPlan& full = filled.emplace_back(FilledPlan{tensor.plan_id, {}});
+      full.items.reserve(plan.keys.size());
+      for (const Key key : plan.keys) full.items.push_back(item(key));
+    }
     events_.emplace_back(std::move(complete));
   }
   ++plan.waiting;
+}
+
+// Nothing is to be packed.
+bool Inbox::is_packed(const Plan& plan) const {
+  SideBySide row;
+  return std::all_of(plan.keys.begin(), plan.keys.end(),
+                     [&](Key key) REQUIRES(mutex_) { return row.add(tensors_[key].submission, tensors_[key].bytes); });
 }
 
 // The engine will hear of it.

@@ -136,9 +136,8 @@ void Lane::close(std::function<void()> drained) {
 }
 
 void Lane::prepare(FilledPlan filled) {
-  // A bucket of one is not packed, nor what lies side by side or travels as a codec's bytes.
+  // A bucket of one is not packed, nor what travels as a codec's bytes.
   if (filled.items.size() < 2 || !filled.items.front().spec->codec.empty()) return;
-  if (side_by_side(filled.items) != nullptr) return;
   MutexLock lock(mutex_);
   filled_.push_back(std::move(filled));
   changed_.notify_all();

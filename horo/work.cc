@@ -66,16 +66,20 @@ void Work::finish(Outcome outcome) {
   end();
 }
 
+// Who waits has looked at his work with the bell's mutex held; so he either saw the end, or hears the bell that is rung
+// after the mutex was free.
 void Work::finish_all(std::span<const std::shared_ptr<Work>> works) noexcept {
   std::bitset<std::tuple_size_v<Bells>> to_ring;
   for (const auto& work : works) {
     HORO_CHECK(!work->finished());
-    MutexLock lock(bell_of(work->key_).mutex);
     to_ring.set(work->key_ % to_ring.size());
     work->finished_.store(true, std::memory_order_release);
   }
   for (Key key = 0; key < to_ring.size(); ++key) {
-    if (to_ring.test(key)) bell_of(key).rung.notify_all();
+    if (!to_ring.test(key)) continue;
+    Bell& bell = bell_of(key);
+    { MutexLock lock(bell.mutex); }
+    bell.rung.notify_all();
   }
 }
 
