@@ -96,9 +96,8 @@ class Gradients:
 
     def group(self, groups):
         """The gradients of each list of parameters become one unit."""
-        slots = {id(slot.param): slot for slot in self._slots}
         for group in groups:
-            members = [slots[id(param)] for param in group if id(param) in slots]
+            members = [self._by_param[id(param)] for param in group if id(param) in self._by_param]
             for slot in members:
                 self._hook(slot, in_bursts=False)
             if members:
@@ -286,7 +285,8 @@ class Gradients:
         """One backward pass less is missing for each. Returns the slots for which none is: as if none had come, which
         is what those look like that a Burst speaks for."""
         complete = []
-        for slot in [self._by_param[id(param)] for param in params]:
+        for param in params:
+            slot = self._by_param[id(param)]
             slot.passes_left -= 1
             if slot.passes_left < 0:
                 raise AssertionError(f"gradient {slot.spec.name}: {_TOO_MANY_PASSES}")
