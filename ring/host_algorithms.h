@@ -50,7 +50,7 @@ struct Party {
   int index;                        // of this rank among them
   std::size_t segment_bytes;
   ScratchPool& scratch;
-  bool shares_host = false;  // all members: messages take microseconds, and what is on its way is in their caches
+  std::size_t most_slots = 16;  // slices that are under way together; equal on all members
 
   int size() const { return static_cast<int>(members.size()); }
 };

@@ -9,7 +9,6 @@
 #include <new>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <thread>
 #include <tuple>
@@ -52,7 +51,7 @@ class HostGroup final : public Group {
         prices_{members_.costs, segment_bytes_},
         counters_(counters),
         has_levels_(TwoLevel::has_levels(members_.hosts)),
-        shares_host_(std::set<int>(members_.hosts.begin(), members_.hosts.end()).size() <= 1),
+        most_slots_(slots_for(members_.hosts, members_.costs)),
         allows_room_(room_is_allowed(config)),
         patience_(patience_for(config.local_size, true)),
         mpi_sums_(make_mpi_sums(party(), members_.set, wishes_)) {
@@ -138,7 +137,7 @@ class HostGroup final : public Group {
     return message;
   }
 
-  Party party() { return {transport_, members_.ranks, index_, segment_bytes_, scratch_, shares_host_}; }
+  Party party() { return {transport_, members_.ranks, index_, segment_bytes_, scratch_, most_slots_}; }
 
   // Equal on all members.
   bool may_meet(const Collective& c) const {
@@ -340,7 +339,7 @@ class HostGroup final : public Group {
   const Prices prices_;
   Counters& counters_;
   const bool has_levels_;
-  const bool shares_host_;
+  const std::size_t most_slots_;
   const bool allows_room_;
   std::array<bool, kKinds> in_rooms_{};  // by kind: whether there may be a room for it
   const Patience patience_;

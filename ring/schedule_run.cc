@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 
 #include "horo/base/check.h"
@@ -22,9 +23,6 @@ namespace horo {
 namespace {
 
 constexpr std::size_t kScratchBytes = 32 << 20;  // of all slots together, as long as there are two of them
-constexpr std::size_t kMostSlots = 16;
-// Inside a host four hide what there is to hide; more only push one another out of the caches that all members share.
-constexpr std::size_t kMostSlotsOfHost = 4;
 constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) {
@@ -236,9 +234,8 @@ void run_slots(const Plan& plan, std::byte* out, const Party& party) {
   const std::size_t slices = plan.slices.count();
   const std::size_t slot_bytes = std::max(kAlignment, aligned(plan.layout.bytes));
   const std::size_t affordable = std::max<std::size_t>(2, kScratchBytes / slot_bytes);
-  const std::size_t wanted = std::min(affordable, party.shares_host ? kMostSlotsOfHost : kMostSlots);
-  const std::size_t most_slots = plan.feeding != nullptr ? plan.feeding->slots : wanted;
-  const std::size_t slots_count = std::min(slices, most_slots);
+  const std::size_t wanted = plan.feeding != nullptr ? plan.feeding->slots : std::min(affordable, party.most_slots);
+  const std::size_t slots_count = std::min(slices, wanted);
   const auto scratch = party.scratch.take(slots_count * slot_bytes + kAlignment);
   const auto misaligned = reinterpret_cast<std::uintptr_t>(scratch.part(0, 1).data()) % kAlignment;
   const std::size_t first = misaligned == 0 ? 0 : kAlignment - misaligned;
@@ -259,6 +256,16 @@ void run_slots(const Plan& plan, std::byte* out, const Party& party) {
 }
 
 }  // namespace
+
+std::size_t slots_for(const std::vector<int>& hosts, const MachineCost& machine) {
+  constexpr std::size_t kBetweenHosts = 16;
+  constexpr double kInsideHost = 4;
+  const bool share_host = std::set<int>(hosts.begin(), hosts.end()).size() <= 1;
+  if (!share_host) return kBetweenHosts;
+  const double cores_each = machine.cores / static_cast<double>(std::max<std::size_t>(1, hosts.size()));
+  if (machine.cores <= 0 || cores_each >= 1) return static_cast<std::size_t>(kInsideHost);
+  return std::max<std::size_t>(1, static_cast<std::size_t>(kInsideHost * cores_each));
+}
 
 void run_schedule(const Party& party, const Collective& collective, const Schedule& schedule) {
   if (schedule.rounds.empty()) return;

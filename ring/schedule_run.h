@@ -2,11 +2,18 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "ring/host_algorithms.h"
 #include "ring/schedule.h"
+#include "ring/schedule_time.h"
 
 namespace horo {
+
+// Slices that may be under way together, by the members' hosts. Between hosts 16; inside one, where messages take
+// microseconds, 4 hide what there is to hide, and fewer the more members share a core, as one works while another
+// waits: more only push one another out of the caches that all members share.
+std::size_t slots_for(const std::vector<int>& hosts, const MachineCost& machine);
 
 // Runs this member's schedule, proven or made by a proven maker, on the collective's buffers. A long tensor goes
 // through it in slices, several of them under way together, so that one is combined while others travel. Blocks until

@@ -48,6 +48,7 @@ TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vect
       no_memory_(self.rank, say("rank ", self.rank, ": out of memory (std::bad_alloc)")),
       arenas_(arenas_of(self.rank, connections, std::move(arena))),
       mpi_(connections.empty() ? nullptr : connections.front().mpi),
+      lookout_(patience_.turn),
       stripes_(static_cast<std::size_t>(self.size)),
       expected_(static_cast<std::size_t>(self.size)),
       left_(static_cast<std::size_t>(self.size)),

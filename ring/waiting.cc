@@ -4,6 +4,7 @@
 #include "ring/waiting.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -16,6 +17,7 @@ namespace horo {
 namespace {
 
 using std::chrono::microseconds;
+using std::chrono::milliseconds;
 
 constexpr int kManyCores = 1 << 20;
 
@@ -44,11 +46,13 @@ int cores_in_time(int usable) {
 }  // namespace
 
 // A rank that is bound to a core of its own does not see the others' cores: whether it shares its own shows while it
-// looks, whether all of them share their time does not.
+// looks, whether all of them share their time does not. Ranks that share cores for certain move and sum for hundreds of
+// microseconds at a time; who slept meanwhile would have to be woken, by the one whose core he needs.
 Patience patience_for(int local_size, bool has_memory) {
-  if (!has_memory) return {0, cores_in_time(kManyCores) >= local_size ? microseconds(100) : microseconds(0)};
+  const Duration turn = ::sysconf(_SC_NPROCESSORS_ONLN) < local_size ? milliseconds(1) : kBrief;
+  if (!has_memory) return {0, cores_in_time(kManyCores) >= local_size ? kBrief : microseconds(0), turn};
   const bool has_room = cores_granted() >= std::max(1, local_size);
-  return {has_room ? 2'000 : 100, microseconds(50)};
+  return {has_room ? 2'000 : 100, microseconds(50), turn};
 }
 
 int cores_granted() {
@@ -97,7 +101,7 @@ TimePoint Lookout::offer_core(TimePoint now) noexcept {
   yield_core();
   const TimePoint back = Clock::now();
   const Duration away = back - now;
-  if (away > kAwake) crowded_until_.store(back.time_since_epoch() + kShare * away, std::memory_order_relaxed);
+  if (away > turn_) crowded_until_.store(back.time_since_epoch() + kShare * away, std::memory_order_relaxed);
   return back;
 }
 

@@ -8,11 +8,15 @@
 
 namespace horo {
 
+// Less than a sleep and two switches of the core would be worth.
+constexpr std::chrono::microseconds kBrief{100};
+
 // Looking for bytes: first `spins` times in a row, then with the core offered to others in between, and after `awake`
-// the rank sleeps until it is woken.
+// the rank sleeps until it is woken. `turn`: the longest that another rank keeps the core at what it waits for.
 struct Patience {
   int spins = 0;
   Duration awake{};
+  Duration turn = kBrief;
 };
 
 // `has_memory`: some peers are behind shared memory, where a look costs no system call.
@@ -30,24 +34,27 @@ void yield_core() noexcept;
 // Any thread.
 class Lookout {
  public:
+  // `turn`: the longest that somebody who hands something on keeps the core.
+  explicit Lookout(Duration turn = kBrief) : turn_(turn) {}
+
   // Looks until `is_there()`, with the core offered to others in between, for 100 us at most. False: sleep now; after
   // one look where somebody was seen to keep the core, so that no more than a fiftieth of the time is lost to him.
   template <class IsThere>
   bool look(IsThere is_there) {
     const TimePoint began = Clock::now();
     for (TimePoint now = began; !is_there(); now = offer_core(now)) {
-      if (now - began >= kAwake || is_crowded(now)) return false;
+      if (now - began >= kBrief || is_crowded(now)) return false;
     }
     return true;
   }
 
  private:
-  static constexpr std::chrono::microseconds kAwake{100};
   static constexpr int kShare = 50;  // a fiftieth
 
   bool is_crowded(TimePoint now) const noexcept;
   TimePoint offer_core(TimePoint now) noexcept;
 
+  const Duration turn_;
   std::atomic<Duration> crowded_until_{Duration::min()};  // since the clock's epoch; orders nothing
 };
 

@@ -60,5 +60,18 @@ TEST(LookoutTest, LooksOnlyOnceBesideAThreadThatKeepsTheCore) {
   EXPECT_EQ(looks, 1);
 }
 
+TEST(LookoutTest, TakesNobodyForACrowdWhoseTurnIsShortEnough) {
+  const OneCore pinned;
+  std::jthread busy([](const std::stop_token& stop) {
+    while (!stop.stop_requested()) relax_core();
+  });
+  Lookout lookout(std::chrono::hours(1));
+  for (int turn = 0; turn < 20; ++turn) {
+    int looks = 0;
+    EXPECT_FALSE(lookout.look([&] { return ++looks < 0; }));
+    EXPECT_GE(looks, 2);
+  }
+}
+
 }  // namespace
 }  // namespace horo
