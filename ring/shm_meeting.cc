@@ -52,7 +52,7 @@ struct ShmMeeting::Mark {
   };
 };
 
-// Every word has one writer, but for `rung`. Zeros at first.
+// Every word has one writer, but for `rung` and `claimed`. Zeros at first.
 struct ShmMeeting::Board {
   std::array<Mark, kMarks> marks;
   struct Reached {
@@ -65,6 +65,8 @@ struct ShmMeeting::Board {
   alignas(kLine) std::atomic<std::uint32_t> sleeps;
   std::atomic<std::uint32_t> rung;
   std::atomic<int> core;  // on which its member last waited: a hint, orders nothing
+  // Parts of its member's share that are handed out in this meeting, to anybody.
+  alignas(kLine) std::atomic<std::uint64_t> claimed;
   // The last meeting in which its member gave up; read where it was waited for in vain.
   alignas(kLine) std::atomic<std::uint64_t> given_up;
   alignas(kLine) std::byte flats[kFlats][kFlatBytes];
@@ -122,8 +124,17 @@ void ShmMeeting::come(const Collective& c, const Arrival& arrival) {
   in_ = arrival.in, out_ = arrival.out;
   mark.plan = plan_;
   if (arrival.bytes > kFewBytes) mark.place = {in_, out_};
+  if (std::exchange(has_claimed_, false)) board(index_).claimed.store(0, std::memory_order_relaxed);
   mark.times.store(number_, std::memory_order_release);
   tell();
+}
+
+// Marks order what is summed before and after; this orders nothing.
+std::uint64_t ShmMeeting::claim(int member, std::uint64_t parts) {
+  has_claimed_ = true;
+  std::atomic<std::uint64_t>& claimed = board(member).claimed;
+  if (claimed.load(std::memory_order_relaxed) >= parts) return parts;  // what many find is written by few
+  return claimed.fetch_add(1, std::memory_order_relaxed);
 }
 
 void ShmMeeting::reached(Work work, std::uint64_t step) {

@@ -63,6 +63,11 @@ class ShmMeeting {
   std::byte* in_of(int member, std::size_t bytes) const;
   std::byte* out_of(int member, std::size_t bytes) const;
 
+  // Parts of what all do together after a meeting of all, which are handed out by number to whoever has time: from 0 on
+  // for each member's share of the work; `parts` or more: none is left. Until all have reached a later step; the next
+  // meeting begins anew.
+  std::uint64_t claim(int member, std::uint64_t parts);
+
   // Kinds of progress.
   enum class Work { kStaged, kSummed, kTaken };
   void reached(Work work, std::uint64_t step);
@@ -131,6 +136,7 @@ class ShmMeeting {
   std::uint64_t told_ = 0;
   bool is_settled_ = true;
   bool moves_messages_ = false;
+  bool has_claimed_ = false;  // in the last meeting
 };
 
 }  // namespace horo

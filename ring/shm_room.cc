@@ -9,7 +9,9 @@ namespace horo {
 namespace {
 
 constexpr std::size_t kSmallShardUnit = 64;
-constexpr std::size_t kShardUnit = 4096;         // bytes: large shards begin on pages of their own
+constexpr std::size_t kShardUnit = 4096;  // bytes: large shards begin on pages of their own
+constexpr std::size_t kClaimBytes = 256 << 10;
+constexpr std::size_t kLeastClaimed = 1 << 20;   // of a member: less it has summed before anybody comes to help
 constexpr std::size_t kMostFlatOfShared = 2048;  // from there on two waits take less time than all that is copied
 
 }  // namespace
@@ -76,11 +78,29 @@ void ShmRoom::sum_flat(const Collective& c, std::size_t bytes) {
 }
 
 void ShmRoom::sum_in_place(const Collective& c, std::size_t bytes) {
-  const Shard mine = shard_of_bytes(bytes, meeting_.size(), meeting_.index());
-  for (std::byte*& place : places_) place += mine.begin;
-  sums_.sum(c, places_, mine.size, [this](int member) { return places_[static_cast<std::size_t>(member)]; });
+  const int size = meeting_.size(), index = meeting_.index();
+  if (bytes < kLeastClaimed * static_cast<std::size_t>(size)) {
+    sum_places(c, shard_of_bytes(bytes, size, index));
+  } else {
+    for (int k = index; k < index + size; ++k) sum_unclaimed(c, shard_of_bytes(bytes, size, k % size), k % size);
+  }
   meeting_.reached(Work::kSummed, ++steps_);
   meeting_.await_reached(c, Work::kSummed, steps_);
+}
+
+// So who has a core to himself does more than who shares one with somebody else, and nobody waits for the slowest.
+void ShmRoom::sum_unclaimed(const Collective& c, Shard shard, int member) {
+  const std::uint64_t parts = pieces_for(shard.size, kClaimBytes);
+  for (std::uint64_t part = 0; (part = meeting_.claim(member, parts)) < parts;) {
+    const std::size_t begin = part * kClaimBytes;
+    sum_places(c, {shard.begin + begin, std::min(kClaimBytes, shard.size - begin)});
+  }
+}
+
+void ShmRoom::sum_places(const Collective& c, Shard part) {
+  parts_ = places_;
+  for (std::byte*& place : parts_) place += part.begin;
+  sums_.sum(c, parts_, part.size, [this](int member) { return parts_[static_cast<std::size_t>(member)]; });
 }
 
 // The chunk at k is staged, summed and taken in the step numbered at(k), whose stage it fills, and those after it if it

@@ -4,7 +4,8 @@
 //   flat       a few KiB: each member writes what it shows beside its mark, and takes what it wants from beside theirs;
 //              who wants nothing leaves at once
 //   in place   what lies in arenas: it is taken from there. In an all_reduce each member sums its shard of all buffers
-//              and writes it to all of them; where one gives to all or takes from all, everybody copies a part
+//              and writes it to all of them, and of large ones then what others have not come to yet; where one gives
+//              to all or takes from all, everybody copies a part
 //   staged     the callers' own memory, a chunk at a time: each member lays what it shows into its stages, ahead of
 //              those who take it from there
 //
@@ -49,6 +50,8 @@ class ShmRoom {
   void lay_flat(const Collective& c, std::size_t bytes);
   void sum_flat(const Collective& c, std::size_t bytes);
   void sum_in_place(const Collective& c, std::size_t bytes);
+  void sum_unclaimed(const Collective& c, Shard shard, int member);
+  void sum_places(const Collective& c, Shard part);
   void sum_staged(const Collective& c, std::size_t bytes);
   struct Chunks;
   void stage(const Collective& c, Shard chunk, std::uint64_t step);
@@ -88,6 +91,7 @@ class ShmRoom {
   ShmMoves moves_;
   Pieces pieces_;
   std::vector<std::byte*> places_;  // of a collective in place, by member: what it shows; null: nothing, or not here
+  std::vector<std::byte*> parts_;   // of these, what is summed at the moment
 };
 
 }  // namespace horo

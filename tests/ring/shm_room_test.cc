@@ -188,6 +188,39 @@ TEST(ShmRoom, GivesTheBitsThatMessagesGive) {
   }
 }
 
+// Each part of them is summed by somebody, once, whoever comes late.
+TEST(ShmRoom, LargeBucketsAreSummedByWhoHasTime) {
+  for (const int size : {2, 3, 4}) {
+    const std::size_t least = static_cast<std::size_t>(size << 20) / sizeof(float);
+    run_ranks_well({size, Wire::kShm, {}}, [size, least](Rank& rank) {
+      unsigned seed = 0;
+      for (const std::size_t count : {least - 1, least, std::size_t{1'000}, least + 1, 2 * least + 77'777}) {
+        const Allocation bucket = rank.group->allocate(count * sizeof(float));
+        auto* const data = reinterpret_cast<float*>(bucket.data.get());
+        const auto value = [](std::size_t i, int of, unsigned round) {
+          return static_cast<float>(i % 1'013 + of + round);
+        };
+        for (std::size_t i = 0; i < count; ++i) data[i] = value(i, rank.index(), seed);
+        const TimePoint late = Clock::now() + std::chrono::milliseconds(static_cast<int>(seed) % size == rank.index());
+        while (Clock::now() < late) std::this_thread::yield();
+        Draw d;
+        d.count = count;
+        for (int other = 0; other < size; ++other) d.contributors.push_back(other);
+        const Buffer buffer = whole(bucket.data.get(), count * sizeof(float));
+        run(*rank.group, collective_of(d, buffer, buffer));
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+          float sum = 0;
+          for (int other = 0; other < size; ++other) sum += value(i, other, seed);
+          wrong += data[i] != sum ? 1 : 0;
+        }
+        EXPECT_EQ(wrong, 0u) << "rank " << rank.index() << " of " << size << ", " << count << " elements";
+        ++seed;
+      }
+    });
+  }
+}
+
 Collective of_words(std::vector<float>& data, int size) {
   Draw d;
   d.count = data.size();
