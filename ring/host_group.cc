@@ -54,6 +54,7 @@ class HostGroup final : public Group {
         most_slots_(slots_for(members_.hosts, members_.costs)),
         allows_room_(room_is_allowed(config)),
         patience_(patience_for(config.local_size, true)),
+        past_caches_(config.shm_past_caches),
         mpi_sums_(make_mpi_sums(party(), members_.set, wishes_)) {
     kernels_in_use();  // a wrong HORO_KERNELS is said at the start
     for (std::size_t i = 0; i < kKinds; ++i) {
@@ -272,6 +273,7 @@ class HostGroup final : public Group {
     if (std::find(one.places.begin(), one.places.end(), -1) != one.places.end()) return;
     if (!has_levels_) {
       one.room = std::make_unique<ShmRoom>(party(), arenas, std::move(board), one.places, patience_);
+      if (past_caches_ != "auto") one.room->write_past_caches(past_caches_ == "on");
       return;
     }
     std::vector<std::int64_t> boards;
@@ -343,6 +345,7 @@ class HostGroup final : public Group {
   const bool allows_room_;
   std::array<bool, kKinds> in_rooms_{};  // by kind: whether there may be a room for it
   const Patience patience_;
+  const std::string past_caches_;
   std::atomic<std::uint64_t> last_token_{0};  // numbers allocations; orders nothing
   ScratchPool scratch_;
   const std::unique_ptr<MpiSums> mpi_sums_;  // null: none is wished for, or there is no MPI

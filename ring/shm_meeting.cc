@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "horo/base/error.h"
+#include "ring/distance.h"
 #include "ring/say.h"
 
 namespace horo {
@@ -27,7 +28,8 @@ constexpr std::uint64_t kMarks = 64, kFlats = 80;
 constexpr std::size_t kWorks = 3;
 constexpr int kKindBits = 8, kKindShift = 64 - kKindBits;                         // in a shape
 constexpr std::chrono::nanoseconds kShortSlice = std::chrono::microseconds(200);  // where messages are to be moved
-constexpr int kEagerLooks = 4;  // without a pause in between, which takes as long as a line on its way
+constexpr std::size_t kMuch = 1 << 20;  // less does not take as long as to look how far it has to go
+constexpr int kEagerLooks = 4;          // without a pause in between, which takes as long as a line on its way
 
 void wait_on(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds longest) {
   const timespec slice{0, longest.count()};
@@ -67,6 +69,7 @@ struct ShmMeeting::Board {
   std::atomic<int> core;  // on which its member last waited: a hint, orders nothing
   // Parts of its member's share that are handed out in this meeting, to anybody.
   alignas(kLine) std::atomic<std::uint64_t> claimed;
+  LineProbe lines;
   // The last meeting in which its member gave up; read where it was waited for in vain.
   alignas(kLine) std::atomic<std::uint64_t> given_up;
   alignas(kLine) std::byte flats[kFlats][kFlatBytes];
@@ -87,7 +90,8 @@ ShmMeeting::ShmMeeting(const Party& party, std::shared_ptr<ShmArenas> arenas, Al
       members_(party.members),
       index_(party.index),
       mine_(std::move(mine)),
-      patience_(patience) {
+      patience_(patience),
+      far_(members_.size(), 0) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     std::byte* at = arenas_->at(members_[i], static_cast<std::uint64_t>(boards[i]), sizeof(Board));
     if (reinterpret_cast<std::uintptr_t>(at) % alignof(Board) != 0) {
@@ -124,6 +128,8 @@ void ShmMeeting::come(const Collective& c, const Arrival& arrival) {
   in_ = arrival.in, out_ = arrival.out;
   mark.plan = plan_;
   if (arrival.bytes > kFewBytes) mark.place = {in_, out_};
+  passes_much_ = arrival.bytes >= kMuch && arrival.in == kNowhere;
+  if (passes_much_) board(index_).lines.write(number_);
   if (std::exchange(has_claimed_, false)) board(index_).claimed.store(0, std::memory_order_relaxed);
   mark.times.store(number_, std::memory_order_release);
   tell();
@@ -135,6 +141,25 @@ std::uint64_t ShmMeeting::claim(int member, std::uint64_t parts) {
   std::atomic<std::uint64_t>& claimed = board(member).claimed;
   if (claimed.load(std::memory_order_relaxed) >= parts) return parts;  // what many find is written by few
   return claimed.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ShmMeeting::take_all_for(bool far) {
+  is_distance_given_ = true;
+  far_.assign(members_.size(), far ? 1 : 0);
+  far_count_ = far ? size() : 0;
+}
+
+// In turn, so that no two look at the same one's.
+void ShmMeeting::look_at_lines() {
+  if (size() < 2 || is_distance_given_) return;
+  const auto ahead = static_cast<int>(number_ % (members_.size() - 1)) + 1;
+  const int member = (index_ + ahead) % size();
+  const Duration taken = board(member).lines.read(number_);
+  if (taken == Duration{}) return;
+  char& far = far_[static_cast<std::size_t>(member)];
+  const bool is_far_now = taken > LineProbe::kFar;
+  far_count_ += (is_far_now ? 1 : 0) - far;
+  far = is_far_now ? 1 : 0;
 }
 
 void ShmMeeting::reached(Work work, std::uint64_t step) {
@@ -195,6 +220,7 @@ void ShmMeeting::await_come(const Collective& c, int whom) {
   if (whom != kEveryone) return check_alike(c, whom, index_);
   seen_ = number_;
   for (int member = 1; member < size(); ++member) check_alike(c, 0, member);
+  if (passes_much_) look_at_lines();
 }
 
 void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t step, int whom) {

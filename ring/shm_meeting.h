@@ -68,6 +68,12 @@ class ShmMeeting {
   // meeting begins anew.
   std::uint64_t claim(int member, std::uint64_t parts);
 
+  // Whether another member's core, or any of them, is so far away that what is passed on there goes past the caches
+  // better. Who comes with much that lies nowhere looks at one other member each time, a different one in turn.
+  bool is_far(int member) const { return far_[static_cast<std::size_t>(member)] != 0; }
+  bool has_far() const { return far_count_ > 0; }
+  void take_all_for(bool far);  // from now on, whatever is measured
+
   // Kinds of progress.
   enum class Work { kStaged, kSummed, kTaken };
   void reached(Work work, std::uint64_t step);
@@ -105,6 +111,7 @@ class ShmMeeting {
   bool has_reached(int member, Work work, std::uint64_t step) const;
   bool has_given_up(int member) const;
   std::byte* at(int member, std::uint64_t place, std::size_t bytes) const;
+  void look_at_lines();
   void tell();
   template <class IsThere>
   void await_whom(const Collective& c, int whom, IsThere is_there);
@@ -137,6 +144,10 @@ class ShmMeeting {
   bool is_settled_ = true;
   bool moves_messages_ = false;
   bool has_claimed_ = false;  // in the last meeting
+  std::vector<char> far_;     // by member
+  int far_count_ = 0;
+  bool is_distance_given_ = false;
+  bool passes_much_ = false;  // in the last meeting
 };
 
 }  // namespace horo

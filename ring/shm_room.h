@@ -33,6 +33,9 @@ class ShmRoom {
   ShmRoom(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
           const std::vector<std::int64_t>& boards, Patience patience);
 
+  // Whatever is measured: see Config::shm_past_caches.
+  void write_past_caches(bool always) { meeting_.take_all_for(always); }
+
   // All but messages, and operations of the caller's own.
   static bool takes(const Collective& collective);
   // All_reduces that are not flat.
@@ -54,6 +57,7 @@ class ShmRoom {
   void sum_places(const Collective& c, Shard part);
   void sum_staged(const Collective& c, std::size_t bytes);
   struct Chunks;
+  static void pass_on(std::byte* stage, const std::byte* from, std::size_t bytes, bool far);
   void stage(const Collective& c, Shard chunk, std::uint64_t step);
   void sum_stages(const Collective& c, Shard chunk, std::uint64_t step);
   void unstage(const Collective& c, Shard chunk, std::uint64_t step);

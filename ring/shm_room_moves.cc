@@ -200,13 +200,14 @@ void ShmRoom::lay(const Collective& c, const Slices& slices, std::uint64_t k) {
   std::byte* const stage = meeting_.stage_of(index, step);
   if (moves_.is_same_for_all()) {
     const Shard slice = slices.of({0, 0, moves_.shown(index)}, k);
-    copy_bytes(stage, c.in.data + slice.begin, slice.size);
+    pass_on(stage, c.in.data + slice.begin, slice.size, meeting_.has_far());
   } else {
     for (int member = 0; member < meeting_.size(); ++member) {
       if (member == index) continue;
       const Part& part = moves_.to(member);
       const Shard slice = slices.of(part, k);
-      copy_bytes(stage + slices.slot(index, member), c.in.data + part.from + slice.begin, slice.size);
+      const std::byte* const from = c.in.data + part.from + slice.begin;
+      pass_on(stage + slices.slot(index, member), from, slice.size, meeting_.is_far(member));
     }
   }
   meeting_.reached(Work::kStaged, step);

@@ -53,6 +53,7 @@ struct Config {
   std::string transport = "auto";          // HORO_TRANSPORT: tcp, shm (an error where it does not work) or auto
   std::size_t shm_chunk_bytes = 32 << 10;  // HORO_SHM_CHUNK_BYTES: passed on at a time while the rest is copied
   std::size_t shm_slots = 8;               // HORO_SHM_SLOTS: chunks on the way from one rank to another
+  std::string shm_past_caches = "auto";    // HORO_SHM_PAST_CACHES: how they pass on long tensors: on, off or auto
 
   // How bytes travel over sockets.
   std::string crc = "auto";   // HORO_CRC: a checksum behind every payload: on, off or auto (between hosts)

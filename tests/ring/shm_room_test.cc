@@ -174,9 +174,14 @@ TEST(ShmRoom, PiecesThatAreNotTheTensorAreRefused) {
   });
 }
 
-TEST(ShmRoom, GivesTheBitsThatMessagesGive) {
+class ShmRoomBits : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(PastCaches, ShmRoomBits, testing::Values("auto", "on", "off"));
+
+TEST_P(ShmRoomBits, AreThoseThatMessagesGive) {
   for (const int size : {2, 3, 4, 5}) {
-    run_ranks_well({size, Wire::kShm, {}}, [size](Rank& rank) {
+    Config config;
+    config.shm_past_caches = GetParam();
+    run_ranks_well({size, Wire::kShm, config}, [size](Rank& rank) {
       Config by_messages = rank.config;
       by_messages.transport = "tcp";
       std::vector<int> members(static_cast<std::size_t>(size));
