@@ -43,6 +43,8 @@ class ScratchPool {
   std::vector<std::unique_ptr<Memory>> free_ GUARDED_BY(mutex_);
 };
 
+constexpr std::size_t kMostSlots = 16;
+
 // The members of a group, and what they agreed on once.
 struct Party {
   Transport& transport;
@@ -50,7 +52,7 @@ struct Party {
   int index;                        // of this rank among them
   std::size_t segment_bytes;
   ScratchPool& scratch;
-  std::size_t most_slots = 16;  // slices that are under way together; equal on all members
+  std::size_t most_slots = kMostSlots;  // slices that are under way together; equal on all members
 
   int size() const { return static_cast<int>(members.size()); }
 };

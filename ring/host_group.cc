@@ -273,7 +273,7 @@ class HostGroup final : public Group {
     if (std::find(one.places.begin(), one.places.end(), -1) != one.places.end()) return;
     if (!has_levels_) {
       one.room = std::make_unique<ShmRoom>(party(), arenas, std::move(board), one.places, patience_);
-      if (past_caches_ != "auto") one.room->write_past_caches(past_caches_ == "on");
+      one.room->set_past_caches(past_caches_);
       return;
     }
     std::vector<std::int64_t> boards;
@@ -281,6 +281,7 @@ class HostGroup final : public Group {
     const auto mine = std::lower_bound(mates.begin(), mates.end(), index_) - mates.begin();
     const Party host{transport_, one.mates, static_cast<int>(mine), segment_bytes_, scratch_};
     auto feed = is_alone ? nullptr : std::make_unique<ShmFeed>(host, arenas, std::move(board), boards, patience_);
+    if (feed) feed->set_past_caches(past_caches_);
     one.levels = std::make_unique<TwoLevel>(party(), members_.hosts, prices_, std::move(feed));
   }
 

@@ -258,10 +258,9 @@ void run_slots(const Plan& plan, std::byte* out, const Party& party) {
 }  // namespace
 
 std::size_t slots_for(const std::vector<int>& hosts, const MachineCost& machine) {
-  constexpr std::size_t kBetweenHosts = 16;
   constexpr double kInsideHost = 4;
   const bool share_host = std::set<int>(hosts.begin(), hosts.end()).size() <= 1;
-  if (!share_host) return kBetweenHosts;
+  if (!share_host) return kMostSlots;
   const double cores_each = machine.cores / static_cast<double>(std::max<std::size_t>(1, hosts.size()));
   if (machine.cores <= 0 || cores_each >= 1) return static_cast<std::size_t>(kInsideHost);
   return std::max<std::size_t>(1, static_cast<std::size_t>(kInsideHost * cores_each));

@@ -117,8 +117,8 @@ void ShmFeed::stage(std::size_t slice) {
     const Shard part = share_->part(member, slice);
     if (member == meeting_.index() || part.size == 0) continue;
     std::byte* const to = in_lot(meeting_.index(), slice, part);
-    pieces_.visit(c(), part, [to](const std::byte* in, std::byte*, std::size_t bytes, std::size_t at) {
-      copy_bytes(to + at, in, bytes);
+    pieces_.visit(c(), part, [&](const std::byte* in, std::byte*, std::size_t bytes, std::size_t at) {
+      meeting_.pass_on(to + at, in, bytes, member);
     });
   }
   meeting_.reached(Work::kStaged, first_ + slice);
@@ -134,7 +134,7 @@ void ShmFeed::take(std::size_t slice, const std::byte* out) {
     return;
   }
   if (mine.size > 0) {
-    copy_bytes(in_lot(index, slice, mine), out, mine.size);
+    meeting_.pass_on(in_lot(index, slice, mine), out, mine.size, ShmMeeting::kEveryone);
     pieces_.visit(c(), mine, [out](const std::byte*, std::byte* own, std::size_t bytes, std::size_t at) {
       copy_bytes(own, out + at, bytes);
     });

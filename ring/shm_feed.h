@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "horo/base/shard.h"
@@ -42,6 +43,8 @@ class ShmFeed final : public SliceFeed {
   // `host`: the members of this host; they meet on their boards, see ShmMeeting.
   ShmFeed(const Party& host, std::shared_ptr<ShmArenas> arenas, Allocation mine,
           const std::vector<std::int64_t>& boards, Patience patience);
+
+  void set_past_caches(const std::string& setting) { meeting_.set_past_caches(setting); }
 
   static constexpr std::size_t kSliceBytes = 4 * ShmMeeting::kStageBytes;
   static constexpr std::size_t kSlots = 4;  // slices under way together: two less than there are stages for

@@ -17,6 +17,7 @@
 
 #include "horo/base/error.h"
 #include "ring/distance.h"
+#include "ring/reduce.h"
 #include "ring/say.h"
 
 namespace horo {
@@ -143,10 +144,14 @@ std::uint64_t ShmMeeting::claim(int member, std::uint64_t parts) {
   return claimed.fetch_add(1, std::memory_order_relaxed);
 }
 
-void ShmMeeting::take_all_for(bool far) {
-  is_distance_given_ = true;
-  far_.assign(members_.size(), far ? 1 : 0);
-  far_count_ = far ? size() : 0;
+void ShmMeeting::set_past_caches(const std::string& setting) {
+  is_distance_given_ = setting != "auto";
+  far_.assign(members_.size(), setting == "on" ? 1 : 0);
+  far_count_ = setting == "on" ? size() : 0;
+}
+
+void ShmMeeting::pass_on(std::byte* stage, const std::byte* from, std::size_t bytes, int whom) const {
+  is_far(whom) ? copy_past_caches(stage, from, bytes) : copy_bytes(stage, from, bytes);
 }
 
 // In turn, so that no two look at the same one's.

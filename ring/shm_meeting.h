@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ring/host_algorithms.h"
@@ -68,11 +69,12 @@ class ShmMeeting {
   // meeting begins anew.
   std::uint64_t claim(int member, std::uint64_t parts);
 
-  // Whether another member's core, or any of them, is so far away that what is passed on there goes past the caches
-  // better. Who comes with much that lies nowhere looks at one other member each time, a different one in turn.
-  bool is_far(int member) const { return far_[static_cast<std::size_t>(member)] != 0; }
-  bool has_far() const { return far_count_ > 0; }
-  void take_all_for(bool far);  // from now on, whatever is measured
+  // memcpy() to a stage of this member's, from where `whom` takes it: past the caches if its core, or that of any, is
+  // far. Who comes with much that lies nowhere looks at one other member each time, a different one in turn.
+  void pass_on(std::byte* stage, const std::byte* from, std::size_t bytes, int whom) const;
+  bool is_far(int whom) const { return whom == kEveryone ? far_count_ > 0 : far_[static_cast<std::size_t>(whom)] != 0; }
+  // HORO_SHM_PAST_CACHES: whatever is measured from now on, unless it is "auto".
+  void set_past_caches(const std::string& setting);
 
   // Kinds of progress.
   enum class Work { kStaged, kSummed, kTaken };

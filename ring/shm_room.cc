@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "horo/base/shard.h"
-#include "ring/distance.h"
 
 namespace horo {
 namespace {
@@ -154,10 +153,6 @@ void ShmRoom::sum_staged(const Collective& c, std::size_t bytes) {
   take_one(last);
 }
 
-void ShmRoom::pass_on(std::byte* stage, const std::byte* from, std::size_t bytes, bool far) {
-  (far ? copy_past_caches : copy_bytes)(stage, from, bytes);
-}
-
 // The others' shards of what this member gives.
 void ShmRoom::stage(const Collective& c, Shard chunk, std::uint64_t step) {
   if (!sums_.gives(meeting_.index())) return;
@@ -166,7 +161,7 @@ void ShmRoom::stage(const Collective& c, Shard chunk, std::uint64_t step) {
     const Shard shard = shard_of_bytes(chunk.size, meeting_.size(), member);
     if (member == meeting_.index()) continue;
     const auto lay = [&](const std::byte* in, std::byte*, std::size_t bytes, std::size_t at) {
-      pass_on(to + shard.begin + at, in, bytes, meeting_.is_far(member));
+      meeting_.pass_on(to + shard.begin + at, in, bytes, member);
     };
     pieces_.visit(c, {chunk.begin + shard.begin, shard.size}, lay);
   }
@@ -177,12 +172,12 @@ void ShmRoom::sum_stages(const Collective& c, Shard chunk, std::uint64_t step) {
   const Shard mine = shard_of_bytes(chunk.size, meeting_.size(), index);
   const auto sum = [&](const std::byte* in, std::byte* out, std::size_t bytes, std::size_t at) {
     const std::size_t begin = mine.begin + at;
+    const bool is_apart = meeting_.is_far(ShmMeeting::kEveryone);
     std::byte* const outs[] = {out, meeting_.stage_of(index, step) + begin};
-    const std::span<std::byte* const> cached(outs, meeting_.has_far() ? 1 : 2);
-    sums_.sum(c, cached, bytes, [&](int member) -> const std::byte* {
+    sums_.sum(c, std::span(outs).first(is_apart ? 1 : 2), bytes, [&](int member) -> const std::byte* {
       return member == index ? in : meeting_.stage_of(member, step) + begin;
     });
-    if (meeting_.has_far() && sums_.has_givers()) pass_on(outs[1], out, bytes, true);
+    if (is_apart && sums_.has_givers()) meeting_.pass_on(outs[1], out, bytes, ShmMeeting::kEveryone);
   };
   pieces_.visit(c, {chunk.begin + mine.begin, mine.size}, sum);
 }

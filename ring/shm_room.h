@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "horo/base/shard.h"
@@ -33,8 +34,7 @@ class ShmRoom {
   ShmRoom(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
           const std::vector<std::int64_t>& boards, Patience patience);
 
-  // Whatever is measured: see Config::shm_past_caches.
-  void write_past_caches(bool always) { meeting_.take_all_for(always); }
+  void set_past_caches(const std::string& setting) { meeting_.set_past_caches(setting); }
 
   // All but messages, and operations of the caller's own.
   static bool takes(const Collective& collective);
@@ -57,7 +57,6 @@ class ShmRoom {
   void sum_places(const Collective& c, Shard part);
   void sum_staged(const Collective& c, std::size_t bytes);
   struct Chunks;
-  static void pass_on(std::byte* stage, const std::byte* from, std::size_t bytes, bool far);
   void stage(const Collective& c, Shard chunk, std::uint64_t step);
   void sum_stages(const Collective& c, Shard chunk, std::uint64_t step);
   void unstage(const Collective& c, Shard chunk, std::uint64_t step);

@@ -200,14 +200,14 @@ void ShmRoom::lay(const Collective& c, const Slices& slices, std::uint64_t k) {
   std::byte* const stage = meeting_.stage_of(index, step);
   if (moves_.is_same_for_all()) {
     const Shard slice = slices.of({0, 0, moves_.shown(index)}, k);
-    pass_on(stage, c.in.data + slice.begin, slice.size, meeting_.has_far());
+    meeting_.pass_on(stage, c.in.data + slice.begin, slice.size, ShmMeeting::kEveryone);
   } else {
     for (int member = 0; member < meeting_.size(); ++member) {
       if (member == index) continue;
       const Part& part = moves_.to(member);
       const Shard slice = slices.of(part, k);
       const std::byte* const from = c.in.data + part.from + slice.begin;
-      pass_on(stage + slices.slot(index, member), from, slice.size, meeting_.is_far(member));
+      meeting_.pass_on(stage + slices.slot(index, member), from, slice.size, member);
     }
   }
   meeting_.reached(Work::kStaged, step);

@@ -8,7 +8,7 @@
 
 namespace horo {
 
-// Less than a sleep and two switches of the core would be worth.
+// What is here within this time is not worth a sleep, from which one has to be woken.
 constexpr std::chrono::microseconds kBrief{100};
 
 // Looking for bytes: first `spins` times in a row, then with the core offered to others in between, and after `awake`

@@ -174,17 +174,21 @@ void try_case(Rank& rank, Group& group, const std::vector<int>& hosts, const Cas
       << "rank " << rank.index() << ", seed " << d.seed << ", " << name_of(d.c.dtype) << ", " << d.c.counts[0];
 }
 
+void try_cases(const std::vector<int>& hosts, const Config& config, unsigned cases) {
+  run_ranks_well({static_cast<int>(hosts.size()), Wire::kShm, config}, [&](Rank& rank) {
+    const auto group = group_of(rank, hosts);
+    std::mt19937 random(11);
+    for (unsigned seed = 0; seed < cases && !testing::Test::HasFailure(); ++seed) {
+      try_case(rank, *group, hosts, draw_case(random, hosts, seed));
+    }
+  });
+}
+
 TEST(TwoLevel, GivesTheBitsOfOneSumForEveryLayoutOfHosts) {
-  for (const auto& hosts : kLayouts) {
-    run_ranks_well({static_cast<int>(hosts.size()), Wire::kShm, {}}, [&](Rank& rank) {
-      const auto group = group_of(rank, hosts);
-      std::mt19937 random(11);
-      for (unsigned seed = 0; seed < (test::kSanitized ? 2u : 25u); ++seed) {
-        try_case(rank, *group, hosts, draw_case(random, hosts, seed));
-        if (testing::Test::HasFailure()) return;
-      }
-    });
-  }
+  for (const auto& hosts : kLayouts) try_cases(hosts, {}, test::kSanitized ? 2u : 25u);
+  Config past_caches;
+  past_caches.shm_past_caches = "on";
+  try_cases(kPairs, past_caches, test::kSanitized ? 2u : 25u);
 }
 
 // Of float32 ones in the caller's memory, or in a bucket.
