@@ -201,6 +201,13 @@ void pace_nothing(int fd) noexcept {
   ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kName, sizeof(kName) - 1);
 }
 
+std::size_t packet_bytes(int fd) noexcept {
+  int bytes = 0;
+  socklen_t length = sizeof(bytes);
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &bytes, &length) == 0 && bytes > 0 ? static_cast<std::size_t>(bytes)
+                                                                                      : 0;
+}
+
 bool cools_down(int fd) noexcept {
   constexpr std::uint32_t kLongUs = 1'000;
   tcp_info info{};
