@@ -187,16 +187,18 @@ std::size_t moved(ssize_t result) {
   return result < 0 ? 0 : static_cast<std::size_t>(result);
 }
 
-void exchange(int fd, std::size_t bytes, std::span<const std::byte> given, std::span<std::byte> taken) {
+void exchange(int fd, std::span<const std::byte> given, std::span<std::byte> taken) {
+  const std::size_t bytes = given.size();
   const bool is_two = bytes > kPacketBytes && bytes < 2 * kPacketBytes;  // then the short one first is the fastest
-  const std::size_t first = is_two ? bytes - kPacketBytes : given.size();
+  const std::size_t first = is_two ? bytes - kPacketBytes : kQuantumBytes;
   for (std::size_t sent = 0, received = 0; sent < bytes || received < bytes;) {
     if (sent < bytes) {
-      const std::size_t most = std::min(sent == 0 ? first : given.size(), bytes - sent);
-      sent += moved(::send(fd, given.data(), most, MSG_DONTWAIT | MSG_NOSIGNAL));
+      const std::size_t most = std::min(sent == 0 ? first : kQuantumBytes, bytes - sent);
+      sent += moved(::send(fd, given.data() + sent, most, MSG_DONTWAIT | MSG_NOSIGNAL));
     }
     if (received < bytes) {
-      received += moved(::recv(fd, taken.data(), std::min(taken.size(), bytes - received), MSG_DONTWAIT));
+      const std::size_t most = std::min(kQuantumBytes, bytes - received);
+      received += moved(::recv(fd, taken.data() + received, most, MSG_DONTWAIT));
     }
   }
 }
@@ -230,11 +232,11 @@ double SocketLimit::measure(std::size_t bytes) {
   int exchanges = 1;
   SpinBarrier barrier(2);
   on_cores(2, [&](int me) {
-    std::vector<std::byte> given(std::min(bytes, kQuantumBytes)), taken(given.size());
+    std::vector<std::byte> given(bytes), taken(bytes);
     for (int sample = -1; sample < kSamples; ++sample) {
       barrier.meet();
       const TimePoint begin = Clock::now();
-      for (int i = 0; i < exchanges; ++i) exchange(ends_[static_cast<std::size_t>(me)].get(), bytes, given, taken);
+      for (int i = 0; i < exchanges; ++i) exchange(ends_[static_cast<std::size_t>(me)].get(), given, taken);
       barrier.meet();
       const double seconds = seconds_since(begin) / exchanges;
       if (me == 0 && sample >= 0) samples.push_back(seconds);
