@@ -55,6 +55,7 @@ void ShmFeed::begin(const HostShare& share) {
   }
   meeting_.come(c(), {shape_of(c().kind, c().dtype, c().op, 0), bytes, place.value_or(ShmMeeting::kNowhere)});
   meeting_.await_come(c());
+  meeting_.settle();
   find_places(bytes);
   first_ = steps_ + 1;
   steps_ += share.slices.count();

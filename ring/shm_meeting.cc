@@ -125,10 +125,12 @@ void ShmMeeting::approach(const Collective& c) {
 void ShmMeeting::come(const Collective& c, const Arrival& arrival) {
   ++number_;
   Mark& mark = board(index_).marks[number_ % kMarks];
-  plan_ = {c.plan, c.key_hash, arrival.shape, arrival.bytes};
+  for (Plan* const plan : {&plan_, &mark.plan}) {  // not from one to the other: see CMakeLists.txt
+    plan->plan = c.plan, plan->key_hash = c.key_hash;
+    plan->shape = arrival.shape, plan->bytes = arrival.bytes;
+  }
   in_ = arrival.in, out_ = arrival.out;
-  mark.plan = plan_;
-  if (arrival.bytes > kFewBytes) mark.place = {in_, out_};
+  if (arrival.bytes > kFewBytes) mark.place.in = arrival.in, mark.place.out = arrival.out;
   passes_much_ = arrival.bytes >= kMuch && arrival.in == kNowhere;
   if (passes_much_) board(index_).lines.write(number_);
   if (std::exchange(has_claimed_, false)) board(index_).claimed.store(0, std::memory_order_relaxed);
@@ -235,10 +237,12 @@ void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t ste
     throw Mismatch(say("channel ", c.channel, ", plan ", c.plan, ": rank ", rank_of(member),
                        " heard that ranks of another host run other tensors under this plan"));
   });
+  settle();
 }
 
 void ShmMeeting::await_end(const Collective& c, Work work, std::uint64_t step) {
   await_whom(c, kEveryone, [=, this](int member) { return has_given_up(member) || has_reached(member, work, step); });
+  settle();
 }
 
 // Who is not waited for is never missed.
@@ -249,7 +253,6 @@ void ShmMeeting::await_whom(const Collective& c, int whom, IsThere is_there) {
   } else {
     await(c, whom, [&](int member) { return member != whom || is_there(member); });
   }
-  settle();
 }
 
 template <class IsThere>

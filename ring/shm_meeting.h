@@ -84,7 +84,8 @@ class ShmMeeting {
   void give_up();
   // Until all others have reached that step, or have given up.
   void await_end(const Collective& collective, Work work, std::uint64_t step);
-  // Wakes whoever fell asleep while this member told something; before it leaves. A wait does it, too.
+  // Wakes whoever fell asleep while this member told something: after a meeting, before anything that takes a while,
+  // and before it leaves. The waits for steps do it, too.
   void settle();
 
   // Memory that goes with a meeting, and memory for steps: more of both than a core's own caches hold, since lines that

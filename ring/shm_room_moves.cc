@@ -73,6 +73,7 @@ void ShmRoom::move_large(const Collective& c, std::byte* out, bool is_own_out) {
   meeting_.come(c, {moves_.shape(), moves_.most_shown(), place_of(c.in.data, moves_.shown(index)),
                     is_own_out ? ShmMeeting::kNowhere : place_of(out, moves_.result())});
   meeting_.await_come(c);
+  meeting_.settle();
   bool is_in_place = true;
   places_.clear();
   for (int member = 0; member < meeting_.size(); ++member) {
