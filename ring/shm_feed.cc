@@ -55,7 +55,6 @@ void ShmFeed::begin(const HostShare& share) {
   }
   meeting_.come(c(), {shape_of(c().kind, c().dtype, c().op, 0), bytes, place.value_or(ShmMeeting::kNowhere)});
   meeting_.await_come(c());
-  meeting_.settle();
   find_places(bytes);
   first_ = steps_ + 1;
   steps_ += share.slices.count();
@@ -78,7 +77,6 @@ void ShmFeed::end() {
     meeting_.reached(Work::kTaken, steps_);
     meeting_.await_reached(c(), Work::kTaken, steps_);
   }
-  meeting_.settle();
 }
 
 void ShmFeed::give_up() {

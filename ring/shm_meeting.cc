@@ -1,7 +1,9 @@
 // A mark is one cache line with all that a small all_reduce needs, so a meeting costs each member one line of each
-// other; what a member wrote itself it knows, and does not fetch back from who has just read it. Nobody waits for his
-// own stores before he looks for those of others: that there may be sleepers to wake is settled afterwards, on a line
-// that others read only before they sleep.
+// other; what a member wrote itself it knows, and does not fetch back from who has just read it.
+//
+// Nobody waits for his own stores to reach the others: that takes longer than a small all_reduce where cores are far
+// from each other. So who tells something and who falls asleep in the same moment may miss each other; whoever falls
+// asleep therefore sleeps for a moment first, says so all the while, and looks again before he sleeps for longer.
 #include "ring/shm_meeting.h"
 
 #include <linux/futex.h>
@@ -27,8 +29,9 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kBoardPage = 4096;
 constexpr std::uint64_t kMarks = 64, kFlats = 80;
 constexpr std::size_t kWorks = 3;
-constexpr int kKindBits = 8, kKindShift = 64 - kKindBits;                         // in a shape
-constexpr std::chrono::nanoseconds kShortSlice = std::chrono::microseconds(200);  // where messages are to be moved
+constexpr int kKindBits = 8, kKindShift = 64 - kKindBits;  // in a shape
+// Of a sleep: the first one, in which every store of before has long arrived; and where messages are to be moved.
+constexpr std::chrono::nanoseconds kShortSlice = std::chrono::microseconds(200);
 constexpr std::size_t kMuch = 1 << 20;  // less does not take as long as to look how far it has to go
 constexpr int kEagerLooks = 4;          // without a pause in between, which takes as long as a line on its way
 
@@ -62,9 +65,7 @@ struct ShmMeeting::Board {
     alignas(kLine) std::atomic<std::uint64_t> step;
   };
   std::array<Reached, kWorks> reached;
-  // How often its member has told something: stored with seq_cst after what it told, before it looks who sleeps.
-  alignas(kLine) std::atomic<std::uint64_t> told;
-  // "I sleep": stored with seq_cst before a last look at `told`, so that one of the two sees the other.
+  // "I sleep": stored with seq_cst before it looks for the last time, and all through the slices of a sleep.
   alignas(kLine) std::atomic<std::uint32_t> sleeps;
   std::atomic<std::uint32_t> rung;
   std::atomic<int> core;  // on which its member last waited: a hint, orders nothing
@@ -75,6 +76,25 @@ struct ShmMeeting::Board {
   alignas(kLine) std::atomic<std::uint64_t> given_up;
   alignas(kLine) std::byte flats[kFlats][kFlatBytes];
   alignas(kBoardPage) std::byte stages[kStages][kStageBytes];
+};
+
+// While it lives, its member says that it sleeps.
+class ShmMeeting::Sleep {
+ public:
+  explicit Sleep(Board& mine) : mine_(mine) { mine_.sleeps.store(1, std::memory_order_seq_cst); }
+  ~Sleep() { mine_.sleeps.store(0, std::memory_order_relaxed); }
+  Sleep(const Sleep&) = delete;
+  Sleep& operator=(const Sleep&) = delete;
+
+  // Until somebody tells something, at most so long; not at all if it is there already.
+  template <class IsThere>
+  void slice(std::chrono::nanoseconds longest, IsThere is_there) const {
+    const std::uint32_t seen = mine_.rung.load(std::memory_order_seq_cst);
+    if (!is_there()) wait_on(mine_.rung, seen, longest);
+  }
+
+ private:
+  Board& mine_;
 };
 
 Allocation ShmMeeting::make_board(ShmArenas& arenas) {
@@ -179,20 +199,11 @@ void ShmMeeting::give_up() {
   tell();
 }
 
-// Those who already sleep are woken at once. For those who are just about to, settle() comes later.
+// Whoever is seen to sleep is woken. Who is about to and is not seen looks again within kShortSlice.
 void ShmMeeting::tell() {
-  is_settled_ = false;
-  for (int member = 0; member < size(); ++member) {
-    if (member != index_ && board(member).sleeps.load(std::memory_order_relaxed) != 0) return settle();
-  }
-}
-
-void ShmMeeting::settle() {
-  if (std::exchange(is_settled_, true)) return;
-  board(index_).told.store(++told_, std::memory_order_seq_cst);
   for (int member = 0; member < size(); ++member) {
     Board& other = board(member);
-    if (member == index_ || other.sleeps.load(std::memory_order_seq_cst) == 0) continue;
+    if (member == index_ || other.sleeps.load(std::memory_order_relaxed) == 0) continue;
     other.rung.fetch_add(1, std::memory_order_seq_cst);
     wake(other.rung);
   }
@@ -237,12 +248,10 @@ void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t ste
     throw Mismatch(say("channel ", c.channel, ", plan ", c.plan, ": rank ", rank_of(member),
                        " heard that ranks of another host run other tensors under this plan"));
   });
-  settle();
 }
 
 void ShmMeeting::await_end(const Collective& c, Work work, std::uint64_t step) {
   await_whom(c, kEveryone, [=, this](int member) { return has_given_up(member) || has_reached(member, work, step); });
-  settle();
 }
 
 // Who is not waited for is never missed.
@@ -267,18 +276,19 @@ void ShmMeeting::await(const Collective& c, int member, IsThere is_there) {
 
 template <class IsThere>
 void ShmMeeting::await_longer(const Collective& c, int member, IsThere is_there) {
-  settle();
-  if (moves_messages_) transport_.has_left(rank_of(member));
-  if (spins(member, is_there)) return;
-  const TimePoint awake_until = Clock::now() + patience_.awake;
-  while (!is_there(member)) {
+  const auto is_here = [&] {
     if (moves_messages_) transport_.has_left(rank_of(member));
-    if (Clock::now() < awake_until) {
-      yield_core();
-      if (spins(member, is_there)) return;
-      continue;
-    }
-    doze([&] { return is_there(member); }, board(member));
+    return is_there(member) || spins(member, is_there);
+  };
+  if (is_here()) return;
+  for (const TimePoint awake_until = Clock::now() + patience_.awake; Clock::now() < awake_until;) {
+    yield_core();
+    if (is_here()) return;
+  }
+  const Sleep sleep(board(index_));
+  for (auto slice = kShortSlice; !is_there(member); slice = moves_messages_ ? kShortSlice : kWaitSlice) {
+    sleep.slice(slice, [&] { return is_there(member); });
+    if (moves_messages_) transport_.has_left(rank_of(member));
     if (!is_there(member)) throw_if_late(c, member, is_there);
   }
 }
@@ -304,17 +314,6 @@ bool ShmMeeting::shares_core(int core, IsThere is_there) const {
     if (is_here && !is_there(member)) return true;
   }
   return false;
-}
-
-// What `other` told before this member was seen to sleep, it sees.
-template <class Ready>
-void ShmMeeting::doze(Ready ready, Board& other) {
-  Board& mine = board(index_);
-  mine.sleeps.store(1, std::memory_order_seq_cst);
-  const std::uint32_t seen = mine.rung.load(std::memory_order_seq_cst);
-  other.told.load(std::memory_order_seq_cst);
-  if (!ready()) wait_on(mine.rung, seen, moves_messages_ ? kShortSlice : kWaitSlice);
-  mine.sleeps.store(0, std::memory_order_relaxed);
 }
 
 template <class IsThere>

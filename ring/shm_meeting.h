@@ -84,9 +84,6 @@ class ShmMeeting {
   void give_up();
   // Until all others have reached that step, or have given up.
   void await_end(const Collective& collective, Work work, std::uint64_t step);
-  // Wakes whoever fell asleep while this member told something: after a meeting, before anything that takes a while,
-  // and before it leaves. The waits for steps do it, too.
-  void settle();
 
   // Memory that goes with a meeting, and memory for steps: more of both than a core's own caches hold, since lines that
   // another core has just read take three times as long to write. Nobody reads his own back: it lies in the caches of
@@ -106,6 +103,7 @@ class ShmMeeting {
   };
   struct Mark;
   struct Board;
+  class Sleep;
 
   Board& board(int member) const { return *boards_[static_cast<std::size_t>(member)]; }
   const Mark& mark_of(int member) const;
@@ -126,8 +124,6 @@ class ShmMeeting {
   bool spins(int member, IsThere is_there);
   template <class IsThere>
   bool shares_core(int core, IsThere is_there) const;
-  template <class Ready>
-  void doze(Ready ready, Board& other);
   template <class IsThere>
   void throw_if_late(const Collective& c, int member, IsThere is_there) const;
   void check_alike(const Collective& c, int one, int other) const;
@@ -143,8 +139,6 @@ class ShmMeeting {
   Plan plan_;  // brought to the last meeting, and where the buffers lie
   std::uint64_t in_ = kNowhere, out_ = kNowhere;
   std::uint64_t seen_ = 0;  // a meeting that all have come to
-  std::uint64_t told_ = 0;
-  bool is_settled_ = true;
   bool moves_messages_ = false;
   bool has_claimed_ = false;  // in the last meeting
   std::vector<char> far_;     // by member

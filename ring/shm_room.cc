@@ -33,7 +33,6 @@ bool ShmRoom::takes_pieces(const Collective& c) {
 void ShmRoom::run(const Collective& c) {
   meeting_.approach(c);
   c.kind == CollectiveKind::kAllReduce ? all_reduce(c) : move(c);
-  meeting_.settle();
 }
 
 std::uint64_t ShmRoom::place_of(const std::byte* data, std::size_t bytes) const {
@@ -57,7 +56,6 @@ void ShmRoom::all_reduce(const Collective& c) {
   if (may_be_flat && place == ShmMeeting::kNowhere) lay_flat(c, bytes);
   meeting_.come(c, {shape_of(c.kind, c.dtype, c.op, 0), bytes, place});
   meeting_.await_come(c);
-  if (!may_be_flat) meeting_.settle();
   places_.clear();
   for (int member = 0; may_be_shared && member < meeting_.size(); ++member) {
     if (std::byte* const its = meeting_.in_of(member, bytes)) places_.push_back(its);

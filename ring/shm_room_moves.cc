@@ -73,7 +73,6 @@ void ShmRoom::move_large(const Collective& c, std::byte* out, bool is_own_out) {
   meeting_.come(c, {moves_.shape(), moves_.most_shown(), place_of(c.in.data, moves_.shown(index)),
                     is_own_out ? ShmMeeting::kNowhere : place_of(out, moves_.result())});
   meeting_.await_come(c);
-  meeting_.settle();
   bool is_in_place = true;
   places_.clear();
   for (int member = 0; member < meeting_.size(); ++member) {
@@ -212,7 +211,6 @@ void ShmRoom::lay(const Collective& c, const Slices& slices, std::uint64_t k) {
     }
   }
   meeting_.reached(Work::kStaged, step);
-  meeting_.settle();
 }
 
 // Where the k-th slice of what this member takes of that one lies.
