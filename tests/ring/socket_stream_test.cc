@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
-#include <numeric>
 #include <vector>
 
 #include "ring/stream.h"
