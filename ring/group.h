@@ -116,6 +116,8 @@ class Group {
   // Begins (and possibly ends) the collective; `completion` and the buffers must live until it was told. Throws
   // std::invalid_argument before anything is sent if the collective contradicts itself.
   virtual void start(const Collective& collective, Completion& completion) = 0;
+  // The same, and waits for its end; throws what ended it.
+  virtual void run(const Collective& collective) = 0;
 
   // Whether an all_reduce like this one may bring Collective::pieces; a member may though others bring buffers. The
   // thread that starts collectives.
@@ -125,8 +127,9 @@ class Group {
   virtual std::string_view algorithm(const Collective& collective) const = 0;
 };
 
-// Runs it and waits for its end; throws what ended it.
-void run(Group& group, const Collective& collective);
+inline void run(Group& group, const Collective& collective) {
+  group.run(collective);
+}
 
 struct Members {
   std::vector<int> ranks;             // world ranks in ascending order, one's own among them

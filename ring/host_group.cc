@@ -10,7 +10,6 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
-#include <thread>
 #include <tuple>
 
 #include "horo/base/check.h"
@@ -36,6 +35,7 @@ constexpr const char* kInRoom = "shm";
 constexpr std::size_t kKinds = static_cast<std::size_t>(CollectiveKind::kJoin) + 1;
 
 std::size_t payload_bytes(const Collective& c) {
+  if (c.kind == CollectiveKind::kAllReduce) return c.counts[0] * size_of(c.dtype);
   if (c.kind == CollectiveKind::kBarrier) return 0;
   return std::accumulate(c.counts.begin(), c.counts.end(), std::size_t{0}) * size_of(c.dtype);
 }
@@ -83,30 +83,10 @@ class HostGroup final : public Group {
     return room.room ? ShmRoom::takes_pieces(c) : room.levels && TwoLevel::takes_pieces(c);
   }
 
-  void start(const Collective& collective, Completion& completion) override {
-    check(collective, size(), index_);
-    if (!collective.pieces.empty() && !takes_pieces(collective)) {
-      throw std::invalid_argument(say(name_of(collective.kind), ": pieces where none are taken"));
-    }
-    FailurePtr failure;
-    try {
-      if (!meets_in_room(collective)) exchange(collective);
-    } catch (const PeerLost& lost) {
-      // What somebody else has judged is said with the same words everywhere.
-      const bool is_mine = lost.evidence() != Evidence::kTold && !collective.what.empty();
-      const std::string what = is_mine ? say(" in ", name_of(collective.kind), " of ", collective.what) : "";
-      failure = peer_lost(lost.origin(), lost.what() + what, lost.evidence());
-    } catch (const Mismatch&) {
-      failure = current_failure();
-    } catch (const std::exception&) {
-      // Messages of this collective are still posted with the caller's memory; only the end of the transport ends them.
-      failure = current_failure();
-      const std::string where =
-          say(name_of(collective.kind), collective.what.empty() ? "" : " of " + collective.what, ": ");
-      transport_.abort(transport_.rank(), say("rank ", transport_.rank(), " failed in ",
-                                              failure->text.starts_with(where) ? "" : where, failure->text));
-    }
-    completion.done(std::move(failure));
+  void start(const Collective& collective, Completion& completion) override { completion.done(perform(collective)); }
+
+  void run(const Collective& collective) override {
+    if (const FailurePtr failure = perform(collective)) failure->raise();
   }
 
   std::string_view algorithm(const Collective& collective) const override {
@@ -123,6 +103,45 @@ class HostGroup final : public Group {
   }
 
  private:
+  // To its end; null: it went well. Small tensors notice how long this takes, so what is seldom done stands beside it.
+  FailurePtr perform(const Collective& collective) {
+    check(collective, size(), index_);
+    if (!collective.pieces.empty()) check_pieces(collective);
+    try {
+      if (!meets_in_room(collective)) exchange(collective);
+      return nullptr;
+    } catch (...) {
+      return failure_of(collective);
+    }
+  }
+
+  [[gnu::noinline]] void check_pieces(const Collective& collective) const {
+    if (takes_pieces(collective)) return;
+    throw std::invalid_argument(say(name_of(collective.kind), ": pieces where none are taken"));
+  }
+
+  // Where it is caught.
+  [[gnu::noinline]] FailurePtr failure_of(const Collective& collective) {
+    try {
+      throw;
+    } catch (const PeerLost& lost) {
+      // What somebody else has judged is said with the same words everywhere.
+      const bool is_mine = lost.evidence() != Evidence::kTold && !collective.what.empty();
+      const std::string what = is_mine ? say(" in ", name_of(collective.kind), " of ", collective.what) : "";
+      return peer_lost(lost.origin(), lost.what() + what, lost.evidence());
+    } catch (const Mismatch&) {
+      return current_failure();
+    } catch (const std::exception&) {
+      // Messages of this collective are still posted with the caller's memory; only the end of the transport ends them.
+      FailurePtr failure = current_failure();
+      const std::string where =
+          say(name_of(collective.kind), collective.what.empty() ? "" : " of " + collective.what, ": ");
+      transport_.abort(transport_.rank(), say("rank ", transport_.rank(), " failed in ",
+                                              failure->text.starts_with(where) ? "" : where, failure->text));
+      return failure;
+    }
+  }
+
   static int index_in(const std::vector<int>& members, int rank) {
     const auto found = std::lower_bound(members.begin(), members.end(), rank);
     const bool ascending = std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) == members.end();
@@ -140,6 +159,8 @@ class HostGroup final : public Group {
 
   Party party() { return {transport_, members_.ranks, index_, segment_bytes_, scratch_, most_slots_}; }
 
+  struct Room;
+
   // Equal on all members.
   bool may_meet(const Collective& c) const {
     if (!in_rooms_[static_cast<std::size_t>(c.kind)]) return false;
@@ -151,18 +172,22 @@ class HostGroup final : public Group {
     if (!may_meet(collective)) return false;
     Room& room = room_of(collective.channel);
     if (!room.has_met) open(room, collective);
-    if (room.levels) {
-      count(collective, [&] { return room.levels->run(collective), kTwoLevel; });
-    } else if (room.room) {
+    if (room.room) {
       room.room->run(collective);
       Counters::Tally*& tally = room.tallies[static_cast<std::size_t>(collective.kind)];
       if (tally == nullptr) tally = &counters_.tally(members_.set, collective.kind, kInRoom);
       tally->add(payload_bytes(collective));
+      return true;
     }
-    return room.levels || room.room;
+    if (room.levels) run_levels(room, collective);
+    return room.levels != nullptr;
   }
 
-  void exchange(const Collective& collective) {
+  [[gnu::noinline]] void run_levels(Room& room, const Collective& collective) {
+    count(collective, [&] { return room.levels->run(collective), kTwoLevel; });
+  }
+
+  [[gnu::noinline]] void exchange(const Collective& collective) {
     count(collective, [&] { return move(collective); });
   }
 
@@ -250,15 +275,18 @@ class HostGroup final : public Group {
   // Most groups have one channel, whose thread finds its room without a lock.
   Room& room_of(std::uint32_t channel) const {
     Room* last = last_room_.load(std::memory_order_acquire);
-    if (last != nullptr && last->channel == channel) return *last;
+    return last != nullptr && last->channel == channel ? *last : look_up_room(channel);
+  }
+
+  [[gnu::noinline]] Room& look_up_room(std::uint32_t channel) const {
     MutexLock lock(mutex_);
-    last = &rooms_.try_emplace(channel, channel).first->second;
+    Room* const last = &rooms_.try_emplace(channel, channel).first->second;
     last_room_.store(last, std::memory_order_release);
     return *last;
   }
 
   // The first time, all members tell each other where their boards are; those who see the arenas of their host.
-  void open(Room& one, const Collective& first) {
+  [[gnu::noinline]] void open(Room& one, const Collective& first) {
     one.has_met = true;
     const auto arenas = transport_.arenas();
     const std::vector<int> mates = this->mates();
@@ -357,36 +385,7 @@ class HostGroup final : public Group {
   mutable std::map<ChoiceKey, const NamedMaker*> choices_ GUARDED_BY(mutex_);
 };
 
-// Waits in the thread that started the collective. What ends in that thread itself needs no hand-over.
-class Waiter final : public Completion {
- public:
-  void done(FailurePtr failure) noexcept override {
-    failure_ = std::move(failure);
-    if (std::this_thread::get_id() == starter_) return state_.store(kEnded, std::memory_order_relaxed);
-    if (state_.exchange(kEnded, std::memory_order_acq_rel) == kAwaited) state_.notify_one();
-  }
-  void wait() {
-    int state = state_.load(std::memory_order_acquire);
-    if (state == kRuns && state_.compare_exchange_strong(state, kAwaited, std::memory_order_acq_rel)) {
-      state_.wait(kAwaited, std::memory_order_acquire);
-    }
-    if (failure_) failure_->raise();
-  }
-
- private:
-  static constexpr int kRuns = 0, kAwaited = 1, kEnded = 2;
-  const std::thread::id starter_ = std::this_thread::get_id();
-  std::atomic<int> state_{kRuns};  // hands over failure_
-  FailurePtr failure_;
-};
-
 }  // namespace
-
-void run(Group& group, const Collective& collective) {
-  Waiter waiter;
-  group.start(collective, waiter);
-  waiter.wait();
-}
 
 std::unique_ptr<Group> make_host_group(Transport& transport, Members members, const Config& config,
                                        Counters& counters) {

@@ -23,23 +23,12 @@ inline constexpr RegularTree kRegularTrees[] = {{8, "..j..jj..j..jjj"}, {4, "..j
 // Inputs of the one that this tree is; 0: it is none.
 int regular_inputs(std::span<const TreeStep> tree);
 
-struct TreeJob {
-  const TreeStep* tree;
-  std::size_t steps;
-  const TreeInput* inputs;
-  std::byte* const* outs;  // the first is the result's place, the others get copies
-  std::size_t out_count;
-  std::size_t count;
-  Scaling scaling;   // divisor 1 unless it is an average
-  bool to_partial;   // see Reduction
-  int regular;       // regular_inputs(tree), or 0, with which the same result takes longer
-  std::byte* stack;  // memory for as many blocks of the widest type as the tree is deep, aligned for it
-};
-
 struct Kernels {
-  const char* name;  // as HORO_KERNELS has it
-  void (*reduce_tree)(DType, ReduceOp, const TreeJob&);
+  const char* name;                                      // as HORO_KERNELS has it
+  TreeRun (*tree_run)(DType, ReduceOp, const TreeJob&);  // what runs this job, or one that has other places alone
   void (*copy)(std::byte* to, const std::byte* from, std::size_t bytes);
+
+  void reduce_tree(DType dtype, ReduceOp op, const TreeJob& job) const { tree_run(dtype, op, job)(job); }
 };
 
 // One element at a time, for every processor; what all others are compared with.

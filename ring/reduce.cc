@@ -18,12 +18,6 @@ namespace {
 
 constexpr std::size_t kWidestBytes = 16;
 
-struct Extent {
-  std::size_t count;
-  int regular;
-  std::byte* stack;
-};
-
 std::size_t stack_depth(std::span<const TreeStep> tree) {
   std::size_t depth = 0, most = 0;
   for (const TreeStep& step : tree) {
@@ -59,13 +53,19 @@ bool is_regular(std::span<const TreeStep> tree, const RegularTree& regular) {
   return true;
 }
 
-void reduce(const Reduction& reduction, std::span<const TreeStep> tree, const TreeInput* inputs,
-            std::span<std::byte* const> outs, const Extent& extent) {
+struct Work {
+  std::span<const TreeInput> inputs;
+  std::span<std::byte* const> outs;
+  std::size_t count;
+  int regular;
+  std::byte* stack;
+};
+
+TreeJob job_of(const Reduction& reduction, std::span<const TreeStep> tree, const Work& work) {
   Scaling scaling = reduction.scaling;
   if (reduction.op != ReduceOp::kAverage) scaling.divisor = 1.0;
-  const TreeJob job{tree.data(), tree.size(),          inputs,         outs.data(), outs.size(), extent.count,
-                    scaling,     reduction.to_partial, extent.regular, extent.stack};
-  kernels_in_use().reduce_tree(reduction.dtype, reduction.op, job);
+  return {tree.data(), tree.size(), work.inputs.data(),   work.outs.data(), work.outs.size(),
+          work.count,  scaling,     reduction.to_partial, work.regular,     work.stack};
 }
 
 }  // namespace
@@ -102,16 +102,27 @@ void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std
   if (tree.empty() || count == 0) return;
   if (reduction.op == ReduceOp::kCustom) return reduce_custom(reduction, tree, inputs, out, count);
   const std::unique_ptr<std::byte[]> stack(new std::byte[stack_bytes(tree)]);
-  reduce(reduction, tree, inputs.data(), {&out, 1}, {count, regular_inputs(tree), stack.get()});
+  const TreeJob job = job_of(reduction, tree, {inputs, {&out, 1}, count, regular_inputs(tree), stack.get()});
+  kernels_in_use().reduce_tree(reduction.dtype, reduction.op, job);
 }
 
 TreeReducer::TreeReducer(std::vector<TreeStep> tree)
     : tree_(std::move(tree)), regular_(regular_inputs(tree_)), stack_(stack_bytes(tree_)) {}
 
+void TreeReducer::prepare_anew(const Reduction& reduction, std::span<const TreeInput> inputs,
+                               std::span<std::byte* const> outs, std::size_t count) {
+  run_ = nullptr;
+  if (tree_.empty() || count == 0) return;
+  prepared_ = reduction;
+  job_ = job_of(reduction, tree_, {inputs, outs, count, regular_, stack_.data()});
+  run_ = kernels_in_use().tree_run(reduction.dtype, reduction.op, job_);
+}
+
 void TreeReducer::run(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
                       std::size_t count) {
   if (tree_.empty() || count == 0) return;
-  reduce(reduction, tree_, inputs.data(), outs, {count, regular_, stack_.data()});
+  const TreeJob job = job_of(reduction, tree_, {inputs, outs, count, regular_, stack_.data()});
+  kernels_in_use().reduce_tree(reduction.dtype, reduction.op, job);
 }
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {

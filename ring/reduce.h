@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -53,6 +54,21 @@ struct Reduction {
 void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const TreeInput> inputs,
                  std::byte* out, std::size_t count);
 
+// A reduction with all that it needs, for the kernels (ring/kernels.h).
+struct TreeJob {
+  const TreeStep* tree;
+  std::size_t steps;
+  const TreeInput* inputs;
+  std::byte* const* outs;  // the first is the result's place, the others get copies
+  std::size_t out_count;
+  std::size_t count;
+  Scaling scaling;   // divisor 1 unless it is an average
+  bool to_partial;   // see Reduction
+  int regular;       // regular_inputs(tree), or 0, with which the same result takes longer
+  std::byte* stack;  // memory for as many blocks of the widest type as the tree is deep, aligned for it
+};
+using TreeRun = void (*)(const TreeJob&);
+
 // What follows from a tree, for many reductions with it, which then need no memory. One thread.
 class TreeReducer {
  public:
@@ -61,10 +77,34 @@ class TreeReducer {
   void run(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
            std::size_t count);
 
+  // The same in two steps: all that can be done before the inputs' bytes are there, and the rest. No input is partial.
+  // What is asked for as it was the last time is ready at once.
+  void prepare(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
+               std::size_t count) {
+    const bool is_ready = run_ != nullptr && is_prepared(reduction) && count == job_.count;
+    if (!is_ready || outs.size() != job_.out_count) prepare_anew(reduction, inputs, outs, count);
+    job_.inputs = inputs.data(), job_.outs = outs.data();
+  }
+  void run_prepared() const {
+    if (run_ != nullptr) run_(job_);
+  }
+
  private:
+  // Bit for bit: -0 scales otherwise than 0.
+  bool is_prepared(const Reduction& reduction) const {
+    return reduction.dtype == prepared_.dtype && reduction.op == prepared_.op &&
+           reduction.to_partial == prepared_.to_partial &&
+           std::memcmp(&reduction.scaling, &prepared_.scaling, sizeof(Scaling)) == 0;
+  }
+  void prepare_anew(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
+                    std::size_t count);
+
   std::vector<TreeStep> tree_;
   int regular_;  // as TreeJob has it
   std::vector<std::byte> stack_;
+  Reduction prepared_;
+  TreeRun run_ = nullptr;  // null: there is nothing to do
+  TreeJob job_{};
 };
 
 // memcpy() of many bytes, with the widest vectors of this processor.

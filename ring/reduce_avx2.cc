@@ -7,7 +7,7 @@
 namespace horo {
 namespace {
 
-constexpr Kernels kAvx2{"avx2", run_tree<32>, copy_vectors<32>};
+constexpr Kernels kAvx2{"avx2", tree_run<32>, copy_vectors<32>};
 
 // clang 14's __builtin_cpu_supports does not know the conversions of float16.
 bool converts_float16() {

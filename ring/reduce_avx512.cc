@@ -10,9 +10,9 @@ bool may_be_fused(DType dtype, ReduceOp op) {
   return op == ReduceOp::kProduct && (dtype == DType::kComplex64 || dtype == DType::kComplex128);
 }
 
-void run(DType dtype, ReduceOp op, const TreeJob& job) {
-  if (may_be_fused(dtype, op)) return avx2_kernels()->reduce_tree(dtype, op, job);
-  run_tree<64>(dtype, op, job);
+TreeRun run(DType dtype, ReduceOp op, const TreeJob& job) {
+  if (may_be_fused(dtype, op)) return avx2_kernels()->tree_run(dtype, op, job);
+  return tree_run<64>(dtype, op, job);
 }
 
 constexpr Kernels kAvx512{"avx512", run, copy_vectors<64>};

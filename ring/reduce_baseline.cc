@@ -12,7 +12,7 @@ constexpr const char* kName = "sse2";
 #else
 constexpr const char* kName = "baseline";
 #endif
-constexpr Kernels kBaseline{kName, run_tree<16>, copy_vectors<16>};
+constexpr Kernels kBaseline{kName, tree_run<16>, copy_vectors<16>};
 
 }  // namespace
 

@@ -152,15 +152,17 @@ class TreeRunner {
   explicit TreeRunner(const TreeJob& job)
       : job_(job), stack_(reinterpret_cast<T*>(job.stack)), scales_(job.scaling.prescale != 1.0) {}
 
-  // A few elements of a regular tree, one after the other. False if there are more, or it is another tree.
+  // A few elements of a regular tree, one after the other: what does so. Null if there are more, or it is another tree.
   //
   // They were written a moment ago, a word at a time: a register's width of them could be read only when all those
   // words have left the core that wrote them.
-  bool run_few() const {
+  TreeRun run_of_few() const {
     constexpr std::size_t kFew = 6;
-    if (job_.count > kFew || job_.out_count > 1 || job_.to_partial || !is_regular()) return false;
-    with_inputs(job_.regular, [this](auto inputs) { sum_few<inputs>(); });
-    return true;
+    if (job_.count > kFew || job_.out_count > 1 || job_.to_partial || !is_regular()) return nullptr;
+    const bool is_finished = job_.scaling.divisor == 1.0 && job_.scaling.postscale == 1.0;
+    TreeRun run = nullptr;
+    with_inputs(job_.regular, [&](auto inputs) { run = is_finished ? sum_few<inputs, false> : sum_few<inputs, true>; });
+    return run;
   }
 
   // The whole tree without a stack. False if it is not one of those that fit into registers.
@@ -247,16 +249,15 @@ class TreeRunner {
     }
   }
 
-  template <int kInputs>
-  void sum_few() const {
-    const bool is_finished = job_.scaling.divisor == 1.0 && job_.scaling.postscale == 1.0;
-    for (std::size_t i = 0; i < job_.count; ++i) {
+  template <int kInputs, bool kScaled>
+  static void sum_few(const TreeJob& job) {
+    for (std::size_t i = 0; i < job.count; ++i) {
       T values[kInputs];
-      for (int k = 0; k < kInputs; ++k) values[k] = Element::load(stored_at<Element>(job_.inputs[k].data, i));
+      for (int k = 0; k < kInputs; ++k) values[k] = Element::load(stored_at<Element>(job.inputs[k].data, i));
       T sum = sum_of_values<kInputs>(values);
-      if (!is_finished) sum = Element::finished(sum, job_.scaling.divisor, job_.scaling.postscale);
+      if constexpr (kScaled) sum = Element::finished(sum, job.scaling.divisor, job.scaling.postscale);
       const typename Element::Stored out = Element::store(sum);
-      std::memcpy(job_.outs[0] + i * kInBytes, &out, kInBytes);
+      std::memcpy(job.outs[0] + i * kInBytes, &out, kInBytes);
     }
   }
 
@@ -350,22 +351,24 @@ __attribute__((noinline)) void run_blocks(const TreeJob& job) {
 }
 
 template <class Element, class Op, std::size_t kBytes>
-void run_job(const TreeJob& job) {
-  if (!TreeRunner<Element, Op, kBytes>(job).run_few()) run_blocks<Element, Op, kBytes>(job);
+TreeRun run_for(const TreeJob& job) {
+  const TreeRun few = TreeRunner<Element, Op, kBytes>(job).run_of_few();
+  return few != nullptr ? few : run_blocks<Element, Op, kBytes>;
 }
 
 // kBytes: of a vector register; 0: without vectors.
 template <std::size_t kBytes>
-void run_tree(DType dtype, ReduceOp op, const TreeJob& job) {
+TreeRun tree_run(DType dtype, ReduceOp op, const TreeJob& job) {
+  TreeRun run = nullptr;
   with_element(dtype, [&](auto element) {
     using Element = decltype(element);
     with_op(op, [&](auto operation) {
       using Op = decltype(operation);
-      constexpr bool kDefined = kApplies<Op, typename Element::Accumulator>;
-      HORO_CHECK(kDefined);
-      if constexpr (kDefined) run_job<Element, Op, kBytes>(job);
+      if constexpr (kApplies<Op, typename Element::Accumulator>) run = run_for<Element, Op, kBytes>(job);
     });
   });
+  HORO_CHECK(run != nullptr);
+  return run;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ void copy_bytes_plainly(std::byte* to, const std::byte* from, std::size_t bytes)
   std::memcpy(to, from, bytes);
 }
 
-constexpr Kernels kScalar{"scalar", run_tree<0>, copy_bytes_plainly};
+constexpr Kernels kScalar{"scalar", tree_run<0>, copy_bytes_plainly};
 
 }  // namespace
 

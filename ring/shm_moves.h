@@ -64,6 +64,9 @@ class ShmMoves {
 };
 
 // kind in the first byte; `rest` is cut.
-std::uint64_t shape_of(CollectiveKind kind, DType dtype, ReduceOp op, std::uint64_t rest);
+inline std::uint64_t shape_of(CollectiveKind kind, DType dtype, ReduceOp op, std::uint64_t rest) {
+  const auto byte = [](auto value, int at) { return static_cast<std::uint64_t>(value) << (56 - 8 * at); };
+  return byte(kind, 0) | byte(dtype, 1) | byte(op, 2) | (rest >> 24);
+}
 
 }  // namespace horo

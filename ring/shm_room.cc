@@ -20,11 +20,6 @@ ShmRoom::ShmRoom(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocati
                  const std::vector<std::int64_t>& boards, Patience patience)
     : party_(party), meeting_(party, std::move(arenas), std::move(mine), boards, patience) {}
 
-// An operation of the caller's own may fail in the middle, and takes tensors whole.
-bool ShmRoom::takes(const Collective& c) {
-  return c.kind != CollectiveKind::kSendRecv && c.op != ReduceOp::kCustom;
-}
-
 bool ShmRoom::takes_pieces(const Collective& c) {
   return c.kind == CollectiveKind::kAllReduce && takes(c) &&
          c.counts[0] * size_of(c.dtype) > std::max(ShmMeeting::kFlatBytes, kMostFlatOfShared);
@@ -32,7 +27,10 @@ bool ShmRoom::takes_pieces(const Collective& c) {
 
 void ShmRoom::run(const Collective& c) {
   meeting_.approach(c);
-  c.kind == CollectiveKind::kAllReduce ? all_reduce(c) : move(c);
+  if (c.kind != CollectiveKind::kAllReduce) return move(c);
+  sums_.plan(c.contributors);
+  const std::size_t bytes = c.counts[0] * size_of(c.dtype);
+  bytes <= kMostFlatOfShared ? all_reduce_flat(c, bytes) : all_reduce(c, bytes);
 }
 
 std::uint64_t ShmRoom::place_of(const std::byte* data, std::size_t bytes) const {
@@ -47,22 +45,30 @@ Shard ShmRoom::shard_of_bytes(std::size_t bytes, int members, int member) {
   return {begin, std::min(bytes, (units.begin + units.size) * unit) - begin};
 }
 
-void ShmRoom::all_reduce(const Collective& c) {
-  sums_.plan(c.contributors);
-  const std::size_t bytes = c.counts[0] * size_of(c.dtype);
-  const bool may_be_flat = bytes <= ShmMeeting::kFlatBytes, may_be_shared = bytes > kMostFlatOfShared;
-  const bool may_be_here = may_be_shared && c.pieces.empty() && c.in.data == c.out.data;
+// Wherever it lies. The sum is prepared while the others' marks are on their way.
+void ShmRoom::all_reduce_flat(const Collective& c, std::size_t bytes) {
+  lay_flat(c, bytes);
+  meeting_.come(c, {shape_of(c.kind, c.dtype, c.op, 0), bytes});
+  prepare_flat(c, bytes);
+  meeting_.await_come(c);
+  sums_.sum_prepared();
+}
+
+void ShmRoom::all_reduce(const Collective& c, std::size_t bytes) {
+  const bool may_be_flat = bytes <= ShmMeeting::kFlatBytes;
+  const bool may_be_here = c.pieces.empty() && c.in.data == c.out.data;
   const std::uint64_t place = may_be_here ? place_of(c.in.data, bytes) : ShmMeeting::kNowhere;
   if (may_be_flat && place == ShmMeeting::kNowhere) lay_flat(c, bytes);
   meeting_.come(c, {shape_of(c.kind, c.dtype, c.op, 0), bytes, place});
   meeting_.await_come(c);
   places_.clear();
-  for (int member = 0; may_be_shared && member < meeting_.size(); ++member) {
+  for (int member = 0; member < meeting_.size(); ++member) {
     if (std::byte* const its = meeting_.in_of(member, bytes)) places_.push_back(its);
   }
-  if (may_be_shared && places_.size() == static_cast<std::size_t>(meeting_.size())) return sum_in_place(c, bytes);
-  if (may_be_flat && places_.empty()) return sum_flat(c, bytes);
-  sum_staged(c, bytes);
+  if (places_.size() == static_cast<std::size_t>(meeting_.size())) return sum_in_place(c, bytes);
+  if (!may_be_flat || !places_.empty()) return sum_staged(c, bytes);
+  prepare_flat(c, bytes);
+  sums_.sum_prepared();
 }
 
 void ShmRoom::lay_flat(const Collective& c, std::size_t bytes) {
@@ -70,8 +76,8 @@ void ShmRoom::lay_flat(const Collective& c, std::size_t bytes) {
   if (sums_.gives(index)) std::copy_n(c.in.data, bytes, meeting_.flat_of(index, bytes, meeting_.number() + 1));
 }
 
-void ShmRoom::sum_flat(const Collective& c, std::size_t bytes) {
-  sums_.sum(c, {&c.out.data, 1}, bytes, [&](int member) -> const std::byte* {
+void ShmRoom::prepare_flat(const Collective& c, std::size_t bytes) {
+  sums_.prepare(c, {&c.out.data, 1}, c.counts[0], [&](int member) -> const std::byte* {
     return member == meeting_.index() ? c.in.data : meeting_.flat_of(member, bytes, meeting_.number());
   });
 }

@@ -36,8 +36,8 @@ class ShmRoom {
 
   void set_past_caches(const std::string& setting) { meeting_.set_past_caches(setting); }
 
-  // All but messages, and operations of the caller's own.
-  static bool takes(const Collective& collective);
+  // All but messages, and operations of the caller's own: those may fail in the middle, and take tensors whole.
+  static bool takes(const Collective& c) { return c.kind != CollectiveKind::kSendRecv && c.op != ReduceOp::kCustom; }
   // All_reduces that are not flat.
   static bool takes_pieces(const Collective& collective);
   static constexpr int kMostMembers = 1024;
@@ -49,9 +49,10 @@ class ShmRoom {
  private:
   std::uint64_t place_of(const std::byte* data, std::size_t bytes) const;
 
-  void all_reduce(const Collective& c);
+  void all_reduce_flat(const Collective& c, std::size_t bytes);
+  void all_reduce(const Collective& c, std::size_t bytes);
   void lay_flat(const Collective& c, std::size_t bytes);
-  void sum_flat(const Collective& c, std::size_t bytes);
+  void prepare_flat(const Collective& c, std::size_t bytes);
   void sum_in_place(const Collective& c, std::size_t bytes);
   void sum_unclaimed(const Collective& c, Shard shard, int member);
   void sum_places(const Collective& c, Shard part);

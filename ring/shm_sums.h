@@ -33,7 +33,15 @@ class ShmSums {
     reducer_.run(reduction_of(c), inputs_, outs, bytes / size_of(c.dtype));
   }
 
-  // The same, but the sums are not finished: in the accumulator type, undivided and not scaled.
+  // The same in two steps: what can be done before the others' bytes are there, and the rest. `outs` lives until then.
+  template <class InputOf>
+  void prepare(const Collective& c, std::span<std::byte* const> outs, std::size_t count, InputOf input_of) {
+    for (std::size_t i = 0; i < givers_.size(); ++i) inputs_[i].data = input_of(givers_[i]);
+    reducer_.prepare(reduction_of(c), inputs_, outs, count);
+  }
+  void sum_prepared() const { reducer_.run_prepared(); }
+
+  // As sum(), but the sums are not finished: in the accumulator type, undivided and not scaled.
   template <class InputOf>
   void sum_partial(const Collective& c, std::byte* out, std::size_t bytes, InputOf input_of) {
     for (std::size_t i = 0; i < givers_.size(); ++i) inputs_[i].data = input_of(givers_[i]);

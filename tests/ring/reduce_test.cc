@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -127,6 +128,32 @@ TEST(ReduceTree, AResultMayReplaceAnInput) {
   reduce_tree({}, canonical_tree(std::vector<std::int64_t>{0, 1}), inputs, reinterpret_cast<std::byte*>(b.data()),
               b.size());
   EXPECT_EQ(b, std::vector<float>(3000, 3.5f));
+}
+
+// One reducer prepares one reduction after the other, often the same again; each is what reduce_tree() makes of it.
+TEST(TreeReducer, PreparesWhatIsAskedForWhateverCameBefore) {
+  const std::vector<TreeStep> tree = canonical_tree(std::vector<std::int64_t>{0, 1, 2});
+  TreeReducer reducer(tree);
+  std::mt19937 random(7);
+  const auto pick = [&](auto... from) { return std::array{from...}[random() % sizeof...(from)]; };
+  for (int round = 0; round < 2000; ++round) {
+    Reduction reduction{pick(DType::kFloat32, DType::kInt32), pick(ReduceOp::kSum, ReduceOp::kAverage), {}};
+    reduction.scaling = {pick(1.0, 1.0, 0.0, -0.0), pick(1.0, 1.0, 0.5), pick(1.0, 3.0)};
+    const std::size_t count = pick(0, 2, 2, 2, 6, 7, 300);
+    std::vector<std::vector<std::uint32_t>> values(3, std::vector<std::uint32_t>(count));
+    const auto any = [&] { return static_cast<std::uint32_t>(0x3f800000 | random() % (1 << 20)); };
+    for (auto& each : values) std::generate(each.begin(), each.end(), any);
+    std::vector<TreeInput> inputs;
+    for (const auto& each : values) inputs.push_back({reinterpret_cast<const std::byte*>(each.data())});
+    std::vector<std::uint32_t> expected(count), one(count), other(count);
+    reduce_tree(reduction, tree, inputs, reinterpret_cast<std::byte*>(expected.data()), count);
+    std::byte* const outs[] = {reinterpret_cast<std::byte*>(one.data()), reinterpret_cast<std::byte*>(other.data())};
+    const std::size_t out_count = pick(1, 1, 2);
+    reducer.prepare(reduction, inputs, std::span(outs).first(out_count), count);
+    reducer.run_prepared();
+    ASSERT_EQ(one, expected) << "round " << round;
+    ASSERT_TRUE(out_count == 1 || other == expected) << "round " << round;
+  }
 }
 
 TEST(ReduceTree, NothingToAddLeavesTheOutputAlone) {
