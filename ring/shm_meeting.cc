@@ -4,6 +4,9 @@
 // Nobody waits for his own stores to reach the others: that takes longer than a small all_reduce where cores are far
 // from each other. So who tells something and who falls asleep in the same moment may miss each other; whoever falls
 // asleep therefore sleeps for a moment first, says so all the while, and looks again before he sleeps for longer.
+//
+// And nobody looks for a mark before his own is made, nor twice at once, though a core would: a look that comes too
+// early takes the line from who is about to write it, who then has to fetch it back.
 #include "ring/shm_meeting.h"
 
 #include <linux/futex.h>
@@ -27,13 +30,13 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kBoardPage = 4096;
-constexpr std::uint64_t kMarks = 64, kFlats = 80;
+constexpr std::uint64_t kFlats = 80;
 constexpr std::size_t kWorks = 3;
 constexpr int kKindBits = 8, kKindShift = 64 - kKindBits;  // in a shape
 // Of a sleep: the first one, in which every store of before has long arrived; and where messages are to be moved.
 constexpr std::chrono::nanoseconds kShortSlice = std::chrono::microseconds(200);
 constexpr std::size_t kMuch = 1 << 20;  // less does not take as long as to look how far it has to go
-constexpr int kEagerLooks = 4;          // without a pause in between, which takes as long as a line on its way
+constexpr int kEagerLooks = 16;         // without a pause in between, which takes as long as a line on its way
 
 void wait_on(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds longest) {
   const timespec slice{0, longest.count()};
@@ -119,6 +122,7 @@ ShmMeeting::ShmMeeting(const Party& party, std::shared_ptr<ShmArenas> arenas, Al
       throw ProtocolError(say("rank ", members_[i], " names ", boards[i], " as the place of its board"));
     }
     boards_.push_back(reinterpret_cast<Board*>(at));
+    if (static_cast<int>(i) != index_) others_.push_back(boards_.back());
   }
 }
 
@@ -134,9 +138,8 @@ std::byte* ShmMeeting::stage_of(int member, std::uint64_t step) const {
 // ---- Telling.
 
 // Who is a whole lap ahead waits until half of it is free, so that it looks for the others seldom.
-void ShmMeeting::approach(const Collective& c) {
+void ShmMeeting::await_marks(const Collective& c) {
   static_assert(kMarks < kFlats);
-  if (number_ + 1 < seen_ + kMarks) return;
   const std::uint64_t meeting = number_ - kMarks / 2;
   await_whom(c, kEveryone, [meeting, this](int member) { return has_come(member, meeting); });
   seen_ = meeting;
@@ -155,7 +158,14 @@ void ShmMeeting::come(const Collective& c, const Arrival& arrival) {
   if (passes_much_) board(index_).lines.write(number_);
   if (std::exchange(has_claimed_, false)) board(index_).claimed.store(0, std::memory_order_relaxed);
   mark.times.store(number_, std::memory_order_release);
+  fetch_next_mark();
   tell();
+}
+
+// Its line is with those who read it a lap ago. What stands in it is written once more, so that it is back in time.
+void ShmMeeting::fetch_next_mark() {
+  const std::uint64_t next = number_ + 1;
+  board(index_).marks[next % kMarks].times.store(next > kMarks ? next - kMarks : 0, std::memory_order_relaxed);
 }
 
 // Marks order what is summed before and after; this orders nothing.
@@ -201,11 +211,10 @@ void ShmMeeting::give_up() {
 
 // Whoever is seen to sleep is woken. Who is about to and is not seen looks again within kShortSlice.
 void ShmMeeting::tell() {
-  for (int member = 0; member < size(); ++member) {
-    Board& other = board(member);
-    if (member == index_ || other.sleeps.load(std::memory_order_relaxed) == 0) continue;
-    other.rung.fetch_add(1, std::memory_order_seq_cst);
-    wake(other.rung);
+  for (Board* const other : others_) {
+    if (other->sleeps.load(std::memory_order_relaxed) == 0) continue;
+    other->rung.fetch_add(1, std::memory_order_seq_cst);
+    wake(other->rung);
   }
 }
 
@@ -237,7 +246,7 @@ void ShmMeeting::await_come(const Collective& c, int whom) {
   await_whom(c, whom, [this](int member) { return has_come(member, number_); });
   if (whom != kEveryone) return check_alike(c, whom, index_);
   seen_ = number_;
-  for (int member = 1; member < size(); ++member) check_alike(c, 0, member);
+  check_all_alike(c);
   if (passes_much_) look_at_lines();
 }
 
@@ -269,13 +278,14 @@ void ShmMeeting::await(const Collective& c, int member, IsThere is_there) {
   if (member == index_) return;
   const int eager = std::min(kEagerLooks, patience_.spins);
   for (int looks = 0; looks < eager; ++looks) {
+    finish_loads();
     if (is_there(member)) return;
   }
   await_longer(c, member, is_there);
 }
 
 template <class IsThere>
-void ShmMeeting::await_longer(const Collective& c, int member, IsThere is_there) {
+[[gnu::noinline]] void ShmMeeting::await_longer(const Collective& c, int member, IsThere is_there) {
   const auto is_here = [&] {
     if (moves_messages_) transport_.has_left(rank_of(member));
     return is_there(member) || spins(member, is_there);
@@ -337,6 +347,13 @@ void ShmMeeting::throw_if_late(const Collective& c, int member, IsThere is_there
 }
 
 // ---- What all brought.
+
+// They nearly always are.
+void ShmMeeting::check_all_alike(const Collective& c) const {
+  bool is_alike = true;
+  for (const Board* const other : others_) is_alike &= other->marks[number_ % kMarks].plan == plan_;
+  for (int member = 1; !is_alike && member < size(); ++member) check_alike(c, 0, member);
+}
 
 // All members see the same plans, so all that look find the same.
 void ShmMeeting::check_alike(const Collective& c, int one, int other) const {

@@ -53,7 +53,9 @@ class ShmMeeting {
     std::uint64_t out = kNowhere;
   };
   // Until the next meeting's mark and flat may be written. Waits seldom: for those who are far behind.
-  void approach(const Collective& collective);
+  void approach(const Collective& collective) {
+    if (number_ + 1 >= seen_ + kMarks) await_marks(collective);
+  }
   // This member, which has approached, comes to the next meeting.
   void come(const Collective& collective, const Arrival& arrival);
   static constexpr int kEveryone = -1;
@@ -104,6 +106,7 @@ class ShmMeeting {
   struct Mark;
   struct Board;
   class Sleep;
+  static constexpr std::uint64_t kMarks = 64;
 
   Board& board(int member) const { return *boards_[static_cast<std::size_t>(member)]; }
   const Mark& mark_of(int member) const;
@@ -112,6 +115,8 @@ class ShmMeeting {
   bool has_reached(int member, Work work, std::uint64_t step) const;
   bool has_given_up(int member) const;
   std::byte* at(int member, std::uint64_t place, std::size_t bytes) const;
+  void await_marks(const Collective& c);
+  void fetch_next_mark();
   void look_at_lines();
   void tell();
   template <class IsThere>
@@ -127,13 +132,14 @@ class ShmMeeting {
   template <class IsThere>
   void throw_if_late(const Collective& c, int member, IsThere is_there) const;
   void check_alike(const Collective& c, int one, int other) const;
+  void check_all_alike(const Collective& c) const;
 
   Transport& transport_;
   const std::shared_ptr<ShmArenas> arenas_;
   const std::vector<int> members_;  // world ranks
   const int index_;
   const Allocation mine_;
-  std::vector<Board*> boards_;
+  std::vector<Board*> boards_, others_;
   const Patience patience_;
   std::uint64_t number_ = 0;
   Plan plan_;  // brought to the last meeting, and where the buffers lie

@@ -27,6 +27,15 @@ Patience patience_for(int local_size, bool has_memory);
 int cores_granted();
 int cores_by_quota(const std::string& cgroups, const std::string& membership, int usable);
 
+// Until this core has done all of before, but for stores that are on their way: it looks no further ahead.
+inline void finish_loads() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_lfence();
+#elif defined(__aarch64__)
+  __asm__ __volatile__("isb" ::: "memory");
+#endif
+}
+
 void relax_core() noexcept;
 void yield_core() noexcept;
 
