@@ -162,10 +162,17 @@ void ShmMeeting::come(const Collective& c, const Arrival& arrival) {
   tell();
 }
 
-// Its line is with those who read it a lap ago. What stands in it is written once more, so that it is back in time.
+// Lines that are written next are with those who read them a lap ago. They are back in time if something is written to
+// them now: what stands in the mark, which somebody may not have read yet; anything in a flat, which all have left.
 void ShmMeeting::fetch_next_mark() {
   const std::uint64_t next = number_ + 1;
   board(index_).marks[next % kMarks].times.store(next > kMarks ? next - kMarks : 0, std::memory_order_relaxed);
+}
+
+void ShmMeeting::fetch_next_flat(std::size_t bytes) {
+  static_assert(kMarks + 1 < kFlats);
+  std::byte* const flat = board(index_).flats[(number_ + 1) % kFlats];
+  for (std::size_t at = 0; bytes > kFewBytes && at < bytes; at += kLine) flat[at] = std::byte{};
 }
 
 // Marks order what is summed before and after; this orders nothing.

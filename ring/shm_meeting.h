@@ -93,6 +93,8 @@ class ShmMeeting {
   static constexpr std::size_t kFlatBytes = 4096;
   static constexpr std::size_t kFewBytes = 24;  // at most: they lie in the mark itself
   std::byte* flat_of(int member, std::size_t bytes, std::uint64_t meeting) const;
+  // For who will lay as many bytes beside its next mark, while it waits for others.
+  void fetch_next_flat(std::size_t bytes);
   static constexpr std::size_t kStageBytes = 64 << 10;
   static constexpr std::uint64_t kStages = 24;
   std::byte* stage_of(int member, std::uint64_t step) const;

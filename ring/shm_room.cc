@@ -50,6 +50,7 @@ void ShmRoom::all_reduce_flat(const Collective& c, std::size_t bytes) {
   lay_flat(c, bytes);
   meeting_.come(c, {shape_of(c.kind, c.dtype, c.op, 0), bytes});
   prepare_flat(c, bytes);
+  meeting_.fetch_next_flat(bytes);
   meeting_.await_come(c);
   sums_.sum_prepared();
 }
