@@ -36,7 +36,7 @@ constexpr int kKindBits = 8, kKindShift = 64 - kKindBits;  // in a shape
 // Of a sleep: the first one, in which every store of before has long arrived; and where messages are to be moved.
 constexpr std::chrono::nanoseconds kShortSlice = std::chrono::microseconds(200);
 constexpr std::size_t kMuch = 1 << 20;  // less does not take as long as to look how far it has to go
-constexpr int kEagerLooks = 16;         // without a pause in between, which takes as long as a line on its way
+constexpr int kEagerLooks = 8;          // without a pause in between, which takes as long as a line on its way
 
 void wait_on(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds longest) {
   const timespec slice{0, longest.count()};
