@@ -23,10 +23,10 @@ except ValueError as refused:
     print(f"refused: {refused}", flush=True)
     mpi.MPI_Finalize()
     sys.exit(0)
-hvd.barrier()
-if "loss" in sys.argv and hvd.rank() == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
 try:
+    hvd.barrier()  # who dies right behind it may still be missed in it by who leaves it last
+    if "loss" in sys.argv and hvd.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
     print("sum", hvd.allreduce(numpy.ones(3), op=hvd.Sum, name="x").tolist(), flush=True)
     hvd.shutdown()
 except hvd.PeerLost as lost:
