@@ -4,9 +4,9 @@
 //   run 100                           times WRONG T T ..., seconds; or failed WHY, and the end
 //   memory                            memory BYTES: resident here, shares of what is shared, without the buffers
 //
-// A turn (run) begins with one operation whose result is checked, as that of its last one is. Below kAloneBytes the
-// operations are timed together, and the rewriting of their inputs with them: the clock would be too coarse. From there
-// on each one is timed by itself, between barriers and without the rewriting.
+// A turn (run) begins with one operation whose result is checked, as that of its last one is. Below CONTEST_ALONE_BYTES
+// the operations are timed together, and the rewriting of their inputs with them: the clock would be too coarse. From
+// there on each one is timed by itself, between barriers and without the rewriting.
 #include "bench/peers/contest.h"
 
 #include <sys/mman.h>
@@ -32,8 +32,6 @@
 
 namespace horo {
 namespace {
-
-constexpr std::size_t kAloneBytes = 64 << 10;
 
 using ContestClock = std::chrono::steady_clock;
 
@@ -204,7 +202,7 @@ class Player {
     std::size_t wrong = data_->count_wrong(task_.out, 0);
     std::ostringstream times;
     times.precision(9);
-    if (task_.in_bytes < kAloneBytes && task_.out_bytes < kAloneBytes) {
+    if (task_.in_bytes < CONTEST_ALONE_BYTES && task_.out_bytes < CONTEST_ALONE_BYTES) {
       times << " " << time_together(operations);
     } else {
       for (std::size_t i = 1; i <= operations; ++i) times << " " << time_alone(i);

@@ -33,6 +33,9 @@ typedef struct {
 
 #define CONTEST_ERROR_BYTES 512
 
+/* From so many bytes on each operation is timed by itself, after its inputs were rewritten. */
+#define CONTEST_ALONE_BYTES 65536
+
 /* Functions return 0, or another number when they fail. */
 typedef struct {
   void* user;

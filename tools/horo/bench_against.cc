@@ -12,6 +12,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "bench/peers/contest.h"
 #include "horo/horo.h"
 #include "tools/horo/bench_command.h"
 #include "tools/horo/bench_limits.h"
@@ -30,7 +31,6 @@ constexpr double kTrialSeconds = 0.02;
 constexpr double kFewestOperations = 3;
 constexpr double kMostOperations = 1e6;
 constexpr double kMostTimedAlone = 500;
-constexpr std::size_t kTimedAloneBytes = 64 << 10;  // as bench/peers/contest.cc has it
 
 struct Turn {
   double seconds = 0;  // median over operations of the slowest rank's time
@@ -58,7 +58,7 @@ Turn take_turn(World& world, std::size_t operations) {
 }
 
 std::size_t operations_in(double seconds, double of_one, std::size_t bytes) {
-  const double most = bytes < kTimedAloneBytes ? kMostOperations : kMostTimedAlone;
+  const double most = bytes < CONTEST_ALONE_BYTES ? kMostOperations : kMostTimedAlone;
   return static_cast<std::size_t>(std::clamp(seconds / of_one, kFewestOperations, most));
 }
 

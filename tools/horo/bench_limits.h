@@ -10,7 +10,8 @@ namespace horo {
 
 // Seconds for an all_reduce of float32 among ranks whose memory all see, at the least: the larger of one cache line's
 // way from one core to another, and of the time that as many threads as there are cores take to read one array of
-// `bytes` for each rank (at most) and to write the sum to all of them: a = b = a + b for two.
+// `bytes` for each rank (at most) and to write the sum to all of them: a = b = a + b for two. From CONTEST_ALONE_BYTES
+// on they are rewritten before, as the contestants rewrite their inputs, and below that they lie in the caches.
 class MemoryLimit {
  public:
   MemoryLimit(std::size_t bytes, int ranks);
