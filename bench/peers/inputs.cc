@@ -1,8 +1,6 @@
 #include "bench/peers/inputs.h"
 
 #include <algorithm>
-#include <cstring>
-#include <span>
 #include <stdexcept>
 
 #include "horo/base/types.h"
@@ -62,22 +60,22 @@ void ContestData::lay_out(int rank, int size) {
 
 void ContestData::begin_turn(int turn) {
   turn_ = turn;
+  const std::size_t bytes = std::min(part_bytes_, block_bytes_);
   for (std::size_t odd = 0; odd < 2; ++odd) {
-    blocks_[odd].clear();
-    for (const Part& part : in_) {
-      std::vector<std::byte>& block = blocks_[odd].emplace_back(std::min(part_bytes_, block_bytes_));
-      pattern_.fill(block, part.rank, round_of(odd) + part.later);
+    blocks_[odd].resize(in_.size() * bytes);
+    for (std::size_t i = 0; i < in_.size(); ++i) {
+      const std::span<std::byte> block = std::span(blocks_[odd]).subspan(i * bytes, bytes);
+      pattern_.fill(block, in_[i].rank, round_of(odd) + in_[i].later);
     }
   }
 }
 
-void ContestData::rewrite(void* in, std::size_t operation) const {
+void ContestData::repeat(std::span<const std::byte> blocks, void* in) const {
   auto* to = static_cast<std::byte*>(in);
-  for (const std::vector<std::byte>& block : blocks_[operation % 2]) {
-    for (std::size_t done = 0; done < part_bytes_; done += block.size()) {
-      std::memcpy(to + done, block.data(), std::min(block.size(), part_bytes_ - done));
+  for (; !blocks.empty(); blocks = blocks.subspan(block_bytes_), to += part_bytes_) {
+    for (std::size_t done = 0; done < part_bytes_; done += block_bytes_) {
+      std::memcpy(to + done, blocks.data(), std::min(block_bytes_, part_bytes_ - done));
     }
-    to += part_bytes_;
   }
 }
 
