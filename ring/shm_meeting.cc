@@ -35,8 +35,10 @@ constexpr std::size_t kWorks = 3;
 constexpr int kKindBits = 8, kKindShift = 64 - kKindBits;  // in a shape
 // Of a sleep: the first one, in which every store of before has long arrived; and where messages are to be moved.
 constexpr std::chrono::nanoseconds kShortSlice = std::chrono::microseconds(200);
-constexpr std::size_t kMuch = 1 << 20;  // less does not take as long as to look how far it has to go
-constexpr int kEagerLooks = 8;          // without a pause in between, which takes as long as a line on its way
+// How far they have to go is looked at for each tensor of so much, and for every so many-th of those that take less.
+constexpr std::size_t kMuch = 1 << 20;
+constexpr std::uint64_t kLooksApart = 16;
+constexpr int kEagerLooks = 8;  // without a pause in between, which takes as long as a line on its way
 
 void wait_on(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds longest) {
   const timespec slice{0, longest.count()};
@@ -154,8 +156,8 @@ void ShmMeeting::come(const Collective& c, const Arrival& arrival) {
   }
   in_ = arrival.in, out_ = arrival.out;
   if (arrival.bytes > kFewBytes) mark.place.in = arrival.in, mark.place.out = arrival.out;
-  passes_much_ = arrival.bytes >= kMuch && arrival.in == kNowhere;
-  if (passes_much_) board(index_).lines.write(number_);
+  looks_at_lines_ = arrival.bytes > kFlatBytes && is_look_due(arrival.bytes) && arrival.in == kNowhere;
+  if (looks_at_lines_) board(index_).lines.write(number_);
   if (std::exchange(has_claimed_, false)) board(index_).claimed.store(0, std::memory_order_relaxed);
   mark.times.store(number_, std::memory_order_release);
   fetch_next_mark();
@@ -193,10 +195,16 @@ void ShmMeeting::pass_on(std::byte* stage, const std::byte* from, std::size_t by
   is_far(whom) ? copy_past_caches(stage, from, bytes) : copy_bytes(stage, from, bytes);
 }
 
+bool ShmMeeting::is_look_due(std::size_t bytes) {
+  const bool is_due = bytes >= kMuch || short_++ % kLooksApart == 0;
+  looks_ += is_due ? 1 : 0;
+  return is_due;
+}
+
 // In turn, so that no two look at the same one's.
 void ShmMeeting::look_at_lines() {
   if (size() < 2 || is_distance_given_) return;
-  const auto ahead = static_cast<int>(number_ % (members_.size() - 1)) + 1;
+  const auto ahead = static_cast<int>(looks_ % (members_.size() - 1)) + 1;
   const int member = (index_ + ahead) % size();
   const Duration taken = board(member).lines.read(number_);
   if (taken == Duration{}) return;
@@ -254,7 +262,7 @@ void ShmMeeting::await_come(const Collective& c, int whom) {
   if (whom != kEveryone) return check_alike(c, whom, index_);
   seen_ = number_;
   check_all_alike(c);
-  if (passes_much_) look_at_lines();
+  if (looks_at_lines_) look_at_lines();
 }
 
 void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t step, int whom) {

@@ -119,6 +119,7 @@ class ShmMeeting {
   std::byte* at(int member, std::uint64_t place, std::size_t bytes) const;
   void await_marks(const Collective& c);
   void fetch_next_mark();
+  bool is_look_due(std::size_t bytes);  // for all members alike
   void look_at_lines();
   void tell();
   template <class IsThere>
@@ -152,7 +153,8 @@ class ShmMeeting {
   std::vector<char> far_;     // by member
   int far_count_ = 0;
   bool is_distance_given_ = false;
-  bool passes_much_ = false;  // in the last meeting
+  std::uint64_t looks_ = 0, short_ = 0;  // at how far lines are; tensors of which few are looked at
+  bool looks_at_lines_ = false;          // in the last meeting
 };
 
 }  // namespace horo

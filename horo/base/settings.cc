@@ -125,9 +125,9 @@ constexpr Setting kSettings[] = {
      .group = kGradients,
      .field = &Config::shm_past_caches,
      .choices = "on, off or auto",
-     .meaning = "how a rank writes what ranks of its host then read of its own long tensors: past the caches, so that "
+     .meaning = "how a rank writes what ranks of its host then read of its own tensors: past the caches, so that "
                 "they find it in memory (on); into them (off); or past them where the other one's core is behind "
-                "another cache, to which the way is longer than to memory, as is measured anew for each tensor (auto)"},
+                "another cache, to which the way is longer than to memory, as is measured again and again (auto)"},
     {.name = "HORO_CRC",
      .group = kGradients,
      .field = &Config::crc,
