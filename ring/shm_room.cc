@@ -28,7 +28,6 @@ bool ShmRoom::takes_pieces(const Collective& c) {
 void ShmRoom::run(const Collective& c) {
   meeting_.approach(c);
   if (c.kind != CollectiveKind::kAllReduce) return move(c);
-  sums_.plan(c.contributors);
   const std::size_t bytes = c.counts[0] * size_of(c.dtype);
   bytes <= kMostFlatOfShared ? all_reduce_flat(c, bytes) : all_reduce(c, bytes);
 }
@@ -49,6 +48,7 @@ Shard ShmRoom::shard_of_bytes(std::size_t bytes, int members, int member) {
 void ShmRoom::all_reduce_flat(const Collective& c, std::size_t bytes) {
   lay_flat(c, bytes);
   meeting_.come(c, {shape_of(c.kind, c.dtype, c.op, 0), bytes});
+  sums_.plan(c.contributors);
   prepare_flat(c, bytes);
   meeting_.fetch_next_flat(bytes);
   meeting_.await_come(c);
@@ -56,6 +56,7 @@ void ShmRoom::all_reduce_flat(const Collective& c, std::size_t bytes) {
 }
 
 void ShmRoom::all_reduce(const Collective& c, std::size_t bytes) {
+  sums_.plan(c.contributors);
   const bool may_be_flat = bytes <= ShmMeeting::kFlatBytes;
   const bool may_be_here = c.pieces.empty() && c.in.data == c.out.data;
   const std::uint64_t place = may_be_here ? place_of(c.in.data, bytes) : ShmMeeting::kNowhere;
@@ -74,7 +75,7 @@ void ShmRoom::all_reduce(const Collective& c, std::size_t bytes) {
 
 void ShmRoom::lay_flat(const Collective& c, std::size_t bytes) {
   const int index = meeting_.index();
-  if (sums_.gives(index)) std::copy_n(c.in.data, bytes, meeting_.flat_of(index, bytes, meeting_.number() + 1));
+  if (!is_absent(c, index)) std::copy_n(c.in.data, bytes, meeting_.flat_of(index, bytes, meeting_.number() + 1));
 }
 
 void ShmRoom::prepare_flat(const Collective& c, std::size_t bytes) {
