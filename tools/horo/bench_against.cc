@@ -69,16 +69,19 @@ std::size_t calibrate(World& world, std::size_t bytes) {
   return operations_in(kTurnSeconds, second, bytes);
 }
 
+// Of a rank, the mean of all: who sums more of the others' shards has touched more of their pages, and his share of
+// those is larger, which is no more memory.
 double memory_mib(World& world) {
-  double most = 0;
-  for (const std::string& answer : world.ask("memory")) {
+  double sum = 0;
+  const std::vector<std::string> answers = world.ask("memory");
+  for (const std::string& answer : answers) {
     std::istringstream words(answer);
     std::string word;
     double bytes = 0;
     words >> word >> bytes;
-    most = std::max(most, bytes / (1 << 20));
+    sum += bytes / (1 << 20);
   }
-  return most;
+  return sum / static_cast<double>(answers.size());
 }
 
 class Match {
