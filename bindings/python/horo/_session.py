@@ -31,6 +31,11 @@ def error_of(status, pointer):
     return kinds.get(status, HoroError)(text)
 
 
+def array_of(works):
+    """For a foreign call."""
+    return works if isinstance(works, ctypes.Array) else (ctypes.c_int64 * len(works))(*works)
+
+
 def _submission(data_in, data_out, splits=None, absent=False):
     """horo_submission"""
     return _native.Submission(
@@ -209,8 +214,7 @@ class Session:
 
     def wait(self, works):
         """Blocks until all of them have ended; raises what the first failed one failed with."""
-        count = len(works)
-        array = (ctypes.c_int64 * count)(*works)
+        count, array = len(works), array_of(works)
         status = quick.horo_wait(self.pointer, array, count, 0)
         while status == _native.TIMEOUT:
             status = slow.horo_wait(self.pointer, array, count, SLICE_MS)
@@ -224,8 +228,7 @@ class Session:
 
     def release(self, works):
         """Forgets works that have ended."""
-        count = len(works)
-        quick.horo_release_many(self.pointer, (ctypes.c_int64 * count)(*works), count)
+        quick.horo_release_many(self.pointer, array_of(works), len(works))
         if self.kept:
             for work in works:
                 self.kept.pop(work, None)
@@ -261,7 +264,7 @@ class Session:
         places = (_native.Place * count)()
         if count:
             places[0].struct_bytes = ctypes.sizeof(_native.Place)
-        self._check(quick.horo_get_places(self.pointer, (ctypes.c_int64 * count)(*works), count, places))
+        self._check(quick.horo_get_places(self.pointer, array_of(works), count, places))
         return [(place.plan, place.offset, place.bytes) for place in places]
 
     def allocate(self, nbytes, number=0):

@@ -17,7 +17,7 @@ from horo._session import error_of
 from horo._sets import number_of
 from horo.errors import not_yet
 from horo.torch import bursts
-from horo.torch.arrays import DTYPES, holder_of, holder_of_none, storages_of
+from horo.torch.arrays import DTYPES, holder_of, holder_of_none, places_of
 from horo.torch.bucket_views import BucketViews
 from horo.torch.contents import Contents
 from horo.torch.ops import sparse_allreduce_async
@@ -188,10 +188,9 @@ class Gradients:
         try:
             self.submit_rest()
             session = self._session
-            dense, works = self._bursts.submitted()
             others = [slot for slot in self._bursts.rest_of(self._slots) if slot.work is not None]
-            dense += others
-            works += [slot.work for slot in others]
+            works = self._bursts.works(others)
+            dense = self._bursts.slots() + others if self._views is not None else None
             session.wait(works)
             self._bursts.check()
             for slot in self._bursts.rest_of(self._slots):
@@ -304,7 +303,7 @@ class Gradients:
             if gradient is None:
                 name = slot.spec.name
                 raise RuntimeError(f"gradient {name} is gone: it was thrown away before step() could reduce it")
-            if storages_of([gradient], [slot.look], [slot.nbytes]) is None:
+            if places_of([gradient], [slot.look], [slot.nbytes]) is None:
                 self._hook(slot, in_bursts=False)
             self._submit(slot, gradient)
 
