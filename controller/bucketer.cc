@@ -20,40 +20,52 @@ auto properties(const Fusible& tensor) {
                          spec.codec);
 }
 
-struct OpenBucket {
+// The tensors that may be together, and the last bucket of them.
+struct Kind {
+  std::size_t all = 0;  // their bytes
+  bool has_bucket = false;
   std::size_t index = 0;
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;  // in the bucket
   std::int32_t priority = 0;
   bool is_mixed = false;
 
   bool mixes(const TensorSpec& spec) const { return is_mixed || (spec.unit.empty() && spec.priority != priority); }
 };
 
+std::size_t limit_of(const TensorSpec& spec, const Kind& kind, const BucketLimits& limits) {
+  if (!spec.unit.empty()) return limits.most;
+  const std::size_t part = std::min(limits.most, std::max(limits.least, kind.all / BucketLimits::kParts));
+  return kind.mixes(spec) ? std::min(limits.mixed, part) : part;
+}
+
+bool is_fusible(const TensorSpec& spec, const BucketLimits& limits) {
+  const bool may_be = spec.kind == CollectiveKind::kAllReduce && spec.custom_op.empty();
+  return may_be && limits.most > 0 && spec.bytes() <= limits.most;
+}
+
 }  // namespace
 
-std::vector<std::vector<std::size_t>> make_buckets(const std::vector<Fusible>& tensors, std::size_t bucket_bytes,
-                                                   std::size_t mixed_bytes) {
+std::vector<std::vector<std::size_t>> make_buckets(const std::vector<Fusible>& tensors, const BucketLimits& limits) {
+  std::map<decltype(properties(Fusible{})), Kind> kinds;
+  for (const Fusible& tensor : tensors) {
+    if (is_fusible(*tensor.spec, limits)) kinds[properties(tensor)].all += tensor.spec->bytes();
+  }
   std::vector<std::vector<std::size_t>> buckets;
-  std::map<decltype(properties(Fusible{})), OpenBucket> open;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorSpec& spec = *tensors[i].spec;
-    const std::size_t bytes = spec.bytes();
-    const bool fusible = spec.kind == CollectiveKind::kAllReduce && spec.custom_op.empty();
-    if (fusible && bucket_bytes > 0 && bytes <= bucket_bytes) {
-      const auto found = open.find(properties(tensors[i]));
-      if (found != open.end()) {
-        OpenBucket& bucket = found->second;
-        const bool mixes = bucket.mixes(spec);
-        if (bucket.bytes + bytes <= (mixes ? std::min(mixed_bytes, bucket_bytes) : bucket_bytes)) {
-          buckets[bucket.index].push_back(i);
-          bucket.bytes += bytes;
-          bucket.is_mixed = mixes;
-          continue;
-        }
-      }
-      open[properties(tensors[i])] = {buckets.size(), bytes, spec.priority, false};
+    if (!is_fusible(spec, limits)) {
+      buckets.push_back({i});
+      continue;
     }
-    buckets.push_back({i});
+    Kind& kind = kinds[properties(tensors[i])];
+    if (kind.has_bucket && kind.bytes + spec.bytes() <= limit_of(spec, kind, limits)) {
+      buckets[kind.index].push_back(i);
+      kind.is_mixed = kind.mixes(spec);
+      kind.bytes += spec.bytes();
+    } else {
+      kind = {kind.all, true, buckets.size(), spec.bytes(), spec.priority, false};
+      buckets.push_back({i});
+    }
   }
   return buckets;
 }

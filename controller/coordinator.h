@@ -180,6 +180,7 @@ struct CoordinatorConfig {
   int rank = 0;
   int size = 1;
   std::size_t bucket_bytes = 25 << 20;              // 0: every tensor alone
+  std::size_t least_bucket_bytes = 1 << 20;         // in a known plan, though that is more than a sixteenth of a step
   std::size_t credit_bytes = 2 << 20;               // on their way in a set, before what is less urgent waits
   std::size_t most_passed = 4'096;                  // that go before what waits because it is less urgent
   std::chrono::milliseconds stall_warning{10'000};  // 0: never

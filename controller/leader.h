@@ -150,7 +150,7 @@ class Leader {
   std::vector<int> participants(Entry& entry) const;
   void list(Entry& entry, Version& version);
   std::vector<TensorId> take_step(std::uint32_t set, std::size_t released);
-  std::vector<std::vector<std::size_t>> buckets_of(const std::vector<Fusible>& tensors) const;
+  BucketLimits limits(std::size_t least) const;
   void define_plans(std::uint32_t set, std::size_t released);
   void define_plan(std::uint32_t set, std::vector<TensorId> tensors);
   void forget_failures();

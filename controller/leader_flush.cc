@@ -29,7 +29,7 @@ void Leader::release_complete() {
     fusible.push_back(entry);
     tensors.push_back({spec, participants(*entry)});
   }
-  const auto buckets = buckets_of(tensors);
+  const auto buckets = make_buckets(tensors, limits(config_.bucket_bytes));  // they are ready, all of them
   auto bucket = buckets.begin();
   std::size_t position = 0;  // in fusible
   std::vector<Entry*> removals;
@@ -130,7 +130,7 @@ void Leader::define_plans(std::uint32_t set, std::size_t released) {
     const Place place = *table_.place(id);
     tensors.push_back({&place.entry->versions[place.version].spec});
   }
-  for (const auto& bucket : buckets_of(tensors)) {
+  for (const auto& bucket : make_buckets(tensors, limits(config_.least_bucket_bytes))) {
     if (plans_.full()) return;
     const TensorSpec& first = *tensors[bucket.front()].spec;
     if (!first.unit.empty() && bucket.size() != static_cast<std::size_t>(first.unit_size)) continue;

@@ -106,8 +106,8 @@ void Leader::take_done(int from, const Done& done) {
 }
 
 // Half a credit for what is less urgent and goes with the rest: one bucket is on the wire, one is packed behind it.
-std::vector<std::vector<std::size_t>> Leader::buckets_of(const std::vector<Fusible>& tensors) const {
-  return make_buckets(tensors, config_.bucket_bytes, config_.credit_bytes / 2);
+BucketLimits Leader::limits(std::size_t least) const {
+  return {config_.bucket_bytes, config_.credit_bytes / 2, least};
 }
 
 }  // namespace horo

@@ -24,6 +24,8 @@ CoordinatorConfig coordinator_config(const Config& config) {
   c.rank = config.rank;
   c.size = config.size;
   c.bucket_bytes = config.bucket_bytes;
+  // Where all ranks share a host, the cores that would reduce the first buckets meanwhile are those that compute.
+  c.least_bucket_bytes = config.local_size == config.size ? config.bucket_bytes : config.least_bucket_bytes;
   c.credit_bytes = config.credit_bytes;
   c.stall_warning = config.stall_warning;
   c.stall_limit = config.stall_limit;

@@ -37,9 +37,11 @@ struct Config {
   MeetBy meet_by = MeetBy::kAddr;
 
   // How gradients travel.
-  std::size_t bucket_bytes = 25 << 20;  // HORO_BUCKET_BYTES: most bytes in one bucket; 0: every tensor alone
-  std::size_t credit_bytes = 2 << 20;   // HORO_CREDIT_BYTES: on their way in a process set, before what has less
-                                        // priority waits; 0: one bucket
+  std::size_t bucket_bytes = 25 << 20;       // HORO_BUCKET_BYTES: most bytes in one bucket; 0: every tensor alone
+  std::size_t least_bucket_bytes = 1 << 20;  // HORO_LEAST_BUCKET_BYTES: between hosts, where a sixteenth of a step is
+                                             // less; as bucket_bytes: steps are not cut into parts
+  std::size_t credit_bytes = 2 << 20;        // HORO_CREDIT_BYTES: on their way in a process set, before what has less
+                                             // priority waits; 0: one bucket
   std::size_t segment_bytes =
       256 << 10;           // HORO_SEGMENT_BYTES: piece of a shard whose reduction overlaps the next one's move
   std::string algorithms;  // HORO_ALGORITHMS: "all_reduce=tree,broadcast=scatter" instead of what ring/choose.cc takes

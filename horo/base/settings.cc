@@ -75,6 +75,13 @@ constexpr Setting kSettings[] = {
      .range = {0, kMaxBufferBytes},
      .equal_on_all_ranks = true,
      .meaning = "most bytes in one bucket; 0: every tensor alone"},
+    {.name = "HORO_LEAST_BUCKET_BYTES",
+     .group = kGradients,
+     .field = &Config::least_bucket_bytes,
+     .range = {0, kMaxBufferBytes},
+     .equal_on_all_ranks = true,
+     .meaning = "between hosts a bucket has a sixteenth of a step's bytes, so that most of it travels while backward "
+                "computes, but as many as these, if there are; as HORO_BUCKET_BYTES: steps are not cut into parts"},
     {.name = "HORO_CREDIT_BYTES",
      .group = kGradients,
      .field = &Config::credit_bytes,

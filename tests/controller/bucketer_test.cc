@@ -14,7 +14,7 @@ std::vector<std::vector<std::size_t>> buckets_of(const std::vector<TensorSpec>& 
                                                  std::size_t mixed_bytes = 0) {
   std::vector<Fusible> tensors;
   for (const TensorSpec& spec : specs) tensors.push_back({&spec});
-  return make_buckets(tensors, bucket_bytes, mixed_bytes);
+  return make_buckets(tensors, {bucket_bytes, mixed_bytes, bucket_bytes});
 }
 
 TEST(Bucketer, FillsABucketUpToItsBytesAndNoFurther) {
@@ -48,6 +48,39 @@ TEST(Bucketer, DifferentPrioritiesFillLessOfABucket) {
               ElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(4, 5), ElementsAre(6, 7)));
   for (TensorSpec& spec : specs) spec.unit = "u";
   EXPECT_EQ(buckets_of(specs, 8192, 0).size(), 1U);
+}
+
+// Of tensors of a KiB each.
+std::vector<std::size_t> sizes_of_buckets(const std::vector<TensorSpec>& specs, const BucketLimits& limits) {
+  std::vector<Fusible> tensors;
+  for (const TensorSpec& spec : specs) tensors.push_back({&spec});
+  std::vector<std::size_t> sizes;
+  for (const auto& bucket : make_buckets(tensors, limits)) sizes.push_back(bucket.size());
+  return sizes;
+}
+
+TEST(Bucketer, AStepIsCutIntoSixteenPartsUnlessTheyWouldBeTooSmall) {
+  constexpr std::size_t kKib = 1 << 10;
+  const std::vector<TensorSpec> specs(64, gradient("x", {256}));
+  EXPECT_EQ(sizes_of_buckets(specs, {64 * kKib, 0, 1 * kKib}), std::vector<std::size_t>(16, 4));
+  EXPECT_EQ(sizes_of_buckets(specs, {64 * kKib, 0, 16 * kKib}), std::vector<std::size_t>(4, 16));
+  EXPECT_EQ(sizes_of_buckets(specs, {2 * kKib, 0, 16 * kKib}), std::vector<std::size_t>(32, 2)) << "at most";
+  EXPECT_EQ(sizes_of_buckets(specs, {64 * kKib, 0, 64 * kKib}), std::vector<std::size_t>(1, 64));
+}
+
+TEST(Bucketer, OnlyLikeTensorsCountAsAStep) {
+  std::vector<TensorSpec> specs(64, gradient("x", {256}));
+  for (std::size_t i = 0; i < 32; ++i) specs[i].dtype = DType::kInt32;
+  specs.push_back(gradient("too large", {1 << 20}));
+  std::vector<std::size_t> sizes(32, 2);
+  sizes.push_back(1);
+  EXPECT_EQ(sizes_of_buckets(specs, {64 << 10, 0, 1 << 10}), sizes);
+}
+
+TEST(Bucketer, AUnitIsNotCutIntoParts) {
+  std::vector<TensorSpec> specs(64, gradient("x", {256}));
+  for (TensorSpec& spec : specs) spec.unit = "u";
+  EXPECT_THAT(sizes_of_buckets(specs, {64 << 10, 0, 1 << 10}), ElementsAre(64));
 }
 
 TEST(Bucketer, OnlyAllReducesAreFused) {
@@ -86,7 +119,7 @@ TEST(Bucketer, ATensorWithACustomOperationIsAlone) {
 TEST(Bucketer, OnlyWhatTheSameRanksTakePartInIsFused) {
   const TensorSpec spec = gradient("x");
   const std::vector<Fusible> tensors = {{&spec, {0, 1}}, {&spec}, {&spec, {0, 1}}};
-  EXPECT_THAT(make_buckets(tensors, 1 << 20, 0), ElementsAre(ElementsAre(0, 2), ElementsAre(1)));
+  EXPECT_THAT(make_buckets(tensors, {1 << 20, 0, 1 << 20}), ElementsAre(ElementsAre(0, 2), ElementsAre(1)));
 }
 
 TEST(Bucketer, NoTensorsMakeNoBuckets) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tests/hall/worlds.h"
 #include "tests/ring/run_ranks.h"
@@ -76,6 +77,45 @@ TEST(Hosts, WhoJoinedIsLeftOutOnBothHosts) {
     EXPECT_EQ(outcome_of(session, session.join(0)).counts.at(0), 0);
     meet(session);
   });
+}
+
+// Steps of 32 tensors of a KiB, until all of them are in plans on all ranks. Returns how many plans that are.
+std::size_t plans_of_a_step(Session& session) {
+  std::vector<Submission> step;
+  std::vector<std::vector<float>> data(32, std::vector<float>(256, 1.f));
+  for (std::vector<float>& one : data) {
+    TensorSpec spec = float_spec("x" + std::to_string(step.size()), 256);
+    spec.stepwise = true;
+    step.push_back({session.declare(spec), one.data(), one.data()});
+  }
+  TensorSpec known = float_spec("known", 1);
+  known.op = ReduceOp::kMin;
+  for (int i = 0; i < 500; ++i) {
+    const auto works = session.submit(step);
+    session.wait(works, TimePoint::max());
+    session.step_end(0);
+    std::set<PlanId> plans;
+    for (const BucketPlace& place : session.places(works)) plans.insert(place.plan);
+    float all = plans.contains(0) ? 0.f : 1.f;
+    session.run(known, &all, &all);
+    if (all == 1.f) return plans.size();
+  }
+  return 0;
+}
+
+TEST(Hosts, BetweenThemAStepIsCutIntoSixteenPlansAndInsideOneItIsNot) {
+  Config config;
+  config.least_bucket_bytes = 1 << 10;
+  for (const bool is_one : {false, true}) {
+    const auto body = [&](Session& session) {
+      EXPECT_EQ(plans_of_a_step(session), is_one ? 1U : 16U);
+      meet(session);
+    };
+    const auto place = [&](Config& own) {
+      if (!is_one) own.local_size = 1, own.local_rank = 0;
+    };
+    EXPECT_THAT(run_world(2, body, config, place), Each(""));
+  }
 }
 
 }  // namespace

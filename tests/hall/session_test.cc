@@ -26,13 +26,10 @@ TEST(Session, EveryRankGetsTheSum) {
 
 TEST(Session, ASettingThatDiffersIsNamedOnEveryRankWithBothValues) {
   const std::vector<std::pair<const char*, std::size_t Config::*>> settings = {
-      {"HORO_BUCKET_BYTES", &Config::bucket_bytes},
-      {"HORO_SEGMENT_BYTES", &Config::segment_bytes},
-      {"HORO_CREDIT_BYTES", &Config::credit_bytes},
-      {"HORO_MAX_NAME_BYTES", &Config::max_name_bytes},
-      {"HORO_MAX_DIMS", &Config::max_dims},
-      {"HORO_MAX_TENSORS", &Config::max_tensors},
-      {"HORO_MAX_MESSAGE_BYTES", &Config::max_message_bytes}};
+      {"HORO_BUCKET_BYTES", &Config::bucket_bytes},     {"HORO_LEAST_BUCKET_BYTES", &Config::least_bucket_bytes},
+      {"HORO_SEGMENT_BYTES", &Config::segment_bytes},   {"HORO_CREDIT_BYTES", &Config::credit_bytes},
+      {"HORO_MAX_NAME_BYTES", &Config::max_name_bytes}, {"HORO_MAX_DIMS", &Config::max_dims},
+      {"HORO_MAX_TENSORS", &Config::max_tensors},       {"HORO_MAX_MESSAGE_BYTES", &Config::max_message_bytes}};
   for (const auto& [name, field] : settings) {
     const auto differ = [field = field](Config& config) {
       config.*field = config.rank == 2 ? std::size_t{4097} : std::size_t{64};
