@@ -113,24 +113,23 @@ def holder_of(dtype, shape):
     return hold
 
 
-_LOOK = operator.attrgetter("dtype", "layout", "is_cpu", "requires_grad")
-_NBYTES = operator.attrgetter("nbytes")
+_LOOK = operator.attrgetter("dtype", "shape", "layout", "is_cpu", "requires_grad")
 
 
 def look_of(tensor):
     """How a gradient of the tensor looks that is as it should be."""
-    return tensor.dtype, torch.strided, True, False
+    return tensor.dtype, tensor.shape, torch.strided, True, False
 
 
 def places_of(gradients, looks, nbytes):
     """The storages and addresses of gradients of real numbers that look so, have so many bytes and lie plainly; None if
-    one of them does not, or is None. Each attribute costs what a sum of it does, so there are no more than it takes."""
+    one of them does not, or is None."""
     try:
         if list(map(_LOOK, gradients)) != looks:
             return None
     except AttributeError:  # of None
         return None
-    if list(map(_NBYTES, gradients)) != nbytes or not all(map(torch.Tensor.is_contiguous, gradients)):
+    if not all(map(torch.Tensor.is_contiguous, gradients)):
         return None
     storages = list(map(torch.Tensor.untyped_storage, gradients))
     if list(map(torch.UntypedStorage.nbytes, storages)) == nbytes:

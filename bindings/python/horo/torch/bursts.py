@@ -17,6 +17,8 @@ from horo.torch.arrays import addresses_of, places_of
 SMALL_BYTES = 64 << 10  # what is larger goes by itself: to move it takes longer than to submit it
 MOST = 64  # in one call, about: so many small parameters later one has a hook of its own
 
+_NBYTES = operator.attrgetter("nbytes")
+
 
 def is_small(slot):
     """Its gradients may come in bursts."""
@@ -170,4 +172,8 @@ class Burst:
     def has_its_results(self):
         """The gradients are what was submitted, and lie where they lay."""
         now = [param.grad for param in self.lists.params]
-        return all(map(operator.is_, now, self._gradients)) and addresses_of(now) == self._addresses
+        return (
+            all(map(operator.is_, now, self._gradients))
+            and addresses_of(now) == self._addresses
+            and list(map(_NBYTES, now)) == self.lists.nbytes
+        )
