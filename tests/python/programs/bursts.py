@@ -248,6 +248,23 @@ def a_gradient_that_is_gone_too_early_is_told():
     step(params, optimizer)
 
 
+def another_shape_with_as_many_elements_is_told():
+    params = params_of("shape", 70)
+    optimizer = optimizer_of(params)
+    for _ in range(3):
+        step(params, optimizer)
+    other = params["shape 7"]
+    optimizer.zero_grad()
+    other.data = other.data.view(2, 2)
+    with raises(ValueError, "gradient shape 7 is torch.float32 [2, 2]", "expected torch.float32 [4]"):
+        backward(params)
+        optimizer.step()
+    other.grad = None
+    other.data = other.data.view(4)
+    start_over(optimizer)
+    step(params, optimizer)
+
+
 def parameters_may_join_later():
     params = params_of("early")
     optimizer = optimizer_of(params)
@@ -278,6 +295,7 @@ claims.check(
     odd_ones_leave_alone,
     a_gradient_may_be_forgotten_or_replaced_while_it_travels,
     a_gradient_that_is_gone_too_early_is_told,
+    another_shape_with_as_many_elements_is_told,
     parameters_may_join_later,
     another_session_reduces_them_too,
 )
