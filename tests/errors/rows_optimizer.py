@@ -7,6 +7,7 @@ import horo.torch as hvd
 
 SECTION = "DistributedOptimizer"
 WHO = {"changing": ((r"rank \d submitted", "rank <rank> submitted"),)}
+ON_RANK = {"changing": ((r"on rank \d", "on rank <rank>"),)}
 LATER = "What comes later"
 
 
@@ -24,7 +25,7 @@ def two_backwards():
     try:
         params[0].sum().backward()
     finally:
-        optimizer.step()
+        optimizer.set_backward_passes_per_step(1)  # forgets the mixed sums
 
 
 @on_ranks(SECTION, "`zero_grad()` between `backward()` and `step()`", do="`zero_grad()` before `backward()`")
@@ -42,6 +43,18 @@ def zero_grad_in_between():
 def gradient_with_other_memory():
     params, optimizer = made("moved")
     params[0].grad.data = params[0].grad.data.clone()
+    try:
+        optimizer.step()
+    finally:
+        params[0].grad = None
+
+
+@on_ranks(
+    SECTION, "A gradient that is changed before `step()`", do="Call `optimizer.synchronize()` before it", **ON_RANK
+)
+def gradient_that_is_written_to():
+    params, optimizer = made("clipped")
+    params[0].grad.mul_(0.5)
     try:
         optimizer.step()
     finally:

@@ -37,6 +37,11 @@ def test_small_gradients_leave_by_the_dozen(run_program, size):
     run_program("bursts", size)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_small_gradients_that_come_alike_need_no_hooks(run_program, size):
+    run_program("silence", size)
+
+
 @pytest.mark.parametrize("size, wire", [(2, "tcp"), (3, "tcp"), (2, "shm"), (3, "shm")])
 def test_gradients_may_live_in_their_bucket(run_program, size, wire):
     run_program("bucket_views", size, env={"HORO_TRANSPORT": wire})

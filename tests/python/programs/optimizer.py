@@ -116,6 +116,10 @@ def several_passes_add_up_before_they_leave():
     (param * 1.0).sum().backward()
     with raises(AssertionError, "more than backward_passes_per_step"):
         (param * 1.0).sum().backward()
+    with raises(hvd.HoroError, "gradient passes was written to"):
+        optimizer.step()
+    optimizer.zero_grad()
+    (param * 1.0).sum().backward()
     optimizer.step()
 
 

@@ -141,6 +141,17 @@ def addresses_of(tensors):
     return list(map(torch.Tensor.data_ptr, tensors))
 
 
+_VERSION = operator.attrgetter("_version")
+
+
+def versions_of(tensors):
+    """How often each one's memory was written to, as autograd counts it; those made in inference mode it does not."""
+    try:
+        return list(map(_VERSION, tensors))
+    except RuntimeError:
+        return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
 def holder_of_none(_):
     """hold(tensor) where each tensor goes the long way."""
     return None

@@ -12,7 +12,7 @@ import operator
 
 from horo._native import quick
 from horo._session import array_of
-from horo.torch.arrays import addresses_of, places_of
+from horo.torch.arrays import addresses_of, places_of, versions_of
 
 SMALL_BYTES = 64 << 10  # what is larger goes by itself: to move it takes longer than to submit it
 MOST = 64  # in one call, about: so many small parameters later one has a hook of its own
@@ -41,19 +41,20 @@ class Bursts:
         del self.ready[: len(taken)]
         return taken
 
-    def known(self, params):
+    def known(self, params, speaker):
         """The Lists of these parameters, if the last step had the same burst here."""
         if self._at < len(self._known):
             lists = self._known[self._at]
-            if len(lists.params) == len(params) and all(map(operator.is_, lists.params, params)):
+            alike = lists.speaker is speaker and len(lists.params) == len(params)
+            if alike and all(map(operator.is_, lists.params, params)):
                 self._at += 1
                 return lists
         return None
 
-    def learn(self, slots):
+    def learn(self, slots, speaker):
         """The Lists of a burst that the last step did not have here."""
         del self._known[self._at :]
-        self._known.append(Lists(slots))
+        self._known.append(Lists(slots, speaker))
         self._at += 1
         return self._known[-1]
 
@@ -107,7 +108,7 @@ class Bursts:
         return (ctypes.c_int64 * (len(joined) // ctypes.sizeof(ctypes.c_int64))).from_buffer_copy(joined)
 
     def check(self):
-        """The works have ended well. Slots whose gradient is not where its result is are told."""
+        """The works have ended well. Slots whose gradient is not their result as it came are told."""
         for burst in self.in_flight:
             if not burst.told and not burst.has_its_results():
                 burst.tell()
@@ -129,8 +130,9 @@ class Bursts:
 class Lists:
     """What is the same for the same slots in each step."""
 
-    def __init__(self, slots):
-        self.slots = slots
+    def __init__(self, slots, speaker):
+        """speaker: the slot whose hook submits them, None where step() does."""
+        self.slots, self.speaker = slots, speaker
         self.params = [slot.param for slot in slots]
         self.looks = [slot.look for slot in slots]
         self.nbytes = [slot.nbytes for slot in slots]
@@ -148,6 +150,7 @@ class Burst:
         self._gradients, self._storages, self._addresses = gradients, storages, addresses
         if lists.places is not None and lists.places != self._addresses:
             self._bring_home()
+        self._versions = versions_of(self._gradients)
 
     def _bring_home(self):
         for i, slot in enumerate(self.lists.slots):
@@ -163,17 +166,19 @@ class Burst:
     def tell(self):
         if self.told:
             return
-        parts = zip(self.lists.slots, self._gradients, self._storages, self._addresses, self.works)
-        for slot, gradient, storage, address, work in parts:
-            slot.memory, slot.storage, slot.address, slot.work = gradient, storage, address, work or None
+        parts = zip(self.lists.slots, self._gradients, self._versions, self._storages, self._addresses, self.works)
+        for slot, gradient, version, storage, address, work in parts:
+            slot.memory, slot.version, slot.storage, slot.address = gradient, version, storage, address
+            slot.work = work or None
             slot.passes_left = 0
         self.told = True
 
     def has_its_results(self):
-        """The gradients are what was submitted, and lie where they lay."""
+        """The gradients are what was submitted, lie where they lay, and nobody wrote to them since."""
         now = [param.grad for param in self.lists.params]
         return (
             all(map(operator.is_, now, self._gradients))
             and addresses_of(now) == self._addresses
             and list(map(_NBYTES, now)) == self.lists.nbytes
+            and versions_of(now) == self._versions
         )

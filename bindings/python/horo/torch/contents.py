@@ -31,6 +31,18 @@ class Contents:
             slot.spec, slot.key = spec, session.key(spec)
         return in_one_piece(memory.detach())
 
+    def part_of(self, slot, session, passes):
+        """What travels of a gradient as one part of a unit, and its memory; absent and None where this rank has none.
+        passes: backward passes per step."""
+        if not slot.has_gradient(passes):
+            spare = self.spare_of(slot, session)
+            return (slot.spec, None, spare.data_ptr(), spare), None
+        gradient = self.densely(slot, slot.param.grad)
+        slot.check(gradient)
+        memory = self.memory_of(slot, gradient, session)
+        address = memory.data_ptr()
+        return (slot.spec, address, address, (memory, memory.untyped_storage())), memory
+
     def spare_of(self, slot, session):
         """Memory for what the others have: the view, or kept for another time, as mostly nobody has anything."""
         if slot.view is not None:

@@ -17,16 +17,12 @@ from horo._session import error_of
 from horo._sets import number_of
 from horo.errors import not_yet
 from horo.torch import bursts
-from horo.torch.arrays import DTYPES, holder_of, holder_of_none, places_of
+from horo.torch.arrays import DTYPES, holder_of, holder_of_none, places_of, versions_of
 from horo.torch.bucket_views import BucketViews
 from horo.torch.contents import Contents
 from horo.torch.ops import sparse_allreduce_async
+from horo.torch.silence import Silence
 from horo.torch.slots import Group, Slot
-
-_TOO_MANY_PASSES = (
-    "Gradients were computed more than backward_passes_per_step times before call to step(). "
-    "Increase backward_passes_per_step to accumulate gradients locally."
-)
 
 
 class Gradients:
@@ -55,7 +51,8 @@ class Gradients:
         self._bursts = bursts.Bursts()
         self._takes_bursts = not (compressor or self._order or self._guard)
         self._small = 0  # slots that may come in bursts
-        self._flushing = threading.RLock()
+        self.flushing = threading.RLock()
+        self._silence = Silence(self)
         self._session = None
         self._pointer = None
         self._connect()
@@ -80,12 +77,12 @@ class Gradients:
         self._slots.append(slot)
         self._by_param[id(param)] = slot
         small = self._takes_bursts and bursts.is_small(slot)
-        self._hook(slot, in_bursts=small and self._small % bursts.MOST > 0)
+        self._silence.end()
+        self.hook(slot, in_bursts=small and self._small % bursts.MOST > 0)
         self._small += small
 
-    def _hook(self, slot, in_bursts):
-        if slot in self._hooks:
-            self._hooks[slot][1].remove()
+    def hook(self, slot, in_bursts):
+        self.unhook(slot)
         if in_bursts:
             hook = self._bursts.ready.append
         else:
@@ -94,12 +91,16 @@ class Gradients:
                 hook = self._guard(slot, hook)
         self._hooks[slot] = hook, slot.param.register_post_accumulate_grad_hook(hook)
 
+    def unhook(self, slot):
+        if slot in self._hooks:
+            self._hooks[slot][1].remove()
+
     def group(self, groups):
         """The gradients of each list of parameters become one unit."""
         for group in groups:
             members = [self._by_param[id(param)] for param in group if id(param) in self._by_param]
             for slot in members:
-                self._hook(slot, in_bursts=False)
+                self.hook(slot, in_bursts=False)
             if members:
                 self._groups.append(Group(f"group of {members[0].spec.name}", members))
 
@@ -110,7 +111,7 @@ class Gradients:
     def abandon(self):
         """Starts over; works in flight go on unseen."""
         self._bursts.tell()
-        self._bursts.forget()
+        self._forget_bursts()
         for slot in self._slots:
             self._keep(slot)
         self._session.drop([slot.work for slot in self._slots if slot.work is not None])
@@ -147,8 +148,8 @@ class Gradients:
             self._session.sweep()
         self._bursts.tell_cut_off()
         if self._bursts.ready:  # next time its hook will submit the last ones
-            self._hook(self._by_param[id(self._bursts.ready[-1])], in_bursts=False)
-            self._flush()
+            self.hook(self._by_param[id(self._bursts.ready[-1])], in_bursts=False)
+            self._flush(None)
         for group in self._groups:
             if not group.slots[0].is_submitted():
                 self._submit_group(group)
@@ -187,6 +188,8 @@ class Gradients:
             return
         try:
             self.submit_rest()
+            if self.passes == 1 and self._views is None:  # else gradients are there before backward
+                self._silence.learn([burst.lists for burst in self._bursts.in_flight])
             session = self._session
             others = [slot for slot in self._bursts.rest_of(self._slots) if slot.work is not None]
             works = self._bursts.works(others)
@@ -204,7 +207,7 @@ class Gradients:
         try:
             session.step_end(self._number)
             if self._views is not None and self._views.arrange(dense, works):
-                self._bursts.forget()
+                self._forget_bursts()
         finally:
             session.release(works)
 
@@ -230,15 +233,14 @@ class Gradients:
 
         def hook(param):
             if ready:
-                self._flush()
-            left = slot.passes_left - 1
-            if left < 0:
-                raise AssertionError(f"gradient {slot.spec.name}: {_TOO_MANY_PASSES}")
-            slot.passes_left = left
-            if left:
+                self._flush(slot)
+            if slot.duty is not None:
+                slot.duty()
+            if not slot.is_complete_now():
                 return
             if slot.group is not None:
-                self._arrive(slot)
+                if slot.group.arrive():
+                    self._submit_group(slot.group)
                 return
             gradient = param.grad
             if gradient is slot.home and gradient.data_ptr() == slot.place:
@@ -255,6 +257,7 @@ class Gradients:
             # or abandoned, and no hook gets here before. The storage too: a gradient that is given another one lets
             # go of the old one, which is in flight.
             slot.memory, slot.storage, slot.address = gradient, storage, address
+            (slot.version,) = versions_of([gradient])
             work = submit(self._pointer, slot.key, address, address)
             if work > 0:
                 slot.work = work
@@ -264,33 +267,35 @@ class Gradients:
 
         return hook
 
-    def _flush(self):
+    def _flush(self, speaker):
         """Submits what came in bursts."""
-        with self._flushing:
+        with self.flushing:
             params = self._bursts.take()
             if not params:
                 return
-            lists = self._bursts.known(params) if self.passes == 1 else None
+            lists = self._bursts.known(params, speaker) if self.passes == 1 else None
             if lists is None:
                 self._bursts.tell()
                 slots = self._completed(params)
                 if not slots:
                     return
-                lists = self._bursts.learn(slots)
+                lists = self._bursts.learn(slots, speaker)
             if not self._bursts.submit(self._session, lists):
                 self._submit_each(lists.slots)
+
+    def submit_burst(self, lists):
+        """Whether all of them were submitted, as none of them is odd."""
+        return self._bursts.submit(self._session, lists)
+
+    def _forget_bursts(self):
+        """Keys and places may be others from now on."""
+        self._bursts.forget()
+        self._silence.end()
 
     def _completed(self, params):
         """One backward pass less is missing for each. Returns the slots for which none is: as if none had come, which
         is what those look like that a Burst speaks for."""
-        complete = []
-        for param in params:
-            slot = self._by_param[id(param)]
-            slot.passes_left -= 1
-            if slot.passes_left < 0:
-                raise AssertionError(f"gradient {slot.spec.name}: {_TOO_MANY_PASSES}")
-            if slot.passes_left == 0:
-                complete.append(slot)
+        complete = [slot for slot in (self._by_param[id(param)] for param in params) if slot.is_complete_now()]
         for slot in complete:
             slot.passes_left = self.passes
         return complete
@@ -304,7 +309,7 @@ class Gradients:
                 name = slot.spec.name
                 raise RuntimeError(f"gradient {name} is gone: it was thrown away before step() could reduce it")
             if places_of([gradient], [slot.look], [slot.nbytes]) is None:
-                self._hook(slot, in_bursts=False)
+                self.hook(slot, in_bursts=False)
             self._submit(slot, gradient)
 
     def _connect(self):
@@ -318,7 +323,7 @@ class Gradients:
             slot.key = self._session.key(slot.spec)
             slot.work = slot.memory = slot.storage = slot.sparse = None
         self._bursts.in_flight.clear()
-        self._bursts.forget()
+        self._forget_bursts()
         if self._as_views:
             if self._views is not None:
                 self._views.forget()
@@ -362,29 +367,13 @@ class Gradients:
             spare = self._contents.spare_of(slot, self._session)
             slot.work = self._session.submit_absent(slot.key, spare.data_ptr(), spare)
 
-    def _arrive(self, slot):
-        if slot.group.arrive():
-            self._submit_group(slot.group)
-
     def _submit_group(self, group):
         """All gradients of the group; those that this rank does not have, as absent."""
         if self._session.closed:
             self._connect()
-        parts, memories = [], []
-        for slot in group.slots:
-            if not slot.has_gradient(self.passes):
-                spare = self._contents.spare_of(slot, self._session)
-                memories.append(None)
-                parts.append((slot.spec, None, spare.data_ptr(), spare))
-                continue
-            gradient = self._contents.densely(slot, slot.param.grad)
-            slot.check(gradient)
-            memory = self._contents.memory_of(slot, gradient, self._session)
-            memories.append(memory)
-            address = memory.data_ptr()
-            parts.append((slot.spec, address, address, (memory, memory.untyped_storage())))
-        works = self._session.submit_unit(group.name, parts)
-        for slot, work, memory in zip(group.slots, works, memories):
+        pairs = [self._contents.part_of(slot, self._session, self.passes) for slot in group.slots]
+        works = self._session.submit_unit(group.name, [part for part, _ in pairs])
+        for slot, work, (_, memory) in zip(group.slots, works, pairs):
             if memory is None:
                 slot.work = work
             else:
@@ -392,8 +381,10 @@ class Gradients:
 
 
 def _close(hooks, gradients):
-    for _, handle in hooks.values():
-        handle.remove()
-    if gradients._order is not None:
-        gradients._order.close()
-    gradients.abandon()
+    try:
+        gradients.abandon()
+    finally:
+        for _, handle in hooks.values():
+            handle.remove()
+        if gradients._order is not None:
+            gradients._order.close()

@@ -4,12 +4,17 @@ import itertools
 
 import torch
 
+from horo import _default
 from horo._handles import moved_text
 from horo.errors import HoroError, not_yet
-from horo.torch.arrays import look_of
+from horo.torch.arrays import look_of, versions_of
 
 
 _NOWHERE = object()
+_TOO_MANY_PASSES = (
+    "Gradients were computed more than backward_passes_per_step times before call to step(). "
+    "Increase backward_passes_per_step to accumulate gradients locally."
+)
 
 
 class Slot:
@@ -23,11 +28,13 @@ class Slot:
         "spec",
         "key",
         "group",
+        "duty",
         "passes_left",
         "work",
         "memory",
         "storage",
         "address",
+        "version",
         "nbytes",
         "context",
         "spare",
@@ -48,16 +55,25 @@ class Slot:
         self.spec = spec
         self.key = None
         self.group = None
+        self.duty = None  # what its hook does for others first: see silence.py
         self.passes_left = passes  # backward passes until the gradient is complete
         self.work = None  # in flight
         self.memory = None  # where the result arrives: the gradient, or else a buffer
         self.storage = None  # of memory, where nobody but this keeps both alive
         self.address, self.nbytes = 0, param.nbytes  # of memory, when it was submitted
+        self.version = 0  # likewise
         self.context = None  # what a compressor needs to undo its work
         self.spare = None  # memory for what the others have, where this rank has no gradient, and its context
         self.sparse = None  # in flight: the handle of a sparse gradient
         self.sparse_dim = None  # of the last sparse gradient
         self.leave()
+
+    def is_complete_now(self):
+        """A backward pass has reached it; whether that was the last one that is missing."""
+        self.passes_left -= 1
+        if self.passes_left < 0:
+            raise AssertionError(f"gradient {self.spec.name}: {_TOO_MANY_PASSES}")
+        return self.passes_left == 0
 
     def is_submitted(self):
         return self.work is not None or self.sparse is not None
@@ -118,21 +134,30 @@ class Slot:
         """The work reads and writes this memory."""
         self.work, self.memory = work, memory
         self.address, self.nbytes = memory.data_ptr(), memory.nbytes
+        (self.version,) = versions_of([memory])
 
     def has_its_result(self):
-        """The gradient is what was submitted, and lies where it lay."""
+        """The gradient is what was submitted, lies where it lay, and nobody wrote to it since."""
         memory = self.memory
         return (
             memory is not None
             and memory is self.param.grad
             and memory.data_ptr() == self.address
             and memory.nbytes == self.nbytes
+            and versions_of([memory]) == [self.version]
         )
 
     def check_memory(self):
-        """The submitted memory lies where it lay, so that the result is in it."""
+        """The submitted memory lies where it lay, and nobody wrote to it since, so that the result is in it."""
+        name = f"gradient {self.spec.name}"
         if self.memory.data_ptr() != self.address or self.memory.nbytes != self.nbytes:
-            raise HoroError(moved_text(f"gradient {self.spec.name}", self.nbytes, self.memory.nbytes))
+            raise HoroError(moved_text(name, self.nbytes, self.memory.nbytes))
+        if versions_of([self.memory]) != [self.version]:
+            raise HoroError(
+                f"{name} was written to on rank {_default.rank()} while it was in flight, in place or by another "
+                "backward pass: what it was and what was written are mixed. Call optimizer.synchronize() before you "
+                "change gradients, and step() after each backward pass"
+            )
 
     def check(self, gradient):
         """Raises what is wrong with a gradient that cannot be reduced."""
