@@ -8,6 +8,7 @@ result.json into the folder:
                             the same few steps}}}
 """
 
+import gc
 import json
 import os
 import sys
@@ -69,7 +70,9 @@ def play_round(field, steps, number):
 
 
 def quiet_round():
-    """Whether rank 0 found a quiet machine; the others sleep meanwhile."""
+    """Whether rank 0 found a quiet machine; the others sleep meanwhile. A full run of the collector takes as long as
+    several steps, comes once in hundreds of them, and may come in anybody's turn: here it comes before them all."""
+    gc.collect()
     gloo.barrier()
     found = torch.tensor([machine.wait_until_quiet() if horo.rank() == 0 else False])
     gloo.broadcast(found, 0)
