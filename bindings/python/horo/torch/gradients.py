@@ -82,6 +82,7 @@ class Gradients:
         self._small += small
 
     def hook(self, slot, in_bursts):
+        """From now on autograd says when the gradient is complete; if in_bursts, one that says more comes later."""
         self.unhook(slot)
         if in_bursts:
             hook = self._bursts.ready.append
@@ -92,6 +93,7 @@ class Gradients:
         self._hooks[slot] = hook, slot.param.register_post_accumulate_grad_hook(hook)
 
     def unhook(self, slot):
+        """Autograd says nothing of it any more."""
         if slot in self._hooks:
             self._hooks[slot][1].remove()
 
