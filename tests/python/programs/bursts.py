@@ -22,6 +22,14 @@ def dozens_leave_in_one_call():
             assert calls["horo_submit_many_in_place"] - before["horo_submit_many_in_place"] <= 4, calls
 
 
+def large_ones_leave_sooner():
+    params = {f"sooner {i}": torch.nn.Parameter(torch.zeros(bursts.SMALL_BYTES // 4)) for i in range(100)}
+    with counting() as calls:
+        optimizer = optimizer_of(params)
+        step(params, optimizer)
+    assert calls["horo_submit_many_in_place"] == 100 * bursts.SMALL_BYTES // bursts.MOST_BYTES + 1, calls
+
+
 def the_last_one_is_not_left_to_step():
     params = params_of("last", bursts.MOST)
     optimizer = optimizer_of(params)
@@ -209,6 +217,7 @@ def another_session_reduces_them_too():
 
 claims.check(
     dozens_leave_in_one_call,
+    large_ones_leave_sooner,
     the_last_one_is_not_left_to_step,
     steps_may_differ,
     several_passes_make_one_gradient,

@@ -20,7 +20,7 @@ def those_that_come_alike_need_no_hooks():
         for i in range(4):
             step(params, optimizer, i - 2.0)
     assert hooked(params) == few, "it stays so"
-    assert calls["horo_submit_many_in_place"] == 4 * 4, calls
+    assert calls["horo_submit_many_in_place"] == 4 * -(-COUNT // bursts.MOST), calls
     assert calls["horo_submit"] <= 4 * few, calls
     late = torch.nn.Parameter(torch.zeros(4))
     optimizer.add_param_group({"params": [late]})
@@ -74,7 +74,7 @@ def another_order_is_told_from_the_known_one():
 
 def some_may_have_no_gradient():
     count = 3 * bursts.MOST
-    for gone in (0, 1, 64, 70, 128, 190, 191):  # with hooks and without
+    for gone in (0, 1, bursts.MOST, bursts.MOST + 6, count - 2, count - 1):  # with hooks and without
         params, optimizer = silent(f"gone {gone}", count)
         rest = [pair for pair in enumerate(params.values()) if pair[0] != gone]
         for i in range(3):

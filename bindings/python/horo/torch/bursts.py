@@ -15,7 +15,7 @@ from horo._session import array_of
 from horo.torch.arrays import addresses_of, places_of, versions_of
 
 SMALL_BYTES = 64 << 10  # what is larger goes by itself: to move it takes longer than to submit it
-MOST = 64  # in one call, about: so many small parameters later one has a hook of its own
+MOST, MOST_BYTES = 128, 2 << 20  # in one call, about: after so many small parameters one has a hook of its own
 
 _NBYTES = operator.attrgetter("nbytes")
 
@@ -23,6 +23,11 @@ _NBYTES = operator.attrgetter("nbytes")
 def is_small(slot):
     """Its gradients may come in bursts."""
     return slot.nbytes <= SMALL_BYTES and not slot.dtype.is_complex
+
+
+def share_of(slot):
+    """Of a burst, when it has that gradient."""
+    return max(1 / MOST, slot.nbytes / MOST_BYTES)
 
 
 class Bursts:

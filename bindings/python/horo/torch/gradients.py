@@ -50,7 +50,7 @@ class Gradients:
         self._hooks = {}  # slot: what autograd calls, and its handle
         self._bursts = bursts.Bursts()
         self._takes_bursts = not (compressor or self._order or self._guard)
-        self._small = 0  # slots that may come in bursts
+        self._room = 0  # in the burst that the next small slot would be in
         self.flushing = threading.RLock()
         self._silence = Silence(self)
         self._session = None
@@ -78,8 +78,9 @@ class Gradients:
         self._by_param[id(param)] = slot
         small = self._takes_bursts and bursts.is_small(slot)
         self._silence.end()
-        self.hook(slot, in_bursts=small and self._small % bursts.MOST > 0)
-        self._small += small
+        self.hook(slot, in_bursts=small and self._room > 0)
+        if small:
+            self._room = (self._room if self._room > 0 else 1) - bursts.share_of(slot)
 
     def hook(self, slot, in_bursts):
         """From now on autograd says when the gradient is complete; if in_bursts, one that says more comes later."""
