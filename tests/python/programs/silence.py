@@ -95,6 +95,19 @@ def some_may_have_no_gradient():
             step(params, optimizer)
 
 
+def a_gradient_that_is_thrown_away_is_told_without_hooks():
+    params, optimizer = silent("thrown", 70)
+    victim = next(param for param in params.values() if not param._post_accumulate_grad_hooks)
+    handle = victim.register_post_accumulate_grad_hook(lambda param: setattr(param, "grad", None))
+    optimizer.zero_grad()
+    with raises(RuntimeError, "gradient thrown", "is gone"):
+        backward(params)
+        optimizer.step()
+    handle.remove()
+    start_over(optimizer)
+    step(params, optimizer)
+
+
 def one_that_fails_half_way_leaves_nothing_behind():
     params, optimizer = silent("half")
 
@@ -205,6 +218,7 @@ claims.check(
     what_was_there_before_backward_is_not_taken_for_complete,
     another_order_is_told_from_the_known_one,
     some_may_have_no_gradient,
+    a_gradient_that_is_thrown_away_is_told_without_hooks,
     one_that_fails_half_way_leaves_nothing_behind,
     what_is_written_to_in_flight_is_told,
     a_pass_too_many_is_told_without_hooks,

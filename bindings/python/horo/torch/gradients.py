@@ -84,7 +84,8 @@ class Gradients:
 
     def hook(self, slot, in_bursts):
         """From now on autograd says when the gradient is complete; if in_bursts, one that says more comes later."""
-        self.unhook(slot)
+        if slot in self._hooks:
+            self.unhook(slot)
         if in_bursts:
             hook = self._bursts.ready.append
         else:
@@ -94,9 +95,10 @@ class Gradients:
         self._hooks[slot] = hook, slot.param.register_post_accumulate_grad_hook(hook)
 
     def unhook(self, slot):
-        """Autograd says nothing of it any more."""
-        if slot in self._hooks:
-            self._hooks[slot][1].remove()
+        """Autograd says nothing of it any more. Returns the parameter's other hooks, now and later."""
+        handle = self._hooks[slot][1]
+        handle.remove()
+        return handle.hooks_dict_ref()
 
     def group(self, groups):
         """The gradients of each list of parameters become one unit."""
@@ -137,7 +139,7 @@ class Gradients:
         self._bursts.start_over()
 
     def has_begun(self, beside=()):
-        """Since the last collect() a backward pass has reached one of the parameters, beside those slots."""
+        """Since the last collect() a backward pass has reached one of those with a hook, beside those slots."""
         if self._bursts.ready or self._bursts.in_flight:
             return True
         begun = (slot for slot in self._slots if slot.is_submitted() or slot.passes_left != self.passes)

@@ -3,8 +3,9 @@
 For autograd to call a hook that does next to nothing takes as long as all the rest that is done for a small gradient,
 as caches miss on what belongs to it. So in the end two kinds of parameters have hooks: the first of all, the opener,
 and those that submit a burst, the speakers. A gradient that was None when the opener's was complete, and is there when
-its speaker's is, is complete too: autograd adds to a gradient once in a backward pass. Where that is not so, everybody
-has a hook again, and step() submits what was missed.
+its speaker's is, is complete too: autograd adds to a gradient once in a backward pass. Where that is not so, or
+somebody else has a hook, which may throw a gradient away, everybody has a hook again, and step() submits what was
+missed.
 """
 
 import functools
@@ -31,6 +32,7 @@ class Silence:
         self._wait = _SAME
         self._last, self._same = [], 0
         self._silent = []  # Lists
+        self._others = []  # for each of these slots, the hooks that are not ours
         self._opener = None
         self._whole = False  # no interrupt came between what belongs together
         self._holds = False  # in this step, so far
@@ -69,15 +71,17 @@ class Silence:
         self._gradients.hook(opener, in_bursts=False)
         self._silent = [Lists(rest, first.speaker)] if rest else []
         self._silent += others
+        self._others = []
         for lists in self._silent:
             lists.speaker.duty = functools.partial(self._speak, lists)
             for slot in lists.slots:
-                self._gradients.unhook(slot)
+                self._others.append(self._gradients.unhook(slot))
         self._whole = True
 
     def _open(self):
         with self._gradients.flushing:
-            self._holds = self._whole and all(_have_none(lists.params) for lists in self._silent)
+            is_known = self._whole and not any(self._others)
+            self._holds = is_known and all(_have_none(lists.params) for lists in self._silent)
             if not self._holds:
                 self._give_up()
 
