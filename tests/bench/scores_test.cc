@@ -56,6 +56,17 @@ TEST(BenchScores, ALineHasWhoPlayedAndADashForWhoDidNot) {
   EXPECT_THAT(line, HasSubstr("3.00 (2.00..4.00)"));
 }
 
+TEST(BenchScores, AColumnIsAsWideAsItsHead) {
+  const Side longest{"horo", "abi-1000-bucket"};
+  const std::vector<Side> sides{kOpenMpi, kBucket, longest};
+  std::vector<Row> rows{timed(kOpenMpi, {12}), timed(kBucket, {4}), timed(longest, {3})};
+  judge(rows);
+  const std::string head = table_head(sides);
+  EXPECT_THAT(head, HasSubstr("  horo-abi-1000-bucket"));
+  EXPECT_THAT(head, HasSubstr("  best peer/abi-1000-bucket"));
+  EXPECT_EQ(head.size(), table_line({.bytes = 1 << 20}, sides, rows).size());
+}
+
 TEST(BenchScores, BusFactorsAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::kAllReduce, 4), 1.5);
   EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::kAllGather, 4), 0.75);

@@ -16,7 +16,7 @@
 namespace horo {
 namespace {
 
-constexpr int kTimeWidth = 11, kSideWidth = 17, kRatioWidth = 24;
+constexpr int kTimeWidth = 11, kLeastSideWidth = 17, kLeastRatioWidth = 24, kGap = 2;
 
 bool is_over_tcp(const Side& side) {
   return side.path == "tcp" || side.library == "gloo";
@@ -30,6 +30,23 @@ std::string in_columns(const std::string& text, int width) {
   std::ostringstream out;
   out << std::setw(width) << text;
   return out.str();
+}
+
+// A column is as wide as its head.
+int width_for(const std::string& head, int least) {
+  return std::max(least, static_cast<int>(head.size()) + kGap);
+}
+
+int side_width(const Side& side) {
+  return width_for(side.name(), kLeastSideWidth);
+}
+
+std::string ratio_head(const Side& side) {
+  return "best peer/" + side.path;
+}
+
+int ratio_width(const Side& side) {
+  return width_for(ratio_head(side), kLeastRatioWidth);
 }
 
 const Row* row_of(const std::vector<Row>& rows, const Side& side) {
@@ -139,10 +156,10 @@ void judge(std::vector<Row>& rows) {
 
 std::string table_head(const std::vector<Side>& sides) {
   std::string text = in_columns("bytes", kTimeWidth);
-  for (const Side& side : sides) text += in_columns(side.name(), kSideWidth);
+  for (const Side& side : sides) text += in_columns(side.name(), side_width(side));
   text += in_columns("limit", kTimeWidth);
   for (const Side& side : sides) {
-    if (side.is_ours()) text += in_columns("best peer/" + side.path, kRatioWidth);
+    if (side.is_ours()) text += in_columns(ratio_head(side), ratio_width(side));
   }
   return text + "\n";
 }
@@ -152,14 +169,14 @@ std::string table_line(const Cell& cell, const std::vector<Side>& sides, const s
   std::string limit = "-";
   for (const Side& side : sides) {
     const Row* row = row_of(rows, side);
-    text += in_columns(row == nullptr ? "-" : say_us(row->median_us()), kSideWidth);
+    text += in_columns(row == nullptr ? "-" : say_us(row->median_us()), side_width(side));
     if (row != nullptr && !row->limits_us.empty() && limit == "-") limit = say_us(median(row->limits_us));
   }
   text += in_columns(limit, kTimeWidth);
   for (const Side& side : sides) {
     if (!side.is_ours()) continue;
     const Row* row = row_of(rows, side);
-    text += in_columns(row == nullptr ? "-" : say_ratio(row->ratios), kRatioWidth);
+    text += in_columns(row == nullptr ? "-" : say_ratio(row->ratios), ratio_width(side));
   }
   return text + "\n";
 }
