@@ -3,11 +3,11 @@
 import hashlib
 import time
 
-import horo.torch as hvd
 import torch
-
 from overlapping import layers
 from training import machine
+
+import horo.torch as hvd
 
 WARM_TURNS = 6  # until plans are known and in use
 PATIENCE_S = 2  # before a round, for the machine to be idle

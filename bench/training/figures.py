@@ -17,9 +17,7 @@ COLUMNS = {  # of the table: a row's key, and how wide; numbers with so many dig
 
 
 def header():
-    return "  ".join(
-        f"{name:{'<' if digits is None else '>'}{width}}" for name, (_, width, digits) in COLUMNS.items()
-    )
+    return "  ".join(f"{name:{'<' if digits is None else '>'}{width}}" for name, (_, width, digits) in COLUMNS.items())
 
 
 def _median(values):

@@ -14,13 +14,13 @@ import os
 import sys
 import time
 
+import contestants
+import machine
+import models
 import torch
 import torch.distributed as gloo
 
-import contestants
 import horo.torch as horo
-import machine
-import models
 
 WARM_STEPS, COMPARED_STEPS = 8, 4  # before all; of these, before parameters are compared
 BATCHES = 4

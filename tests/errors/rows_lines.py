@@ -5,10 +5,9 @@ import tempfile
 import threading
 import time
 
-from table import by_command
-
 import hosts
 import ranks
+from table import by_command
 
 SECTION = "Ranks that die, stop or leave"
 

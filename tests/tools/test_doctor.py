@@ -27,9 +27,7 @@ def doctor(*options, files=None, **variables):
     ill = None if files is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     command = [HORO, "doctor", *options]
     environment.update(variables)
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, preexec_fn=ill
-    )
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, preexec_fn=ill)
 
 
 def problems(**ill):

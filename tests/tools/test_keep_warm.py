@@ -31,7 +31,7 @@ def start(pair, host, rank, key):
     world = {"HORO_RANK": str(rank), "HORO_SIZE": "2", "HORO_LOCAL_RANK": "0", "HORO_LOCAL_SIZE": "1"}
     place = {"HORO_ADDR": f"{pair.addresses['A']}:29413", "HORO_KEY_FILE": key, "HORO_TCP_WIDTH": "2"}
     # Those with BBR need no warmth; Reno is everywhere, and any namespace may have it.
-    choose = "echo reno > /proc/sys/net/ipv4/tcp_congestion_control; exec \"$@\""
+    choose = 'echo reno > /proc/sys/net/ipv4/tcp_congestion_control; exec "$@"'
     return subprocess.Popen(
         [*pair.on(host), "sh", "-c", choose, "sh", sys.executable, "-c", PROGRAM],
         env=clean_environment(world | place | {"OMP_NUM_THREADS": "1"}),

@@ -168,9 +168,7 @@ class TorchRank:
     def _submit(self, tensor, mine):
         if tensor.kind == _native.ALL_REDUCE:
             priority = self.priorities[tensor]
-            return self.hvd.allreduce_async(
-                mine, name=tensor.name, op=tensor.op, order=self.order, priority=priority
-            )
+            return self.hvd.allreduce_async(mine, name=tensor.name, op=tensor.op, order=self.order, priority=priority)
         if tensor.kind == _native.REDUCE_SCATTER:
             return self.hvd.reducescatter_async(mine, name=tensor.name, op=tensor.op)
         if tensor.kind == _native.ALL_GATHER:

@@ -63,8 +63,11 @@ def run_all(options):
         rows.append(run(number, options))
         if not options.json:
             heard = ", ".join(f"{ms:.1f}" for ms in rows[-1]["heard_ms"])
-            print(f"{number:4} {rows[-1]['size']} ranks, {rows[-1]['kib']:5} KiB: {heard} ms; reaped after "
-                  f"{rows[-1]['reaped_ms']:.0f} ms", flush=True)
+            print(
+                f"{number:4} {rows[-1]['size']} ranks, {rows[-1]['kib']:5} KiB: {heard} ms; reaped after "
+                f"{rows[-1]['reaped_ms']:.0f} ms",
+                flush=True,
+            )
     wrong = [text for row in rows for text in row.pop("wrong")]
     heard = quantiles([ms for row in rows for ms in row["heard_ms"]])
     if heard["p99"] > options.limit_ms:

@@ -14,7 +14,6 @@ import sys
 import tempfile
 
 import ranks
-
 from soaks import mistakes_list
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mistakes_worker.py")

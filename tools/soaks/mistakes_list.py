@@ -59,7 +59,7 @@ ALONE_IN_A_ROUND = {
 
 
 def ranks_text(ranks):
-    """"rank 3", "ranks 0, 2-5": as horo's errors name them."""
+    """ "rank 3", "ranks 0, 2-5": as horo's errors name them."""
     parts = []
     for rank in ranks:
         if parts and rank == parts[-1][-1] + 1:

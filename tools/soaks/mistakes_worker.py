@@ -203,7 +203,6 @@ class Mistake:
         wanted = self.size * (self.size + 1) / 2
         return "" if (self.call.array == wanted).all() else f"{self.call.array}, expected {wanted}"
 
-
     def report(self):
         keys = ("number", "rank", "wrong", "said", "text", "ms")
         print(json.dumps({key: getattr(self, key) for key in keys}), flush=True)
@@ -220,7 +219,6 @@ class Rank:
     def pause(self):
         if self.chance.random() < 0.3:
             time.sleep(self.chance.uniform(0, 0.003))
-
 
     def round(self, number, described):
         mistakes = [Mistake(self.rank, self.size, one) for one in described]

@@ -48,9 +48,7 @@ class Collectives(Rooted):
     ):
         """allreduce whose result replaces the tensor's values; no gradient passes through it."""
         options = (op, prescale_factor, postscale_factor, process_set)
-        return synchronize(
-            self.allreduce_async_(tensor, average, name, *options, order=order, compression=compression)
-        )
+        return synchronize(self.allreduce_async_(tensor, average, name, *options, order=order, compression=compression))
 
     def grouped_allreduce(
         self,
@@ -127,8 +125,7 @@ class Collectives(Rooted):
         prescale_factor=1.0,
         postscale_factor=1.0,
     ):
-        """This rank's rows of the reduction over ranks; the first rows % size ranks have one row more. Average or Sum.
-        """
+        """This rank's rows of the reduction over ranks; the first rows % size ranks have one row more. Average or Sum."""
         options = (op, process_set, prescale_factor, postscale_factor)
         small, ctx = casting(compression, "reducescatter").compress(tensor)
         return compression.decompress(synchronize(self.reducescatter_async(small, name, *options)), ctx)

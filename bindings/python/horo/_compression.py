@@ -56,8 +56,7 @@ class Compression:
 
 
 def codec_of(compression):
-    """The codec's name, "" for none; None for a compressor of the user's. A subclass of a built-in one is the user's.
-    """
+    """The codec's name, "" for none; None for a compressor of the user's. A subclass of a built-in one is the user's."""
     codec = getattr(compression, "__dict__", {}).get("codec")
     if codec is None and not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
         raise ValueError(

@@ -71,6 +71,7 @@ def register_codec(name, codec):
     Memory comes as memoryviews, of float32 or bytes, which are good during the call alone. encode and decode have to
     give the same bits on all ranks. They are called as register_op's combine is.
     """
+
     def floats(address, count):
         return _memory(address, 4 * count).cast("f") if count else memoryview(b"")
 

@@ -25,8 +25,7 @@ def session():
 
 
 def begin(exchange, settings, prepare):
-    """Makes the default session, if there is none, and runs prepare(). exchange: see Session; for ranks that need one.
-    """
+    """Makes the default session, if there is none, and runs prepare(). exchange: see Session; for ranks that need one."""
     global _session
     with _lock:
         if _inherited is not None and _inherited.job == _exits.job():

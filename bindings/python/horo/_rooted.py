@@ -1,8 +1,8 @@
 """The collectives with a root, messages between two ranks, barrier and join, in their asynchronous forms."""
 
 from horo import _native
-from horo._handles import handle_of
 from horo._default import session as default_session
+from horo._handles import handle_of
 from horo._sets import global_process_set, number_of
 from horo._specs import Spec, choose_op, op_fields, order_number, rows_of
 from horo._starts import Starts, check_rows, check_splits, nothing, numbers_of

@@ -20,6 +20,7 @@ from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
 SLICE_MS = 100  # the longest that a waiting thread does not look at signals
 MAX_KNOWN_SPECS = 1 << 16  # specs whose keys are remembered here; the library remembers them as well
 
+
 def error_of(status, pointer):
     """The exception for the last failed call of this thread."""
     text = quick.horo_error_text(pointer).decode(errors="replace")

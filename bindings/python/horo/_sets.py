@@ -180,8 +180,7 @@ def add_process_set(process_set):
 
 
 def remove_process_set(process_set):
-    """Ends a process set; whether there was one to end. All ranks of the world call it alike; blocks until they have.
-    """
+    """Ends a process set; whether there was one to end. All ranks of the world call it alike; blocks until they have."""
     check(process_set)
     if process_set is global_process_set or process_set.process_set_id is None:
         return False

@@ -131,8 +131,7 @@ class Starts:
         compression=NoneCompressor,
         priority=0,
     ):
-        """Starts postscale * op over ranks of (prescale * tensor), into a new tensor. Average unless op says otherwise.
-        """
+        """Starts postscale * op over ranks of (prescale * tensor), into a new tensor. Average unless op says otherwise."""
         options = (prescale_factor, postscale_factor, process_set, order, compression, priority)
         array, spec = self._all_reduce(tensor, name, choose_op(op, average), options)
         output = self.arrays.empty(array.shape, array)
@@ -186,8 +185,7 @@ class Starts:
         compression=NoneCompressor,
         priority=0,
     ):
-        """allreduce_async of several tensors as one unit: all of them are reduced, or all fail. The result is a list.
-        """
+        """allreduce_async of several tensors as one unit: all of them are reduced, or all fail. The result is a list."""
         options = (prescale_factor, postscale_factor, process_set, order, compression, priority)
         op = choose_op(op, average)
         specs = [self._all_reduce(tensor, None, op, options) for tensor in tensors]
@@ -236,8 +234,7 @@ class Starts:
         return self._start(spec, self.arrays.readable(array), None, finish)
 
     def grouped_allgather_async(self, tensors, name=None, process_set=global_process_set, *, with_rows=False):
-        """allgather_async of several tensors as one unit: all of them are gathered, or all fail. The result is a list.
-        """
+        """allgather_async of several tensors as one unit: all of them are gathered, or all fail. The result is a list."""
         specs = [self._gathered(tensor, "grouped_allgather", None, process_set) for tensor in tensors]
         parts = [(spec, self.arrays.readable(array), None) for array, spec in specs]
 

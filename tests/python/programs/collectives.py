@@ -23,9 +23,7 @@ def all_of(dtype, shape, seed=0):
 
 
 def all_reduce_has_the_canonical_bits():
-    cases = [
-        case for case in itertools.product(DTYPES, OPS, SHAPES) if case[0] != torch.bool or case[1] != hvd.Average
-    ]
+    cases = [case for case in itertools.product(DTYPES, OPS, SHAPES) if case[0] != torch.bool or case[1] != hvd.Average]
     handles = []
     for dtype, op, shape in cases:
         handles.append(hvd.allreduce_async(mine(dtype, shape), name=f"{dtype}{op}{shape}", op=op))

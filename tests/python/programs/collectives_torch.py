@@ -90,9 +90,7 @@ def units_are_reduced_together_or_not_at_all():
 def sparse_of(rank, shape=(10, 3)):
     """Rank 0 has no value at all; indices come twice."""
     rows = torch.arange(2 * rank) % 3 * rank
-    return torch.sparse_coo_tensor(
-        rows[None], value(rank, torch.float64, (2 * rank, 3)), shape, check_invariants=True
-    )
+    return torch.sparse_coo_tensor(rows[None], value(rank, torch.float64, (2 * rank, 3)), shape, check_invariants=True)
 
 
 def sparse_tensors_are_summed():

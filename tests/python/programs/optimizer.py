@@ -259,7 +259,7 @@ def an_optimizer_that_is_gone_leaves_no_hook():
 
 def gradients_that_are_no_longer_what_was_declared_are_refused():
     param = torch.nn.Parameter(torch.zeros(2))
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("changed", param)])
+    _optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("changed", param)])
     param.data = torch.zeros(3, dtype=torch.float64)
     with raises(ValueError, "changed", "float64 [3]", "float32 [2]"):
         param.sum().backward()

@@ -51,8 +51,7 @@ def as_array(tensor, call):
         except (RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"horo.{call}: NumPy cannot take this {type(tensor).__name__}: {error}") from error
     raise TypeError(
-        f"horo.{call}: expected a NumPy array, or an object with __dlpack__ or __array__, not a "
-        f"{type(tensor).__name__}"
+        f"horo.{call}: expected a NumPy array, or an object with __dlpack__ or __array__, not a {type(tensor).__name__}"
     )
 
 

@@ -4,7 +4,7 @@ import torch
 
 from horo import _custom
 from horo._collectives import Collectives
-from horo._handles import Joint, synchronize
+from horo._handles import Joint
 from horo._sets import global_process_set, number_of
 from horo._specs import Average, Sum, is_no_name
 from horo.torch.arrays import DTYPES, TorchArrays

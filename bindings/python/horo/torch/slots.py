@@ -9,7 +9,6 @@ from horo._handles import moved_text
 from horo.errors import HoroError, not_yet
 from horo.torch.arrays import look_of, versions_of
 
-
 _NOWHERE = object()
 _TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
