@@ -178,15 +178,15 @@ void Leader::stop_waiting(std::optional<Wait>& waiting) {
 }
 
 // After reports: the entry is complete, or can never be, or waits.
-void Leader::settle(Entry& entry, const Patience& patience) {
+void Leader::settle(Entry& entry, const StallPatience& patience) {
   if (ReadyTable::complete(entry, joined(entry.name.set))) return complete(entry, patience);
   const std::vector<int> left = left_without(entry.needs, entry.ready, entry.name.set);
   if (!left.empty()) return fail(entry, left_text(entry.name.name, left, of_set(entry.name.set)));
   if (!entry.waiting) entry.waiting = clock_.add(patience, &entry);
 }
 
-void Leader::complete(Entry& entry, const Patience& patience) {
-  const Patience left = entry.waiting ? entry.waiting->patience : patience;
+void Leader::complete(Entry& entry, const StallPatience& patience) {
+  const StallPatience left = entry.waiting ? entry.waiting->patience : patience;
   stop_waiting(entry.waiting);
   const std::string trouble = trouble_of(entry);
   if (!trouble.empty()) return fail(entry, trouble);
@@ -212,7 +212,7 @@ std::string Leader::trouble_of(Entry& entry) const {
   return joined_text(version->spec, entry.needs.without(entry.ready).ranks(), of_set(entry.name.set));
 }
 
-void Leader::settle_plan(PlanId id, const Patience& patience) {
+void Leader::settle_plan(PlanId id, const StallPatience& patience) {
   Plan& plan = *plans_.find(id);
   if (plan.complete.covers(members(plan.set))) {
     stop_waiting(plan.waiting);
@@ -224,7 +224,7 @@ void Leader::settle_plan(PlanId id, const Patience& patience) {
 }
 
 // The reports that the plan keeps become reports of its tensors.
-void Leader::spread(Plan& plan, Patience patience) {
+void Leader::spread(Plan& plan, StallPatience patience) {
   if (plan.complete.empty()) return;
   if (plan.waiting) {
     if (plan.waiting->patience.limit < patience.limit) patience = plan.waiting->patience;
@@ -255,7 +255,7 @@ void Leader::keep_apart(Plan& plan) {
   plan.apart = plan.tensors.size() * kShortest << std::min(plan.failures - kMost, kMostDoublings);
 }
 
-void Leader::dissolve(PlanId id, const Patience& patience, bool counts) {
+void Leader::dissolve(PlanId id, const StallPatience& patience, bool counts) {
   Plan& plan = *plans_.find(id);
   plan.live = false;
   std::erase_if(complete_, [id](const Complete& one) { return one.what == Waiting(id); });  // its tensors are instead

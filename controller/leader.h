@@ -89,13 +89,13 @@ class Leader {
 
   // Decisions.
   void mark(Place place, int rank, bool absent, TimePoint now);
-  void settle(Entry& entry, const Patience& patience);
+  void settle(Entry& entry, const StallPatience& patience);
   void let_go(Entry& entry, std::int32_t priority);
-  void settle_plan(PlanId id, const Patience& patience);
-  void complete(Entry& entry, const Patience& patience);
+  void settle_plan(PlanId id, const StallPatience& patience);
+  void complete(Entry& entry, const StallPatience& patience);
   std::string trouble_of(Entry& entry) const;
-  void spread(Plan& plan, Patience patience);
-  void dissolve(PlanId id, const Patience& patience, bool counts = true);
+  void spread(Plan& plan, StallPatience patience);
+  void dissolve(PlanId id, const StallPatience& patience, bool counts = true);
   static void keep_apart(Plan& plan);
   void fail(Entry& entry, const std::string& text);
   void finish(Entry& entry);
@@ -116,7 +116,7 @@ class Leader {
 
   // Units.
   std::vector<TensorName> held_units(std::uint32_t set) const;
-  void hold(Entry& entry, const TensorSpec& spec, const Patience& patience);
+  void hold(Entry& entry, const TensorSpec& spec, const StallPatience& patience);
   void fail_unit(const TensorName& unit, const std::string& culprit, const std::string& text, bool stalled);
 
   // Priorities.

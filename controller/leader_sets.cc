@@ -105,7 +105,7 @@ void Leader::take_join(int from, const TensorSpec& spec, TimePoint now) {
   for (const TensorName& name : waiting_names()) {
     Entry* entry = table_.find(name);
     if (name.set != spec.set || entry == nullptr || !entry->waiting || entry->held) continue;
-    const Patience patience = entry->waiting->patience;
+    const StallPatience patience = entry->waiting->patience;
     settle(*entry, patience);
   }
   fail_lost_join(spec.set);

@@ -40,7 +40,7 @@ void Leader::timer_fired(TimePoint now) {
 void Leader::next_stage(const Waiting& waiting, std::vector<Waiting>& warned, std::vector<Waiting>& expired,
                         TimePoint now) {
   std::optional<Wait>& wait = wait_of(waiting);
-  const Patience patience = wait->patience;
+  const StallPatience patience = wait->patience;
   clock_.remove(*wait);
   wait.reset();
   switch (patience.next) {

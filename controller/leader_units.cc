@@ -8,7 +8,7 @@
 namespace horo {
 
 // Not for ever: what its ranks have made of it may never come together.
-void Leader::hold(Entry& entry, const TensorSpec& spec, const Patience& patience) {
+void Leader::hold(Entry& entry, const TensorSpec& spec, const StallPatience& patience) {
   const TensorName unit{spec.set, spec.channel, spec.unit};
   std::vector<Entry*>& held = held_[unit];
   held.push_back(&entry);

@@ -21,14 +21,14 @@ using Waiting = std::variant<Entry*, PlanId>;
 enum class Stage { kWarn, kAsk, kFail };
 
 // How long something may wait still, and what is to be done next.
-struct Patience {
+struct StallPatience {
   TimePoint limit;
   Stage next = Stage::kWarn;
 };
 
 // A place on the clock.
 struct Wait {
-  Patience patience;
+  StallPatience patience;
   std::pair<TimePoint, std::uint64_t> ticket;  // when it is due, and which of those
 };
 
@@ -41,16 +41,16 @@ class StallClock {
         ask_ahead_(std::min<Duration>(limit_ / 4, config.answer_timeout)) {}
 
   // Of what begins to wait now.
-  Patience fresh(TimePoint now) const {
+  StallPatience fresh(TimePoint now) const {
     const bool warns = warning_ > Duration::zero() && warning_ < limit_ - ask_ahead_;
     return {now + limit_, warns ? Stage::kWarn : Stage::kAsk};
   }
   // What is due within this time of one another belongs together.
   Duration together() const { return limit_ / 100; }
-  Duration waited(const Patience& patience, TimePoint now) const { return now - (patience.limit - limit_); }
+  Duration waited(const StallPatience& patience, TimePoint now) const { return now - (patience.limit - limit_); }
 
-  Wait add(const Patience& patience, Waiting waiting) { return add_at(due_time(patience), patience, waiting); }
-  Wait add_at(TimePoint due, const Patience& patience, Waiting waiting) {
+  Wait add(const StallPatience& patience, Waiting waiting) { return add_at(due_time(patience), patience, waiting); }
+  Wait add_at(TimePoint due, const StallPatience& patience, Waiting waiting) {
     const Wait wait{patience, {due, ++serial_}};
     waiting_.emplace(wait.ticket, waiting);
     return wait;
@@ -71,7 +71,7 @@ class StallClock {
   }
 
  private:
-  TimePoint due_time(const Patience& patience) const {
+  TimePoint due_time(const StallPatience& patience) const {
     if (patience.next == Stage::kWarn) return patience.limit - limit_ + warning_;
     return patience.next == Stage::kAsk ? patience.limit - ask_ahead_ : patience.limit;
   }

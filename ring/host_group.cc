@@ -373,7 +373,7 @@ class HostGroup final : public Group {
   const std::size_t most_slots_;
   const bool allows_room_;
   std::array<bool, kKinds> in_rooms_{};  // by kind: whether there may be a room for it
-  const Patience patience_;
+  const WaitPatience patience_;
   const std::string past_caches_;
   std::atomic<std::uint64_t> last_token_{0};  // numbers allocations; orders nothing
   ScratchPool scratch_;

@@ -25,7 +25,7 @@ Shard HostShare::whole(std::size_t slice) const {
 }
 
 ShmFeed::ShmFeed(const Party& host, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-                 const std::vector<std::int64_t>& boards, Patience patience)
+                 const std::vector<std::int64_t>& boards, WaitPatience patience)
     : meeting_(host, std::move(arenas), std::move(mine), boards, patience) {
   meeting_.move_messages();
 }

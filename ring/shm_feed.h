@@ -42,7 +42,7 @@ class ShmFeed final : public SliceFeed {
  public:
   // `host`: the members of this host; they meet on their boards, see ShmMeeting.
   ShmFeed(const Party& host, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-          const std::vector<std::int64_t>& boards, Patience patience);
+          const std::vector<std::int64_t>& boards, WaitPatience patience);
 
   void set_past_caches(const std::string& setting) { meeting_.set_past_caches(setting); }
 

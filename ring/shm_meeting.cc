@@ -110,7 +110,7 @@ Allocation ShmMeeting::make_board(ShmArenas& arenas) {
 }
 
 ShmMeeting::ShmMeeting(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-                       const std::vector<std::int64_t>& boards, Patience patience)
+                       const std::vector<std::int64_t>& boards, WaitPatience patience)
     : transport_(party.transport),
       arenas_(std::move(arenas)),
       members_(party.members),

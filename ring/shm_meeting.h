@@ -31,7 +31,7 @@ class ShmMeeting {
   // `boards`: by member, where its board lies in its arena; `mine` is this member's. Throws ProtocolError for places
   // that cannot be.
   ShmMeeting(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-             const std::vector<std::int64_t>& boards, Patience patience);
+             const std::vector<std::int64_t>& boards, WaitPatience patience);
 
   // For who has messages under way beside a meeting: while it waits here, it moves them.
   void move_messages() { moves_messages_ = true; }
@@ -143,7 +143,7 @@ class ShmMeeting {
   const int index_;
   const Allocation mine_;
   std::vector<Board*> boards_, others_;
-  const Patience patience_;
+  const WaitPatience patience_;
   std::uint64_t number_ = 0;
   Plan plan_;  // brought to the last meeting, and where the buffers lie
   std::uint64_t in_ = kNowhere, out_ = kNowhere;

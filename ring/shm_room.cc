@@ -17,7 +17,7 @@ constexpr std::size_t kMostFlatOfShared = 2048;  // from there on two waits take
 }  // namespace
 
 ShmRoom::ShmRoom(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-                 const std::vector<std::int64_t>& boards, Patience patience)
+                 const std::vector<std::int64_t>& boards, WaitPatience patience)
     : party_(party), meeting_(party, std::move(arenas), std::move(mine), boards, patience) {}
 
 bool ShmRoom::takes_pieces(const Collective& c) {

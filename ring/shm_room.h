@@ -32,7 +32,7 @@ class ShmRoom {
  public:
   // Members meet on their boards: see ShmMeeting.
   ShmRoom(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-          const std::vector<std::int64_t>& boards, Patience patience);
+          const std::vector<std::int64_t>& boards, WaitPatience patience);
 
   void set_past_caches(const std::string& setting) { meeting_.set_past_caches(setting); }
 

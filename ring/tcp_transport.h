@@ -87,7 +87,7 @@ class TcpTransport final : public Transport {
 
   const Config config_;
   const Identity self_;
-  const Patience patience_;
+  const WaitPatience patience_;
   const PeerLost no_memory_;  // made in time
   const std::shared_ptr<ShmArenas> arenas_;
   const std::shared_ptr<MpiWorld> mpi_;  // null: no bytes go through MPI

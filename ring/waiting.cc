@@ -48,7 +48,7 @@ int cores_in_time(int usable) {
 // A rank that is bound to a core of its own does not see the others' cores: whether it shares its own shows while it
 // looks, whether all of them share their time does not. Ranks that share cores for certain move and sum for hundreds of
 // microseconds at a time; who slept meanwhile would have to be woken, by the one whose core he needs.
-Patience patience_for(int local_size, bool has_memory) {
+WaitPatience patience_for(int local_size, bool has_memory) {
   const Duration turn = ::sysconf(_SC_NPROCESSORS_ONLN) < local_size ? milliseconds(1) : kBrief;
   if (!has_memory) return {0, cores_in_time(kManyCores) >= local_size ? kBrief : microseconds(0), turn};
   const bool has_room = cores_granted() >= std::max(1, local_size);

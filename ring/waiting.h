@@ -13,14 +13,14 @@ constexpr std::chrono::microseconds kBrief{100};
 
 // Looking for bytes: first `spins` times in a row, then with the core offered to others in between, and after `awake`
 // the rank sleeps until it is woken. `turn`: the longest that another rank keeps the core at what it waits for.
-struct Patience {
+struct WaitPatience {
   int spins = 0;
   Duration awake{};
   Duration turn = kBrief;
 };
 
 // `has_memory`: some peers are behind shared memory, where a look costs no system call.
-Patience patience_for(int local_size, bool has_memory);
+WaitPatience patience_for(int local_size, bool has_memory);
 
 // Cores that this process may count on: those of its affinity mask, or fewer where control groups grant less time; 1 at
 // least. `cgroups`: where they are mounted; `membership`: what /proc/self/cgroup says.

@@ -6,7 +6,7 @@
 
 int main(int argc, char** argv) {
   try {
-    return horo::bench_contestant(argc > 1 ? argv[1] : "mpi");
+    return horo::tools::bench_contestant(argc > 1 ? argv[1] : "mpi");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "horo: %s\n", error.what());
     return 1;

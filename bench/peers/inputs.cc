@@ -8,7 +8,8 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kBlockElements = 512 * Pattern::kPeriod;  // many enough for fast copies, few enough for a cache
+constexpr std::size_t kBlockElements =
+    512 * tools::Pattern::kPeriod;  // many enough for fast copies, few enough for a cache
 
 DType type_named(const std::string& name) {
   for (int i = 0; i < 256; ++i) {

@@ -41,7 +41,7 @@ class ContestData {
   int round_of(std::size_t operation) const { return 2 * turn_ + static_cast<int>(operation % 2); }
 
   const std::string collective_;
-  const Pattern pattern_;
+  const tools::Pattern pattern_;
   std::vector<Part> in_, out_;
   bool is_sum_ = false;  // out_ are sums over all ranks
   bool is_checked_ = true;

@@ -2,7 +2,7 @@
 
 #include "tools/horo/bench_fit.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 TEST(BenchFit, ALineIsFound) {
@@ -18,4 +18,4 @@ TEST(BenchFit, SmallMessagesCountAsMuchAsLargeOnes) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

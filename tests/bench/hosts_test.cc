@@ -4,7 +4,7 @@
 
 #include "tools/horo/bench_hosts.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 const ContestHosts kTwo("left=10.0.0.1,right=10.0.0.2", "line");
@@ -40,4 +40,4 @@ TEST(BenchHosts, AListThatCannotBeMeantIsRefused) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

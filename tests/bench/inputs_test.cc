@@ -7,7 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr int kRanks = 3;
@@ -120,4 +120,4 @@ TEST(BenchInputs, WhatIsNoCollectiveIsRefused) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

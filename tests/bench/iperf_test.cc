@@ -5,7 +5,7 @@
 
 #include "tools/horo/bench_iperf.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 TEST(BenchIperf, WhatArrivedIsReadFromItsReport) {
@@ -35,4 +35,4 @@ TEST(BenchIperf, WhatWentWrongIsSaidInItsWords) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

@@ -4,7 +4,7 @@
 
 #include "tools/horo/bench_lists.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using testing::ElementsAre;
@@ -41,4 +41,4 @@ TEST(BenchLists, WorldsAreAListOrARange) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

@@ -2,7 +2,7 @@
 
 #include "tools/horo/bench_quiet.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 TEST(BenchQuiet, TheFirstLineOfProcStatIsAllProcessors) {
@@ -22,4 +22,4 @@ TEST(BenchQuiet, NoTimeAtAllIsQuiet) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

@@ -3,7 +3,7 @@
 #include "tools/horo/bench_scores.h"
 #include "tools/horo/bench_world.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using testing::ElementsAre;
@@ -74,4 +74,4 @@ TEST(BenchScores, BusFactorsAreThoseOfNcclTests) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

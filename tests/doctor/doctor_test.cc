@@ -9,7 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 namespace fs = std::filesystem;
@@ -94,7 +94,7 @@ TEST_F(CgroupTest, NonsenseIsNoLimit) {
 }
 
 TEST(Doctor, JsonHoldsEveryFactAndAilment) {
-  Report report;
+  DoctorReport report;
   report.section("a").add("text", std::string("x \"y\" \xff"));
   report.section("b").add("number", std::int64_t{1} << 40);
   report.sections.back().add("nothing", {});
@@ -108,7 +108,7 @@ TEST(Doctor, JsonHoldsEveryFactAndAilment) {
 }
 
 TEST(Doctor, TextSaysWhatToDo) {
-  Report report;
+  DoctorReport report;
   report.section("a").add("fact", false);
   report.problems.push_back({"the moon is down", "wait for the tide"});
   const std::string text = to_text(report);
@@ -118,14 +118,14 @@ TEST(Doctor, TextSaysWhatToDo) {
 }
 
 TEST(Doctor, TheSelfCheckIsRight) {
-  Report report;
+  DoctorReport report;
   examine_by_running(report);
   EXPECT_TRUE(report.problems.empty()) << to_text(report);
 }
 
 TEST(Doctor, AWrongSettingIsAProblemThatNamesIt) {
   ::setenv("HORO_MAX_DIMS", "many", 1);
-  Report report;
+  DoctorReport report;
   examine_settings(report);
   ::unsetenv("HORO_MAX_DIMS");
   ASSERT_EQ(report.problems.size(), 1U);
@@ -133,4 +133,4 @@ TEST(Doctor, AWrongSettingIsAProblemThatNamesIt) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

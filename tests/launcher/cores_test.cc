@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using Shares = std::vector<std::vector<int>>;
@@ -39,4 +39,4 @@ TEST(Cores, NoMoreAreGrantedThanAreAllowed) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

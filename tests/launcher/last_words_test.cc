@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 LastWords words_of(const std::vector<std::string>& lines) {
@@ -82,4 +82,4 @@ TEST(RankLost, IsTheFirstRankNamedThatIsNotTheSpeaker) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

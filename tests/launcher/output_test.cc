@@ -12,7 +12,7 @@
 
 #include "tools/horo/descriptor.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 std::vector<std::string> lines_of(std::string_view text, std::size_t piece) {
@@ -94,4 +94,4 @@ TEST_F(Outlets, BreakWhenTheReaderIsGone) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

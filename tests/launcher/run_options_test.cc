@@ -6,7 +6,7 @@
 
 #include <stdexcept>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using testing::ElementsAre;
@@ -146,4 +146,4 @@ TEST(RunOptions, AnUnknownBindingNamesTheKnownOnes) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

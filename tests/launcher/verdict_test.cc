@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using testing::HasSubstr;
@@ -34,13 +34,13 @@ RankEnd lost(int rank, int peer) {
 }
 
 // The verdicts of all orders in which these ends may be seen have to be one.
-Verdict judged(std::vector<RankEnd> ends) {
+ExitVerdict judged(std::vector<RankEnd> ends) {
   std::vector<int> places;
   for (std::size_t i = 0; i < ends.size(); ++i) places.push_back(static_cast<int>(i));
-  std::optional<Verdict> first;
+  std::optional<ExitVerdict> first;
   do {
     for (std::size_t i = 0; i < ends.size(); ++i) ends[i].place = places[i];
-    const Verdict verdict = judge(ends, "horo run", "here");
+    const ExitVerdict verdict = judge(ends, "horo run", "here");
     if (!first) first = verdict;
     EXPECT_EQ(verdict.text, first->text);
     EXPECT_EQ(verdict.code, first->code);
@@ -48,87 +48,87 @@ Verdict judged(std::vector<RankEnd> ends) {
   return *first;
 }
 
-TEST(Verdict, NobodyFailedIsNoWord) {
-  const Verdict verdict = judged({end_of(0, 0), end_of(1, 0)});
+TEST(ExitVerdict, NobodyFailedIsNoWord) {
+  const ExitVerdict verdict = judged({end_of(0, 0), end_of(1, 0)});
   EXPECT_EQ(verdict.code, 0);
   EXPECT_EQ(verdict.text, "");
 }
 
-TEST(Verdict, AKilledRankComesBeforeThoseThatLostIt) {
-  const Verdict verdict = judged({lost(0, 2), lost(1, 2), end_of(2, SIGKILL), lost(3, 2)});
+TEST(ExitVerdict, AKilledRankComesBeforeThoseThatLostIt) {
+  const ExitVerdict verdict = judged({lost(0, 2), lost(1, 2), end_of(2, SIGKILL), lost(3, 2)});
   EXPECT_EQ(verdict.code, 128 + SIGKILL);
   EXPECT_THAT(verdict.text, HasSubstr("rank 2 on host here failed first: signal 9 (SIGKILL)"));
   EXPECT_THAT(verdict.text, HasSubstr("ranks 0, 1, 3: horo.errors.PeerLost: rank 2 (host b) died (exit code 1)"));
 }
 
-TEST(Verdict, AnExceptionOfItsOwnComesBeforePeerLost) {
-  const Verdict verdict = judged({lost(0, 1), end_of(1, exited(1), "ValueError: nan"), lost(2, 1)});
+TEST(ExitVerdict, AnExceptionOfItsOwnComesBeforePeerLost) {
+  const ExitVerdict verdict = judged({lost(0, 1), end_of(1, exited(1), "ValueError: nan"), lost(2, 1)});
   EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here failed first: ValueError: nan (exit code 1)"));
 }
 
-TEST(Verdict, PeersThatEndWithoutAWordComeAfterASignal) {
-  const Verdict verdict = judged({end_of(0, exited(3)), end_of(1, SIGSEGV), end_of(2, exited(3))});
+TEST(ExitVerdict, PeersThatEndWithoutAWordComeAfterASignal) {
+  const ExitVerdict verdict = judged({end_of(0, exited(3)), end_of(1, SIGSEGV), end_of(2, exited(3))});
   EXPECT_EQ(verdict.code, 128 + SIGSEGV);
   EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here failed first: signal 11 (SIGSEGV)"));
 }
 
-TEST(Verdict, WhatTheSurvivorsSayCountsMoreThanASignal) {
-  const Verdict verdict = judged({lost(0, 1), end_of(1, exited(7)), end_of(2, SIGABRT)});
+TEST(ExitVerdict, WhatTheSurvivorsSayCountsMoreThanASignal) {
+  const ExitVerdict verdict = judged({lost(0, 1), end_of(1, exited(7)), end_of(2, SIGABRT)});
   EXPECT_EQ(verdict.code, 7);
 }
 
-TEST(Verdict, ARankThatAbortedBecauseItLostAPeerIsNotTheFirst) {
+TEST(ExitVerdict, ARankThatAbortedBecauseItLostAPeerIsNotTheFirst) {
   RankEnd aborted = end_of(0, SIGABRT);
   aborted.errors.add("terminate called after throwing an instance of 'horo::PeerLost'\n");
   aborted.errors.add("  what():  rank 0: rank 1 was lost: it broke off\n");
   EXPECT_EQ(judged({aborted, end_of(1, exited(4)), lost(2, 1)}).code, 4);
 }
 
-TEST(Verdict, ARankThatEndedCleanlyTooEarlyIsNamed) {
-  const Verdict verdict = judged({lost(0, 1), end_of(1, 0), lost(2, 1)});
+TEST(ExitVerdict, ARankThatEndedCleanlyTooEarlyIsNamed) {
+  const ExitVerdict verdict = judged({lost(0, 1), end_of(1, 0), lost(2, 1)});
   EXPECT_EQ(verdict.code, 1);
   EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here ended first: exit code 0, while others still needed it"));
 }
 
-TEST(Verdict, ARankThatStoppedIsNamedThoughItHadToBeKilled) {
+TEST(ExitVerdict, ARankThatStoppedIsNamedThoughItHadToBeKilled) {
   RankEnd stopped = end_of(2, SIGKILL);
   stopped.was_told = true;
-  const Verdict verdict = judged({lost(0, 2), lost(1, 2), stopped});
+  const ExitVerdict verdict = judged({lost(0, 2), lost(1, 2), stopped});
   EXPECT_EQ(verdict.code, 1);
   EXPECT_THAT(verdict.text, HasSubstr("rank 2 on host here was lost first: it had not ended by itself"));
 }
 
-TEST(Verdict, ARankOfAnotherHostIsNamedWithWhereToLook) {
-  const Verdict verdict = judged({lost(0, 5), lost(1, 5)});
+TEST(ExitVerdict, ARankOfAnotherHostIsNamedWithWhereToLook) {
+  const ExitVerdict verdict = judged({lost(0, 5), lost(1, 5)});
   EXPECT_EQ(verdict.code, 1);
   EXPECT_THAT(verdict.text, HasSubstr("rank 5, which runs on another host, was lost first"));
   EXPECT_THAT(verdict.text, HasSubstr("ranks 0, 1: "));
 }
 
-TEST(Verdict, WhoLostSomebodyIsNotBlamedByOthers) {
-  const Verdict verdict = judged({lost(0, 1), lost(1, 2), lost(3, 1), end_of(2, exited(9))});
+TEST(ExitVerdict, WhoLostSomebodyIsNotBlamedByOthers) {
+  const ExitVerdict verdict = judged({lost(0, 1), lost(1, 2), lost(3, 1), end_of(2, exited(9))});
   EXPECT_EQ(verdict.code, 9);
 }
 
-TEST(Verdict, RanksThatWereToldHaveNotFailed) {
+TEST(ExitVerdict, RanksThatWereToldHaveNotFailed) {
   RankEnd told = end_of(1, SIGTERM);
   told.was_told = true;
-  const Verdict verdict = judged({end_of(0, exited(3)), told});
+  const ExitVerdict verdict = judged({end_of(0, exited(3)), told});
   EXPECT_EQ(verdict.code, 3);
   EXPECT_THAT(verdict.text, HasSubstr("rank 1: had not ended by itself; signal 15 (SIGTERM) when told to"));
 }
 
-TEST(Verdict, AThousandRanksMakeAShortText) {
+TEST(ExitVerdict, AThousandRanksMakeAShortText) {
   std::vector<RankEnd> ends{end_of(0, SIGKILL)};
   for (int rank = 1; rank < 1000; ++rank) {
     ends.push_back(end_of(rank, exited(1), "horo.errors.PeerLost: rank " + std::to_string(rank) + ": rank 0 died"));
   }
-  const Verdict verdict = judge(ends, "horo run", "here");
+  const ExitVerdict verdict = judge(ends, "horo run", "here");
   EXPECT_THAT(verdict.text, HasSubstr("and 983 more"));
   EXPECT_LT(std::count(verdict.text.begin(), verdict.text.end(), '\n'), 25);
 }
 
-TEST(Verdict, StderrIsQuotedAndStdoutWhereThereIsNone) {
+TEST(ExitVerdict, StderrIsQuotedAndStdoutWhereThereIsNone) {
   RankEnd end = end_of(0, exited(1));
   end.output.add("printed\n");
   EXPECT_THAT(judged({end}).text, HasSubstr("    | printed\n"));
@@ -138,4 +138,4 @@ TEST(Verdict, StderrIsQuotedAndStdoutWhereThereIsNone) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

@@ -4,7 +4,7 @@
 
 #include "tests/relay/trains.h"
 
-namespace horo {
+namespace horo::tools::relay {
 namespace {
 
 using std::chrono::microseconds;
@@ -187,4 +187,4 @@ TEST(RelayLink, AFullQueueDropsWhatComes) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools::relay

@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-namespace horo {
+namespace horo::tools::relay {
 namespace {
 
 LinkSettings after(const std::string& text) {
@@ -58,4 +58,4 @@ TEST(RelayOrder, WhatIsNoOrderIsRefusedWithWhatWasExpected) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools::relay

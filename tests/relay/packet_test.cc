@@ -4,7 +4,7 @@
 
 #include "tests/relay/trains.h"
 
-namespace horo {
+namespace horo::tools::relay {
 namespace {
 
 using testing::kHeaders;
@@ -114,4 +114,4 @@ TEST(RelayPacket, HeadersThatLieAreNoTcp) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools::relay

@@ -3,7 +3,7 @@
 
 #include "tools/relay/packet.h"
 
-namespace horo::testing {
+namespace horo::tools::relay::testing {
 
 inline constexpr std::size_t kHeaders = 40, kSegment = 1000;
 
@@ -35,4 +35,4 @@ inline Packet train(std::size_t payload) {
   return packet;
 }
 
-}  // namespace horo::testing
+}  // namespace horo::tools::relay::testing

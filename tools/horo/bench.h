@@ -8,7 +8,7 @@
 
 #include "horo/session.h"
 
-namespace horo {
+namespace horo::tools {
 
 struct CollectiveBench {
   CollectiveKind kind = CollectiveKind::kAllReduce;
@@ -78,4 +78,4 @@ struct KernelsBench {
 // any result differs from that of the scalar kernels, else 0.
 int bench_kernels(const KernelsBench& bench);
 
-}  // namespace horo
+}  // namespace horo::tools

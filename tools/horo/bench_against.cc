@@ -23,7 +23,7 @@
 #include "tools/horo/cores.h"
 #include "tools/horo/guard.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr double kTurnSeconds = 0.1;
@@ -229,7 +229,7 @@ int run_match(const AgainstOptions& options, const std::vector<std::string>& arg
             << "\n# ratio: median (least..most) of rounds, each the best peer's time over ours\n";
   for (const int ranks : worlds) match.play(ranks);
   std::cout << say_outcome(match.rows()) << std::flush;
-  const Report report{arguments, match.versions(), match.rows()};
+  const AgainstReport report{arguments, match.versions(), match.rows()};
   if (!options.json_file.empty()) write_against_json(options.json_file, report);
   if (!options.csv_file.empty()) write_against_csv(options.csv_file, report);
   return std::any_of(report.rows.begin(), report.rows.end(), [](const Row& row) { return row.wrong > 0; }) ? 1 : 0;
@@ -252,4 +252,4 @@ int bench_against(const AgainstOptions& options, const std::vector<std::string>&
   return run_guarded("horo bench --against", guarded);
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -8,7 +8,7 @@
 
 #include "horo/base/types.h"
 
-namespace horo {
+namespace horo::tools {
 
 struct AgainstOptions {
   std::string against;  // openmpi,openmpi-tcp,mpich,mpich-tcp,gloo
@@ -32,4 +32,4 @@ int bench_against(const AgainstOptions& options, const std::vector<std::string>&
 // One rank of horo's own Group, of the world that bench_against started. An exit code.
 int bench_contestant(const std::string& path);
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -8,7 +8,7 @@
 #include "tools/horo/bench.h"
 #include "tools/horo/bench_world.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr std::size_t kElements = 16;          // of a tensor
@@ -148,4 +148,4 @@ int bench_agree(Session& session, const AgreeBench& bench) {
   return 0;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

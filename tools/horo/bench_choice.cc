@@ -24,7 +24,7 @@
 #include "tools/horo/bench_world.h"
 #include "tools/horo/cores.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using Kind = CollectiveKind;
@@ -322,4 +322,4 @@ int bench_choice(const Config& config, const ChoiceBench& bench) {
   return world.all_alike() ? 0 : 1;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

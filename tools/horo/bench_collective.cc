@@ -14,7 +14,7 @@
 #include "tools/horo/bench.h"
 #include "tools/horo/bench_world.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr double kSecondsPerSize = 0.5;
@@ -228,4 +228,4 @@ int bench_collective(Session& session, const CollectiveBench& bench) {
   return wrong == 0 ? 0 : 1;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

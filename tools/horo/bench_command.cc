@@ -8,7 +8,7 @@
 #include "tools/horo/bench_lists.h"
 #include "tools/horo/launcher.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr int kMostRanksSimulated = 16'384;
@@ -106,4 +106,4 @@ int run_bench(const std::string& name, const BenchOptions& options, const std::v
   return result;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -8,7 +8,7 @@
 #include "tools/horo/bench.h"
 #include "tools/horo/bench_against.h"
 
-namespace horo {
+namespace horo::tools {
 
 struct BenchOptions {
   std::string ranks;  // worlds to measure: "2,4" or "2..8"; empty: those of this benchmark
@@ -41,4 +41,4 @@ int run_bench(const std::string& name, const BenchOptions& options, const std::v
 std::vector<std::string> words_for_dtype();
 std::vector<std::string> words_for_collective();  // that move data among all ranks
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -17,7 +17,7 @@
 #include "tools/horo/bench.h"
 #include "tools/horo/float_formats.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr int kMostRanks = 8;
@@ -171,4 +171,4 @@ int bench_error(std::size_t elements) {
   return right ? 0 : 1;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

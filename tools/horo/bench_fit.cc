@@ -2,7 +2,7 @@
 
 #include "horo/base/check.h"
 
-namespace horo {
+namespace horo::tools {
 
 // Least squares of (alpha + beta * s - t) / t: weights 1 / t^2 in the normal equations.
 Fit fit_of(const std::vector<TimeOfSize>& times) {
@@ -21,4 +21,4 @@ Fit fit_of(const std::vector<TimeOfSize>& times) {
   return {.alpha_s = (wss * wt - ws * wst) / determinant, .beta_s_per_byte = (w * wst - ws * wt) / determinant};
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace horo {
+namespace horo::tools {
 
 struct Fit {
   double alpha_s = 0;  // of a message
@@ -20,4 +20,4 @@ struct TimeOfSize {
 // The fit with the least relative errors, in their squares: 8 bytes count as much as 16 MiB. Two sizes at least.
 Fit fit_of(const std::vector<TimeOfSize>& times);
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -13,7 +13,7 @@
 #include "tools/horo/bench_against.h"
 #include "tools/horo/bench_lists.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr std::chrono::minutes kTaskTime{10};
@@ -116,4 +116,4 @@ int bench_contestant(const std::string& path) {
   return GroupContestant(config_from_environment(), path != "shm-user", order).play();
 }
 
-}  // namespace horo
+}  // namespace horo::tools

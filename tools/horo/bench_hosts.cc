@@ -5,7 +5,7 @@
 
 #include "horo/base/shard.h"
 
-namespace horo {
+namespace horo::tools {
 
 ContestHosts::ContestHosts(const std::string& list, std::string interface) : interface_(std::move(interface)) {
   std::istringstream words(list);
@@ -51,4 +51,4 @@ std::string ContestHosts::remote_shell() const {
   return script + "esac\nexec ip netns exec $name unshare -u sh -c 'hostname \"$0\"; exec sh -c \"$*\"' $name \"$@\"\n";
 }
 
-}  // namespace horo
+}  // namespace horo::tools

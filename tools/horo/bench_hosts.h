@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace horo {
+namespace horo::tools {
 
 class ContestHosts {
  public:
@@ -43,4 +43,4 @@ class ContestHosts {
   std::string interface_;
 };
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -12,7 +12,7 @@
 
 #include "horo/base/time.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr std::chrono::seconds kIperfTime{60};
@@ -110,4 +110,4 @@ Throughput run_iperf_client(const std::string& host, int port, Direction directi
   }
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -7,7 +7,7 @@
 
 #include "tools/horo/child.h"
 
-namespace horo {
+namespace horo::tools {
 
 // Gbit/s that arrived; 0: nothing was sent that way.
 struct Throughput {
@@ -38,4 +38,4 @@ class IperfServer {
 // std::runtime_error.
 Throughput run_iperf_client(const std::string& host, int port, Direction direction);
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -16,7 +16,7 @@
 #include "tools/horo/bench_world.h"
 #include "tools/horo/cores.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr int kInputs[] = {2, 3, 4, 8};
@@ -158,4 +158,4 @@ int bench_kernels(const KernelsBench& bench) {
   return right ? 0 : 1;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

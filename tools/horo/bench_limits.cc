@@ -22,7 +22,7 @@
 #include "tools/horo/bench_world.h"
 #include "tools/horo/cores.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr int kFlights = 20'000;
@@ -279,4 +279,4 @@ double SocketLimit::measure(std::size_t bytes) {
   return median(samples);
 }
 
-}  // namespace horo
+}  // namespace horo::tools

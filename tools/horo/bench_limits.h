@@ -6,7 +6,7 @@
 
 #include "tools/horo/descriptor.h"
 
-namespace horo {
+namespace horo::tools {
 
 // Seconds for an all_reduce of float32 among ranks whose memory all see, at the least: the larger of one cache line's
 // way from one core to another, and of the time that as many threads as there are cores take to read one array of
@@ -38,4 +38,4 @@ class SocketLimit {
   const std::array<Descriptor, 2> ends_;
 };
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string_view>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;
@@ -108,4 +108,4 @@ CollectiveKind kind_of(const std::string& option, const std::string& word) {
   throw std::invalid_argument(option + " " + word + ": no such collective");
 }
 
-}  // namespace horo
+}  // namespace horo::tools

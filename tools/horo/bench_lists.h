@@ -7,7 +7,7 @@
 
 #include "horo/base/types.h"
 
-namespace horo {
+namespace horo::tools {
 
 // "a,b" as a and b. Throws std::invalid_argument, naming the option, for a word that is not among `known`, one that is
 // there twice, or none at all.
@@ -28,4 +28,4 @@ CollectiveKind kind_of(const std::string& option, const std::string& word);
 // The other way: 65536 as "64K".
 std::string say_size(std::size_t bytes);
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -19,7 +19,7 @@
 #include "tools/horo/bench_iperf.h"
 #include "tools/horo/bench_world.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr std::chrono::minutes kNetTime{2};
@@ -368,4 +368,4 @@ int bench_net(Config config, const NetBench& bench) {
   return 0;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -17,7 +17,7 @@
 #include "tools/horo/bench_worlds.h"
 #include "tools/horo/cores.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 // The whole path, or empty.
@@ -219,4 +219,4 @@ void World::start_ours_on_hosts(const Venue& venue, const std::vector<std::strin
   }
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr int kLookMs = 100;
@@ -50,4 +50,4 @@ bool wait_for_quiet(Duration patience) {
   return false;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -5,7 +5,7 @@
 
 #include "horo/base/time.h"
 
-namespace horo {
+namespace horo::tools {
 
 // Time of all processors together, in the kernel's units, since the machine started.
 struct ProcessorTime {
@@ -24,4 +24,4 @@ constexpr double kQuietPart = 0.94;
 // Blocks until the machine was idle for 100 ms; false: not within the time, or, without any, not now.
 bool wait_for_quiet(Duration patience);
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -13,7 +13,7 @@
 #include "tools/horo/bench_world.h"
 #include "tools/horo/cores.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr int kTimeWidth = 11, kLeastSideWidth = 17, kLeastRatioWidth = 24, kGap = 2;
@@ -84,7 +84,7 @@ nlohmann::json caches() {
   return all;
 }
 
-nlohmann::json machine_facts(const Report& report) {
+nlohmann::json machine_facts(const AgainstReport& report) {
   const std::filesystem::path pages = "/sys/kernel/mm/transparent_hugepage";
   std::string command = "horo";
   for (const std::string& argument : report.arguments) command += " " + argument;
@@ -181,7 +181,7 @@ std::string table_line(const Cell& cell, const std::vector<Side>& sides, const s
   return text + "\n";
 }
 
-void write_against_json(const std::string& name, const Report& report) {
+void write_against_json(const std::string& name, const AgainstReport& report) {
   nlohmann::json rows = nlohmann::json::array();
   for (const Row& row : report.rows) rows.push_back(json_of(row));
   const nlohmann::json all = {{"machine", machine_facts(report)}, {"rows", rows}};
@@ -190,7 +190,7 @@ void write_against_json(const std::string& name, const Report& report) {
   close_or_refuse(file, "--json " + name);
 }
 
-void write_against_csv(const std::string& name, const Report& report) {
+void write_against_csv(const std::string& name, const AgainstReport& report) {
   std::ofstream file(name);
   file << "library,path,collective,ranks,bytes,dtype,median_us,rounds,limit_fraction,wrong,ratio_to_best_peer\n";
   for (const Row& row : report.rows) {
@@ -203,4 +203,4 @@ void write_against_csv(const std::string& name, const Report& report) {
   close_or_refuse(file, "--csv " + name);
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -8,7 +8,7 @@
 
 #include "tools/horo/bench_worlds.h"
 
-namespace horo {
+namespace horo::tools {
 
 // What all contestants do in turns.
 struct Cell {
@@ -39,14 +39,14 @@ void judge(std::vector<Row>& rows);
 std::string table_head(const std::vector<Side>& sides);
 std::string table_line(const Cell& cell, const std::vector<Side>& sides, const std::vector<Row>& rows);
 
-struct Report {
+struct AgainstReport {
   std::vector<std::string> arguments;                          // of this program
   std::vector<std::pair<std::string, std::string>> libraries;  // names and versions
   std::vector<Row> rows;
 };
 
 // Throw std::invalid_argument where the file cannot be written.
-void write_against_json(const std::string& file, const Report& report);
-void write_against_csv(const std::string& file, const Report& report);
+void write_against_json(const std::string& file, const AgainstReport& report);
+void write_against_csv(const std::string& file, const AgainstReport& report);
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -14,7 +14,7 @@
 #include "tools/horo/bench_lists.h"
 #include "tools/horo/bench_world.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using Json = nlohmann::json;
@@ -262,4 +262,4 @@ int bench_simulate(const SimulateBench& bench) {
   return 0;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -19,7 +19,7 @@
 #include "tools/horo/bench.h"
 #include "tools/horo/bench_world.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using Kind = CollectiveKind;
@@ -269,4 +269,4 @@ int bench_wire(Config config, bool with_header) {
   return most <= kMostPercent ? 0 : 1;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

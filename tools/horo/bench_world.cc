@@ -12,7 +12,7 @@
 #include "horo/horo.h"
 #include "tools/horo/cores.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 TensorSpec vector_spec(const char* name, ReduceOp op, DType dtype, std::size_t size) {
@@ -106,4 +106,4 @@ void print(const Session& session, const std::string& text) {
   if (session.topology().rank == 0) std::cout << text << std::flush;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -7,7 +7,7 @@
 
 #include "horo/session.h"
 
-namespace horo {
+namespace horo::tools {
 
 // "# " lines: version, processor, cores, kernel, load, ranks, transport.
 std::string machine_header(const Topology& topology);
@@ -38,4 +38,4 @@ std::string row(const std::vector<std::string>& cells, int width);
 // Prints at once if this is rank 0.
 void print(const Session& session, const std::string& text);
 
-}  // namespace horo
+}  // namespace horo::tools

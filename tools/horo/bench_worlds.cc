@@ -20,7 +20,7 @@
 #include "horo/base/time.h"
 #include "ring/waiting.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr std::chrono::minutes kAnswerTime{2};
@@ -199,4 +199,4 @@ void seat_all(const Venue& venue, std::vector<std::unique_ptr<World>>& worlds) {
   }
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -11,7 +11,7 @@
 #include "tools/horo/descriptor.h"
 #include "tools/horo/local_world.h"
 
-namespace horo {
+namespace horo::tools {
 
 // Who competes: a library, and by which of its ways.
 struct Side {
@@ -100,4 +100,4 @@ class World {
 // Blocks until every rank of all of them sits. Throws std::runtime_error.
 void seat_all(const Venue& venue, std::vector<std::unique_ptr<World>>& worlds);
 
-}  // namespace horo
+}  // namespace horo::tools

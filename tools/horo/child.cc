@@ -11,7 +11,7 @@
 #include <cstring>
 #include <system_error>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 struct Pipe {
@@ -58,7 +58,7 @@ struct Ends {
 enum class Stage { kPrepare, kFolder, kExec };
 
 // What the child sends when it cannot become the program.
-struct Report {
+struct StartReport {
   Stage stage = Stage::kPrepare;
   int error = 0;
 };
@@ -92,7 +92,7 @@ struct Pointers {
 
 [[noreturn]] void become(const Program& program, const Pointers& pointers, const Ends& ends) {
   reset_signals();
-  Report report;
+  StartReport report;
   if (prepare(program, ends)) {
     report.stage = Stage::kFolder;
     if (program.folder.empty() || ::chdir(program.folder.c_str()) == 0) {
@@ -106,16 +106,16 @@ struct Pointers {
 }
 
 // No error: exec worked.
-Report read_report(int fd) {
-  Report report;
+StartReport read_report(int fd) {
+  StartReport report;
   ssize_t got = 0;
   do {
     got = ::read(fd, &report, sizeof(report));
   } while (got < 0 && errno == EINTR);
-  return got == sizeof(report) ? report : Report{};
+  return got == sizeof(report) ? report : StartReport{};
 }
 
-[[noreturn]] void throw_failed(const Program& program, const Report& report) {
+[[noreturn]] void throw_failed(const Program& program, const StartReport& report) {
   const std::string& name = program.arguments[0];
   const std::string why = std::strerror(report.error);
   if (report.stage == Stage::kFolder) throw StartFailed(2, "--cwd " + program.folder + ": " + why);
@@ -145,7 +145,7 @@ Child start(const Program& program) {
   }
   if (pid < 0) throw std::system_error(errno, std::generic_category(), "fork");
   failure.write.close();
-  if (const Report report = read_report(failure.read.get()); report.error != 0) throw_failed(program, report);
+  if (const StartReport report = read_report(failure.read.get()); report.error != 0) throw_failed(program, report);
   ::fcntl(output.read.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(errors.read.get(), F_SETFL, O_NONBLOCK);
   return {pid, std::move(output.read), std::move(errors.read)};
@@ -155,4 +155,4 @@ void signal_group(pid_t group, int signal) noexcept {
   ::kill(-group, signal);
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -9,7 +9,7 @@
 
 #include "tools/horo/descriptor.h"
 
-namespace horo {
+namespace horo::tools {
 
 struct Program {
   std::vector<std::string> arguments;    // the program first; found by PATH
@@ -41,4 +41,4 @@ Child start(const Program& program);
 // To all processes of the group; no error if none is left.
 void signal_group(pid_t group, int signal) noexcept;
 
-}  // namespace horo
+}  // namespace horo::tools

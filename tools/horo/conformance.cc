@@ -13,7 +13,7 @@
 #include "ring/op_conformance.h"
 #include "tools/horo/bench_lists.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using Library = std::unique_ptr<void, int (*)(void*)>;
@@ -76,4 +76,4 @@ int codec_conformance(const CodecOptions& options) {
   }
 }
 
-}  // namespace horo
+}  // namespace horo::tools

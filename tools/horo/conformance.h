@@ -7,7 +7,7 @@
 
 #include "ring/codec_conformance.h"
 
-namespace horo {
+namespace horo::tools {
 
 struct OpOptions {
   std::string library;  // a shared library
@@ -29,4 +29,4 @@ struct CodecOptions {
 // The same for the faults of a codec.
 int codec_conformance(const CodecOptions& options);
 
-}  // namespace horo
+}  // namespace horo::tools

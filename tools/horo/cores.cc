@@ -9,7 +9,7 @@
 
 #include "tools/horo/doctor.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 int read_number(const std::string& path, int otherwise) {
@@ -76,4 +76,4 @@ std::string say_cores(const std::vector<int>& cores) {
   return text;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

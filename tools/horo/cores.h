@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace horo {
+namespace horo::tools {
 
 // Numbers of the processors in this process's affinity mask; the threads of one core stand side by side, then the cores
 // of one socket.
@@ -21,4 +21,4 @@ std::vector<std::vector<int>> split_cores(const std::vector<int>& cores, int ran
 // "0-3,8".
 std::string say_cores(const std::vector<int>& cores);
 
-}  // namespace horo
+}  // namespace horo::tools

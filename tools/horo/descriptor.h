@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace horo {
+namespace horo::tools {
 
 class Descriptor {
  public:
@@ -29,4 +29,4 @@ class Descriptor {
   int fd_ = -1;
 };
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using nlohmann::ordered_json;
@@ -39,8 +39,8 @@ void write(std::ostream& out, const char* title, const std::vector<Ailment>& ail
 
 }  // namespace
 
-Report examine() {
-  Report report;
+DoctorReport examine() {
+  DoctorReport report;
   examine_build(report);
   examine_libraries(report);
   examine_machine(report);
@@ -51,7 +51,7 @@ Report examine() {
   return report;
 }
 
-std::string to_json(const Report& report) {
+std::string to_json(const DoctorReport& report) {
   ordered_json json;
   for (const Section& section : report.sections) {
     ordered_json& facts = json[section.name] = ordered_json::object();
@@ -63,7 +63,7 @@ std::string to_json(const Report& report) {
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-std::string to_text(const Report& report) {
+std::string to_text(const DoctorReport& report) {
   std::ostringstream out;
   for (const Section& section : report.sections) {
     out << (&section == &report.sections.front() ? "" : "\n") << section.name << "\n";
@@ -82,9 +82,9 @@ std::string to_text(const Report& report) {
 }
 
 int doctor(bool json) {
-  const Report report = examine();
+  const DoctorReport report = examine();
   std::cout << (json ? to_json(report) : to_text(report));
   return report.problems.empty() ? 0 : 1;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

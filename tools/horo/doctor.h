@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-namespace horo {
+namespace horo::tools {
 
 // Null where the machine does not say, or has none.
 using Value = std::variant<std::monostate, bool, std::int64_t, std::string>;
@@ -29,7 +29,7 @@ struct Ailment {
   std::string advice;
 };
 
-struct Report {
+struct DoctorReport {
   std::vector<Section> sections;
   std::vector<Ailment> problems;
   std::vector<Ailment> hints;
@@ -39,13 +39,13 @@ struct Report {
 };
 
 // Each adds its sections and what ails them. None of them throws because of what it finds.
-void examine_build(Report& report);
-void examine_libraries(Report& report);
-void examine_machine(Report& report);
-void examine_limits(Report& report);
-void examine_network(Report& report);
-void examine_settings(Report& report);
-void examine_by_running(Report& report);  // an all_reduce of two ranks over loopback; some seconds at most
+void examine_build(DoctorReport& report);
+void examine_libraries(DoctorReport& report);
+void examine_machine(DoctorReport& report);
+void examine_limits(DoctorReport& report);
+void examine_network(DoctorReport& report);
+void examine_settings(DoctorReport& report);
+void examine_by_running(DoctorReport& report);  // an all_reduce of two ranks over loopback; some seconds at most
 
 // What the cgroup of this process allows; nothing where it does not say.
 struct CgroupLimits {
@@ -56,13 +56,13 @@ struct CgroupLimits {
 // `membership` is the text of /proc/self/cgroup, `root` where the hierarchies are mounted (/sys/fs/cgroup).
 CgroupLimits cgroup_limits(const std::string& membership, const std::string& root);
 
-Report examine();
-std::string to_json(const Report& report);
-std::string to_text(const Report& report);
+DoctorReport examine();
+std::string to_json(const DoctorReport& report);
+std::string to_text(const DoctorReport& report);
 // Prints it; 0: no problem, 1: some.
 int doctor(bool json);
 
 // The first line of a file, or "".
 std::string first_line_of(const std::string& path);
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -8,7 +8,7 @@
 
 #include "tools/horo/doctor.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 namespace fs = std::filesystem;
@@ -92,4 +92,4 @@ CgroupLimits cgroup_limits(const std::string& membership, const std::string& roo
   return limits;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

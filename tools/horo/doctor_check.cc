@@ -13,7 +13,7 @@
 #include "ring/socket.h"
 #include "tools/horo/doctor.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using std::chrono::milliseconds;
@@ -85,7 +85,7 @@ std::string value_of(const Setting& setting, const Config& config) {
 }
 
 // Which job this process would be a rank of, if it were one.
-void add_start(Report& report, const Config& config) {
+void add_start(DoctorReport& report, const Config& config) {
   const Launcher& launcher = config.launcher;
   const char* const places[] = {"HORO_ADDR", "a socket of this host", "the launcher's store"};
   Section& start = report.section("start");
@@ -101,7 +101,7 @@ void add_start(Report& report, const Config& config) {
 
 }  // namespace
 
-void examine_settings(Report& report) {
+void examine_settings(DoctorReport& report) {
   Config config;
   try {
     config = config_from([](const char* name) { return std::getenv(name); });
@@ -123,7 +123,7 @@ void examine_settings(Report& report) {
   report.sections.push_back(std::move(set));
 }
 
-void examine_by_running(Report& report) {
+void examine_by_running(DoctorReport& report) {
   const auto begin = Clock::now();
   std::string wrong;
   try {
@@ -141,4 +141,4 @@ void examine_by_running(Report& report) {
                              "bug of horo or a broken machine: report it with the output of 'horo doctor --json'"});
 }
 
-}  // namespace horo
+}  // namespace horo::tools

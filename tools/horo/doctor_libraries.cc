@@ -15,7 +15,7 @@
 #include "ring/kernels.h"
 #include "tools/horo/doctor.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 namespace fs = std::filesystem;
@@ -132,7 +132,7 @@ std::string kernels_text() {
 
 }  // namespace
 
-void examine_build(Report& report) {
+void examine_build(DoctorReport& report) {
   Section& horo = report.section("horo");
   horo.add("version", std::string(kVersion));
 #if defined(__clang__)
@@ -150,7 +150,7 @@ void examine_build(Report& report) {
   }
 }
 
-void examine_libraries(Report& report) {
+void examine_libraries(DoctorReport& report) {
   std::vector<std::string> nccl;
   std::error_code error;
   for (const fs::path& folder : site_packages()) {
@@ -165,4 +165,4 @@ void examine_libraries(Report& report) {
   for (const char* launcher : {"mpirun", "srun", "torchrun"}) found.add(launcher, on_path(launcher));
 }
 
-}  // namespace horo
+}  // namespace horo::tools

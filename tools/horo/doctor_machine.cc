@@ -16,7 +16,7 @@
 #include "tools/horo/cores.h"
 #include "tools/horo/doctor.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr std::int64_t kSmallShmBytes = 1LL << 30;
@@ -51,7 +51,7 @@ std::string whole_file(const std::string& path) {
   return text.str();
 }
 
-void add_cgroup(Section& machine, Report& report) {
+void add_cgroup(Section& machine, DoctorReport& report) {
   const CgroupLimits limits = cgroup_limits(whole_file("/proc/self/cgroup"), "/sys/fs/cgroup");
   machine.add("cgroup_version", limits.version == 0 ? Value() : Value(std::int64_t{limits.version}));
   machine.add("cgroup_cpu_quota_percent", limits.cpu_quota_percent);
@@ -65,7 +65,7 @@ void add_cgroup(Section& machine, Report& report) {
                           "or raise the quota (docker run --cpus, the CPU limit of a pod)"});
 }
 
-void add_shm(Section& machine, Report& report) {
+void add_shm(Section& machine, DoctorReport& report) {
   struct statvfs status {};
   if (::statvfs("/dev/shm", &status) != 0) {
     machine.add("shm_bytes", {});
@@ -85,7 +85,7 @@ void add_shm(Section& machine, Report& report) {
 }
 
 // "always within_size advise [never] deny force": the word in brackets holds.
-void add_huge_pages(Section& machine, Report& report) {
+void add_huge_pages(Section& machine, DoctorReport& report) {
   const std::string words = first_line_of("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   const std::size_t begin = words.find('['), end = words.find(']');
   if (begin == std::string::npos || end == std::string::npos || end < begin) {
@@ -129,7 +129,7 @@ std::string first_line_of(const std::string& path) {
   return line;
 }
 
-void examine_machine(Report& report) {
+void examine_machine(DoctorReport& report) {
   Section machine{"machine", {}};
   machine.add("kernel", kernel_release());
   machine.add("processor", cpu_model());
@@ -145,7 +145,7 @@ void examine_machine(Report& report) {
   report.sections.push_back(std::move(machine));
 }
 
-void examine_limits(Report& report) {
+void examine_limits(DoctorReport& report) {
   Section limits{"limits", {}};
   const std::int64_t files = add_limit(limits, "open_files", RLIMIT_NOFILE);
   const std::int64_t processes = add_limit(limits, "processes", RLIMIT_NPROC);
@@ -176,4 +176,4 @@ void examine_limits(Report& report) {
   report.sections.push_back(std::move(limits));
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -17,7 +17,7 @@
 #include "ring/socket.h"
 #include "tools/horo/doctor.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr int kLoopbackPatienceMs = 2'000;
@@ -84,7 +84,7 @@ std::string try_loopback(const char* host_port) {
   }
 }
 
-void add_own_name(Section& network, Report& report) {
+void add_own_name(Section& network, DoctorReport& report) {
   char name[256] = "?";
   ::gethostname(name, sizeof(name) - 1);
   network.add("host_name", std::string(name));
@@ -97,7 +97,7 @@ void add_own_name(Section& network, Report& report) {
   }
 }
 
-void add_chosen(Section& network, Report& report, const std::map<std::string, Interface>& known) {
+void add_chosen(Section& network, DoctorReport& report, const std::map<std::string, Interface>& known) {
   const char* addr = std::getenv("HORO_ADDR");
   if (addr != nullptr) {
     try {
@@ -119,7 +119,7 @@ void add_chosen(Section& network, Report& report, const std::map<std::string, In
 
 }  // namespace
 
-void examine_network(Report& report) {
+void examine_network(DoctorReport& report) {
   const auto known = interfaces();
   Section list{"interfaces", {}};
   for (const auto& [name, interface] : known) {
@@ -141,4 +141,4 @@ void examine_network(Report& report) {
   report.sections.push_back(std::move(network));
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -1,6 +1,6 @@
 #include "tools/horo/events.h"
 
-namespace horo {
+namespace horo::tools {
 
 IoWatch::IoWatch(struct ev_loop* loop, int fd, int events, std::function<void()> on_ready)
     : loop_(loop), on_ready_(std::move(on_ready)) {
@@ -43,4 +43,4 @@ ChildWatch::ChildWatch(struct ev_loop* loop, pid_t pid, std::function<void(int)>
   ::ev_child_start(loop_, &child_);
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-namespace horo {
+namespace horo::tools {
 
 class IoWatch {
  public:
@@ -66,4 +66,4 @@ class ChildWatch {
   ev_child child_{};
 };
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -9,7 +9,7 @@
 
 #include "horo/base/types.h"
 
-namespace horo {
+namespace horo::tools {
 
 struct FloatFormat {
   DType dtype;
@@ -61,4 +61,4 @@ inline double nearest(const FloatFormat& format, double value) {
   return std::fabs(rounded) > format.largest() ? std::copysign(most, value) : rounded;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -28,7 +28,7 @@
 #include "ring/backoff.h"
 #include "tools/horo/descriptor.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -189,4 +189,4 @@ int run_guarded(const std::string& title, const std::function<int(int lifeline_f
   return 128 + WTERMSIG(status);
 }
 
-}  // namespace horo
+}  // namespace horo::tools

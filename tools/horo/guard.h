@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-namespace horo {
+namespace horo::tools {
 
 // Runs `work` in a process of its own, which adopts whatever its descendants leave behind, and returns what it returns.
 // SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to that process. `work` gets a descriptor that
@@ -17,4 +17,4 @@ int run_guarded(const std::string& title, const std::function<int(int lifeline_f
 // one cannot be killed within 10 s.
 void kill_descendants(const std::string& title) noexcept;
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -13,7 +13,7 @@
 #include "tools/horo/child.h"
 #include "tools/horo/cores.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr double kGraceSeconds = 5;   // from the first failure to SIGTERM
@@ -44,7 +44,7 @@ std::string say_seconds(double seconds) {
 
 }  // namespace
 
-Job::Rank::Rank(Job& job, int number, Child child)
+RankSupervisor::Rank::Rank(RankSupervisor& job, int number, Child child)
     : pid(child.pid),
       output(job.loop_, std::move(child.output), job.ways_of(number, false)),
       errors(job.loop_, std::move(child.errors), job.ways_of(number, true)),
@@ -53,7 +53,7 @@ Job::Rank::Rank(Job& job, int number, Child child)
   end.rank = number;
 }
 
-Job::Job(const Launch& launch, const LocalWorld& world, int lifeline_fd)
+RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, int lifeline_fd)
     : launch_(launch),
       world_(world),
       loop_(::ev_default_loop(0)),
@@ -84,11 +84,11 @@ Job::Job(const Launch& launch, const LocalWorld& world, int lifeline_fd)
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-Job::~Job() {
+RankSupervisor::~RankSupervisor() {
   signal_running(SIGKILL);
 }
 
-int Job::run() {
+int RankSupervisor::run() {
   try {
     for (int rank = 0; rank < launch_.ranks(); ++rank) start_rank(rank);
   } catch (const StartFailed& failed) {
@@ -103,7 +103,7 @@ int Job::run() {
   return code_.value_or(0);
 }
 
-void Job::start_rank(int local_rank) {
+void RankSupervisor::start_rank(int local_rank) {
   Program program{launch_.command, world_.environment(local_rank), world_.key_fd(), launch_.cwd,
                   world_.cores(local_rank)};
   const int number = launch_.first_rank() + local_rank;
@@ -115,7 +115,7 @@ void Job::start_rank(int local_rank) {
   ranks_.emplace_back(*this, number, std::move(child));
 }
 
-RankStream::Ways Job::ways_of(int rank, bool is_errors) {
+RankStream::Ways RankSupervisor::ways_of(int rank, bool is_errors) {
   RankStream::Ways ways;
   if (launch_.prefixed) ways.prefix = "[" + std::to_string(rank) + "] ";
   ways.outlet = is_errors ? errors_ : output_.get();
@@ -124,7 +124,7 @@ RankStream::Ways Job::ways_of(int rank, bool is_errors) {
   return ways;
 }
 
-void Job::on_end(Rank& rank, int status) {
+void RankSupervisor::on_end(Rank& rank, int status) {
   rank.is_running = false;
   rank.end.status = status;
   rank.end.place = ends_++;
@@ -138,7 +138,7 @@ void Job::on_end(Rank& rank, int status) {
   look_for_end();
 }
 
-void Job::out_of_patience() {
+void RankSupervisor::out_of_patience() {
   if (is_asked_) {
     say(say_running() + " did not end within " + say_seconds(kTermSeconds) + " of SIGTERM: killed");
     return signal_running(SIGKILL);
@@ -149,7 +149,7 @@ void Job::out_of_patience() {
   ask_to_end();
 }
 
-void Job::on_time_over() {
+void RankSupervisor::on_time_over() {
   std::string text =
       "the job did not end within " + say_seconds(launch_.timeout_s) + " (--timeout); still running: " + say_running();
   for (const Rank& rank : ranks_) {
@@ -163,14 +163,14 @@ void Job::on_time_over() {
   ask_to_end();
 }
 
-void Job::ask_to_end() {
+void RankSupervisor::ask_to_end() {
   is_asked_ = true;
   signal_running(SIGTERM);
   patience_.set(kTermSeconds);
 }
 
 // When nobody reads what the job says, it ends as a program in a pipeline does.
-void Job::on_outlet() {
+void RankSupervisor::on_outlet() {
   for (Rank& rank : ranks_) {
     rank.output.follow_outlet();
     rank.errors.follow_outlet();
@@ -184,7 +184,7 @@ void Job::on_outlet() {
   look_for_end();
 }
 
-void Job::on_signal(int signal) {
+void RankSupervisor::on_signal(int signal) {
   if (is_concluded_ || is_interrupted_) {
     signal_running(SIGKILL);
     for (Outlet* outlet : {output_.get(), errors_}) outlet->abandon(EINTR);
@@ -195,13 +195,13 @@ void Job::on_signal(int signal) {
   is_interrupted_ = true;
 }
 
-void Job::signal_running(int signal) {
+void RankSupervisor::signal_running(int signal) {
   for (const Rank& rank : ranks_) {
     if (rank.is_running) signal_group(rank.pid, signal);
   }
 }
 
-void Job::end_helpers(Rank& rank) {
+void RankSupervisor::end_helpers(Rank& rank) {
   rank.helpers.stop();
   signal_group(rank.pid, SIGKILL);
   rank.output.close();
@@ -209,7 +209,7 @@ void Job::end_helpers(Rank& rank) {
   look_for_end();
 }
 
-void Job::look_for_end() {
+void RankSupervisor::look_for_end() {
   if (!is_concluded_) {
     if (!end_what_is_over()) return;
     conclude();
@@ -218,7 +218,7 @@ void Job::look_for_end() {
 }
 
 // What is left of a rank whose pipes are closed has nothing more to say. True if all are over.
-bool Job::end_what_is_over() {
+bool RankSupervisor::end_what_is_over() {
   bool are_all_over = ranks_.size() == static_cast<std::size_t>(launch_.ranks());
   for (Rank& rank : ranks_) {
     if (!rank.is_over()) {
@@ -231,7 +231,7 @@ bool Job::end_what_is_over() {
   return are_all_over;
 }
 
-void Job::conclude() {
+void RankSupervisor::conclude() {
   is_concluded_ = true;
   patience_.stop();
   time_.stop();
@@ -241,12 +241,12 @@ void Job::conclude() {
     rank.end.errors = rank.errors.words();
     ends.push_back(rank.end);
   }
-  const Verdict verdict = judge(ends, launch_.title, host_);
+  const ExitVerdict verdict = judge(ends, launch_.title, host_);
   if (!code_) code_ = verdict.code;
   if (!is_interrupted_) errors_->write(verdict.text);
 }
 
-std::string Job::say_running() const {
+std::string RankSupervisor::say_running() const {
   std::string text;
   int count = 0;
   for (const Rank& rank : ranks_) {
@@ -256,4 +256,4 @@ std::string Job::say_running() const {
   return (count == 1 ? "rank " : "ranks ") + text;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

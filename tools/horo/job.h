@@ -1,4 +1,4 @@
-// Job: the loop that runs in the guard, from the start of this host's ranks to the end of the last.
+// RankSupervisor: the loop that runs in the guard, from the start of this host's ranks to the end of the last.
 #pragma once
 
 #include <list>
@@ -14,22 +14,22 @@
 #include "tools/horo/rank_stream.h"
 #include "tools/horo/verdict.h"
 
-namespace horo {
+namespace horo::tools {
 
-class Job {
+class RankSupervisor {
  public:
   // All outlive the job. `lifeline_fd` comes to its end when nobody waits for the job any more.
-  Job(const Launch& launch, const LocalWorld& world, int lifeline_fd);
-  ~Job();
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
+  RankSupervisor(const Launch& launch, const LocalWorld& world, int lifeline_fd);
+  ~RankSupervisor();
+  RankSupervisor(const RankSupervisor&) = delete;
+  RankSupervisor& operator=(const RankSupervisor&) = delete;
 
   // To the end; the exit code. What ranks leave behind outside their process groups may still run.
   int run();
 
  private:
   struct Rank {
-    Rank(Job& job, int number, struct Child child);
+    Rank(RankSupervisor& job, int number, struct Child child);
     bool is_over() const { return !is_running && !output.is_open() && !errors.is_open(); }
 
     pid_t pid;
@@ -74,4 +74,4 @@ class Job {
   bool is_concluded_ = false;
 };
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -5,7 +5,7 @@
 #include <cctype>
 #include <charconv>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr std::string_view kHeadline = "Traceback (most recent call last):";
@@ -71,4 +71,4 @@ std::optional<int> rank_lost(std::string_view text, int by) {
   return std::nullopt;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace horo {
+namespace horo::tools {
 
 class LastWords {
  public:
@@ -40,4 +40,4 @@ class LastWords {
 // the text names nobody else.
 std::optional<int> rank_lost(std::string_view text, int by);
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -14,7 +14,7 @@
 #include "tools/horo/job.h"
 #include "tools/horo/local_world.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 void make_folder(const std::string& folder) {
@@ -55,7 +55,7 @@ int Launch::size() const {
 int launch(const Launch& launch) {
   const LocalWorld world(launch);
   if (!launch.output_dir.empty()) make_folder(launch.output_dir);
-  return run_guarded(launch.title, [&](int lifeline_fd) { return Job(launch, world, lifeline_fd).run(); });
+  return run_guarded(launch.title, [&](int lifeline_fd) { return RankSupervisor(launch, world, lifeline_fd).run(); });
 }
 
 void print_plan(const Launch& launch) {
@@ -74,4 +74,4 @@ void print_plan(const Launch& launch) {
   }
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace horo {
+namespace horo::tools {
 
 enum class Binding {
   kAuto,  // to cores if there are as many as ranks
@@ -45,4 +45,4 @@ int launch(const Launch& launch);
 // Prints the command, environment and cores of every rank of this host, and starts nothing. Throws as launch() does.
 void print_plan(const Launch& launch);
 
-}  // namespace horo
+}  // namespace horo::tools

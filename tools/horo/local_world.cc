@@ -20,7 +20,7 @@
 #include "ring/socket.h"
 #include "tools/horo/cores.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 [[noreturn]] void fail(const std::string& call) {
@@ -148,4 +148,4 @@ std::vector<std::string> LocalWorld::environment(int local_rank) const {
   return texts;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -8,7 +8,7 @@
 #include "tools/horo/descriptor.h"
 #include "tools/horo/launcher.h"
 
-namespace horo {
+namespace horo::tools {
 
 class LocalWorld {
  public:
@@ -35,4 +35,4 @@ class LocalWorld {
   std::vector<std::vector<int>> cores_;  // by local rank
 };
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -19,7 +19,7 @@
 #include "tools/horo/doctor.h"
 #include "tools/horo/run_options.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr int kUsage = 2;  // exit code of a wrong command line
@@ -330,15 +330,15 @@ void open_standard_streams() {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools
 
 int main(int argc, char** argv) {
-  horo::open_standard_streams();
+  horo::tools::open_standard_streams();
   try {
-    return horo::run_command({argv + 1, argv + argc});
+    return horo::tools::run_command({argv + 1, argv + argc});
   } catch (const std::invalid_argument& error) {
     std::cerr << "horo: " << error.what() << "\n";
-    return horo::kUsage;
+    return horo::tools::kUsage;
   } catch (const std::exception& error) {
     std::cerr << "horo: " << error.what() << "\n";
     return 1;

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <climits>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 bool is_writable(int fd) {
@@ -87,4 +87,4 @@ void Outlet::write_some() {
   }
 }
 
-}  // namespace horo
+}  // namespace horo::tools

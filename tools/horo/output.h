@@ -8,7 +8,7 @@
 
 #include "tools/horo/events.h"
 
-namespace horo {
+namespace horo::tools {
 
 // Bytes go in as they come; out come whole lines, each with its end. A carriage return ends a line too, as progress
 // bars use it, but keeps its newline if one follows. A line over kMaxLineBytes is cut there and goes on in a new line.
@@ -56,4 +56,4 @@ class Outlet {
   int error_ = 0;
 };
 
-}  // namespace horo
+}  // namespace horo::tools

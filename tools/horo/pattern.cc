@@ -9,7 +9,7 @@
 #include "ring/float8.h"
 #include "ring/half.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr int kPeriod = static_cast<int>(Pattern::kPeriod);
@@ -147,4 +147,4 @@ std::size_t Pattern::count_other(std::span<const std::byte> result, const std::v
   return wrong;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

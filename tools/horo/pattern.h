@@ -9,7 +9,7 @@
 
 #include "horo/base/types.h"
 
-namespace horo {
+namespace horo::tools {
 
 class Pattern {
  public:
@@ -32,4 +32,4 @@ class Pattern {
   const int ranks_;
 };
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <system_error>
 
-namespace horo {
+namespace horo::tools {
 
 RankStream::RankStream(struct ev_loop* loop, Descriptor from, Ways ways)
     : from_(std::move(from)),
@@ -85,4 +85,4 @@ Descriptor make_rank_file(const std::string& folder, int rank, const char* endin
   return fd;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -9,7 +9,7 @@
 #include "tools/horo/last_words.h"
 #include "tools/horo/output.h"
 
-namespace horo {
+namespace horo::tools {
 
 class RankStream {
  public:
@@ -43,4 +43,4 @@ class RankStream {
 // rank.N.out or rank.N.err in a folder that is there. Throws std::system_error naming the file.
 Descriptor make_rank_file(const std::string& folder, int rank, const char* ending);
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -17,7 +17,7 @@
 
 #include "ring/socket.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr int kMaxLocalRanks = 1024;
@@ -191,4 +191,4 @@ Launch launch_of(const RunOptions& options) {
   return launch;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -7,7 +7,7 @@
 
 #include "tools/horo/launcher.h"
 
-namespace horo {
+namespace horo::tools {
 
 struct RunOptions {
   std::optional<int> ranks;
@@ -26,4 +26,4 @@ struct RunOptions {
 // Throws std::invalid_argument naming the option, what was expected and what to do.
 Launch launch_of(const RunOptions& options);
 
-}  // namespace horo
+}  // namespace horo::tools

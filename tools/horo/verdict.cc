@@ -10,7 +10,7 @@
 #include <map>
 #include <optional>
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 constexpr std::size_t kMaxOthers = 16;  // lines about other ranks
@@ -112,7 +112,7 @@ std::string say_blamed(const RankEnd& end, const std::string& host) {
 
 }  // namespace
 
-Verdict judge(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host) {
+ExitVerdict judge(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host) {
   const RankEnd* failed = first_failed(ends);
   if (failed == nullptr) return {};
   const int blamed_rank = most_blamed(ends).value_or(failed->rank);
@@ -139,4 +139,4 @@ int code_of(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -6,7 +6,7 @@
 
 #include "tools/horo/last_words.h"
 
-namespace horo {
+namespace horo::tools {
 
 struct RankEnd {
   int rank = 0;
@@ -16,7 +16,7 @@ struct RankEnd {
   LastWords output, errors;
 };
 
-struct Verdict {
+struct ExitVerdict {
   int code = 0;      // the first failure's: exit code, or 128 + signal
   std::string text;  // lines for the user; empty if nobody failed
 };
@@ -27,10 +27,10 @@ struct Verdict {
 // - a rank that failed with PeerLost.
 // A rank that was told to end has not failed. Blamed may also be a rank of another host, one that ended cleanly while
 // it was still needed, or one that did not end by itself: the code is then that of the first failure here.
-Verdict judge(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host);
+ExitVerdict judge(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host);
 
 // "exit code 3", "signal 9 (SIGKILL)".
 std::string say_status(int status);
 int code_of(int status);
 
-}  // namespace horo
+}  // namespace horo::tools

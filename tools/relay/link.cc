@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace horo {
+namespace horo::tools::relay {
 namespace {
 
 constexpr std::chrono::milliseconds kLate{1};
@@ -124,4 +124,4 @@ std::optional<TimePoint> Link::next() const {
   return under_way_.front().arrival;
 }
 
-}  // namespace horo
+}  // namespace horo::tools::relay

@@ -9,7 +9,7 @@
 #include "horo/base/time.h"
 #include "tools/relay/packet.h"
 
-namespace horo {
+namespace horo::tools::relay {
 
 enum class Passage {
   kOpen,
@@ -81,4 +81,4 @@ class Link {
   std::vector<UnderWay> under_way_;  // a heap
 };
 
-}  // namespace horo
+}  // namespace horo::tools::relay

@@ -15,7 +15,7 @@
 #include "tools/relay/order.h"
 #include "tools/relay/tun.h"
 
-namespace horo {
+namespace horo::tools::relay {
 namespace {
 
 constexpr int kUsage = 2;
@@ -38,10 +38,10 @@ std::string counters_text(const LinkCounters& counters) {
 
 class Relay {
  public:
-  Relay(const RelayOptions& options, const std::vector<Order>& orders)
+  Relay(const RelayOptions& options, const std::vector<PacketOrder>& orders)
       : ends_{Tun(options.name_spaces[0], options.device), Tun(options.name_spaces[1], options.device)},
         links_{Link(2 * options.seed), Link(2 * options.seed + 1)} {
-    for (const Order& order : orders) obey(order);
+    for (const PacketOrder& order : orders) obey(order);
   }
 
   void run() {
@@ -58,7 +58,7 @@ class Relay {
     std::cout << std::fixed << std::setprecision(6) << time.count() << " " << text << std::endl;
   }
 
-  void obey(const Order& order) {
+  void obey(const PacketOrder& order) {
     const bool wanted[] = {order.a_to_b, order.b_to_a};
     for (std::size_t from = 0; from < 2; ++from) {
       if (!wanted[from]) continue;
@@ -155,7 +155,7 @@ int run_relay(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
-  std::vector<Order> orders;
+  std::vector<PacketOrder> orders;
   for (const std::string& order : options.orders) orders.push_back(order_of(order));
   ::prctl(PR_SET_TIMERSLACK, 1);  // the kernel adds 50 us to every sleep otherwise
   Relay(options, orders).run();
@@ -163,14 +163,14 @@ int run_relay(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools::relay
 
 int main(int argc, char** argv) {
   try {
-    return horo::run_relay(argc, argv);
+    return horo::tools::relay::run_relay(argc, argv);
   } catch (const std::invalid_argument& error) {
     std::cerr << "relay: " << error.what() << "\n";
-    return horo::kUsage;
+    return horo::tools::relay::kUsage;
   } catch (const std::exception& error) {
     std::cerr << "relay: " << error.what() << "\n";
     return 1;

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace horo {
+namespace horo::tools::relay {
 namespace {
 
 using Units = std::map<std::string, double>;
@@ -106,11 +106,11 @@ constexpr std::array<Verb, 10> kVerbs{{
 
 }  // namespace
 
-Order order_of(const std::string& text) {
+PacketOrder order_of(const std::string& text) {
   std::istringstream in(text);
   std::vector<std::string> words;
   for (std::string word; in >> word;) words.push_back(word);
-  Order order;
+  PacketOrder order;
   if (!words.empty() && (words.back() == "a->b" || words.back() == "b->a")) {
     order.a_to_b = words.back() == "a->b";
     order.b_to_a = !order.a_to_b;
@@ -139,4 +139,4 @@ std::string orders_help() {
   return help.str();
 }
 
-}  // namespace horo
+}  // namespace horo::tools::relay

@@ -6,17 +6,17 @@
 
 #include "tools/relay/link.h"
 
-namespace horo {
+namespace horo::tools::relay {
 
-struct Order {
+struct PacketOrder {
   bool a_to_b = true, b_to_a = true;  // what it is said of; neither named: both
   std::function<void(LinkSettings&)> change;
 };
 
 // Throws std::invalid_argument that says what was expected.
-Order order_of(const std::string& text);
+PacketOrder order_of(const std::string& text);
 
 // All of them, for --help.
 std::string orders_help();
 
-}  // namespace horo
+}  // namespace horo::tools::relay

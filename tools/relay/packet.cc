@@ -8,7 +8,7 @@
 
 #include "horo/base/check.h"
 
-namespace horo {
+namespace horo::tools::relay {
 namespace {
 
 constexpr std::size_t kFrameBytes = 38;  // preamble 8, header 14, checksum 4, gap 12
@@ -144,4 +144,4 @@ bool corrupt(Packet& packet, std::uint64_t chance) {
   return true;
 }
 
-}  // namespace horo
+}  // namespace horo::tools::relay

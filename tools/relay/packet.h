@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace horo {
+namespace horo::tools::relay {
 
 // What was left to the network card: struct virtio_net_hdr of the Linux ABI, whose own header C++ cannot read.
 struct Offload {
@@ -40,4 +40,4 @@ Packet slice(const Packet& train, std::size_t first, std::size_t count);
 // receiver's kernel passes it on. False: there is no payload, and nothing was changed.
 bool corrupt(Packet& packet, std::uint64_t chance);
 
-}  // namespace horo
+}  // namespace horo::tools::relay

@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <system_error>
 
-namespace horo {
+namespace horo::tools::relay {
 namespace {
 
 constexpr std::size_t kMostBytes = 64 << 10;
@@ -74,4 +74,4 @@ bool Tun::write(const Packet& packet) {
   return ::writev(fd_.get(), parts, 2) > 0;
 }
 
-}  // namespace horo
+}  // namespace horo::tools::relay

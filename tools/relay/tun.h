@@ -7,7 +7,7 @@
 #include "tools/horo/descriptor.h"
 #include "tools/relay/packet.h"
 
-namespace horo {
+namespace horo::tools::relay {
 
 class Tun {
  public:
@@ -26,4 +26,4 @@ class Tun {
   std::vector<std::byte> buffer_;
 };
 
-}  // namespace horo
+}  // namespace horo::tools::relay
