@@ -10,7 +10,7 @@
 #include "horo/base/error.h"
 #include "horo/base/forked.h"
 #include "horo/base/log.h"
-#include "horo/engine.h"
+#include "horo/engine/engine.h"
 
 namespace horo {
 namespace {

@@ -12,12 +12,12 @@
 #include "horo/base/counters.h"
 #include "horo/base/tensor_spec.h"
 #include "horo/base/time.h"
-#include "horo/inbox.h"
-#include "horo/registry.h"
-#include "horo/work.h"
+#include "horo/tensors/registry.h"
+#include "horo/tensors/tensor_table.h"
+#include "horo/tensors/work.h"
 #include "ring/group.h"
-#include "ring/tcp.h"
-#include "ring/waiting.h"
+#include "ring/links.h"
+#include "ring/os/waiting.h"
 
 namespace horo {
 

@@ -16,7 +16,7 @@
 #include "horo/base/failure.h"
 #include "horo/base/time.h"
 #include "horo/base/types.h"
-#include "ring/schedule_time.h"
+#include "ring/schedule/schedule_time.h"
 #include "ring/transport.h"
 
 namespace horo {
@@ -70,7 +70,7 @@ struct Piece {
 //
 // Reductions: result = round(postscale * (T(prescale * widen(x)) / divisor)), T the canonical tree over `contributors`
 // (Order::kCanonical) or any order (kFast); the divisor is applied for kAverage alone.
-// kCustom is always canonical, in the type itself, without factors (ring/custom_op.h).
+// kCustom is always canonical, in the type itself, without factors (ring/reduce/custom_op.h).
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   ReduceOp op = ReduceOp::kSum;
@@ -138,8 +138,8 @@ struct Members {
   MachineCost costs = usual_costs();  // by which algorithms are chosen; the same on all members
 };
 
-// A group over a transport, which runs every collective from a schedule (ring/choose.h). Transport and counters outlive
-// it. Throws std::invalid_argument.
+// A group over a transport, which runs every collective from a schedule (ring/group/choose.h). Transport and counters
+// outlive it. Throws std::invalid_argument.
 std::unique_ptr<Group> make_host_group(Transport& transport, Members members, const Config& config, Counters& counters);
 
 }  // namespace horo

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "tools/horo/bench_against.h"
+#include "bench/against/against.h"
 
 int main(int argc, char** argv) {
   try {

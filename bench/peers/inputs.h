@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/peers/contest.h"
-#include "tools/horo/pattern.h"
+#include "tools/horo/bench/pattern.h"
 
 namespace horo {
 

@@ -43,8 +43,9 @@ struct Config {
   std::size_t credit_bytes = 2 << 20;        // HORO_CREDIT_BYTES: on their way in a process set, before what has less
                                              // priority waits; 0: one bucket
   std::size_t segment_bytes =
-      256 << 10;           // HORO_SEGMENT_BYTES: piece of a shard whose reduction overlaps the next one's move
-  std::string algorithms;  // HORO_ALGORITHMS: "all_reduce=tree,broadcast=scatter" instead of what ring/choose.cc takes
+      256 << 10;  // HORO_SEGMENT_BYTES: piece of a shard whose reduction overlaps the next one's move
+  std::string
+      algorithms;  // HORO_ALGORITHMS: "all_reduce=tree,broadcast=scatter" instead of what ring/group/choose.cc takes
 
   // How bytes travel between ranks.
   std::string backend =

@@ -15,7 +15,7 @@ class Mismatch : public std::runtime_error {
 // How it is known that a peer is lost: what follows may be believed at once, or only if nobody knows better.
 enum class Evidence {
   kTold,    // somebody who has judged it says so
-  kDied,    // the kernel says that it ended in the middle (ring/shm_owner.h)
+  kDied,    // the kernel says that it ended in the middle (ring/shm/owner.h)
   kGone,    // its process has ended, perhaps in good order
   kBroken,  // its connection broke off
   kLate     // it did not send what was waited for

@@ -100,9 +100,9 @@ constexpr Setting kSettings[] = {
      .field = &Config::algorithms,
      .default_is = "what is expected to be fastest",
      .equal_on_all_ranks = true,
-     .meaning =
-         "algorithms to take where they can be taken, or files of schedules (ring/schedule_json.h), the same on all "
-         "hosts: \"all_reduce=tree,broadcast=@mine.json\""},
+     .meaning = "algorithms to take where they can be taken, or files of schedules (ring/schedule/schedule_json.h), "
+                "the same on all "
+                "hosts: \"all_reduce=tree,broadcast=@mine.json\""},
 
     {.name = "HORO_BACKEND",
      .group = kGradients,

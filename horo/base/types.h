@@ -41,7 +41,7 @@ enum class ReduceOp : std::uint8_t {
   kBitAnd = 6,
   kBitOr = 7,
   kBitXor = 8,
-  kCustom = 9,  // the user's own (ring/custom_op.h)
+  kCustom = 9,  // the user's own (ring/reduce/custom_op.h)
 };
 
 enum class CollectiveKind : std::uint8_t {

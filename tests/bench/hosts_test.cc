@@ -1,8 +1,8 @@
+#include "bench/against/hosts.h"
+
 #include <gtest/gtest.h>
 
 #include <stdexcept>
-
-#include "tools/horo/bench_hosts.h"
 
 namespace horo::tools {
 namespace {

@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
+#include "bench/against/quiet.h"
 
-#include "tools/horo/bench_quiet.h"
+#include <gtest/gtest.h>
 
 namespace horo::tools {
 namespace {

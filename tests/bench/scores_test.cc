@@ -1,7 +1,8 @@
+#include "bench/against/scores.h"
+
 #include <gmock/gmock.h>
 
-#include "tools/horo/bench_scores.h"
-#include "tools/horo/bench_world.h"
+#include "tools/horo/bench/world.h"
 
 namespace horo::tools {
 namespace {

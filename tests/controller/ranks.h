@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/controller/hall_model.h"
+#include "tests/controller/engine_model.h"
 #include "tests/controller/simulator.h"
 
 namespace horo {

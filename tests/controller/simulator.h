@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "controller/coordinator.h"
-#include "tests/controller/hall_model.h"
+#include "tests/controller/engine_model.h"
 
 namespace horo {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "horo/base/check.h"
-#include "ring/codec_conformance.h"
 #include "tests/fuzz/targets.h"
+#include "tools/horo/conformance/codec.h"
 
 namespace horo {
 namespace {

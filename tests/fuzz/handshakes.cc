@@ -6,7 +6,7 @@
 
 #include "horo/base/check.h"
 #include "horo/base/error.h"
-#include "ring/handshake.h"
+#include "ring/transport/handshake.h"
 #include "tests/fuzz/targets.h"
 
 namespace horo {

@@ -2,7 +2,7 @@
 #include <stdexcept>
 
 #include "horo/base/check.h"
-#include "ring/schedule_json.h"
+#include "ring/schedule/schedule_json.h"
 #include "tests/fuzz/targets.h"
 
 namespace horo {

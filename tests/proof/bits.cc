@@ -7,7 +7,7 @@
 
 #include "horo/base/auth.h"
 #include "horo/base/shard.h"
-#include "ring/schedule_parts.h"
+#include "ring/schedule/schedule_parts.h"
 #include "tests/proof/play.h"
 #include "tests/proof/schedule_file.h"
 

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <vector>
 
-#include "ring/schedule_check.h"
-#include "ring/schedule_parts.h"
+#include "ring/schedule/schedule_check.h"
+#include "ring/schedule/schedule_parts.h"
 
 namespace horo::proof {
 namespace {

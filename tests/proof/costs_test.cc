@@ -8,7 +8,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "ring/schedule_json.h"
+#include "ring/schedule/schedule_json.h"
 
 namespace horo::proof {
 namespace {

@@ -1,7 +1,7 @@
 // Many rounds, and what is made of those that fail.
 
-#include "ring/say.h"
-#include "ring/schedule_parts.h"
+#include "horo/base/say.h"
+#include "ring/schedule/schedule_parts.h"
 #include "tests/proof/play.h"
 
 namespace horo::proof {

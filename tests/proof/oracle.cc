@@ -5,9 +5,9 @@
 #include <complex>
 #include <numeric>
 
-#include "ring/codec.h"
-#include "ring/say.h"
-#include "ring/schedule_parts.h"
+#include "horo/base/say.h"
+#include "ring/codec/codec.h"
+#include "ring/schedule/schedule_parts.h"
 
 namespace horo::proof {
 namespace {

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "horo/base/mutex.h"
+#include "horo/base/say.h"
 #include "horo/session.h"
-#include "ring/say.h"
 #include "tests/proof/calls.h"
 #include "tests/proof/play.h"
 

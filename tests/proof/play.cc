@@ -12,11 +12,11 @@
 
 #include "horo/base/error.h"
 #include "horo/base/mutex.h"
-#include "ring/codec_table.h"
-#include "ring/coded_all_reduce.h"
-#include "ring/custom_op.h"
-#include "ring/say.h"
-#include "ring/schedule_parts.h"
+#include "horo/base/say.h"
+#include "ring/codec/codec_table.h"
+#include "ring/group/coded_all_reduce.h"
+#include "ring/reduce/custom_op.h"
+#include "ring/schedule/schedule_parts.h"
 #include "tests/proof/schedule_file.h"
 
 namespace horo::proof {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ring/tcp.h"
+#include "ring/links.h"
 #include "tests/proof/oracle.h"
 #include "tests/proof/round.h"
 

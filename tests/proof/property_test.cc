@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "ring/schedule.h"
+#include "ring/schedule/schedule.h"
 #include "tests/effort.h"
 #include "tests/proof/play.h"
 

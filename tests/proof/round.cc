@@ -7,8 +7,8 @@
 #include <random>
 #include <sstream>
 
-#include "ring/choose.h"
-#include "ring/schedule_parts.h"
+#include "ring/group/choose.h"
+#include "ring/schedule/schedule_parts.h"
 #include "tests/proof/list.h"
 
 namespace horo::proof {

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "ring/say.h"
-#include "ring/schedule_json.h"
+#include "horo/base/say.h"
+#include "ring/schedule/schedule_json.h"
 
 namespace horo::proof {
 

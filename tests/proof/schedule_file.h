@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ring/schedule.h"
+#include "ring/schedule/schedule.h"
 
 namespace horo::proof {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ring/socket.h"
+#include "ring/os/socket.h"
 #include "tests/ring/run_ranks.h"
 
 namespace horo::test {

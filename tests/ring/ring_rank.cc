@@ -8,7 +8,7 @@
 
 #include "horo/base/error.h"
 #include "ring/group.h"
-#include "ring/tcp.h"
+#include "ring/links.h"
 
 namespace horo {
 namespace {

@@ -14,8 +14,8 @@
 #include "horo/base/check.h"
 #include "horo/base/error.h"
 #include "horo/base/mutex.h"
-#include "ring/socket.h"
-#include "tests/ring/fake_mpi.h"
+#include "ring/os/socket.h"
+#include "tests/ring/mpi/fake_mpi.h"
 
 namespace horo::test {
 namespace {

@@ -14,7 +14,7 @@
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
 #include "ring/group.h"
-#include "ring/tcp.h"
+#include "ring/links.h"
 
 namespace horo::test {
 

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "ring/group.h"
-#include "ring/reduce.h"
-#include "ring/tcp.h"
-#include "tools/horo/bench.h"
-#include "tools/horo/float_formats.h"
+#include "ring/links.h"
+#include "ring/reduce/reduce.h"
+#include "tests/ring/reduce/float_formats.h"
+#include "tools/horo/bench/bench.h"
 
 namespace horo::tools {
 namespace {

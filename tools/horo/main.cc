@@ -14,10 +14,10 @@
 #include <stdexcept>
 
 #include "horo/base/settings.h"
-#include "tools/horo/bench_command.h"
-#include "tools/horo/conformance.h"
-#include "tools/horo/doctor.h"
-#include "tools/horo/run_options.h"
+#include "tools/horo/bench/command.h"
+#include "tools/horo/conformance/conformance.h"
+#include "tools/horo/doctor/doctor.h"
+#include "tools/horo/run/run_options.h"
 
 namespace horo::tools {
 namespace {

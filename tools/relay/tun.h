@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "tools/horo/descriptor.h"
+#include "tools/horo/machine/descriptor.h"
 #include "tools/relay/packet.h"
 
 namespace horo::tools::relay {

@@ -1,0 +1,153 @@
+// Silence counts only while this rank listens: the time between two looks is taken as two beats at most, so a rank that
+// was stopped itself and goes on does not take its own absence for that of all others. It counts only while something
+// is in flight, here or at a rank that asks, so an idle job may stand still for ever. A rank is silent enough to be
+// named after the deadline, and after a few beats if a collective did not come to its end anyway: then the silent one
+// is the reason, and the neighbour whose bytes did not come may only have waited for it.
+#include "horo/engine/failure_detector.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace horo {
+namespace {
+
+using std::chrono::milliseconds;
+
+bool is_end(const Suspicion& suspicion) {
+  return suspicion.evidence == Evidence::kGone || suspicion.evidence == Evidence::kDied;
+}
+
+// However short the deadline is, so many unanswered questions make a silence.
+constexpr int kLeastAsked = 3;
+constexpr int kBeatsPerDeadline = 8;
+
+std::string seconds(Duration time) {
+  std::ostringstream text;
+  text.precision(1);
+  text << std::fixed << std::chrono::duration<double>(time).count() << " s";
+  return text.str();
+}
+
+}  // namespace
+
+Vigil::Vigil(const Config& config, std::vector<std::string> names)
+    : rank_(config.rank),
+      size_(config.size),
+      deadline_(config.deadline),
+      beat_(std::clamp(config.deadline / kBeatsPerDeadline, milliseconds(1), config.beat)),
+      names_(std::move(names)),
+      silence_(index(size_)),
+      has_left_(index(size_)) {
+  for (int rank = static_cast<int>(names_.size()); rank < size_; ++rank) {
+    names_.push_back("rank " + std::to_string(rank));
+  }
+}
+
+bool Vigil::is_heard_directly(int rank) const {
+  return rank != rank_ && (rank_ == 0 || rank == 0) && !has_left_[index(rank)];
+}
+
+void Vigil::asked(TimePoint now) {
+  asked_until_ = now + 3 * beat_;
+}
+
+// That its process has ended as well is no loss.
+void Vigil::left(int rank) {
+  has_left_[index(rank)] = true;
+  std::erase_if(suspicions_, [rank](const Suspicion& one) { return one.about == rank && is_end(one); });
+}
+
+void Vigil::suspect(Suspicion suspicion, TimePoint now) {
+  if (suspicion.about >= 0 && has_left_[index(suspicion.about)] && is_end(suspicion)) return;
+  if (suspicions_.empty()) suspected_since_ = now;
+  suspicions_.push_back(std::move(suspicion));
+}
+
+void Vigil::listen(TimePoint now) {
+  if (!last_look_) {
+    for (Silence& silence : silence_) silence = {};
+    next_ask_ = std::max(next_ask_, now + beat_);  // what ends within a beat asks nobody
+  }
+  const Duration time = last_look_ ? std::min<Duration>(now - *last_look_, 2 * beat_) : Duration::zero();
+  for (Silence& silence : silence_) silence.time += time;
+  last_look_ = now;
+}
+
+Vigil::Advice Vigil::look(bool in_flight, TimePoint now) {
+  Advice advice;
+  if (!in_flight && now >= asked_until_ && suspicions_.empty()) {
+    last_look_.reset();
+    return advice;
+  }
+  listen(now);
+  advice.verdict = judge(now);
+  if (advice.verdict) return advice;
+  if (now >= next_ask_) {
+    advice.ask = true;
+    next_ask_ = now + beat_;
+    for (Silence& silence : silence_) ++silence.asked;
+  }
+  advice.again = certain() ? suspected_since_ : next_ask_;
+  return advice;
+}
+
+// -1: nobody.
+int Vigil::most_silent() const {
+  int found = -1;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!is_heard_directly(rank)) continue;
+    if (found < 0 || silence_[index(rank)].time > silence_[index(found)].time) found = rank;
+  }
+  return found;
+}
+
+std::optional<Verdict> Vigil::judge(TimePoint now) const {
+  const int silent = most_silent();
+  const Silence silence = silent < 0 ? Silence{} : silence_[index(silent)];
+  if (silence.time >= deadline_ && silence.asked >= kLeastAsked) return Verdict{silent, say_silent(silent)};
+  if (suspicions_.empty()) return std::nullopt;
+  const Suspicion* death = certain();
+  if (death && now > suspected_since_) return verdict_of(*death);  // first what it said itself, and may lie unread
+  const Suspicion& suspicion = strongest();
+  if (now - suspected_since_ < kVerdictDelay + (rank_ == 0 ? milliseconds(0) : kLeaderPatience)) return std::nullopt;
+  if (is_end(suspicion)) return verdict_of(suspicion);
+  if (silent >= 0 && silence.time >= 2 * beat_ + beat_ / 2 && silence.asked >= 2) {
+    return Verdict{silent, say_silent(silent) + ". It was missed when " + suspicion.text};
+  }
+  if (suspicion.evidence != Evidence::kLate || !is_heard_directly(suspicion.about)) {
+    return Verdict{suspicion.about, suspicion.text};
+  }
+  return Verdict{suspicion.about,
+                 names_[index(suspicion.about)] + " answers, but does not send what is waited for: " + suspicion.text};
+}
+
+Verdict Vigil::verdict_of(const Suspicion& end) const {
+  return {end.about, names_[index(end.about)] + " is lost: " + end.text};
+}
+
+// What needs no more evidence and no other judge; null: nothing. Of several deaths rank 0 has the choice, if it lives.
+const Suspicion* Vigil::certain() const {
+  const auto found = std::ranges::find_if(suspicions_, [this](const Suspicion& one) {
+    return one.evidence == Evidence::kDied && (rank_ == 0 || one.about == 0);
+  });
+  return found == suspicions_.end() ? nullptr : &*found;
+}
+
+// The one that knows best; of equal ones, the one about a rank that waits for nobody itself.
+const Suspicion& Vigil::strongest() const {
+  const auto weight = [this](const Suspicion& one) {
+    const bool waits = std::any_of(suspicions_.begin(), suspicions_.end(),
+                                   [&](const Suspicion& other) { return other.by == one.about; });
+    return 2 * static_cast<int>(one.evidence) + (waits ? 1 : 0);  // less is stronger
+  };
+  return *std::min_element(suspicions_.begin(), suspicions_.end(),
+                           [&](const Suspicion& a, const Suspicion& b) { return weight(a) < weight(b); });
+}
+
+std::string Vigil::say_silent(int rank) const {
+  return names_[index(rank)] + " gave no sign of life for " + seconds(silence_[index(rank)].time) +
+         " while collectives were in flight (HORO_DEADLINE_MS=" + std::to_string(deadline_.count()) +
+         ", seen by rank " + std::to_string(rank_) + "): it is stopped, hangs, or lost its network";
+}
+
+}  // namespace horo

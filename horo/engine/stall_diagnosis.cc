@@ -1,0 +1,46 @@
+#include "horo/engine/stall_diagnosis.h"
+
+#include <utility>
+
+#include "horo/base/error.h"
+
+namespace horo {
+
+std::optional<std::uint64_t> Questions::next(TimePoint until) {
+  MutexLock lock(mutex_);
+  heard_ = true;
+  while (taken_ && !closed_ && Clock::now() < until) changed_.wait_until(mutex_, until);
+  if (closed_) throw ShutDown("the session was shut down: there are no more questions");
+  if (std::exchange(taken_, true)) return std::nullopt;
+  return asked_;
+}
+
+bool Questions::answer(std::uint64_t question, std::string text) {
+  MutexLock lock(mutex_);
+  if (question != asked_ || !std::exchange(open_, false)) return false;
+  answers_.push_back({question, std::move(text)});
+  return true;
+}
+
+bool Questions::ask(std::uint64_t question) {
+  MutexLock lock(mutex_);
+  if (!heard_) return false;
+  asked_ = question;
+  taken_ = false;
+  open_ = true;
+  changed_.notify_all();
+  return true;
+}
+
+std::vector<Answered> Questions::take() {
+  MutexLock lock(mutex_);
+  return std::exchange(answers_, {});
+}
+
+void Questions::close() {
+  MutexLock lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace horo

@@ -1,0 +1,178 @@
+// An all-gather of one row of numbers per rank, under settings that no user can change, so that it works where the
+// settings differ.
+#include "horo/engine/startup_agreement.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "horo/base/crc32c.h"
+#include "horo/base/error.h"
+#include "horo/base/log.h"
+#include "horo/base/say.h"
+#include "horo/base/settings.h"
+#include "horo/base/wire.h"
+#include "ring/group.h"
+#include "ring/group/link_costs.h"
+#include "ring/shm/arena.h"
+
+namespace horo {
+namespace {
+
+enum Place : std::size_t { kLocalRank, kHost, kSeen, kPlaces };
+
+std::vector<const Setting*> compared_settings() {
+  std::vector<const Setting*> compared;
+  for (const Setting& setting : all_settings()) {
+    if (setting.equal_on_all_ranks) compared.push_back(&setting);
+  }
+  return compared;
+}
+
+bool is_text(const Setting& setting) {
+  return std::holds_alternative<std::string Config::*>(setting.field);
+}
+
+// A text travels as its hash.
+std::vector<std::int64_t> row_of(const Config& config, const Transport& transport,
+                                 const std::vector<const Setting*>& compared) {
+  std::vector<std::int64_t> row(kPlaces);
+  const auto arenas = transport.arenas();
+  for (int rank = 0; arenas && rank < config.size; ++rank) row[kSeen] += arenas->sees(rank) ? 1 : 0;
+  row[kLocalRank] = config.local_rank;
+  row[kHost] = static_cast<std::int64_t>(hash64(config.host_id));
+  for (const Setting* setting : compared) {
+    const std::string value = value_in(config, *setting);
+    row.push_back(is_text(*setting) ? static_cast<std::int64_t>(hash64(value)) : std::stoll(value));
+  }
+  return row;
+}
+
+Collective of_all_ranks(CollectiveKind kind, const Config& config) {
+  Collective collective;
+  collective.kind = kind;
+  collective.dtype = DType::kInt64;
+  for (int rank = 0; rank < config.size; ++rank) collective.contributors.push_back(rank);
+  collective.deadline = Clock::now() + config.start_timeout;
+  collective.what = "the settings of all ranks";
+  return collective;
+}
+
+std::vector<std::int64_t> gather(Group& group, const Config& config, std::vector<std::int64_t> row) {
+  const auto n = static_cast<std::size_t>(config.size);
+  std::vector<std::int64_t> all(n * row.size());
+  Collective collective = of_all_ranks(CollectiveKind::kAllGather, config);
+  collective.counts.assign(n, row.size());
+  collective.in.data = reinterpret_cast<std::byte*>(row.data());
+  collective.in.bytes = row.size() * sizeof(std::int64_t);
+  collective.out.data = reinterpret_cast<std::byte*>(all.data());
+  collective.out.bytes = all.size() * sizeof(std::int64_t);
+  run(group, collective);
+  return all;
+}
+
+// Who leaves before all have gathered would be the error of the others: so nobody leaves before all are here, and who
+// is told that somebody left knows that all were.
+void wait_for_all(Group& group, const Config& config) {
+  try {
+    run(group, of_all_ranks(CollectiveKind::kBarrier, config));
+  } catch (const PeerLost&) {
+    return;
+  }
+}
+
+// "" if they are equal.
+std::string difference(const std::vector<const Setting*>& compared, const std::vector<std::int64_t>& all) {
+  const std::size_t width = kPlaces + compared.size();
+  for (std::size_t i = 0; i < compared.size(); ++i) {
+    const std::int64_t first = all[kPlaces + i];
+    for (std::size_t rank = 1; rank < all.size() / width; ++rank) {
+      const std::int64_t other = all[rank * width + kPlaces + i];
+      if (other == first) continue;
+      const std::string name = compared[i]->name;
+      if (is_text(*compared[i]))
+        return name + " must be equal on all ranks: rank " + std::to_string(rank) + "'s is not rank 0's";
+      return name + " must be equal on all ranks: it is " + std::to_string(first) + " on rank 0 and " +
+             std::to_string(other) + " on rank " + std::to_string(rank);
+    }
+  }
+  return "";
+}
+
+std::vector<int> number_hosts(const std::vector<std::int64_t>& all, std::size_t width) {
+  std::vector<std::int64_t> seen;
+  std::vector<int> hosts;
+  for (std::size_t at = kHost; at < all.size(); at += width) {
+    const auto found = std::find(seen.begin(), seen.end(), all[at]);
+    hosts.push_back(static_cast<int>(found - seen.begin()));
+    if (found == seen.end()) seen.push_back(all[at]);
+  }
+  return hosts;
+}
+
+// Whether anything will travel by messages that could do so in several ways. Where all see each other's memory little
+// does.
+bool has_choice(const std::vector<std::int64_t>& all, std::size_t width, const Config& config) {
+  bool all_see_all = true;
+  for (std::size_t at = kSeen; at < all.size(); at += width) all_see_all = all_see_all && all[at] == config.size;
+  return config.size > 1 && !all_see_all;
+}
+
+double checksum_seconds() {
+  const std::vector<std::byte> bytes(64 << 10);
+  std::array<double, 5> times{};
+  std::uint32_t sum = 0;
+  for (double& time : times) {
+    const TimePoint begin = Clock::now();
+    sum = crc32c(bytes, sum);
+    time = std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  return *std::min_element(times.begin(), times.end()) / static_cast<double>(bytes.size());
+}
+
+// Most of a message is summed while the rest is on the wire. Measured at 10 Gbit/s, where a byte takes 24 times as long
+// there as its checksum: 1.4 % of a message of 1 MiB, nothing of a stream.
+bool are_checks_dear(const Comparison& found, const Config& config) {
+  constexpr double kWireTimes = 16;
+  const bool is_one_host = std::all_of(found.hosts.begin(), found.hosts.end(), [](int host) { return host == 0; });
+  const double sum = checksum_seconds(), wire = found.costs.between.wire_byte;
+  if (is_one_host || wire >= kWireTimes * sum) return false;
+  if (config.rank == 0) {
+    log_info(say("HORO_CRC=auto: off between hosts, because a byte takes ", 1e9 * wire, " ns on the wire and ",
+                 1e9 * sum, " ns in its checksum"));
+  }
+  return true;
+}
+
+}  // namespace
+
+Comparison compare_settings(Transport& transport, const Config& config, Counters& counters) {
+  std::vector<int> world(static_cast<std::size_t>(config.size));
+  std::iota(world.begin(), world.end(), 0);
+  const auto group = make_host_group(transport, {world, 0}, Config(), counters);
+  const auto compared = compared_settings();
+  const std::vector<std::int64_t> row = row_of(config, transport, compared);
+  const std::vector<std::int64_t> all = gather(*group, config, row);
+  if (const std::string differing = difference(compared, all); !differing.empty()) {
+    wait_for_all(*group, config);
+    throw std::invalid_argument(differing);
+  }
+  Topology topology{config.rank, config.size, config.local_rank, config.local_size, 0, 0, 0};
+  for (int rank = 0; rank < config.size; ++rank) {
+    if (all[static_cast<std::size_t>(rank) * row.size() + kLocalRank] != config.local_rank) continue;
+    ++topology.cross_size;
+    if (rank < config.rank) ++topology.cross_rank;
+  }
+  Comparison found{topology, number_hosts(all, row.size()), usual_costs()};
+  if (!has_choice(all, row.size(), config)) return found;
+  const TimePoint begin = Clock::now();
+  found.costs = measure_costs(transport, *group, found.hosts, begin + config.start_timeout);
+  const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
+  if (config.rank == 0) log_info("costs, measured in " + std::to_string(took.count()) + " us: " + say(found.costs));
+  if (config.crc == "auto" && are_checks_dear(found, config)) transport.stop_checking();
+  return found;
+}
+
+}  // namespace horo

@@ -1,0 +1,93 @@
+#include "horo/lane/buckets.h"
+
+#include <cstring>
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kBuckets = 2;
+
+}  // namespace
+
+std::size_t bytes_of(const std::vector<Item>& items) {
+  std::size_t bytes = 0;
+  for (const Item& item : items) bytes += item.bytes;
+  return bytes;
+}
+
+std::byte* side_by_side(const std::vector<Item>& items) {
+  SideBySide row;
+  for (const Item& item : items) {
+    if (!row.add(item.submission, item.bytes)) return nullptr;
+  }
+  return row.first();
+}
+
+void Buckets::pack_ahead(const std::vector<Item>& items) {
+  Bucket& bucket = claim(bytes_of(items));
+  pack(bucket, items);
+  bucket.packed = items.front().work;
+}
+
+Buffer Buckets::packed(const Job& job) {
+  const std::size_t bytes = bytes_of(job.items);
+  current_ = nullptr;
+  if (std::byte* there = side_by_side(job.items)) return buffer_of(there, bytes);
+  current_ = &bucket_of(job);
+  Buffer buffer = buffer_of(current_->memory.data.get(), bytes);
+  buffer.owner = current_->memory.token;
+  return buffer;
+}
+
+void Buckets::deliver(const std::vector<Item>& items) {
+  if (current_ == nullptr) return;
+  const std::byte* from = current_->memory.data.get();
+  for (const Item& item : items) {
+    const std::size_t bytes = item.bytes;
+    if (bytes > 0) std::memcpy(item.submission.out, from, bytes);
+    from += bytes;
+  }
+  counters_.add_unpacked(bytes_of(items));
+  current_->packed = nullptr;
+}
+
+Buckets::Bucket& Buckets::bucket_of(const Job& job) {
+  const std::shared_ptr<Work>& first = job.items.front().work;
+  for (Bucket& bucket : buckets_) {
+    if (job.release.known && bucket.packed == first) return bucket;
+  }
+  Bucket& bucket = claim(bytes_of(job.items));
+  pack(bucket, job.items);
+  return bucket;
+}
+
+// A bucket to pack into: an empty one, else a new one up to kBuckets, else the one that was packed first (its plan will
+// be packed again when it is released).
+Buckets::Bucket& Buckets::claim(std::size_t bytes) {
+  Bucket* chosen = nullptr;
+  for (Bucket& bucket : buckets_) {
+    const bool in_vain = bucket.packed && bucket.packed->finished();
+    if (!chosen && (!bucket.packed || in_vain)) chosen = &bucket;
+  }
+  if (!chosen && buckets_.size() < kBuckets) chosen = &buckets_.emplace_back();
+  if (!chosen) {
+    buckets_.push_back(std::move(buckets_.front()));
+    buckets_.pop_front();
+    chosen = &buckets_.back();
+  }
+  chosen->packed = nullptr;
+  if (chosen->memory.bytes < bytes || !chosen->memory.data) chosen->memory = group_.allocate(bytes);
+  return *chosen;
+}
+
+void Buckets::pack(Bucket& bucket, const std::vector<Item>& items) {
+  std::byte* to = bucket.memory.data.get();
+  for (const Item& item : items) {
+    const std::size_t bytes = item.bytes;
+    if (bytes > 0) std::memcpy(to, item.submission.in, bytes);
+    to += bytes;
+  }
+  counters_.add_packed(bytes_of(items));
+}
+
+}  // namespace horo

@@ -1,0 +1,30 @@
+#include "horo/lane/coded.h"
+
+#include <vector>
+
+#include "horo/base/log.h"
+#include "horo/base/wire.h"
+
+namespace horo {
+
+void Coded::run(const Job& job, const JobGroup& party, const Collective& collective, const Codec& codec) {
+  std::vector<CodedTensor> tensors;
+  tensors.reserve(job.items.size());
+  for (const Item& item : job.items) {
+    tensors.push_back({static_cast<const std::byte*>(item.submission.in), static_cast<std::byte*>(item.submission.out),
+                       item.spec->elements(), hash64(item.spec->name), state_of(*item.spec, codec)});
+  }
+  const CodedReport report = run_coded(party.group, collective, codec, tensors, scratch_);
+  if (report.dropped == 0) return;
+  log_warning(collective.what + ": codec '" + codec.name() + "' begins anew for " + std::to_string(report.dropped) +
+              " residuals, of norm " + std::to_string(report.norm) +
+              ": who takes part has changed, or a tensor's length");
+}
+
+// An unnamed tensor never comes again.
+CodedState* Coded::state_of(const TensorSpec& spec, const Codec& codec) {
+  if (!codec.stateful() || spec.once) return nullptr;
+  return &states_[codec.name() + '\0' + spec.name];
+}
+
+}  // namespace horo

@@ -1,0 +1,116 @@
+#include "horo/tensors/known_sets.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "horo/base/check.h"
+
+namespace horo {
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw std::invalid_argument(why);
+}
+
+template <class Number>
+std::string list_of(const std::vector<Number>& ranks) {
+  std::string text;
+  for (const Number rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+bool same(const std::vector<int>& a, const std::vector<std::int64_t>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](int x, std::int64_t y) { return x == y; });
+}
+
+}  // namespace
+
+std::string describe(const SetInfo& set) {
+  if (set.number == 0) return "the world";
+  const std::string by_number = "process set " + std::to_string(set.number);
+  return set.name == by_number ? by_number : "process set '" + set.name + "'";
+}
+
+KnownSets::KnownSets(const Config& config)
+    : rank_(config.rank), world_size_(config.size), most_(config.max_process_sets) {
+  SetInfo world{0, "world", {}, config.rank};
+  for (int rank = 0; rank < config.size; ++rank) world.ranks.push_back(rank);
+  sets_.emplace(0, std::move(world));
+}
+
+const SetInfo& KnownSets::find(std::uint32_t set) const {
+  const auto found = sets_.find(set);
+  if (found != sets_.end()) return found->second;
+  refuse("process set " + std::to_string(set) +
+         (set <= last_ ? " was removed" : " does not exist; 0 is the world, others come from add_set"));
+}
+
+const SetInfo& KnownSets::find_mine(std::uint32_t number) const {
+  const SetInfo& set = find(number);
+  if (set.rank >= 0) return set;
+  refuse("rank " + std::to_string(rank_) + " is not in " + describe(set) + ", which has the ranks " +
+         list_of(set.ranks));
+}
+
+void KnownSets::add(std::uint32_t number, std::string name, std::vector<int> ranks) {
+  HORO_CHECK(number > last_);
+  last_ = number;
+  SetInfo set{number, std::move(name), std::move(ranks), -1};
+  const auto mine = std::find(set.ranks.begin(), set.ranks.end(), rank_);
+  if (mine != set.ranks.end()) set.rank = static_cast<int>(mine - set.ranks.begin());
+  sets_.emplace(number, std::move(set));
+}
+
+void KnownSets::remove(std::uint32_t set) {
+  sets_.erase(set);
+  joined_.erase(set);
+}
+
+void KnownSets::check_new(const std::string& name, const std::vector<std::int64_t>& ranks) const {
+  const std::string what = "add_set" + (name.empty() ? "" : " '" + name.substr(0, 200) + "'") + ": ";
+  if (ranks.empty()) refuse(what + "a process set has one rank at least, this one has none");
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] < 0 || ranks[i] >= world_size_) {
+      refuse(what + "rank " + std::to_string(ranks[i]) + " is not in this world of " + std::to_string(world_size_));
+    }
+    if (i > 0 && ranks[i] == ranks[i - 1]) refuse(what + "rank " + std::to_string(ranks[i]) + " comes twice");
+    if (i > 0 && ranks[i] < ranks[i - 1]) refuse(what + "expected the ranks in ascending order: " + list_of(ranks));
+  }
+  for (const auto& [number, set] : sets_) {
+    if (same(set.ranks, ranks)) refuse(what + describe(set) + " has the same ranks: " + list_of(ranks));
+    if (number != 0 && !name.empty() && set.name == name) refuse(what + describe(set) + " has that name already");
+  }
+  if (asked_.contains(ranks)) refuse(what + "a process set of the same ranks is being added: " + list_of(ranks));
+  if (sets_.size() - 1 + asked_.size() >= most_) {
+    refuse(what + std::to_string(most_) +
+           " process sets exist or are being added, no more are allowed (HORO_MAX_PROCESS_SETS)");
+  }
+}
+
+void KnownSets::check_asked(const TensorSpec& spec) const {
+  if (spec.kind == CollectiveKind::kAddSet) return check_new(spec.set_name, spec.shape);
+  if (spec.kind == CollectiveKind::kRemoveSet) {
+    const auto number = static_cast<std::uint32_t>(spec.shape.front());
+    const SetInfo& set = find(number);
+    if (number == 0) refuse("remove_set: 0 is the world, which stays");
+    if (leaving_.contains(number)) refuse("remove_set: " + describe(set) + " is being removed already");
+  }
+  if (spec.kind == CollectiveKind::kJoin && has_joined(find_mine(spec.set).number)) {
+    refuse("join: rank " + std::to_string(rank_) + " has joined " + describe(find(spec.set)) +
+           " already; wait until all others have");
+  }
+}
+
+void KnownSets::ask(const TensorSpec& spec) {
+  if (spec.kind == CollectiveKind::kAddSet) asked_.insert(spec.shape);
+  if (spec.kind == CollectiveKind::kRemoveSet) leaving_.insert(static_cast<std::uint32_t>(spec.shape.front()));
+  if (spec.kind == CollectiveKind::kJoin) joined_.insert(spec.set);
+}
+
+void KnownSets::answered(const TensorSpec& spec) {
+  if (spec.kind == CollectiveKind::kAddSet) asked_.erase(spec.shape);
+  if (spec.kind == CollectiveKind::kRemoveSet) leaving_.erase(static_cast<std::uint32_t>(spec.shape.front()));
+  if (spec.kind == CollectiveKind::kJoin) joined_.erase(spec.set);
+}
+
+}  // namespace horo

@@ -1,0 +1,216 @@
+#include "horo/tensors/spec_check.h"
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "horo/base/shard.h"
+#include "horo/tensors/tensor_table.h"
+
+namespace horo {
+namespace {
+
+class SpecCheck {
+ public:
+  SpecCheck(const TensorSpec& spec, const SetInfo& set) : spec_(spec), set_(set) {}
+
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw std::invalid_argument(subject_of(spec_, set_) + ": " + why);
+  }
+
+  void name(const Config& config) const {
+    if (spec_.name.empty() && !spec_.once) refuse("a tensor that is declared needs a name");
+    if (spec_.name.size() > config.max_name_bytes) {
+      refuse("its name has " + std::to_string(spec_.name.size()) + " bytes, at most " +
+             std::to_string(config.max_name_bytes) + " are allowed (HORO_MAX_NAME_BYTES)");
+    }
+  }
+
+  void kind() const {
+    if (spec_.kind == CollectiveKind::kAddSet || spec_.kind == CollectiveKind::kRemoveSet ||
+        spec_.kind == CollectiveKind::kJoin) {
+      refuse("it is no tensor's collective: call add_set, remove_set or join");
+    }
+    if (spec_.channel != 0) {
+      refuse("channel " + std::to_string(spec_.channel) + " does not exist; 0 is the only one");
+    }
+    if (spec_.stepwise && spec_.kind != CollectiveKind::kAllReduce) refuse("only an all_reduce can be stepwise");
+  }
+
+  void shape(const Config& config) const {
+    if (spec_.shape.size() > config.max_dims) {
+      refuse(std::to_string(spec_.shape.size()) + " dimensions, at most " + std::to_string(config.max_dims) +
+             " are allowed (HORO_MAX_DIMS)");
+    }
+    std::uint64_t elements = 1;
+    for (const std::int64_t dim : spec_.shape) {
+      if (dim < 0) refuse("a dimension is negative: " + std::to_string(dim));
+      constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 16;
+      if (dim > 0 && elements > kMost / static_cast<std::uint64_t>(dim)) refuse("too many elements");
+      elements *= static_cast<std::uint64_t>(dim);
+    }
+    const bool by_rows = has_varying_result(spec_.kind) || spec_.kind == CollectiveKind::kReduceScatter;
+    if (by_rows && spec_.shape.empty()) refuse("needs at least one dimension, this is a scalar");
+    if (spec_.kind == CollectiveKind::kBarrier && !spec_.shape.empty()) refuse("a barrier has no shape");
+  }
+
+  void roots() const {
+    switch (spec_.kind) {
+      case CollectiveKind::kBroadcast:
+      case CollectiveKind::kReduce:
+      case CollectiveKind::kGather:
+      case CollectiveKind::kScatter:
+        return member("root", spec_.root);
+      case CollectiveKind::kSendRecv:
+        return pair();
+      default:
+        return;
+    }
+  }
+
+  void reduction(const Registry& registry) const {
+    const bool reduces = spec_.kind == CollectiveKind::kAllReduce || spec_.kind == CollectiveKind::kReduceScatter ||
+                         spec_.kind == CollectiveKind::kReduce;
+    if (!spec_.custom_op.empty() && spec_.op != ReduceOp::kCustom) {
+      refuse("operation '" + spec_.custom_op + "' beside " + std::string(name_of(spec_.op)));
+    }
+    if (!reduces && !spec_.codec.empty()) refuse("only an all_reduce can have a codec");
+    if (!reduces) return;
+    if (!supports(spec_.dtype, spec_.op)) {
+      refuse(std::string(name_of(spec_.op)) + " is not defined for " + std::string(name_of(spec_.dtype)));
+    }
+    if (!std::isfinite(spec_.prescale) || !std::isfinite(spec_.postscale)) {
+      refuse("prescale and postscale must be finite, they are " + std::to_string(spec_.prescale) + " and " +
+             std::to_string(spec_.postscale));
+    }
+    if (spec_.op == ReduceOp::kCustom) custom(registry);
+    if (!spec_.codec.empty()) codec(registry);
+  }
+
+  void splits(const std::vector<std::int64_t>& splits, bool allowed) const {
+    if (splits.empty()) return;
+    if (!allowed) refuse("splits are for reduce_scatter, all_to_all and the root of a scatter");
+    if (splits.size() != static_cast<std::size_t>(set_.size())) {
+      refuse(std::to_string(splits.size()) + " splits, expected one for each of " + std::to_string(set_.size()) +
+             " ranks");
+    }
+    std::int64_t left = spec_.shape.front();
+    for (const std::int64_t rows : splits) {
+      if (rows < 0) refuse("a split is negative: " + std::to_string(rows));
+      if (rows > left) refuse("the splits have more rows than the tensor's " + std::to_string(spec_.shape.front()));
+      left -= rows;
+    }
+    if (left > 0) {
+      refuse("the splits leave " + std::to_string(left) + " of the tensor's " + std::to_string(spec_.shape.front()) +
+             " rows to nobody");
+    }
+  }
+
+ private:
+  void custom(const Registry& registry) const {
+    try {
+      registry.op(spec_.custom_op);
+    } catch (const std::invalid_argument& e) {
+      refuse(e.what());
+    }
+    if (spec_.prescale != 1.0 || spec_.postscale != 1.0) refuse("an operation of your own is not scaled");
+  }
+
+  void codec(const Registry& registry) const {
+    try {
+      registry.codecs().get(spec_.codec);
+    } catch (const std::invalid_argument& e) {
+      refuse(e.what());
+    }
+    if (can_be_coded(spec_.kind, spec_.op, spec_.dtype)) return;
+    refuse("codec '" + spec_.codec + "' is for the sum or average of an all_reduce of float32, float64, float16 or " +
+           "bfloat16, not for " + std::string(name_of(spec_.op)) + " of " + std::string(name_of(spec_.dtype)));
+  }
+
+  void member(const char* what, int rank) const {
+    if (rank >= 0 && rank < set_.size()) return;
+    refuse(std::string(what) + " " + std::to_string(rank) + " is not a rank of " +
+           (set_.number == 0 ? "this world" : describe(set_)) + " of " + std::to_string(set_.size()));
+  }
+
+  void pair() const {
+    member("sender", spec_.root);
+    member("receiver", spec_.peer);
+    if (spec_.root == spec_.peer) refuse("rank " + std::to_string(spec_.root) + " would send to itself");
+    if (set_.rank == spec_.root || set_.rank == spec_.peer) return;
+    refuse("rank " + std::to_string(set_.rank) + " is neither its sender, rank " + std::to_string(spec_.root) +
+           ", nor its receiver, rank " + std::to_string(spec_.peer));
+  }
+
+  const TensorSpec& spec_;
+  const SetInfo& set_;
+};
+
+bool reads_in(const TensorSpec& spec, const SetInfo& set) {
+  const bool from_root = spec.kind == CollectiveKind::kBroadcast || spec.kind == CollectiveKind::kScatter ||
+                         spec.kind == CollectiveKind::kSendRecv;
+  return !from_root || set.rank == spec.root;
+}
+
+bool writes_out(const TensorSpec& spec, const SetInfo& set) {
+  if (has_varying_result(spec.kind)) return false;  // null is fine as well
+  if (spec.kind == CollectiveKind::kReduce) return set.rank == spec.root;
+  if (spec.kind == CollectiveKind::kSendRecv) return set.rank == spec.peer;
+  if (spec.kind != CollectiveKind::kReduceScatter) return true;
+  const auto rows = rows_for_each(spec.splits, spec.shape.front(), set.size());
+  return rows[static_cast<std::size_t>(set.rank)] > 0;
+}
+
+}  // namespace
+
+std::string subject_of(const TensorSpec& spec, const SetInfo& set) {
+  const std::string where = set.number == 0 ? "" : " of " + describe(set);
+  return std::string(name_of(spec.kind)) + " of tensor '" + spec.name.substr(0, 200) + "'" + where;
+}
+
+bool has_varying_result(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kGather || kind == CollectiveKind::kAllToAll ||
+         kind == CollectiveKind::kScatter;
+}
+
+std::size_t row_elements(const TensorSpec& spec) {
+  std::size_t elements = 1;
+  for (std::size_t i = 1; i < spec.shape.size(); ++i) elements *= static_cast<std::size_t>(spec.shape[i]);
+  return elements;
+}
+
+std::vector<std::int64_t> rows_for_each(const std::vector<std::int64_t>& splits, std::int64_t rows, int members) {
+  if (!splits.empty()) return splits;
+  std::vector<std::int64_t> even;
+  for (int i = 0; i < members; ++i) {
+    even.push_back(static_cast<std::int64_t>(shard_of(static_cast<std::size_t>(rows), members, i).size));
+  }
+  return even;
+}
+
+void check_spec(const TensorSpec& spec, const SetInfo& set, const Config& config, const Registry& registry) {
+  const SpecCheck check(spec, set);
+  check.name(config);
+  check.kind();
+  check.shape(config);
+  check.roots();
+  check.reduction(registry);
+  check.splits(spec.splits, spec.kind == CollectiveKind::kReduceScatter);
+}
+
+void check_submission(const TensorSpec& spec, const SetInfo& set, const Submission& submission) {
+  const SpecCheck check(spec, set);
+  if (submission.absent && spec.kind != CollectiveKind::kAllReduce) {
+    check.refuse("only an all_reduce can be absent on a rank");
+  }
+  const bool is_split =
+      spec.kind == CollectiveKind::kAllToAll || (spec.kind == CollectiveKind::kScatter && set.rank == spec.root);
+  check.splits(submission.splits, is_split);
+  if (spec.bytes() == 0 || spec.kind == CollectiveKind::kBarrier) return;
+  if (submission.in == nullptr && !submission.absent && reads_in(spec, set)) {
+    check.refuse("its input is a null pointer");
+  }
+  if (submission.out == nullptr && writes_out(spec, set)) check.refuse("its output is a null pointer");
+}
+
+}  // namespace horo

@@ -1,0 +1,102 @@
+#include "horo/tensors/work.h"
+
+#include <pthread.h>
+
+#include <array>
+#include <bitset>
+#include <cstddef>
+#include <new>
+#include <tuple>
+
+#include "horo/base/check.h"
+#include "horo/base/mutex.h"
+
+namespace horo {
+namespace {
+
+// What is waited at. Works share a few: who is woken in vain looks at his own work and goes on waiting.
+struct Bell {
+  Mutex mutex;
+  CondVar rung;
+};
+using Bells = std::array<Bell, 64>;
+
+// Never destroyed: threads may wait while the process exits. A forked child has none of those that held or waited, so
+// there they are made anew.
+Bells& make_bells() noexcept {
+  alignas(Bells) static std::byte memory[sizeof(Bells)];
+  return *new (memory) Bells;
+}
+
+Bells& first_bells() noexcept {
+  ::pthread_atfork(nullptr, nullptr, [] { make_bells(); });
+  return make_bells();
+}
+
+// Made when the process starts and not by who first needs them: a child forked meanwhile would wait for that thread.
+Bells& bells = first_bells();
+
+Bell& bell_of(Key key) noexcept {
+  return bells[key % bells.size()];
+}
+
+}  // namespace
+
+bool Work::finished() const {
+  return finished_.load(std::memory_order_acquire);
+}
+
+bool Work::wait_until(TimePoint until) const {
+  if (finished()) return true;
+  Bell& bell = bell_of(key_);
+  MutexLock lock(bell.mutex);
+  while (!finished() && Clock::now() < until) bell.rung.wait_until(bell.mutex, until);
+  return finished();
+}
+
+const Outcome& Work::outcome() const {
+  HORO_CHECK(finished());
+  if (failure_) failure_->raise();
+  return outcome_;
+}
+
+void Work::finish(Outcome outcome) {
+  HORO_CHECK(!finished());
+  outcome_ = std::move(outcome);
+  end();
+}
+
+// Who waits has looked at his work with the bell's mutex held; so he either saw the end, or hears the bell that is rung
+// after the mutex was free.
+void Work::finish_all(std::span<const std::shared_ptr<Work>> works) noexcept {
+  std::bitset<std::tuple_size_v<Bells>> to_ring;
+  for (const auto& work : works) {
+    HORO_CHECK(!work->finished());
+    to_ring.set(work->key_ % to_ring.size());
+    work->finished_.store(true, std::memory_order_release);
+  }
+  for (Key key = 0; key < to_ring.size(); ++key) {
+    if (!to_ring.test(key)) continue;
+    Bell& bell = bell_of(key);
+    { MutexLock lock(bell.mutex); }
+    bell.rung.notify_all();
+  }
+}
+
+void Work::fail(FailurePtr failure) {
+  HORO_CHECK(!finished());
+  failure_ = std::move(failure);
+  end();
+}
+
+// Who is woken must not find the mutex held; and may free this Work before the bell is rung.
+void Work::end() noexcept {
+  Bell& bell = bell_of(key_);
+  {
+    MutexLock lock(bell.mutex);
+    finished_.store(true, std::memory_order_release);
+  }
+  bell.rung.notify_all();
+}
+
+}  // namespace horo

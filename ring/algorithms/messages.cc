@@ -1,0 +1,46 @@
+#include "ring/algorithms/messages.h"
+
+#include <algorithm>
+#include <new>
+
+namespace horo {
+
+ScratchPool::Piece ScratchPool::take(std::size_t bytes) {
+  std::unique_ptr<Memory> memory;
+  {
+    MutexLock lock(mutex_);
+    const auto best = std::max_element(free_.begin(), free_.end(),
+                                       [](const auto& a, const auto& b) { return a->size() < b->size(); });
+    if (best != free_.end()) {
+      memory = std::move(*best);
+      free_.erase(best);
+    }
+  }
+  if (!memory) memory = std::make_unique<Memory>();
+  if (memory->size() < bytes) memory->resize(bytes);
+  return Piece(*this, std::move(memory));
+}
+
+// Where there is no memory to remember it, it is freed.
+void ScratchPool::give_back(std::unique_ptr<Memory> memory) noexcept {
+  MutexLock lock(mutex_);
+  try {
+    free_.push_back(std::move(memory));
+  } catch (const std::bad_alloc&) {
+    memory.reset();
+  }
+}
+
+Tag Mail::tag(std::uint32_t number) const {
+  return {collective_.channel, collective_.plan, number, collective_.key_hash};
+}
+
+Mail::Op Mail::send(int member, std::uint32_t number, std::span<const std::byte> out) const {
+  return party_.transport.post_send(party_.members[static_cast<std::size_t>(member)], tag(number), out);
+}
+
+Mail::Op Mail::receive(int member, std::uint32_t number, std::span<std::byte> in) const {
+  return party_.transport.post_recv(party_.members[static_cast<std::size_t>(member)], tag(number), in);
+}
+
+}  // namespace horo

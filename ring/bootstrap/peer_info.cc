@@ -1,0 +1,122 @@
+// A card begins with a magic number and the version, for ever; what follows may change with the version.
+
+#include "ring/bootstrap/peer_info.h"
+
+#include <bit>
+#include <stdexcept>
+
+#include "horo/base/error.h"
+#include "horo/base/say.h"
+#include "horo/base/version.h"
+#include "horo/base/wire.h"
+
+namespace horo {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x6f726f68;  // "horo"
+constexpr std::size_t kMaxTextBytes = 256;
+constexpr const char* kUnknown = "one that gives no version";
+
+std::string version_in(std::span<const std::byte> blob) {
+  try {
+    ByteReader reader(blob);
+    if (reader.u32() == kMagic) return reader.text(kMaxTextBytes);
+  } catch (const ProtocolError&) {
+    return kUnknown;
+  }
+  return kUnknown;
+}
+
+Card decode_card(std::size_t rank, std::span<const std::byte> blob) {
+  try {
+    ByteReader reader(blob);
+    reader.u32();
+    Card card;
+    card.version = reader.text(kMaxTextBytes);
+    card.byte_order = reader.text(kMaxTextBytes);
+    card.address = reader.text(kMaxTextBytes);
+    card.place = reader.text(kMaxTextBytes);
+    card.socket = reader.text(kMaxTextBytes);
+    card.backend = reader.text(kMaxTextBytes);
+    card.transport = reader.text(kMaxTextBytes);
+    card.width = reader.text(kMaxTextBytes);
+    card.process.host = reader.text(kMaxTextBytes);
+    card.process.space = reader.text(kMaxTextBytes);
+    card.process.pid = static_cast<std::int64_t>(reader.u64());
+    card.process.started = reader.u64();
+    reader.expect_end();
+    return card;
+  } catch (const ProtocolError& error) {
+    throw PeerLost(static_cast<int>(rank), say("what rank ", rank, " says of itself cannot be read: ", error.what()));
+  }
+}
+
+// "X on rank 0, Y on ranks 1, 3".
+std::string differences(const std::vector<std::string>& values) {
+  std::vector<int> others;
+  std::string other;
+  for (std::size_t rank = 1; rank < values.size(); ++rank) {
+    if (values[rank] == values[0] || (!other.empty() && values[rank] != other)) continue;
+    other = values[rank];
+    others.push_back(static_cast<int>(rank));
+  }
+  return others.empty() ? "" : say(values[0], " on rank 0, ", other, " on ", say_ranks(others));
+}
+
+}  // namespace
+
+Card make_card(const std::string& address) {
+  return {kVersion,      std::endian::native == std::endian::little ? "little" : "big", address, "", "", "", "", "1",
+          this_process()};
+}
+
+std::vector<std::byte> encode(const Card& card) {
+  ByteWriter writer;
+  writer.u32(kMagic);
+  writer.text(card.version);
+  writer.text(card.byte_order);
+  writer.text(card.address);
+  writer.text(card.place);
+  writer.text(card.socket);
+  writer.text(card.backend);
+  writer.text(card.transport);
+  writer.text(card.width);
+  writer.text(card.process.host);
+  writer.text(card.process.space);
+  writer.u64(static_cast<std::uint64_t>(card.process.pid));
+  writer.u64(card.process.started);
+  return writer.take();
+}
+
+std::vector<Card> read_cards(std::span<const std::vector<std::byte>> blobs) {
+  std::vector<std::string> versions, orders, backends, widths, transports;
+  for (const auto& blob : blobs) versions.push_back(version_in(blob));
+  if (const std::string found = differences(versions); !found.empty()) {
+    throw std::invalid_argument("the version of horo must be equal on all ranks: it is " + found +
+                                ". Install the same version everywhere");
+  }
+  std::vector<Card> cards;
+  for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+    cards.push_back(decode_card(rank, blobs[rank]));
+    orders.push_back(cards.back().byte_order);
+    backends.push_back(cards.back().backend);
+    widths.push_back(cards.back().width);
+    transports.push_back(cards.back().transport);
+  }
+  if (const std::string found = differences(orders); !found.empty()) {
+    throw std::invalid_argument("the byte order must be equal on all ranks: it is " + found);
+  }
+  if (const std::string found = differences(backends); !found.empty()) {
+    throw std::invalid_argument("HORO_BACKEND must be equal on all ranks: it is " + found);
+  }
+  if (const std::string found = differences(widths); !found.empty()) {
+    throw std::invalid_argument("HORO_TCP_WIDTH must be equal on all ranks: it is " + found);
+  }
+  const std::string found = differences(transports);  // by which ranks of one host know how many connections they have
+  if (widths.front() != "1" && !found.empty()) {
+    throw std::invalid_argument("HORO_TRANSPORT must be equal on all ranks: it is " + found);
+  }
+  return cards;
+}
+
+}  // namespace horo

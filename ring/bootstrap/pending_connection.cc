@@ -1,0 +1,71 @@
+// It reads exactly the bytes of one hello at a time, into a fixed limit.
+#include "ring/bootstrap/pending_connection.h"
+
+#include <poll.h>
+
+#include <span>
+#include <system_error>
+
+#include "horo/base/error.h"
+
+namespace horo {
+namespace {
+
+void check(const Moved& moved) {
+  if (!moved.ended) return;
+  throw ProtocolError(moved.error == 0 ? "it closed the connection (another job, epoch, size or key?)"
+                                       : std::generic_category().message(moved.error));
+}
+
+}  // namespace
+
+Connection Talk::take() {
+  Connection connection{std::move(fd_), handshake_.peer(), handshake_.peer_incarnation(), handshake_.purpose()};
+  connection.number = handshake_.number();
+  return connection;
+}
+
+short Talk::events() {
+  flush_handshake();
+  return static_cast<short>((output_.empty() ? 0 : POLLOUT) | (is_connected_ && handshake_.wants() > 0 ? POLLIN : 0));
+}
+
+void Talk::advance() {
+  if (!is_connected_) {
+    if (const int error = error_of(fd())) throw ProtocolError(std::generic_category().message(error));
+    is_connected_ = true;
+  }
+  while (write() || read()) {
+  }
+}
+
+void Talk::flush_handshake() {
+  const auto more = handshake_.take_output();
+  output_.insert(output_.end(), more.begin(), more.end());
+}
+
+bool Talk::write() {
+  flush_handshake();
+  if (output_.empty()) return false;
+  iovec part = as_iovec(output_);
+  const Moved moved = send_some(fd(), {&part, 1});
+  check(moved);
+  output_.erase(output_.begin(), output_.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+  return moved.bytes > 0;
+}
+
+bool Talk::read() {
+  if (handshake_.wants() == 0) return false;
+  input_.resize(handshake_.wants());
+  iovec part = as_iovec(std::span(input_).subspan(got_));
+  const Moved moved = receive_some(fd(), {&part, 1});
+  check(moved);
+  got_ += moved.bytes;
+  if (got_ < input_.size()) return false;
+  got_ = 0;
+  is_answered_ = true;
+  handshake_.feed(input_);
+  return true;
+}
+
+}  // namespace horo

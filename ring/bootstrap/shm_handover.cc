@@ -1,0 +1,285 @@
+// Everybody sends, which cannot block, to all lower ranks, and then hears whoever speaks: answers the higher ones,
+// takes the answers of the lower ones. So no two ranks wait for each other. The kernel counts the descriptors that are
+// on their way, all of a user's together, against the limit of open files; where they are too many, an offer is
+// repeated in between, because every rank takes those that are meant for it all the while. Arenas go along; where that
+// is what cannot be, only buckets travel.
+#include "ring/bootstrap/shm_handover.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+
+#include "horo/base/error.h"
+#include "horo/base/log.h"
+#include "horo/base/say.h"
+#include "ring/bootstrap/full_mesh.h"
+#include "ring/shm/arena.h"
+#include "ring/transport/stream.h"
+
+namespace horo {
+namespace {
+
+constexpr char kHere = '+';     // of who makes the memory: here it is; of the other: it is mapped. And my arena
+constexpr char kNothing = '-';  // there is none, the socket has to do
+
+constexpr std::size_t kMostFiles = 2;  // the pair's memory and an arena
+
+constexpr std::size_t kControlBytes = 256 << 10;  // on the way in each direction
+
+constexpr std::chrono::seconds kPatienceForAuto{1};  // until a pair without memory is better than a late start
+
+union FileMessage {  // aligned as the kernel wants it
+  cmsghdr header;
+  std::array<char, CMSG_SPACE(kMostFiles * sizeof(int))> bytes;
+};
+
+// 0, or the errno with which it did not go.
+int send_answer(int socket, char answer, const std::vector<int>& files) {
+  iovec part{&answer, 1};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  FileMessage extra{};
+  if (!files.empty()) {
+    const std::size_t bytes = files.size() * sizeof(int);
+    message.msg_control = &extra;
+    message.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(header), files.data(), bytes);
+  }
+  return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 0 : errno;
+}
+
+// All that came are ours from now on, also those that nobody asked for.
+std::vector<Fd> files_in(const msghdr& message) {
+  std::vector<Fd> files;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);  // there is room for one
+  if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return files;
+  for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
+    int file = -1;
+    std::memcpy(&file, reinterpret_cast<const char*>(header) + at, sizeof(int));
+    files.emplace_back(file);
+  }
+  return files;
+}
+
+struct Answer {
+  char text = kNothing;
+  std::vector<Fd> files;
+};
+
+class Handover {
+ public:
+  Handover(const Config& config, const Identity& self, std::vector<Connection>& connections, TimePoint until)
+      : config_(config), self_(self), connections_(connections), until_(until), offer_until_(end_of_offers()) {
+    for (Connection& connection : connections) {
+      if (!peer_user(connection.fd.get())) continue;
+      (connection.peer < self.rank ? to_offer_ : awaited_).push_back(&connection);
+    }
+  }
+
+  std::optional<ShmSegment> run() {
+    try {
+      if (!to_offer_.empty() || !awaited_.empty()) make_arena();
+      while (!to_offer_.empty() || !awaited_.empty()) {
+        while (!to_offer_.empty() && offer(*to_offer_.back())) to_offer_.pop_back();
+        hear();
+      }
+    } catch (const PeerLost& lost) {
+      for (Connection& connection : connections_) tell(connection, {lost.origin(), lost.what()});
+      throw;
+    }
+    return std::move(arena_);
+  }
+
+ private:
+  // So that nobody names a rank that only gave up. A peer reads its socket until it shares memory, and that from then
+  // on; where it may be at either, it is told twice.
+  void tell(Connection& connection, const AbortNotice& notice) const {
+    const auto is_it = [&connection](const Connection* one) { return one == &connection; };
+    const bool is_open =
+        std::any_of(awaited_.begin(), awaited_.end(), is_it) || std::any_of(to_offer_.begin(), to_offer_.end(), is_it);
+    if (is_open || !connection.memory) send_abort(connection, self_, notice);
+    if (!connection.memory) return;
+    const auto message = abort_message(self_, notice);
+    iovec part = as_iovec(message);
+    make_shm_stream(std::move(connection.fd), std::move(*connection.memory), self_.rank > connection.peer,
+                    config_.shm_chunk_bytes)
+        ->send({&part, 1});
+  }
+
+  void make_arena() {
+    try {
+      arena_ = horo::make_arena();
+    } catch (const std::exception& error) {
+      log_warning(say("rank ", self_.rank, " has no shared memory for buckets: ", error.what()));
+    }
+  }
+
+  // With time left to say that there will be none.
+  TimePoint end_of_offers() const {
+    const TimePoint now = Clock::now();
+    const Duration half = (until_ - now) / 2;
+    return now + (config_.transport == "shm" ? half : std::min<Duration>(half, kPatienceForAuto));
+  }
+
+  std::size_t ring_bytes(const Connection& connection) const {
+    if (connection.purpose == Purpose::kControl) return kControlBytes;
+    return config_.shm_chunk_bytes * config_.shm_slots;
+  }
+
+  bool shows_arena(const Connection& connection) const {
+    return arena_.has_value() && connection.purpose == Purpose::kData;
+  }
+
+  // False: it has to be repeated.
+  bool offer(Connection& connection) {
+    try {
+      if (!connection.memory) connection.memory = ShmSegment::create(shm_stream_bytes(ring_bytes(connection)));
+      std::vector<int> files{connection.memory->file()};
+      if (shows_arena(connection)) files.push_back(arena_->file());
+      const int error = send_answer(connection.fd.get(), kHere, files);
+      if (error == ETOOMANYREFS && Clock::now() < offer_until_) return false;
+      if (error == ETOOMANYREFS) {
+        throw std::system_error(error, std::generic_category(),
+                                "too many descriptors of this user are on their way between processes for its limit "
+                                "of open files (ulimit -n)");
+      }
+      if (error != 0) throw std::system_error(error, std::generic_category(), "it cannot be handed over (sendmsg)");
+      connection.memory->close_file();
+      awaited_.push_back(&connection);
+    } catch (const std::exception& error) {
+      refuse(connection, error.what());
+    }
+    return true;
+  }
+
+  // Whoever has spoken is through. Returns after a while in any case.
+  void hear() {
+    std::vector<pollfd> polls;
+    for (const Connection* one : awaited_) polls.push_back({one->fd.get(), POLLIN, 0});
+    ::poll(polls.data(), polls.size(), static_cast<int>(kWaitSlice.count()));
+    std::vector<Connection*> silent;
+    for (std::size_t i = 0; i < polls.size(); ++i) {
+      if (polls[i].revents == 0) {
+        silent.push_back(awaited_[i]);
+      } else if (awaited_[i]->peer < self_.rank) {
+        expect_accepted(*awaited_[i]);
+      } else {
+        accept(*awaited_[i]);
+      }
+    }
+    awaited_ = std::move(silent);
+    if (!awaited_.empty() && Clock::now() >= until_) throw_late(*awaited_.front());
+  }
+
+  void accept(Connection& connection) {
+    Answer answer = next_answer(connection);
+    if (answer.text != kHere) return do_without(connection, "it could not make any, as its own message says");
+    try {
+      if (answer.files.empty()) throw ProtocolError("no descriptor came with it");
+      ShmSegment segment = ShmSegment::map(std::move(answer.files.front()), shm_stream_bytes(1));
+      segment.close_file();
+      connection.memory = std::move(segment);
+    } catch (const std::exception& error) {
+      return refuse(connection, error.what());
+    }
+    if (answer.files.size() == kMostFiles) see_arena(connection, std::move(answer.files.back()));
+    const bool is_told = shows_arena(connection) && send_answer(connection.fd.get(), kHere, {arena_->file()}) == 0;
+    if (!is_told && send_answer(connection.fd.get(), kHere, {}) != 0) throw_ended(connection);
+  }
+
+  void expect_accepted(Connection& connection) {
+    Answer answer = next_answer(connection);
+    if (answer.text == kHere) {
+      if (!answer.files.empty()) see_arena(connection, std::move(answer.files.front()));
+      return;
+    }
+    connection.memory.reset();
+    do_without(connection, "it could not map it, as its own message says");
+  }
+
+  void see_arena(Connection& connection, Fd file) const {
+    try {
+      ShmSegment arena = ShmSegment::map_empty(std::move(file));
+      arena.close_file();
+      connection.arena = std::move(arena);
+    } catch (const std::exception& error) {
+      log_warning(say("rank ", self_.rank, " does not see the buckets of ", connection.name, ": ", error.what()));
+    }
+  }
+
+  void refuse(Connection& connection, const std::string& why) {
+    connection.memory.reset();
+    if (send_answer(connection.fd.get(), kNothing, {}) != 0) throw_ended(connection);
+    do_without(connection, why);
+  }
+
+  void do_without(const Connection& connection, const std::string& why) const {
+    const std::string text = say("rank ", self_.rank, " shares no memory with ", connection.name, ": ", why);
+    if (config_.transport != "shm") return log_warning(text + "; their bytes go over a Unix socket");
+    throw std::invalid_argument(say("HORO_TRANSPORT=shm: ", text, ". HORO_TRANSPORT=auto or tcp does without"));
+  }
+
+  [[noreturn]] void throw_late(const Connection& connection) const {
+    throw PeerLost(connection.peer,
+                   say("rank ", self_.rank, ": ", connection.name, " did not answer about shared memory within ",
+                       config_.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)"));
+  }
+
+  // A peer whose start has failed may have said why.
+  void throw_if_aborted(const Connection& connection) const {
+    const auto notice = find_abort(connection.fd.get());
+    if (notice && notice->origin < self_.size) throw PeerLost(notice->origin, notice->reason);
+  }
+
+  [[noreturn]] void throw_ended(const Connection& connection) const {
+    throw_if_aborted(connection);
+    throw PeerLost(connection.peer, say(connection.name, " is lost: it ended while the ranks were still connecting ",
+                                        "(connection closed, seen by rank ", self_.rank, ")"));
+  }
+
+  Answer next_answer(const Connection& connection) const {
+    char text = 0;
+    iovec part{&text, 1};
+    FileMessage extra{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = &extra;
+    message.msg_controllen = sizeof(extra.bytes);
+    throw_if_aborted(connection);
+    if (::recvmsg(connection.fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1) throw_ended(connection);
+    Answer answer{text, files_in(message)};
+    if (text == kHere || text == kNothing) return answer;
+    throw PeerLost(connection.peer, say("rank ", self_.rank, ": ", connection.name,
+                                        " said something else where an answer about shared memory was expected"));
+  }
+
+  const Config& config_;
+  const Identity& self_;
+  std::vector<Connection>& connections_;
+  const TimePoint until_;
+  const TimePoint offer_until_;
+  std::vector<Connection*> to_offer_;  // to lower ranks
+  std::vector<Connection*> awaited_;   // who has to say something
+  std::optional<ShmSegment> arena_;    // this rank's own
+};
+
+}  // namespace
+
+std::optional<ShmSegment> share_memory(const Config& config, const Identity& self, std::vector<Connection>& connections,
+                                       TimePoint until) {
+  return Handover(config, self, connections, until).run();
+}
+
+}  // namespace horo

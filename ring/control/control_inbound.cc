@@ -1,0 +1,34 @@
+#include "ring/control/control_inbound.h"
+
+#include <utility>
+
+#include "horo/base/say.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kChunkBytes = 4 << 10;  // passed on at a time, of what goes through shared memory
+
+}  // namespace
+
+std::vector<ControlInbound> make_inbound(const Identity& self, std::vector<Connection> connections) {
+  std::vector<ControlInbound> peers;
+  for (Connection& one : connections) {
+    ControlInbound& peer = peers.emplace_back();
+    peer.stream = one.memory
+                      ? make_shm_stream(std::move(one.fd), std::move(*one.memory), self.rank > one.peer, kChunkBytes)
+                      : make_socket_stream(std::move(one.fd));
+    peer.rank = one.peer;
+    peer.name = one.name.empty() ? say("rank ", one.peer) : one.name;
+    peer.incarnation = one.incarnation;
+  }
+  return peers;
+}
+
+std::vector<Stream*> streams_of(const std::vector<ControlInbound>& peers) {
+  std::vector<Stream*> streams;
+  for (const ControlInbound& peer : peers) streams.push_back(peer.stream.get());
+  return streams;
+}
+
+}  // namespace horo

@@ -1,0 +1,222 @@
+// The cheapest of those that will do, by what their schedules would take here (schedule_time.h).
+
+#include "ring/group/choose.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <numeric>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+#include "horo/base/check.h"
+#include "horo/base/say.h"
+#include "ring/algorithms/messages.h"
+#include "ring/reduce/custom_op.h"
+#include "ring/reduce/reduce.h"
+#include "ring/schedule/schedule_parts.h"
+
+namespace horo {
+namespace {
+
+constexpr int kOneShotMembers = 32;  // more of them need too many messages, and too much memory
+constexpr double kClear = 0.92;      // an algorithm must be that much cheaper than those before it: costs are no surer
+// A second of work, where somebody else waits for the core: the next rank, whose own messages come later by it, in an
+// order that no schedule tells; or the one who computes.
+constexpr double kWorkCounts = 0.5;
+
+const NamedMaker* find(CollectiveKind kind, const std::string& name) {
+  for (const NamedMaker& maker : all_schedule_makers()) {
+    if (maker.kind == kind && name == maker.name) return &maker;
+  }
+  return nullptr;
+}
+
+std::string names_for(CollectiveKind kind) {
+  std::string names;
+  for (const NamedMaker& maker : all_schedule_makers()) {
+    if (maker.kind == kind) names += (names.empty() ? "" : ", ") + std::string(maker.name);
+  }
+  return names + (kind == CollectiveKind::kAllReduce ? ", " + std::string(kTwoLevel) + ", " + kByMpi : "");
+}
+
+CollectiveKind kind_named(const std::string& word) {
+  for (const NamedMaker& maker : all_schedule_makers()) {
+    if (word == name_of(maker.kind)) return maker.kind;
+  }
+  throw std::invalid_argument(say("HORO_ALGORITHMS: \"", word, "\" is no collective that has algorithms"));
+}
+
+// Several hosts, at least one of them with several members.
+bool has_levels(const Shape& shape) {
+  const std::set<int> hosts(shape.hosts.begin(), shape.hosts.end());
+  return hosts.size() > 1 && hosts.size() < static_cast<std::size_t>(shape.size);
+}
+
+bool is_whole(const Collective& c) {
+  return c.custom != nullptr && c.custom->whole;
+}
+
+// An operation of the user's own is always canonical: it need not commute.
+bool may_be_fast(const Collective& c) {
+  return c.order == Order::kFast && c.op != ReduceOp::kCustom;
+}
+
+// Ranks of some host take turns on its cores.
+bool is_crowded(const Shape& shape, const MachineCost& machine) {
+  std::map<int, int> members;
+  int most = 0;
+  for (int member = 0; member < shape.size; ++member) most = std::max(most, ++members[host_of(shape, member)]);
+  return machine.cores > 0 && most > machine.cores;
+}
+
+// In doubt, the first one: that with fewer rounds; where ranks share cores, so that one works while another waits, that
+// with fewer messages.
+std::vector<const char*> names_to_price(const Collective& c, const Shape& shape, const MachineCost& machine) {
+  const bool is_few = shape.size > 1 && shape.size <= kOneShotMembers;
+  std::vector<const char*> names;
+  switch (c.kind) {
+    case CollectiveKind::kAllReduce:
+      if (may_be_fast(c) && shape.size > 1) names = {has_levels(shape) ? "hosts-first" : "ring"};
+      if (!is_whole(c) && has_levels(shape)) names.push_back("hierarchical");
+      if (!is_whole(c)) names.push_back("direct");
+      if (is_few) names.push_back("one-shot");
+      names.insert(is_few && is_crowded(shape, machine) ? names.end() - 1 : names.end(), "tree");
+      if (!is_whole(c)) names.push_back("halving-doubling");
+      return names;
+    case CollectiveKind::kReduceScatter:
+      if (is_whole(c)) return {"tree"};
+      if (may_be_fast(c)) return {"direct", "log-step", "tree"};
+      return {"direct", "tree"};
+    case CollectiveKind::kBroadcast:
+      return {"tree", "scatter"};
+    case CollectiveKind::kReduce:
+      return {"tree"};
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kAllToAll:
+      return {"direct", "log-step"};
+    default:
+      return {"direct"};
+  }
+}
+
+// Whether the sums of a member's schedule are what the collective asks for.
+bool will_do(const Collective& c, const Schedule& schedule) {
+  return (may_be_fast(c) || schedule.order == Order::kCanonical) && (!is_whole(c) || combines_whole(schedule));
+}
+
+bool will_do(const Collective& c, const Shape& shape, ScheduleMaker make) {
+  const int members = is_whole(c) ? shape.size : 1;  // the order is the same on all
+  for (int member = 0; member < members; ++member) {
+    if (!will_do(c, make(shape, member))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool AlgorithmWishes::allow_room(CollectiveKind kind) const {
+  const auto name = names.find(kind);
+  return !files.contains(kind) && (name == names.end() || name->second == kTwoLevel);
+}
+
+AlgorithmWishes read_wishes(const std::string& text) {
+  AlgorithmWishes wishes;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t equals = part.find('=');
+    if (equals == std::string::npos) {
+      throw std::invalid_argument(say("HORO_ALGORITHMS: \"", part, "\", expected collective=algorithm"));
+    }
+    const CollectiveKind kind = kind_named(part.substr(0, equals));
+    const std::string name = part.substr(equals + 1);
+    if (name.starts_with("@")) {
+      const GivenSchedules& given = wishes.files[kind] = read_schedules(name.substr(1));
+      if (given.shape.kind == kind) continue;
+      throw std::invalid_argument(say("HORO_ALGORITHMS: ", name.substr(1), " has schedules for ",
+                                      name_of(given.shape.kind), ", not for ", name_of(kind)));
+    }
+    const bool is_no_schedule = kind == CollectiveKind::kAllReduce && (name == kTwoLevel || name == kByMpi);
+    if (find(kind, name) == nullptr && !is_no_schedule) {
+      throw std::invalid_argument(
+          say("HORO_ALGORITHMS: ", name_of(kind), " has no algorithm \"", name, "\"; it has ", names_for(kind)));
+    }
+    wishes.names[kind] = name;
+  }
+  return wishes;
+}
+
+Shape shape_of(const Collective& collective, int size, const std::vector<int>& hosts) {
+  Shape shape;
+  shape.kind = collective.kind;
+  shape.size = size;
+  shape.root = collective.root;
+  shape.hosts = hosts;
+  if (reduces(collective.kind)) shape.contributors = collective.contributors;
+  return shape;
+}
+
+// Four steps from one power of two to the next.
+std::size_t priced_bytes(const Collective& c, int size) {
+  const std::size_t all = std::accumulate(c.counts.begin(), c.counts.end(), std::size_t{0}) * size_of(c.dtype);
+  const std::size_t bytes = c.kind == CollectiveKind::kAllToAll ? all / static_cast<std::size_t>(size) : all;
+  if (bytes <= 8) return 8;
+  const std::size_t step = std::bit_floor(bytes - 1) / 4;
+  return (bytes + step - 1) / step * step;
+}
+
+// As if all contributed and member 0 were the root, so that it depends on nothing that changes between collectives.
+std::vector<Priced> price(const Collective& c, const Shape& of, std::size_t bytes, const Prices& prices) {
+  Shape shape{of.kind, of.size, 0, {}, of.hosts};
+  for (int member = 0; member < of.size && reduces(of.kind); ++member) shape.contributors.push_back(member);
+  const std::vector<const char*> names = names_to_price(c, shape, prices.machine);
+  const Load load{bytes, size_of(c.dtype), size_of(accumulator_of(c.dtype, c.op)), prices.segment_bytes};
+  const double work_counts = is_crowded(shape, prices.machine) ? kWorkCounts : 0;
+  std::vector<Priced> priced;
+  for (const char* name : names) {
+    const NamedMaker* maker = find(c.kind, name);
+    HORO_CHECK(maker != nullptr);
+    const Estimate all = names.size() > 1 ? estimate(shape, maker->make, load, prices.machine) : Estimate{};
+    priced.push_back({maker, all.seconds, all.seconds + work_counts * all.work});
+  }
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < priced.size(); ++i) {
+    if (priced[i].cost < kClear * priced[best].cost) best = i;
+  }
+  std::swap(priced[0], priced[best]);
+  return priced;
+}
+
+const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes,
+                         const Prices& prices) {
+  const auto wish = wishes.names.find(collective.kind);
+  if (const NamedMaker* wished = wish == wishes.names.end() ? nullptr : find(collective.kind, wish->second)) {
+    if (will_do(collective, shape, wished->make)) return *wished;
+  }
+  // Whose contributors are no whole subtrees halving and doubling does not sum in canonical order.
+  const Priced* best = nullptr;
+  const std::vector<Priced> priced = price(collective, shape, priced_bytes(collective, shape.size), prices);
+  for (const Priced& one : priced) {
+    if (best != nullptr && (best == &priced.front() || one.cost >= best->cost)) continue;
+    if (will_do(collective, shape, one.maker->make)) best = &one;
+  }
+  HORO_CHECK(best != nullptr);
+  return *best->maker;
+}
+
+const std::vector<Schedule>* given_for(const Collective& collective, const Shape& shape,
+                                       const AlgorithmWishes& wishes) {
+  const auto found = wishes.files.find(collective.kind);
+  if (found == wishes.files.end()) return nullptr;
+  const GivenSchedules& given = found->second;
+  if (given.shape.size != shape.size || given.shape.root != shape.root) return nullptr;
+  const auto suits = [&](const Schedule& schedule) { return will_do(collective, schedule); };
+  if (!std::all_of(given.schedules.begin(), given.schedules.end(), suits)) return nullptr;
+  for (std::size_t i = 0; i < shape.contributors.size(); ++i) {
+    if (shape.contributors[i] != static_cast<std::int64_t>(i)) return nullptr;
+  }
+  return &given.schedules;
+}
+
+}  // namespace horo

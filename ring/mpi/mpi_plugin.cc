@@ -1,0 +1,247 @@
+// libhoro_mpi.so: MpiApi over Open MPI. The only file of horo that knows MPI's header, and none of libhoro's but the
+// table. What a process has once, MPI and its end, is kept here.
+//
+// The end. MPI_Finalize waits for all ranks, also for those that died. MPI frees MPI_COMM_SELF's attributes at the
+// beginning of MPI_Finalize, whoever calls it, so an attribute of ours hears of it in time; and exit() tells handlers
+// its status. After give_up() both end the process at once.
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+#include "ring/mpi/mpi_api.h"
+
+static_assert(sizeof(MPI_Comm) == sizeof(void*) && sizeof(MPI_Request) == sizeof(void*), "expected Open MPI's header");
+static_assert(static_cast<int>(horo::MpiThreads::kMultiple) == MPI_THREAD_MULTIPLE);
+
+namespace horo {
+namespace {
+
+constexpr int kTag = 0x686f;  // of all messages: a communicator of ours has no others
+constexpr int kLostStatus = 1;
+
+struct Process {
+  std::mutex mutex;  // MPI may know no more than MPI_THREAD_SERIALIZED
+  pid_t pid = 0;
+  bool is_ours = false;  // MPI was initialised here
+  std::string why;       // given up; "": not
+};
+
+// Never destroyed: handlers of exit() come after destructors.
+Process& process() {
+  static Process* const one = new Process;
+  return *one;
+}
+
+bool is_ended() {
+  int ended = 0;
+  return MPI_Finalized(&ended) != MPI_SUCCESS || ended != 0;
+}
+
+// A forked child has copies of the handlers, and nothing of MPI's.
+bool is_here() {
+  return process().pid == ::getpid();
+}
+
+[[noreturn]] void leave_at_once(int status) {
+  std::fflush(nullptr);
+  std::fprintf(stderr,
+               "horo: this process (pid %d) ends without MPI_Finalize, which would wait for ranks that are "
+               "lost: %s\n",
+               static_cast<int>(::getpid()), process().why.c_str());
+  ::_exit(status);
+}
+
+int on_finalize(MPI_Comm, int, void*, void*) {
+  if (is_here() && !process().why.empty()) leave_at_once(kLostStatus);
+  return MPI_SUCCESS;
+}
+
+// Another status than 0 says that this rank failed: it must not wait for the others either.
+void on_exit_of_process(int status, void*) {
+  if (!is_here() || is_ended()) return;
+  if (!process().why.empty()) leave_at_once(status);
+  if (process().is_ours && status == 0) MPI_Finalize();
+}
+
+int watch_end() {
+  process().pid = ::getpid();
+  int key = MPI_KEYVAL_INVALID;
+  if (const int error = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &key, nullptr)) return error;
+  if (const int error = MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr)) return error;
+  return ::on_exit(on_exit_of_process, nullptr) == 0 ? MPI_SUCCESS : MPI_ERR_OTHER;
+}
+
+const char* library() {
+  static char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  return MPI_Get_library_version(text, &length) == MPI_SUCCESS ? text : "an MPI that gives no version";
+}
+
+int initialise() {
+  int provided = MPI_THREAD_SINGLE;
+  if (const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided)) return error;
+  process().is_ours = true;
+  return MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+}
+
+int start(MpiPlace* place) {
+  const std::lock_guard lock(process().mutex);
+  place->was_ended = is_ended();
+  if (place->was_ended) return MPI_SUCCESS;
+  int is_initialised = 0;
+  if (const int error = MPI_Initialized(&is_initialised)) return error;
+  if (is_initialised == 0) {
+    if (const int error = initialise()) return error;
+  }
+  if (process().pid != ::getpid()) {
+    if (const int error = watch_end()) return error;
+  }
+  int threads = MPI_THREAD_SINGLE;
+  if (const int error = MPI_Query_thread(&threads)) return error;
+  place->threads = static_cast<MpiThreads>(threads);
+  if (const int error = MPI_Comm_rank(MPI_COMM_WORLD, &place->rank)) return error;
+  return MPI_Comm_size(MPI_COMM_WORLD, &place->size);
+}
+
+MPI_Request* raw(MpiRequest* request) {
+  return reinterpret_cast<MPI_Request*>(request);
+}
+
+MPI_Comm raw(MpiComm comm) {
+  return static_cast<MPI_Comm>(comm);
+}
+
+// A request that is none is null here, whatever MPI calls it.
+int begun(int error, MpiRequest* request) {
+  if (error != MPI_SUCCESS || *raw(request) == MPI_REQUEST_NULL) *request = nullptr;
+  return error;
+}
+
+int duplicate(MpiComm* comm, MpiRequest* request) {
+  const std::lock_guard lock(process().mutex);
+  return begun(MPI_Comm_idup(MPI_COMM_WORLD, reinterpret_cast<MPI_Comm*>(comm), raw(request)), request);
+}
+
+void free_comm(MpiComm* comm) {
+  const std::lock_guard lock(process().mutex);
+  if (!is_ended()) MPI_Comm_free(reinterpret_cast<MPI_Comm*>(comm));
+  *comm = nullptr;
+}
+
+int send(MpiComm comm, int peer, const void* from, int bytes, MpiRequest* request) {
+  const std::lock_guard lock(process().mutex);
+  return begun(MPI_Issend(from, bytes, MPI_BYTE, peer, kTag, raw(comm), raw(request)), request);
+}
+
+int receive(MpiComm comm, int peer, void* into, int bytes, MpiRequest* request) {
+  const std::lock_guard lock(process().mutex);
+  return begun(MPI_Irecv(into, bytes, MPI_BYTE, peer, kTag, raw(comm), raw(request)), request);
+}
+
+MPI_Datatype type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kUint8:
+      return MPI_UINT8_T;
+    case DType::kInt8:
+      return MPI_INT8_T;
+    case DType::kUint16:
+      return MPI_UINT16_T;
+    case DType::kInt16:
+      return MPI_INT16_T;
+    case DType::kUint32:
+      return MPI_UINT32_T;
+    case DType::kInt32:
+      return MPI_INT32_T;
+    case DType::kUint64:
+      return MPI_UINT64_T;
+    case DType::kInt64:
+      return MPI_INT64_T;
+    case DType::kFloat32:
+      return MPI_FLOAT;
+    case DType::kFloat64:
+      return MPI_DOUBLE;
+    case DType::kComplex64:
+      return MPI_C_FLOAT_COMPLEX;
+    case DType::kComplex128:
+      return MPI_C_DOUBLE_COMPLEX;
+    default:
+      return MPI_DATATYPE_NULL;
+  }
+}
+
+MPI_Op op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return MPI_SUM;
+    case ReduceOp::kProduct:
+      return MPI_PROD;
+    case ReduceOp::kMin:
+      return MPI_MIN;
+    case ReduceOp::kMax:
+      return MPI_MAX;
+    case ReduceOp::kBitAnd:
+      return MPI_BAND;
+    case ReduceOp::kBitOr:
+      return MPI_BOR;
+    case ReduceOp::kBitXor:
+      return MPI_BXOR;
+    default:
+      return MPI_OP_NULL;
+  }
+}
+
+int all_reduce(MpiComm comm, const MpiReduction& reduction, void* in_out, int elements, MpiRequest* request) {
+  const std::lock_guard lock(process().mutex);
+  return begun(MPI_Iallreduce(MPI_IN_PLACE, in_out, elements, type_of(reduction.dtype), op_of(reduction.op), raw(comm),
+                              raw(request)),
+               request);
+}
+
+int test(MpiRequest* request, bool* done, int* bytes) {
+  const std::lock_guard lock(process().mutex);
+  int flag = 0;
+  MPI_Status status;
+  const int error = MPI_Test(raw(request), &flag, &status);
+  *done = error == MPI_SUCCESS && flag != 0;
+  if (!*done) return error;
+  *request = nullptr;
+  return MPI_Get_count(&status, MPI_BYTE, bytes);
+}
+
+int cancel(MpiRequest* request) {
+  const std::lock_guard lock(process().mutex);
+  return MPI_Cancel(raw(request));
+}
+
+int progress(MpiComm comm) {
+  const std::lock_guard lock(process().mutex);
+  int flag = 0;
+  return MPI_Iprobe(MPI_ANY_SOURCE, kTag, raw(comm), &flag, MPI_STATUS_IGNORE);
+}
+
+void error_text(int error, char* text, std::size_t room) {
+  char all[MPI_MAX_ERROR_STRING] = "an error that MPI has no words for";
+  int length = 0;
+  MPI_Error_string(error, all, &length);
+  std::snprintf(text, room, "%s", all);
+}
+
+void give_up(const char* why) {
+  const std::lock_guard lock(process().mutex);
+  if (process().why.empty()) process().why = *why == '\0' ? "no reason is known" : why;
+}
+
+constexpr MpiApi kApi = {kMpiApiVersion, library, start,  duplicate, free_comm,  send,   receive,
+                         all_reduce,     test,    cancel, progress,  error_text, give_up};
+
+}  // namespace
+}  // namespace horo
+
+extern "C" __attribute__((visibility("default"))) const horo::MpiApi* horo_mpi_api() {
+  return &horo::kApi;
+}

@@ -1,0 +1,13 @@
+// Sleeping, for lack of an event.
+
+#include "ring/os/backoff.h"
+
+#include <thread>
+
+namespace horo {
+
+void back_off(std::chrono::milliseconds time) {
+  std::this_thread::sleep_for(time);
+}
+
+}  // namespace horo

@@ -1,0 +1,132 @@
+// A reduction walks its inputs in blocks that stay in the first-level cache: the canonical tree runs as a program on a
+// small stack of accumulator blocks, so every input is read once and the output written once, however many ranks there
+// are. The loops are in reduce_kernels.h, compiled once per instruction set; all of them give the same bits.
+
+#include "ring/reduce/reduce.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <memory>
+
+#include "horo/base/check.h"
+#include "ring/reduce/custom_op.h"
+#include "ring/reduce/kernels.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kWidestBytes = 16;
+
+std::size_t stack_depth(std::span<const TreeStep> tree) {
+  std::size_t depth = 0, most = 0;
+  for (const TreeStep& step : tree) {
+    depth += step.input == TreeStep::kJoin ? std::size_t(-1) : std::size_t{1};
+    most = std::max(most, depth);
+  }
+  return most;
+}
+
+void add_subtree(std::span<const std::int64_t> ids, int first, std::vector<TreeStep>& steps) {
+  if (ids.size() == 1) return steps.push_back({first});
+  // Ascending ids differ first where the least and the greatest do.
+  const auto spread = static_cast<std::uint64_t>(ids.front()) ^ static_cast<std::uint64_t>(ids.back());
+  const auto low = static_cast<std::uint64_t>(ids.front());
+  const std::uint64_t bit = std::bit_floor(spread);
+  const auto split = static_cast<std::int64_t>((low | (bit - 1)) & ~bit);  // the greatest id of the lower half
+  const auto left = static_cast<std::size_t>(std::upper_bound(ids.begin(), ids.end(), split) - ids.begin());
+  add_subtree(ids.first(left), first, steps);
+  add_subtree(ids.subspan(left), first + static_cast<int>(left), steps);
+  steps.push_back({TreeStep::kJoin});
+}
+
+std::size_t stack_bytes(std::span<const TreeStep> tree) {
+  return stack_depth(tree) * kKernelBlock * kWidestBytes;
+}
+
+bool is_regular(std::span<const TreeStep> tree, const RegularTree& regular) {
+  if (tree.size() != static_cast<std::size_t>(2 * regular.inputs - 1)) return false;
+  int next = 0;
+  for (std::size_t at = 0; at < tree.size(); ++at) {
+    if (tree[at].input != (regular.program[at] == 'j' ? TreeStep::kJoin : next++)) return false;
+  }
+  return true;
+}
+
+struct Work {
+  std::span<const TreeInput> inputs;
+  std::span<std::byte* const> outs;
+  std::size_t count;
+  int regular;
+  std::byte* stack;
+};
+
+TreeJob job_of(const Reduction& reduction, std::span<const TreeStep> tree, const Work& work) {
+  Scaling scaling = reduction.scaling;
+  if (reduction.op != ReduceOp::kAverage) scaling.divisor = 1.0;
+  return {tree.data(), tree.size(), work.inputs.data(),   work.outs.data(), work.outs.size(),
+          work.count,  scaling,     reduction.to_partial, work.regular,     work.stack};
+}
+
+}  // namespace
+
+int regular_inputs(std::span<const TreeStep> tree) {
+  for (const RegularTree& regular : kRegularTrees) {
+    if (is_regular(tree, regular)) return regular.inputs;
+  }
+  return 0;
+}
+
+DType accumulator_of(DType dtype, ReduceOp op) {
+  if (op == ReduceOp::kCustom) return dtype;
+  switch (dtype) {
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat8E4m3:
+    case DType::kFloat8E5m2:
+      return DType::kFloat32;
+    default:
+      return dtype;
+  }
+}
+
+std::vector<TreeStep> canonical_tree(std::span<const std::int64_t> ids) {
+  std::vector<TreeStep> steps;
+  for (std::size_t i = 0; i < ids.size(); ++i) HORO_CHECK(ids[i] >= 0 && (i == 0 || ids[i - 1] < ids[i]));
+  if (!ids.empty()) add_subtree(ids, 0, steps);
+  return steps;
+}
+
+void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const TreeInput> inputs,
+                 std::byte* out, std::size_t count) {
+  if (tree.empty() || count == 0) return;
+  if (reduction.op == ReduceOp::kCustom) return reduce_custom(reduction, tree, inputs, out, count);
+  const std::unique_ptr<std::byte[]> stack(new std::byte[stack_bytes(tree)]);
+  const TreeJob job = job_of(reduction, tree, {inputs, {&out, 1}, count, regular_inputs(tree), stack.get()});
+  kernels_in_use().reduce_tree(reduction.dtype, reduction.op, job);
+}
+
+TreeReducer::TreeReducer(std::vector<TreeStep> tree)
+    : tree_(std::move(tree)), regular_(regular_inputs(tree_)), stack_(stack_bytes(tree_)) {}
+
+void TreeReducer::prepare_anew(const Reduction& reduction, std::span<const TreeInput> inputs,
+                               std::span<std::byte* const> outs, std::size_t count) {
+  run_ = nullptr;
+  if (tree_.empty() || count == 0) return;
+  prepared_ = reduction;
+  job_ = job_of(reduction, tree_, {inputs, outs, count, regular_, stack_.data()});
+  run_ = kernels_in_use().tree_run(reduction.dtype, reduction.op, job_);
+}
+
+void TreeReducer::run(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
+                      std::size_t count) {
+  if (tree_.empty() || count == 0) return;
+  const TreeJob job = job_of(reduction, tree_, {inputs, outs, count, regular_, stack_.data()});
+  kernels_in_use().reduce_tree(reduction.dtype, reduction.op, job);
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  kernels_in_use().copy(to, from, bytes);
+}
+
+}  // namespace horo

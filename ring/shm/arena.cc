@@ -1,0 +1,141 @@
+#include "ring/shm/arena.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+#include "horo/base/error.h"
+#include "horo/base/log.h"
+#include "horo/base/say.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::uint64_t kTokens = std::uint64_t{1} << 63;  // so that they differ from those of other memory
+
+std::size_t up_to(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+OwnerWord& word_of(const ShmSegment& arena) {
+  return *std::launder(reinterpret_cast<OwnerWord*>(arena.memory().data()));
+}
+
+}  // namespace
+
+// Its first page has the owner word alone.
+ShmSegment make_arena() {
+  const auto pages = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES)));
+  rlimit files{RLIM_INFINITY, RLIM_INFINITY};  // beyond it a signal ends the process (ulimit -f)
+  ::getrlimit(RLIMIT_FSIZE, &files);
+  const auto bytes = std::min<std::size_t>(pages * kPage, files.rlim_cur) / kHugePageBytes * kHugePageBytes;
+  if (bytes == 0) throw std::runtime_error("files may have no more than 2 MiB (ulimit -f)");
+  ShmSegment arena = ShmSegment::create_empty(bytes);
+  arena.populate(0, kPage);
+  return arena;
+}
+
+ShmArenas::ShmArenas(int rank, ShmSegment own, std::map<int, ShmSegment> peers)
+    : rank_(rank), own_(std::move(own)), peers_(std::move(peers)) {}
+
+Allocation ShmArenas::allocate(std::size_t bytes) {
+  return take(bytes, false);
+}
+
+Allocation ShmArenas::allocate_lasting(std::size_t bytes) {
+  return take(bytes, true);
+}
+
+Allocation ShmArenas::take(std::size_t bytes, bool lasts) {
+  const std::size_t whole = up_to(std::max<std::size_t>(bytes, 1), bytes >= kHugePageBytes ? kHugePageBytes : kPage);
+  std::size_t begin = 0;
+  std::uint64_t token = 0;
+  {
+    MutexLock lock(mutex_);
+    bury(Clock::now());
+    begin = find_room(whole);
+    if (begin + whole > own_.memory().size()) return {};
+    taken_[begin].bytes = whole;
+    token = kTokens | ++last_token_;
+  }
+  try {
+    own_.populate(begin, whole);
+  } catch (const std::system_error& error) {
+    log_warning(say("rank ", rank_, ": ", error.what(), "; a bucket is not shared"));
+    free(begin, whole);
+    return {};
+  }
+  const auto give_back = [arenas = shared_from_this(), begin, whole, lasts](std::byte*) {
+    lasts ? arenas->retire(begin) : arenas->free(begin, whole);
+  };
+  return {{own_.memory().data() + begin, give_back}, bytes, token};
+}
+
+void ShmArenas::retire(std::size_t begin) noexcept {
+  MutexLock lock(mutex_);
+  taken_.find(begin)->second.retired = Clock::now();
+}
+
+void ShmArenas::bury(TimePoint now) {
+  for (auto it = taken_.begin(); it != taken_.end();) {
+    const auto& [begin, piece] = *it;
+    if (piece.retired == TimePoint::max() || now - piece.retired < kGrace) {
+      ++it;
+      continue;
+    }
+    own_.vacate(begin, piece.bytes);
+    it = taken_.erase(it);
+  }
+}
+
+// The first gap that is wide enough. Large pieces begin on a huge page.
+std::size_t ShmArenas::find_room(std::size_t bytes) {
+  const std::size_t unit = bytes >= kHugePageBytes ? kHugePageBytes : kPage;
+  std::size_t begin = up_to(kPage, unit);
+  for (const auto& [taken, piece] : taken_) {
+    if (begin + bytes <= taken) break;
+    begin = up_to(taken + piece.bytes, unit);
+  }
+  return begin;
+}
+
+void ShmArenas::free(std::size_t begin, std::size_t bytes) noexcept {
+  own_.vacate(begin, bytes);
+  MutexLock lock(mutex_);
+  taken_.erase(begin);
+}
+
+std::optional<std::uint64_t> ShmArenas::offset_of(const std::byte* data, std::size_t bytes) const {
+  const auto memory = own_.memory();
+  if (data < memory.data() || data >= memory.data() + memory.size()) return std::nullopt;
+  const auto offset = static_cast<std::size_t>(data - memory.data());
+  if (bytes > memory.size() - offset) return std::nullopt;
+  return offset;
+}
+
+OwnerWord& ShmArenas::owner_word() const {
+  return word_of(own_);
+}
+
+int ShmArenas::first_dead() const noexcept {
+  const auto dead = std::ranges::find_if(peers_, [](const auto& peer) { return has_died(word_of(peer.second)); });
+  return dead == peers_.end() ? -1 : dead->first;
+}
+
+std::byte* ShmArenas::at(int rank, std::uint64_t offset, std::size_t bytes) const {
+  const ShmSegment& arena = rank == rank_ ? own_ : peers_.at(rank);
+  const auto memory = arena.memory();
+  if (offset > memory.size() || bytes > memory.size() - offset) {
+    throw ProtocolError(
+        say("rank ", rank, " names ", bytes, " bytes at ", offset, " of its shared memory, which has ", memory.size()));
+  }
+  return memory.data() + offset;
+}
+
+}  // namespace horo

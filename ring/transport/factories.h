@@ -1,0 +1,25 @@
+// The parts that connect_tcp puts together.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "horo/base/config.h"
+#include "ring/control_link.h"
+#include "ring/os/process.h"
+#include "ring/transport.h"
+#include "ring/transport/handshake.h"
+
+namespace horo {
+
+// `connections`: one to every other rank. `arena`: this rank's own.
+std::unique_ptr<Transport> make_tcp_transport(const Config& config, const Identity& self,
+                                              std::vector<Connection> connections,
+                                              std::optional<ShmSegment> arena = {});
+
+// `connections`: one to every other rank on rank 0, else one to rank 0. `watched`: processes whose end it reports.
+std::unique_ptr<ControlLink> make_tcp_control(const Config& config, const Identity& self,
+                                              std::vector<Connection> connections, std::vector<Watched> watched = {});
+
+}  // namespace horo

@@ -1,0 +1,232 @@
+#include "tests/controller/engine_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "horo/base/check.h"
+
+namespace horo {
+
+HallModel::HallModel(const CoordinatorConfig& config) : rank_(config.rank), coordinator_(config) {
+  for (int rank = 0; rank < config.size; ++rank) sets_[0].push_back(rank);
+}
+
+Key HallModel::key_of(const TensorSpec& spec) {
+  for (const Key key : keys_[{spec.set, spec.name}]) {
+    HORO_CHECK(!tensors_[key].in_flight);
+    if (tensors_[key].spec == spec) return key;
+  }
+  const Key key = next_key_++;
+  tensors_[key].spec = spec;
+  keys_[{spec.set, spec.name}].push_back(key);
+  declared_.push_back(key);
+  return key;
+}
+
+bool HallModel::takes(const TensorSpec& spec) const {
+  const auto set = sets_.find(spec.set);
+  if (set == sets_.end() || joined_.contains(spec.set)) return false;
+  const auto at = std::lower_bound(set->second.begin(), set->second.end(), rank_);
+  if (at == set->second.end() || *at != rank_) return false;
+  const auto index = at - set->second.begin();
+  return spec.kind != CollectiveKind::kSendRecv || spec.root == index || spec.peer == index;
+}
+
+void HallModel::submit(const TensorSpec& spec, bool absent) {
+  const Key key = key_of(spec);
+  Tensor& tensor = tensors_[key];
+  tensor.in_flight = true;
+  tensor.reported = false;
+  tensor.absent = absent;
+  ++in_flight_;
+  const auto found = plans_.find(tensor.plan);
+  if (found == plans_.end() || found->second.broken) return report(key);
+  Plan& plan = found->second;
+  if (++plan.waiting < plan.keys.size()) return;
+  plan.waiting = 0;
+  PlanComplete complete{tensor.plan, {}};
+  for (const Key k : plan.keys) {
+    tensors_[k].reported = true;
+    if (tensors_[k].absent) complete.absent.push_back(k);
+  }
+  events_.emplace_back(std::move(complete));
+}
+
+void HallModel::report(Key key) {
+  tensors_[key].reported = true;
+  events_.emplace_back(Submitted{key, tensors_[key].absent});
+}
+
+void HallModel::break_up(Plan& plan) {
+  plan.waiting = 0;
+  for (const Key key : plan.keys) {
+    if (tensors_[key].in_flight && !tensors_[key].reported) report(key);
+  }
+}
+
+void HallModel::nudge() {
+  for (auto& [id, plan] : plans_) {
+    if (plan.waiting == 0) continue;
+    plan.broken = true;
+    break_up(plan);
+  }
+}
+
+void HallModel::add_set(std::vector<int> ranks, const std::string& name) {
+  TensorSpec spec;
+  spec.kind = CollectiveKind::kAddSet;
+  spec.name = "add_process_set#" + std::to_string(calls_++);
+  spec.once = true;
+  spec.set_name = name;
+  spec.shape.assign(ranks.begin(), ranks.end());
+  submit(spec);
+}
+
+void HallModel::remove_set(std::uint32_t set) {
+  TensorSpec spec;
+  spec.kind = CollectiveKind::kRemoveSet;
+  spec.name = "remove_process_set#" + std::to_string(calls_++);
+  spec.once = true;
+  spec.shape = {set};
+  submit(spec);
+}
+
+void HallModel::join(std::uint32_t set) {
+  nudge();
+  TensorSpec spec;
+  spec.kind = CollectiveKind::kJoin;
+  spec.set = set;
+  spec.name = "join";
+  spec.once = true;
+  if (!takes(spec)) return;
+  submit(spec);
+  joined_.insert(set);
+}
+
+void HallModel::step_end(std::uint32_t set) {
+  events_.emplace_back(StepEnded{set});
+  for (auto& [id, plan] : plans_) {
+    if (tensors_[plan.keys.front()].spec.set != set) continue;
+    const auto busy = [this](Key key) { return tensors_[key].in_flight; };
+    if (plan.active || std::any_of(plan.keys.begin(), plan.keys.end(), busy)) continue;
+    plan.active = true;
+    for (const Key key : plan.keys) tensors_[key].plan = id;
+    events_.emplace_back(PlanActive{id});
+  }
+}
+
+void HallModel::post(Event event) {
+  events_.push_back(std::move(event));
+}
+
+HallModel::Turn HallModel::turn(TimePoint now) {
+  for (const Key key : std::exchange(declared_, {})) coordinator_.declare(key, tensors_[key].spec);
+  Actions actions;
+  for (const Event& event : std::exchange(events_, {})) coordinator_.on(event, now, actions);
+  coordinator_.flush(now, actions);
+  Turn turn;
+  const std::size_t running = running_.size();
+  for (const Action& action : actions) {
+    if (const auto* send = std::get_if<Send>(&action)) turn.sends.push_back(*send);
+    if (const auto* timer = std::get_if<SetTimer>(&action)) turn.timers.push_back(timer->at);
+    if (const auto* release = std::get_if<Release>(&action)) act(*release);
+    if (const auto* skip = std::get_if<Skip>(&action)) act(*skip);
+    if (const auto* add = std::get_if<AddSet>(&action)) act(*add);
+    if (const auto* remove = std::get_if<RemoveSet>(&action)) act(*remove);
+    if (const auto* joined = std::get_if<Joined>(&action)) act(*joined);
+    if (const auto* fail = std::get_if<Fail>(&action)) act(*fail);
+    if (const auto* learn = std::get_if<Learn>(&action)) act(*learn);
+    if (const auto* end = std::get_if<Break>(&action)) act(*end);
+    if (const auto* warn = std::get_if<Warn>(&action)) warnings_.push_back(warn->text);
+    if (const auto* where = std::get_if<Where>(&action); where != nullptr && where_) {
+      events_.emplace_back(Answered{where->question, *where_});
+    }
+  }
+  turn.started = running_.size() - running;
+  return turn;
+}
+
+std::vector<std::string> HallModel::names_of(const std::vector<Key>& keys) const {
+  std::vector<std::string> names;
+  for (const Key key : keys) names.push_back(tensors_.at(key).spec.name);
+  return names;
+}
+
+void HallModel::act(const Release& r) {
+  stream_.push_back({false, r.set, r.number, names_of(r.keys), r.key_hash, r.absent_ranks, r.known, r.ranks});
+  for (const std::string& name : stream_.back().names) ++times_[name];
+  running_.push_back({r.keys, r.set, r.tells});
+}
+
+void HallModel::act(const Skip& skip) {
+  stream_.push_back({true, tensors_.at(skip.keys.front()).spec.set, 0, names_of(skip.keys), 0, {}, false, {}});
+  for (const std::string& name : stream_.back().names) ++times_[name];
+  running_.push_back({skip.keys});
+}
+
+void HallModel::act(const AddSet& add) {
+  sets_[add.set] = add.ranks;
+  running_.push_back({add.keys});
+}
+
+void HallModel::act(const RemoveSet& remove) {
+  sets_.erase(remove.set);
+  joined_.erase(remove.set);
+  running_.push_back({remove.keys});
+}
+
+void HallModel::act(const Joined& joined) {
+  joins_.push_back(joined);
+  joined_.erase(joined.set);
+  running_.push_back({joined.keys});
+}
+
+void HallModel::act(const Fail& fail) {
+  for (const std::string& name : names_of(fail.keys)) failures_.push_back({name, fail.text});
+  for (const Key key : fail.keys) {
+    if (tensors_.at(key).spec.kind == CollectiveKind::kJoin) joined_.erase(tensors_.at(key).spec.set);
+  }
+  running_.push_back({fail.keys});
+}
+
+void HallModel::act(const Learn& learn) {
+  plans_[learn.plan].keys = learn.keys;
+}
+
+void HallModel::act(const Break& end) {
+  Plan& plan = plans_.at(end.plan);
+  if (plan.active) {
+    break_up(plan);
+    for (const Key key : plan.keys) tensors_[key].plan = 0;
+  }
+  plans_.erase(end.plan);
+}
+
+void HallModel::finish_one() {
+  const Running over = std::move(running_.front());
+  running_.pop_front();
+  for (const Key key : over.keys) {
+    HORO_CHECK(tensors_[key].in_flight && tensors_[key].reported);
+    tensors_[key].in_flight = false;
+    --in_flight_;
+    if (!tensors_[key].spec.once) continue;
+    std::erase(keys_[{tensors_[key].spec.set, tensors_[key].spec.name}], key);
+    tensors_.erase(key);
+  }
+  if (over.tells) events_.emplace_back(Done{over.set, static_cast<std::uint32_t>(over.keys.size())});
+}
+
+int HallModel::times(const std::string& name) const {
+  const auto found = times_.find(name);
+  return found == times_.end() ? 0 : found->second;
+}
+
+std::string HallModel::in_flight() const {
+  std::string text;
+  for (const auto& [key, tensor] : tensors_) {
+    if (tensor.in_flight) text += " '" + tensor.spec.name + (tensor.reported ? "'" : "' (not reported)");
+  }
+  return text;
+}
+
+}  // namespace horo

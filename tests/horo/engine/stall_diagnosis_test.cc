@@ -1,0 +1,138 @@
+#include "horo/engine/stall_diagnosis.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <thread>
+
+#include "tests/horo/worlds.h"
+
+namespace horo {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(Questions, WithoutAListenerAreNotAsked) {
+  Questions questions;
+  EXPECT_FALSE(questions.ask(1));
+  EXPECT_FALSE(questions.next(Clock::now()).has_value());
+  EXPECT_TRUE(questions.ask(2));
+  EXPECT_EQ(questions.next(Clock::now()), 2U);
+}
+
+TEST(Questions, AreHandedOutOnceAndAnsweredOnce) {
+  Questions questions;
+  questions.next(Clock::now());
+  questions.ask(7);
+  EXPECT_EQ(questions.next(TimePoint::max()), 7U);
+  EXPECT_FALSE(questions.next(Clock::now()).has_value());
+  EXPECT_FALSE(questions.answer(6, "too late"));
+  EXPECT_TRUE(questions.answer(7, "here"));
+  EXPECT_FALSE(questions.answer(7, "again"));
+  const std::vector<Answered> answers = questions.take();
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers[0].where, "here");
+}
+
+TEST(Questions, EndForWhoeverListens) {
+  Questions questions;
+  std::jthread closer([&] { questions.close(); });
+  EXPECT_THROW(questions.next(TimePoint::max()), ShutDown);
+}
+
+// Answers all questions until the session ends.
+std::jthread stand_at(Session& session, std::string where) {
+  session.next_question(Clock::now());
+  return std::jthread([&session, where = std::move(where)] {
+    try {
+      for (;;) {
+        if (const auto question = session.next_question(TimePoint::max())) session.answer(*question, where);
+      }
+    } catch (const ShutDown&) {
+    }
+  });
+}
+
+Config impatient() {
+  Config config;
+  config.stall_limit = 200ms;
+  config.answer_timeout = 30s;  // the end comes with the last answer
+  return config;
+}
+
+TEST(Stall, OfRealRanksSaysWhereBothSidesAre) {
+  std::latch failed(2);
+  const auto thrown = run_world(
+      3,
+      [&failed](Session& session) {
+        const int rank = session.topology().rank;
+        const std::jthread thread = stand_at(session, "rank" + std::to_string(rank) + ".py:1 main");
+        float x = 0;
+        std::string text;
+        try {
+          if (rank != 1) session.run(float_spec("x", 1), &x, &x);
+        } catch (const Mismatch& e) {
+          text = e.what();
+          failed.count_down();
+        }
+        failed.wait();
+        session.run(float_spec("after", 1), &x, &x);
+        session.shutdown();
+        if (rank != 1) throw std::runtime_error(text);
+      },
+      impatient());
+  EXPECT_THAT(thrown[0], AllOf(HasSubstr("tensor 'x': submitted by ranks 0, 2, but not by rank 1 within 200 ms"),
+                               HasSubstr("rank 0, which submitted it, is here:\n  rank0.py:1 main"),
+                               HasSubstr("rank 1, which did not, is here:\n  rank1.py:1 main")));
+  EXPECT_EQ(thrown[2], thrown[0]);
+  EXPECT_EQ(thrown[1], "");
+}
+
+TEST(Stall, OfACallWithoutANameLeavesTheRanksInStep) {
+  std::latch failed(1);
+  const auto thrown = run_world(
+      2,
+      [&failed](Session& session) {
+        const int rank = session.topology().rank;
+        TensorSpec unnamed = float_spec("", 1);
+        unnamed.once = true;
+        float x = 1;
+        const auto fails = [&] { EXPECT_THROW(session.run(unnamed, &x, &x), Mismatch); };
+        if (rank == 1) failed.wait();
+        fails();
+        if (rank == 0) failed.count_down();
+        session.run(unnamed, &x, &x);
+        EXPECT_EQ(x, 2.0f);
+      },
+      impatient());
+  EXPECT_THAT(thrown, testing::Each(""));
+}
+
+TEST(ReadyTimes, OfTheLastStepComeFromRankZeroForAllRanks) {
+  const auto thrown = run_world(2, [](Session& session) {
+    const int rank = session.topology().rank;
+    float x = 0, y = 0;
+    for (int step = 0; step < 5; ++step) {
+      TensorSpec first = float_spec("\"first\"", 1);
+      TensorSpec second = float_spec("second", 1);
+      first.stepwise = second.stepwise = true;
+      session.run(first, &x, &x);
+      session.run(second, &y, &y);
+      session.step_end(0);
+    }
+    const std::vector<ReadyTime> times = session.ready_times();
+    ASSERT_EQ(times.size(), 2U);
+    EXPECT_EQ(times[0].since[1 - rank] == TimePoint::min(), rank == 1);
+    EXPECT_GE(times[1].since[rank], times[0].since[rank]);
+    EXPECT_THAT(ready_times_json(times), HasSubstr(rank == 0 ? R"("\"first\"": [)" : R"("\"first\"": [null, 0.000])"));
+    session.shutdown();
+    EXPECT_TRUE(session.ready_times().empty());
+  });
+  EXPECT_THAT(thrown, testing::Each(""));
+}
+
+}  // namespace
+}  // namespace horo

@@ -1,0 +1,200 @@
+#include "horo/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <latch>
+#include <random>
+
+#include "tests/horo/worlds.h"
+
+namespace horo {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+TEST(Session, EveryRankGetsTheSum) {
+  const auto thrown = run_world(4, [](Session& session) {
+    std::vector<float> x(1000, static_cast<float>(session.topology().rank + 1));
+    session.run(float_spec("x", 1000), x.data(), x.data());
+    for (const float value : x) ASSERT_EQ(value, 10.0f);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Session, ASettingThatDiffersIsNamedOnEveryRankWithBothValues) {
+  const std::vector<std::pair<const char*, std::size_t Config::*>> settings = {
+      {"HORO_BUCKET_BYTES", &Config::bucket_bytes},     {"HORO_LEAST_BUCKET_BYTES", &Config::least_bucket_bytes},
+      {"HORO_SEGMENT_BYTES", &Config::segment_bytes},   {"HORO_CREDIT_BYTES", &Config::credit_bytes},
+      {"HORO_MAX_NAME_BYTES", &Config::max_name_bytes}, {"HORO_MAX_DIMS", &Config::max_dims},
+      {"HORO_MAX_TENSORS", &Config::max_tensors},       {"HORO_MAX_MESSAGE_BYTES", &Config::max_message_bytes}};
+  for (const auto& [name, field] : settings) {
+    const auto differ = [field = field](Config& config) {
+      config.*field = config.rank == 2 ? std::size_t{4097} : std::size_t{64};
+    };
+    const auto thrown = run_world(
+        4, [](Session&) { FAIL() << "opened"; }, {}, differ);
+    EXPECT_THAT(thrown, Each(std::string(name) + " must be equal on all ranks: it is 64 on rank 0 and 4097 on rank 2"));
+  }
+}
+
+TEST(Session, AWorldOfOneIsNotSpecial) {
+  Session session{Config{}};
+  float x = 3;
+  TensorSpec spec = float_spec("x", 1);
+  spec.op = ReduceOp::kAverage;
+  session.run(spec, &x, &x);
+  EXPECT_EQ(x, 3.0f);
+}
+
+// Steps of named gradients, submitted in an order of its own on each rank.
+void train(Session& session, int steps, std::vector<std::vector<float>>& gradients) {
+  std::mt19937 random(static_cast<unsigned>(session.topology().rank));
+  std::vector<Key> keys;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    TensorSpec spec =
+        float_spec(std::string("g").append(std::to_string(i)), static_cast<std::int64_t>(gradients[i].size()));
+    spec.stepwise = true;
+    keys.push_back(session.declare(spec));
+  }
+  std::vector<std::size_t> order(keys.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  for (int step = 0; step < steps; ++step) {
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<std::shared_ptr<Work>> works;
+    for (const std::size_t i : order) {
+      for (float& value : gradients[i]) value = static_cast<float>(session.topology().rank + step);
+      works.push_back(session.submit({keys[i], gradients[i].data(), gradients[i].data()}));
+    }
+    session.wait(works, TimePoint::max());
+    for (const auto& work : works) work->outcome();
+    session.step_end(0);
+    for (const auto& gradient : gradients) ASSERT_EQ(gradient.front(), static_cast<float>(3 + 3 * step));
+  }
+}
+
+TEST(Session, AfterTheFirstStepsNoMessageHasNames) {
+  const auto thrown = run_world(3, [](Session& session) {
+    std::vector<std::vector<float>> gradients(50, std::vector<float>(17));
+    train(session, 4, gradients);
+    const auto before = session.counters().control();
+    train(session, 10, gradients);
+    const auto after = session.counters().control();
+    EXPECT_EQ(after.messages_with_names, before.messages_with_names);
+    EXPECT_GT(after.messages_with_bits, before.messages_with_bits);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Session, ADifferentShapeFailsThatTensorOnEveryRankAndTheNextCallWorks) {
+  const auto thrown = run_world(2, [](Session& session) {
+    std::array<float, 3> x = {1, 1, 1};
+    try {
+      session.run(float_spec("x", 2 + session.topology().rank), x.data(), x.data());
+      FAIL() << "ranks disagree, and nobody says so";
+    } catch (const Mismatch& e) {
+      EXPECT_THAT(e.what(), HasSubstr("'x'"));
+      EXPECT_THAT(e.what(), HasSubstr("shape"));
+    }
+    EXPECT_THAT(x, Each(1.0f));
+    session.run(float_spec("x", 3), x.data(), x.data());
+    EXPECT_THAT(x, Each(2.0f));
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Session, ShutdownByManyThreadsAtOnceReturnsToAllWhenItIsDone) {
+  std::latch begun(2);
+  const auto thrown = run_world(2, [&begun](Session& session) {
+    begun.arrive_and_wait();  // nobody cuts off the other's start
+    float x = 1;
+    const auto unfinished = session.submit(float_spec(session.topology().rank == 0 ? "x" : "y", 1), &x, &x);
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        session.shutdown();
+        EXPECT_TRUE(unfinished->finished());
+      });
+    }
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Session, ATensorThatIsAbsentSomewhereIsTheSumOfTheOthers) {
+  const auto thrown = run_world(3, [](Session& session) {
+    float x = 5;
+    const Key key = session.declare(float_spec("x", 1));
+    const std::vector works = {session.submit({key, &x, &x, session.topology().rank == 1})};
+    session.wait(works, TimePoint::max());
+    EXPECT_FALSE(works[0]->outcome().absent);
+    EXPECT_EQ(x, 10.0f);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Session, ATensorThatIsAbsentEverywhereIsLeftAlone) {
+  const auto thrown = run_world(2, [](Session& session) {
+    float x = 5;
+    const Key key = session.declare(float_spec("x", 1));
+    const std::vector works = {session.submit({key, nullptr, &x, true})};
+    session.wait(works, TimePoint::max());
+    EXPECT_TRUE(works[0]->outcome().absent);
+    EXPECT_EQ(x, 5.0f);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Session, UnevenRowsAreGatheredInOrderOfRanks) {
+  const auto thrown = run_world(3, [](Session& session) {
+    const int rank = session.topology().rank;
+    const std::vector<float> rows(static_cast<std::size_t>(rank), static_cast<float>(rank));
+    TensorSpec spec = float_spec("", rank);
+    spec.once = true;
+    spec.kind = CollectiveKind::kAllGather;
+    const std::vector works = {session.submit(spec, rows.data(), nullptr)};
+    session.wait(works, TimePoint::max());
+    const Outcome& outcome = works[0]->outcome();
+    const auto* gathered = reinterpret_cast<const float*>(outcome.data.get());
+    EXPECT_THAT(outcome.counts, testing::ElementsAre(0, 1, 2));
+    EXPECT_THAT(std::vector<float>(gathered, gathered + outcome.bytes / 4), testing::ElementsAre(1, 2, 2));
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Session, AShutdownEndsWhatIsInFlight) {
+  Config config;
+  config.stall_limit = std::chrono::milliseconds(600'000);
+  const auto thrown = run_world(
+      2,
+      [](Session& session) {
+        if (session.topology().rank == 0) {
+          float x = 0;
+          const std::vector works = {session.submit(float_spec("x", 1), &x, &x)};
+          session.shutdown();
+          session.wait(works, TimePoint::max());
+          works[0]->outcome();
+        }
+      },
+      config);
+  EXPECT_NE(thrown[0], "");
+}
+
+TEST(Session, ATensorThatOneRankNeverSubmitsFailsNamingIt) {
+  Config config;
+  config.stall_limit = std::chrono::milliseconds(50);
+  const auto thrown = run_world(
+      2,
+      [](Session& session) {
+        float x = 0, y = 0;
+        if (session.topology().rank == 0) session.run(float_spec("lonely", 1), &x, &x);
+        if (session.topology().rank == 1) session.run(float_spec("other", 1), &y, &y);
+      },
+      config);
+  EXPECT_THAT(thrown[0], HasSubstr("lonely"));
+  EXPECT_THAT(thrown[1], HasSubstr("other"));
+}
+
+}  // namespace
+}  // namespace horo

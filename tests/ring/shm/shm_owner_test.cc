@@ -1,0 +1,139 @@
+// Owner words: whether a holder died is seen at once, and nothing else is taken for it.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <latch>
+#include <new>
+#include <thread>
+
+#include "horo/base/error.h"
+#include "ring/shm/arena.h"
+#include "ring/shm/owner.h"
+#include "tests/ring/program.h"
+
+namespace horo::test {
+namespace {
+
+// A page of an anonymous file that a program inherits.
+class SharedWord {
+ public:
+  SharedWord() : file_(::memfd_create("owner word", 0)) {
+    if (::ftruncate(file_.get(), kBytes) != 0) throw std::runtime_error("ftruncate");
+    at_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+  }
+  SharedWord(const SharedWord&) = delete;
+  SharedWord& operator=(const SharedWord&) = delete;
+  ~SharedWord() { ::munmap(at_, kBytes); }
+
+  OwnerWord& word() const { return *static_cast<OwnerWord*>(at_); }
+  std::vector<std::string> holder(const std::string& end) const {
+    return {HORO_OWNER_HOLDER, std::to_string(file_.get()), end};
+  }
+
+ private:
+  static constexpr std::size_t kBytes = 4096;
+  Fd file_;
+  void* at_ = nullptr;
+};
+
+// Returns when a thread has ended that held the word to its end.
+void end_while_held(OwnerWord& word) {
+  alignas(OwnerHold) std::byte place[sizeof(OwnerHold)];
+  std::thread([&] { new (place) OwnerHold(word); }).join();
+}
+
+TEST(ShmOwner, AWordThatNobodyHeldSaysNothing) {
+  const OwnerWord word{0};
+  EXPECT_FALSE(has_died(word));
+}
+
+TEST(ShmOwner, AHolderThatLivesOrHasGivenItBackHasNotDied) {
+  OwnerWord word{0};
+  {
+    const OwnerHold hold(word);
+    EXPECT_NE(word.load(), 0u);
+    EXPECT_FALSE(has_died(word));
+  }
+  EXPECT_EQ(word.load(), 0u);
+}
+
+TEST(ShmOwner, AThreadThatEndsWhileItHoldsTheWordHasDied) {
+  OwnerWord word{0};
+  end_while_held(word);
+  EXPECT_TRUE(has_died(word));
+}
+
+TEST(ShmOwner, AThreadMayHoldOneWordAfterTheOther) {
+  OwnerWord first{0}, second{0};
+  std::thread([&] {
+    { const OwnerHold hold(first); }
+    alignas(OwnerHold) static std::byte place[sizeof(OwnerHold)];
+    new (place) OwnerHold(second);
+  }).join();
+  EXPECT_FALSE(has_died(first));
+  EXPECT_TRUE(has_died(second));
+}
+
+TEST(ShmOwner, AKilledProcessHasDied) {
+  const SharedWord shared;
+  auto holder = std::make_unique<Program>(shared.holder("kill"));
+  ASSERT_EQ(holder->line(), "held");
+  EXPECT_FALSE(has_died(shared.word()));
+  holder.reset();
+  EXPECT_TRUE(has_died(shared.word()));
+}
+
+TEST(ShmOwner, AProcessThatLeavesInGoodOrderHasNotDied) {
+  const SharedWord shared;
+  auto holder = std::make_unique<Program>(shared.holder("leave"));
+  ASSERT_EQ(holder->line(), "held");
+  ASSERT_EQ(holder->line(), "left");
+  holder.reset();
+  EXPECT_FALSE(has_died(shared.word()));
+}
+
+// Rank 1 dies, as far as its word says, and stays connected; what the others throw while `wait` waits for it.
+std::vector<std::exception_ptr> wait_for_the_dead(const std::function<void(Rank&)>& wait) {
+  std::latch others(2);
+  return run_ranks({3, Wire::kShm, {}}, [&](Rank& rank) {
+    if (rank.index() != 1) {
+      const std::unique_ptr<std::latch, void (*)(std::latch*)> ends(&others, [](std::latch* l) { l->count_down(); });
+      return wait(rank);
+    }
+    end_while_held(rank.transport().arenas()->owner_word());
+    others.wait();
+  });
+}
+
+void expect_told(const std::exception_ptr& error) {
+  EXPECT_EQ(origin_of(error), 1);
+  EXPECT_NE(message_of(error).find("rank 1 is lost: its process ended without a goodbye"), std::string::npos)
+      << message_of(error);
+}
+
+TEST(ShmOwner, ADeathEndsAWaitForMessages) {
+  const auto errors = wait_for_the_dead([](Rank& rank) {
+    float value = 0;
+    const auto op = rank.transport().post_recv(1, {}, std::as_writable_bytes(std::span(&value, 1)));
+    rank.transport().wait(std::span(&op, 1), soon());
+  });
+  expect_told(errors[0]);
+  expect_told(errors[2]);
+}
+
+TEST(ShmOwner, ADeathEndsAWaitInMemoryThatAllSee) {
+  const auto errors = wait_for_the_dead([](Rank& rank) {
+    std::vector<float> data(1'000, 1.f);
+    Collective c;
+    c.contributors = {0, 1, 2};
+    c.counts = {data.size()};
+    c.in = c.out = {reinterpret_cast<std::byte*>(data.data()), data.size() * sizeof(float)};
+    c.deadline = soon();
+    run(*rank.group, c);
+  });
+  expect_told(errors[0]);
+  expect_told(errors[2]);
+}
+
+}  // namespace
+}  // namespace horo::test

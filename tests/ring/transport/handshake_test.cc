@@ -1,0 +1,182 @@
+// The handshake without sockets: who gets in, and that nobody else does, whatever bytes they send.
+
+#include "ring/transport/handshake.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+#include "horo/base/error.h"
+
+namespace horo {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Identity identity(int rank, std::uint8_t key = 1) {
+  Identity self;
+  self.job = hash64("test");
+  self.epoch = 3;
+  self.incarnation = 10 + static_cast<std::uint32_t>(rank);
+  self.rank = rank;
+  self.size = 4;
+  self.key.fill(static_cast<std::byte>(key));
+  return self;
+}
+
+// Feeds what one side says to the other, in the sizes that it wants; `tamper` may change each message on its way.
+using Tamper = std::function<void(int message, Bytes& bytes)>;
+
+void deliver(Handshake& to, const Bytes& bytes) {
+  std::span<const std::byte> left(bytes);
+  while (!left.empty()) {
+    const std::size_t take = to.wants();
+    if (take == 0 || take > left.size()) throw ProtocolError("the sizes do not fit");
+    to.feed(left.first(take));
+    left = left.subspan(take);
+  }
+}
+
+void talk(
+    Handshake& dialer, Handshake& acceptor, const Tamper& tamper = [](int, Bytes&) {}) {
+  for (int message = 0; message < 3; ++message) {
+    Bytes bytes = (message == 1 ? acceptor : dialer).take_output();
+    tamper(message, bytes);
+    deliver(message == 1 ? dialer : acceptor, bytes);
+  }
+}
+
+TEST(Handshake, BothSidesLearnWhoTheOtherIs) {
+  auto dialer = Handshake::dialing(identity(2), 0, Purpose::kControl);
+  auto acceptor = Handshake::accepting(identity(0));
+  talk(dialer, acceptor);
+  ASSERT_TRUE(dialer.is_done() && acceptor.is_done());
+  EXPECT_EQ(acceptor.peer(), 2);
+  EXPECT_EQ(acceptor.peer_incarnation(), 12u);
+  EXPECT_EQ(acceptor.purpose(), Purpose::kControl);
+  EXPECT_EQ(dialer.peer(), 0);
+  EXPECT_EQ(dialer.peer_incarnation(), 10u);
+  EXPECT_EQ(dialer.wants() + acceptor.wants(), 0u);
+}
+
+void expect_refused(const Identity& dials, const Identity& accepts, int to = 0) {
+  auto dialer = Handshake::dialing(dials, to, Purpose::kData);
+  auto acceptor = Handshake::accepting(accepts);
+  EXPECT_THROW(talk(dialer, acceptor), ProtocolError);
+  EXPECT_FALSE(acceptor.is_done());
+}
+
+TEST(Handshake, AnotherKeyJobEpochSizeOrRankIsRefused) {
+  expect_refused(identity(1, 1), identity(0, 2));
+  Identity other = identity(1);
+  other.job = hash64("other");
+  expect_refused(other, identity(0));
+  other = identity(1);
+  other.epoch = 4;
+  expect_refused(other, identity(0));
+  other = identity(1);
+  other.size = 5;
+  expect_refused(other, identity(0));
+  other = identity(1);
+  other.rank = 4;
+  expect_refused(other, identity(0));
+  expect_refused(identity(1), identity(0), /*to=*/3);
+  expect_refused(identity(1), identity(1), /*to=*/1);
+}
+
+TEST(Handshake, EveryFlippedBitOfEveryMessageIsNoticed) {
+  for (int message = 0; message < 3; ++message) {
+    for (std::size_t bit = 0; bit < 8 * (kFrameBytes + 64); ++bit) {
+      auto dialer = Handshake::dialing(identity(2), 0, Purpose::kData);
+      auto acceptor = Handshake::accepting(identity(0));
+      bool flipped = false;
+      const auto flip = [&](int number, Bytes& bytes) {
+        if (number != message || bit / 8 >= bytes.size()) return;
+        bytes[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+        flipped = true;
+      };
+      try {
+        talk(dialer, acceptor, flip);
+      } catch (const ProtocolError&) {
+      }
+      EXPECT_EQ(acceptor.is_done(), !flipped) << "message " << message << " bit " << bit;
+    }
+  }
+}
+
+// A MAC of the header alone is a checksum that anybody can compute, so changed headers are encoded anew here.
+TEST(Handshake, ForgedHeadersWithValidChecksumsAreNoticed) {
+  const std::function<void(Frame&)> forgeries[] = {
+      [](Frame& f) { f.from = 3; }, [](Frame& f) { f.incarnation ^= 1; }, [](Frame& f) { f.epoch ^= 1; },
+      [](Frame& f) { f.job ^= 1; }, [](Frame& f) { f.channel = 7; },      [](Frame& f) { f.kind = FrameKind::kData; }};
+  for (int message = 0; message < 3; ++message) {
+    for (const auto& forge : forgeries) {
+      auto dialer = Handshake::dialing(identity(2), 0, Purpose::kData);
+      auto acceptor = Handshake::accepting(identity(0));
+      const auto tamper = [&](int number, Bytes& bytes) {
+        if (number != message) return;
+        Frame frame = decode_frame(std::span(bytes).first<kFrameBytes>(), kMaxHelloBytes);
+        forge(frame);
+        const FrameBytes header = encode(frame);
+        std::copy(header.begin(), header.end(), bytes.begin());
+      };
+      try {
+        talk(dialer, acceptor, tamper);
+      } catch (const ProtocolError&) {
+      }
+      EXPECT_FALSE(acceptor.is_done()) << message;
+    }
+  }
+}
+
+TEST(Handshake, ProofsCannotBeReflected) {
+  // An attacker without the key answers a dialer with the proofs of another dialer whom it leads to the same acceptor
+  // role.
+  auto dialer = Handshake::dialing(identity(2), 0, Purpose::kData);
+  const Bytes hello = dialer.take_output();
+  EXPECT_THROW(deliver(dialer, hello), ProtocolError);
+}
+
+TEST(Handshake, ARecordedConversationDoesNotGetInAgain) {
+  auto dialer = Handshake::dialing(identity(2), 0, Purpose::kData);
+  auto acceptor = Handshake::accepting(identity(0));
+  Bytes first, third;
+  talk(dialer, acceptor, [&](int message, Bytes& bytes) {
+    if (message == 0) first = bytes;
+    if (message == 2) third = bytes;
+  });
+  auto again = Handshake::accepting(identity(0));
+  deliver(again, first);
+  EXPECT_THROW(deliver(again, third), ProtocolError);
+  EXPECT_FALSE(again.is_done());
+}
+
+TEST(Handshake, RandomBytesNeverGetInAndNeverAskForMuch) {
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 3000; ++round) {
+    auto acceptor = Handshake::accepting(identity(0));
+    auto dialer = Handshake::dialing(identity(2), 0, Purpose::kData);
+    Bytes start = round % 2 == 0 ? dialer.take_output() : Bytes();
+    try {
+      if (!start.empty()) deliver(acceptor, start);
+      for (int message = 0; message < 4; ++message) {
+        ASSERT_LE(acceptor.wants(), std::max(kMaxHelloBytes, kFrameBytes));
+        Bytes garbage(acceptor.wants());
+        for (auto& byte : garbage) byte = static_cast<std::byte>(random());
+        if (round % 4 < 2 && garbage.size() == kFrameBytes) {
+          Frame frame = identity(2).frame(FrameKind::kHello);
+          frame.length = random() % 300;
+          const FrameBytes header = encode(frame);
+          std::copy(header.begin(), header.end(), garbage.begin());
+        }
+        acceptor.feed(garbage);
+      }
+    } catch (const ProtocolError&) {
+    }
+    EXPECT_FALSE(acceptor.is_done());
+  }
+}
+
+}  // namespace
+}  // namespace horo

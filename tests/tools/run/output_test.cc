@@ -1,0 +1,97 @@
+// Lines come out whole, and a reader who does not read holds up nobody.
+#include "tools/horo/run/output.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "tools/horo/machine/descriptor.h"
+
+namespace horo::tools {
+namespace {
+
+std::vector<std::string> lines_of(std::string_view text, std::size_t piece) {
+  std::vector<std::string> lines;
+  LineSplitter splitter([&](std::string_view line) { lines.emplace_back(line); });
+  for (std::size_t at = 0; at < text.size(); at += piece) splitter.feed(text.substr(at, piece));
+  splitter.finish();
+  return lines;
+}
+
+TEST(LineSplitter, GivesTheSameLinesHoweverTheBytesCome) {
+  for (const std::size_t piece : {1, 2, 3, 100}) {
+    EXPECT_THAT(lines_of("a\nb\r\n10%\r20%\rend", piece),
+                testing::ElementsAre("a\n", "b\r\n", "10%\r", "20%\r", "end\n"))
+        << piece;
+  }
+}
+
+TEST(LineSplitter, CutsWhatHasNoEnd) {
+  const auto lines = lines_of(std::string(LineSplitter::kMaxLineBytes + 5, 'x'), 1000);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].size(), LineSplitter::kMaxLineBytes + 1);
+  EXPECT_EQ(lines[1], "xxxxx\n");
+}
+
+class Outlets : public testing::Test {
+ protected:
+  Outlets() : loop_(::ev_loop_new(EVFLAG_AUTO)) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+    read_ = Descriptor(ends[0]);
+    write_ = Descriptor(ends[1]);
+    before_ = ::signal(SIGPIPE, SIG_IGN);
+  }
+  ~Outlets() override {
+    ::ev_loop_destroy(loop_);
+    ::signal(SIGPIPE, before_);
+  }
+
+  std::size_t read_some() {
+    std::array<char, 1 << 16> bytes{};
+    const ssize_t got = ::read(read_.get(), bytes.data(), bytes.size());
+    return got > 0 ? static_cast<std::size_t>(got) : 0;
+  }
+
+  struct ev_loop* const loop_;
+  Descriptor read_, write_;
+  sighandler_t before_ = nullptr;
+};
+
+TEST_F(Outlets, KeepWhatNobodyReadsAndSayWhenTheyAreFull) {
+  int changes = 0;
+  {
+    Outlet outlet(loop_, write_.get(), [&] { ++changes; });
+    const std::string line(1023, 'x');
+    std::size_t written = 0;
+    for (; !outlet.is_full(); written += line.size()) outlet.write(line);
+    EXPECT_GT(written, Outlet::kFullBytes);
+    std::size_t got = 0;
+    while (!outlet.is_empty()) {
+      got += read_some();
+      ::ev_run(loop_, EVRUN_NOWAIT);
+    }
+    write_.close();
+    for (std::size_t more = read_some(); more > 0; more = read_some()) got += more;
+    EXPECT_EQ(got, written);
+  }
+  EXPECT_GE(changes, 2);  // no longer full; empty
+}
+
+TEST_F(Outlets, BreakWhenTheReaderIsGone) {
+  int changes = 0;
+  Outlet outlet(loop_, write_.get(), [&] { ++changes; });
+  read_.close();
+  outlet.write("to nobody\n");
+  EXPECT_EQ(outlet.error(), EPIPE);
+  EXPECT_TRUE(outlet.is_empty());
+  EXPECT_EQ(changes, 1);
+}
+
+}  // namespace
+}  // namespace horo::tools

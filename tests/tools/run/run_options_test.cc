@@ -1,0 +1,149 @@
+// What the command line of horo run means, and what is said about one that cannot be meant.
+#include "tools/horo/run/run_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace horo::tools {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+RunOptions options_of(int ranks) {
+  RunOptions options;
+  options.ranks = ranks;
+  options.command = {"true"};
+  return options;
+}
+
+RunOptions on_hosts(int nodes, int node_rank) {
+  RunOptions options = options_of(2);
+  options.nodes = nodes;
+  options.node_rank = node_rank;
+  options.addr = "127.0.0.1:29400";
+  options.key_file = "key";
+  return options;
+}
+
+std::string refusal(const RunOptions& options) {
+  try {
+    launch_of(options);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(RunOptions, OneHostHasItsRanks) {
+  const Launch launch = launch_of(options_of(4));
+  EXPECT_EQ(launch.ranks(), 4);
+  EXPECT_EQ(launch.size(), 4);
+  EXPECT_EQ(launch.first_rank(), 0);
+  EXPECT_EQ(launch.addr, "");
+}
+
+TEST(RunOptions, HostsMayDifferInTheirRanks) {
+  RunOptions options = on_hosts(3, 1);
+  options.ranks.reset();
+  options.ranks_per_node = "2,1,4";
+  const Launch launch = launch_of(options);
+  EXPECT_EQ(launch.ranks(), 1);
+  EXPECT_EQ(launch.first_rank(), 2);
+  EXPECT_EQ(launch.size(), 7);
+}
+
+TEST(RunOptions, HostsHaveEqualRanksByDefault) {
+  EXPECT_THAT(launch_of(on_hosts(3, 2)).ranks_by_host, ElementsAre(2, 2, 2));
+  EXPECT_EQ(launch_of(on_hosts(3, 2)).first_rank(), 4);
+}
+
+TEST(RunOptions, HorovodsHostsMeanThisHost) {
+  RunOptions options = options_of(2);
+  options.hosts = "localhost:4";
+  EXPECT_EQ(launch_of(options).ranks(), 2);
+  options.ranks.reset();
+  EXPECT_EQ(launch_of(options).ranks(), 4);
+  options.ranks = 5;
+  EXPECT_THAT(refusal(options), HasSubstr("more ranks than --hosts localhost:4 has room for"));
+  options.hosts = "far:2,away:2";
+  EXPECT_THAT(refusal(options), HasSubstr("horo run --nnodes 2 --node-rank I --addr"));
+}
+
+TEST(RunOptions, SeveralHostsNeedAKeyAndAreToldHowToMakeOne) {
+  RunOptions options = on_hosts(2, 0);
+  options.key_file.clear();
+  EXPECT_THAT(refusal(options), HasSubstr("head -c 32 /dev/urandom > key; chmod 600 key"));
+}
+
+TEST(RunOptions, SeveralHostsNeedAnAddressAndANumber) {
+  RunOptions options = on_hosts(2, 0);
+  options.addr.clear();
+  EXPECT_THAT(refusal(options), HasSubstr("expected --addr HOST:PORT too"));
+  options = on_hosts(2, 2);
+  EXPECT_THAT(refusal(options), HasSubstr("--node-rank 2: expected 0 to 1 with --nnodes 2"));
+  options.node_rank.reset();
+  EXPECT_THAT(refusal(options), HasSubstr("expected --node-rank too"));
+}
+
+TEST(RunOptions, RanksPerNodeHasToFit) {
+  RunOptions options = on_hosts(2, 0);
+  options.ranks_per_node = "2,1,1";
+  EXPECT_THAT(refusal(options), HasSubstr("expected one number for each of --nnodes 2"));
+  options.ranks_per_node = "3,1";
+  EXPECT_THAT(refusal(options), HasSubstr("-n 2: --ranks-per-node 3,1 gives 3 to --node-rank 0"));
+  options.ranks_per_node = "2,x";
+  EXPECT_THAT(refusal(options), HasSubstr("not \"x\""));
+}
+
+TEST(RunOptions, NumbersOfRanksHaveLimits) {
+  for (const int ranks : {0, -1, 1025}) {
+    EXPECT_THAT(refusal(options_of(ranks)), HasSubstr("expected a number of ranks from 1 to 1024")) << ranks;
+  }
+}
+
+TEST(RunOptions, VariablesAreGivenOrPassedOn) {
+  RunOptions options = options_of(1);
+  options.variables = {"A=b=c", "PATH", "EMPTY="};
+  const auto variables = launch_of(options).variables;
+  ASSERT_EQ(variables.size(), 3u);
+  EXPECT_EQ(variables[0].second, "b=c");
+  EXPECT_EQ(variables[1].second, std::getenv("PATH"));
+  EXPECT_EQ(variables[2].second, "");
+}
+
+TEST(RunOptions, VariablesThatCannotBeAreRefused) {
+  RunOptions options = options_of(1);
+  for (const auto& [variable, why] :
+       {std::pair("HORO_RANK=3", "horo run itself sets HORO_RANK"),
+        std::pair("HORO_NEVER_SET_HERE", "it is not set here"), std::pair("=x", "NAME=VALUE"),
+        std::pair("HORO_KEY_FILE=x", "horo run itself sets")}) {
+    options.variables = {variable};
+    EXPECT_THAT(refusal(options), HasSubstr(why));
+  }
+}
+
+TEST(RunOptions, FoldersHaveToBeThere) {
+  RunOptions options = options_of(1);
+  options.cwd = "/no/such/folder";
+  EXPECT_THAT(refusal(options), HasSubstr("--cwd /no/such/folder: No such file or directory"));
+  options.cwd = "/dev/null";
+  EXPECT_THAT(refusal(options), HasSubstr("expected a folder"));
+}
+
+TEST(RunOptions, AStartTimeoutBecomesTheSetting) {
+  RunOptions options = options_of(1);
+  options.start_timeout_s = 1.5;
+  EXPECT_THAT(launch_of(options).variables, ElementsAre(testing::Pair("HORO_START_TIMEOUT_MS", "1500")));
+}
+
+TEST(RunOptions, AnUnknownBindingNamesTheKnownOnes) {
+  RunOptions options = options_of(1);
+  options.bind_to = "socket";
+  EXPECT_EQ(refusal(options), "--bind-to socket: expected auto, none or core");
+}
+
+}  // namespace
+}  // namespace horo::tools

@@ -1,0 +1,141 @@
+// Who failed first, whatever the order in which the ends were seen.
+#include "tools/horo/run/verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+
+namespace horo::tools {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+int exited(int code) {
+  return code << 8;
+}
+
+RankEnd end_of(int rank, int status, const std::string& exception = "") {
+  RankEnd end;
+  end.rank = rank;
+  end.status = status;
+  if (exception.empty()) return end;
+  for (const std::string& line :
+       {std::string("Traceback (most recent call last):"), std::string("  File"), exception}) {
+    end.errors.add(line + "\n");
+  }
+  return end;
+}
+
+RankEnd lost(int rank, int peer) {
+  return end_of(rank, exited(1), "horo.errors.PeerLost: rank " + std::to_string(peer) + " (host b) died");
+}
+
+// The verdicts of all orders in which these ends may be seen have to be one.
+ExitVerdict judged(std::vector<RankEnd> ends) {
+  std::vector<int> places;
+  for (std::size_t i = 0; i < ends.size(); ++i) places.push_back(static_cast<int>(i));
+  std::optional<ExitVerdict> first;
+  do {
+    for (std::size_t i = 0; i < ends.size(); ++i) ends[i].place = places[i];
+    const ExitVerdict verdict = judge(ends, "horo run", "here");
+    if (!first) first = verdict;
+    EXPECT_EQ(verdict.text, first->text);
+    EXPECT_EQ(verdict.code, first->code);
+  } while (std::next_permutation(places.begin(), places.end()));
+  return *first;
+}
+
+TEST(ExitVerdict, NobodyFailedIsNoWord) {
+  const ExitVerdict verdict = judged({end_of(0, 0), end_of(1, 0)});
+  EXPECT_EQ(verdict.code, 0);
+  EXPECT_EQ(verdict.text, "");
+}
+
+TEST(ExitVerdict, AKilledRankComesBeforeThoseThatLostIt) {
+  const ExitVerdict verdict = judged({lost(0, 2), lost(1, 2), end_of(2, SIGKILL), lost(3, 2)});
+  EXPECT_EQ(verdict.code, 128 + SIGKILL);
+  EXPECT_THAT(verdict.text, HasSubstr("rank 2 on host here failed first: signal 9 (SIGKILL)"));
+  EXPECT_THAT(verdict.text, HasSubstr("ranks 0, 1, 3: horo.errors.PeerLost: rank 2 (host b) died (exit code 1)"));
+}
+
+TEST(ExitVerdict, AnExceptionOfItsOwnComesBeforePeerLost) {
+  const ExitVerdict verdict = judged({lost(0, 1), end_of(1, exited(1), "ValueError: nan"), lost(2, 1)});
+  EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here failed first: ValueError: nan (exit code 1)"));
+}
+
+TEST(ExitVerdict, PeersThatEndWithoutAWordComeAfterASignal) {
+  const ExitVerdict verdict = judged({end_of(0, exited(3)), end_of(1, SIGSEGV), end_of(2, exited(3))});
+  EXPECT_EQ(verdict.code, 128 + SIGSEGV);
+  EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here failed first: signal 11 (SIGSEGV)"));
+}
+
+TEST(ExitVerdict, WhatTheSurvivorsSayCountsMoreThanASignal) {
+  const ExitVerdict verdict = judged({lost(0, 1), end_of(1, exited(7)), end_of(2, SIGABRT)});
+  EXPECT_EQ(verdict.code, 7);
+}
+
+TEST(ExitVerdict, ARankThatAbortedBecauseItLostAPeerIsNotTheFirst) {
+  RankEnd aborted = end_of(0, SIGABRT);
+  aborted.errors.add("terminate called after throwing an instance of 'horo::PeerLost'\n");
+  aborted.errors.add("  what():  rank 0: rank 1 was lost: it broke off\n");
+  EXPECT_EQ(judged({aborted, end_of(1, exited(4)), lost(2, 1)}).code, 4);
+}
+
+TEST(ExitVerdict, ARankThatEndedCleanlyTooEarlyIsNamed) {
+  const ExitVerdict verdict = judged({lost(0, 1), end_of(1, 0), lost(2, 1)});
+  EXPECT_EQ(verdict.code, 1);
+  EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here ended first: exit code 0, while others still needed it"));
+}
+
+TEST(ExitVerdict, ARankThatStoppedIsNamedThoughItHadToBeKilled) {
+  RankEnd stopped = end_of(2, SIGKILL);
+  stopped.was_told = true;
+  const ExitVerdict verdict = judged({lost(0, 2), lost(1, 2), stopped});
+  EXPECT_EQ(verdict.code, 1);
+  EXPECT_THAT(verdict.text, HasSubstr("rank 2 on host here was lost first: it had not ended by itself"));
+}
+
+TEST(ExitVerdict, ARankOfAnotherHostIsNamedWithWhereToLook) {
+  const ExitVerdict verdict = judged({lost(0, 5), lost(1, 5)});
+  EXPECT_EQ(verdict.code, 1);
+  EXPECT_THAT(verdict.text, HasSubstr("rank 5, which runs on another host, was lost first"));
+  EXPECT_THAT(verdict.text, HasSubstr("ranks 0, 1: "));
+}
+
+TEST(ExitVerdict, WhoLostSomebodyIsNotBlamedByOthers) {
+  const ExitVerdict verdict = judged({lost(0, 1), lost(1, 2), lost(3, 1), end_of(2, exited(9))});
+  EXPECT_EQ(verdict.code, 9);
+}
+
+TEST(ExitVerdict, RanksThatWereToldHaveNotFailed) {
+  RankEnd told = end_of(1, SIGTERM);
+  told.was_told = true;
+  const ExitVerdict verdict = judged({end_of(0, exited(3)), told});
+  EXPECT_EQ(verdict.code, 3);
+  EXPECT_THAT(verdict.text, HasSubstr("rank 1: had not ended by itself; signal 15 (SIGTERM) when told to"));
+}
+
+TEST(ExitVerdict, AThousandRanksMakeAShortText) {
+  std::vector<RankEnd> ends{end_of(0, SIGKILL)};
+  for (int rank = 1; rank < 1000; ++rank) {
+    ends.push_back(end_of(rank, exited(1), "horo.errors.PeerLost: rank " + std::to_string(rank) + ": rank 0 died"));
+  }
+  const ExitVerdict verdict = judge(ends, "horo run", "here");
+  EXPECT_THAT(verdict.text, HasSubstr("and 983 more"));
+  EXPECT_LT(std::count(verdict.text.begin(), verdict.text.end(), '\n'), 25);
+}
+
+TEST(ExitVerdict, StderrIsQuotedAndStdoutWhereThereIsNone) {
+  RankEnd end = end_of(0, exited(1));
+  end.output.add("printed\n");
+  EXPECT_THAT(judged({end}).text, HasSubstr("    | printed\n"));
+  end.errors.add("complained\n");
+  EXPECT_THAT(judged({end}).text, HasSubstr("    | complained\n"));
+  EXPECT_THAT(judged({end}).text, Not(HasSubstr("printed")));
+}
+
+}  // namespace
+}  // namespace horo::tools

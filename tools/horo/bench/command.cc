@@ -1,0 +1,109 @@
+#include "tools/horo/bench/command.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+
+#include "tools/horo/bench/lists.h"
+#include "tools/horo/run/launcher.h"
+
+namespace horo::tools {
+namespace {
+
+constexpr int kMostRanksSimulated = 16'384;
+
+ChoiceBench choice_of(const BenchOptions& options) {
+  ChoiceBench bench = options.choice;
+  for (const auto& word : words_of("--collectives", options.collectives, words_for_collective())) {
+    bench.kinds.push_back(kind_of("--collectives", word));
+  }
+  bench.sizes = sizes_of("--sizes", options.sizes);
+  return bench;
+}
+
+SimulateBench simulation_of(const BenchOptions& options) {
+  SimulateBench bench = options.simulate;
+  bench.ranks = worlds_of(options.ranks.empty() ? "8,64,512,4096,16384" : options.ranks, kMostRanksSimulated);
+  bench.sizes = sizes_of("--sizes", options.simulated_sizes);
+  bench.kind = kind_of("--collective", options.simulated_collective);
+  return bench;
+}
+
+int bench_as_rank(const std::string& name, const BenchOptions& options) {
+  if (name == "wire") return bench_wire(config_from_environment(), !options.no_header);
+  if (name == "net") return bench_net(config_from_environment(), options.net);
+  Config config = config_from_environment();
+  if (!options.transport.empty()) config.transport = options.transport;
+  if (name == "choice") return bench_choice(config, choice_of(options));
+  Session session(config);
+  if (name == "agree") return bench_agree(session, options.agree);
+  CollectiveBench bench = options.collective;
+  bench.kind = kind_of("bench", name);
+  for (const auto& word : words_of("--dtype", options.dtypes, words_for_dtype())) {
+    bench.dtypes.push_back(dtype_of("--dtype", word));
+  }
+  bench.order = options.order == "fast" ? Order::kFast : Order::kCanonical;
+  return bench_collective(session, bench);
+}
+
+// A world for each transport and number of ranks, all into one file.
+int launch_choices(Launch start, const std::vector<int>& worlds, const BenchOptions& options) {
+  choice_of(options);  // refused before anybody is started
+  std::filesystem::remove(options.choice.json_file);
+  int result = 0;
+  for (const std::string& transport : words_of("--transports", options.transports, {"shm", "tcp"})) {
+    for (const int ranks : worlds) {
+      start.ranks_by_host = {ranks};
+      start.variables = {{"HORO_TRANSPORT", transport}};
+      start.binding = Binding::kAuto;  // as horo run does it
+      result = std::max(result, launch(start));
+      if (result > 1) return result;  // no finding: something did not work
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::string> words_for_dtype() {
+  std::vector<std::string> words;
+  for (int i = 0; i < 256; ++i) {
+    if (const auto dtype = dtype_from(i); dtype && *dtype != DType::kBool) words.emplace_back(name_of(*dtype));
+  }
+  return words;
+}
+
+std::vector<std::string> words_for_collective() {
+  return {"all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"};
+}
+
+int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments) {
+  if (name.empty()) return bench_against(options.against, arguments);
+  if (name == "contestant") return bench_contestant(options.path);
+  if (name == "error") return bench_error(options.error_elements);
+  if (name == "simulate") return bench_simulate(simulation_of(options));
+  if (name == "kernels") return bench_kernels(options.kernels);
+  if (std::getenv("HORO_RANK") != nullptr) return bench_as_rank(name, options);
+  const std::string usual = name == "wire" ? "2..8" : name == "agree" ? "2,4" : name == "choice" ? "2..4" : "2";
+  int result = 0;
+  Launch start;
+  start.title = "horo bench " + name;
+  start.prefixed = false;
+  start.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  start.command.insert(start.command.end(), arguments.begin(), arguments.end());
+  const std::vector<int> worlds = worlds_of(options.ranks.empty() ? usual : options.ranks);
+  if (worlds.size() > 1 && !(options.collective.json_file + options.collective.csv_file).empty()) {
+    throw std::invalid_argument("--ranks " + options.ranks + ": --json and --csv take the results of one world");
+  }
+  if (name == "choice") return launch_choices(start, worlds, options);
+  for (const int ranks : worlds) {
+    start.ranks_by_host = {ranks};
+    result = std::max(result, launch(start));
+    if (result > 1) return result;  // no finding: something did not work
+    if (name == "wire" && start.command.back() != "--no-header") start.command.emplace_back("--no-header");
+  }
+  return result;
+}
+
+}  // namespace horo::tools

@@ -1,0 +1,44 @@
+// `horo bench`: what is measured, on which worlds. A process that is not one of the ranks of a job yet starts itself
+// once per rank, as `horo run` would.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/against/against.h"
+#include "tools/horo/bench/bench.h"
+
+namespace horo::tools {
+
+struct BenchOptions {
+  std::string ranks;  // worlds to measure: "2,4" or "2..8"; empty: those of this benchmark
+  std::string dtypes = "float32";
+  std::string order = "canonical";
+  std::string transport;  // empty: as HORO_TRANSPORT has it
+  CollectiveBench collective;
+  AgreeBench agree;
+  bool no_header = false;
+  std::size_t error_elements = 20'000;
+  KernelsBench kernels;
+  NetBench net;
+  ChoiceBench choice;
+  SimulateBench simulate;
+  // Of choice.
+  std::string sizes = "8,64,512,2K,4K,8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,64M";
+  std::string collectives = "all_reduce";
+  std::string transports = "shm,tcp";
+  // Of simulate.
+  std::string simulated_sizes = "8,64K,1M,64M,1G";
+  std::string simulated_collective = "all_reduce";
+  AgainstOptions against;
+  std::string path;  // of a contestant
+};
+
+// `name`: a collective, agree, choice, simulate, wire, net, error, kernels or contestant; empty: a comparison;
+// `arguments`: those with which this program can be started again. The exit code. Throws std::invalid_argument.
+int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments);
+
+std::vector<std::string> words_for_dtype();
+std::vector<std::string> words_for_collective();  // that move data among all ranks
+
+}  // namespace horo::tools

@@ -1,0 +1,46 @@
+#include "tools/horo/run/events.h"
+
+namespace horo::tools {
+
+IoWatch::IoWatch(struct ev_loop* loop, int fd, int events, std::function<void()> on_ready)
+    : loop_(loop), on_ready_(std::move(on_ready)) {
+  ev_io_init(
+      &io_, [](struct ev_loop*, ev_io* w, int) { static_cast<IoWatch*>(w->data)->on_ready_(); }, fd, events);
+  io_.data = this;
+}
+
+Timer::Timer(struct ev_loop* loop, std::function<void()> on_time) : loop_(loop), on_time_(std::move(on_time)) {
+  ev_init(&timer_, [](struct ev_loop*, ev_timer* w, int) { static_cast<Timer*>(w->data)->on_time_(); });
+  timer_.data = this;
+}
+
+void Timer::set(double seconds) {
+  stop();
+  ::ev_now_update(loop_);  // else the time counts from when the loop woke last
+  ev_timer_set(&timer_, seconds, 0.);
+  ::ev_timer_start(loop_, &timer_);
+}
+
+SignalWatch::SignalWatch(struct ev_loop* loop, int signal, std::function<void(int)> on_signal)
+    : loop_(loop), on_signal_(std::move(on_signal)) {
+  ev_signal_init(
+      &signal_, [](struct ev_loop*, ev_signal* w, int) { static_cast<SignalWatch*>(w->data)->on_signal_(w->signum); },
+      signal);
+  signal_.data = this;
+  ::ev_signal_start(loop_, &signal_);
+}
+
+ChildWatch::ChildWatch(struct ev_loop* loop, pid_t pid, std::function<void(int)> on_end)
+    : loop_(loop), on_end_(std::move(on_end)) {
+  ev_child_init(
+      &child_,
+      [](struct ev_loop* on, ev_child* w, int) {
+        ::ev_child_stop(on, w);
+        static_cast<ChildWatch*>(w->data)->on_end_(w->rstatus);
+      },
+      pid, 0);
+  child_.data = this;
+  ::ev_child_start(loop_, &child_);
+}
+
+}  // namespace horo::tools

@@ -1,0 +1,74 @@
+// A Python traceback is a headline, indented lines and then the exception, not indented. A cause stands before what it
+// caused, as a traceback of its own.
+#include "tools/horo/run/last_words.h"
+
+#include <cctype>
+#include <charconv>
+
+namespace horo::tools {
+namespace {
+
+constexpr std::string_view kHeadline = "Traceback (most recent call last):";
+constexpr std::string_view kTerminate = "terminate called after throwing an instance of '";
+constexpr std::string_view kWhat = "  what():  ";
+
+bool is_peer_lost(std::string_view exception) {
+  const std::string_view type = exception.substr(0, exception.find_first_of(" ("));
+  const std::size_t at = type.find("PeerLost");
+  return at != std::string_view::npos && (at == 0 || type[at - 1] == '.' || type[at - 1] == ':');
+}
+
+}  // namespace
+
+void LastWords::add(std::string_view line) {
+  const bool is_transient = line.ends_with('\r');
+  while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
+  std::string text(line.substr(0, kMaxLineBytes));
+  if (line.size() > kMaxLineBytes) text += "...";
+  look_for_exception(text);
+  if (is_transient_ && !lines_.empty()) lines_.pop_back();
+  is_transient_ = is_transient;
+  lines_.push_back(std::move(text));
+  if (lines_.size() > kMaxLines) lines_.pop_front();
+}
+
+void LastWords::look_for_exception(const std::string& line) {
+  if (line == kHeadline) {
+    in_traceback_ = true;
+  } else if (in_traceback_) {
+    if (line.empty() || line.front() == ' ') return;
+    in_traceback_ = false;
+    on_exception(line);
+  } else if (line.starts_with(kTerminate)) {
+    terminate_type_ = line.substr(kTerminate.size(), line.rfind('\'') - kTerminate.size());
+    on_exception(terminate_type_);
+  } else if (!terminate_type_.empty() && line.starts_with(kWhat)) {
+    on_exception(terminate_type_ + ": " + line.substr(kWhat.size()));
+    terminate_type_.clear();
+  } else if (++lines_since_ > kMaxLines) {
+    exception_.clear();
+    peer_lost_.clear();
+  }
+}
+
+void LastWords::on_exception(std::string text) {
+  lines_since_ = 0;
+  if (is_peer_lost(text)) peer_lost_ = text;
+  exception_ = std::move(text);
+}
+
+std::optional<int> rank_lost(std::string_view text, int by) {
+  constexpr std::string_view kRank = "rank";
+  for (std::size_t at = text.find(kRank); at != std::string_view::npos; at = text.find(kRank, at + 1)) {
+    std::size_t digits = at + kRank.size();
+    if (digits < text.size() && text[digits] == 's') ++digits;
+    const bool is_word = at == 0 || std::isalnum(static_cast<unsigned char>(text[at - 1])) == 0;
+    if (!is_word || digits >= text.size() || text[digits] != ' ') continue;
+    int rank = -1;
+    const auto [end, error] = std::from_chars(text.data() + digits + 1, text.data() + text.size(), rank);
+    if (error == std::errc() && rank >= 0 && rank != by) return rank;
+  }
+  return std::nullopt;
+}
+
+}  // namespace horo::tools

@@ -1,0 +1,77 @@
+#include "tools/horo/run/launcher.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <iostream>
+#include <numeric>
+#include <stdexcept>
+#include <system_error>
+
+#include "tools/horo/machine/cores.h"
+#include "tools/horo/run/guard.h"
+#include "tools/horo/run/local_world.h"
+#include "tools/horo/run/supervisor.h"
+
+namespace horo::tools {
+namespace {
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw std::invalid_argument("--output-dir " + folder + ": " + error.message());
+}
+
+// As a shell takes it in one piece.
+std::string quoted(const std::string& word) {
+  const bool is_plain = !word.empty() && word.find_first_not_of(
+                                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                             "0123456789_-+=./:,@%") == std::string::npos;
+  if (is_plain) return word;
+  std::string text = "'";
+  for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return text + "'";
+}
+
+// What stands in the plan where a start would put something new.
+std::string plain_value(const Launch& launch, const std::string& name, const std::string& value) {
+  if (name == "HORO_KEY_FD")
+    return launch.key_file.empty() ? "N  # a key drawn for the job" : "N  # the key file's key";
+  if (name == "HORO_ADDR" && launch.addr.empty()) return "127.0.0.1:PORT  # a free one";
+  return quoted(value);
+}
+
+}  // namespace
+
+int Launch::first_rank() const {
+  return std::accumulate(ranks_by_host.begin(), ranks_by_host.begin() + static_cast<std::ptrdiff_t>(host), 0);
+}
+
+int Launch::size() const {
+  return std::accumulate(ranks_by_host.begin(), ranks_by_host.end(), 0);
+}
+
+int launch(const Launch& launch) {
+  const LocalWorld world(launch);
+  if (!launch.output_dir.empty()) make_folder(launch.output_dir);
+  return run_guarded(launch.title, [&](int lifeline_fd) { return RankSupervisor(launch, world, lifeline_fd).run(); });
+}
+
+void print_plan(const Launch& launch) {
+  const LocalWorld world(launch);
+  for (int rank = 0; rank < launch.ranks(); ++rank) {
+    const std::vector<int>& cores = world.cores(rank);
+    std::cout << "rank " << launch.first_rank() + rank << ", cores "
+              << (cores.empty() ? say_cores(allowed_cores()) + " (not bound)" : say_cores(cores)) << "\n";
+    if (!launch.cwd.empty()) std::cout << "  in " << launch.cwd << "\n";
+    for (const auto& [name, value] : world.variables(rank)) {
+      std::cout << "  " << name << "=" << plain_value(launch, name, value) << "\n";
+    }
+    std::cout << " ";
+    for (const std::string& word : launch.command) std::cout << " " << quoted(word);
+    std::cout << "\n";
+  }
+}
+
+}  // namespace horo::tools

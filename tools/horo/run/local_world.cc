@@ -1,0 +1,151 @@
+// The key travels as an open memory file: command lines and environments are for everybody to read.
+#include "tools/horo/run/local_world.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+
+#include "horo/base/auth.h"
+#include "horo/base/config.h"
+#include "ring/os/socket.h"
+#include "tools/horo/machine/cores.h"
+
+namespace horo::tools {
+namespace {
+
+[[noreturn]] void fail(const std::string& call) {
+  throw std::system_error(errno, std::generic_category(), call);
+}
+
+JobKey key_of(const Launch& launch) {
+  if (launch.key_file.empty()) return make_job_key();
+  const auto get = [&](const char* name) -> const char* {
+    return std::string_view(name) == "HORO_KEY_FILE" ? launch.key_file.c_str() : nullptr;
+  };
+  return *config_from(get).key;
+}
+
+Descriptor make_key_file(const JobKey& key) {
+  Descriptor fd(::memfd_create("horo-key", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.is_open()) fail("memfd_create");
+  if (::write(fd.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size())) fail("write of the job key");
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
+    fail("F_ADD_SEALS");
+  return fd;
+}
+
+// Two sockets with SO_REUSEADDR may be bound to one port as long as not both listen.
+Descriptor reserve(const Address& address) {
+  Descriptor fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.is_open()) fail("socket");
+  const int on = 1;
+  if (::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0) fail("SO_REUSEADDR");
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) return Descriptor();
+  return fd;
+}
+
+std::string say_refusal(const std::string& addr, const Address& address, int error) {
+  const std::string text = "--addr " + addr + ": rank 0 cannot listen at " + to_text(address) + ": ";
+  if (error == EADDRNOTAVAIL) {
+    return text +
+           "no interface of this host has that address. Give one of host 0 that the others reach, the same on "
+           "every host, and --node-rank 0 on that host alone";
+  }
+  return text + std::strerror(error) + (error == EADDRINUSE ? ". Choose another port, the same on every host" : "");
+}
+
+Descriptor reserve_addr(const std::string& addr) {
+  std::string why = "--addr " + addr + ": no address";
+  for (const Address& address : resolve(addr, "--addr")) {
+    Descriptor fd = reserve(address);
+    if (fd.is_open()) return fd;
+    why = say_refusal(addr, address, errno);
+  }
+  throw std::invalid_argument(why);
+}
+
+Descriptor reserve_port(const Launch& launch) {
+  if (launch.addr.empty()) return reserve_addr("127.0.0.1:0");
+  return launch.host == 0 ? reserve_addr(launch.addr) : Descriptor();
+}
+
+std::vector<std::vector<int>> cores_of(const Launch& launch) {
+  const std::vector<int> cores = allowed_cores();
+  const bool is_enough = cores.size() >= static_cast<std::size_t>(launch.ranks());
+  if (launch.binding == Binding::kCore && !is_enough) {
+    throw std::invalid_argument("--bind-to core: " + std::to_string(launch.ranks()) + " ranks, and this process may " +
+                                "use " + std::to_string(cores.size()) + " cores (" + say_cores(cores) +
+                                "); expected at least as many cores as ranks, or --bind-to none");
+  }
+  if (launch.binding == Binding::kNone || !is_enough) {
+    return std::vector<std::vector<int>>(static_cast<std::size_t>(launch.ranks()));
+  }
+  return split_cores(cores, launch.ranks());
+}
+
+// What other launchers say of their own ranks is not true of ours.
+bool is_foreign(std::string_view name) {
+  constexpr std::array<std::string_view, 10> kNames = {
+      "RANK",          "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID",
+      "SLURM_LOCALID", "PMI_RANK",   "PMI_SIZE",   "MPI_LOCALRANKID",  "MPI_LOCALNRANKS"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("OMPI_COMM_WORLD_") ||
+         name == "HORO_KEY_FILE";
+}
+
+LocalWorld::Variables own_environment() {
+  LocalWorld::Variables variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text(*variable);
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos || is_foreign(text.substr(0, equals))) continue;
+    variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+}  // namespace
+
+LocalWorld::LocalWorld(const Launch& launch)
+    : launch_(launch),
+      key_(make_key_file(key_of(launch))),
+      port_(reserve_port(launch)),
+      address_(launch.addr.empty() ? to_text(local_address(port_.get())) : launch.addr),
+      cores_(cores_of(launch)) {}
+
+LocalWorld::Variables LocalWorld::variables(int local_rank) const {
+  Variables variables;
+  variables["HORO_RANK"] = std::to_string(launch_.first_rank() + local_rank);
+  variables["HORO_LOCAL_RANK"] = std::to_string(local_rank);
+  variables["HORO_SIZE"] = std::to_string(launch_.size());
+  variables["HORO_LOCAL_SIZE"] = std::to_string(launch_.ranks());
+  variables["HORO_ADDR"] = address_;
+  variables["HORO_KEY_FD"] = std::to_string(key_.get());
+  if (!launch_.cwd.empty()) variables["PWD"] = launch_.cwd;
+  for (const auto& [name, value] : launch_.variables) variables[name] = value;
+  const int threads = std::max(1, granted_cores() / launch_.ranks());
+  for (const auto& [name, value] : {std::pair<const char*, std::string>("OMP_NUM_THREADS", std::to_string(threads)),
+                                    std::pair<const char*, std::string>("PYTHONUNBUFFERED", "1")}) {
+    if (std::getenv(name) == nullptr) variables.emplace(name, value);
+  }
+  return variables;
+}
+
+std::vector<std::string> LocalWorld::environment(int local_rank) const {
+  Variables all = variables(local_rank);
+  all.merge(own_environment());
+  std::vector<std::string> texts;
+  for (const auto& [name, value] : all) texts.push_back(name + "=" + value);
+  return texts;
+}
+
+}  // namespace horo::tools

@@ -1,0 +1,88 @@
+#include "tools/horo/run/rank_stream.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace horo::tools {
+
+RankStream::RankStream(struct ev_loop* loop, Descriptor from, Ways ways)
+    : from_(std::move(from)),
+      ways_(std::move(ways)),
+      readable_(loop, from_.get(), EV_READ,
+                [this] {
+                  read_some();
+                  if (!is_open()) ways_.end();
+                }),
+      lines_([this](std::string_view line) { pass_line(line); }) {
+  readable_.start();
+}
+
+void RankStream::follow_outlet() {
+  if (!is_open()) return;
+  if (ways_.outlet->is_full()) {
+    readable_.stop();
+  } else {
+    readable_.start();
+  }
+}
+
+void RankStream::close() {
+  while (is_open() && read_some()) {
+  }
+  if (!is_open()) return;
+  readable_.stop();
+  from_.close();
+  lines_.finish();
+}
+
+// One read, so that ranks that talk much share the loop fairly. False: there is nothing more at the moment.
+bool RankStream::read_some() {
+  std::array<char, 64 << 10> bytes;
+  const ssize_t got = ::read(from_.get(), bytes.data(), bytes.size());
+  if (got > 0) {
+    const std::string_view text(bytes.data(), static_cast<std::size_t>(got));
+    write_file(text);
+    lines_.feed(text);
+    follow_outlet();
+    return true;
+  }
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  readable_.stop();
+  from_.close();
+  lines_.finish();
+  return false;
+}
+
+void RankStream::pass_line(std::string_view line) {
+  words_.add(line);
+  ways_.outlet->write(ways_.prefix + std::string(line));
+}
+
+// A disk that is full costs the file, not the job.
+void RankStream::write_file(std::string_view bytes) {
+  while (ways_.file.is_open() && !bytes.empty()) {
+    const ssize_t wrote = ::write(ways_.file.get(), bytes.data(), bytes.size());
+    if (wrote >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(wrote));
+    } else if (errno != EINTR) {
+      const std::string why = std::strerror(errno);
+      ways_.file.close();
+      ways_.outlet->write("horo run: " + ways_.prefix + "its file in --output-dir is not written any more: " + why +
+                          "\n");
+    }
+  }
+}
+
+Descriptor make_rank_file(const std::string& folder, int rank, const char* ending) {
+  const std::string path = folder + "/rank." + std::to_string(rank) + ending;
+  Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd.is_open()) throw std::system_error(errno, std::generic_category(), "--output-dir: " + path);
+  return fd;
+}
+
+}  // namespace horo::tools

@@ -1,0 +1,194 @@
+#include "tools/horo/run/run_options.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+
+#include "ring/os/socket.h"
+
+namespace horo::tools {
+namespace {
+
+constexpr int kMaxLocalRanks = 1024;
+constexpr int kMaxHosts = 16'384;
+
+constexpr const char* kKeyHelp =
+    "ranks on several hosts need a key, the same on every host: make one with\n"
+    "    head -c 32 /dev/urandom > key; chmod 600 key\n"
+    "copy it to every host, and give --key-file key (or HORO_KEY_FILE) to each horo run";
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw std::invalid_argument(text);
+}
+
+int number_of(std::string_view text, const std::string& option) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size() && number >= 1 && number <= kMaxLocalRanks) {
+    return number;
+  }
+  refuse(option + ": expected a number of ranks from 1 to " + std::to_string(kMaxLocalRanks) + ", not \"" +
+         std::string(text) + "\"");
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+bool is_this_host(const std::string& name) {
+  std::array<char, 256> own{};
+  ::gethostname(own.data(), own.size() - 1);
+  return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own.data();
+}
+
+// How many ranks this host may have by "localhost:4"; 0 where nothing is said: as many as are asked for.
+int slots_of(const std::string& hosts) {
+  if (hosts.empty()) return 0;
+  const std::vector<std::string> parts = split(hosts);
+  const std::size_t colon = hosts.rfind(':');
+  const std::string name = hosts.substr(0, colon);
+  if (parts.size() != 1 || !is_this_host(name)) {
+    refuse("--hosts " + hosts + ": horo run starts ranks on its own host alone. Run it on each of the hosts, with\n" +
+           "    horo run --nnodes " + std::to_string(std::max<std::size_t>(parts.size(), 2)) +
+           " --node-rank I --addr HOST0:29400 --key-file KEY -n RANKS_HERE PROGRAM");
+  }
+  if (colon == std::string::npos) return 0;
+  return number_of(std::string_view(hosts).substr(colon + 1), "--hosts " + hosts);
+}
+
+void set_one_host(const RunOptions& options, Launch& launch) {
+  if (options.node_rank.value_or(0) != 0) {
+    refuse("--node-rank " + std::to_string(*options.node_rank) + ": without --nnodes there is one host, number 0");
+  }
+  const int slots = slots_of(options.hosts);
+  const int ranks = options.ranks.value_or(slots);
+  if (ranks == 0) refuse("expected -n RANKS, as in: horo run -n 4 python train.py");
+  if (slots > 0 && ranks > slots) {
+    refuse("-n " + std::to_string(ranks) + ": more ranks than --hosts " + options.hosts + " has room for");
+  }
+  launch.ranks_by_host = {ranks};
+}
+
+void set_ranks_by_host(const RunOptions& options, int nodes, Launch& launch) {
+  const std::string option = "--ranks-per-node " + options.ranks_per_node;
+  if (options.ranks_per_node.empty()) {
+    if (!options.ranks) refuse("expected -n RANKS, those of each host; or --ranks-per-node 2,1 where hosts differ");
+    launch.ranks_by_host.assign(static_cast<std::size_t>(nodes), *options.ranks);
+    return;
+  }
+  launch.ranks_by_host.clear();
+  for (const std::string& part : split(options.ranks_per_node)) launch.ranks_by_host.push_back(number_of(part, option));
+  if (launch.ranks_by_host.size() != static_cast<std::size_t>(nodes)) {
+    refuse(option + ": expected one number for each of --nnodes " + std::to_string(nodes));
+  }
+  if (options.ranks && *options.ranks != launch.ranks()) {
+    refuse("-n " + std::to_string(*options.ranks) + ": " + option + " gives " + std::to_string(launch.ranks()) +
+           " to --node-rank " + std::to_string(launch.host) + "; expected the same number, or no -n");
+  }
+}
+
+// A name that means loopback on its own host (as Debian's /etc/hosts has it) reaches nobody else.
+void check_addr(const std::string& addr) {
+  const std::string host = addr.substr(0, addr.rfind(':'));
+  const auto addresses = resolve(addr, "--addr");
+  if (host == "localhost" || host.starts_with("127.") || host == "[::1]") return;
+  if (std::all_of(addresses.begin(), addresses.end(), is_loopback)) {
+    refuse("--addr " + addr + ": here this name is " + to_text(addresses.front()) +
+           ", a loopback address that no other host reaches: give the number of the interface instead (ip addr)");
+  }
+}
+
+void set_hosts(const RunOptions& options, Launch& launch) {
+  const int nodes = options.nodes.value_or(1);
+  if (nodes < 1 || nodes > kMaxHosts) refuse("--nnodes " + std::to_string(nodes) + ": expected 1 to 16384 hosts");
+  const char* from_environment = std::getenv("HORO_KEY_FILE");
+  launch.addr = options.addr;
+  launch.key_file = options.key_file;
+  if (nodes == 1) {
+    set_one_host(options, launch);
+    return;
+  }
+  if (!options.hosts.empty()) refuse("--hosts and --nnodes: expected one of them");
+  if (!options.node_rank)
+    refuse("--nnodes: expected --node-rank too, 0 on the host of --addr, 1, 2, ... on the others");
+  if (*options.node_rank < 0 || *options.node_rank >= nodes) {
+    refuse("--node-rank " + std::to_string(*options.node_rank) + ": expected 0 to " + std::to_string(nodes - 1) +
+           " with --nnodes " + std::to_string(nodes));
+  }
+  if (options.addr.empty()) refuse("--nnodes: expected --addr HOST:PORT too, where rank 0 listens on the first host");
+  if (launch.key_file.empty() && from_environment != nullptr) launch.key_file = from_environment;
+  if (launch.key_file.empty()) refuse(std::string("--nnodes: ") + kKeyHelp);
+  launch.host = static_cast<std::size_t>(*options.node_rank);
+  set_ranks_by_host(options, nodes, launch);
+  check_addr(launch.addr);
+}
+
+void set_variables(const RunOptions& options, Launch& launch) {
+  constexpr std::array kOurs = {"HORO_RANK", "HORO_SIZE",   "HORO_LOCAL_RANK", "HORO_LOCAL_SIZE",
+                                "HORO_ADDR", "HORO_KEY_FD", "HORO_KEY_FILE"};
+  for (const std::string& variable : options.variables) {
+    const std::size_t equals = variable.find('=');
+    const std::string name = variable.substr(0, equals);
+    if (name.empty()) refuse("--env " + variable + ": expected NAME=VALUE, or NAME to pass on the value that it has");
+    if (std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end()) {
+      refuse("--env " + variable + ": horo run itself sets " + name);
+    }
+    const char* value = equals == std::string::npos ? std::getenv(name.c_str()) : variable.c_str() + equals + 1;
+    if (value == nullptr) refuse("--env " + name + ": it is not set here; expected NAME=VALUE then");
+    launch.variables.emplace_back(name, value);
+  }
+  if (options.start_timeout_s == 0) return;
+  const auto wait_ms = static_cast<long long>(std::ceil(options.start_timeout_s * 1000));
+  launch.variables.emplace_back("HORO_START_TIMEOUT_MS", std::to_string(wait_ms));
+}
+
+std::string folder_of(const std::string& cwd) {
+  if (cwd.empty()) return "";
+  struct stat status {};
+  if (::stat(cwd.c_str(), &status) != 0) refuse("--cwd " + cwd + ": " + std::strerror(errno));
+  if (!S_ISDIR(status.st_mode)) refuse("--cwd " + cwd + ": expected a folder");
+  if (::access(cwd.c_str(), X_OK) != 0) refuse("--cwd " + cwd + ": " + std::strerror(errno));
+  return std::filesystem::absolute(cwd).lexically_normal().string();
+}
+
+Binding binding_of(const std::string& word) {
+  if (word == "auto") return Binding::kAuto;
+  if (word == "none") return Binding::kNone;
+  if (word == "core") return Binding::kCore;
+  refuse("--bind-to " + word + ": expected auto, none or core");
+}
+
+}  // namespace
+
+Launch launch_of(const RunOptions& options) {
+  if (options.ranks && (*options.ranks < 1 || *options.ranks > kMaxLocalRanks)) {
+    number_of(std::to_string(*options.ranks), "-n " + std::to_string(*options.ranks));
+  }
+  if (options.command.empty()) refuse("expected a program, as in: horo run -n 4 python train.py");
+  Launch launch;
+  launch.command = options.command;
+  set_hosts(options, launch);
+  set_variables(options, launch);
+  launch.cwd = folder_of(options.cwd);
+  launch.output_dir = options.output_dir;
+  launch.timeout_s = options.timeout_s;
+  launch.binding = binding_of(options.bind_to);
+  launch.verbose = options.verbose;
+  return launch;
+}
+
+}  // namespace horo::tools

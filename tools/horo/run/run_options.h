@@ -1,0 +1,29 @@
+// RunOptions: the command line of `horo run` as it was typed; launch_of() makes sense of it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/horo/run/launcher.h"
+
+namespace horo::tools {
+
+struct RunOptions {
+  std::optional<int> ranks;
+  std::string hosts;  // Horovod's: "localhost:4"
+  std::optional<int> nodes, node_rank;
+  std::string ranks_per_node;  // "2,1"
+  std::string addr, key_file;
+  std::vector<std::string> variables;  // "NAME=VALUE", or "NAME" with the value that it has here
+  std::string cwd, output_dir;
+  double timeout_s = 0, start_timeout_s = 0;  // 0: none, the default
+  std::string bind_to = "auto";
+  bool verbose = false, dry_run = false;
+  std::vector<std::string> command;
+};
+
+// Throws std::invalid_argument naming the option, what was expected and what to do.
+Launch launch_of(const RunOptions& options);
+
+}  // namespace horo::tools

@@ -1,0 +1,142 @@
+// Processes that end within the same millisecond are reaped in any order, so the order alone proves nothing: what the
+// survivors say about their loss does, and then whether an end looks like a cause or like an effect.
+#include "tools/horo/run/verdict.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+namespace horo::tools {
+namespace {
+
+constexpr std::size_t kMaxOthers = 16;  // lines about other ranks
+
+bool has_failed(const RankEnd& end) {
+  return code_of(end.status) != 0 && !end.was_told;
+}
+
+const std::string& peer_lost(const RankEnd& end) {
+  return end.errors.peer_lost().empty() ? end.output.peer_lost() : end.errors.peer_lost();
+}
+
+std::optional<int> loss_of(const RankEnd& end) {
+  return has_failed(end) ? rank_lost(peer_lost(end), end.rank) : std::nullopt;
+}
+
+const RankEnd* find_rank(const std::vector<RankEnd>& ends, int rank) {
+  const auto at = std::find_if(ends.begin(), ends.end(), [rank](const RankEnd& end) { return end.rank == rank; });
+  return at == ends.end() ? nullptr : &*at;
+}
+
+std::optional<int> most_blamed(const std::vector<RankEnd>& ends) {
+  std::map<int, int> votes;
+  for (const RankEnd& end : ends) {
+    if (const auto lost = loss_of(end)) ++votes[*lost];
+  }
+  std::erase_if(votes, [&](const auto& vote) {
+    const RankEnd* blamed = find_rank(ends, vote.first);
+    return blamed != nullptr && loss_of(*blamed);
+  });
+  if (votes.empty()) return std::nullopt;
+  return std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
+}
+
+// Lower is more likely the cause.
+int rank_of_cause(const RankEnd& end) {
+  return !peer_lost(end).empty() ? 2 : WIFSIGNALED(end.status) ? 0 : 1;
+}
+
+const RankEnd* first_failed(const std::vector<RankEnd>& ends) {
+  const RankEnd* first = nullptr;
+  for (const RankEnd& end : ends) {
+    if (!has_failed(end)) continue;
+    if (first == nullptr || std::pair(rank_of_cause(end), end.place) < std::pair(rank_of_cause(*first), first->place)) {
+      first = &end;
+    }
+  }
+  return first;
+}
+
+std::string say_end(const RankEnd& end) {
+  const std::string& own = end.errors.exception();
+  const std::string status = say_status(end.status);
+  if (end.was_told) return "had not ended by itself; " + status + " when told to";
+  return own.empty() || end.status == 0 ? status : own + " (" + status + ")";
+}
+
+std::string say_lines(const LastWords& words) {
+  std::string text;
+  for (const std::string& line : words.lines()) text += "    | " + line + "\n";
+  return text;
+}
+
+std::string say_last_words(const RankEnd& end) {
+  if (!end.errors.lines().empty()) return "  its last lines on stderr:\n" + say_lines(end.errors);
+  if (!end.output.lines().empty()) return "  its last lines:\n" + say_lines(end.output);
+  return "  it said nothing\n";
+}
+
+// Ranks that ended alike share a line.
+std::string say_others(const std::vector<RankEnd>& ends, int first) {
+  std::vector<std::pair<std::string, std::string>> lines;  // how they ended, which ranks
+  for (const RankEnd& end : ends) {
+    if (end.rank == first) continue;
+    const std::string how = say_end(end);
+    const auto at = std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == how; });
+    if (at == lines.end()) {
+      lines.emplace_back(how, "rank " + std::to_string(end.rank));
+    } else {
+      at->second.replace(0, at->second.find(' '), "ranks");
+      at->second += ", " + std::to_string(end.rank);
+    }
+  }
+  std::string text;
+  for (std::size_t i = 0; i < std::min(lines.size(), kMaxOthers); ++i) {
+    text += "    " + lines[i].second + ": " + lines[i].first + "\n";
+  }
+  if (lines.size() > kMaxOthers) text += "    and " + std::to_string(lines.size() - kMaxOthers) + " more\n";
+  return text.empty() ? "" : "  the others:\n" + text;
+}
+
+std::string say_blamed(const RankEnd& end, const std::string& host) {
+  const std::string who = "rank " + std::to_string(end.rank) + " on host " + host;
+  if (end.was_told) return who + " was lost first: it " + say_end(end);
+  if (end.status == 0) return who + " ended first: " + say_end(end) + ", while others still needed it";
+  return who + " failed first: " + say_end(end);
+}
+
+}  // namespace
+
+ExitVerdict judge(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host) {
+  const RankEnd* failed = first_failed(ends);
+  if (failed == nullptr) return {};
+  const int blamed_rank = most_blamed(ends).value_or(failed->rank);
+  const RankEnd* blamed = find_rank(ends, blamed_rank);
+  if (blamed == nullptr) {
+    return {code_of(failed->status), title + ": rank " + std::to_string(blamed_rank) +
+                                         ", which runs on another host, was lost first: its own launcher says how\n" +
+                                         say_others(ends, blamed_rank)};
+  }
+  if (has_failed(*blamed)) failed = blamed;
+  return {code_of(failed->status),
+          title + ": " + say_blamed(*blamed, host) + "\n" + say_last_words(*blamed) + say_others(ends, blamed_rank)};
+}
+
+std::string say_status(int status) {
+  if (WIFEXITED(status)) return "exit code " + std::to_string(WEXITSTATUS(status));
+  const int signal = WTERMSIG(status);
+  const char* name = ::sigabbrev_np(signal);
+  const std::string core = WCOREDUMP(status) ? ", core dumped" : "";
+  return "signal " + std::to_string(signal) + (name == nullptr ? "" : std::string(" (SIG") + name + ")") + core;
+}
+
+int code_of(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace horo::tools
