@@ -16,8 +16,8 @@ struct Fusible {
 // How many bytes a bucket has at most. A unit's tensors go together anyway: `most` is the only limit of their buckets.
 struct BucketLimits {
   std::size_t most = 0;  // 0: every tensor is a bucket by itself
-  // Where priorities differ: such a bucket waits for the last of its tensors, and goes before what is less urgent than
-  // the first.
+  // Diagnose priorities differ: such a bucket waits for the last of its tensors, and goes before what is less urgent
+  // than the first.
   std::size_t mixed = 0;
   // More than this only where like tensors fill kParts buckets: so the first one leaves soon, and little is left to do
   // once the last tensor is ready.

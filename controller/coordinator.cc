@@ -46,7 +46,7 @@ class Coordinator::State {
     armed_.reset();
     if (leader_) leader_->timer_fired(now);
   }
-  void on(const Answered& event, TimePoint, Actions&) { member_.on(event); }
+  void on(const Diagnosed& event, TimePoint, Actions&) { member_.on(event); }
   void on(const Done& event, TimePoint, Actions&) { member_.on(event); }
   void flush(TimePoint now, Actions& actions);
 

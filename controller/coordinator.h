@@ -13,8 +13,8 @@
 // A tensor of a process set needs the set's members, a send_recv its two ends; others hear nothing of it. Ranks that
 // have joined a set are needed for nothing in it. The tensors of a unit are released together, or fail together.
 //
-// Where the tensors of a set have different priorities, what is complete is released by priority, and held back while
-// more than a credit of bytes is on its way in the set (flow.h).
+// Diagnose the tensors of a set have different priorities, what is complete is released by priority, and held back
+// while more than a credit of bytes is on its way in the set (flow.h).
 #pragma once
 
 #include <chrono>
@@ -81,14 +81,14 @@ struct Done {
   std::uint32_t set = 0;
   std::uint32_t tensors = 0;
 };
-// What this rank's callers say to a Where; empty where there is nobody to ask. Cut to kMaxAnswerBytes.
-struct Answered {
+// What this rank's callers say to a Diagnose; empty where there is nobody to ask. Cut to kMaxAnswerBytes.
+struct Diagnosed {
   std::uint64_t question = 0;
   std::string where;
 };
 
 using Event =
-    std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired, Answered, Done>;
+    std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired, Diagnosed, Done>;
 
 // ---- Actions: what the hall has to do, in this order.
 
@@ -156,8 +156,8 @@ struct Break {
 struct SetTimer {
   TimePoint at;
 };
-// Ask this rank's callers where they are, and say so with Answered; after what came before in these actions.
-struct Where {
+// Ask this rank's callers where they are, and say so with Diagnosed; after what came before in these actions.
+struct Diagnose {
   std::uint64_t question = 0;
 };
 // One line for this rank's log.
@@ -165,7 +165,8 @@ struct Warn {
   std::string text;
 };
 
-using Action = std::variant<Send, Release, Skip, AddSet, RemoveSet, Joined, Fail, Learn, Break, SetTimer, Where, Warn>;
+using Action =
+    std::variant<Send, Release, Skip, AddSet, RemoveSet, Joined, Fail, Learn, Break, SetTimer, Diagnose, Warn>;
 using Actions = std::vector<Action>;
 
 // When a tensor became ready on a rank, as the leader saw it.

@@ -36,7 +36,7 @@ Leader::Leader(const CoordinatorConfig& config)
       table_(config.size, config.max_tensors),
       plans_(config.size, config.max_plans),
       clock_(config),
-      inquiry_(config.size),
+      diagnosis_(config.size),
       left_(config.size),
       heard_(static_cast<std::size_t>(config.size)) {}
 
@@ -63,7 +63,7 @@ void Leader::take(int from, const UpMessage& message, TimePoint now) {
     if (!gone(from, set)) step_ended(set);
   }
   for (const Done& done : message.done) take_done(from, done);
-  for (const Answer& answer : message.answers) take_answer(from, answer);
+  for (const Diagnosis& answer : message.answers) take_answer(from, answer);
 }
 
 Plan& Leader::plan_of(int from, PlanId id) {
@@ -312,7 +312,7 @@ std::vector<TensorName> Leader::waiting_names() const {
 void Leader::rank_left(int rank, TimePoint now) {
   if (!left_.insert(rank)) return;
   left_order_.push_back(rank);
-  inquiry_.excuse(rank);
+  diagnosis_.excuse(rank);
   for (const PlanId id : plans_.live()) {
     const Plan& plan = *plans_.find(id);
     if (members(plan.set).contains(rank) && !plan.complete.contains(rank)) dissolve(id, clock_.fresh(now));

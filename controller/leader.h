@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "controller/bucketer.h"
+#include "controller/diagnosis_round.h"
 #include "controller/flow.h"
-#include "controller/inquiry.h"
 #include "controller/messages.h"
 #include "controller/plan_cache.h"
 #include "controller/rank_set.h"
@@ -133,7 +133,7 @@ class Leader {
   bool has(const Waiting& waiting, int rank) const;
   void next_stage(const Waiting& waiting, std::vector<Waiting>& warned, std::vector<Waiting>& expired, TimePoint now);
   void ask(TimePoint now);
-  void take_answer(int from, const Answer& answer);
+  void take_answer(int from, const Diagnosis& answer);
   void warn(std::vector<Waiting> warned, TimePoint now);
   void dissolve_entangled(const std::vector<Waiting>& warned, const std::vector<Instead>& instead);
   void give_up(std::vector<Waiting> expired, TimePoint now);
@@ -160,7 +160,7 @@ class Leader {
   ReadyTable table_;
   PlanCache plans_;
   StallClock clock_;
-  Inquiry inquiry_;
+  DiagnosisRound diagnosis_;
   std::vector<std::string> warnings_;
   RankSet left_;
   std::vector<int> left_order_;

@@ -54,8 +54,8 @@ void Leader::next_stage(const Waiting& waiting, std::vector<Waiting>& warned, st
       wait = clock_.add({patience.limit, Stage::kFail}, waiting);
       return;
     case Stage::kFail:
-      if (!inquiry_.complete() && now < inquiry_.until()) {
-        wait = clock_.add_at(inquiry_.until(), patience, waiting);
+      if (!diagnosis_.complete() && now < diagnosis_.until()) {
+        wait = clock_.add_at(diagnosis_.until(), patience, waiting);
       } else {
         expired.push_back(waiting);
       }
@@ -63,13 +63,14 @@ void Leader::next_stage(const Waiting& waiting, std::vector<Waiting>& warned, st
 }
 
 void Leader::ask(TimePoint now) {
-  if (inquiry_.begin(now, config_.answer_timeout, left_)) items_.emplace_back(AskWhere{inquiry_.question()});
+  if (diagnosis_.begin(now, config_.answer_timeout, left_))
+    items_.emplace_back(RequestDiagnosis{diagnosis_.question()});
 }
 
 // The last answer ends the waiting of those whose limit has come already.
-void Leader::take_answer(int from, const Answer& answer) {
-  inquiry_.take(from, answer);
-  if (!inquiry_.complete()) return;
+void Leader::take_answer(int from, const Diagnosis& answer) {
+  diagnosis_.take(from, answer);
+  if (!diagnosis_.complete()) return;
   for (const Waiting& waiting : clock_.all()) {
     std::optional<Wait>& wait = wait_of(waiting);
     if (wait->patience.next != Stage::kFail || wait->ticket.first == wait->patience.limit) continue;
@@ -185,7 +186,7 @@ void Leader::give_up(std::vector<Waiting> expired, TimePoint now) {
     const Stalled group{{}, submitted, missing, false, {}, ""};
     FailTensors item;
     item.text = stall_text(group, instead_of({missing.begin(), missing.end()}, expired), config_.stall_limit) +
-                whereabouts_text(inquiry_.of(submitted), inquiry_.of(missing), config_.answer_timeout);
+                call_sites_text(diagnosis_.of(submitted), diagnosis_.of(missing), config_.answer_timeout);
     item.missing = missing;
     for (Entry* entry : entries) {
       const std::string head = stall_head(*ReadyTable::said(*entry).front().spec, of_set(entry->name.set));

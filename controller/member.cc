@@ -93,7 +93,7 @@ void Member::on(const StepEnded& event) {
   if (plannable_.erase(event.set) > 0) queued_ended_.push_back(event.set);
 }
 
-void Member::on(const Answered& event) {
+void Member::on(const Diagnosed& event) {
   queued_answers_.push_back({event.question, event.where.substr(0, kMaxAnswerBytes)});
 }
 

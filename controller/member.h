@@ -30,7 +30,7 @@ class Member {
   void on(const PlanComplete& event, TimePoint now, Actions& actions);
   void on(const PlanActive& event);
   void on(const StepEnded& event);
-  void on(const Answered& event);
+  void on(const Diagnosed& event);
   void on(const Done& event);
   // The leader is gone: what is pending fails, and what comes later does at once.
   void leader_left(Actions& actions);
@@ -99,7 +99,7 @@ class Member {
   void apply(const DefinePlan& item, Actions& actions);
   void apply(const DissolvePlan& item, Actions& actions);
   void apply(const FailTensors& item, Actions& actions);
-  void apply(const AskWhere& item, Actions& actions);
+  void apply(const RequestDiagnosis& item, Actions& actions);
   void apply(const DefineSet& item, Actions& actions);
   void apply(const EndSet& item, Actions& actions);
   void apply(const JoinOver& item, Actions& actions);
@@ -122,7 +122,7 @@ class Member {
   std::vector<Key> queued_;
   std::vector<PlanId> queued_plans_;
   std::vector<PlanId> queued_active_;
-  std::vector<Answer> queued_answers_;
+  std::vector<Diagnosis> queued_answers_;
   std::vector<std::uint32_t> queued_ended_;
   std::vector<Done> queued_done_;
   // Unnamed tensors that failed before this rank submitted them, and why: they fail when it does, because every rank

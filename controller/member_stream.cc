@@ -234,8 +234,8 @@ void Member::apply(const FailTensors& item, Actions& actions) {
   if (missed && first != nullptr) actions.emplace_back(Warn{first->head + item.text});
 }
 
-void Member::apply(const AskWhere& item, Actions& actions) {
-  actions.emplace_back(Where{item.question});
+void Member::apply(const RequestDiagnosis& item, Actions& actions) {
+  actions.emplace_back(Diagnose{item.question});
 }
 
 }  // namespace horo

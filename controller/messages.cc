@@ -143,7 +143,7 @@ struct ItemWriter {
     out.text(std::string_view(item.text).substr(0, kMaxTextBytes));
     write_list(out, item.missing);
   }
-  void operator()(const AskWhere& item) const {
+  void operator()(const RequestDiagnosis& item) const {
     kind(ItemKind::kAskWhere);
     out.u64(item.question);
   }
@@ -254,7 +254,7 @@ DownItem read_plain_item(ByteReader& in, ItemKind kind, const CoordinatorConfig&
     case ItemKind::kFailTensors:
       return read_fail_tensors(in, config);
     case ItemKind::kAskWhere:
-      return AskWhere{in.u64()};
+      return RequestDiagnosis{in.u64()};
     case ItemKind::kDefineSet:
       return read_define_set(in, config);
     case ItemKind::kEndSet: {
@@ -290,7 +290,7 @@ bool any_ref(const std::vector<TensorRef>& refs, bool by_name) {
 bool speaks(const DownItem& item, bool by_name) {
   if (const auto* release = std::get_if<ReleaseTensors>(&item)) return any_ref(release->tensors, by_name);
   if (const auto* skip = std::get_if<SkipTensors>(&item)) return any_ref(skip->tensors, by_name);
-  if (std::holds_alternative<AskWhere>(item)) return false;
+  if (std::holds_alternative<RequestDiagnosis>(item)) return false;
   const bool of_plan = std::holds_alternative<ReleasePlan>(item) || std::holds_alternative<DefinePlan>(item) ||
                        std::holds_alternative<DissolvePlan>(item);
   return of_plan != by_name;
@@ -327,7 +327,7 @@ std::vector<std::byte> encode(UpMessage message) {
     write_list(out, partial.absent_slots);
   }
   out.u32(static_cast<std::uint32_t>(message.answers.size()));
-  for (const Answer& answer : message.answers) {
+  for (const Diagnosis& answer : message.answers) {
     out.u64(answer.question);
     out.text(answer.where);
   }
@@ -366,7 +366,7 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
     partial.absent_slots = read_ascending<std::uint32_t>(in, id_limit(config), "slot");
   }
   message.answers.resize(in.count(kLeastAnswerBytes));
-  for (Answer& answer : message.answers) {
+  for (Diagnosis& answer : message.answers) {
     answer.question = in.u64();
     answer.where = in.text(kMaxAnswerBytes);
   }

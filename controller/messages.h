@@ -41,8 +41,8 @@ struct PartialPlan {
   PlanId plan = 0;
   std::vector<std::uint32_t> absent_slots;
 };
-// Where this rank's callers are; at most kMaxAnswerBytes.
-struct Answer {
+// Diagnose this rank's callers are; at most kMaxAnswerBytes.
+struct Diagnosis {
   std::uint64_t question = 0;
   std::string where;
 };
@@ -56,7 +56,7 @@ struct UpMessage {
   std::vector<TensorId> absent;
   std::vector<PlanId> plans;
   std::vector<PartialPlan> partial_plans;
-  std::vector<Answer> answers;
+  std::vector<Diagnosis> answers;
   std::vector<std::uint32_t> ended;  // sets whose step ended: from their first member, where that is not the leader
   std::vector<Done> done;
 
@@ -132,11 +132,11 @@ struct JoinOver {
   std::string text;
 };
 // Asks where the callers are.
-struct AskWhere {
+struct RequestDiagnosis {
   std::uint64_t question = 0;
 };
-using DownItem = std::variant<ReleaseTensors, SkipTensors, ReleasePlan, DefinePlan, DissolvePlan, FailTensors, AskWhere,
-                              DefineSet, EndSet, JoinOver>;
+using DownItem = std::variant<ReleaseTensors, SkipTensors, ReleasePlan, DefinePlan, DissolvePlan, FailTensors,
+                              RequestDiagnosis, DefineSet, EndSet, JoinOver>;
 struct DownMessage {
   std::vector<DownItem> items;
 

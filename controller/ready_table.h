@@ -42,7 +42,7 @@ struct Entry {
   std::int32_t priority = 0;
 };
 
-// Where a report belongs.
+// Diagnose a report belongs.
 struct Place {
   Entry* entry = nullptr;
   std::size_t version = 0;

@@ -69,7 +69,7 @@ std::string indented(const std::string& text) {
   return lines;
 }
 
-std::string silence_text(const Whereabouts& group, std::chrono::milliseconds answer_timeout) {
+std::string silence_text(const CallSites& group, std::chrono::milliseconds answer_timeout) {
   const std::string who = "\n" + ranks_text(group.ranks);
   if (group.answered) return who + ": no call sites (not a Python program)";
   return who + " did not answer within " + std::to_string(answer_timeout.count()) +
@@ -77,11 +77,11 @@ std::string silence_text(const Whereabouts& group, std::chrono::milliseconds ans
          "is stopped";
 }
 
-std::string places_text(const std::vector<Whereabouts>& groups, const std::string& did,
+std::string places_text(const std::vector<CallSites>& groups, const std::string& did,
                         std::chrono::milliseconds answer_timeout) {
   std::string text;
   for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
-    const Whereabouts& group = groups[i];
+    const CallSites& group = groups[i];
     const char* are = group.ranks.size() == 1 ? " is here:" : " are here:";
     text += group.where.empty() ? silence_text(group, answer_timeout)
                                 : "\n" + ranks_text(group.ranks) + did + are + indented(group.where);
@@ -89,7 +89,7 @@ std::string places_text(const std::vector<Whereabouts>& groups, const std::strin
   return groups.size() > kMostGroups ? text + "\n(other ranks are at other places)" : text;
 }
 
-bool nobody_to_ask(const std::vector<Whereabouts>& groups) {
+bool nobody_to_ask(const std::vector<CallSites>& groups) {
   return std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.answered && g.where.empty(); });
 }
 
@@ -129,8 +129,8 @@ std::string unit_text(std::chrono::milliseconds limit) {
          " ms (HORO_STALL_LIMIT_MS). Nothing was changed; make a unit of the same tensors on all ranks";
 }
 
-std::string whereabouts_text(const std::vector<Whereabouts>& waiting, const std::vector<Whereabouts>& missing,
-                             std::chrono::milliseconds answer_timeout) {
+std::string call_sites_text(const std::vector<CallSites>& waiting, const std::vector<CallSites>& missing,
+                            std::chrono::milliseconds answer_timeout) {
   if (nobody_to_ask(waiting) && nobody_to_ask(missing)) return "";
   return places_text(waiting, ", which submitted it,", answer_timeout) +
          places_text(missing, ", which did not,", answer_timeout);

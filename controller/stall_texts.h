@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "controller/inquiry.h"
+#include "controller/diagnosis_round.h"
 #include "horo/base/tensor_spec.h"
 #include "horo/base/time.h"
 
@@ -43,7 +43,7 @@ std::string stall_text(const Stalled& stalled, const std::vector<Instead>& inste
 // Of a unit whose tensors are ready everywhere, as far as there are any.
 std::string unit_text(std::chrono::milliseconds limit);
 // The lines after it: where the ranks are that wait, and those that are missing.
-std::string whereabouts_text(const std::vector<Whereabouts>& waiting, const std::vector<Whereabouts>& missing,
-                             std::chrono::milliseconds answer_timeout);
+std::string call_sites_text(const std::vector<CallSites>& waiting, const std::vector<CallSites>& missing,
+                            std::chrono::milliseconds answer_timeout);
 
 }  // namespace horo

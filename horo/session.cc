@@ -39,8 +39,8 @@ Session::Session(const Config& config, Links links)
       generation_(fork_generation()),
       pid_(::getpid()),
       registry_(std::make_unique<Registry>()),
-      inbox_(std::make_unique<Inbox>(config, *registry_)),
-      engine_(std::make_unique<Engine>(config, std::move(links), EngineTools{*inbox_, counters_, *registry_})) {
+      tensor_table_(std::make_unique<TensorTable>(config, *registry_)),
+      engine_(std::make_unique<Engine>(config, std::move(links), EngineTools{*tensor_table_, counters_, *registry_})) {
   set_check_context(config.rank, config.size, kFirstEpoch);
   set_log_rank(config.rank);
 }
@@ -52,7 +52,7 @@ Session::~Session() {
     return;
   }
   [[maybe_unused]] const Engine* engine = engine_.release();
-  [[maybe_unused]] const Inbox* inbox = inbox_.release();
+  [[maybe_unused]] const TensorTable* tensor_table = tensor_table_.release();
   [[maybe_unused]] const Registry* registry = registry_.release();
 }
 
@@ -80,7 +80,7 @@ const Topology& Session::topology() const {
 
 Key Session::declare(const TensorSpec& spec) {
   check_process();
-  return inbox_->declare(spec);
+  return tensor_table_->declare(spec);
 }
 
 std::shared_ptr<Work> Session::submit(const Submission& submission) {
@@ -89,12 +89,12 @@ std::shared_ptr<Work> Session::submit(const Submission& submission) {
 
 std::vector<std::shared_ptr<Work>> Session::submit(std::span<const Submission> submissions) {
   check_process();
-  return hand_over(inbox_->put(submissions));
+  return hand_over(tensor_table_->put(submissions));
 }
 
 std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const Submission& submission) {
   check_process();
-  return hand_over(inbox_->put(spec, submission)).front();
+  return hand_over(tensor_table_->put(spec, submission)).front();
 }
 
 std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const void* in, void* out) {
@@ -103,10 +103,10 @@ std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const void* in, vo
 
 std::vector<std::shared_ptr<Work>> Session::submit(Unit unit) {
   check_process();
-  return hand_over(inbox_->put_unit(unit.name, std::move(unit.specs), std::move(unit.submissions)));
+  return hand_over(tensor_table_->put_unit(unit.name, std::move(unit.specs), std::move(unit.submissions)));
 }
 
-std::vector<std::shared_ptr<Work>> Session::hand_over(Inbox::Put put) {
+std::vector<std::shared_ptr<Work>> Session::hand_over(TensorTable::Put put) {
   if (put.wake) engine_->wake();  // first: whoever submits later relies on it
   prepare_all(*engine_, put.filled);
   counters_.add_submitted(put.works.size());
@@ -119,7 +119,7 @@ std::shared_ptr<Work> Session::add_set(const std::vector<int>& ranks, const std:
   spec.kind = CollectiveKind::kAddSet;
   spec.set_name = name;
   spec.shape.assign(ranks.begin(), ranks.end());
-  return hand_over(inbox_->ask(std::move(spec))).front();
+  return hand_over(tensor_table_->ask(std::move(spec))).front();
 }
 
 std::shared_ptr<Work> Session::remove_set(std::uint32_t set) {
@@ -127,12 +127,12 @@ std::shared_ptr<Work> Session::remove_set(std::uint32_t set) {
   TensorSpec spec;
   spec.kind = CollectiveKind::kRemoveSet;
   spec.shape = {set};
-  return hand_over(inbox_->ask(std::move(spec))).front();
+  return hand_over(tensor_table_->ask(std::move(spec))).front();
 }
 
 SetInfo Session::set_info(std::uint32_t set) const {
   check_process();
-  return inbox_->set_info(set);
+  return tensor_table_->set_info(set);
 }
 
 std::shared_ptr<Work> Session::join(std::uint32_t set) {
@@ -140,7 +140,7 @@ std::shared_ptr<Work> Session::join(std::uint32_t set) {
   TensorSpec spec;
   spec.kind = CollectiveKind::kJoin;
   spec.set = set;
-  return hand_over(inbox_->ask(std::move(spec))).front();
+  return hand_over(tensor_table_->ask(std::move(spec))).front();
 }
 
 bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
@@ -149,7 +149,7 @@ bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until
   for (const auto& work : works) {
     if (!work->finished()) unfinished.push_back(work->key());
   }
-  if (!unfinished.empty() && inbox_->nudge(unfinished)) engine_->wake();
+  if (!unfinished.empty() && tensor_table_->nudge(unfinished)) engine_->wake();
   const auto have_ended = [&] {
     return std::all_of(works.begin(), works.end(), [](const auto& work) { return work->finished(); });
   };
@@ -171,7 +171,7 @@ bool Session::poll(const Work& work) {
   check_process();
   if (work.finished()) return true;
   const Key key = work.key();
-  if (inbox_->nudge(std::span(&key, 1))) engine_->wake();
+  if (tensor_table_->nudge(std::span(&key, 1))) engine_->wake();
   return false;
 }
 
@@ -193,13 +193,13 @@ void Session::register_codec(std::unique_ptr<Codec> codec) {
 
 void Session::step_end(std::uint32_t set) {
   check_process();
-  if (inbox_->step_end(set)) engine_->wake();
+  if (tensor_table_->step_end(set)) engine_->wake();
 }
 
 // In a forked child the memory may not even be there: it is not freed.
 Allocation Session::allocate(std::uint32_t set, std::size_t bytes) {
   check_process();
-  inbox_->check_mine(set);
+  tensor_table_->check_mine(set);
   const auto group = engine_->group(set);
   if (!group) throw ShutDown("process set " + std::to_string(set) + " ended while memory for it was asked for");
   const std::string who = "rank " + std::to_string(config_.rank) + ": ";
@@ -224,12 +224,12 @@ std::vector<BucketPlace> Session::places(std::span<const std::shared_ptr<Work>> 
   std::vector<Key> keys;
   keys.reserve(works.size());
   for (const auto& work : works) keys.push_back(work->key());
-  return inbox_->places(keys);
+  return tensor_table_->places(keys);
 }
 
 std::uint64_t Session::plans_version() const {
   check_process();
-  return inbox_->plans_version();
+  return tensor_table_->plans_version();
 }
 
 void Session::abort(const std::string& reason) {
@@ -249,12 +249,12 @@ std::vector<ReadyTime> Session::ready_times() const {
 
 std::optional<std::uint64_t> Session::next_question(TimePoint until) {
   check_process();
-  return engine_->questions().next(until);
+  return engine_->stall_diagnosis().next(until);
 }
 
 void Session::answer(std::uint64_t question, const std::string& text) {
   check_process();
-  if (engine_->questions().answer(question, text)) engine_->wake();
+  if (engine_->stall_diagnosis().answer(question, text)) engine_->wake();
 }
 
 std::uint64_t Session::kernel_bytes_sent() const {

@@ -127,7 +127,7 @@ class Session {
   std::uint64_t kernel_bytes_sent() const;
 
  private:
-  std::vector<std::shared_ptr<Work>> hand_over(Inbox::Put put);
+  std::vector<std::shared_ptr<Work>> hand_over(TensorTable::Put put);
   void look_and_help(TimePoint until, const std::function<bool()>& have_ended);
 
   const Config config_;
@@ -135,7 +135,7 @@ class Session {
   const int pid_;
   Counters counters_;
   std::unique_ptr<Registry> registry_;
-  std::unique_ptr<Inbox> inbox_;
+  std::unique_ptr<TensorTable> tensor_table_;
   Lookout lookout_;  // of callers that wait
   std::unique_ptr<Engine> engine_;
 };

@@ -24,7 +24,7 @@ class GroupContestant {
       : links_(find_others(config, 0)), has_bucket_(has_bucket) {
     collective_.order = order;
     collective_.channel = MpiSums::kChannel;
-    const Comparison compared = compare_settings(*links_.transport, config, counters_);
+    const StartupAgreement compared = compare_settings(*links_.transport, config, counters_);
     std::vector<int> members(compared.hosts.size());
     std::iota(members.begin(), members.end(), 0);
     ids_.assign(members.begin(), members.end());

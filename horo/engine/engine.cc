@@ -39,11 +39,11 @@ CoordinatorConfig coordinator_config(const Config& config) {
 }  // namespace
 
 EpochState::EpochState(const Config& config, Links found)
-    : links(std::move(found)), coordinator(coordinator_config(config)), vigil(config, links.names) {}
+    : links(std::move(found)), coordinator(coordinator_config(config)), detector(config, links.names) {}
 
 Engine::Engine(const Config& config, Links links, const EngineTools& tools)
     : config_(config),
-      inbox_(tools.inbox),
+      tensor_table_(tools.tensor_table),
       counters_(tools.counters),
       registry_(tools.registry),
       epoch_(config, std::move(links)),
@@ -64,12 +64,12 @@ Engine::Engine(const Config& config, Links links, const EngineTools& tools)
 }
 
 void Engine::start() {
-  Comparison compared = compare_settings(*epoch_.links.transport, config_, counters_);
+  StartupAgreement compared = compare_settings(*epoch_.links.transport, config_, counters_);
   topology_ = std::make_unique<const Topology>(compared.topology);
   Members world{{}, 0, std::move(compared.hosts), compared.costs};
   for (int rank = 0; rank < config_.size; ++rank) world.ranks.push_back(rank);
   epoch_.lanes = std::make_unique<Lanes>(
-      LaneTools{*epoch_.links.transport, inbox_, counters_, config_, registry_}, std::move(world),
+      LaneTools{*epoch_.links.transport, tensor_table_, counters_, config_, registry_}, std::move(world),
       [this](FailurePtr failure) { lane_failed(std::move(failure)); }, [this] { wake(); });
   thread_ = start_thread("horo engine", [this] { loop(); });
 }
@@ -150,7 +150,7 @@ void Engine::leave() {
     MutexLock lock(mutex_);
     first = !std::exchange(leaving_, true);
   }
-  questions_.close();
+  stall_diagnosis_.close();
   wake();
   if (first) thread_.join();
   MutexLock lock(mutex_);
@@ -203,14 +203,14 @@ void Engine::loop() noexcept {
   epoch_.lanes->join();
 }
 
-// Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this. Once the inbox
-// is closed nothing throws.
+// Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this. Once the
+// tensor_table is closed nothing throws.
 void Engine::leave_in_order() {
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
   const std::string text = "rank " + std::to_string(config_.rank) + " shut down";
-  if (inbox_.close(failure)) epoch_.links.transport->abort(config_.rank, text);
+  if (tensor_table_.close(failure)) epoch_.links.transport->abort(config_.rank, text);
   epoch_.lanes->stop();
-  inbox_.fail_all();
+  tensor_table_.fail_all();
   epoch_.links.transport->leave();
   epoch_.links.control->goodbye(kGoodbyePatience);
 }
@@ -220,10 +220,10 @@ void Engine::round() {
   if (timer_) until = std::min(until, *timer_);
   if (look_) until = std::min(until, *look_);
   if (look_ && arenas_) until = std::min<TimePoint>(until, Clock::now() + kWaitSlice);
-  if (!inbox_.rest()) until = TimePoint();
+  if (!tensor_table_.rest()) until = TimePoint();
   std::vector<ControlEvent> events = epoch_.links.control->wait(until);
   tend_ = epoch_.links.transport->look();
-  if (events.empty()) inbox_.gather(Clock::now() + kLongestGathering, kQuiet);
+  if (events.empty()) tensor_table_.gather(Clock::now() + kLongestGathering, kQuiet);
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) feed(event, now);
   heed_abort();
@@ -235,7 +235,7 @@ void Engine::round() {
   epoch_.lanes->reap();
   take_inbox(now);
   for (const Done& done : epoch_.lanes->take_done()) epoch_.coordinator.on(done, now, actions_);
-  for (const Answered& answered : questions_.take()) epoch_.coordinator.on(answered, now, actions_);
+  for (const Diagnosed& answered : stall_diagnosis_.take()) epoch_.coordinator.on(answered, now, actions_);
   if (timer_ && now >= *timer_) {
     timer_.reset();
     epoch_.coordinator.on(TimerFired{}, now, actions_);
@@ -251,21 +251,21 @@ void Engine::round() {
 
 void Engine::feed(const ControlEvent& event, TimePoint now) {
   if (ended_) return;
-  if (event.kind != ControlEvent::Kind::kLost) epoch_.vigil.heard(event.from);
+  if (event.kind != ControlEvent::Kind::kLost) epoch_.detector.heard(event.from);
   switch (event.kind) {
     case ControlEvent::Kind::kMessage:
-      // Declarations and submissions first: the message may be about tensors that wait in the inbox.
+      // Declarations and submissions first: the message may be about tensors that wait in the tensor_table.
       take_inbox(now);
       epoch_.coordinator.on(Received{event.from, event.bytes}, now, actions_);
       return;
     case ControlEvent::Kind::kBeat:
-      if (event.wants_answer) epoch_.vigil.asked(now);
+      if (event.wants_answer) epoch_.detector.asked(now);
       return;
     case ControlEvent::Kind::kSuspicion:
-      epoch_.vigil.suspect({event.from, event.about, event.evidence, event.reason}, now);
+      epoch_.detector.suspect({event.from, event.about, event.evidence, event.reason}, now);
       return;
     case ControlEvent::Kind::kLeft:
-      epoch_.vigil.left(event.from);
+      epoch_.detector.left(event.from);
       epoch_.coordinator.on(RankLeft{event.from}, now, actions_);
       return;
     case ControlEvent::Kind::kLost:
@@ -275,7 +275,7 @@ void Engine::feed(const ControlEvent& event, TimePoint now) {
 }
 
 void Engine::take_inbox(TimePoint now) {
-  Inbox::Batch batch = inbox_.take();
+  TensorTable::Batch batch = tensor_table_.take();
   for (const auto& [key, spec] : batch.declared) epoch_.coordinator.declare(key, *spec);
   for (const Event& event : batch.events) epoch_.coordinator.on(event, now, actions_);
 }
@@ -321,12 +321,12 @@ void Engine::heed_deaths(TimePoint now) {
 
 void Engine::suspect(Suspicion suspicion, TimePoint now) {
   if (config_.rank != 0) epoch_.links.control->suspect(suspicion.about, suspicion.evidence, suspicion.text);
-  epoch_.vigil.suspect(std::move(suspicion), now);
+  epoch_.detector.suspect(std::move(suspicion), now);
 }
 
 void Engine::keep_vigil(TimePoint now) {
   if (ended_) return;
-  const Vigil::Advice advice = epoch_.vigil.look(inbox_.has_in_flight(), now);
+  const FailureDetector::Advice advice = epoch_.detector.look(tensor_table_.has_in_flight(), now);
   look_ = advice.again;
   if (advice.ask) epoch_.links.control->beat(true);
   if (advice.verdict) end_epoch(advice.verdict->origin, advice.verdict->text);
@@ -339,10 +339,10 @@ void Engine::end_epoch(int origin, const std::string& why) noexcept {
   reserve_.reset();
   look_.reset();
   timer_.reset();
-  questions_.close();
+  stall_diagnosis_.close();
   break_off(origin, why);
-  inbox_.close(failure_of(origin, why));
-  inbox_.fail_all();
+  tensor_table_.close(failure_of(origin, why));
+  tensor_table_.fail_all();
 }
 
 FailurePtr Engine::failure_of(int origin, const std::string& why) const noexcept {

@@ -1,6 +1,6 @@
 // Engine: the thread that agrees with the other ranks' engines and hands what is agreed to the lanes. It sleeps until a
 // caller submits, a message comes or a timer fires; there is no cycle. What belongs to one membership of the world
-// (links, lanes, coordinator) is an EpochState; the inbox outlives it.
+// (links, lanes, coordinator) is an EpochState; the tensor_table outlives it.
 #pragma once
 
 #include <memory>
@@ -30,13 +30,13 @@ struct EpochState {
   EpochState(const Config& config, Links links);
   Links links;
   Coordinator coordinator;
-  Vigil vigil;
+  FailureDetector detector;
   std::unique_ptr<Lanes> lanes;  // made once the ranks have compared their settings
 };
 
 // What outlives the engine.
 struct EngineTools {
-  Inbox& inbox;
+  TensorTable& tensor_table;
   Counters& counters;
   const Registry& registry;
 };
@@ -59,7 +59,7 @@ class Engine {
   void abort(const std::string& reason);
   // See Coordinator::ready_times; none after leave(). Any thread; returns after the engine's next round.
   std::vector<ReadyTime> ready_times();
-  Questions& questions() { return questions_; }
+  StallDiagnosis& stall_diagnosis() { return stall_diagnosis_; }
   // Leaves in good order and ends the thread; returns when it has ended. Again, or by several threads at once: the
   // same.
   void leave();
@@ -88,7 +88,7 @@ class Engine {
   void perform(Learn& learn, std::vector<Event>&);
   void perform(Break& gone, std::vector<Event>& more);
   void perform(SetTimer& timer, std::vector<Event>&);
-  void perform(Where& where, std::vector<Event>& more);
+  void perform(Diagnose& where, std::vector<Event>& more);
   void perform(Warn& warn, std::vector<Event>&);
   void lane_failed(FailurePtr failure);
   std::string say_mine(const std::string& text) const;  // "rank 2: text"
@@ -101,16 +101,16 @@ class Engine {
   FailurePtr failure_of(int origin, const std::string& why) const noexcept;
 
   const Config config_;
-  Inbox& inbox_;
+  TensorTable& tensor_table_;
   Counters& counters_;
   const Registry& registry_;
   EpochState epoch_;
   const std::shared_ptr<ShmArenas> arenas_;  // null where this rank shares no memory
   std::unique_ptr<const Topology> topology_;
-  Questions questions_;
+  StallDiagnosis stall_diagnosis_;
   Actions actions_;                    // engine thread
   std::optional<TimePoint> timer_;     // engine thread
-  std::optional<TimePoint> look_;      // engine thread: when the vigil wants to look again
+  std::optional<TimePoint> look_;      // engine thread: when the detector wants to look again
   TimePoint tend_ = TimePoint::max();  // engine thread: when the transport wants to be looked after again
   bool ended_ = false;                 // engine thread: the epoch is over
   int dead_ = -1;                      // engine thread: the rank whose death was seen last

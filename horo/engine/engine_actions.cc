@@ -21,7 +21,7 @@ void Engine::perform(Send& send, std::vector<Event>&) {
 
 void Engine::perform(Release& release, std::vector<Event>&) {
   Job job;
-  job.items = inbox_.items(release.keys);
+  job.items = tensor_table_.items(release.keys);
   const bool is_bucket = job.items.front().spec->kind == CollectiveKind::kAllReduce;
   if (is_bucket) counters_.add_bucket(job.items.size(), release.key_hash);
   job.release = std::move(release);
@@ -29,44 +29,44 @@ void Engine::perform(Release& release, std::vector<Event>&) {
 }
 
 void Engine::perform(Skip& skip, std::vector<Event>&) {
-  epoch_.lanes->end({.items = inbox_.items(skip.keys), .failure = nullptr, .absent = true});
+  epoch_.lanes->end({.items = tensor_table_.items(skip.keys), .failure = nullptr, .absent = true});
 }
 
 void Engine::perform(Fail& fail, std::vector<Event>&) {
-  epoch_.lanes->end({inbox_.items(fail.keys), mismatch(fail.text)});
+  epoch_.lanes->end({tensor_table_.items(fail.keys), mismatch(fail.text)});
 }
 
 void Engine::perform(AddSet& added, std::vector<Event>&) {
   if (std::ranges::binary_search(added.ranks, config_.rank)) epoch_.lanes->open(added.set, added.ranks);
-  inbox_.add_set(added.set, added.name, added.ranks);
+  tensor_table_.add_set(added.set, added.name, added.ranks);
   counters_.name_set(added.set, added.name);
-  epoch_.lanes->end({.items = inbox_.items(added.keys), .failure = nullptr, .counts = {added.set}});
+  epoch_.lanes->end({.items = tensor_table_.items(added.keys), .failure = nullptr, .counts = {added.set}});
 }
 
 void Engine::perform(RemoveSet& removed, std::vector<Event>&) {
-  inbox_.remove_set(removed.set);
-  epoch_.lanes->close(removed.set, {inbox_.items(removed.keys), nullptr});
+  tensor_table_.remove_set(removed.set);
+  epoch_.lanes->close(removed.set, {tensor_table_.items(removed.keys), nullptr});
 }
 
 void Engine::perform(Joined& joined, std::vector<Event>&) {
-  inbox_.count_anew(joined.set);
-  epoch_.lanes->end({.items = inbox_.items(joined.keys), .failure = nullptr, .counts = {joined.last}});
+  tensor_table_.count_anew(joined.set);
+  epoch_.lanes->end({.items = tensor_table_.items(joined.keys), .failure = nullptr, .counts = {joined.last}});
 }
 
 void Engine::perform(Learn& learn, std::vector<Event>&) {
-  inbox_.learn(learn.plan, learn.keys);
+  tensor_table_.learn(learn.plan, learn.keys);
 }
 
 void Engine::perform(Break& gone, std::vector<Event>& more) {
-  std::ranges::move(inbox_.forget_plan(gone.plan), std::back_inserter(more));
+  std::ranges::move(tensor_table_.forget_plan(gone.plan), std::back_inserter(more));
 }
 
 void Engine::perform(SetTimer& timer, std::vector<Event>&) {
   timer_ = timer.at;
 }
 
-void Engine::perform(Where& where, std::vector<Event>& more) {
-  if (!questions_.ask(where.question)) more.emplace_back(Answered{where.question, ""});
+void Engine::perform(Diagnose& diagnose, std::vector<Event>& more) {
+  if (!stall_diagnosis_.ask(diagnose.question)) more.emplace_back(Diagnosed{diagnose.question, ""});
 }
 
 void Engine::perform(Warn& warn, std::vector<Event>&) {

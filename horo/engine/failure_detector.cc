@@ -30,7 +30,7 @@ std::string seconds(Duration time) {
 
 }  // namespace
 
-Vigil::Vigil(const Config& config, std::vector<std::string> names)
+FailureDetector::FailureDetector(const Config& config, std::vector<std::string> names)
     : rank_(config.rank),
       size_(config.size),
       deadline_(config.deadline),
@@ -43,27 +43,27 @@ Vigil::Vigil(const Config& config, std::vector<std::string> names)
   }
 }
 
-bool Vigil::is_heard_directly(int rank) const {
+bool FailureDetector::is_heard_directly(int rank) const {
   return rank != rank_ && (rank_ == 0 || rank == 0) && !has_left_[index(rank)];
 }
 
-void Vigil::asked(TimePoint now) {
+void FailureDetector::asked(TimePoint now) {
   asked_until_ = now + 3 * beat_;
 }
 
 // That its process has ended as well is no loss.
-void Vigil::left(int rank) {
+void FailureDetector::left(int rank) {
   has_left_[index(rank)] = true;
   std::erase_if(suspicions_, [rank](const Suspicion& one) { return one.about == rank && is_end(one); });
 }
 
-void Vigil::suspect(Suspicion suspicion, TimePoint now) {
+void FailureDetector::suspect(Suspicion suspicion, TimePoint now) {
   if (suspicion.about >= 0 && has_left_[index(suspicion.about)] && is_end(suspicion)) return;
   if (suspicions_.empty()) suspected_since_ = now;
   suspicions_.push_back(std::move(suspicion));
 }
 
-void Vigil::listen(TimePoint now) {
+void FailureDetector::listen(TimePoint now) {
   if (!last_look_) {
     for (Silence& silence : silence_) silence = {};
     next_ask_ = std::max(next_ask_, now + beat_);  // what ends within a beat asks nobody
@@ -73,7 +73,7 @@ void Vigil::listen(TimePoint now) {
   last_look_ = now;
 }
 
-Vigil::Advice Vigil::look(bool in_flight, TimePoint now) {
+FailureDetector::Advice FailureDetector::look(bool in_flight, TimePoint now) {
   Advice advice;
   if (!in_flight && now >= asked_until_ && suspicions_.empty()) {
     last_look_.reset();
@@ -92,7 +92,7 @@ Vigil::Advice Vigil::look(bool in_flight, TimePoint now) {
 }
 
 // -1: nobody.
-int Vigil::most_silent() const {
+int FailureDetector::most_silent() const {
   int found = -1;
   for (int rank = 0; rank < size_; ++rank) {
     if (!is_heard_directly(rank)) continue;
@@ -101,7 +101,7 @@ int Vigil::most_silent() const {
   return found;
 }
 
-std::optional<Verdict> Vigil::judge(TimePoint now) const {
+std::optional<Verdict> FailureDetector::judge(TimePoint now) const {
   const int silent = most_silent();
   const Silence silence = silent < 0 ? Silence{} : silence_[index(silent)];
   if (silence.time >= deadline_ && silence.asked >= kLeastAsked) return Verdict{silent, say_silent(silent)};
@@ -121,12 +121,12 @@ std::optional<Verdict> Vigil::judge(TimePoint now) const {
                  names_[index(suspicion.about)] + " answers, but does not send what is waited for: " + suspicion.text};
 }
 
-Verdict Vigil::verdict_of(const Suspicion& end) const {
+Verdict FailureDetector::verdict_of(const Suspicion& end) const {
   return {end.about, names_[index(end.about)] + " is lost: " + end.text};
 }
 
 // What needs no more evidence and no other judge; null: nothing. Of several deaths rank 0 has the choice, if it lives.
-const Suspicion* Vigil::certain() const {
+const Suspicion* FailureDetector::certain() const {
   const auto found = std::ranges::find_if(suspicions_, [this](const Suspicion& one) {
     return one.evidence == Evidence::kDied && (rank_ == 0 || one.about == 0);
   });
@@ -134,7 +134,7 @@ const Suspicion* Vigil::certain() const {
 }
 
 // The one that knows best; of equal ones, the one about a rank that waits for nobody itself.
-const Suspicion& Vigil::strongest() const {
+const Suspicion& FailureDetector::strongest() const {
   const auto weight = [this](const Suspicion& one) {
     const bool waits = std::any_of(suspicions_.begin(), suspicions_.end(),
                                    [&](const Suspicion& other) { return other.by == one.about; });
@@ -144,7 +144,7 @@ const Suspicion& Vigil::strongest() const {
                            [&](const Suspicion& a, const Suspicion& b) { return weight(a) < weight(b); });
 }
 
-std::string Vigil::say_silent(int rank) const {
+std::string FailureDetector::say_silent(int rank) const {
   return names_[index(rank)] + " gave no sign of life for " + seconds(silence_[index(rank)].time) +
          " while collectives were in flight (HORO_DEADLINE_MS=" + std::to_string(deadline_.count()) +
          ", seen by rank " + std::to_string(rank_) + "): it is stopped, hangs, or lost its network";

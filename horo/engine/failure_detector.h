@@ -1,5 +1,5 @@
-// Vigil: who is silent, who is suspected, and who is named in the end. Rank 0 hears everybody and judges for all; the
-// others hear rank 0 alone, tell it what they suspect, and judge by themselves only if it does not.
+// FailureDetector: who is silent, who is suspected, and who is named in the end. Rank 0 hears everybody and judges for
+// all; the others hear rank 0 alone, tell it what they suspect, and judge by themselves only if it does not.
 #pragma once
 
 #include <optional>
@@ -32,10 +32,10 @@ struct Suspicion {
 };
 
 // Pure: time is an argument, there is no I/O. One thread.
-class Vigil {
+class FailureDetector {
  public:
   // `names`: how texts call each rank, by rank; what is missing is "rank 2".
-  Vigil(const Config& config, std::vector<std::string> names);
+  FailureDetector(const Config& config, std::vector<std::string> names);
 
   // Any sign of life of a peer; asked: something is in flight there.
   void heard(int from) { silence_[index(from)] = {}; }

@@ -6,7 +6,7 @@
 
 namespace horo {
 
-std::optional<std::uint64_t> Questions::next(TimePoint until) {
+std::optional<std::uint64_t> StallDiagnosis::next(TimePoint until) {
   MutexLock lock(mutex_);
   heard_ = true;
   while (taken_ && !closed_ && Clock::now() < until) changed_.wait_until(mutex_, until);
@@ -15,14 +15,14 @@ std::optional<std::uint64_t> Questions::next(TimePoint until) {
   return asked_;
 }
 
-bool Questions::answer(std::uint64_t question, std::string text) {
+bool StallDiagnosis::answer(std::uint64_t question, std::string text) {
   MutexLock lock(mutex_);
   if (question != asked_ || !std::exchange(open_, false)) return false;
   answers_.push_back({question, std::move(text)});
   return true;
 }
 
-bool Questions::ask(std::uint64_t question) {
+bool StallDiagnosis::ask(std::uint64_t question) {
   MutexLock lock(mutex_);
   if (!heard_) return false;
   asked_ = question;
@@ -32,12 +32,12 @@ bool Questions::ask(std::uint64_t question) {
   return true;
 }
 
-std::vector<Answered> Questions::take() {
+std::vector<Diagnosed> StallDiagnosis::take() {
   MutexLock lock(mutex_);
   return std::exchange(answers_, {});
 }
 
-void Questions::close() {
+void StallDiagnosis::close() {
   MutexLock lock(mutex_);
   closed_ = true;
   changed_.notify_all();

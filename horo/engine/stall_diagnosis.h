@@ -1,5 +1,6 @@
-// Questions: what the other ranks want to know of this one's callers (where are you?), on its way from the engine to
-// the binding and back. The binding's thread takes a question and answers it; only it can look at the callers' stacks.
+// StallDiagnosis: what the other ranks want to know of this one's callers (where are you?), on its way from the engine
+// to the binding and back. The binding's thread takes a question and answers it; only it can look at the callers'
+// stacks.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 namespace horo {
 
 // Any thread may call anything; only next() blocks.
-class Questions {
+class StallDiagnosis {
  public:
   // The number (from 1) of a question that waits, or nothing when `until` has come. Throws ShutDown after close().
   std::optional<std::uint64_t> next(TimePoint until);
@@ -25,7 +26,7 @@ class Questions {
 
   // Replaces the question before it. False: nobody ever called next(), so nobody will answer.
   bool ask(std::uint64_t question);
-  std::vector<Answered> take();
+  std::vector<Diagnosed> take();
   // Ends next().
   void close();
 
@@ -36,7 +37,7 @@ class Questions {
   std::uint64_t asked_ GUARDED_BY(mutex_) = 0;  // the last question
   bool taken_ GUARDED_BY(mutex_) = true;        // it was handed out by next()
   bool open_ GUARDED_BY(mutex_) = false;        // it was not answered
-  std::vector<Answered> answers_ GUARDED_BY(mutex_);
+  std::vector<Diagnosed> answers_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 

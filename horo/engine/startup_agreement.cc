@@ -134,7 +134,7 @@ double checksum_seconds() {
 
 // Most of a message is summed while the rest is on the wire. Measured at 10 Gbit/s, where a byte takes 24 times as long
 // there as its checksum: 1.4 % of a message of 1 MiB, nothing of a stream.
-bool are_checks_dear(const Comparison& found, const Config& config) {
+bool are_checks_dear(const StartupAgreement& found, const Config& config) {
   constexpr double kWireTimes = 16;
   const bool is_one_host = std::all_of(found.hosts.begin(), found.hosts.end(), [](int host) { return host == 0; });
   const double sum = checksum_seconds(), wire = found.costs.between.wire_byte;
@@ -148,7 +148,7 @@ bool are_checks_dear(const Comparison& found, const Config& config) {
 
 }  // namespace
 
-Comparison compare_settings(Transport& transport, const Config& config, Counters& counters) {
+StartupAgreement compare_settings(Transport& transport, const Config& config, Counters& counters) {
   std::vector<int> world(static_cast<std::size_t>(config.size));
   std::iota(world.begin(), world.end(), 0);
   const auto group = make_host_group(transport, {world, 0}, Config(), counters);
@@ -165,7 +165,7 @@ Comparison compare_settings(Transport& transport, const Config& config, Counters
     ++topology.cross_size;
     if (rank < config.rank) ++topology.cross_rank;
   }
-  Comparison found{topology, number_hosts(all, row.size()), usual_costs()};
+  StartupAgreement found{topology, number_hosts(all, row.size()), usual_costs()};
   if (!has_choice(all, row.size(), config)) return found;
   const TimePoint begin = Clock::now();
   found.costs = measure_costs(transport, *group, found.hosts, begin + config.start_timeout);

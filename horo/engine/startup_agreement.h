@@ -11,7 +11,7 @@
 
 namespace horo {
 
-struct Comparison {
+struct StartupAgreement {
   Topology topology;
   std::vector<int> hosts;  // by rank, numbered in order of appearance
   MachineCost costs;       // of messages and sums between these ranks, measured if algorithms will be chosen by them
@@ -19,6 +19,6 @@ struct Comparison {
 
 // Blocks until all ranks have told, up to Config::start_timeout. Throws std::invalid_argument, with the same words on
 // all ranks: a setting that must be equal is not; or PeerLost.
-Comparison compare_settings(Transport& transport, const Config& config, Counters& counters);
+StartupAgreement compare_settings(Transport& transport, const Config& config, Counters& counters);
 
 }  // namespace horo

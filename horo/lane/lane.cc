@@ -9,20 +9,20 @@ namespace horo {
 namespace {
 
 // A settled tensor may be submitted again at once, so this comes before its Work is finished; and right before, since
-// the inbox does not know it any more.
-void settle(Inbox& inbox, const std::vector<Item>& items) {
+// the tensor_table does not know it any more.
+void settle(TensorTable& tensor_table, const std::vector<Item>& items) {
   std::vector<Key> keys;
   keys.reserve(items.size());
   for (const Item& item : items) keys.push_back(item.work->key());
-  inbox.settle(keys);
+  tensor_table.settle(keys);
 }
 
 // What needs memory comes first.
-void settle_and_finish(Inbox& inbox, const std::vector<Item>& items) {
+void settle_and_finish(TensorTable& tensor_table, const std::vector<Item>& items) {
   std::vector<std::shared_ptr<Work>> works;
   works.reserve(items.size());
   for (const Item& item : items) works.push_back(item.work);
-  settle(inbox, items);
+  settle(tensor_table, items);
   Work::finish_all(works);
 }
 
@@ -263,7 +263,7 @@ void Lane::collect(const Job& job) {
 }
 
 void Lane::perform(const Ending& ending) {
-  end_all(tools_.inbox, ending);
+  end_all(tools_.tensor_table, ending);
 }
 
 // Only this thread finishes Works while the lane lives, so a plan whose first Work is unfinished has all its memory.
@@ -299,7 +299,7 @@ void Lane::reduce_coded(const Job& job) {
   const JobGroup party = group_for(job);
   const Codec& codec = tools_.registry.codecs().get(job.items.front().spec->codec);
   coded_.run(job, party, collective_of(job, party), codec);
-  settle_and_finish(tools_.inbox, job.items);
+  settle_and_finish(tools_.tensor_table, job.items);
 }
 
 // Where all see each other's memory, only the parts that others sum are copied at all, from where the tensors lie and
@@ -328,7 +328,7 @@ void Lane::reduce_bucket(const Job& job) {
   }
   horo::run(party.group, collective);
   if (is_packed) buckets_.deliver(job.items);
-  settle_and_finish(tools_.inbox, job.items);
+  settle_and_finish(tools_.tensor_table, job.items);
 }
 
 void Lane::run_alone(const Job& job) {
@@ -343,18 +343,18 @@ void Lane::run_alone(const Job& job) {
   } catch (const DoesNotFit& e) {
     failure = invalid(e.what());
   }
-  settle(tools_.inbox, job.items);
+  settle(tools_.tensor_table, job.items);
   if (failure) return item.work->fail(std::move(failure));
   item.work->finish(std::move(outcome));
 }
 
-void end_all(Inbox& inbox, const Ending& ending) {
+void end_all(TensorTable& tensor_table, const Ending& ending) {
   std::vector<Outcome> outcomes(ending.items.size());
   for (Outcome& outcome : outcomes) {
     outcome.absent = ending.absent;
     outcome.counts = ending.counts;
   }
-  settle(inbox, ending.items);
+  settle(tensor_table, ending.items);
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     Work& work = *ending.items[i].work;
     if (ending.failure) {

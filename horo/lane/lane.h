@@ -35,12 +35,12 @@ struct Ending {
 };
 
 // Settles the items and ends their Works: all of them, or none where it throws (memory).
-void end_all(Inbox& inbox, const Ending& ending);
+void end_all(TensorTable& tensor_table, const Ending& ending);
 
 // What a lane works with; all of it outlives the lane.
 struct LaneTools {
   Transport& transport;
-  Inbox& inbox;
+  TensorTable& tensor_table;
   Counters& counters;
   const Config& config;
   const Registry& registry;

@@ -69,7 +69,7 @@ void Lanes::end(Ending ending) {
   for (Item& item : ending.items) by_place[place_of(item)].push_back(std::move(item));
   for (auto& [place, items] : by_place) {
     const Ending part{std::move(items), ending.failure, ending.counts, ending.absent};
-    if (!end_in_lane(place, part)) end_all(tools_.inbox, part);
+    if (!end_in_lane(place, part)) end_all(tools_.tensor_table, part);
   }
 }
 
@@ -93,7 +93,7 @@ void Lanes::close(std::uint32_t set, Ending ending) {
   }
   if (place->second.lane) return place->second.lane->close(news_);
   closed_.erase(place);
-  end_all(tools_.inbox, ending);
+  end_all(tools_.tensor_table, ending);
 }
 
 void Lanes::reap() {

@@ -24,7 +24,7 @@ struct SetInfo {
 // "process set 'evens'", "process set 2" where that is its name, or "the world": for messages.
 std::string describe(const SetInfo& set);
 
-// Not locked: it belongs to an inbox.
+// Not locked: it belongs to an tensor_table.
 class KnownSets {
  public:
   explicit KnownSets(const Config& config);  // the world alone

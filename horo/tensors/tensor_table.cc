@@ -24,10 +24,11 @@ bool asks(CollectiveKind kind) {
 
 }  // namespace
 
-Inbox::Inbox(const Config& config, const Registry& registry) : config_(config), registry_(registry), sets_(config) {}
+TensorTable::TensorTable(const Config& config, const Registry& registry)
+    : config_(config), registry_(registry), sets_(config) {}
 
 // What is not read on this rank must not make two specs different.
-Inbox::Named Inbox::named(const TensorSpec& spec) {
+TensorTable::Named TensorTable::named(const TensorSpec& spec) {
   Named named{spec, nullptr};
   if (spec.kind != CollectiveKind::kSendRecv) named.spec.peer = -1;
   if (spec.kind == CollectiveKind::kSendRecv || spec.kind == CollectiveKind::kBarrier) named.spec.priority = 0;
@@ -46,7 +47,7 @@ Inbox::Named Inbox::named(const TensorSpec& spec) {
   return named;
 }
 
-Key Inbox::declare(const TensorSpec& spec) {
+Key TensorTable::declare(const TensorSpec& spec) {
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
   check_spec(spec, sets_.find_mine(spec.set), config_, registry_);
@@ -56,7 +57,7 @@ Key Inbox::declare(const TensorSpec& spec) {
   return key;
 }
 
-Key Inbox::find_or_add(const TensorSpec& spec) {
+Key TensorTable::find_or_add(const TensorSpec& spec) {
   const NameKey name{spec.set, spec.channel, spec.name};
   if (const auto found = names_.find(name); found != names_.end()) {
     for (const Key key : found->second.keys) {
@@ -67,7 +68,7 @@ Key Inbox::find_or_add(const TensorSpec& spec) {
   return add(spec, names_.try_emplace(name).first);
 }
 
-void Inbox::check_room(std::size_t tensors, bool once) const {
+void TensorTable::check_room(std::size_t tensors, bool once) const {
   if (tensors_.size() + tensors <= config_.max_tensors + (once ? free_keys_.size() : 0)) return;
   throw std::invalid_argument(std::to_string(tensors_.size()) +
                               " tensors are declared already, no more are allowed (HORO_MAX_TENSORS)");
@@ -75,7 +76,7 @@ void Inbox::check_room(std::size_t tensors, bool once) const {
 
 // A tensor that the engine was not told of must not be found by its name, so what may throw comes first. A name without
 // tensors, which may be left behind then, is as good as none.
-Key Inbox::add(const TensorSpec& spec, Names::iterator place) {
+Key TensorTable::add(const TensorSpec& spec, Names::iterator place) {
   const bool again = spec.once && !free_keys_.empty();
   const Key key = again ? free_keys_.back() : static_cast<Key>(tensors_.size());
   std::optional<Tensor> fresh;
@@ -102,21 +103,21 @@ Key Inbox::add(const TensorSpec& spec, Names::iterator place) {
 }
 
 // The spec's set, where this rank may submit to it.
-const SetInfo& Inbox::open_set(const TensorSpec& spec) const {
+const SetInfo& TensorTable::open_set(const TensorSpec& spec) const {
   const SetInfo& set = sets_.find_mine(spec.set);
   if (!sets_.has_joined(spec.set)) return set;
   throw std::invalid_argument(subject_of(spec, set) + ": rank " + std::to_string(config_.rank) + " has joined " +
                               describe(set) + ", and submits nothing to it until all others have joined");
 }
 
-void Inbox::check_in_flight(const TensorSpec& spec) const {
+void TensorTable::check_in_flight(const TensorSpec& spec) const {
   const auto found = names_.find({spec.set, spec.channel, spec.name});
   if (found == names_.end() || !found->second.in_flight) return;
   throw std::invalid_argument(subject_of(spec, sets_.find(spec.set)) +
                               ": a tensor of that name is in flight already; wait for it, or choose another name");
 }
 
-void Inbox::check(std::span<const Submission> submissions) {
+void TensorTable::check(std::span<const Submission> submissions) {
   std::optional<std::uint32_t> open;  // the set of the last one
   for (const Submission& s : submissions) {
     if (s.key >= tensors_.size() || tensors_[s.key].name == nullptr) {
@@ -142,7 +143,7 @@ void Inbox::check(std::span<const Submission> submissions) {
                               ": a tensor of that name is in flight already; wait for it, or choose another name");
 }
 
-Inbox::Put Inbox::put(std::span<const Submission> submissions) {
+TensorTable::Put TensorTable::put(std::span<const Submission> submissions) {
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
   check(submissions);
@@ -151,7 +152,7 @@ Inbox::Put Inbox::put(std::span<const Submission> submissions) {
 
 // All is checked before anything has a name: a number that is used up in vain would not match the other ranks' any
 // more.
-Inbox::Put Inbox::put(const TensorSpec& spec, Submission submission) {
+TensorTable::Put TensorTable::put(const TensorSpec& spec, Submission submission) {
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
   const SetInfo& set = open_set(spec);
@@ -166,8 +167,8 @@ Inbox::Put Inbox::put(const TensorSpec& spec, Submission submission) {
   return put;
 }
 
-Inbox::Put Inbox::put_unit(const std::string& unit, std::vector<TensorSpec> specs,
-                           std::vector<Submission> submissions) {
+TensorTable::Put TensorTable::put_unit(const std::string& unit, std::vector<TensorSpec> specs,
+                                       std::vector<Submission> submissions) {
   HORO_CHECK(specs.size() == submissions.size());
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
@@ -202,7 +203,7 @@ Inbox::Put Inbox::put_unit(const std::string& unit, std::vector<TensorSpec> spec
   return put;
 }
 
-Inbox::Put Inbox::ask(TensorSpec spec) {
+TensorTable::Put TensorTable::ask(TensorSpec spec) {
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
   spec.once = true;
@@ -220,35 +221,35 @@ Inbox::Put Inbox::ask(TensorSpec spec) {
   return put;
 }
 
-SetInfo Inbox::set_info(std::uint32_t set) const {
+SetInfo TensorTable::set_info(std::uint32_t set) const {
   MutexLock lock(mutex_);
   return sets_.find(set);
 }
 
-void Inbox::check_mine(std::uint32_t set) const {
+void TensorTable::check_mine(std::uint32_t set) const {
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
   sets_.find_mine(set);
 }
 
-void Inbox::add_set(std::uint32_t set, const std::string& name, const std::vector<int>& ranks) {
+void TensorTable::add_set(std::uint32_t set, const std::string& name, const std::vector<int>& ranks) {
   MutexLock lock(mutex_);
   sets_.add(set, name, ranks);
 }
 
-void Inbox::remove_set(std::uint32_t set) {
+void TensorTable::remove_set(std::uint32_t set) {
   MutexLock lock(mutex_);
   sets_.remove(set);
 }
 
-void Inbox::count_anew(std::uint32_t set) {
+void TensorTable::count_anew(std::uint32_t set) {
   MutexLock lock(mutex_);
   std::erase_if(unnamed_, [set](const auto& entry) { return std::get<0>(entry.first) == set; });
 }
 
 // Their names are marked as in flight. What may throw happens in begin(), and is taken back where it does: until then
 // no other thread sees any of it.
-Inbox::Put Inbox::accept(std::span<const Submission> submissions) {
+TensorTable::Put TensorTable::accept(std::span<const Submission> submissions) {
   Put result;
   const std::size_t told = events_.size(), gathered = gathered_bytes_;
   std::size_t begun = 0;
@@ -271,7 +272,7 @@ Inbox::Put Inbox::accept(std::span<const Submission> submissions) {
 }
 
 // Counted or asked for last, when nothing can go wrong any more.
-void Inbox::begin(const Submission& submission, Put& put) {
+void TensorTable::begin(const Submission& submission, Put& put) {
   Tensor& tensor = tensors_[submission.key];
   tensor.submission = submission;
   tensor.work = std::make_shared<Work>(submission.key);
@@ -284,7 +285,7 @@ void Inbox::begin(const Submission& submission, Put& put) {
 }
 
 // Of these as many were begun. (What asks something of all ranks comes alone, and is either asked for or not begun.)
-void Inbox::take_back(std::span<const Submission> submissions, std::size_t begun) noexcept {
+void TensorTable::take_back(std::span<const Submission> submissions, std::size_t begun) noexcept {
   for (std::size_t i = 0; i < submissions.size(); ++i) {
     Tensor& tensor = tensors_[submissions[i].key];
     tensor.work = nullptr;
@@ -293,12 +294,12 @@ void Inbox::take_back(std::span<const Submission> submissions, std::size_t begun
   }
 }
 
-bool Inbox::has_in_flight() const {
+bool TensorTable::has_in_flight() const {
   MutexLock lock(mutex_);
   return in_flight_ > 0;
 }
 
-Inbox::Batch Inbox::take() {
+TensorTable::Batch TensorTable::take() {
   MutexLock lock(mutex_);
   in_hurry_ = false;
   gathered_bytes_ = 0;
@@ -309,12 +310,12 @@ Inbox::Batch Inbox::take() {
   return batch;
 }
 
-Item Inbox::item(Key key) const {
+Item TensorTable::item(Key key) const {
   const Tensor& tensor = tensors_[key];
   return {&tensor.spec, tensor.submission, tensor.work, tensor.bytes};
 }
 
-std::vector<Item> Inbox::items(std::span<const Key> keys) const {
+std::vector<Item> TensorTable::items(std::span<const Key> keys) const {
   MutexLock lock(mutex_);
   std::vector<Item> items;
   items.reserve(keys.size());
@@ -325,7 +326,7 @@ std::vector<Item> Inbox::items(std::span<const Key> keys) const {
   return items;
 }
 
-void Inbox::settle(std::span<const Key> keys) noexcept {
+void TensorTable::settle(std::span<const Key> keys) noexcept {
   MutexLock lock(mutex_);
   for (const Key key : keys) {
     Tensor& tensor = tensors_[key];
@@ -342,7 +343,7 @@ void Inbox::settle(std::span<const Key> keys) noexcept {
   }
 }
 
-bool Inbox::close(FailurePtr failure) noexcept {
+bool TensorTable::close(FailurePtr failure) noexcept {
   MutexLock lock(mutex_);
   if (!closed_) closed_ = std::move(failure);
   events_.clear();
@@ -350,7 +351,7 @@ bool Inbox::close(FailurePtr failure) noexcept {
 }
 
 // The memory that would be needed to hand them out may be what ended the epoch.
-void Inbox::fail_all() noexcept {
+void TensorTable::fail_all() noexcept {
   MutexLock lock(mutex_);
   HORO_CHECK(closed_ != nullptr);
   for (Tensor& tensor : tensors_) {
@@ -361,7 +362,7 @@ void Inbox::fail_all() noexcept {
   in_flight_ = 0;
 }
 
-void Inbox::gather(TimePoint until, Duration quiet) {
+void TensorTable::gather(TimePoint until, Duration quiet) {
   MutexLock lock(mutex_);
   for (std::size_t seen = 0; events_.size() > seen && Clock::now() < until;) {
     seen = events_.size();
@@ -371,19 +372,19 @@ void Inbox::gather(TimePoint until, Duration quiet) {
   }
 }
 
-void Inbox::hurry() noexcept {
+void TensorTable::hurry() noexcept {
   if (events_.empty() || std::exchange(in_hurry_, true)) return;
   hurried_.notify_all();
 }
 
-bool Inbox::rest() {
+bool TensorTable::rest() {
   MutexLock lock(mutex_);
   resting_ = events_.empty();
   return resting_;
 }
 
 // True once until the engine rests again: what comes while it works is found before that.
-bool Inbox::needs_wake() noexcept {
+bool TensorTable::needs_wake() noexcept {
   return !events_.empty() && std::exchange(resting_, false);
 }
 

@@ -1,6 +1,6 @@
-// Inbox: the tensors of a session, and what callers handed in that the engine has not looked at yet. It knows which
-// declared tensors are in flight and, for known plans, how many tensors are still missing, so that the submit that
-// completes a plan is the only one that the engine hears of.
+// TensorTable: the tensors of a session, and what callers handed in that the engine has not looked at yet. It knows
+// which declared tensors are in flight and, for known plans, how many tensors are still missing, so that the submit
+// that completes a plan is the only one that the engine hears of.
 #pragma once
 
 #include <algorithm>
@@ -68,7 +68,7 @@ class SideBySide {
   std::byte* next_ = nullptr;
 };
 
-// A submission on its way: what a lane needs to know of it. The spec lives as long as the inbox.
+// A submission on its way: what a lane needs to know of it. The spec lives as long as the tensor_table.
 struct Item {
   const TensorSpec* spec = nullptr;
   Submission submission;
@@ -90,12 +90,12 @@ struct BucketPlace {
 };
 
 // Any thread may call anything; nothing blocks but gather().
-class Inbox {
+class TensorTable {
  public:
   static constexpr std::size_t kGatheredBytes = 1 << 20;
 
-  // The registry outlives the inbox.
-  Inbox(const Config& config, const Registry& registry);
+  // The registry outlives the tensor_table.
+  TensorTable(const Config& config, const Registry& registry);
 
   // The key of the spec: the same one for an equal spec. An unnamed spec (once, no name) is named by the order of its
   // declaration: "all_reduce#7". The name of a send_recv gets its ranks: "x (0 to 1)". Throws std::invalid_argument for

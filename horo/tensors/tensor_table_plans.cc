@@ -1,5 +1,5 @@
-// The inbox's half of known plans: their tensors are counted as they come, and the last one reports the plan. A plan
-// that does not come together is broken: its tensors are reported one by one, until the coordinator dissolves it.
+// The tensor_table's half of known plans: their tensors are counted as they come, and the last one reports the plan. A
+// plan that does not come together is broken: its tensors are reported one by one, until the coordinator dissolves it.
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace horo {
 
 // One more tensor of an active plan is here; the last one reports the plan. Counted at the end: what is counted can be
 // taken back, and a plan whose count is full is complete once its event is committed.
-void Inbox::count(Tensor& tensor, std::vector<FilledPlan>& filled) {
+void TensorTable::count(Tensor& tensor, std::vector<FilledPlan>& filled) {
   Plan& plan = *tensor.plan;
   if (plan.waiting + 1 == plan.keys.size()) {
     PlanComplete complete{tensor.plan_id, {}};
@@ -28,21 +28,21 @@ void Inbox::count(Tensor& tensor, std::vector<FilledPlan>& filled) {
 }
 
 // Nothing is to be packed.
-bool Inbox::is_packed(const Plan& plan) const {
+bool TensorTable::is_packed(const Plan& plan) const {
   SideBySide row;
   return std::all_of(plan.keys.begin(), plan.keys.end(),
                      [&](Key key) REQUIRES(mutex_) { return row.add(tensors_[key].submission, tensors_[key].bytes); });
 }
 
 // The engine will hear of it.
-void Inbox::commit(const PlanComplete& complete) noexcept {
+void TensorTable::commit(const PlanComplete& complete) noexcept {
   Plan& plan = plans_.find(complete.plan)->second;
   plan.waiting = 0;
   for (const Key key : plan.keys) tensors_[key].reported = true;
   hurry();
 }
 
-bool Inbox::nudge(std::span<const Key> keys) {
+bool TensorTable::nudge(std::span<const Key> keys) {
   MutexLock lock(mutex_);
   for (const Key key : keys) {
     if (key >= tensors_.size()) continue;
@@ -56,7 +56,7 @@ bool Inbox::nudge(std::span<const Key> keys) {
 }
 
 // Whole, or not at all where memory is short.
-void Inbox::break_up(Plan& plan, std::vector<Event>& events) {
+void TensorTable::break_up(Plan& plan, std::vector<Event>& events) {
   make_room(events, plan.waiting);
   plan.waiting = 0;
   for (const Key key : plan.keys) {
@@ -67,7 +67,7 @@ void Inbox::break_up(Plan& plan, std::vector<Event>& events) {
   }
 }
 
-bool Inbox::step_end(std::uint32_t set) {
+bool TensorTable::step_end(std::uint32_t set) {
   MutexLock lock(mutex_);
   if (closed_) closed_->raise();
   sets_.find_mine(set);
@@ -89,12 +89,12 @@ bool Inbox::step_end(std::uint32_t set) {
   return needs_wake();
 }
 
-std::uint64_t Inbox::plans_version() const {
+std::uint64_t TensorTable::plans_version() const {
   MutexLock lock(mutex_);
   return plans_version_;
 }
 
-std::vector<BucketPlace> Inbox::places(std::span<const Key> keys) const {
+std::vector<BucketPlace> TensorTable::places(std::span<const Key> keys) const {
   MutexLock lock(mutex_);
   std::map<PlanId, std::map<Key, BucketPlace>> by_plan;
   std::vector<BucketPlace> places;
@@ -111,7 +111,7 @@ std::vector<BucketPlace> Inbox::places(std::span<const Key> keys) const {
   return places;
 }
 
-std::map<Key, BucketPlace> Inbox::layout(const Plan& plan, PlanId id) const {
+std::map<Key, BucketPlace> TensorTable::layout(const Plan& plan, PlanId id) const {
   std::map<Key, BucketPlace> places;
   std::size_t bytes = 0;
   for (const Key key : plan.keys) {
@@ -122,7 +122,7 @@ std::map<Key, BucketPlace> Inbox::layout(const Plan& plan, PlanId id) const {
   return places;
 }
 
-void Inbox::learn(PlanId plan, const std::vector<Key>& keys) {
+void TensorTable::learn(PlanId plan, const std::vector<Key>& keys) {
   MutexLock lock(mutex_);
   HORO_CHECK(!keys.empty());
   Plan learned;
@@ -130,7 +130,7 @@ void Inbox::learn(PlanId plan, const std::vector<Key>& keys) {
   plans_.insert_or_assign(plan, std::move(learned));  // whole, or not at all where memory is short
 }
 
-std::vector<Event> Inbox::forget_plan(PlanId plan) {
+std::vector<Event> TensorTable::forget_plan(PlanId plan) {
   MutexLock lock(mutex_);
   std::vector<Event> events;
   const auto found = plans_.find(plan);
@@ -145,7 +145,7 @@ std::vector<Event> Inbox::forget_plan(PlanId plan) {
 }
 
 // Who has joined completes no plan any more: what lies in them is reported one by one.
-void Inbox::break_up_plans(std::uint32_t set) {
+void TensorTable::break_up_plans(std::uint32_t set) {
   for (auto& [id, plan] : plans_) {
     if (!plan.active || plan.waiting == 0 || tensors_[plan.keys.front()].spec.set != set) continue;
     break_up(plan, events_);

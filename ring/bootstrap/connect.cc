@@ -64,42 +64,42 @@ LocalListener listen_for_memory(const Config& config) {
 }
 
 // By memory, the Unix socket is tried first, or alone where it has to be.
-std::vector<Address> addresses_of(const Config& config, const Card& card, int rank) {
+std::vector<Address> addresses_of(const Config& config, const PeerInfo& info, int rank) {
   std::vector<Address> addresses;
-  const bool is_near = !card.socket.empty() && config.transport != "tcp" && card.place == config.host_id;
-  if (is_near) addresses.push_back(abstract_address(card.socket));
+  const bool is_near = !info.socket.empty() && config.transport != "tcp" && info.place == config.host_id;
+  if (is_near) addresses.push_back(abstract_address(info.socket));
   if (is_near && config.transport == "shm") return addresses;
-  const auto far = usable_addresses(config, card.address, say("the address of rank ", rank));
+  const auto far = usable_addresses(config, info.address, say("the address of rank ", rank));
   addresses.insert(addresses.end(), far.begin(), far.end());
   return addresses;
 }
 
 // Ranks that may share memory need no more than one.
-int width_towards(const Config& config, const Card& card) {
-  const bool may_be_near = card.place == config.host_id && config.transport != "tcp";
+int width_towards(const Config& config, const PeerInfo& info) {
+  const bool may_be_near = info.place == config.host_id && config.transport != "tcp";
   return may_be_near || config.backend == "mpi" ? 1 : static_cast<int>(config.tcp_width);
 }
 
 // Those who are to be called and those who will call, all at once.
-void expect_ranks(const Config& config, std::span<const Card> cards, Meeting& meeting) {
+void expect_ranks(const Config& config, std::span<const PeerInfo> infos, FullMesh& meeting) {
   for (int rank = 0; rank < config.size; ++rank) {
-    const Card& card = cards[static_cast<std::size_t>(rank)];
-    const auto addresses = rank < config.rank ? addresses_of(config, card, rank) : std::vector<Address>();
+    const PeerInfo& info = infos[static_cast<std::size_t>(rank)];
+    const auto addresses = rank < config.rank ? addresses_of(config, info, rank) : std::vector<Address>();
     const auto expect = [&](Purpose purpose, int number) {
       if (rank < config.rank) meeting.callees.push_back({rank, purpose, addresses, number});
       if (rank > config.rank) meeting.callers.push_back({rank, purpose, number});
     };
-    for (int number = 0; number < width_towards(config, card); ++number) expect(Purpose::kData, number);
+    for (int number = 0; number < width_towards(config, info); ++number) expect(Purpose::kData, number);
     if (std::min(rank, config.rank) == 0) expect(Purpose::kControl, 0);
   }
 }
 
 // Within a host no wire changes bytes, and the processor that would sum them is what limits the exchange.
-void describe_links(const Config& config, std::span<const Card> cards, std::vector<Connection>& data) {
+void describe_links(const Config& config, std::span<const PeerInfo> infos, std::vector<Connection>& data) {
   for (Connection& one : data) {
-    const bool leaves_host = cards[static_cast<std::size_t>(one.peer)].place != config.host_id;
+    const bool leaves_host = infos[static_cast<std::size_t>(one.peer)].place != config.host_id;
     one.checks = !one.memory && (config.crc == "on" || (config.crc == "auto" && leaves_host));
-    one.width = width_towards(config, cards[static_cast<std::size_t>(one.peer)]);
+    one.width = width_towards(config, infos[static_cast<std::size_t>(one.peer)]);
   }
 }
 
@@ -115,10 +115,10 @@ void say_ways(const Identity& self, const std::vector<Connection>& data) {
 }
 
 // "rank 2 (host node3, pid 1234)".
-std::vector<std::string> names_of(std::span<const Card> cards) {
+std::vector<std::string> names_of(std::span<const PeerInfo> infos) {
   std::vector<std::string> names;
-  for (const Card& card : cards) {
-    names.push_back(say("rank ", names.size(), " (host ", card.process.host, ", pid ", card.process.pid, ")"));
+  for (const PeerInfo& info : infos) {
+    names.push_back(say("rank ", names.size(), " (host ", info.process.host, ", pid ", info.process.pid, ")"));
   }
   return names;
 }
@@ -131,16 +131,16 @@ std::shared_ptr<MpiWorld> start_mpi(const MpiApi& api, const Config& config, con
   return open_mpi_world(api, config, peers, until);
 }
 
-std::vector<ProcessMark> processes_of(std::span<const Card> cards) {
+std::vector<ProcessMark> processes_of(std::span<const PeerInfo> infos) {
   std::vector<ProcessMark> processes;
-  for (const Card& card : cards) processes.push_back(card.process);
+  for (const PeerInfo& info : infos) processes.push_back(info.process);
   return processes;
 }
 
 }  // namespace
 
 Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi) {
-  Meeting meeting;
+  FullMesh meeting;
   meeting.self = identity_of(config, epoch);
   const Identity& self = meeting.self;
   if (self.size == 1) return {make_tcp_transport(config, self, {}), make_tcp_control(config, self, {}), {"rank 0"}};
@@ -148,7 +148,7 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   check_descriptors(config);
   const Listener listener = listen_for_data(config);
   const LocalListener near = listen_for_memory(config);
-  Card mine = make_card(to_text(listener.published));
+  PeerInfo mine = make_card(to_text(listener.published));
   mine.place = config.host_id;
   mine.socket = near.name;
   mine.backend = config.backend;
@@ -158,15 +158,15 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   if (blobs.size() != static_cast<std::size_t>(self.size)) {
     throw std::invalid_argument(say("the exchange gave ", blobs.size(), " addresses, expected ", self.size));
   }
-  const std::vector<Card> cards = read_cards(blobs);
-  meeting.names = names_of(cards);
-  meeting.watched = watch_processes(processes_of(cards));
+  const std::vector<PeerInfo> infos = read_peer_infos(blobs);
+  meeting.names = names_of(infos);
+  meeting.watched = watch_processes(processes_of(infos));
   meeting.listener = listener.fd.get();
   meeting.local_listener = near.fd.get();
   meeting.hello_timeout = config.hello_timeout;
   meeting.until = Clock::now() + config.start_timeout;
   meeting.too_late = say("within ", config.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
-  expect_ranks(config, cards, meeting);
+  expect_ranks(config, infos, meeting);
   std::vector<Connection> data = meet(meeting), control;
   for (const Connection& one : data) limit_silence(one.fd.get(), config.deadline);
   std::optional<ShmSegment> arena = share_memory(config, self, data, meeting.until);
@@ -174,7 +174,7 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
       std::partition(data.begin(), data.end(), [](const Connection& c) { return c.purpose == Purpose::kData; });
   std::move(middle, data.end(), std::back_inserter(control));
   data.erase(middle, data.end());
-  describe_links(config, cards, data);
+  describe_links(config, infos, data);
   if (const auto world = mpi != nullptr ? start_mpi(*mpi, config, data, meeting.until) : nullptr) {
     for (Connection& connection : data) {
       connection.mpi = world;

@@ -100,7 +100,7 @@ std::vector<std::byte> framed(const Identity& self, std::span<const std::byte> p
 }
 
 // Moves all parcels at once.
-void deliver(std::vector<Parcel>& parcels, const Meeting& meeting) {
+void deliver(std::vector<Parcel>& parcels, const FullMesh& meeting) {
   while (true) {
     std::vector<pollfd> polls;
     std::vector<int> late;
@@ -132,7 +132,7 @@ class SocketExchange {
   std::vector<std::vector<std::byte>> operator()(std::span<const std::byte> mine) const {
     if (mine.size() > kMaxBlobBytes) throw std::invalid_argument("an exchange of more than 4 KiB per rank");
     if (self_.size == 1) return {{mine.begin(), mine.end()}};
-    Meeting meeting;
+    FullMesh meeting;
     meeting.self = self_;
     meeting.hello_timeout = config_.hello_timeout;
     meeting.until = Clock::now() + config_.start_timeout;
@@ -148,7 +148,7 @@ class SocketExchange {
   }
 
  private:
-  std::vector<std::vector<std::byte>> gather(Meeting& meeting, const std::vector<Address>& addresses,
+  std::vector<std::vector<std::byte>> gather(FullMesh& meeting, const std::vector<Address>& addresses,
                                              std::span<const std::byte> mine) const {
     const Fd listener = listen_at_any(addresses);
     meeting.listener = listener.get();
@@ -174,7 +174,7 @@ class SocketExchange {
     return all;
   }
 
-  void send_all(std::vector<Parcel>& parcels, const Meeting& meeting,
+  void send_all(std::vector<Parcel>& parcels, const FullMesh& meeting,
                 const std::vector<std::vector<std::byte>>& all) const {
     ByteWriter text;
     for (const auto& blob : all) {
@@ -186,7 +186,7 @@ class SocketExchange {
     deliver(parcels, meeting);
   }
 
-  std::vector<std::vector<std::byte>> ask(Meeting& meeting, const std::vector<Address>& addresses,
+  std::vector<std::vector<std::byte>> ask(FullMesh& meeting, const std::vector<Address>& addresses,
                                           std::span<const std::byte> mine) const {
     meeting.callees.push_back({0, Purpose::kExchange, addresses});
     const std::vector<Connection> connections = meet(meeting);

@@ -38,23 +38,23 @@ std::string foreign_user(int fd) {
   return say("the socket's other end belongs to user ", *user, ", expected user ", ::geteuid());
 }
 
-// A callee, with the call in progress or the time of the next one.
+// A target, with the call in progress or the time of the next one.
 struct Call {
-  const Callee* callee = nullptr;
-  std::unique_ptr<Talk> talk;
+  const DialTarget* target = nullptr;
+  std::unique_ptr<PendingConnection> pending;
   TimePoint again = TimePoint::min();
   milliseconds back_off = kFirstBackOff;
   std::size_t next_address = 0;
   bool is_done = false;
-  std::string last_error, last_answer;  // an answer is the reason of a callee that was there
+  std::string last_error, last_answer;  // an answer is the reason of a target that was there
 };
 
 class Host {
  public:
-  explicit Host(const Meeting& meeting) : meeting_(meeting), missing_(meeting.callers) {
-    for (const Callee& callee : meeting.callees) {
+  explicit Host(const FullMesh& meeting) : meeting_(meeting), missing_(meeting.callers) {
+    for (const DialTarget& target : meeting.callees) {
       calls_.emplace_back();
-      calls_.back().callee = &callee;
+      calls_.back().target = &target;
     }
   }
 
@@ -74,29 +74,29 @@ class Host {
 
  private:
   void start(Call& call, TimePoint now) {
-    if (call.is_done || call.talk || now < call.again) return;
-    const auto& addresses = call.callee->addresses;
+    if (call.is_done || call.pending || now < call.again) return;
+    const auto& addresses = call.target->addresses;
     const Address& address = addresses[call.next_address++ % addresses.size()];
     Fd fd = dial(address);
     if (!fd.is_open()) return fail(call, std::generic_category().message(errno));
-    const Callee& callee = *call.callee;
-    call.talk = std::make_unique<Talk>(std::move(fd),
-                                       Handshake::dialing(meeting_.self, callee.rank, callee.purpose, callee.number),
-                                       now + meeting_.hello_timeout);
+    const DialTarget& target = *call.target;
+    call.pending = std::make_unique<PendingConnection>(
+        std::move(fd), Handshake::dialing(meeting_.self, target.rank, target.purpose, target.number),
+        now + meeting_.hello_timeout);
   }
 
   void fail(Call& call, const std::string& why) {
-    const Address& address = call.callee->addresses[(call.next_address - 1) % call.callee->addresses.size()];
+    const Address& address = call.target->addresses[(call.next_address - 1) % call.target->addresses.size()];
     call.last_error = to_text(address) + ": " + why;
-    if (call.talk && call.talk->is_answered()) call.last_answer = call.last_error;
-    call.talk.reset();
+    if (call.pending && call.pending->is_answered()) call.last_answer = call.last_error;
+    call.pending.reset();
     call.again = Clock::now() + call.back_off;
     call.back_off = std::min(call.back_off * 2, kLastBackOff);
   }
 
   void drop_late(TimePoint now) {
     for (Call& call : calls_) {
-      if (call.talk && now >= call.talk->until())
+      if (call.pending && now >= call.pending->until())
         fail(call, "no answer within the hello timeout (HORO_HELLO_TIMEOUT_MS)");
     }
     while (!strangers_.empty() && now >= strangers_.front()->until()) {
@@ -104,8 +104,8 @@ class Host {
     }
   }
 
-  void drop(const Talk& talk, const std::string& why) {
-    if (dropped_++ == 0) first_dropped_ = say("from ", peer_text(talk.fd()), ": ", why);
+  void drop(const PendingConnection& pending, const std::string& why) {
+    if (dropped_++ == 0) first_dropped_ = say("from ", peer_text(pending.fd()), ": ", why);
   }
 
   std::string strangers_text() const {
@@ -119,9 +119,9 @@ class Host {
     lost_.emplace(rank, why);
     tell_until_ = std::min<TimePoint>(meeting_.until, Clock::now() + kTellPatience);
     for (const Connection& connection : met_) send_abort(connection, meeting_.self, {rank, why});
-    std::erase_if(missing_, [rank](const Caller& caller) { return caller.rank == rank; });
+    std::erase_if(missing_, [rank](const Dialer& caller) { return caller.rank == rank; });
     for (Call& call : calls_) {
-      if (call.callee->rank == rank) call.is_done = true;
+      if (call.target->rank == rank) call.is_done = true;
     }
   }
 
@@ -136,8 +136,8 @@ class Host {
   }
 
   bool is_awaited(int rank) const {
-    const auto calls = [rank](const Caller& caller) { return caller.rank == rank; };
-    const auto is_called = [rank](const Call& call) { return !call.is_done && call.callee->rank == rank; };
+    const auto calls = [rank](const Dialer& caller) { return caller.rank == rank; };
+    const auto is_called = [rank](const Call& call) { return !call.is_done && call.target->rank == rank; };
     return std::any_of(missing_.begin(), missing_.end(), calls) || std::any_of(calls_.begin(), calls_.end(), is_called);
   }
 
@@ -155,7 +155,7 @@ class Host {
   TimePoint next_event(TimePoint now) const {
     TimePoint next = std::min<TimePoint>(meeting_.until, now + milliseconds(100));
     for (const Call& call : calls_) {
-      if (!call.is_done) next = std::min(next, call.talk ? call.talk->until() : call.again);
+      if (!call.is_done) next = std::min(next, call.pending ? call.pending->until() : call.again);
     }
     if (!strangers_.empty()) next = std::min(next, strangers_.front()->until());
     return next;
@@ -165,11 +165,11 @@ class Host {
     std::vector<pollfd> polls;
     std::vector<Call*> called;
     for (Call& call : calls_) {
-      if (!call.talk) continue;
-      polls.push_back({call.talk->fd(), call.talk->events(), 0});
+      if (!call.pending) continue;
+      polls.push_back({call.pending->fd(), call.pending->events(), 0});
       called.push_back(&call);
     }
-    for (const auto& talk : strangers_) polls.push_back({talk->fd(), talk->events(), 0});
+    for (const auto& pending : strangers_) polls.push_back({pending->fd(), pending->events(), 0});
     const std::size_t watched_from = polls.size();
     for (const Watched& one : meeting_.watched) {
       polls.push_back({lost_ || !is_awaited(one.rank) ? -1 : one.fd.get(), POLLIN, 0});
@@ -185,7 +185,7 @@ class Host {
     for (std::size_t i = 0; i < called.size(); ++i) {
       if (polls[i].revents != 0) advance(*called[i]);
     }
-    std::vector<std::unique_ptr<Talk>> talks = std::exchange(strangers_, {});
+    std::vector<std::unique_ptr<PendingConnection>> talks = std::exchange(strangers_, {});
     for (std::size_t i = 0; i < talks.size(); ++i) {
       if (polls[called.size() + i].revents == 0 || advance(*talks[i])) strangers_.push_back(std::move(talks[i]));
     }
@@ -203,12 +203,12 @@ class Host {
   }
 
   void advance(Call& call) {
-    if (const std::string foreign = foreign_user(call.talk->fd()); !foreign.empty()) return fail(call, foreign);
+    if (const std::string foreign = foreign_user(call.pending->fd()); !foreign.empty()) return fail(call, foreign);
     try {
-      call.talk->advance();
-      if (!call.talk->is_done()) return;
-      welcome(call.talk->take());
-      call.talk.reset();
+      call.pending->advance();
+      if (!call.pending->is_done()) return;
+      welcome(call.pending->take());
+      call.pending.reset();
       call.is_done = true;
     } catch (const ProtocolError& error) {
       fail(call, error.what());
@@ -216,26 +216,26 @@ class Host {
   }
 
   // True while the handshake goes on.
-  bool advance(Talk& talk) {
+  bool advance(PendingConnection& pending) {
     try {
-      talk.advance();
-      if (!talk.is_done()) return true;
-      welcome(talk);
+      pending.advance();
+      if (!pending.is_done()) return true;
+      welcome(pending);
     } catch (const ProtocolError& error) {
-      drop(talk, error.what());
+      drop(pending, error.what());
     }
     return false;
   }
 
   // Takes the connection of somebody who is expected; throws ProtocolError if nobody is.
-  void welcome(Talk& talk) {
-    const Handshake& known = talk.handshake();
-    const auto expected = std::find_if(missing_.begin(), missing_.end(), [&](const Caller& caller) {
+  void welcome(PendingConnection& pending) {
+    const Handshake& known = pending.handshake();
+    const auto expected = std::find_if(missing_.begin(), missing_.end(), [&](const Dialer& caller) {
       return caller.rank == known.peer() && caller.purpose == known.purpose() && caller.number == known.number();
     });
     if (expected == missing_.end()) throw ProtocolError(say("rank ", known.peer(), " called and was not expected"));
     missing_.erase(expected);
-    welcome(talk.take());
+    welcome(pending.take());
   }
 
   void accept_all(int listener) {
@@ -244,8 +244,8 @@ class Host {
       if (!fd.is_open() && !make_room(errno)) return;
       if (!fd.is_open()) continue;
       if (strangers_.size() == kMaxStrangers) drop_oldest("too many handshakes at one time");
-      strangers_.push_back(std::make_unique<Talk>(std::move(fd), Handshake::accepting(meeting_.self),
-                                                  Clock::now() + meeting_.hello_timeout));
+      strangers_.push_back(std::make_unique<PendingConnection>(std::move(fd), Handshake::accepting(meeting_.self),
+                                                               Clock::now() + meeting_.hello_timeout));
       strangers_.back()->set_connected();
       if (const std::string foreign = foreign_user(strangers_.back()->fd()); !foreign.empty()) {
         drop(*strangers_.back(), foreign);
@@ -276,10 +276,10 @@ class Host {
   [[noreturn]] void throw_missing() {
     std::vector<int> ranks;
     std::string last;
-    for (const Caller& caller : missing_) ranks.push_back(caller.rank);
+    for (const Dialer& caller : missing_) ranks.push_back(caller.rank);
     for (const Call& call : calls_) {
       if (call.is_done) continue;
-      ranks.push_back(call.callee->rank);
+      ranks.push_back(call.target->rank);
       if (!call.last_error.empty()) last = "; last error: " + call.last_error;
       if (!call.last_answer.empty() && call.last_answer != call.last_error) last += "; before it: " + call.last_answer;
     }
@@ -292,10 +292,10 @@ class Host {
     throw PeerLost(ranks.front(), why);
   }
 
-  const Meeting& meeting_;
-  std::vector<Caller> missing_;
+  const FullMesh& meeting_;
+  std::vector<Dialer> missing_;
   std::vector<Call> calls_;
-  std::vector<std::unique_ptr<Talk>> strangers_;  // the oldest first
+  std::vector<std::unique_ptr<PendingConnection>> strangers_;  // the oldest first
   std::vector<Connection> met_;
   std::set<int> hung_up_;  // descriptors in met_
   std::size_t dropped_ = 0;
@@ -333,7 +333,7 @@ std::optional<AbortNotice> find_abort(int fd) {
   return std::nullopt;
 }
 
-std::vector<Connection> meet(const Meeting& meeting) {
+std::vector<Connection> meet(const FullMesh& meeting) {
   return Host(meeting).run();
 }
 

@@ -15,7 +15,7 @@
 namespace horo {
 
 // Somebody to call; any of the addresses will do.
-struct Callee {
+struct DialTarget {
   int rank = 0;
   Purpose purpose = Purpose::kData;
   std::vector<Address> addresses;
@@ -23,18 +23,18 @@ struct Callee {
 };
 
 // Somebody who will call.
-struct Caller {
+struct Dialer {
   int rank = 0;
   Purpose purpose = Purpose::kData;
   int number = 0;
 };
 
-struct Meeting {
+struct FullMesh {
   Identity self;
   int listener = -1;        // -1: nobody is accepted
   int local_listener = -1;  // a second one, at a Unix socket
-  std::vector<Callee> callees;
-  std::vector<Caller> callers;
+  std::vector<DialTarget> callees;
+  std::vector<Dialer> callers;
   Duration hello_timeout{};
   TimePoint until;
   std::string too_late;              // the end of the error: "within 30000 ms (HORO_START_TIMEOUT_MS)"
@@ -46,7 +46,7 @@ struct Meeting {
 // the key) cost a few hundred bytes for at most the hello timeout each, are counted and logged once. Calls are repeated
 // with back-off. Throws PeerLost naming the ranks that have not come in time, or a rank that was lost meanwhile;
 // whoever comes within two seconds after that is told the same.
-std::vector<Connection> meet(const Meeting& meeting);
+std::vector<Connection> meet(const FullMesh& meeting);
 
 // The message that says why the start fails.
 std::vector<std::byte> abort_message(const Identity& self, const AbortNotice& notice);

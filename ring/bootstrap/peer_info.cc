@@ -1,4 +1,4 @@
-// A card begins with a magic number and the version, for ever; what follows may change with the version.
+// A info begins with a magic number and the version, for ever; what follows may change with the version.
 
 #include "ring/bootstrap/peer_info.h"
 
@@ -27,25 +27,25 @@ std::string version_in(std::span<const std::byte> blob) {
   return kUnknown;
 }
 
-Card decode_card(std::size_t rank, std::span<const std::byte> blob) {
+PeerInfo decode_card(std::size_t rank, std::span<const std::byte> blob) {
   try {
     ByteReader reader(blob);
     reader.u32();
-    Card card;
-    card.version = reader.text(kMaxTextBytes);
-    card.byte_order = reader.text(kMaxTextBytes);
-    card.address = reader.text(kMaxTextBytes);
-    card.place = reader.text(kMaxTextBytes);
-    card.socket = reader.text(kMaxTextBytes);
-    card.backend = reader.text(kMaxTextBytes);
-    card.transport = reader.text(kMaxTextBytes);
-    card.width = reader.text(kMaxTextBytes);
-    card.process.host = reader.text(kMaxTextBytes);
-    card.process.space = reader.text(kMaxTextBytes);
-    card.process.pid = static_cast<std::int64_t>(reader.u64());
-    card.process.started = reader.u64();
+    PeerInfo info;
+    info.version = reader.text(kMaxTextBytes);
+    info.byte_order = reader.text(kMaxTextBytes);
+    info.address = reader.text(kMaxTextBytes);
+    info.place = reader.text(kMaxTextBytes);
+    info.socket = reader.text(kMaxTextBytes);
+    info.backend = reader.text(kMaxTextBytes);
+    info.transport = reader.text(kMaxTextBytes);
+    info.width = reader.text(kMaxTextBytes);
+    info.process.host = reader.text(kMaxTextBytes);
+    info.process.space = reader.text(kMaxTextBytes);
+    info.process.pid = static_cast<std::int64_t>(reader.u64());
+    info.process.started = reader.u64();
     reader.expect_end();
-    return card;
+    return info;
   } catch (const ProtocolError& error) {
     throw PeerLost(static_cast<int>(rank), say("what rank ", rank, " says of itself cannot be read: ", error.what()));
   }
@@ -65,43 +65,43 @@ std::string differences(const std::vector<std::string>& values) {
 
 }  // namespace
 
-Card make_card(const std::string& address) {
+PeerInfo make_card(const std::string& address) {
   return {kVersion,      std::endian::native == std::endian::little ? "little" : "big", address, "", "", "", "", "1",
           this_process()};
 }
 
-std::vector<std::byte> encode(const Card& card) {
+std::vector<std::byte> encode(const PeerInfo& info) {
   ByteWriter writer;
   writer.u32(kMagic);
-  writer.text(card.version);
-  writer.text(card.byte_order);
-  writer.text(card.address);
-  writer.text(card.place);
-  writer.text(card.socket);
-  writer.text(card.backend);
-  writer.text(card.transport);
-  writer.text(card.width);
-  writer.text(card.process.host);
-  writer.text(card.process.space);
-  writer.u64(static_cast<std::uint64_t>(card.process.pid));
-  writer.u64(card.process.started);
+  writer.text(info.version);
+  writer.text(info.byte_order);
+  writer.text(info.address);
+  writer.text(info.place);
+  writer.text(info.socket);
+  writer.text(info.backend);
+  writer.text(info.transport);
+  writer.text(info.width);
+  writer.text(info.process.host);
+  writer.text(info.process.space);
+  writer.u64(static_cast<std::uint64_t>(info.process.pid));
+  writer.u64(info.process.started);
   return writer.take();
 }
 
-std::vector<Card> read_cards(std::span<const std::vector<std::byte>> blobs) {
+std::vector<PeerInfo> read_peer_infos(std::span<const std::vector<std::byte>> blobs) {
   std::vector<std::string> versions, orders, backends, widths, transports;
   for (const auto& blob : blobs) versions.push_back(version_in(blob));
   if (const std::string found = differences(versions); !found.empty()) {
     throw std::invalid_argument("the version of horo must be equal on all ranks: it is " + found +
                                 ". Install the same version everywhere");
   }
-  std::vector<Card> cards;
+  std::vector<PeerInfo> infos;
   for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
-    cards.push_back(decode_card(rank, blobs[rank]));
-    orders.push_back(cards.back().byte_order);
-    backends.push_back(cards.back().backend);
-    widths.push_back(cards.back().width);
-    transports.push_back(cards.back().transport);
+    infos.push_back(decode_card(rank, blobs[rank]));
+    orders.push_back(infos.back().byte_order);
+    backends.push_back(infos.back().backend);
+    widths.push_back(infos.back().width);
+    transports.push_back(infos.back().transport);
   }
   if (const std::string found = differences(orders); !found.empty()) {
     throw std::invalid_argument("the byte order must be equal on all ranks: it is " + found);
@@ -116,7 +116,7 @@ std::vector<Card> read_cards(std::span<const std::vector<std::byte>> blobs) {
   if (widths.front() != "1" && !found.empty()) {
     throw std::invalid_argument("HORO_TRANSPORT must be equal on all ranks: it is " + found);
   }
-  return cards;
+  return infos;
 }
 
 }  // namespace horo

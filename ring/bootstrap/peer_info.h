@@ -11,7 +11,7 @@
 
 namespace horo {
 
-struct Card {
+struct PeerInfo {
   std::string version;
   std::string byte_order;  // "little" or "big": elements travel as they lie in memory
   std::string address;     // host:port, numeric
@@ -23,11 +23,11 @@ struct Card {
   ProcessMark process;
 };
 
-Card make_card(const std::string& address);
-std::vector<std::byte> encode(const Card& card);
+PeerInfo make_card(const std::string& address);
+std::vector<std::byte> encode(const PeerInfo& info);
 
-// Everybody's card, by rank. Every version of horo can read the version in the card of every other one, so ranks that
+// Everybody's info, by rank. Every version of horo can read the version in the info of every other one, so ranks that
 // differ say so, with the same words on all of them: throws std::invalid_argument.
-std::vector<Card> read_cards(std::span<const std::vector<std::byte>> blobs);
+std::vector<PeerInfo> read_peer_infos(std::span<const std::vector<std::byte>> blobs);
 
 }  // namespace horo

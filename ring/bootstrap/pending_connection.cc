@@ -19,18 +19,18 @@ void check(const Moved& moved) {
 
 }  // namespace
 
-Connection Talk::take() {
+Connection PendingConnection::take() {
   Connection connection{std::move(fd_), handshake_.peer(), handshake_.peer_incarnation(), handshake_.purpose()};
   connection.number = handshake_.number();
   return connection;
 }
 
-short Talk::events() {
+short PendingConnection::events() {
   flush_handshake();
   return static_cast<short>((output_.empty() ? 0 : POLLOUT) | (is_connected_ && handshake_.wants() > 0 ? POLLIN : 0));
 }
 
-void Talk::advance() {
+void PendingConnection::advance() {
   if (!is_connected_) {
     if (const int error = error_of(fd())) throw ProtocolError(std::generic_category().message(error));
     is_connected_ = true;
@@ -39,12 +39,12 @@ void Talk::advance() {
   }
 }
 
-void Talk::flush_handshake() {
+void PendingConnection::flush_handshake() {
   const auto more = handshake_.take_output();
   output_.insert(output_.end(), more.begin(), more.end());
 }
 
-bool Talk::write() {
+bool PendingConnection::write() {
   flush_handshake();
   if (output_.empty()) return false;
   iovec part = as_iovec(output_);
@@ -54,7 +54,7 @@ bool Talk::write() {
   return moved.bytes > 0;
 }
 
-bool Talk::read() {
+bool PendingConnection::read() {
   if (handshake_.wants() == 0) return false;
   input_.resize(handshake_.wants());
   iovec part = as_iovec(std::span(input_).subspan(got_));

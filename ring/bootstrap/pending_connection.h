@@ -10,9 +10,9 @@
 
 namespace horo {
 
-class Talk {
+class PendingConnection {
  public:
-  Talk(Fd fd, Handshake handshake, TimePoint until)
+  PendingConnection(Fd fd, Handshake handshake, TimePoint until)
       : fd_(std::move(fd)), handshake_(std::move(handshake)), until_(until) {}
 
   int fd() const { return fd_.get(); }

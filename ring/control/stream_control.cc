@@ -35,11 +35,11 @@ constexpr std::size_t kReadBytes = 64 << 10;
 constexpr milliseconds kAbortPatience{100};
 constexpr milliseconds kLongestSleep{60'000};
 
-class TcpControl final : public ControlLink {
+class StreamControl final : public ControlLink {
  public:
-  TcpControl(const Config& config, const Identity& self, std::vector<Connection> connections,
-             std::vector<Watched> watched);
-  ~TcpControl() override { drain(); }
+  StreamControl(const Config& config, const Identity& self, std::vector<Connection> connections,
+                std::vector<Watched> watched);
+  ~StreamControl() override { drain(); }
 
   void send(int to, Bytes bytes) override;
   void beat(bool wants_answer) override;
@@ -90,8 +90,8 @@ class TcpControl final : public ControlLink {
   std::vector<pollfd> farewell_polls_;      // room for all peers
 };
 
-TcpControl::TcpControl(const Config& config, const Identity& self, std::vector<Connection> connections,
-                       std::vector<Watched> watched)
+StreamControl::StreamControl(const Config& config, const Identity& self, std::vector<Connection> connections,
+                             std::vector<Watched> watched)
     : config_(config),
       self_(self),
       peers_(make_inbound(self, std::move(connections))),
@@ -105,21 +105,21 @@ TcpControl::TcpControl(const Config& config, const Identity& self, std::vector<C
   farewell_polls_.reserve(peers_.size());
 }
 
-Bytes TcpControl::frame(FrameKind kind, std::span<const std::byte> payload, std::uint32_t segment) const {
+Bytes StreamControl::frame(FrameKind kind, std::span<const std::byte> payload, std::uint32_t segment) const {
   Frame frame = self_.frame(kind);
   frame.segment = segment;
   frame.is_checked = true;  // costs nothing here
   return message_of(frame, payload);
 }
 
-std::size_t TcpControl::index_of(int rank) const {
+std::size_t StreamControl::index_of(int rank) const {
   const auto found =
       std::find_if(peers_.begin(), peers_.end(), [&](const ControlInbound& one) { return one.rank == rank; });
   HORO_CHECK(found != peers_.end());
   return static_cast<std::size_t>(found - peers_.begin());
 }
 
-void TcpControl::send(int to, Bytes bytes) {
+void StreamControl::send(int to, Bytes bytes) {
   if (bytes.size() > config_.max_message_bytes) {
     throw std::invalid_argument(say("a control message of ", bytes.size(), " bytes, at most ",
                                     config_.max_message_bytes, " are allowed (HORO_MAX_MESSAGE_BYTES)"));
@@ -128,19 +128,19 @@ void TcpControl::send(int to, Bytes bytes) {
   out_.flush(Clock::now());
 }
 
-void TcpControl::beat(bool wants_answer) {
+void StreamControl::beat(bool wants_answer) {
   const Bytes bytes = frame(FrameKind::kBeat, {}, wants_answer ? 1 : 0);
   for (std::size_t at = 0; at < peers_.size(); ++at) out_.put(at, bytes);
   out_.flush(Clock::now());
 }
 
-void TcpControl::suspect(int about, Evidence evidence, const std::string& reason) {
+void StreamControl::suspect(int about, Evidence evidence, const std::string& reason) {
   out_.put(index_of(0),
            frame(FrameKind::kSuspicion, encode(AbortNotice{about, reason}), static_cast<std::uint32_t>(evidence)));
   out_.flush(Clock::now());
 }
 
-std::vector<ControlEvent> TcpControl::wait(TimePoint until) {
+std::vector<ControlEvent> StreamControl::wait(TimePoint until) {
   while (true) {
     out_.flush(Clock::now());
     check_queues();
@@ -158,19 +158,19 @@ std::vector<ControlEvent> TcpControl::wait(TimePoint until) {
   }
 }
 
-void TcpControl::wake() noexcept {
+void StreamControl::wake() noexcept {
   if (!is_called_.exchange(true) && sleeps_) wakeup_.wake();
 }
 
 // Without sleeping. True if somebody called wake().
-bool TcpControl::look() {
+bool StreamControl::look() {
   if (!is_near_ || Clock::now() - polled_ >= kWaitSlice) return poll_peers(TimePoint::min());
   for (ControlInbound& peer : peers_) read_from(peer);
   return is_called_.load(std::memory_order_relaxed) && is_called_.exchange(false);
 }
 
 // How long poll() may sleep. Nobody wakes who has bytes that found no room in shared memory.
-milliseconds TcpControl::longest_poll(TimePoint until) const {
+milliseconds StreamControl::longest_poll(TimePoint until) const {
   const TimePoint now = Clock::now();
   Duration longest = is_called_ ? Duration::zero() : Duration(kLongestSleep);
   for (std::size_t at = 0; at < peers_.size(); ++at) {
@@ -181,7 +181,7 @@ milliseconds TcpControl::longest_poll(TimePoint until) const {
 }
 
 // True if somebody called wake().
-bool TcpControl::poll_peers(TimePoint until) {
+bool StreamControl::poll_peers(TimePoint until) {
   polls_.clear();
   sleeps_ = until > Clock::now();
   for (std::size_t at = 0; at < peers_.size(); ++at) {
@@ -212,7 +212,7 @@ bool TcpControl::poll_peers(TimePoint until) {
 
 // What it said before its end counts first: a goodbye is no loss. Of a rank without a connection to this one rank 0
 // knows whether it has left.
-void TcpControl::on_process_end(int rank) {
+void StreamControl::on_process_end(int rank) {
   const auto peer =
       std::find_if(peers_.begin(), peers_.end(), [rank](const ControlInbound& one) { return one.rank == rank; });
   if (peer == peers_.end()) {
@@ -225,7 +225,7 @@ void TcpControl::on_process_end(int rank) {
   lose(rank, ended_text(*peer), rank);
 }
 
-void TcpControl::read_from(ControlInbound& peer) {
+void StreamControl::read_from(ControlInbound& peer) {
   while (!peer.is_closed) {
     iovec part = as_iovec(buffer_);
     const Moved moved = peer.stream->receive({&part, 1});
@@ -241,13 +241,13 @@ void TcpControl::read_from(ControlInbound& peer) {
 }
 
 // Part of a message; one event for any number of parts.
-void TcpControl::note_life(int rank) {
+void StreamControl::note_life(int rank) {
   const bool noted =
       !events_.empty() && events_.back().kind == ControlEvent::Kind::kBeat && events_.back().from == rank;
   if (!noted) events_.push_back({.kind = ControlEvent::Kind::kBeat, .from = rank});
 }
 
-void TcpControl::parse(ControlInbound& peer) {
+void StreamControl::parse(ControlInbound& peer) {
   std::size_t begin = 0;
   try {
     while (peer.input.size() - begin >= kFrameBytes) {
@@ -271,7 +271,7 @@ void TcpControl::parse(ControlInbound& peer) {
   peer.input.erase(peer.input.begin(), peer.input.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
-void TcpControl::on_frame(ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload) {
+void StreamControl::on_frame(ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload) {
   if (frame.kind == FrameKind::kControl) {
     events_.push_back(
         {.kind = ControlEvent::Kind::kMessage, .from = peer.rank, .bytes = {payload.begin(), payload.end()}});
@@ -292,7 +292,7 @@ void TcpControl::on_frame(ControlInbound& peer, const Frame& frame, std::span<co
   }
 }
 
-void TcpControl::on_suspicion(const ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload) {
+void StreamControl::on_suspicion(const ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload) {
   const AbortNotice notice = self_.notice_in(payload);
   if (frame.segment > static_cast<std::uint32_t>(Evidence::kLate) || notice.origin < 0) {
     throw ProtocolError("a suspicion of a kind or about a rank that there is not");
@@ -304,23 +304,23 @@ void TcpControl::on_suspicion(const ControlInbound& peer, const Frame& frame, st
                      .evidence = static_cast<Evidence>(frame.segment)});
 }
 
-void TcpControl::on_end(ControlInbound& peer, const std::string& why) {
+void StreamControl::on_end(ControlInbound& peer, const std::string& why) {
   peer.is_closed = true;
   if (peer.said_goodbye) return;
   lose(peer.rank, why.empty() ? ended_text(peer) : broken_text(peer, why), peer.rank);
 }
 
-std::string TcpControl::ended_text(const ControlInbound& peer) const {
+std::string StreamControl::ended_text(const ControlInbound& peer) const {
   return say(peer.name, " is lost: ", say_ended(self_.rank));
 }
 
-std::string TcpControl::broken_text(const ControlInbound& peer, const std::string& why) const {
+std::string StreamControl::broken_text(const ControlInbound& peer, const std::string& why) const {
   return say(peer.name, " is lost: its connection broke off without a goodbye (", why, ", seen by rank ", self_.rank,
              ")");
 }
 
 // Delivered once. Rank 0, the centre of the star, passes it on.
-void TcpControl::lose(int origin, const std::string& reason, int told_by) {
+void StreamControl::lose(int origin, const std::string& reason, int told_by) {
   if (std::exchange(lost_, true)) return;
   events_.push_back({.kind = ControlEvent::Kind::kLost, .from = origin, .reason = reason});
   if (self_.rank != 0) return;
@@ -331,7 +331,7 @@ void TcpControl::lose(int origin, const std::string& reason, int told_by) {
 }
 
 // A peer that does not read must not fill our memory.
-void TcpControl::check_queues() {
+void StreamControl::check_queues() {
   for (std::size_t at = 0; at < peers_.size() && !lost_; ++at) {
     const std::size_t queued = out_.queued_bytes(at);
     if (queued <= 4 * (config_.max_message_bytes + kFrameBytes)) continue;
@@ -342,7 +342,7 @@ void TcpControl::check_queues() {
   }
 }
 
-void TcpControl::abort(int origin, const std::string& reason) noexcept {
+void StreamControl::abort(int origin, const std::string& reason) noexcept {
   try {
     const Bytes notice = frame(FrameKind::kAbort, encode(AbortNotice{origin, reason}));
     for (std::size_t at = 0; at < peers_.size(); ++at) out_.put_urgent(at, notice);
@@ -352,7 +352,7 @@ void TcpControl::abort(int origin, const std::string& reason) noexcept {
   out_.flush(Clock::now() + kAbortPatience);
 }
 
-void TcpControl::drain() noexcept {
+void StreamControl::drain() noexcept {
   for (ControlInbound& peer : peers_) {
     for (std::size_t read = 0; !peer.is_closed && read < 64; ++read) {
       iovec part = as_iovec(buffer_);
@@ -363,13 +363,13 @@ void TcpControl::drain() noexcept {
   }
 }
 
-bool TcpControl::all_is_delivered() const noexcept {
+bool StreamControl::all_is_delivered() const noexcept {
   return std::all_of(peers_.begin(), peers_.end(),
                      [](const ControlInbound& peer) { return peer.is_closed || peer.stream->is_delivered(); });
 }
 
 // Memory may be what this rank ends for want of: all that is needed was made at the start.
-void TcpControl::goodbye(Duration patience) noexcept {
+void StreamControl::goodbye(Duration patience) noexcept {
   const TimePoint until = Clock::now() + patience;
   for (std::size_t at = 0; at < peers_.size(); ++at) out_.put_prepared(at, goodbyes_[at]);
   out_.flush(until);
@@ -386,7 +386,7 @@ void TcpControl::goodbye(Duration patience) noexcept {
 
 std::unique_ptr<ControlLink> make_tcp_control(const Config& config, const Identity& self,
                                               std::vector<Connection> connections, std::vector<Watched> watched) {
-  return std::make_unique<TcpControl>(config, self, std::move(connections), std::move(watched));
+  return std::make_unique<StreamControl>(config, self, std::move(connections), std::move(watched));
 }
 
 }  // namespace horo

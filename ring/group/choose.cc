@@ -116,13 +116,13 @@ bool will_do(const Collective& c, const Shape& shape, ScheduleMaker make) {
 
 }  // namespace
 
-bool AlgorithmWishes::allow_room(CollectiveKind kind) const {
+bool AlgorithmOverrides::allow_room(CollectiveKind kind) const {
   const auto name = names.find(kind);
   return !files.contains(kind) && (name == names.end() || name->second == kTwoLevel);
 }
 
-AlgorithmWishes read_wishes(const std::string& text) {
-  AlgorithmWishes wishes;
+AlgorithmOverrides read_wishes(const std::string& text) {
+  AlgorithmOverrides overrides;
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
     const std::size_t equals = part.find('=');
@@ -132,7 +132,7 @@ AlgorithmWishes read_wishes(const std::string& text) {
     const CollectiveKind kind = kind_named(part.substr(0, equals));
     const std::string name = part.substr(equals + 1);
     if (name.starts_with("@")) {
-      const GivenSchedules& given = wishes.files[kind] = read_schedules(name.substr(1));
+      const GivenSchedules& given = overrides.files[kind] = read_schedules(name.substr(1));
       if (given.shape.kind == kind) continue;
       throw std::invalid_argument(say("HORO_ALGORITHMS: ", name.substr(1), " has schedules for ",
                                       name_of(given.shape.kind), ", not for ", name_of(kind)));
@@ -142,9 +142,9 @@ AlgorithmWishes read_wishes(const std::string& text) {
       throw std::invalid_argument(
           say("HORO_ALGORITHMS: ", name_of(kind), " has no algorithm \"", name, "\"; it has ", names_for(kind)));
     }
-    wishes.names[kind] = name;
+    overrides.names[kind] = name;
   }
-  return wishes;
+  return overrides;
 }
 
 Shape shape_of(const Collective& collective, int size, const std::vector<int>& hosts) {
@@ -188,10 +188,10 @@ std::vector<Priced> price(const Collective& c, const Shape& of, std::size_t byte
   return priced;
 }
 
-const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes,
+const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmOverrides& overrides,
                          const Prices& prices) {
-  const auto wish = wishes.names.find(collective.kind);
-  if (const NamedMaker* wished = wish == wishes.names.end() ? nullptr : find(collective.kind, wish->second)) {
+  const auto wish = overrides.names.find(collective.kind);
+  if (const NamedMaker* wished = wish == overrides.names.end() ? nullptr : find(collective.kind, wish->second)) {
     if (will_do(collective, shape, wished->make)) return *wished;
   }
   // Whose contributors are no whole subtrees halving and doubling does not sum in canonical order.
@@ -206,9 +206,9 @@ const NamedMaker& choose(const Collective& collective, const Shape& shape, const
 }
 
 const std::vector<Schedule>* given_for(const Collective& collective, const Shape& shape,
-                                       const AlgorithmWishes& wishes) {
-  const auto found = wishes.files.find(collective.kind);
-  if (found == wishes.files.end()) return nullptr;
+                                       const AlgorithmOverrides& overrides) {
+  const auto found = overrides.files.find(collective.kind);
+  if (found == overrides.files.end()) return nullptr;
   const GivenSchedules& given = found->second;
   if (given.shape.size != shape.size || given.shape.root != shape.root) return nullptr;
   const auto suits = [&](const Schedule& schedule) { return will_do(collective, schedule); };

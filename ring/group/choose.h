@@ -20,7 +20,7 @@ inline constexpr const char* kTwoLevel = "two-level";
 inline constexpr const char* kByMpi = "mpi";
 
 // What is wished for instead of the rules, by kind.
-struct AlgorithmWishes {
+struct AlgorithmOverrides {
   std::map<CollectiveKind, std::string>
       names;  // of makers: "ring", "tree" ... (all_schedule_makers), kTwoLevel or kByMpi
   std::map<CollectiveKind, GivenSchedules> files;
@@ -31,7 +31,7 @@ struct AlgorithmWishes {
 
 // Reads "all_reduce=tree,broadcast=@mine.json"; files are read and proven. Throws std::invalid_argument naming
 // HORO_ALGORITHMS, the word and what there is.
-AlgorithmWishes read_wishes(const std::string& text);
+AlgorithmOverrides read_wishes(const std::string& text);
 
 // What the schedule of a collective depends on, beside the members' hosts.
 Shape shape_of(const Collective& collective, int size, const std::vector<int>& hosts);
@@ -56,11 +56,12 @@ std::size_t priced_bytes(const Collective& collective, int size);
 
 // The cheapest, or what is wished for: a wish is granted if its sums are in the order that the collective asks for. The
 // same on all members: it looks only at what is equal on all of them.
-const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes,
+const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmOverrides& overrides,
                          const Prices& prices);
 
 // The file's schedules, if there are any that fit: as many members, the same root, all contributing in order of ids,
 // and an order of summation that will do. Null: choose().
-const std::vector<Schedule>* given_for(const Collective& collective, const Shape& shape, const AlgorithmWishes& wishes);
+const std::vector<Schedule>* given_for(const Collective& collective, const Shape& shape,
+                                       const AlgorithmOverrides& overrides);
 
 }  // namespace horo

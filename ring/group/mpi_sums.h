@@ -1,5 +1,5 @@
 // An all_reduce that MPI computes (MPI_Iallreduce): for networks that add up themselves. For order="fast" alone: who is
-// added to whom is MPI's choice. Taken where HORO_ALGORITHMS wishes for it, because horo's own sums over the same
+// added to whom is MPI's choice. Taken where HORO_ALGORITHMS overrides for it, because horo's own sums over the same
 // MPI take less time up to 1 MiB, and with two ranks always (bench/README.md).
 #pragma once
 
@@ -63,6 +63,6 @@ class MpiSums {
 };
 
 // Null where there is no MPI, the group is not the world, or no wish.
-std::unique_ptr<MpiSums> make_mpi_sums(const Party& party, std::uint32_t set, const AlgorithmWishes& wishes);
+std::unique_ptr<MpiSums> make_mpi_sums(const Party& party, std::uint32_t set, const AlgorithmOverrides& overrides);
 
 }  // namespace horo

@@ -40,13 +40,13 @@ std::size_t payload_bytes(const Collective& c) {
   return std::accumulate(c.counts.begin(), c.counts.end(), std::size_t{0}) * size_of(c.dtype);
 }
 
-class HostGroup final : public Group {
+class TransportGroup final : public Group {
  public:
-  HostGroup(Transport& transport, Members members, const Config& config, Counters& counters)
+  TransportGroup(Transport& transport, Members members, const Config& config, Counters& counters)
       : transport_(transport),
         members_(std::move(members)),
         index_(index_in(members_.ranks, transport.rank())),
-        wishes_(read_wishes(config.algorithms)),
+        overrides_(read_wishes(config.algorithms)),
         segment_bytes_(std::max<std::size_t>(1, config.segment_bytes)),
         prices_{members_.costs, segment_bytes_},
         counters_(counters),
@@ -55,10 +55,10 @@ class HostGroup final : public Group {
         allows_room_(room_is_allowed(config)),
         patience_(patience_for(config.local_size, true)),
         past_caches_(config.shm_past_caches),
-        mpi_sums_(make_mpi_sums(party(), members_.set, wishes_)) {
+        mpi_sums_(make_mpi_sums(party(), members_.set, overrides_)) {
     kernels_in_use();  // a wrong HORO_KERNELS is said at the start
     for (std::size_t i = 0; i < kKinds; ++i) {
-      in_rooms_[i] = allows_room_ && wishes_.allow_room(static_cast<CollectiveKind>(i));
+      in_rooms_[i] = allows_room_ && overrides_.allow_room(static_cast<CollectiveKind>(i));
     }
   }
 
@@ -80,7 +80,7 @@ class HostGroup final : public Group {
   bool takes_pieces(const Collective& c) const override {
     if (!may_meet(c)) return false;
     const Room& room = room_of(c.channel);
-    return room.room ? ShmRoom::takes_pieces(c) : room.levels && TwoLevel::takes_pieces(c);
+    return room.room ? ShmCollectives::takes_pieces(c) : room.levels && TwoLevel::takes_pieces(c);
   }
 
   void start(const Collective& collective, Completion& completion) override { completion.done(perform(collective)); }
@@ -98,7 +98,7 @@ class HostGroup final : public Group {
     if (collective.kind == CollectiveKind::kSendRecv) return "message";
     if (mpi_sums_ && MpiSums::takes(collective)) return kByMpi;
     const Shape shape = shape_of(collective, size(), members_.hosts);
-    if (const auto* given = given_for(collective, shape, wishes_)) return given->front().name;
+    if (const auto* given = given_for(collective, shape, overrides_)) return given->front().name;
     return maker_for(collective, shape).name;
   }
 
@@ -164,7 +164,7 @@ class HostGroup final : public Group {
   // Equal on all members.
   bool may_meet(const Collective& c) const {
     if (!in_rooms_[static_cast<std::size_t>(c.kind)]) return false;
-    return has_levels_ ? TwoLevel::takes(c, members_.hosts) : ShmRoom::takes(c);
+    return has_levels_ ? TwoLevel::takes(c, members_.hosts) : ShmCollectives::takes(c);
   }
 
   // False: there is no room for it.
@@ -225,7 +225,8 @@ class HostGroup final : public Group {
   bool room_is_allowed(const Config& config) const {
     const bool one_host =
         std::adjacent_find(members_.hosts.begin(), members_.hosts.end(), std::not_equal_to<>()) == members_.hosts.end();
-    return config.transport != "tcp" && size() > 1 && size() <= ShmRoom::kMostMembers && (one_host || has_levels_);
+    return config.transport != "tcp" && size() > 1 && size() <= ShmCollectives::kMostMembers &&
+           (one_host || has_levels_);
   }
 
   // Who shares this member's host, itself among them, by index.
@@ -265,7 +266,7 @@ class HostGroup final : public Group {
     std::int64_t place = -1;
     std::vector<std::int64_t> places{};
     // After the meeting one of them, or none: some member sees not all arenas of its host.
-    std::unique_ptr<ShmRoom> room;
+    std::unique_ptr<ShmCollectives> room;
     std::vector<int> mates{};  // ranks of this host
     std::unique_ptr<TwoLevel> levels;
     std::array<Counters::Tally*, kKinds> tallies{};  // by kind; null: not yet
@@ -294,13 +295,13 @@ class HostGroup final : public Group {
     const bool sees_all =
         arenas && std::all_of(one.mates.begin(), one.mates.end(), [&](int rank) { return arenas->sees(rank); });
     const bool is_alone = mates.size() == 1;
-    Allocation board = sees_all && !is_alone ? ShmMeeting::make_board(*arenas) : Allocation();
+    Allocation board = sees_all && !is_alone ? ShmSync::make_board(*arenas) : Allocation();
     const auto place = board.data ? arenas->offset_of(board.data.get(), board.bytes) : std::nullopt;
     one.place = place ? static_cast<std::int64_t>(*place) : is_alone ? 0 : -1;
     gather_places(one, first);
     if (std::find(one.places.begin(), one.places.end(), -1) != one.places.end()) return;
     if (!has_levels_) {
-      one.room = std::make_unique<ShmRoom>(party(), arenas, std::move(board), one.places, patience_);
+      one.room = std::make_unique<ShmCollectives>(party(), arenas, std::move(board), one.places, patience_);
       one.room->set_past_caches(past_caches_);
       return;
     }
@@ -326,7 +327,7 @@ class HostGroup final : public Group {
 
   Choice choose_for(const Collective& c) {
     const Shape shape = shape_of(c, size(), members_.hosts);
-    const auto* given = given_for(c, shape, wishes_);
+    const auto* given = given_for(c, shape, overrides_);
     auto schedule = given != nullptr ? std::make_shared<const Schedule>((*given)[static_cast<std::size_t>(index_)])
                                      : schedule_for(c, shape);
     return {c.kind, c.dtype, c.op, c.order, c.root, c.counts, c.contributors, std::move(schedule)};
@@ -334,14 +335,14 @@ class HostGroup final : public Group {
 
   // Asked once for what has the same answer.
   const NamedMaker& maker_for(const Collective& c, const Shape& shape) const {
-    if (wishes_.names.contains(c.kind)) return choose(c, shape, wishes_, prices_);
+    if (overrides_.names.contains(c.kind)) return choose(c, shape, overrides_, prices_);
     const bool is_custom = c.op == ReduceOp::kCustom, is_whole = c.custom != nullptr && c.custom->whole;
     const ChoiceKey key{c.kind, c.order, is_custom, is_whole, c.dtype, priced_bytes(c, size()), shape.contributors};
     {
       MutexLock lock(mutex_);
       if (const auto found = choices_.find(key); found != choices_.end()) return *found->second;
     }
-    const NamedMaker& chosen = choose(c, shape, wishes_, prices_);
+    const NamedMaker& chosen = choose(c, shape, overrides_, prices_);
     MutexLock lock(mutex_);
     if (choices_.size() >= kMostChoices) choices_.clear();
     return *choices_.emplace(key, &chosen).first->second;
@@ -365,7 +366,7 @@ class HostGroup final : public Group {
   Transport& transport_;
   const Members members_;
   const int index_;
-  const AlgorithmWishes wishes_;
+  const AlgorithmOverrides overrides_;
   const std::size_t segment_bytes_;
   const Prices prices_;
   Counters& counters_;
@@ -389,7 +390,7 @@ class HostGroup final : public Group {
 
 std::unique_ptr<Group> make_host_group(Transport& transport, Members members, const Config& config,
                                        Counters& counters) {
-  return std::make_unique<HostGroup>(transport, std::move(members), config, counters);
+  return std::make_unique<TransportGroup>(transport, std::move(members), config, counters);
 }
 
 }  // namespace horo

@@ -19,7 +19,7 @@ constexpr std::chrono::microseconds kShortestNap{50};
 }  // namespace
 
 // Returns when something has ended, the transport failed or `until` has come. What goes wrong ends the transport.
-void TcpTransport::progress(TimePoint until) noexcept {
+void StreamTransport::progress(TimePoint until) noexcept {
   try {
     move_bytes(until);
   } catch (const PeerLost& lost) {
@@ -35,7 +35,7 @@ void TcpTransport::progress(TimePoint until) noexcept {
 }
 
 // Who saw a death first may have closed its connections since: that is the effect.
-void TcpTransport::move_bytes(TimePoint until) {
+void StreamTransport::move_bytes(TimePoint until) {
   try {
     move_or_sleep(until);
   } catch (const PeerLost& lost) {
@@ -46,7 +46,7 @@ void TcpTransport::move_bytes(TimePoint until) {
 
 // Looking is cheap and being woken is dear: several looks in a row, then the core is offered to others in between, and
 // where nothing comes for a while, or somebody else keeps the core, the rank sleeps.
-void TcpTransport::move_or_sleep(TimePoint until) {
+void StreamTransport::move_or_sleep(TimePoint until) {
   const TimePoint now = Clock::now(), end = std::min<TimePoint>(until, now + patience_.awake);
   for (int look = 0; look < patience_.spins && Clock::now() < end; ++look) {
     if (sweep()) return;
@@ -58,7 +58,7 @@ void TcpTransport::move_or_sleep(TimePoint until) {
 }
 
 // One round over the peers that we have business with. True if anything moved, or the transport failed.
-bool TcpTransport::sweep() {
+bool StreamTransport::sweep() {
   if (!find_work()) return true;
   bool moved = false;
   for (const auto& connection : connections_) {
@@ -75,7 +75,7 @@ bool TcpTransport::sweep() {
 }
 
 // What to send, and from whom something is to come. False: the transport failed.
-bool TcpTransport::find_work() {
+bool StreamTransport::find_work() {
   bool has_cancels = false;
   {
     MutexLock lock(mutex_);
@@ -94,7 +94,7 @@ bool TcpTransport::find_work() {
 }
 
 // The rest of a long message is for any connection to its peer, what comes next for the first.
-std::optional<Outgoing> TcpTransport::next_for(const DataConnection& connection) {
+std::optional<Outgoing> StreamTransport::next_for(const DataConnection& connection) {
   Stripes* stripes = stripes_with(connection.peer());
   if (stripes != nullptr && stripes->has_more()) return stripes->next();
   if (!connection.is_first()) return std::nullopt;
@@ -103,14 +103,14 @@ std::optional<Outgoing> TcpTransport::next_for(const DataConnection& connection)
   return next;
 }
 
-void TcpTransport::on_sent(const DataConnection& connection, const Outgoing& message) {
+void StreamTransport::on_sent(const DataConnection& connection, const Outgoing& message) {
   if (!message.stripe) return table_.sent(message, connection.frame_bytes());
   const auto whole = stripes_with(connection.peer())->sent(message, connection.frame_bytes());
   if (whole) table_.sent(whole->message, whole->frame_bytes);
 }
 
 // Small messages one after the other, of a large one a quantum: then it is time to read.
-bool TcpTransport::send_to(DataConnection& connection) {
+bool StreamTransport::send_to(DataConnection& connection) {
   bool moved = false;
   for (std::size_t left = DataConnection::kQuantumBytes; left > 0;) {
     const std::size_t written = connection.write();
@@ -127,7 +127,7 @@ bool TcpTransport::send_to(DataConnection& connection) {
   return moved;
 }
 
-bool TcpTransport::receive_from(DataConnection& connection, const std::optional<OpTable::Expected>& expected) {
+bool StreamTransport::receive_from(DataConnection& connection, const std::optional<OpTable::Expected>& expected) {
   const bool stalled = connection.is_stalled();
   bool moved = connection.read(expected);
   while (true) {
@@ -150,13 +150,13 @@ bool TcpTransport::receive_from(DataConnection& connection, const std::optional<
 }
 
 // All connections to it, after a goodbye: nothing that it did before is still to come.
-bool TcpTransport::has_closed(int peer) const {
+bool StreamTransport::has_closed(int peer) const {
   return std::all_of(connections_.begin(), connections_.end(),
                      [peer](const auto& one) { return one->peer() != peer || (one->is_closed() && one->has_left()); });
 }
 
 // False: there is no room, the frame waits.
-bool TcpTransport::place(DataConnection& connection) {
+bool StreamTransport::place(DataConnection& connection) {
   const Frame& frame = connection.incoming().frame;
   if (is_piece(frame)) return place_piece(connection);
   const Stripes* stripes = stripes_with(connection.peer());
@@ -175,7 +175,7 @@ bool TcpTransport::place(DataConnection& connection) {
 
 // False: the message has no room, or one of its tag comes first, or this is not its first piece, and that one is still
 // to come.
-bool TcpTransport::place_piece(DataConnection& connection) {
+bool StreamTransport::place_piece(DataConnection& connection) {
   const Frame& frame = connection.incoming().frame;
   Stripes* stripes = stripes_with(connection.peer());
   try {
@@ -199,7 +199,7 @@ bool TcpTransport::place_piece(DataConnection& connection) {
   }
 }
 
-void TcpTransport::end_frame(DataConnection& connection) {
+void StreamTransport::end_frame(DataConnection& connection) {
   Incoming& in = connection.incoming();
   const int peer = connection.peer();
   connection.end_message();
@@ -212,7 +212,7 @@ void TcpTransport::end_frame(DataConnection& connection) {
   end_message(peer, {tag, in.match, std::move(in.own), connection.incoming_frame_bytes()});
 }
 
-void TcpTransport::end_message(int peer, Stripes::Received message) {
+void StreamTransport::end_message(int peer, Stripes::Received message) {
   if (message.match.place == OpTable::Place::kDropped) return apply_cancels();
   if (message.match.place == OpTable::Place::kEarly) {
     EarlyMessage early{message.tag, std::move(message.own), message.frame_bytes};
@@ -227,7 +227,7 @@ void TcpTransport::end_message(int peer, Stripes::Received message) {
   table_.received(message.match.op, message.frame_bytes);
 }
 
-void TcpTransport::on_notice(DataConnection& connection) {
+void StreamTransport::on_notice(DataConnection& connection) {
   const Incoming& in = connection.incoming();
   const auto text = [&] { return std::string(reinterpret_cast<const char*>(in.own.data()), in.own.size()); };
   if (in.frame.kind == FrameKind::kAbort) {
@@ -250,7 +250,7 @@ void TcpTransport::on_notice(DataConnection& connection) {
 }
 
 // First the connections let go of the memory, then the waiting thread learns of it.
-void TcpTransport::release(const PlanCancel& cancel) {
+void StreamTransport::release(const PlanCancel& cancel) {
   for (auto& expected : expected_) expected.reset();
   for (const auto& connection : connections_) connection->release(cancel.channel, cancel.plan);
   for (const auto& stripes : stripes_) {
@@ -261,7 +261,7 @@ void TcpTransport::release(const PlanCancel& cancel) {
   changed_.notify_all();
 }
 
-void TcpTransport::apply_cancels() {
+void StreamTransport::apply_cancels() {
   std::vector<PlanCancel> cancels;
   {
     MutexLock lock(mutex_);
@@ -271,7 +271,7 @@ void TcpTransport::apply_cancels() {
 }
 
 // False if there is something to do at once: nothing that is posted after this can be missed, because it wakes us.
-bool TcpTransport::prepare_sleep() {
+bool StreamTransport::prepare_sleep() {
   wakeup_.clear();
   MutexLock lock(mutex_);
   if (failed_) return false;
@@ -287,7 +287,7 @@ bool TcpTransport::prepare_sleep() {
   return true;
 }
 
-void TcpTransport::sleep(TimePoint until) {
+void StreamTransport::sleep(TimePoint until) {
   if (!prepare_sleep()) return;
   polls_.assign(1, {wakeup_.fd(), POLLIN, 0});
   polled_.assign(1, nullptr);
@@ -312,16 +312,16 @@ void TcpTransport::sleep(TimePoint until) {
 }
 
 // MPI wakes nobody: the longer nothing came, the less often it is looked at.
-Duration TcpTransport::longest_sleep() {
+Duration StreamTransport::longest_sleep() {
   return mpi_ ? std::exchange(nap_, std::min<Duration>(2 * nap_, kWaitSlice)) : kWaitSlice;
 }
 
-void TcpTransport::throw_if_died() const {
+void StreamTransport::throw_if_died() const {
   const int dead = first_dead();
   if (dead >= 0) throw PeerLost(dead, say("rank ", dead, " is lost: ", say_ended(self_.rank)), Evidence::kDied);
 }
 
-void TcpTransport::on_ready(DataConnection& connection, short revents) {
+void StreamTransport::on_ready(DataConnection& connection, short revents) {
   if ((revents & POLLOUT) || connection.is_settling()) send_to(connection);
   if (connection.is_stalled() && (revents & (POLLERR | POLLHUP))) {
     throw PeerLost(connection.peer(), say(connection.name(), " was lost: it broke off"), Evidence::kBroken);

@@ -40,8 +40,8 @@ std::shared_ptr<ShmArenas> arenas_of(int rank, std::vector<Connection>& connecti
 
 }  // namespace
 
-TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vector<Connection> connections,
-                           std::optional<ShmSegment> arena)
+StreamTransport::StreamTransport(const Config& config, const Identity& self, std::vector<Connection> connections,
+                                 std::optional<ShmSegment> arena)
     : config_(config),
       self_(self),
       patience_(patience_for(config.local_size, any_near(connections))),
@@ -65,11 +65,11 @@ TcpTransport::TcpTransport(const Config& config, const Identity& self, std::vect
   }
 }
 
-TcpTransport::~TcpTransport() {
+StreamTransport::~StreamTransport() {
   leave();
 }
 
-void TcpTransport::leave() noexcept {
+void StreamTransport::leave() noexcept {
   {
     MutexLock lock(mutex_);
     HORO_CHECK(!progressing_);
@@ -85,7 +85,7 @@ void TcpTransport::leave() noexcept {
   }
 }
 
-Transport::Op TcpTransport::post_send(int peer, const Tag& tag, std::span<const std::byte> out) {
+Transport::Op StreamTransport::post_send(int peer, const Tag& tag, std::span<const std::byte> out) {
   HORO_CHECK(peer >= 0 && peer < self_.size && peer != self_.rank);
   MutexLock lock(mutex_);
   throw_if_failed();
@@ -94,7 +94,7 @@ Transport::Op TcpTransport::post_send(int peer, const Tag& tag, std::span<const 
   return op;
 }
 
-Transport::Op TcpTransport::post_recv(int peer, const Tag& tag, std::span<std::byte> in) {
+Transport::Op StreamTransport::post_recv(int peer, const Tag& tag, std::span<std::byte> in) {
   HORO_CHECK(peer >= 0 && peer < self_.size && peer != self_.rank);
   std::optional<EarlyMessage> early;
   Op op = 0;
@@ -111,7 +111,7 @@ Transport::Op TcpTransport::post_recv(int peer, const Tag& tag, std::span<std::b
   return op;
 }
 
-void TcpTransport::wait(std::span<const Op> ops, TimePoint deadline) {
+void StreamTransport::wait(std::span<const Op> ops, TimePoint deadline) {
   try {
     for (Turn turn = take_turn(ops, deadline); turn != Turn::kDone; turn = take_turn(ops, deadline)) {
       if (turn == Turn::kAgain) continue;
@@ -125,7 +125,7 @@ void TcpTransport::wait(std::span<const Op> ops, TimePoint deadline) {
 }
 
 // Where nobody moves bytes, nobody hears a goodbye or an abort.
-bool TcpTransport::has_left(int peer) {
+bool StreamTransport::has_left(int peer) {
   {
     MutexLock lock(mutex_);
     throw_if_failed();
@@ -140,7 +140,7 @@ bool TcpTransport::has_left(int peer) {
 }
 
 // A message that a peer waits for may have been begun here, and need MPI to be called once more.
-TimePoint TcpTransport::look() noexcept {
+TimePoint StreamTransport::look() noexcept {
   if (!mpi_ && cooling_.empty()) return TimePoint::max();
   const TimePoint now = Clock::now();
   TimePoint again = TimePoint::max();
@@ -159,14 +159,14 @@ TimePoint TcpTransport::look() noexcept {
   return again;
 }
 
-void TcpTransport::stop_checking() {
+void StreamTransport::stop_checking() {
   MutexLock lock(mutex_);
   HORO_CHECK(!progressing_);
   for (const auto& connection : connections_) connection->stop_checking();
 }
 
 // In vain where something waits to be sent: then the connection is not idle.
-void TcpTransport::keep_warm() noexcept {
+void StreamTransport::keep_warm() noexcept {
   for (const int at : cooling_) {
     DataConnection& connection = *connections_[static_cast<std::size_t>(at)];
     if (connection.has_unsent() || !connection.can_send()) continue;
@@ -177,7 +177,7 @@ void TcpTransport::keep_warm() noexcept {
 }
 
 // The other members of a cancelled plan must learn of it even if this rank never waits again.
-void TcpTransport::flush_notices() {
+void StreamTransport::flush_notices() {
   const TimePoint until = Clock::now() + kLastWordsPatience;
   while (Clock::now() < until) {
     const Turn turn = take_turn_for_notices();
@@ -188,7 +188,7 @@ void TcpTransport::flush_notices() {
   }
 }
 
-TcpTransport::Turn TcpTransport::take_turn_for_notices() {
+StreamTransport::Turn StreamTransport::take_turn_for_notices() {
   MutexLock lock(mutex_);
   if (failed_ || table_.open_notices() == 0) return Turn::kDone;
   if (progressing_) {
@@ -199,7 +199,7 @@ TcpTransport::Turn TcpTransport::take_turn_for_notices() {
   return Turn::kProgress;
 }
 
-TcpTransport::Turn TcpTransport::take_turn(std::span<const Op> ops, TimePoint deadline) {
+StreamTransport::Turn StreamTransport::take_turn(std::span<const Op> ops, TimePoint deadline) {
   MutexLock lock(mutex_);
   // What has ended well has, also where a peer that needs no more of it was lost since.
   if (!ops.empty() && table_.finish(ops)) return Turn::kDone;
@@ -216,7 +216,7 @@ TcpTransport::Turn TcpTransport::take_turn(std::span<const Op> ops, TimePoint de
 }
 
 // Operations with a peer that left in good order cannot end any more; nor those that are too late.
-void TcpTransport::check_peers(std::span<const Op> ops, TimePoint deadline) {
+void StreamTransport::check_peers(std::span<const Op> ops, TimePoint deadline) {
   const bool all_here = std::find(left_.begin(), left_.end(), char{true}) == left_.end();
   for (const int peer : all_here ? std::vector<int>() : table_.waiting_for(ops)) {
     if (!left_[static_cast<std::size_t>(peer)]) continue;
@@ -225,7 +225,7 @@ void TcpTransport::check_peers(std::span<const Op> ops, TimePoint deadline) {
   if (Clock::now() >= deadline) fail(PeerLost(table_.waiting_for(ops).front(), too_late(ops), Evidence::kLate));
 }
 
-std::string TcpTransport::too_late(std::span<const Op> ops) const {
+std::string StreamTransport::too_late(std::span<const Op> ops) const {
   const Tag tag = table_.first_open(ops).value();
   return say("rank ", self_.rank, ": still waiting for ", say_ranks(table_.waiting_for(ops)), " on channel ",
              tag.channel, ", plan ", tag.plan, " at the deadline (HORO_DEADLINE_MS=", config_.deadline.count(), ")");
@@ -233,7 +233,7 @@ std::string TcpTransport::too_late(std::span<const Op> ops) const {
 
 // Whoever hears of the end may free its memory, so first of all the connections let go of it: nobody holds the progress
 // role then, and nobody can take it while we hold the lock.
-void TcpTransport::throw_if_failed() {
+void StreamTransport::throw_if_failed() {
   if (!failed_) return;
   while (progressing_) changed_.wait(mutex_);
   for (const auto& connection : connections_) {
@@ -246,7 +246,7 @@ void TcpTransport::throw_if_failed() {
   throw PeerLost(*failed_);
 }
 
-void TcpTransport::fail(const PeerLost& error) {
+void StreamTransport::fail(const PeerLost& error) {
   if (!failed_) failed_.emplace(error);
   // Where nobody but this rank ended it, all still come to the end of MPI.
   if (mpi_ && error.origin() != self_.rank) mpi_->give_up(error.what());
@@ -254,17 +254,17 @@ void TcpTransport::fail(const PeerLost& error) {
   changed_.notify_all();
 }
 
-void TcpTransport::wake_progress() {
+void StreamTransport::wake_progress() {
   if (sleeping_) wakeup_.wake();
 }
 
-void TcpTransport::give_turn() {
+void StreamTransport::give_turn() {
   MutexLock lock(mutex_);
   progressing_ = false;
   changed_.notify_all();
 }
 
-void TcpTransport::abort(int origin, const std::string& reason) noexcept {
+void StreamTransport::abort(int origin, const std::string& reason) noexcept {
   {
     MutexLock lock(mutex_);
     try {
@@ -304,7 +304,7 @@ void TcpTransport::abort(int origin, const std::string& reason) noexcept {
 }
 
 // A frame that is half out is finished first, so that what follows can be read; peers that do not read get none of it.
-void TcpTransport::flush_last(Duration patience) {
+void StreamTransport::flush_last(Duration patience) {
   for (const TimePoint until = Clock::now() + patience; Clock::now() < until;) {
     polls_.clear();
     polled_.clear();
@@ -324,12 +324,12 @@ void TcpTransport::flush_last(Duration patience) {
   for (const auto& connection : connections_) connection->shut_down_writing();
 }
 
-Traffic TcpTransport::traffic(std::uint32_t channel) const {
+Traffic StreamTransport::traffic(std::uint32_t channel) const {
   MutexLock lock(mutex_);
   return table_.traffic(channel);
 }
 
-std::uint64_t TcpTransport::kernel_bytes_sent_to(int peer) const {
+std::uint64_t StreamTransport::kernel_bytes_sent_to(int peer) const {
   std::uint64_t total = 0;
   for (const auto& connection : connections_) {
     tcp_info info{};
@@ -343,7 +343,7 @@ std::uint64_t TcpTransport::kernel_bytes_sent_to(int peer) const {
 
 std::unique_ptr<Transport> make_tcp_transport(const Config& config, const Identity& self,
                                               std::vector<Connection> connections, std::optional<ShmSegment> arena) {
-  return std::make_unique<TcpTransport>(config, self, std::move(connections), std::move(arena));
+  return std::make_unique<StreamTransport>(config, self, std::move(connections), std::move(arena));
 }
 
 }  // namespace horo

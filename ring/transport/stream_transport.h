@@ -22,11 +22,11 @@
 
 namespace horo {
 
-class TcpTransport final : public Transport {
+class StreamTransport final : public Transport {
  public:
-  TcpTransport(const Config& config, const Identity& self, std::vector<Connection> connections,
-               std::optional<ShmSegment> arena);
-  ~TcpTransport() override;
+  StreamTransport(const Config& config, const Identity& self, std::vector<Connection> connections,
+                  std::optional<ShmSegment> arena);
+  ~StreamTransport() override;
 
   int rank() const override { return self_.rank; }
   int size() const override { return self_.size; }

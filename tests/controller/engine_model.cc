@@ -138,8 +138,8 @@ HallModel::Turn HallModel::turn(TimePoint now) {
     if (const auto* learn = std::get_if<Learn>(&action)) act(*learn);
     if (const auto* end = std::get_if<Break>(&action)) act(*end);
     if (const auto* warn = std::get_if<Warn>(&action)) warnings_.push_back(warn->text);
-    if (const auto* where = std::get_if<Where>(&action); where != nullptr && where_) {
-      events_.emplace_back(Answered{where->question, *where_});
+    if (const auto* where = std::get_if<Diagnose>(&action); where != nullptr && where_) {
+      events_.emplace_back(Diagnosed{where->question, *where_});
     }
   }
   turn.started = running_.size() - running;

@@ -65,7 +65,7 @@ DownMessage down_message() {
   message.items.emplace_back(DefinePlan{3, {5, 4}});
   message.items.emplace_back(DissolvePlan{1});
   message.items.emplace_back(FailTensors{{{{1, 2, "z"}, true, "what"}, {{1, 2, "a"}, false, ""}}, "why", {0, 2}});
-  message.items.emplace_back(AskWhere{9});
+  message.items.emplace_back(RequestDiagnosis{9});
   message.items.emplace_back(ReleaseTensors{{{{}, 5}}, {}, {1, 2}});
   message.items.emplace_back(DefineSet{{TensorName{0, 0, "add#0"}, {}}, 1, "tp0", {0, 2}});
   message.items.emplace_back(EndSet{{TensorName{0, 0, "remove#0"}, {}}, 1});
@@ -104,7 +104,7 @@ TEST(Messages, ADownMessageComesBackInOrder) {
   EXPECT_THAT(std::get<FailTensors>(back.items[5]).missing, testing::ElementsAre(0, 2));
   EXPECT_TRUE(std::get<ReleasePlan>(back.items[2]).tells);
   EXPECT_FALSE(std::get<ReleaseTensors>(back.items[7]).tells);
-  EXPECT_EQ(std::get<AskWhere>(back.items[6]).question, 9U);
+  EXPECT_EQ(std::get<RequestDiagnosis>(back.items[6]).question, 9U);
   EXPECT_THAT(std::get<ReleaseTensors>(back.items[7]).ranks, testing::ElementsAre(1, 2));
   EXPECT_EQ(std::get<DefineSet>(back.items[8]).name, "tp0");
   EXPECT_EQ(std::get<EndSet>(back.items[9]).set, 1U);
@@ -131,7 +131,7 @@ TEST(Messages, AnAnswerAloneIsAMessage) {
 }
 
 TEST(Messages, OnlyOfWhatEndsAnEndIsTold) {
-  std::vector<std::byte> bytes = encode(DownMessage{{AskWhere{9}}});
+  std::vector<std::byte> bytes = encode(DownMessage{{RequestDiagnosis{9}}});
   bytes[4] |= std::byte{0x80};
   EXPECT_THROW(decode_down(bytes, world_of(2).coordinator), ProtocolError);
 }

@@ -228,7 +228,7 @@ TEST(Stall, EndsAtOnceWhenTheLastAnswerComesAfterTheLimit) {
   ranks.settle();
   ranks.fire_timers_until(ranks.now + 500ms);
   EXPECT_TRUE(ranks[0].failures().empty());
-  ranks[1].post(Answered{1, "late.py:1 main"});
+  ranks[1].post(Diagnosed{1, "late.py:1 main"});
   ranks.settle();
   ranks.fire_timers_until(ranks.now);
   ASSERT_EQ(ranks[0].failures().size(), 1U);

@@ -43,19 +43,19 @@ TEST(StallTexts, AWarningIsOneLineHoweverMuchStalls) {
 }
 
 TEST(StallTexts, WhereNobodyCanBeAskedNothingIsSaidOfPlaces) {
-  EXPECT_EQ(whereabouts_text({{{0}, true, ""}}, {{{1, 2}, true, ""}}, 1s), "");
+  EXPECT_EQ(call_sites_text({{{0}, true, ""}}, {{{1, 2}, true, ""}}, 1s), "");
 }
 
 TEST(StallTexts, ARankThatIsNoPythonProgramBesideOthersThatAreIsSaidToBeNone) {
-  EXPECT_EQ(whereabouts_text({{{0}, true, "a.py:1 main"}}, {{{1, 2}, true, ""}}, 1s),
+  EXPECT_EQ(call_sites_text({{{0}, true, "a.py:1 main"}}, {{{1, 2}, true, ""}}, 1s),
             "\nrank 0, which submitted it, is here:\n  a.py:1 main\nranks 1, 2: no call sites (not a Python program)");
 }
 
 TEST(StallTexts, ManyPlacesAreCut) {
-  std::vector<Whereabouts> places;
+  std::vector<CallSites> places;
   for (int i = 0; i < 100; ++i)
     places.push_back({{i}, true, std::string(kMaxAnswerBytes, static_cast<char>('a' + i % 26))});
-  EXPECT_LT(whereabouts_text(places, places, 1s).size(), 2 * 7 * kMaxAnswerBytes);
+  EXPECT_LT(call_sites_text(places, places, 1s).size(), 2 * 7 * kMaxAnswerBytes);
 }
 
 }  // namespace

@@ -26,11 +26,11 @@ std::vector<std::byte> card_from(FuzzInput& input) {
 
 }  // namespace
 
-bool fuzz_cards(std::span<const std::byte> bytes) {
+bool fuzz_peer_infos(std::span<const std::byte> bytes) {
   FuzzInput input(bytes);
   const std::vector<std::vector<std::byte>> blobs = {encode(make_card("127.0.0.1:1")), card_from(input)};
   try {
-    HORO_CHECK(encode(read_cards(blobs)[1]) == blobs[1]);
+    HORO_CHECK(encode(read_peer_infos(blobs)[1]) == blobs[1]);
     return true;
   } catch (const std::invalid_argument&) {
     return false;

@@ -6,7 +6,7 @@ namespace horo {
 namespace {
 
 constexpr FuzzTarget kTargets[] = {
-    {"cards", fuzz_cards},           {"codecs", fuzz_codecs},     {"frames", fuzz_frames},
+    {"peer_infos", fuzz_peer_infos}, {"codecs", fuzz_codecs},     {"frames", fuzz_frames},
     {"handshakes", fuzz_handshakes}, {"messages", fuzz_messages}, {"schedules", fuzz_schedules},
     {"settings", fuzz_settings},
 };

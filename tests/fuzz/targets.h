@@ -13,7 +13,7 @@ namespace horo {
 // True if the code under test accepted the input: a target that never or always does tests little.
 using FuzzFunction = bool (*)(std::span<const std::byte> input);
 
-bool fuzz_cards(std::span<const std::byte> input);       // what a rank says of itself in the exchange
+bool fuzz_peer_infos(std::span<const std::byte> input);  // what a rank says of itself in the exchange
 bool fuzz_codecs(std::span<const std::byte> input);      // what codecs decode, and what they make of numbers
 bool fuzz_frames(std::span<const std::byte> input);      // frame headers, abort notices, ByteReader
 bool fuzz_handshakes(std::span<const std::byte> input);  // two honest sides and somebody between them

@@ -22,22 +22,22 @@ class Helped {
  public:
   explicit Helped(Rank& rank)
       : config_(rank.config),
-        inbox_(config_, registry_),
-        lane_({rank.transport(), inbox_, rank.counters, config_, registry_}, {{0, 1}, 0, {0, 0}}, 1,
+        tensor_table_(config_, registry_),
+        lane_({rank.transport(), tensor_table_, rank.counters, config_, registry_}, {{0, 1}, 0, {0, 0}}, 1,
               {[](FailurePtr failure) { ADD_FAILURE() << failure->text; }, [this] { ++told_; }}) {}
   Lane& lane() { return lane_; }
 
   std::shared_ptr<Work> release(std::int64_t count, bool tells = false) {
     const std::string name = std::to_string(++released_);
     values_.emplace_back(static_cast<std::size_t>(count), 1.0F);
-    const Key key = inbox_.declare(float_spec(name, count));
+    const Key key = tensor_table_.declare(float_spec(name, count));
     const Submission submission{key, values_.back().data(), values_.back().data()};
-    auto work = inbox_.put(std::span(&submission, 1)).works.front();
+    auto work = tensor_table_.put(std::span(&submission, 1)).works.front();
     Release release;
     release.number = released_;
     release.keys = {key};
     release.tells = tells;
-    lane_.run({release, inbox_.items(release.keys)});
+    lane_.run({release, tensor_table_.items(release.keys)});
     return work;
   }
   float last() const { return values_.back().back(); }
@@ -46,7 +46,7 @@ class Helped {
  private:
   Config config_;
   Registry registry_;
-  Inbox inbox_;
+  TensorTable tensor_table_;
   std::uint64_t released_ = 0;
   std::deque<std::vector<float>> values_;
   std::atomic<int> told_ = 0;

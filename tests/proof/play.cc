@@ -192,7 +192,7 @@ struct Table {
     return nullptr;
   }
 
-  // What this job wishes for.
+  // What this job overrides for.
   std::string wish(std::size_t job) const {
     const Job& of = team.jobs[job];
     if (of.algorithm.empty()) return "";

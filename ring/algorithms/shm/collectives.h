@@ -1,5 +1,5 @@
-// ShmRoom: collectives among ranks that see each other's memory. Nothing travels: what members show lies in their
-// arenas, and who wants it sums or takes it from there.
+// ShmCollectives: collectives among ranks that see each other's memory. Nothing travels: what members show lies in
+// their arenas, and who wants it sums or takes it from there.
 //
 //   flat       a few KiB: each member writes what it shows beside its mark, and takes what it wants from beside theirs;
 //              who wants nothing leaves at once
@@ -28,13 +28,13 @@
 namespace horo {
 
 // The thread that starts the group's collectives alone.
-class ShmRoom {
+class ShmCollectives {
  public:
-  // Members meet on their boards: see ShmMeeting.
-  ShmRoom(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-          const std::vector<std::int64_t>& boards, WaitPatience patience);
+  // Members meet on their boards: see ShmSync.
+  ShmCollectives(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
+                 const std::vector<std::int64_t>& boards, WaitPatience patience);
 
-  void set_past_caches(const std::string& setting) { meeting_.set_past_caches(setting); }
+  void set_past_caches(const std::string& setting) { sync_.set_past_caches(setting); }
 
   // All but messages, and operations of the caller's own: those may fail in the middle, and take tensors whole.
   static bool takes(const Collective& c) { return c.kind != CollectiveKind::kSendRecv && c.op != ReduceOp::kCustom; }
@@ -84,12 +84,12 @@ class ShmRoom {
   void take(const Collective& c, const Slices& slices, std::uint64_t k);
   const std::byte* slice_from(const Collective& c, const Slices& slices, int member, std::uint64_t k);
 
-  static constexpr std::size_t kStageBytes = ShmMeeting::kStageBytes;
-  using Work = ShmMeeting::Work;
+  static constexpr std::size_t kStageBytes = ShmSync::kStageBytes;
+  using Work = ShmSync::Work;
   static Shard shard_of_bytes(std::size_t bytes, int members, int member);
 
   const Party party_;
-  ShmMeeting meeting_;
+  ShmSync sync_;
   std::uint64_t steps_ = 0;  // that all collectives had
   ShmSums sums_;
   ShmMoves moves_;

@@ -40,15 +40,15 @@ struct HostShare {
 // The thread that starts the group's collectives alone.
 class ShmFeed final : public SliceFeed {
  public:
-  // `host`: the members of this host; they meet on their boards, see ShmMeeting.
+  // `host`: the members of this host; they meet on their boards, see ShmSync.
   ShmFeed(const Party& host, std::shared_ptr<ShmArenas> arenas, Allocation mine,
           const std::vector<std::int64_t>& boards, WaitPatience patience);
 
-  void set_past_caches(const std::string& setting) { meeting_.set_past_caches(setting); }
+  void set_past_caches(const std::string& setting) { sync_.set_past_caches(setting); }
 
-  static constexpr std::size_t kSliceBytes = 4 * ShmMeeting::kStageBytes;
+  static constexpr std::size_t kSliceBytes = 4 * ShmSync::kStageBytes;
   static constexpr std::size_t kSlots = 4;  // slices under way together: two less than there are stages for
-  static bool is_flat(std::size_t bytes) { return bytes <= ShmMeeting::kFlatBytes; }
+  static bool is_flat(std::size_t bytes) { return bytes <= ShmSync::kFlatBytes; }
 
   // Before the first slice and behind the last one. Throw what Transport::wait() throws; a Mismatch of begin() on all
   // members of the host alike.
@@ -62,10 +62,10 @@ class ShmFeed final : public SliceFeed {
   void take(std::size_t slice, const std::byte* out) override;
 
  private:
-  using Work = ShmMeeting::Work;
+  using Work = ShmSync::Work;
   enum class Way { kFlat, kInPlace, kStaged };
-  static constexpr std::uint64_t kStagesOfSlice = kSliceBytes / ShmMeeting::kStageBytes;
-  static constexpr std::uint64_t kLots = ShmMeeting::kStages / kStagesOfSlice;
+  static constexpr std::uint64_t kStagesOfSlice = kSliceBytes / ShmSync::kStageBytes;
+  static constexpr std::uint64_t kLots = ShmSync::kStages / kStagesOfSlice;
 
   const Collective& c() const { return share_->c; }
   std::byte* lot(int member, std::size_t slice) const;
@@ -74,7 +74,7 @@ class ShmFeed final : public SliceFeed {
   void stage(std::size_t slice);
   void collect(std::size_t slice);
 
-  ShmMeeting meeting_;
+  ShmSync sync_;
   ShmSums sums_;
   Pieces pieces_;
   const HostShare* share_ = nullptr;  // of the collective that has begun

@@ -29,7 +29,7 @@ class ShmMoves {
   std::size_t result() const { return result_; }  // of this member's output
 
   // Equal on all members: what the one that shows most shows, the longest part that one takes of another, whether all
-  // takers take the same, and a number for all of it (ShmMeeting::Arrival).
+  // takers take the same, and a number for all of it (ShmSync::Arrival).
   std::size_t most_shown() const { return most_shown_; }
   std::size_t longest() const { return longest_; }
   bool is_same_for_all() const { return is_same_for_all_; }

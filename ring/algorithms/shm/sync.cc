@@ -52,7 +52,7 @@ void wake(std::atomic<std::uint32_t>& word) {
 }  // namespace
 
 // "I have come for the n-th time, for this": written by its member, read by all others. `times` is stored last.
-struct ShmMeeting::Mark {
+struct ShmSync::Mark {
   alignas(kLine) std::atomic<std::uint64_t> times;
   Plan plan;
   union {
@@ -64,7 +64,7 @@ struct ShmMeeting::Mark {
 };
 
 // Every word has one writer, but for `rung` and `claimed`. Zeros at first.
-struct ShmMeeting::Board {
+struct ShmSync::Board {
   std::array<Mark, kMarks> marks;
   struct Reached {
     alignas(kLine) std::atomic<std::uint64_t> step;
@@ -84,7 +84,7 @@ struct ShmMeeting::Board {
 };
 
 // While it lives, its member says that it sleeps.
-class ShmMeeting::Sleep {
+class ShmSync::Sleep {
  public:
   explicit Sleep(Board& mine) : mine_(mine) { mine_.sleeps.store(1, std::memory_order_seq_cst); }
   ~Sleep() { mine_.sleeps.store(0, std::memory_order_relaxed); }
@@ -102,15 +102,15 @@ class ShmMeeting::Sleep {
   Board& mine_;
 };
 
-Allocation ShmMeeting::make_board(ShmArenas& arenas) {
+Allocation ShmSync::make_board(ShmArenas& arenas) {
   static_assert(sizeof(Mark) == kLine);
   Allocation memory = arenas.allocate_lasting(sizeof(Board));
   if (memory.data) new (memory.data.get()) Board{};
   return memory;
 }
 
-ShmMeeting::ShmMeeting(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-                       const std::vector<std::int64_t>& boards, WaitPatience patience)
+ShmSync::ShmSync(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
+                 const std::vector<std::int64_t>& boards, WaitPatience patience)
     : transport_(party.transport),
       arenas_(std::move(arenas)),
       members_(party.members),
@@ -128,26 +128,26 @@ ShmMeeting::ShmMeeting(const Party& party, std::shared_ptr<ShmArenas> arenas, Al
   }
 }
 
-std::byte* ShmMeeting::flat_of(int member, std::size_t bytes, std::uint64_t meeting) const {
+std::byte* ShmSync::flat_of(int member, std::size_t bytes, std::uint64_t meeting) const {
   Board& its = board(member);
   return bytes <= kFewBytes ? its.marks[meeting % kMarks].few : its.flats[meeting % kFlats];
 }
 
-std::byte* ShmMeeting::stage_of(int member, std::uint64_t step) const {
+std::byte* ShmSync::stage_of(int member, std::uint64_t step) const {
   return board(member).stages[step % kStages];
 }
 
 // ---- Telling.
 
 // Who is a whole lap ahead waits until half of it is free, so that it looks for the others seldom.
-void ShmMeeting::await_marks(const Collective& c) {
+void ShmSync::await_marks(const Collective& c) {
   static_assert(kMarks < kFlats);
   const std::uint64_t meeting = number_ - kMarks / 2;
   await_whom(c, kEveryone, [meeting, this](int member) { return has_come(member, meeting); });
   seen_ = meeting;
 }
 
-void ShmMeeting::come(const Collective& c, const Arrival& arrival) {
+void ShmSync::come(const Collective& c, const Arrival& arrival) {
   ++number_;
   Mark& mark = board(index_).marks[number_ % kMarks];
   for (Plan* const plan : {&plan_, &mark.plan}) {  // not from one to the other: see CMakeLists.txt
@@ -166,43 +166,43 @@ void ShmMeeting::come(const Collective& c, const Arrival& arrival) {
 
 // Lines that are written next are with those who read them a lap ago. They are back in time if something is written to
 // them now: what stands in the mark, which somebody may not have read yet; anything in a flat, which all have left.
-void ShmMeeting::fetch_next_mark() {
+void ShmSync::fetch_next_mark() {
   const std::uint64_t next = number_ + 1;
   board(index_).marks[next % kMarks].times.store(next > kMarks ? next - kMarks : 0, std::memory_order_relaxed);
 }
 
-void ShmMeeting::fetch_next_flat(std::size_t bytes) {
+void ShmSync::fetch_next_flat(std::size_t bytes) {
   static_assert(kMarks + 1 < kFlats);
   std::byte* const flat = board(index_).flats[(number_ + 1) % kFlats];
   for (std::size_t at = 0; bytes > kFewBytes && at < bytes; at += kLine) flat[at] = std::byte{};
 }
 
 // Marks order what is summed before and after; this orders nothing.
-std::uint64_t ShmMeeting::claim(int member, std::uint64_t parts) {
+std::uint64_t ShmSync::claim(int member, std::uint64_t parts) {
   has_claimed_ = true;
   std::atomic<std::uint64_t>& claimed = board(member).claimed;
   if (claimed.load(std::memory_order_relaxed) >= parts) return parts;  // what many find is written by few
   return claimed.fetch_add(1, std::memory_order_relaxed);
 }
 
-void ShmMeeting::set_past_caches(const std::string& setting) {
+void ShmSync::set_past_caches(const std::string& setting) {
   is_distance_given_ = setting != "auto";
   far_.assign(members_.size(), setting == "on" ? 1 : 0);
   far_count_ = setting == "on" ? size() : 0;
 }
 
-void ShmMeeting::pass_on(std::byte* stage, const std::byte* from, std::size_t bytes, int whom) const {
+void ShmSync::pass_on(std::byte* stage, const std::byte* from, std::size_t bytes, int whom) const {
   is_far(whom) ? copy_past_caches(stage, from, bytes) : copy_bytes(stage, from, bytes);
 }
 
-bool ShmMeeting::is_look_due(std::size_t bytes) {
+bool ShmSync::is_look_due(std::size_t bytes) {
   const bool is_due = bytes >= kMuch || short_++ % kLooksApart == 0;
   looks_ += is_due ? 1 : 0;
   return is_due;
 }
 
 // In turn, so that no two look at the same one's.
-void ShmMeeting::look_at_lines() {
+void ShmSync::look_at_lines() {
   if (size() < 2 || is_distance_given_) return;
   const auto ahead = static_cast<int>(looks_ % (members_.size() - 1)) + 1;
   const int member = (index_ + ahead) % size();
@@ -214,18 +214,18 @@ void ShmMeeting::look_at_lines() {
   far = is_far_now ? 1 : 0;
 }
 
-void ShmMeeting::reached(Work work, std::uint64_t step) {
+void ShmSync::reached(Work work, std::uint64_t step) {
   board(index_).reached[static_cast<std::size_t>(work)].step.store(step, std::memory_order_release);
   tell();
 }
 
-void ShmMeeting::give_up() {
+void ShmSync::give_up() {
   board(index_).given_up.store(number_, std::memory_order_release);
   tell();
 }
 
 // Whoever is seen to sleep is woken. Who is about to and is not seen looks again within kShortSlice.
-void ShmMeeting::tell() {
+void ShmSync::tell() {
   for (Board* const other : others_) {
     if (other->sleeps.load(std::memory_order_relaxed) == 0) continue;
     other->rung.fetch_add(1, std::memory_order_seq_cst);
@@ -235,29 +235,29 @@ void ShmMeeting::tell() {
 
 // ---- Waiting.
 
-const ShmMeeting::Mark& ShmMeeting::mark_of(int member) const {
+const ShmSync::Mark& ShmSync::mark_of(int member) const {
   return board(member).marks[number_ % kMarks];
 }
 
-const ShmMeeting::Plan& ShmMeeting::plan_of(int member) const {
+const ShmSync::Plan& ShmSync::plan_of(int member) const {
   return member == index_ ? plan_ : mark_of(member).plan;
 }
 
 // A member may have come to later meetings already, whose marks are others.
-bool ShmMeeting::has_come(int member, std::uint64_t meeting) const {
+bool ShmSync::has_come(int member, std::uint64_t meeting) const {
   return board(member).marks[meeting % kMarks].times.load(std::memory_order_acquire) >= meeting;
 }
 
-bool ShmMeeting::has_reached(int member, Work work, std::uint64_t step) const {
+bool ShmSync::has_reached(int member, Work work, std::uint64_t step) const {
   return board(member).reached[static_cast<std::size_t>(work)].step.load(std::memory_order_acquire) >= step;
 }
 
 // Who comes to the next meeting has seen everybody leave this one.
-bool ShmMeeting::has_given_up(int member) const {
+bool ShmSync::has_given_up(int member) const {
   return board(member).given_up.load(std::memory_order_acquire) == number_;
 }
 
-void ShmMeeting::await_come(const Collective& c, int whom) {
+void ShmSync::await_come(const Collective& c, int whom) {
   await_whom(c, whom, [this](int member) { return has_come(member, number_); });
   if (whom != kEveryone) return check_alike(c, whom, index_);
   seen_ = number_;
@@ -265,7 +265,7 @@ void ShmMeeting::await_come(const Collective& c, int whom) {
   if (looks_at_lines_) look_at_lines();
 }
 
-void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t step, int whom) {
+void ShmSync::await_reached(const Collective& c, Work work, std::uint64_t step, int whom) {
   await_whom(c, whom, [&, work, step](int member) {
     if (has_reached(member, work, step)) return true;
     if (!has_given_up(member)) return false;
@@ -274,13 +274,13 @@ void ShmMeeting::await_reached(const Collective& c, Work work, std::uint64_t ste
   });
 }
 
-void ShmMeeting::await_end(const Collective& c, Work work, std::uint64_t step) {
+void ShmSync::await_end(const Collective& c, Work work, std::uint64_t step) {
   await_whom(c, kEveryone, [=, this](int member) { return has_given_up(member) || has_reached(member, work, step); });
 }
 
 // Who is not waited for is never missed.
 template <class IsThere>
-void ShmMeeting::await_whom(const Collective& c, int whom, IsThere is_there) {
+void ShmSync::await_whom(const Collective& c, int whom, IsThere is_there) {
   if (whom == kEveryone) {
     for (int member = 0; member < size(); ++member) await(c, member, is_there);
   } else {
@@ -289,7 +289,7 @@ void ShmMeeting::await_whom(const Collective& c, int whom, IsThere is_there) {
 }
 
 template <class IsThere>
-void ShmMeeting::await(const Collective& c, int member, IsThere is_there) {
+void ShmSync::await(const Collective& c, int member, IsThere is_there) {
   if (member == index_) return;
   const int eager = std::min(kEagerLooks, patience_.spins);
   for (int looks = 0; looks < eager; ++looks) {
@@ -300,7 +300,7 @@ void ShmMeeting::await(const Collective& c, int member, IsThere is_there) {
 }
 
 template <class IsThere>
-[[gnu::noinline]] void ShmMeeting::await_longer(const Collective& c, int member, IsThere is_there) {
+[[gnu::noinline]] void ShmSync::await_longer(const Collective& c, int member, IsThere is_there) {
   const auto is_here = [&] {
     if (moves_messages_) transport_.has_left(rank_of(member));
     return is_there(member) || spins(member, is_there);
@@ -320,7 +320,7 @@ template <class IsThere>
 
 // Not while somebody who is missed may be waiting for this very core: he gets it at once, and nobody else does.
 template <class IsThere>
-bool ShmMeeting::spins(int member, IsThere is_there) {
+bool ShmSync::spins(int member, IsThere is_there) {
   const int core = ::sched_getcpu();
   std::atomic<int>& mine = board(index_).core;
   if (mine.load(std::memory_order_relaxed) != core) mine.store(core, std::memory_order_relaxed);
@@ -333,7 +333,7 @@ bool ShmMeeting::spins(int member, IsThere is_there) {
 }
 
 template <class IsThere>
-bool ShmMeeting::shares_core(int core, IsThere is_there) const {
+bool ShmSync::shares_core(int core, IsThere is_there) const {
   for (int member = 0; member < size(); ++member) {
     const bool is_here = member != index_ && board(member).core.load(std::memory_order_relaxed) == core;
     if (is_here && !is_there(member)) return true;
@@ -342,7 +342,7 @@ bool ShmMeeting::shares_core(int core, IsThere is_there) const {
 }
 
 template <class IsThere>
-void ShmMeeting::throw_if_late(const Collective& c, int member, IsThere is_there) const {
+void ShmSync::throw_if_late(const Collective& c, int member, IsThere is_there) const {
   const bool has_left = transport_.has_left(rank_of(member));
   if (is_there(member)) return;  // it came, and then it left
   if (has_left) {
@@ -364,14 +364,14 @@ void ShmMeeting::throw_if_late(const Collective& c, int member, IsThere is_there
 // ---- What all brought.
 
 // They nearly always are.
-void ShmMeeting::check_all_alike(const Collective& c) const {
+void ShmSync::check_all_alike(const Collective& c) const {
   bool is_alike = true;
   for (const Board* const other : others_) is_alike &= other->marks[number_ % kMarks].plan == plan_;
   for (int member = 1; !is_alike && member < size(); ++member) check_alike(c, 0, member);
 }
 
 // All members see the same plans, so all that look find the same.
-void ShmMeeting::check_alike(const Collective& c, int one, int other) const {
+void ShmSync::check_alike(const Collective& c, int one, int other) const {
   const Plan& a = plan_of(one);
   const Plan& b = plan_of(other);
   if (a == b) return;
@@ -385,15 +385,15 @@ void ShmMeeting::check_alike(const Collective& c, int one, int other) const {
                      " (", words(a), ")"));
 }
 
-std::byte* ShmMeeting::at(int member, std::uint64_t place, std::size_t bytes) const {
+std::byte* ShmSync::at(int member, std::uint64_t place, std::size_t bytes) const {
   return place == kNowhere ? nullptr : arenas_->at(rank_of(member), place, bytes);
 }
 
-std::byte* ShmMeeting::in_of(int member, std::size_t bytes) const {
+std::byte* ShmSync::in_of(int member, std::size_t bytes) const {
   return at(member, member == index_ ? in_ : mark_of(member).place.in, bytes);
 }
 
-std::byte* ShmMeeting::out_of(int member, std::size_t bytes) const {
+std::byte* ShmSync::out_of(int member, std::size_t bytes) const {
   return at(member, member == index_ ? out_ : mark_of(member).place.out, bytes);
 }
 

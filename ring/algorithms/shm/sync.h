@@ -1,4 +1,4 @@
-// ShmMeeting: how ranks that see each other's memory meet in it. Each has a board in its arena that the others read: it
+// ShmSync: how ranks that see each other's memory meet in it. Each has a board in its arena that the others read: it
 // says how often its member has come and what it came for, and has room for what is passed on.
 //
 // The n-th meeting is the same one on all members. Who comes to it has read all that it wanted of the one before, and
@@ -23,15 +23,15 @@
 namespace horo {
 
 // The thread that starts the group's collectives alone.
-class ShmMeeting {
+class ShmSync {
  public:
   // A member's board, in its arena; before the members meet.
   static Allocation make_board(ShmArenas& arenas);
 
   // `boards`: by member, where its board lies in its arena; `mine` is this member's. Throws ProtocolError for places
   // that cannot be.
-  ShmMeeting(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-             const std::vector<std::int64_t>& boards, WaitPatience patience);
+  ShmSync(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
+          const std::vector<std::int64_t>& boards, WaitPatience patience);
 
   // For who has messages under way beside a meeting: while it waits here, it moves them.
   void move_messages() { moves_messages_ = true; }

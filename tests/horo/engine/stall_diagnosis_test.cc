@@ -15,16 +15,16 @@ using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST(Questions, WithoutAListenerAreNotAsked) {
-  Questions questions;
+TEST(StallDiagnosis, WithoutAListenerAreNotAsked) {
+  StallDiagnosis questions;
   EXPECT_FALSE(questions.ask(1));
   EXPECT_FALSE(questions.next(Clock::now()).has_value());
   EXPECT_TRUE(questions.ask(2));
   EXPECT_EQ(questions.next(Clock::now()), 2U);
 }
 
-TEST(Questions, AreHandedOutOnceAndAnsweredOnce) {
-  Questions questions;
+TEST(StallDiagnosis, AreHandedOutOnceAndAnsweredOnce) {
+  StallDiagnosis questions;
   questions.next(Clock::now());
   questions.ask(7);
   EXPECT_EQ(questions.next(TimePoint::max()), 7U);
@@ -32,13 +32,13 @@ TEST(Questions, AreHandedOutOnceAndAnsweredOnce) {
   EXPECT_FALSE(questions.answer(6, "too late"));
   EXPECT_TRUE(questions.answer(7, "here"));
   EXPECT_FALSE(questions.answer(7, "again"));
-  const std::vector<Answered> answers = questions.take();
+  const std::vector<Diagnosed> answers = questions.take();
   ASSERT_EQ(answers.size(), 1U);
   EXPECT_EQ(answers[0].where, "here");
 }
 
-TEST(Questions, EndForWhoeverListens) {
-  Questions questions;
+TEST(StallDiagnosis, EndForWhoeverListens) {
+  StallDiagnosis questions;
   std::jthread closer([&] { questions.close(); });
   EXPECT_THROW(questions.next(TimePoint::max()), ShutDown);
 }

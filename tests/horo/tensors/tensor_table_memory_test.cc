@@ -25,39 +25,39 @@ bool try_failing(int number, const std::function<void()>& call) {
   return went_well;
 }
 
-// An inbox with a plan of a and b, of which a is submitted, and with c, which is in no plan.
+// An tensor_table with a plan of a and b, of which a is submitted, and with c, which is in no plan.
 class ScarceInbox {
  public:
   ScarceInbox() {
-    for (const char* name : {"a", "b", "c"}) keys.push_back(inbox.declare(float_spec(name, 2)));
-    inbox.learn(1, {keys[0], keys[1]});
-    inbox.step_end(0);
+    for (const char* name : {"a", "b", "c"}) keys.push_back(tensor_table.declare(float_spec(name, 2)));
+    tensor_table.learn(1, {keys[0], keys[1]});
+    tensor_table.step_end(0);
     first = put(std::span(keys).first(1)).works.front();
-    inbox.take();
-    inbox.rest();
+    tensor_table.take();
+    tensor_table.rest();
   }
-  Inbox::Put put(std::span<const Key> some) {
+  TensorTable::Put put(std::span<const Key> some) {
     std::vector<Submission> submissions;
     for (const Key key : some) submissions.push_back({key, data, data});
-    return inbox.put(submissions);
+    return tensor_table.put(submissions);
   }
   // Nothing of a call that failed is left.
   void expect_untouched() {
-    EXPECT_TRUE(inbox.take().events.empty());
-    inbox.close(shut_down("over"));
-    inbox.fail_all();
+    EXPECT_TRUE(tensor_table.take().events.empty());
+    tensor_table.close(shut_down("over"));
+    tensor_table.fail_all();
     EXPECT_TRUE(first->finished());
   }
 
   float data[2] = {};
   Registry registry;
-  Inbox inbox{test::config_of(0, 2, ""), registry};
+  TensorTable tensor_table{test::config_of(0, 2, ""), registry};
   std::vector<Key> keys;
   std::shared_ptr<Work> first;
 };
 
-// Tries the call on a new inbox with each of its allocations failing, until all go well. After a failure `again` is
-// what the caller may still do.
+// Tries the call on a new tensor_table with each of its allocations failing, until all go well. After a failure `again`
+// is what the caller may still do.
 void with_each_allocation_failing(const std::function<void(ScarceInbox&)>& call,
                                   const std::function<void(ScarceInbox&)>& again) {
   for (int number = 0;; ++number) {
@@ -68,7 +68,7 @@ void with_each_allocation_failing(const std::function<void(ScarceInbox&)>& call,
     }
     EXPECT_FALSE(try_failing(number, [&] { call(untouched); }));
     untouched.expect_untouched();
-    EXPECT_TRUE(retried.inbox.take().events.empty());
+    EXPECT_TRUE(retried.tensor_table.take().events.empty());
     again(retried);
   }
 }
@@ -76,14 +76,14 @@ void with_each_allocation_failing(const std::function<void(ScarceInbox&)>& call,
 TEST(InboxMemory, ABatchThatFailsForWantOfMemoryLeavesItsPlanAsItWas) {
   const auto call = [](ScarceInbox& scarce) { scarce.put(std::span(scarce.keys).last(2)); };
   with_each_allocation_failing(call, [](ScarceInbox& scarce) {
-    const Inbox::Put put = scarce.put(std::span(scarce.keys).last(2));
+    const TensorTable::Put put = scarce.put(std::span(scarce.keys).last(2));
     ASSERT_EQ(put.filled.size(), 1u);
     EXPECT_EQ(put.filled[0].items.size(), 2u);
-    const std::vector<Event> events = scarce.inbox.take().events;
+    const std::vector<Event> events = scarce.tensor_table.take().events;
     ASSERT_EQ(events.size(), 2u);
     EXPECT_TRUE(std::holds_alternative<PlanComplete>(events[0]));
-    scarce.inbox.settle(scarce.keys);
-    EXPECT_FALSE(scarce.inbox.has_in_flight());
+    scarce.tensor_table.settle(scarce.keys);
+    EXPECT_FALSE(scarce.tensor_table.has_in_flight());
   });
 }
 
@@ -91,52 +91,52 @@ TEST(InboxMemory, APlanWhoseLastTensorFailedIsBrokenByAWaitForTheOthers) {
   const auto call = [](ScarceInbox& scarce) {
     const std::vector<Submission> batch = {{scarce.keys[2], scarce.data, scarce.data},
                                            {scarce.keys[1], nullptr, scarce.data, true}};
-    scarce.inbox.put(batch);
+    scarce.tensor_table.put(batch);
   };
   with_each_allocation_failing(call, [](ScarceInbox& scarce) {
-    EXPECT_FALSE(scarce.inbox.nudge(std::span(scarce.keys).last(1))) << "it is not in flight";
-    EXPECT_TRUE(scarce.inbox.nudge(std::span(scarce.keys).first(1)));
-    EXPECT_EQ(scarce.inbox.take().events.size(), 1u);
+    EXPECT_FALSE(scarce.tensor_table.nudge(std::span(scarce.keys).last(1))) << "it is not in flight";
+    EXPECT_TRUE(scarce.tensor_table.nudge(std::span(scarce.keys).first(1)));
+    EXPECT_EQ(scarce.tensor_table.take().events.size(), 1u);
   });
 }
 
 TEST(InboxMemory, ACallWithoutANameThatFailsUsesUpNoNumber) {
   const auto call = [](ScarceInbox& scarce) {
-    scarce.inbox.put(spec_of(CollectiveKind::kAllReduce, "", {2}), {0, scarce.data, scarce.data});
+    scarce.tensor_table.put(spec_of(CollectiveKind::kAllReduce, "", {2}), {0, scarce.data, scarce.data});
   };
   with_each_allocation_failing(call, [&call](ScarceInbox& scarce) {
     call(scarce);
-    const Inbox::Batch batch = scarce.inbox.take();
+    const TensorTable::Batch batch = scarce.tensor_table.take();
     ASSERT_EQ(batch.events.size(), 1u);
     const Key key = std::get<Submitted>(batch.events[0]).key;
-    EXPECT_EQ(scarce.inbox.items(std::span(&key, 1)).front().spec->name, "all_reduce#0");
+    EXPECT_EQ(scarce.tensor_table.items(std::span(&key, 1)).front().spec->name, "all_reduce#0");
   });
 }
 
 TEST(InboxMemory, AUnitThatFailsMayBeSubmittedAgain) {
   const auto call = [](ScarceInbox& scarce) {
     const Submission submission{0, scarce.data, scarce.data};
-    scarce.inbox.put_unit("", {float_spec("", 2), float_spec("own", 2)}, {submission, submission});
+    scarce.tensor_table.put_unit("", {float_spec("", 2), float_spec("own", 2)}, {submission, submission});
   };
   with_each_allocation_failing(call, [&call](ScarceInbox& scarce) {
     call(scarce);
-    EXPECT_EQ(scarce.inbox.take().events.size(), 2u);
+    EXPECT_EQ(scarce.tensor_table.take().events.size(), 2u);
   });
 }
 
 TEST(InboxMemory, AProcessSetThatFailedMayBeAskedForAgain) {
-  const auto call = [](ScarceInbox& scarce) { scarce.inbox.ask(spec_of(CollectiveKind::kAddSet, "", {0})); };
+  const auto call = [](ScarceInbox& scarce) { scarce.tensor_table.ask(spec_of(CollectiveKind::kAddSet, "", {0})); };
   with_each_allocation_failing(call, [&call](ScarceInbox& scarce) {
     call(scarce);
-    EXPECT_EQ(scarce.inbox.take().events.size(), 1u);
+    EXPECT_EQ(scarce.tensor_table.take().events.size(), 1u);
   });
 }
 
 TEST(InboxMemory, TheEngineIsToldOfEveryTensorThatIsDeclared) {
-  const auto call = [](ScarceInbox& scarce) { scarce.inbox.declare(float_spec("x", 2)); };
+  const auto call = [](ScarceInbox& scarce) { scarce.tensor_table.declare(float_spec("x", 2)); };
   with_each_allocation_failing(call, [&call](ScarceInbox& scarce) {
     call(scarce);
-    EXPECT_EQ(scarce.inbox.take().declared.size(), 1u);
+    EXPECT_EQ(scarce.tensor_table.take().declared.size(), 1u);
   });
 }
 
@@ -145,13 +145,13 @@ TEST(InboxMemory, WhatEndsAWorkNeedsNone) {
   TensorSpec unnamed = spec_of(CollectiveKind::kAllReduce, "", {2});
   std::vector<Key> keys;
   for (int i = 0; i < 100; ++i) {
-    keys.push_back(scarce.inbox.put(unnamed, {0, scarce.data, scarce.data}).works.front()->key());
+    keys.push_back(scarce.tensor_table.put(unnamed, {0, scarce.data, scarce.data}).works.front()->key());
   }
   const FailurePtr failure = shut_down("over");
   good_allocations_here() = 0;
-  scarce.inbox.settle(keys);
-  const bool in_flight = scarce.inbox.close(failure);
-  scarce.inbox.fail_all();
+  scarce.tensor_table.settle(keys);
+  const bool in_flight = scarce.tensor_table.close(failure);
+  scarce.tensor_table.fail_all();
   good_allocations_here() = -1;
   EXPECT_TRUE(in_flight);
   EXPECT_THROW(scarce.first->outcome(), ShutDown);

@@ -155,7 +155,7 @@ TEST(Connect, NobodyListensAtAnotherInterface) {
   config.start_timeout = milliseconds(1);
   std::string published;
   const auto exchange = [&](std::span<const std::byte> mine) -> std::vector<std::vector<std::byte>> {
-    published = read_cards(std::vector(1, std::vector(mine.begin(), mine.end()))).front().address;
+    published = read_peer_infos(std::vector(1, std::vector(mine.begin(), mine.end()))).front().address;
     const std::string elsewhere = "127.0.0.2" + published.substr(published.rfind(':'));
     EXPECT_TRUE(accepts(published));
     EXPECT_FALSE(accepts(elsewhere)) << elsewhere;

@@ -134,7 +134,7 @@ TEST(Local, ARankThatEndsInTheMiddleOfTheExchangeIsNamedByTheOthersAtOnce) {
   const TimePoint began = Clock::now();
   const auto errors = run_threads({[&] { exchange_as(0); },
                                    [&] {
-                                     Meeting meeting;
+                                     FullMesh meeting;
                                      meeting.self = identity_of(configs[1], 0);
                                      meeting.callees = {{0, Purpose::kExchange, {meeting_socket(configs[1])}}};
                                      meeting.hello_timeout = configs[1].hello_timeout;
@@ -171,15 +171,15 @@ TEST(Local, TheKernelSaysWhoIsAtTheOtherEnd) {
 }
 
 // What each of three ranks throws if the blob of rank 1 is another one.
-std::vector<std::string> start_with_card_of_rank_1(const std::vector<std::byte>& card) {
+std::vector<std::string> start_with_card_of_rank_1(const std::vector<std::byte>& info) {
   const std::string addr = free_address();
   std::vector<std::function<void()>> ranks;
   for (int rank = 0; rank < 3; ++rank) {
-    ranks.push_back([&addr, &card, rank] {
+    ranks.push_back([&addr, &info, rank] {
       const Config config = config_of(rank, 3, addr);
       const Exchange honest = make_tcp_exchange(config, 0);
       connect_tcp(config, 0, [&](std::span<const std::byte> mine) {
-        return honest(rank == 1 ? std::span<const std::byte>(card) : mine);
+        return honest(rank == 1 ? std::span<const std::byte>(info) : mine);
       });
     });
   }
@@ -188,24 +188,24 @@ std::vector<std::string> start_with_card_of_rank_1(const std::vector<std::byte>&
   return thrown;
 }
 
-TEST(Card, AnotherVersionOfHoroIsNamedOnEveryRankWithBoth) {
-  Card card = make_card("127.0.0.1:1");
-  const std::string ours = card.version;
-  card.version = "9.9.9";
-  auto bytes = encode(card);
+TEST(PeerInfo, AnotherVersionOfHoroIsNamedOnEveryRankWithBoth) {
+  PeerInfo info = make_card("127.0.0.1:1");
+  const std::string ours = info.version;
+  info.version = "9.9.9";
+  auto bytes = encode(info);
   bytes.resize(bytes.size() + 7);  // and what follows is nothing that this version could read
   EXPECT_THAT(start_with_card_of_rank_1(bytes),
               Each("the version of horo must be equal on all ranks: it is " + ours +
                    " on rank 0, 9.9.9 on rank 1. Install the same version everywhere"));
 }
 
-TEST(Card, AnotherByteOrderIsRefused) {
-  Card card = make_card("127.0.0.1:1");
-  card.byte_order = "middle";
-  EXPECT_THAT(start_with_card_of_rank_1(encode(card)), Each(HasSubstr("it is little on rank 0, middle on rank 1")));
+TEST(PeerInfo, AnotherByteOrderIsRefused) {
+  PeerInfo info = make_card("127.0.0.1:1");
+  info.byte_order = "middle";
+  EXPECT_THAT(start_with_card_of_rank_1(encode(info)), Each(HasSubstr("it is little on rank 0, middle on rank 1")));
 }
 
-TEST(Card, WhatIsNoCardIsNoVersion) {
+TEST(PeerInfo, WhatIsNoCardIsNoVersion) {
   EXPECT_THAT(start_with_card_of_rank_1({}), Each(HasSubstr("one that gives no version on rank 1")));
   auto cut_off = encode(make_card("127.0.0.1:1"));
   cut_off.pop_back();

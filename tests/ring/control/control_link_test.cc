@@ -214,7 +214,7 @@ TEST_P(ControlLinks, AbortMayComeFromAnyThread) {
   });
 }
 
-TEST(TcpControl, AMessageOverTheLimitIsRefusedByName) {
+TEST(StreamControl, AMessageOverTheLimitIsRefusedByName) {
   run_ranks_well({2, Wire::kTcp, {}}, [](Rank& rank) {
     try {
       rank.control().send(1 - rank.index(), Bytes(rank.config.max_message_bytes + 1));
@@ -226,7 +226,7 @@ TEST(TcpControl, AMessageOverTheLimitIsRefusedByName) {
   });
 }
 
-TEST(TcpControl, APeerThatExceedsTheLimitIsLostByName) {
+TEST(StreamControl, APeerThatExceedsTheLimitIsLostByName) {
   const std::string addr = free_address();
   std::vector<std::function<void()>> ranks;
   for (int rank = 0; rank < 2; ++rank) {

@@ -236,7 +236,7 @@ TEST_P(Transports, WhoWaitsForOneWhoLeftIsTold) {
 }
 
 // As where a process ends at once after horo.shutdown(), and frees nothing.
-TEST(TcpTransport, LeavingIsSaidBeforeTheTransportIsFreed) {
+TEST(StreamTransport, LeavingIsSaidBeforeTheTransportIsFreed) {
   for (const Wire wire : {Wire::kTcp, Wire::kShm, Wire::kMpi}) {
     std::latch left(1), heard(2);
     const auto errors = run_ranks({3, wire, {}}, [&](Rank& rank) {

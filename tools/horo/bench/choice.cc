@@ -67,7 +67,7 @@ class ChoiceWorld {
  public:
   ChoiceWorld(const Config& config, const ChoiceBench& bench)
       : config_(config), bench_(bench), links_(find_others(config, 0)) {
-    const Comparison compared = compare_settings(*links_.transport, config, counters_);
+    const StartupAgreement compared = compare_settings(*links_.transport, config, counters_);
     topology_ = compared.topology;
     hosts_ = compared.hosts;
     costs_ = compared.costs;

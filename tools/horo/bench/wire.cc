@@ -251,7 +251,7 @@ int bench_wire(Config config, bool with_header) {
   config.transport = "tcp";  // what does not travel cannot be counted
   Links links = find_others(config, 0);
   Counters counters;
-  const Comparison compared = compare_settings(*links.transport, config, counters);
+  const StartupAgreement compared = compare_settings(*links.transport, config, counters);
   if (with_header && config.rank == 0) {
     std::cout << machine_header(compared.topology) << "# one collective of " << kElements
               << " elements in all; sent: bytes of the busiest rank, headers "

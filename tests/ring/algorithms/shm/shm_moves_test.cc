@@ -281,9 +281,9 @@ TEST(ShmMoves, AnAbortInTheMiddleEndsIt) {
 }
 
 TEST(ShmMoves, AWishForAKindIsForThatKindAlone) {
-  Config wishes;
-  wishes.algorithms = "broadcast=tree";
-  run_ranks_well({2, Wire::kShm, wishes}, [](Rank& rank) {
+  Config overrides;
+  overrides.algorithms = "broadcast=tree";
+  run_ranks_well({2, Wire::kShm, overrides}, [](Rank& rank) {
     std::vector<float> in, out;
     const Collective gather = of_floats(CollectiveKind::kAllGather, kFew, in, out, 2);
     run(*rank.group, gather);

@@ -147,7 +147,7 @@ void try_one(Rank& rank, const Draw& d, unsigned seed, Group& messages) {
   // A bucket may be freed: nobody touches it any more.
 }
 
-TEST(ShmRoom, PiecesThatAreNotTheTensorAreRefused) {
+TEST(ShmCollectives, PiecesThatAreNotTheTensorAreRefused) {
   run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> values(5'000);
     auto* const data = reinterpret_cast<std::byte*>(values.data());
@@ -193,7 +193,7 @@ TEST_P(ShmRoomBits, AreThoseThatMessagesGive) {
 }
 
 // Each part of them is summed by somebody, once, whoever comes late.
-TEST(ShmRoom, LargeBucketsAreSummedByWhoHasTime) {
+TEST(ShmCollectives, LargeBucketsAreSummedByWhoHasTime) {
   for (const int size : {2, 3, 4}) {
     const std::size_t least = static_cast<std::size_t>(size << 20) / sizeof(float);
     run_ranks_well({size, Wire::kShm, {}}, [size, least](Rank& rank) {
@@ -233,7 +233,7 @@ Collective of_words(std::vector<float>& data, int size) {
   return collective_of(d, buffer, buffer);
 }
 
-TEST(ShmRoom, WhatDiffersIsAMismatchOnAllAndTheNextOneWorks) {
+TEST(ShmCollectives, WhatDiffersIsAMismatchOnAllAndTheNextOneWorks) {
   for (const std::size_t count : {std::size_t{4}, std::size_t{100'000}}) {
     run_ranks_well({3, Wire::kShm, {}}, [count](Rank& rank) {
       std::vector<float> data(count, 1.f);
@@ -249,7 +249,7 @@ TEST(ShmRoom, WhatDiffersIsAMismatchOnAllAndTheNextOneWorks) {
   }
 }
 
-TEST(ShmRoom, WhoIsLateIsNamed) {
+TEST(ShmCollectives, WhoIsLateIsNamed) {
   const auto errors = run_ranks({3, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> data(50'000, 1.f);
     run(*rank.group, of_words(data, 3));
@@ -262,7 +262,7 @@ TEST(ShmRoom, WhoIsLateIsNamed) {
   EXPECT_EQ(test::origin_of(errors[0]), 2);
 }
 
-TEST(ShmRoom, AnAbortEndsAWaitAtOnce) {
+TEST(ShmCollectives, AnAbortEndsAWaitAtOnce) {
   const TimePoint begin = Clock::now();
   const auto errors = run_ranks({2, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> data(50'000, 1.f);
@@ -274,7 +274,7 @@ TEST(ShmRoom, AnAbortEndsAWaitAtOnce) {
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
 }
 
-TEST(ShmRoom, WhoLeftIsMissedOnlyByWhoNeedsIt) {
+TEST(ShmCollectives, WhoLeftIsMissedOnlyByWhoNeedsIt) {
   const auto errors = run_ranks({2, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> data(50'000, 1.f);
     for (int i = 0; i < 20; ++i) run(*rank.group, of_words(data, 2));
@@ -285,7 +285,7 @@ TEST(ShmRoom, WhoLeftIsMissedOnlyByWhoNeedsIt) {
 }
 
 // So long that the others sleep.
-TEST(ShmRoom, WhoSleepsIsWoken) {
+TEST(ShmCollectives, WhoSleepsIsWoken) {
   run_ranks_well({3, Wire::kShm, {}}, [](Rank& rank) {
     for (int round = 0; round < 5; ++round) {
       std::vector<float> data(20'000, 1.f);
@@ -297,10 +297,10 @@ TEST(ShmRoom, WhoSleepsIsWoken) {
   });
 }
 
-TEST(ShmRoom, IsNotUsedWhereAnAlgorithmIsWishedForOrTheHostsDiffer) {
-  Config wishes;
-  wishes.algorithms = "all_reduce=ring";
-  run_ranks_well({2, Wire::kShm, wishes}, [](Rank& rank) {
+TEST(ShmCollectives, IsNotUsedWhereAnAlgorithmIsWishedForOrTheHostsDiffer) {
+  Config overrides;
+  overrides.algorithms = "all_reduce=ring";
+  run_ranks_well({2, Wire::kShm, overrides}, [](Rank& rank) {
     std::vector<float> data(5'000, 1.f);
     run(*rank.group, of_words(data, 2));
     EXPECT_NE(rank.group->algorithm(of_words(data, 2)), "shm");

@@ -1,10 +1,10 @@
-#include "controller/inquiry.h"
+#include "controller/diagnosis_round.h"
 
 #include <algorithm>
 
 namespace horo {
 
-bool Inquiry::begin(TimePoint now, Duration patience, const RankSet& left) {
+bool DiagnosisRound::begin(TimePoint now, Duration patience, const RankSet& left) {
   if (now < until_) return false;
   ++question_;
   until_ = now + patience;
@@ -14,17 +14,17 @@ bool Inquiry::begin(TimePoint now, Duration patience, const RankSet& left) {
 }
 
 // An answer to an older question comes too late.
-void Inquiry::take(int from, const Answer& answer) {
+void DiagnosisRound::take(int from, const Diagnosis& answer) {
   if (answer.question != question_ || !answered_.insert(from)) return;
   where_[static_cast<std::size_t>(from)] = answer.where;
 }
 
-std::vector<Whereabouts> Inquiry::of(const std::vector<int>& ranks) const {
-  std::vector<Whereabouts> groups;
+std::vector<CallSites> DiagnosisRound::of(const std::vector<int>& ranks) const {
+  std::vector<CallSites> groups;
   for (const int rank : ranks) {
     const bool answered = answered_.contains(rank);
     const std::string& where = where_[static_cast<std::size_t>(rank)];
-    const auto alike = [&](const Whereabouts& group) { return group.answered == answered && group.where == where; };
+    const auto alike = [&](const CallSites& group) { return group.answered == answered && group.where == where; };
     const auto group = std::find_if(groups.begin(), groups.end(), alike);
     if (group == groups.end()) {
       groups.push_back({{rank}, answered, where});

@@ -1,4 +1,4 @@
-// Inquiry: the leader's question to all ranks, where their callers are, and what came back.
+// DiagnosisRound: the leader's question to all ranks, where their callers are, and what came back.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,27 @@
 namespace horo {
 
 // What some ranks answered, all of them alike.
-struct Whereabouts {
+struct CallSites {
   std::vector<int> ranks;
   bool answered = false;
   std::string where;  // empty: there was nobody to ask
 };
 
-class Inquiry {
+class DiagnosisRound {
  public:
-  explicit Inquiry(int size) : answered_(size), where_(static_cast<std::size_t>(size)) {}
+  explicit DiagnosisRound(int size) : answered_(size), where_(static_cast<std::size_t>(size)) {}
 
   // Asks anew, unless the answers to the present question are still awaited; true: question() has to be sent. Ranks
   // that have left are not waited for.
   bool begin(TimePoint now, Duration patience, const RankSet& left);
   std::uint64_t question() const { return question_; }
-  void take(int from, const Answer& answer);
+  void take(int from, const Diagnosis& answer);
   void excuse(int rank) { answered_.insert(rank); }
 
   TimePoint until() const { return until_; }
   bool complete() const { return answered_.full(); }
   // Of these ranks, grouped, in the order of their first ranks.
-  std::vector<Whereabouts> of(const std::vector<int>& ranks) const;
+  std::vector<CallSites> of(const std::vector<int>& ranks) const;
 
  private:
   std::uint64_t question_ = 0;  // none yet
