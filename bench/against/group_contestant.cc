@@ -75,9 +75,8 @@ class GroupContestant {
     } else {
       c.counts.assign(c.kind == CollectiveKind::kAllToAll ? size * size : size, task.count / size);
     }
-    c.in = {.data = static_cast<std::byte*>(task.in), .bytes = task.in_bytes, .owner = in_.token};
-    c.out = {.data = static_cast<std::byte*>(task.out), .bytes = task.out_bytes, .owner = out_.token};
-    if (task.in_place != 0) c.out.owner = in_.token;
+    c.in = {.data = static_cast<std::byte*>(task.in), .bytes = task.in_bytes};
+    c.out = {.data = static_cast<std::byte*>(task.out), .bytes = task.out_bytes};
     c.deadline = Clock::now() + kTaskTime;
     c.what = "the contest's buffer";
   }
@@ -86,7 +85,7 @@ class GroupContestant {
     auto& self = *static_cast<GroupContestant*>(user);
     self.collective_.plan += 2;
     try {
-      horo::run(*self.group_, self.collective_);
+      self.group_->run(self.collective_);
       return 0;
     } catch (const std::exception& problem) {
       std::fprintf(stderr, "horo: %s\n", problem.what());

@@ -18,7 +18,6 @@
 #define ACQUIRE(...) HORO_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) HORO_ANNOTATION(release_capability(__VA_ARGS__))
 #define EXCLUDES(...) HORO_ANNOTATION(locks_excluded(__VA_ARGS__))
-#define NO_THREAD_SAFETY_ANALYSIS HORO_ANNOTATION(no_thread_safety_analysis)
 
 namespace horo {
 

@@ -69,7 +69,7 @@ std::vector<std::int64_t> gather(Group& group, const Config& config, std::vector
   collective.in.bytes = row.size() * sizeof(std::int64_t);
   collective.out.data = reinterpret_cast<std::byte*>(all.data());
   collective.out.bytes = all.size() * sizeof(std::int64_t);
-  run(group, collective);
+  group.run(collective);
   return all;
 }
 
@@ -77,7 +77,7 @@ std::vector<std::int64_t> gather(Group& group, const Config& config, std::vector
 // is told that somebody left knows that all were.
 void wait_for_all(Group& group, const Config& config) {
   try {
-    run(group, of_all_ranks(CollectiveKind::kBarrier, config));
+    group.run(of_all_ranks(CollectiveKind::kBarrier, config));
   } catch (const PeerLost&) {
     return;
   }

@@ -34,9 +34,7 @@ Buffer Buckets::packed(const Job& job) {
   current_ = nullptr;
   if (std::byte* there = side_by_side(job.items)) return buffer_of(there, bytes);
   current_ = &bucket_of(job);
-  Buffer buffer = buffer_of(current_->memory.data.get(), bytes);
-  buffer.owner = current_->memory.token;
-  return buffer;
+  return buffer_of(current_->memory.data.get(), bytes);
 }
 
 void Buckets::deliver(const std::vector<Item>& items) {

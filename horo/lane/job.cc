@@ -41,7 +41,7 @@ class ItemRun {
   Outcome run() {
     switch (spec_.kind) {
       case CollectiveKind::kBarrier:
-        horo::run(party_.group, like_);
+        party_.group.run(like_);
         return {};
       case CollectiveKind::kReduceScatter:
         return reduce_scatter();
@@ -70,7 +70,7 @@ class ItemRun {
     const bool reads = !item_.submission.absent && (!from_root || c.root == party_.group.rank());
     c.in = buffer_of(reads ? item_.submission.in : item_.submission.out, spec_.bytes());
     c.out = buffer_of(item_.submission.out, spec_.bytes());
-    horo::run(party_.group, c);
+    party_.group.run(c);
     return {};
   }
 
@@ -80,7 +80,7 @@ class ItemRun {
     c.counts = elements(rows_for_each(spec_.splits, spec_.shape.front(), party_.group.size()));
     c.in = buffer_of(item_.submission.in, spec_.bytes());
     c.out = buffer_of(item_.submission.out, c.counts[me()] * size_of(spec_.dtype));
-    horo::run(party_.group, c);
+    party_.group.run(c);
     return {};
   }
 
@@ -136,7 +136,7 @@ class ItemRun {
     c.counts.assign(size(), mine.size());
     c.in = buffer_of(mine.data(), mine.size() * sizeof(std::int64_t));
     c.out = buffer_of(all.data(), all.size() * sizeof(std::int64_t));
-    horo::run(party_.group, c);
+    party_.group.run(c);
     return all;
   }
 
@@ -168,7 +168,7 @@ class ItemRun {
     if (!fits) outcome.data = std::make_unique_for_overwrite<std::byte[]>(outcome.bytes);
     c.in = buffer_of(item_.submission.in, spec_.bytes());
     c.out = buffer_of(fits ? item_.submission.out : outcome.data.get(), outcome.bytes);
-    horo::run(party_.group, c);
+    party_.group.run(c);
     if (fits || item_.submission.out == nullptr) return outcome;
     throw DoesNotFit(std::string(name_of(spec_.kind)) + " of " + like_.what + ": the result has " +
                      std::to_string(outcome.bytes) + " bytes, out has room for " +

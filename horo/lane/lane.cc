@@ -326,7 +326,7 @@ void Lane::reduce_bucket(const Job& job) {
   } else {
     collective.pieces = pieces_;
   }
-  horo::run(party.group, collective);
+  party.group.run(collective);
   if (is_packed) buckets_.deliver(job.items);
   settle_and_finish(tools_.tensor_table, job.items);
 }

@@ -259,7 +259,7 @@ class CodedRun {
     }
     c.in = {scratch_.coded.data(), contributes() ? total_ : 0};
     c.out = {scratch_.received.data(), mine * inputs_.size()};
-    horo::run(group_, c);
+    group_.run(c);
   }
 
   void sum_own() {
@@ -298,7 +298,7 @@ class CodedRun {
     const auto me = static_cast<std::size_t>(group_.rank());
     c.in = {scratch_.coded.data() + begin_[me], bytes_of(group_.rank())};
     c.out = {scratch_.coded.data(), total_};
-    horo::run(group_, c);
+    group_.run(c);
   }
 
   void deliver() const {

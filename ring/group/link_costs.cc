@@ -250,7 +250,7 @@ void take_most(Group& group, std::vector<double>& values, TimePoint deadline) {
   c.deadline = deadline;
   c.plan = kPlan;
   c.what = "what messages cost";
-  run(group, c);
+  group.run(c);
 }
 
 // Which cores this thread may use, as a number.
@@ -274,7 +274,7 @@ double cores_of_hosts(Group& group, const std::vector<int>& hosts, TimePoint dea
   c.deadline = deadline;
   c.plan = kPlan;
   c.what = "how many cores there are";
-  run(group, c);
+  group.run(c);
   std::set<std::pair<int, std::int64_t>> known;  // host, affinity
   std::map<int, double> cores;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {

@@ -74,7 +74,7 @@ class TransportGroup final : public Group {
     const std::align_val_t alignment{bytes >= kHugePageBytes ? kHugePageBytes : kAlignment};
     auto* data = static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
     if (bytes >= kHugePageBytes) ::madvise(data, bytes, MADV_HUGEPAGE);
-    return {{data, [alignment](std::byte* memory) { ::operator delete(memory, alignment); }}, bytes, ++last_token_};
+    return {{data, [alignment](std::byte* memory) { ::operator delete(memory, alignment); }}, bytes};
   }
 
   bool takes_pieces(const Collective& c) const override {
@@ -82,8 +82,6 @@ class TransportGroup final : public Group {
     const Room& room = room_of(c.channel);
     return room.room ? ShmCollectives::takes_pieces(c) : room.levels && TwoLevel::takes_pieces(c);
   }
-
-  void start(const Collective& collective, Completion& completion) override { completion.done(perform(collective)); }
 
   void run(const Collective& collective) override {
     if (const FailurePtr failure = perform(collective)) failure->raise();
@@ -376,7 +374,6 @@ class TransportGroup final : public Group {
   std::array<bool, kKinds> in_rooms_{};  // by kind: whether there may be a room for it
   const WaitPatience patience_;
   const std::string past_caches_;
-  std::atomic<std::uint64_t> last_token_{0};  // numbers allocations; orders nothing
   ScratchPool scratch_;
   const std::unique_ptr<MpiSums> mpi_sums_;  // null: none is wished for, or there is no MPI
   mutable Mutex mutex_;

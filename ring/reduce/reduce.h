@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "horo/base/types.h"
+#include "ring/reduce/tree.h"
 
 namespace horo {
 
@@ -23,14 +24,6 @@ struct Scaling {
   double postscale = 1.0;
   double divisor = 1.0;
 };
-
-// The canonical tree over ascending, distinct, non-negative ids: the binary trie, split at the highest bit in which
-// they differ, lower half on the left. As a program for a stack: kPush i puts input i, kJoin combines the upper two.
-struct TreeStep {
-  static constexpr int kJoin = -1;
-  int input;  // index into ids, or kJoin
-};
-std::vector<TreeStep> canonical_tree(std::span<const std::int64_t> ids);
 
 // An input of a tree: a buffer of the dtype, or of partial results in the accumulator type (which are not prescaled).
 struct TreeInput {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "ring/reduce/reduce.h"
+#include "ring/reduce/tree.h"
 #include "ring/schedule/schedule_parts.h"
 
 namespace horo {

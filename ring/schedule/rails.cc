@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "ring/group.h"
-#include "ring/reduce/reduce.h"
+#include "ring/reduce/tree.h"
 
 namespace horo {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "horo/base/say.h"
-#include "ring/reduce/reduce.h"
+#include "ring/reduce/tree.h"
 #include "ring/schedule/schedule_parts.h"
 
 namespace horo {

@@ -14,6 +14,9 @@
 
 namespace horo {
 
+// The id, in place of a contributor's, of a member that has nothing to add to a reduction.
+inline constexpr std::int64_t kAbsent = -1;
+
 // The problem: equal on all members.
 struct Shape {
   CollectiveKind kind = CollectiveKind::kAllReduce;

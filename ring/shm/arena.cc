@@ -17,7 +17,6 @@ namespace horo {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::uint64_t kTokens = std::uint64_t{1} << 63;  // so that they differ from those of other memory
 
 std::size_t up_to(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -55,14 +54,12 @@ Allocation ShmArenas::allocate_lasting(std::size_t bytes) {
 Allocation ShmArenas::take(std::size_t bytes, bool lasts) {
   const std::size_t whole = up_to(std::max<std::size_t>(bytes, 1), bytes >= kHugePageBytes ? kHugePageBytes : kPage);
   std::size_t begin = 0;
-  std::uint64_t token = 0;
   {
     MutexLock lock(mutex_);
     bury(Clock::now());
     begin = find_room(whole);
     if (begin + whole > own_.memory().size()) return {};
     taken_[begin].bytes = whole;
-    token = kTokens | ++last_token_;
   }
   try {
     own_.populate(begin, whole);
@@ -74,7 +71,7 @@ Allocation ShmArenas::take(std::size_t bytes, bool lasts) {
   const auto give_back = [arenas = shared_from_this(), begin, whole, lasts](std::byte*) {
     lasts ? arenas->retire(begin) : arenas->free(begin, whole);
   };
-  return {{own_.memory().data() + begin, give_back}, bytes, token};
+  return {{own_.memory().data() + begin, give_back}, bytes};
 }
 
 void ShmArenas::retire(std::size_t begin) noexcept {

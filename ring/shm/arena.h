@@ -59,7 +59,6 @@ class ShmArenas : public std::enable_shared_from_this<ShmArenas> {
   const std::map<int, ShmSegment> peers_;
   Mutex mutex_;
   std::map<std::size_t, Piece> taken_ GUARDED_BY(mutex_);  // by their begin
-  std::uint64_t last_token_ GUARDED_BY(mutex_) = 0;
 };
 
 // As large as this machine has memory and a file may be. Only the first page, where the owner word is, is backed until

@@ -33,7 +33,7 @@ int run_rank(const Config& config, std::size_t bytes) {
       c.in = c.out = {data.data(), bytes_now};
       c.counts = {bytes_now / 4};
       c.deadline = Clock::now() + config.deadline;
-      run(*group, c);
+      group->run(c);
       if (c.plan + 1 == kFirst) std::puts("ready"), std::fflush(stdout);
     }
   } catch (const PeerLost& lost) {

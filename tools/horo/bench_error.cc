@@ -85,7 +85,7 @@ Bytes all_reduced(const FloatFormat& format, std::vector<Bytes> inputs) {
     c.contributors.assign(ranks.begin(), ranks.end());
     c.counts = {mine.size() / size_of(format.dtype)};
     c.in = c.out = {mine.data(), mine.size()};
-    run(*group, c);
+    group->run(c);
   };
   {
     std::vector<std::jthread> others;

@@ -128,7 +128,7 @@ TEST_P(Collectives, AllReduceMatchesTheOracleForEveryTypeOpAndOrder) {
         c.in = c.out = buffer(data);
         c.counts = {count};
         c.plan = plan++;
-        run(*rank.group, c);
+        rank.group->run(c);
         ASSERT_EQ(data, oracle(c, inputs, count)) << name_of(dtype) << " " << name_of(*op) << " " << name_of(order);
       }
     }
@@ -162,7 +162,7 @@ TEST_P(Collectives, EveryRankEndsWithTheCanonicalBitsForAnySegmentSize) {
       c.counts = {count};
       c.prescale = 0.3;
       c.postscale = 1.7;
-      run(*rank.group, c);
+      rank.group->run(c);
       EXPECT_EQ(mine, before) << "in is never written";
       EXPECT_EQ(out, oracle(c, inputs, count));
     });
@@ -182,7 +182,7 @@ TEST_P(Collectives, EverySizeGivesTheCanonicalBits) {
       c.in = c.out = buffer(data);
       c.counts = {count};
       c.plan = plan++;
-      run(*rank.group, c);
+      rank.group->run(c);
       ASSERT_EQ(data, oracle(c, inputs, count)) << count;
     }
   });
@@ -206,7 +206,7 @@ TEST_P(Collectives, AbsentMembersAreSkippedAndStillGetTheResult) {
         c.in = c.out = buffer(data);
         c.counts = {count};
         c.plan = mask * 2 + static_cast<std::uint64_t>(order);
-        run(*rank.group, c);
+        rank.group->run(c);
         ASSERT_EQ(data, expected) << mask;
       }
     }
@@ -232,7 +232,7 @@ TEST_P(Collectives, ReduceScatterGivesEachMemberItsRows) {
       c.out = plan % 3 == 0 ? buffer(out) : plan % 3 == 1 ? c.in : Buffer{c.in.data + begin * 4, counts[me] * 4};
       c.counts = counts;
       c.plan = plan;
-      run(*rank.group, c);
+      rank.group->run(c);
       ASSERT_EQ(
           Bytes(c.out.data, c.out.data + counts[me] * 4),
           Bytes(all.begin() + static_cast<long>(begin * 4), all.begin() + static_cast<long>((begin + counts[me]) * 4)));
@@ -261,7 +261,7 @@ TEST_P(Collectives, AllGatherKeepsUnevenBlocksInOrder) {
       c.counts = counts;
       c.plan = plan;
       c.deadline = soon();
-      run(*rank.group, c);
+      rank.group->run(c);
       ASSERT_EQ(out, expected);
     }
   });
@@ -293,7 +293,7 @@ TEST_P(Collectives, WhatIsGatheredMayLieAnywhereInTheOutput) {
         c.out = buffer(out);
         c.plan ^= 1;
         c.deadline = soon();
-        run(*rank.group, c);
+        rank.group->run(c);
         ASSERT_EQ(out, end) << name_of(kind) << " from " << begin;
       }
     }
@@ -311,7 +311,7 @@ TEST_P(Collectives, BehindTheResultNothingOfTheOutputIsWritten) {
       c.in = c.out = buffer(data);
       c.counts.assign(size, 100);
       c.plan = absent;
-      run(*rank.group, c);
+      rank.group->run(c);
       const long result = absent ? 0 : 400;
       ASSERT_EQ(Bytes(data.begin() + result, data.end()), Bytes(before.begin() + result, before.end())) << absent;
     }
@@ -331,7 +331,7 @@ TEST_P(Collectives, BroadcastGivesEverybodyTheBytesOfTheRoot) {
       c.root = root;
       c.plan = static_cast<std::uint64_t>(root);
       c.deadline = soon();
-      run(*rank.group, c);
+      rank.group->run(c);
       ASSERT_EQ(data, expected);
     }
   });
@@ -346,7 +346,7 @@ TEST_P(Collectives, NobodyLeavesABarrierBeforeEverybodyHasCome) {
       c.kind = CollectiveKind::kBarrier;
       c.plan = static_cast<std::uint64_t>(round);
       c.deadline = soon();
-      run(*rank.group, c);
+      rank.group->run(c);
       ASSERT_GE(arrived.load(), round * rank.size());
     }
   });
@@ -364,7 +364,7 @@ TEST_P(Collectives, UnalignedBuffersAreLegal) {
       c.in = c.out = buffer(data, offset);
       c.counts = {count};
       c.plan = offset;
-      run(*rank.group, c);
+      rank.group->run(c);
       ASSERT_EQ(Bytes(data.begin() + static_cast<long>(offset), data.end()), oracle(c, inputs, count));
     }
   });

@@ -183,7 +183,7 @@ void run_draw(Rank& rank, const Draw& draw) {
   c.out = {out.data(), out.size()};
   const bool same_place = c.counts.size() == 1 && in.size() == out.size();
   if (draw.in_place && same_place) c.out = c.in;
-  run(*group, c);
+  group->run(c);
   if (nobody_contributes(c)) return;
   ASSERT_EQ(Bytes(c.out.data, c.out.data + c.out.bytes), expected.out[me])
       << name_of(c.kind) << " " << draw.maker.name << " of " << draw.size << ", seed " << draw.c.plan;
@@ -278,7 +278,7 @@ TEST(Wishes, ASchedulesFileIsProvenAndRun) {
     std::vector<float> data(5'000, static_cast<float>(1 + rank.index()));
     c.in = c.out = {reinterpret_cast<std::byte*>(data.data()), data.size() * sizeof(float)};
     EXPECT_EQ(rank.group->algorithm(c), "mine");
-    run(*rank.group, c);
+    rank.group->run(c);
     EXPECT_EQ(data, std::vector<float>(5'000, 6.f));
     c.contributors = {0, kAbsent, 2};
     EXPECT_NE(rank.group->algorithm(c), "mine") << "it was proven for those who all contribute";

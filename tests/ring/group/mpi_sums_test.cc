@@ -125,7 +125,7 @@ TEST(MpiSums, EveryTypeAndOperationIsWhatItIsWithoutMpi) {
           one->prescale = 2;
           one->postscale = 3;
           one->divisor = 3;
-          run(*rank.group, *one);
+          rank.group->run(*one);
         }
         EXPECT_EQ(by_mpi, by_us) << name_of(dtype) << " " << name_of(*op);
       }
@@ -138,11 +138,11 @@ TEST(MpiSums, ALongTensorIsCutAndTheLastPartIsWhole) {
     const SumBytes mine = whole_numbers_of(DType::kFloat32, rank.group->rank(), 1'000'003);
     SumBytes in_place = mine, apart = mine, out(mine.size());
     Collective c = sum_of(in_place, DType::kFloat32, 2);
-    run(*rank.group, c);
+    rank.group->run(c);
     Collective other = sum_of(apart, DType::kFloat32, 2);
     other.out = {out.data(), out.size()};
     other.plan = 1;
-    run(*rank.group, other);
+    rank.group->run(other);
     EXPECT_EQ(out, in_place);
     EXPECT_EQ(apart, mine);
     float last = 0;
@@ -151,7 +151,7 @@ TEST(MpiSums, ALongTensorIsCutAndTheLastPartIsWhole) {
     SumBytes none;
     Collective empty = sum_of(none, DType::kFloat32, 2);
     empty.plan = 2;
-    run(*rank.group, empty);
+    rank.group->run(empty);
   });
 }
 
@@ -210,13 +210,13 @@ TEST(MpiSums, ADifferenceIsAMismatchOnEveryMemberAndMpiHearsNothingOfIt) {
     SumBytes data(4096), shorter(4000);
     Collective c = sum_of(data, DType::kFloat32, 4);
     c.key_hash = is_odd ? 1 : 2;
-    EXPECT_THROW(run(*rank.group, c), Mismatch);
+    EXPECT_THROW(rank.group->run(c), Mismatch);
     Collective other = sum_of(is_odd ? shorter : data, DType::kFloat32, 4);
     other.plan = 1;
-    EXPECT_THROW(run(*rank.group, other), Mismatch);
+    EXPECT_THROW(rank.group->run(other), Mismatch);
     Collective same = sum_of(data, DType::kFloat32, 4);
     same.plan = 2;
-    run(*rank.group, same);
+    rank.group->run(same);
   });
   for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
   EXPECT_EQ(sums_of(*mpi), 1);
@@ -229,7 +229,7 @@ TEST(MpiSums, ARankThatFailsInTheMiddleIsNamedAndNobodysMemoryIsMpis) {
   take_given_up();
   const auto errors = sum_over(options, mpi, [](SumRank& rank) {
     auto data = std::make_unique<SumBytes>(2 << 20);
-    run(*rank.group, sum_of(*data, DType::kFloat32, 3));
+    rank.group->run(sum_of(*data, DType::kFloat32, 3));
   });
   for (const std::size_t survivor : {0u, 1u}) {
     EXPECT_EQ(origin_of(errors[survivor]), 2);
@@ -247,7 +247,7 @@ TEST(MpiSums, AnMpiThatNeverEndsIsNotWaitedForBeyondTheDeadline) {
     SumBytes data(4096);
     Collective c = sum_of(data, DType::kFloat32, 2);
     c.deadline = soon(300);
-    run(*rank.group, c);
+    rank.group->run(c);
   });
   for (const auto& error : errors) {
     EXPECT_EQ(origin_of(error), -1);
@@ -284,7 +284,7 @@ TEST(MpiSums, AMemberThatLeavesInTheMiddleIsNamed) {
     LeftTransport left(rank.transport);
     const auto group = make_host_group(left, {{0, 1}, 0}, rank.config, rank.counters);
     SumBytes data(4096);
-    run(*group, sum_of(data, DType::kFloat32, 2));
+    group->run(sum_of(data, DType::kFloat32, 2));
   });
   for (const auto& error : errors) EXPECT_THAT(message_of(error), HasSubstr("left while MPI_Iallreduce was under way"));
   EXPECT_NE(take_given_up(), "");

@@ -165,7 +165,7 @@ class Tensor {
 void try_case(Rank& rank, Group& group, const std::vector<int>& hosts, const Case& d) {
   const auto me = static_cast<std::size_t>(rank.index());
   Tensor tensor(group, d, d.memory[me], values_of(d, me));
-  run(group, tensor.collective());
+  group.run(tensor.collective());
   const bool is_canonical = hosts_of_group(d.c.contributors, hosts).are_subtrees;
   EXPECT_EQ(group.algorithm(tensor.collective()) == kTwoLevel, is_canonical);
   const auto& ids = d.c.contributors;
@@ -204,7 +204,7 @@ Collective of_ones(std::vector<float>& data, std::size_t size, std::uint64_t pla
 
 void expect_sum(Rank& rank, Group& group, std::size_t size, std::size_t count, std::uint64_t plan) {
   std::vector<float> data(count, 1.f);
-  run(group, of_ones(data, size, plan));
+  group.run(of_ones(data, size, plan));
   EXPECT_EQ(data, std::vector<float>(count, static_cast<float>(size))) << "rank " << rank.index();
 }
 
@@ -272,7 +272,7 @@ TEST(TwoLevel, AnyOrderMayBeTakenForAFastSum) {
     std::vector<float> data(100'000, 1.f);
     Collective c = of_ones(data, 4, 1);
     c.order = Order::kFast;
-    run(*group, c);
+    group->run(c);
     EXPECT_EQ(data, std::vector<float>(100'000, 4.f));
     EXPECT_EQ(group->algorithm(c), kTwoLevel);
     c.order = Order::kCanonical;
@@ -293,9 +293,9 @@ TEST(TwoLevel, WhatDiffersIsAMismatchOnAllHostsAndTheNextOneWorks) {
         std::vector<float> data(count, 1.f), longer(count + 3'000, 1.f);
         Collective other = of_ones(data, 4, 1);
         other.key_hash = differs ? 7 : 6;
-        EXPECT_THROW(run(*group, other), Mismatch) << count << ", rank " << rank.index();
+        EXPECT_THROW(group->run(other), Mismatch) << count << ", rank " << rank.index();
         expect_sum(rank, *group, 4, count, 2);
-        EXPECT_THROW(run(*group, of_ones(differs ? longer : data, 4, 3)), Mismatch) << count;
+        EXPECT_THROW(group->run(of_ones(differs ? longer : data, 4, 3)), Mismatch) << count;
         expect_sum(rank, *group, 4, count, 4);
       });
     }
@@ -313,7 +313,7 @@ TEST(TwoLevel, WhoIsLateEndsItOnAllHosts) {
       if (rank.index() == 2) c.deadline = Clock::now() + std::chrono::milliseconds(100);
       const TimePoint late = Clock::now() + std::chrono::milliseconds(400);
       while (rank.index() == 3 && Clock::now() < late) std::this_thread::yield();
-      run(*group, c);
+      group->run(c);
     });
     EXPECT_THAT(test::message_of(errors[2]), HasSubstr("still waiting in shared memory for rank 3"));
     for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(test::origin_of(errors[static_cast<std::size_t>(rank)]), 3) << rank;
@@ -327,7 +327,7 @@ TEST(TwoLevel, AnAbortEndsItOnAllHosts) {
       expect_sum(rank, *group, 4, 50'000, 0);
       if (rank.index() == who) return rank.transport().abort(who, "it has had enough");
       std::vector<float> data(50'000, 1.f);
-      run(*group, of_ones(data, 4, 1));
+      group->run(of_ones(data, 4, 1));
     });
     for (int rank = 0; rank < 4; ++rank) {
       if (rank == who) continue;
@@ -380,7 +380,7 @@ TEST(TwoLevel, WhoDiesInTheMiddleIsNamedByAll) {
         for (std::uint64_t plan = 0; plan < 3; ++plan) {
           Collective c = of_ones(data, 4, plan);
           if (in_buckets) c.in.data = c.out.data = bucket.data.get();
-          run(*group, c);
+          group->run(c);
         }
       });
       for (const int rank : {0, 1, 3}) {

@@ -180,10 +180,10 @@ TEST(MpiTransport, ACancelledPlanIsHeardFromWhoWasOnlySentTo) {
     meeting.deadline = soon();
     for (meeting.plan = 0; meeting.plan < 10; ++meeting.plan) {
       meeting.key_hash = rank.index() == 3 ? 1 : 2;
-      EXPECT_THROW(run(*rank.group, meeting), Mismatch);
+      EXPECT_THROW(rank.group->run(meeting), Mismatch);
     }
     meeting.key_hash = 7;
-    run(*rank.group, meeting);
+    rank.group->run(meeting);
   });
 }
 

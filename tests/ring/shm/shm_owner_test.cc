@@ -129,7 +129,7 @@ TEST(ShmOwner, ADeathEndsAWaitInMemoryThatAllSee) {
     c.counts = {data.size()};
     c.in = c.out = {reinterpret_cast<std::byte*>(data.data()), data.size() * sizeof(float)};
     c.deadline = soon();
-    run(*rank.group, c);
+    rank.group->run(c);
   });
   expect_told(errors[0]);
   expect_told(errors[2]);

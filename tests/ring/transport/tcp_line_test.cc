@@ -86,7 +86,7 @@ TEST(TcpLine, BeatsBetweenMessagesAreNothing) {
 
 TEST(TcpLine, NothingIsKeptWarmOnALineThatIsShort) {
   run_ranks_well({.size = 2, .wire = Wire::kTcp, .config = {}}, [](Rank& rank) {
-    run(*rank.group, [] {
+    rank.group->run([] {
       Collective barrier;
       barrier.kind = CollectiveKind::kBarrier;
       barrier.contributors = {0, 1};

@@ -21,14 +21,14 @@ void all_reduce(Rank& rank, Order order, std::size_t bytes, std::uint64_t plan =
   for (int i = 0; i < rank.size(); ++i) c.contributors.push_back(i);
   c.plan = plan;
   c.deadline = soon();
-  run(*rank.group, c);
+  rank.group->run(c);
 }
 
 void barrier(Rank& rank) {
   Collective c;
   c.kind = CollectiveKind::kBarrier;
   c.deadline = soon();
-  run(*rank.group, c);
+  rank.group->run(c);
 }
 
 void expect_formula(int size, Wire wire, Order order) {
@@ -88,12 +88,12 @@ TEST(WireBytes, ReduceScatterAndAllGatherMoveHalfEach) {
     c.in = {all.data(), all.size()};
     c.out = {part.data(), part.size()};
     c.deadline = soon();
-    run(*rank.group, c);
+    rank.group->run(c);
     EXPECT_NEAR(static_cast<double>(rank.transport().traffic(0).bytes_sent), 0.75 * kBytes, kBytes * kTolerance);
     std::swap(c.in, c.out);
     c.kind = CollectiveKind::kAllGather;
     c.plan = 1;
-    run(*rank.group, c);
+    rank.group->run(c);
     EXPECT_NEAR(static_cast<double>(rank.transport().traffic(0).bytes_sent), 1.5 * kBytes, kBytes * kTolerance);
   });
 }

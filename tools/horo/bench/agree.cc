@@ -96,7 +96,7 @@ double bare_bucket(Session& session, const AgreeBench& bench) {
     collective.plan = static_cast<std::uint64_t>(step);
     collective.deadline = Clock::now() + config.deadline;
     const TimePoint begin = Clock::now();
-    run(*group, collective);
+    group->run(collective);
     times.push_back(seconds_since(begin));
   }
   times = max_over_ranks(session, times);

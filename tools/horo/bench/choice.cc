@@ -140,8 +140,8 @@ class ChoiceWorld {
     const std::size_t parts = is_whole ? 1 : n;  // of the longer side
     for (std::size_t& count : c.counts) count = bytes / sizeof(float) / parts;
     if (reduces(kind)) c.contributors.assign(members_.begin(), members_.end());
-    c.in = {.data = in.data.get(), .bytes = in.bytes, .owner = in.token};
-    c.out = kind == Kind::kAllReduce ? c.in : Buffer{.data = out.data.get(), .bytes = out.bytes, .owner = out.token};
+    c.in = {.data = in.data.get(), .bytes = in.bytes};
+    c.out = kind == Kind::kAllReduce ? c.in : Buffer{.data = out.data.get(), .bytes = out.bytes};
     c.deadline = Clock::now() + kCellTime;
     c.what = "bench choice";
     return c;
@@ -156,7 +156,7 @@ class ChoiceWorld {
 
   void run_once(Candidate& each, Collective& c) {
     c.plan = plan_ += 2;
-    horo::run(*each.group, c);
+    each.group->run(c);
   }
 
   // Seconds of one operation after a first one; and whether its bits are those of the others.
@@ -200,7 +200,7 @@ class ChoiceWorld {
     c.kind = Kind::kBarrier;
     c.plan = plan_ += 2;
     c.deadline = Clock::now() + kCellTime;
-    horo::run(*plain_, c);
+    plain_->run(c);
   }
 
   // The most of all ranks.
@@ -213,7 +213,7 @@ class ChoiceWorld {
     c.in = c.out = {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(double)};
     c.plan = plan_ += 2;
     c.deadline = Clock::now() + kCellTime;
-    horo::run(*plain_, c);
+    plain_->run(c);
     return values;
   }
 

@@ -66,10 +66,10 @@ class WireBench {
     c.in = c.out = {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float)};
     if (!TwoLevel::takes(c, hosts_)) return 0;
     const auto wished = group(std::string("all_reduce=") + kTwoLevel, hosts_);
-    horo::run(*wished, c);  // they tell each other where their boards are
+    wished->run(c);  // they tell each other where their boards are
     c.plan = plan_ += 2;
     if (wished->algorithm(c) != kTwoLevel) return 0;
-    const Counted counted = count(hosts_, [&] { horo::run(*wished, c); });
+    const Counted counted = count(hosts_, [&] { wished->run(c); });
     report("all_reduce", kTwoLevel, c.dtype, sent_in_two_levels(c), counted);
     return most_;
   }
@@ -105,7 +105,7 @@ class WireBench {
     return c;
   }
 
-  void barrier() { horo::run(*plain_, base(Kind::kBarrier)); }
+  void barrier() { plain_->run(base(Kind::kBarrier)); }
 
   std::vector<double> over_ranks(std::vector<double> values, ReduceOp op) {
     Collective c = base(Kind::kAllReduce);
@@ -113,7 +113,7 @@ class WireBench {
     c.dtype = DType::kFloat64;
     c.counts = {values.size()};
     c.in = c.out = {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(double)};
-    horo::run(*plain_, c);
+    plain_->run(c);
     return values;
   }
 
@@ -164,7 +164,7 @@ class WireBench {
     std::vector<std::byte> in(kElements * size_of(dtype)), out(in.size());
     c.in = {in.data(), in.size()};
     c.out = {out.data(), out.size()};
-    const Counted counted = count(hosts, [&] { horo::run(*wished, c); });
+    const Counted counted = count(hosts, [&] { wished->run(c); });
     Sent said{static_cast<double>(cost.sent[me()]), {cost.left_hosts.begin(), cost.left_hosts.end()}};
     report(std::string(name_of(c.kind)), maker.name, dtype, said, counted);
   }

@@ -120,7 +120,7 @@ void try_one(Rank& rank, const Draw& d, unsigned seed, Group& messages) {
   std::copy(input.begin(), input.end(), from);
   c.in = {from, in_bytes};
   c.out = {out.data(), out_bytes};
-  run(*rank.group, c);
+  rank.group->run(c);
   EXPECT_EQ(rank.group->algorithm(c), "shm");
   const bool nobody = reduces(c.kind) && std::ranges::all_of(c.contributors, [](auto id) { return id == kAbsent; });
   const std::size_t compared = nobody ? 0 : out_bytes + (is_in_place ? 0 : kGuarded);
@@ -178,7 +178,7 @@ TEST(ShmMoves, WhoOnlyGivesIsAheadAndNothingIsLost) {
       const auto value = static_cast<float>(round);
       std::fill(in.begin(), in.end(), value);
       pause(round);
-      run(*rank.group, c);
+      rank.group->run(c);
       const bool has_result = kind == CollectiveKind::kBroadcast || rank.index() == 0;
       ASSERT_TRUE(!has_result || (out[0] == value && out[count - 1] == value)) << "round " << round;
     }
@@ -200,7 +200,7 @@ TEST(ShmMoves, WhatDiffersIsAMismatchForWhoWaitsForItAndTheNextOneWorks) {
     run_ranks_well({3, Wire::kShm, {}}, [count](Rank& rank) {
       std::vector<float> in, out;
       const auto run_one = [&](CollectiveKind kind, std::size_t length) {
-        run(*rank.group, of_floats(kind, length, in, out, 3));
+        rank.group->run(of_floats(kind, length, in, out, 3));
       };
       const bool differs = rank.index() == 1;
       run_one(CollectiveKind::kAllGather, count);
@@ -220,8 +220,8 @@ TEST(ShmMoves, AMismatchNamesRanksAndWhatTheyRun) {
   const auto errors = run_ranks({2, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> in, out;
     const auto kind = rank.index() == 0 ? CollectiveKind::kAllGather : CollectiveKind::kAllToAll;
-    run(*rank.group, of_floats(kind, kFew, in, out, 2));
-    run(*rank.group, of_floats(kind, kFew, in, out, 2));
+    rank.group->run(of_floats(kind, kFew, in, out, 2));
+    rank.group->run(of_floats(kind, kFew, in, out, 2));
   });
   const std::string text = test::message_of(errors[0]);
   EXPECT_THAT(text, HasSubstr("rank 1 runs other tensors under this plan"));
@@ -232,11 +232,11 @@ TEST(ShmMoves, AMismatchNamesRanksAndWhatTheyRun) {
 TEST(ShmMoves, WhoIsLateIsNamed) {
   const auto errors = run_ranks({3, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> in, out;
-    run(*rank.group, of_floats(CollectiveKind::kBarrier, 0, in, out, 3));
+    rank.group->run(of_floats(CollectiveKind::kBarrier, 0, in, out, 3));
     Collective c = of_floats(CollectiveKind::kBroadcast, kFew, in, out, 3);
     c.root = 2;
     c.deadline = Clock::now() + std::chrono::milliseconds(100);
-    if (rank.index() != 2) run(*rank.group, c);
+    if (rank.index() != 2) rank.group->run(c);
     while (rank.index() == 2 && Clock::now() < c.deadline + std::chrono::milliseconds(300)) std::this_thread::yield();
   });
   for (const int rank : {0, 1}) {
@@ -253,9 +253,9 @@ TEST(ShmMoves, AnAbortEndsEveryWait) {
         std::vector<float> in, out;
         Collective c = of_floats(kind, kind == CollectiveKind::kBarrier ? 0 : count, in, out, 2);
         c.root = kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kScatter ? 1 : 0;
-        run(*rank.group, c);
+        rank.group->run(c);
         if (rank.index() == 1) return rank.transport().abort(1, "rank 1 has had enough");
-        run(*rank.group, c);
+        rank.group->run(c);
       });
       EXPECT_THAT(test::message_of(errors[0]), HasSubstr("rank 1 has had enough")) << name_of(kind);
     }
@@ -269,12 +269,12 @@ TEST(ShmMoves, AnAbortInTheMiddleEndsIt) {
     const auto errors = run_ranks({3, Wire::kShm, {}}, [&](Rank& rank) {
       std::vector<float> in, out;
       Collective c = of_floats(kind, kind == CollectiveKind::kBarrier ? 0 : kLarge, in, out, 3);
-      run(*rank.group, c);
+      rank.group->run(c);
       std::jthread enemy([&] {
         while (rank.index() == 1 && Clock::now() < begin + std::chrono::milliseconds(60)) std::this_thread::yield();
         if (rank.index() == 1) rank.transport().abort(1, "rank 1 has had enough");
       });
-      while (Clock::now() < c.deadline) run(*rank.group, c);
+      while (Clock::now() < c.deadline) rank.group->run(c);
     });
     for (const auto& error : errors) EXPECT_THAT(test::message_of(error), HasSubstr("has had enough")) << name_of(kind);
   }
@@ -286,10 +286,10 @@ TEST(ShmMoves, AWishForAKindIsForThatKindAlone) {
   run_ranks_well({2, Wire::kShm, overrides}, [](Rank& rank) {
     std::vector<float> in, out;
     const Collective gather = of_floats(CollectiveKind::kAllGather, kFew, in, out, 2);
-    run(*rank.group, gather);
+    rank.group->run(gather);
     EXPECT_EQ(rank.group->algorithm(gather), "shm");
     const Collective broadcast = of_floats(CollectiveKind::kBroadcast, kFew, in, out, 2);
-    run(*rank.group, broadcast);
+    rank.group->run(broadcast);
     EXPECT_EQ(rank.group->algorithm(broadcast), "tree");
     EXPECT_EQ(rank.counters.collectives(0, CollectiveKind::kAllGather).count, 1u);
   });

@@ -121,7 +121,7 @@ bool try_pieces(Rank& rank, const Draw& d, const std::vector<std::byte>& mine, c
   if (!rank.group->takes_pieces(c)) return false;
   const Scattered scattered(mine, size_of(d.dtype), static_cast<unsigned>(d.count));
   c.pieces = scattered.pieces();
-  run(*rank.group, c);
+  rank.group->run(c);
   const bool nobody = std::all_of(d.contributors.begin(), d.contributors.end(), [](auto id) { return id == kAbsent; });
   EXPECT_TRUE(nobody || scattered.result() == result) << "rank " << rank.index() << " of " << d.count;
   return true;
@@ -139,7 +139,7 @@ void try_one(Rank& rank, const Draw& d, unsigned seed, Group& messages) {
   const Buffer in = whole(in_bucket ? bucket.data.get() : memory.data(), mine.size());
   const Buffer out = d.where == Where::kOwn ? whole(other.data(), other.size()) : in;
   const Collective c = collective_of(d, in, out);
-  run(*rank.group, c);
+  rank.group->run(c);
   EXPECT_EQ(rank.group->algorithm(c), "shm");
   const bool nobody = std::all_of(d.contributors.begin(), d.contributors.end(), [](auto id) { return id == kAbsent; });
   EXPECT_TRUE(nobody || same(out.data, result)) << "rank " << rank.index() << ", seed " << seed;
@@ -155,11 +155,11 @@ TEST(ShmCollectives, PiecesThatAreNotTheTensorAreRefused) {
     d.count = values.size();
     d.contributors = {0, 1};
     Collective c = collective_of(d, whole(data, 20'000), whole(data, 20'000));
-    run(*rank.group, c);
+    rank.group->run(c);
     const auto thrown_by = [&](const std::vector<Piece>& pieces) {
       c.pieces = pieces;
       try {
-        run(*rank.group, c);
+        rank.group->run(c);
       } catch (const std::invalid_argument& error) {
         return std::string(error.what());
       }
@@ -211,7 +211,7 @@ TEST(ShmCollectives, LargeBucketsAreSummedByWhoHasTime) {
         d.count = count;
         for (int other = 0; other < size; ++other) d.contributors.push_back(other);
         const Buffer buffer = whole(bucket.data.get(), count * sizeof(float));
-        run(*rank.group, collective_of(d, buffer, buffer));
+        rank.group->run(collective_of(d, buffer, buffer));
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < count; ++i) {
           float sum = 0;
@@ -237,13 +237,13 @@ TEST(ShmCollectives, WhatDiffersIsAMismatchOnAllAndTheNextOneWorks) {
   for (const std::size_t count : {std::size_t{4}, std::size_t{100'000}}) {
     run_ranks_well({3, Wire::kShm, {}}, [count](Rank& rank) {
       std::vector<float> data(count, 1.f);
-      run(*rank.group, of_words(data, 3));
+      rank.group->run(of_words(data, 3));
       Collective other = of_words(data, 3);
       other.key_hash = rank.index() == 1 ? 7 : 6;
-      EXPECT_THROW(run(*rank.group, other), Mismatch);
+      EXPECT_THROW(rank.group->run(other), Mismatch);
       std::vector<float> more(rank.index() == 2 ? count : 2 * count + 5'000, 1.f);
-      EXPECT_THROW(run(*rank.group, of_words(more, 3)), Mismatch);
-      run(*rank.group, of_words(data, 3));
+      EXPECT_THROW(rank.group->run(of_words(more, 3)), Mismatch);
+      rank.group->run(of_words(data, 3));
       EXPECT_EQ(data, std::vector<float>(count, 9.f));
     });
   }
@@ -252,10 +252,10 @@ TEST(ShmCollectives, WhatDiffersIsAMismatchOnAllAndTheNextOneWorks) {
 TEST(ShmCollectives, WhoIsLateIsNamed) {
   const auto errors = run_ranks({3, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> data(50'000, 1.f);
-    run(*rank.group, of_words(data, 3));
+    rank.group->run(of_words(data, 3));
     Collective c = of_words(data, 3);
     c.deadline = Clock::now() + std::chrono::milliseconds(100);
-    if (rank.index() != 2) run(*rank.group, c);
+    if (rank.index() != 2) rank.group->run(c);
     while (rank.index() == 2 && Clock::now() < c.deadline + std::chrono::milliseconds(300)) std::this_thread::yield();
   });
   EXPECT_THAT(test::message_of(errors[0]), HasSubstr("still waiting in shared memory for rank 2"));
@@ -266,9 +266,9 @@ TEST(ShmCollectives, AnAbortEndsAWaitAtOnce) {
   const TimePoint begin = Clock::now();
   const auto errors = run_ranks({2, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> data(50'000, 1.f);
-    run(*rank.group, of_words(data, 2));
+    rank.group->run(of_words(data, 2));
     if (rank.index() == 1) return rank.transport().abort(1, "rank 1 has had enough");
-    run(*rank.group, of_words(data, 2));
+    rank.group->run(of_words(data, 2));
   });
   EXPECT_THAT(test::message_of(errors[0]), HasSubstr("rank 1 has had enough"));
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
@@ -277,8 +277,8 @@ TEST(ShmCollectives, AnAbortEndsAWaitAtOnce) {
 TEST(ShmCollectives, WhoLeftIsMissedOnlyByWhoNeedsIt) {
   const auto errors = run_ranks({2, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> data(50'000, 1.f);
-    for (int i = 0; i < 20; ++i) run(*rank.group, of_words(data, 2));
-    if (rank.index() == 0) run(*rank.group, of_words(data, 2));
+    for (int i = 0; i < 20; ++i) rank.group->run(of_words(data, 2));
+    if (rank.index() == 0) rank.group->run(of_words(data, 2));
   });
   EXPECT_THAT(test::message_of(errors[0]), HasSubstr("rank 1 left while it was waited for"));
   EXPECT_EQ(test::message_of(errors[1]), "");
@@ -291,7 +291,7 @@ TEST(ShmCollectives, WhoSleepsIsWoken) {
       std::vector<float> data(20'000, 1.f);
       const TimePoint late = Clock::now() + std::chrono::milliseconds(round % 3 == rank.index() ? 20 : 0);
       while (Clock::now() < late) std::this_thread::yield();
-      run(*rank.group, of_words(data, 3));
+      rank.group->run(of_words(data, 3));
       EXPECT_EQ(data.back(), 3.f);
     }
   });
@@ -302,13 +302,13 @@ TEST(ShmCollectives, IsNotUsedWhereAnAlgorithmIsWishedForOrTheHostsDiffer) {
   overrides.algorithms = "all_reduce=ring";
   run_ranks_well({2, Wire::kShm, overrides}, [](Rank& rank) {
     std::vector<float> data(5'000, 1.f);
-    run(*rank.group, of_words(data, 2));
+    rank.group->run(of_words(data, 2));
     EXPECT_NE(rank.group->algorithm(of_words(data, 2)), "shm");
     const auto far = make_host_group(rank.transport(), {{0, 1}, 0, {0, 1}}, rank.config, rank.counters);
     Config plain = rank.config;
     plain.algorithms = "";
     const auto apart = make_host_group(rank.transport(), {{0, 1}, 0, {0, 1}}, plain, rank.counters);
-    run(*apart, of_words(data, 2));
+    apart->run(of_words(data, 2));
     EXPECT_NE(apart->algorithm(of_words(data, 2)), "shm");
   });
 }
