@@ -17,10 +17,13 @@ namespace horo {
 
 struct CustomOp;
 
+inline constexpr int kHostDevice = -1;
+
 // Memory that takes part in a collective.
 struct Buffer {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
+  int device = kHostDevice;  // or the number of a CUDA device
 };
 
 // Memory that came from Group::allocate, aligned to 64 bytes; freed (or unmapped) with the last reference to it.

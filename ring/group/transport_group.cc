@@ -14,6 +14,7 @@
 
 #include "horo/base/check.h"
 #include "horo/base/error.h"
+#include "horo/base/failure.h"
 #include "horo/base/say.h"
 #include "ring/algorithms/messages.h"
 #include "ring/algorithms/schedule_run.h"
