@@ -1,4 +1,4 @@
-"""From all rounds' seconds to what the table says."""
+"""Converts the seconds of all rounds to the rows of the table."""
 
 import statistics
 
@@ -9,7 +9,7 @@ def _ms(seconds):
 
 
 def row_of(backward_ms, case):
-    """Medians over rounds; shares are those of each round."""
+    """Medians over rounds; a share is the median of the shares of each round."""
     transfer = case["transfer"]
     row = {"backward_ms": backward_ms, "transfer_ms": _ms(transfer), "contestants": {}}
     for name, turns in case.items():

@@ -1,4 +1,4 @@
-"""A model of equal layers that compute by sleeping: all that is left to see is when bytes move."""
+"""A model of equal layers that compute by sleeping, so that only communication uses the cores."""
 
 import time
 
@@ -20,7 +20,7 @@ class _Compute(torch.autograd.Function):
 
 
 class Layer(torch.nn.Module):
-    """Its gradient is `value` in every element."""
+    """A layer of one parameter. Every element of its gradient is `value`."""
 
     def __init__(self, elements):
         super().__init__()
@@ -30,7 +30,7 @@ class Layer(torch.nn.Module):
         self.began = 0.0
 
     def forward(self, x):
-        self.began = time.perf_counter()  # its parameters are those after the step
+        self.began = time.perf_counter()  # by now a hook has waited for the updated parameters
         return _Compute.apply(x, self.weight, self)
 
 
@@ -39,12 +39,12 @@ def model_of(layers, elements):
 
 
 def pace(model, forward_s, backward_s):
-    """How long all layers take together."""
+    """Sets the duration of all layers together."""
     for layer in model:
         layer.forward_s, layer.backward_s = forward_s / len(model), backward_s / len(model)
 
 
-def give(model, number, rank):
-    """The gradients of the next backward: numbers whose sums are exact, so that orders of addition do not show."""
+def set_gradients(model, number, rank):
+    """Sets the gradients of the next backward. Their sums are exact, so the order of summation has no effect."""
     for i, layer in enumerate(model):
         layer.value = float((number * 7 + i * 3 + rank) % 32)

@@ -1,4 +1,4 @@
-"""One rank's turns: what each contestant's step takes, and the transfer alone."""
+"""The turns of one rank: the step of each contestant, and the transfer alone."""
 
 import hashlib
 import time
@@ -9,8 +9,8 @@ from training import machine
 
 import horo.torch as hvd
 
-WARM_TURNS = 6  # until plans are known and in use
-PATIENCE_S = 2  # before a round, for the machine to be idle
+WARM_TURNS = 6  # until plans are known
+PATIENCE_S = 2  # the longest wait for an idle machine before a round
 CONTESTANTS = {
     "fifo-barrier": {},
     "priority-barrier": {"priority": "forward"},
@@ -29,12 +29,13 @@ class Contestant:
         self._turns = 0
 
     def turn(self, forward_s, backward_s):
-        """Seconds from the end of backward: until the gradients are reduced (where step() waits for them all), until
-        the next forward's first layer begins, until its last one ends; and how long backward took."""
+        """Returns seconds: "backward" is its duration. The others are counted from the end of backward: "reduced" until
+        all gradients are reduced (None where step() does not wait), "first" until the first layer of the next forward
+        begins, "forward" until the last layer ends."""
         model, optimizer = self._model, self._optimizer
         layers.pace(model, 0.0, backward_s)
         self._turns += 1
-        layers.give(model, self._turns, hvd.rank())
+        layers.set_gradients(model, self._turns, hvd.rank())
         optimizer.zero_grad()
         x = torch.zeros(1, requires_grad=True)
         loss = model(x).sum()
@@ -65,7 +66,7 @@ class Contestant:
 
 
 class Transfer:
-    """All gradients at once, with nothing else to do."""
+    """Reduces all gradients at once, without computing."""
 
     def __init__(self, options):
         self._tensors = [torch.ones(options.elements) for _ in range(options.layers)]
@@ -80,23 +81,23 @@ class Transfer:
 
 
 def slowest(turn):
-    """Each value of the rank where it is greatest."""
+    """The maximum over ranks of each value."""
     values = torch.tensor([-1.0 if value is None else value for value in turn.values()], dtype=torch.float64)
     values = hvd.allreduce(values, op=hvd.Max, name="slowest").tolist()
     return {key: None if value < 0 else value for key, value in zip(turn, values)}
 
 
 def wait_until_quiet():
-    """Whether rank 0 found a quiet machine, as a number; the others sleep meanwhile."""
+    """Waits for a quiet machine on rank 0, while the other ranks sleep; returns 1 on rank 0 if it is quiet, else 0."""
     quiet = hvd.rank() == 0 and machine.wait_until_quiet(PATIENCE_S)
     hvd.barrier()
     return int(quiet)
 
 
 def play(options):
-    """Seconds of all turns, {backward_ms: {"transfer": [...], contestant: {"backward": [...], ...}}};
-    whether each round began on a quiet machine; whether all parameters are equal in the end.
-    Who begins changes from round to round."""
+    """Plays all rounds. Returns the seconds of all turns, {backward_ms: {"transfer": [...], contestant: {"backward":
+    [...], ...}}}; for each round, whether the machine was quiet; and whether all parameters are equal at the end.
+    The first contestant changes with each round."""
     field = {name: Contestant(name, options) for name in CONTESTANTS}
     transfer = Transfer(options)
     for _ in range(WARM_TURNS):

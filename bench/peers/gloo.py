@@ -1,4 +1,4 @@
-"""Gloo's part in a contest, as torch calls it: torch.distributed's collectives on CPU tensors."""
+"""The Gloo driver of `horo bench --against`: the collectives of torch.distributed on CPU tensors."""
 
 import ctypes
 import os
@@ -49,7 +49,7 @@ def tensor_at(address, size, dtype):
 
 
 def operation(task):
-    """What runs the task's collective once."""
+    """A function that runs the collective of the task once."""
     name = task.collective.decode()
     dtype = getattr(torch, task.dtype.decode(), None)
     if dtype is None:
@@ -82,7 +82,7 @@ class Player:
     def prepare(self, _, task, error):
         try:
             self.operate = operation(task[0])
-            self.operate()  # torch says here what it cannot do
+            self.operate()  # torch raises here if it does not support the task
             return 0
         except Exception as problem:
             text = str(problem).encode().split(b"\n")[0][: ERROR_BYTES - 1]

@@ -1,4 +1,4 @@
-"""Those who take turns: each has a copy of the model, an optimizer, and its way to reduce the gradients."""
+"""The contestants of bench/train_step: each has a copy of the model, an optimizer and a method to reduce gradients."""
 
 import contextlib
 import hashlib
@@ -15,7 +15,7 @@ VIEW = "gradient_as_bucket_view"
 
 
 class Contestant:
-    """Trains on the same batches, in the same order, as every other one that made as many steps."""
+    """One copy of the model. Every contestant trains on the same batches in the same order."""
 
     def __init__(self, task, batches):
         torch.manual_seed(SEED)
@@ -35,12 +35,12 @@ class Contestant:
         self.optimizer.step()
 
     def loss(self):
-        """On what this rank trains on."""
+        """The mean loss on the training batches of this rank."""
         with torch.no_grad():
             return sum(self.bare(*batch).item() for batch in self.batches) / len(self.batches)
 
     def parameters(self):
-        """All of them in one vector."""
+        """All parameters in one vector."""
         return torch.cat([parameter.detach().flatten() for parameter in self.bare.parameters()])
 
     def sha256(self):
@@ -59,8 +59,8 @@ def _distribute_by_horo(one, name, **options):
     horo.broadcast_parameters(one.bare.state_dict(), root_rank=0)
 
 
-def is_there(name):
-    """Whether this version of horo has what the contestant needs."""
+def is_available(name):
+    """Whether this version of horo has the options of the contestant."""
     return name != "horo-view" or VIEW in inspect.signature(horo.DistributedOptimizer).parameters
 
 

@@ -1,10 +1,10 @@
-"""What was measured, as rows, as a table, and as sentences about what is wrong."""
+"""The measured times as rows and as a table, and sentences about failed checks."""
 
 import statistics
 
-NOT_REDUCED = ("none", "ddp-no-sync")  # each rank trains for itself
-FARTHEST = 0.01  # of the way that ddp went
-COLUMNS = {  # of the table: a row's key, and how wide; numbers with so many digits after the point
+NOT_REDUCED = ("none", "ddp-no-sync")  # ranks of these train independently
+MOST_DISTANCE = 0.01  # from ddp's parameters, of the distance that ddp's have moved
+COLUMNS = {  # title of the column: key of the row, width, digits after the point (None: text)
     "model": ("model", 12, None),
     "ranks": ("ranks", 5, 0),
     "contestant": ("contestant", 12, None),
@@ -21,18 +21,18 @@ def header():
 
 
 def _median(values):
-    """Of those that there are; None without any."""
+    """The median of the values that are not None; None without any."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
 
 def _ratios(ours, theirs):
-    """Round by round; no ratio to what is lost in the noise."""
+    """The ratio of each round; None where noise makes the denominator zero or less."""
     return [a / b if b > 0 else None for a, b in zip(ours, theirs)]
 
 
 def _exposed(result, name):
-    """Seconds of each step, round by round; None where no step without communication was measured."""
+    """Exposed seconds per step, for each round; None unless `none` and this contestant were measured."""
     field, steps = result["contestants"], result["steps"]
     if name not in field or "none" not in field:
         return None
@@ -40,8 +40,7 @@ def _exposed(result, name):
 
 
 def _against(result, name, other):
-    """The ratios of this one's exposed communication and samples per second to another's; None where they are not
-    known."""
+    """Ratios to another contestant: of exposed communication, of samples per second. None where not measured."""
     field = result["contestants"]
     ours, theirs = _exposed(result, name), _exposed(result, other)
     exposed = None if name in NOT_REDUCED or ours is None or theirs is None else _median(_ratios(ours, theirs))
@@ -50,7 +49,7 @@ def _against(result, name, other):
 
 
 def rows_of(result):
-    """One for each contestant."""
+    """One row for each contestant."""
     shared = {key: result[key] for key in ("model", "ranks", "threads", "tensors", "bytes", "steps", "quiet")}
     rows = []
     for name, one in result["contestants"].items():
@@ -76,7 +75,7 @@ def table(rows):
 
 
 def check(result):
-    """Sentences."""
+    """Yields a sentence for each failed check."""
     field = result["contestants"]
     for name, one in field.items():
         before, after = one["loss"]
@@ -86,6 +85,6 @@ def check(result):
             continue
         if len(set(one["sha256"])) != 1:
             yield f"{name}: ranks end with different parameters: {', '.join(one['sha256'])}"
-        if "ddp" in field and one["from_ddp"] > FARTHEST * field["ddp"]["moved"]:
+        if "ddp" in field and one["from_ddp"] > MOST_DISTANCE * field["ddp"]["moved"]:
             way = f"{one['from_ddp']:.3g} from ddp's, which moved {field['ddp']['moved']:.3g}"
             yield f"{name}: after {result['compared_steps']} steps its parameters are {way}"

@@ -1,4 +1,4 @@
-"""One model on one number of ranks: starts the processes and returns what they measured."""
+"""Starts the ranks of bench/train_step for one model and one number of ranks, and returns their measurements."""
 
 import json
 import os
@@ -10,18 +10,18 @@ import ranks
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
 MODELS = ("tensors1000", "resnet18", "gpt2")
 CONTESTANTS = ("none", "ddp", "ddp-view", "ddp-no-sync", "horo", "horo-view")
-ROUND_LIMIT_S, START_LIMIT_S = 120, 300  # a round that waits for a quiet machine is the longest
-# Else the heap gives memory back in each step, and gets it anew, for those whose gradients lie at its end.
+ROUND_LIMIT_S, START_LIMIT_S = 120, 300  # of a round that waits for a quiet machine
+# Otherwise the heap returns memory in each step and requests it again, if the gradients of a contestant lie at its end.
 KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_MAX_": "0"}
 
 
 def threads(size):
-    """For the sums of each rank, so that all of them have a core each if there are enough."""
+    """Threads per rank, so that no core has two, if there are as many cores as ranks."""
     return max(1, len(os.sched_getaffinity(0)) // size)
 
 
 def run(options, model, size):
-    """What worker.py describes. ranks.RanksFailed if a rank fails or does not end."""
+    """The result of worker.py. Raises ranks.RanksFailed if a rank fails or does not end in time."""
     with tempfile.TemporaryDirectory(prefix="horo_train_step_") as folder:
         task = {
             "model": model,

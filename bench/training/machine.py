@@ -1,26 +1,26 @@
-"""Where a figure was measured, and whether anybody else was computing meanwhile."""
+"""Facts about the machine of a measurement, and a wait until no other program uses it."""
 
 import os
 import platform
 import time
 
 IDLE = 0.94
-LOOK_S, PATIENCE_S = 0.1, 20
+SAMPLE_S, PATIENCE_S = 0.1, 20
 
 
 def _ticks():
-    """Of all cores since the start: (idle, all)."""
+    """Clock ticks of all cores since boot: (idle, all)."""
     with open("/proc/stat") as file:
         fields = [int(field) for field in file.readline().split()[1:9]]
     return fields[3] + fields[4], sum(fields)
 
 
 def wait_until_quiet(patience_s=PATIENCE_S):
-    """Returns once the machine is idle, or else when patience ends; whether it was."""
+    """Blocks until the machine is idle, at most patience_s seconds; returns whether it is idle."""
     end = time.monotonic() + patience_s
     while True:
         idle, everything = _ticks()
-        time.sleep(LOOK_S)
+        time.sleep(SAMPLE_S)
         idle_after, everything_after = _ticks()
         if idle_after - idle > IDLE * (everything_after - everything):
             return True
@@ -29,13 +29,13 @@ def wait_until_quiet(patience_s=PATIENCE_S):
 
 
 def _first(path, key):
-    """The value of the first line "key : value" of a file of /proc."""
+    """The value of the first line "key : value" of a file in /proc."""
     with open(path) as file:
         return next((line.split(":", 1)[1].strip() for line in file if line.startswith(key)), "unknown")
 
 
 def facts(transport):
-    """Of the machine and of what was compared."""
+    """The machine, the versions of the libraries, and the transport."""
     import torch
 
     import horo

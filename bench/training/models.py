@@ -1,4 +1,4 @@
-"""The models that bench/train_step trains. Each is a Task: a module that computes its own loss, and data."""
+"""The models of bench/train_step. Each is a Task: a module that computes its own loss, and its data."""
 
 import collections
 
@@ -6,17 +6,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-# make() returns the module, whose forward(*batch) is the loss; draw(generator) a batch of `samples` samples; rate is
-# what the optimizer learns with.
+# make() returns the module, whose forward(*batch) returns the loss. draw(generator) returns a batch of `samples`
+# samples. rate is the learning rate.
 Task = collections.namedtuple("Task", "make draw samples rate")
 
-FLOATS = 4096  # of each of the many tensors
+FLOATS = 4096  # per parameter of tensors1000
 CLASSES, IMAGE = 1000, 64
 WIDTH, HEADS, LAYERS, TOKENS, POSITIONS = 768, 12, 4, 4096, 64
 
 
 class ManyTensors(nn.Module):
-    """A sum of products with each parameter; backward makes the gradients one by one."""
+    """A sum of products with each parameter; backward computes the gradients one after the other."""
 
     def __init__(self, count):
         super().__init__()
@@ -119,7 +119,7 @@ def _draw_text(generator):
 
 
 def task_of(name, tensors):
-    """tensors: how many "tensors1000" has."""
+    """The Task of a model; tensors is the number of parameters of "tensors1000"."""
     return {
         "tensors1000": Task(lambda: ManyTensors(tensors), _draw_vectors, 1, 20.0 / tensors),
         "resnet18": Task(ResNet18, _draw_images, 4, 0.005),

@@ -1,11 +1,11 @@
-"""One rank of bench/train_step, with all contestants in it. Its argument is what job.py says; rank 0 writes
-result.json into the folder:
+"""One rank of bench/train_step, with all contestants. The argument is the JSON task of job.py. Rank 0 writes
+result.json into the folder of the task:
 
-    {"model", "ranks", "threads", "samples" of all ranks in a step, "tensors", "bytes", "warm_steps" before all,
-     "compared_steps", "steps" in a turn, "quiet": [of each round],
-     "contestants": {name: {"turn_s": [of each round], "loss": [before, after], "sha256": [of each rank] in the end,
-                            "moved", "from_ddp": how far the parameters are from the first ones, and from ddp's, after
-                            the same few steps}}}
+    {"model", "ranks", "threads", "samples" of all ranks in a step, "tensors", "bytes", "warm_steps" before the rounds,
+     "compared_steps", "steps" in a turn, "quiet": [one per round],
+     "contestants": {name: {"turn_s": [one per round], "loss": [before, after], "sha256": [one per rank] at the end,
+                            "moved", "from_ddp": distance of the parameters from the initial ones, and from ddp's,
+                            after compared_steps}}}
 """
 
 import gc
@@ -22,26 +22,27 @@ import torch.distributed as gloo
 
 import horo.torch as horo
 
-WARM_STEPS, COMPARED_STEPS = 8, 4  # before all; of these, before parameters are compared
+WARM_STEPS = 8  # before the rounds
+COMPARED_STEPS = 4  # the first of them, after which parameters are compared
 BATCHES = 4
 MOST_STEPS = 100
 
 
 def slowest(seconds):
-    """The greatest of all ranks' values."""
+    """The maximum over ranks."""
     value = torch.tensor([seconds], dtype=torch.float64)
     gloo.all_reduce(value, gloo.ReduceOp.MAX)
     return value.item()
 
 
-def of_all(value):
+def gather(value):
     values = [None] * horo.size()
     gloo.all_gather_object(values, value)
     return values
 
 
 def turn(one, steps):
-    """Seconds that the slowest rank takes for so many steps."""
+    """Seconds of the slowest rank for `steps` steps."""
     gloo.barrier()
     begin = time.perf_counter()
     for _ in range(steps):
@@ -50,7 +51,7 @@ def turn(one, steps):
 
 
 def warm_up(field, turn_s):
-    """Buckets and plans come to be in the first steps, before this. Returns how many steps fill a turn."""
+    """The other warm-up steps, in which buckets and plans are made. Returns the number of steps of a turn."""
     longest = 0
     for one in field.values():
         turn(one, WARM_STEPS - COMPARED_STEPS - 2)
@@ -59,7 +60,7 @@ def warm_up(field, turn_s):
 
 
 def play_round(field, steps, number):
-    """Seconds of each one's turn. Who begins changes from round to round."""
+    """{contestant: seconds of its turn}. The first contestant changes with each round."""
     names = list(field)
     seconds = {}
     for i in range(len(names)):
@@ -70,8 +71,8 @@ def play_round(field, steps, number):
 
 
 def quiet_round():
-    """Whether rank 0 found a quiet machine; the others sleep meanwhile. A full run of the collector takes as long as
-    several steps, comes once in hundreds of them, and may come in anybody's turn: here it comes before them all."""
+    """Waits for a quiet machine on rank 0, while the other ranks sleep; returns whether it is quiet. Runs a full
+    garbage collection first: it takes as long as several steps, and would otherwise occur in one turn of hundreds."""
     gc.collect()
     gloo.barrier()
     found = torch.tensor([machine.wait_until_quiet() if horo.rank() == 0 else False])
@@ -80,8 +81,8 @@ def quiet_round():
 
 
 def compared(field, start):
-    """How far each one's parameters are from the first ones, and from ddp's: later on, what began as another rounding
-    may have grown."""
+    """Yields the distance of each contestant's parameters from the initial ones, and from ddp's. Called after a few
+    steps, because rounding differences grow."""
     now = {name: one.parameters() for name, one in field.items()}
     for name, one in now.items():
         from_ddp = (one - now["ddp"]).norm().item() if "ddp" in now else None
@@ -91,7 +92,7 @@ def compared(field, start):
 def measure(task, wanted):
     drawn = torch.Generator().manual_seed(contestants.SEED + 1 + horo.rank())
     batches = [task.draw(drawn) for _ in range(BATCHES)]
-    names = filter(contestants.is_there, wanted["contestants"])
+    names = filter(contestants.is_available, wanted["contestants"])
     field = {name: contestants.make(name, task, batches) for name in names}
     fresh = contestants.Contestant(task, batches)
     for one in field.values():
@@ -103,8 +104,8 @@ def measure(task, wanted):
         quiet.append(quiet_round())
         turns.append(play_round(field, steps, number))
     for name, one in field.items():
-        loss = [sum(of_all(loss)) / horo.size() for loss in (fresh.loss(), one.loss())]
-        found[name] |= {"turn_s": [times[name] for times in turns], "loss": loss, "sha256": of_all(one.sha256())}
+        loss = [sum(gather(loss)) / horo.size() for loss in (fresh.loss(), one.loss())]
+        found[name] |= {"turn_s": [times[name] for times in turns], "loss": loss, "sha256": gather(one.sha256())}
     parameters = list(fresh.bare.parameters())
     return {
         "model": wanted["model"],
