@@ -16,6 +16,10 @@
 
 namespace horo {
 
+class MpiWorld;
+class ShmArenas;
+struct Links;
+
 // Collectives of one channel are started by one thread, in the same order on all members.
 class Group {
  public:
@@ -39,14 +43,18 @@ class Group {
 };
 
 struct Members {
-  std::vector<int> ranks;             // world ranks in ascending order, one's own among them
-  std::uint32_t set = 0;              // process set: for counters
-  std::vector<int> hosts = {};        // by member: equal numbers share a host; empty: one host
-  MachineCost costs = usual_costs();  // by which algorithms are chosen; the same on all members
+  std::vector<int> ranks;                  // world ranks in ascending order, one's own among them
+  std::uint32_t set = 0;                   // process set: for counters
+  std::vector<int> hosts = {};             // by member: equal numbers share a host; empty: one host
+  MachineCost costs = usual_costs();       // by which algorithms are chosen; the same on all members
+  std::shared_ptr<ShmArenas> arenas = {};  // memory that members on this host share; null: none
+  std::shared_ptr<MpiWorld> mpi = {};      // of the whole world; null: none
 };
 
 // A group over a transport, which runs every collective from a schedule (ring/group/choose.h). Transport and counters
 // outlive it. Throws std::invalid_argument.
 std::unique_ptr<Group> make_host_group(Transport& transport, Members members, const Config& config, Counters& counters);
+// The same over the transport of `links`, with their shared memory and MPI.
+std::unique_ptr<Group> make_host_group(const Links& links, Members members, const Config& config, Counters& counters);
 
 }  // namespace horo

@@ -14,6 +14,8 @@
 
 namespace horo {
 
+class MpiWorld;
+class ShmArenas;
 struct MpiApi;
 
 // All-gather of one small blob (up to 4 KiB) per rank: gives this rank's, returns everybody's by rank. It may block up
@@ -35,7 +37,9 @@ JobKey share_key(const Config& config, const Exchange& exchange);
 struct Links {
   std::unique_ptr<Transport> transport;  // full mesh
   std::unique_ptr<ControlLink> control;  // star around rank 0
-  std::vector<std::string> names;        // by rank, for texts: "rank 2", with what else is known of it
+  std::vector<std::string> names;        // by rank, for texts: "rank 2 (host node3, pid 1234)"
+  std::shared_ptr<ShmArenas> arenas{};   // memory that this rank shares with others of its host; null: none
+  std::shared_ptr<MpiWorld> mpi{};       // carries the transport's bytes; null: no MPI does
 };
 
 // Listens, exchanges addresses, connects: data connections between all pairs, a control connection to rank 0. Every

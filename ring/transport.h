@@ -13,9 +13,6 @@
 
 namespace horo {
 
-class MpiWorld;
-class ShmArenas;
-
 // Names one message between two ranks. A send meets the receive with equal channel, plan and segment; equal tags meet
 // in the order of posting. A differing key_hash means that the two ranks run different tensors under one plan number:
 // the wait throws Mismatch, the message is dropped.
@@ -57,12 +54,6 @@ class Transport {
   // Tells the peers that this rank needs nothing more from them, so that its end is no loss to those who are busy with
   // others. No operation is in flight and none comes any more. Blocks a second at most. Again: no effect.
   virtual void leave() noexcept {}
-
-  // Memory that this rank shares with others of its host; null where it shares none.
-  virtual std::shared_ptr<ShmArenas> arenas() const { return nullptr; }
-
-  // The MPI that carries the bytes; null where none does.
-  virtual std::shared_ptr<MpiWorld> mpi() const { return nullptr; }
 
   // For who waits for a peer by other ways than wait(): throws PeerLost where the transport has ended, else whether the
   // peer has left. All that it did before is visible then.

@@ -24,11 +24,11 @@ class GroupContestant {
       : links_(find_others(config, 0)), has_bucket_(has_bucket) {
     collective_.order = order;
     collective_.channel = MpiSums::kChannel;
-    const StartupAgreement compared = compare_settings(*links_.transport, config, counters_);
+    const StartupAgreement compared = compare_settings(links_, config, counters_);
     std::vector<int> members(compared.hosts.size());
     std::iota(members.begin(), members.end(), 0);
     ids_.assign(members.begin(), members.end());
-    group_ = make_host_group(*links_.transport, {members, 0, compared.hosts, compared.costs}, config, counters_);
+    group_ = make_host_group(links_, {members, 0, compared.hosts, compared.costs}, config, counters_);
   }
 
   int32_t play() {

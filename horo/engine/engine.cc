@@ -47,7 +47,7 @@ Engine::Engine(const Config& config, Links links, const EngineTools& tools)
       counters_(tools.counters),
       registry_(tools.registry),
       epoch_(config, std::move(links)),
-      arenas_(epoch_.links.transport->arenas()),
+      arenas_(epoch_.links.arenas),
       no_memory_(peer_lost(config_.rank, say_mine(out_of_memory()->text))) {
   try {
     start();
@@ -64,9 +64,9 @@ Engine::Engine(const Config& config, Links links, const EngineTools& tools)
 }
 
 void Engine::start() {
-  StartupAgreement compared = compare_settings(*epoch_.links.transport, config_, counters_);
+  StartupAgreement compared = compare_settings(epoch_.links, config_, counters_);
   topology_ = std::make_unique<const Topology>(compared.topology);
-  Members world{{}, 0, std::move(compared.hosts), compared.costs};
+  Members world{{}, 0, std::move(compared.hosts), compared.costs, epoch_.links.arenas, epoch_.links.mpi};
   for (int rank = 0; rank < config_.size; ++rank) world.ranks.push_back(rank);
   epoch_.lanes = std::make_unique<Lanes>(
       LaneTools{*epoch_.links.transport, tensor_table_, counters_, config_, registry_}, std::move(world),

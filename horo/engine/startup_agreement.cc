@@ -36,11 +36,10 @@ bool is_text(const Setting& setting) {
 }
 
 // A text travels as its hash.
-std::vector<std::int64_t> row_of(const Config& config, const Transport& transport,
+std::vector<std::int64_t> row_of(const Config& config, const ShmArenas* arenas,
                                  const std::vector<const Setting*>& compared) {
   std::vector<std::int64_t> row(kPlaces);
-  const auto arenas = transport.arenas();
-  for (int rank = 0; arenas && rank < config.size; ++rank) row[kSeen] += arenas->sees(rank) ? 1 : 0;
+  for (int rank = 0; arenas != nullptr && rank < config.size; ++rank) row[kSeen] += arenas->sees(rank) ? 1 : 0;
   row[kLocalRank] = config.local_rank;
   row[kHost] = static_cast<std::int64_t>(hash64(config.host_id));
   for (const Setting* setting : compared) {
@@ -148,12 +147,12 @@ bool are_checks_dear(const StartupAgreement& found, const Config& config) {
 
 }  // namespace
 
-StartupAgreement compare_settings(Transport& transport, const Config& config, Counters& counters) {
+StartupAgreement compare_settings(const Links& links, const Config& config, Counters& counters) {
   std::vector<int> world(static_cast<std::size_t>(config.size));
   std::iota(world.begin(), world.end(), 0);
-  const auto group = make_host_group(transport, {world, 0}, Config(), counters);
+  const auto group = make_host_group(links, {world, 0}, Config(), counters);
   const auto compared = compared_settings();
-  const std::vector<std::int64_t> row = row_of(config, transport, compared);
+  const std::vector<std::int64_t> row = row_of(config, links.arenas.get(), compared);
   const std::vector<std::int64_t> all = gather(*group, config, row);
   if (const std::string differing = difference(compared, all); !differing.empty()) {
     wait_for_all(*group, config);
@@ -168,10 +167,10 @@ StartupAgreement compare_settings(Transport& transport, const Config& config, Co
   StartupAgreement found{topology, number_hosts(all, row.size()), usual_costs()};
   if (!has_choice(all, row.size(), config)) return found;
   const TimePoint begin = Clock::now();
-  found.costs = measure_costs(transport, *group, found.hosts, begin + config.start_timeout);
+  found.costs = measure_costs(*links.transport, *group, found.hosts, begin + config.start_timeout);
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
   if (config.rank == 0) log_info("costs, measured in " + std::to_string(took.count()) + " us: " + say(found.costs));
-  if (config.crc == "auto" && are_checks_dear(found, config)) transport.stop_checking();
+  if (config.crc == "auto" && are_checks_dear(found, config)) links.transport->stop_checking();
   return found;
 }
 

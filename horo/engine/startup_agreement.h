@@ -6,8 +6,8 @@
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
 #include "horo/session.h"
+#include "ring/links.h"
 #include "ring/schedule/schedule_time.h"
-#include "ring/transport.h"
 
 namespace horo {
 
@@ -19,6 +19,6 @@ struct StartupAgreement {
 
 // Blocks until all ranks have told, up to Config::start_timeout. Throws std::invalid_argument, with the same words on
 // all ranks: a setting that must be equal is not; or PeerLost.
-StartupAgreement compare_settings(Transport& transport, const Config& config, Counters& counters);
+StartupAgreement compare_settings(const Links& links, const Config& config, Counters& counters);
 
 }  // namespace horo

@@ -63,7 +63,7 @@ void make_send_recv(Collective& collective, const TensorSpec& spec) {
 Lane::Lane(const LaneTools& tools, Members members, std::uint32_t channel, LaneEars ears)
     : tools_(tools),
       channel_(channel),
-      is_near_(tools.config.local_size == tools.config.size && tools.transport.arenas() != nullptr),
+      is_near_(tools.config.local_size == tools.config.size && members.arenas != nullptr),
       groups_(tools.transport, std::move(members), tools.config, tools.counters),
       ears_(std::move(ears)),
       buckets_(groups_.of({}, groups_.members().set), tools.counters),

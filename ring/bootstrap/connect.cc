@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 
@@ -18,6 +20,7 @@
 #include "ring/mpi/mpi_library.h"
 #include "ring/mpi/mpi_world.h"
 #include "ring/os/descriptors.h"
+#include "ring/shm/arena.h"
 #include "ring/transport/factories.h"
 
 namespace horo {
@@ -137,6 +140,16 @@ std::vector<ProcessMark> processes_of(std::span<const PeerInfo> infos) {
   return processes;
 }
 
+// This rank's own memory and that of the peers; null where it has none of its own.
+std::shared_ptr<ShmArenas> arenas_of(int rank, std::vector<Connection>& connections, std::optional<ShmSegment> own) {
+  if (!own) return nullptr;
+  std::map<int, ShmSegment> peers;
+  for (Connection& connection : connections) {
+    if (connection.arena) peers.emplace(connection.peer, std::move(*connection.arena));
+  }
+  return std::make_shared<ShmArenas>(rank, std::move(*own), std::move(peers));
+}
+
 }  // namespace
 
 Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi) {
@@ -182,8 +195,11 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
     }
   }
   say_ways(self, data);
-  return {make_tcp_transport(config, self, std::move(data), std::move(arena)),
-          make_tcp_control(config, self, std::move(control), std::move(meeting.watched)), std::move(meeting.names)};
+  const auto arenas = arenas_of(self.rank, data, std::move(arena));
+  const auto world = data.front().mpi;
+  return {make_tcp_transport(config, self, std::move(data), arenas),
+          make_tcp_control(config, self, std::move(control), std::move(meeting.watched)), std::move(meeting.names),
+          arenas, world};
 }
 
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange) {

@@ -183,11 +183,12 @@ void MpiSums::give_up(const char* why) noexcept {
   }
 }
 
-std::unique_ptr<MpiSums> make_mpi_sums(const Party& party, std::uint32_t set, const AlgorithmOverrides& overrides) {
+std::unique_ptr<MpiSums> make_mpi_sums(const Party& party, const Members& members,
+                                       const AlgorithmOverrides& overrides) {
   const auto wish = overrides.names.find(CollectiveKind::kAllReduce);
   const bool is_wished = wish != overrides.names.end() && wish->second == kByMpi;
-  if (!is_wished || set != 0 || party.size() < 2 || party.size() != party.transport.size()) return nullptr;
-  auto world = party.transport.mpi();
+  if (!is_wished || members.set != 0 || party.size() < 2 || party.size() != party.transport.size()) return nullptr;
+  auto world = members.mpi;
   return world ? std::make_unique<MpiSums>(party, std::move(world)) : nullptr;
 }
 

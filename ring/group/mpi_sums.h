@@ -63,6 +63,6 @@ class MpiSums {
 };
 
 // Null where there is no MPI, the group is not the world, or no wish.
-std::unique_ptr<MpiSums> make_mpi_sums(const Party& party, std::uint32_t set, const AlgorithmOverrides& overrides);
+std::unique_ptr<MpiSums> make_mpi_sums(const Party& party, const Members& members, const AlgorithmOverrides& overrides);
 
 }  // namespace horo

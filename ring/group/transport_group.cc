@@ -22,6 +22,7 @@
 #include "ring/group/choose.h"
 #include "ring/group/mpi_sums.h"
 #include "ring/group/two_level.h"
+#include "ring/links.h"
 #include "ring/reduce/custom_op.h"
 #include "ring/reduce/kernels.h"
 
@@ -56,7 +57,7 @@ class TransportGroup final : public Group {
         allows_room_(room_is_allowed(config)),
         patience_(patience_for(config.local_size, true)),
         past_caches_(config.shm_past_caches),
-        mpi_sums_(make_mpi_sums(party(), members_.set, overrides_)) {
+        mpi_sums_(make_mpi_sums(party(), members_, overrides_)) {
     kernels_in_use();  // a wrong HORO_KERNELS is said at the start
     for (std::size_t i = 0; i < kKinds; ++i) {
       in_rooms_[i] = allows_room_ && overrides_.allow_room(static_cast<CollectiveKind>(i));
@@ -69,7 +70,7 @@ class TransportGroup final : public Group {
   // What the members see need not travel. Other large buffers start on a huge page, which the kernel then fills in one
   // fault.
   Allocation allocate(std::size_t bytes) override {
-    if (const auto arenas = allows_room_ ? transport_.arenas() : nullptr) {
+    if (const auto arenas = allows_room_ ? members_.arenas : nullptr) {
       if (Allocation shared = arenas->allocate(bytes); shared.data) return shared;
     }
     const std::align_val_t alignment{bytes >= kHugePageBytes ? kHugePageBytes : kAlignment};
@@ -288,7 +289,7 @@ class TransportGroup final : public Group {
   // The first time, all members tell each other where their boards are; those who see the arenas of their host.
   [[gnu::noinline]] void open(Room& one, const Collective& first) {
     one.has_met = true;
-    const auto arenas = transport_.arenas();
+    const auto arenas = members_.arenas;
     const std::vector<int> mates = this->mates();
     for (const int mate : mates) one.mates.push_back(members_.ranks[static_cast<std::size_t>(mate)]);
     const bool sees_all =
@@ -389,6 +390,12 @@ class TransportGroup final : public Group {
 std::unique_ptr<Group> make_host_group(Transport& transport, Members members, const Config& config,
                                        Counters& counters) {
   return std::make_unique<TransportGroup>(transport, std::move(members), config, counters);
+}
+
+std::unique_ptr<Group> make_host_group(const Links& links, Members members, const Config& config, Counters& counters) {
+  members.arenas = links.arenas;
+  members.mpi = links.mpi;
+  return make_host_group(*links.transport, std::move(members), config, counters);
 }
 
 }  // namespace horo

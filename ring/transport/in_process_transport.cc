@@ -18,7 +18,6 @@
 #include "horo/base/mutex.h"
 #include "horo/base/say.h"
 #include "horo/base/wire.h"
-#include "ring/links.h"
 #include "ring/transport.h"
 
 namespace horo {
@@ -255,18 +254,6 @@ std::vector<std::unique_ptr<Transport>> make_in_process_transports(int size) {
   std::vector<std::unique_ptr<Transport>> transports;
   for (int rank = 0; rank < size; ++rank) transports.push_back(std::make_unique<InProcessTransport>(hub, rank));
   return transports;
-}
-
-std::vector<Links> connect_in_process(int size) {
-  auto transports = make_in_process_transports(size);
-  auto controls = make_in_process_control_links(size);
-  std::vector<Links> links(transports.size());
-  for (std::size_t rank = 0; rank < links.size(); ++rank) {
-    links[rank].transport = std::move(transports[rank]);
-    links[rank].control = std::move(controls[rank]);
-    for (int other = 0; other < size; ++other) links[rank].names.push_back(say("rank ", other));
-  }
-  return links;
 }
 
 }  // namespace horo

@@ -29,24 +29,15 @@ bool any_near(const std::vector<Connection>& connections) {
   return std::any_of(connections.begin(), connections.end(), [](const Connection& c) { return c.memory || c.mpi; });
 }
 
-std::shared_ptr<ShmArenas> arenas_of(int rank, std::vector<Connection>& connections, std::optional<ShmSegment> own) {
-  if (!own) return nullptr;
-  std::map<int, ShmSegment> peers;
-  for (Connection& connection : connections) {
-    if (connection.arena) peers.emplace(connection.peer, std::move(*connection.arena));
-  }
-  return std::make_shared<ShmArenas>(rank, std::move(*own), std::move(peers));
-}
-
 }  // namespace
 
 StreamTransport::StreamTransport(const Config& config, const Identity& self, std::vector<Connection> connections,
-                                 std::optional<ShmSegment> arena)
+                                 std::shared_ptr<ShmArenas> arenas)
     : config_(config),
       self_(self),
       patience_(patience_for(config.local_size, any_near(connections))),
       no_memory_(self.rank, say("rank ", self.rank, ": out of memory (std::bad_alloc)")),
-      arenas_(arenas_of(self.rank, connections, std::move(arena))),
+      arenas_(std::move(arenas)),
       mpi_(connections.empty() ? nullptr : connections.front().mpi),
       lookout_(patience_.turn),
       stripes_(static_cast<std::size_t>(self.size)),
@@ -342,8 +333,8 @@ std::uint64_t StreamTransport::kernel_bytes_sent_to(int peer) const {
 }
 
 std::unique_ptr<Transport> make_tcp_transport(const Config& config, const Identity& self,
-                                              std::vector<Connection> connections, std::optional<ShmSegment> arena) {
-  return std::make_unique<StreamTransport>(config, self, std::move(connections), std::move(arena));
+                                              std::vector<Connection> connections, std::shared_ptr<ShmArenas> arenas) {
+  return std::make_unique<StreamTransport>(config, self, std::move(connections), std::move(arenas));
 }
 
 }  // namespace horo

@@ -25,7 +25,7 @@ namespace horo {
 class StreamTransport final : public Transport {
  public:
   StreamTransport(const Config& config, const Identity& self, std::vector<Connection> connections,
-                  std::optional<ShmSegment> arena);
+                  std::shared_ptr<ShmArenas> arenas);
   ~StreamTransport() override;
 
   int rank() const override { return self_.rank; }
@@ -35,8 +35,6 @@ class StreamTransport final : public Transport {
   void wait(std::span<const Op> ops, TimePoint deadline) override;
   void abort(int origin, const std::string& reason) noexcept override;
   void leave() noexcept override;
-  std::shared_ptr<ShmArenas> arenas() const override { return arenas_; }
-  std::shared_ptr<MpiWorld> mpi() const override { return mpi_; }
   bool has_left(int peer) override;
   TimePoint look() noexcept override;
   void stop_checking() override;

@@ -34,7 +34,7 @@ std::vector<Links> connect_by_memory(int size) {
 std::vector<std::string> ends_after_a_death(const std::function<void(Session&)>& others,
                                             const std::function<void(Session&)>& last) {
   std::vector<Links> links = connect_by_memory(3);
-  const auto arenas = links[2].transport->arenas();
+  const auto arenas = links[2].arenas;
   Config config;
   config.transport = "shm";
   return run_world_over(

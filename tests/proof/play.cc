@@ -212,7 +212,11 @@ struct Table {
 class Player {
  public:
   Player(World& world, const Round& round, Table& table, std::size_t member)
-      : round_(round), table_(table), member_(member), transport_(world.transport(table.team.ranks[member])) {}
+      : round_(round),
+        table_(table),
+        member_(member),
+        links_(world.links(table.team.ranks[member])),
+        transport_(*links_.transport) {}
 
   void run(std::atomic<int>& state) {
     try {
@@ -259,7 +263,7 @@ class Player {
     auto& group = groups_[config.algorithms];
     if (!group) {
       const Members members{table_.team.ranks, table_.team.channel, table_.team.hosts};
-      group = make_host_group(transport_, members, config, counters_);
+      group = make_host_group(links_, members, config, counters_);
     }
     return *group;
   }
@@ -267,6 +271,7 @@ class Player {
   const Round& round_;
   Table& table_;
   const std::size_t member_;
+  const Links& links_;
   Transport& transport_;
   Counters counters_;
   CodecTable codecs_;

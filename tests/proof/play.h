@@ -22,6 +22,7 @@ class World {
  public:
   World(int size, test::Wire wire);
   int size() const { return static_cast<int>(links_.size()); }
+  const Links& links(int rank) const { return links_[static_cast<std::size_t>(rank)]; }
   Transport& transport(int rank) { return *links_[static_cast<std::size_t>(rank)].transport; }
   // The first of two numbers for the plans of a collective (one with a codec takes two).
   std::uint64_t next_plans() { return plan_ += 2; }

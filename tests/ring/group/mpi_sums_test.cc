@@ -30,6 +30,7 @@ std::vector<int> first_ranks(int size) {
 
 struct SumRank {
   const Config& config;
+  const Links& links;
   Transport& transport;
   std::unique_ptr<Group> group;
   Counters& counters;
@@ -48,8 +49,8 @@ std::vector<std::exception_ptr> sum_over(const FakeMpiOptions& options, const st
       play_mpi_rank(mpi, index);
       const Links links = connect_tcp(config, 0, make_tcp_exchange(config, 0), &fake_mpi_api());
       Counters counters;
-      SumRank rank{config, *links.transport,
-                   make_host_group(*links.transport, {first_ranks(options.size), 0}, config, counters), counters};
+      SumRank rank{config, links, *links.transport,
+                   make_host_group(links, {first_ranks(options.size), 0}, config, counters), counters};
       try {
         function(rank);
       } catch (const PeerLost& lost) {
@@ -193,11 +194,11 @@ TEST(MpiSums, TakenIsWhatIsOfTheWorldAndItsLaneInAnyOrder) {
     other = c;
     other.channel = MpiSums::kChannel + 1;
     EXPECT_FALSE(goes_by_mpi(rank, other));
-    const auto set = make_host_group(rank.transport, {{0, 1}, 4}, rank.config, rank.counters);
+    const auto set = make_host_group(rank.links, {{0, 1}, 4}, rank.config, rank.counters);
     EXPECT_NE(set->algorithm(c), kByMpi);
     Config free = rank.config;
     free.algorithms.clear();
-    const auto unasked = make_host_group(rank.transport, {{0, 1}, 0}, free, rank.counters);
+    const auto unasked = make_host_group(rank.links, {{0, 1}, 0}, free, rank.counters);
     EXPECT_NE(unasked->algorithm(c), kByMpi);
   });
 }
@@ -268,7 +269,6 @@ class LeftTransport final : public Transport {
   Op post_recv(int peer, const Tag& tag, std::span<std::byte> in) override { return inner_.post_recv(peer, tag, in); }
   void wait(std::span<const Op> ops, TimePoint deadline) override { inner_.wait(ops, deadline); }
   void abort(int origin, const std::string& reason) noexcept override { inner_.abort(origin, reason); }
-  std::shared_ptr<MpiWorld> mpi() const override { return inner_.mpi(); }
   bool has_left(int peer) override { return inner_.has_left(peer), true; }
   Traffic traffic(std::uint32_t channel) const override { return inner_.traffic(channel); }
   std::uint64_t kernel_bytes_sent_to(int peer) const override { return inner_.kernel_bytes_sent_to(peer); }
@@ -282,7 +282,8 @@ TEST(MpiSums, AMemberThatLeavesInTheMiddleIsNamed) {
   const auto mpi = make_fake_mpi(options);
   const auto errors = sum_over(options, mpi, [](SumRank& rank) {
     LeftTransport left(rank.transport);
-    const auto group = make_host_group(left, {{0, 1}, 0}, rank.config, rank.counters);
+    const auto group =
+        make_host_group(left, {{0, 1}, 0, {}, usual_costs(), nullptr, rank.links.mpi}, rank.config, rank.counters);
     SumBytes data(4096);
     group->run(sum_of(data, DType::kFloat32, 2));
   });

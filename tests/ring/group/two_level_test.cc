@@ -49,7 +49,7 @@ std::vector<int> everybody(std::size_t size) {
 }
 
 std::unique_ptr<Group> group_of(Rank& rank, const std::vector<int>& hosts) {
-  return make_host_group(rank.transport(), {everybody(hosts.size()), 0, hosts}, rank.config, rank.counters);
+  return make_host_group(rank.links, {everybody(hosts.size()), 0, hosts}, rank.config, rank.counters);
 }
 
 // Where a member has its tensor: a bucket, its own memory, or many pieces of it.
@@ -230,7 +230,7 @@ TEST(TwoLevel, ANumberOfRanksOfSomeHostsIsAGroup) {
   run_ranks_well({6, Wire::kShm, {}}, [](Rank& rank) {
     if (rank.index() == 2) return;
     const std::vector<int> members = {0, 1, 3, 4, 5};
-    const auto group = make_host_group(rank.transport(), {members, 3, {0, 0, 1, 1, 2}}, rank.config, rank.counters);
+    const auto group = make_host_group(rank.links, {members, 3, {0, 0, 1, 1, 2}}, rank.config, rank.counters);
     for (std::uint64_t plan = 0; plan < 20; ++plan) expect_sum(rank, *group, members.size(), 1 + plan * 7'000, plan);
     EXPECT_EQ(rank.counters.collectives(3, CollectiveKind::kAllReduce).count, 20u);
   });
@@ -355,7 +355,6 @@ class DyingTransport final : public Transport {
     inner_.wait(ops, deadline);
   }
   bool has_left(int peer) override { return inner_.has_left(peer); }
-  std::shared_ptr<ShmArenas> arenas() const override { return inner_.arenas(); }
   void abort(int origin, const std::string& reason) noexcept override { inner_.abort(origin, reason); }
   Traffic traffic(std::uint32_t channel) const override { return inner_.traffic(channel); }
   std::uint64_t kernel_bytes_sent_to(int peer) const override { return inner_.kernel_bytes_sent_to(peer); }
@@ -374,7 +373,8 @@ TEST(TwoLevel, WhoDiesInTheMiddleIsNamedByAll) {
     for (const bool in_buckets : {false, true}) {
       const auto errors = run_ranks({4, Wire::kShm, {}}, [&](Rank& rank) {
         DyingTransport dying(rank.transport(), rank.index() == 2 ? allowed : 1 << 30);
-        const auto group = make_host_group(dying, {everybody(4), 0, kPairs}, rank.config, rank.counters);
+        const auto group = make_host_group(dying, {everybody(4), 0, kPairs, usual_costs(), rank.links.arenas},
+                                           rank.config, rank.counters);
         std::vector<float> data(1'000'000, 1.f);
         const Allocation bucket = group->allocate(data.size() * sizeof(float));
         for (std::uint64_t plan = 0; plan < 3; ++plan) {

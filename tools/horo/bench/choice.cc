@@ -67,7 +67,7 @@ class ChoiceWorld {
  public:
   ChoiceWorld(const Config& config, const ChoiceBench& bench)
       : config_(config), bench_(bench), links_(find_others(config, 0)) {
-    const StartupAgreement compared = compare_settings(*links_.transport, config, counters_);
+    const StartupAgreement compared = compare_settings(links_, config, counters_);
     topology_ = compared.topology;
     hosts_ = compared.hosts;
     costs_ = compared.costs;
@@ -111,7 +111,7 @@ class ChoiceWorld {
   std::unique_ptr<Group> group(const std::string& algorithms) {
     Config config = config_;
     config.algorithms = algorithms;
-    return make_host_group(*links_.transport, {members_, 0, hosts_, costs_}, config, counters_);
+    return make_host_group(links_, {members_, 0, hosts_, costs_}, config, counters_);
   }
 
   // The automatic choice first; then every maker of canonical sums.

@@ -354,7 +354,7 @@ int bench_net(Config config, const NetBench& bench) {
   config.transport = "tcp";
   const Links links = find_others(config, 0);
   Counters counters;
-  const StartupAgreement compared = compare_settings(*links.transport, config, counters);
+  const StartupAgreement compared = compare_settings(links, config, counters);
   NetMeasure measure(links, config, bench);
   if (measure.is_first()) {
     const bool is_apart = compared.hosts.front() != compared.hosts.back();

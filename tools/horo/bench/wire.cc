@@ -82,7 +82,7 @@ class WireBench {
   std::unique_ptr<Group> group(const std::string& algorithms, const std::vector<int>& hosts) {
     Config config = config_;
     config.algorithms = algorithms;
-    return make_host_group(transport(), {members_, 0, hosts}, config, counters_);
+    return make_host_group(links_, {members_, 0, hosts}, config, counters_);
   }
 
   // On one host we make believe that every two ranks have a host of their own.
@@ -251,7 +251,7 @@ int bench_wire(Config config, bool with_header) {
   config.transport = "tcp";  // what does not travel cannot be counted
   Links links = find_others(config, 0);
   Counters counters;
-  const StartupAgreement compared = compare_settings(*links.transport, config, counters);
+  const StartupAgreement compared = compare_settings(links, config, counters);
   if (with_header && config.rank == 0) {
     std::cout << machine_header(compared.topology) << "# one collective of " << kElements
               << " elements in all; sent: bytes of the busiest rank, headers "
