@@ -16,7 +16,6 @@
 
 namespace horo {
 
-class MpiWorld;
 class ShmArenas;
 struct Links;
 
@@ -48,7 +47,6 @@ struct Members {
   std::vector<int> hosts = {};             // by member: equal numbers share a host; empty: one host
   MachineCost costs = usual_costs();       // by which algorithms are chosen; the same on all members
   std::shared_ptr<ShmArenas> arenas = {};  // memory that members on this host share; null: none
-  std::shared_ptr<MpiWorld> mpi = {};      // of the whole world; null: none
 };
 
 // A group over a transport, which runs every collective from a schedule (ring/group/choose.h). Transport and counters

@@ -8,7 +8,6 @@
 #include "horo/engine/startup_agreement.h"
 #include "horo/horo.h"
 #include "ring/group.h"
-#include "ring/group/mpi_sums.h"
 #include "ring/links.h"
 #include "ring/schedule/schedule_parts.h"
 #include "tools/horo/bench/lists.h"
@@ -23,7 +22,7 @@ class GroupContestant {
   GroupContestant(const Config& config, bool has_bucket, Order order)
       : links_(find_others(config, 0)), has_bucket_(has_bucket) {
     collective_.order = order;
-    collective_.channel = MpiSums::kChannel;
+    collective_.channel = 1;
     const StartupAgreement compared = compare_settings(links_, config, counters_);
     std::vector<int> members(compared.hosts.size());
     std::iota(members.begin(), members.end(), 0);
@@ -111,7 +110,7 @@ class GroupContestant {
 }  // namespace
 
 int bench_contestant(const std::string& path) {
-  const Order order = path == "mpi-fast" || path == "mpi-own" ? Order::kFast : Order::kCanonical;
+  const Order order = path == "mpi-fast" ? Order::kFast : Order::kCanonical;
   return GroupContestant(config_from_environment(), path != "shm-user", order).play();
 }
 

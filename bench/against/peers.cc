@@ -102,7 +102,7 @@ const std::vector<std::string>& peer_words() {
 
 const std::vector<std::string>& path_words() {
   static const std::vector<std::string> words{
-      "shm-bucket", "shm-user", "tcp", "mpi", "mpi-fast", "mpi-own", "abi", "abi-1000", "abi-1000-bucket"};
+      "shm-bucket", "shm-user", "tcp", "mpi", "mpi-fast", "abi", "abi-1000", "abi-1000-bucket"};
   return words;
 }
 
@@ -166,7 +166,6 @@ void World::start_ours_by_mpi(const Venue& venue) {
   if (venue.hosts().are_namespaces()) refuse_hosts(name());
   std::vector<std::string> variables = contest_variables(venue, name());
   variables.emplace_back("HORO_BACKEND=mpi");
-  if (side_.path == "mpi-own") variables.emplace_back("HORO_ALGORITHMS=all_reduce=mpi");
   variables.push_back("HORO_MPI_LIBRARY=" + mpi_plugin(name(), venue.peers()));
   std::vector<std::string> command = openmpi_command(venue);
   command.insert(command.end(), {need_file(name(), venue.peers() + "/contest_group"), side_.path});

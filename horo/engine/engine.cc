@@ -66,7 +66,7 @@ Engine::Engine(const Config& config, Links links, const EngineTools& tools)
 void Engine::start() {
   StartupAgreement compared = compare_settings(epoch_.links, config_, counters_);
   topology_ = std::make_unique<const Topology>(compared.topology);
-  Members world{{}, 0, std::move(compared.hosts), compared.costs, epoch_.links.arenas, epoch_.links.mpi};
+  Members world{{}, 0, std::move(compared.hosts), compared.costs, epoch_.links.arenas};
   for (int rank = 0; rank < config_.size; ++rank) world.ranks.push_back(rank);
   epoch_.lanes = std::make_unique<Lanes>(
       LaneTools{*epoch_.links.transport, tensor_table_, counters_, config_, registry_}, std::move(world),

@@ -22,7 +22,7 @@ Group& LaneGroups::of(const std::vector<int>& ranks, std::uint32_t set) {
   if (set == members_.set && (ranks.empty() || ranks == members_.ranks)) return *all_;
   const std::pair key(set, ranks);
   if (const auto found = some_.find(key); found != some_.end()) return *found->second;
-  Members some{ranks, set, {}, members_.costs, members_.arenas, members_.mpi};
+  Members some{ranks, set, {}, members_.costs, members_.arenas};
   for (const int rank : ranks) {
     const auto found = std::lower_bound(members_.ranks.begin(), members_.ranks.end(), rank);
     HORO_CHECK(found != members_.ranks.end() && *found == rank);

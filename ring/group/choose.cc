@@ -38,7 +38,7 @@ std::string names_for(CollectiveKind kind) {
   for (const NamedMaker& maker : all_schedule_makers()) {
     if (maker.kind == kind) names += (names.empty() ? "" : ", ") + std::string(maker.name);
   }
-  return names + (kind == CollectiveKind::kAllReduce ? ", " + std::string(kTwoLevel) + ", " + kByMpi : "");
+  return names + (kind == CollectiveKind::kAllReduce ? ", " + std::string(kTwoLevel) : "");
 }
 
 CollectiveKind kind_named(const std::string& word) {
@@ -137,7 +137,7 @@ AlgorithmOverrides read_wishes(const std::string& text) {
       throw std::invalid_argument(say("HORO_ALGORITHMS: ", name.substr(1), " has schedules for ",
                                       name_of(given.shape.kind), ", not for ", name_of(kind)));
     }
-    const bool is_no_schedule = kind == CollectiveKind::kAllReduce && (name == kTwoLevel || name == kByMpi);
+    const bool is_no_schedule = kind == CollectiveKind::kAllReduce && name == kTwoLevel;
     if (find(kind, name) == nullptr && !is_no_schedule) {
       throw std::invalid_argument(
           say("HORO_ALGORITHMS: ", name_of(kind), " has no algorithm \"", name, "\"; it has ", names_for(kind)));

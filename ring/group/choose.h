@@ -16,13 +16,9 @@ namespace horo {
 // because inside a host nothing travels, and between hosts no more than one rank per host would send.
 inline constexpr const char* kTwoLevel = "two-level";
 
-// An all_reduce that MPI computes (ring/group/mpi_sums.h), only where it is wished for.
-inline constexpr const char* kByMpi = "mpi";
-
 // What is wished for instead of the rules, by kind.
 struct AlgorithmOverrides {
-  std::map<CollectiveKind, std::string>
-      names;  // of makers: "ring", "tree" ... (all_schedule_makers), kTwoLevel or kByMpi
+  std::map<CollectiveKind, std::string> names;  // of makers ("ring", "tree" ..., all_schedule_makers), or kTwoLevel
   std::map<CollectiveKind, GivenSchedules> files;
 
   // Nobody wants it by messages alone.

@@ -20,7 +20,6 @@
 #include "ring/algorithms/schedule_run.h"
 #include "ring/algorithms/shm/collectives.h"
 #include "ring/group/choose.h"
-#include "ring/group/mpi_sums.h"
 #include "ring/group/two_level.h"
 #include "ring/links.h"
 #include "ring/reduce/custom_op.h"
@@ -56,8 +55,7 @@ class TransportGroup final : public Group {
         most_slots_(slots_for(members_.hosts, members_.costs)),
         allows_room_(room_is_allowed(config)),
         patience_(patience_for(config.local_size, true)),
-        past_caches_(config.shm_past_caches),
-        mpi_sums_(make_mpi_sums(party(), members_, overrides_)) {
+        past_caches_(config.shm_past_caches) {
     kernels_in_use();  // a wrong HORO_KERNELS is said at the start
     for (std::size_t i = 0; i < kKinds; ++i) {
       in_rooms_[i] = allows_room_ && overrides_.allow_room(static_cast<CollectiveKind>(i));
@@ -96,7 +94,6 @@ class TransportGroup final : public Group {
     }
     if (collective.kind == CollectiveKind::kBarrier) return "dissemination";
     if (collective.kind == CollectiveKind::kSendRecv) return "message";
-    if (mpi_sums_ && MpiSums::takes(collective)) return kByMpi;
     const Shape shape = shape_of(collective, size(), members_.hosts);
     if (const auto* given = given_for(collective, shape, overrides_)) return given->front().name;
     return maker_for(collective, shape).name;
@@ -210,10 +207,6 @@ class TransportGroup final : public Group {
     if (collective.kind == CollectiveKind::kSendRecv) {
       move(as_broadcast(collective));
       return "message";
-    }
-    if (mpi_sums_ && MpiSums::takes(collective)) {
-      mpi_sums_->run(collective);
-      return kByMpi;
     }
     Choice& choice = room_of(collective.channel).choice;
     if (!choice.is_for(collective)) choice = choose_for(collective);
@@ -377,7 +370,6 @@ class TransportGroup final : public Group {
   const WaitPatience patience_;
   const std::string past_caches_;
   ScratchPool scratch_;
-  const std::unique_ptr<MpiSums> mpi_sums_;  // null: none is wished for, or there is no MPI
   mutable Mutex mutex_;
   mutable std::map<std::uint32_t, Room> rooms_ GUARDED_BY(mutex_);  // by channel
   mutable std::atomic<Room*> last_room_{nullptr};                   // published after it was made
@@ -394,7 +386,6 @@ std::unique_ptr<Group> make_host_group(Transport& transport, Members members, co
 
 std::unique_ptr<Group> make_host_group(const Links& links, Members members, const Config& config, Counters& counters) {
   members.arenas = links.arenas;
-  members.mpi = links.mpi;
   return make_host_group(*links.transport, std::move(members), config, counters);
 }
 

@@ -8,12 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "horo/base/types.h"
-
 namespace horo {
 
 // Rises with every change of what follows.
-inline constexpr std::uint32_t kMpiApiVersion = 2;
+inline constexpr std::uint32_t kMpiApiVersion = 3;
 inline constexpr char kMpiApiEntry[] = "horo_mpi_api";  // const MpiApi* horo_mpi_api(void)
 
 // MPI_THREAD_SINGLE, ...: from which threads MPI may be called.
@@ -24,12 +22,6 @@ struct MpiPlace {
   std::int32_t size = 0;
   MpiThreads threads = MpiThreads::kSingle;
   bool was_ended = false;  // MPI_Finalize was called: the rest is not known
-};
-
-// What MPI adds up: kSum, kProduct, kMin, kMax, kBitAnd, kBitOr or kBitXor of a type for which MPI has that.
-struct MpiReduction {
-  DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
 };
 
 using MpiComm = void*;
@@ -49,9 +41,6 @@ struct MpiApi {
   // Messages from one rank to another arrive in order. A send has ended when its receive has begun.
   int (*send)(MpiComm comm, int peer, const void* from, int bytes, MpiRequest* request);
   int (*receive)(MpiComm comm, int peer, void* into, int bytes, MpiRequest* request);
-  // Begins to reduce `elements` of every rank's memory, in an order of MPI's choice; the result is in all of them when
-  // the request has ended. All ranks begin those of a communicator in one order.
-  int (*all_reduce)(MpiComm comm, const MpiReduction& reduction, void* in_out, int elements, MpiRequest* request);
   // `done`: it has ended, with so many bytes if it was a receive, and is null now.
   int (*test)(MpiRequest* request, bool* done, int* bytes);
   // Of a receive; it still has to be tested until it is done.

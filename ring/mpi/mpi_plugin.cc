@@ -143,65 +143,6 @@ int receive(MpiComm comm, int peer, void* into, int bytes, MpiRequest* request) 
   return begun(MPI_Irecv(into, bytes, MPI_BYTE, peer, kTag, raw(comm), raw(request)), request);
 }
 
-MPI_Datatype type_of(DType dtype) {
-  switch (dtype) {
-    case DType::kUint8:
-      return MPI_UINT8_T;
-    case DType::kInt8:
-      return MPI_INT8_T;
-    case DType::kUint16:
-      return MPI_UINT16_T;
-    case DType::kInt16:
-      return MPI_INT16_T;
-    case DType::kUint32:
-      return MPI_UINT32_T;
-    case DType::kInt32:
-      return MPI_INT32_T;
-    case DType::kUint64:
-      return MPI_UINT64_T;
-    case DType::kInt64:
-      return MPI_INT64_T;
-    case DType::kFloat32:
-      return MPI_FLOAT;
-    case DType::kFloat64:
-      return MPI_DOUBLE;
-    case DType::kComplex64:
-      return MPI_C_FLOAT_COMPLEX;
-    case DType::kComplex128:
-      return MPI_C_DOUBLE_COMPLEX;
-    default:
-      return MPI_DATATYPE_NULL;
-  }
-}
-
-MPI_Op op_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return MPI_SUM;
-    case ReduceOp::kProduct:
-      return MPI_PROD;
-    case ReduceOp::kMin:
-      return MPI_MIN;
-    case ReduceOp::kMax:
-      return MPI_MAX;
-    case ReduceOp::kBitAnd:
-      return MPI_BAND;
-    case ReduceOp::kBitOr:
-      return MPI_BOR;
-    case ReduceOp::kBitXor:
-      return MPI_BXOR;
-    default:
-      return MPI_OP_NULL;
-  }
-}
-
-int all_reduce(MpiComm comm, const MpiReduction& reduction, void* in_out, int elements, MpiRequest* request) {
-  const std::lock_guard lock(process().mutex);
-  return begun(MPI_Iallreduce(MPI_IN_PLACE, in_out, elements, type_of(reduction.dtype), op_of(reduction.op), raw(comm),
-                              raw(request)),
-               request);
-}
-
 int test(MpiRequest* request, bool* done, int* bytes) {
   const std::lock_guard lock(process().mutex);
   int flag = 0;
@@ -236,8 +177,8 @@ void give_up(const char* why) {
   if (process().why.empty()) process().why = *why == '\0' ? "no reason is known" : why;
 }
 
-constexpr MpiApi kApi = {kMpiApiVersion, library, start,  duplicate, free_comm,  send,   receive,
-                         all_reduce,     test,    cancel, progress,  error_text, give_up};
+constexpr MpiApi kApi = {kMpiApiVersion, library, start,  duplicate, free_comm,  send,
+                         receive,        test,    cancel, progress,  error_text, give_up};
 
 }  // namespace
 }  // namespace horo

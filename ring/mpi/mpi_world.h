@@ -21,7 +21,7 @@ namespace horo {
 // any: MPI reads it from one process to another by way of the kernel, which looks up every page.
 using MpiMemory = std::shared_ptr<std::byte[]>;
 
-// Messages by one thread at a time, sums by one, too, which may be another; the rest by any.
+// Messages by one thread at a time; the rest by any.
 class MpiWorld {
  public:
   MpiWorld(const MpiApi& api, MpiComm comm) : api_(api), comm_(comm) {}

@@ -50,23 +50,10 @@ def test_tensors_go_through_mpi_and_not_through_sockets():
             assert (sent > 8 << 20) == goes_by_sockets, rank.output
 
 
-BY_MPI = {"HORO_ALGORITHMS": "all_reduce=mpi"}
-
-
-def test_sums_that_mpi_computes_are_what_numpy_says():
-    for size in (2, 3):
-        for rank in expect_well(by_mpirun("mpi_sums", size, env=BY_MPI)):
-            algorithms, count = re.search(r"by (\[.*\]) mpi (\d+)", rank.output).groups()
-            assert int(count) > 40 and len(algorithms.split()) > 1, rank.output
-    for rank in expect_well(by_mpirun("mpi_sums", 2)):
-        assert "mpi 0" in rank.output, "MPI adds up though nobody wished for it"
-
-
 # mpirun itself kills the others a second after a death, unless it is told not to.
-@pytest.mark.parametrize("order, env", [("canonical", {}), ("fast", BY_MPI)])
 @pytest.mark.parametrize("options", [(), ("--enable-recovery",)])
-def test_a_killed_rank_is_named_and_nobody_waits_for_it(options, order, env):
-    ended = by_mpirun("mpi_loss", 4, order, env=env, options=options)
+def test_a_killed_rank_is_named_and_no_rank_waits_for_it(options):
+    ended = by_mpirun("mpi_loss", 4, options=options)
     for rank in (ended[0], ended[2], ended[3]):
         assert re.search(r"lost 1: rank 1 \(host \S+, pid \d+\) is lost: .+", rank.output), ranks.RanksFailed(ended)
         assert rank.code is not None, "it hangs"

@@ -180,7 +180,7 @@ void add_against(CLI::App& bench, BenchOptions& all) {
       word("--sizes", options.sizes, "bytes"),
       word("--dtype", options.dtypes, "element types"),
       word("--paths", options.paths,
-           "horo's own ways: shm-bucket,shm-user,tcp,mpi,mpi-fast,mpi-own,abi,abi-1000,abi-1000-bucket"),
+           "horo's own ways: shm-bucket,shm-user,tcp,mpi,mpi-fast,abi,abi-1000,abi-1000-bucket"),
       number("--rounds", options.rounds, "rounds in which all take turns", CLI::Range(1, 10'000)),
       number("--wait", options.wait_s, "longest wait for a quiet machine, in s, before a round", CLI::Range(0, 3600)),
       word("--hosts", options.hosts, "instead of this host: network namespaces, NAMESPACE=ADDRESS,NAMESPACE=ADDRESS"),

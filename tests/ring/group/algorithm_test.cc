@@ -256,7 +256,7 @@ TEST(Wishes, AreReadAndRefusedByName) {
   EXPECT_EQ(read_wishes("all_reduce=tree,broadcast=scatter").names.size(), 2u);
   EXPECT_TRUE(read_wishes("").names.empty());
   for (const char* wrong :
-       {"all_reduce", "all_reduce=best", "allreduce=tree", "barrier=tree", "all_reduce=@/no/such/file"}) {
+       {"all_reduce", "all_reduce=best", "all_reduce=mpi", "allreduce=tree", "barrier=tree", "all_reduce=@/no/such/file"}) {
     EXPECT_THROW(read_wishes(wrong), std::invalid_argument) << wrong;
   }
 }

@@ -12,7 +12,6 @@
 
 #include "horo/base/check.h"
 #include "horo/base/mutex.h"
-#include "ring/reduce/reduce.h"
 
 namespace horo::test {
 
@@ -25,7 +24,7 @@ constexpr int kTruncated = 1, kTooMany = 2;
 }  // namespace
 
 struct FakeMessage {
-  enum class Kind { kSend, kReceive, kMeeting, kSum };
+  enum class Kind { kSend, kReceive, kMeeting };
   FakeMpi* mpi;
   Kind kind;
   int rank;
@@ -35,7 +34,6 @@ struct FakeMessage {
   int bytes = 0;
   int error = 0;
   bool has_ended = false;
-  MpiReduction reduction{};  // of kSum: `bytes` is the number of elements
 };
 
 struct FakeComm {
@@ -82,29 +80,10 @@ class FakeMpi {
     return 0;
   }
 
-  // The n-th ones of all ranks meet.
-  int sum(const FakeMessage& mine, MpiRequest* request) {
-    MutexLock lock(mutex_);
-    *request = add(mine);
-    auto& together = sums_[sums_begun_[mine.rank]++];
-    together.push_back(messages_.back().get());
-    if (static_cast<int>(together.size()) < options_.size || !ends_sums()) return 0;
-    ++sums_ended_;
-    add_up(together);
-    return 0;
-  }
-
-  int sums() const {
-    MutexLock lock(mutex_);
-    return sums_ended_;
-  }
-
   int test(MpiRequest* request, bool* done, int* bytes) {
     MutexLock lock(mutex_);
     const auto found = find(*request);
     FakeMessage& message = **found;
-    const bool fails = message.kind == FakeMessage::Kind::kSum && message.rank == options_.fails_sums;
-    if (fails && static_cast<int>(sums_[0].size()) == options_.size) return kTooMany;
     const bool all_met = message.kind == FakeMessage::Kind::kMeeting && met_ > 0 && met_ % options_.size == 0;
     *done = message.has_ended || all_met;
     if (!*done) return 0;
@@ -143,29 +122,6 @@ class FakeMpi {
     return found;
   }
 
-  bool ends_sums() const { return options_.ends_sums && options_.fails_sums < 0; }
-
-  // From the last rank to the first, which is nobody's canonical order.
-  static void add_up(std::vector<FakeMessage*>& together) {
-    const MpiReduction& reduction = together.front()->reduction;
-    const auto count = static_cast<std::size_t>(together.front()->bytes);
-    std::sort(together.begin(), together.end(), [](const auto* a, const auto* b) { return a->rank > b->rank; });
-    std::vector<TreeStep> tree;
-    std::vector<TreeInput> inputs;
-    for (FakeMessage* one : together) {
-      tree.push_back({static_cast<int>(inputs.size())});
-      if (!inputs.empty()) tree.push_back({TreeStep::kJoin});
-      inputs.push_back({one->into, true});
-      if (one->bytes != together.front()->bytes) one->error = kTruncated;
-    }
-    std::vector<std::byte> sum(count * size_of(reduction.dtype));
-    reduce_tree({reduction.dtype, reduction.op, {}, true, nullptr}, tree, inputs, sum.data(), count);
-    for (FakeMessage* one : together) {
-      std::memcpy(one->into, sum.data(), sum.size());
-      one->has_ended = true;
-    }
-  }
-
   static void give(FakeMessage& send, FakeMessage& receive) {
     send.has_ended = receive.has_ended = true;
     if (send.bytes > receive.bytes) {
@@ -181,9 +137,6 @@ class FakeMpi {
   std::vector<std::unique_ptr<FakeComm>> comms_ GUARDED_BY(mutex_);
   Messages messages_ GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, std::deque<FakeMessage*>> waiting_ GUARDED_BY(mutex_);  // by who sends to whom
-  std::map<int, int> sums_begun_ GUARDED_BY(mutex_);                                    // by rank
-  std::map<int, std::vector<FakeMessage*>> sums_ GUARDED_BY(mutex_);                    // by number
-  int sums_ended_ GUARDED_BY(mutex_) = 0;
   int met_ GUARDED_BY(mutex_) = 0;
   int sent_ GUARDED_BY(mutex_) = 0;
 };
@@ -249,13 +202,6 @@ int receive(MpiComm comm, int peer, void* into, int bytes, MpiRequest* request) 
                    request);
 }
 
-int all_reduce(MpiComm comm, const MpiReduction& reduction, void* in_out, int elements, MpiRequest* request) {
-  const auto [mpi, rank] = comm_at(comm);
-  FakeMessage mine{mpi, FakeMessage::Kind::kSum, rank, rank, nullptr, static_cast<std::byte*>(in_out), elements};
-  mine.reduction = reduction;
-  return mpi->sum(mine, request);
-}
-
 int test(MpiRequest* request, bool* done, int* bytes) {
   return mpi_of(*request).test(request, done, bytes);
 }
@@ -285,8 +231,8 @@ std::shared_ptr<FakeMpi> make_fake_mpi(const FakeMpiOptions& options) {
 }
 
 const MpiApi& fake_mpi_api() {
-  static constexpr MpiApi api = {kMpiApiVersion, library, start,  duplicate, free_comm,  send,   receive,
-                                 all_reduce,     test,    cancel, progress,  error_text, give_up};
+  static constexpr MpiApi api = {kMpiApiVersion, library, start,  duplicate, free_comm,  send,
+                                 receive,        test,    cancel, progress,  error_text, give_up};
   return api;
 }
 
@@ -297,10 +243,6 @@ void play_mpi_rank(std::shared_ptr<FakeMpi> mpi, int rank) {
 std::string take_given_up() {
   MutexLock lock(given_up().mutex);
   return std::exchange(given_up().why, {});
-}
-
-int sums_of(const FakeMpi& mpi) {
-  return mpi.sums();
 }
 
 std::size_t open_requests(const FakeMpi& mpi) {

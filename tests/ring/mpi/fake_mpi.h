@@ -16,8 +16,6 @@ struct FakeMpiOptions {
   int claimed_size = 0;         // what MPI says instead of `size`; 0: the same
   int stays_away = -1;          // this rank never ends a duplicate(), nor does anybody else then
   int most_messages = 1 << 30;  // more are an error, of whoever sends them
-  int fails_sums = -1;          // this rank's all_reduce() is an error when all have begun theirs; nobody's ends
-  bool ends_sums = true;        // else no all_reduce() ever ends
 };
 
 class FakeMpi;
@@ -31,7 +29,5 @@ void play_mpi_rank(std::shared_ptr<FakeMpi> mpi, int rank);
 std::string take_given_up();
 // Requests that were begun and have not ended.
 std::size_t open_requests(const FakeMpi& mpi);
-// How many times all ranks were in an all_reduce() together.
-int sums_of(const FakeMpi& mpi);
 
 }  // namespace horo::test
