@@ -1,64 +1,119 @@
 """Include rules: the rooms, the rooms that each may include, and the headers that are slow to compile."""
 
+import pathlib
 import re
 
 from tidy_rules import source
 
-# Each room, and the rooms that it may include besides itself. A file belongs to the longest room that its path begins
-# with; tests, tools, bench and examples stand above all rooms and may include each of them.
+DOOR = "ring"  # the headers directly in ring/, which the folders below implement or use
+
+RING = {DOOR, "ring/algorithms", "ring/algorithms/shm", "ring/bootstrap", "ring/codec", "ring/control", "ring/group"}
+RING |= {"ring/mpi", "ring/os", "ring/reduce", "ring/schedule", "ring/shm", "ring/transport"}
+PRODUCT = RING | {"controller", "horo", "horo/tensors", "horo/lane", "horo/engine", "bindings/c"}
+LAUNCHER = {"tools/horo/machine", "tools/horo/run"}
+COMMANDS = LAUNCHER | {"tools/horo/bench", "tools/horo/conformance", "tools/horo/doctor", "bench/against"}
+
+# Each folder with C++, and the folders that it may include besides itself and horo/base. None: all folders, and its
+# sub-folders need no row.
 ROOMS = {
     "horo/base": set(),
-    "ring": {"horo/base"},
-    "controller": {"horo/base"},
-    "elastic": {"horo/base"},
-    "elastic/service": {"horo/base", "elastic"},
-    "horo": {"horo/base", "ring", "controller", "elastic"},
-    "bindings": set(),
-    "tools": None,
+    "ring/os": set(),
+    "ring/reduce": set(),
+    "ring/mpi": set(),
+    "ring/codec": {"ring/reduce"},
+    "ring/schedule": {"ring/reduce"},
+    "ring": {"ring/schedule"},
+    "ring/shm": {"ring/os", DOOR},
+    "ring/transport": {"ring/os", "ring/shm", "ring/mpi", DOOR},
+    "ring/control": {"ring/os", "ring/transport", DOOR},
+    "ring/bootstrap": {"ring/os", "ring/shm", "ring/mpi", "ring/transport", DOOR},
+    "ring/algorithms": {"ring/reduce", "ring/schedule", DOOR},
+    "ring/algorithms/shm": {"ring/os", "ring/reduce", "ring/schedule", "ring/shm", "ring/algorithms", DOOR},
+    "ring/group": RING - {"ring/transport", "ring/control", "ring/bootstrap"},
+    "controller": set(),
+    "elastic": set(),
+    "elastic/service": {"elastic"},
+    "horo/tensors": {"controller", "ring/codec", "ring/reduce"},
+    "horo/lane": {"horo/tensors", "controller", "ring/group", "ring/os", DOOR},
+    "horo/engine": {
+        "horo/tensors",
+        "horo/lane",
+        "controller",
+        "ring/group",
+        "ring/os",
+        "ring/schedule",
+        "ring/shm",
+        DOOR,
+    },
+    "horo": {"horo/tensors", "horo/lane", "horo/engine", "elastic", "ring/codec", "ring/os", "ring/reduce", DOOR},
+    "bindings/c": set(),
+    "tools/horo/machine": PRODUCT,
+    "tools/horo/run": PRODUCT | {"tools/horo/machine"},
+    "tools/horo/doctor": PRODUCT | {"tools/horo/machine"},
+    "tools/horo/bench": PRODUCT | LAUNCHER | {"bench/peers"},
+    "tools/horo/conformance": PRODUCT | LAUNCHER | {"tools/horo/bench"},
+    "tools/horo": PRODUCT | COMMANDS,
+    "tools/relay": PRODUCT | {"tools/horo/machine"},
+    "bench/against": PRODUCT | LAUNCHER | {"tools/horo/bench", "bench/peers"},
+    "bench/peers": PRODUCT | {"tools/horo/bench", "bench/against"},
+    "examples": PRODUCT,
     "tests": None,
-    "bench": None,
-    "examples": None,
 }
-DOORS = {"bindings": {"horo/horo.h"}}  # single headers that a room may include from a room closed to it otherwise
+CLOSED_TO_BASE = {"bindings/c"}
+# Single headers that a room may include from a room closed to it otherwise.
+DOORS = {
+    "bindings/c": {"horo/horo.h"},
+    "horo/tensors": {"horo/topology.h"},
+    "horo/lane": {"horo/topology.h"},
+    "horo/engine": {"horo/topology.h"},
+    "tools/horo/bench": {"bench/against/against.h"},
+}
 
 # Headers that are slow to compile or bring a library along: where they may be included, and by how many files there.
 HEAVY_HEADERS = [
     (r"(spdlog|fmt)/", r"horo/base/log\.cc", 1),
     (r"openssl/", r"horo/base/auth\.cc|elastic/service/.*", 1),
     (r"CLI/", r"tools/(horo|relay)/main\.cc", 2),
-    (r"ev(\+\+)?\.h", r"tools/horo/.*", 400),
-    (r"mpi\.h", r"ring/mpi_plugin\.cc|bench/peers/mpi\.cc", 2),
-    (r"nlohmann/", r"((tools/horo|tests|bench)/.*|ring/schedule_json\.cc)", 400),
+    (r"ev(\+\+)?\.h", r"(tools/horo|bench/against)/.*", 400),
+    (r"mpi\.h", r"ring/mpi/mpi_plugin\.cc|bench/peers/mpi\.cc", 2),
+    (r"nlohmann/", r"((tools/horo|tests|bench)/.*|ring/schedule/schedule_json\.cc)", 400),
     (r"(grpc|grpcpp|google/protobuf)/", r"elastic/service/.*", 400),
 ]
 
 
 def room_of(path):
-    rooms = [room for room in ROOMS if path.startswith(room + "/")]
-    return max(rooms, key=len, default=None)
+    """The row of the file's folder in ROOMS, or of a folder above that is open to all; None if there is no row."""
+    folders = [str(folder) for folder in pathlib.PurePosixPath(path).parents]
+    if folders[0] in ROOMS:
+        return folders[0]
+    return next((folder for folder in folders if folder in ROOMS and ROOMS[folder] is None), None)
 
 
 def check_includes(name, text):
     if not source.is_cpp(name):
         return
     room = room_of(name)
+    if room is None:
+        yield 1, f"{pathlib.PurePosixPath(name).parent}/ has no row in the include table, tools/tidy_rules/rooms.py"
+        return
     for number, line in enumerate(text.splitlines(), 1):
         found = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
         if not found:
             continue
         quoted, header = found[1] == '"', found[2]
-        target = room_of(header)
-        if quoted and target is None:
+        if quoted and room_of(header) is None:
             yield number, f'"{header}": a header of the project is included by its path from the root'
-        elif quoted and room and not may_include(room, target, header):
+        elif quoted and not may_include(room, header):
             yield number, f'{room}/ may not include "{header}"'
         for pattern, places, _ in HEAVY_HEADERS:
             if not quoted and re.match(pattern, header) and not re.fullmatch(places, name):
                 yield number, f"<{header}> may be included by {places} alone"
 
 
-def may_include(room, target, header):
-    allowed = ROOMS[room]
+def may_include(room, header):
+    allowed, target = ROOMS[room], room_of(header)
+    if target == "horo/base":
+        return room not in CLOSED_TO_BASE
     return allowed is None or target == room or target in allowed or header in DOORS.get(room, ())
 
 
