@@ -24,13 +24,14 @@ def check_ruff(names, root=source.ROOT):
     """The findings of ruff's linter, and one for each file that its formatter would change."""
     if not names:
         return []
+    concise = ["--output-format=concise", "--no-cache", *names]
     ruff = [sys.executable, "-m", "ruff"]
-    lint = run(root, [*ruff, "check", "--quiet", "--no-fix", "--extend-ignore=E501", "--output-format=concise", *names])
+    lint = run(root, [*ruff, "check", "--quiet", "--no-fix", "--extend-ignore=E501", *concise])
     found = re.findall(r"^(.+?):(\d+):\d+: (.*)$", lint.stdout, re.M)
     findings = [(name, int(line), f"ruff: {problem}") for name, line, problem in found]
-    layout = run(root, [*ruff, "format", "--check", *names])
-    found = re.findall(r"^Would reformat: (.+)$", layout.stdout, re.M)
-    findings += [(name, 1, f"not formatted: ruff format {name}") for name in found]
+    layout = run(root, [*ruff, "format", "--check", *concise])
+    found = re.findall(r"^(.+?):(\d+):\d+: unformatted: ", layout.stdout, re.M)
+    findings += [(name, int(line), f"not formatted: ruff format {name}") for name, line in found]
     failed = [output for output in (lint, layout) if output.returncode != 0]
     if failed and not findings:
         findings = [(names[0], 1, f"ruff failed: {(failed[0].stderr or failed[0].stdout).strip()}")]
