@@ -280,6 +280,7 @@ class TreeRunner {
       if constexpr (kScaled && L::kScales) {
         L::store(to, L::finished(value, scaling));
       } else {
+        static_cast<void>(scaling);  // clang warns of a capture without a use
         L::store(to, value);
       }
     };
