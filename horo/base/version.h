@@ -1,8 +1,8 @@
-// The version of horo, equal on all ranks of a job.
+// The version of horo, equal on all ranks of a job. Its one source is project(VERSION) in the top CMakeLists.txt.
 #pragma once
 
 namespace horo {
 
-inline constexpr const char* kVersion = "0.1.0";
+extern const char* const kVersion;
 
 }  // namespace horo

@@ -1,6 +1,7 @@
 """The package beside torch: importing, the C ABI's structs, the signpost in the repository root."""
 
 import ctypes
+import importlib.metadata
 import json
 import os
 import re
@@ -70,6 +71,12 @@ def test_numbers_are_those_of_the_header(root):
     assert {name: getattr(_native, name) for name in numbers if name not in words} == {
         name: int(number) for name, number in numbers.items() if name not in words
     }
+
+
+def test_the_version_has_one_source(root):
+    (version,) = re.findall(r"^project\(horo VERSION ([\d.]+)", (root / "CMakeLists.txt").read_text(), re.M)
+    assert _native.version() == version
+    assert importlib.metadata.version("horo") == version
 
 
 def test_it_works_without_torch():

@@ -14,6 +14,7 @@
 #include <stdexcept>
 
 #include "horo/base/settings.h"
+#include "horo/base/version.h"
 #include "tools/horo/bench/command.h"
 #include "tools/horo/conformance/conformance.h"
 #include "tools/horo/doctor/doctor.h"
@@ -286,6 +287,7 @@ void respell(std::vector<std::string>& arguments, const CLI::App& run) {
 int run_command(std::vector<std::string> arguments) {
   CLI::App app{"horo: data-parallel training with the same bits on every rank", "horo"};
   app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("horo ") + kVersion, "print the version of horo");
   Options options;
   add_run(app, options.run);
   add_bench(app, options);
