@@ -1,38 +1,10 @@
 #include "bindings/c/foreign_codec.h"
 
-#include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <utility>
-#include <vector>
 
 namespace horo_c {
 namespace {
-
-// Memory that is lent to a stranger. Aligned for any type.
-class Lent {
- public:
-  explicit Lent(std::size_t bytes) : bytes_(bytes), memory_(kGuardBytes + bytes + kGuardBytes, kGuard) {}
-
-  std::byte* data() { return memory_.data() + kGuardBytes; }
-  float* floats() { return reinterpret_cast<float*>(data()); }
-  bool is_intact() const {
-    const auto is_guard = [](std::byte byte) { return byte == kGuard; };
-    const auto end = memory_.begin() + static_cast<std::ptrdiff_t>(kGuardBytes);
-    return std::all_of(memory_.begin(), end, is_guard) &&
-           std::all_of(end + static_cast<std::ptrdiff_t>(bytes_), memory_.end(), is_guard);
-  }
-  void copy_to(void* to) const {
-    if (bytes_ > 0) std::memcpy(to, memory_.data() + kGuardBytes, bytes_);
-  }
-
- private:
-  static constexpr std::size_t kGuardBytes = 64;
-  static constexpr std::byte kGuard{0xa5};
-
-  const std::size_t bytes_;
-  std::vector<std::byte> memory_;
-};
 
 class ForeignCodec final : public horo::Codec {
  public:
@@ -40,7 +12,7 @@ class ForeignCodec final : public horo::Codec {
 
   const std::string& name() const override { return name_; }
   std::size_t block() const override { return codec_.block; }
-  // That of its blocks by definition, so that what is written piece by piece fits into what was laid out as a whole.
+  // The sum over blocks by definition, so that blocks encoded one by one fill exactly the memory of the whole.
   std::size_t wire_bytes(std::size_t count) const override {
     const std::size_t rest = count % block();
     return count / block() * bytes_of(block()) + (rest > 0 ? bytes_of(rest) : 0);
@@ -48,23 +20,11 @@ class ForeignCodec final : public horo::Codec {
   bool stateful() const override { return (codec_.flags & HORO_CODEC_STATEFUL) != 0; }
 
   void encode(const float* x, float* residual, std::byte* wire, std::size_t count) const override {
-    Lent code(wire_bytes(count));
-    Lent kept(residual == nullptr ? 0 : count * sizeof(float));
-    if (residual != nullptr && count > 0) std::memcpy(kept.data(), residual, count * sizeof(float));
-    const auto status =
-        codec_.encode(codec_.user, x, residual == nullptr ? nullptr : kept.floats(), code.data(), count);
-    expect_ok("encode", count, status);
-    if (!code.is_intact()) outside("encode", count, "the " + std::to_string(wire_bytes(count)) + " bytes of its code");
-    if (!kept.is_intact()) outside("encode", count, "their residual");
-    code.copy_to(wire);
-    kept.copy_to(residual);
+    expect_ok("encode", count, codec_.encode(codec_.user, x, residual, wire, count));
   }
 
   void decode(const std::byte* wire, float* out, std::size_t count) const override {
-    Lent values(count * sizeof(float));
-    expect_ok("decode", count, codec_.decode(codec_.user, wire, values.floats(), count));
-    if (!values.is_intact()) outside("decode", count, "them");
-    values.copy_to(out);
+    expect_ok("decode", count, codec_.decode(codec_.user, wire, out, count));
   }
 
  private:
@@ -73,9 +33,6 @@ class ForeignCodec final : public horo::Codec {
     if (status == 0) return;
     throw std::runtime_error(what + " of " + std::to_string(count) + " elements returned " + std::to_string(status) +
                              ", expected 0");
-  }
-  [[noreturn]] static void outside(const std::string& what, std::size_t count, const std::string& of) {
-    throw std::runtime_error(what + " of " + std::to_string(count) + " elements wrote outside of " + of);
   }
 
   const std::string name_;

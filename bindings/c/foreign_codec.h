@@ -1,4 +1,4 @@
-// A codec of a caller in C, as the rooms know codecs.
+// Adapts a codec written by a caller in C to horo::Codec.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace horo_c {
 
-// The struct is copied; codec.user outlives what is returned, whose encode() and decode() throw std::runtime_error
-// where the caller's do not return 0 or write outside of their memory: they are lent memory between guards, and only
-// what belongs to them is taken from there. Throws std::invalid_argument for a struct that cannot be.
+// The struct is copied; codec.user must outlive the result. encode() and decode() throw std::runtime_error where the
+// caller's function does not return 0. They receive the engine's own memory: `horo conformance codec` finds a codec
+// that writes outside of it. Throws std::invalid_argument for a struct with a null function, a bad block or bad sizes.
 std::unique_ptr<horo::Codec> codec_from(const char* name, const horo_codec* codec);
 
 }  // namespace horo_c

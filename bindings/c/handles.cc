@@ -12,7 +12,7 @@ std::int32_t failed(std::int32_t status, const char* text, int origin) noexcept 
   try {
     state.error = text;
   } catch (const std::exception&) {
-    state.error = "out of memory";  // short enough to need none
+    state.error = "out of memory";  // short enough for the string's inline memory
   }
   state.status = status;
   state.origin = origin;

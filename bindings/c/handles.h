@@ -18,8 +18,9 @@
 struct horo_session {
   explicit horo_session(const horo::Config& config, const horo::Exchange& exchange = {}) : session(config, exchange) {}
 
-  // Of threads that come at once one does it, and the others wait for it. (std::call_once would make the library one
-  // that cannot be loaded late: it uses thread-local variables of the C++ library, for which little room is left then.)
+  // One of several concurrent threads shuts down, and the others wait for it. (std::call_once uses thread-local
+  // variables of the C++ library; a library that uses those cannot be loaded late, when the loader has little room left
+  // for them.)
   void shut_down() {
     {
       std::unique_lock lock(mutex);
@@ -41,7 +42,7 @@ struct horo_session {
 
 namespace horo_c {
 
-// What went wrong last in this thread, and what calls of it returned pointers to.
+// The last error of this thread, and the memory behind pointers that its calls returned.
 struct ThreadState {
   std::string error;
   std::int32_t status = HORO_OK;
@@ -53,7 +54,7 @@ ThreadState& thread_state() noexcept;
 
 std::int32_t failed(std::int32_t status, const char* text, int origin = -1) noexcept;
 
-// Runs a call and turns what it throws into a status and an error text.
+// Runs a call and turns an exception into a status and an error text.
 template <class Call>
 auto guarded(Call call) noexcept -> decltype(call()) {
   try {

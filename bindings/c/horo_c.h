@@ -22,7 +22,7 @@ extern "C" {
 
 typedef enum {
   HORO_OK = 0,
-  HORO_TIMEOUT = 1,           /* not an error: the wait's time is over, the work goes on */
+  HORO_TIMEOUT = 1,           /* not an error: the timeout passed, the work goes on */
   HORO_INVALID_ARGUMENT = -1, /* bad argument or setting; nothing was queued */
   HORO_MISMATCH = -2,         /* ranks disagree about this tensor; the session goes on */
   HORO_PEER_LOST = -3,        /* the epoch has ended; every work fails with this */
@@ -43,7 +43,7 @@ enum {
   HORO_FLOAT64 = 8,
   HORO_BOOL = 9,
   HORO_BFLOAT16 = 10,
-  HORO_FLOAT8_E4M3 = 11, /* without infinity: what is too large becomes +-448 */
+  HORO_FLOAT8_E4M3 = 11, /* without infinity: larger values become +-448 */
   HORO_FLOAT8_E5M2 = 12,
   HORO_UINT32 = 13,
   HORO_UINT64 = 14,
@@ -73,7 +73,7 @@ enum {
   HORO_REDUCE = 7,
   HORO_GATHER = 8,
   HORO_SCATTER = 9,
-  HORO_SEND_RECV = 10 /* root sends to peer; nobody else takes part */
+  HORO_SEND_RECV = 10 /* root sends to peer; no other rank takes part */
 };
 /* order */
 enum { HORO_CANONICAL = 0, HORO_FAST = 1 };
@@ -95,16 +95,16 @@ typedef struct {
   uint32_t set;     /* process set; 0 is the world */
   uint32_t channel; /* 0 unless an extension opens its own stream of collectives */
   int32_t kind, op, dtype, order;
-  int32_t root;     /* broadcast, reduce, gather, scatter; send_recv: who sends */
-  int32_t peer;     /* send_recv: who receives; else not read */
+  int32_t root;     /* broadcast, reduce, gather, scatter; send_recv: the sender */
+  int32_t peer;     /* send_recv: the receiver; else not read */
   int32_t stepwise; /* 1: submitted once between two horo_step_end, as a gradient is; may be bucketed for good */
-  int32_t priority; /* what is greater is run sooner, among what is ready; send_recv, barrier: not read */
+  int32_t priority; /* a greater one runs sooner, among ready tensors; send_recv, barrier: not read */
   double weight;    /* must be 1 in this version */
   double prescale, postscale;
   const char* name;      /* null: unnamed, matched with the other ranks by order of submission */
   const int64_t* shape;  /* of this rank's input; scatter: of the root's, others' first dimension is not read */
   const int64_t* splits; /* reduce_scatter: rows for each member; null: evenly, the first ones have one more */
-  const char* codec;     /* all_reduce, sum or average: what travels instead of the values; null: they do */
+  const char* codec;     /* all_reduce, sum or average: the codec of the bytes on the wire; null: none */
   const char* custom_op; /* HORO_CUSTOM: as registered */
   int32_t dims;
   int32_t split_count; /* 0, or the size of the set */
@@ -116,8 +116,8 @@ typedef struct {
   const void* data; /* memory of the work (results of varying size without out), valid until horo_release; else null */
   uint64_t bytes;   /* of the result of varying size, there or in out */
   /* Valid until horo_release; null where there are none. all_gather, all_to_all, gather at the root: rows from each
-   * member. scatter: the rows of this rank. horo_add_set: the number of the set. horo_join: who joined last, by its
-   * rank in the set. */
+   * member. scatter: the rows of this rank. horo_add_set: the number of the set. horo_join: the rank, in the set,
+   * that joined last. */
   const int64_t* counts;
   int32_t count_count;
 } horo_result;
@@ -232,13 +232,13 @@ typedef struct {
 /* Returns HORO_OK, or a negative horo_status that horo_init_exchange then fails with. May block up to timeout_ms. */
 typedef int32_t (*horo_exchange)(void* user, horo_exchange_call* call);
 
-/* horo_init for a launcher with a meeting place of its own. `exchange` is called, on the thread of this call, where
- * neither HORO_ADDR nor one host brings the ranks together; it must not throw. Whoever can take part in it is not
- * trusted: ranks of several hosts need HORO_KEY_FILE. */
+/* horo_init for a launcher with a store of its own. `exchange` is called, on the thread of this call, where
+ * neither HORO_ADDR nor one host brings the ranks together; it must not throw. Its participants are not
+ * authenticated, so ranks of several hosts need HORO_KEY_FILE. */
 HORO_API horo_session* horo_init_exchange(const char* const* settings, size_t count, horo_exchange exchange,
                                           void* user);
-/* Leaves in good order: unfinished works fail with HORO_SHUT_DOWN. Blocks at most a second. May be called again, and by
- * several threads at once: all return when it is done. */
+/* Leaves the job in good order: unfinished works fail with HORO_SHUT_DOWN. Blocks for at most a second. May be called
+ * repeatedly and by several threads; all calls return when the shutdown is complete. */
 HORO_API int32_t horo_shutdown(horo_session* session);
 /* Shuts down if that was not done, and frees the session and all its works. */
 HORO_API void horo_free(horo_session* session);
@@ -285,8 +285,8 @@ HORO_API int32_t horo_release_many(horo_session* session, const int64_t* works, 
  * HORO_INVALID_ARGUMENT where a set of the same ranks exists (0, the world, among them), or HORO_MAX_PROCESS_SETS do.
  */
 HORO_API int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_t count, const char* name);
-/* Ends it, on all ranks of the world alike: what waits in it fails, and the work ends when nothing of it is in flight
- * on this rank. */
+/* Removes the set; all ranks of the world call it alike. Pending submissions of the set fail, and the work ends when no
+ * work of the set is in flight on this rank. */
 HORO_API int64_t horo_remove_set(horo_session* session, uint32_t set);
 HORO_API int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info* info);
 /* This rank has no more data in this set. Until all members have joined, when the work ends, it submits nothing to the
@@ -294,49 +294,50 @@ HORO_API int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info
  * their other collectives in the set fail. */
 HORO_API int64_t horo_join(horo_session* session, uint32_t set);
 
-/* Makes an operation known by name to this session, before specs that name it; all ranks do so alike. The struct is
+/* Registers an operation by name in this session, before specs that name it; all ranks do so alike. The struct is
  * copied; user must live as long as the session. */
 HORO_API int32_t horo_register_op(horo_session* session, const char* name, const horo_op* op);
-/* The same for a codec. "fp16", "bf16", "fp8" and "int8" are known already. */
+/* The same for a codec. "fp16", "bf16", "fp8" and "int8" are built in. */
 HORO_API int32_t horo_register_codec(horo_session* session, const char* name, const horo_codec* codec);
 
 /* The caller ended a step of this process set; see horo_tensor_spec.stepwise. Never blocks. */
 HORO_API int32_t horo_step_end(horo_session* session, uint32_t set);
 
-/* Memory of the caller's. With HORO_TRANSPORT=shm or auto the ranks of a host see each other's, so what lies in it is
- * reduced where it is; anything else that is submitted has to be copied for that. At least `bytes` at *data, on a line
- * of 64 bytes, of unknown contents; a forked child must not touch it. Takes as long as new memory does, and returns
- * null on failure. */
+/* Memory for the caller. With HORO_TRANSPORT=shm or auto the ranks of a host map one another's memory of this kind, so
+ * tensors in it are reduced in place; tensors elsewhere are copied first. At least `bytes` at *data, aligned to 64
+ * bytes, with undefined contents; a forked child must not touch it. May block while the kernel maps pages; returns null
+ * on failure. */
 typedef struct horo_memory horo_memory;
 HORO_API horo_memory* horo_allocate(horo_session* session, uint32_t set, uint64_t bytes, void** data);
-/* May be called after horo_free() of the session too; null is nothing. What is in flight must have ended. */
+/* May also be called after horo_free() of the session; null has no effect. Works that use the memory must have ended.
+ */
 HORO_API void horo_free_memory(horo_memory* memory);
 
 /* Known plans: tensors that travel in one bucket, step after step (horo_tensor_spec.stepwise). If they are reduced in
- * place, and lie in memory as in the bucket, one behind the other, they are neither packed nor unpacked. */
+ * place, and are contiguous in the order of the bucket, they are neither packed nor unpacked. */
 typedef struct {
   uint32_t struct_bytes;
   uint32_t plan;   /* 0: the tensor is in no known plan that this rank uses, and the rest is 0 */
   uint64_t offset; /* of the tensor in the plan's bucket */
   uint64_t bytes;  /* of the bucket */
 } horo_place;
-/* Another number whenever horo_get_places may say something else than before: after a horo_step_end, mostly. */
+/* Changes whenever the result of horo_get_places may change, usually after a horo_step_end. */
 HORO_API int64_t horo_plans_version(horo_session* session);
-/* Of the tensors of these works, ended or not. `places`: structs of places[0].struct_bytes each. */
+/* Writes the places of the tensors of these works, ended or not. `places`: structs of places[0].struct_bytes each. */
 HORO_API int32_t horo_get_places(horo_session* session, const int64_t* works, size_t count, horo_place* places);
 
 /* All counters as JSON (docs/counters.md), empty on an error; valid until this thread's next horo call. */
 HORO_API const char* horo_counters(horo_session* session);
-/* When each rank had each tensor of the last step ready, as JSON: {"name": [milliseconds by rank], ...}, since the
- * first of all these times; null where it is not known. Rank 0 knows all ranks, every other only itself. Empty on an
- * error. Blocks until the engine has looked (microseconds, unless it is busy); valid until this thread's next horo
- * call. */
+/* The time at which each rank had each tensor of the last step ready, as JSON: {"name": [milliseconds by rank], ...},
+ * counted from the first of these times; null where it is unknown. Rank 0 has the times of all ranks, another rank only
+ * its own. Empty on an error. Blocks until the engine has answered (microseconds, unless it is busy); valid until this
+ * thread's next horo call. */
 HORO_API const char* horo_ready_times(horo_session* session);
 
-/* Where are you? Asked of every rank when a tensor that some ranks have submitted and others have not is about to fail.
- * A binding keeps one thread in horo_next_question: it blocks until there is a question (> 0, its number), the time is
- * over (0) or the session ends (negative), and must have returned before horo_free. The answer goes to the error of all
- * ranks: lines of text, at most 2,048 bytes; it counts if it comes within HORO_ANSWER_TIMEOUT_MS. */
+/* Stall diagnosis: shortly before a tensor fails that only some ranks have submitted, every rank is asked for the call
+ * sites of its callers. A binding keeps one thread in horo_next_question, which blocks until there is a question (> 0,
+ * its number), the timeout passes (0) or the session ends (negative), and must have returned before horo_free. The
+ * answer becomes part of the error on all ranks: lines of text, at most 2,048 bytes, within HORO_ANSWER_TIMEOUT_MS. */
 HORO_API int64_t horo_next_question(horo_session* session, int32_t timeout_ms);
 HORO_API int32_t horo_answer(horo_session* session, int64_t question, const char* text);
 

@@ -1,4 +1,4 @@
-// The C ABI: memory for buckets, and where in them the tensors of known plans lie.
+// The C ABI: memory for buckets, and the places of tensors in the buckets of known plans.
 #include <algorithm>
 
 #include "bindings/c/handles.h"

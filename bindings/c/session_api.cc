@@ -1,4 +1,4 @@
-// The C ABI: sessions, from their start to their end, and what they count.
+// The C ABI: sessions, from start to end, and their counters.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -104,7 +104,7 @@ int32_t horo_shutdown(horo_session* session) {
   });
 }
 
-// In a forked child it stays where it is: its lock may be held by a thread that the child does not have.
+// In a forked child the session is leaked: its lock may be held by a thread that the child does not have.
 void horo_free(horo_session* session) {
   if (session == nullptr || !session->session.is_here()) return;
   delete session;

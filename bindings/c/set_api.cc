@@ -1,4 +1,4 @@
-// The C ABI: process sets, and what a session is taught before it is used.
+// The C ABI: process sets, and operations and codecs that callers register.
 #include "bindings/c/foreign_codec.h"
 #include "bindings/c/handles.h"
 

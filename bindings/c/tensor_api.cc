@@ -61,7 +61,7 @@ horo::Key key_from(std::int64_t key) {
   return static_cast<horo::Key>(key);
 }
 
-// But for the key.
+// All fields but the key.
 horo::Submission submission_from(const horo_submission* c) {
   check_struct(c, "horo_submission");
   horo::Submission submission{0, c->in, c->out, c->absent != 0, c->out_bytes, {}};
@@ -69,7 +69,7 @@ horo::Submission submission_from(const horo_submission* c) {
   return submission;
 }
 
-// The i-th of structs that follow each other at the distance that the first one names as its size.
+// The i-th of contiguous structs whose size is the struct_bytes of the first one.
 template <class T>
 const T* at(const T* first, std::size_t i, const char* what) {
   check_struct(first, what);

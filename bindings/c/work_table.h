@@ -17,10 +17,10 @@
 
 namespace horo_c {
 
-// Any thread. A number is above 0, and never used twice: the lower bits are a place, the upper ones how many had it.
+// Any thread. A number is positive and never used twice: its lower bits are an index, its upper bits a generation.
 class WorkTable {
  public:
-  // A number in reserve: what was submitted cannot be taken back for want of one. It goes back unless it is used.
+  // Numbers reserved before a submit, which cannot be undone when no number is left. Unused ones are returned.
   class Seat {
    public:
     explicit Seat(WorkTable& table) : table_(table) { table_.take({&number_, 1}); }
@@ -38,13 +38,13 @@ class WorkTable {
     std::int64_t number_ = 0;
   };
 
-  // The same for many, with one lock where there would be one for each.
+  // The same for many numbers under one lock.
   class Seats {
    public:
     Seats(WorkTable& table, std::size_t count) : table_(table), numbers_(count) { table_.take(numbers_); }
     Seats(const Seats&) = delete;
     ~Seats() { table_.give_back(numbers_); }
-    // As many works as seats; `numbers` has room for theirs.
+    // As many works as reserved numbers; `numbers` has room for all of them.
     void give(std::vector<std::shared_ptr<horo::Work>> works, std::int64_t* numbers) noexcept {
       table_.fill(numbers_, works);
       std::copy(numbers_.begin(), numbers_.end(), numbers);
@@ -56,7 +56,7 @@ class WorkTable {
     std::vector<std::int64_t> numbers_;
   };
 
-  // Throws std::invalid_argument where there is none.
+  // Throws std::invalid_argument if the number is unknown.
   std::shared_ptr<horo::Work> find(std::int64_t number) {
     const std::lock_guard lock(mutex_);
     return at(number);
@@ -70,7 +70,7 @@ class WorkTable {
   }
 
   void erase(std::int64_t number) { erase({&number, 1}); }
-  // Throws std::invalid_argument where there is none of one of them; the others are erased all the same.
+  // Throws std::invalid_argument if one of them is unknown; the others are erased all the same.
   void erase(std::span<const std::int64_t> numbers) {
     std::optional<std::int64_t> unknown;
     while (!numbers.empty()) {
@@ -90,7 +90,7 @@ class WorkTable {
     std::int64_t turn = 0;
   };
 
-  // All or, where it throws, none.
+  // All of them or, if it throws, none.
   void take(std::span<std::int64_t> numbers) {
     const std::lock_guard lock(mutex_);
     while (free_.size() < numbers.size()) grow();
@@ -125,7 +125,7 @@ class WorkTable {
 
   static std::size_t at_of(std::int64_t number) { return static_cast<std::uint64_t>(number) & (kMostPlaces - 1); }
 
-  // One that is unknown, if any is.
+  // An unknown one, if any.
   std::optional<std::int64_t> erase_batch(std::span<const std::int64_t> numbers) noexcept {
     std::array<std::shared_ptr<horo::Work>, kBatch> works;  // freed without the lock
     std::optional<std::int64_t> unknown;
@@ -158,7 +158,7 @@ class WorkTable {
 
   std::mutex mutex_;
   std::vector<Place> places_;
-  std::vector<std::uint32_t> free_;  // what was freed last is used first
+  std::vector<std::uint32_t> free_;  // a stack: the index freed last is used first
 };
 
 }  // namespace horo_c

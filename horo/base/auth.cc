@@ -1,4 +1,4 @@
-// OpenSSL does the arithmetic, the kernel the randomness; no other file of the project sees either.
+// OpenSSL computes the hashes and the kernel supplies random bytes; no other file uses either.
 #include "horo/base/auth.h"
 
 #include <openssl/crypto.h>

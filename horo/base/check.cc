@@ -1,4 +1,4 @@
-// The last words of a process with a bug. Nothing here allocates or locks: the heap or a lock may be what broke.
+// The last message of a process with a bug. No code here allocates or locks: the heap or a lock may be broken.
 #include "horo/base/check.h"
 
 #include <unistd.h>
@@ -11,7 +11,7 @@
 namespace horo {
 namespace {
 
-// Independent values; a reader that sees a mix of two calls prints a slightly wrong line, nothing worse.
+// Independent values: a reader that sees a mix of two calls prints a wrong rank or epoch, with no other effect.
 struct Context {
   std::atomic<int> rank{-1};
   std::atomic<int> size{0};
@@ -42,13 +42,14 @@ void set_check_context(int rank, int size, unsigned epoch) noexcept {
 
 void check_failed(const char* claim, const char* file, int line) noexcept {
   const int rank = context().rank.load(std::memory_order_relaxed);
-  char who[64] = "no session yet";
+  char process[64] = "no session yet";
   if (rank >= 0) {
-    std::snprintf(who, sizeof who, "rank %d of %d, epoch %u", rank, context().size.load(std::memory_order_relaxed),
-                  context().epoch.load(std::memory_order_relaxed));
+    std::snprintf(process, sizeof process, "rank %d of %d, epoch %u", rank,
+                  context().size.load(std::memory_order_relaxed), context().epoch.load(std::memory_order_relaxed));
   }
   char text[1024];
-  const int length = std::snprintf(text, sizeof text, "horo: check failed at %s:%d (%s): %s\n", file, line, who, claim);
+  const int length =
+      std::snprintf(text, sizeof text, "horo: check failed at %s:%d (%s): %s\n", file, line, process, claim);
   if (length > 0) write_all(text, static_cast<std::size_t>(length) < sizeof text ? length : sizeof text - 1);
   std::abort();
 }

@@ -1,4 +1,4 @@
-// What the table of settings cannot say of one variable alone: which of them fit together, and how a key is read.
+// Checks that involve several settings, which the table of settings cannot express, and the reading of the job key.
 #include "horo/base/config.h"
 
 #include <fcntl.h>
@@ -54,7 +54,7 @@ void fit_local_ranks(const Lookup& get, Config& config) {
   }
 }
 
-// Through MPI no memory is shared; the ranks' own sockets stay, for agreement and to see an end.
+// With MPI no memory is shared; the ranks keep their own sockets, for agreement and to detect ends.
 void check_backend(Config& config) {
   if (config.backend != "mpi") return;
   if (config.transport == "shm")
@@ -94,7 +94,7 @@ JobKey key_from_descriptor(int fd, const std::string& variable, const std::strin
   return key;
 }
 
-// A descriptor that closes itself.
+// Closes its descriptor.
 class File {
  public:
   explicit File(const char* path) : fd_(::open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {}
@@ -133,8 +133,8 @@ void read_key(const Lookup& get, Config& config) {
   config.key = key_from_descriptor(std::atoi(descriptor), "HORO_KEY_FD", descriptor);
 }
 
-// What was said once in this process.
-class Said {
+// Warnings that this process has already logged.
+class LoggedOnce {
  public:
   bool is_new(const std::string& text) {
     const MutexLock lock(mutex_);
@@ -146,9 +146,9 @@ class Said {
   std::set<std::string> texts_ GUARDED_BY(mutex_);
 };
 
-// All ranks of a host have the same environment as a rule, so its first one speaks for them, and once.
+// The ranks of a host usually have the same environment, so the host's first rank logs the warning, once.
 void warn_of_what_is_not_taken(const Launcher& launcher) {
-  static Said said;
+  static LoggedOnce said;
   std::vector<std::string> texts = unknown_settings_in_environment();
   if (!launcher.remark.empty()) texts.push_back(launcher.remark);
   for (const std::string& text : texts) {

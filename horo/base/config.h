@@ -1,5 +1,5 @@
-// Every setting and limit: its default, its unit and its environment variable. Reaching a limit is an error naming it.
-// Ranges and meanings stand in the table of settings.h; a new setting is a field here and a row there.
+// Every setting and limit: default, unit and environment variable. Reaching a limit is an error that names it. Ranges
+// and meanings are in the table of settings.h; a new setting is a field here and a row there.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ enum class MeetBy {
 };
 
 struct Config {
-  // Who and where. Without HORO_RANK and HORO_SIZE it is what the launcher says, if one is found; the world is this
-  // process alone otherwise.
+  // Rank and place. Without HORO_RANK and HORO_SIZE the launcher's variables count, if a launcher is found; otherwise
+  // the world is this process alone.
   int rank = 0;               // HORO_RANK
   int size = 1;               // HORO_SIZE
   int local_rank = 0;         // HORO_LOCAL_RANK (default: rank)
@@ -39,9 +39,9 @@ struct Config {
   // How gradients travel.
   std::size_t bucket_bytes = 25 << 20;       // HORO_BUCKET_BYTES: most bytes in one bucket; 0: every tensor alone
   std::size_t least_bucket_bytes = 1 << 20;  // HORO_LEAST_BUCKET_BYTES: between hosts, where a sixteenth of a step is
-                                             // less; as bucket_bytes: steps are not cut into parts
-  std::size_t credit_bytes = 2 << 20;        // HORO_CREDIT_BYTES: on their way in a process set, before what has less
-                                             // priority waits; 0: one bucket
+                                             // less; equal to bucket_bytes: steps are not divided
+  std::size_t credit_bytes = 2 << 20;        // HORO_CREDIT_BYTES: in flight in a process set, before tensors of lower
+                                             // priority wait; 0: one bucket
   std::size_t segment_bytes =
       256 << 10;  // HORO_SEGMENT_BYTES: piece of a shard whose reduction overlaps the next one's move
   std::string
@@ -54,15 +54,15 @@ struct Config {
 
   // How they travel between the ranks of one host.
   std::string transport = "auto";          // HORO_TRANSPORT: tcp, shm (an error where it does not work) or auto
-  std::size_t shm_chunk_bytes = 32 << 10;  // HORO_SHM_CHUNK_BYTES: passed on at a time while the rest is copied
+  std::size_t shm_chunk_bytes = 32 << 10;  // HORO_SHM_CHUNK_BYTES: readable while the next chunk is copied
   std::size_t shm_slots = 8;               // HORO_SHM_SLOTS: chunks on the way from one rank to another
-  std::string shm_past_caches = "auto";    // HORO_SHM_PAST_CACHES: how they pass on long tensors: on, off or auto
+  std::string shm_past_caches = "auto";    // HORO_SHM_PAST_CACHES: long tensors by non-temporal stores: on, off or auto
 
   // How bytes travel over sockets.
   std::string crc = "auto";   // HORO_CRC: a checksum behind every payload: on, off or auto (between hosts)
   std::size_t tcp_width = 1;  // HORO_TCP_WIDTH: TCP connections between two ranks, over which long messages are cut
-  std::chrono::milliseconds tcp_keep_warm{10'000};  // HORO_TCP_KEEP_WARM_MS: after the last message, connections over
-                                                    // long lines are kept from starting slowly again; 0: never
+  std::chrono::milliseconds tcp_keep_warm{10'000};  // HORO_TCP_KEEP_WARM_MS: after the last message, idle connections
+                                                    // with long round trips avoid slow start; 0: never
 
   // Deadlines.
   std::chrono::milliseconds start_timeout{30'000};  // HORO_START_TIMEOUT_MS: all ranks connected
@@ -71,7 +71,7 @@ struct Config {
   std::chrono::milliseconds beat{1'000};            // HORO_BEAT_MS: between signs of life while works are in flight
   std::chrono::milliseconds stall_limit{60'000};    // HORO_STALL_LIMIT_MS: submitted by some ranks, not by others
   std::chrono::milliseconds stall_warning{10'000};  // HORO_STALL_WARNING_MS: the same, until a warning; 0: never
-  std::chrono::milliseconds answer_timeout{1'000};  // HORO_ANSWER_TIMEOUT_MS: for a rank to say where its callers are
+  std::chrono::milliseconds answer_timeout{1'000};  // HORO_ANSWER_TIMEOUT_MS: for a rank's answer to a stall diagnosis
 
   // Limits.
   std::size_t max_ranks = 16'384;            // HORO_MAX_RANKS
@@ -80,20 +80,20 @@ struct Config {
   std::size_t max_tensors = 1 << 20;         // HORO_MAX_TENSORS: declared in one session
   std::size_t max_process_sets = 64;         // HORO_MAX_PROCESS_SETS: at once, beside the world
   std::size_t max_message_bytes = 64 << 20;  // HORO_MAX_MESSAGE_BYTES: of the control plane
-  std::size_t max_early_bytes = 64 << 20;    // HORO_MAX_EARLY_BYTES: received from one peer before it was asked for
+  std::size_t max_early_bytes = 64 << 20;  // HORO_MAX_EARLY_BYTES: received from one peer before the receive was posted
 };
 
 // Reads the variables through `get` (null: not set), checks ranges and that they fit together. Throws
 // std::invalid_argument naming the variable, its value and what was expected. `has_exchange`: the caller brings an
-// Exchange, for ranks that neither an address nor one host brings together.
+// Exchange, for ranks without an address on several hosts.
 Config config_from(const Lookup& get, bool has_exchange = false);
 
 // config_from over this process's environment, with `given` settings in front of it. An unknown name is an error if it
 // is given; in the environment it is logged, once in this process and by the first rank of a host alone.
 Config config_from_environment(const std::map<std::string, std::string>& given = {}, bool has_exchange = false);
 
-// Boot id and network namespace: equal for processes of one host that can reach each other by loopback.
-// Throws std::invalid_argument, naming HORO_HOST_ID as the way out, where /proc does not tell.
+// Boot id and network namespace: equal for processes of one host that can reach each other by loopback. Throws
+// std::invalid_argument, naming HORO_HOST_ID as the remedy, where /proc does not contain them.
 std::string this_host_id();
 
 }  // namespace horo

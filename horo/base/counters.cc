@@ -9,7 +9,7 @@
 namespace horo {
 namespace {
 
-// A job in its steady state has a handful of them; more means that somebody is changing bucket sizes on purpose.
+// A job in its steady state has a handful of compositions; only a program that varies its bucket sizes has more.
 constexpr std::size_t kMaxCompositions = 65'536;
 
 // Builds {"key": value, ...}.

@@ -1,4 +1,4 @@
-// What happened, in numbers. Every counter is a sum since the session began; any thread may add and read.
+// Counters of a session. Every counter is a sum since the session began; any thread may add and read.
 #pragma once
 
 #include <atomic>
@@ -39,7 +39,8 @@ class Counters {
     std::uint64_t payload_bytes = 0;  // of the tensors, as the caller sees them
     Traffic traffic;
   };
-  // The same without traffic, for one who counts often: he alone adds, one thread at a time, without a lock.
+  // The same without traffic, for a frequent writer: it has the tally alone, adds from one thread at a time, and takes
+  // no lock.
   class Tally {
    public:
     void add(std::uint64_t payload_bytes) {
@@ -63,9 +64,9 @@ class Counters {
 
   void add_collective(std::uint32_t set, CollectiveKind kind, std::string_view algorithm, std::uint64_t payload_bytes,
                       const Traffic& traffic);
-  // A new one, which lives as long as the counters do.
+  // A new tally, which lives as long as the counters.
   Tally& tally(std::uint32_t set, CollectiveKind kind, std::string_view algorithm);
-  // What a process set is called from now on; the world has its name.
+  // Names a process set from now on; the world has a name already.
   void name_set(std::uint32_t set, const std::string& name);
   void add_control(const Control& sent);
   // A bucket of `tensors` was reduced; `composition` hashes its tensors' names in order.
@@ -84,7 +85,7 @@ class Counters {
   using Key = std::tuple<std::uint32_t, CollectiveKind, std::string>;
   struct Entry {
     Collectives counts;
-    std::list<Tally> tallies;  // which stay where they are
+    std::list<Tally> tallies;  // a list, so that references stay valid
     Collectives sum() const;
   };
 

@@ -1,7 +1,8 @@
-// The processor's instruction takes three cycles and can be begun in each, so three parts of a block are summed side by
-// side and put together: a checksum moves past n bytes by a linear map, whose matrix is that of one zero bit, squared.
-// Without the instruction eight bytes at a time go through as many tables (Kounavis and Berry, "A systematic approach
-// to building high performance software-based CRC generators", 2005).
+// The processor's instruction has a latency of three cycles and a throughput of one per cycle, so three parts of a
+// block are summed in parallel and combined: appending n zero bytes is a linear map of the checksum, computed by
+// repeated squaring of the matrix of one zero bit. Without the instruction eight bytes at a time go through eight
+// tables (Kounavis and Berry, "A systematic approach to building high performance software-based CRC generators",
+// 2005).
 #include "horo/base/crc32c.h"
 
 #include <array>
@@ -22,7 +23,7 @@ constexpr std::size_t kWordBytes = 8;
 
 using ByteTable = std::array<std::uint32_t, 256>;
 
-// Table k: what a byte does to the checksum, k bytes later.
+// Table k: the effect of a byte on the checksum k bytes later.
 constexpr std::array<ByteTable, kWordBytes> make_byte_tables() {
   std::array<ByteTable, kWordBytes> tables{};
   for (std::uint32_t i = 0; i < 256; ++i) {
@@ -49,7 +50,7 @@ std::uint32_t one_byte(std::uint32_t crc, std::byte byte) {
   return kByteTables[0][(crc ^ std::to_integer<std::uint32_t>(byte)) & 0xff] ^ (crc >> 8);
 }
 
-using Matrix = std::array<std::uint32_t, 32>;  // what becomes of each bit
+using Matrix = std::array<std::uint32_t, 32>;  // column i: the image of bit i
 
 constexpr std::uint32_t product(const Matrix& matrix, std::uint32_t vector) {
   std::uint32_t sum = 0;
@@ -57,7 +58,7 @@ constexpr std::uint32_t product(const Matrix& matrix, std::uint32_t vector) {
   return sum;
 }
 
-// Of a power of two of zero bytes.
+// The matrix of 2^k zero bytes.
 constexpr Matrix past_zeros(std::size_t bytes) {
   Matrix matrix{kPolynomial};
   for (std::size_t i = 1; i < matrix.size(); ++i) matrix[i] = 1U << (i - 1);
@@ -109,7 +110,7 @@ std::uint64_t one_word(std::uint64_t crc, std::uint64_t) {
 }
 #endif
 
-// Takes what it sums from the front of `left`.
+// Consumes the bytes that it sums from the front of `left`.
 template <std::size_t kBytes>
 std::uint32_t three_at_once(std::uint32_t crc, std::span<const std::byte>& left) {
   for (; left.size() >= 3 * kBytes; left = left.subspan(3 * kBytes)) {

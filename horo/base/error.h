@@ -1,4 +1,4 @@
-// What can be thrown besides std::invalid_argument (a bad argument or setting, before anything is queued).
+// Exceptions besides std::invalid_argument (a bad argument or setting, before anything is queued).
 #pragma once
 
 #include <stdexcept>
@@ -12,19 +12,20 @@ class Mismatch : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// How it is known that a peer is lost: what follows may be believed at once, or only if nobody knows better.
+// The evidence for a lost peer, strongest first: strong evidence counts at once, weak evidence only if no rank has
+// stronger evidence.
 enum class Evidence {
-  kTold,    // somebody who has judged it says so
-  kDied,    // the kernel says that it ended in the middle (ring/shm/owner.h)
-  kGone,    // its process has ended, perhaps in good order
-  kBroken,  // its connection broke off
-  kLate     // it did not send what was waited for
+  kTold,    // a verdict of another rank
+  kDied,    // the kernel reports that it ended without leaving (ring/shm/owner.h)
+  kGone,    // its process has ended, possibly in good order
+  kBroken,  // its connection broke
+  kLate     // it did not send an awaited message in time
 };
 
 // A peer is gone, silent past a deadline, or ended the job. It ends the epoch: every Work fails with it.
 class PeerLost : public std::runtime_error {
  public:
-  // `origin` is the rank that was lost or that gave up first (-1: not known); `why` is the whole message.
+  // `origin` is the rank that was lost or that gave up first (-1: not known); `why` is the complete message.
   PeerLost(int origin, const std::string& why, Evidence evidence = Evidence::kTold)
       : std::runtime_error(why), origin_(origin), evidence_(evidence) {}
   int origin() const noexcept { return origin_; }
@@ -35,7 +36,7 @@ class PeerLost : public std::runtime_error {
   Evidence evidence_;
 };
 
-// Somebody else's bytes do not follow the protocol: wrong magic, length, version or authentication.
+// Bytes of a peer violate the protocol: wrong magic, length, version or authentication.
 class ProtocolError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

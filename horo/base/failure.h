@@ -8,9 +8,9 @@
 
 namespace horo {
 
-// Threads hand on failures and throw exceptions of their own: one exception object rethrown by several threads is freed
-// by whichever lets go last, and its text (shared inside the C++ library) is then read and freed in no order that a
-// race checker can see.
+// Threads share a Failure and each throw an exception of their own. One exception object rethrown by several threads
+// would be freed by the last of them, and ThreadSanitizer does not see the order of the reads and the release of its
+// text, which is shared inside the C++ library.
 struct Failure {
   enum class Kind { kMismatch, kPeerLost, kShutDown, kInvalid, kInternal };
 
@@ -28,11 +28,11 @@ using FailurePtr = std::shared_ptr<const Failure>;  // null: no failure
 FailurePtr mismatch(std::string text);
 FailurePtr peer_lost(int origin, std::string text, Evidence evidence = Evidence::kTold);
 FailurePtr shut_down(std::string text);
-// What the caller gave cannot take the result: found only when its size is known.
+// The caller's memory is too small for the result: detected only when the size of the result is known.
 FailurePtr invalid(std::string text);
-// Out of memory: made by the first call, so that a later one needs none.
+// Out of memory: allocated by the first call, so later calls need no memory.
 FailurePtr out_of_memory();
-// The exception that is being handled; to be called in a catch block. Out of memory where there is none for it.
+// The exception that is being handled; called in a catch block. out_of_memory() where no memory is left for it.
 FailurePtr current_failure();
 
 }  // namespace horo

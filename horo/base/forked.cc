@@ -1,5 +1,5 @@
-// The list is a bitmap with a bit for each descriptor, because a forked child may neither lock nor allocate. It is the
-// one thing here that belongs to the process and not to a session, as descriptors do.
+// The list is a bitmap with one bit per descriptor, because a forked child may neither lock nor allocate. It belongs to
+// the process and not to a session, as descriptors do.
 #include "horo/base/forked.h"
 
 #include <pthread.h>
@@ -13,13 +13,13 @@ namespace horo {
 namespace {
 
 // The kernel's own default for the highest limit of descriptors (fs.nr_open). Beyond it a descriptor is not listed: the
-// child keeps its copy, and a death is seen by the process or by silence.
+// child keeps its copy, and a death is detected by the pidfd or by silence.
 constexpr std::size_t kMaxDescriptors = 1 << 20;
 constexpr std::size_t kBits = 64;
 
 struct Process {
-  // Each bit is for itself. Whoever clears it closes the descriptor, so an exchange decides that; nothing else is
-  // ordered by it.
+  // Bits are independent. The thread that clears a bit closes the descriptor, so an atomic exchange decides which one
+  // does; the operations order nothing else.
   std::array<std::atomic<std::uint64_t>, kMaxDescriptors / kBits> owned{};
   std::atomic<std::size_t> used_words{0};    // only grows; orders nothing
   std::atomic<std::uint32_t> generation{0};  // written by a child that has one thread
@@ -43,8 +43,8 @@ void close_all_in_child() noexcept {
   }
 }
 
-// When the process starts, not with the first descriptor: a child forked meanwhile would wait for the thread that made
-// it.
+// Initialised when the process starts, not with the first descriptor: a child forked during the initialisation would
+// wait for a thread that it does not have.
 [[maybe_unused]] const bool watches_forks = ::pthread_atfork(nullptr, nullptr, close_all_in_child) == 0;
 
 }  // namespace

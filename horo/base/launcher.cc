@@ -1,5 +1,4 @@
-// A row of the header's table is one function here: it looks whether its launcher's variables are there, and reads
-// them.
+// One function per row of the header's table: it checks for the launcher's variables and reads them.
 #include "horo/base/launcher.h"
 
 #include <algorithm>
@@ -73,7 +72,7 @@ struct Names {
   const char* size;
 };
 
-// Without local numbers the world is taken for one host.
+// Without local numbers the world counts as one host.
 Launcher read_world(const Lookup& get, const char* launcher, const Names& names) {
   const VariableReader reader(get, launcher);
   Launcher found;
@@ -127,7 +126,7 @@ bool is_shell(std::string_view job_name) {
   return false;
 }
 
-// Slurm's list of tasks by node: "2(x3),1" is 2, 2, 2, 1. Nothing: it is no such list, or shorter.
+// Slurm's list of tasks by node: "2(x3),1" is 2, 2, 2, 1. Empty if the text is not such a list or is too short.
 std::optional<std::int64_t> tasks_on_node(std::string_view list, std::int64_t node) {
   while (!list.empty()) {
     std::string_view item = list.substr(0, list.find(','));
@@ -175,7 +174,7 @@ std::optional<Launcher> slurm(const Lookup& get) {
   return found;
 }
 
-// HORO_*, as far as others can contradict them; config_from reads them and judges their values.
+// HORO_*, as far as other launchers can contradict them; config_from reads and checks their values.
 std::optional<Launcher> horo_variables(const Lookup& get) {
   if (get("HORO_RANK") == nullptr && get("HORO_SIZE") == nullptr) return {};
   Launcher found;
@@ -186,7 +185,8 @@ std::optional<Launcher> horo_variables(const Lookup& get) {
 }
 
 std::string launcher_text(const Launcher& launcher) {
-  return (launcher.name.empty() ? "horo run, or whoever set them" : launcher.name) + " (" + launcher.found + ")";
+  return (launcher.name.empty() ? "horo run, or the program that set them" : launcher.name) + " (" + launcher.found +
+         ")";
 }
 
 [[noreturn]] void refuse_both(const Launcher& one, const Launcher& other) {

@@ -1,24 +1,28 @@
-// Who started this process: rank, size and the start's name, as launchers leave them in the environment.
+// Launcher: the program that started this process, with rank, size and the name of the start, read from the
+// environment.
 //
-//   launcher      found where all of these are set          local rank, local size            name of the start
-//   HORO_*        HORO_RANK or HORO_SIZE                    HORO_LOCAL_RANK, _LOCAL_SIZE      (HORO_ADDR is its place)
-//   torchrun      RANK, WORLD_SIZE, LOCAL_RANK,             LOCAL_RANK, LOCAL_WORLD_SIZE      TORCHELASTIC_RUN_ID,
-//   MASTER_ADDR,
-//                 LOCAL_WORLD_SIZE, MASTER_ADDR, _PORT                                        MASTER_PORT,
-//                 _RESTART_COUNT
-//   mpirun        OMPI_COMM_WORLD_RANK, _SIZE               OMPI_COMM_WORLD_LOCAL_RANK,       OMPI_MCA_ess_base_jobid
-//   and (Open MPI)                                              _LOCAL_SIZE                       _orte_hnp_uri;
-//   PMIX_NAMESPACE mpiexec       PMI_RANK, PMI_SIZE                        MPI_LOCALRANKID, MPI_LOCALNRANKS  none:
-//   HORO_JOB has to be set (Hydra) srun          SLURM_PROCID, SLURM_JOB_ID, SLURM_STEP_ID SLURM_LOCALID, SLURM_JOB_ID,
-//   SLURM_STEP_ID
-//                 of a step that runs tasks                 SLURM_STEP_TASKS_PER_NODE
+//   HORO_*        found by     HORO_RANK or HORO_SIZE
+//                 local        HORO_LOCAL_RANK, HORO_LOCAL_SIZE
+//                 start        named by HORO_ADDR
+//   torchrun      found by     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+//                 local        LOCAL_RANK, LOCAL_WORLD_SIZE
+//                 start        TORCHELASTIC_RUN_ID, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT
+//   mpirun        found by     OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
+//   (Open MPI)    local        OMPI_COMM_WORLD_LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_SIZE
+//                 start        OMPI_MCA_ess_base_jobid, OMPI_MCA_orte_hnp_uri; PMIX_NAMESPACE
+//   mpiexec       found by     PMI_RANK, PMI_SIZE
+//   (Hydra)       local        MPI_LOCALRANKID, MPI_LOCALNRANKS
+//                 start        unnamed: HORO_JOB must be set
+//   srun          found by     SLURM_PROCID, SLURM_JOB_ID, SLURM_STEP_ID, of a step that runs tasks
+//                 local        SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE
+//                 start        SLURM_JOB_ID, SLURM_STEP_ID
 //
-// HORO_* come first: `horo run` and a user who sets them mean them. Launchers that are found together have to agree on
-// rank and size, the first in the table is then taken; if they do not, both are named and refused. SLURM_* alone never
-// contradict: torchrun, mpirun and `horo run` are started inside allocations and by srun, once on each host, and what
-// they start inherits SLURM_* of another meaning. They count where nothing else is found (or Hydra's variables, which
-// srun sets as well, say the same); not in a batch script or an interactive shell, whose environment describes the
-// allocation: those have no step, a step number of their own, or are step 0 with a terminal (SLURM_PTY_PORT).
+// HORO_* take precedence: `horo run` and users set them on purpose. Launchers that are found together must agree on
+// rank and size, and the first in the table is taken; contradictions are refused with the names of both. SLURM_* alone
+// never contradict: torchrun, mpirun and `horo run` are started inside allocations and by srun, once per host, and
+// their children inherit SLURM_* with another meaning. SLURM_* count where no other launcher is found (or where Hydra's
+// variables, which srun sets as well, agree); not in a batch script or an interactive shell, whose environment
+// describes the allocation: those have no step, a reserved step number, or step 0 with a terminal (SLURM_PTY_PORT).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +35,7 @@ namespace horo {
 using Lookup = std::function<const char*(const char*)>;
 
 struct Launcher {
-  std::string name;   // "torchrun", "mpirun", "mpiexec" or "srun"; empty: none, or HORO_* variables
+  std::string name;   // "torchrun", "mpirun", "mpiexec" or "srun"; empty: none, or HORO_*
   std::string found;  // "RANK=1, WORLD_SIZE=2, ...": for messages
   int rank = 0;
   int size = 1;

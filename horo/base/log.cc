@@ -17,7 +17,7 @@ namespace horo {
 namespace {
 
 std::atomic<int>& log_rank() noexcept {
-  static constinit std::atomic<int> rank{-1};  // orders nothing: a line may still show the rank of a moment ago
+  static constinit std::atomic<int> rank{-1};  // orders nothing: a line may show the previous rank
   return rank;
 }
 

@@ -1,5 +1,5 @@
-// Settings are read strictly: a whole string that is a number in its range or one of the choices, or an error that
-// names the variable, what it held and what was expected. What is not set keeps its default.
+// Settings are read strictly: the whole string is a number in range or one of the choices; otherwise an error names the
+// variable, its value and what was expected. A variable that is not set keeps its default.
 #include <algorithm>
 #include <charconv>
 #include <cstring>

@@ -1,4 +1,4 @@
-// The table. Defaults stand in Config alone and are taken from there; limits and units are written once, here.
+// The table. Defaults are those of Config; ranges and meanings are written once, here.
 #include "horo/base/settings.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr Setting kSettings[] = {
      .field = &Config::rank,
      .range = {0, kMaxInt},
      .meaning = "number of this process among all processes of the job; comes with HORO_SIZE, and without both the "
-                "world is what torchrun, mpirun or srun say, or this process alone"},
+                "world is the one of torchrun, mpirun or srun, or this process alone"},
     {.name = "HORO_SIZE",
      .group = kWorld,
      .field = &Config::size,
@@ -41,9 +41,8 @@ constexpr Setting kSettings[] = {
     {.name = "HORO_ADDR",
      .group = kWorld,
      .field = &Config::addr,
-     .meaning =
-         "host:port where rank 0 listens while the ranks gather; needed where there are several, unless torchrun "
-         "started them, or mpirun or srun did on one host"},
+     .meaning = "host:port where rank 0 listens while the ranks start; needed with several ranks, unless torchrun "
+                "started them, or mpirun or srun on one host"},
     {.name = "HORO_HOST_ID",
      .group = kWorld,
      .field = &Config::host_id,
@@ -52,7 +51,7 @@ constexpr Setting kSettings[] = {
     {.name = "HORO_JOB",
      .group = kWorld,
      .field = &Config::job,
-     .meaning = "name of the job; ranks of other jobs are turned away"},
+     .meaning = "name of the job; connections of other jobs are refused"},
     {.name = "HORO_KEY_FD",
      .group = kWorld,
      .range = {0, kMaxInt},
@@ -67,7 +66,7 @@ constexpr Setting kSettings[] = {
      .group = kWorld,
      .field = &Config::incarnation,
      .range = kIncarnations,
-     .meaning = "which start of this rank it is"},
+     .meaning = "number of this start of the rank"},
 
     {.name = "HORO_BUCKET_BYTES",
      .group = kGradients,
@@ -80,29 +79,30 @@ constexpr Setting kSettings[] = {
      .field = &Config::least_bucket_bytes,
      .range = {0, kMaxBufferBytes},
      .equal_on_all_ranks = true,
-     .meaning = "between hosts a bucket has a sixteenth of a step's bytes, so that most of it travels while backward "
-                "computes, but as many as these, if there are; as HORO_BUCKET_BYTES: steps are not cut into parts"},
+     .meaning =
+         "least bytes in a bucket between hosts, where a bucket otherwise has a sixteenth of a step's bytes, so that "
+         "most of the step travels while backward computes; equal to HORO_BUCKET_BYTES: steps are not divided"},
     {.name = "HORO_CREDIT_BYTES",
      .group = kGradients,
      .field = &Config::credit_bytes,
      .range = {0, kMaxBufferBytes},
      .equal_on_all_ranks = true,
-     .meaning = "bytes on their way in a process set before what has less than the greatest priority waits; half of "
-                "it is the most in one bucket of different priorities; 0: one bucket"},
+     .meaning =
+         "bytes in flight in a process set before tensors below the highest priority wait; a bucket of different "
+         "priorities has at most half of it; 0: one bucket"},
     {.name = "HORO_SEGMENT_BYTES",
      .group = kGradients,
      .field = &Config::segment_bytes,
      .range = {64, kMaxBufferBytes},
      .equal_on_all_ranks = true,
-     .meaning = "piece of a shard whose reduction overlaps the next one's move"},
+     .meaning = "size of the segments of a shard: the reduction of one overlaps the transfer of the next"},
     {.name = "HORO_ALGORITHMS",
      .group = kGradients,
      .field = &Config::algorithms,
-     .default_is = "what is expected to be fastest",
+     .default_is = "the algorithm with the lowest estimated time",
      .equal_on_all_ranks = true,
-     .meaning = "algorithms to take where they can be taken, or files of schedules (ring/schedule/schedule_json.h), "
-                "the same on all "
-                "hosts: \"all_reduce=tree,broadcast=@mine.json\""},
+     .meaning = "algorithms to use where they apply, or files of schedules (ring/schedule/schedule_json.h), "
+                "the same on all hosts: \"all_reduce=tree,broadcast=@mine.json\""},
 
     {.name = "HORO_BACKEND",
      .group = kGradients,
@@ -116,25 +116,27 @@ constexpr Setting kSettings[] = {
      .field = &Config::transport,
      .choices = "tcp, shm or auto",
      .equal_on_all_ranks = true,
-     .meaning = "how bytes travel between ranks of one host: by TCP; by memory that both see (shm), or an error where "
-                "that cannot be had; by memory where it can be had (auto). Between hosts it is always TCP"},
+     .meaning =
+         "how bytes travel between ranks of one host: TCP; shared memory, or an error where it is not "
+         "available (shm); shared memory where it is available, else TCP (auto). Between hosts it is always TCP"},
     {.name = "HORO_SHM_CHUNK_BYTES",
      .group = kGradients,
      .field = &Config::shm_chunk_bytes,
      .range = {1 << 12, 1 << 22},
-     .meaning = "piece of a message in shared memory that one rank reads while the other writes the next"},
+     .meaning =
+         "size of the chunks of a message in shared memory: one rank reads a chunk while the other writes the next"},
     {.name = "HORO_SHM_SLOTS",
      .group = kGradients,
      .field = &Config::shm_slots,
      .range = {2, 64},
-     .meaning = "such pieces on the way from one rank to another; a pair of ranks shares twice that memory"},
+     .meaning = "number of such chunks from one rank to another; a pair of ranks shares twice that memory"},
     {.name = "HORO_SHM_PAST_CACHES",
      .group = kGradients,
      .field = &Config::shm_past_caches,
      .choices = "on, off or auto",
-     .meaning = "how a rank writes what ranks of its host then read of its own tensors: past the caches, so that "
-                "they find it in memory (on); into them (off); or past them where the other one's core is behind "
-                "another cache, to which the way is longer than to memory, as is measured again and again (auto)"},
+     .meaning = "how a rank writes long tensors for other ranks of its host: with non-temporal stores to memory (on); "
+                "through the caches (off); or with non-temporal stores where the other rank's core is behind another "
+                "cache that takes longer to reach than memory, by repeated measurement (auto)"},
     {.name = "HORO_CRC",
      .group = kGradients,
      .field = &Config::crc,
@@ -142,25 +144,26 @@ constexpr Setting kSettings[] = {
      .equal_on_all_ranks = true,
      .meaning =
          "a CRC32C behind the payload of every message over a socket, so that a changed bit is an error and never "
-         "a wrong sum: on all links (on), on none (off), or on those between hosts, unless the start finds a line so "
-         "fast that this would cost more than 2 % (auto)"},
+         "a wrong sum: on all links (on), on none (off), or on those between hosts, unless the network measured at "
+         "the start is so fast that checksums would cost more than 2 % (auto)"},
     {.name = "HORO_TCP_WIDTH",
      .group = kGradients,
      .field = &Config::tcp_width,
      .range = {1, 16},
      .equal_on_all_ranks = true,
      .meaning =
-         "TCP connections between two ranks; messages of more than 64 KiB travel over all of them at once. More than "
-         "one pays where a line is long and loses packets, since a loss holds up one connection alone"},
+         "TCP connections between two ranks; messages of more than 64 KiB are striped over all of them. More than "
+         "one pays where the network limits each TCP flow, as clouds do, and where a long line loses packets, since a "
+         "loss delays one connection alone"},
 
     {.name = "HORO_TCP_KEEP_WARM_MS",
      .group = kDeadlines,
      .field = &Config::tcp_keep_warm,
      .range = {0, kWait.high},
      .meaning =
-         "after the last message, in which a connection whose round trips take more than 1 ms sends a few bytes every "
-         "100 ms, so that the kernel does not make it start slowly again; none where the congestion control is BBR, "
-         "which does not forget; 0: never"},
+         "time after the last message in which a connection with round trips of more than 1 ms sends a few bytes every "
+         "100 ms, so that the kernel does not restart it with a small window; not with BBR, which keeps its rate; 0: "
+         "never"},
     {.name = "HORO_START_TIMEOUT_MS",
      .group = kDeadlines,
      .field = &Config::start_timeout,
@@ -175,12 +178,12 @@ constexpr Setting kSettings[] = {
      .group = kDeadlines,
      .field = &Config::deadline,
      .range = kWait,
-     .meaning = "for one collective in flight, and for a rank that gives no sign of life meanwhile"},
+     .meaning = "for one collective in flight, and for a rank that sends no sign of life meanwhile"},
     {.name = "HORO_BEAT_MS",
      .group = kDeadlines,
      .field = &Config::beat,
      .range = kWait,
-     .meaning = "between signs of life that ranks want of each other while collectives are in flight"},
+     .meaning = "between signs of life that ranks request of each other while collectives are in flight"},
     {.name = "HORO_STALL_WARNING_MS",
      .group = kDeadlines,
      .field = &Config::stall_warning,
@@ -195,7 +198,7 @@ constexpr Setting kSettings[] = {
      .group = kDeadlines,
      .field = &Config::answer_timeout,
      .range = kWait,
-     .meaning = "for a rank to say where its callers are, when a tensor has come to HORO_STALL_LIMIT_MS"},
+     .meaning = "for a rank's answer to a stall diagnosis, when a tensor reaches HORO_STALL_LIMIT_MS"},
 
     {.name = "HORO_MAX_RANKS",
      .group = kLimits,
@@ -236,7 +239,7 @@ constexpr Setting kSettings[] = {
      .group = kLimits,
      .field = &Config::max_early_bytes,
      .range = {0, kMaxBufferBytes},
-     .meaning = "received from one peer before it was asked for"},
+     .meaning = "received from one peer before the receives were posted"},
 
     {.name = "HORO_LOG_LEVEL",
      .group = kProcess,
@@ -249,8 +252,8 @@ constexpr Setting kSettings[] = {
      .choices = "scalar, sse2, neon, avx2, avx512 or auto",
      .default_is = "auto",
      .environment_alone = true,
-     .meaning = "instructions that sums are computed with; their bits are the same, auto takes the best ones that this "
-                "processor has (`horo doctor` lists them)"},
+     .meaning = "instruction set of the sums; the results are the same bits; auto takes the best one of this "
+                "processor (`horo doctor` lists them)"},
     {.name = "HORO_MPI_LIBRARY",
      .group = kProcess,
      .field = &Config::mpi_library,

@@ -1,5 +1,6 @@
-// All settings as one table: the names, fields, ranges, choices and meanings from which they are read, checked,
-// documented (docs/settings.md) and, when a name is wrong, guessed. A new setting is a field of Config and a row here.
+// All settings as one table: names, fields, ranges, choices and meanings. Settings are read, checked and documented
+// (docs/settings.md) from it, and misspelt names are compared with it. A new setting is a field of Config and a row
+// here.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,7 @@
 
 namespace horo {
 
-// Where a value goes. monostate: it is no plain field of Config (the job key), or somebody else reads it.
+// The field of Config that takes the value. monostate: no plain field (the job key), or another program reads it.
 using SettingField = std::variant<std::monostate, bool Config::*, int Config::*, std::uint32_t Config::*,
                                   std::size_t Config::*, std::chrono::milliseconds Config::*, std::string Config::*>;
 
@@ -32,10 +33,10 @@ struct Setting {
   SettingGroup group = SettingGroup::kWorld;
   SettingField field{};
   SettingRange range{};              // of numbers
-  const char* choices = nullptr;     // "a, b or c": no other text will do
+  const char* choices = nullptr;     // "a, b or c": no other value is accepted
   const char* default_is = nullptr;  // null: the field's value in Config()
-  bool equal_on_all_ranks = false;   // a session is refused where it differs
-  bool environment_alone = false;    // read before any session, or by somebody else: no session can be given it
+  bool equal_on_all_ranks = false;   // ranks that differ refuse to start
+  bool environment_alone = false;    // read before any session, or by another program: not a setting of init()
   const char* meaning = "";
 };
 
@@ -49,12 +50,12 @@ void read_settings(const Lookup& get, Config& config);
 [[noreturn]] void refuse_setting(const std::string& name, const std::string& value, const std::string& expected);
 
 std::string unit_of(const Setting& setting);     // "ms", "bytes" or ""
-std::string default_of(const Setting& setting);  // as one would write it
+std::string default_of(const Setting& setting);  // as a user writes it
 std::string allowed_by(const Setting& setting);  // "a whole number from 0 to 10", "0 or 1", "a, b or c"
-// What `config` holds; "" where the field is no plain one.
+// The value in `config`; "" where the field is not a plain one.
 std::string value_in(const Config& config, const Setting& setting);
 
-// Why a name that begins with HORO_ is none of ours, and what may have been meant; nothing if it is ours.
+// The message for a name that begins with HORO_ and is no setting, with the nearest name; empty for a setting.
 std::optional<std::string> unknown_setting(std::string_view name);
 // The same for all variables of this process's environment, in alphabetical order.
 std::vector<std::string> unknown_settings_in_environment();

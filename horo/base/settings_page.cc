@@ -1,4 +1,4 @@
-// The documentation of the settings as the code has them: a table for each group.
+// Writes docs/settings.md from the table: one Markdown table per group.
 #include <array>
 #include <charconv>
 #include <utility>
@@ -11,7 +11,7 @@ namespace {
 using enum SettingGroup;
 
 constexpr std::array<std::pair<SettingGroup, const char*>, 5> kTitles{{
-    {kWorld, "Who and where"},
+    {kWorld, "Ranks and hosts"},
     {kGradients, "How gradients travel"},
     {kDeadlines, "Deadlines"},
     {kLimits, "Limits"},

@@ -1,5 +1,5 @@
-// An address that the user gives comes first. Ranks that a launcher started on one host need none, they share the
-// kernel; ranks on several hosts find each other by what the caller brings, and prove themselves with the user's key.
+// An address given by the user takes precedence. Ranks that a launcher started on one host need none: they share a
+// kernel. Ranks on several hosts use the caller's exchange and authenticate themselves with the user's key.
 #include "horo/base/start.h"
 
 #include <map>
@@ -12,7 +12,7 @@ constexpr const char* kAddrAndKey =
     "HORO_ADDR=host:port, where rank 0 can listen, and HORO_KEY_FILE=a file of 32 random bytes, mode 0600, with the "
     "same content on every host";
 
-std::string who(const Launcher& launcher) {
+std::string starter_text(const Launcher& launcher) {
   return launcher.name + " (" + launcher.found + ")";
 }
 
@@ -22,7 +22,7 @@ std::string who(const Launcher& launcher) {
 }
 
 [[noreturn]] void refuse_nameless(const Launcher& launcher) {
-  throw std::invalid_argument(who(launcher) +
+  throw std::invalid_argument(starter_text(launcher) +
                               " gives this start of the ranks no name: set HORO_JOB to one that no other job of this "
                               "user on this host has, or HORO_ADDR=host:port, where rank 0 can listen");
 }
@@ -30,14 +30,15 @@ std::string who(const Launcher& launcher) {
 [[noreturn]] void refuse_several_hosts(const Launcher& launcher) {
   const std::string way_out =
       launcher.hub.empty() ? "set " : "horo.torch.init() finds them through " + launcher.name + "'s store; else set ";
-  throw std::invalid_argument(who(launcher) + " started ranks on several hosts: " + way_out + kAddrAndKey);
+  throw std::invalid_argument(starter_text(launcher) + " started ranks on several hosts: " + way_out + kAddrAndKey);
 }
 
 [[noreturn]] void refuse_keyless(const Launcher& launcher) {
-  throw std::invalid_argument(who(launcher) +
-                              " started ranks on several hosts, whose connections need a job key, and a launcher's "
-                              "store is open to everybody: set HORO_KEY_FILE=a file of 32 random bytes, mode 0600, "
-                              "with the same content on every host");
+  throw std::invalid_argument(
+      starter_text(launcher) +
+      " started ranks on several hosts, whose connections need a job key, and a launcher's "
+      "store is open to every process that reaches it: set HORO_KEY_FILE=a file of 32 random bytes, mode 0600, "
+      "with the same content on every host");
 }
 
 }  // namespace

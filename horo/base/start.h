@@ -1,15 +1,15 @@
-// From what a launcher says to how the ranks find each other.
+// Chooses how the ranks find each other, from the settings and the launcher.
 #pragma once
 
 #include "horo/base/config.h"
 
 namespace horo {
 
-// HORO_* variables that are not set, as the launcher sets its own.
+// Adds the HORO_* variables that are not set, with the values of the launcher.
 Lookup with_defaults_of(const Launcher& launcher, const Lookup& get);
 
-// Of a config whose every other field is set. Throws std::invalid_argument: nothing brings these ranks together, and
-// which settings would.
+// For a config whose other fields are all set. Throws std::invalid_argument if the ranks have no way to find each
+// other, with the settings that give one.
 MeetBy meet_by_of(const Config& config, bool has_exchange);
 
 }  // namespace horo

@@ -1,4 +1,4 @@
-// Comparing what two ranks said of one tensor: the words of every Mismatch.
+// Compares the specs of two ranks for one tensor, and writes the texts of Mismatch.
 #include "horo/base/tensor_spec.h"
 
 #include <cstdio>
@@ -16,7 +16,7 @@ std::string against(std::string_view what, std::string_view a, std::string_view 
   return text.append(a).append(" against ").append(b);
 }
 
-// The shortest of two forms that still tells two different doubles apart.
+// The shorter of two forms that distinguishes all doubles.
 std::string text_of(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", value);
@@ -41,7 +41,7 @@ bool has_root(CollectiveKind kind) {
          kind == CollectiveKind::kScatter || kind == CollectiveKind::kSendRecv;
 }
 
-// Ranks may have different numbers of rows.
+// The number of rows may differ between ranks.
 bool is_uneven(CollectiveKind kind) {
   return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kGather ||
          kind == CollectiveKind::kScatter;
@@ -82,7 +82,7 @@ std::string unit_difference(const TensorSpec& a, const TensorSpec& b) {
 
 std::size_t TensorSpec::elements() const {
   std::size_t product = 1;
-  std::size_t nonzero_product = 1;  // overflow counts even beside a zero: [2^40, 2^40, 0] is nobody's shape
+  std::size_t nonzero_product = 1;  // overflow counts even beside a zero: [2^40, 2^40, 0] is an error
   for (const std::int64_t dim : shape) {
     if (dim < 0) throw std::invalid_argument("tensor \"" + name + "\": negative dimension in shape " + text_of(shape));
     const auto size = static_cast<std::size_t>(dim);

@@ -1,4 +1,4 @@
-// What one rank says about a tensor when it declares it: everything that has to be equal on all ranks.
+// TensorSpec: the declaration of a tensor, with everything that must be equal on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@ struct TensorSpec {
   std::uint32_t set = 0;      // process set; 0 is the world
   std::uint32_t channel = 0;  // stream of collectives inside the set
   std::string name;           // unique among the set and channel
-  bool once = false;          // an unnamed operation: its name never comes again, so nobody remembers it
-  bool stepwise = false;      // comes once between two step ends, as a gradient does: may be bucketed for good
+  bool once = false;          // an unnamed operation: its name is not used again, so no rank keeps it
+  bool stepwise = false;      // submitted once between two step ends, as a gradient is; may be in a known plan
   CollectiveKind kind = CollectiveKind::kAllReduce;
   ReduceOp op = ReduceOp::kSum;
   DType dtype = DType::kFloat32;
   Order order = Order::kCanonical;
-  int root = 0;   // rank inside the set: broadcast, reduce, gather, scatter; send_recv: who sends
-  int peer = -1;  // send_recv: who receives; else -1
+  int root = 0;   // rank inside the set: broadcast, reduce, gather, scatter; send_recv: the sender
+  int peer = -1;  // send_recv: the receiver; else -1
   double prescale = 1.0;
   double postscale = 1.0;
   // Of this rank's input. all_gather, all_to_all, gather and scatter: the first dimension may differ between ranks, the
   // others may not. add_process_set: the ranks, ascending; remove_process_set: the set; join, barrier: empty.
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> splits;  // reduce_scatter: rows for each member; empty: evenly, the first have one more
-  std::string set_name;              // add_process_set: what it is to be called; empty: "process set <number>"
-  std::string codec;                 // all_reduce: what travels instead of the values; empty: they do
+  std::string set_name;              // add_process_set: its name; empty: "process set <number>"
+  std::string codec;                 // all_reduce: codec of the bytes on the wire; empty: none
   std::string custom_op;             // of ReduceOp::kCustom: its name
-  // What is greater is run sooner, among what is ready; results are the same. barrier, send_recv: 0.
+  // A greater priority runs sooner, among ready tensors; results do not depend on it. barrier, send_recv: 0.
   std::int32_t priority = 0;
-  // Tensors that are one unit start together or fail together; they need not be neighbours. Empty: it is none.
+  // The tensors of one unit start together or fail together; they need not be adjacent. Empty: no unit.
   std::string unit;
   int unit_size = 0;  // tensors in it
 
@@ -43,7 +43,7 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-// The first difference that matters between what two ranks said of one name, in words ("float32 against int32"), or
+// The first relevant difference between two ranks' specs of one name, in words ("float32 against int32"), or
 // an empty string where they agree. Shapes of an all_gather are compared from the second dimension on.
 std::string difference(const TensorSpec& a, const TensorSpec& b);
 

@@ -1,4 +1,4 @@
-// A thread of ours inside somebody else's process.
+// Threads of horo inside the user's process.
 #pragma once
 
 #include <functional>
@@ -6,8 +6,8 @@
 
 namespace horo {
 
-// Starts a thread that no signal of the process is delivered to: the program's handlers run in its own threads, which
-// expect them. `name` is seen in top and gdb, up to 15 bytes. Throws std::system_error.
+// Starts a thread with all signals blocked, so that the program's signal handlers run in its own threads. `name` is
+// shown by top and gdb, up to 15 bytes. Throws std::system_error.
 std::jthread start_thread(const char* name, std::function<void()> body);
 
 }  // namespace horo

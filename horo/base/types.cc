@@ -1,4 +1,4 @@
-// One table per enumeration: number, name and, for types, size stand in one line each.
+// One table per enumeration: number, name and, for types, size in one line each.
 #include "horo/base/types.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-// The words that every room uses: element types, operations, kinds of collectives. The numbers are part of the C ABI
-// and of the wire and never change; gaps are left for types and operations to come.
+// Element types, operations and kinds of collectives. The numbers are part of the C ABI and of the wire format and
+// never change; gaps are left for later types and operations.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@ enum class DType : std::uint8_t {
   kFloat64 = 8,
   kBool = 9,
   kBFloat16 = 10,
-  kFloat8E4m3 = 11,  // 4 bits of exponent, 3 of mantissa; no infinity ("e4m3fn"): what is too large becomes +-448
-  kFloat8E5m2 = 12,  // 5 bits of exponent, 2 of mantissa: a float16 cut short
+  kFloat8E4m3 = 11,  // 4 bits of exponent, 3 of mantissa; no infinity ("e4m3fn"): larger values become +-448
+  kFloat8E5m2 = 12,  // 5 bits of exponent, 2 of mantissa: a truncated float16
   kUint32 = 13,
   kUint64 = 14,
   kComplex64 = 15,  // two float32, the real part first
@@ -55,12 +55,12 @@ enum class CollectiveKind : std::uint8_t {
   kGather = 8,
   kScatter = 9,
   kSendRecv = 10,   // between two members, by name
-  kAddSet = 11,     // what all ranks agree on like a collective, and that moves nothing: a new process set,
+  kAddSet = 11,     // agreed on like a collective, without data: a new process set,
   kRemoveSet = 12,  //   the end of one,
   kJoin = 13,       //   and "I have no more data"
 };
 
-// kCanonical: the result depends on the contributor ids alone (DESIGN: the binary trie). kFast: any order of summation.
+// kCanonical: the result depends on the contributor ids alone (docs/canonical_order.md). kFast: any order of summation.
 enum class Order : std::uint8_t { kCanonical = 0, kFast = 1 };
 
 // By number; 0: not an element type.
@@ -73,24 +73,24 @@ inline std::size_t size_of(DType dtype) {
   return bytes;
 }
 
-// "float32", "sum", "all_reduce", "canonical": the words of logs, errors, counters and Python.
+// "float32", "sum", "all_reduce", "canonical": as in logs, errors, counters and Python.
 std::string_view name_of(DType dtype);
 std::string_view name_of(ReduceOp op);
 std::string_view name_of(CollectiveKind kind);
 std::string_view name_of(Order order);
 
-// The value with that number, or nothing: how numbers from a wire or a C caller become types.
+// The value with that number, or nullopt: converts numbers from the wire or a C caller.
 std::optional<DType> dtype_from(int number);
 std::optional<ReduceOp> reduce_op_from(int number);
 std::optional<CollectiveKind> collective_kind_from(int number);
 std::optional<Order> order_from(int number);
 
-// True where the op is defined for the type: all are, but for an average of bools, minima and maxima of complex
-// numbers, and bits of anything but integers and bools. An operation of the user's own sees the type and judges for
-// itself.
+// True where the op is defined for the type: all are, except the average of bools, minima and maxima of complex
+// numbers, and bitwise operations on types other than integers and bools. A user's operation receives the type and
+// decides itself.
 bool supports(DType dtype, ReduceOp op);
 
-// Whole numbers, signed or not; bool is none.
+// Signed and unsigned integers; not bool.
 bool is_integer(DType dtype);
 bool is_complex(DType dtype);
 

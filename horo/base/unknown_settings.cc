@@ -1,5 +1,5 @@
-// A misspelt setting would do nothing and say nothing, so every HORO_ name that is in no row of the table is told, with
-// the row that is fewest edits away (Damerau's distance: a letter more, less, another, or two exchanged).
+// A misspelt setting would have no effect and no message, so every HORO_ name outside the table is reported, with the
+// setting that is fewest edits away (Damerau's distance: a letter more, less, another, or two exchanged).
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::size_t edits_between(std::string_view a, std::string_view b) {
   return table.back();
 }
 
-// Null where nothing is near: at most a third of the letters may differ.
+// Null where no name is near: at most a third of the letters may differ.
 const char* nearest_name(std::string_view name) {
   const char* nearest = nullptr;
   std::size_t fewest = (name.size() - kPrefix.size()) / 3 + 1;

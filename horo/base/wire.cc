@@ -1,5 +1,5 @@
-// Bounded reading and writing. A length from the wire is compared with what is there before anything is allocated, so
-// hostile bytes cost a peer its connection and nothing else.
+// Bounded reading and writing. A length from the wire is checked against the remaining bytes before memory is
+// allocated, so hostile bytes close the peer's connection and have no other effect.
 #include "horo/base/wire.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace horo {
 namespace {
 
-// Spells "horo", and then bytes that a text-minded relay would have changed.
+// "horo", and then bytes that a relay that converts text would change.
 constexpr std::uint64_t kMagic = 0x0a1a0a0d6f726f68ULL;
 constexpr std::uint16_t kVersion = 2;  // 2: flags where a byte was reserved
 constexpr std::uint8_t kCheckedFlag = 1;
@@ -44,7 +44,7 @@ bool known_kind(std::uint8_t kind) {
   return kind >= static_cast<std::uint8_t>(FrameKind::kHello) && kind <= static_cast<std::uint8_t>(kLastFrameKind);
 }
 
-// What was expected, and what came, for fields of the frame header.
+// Expected and received values of fields of the frame header.
 void expect_field(const char* field, std::uint64_t found, std::uint64_t expected) {
   if (found == expected) return;
   throw ProtocolError(std::string("frame header: ") + field + " is " + std::to_string(found) + ", expected " +
@@ -128,7 +128,7 @@ void ByteReader::expect_end() const {
   if (!left_.empty()) throw ProtocolError(std::to_string(left_.size()) + " bytes too many at the end of a message");
 }
 
-// Of every message: straight into the header's place.
+// For every message: writes into the header directly.
 FrameBytes encode(const Frame& frame) {
   FrameBytes bytes{};
   std::size_t end = 0;

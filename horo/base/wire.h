@@ -1,5 +1,5 @@
 // Bytes on a wire: a bounded writer and reader, and the frame header that opens every message between ranks. Integers
-// are little-endian. Nothing here trusts its input: a reader that runs out, or a field out of range, is a
+// are little-endian. Input is not trusted: a reader that runs out of bytes, or a field out of range, is a
 // ProtocolError.
 #pragma once
 
@@ -39,7 +39,7 @@ class ByteReader {
   double f64();
   std::span<const std::byte> raw(std::size_t size);
   std::string text(std::size_t max_bytes);
-  // How many elements of at least `element_bytes` each follow: refused if they cannot fit into what is left.
+  // The number of elements of at least `element_bytes` each that follow; refused if they exceed the remaining bytes.
   std::uint32_t count(std::size_t element_bytes);
   std::size_t left() const { return left_.size(); }
   void expect_end() const;
@@ -56,13 +56,13 @@ enum class FrameKind : std::uint8_t {
   kGoodbye = 5,
   kBeat = 6,
   kSuspicion = 7,
-  kStriped = 8,  // as kData, of a message that comes in pieces: the first of them; `offset` is the whole length
+  kStriped = 8,  // as kData: the first piece of a striped message; `offset` is the length of the message
   kStripe = 9    // a later piece, at `offset`; `key_hash` is the message's number among those of kStriped
 };
 inline constexpr auto kLastFrameKind = FrameKind::kStripe;
 
-// What an abort frame carries: who was lost or gave up first, and why. A suspicion's is the same; its segment says the
-// Evidence. A beat has no payload; segment 1: it wants an answer.
+// The payload of an abort frame: the rank that was lost or gave up first, and the reason. A suspicion has the same
+// payload, and the Evidence in its segment. A beat has no payload; segment 1 requests an answer.
 struct AbortNotice {
   int origin = -1;
   std::string reason;
@@ -80,7 +80,7 @@ struct Frame {
   std::uint32_t from = 0;         // sender's rank in the world
   std::uint32_t channel = 0;
   std::uint64_t plan = 0;
-  std::uint64_t key_hash = 0;  // of the names in the plan: two ranks that mean different tensors find out here
+  std::uint64_t key_hash = 0;  // of the names in the plan: detects two ranks with different tensors
   std::uint32_t segment = 0;   // of the plan; a receive is posted for (channel, plan, segment)
   std::uint64_t offset = 0;    // of the payload in its buffer, in bytes
   std::uint64_t length = 0;    // of the payload, in bytes
@@ -97,10 +97,10 @@ FrameBytes encode(const Frame& frame);
 // Throws ProtocolError on a wrong magic, version, kind, flag or checksum, or a length over `max_length`.
 Frame decode_frame(std::span<const std::byte, kFrameBytes> bytes, std::uint64_t max_length);
 
-// What follows a checked payload: the CRC32C of header and payload together.
+// The bytes behind a checked payload: the CRC32C of header and payload.
 using ChecksumBytes = std::array<std::byte, kChecksumBytes>;
 ChecksumBytes checksum_bytes(std::uint32_t checksum);
-// The whole message: the frame with this payload's length, the payload, and its checksum where the frame says so.
+// The complete message: the frame with this payload's length, the payload, and its checksum if the frame has one.
 std::vector<std::byte> message_of(Frame frame, std::span<const std::byte> payload);
 // Throws ProtocolError unless they are equal.
 void expect_checksum(std::span<const std::byte, kChecksumBytes> theirs, std::uint32_t ours);
@@ -108,7 +108,7 @@ void expect_checksum(std::span<const std::byte, kChecksumBytes> theirs, std::uin
 std::vector<std::byte> encode(const AbortNotice& notice);
 AbortNotice decode_abort(std::span<const std::byte> bytes);  // the reason is cut at 4 KiB
 
-// FNV-1a, 64 bit: names to key hashes and job names to job numbers. Not a defence against anybody.
+// FNV-1a, 64 bit: maps names to key hashes and job names to job numbers. Not cryptographic.
 std::uint64_t hash64(std::string_view text, std::uint64_t seed = 0xcbf29ce484222325ULL);
 
 }  // namespace horo

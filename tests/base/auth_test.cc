@@ -21,7 +21,7 @@ struct Vector {
   std::string mac;
 };
 
-// RFC 4231, section 4: cases 1, 2, 3, 4, 6 and 7 (case 5 truncates the output, which we never do).
+// RFC 4231, section 4: cases 1, 2, 3, 4, 6 and 7 (case 5 truncates the output, which horo does not use).
 std::vector<Vector> rfc_4231() {
   const auto text = [](std::string_view words) {
     const auto bytes = bytes_of(words);

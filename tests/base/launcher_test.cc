@@ -1,5 +1,5 @@
 // Environments as the launchers of the header's table leave them, recorded from torch 2.13, Open MPI 4.1.4, MPICH 4.0.2
-// and Slurm 22.05, without what no rank looks at.
+// and Slurm 22.05, without variables that no rank reads.
 #include "horo/base/launcher.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The message with which settings are refused.
+// The message of a refused setting.
 #pragma once
 
 #include <stdexcept>
@@ -6,7 +6,7 @@
 
 namespace horo {
 
-// What std::invalid_argument says, or "accepted".
+// The text of std::invalid_argument, or "accepted".
 template <class Call>
 std::string refusal_of(const Call& call) {
   try {

@@ -1,4 +1,4 @@
-// The table of settings: what is documented is what is read, and what is misspelt is told.
+// The table of settings: documented settings are read, and misspelt names are reported.
 #include "horo/base/settings.h"
 
 #include <gmock/gmock.h>

@@ -42,7 +42,7 @@ TEST(Types, EveryDTypeHasItsOwnNameAndASize) {
   EXPECT_EQ(names.size(), 17U);
 }
 
-// What each type refuses; the letters of average, sum, min, max, product, and, or, xor, custom.
+// The operations that each type refuses; the letters of average, sum, min, max, product, and, or, xor, custom.
 TEST(Types, EachTypeHasItsOperations) {
   const std::string letters = "as?mMp&|^c";
   for (int number = 0; number <= 16; ++number) {

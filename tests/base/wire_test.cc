@@ -29,7 +29,7 @@ Frame frame_with_all_fields() {
           .length = 1ULL << 41};
 }
 
-// A header with one byte changed and a checksum that fits again: what a peer of another version could send.
+// A header with one byte changed and a valid checksum, as a peer of another version could send.
 FrameBytes rewritten(const Frame& frame, std::size_t at, std::byte value) {
   FrameBytes bytes = encode(frame);
   bytes[at] = value;

@@ -1,9 +1,8 @@
-// The slot for codecs of others in the C ABI, as one who has the header and the library alone fills it.
+// Codecs that callers register through the C ABI, written with its header and library alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,6 @@ constexpr std::int32_t kTimeoutMs = 60'000;
 // Tenths from -12.7 to 12.7 in a byte; -128 stands for what is not finite.
 struct Tenths {
   std::int32_t status = 0;  // what encode returns
-  std::size_t too_far = 0;  // bytes that it writes beyond its own
 };
 
 std::uint64_t wire_bytes(void* /*user*/, std::uint64_t count) {
@@ -30,7 +28,6 @@ std::int32_t encode(void* user, const float* x, float* /*residual*/, void* wire,
     const float value = std::fmax(-127.0f, std::fmin(127.0f, std::nearbyint(10.0f * x[i])));
     bytes[i] = static_cast<std::int8_t>(std::isfinite(x[i]) ? value : -128.0f);
   }
-  std::memset(bytes + count, 0, tenths->too_far);
   return tenths->status;
 }
 
@@ -87,7 +84,7 @@ class World {
   horo_session* session_;
 };
 
-TEST(CodecSlot, ACodecOfOthersRuns) {
+TEST(CodecSlot, ARegisteredCodecRuns) {
   World world;
   Tenths tenths;
   const horo_codec codec = codec_of(tenths);
@@ -97,18 +94,7 @@ TEST(CodecSlot, ACodecOfOthersRuns) {
   EXPECT_EQ(values, (std::vector<float>{0.1f, -3.0f, 12.7f}));
 }
 
-TEST(CodecSlot, OneThatWritesTooFarIsFoundAndHarmsNothing) {
-  World world;
-  Tenths tenths{.too_far = 1};
-  const horo_codec codec = codec_of(tenths);
-  ASSERT_EQ(horo_register_codec(world.get(), "tenths", &codec), HORO_OK) << error();
-  std::vector<float> values(10, 1.0f);
-  EXPECT_THAT(world.all_reduce("tenths", values),
-              testing::AllOf(testing::HasSubstr("codec 'tenths'"), testing::HasSubstr("'gradient'"),
-                             testing::HasSubstr("encode of 10 elements wrote outside of the 10 bytes of its code")));
-}
-
-TEST(CodecSlot, OneThatFailsIsNamedWithItsStatus) {
+TEST(CodecSlot, AFailingCodecIsNamedWithItsStatus) {
   World world;
   Tenths tenths{.status = 7};
   const horo_codec codec = codec_of(tenths);
@@ -117,7 +103,7 @@ TEST(CodecSlot, OneThatFailsIsNamedWithItsStatus) {
   EXPECT_THAT(world.all_reduce("tenths", values), testing::HasSubstr("encode of 10 elements returned 7, expected 0"));
 }
 
-TEST(CodecSlot, WhatCannotBeRegisteredIsRefused) {
+TEST(CodecSlot, AnInvalidCodecIsRefused) {
   World world;
   Tenths tenths;
   horo_codec codec = codec_of(tenths);

@@ -1,5 +1,4 @@
-// Codecs: any bytes are decoded, any values are coded and come back as near as their codec claims, or as what is not
-// finite.
+// Codecs decode any bytes, and encode any values; a decoded value is as near as the codec claims, or not finite.
 #include <cmath>
 #include <cstring>
 #include <vector>

@@ -1,5 +1,5 @@
 // A frame header is accepted only if it is, byte for byte, what encode() writes for some frame within the limit; a
-// reader never hands out more than arrived. Noise hardly ever has a fitting checksum, so one mode makes it fit.
+// reader never returns more bytes than arrived. Random bytes rarely have a valid checksum, so one mode computes it.
 #include <algorithm>
 
 #include "horo/base/check.h"

@@ -1,6 +1,6 @@
-// Rank 2 calls rank 0, and what they say passes through the hands of somebody who has heard another conversation of the
-// two but does not know the key: bytes are changed, cut, added, forged with fitting checksums, replayed and reflected.
-// Whoever ends the handshake must have heard exactly what the other one said.
+// Rank 2 dials rank 0 through an attacker that has recorded another handshake of the two and does not have the key. The
+// attacker changes, cuts, adds, forges (with valid checksums), replays and reflects bytes. A side that completes the
+// handshake must have received exactly the bytes that the other side sent.
 #include <algorithm>
 #include <array>
 

@@ -1,4 +1,4 @@
-// What is understood is written and understood again as the same: nothing of a message is lost or made up.
+// A message that decodes is encoded and decoded again to the same value: no field is lost or invented.
 #include "controller/messages.h"
 
 #include "horo/base/check.h"

@@ -1,4 +1,4 @@
-// What another rank says of itself is taken only if it is, byte for byte, what a rank of this version would say.
+// The peer info of another rank is accepted only if it is, byte for byte, one that a rank of this version writes.
 #include <stdexcept>
 
 #include "horo/base/check.h"
@@ -9,7 +9,7 @@
 namespace horo {
 namespace {
 
-// A good card with some bytes changed, or nothing but noise.
+// A valid peer info with some bytes changed, or random bytes.
 std::vector<std::byte> card_from(FuzzInput& input) {
   if (input.below(4) == 0) return {input.rest().begin(), input.rest().end()};
   std::vector<std::byte> card = encode(make_card("127.0.0.1:" + std::to_string(input.number(2))));

@@ -1,4 +1,4 @@
-// A schedule file is taken only if it is right: what is taken is written and read again to the same text.
+// A schedule file is accepted only if it is valid: an accepted one is written and read again to the same text.
 #include <stdexcept>
 
 #include "horo/base/check.h"

@@ -1,4 +1,4 @@
-// Any environment is a Config whose ranks fit together, or an error that says why it is none.
+// Any environment gives a consistent Config, or an error with the reason.
 #include "horo/base/settings.h"
 
 #include <map>

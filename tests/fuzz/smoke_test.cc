@@ -1,4 +1,4 @@
-// The fuzz targets without a fuzzer: the corpus, and inputs made of it by a fixed seed, the same ones in every run.
+// The fuzz targets without a fuzzer: the corpus, and mutations of it from a fixed seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -13,13 +13,13 @@ namespace horo {
 // True if the code under test accepted the input: a target that never or always does tests little.
 using FuzzFunction = bool (*)(std::span<const std::byte> input);
 
-bool fuzz_peer_infos(std::span<const std::byte> input);  // what a rank says of itself in the exchange
-bool fuzz_codecs(std::span<const std::byte> input);      // what codecs decode, and what they make of numbers
+bool fuzz_peer_infos(std::span<const std::byte> input);  // the peer info of a rank in the exchange
+bool fuzz_codecs(std::span<const std::byte> input);      // bytes to decode, and values to encode
 bool fuzz_frames(std::span<const std::byte> input);      // frame headers, abort notices, ByteReader
-bool fuzz_handshakes(std::span<const std::byte> input);  // two honest sides and somebody between them
-bool fuzz_messages(std::span<const std::byte> input);    // what coordinators say to one another
+bool fuzz_handshakes(std::span<const std::byte> input);  // two honest sides and an attacker between them
+bool fuzz_messages(std::span<const std::byte> input);    // messages between coordinators
 bool fuzz_schedules(std::span<const std::byte> input);   // files of schedules
-bool fuzz_settings(std::span<const std::byte> input);    // environments: settings, and what launchers leave
+bool fuzz_settings(std::span<const std::byte> input);    // environments: settings and variables of launchers
 
 struct FuzzTarget {
   std::string_view name;
