@@ -1,203 +1,167 @@
-"""Every collective in all of its forms: beside the asynchronous ones those that wait for the result."""
+"""Every collective in all of its forms: the blocking forms are made from the asynchronous forms."""
 
-from horo._compression import NoneCompressor, all_through, through
+import functools
+import inspect
+
+from horo._compression import NoneCompressor, all_converted, all_through, converted, through
 from horo._handles import synchronize
 from horo._rooted import Rooted
 from horo._sets import global_process_set
-from horo._specs import Average
+
+_ASYNC_ONLY = ("priority", "with_rows")  # keyword arguments that the blocking forms do not take
+
+
+def _signature(start, compression_after):
+    """The signature of the blocking form of `start`. compression_after: the parameter that `compression` follows where
+    its place differs from that in `start`, else None."""
+    parameters = [each for each in inspect.signature(start).parameters.values() if each.name not in _ASYNC_ONLY]
+    if compression_after is not None:
+        parameters = [each for each in parameters if each.name != "compression"]
+        place = [each.name for each in parameters].index(compression_after) + 1
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters.insert(place, inspect.Parameter("compression", kind, default=NoneCompressor))
+    return inspect.Signature(parameters)
+
+
+def _blocking_form_of(start, compression_after=None):
+    """A decorator of call(self, ..., *args, **options): gives it the signature that _signature() makes, and refuses
+    keyword arguments that are not in it."""
+    signature = _signature(start, compression_after)
+    names = signature.parameters.keys()
+
+    def decorate(call):
+        @functools.wraps(call)
+        def form(self, *args, **options):
+            if not options.keys() <= names:
+                signature.bind(self, *args, **options)  # raises TypeError
+            return call(self, *args, **options)
+
+        form.__signature__ = signature
+        return form
+
+    return decorate
+
+
+def _blocking(start, doc):
+    """The blocking form of `start`, with the same arguments."""
+
+    def call(self, *args, **options):
+        return synchronize(start(self, *args, **options))
+
+    call.__name__ = start.__name__.replace("_async", "")
+    call.__qualname__ = f"Collectives.{call.__name__}"
+    call.__doc__ = doc
+    return _blocking_form_of(start)(call)
 
 
 class Collectives(Rooted):
-    """The forms that wait. They can be interrupted; the work goes on then."""
+    """The blocking forms wait for the result. A signal handler can interrupt the wait; the collective continues."""
 
-    def allreduce(
-        self,
-        tensor,
-        average=None,
-        name=None,
-        compression=NoneCompressor,
-        op=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        *,
-        order="canonical",
-    ):
-        """postscale * op over ranks of (prescale * tensor), as a new tensor. Average unless op says otherwise."""
-        options = (op, prescale_factor, postscale_factor, process_set)
+    @_blocking_form_of(Rooted.allreduce_async, compression_after="name")
+    def allreduce(self, tensor, average=None, name=None, compression=NoneCompressor, *args, **options):
+        """postscale * op over ranks of (prescale * tensor), as a new tensor. The op is Average by default."""
 
         def reduced(tensor, compression):
-            return synchronize(
-                self.allreduce_async(tensor, average, name, *options, order=order, compression=compression)
-            )
+            return synchronize(self.allreduce_async(tensor, average, name, *args, compression=compression, **options))
 
         return through(compression, tensor, reduced)
 
-    def allreduce_(
-        self,
-        tensor,
-        average=None,
-        name=None,
-        op=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        *,
-        order="canonical",
-        compression=NoneCompressor,
-    ):
-        """allreduce whose result replaces the tensor's values; no gradient passes through it."""
-        options = (op, prescale_factor, postscale_factor, process_set)
-        return synchronize(self.allreduce_async_(tensor, average, name, *options, order=order, compression=compression))
+    allreduce_ = _blocking(
+        Rooted.allreduce_async_,
+        """allreduce whose result replaces the tensor's values. Not differentiable.""",
+    )
 
-    def grouped_allreduce(
-        self,
-        tensors,
-        average=None,
-        name=None,
-        compression=NoneCompressor,
-        op=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        *,
-        order="canonical",
-    ):
+    @_blocking_form_of(Rooted.grouped_allreduce_async, compression_after="name")
+    def grouped_allreduce(self, tensors, average=None, name=None, compression=NoneCompressor, *args, **options):
         """allreduce of several tensors as one unit: all of them are reduced, or all fail."""
-        options = (op, prescale_factor, postscale_factor, process_set)
 
         def reduced(tensors, compression):
-            return synchronize(
-                self.grouped_allreduce_async(tensors, average, name, *options, order=order, compression=compression)
-            )
+            options["compression"] = compression
+            return synchronize(self.grouped_allreduce_async(tensors, average, name, *args, **options))
 
         return all_through(compression, tensors, reduced)
 
-    def grouped_allreduce_(
-        self,
-        tensors,
-        average=None,
-        name=None,
-        op=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        *,
-        order="canonical",
-        compression=NoneCompressor,
-    ):
-        """grouped_allreduce whose results replace the tensors' values."""
-        options = (op, prescale_factor, postscale_factor, process_set)
-        return synchronize(
-            self.grouped_allreduce_async_(tensors, average, name, *options, order=order, compression=compression)
-        )
+    grouped_allreduce_ = _blocking(
+        Rooted.grouped_allreduce_async_,
+        """grouped_allreduce whose results replace the tensors' values.""",
+    )
+    allgather = _blocking(
+        Rooted.allgather_async,
+        """All ranks' tensors, concatenated along the first dimension. Only the first dimensions may differ.""",
+    )
+    grouped_allgather = _blocking(
+        Rooted.grouped_allgather_async,
+        """allgather of several tensors as one unit: all of them are gathered, or all fail.""",
+    )
+    broadcast = _blocking(
+        Rooted.broadcast_async,
+        """root_rank's tensor, on every rank, as a new tensor.""",
+    )
+    broadcast_ = _blocking(
+        Rooted.broadcast_async_,
+        """broadcast whose result replaces the tensor's values. Not differentiable.""",
+    )
+    alltoall = _blocking(
+        Rooted.alltoall_async,
+        """splits[i] rows of the tensor, in their order, go to member i; the result is the received rows, by member.
 
-    def allgather(self, tensor, name=None, process_set=global_process_set):
-        """All ranks' tensors, concatenated along the first dimension, in which they may differ."""
-        return synchronize(self.allgather_async(tensor, name, process_set))
+        Without splits every member gets the same number of rows. With splits the result is a pair: the tensor, and the
+        number of rows from each member.""",
+    )
 
-    def grouped_allgather(self, tensors, name=None, process_set=global_process_set):
-        """allgather of several tensors as one unit: all of them are gathered, or all fail."""
-        return synchronize(self.grouped_allgather_async(tensors, name, process_set))
+    @_blocking_form_of(Rooted.reducescatter_async, compression_after="name")
+    def reducescatter(self, tensor, name=None, compression=NoneCompressor, *args, **options):
+        """This rank's rows of the reduction over ranks; the first rows % size ranks get one row more. Average, Sum."""
 
-    def broadcast(self, tensor, root_rank, name=None, process_set=global_process_set):
-        """root_rank's tensor, on every rank, as a new tensor."""
-        return synchronize(self.broadcast_async(tensor, root_rank, name, process_set))
+        def scattered(tensor):
+            return synchronize(self.reducescatter_async(tensor, name, *args, **options))
 
-    def broadcast_(self, tensor, root_rank, name=None, process_set=global_process_set):
-        """broadcast whose result replaces the tensor's values; no gradient passes through it."""
-        return synchronize(self.broadcast_async_(tensor, root_rank, name, process_set))
+        return converted(compression, tensor, "reducescatter", scattered)
 
-    def alltoall(self, tensor, splits=None, name=None, process_set=global_process_set):
-        """splits[i] rows of the tensor, in their order, go to member i; the result is what came, by member.
-
-        Without splits every member gets the same number of rows. With them the result is a pair, of the tensor and how
-        many rows came from each member."""
-        return synchronize(self.alltoall_async(tensor, splits, name, process_set))
-
-    def reducescatter(
-        self,
-        tensor,
-        name=None,
-        compression=NoneCompressor,
-        op=Average,
-        process_set=global_process_set,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-    ):
-        """This rank's rows of the reduction over ranks; the first rows % size ranks have one row more. Average or Sum."""
-        options = (op, process_set, prescale_factor, postscale_factor)
-        small, ctx = casting(compression, "reducescatter").compress(tensor)
-        return compression.decompress(synchronize(self.reducescatter_async(small, name, *options)), ctx)
-
-    def grouped_reducescatter(
-        self,
-        tensors,
-        name=None,
-        compression=NoneCompressor,
-        op=Average,
-        process_set=global_process_set,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-    ):
+    @_blocking_form_of(Rooted.grouped_reducescatter_async, compression_after="name")
+    def grouped_reducescatter(self, tensors, name=None, compression=NoneCompressor, *args, **options):
         """reducescatter of several tensors as one unit: all of them are reduced, or all fail."""
-        options = (op, process_set, prescale_factor, postscale_factor)
-        compressor = casting(compression, "grouped_reducescatter")
-        small = [compressor.compress(tensor) for tensor in tensors]
-        results = synchronize(self.grouped_reducescatter_async([tensor for tensor, _ in small], name, *options))
-        return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, small)]
 
-    def reduce(
-        self,
-        tensor,
-        root_rank,
-        name=None,
-        op=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        *,
-        order="canonical",
-    ):
-        """allreduce whose result root_rank alone gets; None elsewhere."""
-        options = (name, op, prescale_factor, postscale_factor, process_set)
-        return synchronize(self.reduce_async(tensor, root_rank, *options, order=order))
+        def scattered(tensors):
+            return synchronize(self.grouped_reducescatter_async(tensors, name, *args, **options))
 
-    def gather(self, tensor, root_rank, name=None, process_set=global_process_set):
-        """All ranks' tensors, concatenated along the first dimension, in which they may differ, on root_rank; None
-        elsewhere."""
-        return synchronize(self.gather_async(tensor, root_rank, name, process_set))
+        return all_converted(compression, tensors, "grouped_reducescatter", scattered)
 
-    def scatter(self, tensor, root_rank, splits=None, name=None, process_set=global_process_set):
-        """splits[i] rows of root_rank's tensor, in their order, go to member i. Without splits they are dealt evenly,
-        and the first members get the rows that are left.
+    reduce = _blocking(
+        Rooted.reduce_async,
+        """allreduce whose result only root_rank gets; None on the other ranks.""",
+    )
+    gather = _blocking(
+        Rooted.gather_async,
+        """On root_rank all ranks' tensors, concatenated along the first dimension; None on the other ranks.
 
-        On the other ranks splits are not read, and of the tensor only its dtype and the shape of a row."""
-        return synchronize(self.scatter_async(tensor, root_rank, splits, name, process_set))
+        Only the first dimensions may differ.""",
+    )
+    scatter = _blocking(
+        Rooted.scatter_async,
+        """splits[i] rows of root_rank's tensor, in their order, go to member i.
 
-    def send(self, tensor, destination, name=None, process_set=global_process_set):
-        """Sends the tensor to a rank that receives one of the same name, dtype and shape; returns when it has it."""
-        return synchronize(self.send_async(tensor, destination, name, process_set))
-
-    def recv(self, tensor, source, name=None, process_set=global_process_set):
-        """Receives what a rank sends under this name, into the tensor, and returns it."""
-        return synchronize(self.recv_async(tensor, source, name, process_set))
-
-    def barrier(self, process_set=global_process_set):
-        """Returns once all ranks have called it. Does not wait for other works."""
-        return synchronize(self.barrier_async(process_set))
+        Without splits the rows are dealt evenly: the first rows % size members get one row more. The other ranks'
+        splits are ignored; of their tensors only the dtype and the shape of a row are used.""",
+    )
+    send = _blocking(
+        Rooted.send_async,
+        """Sends the tensor to a rank that receives one of the same name, dtype and shape; returns when it has it.""",
+    )
+    recv = _blocking(
+        Rooted.recv_async,
+        """Receives the tensor that rank `source` sends under this name, into `tensor`, and returns it.""",
+    )
+    barrier = _blocking(
+        Rooted.barrier_async,
+        """Returns after all ranks have called it. Does not wait for other works.""",
+    )
 
     def join(self, device=-1, *, process_set=global_process_set):
-        """This rank has no more data: returns, once all ranks have said so, the last one that did.
+        """This rank has no more data. Waits until all ranks have joined; returns the rank that joined last.
 
-        Until then the others' allreduces and barriers go on without it, as if it gave zeros: an average still divides
-        by the size of the set. Their other collectives fail. device is accepted for older scripts."""
+        Until then allreduces and barriers of the other ranks run without this rank, as if it contributed zeros: an
+        average still divides by the size of the set. Their other collectives fail. device is accepted for older
+        scripts."""
         del device
         return synchronize(self.join_async(process_set))
-
-
-def casting(compression, call):
-    """The compressor, for collectives that no codec works in."""
-    if not hasattr(compression, "compress"):
-        raise ValueError(f"horo.{call}: compression={compression!r} is for allreduce; expected Compression.none")
-    return compression

@@ -1,19 +1,19 @@
-"""Compression: what travels instead of the values of an all_reduce.
+"""Compression of the data of an all_reduce.
 
-The engine's codecs work on the wire: values are coded on their way and summed in float32, and every rank decodes the
-same bytes. A compressor of one's own, a class with compress and decompress as in Horovod, changes the tensor before
-the collective and its result after it.
+The engine's codecs encode on the wire: values are encoded for sending and summed in float32, and every rank decodes the
+same bytes. A user's compressor, a class with compress and decompress as in Horovod, converts the tensor before the
+collective and the result after it.
 """
 
 from horo import _specs
 
 
 class Compressor:
-    """What travels instead of a tensor, and the way back."""
+    """Base class of compressors: converts a tensor before a collective, and the result after it."""
 
     @staticmethod
     def compress(tensor):
-        """What is to travel, and anything that decompress needs."""
+        """The tensor to send, and a context for decompress."""
         raise NotImplementedError
 
     @staticmethod
@@ -22,7 +22,7 @@ class Compressor:
 
 
 class NoneCompressor(Compressor):
-    """The tensor itself travels."""
+    """Sends the tensor unchanged."""
 
     codec = ""
 
@@ -36,7 +36,7 @@ class NoneCompressor(Compressor):
 
 
 class Codec:
-    """A codec of the engine, or one that register_codec added, by its name."""
+    """A codec of the engine, or of register_codec, by name."""
 
     def __init__(self, name):
         self.codec = name
@@ -46,7 +46,7 @@ class Codec:
 
 
 class Compression:
-    """Choices of the compression argument; Codec(name) is another."""
+    """Values of the compression argument; Codec(name) is also accepted."""
 
     none = NoneCompressor
     fp16 = Codec("fp16")
@@ -56,7 +56,7 @@ class Compression:
 
 
 def codec_of(compression):
-    """The codec's name, "" for none; None for a compressor of the user's. A subclass of a built-in one is the user's."""
+    """The codec's name, "" for none; None for a user's compressor, which a subclass of a built-in one is too."""
     codec = getattr(compression, "__dict__", {}).get("codec")
     if codec is None and not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
         raise ValueError(
@@ -67,34 +67,50 @@ def codec_of(compression):
 
 
 def codec_for(compression, dtype):
-    """codec_of for tensors of this dtype: numbers that are not floating point travel as they are."""
+    """codec_of() for tensors of this dtype: only floating-point numbers are encoded."""
     codec = codec_of(compression)
     return codec if dtype in _specs.CODED else codec and ""
 
 
 def wire_codec(compression, dtype):
-    """codec_for, for calls in which a compressor of the user's has no place."""
+    """codec_for() of calls that accept codecs only; raises ValueError for a user's compressor."""
     codec = codec_for(compression, dtype)
     if codec is None:
         raise ValueError(
-            f"compression={compression!r}: an *_async call takes codecs alone; compress the tensor before it, or use "
+            f"compression={compression!r}: an *_async call accepts codecs only; compress the tensor before it, or use "
             "allreduce or DistributedOptimizer"
         )
     return codec or None
 
 
-def through(compression, tensor, start):
-    """start(tensor, compression), with the user's compressor before and after it, if it is one."""
-    if codec_of(compression) is not None:
-        return start(tensor, compression)
-    small, ctx = compression.compress(tensor)
-    return compression.decompress(start(small, NoneCompressor), ctx)
+def _around(compression, tensors, start):
+    """start(compressed tensors), decompressed."""
+    compressed = [compression.compress(tensor) for tensor in tensors]
+    results = start([tensor for tensor, _ in compressed])
+    return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, compressed)]
 
 
 def all_through(compression, tensors, start):
-    """through() for several tensors that start together."""
+    """start(tensors, compression) of several tensors. A user's compressor is applied before and after it."""
     if codec_of(compression) is not None:
         return start(tensors, compression)
-    small = [compression.compress(tensor) for tensor in tensors]
-    results = start([tensor for tensor, _ in small], NoneCompressor)
-    return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, small)]
+    return _around(compression, tensors, lambda compressed: start(compressed, NoneCompressor))
+
+
+def through(compression, tensor, start):
+    """all_through() of one tensor."""
+    (result,) = all_through(compression, [tensor], lambda tensors, chosen: [start(tensors[0], chosen)])
+    return result
+
+
+def all_converted(compression, tensors, call, start):
+    """start(tensors) of a collective that takes no codecs: the compressor converts tensors before it, results after."""
+    if not hasattr(compression, "compress"):
+        raise ValueError(f"horo.{call}: compression={compression!r} is for allreduce; expected Compression.none")
+    return _around(compression, tensors, start)
+
+
+def converted(compression, tensor, call, start):
+    """all_converted() of one tensor."""
+    (result,) = all_converted(compression, [tensor], call, lambda tensors: [start(tensors[0])])
+    return result

@@ -1,13 +1,13 @@
-# ruff: noqa: F401
-"""horo for NumPy: collectives on arrays, with horo.torch's names and without torch.
+# ruff: noqa: F401, F403
+"""horo for NumPy: collectives on arrays, with the names of horo.torch. torch is not required.
 
     import horo.numpy as horo
 
     horo.init()
     total = horo.allreduce(array, op=horo.Sum)
 
-Arrays are NumPy's, or anything that shares its memory through DLPack or __array__; results are NumPy arrays, which
-other libraries take through DLPack. What is written in place has to be writable memory.
+Arrays are NumPy's, or objects that share their memory through DLPack or __array__. Results are NumPy arrays, which
+other libraries accept through DLPack. In-place forms require writable memory.
 """
 
 try:
@@ -15,48 +15,11 @@ try:
 except ImportError as error:
     raise ImportError("horo.numpy needs NumPy: pip install numpy") from error
 
-from horo import (
-    HoroError,
-    Mismatch,
-    PeerLost,
-    ProcessSet,
-    ShutDown,
-    add_process_set,
-    counters,
-    cross_rank,
-    cross_size,
-    global_process_set,
-    init,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    ready_times,
-    register_codec,
-    remove_process_set,
-    shutdown,
-    size,
-)
-from horo._built import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    is_homogeneous,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-    start_timeline,
-    stop_timeline,
-)
+from horo import init
 from horo._collectives import Collectives as _Collectives
 from horo._compression import Codec, Compression, Compressor
 from horo._custom import register_op as _register_op
-from horo._handles import poll, synchronize
-from horo._specs import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, Product, Sum
+from horo._exports import *
 from horo.numpy.arrays import DTYPES as _DTYPES
 from horo.numpy.arrays import NumpyArrays as _NumpyArrays
 
@@ -102,7 +65,7 @@ _BY_NUMBER = {number: dtype for dtype, number in _DTYPES.items()}
 
 
 def register_op(name, combine, *, whole=False):
-    """horo.register_op, whose combine(accumulator, value) gets NumPy arrays and writes into the first."""
+    """horo.register_op with NumPy arrays: combine(accumulator, value) writes its result into accumulator."""
 
     def on_arrays(accumulator, value, dtype):
         combine(*(_numpy.frombuffer(memory, _BY_NUMBER[dtype]) for memory in (accumulator, value)))

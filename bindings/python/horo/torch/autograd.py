@@ -1,13 +1,13 @@
-"""The collectives that return a new tensor, with gradients passing through them as in Horovod.
+"""The differentiable collectives. They return a new tensor; their gradients are those of Horovod.
 
-A backward collective carries its forward's name, where there is one, so that ranks whose graphs differ still match.
+The name of a backward collective is derived from its forward's name, if it has one, so that ranks with different graphs
+still match.
 """
 
 import torch
 
 from horo import _default
-from horo._collectives import casting
-from horo._compression import all_through, through
+from horo._compression import all_converted, all_through, converted, through
 from horo._handles import synchronize
 from horo._sets import global_process_set
 from horo._specs import Average, Sum, choose_op
@@ -42,7 +42,7 @@ def allreduce(
     *,
     order="canonical",
 ):
-    """postscale * op over ranks of (prescale * tensor), as a new tensor. Average unless op says otherwise."""
+    """postscale * op over ranks of (prescale * tensor), as a new tensor. The op is Average by default."""
     options = (choose_op(op, average), prescale_factor, postscale_factor, process_set)
 
     def reduced(tensor, compression):
@@ -84,7 +84,7 @@ def grouped_allreduce(
 
 
 def _my_part(averaged, rows, process_set):
-    """Of a gradient of gathered rows."""
+    """This rank's rows of the averaged gradient of an allgather."""
     mine = process_set.rank()
     return averaged.narrow(0, sum(rows[:mine]), rows[mine])
 
@@ -103,7 +103,7 @@ class _AllGather(torch.autograd.Function):
 
 
 def allgather(tensor, name=None, process_set=global_process_set):
-    """All ranks' tensors, concatenated along the first dimension, in which they may differ."""
+    """All ranks' tensors, concatenated along the first dimension. Only the first dimensions may differ."""
     return _AllGather.apply(tensor, name, process_set)
 
 
@@ -155,22 +155,22 @@ class _AllToAll(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient, _):
         returned, _ = _AllToAll.apply(gradient, ctx.rows, ctx.name, ctx.process_set)
-        if ctx.rest:  # rows that went to nobody
+        if ctx.rest:  # rows that were not sent to any member
             returned = torch.cat([returned, returned.new_zeros(ctx.rest, *returned.shape[1:])])
         return returned, None, None, None
 
 
 def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
-    """splits[i] rows of the tensor, in their order, go to member i; the result is what came, by member.
+    """splits[i] rows of the tensor, in their order, go to member i; the result is the received rows, by member.
 
-    Without splits every member gets the same number of rows. With them the result is a pair, of the tensor and how many
-    rows came from each member (int32)."""
+    Without splits every member gets the same number of rows. With splits the result is a pair: the tensor, and the
+    number of rows from each member (int32)."""
     received, rows = _AllToAll.apply(tensor, splits, name, process_set)
     return received if splits is None else (received, rows)
 
 
 def _rows_factor(options):
-    """What a reduction scales by, beyond the average: its gradient's factor, as in Horovod."""
+    """The factor of a reducescatter's gradient: the scale of the reduction relative to the average, as in Horovod."""
     op, process_set, prescale, postscale = options
     return prescale * postscale * (process_set.size() if op == Sum else 1)
 
@@ -197,10 +197,13 @@ def reducescatter(
     prescale_factor=1.0,
     postscale_factor=1.0,
 ):
-    """This rank's rows of the reduction over ranks; the first rows % size ranks have one row more. Average or Sum."""
-    small, ctx = casting(compression, "reducescatter").compress(tensor)
+    """This rank's rows of the reduction over ranks; the first rows % size ranks get one row more. Average or Sum."""
     options = (op, process_set, prescale_factor, postscale_factor)
-    return compression.decompress(_ReduceScatter.apply(small, name, options), ctx)
+
+    def scattered(tensor):
+        return _ReduceScatter.apply(tensor, name, options)
+
+    return converted(compression, tensor, "reducescatter", scattered)
 
 
 class _GroupedReduceScatter(torch.autograd.Function):
@@ -226,7 +229,9 @@ def grouped_reducescatter(
     postscale_factor=1.0,
 ):
     """reducescatter of several tensors as one unit: all of them are reduced, or all fail."""
-    small = [casting(compression, "grouped_reducescatter").compress(tensor) for tensor in tensors]
     options = (op, process_set, prescale_factor, postscale_factor)
-    results = _GroupedReduceScatter.apply(name, options, *(tensor for tensor, _ in small))
-    return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, small)]
+
+    def scattered(tensors):
+        return _GroupedReduceScatter.apply(name, options, *tensors)
+
+    return all_converted(compression, tensors, "grouped_reducescatter", scattered)

@@ -1,0 +1,41 @@
+# ruff: noqa: F401
+"""The names that horo.numpy and horo.torch have in common, beside the collectives."""
+
+from horo import (
+    HoroError,
+    Mismatch,
+    PeerLost,
+    ProcessSet,
+    ShutDown,
+    add_process_set,
+    counters,
+    cross_rank,
+    cross_size,
+    global_process_set,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    ready_times,
+    register_codec,
+    remove_process_set,
+    shutdown,
+    size,
+)
+from horo._built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    is_homogeneous,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+    start_timeline,
+    stop_timeline,
+)
+from horo._handles import poll, synchronize
+from horo._specs import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, Product, Sum
