@@ -1,6 +1,6 @@
-"""Signpost for `import horo` in the repository root, where the folder horo/ is C++ and the package is elsewhere.
+"""Redirects `import horo` in the repository root, where the folder horo/ is C++, to the installed package.
 
-Without it Python would import that folder as an empty package. It hands over to an installed horo, if there is one.
+Without this file Python would import that folder as an empty package.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ def _find_installed():
     finally:
         sys.path[:] = path
     raise ImportError(
-        "horo is not installed. This is its repository, whose folder horo/ is C++: "
+        "horo is not installed. This is its repository, and its folder horo/ is C++: "
         "run tools/setup once and 'pip install .', or ./tools/demo, which does both"
     )
 

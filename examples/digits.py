@@ -1,4 +1,4 @@
-"""Trains a small convolutional net on the handwritten digits that come with scikit-learn: 1,797 images of 8 x 8."""
+"""Trains a small convolutional net on scikit-learn's handwritten digits: 1,797 images of 8 x 8 pixels."""
 
 import hashlib
 import time
@@ -40,8 +40,8 @@ quiet = horo.rank() != 0
 
 begin = time.perf_counter()
 for number in range(PASSES):
-    batches = torch.randperm(len(labels)).split(BATCH)[:-1]  # without the last, short one
-    batches = [batch[horo.rank() :: horo.size()] for batch in batches]  # my part of each
+    batches = torch.randperm(len(labels)).split(BATCH)[:-1]  # without the last, short batch
+    batches = [batch[horo.rank() :: horo.size()] for batch in batches]  # this rank's part of each
     for batch in rich.progress.track(batches, f"pass {number + 1:2}", disable=quiet):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()

@@ -1,4 +1,4 @@
-"""Trains a small convolutional net on the handwritten digits that come with scikit-learn: 1,797 images of 8 x 8."""
+"""Trains a small convolutional net on scikit-learn's handwritten digits: 1,797 images of 8 x 8 pixels."""
 
 import hashlib
 import time
@@ -35,7 +35,7 @@ quiet = False
 
 begin = time.perf_counter()
 for number in range(PASSES):
-    batches = torch.randperm(len(labels)).split(BATCH)[:-1]  # without the last, short one
+    batches = torch.randperm(len(labels)).split(BATCH)[:-1]  # without the last, short batch
     for batch in rich.progress.track(batches, f"pass {number + 1:2}", disable=quiet):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()

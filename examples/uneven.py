@@ -1,9 +1,9 @@
-"""Trains on data that is dealt unevenly: ranks run out of it at different times and join, and each head of the model
-belongs to some of the ranks.
+"""Trains on unevenly distributed data: ranks run out of batches at different times and join, and each head of the
+model is trained by a subset of the ranks.
 
-Two tasks share a trunk. Every rank has samples of one task, even ranks of the first. The trunk's gradients are summed
-over all ranks, a head's over the process set of its task; both are divided by the number of samples that were in them.
-In the end it is compared with one process that sees all samples.
+Two tasks share a trunk. Every rank has samples of one task; even ranks have those of the first. The trunk's gradients
+are summed over all ranks, a head's over the process set of its task; both are divided by the number of samples. At the
+end the result is compared with a training of all samples in one process.
 
     horo run -n 4 python examples/uneven.py
 """
@@ -21,7 +21,7 @@ FEATURES = 6
 
 
 def make_model(seed):
-    """A trunk, and a head for each task."""
+    """A trunk, and one head per task."""
     torch.manual_seed(seed)
     trunk = nn.Sequential(nn.Linear(FEATURES, 16), nn.Tanh()).double()
     heads = [nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 1)).double() for _ in range(2)]
@@ -33,7 +33,7 @@ def make_optimizer(part):
 
 
 def batches_of(rank):
-    """This rank's samples: rank 0 has few of them, and the last batch is short on most ranks."""
+    """This rank's batches: rank 0 has the fewest, and the last batch is short on most ranks."""
     generator = torch.Generator().manual_seed(rank)
     inputs = torch.randn(11 + 17 * rank, FEATURES, dtype=torch.float64, generator=generator)
     outputs = inputs.sin().sum(1, keepdim=True) if rank % 2 else inputs.prod(1, keepdim=True)
@@ -41,20 +41,20 @@ def batches_of(rank):
 
 
 def error_of(trunk, head, batch):
-    """The sum of the squared errors: sums over ranks are then sums over samples."""
+    """The sum of the squared errors, so that sums over ranks are sums over samples."""
     inputs, outputs = batch
     return (head(trunk(inputs)) - outputs).square().sum()
 
 
 def step(optimizer, part, count):
-    """One step with the mean of the gradients over so many samples."""
+    """One step with the gradients divided by count, the number of samples."""
     for param in part.parameters():
         param.grad /= count
     optimizer.step()
 
 
 def train_together(teams):
-    """A rank's part of the training."""
+    """The training on this rank."""
     trunk, heads = make_model(seed=0 if horo.rank() == 0 else 100 + horo.rank())
     task = horo.rank() % 2
     team, head = teams[task], heads[task]
@@ -75,7 +75,7 @@ def train_together(teams):
                 optimizer.synchronize()
                 with optimizer.skip_synchronize():
                     step(optimizer, part, horo.synchronize(count))
-        # The others go on: who joined early has missed their last steps, and gets the result from who joined last.
+        # A rank that joined early has missed the last steps of the others; it gets the result of the last rank.
         joins = [horo.join_async(process_set=ranks) for _, ranks in parts]
         for join, optimizer, (part, ranks) in zip(joins, optimizers, parts):
             last = horo.synchronize(join)
@@ -85,7 +85,7 @@ def train_together(teams):
 
 
 def train_alone(size):
-    """The same with all samples in one process."""
+    """The same training with all samples in one process."""
     trunk, heads = make_model(seed=0)
     parts = [trunk, *heads]
     optimizers = [make_optimizer(part) for part in parts]

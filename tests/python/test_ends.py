@@ -19,7 +19,7 @@ WAYS = {
     "exception": (1, WITH_TEXT),
     "exception_past_another_hook": (1, WITH_TEXT),
     "exception_with_work_in_flight": (1, WITH_TEXT),
-    "exception_without_a_text": (1, rf"origin 1: rank 1 {HOST} .*: Silent: \(its text cannot be made\)"),
+    "exception_without_a_text": (1, rf"origin 1: rank 1 {HOST} .*: Silent: \(its text cannot be formatted\)"),
     "exit_3": (3, LEFT),
     "exit_0": (0, LEFT),
     "end_with_work_in_flight": (0, LEFT),

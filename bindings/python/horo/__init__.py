@@ -1,5 +1,6 @@
-"""horo: data-parallel training. horo.torch has the collectives and the optimizer, horo.numpy the collectives on arrays;
-this package works without either.
+"""horo: data-parallel training. horo.torch has the collectives and the optimizer, horo.numpy the collectives on arrays.
+
+This package itself requires neither torch nor NumPy.
 
     import horo.torch as horo
 

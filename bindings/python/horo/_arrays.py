@@ -1,44 +1,47 @@
-"""What the collectives need to know of a framework's arrays; horo.numpy and horo.torch fill it in."""
+"""The interface between the collectives and a framework's arrays; horo.numpy and horo.torch implement it."""
 
 
 class Arrays:
-    """Every array that a method below gets came from take()."""
+    """Arguments named `array` are results of take()."""
 
     def take(self, tensor, call):
-        """The caller's tensor as an array of this framework, and its dtype's number. Raises TypeError, ValueError or
-        NotImplementedError, naming the call, where it cannot be moved."""
+        """The caller's tensor as an array of this framework, and its dtype's number.
+
+        Raises TypeError, ValueError or NotImplementedError, with the name of the call, if it cannot be sent."""
         raise NotImplementedError
 
     def readable(self, array):
-        """Memory that holds the values in one piece: the array's own, or a copy."""
+        """Contiguous memory that holds the values: the array's own, or a copy."""
         raise NotImplementedError
 
     def writable(self, array, tensor, name):
-        """Memory for a result that is to become the tensor's values, and finish(pending), which makes it so and
-        returns the tensor. ValueError where it cannot."""
+        """Memory for a result that replaces the tensor's values, and finish(pending), which stores the result in the
+        tensor and returns the tensor. Raises ValueError if the tensor's values cannot be replaced."""
         raise NotImplementedError
 
     def hold_alike(self, tensor):
-        """Of a tensor that take() and writable() would give themselves: hold(other), which is what keeps the memory of
-        another one of its dtype and shape alive, or None where they would not give that one itself. None for others.
-        The short way of a call that comes back every step."""
+        """The fast path of a call that is repeated every step: a function hold(other), or None.
+
+        hold(other) returns the object that keeps the memory of `other` alive if `other` has the dtype and shape of
+        `tensor` and take() and writable() would return `other` itself, else None. The result of hold_alike() is None
+        if they would not return `tensor` itself."""
         return None
 
     def written(self, tensor):
-        """The tensor has new values; hold_alike() was not None."""
+        """Records that the tensor has new values. Called only for tensors whose hold_alike() is not None."""
 
     def empty(self, shape, array):
-        """New memory in one piece, of the array's dtype."""
+        """New contiguous memory of the array's dtype."""
         raise NotImplementedError
 
     def place(self, memory):
-        """Its address."""
+        """The address of the memory."""
         raise NotImplementedError
 
     def holder(self, memory):
-        """What keeps the memory alive even if the array is given other memory."""
+        """The object that keeps the memory alive even if the array is assigned other memory."""
         raise NotImplementedError
 
     def counts(self, rows):
-        """Numbers of rows, as the framework's array."""
+        """Row counts as an array of the framework."""
         raise NotImplementedError

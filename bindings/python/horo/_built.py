@@ -1,4 +1,4 @@
-"""What Horovod's scripts ask of its build, answered truthfully: of what they ask for, horo is made of nothing."""
+"""Horovod's queries of build features. horo contains none of those components, so all answers are negative."""
 
 from horo import _default
 from horo.errors import not_yet
@@ -16,7 +16,7 @@ def mpi_enabled():
 
 
 def mpi_built():
-    """False: horo does not use MPI. It runs under mpirun all the same."""
+    """False: horo does not use MPI. Ranks that mpirun starts are supported."""
     return False
 
 
@@ -31,7 +31,7 @@ def gloo_built():
 
 
 def nccl_built():
-    """0, the version of NCCL where there is none."""
+    """0, Horovod's value for a build without NCCL."""
     return 0
 
 
@@ -46,24 +46,24 @@ def ccl_built():
 
 
 def cuda_built():
-    """False: this version moves CPU memory."""
+    """False: this version supports CPU memory only."""
     return False
 
 
 def rocm_built():
-    """False: this version moves CPU memory."""
+    """False: this version supports CPU memory only."""
     return False
 
 
 def is_homogeneous():
-    """Whether every host has as many ranks as the others: on one host."""
-    if _default.size() != _default.local_size():  # a rank knows the number of its own host alone
+    """Whether all hosts have the same number of ranks. Implemented for jobs on one host only."""
+    if _default.size() != _default.local_size():  # a rank has only the rank count of its own host
         raise not_yet("is_homogeneous() of ranks on several hosts; gather local_size() with allgather")
     return True
 
 
 def start_timeline(file_path, mark_cycles=False):
-    raise not_yet("start_timeline(); horo.counters() and horo.ready_times() say where the time goes")
+    raise not_yet("start_timeline(); horo.counters() and horo.ready_times() show where time is spent")
 
 
 def stop_timeline():

@@ -1,7 +1,7 @@
-"""Operations and codecs of the caller's own, written in Python.
+"""Operations and codecs of the user, written in Python.
 
-The library calls them from its own threads, which take the interpreter lock for it: while another Python thread is
-busy that takes milliseconds each time. They are for trying things out; what has to be fast is written in C, against
+The library calls them from its own threads, which acquire the interpreter lock first: while another Python thread is
+busy, that takes milliseconds per call. They are meant for experiments. Fast ones are written in C, against
 horo_register_op and horo_register_codec of horo_c.h.
 """
 
@@ -18,7 +18,7 @@ _NAMES = {number: name for name, number in _specs.DTYPES.items()}
 
 
 def bytes_of(dtype):
-    """Of one element; dtype: its number."""
+    """The size of one element; dtype: its number."""
     name = _NAMES[dtype]
     return _SIZES.get(name) or int(name.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8
 
@@ -28,7 +28,7 @@ def _memory(address, nbytes):
 
 
 def _guarded(what, call):
-    """No exception may cross the C ABI: it is shown here, and the library hears that the call failed."""
+    """No exception may cross the C ABI: it is printed here, and the library gets a failure status."""
     try:
         call()
     except BaseException:
@@ -39,12 +39,12 @@ def _guarded(what, call):
 
 
 def register_op(name, combine, *, whole=False):
-    """Makes an operation known to this session, for op= of allreduce and reduce; all ranks do so alike.
+    """Registers an operation in this session, for op= of allreduce and reduce. All ranks make the same call.
 
-    combine(accumulator, value, dtype) writes accumulator o value into accumulator, which holds the lower ranks: two
-    memoryviews of bytes, which are good during the call alone, and the number of their dtype. It is applied to any
-    pieces of tensors, in the canonical order, unless whole=True says that it needs whole tensors. Called by horo's
-    threads under the interpreter lock, so it must wait for nothing; an exception ends the job.
+    combine(accumulator, value, dtype) writes accumulator o value into accumulator, which holds the result of the lower
+    ranks. The arguments are two memoryviews of bytes, valid only during the call, and the number of their dtype. It is
+    applied to arbitrary pieces of tensors, in the canonical order; with whole=True, to whole tensors. horo's threads
+    call it with the interpreter lock held, so it must not block; an exception ends the job.
     """
 
     def called(_, accumulator, value, count, dtype):
@@ -59,17 +59,17 @@ def register_op(name, combine, *, whole=False):
 
 
 def register_codec(name, codec):
-    """Makes a codec known to this session, for compression=; all ranks do so alike. Returns what to pass there.
+    """Registers a codec in this session; returns the value for compression=. All ranks make the same call.
 
     codec has
-      block                 elements that are coded together: tensors are cut between blocks alone
-      wire_bytes(count)     the size of so many coded elements, exactly
+      block                 the number of elements that are encoded together: tensors are split only between blocks
+      wire_bytes(count)     the exact size of `count` encoded elements
       encode(values, residual, wire)   reads float32 values and fills wire
-      decode(wire, values)  the way back
-      stateful              optional; True: encode adds residual (float32, kept for each element of a tensor) to the
-                            values, and leaves in it what the wire lost. Else residual is None.
-    Memory comes as memoryviews, of float32 or bytes, which are good during the call alone. encode and decode have to
-    give the same bits on all ranks. They are called as register_op's combine is.
+      decode(wire, values)  the inverse
+      stateful              optional; if True, encode adds residual (float32, stored for each element of a tensor) to
+                            the values, and stores the encoding error in it. Otherwise residual is None.
+    Memory is passed as memoryviews, of float32 or bytes, valid only during the call. encode and decode must produce the
+    same bits on all ranks. The rules for register_op's combine apply to them too.
     """
 
     def floats(address, count):

@@ -1,4 +1,4 @@
-"""The process's default session: what init() makes, shutdown() ends and every call without a session uses."""
+"""The process's default session: created by init(), ended by shutdown(), used by every call without a session."""
 
 import atexit
 import os
@@ -8,15 +8,15 @@ from horo import _exits
 from horo._session import Session
 from horo.errors import HoroError, ShutDown
 
-EXIT_PATIENCE_S = 2  # at exit, for a shutdown or an init that another thread has begun
+EXIT_WAIT_S = 2  # at exit, for a shutdown or an init that runs in another thread
 
 _session = None
-_inherited = None  # in a forked child: the parent's session, which is not ours
-_lock = threading.RLock()  # held by whoever makes or ends the session
+_inherited = None  # in a forked child: the parent's session, which must not be used
+_lock = threading.RLock()  # held while the session is created or ended
 
 
 def session():
-    """The default session; ValueError where there is none, ShutDown in a forked child."""
+    """The default session. Raises ValueError if there is none, ShutDown in a forked child."""
     if _session is None:
         if _inherited is not None:
             raise ShutDown(_forked_text())
@@ -25,7 +25,7 @@ def session():
 
 
 def begin(exchange, settings, prepare):
-    """Makes the default session, if there is none, and runs prepare(). exchange: see Session; for ranks that need one."""
+    """Creates the default session, if there is none, and runs prepare(). exchange: see Session; may be None."""
     global _session
     with _lock:
         if _inherited is not None and _inherited.job == _exits.job():
@@ -43,9 +43,9 @@ def begin(exchange, settings, prepare):
 
 
 def shutdown():
-    """Leaves the job in good order; unfinished works fail with ShutDown, also where another thread waits for them.
+    """Leaves the job in an orderly way; unfinished works fail with ShutDown, also in other threads that wait for them.
 
-    init() may follow. Does nothing where there is no session, and in a forked child.
+    init() may follow. Does nothing if there is no session, and in a forked child.
     """
     global _session
     with _lock:
@@ -55,7 +55,7 @@ def shutdown():
 
 
 def is_initialized():
-    """Whether there is a session; a forked child has none."""
+    """Whether a session exists. False in a forked child."""
     return _session is not None
 
 
@@ -65,7 +65,7 @@ def current():
 
 
 def _in_child():
-    """A fork copies the memory of the session but none of its threads, and the lock in whatever state it was."""
+    """A fork copies the session's memory but not its threads, and the lock in its current state."""
     global _session, _inherited, _lock
     _lock = threading.RLock()
     if _session is not None:
@@ -78,67 +78,68 @@ os.register_at_fork(after_in_child=_in_child)
 def _forked_text():
     return (
         f"this process (pid {os.getpid()}) was forked from rank {_inherited.topology.rank} (pid {_inherited.pid}) "
-        "after horo.init(), and horo works in that process alone. Start a process that needs horo anew, with "
+        "after horo.init(), and horo works only in that process. Start processes that need horo with "
         "multiprocessing's 'spawn'; or set HORO_RANK, HORO_SIZE and HORO_ADDR of another job here before horo.init()"
     )
 
 
 def _topology():
-    """Plain facts, which a forked child may go on reading: samplers and seeds are made from them."""
+    """Readable in a forked child too, because samplers and seeds depend on it."""
     return (_inherited if _session is None and _inherited is not None else session()).topology
 
 
 def rank():
-    """My number in the world, from 0."""
+    """This rank's number in the world, from 0."""
     return _topology().rank
 
 
 def size():
-    """How many ranks the world has."""
+    """The number of ranks in the world."""
     return _topology().size
 
 
 def local_rank():
-    """My number among the ranks of my host; picks the device."""
+    """This rank's number among the ranks of its host; used to select a device."""
     return _topology().local_rank
 
 
 def local_size():
-    """How many ranks my host has."""
+    """The number of ranks on this rank's host."""
     return _topology().local_size
 
 
 def cross_rank():
-    """My number among the ranks with my local_rank on all hosts."""
+    """This rank's number among the ranks of all hosts that have the same local_rank."""
     return _topology().cross_rank
 
 
 def cross_size():
-    """How many ranks have my local_rank."""
+    """The number of ranks that have the same local_rank."""
     return _topology().cross_size
 
 
 def counters():
-    """All counters since init as a dict; docs/counters.md says what each key means."""
+    """All counters since init, as a dict; docs/counters.md describes each key."""
     return session().counters()
 
 
 def ready_times():
-    """When each rank had each tensor of the last step ready: {name: [milliseconds by rank]}, since the first of all.
+    """When each rank submitted each tensor of the last step: {name: [milliseconds by rank]}, since the first submit.
 
-    Shows who holds up whom. Rank 0 knows all ranks; every other knows itself alone, and None stands for the others.
+    Shows which rank delays the others. Rank 0 has the times of all ranks; the other ranks have only their own, and None
+    for all others.
     """
     return session().ready_times()
 
 
 @atexit.register
 def _leave():
-    """Says goodbye, unless an exception ended the program: then the others are told, and nobody is waited for."""
-    _exits.tell_if_failed()
-    if _lock.acquire(timeout=EXIT_PATIENCE_S):
+    """Shuts the session down. An exception that ended the program is sent to the other ranks first."""
+    _exits.send_if_failed()
+    if _lock.acquire(timeout=EXIT_WAIT_S):
         try:
             shutdown()
-        except HoroError:  # the job ended before this rank did; whoever waited for something knows
+        except HoroError:  # the job has ended before this rank; calls that were waiting have raised it
             pass
         finally:
             _lock.release()

@@ -7,7 +7,7 @@ from horo.errors import PeerLost
 
 
 def _failed(call, error):
-    """The exception as a status and a sentence; Python gets it back from horo_init_exchange."""
+    """Stores the exception as a status and a text; horo_init_exchange returns both to Python."""
     text = str(error) if isinstance(error, (PeerLost, ValueError)) else f"{type(error).__name__}: {error}"
     line = text.encode(errors="replace")[: call.error_bytes - 1] + b"\0"
     ctypes.memmove(call.error, line, len(line))
@@ -20,7 +20,7 @@ def _failed(call, error):
 def foreign(exchange):
     """exchange(call, mine) returns every rank's bytes by rank; `call` has rank, size, start and timeout_ms.
 
-    The result has to live as long as the library may call it.
+    The caller keeps the result alive as long as the library may call it.
     """
 
     def exchange_blobs(_, pointer):
@@ -28,7 +28,7 @@ def foreign(exchange):
         try:
             blobs = exchange(call, ctypes.string_at(call.mine, call.mine_bytes))
             if len(blobs) != call.size or any(len(blob) > _native.EXCHANGE_BYTES for blob in blobs):
-                raise ValueError(f"an exchange gives {call.size} times at most {_native.EXCHANGE_BYTES} bytes")
+                raise ValueError(f"an exchange returns {call.size} values of at most {_native.EXCHANGE_BYTES} bytes")
             for rank, blob in enumerate(blobs):
                 ctypes.memmove(call.all + rank * _native.EXCHANGE_BYTES, blob, len(blob))
                 call.all_bytes[rank] = len(blob)

@@ -1,8 +1,8 @@
-"""How a rank's program ends, and what the other ranks are told of it.
+"""Reports to the other ranks how this rank's program ends.
 
-An exception that ends the program is told to all others at once, in its own words: they would wait for this rank
-otherwise. sys.exit() is an orderly end, whatever its number: the others hear that this rank has left. An exception in a
-thread beside the main one ends that thread alone, in Python, and so it does here.
+The text of an exception that ends the program is sent to all other ranks immediately; otherwise they would wait for
+this rank. sys.exit() is an orderly end for any exit code: the other ranks learn that this rank has left. As in plain
+Python, an exception in a thread other than the main thread ends only that thread.
 """
 
 import os
@@ -13,52 +13,52 @@ from horo.errors import PeerLost
 
 JOB_VARIABLES = ("HORO_RANK", "HORO_SIZE", "HORO_ADDR", "HORO_JOB", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _HORO = os.path.dirname(os.path.abspath(__file__)) + os.sep
-MAX_TEXT = 2000  # characters of an exception's text that travel
+MAX_TEXT = 2000  # characters of an exception's text that are sent
 
 _session_of_now = None  # a function; set once
 _previous_hook = None
-_told = None  # the exception that the others have been told of
+_sent = None  # the exception that was sent to the other ranks
 
 
 def job():
-    """What the environment says about the job of this process."""
+    """The values of the environment variables that identify the job of this process."""
     return [os.environ.get(name) for name in JOB_VARIABLES]
 
 
 def watch(session_of_now):
-    """From now on an exception that ends this program is told to the other ranks."""
+    """From now on an exception that ends this program is sent to the other ranks."""
     global _session_of_now, _previous_hook
     if _session_of_now is None:
         _session_of_now = session_of_now
         _previous_hook, sys.excepthook = sys.excepthook, _on_exception
 
 
-def tell_if_failed():
-    """At exit. Somebody may have put another hook in the place of ours: Python notes the exception all the same."""
+def send_if_failed():
+    """At exit: if another hook has replaced ours, the exception is in sys.last_value."""
     if sys.excepthook is not _on_exception:
-        _tell(getattr(sys, "last_value", None))
+        _send(getattr(sys, "last_value", None))
 
 
 def _on_exception(kind, value, trace):
     if not hasattr(sys, "ps1"):  # at a prompt an exception ends nothing
-        _tell(value.with_traceback(trace) if isinstance(value, BaseException) else None)
+        _send(value.with_traceback(trace) if isinstance(value, BaseException) else None)
     _previous_hook(kind, value, trace)
 
 
-def _tell(error):
-    global _told
+def _send(error):
+    global _sent
     session = None if _session_of_now is None else _session_of_now()
-    if session is None or error is None or error is _told or _comes_from_a_loss(error):
+    if session is None or error is None or error is _sent or _comes_from_a_loss(error):
         return
-    _told = error
+    _sent = error
     try:
         session.abort(_reason(session.topology.rank, error))
-    except Exception:  # the user's exception is the one to show
+    except Exception:  # the user's exception is shown instead
         pass
 
 
 def _comes_from_a_loss(error):
-    """Whether the session has ended already, by somebody else's doing: the others know better who it was."""
+    """Whether the exception follows from the loss of another rank, which the other ranks have detected themselves."""
     seen = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, PeerLost):
@@ -69,7 +69,7 @@ def _comes_from_a_loss(error):
 
 
 def _reason(rank, error):
-    """Who, where and what."""
+    """The text for the other ranks: rank, host, source line and exception."""
     text = _text_of(error)
     what = type(error).__name__ + (": " if text else "") + text
     return f"rank {rank} (host {os.uname().nodename}) ended by an exception{_place(error)}: {what}"
@@ -79,12 +79,12 @@ def _text_of(error):
     try:
         text = str(error)
     except Exception:
-        return "(its text cannot be made)"
+        return "(its text cannot be formatted)"
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " ..."
 
 
 def _place(error):
-    """Where the exception came from: the innermost line that is not horo's own."""
+    """The innermost source line of the exception outside horo."""
     frames = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in frames if not frame.filename.startswith(_HORO)] or frames
     if not frames:

@@ -1,6 +1,6 @@
 """Handles: ints that the *_async calls return; poll and synchronize.
 
-What a work reads and writes is kept until synchronize(), or, if the handle is dropped, until the work has ended.
+The memory of a work is kept alive until synchronize(), or, if the handle is dropped, until the work has ended.
 """
 
 import itertools
@@ -10,37 +10,37 @@ from horo.errors import HoroError
 
 
 class Pending:
-    """What synchronize needs to know of works that were started together."""
+    """Works that were started together, and how synchronize() makes their result."""
 
     __slots__ = ("session", "works", "finish", "watched")
 
     def __init__(self, session, works, finish, watched):
         self.session = session
         self.works = works
-        self.finish = finish  # finish(pending) makes the result once the works have ended well
+        self.finish = finish  # finish(pending) makes the result after the works have succeeded
         self.watched = watched  # (name, memory, address, bytes, place) of memory in flight
 
     def flight(self):
-        """A Pending of these works alone, whatever becomes of this one."""
+        """A Pending of only these works, which stays valid when this object is reused."""
         return self
 
     def let_go(self):
-        """It has ended, and somebody waited for it."""
+        """Releases works that have ended and were waited for."""
         self.session.release(self.works)
 
     def drop(self):
-        """Nobody will wait for it. Never blocks or locks; twice does no harm."""
+        """Marks the works as not waited for. Never blocks or locks; may be called twice."""
         self.session.drop(self.works)
 
     def check_memory(self):
-        """The memory may have been written by nobody but us, and lies where it lay."""
+        """Raises HoroError if the memory was moved or resized since the submit."""
         for name, memory, address, nbytes, place in self.watched:
             if place(memory) != address or memory.nbytes != nbytes:
                 raise HoroError(moved_text(name, nbytes, memory.nbytes))
 
 
-_pending = {}  # the handle's number: Pending; not the handle, which has to notice when the caller drops it
-_numbers = itertools.count(1)  # never used twice, whichever session the work is in
+_pending = {}  # the handle's number: Pending; not the handle itself, whose __del__ detects that the caller drops it
+_numbers = itertools.count(1)  # never reused, also not by another session
 
 
 class Handle(int):
@@ -51,11 +51,11 @@ class Handle(int):
     def __del__(self, pending=_pending):
         dropped = pending.get(self)
         if dropped is not None:
-            dropped.drop()  # before it is forgotten: an interrupt in between must not free memory in flight
+            dropped.drop()  # before the pop: an interrupt in between must not free memory in flight
             pending.pop(self, None)
 
     def __copy__(self):
-        return self  # two would drop the work twice
+        return self  # two handles would drop the work twice
 
     def __deepcopy__(self, _):
         return self
@@ -65,7 +65,7 @@ class Handle(int):
 
 
 class Joint:
-    """Several handles whose results make one: called, it waits for them. synchronize() and poll() take it too."""
+    """Several handles with one combined result. A call waits for them. synchronize() and poll() accept it too."""
 
     def __init__(self, handles, finish):
         self._handles = handles
@@ -79,12 +79,12 @@ class Joint:
 
 
 def moved_text(name, nbytes, nbytes_now):
-    """Of a tensor whose memory is not what was submitted any more."""
-    now = "it lies elsewhere now" if nbytes == nbytes_now else f"it has {nbytes_now} bytes now"
+    """The message for a tensor whose memory has changed since it was submitted."""
+    now = "its address has changed" if nbytes == nbytes_now else f"it has {nbytes_now} bytes now"
     return (
         f"{name or 'an unnamed tensor'} had {nbytes} bytes when rank {_default.rank()} submitted it, and {now}: its "
         "memory was resized or replaced while it was in flight. The result is lost on this rank, and memory that was "
-        "given back meanwhile may have been written. Leave the tensor's size and storage alone until its handle is "
+        "freed in the meantime may have been written. Do not change the tensor's size or storage before its handle is "
         "synchronized"
     )
 
@@ -100,17 +100,17 @@ def handle_for(pending):
 
 
 def forget(handle):
-    """Its work was not submitted."""
+    """Removes a handle whose work was not submitted."""
     del _pending[handle]
 
 
 def _flight_of(handle):
-    """What is pending under this handle, and its flight; None where nothing is."""
+    """The Pending of this handle, and its flight; None if the handle is unknown."""
     pending = _pending.get(handle)
     if pending is None:
         return None
     flight = pending.flight()
-    # A Repeat serves its next call once its handle was taken, which another thread may just have done.
+    # A Repeat may already serve its next call, if another thread has synchronized this handle in the meantime.
     return (pending, flight) if handle in _pending else None
 
 
@@ -126,8 +126,9 @@ def poll(handle):
 
 
 def synchronize(handle):
-    """Waits for a work and returns its result; None for a handle that is unknown or was waited for before. Of several
-    threads that wait for one handle the first gets the result."""
+    """Waits for a work and returns its result; None for a handle that is unknown or was synchronized before.
+
+    If several threads wait for one handle, the first one gets the result."""
     if isinstance(handle, Joint):
         return handle()
     found = _flight_of(handle)
@@ -136,23 +137,23 @@ def synchronize(handle):
     pending, flight = found
     try:
         flight.session.wait(flight.works)
-    except Exception as error:  # an interrupt is none: the work goes on, and may be waited for again
+    except Exception as error:  # not KeyboardInterrupt: the work continues, and may be waited for again
         if isinstance(error, ValueError) and handle not in _pending:
-            return None  # another thread had the result, and the work is unknown by now
+            return None  # another thread took the result, and the work has been released
         _give_up(handle, flight)
         raise
     return _take(handle, pending, flight)
 
 
 def _give_up(handle, flight):
-    """The works may be in flight still: it can be a signal handler that raised something."""
-    flight.drop()  # before it is forgotten, as in __del__
+    """Drops works that may still be in flight, because a signal handler can raise any exception."""
+    flight.drop()  # before the pop, as in __del__
     _pending.pop(handle, None)
-    flight.session.sweep()  # they have ended, mostly
+    flight.session.sweep()  # usually they have ended
 
 
 def _take(handle, pending, flight):
-    """The result of works that have ended well. To forget the handle is to claim it: the others get None."""
+    """The result of works that have succeeded. The thread that removes the handle gets it; other threads get None."""
     try:
         if _pending.pop(handle, None) is None:
             return None
@@ -161,7 +162,7 @@ def _take(handle, pending, flight):
     except Exception:
         _give_up(handle, flight)
         raise
-    except BaseException:  # an interrupt: it may be waited for again
+    except BaseException:  # KeyboardInterrupt: the handle may be waited for again
         _pending[handle] = pending
         raise
     try:

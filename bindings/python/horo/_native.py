@@ -1,7 +1,8 @@
-"""libhoro.so through ctypes: the structs, functions and numbers of bindings/c/horo_c.h, and nothing else.
+"""libhoro.so through ctypes: the structs, functions and numbers of bindings/c/horo_c.h.
 
-A foreign call that gives up the interpreter lock takes a millisecond to get it back while another Python thread is
-busy; one that keeps it takes microseconds. So `quick` holds the lock (those calls never block) and `slow` lets it go.
+A foreign call that releases the interpreter lock takes a millisecond to reacquire it while another Python thread is
+busy; a call that keeps it takes microseconds. Calls through `quick` keep the lock, because they never block; calls
+through `slow` release it.
 """
 
 import ctypes
@@ -110,7 +111,7 @@ class SetInfo(ctypes.Structure):
     ]
 
 
-# What horo's threads call: they take the interpreter lock for it.
+# Callbacks of horo's threads, which acquire the interpreter lock first.
 Combine = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_uint64, c_int32)
 WireBytes = CFUNCTYPE(c_uint64, c_void_p, c_uint64)
 Encode = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64)
@@ -180,7 +181,7 @@ Exchange = CFUNCTYPE(c_int32, c_void_p, POINTER(ExchangeCall))
 
 _SESSION = c_void_p
 _WORKS = POINTER(c_int64)
-# name: (result, arguments). A handle is a number here, so that a submit converts nothing but integers.
+# name: (result, arguments). Handles are declared as numbers, so that a submit converts only integers.
 QUICK = {
     "horo_abi_version": (c_int32, []),
     "horo_version": (c_char_p, []),
@@ -227,11 +228,11 @@ SLOW = {
 
 
 def library_path():
-    """HORO_LIBRARY, or the library that was installed beside this file."""
+    """HORO_LIBRARY, or the library that was installed in this folder."""
     chosen = os.environ.get("HORO_LIBRARY")
     if chosen:
         if not os.path.exists(chosen):
-            raise ImportError(f"HORO_LIBRARY={chosen}: there is no such file; expected the path of libhoro.so")
+            raise ImportError(f"HORO_LIBRARY={chosen}: no such file; expected the path of libhoro.so")
         return chosen
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libhoro.so")
     if not os.path.exists(beside):
@@ -257,7 +258,7 @@ def _load(path):
     quick.horo_abi_version.restype = c_int32
     found = quick.horo_abi_version()
     if found != ABI_VERSION:
-        raise ImportError(f"{path} speaks version {found} of horo's C ABI; this package expects {ABI_VERSION}")
+        raise ImportError(f"{path} has version {found} of horo's C ABI; this package expects {ABI_VERSION}")
     return _bind(slow, SLOW), _bind(quick, QUICK)
 
 

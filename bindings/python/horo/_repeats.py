@@ -1,16 +1,16 @@
-"""Allreduces that come again, step after step, under their name: of a call like the last one only the memory is new."""
+"""Allreduces that are repeated every step under the same name: such a call differs from the last one only in memory."""
 
 from horo._handles import Pending, forget, handle_for
 from horo._native import quick
 
 
 class _Flight(Pending):
-    """One call of a Repeat, which serves another one as soon as this one was waited for."""
+    """One call of a Repeat. The Repeat serves the next call after this one was waited for."""
 
     __slots__ = ("holder",)
 
     def drop(self):
-        """Without a number nobody can tell when the memory is free: an interrupt came right after the submit."""
+        """After an interrupt during the submit the work is unknown: the memory is then kept until the session ends."""
         (work,) = self.works
         self.session.kept[work or self] = self
         if work:
@@ -18,16 +18,17 @@ class _Flight(Pending):
 
 
 class Repeat:
-    """A named allreduce_async_, to be called again with a tensor like its last one. While it is in flight it is that
-    call's Pending and keeps the memory alive; session.repeats has it only when it is not.
+    """A named allreduce_async_ that can be repeated with a tensor of the same dtype and shape.
 
-    Few and shared objects: while two threads take turns, each object that a submit looks at comes from afar."""
+    While in flight it is the Pending of that call and keeps the memory alive; session.repeats holds it otherwise. A
+    submit reads few objects, most of them shared between Repeats: when two threads submit in turns, each object costs
+    a cache-line transfer."""
 
-    __slots__ = ("said", "hold", "session", "arrays", "name", "key", "nbytes", "memory", "holder", "address", "work")
+    __slots__ = ("options", "hold", "session", "arrays", "name", "key", "nbytes", "memory", "holder", "address", "work")
 
-    def __init__(self, session, arrays, spec, said, array):
-        self.said = said  # the call's other arguments
-        self.hold = arrays.hold_alike(array)  # None: each tensor of that name has to go the long way
+    def __init__(self, session, arrays, spec, options, array):
+        self.options = options  # the call's other arguments
+        self.hold = arrays.hold_alike(array)  # None: tensors of this name take the slow path
         self.session = session
         self.arrays = arrays
         self.name = spec[0]
@@ -35,15 +36,15 @@ class Repeat:
         self.nbytes = array.nbytes
 
     def start(self, memory, holder, submit=quick.horo_submit):
-        """Submits a tensor that hold() gave the holder of. Returns a handle."""
+        """Submits a tensor; holder is the result of hold() for it. Returns a handle."""
         session = self.session
         if session.dropped:
             session.sweep()
         self.memory = memory
         self.holder = holder
         self.address = address = self.arrays.place(memory)
-        self.work = 0  # not submitted, as far as is known
-        handle = handle_for(self)  # before the submit: an interrupt may come right after it
+        self.work = 0  # not known to be submitted
+        handle = handle_for(self)  # before the submit: an interrupt may arrive right after it
         self.work = work = submit(session.pointer, self.key, address, address)
         if work <= 0:
             forget(handle)

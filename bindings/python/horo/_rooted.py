@@ -1,4 +1,4 @@
-"""The collectives with a root, messages between two ranks, barrier and join, in their asynchronous forms."""
+"""The asynchronous forms of collectives with a root, of messages between two ranks, barrier and join."""
 
 from horo import _native
 from horo._default import session as default_session
@@ -12,7 +12,7 @@ class Rooted(Starts):
     """See Starts."""
 
     def _at(self, call, tensor, root_rank, process_set):
-        """The array, its dtype's number, and the spec fields that say where; whether this is the root."""
+        """The array; the spec fields dtype, shape, root and set; whether this rank is the root."""
         array, dtype = self.arrays.take(tensor, call)
         number, root = number_of(process_set), process_set.place_of(root_rank, "root_rank")
         fields = {"dtype": dtype, "shape": tuple(array.shape), "root": root, "set": number}
@@ -30,7 +30,7 @@ class Rooted(Starts):
         *,
         order="canonical",
     ):
-        """allreduce_async whose result root_rank alone gets; None elsewhere."""
+        """allreduce_async whose result only root_rank gets; None on the other ranks."""
         array, fields, is_root = self._at("reduce", tensor, root_rank, process_set)
         number, custom = op_fields(choose_op(op, None))
         factors = {"prescale": prescale_factor, "postscale": postscale_factor, "order": order_number(order)}
@@ -39,8 +39,9 @@ class Rooted(Starts):
         return self._start(spec, self.arrays.readable(array), output, lambda _: output)
 
     def gather_async(self, tensor, root_rank, name=None, process_set=global_process_set):
-        """Starts a concatenation of all ranks' tensors along the first dimension, in which they may differ, on
-        root_rank; None elsewhere."""
+        """Starts a concatenation of all ranks' tensors along the first dimension on root_rank; None on the other ranks.
+
+        Only the first dimensions may differ."""
         array, fields, is_root = self._at("gather", tensor, root_rank, process_set)
         check_rows(array, "gather")
 
@@ -50,10 +51,10 @@ class Rooted(Starts):
         return self._start(Spec(name, _native.GATHER, **fields), self.arrays.readable(array), None, finish)
 
     def scatter_async(self, tensor, root_rank, splits=None, name=None, process_set=global_process_set):
-        """Starts sending splits[i] rows of root_rank's tensor, in their order, to member i: everybody's result.
+        """Starts sending splits[i] rows of root_rank's tensor, in their order, to member i. The result is those rows.
 
-        Without splits the rows are dealt evenly; the first members get the rows that are left. On the other ranks
-        splits are not read, and of the tensor only its dtype and the shape of a row."""
+        Without splits the rows are dealt evenly: the first rows % size members get one row more. The other ranks'
+        splits are ignored; of their tensors only the dtype and the shape of a row are used."""
         array, fields, is_root = self._at("scatter", tensor, root_rank, process_set)
         check_rows(array, "scatter")
         members, rows = process_set.members(), array.shape[0]
@@ -73,7 +74,7 @@ class Rooted(Starts):
         return self._start(Spec(name, _native.SCATTER, **fields), self.arrays.readable(array), None, finish, splits)
 
     def _message(self, call, tensor, ends, name, process_set):
-        """A spec of a message between two ranks, ends = (from, to)."""
+        """The array, and the spec of a message between two ranks; ends: (source, destination)."""
         array, dtype = self.arrays.take(tensor, call)
         number = number_of(process_set)
         root, peer = (process_set.place_of(end, what) for end, what in zip(ends, ("source", "destination")))
@@ -82,26 +83,27 @@ class Rooted(Starts):
         )
 
     def send_async(self, tensor, destination, name=None, process_set=global_process_set):
-        """Starts sending the tensor to a rank that receives one of the same name, dtype and shape. Nothing travels
-        before it does. The result is None."""
+        """Starts sending the tensor to a rank that receives one of the same name, dtype and shape.
+
+        No data is sent before that rank has started to receive. The result is None."""
         ends = (default_session().topology.rank, destination)
         array, spec = self._message("send", tensor, ends, name, process_set)
         return self._start(spec, self.arrays.readable(array), None, nothing)
 
     def recv_async(self, tensor, source, name=None, process_set=global_process_set):
-        """Starts receiving what a rank sends under this name, into the tensor, which is the result."""
+        """Starts receiving the tensor that rank `source` sends under this name, into `tensor`, which is the result."""
         ends = (source, default_session().topology.rank)
         array, spec = self._message("recv", tensor, ends, name, process_set)
         memory, finish = self.arrays.writable(array, tensor, name)
         return self._start(spec, None, memory, finish)
 
     def barrier_async(self, process_set=global_process_set):
-        """Starts waiting until all ranks have come. Does not wait for other works. The result is None."""
+        """Starts waiting until all ranks have called it. Does not wait for other works. The result is None."""
         spec = Spec(None, _native.BARRIER, dtype=_native.UINT8, set=number_of(process_set))
         return self._start(spec, None, None, nothing)
 
     def join_async(self, process_set=global_process_set):
-        """Starts waiting for the others, as a rank that has no more data. See join()."""
+        """Starts waiting for the other ranks; this rank has no more data. See join()."""
         number = number_of(process_set)
         session = default_session()
 

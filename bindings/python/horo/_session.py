@@ -1,7 +1,8 @@
-"""Session: one engine, from init to shutdown, as Python objects. Knows memory by address; knows no framework.
+"""Session: one engine, from init to shutdown. Memory is given by address; no framework is used here.
 
-A work's memory has to stay valid until the work ends, whoever forgets its handle: so the session holds what the caller
-gave it to `keep` until the work was waited for, or, when its handle was dropped, until a later submit finds it ended.
+A work's memory must stay valid until the work ends, even if its handle is dropped. The session therefore holds the
+argument `keep` of a submit until the work was waited for, or, if the handle was dropped, until a later submit finds
+that the work has ended.
 """
 
 import collections
@@ -11,14 +12,14 @@ import os
 import threading
 import weakref
 
-from horo import _exits, _native, _where
+from horo import _exits, _native, _stall_diagnosis
 from horo._exchange import foreign
 from horo._native import quick, slow
 from horo._specs import fill, is_no_name, name_bytes
 from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
 
-SLICE_MS = 100  # the longest that a waiting thread does not look at signals
-MAX_KNOWN_SPECS = 1 << 16  # specs whose keys are remembered here; the library remembers them as well
+SLICE_MS = 100  # the longest time between two checks for signals in a waiting thread
+MAX_KNOWN_SPECS = 1 << 16  # specs whose keys are cached here; the library has them too
 
 
 def error_of(status, pointer):
@@ -33,7 +34,7 @@ def error_of(status, pointer):
 
 
 def array_of(works):
-    """For a foreign call."""
+    """The works as a ctypes array for a foreign call."""
     return works if isinstance(works, ctypes.Array) else (ctypes.c_int64 * len(works))(*works)
 
 
@@ -49,15 +50,14 @@ def _submission(data_in, data_out, splits=None, absent=False):
     )
 
 
-def _free(pid, teller, _callbacks):
-    """A forked child has the parent's session in its memory, and no right to it. The callbacks live until it is shut
-    down."""
+def _free(pid, responder, _callbacks):
+    """Frees the session, but not a forked child's copy of it. Keeps the callbacks alive until the shutdown."""
     if pid == os.getpid():
-        teller.free()
+        responder.free()
 
 
 class _Start:
-    """horo_init in a thread of its own, so that the caller can be interrupted while the ranks gather."""
+    """Runs horo_init in a separate thread, so that a signal can interrupt the caller while the ranks connect."""
 
     def __init__(self, settings, exchange):
         self._settings = settings
@@ -100,26 +100,28 @@ class _Start:
 
 
 class Session:
-    """One engine. Every call but wait, close and the constructor returns at once. Any thread."""
+    """One engine. Only wait, close, add_set, remove_set and the constructor block. Thread-safe."""
 
     def __init__(self, settings=(), exchange=None):
-        """Joins the job of the HORO_* variables or the launcher's; settings are "HORO_NAME=value" lines that take
-        precedence. exchange: see _exchange.foreign; for ranks that neither HORO_ADDR nor one host brings together."""
+        """Joins the job that the HORO_* variables or the launcher's variables describe.
+
+        settings: "HORO_NAME=value" lines that take precedence over the environment. exchange: see _exchange.foreign;
+        used if the ranks are on several hosts and HORO_ADDR is not set."""
         self.pointer = _Start(list(settings), exchange).join()
         self.pid = os.getpid()
         self.job = _exits.job()
         self.closed = False
-        self._closing = threading.RLock()  # a signal handler may call shutdown() in the middle of one
+        self._closing = threading.RLock()  # reentrant: a signal handler may call shutdown() during a shutdown
         self.topology = _native.Topology(ctypes.sizeof(_native.Topology))
         self._check(quick.horo_get_topology(self.pointer, self.topology))
-        self.kept = {}  # work: what has to stay alive until it ends
+        self.kept = {}  # work: the objects to keep alive until it ends
         self._keys = {}  # spec: key
-        self.repeats = {}  # name: Repeat of its last allreduce_async_, while that is not in flight
-        self._callbacks = []  # what the library may call
-        self.dropped = collections.deque()  # works whose handles are gone; appended to by any thread
-        # Not at exit: the process ends anyway, and another thread may still wait inside.
-        self._teller = _where.Teller(self.pointer)
-        weakref.finalize(self, _free, self.pid, self._teller, self._callbacks).atexit = False
+        self.repeats = {}  # name: Repeat of its last allreduce_async_, unless in flight
+        self._callbacks = []  # callbacks of the library
+        self.dropped = collections.deque()  # works whose handles were dropped; any thread appends
+        # Not at exit: the process ends anyway, and another thread may still be in a wait.
+        self._responder = _stall_diagnosis.Responder(self.pointer)
+        weakref.finalize(self, _free, self.pid, self._responder, self._callbacks).atexit = False
 
     def _check(self, status):
         if status < 0:
@@ -127,11 +129,11 @@ class Session:
         return status
 
     def fail(self, status):
-        """Raises what the last call of this thread failed with."""
+        """Raises the error of the last call of this thread."""
         raise error_of(status, self.pointer)
 
     def key(self, spec):
-        """Declares a tensor; the same key for the same spec."""
+        """Declares a tensor. Equal specs have the same key."""
         found = self._keys.get(spec)
         if found is None:
             if len(self._keys) >= MAX_KNOWN_SPECS:
@@ -140,15 +142,15 @@ class Session:
         return found
 
     def expect(self, repeat):
-        """It is not in flight, and may come."""
+        """Stores a Repeat that is not in flight for its next call."""
         if len(self.repeats) >= MAX_KNOWN_SPECS:
             self.repeats.clear()
         self.repeats[repeat.name] = repeat
 
     def submit(self, spec, data_in, data_out, keep, splits=None):
-        """This rank has the tensor ready at address data_in; the result goes to data_out. Returns a work.
+        """Submits a tensor. data_in and data_out: the addresses of the values and of the result. Returns a work.
 
-        splits: rows for each member, of an all_to_all and at the root of a scatter."""
+        splits: row counts by member, for all_to_all and for the root of a scatter."""
         if is_no_name(spec[0]) or splits is not None:
             key = None
         elif (key := self._keys.get(spec)) is None:
@@ -166,11 +168,11 @@ class Session:
         return work if work > 0 else self._check(work)
 
     def submit_key(self, key, data_in, data_out, keep):
-        """submit() of a tensor that was declared."""
+        """submit() of a declared tensor."""
         if self.dropped:
             self.sweep()
         begun = object()
-        self.kept[begun] = keep  # from before the call on: an interrupt may come right after it
+        self.kept[begun] = keep  # stored before the call: an interrupt may arrive right after it
         work = quick.horo_submit(self.pointer, key, data_in, data_out)
         if work > 0:
             self.kept[work] = keep
@@ -178,8 +180,10 @@ class Session:
         return work if work > 0 else self._check(work)
 
     def submit_unit(self, name, parts):
-        """Several tensors that run all or not at all. parts: (spec, data_in, data_out, keep) of each, data_in None
-        where this rank has nothing to add. Tensors without a name get the unit's and a number. Returns their works."""
+        """Submits several tensors as one unit: all of them run, or none. Returns their works.
+
+        parts: (spec, data_in, data_out, keep) of each; data_in is None if this rank does not contribute. A tensor
+        without a name gets the unit's name and a number."""
         if self.dropped:
             self.sweep()
         count = len(parts)
@@ -199,7 +203,7 @@ class Session:
         return list(works)
 
     def submit_absent(self, key, data_out, keep):
-        """This rank has nothing to add to an all_reduce, and wants the others' result at data_out."""
+        """Submits an all_reduce without a contribution of this rank; the result is stored at data_out."""
         if self.dropped:
             self.sweep()
         begun = object()
@@ -214,7 +218,7 @@ class Session:
         return self._check(quick.horo_poll(self.pointer, work)) == 1
 
     def wait(self, works):
-        """Blocks until all of them have ended; raises what the first failed one failed with."""
+        """Blocks until all works have ended; raises the error of the first work that failed."""
         count, array = len(works), array_of(works)
         status = quick.horo_wait(self.pointer, array, count, 0)
         while status == _native.TIMEOUT:
@@ -222,25 +226,26 @@ class Session:
         self._check(status)
 
     def result(self, work):
-        """horo_result of a work that ended well; what it points to is valid until release()."""
+        """horo_result of a work that succeeded; its pointers are valid until release()."""
         result = _native.Result(ctypes.sizeof(_native.Result))
         self._check(quick.horo_get_result(self.pointer, work, result))
         return result
 
     def release(self, works):
-        """Forgets works that have ended."""
+        """Releases works that have ended."""
         quick.horo_release_many(self.pointer, array_of(works), len(works))
         if self.kept:
             for work in works:
                 self.kept.pop(work, None)
 
     def drop(self, works):
-        """Nobody will wait for these. Never blocks or locks: a finalizer may call it. Twice does no harm: no number is
-        used again."""
+        """Marks works that no thread will wait for. Never blocks or locks, so that a finalizer may call it.
+
+        May be called twice for a work, because works' numbers are not reused."""
         self.dropped.extend(works)
 
     def sweep(self):
-        """Lets go of dropped works from the oldest on, up to the first that has not ended."""
+        """Releases dropped works from the oldest on, up to the first that has not ended."""
         while self.dropped:
             try:
                 work = self.dropped.popleft()
@@ -252,15 +257,15 @@ class Session:
             self.release([work])
 
     def step_end(self, number=0):
-        """A step's gradients were all submitted to the process set and waited for."""
+        """All gradients of a step were submitted to the process set and waited for."""
         self._check(quick.horo_step_end(self.pointer, number))
 
     def plans_version(self):
-        """Another number whenever places() may say something else than before."""
+        """A number that changes whenever the result of places() may change."""
         return self._check(quick.horo_plans_version(self.pointer))
 
     def places(self, works):
-        """Where the tensors of these works lie in known plans: (plan, offset, bytes of the bucket), plan 0 for none."""
+        """The places of these works' tensors in known plans: (plan, offset, bytes of the bucket); plan 0: none."""
         count = len(works)
         places = (_native.Place * count)()
         if count:
@@ -269,7 +274,7 @@ class Session:
         return [(place.plan, place.offset, place.bytes) for place in places]
 
     def allocate(self, nbytes, number=0):
-        """Memory with which the process set's collectives are fastest, as a ctypes array; it outlives the session."""
+        """Memory that the process set's collectives read and write fastest, as a ctypes array; valid after close()."""
         data = ctypes.c_void_p()
         memory = slow.horo_allocate(self.pointer, number, nbytes, data)
         if not memory:
@@ -279,12 +284,12 @@ class Session:
         return array
 
     def add_set(self, ranks):
-        """Makes a process set, with all ranks of the world; blocks until they have said so. Returns its number."""
+        """Adds a process set; returns its number. Collective over the world; blocks until all ranks have called it."""
         array = (ctypes.c_int32 * len(ranks))(*ranks)
         return self._count_of(quick.horo_add_set(self.pointer, array, len(ranks), None))
 
     def remove_set(self, number):
-        """Ends a process set, with all ranks of the world; blocks until they have said so."""
+        """Removes a process set. Collective over the world; blocks until all ranks have called it."""
         self._count_of(quick.horo_remove_set(self.pointer, number))
 
     def join(self, number):
@@ -292,7 +297,7 @@ class Session:
         return self._check(quick.horo_join(self.pointer, number))
 
     def _count_of(self, work):
-        """What a work that needs no memory ends with."""
+        """Waits for a work without memory; returns the first count of its result, or None."""
         self._check(work)
         try:
             self.wait([work])
@@ -302,7 +307,7 @@ class Session:
             self.drop([work])
 
     def register_op(self, name, op):
-        """Makes a horo_op known. It has to stay alive as long as the session, which sees to that."""
+        """Registers a horo_op, and keeps it alive as long as the session."""
         self._callbacks.append(op)
         self._check(quick.horo_register_op(self.pointer, name.encode(), op))
 
@@ -317,18 +322,18 @@ class Session:
         return json.loads(text)
 
     def ready_times(self):
-        """When each rank had each tensor of the last step ready."""
+        """The time at which each rank submitted each tensor of the last step."""
         text = slow.horo_ready_times(self.pointer)
         if not text:
             raise error_of(quick.horo_error_status(self.pointer), self.pointer)
         return json.loads(text.decode(errors="replace"))
 
     def abort(self, reason):
-        """Ends the job for all ranks, with this rank's number and reason."""
+        """Ends the job on all ranks; they get this rank's number and the reason."""
         slow.horo_abort(self.pointer, reason.encode(errors="replace"))
 
     def close(self):
-        """Leaves in good order; unfinished works fail with ShutDown. Does nothing in a forked child."""
+        """Leaves the job in an orderly way; unfinished works fail with ShutDown. Does nothing in a forked child."""
         if self.pid != os.getpid():
             return
         with self._closing:
@@ -336,5 +341,5 @@ class Session:
                 return
             self.closed = True
             status = slow.horo_shutdown(self.pointer)
-        self._teller.stop()
+        self._responder.stop()
         self._check(status)

@@ -1,15 +1,15 @@
-"""Process sets: subsets of the world that run collectives of their own. Their ids are good for one session."""
+"""Process sets: subsets of the world that run separate collectives. Their ids are valid for one session."""
 
 from horo import _default
 from horo.errors import not_yet
 
 
 class ProcessSet:
-    """Some of the ranks. It can be used once all ranks of the world have added it: init(process_sets=[...]), or
+    """A subset of the ranks. Usable after all ranks of the world have added it, with init(process_sets=[...]) or
     add_process_set()."""
 
     def __init__(self, ranks_or_comm):
-        """ranks_or_comm: numbers in the world, in any order."""
+        """ranks_or_comm: ranks in the world, in any order."""
         if not hasattr(ranks_or_comm, "__iter__"):
             raise not_yet(f"ProcessSet({ranks_or_comm!r}); expected ranks, such as ProcessSet([0, 1])")
         self._ranks = sorted(int(rank) for rank in ranks_or_comm)
@@ -17,59 +17,59 @@ class ProcessSet:
             raise ValueError("ProcessSet([]): expected at least one rank")
         if len(set(self._ranks)) != len(self._ranks):
             raise ValueError(f"ProcessSet({self._ranks}): expected each rank once")
-        self._session = None  # that knows it
+        self._session = None  # the session in which it was added
         self._id = None
 
     @property
     def ranks(self):
-        """Numbers in the world, ascending."""
+        """The members' ranks in the world, ascending."""
         return list(self._ranks)
 
     @property
     def process_set_id(self):
-        """Its number, the same on all ranks; None before it was added and after it was removed."""
+        """Its number, the same on all ranks; None before it is added and after it is removed."""
         return self._id if self._session is not None and self._session is _default.current() else None
 
     def size(self):
-        """How many ranks it has; None while it has no id."""
+        """The number of members; None while it has no id."""
         return None if self.process_set_id is None else len(self._ranks)
 
     def rank(self):
-        """My number inside it, -1 where I am not; None while it has no id."""
+        """This rank's number in the set, -1 if it is not a member; None while the set has no id."""
         if self.process_set_id is None:
             return None
         mine = _default.rank()
         return self._ranks.index(mine) if mine in self._ranks else -1
 
     def included(self):
-        """Whether I am in it; None while it has no id."""
+        """Whether this rank is a member; None while the set has no id."""
         return None if self.process_set_id is None else _default.rank() in self._ranks
 
     def number(self):
-        """process_set_id, for a call; ValueError where it has none."""
+        """process_set_id. Raises ValueError if there is none."""
         number = self.process_set_id
         if number is None:
             _default.session()
             raise ValueError(
-                f"{self!r} is not a process set of this session: every rank has to add it first, by "
+                f"{self!r} is not a process set of this session: every rank has to add it first, with "
                 "add_process_set() or init(process_sets=[...])"
             )
         return number
 
     def members(self):
-        """How many members a call counts on; ValueError where there is no such set."""
+        """The number of members. Raises ValueError if the set is not one of this session."""
         self.number()
         return len(self._ranks)
 
     def place_of(self, rank, what):
-        """The number inside the set of a rank of the world."""
+        """The number in the set of a rank of the world."""
         self.number()
         if rank not in self._ranks:
             raise ValueError(f"{what}={rank!r} is not in {self!r}; expected one of its ranks, as numbers in the world")
         return self._ranks.index(rank)
 
     def rank_at(self, place):
-        """The number in the world of a member."""
+        """The rank in the world of a member."""
         return self._ranks[place]
 
     def __eq__(self, other):
@@ -86,7 +86,7 @@ class _World(ProcessSet):
     """All ranks."""
 
     def __init__(self):
-        pass  # it needs no ranks: it asks the session
+        pass  # the ranks are those of the current session
 
     process_set_id = 0
 
@@ -136,31 +136,31 @@ def check(process_set):
 
 
 def number_of(process_set):
-    """Its number, for a call; ValueError where it has none in this session."""
+    """The number of a process set. Raises ValueError if it has none in this session."""
     check(process_set)
     return process_set.number()
 
 
 def as_set(process_set):
-    """A ProcessSet of what was given: one, or ranks."""
+    """process_set, a ProcessSet or ranks, as a ProcessSet."""
     return process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
 
 
 def init(comm=None, process_sets=None, *, settings=None):
-    """Joins the job that the HORO_* variables describe, or torchrun, mpirun or srun; else this process is a world of
-    its own.
+    """Joins the job that the HORO_* variables describe, or those of torchrun, mpirun or srun. Without any of them this
+    process is a world of one rank.
 
-    process_sets: ProcessSets to begin with, the same on all ranks; more can be added later. settings: a mapping such as
+    process_sets: the initial ProcessSets, the same on all ranks; others can be added later. settings: a mapping such as
     {"HORO_BUCKET_BYTES": 0} that takes precedence over the environment. A second init without a shutdown in between
-    does nothing. Blocks until all ranks are there, up to HORO_START_TIMEOUT_MS.
+    does nothing. Blocks until all ranks have connected, at most HORO_START_TIMEOUT_MS.
     """
     init_with(None, comm, process_sets, settings)
 
 
 def init_with(exchange, comm, process_sets, settings):
-    """init() with an exchange (see Session) for ranks that need one."""
+    """init() with an exchange (see Session) or None."""
     if comm is not None:
-        raise not_yet("init(comm=...); the world is what HORO_RANK, HORO_SIZE and HORO_ADDR say")
+        raise not_yet("init(comm=...); HORO_RANK, HORO_SIZE and HORO_ADDR define the world")
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(f'init(process_sets={process_sets!r}); expected a list of ProcessSets, or "dynamic"')
     wanted = [] if process_sets is None or process_sets == "dynamic" else [as_set(each) for each in process_sets]
@@ -168,11 +168,12 @@ def init_with(exchange, comm, process_sets, settings):
 
 
 def add_process_set(process_set):
-    """Makes a process set usable, and returns it. All ranks of the world call it alike, members or not; blocks until
-    they have. process_set: a ProcessSet or its ranks."""
+    """Adds a process set to the session, and returns it. process_set: a ProcessSet or its ranks.
+
+    All ranks of the world, members or not, make the same call. Blocks until all of them have made it."""
     added = as_set(process_set)
     if added is global_process_set or added.process_set_id is not None:
-        raise ValueError(f"{added!r} is a process set of this session already")
+        raise ValueError(f"{added!r} is already a process set of this session")
     session = _default.session()
     added._id = session.add_set(added._ranks)
     added._session = session
@@ -180,7 +181,9 @@ def add_process_set(process_set):
 
 
 def remove_process_set(process_set):
-    """Ends a process set; whether there was one to end. All ranks of the world call it alike; blocks until they have."""
+    """Removes a process set; returns whether it was one of this session.
+
+    All ranks of the world make the same call. Blocks until all of them have made it."""
     check(process_set)
     if process_set is global_process_set or process_set.process_set_id is None:
         return False

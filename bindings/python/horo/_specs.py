@@ -1,4 +1,4 @@
-"""Specs: what has to be equal on all ranks, and the words and numbers it is made of. Knows no framework."""
+"""Specs: the properties of a collective that must be equal on all ranks. No framework is used here."""
 
 import collections
 import ctypes
@@ -30,7 +30,7 @@ DTYPES = {
     "complex64": _native.COMPLEX64,
     "complex128": _native.COMPLEX128,
 }
-CODED = (_native.FLOAT64, _native.FLOAT32, _native.FLOAT16, _native.BFLOAT16)  # what a codec takes
+CODED = (_native.FLOAT64, _native.FLOAT32, _native.FLOAT16, _native.BFLOAT16)  # the types that codecs encode
 
 _OPS = {
     "Average": Average,
@@ -44,8 +44,8 @@ _OPS = {
 }
 _NUMBERS = frozenset(_OPS.values())
 
-# Hashable, so that it finds its key. A plain tuple of the first fields will do. splits: reduce_scatter's rows for each
-# member, where they are not dealt evenly. priority: what is greater goes first.
+# Hashable, because a dict maps specs to keys. A plain tuple of the first fields is accepted too. splits: the row counts
+# of a reduce_scatter by member, if the rows are not dealt evenly. priority: greater values run first.
 Spec = collections.namedtuple(
     "Spec",
     "name kind op dtype shape order root stepwise prescale postscale set custom_op codec peer splits priority",
@@ -54,7 +54,7 @@ Spec = collections.namedtuple(
 
 
 class CustomOp:
-    """An operation that register_op made; the op= of a reduction."""
+    """An operation of register_op, for op= of a reduction."""
 
     def __init__(self, name):
         self.name = name
@@ -68,7 +68,7 @@ def is_no_name(name):
 
 
 def name_bytes(name):
-    """For the library; None where there is no name."""
+    """The name for the library; None if there is no name."""
     return None if is_no_name(name) else str(name).encode()
 
 
@@ -77,7 +77,7 @@ def _text(value):
 
 
 def fill(spec):
-    """horo_tensor_spec; it keeps the texts and arrays alive that it points to."""
+    """horo_tensor_spec, which keeps alive the texts and arrays that it points to."""
     spec = Spec(*spec)
     return _native.TensorSpec(
         struct_bytes=ctypes.sizeof(_native.TensorSpec),
@@ -116,12 +116,12 @@ def priority_number(priority):
     except TypeError:
         number = None
     if number is None or not -(1 << 31) <= number < 1 << 31:
-        raise ValueError(f"priority={priority!r}; expected a whole number of 32 bits, greater for what is to go first")
+        raise ValueError(f"priority={priority!r}; expected an integer of 32 bits; greater values run first")
     return number
 
 
 def choose_op(op, average):
-    """Average by default; `average` is the older way to say it."""
+    """The op that was chosen by `op` or by the older argument `average`. The default is Average."""
     if op is not None and average is not None:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")
     if op is None:
@@ -130,14 +130,14 @@ def choose_op(op, average):
         return op
     if op == Adasum:
         raise not_yet("op=Adasum")
-    raise ValueError(f"op={op!r}; expected one of {', '.join(_OPS)}, or what register_op returned")
+    raise ValueError(f"op={op!r}; expected one of {', '.join(_OPS)}, or a result of register_op")
 
 
 def op_fields(op):
-    """The op's number and, of a custom one, its name."""
+    """The op's number, and the name of a custom op or None."""
     return (_native.CUSTOM, op.name) if isinstance(op, CustomOp) else (op, None)
 
 
 def rows_of(rows, size, rank):
-    """How many of the rows fall to a rank where they are dealt evenly: the first rows % size ranks have one more."""
+    """The number of rows of a rank if they are dealt evenly: the first rows % size ranks have one row more."""
     return rows // size + (rank < rows % size)

@@ -1,7 +1,7 @@
-"""Every collective in its asynchronous forms, on the arrays of any framework: what they are told goes into a spec, and
-their memory to the session.
+"""The asynchronous forms of the collectives, on the arrays of any framework: each makes a spec of its arguments, and
+submits it to the session with the memory of its tensors.
 
-Ranks are numbers in the world, in all of these calls and whatever the process set: as in Horovod.
+As in Horovod, rank arguments are numbers in the world, also for process sets.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ def check_rows(array, call):
 
 
 def numbers_of(splits, call):
-    """Rows for each member, from a list or an array of integers."""
+    """Row counts by member, from a list or an array of integers."""
     try:
         return [operator.index(rows) for rows in (splits.tolist() if hasattr(splits, "tolist") else splits)]
     except TypeError as error:
@@ -48,11 +48,11 @@ def check_splits(splits, rows, members, call):
 
 
 class Starts:
-    """The asynchronous forms. Each returns a handle at once; synchronize(handle) gives the result."""
+    """The asynchronous forms. Each returns a handle without waiting; synchronize(handle) returns the result."""
 
     def __init__(self, arrays):
         self.arrays = arrays
-        self._said = None  # what the last Repeat was told, mostly the same for all
+        self._options = None  # of the last Repeat; Repeats with equal options share them
 
     def _start(self, spec, data_in, data_out, finish, splits=None):
         session = _default.session()
@@ -93,7 +93,7 @@ class Starts:
         return handle_of(session, works, finish, watched)
 
     def _received(self, session, work, array):
-        """The rows that a work brought, in new memory, and how many came from each member."""
+        """The rows that a work received, in new memory, and the number of rows from each member."""
         result = session.result(work)
         rows = result.counts[: result.count_count] if result.count_count else []
         output = self.arrays.empty((sum(rows), *array.shape[1:]), array)
@@ -102,7 +102,7 @@ class Starts:
         return output, rows
 
     def _all_reduce(self, tensor, name, op, options):
-        """The array and a spec, as a plain tuple because this path is busy."""
+        """The array and a spec, a plain tuple because every gradient takes this path."""
         prescale, postscale, process_set, order, compression, priority = options
         array, dtype = self.arrays.take(tensor, "allreduce")
         number = 0 if process_set is global_process_set else number_of(process_set)
@@ -116,6 +116,10 @@ class Starts:
         if priority != 0:
             spec = Spec(*spec, priority=priority_number(priority))
         return array, spec
+
+    def _all_reduces(self, tensors, op, options):
+        """_all_reduce() of the tensors of a unit."""
+        return [self._all_reduce(tensor, None, op, options) for tensor in tensors]
 
     def allreduce_async(
         self,
@@ -131,7 +135,7 @@ class Starts:
         compression=NoneCompressor,
         priority=0,
     ):
-        """Starts postscale * op over ranks of (prescale * tensor), into a new tensor. Average unless op says otherwise."""
+        """Starts postscale * op over ranks of (prescale * tensor), into a new tensor. Default op: Average."""
         options = (prescale_factor, postscale_factor, process_set, order, compression, priority)
         array, spec = self._all_reduce(tensor, name, choose_op(op, average), options)
         output = self.arrays.empty(array.shape, array)
@@ -152,22 +156,22 @@ class Starts:
         priority=0,
     ):
         """allreduce_async whose result replaces the tensor's values."""
-        said = (op, average, prescale_factor, postscale_factor, process_set, order, compression, priority)
+        options = (op, average, prescale_factor, postscale_factor, process_set, order, compression, priority)
         session = _default.session()
-        repeat = session.repeats.pop(name, None)  # of threads that come at once only one has it
-        if repeat is not None and repeat.said == said and (holder := repeat.hold(tensor)) is not None:
+        repeat = session.repeats.pop(name, None)  # atomic: only one of several threads gets it
+        if repeat is not None and repeat.options == options and (holder := repeat.hold(tensor)) is not None:
             return repeat.start(tensor, holder)
-        array, spec = self._all_reduce(tensor, name, choose_op(op, average), said[2:])
+        array, spec = self._all_reduce(tensor, name, choose_op(op, average), options[2:])
         handle = self._start_in_place(spec, *self.arrays.writable(array, tensor, name))
         if not is_no_name(name) and process_set is global_process_set:
-            self._expect_again(session, spec, array, said)
+            self._expect_again(session, spec, array, options)
         return handle
 
-    def _expect_again(self, session, spec, array, said):
-        """The same call may come in the next step, of an array that lies like this one."""
-        if said != self._said:
-            self._said = said
-        repeat = Repeat(session, self.arrays, spec, self._said, array)
+    def _expect_again(self, session, spec, array, options):
+        """Stores a Repeat for the same call in the next step."""
+        if options != self._options:
+            self._options = options
+        repeat = Repeat(session, self.arrays, spec, self._options, array)
         if repeat.hold is not None:
             session.expect(repeat)
 
@@ -185,10 +189,9 @@ class Starts:
         compression=NoneCompressor,
         priority=0,
     ):
-        """allreduce_async of several tensors as one unit: all of them are reduced, or all fail. The result is a list."""
+        """allreduce_async of several tensors as one unit: all of them are reduced, or all fail. Results in a list."""
         options = (prescale_factor, postscale_factor, process_set, order, compression, priority)
-        op = choose_op(op, average)
-        specs = [self._all_reduce(tensor, None, op, options) for tensor in tensors]
+        specs = self._all_reduces(tensors, choose_op(op, average), options)
         outputs = [self.arrays.empty(array.shape, array) for array, _ in specs]
         parts = [(spec, self.arrays.readable(array), output) for (array, spec), output in zip(specs, outputs)]
         return self._start_unit(name, parts, lambda _: outputs)
@@ -209,8 +212,7 @@ class Starts:
     ):
         """grouped_allreduce_async whose results replace the tensors' values."""
         options = (prescale_factor, postscale_factor, process_set, order, compression, priority)
-        op = choose_op(op, average)
-        specs = [self._all_reduce(tensor, None, op, options) for tensor in tensors]
+        specs = self._all_reduces(tensors, choose_op(op, average), options)
         placed = [self.arrays.writable(array, tensor, name) for (array, _), tensor in zip(specs, tensors)]
         parts = [(spec, memory, memory) for (_, spec), (memory, _) in zip(specs, placed)]
         return self._start_unit(name, parts, lambda pending: [finish(pending) for _, finish in placed])
@@ -222,9 +224,9 @@ class Starts:
         return array, Spec(name, _native.ALL_GATHER, dtype=dtype, shape=tuple(array.shape), set=number)
 
     def allgather_async(self, tensor, name=None, process_set=global_process_set, *, with_rows=False):
-        """Starts a concatenation of all ranks' tensors along the first dimension, in which they may differ.
+        """Starts a concatenation of all ranks' tensors along the first dimension. Only the first dimensions may differ.
 
-        with_rows: the result is a pair, of the tensor and how many rows came from each member."""
+        with_rows: the result is a pair, the tensor and the number of rows from each member."""
         array, spec = self._gathered(tensor, "allgather", name, process_set)
 
         def finish(pending):
@@ -234,7 +236,7 @@ class Starts:
         return self._start(spec, self.arrays.readable(array), None, finish)
 
     def grouped_allgather_async(self, tensors, name=None, process_set=global_process_set, *, with_rows=False):
-        """allgather_async of several tensors as one unit: all of them are gathered, or all fail. The result is a list."""
+        """allgather_async of several tensors as one unit: all of them are gathered, or all fail. Results in a list."""
         specs = [self._gathered(tensor, "grouped_allgather", None, process_set) for tensor in tensors]
         parts = [(spec, self.arrays.readable(array), None) for array, spec in specs]
 
@@ -263,10 +265,11 @@ class Starts:
         return self._start_in_place(spec, memory, finish)
 
     def alltoall_async(self, tensor, splits=None, name=None, process_set=global_process_set, *, with_rows=None):
-        """Starts sending splits[i] rows of the tensor, in their order, to member i. The result is what came, by member.
+        """Starts sending splits[i] rows of the tensor, in their order, to member i. The result is the received rows, by
+        member.
 
-        Without splits every member gets the same number of rows. With them the result is a pair, of the tensor and how
-        many rows came from each member; with_rows says so by itself."""
+        Without splits every member gets the same number of rows. With splits the result is a pair: the tensor, and the
+        number of rows from each member. with_rows, if given, decides whether it is a pair."""
         array, dtype = self.arrays.take(tensor, "alltoall")
         check_rows(array, "alltoall")
         number, members, rows = number_of(process_set), process_set.members(), array.shape[0]
@@ -291,7 +294,7 @@ class Starts:
         return self._start(spec, self.arrays.readable(array), None, finish, splits)
 
     def _scattered(self, tensor, call, name, options):
-        """A part of a reduce_scatter: spec, memory and output."""
+        """The spec, memory and output of a reduce_scatter."""
         op, process_set, prescale, postscale = options
         op = choose_op(op, None)
         if op not in (Average, Sum):

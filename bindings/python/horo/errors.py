@@ -1,16 +1,16 @@
-"""What horo's calls raise beside ValueError (a bad argument, nothing was queued) and NotImplementedError (not yet)."""
+"""Exceptions of horo's calls, besides ValueError (bad argument, nothing was queued) and NotImplementedError."""
 
 
 class HoroError(RuntimeError):
-    """Something went wrong after the call was taken."""
+    """A failure after the call was accepted."""
 
 
 class Mismatch(HoroError):
-    """Ranks disagree about one tensor: that call fails on every rank, with who said what. The session goes on."""
+    """Ranks disagree about a tensor: the call fails on every rank, with each rank's value. The session continues."""
 
 
 class PeerLost(HoroError):
-    """A rank is gone, silent past a deadline, or gave up. `origin` is its number, -1 where that is not known."""
+    """A rank has exited, missed a deadline or aborted. `origin` is its number, -1 if it is not known."""
 
     def __init__(self, text, origin=-1):
         super().__init__(text)
@@ -22,5 +22,5 @@ class ShutDown(HoroError):
 
 
 def not_yet(what):
-    """The error of an argument that has a place in the API and none in this version."""
+    """The error for an argument that is in the API but not implemented in this version."""
     return NotImplementedError(f"not yet: {what}")

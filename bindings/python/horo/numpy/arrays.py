@@ -1,4 +1,4 @@
-"""NumPy arrays, and whatever can be seen as one without a copy: objects with __dlpack__ or __array__."""
+"""NumPy arrays, and objects with __dlpack__ or __array__, which NumPy can view without a copy."""
 
 import numpy
 
@@ -6,9 +6,9 @@ from horo import _specs
 from horo._arrays import Arrays
 from horo.errors import not_yet
 
-# bfloat16 and float8 are dtypes of the package ml_dtypes, which NumPy knows by name only once it is imported.
+# bfloat16 and float8 are dtypes of the package ml_dtypes; NumPy finds them by name only after its import.
 _BEYOND = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-_CPU = (1, 3)  # kDLCPU, kDLCUDAHost: memory that a process can read
+_CPU = (1, 3)  # kDLCPU, kDLCUDAHost: memory that the CPU can read
 
 
 def _known_dtypes():
@@ -39,7 +39,7 @@ def as_array(tensor, call):
         return tensor
     if hasattr(tensor, "__dlpack__"):
         if hasattr(tensor, "__dlpack_device__") and tensor.__dlpack_device__()[0] not in _CPU:
-            raise not_yet(f"horo.{call} of an array on another device than the CPU; this version moves CPU memory")
+            raise not_yet(f"horo.{call} of an array that is not in CPU memory")
         try:
             return numpy.from_dlpack(tensor)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -56,7 +56,7 @@ def as_array(tensor, call):
 
 
 def _is_its_memory(array, tensor):
-    """Another conversion lies at the same place, which a copy does not while both exist."""
+    """Whether array is a view of tensor: a second view has the same address, a second copy has not."""
     if array is tensor:
         return True
     return as_array(tensor, "in place").ctypes.data == array.ctypes.data
@@ -80,8 +80,8 @@ class NumpyArrays(Arrays):
         name = name or "an unnamed array"
         if not _is_its_memory(array, tensor):
             raise ValueError(
-                f"{name}: NumPy gets a copy of this {type(tensor).__name__}, whose own values cannot be replaced; use "
-                "the form that makes a new array, or give a numpy.ndarray"
+                f"{name}: NumPy makes a copy of this {type(tensor).__name__}, so that its values cannot be replaced; "
+                "use the form that makes a new array, or pass a numpy.ndarray"
             )
         if not array.flags.writeable:
             raise ValueError(f"{name}: it cannot be written; use the form that makes a new array, or copy() it first")

@@ -1,4 +1,4 @@
-"""Compression for torch. Where no codec works, in reducescatter, fp16 and bf16 convert the tensors instead."""
+"""Compression for torch. In reducescatter, which has no codecs, fp16 and bf16 convert the tensors instead."""
 
 import torch
 
@@ -7,7 +7,7 @@ from horo._compression import Codec, Compressor, NoneCompressor  # noqa: F401
 
 
 class _Cast(Compressor):
-    """Floating point travels in another dtype."""
+    """Converts floating-point tensors to another dtype for sending."""
 
     dtype = None
 
@@ -35,7 +35,7 @@ class BF16Compressor(_Cast):
 
 
 class Compression(_compression.Compression):
-    """Choices of the compression argument; Codec(name) is another, and so is a Compressor of one's own."""
+    """Values of the compression argument; Codec(name) and a user's Compressor are also accepted."""
 
     fp16 = FP16Compressor
     bf16 = BF16Compressor

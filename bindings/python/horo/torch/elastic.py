@@ -1,9 +1,9 @@
-"""The place of Horovod's elastic jobs, which this version has not: whatever is asked of it says so."""
+"""A stub of Horovod's elastic module: every attribute raises NotImplementedError."""
 
 from horo.errors import not_yet
 
 
 def __getattr__(name):
-    if name.startswith("__"):  # what the interpreter asks of every module
+    if name.startswith("__"):  # attributes that the interpreter reads of every module
         raise AttributeError(name)
-    raise not_yet(f"horo.torch.elastic.{name}; a lost rank ends the job (horo.PeerLost): begin again at a checkpoint")
+    raise not_yet(f"horo.torch.elastic.{name}; a lost rank ends the job (horo.PeerLost): restart from a checkpoint")

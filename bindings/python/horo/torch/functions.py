@@ -1,6 +1,6 @@
-"""Making all ranks start from the same state: parameters, optimizer state, any object.
+"""Broadcasts of the initial state to all ranks: parameters, optimizer state, arbitrary objects.
 
-Objects travel pickled, between ranks that have authenticated each other; nothing else in horo unpickles anything.
+Objects are pickled, and sent only between ranks that have authenticated each other. Only this file unpickles data.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ def _broadcast_all(named, root_rank, process_set):
 
 @dataclasses.dataclass
 class _TensorLike:
-    """Stands for a tensor in a state whose tensors travel by themselves."""
+    """The placeholder of a tensor in a state whose tensors are sent separately."""
 
     shape: tuple
     dtype: torch.dtype
@@ -47,7 +47,7 @@ class _TensorLike:
 
 
 def _replace(value, of_type, replacement):
-    """value with every of_type inside replaced; dicts, lists and tuples are walked in order."""
+    """value with every instance of of_type replaced; dicts, lists and tuples are traversed in order."""
     if isinstance(value, of_type):
         return replacement(value)
     if isinstance(value, dict):
@@ -58,9 +58,10 @@ def _replace(value, of_type, replacement):
 
 
 def broadcast_optimizer_state(optimizer, root_rank, model=None, *, process_set=global_process_set):
-    """Replaces the optimizer's state and settings by those of root_rank, also where this rank has none yet.
+    """Replaces the optimizer's state and settings by those of root_rank. This rank's state may be empty.
 
-    Root's state decides what there is: no step is made to create it. model is accepted for older scripts.
+    The root's state determines the entries; no optimizer step is run to create them. model is accepted for older
+    scripts.
     """
     del model
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -98,7 +99,7 @@ def _part(name, suffix):
 
 
 def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
-    """root_rank's object, on every rank. Pickled; two collectives, the size and the bytes."""
+    """root_rank's object, on every rank. Pickled; takes two collectives, for the size and the bytes."""
     is_root = _default.rank() == root_rank
     payload = _to_bytes(obj) if is_root else None
     size = torch.tensor([payload.numel() if is_root else 0], device="cpu")
@@ -110,7 +111,7 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
 
 
 def allgather_object(obj, name=None, process_set=global_process_set):
-    """Every rank's object, in a list by rank. Pickled; two collectives, the sizes and the bytes."""
+    """Every rank's object, in a list by rank. Pickled; takes two collectives, for the sizes and the bytes."""
     payload = _to_bytes(obj)
     size = torch.tensor([payload.numel()], device="cpu")
     sizes = synchronize(ops.allgather_async(size, _part(name, ".sz"), process_set))

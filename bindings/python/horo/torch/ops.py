@@ -1,4 +1,4 @@
-"""The collectives on torch tensors that no gradient passes through, or that return a handle at once."""
+"""The collectives on torch tensors that are not differentiable, and the asynchronous forms."""
 
 import torch
 
@@ -45,7 +45,7 @@ _BY_NUMBER = {number: dtype for dtype, number in DTYPES.items()}
 def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
     """Starts the sum or average of sparse COO tensors of one shape: two allgathers, of the indices and the values.
 
-    Returns a handle that can be called as well: the result is a coalesced sparse tensor.
+    Returns a handle; a call of the handle waits, too. The result is a coalesced sparse tensor.
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         found = getattr(tensor, "layout", type(tensor).__name__)
@@ -54,7 +54,7 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
         raise ValueError(f"horo.sparse_allreduce_async: op={op!r}; expected Average or Sum")
     number_of(process_set)
     tensor = tensor.detach().coalesce()
-    parts = [tensor.indices().t(), tensor.values()]  # a row for each value
+    parts = [tensor.indices().t(), tensor.values()]  # one row per value
     names = [None, None] if is_no_name(name) else [f"{name}.indices", f"{name}.values"]
     handles = [allgather_async(part, name, process_set) for part, name in zip(parts, names)]
 
@@ -67,7 +67,7 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
 
 
 def register_op(name, combine, *, whole=False):
-    """horo.register_op, whose combine(accumulator, value) gets tensors and writes into the first."""
+    """horo.register_op with tensors: combine(accumulator, value) writes its result into accumulator."""
 
     def on_tensors(accumulator, value, dtype):
         with torch.no_grad():

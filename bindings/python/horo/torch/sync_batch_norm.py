@@ -1,4 +1,4 @@
-"""The place of Horovod's SyncBatchNorm, which this version has not; isinstance() may ask for it."""
+"""A stub of Horovod's SyncBatchNorm, for isinstance() checks. This version does not implement it."""
 
 import torch
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from horo import _where
+from horo import _stall_diagnosis
 from horo._session import Session
 
 
@@ -19,7 +19,7 @@ def alone(monkeypatch):
 
 
 def tellers():
-    return [thread for thread in threading.enumerate() if thread.name == "horo_where"]
+    return [thread for thread in threading.enumerate() if thread.name == "horo_stall"]
 
 
 def called_from(filename, call):
@@ -34,20 +34,20 @@ def nested(depth, call):
 
 
 def test_the_innermost_frames_come_first_and_there_are_few():
-    lines = nested(30, lambda: called_from("inner.py", _where.describe)).splitlines()
+    lines = nested(30, lambda: called_from("inner.py", _stall_diagnosis.describe)).splitlines()
     assert lines[0] == "inner.py:2 caller"
-    assert len(lines) == _where.MAX_FRAMES
-    assert lines[-1].endswith(" nested") and "test_where.py:" in lines[-1]
+    assert len(lines) == _stall_diagnosis.MAX_FRAMES
+    assert lines[-1].endswith(" nested") and "test_stall_diagnosis.py:" in lines[-1]
 
 
 def test_an_answer_is_cut_between_lines():
-    text = called_from("ü" * 1500 + ".py", lambda: called_from("inner.py", _where.describe))
+    text = called_from("ü" * 1500 + ".py", lambda: called_from("inner.py", _stall_diagnosis.describe))
     assert text.startswith("inner.py:2 caller\n") and "ü" not in text
-    assert len(text.encode()) <= _where.MAX_BYTES and text.splitlines()[-1].endswith(" <lambda>")
+    assert len(text.encode()) <= _stall_diagnosis.MAX_BYTES and text.splitlines()[-1].endswith(" <lambda>")
 
 
 def test_frames_of_horo_are_left_out_and_a_thread_inside_it_is_shown():
-    inside = os.path.join(os.path.dirname(_where.__file__), "imagined.py")
+    inside = os.path.join(os.path.dirname(_stall_diagnosis.__file__), "imagined.py")
     stay, there = threading.Event(), threading.Event()
 
     def wait():
@@ -57,7 +57,7 @@ def test_frames_of_horo_are_left_out_and_a_thread_inside_it_is_shown():
     thread = threading.Thread(target=lambda: called_from("user.py", lambda: called_from(inside, wait)), name="loader")
     other = threading.Thread(target=lambda: stay.wait(60), name="elsewhere")
     thread.start(), other.start(), there.wait(60)
-    text = _where.describe()
+    text = _stall_diagnosis.describe()
     stay.set(), thread.join(), other.join()
     assert "thread 'loader':" in text and "  user.py:2 caller" in text
     assert "imagined.py" not in text and "elsewhere" not in text

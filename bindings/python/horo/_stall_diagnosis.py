@@ -1,5 +1,6 @@
-"""Tells the other ranks where this one's Python threads are, when a tensor is about to fail because some rank never
-submitted it. Costs nothing before: one daemon thread sits in a C call without the interpreter lock.
+"""Reports the stacks of this rank's Python threads when a tensor is about to fail because a rank never submitted it.
+
+Until then one daemon thread waits in a C call without the interpreter lock.
 """
 
 import os
@@ -10,30 +11,30 @@ from horo._native import quick, slow
 
 WAIT_MS = 1 << 30  # the session's end wakes the thread
 MAX_FRAMES = 8  # of one thread
-MAX_BYTES = 2048  # of an answer, as the library takes it
-JOIN_S = 5  # the thread needs the interpreter lock to end
+MAX_BYTES = 2048  # of an answer, the limit of the library
+JOIN_S = 5  # for the end of the thread, which needs the interpreter lock
 
 _HORO = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _THREADING = threading.__file__
 
 
 def _shown(path):
-    """A path below the working folder is shown from there on."""
+    """The path; relative if it is below the working folder."""
     try:
         here = os.getcwd() + os.sep
-    except OSError:  # the folder is gone
+    except OSError:  # the folder was deleted
         return path
     return path[len(here) :] if path.startswith(here) else path
 
 
 def _folder_of(module):
-    """Where an imported package lies; a path that no file begins with if it was not imported."""
+    """The folder of an imported package; if it was not imported, a prefix that no path has."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return os.path.dirname(file) + os.sep if file else "\0"
 
 
 def _stack(frame):
-    """The user's innermost frames, and whether the thread is inside horo."""
+    """The innermost frames of the user's code, and whether the thread is in a call of horo."""
     lines, inside, torch = [], False, _folder_of("torch")
     while frame is not None and len(lines) < MAX_FRAMES:
         code = frame.f_code
@@ -46,7 +47,7 @@ def _stack(frame):
 
 
 def describe():
-    """Where the main thread is, and the other threads that are in calls of horo, innermost frame first."""
+    """The stacks of the main thread and of other threads in calls of horo, innermost frame first."""
     frames = sys._current_frames()
     main = threading.main_thread().ident
     lines, _ = _stack(frames.pop(main, None))
@@ -58,7 +59,7 @@ def describe():
 
 
 def _cut(lines):
-    """As many whole lines as an answer may have."""
+    """The first whole lines, at most MAX_BYTES bytes."""
     text = b""
     for line in lines:
         line = line.encode(errors="replace")
@@ -71,19 +72,19 @@ def _cut(lines):
 def _answer(pointer, question):
     try:
         text = describe()
-    except Exception as error:  # threads come and go while one looks at them
+    except Exception as error:  # threads start and end during the enumeration
         text = f"(the stacks could not be read: {error})"
     quick.horo_answer(pointer, question, text.encode(errors="replace"))
 
 
-class Teller:
-    """The thread that answers for one session. It shares the session's memory with whoever made it, and the second of
-    the two that has no more use for that frees it."""
+class Responder:
+    """The thread that answers the questions of one session. The thread and the creator of this object share the
+    session's memory; the last of the two to finish frees it."""
 
     def __init__(self, pointer):
         self._pointer = pointer
-        self._uses = [pointer, None]  # one for each of the two; popping is atomic
-        self._thread = threading.Thread(target=self._run, name="horo_where", daemon=True)
+        self._uses = [pointer, None]  # one entry per owner; the last one popped is the pointer. pop() is atomic
+        self._thread = threading.Thread(target=self._run, name="horo_stall", daemon=True)
         self._thread.start()
 
     def _run(self):
@@ -100,11 +101,11 @@ class Teller:
             slow.horo_free(unused)
 
     def stop(self):
-        """After the session's shutdown, which ends the thread: waits until it has ended."""
+        """Waits until the thread has ended. Called after the session's shutdown, which ends it."""
         if threading.current_thread() is not self._thread:
             self._thread.join(JOIN_S)
 
     def free(self):
-        """Shuts the session down and lets go of it. Once; any thread, in a finalizer too."""
+        """Shuts the session down and releases it. Called once, by any thread, also from a finalizer."""
         slow.horo_shutdown(self._pointer)
         self._leave()
