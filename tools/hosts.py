@@ -1,13 +1,13 @@
-"""Two hosts that are not there: network namespaces A and B of this machine, joined by a cable (veth) or by tools/relay,
-a line that does what it is told:
+"""Two simulated hosts: network namespaces A and B of this machine, connected by a cable (veth) or by tools/relay, a
+line with programmable faults:
 
     with hosts.two_namespaces() as pair: ...
     with hosts.two_namespaces(["delay 10ms", "rate 1gbit"], seed=3) as pair:
         job = subprocess.Popen([*pair.on("B"), "program"])
-        pair.line.say("cut a->b")
-    with hosts.two_namespaces(rate="1gbit") as pair:  # a cable on which the kernel allows so much each way
+        pair.line.send("cut a->b")
+    with hosts.two_namespaces(rate="1gbit") as pair:  # a cable with this rate in each direction
 
-What is needed for that is root, ip and tc (iproute2) and, for a line, /dev/net/tun and the relay of the release build.
+Requires root, ip and tc (iproute2) and, for a line, /dev/net/tun and the relay of the release build.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ import ranks
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ADDRESSES = {"A": "10.77.0.1", "B": "10.77.0.2"}
 DEVICE = "line"  # with the address, on both hosts
-TBF = {"burst": "16kb", "limit": "1250kb"}  # of a cable with a rate: what a pause saves up, and what may queue
+TBF = {"burst": "16kb", "limit": "1250kb"}  # of a cable with a rate: the bytes of a burst, and of the queue
 
 
 class Line:
@@ -37,20 +37,22 @@ class Line:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
             self._answer("relay")
-        except RuntimeError as error:  # the relay has said why
+        except RuntimeError as error:  # the relay has printed the reason
             raise ValueError(f"a line of {', '.join(orders) or 'no orders'}: {error}") from None
 
-    def say(self, order):
-        """Obeyed when this returns: seconds since the relay began. ValueError: it is no order."""
+    def send(self, order):
+        """Sends an order; returns after it is in effect, with the seconds since the relay's start.
+
+        Raises ValueError if the relay refuses the order."""
         try:
             self.process.stdin.write(order + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # the answer says so
+            pass  # _answer() raises
         return self._answer(order)[0]
 
     def counters(self):
-        """By direction, "a->b" and "b->a"; tools/relay/link.h says what they are."""
+        """The counters by direction, "a->b" and "b->a"; tools/relay/link.h documents them."""
         self.process.stdin.write("counters\n")
         self.process.stdin.flush()
         return json.loads(self._answer("counters")[1].removeprefix("counters "))
@@ -71,27 +73,27 @@ class Line:
 
 @dataclasses.dataclass
 class Hosts:
-    """What two_namespaces gives."""
+    """The result of two_namespaces."""
 
     addresses: dict  # by host
     line: Line | None  # None: a cable
-    jobs: int = 0  # that had Places
+    jobs: int = 0  # the number of Places created so far
 
     def on(self, host):
-        """What a command begins with that is to run there."""
+        """The leading words of a command that runs on the host."""
         return ["ip", "netns", "exec", name_of(host)]
 
 
 class Places:
-    """Ranks of one job on both hosts, the first of them on A, for ranks.run_ranks and soaks.kill.Job."""
+    """The placement of a job's ranks on both hosts, the first of them on A; for ranks.run_ranks and soaks.kill.Job."""
 
-    FIRST_PORT, PORTS = 20_000, 10_000  # below those that the kernel gives to connections
+    FIRST_PORT, PORTS = 20_000, 10_000  # below the kernel's range of ephemeral ports
 
     def __init__(self, pair, folder, ranks_by_host):
-        """In the folder a key is written, if there is none yet."""
+        """Writes a key to the folder if it has none."""
         self.pair, self.ranks_by_host = pair, ranks_by_host
         self.key = write_key(folder)
-        pair.jobs += 1  # each has a port of its own: the last one's may still be taken
+        pair.jobs += 1  # each job has its own port, because the previous one may still be in use
         self.address = f"{pair.addresses['A']}:{self.FIRST_PORT + pair.jobs % self.PORTS}"
 
     def prefix(self, rank):
@@ -105,7 +107,7 @@ class Places:
 
 
 def write_key(folder):
-    """The path of a job key that only its owner may read."""
+    """Writes a job key that only its owner may read; returns its path."""
     path = os.path.join(folder, "key")
     with contextlib.suppress(FileExistsError), open(_create(path), "wb") as file:
         file.write(secrets.token_bytes(32))
@@ -127,7 +129,7 @@ def horo_executable():
 
 
 def relay_executable():
-    """The relay beside the horo of HORO_EXE, or of the release build; None: there is none."""
+    """The relay of the build of HORO_EXE, or of the release build; None if there is none."""
     folders = [ROOT / "build/release/tools/horo"]
     if os.environ.get("HORO_EXE"):
         folders.insert(0, pathlib.Path(os.environ["HORO_EXE"]).resolve().parent)
@@ -136,7 +138,7 @@ def relay_executable():
 
 
 def missing(line=False):
-    """Why there can be no two hosts here (with a relay between them); None: there can."""
+    """The reason why two hosts (with a relay between them) cannot be made here; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if not shutil.which("ip"):
@@ -160,7 +162,7 @@ def name_of(host):
 
 
 def remove_leftovers():
-    """Namespaces of somebody who was killed before he could clean up."""
+    """Removes namespaces of processes that were killed before their cleanup."""
     for name, pid in re.findall(r"^(horo-(\d+)-[AB])\b", ip("netns", "list"), re.M):
         if not os.path.exists(f"/proc/{pid}"):
             ip("netns", "delete", name, check=False)
@@ -168,8 +170,8 @@ def remove_leftovers():
 
 @contextlib.contextmanager
 def two_namespaces(orders=None, seed=0, rate=None):
-    """Hosts, while they are there. With orders (an empty list will do) there is a relay between them, else a cable: as
-    fast as memory, or with a rate in the words of tc's tbf ("10gbit burst 128kb")."""
+    """A context with two Hosts. With orders (the list may be empty) a relay connects them, otherwise a cable: as fast
+    as memory, or with a rate in the syntax of tc's tbf ("10gbit burst 128kb")."""
     remove_leftovers()
     line = None
     try:
@@ -181,7 +183,7 @@ def two_namespaces(orders=None, seed=0, rate=None):
         else:
             line = Line([name_of(host) for host in ADDRESSES], orders, seed)
         for host, address in ADDRESSES.items():
-            # Without a link-local address the kernel has nothing to say on it by itself.
+            # Without a link-local address the kernel sends no packets of its own.
             ip("-n", name_of(host), "link", "set", DEVICE, "addrgenmode", "none")
             ip("-n", name_of(host), "address", "add", f"{address}/24", "dev", DEVICE)
             ip("-n", name_of(host), "link", "set", DEVICE, "up")
@@ -213,7 +215,7 @@ def _limit(name, rate):
 
 
 def line_options(arguments, program):
-    """Leading "--line ORDERS", "--cable RATE" and "--seed N": (what two_namespaces wants to know, what is left)."""
+    """Leading "--line ORDERS", "--cable RATE" and "--seed N": (options of two_namespaces, other arguments)."""
     own = {"--line": None, "--cable": None, "--seed": "0"}
     while arguments and arguments[0] in own:
         if len(arguments) < 2:

@@ -1,4 +1,4 @@
-"""Runs a program on N ranks of this host, with a deadline, and says what each rank printed."""
+"""Runs a program on N ranks of this host, with a deadline, and returns the output of each rank."""
 
 import collections
 import contextlib
@@ -12,8 +12,8 @@ import subprocess
 import tempfile
 import time
 
-GRACE_S = 10  # for the others, once one rank has failed
-MPIRUN = "mpirun.openmpi"  # Debian's name, which MPICH's does not hide
+GRACE_S = 10  # for the other ranks after one rank has failed
+MPIRUN = "mpirun.openmpi"  # Debian's name, which MPICH's mpirun does not shadow
 MPIRUN_VARIABLES = ("HORO_RANK", "HORO_SIZE", "HORO_LOCAL_", "HORO_ADDR", "OMPI_COMM", "PMI")
 
 
@@ -22,12 +22,12 @@ class Rank:
     """How one rank ended."""
 
     rank: int
-    code: int | None  # exit status; None: it was killed because its time was over
+    code: int | None  # exit status; None: it was killed at the deadline
     output: str
 
 
 class RanksFailed(Exception):
-    """At least one rank failed or was too late; the text holds each rank's output."""
+    """At least one rank failed or missed the deadline; the text contains each rank's output."""
 
     def __init__(self, ranks):
         self.ranks = ranks
@@ -40,7 +40,7 @@ def _ending(code):
 
 @contextlib.contextmanager
 def reserved_address():
-    """A loopback address that nobody else gets by chance: bound and not listening, so that SO_REUSEADDR gets in."""
+    """A loopback address that the kernel gives to no other process: bound, not listening. SO_REUSEADDR can bind it."""
     with socket.socket() as keeper:
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         keeper.bind(("127.0.0.1", 0))
@@ -51,19 +51,19 @@ _kept = collections.deque(maxlen=4)  # addresses that are still reserved
 
 
 def free_address():
-    """A loopback address where nobody listens, reserved for some calls more."""
+    """A loopback address without a listener. It stays reserved during the next calls of this function."""
     _kept.append(contextlib.ExitStack())
     return _kept[-1].enter_context(reserved_address())
 
 
 class ThisHost:
-    """Where ranks run, and what they know of each other: all are processes of this host."""
+    """The placement of ranks as processes of this host, and their environment variables."""
 
     def __init__(self):
         self.address = free_address()
 
     def prefix(self, _):
-        """What the command of a rank begins with."""
+        """The leading words of a rank's command."""
         return []
 
     def environment(self, rank, size):
@@ -71,7 +71,7 @@ class ThisHost:
 
 
 def environment(rank, size, address):
-    """A static world's variables, on top of this process's."""
+    """The variables of this process and those of a static world."""
     return os.environ | {
         "HORO_RANK": str(rank),
         "HORO_SIZE": str(size),
@@ -84,7 +84,7 @@ def environment(rank, size, address):
 
 
 def _wait(processes, deadline_s):
-    """Until all have ended, the deadline, or GRACE_S after the first failure."""
+    """Waits until all have ended, the deadline, or GRACE_S after the first failure. Returns those that still run."""
     end = time.monotonic() + deadline_s
     failed = False
     for turn in range(1 << 30):
@@ -101,8 +101,9 @@ def _wait(processes, deadline_s):
 
 
 def run_ranks(command, size, deadline_s=60, env=None, places=None):
-    """Starts the command once per rank, at `places` (an object as ThisHost is one); returns a Rank for each. Does not
-    judge exit statuses. Never hangs."""
+    """Starts the command once per rank; returns a Rank for each, whatever their exit statuses. Returns by the deadline.
+
+    places: an object with the methods of ThisHost."""
     places = places or ThisHost()
     with tempfile.TemporaryDirectory() as folder:
         files = [open(os.path.join(folder, str(rank)), "w+b") for rank in range(size)]
@@ -132,7 +133,7 @@ def run_ranks(command, size, deadline_s=60, env=None, places=None):
 
 
 def run_by_mpirun(command, size, deadline_s=60, env=None, options=()):
-    """run_ranks by Open MPI's mpirun, whose exit status every rank gets: it tells no more."""
+    """run_ranks with Open MPI's mpirun. Every Rank gets the exit status of mpirun, which has none per rank."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(MPIRUN_VARIABLES)}
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     plain = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -149,8 +150,8 @@ def run_by_mpirun(command, size, deadline_s=60, env=None, options=()):
             start_new_session=True,
         )
         try:
-            code, said = None, ""
-            said = process.communicate(timeout=deadline_s)[0]
+            code, output = None, ""
+            output = process.communicate(timeout=deadline_s)[0]
             code = process.returncode
         except subprocess.TimeoutExpired:
             pass
@@ -163,12 +164,12 @@ def run_by_mpirun(command, size, deadline_s=60, env=None, options=()):
         for rank in range(size):
             found = glob.glob(f"{folder}/out/*/rank.*{rank}/stdout")
             text = pathlib.Path(found[0]).read_text(errors="replace") if found else ""
-            ranks.append(Rank(rank, code, text + (said if rank == 0 else "")))
+            ranks.append(Rank(rank, code, text + (output if rank == 0 else "")))
         return ranks
 
 
 def check_ranks(command, size, deadline_s=60, env=None, run=run_ranks, **options):
-    """run_ranks (or run_by_mpirun) with its options, and RanksFailed unless every rank ended with 0."""
+    """run_ranks (or run_by_mpirun) with its options. Raises RanksFailed unless every exit status is 0."""
     ranks = run(command, size, deadline_s, env, **options)
     if any(rank.code != 0 for rank in ranks):
         raise RanksFailed(ranks)

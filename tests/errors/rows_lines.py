@@ -26,7 +26,7 @@ def spoil(line):
     """In a thread: from a moment on when gradients travel."""
     while sum(one["bytes"] for one in line.counters().values()) < 8 << 20:
         time.sleep(0.01)
-    line.say("corrupt 10% a->b")
+    line.send("corrupt 10% a->b")
 
 
 @by_command(

@@ -43,11 +43,11 @@ def test_a_mistake_that_ends_wrongly_is_found():
     right = [{"rank": rank, "wrong": "", "said": "Mismatch", "text": "who said what", "ms": 5} for rank in range(2)]
     described = {"number": 0, "kind": "shape", "culprit": 1}
     assert list(mistakes.judge(described, right, job, options)) == []
-    assert "1 ranks came to its end" in next(mistakes.judge(described, right[:1], job, options))
+    assert "1 ranks reported its end" in next(mistakes.judge(described, right[:1], job, options))
     for key, value, said in (
         ("wrong", "named rank 0", "rank 1 named rank 0"),
         ("ms", 60_000, "took 60000 ms"),
-        ("text", "something else", "ranks say different things"),
+        ("text", "something else", "ranks report different texts"),
     ):
         (finding,) = mistakes.judge(described, [right[0], right[1] | {key: value}], job, options)
         assert said in finding

@@ -102,12 +102,12 @@ socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"hello", ("{hosts.ADDRE
 
 def test_a_cut_passes_nothing_and_a_stall_everything_later():
     with hosts.two_namespaces(["stall"]) as pair:
-        pair.line.say("cut a->b")
+        pair.line.send("cut a->b")
         begin = time.monotonic()
         while pair.line.counters()["b->a"]["segments"] == 0 and time.monotonic() < begin + DEADLINE_S:
             subprocess.run([*pair.on("B"), sys.executable, "-c", SAY], check=True)
         assert pair.line.counters()["a->b"]["segments"] == 0
-        pair.line.say("heal b->a")
+        pair.line.send("heal b->a")
         while pair.line.counters()["a->b"]["cut"] == 0 and time.monotonic() < begin + DEADLINE_S:
             pass
         assert pair.line.counters()["a->b"]["cut"] > 0, "the answer met the cut"
@@ -116,8 +116,8 @@ def test_a_cut_passes_nothing_and_a_stall_everything_later():
 def test_what_it_is_not_told_rightly_it_refuses_and_goes_on():
     with hosts.two_namespaces([]) as pair:
         with pytest.raises(ValueError, match='"explode": expected one of delay jitter'):
-            pair.line.say("explode")
-        first, second = pair.line.say("delay 1ms"), pair.line.say("heal")
+            pair.line.send("explode")
+        first, second = pair.line.send("delay 1ms"), pair.line.send("heal")
     assert 0 < first < second
 
 

@@ -1,9 +1,10 @@
 """tools/soak bits: the same tensors, reduced under random bucket sizes, delays and orders of submission, have the same
-bits every time: one sha256 per number of ranks. With order="fast" they have not, which shows that the test can fail.
+bits every time: one sha256 per number of ranks. With order="fast" the hashes differ, which shows that the test can
+fail.
 
-With --line every other job in canonical order is on two hosts, between which is a relay that gets these orders
-(tools/relay's --help has them): the bits are those of one host with memory that all see.
-With --backends auto,mpi half of the schedules run over MPI (HORO_BACKEND=mpi, under mpirun) and have to give the same.
+With --line every other job in canonical order runs on two hosts, connected by a relay with these orders (see the --help
+of tools/relay): the bits are the same as on one host with shared memory.
+With --backends auto,mpi half of the schedules run over MPI (HORO_BACKEND=mpi, under mpirun), with the same bits.
 """
 
 import collections
@@ -32,23 +33,27 @@ def add_arguments(parser):
     parser.add_argument("--fast-schedules", type=int, help="with the fast order (default: a fifth as many, at least 6)")
     parser.add_argument("--torch-schedules", type=int, help="of the canonical ones (default: at most 5)")
     parser.add_argument("--ranks", default="2,3,4,5", help="numbers of ranks (default: 2,3,4,5)")
-    parser.add_argument("--line", help='two hosts, too: "delay 1ms, loss 0.1%%"; "delay 0": as good as it can be')
     parser.add_argument(
-        "--backends", default="auto", help="auto, mpi or auto,mpi: schedules take turns, and hashes do not differ"
+        "--line", help='also on two hosts: "delay 1ms, loss 0.1%%"; "delay 0" for a line without faults'
+    )
+    parser.add_argument(
+        "--backends",
+        default="auto",
+        help="auto, mpi or auto,mpi: schedules alternate between them, with the same hashes",
     )
     parser.add_argument("--steps", type=int, default=4, help="of each schedule (default: 4)")
 
 
 def bucket_bytes(chance):
-    """0, or anything up to 64 MiB, small ones as often as large ones."""
+    """0, or a random size up to 64 MiB with a uniform logarithm."""
     return 0 if chance.random() < 0.1 else int(64 * (MOST_BUCKET_BYTES / 64) ** chance.random())
 
 
 def jobs_of(options):
-    """One job for each number of ranks and order, because starting processes takes longest; one with torch."""
+    """One job per number of ranks and order, because process starts are slow; one job with torch."""
     chance = random.Random(options.seed)
     sizes = [int(size) for size in options.ranks.split(",")]
-    fast_sizes = [size for size in sizes if size > 2] or sizes  # two numbers have one sum, whatever the order
+    fast_sizes = [size for size in sizes if size > 2] or sizes  # the sum of two numbers does not depend on the order
     with_torch = min(5, options.schedules // 4) if options.torch_schedules is None else options.torch_schedules
     fast = options.fast_schedules or max(6, options.schedules // 5)
     shares = [(sizes, "canonical", False, options.schedules - with_torch), (fast_sizes, "fast", False, fast)]
@@ -66,11 +71,11 @@ def jobs_of(options):
 
 
 def run(job, options, two_hosts):
-    """What each rank printed for each schedule: a list by schedule of lists by rank."""
+    """The ranks' reports: a list by schedule of lists by rank."""
     task = {"order": job.order, "torch": job.torch, "steps": options.steps, "seed": options.seed}
     task["bucket_bytes"] = job.schedules
     command = [sys.executable, WORKER, json.dumps(task)]
-    # Through memory that all see even the fast order is canonical.
+    # In shared memory the fast order is canonical too.
     env = {"HORO_ALGORITHMS": "all_reduce=ring"} if job.order == "fast" else {}
     env["HORO_BACKEND"] = job.backend
     deadline_s = 60 + 5 * len(job.schedules)
@@ -84,7 +89,7 @@ def run(job, options, two_hosts):
 
 
 def hash_of(reports):
-    """Of all that all ranks had in the end. What all ranks have to have alike, they must."""
+    """The hash of all ranks' results. Reports a difference in results that must be equal on all ranks."""
     alike = {report["alike"] for report in reports}
     if len(alike) != 1:
         return "ranks differ: " + " ".join(sorted(value[:12] for value in alike))
@@ -93,7 +98,7 @@ def hash_of(reports):
 
 @contextlib.contextmanager
 def hosts_of(options):
-    """Two hosts and a folder, if they are asked for."""
+    """Two hosts and a folder with --line, else None."""
     if not options.line:
         yield None
         return
@@ -106,9 +111,9 @@ def hosts_of(options):
 
 
 def soak(options, two_hosts):
-    hashes = collections.defaultdict(set)  # (order, size): of all schedules
+    hashes = collections.defaultdict(set)  # (order, size): hashes of all schedules
     counts = collections.Counter()
-    compositions = 0  # the most of one schedule: so many different ones at least are in all of them
+    compositions = 0  # the maximum over schedules, a lower bound of the number of different ones
     for job in jobs_of(options):
         if not options.json:
             what = " with torch" * job.torch + " over MPI" * (job.backend == "mpi") + " on two hosts" * job.is_apart
@@ -121,16 +126,16 @@ def soak(options, two_hosts):
 
 
 def verdict(hashes, compositions):
-    """What went wrong, in words."""
+    """The failures, as messages."""
     wrong = []
     for (order, size), found in sorted(hashes.items()):
         if order == "canonical" and (len(found) != 1 or next(iter(found)).startswith("ranks differ")):
-            wrong.append(f"{len(found)} hashes with {size} ranks in canonical order; expected one, alike on all ranks")
+            wrong.append(f"{len(found)} hashes with {size} ranks in canonical order; expected one, equal on all ranks")
     fast = max(len(found) for (order, _), found in hashes.items() if order == "fast")
     if fast < WANTED_FAST_HASHES:
-        wrong.append(f"{fast} hash in fast order; expected {WANTED_FAST_HASHES} at least, else this test cannot fail")
+        wrong.append(f"{fast} hash in fast order; expected at least {WANTED_FAST_HASHES}, else this test cannot fail")
     if compositions < WANTED_COMPOSITIONS:
-        wrong.append(f"{compositions} compositions of buckets; expected {WANTED_COMPOSITIONS} at least")
+        wrong.append(f"{compositions} compositions of buckets; expected at least {WANTED_COMPOSITIONS}")
     return wrong
 
 
@@ -149,4 +154,4 @@ def show(summary):
     for row in summary["rows"]:
         found = row["sha256"]
         print(f"{row['order']:<10} {row['ranks']:>5} {row['schedules']:>9} {len(found):>6}  {found[0]}")
-    print(f"{summary['compositions']} different compositions of buckets or more")
+    print(f"at least {summary['compositions']} different compositions of buckets")

@@ -1,7 +1,7 @@
-"""One rank of tools/soak bits: runs the schedules that its argument describes and prints a line of JSON for each.
+"""One rank of tools/soak bits: runs the schedules of its argument and prints a line of JSON for each.
 
-A tensor's values depend on its rank, number and step, never on the schedule. The same work is done by NumPy over the
-C ABI, or by torch: then the gradients leave from the hooks of a DistributedOptimizer.
+A tensor's values depend on its rank, number and step, never on the schedule. The tensors are submitted by NumPy over
+the C ABI, or by torch, where the hooks of a DistributedOptimizer submit the gradients.
 """
 
 import collections
@@ -18,7 +18,7 @@ import horo
 from horo import _default, _native
 from horo._specs import Spec
 
-# dtype's number: how NumPy holds it. NumPy has no bfloat16.
+# dtype's number: the NumPy type of its memory. NumPy has no bfloat16.
 HELD = {
     _native.FLOAT32: numpy.float32,
     _native.FLOAT64: numpy.float64,
@@ -31,7 +31,7 @@ COLUMNS = 3
 
 
 def _tensors():
-    """Gradients of many sizes, mostly of one dtype so that they share buckets; one each of the other collectives."""
+    """Gradients of many sizes, mostly of one dtype so that they share buckets, and one tensor per other collective."""
     some = random.Random(1)
     dtypes = [_native.FLOAT32] * 16 + [_native.FLOAT16, _native.BFLOAT16] * 3 + [_native.FLOAT64] * 2
     for i, dtype in enumerate(dtypes):
@@ -52,7 +52,7 @@ def is_gradient(tensor):
 
 @functools.cache
 def values(rank, number, step):
-    """Numbers of very different sizes, so that the order of adding them shows."""
+    """Numbers of very different magnitudes, so that their sum depends on the order."""
     tensor = TENSORS[number]
     generator = numpy.random.default_rng([rank, number, step])
     rows = tensor.rows + (rank if tensor.kind == _native.ALL_GATHER else 0)
@@ -63,7 +63,7 @@ def values(rank, number, step):
 
 
 class Schedule:
-    """When this rank submits what; random, but again the same for the same seed."""
+    """The order and the pauses of this rank's submits, random and determined by the seed."""
 
     def __init__(self, seed, number, rank):
         self.chance = random.Random(f"{seed}/{number}/{rank}")
@@ -77,14 +77,14 @@ class Schedule:
 
 
 def priorities_of(chance):
-    """Of each tensor, the same on all ranks; in half of the schedules all are equal."""
+    """The priority of each tensor, the same on all ranks; in half of the schedules all priorities are equal."""
     if chance.random() < 0.5:
         return [0] * len(TENSORS)
     return [chance.randint(-3, 3) for _ in TENSORS]
 
 
 class NumPyRank:
-    """Submits arrays by their addresses."""
+    """Submits arrays by address."""
 
     def __init__(self, order, priorities):
         self.order = _native.ORDERS[order]
@@ -92,7 +92,7 @@ class NumPyRank:
         self.session = _default.session()
 
     def step(self, number, schedule):
-        """The results, by number of the tensor."""
+        """Runs one step; returns the results by number of the tensor."""
         works, results = {}, {}
         for i in schedule.order():
             schedule.pause()
@@ -130,7 +130,7 @@ class NumPyRank:
 
 
 class TorchRank:
-    """Lets backward and the optimizer's hooks submit the gradients, and horo.torch the rest."""
+    """The optimizer's hooks submit the gradients, horo.torch the other tensors."""
 
     def __init__(self, order, priorities):
         import torch
@@ -157,7 +157,7 @@ class TorchRank:
             schedule.pause()
             mine = self._tensor(i, number)
             if i in self.params:
-                (self.params[i] * mine).sum().backward()  # its gradient is mine, to the bit
+                (self.params[i] * mine).sum().backward()  # its gradient is bitwise equal to mine
             else:
                 handles[i] = self._submit(TENSORS[i], mine)
         self.optimizer.synchronize()

@@ -1,7 +1,7 @@
 """tools/soak canonical: the same values, summed by every canonical algorithm, within a process, over TCP and over
-shared memory, in segments of several sizes, from buffers at several offsets, in place and not, again and again,
-have one hash for each number of ranks and type. Algorithms that are not canonical are shown beside them: there the
-hashes differ, so it could tell.
+shared memory, in segments of several sizes, from buffers at several offsets, in place and not, repeatedly, have one
+hash for each number of ranks and type. Algorithms that are not canonical are shown too: their hashes differ, which
+shows that the test can fail.
 """
 
 from . import proving
@@ -10,7 +10,7 @@ DEADLINE_S = 1800
 
 
 def add_arguments(parser):
-    del parser  # the table is what it is
+    del parser  # no options
 
 
 def run_all(options):

@@ -1,6 +1,6 @@
 """tools/soak collectives: random collectives (kind, algorithm, type, operation, counts, members, hosts, alignment, in
-place or not, several process sets at work at once, within a process, over TCP and over shared memory) against an
-oracle that shares no code with them. What is wrong is made as small as it gets and printed with its seed.
+place or not, several process sets at the same time, within a process, over TCP and over shared memory) are compared
+with an oracle that shares no code with them. A failing case is minimized and printed with its seed.
 """
 
 from . import proving

@@ -1,6 +1,6 @@
-"""tools/soak corrupt: the line between two hosts (tools/relay) changes bytes of what it carries, under TCP checksums
-that fit, from a random moment on. No rank may end with a wrong result: every job ends with an error that says what was
-found (HORO_CRC), and where nothing was changed, well. While the ranks still meet, any error will do.
+"""tools/soak corrupt: from a random moment on, the line between two hosts (tools/relay) changes bytes and adapts the
+TCP checksums. No rank may end with a wrong result: every job ends with an error that describes the detected change
+(HORO_CRC), or without an error if no byte was changed. While the ranks connect, any error is accepted.
 """
 
 import random
@@ -8,11 +8,11 @@ import re
 import tempfile
 
 import hosts
-from soaks.kill import PATIENCE_S
+from soaks.kill import SLACK_S
 from soaks.net import Course, Strike
 
-LINES = [[], ["delay 1ms"], ["delay 10ms", "rate 1gbit"]]  # none loses: what is sent twice may be changed and not used
-FOUND = re.compile(r"checksum|magic|protocol", re.I)  # what readers of frames say
+LINES = [[], ["delay 1ms"], ["delay 10ms", "rate 1gbit"]]  # no loss: a changed retransmission may be unused
+FOUND = re.compile(r"checksum|magic|protocol", re.I)  # in the errors of frame readers
 
 
 def add_arguments(parser):
@@ -34,15 +34,15 @@ def changed(pair):
 
 
 def run(course, strike, options):
-    """How many segments were changed, how the job ended, and the list "wrong"."""
+    """Runs one job; returns a dict: the number of changed segments, the outcome and the list "wrong"."""
     duration_s = course.duration(strike)
     before = changed(course.pair)
     job = course.start(strike)
     among = range(2 * strike.on_each)
     try:
         job.wait_until(strike.moment, duration_s)
-        course.pair.line.say(strike.what)
-        limit_s = duration_s + (options.deadline_ms + options.start_timeout_ms) / 1000 + PATIENCE_S
+        course.pair.line.send(strike.what)
+        limit_s = duration_s + (options.deadline_ms + options.start_timeout_ms) / 1000 + SLACK_S
         late = job.wait(among, limit_s)
         wrong = [f"rank {rank} did not end within {limit_s:.0f} s" for rank in late]
         count = changed(course.pair) - before
@@ -56,18 +56,20 @@ def run(course, strike, options):
 
 
 def judged(ranks, count):
-    """What is wrong, given what each rank said and how many segments were changed."""
+    """The failures, given each rank's events and the number of changed segments."""
     errors = [text for text in (error_of(events) for events in ranks) if text is not None]
-    wrong = [f"a wrong result, or no reason at all: {text}" for text in errors if not text or "AssertionError" in text]
+    wrong = [
+        f"a wrong result, or an end without an error: {text}" for text in errors if not text or "AssertionError" in text
+    ]
     if count and not errors:
-        wrong.append(f"{count} segments were changed and nobody noticed")
+        wrong.append(f"{count} segments were changed, and no rank reported an error")
     if errors and all("ready" in events for events in ranks) and not any(FOUND.search(text) for text in errors):
-        wrong.append("nobody says what was found: " + "; ".join(errors))
+        wrong.append("no error describes the detected change: " + "; ".join(errors))
     return wrong
 
 
 def error_of(events):
-    """None: it ended well; empty: it did not say why it ended."""
+    """The text of the rank's error; None if it ended without one; empty if it reported neither."""
     if "done" in events:
         return None
     return next((events[name]["text"] for name in ("lost", "failed") if name in events), "")
@@ -79,7 +81,7 @@ def run_all(options):
         raise SystemExit(f"soak corrupt: {reason}")
     rows = []
     with tempfile.TemporaryDirectory(prefix="horo_soak_") as folder, hosts.two_namespaces([], options.seed) as pair:
-        course = Course(pair, folder, options, env={"HORO_CRC": "on"})  # some lines are so fast that auto has none
+        course = Course(pair, folder, options, env={"HORO_CRC": "on"})  # with auto there is no CRC on the fastest lines
         for strike in jobs(options):
             rows.append(run(course, strike, options))
             if not options.json:
@@ -91,4 +93,6 @@ def run_all(options):
 
 
 def show(summary):
-    print(f"{summary['changed']} segments changed in {summary['jobs']} jobs; {summary['found']} jobs ended by it")
+    print(
+        f"{summary['changed']} segments changed in {summary['jobs']} jobs; {summary['found']} jobs ended with an error"
+    )

@@ -1,5 +1,5 @@
-"""tools/soak cycles: processes that join and leave jobs again and again, in good order or because the other rank was
-killed, hold no more descriptors, threads, segments and memory after the last job than after the first few.
+"""tools/soak cycles: processes repeatedly join and leave jobs, in good order or because the other rank was killed.
+After the last job they hold no more descriptors, threads, segments and memory than after the first jobs.
 """
 
 import json
@@ -11,7 +11,7 @@ import ranks
 FOLDER = pathlib.Path(__file__).resolve().parent
 WORKER = str(FOLDER / "cycles_worker.py")
 RSS_BYTES_PER_JOB = 1 << 10
-RSS_SLACK_BYTES = 1 << 20  # what an allocator keeps does not grow with the number of jobs
+RSS_SLACK_BYTES = 1 << 20  # memory that an allocator keeps, independent of the number of jobs
 
 
 def add_arguments(parser):
@@ -20,7 +20,7 @@ def add_arguments(parser):
 
 
 def measure(what, count, size):
-    """A row for each process: what it held after a fifth of the jobs, and after all."""
+    """One row per process: its resources after a fifth of the jobs, and after all."""
     env = {"PYTHONPATH": ranks.os.pathsep.join([str(FOLDER.parent), ranks.os.environ.get("PYTHONPATH", "")])}
     ended = ranks.check_ranks([sys.executable, WORKER, what, str(count)], size, deadline_s=120 + count, env=env)
     for rank in ended:
@@ -36,7 +36,7 @@ def judge(row):
             yield f"{where}: {name} grew from {first[name]} to {last[name]} in {jobs} jobs"
     grown, allowed = last["rss_bytes"] - first["rss_bytes"], RSS_SLACK_BYTES + RSS_BYTES_PER_JOB * jobs
     if grown > allowed:
-        yield f"{where}: memory grew by {grown} bytes in {jobs} jobs, at most {allowed} are allowed"
+        yield f"{where}: memory grew by {grown} bytes in {jobs} jobs; the limit is {allowed}"
 
 
 def run_all(options):

@@ -1,7 +1,7 @@
-"""A process of tools/soak cycles: joins and leaves jobs again and again, and says how much of the machine it holds.
+"""A process of tools/soak cycles: repeatedly joins and leaves jobs, and prints its resources.
 
-Its arguments: "cycles" or "failures", and how many. A rank of "cycles" ends each job in good order; the one process of
-"failures" is rank 0 of jobs whose rank 1, a process for each, is killed.
+Arguments: "cycles" or "failures", and the number of jobs. A rank of "cycles" ends each job in good order; the one
+process of "failures" is rank 0 of jobs whose rank 1, a new process for each job, is killed.
 """
 
 import gc
@@ -18,7 +18,7 @@ WARM_UP_SHARE = 5  # the first fifth of the jobs fills caches
 
 
 def held():
-    """Descriptors, threads, bytes of memory, and mapped segments of shared memory."""
+    """This process's descriptors, threads, bytes of memory, and mapped segments of shared memory."""
     gc.collect()
     maps = pathlib.Path("/proc/self/maps").read_text()
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
@@ -31,7 +31,7 @@ def held():
 
 
 def reduce(horo, count):
-    """Some collectives, so that a job has had everything that it may have."""
+    """Runs collectives, so that the job allocates all its resources."""
     import steps
 
     session = horo._default.session()
@@ -77,7 +77,7 @@ def settings(rank, address):
 
 
 def start_partners():
-    """A process that forks a rank 1 for each line it reads, and writes a dot when that has ended."""
+    """Starts a process that forks a rank 1 for each line that it reads, and writes a dot after that rank has ended."""
     mine, ask = os.pipe()
     told, answer = os.pipe()
     if os.fork() != 0:

@@ -1,7 +1,6 @@
-"""tools/soak death: ranks that share memory reduce again and again; one of them, which has touched much memory, is
-killed. The others have to get an error that names it long before its process has been taken apart: the 99th percentile
-of the time from the kill to the error, over all of them, is at most --limit-ms. Run it on a machine that does nothing
-else.
+"""tools/soak death: ranks with shared memory reduce continuously; one of them, which has touched --mib of memory, is
+killed. The other ranks get an error that names it long before the kernel has freed its memory: the 99th percentile of
+the time from the kill to the error, over all of them, is at most --limit-ms. Run it on an idle machine.
 """
 
 import pathlib
@@ -12,20 +11,20 @@ import time
 from soaks.kill import Job
 
 WORKER = str(pathlib.Path(__file__).resolve().parent / "death_worker.py")
-PATIENCE_S = 60
+WAIT_S = 60
 
 
 def add_arguments(parser):
     parser.add_argument("--count", type=int, default=100, help="deaths (default: 100)")
     parser.add_argument("--ranks", default="2,3,4", help="numbers of ranks (default: 2,3,4)")
-    parser.add_argument("--mib", type=int, default=4096, help="that the killed rank has touched (default: 4096)")
+    parser.add_argument("--mib", type=int, default=4096, help="memory that the killed rank has touched (default: 4096)")
     parser.add_argument("--kib", default="4,1024", help="sizes of the all_reduces (default: 4,1024)")
     parser.add_argument("--limit-ms", type=float, default=10, help="for the 99th percentile (default: 10)")
     parser.set_defaults(deadline_ms=30_000, start_timeout_ms=60_000)
 
 
 def run(number, options):
-    """One death: milliseconds until each survivor's error, and until the process was reaped."""
+    """Kills one rank; returns the milliseconds until each survivor's error, and until the process was reaped."""
     chance = random.Random(f"{options.seed}/{number}")
     size, kib = (int(chance.choice(choices.split(","))) for choices in (options.ranks, options.kib))
     victim = chance.randrange(size)
@@ -49,11 +48,11 @@ def run(number, options):
 
 
 def _await(job, among, event):
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + WAIT_S
     while not all(event in job.said(rank)[0] for rank in among):
         if time.monotonic() > end or any(job.processes[rank].poll() is not None for rank in among):
             texts = "\n".join(f"rank {rank}: {job.said(rank)[1]}" for rank in among)
-            raise RuntimeError(f"not all are {event}:\n{texts}")
+            raise RuntimeError(f"not all ranks report '{event}':\n{texts}")
         time.sleep(0.02)
 
 
@@ -71,14 +70,14 @@ def run_all(options):
     wrong = [text for row in rows for text in row.pop("wrong")]
     heard = quantiles([ms for row in rows for ms in row["heard_ms"]])
     if heard["p99"] > options.limit_ms:
-        wrong.append(f"the 99th percentile is {heard['p99']:.1f} ms, not {options.limit_ms:g} ms at most")
+        wrong.append(f"the 99th percentile is {heard['p99']:.1f} ms; the limit is {options.limit_ms:g} ms")
     reaped = quantiles([row["reaped_ms"] for row in rows])
     summary = {"deaths": len(rows), "mib": options.mib, "heard_ms": heard, "reaped_ms": reaped}
     return summary | {"rows": rows, "wrong": wrong}
 
 
 def quantiles(values):
-    """The 99th percentile is a value that was measured."""
+    """Count, median, 99th percentile (a measured value) and maximum."""
     ordered = sorted(values)
     at = max(0, -(-99 * len(ordered) // 100) - 1)
     return {"count": len(ordered), "p50": statistics.median(ordered), "p99": ordered[at], "max": ordered[-1]}

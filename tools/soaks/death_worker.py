@@ -1,6 +1,6 @@
-"""One rank of tools/soak death: all_reduces until somebody is lost, and says when that was, in JSON.
+"""One rank of tools/soak death: runs all_reduces until a rank is lost, and prints the time of the error as JSON.
 
-Its arguments: who will be killed, how many MiB that rank has touched, and how many KiB are reduced.
+Arguments: the rank that will be killed, the MiB that it touches, and the KiB of each all_reduce.
 """
 
 import json
@@ -13,7 +13,7 @@ import steps
 
 import horo
 
-POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: every page, small ones, in one call
+POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: touches every page in one call, without huge pages
 STEPS_BEFORE = 20
 
 
@@ -42,7 +42,7 @@ def main():
     except horo.PeerLost as lost:
         at = time.monotonic()
         say(event="lost", at=at, origin=lost.origin, text=str(lost))
-        signal.pause()  # so that the end of this interpreter takes no core from who has yet to hear
+        signal.pause()  # the end of this interpreter must not delay the error on the other ranks
     del held
 
 

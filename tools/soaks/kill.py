@@ -1,5 +1,5 @@
-"""tools/soak kill: ranks are killed or stopped at random moments, from start-up to shutdown. All others have to end in
-time and name the right one, and nothing may be left behind: no process, listening socket or file.
+"""tools/soak kill: ranks are killed or stopped at random moments, from start-up to shutdown. All other ranks must end
+in time with an error that names that rank, and leave nothing behind: no process, listening socket or file.
 """
 
 import collections
@@ -19,18 +19,20 @@ import ranks
 
 WORKER = str(pathlib.Path(__file__).resolve().parent / "kill_worker.py")
 SIGNALS = [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP]
-AT_ONCE_S = 1.0  # from a kill after init to the error on all others; of a stop, from the deadline on
-STARTING = 0.4  # the share of a course in which ranks start up
-PATIENCE_S = 30  # beyond what the settings allow, on a machine that is busy with other things
+AT_ONCE_S = 1.0  # from a kill after init to the error on all other ranks; after a SIGSTOP, from the deadline on
+STARTING = 0.4  # the share of a run in which ranks start up
+SLACK_S = 30  # beyond the limits of the settings, for a busy machine
 DIGITS_EVERY = 10
 
-# One kill: what the ranks run, how many they are, who is hit, by what, and when, as a share of a job's course.
+# One kill: the ranks' program, their number, the victim, the signal, and its moment as a share of the job's run.
 Kill = collections.namedtuple("Kill", "number what size victim signal moment")
 
 
 def add_arguments(parser):
-    parser.add_argument("--count", type=int, default=100, help="kills; each tenth in digits.py (default: 100)")
-    parser.add_argument("--no-digits", action="store_true", help="the light worker alone, which needs no torch")
+    parser.add_argument(
+        "--count", type=int, default=100, help="number of kills; every tenth in digits.py (default: 100)"
+    )
+    parser.add_argument("--no-digits", action="store_true", help="only workers that do not need torch")
     parser.add_argument("--deadline-ms", type=int, default=3000, help="HORO_DEADLINE_MS of the jobs (default: 3000)")
     parser.add_argument("--start-timeout-ms", type=int, default=12000, help="HORO_START_TIMEOUT_MS (default: 12000)")
 
@@ -45,38 +47,44 @@ def kills(options):
 
 
 class Job:
-    """Ranks as processes, each the head of a session of its own, and a folder for all that they may leave behind."""
+    """Ranks as processes, each the leader of a separate session, and a folder for the files that they create."""
 
     def __init__(self, command, size, options, env=None, places=None):
-        """places: where the ranks run, an object as ranks.ThisHost is one; None: that."""
+        """places: the placement of the ranks, an object with the methods of ranks.ThisHost; None: this host."""
         places = places or ranks.ThisHost()
         self.address = places.address
         self.folder = tempfile.mkdtemp(prefix="horo_soak_")
         self.outputs = [open(os.path.join(self.folder, f"output{rank}"), "wb") for rank in range(size)]
-        self.tells_steps = "digits" not in command
+        self.reports_steps = "digits" not in command
         own = os.path.join(self.folder, "tmp")
         os.mkdir(own)
         extra = {
             "HORO_DEADLINE_MS": str(options.deadline_ms),
             "HORO_START_TIMEOUT_MS": str(options.start_timeout_ms),
             "TMPDIR": own,
-            "TORCHINDUCTOR_CACHE_DIR": os.path.join(self.folder, "torch"),  # torch leaves it behind
+            "TORCHINDUCTOR_CACHE_DIR": os.path.join(self.folder, "torch"),  # torch does not remove it
         }
         self.began = time.monotonic()
-        self.processes = [
-            subprocess.Popen(
-                [*places.prefix(rank), sys.executable, *command],
-                env=places.environment(rank, size) | extra | (env or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=self.outputs[rank],
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            for rank in range(size)
-        ]
+        self.processes = []
+        try:
+            for rank in range(size):
+                self.processes.append(self._start(rank, size, command, places, extra | (env or {})))
+        except BaseException:  # also SystemExit by SIGTERM
+            self.end()
+            raise
+
+    def _start(self, rank, size, command, places, env):
+        return subprocess.Popen(
+            [*places.prefix(rank), sys.executable, *command],
+            env=places.environment(rank, size) | env,
+            stdin=subprocess.DEVNULL,
+            stdout=self.outputs[rank],
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
     def wait(self, among, seconds):
-        """The ranks of `among` that have not ended in time."""
+        """Waits for the ranks of `among`; returns those that have not ended in time."""
         end = time.monotonic() + seconds
         late = []
         for rank in among:
@@ -87,26 +95,27 @@ class Job:
         return late
 
     def wait_until(self, moment, duration_s):
-        """That share of the course of a job that takes so long undisturbed: of the time while it starts up, of rank 0's
-        steps after that. digits.py tells no steps; there it is of the time.
+        """Waits until a share of the job's run: of duration_s during the start-up, of rank 0's steps afterwards.
+
+        duration_s is the duration of an undisturbed run. digits.py reports no steps; there the share is of duration_s.
         """
-        if moment < STARTING or not self.tells_steps:
+        if moment < STARTING or not self.reports_steps:
             return time.sleep(moment * duration_s)
         share = (moment - STARTING) / (1 - STARTING)
-        end = time.monotonic() + 120 + PATIENCE_S
+        end = time.monotonic() + 120 + SLACK_S
         while self.processes[0].poll() is None and time.monotonic() < end:
             if self.said(0)[0].get("step", {"done": -1})["done"] >= share:
                 return
             time.sleep(0.002)
 
     def said(self, rank):
-        """The lines of JSON by their event, and everything."""
+        """A rank's output so far: the JSON lines by event, and the whole text."""
         text = pathlib.Path(self.outputs[rank].name).read_text(errors="replace")
         lines = [json.loads(line) for line in text.splitlines(keepends=True) if re.match(r'{"event".*}\n', line)]
         return {line["event"]: line for line in lines}, text
 
     def leftovers(self, seconds):
-        """What is still there: processes of the ranks' sessions (after a while), a listener, files."""
+        """What the ranks left behind: processes of their sessions (after some seconds), a listener, files."""
         end = time.monotonic() + seconds
         alive = self._alive()
         while alive and time.monotonic() < end:
@@ -151,27 +160,27 @@ def shared_memory():
 
 
 def undisturbed(what, size, options):
-    """How long a run takes."""
+    """The duration of an undisturbed run in seconds."""
     job = Job([WORKER, what], size, options)
     try:
-        late = job.wait(range(size), 120 + PATIENCE_S)
+        late = job.wait(range(size), 120 + SLACK_S)
         if late or any(process.returncode != 0 for process in job.processes):
             texts = "\n".join(job.said(rank)[1] for rank in range(size))
-            raise RuntimeError(f"{what} on {size} ranks does not end well undisturbed:\n{texts}")
+            raise RuntimeError(f"{what} on {size} ranks failed in an undisturbed run:\n{texts}")
         return time.monotonic() - job.began
     finally:
         job.end()
 
 
 def run(kill, duration_s, options):
-    """What came of one kill: a dict with the list "wrong"."""
+    """Makes one kill; returns a dict with the list "wrong"."""
     job = Job([WORKER, kill.what], kill.size, options)
     try:
         job.wait_until(kill.moment, duration_s)
         job.processes[kill.victim].send_signal(kill.signal)
         struck = time.monotonic()
         others = [rank for rank in range(kill.size) if rank != kill.victim]
-        limit_s = (options.deadline_ms + options.start_timeout_ms) / 1000 + PATIENCE_S
+        limit_s = (options.deadline_ms + options.start_timeout_ms) / 1000 + SLACK_S
         if kill.what == "digits":
             limit_s += duration_s
         late = job.wait(others, limit_s)
@@ -187,7 +196,7 @@ def run(kill, duration_s, options):
 
 
 def _continued(job, kill, limit_s):
-    """A rank that was stopped goes on, and has to find its end too."""
+    """Continues a stopped rank, which must end too."""
     job.processes[kill.victim].send_signal(signal.SIGCONT)
     if job.wait([kill.victim], limit_s):
         return [f"the stopped rank {kill.victim} did not end after SIGCONT: {job.said(kill.victim)[1][-500:]}"]
@@ -196,16 +205,16 @@ def _continued(job, kill, limit_s):
 
 
 def _judged(job, kill, others, struck, options):
-    """Who named whom, and how long after the signal."""
+    """Checks the ranks that the others report, and the time from the signal to the report."""
     victim, _ = job.said(kill.victim)
     is_ready = "ready" in victim and victim["ready"]["at"] < struck and kill.what != "digits"
     wrong, named, seconds = [], 0, []
     for rank in others:
         said, text = job.said(rank)
         if "done" in said:
-            continue  # it had everything that it needed of the victim
+            continue  # it had all data of the victim
         if "lost" not in said:
-            wrong.append(f"rank {rank} says neither who was lost nor that it is done: {text[-1000:]}")
+            wrong.append(f"rank {rank} reports neither a lost rank nor its end: {text[-1000:]}")
         elif said["lost"]["origin"] != kill.victim:
             wrong.append(f"rank {rank} names rank {said['lost']['origin']}: {said['lost']['text']}")
         else:
@@ -240,7 +249,7 @@ def run_all(options):
 
 
 def table(rows):
-    """By worker and signal: how many, how they ended, and what of it at once."""
+    """The number of kills and the outcomes by worker and signal."""
     lines = []
     for key in sorted({(row["what"], row["signal"]) for row in rows}):
         mine = [row for row in rows if (row["what"], row["signal"]) == key]
@@ -271,5 +280,5 @@ def show(summary):
         )
     named = [row for row in summary["rows"] if row["ended"] == "named" and row["ready"]]
     at_once = sum(row["at_once"] for row in named)
-    within = f"within {AT_ONCE_S:.0f} s (those stopped: after the deadline)"
-    print(f"after init, {at_once} of {len(named)} were named by all others {within}")
+    within = f"within {AT_ONCE_S:.0f} s (stopped ranks: after the deadline)"
+    print(f"after init, {at_once} of {len(named)} victims were named by all others {within}")

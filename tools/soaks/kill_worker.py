@@ -1,8 +1,8 @@
-"""One rank of tools/soak kill: trains until somebody is lost, and says when it was ready and how it ended, in JSON.
+"""One rank of tools/soak kill: trains until a rank is lost, and prints its progress and its end as JSON.
 
-Its argument: "light" (arrays of NumPy over the C ABI), "forks" (the same, with a forked child that lives longer than
-its parent), "clones" (with a child that the C library does not know of, so that it still has all connections) or
-"digits" (examples/digits.py).
+Argument: "light" (arrays of NumPy over the C ABI), "forks" (the same, with a forked child that outlives its parent),
+"clones" (with a child of a bare system call, which runs no fork handlers and keeps all connections open) or "digits"
+(examples/digits.py).
 """
 
 import ctypes
@@ -19,7 +19,7 @@ import horo
 
 STEPS = 60
 TENSORS = 12
-STEP_S = 0.01  # of computing
+STEP_S = 0.01  # of simulated computing
 CHILD_S = 3  # that a forked child outlives its parent
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "digits.py"
 
@@ -32,19 +32,19 @@ CLONE_CALLS = {"x86_64": 56, "aarch64": 220}
 
 
 def fork_unnoticed():
-    """The bare system call: no handler of pthread_atfork runs."""
+    """Forks by the bare system call, so that no handler of pthread_atfork runs."""
     return ctypes.PyDLL(None).syscall(CLONE_CALLS[platform.machine()], int(signal.SIGCHLD), 0, 0, 0, 0)
 
 
 def outlive_parent(fork):
-    """Makes a child that ends a while after its parent, as a DataLoader's worker may."""
+    """Makes a child that ends CHILD_S after its parent, as a DataLoader's worker may."""
     read, write = os.pipe()
     if fork() != 0:
         os.close(read)
         os.set_inheritable(write, False)
         return write
     os.close(write)
-    os.read(read, 1)  # until nobody holds the other end any more
+    os.read(read, 1)  # until no process has the other end open
     time.sleep(CHILD_S)
     os._exit(0)
 

@@ -1,8 +1,8 @@
-"""tools/soak mistakes: ranks that disagree, never submit, leave, fail or call wrongly, several at a time among calls
-that are right. Each mistake has to end on all ranks within its limit, with the same words where they share a call,
-naming the rank that made it; and what is right has to go on, at the same time and afterwards.
+"""tools/soak mistakes: ranks that disagree, never submit, leave, fail or make invalid calls, several at the same time
+as correct calls. Each mistake must end within its limit on all ranks, with the same text if they share a call, and name
+the rank that made it. Correct calls must succeed, at the same time and afterwards.
 
-One job has a dozen rounds of mistakes and one that ends it, because starting processes takes longest.
+One job has several rounds of mistakes and a last mistake that ends it, because process starts take most of the time.
 """
 
 import collections
@@ -19,22 +19,22 @@ from soaks import mistakes_list
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mistakes_worker.py")
 MOST_IN_A_ROUND = 4
 ROUNDS = 8
-MISSING_PERCENT = 8  # of the rounds have tensors that some rank never submits; they last as long as the limit
-SLACK_MS = 10_000  # for a loaded machine, on top of what the settings say
+MISSING_PERCENT = 8  # of the rounds have tensors that a rank never submits; those rounds take as long as the limit
+SLACK_MS = 10_000  # beyond the limits of the settings, for a loaded machine
 
 Job = collections.namedtuple("Job", "number size rounds ending")
-Ended = collections.namedtuple("Ended", "mistakes wrong")  # {number: (kind, slowest rank's ms)}, sentences
+Ended = collections.namedtuple("Ended", "mistakes wrong")  # {number: (kind, slowest rank's ms)}, messages
 
 
 def add_arguments(parser):
-    parser.add_argument("--count", type=int, default=2000, help="mistakes (default: 2000)")
+    parser.add_argument("--count", type=int, default=2000, help="number of mistakes (default: 2000)")
     parser.add_argument("--ranks", default="2,3,4", help="numbers of ranks (default: 2,3,4)")
     parser.add_argument("--limit-ms", type=int, default=3000, help="HORO_STALL_LIMIT_MS (default: 3000)")
-    parser.add_argument("--jobs", type=int, default=2, help="at the same time (default: 2)")
+    parser.add_argument("--jobs", type=int, default=2, help="jobs that run at the same time (default: 2)")
 
 
 def draw_round(chance, size, numbers, count):
-    """Mistakes that can be made at the same time."""
+    """Draws mistakes that can be made at the same time."""
     quick = [*mistakes_list.DISAGREEMENTS, *mistakes_list.REFUSED, *mistakes_list.HARMLESS]
     kinds = list(mistakes_list.MISSING) * 8 + quick if chance.random() * 100 < MISSING_PERCENT else quick
     drawn = []
@@ -65,12 +65,12 @@ def jobs_of(options):
 
 
 def run(job, options):
-    """One job, judged."""
+    """Runs one job and checks its reports."""
     answer_ms = max(1000, options.limit_ms)
-    with tempfile.NamedTemporaryFile(prefix="horo_meeting") as meeting:
-        meeting.truncate(8 * job.size)
+    with tempfile.NamedTemporaryFile(prefix="horo_rendezvous") as rendezvous:
+        rendezvous.truncate(8 * job.size)
         task = {"seed": options.seed, "job": job.number, "rounds": job.rounds, "ending": job.ending}
-        task |= {"meeting": meeting.name, "limit_ms": options.limit_ms, "answer_ms": answer_ms}
+        task |= {"rendezvous": rendezvous.name, "limit_ms": options.limit_ms, "answer_ms": answer_ms}
         stalls = sum(any(one["kind"] in mistakes_list.MISSING for one in some) for some in job.rounds)
         deadline_s = 120 + stalls * (options.limit_ms + answer_ms) / 1000
         ended = ranks.run_ranks([sys.executable, WORKER, json.dumps(task)], job.size, deadline_s)
@@ -84,7 +84,7 @@ def run(job, options):
     wrong = [text for one in described for text in judge(one, reports[one["number"]], job, options)]
     wrong += bad_ends(job, ended)
     if wrong:
-        wrong.append(f"job {job.number} of {job.size} ranks said:\n{ranks.RanksFailed(ended)}")
+        wrong.append(f"job {job.number} of {job.size} ranks printed:\n{ranks.RanksFailed(ended)}")
     return Ended({one["number"]: (one["kind"], slowest_ms(reports[one["number"]])) for one in described}, wrong)
 
 
@@ -93,30 +93,30 @@ def slowest_ms(reports):
 
 
 def limit_of(kind, options):
-    """How long a rank may wait for the end of such a mistake."""
+    """The limit in milliseconds for the end of such a mistake on a rank."""
     stalls = options.limit_ms + max(1000, options.limit_ms)
     return stalls + SLACK_MS if kind in mistakes_list.MISSING else options.limit_ms + SLACK_MS
 
 
 def judge(described, reports, job, options):
-    """What is wrong with how a mistake ended, over all ranks."""
+    """The failures of one mistake, over all ranks."""
     kind = described["kind"]
     what = f"mistake {described['number']} ({kind}, rank {described['culprit']} of {job.size})"
     silent = kind in mistakes_list.ENDINGS and kind != "other setting"  # the culprit is gone
     if len(reports) != job.size - silent:
-        yield f"{what}: {len(reports)} ranks came to its end"
+        yield f"{what}: {len(reports)} ranks reported its end"
     for report in reports:
         if report["wrong"]:
             yield f"{what}: rank {report['rank']} {report['wrong']}"
         if report["ms"] > limit_of(kind, options):
-            yield f"{what}: rank {report['rank']} took {report['ms']} ms, at most {limit_of(kind, options)} expected"
+            yield f"{what}: rank {report['rank']} took {report['ms']} ms, expected at most {limit_of(kind, options)}"
     shared = {report["text"] for report in reports if report["said"] == "Mismatch"}
     if len(shared) > 1:
-        yield f"{what}: ranks say different things: {sorted(shared)}"
+        yield f"{what}: ranks report different texts: {sorted(shared)}"
 
 
 def bad_ends(job, ended):
-    """Ranks that were killed or ended otherwise than they should."""
+    """Ranks that were killed or have an unexpected exit status."""
     for rank in ended:
         wanted = int(job.ending["kind"] == "exception" and rank.rank == job.ending["culprit"])
         if rank.code != wanted:

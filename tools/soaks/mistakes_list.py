@@ -1,12 +1,12 @@
-"""What can be done wrong, as data: tools/soaks/mistakes.py draws from it, mistakes_worker.py does it.
+"""A table of mistakes: tools/soaks/mistakes.py draws from it, mistakes_worker.py makes them.
 
-A mistake is made by one rank, the culprit; all others do as they should. Options are those of Spec, with the words of
+One rank, the culprit, makes a mistake; all other ranks make correct calls. Options are those of Spec, with the names of
 the C ABI's numbers.
 """
 
 import collections
 
-# The others pass `right`, the culprit `wrong`; the error says `right_text` of those and `wrong_text` of this one.
+# The others pass `right`, the culprit `wrong`; the error has `right_text` for the others, `wrong_text` for the culprit.
 Disagreement = collections.namedtuple("Disagreement", "right wrong right_text wrong_text")
 DISAGREEMENTS = {
     "shape": Disagreement({"shape": (4,)}, {"shape": (2, 3)}, "shape [4]", "shape [2, 3]"),
@@ -25,7 +25,7 @@ DISAGREEMENTS = {
     "gradient shape": Disagreement({}, {"shape": (3,)}, "shape [4]", "shape [3]"),
 }
 
-# What the culprit's call says at once; then it makes the right one, and all ranks end well.
+# The culprit's options and the error of its call. It then makes the correct call, and all ranks succeed.
 REFUSED = {
     "null pointer": ({"address": 0}, "its input is a null pointer"),
     "negative dimension": ({"shape": (-4,)}, "a dimension is negative: -4"),
@@ -42,16 +42,16 @@ REFUSED = {
     "twice in flight": ({}, "a tensor of that name is in flight already"),
 }
 
-# All ranks end well, the culprit too if it looks.
+# All ranks succeed, also the culprit if it waits.
 HARMLESS = ["freed tensor", "dropped handle"]
 
-# The others' call fails at HORO_STALL_LIMIT_MS; unnamed: the culprit's too, when it comes.
+# The others' call fails at HORO_STALL_LIMIT_MS; if unnamed, the culprit's late call fails too.
 MISSING = ["missing", "missing unnamed", "missing gradient"]
 
-# The job is over afterwards.
+# These mistakes end the job.
 ENDINGS = ["shutdown", "end of program", "exception", "abort", "leaves in flight", "other setting"]
 
-# Calls without a name are matched by their order, and a gradient has one place in a step: one of each in a round.
+# Calls without a name are matched by order, and a gradient occurs once in a step: one of each in a round.
 ALONE_IN_A_ROUND = {
     "unnamed": {"unnamed shape", "unnamed op", "unnamed and null", "missing unnamed"},
     "gradient": {"gradient shape", "missing gradient"},
@@ -59,7 +59,7 @@ ALONE_IN_A_ROUND = {
 
 
 def ranks_text(ranks):
-    """ "rank 3", "ranks 0, 2-5": as horo's errors name them."""
+    """ "rank 3", "ranks 0, 2-5": the format of horo's errors."""
     parts = []
     for rank in ranks:
         if parts and rank == parts[-1][-1] + 1:

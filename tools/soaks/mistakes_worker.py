@@ -1,5 +1,6 @@
-"""One rank of tools/soak mistakes: makes the mistakes of its argument, round by round, several at a time among calls
-that are right; prints a line of JSON for each mistake. Ranks meet between rounds in a file, not by horo.
+"""One rank of tools/soak mistakes: makes the mistakes of its argument, round by round, several at the same time as
+correct calls; prints a line of JSON for each mistake. Between rounds the ranks wait for each other through a file, not
+by horo.
 """
 
 import ctypes
@@ -20,10 +21,10 @@ import horo
 from horo import _default, _native
 from horo._specs import Spec
 
-MEET_S = 120
+RENDEZVOUS_S = 120
 MOST_ELEMENTS = 1 << 24
 GRADIENTS = 6
-ROUNDS_PER_MODEL = 6  # then the gradients get other names, and have to become known again
+ROUNDS_PER_MODEL = 6  # then the gradients get other names, and form new plans
 DTYPES = {_native.FLOAT64: numpy.float64, _native.BOOL: numpy.uint8}
 
 
@@ -31,26 +32,26 @@ def number(word):
     return getattr(_native, word) if isinstance(word, str) else word
 
 
-class Meeting:
-    """Where ranks wait for one another without horo: each has a slot with the number of the last meeting it came to."""
+class Rendezvous:
+    """Lets ranks wait for each other without horo. Each rank has an entry with the number of its last rendezvous."""
 
     def __init__(self, path, rank, size):
         self.rank, self.size, self.count = rank, size, 0
         with open(path, "r+b") as file:
-            self.slots = mmap.mmap(file.fileno(), 8 * size)
+            self.entries = mmap.mmap(file.fileno(), 8 * size)
 
-    def meet(self, absent=()):
+    def wait(self, absent=()):
         self.count += 1
-        struct.pack_into("=q", self.slots, 8 * self.rank, self.count)
-        end = time.monotonic() + MEET_S
-        while self._last() - set(absent):
+        struct.pack_into("=q", self.entries, 8 * self.rank, self.count)
+        end = time.monotonic() + RENDEZVOUS_S
+        while self._missing() - set(absent):
             if time.monotonic() > end:
-                raise TimeoutError(f"not all ranks came to meeting {self.count} within {MEET_S} s")
+                raise TimeoutError(f"not all ranks arrived at rendezvous {self.count} within {RENDEZVOUS_S} s")
             time.sleep(0.001)
 
-    def _last(self):
-        """Who has not come yet."""
-        counts = struct.unpack_from(f"={self.size}q", self.slots)
+    def _missing(self):
+        """The ranks that have not arrived."""
+        counts = struct.unpack_from(f"={self.size}q", self.entries)
         return {rank for rank, count in enumerate(counts) if count < self.count}
 
 
@@ -64,7 +65,7 @@ class Call:
             if word in options:
                 options[word] = number(options[word])
         self.spec = Spec(**options)
-        elements = math.prod(self.spec.shape)  # of a wrong shape, anything
+        elements = math.prod(self.spec.shape)  # an invalid shape may give any number
         dtype = DTYPES.get(self.spec.dtype, numpy.float32)
         self.array = numpy.full(elements if 0 < elements < MOST_ELEMENTS else 4, value, dtype)
         self.value, self.work = value, None
@@ -76,14 +77,14 @@ class Call:
         return self
 
     def submit_twice(self):
-        """Both at once, so that the first cannot have ended before the second comes."""
+        """Submits the tensor twice in one call, so that the first submit cannot end before the second one."""
         session, data = _default.session(), self.array.ctypes.data
         once = (ctypes.sizeof(_native.Submission), 0, session.key(self.spec), data, data)
         twice = (_native.Submission * 2)(once, once)
         session._check(_native.quick.horo_submit_many(session.pointer, twice, 2, (_native.c_int64 * 2)()))
 
     def end(self):
-        """("", "") or the kind of error and its text."""
+        """Waits; returns ("", ""), or the class of the error and its text."""
         session = _default.session()
         try:
             session.wait([self.work])
@@ -98,7 +99,7 @@ class Call:
 
 
 class Mistake:
-    """One of mistakes_list on this rank: begin() among the round's other calls, end() after them."""
+    """One entry of mistakes_list on this rank: begin() among the round's other calls, end() after them."""
 
     def __init__(self, rank, size, described):
         self.number, self.kind, self.culprit = described["number"], described["kind"], described["culprit"]
@@ -109,7 +110,7 @@ class Mistake:
         self.name = f"mistake {self.number}"
         self.call, self.said, self.text, self.wrong = None, "", "", ""
         self.begin_s = time.monotonic()
-        self.ms = 0  # until its end, on this rank
+        self.ms = 0  # from its begin to its end on this rank
 
     def unnamed(self):
         return self.kind in mistakes_list.ALONE_IN_A_ROUND["unnamed"]
@@ -120,7 +121,7 @@ class Mistake:
         return options | ({"name": None} if self.unnamed() else {})
 
     def gradient(self, name):
-        """The call for the gradient in which the mistake is made; None: it is not submitted."""
+        """The call for the gradient of the mistake; None if this rank does not submit it."""
         if self.kind == "missing gradient" and self.mine:
             return None
         self.name, self.call = name, Call(name, self.value, stepwise=1, **self.options())
@@ -139,7 +140,7 @@ class Mistake:
         if self.kind == "freed tensor" and self.mine:
             self.call.array = None
             gc.collect()
-            numpy.full(64, -1.0, numpy.float32)  # where it was, perhaps
+            numpy.full(64, -1.0, numpy.float32)  # possibly at the same address
         if self.kind == "dropped handle" and self.mine:
             _default.session().drop([self.call.work])
             self.call = None
@@ -155,7 +156,7 @@ class Mistake:
         self.call = Call(self.name, self.value, **self.options()).submit()
 
     def end(self):
-        """Waits for this rank's call, if it has one, and returns what is wrong with how that ended."""
+        """Waits for this rank's call, if there is one; returns the failure of the check, or ""."""
         said, text = self.call.end() if self.call else ("", "")
         if self.kind in mistakes_list.REFUSED:
             return self._judge_refused(said)
@@ -172,7 +173,7 @@ class Mistake:
         return self._judge_sum()
 
     def late(self):
-        """What the culprit does when the others have given it up."""
+        """Makes the culprit's late call, after the calls of the others have failed."""
         if self.kind == "missing unnamed" and self.mine:
             self.call = Call(None, self.value).submit()
             self.finish()
@@ -196,8 +197,8 @@ class Mistake:
     def _judge_refused(self, said):
         wanted = mistakes_list.REFUSED[self.kind][1] if self.mine else ""
         if wanted not in self.text or bool(wanted) != bool(self.text):
-            return f"the call said {self.text!r}, expected {wanted!r}"
-        return f"the right call afterwards ended with {said}" if said else self._judge_sum()
+            return f"the call raised {self.text!r}, expected {wanted!r}"
+        return f"the correct call afterwards ended with {said}" if said else self._judge_sum()
 
     def _judge_sum(self):
         wanted = self.size * (self.size + 1) / 2
@@ -209,12 +210,12 @@ class Mistake:
 
 
 class Rank:
-    """This rank's course."""
+    """The rounds of this rank."""
 
     def __init__(self, task):
         self.task, self.rank, self.size = task, horo.rank(), horo.size()
         self.chance = random.Random(f"{task['seed']}/{task['job']}/{self.rank}")
-        self.meeting = Meeting(task["meeting"], self.rank, self.size)
+        self.rendezvous = Rendezvous(task["rendezvous"], self.rank, self.size)
 
     def pause(self):
         if self.chance.random() < 0.3:
@@ -225,7 +226,7 @@ class Rank:
         gradients, calls = self.gradients(number, mistakes), []
         things = [m for m in mistakes if m.kind not in mistakes_list.ALONE_IN_A_ROUND["gradient"]] + gradients
         things += [Call(f"right {i}", self.rank + 1.0) for i in range(3)]
-        self.meeting.meet()
+        self.rendezvous.wait()
         for thing in self.chance.sample(things, len(things)):
             self.pause()
             if isinstance(thing, Mistake):
@@ -238,15 +239,15 @@ class Rank:
         self.check([call for call in calls if not any(call is mistake.call for mistake in mistakes)])
         if number % 3:
             _default.session().step_end()
-        self.meeting.meet()
+        self.rendezvous.wait()
         for mistake in mistakes:
             mistake.late()
             mistake.report()
-        self.meeting.meet()
+        self.rendezvous.wait()
         self.check([Call("after", self.rank + 1.0).submit(), Call(None, self.rank + 1.0).submit()])
 
     def gradients(self, number, mistakes):
-        """The round's gradients, one of which may be the place of a mistake."""
+        """The round's gradients; one of them may be a mistake."""
         names = [f"model {number // ROUNDS_PER_MODEL} gradient {i}" for i in range(GRADIENTS)]
         calls = [Call(name, self.rank + 1.0, stepwise=1) for name in names]
         for mistake in mistakes:
@@ -256,7 +257,7 @@ class Rank:
         return [call for call in calls if call is not None]
 
     def check(self, calls):
-        """What is right ends well, whatever goes wrong beside it."""
+        """Checks that correct calls succeed beside mistakes."""
         wanted = self.size * (self.size + 1) / 2
         for call in calls:
             said, text = call.end()
@@ -264,9 +265,9 @@ class Rank:
                 raise AssertionError(f"{call.spec.name} ended with {said or call.array}: {text}; expected {wanted}")
 
     def ending(self, described):
-        """The last mistake: it ends the job for all."""
+        """Makes the last mistake, which ends the job on all ranks."""
         mistake, kind = Mistake(self.rank, self.size, described), described["kind"]
-        self.meeting.meet()
+        self.rendezvous.wait()
         mistake.begin_s = time.monotonic()
         call = Call("last", 1.0, shape=(1 << 20,))
         if mistake.mine:
@@ -280,7 +281,7 @@ class Rank:
         mistake.ms = round((time.monotonic() - mistake.begin_s) * 1000)
         mistake.wrong = self.judge_ending(mistake)
         mistake.report()
-        self.meeting.meet(absent=[mistake.culprit])  # none leaves while another waits: that would be one more mistake
+        self.rendezvous.wait(absent=[mistake.culprit])  # a rank that leaves while another waits is one more mistake
 
     def end_here(self, kind, call):
         self.pause()
@@ -294,15 +295,15 @@ class Rank:
             raise ArithmeticError("the loss is not a number")
 
     def judge_ending(self, mistake):
-        who, said, text = f"rank {mistake.culprit}", mistake.said, mistake.text
+        culprit, said, text = f"rank {mistake.culprit}", mistake.said, mistake.text
         wanted = {
-            "shutdown": ("Mismatch", f": {who} has left"),
-            "end of program": ("Mismatch", f": {who} has left"),
-            "exception": ("PeerLost", who, "ArithmeticError: the loss is not a number"),
-            "abort": ("PeerLost", who, "no more data"),
+            "shutdown": ("Mismatch", f": {culprit} has left"),
+            "end of program": ("Mismatch", f": {culprit} has left"),
+            "exception": ("PeerLost", culprit, "ArithmeticError: the loss is not a number"),
+            "abort": ("PeerLost", culprit, "no more data"),
         }
         if mistake.kind == "leaves in flight":
-            right = said == "" or who in text
+            right = said == "" or culprit in text
         else:
             kind, first, *more = wanted[mistake.kind]
             right = said == kind and first in text.split("\n")[0] and all(part in text for part in more)
@@ -310,7 +311,7 @@ class Rank:
 
 
 def other_setting(described):
-    """The culprit comes with a setting that has to be equal everywhere, and is not."""
+    """Calls init with a setting that must be equal on all ranks, and differs on the culprit."""
     rank, size = int(os.environ["HORO_RANK"]), int(os.environ["HORO_SIZE"])
     mistake = Mistake(rank, size, described)
     try:
@@ -318,7 +319,7 @@ def other_setting(described):
     except ValueError as error:
         mistake.said, mistake.text = "ValueError", str(error)
     right = f"4096 on rank {mistake.culprit}" in mistake.text and "HORO_SEGMENT_BYTES must be equal" in mistake.text
-    mistake.wrong = "" if right else f"init said {mistake.text!r}"
+    mistake.wrong = "" if right else f"init raised {mistake.text!r}"
     mistake.ms = round((time.monotonic() - mistake.begin_s) * 1000)
     mistake.report()
 

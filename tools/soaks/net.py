@@ -1,6 +1,7 @@
 """tools/soak net: two hosts train over a line (tools/relay) that is cut, cut in one direction or stalled at a random
-moment, from start-up to shutdown. A lasting strike ends every rank in time, with an error that names a rank of the
-other host; a brief one is only a pause. None hangs, and no process is left. The line's delay, rate and loss vary, too.
+moment, from start-up to shutdown. After a permanent strike every rank ends in time, with an error that names a rank of
+the other host; a brief strike is only a pause. No rank hangs, and no process is left behind. The line's delay, rate and
+loss vary too.
 """
 
 import collections
@@ -10,16 +11,16 @@ import tempfile
 import time
 
 import hosts
-from soaks.kill import PATIENCE_S, WORKER, Job
+from soaks.kill import SLACK_S, WORKER, Job
 
 BRIEF_EVERY = 5
-BRIEF_S = 0.05, 0.5  # TCP sends again what was lost after as long once more
-JUDGING_S = 2.0  # beyond the deadline: half a second for rank 0's verdict, a second more for the others, and a margin
+BRIEF_S = 0.05, 0.5  # TCP retransmits lost data after about the same time again
+JUDGING_S = 2.0  # beyond the deadline: 0.5 s for rank 0's decision, 1 s for the other ranks, 0.5 s of margin
 GOOD = ["delay 0", "rate 0", "loss 0", "corrupt 0", "heal"]
 LINES = [[], ["delay 1ms"], ["delay 10ms", "rate 1gbit"], ["delay 1ms", "rate 1gbit", "loss 0.1%"]]
 
-# One strike: on how many ranks of each host, over which line, what, when as a share of a job's course, and for how many
-# seconds (0: it lasts).
+# One strike: the number of ranks on each host, the line's orders, the order that strikes, its moment as a share of the
+# job's run, and its length in seconds (0: permanent).
 Strike = collections.namedtuple("Strike", "number on_each line what moment seconds")
 
 
@@ -39,46 +40,46 @@ def strikes(options):
 
 
 class Course:
-    """What all strikes share: the two hosts, a folder, and how long an undisturbed run takes."""
+    """The state that all strikes share: the two hosts, a folder, and the durations of undisturbed runs."""
 
     def __init__(self, pair, folder, options, env=None):
         self.pair, self.folder, self.options = pair, folder, options
-        self.env = env  # of all jobs
+        self.env = env  # environment variables of all jobs
         self.durations = {}
 
     def start(self, strike):
         for order in [*GOOD, *strike.line]:
-            self.pair.line.say(order)
+            self.pair.line.send(order)
         places = hosts.Places(self.pair, self.folder, (strike.on_each, strike.on_each))
         return Job([WORKER, "light"], 2 * strike.on_each, self.options, self.env, places)
 
     def duration(self, strike):
-        """Seconds of an undisturbed run."""
+        """The duration of an undisturbed run in seconds."""
         which = strike.on_each, *strike.line
         if which not in self.durations:
             job = self.start(strike)
             try:
-                late = job.wait(range(2 * strike.on_each), 120 + PATIENCE_S)
+                late = job.wait(range(2 * strike.on_each), 120 + SLACK_S)
                 if late or any(process.returncode != 0 for process in job.processes):
                     texts = "\n".join(job.said(rank)[1] for rank in range(2 * strike.on_each))
-                    raise RuntimeError(f"{_say(strike)}: does not end well undisturbed:\n{texts}")
+                    raise RuntimeError(f"{_say(strike)}: an undisturbed run failed:\n{texts}")
                 self.durations[which] = time.monotonic() - job.began
             finally:
                 job.end()
         return self.durations[which]
 
     def run(self, strike):
-        """What came of it: a dict with the list "wrong"."""
+        """Runs one strike; returns a dict with the list "wrong"."""
         duration_s = self.duration(strike)
         job = self.start(strike)
         try:
             job.wait_until(strike.moment, duration_s)
-            self.pair.line.say(strike.what)
+            self.pair.line.send(strike.what)
             struck = time.monotonic()
             if strike.seconds:
                 time.sleep(strike.seconds)
-                self.pair.line.say("heal")
-            limit_s = duration_s + (self.options.deadline_ms + self.options.start_timeout_ms) / 1000 + PATIENCE_S
+                self.pair.line.send("heal")
+            limit_s = duration_s + (self.options.deadline_ms + self.options.start_timeout_ms) / 1000 + SLACK_S
             late = job.wait(range(2 * strike.on_each), limit_s)
             wrong = [f"rank {rank} did not end within {limit_s:.0f} s: {job.said(rank)[1][-500:]}" for rank in late]
             result = self.judged(job, strike, struck, [rank for rank in range(2 * strike.on_each) if rank not in late])
@@ -94,25 +95,27 @@ class Course:
         is_ready = all("ready" in one and one["ready"]["at"] < struck for one, _ in said.values())
         for rank, (events, text) in said.items():
             if "done" in events:
-                continue  # it had everything that it needed
+                continue  # it had all data before the strike
             if "lost" not in events:
-                wrong.append(f"rank {rank} says neither who was lost nor that it is done: {text[-1000:]}")
+                wrong.append(f"rank {rank} reports neither a lost rank nor its end: {text[-1000:]}")
                 continue
             named += 1
             seconds.append(events["lost"]["at"] - struck)
             if strike.seconds:
-                wrong.append(f"rank {rank} did not outlast it: {events['lost']['text']}")
+                wrong.append(f"rank {rank} failed after a brief strike: {events['lost']['text']}")
             elif not is_right(events["lost"], rank, strike.on_each):
                 wrong.append(f"rank {rank} names rank {events['lost']['origin']}: {events['lost']['text']}")
         allowed_s = self.options.deadline_ms / 1000 + JUDGING_S
         slowest = round(max(seconds), 3) if seconds else None
         if is_ready and seconds and slowest > allowed_s:
-            wrong.append(f"the last error came {slowest:.1f} s after it, not within {allowed_s:.1f} s")
+            wrong.append(
+                f"the last error was reported {slowest:.1f} s after the strike; the limit is {allowed_s:.1f} s"
+            )
         return {"wrong": wrong, "ready": is_ready, "named": named, "ended": len(ended), "slowest_s": slowest}
 
 
 def is_right(lost, rank, on_each):
-    """Whether it names a rank of the other host; or, told by the other host, one of this host that was missed there."""
+    """Whether the error names a rank of the other host, or was sent by the other host and names a rank of this host."""
     origin = lost["origin"]
     if origin < 0:
         return False
@@ -124,7 +127,7 @@ def is_right(lost, rank, on_each):
 
 
 def _say(strike):
-    line = ", ".join(strike.line) or "as fast as it can be"
+    line = ", ".join(strike.line) or "an unlimited line"
     length = f" for {strike.seconds:.2f} s" if strike.seconds else ""
     return f"{2 * strike.on_each} ranks, {line}: {strike.what}{length} at {strike.moment:.0%}"
 
@@ -147,12 +150,12 @@ def run_all(options):
 
 
 def _outcome(result):
-    after = f", the last after {result['slowest_s']:.2f} s" if result["named"] else ""
-    return f"{result['named']} of {result['ended']} name somebody{after}"
+    after = f", the last one after {result['slowest_s']:.2f} s" if result["named"] else ""
+    return f"{result['named']} of {result['ended']} ranks report a lost rank{after}"
 
 
 def table(rows):
-    """By kind of strike: how many, and how ranks ended."""
+    """The number of strikes and the outcomes by kind of strike."""
     lines = []
     for what in sorted({row["what"] for row in rows}):
         mine = [row for row in rows if row["what"] == what]

@@ -1,15 +1,17 @@
 """tools/soak programs: random programs of several ranks over the world and three overlapping process sets: collectives,
-messages, units, gradients and joins in an order of each rank's own, some of them wrong (another shape, type, root or
-operation, nobody home, crossed waits, a rank outside of the set). None hangs; each call ends with the right values, or
-in a message that names tensor and ranks, within its limit.
+messages, units, gradients and joins in a different order on each rank. Some calls are wrong: another shape, type, root
+or operation, no peer, crossed waits, a rank that is not in the set. No program hangs; each call ends within its limit,
+with the right values or with an error that names tensor and ranks.
 """
 
 from . import proving
 
 
 def add_arguments(parser):
-    parser.add_argument("--programs", type=int, default=5_000, help="to run (default: 5000)")
-    parser.add_argument("--at-once", type=int, default=12, help="most of their time they wait (default: 12)")
+    parser.add_argument("--programs", type=int, default=5_000, help="number of programs (default: 5000)")
+    parser.add_argument(
+        "--at-once", type=int, default=12, help="programs that run concurrently; they mostly wait (default: 12)"
+    )
 
 
 def run_all(options):

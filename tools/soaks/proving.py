@@ -1,4 +1,4 @@
-"""What the soaks of the program `prove` have in common: where it is, and its lines."""
+"""Runs the program `prove` for the soaks that use it."""
 
 import os
 import pathlib
@@ -9,16 +9,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def executable():
-    """The prove of HORO_PROVE or of the release build."""
+    """The path of `prove`: HORO_PROVE, or that of the release build."""
     given = os.environ.get("HORO_PROVE")
     place = pathlib.Path(given) if given else ROOT / "build/release/tests/proof/prove"
     if not place.exists():
-        sys.exit(f"soak: no {place}: tools/test release builds it, or set HORO_PROVE")
+        sys.exit(f"soak: no {place}: build it with tools/test release, or set HORO_PROVE")
     return str(place)
 
 
 def run(arguments, deadline_s):
-    """Its exit code and lines; a program that does not end in time is one more line."""
+    """The exit code and the lines of the output; a missed deadline adds a line."""
     command = [executable(), *map(str, arguments)]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=deadline_s)

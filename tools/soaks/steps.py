@@ -1,4 +1,4 @@
-"""A step of training without a framework: some arrays, averaged over all ranks as an optimizer would have it done."""
+"""A training step without a framework: arrays are averaged over all ranks, as by an optimizer."""
 
 import numpy
 
@@ -7,7 +7,7 @@ from horo._specs import Spec
 
 
 def average(session, arrays):
-    """In place; returns when all of them are done and the step has ended."""
+    """Averages the arrays in place; returns after all of them are done and the step has ended."""
     works = []
     for number, array in enumerate(arrays):
         spec = Spec(f"g{number}", _native.ALL_REDUCE, _native.AVERAGE, _native.FLOAT32, array.shape, 0, 0, 1)
