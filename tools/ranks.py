@@ -100,7 +100,7 @@ def _wait(processes, deadline_s):
             pass
 
 
-def run_ranks(command, size, deadline_s=60, env=None, places=None):
+def run_ranks(command, size, deadline_s=180, env=None, places=None):
     """Starts the command once per rank; returns a Rank for each, whatever their exit statuses. Returns by the deadline.
 
     places: an object with the methods of ThisHost."""
@@ -132,7 +132,7 @@ def run_ranks(command, size, deadline_s=60, env=None, places=None):
         return ranks
 
 
-def run_by_mpirun(command, size, deadline_s=60, env=None, options=()):
+def run_by_mpirun(command, size, deadline_s=180, env=None, options=()):
     """run_ranks with Open MPI's mpirun. Every Rank gets the exit status of mpirun, which has none per rank."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(MPIRUN_VARIABLES)}
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -168,7 +168,7 @@ def run_by_mpirun(command, size, deadline_s=60, env=None, options=()):
         return ranks
 
 
-def check_ranks(command, size, deadline_s=60, env=None, run=run_ranks, **options):
+def check_ranks(command, size, deadline_s=180, env=None, run=run_ranks, **options):
     """run_ranks (or run_by_mpirun) with its options. Raises RanksFailed unless every exit status is 0."""
     ranks = run(command, size, deadline_s, env, **options)
     if any(rank.code != 0 for rank in ranks):

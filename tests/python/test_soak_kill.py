@@ -1,4 +1,4 @@
-"""A short part of tools/soak kill."""
+"""A short run of tools/soak kill."""
 
 import json
 import subprocess

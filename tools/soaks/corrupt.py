@@ -8,7 +8,6 @@ import re
 import tempfile
 
 import hosts
-from soaks.kill import SLACK_S
 from soaks.net import Course, Strike
 
 LINES = [[], ["delay 1ms"], ["delay 10ms", "rate 1gbit"]]  # no loss: a changed retransmission may be unused
@@ -33,16 +32,16 @@ def changed(pair):
     return sum(one["corrupted"] for one in pair.line.counters().values())
 
 
-def run(course, strike, options):
+def run(course, strike):
     """Runs one job; returns a dict: the number of changed segments, the outcome and the list "wrong"."""
     duration_s = course.duration(strike)
     before = changed(course.pair)
-    job = course.start(strike)
+    job = course.start(strike, duration_s)
     among = range(2 * strike.on_each)
     try:
         job.wait_until(strike.moment, duration_s)
         course.pair.line.send(strike.what)
-        limit_s = duration_s + (options.deadline_ms + options.start_timeout_ms) / 1000 + SLACK_S
+        limit_s = course.limit_s(duration_s)
         late = job.wait(among, limit_s)
         wrong = [f"rank {rank} did not end within {limit_s:.0f} s" for rank in late]
         count = changed(course.pair) - before
@@ -83,7 +82,7 @@ def run_all(options):
     with tempfile.TemporaryDirectory(prefix="horo_soak_") as folder, hosts.two_namespaces([], options.seed) as pair:
         course = Course(pair, folder, options, env={"HORO_CRC": "on"})  # with auto there is no CRC on the fastest lines
         for strike in jobs(options):
-            rows.append(run(course, strike, options))
+            rows.append(run(course, strike))
             if not options.json:
                 print(f"{rows[-1]['job']}: {rows[-1]['changed']} changed, {rows[-1]['ended']}", flush=True)
     wrong = [text for row in rows for text in row.pop("wrong")]

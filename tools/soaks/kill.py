@@ -23,6 +23,7 @@ AT_ONCE_S = 1.0  # from a kill after init to the error on all other ranks; after
 STARTING = 0.4  # the share of a run in which ranks start up
 SLACK_S = 30  # beyond the limits of the settings, for a busy machine
 DIGITS_EVERY = 10
+UNDISTURBED_MS = 120_000  # the start timeout of undisturbed runs
 
 # One kill: the ranks' program, their number, the victim, the signal, and its moment as a share of the job's run.
 Kill = collections.namedtuple("Kill", "number what size victim signal moment")
@@ -46,11 +47,19 @@ def kills(options):
         yield Kill(number, what, size, chance.randrange(size), SIGNALS[number % len(SIGNALS)], chance.random())
 
 
+def start_timeout_ms(options, duration_s=None):
+    """HORO_START_TIMEOUT_MS of a job: that of the options, or longer on a slow machine.
+
+    duration_s: the duration of an undisturbed run; None for that run itself."""
+    return UNDISTURBED_MS if duration_s is None else max(options.start_timeout_ms, round(2000 * duration_s))
+
+
 class Job:
     """Ranks as processes, each the leader of a separate session, and a folder for the files that they create."""
 
     def __init__(self, command, size, options, env=None, places=None):
-        """places: the placement of the ranks, an object with the methods of ranks.ThisHost; None: this host."""
+        """env: more variables of the ranks. places: the placement of the ranks, an object with the methods of
+        ranks.ThisHost; None: this host."""
         places = places or ranks.ThisHost()
         self.address = places.address
         self.folder = tempfile.mkdtemp(prefix="horo_soak_")
@@ -161,7 +170,7 @@ def shared_memory():
 
 def undisturbed(what, size, options):
     """The duration of an undisturbed run in seconds."""
-    job = Job([WORKER, what], size, options)
+    job = Job([WORKER, what], size, options, {"HORO_START_TIMEOUT_MS": str(UNDISTURBED_MS)})
     try:
         late = job.wait(range(size), 120 + SLACK_S)
         if late or any(process.returncode != 0 for process in job.processes):
@@ -174,13 +183,14 @@ def undisturbed(what, size, options):
 
 def run(kill, duration_s, options):
     """Makes one kill; returns a dict with the list "wrong"."""
-    job = Job([WORKER, kill.what], kill.size, options)
+    start_ms = start_timeout_ms(options, duration_s)
+    job = Job([WORKER, kill.what], kill.size, options, {"HORO_START_TIMEOUT_MS": str(start_ms)})
     try:
         job.wait_until(kill.moment, duration_s)
         job.processes[kill.victim].send_signal(kill.signal)
         struck = time.monotonic()
         others = [rank for rank in range(kill.size) if rank != kill.victim]
-        limit_s = (options.deadline_ms + options.start_timeout_ms) / 1000 + SLACK_S
+        limit_s = (options.deadline_ms + start_ms) / 1000 + SLACK_S
         if kill.what == "digits":
             limit_s += duration_s
         late = job.wait(others, limit_s)

@@ -11,11 +11,11 @@ import tempfile
 import time
 
 import hosts
-from soaks.kill import SLACK_S, WORKER, Job
+from soaks.kill import SLACK_S, WORKER, Job, start_timeout_ms
 
 BRIEF_EVERY = 5
 BRIEF_S = 0.05, 0.5  # TCP retransmits lost data after about the same time again
-JUDGING_S = 2.0  # beyond the deadline: 0.5 s for rank 0's decision, 1 s for the other ranks, 0.5 s of margin
+JUDGING_S = 4.0  # beyond the deadline: 0.5 s for rank 0's decision, 1 s for the other ranks, 2.5 s of margin
 GOOD = ["delay 0", "rate 0", "loss 0", "corrupt 0", "heal"]
 LINES = [[], ["delay 1ms"], ["delay 10ms", "rate 1gbit"], ["delay 1ms", "rate 1gbit", "loss 0.1%"]]
 
@@ -47,11 +47,18 @@ class Course:
         self.env = env  # environment variables of all jobs
         self.durations = {}
 
-    def start(self, strike):
+    def start(self, strike, duration_s=None):
+        """Starts a job; duration_s: see start_timeout_ms()."""
         for order in [*GOOD, *strike.line]:
             self.pair.line.send(order)
         places = hosts.Places(self.pair, self.folder, (strike.on_each, strike.on_each))
-        return Job([WORKER, "light"], 2 * strike.on_each, self.options, self.env, places)
+        env = (self.env or {}) | {"HORO_START_TIMEOUT_MS": str(start_timeout_ms(self.options, duration_s))}
+        return Job([WORKER, "light"], 2 * strike.on_each, self.options, env, places)
+
+    def limit_s(self, duration_s):
+        """The limit for the end of a job after a strike."""
+        waits_ms = self.options.deadline_ms + start_timeout_ms(self.options, duration_s)
+        return duration_s + waits_ms / 1000 + SLACK_S
 
     def duration(self, strike):
         """The duration of an undisturbed run in seconds."""
@@ -71,7 +78,7 @@ class Course:
     def run(self, strike):
         """Runs one strike; returns a dict with the list "wrong"."""
         duration_s = self.duration(strike)
-        job = self.start(strike)
+        job = self.start(strike, duration_s)
         try:
             job.wait_until(strike.moment, duration_s)
             self.pair.line.send(strike.what)
@@ -79,7 +86,7 @@ class Course:
             if strike.seconds:
                 time.sleep(strike.seconds)
                 self.pair.line.send("heal")
-            limit_s = duration_s + (self.options.deadline_ms + self.options.start_timeout_ms) / 1000 + SLACK_S
+            limit_s = self.limit_s(duration_s)
             late = job.wait(range(2 * strike.on_each), limit_s)
             wrong = [f"rank {rank} did not end within {limit_s:.0f} s: {job.said(rank)[1][-500:]}" for rank in late]
             result = self.judged(job, strike, struck, [rank for rank in range(2 * strike.on_each) if rank not in late])
