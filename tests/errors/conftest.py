@@ -1,4 +1,4 @@
-"""Lets the tests import the framework beside them."""
+"""Lets the tests import the modules of this folder."""
 
 import pathlib
 import sys

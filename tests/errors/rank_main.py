@@ -1,6 +1,6 @@
-"""What each rank of an error job runs: rank_main.py MODULE ROW...
+"""The program of each rank of an error job: rank_main.py MODULE ROW...
 
-Prints for each row a line "row NAME JSON": the class of what was raised and its text, or null.
+Prints for each row a line "row NAME JSON": the class and the text of the exception, or null.
 """
 
 import importlib
@@ -19,14 +19,14 @@ def report(row, error):
 
 
 def check_promise(row):
-    """The session is what the row says about it."""
+    """Checks the row's promise about the session."""
     if row.session == table.AGAIN:
         try:
             hvd.allreduce(torch.ones(1), name=f"before {row.name}")
         except (hvd.HoroError, ValueError):
             pass
         else:
-            raise AssertionError(f"{row.name}: the session goes on, the row says it does not")
+            raise AssertionError(f"{row.name}: the session continues, contrary to the row")
         hvd.shutdown()
         hvd.init()
     if row.session in (table.AGAIN, table.GOES_ON):
@@ -42,7 +42,7 @@ def main(module, names):
         error = None
         try:
             if row.initialized and not hvd.is_initialized():
-                hvd.init()  # where another rank ends at once, this may hear of it first
+                hvd.init()  # fails if another rank has already ended
             row.make()
         except Exception as raised:
             error = raised

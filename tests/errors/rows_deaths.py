@@ -1,4 +1,4 @@
-"""Ranks that are killed, crash or stop: the others are told who it was."""
+"""Ranks that are killed, crash or stop: the other ranks get an error that names them."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ from table import ENDS, on_ranks
 import horo.torch as hvd
 
 SECTION = "Ranks that die, stop or leave"
-NEXT = "Start the job again from its last checkpoint"
+NEXT = "Restart the job from its last checkpoint"
 
 
 def end_by(number):
@@ -22,7 +22,7 @@ def end_by(number):
     hvd.allreduce(torch.ones(2), name="next")
 
 
-@on_ranks(SECTION, "Rank 1 is killed, or crashes", session=ENDS, do=f"`horo run` says which signal it was. {NEXT}")
+@on_ranks(SECTION, "Rank 1 is killed, or crashes", session=ENDS, do=f"`horo run` prints the signal. {NEXT}")
 def killed():
     end_by(signal.SIGKILL)
 
@@ -31,7 +31,7 @@ def killed():
     SECTION,
     "Rank 1 stops (SIGSTOP, a debugger, a machine that hangs) or loses its network",
     session=ENDS,
-    do=f"`HORO_DEADLINE_MS` is how long it may be silent while others wait. {NEXT}",
+    do=f"`HORO_DEADLINE_MS` is the longest silence of a rank while others wait. {NEXT}",
     env={"HORO_DEADLINE_MS": "1000", "HORO_BEAT_MS": "100"},
     changing=((r"for \d+\.\d s", "for <time>"),),
 )
@@ -42,12 +42,12 @@ def stopped():
         if watcher == 0:
             wake_up_later(os.getppid())
         os.kill(os.getpid(), signal.SIGSTOP)
-        os._exit(0)  # what it would say itself comes too late for the others
+        os._exit(0)  # its own error would be too late for the others
     hvd.allreduce(torch.ones(2), name="next")
 
 
 def wake_up_later(pid):
-    """In a forked child: lets the stopped rank go on, so that the job can end."""
+    """In a forked child: continues the stopped rank, so that the job can end."""
     time.sleep(6)
     os.kill(pid, signal.SIGCONT)
     os._exit(0)
@@ -57,7 +57,7 @@ def wake_up_later(pid):
     SECTION,
     "Rank 1 has no memory left",
     session=ENDS,
-    do="Give the ranks more memory, or take smaller tensors; `ulimit -v` and the container say how much there is",
+    do="Give the ranks more memory, or use smaller tensors; `ulimit -v` and the container set the limit",
 )
 def out_of_memory():
     data = torch.ones(16 << 20)

@@ -1,4 +1,4 @@
-"""Ranks that say different things about one tensor."""
+"""Ranks that submit one tensor with different properties."""
 
 import torch
 from table import on_ranks
@@ -13,7 +13,7 @@ def another_shape():
     hvd.allreduce(torch.ones(2 + hvd.rank()), name="weights")
 
 
-@on_ranks(SECTION, "Another dtype", do="Convert before the call; a model in mixed precision has to be so on all ranks")
+@on_ranks(SECTION, "Another dtype", do="Convert before the call; use mixed precision on all ranks or on none")
 def another_dtype():
     hvd.allreduce(torch.ones(2, dtype=torch.float32 if hvd.rank() else torch.int32), name="bias")
 
@@ -33,7 +33,11 @@ def another_root():
     hvd.broadcast(torch.ones(2), hvd.rank() % 2, name="rooted")
 
 
-@on_ranks(SECTION, "Another factor", do="Pass the same factors on all ranks; scale by hand what is to differ")
+@on_ranks(
+    SECTION,
+    "Another factor",
+    do="Pass the same factors on all ranks; scale the tensor before the call if they must differ",
+)
 def another_factor():
     hvd.allreduce(torch.ones(2), name="scaled", prescale_factor=1.0 + hvd.rank())
 

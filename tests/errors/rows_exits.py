@@ -1,4 +1,4 @@
-"""A rank whose program ends before the others', in the ways that Python has; forked children; init and shutdown.
+"""A rank whose Python program ends before the others'; forked children; init and shutdown.
 
 These rows need no torch.
 """
@@ -17,26 +17,26 @@ from horo import _default, _native
 from horo._specs import Spec
 
 SECTION = "Exceptions, signals and exits"
-LAST_WORDS = {"changing": ((r"rows_exits\.py:\d+", "train.py:<line>"),)}
-LOOK = "Look into that rank's own output: it has the traceback"
+TRACEBACK_LINE = {"changing": ((r"rows_exits\.py:\d+", "train.py:<line>"),)}
+SEE_OUTPUT = "The traceback is in that rank's output"
 
 
 def wait_for_all(name="loss"):
-    """A rank that waits for one that has gone."""
+    """Waits for a rank that has ended."""
     array = numpy.zeros(3, numpy.float32)
     spec = Spec(name, _native.ALL_REDUCE, dtype=_native.FLOAT32, shape=array.shape)
     work = _default.session().submit(spec, array.ctypes.data, array.ctypes.data, array)
     _default.session().wait([work])
 
 
-@on_ranks(SECTION, "An exception that nobody catches, on rank 1", do=LOOK, session=ENDS, **LAST_WORDS)
+@on_ranks(SECTION, "An uncaught exception on rank 1", do=SEE_OUTPUT, session=ENDS, **TRACEBACK_LINE)
 def exception_on_one_rank():
     if horo.rank() == 1:
         raise ArithmeticError("the loss is not a number")
     wait_for_all()
 
 
-@on_ranks(SECTION, "An operation of one's own that raises, on rank 1", do=LOOK, session=ENDS)
+@on_ranks(SECTION, "A user's operation that raises an exception, on rank 1", do=SEE_OUTPUT, session=ENDS)
 def operation_that_raises():
     rank = horo.rank()
 
@@ -49,12 +49,12 @@ def operation_that_raises():
 
 
 @on_ranks(
-    SECTION, "Ctrl-C, or SIGINT, on rank 1 alone", do="Nothing; the job was interrupted", session=ENDS, **LAST_WORDS
+    SECTION, "Ctrl-C, or SIGINT, on rank 1 alone", do="Nothing; the job was interrupted", session=ENDS, **TRACEBACK_LINE
 )
 def interrupted_rank():
     if horo.rank() == 1:
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-        wait_for_all("which never comes")
+        wait_for_all("never reduced")
     wait_for_all()
 
 
@@ -70,7 +70,7 @@ def exit_on_one_rank():
 @on_ranks(
     SECTION,
     "`os._exit(4)` on rank 1, which runs no `atexit`",
-    do="End with `sys.exit`, so that the others hear of it in good order",
+    do="End with `sys.exit`, so that the rank leaves in good order",
     session=ENDS,
 )
 def exit_without_a_goodbye():
@@ -82,7 +82,7 @@ def exit_without_a_goodbye():
 @on_ranks(
     SECTION,
     "SIGTERM on rank 1",
-    do="Ask whoever sent it; install a handler that calls `sys.exit` to end in good order",
+    do="Find the sender; to leave in good order, install a handler that calls `sys.exit`",
     session=ENDS,
 )
 def terminated_rank():
@@ -95,7 +95,7 @@ def terminated_rank():
 @on_ranks(
     "fork",
     "A call of horo in a process that was forked after `init()`",
-    do="Use `multiprocessing.get_context('spawn')`, or make no call there; `rank()` and `size()` may be read",
+    do="Use `multiprocessing.get_context('spawn')`, or only call `rank()` and `size()` there",
     alone=True,
     changing=((r"rank \d \(pid", "rank <rank> (pid"),),
 )
@@ -115,7 +115,7 @@ def call_in_a_forked_process():
 @on_ranks(
     "init and shutdown",
     "A tensor submitted while another thread calls `shutdown()`",
-    do="Join the threads first, or treat it as the end",
+    do="Join the threads before `shutdown()`, or end the thread on `ShutDown`",
     alone=True,
     ranks=1,
 )
@@ -130,6 +130,6 @@ def submit_after_shutdown():
         horo.init()
 
 
-@on_ranks("init and shutdown", "Settings for a session that runs", do="`shutdown()` first", alone=True, ranks=1)
+@on_ranks("init and shutdown", "Settings for a running session", do="`shutdown()` first", alone=True, ranks=1)
 def settings_too_late():
     horo.init(settings={"HORO_BUCKET_BYTES": 0})

@@ -1,4 +1,4 @@
-"""horo run: command lines that cannot work, ranks that fail, and limits."""
+"""horo run: invalid command lines and ranks that fail."""
 
 import signal
 
@@ -26,14 +26,14 @@ def no_program(run):
     return refused(run, ["-n", "2"])
 
 
-@by_command(SECTION, "A program that is not there", where="`horo run`, exit code 127", do="Check the path")
+@by_command(SECTION, "A program that does not exist", where="`horo run`, exit code 127", do="Check the path")
 def missing_program(run):
     return refused(run, ["-n", "2", "./no-such-program"], code=127)
 
 
 @by_command(
     SECTION,
-    "A program that may not be run",
+    "A program that is not executable",
     where="`horo run`, exit code 126",
     do="`chmod +x`, or name its interpreter",
 )
@@ -41,7 +41,7 @@ def not_executable(run):
     return refused(run, ["-n", "2", "/etc/passwd"], code=126)
 
 
-@by_command(SECTION, "A folder that is not there", where=REFUSED, do="Check `--cwd`")
+@by_command(SECTION, "A folder that does not exist", where=REFUSED, do="Check `--cwd`")
 def missing_folder(run):
     return refused(run, ["-n", "2", "--cwd", "/no/such/folder", "true"])
 
@@ -52,7 +52,7 @@ def hosts_without_a_key(run):
 
 
 def failed(run, program, code, env=None):
-    """The block that horo run prints last: two ranks, of which rank 1 ends as the program says."""
+    """The last block of horo run's output, for two ranks of which rank 1 runs the program."""
     waits = "import horo.torch as hvd, torch, os, signal, sys; hvd.init(); hvd.barrier()\n"
     others = "hvd.allreduce(torch.ones(2), name='next')\n"
     command = [run.horo, "run", "-n", "2", run.python, "-c", f"{waits}if hvd.rank() == 1: {program}\n{others}"]
@@ -67,13 +67,15 @@ def failed(run, program, code, env=None):
     SECTION,
     "A rank is killed",
     where=AFTER,
-    do="Look for who killed it: `dmesg` tells of the out-of-memory killer",
+    do="Find the sender of the signal; `dmesg` reports kills by the out-of-memory killer",
     changing=TIMES,
 )
 def killed_rank(run):
     return failed(run, "os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL)
 
 
-@by_command(SECTION, "A rank fails with an exception", where=AFTER, do="Mend the program at that line", changing=TIMES)
+@by_command(
+    SECTION, "A rank fails with an exception", where=AFTER, do="Correct the program at that line", changing=TIMES
+)
 def rank_with_an_exception(run):
     return failed(run, "raise KeyError('learning_rate')", 1)

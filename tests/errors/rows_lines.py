@@ -1,4 +1,4 @@
-"""What a line between hosts does to bytes: tools/relay is that line, so these rows need root."""
+"""A line between hosts that changes bytes, made by tools/relay, which needs root."""
 
 import re
 import tempfile
@@ -23,7 +23,7 @@ except hvd.HoroError as error:
 
 
 def spoil(line):
-    """In a thread: from a moment on when gradients travel."""
+    """In a thread: changes bytes after 8 MiB have been sent."""
     while sum(one["bytes"] for one in line.counters().values()) < 8 << 20:
         time.sleep(0.01)
     line.send("corrupt 10% a->b")
@@ -31,10 +31,10 @@ def spoil(line):
 
 @by_command(
     SECTION,
-    "A line between hosts changes bytes, under TCP checksums that fit",
-    where="out of the wait, every rank",
+    "A line between hosts changes bytes, with valid TCP checksums",
+    where="from the wait, every rank",
     session="no",
-    do="Look for a faulty network card, switch or memory. `HORO_CRC=on` also checks lines too fast for `auto`",
+    do="Check network cards, switches and memory. `HORO_CRC=on` also checks lines that are too fast for `auto`",
     changing=((r"checksum \d+, expected \d+", "checksum <one>, expected <another>"),),
     needs=lambda: hosts.missing(line=True),
 )
@@ -43,7 +43,7 @@ def line_changes_bytes(run):
         spoiler = threading.Thread(target=spoil, args=(pair.line,), daemon=True)
         spoiler.start()
         command = [run.python, "-c", PROGRAM]
-        ended = ranks.run_ranks(command, 2, 60, {"HORO_CRC": "on"}, hosts.Places(pair, folder, (1, 1)))
+        ended = ranks.run_ranks(command, 2, 180, {"HORO_CRC": "on"}, hosts.Places(pair, folder, (1, 1)))
         spoiler.join(timeout=10)
     said = {re.findall(r"^PeerLost: .*", rank.output, re.M)[-1] for rank in ended}
     assert len(said) == 1, said

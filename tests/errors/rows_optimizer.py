@@ -1,4 +1,4 @@
-"""Mistakes with DistributedOptimizer, and what this version does not have yet."""
+"""Mistakes with DistributedOptimizer, and features that this version does not have."""
 
 import torch
 from table import AGAIN, on_ranks
@@ -6,9 +6,9 @@ from table import AGAIN, on_ranks
 import horo.torch as hvd
 
 SECTION = "DistributedOptimizer"
-WHO = {"changing": ((r"rank \d submitted", "rank <rank> submitted"),)}
+BY_RANK = {"changing": ((r"rank \d submitted", "rank <rank> submitted"),)}
 ON_RANK = {"changing": ((r"on rank \d", "on rank <rank>"),)}
-LATER = "What comes later"
+LATER = "Not implemented"
 
 
 def made(*names):
@@ -25,7 +25,7 @@ def two_backwards():
     try:
         params[0].sum().backward()
     finally:
-        optimizer.set_backward_passes_per_step(1)  # forgets the mixed sums
+        optimizer.set_backward_passes_per_step(1)  # discards the mixed sums
 
 
 @on_ranks(SECTION, "`zero_grad()` between `backward()` and `step()`", do="`zero_grad()` before `backward()`")
@@ -38,7 +38,10 @@ def zero_grad_in_between():
 
 
 @on_ranks(
-    SECTION, "A gradient that got other memory before `step()`", do="Call `optimizer.synchronize()` before it", **WHO
+    SECTION,
+    "A gradient whose memory is replaced before `step()`",
+    do="Call `optimizer.synchronize()` before it",
+    **BY_RANK,
 )
 def gradient_with_other_memory():
     params, optimizer = made("moved")
@@ -61,7 +64,7 @@ def gradient_that_is_written_to():
         params[0].grad = None
 
 
-@on_ranks(SECTION, "A gradient that somebody's hook throws away", do="Keep it until `step()`")
+@on_ranks(SECTION, "A gradient that a hook removes", do="Keep it until `step()`")
 def gradient_thrown_away():
     params, optimizer = made("kept", "thrown")
     optimizer.step()
@@ -70,12 +73,12 @@ def gradient_thrown_away():
     optimizer.step()
 
 
-@on_ranks(SECTION, "Two parameters of one name", do="Use `model.named_parameters()`")
+@on_ranks(SECTION, "Two parameters with the same name", do="Use `model.named_parameters()`")
 def two_of_one_name():
     made("twin", "twin")
 
 
-@on_ranks(SECTION, "`named_parameters` without some of the parameters", do="Name all of them, or none")
+@on_ranks(SECTION, "`named_parameters` that lacks some of the parameters", do="Name all of them, or none")
 def some_without_a_name():
     model = torch.nn.Linear(2, 2)
     named = [("weight", model.weight)]
@@ -103,7 +106,10 @@ def parameter_of_one_rank():
 
 
 @on_ranks(
-    "Tensors", "A tensor that is resized in flight", do="Leave its size and storage alone until `synchronize`", **WHO
+    "Tensors",
+    "A tensor that is resized in flight",
+    do="Do not change its size and storage before `synchronize`",
+    **BY_RANK,
 )
 def resized_in_flight():
     tensor = torch.ones(1000)
@@ -138,7 +144,11 @@ def sparse_gradient_in_a_group():
         del optimizer
 
 
-@on_ranks(SECTION, "`cross_barrier=True` with a class of one's own", do="One of those named, or no `cross_barrier`")
+@on_ranks(
+    SECTION,
+    "`cross_barrier=True` with a user's optimizer class",
+    do="Use one of the listed classes, or no `cross_barrier`",
+)
 def cross_barrier_of_ones_own():
     class Mine(torch.optim.SGD):
         pass
@@ -146,14 +156,14 @@ def cross_barrier_of_ones_own():
     hvd.DistributedOptimizer(Mine([torch.nn.Parameter(torch.zeros(2))], lr=1.0), cross_barrier=True)
 
 
-@on_ranks(SECTION, "`cross_barrier=True` with `gradient_as_bucket_view=True`", do="Leave one of them out")
+@on_ranks(SECTION, "`cross_barrier=True` with `gradient_as_bucket_view=True`", do="Use one of them")
 def cross_barrier_with_views():
     sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=1.0)
     hvd.DistributedOptimizer(sgd, cross_barrier=True, gradient_as_bucket_view=True)
 
 
 def crossing():
-    """A model after two steps, the second of which did not wait."""
+    """A model after two steps; the second one did not wait."""
     model = torch.nn.Linear(2, 1)
     sgd = torch.optim.SGD(model.parameters(), lr=1.0)
     optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters(prefix="crossing"), cross_barrier=True)
@@ -181,7 +191,7 @@ def cross_barrier_with_a_step_hook():
 @on_ranks(
     SECTION,
     "`cross_barrier=True`, and a parameter that is used without its module",
-    do="Call the module that owns it, or `optimizer.synchronize()` before",
+    do="Call the module that owns it, or call `optimizer.synchronize()` first",
 )
 def cross_barrier_without_the_module():
     model, optimizer = crossing()
@@ -191,6 +201,6 @@ def cross_barrier_without_the_module():
         optimizer.synchronize()
 
 
-@on_ranks(SECTION, "A priority that there is not", do='`priority="forward"`, or none')
+@on_ranks(SECTION, "An unknown priority", do='`priority="forward"`, or none')
 def unknown_priority():
     hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=1.0), priority="backward")

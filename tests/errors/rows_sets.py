@@ -1,4 +1,4 @@
-"""Process sets and joins that cannot be meant."""
+"""Invalid process sets and joins."""
 
 import torch
 from table import on_ranks
@@ -28,7 +28,7 @@ def different_sets():
     hvd.add_process_set([0, 1] if hvd.rank() else [0, 2])
 
 
-@on_ranks(SECTION, "A tensor of a set that this rank is not in", do="Ask `process_set.included()` first", ranks=3)
+@on_ranks(SECTION, "A tensor of a set that this rank is not in", do="Check `process_set.included()` first", ranks=3)
 def tensor_of_others():
     pair = hvd.add_process_set([0, 1])
     try:
@@ -38,7 +38,12 @@ def tensor_of_others():
         hvd.remove_process_set(pair)
 
 
-@on_ranks(SECTION, "A root that is not in the set", do="`root_rank` is a number in the world, of a member", ranks=3)
+@on_ranks(
+    SECTION,
+    "A root that is not in the set",
+    do="Pass a member of the set; `root_rank` is a number in the world",
+    ranks=3,
+)
 def root_of_others():
     pair = hvd.add_process_set([0, 1])
     try:

@@ -1,9 +1,9 @@
-"""Settings that are none, or hold what they may not."""
+"""Unknown settings, and settings with invalid values."""
 
 from table import by_command
 
 SECTION = "Settings"
-ALL = "`horo doctor --settings` lists all of them; so does docs/settings.md"
+ALL = "`horo doctor --settings` and docs/settings.md list all of them"
 
 
 def init(run, arguments="", env=None):
@@ -13,7 +13,7 @@ def init(run, arguments="", env=None):
 
 @by_command(
     SECTION,
-    "A variable that begins with `HORO_` and is no setting",
+    "A variable `HORO_*` that is not a setting",
     where="log, one rank of each host",
     do=ALL,
     changing=((r"\[horo [\d:.]+", "[horo <time>"),),
@@ -22,12 +22,12 @@ def unknown_variable(run):
     return init(run, env={"HORO_BUKET_BYTES": "1000000"})
 
 
-@by_command(SECTION, "The same, given to `init`", where="`init`, this rank", do=ALL)
+@by_command(SECTION, "An unknown setting, passed to `init`", where="`init`, this rank", do=ALL)
 def unknown_setting(run):
     return init(run, "settings={'HORO_BUKET_BYTES': 1000000}")
 
 
-@by_command(SECTION, "A value that a setting may not have", where="`init`, this rank", do=ALL)
+@by_command(SECTION, "An invalid value of a setting", where="`init`, this rank", do=ALL)
 def bad_value(run):
     return init(run, env={"HORO_BUCKET_BYTES": "25MB"})
 
@@ -37,14 +37,14 @@ def two_keys(run):
     return init(run, env={"HORO_KEY_FD": "0", "HORO_KEY_FILE": "/etc/hostname"})
 
 
-@by_command(SECTION, "A key that others may read", where="`init`, this rank", do="`chmod 600`")
+@by_command(SECTION, "A key that other users can read", where="`init`, this rank", do="`chmod 600`")
 def open_key(run):
     return init(run, env={"HORO_KEY_FILE": "/etc/hostname"})
 
 
 @by_command(
     SECTION,
-    "Kernels that this processor has not",
+    "Kernels that this processor does not support",
     where="`init`, this rank",
     do="`auto`",
     changing=((r"(?<=expected scalar, )[\w, ]+(?= or auto)", "..."),),
@@ -53,11 +53,11 @@ def kernels_of_another_processor(run):
     return init(run, env={"HORO_KERNELS": "neon"})
 
 
-@by_command(SECTION, "A transport that there is not", where="`init`, this rank", do="Take one of the named ones")
+@by_command(SECTION, "An unknown transport", where="`init`, this rank", do="Use one of the listed names")
 def unknown_transport(run):
     return init(run, env={"HORO_TRANSPORT": "carrier-pigeon"})
 
 
-@by_command(SECTION, "An algorithm that there is not", where="`init`, this rank", do="Take one of the named ones")
+@by_command(SECTION, "An unknown algorithm", where="`init`, this rank", do="Use one of the listed names")
 def unknown_algorithm(run):
     return init(run, env={"HORO_ALGORITHMS": "all_reduce=best"})

@@ -1,4 +1,4 @@
-"""Ranks that wait in vain for others, who never submit the tensor, have left, or make their calls in another order."""
+"""Ranks that wait for a tensor that others never submit: they have left, or make their calls in another order."""
 
 import os
 import pathlib
@@ -36,7 +36,7 @@ def another_order():
 
 
 def evaluate(done):
-    """Something else, until the file is there."""
+    """Runs until the file exists."""
     end = time.monotonic() + WAIT_S
     while not done.exists() and time.monotonic() < end:
         time.sleep(0.01)
@@ -46,7 +46,7 @@ def evaluate(done):
 @on_ranks(
     SECTION,
     "A rank never submits a tensor",
-    do="Submit it on every rank; or raise `HORO_STALL_LIMIT_MS` where a rank may take as long as that",
+    do="Submit it on every rank; or raise `HORO_STALL_LIMIT_MS` if a rank may take longer",
     where="rank 0's log after `HORO_STALL_WARNING_MS`; at the call, every rank that submitted it; the others' log",
     env={"HORO_STALL_LIMIT_MS": "3000", "HORO_STALL_WARNING_MS": "500", "HORO_ANSWER_TIMEOUT_MS": "60000"},
     log=r"rank 0\] warning: tensor 'lonely'",
@@ -64,8 +64,8 @@ def a_rank_never_submits():
 
 @on_ranks(
     "Ranks that die, stop or leave",
-    "A rank leaves, or comes to the end of its program, while others wait for it",
-    do="Give all ranks the same number of steps; and where a rank has less data, let it go on with empty batches",
+    "A rank leaves, or its program ends, while others wait for it",
+    do="Run the same number of steps on all ranks; a rank with less data uses empty batches",
     session=AGAIN,
 )
 def a_rank_leaves():

@@ -1,4 +1,4 @@
-"""Ranks that cannot find each other, or should not: addresses, keys, launchers, versions and settings."""
+"""Ranks that cannot connect, or refuse to: addresses, keys, launchers, versions and settings."""
 
 import concurrent.futures
 import os
@@ -18,7 +18,7 @@ MPIRUN |= {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
 
 
 def init(run, env, module="horo"):
-    """The last line of what a process with these variables prints."""
+    """The last line of the output of a process with these variables."""
     done = run([run.python, "-c", f"import {module}; {module}.init()"], env=env)
     assert done.returncode == 1, done
     return done.stderr.strip().splitlines()[-1].removeprefix("horo.errors.")
@@ -66,22 +66,22 @@ def no_key(run):
 
 @by_command(
     SECTION,
-    "A rank that does not come",
+    "A rank that never connects",
     where="`init`, every rank",
-    do="Look at that rank's own output; `HORO_START_TIMEOUT_MS` is how long the others wait",
+    do="Check that rank's output; `HORO_START_TIMEOUT_MS` limits the wait of the others",
 )
-def nobody_comes(run):
+def rank_that_never_connects(run):
     world = {"HORO_RANK": "0", "HORO_SIZE": "2", "HORO_ADDR": run.free_address()}
     return init(run, world | {"HORO_START_TIMEOUT_MS": "300"})
 
 
 @by_command(
     SECTION,
-    "A rank that mpirun or srun started on this host does not come",
+    "A rank that mpirun or srun started on this host never connects",
     where="`init`, every rank",
-    do="As above; ranks in containers of their own need `HORO_ADDR`",
+    do="As above; ranks in separate containers need `HORO_ADDR`",
 )
-def nobody_comes_to_the_socket(run):
+def local_rank_that_never_connects(run):
     return init(run, MPIRUN | {"HORO_START_TIMEOUT_MS": "300"})
 
 
@@ -94,7 +94,7 @@ def mpi_without_mpirun(run):
     SECTION,
     "`HORO_BACKEND=mpi` without the plug-in",
     where=AT_INIT,
-    do="Install horo where Open MPI's headers are; `horo doctor` says what there is",
+    do="Install horo on a machine with Open MPI's headers; `horo doctor` shows what was found",
 )
 def mpi_without_plug_in(run):
     return init(run, MPIRUN | {"HORO_BACKEND": "mpi", "HORO_MPI_LIBRARY": "/nowhere/libhoro_mpi.so"})
@@ -104,7 +104,7 @@ def mpi_without_plug_in(run):
     SECTION, "`HORO_BACKEND=mpi` under the mpiexec of another MPI", where=AT_INIT, do="Start with Open MPI's mpirun"
 )
 def mpi_of_another_launcher(run):
-    # MPI finds nobody who started it, and is a world of its own.
+    # MPI finds no launcher, and starts a world of one process.
     foreign = {"PMI_RANK": "0", "PMI_SIZE": "2", "HORO_JOB": "doc", "HORO_BACKEND": "mpi"}
     worlds = [foreign, foreign | {"PMI_RANK": "1"}]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -134,7 +134,7 @@ def torchrun_without_torch(run):
 
 @by_command(SECTION, "Another version of horo on one rank", where="`init`, every rank", do="Install one version")
 def another_version(run):
-    # An exchange that gives the other rank's card a version of its own.
+    # An exchange that changes the version in the other rank's peer info.
     program = """
 import horo
 from horo._session import Session
@@ -147,8 +147,8 @@ Session(["HORO_RANK=0", "HORO_SIZE=2"], lambda call, mine: [mine, mine.replace(o
 
 @on_ranks(
     SECTION,
-    "A setting that must be equal on all ranks and is not",
-    do="Set it for all ranks alike; docs/settings.md says which ones these are",
+    "A setting that must be equal on all ranks, but differs",
+    do="Set it to the same value on all ranks; docs/settings.md marks these settings",
     session="",
     initialized=False,
 )
@@ -159,9 +159,9 @@ def settings_differ():
 
 @by_command(
     SECTION,
-    "Too few descriptors",
+    "Too few file descriptors",
     where="`init`, the ranks that need more",
-    do="`ulimit -n` says how many there may be; the system's limit is in limits.conf, systemd or the container",
+    do="Raise the limit of `ulimit -n`, which limits.conf, systemd or the container sets",
     changing=((r"has \d+ open already, but this process may open \d+", "has <some> open, but may open <fewer>"),),
 )
 def too_few_descriptors(run):

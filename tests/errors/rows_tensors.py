@@ -1,4 +1,4 @@
-"""Tensors that cannot be moved, and arguments that cannot be meant."""
+"""Unsupported tensors and invalid arguments."""
 
 import torch
 from table import AGAIN, on_ranks
@@ -15,12 +15,12 @@ def unknown_dtype():
     hvd.allreduce(torch.zeros(2, dtype=torch.complex32), name="spectrum")
 
 
-@on_ranks(SECTION, "The largest of complex numbers", do="Reduce `tensor.abs()`, or sum")
+@on_ranks(SECTION, "The maximum of complex numbers", do="Reduce `tensor.abs()`, or sum")
 def largest_of_complex_numbers():
     hvd.allreduce(torch.ones(2, dtype=torch.complex64), name="spectrum", op=hvd.Max)
 
 
-@on_ranks(SECTION, "A tensor on a device that horo does not know", do="Move it to the CPU first")
+@on_ranks(SECTION, "A tensor on an unsupported device", do="Move it to the CPU first")
 def tensor_on_meta():
     hvd.allreduce(torch.ones(2, device="meta"), name="weights")
 
@@ -30,7 +30,9 @@ def sparse_tensor():
     hvd.allreduce(torch.eye(2).to_sparse(), name="embedding")
 
 
-@on_ranks(SECTION, "Something that is no tensor", do="`torch.tensor(value)`, or `broadcast_object`, `allgather_object`")
+@on_ranks(
+    SECTION, "An argument that is not a tensor", do="`torch.tensor(value)`, or `broadcast_object`, `allgather_object`"
+)
 def no_tensor():
     hvd.allreduce_async([1.0], name="loss")
 
@@ -40,10 +42,10 @@ def average_of_bools():
     hvd.allreduce(torch.ones(2, dtype=torch.bool), name="mask")
 
 
-@on_ranks(SECTION, "A factor for an operation of one's own", do="Scale the tensor, or in the operation itself")
+@on_ranks(SECTION, "A factor with a user's operation", do="Scale the tensor, or scale in the operation")
 def scaled_operation():
     def keep(accumulator, value, dtype):
-        """The lower rank's."""
+        """Keeps the lower rank's value."""
 
     hvd.allreduce(torch.ones(2), name="weights", op=horo.register_op("keep", keep), prescale_factor=0.5)
 
@@ -58,12 +60,12 @@ def gathered_scalar():
     hvd.allgather(torch.tensor(1.0), name="loss")
 
 
-@on_ranks(SECTION, "`splits` that are not one for each member", do="Pass as many as the process set has ranks")
+@on_ranks(SECTION, "`splits` without one entry per member", do="Pass as many as the process set has ranks")
 def too_few_splits():
     hvd.alltoall(torch.ones(2), splits=[2])
 
 
-@on_ranks(SECTION, "`splits` that ask for more rows than there are", do="Let them add up to the first dimension")
+@on_ranks(SECTION, "`splits` with more rows than the tensor", do="Their sum is at most the first dimension")
 def too_large_splits():
     hvd.alltoall(torch.ones(2), splits=[2, 2])
 
@@ -73,17 +75,19 @@ def uneven_rows():
     hvd.alltoall(torch.ones(3))
 
 
-@on_ranks(SECTION, "A codec where none works", do="`Compression.fp16` and `bf16` convert the tensor instead")
+@on_ranks(SECTION, "A codec in `reducescatter`", do="`Compression.fp16` and `bf16` convert the tensor instead")
 def codec_in_reducescatter():
     hvd.reducescatter(torch.ones(2), compression=hvd.Compression.int8)
 
 
-@on_ranks(SECTION, "A tensor of a unit that differs", do="Pass the same list on all ranks; none of it was reduced")
+@on_ranks(
+    SECTION, "A unit with a tensor that differs", do="Pass the same list on all ranks; none of its tensors was reduced"
+)
 def unit_that_differs():
     hvd.grouped_allreduce([torch.ones(2), torch.ones(2 + hvd.rank())], name="unit")
 
 
-@on_ranks(SECTION, "A name that is in flight already", do="`synchronize` the first, or name them differently")
+@on_ranks(SECTION, "A name that is already in flight", do="`synchronize` the first, or name them differently")
 def name_in_flight():
     handle = hvd.allreduce_async(torch.ones(2), name="twice")
     try:
@@ -103,6 +107,6 @@ def call_before_init():
     hvd.allreduce(torch.ones(1))
 
 
-@on_ranks(SECTION, "A priority that is no whole number of 32 bits", do="Pass one, greater for what is to go first")
+@on_ranks(SECTION, "A priority that is not an integer of 32 bits", do="Pass an integer; greater values run first")
 def priority_that_is_no_number():
     hvd.allreduce_async(torch.ones(2), name="urgent", priority=0.5)

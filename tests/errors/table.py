@@ -1,17 +1,17 @@
-"""The rows of docs/errors.md: what went wrong, and how to make it go wrong again.
+"""The rows of docs/errors.md: mistakes and failures, and functions that make them.
 
-A row is a function in one of the files rows_*.py beside this one, under one of two decorators:
+A row is a function in one of the files rows_*.py of this folder, with one of two decorators:
 
     @on_ranks("Ranks that disagree", "Another shape", do="...")
-    def another_shape():                       # runs on every rank, after init; what it raises is the message
+    def another_shape():                       # runs on every rank, after init; its exception is the message
         hvd.allreduce(torch.ones(2 + hvd.rank()), name="weights")
 
     @by_command("Launching", "No ranks", do="...", where="launcher, exit code 2")
-    def no_ranks(run):                         # runs in the test; what it returns is the message
+    def no_ranks(run):                         # runs in the test; its result is the message
         return run([run.horo, "run", "-n", "0", "true"]).stderr
 
-Rows of on_ranks that leave the session usable, or that shutdown() and init() make usable again, share one job; what a
-row promises about the session is checked after it. A row that needs processes of its own says alone=True.
+Rows of on_ranks after which the session is usable, or is usable after shutdown() and init(), share one job; the row's
+promise about the session is checked after it. A row that needs separate processes has alone=True.
 """
 
 import dataclasses
@@ -39,10 +39,10 @@ SECTIONS = (
     "Process sets and join",
     "fork",
     "init and shutdown",
-    "What comes later",
+    "Not implemented",
 )
 
-# What differs from run to run. A row adds its own pairs (pattern, placeholder), which come first.
+# Parts that differ between runs. A row adds its own pairs (pattern, placeholder), which are applied first.
 CHANGING = (
     (re.escape(str(ROOT)), "<horo>"),
     (r"\bpid \d+", "pid <pid>"),
@@ -59,17 +59,17 @@ class Row:
     section: str
     what: str
     make: Callable
-    do: str  # what to do about it; Markdown
-    session: str  # whether it goes on: GOES_ON, AGAIN, ENDS, or for a row that has no session ""
-    where: str = ""  # where the message is seen; made from what happened if empty
+    do: str  # the remedy; Markdown
+    session: str  # whether the session continues: GOES_ON, AGAIN, ENDS, or "" for a row without a session
+    where: str = ""  # where the message appears; derived from the run if empty
     ranks: int = 2
     alone: bool = False
     env: dict = dataclasses.field(default_factory=dict)
     log: str = ""  # a pattern: lines of any rank's output that belong to the message
     changing: tuple = ()
     initialized: bool = True  # on_ranks: make() runs after init()
-    deadline_s: float = 60
-    needs: Callable = lambda: None  # why the row cannot be made here; None: it can
+    deadline_s: float = 180
+    needs: Callable = lambda: None  # the reason why this machine cannot make the row; None if it can
 
     @property
     def name(self):
@@ -97,7 +97,7 @@ def _add(row):
 
 
 def on_ranks(section, what, *, do, session=GOES_ON, **more):
-    """The function is run by every rank of a job; what it raises is the message. more: fields of Row."""
+    """The function is run by every rank of a job; its exception is the message. more: fields of Row."""
     own_job = {"alone", "env", "log", "initialized"} & more.keys() or session == ENDS
     more["alone"] = bool(own_job)
     return lambda make: _add(Row(section, what, make, do, session, **more))
@@ -105,7 +105,7 @@ def on_ranks(section, what, *, do, session=GOES_ON, **more):
 
 def by_command(section, what, *, do, where, session="", **more):
     """The function is run once, with run(argv, env={}, deadline_s=...) -> subprocess.CompletedProcess; it returns the
-    message. run.horo is the horo executable, run.python this Python, run.free_address() a port nobody listens at.
+    message. run.horo is the horo executable, run.python this Python, run.free_address() an address without a listener.
     """
     return lambda make: _add(Row(section, what, make, do, session, where=where, ranks=0, **more))
 
@@ -118,7 +118,7 @@ def load():
 
 
 def normalised(text, row):
-    """The message without what changes from run to run."""
+    """The message with placeholders for the parts that differ between runs."""
     for pattern, placeholder in (*row.changing, *CHANGING):
         text = re.sub(pattern, placeholder, text)
     return text.strip()
@@ -126,7 +126,7 @@ def normalised(text, row):
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """What one row printed."""
+    """The message of one row."""
 
-    message: str  # normalised; lines apart
+    message: str  # normalised; several lines if ranks differ
     where: str

@@ -1,4 +1,4 @@
-"""docs/errors.md says what horo says: every row is made, and compared with the page."""
+"""The messages of horo are those of docs/errors.md: every row is made and compared with the page."""
 
 import making
 import pytest
@@ -23,6 +23,6 @@ def test_every_message_is_the_one_in_the_document(name, page):
         pytest.fail("not in docs/errors.md (tools/errors --write):\n" + "\n".join(wrong), pytrace=False)
 
 
-def test_the_document_has_no_row_that_nobody_makes(page):
+def test_every_row_of_the_document_is_made(page):
     found = [making.what_of(line) for line in page]
     assert sorted(what for what in found if what not in ("", making.COLUMNS[0])) == sorted(row.what for row in ROWS)

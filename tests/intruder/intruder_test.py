@@ -1,7 +1,8 @@
-"""intruder_test.py RANK_PROGRAM MOST_KIB [SANITIZERS]: strangers at every listening port of a job of three ranks.
+"""intruder_test.py RANK_PROGRAM MOST_KIB [SANITIZERS]: unauthenticated peers connect to all ports of a job of three
+ranks.
 
-None of them gets in, is told more than one hello, or keeps a connection; the job starts, and its sums are right. No
-rank may grow by more than MOST_KIB while it is visited (programs under a sanitizer grow by themselves).
+None of them is accepted, gets more than one hello, or stays connected; the job starts, and its sums are right. No rank
+may grow by more than MOST_KIB meanwhile. MOST_KIB depends on SANITIZERS, because sanitizers keep freed memory.
 """
 
 import contextlib
@@ -20,17 +21,17 @@ import time
 import unittest
 
 import cases
-from strangers import (
+from unauthenticated_peer import (
     ANSWER_BYTES,
     DATA_PURPOSE,
     EXCHANGE_PURPOSE,
     Frame,
     Place,
-    Stranger,
+    UnauthenticatedPeer,
     first_hello,
 )
 
-DEADLINE_S = 90
+DEADLINE_S = 200
 HELLO_TIMEOUT_MS = 1500
 SIZE = 3
 STEPS = 300
@@ -39,7 +40,7 @@ RANK_PROGRAM, MOST_KIB, SANITIZERS = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 
 
 def until(condition, what):
-    """What `condition` gives once it gives something, or a failure."""
+    """Polls condition() until its result is true; returns the result. Fails at the deadline."""
     end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
         if found := condition():
@@ -73,10 +74,10 @@ class Rank:
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             if not selector.select(DEADLINE_S):
-                raise AssertionError(f"rank {self.number} did not say {line!r} within {DEADLINE_S} s")
+                raise AssertionError(f"rank {self.number} did not print {line!r} within {DEADLINE_S} s")
         said = self.process.stdout.readline().strip()
         if said != line:
-            raise AssertionError(f"rank {self.number} said {said!r}, expected {line!r}; its log:\n{self.log()}")
+            raise AssertionError(f"rank {self.number} printed {said!r}, expected {line!r}; its log:\n{self.log()}")
 
     def go_on(self):
         self.process.stdin.write("\n")
@@ -85,8 +86,8 @@ class Rank:
         self.errors.seek(0)
         return self.errors.read()
 
-    def strangers_dropped(self):
-        return [int(count) for count in re.findall(r"strangers dropped: (\d+)", self.log())]
+    def peers_dropped(self):
+        return [int(count) for count in re.findall(r"(?:strangers|unauthenticated peers) dropped: (\d+)", self.log())]
 
     def proc(self, name):
         return pathlib.Path(f"/proc/{self.process.pid}/{name}").read_text()
@@ -118,7 +119,7 @@ class Rank:
 
 
 class Visit:
-    """Strangers on threads, each with one connection and one case."""
+    """Unauthenticated peers on threads, each with one connection and one case."""
 
     def __init__(self):
         self.threads = []
@@ -131,13 +132,13 @@ class Visit:
 
     def _run(self, place, name, key):
         try:
-            stranger = Stranger(place, DEADLINE_S)
-            with contextlib.suppress(OSError):  # turned away in the middle of what it says
-                cases.CASES[name](stranger, key)
-            if not stranger.is_turned_away():
+            peer = UnauthenticatedPeer(place, DEADLINE_S)
+            with contextlib.suppress(OSError):  # closed by the rank in the middle of a message
+                cases.CASES[name](peer, key)
+            if not peer.is_closed():
                 self.problems.append(f"{name}: still connected")
-            if len(stranger.told) > ANSWER_BYTES:
-                self.problems.append(f"{name}: was told {len(stranger.told)} bytes")
+            if len(peer.received) > ANSWER_BYTES:
+                self.problems.append(f"{name}: received {len(peer.received)} bytes")
         except Exception as error:
             self.problems.append(f"{name}: {error!r}")
 
@@ -145,32 +146,32 @@ class Visit:
         for thread in self.threads:
             thread.join(DEADLINE_S)
         late = sum(thread.is_alive() for thread in self.threads)
-        return [*self.problems, *([f"{late} strangers are still there"] if late else [])]
+        return [*self.problems, *([f"{late} peers are still connected"] if late else [])]
 
 
 def visit_all(places, key):
-    """Every case at every place, those who pose as somebody who is here when the others are gone."""
+    """Runs every case at every place; the cases of HERE after all others have ended."""
     problems = []
     for names in (set(cases.CASES) - cases.HERE, cases.HERE):
-        strangers = Visit()
+        peers = Visit()
         for place in places:
             for name in sorted(names):
-                poses_as = place.here if name in cases.HERE else place.caller
-                strangers.send(dataclasses.replace(place, caller=poses_as), name, key)
-        problems += strangers.end()
+                sender = place.here if name in cases.HERE else place.dialer
+                peers.send(dataclasses.replace(place, dialer=sender), name, key)
+        problems += peers.end()
     return problems
 
 
 def flood(place):
-    """FLOOD connections at once, half of them silent."""
-    strangers = Visit()
+    """Starts FLOOD connections at once, half of them silent."""
+    peers = Visit()
     for number in range(FLOOD):
-        strangers.send(place, "absent" if number % 2 else "a mebibyte of 0xff")
-    return strangers
+        peers.send(place, "absent" if number % 2 else "a mebibyte of 0xff")
+    return peers
 
 
 def reserved_port():
-    """A socket that keeps a port from others: bound and not listening, so that a listener with SO_REUSEADDR gets in."""
+    """A socket that reserves a port: bound and not listening, so that a listener with SO_REUSEADDR can bind it too."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind(("127.0.0.1", 0))
@@ -205,66 +206,66 @@ class IntruderTest(unittest.TestCase):
         return rank
 
     def gather(self, rank, size=SIZE):
-        """Rank 0 listens for others, and its other port, where nobody answers yet."""
+        """Waits until rank 0 listens; returns its address, and its data port, which does not accept yet."""
         until(lambda: len(rank.listening()) == 2, "rank 0 listens")
         [other] = rank.listening() - {self.port}
         return Place(self.port, 0, size, EXCHANGE_PURPOSE), Place(other, 0, size, DATA_PURPOSE)
 
-    def all_say(self, line):
+    def all_print(self, line):
         for rank in self.ranks.values():
             rank.expect(line)
 
     def finish(self):
-        """The job trains and ends well."""
+        """Runs the job to its end and checks its exit statuses."""
         for rank in self.ranks.values():
             rank.go_on()
-        self.all_say("trained")
+        self.all_print("trained")
         for rank in self.ranks.values():
             self.assertEqual(rank.process.wait(DEADLINE_S), 0, rank.log())
 
-    def test_nobody_gets_in_at_any_port_and_the_job_is_not_disturbed(self):
+    def test_no_peer_is_accepted_at_any_port_and_the_job_is_not_disturbed(self):
         self.assertGreaterEqual(len(cases.CASES), 60)
         zero, one = self.start(0), self.start(1)
         address, data_zero = self.gather(zero)
         data_one = Place(until(one.listening, "rank 1 listens").pop(), 1, SIZE, DATA_PURPOSE, here=0)
-        until(lambda: one.connections_to(self.port), "rank 1 is at rank 0's address")
+        until(lambda: one.connections_to(self.port), "rank 1 is connected to rank 0's address")
         before_kib = {rank: rank.resident_kib() for rank in (zero, one)}
 
-        early = [flood(place) for place in (data_zero, data_one)]  # nobody answers there yet
+        early = [flood(place) for place in (data_zero, data_one)]  # these ports do not accept yet
         problems = flood(address).end()
         found = visit_all([address], self.key)
         self.assertEqual(problems + found, [])
 
         two = self.start(2)
-        data_two = Place(until(two.listening, "rank 2 listens").pop(), 2, SIZE, DATA_PURPOSE, caller=1)
-        self.all_say("exchanged")
-        self.assertEqual(zero.strangers_dropped(), [Stranger.visits[address.port]])
-        unheard = flood(data_two)  # rank 2 calls the others and is called by nobody
+        data_two = Place(until(two.listening, "rank 2 listens").pop(), 2, SIZE, DATA_PURPOSE, dialer=1)
+        self.all_print("exchanged")
+        self.assertEqual(zero.peers_dropped(), [UnauthenticatedPeer.visits[address.port]])
+        unheard = flood(data_two)  # rank 2 dials the others; no rank dials it
         zero.go_on(), one.go_on()
-        until(lambda: one.connections_to(data_zero.port) == 2, "rank 1 is at rank 0")
+        until(lambda: one.connections_to(data_zero.port) == 2, "rank 1 is connected to rank 0")
         found = visit_all([data_zero, data_one], self.key)
-        for strangers in early:
-            found += strangers.end()
+        for peers in early:
+            found += peers.end()
         self.assertEqual(found, [])
         grown_kib = [rank.resident_kib() - kib for rank, kib in before_kib.items()]
         self.assertLess(max(grown_kib), MOST_KIB)
         print(f"{len(cases.CASES)} cases; ranks 0 and 1 grew by {grown_kib} KiB; log: {zero.log().strip()}", flush=True)
 
         two.go_on()
-        self.all_say("started")
+        self.all_print("started")
         self.assertEqual(unheard.end(), [])
         self.assertEqual([rank.listening() for rank in self.ranks.values()], [set()] * SIZE)
-        self.assertEqual(zero.strangers_dropped()[1:], [Stranger.visits[data_zero.port]])
-        self.assertEqual(one.strangers_dropped(), [Stranger.visits[data_one.port]])
-        self.assertLessEqual(sum(two.strangers_dropped()), FLOOD)  # those that it saw before it was done itself
+        self.assertEqual(zero.peers_dropped()[1:], [UnauthenticatedPeer.visits[data_zero.port]])
+        self.assertEqual(one.peers_dropped(), [UnauthenticatedPeer.visits[data_one.port]])
+        self.assertLessEqual(sum(two.peers_dropped()), FLOOD)  # those that it accepted before it had finished
         for place in (address, data_zero, data_one, data_two):
             with self.assertRaises(ConnectionRefusedError):
-                Stranger(place, DEADLINE_S)
+                UnauthenticatedPeer(place, DEADLINE_S)
         self.finish()
 
-    def test_whoever_poses_as_rank_0_is_left(self):
-        place = Place(self.port, 1, 2, EXCHANGE_PURPOSE, caller=0)
-        poses = {
+    def test_a_false_rank_0_is_abandoned(self):
+        place = Place(self.port, 1, 2, EXCHANGE_PURPOSE, dialer=0)
+        answers = {
             "hangs up": lambda heard: b"",
             "garbage": lambda heard: bytes(4000),
             "a hello of 2^40 bytes": lambda heard: Frame(sender=0).encode(bytes(100), length=1 << 40),
@@ -278,39 +279,39 @@ class IntruderTest(unittest.TestCase):
         with socket.create_server(("127.0.0.1", self.port)) as impostor:
             impostor.settimeout(DEADLINE_S)
             self.start(1, size=2)
-            for name, answer in poses.items():
-                caller, _ = impostor.accept()
-                with caller:
-                    caller.settimeout(DEADLINE_S)
-                    heard = caller.recv(4096)
+            for name, answer in answers.items():
+                dialer, _ = impostor.accept()
+                with dialer:
+                    dialer.settimeout(DEADLINE_S)
+                    heard = dialer.recv(4096)
                     self.assertLessEqual(len(heard), ANSWER_BYTES, name)
-                    with contextlib.suppress(OSError):  # it hung up before we were done
+                    with contextlib.suppress(OSError):  # it closed the connection first
                         if answer is not None:
-                            caller.sendall(answer(heard))
-                            caller.shutdown(socket.SHUT_WR)
-                        self.assertEqual(caller.recv(1), b"", f"{name}: it went on")
+                            dialer.sendall(answer(heard))
+                            dialer.shutdown(socket.SHUT_WR)
+                        self.assertEqual(dialer.recv(1), b"", f"{name}: it continued")
         self.start(0, size=2)
-        self.all_say("exchanged")
+        self.all_print("exchanged")
         for rank in self.ranks.values():
             rank.go_on()
-        self.all_say("started")
+        self.all_print("started")
         self.finish()
 
-    # UBSan makes a pipe to see whether memory can be read, and calls the object invalid if it gets none.
+    # UBSan makes a pipe to test whether memory is readable, and reports the object as invalid if that fails.
     @unittest.skipIf("undefined" in str(SANITIZERS), "UBSan needs descriptors for itself")
-    def test_a_rank_with_few_descriptors_lets_its_own_in(self):
-        self.settings["HELLO_TIMEOUT_MS"] = DEADLINE_S * 1000  # nobody goes because the time is over
+    def test_a_rank_with_few_descriptors_accepts_its_peers(self):
+        self.settings["HELLO_TIMEOUT_MS"] = DEADLINE_S * 1000  # no peer is dropped by this timeout
         zero = self.start(0, size=2, files=40)
         address, _ = self.gather(zero, size=2)
-        strangers = Visit()
+        peers = Visit()
         for _ in range(FLOOD):
-            strangers.send(address, "absent")
+            peers.send(address, "absent")
         self.start(1, size=2)
-        self.all_say("exchanged")
+        self.all_print("exchanged")
         for rank in self.ranks.values():
             rank.go_on()
-        self.all_say("started")
-        self.assertEqual(strangers.end(), [])
+        self.all_print("started")
+        self.assertEqual(peers.end(), [])
         self.finish()
 
 

@@ -1,4 +1,4 @@
-"""Lets the tests import tools/ranks.py, and runs programs/ on several ranks."""
+"""Lets the tests import the modules of tools/, and runs programs/ on several ranks."""
 
 import pathlib
 import sys
@@ -19,9 +19,9 @@ def root():
 
 @pytest.fixture
 def run_program():
-    """run_program(name, size): every rank runs programs/<name>.py to its end, or the test fails with all outputs."""
+    """run_program(name, size): every rank runs programs/<name>.py. The test fails with all outputs if a rank fails."""
 
-    def run(name, size, deadline_s=90, env=None, arguments=()):
+    def run(name, size, deadline_s=300, env=None, arguments=()):
         command = [sys.executable, str(TESTS / "programs" / f"{name}.py"), *map(str, arguments)]
         ended = ranks.run_ranks(command, size, deadline_s, env)
         if any(rank.code != 0 for rank in ended):

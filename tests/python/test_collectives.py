@@ -22,7 +22,7 @@ def test_the_optimizer_with_groups_codecs_sparse_gradients_and_sets(run_program)
     run_program("optimizer_more", 3)
 
 
-def test_training_with_uneven_data_does_what_one_process_does(root):
+def test_training_with_uneven_data_has_the_result_of_one_process(root):
     ended = ranks.check_ranks([sys.executable, str(root / "examples/uneven.py")], 4)
     said = re.search(r"relative difference to one process (\S+)", ended[0].output)
     assert float(said[1]) <= 1e-10

@@ -1,4 +1,4 @@
-"""A rank ends, in each way that a program can: what the others hear, and its own exit status."""
+"""The end of a rank's program in every way: the error on the other rank, and the exit status."""
 
 import re
 import signal
@@ -13,7 +13,7 @@ WITH_TEXT = (
     "ArithmeticError: the loss is not a number"
 )
 LEFT = r"Mismatch, origin None: .*rank 1 has left"
-HEARD_WITHIN_S = 10  # usually milliseconds; a loaded machine is no error
+HEARD_WITHIN_S = 60  # usually milliseconds; longer on a loaded machine
 
 WAYS = {
     "exception": (1, WITH_TEXT),
@@ -31,7 +31,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_others_hear_how_a_rank_ended(root, way):
+def test_the_other_rank_gets_the_reason(root, way):
     code, text = WAYS[way]
     ended = ranks.run_ranks([sys.executable, str(root / "tests/python/programs/ends.py"), way], 2)
     assert [rank.code for rank in ended] == [0, code], ranks.RanksFailed(ended)
@@ -41,4 +41,4 @@ def test_the_others_hear_how_a_rank_ended(root, way):
     )
     assert heard - began < HEARD_WITHIN_S
     if code == 1:
-        assert re.search("ArithmeticError|Silent|somebody else", ended[1].output), "its own traceback"
+        assert re.search("ArithmeticError|Silent|another hook", ended[1].output), "its own traceback"

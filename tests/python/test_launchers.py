@@ -1,4 +1,4 @@
-"""Ranks find each other under every launcher: horo run, torchrun, mpirun and srun, without a flag of horo's."""
+"""Ranks connect under every launcher: horo run, torchrun, mpirun and srun, without options of horo."""
 
 import ast
 import concurrent.futures
@@ -20,7 +20,7 @@ from horo.errors import HoroError, PeerLost
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = str(ROOT / "tests/python/programs/launched.py")
 DIGITS = str(ROOT / "examples/digits.py")
-DEADLINE_S = 120
+DEADLINE_S = 360
 FOREIGN = r"(HORO_(RANK|SIZE|LOCAL_|ADDR|KEY_|JOB)|OMPI_|PMI|SLURM_|TORCHELASTIC_|MASTER_|RANK$|WORLD_SIZE$|LOCAL_)"
 
 
@@ -48,7 +48,7 @@ def environment(extra=()):
 
 @contextlib.contextmanager
 def started(command, env=()):
-    """A process whose whole session is ended when the block is left."""
+    """A process whose whole session is killed at the end of the block."""
     process = subprocess.Popen(
         command,
         env=environment(env),
@@ -68,7 +68,7 @@ def started(command, env=()):
 
 
 def outputs(commands, codes=(0,)):
-    """What the commands print, which run side by side: (command, variables)."""
+    """Runs commands, pairs (command, variables), at the same time; returns their outputs."""
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(started(command, env)) for command, env in commands]
         texts = [process.communicate(timeout=DEADLINE_S)[0] for process in processes]
@@ -86,7 +86,7 @@ def one_host(size):
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_ranks_of_one_host_find_each_other_without_a_setting(launcher):
+def test_ranks_of_one_host_connect_without_a_setting(launcher):
     (text,) = outputs([([*LAUNCHERS[launcher](3), PROGRAM, "again"], {})])
     assert places(text) == one_host(3)
 
@@ -113,13 +113,13 @@ def test_training_ends_with_the_same_bits_under_every_launcher(launcher, digest)
 
 
 def slurm_step(rank, size, step="0"):
-    """What srun sets for a task on one node."""
+    """The variables of srun for a task on one node."""
     names = {"PROCID": rank, "LOCALID": rank, "NODEID": 0, "NTASKS": size, "STEP_NUM_TASKS": size}
     names |= {"STEP_TASKS_PER_NODE": size, "JOB_ID": os.getpid(), "STEP_ID": step, "JOB_NAME": "python"}
     return {f"SLURM_{name}": str(value) for name, value in names.items()}
 
 
-def test_tasks_of_srun_on_one_host_find_each_other():
+def test_tasks_of_srun_on_one_host_connect():
     texts = outputs([([sys.executable, PROGRAM], slurm_step(rank, 2)) for rank in range(2)])
     assert places("".join(texts)) == one_host(2)
 
@@ -129,7 +129,7 @@ def test_two_steps_of_one_slurm_job_do_not_mix():
     assert places("".join(outputs(commands))) == sorted(2 * one_host(2))
 
 
-def test_horo_run_inside_of_a_slurm_step_is_what_counts():
+def test_horo_run_takes_precedence_inside_a_slurm_step():
     (text,) = outputs([([*LAUNCHERS["horo run"](2), PROGRAM], slurm_step(0, 1))])
     assert places(text) == one_host(2)
 
@@ -149,7 +149,7 @@ def key_file(tmp_path):
 
 
 def two_agents(program, rendezvous, env):
-    """torchrun's two agents, which know nothing of each other being on one host."""
+    """torchrun's two agents, which do not detect that they are on one host."""
     commands = []
     for node in "01":
         agent = [executable("torchrun"), "--nnodes", "2", "--node-rank", node, "--nproc-per-node", "2"]
@@ -160,20 +160,20 @@ def two_agents(program, rendezvous, env):
 TWO_HOSTS = sorted((2 * cross + local, 4, local, 2, cross, 2) for cross in range(2) for local in range(2))
 
 
-def test_torchrun_on_several_hosts_brings_the_ranks_together_by_its_store(key_file):
+def test_ranks_of_torchrun_on_several_hosts_connect_through_its_store(key_file):
     rendezvous = ["--master-addr", "127.0.0.1", "--master-port", free_port()]
     texts = outputs(two_agents([PROGRAM, "torch", "again"], rendezvous, {"HORO_KEY_FILE": key_file}))
     assert places("".join(texts)) == TWO_HOSTS
 
 
-def test_torchrun_whose_agent_has_no_store_brings_them_together_too(key_file):
+def test_ranks_of_a_torchrun_whose_agent_has_no_store_connect_too(key_file):
     rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{free_port()}"]
     env = {"HORO_KEY_FILE": key_file, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     texts = outputs(two_agents([PROGRAM, "torch", "again"], rendezvous, env))
     assert places("".join(texts)) == TWO_HOSTS
 
 
-def test_without_a_key_ranks_of_several_hosts_are_told_what_to_set():
+def test_without_a_key_the_error_names_the_setting():
     rendezvous = ["--master-addr", "127.0.0.1", "--master-port", free_port()]
     texts = outputs(two_agents([PROGRAM, "torch"], rendezvous, {}), codes=(1,))
     assert all("LOCAL_WORLD_SIZE=2) started ranks on several hosts" in text for text in texts)
@@ -198,8 +198,8 @@ while True:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
-def test_another_user_at_the_meeting_place_is_told_apart():
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
+def test_a_socket_of_another_user_is_refused():
     alone = slurm_step(1, 2) | {"HORO_START_TIMEOUT_MS": "300"}
     (text,) = outputs([([sys.executable, PROGRAM], alone)], codes=(1,))
     name = re.search(r"last error: @(horo/0/[0-9a-f]{16}): Connection refused", text)[1]
@@ -210,10 +210,10 @@ def test_another_user_at_the_meeting_place_is_told_apart():
 
 
 def exchange_by_files(folder):
-    """Blobs as files: an exchange that is not torchrun's."""
+    """An exchange through files, which does not use torchrun."""
 
     def exchange(call, mine):
-        assert (call.size, call.timeout_ms) == (2, 20000)
+        assert (call.size, call.timeout_ms) == (2, 120000)
         written = folder / f"{call.rank}.new"
         written.write_bytes(mine)
         written.rename(folder / str(call.rank))
@@ -226,10 +226,10 @@ def exchange_by_files(folder):
 
 
 def plain_rank(rank):
-    return [f"HORO_RANK={rank}", "HORO_SIZE=2", "HORO_START_TIMEOUT_MS=20000"]
+    return [f"HORO_RANK={rank}", "HORO_SIZE=2", "HORO_START_TIMEOUT_MS=120000"]
 
 
-def test_any_exchange_brings_ranks_together(tmp_path):
+def test_ranks_connect_through_any_exchange(tmp_path):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         opened = [pool.submit(Session, plain_rank(rank), exchange_by_files(tmp_path)) for rank in range(2)]
         sessions = [one.result(DEADLINE_S) for one in opened]
@@ -241,12 +241,12 @@ def test_any_exchange_brings_ranks_together(tmp_path):
 @pytest.mark.parametrize(
     "raised, kind, text",
     [
-        (PeerLost("rank 1 stays away", 1), PeerLost, "rank 1 stays away"),
+        (PeerLost("rank 1 is missing", 1), PeerLost, "rank 1 is missing"),
         (ValueError("no such store"), ValueError, "no such store"),
         (OSError("broken"), HoroError, "OSError: broken"),
     ],
 )
-def test_an_exchange_that_fails_says_why(raised, kind, text):
+def test_the_error_of_an_exchange_is_raised(raised, kind, text):
     def exchange(call, mine):
         raise raised
 
@@ -255,6 +255,6 @@ def test_an_exchange_that_fails_says_why(raised, kind, text):
     assert getattr(error.value, "origin", 1) == 1
 
 
-def test_an_exchange_that_gives_too_little_is_refused():
-    with pytest.raises(ValueError, match="2 times at most 4096 bytes"):
+def test_an_exchange_with_too_few_values_is_refused():
+    with pytest.raises(ValueError, match="2 values of at most 4096 bytes"):
         Session(plain_rank(0), lambda call, mine: [mine])

@@ -1,4 +1,4 @@
-"""What the one library that goes into a training process needs, and what it shows."""
+"""The dependencies and the exported symbols of libhoro.so."""
 
 import re
 import subprocess
@@ -26,6 +26,6 @@ def test_the_library_exports_the_c_abi_only():
 
 
 def test_the_library_can_be_loaded_after_a_framework():
-    """Thread-local variables of the C++ library need room that is gone once many libraries are loaded."""
+    """Static thread-local storage may be exhausted after many libraries were loaded, so the library uses none."""
     relocations = output_of("readelf", "-rW", _native.library_path()).splitlines()
     assert not [line for line in relocations if "TPOFF" in line and "@" in line]

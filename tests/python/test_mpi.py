@@ -1,4 +1,4 @@
-"""HORO_BACKEND=mpi, under Open MPI's own mpirun: the same results as without it, and ends that are told plainly."""
+"""HORO_BACKEND=mpi, under Open MPI's mpirun: the results of other backends, and errors that name the cause."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ SINGLE, FUNNELED, SERIALIZED, MULTIPLE = range(4)
 
 def by_mpirun(program, size, *arguments, env=None, options=()):
     command = [sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)]
-    return ranks.run_by_mpirun(command, size, 120, MPI | (env or {}), options)
+    return ranks.run_by_mpirun(command, size, 360, MPI | (env or {}), options)
 
 
 def expect_well(ended):
@@ -26,7 +26,7 @@ def expect_well(ended):
     return ended
 
 
-# These compare every result with an oracle's, bit by bit, as they do over other connections (test_collectives.py).
+# These programs compare every result bitwise with an oracle, as over other connections (test_collectives.py).
 @pytest.mark.parametrize(
     "program, size", [("collectives", 2), ("collectives_numpy", 3), ("collectives_torch", 3), ("sets", 4)]
 )
@@ -38,7 +38,7 @@ def test_training_over_mpi_ends_with_the_bits_of_shared_memory():
     digits = [sys.executable, str(ROOT / "examples/digits.py")]
     found = set()
     for backend in ("mpi", "auto"):
-        ended = expect_well(ranks.run_by_mpirun(digits, 4, 120, {"HORO_BACKEND": backend}))
+        ended = expect_well(ranks.run_by_mpirun(digits, 4, 360, {"HORO_BACKEND": backend}))
         found |= set(re.findall(r"sha256 of the parameters ([0-9a-f]{64})", "".join(rank.output for rank in ended)))
     assert len(found) == 1
 
@@ -50,17 +50,17 @@ def test_tensors_go_through_mpi_and_not_through_sockets():
             assert (sent > 8 << 20) == goes_by_sockets, rank.output
 
 
-# mpirun itself kills the others a second after a death, unless it is told not to.
+# mpirun kills the other ranks a second after a death, unless it has --enable-recovery.
 @pytest.mark.parametrize("options", [(), ("--enable-recovery",)])
 def test_a_killed_rank_is_named_and_no_rank_waits_for_it(options):
     ended = by_mpirun("mpi_loss", 4, options=options)
     for rank in (ended[0], ended[2], ended[3]):
         assert re.search(r"lost 1: rank 1 \(host \S+, pid \d+\) is lost: .+", rank.output), ranks.RanksFailed(ended)
         assert rank.code is not None, "it hangs"
-        assert options or rank.code != 0  # with --enable-recovery mpirun itself says 0
+        assert options or rank.code != 0  # with --enable-recovery the exit status of mpirun is 0
     if options:
         for rank in (ended[0], ended[2], ended[3]):
-            assert "goes on" in rank.output
+            assert "continues" in rank.output
             assert "ends without MPI_Finalize, which would wait for ranks that are lost: rank 1" in rank.output
 
 
@@ -70,10 +70,10 @@ def test_an_mpi_that_the_program_started_is_used_and_left_to_it(level):
         assert "sum [2.0, 2.0, 2.0]" in rank.output and "finalized" in rank.output
 
 
-def test_with_less_than_all_threads_horo_says_once_who_may_not_call_mpi():
+def test_with_mpi_thread_serialized_horo_warns_once():
     ended = expect_well(by_mpirun("mpi_user", 2, SERIALIZED))
     text = "".join(rank.output for rank in ended)
-    assert text.count("MPI has MPI_THREAD_SERIALIZED alone: nobody else may call it between horo's init") == 1
+    assert text.count("MPI has MPI_THREAD_SERIALIZED") == 1
 
 
 @pytest.mark.parametrize("level, name", [(SINGLE, "MPI_THREAD_SINGLE"), (FUNNELED, "MPI_THREAD_FUNNELED")])
@@ -90,11 +90,11 @@ def test_after_a_loss_the_programs_own_end_of_mpi_ends_the_process():
 
 
 def refusal(env):
-    """What a lone process that mpirun seems to have started is told."""
+    """The error of a single process with mpirun's variables."""
     started = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}
     program = "import ctypes, os, horo\nif 'LOADED' in os.environ: ctypes.CDLL(os.environ['LOADED'])\nhoro.init()"
     env = os.environ | MPI | started | env
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=180)
     assert done.returncode == 1, done
     return done.stderr.strip().splitlines()[-1]
 
@@ -103,7 +103,7 @@ def library(folder, name, text):
     source = folder / "source.cc"
     source.write_text(text)
     command = ["g++", "-shared", "-fPIC", f"-Wl,-soname,{name}", str(source), "-o", str(folder / name)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=180)
     return str(folder / name)
 
 
@@ -116,7 +116,7 @@ def test_another_mpi_in_the_process_is_named(tmp_path):
     assert "this process uses another MPI (MPICH Version: 4.0.2): expected Open MPI (libmpi.so.40)" in said
 
 
-def test_an_open_mpi_that_cannot_be_loaded_is_told_with_the_reason(tmp_path):
+def test_the_reason_is_given_if_open_mpi_cannot_be_loaded(tmp_path):
     (tmp_path / "libmpi.so.40").write_bytes(b"")
     said = refusal({"LD_LIBRARY_PATH": str(tmp_path)})
     assert re.search(r"Open MPI cannot be loaded \(.*libmpi\.so\.40.*\): expected libmpi\.so\.40 where", said)
@@ -133,5 +133,5 @@ def test_a_plug_in_that_is_none_or_of_another_version_is_refused(tmp_path):
 def test_libhoro_itself_is_not_linked_to_mpi():
     from horo import _native
 
-    told = subprocess.run(["ldd", _native.library_path()], capture_output=True, text=True, check=True, timeout=60)
+    told = subprocess.run(["ldd", _native.library_path()], capture_output=True, text=True, check=True, timeout=180)
     assert "libmpi" not in told.stdout

@@ -1,4 +1,4 @@
-"""Settings as a Python program meets them: what is wrong is told, with what was meant or is allowed."""
+"""Wrong settings of a Python program: the error names the setting that was meant, or the allowed values."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 import ranks
 
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 def alone(program, **variables):
@@ -28,7 +28,7 @@ def test_a_wrong_setting_given_to_init_is_a_value_error(setting, told):
     assert done.returncode == 1 and f"ValueError: {told}" in done.stderr
 
 
-def test_init_goes_on_after_a_wrong_setting():
+def test_init_succeeds_after_a_wrong_setting():
     program = """
 for settings in ({"HORO_NO_SUCH_THING": 1}, {"HORO_MAX_DIMS": 4}):
     try:
@@ -42,7 +42,7 @@ print(horo.size())
     assert done.stdout.splitlines()[-1] == "1" and "'horo doctor --settings' lists all" in done.stdout
 
 
-def test_an_unknown_variable_is_told_once_by_one_rank():
+def test_one_rank_warns_once_of_an_unknown_variable():
     program = "import horo; horo.init(); horo.shutdown(); horo.init()"
     ended = ranks.check_ranks([sys.executable, "-c", program], 3, DEADLINE_S, {"HORO_STAL_LIMIT_MS": "5"})
     told = [rank.output.count("did you mean HORO_STALL_LIMIT_MS?") for rank in ended]

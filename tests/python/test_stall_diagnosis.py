@@ -1,4 +1,4 @@
-"""The thread that says where this rank's callers are: what it says, and that it ends with its session."""
+"""The thread that reports the stacks of this rank's callers: its report, and its end with the session."""
 
 import gc
 import os
@@ -18,12 +18,12 @@ def alone(monkeypatch):
         monkeypatch.delenv(name)
 
 
-def tellers():
+def responders():
     return [thread for thread in threading.enumerate() if thread.name == "horo_stall"]
 
 
 def called_from(filename, call):
-    """call(), from a function that seems to stand in that file."""
+    """call(), from a function that has this file name."""
     scope = {"call": call}
     exec(compile("def caller():\n    return call()\n", filename, "exec"), scope)
     return scope["caller"]()
@@ -66,14 +66,14 @@ def test_frames_of_horo_are_left_out_and_a_thread_inside_it_is_shown():
 def test_the_thread_ends_with_its_session(alone):
     for _ in range(20):
         session = Session()
-        assert len(tellers()) == 1
+        assert len(responders()) == 1
         session.close()
-        assert tellers() == []
+        assert responders() == []
 
 
 def test_a_session_that_is_dropped_is_freed(alone):
     session = Session()
-    (thread,) = tellers()
+    (thread,) = responders()
     del session
     gc.collect()
     thread.join(60)
@@ -82,5 +82,5 @@ def test_a_session_that_is_dropped_is_freed(alone):
 
 def test_the_thread_does_not_keep_the_interpreter_from_ending(alone):
     code = "from horo._session import Session; kept = Session(); print('here')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stdout, done.stderr) == (0, "here\n", "")

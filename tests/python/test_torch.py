@@ -1,4 +1,4 @@
-"""horo.torch on several ranks of this host; each program checks many claims, because starting torch takes seconds."""
+"""horo.torch on several ranks of this host; each program checks many claims, because torch starts in seconds."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ def test_every_collective_agrees_with_torch(run_program):
     run_program("collectives", 3)
 
 
-def test_a_named_allreduce_comes_again_in_every_way(run_program):
+def test_a_named_allreduce_is_repeated_in_every_way(run_program):
     run_program("repeats", 2)
 
 
@@ -24,7 +24,7 @@ def test_every_collective_works_alone(run_program):
     run_program("alone", 1)
 
 
-def test_mistakes_are_told_on_every_rank(run_program):
+def test_mistakes_raise_errors_on_every_rank(run_program):
     run_program("mistakes", 2)
 
 
@@ -52,16 +52,16 @@ def test_priorities_and_steps_without_a_barrier_change_no_bit(run_program, size,
     run_program("priorities", size, env={"HORO_TRANSPORT": wire, "HORO_CREDIT_BYTES": "256"})
 
 
-def test_mistakes_with_the_optimizer_are_told_or_do_no_harm(run_program):
+def test_mistakes_with_the_optimizer_raise_errors_or_do_no_harm(run_program):
     run_program("optimizer_mistakes", 2)
 
 
 @pytest.mark.skipif(not os.environ.get("LARGE_TESTS"), reason="needs 10 GiB and a minute: LARGE_TESTS=1")
 def test_more_than_two_to_the_31_elements_are_reduced(run_program):
-    run_program("large", 2, deadline_s=600, env={"HORO_DEADLINE_MS": "500000"})
+    run_program("large", 2, deadline_s=1800, env={"HORO_DEADLINE_MS": "500000"})
 
 
-def test_state_is_the_same_everywhere(run_program):
+def test_broadcast_state_is_equal_on_all_ranks(run_program):
     run_program("state", 3)
 
 
@@ -69,7 +69,7 @@ def test_sessions_begin_and_end_in_any_order_and_thread(run_program, tmp_path):
     run_program("lifetime", 2, arguments=[tmp_path])
 
 
-def test_memory_that_changes_under_us_is_told(run_program):
+def test_memory_that_changes_in_flight_is_an_error(run_program):
     run_program("memory", 2)
 
 
@@ -83,9 +83,9 @@ def test_a_thousand_submits_are_cheap_beside_a_busy_thread(run_program, capsys):
         print("\n" + "\n".join(line for line in output.splitlines() if "median" in line))
 
 
-def test_an_exception_is_heard_by_all_others(root):
+def test_all_other_ranks_get_an_exception(root):
     program = str(root / "tests/python/programs/dies.py")
-    ended = ranks.run_ranks([sys.executable, program], 3, deadline_s=60)
+    ended = ranks.run_ranks([sys.executable, program], 3, deadline_s=180)
     assert [rank.code for rank in ended] == [0, 1, 0], ranks.RanksFailed(ended)
     assert "heard" in ended[0].output and "ArithmeticError: the loss is not a number" in ended[1].output
 
@@ -93,7 +93,7 @@ def test_an_exception_is_heard_by_all_others(root):
 @pytest.mark.parametrize("call", ["allreduce", "grouped", "alltoall", "recv", "join", "add_process_set"])
 def test_a_wait_can_be_interrupted(root, call):
     program = str(root / "tests/python/programs/interrupted.py")
-    ended = ranks.run_ranks([sys.executable, program, call], 2, deadline_s=60)
+    ended = ranks.run_ranks([sys.executable, program, call], 2, deadline_s=180)
     assert "interrupted" in ended[0].output and ended[0].code != 0, ranks.RanksFailed(ended)
     assert ended[1].code == 0 and "heard" in ended[1].output, ranks.RanksFailed(ended)
 
@@ -101,6 +101,6 @@ def test_a_wait_can_be_interrupted(root, call):
 def test_one_process_needs_no_launcher():
     alone = {name: value for name, value in os.environ.items() if name not in ("HORO_RANK", "HORO_SIZE")}
     code = "import torch, horo.torch as h; h.init(); assert h.size() == 1; print(h.allreduce(torch.ones(2)).tolist())"
-    done = subprocess.run([sys.executable, "-c", code], env=alone, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env=alone, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[1.0, 1.0]"

@@ -15,7 +15,7 @@ REDUCED = {"ddp", "ddp-view", "horo"}
 def test_train_step_times_all_contestants_and_finds_them_right(root, tmp_path):
     command = [sys.executable, root / "bench/train_step", "--ranks", "2", "--models", "tensors1000", "--tensors", "40"]
     sizes = ["--rounds", "2", "--turn-ms", "20", "--json", tmp_path / "result.json"]
-    done = subprocess.run([*command, *sizes], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*command, *sizes], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     written = json.loads((tmp_path / "result.json").read_text())
     rows = {row["contestant"]: row for row in written["rows"]}
@@ -39,7 +39,7 @@ def test_figures_are_medians_of_ratios_within_a_round():
     assert row["exposed_to_ddp_view"] is row["samples_to_ddp_view"] is None
 
 
-def test_ranks_that_differ_and_models_that_learn_nothing_or_something_else_are_found():
+def test_different_ranks_and_models_that_learn_nothing_or_something_else_are_found():
     right = {"loss": [2, 1], "sha256": ["a", "a"], "moved": 1.0, "from_ddp": 0.0}
     for mistake, said in (
         ({"sha256": ["a", "b"]}, "ranks end with different parameters: a, b"),

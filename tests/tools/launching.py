@@ -1,4 +1,4 @@
-"""What the tests of horo run share: starting it, and looking at what it started."""
+"""Helpers of the tests of horo run: they start it and inspect the processes that it starts."""
 
 import os
 import pathlib
@@ -9,7 +9,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEADLINE_S = 120  # far beyond what a loaded machine needs
+DEADLINE_S = 360  # far longer than a loaded machine needs
 
 
 def executable():
@@ -34,7 +34,7 @@ def clean_environment(extra=()):
 
 
 def run(ranks, program, env=(), options=()):
-    """A whole job of a Python program."""
+    """Runs a Python program as a job to its end."""
     return horo(*command(ranks, program, options)[1:], env=env)
 
 
@@ -49,7 +49,7 @@ def horo(*arguments, env=()):
 
 
 def start_and_read(program, lines, ranks=2, options=()):
-    """A running job that has said so many lines, and what they were."""
+    """Starts a job and reads its first lines; returns both."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     job = subprocess.Popen(command(ranks, program, options), env=clean_environment(), **pipes)
     return job, "".join(job.stdout.readline() for _ in range(lines))
@@ -71,8 +71,8 @@ def pids_in(text):
 
 
 def all_end_soon(pids):
-    """Whether none of them runs any more; an orphan killed just now may need a moment."""
-    end = time.monotonic() + 20
+    """Whether all of them end within 60 s; a killed orphan ends with a delay."""
+    end = time.monotonic() + 60
     while time.monotonic() < end and any(map(is_running, pids)):
         os.sched_yield()
     return not any(map(is_running, pids))

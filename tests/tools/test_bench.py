@@ -1,4 +1,4 @@
-"""horo bench: what it checks while it measures."""
+"""horo bench: the checks of its results."""
 
 import json
 import subprocess
@@ -8,14 +8,14 @@ from launching import HORO
 
 def test_bench_allreduce_checks_every_size_it_prints():
     sizes = ["--min", "8", "--max", "4K", "--rounds", "2"]
-    done = subprocess.run([HORO, "bench", "allreduce", *sizes], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([HORO, "bench", "allreduce", *sizes], capture_output=True, text=True, timeout=180)
     rows = [line.split() for line in done.stdout.splitlines() if line[:1] == " " and line.split()[0].isdigit()]
     assert done.returncode == 0, done.stdout + done.stderr
     assert [int(row[0]) for row in rows] == [8 << i for i in range(10)] and all(row[8] == "0" for row in rows)
 
 
 def test_bench_wire_matches_every_schedule_and_the_kernel():
-    done = subprocess.run([HORO, "bench", "wire", "--ranks", "2,3"], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([HORO, "bench", "wire", "--ranks", "2,3"], capture_output=True, text=True, timeout=300)
     rows = [line.split() for line in done.stdout.splitlines() if line[:1] == " " and line.split()[0].isdigit()]
     assert done.returncode == 0 and all(row[-1] == "ok" for row in rows), done.stdout + done.stderr
     assert {row[0] for row in rows} == {"2", "3"} and len({tuple(row[1:3]) for row in rows}) >= 18
@@ -24,13 +24,13 @@ def test_bench_wire_matches_every_schedule_and_the_kernel():
 
 def test_bench_agree_sends_no_names_in_the_steady_state():
     small = ["--ranks", "2", "--tensors", "100", "--steps", "10"]
-    done = subprocess.run([HORO, "bench", "agree", *small], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([HORO, "bench", "agree", *small], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "messages with names in all these steps 0," in done.stdout
 
 
 def test_bench_error_sums_short_floats_as_well_as_their_types_can():
-    done = subprocess.run([HORO, "bench", "error", "--elements", "2000"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([HORO, "bench", "error", "--elements", "2000"], capture_output=True, text=True, timeout=180)
     rows = [line.split() for line in done.stdout.splitlines() if line[:1] == " "]
     assert done.returncode == 0 and len(rows) == 44, done.stdout + done.stderr
     assert all(float(row[3]) <= 1.05 for row in rows)
@@ -40,7 +40,7 @@ def test_bench_error_sums_short_floats_as_well_as_their_types_can():
 def test_bench_net_has_every_size_its_fit_and_the_streams(tmp_path):
     file = tmp_path / "net.json"
     command = [HORO, "bench", "net", "--rounds", "1", "--max", "64K", "--pause", "0.01", "--json", file]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=360)
     assert done.returncode == 0 and "ONE HOST" in done.stdout, done.stdout + done.stderr
     report = json.loads(file.read_text())
     assert [row["bytes"] for row in report["messages"]] == [8, 64, 256, 1024, 4096, 16384, 65536]
@@ -50,13 +50,13 @@ def test_bench_net_has_every_size_its_fit_and_the_streams(tmp_path):
 
 def test_bench_net_is_between_two_ranks():
     command = [HORO, "run", "-n", "3", HORO, "bench", "net"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 2 and "bench net: 3 ranks: expected two, one on each host" in done.stderr
 
 
 def test_bench_kernels_finds_every_instruction_set_right():
     sizes = ["--rounds", "1", "--cache", "4104", "--memory", "64K"]
-    done = subprocess.run([HORO, "bench", "kernels", *sizes], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([HORO, "bench", "kernels", *sizes], capture_output=True, text=True, timeout=180)
     rows = [line.split() for line in done.stdout.splitlines() if line[:1] == " "][1:]
     assert done.returncode == 0 and len(rows) == 2 * 7 * 4, done.stdout + done.stderr
     assert all(row[-1] == "right" for row in rows)
@@ -67,7 +67,7 @@ def test_bench_checks_every_collective_in_place_and_apart(tmp_path):
     for collective in ("broadcast", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"):
         sizes = ["--min", "1000", "--max", "2000", "--rounds", "2", "--ranks", "3", "--dtype", "float32,int64"]
         command = [HORO, "bench", collective, *sizes, "--transport", "shm", "--csv", file]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
         assert done.returncode == 0, done.stdout + done.stderr
         rows = [line.split(",") for line in file.read_text().splitlines()[1:]]
         assert {row[3] for row in rows} == {"float32", "int64"} and all(row[-1] == "0" for row in rows)

@@ -82,7 +82,7 @@ def test_horo_over_mpi_is_compared_with_open_mpi_itself():
 
 
 @pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing()))
-def test_contestants_on_two_hosts_meet_and_all_results_are_right():
+def test_contestants_on_two_hosts_have_right_results():
     peers = [peer for peer in ("openmpi-tcp", "gloo") if peer == "gloo" or (PEERS / "mpi_openmpi").exists()]
     need_peer("gloo")
     what = ["--against", ",".join(peers), "--paths", "tcp", "--ranks", "2,3", "--sizes", "8,64K", "--peers", PEERS]
@@ -94,7 +94,7 @@ def test_contestants_on_two_hosts_meet_and_all_results_are_right():
 
 
 def fake_gloo(folder, body):
-    """A folder of peers with a gloo.py of the test's own."""
+    """A folder of peers with a gloo.py of the test."""
     folder.mkdir()
     (folder / "gloo.py").write_text(body)
     return folder
@@ -120,7 +120,7 @@ sys.exit(gloo.main(Wrong()))
 
 
 @pytest.mark.parametrize("planted", [0, 1])
-def test_a_wrong_result_is_found_and_said(planted, tmp_path):
+def test_a_wrong_result_is_reported(planted, tmp_path):
     need_peer("gloo")
     peers = fake_gloo(tmp_path / "peers", WRONG)
     env = {"PLANTED": str(planted), "CONTEST_LIBRARY": str(PEERS / "libcontest.so")}
@@ -129,14 +129,14 @@ def test_a_wrong_result_is_found_and_said(planted, tmp_path):
     assert ("WRONG RESULTS: gloo, 8: 8 elements" in done.stdout) == bool(planted)
 
 
-def test_a_contestant_that_dies_is_named_with_its_last_words(tmp_path):
+def test_a_contestant_that_dies_is_named_with_its_last_lines(tmp_path):
     peers = fake_gloo(tmp_path / "peers", "import sys\nsys.exit('no luck today')\n")
     done = compare("--against", "gloo", "--sizes", "8", peers=peers)
     assert done.returncode == 1
     assert "gloo with 2 ranks" in done.stderr and "no luck today" in done.stderr
 
 
-def test_what_is_missing_is_said_with_what_installs_it(tmp_path):
+def test_a_missing_peer_is_reported_with_the_command_that_installs_it(tmp_path):
     for peer in ("openmpi", "mpich", "gloo"):
         done = compare("--against", peer, peers=tmp_path / "nothing")
         assert done.returncode == 2
@@ -157,6 +157,6 @@ def test_what_is_missing_is_said_with_what_installs_it(tmp_path):
         [],
     ],
 )
-def test_what_cannot_be_asked_for_is_refused(options):
+def test_invalid_options_are_refused(options):
     done = horo("bench", *options)
     assert done.returncode == 2 and done.stderr.strip(), done.stdout + done.stderr

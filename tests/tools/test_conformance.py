@@ -1,4 +1,4 @@
-"""horo conformance: operations and codecs of others, in C, compiled here."""
+"""horo conformance: users' operations and codecs in C, compiled by the test."""
 
 import shutil
 import subprocess
@@ -56,11 +56,11 @@ def conformance(tmp_path):
     (tmp_path / "ops.c").write_text(SOURCE)
     library = tmp_path / "ops.so"
     flags = ["-shared", "-fPIC", "-I", ROOT / "bindings/c"]
-    subprocess.run([compiler, *flags, tmp_path / "ops.c", "-o", library], check=True, timeout=60)
+    subprocess.run([compiler, *flags, tmp_path / "ops.c", "-o", library], check=True, timeout=180)
 
     def run(*arguments, kind="op"):
         command = [HORO, "conformance", kind, library, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, timeout=180)
 
     return run
 
@@ -70,14 +70,14 @@ def test_a_good_operation_has_no_faults(conformance):
     assert conformance("whole").returncode == 0
 
 
-def test_a_bad_operation_is_told_what_is_wrong_with_it(conformance):
+def test_the_fault_of_a_bad_operation_is_reported(conformance):
     done = conformance("bad", "--counts", "17")
     assert done.returncode == 1
     assert done.stdout.startswith("operation 'bad', 17 elements of float32: pieces do not give what the whole does")
     assert "it returned 7, expected 0" in conformance("good", "--dtype", "float64,float32").stdout
 
 
-def test_what_is_no_operation_is_refused_by_name(conformance):
+def test_symbols_that_are_not_operations_are_refused(conformance):
     for symbol, word in (("none", "there is no such symbol"), ("old", "struct_bytes")):
         done = conformance(symbol)
         assert done.returncode == 2 and word in done.stderr and symbol in done.stderr
@@ -92,13 +92,13 @@ def test_a_good_codec_has_no_faults_and_must_not_claim_too_much(conformance):
     assert "expected an error of at most 0.01" in boast.stdout
 
 
-def test_a_codec_that_writes_too_far_is_told_so(conformance):
+def test_a_codec_that_writes_too_far_is_reported(conformance):
     done = conformance("too_far", "--absolute", "0.0501", "--largest", "12.7", kind="codec")
     assert done.returncode == 1
     assert "elements wrote outside of its wire_bytes()" in done.stdout
 
 
-def test_what_is_no_codec_is_refused_by_name(conformance):
+def test_symbols_that_are_not_codecs_are_refused(conformance):
     for symbol in ("old_codec", "missing"):
         done = conformance(symbol, kind="codec")
         assert done.returncode == 2 and symbol in done.stderr

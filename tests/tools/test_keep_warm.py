@@ -1,4 +1,4 @@
-"""Between hosts with a long line: an idle job keeps its connections warm, and goes on well after it; wide ones too."""
+"""An idle job between hosts with a long line keeps its connections warm, striped ones too, and then continues."""
 
 import subprocess
 import sys
@@ -11,8 +11,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import hosts  # noqa: E402
 
-DEADLINE_S = 60
-SEGMENTS = 20  # more than an idle job sends otherwise: two questions of the kernel's on each connection
+DEADLINE_S = 180
+SEGMENTS = 20  # more than the two keep-alive probes that the kernel sends on each connection
 PROGRAM = """
 import sys, numpy, horo.numpy as horo
 horo.init()
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(hosts.missing(line=True) is not None, reason=str
 def start(pair, host, rank, key):
     world = {"HORO_RANK": str(rank), "HORO_SIZE": "2", "HORO_LOCAL_RANK": "0", "HORO_LOCAL_SIZE": "1"}
     place = {"HORO_ADDR": f"{pair.addresses['A']}:29413", "HORO_KEY_FILE": key, "HORO_TCP_WIDTH": "2"}
-    # Those with BBR need no warmth; Reno is everywhere, and any namespace may have it.
+    # BBR connections are not kept warm. Reno is in every kernel, and every namespace may select it.
     choose = 'echo reno > /proc/sys/net/ipv4/tcp_congestion_control; exec "$@"'
     return subprocess.Popen(
         [*pair.on(host), "sh", "-c", choose, "sh", sys.executable, "-c", PROGRAM],

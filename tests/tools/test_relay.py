@@ -1,4 +1,4 @@
-"""tools/relay: a line between two network namespaces, with the kernel's own TCP at both ends."""
+"""tools/relay: a line between two network namespaces, with the kernel's TCP at both ends."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ import hosts  # noqa: E402
 pytestmark = pytest.mark.skipif(hosts.missing(line=True) is not None, reason=str(hosts.missing(line=True)))
 PORT = 29421
 
-# Sends what it gets on standard input to whoever connects, and hangs up.
+# Sends its standard input to the first peer that connects, and closes the connection.
 GIVE = f"""
 import socket, sys
 data = sys.stdin.buffer.read()
@@ -39,7 +39,7 @@ with socket.create_connection((sys.argv[1], {PORT})) as connection:
 
 
 def transfer(pair, data):
-    """What B gets when A sends data over TCP, and the seconds that B took to connect."""
+    """Sends data from A to B over TCP; returns the data that B received, and the seconds that B took to connect."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     address = pair.addresses["A"]
     giver = subprocess.Popen([*pair.on("A"), sys.executable, "-c", GIVE, address], **pipes)
@@ -66,8 +66,8 @@ def test_a_good_line_passes_everything():
     assert all(one["lost"] == one["late"] == one["corrupted"] == one["cut"] == 0 for one in counters.values())
 
 
-def test_a_bad_line_is_one_that_tcp_copes_with():
-    """Trains of segments are taken apart so that the kernel understands what is left of them."""
+def test_tcp_delivers_all_data_over_a_bad_line():
+    """The relay splits offloaded segments into packets, so that the kernel accepts those that are not lost."""
     data = os.urandom(4 << 20)
     orders = ["loss 1%", "reorder 2%", "delay 1ms", "jitter 200us", "rate 500mbit"]
     with hosts.two_namespaces(orders, seed=5) as pair:
@@ -93,8 +93,8 @@ def test_corruption_passes_the_checksums_of_tcp():
     assert corrupted <= len(places) <= 2 * corrupted
 
 
-# To a port where nobody is: the kernel answers.
-SAY = f"""
+# To a closed port: the kernel answers.
+SEND_DATAGRAM = f"""
 import socket
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"hello", ("{hosts.ADDRESSES["A"]}", {PORT}))
 """
@@ -105,15 +105,15 @@ def test_a_cut_passes_nothing_and_a_stall_everything_later():
         pair.line.send("cut a->b")
         begin = time.monotonic()
         while pair.line.counters()["b->a"]["segments"] == 0 and time.monotonic() < begin + DEADLINE_S:
-            subprocess.run([*pair.on("B"), sys.executable, "-c", SAY], check=True)
+            subprocess.run([*pair.on("B"), sys.executable, "-c", SEND_DATAGRAM], check=True)
         assert pair.line.counters()["a->b"]["segments"] == 0
         pair.line.send("heal b->a")
         while pair.line.counters()["a->b"]["cut"] == 0 and time.monotonic() < begin + DEADLINE_S:
             pass
-        assert pair.line.counters()["a->b"]["cut"] > 0, "the answer met the cut"
+        assert pair.line.counters()["a->b"]["cut"] > 0, "the cut drops the answer"
 
 
-def test_what_it_is_not_told_rightly_it_refuses_and_goes_on():
+def test_a_wrong_order_is_refused_and_the_relay_continues():
     with hosts.two_namespaces([]) as pair:
         with pytest.raises(ValueError, match='"explode": expected one of delay jitter'):
             pair.line.send("explode")

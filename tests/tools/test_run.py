@@ -1,4 +1,4 @@
-"""horo run: what its options do, and what the ranks get."""
+"""horo run: its options, and the environment of the ranks."""
 
 import os
 import re
@@ -16,7 +16,7 @@ def test_every_rank_gets_its_place_in_the_world():
     assert found[0][5] == found[1][5] and re.fullmatch(r"127\.0\.0\.1:\d+", found[0][5])
 
 
-def test_threads_are_shared_out_unless_the_user_said_how_many():
+def test_ranks_share_the_cores_among_their_threads_unless_the_user_sets_a_number():
     program = "print(os.environ['OMP_NUM_THREADS'], os.environ['PYTHONUNBUFFERED'])"
     fair = max(1, len(os.sched_getaffinity(0)) // 2)
     assert set(run(2, program).stdout.splitlines()) == {f"[0] {fair} 1", f"[1] {fair} 1"}
@@ -92,20 +92,20 @@ def test_variables_reach_the_ranks(tmp_path):
     assert done.stdout == "[0] 1 2 from outside 5\n"
 
 
-def test_what_another_launcher_says_of_its_ranks_does_not_reach_ours():
+def test_variables_of_another_launcher_do_not_reach_the_ranks():
     foreign = {"RANK": "7", "WORLD_SIZE": "9", "OMPI_COMM_WORLD_RANK": "7", "SLURM_PROCID": "7", "HORO_KEY_FILE": "x"}
     done = run(1, f"print([name for name in {list(foreign)} if name in os.environ])", env=foreign)
     assert done.stdout == "[0] []\n"
 
 
-def test_ranks_run_in_the_folder_that_was_asked_for(tmp_path):
+def test_ranks_run_in_the_folder_of_cwd(tmp_path):
     (tmp_path / "tool").write_text("#!/bin/sh\npwd; echo $PWD")
     (tmp_path / "tool").chmod(0o755)
     done = horo("run", "-n", 1, "--cwd", tmp_path, "./tool")
     assert done.stdout == f"[0] {tmp_path}\n" * 2, done.stderr
 
 
-def test_a_folder_that_is_not_there_is_refused():
+def test_a_missing_folder_is_refused():
     done = horo("run", "-n", 1, "--cwd", "/no/such", "true")
     assert done.returncode == 2 and "--cwd /no/such: No such file or directory" in done.stderr
 
@@ -124,7 +124,7 @@ def test_ranks_share_the_cores_if_there_are_enough():
         assert sorted(sum(shares, [])) == CORES and all(len(share) == 1 for share in shares)
 
 
-def test_ranks_are_free_if_told_so_or_if_there_are_too_few_cores():
+def test_ranks_are_not_bound_with_none_or_with_too_few_cores():
     assert cores_of(run(1, SHOW_CORES, options=["--bind-to", "none"])) == [CORES]
     assert cores_of(run(len(CORES) + 1, SHOW_CORES)) == [CORES] * (len(CORES) + 1)
 

@@ -1,4 +1,4 @@
-"""horo run: who failed first and how is said at the end, and whoever does not end is ended."""
+"""horo run: it reports the first failure at the end, and kills ranks that do not end."""
 
 import signal
 import socket
@@ -24,7 +24,7 @@ def test_the_others_have_time_to_end_by_themselves():
     assert done.returncode == 3 and "[0] done by myself" in done.stdout
 
 
-def test_the_others_are_told_and_then_killed():
+def test_the_other_ranks_get_sigterm_and_are_then_killed():
     done = run(
         3,
         """
@@ -60,8 +60,8 @@ def test_a_second_signal_kills():
     assert job.returncode == 128 + signal.SIGKILL and all_end_soon(pids_in(first))
 
 
-def test_the_cause_is_named_though_its_end_is_seen_last():
-    """Rank 2 raises, and does not end before the others have: only their words tell who was first."""
+def test_the_cause_is_named_even_if_that_rank_ends_last():
+    """Rank 2 raises, and ends after the others: only their error messages show that it failed first."""
     program = """
 class PeerLost(RuntimeError): __module__ = 'horo.errors'
 if rank != 2: raise PeerLost(f'rank {rank}: rank 2 gave up')
@@ -88,11 +88,11 @@ def test_the_last_lines_are_quoted_once_at_the_end():
     assert "rank 0: exit code 0" in block and done.stderr.count("failed first") == 1
 
 
-def test_a_job_that_ends_well_says_nothing():
+def test_a_job_without_failures_prints_nothing():
     assert run(3, "print('x')").stderr == ""
 
 
-def test_an_interrupted_job_blames_nobody():
+def test_an_interrupted_job_reports_no_failed_rank():
     job, _ = start_and_read("print('ready')\ntime.sleep(1000)", 2)
     job.send_signal(signal.SIGTERM)
     _, errors = job.communicate(timeout=DEADLINE_S)
@@ -114,16 +114,16 @@ def test_a_timeout_ends_the_whole_job_with_124():
     assert "the job did not end within 1.5 s (--timeout); still running: ranks 0, 1" in done.stderr
 
 
-def test_a_job_in_time_does_not_notice_its_timeout():
+def test_the_timeout_does_not_affect_a_job_that_ends_before():
     assert run(1, "", options=["--timeout", "1000"]).returncode == 0
 
 
-def test_a_program_that_is_not_there_is_127_and_named():
+def test_a_missing_program_is_127_and_named():
     done = horo("run", "-n", 2, "no-such-program")
     assert done.returncode == 127 and 'cannot start "no-such-program"' in done.stderr and "PATH" in done.stderr
 
 
-def test_a_file_that_is_no_program_is_126_and_told_what_it_lacks(tmp_path):
+def test_a_file_that_is_not_executable_is_126_with_a_remedy(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("print(1)")
     done = horo("run", "-n", 2, script)

@@ -1,4 +1,4 @@
-"""horo run --nnodes: one launcher on each of several hosts; tools/two_hosts makes two of them."""
+"""horo run --nnodes: one launcher per host; tools/two_hosts simulates two hosts."""
 
 import os
 import re
@@ -38,7 +38,7 @@ horo.allreduce(torch.ones(4), name='x')
 
 
 def run_on(nodes, key, options, program, env=()):
-    """As many launchers on this host, all with the same options; their exit codes and outputs."""
+    """Runs `nodes` launchers on this host with the same options; returns their exit codes and outputs."""
     address = ranks.free_address()
     jobs = [
         subprocess.Popen(
@@ -95,27 +95,27 @@ def test_several_hosts_without_a_key_are_refused_with_how_to_make_one():
     assert "head -c 32 /dev/urandom > key; chmod 600 key" in text and "HORO_KEY_FILE" in text
 
 
-def test_a_key_that_others_may_read_is_refused(key):
+def test_a_key_that_other_users_may_read_is_refused(key):
     key.chmod(0o644)
     options = ["-n", 1, "--nnodes", 2, "--node-rank", 0, "--addr", "127.0.0.1:29400"]
     assert "mode 0600" in refusal(*options, "--key-file", key)
     assert "mode 0600" in refusal(*options, env={"HORO_KEY_FILE": str(key)})
 
 
-def test_an_address_that_is_not_here_is_refused_by_the_first_host_alone(key):
+def test_an_address_of_another_host_is_refused_by_the_first_host_only(key):
     options = ["-n", 1, "--nnodes", 2, "--addr", "192.0.2.1:29400", "--key-file", key]
     assert "no interface of this host has that address" in refusal(*options, "--node-rank", 0)
     assert horo("run", *options, "--node-rank", 1, "true").returncode == 0
 
 
-def test_a_port_in_use_is_said_before_anything_starts(key):
+def test_a_port_in_use_is_reported_before_any_rank_starts(key):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         text = refusal("-n", 1, "--nnodes", 2, "--node-rank", 0, "--addr", address, "--key-file", key)
     assert f"cannot listen at {address}: Address already in use. Choose another port" in text
 
 
-def test_a_name_that_does_not_resolve_is_said(key):
+def test_a_name_that_does_not_resolve_is_reported(key):
     options = ["-n", 1, "--nnodes", 2, "--node-rank", 0, "--key-file", key]
     assert "--addr=no-such-host.invalid:1: " in refusal(*options, "--addr", "no-such-host.invalid:1")
     assert "--addr=nonsense: expected host:port" in refusal(*options, "--addr", "nonsense")
@@ -141,8 +141,8 @@ def test_two_hosts_reach_each_other_and_leave_no_namespace():
 
 
 @needs_namespaces
-def test_while_they_meet_only_the_chosen_interface_is_listened_at():
-    """Rank 1 looks on while rank 0, whose last peer has not come yet, listens for its start."""
+def test_ranks_listen_only_on_the_chosen_interface_while_they_connect():
+    """Rank 1 reads the listening sockets while rank 0 still waits for its last peer."""
     program = f"""
 import os, pathlib, time
 rank = int(os.environ['HORO_RANK'])
@@ -173,7 +173,7 @@ def hashes(text):
 @needs_namespaces
 def test_two_hosts_train_to_the_same_bits_as_one():
     pytest.importorskip("torch")
-    # As many threads here as there: torch's own sums inside a rank depend on them.
+    # The same number of threads in both jobs, because sums of torch inside a rank depend on it.
     program = ["--cwd", ROOT, "--env", "OMP_NUM_THREADS=1", sys.executable, "-c", DIGITS]
     apart = two_hosts("-n", 1, *program)
     together = horo("run", "-n", 2, *program)
@@ -183,7 +183,7 @@ def test_two_hosts_train_to_the_same_bits_as_one():
 
 
 @needs_namespaces
-def test_two_hosts_return_the_first_failure_and_say_it_on_both():
+def test_two_hosts_return_the_first_failure_and_both_report_it():
     done = two_hosts("-n", 1, sys.executable, "-c", ONE_DIES, 0)
     assert done.returncode in (1, 128 + signal.SIGKILL)
     assert re.search(r"^A horo run: rank 0 on host \S+ failed first: signal 9", done.stderr, re.M), done.stderr
@@ -203,6 +203,6 @@ def test_two_hosts_clean_up_after_an_interrupt():
     assert job.returncode == 128 + signal.SIGINT and namespaces() <= before
 
 
-def test_two_hosts_say_how_they_are_used():
+def test_two_hosts_print_their_usage():
     done = two_hosts("--help")
     assert done.returncode == 0 and "tools/two_hosts -n 2" in done.stdout

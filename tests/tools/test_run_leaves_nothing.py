@@ -1,4 +1,4 @@
-"""horo run: nothing that a job started outlives it, however it ends."""
+"""horo run: no process of a job outlives it, for every kind of end."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ def test_helpers_of_a_rank_do_not_outlive_it(end):
     assert len(pids) == 4 and all_end_soon(pids)
 
 
-# A grandchild in a session of its own, whose parent is gone: in no rank's process group, and no rank's descendant.
+# A grandchild in a separate session, whose parent has ended: not in a rank's process group, not its descendant.
 DAEMON = """
 if os.fork() == 0:
     os.setsid()
@@ -56,16 +56,16 @@ def test_nothing_outlives_a_guard_that_is_killed():
     assert len(pids_in(first)) == 4 and all_end_soon(pids_in(first))
 
 
-def test_nothing_outlives_a_launcher_killed_while_nobody_reads():
+def test_nothing_outlives_a_launcher_that_is_killed_while_its_output_is_not_read():
     job, first = start_and_read(DAEMON + "while True: print('x' * 1000)", 4)
     job.kill()
     job.wait(timeout=DEADLINE_S)
     assert all_end_soon(pids_in(first))
 
 
-def test_a_second_signal_ends_a_job_that_nobody_reads():
+def test_a_second_signal_ends_a_job_whose_output_is_not_read():
     job, first = start_and_read("print(f'pid={os.getpid()}')\nwhile True: print('x' * 1000)", 1, ranks=1)
-    job.send_signal(signal.SIGUSR2)  # ends the rank, whose words still wait to be read
+    job.send_signal(signal.SIGUSR2)  # ends the rank, whose output has not been read
     assert all_end_soon(pids_in(first))
     job.send_signal(signal.SIGINT)
     job.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""horo run: what the ranks say comes out whole, behind their number, and in files if asked for."""
+"""horo run: the ranks' output is complete, prefixed with their number, and optionally stored in files."""
 
 import re
 import signal
@@ -50,8 +50,8 @@ def test_lines_of_both_streams_stay_whole_in_one_pipe():
     assert len(lines) == 12000 and all(re.fullmatch(r"\[[0-3]\] (\d+) x* end \1", line) for line in lines)
 
 
-def test_a_slow_reader_loses_nothing_and_stops_the_ranks_meanwhile():
-    """Many MiB, of which nothing is read before the launcher has had time to fill all that there is to fill."""
+def test_a_slow_reader_loses_nothing_and_blocks_the_ranks():
+    """The job writes many MiB, which fill all buffers before the test reads."""
     job, first = start_and_read("for i in range(200000): print(i, 'x' * 80)", 1, ranks=1)
     rest = job.stdout.read()
     assert job.wait(timeout=DEADLINE_S) == 0
@@ -68,7 +68,7 @@ def test_files_have_each_ranks_bytes_as_it_wrote_them(tmp_path, option):
     assert texts == outs | {f"rank.{r}.err": f"err {r}" for r in (0, 1)}
 
 
-def test_a_folder_for_files_that_cannot_be_is_refused():
+def test_an_invalid_folder_for_files_is_refused():
     done = run(1, "", options=["--output-dir", "/dev/null/x"])
     assert done.returncode == 2 and "--output-dir /dev/null/x: Not a directory" in done.stderr
 
@@ -80,7 +80,7 @@ def test_a_full_disk_costs_the_file_and_not_the_job(tmp_path):
     assert "not written any more: No space left on device" in done.stdout
 
 
-def test_a_reader_that_goes_away_ends_the_job():
+def test_a_reader_that_closes_its_pipe_ends_the_job():
     job, first = start_and_read("print(f'pid={os.getpid()}')\nwhile True: print('x')", 20)
     job.stdout.close()
     job.stderr.read()

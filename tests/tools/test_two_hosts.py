@@ -1,4 +1,4 @@
-"""What joins the hosts of tools/two_hosts: a cable with a rate, and what it says of one that it cannot lay."""
+"""The cable between the hosts of tools/two_hosts: its rate, and the errors for invalid cables and lines."""
 
 import pathlib
 import re
@@ -39,7 +39,7 @@ def test_a_cable_has_the_rate_both_ways():
         (("--line", "delay 1ms", "--cable", "1gbit"), "two_hosts: --line and --cable: expected one of them"),
     ],
 )
-def test_what_cannot_be_is_told_and_nothing_is_left(option, said):
+def test_an_invalid_connection_is_reported_and_nothing_is_left(option, said):
     done = two_hosts(*option, "-n", "1", "true")
     assert done.returncode != 0
     assert done.stderr.splitlines()[-1] == said

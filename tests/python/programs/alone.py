@@ -1,4 +1,4 @@
-"""A world of one rank: every collective is legal and gives back what it got."""
+"""A world of one rank: every collective is allowed and returns its input."""
 
 import claims
 import torch

@@ -1,4 +1,4 @@
-"""Collectives on NumPy arrays over the C ABI, for programs that need no torch."""
+"""Collectives on NumPy arrays over the C ABI, for programs without torch."""
 
 import numpy
 
@@ -14,14 +14,14 @@ DTYPES = {
 
 
 def submit(name, array, kind=_native.ALL_REDUCE, **options):
-    """A work; the array is input and output."""
+    """Submits an array as input and output; returns a work."""
     spec = Spec(name, kind, dtype=DTYPES[array.dtype.name], shape=array.shape, **options)
     data = array.ctypes.data if array.size else None
     return _default.session().submit(spec, data, data, array)
 
 
 def finish(work):
-    """Waits for it; raises what it ended with."""
+    """Waits for a work; raises its error."""
     session = _default.session()
     try:
         session.wait([work])
@@ -30,7 +30,7 @@ def finish(work):
 
 
 def reduce(name, value=1.0, shape=(3,), **options):
-    """The sum over all ranks of an array of this value, in place, as a number."""
+    """Sums an array of this value over all ranks, in place; returns the sum of one element."""
     array = numpy.full(shape, value, options.pop("dtype", numpy.float32))
     finish(submit(name, array, **options))
     assert (array == array.flat[0]).all(), array

@@ -1,4 +1,4 @@
-"""The C ABI with handles, pointers and numbers that mean nothing: each is refused with a sentence, none crashes."""
+"""Calls of the C ABI with invalid handles, pointers and numbers: each returns an error text, none crashes."""
 
 import ctypes
 

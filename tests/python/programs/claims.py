@@ -1,4 +1,4 @@
-"""claims_bare for programs with torch, and what reductions of torch tensors have to give."""
+"""claims_bare for programs with torch, and the expected results of reductions of torch tensors."""
 
 import claims_bare
 import torch
@@ -8,7 +8,7 @@ import horo.torch as hvd
 
 
 def check(*claims, init=True):
-    """claims_bare.check, with torch's generator at the same state before each."""
+    """claims_bare.check, with torch's generator in the same state before each claim."""
     torch.manual_seed(1)
     claims_bare.check(*claims, init=init)
 
@@ -41,7 +41,7 @@ _BOOL = {hvd.Sum: torch.logical_or, hvd.Max: torch.logical_or}
 
 
 def reduced(parts, op, prescale=1.0, postscale=1.0):
-    """What all_reduce of these ranks' tensors has to be, to the bit."""
+    """The exact result of all_reduce of these ranks' tensors."""
     dtype = parts[0].dtype
     if dtype == torch.bool:
         return tree(parts, _BOOL.get(op, torch.logical_and))
@@ -54,7 +54,7 @@ def reduced(parts, op, prescale=1.0, postscale=1.0):
 
 
 def value(rank, dtype, shape, seed=0):
-    """This rank's tensor: anybody can compute anybody's."""
+    """The tensor of a rank; every rank can compute it."""
     generator = torch.Generator().manual_seed(1000 * seed + rank)
     if dtype.is_floating_point:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)

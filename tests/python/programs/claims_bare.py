@@ -1,4 +1,4 @@
-"""For programs that run on every rank: a list of claims, checked in order, each one printed before it is; no torch."""
+"""Checks of programs that run on every rank: claims are printed and then checked, in order. Without torch."""
 
 import contextlib
 import random
@@ -12,7 +12,7 @@ def check(*claims, init=True):
         horo.init()
     for claim in claims:
         print(f"{claim.__name__} ...", flush=True)
-        random.seed(claim.__name__)  # not a hash: the same on all ranks
+        random.seed(claim.__name__)  # a string: the same seed on all ranks
         claim()
     horo.shutdown()
     print("done", flush=True)

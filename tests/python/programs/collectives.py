@@ -60,7 +60,7 @@ def in_place_writes_the_tensor_itself():
     same_bits(leaf.detach(), value(1, torch.float32, (4,)))
 
 
-def strided_tensors_are_taken_as_they_are():
+def strided_tensors_are_accepted():
     wide = mine(torch.float32, (6, 8))
     part = wide[:, ::2]
     expected = reduced([each[:, ::2] for each in all_of(torch.float32, (6, 8))], hvd.Sum)
@@ -167,7 +167,7 @@ claims.check(
     average_is_the_default,
     fast_order_is_close,
     in_place_writes_the_tensor_itself,
-    strided_tensors_are_taken_as_they_are,
+    strided_tensors_are_accepted,
     all_gather_joins_rows_in_order_of_ranks,
     broadcast_brings_the_roots_tensor,
     reduce_scatter_gives_the_first_ranks_one_row_more,

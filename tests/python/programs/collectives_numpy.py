@@ -5,7 +5,7 @@ import itertools
 import claims_bare
 import numpy
 from claims_bare import raises
-from oracle import DTYPES, OPS, everybody, reduced, same, supports, value
+from oracle import DTYPES, OPS, of_all_ranks, reduced, same, supports, value
 
 import horo.numpy as hvd
 
@@ -17,7 +17,7 @@ def mine(dtype, shape, seed=0):
 
 
 def all_of(dtype, shape, seed=0):
-    return everybody(lambda rank: value(rank, dtype, shape, seed))
+    return of_all_ranks(lambda rank: value(rank, dtype, shape, seed))
 
 
 def all_reduce_is_right_for_every_dtype_and_op():
@@ -63,13 +63,13 @@ def unaligned_and_strided_memory_is_taken():
 
 
 def rows(seed, rank):
-    """Uneven, and none on some ranks."""
+    """Uneven row counts; some ranks have no rows."""
     return (rank * (seed + 1)) % 4
 
 
 def gathers_join_uneven_rows():
     for seed, dtype in enumerate(DTYPES):
-        parts = everybody(lambda rank: value(rank, dtype, (rows(seed, rank), 2), seed))
+        parts = of_all_ranks(lambda rank: value(rank, dtype, (rows(seed, rank), 2), seed))
         same(hvd.allgather(parts[hvd.rank()]), numpy.concatenate(parts))
         root = seed % hvd.size()
         gathered = hvd.gather(parts[hvd.rank()], root)
@@ -77,21 +77,21 @@ def gathers_join_uneven_rows():
             same(gathered, numpy.concatenate(parts))
         else:
             assert gathered is None
-    first, second = (everybody(lambda rank: value(rank, "float32", (rank, 2), seed)) for seed in (8, 9))
+    first, second = (of_all_ranks(lambda rank: value(rank, "float32", (rank, 2), seed)) for seed in (8, 9))
     results = hvd.grouped_allgather([first[hvd.rank()], second[hvd.rank()]], name="pair")
     same(results[0], numpy.concatenate(first))
     same(results[1], numpy.concatenate(second))
 
 
 def splits_of(seed, rank):
-    """Rows from a rank to each member; some give nothing, or nothing to anybody."""
+    """Row counts from a rank to each member; some counts are zero, and some ranks send no rows."""
     return [(seed + rank * 3 + to * to) % 4 * (rank != seed % hvd.size()) for to in range(hvd.size())]
 
 
 def all_to_all_sends_each_member_its_rows():
     for seed, dtype in enumerate(DTYPES):
-        splits = everybody(lambda rank: splits_of(seed, rank))
-        parts = everybody(lambda rank: value(rank, dtype, (sum(splits[rank]), 3), seed))
+        splits = of_all_ranks(lambda rank: splits_of(seed, rank))
+        parts = of_all_ranks(lambda rank: value(rank, dtype, (sum(splits[rank]), 3), seed))
         cut = [numpy.split(part, numpy.cumsum(split)[:-1]) for part, split in zip(parts, splits)]
         output, received = hvd.alltoall(parts[hvd.rank()], splits[hvd.rank()], name=f"a2a{seed % 2}")
         same(output, numpy.concatenate([pieces[hvd.rank()] for pieces in cut]))
@@ -111,7 +111,7 @@ def scatter_deals_the_roots_rows():
     same(hvd.scatter(whole, 0), numpy.array_split(whole, hvd.size())[hvd.rank()])
 
 
-def broadcast_and_reduce_know_their_root():
+def broadcast_and_reduce_have_a_root():
     for root, dtype in itertools.product(range(hvd.size()), DTYPES):
         same(hvd.broadcast(mine(dtype, (3, 2)), root), value(root, dtype, (3, 2)))
         total = hvd.reduce(mine(dtype, (3, 2)), root, op=hvd.Sum)
@@ -130,7 +130,7 @@ def reduce_scatter_gives_the_first_ranks_one_row_more():
 
 
 def messages_go_between_two_ranks():
-    """All pairs at once, submitted in different orders, under names that pairs share."""
+    """All pairs at the same time, submitted in different orders, under names that pairs share."""
     me, handles = hvd.rank(), []
     others = [rank for rank in range(hvd.size()) if rank != me]
     for tag, other in itertools.product(range(3), others if me % 2 else others[::-1]):
@@ -152,7 +152,7 @@ def a_ring_of_unnamed_messages_does_not_hang():
 
 
 class Foreign:
-    """An array of another library, which shares its memory by DLPack alone."""
+    """An array of another library, which shares its memory only through DLPack."""
 
     def __init__(self, array):
         self._array = array
@@ -186,7 +186,7 @@ def short_floats_come_from_ml_dtypes():
         same(hvd.allreduce(parts[hvd.rank()], op=hvd.Sum), expected)
 
 
-def what_is_no_array_is_refused():
+def other_objects_than_arrays_are_refused():
     with raises(ValueError, "mask"):
         hvd.allreduce(numpy.ma.masked_array(numpy.ones(2), [True, False]))
     with raises(TypeError, "__dlpack__", "list"):
@@ -213,7 +213,7 @@ def what_is_no_array_is_refused():
 
 
 class Copying:
-    """NumPy gets a copy of its values."""
+    """An object of which NumPy makes a copy."""
 
     def __init__(self):
         self.values = [1.0, 2.0]
@@ -230,7 +230,7 @@ class Sharing(Copying):
         return self.values[:]
 
 
-def what_gives_a_copy_is_refused_in_place():
+def copies_are_refused_in_place():
     for copied in (numpy.float64(3.0), numpy.int32(3), Copying()):
         with raises(ValueError, "the form that makes a new array", type(copied).__name__):
             hvd.allreduce_(copied)
@@ -256,7 +256,7 @@ def codecs_work_on_the_wire():
 
 
 class Halved:
-    """A codec that keeps every number's upper half."""
+    """A codec that sends the upper half of every number."""
 
     block = 1
 
@@ -271,7 +271,7 @@ class Halved:
         numpy.frombuffer(values, "uint32")[:] = numpy.frombuffer(wire, "uint16").astype("uint32") << 16
 
 
-def codecs_and_operations_of_the_callers_own():
+def users_codecs_and_operations():
     halved = hvd.register_codec("halved", Halved())
     ones = numpy.ones(300, "float32")
     same(hvd.allreduce(ones, op=hvd.Sum, compression=halved), ones * hvd.size())
@@ -294,8 +294,8 @@ def codecs_and_operations_of_the_callers_own():
     hvd.grouped_allreduce([numpy.ones(1000, "float32"), numpy.ones(10, "float32")], op=op, name="wholes")
     everywhere = hvd.allgather(numpy.array(sorted(lengths), "int64"))
     assert set(everywhere.tolist()) == {10, 1000}, everywhere
-    with raises(ValueError, "nobody"):
-        hvd.allreduce(array, op=type(op)("nobody"))
+    with raises(ValueError, "unregistered"):
+        hvd.allreduce(array, op=type(op)("unregistered"))
 
 
 def a_unit_fails_as_a_whole():
@@ -329,16 +329,16 @@ claims_bare.check(
     gathers_join_uneven_rows,
     all_to_all_sends_each_member_its_rows,
     scatter_deals_the_roots_rows,
-    broadcast_and_reduce_know_their_root,
+    broadcast_and_reduce_have_a_root,
     reduce_scatter_gives_the_first_ranks_one_row_more,
     messages_go_between_two_ranks,
     a_ring_of_unnamed_messages_does_not_hang,
     dlpack_goes_both_ways,
     short_floats_come_from_ml_dtypes,
-    what_is_no_array_is_refused,
-    what_gives_a_copy_is_refused_in_place,
+    other_objects_than_arrays_are_refused,
+    copies_are_refused_in_place,
     codecs_work_on_the_wire,
-    codecs_and_operations_of_the_callers_own,
+    users_codecs_and_operations,
     a_unit_fails_as_a_whole,
     handles_may_be_dropped_in_flight,
 )

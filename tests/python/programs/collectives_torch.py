@@ -1,4 +1,4 @@
-"""What horo.torch has beside plain reductions: more dtypes, alltoall, units, sparse tensors, codecs, gradients."""
+"""horo.torch beyond plain reductions: more dtypes, alltoall, units, sparse tensors, codecs, gradients."""
 
 import itertools
 
@@ -15,14 +15,14 @@ ALL = ["uint16", "uint32", "uint64", "int16", "complex64", "complex128"]
 SMALL = [torch.float8_e4m3fn, torch.float8_e5m2]
 
 
-def everybody(of):
+def of_all_ranks(of):
     return [of(rank) for rank in range(hvd.size())]
 
 
 def more_dtypes_are_reduced():
     for name, op in itertools.product(ALL, oracle.OPS):
         if oracle.supports(name, op):
-            parts = everybody(lambda rank: oracle.value(rank, name, (33,)))
+            parts = of_all_ranks(lambda rank: oracle.value(rank, name, (33,)))
             result = hvd.allreduce(torch.from_numpy(parts[hvd.rank()].copy()), op=op, name=name)
             assert result.dtype == getattr(torch, name)
             close = name.startswith("complex") and op == hvd.Product
@@ -31,7 +31,7 @@ def more_dtypes_are_reduced():
 
 def eight_bit_floats_are_summed_in_float32():
     for dtype, op in itertools.product(SMALL, [hvd.Average, hvd.Sum, hvd.Min, hvd.Max]):
-        parts = everybody(lambda rank: value(rank, torch.float32, (500,)).to(dtype))
+        parts = of_all_ranks(lambda rank: value(rank, torch.float32, (500,)).to(dtype))
         expected = claims.reduced([part.float() for part in parts], op).to(dtype)
         result = hvd.allreduce(parts[hvd.rank()], op=op)
         assert result.dtype == dtype and torch.equal(result.float(), expected.float())
@@ -59,8 +59,8 @@ def conjugates_are_what_they_say():
 
 def all_to_all_returns_what_horovod_returns():
     size, me = hvd.size(), hvd.rank()
-    splits = everybody(lambda rank: [(rank + 2 * to) % 3 for to in range(size)])
-    parts = everybody(lambda rank: value(rank, torch.float32, (sum(splits[rank]), 2)))
+    splits = of_all_ranks(lambda rank: [(rank + 2 * to) % 3 for to in range(size)])
+    parts = of_all_ranks(lambda rank: value(rank, torch.float32, (sum(splits[rank]), 2)))
     expected = torch.cat([part.split(split)[me] for part, split in zip(parts, splits)])
     for given in (splits[me], torch.tensor(splits[me], dtype=torch.int32)):
         output, received = hvd.alltoall(parts[me], given, name="a2a")
@@ -68,12 +68,12 @@ def all_to_all_returns_what_horovod_returns():
         assert received.dtype == torch.int32 and received.tolist() == [split[me] for split in splits]
     even = value(me, torch.bfloat16, (2 * size, 3))
     output = hvd.synchronize(hvd.alltoall_async(even))
-    same_bits(output, torch.cat(everybody(lambda rank: value(rank, torch.bfloat16, (2 * size, 3))[2 * me :][:2])))
+    same_bits(output, torch.cat(of_all_ranks(lambda rank: value(rank, torch.bfloat16, (2 * size, 3))[2 * me :][:2])))
 
 
 def units_are_reduced_together_or_not_at_all():
     shapes, dtypes = [(5,), (), (0, 2), (300, 3)], [torch.float32, torch.float64, torch.int64, torch.bfloat16]
-    parts = everybody(lambda rank: [value(rank, dtype, shape) for shape, dtype in zip(shapes, dtypes)])
+    parts = of_all_ranks(lambda rank: [value(rank, dtype, shape) for shape, dtype in zip(shapes, dtypes)])
     totals = [claims.reduced(list(each), hvd.Sum) for each in zip(*parts)]
     for result, total in zip(hvd.grouped_allreduce(parts[hvd.rank()], op=hvd.Sum, name="unit"), totals):
         same_bits(result, total)
@@ -88,13 +88,13 @@ def units_are_reduced_together_or_not_at_all():
 
 
 def sparse_of(rank, shape=(10, 3)):
-    """Rank 0 has no value at all; indices come twice."""
+    """Rank 0 has no values; on other ranks indices occur twice."""
     rows = torch.arange(2 * rank) % 3 * rank
     return torch.sparse_coo_tensor(rows[None], value(rank, torch.float64, (2 * rank, 3)), shape, check_invariants=True)
 
 
 def sparse_tensors_are_summed():
-    dense = everybody(lambda rank: sparse_of(rank).to_dense())
+    dense = of_all_ranks(lambda rank: sparse_of(rank).to_dense())
     for op in (hvd.Sum, hvd.Average):
         handle = hvd.sparse_allreduce_async(sparse_of(hvd.rank()), name="sparse", op=op)
         result = handle() if op == hvd.Sum else hvd.synchronize(handle)
@@ -105,7 +105,7 @@ def sparse_tensors_are_summed():
 
 
 class Doubled(hvd.Compressor):
-    """In the way of Horovod: half the numbers' bits travel."""
+    """A compressor as in Horovod: it sends half of the bits of each number."""
 
     @staticmethod
     def compress(tensor):
@@ -128,18 +128,18 @@ class Scaled(hvd.Compression.fp16):
 
 
 def conjugated_gradients_are_reduced_as_they_are():
-    """Whichever view of memory autograd hands out."""
+    """Gradients of autograd may be any view of memory."""
     param = torch.nn.Parameter(torch.zeros(4, dtype=torch.complex128))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("complex", param)], op=hvd.Sum)
     param.grad = torch.from_numpy(oracle.value(hvd.rank(), "complex128", (4,))).conj()
     assert param.grad.is_conj()
     optimizer.step()
-    parts = everybody(lambda rank: oracle.value(rank, "complex128", (4,)).conj())
+    parts = of_all_ranks(lambda rank: oracle.value(rank, "complex128", (4,)).conj())
     oracle.same(param.grad.resolve_conj().numpy(), oracle.reduced(parts, hvd.Sum))
 
 
 def compression_is_a_codec_or_the_users_own():
-    parts = everybody(lambda rank: value(rank, torch.float64, (1000,)))
+    parts = of_all_ranks(lambda rank: value(rank, torch.float64, (1000,)))
     exact = claims.reduced(parts, hvd.Sum)
     names = [(name, getattr(hvd.Compression, name)) for name in ("fp16", "bf16", "fp8", "int8")]
     for name, compression in [*names, ("doubled", Doubled), ("scaled", Scaled)]:
@@ -163,7 +163,7 @@ def operations_of_the_users_own_get_tensors():
         accumulator.copy_(torch.where(other.abs() > accumulator.abs(), other, accumulator))
 
     op = hvd.register_op("larger", larger)
-    parts = everybody(lambda rank: value(rank, torch.bfloat16, (100,)))
+    parts = of_all_ranks(lambda rank: value(rank, torch.bfloat16, (100,)))
     result = hvd.allreduce(parts[hvd.rank()], op=op)
     assert torch.equal(result.abs(), torch.stack(parts).abs().max(0).values)
 
@@ -214,30 +214,30 @@ def gradients_pass_through_units():
     shapes = [(4, 3), (5,)]
     gradients = gradient_of(lambda tensors: hvd.grouped_allreduce(tensors, op=hvd.Sum, name="back"), shapes)
     for gradient, shape in zip(gradients, shapes):
-        same_bits(gradient, claims.reduced(everybody(lambda rank: weights_of(shape, rank)), hvd.Sum))
+        same_bits(gradient, claims.reduced(of_all_ranks(lambda rank: weights_of(shape, rank)), hvd.Sum))
     rows = hvd.size() * (hvd.size() + 1) // 2
     (gradient,) = gradient_of(lambda tensors: hvd.grouped_allgather(tensors, name="gback"), [(hvd.rank() + 1, 2)])
-    averaged = claims.reduced(everybody(lambda rank: weights_of((rows, 2), rank)), hvd.Average)
-    same_bits(gradient, averaged.split(everybody(lambda rank: rank + 1))[hvd.rank()])
+    averaged = claims.reduced(of_all_ranks(lambda rank: weights_of((rows, 2), rank)), hvd.Average)
+    same_bits(gradient, averaged.split(of_all_ranks(lambda rank: rank + 1))[hvd.rank()])
     (gradient,) = gradient_of(lambda tensors: hvd.grouped_reducescatter(tensors, op=hvd.Sum), [(2 * hvd.size(), 3)])
-    same_bits(gradient, torch.cat(everybody(lambda rank: weights_of((2, 3), rank))) * hvd.size())
+    same_bits(gradient, torch.cat(of_all_ranks(lambda rank: weights_of((2, 3), rank))) * hvd.size())
 
 
 def gradients_return_through_all_to_all():
-    """A gradient goes back to where its row came from; a row that went to nobody has none."""
+    """A gradient returns to the sender of its row; a row that was not sent has none."""
     size, me = hvd.size(), hvd.rank()
-    splits = everybody(lambda rank: [(rank + to) % 3 for to in range(size)])
+    splits = of_all_ranks(lambda rank: [(rank + to) % 3 for to in range(size)])
     sent = sum(splits[me])
 
     def forward(tensors):
         return [hvd.alltoall(tensors[0], splits[me], name="there")[0]]
 
     (gradient,) = gradient_of(forward, [(sent + 1, 2)])
-    weights = everybody(lambda to: weights_of((sum(split[to] for split in splits), 2), to))
+    weights = of_all_ranks(lambda to: weights_of((sum(split[to] for split in splits), 2), to))
     mine = [weights[to].split([split[to] for split in splits])[me] for to in range(size)]
     same_bits(gradient, torch.cat([*mine, torch.zeros(1, 2, dtype=torch.float64)]))
     (gradient,) = gradient_of(lambda tensors: [hvd.alltoall(tensors[0])], [(size, 2)])
-    same_bits(gradient, torch.cat(everybody(lambda to: weights_of((size, 2), to)[me : me + 1])))
+    same_bits(gradient, torch.cat(of_all_ranks(lambda to: weights_of((size, 2), to)[me : me + 1])))
 
 
 def gradients_pass_within_a_set():

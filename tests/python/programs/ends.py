@@ -1,4 +1,4 @@
-"""Rank 1 ends in the way that the argument says, while rank 0 waits for it and prints what it hears."""
+"""Rank 1 ends in the way of the argument, while rank 0 waits for it and prints the error."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ def exception():
 
 
 def exception_past_another_hook():
-    sys.excepthook = lambda kind, value, trace: print(f"shown by somebody else: {value}", file=sys.stderr)
+    sys.excepthook = lambda kind, value, trace: print(f"shown by another hook: {value}", file=sys.stderr)
     exception()
 
 

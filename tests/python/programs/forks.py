@@ -1,4 +1,4 @@
-"""Processes forked from a rank: inert, whatever they do and however they end; the rank goes on undisturbed."""
+"""Processes forked from a rank cannot use its session; whatever they do and however they end, the rank continues."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ def still_works(name):
 
 
 def in_child(call):
-    """Runs call in a forked child that then ends as a program does, with atexit and all."""
+    """Runs call in a forked child, which then ends like a program, with its atexit functions."""
     child = os.fork()
     if child == 0:
         try:
@@ -30,7 +30,7 @@ def in_child(call):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def every_call_in_a_child_says_what_it_is():
+def every_call_in_a_child_raises_shut_down():
     handle = hvd.allreduce_async(torch.ones(3), name="in flight")
     param = torch.nn.Parameter(torch.zeros(3))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=0.1), [("forked", param)])
@@ -69,7 +69,7 @@ def a_child_may_end_by_an_exception():
     still_works("after an exception in a child")
 
 
-def a_child_may_be_a_world_of_its_own():
+def a_child_may_be_a_separate_world():
     def child():
         for name in ("HORO_RANK", "HORO_SIZE", "HORO_LOCAL_RANK", "HORO_LOCAL_SIZE", "HORO_ADDR"):
             os.environ.pop(name, None)
@@ -98,8 +98,8 @@ def pools_and_loaders_work():
 
 
 claims.check(
-    every_call_in_a_child_says_what_it_is,
+    every_call_in_a_child_raises_shut_down,
     a_child_may_end_by_an_exception,
-    a_child_may_be_a_world_of_its_own,
+    a_child_may_be_a_separate_world,
     pools_and_loaders_work,
 )

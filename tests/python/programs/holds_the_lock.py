@@ -1,6 +1,6 @@
-"""Rank 1 holds the interpreter lock in a foreign call while rank 0 waits for it: rank 0 is told that it cannot answer.
+"""Rank 1 holds the interpreter lock in a foreign call while rank 0 waits for it: the error reports a missing answer.
 
-The first argument is a FIFO by which rank 0 ends that call.
+The first argument is a FIFO through which rank 0 ends that call.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import arrays
 
 import horo
 
-WAIT_MS = 60_000
+WAIT_MS = 180_000
 
 
 class PollFd(ctypes.Structure):
@@ -21,7 +21,7 @@ class PollFd(ctypes.Structure):
 
 
 def hold():
-    """Returns when rank 0 has written; no other Python thread can run meanwhile."""
+    """Returns after rank 0 has written; no other Python thread can run meanwhile."""
     wanted = PollFd(os.open(sys.argv[1], os.O_RDWR | os.O_NONBLOCK), 1, 0)
     assert ctypes.PyDLL(None).poll(ctypes.byref(wanted), 1, WAIT_MS) == 1
 

@@ -1,4 +1,4 @@
-"""A rank that waits for another, in the call of the argument, can be interrupted, and says so to the others."""
+"""A rank that waits in the call of the argument can be interrupted; the other rank gets the reason."""
 
 import os
 import signal
@@ -29,6 +29,6 @@ if hvd.rank() == 0:
         raise
     sys.exit("the wait ended by itself")
 with raises(hvd.PeerLost, "rank 0", "KeyboardInterrupt"):
-    while True:  # goes on without a rank that has joined
+    while True:  # succeeds without a rank that has joined
         hvd.allreduce(numpy.ones(1), name="other")
 print("heard", flush=True)

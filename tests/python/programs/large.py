@@ -1,4 +1,4 @@
-"""A tensor of more than 2^31 elements: every one of them is reduced, also those beyond what 32 bits can count."""
+"""A tensor of more than 2^31 elements: all of them are reduced, also those with an index of more than 32 bits."""
 
 import claims
 import torch

@@ -1,6 +1,6 @@
-"""Prints this rank's place in the world, once it has added something up with the others. Knows numpy and no torch.
+"""Prints this rank's place in the world after an all_reduce. Uses numpy, and torch only with the argument "torch".
 
-Arguments: "torch" joins by horo.torch.init(); "again" joins a second time.
+Arguments: "torch" calls horo.torch.init(); "again" joins a second time.
 """
 
 import importlib
@@ -28,4 +28,4 @@ for _ in range(2 if "again" in sys.argv else 1):
     place = horo.rank(), horo.size(), horo.local_rank(), horo.local_size(), horo.cross_rank(), horo.cross_size()
     horo.shutdown()
 assert "torch" in sys.argv or "torch" not in sys.modules
-sys.stdout.write(f"place {place}\n")  # in one piece: the launcher's pipe may be shared
+sys.stdout.write(f"place {place}\n")  # one write, because ranks may share the launcher's pipe

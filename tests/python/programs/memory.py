@@ -1,4 +1,4 @@
-"""Tensors whose memory is freed, replaced, resized, strided or not to be written in the ordinary way."""
+"""Tensors whose memory is freed, replaced, resized, strided or read-only."""
 
 import claims
 import torch
@@ -10,7 +10,7 @@ MOVED = ("in flight", "resized or replaced")
 
 
 def held_back(name, call):
-    """call() while the tensor is in flight for certain: rank 1 submits it after rank 0 has made the call."""
+    """Runs call() while the tensor is in flight: rank 1 submits it after rank 0 has run call()."""
     if hvd.rank() == 0:
         handle = hvd.allreduce_async_(tensor := torch.ones(1000), name=name, op=hvd.Sum)
         call(tensor)
@@ -21,7 +21,7 @@ def held_back(name, call):
 
 
 def synchronize(handle, *parts):
-    """On rank 0, where the mistake was made, it is an error with these parts in its text."""
+    """Synchronizes; rank 0, which made the mistake, expects an error whose text has these parts."""
     if hvd.rank() == 0:
         with raises(hvd.HoroError, "rank 0", *parts):
             hvd.synchronize(handle)
@@ -30,20 +30,22 @@ def synchronize(handle, *parts):
     assert hvd.allreduce(torch.ones(1), name="after", op=hvd.Sum).item() == hvd.size()
 
 
-def a_tensor_that_nobody_holds_any_more_still_arrives():
+def a_tensor_without_references_is_still_sent():
     handles = []
     for i in range(50):
         tensor = torch.full((1000,), float(i))
         handles.append(hvd.allreduce_async(tensor, name=f"freed {i}", op=hvd.Sum))
         handles.append(hvd.allreduce_async_(tensor, name=f"freed in place {i}", op=hvd.Sum))
         del tensor
-        torch.full((1000,), -1.0)  # whatever was freed is written
+        torch.full((1000,), -1.0)  # overwrites freed memory
     for i, handle in enumerate(handles[1::2]):
         assert (hvd.synchronize(handle) == i * hvd.size()).all()
 
 
 def a_tensor_that_got_other_memory_is_named():
-    synchronize(held_back("other storage", lambda t: t.set_(torch.zeros(1000))), "other storage", "elsewhere", *MOVED)
+    synchronize(
+        held_back("other storage", lambda t: t.set_(torch.zeros(1000))), "other storage", "address has changed", *MOVED
+    )
     synchronize(held_back("other data", lambda t: setattr(t, "data", torch.zeros(7))), "other data", "28 bytes", *MOVED)
 
 
@@ -96,7 +98,7 @@ def no_elements_and_no_dimensions_work():
 
 
 claims.check(
-    a_tensor_that_nobody_holds_any_more_still_arrives,
+    a_tensor_without_references_is_still_sent,
     a_tensor_that_got_other_memory_is_named,
     a_tensor_that_was_resized_is_named,
     a_gradient_that_got_other_memory_is_named,

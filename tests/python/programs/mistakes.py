@@ -1,4 +1,4 @@
-"""A wrong call is an error that says who said what, on every rank where there is anything to say, and only there."""
+"""A wrong call raises an error that names the ranks and their values, on the ranks that it affects."""
 
 import claims
 import torch
@@ -119,14 +119,14 @@ def wrong_arguments_are_refused():
         hvd.poll(123456789)
 
 
-def what_horovod_was_built_with_is_not_here():
+def features_of_horovods_build_are_absent():
     absent = "mpi_enabled mpi_built gloo_enabled gloo_built ddl_built ccl_built cuda_built rocm_built".split()
     assert all(getattr(hvd, name)() is False for name in [*absent, "mpi_threads_supported"])
     assert type(hvd.nccl_built()) is int and not hvd.nccl_built()
     assert hvd.is_homogeneous() is True
 
 
-def what_comes_later_says_not_yet():
+def features_of_later_versions_raise_not_implemented():
     later = [
         lambda: hvd.allreduce(torch.ones(2), op=hvd.Adasum),
         lambda: hvd.ProcessSet(object()),
@@ -155,7 +155,7 @@ claims.check(
     a_name_in_flight_is_refused,
     unsupported_tensors_are_refused,
     wrong_arguments_are_refused,
-    what_horovod_was_built_with_is_not_here,
-    what_comes_later_says_not_yet,
+    features_of_horovods_build_are_absent,
+    features_of_later_versions_raise_not_implemented,
     init=False,
 )

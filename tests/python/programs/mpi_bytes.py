@@ -1,4 +1,4 @@
-"""Moves tensors of 8 MiB and prints how many bytes went out over this process's TCP connections meanwhile."""
+"""Reduces tensors of 8 MiB and prints the number of bytes that this process sent over TCP meanwhile."""
 
 import contextlib
 import os

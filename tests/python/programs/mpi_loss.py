@@ -1,4 +1,4 @@
-"""Rank 1 is killed in the middle of a job over MPI. The other ranks go on without collectives and exit."""
+"""Rank 1 is killed in the middle of a job over MPI. The other ranks continue without collectives and exit."""
 
 import os
 import signal
@@ -21,5 +21,5 @@ except hvd.PeerLost as lost:
     print(f"lost {lost.origin}: {lost}", flush=True)
 data += 1  # MPI does not write to this memory after the loss
 assert (data == 2).all()
-print("goes on", flush=True)
+print("continues", flush=True)
 sys.exit(3)

@@ -1,7 +1,7 @@
 """A program that starts and ends MPI itself, as mpi4py does: mpi_user.py LEVEL [loss]
 
-LEVEL is the number of MPI_THREAD_SINGLE, FUNNELED, SERIALIZED or MULTIPLE. With "loss" rank 1 dies, and the others end
-MPI all the same.
+LEVEL is the number of MPI_THREAD_SINGLE, FUNNELED, SERIALIZED or MULTIPLE. With "loss" rank 1 dies, and the others
+end MPI nevertheless.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ except ValueError as refused:
     mpi.MPI_Finalize()
     sys.exit(0)
 try:
-    hvd.barrier()  # who dies right behind it may still be missed in it by who leaves it last
+    hvd.barrier()  # its last messages may still be in flight when rank 1 dies
     if "loss" in sys.argv and hvd.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     print("sum", hvd.allreduce(numpy.ones(3), op=hvd.Sum, name="x").tolist(), flush=True)

@@ -1,4 +1,4 @@
-"""What collectives have to give, in plain NumPy: this rank's values, anybody's, and their canonical reduction."""
+"""The expected results of collectives in plain NumPy: the values of every rank, and their canonical reduction."""
 
 import numpy
 
@@ -25,7 +25,7 @@ _LOGICAL = {hvd.Sum: numpy.logical_or, hvd.Product: numpy.logical_and}
 
 
 def value(rank, dtype, shape, seed=0):
-    """A rank's array: anybody can compute anybody's."""
+    """The array of a rank; every rank can compute it."""
     generator = numpy.random.default_rng(1000 * seed + rank)
     kind = numpy.dtype(dtype).kind
     if kind == "c":
@@ -63,7 +63,7 @@ def reduced(parts, op):
     total = tree(wide, combine)
     if op != hvd.Average:
         return total.astype(dtype)
-    if dtype.kind == "c":  # both parts are divided; NumPy's division of complex numbers multiplies as well
+    if dtype.kind == "c":  # divides both parts; NumPy's division of complex numbers also multiplies
         mean = numpy.empty_like(total)
         mean.real, mean.imag = (part / part.dtype.type(len(parts)) for part in (total.real, total.imag))
         return mean
@@ -82,5 +82,5 @@ def same(a, b, close=False):
         numpy.testing.assert_array_equal(a, b)
 
 
-def everybody(of):
+def of_all_ranks(of):
     return [of(rank) for rank in range(hvd.size())]

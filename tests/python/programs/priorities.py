@@ -1,4 +1,4 @@
-"""Priorities and steps without a barrier: the same bits as without, and what cannot be is refused."""
+"""Priorities and steps without a barrier: the same bits as without them, and errors for unsupported cases."""
 
 import claims
 import torch
@@ -10,7 +10,7 @@ STEPS = 10
 
 
 class Net(torch.nn.Module):
-    """Registered in another order than used; a layer that only others use, one that is tied, one that nobody uses."""
+    """Layers in another order than their use; one layer is used only by other ranks, one is tied, one is never used."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ def sgd(params):
 
 
 def trained(make=sgd, passes=1, clips=False, groups=None, **options):
-    """What parameters and buffers are after some steps."""
+    """The parameters and buffers after some steps."""
     model = Net()
     plain = make(model.parameters())
     chosen = None if groups is None else [[model.first.weight, model.last.bias, model.never.weight]]
@@ -157,7 +157,7 @@ def state_is_that_after_the_step():
     same_bits(*momenta)
 
 
-def what_cannot_be_updated_alone_is_refused():
+def optimizers_that_may_not_update_one_parameter_are_refused():
     class Mine(torch.optim.SGD):
         pass
 
@@ -190,7 +190,7 @@ def a_closure_and_step_hooks_are_refused():
     optimizer.synchronize()
 
 
-def a_parameter_that_is_used_behind_its_modules_back_is_told():
+def a_parameter_that_is_used_without_its_module_is_an_error():
     model = torch.nn.Linear(2, 2)
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), cross_barrier=True)
     for _ in range(2):
@@ -216,11 +216,11 @@ def calls_have_priorities():
     for handle in handles:
         hvd.synchronize(handle)
     for bad in (1.5, "high", 1 << 31):
-        with raises(ValueError, "expected a whole number of 32 bits"):
+        with raises(ValueError, "expected an integer of 32 bits"):
             hvd.allreduce_async(tensors[0], name="bad", priority=bad)
 
 
-def ranks_that_disagree_are_told():
+def ranks_that_disagree_get_an_error():
     with raises(hvd.Mismatch, "priority 0 on rank 0; priority 1 on rank"):
         hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="disagree", priority=min(hvd.rank(), 1)))
 
@@ -234,9 +234,9 @@ claims.check(
     the_order_is_that_of_first_use,
     no_message_carries_a_name_after_the_first_steps,
     state_is_that_after_the_step,
-    what_cannot_be_updated_alone_is_refused,
+    optimizers_that_may_not_update_one_parameter_are_refused,
     a_closure_and_step_hooks_are_refused,
-    a_parameter_that_is_used_behind_its_modules_back_is_told,
+    a_parameter_that_is_used_without_its_module_is_an_error,
     calls_have_priorities,
-    ranks_that_disagree_are_told,
+    ranks_that_disagree_get_an_error,
 )

@@ -1,4 +1,4 @@
-"""A named allreduce_async_ that comes again: with a tensor like the last one, with others, and when things go wrong."""
+"""A named allreduce_async_ that is repeated: with a similar tensor, with other tensors, and after errors."""
 
 import gc
 import threading
@@ -14,7 +14,7 @@ from horo.errors import HoroError
 
 
 def replaced(tensor):
-    """The tensor after the call; each rank had it times its number + 1, and of two ranks the sum is 3 of it."""
+    """Reduces the tensor times (rank + 1); the sum over two ranks is 3 times the tensor."""
     expected = tensor.detach().clone() * 3
     with torch.no_grad():
         tensor.mul_(hvd.rank() + 1)
@@ -157,7 +157,7 @@ def a_dropped_handle_keeps_the_memory_until_the_end():
     session, alive = _default.session(), weakref.ref(tensor.untyped_storage())
     if hvd.rank() == 1:
         hvd.barrier()
-    start(tensor)  # nobody has its handle
+    start(tensor)  # its handle is dropped
     del tensor
     gc.collect()
     work = session.dropped[-1]
@@ -173,8 +173,8 @@ def a_dropped_handle_keeps_the_memory_until_the_end():
     assert alive() is None
 
 
-def threads_may_come_at_once():
-    """Of those with one name one wins, and what it submits is right."""
+def threads_may_submit_at_once():
+    """One of the threads with the same name succeeds, and its result is right."""
     wins = []
 
     def come(value):
@@ -201,7 +201,7 @@ def threads_may_come_at_once():
         same_bits(hvd.synchronize(handle), torch.full((1000,), value + 1))
 
 
-def another_session_knows_nothing_of_it():
+def another_session_does_not_have_it():
     replaced(torch.ones(5))
     hvd.shutdown()
     with raises(ValueError, "not been initialized"):
@@ -223,6 +223,6 @@ claims.check(
     one_that_ended_and_was_not_waited_for_may_come_again,
     memory_that_moves_in_flight_is_found,
     a_dropped_handle_keeps_the_memory_until_the_end,
-    threads_may_come_at_once,
-    another_session_knows_nothing_of_it,
+    threads_may_submit_at_once,
+    another_session_does_not_have_it,
 )

@@ -1,4 +1,4 @@
-"""Process sets and join on four ranks: overlapping sets at work at once, uneven data, and what is refused."""
+"""Process sets and join on four ranks: overlapping sets at the same time, uneven data, and errors."""
 
 import random
 
@@ -57,7 +57,7 @@ def every_collective_runs_in_a_set():
 
 
 def sets_at_work_at_once_do_not_wait_for_one_another():
-    """Each rank submits to its sets in an order of its own, the same names in all sets."""
+    """Each rank submits to its sets in a different order, with the same names in all sets."""
     jobs = [(ranks, i) for ranks in (hvd.global_process_set, PAIR, TRIPLE) if ranks.included() for i in range(20)]
     random.Random(hvd.rank()).shuffle(jobs)
     handles = [
@@ -69,7 +69,7 @@ def sets_at_work_at_once_do_not_wait_for_one_another():
 
 
 def a_set_works_while_another_waits():
-    """Rank 0 keeps the pair waiting until the triple, of which rank 1 is one, has finished."""
+    """Rank 0 delays the pair until the triple, which includes rank 1, has finished."""
     if hvd.rank() == 0:
         hvd.recv(numpy.zeros(1), 1, name="go on")
     late = hvd.allreduce_async(mine(), name="late", process_set=PAIR) if PAIR.included() else None
@@ -97,7 +97,7 @@ def sets_come_and_go():
     assert hvd.remove_process_set(hvd.global_process_set) is False
 
 
-def what_is_no_set_is_refused():
+def invalid_sets_are_refused():
     with raises(ValueError, "each rank once"):
         hvd.ProcessSet([1, 1])
     with raises(ValueError, "at least one rank"):
@@ -120,14 +120,14 @@ def what_is_no_set_is_refused():
     hvd.barrier()
 
 
-def ranks_that_disagree_about_a_set_are_told():
+def ranks_that_disagree_about_a_set_get_an_error():
     with raises(hvd.Mismatch, "ranks"):
         hvd.add_process_set([0, 3] if hvd.rank() else [0, 2])
     hvd.barrier()
 
 
 def ranks_without_data_join():
-    """Rank r has 2 + 3r batches: means divide by the size all the same, and who joined last is known to all."""
+    """Rank r has 2 + 3r batches: averages divide by the size of the set; all ranks get the last rank."""
     for _ in range(2):
         for number in range(2 + 3 * hvd.rank()):
             here = [rank for rank in range(hvd.size()) if number < 2 + 3 * rank]
@@ -160,7 +160,7 @@ def a_join_of_one_set_leaves_the_others_alone():
         assert hvd.synchronize(joined) in (0, 1)
 
 
-def another_session_knows_no_sets():
+def another_session_has_no_sets():
     hvd.shutdown()
     assert PAIR.process_set_id is None and PAIR.rank() is None
     hvd.init(process_sets=[PAIR])
@@ -177,11 +177,11 @@ claims_bare.check(
     sets_at_work_at_once_do_not_wait_for_one_another,
     a_set_works_while_another_waits,
     sets_come_and_go,
-    what_is_no_set_is_refused,
-    ranks_that_disagree_about_a_set_are_told,
+    invalid_sets_are_refused,
+    ranks_that_disagree_about_a_set_get_an_error,
     ranks_without_data_join,
     what_needs_all_ranks_fails_while_some_have_joined,
     a_join_of_one_set_leaves_the_others_alone,
-    another_session_knows_no_sets,
+    another_session_has_no_sets,
     init=False,
 )

@@ -1,6 +1,6 @@
-"""Rank 1 does not submit what the others wait for: all say who is missing, where everybody is, and go on afterwards.
+"""Rank 1 does not submit a tensor: the error names it and shows the stacks of all ranks, and all ranks continue.
 
-The first argument is a folder in which ranks leave marks for one another.
+The first argument is a folder in which ranks create files to signal progress to each other.
 """
 
 import inspect
@@ -13,7 +13,7 @@ import arrays
 import horo
 
 FOLDER = sys.argv[1]
-WAIT_S = 60
+WAIT_S = 180
 
 
 def mark(name):
@@ -21,7 +21,7 @@ def mark(name):
 
 
 def evaluate(name, ranks):
-    """Does something else until those ranks have left their marks."""
+    """Waits, outside horo, until these ranks have written their marks."""
     end = time.monotonic() + WAIT_S
     while not all(os.path.exists(os.path.join(FOLDER, f"{name}.{rank}")) for rank in ranks):
         assert time.monotonic() < end, f"no mark {name} of {ranks}"
@@ -29,7 +29,7 @@ def evaluate(name, ranks):
 
 
 def fails(name):
-    """The text with which the tensor's collective fails."""
+    """Submits the tensor; returns the text of the error."""
     try:
         arrays.reduce(name)
     except horo.Mismatch as error:
@@ -38,7 +38,7 @@ def fails(name):
 
 
 def line_of(function, code):
-    """file:line of the line of a function that has this code."""
+    """file:line of the function's line that contains this code."""
     lines, first = inspect.getsourcelines(function)
     return f"{os.path.basename(__file__)}:{first + next(i for i, line in enumerate(lines) if code in line)}"
 
@@ -69,7 +69,7 @@ def a_missing_rank_is_named_and_both_sides_are_shown():
     assert arrays.reduce("after") == horo.size()
 
 
-def ranks_that_wait_for_one_another_are_told_so():
+def ranks_that_wait_for_each_other_are_reported():
     text = fails("for b" if horo.rank() else "for a")
     others = "Rank 0 waits for 'for a' (" if horo.rank() else "Ranks 1, 2 wait for 'for b' (not submitted by rank 0)"
     expect(text, others)
@@ -90,7 +90,7 @@ def main():
     horo.init()
     a_missing_rank_is_named_and_both_sides_are_shown()
     a_call_without_a_name_fails_on_the_missing_rank_too()
-    ranks_that_wait_for_one_another_are_told_so()
+    ranks_that_wait_for_each_other_are_reported()
     horo.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""After a broadcast every rank has root's parameters, optimizer state and objects."""
+"""After a broadcast every rank has the root's parameters, optimizer state and objects."""
 
 import claims
 import torch
@@ -103,10 +103,10 @@ def init_may_follow_shutdown_with_other_settings():
     if handle is not None:
         try:
             hvd.synchronize(handle)
-        except (hvd.ShutDown, hvd.Mismatch) as error:  # this rank left first, or another did
+        except (hvd.ShutDown, hvd.Mismatch) as error:  # this rank or another one left first
             assert "shut down" in str(error) or "has left" in str(error) or "have left" in str(error), error
         else:
-            raise AssertionError("the old session's work ended well")
+            raise AssertionError("the old session's work succeeded")
     with raises(ValueError, "already"):
         hvd.init(settings={"HORO_BUCKET_BYTES": 1})
 

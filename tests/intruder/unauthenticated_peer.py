@@ -1,4 +1,4 @@
-"""A second implementation of horo's frames and handshake, for somebody who means ill."""
+"""A second implementation of horo's frames and handshake, with which tests send wrong messages."""
 
 import collections
 import dataclasses
@@ -15,7 +15,7 @@ VERSION = 2
 HELLO, DATA, CONTROL, ABORT, GOODBYE = 1, 2, 3, 4, 5
 EXCHANGE_PURPOSE, DATA_PURPOSE, CONTROL_PURPOSE = 1, 2, 3
 FRAME_BYTES, NONCE_BYTES, MAC_BYTES = 76, 16, 32
-ANSWER_BYTES = FRAME_BYTES + NONCE_BYTES + MAC_BYTES  # all that a stranger may ever be told
+ANSWER_BYTES = FRAME_BYTES + NONCE_BYTES + MAC_BYTES  # all that an unauthenticated peer may receive
 HEADER = struct.Struct("<QHBBQIIIIQQIQQ")
 
 
@@ -45,7 +45,7 @@ def hash64(text):
 
 @dataclasses.dataclass
 class Frame:
-    """A header; every field may be set to what it should not be."""
+    """A header; every field can be set to a wrong value."""
 
     magic: int = MAGIC
     version: int = VERSION
@@ -79,31 +79,31 @@ def nonce():
 
 
 def first_hello(place, purpose=None, to=None, size=None, salt=None, **fields):
-    """Hello 1 as rank 1 would say it at this place, but for what is said otherwise."""
+    """Hello 1 of the place's dialer, with other values for the given arguments and fields."""
     body = struct.pack(
         "<BII",
         place.purpose if purpose is None else purpose,
         place.rank if to is None else to,
         place.size if size is None else size,
     )
-    fields.setdefault("sender", place.caller)
+    fields.setdefault("sender", place.dialer)
     return Frame(**fields).encode(body + (nonce() if salt is None else salt))
 
 
 @dataclasses.dataclass
 class Place:
-    """A listening port: of which rank, and how one that it waits for would introduce itself."""
+    """A listening port, its rank, and the identity of a peer for which that rank waits."""
 
     port: int
     rank: int
     size: int
     purpose: int
-    caller: int = 2  # is waited for
-    here: int = 1  # has come, or never will: whoever says so, key or not, gets nowhere
+    dialer: int = 2  # the port waits for this rank
+    here: int = 1  # the port does not wait for this rank: it is connected, or never dials
 
 
-class Stranger:
-    """One connection of ours to a place where we have no business."""
+class UnauthenticatedPeer:
+    """One connection of the test to a listening port."""
 
     visits = collections.Counter()  # by port
     lock = threading.Lock()
@@ -111,7 +111,7 @@ class Stranger:
     def __init__(self, place, deadline_s):
         self.place = place
         self.until = time.monotonic() + deadline_s
-        self.told = b""
+        self.received = b""
         with self.lock:
             self.visits[place.port] += 1
         self.socket = socket.create_connection(("127.0.0.1", place.port), timeout=deadline_s)
@@ -121,7 +121,7 @@ class Stranger:
         self.socket.sendall(data)
 
     def receive(self, size):
-        """So many bytes, or ConnectionError if the other side ends before."""
+        """Receives size bytes. Raises ConnectionError if the other side closes the connection before."""
         got = b""
         while len(got) < size:
             self.socket.settimeout(max(0.001, self.until - time.monotonic()))
@@ -129,15 +129,15 @@ class Stranger:
             if not part:
                 raise ConnectionError("ended")
             got += part
-            self.told += part
+            self.received += part
         return got
 
     def answer(self):
         """Hello 2."""
         return self.receive(ANSWER_BYTES)
 
-    def is_turned_away(self):
-        """Waits until the other side ends the connection; False if it does not in time."""
+    def is_closed(self):
+        """Waits until the other side closes the connection; returns False at the deadline."""
         try:
             while True:
                 self.receive(1)
