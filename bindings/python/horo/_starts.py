@@ -315,7 +315,7 @@ class Starts:
         prescale_factor=1.0,
         postscale_factor=1.0,
     ):
-        """Starts a reduction whose rows are dealt to the ranks, in order. Average or Sum."""
+        """Starts a reduction whose rows are dealt to the ranks in order. Average or Sum."""
         options = (op, process_set, prescale_factor, postscale_factor)
         spec, memory, output = self._scattered(tensor, "reducescatter", name, options)
         return self._start(spec, memory, output, lambda _: output)
