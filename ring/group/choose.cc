@@ -1,4 +1,4 @@
-// The cheapest of those that will do, by what their schedules would take here (schedule_time.h).
+// Prices the candidates by the time that their schedules would take on this machine (schedule_time.h).
 
 #include "ring/group/choose.h"
 
@@ -20,10 +20,11 @@
 namespace horo {
 namespace {
 
-constexpr int kOneShotMembers = 32;  // more of them need too many messages, and too much memory
-constexpr double kClear = 0.92;      // an algorithm must be that much cheaper than those before it: costs are no surer
-// A second of work, where somebody else waits for the core: the next rank, whose own messages come later by it, in an
-// order that no schedule tells; or the one who computes.
+constexpr int kOneShotMembers = 32;  // a one-shot exchange of more members needs too many messages and too much memory
+// A candidate is taken before an earlier one if its cost is at most this part of the other's: estimates are no better.
+constexpr double kClear = 0.92;
+// Where ranks share cores, a second of CPU work counts half a second more. It delays the messages of another rank, in
+// an order that no schedule describes, or the user's own computation.
 constexpr double kWorkCounts = 0.5;
 
 const NamedMaker* find(CollectiveKind kind, const std::string& name) {
@@ -58,12 +59,12 @@ bool is_whole(const Collective& c) {
   return c.custom != nullptr && c.custom->whole;
 }
 
-// An operation of the user's own is always canonical: it need not commute.
+// Custom operations are always canonical, because they need not commute.
 bool may_be_fast(const Collective& c) {
   return c.order == Order::kFast && c.op != ReduceOp::kCustom;
 }
 
-// Ranks of some host take turns on its cores.
+// Whether some host has more members than cores.
 bool is_crowded(const Shape& shape, const MachineCost& machine) {
   std::map<int, int> members;
   int most = 0;
@@ -71,20 +72,30 @@ bool is_crowded(const Shape& shape, const MachineCost& machine) {
   return machine.cores > 0 && most > machine.cores;
 }
 
-// In doubt, the first one: that with fewer rounds; where ranks share cores, so that one works while another waits, that
-// with fewer messages.
-std::vector<const char*> names_to_price(const Collective& c, const Shape& shape, const MachineCost& machine) {
-  const bool is_few = shape.size > 1 && shape.size <= kOneShotMembers;
+// In order of preference, by which ties are decided (kClear): algorithms with fewer rounds come first. Where ranks
+// share cores, one works while another waits, so fewer messages matter more and the tree comes before the one-shot
+// exchange.
+std::vector<const char*> all_reduce_candidates(const Collective& c, const Shape& shape, const MachineCost& machine) {
+  const bool may_cut = !is_whole(c), crowded = is_crowded(shape, machine);
   std::vector<const char*> names;
+  const auto add_if = [&](bool holds, const char* name) {
+    if (holds) names.push_back(name);
+  };
+  add_if(may_be_fast(c) && shape.size > 1, has_levels(shape) ? "hosts-first" : "ring");
+  add_if(may_cut && has_levels(shape), "hierarchical");
+  add_if(may_cut, "direct");
+  add_if(crowded, "tree");
+  add_if(shape.size > 1 && shape.size <= kOneShotMembers, "one-shot");
+  add_if(!crowded, "tree");
+  add_if(may_cut, "halving-doubling");
+  return names;
+}
+
+// In order of preference, as above.
+std::vector<const char*> candidates(const Collective& c, const Shape& shape, const MachineCost& machine) {
   switch (c.kind) {
     case CollectiveKind::kAllReduce:
-      if (may_be_fast(c) && shape.size > 1) names = {has_levels(shape) ? "hosts-first" : "ring"};
-      if (!is_whole(c) && has_levels(shape)) names.push_back("hierarchical");
-      if (!is_whole(c)) names.push_back("direct");
-      if (is_few) names.push_back("one-shot");
-      names.insert(is_few && is_crowded(shape, machine) ? names.end() - 1 : names.end(), "tree");
-      if (!is_whole(c)) names.push_back("halving-doubling");
-      return names;
+      return all_reduce_candidates(c, shape, machine);
     case CollectiveKind::kReduceScatter:
       if (is_whole(c)) return {"tree"};
       if (may_be_fast(c)) return {"direct", "log-step", "tree"};
@@ -101,27 +112,27 @@ std::vector<const char*> names_to_price(const Collective& c, const Shape& shape,
   }
 }
 
-// Whether the sums of a member's schedule are what the collective asks for.
-bool will_do(const Collective& c, const Schedule& schedule) {
+// Whether the sums of a member's schedule come in the order, and of whole tensors, as the collective asks for.
+bool suits(const Collective& c, const Schedule& schedule) {
   return (may_be_fast(c) || schedule.order == Order::kCanonical) && (!is_whole(c) || combines_whole(schedule));
 }
 
-bool will_do(const Collective& c, const Shape& shape, ScheduleMaker make) {
-  const int members = is_whole(c) ? shape.size : 1;  // the order is the same on all
+bool suits(const Collective& c, const Shape& shape, ScheduleMaker make) {
+  const int members = is_whole(c) ? shape.size : 1;  // the order is equal on all members
   for (int member = 0; member < members; ++member) {
-    if (!will_do(c, make(shape, member))) return false;
+    if (!suits(c, make(shape, member))) return false;
   }
   return true;
 }
 
 }  // namespace
 
-bool AlgorithmOverrides::allow_room(CollectiveKind kind) const {
+bool AlgorithmOverrides::allow_shm(CollectiveKind kind) const {
   const auto name = names.find(kind);
   return !files.contains(kind) && (name == names.end() || name->second == kTwoLevel);
 }
 
-AlgorithmOverrides read_wishes(const std::string& text) {
+AlgorithmOverrides read_overrides(const std::string& text) {
   AlgorithmOverrides overrides;
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
@@ -137,8 +148,8 @@ AlgorithmOverrides read_wishes(const std::string& text) {
       throw std::invalid_argument(say("HORO_ALGORITHMS: ", name.substr(1), " has schedules for ",
                                       name_of(given.shape.kind), ", not for ", name_of(kind)));
     }
-    const bool is_no_schedule = kind == CollectiveKind::kAllReduce && name == kTwoLevel;
-    if (find(kind, name) == nullptr && !is_no_schedule) {
+    const bool is_two_level = kind == CollectiveKind::kAllReduce && name == kTwoLevel;
+    if (find(kind, name) == nullptr && !is_two_level) {
       throw std::invalid_argument(
           say("HORO_ALGORITHMS: ", name_of(kind), " has no algorithm \"", name, "\"; it has ", names_for(kind)));
     }
@@ -157,7 +168,7 @@ Shape shape_of(const Collective& collective, int size, const std::vector<int>& h
   return shape;
 }
 
-// Four steps from one power of two to the next.
+// Rounds up in four steps from one power of two to the next.
 std::size_t priced_bytes(const Collective& c, int size) {
   const std::size_t all = std::accumulate(c.counts.begin(), c.counts.end(), std::size_t{0}) * size_of(c.dtype);
   const std::size_t bytes = c.kind == CollectiveKind::kAllToAll ? all / static_cast<std::size_t>(size) : all;
@@ -166,11 +177,11 @@ std::size_t priced_bytes(const Collective& c, int size) {
   return (bytes + step - 1) / step * step;
 }
 
-// As if all contributed and member 0 were the root, so that it depends on nothing that changes between collectives.
+// Prices a collective to which all members contribute and whose root is member 0, so that the result can be reused.
 std::vector<Priced> price(const Collective& c, const Shape& of, std::size_t bytes, const Prices& prices) {
   Shape shape{of.kind, of.size, 0, {}, of.hosts};
   for (int member = 0; member < of.size && reduces(of.kind); ++member) shape.contributors.push_back(member);
-  const std::vector<const char*> names = names_to_price(c, shape, prices.machine);
+  const std::vector<const char*> names = candidates(c, shape, prices.machine);
   const Load load{bytes, size_of(c.dtype), size_of(accumulator_of(c.dtype, c.op)), prices.segment_bytes};
   const double work_counts = is_crowded(shape, prices.machine) ? kWorkCounts : 0;
   std::vector<Priced> priced;
@@ -190,29 +201,30 @@ std::vector<Priced> price(const Collective& c, const Shape& of, std::size_t byte
 
 const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmOverrides& overrides,
                          const Prices& prices) {
-  const auto wish = overrides.names.find(collective.kind);
-  if (const NamedMaker* wished = wish == overrides.names.end() ? nullptr : find(collective.kind, wish->second)) {
-    if (will_do(collective, shape, wished->make)) return *wished;
+  const auto name = overrides.names.find(collective.kind);
+  if (const NamedMaker* asked = name == overrides.names.end() ? nullptr : find(collective.kind, name->second)) {
+    if (suits(collective, shape, asked->make)) return *asked;
   }
-  // Whose contributors are no whole subtrees halving and doubling does not sum in canonical order.
+  // A priced candidate may still not suit: where some members are absent, halving-doubling may not sum in canonical
+  // order. Then the cheapest of the others is taken.
   const Priced* best = nullptr;
   const std::vector<Priced> priced = price(collective, shape, priced_bytes(collective, shape.size), prices);
   for (const Priced& one : priced) {
     if (best != nullptr && (best == &priced.front() || one.cost >= best->cost)) continue;
-    if (will_do(collective, shape, one.maker->make)) best = &one;
+    if (suits(collective, shape, one.maker->make)) best = &one;
   }
   HORO_CHECK(best != nullptr);
   return *best->maker;
 }
 
-const std::vector<Schedule>* given_for(const Collective& collective, const Shape& shape,
-                                       const AlgorithmOverrides& overrides) {
+const std::vector<Schedule>* given_schedules_for(const Collective& collective, const Shape& shape,
+                                                 const AlgorithmOverrides& overrides) {
   const auto found = overrides.files.find(collective.kind);
   if (found == overrides.files.end()) return nullptr;
   const GivenSchedules& given = found->second;
   if (given.shape.size != shape.size || given.shape.root != shape.root) return nullptr;
-  const auto suits = [&](const Schedule& schedule) { return will_do(collective, schedule); };
-  if (!std::all_of(given.schedules.begin(), given.schedules.end(), suits)) return nullptr;
+  const auto fits = [&](const Schedule& schedule) { return suits(collective, schedule); };
+  if (!std::all_of(given.schedules.begin(), given.schedules.end(), fits)) return nullptr;
   for (std::size_t i = 0; i < shape.contributors.size(); ++i) {
     if (shape.contributors[i] != static_cast<std::int64_t>(i)) return nullptr;
   }

@@ -1,4 +1,4 @@
-// Which schedule runs a collective.
+// The choice of the schedule that runs a collective.
 #pragma once
 
 #include <map>
@@ -12,52 +12,52 @@
 
 namespace horo {
 
-// An all_reduce that is more than one schedule (ring/group/two_level.h): it goes before all of these where it can,
-// because inside a host nothing travels, and between hosts no more than one rank per host would send.
+// The name of an all_reduce that is more than one schedule (ring/group/two_level.h). It is taken before any schedule is
+// priced: it sends nothing inside a host, and between hosts no schedule sends less.
 inline constexpr const char* kTwoLevel = "two-level";
 
-// What is wished for instead of the rules, by kind.
+// What HORO_ALGORITHMS asks for instead of the cheapest algorithm, by kind.
 struct AlgorithmOverrides {
-  std::map<CollectiveKind, std::string> names;  // of makers ("ring", "tree" ..., all_schedule_makers), or kTwoLevel
+  std::map<CollectiveKind, std::string> names;  // of all_schedule_makers() ("ring", "tree" ...), or kTwoLevel
   std::map<CollectiveKind, GivenSchedules> files;
 
-  // Nobody wants it by messages alone.
-  bool allow_room(CollectiveKind kind) const;
+  // Whether shared memory may run the kind: no override asks for a schedule over messages.
+  bool allow_shm(CollectiveKind kind) const;
 };
 
-// Reads "all_reduce=tree,broadcast=@mine.json"; files are read and proven. Throws std::invalid_argument naming
-// HORO_ALGORITHMS, the word and what there is.
-AlgorithmOverrides read_wishes(const std::string& text);
+// Parses "all_reduce=tree,broadcast=@mine.json"; reads and proves the files. Throws std::invalid_argument naming
+// HORO_ALGORITHMS, the wrong word and what is possible.
+AlgorithmOverrides read_overrides(const std::string& text);
 
-// What the schedule of a collective depends on, beside the members' hosts.
+// What the schedule of a collective depends on. `hosts`: by member.
 Shape shape_of(const Collective& collective, int size, const std::vector<int>& hosts);
 
-// What algorithms are judged by; equal on all members.
+// What algorithms are priced by; equal on all members.
 struct Prices {
   MachineCost machine = usual_costs();
   std::size_t segment_bytes = 256 << 10;
 };
 
-// Every maker that may run the collective of `bytes` (see Load), and the seconds that it is expected to take; the one
-// to take first. All of them sum in the order that the collective asks for.
+// Every maker that may run the collective on `bytes` bytes (see Load), with its expected time; the one to choose comes
+// first. All of them sum in the order that the collective asks for, if all members contribute.
 struct Priced {
   const NamedMaker* maker;
   double seconds;
-  double cost;  // the seconds, and where ranks share cores something for the work
+  double cost;  // the seconds, and a share of the CPU work where ranks share cores
 };
 std::vector<Priced> price(const Collective& collective, const Shape& shape, std::size_t bytes, const Prices& prices);
 
-// The bytes for which a collective is priced: its own, or a little more, so that neighbours share a decision.
+// The number of bytes for which a collective is priced: its own, rounded up, so that similar lengths share a choice.
 std::size_t priced_bytes(const Collective& collective, int size);
 
-// The cheapest, or what is wished for: a wish is granted if its sums are in the order that the collective asks for. The
-// same on all members: it looks only at what is equal on all of them.
+// The override's maker, if its sums come in the order that the collective asks for; else the cheapest maker of which
+// that is true. Depends only on what is equal on all members.
 const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmOverrides& overrides,
                          const Prices& prices);
 
-// The file's schedules, if there are any that fit: as many members, the same root, all contributing in order of ids,
-// and an order of summation that will do. Null: choose().
-const std::vector<Schedule>* given_for(const Collective& collective, const Shape& shape,
-                                       const AlgorithmOverrides& overrides);
+// The schedules of the override's file, by member, if they fit: as many members, the same root, all members contribute
+// in order of ids, and the sums come in the order that the collective asks for. Else null: see choose().
+const std::vector<Schedule>* given_schedules_for(const Collective& collective, const Shape& shape,
+                                                 const AlgorithmOverrides& overrides);
 
 }  // namespace horo

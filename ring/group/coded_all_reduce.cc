@@ -1,9 +1,9 @@
-// Two exchanges, all_to_all and all_gather, of coded parts: what one-bit Adam and quantised ZeRO do (Tang et al., 2021;
-// Wang et al., "ZeRO++", 2023). A ring would code every partial sum again.
+// An all_to_all and an all_gather of encoded parts, as in one-bit Adam and quantised ZeRO (Tang et al., 2021; Wang et
+// al., "ZeRO++", 2023). A ring would encode every partial sum again.
 //
-// Each tensor is cut into as many parts as there are members, at borders of blocks, whatever travels beside it, and
-// the hash of its name says who owns the first one (else all small tensors would be rank 0's). So a block always has
-// the same owner, who keeps its residual, and no bit depends on buckets.
+// Each tensor is cut into one part per member, at block boundaries and independently of the other tensors. The hash of
+// its name chooses the owner of the first part; without it rank 0 would own all small tensors. So a block always has
+// the same owner, which keeps its residual, and the bits do not depend on buckets.
 
 #include "ring/group/coded_all_reduce.h"
 
@@ -22,9 +22,9 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kPieceElements = 4096;  // worked on together: all members' values of a piece stay in cache
+constexpr std::size_t kPieceElements = 4096;  // processed together: all members' values of a piece stay in the cache
 
-// The elements of a tensor that a member owns.
+// The range of a tensor's elements that a member owns.
 Shard part_of(const Codec& codec, const CodedTensor& tensor, int size, int member) {
   const auto n = static_cast<std::uint64_t>(size);
   const auto part = static_cast<int>((static_cast<std::uint64_t>(member) + n - tensor.name_hash % n) % n);
@@ -45,14 +45,14 @@ double norm_of(const std::vector<float>& values) {
   return std::sqrt(sum);
 }
 
-// Between a tensor's type and float32.
+// Converts between a tensor's type and float32.
 class Converter {
  public:
   Converter(DType dtype, double prescale) : dtype_(dtype), prescale_(prescale), bytes_(size_of(dtype)) {}
 
   std::size_t bytes() const { return bytes_; }
 
-  // prescale * in as float32: in `memory`, or where it is.
+  // Returns prescale * in as float32: in `memory`, or the input itself if it needs no conversion.
   const float* widen(const std::byte* in, float* memory, std::size_t count) const {
     if (dtype_ == DType::kFloat64) {
       for (std::size_t i = 0; i < count; ++i) {
@@ -70,7 +70,7 @@ class Converter {
     return memory;
   }
 
-  // Where narrow() would only copy: decode to there.
+  // The output itself if it needs no conversion, so that a caller can decode to it; else null.
   float* direct(std::byte* out) const {
     return dtype_ == DType::kFloat32 && is_aligned(out) ? reinterpret_cast<float*>(out) : nullptr;
   }
@@ -105,7 +105,7 @@ class CodedRun {
         convert_(collective.dtype, collective.prescale) {
     check();
     find_contributors();
-    // A multiple of the block, so that pieces begin at borders; or all there is.
+    // A multiple of the block, so that pieces begin at block boundaries; or the longest tensor if that is shorter.
     std::size_t longest = 0;
     for (const CodedTensor& tensor : tensors) longest = std::max(longest, tensor.elements);
     piece_ = std::min(longest, std::max<std::size_t>(1, kPieceElements / codec.block()) * codec.block());
@@ -155,7 +155,7 @@ class CodedRun {
       ids.push_back(id);
       inputs_.push_back(member);
     }
-    expect(!ids.empty(), "nobody contributes");
+    expect(!ids.empty(), "no member contributes");
     tree_ = canonical_tree(ids);
   }
 
@@ -167,7 +167,7 @@ class CodedRun {
   }
   float* piece(std::size_t number) const { return scratch_.pieces.data() + number * piece_; }
 
-  // Calls f(first element in the part, elements, first byte in the part's code) for the pieces of a part.
+  // Calls f(first element within the part, elements, first byte within the encoded part) for each piece of a part.
   template <class F>
   void for_pieces(std::size_t elements, F f) const {
     std::size_t byte = 0;
@@ -190,7 +190,7 @@ class CodedRun {
     }
   }
 
-  // Copies, which take the place of the states when all has gone well.
+  // Copies the states. The copies replace the states when the call has succeeded.
   void take_states() {
     if (!codec_.stateful()) return;
     scratch_.states.resize(std::max(scratch_.states.size(), tensors_.size()));
@@ -278,7 +278,7 @@ class CodedRun {
     }
   }
 
-  // `wire`: the first contributor's piece; the others' follow at equal distances.
+  // `wire`: the encoded piece of the first contributor; those of the others follow at equal distances.
   float* sum_piece(const std::byte* wire, std::size_t count) const {
     std::vector<TreeInput> inputs;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {

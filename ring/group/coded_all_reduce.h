@@ -1,5 +1,6 @@
-// all_reduce with a codec on the wire: every member codes each owner's part of every tensor, the owner sums what it
-// decodes in float32 in canonical order, codes the sum, and everybody decodes the same bytes.
+// all_reduce with a codec on the wire. Every part of a tensor has an owner. Each member encodes its values of all parts
+// and sends them to the owners. An owner decodes and sums them in float32 in canonical order, and encodes the sum. All
+// members decode the same bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,31 +13,31 @@
 
 namespace horo {
 
-// What a stateful codec keeps of one tensor on one member from call to call; nothing at first. One thread at a time.
+// The state of a stateful codec for one tensor on one member, kept from call to call; empty at first. One thread at a
+// time.
 struct CodedState {
-  std::vector<float> sender;  // lost when this member's values were coded: one for each element
-  std::vector<float> owner;   // lost when the sums that this member owns were coded: one for each of their elements
-  int size = 0;               // of the group and this member in it: what the owner's part depends on
+  std::vector<float> sender;  // by element: the residual of encoding this member's values
+  std::vector<float> owner;   // by element of the part that this member owns: the residual of encoding the sum
+  int size = 0;               // of the group, and this member's index in it: the owned part depends on both
   int index = 0;
 };
 
-// One of the tensors that travel together. in and out: equal, or disjoint; any alignment.
+// One of the tensors that are sent together. in and out are equal or disjoint; any alignment.
 struct CodedTensor {
-  const std::byte* in = nullptr;  // not read where this member is absent
+  const std::byte* in = nullptr;  // not read if this member is absent
   std::byte* out = nullptr;
   std::size_t elements = 0;
-  std::uint64_t name_hash = 0;  // equal on all members: which of them owns the first part
-  CodedState* state = nullptr;  // of this tensor; null: nothing is kept after the call
+  std::uint64_t name_hash = 0;  // equal on all members; chooses the owner of the first part
+  CodedState* state = nullptr;  // of this tensor; null: residuals are dropped after the call
 };
 
-// Residuals that had to be dropped because the members or the tensor's length changed: how many, and the Euclidean
-// norm of what is lost.
+// Residuals that were dropped because the members or the tensor's length changed: their number and Euclidean norm.
 struct CodedReport {
   std::size_t dropped = 0;
   double norm = 0;
 };
 
-// Memory that is kept from call to call; one thread at a time.
+// Working memory, kept from call to call. One thread at a time.
 struct CodedScratch {
   std::vector<std::byte> coded;
   std::vector<std::byte> received;
@@ -45,13 +46,13 @@ struct CodedScratch {
 };
 
 // For each tensor: out = D(C(postscale * (T(D(C(prescale * in))) / divisor))), C and D the codec, T the canonical tree
-// in float32 over the contributors; the bits depend neither on which tensors travel together nor on where they lie. Of
-// `collective` the kind, op, dtype, contributors, scaling, channel, key_hash, deadline and what are used, and two plan
-// numbers, plan and plan + 1; in, out and counts are not. Equal on all members: all of that, the codec, and elements
-// and name_hash of the tensors.
+// in float32 over the contributors. The bits depend neither on which tensors are sent together nor on their addresses.
+// Of `collective` the kind, op, dtype, contributors, scaling, channel, key_hash, deadline and what are used, and the
+// plan numbers plan and plan + 1; in, out and counts are not used. All of these, the codec, and the tensors' elements
+// and name_hash have to be equal on all members.
 //
-// Blocks. Throws std::invalid_argument before anything is sent, std::runtime_error naming codec and tensor where the
-// codec fails, and what run(Group) throws. A call that throws has left the states as they were.
+// Blocks. Throws std::invalid_argument before anything is sent, std::runtime_error naming codec and tensor if the codec
+// fails, and what Group::run() throws. A call that throws leaves the states as they were.
 CodedReport run_coded(Group& group, const Collective& collective, const Codec& codec,
                       std::span<const CodedTensor> tensors, CodedScratch& scratch);
 

@@ -1,3 +1,6 @@
+// Messages in flight together need no term of their own in the fit: a message of 64 KiB took 22 us with three peers and
+// 18 to 28 us with one. So a link has a latency, a cost per message and a cost per byte. The tree sample, in which most
+// ranks wait, separates the latency from the CPU work of a message.
 #include "ring/group/link_costs.h"
 
 #include <sched.h>
@@ -16,29 +19,29 @@
 namespace horo {
 namespace {
 
-constexpr int kTreeTurns = 2, kSmallTurns = 3, kSeveralTurns = 2, kLargeTurns = 3;  // of each kind in a cycle
+constexpr int kTreeTurns = 2, kSmallTurns = 3, kSeveralTurns = 2, kLargeTurns = 3;  // in a cycle
 constexpr int kMostCycles = 7, kFewestCycles = 2;
-constexpr double kSeconds = 10e-3;            // for all cycles, as long as there are not fewer
+constexpr double kSeconds = 10e-3;            // for all cycles, unless these are too few
 constexpr int kNearTurns = 7, kFarTurns = 3;  // sums
 constexpr int kMostPeers = 3;
 constexpr std::size_t kMostStops = 4;
-constexpr std::size_t kNearBytes = 64 << 10, kFarBytes = 1 << 20;  // of each input: in a core's own cache, and not
+constexpr std::size_t kNearBytes = 64 << 10, kFarBytes = 1 << 20;  // per input: within a core's cache, and beyond it
 constexpr std::uint64_t kPlan = 1;
-// What a fit may say: nothing is faster than memory, nor slower than a line to another continent.
+// Bounds of a fit: nothing is faster than memory, nor slower than a line to another continent.
 constexpr double kLeastSeconds = 1e-9, kMostSeconds = 10;
 constexpr double kLeastPerByte = 1e-12, kMostPerByte = 1e-3;
-constexpr double kMostBeyondCache = 100;  // times as long as in the cache
-// Inside a host whose ranks share cores a round waits for no more than another rank's message. What few turns say
-// beyond that is the order in which ranks happened to get their cores, and would be counted for each round of a
-// schedule.
+constexpr double kMostBeyondCache = 100;  // times the cost within the cache
+// In messages' work: the longest latency inside a host whose ranks share cores. There a round waits for at most one
+// message of another rank. A longer time in a few turns shows the order in which ranks got their cores, and it would be
+// charged for each round of a schedule.
 constexpr double kMostCrowdedLatency = 1;
-constexpr double kShortWork = 1e-6;  // seconds of a core for a message's end: no system call takes less
+constexpr double kShortWork = 1e-6;  // seconds of a core per end of a message: no system call takes less
 
 double seconds_between(TimePoint begin, TimePoint end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
-// Of their order, the one at that share: 0.5 is the median. Zero: there are none.
+// 0.5: the median. Zero if there are no values.
 double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size()));
@@ -50,15 +53,15 @@ double bounded(double value, double least, double most) {
   return std::isfinite(value) ? std::clamp(value, least, most) : most;
 }
 
-// What took so many seconds: so many rounds, with so many ends of messages for each core.
+// A measured time, and what took it: rounds, and ends of messages per core.
 struct Timed {
   double rounds;
   double ends;
   double seconds;
 };
 
-// seconds = rounds * latency + ends * message, with the least relative errors, in their squares; both positive. `most`:
-// how many messages' work a latency may be.
+// Fits seconds = rounds * latency + ends * message by least squares of the relative errors. Both costs are positive,
+// and the latency is at most `most` times the message's cost.
 void fit_messages(const std::vector<Timed>& all, double most, LinkCost& link) {
   double rr = 0, re = 0, ee = 0, r = 0, e = 0, least_each = kMostSeconds;
   for (const Timed& one : all) {
@@ -69,7 +72,7 @@ void fit_messages(const std::vector<Timed>& all, double most, LinkCost& link) {
   }
   const double determinant = rr * ee - re * re;
   const double slope = determinant > 0 ? (rr * e - re * r) / determinant : least_each / 2;
-  // Something of a message is work, though next to a long line it does not show.
+  // Some part of a message is CPU work, even if a long line hides it.
   link.message = bounded(slope, std::min(least_each / 4, kShortWork), least_each);
   link.latency = std::max(kLeastSeconds, (r - link.message * re) / rr);
   if (link.latency <= most * link.message) return;
@@ -77,7 +80,7 @@ void fit_messages(const std::vector<Timed>& all, double most, LinkCost& link) {
   link.latency = most * link.message;
 }
 
-// Up a binomial tree and down again; `cores` for all its ranks.
+// The tree sample: up a binomial tree and down again. `cores`: of all its ranks together.
 Timed timed_tree(const LinkSample& sample, double cores) {
   Timed tree{0, 0, bounded(sample.tree, kLeastSeconds, kMostSeconds)};
   for (int stride = 1; stride < sample.stops; stride *= 2) {
@@ -88,7 +91,7 @@ Timed timed_tree(const LinkSample& sample, double cores) {
   return tree;
 }
 
-// In an exchange each rank sends one and receives one, on a core that `share` ranks share.
+// In an exchange each rank sends and receives one message, on a core that `share` ranks share.
 LinkCost fit_link(const LinkSample& sample, double share, double cores_of_tree, double most_latency) {
   std::vector<Timed> all{{1, 2 * share, bounded(sample.small, kLeastSeconds, kMostSeconds)}};
   if (sample.stops > 1) all.push_back(timed_tree(sample, cores_of_tree));
@@ -97,14 +100,14 @@ LinkCost fit_link(const LinkSample& sample, double share, double cores_of_tree, 
   }
   LinkCost link;
   fit_messages(all, most_latency, link);
-  const double small = link.latency + 2 * share * link.message;  // by all samples: what one says alone is less sure
+  const double small = link.latency + 2 * share * link.message;  // of the fit, which is surer than the one sample
   const double slope = (sample.large - small) / static_cast<double>(LinkSample::kLargeBytes);
   link.byte = bounded(slope, kLeastPerByte, kMostPerByte) / (2 * share);
   return link;
 }
 
-// Exchanges with ranks inside (or outside) this rank's host, in cycles that have one batch of each kind: the longer
-// moods of a machine whose ranks share cores (who is next to whom) then colour all kinds alike.
+// Measures messages with ranks inside (or outside) this rank's host. A cycle has one batch of each kind of exchange, so
+// that slow changes of the machine, such as the placement of ranks on cores, affect all kinds alike.
 class Meter {
  public:
   Meter(Transport& transport, const std::vector<int>& hosts, bool inside, TimePoint deadline)
@@ -125,7 +128,7 @@ class Meter {
     large_.push_back(time_of(kLargeTurns, [&] { exchange(1, LinkSample::kLargeBytes); }));
   }
 
-  // What was measured so far was for practice.
+  // Drops the times measured so far: the first cycle warms up caches and connections.
   void forget() {
     for (std::vector<double>* times : {&tree_, &small_, &several_, &large_}) times->clear();
   }
@@ -143,9 +146,10 @@ class Meter {
     return (hosts_[static_cast<std::size_t>(rank)] == hosts_[static_cast<std::size_t>(other)]) == inside_;
   }
 
-  // Ranks exchange with those so many further on, if they match: those with which most find somebody, the same on all.
+  // A rank exchanges with the ranks at these distances from it, if they match. The distances at which most ranks have a
+  // matching peer come first. Equal on all ranks.
   std::vector<int> strides() const {
-    std::vector<std::pair<int, int>> found;  // how many do not, stride
+    std::vector<std::pair<int, int>> found;  // number of ranks without a peer, stride
     for (int stride = 1; stride < size(); ++stride) {
       int pairs = 0;
       for (int rank = 0; rank < size(); ++rank) pairs += matches(rank, (rank + stride) % size()) ? 1 : 0;
@@ -157,7 +161,7 @@ class Meter {
     return strides;
   }
 
-  // Those in the tree: some ranks of this host, or one each of some hosts.
+  // Chooses the ranks of the tree: some ranks of this host, or one rank each of some hosts.
   void find_stops() {
     std::set<int> hosts;
     const int me = transport_.rank();
@@ -168,8 +172,8 @@ class Meter {
     at_ = static_cast<std::size_t>(std::find(stops_.begin(), stops_.end(), me) - stops_.begin());
   }
 
-  // Seconds of a turn, of several; one before them brings the ranks together again. Of several the mean: where ranks
-  // share cores, one waits long, and then finds several turns' messages.
+  // The mean seconds of a turn, after one turn that synchronises the ranks. The mean, because a rank that shares its
+  // core waits long and then finds the messages of several turns.
   template <class Turn>
   static double time_of(int turns, Turn turn) {
     turn();
@@ -225,7 +229,7 @@ class Meter {
   std::vector<double> tree_, small_, several_, large_;  // by cycle
 };
 
-// Of a sum of two inputs that long, for each byte that it reads.
+// Seconds per byte that a sum of two inputs of `bytes` bytes reads.
 double sum_byte_seconds(std::size_t bytes, int turns) {
   constexpr std::array<TreeStep, 3> kTree{TreeStep{0}, TreeStep{1}, TreeStep{TreeStep::kJoin}};
   std::vector<std::byte> one(bytes), other(bytes);
@@ -239,8 +243,8 @@ double sum_byte_seconds(std::size_t bytes, int turns) {
   return quantile(times, 0.5) / (2 * static_cast<double>(bytes));
 }
 
-// The most of all ranks.
-void take_most(Group& group, std::vector<double>& values, TimePoint deadline) {
+// Replaces each value by the largest one of all ranks.
+void maximum_of_all(Group& group, std::vector<double>& values, TimePoint deadline) {
   Collective c;
   c.op = ReduceOp::kMax;
   c.dtype = DType::kFloat64;
@@ -249,11 +253,11 @@ void take_most(Group& group, std::vector<double>& values, TimePoint deadline) {
   c.in = c.out = {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(double)};
   c.deadline = deadline;
   c.plan = kPlan;
-  c.what = "what messages cost";
+  c.what = "the cost of messages";
   group.run(c);
 }
 
-// Which cores this thread may use, as a number.
+// A hash of the cores that this thread may use.
 std::int64_t affinity() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -261,7 +265,7 @@ std::int64_t affinity() {
   return static_cast<std::int64_t>(hash64({reinterpret_cast<const char*>(&cores), sizeof(cores)}));
 }
 
-// Of the host that has the fewest: who may use other cores than the ones before him brings his own.
+// The cores of the host that has the fewest. Ranks with the same affinity share cores; another affinity adds its own.
 double cores_of_hosts(Group& group, const std::vector<int>& hosts, TimePoint deadline) {
   std::array<std::int64_t, 2> mine{affinity(), cores_granted()};
   std::vector<std::int64_t> all(hosts.size() * mine.size());
@@ -273,7 +277,7 @@ double cores_of_hosts(Group& group, const std::vector<int>& hosts, TimePoint dea
   c.out = {reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(std::int64_t)};
   c.deadline = deadline;
   c.plan = kPlan;
-  c.what = "how many cores there are";
+  c.what = "the number of cores";
   group.run(c);
   std::set<std::pair<int, std::int64_t>> known;  // host, affinity
   std::map<int, double> cores;
@@ -298,7 +302,7 @@ MachineCost fit(const WorldSample& sample) {
   if (sample.inside.small > 0) machine.inside = fit_link(sample.inside, share, machine.cores, most_inside);
   if (sample.between.small > 0) {
     machine.between = fit_link(sample.between, share, 2.0 * sample.between.stops, HUGE_VAL);
-    // All ranks of a host sent at once: the wire may have been what they waited for, or their cores.
+    // All ranks of a host sent at once, so they may have waited for the wire or for their cores.
     machine.rails = 1;
     machine.between.wire_byte = 2 * share * machine.between.byte / sample.ranks_of_host;
     machine.between.byte = std::min(machine.between.byte, machine.inside.byte);
@@ -313,7 +317,7 @@ MachineCost measure_costs(Transport& transport, Group& group, const std::vector<
   cycle();
   inside.forget(), between.forget();
   std::vector<double> first{seconds_between(begin, Clock::now())};
-  take_most(group, first, deadline);
+  maximum_of_all(group, first, deadline);
   const auto cycles = static_cast<int>(bounded(kSeconds / first.front(), kFewestCycles, kMostCycles));
   for (int i = 0; i < cycles; ++i) cycle();
   WorldSample sample;
@@ -327,7 +331,7 @@ MachineCost measure_costs(Transport& transport, Group& group, const std::vector<
     values.insert(values.end(), {each->tree, each->small, each->large, each->several, each->stops * 1.0});
   }
   values.insert(values.end(), {sum_byte_seconds(kNearBytes, kNearTurns), sum_byte_seconds(kFarBytes, kFarTurns)});
-  take_most(group, values, deadline);
+  maximum_of_all(group, values, deadline);
   std::size_t at = 0;
   for (LinkSample* each : {&sample.inside, &sample.between}) {
     *each = {values[at], values[at + 1], values[at + 2], values[at + 3], static_cast<int>(values[at + 4]), each->peers};

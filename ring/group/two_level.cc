@@ -11,11 +11,11 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kMessageBytes = 32 << 10;  // rails are so few that messages between hosts have as many
-constexpr std::size_t kMostHosts = 16;           // of more even one rail's messages cost more than they carry
-constexpr std::size_t kMostWays = 64;            // kept
+constexpr std::size_t kMessageBytes = 32 << 10;  // rails are so few that messages between hosts have at least this many
+constexpr std::size_t kMostHosts = 16;           // with more hosts the messages of even one rail cost too much
+constexpr std::size_t kMostAssignments = 64;     // of the cache, which is cleared when it is full
 
-// Of a member that is alone on its host: its host's sum is what it has.
+// The feed of a member that is alone on its host: its own data are the host's sum.
 class OwnFeed final : public SliceFeed {
  public:
   explicit OwnFeed(const HostShare& share) : share_(share) {
@@ -44,7 +44,7 @@ class OwnFeed final : public SliceFeed {
   Pieces pieces_;
 };
 
-// What it sends is refused, whatever others expect.
+// For messages that the other hosts refuse: no data.
 class NoFeed final : public SliceFeed {
   void bring(std::size_t /*slice*/, std::byte* /*in*/) override {}
   void take(std::size_t /*slice*/, const std::byte* /*out*/) override {}
@@ -58,7 +58,7 @@ std::vector<int> members_of(const std::vector<int>& hosts, int host) {
   return members;
 }
 
-// How one rank per host would run it, by its price there, of so many bytes.
+// The schedule that one rank per host would choose for `bytes` bytes.
 Schedule schedule_of_host(const Collective& c, std::size_t bytes, const HostsOfGroup& hosts, int host,
                           const Prices& prices) {
   Collective among = c;
@@ -72,12 +72,12 @@ Schedule schedule_of_host(const Collective& c, std::size_t bytes, const HostsOfG
 
 }  // namespace
 
-TwoLevel::TwoLevel(const Party& party, std::vector<int> hosts, const Prices& prices, std::unique_ptr<ShmFeed> room)
+TwoLevel::TwoLevel(const Party& party, std::vector<int> hosts, const Prices& prices, std::unique_ptr<ShmFeed> feed)
     : party_(party),
       hosts_(std::move(hosts)),
       prices_(prices),
-      mates_(members_of(hosts_, hosts_[static_cast<std::size_t>(party.index)])),
-      room_(std::move(room)) {}
+      members_of_host_(members_of(hosts_, hosts_[static_cast<std::size_t>(party.index)])),
+      feed_(std::move(feed)) {}
 
 bool TwoLevel::has_levels(const std::vector<int>& hosts) {
   const std::set<int> different(hosts.begin(), hosts.end());
@@ -90,77 +90,79 @@ bool TwoLevel::takes(const Collective& c, const std::vector<int>& hosts) {
 }
 
 bool TwoLevel::takes_pieces(const Collective& c) {
-  return !ShmFeed::is_flat(c.counts[0] * size_of(c.dtype));
+  return !ShmFeed::is_inline(c.counts[0] * size_of(c.dtype));
 }
 
 void TwoLevel::run(const Collective& c) {
-  const Way& way = way_for(c);
-  if (way.is_idle) return;
-  const Slices slices(c, way.schedule, {way.segment_bytes, way.segment_bytes});
-  const HostShare share{c, slices, way.chunks, way.contributors};
-  if (!room_) {
+  const Assignment& assignment = assignment_for(c);
+  if (assignment.is_empty) return;
+  const Slices slices(c, assignment.schedule, {assignment.segment_bytes, assignment.segment_bytes});
+  const HostShare share{c, slices, assignment.chunks, assignment.contributors};
+  if (!feed_) {
     OwnFeed own(share);
-    return run_fed(c, way, own);
+    return run_fed(c, assignment, own);
   }
   try {
-    room_->begin(share);
+    feed_->begin(share);
   } catch (const Mismatch&) {
-    spoil(c, way);
+    send_mismatch(c, assignment);
     throw;
   }
   try {
-    run_fed(c, way, *room_);
-    room_->end();
+    run_fed(c, assignment, *feed_);
+    feed_->end();
   } catch (const Mismatch&) {
-    room_->give_up();
+    feed_->give_up();
     throw;
   }
 }
 
-void TwoLevel::run_fed(const Collective& c, const Way& way, SliceFeed& feed) const {
-  const Party rails{party_.transport, party_.members, party_.index, way.segment_bytes, party_.scratch};
-  const Part mine = way.chunks[static_cast<std::size_t>(std::lower_bound(mates_.begin(), mates_.end(), party_.index) -
-                                                        mates_.begin())];
-  run_schedule(rails, c, way.schedule, {feed, mine, ShmFeed::kSlots});
+void TwoLevel::run_fed(const Collective& c, const Assignment& assignment, SliceFeed& feed) const {
+  const Party rails{party_.transport, party_.members, party_.index, assignment.segment_bytes, party_.scratch};
+  const Part mine = assignment.chunks[static_cast<std::size_t>(
+      std::lower_bound(members_of_host_.begin(), members_of_host_.end(), party_.index) - members_of_host_.begin())];
+  run_schedule(rails, c, assignment.schedule, {feed, mine, ShmFeed::kSlots});
 }
 
-// The members of this host did not bring the same, and know it; the other hosts learn it from messages that cannot be
-// theirs.
-void TwoLevel::spoil(const Collective& c, const Way& way) const {
+// The members of this host differ and have thrown a Mismatch. The other hosts receive messages with a key hash that is
+// not theirs, and throw one too.
+void TwoLevel::send_mismatch(const Collective& c, const Assignment& assignment) const {
   Collective other = c;
   other.key_hash = ~c.key_hash;
   NoFeed nothing;
   try {
-    run_fed(other, way, nothing);
+    run_fed(other, assignment, nothing);
   } catch (const Mismatch&) {
     return;
   }
 }
 
-const TwoLevel::Way& TwoLevel::way_for(const Collective& c) {
+const TwoLevel::Assignment& TwoLevel::assignment_for(const Collective& c) {
   const Key key{c.dtype, c.order, priced_bytes(c, party_.size()), c.contributors};
-  if (const auto found = ways_.find(key); found != ways_.end()) return found->second;
-  if (ways_.size() >= kMostWays) ways_.clear();
-  return ways_.emplace(key, way_of(c, hosts_, party_.index, prices_)).first->second;
+  if (const auto found = assignments_.find(key); found != assignments_.end()) return found->second;
+  if (assignments_.size() >= kMostAssignments) assignments_.clear();
+  return assignments_.emplace(key, assignment_of(c, hosts_, party_.index, prices_)).first->second;
 }
 
-TwoLevel::Way TwoLevel::way_of(const Collective& c, const std::vector<int>& hosts, int member, const Prices& prices) {
+TwoLevel::Assignment TwoLevel::assignment_of(const Collective& c, const std::vector<int>& hosts, int member,
+                                             const Prices& prices) {
   const HostsOfGroup found = hosts_of_group(c.contributors, hosts);
   const std::size_t bytes = priced_bytes(c, static_cast<int>(hosts.size()));
   const int host = found.host_of(member);
   const Schedule of_host = schedule_of_host(c, bytes, found, host, prices);
   const std::size_t message = kMessageBytes * found.members.size();
   const Rails rails(found, std::max<std::size_t>(1, std::min(bytes, ShmFeed::kSliceBytes) / message));
-  Way way;
-  way.schedule = rails.lay(of_host, member);
-  way.segment_bytes = ShmFeed::kSliceBytes / static_cast<std::size_t>(way.schedule.chunks);
-  for (const int mate : found.members[static_cast<std::size_t>(host)]) {
-    const Rails::Run run = rails.of(mate);
-    way.chunks.push_back({Schedule::kIn, run.first * of_host.chunks, run.count * of_host.chunks});
-    way.contributors.push_back(c.contributors[static_cast<std::size_t>(mate)]);
+  Assignment assignment;
+  assignment.schedule = rails.lay(of_host, member);
+  assignment.segment_bytes = ShmFeed::kSliceBytes / static_cast<std::size_t>(assignment.schedule.chunks);
+  for (const int neighbour : found.members[static_cast<std::size_t>(host)]) {
+    const Rails::Run run = rails.of(neighbour);
+    assignment.chunks.push_back({Schedule::kIn, run.first * of_host.chunks, run.count * of_host.chunks});
+    assignment.contributors.push_back(c.contributors[static_cast<std::size_t>(neighbour)]);
   }
-  way.is_idle = std::all_of(c.contributors.begin(), c.contributors.end(), [](auto id) { return id == kAbsent; });
-  return way;
+  assignment.is_empty =
+      std::all_of(c.contributors.begin(), c.contributors.end(), [](auto id) { return id == kAbsent; });
+  return assignment;
 }
 
 }  // namespace horo

@@ -1,10 +1,17 @@
-// TwoLevel: an all_reduce of members on several hosts, some of which share their host. Inside a host nothing travels:
-// its members sum in their memory (ShmFeed). Between hosts each member exchanges its part of its host's sums with its
-// like (Rails), by the schedule that one rank per host would take. Slice by slice, so that messages travel while others
-// are summed.
+// TwoLevel: an all_reduce of members on several hosts, some of which share a host. Inside a host the members sum in
+// shared memory (ShmFeed). Between hosts each member exchanges its part of its host's sum with its counterparts on the
+// other hosts (Rails), by the schedule that one rank per host would choose. The tensor goes slice by slice, so that
+// messages travel while other slices are summed.
 //
-// Sums are canonical where each host's contributors are a subtree of the canonical tree. What leaves a host is what one
-// rank per host would send; of 16- and 8-bit floats float32 on the way to the last sum, as all partial sums do.
+// Sums are canonical if each host's contributors are a subtree of the canonical tree. A host sends as many bytes as one
+// rank per host would; partial sums of 16- and 8-bit floats travel as float32.
+//
+// Agreement. All members have the same hosts, contributors, types and lengths, so they agree on the schedule. Which
+// data path a host takes (ShmFeed) changes nothing on the other hosts.
+//
+// Mismatches. If the members of one host differ, they send messages with a wrong key hash, which the other hosts
+// refuse. A member that receives a mismatch from another host gives up in shared memory and returns when no member of
+// its host touches its memory. So all members of all hosts throw a Mismatch.
 #pragma once
 
 #include <map>
@@ -18,46 +25,46 @@
 
 namespace horo {
 
-// The thread that starts the group's collectives alone.
+// Owned by the thread that starts the group's collectives.
 class TwoLevel {
  public:
-  // `hosts`: by member; `room`: where the members of this host meet; null: there is one.
-  TwoLevel(const Party& party, std::vector<int> hosts, const Prices& prices, std::unique_ptr<ShmFeed> room);
+  // `hosts`: by member. `feed`: of the members of this host; null if this member is alone on it.
+  TwoLevel(const Party& party, std::vector<int> hosts, const Prices& prices, std::unique_ptr<ShmFeed> feed);
 
-  // Whether hosts differ, not too many, and some have several members.
+  // Whether there are several hosts, no more than 16, and one of them has several members.
   static bool has_levels(const std::vector<int>& hosts);
-  // All_reduces whose sums come out in the order that is asked for, but none of the caller's own operations. Equal on
-  // all members.
+  // All_reduces whose sums come in the order that the collective asks for; no custom operations. Equal on all members.
   static bool takes(const Collective& collective, const std::vector<int>& hosts);
   static bool takes_pieces(const Collective& collective);
 
-  // What a member does for collectives that are alike.
-  struct Way {
+  // What a member does in collectives of one shape. Vectors are by member of this host.
+  struct Assignment {
     Schedule schedule;                       // of messages between hosts
     std::size_t segment_bytes;               // of a chunk in a slice
-    std::vector<Part> chunks;                // by member of this host: which it sums
-    std::vector<std::int64_t> contributors;  // the same; kAbsent
-    bool is_idle;                            // nobody contributes
+    std::vector<Part> chunks;                // that the member sums
+    std::vector<std::int64_t> contributors;  // ids; kAbsent
+    bool is_empty;                           // no member contributes
   };
-  static Way way_of(const Collective& collective, const std::vector<int>& hosts, int member, const Prices& prices);
+  static Assignment assignment_of(const Collective& collective, const std::vector<int>& hosts, int member,
+                                  const Prices& prices);
 
-  // Of what it takes. Throws what Transport::wait() throws: a Mismatch on all members alike, after which the next one
-  // works.
+  // Runs a collective that it takes. Blocks. Throws what Transport::wait() throws; a Mismatch comes on all members
+  // alike, and the next collective works then.
   void run(const Collective& collective);
 
  private:
   using Key = std::tuple<DType, Order, std::size_t, std::vector<std::int64_t>>;
 
-  const Way& way_for(const Collective& c);
-  void run_fed(const Collective& c, const Way& way, SliceFeed& feed) const;
-  void spoil(const Collective& c, const Way& way) const;
+  const Assignment& assignment_for(const Collective& c);
+  void run_fed(const Collective& c, const Assignment& assignment, SliceFeed& feed) const;
+  void send_mismatch(const Collective& c, const Assignment& assignment) const;
 
   const Party party_;
   const std::vector<int> hosts_;
   const Prices prices_;
-  std::vector<int> mates_;  // the members of this host, this one among them
-  const std::unique_ptr<ShmFeed> room_;
-  std::map<Key, Way> ways_;  // made once
+  std::vector<int> members_of_host_;  // by index in the group, this one among them
+  const std::unique_ptr<ShmFeed> feed_;
+  std::map<Key, Assignment> assignments_;
 };
 
 }  // namespace horo

@@ -28,10 +28,9 @@ OwnerWord& word_of(const ShmSegment& arena) {
 
 }  // namespace
 
-// Its first page has the owner word alone.
 ShmSegment make_arena() {
   const auto pages = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES)));
-  rlimit files{RLIM_INFINITY, RLIM_INFINITY};  // beyond it a signal ends the process (ulimit -f)
+  rlimit files{RLIM_INFINITY, RLIM_INFINITY};  // a larger file ends the process by a signal (ulimit -f)
   ::getrlimit(RLIMIT_FSIZE, &files);
   const auto bytes = std::min<std::size_t>(pages * kPage, files.rlim_cur) / kHugePageBytes * kHugePageBytes;
   if (bytes == 0) throw std::runtime_error("files may have no more than 2 MiB (ulimit -f)");
@@ -56,15 +55,15 @@ Allocation ShmArenas::take(std::size_t bytes, bool lasts) {
   std::size_t begin = 0;
   {
     MutexLock lock(mutex_);
-    bury(Clock::now());
-    begin = find_room(whole);
+    free_retired(Clock::now());
+    begin = find_gap(whole);
     if (begin + whole > own_.memory().size()) return {};
-    taken_[begin].bytes = whole;
+    blocks_[begin].bytes = whole;
   }
   try {
     own_.populate(begin, whole);
   } catch (const std::system_error& error) {
-    log_warning(say("rank ", rank_, ": ", error.what(), "; a bucket is not shared"));
+    log_warning(say("rank ", rank_, ": ", error.what(), "; a bucket is not in shared memory"));
     free(begin, whole);
     return {};
   }
@@ -76,28 +75,28 @@ Allocation ShmArenas::take(std::size_t bytes, bool lasts) {
 
 void ShmArenas::retire(std::size_t begin) noexcept {
   MutexLock lock(mutex_);
-  taken_.find(begin)->second.retired = Clock::now();
+  blocks_.find(begin)->second.retired = Clock::now();
 }
 
-void ShmArenas::bury(TimePoint now) {
-  for (auto it = taken_.begin(); it != taken_.end();) {
-    const auto& [begin, piece] = *it;
-    if (piece.retired == TimePoint::max() || now - piece.retired < kGrace) {
+void ShmArenas::free_retired(TimePoint now) {
+  for (auto it = blocks_.begin(); it != blocks_.end();) {
+    const auto& [begin, block] = *it;
+    if (block.retired == TimePoint::max() || now - block.retired < kGrace) {
       ++it;
       continue;
     }
-    own_.vacate(begin, piece.bytes);
-    it = taken_.erase(it);
+    own_.vacate(begin, block.bytes);
+    it = blocks_.erase(it);
   }
 }
 
-// The first gap that is wide enough. Large pieces begin on a huge page.
-std::size_t ShmArenas::find_room(std::size_t bytes) {
+// The offset of the first gap that is large enough. Large blocks begin on a huge page. The first page is never free.
+std::size_t ShmArenas::find_gap(std::size_t bytes) {
   const std::size_t unit = bytes >= kHugePageBytes ? kHugePageBytes : kPage;
   std::size_t begin = up_to(kPage, unit);
-  for (const auto& [taken, piece] : taken_) {
+  for (const auto& [taken, block] : blocks_) {
     if (begin + bytes <= taken) break;
-    begin = up_to(taken + piece.bytes, unit);
+    begin = up_to(taken + block.bytes, unit);
   }
   return begin;
 }
@@ -105,7 +104,7 @@ std::size_t ShmArenas::find_room(std::size_t bytes) {
 void ShmArenas::free(std::size_t begin, std::size_t bytes) noexcept {
   own_.vacate(begin, bytes);
   MutexLock lock(mutex_);
-  taken_.erase(begin);
+  blocks_.erase(begin);
 }
 
 std::optional<std::uint64_t> ShmArenas::offset_of(const std::byte* data, std::size_t bytes) const {
@@ -129,8 +128,8 @@ std::byte* ShmArenas::at(int rank, std::uint64_t offset, std::size_t bytes) cons
   const ShmSegment& arena = rank == rank_ ? own_ : peers_.at(rank);
   const auto memory = arena.memory();
   if (offset > memory.size() || bytes > memory.size() - offset) {
-    throw ProtocolError(
-        say("rank ", rank, " names ", bytes, " bytes at ", offset, " of its shared memory, which has ", memory.size()));
+    throw ProtocolError(say("rank ", rank, " announces ", bytes, " bytes at offset ", offset,
+                            " of its shared memory, which has ", memory.size(), " bytes"));
   }
   return memory.data() + offset;
 }

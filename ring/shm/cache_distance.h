@@ -1,41 +1,66 @@
-// How far away another core's caches are, and copies that spare the other one the way there.
+// Which members of a group run on cores behind another cache, and copies that bypass the caches for them.
 //
-// What a core has written lies in its caches. To read it there takes another core of the same cache 10 to 40 ns a line,
-// and one behind another cache (another complex of cores on one chip, another socket) 130 and more: longer than from
-// memory, where whatever was written past the caches is found.
+// What a core has written is in its caches. A core that shares a cache with it reads such a line in 10 to 40 ns. A core
+// behind another cache (another core complex of the chip, another socket) takes 130 ns and more, which is longer than
+// from memory. There, stores that bypass the caches are faster: the reader finds the data in memory.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "horo/base/time.h"
 
 namespace horo {
 
-// Lines that one core writes and another reads, in memory that both see. Zeros at first.
-class LineProbe {
+// Lines in shared memory that one core writes and another core reads against the clock. Zeros at first.
+class CacheLineProbe {
  public:
-  // Longer than that is far: long tensors passed on through the caches took 1.5 ms where a line took 30 ns and 3.5
-  // where it took 135, past them 3.0 and 1.9.
-  static constexpr std::chrono::nanoseconds kFar{80};
-
+  // Writes the lines; `value` differs from one probe to the next.
   void write(std::uint64_t value) noexcept;
-  // How long most of the lines took, each with a look at the clock; zero, nothing is known, unless all have that value.
+  // The median time of a load, the clock's own time included; zero (unknown) if a line does not hold `value`.
   Duration read(std::uint64_t value) const noexcept;
 
  private:
   static constexpr std::size_t kLines = 5;
-  static constexpr std::size_t kApart = 1024;  // bytes: so that few come along with another
-  struct alignas(kApart) Line {
+  static constexpr std::size_t kDistance = 1024;  // of 256 bytes, the hardware prefetches half of the lines
+  struct alignas(kDistance) Line {
     std::atomic<std::uint64_t> value;
   };
   std::array<Line, kLines> lines_;
 };
 
-// memcpy() of many bytes past the caches, so that who reads them finds them in memory. What this thread stores later is
-// seen later. A plain copy where the processor has no such stores.
+// What one member has measured of the others. One thread.
+class CacheDistances {
+ public:
+  CacheDistances(int size, int index) : size_(size), index_(index), remote_(static_cast<std::size_t>(size), 0) {}
+
+  // "on": all members are remote, "off": none is, whatever would be measured. "auto": measure.
+  void set(const std::string& setting);
+
+  bool is_remote(int member) const { return remote_[static_cast<std::size_t>(member)] != 0; }
+  bool any_remote() const { return remote_count_ > 0; }
+
+  // To be called once for each collective that passes data on. Returns whether the members write and read probe lines
+  // in it: in each of a MiB and more, and in every 16th of the others. Equal on all members.
+  bool is_probe_due(std::size_t bytes);
+  // The member whose lines this one reads. It changes from probe to probe; no two members have the same one.
+  int next_to_probe() const;
+  void record(int member, Duration line);
+
+ private:
+  const int size_, index_;
+  std::vector<char> remote_;  // by member
+  int remote_count_ = 0;
+  bool is_given_ = false;  // by the setting
+  std::uint64_t probes_ = 0, short_collectives_ = 0;
+};
+
+// memcpy() with stores that bypass the caches, for long data. Later stores of this thread become visible later. A plain
+// copy where the processor has no such stores.
 void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 
 }  // namespace horo

@@ -1,10 +1,9 @@
-// The end of a process is told to others (its connections, its pidfd, its parent) after its memory was given back,
-// which takes long if it had much. The words on a thread's robust list (the kernel's
-// Documentation/locking/robust-futexes.rst) come first: before a thread lets go of the memory, each of them that still
-// has its number gets FUTEX_OWNER_DIED.
+// When a process dies, its connections, its pidfd and its parent report that only after the kernel has freed its
+// memory, which takes long if there is much. The kernel handles a thread's robust list earlier (Documentation/locking/
+// robust-futexes.rst): it sets FUTEX_OWNER_DIED in each word on the list that still has the thread's id.
 //
-// It is no pthread_mutex_t, whose links would lie in memory that peers write and this process follows: the list is our
-// own, in private memory, and the word alone is shared.
+// A pthread_mutex_t would put the list's links into shared memory, where a faulty peer could overwrite pointers that
+// this process follows. So the list is our own, in private memory; only the word is shared.
 #include "ring/shm/owner.h"
 
 #include <sys/syscall.h>
@@ -19,13 +18,13 @@ long distance(const void* from, const void* to) {
 
 }  // namespace
 
-// Acquire: what the thread did before is visible.
+// Acquire: everything that the thread wrote before its death is visible.
 bool has_died(const OwnerWord& word) noexcept {
   return (word.load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0;
 }
 
-// On the list before it is ours, and ours no more before it is off the list: there is no moment at which a death is
-// missed, and none that takes a word that somebody else holds.
+// The word is put on the list before it is held, and released before it is taken off. So no death is missed, and the
+// kernel marks no word that another thread holds.
 OwnerHold::OwnerHold(OwnerWord& word) noexcept : word_(word) {
   entry_.next = &list_.list;
   list_.list.next = &entry_;

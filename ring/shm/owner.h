@@ -1,5 +1,5 @@
-// The owner word of a rank: a word in memory that the ranks of a host share, by which they see at once that one died.
-// Nobody waits at it: waits for other things look at it.
+// The owner word of a rank: a word in memory that the ranks of a host share. It shows the death of its holder before
+// the kernel takes the process apart. No thread waits for it; waits for other things poll it.
 #pragma once
 
 #include <linux/futex.h>
@@ -10,17 +10,17 @@
 
 namespace horo {
 
-// 0: nobody says, and nothing follows from it. Else whose it is is the kernel's affair: thread ids are those of a pid
-// namespace.
+// 0: not held, from which nothing follows. Else it has the thread id of its holder. Only the kernel may interpret that
+// id: thread ids are valid within a pid namespace.
 using OwnerWord = std::atomic<std::uint32_t>;
-static_assert(OwnerWord::is_always_lock_free && sizeof(OwnerWord) == 4, "the kernel writes it too");
+static_assert(OwnerWord::is_always_lock_free && sizeof(OwnerWord) == 4, "the kernel writes the word too");
 
-// Whether the thread that held the word has ended without giving it back: its process died, or became another one.
+// Whether the thread that held the word has ended without giving it back: its process died or called exec.
 bool has_died(const OwnerWord& word) noexcept;
 
-// The calling thread holds the word, which was 0, until the destructor, which runs in the same thread while the word is
-// still mapped. A forked child holds nothing. At most one at a time in a thread; meanwhile the thread locks no robust
-// mutex. Where the kernel knows no robust futexes the word stays 0.
+// Holds a word, which was 0, for the calling thread until the destructor. The destructor has to run in the same thread
+// while the word is still mapped. A forked child holds nothing. A thread may hold one word at a time, and must not lock
+// a robust mutex meanwhile. If the kernel has no robust futexes, the word stays 0.
 class OwnerHold {
  public:
   explicit OwnerHold(OwnerWord& word) noexcept;
@@ -32,7 +32,7 @@ class OwnerHold {
   OwnerWord& word_;
   robust_list entry_{};
   robust_list_head list_{};
-  robust_list_head* former_ = nullptr;  // the C library's
+  robust_list_head* former_ = nullptr;  // the C library's list
   std::size_t former_bytes_ = 0;
   bool is_listed_ = false;
 };

@@ -1,4 +1,5 @@
-// Sealing comes before the file is handed over: whoever maps it checks the seals, and its size cannot change any more.
+// The size is sealed before the descriptor is passed on. A rank that maps the file checks the seals, so the size cannot
+// change under it.
 #include "ring/shm/segment.h"
 
 #include <fcntl.h>
@@ -54,7 +55,7 @@ ShmSegment ShmSegment::create(std::size_t bytes) {
     throw std::invalid_argument(say("a segment of ", bytes, " bytes; expected at most ", kMaxBytes));
   Fd file = make_file(bytes);
   const auto size = static_cast<off_t>(bytes);
-  while (::fallocate(file.get(), 0, 0, size) != 0) {  // a signal of the program's own may come in between
+  while (::fallocate(file.get(), 0, 0, size) != 0) {  // a signal handler of the program may interrupt it
     if (errno != EINTR) raise_errno(say("no ", bytes, " bytes for shared memory (fallocate)"));
   }
   seal(file);
@@ -78,8 +79,8 @@ ShmSegment ShmSegment::map_empty(Fd file) {
   return {std::move(file), bytes, MAP_NORESERVE};
 }
 
-// A page that cannot be had is an error of madvise() here, and a signal where it is touched. Kernels before 5.14 do not
-// know that advice; there fallocate() says it, of small pages.
+// A missing page is an error of madvise() here; it would be a signal when the page is touched. Kernels before 5.14 do
+// not have MADV_POPULATE_WRITE. There fallocate() backs the pages, with small ones.
 void ShmSegment::populate(std::size_t begin, std::size_t bytes) {
   std::byte* const at = memory_.data() + begin;
   if (bytes >= kHugePageBytes) ::madvise(at, bytes, MADV_HUGEPAGE);
@@ -109,7 +110,7 @@ ShmSegment& ShmSegment::operator=(ShmSegment&& other) noexcept {
   return *this;
 }
 
-// In a forked child something else may lie at this place by now.
+// In a forked child another mapping may be at this address.
 ShmSegment::~ShmSegment() {
   if (!memory_.empty() && fork_generation() == generation_) ::munmap(memory_.data(), memory_.size());
 }

@@ -1,4 +1,5 @@
-// Memory that ranks of one host share: an anonymous file without a name anywhere, which ends with its last holder.
+// Memory that ranks of one host share: an anonymous file, which has no name and is freed with its last descriptor and
+// mapping.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +11,21 @@ namespace horo {
 
 inline constexpr std::size_t kHugePageBytes = 2 << 20;
 
-// Mapped for the life of the object. A forked child has no mapping of it: it must not touch the memory.
+// Mapped for the life of the object. A forked child does not inherit the mapping and must not touch the memory.
 class ShmSegment {
  public:
-  // Zeros, all of them backed by memory, so that touching them cannot fail later. Its size is sealed. Throws
-  // std::system_error that says which step failed, or std::invalid_argument: more than kMaxBytes.
+  // Makes a segment of zeros. All pages are backed by memory, so touching them cannot fail later; the size is sealed.
+  // Throws std::system_error naming the step that failed, or std::invalid_argument for more than kMaxBytes.
   static ShmSegment create(std::size_t bytes);
-  // The same with no memory behind it: populate() gets some for a part of it.
+  // The same without memory behind it; populate() backs a part of it.
   static ShmSegment create_empty(std::size_t bytes);
-  // Maps what another rank made. Throws std::system_error, or ProtocolError: its size is not sealed (a peer could take
-  // the memory from under us), or not from `least_bytes` to kMaxBytes.
+  // Maps a segment of another rank. Throws std::system_error, or ProtocolError if its size is not sealed (the peer
+  // could truncate it while it is in use) or not between `least_bytes` and kMaxBytes.
   static ShmSegment map(Fd file, std::size_t least_bytes);
   static ShmSegment map_empty(Fd file);
 
-  // Backs these bytes, whole pages, with memory (huge pages where they may be had), or gives it back. populate() throws
-  // std::system_error where there is none.
+  // Backs whole pages with memory, with huge pages where possible, or frees the memory. populate() throws
+  // std::system_error if there is no memory.
   void populate(std::size_t begin, std::size_t bytes);
   void vacate(std::size_t begin, std::size_t bytes) noexcept;
 
@@ -33,8 +34,8 @@ class ShmSegment {
   ~ShmSegment();
 
   std::span<std::byte> memory() const { return memory_; }
-  int file() const { return file_.get(); }  // until it was closed
-  // Nobody else is to be given it; the mapping stays.
+  int file() const { return file_.get(); }  // until close_file()
+  // To be called when no other rank will be given the descriptor. The mapping stays.
   void close_file() { Fd(std::move(file_)); }
 
   static constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
@@ -45,7 +46,7 @@ class ShmSegment {
 
   Fd file_;
   std::span<std::byte> memory_;
-  std::uint32_t generation_ = 0;  // fork_generation() where it was mapped
+  std::uint32_t generation_ = 0;  // fork_generation() at the time of mapping
 };
 
 }  // namespace horo

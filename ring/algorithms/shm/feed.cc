@@ -1,5 +1,5 @@
-// In a turn of slices (schedule_run.cc) all members of all hosts do the same in the same order: what a member waits for
-// here, others did earlier in theirs, so somebody can always go on.
+// No deadlock: all members of all hosts bring and take slices in the same order (schedule_run.cc). Whatever a member
+// waits for here comes earlier in the order of another member.
 
 #include "ring/algorithms/shm/feed.h"
 
@@ -11,10 +11,10 @@
 namespace horo {
 
 Shard HostShare::part(int member, std::size_t slice) const {
-  const Part& mine = chunks[static_cast<std::size_t>(member)];
-  if (mine.count == 0) return {};
-  const std::size_t each = size_of(c.dtype), begin = slices.begin(slice, Schedule::kIn, mine.first);
-  const int last = mine.first + mine.count - 1;
+  const Part& own = chunks[static_cast<std::size_t>(member)];
+  if (own.count == 0) return {};
+  const std::size_t each = size_of(c.dtype), begin = slices.begin(slice, Schedule::kIn, own.first);
+  const int last = own.first + own.count - 1;
   const std::size_t end = slices.begin(slice, Schedule::kIn, last) + slices.elements(slice, last);
   return {begin * each, (end - begin) * each};
 }
@@ -24,22 +24,19 @@ Shard HostShare::whole(std::size_t slice) const {
   return {elements.begin * size_of(c.dtype), elements.size * size_of(c.dtype)};
 }
 
-ShmFeed::ShmFeed(const Party& host, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-                 const std::vector<std::int64_t>& boards, WaitPatience patience)
-    : sync_(host, std::move(arenas), std::move(mine), boards, patience) {
+ShmFeed::ShmFeed(const Party& host, std::shared_ptr<ShmArenas> arenas, Allocation own,
+                 const std::vector<std::int64_t>& offsets, WaitPatience patience)
+    : sync_(host, std::move(arenas), std::move(own), offsets, patience) {
   sync_.move_messages();
 }
 
-// Where a member's stages for a slice are: its input of the others' parts, then the result of its own.
-std::byte* ShmFeed::lot(int member, std::size_t slice) const {
-  return sync_.stage_of(member, (first_ + slice) * kStagesOfSlice);
+// The buffers of a slice hold the member's data for the other members' parts, then its result of its own part.
+std::byte* ShmFeed::buffer_of(int member, std::size_t slice, Shard part) const {
+  std::byte* const buffers = sync_.slice_buffer(member, (first_ + slice) * kBuffersOfSlice);
+  return buffers + (part.begin - share_->whole(slice).begin);
 }
 
-std::byte* ShmFeed::in_lot(int member, std::size_t slice, Shard part) const {
-  return lot(member, slice) + (part.begin - share_->whole(slice).begin);
-}
-
-// ---- The two ends.
+// ---- Begin and end.
 
 void ShmFeed::begin(const HostShare& share) {
   share_ = &share;
@@ -47,113 +44,118 @@ void ShmFeed::begin(const HostShare& share) {
   pieces_.plan(c());
   const std::size_t bytes = c().counts[0] * size_of(c().dtype);
   const int index = sync_.index();
-  sync_.approach(c());
-  const bool may_be_here = bytes > ShmSync::kFewBytes && c().pieces.empty() && c().in.data == c().out.data;
-  const auto place = may_be_here ? sync_.arenas().offset_of(c().in.data, bytes) : std::nullopt;
-  if (is_flat(bytes) && !place && sums_.gives(index)) {
-    std::copy_n(c().in.data, bytes, sync_.flat_of(index, bytes, sync_.number() + 1));
+  sync_.acquire_next(c());
+  const bool may_be_in_place = bytes > kFlagPayloadBytes && c().pieces.empty() && c().in.data == c().out.data;
+  const auto offset = may_be_in_place ? sync_.arenas().offset_of(c().in.data, bytes) : std::nullopt;
+  if (is_inline(bytes) && !offset && sums_.contributes(index)) {
+    std::copy_n(c().in.data, bytes, sync_.inline_buffer(index, bytes, sync_.sync_point() + 1));
   }
-  sync_.come(c(), {shape_of(c().kind, c().dtype, c().op, 0), bytes, place.value_or(ShmSync::kNowhere)});
-  sync_.await_come(c());
-  find_places(bytes);
+  sync_.arrive(c(), {shape_of(c().kind, c().dtype, c().op, 0), bytes, offset.value_or(ShmSync::kNoOffset)});
+  sync_.wait_for_arrival(c());
+  choose_path(bytes);
   first_ = steps_ + 1;
   steps_ += share.slices.count();
 }
 
-// All lie in arenas, or none does, or some.
-void ShmFeed::find_places(std::size_t bytes) {
-  places_.clear();
-  for (int member = 0; bytes > ShmSync::kFewBytes && member < sync_.size(); ++member) {
-    if (std::byte* const its = sync_.in_of(member, bytes)) places_.push_back(its);
+// In place if all buffers of the host are in arenas; inline if none is and the data are short enough; else staged.
+void ShmFeed::choose_path(std::size_t bytes) {
+  buffers_.clear();
+  for (int member = 0; bytes > kFlagPayloadBytes && member < sync_.size(); ++member) {
+    if (std::byte* const buffer = sync_.input_of(member, bytes)) buffers_.push_back(buffer);
   }
-  const bool all = places_.size() == static_cast<std::size_t>(sync_.size());
-  way_ = all ? Way::kInPlace : is_flat(bytes) && places_.empty() ? Way::kFlat : Way::kStaged;
+  const bool are_all_in_arenas = buffers_.size() == static_cast<std::size_t>(sync_.size());
+  const bool may_be_inline = is_inline(bytes) && buffers_.empty();
+  path_ = are_all_in_arenas ? DataPath::kInPlace : may_be_inline ? DataPath::kInline : DataPath::kStaged;
 }
 
 void ShmFeed::end() {
-  if (way_ != Way::kInPlace) {
+  if (path_ != DataPath::kInPlace) {
     collect(share_->slices.count() - 1);
   } else {
-    sync_.reached(Work::kTaken, steps_);
-    sync_.await_reached(c(), Work::kTaken, steps_);
+    sync_.publish(SyncProgress::kConsumed, steps_);
+    sync_.wait_for_progress(c(), SyncProgress::kConsumed, steps_);
   }
 }
 
 void ShmFeed::give_up() {
   sync_.give_up();
-  sync_.await_end(c(), Work::kTaken, steps_);
+  sync_.wait_for_end(c(), SyncProgress::kConsumed, steps_);
 }
 
-// ---- A slice's input.
+// ---- Input of a slice.
 
 void ShmFeed::bring(std::size_t slice, std::byte* in) {
   const int index = sync_.index();
-  if (way_ == Way::kStaged) {
+  if (path_ == DataPath::kStaged) {
     if (slice == 0) stage(0);
     if (slice + 1 < share_->slices.count()) stage(slice + 1);
-    sync_.await_reached(c(), Work::kStaged, first_ + slice);
+    sync_.wait_for_progress(c(), SyncProgress::kStaged, first_ + slice);
   }
-  const Shard mine = share_->part(index, slice);
-  if (mine.size == 0) return;
+  const Shard own = share_->part(index, slice);
+  if (own.size == 0) return;
   const std::size_t each = size_of(c().dtype), partial = size_of(accumulator_of(c().dtype));
-  const auto sum = [&](const std::byte* own, std::byte*, std::size_t bytes, std::size_t at) {
-    const Shard part{mine.begin + at, bytes};
+  const auto sum = [&](const std::byte* own_in, std::byte*, std::size_t bytes, std::size_t at) {
+    const Shard part{own.begin + at, bytes};
     sums_.sum_partial(c(), in + at / each * partial, bytes, [&](int member) -> const std::byte* {
-      if (way_ == Way::kInPlace) return places_[static_cast<std::size_t>(member)] + part.begin;
-      if (member == index) return own;
-      if (way_ == Way::kStaged) return in_lot(member, slice, part);
-      return sync_.flat_of(member, share_->whole(0).size, sync_.number()) + part.begin;
+      if (path_ == DataPath::kInPlace) return buffers_[static_cast<std::size_t>(member)] + part.begin;
+      if (member == index) return own_in;
+      if (path_ == DataPath::kStaged) return buffer_of(member, slice, part);
+      return sync_.inline_buffer(member, share_->whole(0).size, sync_.sync_point()) + part.begin;
     });
   };
-  pieces_.visit(c(), mine, sum);
+  pieces_.visit(c(), own, sum);
 }
 
-// The others' parts. They have taken what was in the stages before when they are a lap of them further.
+// Copies the other members' parts into the slice's buffers, after all members have consumed the slice that the buffers
+// held before.
 void ShmFeed::stage(std::size_t slice) {
-  static_assert(kLots >= kSlots + 2);
-  if (slice >= kLots) sync_.await_reached(c(), Work::kTaken, first_ + slice - kLots);
-  for (int member = 0; member < sync_.size() && sums_.gives(sync_.index()); ++member) {
+  static_assert(kSlicesInBuffers >= kSlots + 2, "a slice is staged ahead, and results are collected a slice later");
+  if (slice >= kSlicesInBuffers) {
+    sync_.wait_for_progress(c(), SyncProgress::kConsumed, first_ + slice - kSlicesInBuffers);
+  }
+  for (int member = 0; member < sync_.size() && sums_.contributes(sync_.index()); ++member) {
     const Shard part = share_->part(member, slice);
     if (member == sync_.index() || part.size == 0) continue;
-    std::byte* const to = in_lot(sync_.index(), slice, part);
+    std::byte* const to = buffer_of(sync_.index(), slice, part);
     pieces_.visit(c(), part, [&](const std::byte* in, std::byte*, std::size_t bytes, std::size_t at) {
-      sync_.pass_on(to + at, in, bytes, member);
+      sync_.copy_to_slice_buffer(to + at, in, bytes, member);
     });
   }
-  sync_.reached(Work::kStaged, first_ + slice);
+  sync_.publish(SyncProgress::kStaged, first_ + slice);
 }
 
-// ---- And its output.
+// ---- Output of a slice.
 
 void ShmFeed::take(std::size_t slice, const std::byte* out) {
   const int index = sync_.index();
-  const Shard mine = share_->part(index, slice);
-  if (way_ == Way::kInPlace) {
-    for (std::byte* place : places_) copy_bytes(place + mine.begin, out, mine.size);
+  const Shard own = share_->part(index, slice);
+  if (path_ == DataPath::kInPlace) {
+    for (std::byte* buffer : buffers_) copy_bytes(buffer + own.begin, out, own.size);
     return;
   }
-  if (mine.size > 0) {
-    sync_.pass_on(in_lot(index, slice, mine), out, mine.size, ShmSync::kEveryone);
-    pieces_.visit(c(), mine, [out](const std::byte*, std::byte* own, std::size_t bytes, std::size_t at) {
-      copy_bytes(own, out + at, bytes);
+  if (own.size > 0) {
+    sync_.copy_to_slice_buffer(buffer_of(index, slice, own), out, own.size, ShmSync::kAllMembers);
+    pieces_.visit(c(), own, [out](const std::byte*, std::byte* own_out, std::size_t bytes, std::size_t at) {
+      copy_bytes(own_out, out + at, bytes);
     });
   }
-  sync_.reached(Work::kSummed, first_ + slice);
+  sync_.publish(SyncProgress::kSummed, first_ + slice);
   if (slice > 0) collect(slice - 1);
 }
 
-// The others' results, a slice later, so that nobody waits for what has only just come.
+// Copies the other members' results into this member's output, a slice later than its own, so that it does not wait for
+// results that have only just arrived.
 void ShmFeed::collect(std::size_t slice) {
   for (int member = 0; member < sync_.size(); ++member) {
     const Shard part = share_->part(member, slice);
     if (member == sync_.index() || part.size == 0) continue;
-    sync_.await_reached(c(), Work::kSummed, first_ + slice, member);
-    const std::byte* const from = in_lot(member, slice, part);
-    pieces_.visit(c(), part, [from](const std::byte*, std::byte* own, std::size_t bytes, std::size_t at) {
-      copy_bytes(own, from + at, bytes);
+    sync_.wait_for_progress(c(), SyncProgress::kSummed, first_ + slice, member);
+    const std::byte* const from = buffer_of(member, slice, part);
+    pieces_.visit(c(), part, [from](const std::byte*, std::byte* own_out, std::size_t bytes, std::size_t at) {
+      copy_bytes(own_out, from + at, bytes);
     });
   }
-  sync_.reached(Work::kTaken, first_ + slice);
+  sync_.publish(SyncProgress::kConsumed, first_ + slice);
 }
 
 }  // namespace horo

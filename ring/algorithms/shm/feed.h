@@ -1,13 +1,13 @@
-// ShmFeed: one host's side of a collective of several hosts. Its members meet in their memory: each sums its part of
-// every slice of what all of them brought, for the schedule that it runs with its like on other hosts, and passes what
-// comes out on to all.
+// ShmFeed: one host's side of an all_reduce of several hosts. For each slice of the tensor every member sums its range
+// of the data of all members of its host. The partial sum is the input of a schedule that the member runs with members
+// of other hosts (SliceFeed); the schedule's result goes to all members of the host. There are three data paths, which
+// may differ from host to host:
 //
-//   flat       a few KiB: each member writes what it brings beside its mark
-//   in place   what lies in arenas is summed from there, and results are written to all buffers: they meet twice
-//   staged     the callers' own memory, slice by slice: each lays the others' parts into its stages before they are
-//              wanted, and takes their results from theirs
-//
-// Which of them it is may differ from host to host.
+//   inline     Up to a few KiB. Each member writes its data into its arrival flag or an inline buffer.
+//   in place   Buffers in arenas. Data are summed from the buffers and results are written to all of them. Members wait
+//              for each other once more at the end.
+//   staged     Memory of the caller. Each member copies the other members' ranges into its slice buffers one slice
+//              ahead, and reads their results from theirs.
 #pragma once
 
 #include <cstddef>
@@ -25,52 +25,50 @@
 
 namespace horo {
 
-// Of a collective on several hosts, what one of them does.
+// The part of one host in a collective of several hosts. Vectors are by member of the host.
 struct HostShare {
   const Collective& c;
   const Slices& slices;
-  std::vector<Part> chunks;                // by member of the host: those of every slice that it sums
-  std::vector<std::int64_t> contributors;  // by member of the host
+  std::vector<Part> chunks;                // that the member sums, of every slice
+  std::vector<std::int64_t> contributors;  // ids; kAbsent
 
-  // Of the tensor, in bytes.
+  // Ranges of the tensor, in bytes: of a slice what a member sums, and all of it.
   Shard part(int member, std::size_t slice) const;
   Shard whole(std::size_t slice) const;
 };
 
-// The thread that starts the group's collectives alone.
+// Owned by the thread that starts the group's collectives.
 class ShmFeed final : public SliceFeed {
  public:
-  // `host`: the members of this host; they meet on their boards, see ShmSync.
-  ShmFeed(const Party& host, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-          const std::vector<std::int64_t>& boards, WaitPatience patience);
+  // `host`: the members of this host. The other arguments are ShmSync's.
+  ShmFeed(const Party& host, std::shared_ptr<ShmArenas> arenas, Allocation own,
+          const std::vector<std::int64_t>& offsets, WaitPatience patience);
 
   void set_past_caches(const std::string& setting) { sync_.set_past_caches(setting); }
 
-  static constexpr std::size_t kSliceBytes = 4 * ShmSync::kStageBytes;
-  static constexpr std::size_t kSlots = 4;  // slices under way together: two less than there are stages for
-  static bool is_flat(std::size_t bytes) { return bytes <= ShmSync::kFlatBytes; }
+  static constexpr std::size_t kSliceBytes = 4 * ShmSync::kSliceBufferBytes;
+  static constexpr std::size_t kSlots = 4;  // slices in flight together
+  static bool is_inline(std::size_t bytes) { return bytes <= ShmSync::kInlineBytes; }
 
-  // Before the first slice and behind the last one. Throw what Transport::wait() throws; a Mismatch of begin() on all
-  // members of the host alike.
+  // To be called before the first slice and after the last one. `share` lives until the end. Block; throw what
+  // Transport::wait() throws. A Mismatch of begin() comes on all members of the host alike.
   void begin(const HostShare& share);
   void end();
-  // Instead of end(), after a Mismatch of the schedule: tells the other members, who then throw one as well, and waits
-  // until none of them touches this one's memory.
+  // To be called instead of end() after a Mismatch of the schedule. The other members of the host then throw a Mismatch
+  // too. Blocks until none of them reads or writes this member's memory.
   void give_up();
 
   void bring(std::size_t slice, std::byte* in) override;
   void take(std::size_t slice, const std::byte* out) override;
 
  private:
-  using Work = ShmSync::Work;
-  enum class Way { kFlat, kInPlace, kStaged };
-  static constexpr std::uint64_t kStagesOfSlice = kSliceBytes / ShmSync::kStageBytes;
-  static constexpr std::uint64_t kLots = ShmSync::kStages / kStagesOfSlice;
+  enum class DataPath { kInline, kInPlace, kStaged };
+  static constexpr std::uint64_t kBuffersOfSlice = kSliceBytes / ShmSync::kSliceBufferBytes;
+  static constexpr std::uint64_t kSlicesInBuffers = ShmSync::kSliceBuffers / kBuffersOfSlice;
 
   const Collective& c() const { return share_->c; }
-  std::byte* lot(int member, std::size_t slice) const;
-  std::byte* in_lot(int member, std::size_t slice, Shard part) const;
-  void find_places(std::size_t bytes);
+  std::byte* buffer_of(int member, std::size_t slice, Shard part) const;
+  void choose_path(std::size_t bytes);
   void stage(std::size_t slice);
   void collect(std::size_t slice);
 
@@ -78,10 +76,10 @@ class ShmFeed final : public SliceFeed {
   ShmSums sums_;
   Pieces pieces_;
   const HostShare* share_ = nullptr;  // of the collective that has begun
-  Way way_ = Way::kStaged;
-  std::vector<std::byte*> places_;  // in place: by member
-  std::uint64_t first_ = 0;         // step of the collective's first slice
-  std::uint64_t steps_ = 0;         // that all collectives had
+  DataPath path_ = DataPath::kStaged;
+  std::vector<std::byte*> buffers_;  // in place: by member
+  std::uint64_t first_ = 0;          // step of the collective's first slice
+  std::uint64_t steps_ = 0;          // of all collectives so far; equal on all members of the host
 };
 
 }  // namespace horo

@@ -1,5 +1,6 @@
-// ShmMoves: what a collective moves among members that see each other's memory. Each shows bytes of its input, and
-// each takes a part of what each of them shows. Where the kind reduces, the parts are summed instead of laid in a row.
+// ShmMoves: the data that a collective moves among members that map each other's arenas. Each member exposes a range of
+// its input, and each reads a range of what every member exposes. If the kind reduces, the ranges are summed; else they
+// are laid one behind the other.
 #pragma once
 
 #include <cstddef>
@@ -7,63 +8,66 @@
 #include <tuple>
 #include <vector>
 
-#include "ring/group.h"
+#include "ring/collective.h"
 
 namespace horo {
 
-// Everything in bytes.
+// What one member reads of what another one exposes, in bytes.
+struct MoveRange {
+  std::size_t in_begin = 0;   // in the input of the member that exposes it
+  std::size_t out_begin = 0;  // in the output of the member that reads it
+  std::size_t bytes = 0;
+};
+
+// All lengths are in bytes. One thread.
 class ShmMoves {
  public:
-  // Any kind but all_reduce and send_recv, checked. Takes next to no time where it is like the last one.
+  // Any kind but all_reduce and send_recv, checked before. Cheap if the collective is like the last one.
   void plan(const Collective& collective, int size, int index);
 
-  struct Part {
-    std::size_t from = 0;  // where it begins in its giver's input
-    std::size_t to = 0;    // and in its taker's output
-    std::size_t bytes = 0;
-  };
-  // What this member takes of what that one shows, and the other way round.
-  const Part& from(int member) const { return from_[static_cast<std::size_t>(member)]; }
-  const Part& to(int member) const { return to_[static_cast<std::size_t>(member)]; }
-  std::size_t shown(int member) const { return shown_[static_cast<std::size_t>(member)]; }
+  // What this member reads of `member`, and what that member reads of this one.
+  const MoveRange& read_from(int member) const { return read_from_[static_cast<std::size_t>(member)]; }
+  const MoveRange& read_by(int member) const { return read_by_[static_cast<std::size_t>(member)]; }
+  std::size_t exposed(int member) const { return exposed_[static_cast<std::size_t>(member)]; }
   std::size_t result() const { return result_; }  // of this member's output
 
-  // Equal on all members: what the one that shows most shows, the longest part that one takes of another, whether all
-  // takers take the same, and a number for all of it (ShmSync::Arrival).
-  std::size_t most_shown() const { return most_shown_; }
+  // Equal on all members: the most that a member exposes, the longest range that one member reads of another, whether
+  // all readers of a member read the same range, and a hash of the whole plan (ShmSync::Arrival::shape).
+  std::size_t most_exposed() const { return most_exposed_; }
   std::size_t longest() const { return longest_; }
   bool is_same_for_all() const { return is_same_for_all_; }
   std::uint64_t shape() const { return shape_; }
 
-  // The one that gives to, or takes from, all others, who have nothing to do with each other; kNobody.
-  static constexpr int kNobody = -1;
-  int giver() const { return giver_; }
-  int taker() const { return taker_; }
-  int root() const { return giver_ != kNobody ? giver_ : taker_; }
-  // Whether a member waits for what others show.
-  bool takes(int member) const { return taker_ == kNobody ? member != giver_ : member == taker_; }
+  // The only member that exposes data, or the only one that reads them; kNone. Then the others exchange nothing among
+  // themselves.
+  static constexpr int kNone = -1;
+  int only_source() const { return source_; }
+  int only_reader() const { return reader_; }
+  int root() const { return source_ != kNone ? source_ : reader_; }
+  // Whether a member reads what others expose.
+  bool reads(int member) const { return reader_ == kNone ? member != source_ : member == reader_; }
 
  private:
-  Part part(int giver, int taker) const;
-  std::size_t shown_by(int member) const;
+  MoveRange range_between(int source, int reader) const;
+  std::size_t exposed_by(int member) const;
   std::size_t bytes_of(std::size_t first, std::size_t counts) const { return begins_[first + counts] - begins_[first]; }
   bool contributes(int member) const;
   void sum_counts();
   void measure(int size);
 
-  std::tuple<CollectiveKind, DType, ReduceOp, int, std::vector<std::size_t>, std::vector<std::int64_t>> asked_;
-  const Collective* c_ = nullptr;  // while it is planned
+  std::tuple<CollectiveKind, DType, ReduceOp, int, std::vector<std::size_t>, std::vector<std::int64_t>> planned_;
+  const Collective* c_ = nullptr;  // during plan()
   std::size_t size_ = 0;
-  std::vector<std::size_t> begins_;  // by count: the bytes of all before it; and of all
-  std::vector<Part> from_, to_;
-  std::vector<std::size_t> shown_;
-  std::size_t result_ = 0, most_shown_ = 0, longest_ = 0;
+  std::vector<std::size_t> begins_;  // by count: the bytes of all counts before it; and of all
+  std::vector<MoveRange> read_from_, read_by_;
+  std::vector<std::size_t> exposed_;
+  std::size_t result_ = 0, most_exposed_ = 0, longest_ = 0;
   bool is_same_for_all_ = false;
-  int giver_ = kNobody, taker_ = kNobody;
+  int source_ = kNone, reader_ = kNone;
   std::uint64_t shape_ = 0;
 };
 
-// kind in the first byte; `rest` is cut.
+// A SyncSignature's shape: kind, dtype and op in the first three bytes; the upper 40 bits of `rest` follow.
 inline std::uint64_t shape_of(CollectiveKind kind, DType dtype, ReduceOp op, std::uint64_t rest) {
   const auto byte = [](auto value, int at) { return static_cast<std::uint64_t>(value) << (56 - 8 * at); };
   return byte(kind, 0) | byte(dtype, 1) | byte(op, 2) | (rest >> 24);

@@ -1,12 +1,13 @@
-// ShmSync: how ranks that see each other's memory meet in it. Each has a board in its arena that the others read: it
-// says how often its member has come and what it came for, and has room for what is passed on.
+// ShmSync: synchronisation among members that map each other's arenas. Each member has a control block in its arena,
+// which the other members read. It holds arrival flags, progress counters and buffers for the data of a collective.
 //
-// The n-th meeting is the same one on all members. Who comes to it has read all that it wanted of the one before, and
-// of those before that. Not all wait for all: who only gives may leave when its mark is made. So there are many marks,
-// and nobody comes to a meeting before he has seen all others come to one that is less than kMarks ago: then the mark
-// that he overwrites has been read by everybody, and the flat that went with it. After a meeting of all, in which
-// everything before has ended, members tell each other how far they have got, in steps that grow from collective to
-// collective.
+// Sync points. Every collective begins with one; the n-th sync point is the same one on all members. Arriving at sync
+// point n implies that the member has finished reading all data of earlier sync points. A pure contributor does not
+// wait for other members. A member arrives at n only after it has seen every peer arrive at a sync point later than
+// n - kFlags. So no member still reads the flag and the inline buffer that the arrival overwrites.
+//
+// Steps. After a sync point at which all members wait for all, they publish how far they have got. Steps are numbers
+// that grow from collective to collective and never repeat.
 #pragma once
 
 #include <cstddef>
@@ -16,145 +17,155 @@
 #include <vector>
 
 #include "ring/algorithms/messages.h"
+#include "ring/algorithms/shm/arrival_flag.h"
 #include "ring/os/waiting.h"
 #include "ring/shm/arena.h"
+#include "ring/shm/cache_distance.h"
 #include "ring/transport.h"
 
 namespace horo {
 
-// The thread that starts the group's collectives alone.
+struct ShmControlBlock;
+
+// What a member publishes step by step: its data are in its slice buffer, its part is summed, it has read what it
+// wanted of the other members' data.
+enum class SyncProgress { kStaged, kSummed, kConsumed };
+
+// Owned by the thread that starts the group's collectives.
 class ShmSync {
  public:
-  // A member's board, in its arena; before the members meet.
-  static Allocation make_board(ShmArenas& arenas);
+  // Allocates this member's control block in its arena; null data where the arena is full. The members exchange the
+  // offsets of their blocks before they construct a ShmSync.
+  static Allocation make_control_block(ShmArenas& arenas);
 
-  // `boards`: by member, where its board lies in its arena; `mine` is this member's. Throws ProtocolError for places
-  // that cannot be.
-  ShmSync(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation mine,
-          const std::vector<std::int64_t>& boards, WaitPatience patience);
+  // `offsets`: by member, of its control block in its arena; `own` is this member's block. Throws ProtocolError for an
+  // offset outside of the arena or not aligned.
+  ShmSync(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation own,
+          const std::vector<std::int64_t>& offsets, WaitPatience patience);
 
-  // For who has messages under way beside a meeting: while it waits here, it moves them.
+  // For callers with messages in flight during a collective: waits here make progress with them.
   void move_messages() { moves_messages_ = true; }
 
   int size() const { return static_cast<int>(members_.size()); }
   int index() const { return index_; }
-  std::uint64_t number() const { return number_; }  // of the last meeting that this member came to
-  const ShmArenas& arenas() const { return *arenas_; }
   int rank_of(int member) const { return members_[static_cast<std::size_t>(member)]; }
+  const ShmArenas& arenas() const { return *arenas_; }
 
-  // What a member brings, beside its plan: a number for the kind of collective and what must be equal on all (the kind
-  // is in its first byte), bytes that are equal on all, and where its buffers lie in its arena. Those with few bytes
-  // bring no places.
-  static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+  // ---- Sync points.
+
+  // What a member announces, beside plan and key hash: `shape` and `bytes` of the SyncSignature, and the offsets of its
+  // buffers in its arena. At most kFlagPayloadBytes come without offsets.
+  static constexpr std::uint64_t kNoOffset = ~std::uint64_t{0};
   struct Arrival {
     std::uint64_t shape = 0;
     std::size_t bytes = 0;
-    std::uint64_t in = kNowhere;
-    std::uint64_t out = kNowhere;
+    std::uint64_t in = kNoOffset;
+    std::uint64_t out = kNoOffset;
   };
-  // Until the next meeting's mark and flat may be written. Waits seldom: for those who are far behind.
-  void approach(const Collective& collective) {
-    if (number_ + 1 >= seen_ + kMarks) await_marks(collective);
-  }
-  // This member, which has approached, comes to the next meeting.
-  void come(const Collective& collective, const Arrival& arrival);
-  static constexpr int kEveryone = -1;
-  // Until that member, or all others, have come to the last one, too. Throws what Transport::wait() throws: a Mismatch,
-  // if all wait for all on all members alike, after which the next meeting works.
-  void await_come(const Collective& collective, int whom = kEveryone);
-  // Where the buffers of a member lie here; null: it came without that place.
-  std::byte* in_of(int member, std::size_t bytes) const;
-  std::byte* out_of(int member, std::size_t bytes) const;
 
-  // Parts of what all do together after a meeting of all, which are handed out by number to whoever has time: from 0 on
-  // for each member's share of the work; `parts` or more: none is left. Until all have reached a later step; the next
-  // meeting begins anew.
+  // The last sync point at which this member arrived; 0 at first.
+  std::uint64_t sync_point() const { return sync_point_; }
+  // Returns when the flag and the inline buffer of the next sync point may be overwritten. Blocks only if this member
+  // is kFlags ahead of another one.
+  void acquire_next(const Collective& collective) {
+    if (sync_point_ + 1 >= all_arrived_ + kFlags) wait_for_free_flags(collective);
+  }
+  // Arrives at the next sync point, which was acquired. Does not block.
+  void arrive(const Collective& collective, const Arrival& arrival);
+
+  static constexpr int kAllMembers = -1;
+  // Blocks until `member`, or all members, have arrived at this member's last sync point. Throws what Transport::wait()
+  // throws. A Mismatch comes on all members alike if all of them wait for all; the next sync point works then.
+  void wait_for_arrival(const Collective& collective, int member = kAllMembers);
+  // The buffers of a member that has arrived, at this process's addresses; null if it announced no offset.
+  std::byte* input_of(int member, std::size_t bytes) const;
+  std::byte* output_of(int member, std::size_t bytes) const;
+
+  // Tells this member's peers that it makes no more progress in this collective: their waits throw a Mismatch.
+  void give_up();
+
+  // ---- Steps.
+
+  void publish(SyncProgress progress, std::uint64_t step);
+  // Blocks until `member`, or all members, have published that step or a later one. Throws as wait_for_arrival().
+  void wait_for_progress(const Collective& collective, SyncProgress progress, std::uint64_t step,
+                         int member = kAllMembers);
+  // Blocks until all other members have published that step or have given up.
+  void wait_for_end(const Collective& collective, SyncProgress progress, std::uint64_t step);
+
+  // Takes one of the `parts` parts of a member's share of the work, in ascending order, each once over all members;
+  // `parts` or more: none is left. Valid between a sync point of all members and the publication of a later step.
   std::uint64_t claim(int member, std::uint64_t parts);
 
-  // memcpy() to a stage of this member's, from where `whom` takes it: past the caches if its core, or that of any, is
-  // far. Who comes with much that lies nowhere looks at one other member each time, a different one in turn.
-  void pass_on(std::byte* stage, const std::byte* from, std::size_t bytes, int whom) const;
-  bool is_far(int whom) const { return whom == kEveryone ? far_count_ > 0 : far_[static_cast<std::size_t>(whom)] != 0; }
-  // HORO_SHM_PAST_CACHES: whatever is measured from now on, unless it is "auto".
-  void set_past_caches(const std::string& setting);
+  // ---- Buffers of the control block.
+  //
+  // There are more of both kinds than a core's own caches hold. A buffer that another core has read takes three times
+  // as long to write as long as it is in that core's cache.
 
-  // Kinds of progress.
-  enum class Work { kStaged, kSummed, kTaken };
-  void reached(Work work, std::uint64_t step);
-  void await_reached(const Collective& collective, Work work, std::uint64_t step, int whom = kEveryone);
-  // This member will get no further in this collective: who waits for it throws a Mismatch.
-  void give_up();
-  // Until all others have reached that step, or have given up.
-  void await_end(const Collective& collective, Work work, std::uint64_t step);
+  // Data of one sync point: at most kFlagPayloadBytes are in the flag itself, at most kInlineBytes in an inline buffer.
+  static constexpr std::size_t kInlineBytes = 4096;
+  std::byte* inline_buffer(int member, std::size_t bytes, std::uint64_t sync_point) const;
+  // Fetches this member's next inline buffer into its cache. To be called while it waits for other members.
+  void prefetch_inline_buffer(std::size_t bytes);
 
-  // Memory that goes with a meeting, and memory for steps: more of both than a core's own caches hold, since lines that
-  // another core has just read take three times as long to write. Nobody reads his own back: it lies in the caches of
-  // those who looked.
-  static constexpr std::size_t kFlatBytes = 4096;
-  static constexpr std::size_t kFewBytes = 24;  // at most: they lie in the mark itself
-  std::byte* flat_of(int member, std::size_t bytes, std::uint64_t meeting) const;
-  // For who will lay as many bytes beside its next mark, while it waits for others.
-  void fetch_next_flat(std::size_t bytes);
-  static constexpr std::size_t kStageBytes = 64 << 10;
-  static constexpr std::uint64_t kStages = 24;
-  std::byte* stage_of(int member, std::uint64_t step) const;
+  // Data of one step. Consecutive steps have consecutive buffers, modulo kSliceBuffers.
+  static constexpr std::size_t kSliceBufferBytes = 64 << 10;
+  static constexpr std::uint64_t kSliceBuffers = 24;
+  std::byte* slice_buffer(int member, std::uint64_t step) const;
+  // memcpy() to a slice buffer of this member from which `reader`, or all members, will read: with stores that bypass
+  // the caches if a reader is behind another cache.
+  void copy_to_slice_buffer(std::byte* to, const std::byte* from, std::size_t bytes, int reader) const;
+  bool is_remote(int reader) const { return reader == kAllMembers ? caches_.any_remote() : caches_.is_remote(reader); }
+  // HORO_SHM_PAST_CACHES: "on" or "off" replace the measurement; "auto" leaves it.
+  void set_past_caches(const std::string& setting) { caches_.set(setting); }
 
  private:
-  // What must be equal on all that come to a meeting.
-  struct Plan {
-    std::uint64_t plan = 0, key_hash = 0, shape = 0, bytes = 0;
-    bool operator==(const Plan&) const = default;
-  };
-  struct Mark;
-  struct Board;
-  class Sleep;
-  static constexpr std::uint64_t kMarks = 64;
+  struct Condition;
+  static constexpr std::uint64_t kFlags = 64;
+  friend struct ShmControlBlock;
 
-  Board& board(int member) const { return *boards_[static_cast<std::size_t>(member)]; }
-  const Mark& mark_of(int member) const;
-  const Plan& plan_of(int member) const;
-  bool has_come(int member, std::uint64_t meeting) const;
-  bool has_reached(int member, Work work, std::uint64_t step) const;
+  ShmControlBlock& block(int member) const { return *blocks_[static_cast<std::size_t>(member)]; }
+  const ArrivalFlag& flag_of(int member) const;
+  SyncSignature signature_of(int member) const;
+  bool has_arrived(int member, std::uint64_t sync_point) const;
+  bool has_published(int member, SyncProgress progress, std::uint64_t step) const;
   bool has_given_up(int member) const;
-  std::byte* at(int member, std::uint64_t place, std::size_t bytes) const;
-  void await_marks(const Collective& c);
-  void fetch_next_mark();
-  bool is_look_due(std::size_t bytes);  // for all members alike
-  void look_at_lines();
-  void tell();
-  template <class IsThere>
-  void await_whom(const Collective& c, int whom, IsThere is_there);
-  template <class IsThere>
-  void await(const Collective& c, int member, IsThere is_there);
-  template <class IsThere>
-  void await_longer(const Collective& c, int member, IsThere is_there);
-  template <class IsThere>
-  bool spins(int member, IsThere is_there);
-  template <class IsThere>
-  bool shares_core(int core, IsThere is_there) const;
-  template <class IsThere>
-  void throw_if_late(const Collective& c, int member, IsThere is_there) const;
-  void check_alike(const Collective& c, int one, int other) const;
-  void check_all_alike(const Collective& c) const;
+  std::byte* address_of(int member, std::uint64_t offset, std::size_t bytes) const;
+
+  void wait_for_free_flags(const Collective& c);
+  void probe_cache_lines();
+  void wake_sleepers();
+
+  void wait_for(int member, const Condition& condition);
+  void wait_for_one(int member, const Condition& condition);
+  void wait_longer(int member, const Condition& condition);
+  bool poll(int member, const Condition& condition);
+  bool spin(int member, const Condition& condition);
+  void sleep(int member, const Condition& condition);
+  bool shares_core(int core, const Condition& condition) const;
+  bool is_met(int member, const Condition& condition) const;
+  void throw_if_late(int member, const Condition& condition) const;
+
+  void check_signature(const Collective& c, int one, int other) const;
+  void check_all_signatures(const Collective& c) const;
 
   Transport& transport_;
   const std::shared_ptr<ShmArenas> arenas_;
   const std::vector<int> members_;  // world ranks
   const int index_;
-  const Allocation mine_;
-  std::vector<Board*> boards_, others_;
+  const Allocation own_;
+  std::vector<ShmControlBlock*> blocks_, other_blocks_;
   const WaitPatience patience_;
-  std::uint64_t number_ = 0;
-  Plan plan_;  // brought to the last meeting, and where the buffers lie
-  std::uint64_t in_ = kNowhere, out_ = kNowhere;
-  std::uint64_t seen_ = 0;  // a meeting that all have come to
   bool moves_messages_ = false;
-  bool has_claimed_ = false;  // in the last meeting
-  std::vector<char> far_;     // by member
-  int far_count_ = 0;
-  bool is_distance_given_ = false;
-  std::uint64_t looks_ = 0, short_ = 0;  // at how far lines are; tensors of which few are looked at
-  bool looks_at_lines_ = false;          // in the last meeting
+  CacheDistances caches_;
+
+  std::uint64_t sync_point_ = 0;
+  std::uint64_t all_arrived_ = 0;  // a sync point at which all members have arrived
+  // What this member announced at sync_point_. It does not load this back from its flag, whose line its peers hold.
+  SyncSignature signature_;
+  std::uint64_t in_ = kNoOffset, out_ = kNoOffset;
+  bool probes_ = false;       // it wrote its probe lines, and reads those of a peer
+  bool has_claimed_ = false;  // since the last sync point
 };
 
 }  // namespace horo

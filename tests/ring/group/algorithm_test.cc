@@ -253,11 +253,11 @@ TEST(Algorithms, TheWireCarriesWhatTheScheduleSays) {
 }
 
 TEST(Wishes, AreReadAndRefusedByName) {
-  EXPECT_EQ(read_wishes("all_reduce=tree,broadcast=scatter").names.size(), 2u);
-  EXPECT_TRUE(read_wishes("").names.empty());
+  EXPECT_EQ(read_overrides("all_reduce=tree,broadcast=scatter").names.size(), 2u);
+  EXPECT_TRUE(read_overrides("").names.empty());
   for (const char* wrong :
        {"all_reduce", "all_reduce=best", "all_reduce=mpi", "allreduce=tree", "barrier=tree", "all_reduce=@/no/such/file"}) {
-    EXPECT_THROW(read_wishes(wrong), std::invalid_argument) << wrong;
+    EXPECT_THROW(read_overrides(wrong), std::invalid_argument) << wrong;
   }
 }
 
@@ -283,7 +283,7 @@ TEST(Wishes, ASchedulesFileIsProvenAndRun) {
     c.contributors = {0, kAbsent, 2};
     EXPECT_NE(rank.group->algorithm(c), "mine") << "it was proven for those who all contribute";
   });
-  EXPECT_THROW(read_wishes("broadcast=@" + path), std::invalid_argument);
+  EXPECT_THROW(read_overrides("broadcast=@" + path), std::invalid_argument);
   std::remove(path.c_str());
 }
 
@@ -292,10 +292,10 @@ TEST(Wishes, AFastAlgorithmIsNotTakenForACanonicalSum) {
   c.counts = {100'000};
   c.contributors = {0, 1, 2};
   const Shape shape = shape_of(c, 3, {});
-  EXPECT_STREQ(choose(c, shape, read_wishes("all_reduce=ring"), {}).name, "direct");
-  EXPECT_STREQ(choose(c, shape, read_wishes("all_reduce=tree"), {}).name, "tree");
+  EXPECT_STREQ(choose(c, shape, read_overrides("all_reduce=ring"), {}).name, "direct");
+  EXPECT_STREQ(choose(c, shape, read_overrides("all_reduce=tree"), {}).name, "tree");
   c.order = Order::kFast;
-  EXPECT_STREQ(choose(c, shape, read_wishes("all_reduce=halving-doubling"), {}).name, "halving-doubling");
+  EXPECT_STREQ(choose(c, shape, read_overrides("all_reduce=halving-doubling"), {}).name, "halving-doubling");
 }
 
 }  // namespace

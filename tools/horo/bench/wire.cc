@@ -172,7 +172,8 @@ class WireBench {
   Sent sent_in_two_levels(const Collective& c) const {
     Sent sent{0, std::vector<double>(members_.size())};
     for (int member = 0; member < size(); ++member) {
-      const Schedule& schedule = TwoLevel::way_of(c, hosts_, member, {usual_costs(), config_.segment_bytes}).schedule;
+      const Schedule& schedule =
+          TwoLevel::assignment_of(c, hosts_, member, {usual_costs(), config_.segment_bytes}).schedule;
       const ChunkBytes bytes = chunk_bytes(schedule, c);
       double all = 0;
       for (const Round& round : schedule.rounds) {

@@ -25,8 +25,8 @@ TEST(CopyPastCaches, CopiesWhatMemcpyWould) {
   }
 }
 
-TEST(LineProbe, TellsATimeOfWhatWasWrittenAlone) {
-  LineProbe lines{};
+TEST(CacheLineProbe, TellsATimeOfWhatWasWrittenAlone) {
+  CacheLineProbe lines{};
   EXPECT_EQ(lines.read(7), Duration{});
   std::jthread([&] { lines.write(7); }).join();
   EXPECT_GT(lines.read(7), Duration{});

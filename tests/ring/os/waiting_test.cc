@@ -1,10 +1,10 @@
+#include "ring/os/waiting.h"
+
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sched.h>
 
 #include <thread>
-
-#include "ring/os/waiting.h"
 
 namespace horo {
 namespace {
