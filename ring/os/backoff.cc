@@ -1,5 +1,3 @@
-// Sleeping, for lack of an event.
-
 #include "ring/os/backoff.h"
 
 #include <thread>

@@ -1,11 +1,11 @@
-// The one place where a thread waits for time to pass rather than for something to happen.
+// The only sleep for a fixed time. All other waits are for an event.
 #pragma once
 
 #include <chrono>
 
 namespace horo {
 
-// Between two tries of what nobody would announce: a port that another process is about to give back.
+// Sleeps between two tries of something that no event announces, such as a port that another process still holds.
 void back_off(std::chrono::milliseconds time);
 
 }  // namespace horo

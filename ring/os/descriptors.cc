@@ -15,11 +15,11 @@
 namespace horo {
 namespace {
 
-// Listeners, wake-ups, and a few handshakes of strangers.
+// Listeners, wake-ups and a few handshakes of unauthenticated peers.
 constexpr std::uint64_t kBesides = 16;
 
-// Data connections to every other rank; a control connection as well, on rank 0 from every other rank; and a
-// descriptor for the process of each rank of this host.
+// Data connections to every other rank, a control connection to rank 0 (on rank 0: one from every other rank) and a
+// process descriptor for each rank of this host.
 std::uint64_t needed_by(const Config& config) {
   const auto others = static_cast<std::uint64_t>(config.size - 1);
   const auto near = config.transport == "tcp" ? 0 : static_cast<std::uint64_t>(config.local_size - 1);

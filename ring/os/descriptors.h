@@ -1,12 +1,12 @@
-// How many descriptors a rank needs, and whether it may have them.
+// The number of file descriptors that a rank needs, and whether the process may open them.
 #pragma once
 
 #include "horo/base/config.h"
 
 namespace horo {
 
-// Throws std::invalid_argument if connections to all ranks are more than this process may open: before it opens any,
-// with the limit, the number that is needed and what to do.
+// To be called before any connection is opened. Throws std::invalid_argument if the connections to all ranks need more
+// descriptors than this process may open, with the limit, the number that is needed and what to do.
 void check_descriptors(const Config& config);
 
 }  // namespace horo

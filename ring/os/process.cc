@@ -1,5 +1,5 @@
-// pidfd_open names a process by its number, which may have gone to another one meanwhile; the time of its start, read
-// after the descriptor is open, tells them apart.
+// pidfd_open takes a pid, which another process may have by now. The start time, read after the descriptor is open,
+// tells the two processes apart.
 #include "ring/os/process.h"
 
 #include <sys/eventfd.h>
@@ -17,7 +17,7 @@ namespace horo {
 namespace {
 
 constexpr int kStartField = 22;     // of /proc/PID/stat, counted from 1
-constexpr int kAfterNameField = 3;  // the first behind the name, which may contain anything
+constexpr int kAfterNameField = 3;  // the first one behind the name, which may contain any character
 
 std::string pid_space() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -28,7 +28,7 @@ std::string pid_space() {
   return boot + "/" + std::string(name, static_cast<std::size_t>(size));
 }
 
-// Readable for ever.
+// A descriptor that is always readable.
 Fd ended() {
   return Fd(::eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC));
 }

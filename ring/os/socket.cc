@@ -217,26 +217,26 @@ bool cools_down(int fd) noexcept {
   length = name.size();
   if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), &length) != 0) return false;
   if (std::string_view(name.data()).starts_with("bbr")) return false;
-  char told = '1';
+  char after_idle = '1';
   const Fd file(::open("/proc/sys/net/ipv4/tcp_slow_start_after_idle", O_RDONLY | O_CLOEXEC));
-  return !file.is_open() || ::read(file.get(), &told, 1) != 1 || told != '0';
+  return !file.is_open() || ::read(file.get(), &after_idle, 1) != 1 || after_idle != '0';
 }
 
-// Asked after half of the time, and three times in the other half. The kernel asks once in a second at most: so that no
-// link ends for one question that was lost, there is time for three.
+// The first probe goes after half of the limit, three fit into the other half. The kernel sends at most one per second.
+// There is time for three, so that a single lost probe ends no connection.
 void limit_silence(int fd, std::chrono::milliseconds limit) noexcept {
   using std::chrono::seconds;
-  constexpr int kAsked = 3;
-  constexpr seconds kMost{32'767};  // that the kernel takes
+  constexpr int kProbes = 3;
+  constexpr seconds kMost{32'767};  // of what the kernel accepts
   const auto share = [&](int parts) {
     return std::clamp(std::chrono::duration_cast<seconds>(limit / parts), seconds(1), kMost);
   };
-  const seconds idle = share(2), interval = share(2 * kAsked);
-  const auto unheard = std::max<std::chrono::milliseconds>(limit, idle + kAsked * interval);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(unheard.count()));
+  const seconds idle = share(2), interval = share(2 * kProbes);
+  const auto silence = std::max<std::chrono::milliseconds>(limit, idle + kProbes * interval);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(idle.count()));
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(interval.count()));
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kAsked);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE);
 }
 
@@ -267,8 +267,8 @@ void Wakeup::wake() noexcept {
   [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof(one));
 }
 
-// Reading comes first: a wake() that finds the flag still set is seen by whoever looks at its own state after clear(),
-// and a write that lands late is one wake-up too many, never one too few.
+// Reads first. A wake() that finds the flag still set needs no write, because the caller checks its state after
+// clear(). A write that arrives later causes one wake-up too many, never one too few.
 void Wakeup::clear() noexcept {
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t taken = ::read(fd_.get(), &count, sizeof(count));

@@ -1,5 +1,5 @@
-// Sockets as values: descriptors that close themselves, addresses, and non-blocking calls whose outcome is data. Every
-// descriptor is close-on-exec, every socket non-blocking, every stream TCP_NODELAY.
+// Sockets: descriptors that close themselves, addresses, and non-blocking calls that return their outcome as a value.
+// Every descriptor is close-on-exec, every socket non-blocking, every TCP connection TCP_NODELAY.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,10 +17,11 @@
 
 namespace horo {
 
-// Throws std::system_error with errno and what could not be done.
+// Throws std::system_error with errno. `what`: what could not be done.
 [[noreturn]] void raise_errno(const std::string& what);
 
-// In a forked child it is closed already, and the number may belong to somebody else: see horo/base/forked.h.
+// Owns a descriptor. In a forked child the descriptor is closed already, and its number may be in use for something
+// else: see horo/base/forked.h.
 class Fd {
  public:
   Fd() = default;
@@ -45,50 +46,53 @@ struct Address {
 
 // "host:port", "1.2.3.4:port" or "[::1]:port". Throws std::invalid_argument naming `setting`.
 std::vector<Address> resolve(const std::string& host_port, const std::string& setting);
-// The numeric form, which resolve() reads back.
+// The numeric form, which resolve() parses.
 std::string to_text(const Address& address);
 bool is_loopback(const Address& address);
 Address with_port(Address address, std::uint16_t port);
 // The address of this host from which packets to `peer` leave, port 0.
 Address address_towards(const Address& peer);
 Address local_address(int fd);
-// The other end's numeric address, or "?" if it is gone.
+// The numeric address of the other end, or "?" if the connection has ended.
 std::string peer_text(int fd);
 
-// A Unix socket in the abstract name space of this network namespace: no file, gone with its last descriptor. Throws
-// std::invalid_argument: the name is too long.
+// A Unix socket in the abstract name space of this network namespace: it has no file and ends with its last descriptor.
+// Throws std::invalid_argument if the name is too long.
 Address abstract_address(const std::string& name);
-// The user at the other end of a connected Unix socket; nothing for other sockets, which do not say.
+// The user at the other end of a connected Unix socket; empty for other sockets.
 std::optional<uid_t> peer_user(int fd) noexcept;
 
 // Throws std::system_error.
 Fd listen_at(const Address& address);
-// The next waiting connection; not open if there is none.
+// Accepts the next waiting connection; not open if there is none.
 Fd accept_at(int listener) noexcept;
-// Begins to connect; the socket becomes writable when it is decided. Not open if it failed at once, with errno set.
+// Begins to connect. The socket becomes writable when the connection is established or has failed. Not open if it
+// failed at once, with errno set.
 Fd dial(const Address& address) noexcept;
-// 0, or the errno with which a connection failed.
+// The errno with which a connection failed; 0: none.
 int error_of(int fd) noexcept;
 
-// Whether both ends of a TCP connection have one address: its packets never leave the host.
+// Whether both ends of a TCP connection have the same address, so that its packets never leave the host.
 bool is_within_host(int fd) noexcept;
-// For such a connection: the oldest congestion control, which every kernel has and lets everybody take. Where the
-// system's default is BBR, which looks for a rate that is not there, exchanges of 16 MiB take 1.4 times as long.
+// For such a connection: sets the congestion control "reno", which every kernel has and every user may set. If the
+// system's default is BBR, which searches for a line rate that does not exist here, exchanges of 16 MiB take 1.4 times
+// as long.
 void pace_nothing(int fd) noexcept;
-// How much of a stream one packet of such a connection carries: on the loopback interface 65,483 bytes.
+// The bytes of the stream that one packet of such a connection carries: 65,483 on the loopback interface.
 std::size_t packet_bytes(int fd) noexcept;
 
-// Whether a TCP connection is over a long line (a round trip takes more than 1 ms) and has a congestion control that
-// takes a pause of a few round trips for a reason to start slowly again; BBR does not, nor does it where the system is
-// told so (net.ipv4.tcp_slow_start_after_idle=0).
+// Whether a TCP connection has a round trip of more than 1 ms and a congestion control that starts slowly again after a
+// pause of a few round trips. BBR does not do that; no congestion control does with
+// net.ipv4.tcp_slow_start_after_idle=0.
 bool cools_down(int fd) noexcept;
 
-// Ends a TCP connection (ETIMEDOUT) whose other side acknowledges nothing for so long, or takes nothing of what waits
-// to be sent, and asks it for a sign of life where there is nothing to send: three times, of which the kernel counts
-// whole seconds, so a limit of less than 4 s is taken for 4 s. No effect on other sockets.
+// Makes the kernel end a TCP connection (ETIMEDOUT) whose other side acknowledges nothing, or accepts no waiting data,
+// for `limit`. Where there is nothing to send, the kernel sends three keep-alive probes. It counts whole seconds, so a
+// limit below 4 s means 4 s. No effect on other sockets.
 void limit_silence(int fd, std::chrono::milliseconds limit) noexcept;
 
-// What a call moved. `ended`: the other side closed (error 0) or the connection broke (errno).
+// The outcome of a call: bytes moved, and whether the stream has ended because the other side closed it (error 0) or
+// the connection broke (error: errno).
 struct Moved {
   std::size_t bytes = 0;
   bool ended = false;
@@ -100,7 +104,7 @@ inline iovec as_iovec(std::span<const std::byte> bytes) {
   return {const_cast<std::byte*>(bytes.data()), bytes.size()};
 }
 
-// Makes a poll() in another thread return.
+// Makes a poll() of fd() in another thread return.
 class Wakeup {
  public:
   Wakeup();

@@ -13,7 +13,6 @@
 #include <stdexcept>
 
 #include "horo/base/error.h"
-#include "ring/os/waiting.h"
 #include "ring/shm/segment.h"
 #include "ring/transport/byte_ring.h"
 #include "ring/transport/factories.h"
@@ -213,20 +212,6 @@ TEST(Shm, APeerThatEndsWithoutAGoodbyeIsLost) {
   Liar liar;
   liar.hang_up();
   EXPECT_THAT(liar.end_of_wait(), HasSubstr("without a goodbye"));
-}
-
-TEST(Waiting, AQuotaOfAControlGroupCountsLikeFewerCores) {
-  const std::filesystem::path root =
-      std::filesystem::temp_directory_path() / ("horo-waiting-test-" + std::to_string(::getpid()));
-  std::filesystem::create_directories(root / "a/b");
-  std::ofstream(root / "a/cpu.max") << "150000 100000\n";
-  std::ofstream(root / "a/b/cpu.max") << "max 100000\n";
-  EXPECT_EQ(cores_by_quota(root, "0::/a/b\n", 8), 1);
-  EXPECT_EQ(cores_by_quota(root, "0::/\n", 8), 8);
-  std::ofstream(root / "a/cpu.max") << "300000 100000\n";
-  EXPECT_EQ(cores_by_quota(root, "0::/a/b\n", 8), 3);
-  EXPECT_EQ(cores_by_quota(root, "0::/a/b\n", 2), 2);
-  std::filesystem::remove_all(root);
 }
 
 }  // namespace

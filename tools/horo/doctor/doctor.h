@@ -47,15 +47,6 @@ void examine_network(DoctorReport& report);
 void examine_settings(DoctorReport& report);
 void examine_by_running(DoctorReport& report);  // an all_reduce of two ranks over loopback; some seconds at most
 
-// What the cgroup of this process allows; nothing where it does not say.
-struct CgroupLimits {
-  int version = 0;          // 0: none found
-  Value cpu_quota_percent;  // of one core
-  Value memory_bytes;
-};
-// `membership` is the text of /proc/self/cgroup, `root` where the hierarchies are mounted (/sys/fs/cgroup).
-CgroupLimits cgroup_limits(const std::string& membership, const std::string& root);
-
 DoctorReport examine();
 std::string to_json(const DoctorReport& report);
 std::string to_text(const DoctorReport& report);

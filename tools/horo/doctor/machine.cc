@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <sstream>
 
 #include "horo/horo.h"
+#include "ring/os/cgroup.h"
 #include "tools/horo/bench/world.h"
 #include "tools/horo/doctor/doctor.h"
 #include "tools/horo/machine/cores.h"
@@ -45,19 +45,17 @@ Value affinity() {
   return cores_text(cores);
 }
 
-std::string whole_file(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
+Value value_of(const std::optional<std::int64_t>& limit) {
+  return limit ? Value(*limit) : Value();
 }
 
 void add_cgroup(Section& machine, DoctorReport& report) {
-  const CgroupLimits limits = cgroup_limits(whole_file("/proc/self/cgroup"), "/sys/fs/cgroup");
+  const CgroupLimits limits = cgroup_limits();
   machine.add("cgroup_version", limits.version == 0 ? Value() : Value(std::int64_t{limits.version}));
-  machine.add("cgroup_cpu_quota_percent", limits.cpu_quota_percent);
-  machine.add("cgroup_memory_limit_bytes", limits.memory_bytes);
-  const auto* quota = std::get_if<std::int64_t>(&limits.cpu_quota_percent);
-  if (quota == nullptr || *quota >= 100 * std::int64_t{usable_cores()}) return;
+  machine.add("cgroup_cpu_quota_percent", value_of(limits.cpu_quota_percent));
+  machine.add("cgroup_memory_limit_bytes", value_of(limits.memory_bytes));
+  const auto& quota = limits.cpu_quota_percent;
+  if (!quota || *quota >= 100 * std::int64_t{usable_cores()}) return;
   report.hints.push_back({"the cgroup gives this process the time of " + fixed(double(*quota) / 100, 2) +
                               " cores, but " + std::to_string(usable_cores()) +
                               " cores are usable: threads beyond that are held up",

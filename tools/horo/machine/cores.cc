@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 #include <tuple>
 
-#include "tools/horo/doctor/doctor.h"
+#include "ring/os/waiting.h"
 
 namespace horo::tools {
 namespace {
@@ -41,12 +40,7 @@ int usable_cores() {
 }
 
 int granted_cores() {
-  std::ostringstream groups;
-  groups << std::ifstream("/proc/self/cgroup").rdbuf();
-  const Value quota_percent = cgroup_limits(groups.str(), "/sys/fs/cgroup").cpu_quota_percent;
-  const auto* percent = std::get_if<std::int64_t>(&quota_percent);
-  const int usable = usable_cores();
-  return percent == nullptr ? usable : std::clamp(static_cast<int>(*percent / 100), 1, usable);
+  return cores_within(cgroup_limits(), usable_cores());
 }
 
 std::vector<std::vector<int>> split_cores(const std::vector<int>& cores, int ranks) {
