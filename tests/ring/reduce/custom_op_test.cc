@@ -86,7 +86,7 @@ Values run_custom(Rank& rank, Collective c, Group* group = nullptr) {
   Values out(c.counts[0]);
   c.in = {in.data() + 1, total * 4};
   c.out = {reinterpret_cast<std::byte*>(out.data()), out.size() * 4};
-  run(group != nullptr ? *group : *rank.group, c);
+  (group != nullptr ? *group : *rank.group).run(c);
   return out;
 }
 
