@@ -48,8 +48,8 @@ class TwoLevel {
   static Assignment assignment_of(const Collective& collective, const std::vector<int>& hosts, int member,
                                   const Prices& prices);
 
-  // Runs a collective that it takes. Blocks. Throws what Transport::wait() throws; a Mismatch comes on all members
-  // alike, and the next collective works then.
+  // Runs a collective that it takes. Blocks. Throws what Transport::wait() throws. A Mismatch is thrown on all
+  // members, and the next collective works.
   void run(const Collective& collective);
 
  private:

@@ -50,7 +50,7 @@ Shard ShmCollectives::shard_of_bytes(std::size_t bytes, int members, int member)
 // The sum is prepared and the next inline buffer prefetched while the other members' flags are on their way.
 void ShmCollectives::all_reduce_inline(const Collective& c, std::size_t bytes) {
   write_inline(c, bytes);
-  sync_.arrive(c, {shape_of(c.kind, c.dtype, c.op, 0), bytes});
+  sync_.arrive(c, {signature_shape(c.kind, c.dtype, c.op, 0), bytes});
   sums_.plan(c.contributors);
   prepare_inline_sum(c, bytes);
   sync_.prefetch_inline_buffer(bytes);
@@ -77,7 +77,7 @@ void ShmCollectives::all_reduce(const Collective& c, std::size_t bytes) {
   const bool may_be_in_place = c.pieces.empty() && c.in.data == c.out.data;
   const std::uint64_t offset = may_be_in_place ? offset_of(c.in.data, bytes) : ShmSync::kNoOffset;
   if (may_be_inline && offset == ShmSync::kNoOffset) write_inline(c, bytes);
-  sync_.arrive(c, {shape_of(c.kind, c.dtype, c.op, 0), bytes, offset});
+  sync_.arrive(c, {signature_shape(c.kind, c.dtype, c.op, 0), bytes, offset});
   sync_.wait_for_arrival(c);
   buffers_.clear();
   for (int member = 0; member < sync_.size(); ++member) {

@@ -23,20 +23,30 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "horo/base/types.h"
+
 namespace horo {
 
 inline constexpr std::size_t kCacheLineBytes = 64;
 inline constexpr std::size_t kFlagPayloadBytes = 24;
 
-// What must be equal on all members that arrive at a sync point. `shape` has the kind of the collective in its first
-// byte, `bytes` is the length that all members agree on.
+// What must be equal on all members that arrive at a sync point.
 struct SyncSignature {
   std::uint64_t plan = 0;
   std::uint64_t key_hash = 0;
-  std::uint64_t shape = 0;
+  std::uint64_t shape = 0;  // of signature_shape()
   std::uint64_t bytes = 0;
   bool operator==(const SyncSignature&) const = default;
 };
+
+// Kind, dtype and op in the first three bytes; `hash`, of what else must be equal, is cut to the other five.
+inline std::uint64_t signature_shape(CollectiveKind kind, DType dtype, ReduceOp op, std::uint64_t hash) {
+  const auto byte = [](auto value, int at) { return static_cast<std::uint64_t>(value) << (56 - 8 * at); };
+  return byte(kind, 0) | byte(dtype, 1) | byte(op, 2) | (hash >> 24);
+}
+inline int kind_in_shape(std::uint64_t shape) {
+  return static_cast<int>(shape >> 56);
+}
 
 // One writer, the member that owns it; any number of readers. Everything but `sync_point` may be read once `sync_point`
 // was loaded with acquire, until its owner overwrites the flag.

@@ -42,8 +42,8 @@ class ShmCollectives {
   static bool takes_pieces(const Collective& collective);
   static constexpr int kMostMembers = 1024;
 
-  // Blocks. Throws what Transport::wait() throws. A Mismatch comes on all members alike that wait for each other; the
-  // next collective works then.
+  // Blocks. Throws what Transport::wait() throws. A difference is a Mismatch on all members that wait for each other,
+  // and the next collective works.
   void run(const Collective& collective);
 
  private:

@@ -1,11 +1,10 @@
 // No deadlock: all members of all hosts bring and take slices in the same order (schedule_run.cc). Whatever a member
-// waits for here comes earlier in the order of another member.
+// waits for here is earlier in the order of another member.
 
 #include "ring/algorithms/shm/feed.h"
 
 #include <algorithm>
 
-#include "ring/algorithms/shm/moves.h"
 #include "ring/reduce/reduce.h"
 
 namespace horo {
@@ -50,7 +49,7 @@ void ShmFeed::begin(const HostShare& share) {
   if (is_inline(bytes) && !offset && sums_.contributes(index)) {
     std::copy_n(c().in.data, bytes, sync_.inline_buffer(index, bytes, sync_.sync_point() + 1));
   }
-  sync_.arrive(c(), {shape_of(c().kind, c().dtype, c().op, 0), bytes, offset.value_or(ShmSync::kNoOffset)});
+  sync_.arrive(c(), {signature_shape(c().kind, c().dtype, c().op, 0), bytes, offset.value_or(ShmSync::kNoOffset)});
   sync_.wait_for_arrival(c());
   choose_path(bytes);
   first_ = steps_ + 1;

@@ -51,7 +51,7 @@ class ShmFeed final : public SliceFeed {
   static bool is_inline(std::size_t bytes) { return bytes <= ShmSync::kInlineBytes; }
 
   // To be called before the first slice and after the last one. `share` lives until the end. Block; throw what
-  // Transport::wait() throws. A Mismatch of begin() comes on all members of the host alike.
+  // Transport::wait() throws. A Mismatch of begin() is thrown on all members of the host.
   void begin(const HostShare& share);
   void end();
   // To be called instead of end() after a Mismatch of the schedule. The other members of the host then throw a Mismatch

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ring/algorithms/shm/arrival_flag.h"
 #include "ring/schedule/schedule_parts.h"
 
 namespace horo {
@@ -59,7 +60,7 @@ void ShmMoves::measure(int size) {
   }
   std::uint64_t rest = mixed(0xcbf29ce484222325, root() == kNone ? 0 : static_cast<std::uint64_t>(c_->root));
   for (const std::size_t begin : begins_) rest = mixed(rest, begin);
-  shape_ = shape_of(c_->kind, c_->dtype, reduces(c_->kind) ? c_->op : ReduceOp::kSum, rest);
+  shape_ = signature_shape(c_->kind, c_->dtype, reduces(c_->kind) ? c_->op : ReduceOp::kSum, rest);
 }
 
 std::size_t ShmMoves::exposed_by(int member) const {

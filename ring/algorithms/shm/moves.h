@@ -32,7 +32,7 @@ class ShmMoves {
   std::size_t result() const { return result_; }  // of this member's output
 
   // Equal on all members: the most that a member exposes, the longest range that one member reads of another, whether
-  // all readers of a member read the same range, and a hash of the whole plan (ShmSync::Arrival::shape).
+  // all readers of a member read the same range, and a shape for the SyncSignature, which hashes the whole plan.
   std::size_t most_exposed() const { return most_exposed_; }
   std::size_t longest() const { return longest_; }
   bool is_same_for_all() const { return is_same_for_all_; }
@@ -66,11 +66,5 @@ class ShmMoves {
   int source_ = kNone, reader_ = kNone;
   std::uint64_t shape_ = 0;
 };
-
-// A SyncSignature's shape: kind, dtype and op in the first three bytes; the upper 40 bits of `rest` follow.
-inline std::uint64_t shape_of(CollectiveKind kind, DType dtype, ReduceOp op, std::uint64_t rest) {
-  const auto byte = [](auto value, int at) { return static_cast<std::uint64_t>(value) << (56 - 8 * at); };
-  return byte(kind, 0) | byte(dtype, 1) | byte(op, 2) | (rest >> 24);
-}
 
 }  // namespace horo

@@ -14,11 +14,6 @@
 #include "ring/reduce/reduce.h"
 
 namespace horo {
-namespace {
-
-constexpr int kKindBits = 8, kKindShift = 64 - kKindBits;  // of a shape
-
-}  // namespace
 
 Allocation ShmSync::make_control_block(ShmArenas& arenas) {
   Allocation memory = arenas.allocate_lasting(sizeof(ShmControlBlock));
@@ -155,9 +150,9 @@ void ShmSync::check_signature(const Collective& c, int one, int other) const {
   const SyncSignature a = signature_of(one), b = signature_of(other);
   if (a == b) return;
   const auto words = [](const SyncSignature& of) {
-    const auto kind = collective_kind_from(static_cast<int>(of.shape >> kKindShift));
+    const auto kind = collective_kind_from(kind_in_shape(of.shape));
     return say("key hash ", std::hex, of.key_hash, std::dec, ", ", of.bytes, " bytes, ",
-               kind ? name_of(*kind) : "no collective", " ", std::hex, of.shape << kKindBits >> kKindBits);
+               kind ? name_of(*kind) : "no collective", " ", std::hex, of.shape << 8 >> 8);
   };
   throw Mismatch(say("channel ", c.channel, ", plan ", a.plan, ": rank ", rank_of(other),
                      " runs other tensors under this plan (plan ", b.plan, ", ", words(b), ") than rank ", rank_of(one),

@@ -75,13 +75,13 @@ class ShmSync {
 
   static constexpr int kAllMembers = -1;
   // Blocks until `member`, or all members, have arrived at this member's last sync point. Throws what Transport::wait()
-  // throws. A Mismatch comes on all members alike if all of them wait for all; the next sync point works then.
+  // throws. If all members wait for all, a difference is a Mismatch on all of them, and the next sync point works.
   void wait_for_arrival(const Collective& collective, int member = kAllMembers);
   // The buffers of a member that has arrived, at this process's addresses; null if it announced no offset.
   std::byte* input_of(int member, std::size_t bytes) const;
   std::byte* output_of(int member, std::size_t bytes) const;
 
-  // Tells this member's peers that it makes no more progress in this collective: their waits throw a Mismatch.
+  // Announces that this member makes no more progress in this collective: waits for it throw a Mismatch.
   void give_up();
 
   // ---- Steps.

@@ -100,7 +100,7 @@ inline bool ShmSync::is_met(int member, const Condition& condition) const {
   if (!has_given_up(member)) return false;
   if (condition.kind == Condition::Kind::kEnd) return true;
   throw Mismatch(say("channel ", condition.c.channel, ", plan ", condition.c.plan, ": rank ", rank_of(member),
-                     " received a mismatch from another host, whose ranks run other tensors under this plan"));
+                     " received a mismatch: ranks of another host run other tensors under this plan"));
 }
 
 // ---- Waiting.

@@ -1,5 +1,5 @@
-// Every algorithm, run from its schedule over both wires, for random sizes, members, hosts and segments: canonical ones
-// give the bits of one call of the kernel, the others the exact value; and what goes over the wire is what the schedule
+// Every algorithm, run from its schedule over each kind of connection, for random sizes, members, hosts and segments.
+// Canonical sums have the bits of one call of the kernel, others the exact value. The traffic is what the schedule
 // says.
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ struct Draw {
   bool in_place = false;
 };
 
-// Canonical sums are given floats whose every order of summation shows; others small whole numbers, which have one sum.
+// Canonical sums get floats whose sum depends on the order; others get small whole numbers, whose sum does not.
 Bytes values(const Draw& draw, std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Bytes bytes(count * kElement);
@@ -84,7 +84,7 @@ void append(Bytes& to, const Bytes& bytes) {
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-// What each member brings and gets.
+// The inputs and outputs of each member.
 class Expected {
  public:
   explicit Expected(const Draw& draw) : draw_(draw), n_(static_cast<std::size_t>(draw.size)) {
@@ -252,16 +252,16 @@ TEST(Algorithms, TheWireCarriesWhatTheScheduleSays) {
   });
 }
 
-TEST(Wishes, AreReadAndRefusedByName) {
+TEST(Overrides, AreParsedAndRefusedByName) {
   EXPECT_EQ(read_overrides("all_reduce=tree,broadcast=scatter").names.size(), 2u);
   EXPECT_TRUE(read_overrides("").names.empty());
-  for (const char* wrong :
-       {"all_reduce", "all_reduce=best", "all_reduce=mpi", "allreduce=tree", "barrier=tree", "all_reduce=@/no/such/file"}) {
+  for (const char* wrong : {"all_reduce", "all_reduce=best", "all_reduce=mpi", "allreduce=tree", "barrier=tree",
+                            "all_reduce=@/no/such/file"}) {
     EXPECT_THROW(read_overrides(wrong), std::invalid_argument) << wrong;
   }
 }
 
-TEST(Wishes, ASchedulesFileIsProvenAndRun) {
+TEST(Overrides, ASchedulesFileIsProvenAndRun) {
   const std::string path = testing::TempDir() + "/horo_schedules_test.json";
   GivenSchedules given;
   given.shape.size = 3;
@@ -281,13 +281,13 @@ TEST(Wishes, ASchedulesFileIsProvenAndRun) {
     rank.group->run(c);
     EXPECT_EQ(data, std::vector<float>(5'000, 6.f));
     c.contributors = {0, kAbsent, 2};
-    EXPECT_NE(rank.group->algorithm(c), "mine") << "it was proven for those who all contribute";
+    EXPECT_NE(rank.group->algorithm(c), "mine") << "the file was proven for members that all contribute";
   });
   EXPECT_THROW(read_overrides("broadcast=@" + path), std::invalid_argument);
   std::remove(path.c_str());
 }
 
-TEST(Wishes, AFastAlgorithmIsNotTakenForACanonicalSum) {
+TEST(Overrides, AFastAlgorithmIsNotTakenForACanonicalSum) {
   Collective c;
   c.counts = {100'000};
   c.contributors = {0, 1, 2};

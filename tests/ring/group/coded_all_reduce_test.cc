@@ -41,7 +41,7 @@ TEST(CodedAllReduce, EveryRankEndsWithTheSameBits) {
   }
 }
 
-// Two codings of each value: of what each rank sends, and of the sum. They err independently.
+// Each value is encoded twice, as an input and as part of the sum. The two errors are independent.
 double expected_rms(const Codec& codec, int size, std::size_t count) {
   const auto rms_of_coding = [&](const Floats& values) {
     std::vector<std::byte> wire(codec.wire_bytes(count));
@@ -73,7 +73,7 @@ TEST(CodedAllReduce, TheErrorIsThatOfOneCodingOfEachInputAndOneOfTheSum) {
   }
 }
 
-// ---- who takes part
+// ---- members
 
 TEST(CodedAllReduce, AnAbsentMemberAddsNothingAndGetsTheResult) {
   constexpr int kSize = 4;
@@ -101,7 +101,7 @@ TEST(CodedAllReduce, AnotherCodecOnAnotherRankIsAMismatch) {
 
 // ---- values
 
-TEST(CodedAllReduce, NanAndInfinityReachEverybody) {
+TEST(CodedAllReduce, NanAndInfinityReachEveryRank) {
   for (const auto& codec : built_in_codecs()) {
     Results<float> results(3);
     run_ranks_well({3, Wire::kInProcess, {}}, [&](Rank& rank) {
@@ -180,7 +180,7 @@ TEST(CodedAllReduce, WorksInPlaceAndAtOddAddresses) {
 
 // ---- bytes and failures
 
-TEST(CodedAllReduce, MovesTheCodedBytesTwiceLessOnesOwn) {
+TEST(CodedAllReduce, SendsTheCodedBytesTwiceExceptTheOwnPart) {
   constexpr std::size_t kCount = 1 << 20;
   for (const auto& codec : built_in_codecs()) {
     for (int size = 2; size <= (kSanitized ? 2 : 8); size += 3) {
@@ -194,7 +194,7 @@ TEST(CodedAllReduce, MovesTheCodedBytesTwiceLessOnesOwn) {
   }
 }
 
-TEST(CodedAllReduce, WhatCannotBeCodedIsRefused) {
+TEST(CodedAllReduce, CollectivesThatCannotBeCodedAreRefused) {
   const CodecTable table;
   run_ranks_well({1, Wire::kInProcess, {}}, [&](Rank& rank) {
     Collective c = coded_collective(rank, ReduceOp::kMax);

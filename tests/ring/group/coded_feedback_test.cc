@@ -1,4 +1,4 @@
-// Error feedback in coded all_reduces: what is kept, of whom, and what becomes of it.
+// Error feedback in coded all_reduces: the residuals of senders and owners, and when they are dropped.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,10 +10,10 @@ namespace horo::test {
 namespace {
 
 struct Step {
-  std::vector<std::string> names;  // tensors that travel together
+  std::vector<std::string> names;  // of tensors that are sent together
 };
 
-// Runs the steps with states of their own for each tensor; what each tensor was in each step.
+// Runs the steps with one state per tensor. Returns the values of each tensor after each step.
 std::map<std::string, Floats> run_steps(int size, const std::vector<std::vector<Step>>& steps) {
   const std::map<std::string, std::size_t> counts{{"a", 700}, {"b", 3}, {"c", 5000}};
   const CodecTable table;
@@ -43,7 +43,7 @@ std::map<std::string, Floats> run_steps(int size, const std::vector<std::vector<
   return ends;
 }
 
-TEST(CodedFeedback, BitsDoNotDependOnWhatTravelsTogether) {
+TEST(CodedFeedback, BitsDoNotDependOnWhichTensorsAreSentTogether) {
   const std::vector<Step> apart{{{"a"}}, {{"b"}}, {{"c"}}};
   const std::vector<Step> together{{{"a", "b", "c"}}};
   const std::vector<Step> otherwise{{{"c", "b"}}, {{"a"}}};
@@ -54,7 +54,7 @@ TEST(CodedFeedback, BitsDoNotDependOnWhatTravelsTogether) {
   }
 }
 
-// The mean over `steps` of the averages of constant inputs, and how far it is from the exact one.
+// The error of the mean over `steps` averages of constant inputs.
 double error_of_mean(const Codec& codec, int steps) {
   constexpr int kSize = 3;
   constexpr std::size_t kCount = 2000;
@@ -83,7 +83,7 @@ TEST(CodedFeedback, WithErrorFeedbackTheMeanOfManyStepsConverges) {
   const double once = error_of_mean(table.get("int8"), 1);
   EXPECT_GT(once, 1e-3);
   EXPECT_LT(error_of_mean(table.get("int8"), 64), once / 30);
-  EXPECT_GT(error_of_mean(table.get("fp8"), 64), 0.9 * error_of_mean(table.get("fp8"), 1)) << "fp8 forgets";
+  EXPECT_GT(error_of_mean(table.get("fp8"), 64), 0.9 * error_of_mean(table.get("fp8"), 1)) << "fp8 keeps no residual";
 }
 
 TEST(CodedFeedback, ResidualsOfOwnersAreDroppedAndReportedWhenMembersChange) {
@@ -111,7 +111,7 @@ TEST(CodedFeedback, ResidualsOfOwnersAreDroppedAndReportedWhenMembersChange) {
   run_with(3, false);
 }
 
-// int8, until it has had enough.
+// int8, which fails after a number of calls.
 class Failing final : public Codec {
  public:
   const std::string& name() const override { return right_.name(); }

@@ -1,4 +1,4 @@
-// What a group refuses, and how it fails.
+// Collectives that a group refuses, and its failures.
 
 #include "ring/group.h"
 
@@ -97,7 +97,7 @@ TEST(Group, AGroupOfSomeRanksLeavesTheOthersAlone) {
 
 TEST(Group, TheRingAddsInAnotherOrderThanTheTree) {
   WorldOptions options{4, Wire::kInProcess, {}};
-  options.config.algorithms = "all_reduce=ring";  // granted where any order will do
+  options.config.algorithms = "all_reduce=ring";  // taken for order="fast" only
   run_ranks_well(options, [](Rank& rank) {
     // (1 + -1) + (tiny + 0) keeps tiny; ((tiny + 0) + 1) + -1, as the ring adds for its third shard, loses it.
     const float values[] = {1.f, -1.f, 1e-9f, 0.f};
@@ -139,7 +139,7 @@ TEST(Group, TwoGroupsOnTwoChannelsRunAtOnce) {
   }
 }
 
-// Wrapping the interface: as if this rank's process had died after a few messages.
+// A transport that fails after some messages, as if this rank's process had died.
 class DyingTransport final : public Transport {
  public:
   DyingTransport(Transport& inner, int allowed) : inner_(inner), allowed_(allowed) {}
@@ -163,7 +163,7 @@ class DyingTransport final : public Transport {
 TEST(Group, ADeadRankFailsAllOthersAndNoneHangs) {
   for (const Wire wire : {Wire::kInProcess, Wire::kTcp, Wire::kShm, Wire::kMpi}) {
     for (const Order order : {Order::kCanonical, Order::kFast}) {
-      for (int allowed = 0; allowed < 4; ++allowed) {  // nobody can end without the next message
+      for (int allowed = 0; allowed < 4; ++allowed) {  // no rank can finish without the next message
         WorldOptions options{4, wire, {}};
         options.config.algorithms = order == Order::kFast ? "all_reduce=ring" : "all_reduce=direct";
         const auto errors = run_ranks(options, [&](Rank& rank) {
@@ -173,7 +173,7 @@ TEST(Group, ADeadRankFailsAllOthersAndNoneHangs) {
           DyingTransport dying(rank.transport(), allowed);
           Counters counters;
           const auto group = make_host_group(dying, {{0, 1, 2, 3}, 0}, rank.config, counters);
-          run(rank.index() == 2 ? *group : *rank.group, c);
+          (rank.index() == 2 ? *group : *rank.group).run(c);
         });
         for (const int survivor : {0, 1, 3})
           EXPECT_EQ(origin_of(errors[static_cast<std::size_t>(survivor)]), 2) << allowed;
@@ -182,7 +182,7 @@ TEST(Group, ADeadRankFailsAllOthersAndNoneHangs) {
   }
 }
 
-TEST(Group, ALateRankIsNamedWithWhatIsWaitedFor) {
+TEST(Group, ALateRankIsNamedWithTheTensor) {
   const auto errors = run_ranks({2, Wire::kInProcess, {}}, [](Rank& rank) {
     if (rank.index() == 1) {
       EXPECT_EQ(rank.control().wait(soon()).at(0).kind, ControlEvent::Kind::kLeft);

@@ -7,7 +7,7 @@
 namespace horo::test {
 namespace {
 
-// Every number of a machine, in the words of its logs and to the last bit.
+// All numbers of a MachineCost, as its log text and with all bits.
 std::vector<double> numbers_of(const MachineCost& m) {
   return {m.inside.latency, m.inside.message, m.inside.byte,       m.between.latency, m.between.message,
           m.between.byte,   m.sum_byte,       m.between.wire_byte, m.cores,           static_cast<double>(m.rails)};

@@ -1,5 +1,5 @@
-// All_reduces of several hosts whose members meet in their memory: the bits of one call of the kernel, whatever the
-// hosts, the lengths and the memory, and what a layout of hosts sends; and what ends a wait, on all hosts alike.
+// Two-level all_reduces: the bits of one call of the kernel for all layouts of hosts, lengths and kinds of memory; the
+// bytes that a host sends; and the events that end a wait, on all hosts alike.
 #include "ring/group/two_level.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ using test::Wire;
 using testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
-// By member: its host. Neighbours of whole subtrees, and others.
+// The host of each member. Some layouts have hosts that are whole subtrees of the canonical tree.
 const std::vector<int> kPairs = {0, 0, 1, 1};
 const std::vector<std::vector<int>> kLayouts = {kPairs,
                                                 {0, 0, 1},
@@ -52,7 +52,7 @@ std::unique_ptr<Group> group_of(Rank& rank, const std::vector<int>& hosts) {
   return make_host_group(rank.links, {everybody(hosts.size()), 0, hosts}, rank.config, rank.counters);
 }
 
-// Where a member has its tensor: a bucket, its own memory, or many pieces of it.
+// Where a member has its tensor: in a bucket, in its own memory, or in pieces.
 enum class Memory { kBucket, kInPlace, kOwn, kPieces };
 
 struct Case {
@@ -80,7 +80,7 @@ Case draw_case(Random& random, const std::vector<int>& hosts, unsigned seed) {
     d.c.contributors.push_back(has_absent && random() % 3 == 0 ? kAbsent : static_cast<std::int64_t>(member));
     d.memory.push_back(pick(std::array{Memory::kBucket, Memory::kInPlace, Memory::kOwn, Memory::kPieces}));
   }
-  // Whole hosts as often as not.
+  // In half of the cases all members of a host use the same kind of memory.
   if (random() % 2 == 0) {
     const Memory memory = d.memory[0];
     for (std::size_t member = 0; member < hosts.size(); ++member) {
@@ -95,7 +95,7 @@ Case draw_case(Random& random, const std::vector<int>& hosts, unsigned seed) {
   return d;
 }
 
-// Floats whose every order of summation shows, and small values of the other types.
+// Floats whose sum depends on the order of summation, and small values of the other types.
 Bytes values_of(const Case& d, std::size_t member) {
   const std::size_t count = d.c.counts[0];
   Bytes bytes = test::small_values(d.c.dtype, count, d.seed * 100 + static_cast<unsigned>(member));
@@ -124,7 +124,7 @@ Bytes oracle(const Case& d) {
   return sum;
 }
 
-// A member's tensor in the memory that it is to be in.
+// A member's tensor in a given kind of memory.
 class Tensor {
  public:
   Tensor(Group& group, const Case& d, Memory memory, Bytes values) : in_(std::move(values)), out_(in_.size()), c_(d.c) {
@@ -191,7 +191,7 @@ TEST(TwoLevel, GivesTheBitsOfOneSumForEveryLayoutOfHosts) {
   try_cases(kPairs, past_caches, test::kSanitized ? 2u : 25u);
 }
 
-// Of float32 ones in the caller's memory, or in a bucket.
+// An all_reduce of float32 ones.
 Collective of_ones(std::vector<float>& data, std::size_t size, std::uint64_t plan) {
   Collective c;
   c.counts = {data.size()};
@@ -215,7 +215,7 @@ TEST(TwoLevel, AHostSendsWhatOneRankPerHostWould) {
     std::vector<std::atomic<std::uint64_t>> left(alone);
     run_ranks_well({static_cast<int>(hosts.size()), Wire::kShm, {}}, [&](Rank& rank) {
       const auto group = group_of(rank, hosts);
-      expect_sum(rank, *group, hosts.size(), kCount, 1);  // they have told each other where their boards are
+      expect_sum(rank, *group, hosts.size(), kCount, 1);  // the members exchange the offsets of their control blocks
       const std::uint64_t before = rank.transport().traffic(0).bytes_sent;
       expect_sum(rank, *group, hosts.size(), kCount, 2);
       left[static_cast<std::size_t>(hosts[static_cast<std::size_t>(rank.index())])] +=
@@ -226,7 +226,7 @@ TEST(TwoLevel, AHostSendsWhatOneRankPerHostWould) {
   }
 }
 
-TEST(TwoLevel, ANumberOfRanksOfSomeHostsIsAGroup) {
+TEST(TwoLevel, AGroupMayHaveSomeRanksOfEachHost) {
   run_ranks_well({6, Wire::kShm, {}}, [](Rank& rank) {
     if (rank.index() == 2) return;
     const std::vector<int> members = {0, 1, 3, 4, 5};
@@ -236,7 +236,7 @@ TEST(TwoLevel, ANumberOfRanksOfSomeHostsIsAGroup) {
   });
 }
 
-TEST(TwoLevel, OneHostThatWishesForItHasARoom) {
+TEST(TwoLevel, TheOverrideOnOneHostUsesSharedMemory) {
   Config config;
   config.algorithms = "all_reduce=two-level";
   run_ranks_well({2, Wire::kShm, config}, [](Rank& rank) {
@@ -246,14 +246,14 @@ TEST(TwoLevel, OneHostThatWishesForItHasARoom) {
   });
 }
 
-TEST(TwoLevel, IsTakenWhereItIsWishedForAndNotWhereAnotherIs) {
-  for (const auto& [wish, transport, taken] : {std::tuple{"all_reduce=two-level", "shm", true},
-                                               {"", "shm", true},
-                                               {"", "tcp", false},
-                                               {"all_reduce=two-level", "tcp", false},
-                                               {"all_reduce=hierarchical", "shm", false}}) {
+TEST(TwoLevel, IsTakenForItsOverrideAndNotForAnother) {
+  for (const auto& [override_text, transport, taken] : {std::tuple{"all_reduce=two-level", "shm", true},
+                                                        {"", "shm", true},
+                                                        {"", "tcp", false},
+                                                        {"all_reduce=two-level", "tcp", false},
+                                                        {"all_reduce=hierarchical", "shm", false}}) {
     Config config;
-    config.algorithms = wish;
+    config.algorithms = override_text;
     run_ranks_well({4, Wire::kShm, config}, [&, transport = transport, taken = taken](Rank& rank) {
       rank.config.transport = transport;
       const auto group = group_of(rank, kPairs);
@@ -264,8 +264,8 @@ TEST(TwoLevel, IsTakenWhereItIsWishedForAndNotWhereAnotherIs) {
   }
 }
 
-// Where hosts are no subtrees, hosts may sum first in any order alone.
-TEST(TwoLevel, AnyOrderMayBeTakenForAFastSum) {
+// Hosts that are no subtrees may sum first only if the order does not matter.
+TEST(TwoLevel, IsTakenForAFastSumOnAnyHosts) {
   const std::vector<int> hosts = {0, 1, 0, 1};
   run_ranks_well({4, Wire::kShm, {}}, [&](Rank& rank) {
     const auto group = group_of(rank, hosts);
@@ -282,8 +282,8 @@ TEST(TwoLevel, AnyOrderMayBeTakenForAFastSum) {
 
 constexpr std::size_t kFewCounts[] = {4, 600, 1'000'000};
 
-// One of a host's members differs from the other, or one host from the other.
-TEST(TwoLevel, WhatDiffersIsAMismatchOnAllHostsAndTheNextOneWorks) {
+// A member differs from the other one of its host, or one host from the other.
+TEST(TwoLevel, ADifferenceIsAMismatchOnAllHostsAndTheNextCollectiveWorks) {
   for (const std::size_t count : kFewCounts) {
     for (const std::vector<int>& differ : {std::vector<int>{1}, {2, 3}, {0, 1, 2}}) {
       run_ranks_well({4, Wire::kShm, {}}, [&](Rank& rank) {
@@ -302,8 +302,8 @@ TEST(TwoLevel, WhatDiffersIsAMismatchOnAllHostsAndTheNextOneWorks) {
   }
 }
 
-// Who waits for rank 3 in its memory hears of it first; the others, who wait for him or for his host, from him.
-TEST(TwoLevel, WhoIsLateEndsItOnAllHosts) {
+// The member that waits for rank 3 in shared memory detects it first and ends the waits of the other ranks.
+TEST(TwoLevel, ALateRankEndsItOnAllHosts) {
   for (const std::size_t count : kFewCounts) {
     const auto errors = run_ranks({4, Wire::kShm, {}}, [&](Rank& rank) {
       const auto group = group_of(rank, kPairs);
@@ -321,22 +321,22 @@ TEST(TwoLevel, WhoIsLateEndsItOnAllHosts) {
 }
 
 TEST(TwoLevel, AnAbortEndsItOnAllHosts) {
-  for (int who = 0; who < 4; ++who) {
+  for (int aborter = 0; aborter < 4; ++aborter) {
     const auto errors = run_ranks({4, Wire::kShm, {}}, [&](Rank& rank) {
       const auto group = group_of(rank, kPairs);
       expect_sum(rank, *group, 4, 50'000, 0);
-      if (rank.index() == who) return rank.transport().abort(who, "it has had enough");
+      if (rank.index() == aborter) return rank.transport().abort(aborter, "it aborts");
       std::vector<float> data(50'000, 1.f);
       group->run(of_ones(data, 4, 1));
     });
     for (int rank = 0; rank < 4; ++rank) {
-      if (rank == who) continue;
-      EXPECT_THAT(test::message_of(errors[static_cast<std::size_t>(rank)]), HasSubstr("it has had enough")) << who;
+      if (rank == aborter) continue;
+      EXPECT_THAT(test::message_of(errors[static_cast<std::size_t>(rank)]), HasSubstr("it aborts")) << aborter;
     }
   }
 }
 
-// Wrapping the interface: as if this rank's process had died after so many messages and looks at them.
+// A transport that fails after a number of messages and probes, as if this rank's process had died.
 class DyingTransport final : public Transport {
  public:
   DyingTransport(Transport& inner, int allowed) : inner_(inner), allowed_(allowed) {}
@@ -367,8 +367,8 @@ class DyingTransport final : public Transport {
   int allowed_;
 };
 
-// From the first meeting to somewhere among the slices: of 4 MB in the callers' memory and in buckets.
-TEST(TwoLevel, WhoDiesInTheMiddleIsNamedByAll) {
+// At any point from the exchange of offsets to the last slice, for 4 MB in the callers' memory and in buckets.
+TEST(TwoLevel, ARankThatDiesDuringItIsNamedByAll) {
   for (int allowed = 0; allowed < 60; allowed += test::kSanitized ? 20 : 4) {
     for (const bool in_buckets : {false, true}) {
       const auto errors = run_ranks({4, Wire::kShm, {}}, [&](Rank& rank) {

@@ -1,4 +1,4 @@
-// A limit of open files that is too small for the job.
+// Limits of open files that are too small for the job.
 
 #include "ring/os/descriptors.h"
 
@@ -45,7 +45,7 @@ std::string complaint(const Config& config) {
   return "";
 }
 
-TEST(Descriptors, TooFewAreAnErrorThatSaysHowManyAndWhatToDo) {
+TEST(Descriptors, ATooLowLimitIsAnErrorWithTheNumberAndTheRemedy) {
   const Limit limit(256);
   const std::string text = complaint(config_for(1, 128));
   EXPECT_THAT(text, HasSubstr("rank 1 needs 272 descriptors for connections to 127 other ranks"));
@@ -53,7 +53,7 @@ TEST(Descriptors, TooFewAreAnErrorThatSaysHowManyAndWhatToDo) {
   EXPECT_THAT(text, HasSubstr("ulimit -n "));
 }
 
-TEST(Descriptors, EnoughAreNone) {
+TEST(Descriptors, AHighEnoughLimitIsNoError) {
   const Limit limit(256);
   EXPECT_EQ(complaint(config_for(0, 16)), "");
 }

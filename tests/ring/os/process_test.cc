@@ -1,4 +1,4 @@
-// Processes that end, seen from outside.
+// Watching the end of other processes.
 
 #include "ring/os/process.h"
 
@@ -28,14 +28,14 @@ class Sleeper {
 
   void kill() { ::kill(pid_, SIGKILL); }
   void end() {
-    if (pid_ <= 0) return;  // 0 would be this process and all of its group
+    if (pid_ <= 0) return;  // pid 0 would be the whole process group
     kill();
     ::waitpid(std::exchange(pid_, 0), nullptr, 0);
   }
   ProcessMark mark() const { return mark_of(pid_); }
 
  private:
-  // What the process itself would say, but for its start, which only /proc tells others.
+  // As this_process() in that process, with the start time from /proc.
   static ProcessMark mark_of(pid_t pid) {
     ProcessMark mark = this_process();
     mark.pid = pid;
@@ -50,11 +50,11 @@ bool has_ended(const Watched& watched, int wait_ms) {
   return ::poll(&poll, 1, wait_ms) == 1;
 }
 
-TEST(Process, ItsEndIsSeen) {
+TEST(Process, TheEndOfAProcessIsSeen) {
   Sleeper sleeper;
   const std::vector<ProcessMark> marks{this_process(), sleeper.mark()};
   const auto watched = watch_processes(marks);
-  ASSERT_EQ(watched.size(), 1u) << "the other alone, not this process";
+  ASSERT_EQ(watched.size(), 1u) << "the other process, not this one";
   EXPECT_EQ(watched[0].rank, 1);
   EXPECT_FALSE(has_ended(watched[0], 0));
   sleeper.kill();
@@ -70,7 +70,7 @@ TEST(Process, OneThatHasEndedAlreadyIsSeenAtOnce) {
   EXPECT_TRUE(has_ended(watched[0], 0));
 }
 
-TEST(Process, AnotherUnderItsNumberIsNotTakenForIt) {
+TEST(Process, AnotherProcessWithTheSamePidIsNotTakenForIt) {
   Sleeper sleeper;
   std::vector<ProcessMark> marks{sleeper.mark()};
   --marks[0].started;
@@ -79,7 +79,7 @@ TEST(Process, AnotherUnderItsNumberIsNotTakenForIt) {
   EXPECT_TRUE(has_ended(watched[0], 0));
 }
 
-TEST(Process, ThoseOfOtherHostsAndNamespacesAreNotWatched) {
+TEST(Process, ProcessesOfOtherHostsAndNamespacesAreNotWatched) {
   Sleeper sleeper;
   std::vector<ProcessMark> marks{sleeper.mark(), ProcessMark{}};
   marks[0].space = "another boot/pid:[1]";

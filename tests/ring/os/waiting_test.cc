@@ -9,8 +9,8 @@
 namespace horo {
 namespace {
 
-// Beside others a thread may get the core back so late that it gives up: then it is tried again.
-TEST(LookoutTest, SeesWhatIsThereAfterAFewLooks) {
+// On a busy machine the thread may get the core back so late that it gives up; the test tries again then.
+TEST(LookoutTest, SeesAConditionThatComesTrueAfterAFewPolls) {
   bool is_seen = false;
   for (const TimePoint until = Clock::now() + std::chrono::seconds(20); !is_seen && Clock::now() < until;) {
     Lookout lookout;
@@ -21,7 +21,7 @@ TEST(LookoutTest, SeesWhatIsThereAfterAFewLooks) {
   EXPECT_TRUE(is_seen);
 }
 
-TEST(LookoutTest, SleepsWhereNothingComes) {
+TEST(LookoutTest, GivesUpIfTheConditionStaysFalse) {
   Lookout lookout;
   EXPECT_FALSE(lookout.look([] { return false; }));
 }
@@ -46,7 +46,7 @@ class OneCore {
   cpu_set_t all_;
 };
 
-TEST(LookoutTest, LooksOnlyOnceBesideAThreadThatKeepsTheCore) {
+TEST(LookoutTest, PollsOnlyOnceBesideAThreadThatKeepsTheCore) {
   const OneCore pinned;
   std::jthread busy([](const std::stop_token& stop) {
     while (!stop.stop_requested()) relax_core();
@@ -60,7 +60,7 @@ TEST(LookoutTest, LooksOnlyOnceBesideAThreadThatKeepsTheCore) {
   EXPECT_EQ(looks, 1);
 }
 
-TEST(LookoutTest, TakesNobodyForACrowdWhoseTurnIsShortEnough) {
+TEST(LookoutTest, KeepsPollingIfTurnsAreShorterThanTheLimit) {
   const OneCore pinned;
   std::jthread busy([](const std::stop_token& stop) {
     while (!stop.stop_requested()) relax_core();

@@ -1,4 +1,4 @@
-// Ranks as processes, one of which is killed in the middle of a collective.
+// Ranks as processes, one of which is killed during a collective.
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 namespace horo::test {
 namespace {
 
-// What survivors say, by rank, after rank 2 was killed.
-std::vector<std::string> last_words_after_a_kill(const std::string& transport, const std::string& mib,
+// The last lines of the surviving ranks after rank 2 was killed.
+std::vector<std::string> last_lines_after_a_kill(const std::string& transport, const std::string& mib,
                                                  std::chrono::seconds limit) {
   const std::string addr = free_address();
   std::vector<std::unique_ptr<Program>> ranks;
@@ -26,14 +26,14 @@ std::vector<std::string> last_words_after_a_kill(const std::string& transport, c
 }
 
 TEST(Death, AKilledRankIsNamedByAllOthersInTime) {
-  for (const std::string& line : last_words_after_a_kill("tcp", "4", std::chrono::seconds(5)))
+  for (const std::string& line : last_lines_after_a_kill("tcp", "4", std::chrono::seconds(5)))
     EXPECT_EQ(line.substr(0, 7), "lost 2 ") << line;
 }
 
-// Nobody judges here whose end was the first: a rank that needs longer to tell why it ends than others wait for it may
-// be named by them.
-TEST(Death, ARankKilledWhileSharedMemoryMovesEndsTheWaitsOfAllOthers) {
-  for (const std::string& line : last_words_after_a_kill("shm", "64", std::chrono::seconds(15)))
+// Without rank 0's judgement the named rank may be another one: a rank that reports its reason late can itself be taken
+// for lost.
+TEST(Death, ARankKilledInSharedMemoryEndsTheWaitsOfAllOthers) {
+  for (const std::string& line : last_lines_after_a_kill("shm", "64", std::chrono::seconds(15)))
     EXPECT_EQ(line.substr(0, 5), "lost ") << line;
 }
 

@@ -1,5 +1,5 @@
-// Holds an owner word until it is killed, or leaves in good order: owner_holder FILE kill|leave. FILE is an inherited
-// descriptor of shared memory, which begins with the word. Prints "held", and "left".
+// owner_holder FILE kill|leave: holds an owner word until the process is killed, or releases it and exits. FILE is an
+// inherited descriptor of shared memory that begins with the word. Prints "held" and, after the release, "left".
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Owner words: whether a holder died is seen at once, and nothing else is taken for it.
+// Owner words: they show the death of a holder at once, and nothing else looks like one.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -36,18 +36,18 @@ class SharedWord {
   void* at_ = nullptr;
 };
 
-// Returns when a thread has ended that held the word to its end.
+// Runs a thread that ends while it holds the word.
 void end_while_held(OwnerWord& word) {
   alignas(OwnerHold) std::byte place[sizeof(OwnerHold)];
   std::thread([&] { new (place) OwnerHold(word); }).join();
 }
 
-TEST(ShmOwner, AWordThatNobodyHeldSaysNothing) {
+TEST(ShmOwner, AWordThatWasNeverHeldShowsNoDeath) {
   const OwnerWord word{0};
   EXPECT_FALSE(has_died(word));
 }
 
-TEST(ShmOwner, AHolderThatLivesOrHasGivenItBackHasNotDied) {
+TEST(ShmOwner, AHolderThatLivesOrReleasedTheWordHasNotDied) {
   OwnerWord word{0};
   {
     const OwnerHold hold(word);
@@ -83,7 +83,7 @@ TEST(ShmOwner, AKilledProcessHasDied) {
   EXPECT_TRUE(has_died(shared.word()));
 }
 
-TEST(ShmOwner, AProcessThatLeavesInGoodOrderHasNotDied) {
+TEST(ShmOwner, AProcessThatReleasesTheWordHasNotDied) {
   const SharedWord shared;
   auto holder = std::make_unique<Program>(shared.holder("leave"));
   ASSERT_EQ(holder->line(), "held");
@@ -92,7 +92,8 @@ TEST(ShmOwner, AProcessThatLeavesInGoodOrderHasNotDied) {
   EXPECT_FALSE(has_died(shared.word()));
 }
 
-// Rank 1 dies, as far as its word says, and stays connected; what the others throw while `wait` waits for it.
+// The owner word of rank 1 shows its death while its connections stay open. Returns what the other ranks throw in
+// `wait`.
 std::vector<std::exception_ptr> wait_for_the_dead(const std::function<void(Rank&)>& wait) {
   std::latch others(2);
   return run_ranks({3, Wire::kShm, {}}, [&](Rank& rank) {
@@ -105,7 +106,7 @@ std::vector<std::exception_ptr> wait_for_the_dead(const std::function<void(Rank&
   });
 }
 
-void expect_told(const std::exception_ptr& error) {
+void expect_loss_of_rank_1(const std::exception_ptr& error) {
   EXPECT_EQ(origin_of(error), 1);
   EXPECT_NE(message_of(error).find("rank 1 is lost: its process ended without a goodbye"), std::string::npos)
       << message_of(error);
@@ -117,11 +118,11 @@ TEST(ShmOwner, ADeathEndsAWaitForMessages) {
     const auto op = rank.transport().post_recv(1, {}, std::as_writable_bytes(std::span(&value, 1)));
     rank.transport().wait(std::span(&op, 1), soon());
   });
-  expect_told(errors[0]);
-  expect_told(errors[2]);
+  expect_loss_of_rank_1(errors[0]);
+  expect_loss_of_rank_1(errors[2]);
 }
 
-TEST(ShmOwner, ADeathEndsAWaitInMemoryThatAllSee) {
+TEST(ShmOwner, ADeathEndsAWaitInSharedMemory) {
   const auto errors = wait_for_the_dead([](Rank& rank) {
     std::vector<float> data(1'000, 1.f);
     Collective c;
@@ -131,8 +132,8 @@ TEST(ShmOwner, ADeathEndsAWaitInMemoryThatAllSee) {
     c.deadline = soon();
     rank.group->run(c);
   });
-  expect_told(errors[0]);
-  expect_told(errors[2]);
+  expect_loss_of_rank_1(errors[0]);
+  expect_loss_of_rank_1(errors[2]);
 }
 
 }  // namespace

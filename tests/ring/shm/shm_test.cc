@@ -1,4 +1,4 @@
-// Shared memory between ranks: who gets it, what it is, and that its end is everybody's.
+// Shared memory between ranks: segments, the ranks that share them, and faulty or dying peers.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -43,16 +43,16 @@ Identity shm_identity(int rank) {
   return self;
 }
 
-// Rank 0 over shared memory, with a rank 1 that is the test itself and may write there what it likes.
-class Liar {
+// Rank 0 over shared memory. The test is rank 1 and can write anything to the memory.
+class FaultyPeer {
  public:
-  Liar() : Liar(ShmSegment::create(shm_stream_bytes(4096))) {}
+  FaultyPeer() : FaultyPeer(ShmSegment::create(shm_stream_bytes(4096))) {}
 
   RingWords& to_victim() { return reinterpret_cast<RingWords*>(memory_.memory().data())[0]; }
   RingWords& from_victim() { return reinterpret_cast<RingWords*>(memory_.memory().data())[1]; }
   void hang_up() { Fd(std::move(socket_)); }
 
-  // How the wait for a message ends, with one to the liar on its way.
+  // The error of rank 0 while it sends to and receives from this peer.
   std::string end_of_wait() {
     try {
       const std::vector<Transport::Op> ops{victim_->post_send(1, {}, out_), victim_->post_recv(1, {}, in_)};
@@ -64,7 +64,8 @@ class Liar {
   }
 
  private:
-  explicit Liar(ShmSegment theirs) : memory_(ShmSegment::map(Fd(::dup(theirs.file())), 1)), out_(10'000), in_(10) {
+  explicit FaultyPeer(ShmSegment theirs)
+      : memory_(ShmSegment::map(Fd(::dup(theirs.file())), 1)), out_(10'000), in_(10) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
       throw std::runtime_error("socketpair");
@@ -80,7 +81,7 @@ class Liar {
   std::unique_ptr<Transport> victim_;
 };
 
-TEST(ShmSegment, IsZerosThatItsOtherHolderSees) {
+TEST(ShmSegment, BeginsWithZerosAndIsSharedWithItsOtherHolder) {
   ShmSegment mine = ShmSegment::create(10'000);
   const ShmSegment theirs = ShmSegment::map(Fd(::dup(mine.file())), 10'000);
   EXPECT_EQ(theirs.memory().size(), 10'000u);
@@ -89,28 +90,28 @@ TEST(ShmSegment, IsZerosThatItsOtherHolderSees) {
   EXPECT_EQ(theirs.memory()[9'999], std::byte{7});
 }
 
-TEST(ShmSegment, NobodyCanChangeItsSize) {
+TEST(ShmSegment, ItsSizeCannotChange) {
   const ShmSegment mine = ShmSegment::create(10'000);
   EXPECT_NE(::ftruncate(mine.file(), 1), 0);
   EXPECT_NE(::ftruncate(mine.file(), 20'000), 0);
 }
 
-TEST(ShmSegment, OneThatAPeerCouldCutIsRefused) {
+TEST(ShmSegment, AnUnsealedOneIsRefused) {
   Fd file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(file.get(), 10'000), 0);
   EXPECT_THROW(ShmSegment::map(std::move(file), 1), ProtocolError);
 }
 
-TEST(ShmSegment, OneThatIsTooSmallIsRefused) {
+TEST(ShmSegment, ATooSmallOneIsRefused) {
   const ShmSegment mine = ShmSegment::create(100);
   EXPECT_THROW(ShmSegment::map(Fd(::dup(mine.file())), 101), ProtocolError);
 }
 
-TEST(ShmSegment, MoreThanTheLimitIsRefusedBeforeAnyOfItIsTaken) {
+TEST(ShmSegment, MoreThanTheLimitIsRefused) {
   EXPECT_THROW(ShmSegment::create(ShmSegment::kMaxBytes + 1), std::invalid_argument);
 }
 
-TEST(ShmSegment, AForkedChildDoesNotHaveIt) {
+TEST(ShmSegment, AForkedChildDoesNotMapIt) {
   const ShmSegment mine = ShmSegment::create(4096);
   const pid_t child = ::fork();
   if (child == 0) ::_exit(static_cast<int>(segments_mapped()));
@@ -119,7 +120,7 @@ TEST(ShmSegment, AForkedChildDoesNotHaveIt) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(Shm, NothingIsLeftBehindHoweverOftenRanksMeet) {
+TEST(Shm, NothingIsLeftBehindAfterManyWorlds) {
   run_ranks_well({3, Wire::kShm, {}}, [](Rank&) {});
   const std::size_t before = open_descriptors();
   for (int cycle = 0; cycle < 5; ++cycle) {
@@ -136,7 +137,7 @@ TEST(Shm, NothingIsLeftBehindHoweverOftenRanksMeet) {
   EXPECT_EQ(segments_mapped(), 0u);
 }
 
-// Four ranks of two hosts, each as a thread; the body gets this rank's number and links.
+// Runs `body(rank, links)` for four ranks of two hosts, each in a thread.
 void on_two_hosts(const std::string& transport, const std::function<void(int, Links&)>& body) {
   const std::string addr = free_address();
   std::vector<std::function<void()>> ranks;
@@ -174,9 +175,9 @@ TEST(Shm, RanksOfOneHostShareMemoryAndTheOthersUseTcp) {
   });
 }
 
-TEST(Shm, AnAbortReachesRanksInMemoryAndBehindTcp) {
+TEST(Shm, AnAbortReachesRanksOverSharedMemoryAndTcp) {
   on_two_hosts("auto", [](int rank, Links& links) {
-    if (rank == 1) links.transport->abort(1, "rank 1 had enough");
+    if (rank == 1) links.transport->abort(1, "rank 1 aborts");
     std::byte in{};
     const int next = (rank + 1) % 4;
     try {
@@ -184,34 +185,35 @@ TEST(Shm, AnAbortReachesRanksInMemoryAndBehindTcp) {
       links.transport->wait({&op, 1}, soon());
       FAIL();
     } catch (const PeerLost& lost) {
-      EXPECT_STREQ(lost.what(), "rank 1 had enough");
-      links.transport->abort(lost.origin(), lost.what());  // or its end is what another rank hears of first
+      EXPECT_STREQ(lost.what(), "rank 1 aborts");
+      links.transport->abort(lost.origin(),
+                             lost.what());  // so that other ranks receive the abort before this rank's end
     }
   });
 }
 
-TEST(Shm, APeerWhoseWrittenPositionCannotBeIsLost) {
-  Liar liar;
-  liar.to_victim().written.store(5'000);
-  EXPECT_THAT(liar.end_of_wait(), HasSubstr("connection to rank 1"));
+TEST(Shm, APeerWithAnImpossibleWritePositionIsLost) {
+  FaultyPeer peer;
+  peer.to_victim().written.store(5'000);
+  EXPECT_THAT(peer.end_of_wait(), HasSubstr("connection to rank 1"));
 }
 
-TEST(Shm, APeerWhoseTakenPositionCannotBeIsLost) {
-  Liar liar;
-  liar.from_victim().taken.store(std::uint64_t{1} << 60);
-  EXPECT_THAT(liar.end_of_wait(), HasSubstr("connection to rank 1"));
+TEST(Shm, APeerWithAnImpossibleReadPositionIsLost) {
+  FaultyPeer peer;
+  peer.from_victim().taken.store(std::uint64_t{1} << 60);
+  EXPECT_THAT(peer.end_of_wait(), HasSubstr("connection to rank 1"));
 }
 
 TEST(Shm, APeerThatWritesNoFramesIsLost) {
-  Liar liar;
-  liar.to_victim().written.store(4'096);
-  EXPECT_THAT(liar.end_of_wait(), HasSubstr("connection to rank 1 was ended"));
+  FaultyPeer peer;
+  peer.to_victim().written.store(4'096);
+  EXPECT_THAT(peer.end_of_wait(), HasSubstr("connection to rank 1 was ended"));
 }
 
 TEST(Shm, APeerThatEndsWithoutAGoodbyeIsLost) {
-  Liar liar;
-  liar.hang_up();
-  EXPECT_THAT(liar.end_of_wait(), HasSubstr("without a goodbye"));
+  FaultyPeer peer;
+  peer.hang_up();
+  EXPECT_THAT(peer.end_of_wait(), HasSubstr("without a goodbye"));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
-// All_reduces among ranks that see each other's memory: the same bits as by messages, whatever the memory and the
-// lengths; and what ends a wait.
+// All_reduces in shared memory: the same bits as over messages for all kinds of memory and lengths, and the events that
+// end a wait.
+#include "ring/algorithms/shm/collectives.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +11,6 @@
 #include <thread>
 
 #include "horo/base/error.h"
-#include "ring/algorithms/shm/collectives.h"
 #include "tests/effort.h"
 #include "tests/ring/reduce/small_values.h"
 #include "tests/ring/run_ranks.h"
@@ -23,7 +24,8 @@ using test::run_ranks_well;
 using test::Wire;
 using testing::HasSubstr;
 
-// kMixed: a bucket on the even ranks alone; kPieces: many of them on the odd ranks, a bucket on the others.
+// Where a rank has its tensor. kMixed: a bucket on the even ranks, own memory on the odd ones. kPieces: pieces on the
+// odd ranks, a bucket on the even ones.
 enum class Where { kBucket, kOwnInPlace, kOwn, kMixed, kPieces };
 
 struct Draw {
@@ -81,15 +83,15 @@ bool same(const std::byte* a, const std::vector<std::byte>& b) {
   return b.empty() || std::memcmp(a, b.data(), b.size()) == 0;
 }
 
-// By messages, whatever the transport.
+// The result over messages.
 std::vector<std::byte> expected(Group& messages, const Draw& d, std::vector<std::byte> mine) {
   Collective c = collective_of(d, whole(mine.data(), mine.size()), whole(mine.data(), mine.size()));
   c.channel = 1;
-  run(messages, c);
+  messages.run(c);
   return mine;
 }
 
-// A tensor in pieces of some elements, or none; every other one in place.
+// A tensor in pieces of a random number of elements, which may be zero. About half of the pieces are in place.
 class Scattered {
  public:
   Scattered(const std::vector<std::byte>& tensor, std::size_t each, unsigned seed) {
@@ -115,7 +117,7 @@ class Scattered {
   std::vector<Piece> pieces_;
 };
 
-// False: too little for pieces.
+// Returns false if the tensor is too short for pieces.
 bool try_pieces(Rank& rank, const Draw& d, const std::vector<std::byte>& mine, const std::vector<std::byte>& result) {
   Collective c = collective_of(d, {}, {});
   if (!rank.group->takes_pieces(c)) return false;
@@ -144,10 +146,10 @@ void try_one(Rank& rank, const Draw& d, unsigned seed, Group& messages) {
   const bool nobody = std::all_of(d.contributors.begin(), d.contributors.end(), [](auto id) { return id == kAbsent; });
   EXPECT_TRUE(nobody || same(out.data, result)) << "rank " << rank.index() << ", seed " << seed;
   EXPECT_TRUE(d.where != Where::kOwn || same(memory.data(), mine)) << "in is not written";
-  // A bucket may be freed: nobody touches it any more.
+  // The bucket is freed here, so no rank may read or write it any more.
 }
 
-TEST(ShmCollectives, PiecesThatAreNotTheTensorAreRefused) {
+TEST(ShmCollectives, PiecesThatDoNotMatchTheTensorAreRefused) {
   run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> values(5'000);
     auto* const data = reinterpret_cast<std::byte*>(values.data());
@@ -173,10 +175,10 @@ TEST(ShmCollectives, PiecesThatAreNotTheTensorAreRefused) {
   });
 }
 
-class ShmRoomBits : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(PastCaches, ShmRoomBits, testing::Values("auto", "on", "off"));
+class ShmBits : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(PastCaches, ShmBits, testing::Values("auto", "on", "off"));
 
-TEST_P(ShmRoomBits, AreThoseThatMessagesGive) {
+TEST_P(ShmBits, EqualThoseOfMessages) {
   for (const int size : {2, 3, 4, 5}) {
     Config config;
     config.shm_past_caches = GetParam();
@@ -192,8 +194,8 @@ TEST_P(ShmRoomBits, AreThoseThatMessagesGive) {
   }
 }
 
-// Each part of them is summed by somebody, once, whoever comes late.
-TEST(ShmCollectives, LargeBucketsAreSummedByWhoHasTime) {
+// Each part is summed exactly once, whichever rank is late.
+TEST(ShmCollectives, PartsOfLargeBucketsAreClaimedByAnyRank) {
   for (const int size : {2, 3, 4}) {
     const std::size_t least = static_cast<std::size_t>(size << 20) / sizeof(float);
     run_ranks_well({size, Wire::kShm, {}}, [size, least](Rank& rank) {
@@ -233,7 +235,7 @@ Collective of_words(std::vector<float>& data, int size) {
   return collective_of(d, buffer, buffer);
 }
 
-TEST(ShmCollectives, WhatDiffersIsAMismatchOnAllAndTheNextOneWorks) {
+TEST(ShmCollectives, ADifferenceIsAMismatchOnAllRanksAndTheNextCollectiveWorks) {
   for (const std::size_t count : {std::size_t{4}, std::size_t{100'000}}) {
     run_ranks_well({3, Wire::kShm, {}}, [count](Rank& rank) {
       std::vector<float> data(count, 1.f);
@@ -249,7 +251,7 @@ TEST(ShmCollectives, WhatDiffersIsAMismatchOnAllAndTheNextOneWorks) {
   }
 }
 
-TEST(ShmCollectives, WhoIsLateIsNamed) {
+TEST(ShmCollectives, ALateRankIsNamed) {
   const auto errors = run_ranks({3, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> data(50'000, 1.f);
     rank.group->run(of_words(data, 3));
@@ -267,14 +269,14 @@ TEST(ShmCollectives, AnAbortEndsAWaitAtOnce) {
   const auto errors = run_ranks({2, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> data(50'000, 1.f);
     rank.group->run(of_words(data, 2));
-    if (rank.index() == 1) return rank.transport().abort(1, "rank 1 has had enough");
+    if (rank.index() == 1) return rank.transport().abort(1, "rank 1 aborts");
     rank.group->run(of_words(data, 2));
   });
-  EXPECT_THAT(test::message_of(errors[0]), HasSubstr("rank 1 has had enough"));
+  EXPECT_THAT(test::message_of(errors[0]), HasSubstr("rank 1 aborts"));
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
 }
 
-TEST(ShmCollectives, WhoLeftIsMissedOnlyByWhoNeedsIt) {
+TEST(ShmCollectives, ARankThatLeftFailsOnlyWaitsForIt) {
   const auto errors = run_ranks({2, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> data(50'000, 1.f);
     for (int i = 0; i < 20; ++i) rank.group->run(of_words(data, 2));
@@ -284,8 +286,8 @@ TEST(ShmCollectives, WhoLeftIsMissedOnlyByWhoNeedsIt) {
   EXPECT_EQ(test::message_of(errors[1]), "");
 }
 
-// So long that the others sleep.
-TEST(ShmCollectives, WhoSleepsIsWoken) {
+// One rank is late by so much that the others sleep.
+TEST(ShmCollectives, ASleepingRankIsWoken) {
   run_ranks_well({3, Wire::kShm, {}}, [](Rank& rank) {
     for (int round = 0; round < 5; ++round) {
       std::vector<float> data(20'000, 1.f);
@@ -297,7 +299,7 @@ TEST(ShmCollectives, WhoSleepsIsWoken) {
   });
 }
 
-TEST(ShmCollectives, IsNotUsedWhereAnAlgorithmIsWishedForOrTheHostsDiffer) {
+TEST(ShmCollectives, AreNotUsedWithAnOverrideOrOnDifferentHosts) {
   Config overrides;
   overrides.algorithms = "all_reduce=ring";
   run_ranks_well({2, Wire::kShm, overrides}, [](Rank& rank) {

@@ -1,5 +1,7 @@
-// The kinds that are not all_reduces, among ranks that see each other's memory: the same bytes as by messages, wherever
-// the buffers lie; and what ends a wait.
+// The collectives other than all_reduce in shared memory: the same bytes as over messages for all kinds of buffers, and
+// the events that end a wait.
+#include "ring/algorithms/shm/moves.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +13,6 @@
 
 #include "horo/base/error.h"
 #include "ring/algorithms/messages.h"
-#include "ring/algorithms/shm/moves.h"
 #include "ring/schedule/schedule_parts.h"
 #include "tests/effort.h"
 #include "tests/ring/reduce/small_values.h"
@@ -36,7 +37,7 @@ constexpr std::size_t kGuarded = 64;  // bytes behind an output
 
 enum class InPlace { kNo, kSame, kAtItsPlace };
 
-// A collective and, by member, where its buffers lie.
+// A collective and, by member, whether its buffers are in an arena.
 struct Draw {
   Collective c;
   InPlace in_place = InPlace::kNo;
@@ -67,7 +68,7 @@ Draw draw(Random& random, int size) {
   const bool may_place = d.c.kind == CollectiveKind::kAllGather || d.c.kind == CollectiveKind::kGather;
   d.in_place =
       pick(std::array{InPlace::kNo, InPlace::kNo, InPlace::kSame, may_place ? InPlace::kAtItsPlace : InPlace::kNo});
-  const auto shared = random() % 4;  // none, all, and twice some
+  const auto shared = random() % 4;  // 0: none, 1: all, else some
   for (int i = 0; i < size; ++i) {
     d.in_arena.push_back(shared == 1 || (shared > 1 && random() % 2 == 0));
     d.out_arena.push_back(shared == 1 || (shared > 1 && random() % 2 == 0));
@@ -76,7 +77,7 @@ Draw draw(Random& random, int size) {
   return d;
 }
 
-// Of one member, in an arena or not.
+// A buffer of one member, in its arena or not.
 class Memory {
  public:
   Memory(Rank& rank, bool in_arena, std::size_t bytes)
@@ -92,13 +93,13 @@ class Memory {
   std::size_t bytes_;
 };
 
-// What the output and what is behind it is after it ran by messages.
+// The output over messages, and the guard bytes behind it.
 std::vector<std::byte> expected(Group& messages, Collective c, std::vector<std::byte> in, std::size_t out_bytes) {
   std::vector<std::byte> out(out_bytes + kGuarded, kGuard);
   c.channel = 1;
   c.in = {in.data(), in.size()};
   c.out = {out.data(), out_bytes};
-  run(messages, c);
+  messages.run(c);
   return out;
 }
 
@@ -112,7 +113,7 @@ void try_one(Rank& rank, const Draw& d, unsigned seed, Group& messages) {
   const std::size_t place = d.in_place == InPlace::kAtItsPlace
                                 ? std::accumulate(c.counts.begin(), c.counts.begin() + rank.index(), std::size_t{0})
                                 : 0;
-  const bool has_place = d.in_place == InPlace::kSame || out_bytes > 0;  // of a gather: at the root alone
+  const bool has_place = d.in_place == InPlace::kSame || out_bytes > 0;  // a gather has it on the root only
   const bool is_in_place = d.in_place != InPlace::kNo && has_place;
   Memory out(rank, d.out_arena[me], std::max(in_bytes, out_bytes) + kGuarded);
   Memory in(rank, d.in_arena[me], in_bytes);
@@ -130,7 +131,7 @@ void try_one(Rank& rank, const Draw& d, unsigned seed, Group& messages) {
   EXPECT_TRUE(is_in_place || in.bytes() == input) << what << ": in is written";
 }
 
-TEST(ShmMoves, GiveTheBytesThatMessagesGive) {
+TEST(ShmMoves, EqualThoseOfMessages) {
   for (const int size : {2, 3, 4, 5}) {
     run_ranks_well({size, Wire::kShm, {}}, [size](Rank& rank) {
       Config by_messages = rank.config;
@@ -144,9 +145,10 @@ TEST(ShmMoves, GiveTheBytesThatMessagesGive) {
   }
 }
 
-constexpr std::size_t kFew = 4, kFlat = 500, kLarge = 700'000;  // floats; in more slices than there are stages
+constexpr std::size_t kFew = 4, kInline = 500,
+                      kLarge = 700'000;  // floats; kLarge needs more slices than there are slice buffers
 
-// Of the kind, with as many floats from or to each.
+// A collective of the kind, with `count` floats per member.
 Collective of_floats(CollectiveKind kind, std::size_t count, std::vector<float>& in, std::vector<float>& out,
                      int size) {
   Collective c;
@@ -163,8 +165,8 @@ Collective of_floats(CollectiveKind kind, std::size_t count, std::vector<float>&
   return c;
 }
 
-// So that their ends are far from each other: more meetings than there are marks, more steps than there are stages.
-TEST(ShmMoves, WhoOnlyGivesIsAheadAndNothingIsLost) {
+// Ranks drift far apart: more sync points than there are arrival flags, more steps than there are slice buffers.
+TEST(ShmMoves, APureContributorRunsAheadAndNoDataAreLost) {
   run_ranks_well({3, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> in, out;
     const auto pause = [&](int round) {
@@ -172,7 +174,7 @@ TEST(ShmMoves, WhoOnlyGivesIsAheadAndNothingIsLost) {
       while (Clock::now() < late) std::this_thread::yield();
     };
     for (int round = 0; round < 600; ++round) {
-      const std::size_t count = round % 100 == 99 ? kLarge : round % 3 == 0 ? kFlat : kFew;
+      const std::size_t count = round % 100 == 99 ? kLarge : round % 3 == 0 ? kInline : kFew;
       const CollectiveKind kind = round % 7 == 0 ? CollectiveKind::kGather : CollectiveKind::kBroadcast;
       Collective c = of_floats(kind, count, in, out, 3);
       const auto value = static_cast<float>(round);
@@ -195,8 +197,8 @@ bool is_mismatch(F f) {
   }
 }
 
-TEST(ShmMoves, WhatDiffersIsAMismatchForWhoWaitsForItAndTheNextOneWorks) {
-  for (const std::size_t count : {kFew, kFlat, kLarge}) {
+TEST(ShmMoves, ADifferenceIsAMismatchOnRanksThatWaitAndTheNextCollectiveWorks) {
+  for (const std::size_t count : {kFew, kInline, kLarge}) {
     run_ranks_well({3, Wire::kShm, {}}, [count](Rank& rank) {
       std::vector<float> in, out;
       const auto run_one = [&](CollectiveKind kind, std::size_t length) {
@@ -207,8 +209,8 @@ TEST(ShmMoves, WhatDiffersIsAMismatchForWhoWaitsForItAndTheNextOneWorks) {
       const auto kind = differs ? CollectiveKind::kAllToAll : CollectiveKind::kReduceScatter;
       EXPECT_THROW(run_one(kind, count), Mismatch);
       EXPECT_THROW(run_one(CollectiveKind::kAllGather, differs ? count + 1 : count), Mismatch);
-      const bool hears = differs || count == kLarge;  // who is in accord with a root that leaves does not
-      EXPECT_EQ(is_mismatch([&] { run_one(CollectiveKind::kBroadcast, differs ? 2 * count : count); }), hears);
+      const bool fails = differs || count == kLarge;  // a rank that agrees with a root that does not wait runs on
+      EXPECT_EQ(is_mismatch([&] { run_one(CollectiveKind::kBroadcast, differs ? 2 * count : count); }), fails);
       std::fill(in.begin(), in.end(), 1.f);
       run_one(CollectiveKind::kReduceScatter, count);
       EXPECT_EQ(out[count - 1], 3.f);
@@ -216,7 +218,7 @@ TEST(ShmMoves, WhatDiffersIsAMismatchForWhoWaitsForItAndTheNextOneWorks) {
   }
 }
 
-TEST(ShmMoves, AMismatchNamesRanksAndWhatTheyRun) {
+TEST(ShmMoves, AMismatchNamesTheRanksAndTheirCollectives) {
   const auto errors = run_ranks({2, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> in, out;
     const auto kind = rank.index() == 0 ? CollectiveKind::kAllGather : CollectiveKind::kAllToAll;
@@ -229,7 +231,7 @@ TEST(ShmMoves, AMismatchNamesRanksAndWhatTheyRun) {
   EXPECT_THAT(text, HasSubstr("16 bytes, all_gather"));
 }
 
-TEST(ShmMoves, WhoIsLateIsNamed) {
+TEST(ShmMoves, ALateRankIsNamed) {
   const auto errors = run_ranks({3, Wire::kShm, {}}, [](Rank& rank) {
     std::vector<float> in, out;
     rank.group->run(of_floats(CollectiveKind::kBarrier, 0, in, out, 3));
@@ -254,33 +256,33 @@ TEST(ShmMoves, AnAbortEndsEveryWait) {
         Collective c = of_floats(kind, kind == CollectiveKind::kBarrier ? 0 : count, in, out, 2);
         c.root = kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kScatter ? 1 : 0;
         rank.group->run(c);
-        if (rank.index() == 1) return rank.transport().abort(1, "rank 1 has had enough");
+        if (rank.index() == 1) return rank.transport().abort(1, "rank 1 aborts");
         rank.group->run(c);
       });
-      EXPECT_THAT(test::message_of(errors[0]), HasSubstr("rank 1 has had enough")) << name_of(kind);
+      EXPECT_THAT(test::message_of(errors[0]), HasSubstr("rank 1 aborts")) << name_of(kind);
     }
   }
 }
 
-// At marks, in the middle of stages, at the end: wherever they are just then.
-TEST(ShmMoves, AnAbortInTheMiddleEndsIt) {
+// At a random moment: at a sync point, between slices, or at the end.
+TEST(ShmMoves, AnAbortDuringACollectiveEndsIt) {
   for (const CollectiveKind kind : kKinds) {
     const TimePoint begin = Clock::now();
     const auto errors = run_ranks({3, Wire::kShm, {}}, [&](Rank& rank) {
       std::vector<float> in, out;
       Collective c = of_floats(kind, kind == CollectiveKind::kBarrier ? 0 : kLarge, in, out, 3);
       rank.group->run(c);
-      std::jthread enemy([&] {
+      std::jthread aborter([&] {
         while (rank.index() == 1 && Clock::now() < begin + std::chrono::milliseconds(60)) std::this_thread::yield();
-        if (rank.index() == 1) rank.transport().abort(1, "rank 1 has had enough");
+        if (rank.index() == 1) rank.transport().abort(1, "rank 1 aborts");
       });
       while (Clock::now() < c.deadline) rank.group->run(c);
     });
-    for (const auto& error : errors) EXPECT_THAT(test::message_of(error), HasSubstr("has had enough")) << name_of(kind);
+    for (const auto& error : errors) EXPECT_THAT(test::message_of(error), HasSubstr("rank 1 aborts")) << name_of(kind);
   }
 }
 
-TEST(ShmMoves, AWishForAKindIsForThatKindAlone) {
+TEST(ShmMoves, AnOverrideForAKindChangesNoOtherKind) {
   Config overrides;
   overrides.algorithms = "broadcast=tree";
   run_ranks_well({2, Wire::kShm, overrides}, [](Rank& rank) {
