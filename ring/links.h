@@ -1,4 +1,4 @@
-// TCP between ranks: how they find each other, prove that they belong to the job, and what they get out of it.
+// The start of a rank: finding the other ranks, authentication, and the connections that result.
 #pragma once
 
 #include <cstddef>
@@ -18,22 +18,23 @@ class MpiWorld;
 class ShmArenas;
 struct MpiApi;
 
-// All-gather of one small blob (up to 4 KiB) per rank: gives this rank's, returns everybody's by rank. It may block up
-// to Config::start_timeout and throws PeerLost naming the ranks that did not come.
+// All-gather of one small blob (up to 4 KiB) per rank: takes the blob of this rank, returns the blobs of all ranks, by
+// rank. Blocks up to Config::start_timeout; throws PeerLost naming the ranks that are missing.
 using Exchange = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte> mine)>;
 
-// The exchange over Config::addr: rank 0 listens there for the time of the call, the others dial it. Authenticated like
-// every other connection; strangers are dropped, counted and logged once.
+// The exchange over Config::addr: rank 0 listens there during the call, the other ranks dial it. Authenticated like
+// every other connection; connections of unauthenticated peers are dropped, counted and logged once.
 Exchange make_tcp_exchange(const Config& config, std::uint32_t epoch);
 
-// The exchange of the ranks of one host that a launcher started: at a Unix socket of rank 0 whose name follows from the
-// user, the launcher's job and Config::job. The kernel says who is at the other end; other users are dropped.
+// The exchange of the ranks of one host that a launcher started, at a Unix socket of rank 0. The socket's name is
+// derived from the user, the launcher's job and Config::job. The kernel reports the user of the peer; connections of
+// other users are dropped.
 Exchange make_local_exchange(const Config& config, std::uint32_t epoch);
 
-// Rank 0 makes a job key and gives it to everybody; the config's own where it has one. Blocks like the exchange.
+// Returns the config's job key, or a new key that rank 0 makes and sends to all ranks. Blocks like the exchange.
 JobKey share_key(const Config& config, const Exchange& exchange);
 
-// Everything a rank has after it found the others.
+// The connections of a rank, and what was set up with them.
 struct Links {
   std::unique_ptr<Transport> transport;  // full mesh
   std::unique_ptr<ControlLink> control;  // star around rank 0
@@ -42,19 +43,21 @@ struct Links {
   std::shared_ptr<MpiWorld> mpi{};       // carries the transport's bytes; null: no MPI does
 };
 
-// Listens, exchanges addresses, connects: data connections between all pairs, a control connection to rank 0. Every
-// connection opens with a HELLO in both directions, at most 256 bytes and Config::hello_timeout each: job, epoch,
-// incarnation, ranks and purpose, fresh nonces, and an HMAC-SHA256 over all of it with the job key from both sides.
-// Without a key only loopback addresses are used. Descriptors are close-on-exec, sockets TCP_NODELAY and non-blocking.
-// Throws PeerLost (somebody did not come in time, by rank), std::invalid_argument (a setting cannot work, by name) or
-// std::system_error (the system refuses what every start needs, such as one more descriptor).
-// `mpi`: through which bytes go then (Config::backend); the data connections bring last words and show ends.
+// Listens, exchanges addresses and connects: a data connection between every pair of ranks, and a control connection of
+// every rank to rank 0. Every connection opens with a HELLO in both directions, at most 256 bytes and
+// Config::hello_timeout each: job, epoch, incarnation, ranks and purpose, fresh nonces, and an HMAC-SHA256 over all of
+// it with the job key from both sides. Without a key only loopback addresses are used. Descriptors are close-on-exec,
+// sockets TCP_NODELAY and non-blocking.
+// `mpi`: carries the bytes of the data connections (Config::backend); the sockets then carry abort notices and
+// goodbyes, and show the end of a peer. Blocks up to Config::start_timeout, and without a limit while MPI starts.
+// Throws PeerLost (ranks did not connect in time, or were lost), std::invalid_argument (a setting cannot work, by name)
+// or std::system_error (the system refuses what every start needs, such as a descriptor).
 Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi = nullptr);
 
-// connect_tcp as Config::meet_by says; `exchange` is for MeetBy::kExchange alone.
+// connect_tcp with the exchange that Config::meet_by selects; `exchange` is used for MeetBy::kExchange alone.
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange = {});
 
-// The same without network, for one process: rank threads of tests.
+// Links without a network, for ranks that are threads of one process.
 std::vector<Links> connect_in_process(int size);
 
 }  // namespace horo

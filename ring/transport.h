@@ -1,4 +1,4 @@
-// Transport: one rank's connections to all its peers. It moves tagged bytes and knows no element type.
+// Transport: the connections of one rank to all its peers. It moves tagged messages of bytes.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace horo {
 
-// Names one message between two ranks. A send meets the receive with equal channel, plan and segment; equal tags meet
-// in the order of posting. A differing key_hash means that the two ranks run different tensors under one plan number:
-// the wait throws Mismatch, the message is dropped.
+// Identifies one message between two ranks. A send matches the receive with equal channel, plan and segment; sends and
+// receives with equal tags match in the order of posting. If the key_hash differs, the two ranks run different tensors
+// under one plan number: the wait throws Mismatch and the message is dropped.
 struct Tag {
   std::uint32_t channel = 0;
   std::uint64_t plan = 0;
@@ -23,58 +23,63 @@ struct Tag {
   std::uint64_t key_hash = 0;
 };
 
-// Threads: any number, but each channel belongs to one thread, which posts and waits for its operations. Memory of a
-// posted operation must stay untouched until wait() returned for it, or threw.
+// Threads: any number, but each channel belongs to one thread, which posts its operations and waits for them. The
+// memory of a posted operation must stay valid and unchanged until wait() has returned for it, or has thrown.
 class Transport {
  public:
-  // Names a posted operation until it was waited for.
+  // Identifies a posted operation until wait() has returned for it.
   using Op = std::uint64_t;
 
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Never block. `peer` is a world rank other than one's own; the span may be empty (a message without payload).
+  // Never block. `peer` is a world rank other than rank(); the span may be empty (a message without payload). Throw
+  // PeerLost if the transport has ended.
   virtual Op post_send(int peer, const Tag& tag, std::span<const std::byte> out) = 0;
   virtual Op post_recv(int peer, const Tag& tag, std::span<std::byte> in) = 0;
 
-  // Returns when all of `ops` are complete, and makes progress with every peer meanwhile. Throws
-  //   PeerLost  a peer is gone, the deadline passed (naming the peers still waited for), or abort() was called. Every
-  //             operation of the transport has then ended: no memory is touched any more, every later call throws the
-  //             same (a wait for operations that had all ended well before may still return);
-  //   Mismatch  a message of the plan came with another key_hash or length, here or at another rank in it. All of the
-  //             operations of that channel and plan have ended and are forgotten; the other ranks are told.
+  // Blocks until all of `ops` are complete; makes progress with every peer meanwhile. Throws
+  //   PeerLost  a peer was lost, the deadline has passed (naming the peers still waited for), or abort() was called.
+  //   All
+  //             operations of the transport have ended and their memory is no longer used. Every later call throws the
+  //             same error (a wait for operations that were all complete before may still return);
+  //   Mismatch  a message of the plan had another key_hash or length, at this rank or at another rank of the plan. All
+  //             operations of that channel and plan have ended and are forgotten. The other ranks get a notice.
   virtual void wait(std::span<const Op> ops, TimePoint deadline) = 0;
 
-  // Ends the transport and tells the peers best-effort: present and later calls throw PeerLost{origin, reason}, or what
-  // ended it before; a wait for operations that had all ended well may still return. No memory of an operation is
-  // touched after it. Any thread; may block for as long as telling takes.
+  // Ends the transport and sends the peers an abort notice, best effort. Present and later calls throw
+  // PeerLost{origin, reason}, or the error that ended the transport before; a wait for operations that were all
+  // complete may still return. After the return no memory of an operation is used. Any thread; blocks while the notices
+  // are sent, 50 ms at most.
   virtual void abort(int origin, const std::string& reason) noexcept = 0;
 
-  // Tells the peers that this rank needs nothing more from them, so that its end is no loss to those who are busy with
-  // others. No operation is in flight and none comes any more. Blocks a second at most. Again: no effect.
+  // Sends the peers a goodbye: this rank needs nothing more from them, so a peer that still works with others does not
+  // report it as lost. No operation is in flight and none is posted later. Blocks a second at most. A second call has
+  // no effect.
   virtual void leave() noexcept {}
 
-  // For who waits for a peer by other ways than wait(): throws PeerLost where the transport has ended, else whether the
-  // peer has left. All that it did before is visible then.
+  // For a thread that waits for a peer by other means than wait(): whether the peer has left. If so, everything that
+  // the peer wrote before is visible. Throws PeerLost if the transport has ended.
   virtual bool has_left(int /*peer*/) { return false; }
 
-  // The first of the peers whose death shows in memory shared with them, at once and without a wait; -1: none. Any
-  // thread. Waits end with PeerLost (Evidence::kDied) by themselves when there is one.
+  // The first peer whose death shows in memory shared with it; -1: none. Does not block. Any thread. When there is one,
+  // waits throw PeerLost (Evidence::kDied).
   virtual int first_dead() const noexcept { return -1; }
 
-  // Moves what peers wait for though nobody here waits, where they need that (over MPI), and keeps idle connections
-  // warm. Returns when it wants to be called again, unless messages go before that. Any thread; does not block.
-  virtual TimePoint look() noexcept { return TimePoint::max(); }
+  // Periodic work outside of wait(): over MPI it makes progress for messages that peers wait for; over TCP it keeps
+  // idle connections warm (HORO_TCP_KEEP_WARM_MS). Returns the time of the next call, if no message is sent before.
+  // Does not block. Any thread.
+  virtual TimePoint tick() noexcept { return TimePoint::max(); }
 
-  // From now on what this rank sends goes without checksums of payloads. Nothing is in flight here, and nobody waits.
-  virtual void stop_checking() {}
+  // Payloads that are sent from now on carry no checksum. No operation is in flight, and no thread waits.
+  virtual void stop_checksums() {}
 
   // Completed operations of a channel, frame headers included. Any thread.
   virtual Traffic traffic(std::uint32_t channel) const = 0;
 
-  // Bytes that the kernel says it sent to a peer over the connection (TCP_INFO), retransmissions not counted; 0 where
-  // there is no kernel in between, and over a Unix socket, which does not say.
+  // Bytes that the kernel has sent to a peer (TCP_INFO), without retransmissions; 0 for shared memory, MPI and Unix
+  // sockets.
   virtual std::uint64_t kernel_bytes_sent_to(int peer) const = 0;
   std::uint64_t kernel_bytes_sent() const {
     std::uint64_t total = 0;
@@ -83,7 +88,7 @@ class Transport {
   }
 };
 
-// `size` transports of ranks that live as threads in this process. They may outlive each other.
+// `size` transports of ranks that are threads of this process. Their lifetimes are independent.
 std::vector<std::unique_ptr<Transport>> make_in_process_transports(int size);
 
 }  // namespace horo

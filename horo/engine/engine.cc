@@ -222,7 +222,7 @@ void Engine::round() {
   if (look_ && arenas_) until = std::min<TimePoint>(until, Clock::now() + kWaitSlice);
   if (!tensor_table_.rest()) until = TimePoint();
   std::vector<ControlEvent> events = epoch_.links.control->wait(until);
-  tend_ = epoch_.links.transport->look();
+  tend_ = epoch_.links.transport->tick();
   if (events.empty()) tensor_table_.gather(Clock::now() + kLongestGathering, kQuiet);
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) feed(event, now);

@@ -170,7 +170,7 @@ StartupAgreement compare_settings(const Links& links, const Config& config, Coun
   found.costs = measure_costs(*links.transport, *group, found.hosts, begin + config.start_timeout);
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
   if (config.rank == 0) log_info("costs, measured in " + std::to_string(took.count()) + " us: " + say(found.costs));
-  if (config.crc == "auto" && are_checks_dear(found, config)) links.transport->stop_checking();
+  if (config.crc == "auto" && are_checks_dear(found, config)) links.transport->stop_checksums();
   return found;
 }
 

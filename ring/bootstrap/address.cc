@@ -1,4 +1,4 @@
-// Without a job key nobody can prove anything, so nothing beyond this host may be reached.
+// Without a job key ranks cannot authenticate one another, so only loopback addresses are used.
 
 #include "ring/bootstrap/address.h"
 
@@ -33,7 +33,7 @@ std::uint16_t port_of(const Address& address) {
                   : reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
 }
 
-// The addresses of this host's interfaces that other hosts may reach.
+// The IPv4 addresses of this host's interfaces that are up and not loopback, with port 0.
 std::vector<Address> outside_addresses() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {};
@@ -49,13 +49,13 @@ std::vector<Address> outside_addresses() {
   return found;
 }
 
-bool names_this_host_alone(std::string_view host_port) {
+bool is_loopback_name(std::string_view host_port) {
   return host_port.starts_with("localhost:") || host_port.starts_with("127.") || host_port.starts_with("[::1]:");
 }
 
 }  // namespace
 
-Fd listen_patiently(const Address& address, Duration patience) {
+Fd listen_with_retry(const Address& address, Duration patience) {
   const TimePoint until = Clock::now() + patience;
   while (true) {
     try {
@@ -84,23 +84,24 @@ std::string explain_listening(const std::system_error& error) {
 
 Address address_for_others(const Config& config) {
   const std::string& hub = config.launcher.hub;
-  std::string why = "no launcher says in which network the other hosts are";
+  std::string why = "no launcher gives an address of the network between the hosts";
   if (!hub.empty()) {
     const std::string setting = "the address that " + config.launcher.name + " gives";
     const Address towards = address_towards(usable_addresses(config, hub, setting).front());
-    if (!is_loopback(towards) || names_this_host_alone(hub)) return towards;
+    if (!is_loopback(towards) || is_loopback_name(hub)) return towards;
     why = say(setting, ", ", hub, ", is a loopback address on this host");
   }
   const std::vector<Address> candidates = outside_addresses();
   if (candidates.size() == 1) return candidates.front();
   std::string list;
   for (const Address& one : candidates) list += (list.empty() ? "" : ", ") + to_text(one);
-  throw std::invalid_argument(say("rank ", config.rank, " cannot tell by which address the other hosts reach it: ", why,
+  throw std::invalid_argument(say("rank ", config.rank,
+                                  " cannot determine the address by which the other hosts reach it: ", why,
                                   ", and its interfaces have ", list.empty() ? "none" : list,
                                   ". Set HORO_ADDR=host:port, an address of rank 0's host that all hosts can reach"));
 }
 
-Address meeting_socket(const Config& config) {
+Address rendezvous_socket(const Config& config) {
   const std::uint64_t name = hash64(config.job, hash64(config.launcher.job + '\0', hash64(config.launcher.name)));
   return abstract_address(say("horo/", ::geteuid(), "/", std::hex, std::setw(16), std::setfill('0'), name));
 }
@@ -117,7 +118,7 @@ std::vector<Address> usable_addresses(const Config& config, const std::string& h
 
 Listener listen_for(const Config& config, const Address& address) {
   Listener listener;
-  listener.fd = listen_patiently(address, config.hello_timeout);
+  listener.fd = listen_with_retry(address, config.hello_timeout);
   listener.published = with_port(address, port_of(local_address(listener.fd.get())));
   return listener;
 }

@@ -1,5 +1,5 @@
-// The mesh: every rank listens at a port that the system chooses, tells the others where, dials all lower ranks and
-// accepts all higher ones; rank 0 gets a second connection from everybody, for control.
+// Every rank listens at a port that the system chooses, publishes its address in the exchange, dials all lower ranks
+// and accepts all higher ranks. Rank 0 gets a second connection from every rank, for control.
 
 #include <unistd.h>
 
@@ -26,8 +26,8 @@
 namespace horo {
 namespace {
 
-// Rank 0 is known by Config::addr; the others by the address that they have towards it. Where there is none, ranks of
-// several hosts are known by their addresses towards the launcher's hub.
+// Rank 0 listens at Config::addr; another rank at its address towards rank 0. Without Config::addr, the ranks of
+// several hosts listen at their addresses towards the launcher's hub.
 Listener listen_for_data(const Config& config) {
   if (config.meet_by == MeetBy::kExchange && config.local_size < config.size) {
     return listen_for(config, address_for_others(config));
@@ -44,14 +44,15 @@ Listener listen_for_data(const Config& config) {
   throw std::invalid_argument(say("HORO_ADDR=", addr, ": rank ", config.rank, " ", why));
 }
 
-// Where ranks of this host meet for shared memory: not open where Config::transport is tcp, or where it cannot be had
-// and need not. The name is nobody's guess; who calls has to prove itself all the same.
+// The Unix socket at which ranks of this host connect to share memory. Not open where Config::transport is "tcp", or
+// where listening fails and Config::transport does not require shared memory. The name is random; a peer has to
+// authenticate itself all the same.
 struct LocalListener {
   Fd fd;
   std::string name;
 };
 
-LocalListener listen_for_memory(const Config& config) {
+LocalListener listen_locally(const Config& config) {
   if (config.transport == "tcp" || config.local_size < 2) return {};
   const JobKey random = make_job_key();
   std::string name = say("horo-", ::geteuid(), "-", std::hex);
@@ -66,55 +67,56 @@ LocalListener listen_for_memory(const Config& config) {
   }
 }
 
-// By memory, the Unix socket is tried first, or alone where it has to be.
+// Where the peer may share memory the Unix socket comes first; with Config::transport "shm" it is the only address.
 std::vector<Address> addresses_of(const Config& config, const PeerInfo& info, int rank) {
   std::vector<Address> addresses;
-  const bool is_near = !info.socket.empty() && config.transport != "tcp" && info.place == config.host_id;
-  if (is_near) addresses.push_back(abstract_address(info.socket));
-  if (is_near && config.transport == "shm") return addresses;
-  const auto far = usable_addresses(config, info.address, say("the address of rank ", rank));
-  addresses.insert(addresses.end(), far.begin(), far.end());
+  const bool may_share = !info.local_socket.empty() && config.transport != "tcp" && info.host_id == config.host_id;
+  if (may_share) addresses.push_back(abstract_address(info.local_socket));
+  if (may_share && config.transport == "shm") return addresses;
+  const auto tcp = usable_addresses(config, info.address, say("the address of rank ", rank));
+  addresses.insert(addresses.end(), tcp.begin(), tcp.end());
   return addresses;
 }
 
-// Ranks that may share memory need no more than one.
+// Data connections to the peer. Ranks that may share memory have one.
 int width_towards(const Config& config, const PeerInfo& info) {
-  const bool may_be_near = info.place == config.host_id && config.transport != "tcp";
-  return may_be_near || config.backend == "mpi" ? 1 : static_cast<int>(config.tcp_width);
+  const bool may_share = info.host_id == config.host_id && config.transport != "tcp";
+  return may_share || config.backend == "mpi" ? 1 : static_cast<int>(config.tcp_width);
 }
 
-// Those who are to be called and those who will call, all at once.
-void expect_ranks(const Config& config, std::span<const PeerInfo> infos, FullMesh& meeting) {
+// Fills in the connections that this rank dials and accepts.
+void add_connections(const Config& config, std::span<const PeerInfo> infos, FullMesh& mesh) {
   for (int rank = 0; rank < config.size; ++rank) {
     const PeerInfo& info = infos[static_cast<std::size_t>(rank)];
     const auto addresses = rank < config.rank ? addresses_of(config, info, rank) : std::vector<Address>();
-    const auto expect = [&](Purpose purpose, int number) {
-      if (rank < config.rank) meeting.callees.push_back({rank, purpose, addresses, number});
-      if (rank > config.rank) meeting.callers.push_back({rank, purpose, number});
+    const auto add = [&](Purpose purpose, int number) {
+      if (rank < config.rank) mesh.targets.push_back({rank, purpose, addresses, number});
+      if (rank > config.rank) mesh.dialers.push_back({rank, purpose, number});
     };
-    for (int number = 0; number < width_towards(config, info); ++number) expect(Purpose::kData, number);
-    if (std::min(rank, config.rank) == 0) expect(Purpose::kControl, 0);
+    for (int number = 0; number < width_towards(config, info); ++number) add(Purpose::kData, number);
+    if (std::min(rank, config.rank) == 0) add(Purpose::kControl, 0);
   }
 }
 
-// Within a host no wire changes bytes, and the processor that would sum them is what limits the exchange.
-void describe_links(const Config& config, std::span<const PeerInfo> infos, std::vector<Connection>& data) {
+// Payloads are summed between hosts alone: inside a host no wire changes bytes, and the processor that would compute
+// the checksums limits the exchange.
+void set_checks_and_width(const Config& config, std::span<const PeerInfo> infos, std::vector<Connection>& data) {
   for (Connection& one : data) {
-    const bool leaves_host = infos[static_cast<std::size_t>(one.peer)].place != config.host_id;
+    const bool leaves_host = infos[static_cast<std::size_t>(one.peer)].host_id != config.host_id;
     one.checks = !one.memory && (config.crc == "on" || (config.crc == "auto" && leaves_host));
     one.width = width_towards(config, infos[static_cast<std::size_t>(one.peer)]);
   }
 }
 
-void say_ways(const Identity& self, const std::vector<Connection>& data) {
-  std::vector<int> near, far;
+void log_links(const Identity& self, const std::vector<Connection>& data) {
+  std::vector<int> by_memory, by_socket;
   for (const Connection& connection : data) {
-    if (connection.number == 0) (connection.memory ? near : far).push_back(connection.peer);
+    if (connection.number == 0) (connection.memory ? by_memory : by_socket).push_back(connection.peer);
   }
-  std::sort(near.begin(), near.end());
-  std::sort(far.begin(), far.end());
-  if (!near.empty()) log_info(say("rank ", self.rank, " shares memory with ", say_ranks(near)));
-  if (!far.empty()) log_info(say("rank ", self.rank, " has a socket to ", say_ranks(far)));
+  std::sort(by_memory.begin(), by_memory.end());
+  std::sort(by_socket.begin(), by_socket.end());
+  if (!by_memory.empty()) log_info(say("rank ", self.rank, " shares memory with ", say_ranks(by_memory)));
+  if (!by_socket.empty()) log_info(say("rank ", self.rank, " has a socket to ", say_ranks(by_socket)));
 }
 
 // "rank 2 (host node3, pid 1234)".
@@ -126,12 +128,13 @@ std::vector<std::string> names_of(std::span<const PeerInfo> infos) {
   return names;
 }
 
-// All ranks are here and mean to.
+// After all ranks have connected and agreed on the backend, because starting MPI waits for all ranks without a
+// deadline.
 std::shared_ptr<MpiWorld> start_mpi(const MpiApi& api, const Config& config, const std::vector<Connection>& data,
-                                    TimePoint until) {
+                                    TimePoint deadline) {
   std::vector<MpiPeer> peers;
   for (const Connection& connection : data) peers.push_back({connection.peer, connection.fd.get()});
-  return open_mpi_world(api, config, peers, until);
+  return open_mpi_world(api, config, peers, deadline);
 }
 
 std::vector<ProcessMark> processes_of(std::span<const PeerInfo> infos) {
@@ -153,17 +156,17 @@ std::shared_ptr<ShmArenas> arenas_of(int rank, std::vector<Connection>& connecti
 }  // namespace
 
 Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi) {
-  FullMesh meeting;
-  meeting.self = identity_of(config, epoch);
-  const Identity& self = meeting.self;
-  if (self.size == 1) return {make_tcp_transport(config, self, {}), make_tcp_control(config, self, {}), {"rank 0"}};
+  FullMesh mesh;
+  mesh.self = identity_of(config, epoch);
+  const Identity& self = mesh.self;
+  if (self.size == 1) return {make_stream_transport(config, self, {}), make_stream_control(config, self, {}), {"rank 0"}};
 
   check_descriptors(config);
   const Listener listener = listen_for_data(config);
-  const LocalListener near = listen_for_memory(config);
-  PeerInfo mine = make_card(to_text(listener.published));
-  mine.place = config.host_id;
-  mine.socket = near.name;
+  const LocalListener local = listen_locally(config);
+  PeerInfo mine = make_peer_info(to_text(listener.published));
+  mine.host_id = config.host_id;
+  mine.local_socket = local.name;
   mine.backend = config.backend;
   mine.transport = config.transport;
   mine.width = std::to_string(config.tcp_width);
@@ -172,38 +175,38 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
     throw std::invalid_argument(say("the exchange gave ", blobs.size(), " addresses, expected ", self.size));
   }
   const std::vector<PeerInfo> infos = read_peer_infos(blobs);
-  meeting.names = names_of(infos);
-  meeting.watched = watch_processes(processes_of(infos));
-  meeting.listener = listener.fd.get();
-  meeting.local_listener = near.fd.get();
-  meeting.hello_timeout = config.hello_timeout;
-  meeting.until = Clock::now() + config.start_timeout;
-  meeting.too_late = say("within ", config.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
-  expect_ranks(config, infos, meeting);
-  std::vector<Connection> data = meet(meeting), control;
+  mesh.names = names_of(infos);
+  mesh.watched = watch_processes(processes_of(infos));
+  mesh.listener = listener.fd.get();
+  mesh.local_listener = local.fd.get();
+  mesh.hello_timeout = config.hello_timeout;
+  mesh.deadline = Clock::now() + config.start_timeout;
+  mesh.timeout_text = say("within ", config.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
+  add_connections(config, infos, mesh);
+  std::vector<Connection> data = connect_mesh(mesh), control;
   for (const Connection& one : data) limit_silence(one.fd.get(), config.deadline);
-  std::optional<ShmSegment> arena = share_memory(config, self, data, meeting.until);
+  std::optional<ShmSegment> arena = share_memory(config, self, data, mesh.deadline);
   const auto middle =
       std::partition(data.begin(), data.end(), [](const Connection& c) { return c.purpose == Purpose::kData; });
   std::move(middle, data.end(), std::back_inserter(control));
   data.erase(middle, data.end());
-  describe_links(config, infos, data);
-  if (const auto world = mpi != nullptr ? start_mpi(*mpi, config, data, meeting.until) : nullptr) {
+  set_checks_and_width(config, infos, data);
+  if (const auto world = mpi != nullptr ? start_mpi(*mpi, config, data, mesh.deadline) : nullptr) {
     for (Connection& connection : data) {
       connection.mpi = world;
       connection.checks = false;
     }
   }
-  say_ways(self, data);
+  log_links(self, data);
   const auto arenas = arenas_of(self.rank, data, std::move(arena));
   const auto world = data.front().mpi;
-  return {make_tcp_transport(config, self, std::move(data), arenas),
-          make_tcp_control(config, self, std::move(control), std::move(meeting.watched)), std::move(meeting.names),
-          arenas, world};
+  return {make_stream_transport(config, self, std::move(data), arenas),
+          make_stream_control(config, self, std::move(control), std::move(mesh.watched)), std::move(mesh.names), arenas,
+          world};
 }
 
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange) {
-  const MpiApi* mpi = config.backend == "mpi" ? &load_mpi(config) : nullptr;  // before anybody is waited for
+  const MpiApi* mpi = config.backend == "mpi" ? &load_mpi(config) : nullptr;  // fails before any peer is waited for
   if (config.meet_by == MeetBy::kAddr) return connect_tcp(config, epoch, make_tcp_exchange(config, epoch), mpi);
   if (config.meet_by == MeetBy::kLocal) {
     const Exchange local = make_local_exchange(config, epoch);
@@ -211,7 +214,8 @@ Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exc
     keyed.key = share_key(config, local);
     return connect_tcp(keyed, epoch, local, mpi);
   }
-  if (!exchange) throw std::invalid_argument("a session whose ranks meet by an exchange was given none");
+  if (!exchange)
+    throw std::invalid_argument("the ranks of this session find one another by an exchange, and the caller gave none");
   return connect_tcp(config, epoch, exchange, mpi);
 }
 

@@ -1,6 +1,6 @@
-// The exchange is a gather to rank 0 and a broadcast back, one frame each way on authenticated
-// connections that live for that call alone. Where it takes place is all that differs: at Config::addr, or at a Unix
-// socket, where the kernel vouches for the user and rank 0 can therefore hand out a new key.
+// The exchange is a gather to rank 0 and a broadcast back, one frame each way, on authenticated connections that exist
+// for that call alone. Rank 0 listens at Config::addr, or at a Unix socket. At a Unix socket the kernel reports the
+// user of the peer, so rank 0 can send a new key to it.
 
 #include <poll.h>
 
@@ -12,6 +12,7 @@
 #include "horo/base/say.h"
 #include "ring/bootstrap/address.h"
 #include "ring/bootstrap/full_mesh.h"
+#include "ring/bootstrap/start_abort.h"
 #include "ring/links.h"
 
 namespace horo {
@@ -19,24 +20,25 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLeaderPatience{2'000};
+// A rank waits longer than rank 0, because the error of rank 0 names the ranks that are missing.
+constexpr milliseconds kRankZeroPatience{2'000};
 constexpr std::size_t kMaxBlobBytes = 4 << 10;
 
-// One connection with bytes to send, a frame to receive, or both.
-class Parcel {
+// The frame to send and the frame to receive on one connection; either may be absent.
+class FrameTransfer {
  public:
-  Parcel(const Connection& connection, const Identity& self, std::uint64_t max_length)
+  FrameTransfer(const Connection& connection, const Identity& self, std::uint64_t max_length)
       : connection_(connection), self_(self), max_length_(max_length) {}
 
-  // The bytes are kept where they are until all of them are sent.
+  // The caller keeps the bytes until all of them are sent.
   void send(std::span<const std::byte> frame) { out_ = frame; }
   void expect() { in_.resize(kFrameBytes); }
 
   int peer() const { return connection_.peer; }
   int fd() const { return connection_.fd.get(); }
   bool is_done() const { return out_.empty() && has_all(); }
-  // Nothing else can be said there.
-  bool is_inside_frame() const { return sent_any_ && !out_.empty(); }
+  // No other frame can be sent until this one is complete.
+  bool is_within_frame() const { return sent_any_ && !out_.empty(); }
   short events() const { return static_cast<short>(POLLIN | (out_.empty() ? 0 : POLLOUT)); }
   const std::vector<std::byte>& received() const { return in_; }
 
@@ -44,8 +46,8 @@ class Parcel {
     if (!out_.empty()) {
       iovec part = as_iovec(out_);
       const Moved moved = send_some(fd(), {&part, 1});
-      // Where something is to come, it may say why.
-      if (moved.ended && has_all()) throw_broken_off();
+      // A frame that is still to be received may give the reason.
+      if (moved.ended && has_all()) throw_ended();
       out_ = out_.subspan(moved.bytes);
       sent_any_ = sent_any_ || moved.bytes > 0;
     }
@@ -59,7 +61,7 @@ class Parcel {
   bool read() {
     iovec part = as_iovec(std::span(in_).subspan(got_));
     const Moved moved = receive_some(fd(), {&part, 1});
-    if (moved.ended) throw_broken_off();
+    if (moved.ended) throw_ended();
     got_ += moved.bytes;
     if (got_ == in_.size() && !has_header_) on_header();
     if (got_ == in_.size() && has_header_ && frame_.kind == FrameKind::kAbort) throw_abort();
@@ -69,7 +71,8 @@ class Parcel {
   void on_header() {
     frame_ = decode_frame(std::span(in_).first<kFrameBytes>(), max_length_);
     self_.expect_from(frame_, connection_.peer, connection_.incarnation);
-    if (frame_.kind != FrameKind::kControl && frame_.kind != FrameKind::kAbort) throw ProtocolError("not an exchange");
+    if (frame_.kind != FrameKind::kControl && frame_.kind != FrameKind::kAbort)
+      throw ProtocolError("a frame that is not part of the exchange");
     has_header_ = true;
     in_.resize(frame_.length);
     got_ = 0;
@@ -80,7 +83,7 @@ class Parcel {
     throw PeerLost(notice.origin, notice.reason);
   }
 
-  [[noreturn]] void throw_broken_off() const {
+  [[noreturn]] void throw_ended() const {
     throw PeerLost(peer(), say("rank ", self_.rank, ": rank ", peer(), " broke off during the exchange of addresses"));
   }
 
@@ -95,30 +98,30 @@ class Parcel {
   Frame frame_;
 };
 
-std::vector<std::byte> framed(const Identity& self, std::span<const std::byte> payload) {
+std::vector<std::byte> exchange_frame(const Identity& self, std::span<const std::byte> payload) {
   return message_of(self.frame(FrameKind::kControl), payload);
 }
 
-// Moves all parcels at once.
-void deliver(std::vector<Parcel>& parcels, const FullMesh& meeting) {
+// Moves the frames of all connections until they are complete.
+void transfer_all(std::vector<FrameTransfer>& transfers, const FullMesh& mesh) {
   while (true) {
     std::vector<pollfd> polls;
     std::vector<int> late;
-    for (Parcel& parcel : parcels) {
+    for (FrameTransfer& transfer : transfers) {
       try {
-        parcel.advance();
+        transfer.advance();
       } catch (const ProtocolError& error) {
-        throw PeerLost(parcel.peer(), say("rank ", meeting.self.rank, ": rank ", parcel.peer(), ": ", error.what()));
+        throw PeerLost(transfer.peer(), say("rank ", mesh.self.rank, ": rank ", transfer.peer(), ": ", error.what()));
       }
-      if (parcel.is_done()) continue;
-      polls.push_back({parcel.fd(), parcel.events(), 0});
-      late.push_back(parcel.peer());
+      if (transfer.is_done()) continue;
+      polls.push_back({transfer.fd(), transfer.events(), 0});
+      late.push_back(transfer.peer());
     }
     if (polls.empty()) return;
-    const auto left = std::chrono::ceil<milliseconds>(meeting.until - Clock::now());
+    const auto left = std::chrono::ceil<milliseconds>(mesh.deadline - Clock::now());
     if (left.count() <= 0) {
-      throw PeerLost(late.front(), say("rank ", meeting.self.rank, ": ", say_ranks(late),
-                                       " did not answer in the exchange of addresses ", meeting.too_late));
+      throw PeerLost(late.front(), say("rank ", mesh.self.rank, ": ", say_ranks(late),
+                                       " did not answer in the exchange of addresses ", mesh.timeout_text));
     }
     ::poll(polls.data(), polls.size(), static_cast<int>(std::min<long>(left.count(), 100)));
   }
@@ -132,72 +135,73 @@ class SocketExchange {
   std::vector<std::vector<std::byte>> operator()(std::span<const std::byte> mine) const {
     if (mine.size() > kMaxBlobBytes) throw std::invalid_argument("an exchange of more than 4 KiB per rank");
     if (self_.size == 1) return {{mine.begin(), mine.end()}};
-    FullMesh meeting;
-    meeting.self = self_;
-    meeting.hello_timeout = config_.hello_timeout;
-    meeting.until = Clock::now() + config_.start_timeout;
-    meeting.too_late = say("within ", config_.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
+    FullMesh mesh;
+    mesh.self = self_;
+    mesh.hello_timeout = config_.hello_timeout;
+    mesh.deadline = Clock::now() + config_.start_timeout;
+    mesh.timeout_text = say("within ", config_.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
     if (is_local_) {
-      meeting.too_late += say(" at the local socket that is named after ", config_.launcher.name,
-                              "'s job; ranks on another host, of another user or in another network namespace need "
-                              "HORO_ADDR");
+      mesh.timeout_text += say(" at the local socket that is named after ", config_.launcher.name,
+                               "'s job; ranks on another host, of another user or in another network namespace need "
+                               "HORO_ADDR");
     }
-    const auto addresses = is_local_ ? std::vector<Address>{meeting_socket(config_)}
+    const auto addresses = is_local_ ? std::vector<Address>{rendezvous_socket(config_)}
                                      : usable_addresses(config_, config_.addr, "HORO_ADDR");
-    return self_.rank == 0 ? gather(meeting, addresses, mine) : ask(meeting, addresses, mine);
+    return self_.rank == 0 ? gather(mesh, addresses, mine) : send_to_rank_zero(mesh, addresses, mine);
   }
 
  private:
-  std::vector<std::vector<std::byte>> gather(FullMesh& meeting, const std::vector<Address>& addresses,
+  std::vector<std::vector<std::byte>> gather(FullMesh& mesh, const std::vector<Address>& addresses,
                                              std::span<const std::byte> mine) const {
     const Fd listener = listen_at_any(addresses);
-    meeting.listener = listener.get();
-    for (int rank = 1; rank < self_.size; ++rank) meeting.callers.push_back({rank, Purpose::kExchange});
-    const std::vector<Connection> connections = meet(meeting);
-    std::vector<Parcel> parcels;
+    mesh.listener = listener.get();
+    for (int rank = 1; rank < self_.size; ++rank) mesh.dialers.push_back({rank, Purpose::kExchange});
+    const std::vector<Connection> connections = connect_mesh(mesh);
+    std::vector<FrameTransfer> transfers;
     for (const Connection& connection : connections) {
-      parcels.emplace_back(connection, self_, kMaxBlobBytes);
-      parcels.back().expect();
+      transfers.emplace_back(connection, self_, kMaxBlobBytes);
+      transfers.back().expect();
     }
     std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(self_.size));
     try {
-      deliver(parcels, meeting);
+      transfer_all(transfers, mesh);
       all[0].assign(mine.begin(), mine.end());
-      for (const Parcel& parcel : parcels) all[static_cast<std::size_t>(parcel.peer())] = parcel.received();
-      send_all(parcels, meeting, all);
+      for (const FrameTransfer& transfer : transfers)
+        all[static_cast<std::size_t>(transfer.peer())] = transfer.received();
+      send_all(transfers, mesh, all);
     } catch (const PeerLost& lost) {
-      for (std::size_t i = 0; i < parcels.size(); ++i) {
-        if (!parcels[i].is_inside_frame()) send_abort(connections[i], self_, {lost.origin(), lost.what()});
+      for (std::size_t i = 0; i < transfers.size(); ++i) {
+        if (!transfers[i].is_within_frame()) send_abort(connections[i], self_, {lost.origin(), lost.what()});
       }
       throw;
     }
     return all;
   }
 
-  void send_all(std::vector<Parcel>& parcels, const FullMesh& meeting,
+  void send_all(std::vector<FrameTransfer>& transfers, const FullMesh& mesh,
                 const std::vector<std::vector<std::byte>>& all) const {
     ByteWriter text;
     for (const auto& blob : all) {
       text.u32(static_cast<std::uint32_t>(blob.size()));
       text.raw(blob);
     }
-    const auto frame = framed(self_, text.bytes());  // one for all of them
-    for (Parcel& parcel : parcels) parcel.send(frame);
-    deliver(parcels, meeting);
+    const auto frame = exchange_frame(self_, text.bytes());  // the same for every rank
+    for (FrameTransfer& transfer : transfers) transfer.send(frame);
+    transfer_all(transfers, mesh);
   }
 
-  std::vector<std::vector<std::byte>> ask(FullMesh& meeting, const std::vector<Address>& addresses,
-                                          std::span<const std::byte> mine) const {
-    meeting.callees.push_back({0, Purpose::kExchange, addresses});
-    const std::vector<Connection> connections = meet(meeting);
-    meeting.until += kLeaderPatience;  // rank 0 knows who does not come
-    const auto frame = framed(self_, mine);
-    std::vector<Parcel> parcels;
-    parcels.emplace_back(connections.front(), self_, static_cast<std::uint64_t>(self_.size) * (kMaxBlobBytes + 4));
-    parcels.back().send(frame);
-    parcels.back().expect();
-    deliver(parcels, meeting);
-    ByteReader reader(parcels.back().received());
+  std::vector<std::vector<std::byte>> send_to_rank_zero(FullMesh& mesh, const std::vector<Address>& addresses,
+                                                        std::span<const std::byte> mine) const {
+    mesh.targets.push_back({0, Purpose::kExchange, addresses});
+    const std::vector<Connection> connections = connect_mesh(mesh);
+    mesh.deadline += kRankZeroPatience;
+    const auto frame = exchange_frame(self_, mine);
+    std::vector<FrameTransfer> transfers;
+    transfers.emplace_back(connections.front(), self_, static_cast<std::uint64_t>(self_.size) * (kMaxBlobBytes + 4));
+    transfers.back().send(frame);
+    transfers.back().expect();
+    transfer_all(transfers, mesh);
+    ByteReader reader(transfers.back().received());
     std::vector<std::vector<std::byte>> all;
     for (int rank = 0; rank < self_.size; ++rank) {
       const auto blob = reader.raw(reader.u32());
@@ -211,14 +215,14 @@ class SocketExchange {
     std::string why;
     for (const Address& address : addresses) {
       try {
-        return is_local_ ? listen_patiently(address, config_.hello_timeout) : listen_for(config_, address).fd;
+        return is_local_ ? listen_with_retry(address, config_.hello_timeout) : listen_for(config_, address).fd;
       } catch (const std::system_error& error) {
         why = is_local_ ? error.what() : explain_listening(error);
       }
     }
     if (is_local_) {
       throw std::invalid_argument(say("rank 0 ", why, ". Expected one job of this name under ", config_.launcher.name,
-                                      "; HORO_JOB=another name tells two apart"));
+                                      "; HORO_JOB=another name separates two jobs"));
     }
     throw std::invalid_argument(say("HORO_ADDR=", config_.addr, ": rank 0 ", why));
   }

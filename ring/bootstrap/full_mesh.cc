@@ -1,11 +1,10 @@
-// One poll loop carries all handshakes at once, those we began and those that strangers began, each with its own
-// deadline, so nobody can hold up anybody else. It also looks at the processes of the ranks that are still missing and
-// at the connections of those that are here, so that a start without hope ends at once.
+// One poll loop carries all handshakes, dialed and accepted, each with its own deadline, so no peer can delay another.
+// The loop also watches the processes of the ranks that are still missing and the connections of the ranks that are
+// authenticated, so that a start that cannot succeed ends at once.
 
 #include "ring/bootstrap/full_mesh.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,7 +16,10 @@
 #include "horo/base/error.h"
 #include "horo/base/log.h"
 #include "horo/base/say.h"
+#include "ring/bootstrap/pending_accepts.h"
 #include "ring/bootstrap/pending_connection.h"
+#include "ring/bootstrap/poll_set.h"
+#include "ring/bootstrap/start_abort.h"
 
 namespace horo {
 namespace {
@@ -26,315 +28,226 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstBackOff{1};
 constexpr milliseconds kLastBackOff{100};
-constexpr milliseconds kTellPatience{2'000};
-constexpr std::size_t kLookAheadBytes = 64 << 10;
-// Handshakes of strangers at one time; the oldest gives way, because an honest one takes milliseconds.
-constexpr std::size_t kMaxStrangers = 512;
+constexpr milliseconds kLongestPoll{100};
+constexpr milliseconds kNotifyPatience{2'000};
 
-// Where the kernel says who is at the other end, it has to be this user, before a byte of it is looked at. "" if so.
-std::string foreign_user(int fd) {
-  const std::optional<uid_t> user = peer_user(fd);
-  if (!user || *user == ::geteuid()) return "";
-  return say("the socket's other end belongs to user ", *user, ", expected user ", ::geteuid());
-}
-
-// A target, with the call in progress or the time of the next one.
-struct Call {
+// The dialing of one target: an attempt in progress, or the time of the next one.
+struct Dialing {
   const DialTarget* target = nullptr;
   std::unique_ptr<PendingConnection> pending;
-  TimePoint again = TimePoint::min();
+  TimePoint next_attempt = TimePoint::min();
   milliseconds back_off = kFirstBackOff;
   std::size_t next_address = 0;
   bool is_done = false;
-  std::string last_error, last_answer;  // an answer is the reason of a target that was there
+  std::string last_error;
+  std::string last_answer;  // the last error of an attempt in which the target answered
+
+  const Address& address(std::size_t attempt) const { return target->addresses[attempt % target->addresses.size()]; }
 };
 
-class Host {
+class MeshConnector {
  public:
-  explicit Host(const FullMesh& meeting) : meeting_(meeting), missing_(meeting.callers) {
-    for (const DialTarget& target : meeting.callees) {
-      calls_.emplace_back();
-      calls_.back().target = &target;
+  explicit MeshConnector(const FullMesh& mesh)
+      : mesh_(mesh),
+        missing_(mesh.dialers),
+        accepts_(mesh.self, mesh.hello_timeout, [this](PendingConnection& pending) { admit(pending); }) {
+    for (const DialTarget& target : mesh.targets) {
+      dialings_.emplace_back();
+      dialings_.back().target = &target;
     }
   }
 
   std::vector<Connection> run() {
-    while (!missing_.empty() || !std::all_of(calls_.begin(), calls_.end(), [](const Call& c) { return c.is_done; })) {
+    while (!is_complete()) {
       const TimePoint now = Clock::now();
-      if (lost_ && now >= tell_until_) break;
-      if (!lost_ && now >= meeting_.until) throw_missing();
-      for (Call& call : calls_) start(call, now);
+      if (failure_ && now >= notify_until_) break;
+      if (!failure_ && now >= mesh_.deadline) throw_missing();
+      for (Dialing& dialing : dialings_) start_attempt(dialing, now);
       drop_late(now);
       poll_once(now);
     }
-    if (dropped_ > 0) log_warning(strangers_text());
-    if (lost_) throw PeerLost(*lost_);
-    return std::move(met_);
+    if (accepts_.dropped() > 0) log_warning(dropped_text());
+    if (failure_) throw PeerLost(*failure_);
+    return std::move(connected_);
   }
 
  private:
-  void start(Call& call, TimePoint now) {
-    if (call.is_done || call.pending || now < call.again) return;
-    const auto& addresses = call.target->addresses;
-    const Address& address = addresses[call.next_address++ % addresses.size()];
-    Fd fd = dial(address);
-    if (!fd.is_open()) return fail(call, std::generic_category().message(errno));
-    const DialTarget& target = *call.target;
-    call.pending = std::make_unique<PendingConnection>(
-        std::move(fd), Handshake::dialing(meeting_.self, target.rank, target.purpose, target.number),
-        now + meeting_.hello_timeout);
+  bool is_complete() const {
+    return missing_.empty() &&
+           std::all_of(dialings_.begin(), dialings_.end(), [](const Dialing& one) { return one.is_done; });
   }
 
-  void fail(Call& call, const std::string& why) {
-    const Address& address = call.target->addresses[(call.next_address - 1) % call.target->addresses.size()];
-    call.last_error = to_text(address) + ": " + why;
-    if (call.pending && call.pending->is_answered()) call.last_answer = call.last_error;
-    call.pending.reset();
-    call.again = Clock::now() + call.back_off;
-    call.back_off = std::min(call.back_off * 2, kLastBackOff);
-  }
-
-  void drop_late(TimePoint now) {
-    for (Call& call : calls_) {
-      if (call.pending && now >= call.pending->until())
-        fail(call, "no answer within the hello timeout (HORO_HELLO_TIMEOUT_MS)");
+  // One round: waits for the next event, then handles dialed and accepted handshakes, peers that ended, and listeners.
+  void poll_once(TimePoint now) {
+    PollSet polls;
+    for (Dialing& dialing : dialings_) {
+      if (!dialing.pending) continue;
+      polls.add(dialing.pending->fd(), dialing.pending->events(), [this, &dialing] { advance(dialing); });
     }
-    while (!strangers_.empty() && now >= strangers_.front()->until()) {
-      drop_oldest("no hello within the hello timeout (HORO_HELLO_TIMEOUT_MS)");
+    accepts_.add_to(polls);
+    if (!failure_) add_peer_ends(polls);
+    for (const int listener : {mesh_.listener, mesh_.local_listener}) {
+      polls.add(listener, POLLIN, [this, listener] { accepts_.accept_all(listener); });
     }
+    polls.poll_once(next_event(now) - Clock::now());
   }
 
-  void drop(const PendingConnection& pending, const std::string& why) {
-    if (dropped_++ == 0) first_dropped_ = say("from ", peer_text(pending.fd()), ": ", why);
-  }
-
-  std::string strangers_text() const {
-    return say("strangers dropped: ", dropped_, ", by rank ", meeting_.self.rank, " at ",
-               to_text(local_address(meeting_.listener)), " during the start; the first ", first_dropped_);
-  }
-
-  // The meeting has failed. Who is here or still comes is told why, so that nobody names a rank that only gave up.
-  void lose(int rank, const std::string& why) {
-    if (lost_) return;
-    lost_.emplace(rank, why);
-    tell_until_ = std::min<TimePoint>(meeting_.until, Clock::now() + kTellPatience);
-    for (const Connection& connection : met_) send_abort(connection, meeting_.self, {rank, why});
-    std::erase_if(missing_, [rank](const Dialer& caller) { return caller.rank == rank; });
-    for (Call& call : calls_) {
-      if (call.target->rank == rank) call.is_done = true;
+  // The connections that may close, and the processes that may end, before the mesh is complete.
+  void add_peer_ends(PollSet& polls) {
+    for (std::size_t i = 0; i < connected_.size(); ++i) {
+      const int fd = connected_[i].fd.get();
+      if (!closed_.contains(fd)) polls.add(fd, POLLRDHUP, [this, i] { on_close(connected_[i]); });
     }
-  }
-
-  void welcome(Connection connection) {
-    connection.name = name_of(connection.peer);
-    if (lost_) send_abort(connection, meeting_.self, {lost_->origin(), lost_->what()});
-    met_.push_back(std::move(connection));
-  }
-
-  std::string name_of(int rank) const {
-    return meeting_.names.empty() ? say("rank ", rank) : meeting_.names[static_cast<std::size_t>(rank)];
-  }
-
-  bool is_awaited(int rank) const {
-    const auto calls = [rank](const Dialer& caller) { return caller.rank == rank; };
-    const auto is_called = [rank](const Call& call) { return !call.is_done && call.target->rank == rank; };
-    return std::any_of(missing_.begin(), missing_.end(), calls) || std::any_of(calls_.begin(), calls_.end(), is_called);
-  }
-
-  // Somebody who was here has closed, perhaps after it said why. What does not hinder the meeting is for those who have
-  // the connection after it: a rank may have done all it had to do.
-  void on_hangup(const Connection& connection) {
-    hung_up_.insert(connection.fd.get());
-    const auto notice = find_abort(connection.fd.get());
-    if (notice && is_awaited(notice->origin)) return lose(notice->origin, notice->reason);
-    if (!is_awaited(connection.peer)) return;
-    lose(connection.peer, say(name_of(connection.peer), " is lost: it ended while the ranks were still connecting ",
-                              "(connection closed, seen by rank ", meeting_.self.rank, ")"));
+    for (const Watched& one : mesh_.watched) {
+      if (is_awaited(one.rank)) polls.add(one.fd.get(), POLLIN, [this, rank = one.rank] { on_process_end(rank); });
+    }
   }
 
   TimePoint next_event(TimePoint now) const {
-    TimePoint next = std::min<TimePoint>(meeting_.until, now + milliseconds(100));
-    for (const Call& call : calls_) {
-      if (!call.is_done) next = std::min(next, call.pending ? call.pending->until() : call.again);
+    TimePoint next = accepts_.next_deadline(std::min<TimePoint>(mesh_.deadline, now + kLongestPoll));
+    for (const Dialing& one : dialings_) {
+      if (!one.is_done) next = std::min(next, one.pending ? one.pending->deadline() : one.next_attempt);
     }
-    if (!strangers_.empty()) next = std::min(next, strangers_.front()->until());
     return next;
   }
 
-  void poll_once(TimePoint now) {
-    std::vector<pollfd> polls;
-    std::vector<Call*> called;
-    for (Call& call : calls_) {
-      if (!call.pending) continue;
-      polls.push_back({call.pending->fd(), call.pending->events(), 0});
-      called.push_back(&call);
-    }
-    for (const auto& pending : strangers_) polls.push_back({pending->fd(), pending->events(), 0});
-    const std::size_t watched_from = polls.size();
-    for (const Watched& one : meeting_.watched) {
-      polls.push_back({lost_ || !is_awaited(one.rank) ? -1 : one.fd.get(), POLLIN, 0});
-    }
-    const std::size_t met_from = polls.size(), met_count = met_.size();
-    for (const Connection& one : met_) {
-      polls.push_back({lost_ || hung_up_.contains(one.fd.get()) ? -1 : one.fd.get(), POLLRDHUP, 0});
-    }
-    polls.push_back({meeting_.listener, POLLIN, 0});
-    polls.push_back({meeting_.local_listener, POLLIN, 0});
-    const auto wait = std::chrono::ceil<milliseconds>(std::max(next_event(now) - Clock::now(), Duration::zero()));
-    ::poll(polls.data(), polls.size(), static_cast<int>(wait.count()));
-    for (std::size_t i = 0; i < called.size(); ++i) {
-      if (polls[i].revents != 0) advance(*called[i]);
-    }
-    std::vector<std::unique_ptr<PendingConnection>> talks = std::exchange(strangers_, {});
-    for (std::size_t i = 0; i < talks.size(); ++i) {
-      if (polls[called.size() + i].revents == 0 || advance(*talks[i])) strangers_.push_back(std::move(talks[i]));
-    }
-    for (std::size_t i = 0; i < met_count; ++i) {
-      if (polls[met_from + i].revents != 0) on_hangup(met_[i]);
-    }
-    for (std::size_t i = 0; i < meeting_.watched.size(); ++i) {
-      const int rank = meeting_.watched[i].rank;
-      if (polls[watched_from + i].revents == 0) continue;
-      lose(rank, say(name_of(rank), " is lost: its process ended while the ranks were still connecting (seen by rank ",
-                     meeting_.self.rank, ")"));
-    }
-    if (polls[polls.size() - 2].revents != 0) accept_all(meeting_.listener);
-    if (polls.back().revents != 0) accept_all(meeting_.local_listener);
+  void start_attempt(Dialing& dialing, TimePoint now) {
+    if (dialing.is_done || dialing.pending || now < dialing.next_attempt) return;
+    Fd fd = dial(dialing.address(dialing.next_address++));
+    if (!fd.is_open()) return end_attempt(dialing, std::generic_category().message(errno));
+    const DialTarget& target = *dialing.target;
+    dialing.pending = std::make_unique<PendingConnection>(
+        std::move(fd), Handshake::dialing(mesh_.self, target.rank, target.purpose, target.number),
+        now + mesh_.hello_timeout);
   }
 
-  void advance(Call& call) {
-    if (const std::string foreign = foreign_user(call.pending->fd()); !foreign.empty()) return fail(call, foreign);
+  void end_attempt(Dialing& dialing, const std::string& why) {
+    dialing.last_error = to_text(dialing.address(dialing.next_address - 1)) + ": " + why;
+    if (dialing.pending && dialing.pending->is_answered()) dialing.last_answer = dialing.last_error;
+    dialing.pending.reset();
+    dialing.next_attempt = Clock::now() + dialing.back_off;
+    dialing.back_off = std::min(dialing.back_off * 2, kLastBackOff);
+  }
+
+  void drop_late(TimePoint now) {
+    for (Dialing& one : dialings_) {
+      if (!one.pending || now < one.pending->deadline()) continue;
+      end_attempt(one, "no answer within the hello timeout (HORO_HELLO_TIMEOUT_MS)");
+    }
+    accepts_.drop_late(now);
+  }
+
+  void advance(Dialing& dialing) {
+    if (const std::string foreign = foreign_user(dialing.pending->fd()); !foreign.empty()) {
+      return end_attempt(dialing, foreign);
+    }
     try {
-      call.pending->advance();
-      if (!call.pending->is_done()) return;
-      welcome(call.pending->take());
-      call.pending.reset();
-      call.is_done = true;
+      dialing.pending->advance();
+      if (!dialing.pending->is_done()) return;
+      add(dialing.pending->take_connection());
+      dialing.pending.reset();
+      dialing.is_done = true;
     } catch (const ProtocolError& error) {
-      fail(call, error.what());
+      end_attempt(dialing, error.what());
     }
   }
 
-  // True while the handshake goes on.
-  bool advance(PendingConnection& pending) {
-    try {
-      pending.advance();
-      if (!pending.is_done()) return true;
-      welcome(pending);
-    } catch (const ProtocolError& error) {
-      drop(pending, error.what());
-    }
-    return false;
-  }
-
-  // Takes the connection of somebody who is expected; throws ProtocolError if nobody is.
-  void welcome(PendingConnection& pending) {
-    const Handshake& known = pending.handshake();
-    const auto expected = std::find_if(missing_.begin(), missing_.end(), [&](const Dialer& caller) {
-      return caller.rank == known.peer() && caller.purpose == known.purpose() && caller.number == known.number();
+  // An accepted connection whose peer has proved its identity. Throws ProtocolError if it is not expected.
+  void admit(PendingConnection& pending) {
+    const Handshake& peer = pending.handshake();
+    const auto expected = std::find_if(missing_.begin(), missing_.end(), [&](const Dialer& one) {
+      return one.rank == peer.peer() && one.purpose == peer.purpose() && one.number == peer.number();
     });
-    if (expected == missing_.end()) throw ProtocolError(say("rank ", known.peer(), " called and was not expected"));
+    if (expected == missing_.end()) throw ProtocolError(say("rank ", peer.peer(), " connected and was not expected"));
     missing_.erase(expected);
-    welcome(pending.take());
+    add(pending.take_connection());
   }
 
-  void accept_all(int listener) {
-    for (std::size_t accepted = 0; accepted < kMaxStrangers; ++accepted) {  // whoever is here already has a turn too
-      Fd fd = accept_at(listener);
-      if (!fd.is_open() && !make_room(errno)) return;
-      if (!fd.is_open()) continue;
-      if (strangers_.size() == kMaxStrangers) drop_oldest("too many handshakes at one time");
-      strangers_.push_back(std::make_unique<PendingConnection>(std::move(fd), Handshake::accepting(meeting_.self),
-                                                               Clock::now() + meeting_.hello_timeout));
-      strangers_.back()->set_connected();
-      if (const std::string foreign = foreign_user(strangers_.back()->fd()); !foreign.empty()) {
-        drop(*strangers_.back(), foreign);
-        strangers_.pop_back();
-      }
+  void add(Connection connection) {
+    connection.name = name_of(connection.peer);
+    if (failure_) send_abort(connection, mesh_.self, {failure_->origin(), failure_->what()});
+    connected_.push_back(std::move(connection));
+  }
+
+  std::string name_of(int rank) const {
+    return mesh_.names.empty() ? say("rank ", rank) : mesh_.names[static_cast<std::size_t>(rank)];
+  }
+
+  bool is_awaited(int rank) const {
+    const auto dials = [rank](const Dialer& one) { return one.rank == rank; };
+    const auto is_dialed = [rank](const Dialing& one) { return !one.is_done && one.target->rank == rank; };
+    return std::any_of(missing_.begin(), missing_.end(), dials) ||
+           std::any_of(dialings_.begin(), dialings_.end(), is_dialed);
+  }
+
+  // An authenticated peer has closed its connection, possibly after an abort notice. That is a failure of the start
+  // only while one of its connections, or the rank that its notice names, is still missing; otherwise the peer may have
+  // finished its work, and the owner of the connection finds its end.
+  void on_close(const Connection& connection) {
+    closed_.insert(connection.fd.get());
+    const auto notice = peek_abort(connection.fd.get());
+    if (notice && is_awaited(notice->origin)) return fail(notice->origin, notice->reason);
+    if (is_awaited(connection.peer)) fail_by_end(connection.peer, "it", "connection closed, ");
+  }
+
+  void on_process_end(int rank) { fail_by_end(rank, "its process", ""); }
+
+  void fail_by_end(int rank, const char* subject, const char* evidence) {
+    fail(rank, say(name_of(rank), " is lost: ", subject, " ended while the ranks were still connecting (", evidence,
+                   "seen by rank ", mesh_.self.rank, ")"));
+  }
+
+  // The start has failed. Connected ranks, and ranks that connect within kNotifyPatience, receive the reason.
+  void fail(int rank, const std::string& why) {
+    if (failure_) return;
+    failure_.emplace(rank, why);
+    notify_until_ = std::min<TimePoint>(mesh_.deadline, Clock::now() + kNotifyPatience);
+    for (const Connection& connection : connected_) send_abort(connection, mesh_.self, {rank, why});
+    std::erase_if(missing_, [rank](const Dialer& one) { return one.rank == rank; });
+    for (Dialing& one : dialings_) {
+      if (one.target->rank == rank) one.is_done = true;
     }
   }
 
-  void drop_oldest(const std::string& why) {
-    drop(*strangers_.front(), why);
-    strangers_.erase(strangers_.begin());
-  }
-
-  // True if accepting failed for want of a descriptor, and one is free now.
-  bool make_room(int error) {
-    if (error != EMFILE && error != ENFILE) return false;
-    if (strangers_.empty()) {
-      throw std::system_error(error, std::generic_category(),
-                              say("rank ", meeting_.self.rank,
-                                  " cannot accept connections; raise the limit of open "
-                                  "files before the job starts (ulimit -n)"));
-    }
-    drop_oldest("no descriptor was left for it (ulimit -n)");
-    return true;
-  }
-
-  // Who is here already is told, so that everybody's error names those who are not.
+  // Connected ranks receive the reason, so that the error of every rank names the missing ranks.
   [[noreturn]] void throw_missing() {
     std::vector<int> ranks;
-    std::string last;
-    for (const Dialer& caller : missing_) ranks.push_back(caller.rank);
-    for (const Call& call : calls_) {
-      if (call.is_done) continue;
-      ranks.push_back(call.target->rank);
-      if (!call.last_error.empty()) last = "; last error: " + call.last_error;
-      if (!call.last_answer.empty() && call.last_answer != call.last_error) last += "; before it: " + call.last_answer;
+    std::string details;
+    for (const Dialer& one : missing_) ranks.push_back(one.rank);
+    for (const Dialing& one : dialings_) {
+      if (one.is_done) continue;
+      ranks.push_back(one.target->rank);
+      if (!one.last_error.empty()) details = "; last error: " + one.last_error;
+      if (!one.last_answer.empty() && one.last_answer != one.last_error) details += "; before it: " + one.last_answer;
     }
-    if (dropped_ > 0) last += "; " + strangers_text();
+    if (accepts_.dropped() > 0) details += "; " + dropped_text();
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     const std::string why =
-        say("rank ", meeting_.self.rank, ": ", say_ranks(ranks), " did not connect ", meeting_.too_late, last);
-    for (const Connection& connection : met_) send_abort(connection, meeting_.self, {ranks.front(), why});
+        say("rank ", mesh_.self.rank, ": ", say_ranks(ranks), " did not connect ", mesh_.timeout_text, details);
+    for (const Connection& connection : connected_) send_abort(connection, mesh_.self, {ranks.front(), why});
     throw PeerLost(ranks.front(), why);
   }
 
-  const FullMesh& meeting_;
+  std::string dropped_text() const {
+    return say("unauthenticated connections dropped: ", accepts_.dropped(), ", by rank ", mesh_.self.rank, " at ",
+               to_text(local_address(mesh_.listener)), " during the start; the first ", accepts_.first_dropped());
+  }
+
+  const FullMesh& mesh_;
   std::vector<Dialer> missing_;
-  std::vector<Call> calls_;
-  std::vector<std::unique_ptr<PendingConnection>> strangers_;  // the oldest first
-  std::vector<Connection> met_;
-  std::set<int> hung_up_;  // descriptors in met_
-  std::size_t dropped_ = 0;
-  std::string first_dropped_;
-  std::optional<PeerLost> lost_;
-  TimePoint tell_until_{};
+  std::vector<Dialing> dialings_;
+  PendingAccepts accepts_;
+  std::vector<Connection> connected_;
+  std::set<int> closed_;  // descriptors in connected_ that the peer has closed
+  std::optional<PeerLost> failure_;
+  TimePoint notify_until_{};
 };
 
 }  // namespace
 
-std::vector<std::byte> abort_message(const Identity& self, const AbortNotice& notice) {
-  return message_of(self.frame(FrameKind::kAbort), encode(notice));
-}
-
-void send_abort(const Connection& connection, const Identity& self, const AbortNotice& notice) {
-  const auto message = abort_message(self, notice);
-  iovec part = as_iovec(message);
-  send_some(connection.fd.get(), {&part, 1});
-}
-
-std::optional<AbortNotice> find_abort(int fd) {
-  std::vector<std::byte> bytes(kLookAheadBytes);
-  const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
-  std::span<const std::byte> left(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  try {
-    while (left.size() >= kFrameBytes) {
-      const Frame frame = decode_frame(left.first<kFrameBytes>(), left.size() - kFrameBytes);
-      const auto payload = left.subspan(kFrameBytes, frame.length);
-      if (frame.kind == FrameKind::kAbort) return decode_abort(payload);
-      left = left.subspan(std::min<std::size_t>(left.size(), frame.bytes()));
-    }
-  } catch (const ProtocolError&) {
-    return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-std::vector<Connection> meet(const FullMesh& meeting) {
-  return Host(meeting).run();
+std::vector<Connection> connect_mesh(const FullMesh& mesh) {
+  return MeshConnector(mesh).run();
 }
 
 }  // namespace horo

@@ -1,8 +1,6 @@
-// The meeting: ranks dial and accept each other until everybody who is expected has come and proved itself.
+// The full mesh: ranks dial and accept one another until every expected rank is connected and authenticated.
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +12,7 @@
 
 namespace horo {
 
-// Somebody to call; any of the addresses will do.
+// A peer that this rank dials, at any of the addresses.
 struct DialTarget {
   int rank = 0;
   Purpose purpose = Purpose::kData;
@@ -22,7 +20,7 @@ struct DialTarget {
   int number = 0;  // of the connection, where there are several for the purpose
 };
 
-// Somebody who will call.
+// A peer that dials this rank.
 struct Dialer {
   int rank = 0;
   Purpose purpose = Purpose::kData;
@@ -31,30 +29,21 @@ struct Dialer {
 
 struct FullMesh {
   Identity self;
-  int listener = -1;        // -1: nobody is accepted
+  int listener = -1;        // -1: no connection is accepted
   int local_listener = -1;  // a second one, at a Unix socket
-  std::vector<DialTarget> callees;
-  std::vector<Dialer> callers;
+  std::vector<DialTarget> targets;
+  std::vector<Dialer> dialers;
   Duration hello_timeout{};
-  TimePoint until;
-  std::string too_late;              // the end of the error: "within 30000 ms (HORO_START_TIMEOUT_MS)"
-  std::vector<Watched> watched{};    // processes without which the meeting cannot succeed
-  std::vector<std::string> names{};  // how texts call the ranks, by rank; empty: by their ranks
+  TimePoint deadline;
+  std::string timeout_text;          // the end of the error: "within 30000 ms (HORO_START_TIMEOUT_MS)"
+  std::vector<Watched> watched{};    // processes of peers; the start fails when one of them ends
+  std::vector<std::string> names{};  // of the ranks in messages, by rank; empty: "rank N"
 };
 
-// One connection for each of the callees and callers. Strangers (who do not speak, or not our language, or do not hold
-// the key) cost a few hundred bytes for at most the hello timeout each, are counted and logged once. Calls are repeated
-// with back-off. Throws PeerLost naming the ranks that have not come in time, or a rank that was lost meanwhile;
-// whoever comes within two seconds after that is told the same.
-std::vector<Connection> meet(const FullMesh& meeting);
-
-// The message that says why the start fails.
-std::vector<std::byte> abort_message(const Identity& self, const AbortNotice& notice);
-
-// Tells a peer why the start fails, if its connection takes the bytes at once.
-void send_abort(const Connection& connection, const Identity& self, const AbortNotice& notice);
-
-// The abort notice among the frames that lie unread at a socket, if there is one; they stay where they are.
-std::optional<AbortNotice> find_abort(int fd);
+// Returns one connection for each target and each dialer, in the order in which they were authenticated. Dialing is
+// repeated with back-off. Connections of unauthenticated peers are dropped after the hello timeout at the latest; their
+// number is logged once. Throws PeerLost, naming the ranks that have not connected by the deadline, or a rank that was
+// lost earlier; a rank that connects within two seconds after the failure receives the same reason.
+std::vector<Connection> connect_mesh(const FullMesh& mesh);
 
 }  // namespace horo

@@ -1,4 +1,4 @@
-// A info begins with a magic number and the version, for ever; what follows may change with the version.
+// In every version of horo an info begins with the magic number and the version; the rest may differ by version.
 
 #include "ring/bootstrap/peer_info.h"
 
@@ -27,7 +27,7 @@ std::string version_in(std::span<const std::byte> blob) {
   return kUnknown;
 }
 
-PeerInfo decode_card(std::size_t rank, std::span<const std::byte> blob) {
+PeerInfo decode(std::size_t rank, std::span<const std::byte> blob) {
   try {
     ByteReader reader(blob);
     reader.u32();
@@ -35,8 +35,8 @@ PeerInfo decode_card(std::size_t rank, std::span<const std::byte> blob) {
     info.version = reader.text(kMaxTextBytes);
     info.byte_order = reader.text(kMaxTextBytes);
     info.address = reader.text(kMaxTextBytes);
-    info.place = reader.text(kMaxTextBytes);
-    info.socket = reader.text(kMaxTextBytes);
+    info.host_id = reader.text(kMaxTextBytes);
+    info.local_socket = reader.text(kMaxTextBytes);
     info.backend = reader.text(kMaxTextBytes);
     info.transport = reader.text(kMaxTextBytes);
     info.width = reader.text(kMaxTextBytes);
@@ -47,7 +47,7 @@ PeerInfo decode_card(std::size_t rank, std::span<const std::byte> blob) {
     reader.expect_end();
     return info;
   } catch (const ProtocolError& error) {
-    throw PeerLost(static_cast<int>(rank), say("what rank ", rank, " says of itself cannot be read: ", error.what()));
+    throw PeerLost(static_cast<int>(rank), say("the peer info of rank ", rank, " cannot be read: ", error.what()));
   }
 }
 
@@ -65,7 +65,7 @@ std::string differences(const std::vector<std::string>& values) {
 
 }  // namespace
 
-PeerInfo make_card(const std::string& address) {
+PeerInfo make_peer_info(const std::string& address) {
   return {kVersion,      std::endian::native == std::endian::little ? "little" : "big", address, "", "", "", "", "1",
           this_process()};
 }
@@ -76,8 +76,8 @@ std::vector<std::byte> encode(const PeerInfo& info) {
   writer.text(info.version);
   writer.text(info.byte_order);
   writer.text(info.address);
-  writer.text(info.place);
-  writer.text(info.socket);
+  writer.text(info.host_id);
+  writer.text(info.local_socket);
   writer.text(info.backend);
   writer.text(info.transport);
   writer.text(info.width);
@@ -97,7 +97,7 @@ std::vector<PeerInfo> read_peer_infos(std::span<const std::vector<std::byte>> bl
   }
   std::vector<PeerInfo> infos;
   for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
-    infos.push_back(decode_card(rank, blobs[rank]));
+    infos.push_back(decode(rank, blobs[rank]));
     orders.push_back(infos.back().byte_order);
     backends.push_back(infos.back().backend);
     widths.push_back(infos.back().width);
@@ -112,7 +112,8 @@ std::vector<PeerInfo> read_peer_infos(std::span<const std::vector<std::byte>> bl
   if (const std::string found = differences(widths); !found.empty()) {
     throw std::invalid_argument("HORO_TCP_WIDTH must be equal on all ranks: it is " + found);
   }
-  const std::string found = differences(transports);  // by which ranks of one host know how many connections they have
+  // Ranks of one host derive from it how many connections they have.
+  const std::string found = differences(transports);
   if (widths.front() != "1" && !found.empty()) {
     throw std::invalid_argument("HORO_TRANSPORT must be equal on all ranks: it is " + found);
   }

@@ -1,4 +1,4 @@
-// It reads exactly the bytes of one hello at a time, into a fixed limit.
+// Reads exactly the bytes of one hello at a time, into a buffer of limited size.
 #include "ring/bootstrap/pending_connection.h"
 
 #include <poll.h>
@@ -11,7 +11,7 @@
 namespace horo {
 namespace {
 
-void check(const Moved& moved) {
+void throw_if_ended(const Moved& moved) {
   if (!moved.ended) return;
   throw ProtocolError(moved.error == 0 ? "it closed the connection (another job, epoch, size or key?)"
                                        : std::generic_category().message(moved.error));
@@ -19,14 +19,14 @@ void check(const Moved& moved) {
 
 }  // namespace
 
-Connection PendingConnection::take() {
+Connection PendingConnection::take_connection() {
   Connection connection{std::move(fd_), handshake_.peer(), handshake_.peer_incarnation(), handshake_.purpose()};
   connection.number = handshake_.number();
   return connection;
 }
 
 short PendingConnection::events() {
-  flush_handshake();
+  take_output();
   return static_cast<short>((output_.empty() ? 0 : POLLOUT) | (is_connected_ && handshake_.wants() > 0 ? POLLIN : 0));
 }
 
@@ -39,17 +39,17 @@ void PendingConnection::advance() {
   }
 }
 
-void PendingConnection::flush_handshake() {
+void PendingConnection::take_output() {
   const auto more = handshake_.take_output();
   output_.insert(output_.end(), more.begin(), more.end());
 }
 
 bool PendingConnection::write() {
-  flush_handshake();
+  take_output();
   if (output_.empty()) return false;
   iovec part = as_iovec(output_);
   const Moved moved = send_some(fd(), {&part, 1});
-  check(moved);
+  throw_if_ended(moved);
   output_.erase(output_.begin(), output_.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
   return moved.bytes > 0;
 }
@@ -59,7 +59,7 @@ bool PendingConnection::read() {
   input_.resize(handshake_.wants());
   iovec part = as_iovec(std::span(input_).subspan(got_));
   const Moved moved = receive_some(fd(), {&part, 1});
-  check(moved);
+  throw_if_ended(moved);
   got_ += moved.bytes;
   if (got_ < input_.size()) return false;
   got_ = 0;

@@ -1,8 +1,9 @@
-// Everybody sends, which cannot block, to all lower ranks, and then hears whoever speaks: answers the higher ones,
-// takes the answers of the lower ones. So no two ranks wait for each other. The kernel counts the descriptors that are
-// on their way, all of a user's together, against the limit of open files; where they are too many, an offer is
-// repeated in between, because every rank takes those that are meant for it all the while. Arenas go along; where that
-// is what cannot be, only buckets travel.
+// Every rank sends an offer to all lower ranks, which cannot block, and then handles the messages of all peers in the
+// order of arrival: it answers the offers of higher ranks and takes the answers of lower ranks. So no two ranks wait
+// for each other. The kernel counts the descriptors in flight of all processes of a user against the limit of open
+// files. Where there are too many, a rank repeats its offer later; meanwhile every rank receives the descriptors that
+// are sent to it, so their number falls. The messages carry the descriptors of the arenas as well. A rank without an
+// arena still shares the segments.
 #include "ring/bootstrap/shm_handover.h"
 
 #include <poll.h>
@@ -18,28 +19,30 @@
 #include "horo/base/error.h"
 #include "horo/base/log.h"
 #include "horo/base/say.h"
-#include "ring/bootstrap/full_mesh.h"
+#include "ring/bootstrap/start_abort.h"
 #include "ring/shm/arena.h"
 #include "ring/transport/stream.h"
 
 namespace horo {
 namespace {
 
-constexpr char kHere = '+';     // of who makes the memory: here it is; of the other: it is mapped. And my arena
-constexpr char kNothing = '-';  // there is none, the socket has to do
+// An offer with the segment, or the answer that it is mapped; the sender's arena may come with either.
+constexpr char kHere = '+';
+constexpr char kNothing = '-';  // there is no segment: the pair uses the socket alone
 
-constexpr std::size_t kMostFiles = 2;  // the pair's memory and an arena
+constexpr std::size_t kMostFiles = 2;  // the segment of the pair and an arena
 
-constexpr std::size_t kControlBytes = 256 << 10;  // on the way in each direction
+constexpr std::size_t kControlBytes = 256 << 10;  // of the ring in each direction
 
-constexpr std::chrono::seconds kPatienceForAuto{1};  // until a pair without memory is better than a late start
+// With Config::transport "auto" a pair without shared memory is better than a start that is later than this.
+constexpr std::chrono::seconds kPatienceForAuto{1};
 
-union FileMessage {  // aligned as the kernel wants it
+union FileMessage {  // the union gives the bytes the alignment of cmsghdr
   cmsghdr header;
   std::array<char, CMSG_SPACE(kMostFiles * sizeof(int))> bytes;
 };
 
-// 0, or the errno with which it did not go.
+// Returns 0 or the errno of sendmsg.
 int send_answer(int socket, char answer, const std::vector<int>& files) {
   iovec part{&answer, 1};
   msghdr message{};
@@ -59,10 +62,10 @@ int send_answer(int socket, char answer, const std::vector<int>& files) {
   return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 0 : errno;
 }
 
-// All that came are ours from now on, also those that nobody asked for.
+// Owns all descriptors of the message, also those beyond the expected number.
 std::vector<Fd> files_in(const msghdr& message) {
   std::vector<Fd> files;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);  // there is room for one
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);  // the buffer has room for one
   if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return files;
   for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
     int file = -1;
@@ -79,8 +82,8 @@ struct Answer {
 
 class Handover {
  public:
-  Handover(const Config& config, const Identity& self, std::vector<Connection>& connections, TimePoint until)
-      : config_(config), self_(self), connections_(connections), until_(until), offer_until_(end_of_offers()) {
+  Handover(const Config& config, const Identity& self, std::vector<Connection>& connections, TimePoint deadline)
+      : config_(config), self_(self), connections_(connections), deadline_(deadline), offer_until_(end_of_offers()) {
     for (Connection& connection : connections) {
       if (!peer_user(connection.fd.get())) continue;
       (connection.peer < self.rank ? to_offer_ : awaited_).push_back(&connection);
@@ -92,19 +95,19 @@ class Handover {
       if (!to_offer_.empty() || !awaited_.empty()) make_arena();
       while (!to_offer_.empty() || !awaited_.empty()) {
         while (!to_offer_.empty() && offer(*to_offer_.back())) to_offer_.pop_back();
-        hear();
+        handle_messages();
       }
     } catch (const PeerLost& lost) {
-      for (Connection& connection : connections_) tell(connection, {lost.origin(), lost.what()});
+      for (Connection& connection : connections_) notify(connection, {lost.origin(), lost.what()});
       throw;
     }
     return std::move(arena_);
   }
 
  private:
-  // So that nobody names a rank that only gave up. A peer reads its socket until it shares memory, and that from then
-  // on; where it may be at either, it is told twice.
-  void tell(Connection& connection, const AbortNotice& notice) const {
+  // Sends the reason of the failure, so that no rank names a rank that only gave up. A peer reads its socket until it
+  // shares memory, and its memory from then on; where it may be at either, it gets the notice twice.
+  void notify(Connection& connection, const AbortNotice& notice) const {
     const auto is_it = [&connection](const Connection* one) { return one == &connection; };
     const bool is_open =
         std::any_of(awaited_.begin(), awaited_.end(), is_it) || std::any_of(to_offer_.begin(), to_offer_.end(), is_it);
@@ -125,10 +128,10 @@ class Handover {
     }
   }
 
-  // With time left to say that there will be none.
+  // Offers end early enough that the answer "no segment" reaches the peer in time.
   TimePoint end_of_offers() const {
     const TimePoint now = Clock::now();
-    const Duration half = (until_ - now) / 2;
+    const Duration half = (deadline_ - now) / 2;
     return now + (config_.transport == "shm" ? half : std::min<Duration>(half, kPatienceForAuto));
   }
 
@@ -137,22 +140,22 @@ class Handover {
     return config_.shm_chunk_bytes * config_.shm_slots;
   }
 
-  bool shows_arena(const Connection& connection) const {
+  bool offers_arena(const Connection& connection) const {
     return arena_.has_value() && connection.purpose == Purpose::kData;
   }
 
-  // False: it has to be repeated.
+  // False: the kernel has too many descriptors in flight, and the offer has to be repeated.
   bool offer(Connection& connection) {
     try {
       if (!connection.memory) connection.memory = ShmSegment::create(shm_stream_bytes(ring_bytes(connection)));
       std::vector<int> files{connection.memory->file()};
-      if (shows_arena(connection)) files.push_back(arena_->file());
+      if (offers_arena(connection)) files.push_back(arena_->file());
       const int error = send_answer(connection.fd.get(), kHere, files);
       if (error == ETOOMANYREFS && Clock::now() < offer_until_) return false;
       if (error == ETOOMANYREFS) {
         throw std::system_error(error, std::generic_category(),
-                                "too many descriptors of this user are on their way between processes for its limit "
-                                "of open files (ulimit -n)");
+                                "too many descriptors of this user are in flight between processes for its limit of "
+                                "open files (ulimit -n)");
       }
       if (error != 0) throw std::system_error(error, std::generic_category(), "it cannot be handed over (sendmsg)");
       connection.memory->close_file();
@@ -163,28 +166,29 @@ class Handover {
     return true;
   }
 
-  // Whoever has spoken is through. Returns after a while in any case.
-  void hear() {
+  // Handles the messages that have arrived; the handover with their senders is complete then. Returns after kWaitSlice
+  // at the latest.
+  void handle_messages() {
     std::vector<pollfd> polls;
     for (const Connection* one : awaited_) polls.push_back({one->fd.get(), POLLIN, 0});
     ::poll(polls.data(), polls.size(), static_cast<int>(kWaitSlice.count()));
-    std::vector<Connection*> silent;
+    std::vector<Connection*> waiting;
     for (std::size_t i = 0; i < polls.size(); ++i) {
       if (polls[i].revents == 0) {
-        silent.push_back(awaited_[i]);
+        waiting.push_back(awaited_[i]);
       } else if (awaited_[i]->peer < self_.rank) {
         expect_accepted(*awaited_[i]);
       } else {
         accept(*awaited_[i]);
       }
     }
-    awaited_ = std::move(silent);
-    if (!awaited_.empty() && Clock::now() >= until_) throw_late(*awaited_.front());
+    awaited_ = std::move(waiting);
+    if (!awaited_.empty() && Clock::now() >= deadline_) throw_late(*awaited_.front());
   }
 
   void accept(Connection& connection) {
     Answer answer = next_answer(connection);
-    if (answer.text != kHere) return do_without(connection, "it could not make any, as its own message says");
+    if (answer.text != kHere) return go_without(connection, "it could not create a segment, as its own message says");
     try {
       if (answer.files.empty()) throw ProtocolError("no descriptor came with it");
       ShmSegment segment = ShmSegment::map(std::move(answer.files.front()), shm_stream_bytes(1));
@@ -193,41 +197,41 @@ class Handover {
     } catch (const std::exception& error) {
       return refuse(connection, error.what());
     }
-    if (answer.files.size() == kMostFiles) see_arena(connection, std::move(answer.files.back()));
-    const bool is_told = shows_arena(connection) && send_answer(connection.fd.get(), kHere, {arena_->file()}) == 0;
-    if (!is_told && send_answer(connection.fd.get(), kHere, {}) != 0) throw_ended(connection);
+    if (answer.files.size() == kMostFiles) map_arena(connection, std::move(answer.files.back()));
+    const bool is_sent = offers_arena(connection) && send_answer(connection.fd.get(), kHere, {arena_->file()}) == 0;
+    if (!is_sent && send_answer(connection.fd.get(), kHere, {}) != 0) throw_ended(connection);
   }
 
   void expect_accepted(Connection& connection) {
     Answer answer = next_answer(connection);
     if (answer.text == kHere) {
-      if (!answer.files.empty()) see_arena(connection, std::move(answer.files.front()));
+      if (!answer.files.empty()) map_arena(connection, std::move(answer.files.front()));
       return;
     }
     connection.memory.reset();
-    do_without(connection, "it could not map it, as its own message says");
+    go_without(connection, "it could not map it, as its own message says");
   }
 
-  void see_arena(Connection& connection, Fd file) const {
+  void map_arena(Connection& connection, Fd file) const {
     try {
       ShmSegment arena = ShmSegment::map_empty(std::move(file));
       arena.close_file();
       connection.arena = std::move(arena);
     } catch (const std::exception& error) {
-      log_warning(say("rank ", self_.rank, " does not see the buckets of ", connection.name, ": ", error.what()));
+      log_warning(say("rank ", self_.rank, " cannot map the buckets of ", connection.name, ": ", error.what()));
     }
   }
 
   void refuse(Connection& connection, const std::string& why) {
     connection.memory.reset();
     if (send_answer(connection.fd.get(), kNothing, {}) != 0) throw_ended(connection);
-    do_without(connection, why);
+    go_without(connection, why);
   }
 
-  void do_without(const Connection& connection, const std::string& why) const {
+  void go_without(const Connection& connection, const std::string& why) const {
     const std::string text = say("rank ", self_.rank, " shares no memory with ", connection.name, ": ", why);
     if (config_.transport != "shm") return log_warning(text + "; their bytes go over a Unix socket");
-    throw std::invalid_argument(say("HORO_TRANSPORT=shm: ", text, ". HORO_TRANSPORT=auto or tcp does without"));
+    throw std::invalid_argument(say("HORO_TRANSPORT=shm: ", text, ". HORO_TRANSPORT=auto or tcp does not need it"));
   }
 
   [[noreturn]] void throw_late(const Connection& connection) const {
@@ -236,9 +240,9 @@ class Handover {
                        config_.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)"));
   }
 
-  // A peer whose start has failed may have said why.
+  // A peer whose start has failed may have sent the reason.
   void throw_if_aborted(const Connection& connection) const {
-    const auto notice = find_abort(connection.fd.get());
+    const auto notice = peek_abort(connection.fd.get());
     if (notice && notice->origin < self_.size) throw PeerLost(notice->origin, notice->reason);
   }
 
@@ -261,25 +265,25 @@ class Handover {
     if (::recvmsg(connection.fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1) throw_ended(connection);
     Answer answer{text, files_in(message)};
     if (text == kHere || text == kNothing) return answer;
-    throw PeerLost(connection.peer, say("rank ", self_.rank, ": ", connection.name,
-                                        " said something else where an answer about shared memory was expected"));
+    throw PeerLost(connection.peer,
+                   say("rank ", self_.rank, ": ", connection.name, " sent an unknown answer about shared memory"));
   }
 
   const Config& config_;
   const Identity& self_;
   std::vector<Connection>& connections_;
-  const TimePoint until_;
+  const TimePoint deadline_;
   const TimePoint offer_until_;
   std::vector<Connection*> to_offer_;  // to lower ranks
-  std::vector<Connection*> awaited_;   // who has to say something
+  std::vector<Connection*> awaited_;   // peers that have to send an offer or an answer
   std::optional<ShmSegment> arena_;    // this rank's own
 };
 
 }  // namespace
 
 std::optional<ShmSegment> share_memory(const Config& config, const Identity& self, std::vector<Connection>& connections,
-                                       TimePoint until) {
-  return Handover(config, self, connections, until).run();
+                                       TimePoint deadline) {
+  return Handover(config, self, connections, deadline).run();
 }
 
 }  // namespace horo

@@ -1,4 +1,5 @@
-// Between ranks of one host that have met at a Unix socket: one of each pair makes memory for both and hands it over.
+// Handover of shared memory between ranks of one host that are connected by a Unix socket: one rank of each pair
+// creates a segment for both and passes its descriptor.
 #pragma once
 
 #include <optional>
@@ -10,13 +11,13 @@
 
 namespace horo {
 
-// Gives Connection::memory to those of `connections` that go over a Unix socket (the higher rank of a pair makes it),
-// and Connection::arena to those for data where that may be. Returns this rank's own arena; none where no peer is near,
-// or there is no memory for one (said in the log). Where memory cannot be had, the pair goes on over the socket alone
-// if Config::transport is "auto" (said in the log), and with "shm" both throw std::invalid_argument. Blocks until all
-// peers have answered; throws PeerLost naming one that ended meanwhile or has not answered at `until`, or as a peer
-// says whose start has failed.
+// Sets Connection::memory of those `connections` that are Unix sockets (the higher rank of a pair creates the segment),
+// and Connection::arena of those for data. Returns this rank's own arena; nothing where no peer is on this host or the
+// arena cannot be created (logged). Where a segment cannot be created or mapped, the pair uses the socket alone if
+// Config::transport is "auto" (logged); with "shm" both ranks throw std::invalid_argument. Blocks until all peers have
+// answered. Throws PeerLost, naming a peer that ended meanwhile or has not answered by `deadline`, or the rank that a
+// peer's abort notice names.
 std::optional<ShmSegment> share_memory(const Config& config, const Identity& self, std::vector<Connection>& connections,
-                                       TimePoint until);
+                                       TimePoint deadline);
 
 }  // namespace horo

@@ -384,7 +384,7 @@ void StreamControl::goodbye(Duration patience) noexcept {
 
 }  // namespace
 
-std::unique_ptr<ControlLink> make_tcp_control(const Config& config, const Identity& self,
+std::unique_ptr<ControlLink> make_stream_control(const Config& config, const Identity& self,
                                               std::vector<Connection> connections, std::vector<Watched> watched) {
   return std::make_unique<StreamControl>(config, self, std::move(connections), std::move(watched));
 }

@@ -60,7 +60,7 @@ class DataConnection {
   // Queues bytes of our own behind the frame that is going out (an abort or goodbye); nothing may be begun after it.
   void begin_last(FrameKind kind, std::span<const std::byte> payload);
   // Frames that are begun from now on carry no checksum of their payload.
-  void stop_checking() { checks_ = false; }
+  void stop_checksums() { checks_ = false; }
   // Writes what the socket takes, once: how many bytes.
   std::size_t write();
   // A message that has gone out in full, once.

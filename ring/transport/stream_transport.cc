@@ -131,7 +131,7 @@ bool StreamTransport::has_left(int peer) {
 }
 
 // A message that a peer waits for may have been begun here, and need MPI to be called once more.
-TimePoint StreamTransport::look() noexcept {
+TimePoint StreamTransport::tick() noexcept {
   if (!mpi_ && cooling_.empty()) return TimePoint::max();
   const TimePoint now = Clock::now();
   TimePoint again = TimePoint::max();
@@ -150,10 +150,10 @@ TimePoint StreamTransport::look() noexcept {
   return again;
 }
 
-void StreamTransport::stop_checking() {
+void StreamTransport::stop_checksums() {
   MutexLock lock(mutex_);
   HORO_CHECK(!progressing_);
-  for (const auto& connection : connections_) connection->stop_checking();
+  for (const auto& connection : connections_) connection->stop_checksums();
 }
 
 // In vain where something waits to be sent: then the connection is not idle.
@@ -332,7 +332,7 @@ std::uint64_t StreamTransport::kernel_bytes_sent_to(int peer) const {
   return total;
 }
 
-std::unique_ptr<Transport> make_tcp_transport(const Config& config, const Identity& self,
+std::unique_ptr<Transport> make_stream_transport(const Config& config, const Identity& self,
                                               std::vector<Connection> connections, std::shared_ptr<ShmArenas> arenas) {
   return std::make_unique<StreamTransport>(config, self, std::move(connections), std::move(arenas));
 }

@@ -36,8 +36,8 @@ class StreamTransport final : public Transport {
   void abort(int origin, const std::string& reason) noexcept override;
   void leave() noexcept override;
   bool has_left(int peer) override;
-  TimePoint look() noexcept override;
-  void stop_checking() override;
+  TimePoint tick() noexcept override;
+  void stop_checksums() override;
   int first_dead() const noexcept override { return arenas_ ? arenas_->first_dead() : -1; }
   Traffic traffic(std::uint32_t channel) const override;
   std::uint64_t kernel_bytes_sent_to(int peer) const override;
@@ -106,7 +106,7 @@ class StreamTransport final : public Transport {
   CondVar changed_;
   bool progressing_ GUARDED_BY(mutex_) = false;  // somebody holds the progress role
   bool sleeping_ GUARDED_BY(mutex_) = false;     // and sleeps in poll
-  bool was_used_ GUARDED_BY(mutex_) = false;     // since look() was last called
+  bool was_used_ GUARDED_BY(mutex_) = false;     // since tick() was last called
   TimePoint warm_until_ GUARDED_BY(mutex_) = TimePoint::min();
   bool has_released_ GUARDED_BY(mutex_) = false;  // no memory of operations is held any more
   bool has_told_ GUARDED_BY(mutex_) = false;      // somebody sends abort notices

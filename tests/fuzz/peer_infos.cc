@@ -12,7 +12,7 @@ namespace {
 // A valid peer info with some bytes changed, or random bytes.
 std::vector<std::byte> card_from(FuzzInput& input) {
   if (input.below(4) == 0) return {input.rest().begin(), input.rest().end()};
-  std::vector<std::byte> card = encode(make_card("127.0.0.1:" + std::to_string(input.number(2))));
+  std::vector<std::byte> card = encode(make_peer_info("127.0.0.1:" + std::to_string(input.number(2))));
   while (!input.is_empty()) {
     const std::size_t at = input.below(card.size() + 1);
     if (at == card.size()) {
@@ -28,7 +28,7 @@ std::vector<std::byte> card_from(FuzzInput& input) {
 
 bool fuzz_peer_infos(std::span<const std::byte> bytes) {
   FuzzInput input(bytes);
-  const std::vector<std::vector<std::byte>> blobs = {encode(make_card("127.0.0.1:1")), card_from(input)};
+  const std::vector<std::vector<std::byte>> blobs = {encode(make_peer_info("127.0.0.1:1")), card_from(input)};
   try {
     HORO_CHECK(encode(read_peer_infos(blobs)[1]) == blobs[1]);
     return true;

@@ -87,7 +87,7 @@ class Rank:
         return self.errors.read()
 
     def peers_dropped(self):
-        return [int(count) for count in re.findall(r"(?:strangers|unauthenticated peers) dropped: (\d+)", self.log())]
+        return [int(count) for count in re.findall(r"unauthenticated connections dropped: (\d+)", self.log())]
 
     def proc(self, name):
         return pathlib.Path(f"/proc/{self.process.pid}/{name}").read_text()

@@ -1,4 +1,4 @@
-// How ranks find each other: late, early, again, missing, wrong and uninvited ones.
+// The start of ranks over TCP: late, repeated, missing and wrong ranks, and unauthenticated peers.
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -38,7 +38,7 @@ void pass_a_byte(Links& links) {
   EXPECT_EQ(in, out);
 }
 
-// Starts two ranks with these settings and says how each start ended.
+// Starts two ranks with these settings; returns what each threw, "" for nothing.
 std::vector<std::string> start_two(const Config& zero, const Config& one, std::uint32_t epoch_of_one = 0) {
   const auto errors = run_threads({[&] {
                                      Links links = connect(zero);
@@ -66,40 +66,40 @@ struct Pair {
   }
 };
 
-void be_quick(Config& config) {
+void set_short_timeout(Config& config) {
   config.start_timeout = milliseconds(300);
 }
 
-TEST(Connect, TheSameAddressServesAgainAtOnce) {
+TEST(Connect, TheSameAddressCanBeUsedAgainAtOnce) {
   Pair pair;
   for (int session = 0; session < 5; ++session) {
     EXPECT_EQ(start_two(pair.zero, pair.one), (std::vector<std::string>{"", ""})) << session;
   }
 }
 
-TEST(Connect, TheKeyMayBeAny) {
+TEST(Connect, RanksWithEqualKeysConnect) {
   Pair pair;
   pair.zero.key = pair.one.key = key(7);
   EXPECT_EQ(start_two(pair.zero, pair.one), (std::vector<std::string>{"", ""}));
 }
 
-TEST(Connect, RanksWithDifferentKeysNeverMeetAndSayWhy) {
+TEST(Connect, RanksWithDifferentKeysDoNotConnectAndTheErrorNamesTheKey) {
   Pair pair;
   pair.zero.key = key(1);
   pair.one.key = key(2);
-  be_quick(pair.zero);
-  be_quick(pair.one);
+  set_short_timeout(pair.zero);
+  set_short_timeout(pair.one);
   const auto errors = start_two(pair.zero, pair.one);
   EXPECT_NE(errors[0].find("rank 1 did not connect within 300 ms (HORO_START_TIMEOUT_MS)"), std::string::npos)
       << errors[0];
   EXPECT_NE(errors[1].find("key"), std::string::npos) << errors[1];
 }
 
-TEST(Connect, AReasonThatWasHeardIsToldThoughTheOtherSideIsGone) {
+TEST(Connect, TheErrorKeepsTheAnswerOfAPeerThatHasEnded) {
   Pair pair;
   pair.zero.key = key(1);
   pair.one.key = key(2);
-  be_quick(pair.zero);
+  set_short_timeout(pair.zero);
   pair.one.start_timeout = milliseconds(1'000);
   const std::string error = start_two(pair.zero, pair.one)[1];
   EXPECT_NE(error.find("refused"), std::string::npos) << error;
@@ -108,20 +108,20 @@ TEST(Connect, AReasonThatWasHeardIsToldThoughTheOtherSideIsGone) {
 
 TEST(Connect, AnotherEpochIsRefused) {
   Pair pair;
-  be_quick(pair.zero);
-  be_quick(pair.one);
+  set_short_timeout(pair.zero);
+  set_short_timeout(pair.one);
   for (const std::string& error : start_two(pair.zero, pair.one, /*epoch_of_one=*/1)) {
     EXPECT_NE(error.find("did not connect"), std::string::npos) << error;
   }
 }
 
-TEST(Connect, EverybodyHearsWhoDidNotCome) {
+TEST(Connect, EveryRankNamesTheMissingRanks) {
   const std::string addr = free_address();
   std::vector<std::function<void()>> ranks;
   for (const int rank : {0, 1}) {
     ranks.push_back([&addr, rank] {
       Config config = config_of(rank, 4, addr);
-      be_quick(config);
+      set_short_timeout(config);
       if (rank == 1) config.start_timeout = milliseconds(5'000);
       connect(config);
     });
@@ -143,13 +143,13 @@ TEST(Connect, WithoutAKeyOnlyLoopbackIsUsed) {
   }
 }
 
-TEST(Connect, AnAddressThatCannotWorkIsNamed) {
+TEST(Connect, AMalformedAddressIsRefused) {
   for (const char* addr : {"nonsense", "127.0.0.1:", ":5", "127.0.0.1:http-or-not"}) {
     EXPECT_THROW(connect(config_of(1, 2, addr)), std::invalid_argument) << addr;
   }
 }
 
-TEST(Connect, NobodyListensAtAnotherInterface) {
+TEST(Connect, ARankListensAtItsPublishedAddressAlone) {
   Config config = config_of(0, 2, free_address());
   config.key = key(5);
   config.start_timeout = milliseconds(1);
@@ -186,7 +186,7 @@ std::string refusal(const Config& config) {
   return "accepted";
 }
 
-TEST(Connect, APortThatIsTakenIsNamedWithWhatToDo) {
+TEST(Connect, APortInUseIsNamedWithARemedy) {
   const Fd taken = listen_at(resolve("127.0.0.1:0", "test").front());
   const std::string addr = to_text(local_address(taken.get()));
   Config config = config_of(0, 2, addr);
@@ -198,7 +198,7 @@ TEST(Connect, APortThatIsTakenIsNamedWithWhatToDo) {
       << text;
 }
 
-TEST(Connect, ANameThatDoesNotResolveIsNamedWithWhatToDo) {
+TEST(Connect, AnUnresolvableNameIsNamedWithARemedy) {
   const std::string text = refusal(config_of(1, 2, "no-such-host.invalid:4000"));
   EXPECT_NE(text.find("HORO_ADDR=no-such-host.invalid:4000: "), std::string::npos) << text;
   EXPECT_NE(text.find("a name that this host can resolve"), std::string::npos) << text;
@@ -211,7 +211,7 @@ TEST(Connect, AWorldOfOneOpensNoSocket) {
   EXPECT_TRUE(links.control->wait(Clock::now()).empty());
 }
 
-TEST(Exchange, GivesEverybodyEverybodysBlob) {
+TEST(Exchange, GivesEveryRankTheBlobsOfAllRanks) {
   const std::string addr = free_address();
   std::vector<std::function<void()>> ranks;
   for (int rank = 0; rank < 4; ++rank) {
@@ -230,7 +230,7 @@ TEST(Exchange, GivesEverybodyEverybodysBlob) {
   for (const auto& error : run_threads(ranks)) EXPECT_EQ(message_of(error), "");
 }
 
-// Somebody who has no business here: connects as soon as rank 0 listens, says `greeting`, and stays.
+// An unauthenticated peer: connects as soon as rank 0 listens, sends `greeting`, and stays connected.
 class Intruder {
  public:
   Intruder(const std::string& addr, std::span<const std::byte> greeting) {
@@ -263,7 +263,7 @@ void expect_start_despite(const std::vector<std::vector<std::byte>>& greetings) 
                                      pass_a_byte(links);
                                    },
                                    [&] {
-                                     // Rank 1 comes when all of the intruders are in.
+                                     // Rank 1 connects after all intruders.
                                      std::vector<Intruder> intruders;
                                      for (const auto& greeting : greetings)
                                        intruders.emplace_back(pair.one.addr, greeting);
@@ -273,7 +273,7 @@ void expect_start_despite(const std::vector<std::vector<std::byte>>& greetings) 
   for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
 }
 
-TEST(Intruders, WhoSaysNothingHoldsUpNobody) {
+TEST(Intruders, SilentPeersDoNotDelayTheStart) {
   expect_start_despite(std::vector<std::vector<std::byte>>(100));
 }
 
@@ -284,7 +284,7 @@ TEST(Intruders, GarbageAndFloodsAreDropped) {
   expect_start_despite(greetings);
 }
 
-TEST(Intruders, WhoKnowsTheProtocolButNotTheKeyIsDropped) {
+TEST(Intruders, APeerWithoutTheKeyIsDropped) {
   auto replayed = honest_hello(1);
   const auto twice = honest_hello(1);
   replayed.insert(replayed.end(), twice.begin(), twice.end());

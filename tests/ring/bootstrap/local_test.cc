@@ -1,4 +1,4 @@
-// Ranks of one host that a launcher started: they have no address and no key, and need none.
+// Ranks of one host that a launcher started, without an address and a key.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-// Of one test alone, so that tests can run at one time.
+// A name of one test alone, so that tests can run in parallel.
 std::string unique_job() {
   static std::atomic<int> count = 0;
   return "test " + std::to_string(::getpid()) + "." + std::to_string(++count);
@@ -58,7 +58,7 @@ std::vector<Config> launched_world(int size) {
   return configs;
 }
 
-TEST(Local, RanksOfOneHostMeetWithoutAnySetting) {
+TEST(Local, RanksOfOneHostConnectWithoutAnySetting) {
   const auto thrown = start(launched_world(4), [](const Config& config, Links& links) {
     for (int peer = 0; peer < 4; ++peer) {
       if (peer == config.rank) continue;
@@ -72,7 +72,7 @@ TEST(Local, RanksOfOneHostMeetWithoutAnySetting) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Local, EveryStartGetsANewKeyAndAllRanksTheSame) {
+TEST(Local, EveryStartHasANewKeyThatAllRanksShare) {
   const auto keys_of_a_start = [] {
     const std::vector<Config> configs = launched_world(3);
     std::vector<JobKey> keys(3);
@@ -89,14 +89,14 @@ TEST(Local, EveryStartGetsANewKeyAndAllRanksTheSame) {
   EXPECT_NE(keys_of_a_start(), keys_of_a_start());
 }
 
-TEST(Local, AKeyOfTheUsersOwnIsKept) {
+TEST(Local, AKeyFromTheConfigIsKept) {
   std::vector<Config> configs = launched_world(2);
   for (Config& config : configs) config.key.emplace().fill(std::byte{9});
   EXPECT_EQ(share_key(configs[1], {}), *configs[1].key);
   EXPECT_THAT(start(configs), Each(""));
 }
 
-TEST(Local, JobsWithOtherNamesNeverMeetAndAreToldWhy) {
+TEST(Local, JobsWithDifferentNamesDoNotConnectAndTheErrorSaysWhy) {
   std::vector<Config> configs = {launched(0, 2, unique_job()), launched(1, 2, unique_job())};
   for (Config& config : configs) config.start_timeout = milliseconds(300);
   EXPECT_THAT(start(configs), Each(AllOf(HasSubstr("did not connect within 300 ms (HORO_START_TIMEOUT_MS)"),
@@ -109,39 +109,39 @@ TEST(Local, TwoJobsOfOneLauncherDoNotDisturbEachOther) {
   EXPECT_THAT(start(configs), Each(""));
 }
 
-// Rank 1 comes when somebody of this user, who is no rank, has connected and said his word.
-TEST(Local, AStrangerAtTheSocketDisturbsNobody) {
+// Rank 1 connects after a process of the same user, which is no rank, has connected and sent garbage.
+TEST(Local, AnUnauthenticatedPeerDoesNotDisturbTheStart) {
   const std::vector<Config> configs = launched_world(2);
   const std::vector<std::byte> garbage(1 << 16, std::byte{'G'});
-  Fd stranger;
+  Fd intruder;
   const auto errors = run_threads({[&] { find_others(configs[0], 0); },
                                    [&] {
                                      const TimePoint until = soon();
-                                     while (!stranger.is_open() && Clock::now() < until)
-                                       stranger = dial(meeting_socket(configs[1]));
+                                     while (!intruder.is_open() && Clock::now() < until)
+                                       intruder = dial(rendezvous_socket(configs[1]));
                                      iovec part = as_iovec(garbage);
-                                     send_some(stranger.get(), {&part, 1});
+                                     send_some(intruder.get(), {&part, 1});
                                      find_others(configs[1], 0);
                                    }});
-  EXPECT_TRUE(stranger.is_open());
+  EXPECT_TRUE(intruder.is_open());
   for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
 }
 
-// Rank 1 gives its blob and ends; rank 2 comes after that, so that rank 0 finds out when it answers.
-TEST(Local, ARankThatEndsInTheMiddleOfTheExchangeIsNamedByTheOthersAtOnce) {
+// Rank 1 sends its blob and ends; rank 2 connects after that, so rank 0 finds the end when it answers.
+TEST(Local, ARankThatEndsDuringTheExchangeIsNamedByTheOthersAtOnce) {
   const std::vector<Config> configs = launched_world(3);
   const auto exchange_as = [&](int rank) { make_local_exchange(configs[static_cast<std::size_t>(rank)], 0)({}); };
   const TimePoint began = Clock::now();
   const auto errors = run_threads({[&] { exchange_as(0); },
                                    [&] {
-                                     FullMesh meeting;
-                                     meeting.self = identity_of(configs[1], 0);
-                                     meeting.callees = {{0, Purpose::kExchange, {meeting_socket(configs[1])}}};
-                                     meeting.hello_timeout = configs[1].hello_timeout;
-                                     meeting.until = soon();
+                                     FullMesh mesh;
+                                     mesh.self = identity_of(configs[1], 0);
+                                     mesh.targets = {{0, Purpose::kExchange, {rendezvous_socket(configs[1])}}};
+                                     mesh.hello_timeout = configs[1].hello_timeout;
+                                     mesh.deadline = soon();
                                      {
-                                       const auto connections = meet(meeting);
-                                       const FrameBytes blob = encode(meeting.self.frame(FrameKind::kControl));
+                                       const auto connections = connect_mesh(mesh);
+                                       const FrameBytes blob = encode(mesh.self.frame(FrameKind::kControl));
                                        iovec part = as_iovec(blob);
                                        send_some(connections.front().fd.get(), {&part, 1});
                                      }
@@ -154,14 +154,14 @@ TEST(Local, ARankThatEndsInTheMiddleOfTheExchangeIsNamedByTheOthersAtOnce) {
   EXPECT_LT(Clock::now() - began, configs[0].start_timeout / 2);
 }
 
-TEST(Local, ASecondRankZeroIsToldThatThePlaceIsTaken) {
+TEST(Local, ASecondRankZeroReportsThatTheAddressIsInUse) {
   Config config = launched_world(2)[0];
   config.hello_timeout = milliseconds(50);
-  const Fd first = listen_at(meeting_socket(config));
+  const Fd first = listen_at(rendezvous_socket(config));
   EXPECT_THAT(start({config}), Each(AllOf(HasSubstr("Address already in use"), HasSubstr("HORO_JOB=another name"))));
 }
 
-TEST(Local, TheKernelSaysWhoIsAtTheOtherEnd) {
+TEST(Local, TheKernelReportsTheUserOfAUnixPeer) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   const Fd one(ends[0]), other(ends[1]);
@@ -170,8 +170,8 @@ TEST(Local, TheKernelSaysWhoIsAtTheOtherEnd) {
   EXPECT_EQ(peer_user(tcp.get()), std::nullopt);
 }
 
-// What each of three ranks throws if the blob of rank 1 is another one.
-std::vector<std::string> start_with_card_of_rank_1(const std::vector<std::byte>& info) {
+// What each of three ranks throws if rank 1 sends this blob as its peer info.
+std::vector<std::string> start_with_info_of_rank_1(const std::vector<std::byte>& info) {
   const std::string addr = free_address();
   std::vector<std::function<void()>> ranks;
   for (int rank = 0; rank < 3; ++rank) {
@@ -189,27 +189,27 @@ std::vector<std::string> start_with_card_of_rank_1(const std::vector<std::byte>&
 }
 
 TEST(PeerInfo, AnotherVersionOfHoroIsNamedOnEveryRankWithBoth) {
-  PeerInfo info = make_card("127.0.0.1:1");
+  PeerInfo info = make_peer_info("127.0.0.1:1");
   const std::string ours = info.version;
   info.version = "9.9.9";
   auto bytes = encode(info);
-  bytes.resize(bytes.size() + 7);  // and what follows is nothing that this version could read
-  EXPECT_THAT(start_with_card_of_rank_1(bytes),
+  bytes.resize(bytes.size() + 7);  // the rest cannot be read by this version
+  EXPECT_THAT(start_with_info_of_rank_1(bytes),
               Each("the version of horo must be equal on all ranks: it is " + ours +
                    " on rank 0, 9.9.9 on rank 1. Install the same version everywhere"));
 }
 
 TEST(PeerInfo, AnotherByteOrderIsRefused) {
-  PeerInfo info = make_card("127.0.0.1:1");
+  PeerInfo info = make_peer_info("127.0.0.1:1");
   info.byte_order = "middle";
-  EXPECT_THAT(start_with_card_of_rank_1(encode(info)), Each(HasSubstr("it is little on rank 0, middle on rank 1")));
+  EXPECT_THAT(start_with_info_of_rank_1(encode(info)), Each(HasSubstr("it is little on rank 0, middle on rank 1")));
 }
 
-TEST(PeerInfo, WhatIsNoCardIsNoVersion) {
-  EXPECT_THAT(start_with_card_of_rank_1({}), Each(HasSubstr("one that gives no version on rank 1")));
-  auto cut_off = encode(make_card("127.0.0.1:1"));
+TEST(PeerInfo, AnUnreadableInfoIsRefused) {
+  EXPECT_THAT(start_with_info_of_rank_1({}), Each(HasSubstr("one that gives no version on rank 1")));
+  auto cut_off = encode(make_peer_info("127.0.0.1:1"));
   cut_off.pop_back();
-  EXPECT_THAT(start_with_card_of_rank_1(cut_off), Each(HasSubstr("what rank 1 says of itself cannot be read")));
+  EXPECT_THAT(start_with_info_of_rank_1(cut_off), Each(HasSubstr("the peer info of rank 1 cannot be read")));
 }
 
 }  // namespace

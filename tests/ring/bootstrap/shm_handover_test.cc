@@ -1,4 +1,4 @@
-// How memory is handed over between two ranks, also where the peer or the kernel will not have it.
+// Handover of shared memory between two ranks, also where the peer or the kernel refuses it.
 
 #include "ring/bootstrap/shm_handover.h"
 
@@ -57,7 +57,7 @@ struct UnixPair {
   }
 };
 
-// How rank 1 begins when rank 0 is the test, which answers its offer with these bytes.
+// The start of rank 1, where the test is rank 0 and answers the offer with these bytes; "": rank 0 ends.
 struct Offer {
   std::string thrown;
   bool has_memory = false;
@@ -69,7 +69,7 @@ struct Offer {
     connections.front().name = "rank 0 (host far)";
     Config config = config_of(1, 2, "");
     config.transport = transport;
-    if (!answer.empty()) say_raw(theirs, answer);
+    if (!answer.empty()) send_raw(theirs, answer);
     if (answer.empty()) Fd(std::move(theirs));
     try {
       share_memory(config, one_of_two(1), connections, soon());
@@ -79,7 +79,7 @@ struct Offer {
     }
   }
 
-  static void say_raw(const Fd& fd, const std::string& text) {
+  static void send_raw(const Fd& fd, const std::string& text) {
     iovec part = as_iovec(std::as_bytes(std::span(text)));
     send_some(fd.get(), {&part, 1});
   }
@@ -102,7 +102,8 @@ int send_files(const Fd& fd, char text, const std::vector<int>& files) {
   return ::sendmsg(fd.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 0 : errno;
 }
 
-// Takes from this thread (and those it starts) what lets root pass more descriptors than the limit, for its life.
+// While it exists, this thread and the threads that it starts lack the capabilities by which root may pass more
+// descriptors than the limit.
 class WithoutCapabilities {
  public:
   WithoutCapabilities() {
@@ -118,13 +119,13 @@ class WithoutCapabilities {
   __user_cap_data_struct before_[2]{};
 };
 
-bool anybody_has_memory() {
+bool a_segment_is_mapped() {
   std::ifstream maps("/proc/self/maps");
   const std::string all{std::istreambuf_iterator<char>(maps), {}};
   return all.find("memfd:horo") != std::string::npos;
 }
 
-// More descriptors on their way than this process may have open.
+// More descriptors in flight than this process may have open.
 class TooManyInFlight {
  public:
   TooManyInFlight() : file_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
@@ -135,9 +136,9 @@ class TooManyInFlight {
   }
   ~TooManyInFlight() { ::setrlimit(RLIMIT_NOFILE, &before_); }
   bool is_refused() const { return send_files(pair_.theirs, 'x', {file_.get()}) == ETOOMANYREFS; }
-  // Dropped unseen, when somebody has made memory to be handed over.
-  void arrive() {
-    for (const TimePoint until = soon(); !anybody_has_memory() && Clock::now() < until;) {
+  // Discards the descriptors in flight as soon as a rank has created a segment.
+  void discard_all() {
+    for (const TimePoint until = soon(); !a_segment_is_mapped() && Clock::now() < until;) {
     }
     std::array<char, 16> bytes;
     while (::recv(pair_.ours.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
@@ -156,7 +157,7 @@ struct Outcome {
   int have_memory = 0;
 };
 
-// Two ranks hand memory over, while something else happens.
+// Two ranks hand memory over while `meanwhile` runs.
 Outcome hand_over(
     const std::string& transport, TimePoint until, const std::function<void()>& meanwhile = [] {}) {
   UnixPair pair;
@@ -172,17 +173,17 @@ Outcome hand_over(
   return {{message_of(errors[0]), message_of(errors[1])}, have_memory};
 }
 
-TEST(ShmHandover, WhoHasMappedItSharesIt) {
+TEST(ShmHandover, APeerThatHasMappedTheSegmentSharesIt) {
   EXPECT_TRUE(Offer("shm", "+").has_memory);
 }
 
-TEST(ShmHandover, WhereItCannotBeMappedAutoGoesOnWithout) {
+TEST(ShmHandover, WhereThePeerCannotMapItAutoUsesTheSocket) {
   const Offer offer("auto", "-");
   EXPECT_EQ(offer.thrown, "");
   EXPECT_FALSE(offer.has_memory);
 }
 
-TEST(ShmHandover, WhereItCannotBeMappedShmIsAnErrorThatNamesSettingRankAndHost) {
+TEST(ShmHandover, WhereThePeerCannotMapItShmIsAnErrorThatNamesSettingRankAndHost) {
   const Offer offer("shm", "-");
   EXPECT_THAT(offer.thrown, HasSubstr("HORO_TRANSPORT=shm: rank 1 shares no memory with rank 0 (host far)"));
   EXPECT_THAT(offer.thrown, HasSubstr("HORO_TRANSPORT=auto or tcp"));
@@ -192,8 +193,8 @@ TEST(ShmHandover, APeerThatEndsMeanwhileIsNamed) {
   EXPECT_THAT(Offer("shm", "").thrown, HasSubstr("rank 0 (host far) is lost"));
 }
 
-// Also behind what it said before, with a checksum or without one.
-TEST(ShmHandover, APeerWhoseStartHasFailedIsHeard) {
+// Also behind earlier frames, with a checksum or without one.
+TEST(ShmHandover, TheAbortNoticeOfAPeerIsFound) {
   const auto text_of = [](const std::vector<std::byte>& message) {
     return std::string(reinterpret_cast<const char*>(message.data()), message.size());
   };
@@ -209,7 +210,7 @@ TEST(ShmHandover, APeerWhoseStartHasFailedIsHeard) {
   }
 }
 
-// Rank 1 shares memory with rank 0, or is about to, when rank 2 is gone.
+// Rank 2 is lost while rank 1 shares memory with rank 0, or is about to.
 class ThirdIsLost : public testing::Test {
  protected:
   void start_zero() { share_memory(config_of_three(0), one_of_three(0), of_zero_, soon()); }
@@ -243,7 +244,7 @@ class ThirdIsLost : public testing::Test {
   std::vector<Connection> of_zero_ = UnixPair::to(1, std::move(to_zero_.theirs));
 };
 
-TEST_F(ThirdIsLost, WhoComesLateNamesIt) {
+TEST_F(ThirdIsLost, ARankThatStartsLaterNamesIt) {
   start_one();
   try {
     start_zero();
@@ -253,7 +254,7 @@ TEST_F(ThirdIsLost, WhoComesLateNamesIt) {
   }
 }
 
-TEST_F(ThirdIsLost, WhoIsThroughIsTold) {
+TEST_F(ThirdIsLost, ARankThatHasFinishedGetsTheNotice) {
   start_one([this] { start_zero(); });
   Connection& one = of_zero_.front();
   const auto stream = make_shm_stream(std::move(one.fd), std::move(one.memory.value()), /*is_maker=*/false, 4096);
@@ -265,11 +266,12 @@ TEST_F(ThirdIsLost, WhoIsThroughIsTold) {
   EXPECT_EQ(decode_abort(std::span(bytes).subspan(kFrameBytes, frame.length)).origin, 2);
 }
 
-TEST(ShmHandover, APeerThatSaysSomethingElseIsLost) {
-  EXPECT_THAT(Offer("shm", "?").thrown, HasSubstr("rank 1: rank 0 (host far) said something else"));
+TEST(ShmHandover, APeerWithAnUnknownAnswerIsLost) {
+  EXPECT_THAT(Offer("shm", "?").thrown,
+              HasSubstr("rank 1: rank 0 (host far) sent an unknown answer about shared memory"));
 }
 
-TEST(ShmHandover, DescriptorsThatNobodyAskedForAreClosed) {
+TEST(ShmHandover, UnexpectedDescriptorsAreClosed) {
   const ShmSegment segment = ShmSegment::create(shm_stream_bytes(4096));
   const std::size_t before = descriptors_here();
   {
@@ -285,7 +287,7 @@ TEST(ShmHandover, DescriptorsThatNobodyAskedForAreClosed) {
   EXPECT_EQ(descriptors_here(), before);
 }
 
-TEST(ShmHandover, WithTooManyDescriptorsOnTheirWayAutoGoesWithoutAndThePeerHearsIt) {
+TEST(ShmHandover, WithTooManyDescriptorsInFlightAutoUsesTheSocketOnBothRanks) {
   const TooManyInFlight crowd;
   if (!crowd.is_refused()) GTEST_SKIP() << "the kernel counts none of them";
   const Outcome outcome = hand_over("auto", soon(200));
@@ -293,17 +295,17 @@ TEST(ShmHandover, WithTooManyDescriptorsOnTheirWayAutoGoesWithoutAndThePeerHears
   EXPECT_EQ(outcome.have_memory, 0);
 }
 
-TEST(ShmHandover, WithTooManyDescriptorsOnTheirWayShmNamesTheCause) {
+TEST(ShmHandover, WithTooManyDescriptorsInFlightShmNamesTheCause) {
   const TooManyInFlight crowd;
   if (!crowd.is_refused()) GTEST_SKIP() << "the kernel counts none of them";
   EXPECT_THAT(hand_over("shm", soon(200)).thrown[1],
               AllOf(HasSubstr("HORO_TRANSPORT=shm: rank 1 shares no memory"), HasSubstr("ulimit -n")));
 }
 
-TEST(ShmHandover, WhereDescriptorsArriveMeanwhileTheOfferIsRepeated) {
+TEST(ShmHandover, TheOfferIsRepeatedUntilDescriptorsHaveArrived) {
   TooManyInFlight crowd;
   if (!crowd.is_refused()) GTEST_SKIP() << "the kernel counts none of them";
-  const Outcome outcome = hand_over("shm", soon(), [&] { crowd.arrive(); });
+  const Outcome outcome = hand_over("shm", soon(), [&] { crowd.discard_all(); });
   EXPECT_EQ(outcome.thrown, (std::vector<std::string>{"", ""}));
   EXPECT_EQ(outcome.have_memory, 2);
 }

@@ -72,7 +72,7 @@ class FaultyPeer {
     socket_ = Fd(ends[0]);
     std::vector<Connection> connections;
     connections.push_back({Fd(ends[1]), 1, 0, Purpose::kData, "", std::move(theirs)});
-    victim_ = make_tcp_transport(config_of(0, 2, ""), shm_identity(0), std::move(connections));
+    victim_ = make_stream_transport(config_of(0, 2, ""), shm_identity(0), std::move(connections));
   }
 
   ShmSegment memory_;

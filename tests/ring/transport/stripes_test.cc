@@ -120,7 +120,7 @@ class StripedPeer {
       connection.width = 2;
       connections.push_back(std::move(connection));
     }
-    transport = make_tcp_transport(config, self, std::move(connections));
+    transport = make_stream_transport(config, self, std::move(connections));
   }
 
   void say(int number, Frame frame, std::size_t bytes) {
@@ -201,7 +201,7 @@ TEST(Stripes, APieceWhereThereIsOneConnectionEndsTheLink) {
   const Fd theirs(pair[0]);
   std::vector<Connection> connections;
   connections.push_back({Fd(pair[1]), 1, 0, Purpose::kData});
-  const auto transport = make_tcp_transport(config, self, std::move(connections));
+  const auto transport = make_stream_transport(config, self, std::move(connections));
   Frame frame = first_piece(1'000);
   frame.from = 1;
   const auto message = message_of(frame, pattern_of(10, 1));

@@ -22,7 +22,7 @@ struct LinePeer {
     connections.back().checks = true;
     Identity self;
     self.size = 2;
-    transport = make_tcp_transport(config_of(0, 2, ""), self, std::move(connections));
+    transport = make_stream_transport(config_of(0, 2, ""), self, std::move(connections));
   }
 
   void say(FrameKind kind, std::span<const std::byte> payload) const {
@@ -51,14 +51,14 @@ struct LinePeer {
 TEST(TcpLine, WhatIsSentAfterCheckingStoppedCarriesNoChecksum) {
   const LinePeer peer;
   EXPECT_TRUE(peer.send_and_read(100).is_checked);
-  peer.transport->stop_checking();
+  peer.transport->stop_checksums();
   EXPECT_FALSE(peer.send_and_read(100).is_checked);
 }
 
 // Each side decides for what it sends; the bytes that are counted are those that came.
 TEST(TcpLine, WhoStoppedCheckingStillChecksWhatComesWithAChecksum) {
   const LinePeer peer;
-  peer.transport->stop_checking();
+  peer.transport->stop_checksums();
   Frame frame;
   frame.from = 1;
   frame.is_checked = true;
@@ -94,7 +94,7 @@ TEST(TcpLine, NothingIsKeptWarmOnALineThatIsShort) {
       return barrier;
     }());
     const std::uint64_t before = rank.transport().kernel_bytes_sent();
-    EXPECT_EQ(rank.transport().look(), TimePoint::max());
+    EXPECT_EQ(rank.transport().tick(), TimePoint::max());
     EXPECT_EQ(rank.transport().kernel_bytes_sent(), before);
   });
 }

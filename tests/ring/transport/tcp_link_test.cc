@@ -64,8 +64,8 @@ class RawPeer {
     config.deadline = std::chrono::milliseconds(5'000);
     config.max_early_bytes = 10'000;
     config.max_message_bytes = 10'000;
-    transport = make_tcp_transport(config, tcp_identity(0), connect(data));
-    control = make_tcp_control(config, tcp_identity(0), connect(control_socket));
+    transport = make_stream_transport(config, tcp_identity(0), connect(data));
+    control = make_stream_control(config, tcp_identity(0), connect(control_socket));
   }
 
   static void say(const Fd& fd, std::span<const std::byte> bytes) {

@@ -124,7 +124,7 @@ class NetPair {
 
   void pause(TimePoint until) {
     for (TimePoint again{}; again < until;) {
-      again = std::min(transport_.look(), until);
+      again = std::min(transport_.tick(), until);
       control_.wait(again);
     }
   }
