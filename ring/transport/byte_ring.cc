@@ -1,106 +1,79 @@
-// Lamport's ring of one writer and one reader. Each side keeps its own position and the last one that it saw of the
-// other, so a line moves between two cores only when a side runs out of bytes or room.
+// Lamport's ring of one writer and one reader. Each side keeps its own position and the last position that it loaded
+// from the peer, so a cache line moves between two cores only when a side runs out of bytes or room.
 #include "ring/transport/byte_ring.h"
 
 #include <algorithm>
 #include <cstring>
 
 namespace horo {
-namespace {
 
-// A writer that sleeps is woken when this much of the ring is free, not for every chunk.
-std::size_t enough(std::size_t ring_bytes) {
-  return ring_bytes / 2;
+// A valid limit never decreases, and is at most one ring length beyond the position that the peer has seen.
+void RingEnd::load_limit() noexcept {
+  const std::uint64_t limit = peer_.load(std::memory_order_seq_cst) + lead_;
+  if (limit < limit_ || limit - stored_ > ring_bytes_) is_damaged_.store(true, std::memory_order_relaxed);
+  if (!is_damaged()) limit_ = limit;
 }
 
-}  // namespace
+template <class Copy>
+std::size_t RingEnd::move(std::size_t bytes, std::size_t least, const Copy& copy) noexcept {
+  std::size_t done = 0;
+  while (done < bytes) {
+    if (available() < std::min(bytes - done, least)) load_limit();
+    const auto at = static_cast<std::size_t>(position_ % ring_bytes_);
+    const auto pending = static_cast<std::size_t>(position_ - stored_);
+    const std::size_t left_in_chunk = chunk_bytes_ - std::min(chunk_bytes_ - 1, pending);
+    const std::size_t part = std::min({bytes - done, available(), ring_bytes_ - at, left_in_chunk});
+    if (part == 0 || is_damaged()) break;
+    copy(at, done, part);
+    position_ += part;
+    done += part;
+    if (position_ - stored_ >= chunk_bytes_) store_position();
+  }
+  return done;
+}
 
-void RingWriter::look() noexcept {
-  const std::uint64_t taken = words_.taken.load(std::memory_order_seq_cst);
-  if (taken < taken_ || taken > published_) damaged_.store(true, std::memory_order_relaxed);
-  if (!is_damaged()) taken_ = taken;
+void RingEnd::store_position() noexcept {
+  if (stored_ == position_) return;
+  stored_ = position_;
+  own_.store(position_, std::memory_order_seq_cst);
+}
+
+bool RingEnd::take_wake_up() noexcept {
+  return peer_sleeps_.load(std::memory_order_seq_cst) != 0 && peer_sleeps_.exchange(0) != 0;
+}
+
+bool RingEnd::has(std::size_t bytes) noexcept {
+  if (available() < bytes) load_limit();
+  return is_damaged() || available() >= bytes;
+}
+
+bool RingEnd::prepare_sleep(std::size_t bytes) noexcept {
+  sleeps_.store(1, std::memory_order_seq_cst);
+  return has(bytes);
 }
 
 std::size_t RingWriter::write(std::span<const std::byte> from) noexcept {
-  std::size_t done = 0;
-  while (done < from.size()) {
-    if (room() < std::min(from.size() - done, chunk_bytes_)) look();
-    const auto at = static_cast<std::size_t>(written_ % ring_.size());
-    const std::size_t pending = static_cast<std::size_t>(written_ - published_);
-    const std::size_t part =
-        std::min({from.size() - done, room(), ring_.size() - at, chunk_bytes_ - std::min(chunk_bytes_ - 1, pending)});
-    if (part == 0 || is_damaged()) break;
+  return move(from.size(), chunk_bytes(), [&](std::size_t at, std::size_t done, std::size_t part) {
     std::memcpy(ring_.data() + at, from.data() + done, part);
-    written_ += part;
-    done += part;
-    if (written_ - published_ >= chunk_bytes_) publish();
-  }
-  return done;
+  });
 }
 
-void RingWriter::publish() noexcept {
-  published_ = written_;
-  words_.written.store(written_, std::memory_order_seq_cst);
-}
-
-bool RingWriter::pass_on() noexcept {
-  if (published_ != written_) publish();
-  return words_.reader_sleeps.load(std::memory_order_seq_cst) != 0 && words_.reader_sleeps.exchange(0) != 0;
-}
-
-bool RingWriter::has_room() noexcept {
-  if (room() < enough(ring_.size())) look();
-  return is_damaged() || room() >= enough(ring_.size());
-}
-
-bool RingWriter::prepare_sleep() noexcept {
-  words_.writer_sleeps.store(1, std::memory_order_seq_cst);
-  return has_room();
-}
-
-void RingReader::look() noexcept {
-  const std::uint64_t written = words_.written.load(std::memory_order_seq_cst);
-  if (written < written_ || written - published_ > ring_.size()) damaged_.store(true, std::memory_order_relaxed);
-  if (!is_damaged()) written_ = written;
+bool RingWriter::publish() noexcept {
+  store_position();
+  return take_wake_up();
 }
 
 std::size_t RingReader::read(std::span<std::byte> into) noexcept {
-  std::size_t done = 0;
-  while (done < into.size()) {
-    if (written_ == taken_) look();
-    const auto at = static_cast<std::size_t>(taken_ % ring_.size());
-    const std::size_t pending = static_cast<std::size_t>(taken_ - published_);
-    const std::size_t part = std::min({into.size() - done, static_cast<std::size_t>(written_ - taken_),
-                                       ring_.size() - at, chunk_bytes_ - std::min(chunk_bytes_ - 1, pending)});
-    if (part == 0 || is_damaged()) break;
+  return move(into.size(), 1, [&](std::size_t at, std::size_t done, std::size_t part) {
     std::memcpy(into.data() + done, ring_.data() + at, part);
-    taken_ += part;
-    done += part;
-    if (taken_ - published_ >= chunk_bytes_) publish();
-  }
-  return done;
+  });
 }
 
-void RingReader::publish() noexcept {
-  published_ = taken_;
-  words_.taken.store(taken_, std::memory_order_seq_cst);
-}
-
-// What the writer added since we looked makes room look larger here than it is: then it is woken too early, once.
-bool RingReader::pass_on() noexcept {
-  if (published_ != taken_) publish();
-  if (ring_.size() - static_cast<std::size_t>(written_ - taken_) < enough(ring_.size())) return false;
-  return words_.writer_sleeps.load(std::memory_order_seq_cst) != 0 && words_.writer_sleeps.exchange(0) != 0;
-}
-
-bool RingReader::has_bytes() noexcept {
-  if (written_ == taken_) look();
-  return is_damaged() || written_ != taken_;
-}
-
-bool RingReader::prepare_sleep() noexcept {
-  words_.reader_sleeps.store(1, std::memory_order_seq_cst);
-  return has_bytes();
+// The writer is woken when half of the ring is free, not for every chunk. The reader computes the free room from the
+// last position that it loaded, so the room may look larger than it is; the writer is then woken too early, once.
+bool RingReader::publish() noexcept {
+  store_position();
+  return ring_bytes() - available() >= ring_bytes() / 2 && take_wake_up();
 }
 
 }  // namespace horo

@@ -1,5 +1,5 @@
-// A stream of bytes in one direction through memory that two ranks share: one of them writes, the other reads. Neither
-// believes the other: a position that cannot be is found before it is used, and nothing outside the ring is touched.
+// A ring of bytes in one direction, in memory that two ranks share: one writes, the other reads. Neither trusts the
+// other: an invalid position is detected before it is used, and no memory outside of the ring is touched.
 #pragma once
 
 #include <atomic>
@@ -9,71 +9,110 @@
 
 namespace horo {
 
-// In shared memory, zero at first. Positions count bytes since the beginning. Each word has a cache line of its own.
+// In shared memory, zero at first. Positions count bytes since the beginning. Each word has its own cache line.
 struct RingWords {
-  // Stored with seq_cst after the bytes up to it: orders these before, and itself before a look at the other's wish.
+  // Stored with seq_cst after the bytes before the position were copied: orders the copy before the store, and the
+  // store before the load of the peer's sleep word.
   alignas(64) std::atomic<std::uint64_t> written;
   alignas(64) std::atomic<std::uint64_t> taken;
-  // "I sleep; wake me": set with seq_cst before a last look at the other's position, so that one of the two sees.
+  // 1: the side sleeps and has to be woken. Stored with seq_cst before the last load of the peer's position, so that at
+  // least one of the two sides sees the other's store.
   alignas(64) std::atomic<std::uint32_t> reader_sleeps;
   alignas(64) std::atomic<std::uint32_t> writer_sleeps;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
-// Both: `chunk_bytes` is how much is passed on at a time while the rest is copied. Once is_damaged(), nothing moves.
-class RingWriter {
+// What writer and reader have in common. Each side may move bytes from its own position up to a limit: the peer's
+// position for the reader, one ring length beyond it for the writer.
+class RingEnd {
  public:
-  RingWriter(RingWords& words, std::span<std::byte> ring, std::size_t chunk_bytes)
-      : words_(words), ring_(ring), chunk_bytes_(chunk_bytes) {}
+  // The peer has stored an invalid position. No byte is moved any more. Any thread.
+  bool is_damaged() const { return is_damaged_.load(std::memory_order_relaxed); }
+  void end_sleep() noexcept { sleeps_.store(0, std::memory_order_relaxed); }
 
-  // Copies what there is room for; the last of it becomes visible with pass_on(), which says whether to wake the
-  // reader.
-  std::size_t write(std::span<const std::byte> from) noexcept;
-  bool pass_on() noexcept;
-  // True if there is room enough to be woken for; else the reader wakes us when there is.
-  bool prepare_sleep() noexcept;
-  bool has_room() noexcept;
-  void end_sleep() noexcept { words_.writer_sleeps.store(0, std::memory_order_relaxed); }
-  bool is_damaged() const { return damaged_.load(std::memory_order_relaxed); }
+ protected:
+  struct Words {
+    std::atomic<std::uint64_t>& own;
+    std::atomic<std::uint64_t>& peer;
+    std::atomic<std::uint32_t>& own_sleeps;
+    std::atomic<std::uint32_t>& peer_sleeps;
+  };
+
+  // `lead`: how far the limit is beyond the peer's position. `chunk_bytes`: the position is stored after this many
+  // bytes at the latest, so that the peer can work while the rest is copied.
+  RingEnd(const Words& words, std::size_t ring_bytes, std::size_t lead, std::size_t chunk_bytes)
+      : own_(words.own),
+        peer_(words.peer),
+        sleeps_(words.own_sleeps),
+        peer_sleeps_(words.peer_sleeps),
+        ring_bytes_(ring_bytes),
+        lead_(lead),
+        chunk_bytes_(chunk_bytes),
+        limit_(lead) {}
+
+  std::size_t available() const { return static_cast<std::size_t>(limit_ - position_); }
+  // Moves up to `bytes`: calls copy(offset in the ring, offset in the caller's memory, length) for each part. Loads the
+  // peer's position when less than `least` is available. Returns the number of bytes.
+  template <class Copy>
+  std::size_t move(std::size_t bytes, std::size_t least, const Copy& copy) noexcept;
+  // Whether `bytes` are available, or the ring is damaged; loads the peer's position if it seems not so.
+  bool has(std::size_t bytes) noexcept;
+  bool prepare_sleep(std::size_t bytes) noexcept;
+  void store_position() noexcept;
+  // Whether the peer sleeps; it is to be woken once then.
+  bool take_wake_up() noexcept;
+  std::size_t ring_bytes() const { return ring_bytes_; }
+  std::size_t chunk_bytes() const { return chunk_bytes_; }
 
  private:
-  std::size_t room() const { return ring_.size() - static_cast<std::size_t>(written_ - taken_); }
-  void look() noexcept;
-  void publish() noexcept;
+  void load_limit() noexcept;
 
-  RingWords& words_;
-  std::span<std::byte> ring_;
-  std::size_t chunk_bytes_;
-  std::uint64_t written_ = 0;
-  std::uint64_t published_ = 0;
-  std::uint64_t taken_ = 0;            // as last seen
-  std::atomic<bool> damaged_ = false;  // the other direction's thread may ask; orders nothing
+  std::atomic<std::uint64_t>& own_;
+  std::atomic<std::uint64_t>& peer_;
+  std::atomic<std::uint32_t>& sleeps_;
+  std::atomic<std::uint32_t>& peer_sleeps_;
+  const std::size_t ring_bytes_, lead_, chunk_bytes_;
+  std::uint64_t position_ = 0;
+  std::uint64_t stored_ = 0;              // the position that the peer sees
+  std::uint64_t limit_;                   // by the peer's position when it was last loaded
+  std::atomic<bool> is_damaged_ = false;  // orders nothing; the thread of the other direction may read it
 };
 
-class RingReader {
+class RingWriter : public RingEnd {
  public:
-  RingReader(RingWords& words, std::span<const std::byte> ring, std::size_t chunk_bytes)
-      : words_(words), ring_(ring), chunk_bytes_(chunk_bytes) {}
+  RingWriter(RingWords& words, std::span<std::byte> ring, std::size_t chunk_bytes)
+      : RingEnd({words.written, words.taken, words.writer_sleeps, words.reader_sleeps}, ring.size(), ring.size(),
+                chunk_bytes),
+        ring_(ring) {}
 
-  // Copies what there is; the last of its room becomes free with pass_on(), which says whether to wake the writer.
-  std::size_t read(std::span<std::byte> into) noexcept;
-  bool pass_on() noexcept;
-  bool prepare_sleep() noexcept;
-  bool has_bytes() noexcept;
-  void end_sleep() noexcept { words_.reader_sleeps.store(0, std::memory_order_relaxed); }
-  bool is_damaged() const { return damaged_.load(std::memory_order_relaxed); }
+  // Copies as much as there is room for. The reader sees all of it after publish(), which returns whether to wake the
+  // reader.
+  std::size_t write(std::span<const std::byte> from) noexcept;
+  bool publish() noexcept;
+  // Before a sleep: false if there is too little room, and the reader will wake the writer when half the ring is free.
+  bool prepare_sleep() noexcept { return RingEnd::prepare_sleep(ring_bytes() / 2); }
+  bool has_room() noexcept { return has(ring_bytes() / 2); }
 
  private:
-  void look() noexcept;
-  void publish() noexcept;
+  std::span<std::byte> ring_;
+};
 
-  RingWords& words_;
+class RingReader : public RingEnd {
+ public:
+  RingReader(RingWords& words, std::span<const std::byte> ring, std::size_t chunk_bytes)
+      : RingEnd({words.taken, words.written, words.reader_sleeps, words.writer_sleeps}, ring.size(), 0, chunk_bytes),
+        ring_(ring) {}
+
+  // Copies the bytes that are there. The writer sees their room after publish(), which returns whether to wake the
+  // writer.
+  std::size_t read(std::span<std::byte> into) noexcept;
+  bool publish() noexcept;
+  // Before a sleep: false if there are no bytes, and the writer will wake the reader.
+  bool prepare_sleep() noexcept { return RingEnd::prepare_sleep(1); }
+  bool has_bytes() noexcept { return has(1); }
+
+ private:
   std::span<const std::byte> ring_;
-  std::size_t chunk_bytes_;
-  std::uint64_t written_ = 0;  // as last seen
-  std::uint64_t taken_ = 0;
-  std::uint64_t published_ = 0;
-  std::atomic<bool> damaged_ = false;  // the other direction's thread may ask; orders nothing
 };
 
 }  // namespace horo

@@ -1,4 +1,4 @@
-// The parts that connect_tcp puts together.
+// The transport and the control link over authenticated connections, which ring/bootstrap makes.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,15 @@
 
 namespace horo {
 
-// `connections`: one to every other rank. `arenas`: memory shared with ranks of this host, by which their deaths
+// `connections`: to every other rank. `arenas`: memory shared with ranks of this host, by which their deaths
 // show; null: none.
 std::unique_ptr<Transport> make_stream_transport(const Config& config, const Identity& self,
-                                              std::vector<Connection> connections,
-                                              std::shared_ptr<ShmArenas> arenas = {});
+                                                 std::vector<Connection> connections,
+                                                 std::shared_ptr<ShmArenas> arenas = {});
 
 // `connections`: one to every other rank on rank 0, else one to rank 0. `watched`: processes whose end it reports.
 std::unique_ptr<ControlLink> make_stream_control(const Config& config, const Identity& self,
-                                              std::vector<Connection> connections, std::vector<Watched> watched = {});
+                                                 std::vector<Connection> connections,
+                                                 std::vector<Watched> watched = {});
 
 }  // namespace horo

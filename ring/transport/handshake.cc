@@ -1,6 +1,6 @@
-// A challenge and response in both directions (ISO/IEC 9798-4, three passes). Each proof covers everything that was
-// said before, under a label of its own, so none can be replayed, reflected or moved to another connection, rank or
-// purpose. The acceptor stores one hello at a time of a stranger, never more than kFrameBytes + kMaxHelloBytes bytes.
+// A challenge and response in both directions (ISO/IEC 9798-4, three passes). Each proof covers all bytes before it,
+// under a label of its own, so a proof cannot be replayed, reflected or moved to another connection, rank or purpose.
+// The acceptor stores one hello of an unauthenticated peer at a time, at most kFrameBytes + kMaxHelloBytes bytes.
 
 #include "ring/transport/handshake.h"
 
@@ -54,7 +54,7 @@ Identity identity_of(const Config& config, std::uint32_t epoch) {
 }
 
 Handshake::Handshake(const Identity& self, int peer, Purpose purpose, int number)
-    : self_(self), dials_(peer != kAnybody), peer_(peer), purpose_(purpose), number_(number) {
+    : self_(self), dials_(peer != kUnknown), peer_(peer), purpose_(purpose), number_(number) {
   if (!dials_) return;
   ByteWriter body;
   body.u8(static_cast<std::uint8_t>(purpose));
@@ -126,7 +126,7 @@ void Handshake::on_first(ByteReader& body) {
   expect_equal("world size", body.u32(), static_cast<std::uint32_t>(self_.size));
   body.raw(sizeof(Nonce));
   body.expect_end();
-  // The proof stands in the same hello as the nonce, so it covers that hello up to itself.
+  // The proof is in the same hello as the nonce, so it covers that hello up to the proof.
   Frame frame = self_.frame(FrameKind::kHello);
   frame.length = sizeof(Nonce) + sizeof(Mac);
   const std::size_t begin = transcript_.size();

@@ -1,5 +1,5 @@
-// The opening of every connection between ranks: both sides prove that they hold the job key, over fresh nonces, before
-// anything else is read. No I/O: bytes in, bytes out.
+// The handshake of every connection between ranks: both sides prove that they hold the job key, over fresh nonces,
+// before any other byte is read. Without I/O: takes and returns bytes.
 //
 //   dialer    -> HELLO: purpose, number, to, size, nonce
 //   acceptor  -> HELLO: nonce, HMAC(key, "horo accept" | hello 1 | hello 2 up to here)
@@ -31,54 +31,54 @@ inline constexpr std::size_t kMaxHelloBytes = 256;
 
 enum class Purpose : std::uint8_t { kExchange = 1, kData = 2, kControl = 3 };
 
-// Who a rank says it is; equal job, epoch and size on all ranks.
+// The identity that a rank claims. Job, epoch and size are equal on all ranks.
 struct Identity {
   std::uint64_t job = 0;
   std::uint32_t epoch = 0;
   std::uint32_t incarnation = 0;
   int rank = 0;
   int size = 1;
-  JobKey key{};  // zeros where the job has none
+  JobKey key{};  // zeros where the job has no key
 
-  Frame frame(FrameKind kind) const;  // with the fields that say who sends it
-  // Throws ProtocolError unless the frame comes from that start of that rank in this job and epoch.
+  Frame frame(FrameKind kind) const;  // with the fields of the sender
+  // Throws ProtocolError unless the frame is from that incarnation of that rank, in this job and epoch.
   void expect_from(const Frame& frame, int peer, std::uint32_t peer_incarnation) const;
-  // The notice that an abort or a suspicion carries. Throws ProtocolError where it is none, or about a rank that there
-  // is not.
+  // Decodes the payload of an abort notice or a suspicion. Throws ProtocolError if it is malformed or names a rank
+  // outside of the world.
   AbortNotice notice_in(std::span<const std::byte> payload) const;
 };
 Identity identity_of(const Config& config, std::uint32_t epoch);
 
-// A connection whose other end has proved who it is.
+// An authenticated connection.
 struct Connection {
   Fd fd;
   int peer = -1;
   std::uint32_t incarnation = 0;
   Purpose purpose = Purpose::kData;
-  std::string name{};                  // how texts call the peer; "": by its rank
-  std::optional<ShmSegment> memory{};  // shared with the peer, for the bytes; the higher rank of the two made it
-  std::optional<ShmSegment> arena{};   // the peer's (ring/shm/arena.h)
-  bool checks = false;                 // data to the peer goes with a checksum (Config::crc)
-  std::shared_ptr<MpiWorld> mpi{};     // through which the bytes go instead
-  int number = 0;                      // of this connection among those of its purpose between the two ranks,
-  int width = 1;                       // of which there are so many
+  std::string name{};                  // of the peer in messages; "": "rank N"
+  std::optional<ShmSegment> memory{};  // carries the bytes; the higher rank of the two created it
+  std::optional<ShmSegment> arena{};   // of the peer (ring/shm/arena.h)
+  bool checks = false;                 // payloads to the peer carry a checksum (Config::crc)
+  std::shared_ptr<MpiWorld> mpi{};     // carries the bytes; null: it does not
+  int number = 0;                      // of this connection among those of its purpose between the two ranks
+  int width = 1;                       // the number of those connections
 };
 
 class Handshake {
  public:
-  // `number`: of the connection among several of one purpose, below 256.
+  // `number`: of the connection among those of its purpose, below 256.
   static Handshake dialing(const Identity& self, int peer, Purpose purpose, int number = 0) {
     return Handshake(self, peer, purpose, number);
   }
-  static Handshake accepting(const Identity& self) { return Handshake(self, kAnybody, Purpose::kData, 0); }
+  static Handshake accepting(const Identity& self) { return Handshake(self, kUnknown, Purpose::kData, 0); }
 
-  // Bytes to send now; empties itself.
+  // Returns the bytes to send now, each once.
   std::vector<std::byte> take_output() { return std::exchange(output_, {}); }
-  // How many bytes the next feed() must bring, exactly; 0: nothing more is expected.
+  // The exact number of bytes for the next feed(); 0: no more bytes are expected.
   std::size_t wants() const { return wants_; }
-  // Throws ProtocolError, after which this handshake is over.
+  // Throws ProtocolError; the handshake has failed then.
   void feed(std::span<const std::byte> bytes);
-  // True once the other side is known; what take_output() still holds must be sent.
+  // True once the peer is authenticated; the rest of take_output() must still be sent.
   bool is_done() const { return state_ == State::kDone; }
   int peer() const { return peer_; }
   std::uint32_t peer_incarnation() const { return peer_incarnation_; }
@@ -87,7 +87,7 @@ class Handshake {
 
  private:
   enum class State { kHeader, kBody, kDone };
-  static constexpr int kAnybody = -1;  // the peer of an acceptor, until it speaks
+  static constexpr int kUnknown = -1;  // the peer of an acceptor before its first hello
 
   Handshake(const Identity& self, int peer, Purpose purpose, int number);
   void send(std::vector<std::byte> payload);

@@ -1,7 +1,8 @@
-// Ranks as threads: a send and its receive meet in a table that all ranks share and the bytes are copied under its
-// lock. A send ends when its receive has them, so an algorithm that counts on buffers in between stops here first.
+// The transport of ranks that are threads: sends and receives match in a table that all ranks share, and bytes are
+// copied under its lock. A send ends when its receive has the bytes, so an algorithm that relies on buffering in
+// between hangs here first.
 //
-// The table is shared by transports of independent lifetimes, hence the shared_ptr.
+// Transports with independent lifetimes share the table, hence the shared_ptr.
 
 #include <algorithm>
 #include <cstring>
@@ -37,9 +38,9 @@ struct Posted {
   std::string mismatch;
 };
 
-class Hub {
+class SharedOps {
  public:
-  explicit Hub(int size) : ranks_(static_cast<std::size_t>(size)) {}
+  explicit SharedOps(int size) : ranks_(static_cast<std::size_t>(size)) {}
   int size() const { return static_cast<int>(ranks_.size()); }
 
   Op post(Posted one) {
@@ -55,9 +56,9 @@ class Hub {
     }
     if (one.ended) cancel(one.peer, one.tag, one.mismatch);
     const Op partner = one.ended ? 0 : find_partner(one);
-    if (partner == 0 && !one.ended) open_[meeting_of(one.rank, one.peer, one.sends, one.tag)].push_back(op);
+    if (partner == 0 && !one.ended) open_[matching_key(one.rank, one.peer, one.sends, one.tag)].push_back(op);
     ops_.emplace(op, std::move(one));
-    if (partner != 0) meet(ops_.at(op).sends ? op : partner, ops_.at(op).sends ? partner : op);
+    if (partner != 0) match(ops_.at(op).sends ? op : partner, ops_.at(op).sends ? partner : op);
     return op;
   }
 
@@ -95,7 +96,7 @@ class Hub {
     bool has_left = false;
     std::map<std::uint32_t, Traffic> traffic;
     std::map<PlanKey, std::string> cancelled;
-    CondVar changed;  // something of this rank has ended
+    CondVar changed;  // operations of this rank have ended
   };
 
   Rank& at(int rank) REQUIRES(mutex_) { return ranks_[static_cast<std::size_t>(rank)]; }
@@ -104,17 +105,17 @@ class Hub {
     if (at(rank).failed) throw PeerLost(*at(rank).failed);
   }
 
-  // The rank's operations end with it: nobody touches their memory any more.
+  // All operations of the rank end; their memory is no longer used.
   void fail(int rank, const PeerLost& error) REQUIRES(mutex_) {
     if (!at(rank).failed) at(rank).failed.emplace(error);
     std::erase_if(ops_, [&](const auto& entry) { return entry.second.rank == rank; });
     at(rank).changed.notify_all();
   }
 
-  // The oldest open operation of the peer that has the same tag and the other direction. What has ended meanwhile is
-  // forgotten on the way.
+  // The oldest open operation of the peer with the same tag and the other direction. Operations that have ended
+  // meanwhile are removed from the queue.
   Op find_partner(const Posted& one) REQUIRES(mutex_) {
-    const auto found = open_.find(meeting_of(one.peer, one.rank, !one.sends, one.tag));
+    const auto found = open_.find(matching_key(one.peer, one.rank, !one.sends, one.tag));
     if (found == open_.end()) return 0;
     Op partner = 0;
     std::deque<Op>& queue = found->second;
@@ -127,12 +128,12 @@ class Hub {
     return partner;
   }
 
-  using Meeting = std::tuple<int, int, bool, std::uint32_t, std::uint64_t, std::uint32_t>;
-  static Meeting meeting_of(int rank, int peer, bool sends, const Tag& tag) {
+  using MatchKey = std::tuple<int, int, bool, std::uint32_t, std::uint64_t, std::uint32_t>;
+  static MatchKey matching_key(int rank, int peer, bool sends, const Tag& tag) {
     return {rank, peer, sends, tag.channel, tag.plan, tag.segment};
   }
 
-  void meet(Op send_op, Op recv_op) REQUIRES(mutex_) {
+  void match(Op send_op, Op recv_op) REQUIRES(mutex_) {
     Posted& send = ops_.at(send_op);
     Posted& recv = ops_.at(recv_op);
     if (send.tag.key_hash != recv.tag.key_hash) {
@@ -213,46 +214,48 @@ class Hub {
   Mutex mutex_;
   Op last_op_ GUARDED_BY(mutex_) = 0;
   std::map<Op, Posted> ops_ GUARDED_BY(mutex_);
-  std::map<Meeting, std::deque<Op>> open_ GUARDED_BY(mutex_);  // who waits for a partner, oldest first
+  std::map<MatchKey, std::deque<Op>> open_ GUARDED_BY(mutex_);  // operations without a partner, oldest first
   std::vector<Rank> ranks_;
 };
 
 class InProcessTransport final : public Transport {
  public:
-  InProcessTransport(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
-  ~InProcessTransport() override { hub_->leave(rank_); }
+  InProcessTransport(std::shared_ptr<SharedOps> shared, int rank) : ops_table_(std::move(shared)), rank_(rank) {}
+  ~InProcessTransport() override { ops_table_->leave(rank_); }
 
   int rank() const override { return rank_; }
-  int size() const override { return hub_->size(); }
+  int size() const override { return ops_table_->size(); }
   Op post_send(int peer, const Tag& tag, std::span<const std::byte> out) override {
-    return hub_->post({rank_, peer, true, tag, out, {}, false, ""});
+    return ops_table_->post({rank_, peer, true, tag, out, {}, false, ""});
   }
   Op post_recv(int peer, const Tag& tag, std::span<std::byte> in) override {
-    return hub_->post({rank_, peer, false, tag, {}, in, false, ""});
+    return ops_table_->post({rank_, peer, false, tag, {}, in, false, ""});
   }
-  void wait(std::span<const Op> ops, TimePoint deadline) override { hub_->wait(rank_, ops, deadline); }
+  void wait(std::span<const Op> ops, TimePoint deadline) override { ops_table_->wait(rank_, ops, deadline); }
   void abort(int origin, const std::string& reason) noexcept override {
     try {
-      hub_->abort(PeerLost(origin, reason));
+      ops_table_->abort(PeerLost(origin, reason));
     } catch (const std::bad_alloc&) {
-      hub_->abort(no_memory_);
+      ops_table_->abort(no_memory_);
     }
   }
-  Traffic traffic(std::uint32_t channel) const override { return hub_->traffic(rank_, channel); }
+  Traffic traffic(std::uint32_t channel) const override { return ops_table_->traffic(rank_, channel); }
   std::uint64_t kernel_bytes_sent_to(int /*peer*/) const override { return 0; }
 
  private:
-  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<SharedOps> ops_table_;
   int rank_;
-  const PeerLost no_memory_{rank_, say("rank ", rank_, ": out of memory (std::bad_alloc)")};  // made in time
+  const PeerLost no_memory_{
+      rank_,
+      say("rank ", rank_, ": out of memory (std::bad_alloc)")};  // made in advance, because making it takes memory
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<Transport>> make_in_process_transports(int size) {
-  const auto hub = std::make_shared<Hub>(size);
+  const auto shared = std::make_shared<SharedOps>(size);
   std::vector<std::unique_ptr<Transport>> transports;
-  for (int rank = 0; rank < size; ++rank) transports.push_back(std::make_unique<InProcessTransport>(hub, rank));
+  for (int rank = 0; rank < size; ++rank) transports.push_back(std::make_unique<InProcessTransport>(shared, rank));
   return transports;
 }
 

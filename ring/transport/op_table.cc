@@ -1,6 +1,6 @@
-// Messages and receives meet by (channel, plan, segment), in order of posting where these are equal. Two ranks that
-// disagree about the tensors of a plan (another key hash, another length) end that plan on both sides and tell every
-// peer in it, so that nobody waits for a message that will not come; all other plans go on.
+// Messages and receives match by (channel, plan, segment), and in the order of posting where these are equal. If two
+// ranks differ in the tensors of a plan (another key hash or length), both end that plan and send a notice to every
+// peer in it, so that no rank waits for a message that is never sent. All other plans continue.
 
 #include "ring/transport/op_table.h"
 
@@ -27,41 +27,42 @@ std::string difference_of(int peer, const Tag& mine, std::size_t my_bytes, const
 }  // namespace
 
 OpTable::OpTable(int size, std::size_t max_early_bytes)
-    : max_early_bytes_(max_early_bytes), slots_(1), peers_(static_cast<std::size_t>(size)) {}
+    : max_early_bytes_(max_early_bytes), operations_(1), peers_(static_cast<std::size_t>(size)) {}
 
-// An operation's number is its slot and the slot's generation, so that a stale number finds nothing.
-OpTable::Op OpTable::add(Slot slot) {
+// The number of an operation is its place in operations_ and the generation of that place, so a stale number finds no
+// operation.
+OpTable::Op OpTable::add(Operation operation) {
   if (free_.empty()) {
-    free_.push_back(static_cast<std::uint32_t>(slots_.size()));
-    slots_.emplace_back();
+    free_.push_back(static_cast<std::uint32_t>(operations_.size()));
+    operations_.emplace_back();
   }
   const std::uint32_t at = free_.back();
   free_.pop_back();
-  slot.generation = slots_[at].generation + 1;
-  slot.number = ++posted_;
-  slot.used = true;
-  const auto cancelled = cancelled_.find({slot.tag.channel, slot.tag.plan});
+  operation.generation = operations_[at].generation + 1;
+  operation.number = ++posted_;
+  operation.used = true;
+  const auto cancelled = cancelled_.find({operation.tag.channel, operation.tag.plan});
   if (cancelled != cancelled_.end()) {
-    slot.ended = true;
-    slot.mismatch = cancelled->second.why;
-    tell(cancelled->second, slot.peer, slot.tag);
+    operation.ended = true;
+    operation.mismatch = cancelled->second.why;
+    notify(cancelled->second, operation.peer, operation.tag);
   }
-  slots_[at] = std::move(slot);
-  return Op{slots_[at].generation} << 32 | at;
+  operations_[at] = std::move(operation);
+  return Op{operations_[at].generation} << 32 | at;
 }
 
-OpTable::Slot* OpTable::find(Op op) {
+OpTable::Operation* OpTable::find(Op op) {
   const auto at = static_cast<std::uint32_t>(op);
-  if (at == 0 || at >= slots_.size()) return nullptr;
-  Slot& slot = slots_[at];
-  return slot.used && slot.generation == static_cast<std::uint32_t>(op >> 32) ? &slot : nullptr;
+  if (at == 0 || at >= operations_.size()) return nullptr;
+  Operation& operation = operations_[at];
+  return operation.used && operation.generation == static_cast<std::uint32_t>(op >> 32) ? &operation : nullptr;
 }
 
 void OpTable::forget(Op op) {
-  Slot* slot = find(op);
-  if (slot == nullptr) return;
-  slot->used = false;
-  slot->mismatch.clear();
+  Operation* operation = find(op);
+  if (operation == nullptr) return;
+  operation->used = false;
+  operation->mismatch.clear();
   free_.push_back(static_cast<std::uint32_t>(op));
 }
 
@@ -102,28 +103,30 @@ std::optional<Outgoing> OpTable::next_send(int peer) {
     const Op op = turn->second.front();
     turn->second.pop_front();
     to.last_channel = turn->first;
-    const Slot* slot = find(op);
-    HORO_CHECK(slot != nullptr);
-    return Outgoing{op, slot->tag, slot->out, {}};
+    const Operation* operation = find(op);
+    HORO_CHECK(operation != nullptr);
+    return Outgoing{op, operation->tag, operation->out, {}};
   }
   return std::nullopt;
 }
 
 std::optional<OpTable::Expected> OpTable::expected(int peer) const {
-  const Slot* oldest = nullptr;
+  const Operation* oldest = nullptr;
   for (const auto& [key, op] : peers_[index(peer)].posted) {
-    const Slot* slot = find(op);
-    if (oldest == nullptr || slot->number < oldest->number) oldest = slot;
+    const Operation* operation = find(op);
+    if (oldest == nullptr || operation->number < oldest->number) oldest = operation;
   }
   if (oldest == nullptr) return std::nullopt;
   return Expected{oldest->tag, oldest->in};
 }
 
-// The message for `op` is known: does it fit?
+// The message for `op` is known; if it does not fit, its plan is to be cancelled.
 OpTable::Match OpTable::settle(Op op, const Tag& tag, std::uint64_t length) {
-  const Slot& slot = *find(op);
-  if (slot.tag.key_hash == tag.key_hash && slot.in.size() == length) return {Place::kPosted, op, slot.in};
-  cancels_.push_back({tag.channel, tag.plan, difference_of(slot.peer, slot.tag, slot.in.size(), tag, length)});
+  const Operation& operation = *find(op);
+  if (operation.tag.key_hash == tag.key_hash && operation.in.size() == length)
+    return {Place::kPosted, op, operation.in};
+  cancels_.push_back(
+      {tag.channel, tag.plan, difference_of(operation.peer, operation.tag, operation.in.size(), tag, length)});
   return {Place::kDropped, 0, {}};
 }
 
@@ -161,12 +164,12 @@ void OpTable::sent(const Outgoing& message, std::size_t frame_bytes) {
 }
 
 void OpTable::end(Op op, std::size_t frame_bytes) {
-  Slot* slot = find(op);
-  if (slot == nullptr || slot->ended) return;
-  slot->ended = true;
-  const Traffic sent{slot->out.size() + frame_bytes, 0, 1, 0};
-  const Traffic received{0, slot->in.size() + frame_bytes, 0, 1};
-  traffic_[slot->tag.channel] += slot->sends ? sent : received;
+  Operation* operation = find(op);
+  if (operation == nullptr || operation->ended) return;
+  operation->ended = true;
+  const Traffic sent{operation->out.size() + frame_bytes, 0, 1, 0};
+  const Traffic received{0, operation->in.size() + frame_bytes, 0, 1};
+  traffic_[operation->tag.channel] += operation->sends ? sent : received;
 }
 
 void OpTable::drop_plan(Peer& peer, PlanKey plan) {
@@ -182,10 +185,10 @@ void OpTable::drop_plan(Peer& peer, PlanKey plan) {
   std::erase_if(sends->second, [&](Op op) { return find(op) == nullptr || find(op)->tag.plan == plan.second; });
 }
 
-// Once per peer, whether the operation with it was posted before the plan was cancelled or is posted after.
-void OpTable::tell(Cancelled& cancelled, int peer, const Tag& tag) {
-  if (cancelled.told[index(peer)]) return;
-  cancelled.told[index(peer)] = true;
+// Queues a notice, once per peer; the operation with the peer may be posted before or after the cancellation.
+void OpTable::notify(Cancelled& cancelled, int peer, const Tag& tag) {
+  if (cancelled.is_notified[index(peer)]) return;
+  cancelled.is_notified[index(peer)] = true;
   ++open_notices_;
   const auto text = std::as_bytes(std::span(cancelled.why));
   const Tag notice{tag.channel, tag.plan, kCancelSegment, tag.key_hash};
@@ -193,7 +196,7 @@ void OpTable::tell(Cancelled& cancelled, int peer, const Tag& tag) {
 }
 
 void OpTable::cancel(const PlanCancel& cancel) {
-  HORO_CHECK(!cancel.why.empty());  // an empty text would read as success
+  HORO_CHECK(!cancel.why.empty());  // an empty text means success
   const PlanKey plan{cancel.channel, cancel.plan};
   const auto [entry, is_new] = cancelled_.emplace(plan, Cancelled{cancel.why, std::vector<bool>(peers_.size())});
   if (!is_new) return;
@@ -202,22 +205,22 @@ void OpTable::cancel(const PlanCancel& cancel) {
     cancelled_.erase(cancel_order_.front());
     cancel_order_.pop_front();
   }
-  for (Slot& slot : slots_) {
-    if (!slot.used || slot.tag.channel != cancel.channel || slot.tag.plan != cancel.plan) continue;
-    if (!slot.ended) slot.mismatch = cancel.why;
-    slot.ended = true;
-    tell(entry->second, slot.peer, slot.tag);
+  for (Operation& operation : operations_) {
+    if (!operation.used || operation.tag.channel != cancel.channel || operation.tag.plan != cancel.plan) continue;
+    if (!operation.ended) operation.mismatch = cancel.why;
+    operation.ended = true;
+    notify(entry->second, operation.peer, operation.tag);
   }
   for (Peer& peer : peers_) drop_plan(peer, plan);
 }
 
 bool OpTable::finish(std::span<const Op> ops) {
-  const Slot* cancelled = nullptr;
+  const Operation* cancelled = nullptr;
   for (const Op op : ops) {
-    const Slot* slot = find(op);
-    HORO_CHECK(slot != nullptr);
-    if (!slot->ended) return false;
-    if (!slot->mismatch.empty()) cancelled = slot;
+    const Operation* operation = find(op);
+    HORO_CHECK(operation != nullptr);
+    if (!operation->ended) return false;
+    if (!operation->mismatch.empty()) cancelled = operation;
   }
   if (cancelled == nullptr) {
     for (const Op op : ops) forget(op);
@@ -230,17 +233,18 @@ bool OpTable::finish(std::span<const Op> ops) {
 }
 
 void OpTable::forget_plan(PlanKey plan) {
-  for (std::uint32_t at = 1; at < slots_.size(); ++at) {
-    const Slot& slot = slots_[at];
-    if (slot.used && PlanKey{slot.tag.channel, slot.tag.plan} == plan) forget(Op{slot.generation} << 32 | at);
+  for (std::uint32_t at = 1; at < operations_.size(); ++at) {
+    const Operation& operation = operations_[at];
+    if (operation.used && PlanKey{operation.tag.channel, operation.tag.plan} == plan)
+      forget(Op{operation.generation} << 32 | at);
   }
 }
 
 std::vector<int> OpTable::waiting_for(std::span<const Op> ops) const {
   std::vector<int> peers;
   for (const Op op : ops) {
-    const Slot* slot = find(op);
-    if (slot != nullptr && !slot->ended) peers.push_back(slot->peer);
+    const Operation* operation = find(op);
+    if (operation != nullptr && !operation->ended) peers.push_back(operation->peer);
   }
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
@@ -249,8 +253,8 @@ std::vector<int> OpTable::waiting_for(std::span<const Op> ops) const {
 
 std::optional<Tag> OpTable::first_open(std::span<const Op> ops) const {
   for (const Op op : ops) {
-    const Slot* slot = find(op);
-    if (slot != nullptr && !slot->ended) return slot->tag;
+    const Operation* operation = find(op);
+    if (operation != nullptr && !operation->ended) return operation->tag;
   }
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// OpTable: which message meets which posted operation. Pure bookkeeping without I/O: a transport keeps one under its
-// lock, asks it what to send next and where an arriving message belongs, and tells it what has ended.
+// OpTable: matches messages with posted operations. Bookkeeping without I/O: a transport keeps one under its lock,
+// takes the next message to send from it, finds the place of an arriving message in it, and reports what has ended.
 #pragma once
 
 #include <cstddef>
@@ -18,37 +18,37 @@
 
 namespace horo {
 
-// A message that came before its receive was posted.
+// A message that arrived before its receive was posted.
 struct EarlyMessage {
   Tag tag;
   std::vector<std::byte> bytes;
-  std::size_t frame_bytes = 0;  // what its frames were longer than it
+  std::size_t frame_bytes = 0;  // of its frames besides its bytes
 };
 
-// The end of one plan that two ranks understood differently.
+// The end of a plan in which the tensors of two ranks differ.
 struct PlanCancel {
   std::uint32_t channel = 0;
   std::uint64_t plan = 0;
   std::string why;
 };
 
-// Where a piece lies in the message that it is of (ring/transport/stripes.h).
+// The place of a stripe in its message (ring/transport/stripes.h).
 struct Stripe {
   std::uint64_t number = 0;  // of the message
-  std::uint64_t offset = 0;  // 0: the first piece, which goes ahead of the others
-  std::uint64_t total = 0;   // of the message's bytes
+  std::uint64_t offset = 0;  // 0: the first stripe, which is sent before the others
+  std::uint64_t total = 0;   // bytes of the message
 };
 
-// A message, or a piece of one, that waits to be sent: of an operation, or a notice that the table itself wrote.
+// A message, or a stripe of one, that is to be sent: of an operation, or a notice of the table.
 struct Outgoing {
   Transport::Op op = 0;  // 0: a notice, with its bytes in `notice`
   Tag tag;
   std::span<const std::byte> bytes;
   std::vector<std::byte> notice;
-  std::optional<Stripe> stripe{};  // of a piece
+  std::optional<Stripe> stripe{};  // if this is a stripe
 };
 
-// The segment number of a notice that cancels its plan; the payload says why.
+// The segment number of a notice that cancels its plan; the payload is the reason.
 inline constexpr std::uint32_t kCancelSegment = 0xffffffff;
 
 class OpTable {
@@ -58,12 +58,12 @@ class OpTable {
   OpTable(int size, std::size_t max_early_bytes);
 
   Op add_send(int peer, const Tag& tag, std::span<const std::byte> out);
-  // If the message is here already it is moved to `early`; the caller copies it and then calls received().
+  // If the message has arrived already it is moved to `early`; the caller copies it and then calls received().
   Op add_recv(int peer, const Tag& tag, std::span<std::byte> in, std::optional<EarlyMessage>& early);
 
-  // The next message for a peer, channels taking turns, so that none stands behind the whole of another.
+  // The next message for a peer. Channels take turns, so that none waits until another has sent everything.
   std::optional<Outgoing> next_send(int peer);
-  // The posted receive that the peer's next message probably meets: the oldest.
+  // The receive that the next message of the peer probably matches: the oldest posted one.
   struct Expected {
     Tag tag;
     std::span<std::byte> memory;
@@ -73,9 +73,9 @@ class OpTable {
   // Where an arriving message goes.
   enum class Place {
     kPosted,   // into the memory of the receive `op`
-    kEarly,    // into memory of the table's own (now counted as early)
-    kDropped,  // nowhere: its plan was cancelled, or ends now
-    kRefused   // there is no room: leave it unread until a receive is posted
+    kEarly,    // into memory of the transport, now counted as early bytes
+    kDropped,  // nowhere: its plan is cancelled
+    kRefused   // the limit of early bytes is reached: it stays unread until a receive is posted
   };
   struct Match {
     Place place = Place::kRefused;
@@ -83,38 +83,40 @@ class OpTable {
     std::span<std::byte> memory;
   };
   Match match(int peer, const Tag& tag, std::uint64_t length);
-  // An early message is complete. If its receive was posted meanwhile that one is returned with `early` left as it is.
+  // An early message is complete. If its receive was posted meanwhile, returns that one and leaves `early` to the
+  // caller.
   Match keep(int peer, EarlyMessage& early);
 
-  // A message of next_send() has gone out in full.
+  // A message of next_send() was sent completely.
   void sent(const Outgoing& message, std::size_t frame_bytes);
   void received(Op op, std::size_t frame_bytes) { end(op, frame_bytes); }
 
-  // Two ranks mean different things; whoever moves the bytes takes these and calls cancel().
+  // Plans in which the tensors of two ranks differ. The holder of the progress role takes them and calls cancel().
   std::vector<PlanCancel> take_cancels() { return std::exchange(cancels_, {}); }
   bool has_cancels() const { return !cancels_.empty(); }
   bool is_cancelled(std::uint32_t channel, std::uint64_t plan) const { return cancelled_.contains({channel, plan}); }
   // Ends all operations of the plan and queues a notice to every peer that took part in them.
   void cancel(const PlanCancel& cancel);
 
-  // Notices that have not gone out yet.
+  // Notices that were not sent yet.
   std::size_t open_notices() const { return open_notices_; }
 
-  // True if all have ended; they are forgotten then. Throws Mismatch if one was cancelled, forgetting all of its plan.
+  // True if all of `ops` have ended; they are forgotten then. Throws Mismatch if one was cancelled; all operations of
+  // its plan are forgotten then.
   bool finish(std::span<const Op> ops);
-  // The peers that operations of `ops` still wait for, ascending.
+  // The peers of the operations in `ops` that have not ended, ascending.
   std::vector<int> waiting_for(std::span<const Op> ops) const;
-  // The tag of the first of `ops` that has not ended.
+  // The tag of the first operation in `ops` that has not ended.
   std::optional<Tag> first_open(std::span<const Op> ops) const;
 
   Traffic traffic(std::uint32_t channel) const;
-  static constexpr std::size_t kMaxCancelled = 256;  // plans remembered, the oldest forgotten first
+  static constexpr std::size_t kMaxCancelled = 256;  // cancelled plans that are stored; the oldest is forgotten first
 
  private:
   using Key = std::tuple<std::uint32_t, std::uint64_t, std::uint32_t>;
   using PlanKey = std::pair<std::uint32_t, std::uint64_t>;
 
-  struct Slot {
+  struct Operation {
     std::uint32_t generation = 0;
     bool used = false;
     bool sends = false;
@@ -129,7 +131,7 @@ class OpTable {
   struct Peer {
     std::multimap<Key, Op> posted;  // equal keys in the order of posting
     std::multimap<Key, EarlyMessage> early;
-    std::size_t early_bytes = 0;                    // headers included, so that empty messages count as well
+    std::size_t early_bytes = 0;                    // with headers, so that empty messages count as well
     std::map<std::uint32_t, std::deque<Op>> sends;  // by channel
     std::uint32_t last_channel = 0;
     std::deque<Outgoing> notices;
@@ -137,15 +139,15 @@ class OpTable {
 
   struct Cancelled {
     std::string why;
-    std::vector<bool> told;  // by rank
+    std::vector<bool> is_notified;  // by rank
   };
 
   static std::size_t index(int peer) { return static_cast<std::size_t>(peer); }
   static Key key_of(const Tag& tag) { return {tag.channel, tag.plan, tag.segment}; }
-  Op add(Slot slot);
-  void tell(Cancelled& cancelled, int peer, const Tag& tag);
-  Slot* find(Op op);
-  const Slot* find(Op op) const { return const_cast<OpTable*>(this)->find(op); }
+  Op add(Operation operation);
+  void notify(Cancelled& cancelled, int peer, const Tag& tag);
+  Operation* find(Op op);
+  const Operation* find(Op op) const { return const_cast<OpTable*>(this)->find(op); }
   void forget(Op op);
   void forget_plan(PlanKey plan);
   void end(Op op, std::size_t frame_bytes);
@@ -154,7 +156,7 @@ class OpTable {
 
   std::size_t max_early_bytes_;
   std::uint64_t posted_ = 0;
-  std::vector<Slot> slots_;
+  std::vector<Operation> operations_;
   std::vector<std::uint32_t> free_;
   std::vector<Peer> peers_;
   std::map<std::uint32_t, Traffic> traffic_;

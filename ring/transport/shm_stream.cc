@@ -1,6 +1,6 @@
-// Two rings in one segment, one for each direction, and the Unix socket over which the segment came. The socket carries
-// single bytes that wake a sleeper, so that one poll() sleeps for peers in memory and peers behind a network alike; and
-// its end is the peer's end. A peer's last bytes are read before its end counts.
+// Two rings in one segment, one for each direction, and the Unix socket over which the segment was handed over. A byte
+// on the socket wakes the peer, so that one poll() sleeps for peers in shared memory and peers behind a network; the
+// end of the socket is the end of the peer. The peer's last bytes are read before its end is reported.
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -29,7 +29,7 @@ class ShmStream final : public Stream {
       got += here;
       if (here < part.iov_len) break;
     }
-    if (reader_.pass_on()) wake_peer();
+    if (reader_.publish()) wake_peer();
     if (is_damaged()) return {got, true, EPROTO};
     return {got, got == 0 && closed_, 0};
   }
@@ -42,7 +42,7 @@ class ShmStream final : public Stream {
       sent += here;
       if (here < part.iov_len) break;
     }
-    if (writer_.pass_on()) wake_peer();
+    if (writer_.publish()) wake_peer();
     return {sent, is_damaged(), is_damaged() ? EPROTO : 0};
   }
 
@@ -60,7 +60,7 @@ class ShmStream final : public Stream {
   short after_sleep(short revents) noexcept override {
     reader_.end_sleep();
     writer_.end_sleep();
-    if (revents != 0 && !closed_) hear_peer();
+    if (revents != 0 && !closed_) read_socket();
     const bool has_bytes = reader_.has_bytes();
     const bool has_ended = closed_ && !has_bytes;
     const bool has_room = (wanted_ & POLLOUT) != 0 && (closed_ || writer_.has_room());
@@ -82,14 +82,14 @@ class ShmStream final : public Stream {
   bool is_damaged() const { return reader_.is_damaged() || writer_.is_damaged(); }
 
   void wake_peer() noexcept {
-    const std::byte bell{1};
-    iovec part = as_iovec({&bell, 1});
+    const std::byte byte{1};
+    iovec part = as_iovec({&byte, 1});
     send_some(socket_.get(), {&part, 1});
   }
 
-  void hear_peer() noexcept {
-    std::array<std::byte, 64> bells;
-    iovec part = as_iovec(bells);
+  void read_socket() noexcept {
+    std::array<std::byte, 64> bytes;
+    iovec part = as_iovec(bytes);
     closed_ = receive_some(socket_.get(), {&part, 1}).ended;
   }
 
@@ -98,7 +98,8 @@ class ShmStream final : public Stream {
   RingWriter writer_;
   RingReader reader_;
   short wanted_ = 0;
-  // By the peer; seen before the last look into the ring, which therefore holds its last bytes.
+  // The peer has closed the socket. Set before the ring is read again, so that its last bytes are found. Atomic because
+  // send() may run in another thread.
   std::atomic<bool> closed_ = false;
 };
 

@@ -1,24 +1,17 @@
-// The Transport over sockets and shared memory (a peer is behind the one or the other), split over tcp_transport.cc
-// (operations, waiting, ends) and tcp_progress.cc (moving bytes).
+// The Transport over streams: each peer is reached through a socket, shared memory or MPI.
 #pragma once
 
-#include <poll.h>
-
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "horo/base/error.h"
-#include "horo/base/mutex.h"
-#include "ring/mpi/mpi_world.h"
-#include "ring/os/waiting.h"
+#include "horo/base/config.h"
 #include "ring/shm/arena.h"
-#include "ring/transport/data_connection.h"
-#include "ring/transport/factories.h"
-#include "ring/transport/op_table.h"
-#include "ring/transport/stripes.h"
+#include "ring/transport.h"
+#include "ring/transport/keep_warm.h"
+#include "ring/transport/stream_progress.h"
+#include "ring/transport/stream_state.h"
 
 namespace horo {
 
@@ -43,78 +36,34 @@ class StreamTransport final : public Transport {
   std::uint64_t kernel_bytes_sent_to(int peer) const override;
 
  private:
-  // What a waiting thread does next.
+  // What a waiting thread does next: return, move bytes with the progress role, or check again.
   enum class Turn { kDone, kProgress, kAgain };
 
-  Stripes* stripes_with(int peer) const { return stripes_[static_cast<std::size_t>(peer)].get(); }
-  Turn take_turn(std::span<const Op> ops, TimePoint deadline);
-  void check_peers(std::span<const Op> ops, TimePoint deadline) REQUIRES(mutex_);
-  std::string too_late(std::span<const Op> ops) const REQUIRES(mutex_);
-  void throw_if_failed() REQUIRES(mutex_);
-  void fail(const PeerLost& error) REQUIRES(mutex_);
-  std::optional<Outgoing> next_for(const DataConnection& connection) REQUIRES(mutex_);
-  void on_sent(const DataConnection& connection, const Outgoing& message) REQUIRES(mutex_);
-  void wake_progress() REQUIRES(mutex_);
-  void give_turn();
-  void keep_warm() noexcept;
-  void flush_last(Duration patience);
+  Turn next_turn(std::span<const Op> ops, TimePoint deadline);
+  Turn next_turn_for_notices();
+  Turn take_role() REQUIRES(state_.mutex);
+  void progress(TimePoint until);
+  void return_role();
   void flush_notices();
-  Turn take_turn_for_notices();
-
-  // By the holder of the progress role alone, without the lock.
-  void progress(TimePoint until) noexcept;
-  void move_bytes(TimePoint until);
-  void move_or_sleep(TimePoint until);
-  bool sweep();
-  bool find_work();
-  void sleep(TimePoint until);
-  Duration longest_sleep();
-  void throw_if_died() const;
-  void on_ready(DataConnection& connection, short revents);
-  bool prepare_sleep();
-  bool send_to(DataConnection& connection);
-  bool receive_from(DataConnection& connection, const std::optional<OpTable::Expected>& expected = std::nullopt);
-  bool place(DataConnection& connection);
-  bool place_piece(DataConnection& connection);
-  void end_frame(DataConnection& connection);
-  void end_message(int peer, Stripes::Received message);
-  void release(const PlanCancel& cancel);
-  bool has_closed(int peer) const;
-  void on_notice(DataConnection& connection);
-  void apply_cancels();
+  void check_peers(std::span<const Op> ops, TimePoint deadline) REQUIRES(state_.mutex);
+  std::string late_text(std::span<const Op> ops) const REQUIRES(state_.mutex);
+  void throw_if_failed() REQUIRES(state_.mutex);
+  bool begin_abort(int origin, const std::string& reason) noexcept;
+  void end_abort() noexcept;
 
   const Config config_;
   const Identity self_;
-  const WaitPatience patience_;
-  const PeerLost no_memory_;  // made in time
   const std::shared_ptr<ShmArenas> arenas_;
-  const std::shared_ptr<MpiWorld> mpi_;  // null: no bytes go through MPI
-  Wakeup wakeup_;
-  Lookout lookout_;
+  const PeerLost no_memory_;  // made in advance, because making it takes memory
+  StreamState state_;
+  StreamProgress progress_;  // by the holder of the progress role
+  KeepWarm keep_warm_;
 
-  std::vector<int> cooling_;  // places in connections_ of those that start slowly after a pause
-
-  // These six belong to whoever holds the progress role.
-  std::vector<std::unique_ptr<DataConnection>> connections_;  // by rank and number
-  std::vector<std::unique_ptr<Stripes>> stripes_;             // by rank; none where there is one connection
-  std::vector<pollfd> polls_;
-  std::vector<DataConnection*> polled_;
-  std::vector<std::optional<OpTable::Expected>> expected_;  // by rank, in the present sweep
-  Duration nap_ = kWaitSlice;                               // the next sleep, where MPI has to be looked at
-
-  mutable Mutex mutex_;
-  CondVar changed_;
-  bool progressing_ GUARDED_BY(mutex_) = false;  // somebody holds the progress role
-  bool sleeping_ GUARDED_BY(mutex_) = false;     // and sleeps in poll
-  bool was_used_ GUARDED_BY(mutex_) = false;     // since tick() was last called
-  TimePoint warm_until_ GUARDED_BY(mutex_) = TimePoint::min();
-  bool has_released_ GUARDED_BY(mutex_) = false;  // no memory of operations is held any more
-  bool has_told_ GUARDED_BY(mutex_) = false;      // somebody sends abort notices
-  bool told_all_ GUARDED_BY(mutex_) = false;      // and is through: nobody holds the progress role any more
-  std::optional<PeerLost> failed_ GUARDED_BY(mutex_);
-  bool has_left_ GUARDED_BY(mutex_) = false;   // this rank
-  std::vector<char> left_ GUARDED_BY(mutex_);  // by rank: its connection has ended in good order
-  OpTable table_ GUARDED_BY(mutex_);
+  bool was_used_ GUARDED_BY(state_.mutex) = false;      // since the last tick()
+  bool has_released_ GUARDED_BY(state_.mutex) = false;  // the memory of operations, after a failure
+  bool is_aborted_ GUARDED_BY(state_.mutex) = false;    // a thread sends abort notices, or has sent them
+  bool has_notified_ GUARDED_BY(state_.mutex) = false;  // it has sent them
+  bool is_leaving_ GUARDED_BY(state_.mutex) = false;    // leave() was called
 };
 
 }  // namespace horo

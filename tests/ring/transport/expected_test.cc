@@ -1,5 +1,5 @@
-// A long message is read into the memory of the receive that it probably meets, together with its header: where that
-// was right one call does, and where it was wrong nothing is lost.
+// A long message is received into the memory of the expected receive, together with its header: a right guess takes one
+// call, and a wrong guess loses no bytes.
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ Identity identity(int rank) {
   return self;
 }
 
-// Two connections that are each other's ends.
+// The two ends of a connection.
 class Ends {
  public:
   explicit Ends(bool checks) {
@@ -40,7 +40,7 @@ class Ends {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
       throw std::runtime_error("socketpair");
     for (int rank = 0; rank < 2; ++rank) {
-      const int room = 200'000;  // as every system allows
+      const int room = 200'000;  // a size that every system allows
       ::setsockopt(ends[rank], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
       Connection connection{Fd(ends[rank]), 1 - rank, 0, Purpose::kData};
       connection.checks = checks;
@@ -53,26 +53,26 @@ class Ends {
     write();
   }
 
-  // As much as the socket takes: of what waits, too.
+  // Writes as much as the socket takes, of the messages that wait as well.
   void write() {
     while (true) {
-      if (!from->is_sending() && !waiting.empty()) {
-        from->begin_send(std::move(waiting.front()));
+      if (!from->out().is_sending() && !waiting.empty()) {
+        from->out().begin_message(std::move(waiting.front()));
         waiting.pop_front();
       }
       if (from->write() == 0) return;
-      from->take_sent();
+      from->out().take_sent();
     }
   }
 
-  // Reads once with what is expected, and then on without, until a message has come whose receive has `memory`.
+  // Reads once with an expected receive, then without one, until a message is complete; it is received into `memory`.
   void receive(const std::optional<Expected>& expected, Bytes& memory) {
     bool is_first = true;
     for (const TimePoint until = soon(); Clock::now() < until;) {
       const auto arrival = to->next();
-      if (arrival == DataConnection::Arrival::kMessage) return to->end_message();
-      if (arrival == DataConnection::Arrival::kHeader) to->place({OpTable::Place::kPosted, 1, memory});
-      if (arrival != DataConnection::Arrival::kNothing) continue;
+      if (arrival == FrameReader::Arrival::kMessage) return to->in().end_message();
+      if (arrival == FrameReader::Arrival::kHeader) to->in().place({OpTable::Place::kPosted, 1, memory});
+      if (arrival != FrameReader::Arrival::kNothing) continue;
       write();
       to->read(std::exchange(is_first, false) ? expected : std::nullopt);
       ++reads;
@@ -99,16 +99,16 @@ TEST_P(ExpectedMessages, TakeOneCallWithTheirHeaders) {
   }
 }
 
-TEST_P(ExpectedMessages, MayBeLongerThanACallTakes) {
+TEST_P(ExpectedMessages, MayBeLongerThanOneCallMoves) {
   Ends ends(GetParam());
-  const Bytes sent = filled(2 * DataConnection::kQuantumBytes + 100, 1);
+  const Bytes sent = filled(2 * FrameWriter::kQuantumBytes + 100, 1);
   Bytes got(sent.size());
   ends.send({}, sent);
   ends.receive(Expected{{}, got}, got);
   EXPECT_EQ(got, sent);
 }
 
-TEST_P(ExpectedMessages, MayBeOthersAndAreWholeThen) {
+TEST_P(ExpectedMessages, AreCompleteWhereTheGuessWasWrong) {
   Tag another;
   another.segment = 7;
   for (const std::size_t size : {10UL, 5'000UL, 300'000UL}) {
@@ -127,8 +127,8 @@ TEST_P(ExpectedMessages, MayBeOthersAndAreWholeThen) {
   }
 }
 
-// A length that differs is another message as well: what lies behind it must not be taken for a part of it.
-TEST_P(ExpectedMessages, MayHaveAnotherLength) {
+// A message of another length is not the expected one: the bytes behind it are no part of it.
+TEST_P(ExpectedMessages, AreCompleteWhereTheLengthDiffers) {
   for (const std::size_t size : {20'000UL, 5'000UL, 90'000UL}) {
     Ends ends(GetParam());
     const Bytes first = filled(size, 1), second = filled(20'001, 2);
@@ -142,7 +142,7 @@ TEST_P(ExpectedMessages, MayHaveAnotherLength) {
   }
 }
 
-TEST_P(ExpectedMessages, AreNotGuessedWhereTheLastGuessWasWrong) {
+TEST_P(ExpectedMessages, AreNotGuessedAfterAWrongGuess) {
   Ends ends(GetParam());
   Tag another;
   another.plan = 3;
@@ -189,9 +189,9 @@ INSTANTIATE_TEST_SUITE_P(Wires, LongMessages,
                          testing::Values(Wire::kTcp, Wire::kCheckedTcp, Wire::kWideTcp, Wire::kShm, Wire::kMpi),
                          [](const auto& info) { return name_of(info.param); });
 
-TEST_P(LongMessages, ComeInAnyOrderAndFromAnyNumberOfPlans) {
+TEST_P(LongMessages, ArriveInAnyOrderAndFromAnyNumberOfPlans) {
   run_ranks_well({3, GetParam(), {}}, [](Rank& rank) {
-    std::mt19937_64 chance(7);  // the same on all ranks: who sends and who receives agree about lengths
+    std::mt19937_64 chance(7);  // the same on all ranks, so that senders and receivers agree about lengths
     for (std::uint32_t round = 0; round < 20; ++round) {
       std::vector<std::size_t> sizes;
       for (int i = 0; i < 8; ++i) sizes.push_back(chance() % 3 == 0 ? chance() % 5'000 : chance() % 300'000);

@@ -1,4 +1,4 @@
-// The handshake without sockets: who gets in, and that nobody else does, whatever bytes they send.
+// The handshake without sockets: peers with the key are accepted, and no bytes of another peer are.
 
 #include "ring/transport/handshake.h"
 
@@ -25,7 +25,7 @@ Identity identity(int rank, std::uint8_t key = 1) {
   return self;
 }
 
-// Feeds what one side says to the other, in the sizes that it wants; `tamper` may change each message on its way.
+// Feeds the bytes of one side to the other, in the sizes that it requests; `tamper` may change each message.
 using Tamper = std::function<void(int message, Bytes& bytes)>;
 
 void deliver(Handshake& to, const Bytes& bytes) {
@@ -38,7 +38,7 @@ void deliver(Handshake& to, const Bytes& bytes) {
   }
 }
 
-void talk(
+void run_handshake(
     Handshake& dialer, Handshake& acceptor, const Tamper& tamper = [](int, Bytes&) {}) {
   for (int message = 0; message < 3; ++message) {
     Bytes bytes = (message == 1 ? acceptor : dialer).take_output();
@@ -47,10 +47,10 @@ void talk(
   }
 }
 
-TEST(Handshake, BothSidesLearnWhoTheOtherIs) {
+TEST(Handshake, BothSidesLearnTheIdentityOfThePeer) {
   auto dialer = Handshake::dialing(identity(2), 0, Purpose::kControl);
   auto acceptor = Handshake::accepting(identity(0));
-  talk(dialer, acceptor);
+  run_handshake(dialer, acceptor);
   ASSERT_TRUE(dialer.is_done() && acceptor.is_done());
   EXPECT_EQ(acceptor.peer(), 2);
   EXPECT_EQ(acceptor.peer_incarnation(), 12u);
@@ -63,7 +63,7 @@ TEST(Handshake, BothSidesLearnWhoTheOtherIs) {
 void expect_refused(const Identity& dials, const Identity& accepts, int to = 0) {
   auto dialer = Handshake::dialing(dials, to, Purpose::kData);
   auto acceptor = Handshake::accepting(accepts);
-  EXPECT_THROW(talk(dialer, acceptor), ProtocolError);
+  EXPECT_THROW(run_handshake(dialer, acceptor), ProtocolError);
   EXPECT_FALSE(acceptor.is_done());
 }
 
@@ -85,7 +85,7 @@ TEST(Handshake, AnotherKeyJobEpochSizeOrRankIsRefused) {
   expect_refused(identity(1), identity(1), /*to=*/1);
 }
 
-TEST(Handshake, EveryFlippedBitOfEveryMessageIsNoticed) {
+TEST(Handshake, EveryFlippedBitOfEveryMessageIsDetected) {
   for (int message = 0; message < 3; ++message) {
     for (std::size_t bit = 0; bit < 8 * (kFrameBytes + 64); ++bit) {
       auto dialer = Handshake::dialing(identity(2), 0, Purpose::kData);
@@ -97,7 +97,7 @@ TEST(Handshake, EveryFlippedBitOfEveryMessageIsNoticed) {
         flipped = true;
       };
       try {
-        talk(dialer, acceptor, flip);
+        run_handshake(dialer, acceptor, flip);
       } catch (const ProtocolError&) {
       }
       EXPECT_EQ(acceptor.is_done(), !flipped) << "message " << message << " bit " << bit;
@@ -105,8 +105,8 @@ TEST(Handshake, EveryFlippedBitOfEveryMessageIsNoticed) {
   }
 }
 
-// A MAC of the header alone is a checksum that anybody can compute, so changed headers are encoded anew here.
-TEST(Handshake, ForgedHeadersWithValidChecksumsAreNoticed) {
+// A header carries a plain checksum, which any peer can compute, so changed headers are encoded again here.
+TEST(Handshake, ForgedHeadersWithValidChecksumsAreDetected) {
   const std::function<void(Frame&)> forgeries[] = {
       [](Frame& f) { f.from = 3; }, [](Frame& f) { f.incarnation ^= 1; }, [](Frame& f) { f.epoch ^= 1; },
       [](Frame& f) { f.job ^= 1; }, [](Frame& f) { f.channel = 7; },      [](Frame& f) { f.kind = FrameKind::kData; }};
@@ -122,7 +122,7 @@ TEST(Handshake, ForgedHeadersWithValidChecksumsAreNoticed) {
         std::copy(header.begin(), header.end(), bytes.begin());
       };
       try {
-        talk(dialer, acceptor, tamper);
+        run_handshake(dialer, acceptor, tamper);
       } catch (const ProtocolError&) {
       }
       EXPECT_FALSE(acceptor.is_done()) << message;
@@ -131,18 +131,17 @@ TEST(Handshake, ForgedHeadersWithValidChecksumsAreNoticed) {
 }
 
 TEST(Handshake, ProofsCannotBeReflected) {
-  // An attacker without the key answers a dialer with the proofs of another dialer whom it leads to the same acceptor
-  // role.
+  // An attacker without the key sends a dialer its own messages back.
   auto dialer = Handshake::dialing(identity(2), 0, Purpose::kData);
   const Bytes hello = dialer.take_output();
   EXPECT_THROW(deliver(dialer, hello), ProtocolError);
 }
 
-TEST(Handshake, ARecordedConversationDoesNotGetInAgain) {
+TEST(Handshake, ARecordedHandshakeIsNotAcceptedAgain) {
   auto dialer = Handshake::dialing(identity(2), 0, Purpose::kData);
   auto acceptor = Handshake::accepting(identity(0));
   Bytes first, third;
-  talk(dialer, acceptor, [&](int message, Bytes& bytes) {
+  run_handshake(dialer, acceptor, [&](int message, Bytes& bytes) {
     if (message == 0) first = bytes;
     if (message == 2) third = bytes;
   });
@@ -152,7 +151,7 @@ TEST(Handshake, ARecordedConversationDoesNotGetInAgain) {
   EXPECT_FALSE(again.is_done());
 }
 
-TEST(Handshake, RandomBytesNeverGetInAndNeverAskForMuch) {
+TEST(Handshake, RandomBytesAreNeverAcceptedAndRequestLittleMemory) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 3000; ++round) {
     auto acceptor = Handshake::accepting(identity(0));

@@ -1,4 +1,4 @@
-// What a stream of the kernel's hands over in one call.
+// How a socket stream divides bytes among send calls.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -26,8 +26,8 @@ struct LoopbackStreams {
     to = make_socket_stream(std::move(theirs));
   }
 
-  // As the transport does: what a call left over is for the next one. Returns what each call took.
-  std::vector<std::size_t> pass_on(const StreamBytes& out, std::size_t front) const {
+  // Sends the bytes as the transport does, and returns how many each call took.
+  std::vector<std::size_t> send_all(const StreamBytes& out, std::size_t front) const {
     std::vector<std::size_t> calls;
     StreamBytes in(out.size());
     for (std::size_t sent = 0, received = 0; received < in.size();) {
@@ -54,44 +54,44 @@ StreamBytes numbered(std::size_t count) {
   return bytes;
 }
 
-// How much a packet carries grows with the window of the other side, which grows with what it has read. A stream asks
-// only now and then, so that it knows once this has not changed for a while.
+// The size of a packet grows with the window of the receiver, which grows with the bytes that it reads. A stream reads
+// the size only after a number of sends, so this returns when the size has not changed for a while.
 std::size_t packet_after_warming(const LoopbackStreams& streams) {
   std::size_t packet = 0;
   do {
     packet = packet_bytes(streams.packet_fd);
-    for (int i = 0; i < 100; ++i) streams.pass_on(numbered(64 << 10), 76);
+    for (int i = 0; i < 100; ++i) streams.send_all(numbered(64 << 10), 76);
   } while (packet_bytes(streams.packet_fd) != packet);
   return packet;
 }
 
-TEST(SocketStream, APacketAndAPartOfAnotherLeaveInTwoCallsTheShortOneFirst) {
+TEST(SocketStream, APacketAndAPartOfAnotherTakeTwoCallsTheShortOneFirst) {
   const LoopbackStreams streams;
   const std::size_t packet = packet_after_warming(streams);
   ASSERT_GT(packet, 32u << 10) << "has the loopback interface a small MTU?";
   for (const std::size_t more : {std::size_t{1}, std::size_t{76}, std::size_t{100}, packet / 2, packet - 1}) {
-    const auto calls = streams.pass_on(numbered(packet + more), 76);
+    const auto calls = streams.send_all(numbered(packet + more), 76);
     ASSERT_GE(calls.size(), 2u) << more;
     EXPECT_EQ(calls[0], more);
   }
 }
 
-TEST(SocketStream, WhatIsNoLongerThanAPacketLeavesInOneCall) {
+TEST(SocketStream, BytesUpToOnePacketTakeOneCall) {
   const LoopbackStreams streams;
   const std::size_t packet = packet_after_warming(streams);
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{100}, packet / 2, packet}) {
-    EXPECT_EQ(streams.pass_on(numbered(bytes), std::min<std::size_t>(bytes - 1, 76)).size(), 1u) << bytes;
+    EXPECT_EQ(streams.send_all(numbered(bytes), std::min<std::size_t>(bytes - 1, 76)).size(), 1u) << bytes;
   }
 }
 
-TEST(SocketStream, BytesOfAnyNumberArriveInOrder) {
+TEST(SocketStream, AnyNumberOfBytesArrivesInOrder) {
   const LoopbackStreams streams;
   for (std::size_t bytes = 30'000; bytes < 300'000; bytes += 4'999) {
-    for (const std::size_t front : {0, 1, 76, 20'000}) streams.pass_on(numbered(bytes), front);
+    for (const std::size_t front : {0, 1, 76, 20'000}) streams.send_all(numbered(bytes), front);
   }
 }
 
-TEST(SocketStream, OneWithoutPacketsTakesAllAtOnce) {
+TEST(SocketStream, AUnixSocketTakesAllBytesAtOnce) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
   const Fd theirs(ends[1]);

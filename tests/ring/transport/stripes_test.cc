@@ -1,5 +1,4 @@
-// Long messages over several connections: the bookkeeping by itself, transports of threads, and a peer that says what
-// none of ours would.
+// Striped messages: the bookkeeping by itself, transports of threads, and a peer that sends invalid stripes.
 #include "ring/transport/stripes.h"
 
 #include <gmock/gmock.h>
@@ -26,83 +25,104 @@ StripeBytes pattern_of(std::size_t bytes, unsigned seed) {
   return pattern;
 }
 
-Frame frame_of(const Outgoing& piece) {
+Frame frame_of(const Outgoing& sent) {
   Frame frame;
-  const Stripe stripe = piece.stripe.value();
+  const Stripe stripe = sent.stripe.value();
   frame.kind = stripe.offset == 0 ? FrameKind::kStriped : FrameKind::kStripe;
-  frame.channel = piece.tag.channel;
-  frame.plan = piece.tag.plan;
-  frame.key_hash = stripe.offset == 0 ? piece.tag.key_hash : stripe.number;
+  frame.channel = sent.tag.channel;
+  frame.plan = sent.tag.plan;
+  frame.key_hash = stripe.offset == 0 ? sent.tag.key_hash : stripe.number;
   frame.offset = stripe.offset == 0 ? stripe.total : stripe.offset;
-  frame.length = piece.bytes.size();
+  frame.length = sent.bytes.size();
   return frame;
 }
 
-std::vector<Outgoing> pieces_of(Stripes& stripes, const Outgoing& message) {
-  std::vector<Outgoing> pieces{stripes.begin(message)};
-  while (stripes.has_more()) pieces.push_back(stripes.next());
-  return pieces;
-}
+// Stripes that are sent, with the table that their messages come from.
+struct StripeSender {
+  Stripes stripes{kStripeWidth};
+  OpTable table{2, 1 << 20};
 
-TEST(Stripes, PiecesAreTheMessageOnceEach) {
+  std::optional<Outgoing> next() { return stripes.next(/*is_first_connection=*/true, table, 1); }
+
+  std::vector<Outgoing> send_all(const Tag& tag, const StripeBytes& out) {
+    table.add_send(1, tag, out);
+    std::vector<Outgoing> sent;
+    while (const auto stripe = next()) sent.push_back(*stripe);
+    return sent;
+  }
+};
+
+TEST(Stripes, StripesCoverTheMessageOnce) {
   for (const std::size_t bytes : {65'537ul, 100'000ul, 1ul << 20, (5ul << 20) + 3}) {
-    Stripes stripes(kStripeWidth);
+    StripeSender sender;
     const StripeBytes out = pattern_of(bytes, 1);
     std::size_t at = 0;
-    for (const Outgoing& piece : pieces_of(stripes, {7, {}, out, {}})) {
-      EXPECT_EQ(piece.stripe.value().offset, at);
-      EXPECT_EQ(piece.bytes.data(), out.data() + at);
-      EXPECT_LE(piece.bytes.size(), Stripes::kLongestBytes);
-      at += piece.bytes.size();
+    for (const Outgoing& stripe : sender.send_all({}, out)) {
+      EXPECT_EQ(stripe.stripe.value().offset, at);
+      EXPECT_EQ(stripe.bytes.data(), out.data() + at);
+      EXPECT_LE(stripe.bytes.size(), Stripes::kLongestBytes);
+      at += stripe.bytes.size();
     }
     EXPECT_EQ(at, bytes);
   }
 }
 
-TEST(Stripes, AMessageHasGoneOutWhenAllItsPiecesHave) {
-  Stripes stripes(kStripeWidth);
+TEST(Stripes, AMessageUpToTheLimitIsNotCut) {
+  StripeSender sender;
+  const StripeBytes out = pattern_of(Stripes::kWholeBytes, 1);
+  const auto sent = sender.send_all({}, out);
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_FALSE(sent[0].stripe.has_value());
+}
+
+TEST(Stripes, AMessageIsSentWhenAllItsStripesAre) {
+  StripeSender sender;
   const StripeBytes out = pattern_of(1 << 20, 1);
-  const auto pieces = pieces_of(stripes, {7, {}, out, {}});
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const auto whole = stripes.sent(pieces[pieces.size() - 1 - i], 80);
-    ASSERT_EQ(whole.has_value(), i + 1 == pieces.size());
+  const auto sent = sender.send_all({}, out);
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    const auto whole = sender.stripes.on_sent(sent[sent.size() - 1 - i], 80);
+    ASSERT_EQ(whole.has_value(), i + 1 == sent.size());
     if (!whole) continue;
-    EXPECT_EQ(whole->message.op, 7u);
-    EXPECT_EQ(whole->frame_bytes, 80 * pieces.size());
+    EXPECT_EQ(whole->message.op, sent[0].op);
+    EXPECT_EQ(whole->frame_bytes, 80 * sent.size());
   }
 }
 
-TEST(Stripes, ALaterPieceWaitsForTheFirstOneOfItsMessage) {
-  Stripes sender(kStripeWidth), receiver(kStripeWidth);
+TEST(Stripes, ALaterStripeWaitsForTheFirstOneOfItsMessage) {
+  StripeSender sender;
+  Stripes receiver(kStripeWidth);
   const StripeBytes out = pattern_of(200'000, 1);
   StripeBytes in(out.size());
-  const auto pieces = pieces_of(sender, {7, {}, out, {}});
-  const Frame first = frame_of(pieces[0]), later = frame_of(pieces[1]);
-  receiver.check(later);
-  EXPECT_FALSE(receiver.place(later));
-  receiver.check(first);
-  receiver.open(first, {OpTable::Place::kPosted, 9, in});
-  EXPECT_EQ(receiver.place(later).value().memory.data(), in.data() + later.offset);
+  const auto sent = sender.send_all({}, out);
+  const Frame first = frame_of(sent[0]), later = frame_of(sent[1]);
+  const auto match = [&](const Tag&, std::uint64_t) { return OpTable::Match{OpTable::Place::kPosted, 9, in}; };
+  EXPECT_FALSE(receiver.place(later, /*is_first_connection=*/false, match));
+  EXPECT_EQ(receiver.place(first, /*is_first_connection=*/true, match).value().memory.data(), in.data());
+  EXPECT_EQ(receiver.place(later, /*is_first_connection=*/false, match).value().memory.data(),
+            in.data() + later.offset);
 }
 
-TEST(Stripes, WhatIsReleasedIsSentFromACopyAndReceivedNowhere) {
-  Stripes stripes(kStripeWidth);
+TEST(Stripes, AReleasedMessageIsSentFromACopyAndItsRestIsDropped) {
+  StripeSender sender;
+  Stripes receiver(kStripeWidth);
   StripeBytes out = pattern_of(1 << 20, 1), in(out.size());
   const StripeBytes before = out;
-  const Outgoing first = stripes.begin({7, {1, 2, 0, 0}, out, {}});
-  const Frame frame = frame_of(first);
-  stripes.open(frame, {OpTable::Place::kPosted, 9, in});
-  stripes.release(1, 2);
+  const Tag tag{1, 2, 0, 0};
+  sender.table.add_send(1, tag, out);
+  const Frame first = frame_of(sender.next().value()), later = frame_of(sender.next().value());
+  const auto match = [&](const Tag&, std::uint64_t) { return OpTable::Match{OpTable::Place::kPosted, 9, in}; };
+  EXPECT_EQ(receiver.place(first, /*is_first_connection=*/true, match).value().place, OpTable::Place::kPosted);
+  sender.stripes.release(1, 2);
+  receiver.release(1, 2);
   std::fill(out.begin(), out.end(), std::byte{0});
-  EXPECT_EQ(stripes.place(frame).value().place, OpTable::Place::kDropped);
-  while (stripes.has_more()) {
-    const Outgoing piece = stripes.next();
-    EXPECT_EQ(piece.op, 0u);
-    EXPECT_TRUE(std::equal(piece.bytes.begin(), piece.bytes.end(), before.begin() + piece.stripe.value().offset));
+  EXPECT_EQ(receiver.place(later, /*is_first_connection=*/false, match).value().place, OpTable::Place::kDropped);
+  while (const auto rest = sender.next()) {
+    EXPECT_EQ(rest->op, 0u);
+    EXPECT_TRUE(std::equal(rest->bytes.begin(), rest->bytes.end(), before.begin() + rest->stripe.value().offset));
   }
 }
 
-// Rank 0 is the engine's, with two connections to a rank 1 that is the test itself.
+// A transport of rank 0 with two connections to rank 1, which is the test.
 class StripedPeer {
  public:
   StripedPeer() {
@@ -123,14 +143,14 @@ class StripedPeer {
     transport = make_stream_transport(config, self, std::move(connections));
   }
 
-  void say(int number, Frame frame, std::size_t bytes) {
+  void send(int number, Frame frame, std::size_t bytes) {
     frame.from = 1;
     const auto message = message_of(frame, pattern_of(bytes, 3));
     iovec part = as_iovec(message);
     send_some(ends[static_cast<std::size_t>(number)].get(), {&part, 1});
   }
 
-  // What rank 0 finds when it waits for a message of so many bytes.
+  // What rank 0 throws when it waits for a message of that length.
   std::exception_ptr receive(std::size_t bytes) {
     StripeBytes in(bytes);
     return receive_from(1, *transport, in);
@@ -140,14 +160,14 @@ class StripedPeer {
   std::unique_ptr<Transport> transport;
 };
 
-Frame first_piece(std::uint64_t total) {
+Frame first_stripe(std::uint64_t total) {
   Frame frame;
   frame.kind = FrameKind::kStriped;
   frame.offset = total;
   return frame;
 }
 
-Frame later_piece(std::uint64_t offset, std::uint64_t number = 1) {
+Frame later_stripe(std::uint64_t offset, std::uint64_t number = 1) {
   Frame frame;
   frame.kind = FrameKind::kStripe;
   frame.offset = offset;
@@ -155,44 +175,44 @@ Frame later_piece(std::uint64_t offset, std::uint64_t number = 1) {
   return frame;
 }
 
-TEST(Stripes, PiecesMayComeInAnyOrderOverAnyConnection) {
+TEST(Stripes, StripesMayArriveInAnyOrderOverAnyConnection) {
   StripedPeer peer;
-  peer.say(1, later_piece(600), 400);
-  peer.say(0, first_piece(1'000), 100);
-  peer.say(0, later_piece(100), 500);
+  peer.send(1, later_stripe(600), 400);
+  peer.send(0, first_stripe(1'000), 100);
+  peer.send(0, later_stripe(100), 500);
   EXPECT_EQ(message_of(peer.receive(1'000)), "");
 }
 
-TEST(Stripes, APieceThatCannotBeEndsTheLinkByName) {
+TEST(Stripes, AnInvalidStripeEndsTheNamedConnection) {
   struct Case {
     int number;
     Frame frame;
     std::size_t bytes;
-    const char* says;
+    const char* text;
   };
-  Frame foreign = later_piece(100);
+  Frame foreign = later_stripe(100);
   foreign.plan = 5;
-  const Case cases[] = {{1, later_piece(900), 101, "a piece of 101 bytes at 900 of a message of 1000"},
-                        {1, later_piece(0), 901, "a piece of 901 bytes at 0 of a message of 1000"},
-                        {1, later_piece(1ull << 63), 10, "of a message of 1000"},
-                        {1, later_piece(100), 0, "a piece of 0 bytes"},
-                        {1, later_piece(100, 0), 10, "a piece of message 0, which has ended"},
-                        {1, first_piece(1'000), 10, "a piece of a message where none was expected"},
-                        {1, foreign, 10, "a piece with the tag of another message"},
-                        {0, first_piece(1'000), 1'000, "a piece of 1000 bytes of a message of 1000"}};
+  const Case cases[] = {{1, later_stripe(900), 101, "a stripe of 101 bytes at 900 of a message of 1000"},
+                        {1, later_stripe(0), 901, "a stripe of 901 bytes at 0 of a message of 1000"},
+                        {1, later_stripe(1ull << 63), 10, "of a message of 1000"},
+                        {1, later_stripe(100), 0, "a stripe of 0 bytes"},
+                        {1, later_stripe(100, 0), 10, "a stripe of message 0, which has ended"},
+                        {1, first_stripe(1'000), 10, "the first stripe of a message on another connection"},
+                        {1, foreign, 10, "a stripe with the tag of another message"},
+                        {0, first_stripe(1'000), 1'000, "a stripe of 1000 bytes of a message of 1000"}};
   for (const Case& one : cases) {
     StripedPeer peer;
-    peer.say(0, first_piece(1'000), 100);
-    peer.say(one.number, one.frame, one.bytes);
+    peer.send(0, first_stripe(1'000), 100);
+    peer.send(one.number, one.frame, one.bytes);
     const auto error = peer.receive(1'000);
-    EXPECT_EQ(origin_of(error), 1) << one.says;
-    const std::string link = one.number == 0 ? "connection 1 of 2 to rank 1" : "connection 2 of 2 to rank 1";
-    EXPECT_THAT(message_of(error), HasSubstr("rank 0: " + link + " was ended: ")) << one.says;
-    EXPECT_THAT(message_of(error), HasSubstr(one.says));
+    EXPECT_EQ(origin_of(error), 1) << one.text;
+    const std::string name = one.number == 0 ? "connection 1 of 2 to rank 1" : "connection 2 of 2 to rank 1";
+    EXPECT_THAT(message_of(error), HasSubstr("rank 0: " + name + " was ended: ")) << one.text;
+    EXPECT_THAT(message_of(error), HasSubstr(one.text));
   }
 }
 
-TEST(Stripes, APieceWhereThereIsOneConnectionEndsTheLink) {
+TEST(Stripes, AStripeOnTheOnlyConnectionEndsIt) {
   Config config = config_of(0, 2, "");
   Identity self;
   self.size = 2;
@@ -202,7 +222,7 @@ TEST(Stripes, APieceWhereThereIsOneConnectionEndsTheLink) {
   std::vector<Connection> connections;
   connections.push_back({Fd(pair[1]), 1, 0, Purpose::kData});
   const auto transport = make_stream_transport(config, self, std::move(connections));
-  Frame frame = first_piece(1'000);
+  Frame frame = first_stripe(1'000);
   frame.from = 1;
   const auto message = message_of(frame, pattern_of(10, 1));
   iovec part = as_iovec(message);
@@ -212,7 +232,7 @@ TEST(Stripes, APieceWhereThereIsOneConnectionEndsTheLink) {
   EXPECT_THROW(transport->wait({&op, 1}, soon(5'000)), PeerLost);
 }
 
-// Long and short messages of equal tags, one behind the other.
+// Long and short messages with equal tags, one after the other.
 void exchange_in_turn(Transport& transport, int messages, std::size_t bytes) {
   const int peer = 1 - transport.rank();
   std::vector<StripeBytes> out, in;
@@ -236,14 +256,14 @@ WorldOptions wide_world(std::size_t width) {
   return options;
 }
 
-TEST(WideLinks, MessagesOfEqualTagsMeetInOrder) {
+TEST(WideLinks, MessagesWithEqualTagsMatchInOrder) {
   for (const std::size_t width : {2ul, 4ul}) {
     run_ranks_well(wide_world(width), [](Rank& rank) { exchange_in_turn(rank.transport(), 12, 700'000); });
   }
 }
 
-// A receive that is posted late, when pieces have come to several connections.
-TEST(WideLinks, AMessageMayComeBeforeItsReceive) {
+// The receive is posted when stripes have arrived on several connections.
+TEST(WideLinks, AMessageMayArriveBeforeItsReceive) {
   run_ranks_well(wide_world(4), [](Rank& rank) {
     const StripeBytes out = pattern_of(3 << 20, 5), small(8);
     StripeBytes in(out.size()), small_in(8);
@@ -259,8 +279,8 @@ TEST(WideLinks, AMessageMayComeBeforeItsReceive) {
   });
 }
 
-// One behind the other, while the first ones are still coming in.
-TEST(WideLinks, MessagesOfEqualTagsMeetInOrderThoughTheirReceivesAreLate) {
+// One receive after the other, while the first messages are still arriving.
+TEST(WideLinks, MessagesWithEqualTagsMatchInOrderWhereReceivesAreLate) {
   run_ranks_well(wide_world(4), [](Rank& rank) {
     const int peer = 1 - rank.index();
     std::vector<StripeBytes> out, in;
@@ -291,7 +311,7 @@ TEST(WideLinks, ALengthThatDiffersIsAMismatchAndOtherPlansGoOn) {
   });
 }
 
-TEST(WideLinks, AnAbortInTheMiddleOfAMessageReachesTheOther) {
+TEST(WideLinks, AnAbortDuringAMessageReachesThePeer) {
   const auto errors = run_ranks(wide_world(4), [](Rank& rank) {
     StripeBytes bytes(16 << 20);
     const int peer = 1 - rank.index();
@@ -303,7 +323,7 @@ TEST(WideLinks, AnAbortInTheMiddleOfAMessageReachesTheOther) {
   EXPECT_EQ(message_of(errors[0]), "rank 1 has had enough");
 }
 
-TEST(WideLinks, WhoLeavesInGoodOrderIsNoLossBeforeAllHisConnectionsHaveEnded) {
+TEST(WideLinks, APeerHasLeftWhenAllItsConnectionsHaveEnded) {
   run_ranks_well(wide_world(4), [](Rank& rank) {
     exchange_in_turn(rank.transport(), 2, 300'000);
     if (rank.index() == 1) return rank.transport().leave();
@@ -313,8 +333,8 @@ TEST(WideLinks, WhoLeavesInGoodOrderIsNoLossBeforeAllHisConnectionsHaveEnded) {
   });
 }
 
-// As many frames as pieces, each with its header; and the kernel's own count of all connections says so.
-TEST(WideLinks, WireBytesAreThoseOfAllConnections) {
+// Each stripe is a frame with a header; the kernel's count of all connections agrees.
+TEST(WideLinks, WireBytesCountAllConnections) {
   run_ranks_well(wide_world(4), [](Rank& rank) {
     const std::uint64_t before = rank.transport().kernel_bytes_sent();
     exchange_in_turn(rank.transport(), 2, 1 << 20);
@@ -327,7 +347,7 @@ TEST(WideLinks, WireBytesAreThoseOfAllConnections) {
   });
 }
 
-TEST(WideLinks, TheyGoOverIpVersion6AsWell) {
+TEST(WideLinks, IpVersion6WorksAsWell) {
   std::string addr = free_address();
   addr = "[::1]" + addr.substr(addr.rfind(':'));
   try {
@@ -344,7 +364,7 @@ TEST(WideLinks, TheyGoOverIpVersion6AsWell) {
   for (const auto& error : run_threads({[&] { play(0); }, [&] { play(1); }})) EXPECT_EQ(message_of(error), "");
 }
 
-TEST(WideLinks, RanksWithAnotherWidthAreToldSo) {
+TEST(WideLinks, RanksWithDifferentWidthsAreRefused) {
   const std::string addr = free_address();
   const auto connect = [&](int rank) {
     Config config = config_of(rank, 2, addr);

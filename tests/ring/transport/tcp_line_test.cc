@@ -1,4 +1,4 @@
-// What a transport does by the kind of line: checksums that are left out, and connections that are kept warm.
+// What depends on the kind of line: omitted checksums, and connections that are kept warm.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using LineBytes = std::vector<std::byte>;
 
-// Rank 0's transport, with a checked connection to a rank 1 that is the test itself.
+// A transport of rank 0 with a checked connection to rank 1, which is the test.
 struct LinePeer {
   LinePeer() {
     int ends[2];
@@ -25,7 +25,7 @@ struct LinePeer {
     transport = make_stream_transport(config_of(0, 2, ""), self, std::move(connections));
   }
 
-  void say(FrameKind kind, std::span<const std::byte> payload) const {
+  void send(FrameKind kind, std::span<const std::byte> payload) const {
     Frame frame;
     frame.kind = kind;
     frame.from = 1;
@@ -48,15 +48,15 @@ struct LinePeer {
   std::unique_ptr<Transport> transport;
 };
 
-TEST(TcpLine, WhatIsSentAfterCheckingStoppedCarriesNoChecksum) {
+TEST(TcpLine, MessagesAfterStopChecksumsCarryNone) {
   const LinePeer peer;
   EXPECT_TRUE(peer.send_and_read(100).is_checked);
   peer.transport->stop_checksums();
   EXPECT_FALSE(peer.send_and_read(100).is_checked);
 }
 
-// Each side decides for what it sends; the bytes that are counted are those that came.
-TEST(TcpLine, WhoStoppedCheckingStillChecksWhatComesWithAChecksum) {
+// Each side decides about the messages that it sends.
+TEST(TcpLine, AReceivedChecksumIsVerifiedAfterStopChecksums) {
   const LinePeer peer;
   peer.transport->stop_checksums();
   Frame frame;
@@ -71,12 +71,12 @@ TEST(TcpLine, WhoStoppedCheckingStillChecksWhatComesWithAChecksum) {
   EXPECT_THROW(peer.transport->wait({&op, 1}, soon()), PeerLost);
 }
 
-TEST(TcpLine, BeatsBetweenMessagesAreNothing) {
+TEST(TcpLine, BeatsBetweenMessagesAreIgnored) {
   const LinePeer peer;
   const LineBytes out(30, std::byte{7});
-  for (int beat = 0; beat < 200; ++beat) peer.say(FrameKind::kBeat, {});
-  peer.say(FrameKind::kData, out);
-  peer.say(FrameKind::kBeat, {});
+  for (int beat = 0; beat < 200; ++beat) peer.send(FrameKind::kBeat, {});
+  peer.send(FrameKind::kData, out);
+  peer.send(FrameKind::kBeat, {});
   LineBytes in(30);
   const Transport::Op op = peer.transport->post_recv(1, {}, in);
   peer.transport->wait({&op, 1}, soon());
@@ -84,7 +84,7 @@ TEST(TcpLine, BeatsBetweenMessagesAreNothing) {
   EXPECT_EQ(peer.transport->traffic(0).frames_received, 1u);
 }
 
-TEST(TcpLine, NothingIsKeptWarmOnALineThatIsShort) {
+TEST(TcpLine, AShortLineIsNotKeptWarm) {
   run_ranks_well({.size = 2, .wire = Wire::kTcp, .config = {}}, [](Rank& rank) {
     rank.group->run([] {
       Collective barrier;

@@ -1,4 +1,4 @@
-// One end of a link is a raw socket that says what no rank of ours would: the other end stays safe and names the link.
+// One end of a connection is a raw socket that sends invalid bytes. The other end ends the connection and names it.
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -39,7 +39,7 @@ Bytes framed(Frame frame, std::span<const std::byte> payload) {
   return bytes;
 }
 
-// As one that says that its payload can be checked.
+// A frame with a checksum of its payload.
 Bytes checked(Frame frame, std::span<const std::byte> payload) {
   frame.is_checked = true;
   Bytes bytes = framed(frame, payload);
@@ -56,7 +56,7 @@ Bytes notice(FrameKind kind, int about) {
   return framed(tcp_identity(1).frame(kind), encode(AbortNotice{about, "it is no more"}));
 }
 
-// The links of rank 0 to a rank 1 that is the test itself.
+// Transport and control link of rank 0 to rank 1, which is the test.
 class RawPeer {
  public:
   RawPeer() {
@@ -68,13 +68,13 @@ class RawPeer {
     control = make_stream_control(config, tcp_identity(0), connect(control_socket));
   }
 
-  static void say(const Fd& fd, std::span<const std::byte> bytes) {
+  static void send(const Fd& fd, std::span<const std::byte> bytes) {
     iovec part = as_iovec(bytes);
     send_some(fd.get(), {&part, 1});
   }
 
-  // All of it, as fast as rank 0 reads; what it reads no more is not said.
-  void say_all(std::span<const std::byte> bytes) const {
+  // Sends all bytes, as fast as rank 0 reads; stops when rank 0 closes.
+  void send_all(std::span<const std::byte> bytes) const {
     for (const TimePoint until = soon(); !bytes.empty() && Clock::now() < until;) {
       iovec part = as_iovec(bytes);
       const Moved moved = send_some(data.get(), {&part, 1});
@@ -85,10 +85,10 @@ class RawPeer {
     }
   }
 
-  // What rank 0 experiences when it waits for a message of `size` bytes.
+  // What rank 0 throws when it waits for a message that fills `in`.
   std::exception_ptr receive(Bytes& in) { return receive_from(1, *transport, in); }
 
-  // What rank 0 sends until it shuts its end down.
+  // The bytes that rank 0 sends until it closes.
   Bytes read_to_end() const {
     Bytes all, some(1 << 16);
     for (const TimePoint until = soon(); Clock::now() < until;) {
@@ -118,23 +118,23 @@ class RawPeer {
   }
 };
 
-TEST(TcpLink, AMessageMayComeByteByByte) {
+TEST(TcpLink, AMessageMayArriveByteByByte) {
   RawPeer peer;
   const Bytes payload(100, std::byte{9});
   const Bytes bytes = framed(data_frame(), payload);
   std::jthread writer([&] {
-    for (const std::byte byte : bytes) RawPeer::say(peer.data, {&byte, 1});
+    for (const std::byte byte : bytes) RawPeer::send(peer.data, {&byte, 1});
   });
   Bytes in(100);
   EXPECT_EQ(message_of(peer.receive(in)), "");
   EXPECT_EQ(in, payload);
 }
 
-TEST(TcpLink, ACheckedMessageMayComeByteByByte) {
+TEST(TcpLink, ACheckedMessageMayArriveByteByByte) {
   RawPeer peer;
   const Bytes payload(100, std::byte{9}), bytes = checked(data_frame(), payload);
   std::jthread writer([&] {
-    for (const std::byte byte : bytes) RawPeer::say(peer.data, {&byte, 1});
+    for (const std::byte byte : bytes) RawPeer::send(peer.data, {&byte, 1});
   });
   Bytes in(100);
   EXPECT_EQ(message_of(peer.receive(in)), "");
@@ -147,7 +147,7 @@ TEST(TcpLink, EveryChangedBitOfACheckedMessageIsAnErrorThatNamesTheLink) {
     RawPeer peer;
     Bytes bytes = good;
     bytes[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
-    RawPeer::say(peer.data, bytes);
+    RawPeer::send(peer.data, bytes);
     Bytes in(40);
     const auto error = peer.receive(in);
     EXPECT_EQ(origin_of(error), 1) << "bit " << bit;
@@ -155,8 +155,8 @@ TEST(TcpLink, EveryChangedBitOfACheckedMessageIsAnErrorThatNamesTheLink) {
   }
 }
 
-// One to eight bytes of header, payload or checksum, as a bad memory or cable would change them.
-TEST(TcpLink, OfTenThousandChangedMessagesNoneIsTaken) {
+// Changes one to eight bytes of header, payload or checksum, as a faulty memory or cable does.
+TEST(TcpLink, OfTenThousandChangedMessagesNoneIsAccepted) {
   constexpr int kMessages = HORO_SANITIZED ? 1'000 : 10'000;
   std::mt19937_64 chance(12);
   const auto below = [&](std::size_t end) { return static_cast<std::size_t>(chance() % end); };
@@ -170,14 +170,14 @@ TEST(TcpLink, OfTenThousandChangedMessagesNoneIsTaken) {
       bytes[below(bytes.size())] ^= static_cast<std::byte>(1 + below(255));
     }
     RawPeer peer;
-    RawPeer::say(peer.data, bytes);
+    RawPeer::send(peer.data, bytes);
     Bytes in(payload.size());
     if (origin_of(peer.receive(in)) == 1) ++found;
   }
   EXPECT_EQ(found, kMessages);
 }
 
-TEST(TcpLink, AChangedBitOfALongMessageIsFoundWhereverItIs) {
+TEST(TcpLink, AChangedBitOfALongMessageIsFoundAtAnyOffset) {
   Bytes payload(600'000);
   for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 7);
   const Bytes good = checked(data_frame(), payload);
@@ -185,7 +185,7 @@ TEST(TcpLink, AChangedBitOfALongMessageIsFoundWhereverItIs) {
     RawPeer peer;
     Bytes bytes = good, in(payload.size());
     bytes[at] ^= std::byte{0x10};
-    std::jthread writer([&] { peer.say_all(bytes); });
+    std::jthread writer([&] { peer.send_all(bytes); });
     const std::string text = message_of(peer.receive(in));
     EXPECT_NE(text.find("something on the way changed bytes"), std::string::npos) << at << ": " << text;
   }
@@ -197,15 +197,15 @@ TEST(TcpLink, AChangedBitOfAControlMessageIsALoss) {
     RawPeer peer;
     Bytes bytes = good;
     bytes[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
-    RawPeer::say(peer.control_socket, bytes);
+    RawPeer::send(peer.control_socket, bytes);
     const auto events = peer.control->wait(soon());
     ASSERT_EQ(events.size(), 1u) << "bit " << bit;
     EXPECT_EQ(events[0].kind, ControlEvent::Kind::kLost) << "bit " << bit;
   }
 }
 
-// On loopback nobody falls silent, but who reads nothing leaves what waits to be sent just as unacknowledged.
-TEST(TcpLink, AConnectionWhoseOtherSideTakesNothingEndsWithinTheLimit) {
+// A peer on loopback never falls silent, but data for a peer that does not read stays unacknowledged as well.
+TEST(TcpLink, AConnectionWhosePeerAcknowledgesNothingEndsWithinTheLimit) {
   const Fd listener = listen_at(resolve("127.0.0.1:0", "test").front());
   const Fd here = dial(local_address(listener.get()));
   pollfd coming{listener.get(), POLLIN, 0};
@@ -223,8 +223,8 @@ TEST(TcpLink, AConnectionWhoseOtherSideTakesNothingEndsWithinTheLimit) {
   EXPECT_EQ(moved.error, ETIMEDOUT);
 }
 
-// Three questions, so that one that is lost on the way ends nothing; and no sooner than was asked for.
-TEST(TcpLink, AConnectionThatIsIdleIsAskedThreeTimesBeforeItEnds) {
+// Three probes, so that the loss of one does not end the connection; and it does not end before the limit.
+TEST(TcpLink, AnIdleConnectionIsProbedThreeTimesBeforeItEnds) {
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto option = [&](int name) {
     int value = 0;
@@ -234,9 +234,9 @@ TEST(TcpLink, AConnectionThatIsIdleIsAskedThreeTimesBeforeItEnds) {
   };
   for (const int limit_ms : {1, 999, 1'000, 2'000, 3'000, 5'999, 6'000, 60'000, 3'600'000}) {
     limit_silence(socket.get(), std::chrono::milliseconds(limit_ms));
-    const int asked_for_ms = 1'000 * (option(TCP_KEEPIDLE) + 3 * option(TCP_KEEPINTVL));
-    EXPECT_EQ(option(TCP_USER_TIMEOUT), std::max(limit_ms, asked_for_ms)) << limit_ms;
-    EXPECT_LE(asked_for_ms, std::max(limit_ms, 5'000)) << limit_ms;
+    const int probed_ms = 1'000 * (option(TCP_KEEPIDLE) + 3 * option(TCP_KEEPINTVL));
+    EXPECT_EQ(option(TCP_USER_TIMEOUT), std::max(limit_ms, probed_ms)) << limit_ms;
+    EXPECT_LE(probed_ms, std::max(limit_ms, 5'000)) << limit_ms;
   }
 }
 
@@ -248,7 +248,7 @@ TEST(TcpLink, AFrameOfAnotherEpochJobSenderOrIncarnationEndsTheLink) {
     RawPeer peer;
     Frame frame = data_frame();
     change(frame);
-    RawPeer::say(peer.data, framed(frame, {}));
+    RawPeer::send(peer.data, framed(frame, {}));
     Bytes in;
     const auto error = peer.receive(in);
     EXPECT_EQ(origin_of(error), 1);
@@ -258,7 +258,7 @@ TEST(TcpLink, AFrameOfAnotherEpochJobSenderOrIncarnationEndsTheLink) {
 
 TEST(TcpLink, GarbageEndsTheLink) {
   RawPeer peer;
-  RawPeer::say(peer.data, Bytes(1000, std::byte{0x5a}));
+  RawPeer::send(peer.data, Bytes(1000, std::byte{0x5a}));
   Bytes in(1);
   EXPECT_NE(message_of(peer.receive(in)).find("connection to rank 1 was ended"), std::string::npos);
 }
@@ -267,17 +267,17 @@ TEST(TcpLink, ANoticeThatIsTooLongEndsTheLink) {
   RawPeer peer;
   Frame frame = tcp_identity(1).frame(FrameKind::kAbort);
   frame.length = 1ull << 40;
-  RawPeer::say(peer.data, encode(frame));
+  RawPeer::send(peer.data, encode(frame));
   Bytes in(1);
   EXPECT_EQ(origin_of(peer.receive(in)), 1);
 }
 
-TEST(TcpLink, AHugeFrameThatNobodyAskedForIsLeftUnread) {
+TEST(TcpLink, AHugeFrameWithoutAReceiveIsLeftUnread) {
   RawPeer peer;
   Frame frame = data_frame();
   frame.plan = 9;
   frame.length = 1ull << 40;
-  RawPeer::say(peer.data, encode(frame));
+  RawPeer::send(peer.data, encode(frame));
   Bytes in(1);
   const Transport::Op op = peer.transport->post_recv(1, {}, in);
   EXPECT_THROW(peer.transport->wait({&op, 1}, soon(20)), PeerLost);
@@ -286,7 +286,7 @@ TEST(TcpLink, AHugeFrameThatNobodyAskedForIsLeftUnread) {
 TEST(TcpLink, AStreamThatEndsInsideAFrameIsALoss) {
   for (const std::size_t length : {0ul, 10ul, 76ul, 100ul}) {
     RawPeer peer;
-    RawPeer::say(peer.data, std::span<const std::byte>(framed(data_frame(), Bytes(100))).first(length));
+    RawPeer::send(peer.data, std::span<const std::byte>(framed(data_frame(), Bytes(100))).first(length));
     peer.data = Fd();
     Bytes in(100);
     const auto error = peer.receive(in);
@@ -297,16 +297,16 @@ TEST(TcpLink, AStreamThatEndsInsideAFrameIsALoss) {
 
 TEST(TcpLink, AnAbortNoticeNamesItsOrigin) {
   RawPeer peer;
-  RawPeer::say(peer.data, notice(FrameKind::kAbort, 0));
+  RawPeer::send(peer.data, notice(FrameKind::kAbort, 0));
   Bytes in(1);
   const auto error = peer.receive(in);
   EXPECT_EQ(origin_of(error), 0);
   EXPECT_EQ(message_of(error), "it is no more");
 }
 
-TEST(TcpLink, AnAbortNoticeAboutARankThatThereIsNotEndsTheLink) {
+TEST(TcpLink, AnAbortNoticeAboutAnUnknownRankEndsTheLink) {
   RawPeer peer;
-  RawPeer::say(peer.data, notice(FrameKind::kAbort, 2));
+  RawPeer::send(peer.data, notice(FrameKind::kAbort, 2));
   Bytes in(1);
   const auto error = peer.receive(in);
   EXPECT_EQ(origin_of(error), 1);
@@ -314,11 +314,11 @@ TEST(TcpLink, AnAbortNoticeAboutARankThatThereIsNotEndsTheLink) {
       << message_of(error);
 }
 
-TEST(TcpLink, AControlPeerWhoseNoticeIsAboutNoRankIsLostItself) {
+TEST(TcpLink, AControlPeerThatSendsANoticeAboutAnUnknownRankIsLost) {
   for (const auto& [kind, about] :
        {std::pair{FrameKind::kAbort, 2}, std::pair{FrameKind::kSuspicion, 2}, std::pair{FrameKind::kSuspicion, -1}}) {
     RawPeer peer;
-    RawPeer::say(peer.control_socket, notice(kind, about));
+    RawPeer::send(peer.control_socket, notice(kind, about));
     const auto events = peer.control->wait(soon());
     ASSERT_EQ(events.size(), 1u) << about;
     EXPECT_EQ(events[0].kind, ControlEvent::Kind::kLost) << about;
@@ -326,13 +326,12 @@ TEST(TcpLink, AControlPeerWhoseNoticeIsAboutNoRankIsLostItself) {
   }
 }
 
-// With one message half out, because the peer does not read: whichever abort returns first, no byte of the memory
-// leaves after it.
-TEST(TcpLink, WhenAnAbortHasReturnedTheMemoryOfOperationsIsFree) {
+// A message is sent in part, because the peer does not read. No byte of its memory is sent after either abort returned.
+TEST(TcpLink, AfterAnAbortTheMemoryOfOperationsIsNotUsed) {
   RawPeer peer;
   Bytes out(8 << 20, std::byte{7}), in(1);
   peer.transport->post_send(1, {}, out);
-  RawPeer::say(peer.data, framed(data_frame(), in));
+  RawPeer::send(peer.data, framed(data_frame(), in));
   ASSERT_EQ(message_of(peer.receive(in)), "");
   std::atomic<bool> returned = false;
   const auto abort = [&] {
@@ -348,17 +347,17 @@ TEST(TcpLink, WhenAnAbortHasReturnedTheMemoryOfOperationsIsFree) {
   for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
 }
 
-TEST(TcpLink, AControlPeerThatSpeaksGarbageIsLostByName) {
+TEST(TcpLink, AControlPeerThatSendsGarbageIsNamedAsLost) {
   RawPeer peer;
-  RawPeer::say(peer.control_socket, Bytes(500, std::byte{1}));
+  RawPeer::send(peer.control_socket, Bytes(500, std::byte{1}));
   const auto events = peer.control->wait(soon());
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].kind, ControlEvent::Kind::kLost);
   EXPECT_EQ(events[0].from, 1);
 }
 
-// Frames with random fields and lengths, cut, joined and damaged: every outcome but a crash or a hang will do.
-TEST(TcpLink, RandomFramesDoNoHarm) {
+// Frames with random fields and lengths, cut, joined and damaged: any outcome but a crash or a hang is right.
+TEST(TcpLink, RandomFramesCauseNoCrashAndNoHang) {
   std::mt19937_64 random(21);
   for (int round = 0; round < 400; ++round) {
     RawPeer peer;
@@ -373,8 +372,8 @@ TEST(TcpLink, RandomFramesDoNoHarm) {
     }
     if (round % 3 == 0) stream[random() % stream.size()] ^= std::byte{4};
     if (round % 5 == 0) stream.resize(random() % stream.size());
-    RawPeer::say(peer.data, stream);
-    RawPeer::say(peer.control_socket, stream);
+    RawPeer::send(peer.data, stream);
+    RawPeer::send(peer.control_socket, stream);
     peer.data = Fd();
     peer.control_socket = Fd();
     for (int i = 0; i < 3; ++i) {

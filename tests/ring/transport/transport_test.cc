@@ -1,4 +1,4 @@
-// The contract of Transport, over all wires: matching, channels, mismatches, deadlines and ends.
+// The contract of Transport over all wires: matching, channels, mismatches, deadlines, aborts and leaving.
 
 #include "ring/transport.h"
 
@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Wires, Transports,
                                          Wire::kMpi),
                          [](const auto& info) { return name_of(info.param); });
 
-TEST_P(Transports, MessagesMeetByTagNotByOrder) {
+TEST_P(Transports, MessagesMatchByTagNotByOrder) {
   run_ranks_well(world(2), [](Rank& rank) {
     const std::vector<Tag> tags{{0, 1, 0, 0}, {0, 1, 1, 0}, {0, 2, 0, 0}, {5, 1, 0, 0}};
     std::vector<Bytes> out, in;
@@ -65,7 +65,7 @@ TEST_P(Transports, MessagesMeetByTagNotByOrder) {
   });
 }
 
-TEST_P(Transports, EqualTagsMeetInTheOrderOfPosting) {
+TEST_P(Transports, EqualTagsMatchInTheOrderOfPosting) {
   run_ranks_well(world(2), [](Rank& rank) {
     std::vector<Bytes> out, in(20, Bytes(100));
     std::vector<Op> ops;
@@ -99,7 +99,7 @@ TEST_P(Transports, LargeMessagesInBothDirectionsDoNotBlockEachOther) {
 
 TEST_P(Transports, TwoThreadsUseTwoChannelsAtOnce) {
   run_ranks_well(world(3), [](Rank& rank) {
-    const auto talk = [&rank](std::uint32_t channel) {
+    const auto exchange = [&rank](std::uint32_t channel) {
       for (std::uint64_t plan = 0; plan < 200; ++plan) {
         const Tag tag{channel, plan, 0, 0};
         std::vector<Bytes> in(3, Bytes(plan * 37));
@@ -120,18 +120,18 @@ TEST_P(Transports, TwoThreadsUseTwoChannelsAtOnce) {
     {
       std::jthread other([&] {
         try {
-          talk(1);
+          exchange(1);
         } catch (...) {
           error = std::current_exception();
         }
       });
-      talk(2);
+      exchange(2);
     }
     EXPECT_EQ(message_of(error), "");
   });
 }
 
-TEST_P(Transports, AnotherKeyHashCancelsThatPlanOnBothSidesAndNoOther) {
+TEST_P(Transports, AnotherKeyHashCancelsThatPlanAloneOnBothSides) {
   const auto errors = run_ranks(world(2), [](Rank& rank) {
     const Tag tag{0, 1, 0, static_cast<std::uint64_t>(rank.index())};
     const Bytes out(100);
@@ -148,9 +148,9 @@ TEST_P(Transports, AnotherKeyHashCancelsThatPlanOnBothSidesAndNoOther) {
   for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
 }
 
-TEST_P(Transports, AMismatchBetweenTwoReachesTheThirdOfThatPlan) {
+TEST_P(Transports, AMismatchBetweenTwoRanksReachesTheThirdRankOfThePlan) {
   run_ranks_well(world(3), [](Rank& rank) {
-    // Ranks 0 and 1 differ; rank 2 waits for a second message of rank 0 that rank 0 never gets to send.
+    // Ranks 0 and 1 differ; rank 2 waits for a message that rank 0 never sends.
     const Tag tag{0, 1, 0, rank.index() == 1 ? 9u : 8u};
     Bytes in(8);
     const Bytes out(8);
@@ -163,7 +163,7 @@ TEST_P(Transports, AMismatchBetweenTwoReachesTheThirdOfThatPlan) {
   });
 }
 
-TEST_P(Transports, AnotherLengthIsAMismatchThatSaysBoth) {
+TEST_P(Transports, AnotherLengthIsAMismatchThatNamesBoth) {
   const auto errors = run_ranks(world(2), [](Rank& rank) {
     if (rank.index() == 0) return send(rank, 1, {0, 3, 0, 0}, Bytes(10));
     receive(rank, 0, {0, 3, 0, 0}, 20);
@@ -206,7 +206,7 @@ TEST_P(Transports, AbortFromAnotherThreadEndsAWait) {
   EXPECT_EQ(message_of(errors[1]), "stop");
 }
 
-TEST_P(Transports, AfterAnEndEveryCallThrowsTheSame) {
+TEST_P(Transports, AfterAnAbortEveryCallThrowsTheSame) {
   run_ranks_well(world(2), [](Rank& rank) {
     rank.transport().abort(-1, "the end");
     Bytes in(1);
@@ -218,7 +218,7 @@ TEST_P(Transports, AfterAnEndEveryCallThrowsTheSame) {
   });
 }
 
-TEST_P(Transports, AMessageToOneWhoThenLeavesInGoodOrderStillArrives) {
+TEST_P(Transports, AMessageOfARankThatThenLeavesStillArrives) {
   run_ranks_well(world(2), [](Rank& rank) {
     const Bytes bytes = filled(5 << 20, 3);
     if (rank.index() == 0) return send(rank, 1, {}, bytes);
@@ -226,7 +226,7 @@ TEST_P(Transports, AMessageToOneWhoThenLeavesInGoodOrderStillArrives) {
   });
 }
 
-TEST_P(Transports, WhoWaitsForOneWhoLeftIsTold) {
+TEST_P(Transports, WaitingForARankThatHasLeftThrows) {
   const auto errors = run_ranks(world(3), [](Rank& rank) {
     if (rank.index() == 1) return;
     receive(rank, 1, {}, 1);
@@ -235,16 +235,16 @@ TEST_P(Transports, WhoWaitsForOneWhoLeftIsTold) {
   EXPECT_EQ(origin_of(errors[2]), 1);
 }
 
-// As where a process ends at once after horo.shutdown(), and frees nothing.
-TEST(StreamTransport, LeavingIsSaidBeforeTheTransportIsFreed) {
+// A process may end at once after horo.shutdown() without destroying the transport.
+TEST(StreamTransport, LeaveSendsTheGoodbyeBeforeTheTransportIsDestroyed) {
   for (const Wire wire : {Wire::kTcp, Wire::kShm, Wire::kMpi}) {
-    std::latch left(1), heard(2);
+    std::latch left(1), checked(2);
     const auto errors = run_ranks({3, wire, {}}, [&](Rank& rank) {
       if (rank.index() == 1) {
         rank.transport().leave();
         rank.transport().leave();
         left.count_down();
-        return heard.wait();
+        return checked.wait();
       }
       left.wait();
       const Bytes bytes = filled(100'000, 1);
@@ -252,7 +252,7 @@ TEST(StreamTransport, LeavingIsSaidBeforeTheTransportIsFreed) {
       if (rank.index() == 0) send(rank, 2, {}, bytes);
       EXPECT_TRUE(arrived || rank.index() == 0);
       EXPECT_THROW(receive(rank, 1, {}, 1), PeerLost);
-      heard.count_down();
+      checked.count_down();
     });
     for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
   }
@@ -263,7 +263,7 @@ class BufferingTransports : public Transports {};
 INSTANTIATE_TEST_SUITE_P(Wires, BufferingTransports, testing::Values(Wire::kTcp, Wire::kMpi),
                          [](const auto& info) { return name_of(info.param); });
 
-TEST_P(BufferingTransports, MessagesMayComeBeforeTheirReceives) {
+TEST_P(BufferingTransports, MessagesMayArriveBeforeTheirReceives) {
   run_ranks_well(world(2), [](Rank& rank) {
     const std::vector<Bytes> messages{filled(10, 1), filled(100'000, 2), {}, filled(10, 4)};
     const auto tag = [](std::size_t i) { return Tag{0, 1, static_cast<std::uint32_t>(i == 3 ? 0 : i), 0}; };
@@ -271,7 +271,7 @@ TEST_P(BufferingTransports, MessagesMayComeBeforeTheirReceives) {
       for (std::size_t i = 0; i < 4; ++i) send(rank, 1, tag(i), messages[i]);
       return;
     }
-    // The fourth has the tag of the first, and comes second.
+    // The fourth message has the tag of the first and is received second of them.
     for (const std::size_t i : {2ul, 0ul, 3ul, 1ul})
       EXPECT_EQ(receive(rank, 0, tag(i), messages[i].size()), messages[i]);
   });

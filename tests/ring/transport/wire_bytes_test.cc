@@ -1,4 +1,4 @@
-// What a collective moves, counted three ways: the formula, our counters, the kernel.
+// The bytes that a collective moves, counted in three ways: by formula, by counters, by the kernel.
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ void expect_formula(int size, Wire wire, Order order) {
   });
 }
 
-TEST(WireBytes, AllReduceMovesWhatTheFormulaSays) {
+TEST(WireBytes, AllReduceMovesTheBytesOfTheFormula) {
   for (int size = 2; size <= 8; ++size) {
     for (const Order order : {Order::kCanonical, Order::kFast}) expect_formula(size, Wire::kInProcess, order);
   }
@@ -56,13 +56,13 @@ TEST(WireBytes, AllReduceMovesWhatTheFormulaSays) {
 TEST(WireBytes, TheKernelAgreesWithTheCounters) {
   run_ranks_well({4, Wire::kTcp, {}}, [](Rank& rank) {
     for (std::uint64_t plan = 0; plan < 4; ++plan) all_reduce(rank, Order::kCanonical, kBytes, plan);
-    barrier(rank);  // what nobody waits for any more may still be in the socket
+    barrier(rank);  // bytes that no rank waits for may still be in the socket
     const auto counted = static_cast<double>(rank.transport().traffic(0).bytes_sent);
     EXPECT_NEAR(static_cast<double>(rank.transport().kernel_bytes_sent()), counted, counted * kTolerance);
   });
 }
 
-TEST(WireBytes, NothingMovesInAWorldOfOne) {
+TEST(WireBytes, AWorldOfOneMovesNoBytes) {
   run_ranks_well({1, Wire::kTcp, {}}, [](Rank& rank) {
     all_reduce(rank, Order::kFast, kBytes);
     EXPECT_EQ(rank.transport().traffic(0).frames_sent, 0u);
