@@ -7,7 +7,7 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kChunkBytes = 4 << 10;  // passed on at a time, of what goes through shared memory
+constexpr std::size_t kChunkBytes = 4 << 10;  // of data through shared memory
 
 }  // namespace
 

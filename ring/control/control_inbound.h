@@ -1,4 +1,4 @@
-// The control link's peers as they are read: a stream, and what came of a message that is not whole yet.
+// The receiving side of the control link: a stream for each peer, and the bytes of a message that is not complete yet.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace horo {
 
-// What is read of one peer, by the engine thread.
+// One peer; used by the engine thread.
 struct ControlInbound {
   std::unique_ptr<Stream> stream;
   int rank = 0;
   std::string name;
   std::uint32_t incarnation = 0;
   std::vector<std::byte> input;
-  bool said_goodbye = false;
+  bool has_left = false;  // it has sent a goodbye
   bool is_closed = false;
 };
 
-// By shared memory where the connection has some.
+// Streams use shared memory where the connection has it.
 std::vector<ControlInbound> make_inbound(const Identity& self, std::vector<Connection> connections);
 std::vector<Stream*> streams_of(const std::vector<ControlInbound>& peers);
 

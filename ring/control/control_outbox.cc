@@ -1,5 +1,6 @@
-// Only the holder of the writing role removes messages, so the one that it writes stays where it is while the lock is
-// released. For room in memory nobody is woken: that is looked for after a while.
+// Only the holder of the writing role removes messages, so the message that it writes stays valid while the lock is
+// released. A stream in shared memory does not wake a thread that waits for room here; it is tried again after
+// kWaitSlice.
 #include "ring/control/control_outbox.h"
 
 #include <algorithm>
@@ -30,14 +31,14 @@ void ControlOutbox::put_prepared(std::size_t at, std::list<Bytes>& messages) noe
   peer.queue.splice(peer.queue.end(), messages);
 }
 
-// Right behind the message that is half out, if one is.
+// Behind the message that is partly written, if there is one.
 void ControlOutbox::put_urgent(std::size_t at, const Bytes& bytes) {
   MutexLock lock(mutex_);
   Peer& peer = peers_[at];
   if (peer.is_broken) return;
   peer.queued_bytes += bytes.size();
-  const bool first_begun = !peer.queue.empty() && (peer.sent > 0 || is_writing_);
-  peer.queue.insert(first_begun ? std::next(peer.queue.begin()) : peer.queue.begin(), bytes);
+  const bool is_first_begun = !peer.queue.empty() && (peer.sent > 0 || is_writing_);
+  peer.queue.insert(is_first_begun ? std::next(peer.queue.begin()) : peer.queue.begin(), bytes);
 }
 
 bool ControlOutbox::has_unsent() const {
@@ -81,11 +82,11 @@ bool ControlOutbox::write_some(std::size_t at) {
   return moved.bytes > 0;
 }
 
-void ControlOutbox::flush(TimePoint patience) noexcept {
+void ControlOutbox::flush(TimePoint until) noexcept {
   {
     MutexLock lock(mutex_);
-    while (is_writing_ && Clock::now() < patience) changed_.wait_until(mutex_, patience);
-    if (is_writing_) return;  // who holds the role writes ours as well, or the next flush() does
+    while (is_writing_ && Clock::now() < until) changed_.wait_until(mutex_, until);
+    if (is_writing_) return;  // the holder of the role, or the next flush(), writes these messages too
     is_writing_ = true;
   }
   while (true) {
@@ -93,7 +94,7 @@ void ControlOutbox::flush(TimePoint patience) noexcept {
       while (write_some(at)) {
       }
     }
-    if (Clock::now() >= patience || !has_unsent()) break;
+    if (Clock::now() >= until || !has_unsent()) break;
     polls_.clear();
     for (std::size_t at = 0; at < streams_.size(); ++at) {
       if (has_unsent(at) && !streams_[at]->is_memory()) polls_.push_back({streams_[at]->socket(), POLLOUT, 0});

@@ -1,4 +1,4 @@
-// What is still to be written to the control link's peers: queued in memory and written as the streams take it.
+// The sending side of the control link: messages are queued in memory and written as the streams take them.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace horo {
 
-// Peers go by their number in `streams`, which live as long as the outbox. Any thread may call anything; whoever holds
-// the writing role writes for all.
+// A peer is identified by its place in `streams`, which outlive the outbox. All calls by any thread. One thread at a
+// time holds the writing role and writes the messages of all.
 class ControlOutbox {
  public:
   using Bytes = std::vector<std::byte>;
@@ -20,20 +20,20 @@ class ControlOutbox {
   explicit ControlOutbox(std::vector<Stream*> streams);
 
   void put(std::size_t at, Bytes bytes);
-  // The same with messages that lie in a list already: takes no memory.
+  // The same with messages that are in a list already; allocates no memory.
   void put_prepared(std::size_t at, std::list<Bytes>& messages) noexcept;
-  // Overtakes every message that has not begun.
+  // Queues the message in front of all messages of which no byte was written.
   void put_urgent(std::size_t at, const Bytes& bytes);
-  // Writes what the streams take; waits for more room until `patience` has come.
-  void flush(TimePoint patience) noexcept;
+  // Writes what the streams take; blocks until everything is written or `until` is reached.
+  void flush(TimePoint until) noexcept;
 
   bool has_unsent(std::size_t at) const;
   std::size_t queued_bytes(std::size_t at) const;
 
  private:
   struct Peer {
-    std::list<Bytes> queue;  // an insertion moves none of the others, so one may be written meanwhile
-    std::size_t sent = 0;    // of the first
+    std::list<Bytes> queue;  // a list, because an insertion does not move the message that is being written
+    std::size_t sent = 0;    // bytes of the first message
     std::size_t queued_bytes = 0;
     bool is_broken = false;
   };
@@ -42,10 +42,10 @@ class ControlOutbox {
   bool write_some(std::size_t at);
 
   const std::vector<Stream*> streams_;
-  std::vector<pollfd> polls_;  // of whoever holds the writing role
+  std::vector<pollfd> polls_;  // used by the holder of the writing role
   mutable Mutex mutex_;
   CondVar changed_;
-  bool is_writing_ GUARDED_BY(mutex_) = false;  // somebody holds the writing role
+  bool is_writing_ GUARDED_BY(mutex_) = false;  // a thread holds the writing role
   std::vector<Peer> peers_ GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,5 @@
-// The control link between threads: one inbox per rank, behind a lock that all of them share. The same star: ranks talk
-// to rank 0 alone, and what rank 0 learns of a loss reaches the others.
+// The control link of ranks that are threads: one event queue per rank, behind a lock that all ranks share. The
+// topology is the same star: ranks send to rank 0 alone, and rank 0 forwards losses to the others.
 
 #include <algorithm>
 #include <memory>
@@ -17,9 +17,9 @@ namespace {
 
 using Kind = ControlEvent::Kind;
 
-class Switchboard {
+class SharedQueues {
  public:
-  explicit Switchboard(int size) : ranks_(static_cast<std::size_t>(size)) {}
+  explicit SharedQueues(int size) : ranks_(static_cast<std::size_t>(size)) {}
 
   void send(int from, int to, std::vector<std::byte> bytes) {
     MutexLock lock(mutex_);
@@ -45,12 +45,12 @@ class Switchboard {
 
   std::vector<ControlEvent> wait(int rank, TimePoint until) {
     MutexLock lock(mutex_);
-    while (at(rank).inbox.empty() && !at(rank).is_woken && Clock::now() < until) sleep(until);
+    while (at(rank).events.empty() && !at(rank).is_woken && Clock::now() < until) sleep(until);
     at(rank).is_woken = false;
-    for (const ControlEvent& event : at(rank).inbox) {
+    for (const ControlEvent& event : at(rank).events) {
       if (event.kind == Kind::kBeat && event.wants_answer) deliver(event.from, {.kind = Kind::kBeat, .from = rank});
     }
-    return std::exchange(at(rank).inbox, {});
+    return std::exchange(at(rank).events, {});
   }
 
   void wake(int rank) {
@@ -61,7 +61,7 @@ class Switchboard {
 
   void abort(int from, int origin, const std::string& reason) {
     MutexLock lock(mutex_);
-    lose_all(from, origin, reason);
+    deliver_loss(from, origin, reason);
   }
 
   void goodbye(int rank) {
@@ -73,21 +73,21 @@ class Switchboard {
   void close(int rank) {
     MutexLock lock(mutex_);
     at(rank).has_left = true;
-    if (!at(rank).said_goodbye) lose_all(rank, rank, say("rank ", rank, " broke off without a goodbye"));
+    if (!at(rank).said_goodbye) deliver_loss(rank, rank, say("rank ", rank, " broke off without a goodbye"));
   }
 
  private:
   struct Rank {
-    std::vector<ControlEvent> inbox;
+    std::vector<ControlEvent> events;
     bool is_woken = false;
-    bool is_lost = false;  // its kLost was delivered
+    bool is_lost = false;  // kLost was delivered to it
     bool said_goodbye = false;
     bool has_left = false;
   };
 
   Rank& at(int rank) REQUIRES(mutex_) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-  // wait_until with the end of time would overflow inside the library.
+  // wait_until(TimePoint::max()) overflows inside the library.
   void sleep(TimePoint until) REQUIRES(mutex_) {
     const TimePoint slice = Clock::now() + std::chrono::minutes(1);
     changed_.wait_until(mutex_, std::min(until, slice));
@@ -101,15 +101,15 @@ class Switchboard {
   }
 
   void deliver(int to, ControlEvent event) REQUIRES(mutex_) {
-    at(to).inbox.push_back(std::move(event));
+    at(to).events.push_back(std::move(event));
     changed_.notify_all();
   }
 
-  // To everybody but `from`: rank 0 passes on what reaches it, unless it is gone itself.
-  void lose_all(int from, int origin, const std::string& reason) REQUIRES(mutex_) {
-    const bool passed_on = from == 0 || !(at(0).has_left || at(0).said_goodbye);
+  // Delivers the loss to every rank but `from`; through rank 0, unless rank 0 has left.
+  void deliver_loss(int from, int origin, const std::string& reason) REQUIRES(mutex_) {
+    const bool is_forwarded = from == 0 || !(at(0).has_left || at(0).said_goodbye);
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-      if (rank == from || (rank != 0 && !passed_on)) continue;
+      if (rank == from || (rank != 0 && !is_forwarded)) continue;
       if (!std::exchange(at(rank).is_lost, true)) {
         deliver(rank, {.kind = Kind::kLost, .from = origin, .reason = reason});
       }
@@ -123,42 +123,42 @@ class Switchboard {
 
 class InProcessControl final : public ControlLink {
  public:
-  InProcessControl(std::shared_ptr<Switchboard> board, int rank) : board_(std::move(board)), rank_(rank) {}
-  ~InProcessControl() override { board_->close(rank_); }
+  InProcessControl(std::shared_ptr<SharedQueues> queues, int rank) : queues_(std::move(queues)), rank_(rank) {}
+  ~InProcessControl() override { queues_->close(rank_); }
 
-  void send(int to, std::vector<std::byte> bytes) override { board_->send(rank_, to, std::move(bytes)); }
-  void beat(bool wants_answer) override { board_->beat(rank_, wants_answer); }
+  void send(int to, std::vector<std::byte> bytes) override { queues_->send(rank_, to, std::move(bytes)); }
+  void beat(bool wants_answer) override { queues_->beat(rank_, wants_answer); }
   void suspect(int about, Evidence evidence, const std::string& reason) override {
-    board_->suspect(rank_, {.kind = Kind::kSuspicion, .reason = reason, .about = about, .evidence = evidence});
+    queues_->suspect(rank_, {.kind = Kind::kSuspicion, .reason = reason, .about = about, .evidence = evidence});
   }
-  std::vector<ControlEvent> wait(TimePoint until) override { return board_->wait(rank_, until); }
-  void wake() noexcept override { board_->wake(rank_); }
+  std::vector<ControlEvent> wait(TimePoint until) override { return queues_->wait(rank_, until); }
+  void wake() noexcept override { queues_->wake(rank_); }
   void abort(int origin, const std::string& reason) noexcept override {
     try {
-      board_->abort(rank_, origin, reason);
+      queues_->abort(rank_, origin, reason);
     } catch (const std::bad_alloc&) {
-      log_warning("no memory to tell the other ranks why");
+      log_warning("no memory to send the other ranks the reason");
     }
   }
   void goodbye(Duration /*patience*/) noexcept override {
     try {
-      board_->goodbye(rank_);
+      queues_->goodbye(rank_);
     } catch (const std::bad_alloc&) {
       log_warning("no memory to say goodbye to the other ranks");
     }
   }
 
  private:
-  std::shared_ptr<Switchboard> board_;
+  std::shared_ptr<SharedQueues> queues_;
   int rank_;
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<ControlLink>> make_in_process_control_links(int size) {
-  const auto board = std::make_shared<Switchboard>(size);
+  const auto queues = std::make_shared<SharedQueues>(size);
   std::vector<std::unique_ptr<ControlLink>> links;
-  for (int rank = 0; rank < size; ++rank) links.push_back(std::make_unique<InProcessControl>(board, rank));
+  for (int rank = 0; rank < size; ++rank) links.push_back(std::make_unique<InProcessControl>(queues, rank));
   return links;
 }
 

@@ -1,8 +1,7 @@
-// The control link over streams: frames that are queued and written as the streams take them, a poll that sleeps until
-// a peer speaks, hangs up or wake() is called, and no time-out of its own, so that an idle engine costs nothing. Where
-// all peers are behind shared memory, a look needs no system call; the kernel is asked once in a while all the same.
-// Reading is the engine thread's alone. Writing is the outbox's, because abort() may come from any thread; an abort
-// notice overtakes every message that has not begun.
+// The control link over streams. wait() sleeps in poll() until a peer sends or closes, or wake() is called; it has no
+// timeout of its own, so an idle engine uses no CPU time. Where all peers share memory with this rank, a poll needs no
+// system call; the kernel is polled every kWaitSlice all the same. The engine thread alone reads. The outbox writes,
+// because any thread may call abort(); an abort notice overtakes all messages of which no byte was written.
 
 #include <poll.h>
 
@@ -52,33 +51,34 @@ class StreamControl final : public ControlLink {
  private:
   Bytes frame(FrameKind kind, std::span<const std::byte> payload, std::uint32_t segment = 0) const;
   std::size_t index_of(int rank) const;
-  bool look();
+  bool poll_memory();
   milliseconds longest_poll(TimePoint until) const;
   bool poll_peers(TimePoint until);
   void on_process_end(int rank);
   void read_from(ControlInbound& peer);
-  void note_life(int rank);
+  void add_beat(int rank);
   void parse(ControlInbound& peer);
   void on_frame(ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload);
   void on_suspicion(const ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload);
   void on_end(ControlInbound& peer, const std::string& why);
   std::string ended_text(const ControlInbound& peer) const;
   std::string broken_text(const ControlInbound& peer, const std::string& why) const;
-  void lose(int origin, const std::string& reason, int told_by);
+  void lose(int origin, const std::string& reason, int reported_by);
   void check_queues();
   void drain() noexcept;
   bool all_is_delivered() const noexcept;
 
   const Config config_;
   const Identity self_;
-  // wake() was called. Stored before `sleeps_` is read there, and read after that is stored here: one sees the other.
-  std::atomic<bool> is_called_ = false;
+  // wake() was called. wake() stores it before it loads sleeps_; poll_peers() loads it after storing sleeps_. So at
+  // least one of the two sees the other's store.
+  std::atomic<bool> is_woken_ = false;
   std::atomic<bool> sleeps_ = false;
   Wakeup wakeup_;
   Lookout lookout_;
-  bool is_busy_ = false;  // something came of the last wait()
-  bool is_near_ = true;   // all peers are behind shared memory
-  TimePoint polled_{};
+  bool is_busy_ = false;       // the last wait() returned events
+  bool is_all_memory_ = true;  // all peers share memory with this rank
+  TimePoint polled_at_{};
   std::vector<ControlInbound> peers_;
   std::vector<pollfd> polls_;
   std::vector<Watched> watched_;
@@ -86,8 +86,8 @@ class StreamControl final : public ControlLink {
   bool lost_ = false;
   std::vector<std::byte> buffer_;
   ControlOutbox out_;                       // in the order of peers_
-  std::vector<std::list<Bytes>> goodbyes_;  // by peer: a message to be sent
-  std::vector<pollfd> farewell_polls_;      // room for all peers
+  std::vector<std::list<Bytes>> goodbyes_;  // by peer: the goodbye, made in advance
+  std::vector<pollfd> farewell_polls_;      // with room for all peers, made in advance
 };
 
 StreamControl::StreamControl(const Config& config, const Identity& self, std::vector<Connection> connections,
@@ -99,7 +99,7 @@ StreamControl::StreamControl(const Config& config, const Identity& self, std::ve
       buffer_(kReadBytes),
       out_(streams_of(peers_)) {
   for (const ControlInbound& peer : peers_) {
-    is_near_ = is_near_ && peer.stream->is_memory();
+    is_all_memory_ = is_all_memory_ && peer.stream->is_memory();
     goodbyes_.push_back({frame(FrameKind::kGoodbye, {})});
   }
   farewell_polls_.reserve(peers_.size());
@@ -108,7 +108,7 @@ StreamControl::StreamControl(const Config& config, const Identity& self, std::ve
 Bytes StreamControl::frame(FrameKind kind, std::span<const std::byte> payload, std::uint32_t segment) const {
   Frame frame = self_.frame(kind);
   frame.segment = segment;
-  frame.is_checked = true;  // costs nothing here
+  frame.is_checked = true;  // the cost does not matter for small messages
   return message_of(frame, payload);
 }
 
@@ -145,34 +145,34 @@ std::vector<ControlEvent> StreamControl::wait(TimePoint until) {
     out_.flush(Clock::now());
     check_queues();
     bool woken = false;
-    const bool came = is_busy_ && lookout_.look([&] {
-      woken = look();
+    const bool is_found = is_busy_ && lookout_.look([&] {
+      woken = poll_memory();
       return woken || !events_.empty() || Clock::now() >= until;
     });
-    if (!came) woken = poll_peers(events_.empty() ? until : TimePoint::min());
+    if (!is_found) woken = poll_peers(events_.empty() ? until : TimePoint::min());
     is_busy_ = woken || !events_.empty();
     if (is_busy_ || Clock::now() >= until) {
-      out_.flush(Clock::now());  // what the peers said may have queued notices and answers
+      out_.flush(Clock::now());  // the events may have queued notices and answers
       return std::exchange(events_, {});
     }
   }
 }
 
 void StreamControl::wake() noexcept {
-  if (!is_called_.exchange(true) && sleeps_) wakeup_.wake();
+  if (!is_woken_.exchange(true) && sleeps_) wakeup_.wake();
 }
 
-// Without sleeping. True if somebody called wake().
-bool StreamControl::look() {
-  if (!is_near_ || Clock::now() - polled_ >= kWaitSlice) return poll_peers(TimePoint::min());
+// Does not sleep. True if wake() was called.
+bool StreamControl::poll_memory() {
+  if (!is_all_memory_ || Clock::now() - polled_at_ >= kWaitSlice) return poll_peers(TimePoint::min());
   for (ControlInbound& peer : peers_) read_from(peer);
-  return is_called_.load(std::memory_order_relaxed) && is_called_.exchange(false);
+  return is_woken_.load(std::memory_order_relaxed) && is_woken_.exchange(false);
 }
 
-// How long poll() may sleep. Nobody wakes who has bytes that found no room in shared memory.
+// How long poll() may sleep. Room in shared memory wakes no sleeper here, so unsent bytes limit the sleep.
 milliseconds StreamControl::longest_poll(TimePoint until) const {
   const TimePoint now = Clock::now();
-  Duration longest = is_called_ ? Duration::zero() : Duration(kLongestSleep);
+  Duration longest = is_woken_ ? Duration::zero() : Duration(kLongestSleep);
   for (std::size_t at = 0; at < peers_.size(); ++at) {
     if (polls_[at].revents != 0) longest = Duration::zero();
     if (peers_[at].stream->is_memory() && out_.has_unsent(at)) longest = std::min<Duration>(longest, kWaitSlice);
@@ -180,7 +180,7 @@ milliseconds StreamControl::longest_poll(TimePoint until) const {
   return until <= now ? milliseconds(0) : std::chrono::ceil<milliseconds>(std::min<Duration>(until - now, longest));
 }
 
-// True if somebody called wake().
+// Sleeps until an event or `until`, and reads what has arrived. True if wake() was called.
 bool StreamControl::poll_peers(TimePoint until) {
   polls_.clear();
   sleeps_ = until > Clock::now();
@@ -194,7 +194,7 @@ bool StreamControl::poll_peers(TimePoint until) {
   polls_.push_back({wakeup_.fd(), POLLIN, 0});
   ::poll(polls_.data(), polls_.size(), static_cast<int>(longest_poll(until).count()));
   sleeps_ = false;
-  polled_ = Clock::now();
+  polled_at_ = Clock::now();
   for (std::size_t at = 0; at < peers_.size(); ++at) {
     if (polls_[at].fd < 0 && polls_[at].events == 0) continue;
     const short ready = peers_[at].stream->after_sleep(polls_[at].revents);
@@ -207,11 +207,11 @@ bool StreamControl::poll_peers(TimePoint until) {
     return true;
   });
   if (polls_.back().revents != 0) wakeup_.clear();
-  return is_called_.exchange(false);
+  return is_woken_.exchange(false);
 }
 
-// What it said before its end counts first: a goodbye is no loss. Of a rank without a connection to this one rank 0
-// knows whether it has left.
+// Reads what the peer sent before its end first: after a goodbye the end is no loss. A rank without a connection to
+// this one may have said goodbye to rank 0, so rank 0 gets a suspicion.
 void StreamControl::on_process_end(int rank) {
   const auto peer =
       std::find_if(peers_.begin(), peers_.end(), [rank](const ControlInbound& one) { return one.rank == rank; });
@@ -221,7 +221,7 @@ void StreamControl::on_process_end(int rank) {
                                        static_cast<std::uint32_t>(Evidence::kGone)));
   }
   read_from(*peer);
-  if (peer->is_closed || peer->said_goodbye) return;
+  if (peer->is_closed || peer->has_left) return;
   lose(rank, ended_text(*peer), rank);
 }
 
@@ -229,22 +229,22 @@ void StreamControl::read_from(ControlInbound& peer) {
   while (!peer.is_closed) {
     iovec part = as_iovec(buffer_);
     const Moved moved = peer.stream->receive({&part, 1});
-    // A process that ends with bytes unread resets its connections.
+    // A process that ends with unread bytes resets its connections.
     const bool is_plain = moved.error == 0 || moved.error == ECONNRESET;
     if (moved.ended) return on_end(peer, is_plain ? "" : std::generic_category().message(moved.error));
     if (moved.bytes == 0) return;
     peer.input.insert(peer.input.end(), buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
-    const std::size_t heard = events_.size();
+    const std::size_t before = events_.size();
     parse(peer);
-    if (events_.size() == heard) note_life(peer.rank);
+    if (events_.size() == before) add_beat(peer.rank);
   }
 }
 
-// Part of a message; one event for any number of parts.
-void StreamControl::note_life(int rank) {
-  const bool noted =
+// Part of a message has arrived. One event for any number of parts.
+void StreamControl::add_beat(int rank) {
+  const bool is_added =
       !events_.empty() && events_.back().kind == ControlEvent::Kind::kBeat && events_.back().from == rank;
-  if (!noted) events_.push_back({.kind = ControlEvent::Kind::kBeat, .from = rank});
+  if (!is_added) events_.push_back({.kind = ControlEvent::Kind::kBeat, .from = rank});
 }
 
 void StreamControl::parse(ControlInbound& peer) {
@@ -276,7 +276,7 @@ void StreamControl::on_frame(ControlInbound& peer, const Frame& frame, std::span
     events_.push_back(
         {.kind = ControlEvent::Kind::kMessage, .from = peer.rank, .bytes = {payload.begin(), payload.end()}});
   } else if (frame.kind == FrameKind::kGoodbye) {
-    if (std::exchange(peer.said_goodbye, true)) return;
+    if (std::exchange(peer.has_left, true)) return;
     events_.push_back({.kind = ControlEvent::Kind::kLeft, .from = peer.rank});
   } else if (frame.kind == FrameKind::kBeat) {
     const bool wants_answer = frame.segment != 0;
@@ -288,14 +288,14 @@ void StreamControl::on_frame(ControlInbound& peer, const Frame& frame, std::span
     const AbortNotice notice = self_.notice_in(payload);
     lose(notice.origin, notice.reason, peer.rank);
   } else {
-    throw ProtocolError("a frame of a kind that has no place here");
+    throw ProtocolError("a frame of a kind that control connections do not carry");
   }
 }
 
 void StreamControl::on_suspicion(const ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload) {
   const AbortNotice notice = self_.notice_in(payload);
   if (frame.segment > static_cast<std::uint32_t>(Evidence::kLate) || notice.origin < 0) {
-    throw ProtocolError("a suspicion of a kind or about a rank that there is not");
+    throw ProtocolError("a suspicion of an unknown kind or about an unknown rank");
   }
   events_.push_back({.kind = ControlEvent::Kind::kSuspicion,
                      .from = peer.rank,
@@ -306,7 +306,7 @@ void StreamControl::on_suspicion(const ControlInbound& peer, const Frame& frame,
 
 void StreamControl::on_end(ControlInbound& peer, const std::string& why) {
   peer.is_closed = true;
-  if (peer.said_goodbye) return;
+  if (peer.has_left) return;
   lose(peer.rank, why.empty() ? ended_text(peer) : broken_text(peer, why), peer.rank);
 }
 
@@ -319,18 +319,18 @@ std::string StreamControl::broken_text(const ControlInbound& peer, const std::st
              ")");
 }
 
-// Delivered once. Rank 0, the centre of the star, passes it on.
-void StreamControl::lose(int origin, const std::string& reason, int told_by) {
+// Delivers the loss, once. Rank 0, the centre of the star, forwards it to the others.
+void StreamControl::lose(int origin, const std::string& reason, int reported_by) {
   if (std::exchange(lost_, true)) return;
   events_.push_back({.kind = ControlEvent::Kind::kLost, .from = origin, .reason = reason});
   if (self_.rank != 0) return;
   const Bytes notice = frame(FrameKind::kAbort, encode(AbortNotice{origin, reason}));
   for (std::size_t at = 0; at < peers_.size(); ++at) {
-    if (peers_[at].rank != told_by) out_.put_urgent(at, notice);
+    if (peers_[at].rank != reported_by) out_.put_urgent(at, notice);
   }
 }
 
-// A peer that does not read must not fill our memory.
+// A peer that does not read must not fill the memory of this rank.
 void StreamControl::check_queues() {
   for (std::size_t at = 0; at < peers_.size() && !lost_; ++at) {
     const std::size_t queued = out_.queued_bytes(at);
@@ -347,7 +347,7 @@ void StreamControl::abort(int origin, const std::string& reason) noexcept {
     const Bytes notice = frame(FrameKind::kAbort, encode(AbortNotice{origin, reason}));
     for (std::size_t at = 0; at < peers_.size(); ++at) out_.put_urgent(at, notice);
   } catch (const std::bad_alloc&) {
-    log_warning("no memory to tell the other ranks why; they will find the connection closed");
+    log_warning("no memory to send the other ranks the reason; they will find the connection closed");
   }
   out_.flush(Clock::now() + kAbortPatience);
 }
@@ -368,7 +368,7 @@ bool StreamControl::all_is_delivered() const noexcept {
                      [](const ControlInbound& peer) { return peer.is_closed || peer.stream->is_delivered(); });
 }
 
-// Memory may be what this rank ends for want of: all that is needed was made at the start.
+// Allocates nothing, because this rank may end for want of memory.
 void StreamControl::goodbye(Duration patience) noexcept {
   const TimePoint until = Clock::now() + patience;
   for (std::size_t at = 0; at < peers_.size(); ++at) out_.put_prepared(at, goodbyes_[at]);
@@ -385,7 +385,7 @@ void StreamControl::goodbye(Duration patience) noexcept {
 }  // namespace
 
 std::unique_ptr<ControlLink> make_stream_control(const Config& config, const Identity& self,
-                                              std::vector<Connection> connections, std::vector<Watched> watched) {
+                                                 std::vector<Connection> connections, std::vector<Watched> watched) {
   return std::make_unique<StreamControl>(config, self, std::move(connections), std::move(watched));
 }
 

@@ -15,21 +15,21 @@ namespace {
 using EventKind = ControlEvent::Kind;
 using Bytes = std::vector<std::byte>;
 
-Bytes text(const std::string& words) {
-  const auto bytes = std::as_bytes(std::span(words));
+Bytes text(const std::string& characters) {
+  const auto bytes = std::as_bytes(std::span(characters));
   return {bytes.begin(), bytes.end()};
 }
 
-// The next events, one at a time, but for signs of life that nobody asked for.
-class Listener {
+// The next events, one at a time, without heartbeats that request no answer.
+class Events {
  public:
-  explicit Listener(ControlLink& link) : link_(link) {}
+  explicit Events(ControlLink& link) : link_(link) {}
   ControlEvent next() {
     for (const TimePoint until = soon(); waiting_.empty() && Clock::now() < until;) {
       waiting_ = link_.wait(until);
       std::erase_if(waiting_, [](const ControlEvent& e) { return e.kind == EventKind::kBeat && !e.wants_answer; });
     }
-    if (waiting_.empty()) throw std::runtime_error("no event came");
+    if (waiting_.empty()) throw std::runtime_error("no event arrived");
     ControlEvent event = std::move(waiting_.front());
     waiting_.erase(waiting_.begin());
     return event;
@@ -41,7 +41,7 @@ class Listener {
 };
 
 void leave_after_rank_1(Rank& rank) {
-  EXPECT_EQ(Listener(rank.control()).next().kind, EventKind::kLeft);
+  EXPECT_EQ(Events(rank.control()).next().kind, EventKind::kLeft);
   rank.control().goodbye(std::chrono::seconds(5));
 }
 
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Wires, ControlLinks, testing::Values(Wire::kInProcess, 
 
 TEST_P(ControlLinks, MessagesArriveInOrderAndUnchanged) {
   run_ranks_well(world(3), [](Rank& rank) {
-    Listener listener(rank.control());
+    Events events(rank.control());
     const auto message = [](int from, std::size_t i) {
       return Bytes(i * i * 300, static_cast<std::byte>(from * 16 + static_cast<int>(i)));
     };
@@ -66,7 +66,7 @@ TEST_P(ControlLinks, MessagesArriveInOrderAndUnchanged) {
     }
     std::vector<std::size_t> seen(3);
     for (int left = rank.index() == 0 ? 60 : 30; left > 0;) {
-      const ControlEvent event = listener.next();
+      const ControlEvent event = events.next();
       if (event.kind == EventKind::kLeft) continue;
       ASSERT_EQ(event.bytes, message(event.from, seen[static_cast<std::size_t>(event.from)]++));
       --left;
@@ -78,11 +78,11 @@ TEST_P(ControlLinks, MessagesArriveInOrderAndUnchanged) {
 TEST_P(ControlLinks, LargeMessagesCrossWithoutWaitingForEachOther) {
   run_ranks_well(world(2), [](Rank& rank) {
     const Bytes large(8 << 20, std::byte{7});
-    Listener listener(rank.control());
+    Events events(rank.control());
     rank.control().send(1 - rank.index(), large);
-    EXPECT_TRUE(listener.next().bytes == large);
+    EXPECT_TRUE(events.next().bytes == large);
     rank.control().send(1 - rank.index(), text("got it"));
-    EXPECT_EQ(listener.next().bytes, text("got it"));
+    EXPECT_EQ(events.next().bytes, text("got it"));
   });
 }
 
@@ -97,7 +97,7 @@ TEST_P(ControlLinks, WakeEndsAWaitAndIsNotLost) {
   });
 }
 
-TEST_P(ControlLinks, WaitEndsAtItsTime) {
+TEST_P(ControlLinks, WaitReturnsAtItsDeadline) {
   run_ranks_well(world(2), [](Rank& rank) {
     if (rank.index() == 0) return leave_after_rank_1(rank);
     const TimePoint until = Clock::now() + std::chrono::milliseconds(20);
@@ -106,15 +106,15 @@ TEST_P(ControlLinks, WaitEndsAtItsTime) {
   });
 }
 
-// Everybody listens until it has been heard.
-TEST_P(ControlLinks, ABeatIsAnsweredByWhoeverListens) {
+// Every rank calls wait() until rank 0 has left.
+TEST_P(ControlLinks, EveryRankAnswersABeat) {
   run_ranks_well(world(3), [](Rank& rank) {
     if (rank.index() != 0) {
-      Listener listener(rank.control());
-      const ControlEvent asked = listener.next();
+      Events events(rank.control());
+      const ControlEvent asked = events.next();
       EXPECT_EQ(asked.kind, EventKind::kBeat);
       EXPECT_TRUE(asked.wants_answer);
-      while (listener.next().kind != EventKind::kLeft) {
+      while (events.next().kind != EventKind::kLeft) {
       }
       return;
     }
@@ -130,12 +130,12 @@ TEST_P(ControlLinks, ABeatIsAnsweredByWhoeverListens) {
   });
 }
 
-TEST_P(ControlLinks, ASuspicionReachesRankZeroWhole) {
+TEST_P(ControlLinks, ASuspicionReachesRankZeroUnchanged) {
   run_ranks_well(world(3), [](Rank& rank) {
-    Listener listener(rank.control());
+    Events events(rank.control());
     if (rank.index() == 1) rank.control().suspect(2, Evidence::kGone, "its process has ended");
     if (rank.index() == 0) {
-      const ControlEvent event = listener.next();
+      const ControlEvent event = events.next();
       EXPECT_EQ(event.kind, EventKind::kSuspicion);
       EXPECT_EQ(event.from, 1);
       EXPECT_EQ(event.about, 2);
@@ -143,21 +143,21 @@ TEST_P(ControlLinks, ASuspicionReachesRankZeroWhole) {
       EXPECT_EQ(event.reason, "its process has ended");
       return rank.control().goodbye(std::chrono::seconds(5));
     }
-    EXPECT_EQ(listener.next().kind, EventKind::kLeft);
+    EXPECT_EQ(events.next().kind, EventKind::kLeft);
     rank.control().goodbye(std::chrono::seconds(5));
   });
 }
 
-TEST_P(ControlLinks, WhoSaysGoodbyeHasLeftAndItsLastMessageCounts) {
+TEST_P(ControlLinks, TheLastMessageBeforeAGoodbyeArrives) {
   run_ranks_well(world(3), [](Rank& rank) {
-    Listener listener(rank.control());
+    Events events(rank.control());
     if (rank.index() != 0) {
-      rank.control().send(0, text("last words"));
+      rank.control().send(0, text("last message"));
       return rank.control().goodbye(std::chrono::seconds(5));
     }
     int messages = 0, left = 0;
     while (left < 2) {
-      const ControlEvent event = listener.next();
+      const ControlEvent event = events.next();
       ASSERT_NE(event.kind, EventKind::kLost);
       ++(event.kind == EventKind::kMessage ? messages : left);
     }
@@ -165,33 +165,33 @@ TEST_P(ControlLinks, WhoSaysGoodbyeHasLeftAndItsLastMessageCounts) {
   });
 }
 
-TEST_P(ControlLinks, EverybodyHearsThatOneBrokeOff) {
+TEST_P(ControlLinks, EveryRankGetsTheLossOfARank) {
   run_ranks_well(world(4), [](Rank& rank) {
     if (rank.index() == 2) return rank.links.control.reset();
-    Listener listener(rank.control());
-    const ControlEvent event = listener.next();
+    Events events(rank.control());
+    const ControlEvent event = events.next();
     EXPECT_EQ(event.kind, EventKind::kLost);
     EXPECT_EQ(event.from, 2);
     EXPECT_NE(event.reason.find("rank 2"), std::string::npos);
-    // Everybody stays until all have heard it of rank 0.
+    // Every rank stays until rank 0 has forwarded the loss to all.
     rank.control().goodbye(std::chrono::seconds(5));
   });
 }
 
-TEST_P(ControlLinks, EverybodyHearsThatRankZeroBrokeOff) {
+TEST_P(ControlLinks, EveryRankGetsTheLossOfRankZero) {
   run_ranks_well(world(3), [](Rank& rank) {
     if (rank.index() == 0) return rank.links.control.reset();
-    const ControlEvent event = Listener(rank.control()).next();
+    const ControlEvent event = Events(rank.control()).next();
     EXPECT_EQ(event.kind, EventKind::kLost);
     EXPECT_EQ(event.from, 0);
   });
 }
 
-TEST_P(ControlLinks, AnAbortReachesEverybodyOnceWithOriginAndReason) {
+TEST_P(ControlLinks, AnAbortReachesEveryRankOnceWithOriginAndReason) {
   for (const int origin : {0, 2}) {
     run_ranks_well(world(4), [origin](Rank& rank) {
       if (rank.index() == origin) return rank.control().abort(origin, "a tensor went wrong");
-      const ControlEvent event = Listener(rank.control()).next();
+      const ControlEvent event = Events(rank.control()).next();
       EXPECT_EQ(event.kind, EventKind::kLost);
       EXPECT_EQ(event.from, origin);
       EXPECT_EQ(event.reason, "a tensor went wrong");
@@ -200,16 +200,16 @@ TEST_P(ControlLinks, AnAbortReachesEverybodyOnceWithOriginAndReason) {
   }
 }
 
-TEST_P(ControlLinks, AbortMayComeFromAnyThread) {
+TEST_P(ControlLinks, AbortMayBeCalledByAnyThread) {
   run_ranks_well(world(2), [](Rank& rank) {
     if (rank.index() == 0) {
       std::jthread other([&] { rank.control().abort(0, "from another thread"); });
       for (int i = 0; i < 50; ++i) rank.control().send(1, Bytes(100'000));
       return;
     }
-    Listener listener(rank.control());
-    ControlEvent event = listener.next();
-    while (event.kind == EventKind::kMessage) event = listener.next();
+    Events events(rank.control());
+    ControlEvent event = events.next();
+    while (event.kind == EventKind::kMessage) event = events.next();
     EXPECT_EQ(event.reason, "from another thread");
   });
 }
@@ -235,7 +235,7 @@ TEST(StreamControl, APeerThatExceedsTheLimitIsLostByName) {
       if (rank == 0) config.max_message_bytes = 10'000;
       const Links links = connect_tcp(config, 0, make_tcp_exchange(config, 0));
       if (rank == 1) return links.control->send(0, Bytes(10'001)), links.control->goodbye(std::chrono::seconds(5));
-      const ControlEvent event = Listener(*links.control).next();
+      const ControlEvent event = Events(*links.control).next();
       EXPECT_EQ(event.kind, EventKind::kLost);
       EXPECT_EQ(event.from, 1);
       EXPECT_NE(event.reason.find("HORO_MAX_MESSAGE_BYTES"), std::string::npos) << event.reason;
