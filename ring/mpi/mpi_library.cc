@@ -1,5 +1,6 @@
-// Open MPI is loaded first and by itself, with its names open to all: its own components want that, and it tells a
-// missing MPI from a missing plug-in. Two MPIs in one process would answer each other's calls, so a second is refused.
+// Open MPI is loaded before the plug-in and with global symbols: its components need them, and a missing MPI can be
+// distinguished from a missing plug-in. Two MPIs in one process would resolve each other's symbols, so a second one is
+// refused.
 
 #include "ring/mpi/mpi_library.h"
 
@@ -29,11 +30,11 @@ std::string why_not_loaded() {
   return why == nullptr ? "no reason is known" : why;
 }
 
-// "MPICH Version: 4.0.2", of whatever MPI has its names in this process.
+// "MPICH Version: 4.0.2", of the MPI whose symbols are in this process.
 std::string version_of(void* library) {
   using GetVersion = int (*)(char*, int*);
   const auto get = reinterpret_cast<GetVersion>(::dlsym(library, "MPI_Get_library_version"));
-  std::string text(8'192, '\0');  // as much as MPICH may write, which writes most
+  std::string text(8'192, '\0');  // the longest text that an MPI writes, MPICH's
   int length = 0;
   if (get == nullptr || get(text.data(), &length) != 0) return "unknown";
   std::string line = text.substr(0, text.find_first_of(std::string(",\n\0", 3)));
@@ -47,7 +48,7 @@ void check_for_another_mpi() {
   }
 }
 
-// The launchers from which Open MPI takes rank and size; or somebody here has started MPI, and knows.
+// Checks the variables of the launchers from which Open MPI takes rank and size.
 void check_launcher() {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"}) {
     if (std::getenv(variable) != nullptr) return;
@@ -63,12 +64,12 @@ bool is_started() {
   using Initialized = int (*)(int*);
   const auto initialized = reinterpret_cast<Initialized>(::dlsym(mpi, "MPI_Initialized"));
   int flag = 0;
-  const bool known = initialized != nullptr && initialized(&flag) == 0 && flag != 0;
+  const bool is_initialized = initialized != nullptr && initialized(&flag) == 0 && flag != 0;
   ::dlclose(mpi);
-  return known;
+  return is_initialized;
 }
 
-// Beside the library (or the executable) that this code is in.
+// The plug-in is beside the library or executable that contains this code.
 std::string plugin_path(const Config& config) {
   if (!config.mpi_library.empty()) return config.mpi_library;
   Dl_info here{};
@@ -91,10 +92,10 @@ const MpiApi& open_plugin(const std::string& path) {
   if (plugin == nullptr) refuse_mpi(say("the plug-in cannot be loaded: ", why_not_loaded()));
   using Entry = const MpiApi* (*)();
   const auto entry = reinterpret_cast<Entry>(::dlsym(plugin, kMpiApiEntry));
-  if (entry == nullptr) refuse_mpi(say(path, " is no plug-in of horo's: it has no ", kMpiApiEntry, "()"));
+  if (entry == nullptr) refuse_mpi(say(path, " is no plug-in of horo: it has no ", kMpiApiEntry, "()"));
   const MpiApi* api = entry();
   if (api->version != kMpiApiVersion) {
-    refuse_mpi(say(path, " is of another version of horo: its table has number ", api->version, ", expected ",
+    refuse_mpi(say(path, " is of another version of horo: its table has version ", api->version, ", expected ",
                    kMpiApiVersion));
   }
   return *api;

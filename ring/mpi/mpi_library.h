@@ -1,4 +1,4 @@
-// libhoro_mpi.so, found and loaded when a session asks for it (HORO_BACKEND=mpi).
+// Finds and loads libhoro_mpi.so when a session needs it (HORO_BACKEND=mpi).
 #pragma once
 
 #include "horo/base/config.h"
@@ -6,9 +6,9 @@
 
 namespace horo {
 
-// Loads the plug-in, once in a process and for ever, and looks whether MPI can work here; nothing of MPI is started.
-// Throws std::invalid_argument: there is no plug-in (Config::mpi_library), it is of another version, there is no Open
-// MPI, this process uses another MPI, or none has started it.
+// Loads the plug-in, once in a process, and checks whether MPI can work here. Does not start MPI. Throws
+// std::invalid_argument: there is no plug-in (Config::mpi_library), it has another version, Open MPI is not installed,
+// this process uses another MPI, or it was not started by an MPI launcher.
 const MpiApi& load_mpi(const Config& config);
 
 }  // namespace horo

@@ -1,9 +1,9 @@
-// libhoro_mpi.so: MpiApi over Open MPI. The only file of horo that knows MPI's header, and none of libhoro's but the
-// table. What a process has once, MPI and its end, is kept here.
+// libhoro_mpi.so: MpiApi over Open MPI. The only file of horo that includes the header of MPI; of libhoro it includes
+// the table alone.
 //
-// The end. MPI_Finalize waits for all ranks, also for those that died. MPI frees MPI_COMM_SELF's attributes at the
-// beginning of MPI_Finalize, whoever calls it, so an attribute of ours hears of it in time; and exit() tells handlers
-// its status. After give_up() both end the process at once.
+// The end of the process. MPI_Finalize waits for all ranks, also for dead ones. MPI deletes the attributes of
+// MPI_COMM_SELF at the beginning of MPI_Finalize, so the delete function of an attribute runs in time; handlers of
+// on_exit() get the exit status. After give_up() both end the process at once.
 
 #include <mpi.h>
 #include <unistd.h>
@@ -21,17 +21,17 @@ static_assert(static_cast<int>(horo::MpiThreads::kMultiple) == MPI_THREAD_MULTIP
 namespace horo {
 namespace {
 
-constexpr int kTag = 0x686f;  // of all messages: a communicator of ours has no others
+constexpr int kTag = 0x686f;  // of all messages of the communicator
 constexpr int kLostStatus = 1;
 
 struct Process {
-  std::mutex mutex;  // MPI may know no more than MPI_THREAD_SERIALIZED
+  std::mutex mutex;  // because MPI may support MPI_THREAD_SERIALIZED alone
   pid_t pid = 0;
-  bool is_ours = false;  // MPI was initialised here
-  std::string why;       // given up; "": not
+  bool is_ours = false;  // MPI was initialized here
+  std::string why;       // the reason of give_up(); "": it was not called
 };
 
-// Never destroyed: handlers of exit() come after destructors.
+// Never destroyed, because handlers of exit() run after destructors.
 Process& process() {
   static Process* const one = new Process;
   return *one;
@@ -42,7 +42,7 @@ bool is_ended() {
   return MPI_Finalized(&ended) != MPI_SUCCESS || ended != 0;
 }
 
-// A forked child has copies of the handlers, and nothing of MPI's.
+// False in a forked child, which has copies of the handlers and no MPI.
 bool is_here() {
   return process().pid == ::getpid();
 }
@@ -61,7 +61,7 @@ int on_finalize(MPI_Comm, int, void*, void*) {
   return MPI_SUCCESS;
 }
 
-// Another status than 0 says that this rank failed: it must not wait for the others either.
+// With a status other than 0 this rank has failed, and must not wait for the others.
 void on_exit_of_process(int status, void*) {
   if (!is_here() || is_ended()) return;
   if (!process().why.empty()) leave_at_once(status);
@@ -82,7 +82,7 @@ const char* library() {
   return MPI_Get_library_version(text, &length) == MPI_SUCCESS ? text : "an MPI that gives no version";
 }
 
-int initialise() {
+int initialize() {
   int provided = MPI_THREAD_SINGLE;
   if (const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided)) return error;
   process().is_ours = true;
@@ -93,10 +93,10 @@ int start(MpiPlace* place) {
   const std::lock_guard lock(process().mutex);
   place->was_ended = is_ended();
   if (place->was_ended) return MPI_SUCCESS;
-  int is_initialised = 0;
-  if (const int error = MPI_Initialized(&is_initialised)) return error;
-  if (is_initialised == 0) {
-    if (const int error = initialise()) return error;
+  int is_initialized = 0;
+  if (const int error = MPI_Initialized(&is_initialized)) return error;
+  if (is_initialized == 0) {
+    if (const int error = initialize()) return error;
   }
   if (process().pid != ::getpid()) {
     if (const int error = watch_end()) return error;
@@ -116,7 +116,7 @@ MPI_Comm raw(MpiComm comm) {
   return static_cast<MPI_Comm>(comm);
 }
 
-// A request that is none is null here, whatever MPI calls it.
+// MPI_REQUEST_NULL becomes null.
 int begun(int error, MpiRequest* request) {
   if (error != MPI_SUCCESS || *raw(request) == MPI_REQUEST_NULL) *request = nullptr;
   return error;

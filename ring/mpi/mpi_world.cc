@@ -38,30 +38,30 @@ void check_place(const MpiPlace& place, const Config& config) {
         "HORO_BACKEND=mpi: MPI_Finalize was called in this process, and MPI cannot start again");
   }
   if (place.rank != config.rank || place.size != config.size) {
-    throw std::invalid_argument(say("HORO_BACKEND=mpi: MPI says that this is rank ", place.rank, " of ", place.size,
-                                    ", and horo that it is rank ", config.rank, " of ", config.size,
+    throw std::invalid_argument(say("HORO_BACKEND=mpi: MPI reports rank ", place.rank, " of ", place.size,
+                                    ", and horo is configured as rank ", config.rank, " of ", config.size,
                                     ": expected ranks that Open MPI's own mpirun started, and no HORO_RANK"));
   }
   if (place.threads < MpiThreads::kSerialized) {
-    throw std::invalid_argument(
-        say("HORO_BACKEND=mpi: this program started MPI with ", name_of_level(place.threads),
-            ", and horo calls it from threads of its own: expected MPI_THREAD_MULTIPLE, or MPI_THREAD_SERIALIZED where "
-            "nobody else calls MPI between horo's init and shutdown"));
+    throw std::invalid_argument(say(
+        "HORO_BACKEND=mpi: this program started MPI with ", name_of_level(place.threads),
+        ", and horo calls it from threads of its own: expected MPI_THREAD_MULTIPLE, or MPI_THREAD_SERIALIZED where no "
+        "other thread calls MPI between horo's init and shutdown"));
   }
 }
 
-void say_level(const MpiApi& api, const MpiPlace& place) {
+void log_level(const MpiApi& api, const MpiPlace& place) {
   log_info(say("messages go through ", std::string(api.library()).substr(0, 48), ", ", name_of_level(place.threads)));
   if (place.threads == MpiThreads::kMultiple) return;
   log_warning(say("MPI has ", name_of_level(place.threads),
-                  " alone: nobody else may call it between horo's init and shutdown"));
+                  " alone: no other thread may call it between horo's init and shutdown"));
 }
 
-// On a list, so that nobody takes it for lost.
+// A list that stays reachable, so that leak checkers do not report the memory.
 struct KeptMemory {
   Mutex mutex;
   std::vector<MpiMemory> list GUARDED_BY(mutex);
-  std::size_t promised GUARDED_BY(mutex) = 0;
+  std::size_t reserved GUARDED_BY(mutex) = 0;
 };
 
 KeptMemory& kept_memory() {
@@ -69,12 +69,12 @@ KeptMemory& kept_memory() {
   return *one;
 }
 
-// Before memory is given to MPI: there is a place for it, should it have to be kept.
-void promise_to_keep() {
+// Reserves a place in the list before memory is given to MPI, so that keep_for_ever() cannot fail.
+void reserve_place() {
   KeptMemory& kept = kept_memory();
   const MutexLock lock(kept.mutex);
-  if (kept.promised + 1 > kept.list.capacity()) kept.list.reserve(2 * kept.promised + 1);
-  ++kept.promised;
+  if (kept.reserved + 1 > kept.list.capacity()) kept.list.reserve(2 * kept.reserved + 1);
+  ++kept.reserved;
 }
 
 void keep_for_ever(MpiMemory memory) noexcept {
@@ -90,15 +90,16 @@ MpiMemory make_block() {
   return {data, [](std::byte* memory) { ::operator delete(memory, kAlignment); }};
 }
 
-// Watches the sockets to the others while MPI starts: nothing is sent over them before somebody's end. Who ends may
-// have started well before, and this rank may be about to learn that it has, too.
-class EndsAtStart {
+// Watches the sockets to the other ranks while MPI starts; a socket becomes readable when its rank ends. That rank may
+// have finished starting MPI before, and MPI may be about to report the same here, so the loss is reported after
+// kLingering.
+class PeerEnds {
  public:
-  EndsAtStart(std::span<const MpiPeer> peers, int rank) : peers_(peers), rank_(rank) {
+  PeerEnds(std::span<const MpiPeer> peers, int rank) : peers_(peers), rank_(rank) {
     for (const MpiPeer& peer : peers) polls_.push_back({peer.socket, POLLIN, 0});
   }
 
-  // Sleeps a little; throws where somebody ended a while ago.
+  // Sleeps for kNapMs at most. Throws PeerLost if a rank ended kLingering ago.
   void nap() {
     ::poll(gone_ == nullptr ? polls_.data() : nullptr, gone_ == nullptr ? polls_.size() : 0, kNapMs);
     for (std::size_t i = 0; i < polls_.size() && gone_ == nullptr; ++i) {
@@ -135,7 +136,7 @@ std::string MpiWorld::text_of(int error) const {
 MpiMemory MpiWorld::take_memory(std::size_t bytes) {
   const std::size_t whole = (bytes + kMpiPage - 1) / kMpiPage * kMpiPage;
   HORO_CHECK(whole <= kMostMemoryBytes);
-  promise_to_keep();
+  reserve_place();
   const MutexLock lock(mutex_);
   if (taken_ + whole > kMostMemoryBytes) {
     block_ = make_block();
@@ -158,14 +159,14 @@ std::shared_ptr<MpiWorld> open_mpi_world(const MpiApi& api, const Config& config
   MpiPlace place;
   check(api.start(&place), "MPI_Init_thread");
   check_place(place, config);
-  if (config.rank == 0) say_level(api, place);
-  // MPI writes the communicator when it has been made: not to a stack that is no more.
-  promise_to_keep();
+  if (config.rank == 0) log_level(api, place);
+  // MPI writes the communicator when it is made, possibly after this function has thrown, so it is not on the stack.
+  reserve_place();
   MpiMemory memory(new std::byte[sizeof(MpiComm)]);
   auto* const comm = new (memory.get()) MpiComm(nullptr);
   MpiRequest request = nullptr;
   check(api.duplicate(comm, &request), "MPI_Comm_idup");
-  EndsAtStart ends(peers, config.rank);
+  PeerEnds ends(peers, config.rank);
   try {
     while (request != nullptr) {
       bool done = false;

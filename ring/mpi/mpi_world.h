@@ -1,6 +1,6 @@
-// MpiWorld: what a session has of MPI, a communicator of all ranks. The bytes of its streams (make_mpi_stream) go
-// through memory of their own, so MPI never has the address of a caller's: where MPI cannot give a message up, which
-// it cannot after a death, that memory alone is kept.
+// MpiWorld: a communicator of all ranks, which a session uses. Its streams (make_mpi_stream) copy bytes into memory of
+// their own, so MPI never holds the address of a caller's memory. After the death of a rank MPI cannot give up a
+// message; then that memory alone is kept for ever.
 #pragma once
 
 #include <atomic>
@@ -17,15 +17,15 @@
 
 namespace horo {
 
-// Memory for messages, shared with others in a block that lives as long as any of them. On huge pages, where there are
-// any: MPI reads it from one process to another by way of the kernel, which looks up every page.
+// Memory for messages, part of a block that lives as long as any part of it. On huge pages where the system has them,
+// because MPI copies it between processes through the kernel, which pins every page.
 using MpiMemory = std::shared_ptr<std::byte[]>;
 
 // Messages by one thread at a time; the rest by any.
 class MpiWorld {
  public:
   MpiWorld(const MpiApi& api, MpiComm comm) : api_(api), comm_(comm) {}
-  // Frees the communicator, unless a message of it could not be ended.
+  // Frees the communicator, unless a message of it has not ended.
   ~MpiWorld();
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -34,36 +34,37 @@ class MpiWorld {
   MpiComm comm() const { return comm_; }
   std::string text_of(int error) const;
 
-  // Moves what can be moved for others, though nobody here waits for anything.
+  // Makes progress for messages that other ranks wait for.
   void progress() noexcept { api_.progress(comm_); }
 
-  // Ranks are lost, and MPI with them; see MpiApi. Any thread.
+  // Ranks are lost, and MPI cannot be finalized; see MpiApi. Any thread.
   void give_up(const char* why) noexcept { api_.give_up(why); }
 
-  // At most kMostMemoryBytes, on a page of its own. Throws std::bad_alloc.
+  // `bytes` is at most kMostMemoryBytes. The memory begins on a page of its own. Throws std::bad_alloc.
   static constexpr std::size_t kMostMemoryBytes = 2 << 20;
   MpiMemory take_memory(std::size_t bytes);
 
-  // Memory that MPI may still read or write; never freed.
+  // Keeps memory that MPI may still read or write for ever.
   void keep(MpiMemory memory) noexcept;
 
  private:
   const MpiApi& api_;
   MpiComm comm_;
   Mutex mutex_;
-  MpiMemory block_ GUARDED_BY(mutex_);                       // the latest
-  std::size_t taken_ GUARDED_BY(mutex_) = kMostMemoryBytes;  // of it
+  MpiMemory block_ GUARDED_BY(mutex_);                       // the latest block
+  std::size_t taken_ GUARDED_BY(mutex_) = kMostMemoryBytes;  // bytes of it
   std::atomic<bool> is_kept_{false};                         // orders nothing
 };
 
-// Starts MPI, if nobody has, and makes the communicator. `sockets`: to the other ranks, of which an end is heard.
-// Throws std::invalid_argument (MPI has another idea of ranks or threads, or has ended already), PeerLost (somebody
-// ended, or did not come until `until`) or std::runtime_error (MPI fails). Starting MPI has no deadline: it waits for
-// all ranks, so all have to be there.
+// A rank, and the socket to it, whose end shows the end of the rank.
 struct MpiPeer {
   int rank;
   int socket;
 };
+// Starts MPI, unless this process has started it, and makes the communicator. Starting MPI blocks until all ranks do
+// the same, without a deadline, so all ranks have to be connected. Throws std::invalid_argument (the rank, size or
+// thread level of MPI do not fit, or MPI has ended), PeerLost (a rank ended, or has not started MPI by `until`) or
+// std::runtime_error (an error of MPI).
 std::shared_ptr<MpiWorld> open_mpi_world(const MpiApi& api, const Config& config, std::span<const MpiPeer> peers,
                                          TimePoint until);
 

@@ -1,5 +1,5 @@
-// Messages of a pair meet in the order in which they were posted, and are copied when both sides are there: a send ends
-// when its receive has it, as MPI_Issend's do.
+// Messages of a pair of ranks match in the order of posting and are copied when both sides are posted: a send ends when
+// its receive has the bytes, as with MPI_Issend.
 #include "tests/ring/mpi/fake_mpi.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr int kTruncated = 1, kTooMany = 2;
 }  // namespace
 
 struct FakeMessage {
-  enum class Kind { kSend, kReceive, kMeeting };
+  enum class Kind { kSend, kReceive, kDuplicate };
   FakeMpi* mpi;
   Kind kind;
   int rank;
@@ -56,11 +56,11 @@ class FakeMpi {
     return comms_.back().get();
   }
 
-  // Ends when all are in it.
-  MpiRequest meet(int rank) {
+  // Ends when all ranks have called it.
+  MpiRequest duplicate(int rank) {
     MutexLock lock(mutex_);
-    if (rank != options_.stays_away) ++met_;
-    return add({this, FakeMessage::Kind::kMeeting, rank, rank});
+    if (rank != options_.stays_away) ++duplicating_;
+    return add({this, FakeMessage::Kind::kDuplicate, rank, rank});
   }
 
   int post(FakeMessage message, MpiRequest* request) {
@@ -84,8 +84,9 @@ class FakeMpi {
     MutexLock lock(mutex_);
     const auto found = find(*request);
     FakeMessage& message = **found;
-    const bool all_met = message.kind == FakeMessage::Kind::kMeeting && met_ > 0 && met_ % options_.size == 0;
-    *done = message.has_ended || all_met;
+    const bool has_all =
+        message.kind == FakeMessage::Kind::kDuplicate && duplicating_ > 0 && duplicating_ % options_.size == 0;
+    *done = message.has_ended || has_all;
     if (!*done) return 0;
     *bytes = message.bytes;
     const int error = message.error;
@@ -136,8 +137,8 @@ class FakeMpi {
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<FakeComm>> comms_ GUARDED_BY(mutex_);
   Messages messages_ GUARDED_BY(mutex_);
-  std::map<std::pair<int, int>, std::deque<FakeMessage*>> waiting_ GUARDED_BY(mutex_);  // by who sends to whom
-  int met_ GUARDED_BY(mutex_) = 0;
+  std::map<std::pair<int, int>, std::deque<FakeMessage*>> waiting_ GUARDED_BY(mutex_);  // by sender and receiver
+  int duplicating_ GUARDED_BY(mutex_) = 0;
   int sent_ GUARDED_BY(mutex_) = 0;
 };
 
@@ -182,7 +183,7 @@ int start(MpiPlace* place) {
 
 int duplicate(MpiComm* comm, MpiRequest* request) {
   *comm = this_player().mpi->comm_of(this_player().rank);
-  *request = this_player().mpi->meet(this_player().rank);
+  *request = this_player().mpi->duplicate(this_player().rank);
   return 0;
 }
 

@@ -1,5 +1,5 @@
-// MPI as a way for bytes, over an MPI of threads: how it starts, what its errors become, and that it never holds memory
-// of a caller. What all transports promise is in transport_test.cc; Open MPI itself is in tests/python/test_mpi.py.
+// Streams over MPI, with an MPI whose ranks are threads: the start, errors of MPI, and that MPI never holds the memory
+// of a caller. transport_test.cc tests the contract of all transports, tests/python/test_mpi.py Open MPI itself.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// What each rank's start over this MPI ended with.
+// What each rank throws when it starts over this MPI.
 std::vector<std::exception_ptr> start_over(const FakeMpiOptions& options, std::chrono::milliseconds timeout) {
   const auto mpi = make_fake_mpi(options);
   const std::string addr = free_address();
@@ -42,21 +42,21 @@ std::vector<std::exception_ptr> start_over(const FakeMpiOptions& options, std::c
 
 constexpr std::chrono::seconds kEnough{20};
 
-TEST(MpiStart, AnotherIdeaOfRanksIsRefusedWithBoth) {
+TEST(MpiStart, ADifferentSizeIsRefusedWithBoth) {
   for (const auto& error : start_over({.size = 2, .claimed_size = 1}, kEnough)) {
-    EXPECT_THAT(message_of(error), AllOf(HasSubstr("HORO_BACKEND=mpi: MPI says"), HasSubstr("of 1, and horo"),
+    EXPECT_THAT(message_of(error), AllOf(HasSubstr("HORO_BACKEND=mpi: MPI reports"), HasSubstr("of 1, and horo"),
                                          HasSubstr("of 2: expected ranks that Open MPI's own mpirun started")));
   }
 }
 
-TEST(MpiStart, AThreadLevelThatIsTooLowIsRefusedByItsName) {
+TEST(MpiStart, ALowThreadLevelIsRefusedByItsName) {
   const auto errors = start_over({.size = 2, .threads = MpiThreads::kFunneled}, kEnough);
   for (const auto& error : errors) {
     EXPECT_THAT(message_of(error), AllOf(HasSubstr("MPI_THREAD_FUNNELED"), HasSubstr("expected MPI_THREAD_MULTIPLE")));
   }
 }
 
-TEST(MpiStart, SerializedThreadsAreEnough) {
+TEST(MpiStart, SerializedThreadsAreAccepted) {
   for (const auto& error : start_over({.size = 3, .threads = MpiThreads::kSerialized}, kEnough)) {
     EXPECT_EQ(message_of(error), "");
   }
@@ -67,7 +67,7 @@ TEST(MpiStart, AnMpiThatHasEndedIsRefused) {
   for (const auto& error : errors) EXPECT_THAT(message_of(error), HasSubstr("MPI_Finalize was called"));
 }
 
-TEST(MpiStart, WhoStaysAwayIsWaitedForNoLongerThanTheStart) {
+TEST(MpiStart, AMissingRankIsWaitedForUntilTheStartTimeout) {
   std::size_t late = 0;
   for (const auto& error : start_over({.size = 3, .stays_away = 1}, std::chrono::milliseconds(500))) {
     late +=
@@ -77,7 +77,7 @@ TEST(MpiStart, WhoStaysAwayIsWaitedForNoLongerThanTheStart) {
   EXPECT_GE(late, 1u);
 }
 
-TEST(MpiStart, RanksWithOtherBackendsSayWhoHasWhich) {
+TEST(MpiStart, DifferentBackendsAreRefusedWithTheirRanks) {
   const auto mpi = make_fake_mpi({.size = 2});
   const std::string addr = free_address();
   std::vector<std::function<void()>> functions;
@@ -94,7 +94,7 @@ TEST(MpiStart, RanksWithOtherBackendsSayWhoHasWhich) {
   }
 }
 
-// Variables of a launcher, for as long as this lives.
+// Sets a variable of a launcher while it exists.
 class MpiVariable {
  public:
   explicit MpiVariable(const char* value) { ::setenv("OMPI_COMM_WORLD_SIZE", value, 1); }
@@ -110,13 +110,13 @@ std::string refusal_of_library(const Config& config) {
   return "";
 }
 
-TEST(MpiLibrary, WithoutMpirunItIsNotEvenLookedFor) {
+TEST(MpiLibrary, WithoutMpirunThePlugInIsNotLoaded) {
   Config config;
   config.mpi_library = "/nowhere/libhoro_mpi.so";
   EXPECT_THAT(refusal_of_library(config), HasSubstr("not started by MPI (neither OMPI_COMM_WORLD_SIZE nor PMIX_RANK"));
 }
 
-TEST(MpiLibrary, AMissingPlugInIsNamedWithItsPackageAndSetting) {
+TEST(MpiLibrary, AMissingPlugInIsNamedWithPackageAndSetting) {
   const MpiVariable variable("2");
   Config config;
   config.mpi_library = "/nowhere/libhoro_mpi.so";
@@ -126,7 +126,7 @@ TEST(MpiLibrary, AMissingPlugInIsNamedWithItsPackageAndSetting) {
 
 using MpiBytes = std::vector<std::byte>;
 
-TEST(MpiTransport, AnErrorOfMpiEndsTheJobAndNamesThePeer) {
+TEST(MpiTransport, AnErrorOfMpiEndsTheTransportAndNamesThePeer) {
   const auto mpi = make_fake_mpi({.size = 2, .most_messages = 3});
   const std::string addr = free_address();
   std::vector<std::function<void()>> functions;
@@ -148,7 +148,7 @@ TEST(MpiTransport, AnErrorOfMpiEndsTheJobAndNamesThePeer) {
   EXPECT_NE(take_given_up(), "");
 }
 
-TEST(MpiTransport, WhatIsLeftOfAGoodEndIsNothing) {
+TEST(MpiTransport, NoRequestIsOpenAfterARegularEnd) {
   const auto mpi = make_fake_mpi({.size = 3});
   const std::string addr = free_address();
   std::vector<std::function<void()>> functions;
@@ -172,23 +172,23 @@ TEST(MpiTransport, WhatIsLeftOfAGoodEndIsNothing) {
   EXPECT_EQ(take_given_up(), "");
 }
 
-// Of its first messages a rank sends some to whom it expects nothing from: he may be the one who cancels the plan.
-TEST(MpiTransport, ACancelledPlanIsHeardFromWhoWasOnlySentTo) {
+// In a barrier a rank sends to a peer from which it receives nothing; that peer may be the one that cancels the plan.
+TEST(MpiTransport, ACancellationArrivesFromAPeerThatWasOnlySentTo) {
   run_ranks_well({4, Wire::kMpi, {}}, [](Rank& rank) {
-    Collective meeting;
-    meeting.kind = CollectiveKind::kBarrier;
-    meeting.deadline = soon();
-    for (meeting.plan = 0; meeting.plan < 10; ++meeting.plan) {
-      meeting.key_hash = rank.index() == 3 ? 1 : 2;
-      EXPECT_THROW(rank.group->run(meeting), Mismatch);
+    Collective barrier;
+    barrier.kind = CollectiveKind::kBarrier;
+    barrier.deadline = soon();
+    for (barrier.plan = 0; barrier.plan < 10; ++barrier.plan) {
+      barrier.key_hash = rank.index() == 3 ? 1 : 2;
+      EXPECT_THROW(rank.group->run(barrier), Mismatch);
     }
-    meeting.key_hash = 7;
-    rank.group->run(meeting);
+    barrier.key_hash = 7;
+    rank.group->run(barrier);
   });
 }
 
-// After a loss MPI keeps what it was given. That is memory of the stream's, which stays; the caller's is free at once.
-TEST(MpiTransport, WhatMpiStillHoldsAfterALossIsNotTheCallers) {
+// After a loss MPI keeps the memory of its messages. That memory belongs to the stream; the caller's is free at once.
+TEST(MpiTransport, AfterALossMpiHoldsNoMemoryOfTheCaller) {
   const auto mpi = make_fake_mpi({.size = 2});
   const std::string addr = free_address();
   std::latch aborted(1);
