@@ -14,7 +14,6 @@
 
 namespace horo {
 
-class MpiWorld;
 class ShmArenas;
 struct MpiApi;
 
@@ -40,7 +39,6 @@ struct Links {
   std::unique_ptr<ControlLink> control;  // star around rank 0
   std::vector<std::string> names;        // by rank, for texts: "rank 2 (host node3, pid 1234)"
   std::shared_ptr<ShmArenas> arenas{};   // memory that this rank shares with others of its host; null: none
-  std::shared_ptr<MpiWorld> mpi{};       // carries the transport's bytes; null: no MPI does
 };
 
 // Listens, exchanges addresses and connects: a data connection between every pair of ranks, and a control connection of

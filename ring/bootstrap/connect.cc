@@ -159,7 +159,8 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   FullMesh mesh;
   mesh.self = identity_of(config, epoch);
   const Identity& self = mesh.self;
-  if (self.size == 1) return {make_stream_transport(config, self, {}), make_stream_control(config, self, {}), {"rank 0"}};
+  if (self.size == 1)
+    return {make_stream_transport(config, self, {}), make_stream_control(config, self, {}), {"rank 0"}};
 
   check_descriptors(config);
   const Listener listener = listen_for_data(config);
@@ -199,10 +200,9 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   }
   log_links(self, data);
   const auto arenas = arenas_of(self.rank, data, std::move(arena));
-  const auto world = data.front().mpi;
   return {make_stream_transport(config, self, std::move(data), arenas),
-          make_stream_control(config, self, std::move(control), std::move(mesh.watched)), std::move(mesh.names), arenas,
-          world};
+          make_stream_control(config, self, std::move(control), std::move(mesh.watched)), std::move(mesh.names),
+          arenas};
 }
 
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange) {

@@ -1,5 +1,5 @@
-// One rank of the job that intruders visit: intruded_rank STEPS, with the settings of the environment. It says on
-// stdout how far it is, and goes on past "exchanged" and "started" when it is given a line on stdin.
+// One rank of the job that the intruder test attacks: intruded_rank STEPS, with the settings of the environment. It
+// prints its progress on stdout, and after "exchanged" and "started" waits for a line on stdin.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -12,13 +12,13 @@ namespace {
 
 constexpr int kMaxElements = 20'000;
 
-void say_and_wait(const char* what) {
-  std::cout << what << std::endl;
+void print_and_wait(const char* progress) {
+  std::cout << progress << std::endl;
   std::string line;
   std::getline(std::cin, line);
 }
 
-// Sums whose every element is known; false at the first one that is wrong.
+// Runs all_reduces with known results; false at the first wrong element.
 bool train(Session& session, int steps) {
   const int size = session.topology().size;
   for (int step = 0; step < steps; ++step) {
@@ -47,10 +47,10 @@ int run_rank(int steps) {
   const Exchange exchange = make_tcp_exchange(config, 0);
   Session session(config, connect_tcp(config, 0, [&exchange](std::span<const std::byte> mine) {
                     auto all = exchange(mine);
-                    say_and_wait("exchanged");
+                    print_and_wait("exchanged");
                     return all;
                   }));
-  say_and_wait("started");
+  print_and_wait("started");
   if (!train(session, steps)) return 1;
   std::cout << "trained" << std::endl;
   return 0;

@@ -43,7 +43,7 @@ class Program {
 
   void kill() { ::kill(pid_, SIGKILL); }
 
-  // The next line that it prints; what there is if it ends or the time is up.
+  // The next line of its output; the incomplete line if it ends or the time has passed.
   std::string line() {
     std::string text;
     char letter = 0;

@@ -1,5 +1,5 @@
 // One rank as a process of its own, for tests that kill it: ring_rank RANK SIZE ADDR TRANSPORT MIB. Runs all_reduces of
-// that size until somebody is lost; prints "ready" after the first few and "lost ORIGIN MESSAGE" at the end.
+// that size until a rank is lost; prints "ready" after the first few and "lost ORIGIN MESSAGE" at the end.
 
 #include <algorithm>
 #include <cstdio>
@@ -13,7 +13,7 @@
 namespace horo {
 namespace {
 
-constexpr std::uint64_t kFirst = 4;  // not larger than this, until the ranks are ready
+constexpr std::uint64_t kFirst = 4;  // all_reduces of at most kSmallBytes before "ready"
 constexpr std::size_t kSmallBytes = 4 << 20;
 
 int run_rank(const Config& config, std::size_t bytes) {

@@ -24,14 +24,14 @@ constexpr std::chrono::seconds kWatchdog{60};
 
 using State = std::atomic<const char*>;
 
-// Ends the process if it lives too long.
+// Ends the process if it exists for longer than kWatchdog.
 class Watchdog {
  public:
   explicit Watchdog(const std::vector<std::shared_ptr<State>>& states)
       : states_(states), thread_([this] { watch(); }) {}
   ~Watchdog() {
     MutexLock lock(mutex_);
-    over_ = true;
+    is_ended_ = true;
     changed_.notify_all();
   }
 
@@ -39,8 +39,8 @@ class Watchdog {
   void watch() {
     const TimePoint until = Clock::now() + kWatchdog;
     MutexLock lock(mutex_);
-    while (!over_ && Clock::now() < until) changed_.wait_until(mutex_, until);
-    if (over_) return;
+    while (!is_ended_ && Clock::now() < until) changed_.wait_until(mutex_, until);
+    if (is_ended_) return;
     for (std::size_t i = 0; i < states_.size(); ++i) {
       std::fprintf(stderr, "watchdog: rank %zu hangs in: %s\n", i, states_[i]->load());
     }
@@ -50,7 +50,7 @@ class Watchdog {
   const std::vector<std::shared_ptr<State>> states_;
   Mutex mutex_;
   CondVar changed_;
-  bool over_ GUARDED_BY(mutex_) = false;
+  bool is_ended_ GUARDED_BY(mutex_) = false;
   std::jthread thread_;
 };
 
@@ -80,7 +80,7 @@ std::vector<std::shared_ptr<State>> make_states(std::size_t count) {
   return states;
 }
 
-std::vector<int> everybody(int size) {
+std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
@@ -103,7 +103,7 @@ void run_one(Rank& rank, const RankFunction& function) {
 Rank::Rank(Links links_in, const Config& config_in, std::shared_ptr<State> state)
     : config(config_in),
       links(std::move(links_in)),
-      group(make_host_group(links, {everybody(config.size), 0}, config, counters)),
+      group(make_host_group(links, {all_ranks(config.size), 0}, config, counters)),
       state_(std::move(state)) {}
 
 const char* name_of(Wire wire) {
@@ -182,8 +182,8 @@ std::exception_ptr receive_from(int peer, Transport& transport, std::span<std::b
   }
 }
 
-// The last few ports stay ours: a socket that is bound to it and does not listen keeps others from getting it by
-// chance, and lets a listener with SO_REUSEADDR in.
+// The last few ports stay reserved: a bound socket that does not listen keeps the system from giving the port to
+// another program, and a listener with SO_REUSEADDR can still use it.
 std::string free_address() {
   static Mutex mutex;
   static std::deque<Fd> reserved;

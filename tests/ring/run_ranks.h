@@ -1,6 +1,6 @@
-// A world in a function: every rank is a thread with its own links, group and counters. A rank that throws aborts its
-// own links, so that no other can hang; a watchdog ends the process if one does all the same, and says what each rank
-// did last.
+// Runs a world in one process: every rank is a thread with its own links, group and counters. A rank that throws aborts
+// its own links, so that no other rank hangs. If a rank hangs all the same, a watchdog prints the last step of each
+// rank and ends the process.
 #pragma once
 
 #include <atomic>
@@ -48,7 +48,7 @@ class Rank {
 
 using RankFunction = std::function<void(Rank&)>;
 
-// Runs the function as every rank; returns what each threw (null: nothing).
+// Runs the function as every rank; returns what each threw, by rank (null: nothing).
 std::vector<std::exception_ptr> run_ranks(const WorldOptions& options, const RankFunction& function);
 
 // The same, where no rank may throw.
@@ -62,7 +62,7 @@ std::string message_of(const std::exception_ptr& error);
 // The origin of a PeerLost; -2 if it is something else or nothing.
 int origin_of(const std::exception_ptr& error);
 
-// What is thrown by waiting for a message from that peer that fills `in`; null: nothing.
+// What waiting for a message of that peer that fills `in` throws; null: nothing.
 std::exception_ptr receive_from(int peer, Transport& transport, std::span<std::byte> in);
 
 // 127.0.0.1 with a port that was free a moment ago.
