@@ -7,14 +7,14 @@
 
 namespace horo {
 
-void barrier(const Party& party, const Collective& c) {
-  const Mail mail(party, c);
+void barrier(const GroupContext& context, const Collective& c) {
+  const Messenger messenger(context, c);
   std::uint32_t round = 0;
-  for (int distance = 1; distance < party.size(); distance *= 2, ++round) {
-    const int to = (party.index + distance) % party.size();
-    const int from = (party.index - distance + party.size()) % party.size();
-    const std::vector<Mail::Op> ops{mail.receive(from, round, {}), mail.send(to, round, {})};
-    mail.wait(ops);
+  for (int distance = 1; distance < context.size(); distance *= 2, ++round) {
+    const int to = (context.index + distance) % context.size();
+    const int from = (context.index - distance + context.size()) % context.size();
+    const std::vector<Messenger::Op> ops{messenger.receive(from, round, {}), messenger.send(to, round, {})};
+    messenger.wait(ops);
   }
 }
 

@@ -28,13 +28,13 @@ class Checker {
       expect(c_.root >= 0 && static_cast<std::size_t>(c_.root) < size_, "root ", c_.root, " of ", size_, " members");
     }
     if (!c_.pieces.empty()) return check_pieces();
-    const Sizes sizes = this->sizes();
-    check_bytes("in", c_.in, sizes.in);
-    check_bytes("out", c_.out, sizes.out);
-    check_overlap(sizes);
+    const BufferElements elements = this->elements();
+    check_bytes("in", c_.in, elements.in);
+    check_bytes("out", c_.out, elements.out);
+    check_overlap(elements);
   }
 
-  Sizes sizes() const {
+  BufferElements elements() const {
     switch (c_.kind) {
       case CollectiveKind::kAllReduce:
         return {is_absent(c_, index_) ? 0 : c_.counts[0], c_.counts[0]};
@@ -131,15 +131,15 @@ class Checker {
   }
   std::size_t mine() const { return c_.counts[static_cast<std::size_t>(index_)]; }
 
-  Sizes pairs() const {
+  BufferElements pairs() const {
     total();
-    Sizes sizes;
+    BufferElements elements;
     const auto me = static_cast<std::size_t>(index_);
     for (std::size_t other = 0; other < size_; ++other) {
-      sizes.in += c_.counts[me * size_ + other];
-      sizes.out += c_.counts[other * size_ + me];
+      elements.in += c_.counts[me * size_ + other];
+      elements.out += c_.counts[other * size_ + me];
     }
-    return sizes;
+    return elements;
   }
 
   void check_bytes(const char* name, const Buffer& buffer, std::size_t elements) const {
@@ -162,12 +162,12 @@ class Checker {
     expect(bytes == c_.counts[0] * each, "pieces of ", bytes, " bytes, expected ", c_.counts[0] * each);
   }
 
-  void check_overlap(const Sizes& sizes) const {
+  void check_overlap(const BufferElements& elements) const {
     if (counts_expected() != 1) return;
     const std::less<const std::byte*> before;
-    const std::byte* in_end = c_.in.data + sizes.in * size_of(c_.dtype);
-    const std::byte* out_end = c_.out.data + sizes.out * size_of(c_.dtype);
-    const bool overlap = sizes.in > 0 && before(c_.in.data, out_end) && before(c_.out.data, in_end);
+    const std::byte* in_end = c_.in.data + elements.in * size_of(c_.dtype);
+    const std::byte* out_end = c_.out.data + elements.out * size_of(c_.dtype);
+    const bool overlap = elements.in > 0 && before(c_.in.data, out_end) && before(c_.out.data, in_end);
     expect(!overlap || c_.in.data == c_.out.data, "in and out overlap, expected them equal or disjoint");
   }
 
@@ -217,15 +217,15 @@ struct Used {
   }
 };
 
-Used used_by(const Party& party, const Collective& c) {
-  const Sizes sizes = sizes_of(c, party.size(), party.index);
+Used used_by(const GroupContext& context, const Collective& c) {
+  const BufferElements elements = elements_of_buffers(c, context.size(), context.index);
   const std::size_t each = size_of(c.dtype);
-  return {{c.in.data, sizes.in * each}, {c.out.data, sizes.out * each}};
+  return {{c.in.data, elements.in * each}, {c.out.data, elements.out * each}};
 }
 
 // Where this member's part of an all_gather or gather begins in out, in bytes.
-std::size_t place_of_mine(const Party& party, const Collective& c) {
-  return std::accumulate(c.counts.begin(), c.counts.begin() + party.index, std::size_t{0}) * size_of(c.dtype);
+std::size_t place_of_mine(const GroupContext& context, const Collective& c) {
+  return std::accumulate(c.counts.begin(), c.counts.begin() + context.index, std::size_t{0}) * size_of(c.dtype);
 }
 
 }  // namespace
@@ -234,12 +234,12 @@ void check(const Collective& collective, int size, int index) {
   if (!is_plain(collective, size)) check_whole(collective, size, index);
 }
 
-Sizes sizes_of(const Collective& collective, int size, int index) {
-  return Checker(collective, size, index).sizes();
+BufferElements elements_of_buffers(const Collective& collective, int size, int index) {
+  return Checker(collective, size, index).elements();
 }
 
-bool needs_own_output(const Party& party, const Collective& c) {
-  const Used used = used_by(party, c);
+bool needs_own_output(const GroupContext& context, const Collective& c) {
+  const Used used = used_by(context, c);
   switch (c.kind) {
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kScatter:
@@ -247,7 +247,7 @@ bool needs_own_output(const Party& party, const Collective& c) {
       return used.overlap();
     case CollectiveKind::kAllGather:
     case CollectiveKind::kGather:
-      return used.overlap() && used.in.data() != used.out.data() + place_of_mine(party, c);
+      return used.overlap() && used.in.data() != used.out.data() + place_of_mine(context, c);
     default:
       return false;
   }

@@ -5,7 +5,7 @@
 
 namespace horo {
 
-ScratchPool::Piece ScratchPool::take(std::size_t bytes) {
+ScratchPool::Lease ScratchPool::take(std::size_t bytes) {
   std::unique_ptr<Memory> memory;
   {
     MutexLock lock(mutex_);
@@ -18,7 +18,7 @@ ScratchPool::Piece ScratchPool::take(std::size_t bytes) {
   }
   if (!memory) memory = std::make_unique<Memory>();
   if (memory->size() < bytes) memory->resize(bytes);
-  return Piece(*this, std::move(memory));
+  return Lease(*this, std::move(memory));
 }
 
 // Where there is no memory to remember it, it is freed.
@@ -31,16 +31,16 @@ void ScratchPool::give_back(std::unique_ptr<Memory> memory) noexcept {
   }
 }
 
-Tag Mail::tag(std::uint32_t number) const {
+Tag Messenger::tag(std::uint32_t number) const {
   return {collective_.channel, collective_.plan, number, collective_.key_hash};
 }
 
-Mail::Op Mail::send(int member, std::uint32_t number, std::span<const std::byte> out) const {
-  return party_.transport.post_send(party_.members[static_cast<std::size_t>(member)], tag(number), out);
+Messenger::Op Messenger::send(int member, std::uint32_t number, std::span<const std::byte> out) const {
+  return context_.transport.post_send(context_.members[static_cast<std::size_t>(member)], tag(number), out);
 }
 
-Mail::Op Mail::receive(int member, std::uint32_t number, std::span<std::byte> in) const {
-  return party_.transport.post_recv(party_.members[static_cast<std::size_t>(member)], tag(number), in);
+Messenger::Op Messenger::receive(int member, std::uint32_t number, std::span<std::byte> in) const {
+  return context_.transport.post_recv(context_.members[static_cast<std::size_t>(member)], tag(number), in);
 }
 
 }  // namespace horo

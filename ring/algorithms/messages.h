@@ -19,12 +19,12 @@ class ScratchPool {
   using Memory = std::vector<std::byte>;
 
   // Goes back to the pool with its end.
-  class Piece {
+  class Lease {
    public:
-    Piece(ScratchPool& pool, std::unique_ptr<Memory> memory) : pool_(pool), memory_(std::move(memory)) {}
-    ~Piece() { pool_.give_back(std::move(memory_)); }
-    Piece(const Piece&) = delete;
-    Piece& operator=(const Piece&) = delete;
+    Lease(ScratchPool& pool, std::unique_ptr<Memory> memory) : pool_(pool), memory_(std::move(memory)) {}
+    ~Lease() { pool_.give_back(std::move(memory_)); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
     std::span<std::byte> part(std::size_t begin, std::size_t bytes) const {
       return std::span(*memory_).subspan(begin, bytes);
     }
@@ -34,7 +34,7 @@ class ScratchPool {
     std::unique_ptr<Memory> memory_;
   };
 
-  Piece take(std::size_t bytes);
+  Lease take(std::size_t bytes);
 
  private:
   void give_back(std::unique_ptr<Memory> memory) noexcept;
@@ -46,7 +46,7 @@ class ScratchPool {
 constexpr std::size_t kMostSlots = 16;
 
 // The members of a group, and what they agreed on once.
-struct Party {
+struct GroupContext {
   Transport& transport;
   const std::vector<int>& members;  // world ranks
   int index;                        // of this rank among them
@@ -58,19 +58,19 @@ struct Party {
 };
 
 // The messages of one collective, between members by index.
-class Mail {
+class Messenger {
  public:
   using Op = Transport::Op;
 
-  Mail(const Party& party, const Collective& collective) : party_(party), collective_(collective) {}
+  Messenger(const GroupContext& context, const Collective& collective) : context_(context), collective_(collective) {}
 
   Op send(int member, std::uint32_t number, std::span<const std::byte> out) const;
   Op receive(int member, std::uint32_t number, std::span<std::byte> in) const;
-  void wait(std::span<const Op> ops) const { party_.transport.wait(ops, collective_.deadline); }
+  void wait(std::span<const Op> ops) const { context_.transport.wait(ops, collective_.deadline); }
 
  private:
   Tag tag(std::uint32_t number) const;
-  const Party& party_;
+  const GroupContext& context_;
   const Collective& collective_;
 };
 
@@ -92,20 +92,20 @@ inline Scaling scaling_of(const Collective& c) {
   return {c.prescale, c.postscale, c.op == ReduceOp::kAverage ? c.divisor : 1.0};
 }
 
-void barrier(const Party& party, const Collective& collective);
+void barrier(const GroupContext& context, const Collective& collective);
 
 // Throws std::invalid_argument, naming Collective::what, if the collective contradicts itself.
 void check(const Collective& collective, int size, int index);
 
 // What a member must bring and gets, in elements; its buffers may be longer.
-struct Sizes {
+struct BufferElements {
   std::size_t in = 0;
   std::size_t out = 0;
 };
-Sizes sizes_of(const Collective& collective, int size, int index);
+BufferElements elements_of_buffers(const Collective& collective, int size, int index);
 
 // Kinds whose output lies elsewhere than the same elements of the input cannot be run in place. What is gathered can
 // where it lies at its place already, which costs no copy.
-bool needs_own_output(const Party& party, const Collective& collective);
+bool needs_own_output(const GroupContext& context, const Collective& collective);
 
 }  // namespace horo

@@ -39,8 +39,12 @@ struct Layout {
 
 class Plan {
  public:
-  Plan(const Party& party, const Collective& c, const Schedule& schedule, const Feeding* feeding = nullptr)
-      : collective(c), schedule(schedule), feeding(feeding), mail(party, c), slices(c, schedule, cut_of(party)) {
+  Plan(const GroupContext& context, const Collective& c, const Schedule& schedule, const Feeding* feeding = nullptr)
+      : collective(c),
+        schedule(schedule),
+        feeding(feeding),
+        messenger(context, c),
+        slices(c, schedule, cut_of(context)) {
     element_bytes = size_of(c.dtype);
     accumulator_bytes = size_of(accumulator_of(c.dtype, c.op));
     for (const Scratch& scratch : schedule.scratch) {
@@ -62,14 +66,15 @@ class Plan {
   std::size_t bytes_each(int area) const { return accumulates(area) ? accumulator_bytes : element_bytes; }
 
   // Those of a feed are of a given length.
-  Cut cut_of(const Party& party) const {
-    return feeding != nullptr ? Cut{party.segment_bytes, party.segment_bytes} : cut_by_packets(party.segment_bytes);
+  Cut cut_of(const GroupContext& context) const {
+    return feeding != nullptr ? Cut{context.segment_bytes, context.segment_bytes}
+                              : cut_by_packets(context.segment_bytes);
   }
 
   const Collective& collective;
   const Schedule& schedule;
   const Feeding* const feeding;  // null: of the collective's own buffers
-  const Mail mail;
+  const Messenger messenger;
   const Slices slices;
   std::size_t element_bytes = 0;
   std::size_t accumulator_bytes = 0;
@@ -105,17 +110,17 @@ class Slot {
     slice_ = slice;
     round_ = 0;
     busy_ = true;
-    if (plan_->feeding != nullptr) plan_->feeding->feed.bring(slice, fed(Schedule::kIn));
+    if (plan_->feeding != nullptr) plan_->feeding->feed.fill_input(slice, fed(Schedule::kIn));
     begin_round();
   }
 
   // True if the slice is through.
   bool turn() {
-    plan_->mail.wait(ops_);
+    plan_->messenger.wait(ops_);
     for (const Combine& combine : plan_->schedule.rounds[round_].combine) perform(combine);
     busy_ = ++round_ < plan_->schedule.rounds.size();
     if (busy_) begin_round();
-    if (!busy_ && plan_->feeding != nullptr) plan_->feeding->feed.take(slice_, fed(Schedule::kOut));
+    if (!busy_ && plan_->feeding != nullptr) plan_->feeding->feed.take_output(slice_, fed(Schedule::kOut));
     return !busy_;
   }
 
@@ -128,12 +133,14 @@ class Slot {
     const auto number = static_cast<std::uint32_t>(slice_);
     for (const Message& message : round.receive) {
       take_base(message.part);
-      each_piece(message.part,
-                 [&](const Part& piece) { ops_.push_back(plan_->mail.receive(message.peer, number, memory(piece))); });
+      each_piece(message.part, [&](const Part& piece) {
+        ops_.push_back(plan_->messenger.receive(message.peer, number, memory(piece)));
+      });
     }
     for (const Message& message : round.send) {
-      each_piece(message.part,
-                 [&](const Part& piece) { ops_.push_back(plan_->mail.send(message.peer, number, memory(piece))); });
+      each_piece(message.part, [&](const Part& piece) {
+        ops_.push_back(plan_->messenger.send(message.peer, number, memory(piece)));
+      });
     }
   }
 
@@ -224,19 +231,19 @@ class Slot {
   std::span<std::byte> scratch_;
   std::vector<int> base_;     // by scratch area: its first chunk
   std::map<int, Part> runs_;  // floating areas: what they hold
-  std::vector<Mail::Op> ops_;
+  std::vector<Messenger::Op> ops_;
   std::size_t slice_ = 0;
   std::size_t round_ = 0;
   bool busy_ = false;
 };
 
-void run_slots(const Plan& plan, std::byte* out, const Party& party) {
+void run_slots(const Plan& plan, std::byte* out, const GroupContext& context) {
   const std::size_t slices = plan.slices.count();
   const std::size_t slot_bytes = std::max(kAlignment, aligned(plan.layout.bytes));
   const std::size_t affordable = std::max<std::size_t>(2, kScratchBytes / slot_bytes);
-  const std::size_t wanted = plan.feeding != nullptr ? plan.feeding->slots : std::min(affordable, party.most_slots);
+  const std::size_t wanted = plan.feeding != nullptr ? plan.feeding->slots : std::min(affordable, context.most_slots);
   const std::size_t slots_count = std::min(slices, wanted);
-  const auto scratch = party.scratch.take(slots_count * slot_bytes + kAlignment);
+  const auto scratch = context.scratch.take(slots_count * slot_bytes + kAlignment);
   const auto misaligned = reinterpret_cast<std::uintptr_t>(scratch.part(0, 1).data()) % kAlignment;
   const std::size_t first = misaligned == 0 ? 0 : kAlignment - misaligned;
   std::vector<Slot> slots;
@@ -266,19 +273,21 @@ std::size_t slots_for(const std::vector<int>& hosts, const MachineCost& machine)
   return std::max<std::size_t>(1, static_cast<std::size_t>(kInsideHost * cores_each));
 }
 
-void run_schedule(const Party& party, const Collective& collective, const Schedule& schedule) {
+void run_schedule(const GroupContext& context, const Collective& collective, const Schedule& schedule) {
   if (schedule.rounds.empty()) return;
-  const Plan plan(party, collective, schedule);
-  if (!needs_own_output(party, collective)) return run_slots(plan, collective.out.data, party);
-  const std::size_t bytes = sizes_of(collective, party.size(), party.index).out * size_of(collective.dtype);
-  const auto memory = party.scratch.take(bytes);
+  const Plan plan(context, collective, schedule);
+  if (!needs_own_output(context, collective)) return run_slots(plan, collective.out.data, context);
+  const std::size_t bytes =
+      elements_of_buffers(collective, context.size(), context.index).out * size_of(collective.dtype);
+  const auto memory = context.scratch.take(bytes);
   const auto out = memory.part(0, bytes);
-  run_slots(plan, out.data(), party);
+  run_slots(plan, out.data(), context);
   std::memcpy(collective.out.data, out.data(), out.size());
 }
 
-void run_schedule(const Party& party, const Collective& collective, const Schedule& schedule, const Feeding& feeding) {
-  if (!schedule.rounds.empty()) run_slots(Plan(party, collective, schedule, &feeding), nullptr, party);
+void run_schedule(const GroupContext& context, const Collective& collective, const Schedule& schedule,
+                  const Feeding& feeding) {
+  if (!schedule.rounds.empty()) run_slots(Plan(context, collective, schedule, &feeding), nullptr, context);
 }
 
 }  // namespace horo

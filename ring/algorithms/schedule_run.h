@@ -18,7 +18,7 @@ std::size_t slots_for(const std::vector<int>& hosts, const MachineCost& machine)
 // Runs this member's schedule, proven or made by a proven maker, on the collective's buffers. A long tensor goes
 // through it in slices, several of them under way together, so that one is combined while others travel. Blocks until
 // this member's part is done; throws what Transport::wait throws.
-void run_schedule(const Party& party, const Collective& collective, const Schedule& schedule);
+void run_schedule(const GroupContext& context, const Collective& collective, const Schedule& schedule);
 
 // For who runs a reduction on memory that is no caller's: brings what a slice begins with, partial results in the
 // accumulator type, and takes what comes out, of the collective's type. Slices are brought and taken in ascending
@@ -26,8 +26,8 @@ void run_schedule(const Party& party, const Collective& collective, const Schedu
 class SliceFeed {
  public:
   virtual ~SliceFeed() = default;
-  virtual void bring(std::size_t slice, std::byte* in) = 0;
-  virtual void take(std::size_t slice, const std::byte* out) = 0;
+  virtual void fill_input(std::size_t slice, std::byte* in) = 0;
+  virtual void take_output(std::size_t slice, const std::byte* out) = 0;
 };
 
 // `chunks`: those that this member's schedule has to do with, which lie side by side in what is brought and taken; of
@@ -37,6 +37,7 @@ struct Feeding {
   Part chunks;
   std::size_t slots;
 };
-void run_schedule(const Party& party, const Collective& collective, const Schedule& schedule, const Feeding& feeding);
+void run_schedule(const GroupContext& context, const Collective& collective, const Schedule& schedule,
+                  const Feeding& feeding);
 
 }  // namespace horo

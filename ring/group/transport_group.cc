@@ -114,7 +114,7 @@ class TransportGroup final : public Group {
         say("a group of ", say_ranks(members), ": expected ascending ranks, rank ", rank, " among them"));
   }
 
-  Party party() { return {transport_, members_.ranks, index_, segment_bytes_, scratch_, most_slots_}; }
+  GroupContext context() { return {transport_, members_.ranks, index_, segment_bytes_, scratch_, most_slots_}; }
 
   // ---- Running a collective.
 
@@ -180,9 +180,9 @@ class TransportGroup final : public Group {
 
   // Returns the name of the algorithm.
   std::string_view exchange(const Collective& collective) {
-    const Party party = this->party();
+    const GroupContext context = this->context();
     if (collective.kind == CollectiveKind::kBarrier) {
-      barrier(party, collective);
+      barrier(context, collective);
       return "dissemination";
     }
     if (collective.kind == CollectiveKind::kSendRecv) {
@@ -191,7 +191,7 @@ class TransportGroup final : public Group {
     }
     LastSchedule& last = channel_of(collective).last;
     if (!last.is_for(collective)) last = LastSchedule(collective, schedules_.schedule_for(collective));
-    run_schedule(party, collective, *last.schedule);
+    run_schedule(context, collective, *last.schedule);
     return last.schedule->name;
   }
 
@@ -305,12 +305,12 @@ class TransportGroup final : public Group {
     gather_offsets(channel, first);
     if (std::find(channel.offsets.begin(), channel.offsets.end(), kNoBlock) != channel.offsets.end()) return;
     if (!is_two_level_) {
-      channel.shm = std::make_unique<ShmCollectives>(party(), arenas, std::move(block), channel.offsets, patience_);
+      channel.shm = std::make_unique<ShmCollectives>(context(), arenas, std::move(block), channel.offsets, patience_);
       channel.shm->set_past_caches(past_caches_);
       return;
     }
     auto feed = is_alone ? nullptr : make_feed(channel, neighbours, arenas, std::move(block));
-    channel.two_level = std::make_unique<TwoLevel>(party(), members_.hosts, prices_, std::move(feed));
+    channel.two_level = std::make_unique<TwoLevel>(context(), members_.hosts, prices_, std::move(feed));
   }
 
   std::unique_ptr<ShmFeed> make_feed(Channel& channel, const std::vector<int>& neighbours,
@@ -318,7 +318,7 @@ class TransportGroup final : public Group {
     std::vector<std::int64_t> offsets;
     for (const int member : neighbours) offsets.push_back(channel.offsets[static_cast<std::size_t>(member)]);
     const auto index = std::lower_bound(neighbours.begin(), neighbours.end(), index_) - neighbours.begin();
-    const Party host{transport_, channel.ranks_of_host, static_cast<int>(index), segment_bytes_, scratch_};
+    const GroupContext host{transport_, channel.ranks_of_host, static_cast<int>(index), segment_bytes_, scratch_};
     auto feed = std::make_unique<ShmFeed>(host, arenas, std::move(block), offsets, patience_);
     feed->set_past_caches(past_caches_);
     return feed;

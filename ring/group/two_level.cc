@@ -23,7 +23,7 @@ class OwnFeed final : public SliceFeed {
     pieces_.plan(share.c);
   }
 
-  void bring(std::size_t slice, std::byte* in) override {
+  void fill_input(std::size_t slice, std::byte* in) override {
     const std::size_t each = size_of(share_.c.dtype), partial = size_of(accumulator_of(share_.c.dtype));
     const auto sum = [&](const std::byte* own, std::byte*, std::size_t bytes, std::size_t at) {
       sums_.sum_partial(share_.c, in + at / each * partial, bytes, [own](int) { return own; });
@@ -31,7 +31,7 @@ class OwnFeed final : public SliceFeed {
     if (const Shard part = share_.part(0, slice); part.size > 0) pieces_.visit(share_.c, part, sum);
   }
 
-  void take(std::size_t slice, const std::byte* out) override {
+  void take_output(std::size_t slice, const std::byte* out) override {
     const auto give = [out](const std::byte*, std::byte* own, std::size_t bytes, std::size_t at) {
       copy_bytes(own, out + at, bytes);
     };
@@ -46,8 +46,8 @@ class OwnFeed final : public SliceFeed {
 
 // For messages that the other hosts refuse: no data.
 class NoFeed final : public SliceFeed {
-  void bring(std::size_t /*slice*/, std::byte* /*in*/) override {}
-  void take(std::size_t /*slice*/, const std::byte* /*out*/) override {}
+  void fill_input(std::size_t /*slice*/, std::byte* /*in*/) override {}
+  void take_output(std::size_t /*slice*/, const std::byte* /*out*/) override {}
 };
 
 std::vector<int> members_of(const std::vector<int>& hosts, int host) {
@@ -72,11 +72,12 @@ Schedule schedule_of_host(const Collective& c, std::size_t bytes, const HostsOfG
 
 }  // namespace
 
-TwoLevel::TwoLevel(const Party& party, std::vector<int> hosts, const Prices& prices, std::unique_ptr<ShmFeed> feed)
-    : party_(party),
+TwoLevel::TwoLevel(const GroupContext& context, std::vector<int> hosts, const Prices& prices,
+                   std::unique_ptr<ShmFeed> feed)
+    : context_(context),
       hosts_(std::move(hosts)),
       prices_(prices),
-      members_of_host_(members_of(hosts_, hosts_[static_cast<std::size_t>(party.index)])),
+      members_of_host_(members_of(hosts_, hosts_[static_cast<std::size_t>(context.index)])),
       feed_(std::move(feed)) {}
 
 bool TwoLevel::has_levels(const std::vector<int>& hosts) {
@@ -118,9 +119,10 @@ void TwoLevel::run(const Collective& c) {
 }
 
 void TwoLevel::run_fed(const Collective& c, const Assignment& assignment, SliceFeed& feed) const {
-  const Party rails{party_.transport, party_.members, party_.index, assignment.segment_bytes, party_.scratch};
+  const GroupContext rails{context_.transport, context_.members, context_.index, assignment.segment_bytes,
+                           context_.scratch};
   const Part mine = assignment.chunks[static_cast<std::size_t>(
-      std::lower_bound(members_of_host_.begin(), members_of_host_.end(), party_.index) - members_of_host_.begin())];
+      std::lower_bound(members_of_host_.begin(), members_of_host_.end(), context_.index) - members_of_host_.begin())];
   run_schedule(rails, c, assignment.schedule, {feed, mine, ShmFeed::kSlots});
 }
 
@@ -138,10 +140,10 @@ void TwoLevel::send_mismatch(const Collective& c, const Assignment& assignment) 
 }
 
 const TwoLevel::Assignment& TwoLevel::assignment_for(const Collective& c) {
-  const Key key{c.dtype, c.order, priced_bytes(c, party_.size()), c.contributors};
+  const Key key{c.dtype, c.order, priced_bytes(c, context_.size()), c.contributors};
   if (const auto found = assignments_.find(key); found != assignments_.end()) return found->second;
   if (assignments_.size() >= kMostAssignments) assignments_.clear();
-  return assignments_.emplace(key, assignment_of(c, hosts_, party_.index, prices_)).first->second;
+  return assignments_.emplace(key, assignment_of(c, hosts_, context_.index, prices_)).first->second;
 }
 
 TwoLevel::Assignment TwoLevel::assignment_of(const Collective& c, const std::vector<int>& hosts, int member,

@@ -29,7 +29,7 @@ namespace horo {
 class TwoLevel {
  public:
   // `hosts`: by member. `feed`: of the members of this host; null if this member is alone on it.
-  TwoLevel(const Party& party, std::vector<int> hosts, const Prices& prices, std::unique_ptr<ShmFeed> feed);
+  TwoLevel(const GroupContext& context, std::vector<int> hosts, const Prices& prices, std::unique_ptr<ShmFeed> feed);
 
   // Whether there are several hosts, no more than 16, and one of them has several members.
   static bool has_levels(const std::vector<int>& hosts);
@@ -59,7 +59,7 @@ class TwoLevel {
   void run_fed(const Collective& c, const Assignment& assignment, SliceFeed& feed) const;
   void send_mismatch(const Collective& c, const Assignment& assignment) const;
 
-  const Party party_;
+  const GroupContext context_;
   const std::vector<int> hosts_;
   const Prices prices_;
   std::vector<int> members_of_host_;  // by index in the group, this one among them

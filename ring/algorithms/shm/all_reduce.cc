@@ -17,9 +17,9 @@ constexpr std::size_t kMostInlineOfArena = 2048;
 
 }  // namespace
 
-ShmCollectives::ShmCollectives(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation own,
+ShmCollectives::ShmCollectives(const GroupContext& context, std::shared_ptr<ShmArenas> arenas, Allocation own,
                                const std::vector<std::int64_t>& offsets, WaitPatience patience)
-    : party_(party), sync_(party, std::move(arenas), std::move(own), offsets, patience) {}
+    : context_(context), sync_(context, std::move(arenas), std::move(own), offsets, patience) {}
 
 bool ShmCollectives::takes_pieces(const Collective& c) {
   return c.kind == CollectiveKind::kAllReduce && takes(c) &&

@@ -31,7 +31,7 @@ namespace horo {
 class ShmCollectives {
  public:
   // The arguments are ShmSync's.
-  ShmCollectives(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation own,
+  ShmCollectives(const GroupContext& context, std::shared_ptr<ShmArenas> arenas, Allocation own,
                  const std::vector<std::int64_t>& offsets, WaitPatience patience);
 
   void set_past_caches(const std::string& setting) { sync_.set_past_caches(setting); }
@@ -85,7 +85,7 @@ class ShmCollectives {
 
   static constexpr std::size_t kSliceBufferBytes = ShmSync::kSliceBufferBytes;
 
-  const Party party_;
+  const GroupContext context_;
   ShmSync sync_;
   std::uint64_t steps_ = 0;  // of all collectives so far; equal on all members
   ShmSums sums_;

@@ -23,7 +23,7 @@ Shard HostShare::whole(std::size_t slice) const {
   return {elements.begin * size_of(c.dtype), elements.size * size_of(c.dtype)};
 }
 
-ShmFeed::ShmFeed(const Party& host, std::shared_ptr<ShmArenas> arenas, Allocation own,
+ShmFeed::ShmFeed(const GroupContext& host, std::shared_ptr<ShmArenas> arenas, Allocation own,
                  const std::vector<std::int64_t>& offsets, WaitPatience patience)
     : sync_(host, std::move(arenas), std::move(own), offsets, patience) {
   sync_.move_messages();
@@ -83,7 +83,7 @@ void ShmFeed::give_up() {
 
 // ---- Input of a slice.
 
-void ShmFeed::bring(std::size_t slice, std::byte* in) {
+void ShmFeed::fill_input(std::size_t slice, std::byte* in) {
   const int index = sync_.index();
   if (path_ == DataPath::kStaged) {
     if (slice == 0) stage(0);
@@ -125,7 +125,7 @@ void ShmFeed::stage(std::size_t slice) {
 
 // ---- Output of a slice.
 
-void ShmFeed::take(std::size_t slice, const std::byte* out) {
+void ShmFeed::take_output(std::size_t slice, const std::byte* out) {
   const int index = sync_.index();
   const Shard own = share_->part(index, slice);
   if (path_ == DataPath::kInPlace) {

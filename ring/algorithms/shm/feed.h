@@ -41,7 +41,7 @@ struct HostShare {
 class ShmFeed final : public SliceFeed {
  public:
   // `host`: the members of this host. The other arguments are ShmSync's.
-  ShmFeed(const Party& host, std::shared_ptr<ShmArenas> arenas, Allocation own,
+  ShmFeed(const GroupContext& host, std::shared_ptr<ShmArenas> arenas, Allocation own,
           const std::vector<std::int64_t>& offsets, WaitPatience patience);
 
   void set_past_caches(const std::string& setting) { sync_.set_past_caches(setting); }
@@ -58,8 +58,8 @@ class ShmFeed final : public SliceFeed {
   // too. Blocks until none of them reads or writes this member's memory.
   void give_up();
 
-  void bring(std::size_t slice, std::byte* in) override;
-  void take(std::size_t slice, const std::byte* out) override;
+  void fill_input(std::size_t slice, std::byte* in) override;
+  void take_output(std::size_t slice, const std::byte* out) override;
 
  private:
   enum class DataPath { kInline, kInPlace, kStaged };

@@ -33,8 +33,8 @@ void ShmCollectives::move(const Collective& c) {
   moves_.plan(c, sync_.size(), sync_.index());
   if (reduces(c.kind)) sums_.plan(c.contributors);
   if (moves_.most_exposed() <= ShmSync::kInlineBytes) return move_inline(c);
-  if (!needs_own_output(party_, c)) return move_large(c, c.out.data, false);
-  const auto memory = party_.scratch.take(moves_.result());
+  if (!needs_own_output(context_, c)) return move_large(c, c.out.data, false);
+  const auto memory = context_.scratch.take(moves_.result());
   const auto out = memory.part(0, moves_.result());
   move_large(c, out.data(), true);
   copy_bytes(c.out.data, out.data(), out.size());
@@ -56,7 +56,7 @@ void ShmCollectives::move_inline(const Collective& c) {
 // This member's own data are read from its input, unless writing the output would overwrite them.
 void ShmCollectives::read_inline(const Collective& c) {
   const std::size_t bytes = moves_.most_exposed(), result = moves_.result();
-  const int own = needs_own_output(party_, c) ? ShmMoves::kNone : sync_.index();
+  const int own = needs_own_output(context_, c) ? ShmMoves::kNone : sync_.index();
   const auto data_of = [&](int member) -> const std::byte* {
     return member == own ? c.in.data : sync_.inline_buffer(member, bytes, sync_.sync_point());
   };

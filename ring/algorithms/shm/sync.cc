@@ -21,15 +21,15 @@ Allocation ShmSync::make_control_block(ShmArenas& arenas) {
   return memory;
 }
 
-ShmSync::ShmSync(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation own,
+ShmSync::ShmSync(const GroupContext& context, std::shared_ptr<ShmArenas> arenas, Allocation own,
                  const std::vector<std::int64_t>& offsets, WaitPatience patience)
-    : transport_(party.transport),
+    : transport_(context.transport),
       arenas_(std::move(arenas)),
-      members_(party.members),
-      index_(party.index),
+      members_(context.members),
+      index_(context.index),
       own_(std::move(own)),
       patience_(patience),
-      caches_(party.size(), party.index) {
+      caches_(context.size(), context.index) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     std::byte* at = arenas_->at(members_[i], static_cast<std::uint64_t>(offsets[i]), sizeof(ShmControlBlock));
     if (reinterpret_cast<std::uintptr_t>(at) % alignof(ShmControlBlock) != 0) {

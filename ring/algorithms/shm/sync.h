@@ -40,7 +40,7 @@ class ShmSync {
 
   // `offsets`: by member, of its control block in its arena; `own` is this member's block. Throws ProtocolError for an
   // offset outside of the arena or not aligned.
-  ShmSync(const Party& party, std::shared_ptr<ShmArenas> arenas, Allocation own,
+  ShmSync(const GroupContext& context, std::shared_ptr<ShmArenas> arenas, Allocation own,
           const std::vector<std::int64_t>& offsets, WaitPatience patience);
 
   // For callers with messages in flight during a collective: waits here make progress with them.

@@ -106,7 +106,7 @@ std::vector<std::byte> expected(Group& messages, Collective c, std::vector<std::
 void try_one(Rank& rank, const Draw& d, unsigned seed, Group& messages) {
   Collective c = d.c;
   const auto me = static_cast<std::size_t>(rank.index());
-  const Sizes sizes = sizes_of(c, rank.size(), rank.index());
+  const BufferElements sizes = elements_of_buffers(c, rank.size(), rank.index());
   const std::size_t in_bytes = sizes.in * size_of(c.dtype), out_bytes = sizes.out * size_of(c.dtype);
   const auto input = test::small_values(c.dtype, sizes.in, seed * 100 + static_cast<unsigned>(me));
   const auto result = expected(messages, c, input, out_bytes);
