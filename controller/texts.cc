@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "horo/base/collective_kind.h"
+
 namespace horo {
 namespace {
 
@@ -45,14 +47,6 @@ bool always(CollectiveKind) {
 bool moves(CollectiveKind kind) {
   return kind != CollectiveKind::kBarrier && kind != CollectiveKind::kJoin && kind != CollectiveKind::kAddSet &&
          kind != CollectiveKind::kRemoveSet;
-}
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kReduce;
-}
-bool has_root(CollectiveKind kind) {
-  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce || kind == CollectiveKind::kGather ||
-         kind == CollectiveKind::kScatter || kind == CollectiveKind::kSendRecv;
 }
 
 // All that ranks may disagree about, the most telling first: for which kinds it matters (as in difference()), and words

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "horo/base/collective_kind.h"
+
 namespace horo {
 namespace {
 
@@ -29,16 +31,6 @@ std::string text_of(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
   for (const std::int64_t dim : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
   return text + "]";
-}
-
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kReduce;
-}
-
-bool has_root(CollectiveKind kind) {
-  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce || kind == CollectiveKind::kGather ||
-         kind == CollectiveKind::kScatter || kind == CollectiveKind::kSendRecv;
 }
 
 // The number of rows may differ between ranks.

@@ -349,15 +349,11 @@ class Player {
   std::size_t round_ = 0;
 };
 
-bool may_be_in_place(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce || kind == CollectiveKind::kBroadcast;
-}
-
 }  // namespace
 
 Proof check_schedule(const Shape& shape, const std::vector<Schedule>& schedules) {
   if (schedules.empty()) throw std::invalid_argument("no schedules");
-  if (may_be_in_place(shape.kind)) Player(shape, schedules, true).play();
+  if (cuts_evenly(shape.kind)) Player(shape, schedules, true).play();
   return Player(shape, schedules, false).play();
 }
 

@@ -1,4 +1,4 @@
-// What a schedule costs, counted from what it says.
+// Bytes and messages of a schedule, counted without running it.
 
 #include <algorithm>
 
@@ -8,25 +8,10 @@
 namespace horo {
 namespace {
 
-bool accumulates(const Schedule& schedule, int area) {
-  return area >= Schedule::kFirstScratch &&
-         schedule.scratch[static_cast<std::size_t>(area - Schedule::kFirstScratch)].accumulates;
-}
-
 std::size_t sum_of(const std::vector<std::size_t>& sizes, int first, int count) {
   std::size_t sum = 0;
   for (int i = first; i < first + count; ++i) sum += sizes[static_cast<std::size_t>(i)];
   return sum;
-}
-
-// A floating area has room for the longest run.
-std::size_t room_for(const Scratch& scratch, const std::vector<std::size_t>& sizes) {
-  if (scratch.base != Scratch::kFloating) return sum_of(sizes, scratch.base, scratch.chunks);
-  std::size_t most = 0;
-  for (int first = 0; first + scratch.chunks <= static_cast<int>(sizes.size()); ++first) {
-    most = std::max(most, sum_of(sizes, first, scratch.chunks));
-  }
-  return most;
 }
 
 }  // namespace
@@ -42,7 +27,9 @@ Cost cost_of(const Shape& shape, const std::vector<Schedule>& schedules, const C
     const auto host = static_cast<std::size_t>(host_of(shape, schedule.member));
     cost.left_hosts.resize(std::max(cost.left_hosts.size(), host + 1), 0);
     for (const Scratch& scratch : schedule.scratch) {
-      cost.scratch[me] += room_for(scratch, scratch.accumulates ? bytes.accumulating : bytes.as_it_is);
+      const auto& sizes = scratch.accumulates ? bytes.accumulating : bytes.as_it_is;
+      const auto size = [&sizes](int chunk) { return sizes[static_cast<std::size_t>(chunk)]; };
+      cost.scratch[me] += room_for(scratch, schedule.chunks, size);
     }
     for (const Round& round : schedule.rounds) {
       for (const Message& message : round.send) {

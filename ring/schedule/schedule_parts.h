@@ -1,8 +1,11 @@
 // What the makers of schedules share.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <vector>
 
+#include "horo/base/collective_kind.h"
 #include "ring/schedule/schedule.h"
 
 namespace horo {
@@ -11,18 +14,37 @@ inline int wrap(int value, int size) {
   return (value % size + size) % size;
 }
 
-// Whether the kind adds values up; the others move them.
-inline bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
-         kind == CollectiveKind::kReduceScatter;
-}
-
 inline bool contributes(const Shape& shape, int member) {
   return shape.contributors.empty() || shape.contributors[static_cast<std::size_t>(member)] >= 0;
 }
 
 inline int host_of(const Shape& shape, int member) {
   return shape.hosts.empty() ? 0 : shape.hosts[static_cast<std::size_t>(member)];
+}
+
+// True for kinds whose tensor is cut evenly into chunks; the chunks of other kinds are the members' parts.
+inline bool cuts_evenly(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce || kind == CollectiveKind::kBroadcast;
+}
+
+// Whether the area holds partial results, in the accumulator type.
+inline bool accumulates(const Schedule& schedule, int area) {
+  return area >= Schedule::kFirstScratch &&
+         schedule.scratch[static_cast<std::size_t>(area - Schedule::kFirstScratch)].accumulates;
+}
+
+// The sum of size(chunk) over the chunks of a scratch area; for a floating area the maximum over all runs of its
+// length.
+template <class Size>
+std::size_t room_for(const Scratch& scratch, int chunks, const Size& size) {
+  const int last = scratch.base == Scratch::kFloating ? chunks - scratch.chunks : scratch.base;
+  std::size_t most = 0;
+  for (int first = std::max(0, scratch.base); first <= last; ++first) {
+    std::size_t sum = 0;
+    for (int chunk = first; chunk < first + scratch.chunks; ++chunk) sum += size(chunk);
+    most = std::max(most, sum);
+  }
+  return most;
 }
 
 // An empty schedule of the member.

@@ -42,8 +42,7 @@ class SlicedLoad {
   SlicedLoad(const Schedule& schedule, const Load& load) : load_(load), chunks_(schedule.chunks) {
     const std::size_t elements = load.bytes / load.element_bytes;
     const std::size_t most = std::max<std::size_t>(1, load.segment_bytes / load.element_bytes);
-    const bool is_cut =
-        schedule.kind == Kind::kAllReduce || schedule.kind == Kind::kReduce || schedule.kind == Kind::kBroadcast;
+    const bool is_cut = cuts_evenly(schedule.kind);
     const auto parts = static_cast<std::size_t>(schedule.kind == Kind::kAllToAll ? schedule.size : chunks_);
     const std::size_t longest = is_cut ? most * parts : most;
     const std::size_t all = is_cut ? elements : elements / parts;
@@ -65,9 +64,7 @@ class SlicedLoad {
     return elements(part.first, part.count) * element_bytes(schedule, part.area);
   }
   double element_bytes(const Schedule& schedule, int area) const {
-    const int scratch = area - Schedule::kFirstScratch;
-    const bool partial = scratch >= 0 && schedule.scratch[static_cast<std::size_t>(scratch)].accumulates;
-    return static_cast<double>(partial ? load_.accumulator_bytes : load_.element_bytes);
+    return static_cast<double>(accumulates(schedule, area) ? load_.accumulator_bytes : load_.element_bytes);
   }
 
  private:

@@ -5,19 +5,13 @@
 #include <random>
 #include <sstream>
 
+#include "horo/base/collective_kind.h"
 #include "tests/proof/list.h"
 
 namespace horo::proof {
 namespace {
 
 using Kind = CollectiveKind;
-
-bool has_root(Kind kind) {
-  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
-}
-bool adds(Kind kind) {
-  return kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
-}
 
 class ProgramAuthor {
  public:
@@ -105,9 +99,9 @@ class ProgramAuthor {
     const bool is_message = item.kind == Kind::kSendRecv;
     if (n > 1 && item.kind != Kind::kBarrier) {
       mistakes = {Mistake::kType};
-      if (adds(item.kind) || item.kind == Kind::kBroadcast || is_message) mistakes.push_back(Mistake::kShape);
-      if (has_root(item.kind)) mistakes.push_back(Mistake::kRoot);
-      if (adds(item.kind)) mistakes.push_back(Mistake::kOperation);
+      if (reduces(item.kind) || item.kind == Kind::kBroadcast || is_message) mistakes.push_back(Mistake::kShape);
+      if (has_root(item.kind) && !is_message) mistakes.push_back(Mistake::kRoot);
+      if (reduces(item.kind)) mistakes.push_back(Mistake::kOperation);
     }
     if (n > 1 && may_stall) mistakes.push_back(Mistake::kMissing);
     if (n < program_.size) mistakes.push_back(Mistake::kOutside);
@@ -199,7 +193,7 @@ Program draw_program(std::uint64_t seed) {
 std::string describe(const Item& item) {
   std::ostringstream out;
   out << name_of(item.kind) << " '" << item.name << "' of set " << item.set << ", count " << item.count;
-  if (has_root(item.kind) || item.kind == Kind::kSendRecv) out << ", root " << item.root;
+  if (has_root(item.kind)) out << ", root " << item.root;
   if (item.peer >= 0) out << ", peer " << item.peer;
   if (item.unit > 0) out << ", a unit of " << item.unit;
   if (item.stepwise) out << ", stepwise";

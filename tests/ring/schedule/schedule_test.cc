@@ -41,10 +41,6 @@ std::string fault_of(const Shape& shape, const std::vector<Schedule>& schedules)
   }
 }
 
-bool has_root(Kind kind) {
-  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
-}
-
 TEST(Schedule, EveryMakersSchedulesAreRightForEverySizeFrom1To33) {
   for (const NamedMaker& maker : all_schedule_makers()) {
     for (int size = 1; size <= 33; ++size) {
