@@ -1,5 +1,5 @@
-// The barrier disseminates (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988): after
-// round k everybody knows that 2^(k+1) members have come.
+// Dissemination barrier (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988): after round k
+// every member has evidence that 2^(k+1) members have arrived.
 
 #include <vector>
 

@@ -1,5 +1,5 @@
-// A collective is checked in full before anything is sent, so that a mistake of the caller never leaves the group half
-// way.
+// A collective is checked completely before any byte is sent, so that a mistake of one caller does not leave the other
+// members in the middle of a collective.
 
 #include <algorithm>
 #include <cstdint>
@@ -8,10 +8,10 @@
 #include <span>
 #include <stdexcept>
 
+#include "horo/base/collective_kind.h"
 #include "horo/base/say.h"
 #include "ring/algorithms/messages.h"
 #include "ring/reduce/custom_op.h"
-#include "ring/schedule/schedule_parts.h"
 
 namespace horo {
 namespace {
@@ -24,7 +24,7 @@ class Checker {
     expect(c_.in.device == kHostDevice && c_.out.device == kHostDevice, "this group runs on host memory alone");
     expect(c_.counts.size() == counts_expected(), "expected ", counts_expected(), " counts, got ", c_.counts.size());
     if (reduces(c_.kind)) check_reduction();
-    if (has_root()) {
+    if (has_root(c_.kind)) {
       expect(c_.root >= 0 && static_cast<std::size_t>(c_.root) < size_, "root ", c_.root, " of ", size_, " members");
     }
     if (!c_.pieces.empty()) return check_pieces();
@@ -53,7 +53,7 @@ class Checker {
       case CollectiveKind::kBroadcast:
         return {c_.root == index_ ? c_.counts[0] : 0, c_.counts[0]};
       case CollectiveKind::kSendRecv:
-        expect(size_ == 2, "a message goes between two, this group has ", size_, " members");
+        expect(size_ == 2, "send_recv needs a group of 2 members, this one has ", size_, " members");
         return {is_root() ? c_.counts[0] : 0, is_root() ? 0 : c_.counts[0]};
       case CollectiveKind::kBarrier:
         return {};
@@ -65,11 +65,6 @@ class Checker {
   }
 
  private:
-  bool has_root() const {
-    return c_.kind == CollectiveKind::kBroadcast || c_.kind == CollectiveKind::kReduce ||
-           c_.kind == CollectiveKind::kGather || c_.kind == CollectiveKind::kScatter ||
-           c_.kind == CollectiveKind::kSendRecv;
-  }
   bool is_root() const { return c_.root == index_; }
 
   std::size_t counts_expected() const {
@@ -113,18 +108,18 @@ class Checker {
 
   void check_custom() const {
     const bool is_custom = c_.op == ReduceOp::kCustom;
-    expect(is_custom == (c_.custom != nullptr),
-           is_custom ? "a custom operation without one" : "a custom operation beside another one");
+    expect(is_custom == (c_.custom != nullptr), is_custom ? "the operation is custom, but none is given"
+                                                          : "a custom operation is given beside another operation");
     if (!is_custom) return;
     expect(c_.prescale == 1.0 && c_.postscale == 1.0, "operation '", c_.custom->name,
-           "' knows no factors, prescale is ", c_.prescale, " and postscale ", c_.postscale, ", expected 1");
+           "' does not support factors, prescale is ", c_.prescale, " and postscale ", c_.postscale, ", expected 1");
     horo::check(*c_.custom);
   }
 
   std::size_t total() const {
     std::size_t sum = 0;
     for (const std::size_t count : c_.counts) {
-      expect(count <= SIZE_MAX - sum, "the counts add up to more than there can be");
+      expect(count <= SIZE_MAX - sum, "the sum of the counts exceeds the range of size_t");
       sum += count;
     }
     return sum;
@@ -149,19 +144,20 @@ class Checker {
     expect(bytes == 0 || buffer.data != nullptr, name, " is null, expected ", bytes, " bytes");
   }
 
-  // Equal or disjoint, counting what is used; kinds that move parts get an output of their own where they need it.
   void check_pieces() const {
     const std::size_t each = size_of(c_.dtype);
     std::size_t bytes = 0;
     for (const Piece& piece : c_.pieces) {
       expect(piece.bytes % each == 0, "a piece of ", piece.bytes, " bytes, expected whole elements of ", each);
       const bool is_there = piece.out != nullptr && (piece.in != nullptr || is_absent(c_, index_));
-      expect(piece.bytes == 0 || is_there, "a piece of ", piece.bytes, " bytes is nowhere");
+      expect(piece.bytes == 0 || is_there, "a piece of ", piece.bytes, " bytes has no address");
       bytes += piece.bytes;
     }
     expect(bytes == c_.counts[0] * each, "pieces of ", bytes, " bytes, expected ", c_.counts[0] * each);
   }
 
+  // The bytes in use must be equal or disjoint. Kinds with one count per member may overlap in any way, because
+  // needs_own_output() gives them a temporary output.
   void check_overlap(const BufferElements& elements) const {
     if (counts_expected() != 1) return;
     const std::less<const std::byte*> before;
@@ -176,7 +172,7 @@ class Checker {
   int index_;
 };
 
-constexpr std::size_t kManyElements = SIZE_MAX / 64;  // so many times an element's bytes is a number
+constexpr std::size_t kManyElements = SIZE_MAX / 64;  // times the bytes of any element fit into size_t
 
 bool ascend(const std::vector<std::int64_t>& ids) {
   std::int64_t last = kAbsent;
@@ -188,8 +184,8 @@ bool ascend(const std::vector<std::int64_t>& ids) {
   return ascend;
 }
 
-// What is nearly always asked for, and is right: then no more has to be looked at. Small tensors notice how long it
-// takes.
+// Recognizes a valid in-place sum or average, the usual case, with few instructions: the full check is a measurable
+// part of a small all_reduce.
 bool is_plain(const Collective& c, int size) {
   const bool is_mean = c.op == ReduceOp::kAverage;
   if (c.kind != CollectiveKind::kAllReduce || (c.op != ReduceOp::kSum && !is_mean) || c.custom != nullptr) return false;
@@ -206,7 +202,7 @@ bool is_plain(const Collective& c, int size) {
   Checker(collective, size, index).run();
 }
 
-// What a member uses of its buffers.
+// The bytes of a member's buffers that the collective reads and writes.
 struct Used {
   std::span<const std::byte> in, out;
 
@@ -223,7 +219,7 @@ Used used_by(const GroupContext& context, const Collective& c) {
   return {{c.in.data, elements.in * each}, {c.out.data, elements.out * each}};
 }
 
-// Where this member's part of an all_gather or gather begins in out, in bytes.
+// The first byte of this member's part in the output of an all_gather or gather.
 std::size_t place_of_mine(const GroupContext& context, const Collective& c) {
   return std::accumulate(c.counts.begin(), c.counts.begin() + context.index, std::size_t{0}) * size_of(c.dtype);
 }

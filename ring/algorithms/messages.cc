@@ -21,7 +21,7 @@ ScratchPool::Lease ScratchPool::take(std::size_t bytes) {
   return Lease(*this, std::move(memory));
 }
 
-// Where there is no memory to remember it, it is freed.
+// Frees the memory if the list of free memory cannot grow.
 void ScratchPool::give_back(std::unique_ptr<Memory> memory) noexcept {
   MutexLock lock(mutex_);
   try {

@@ -1,4 +1,4 @@
-// What a caller brings to an all_reduce, and gets there: a buffer each, or pieces (Collective::pieces).
+// The input and output of an all_reduce as one address space: one buffer each, or Collective::pieces.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,10 @@
 
 namespace horo {
 
+// One thread.
 class Pieces {
  public:
+  // Reads the lengths of the pieces. Must precede visit() of a collective with pieces.
   void plan(const Collective& c) {
     begins_.clear();
     for (std::size_t begin = 0; const Piece& piece : c.pieces) {
@@ -20,7 +22,7 @@ class Pieces {
     }
   }
 
-  // Of the collective that was planned: visit(in, out, bytes, how far behind the beginning of the range).
+  // Calls visit(in, out, bytes, offset in the range) for each contiguous part of `range`, which is in bytes.
   template <class Visit>
   void visit(const Collective& c, Shard range, Visit visit) const {
     if (c.pieces.empty()) return visit(c.in.data + range.begin, c.out.data + range.begin, range.size, std::size_t{0});

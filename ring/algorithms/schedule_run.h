@@ -1,4 +1,4 @@
-// The loop that runs schedules.
+// Runs schedules over a transport.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,20 @@
 
 namespace horo {
 
-// Slices that may be under way together, by the members' hosts. Between hosts 16; inside one, where messages take
-// microseconds, 4 hide what there is to hide, and fewer the more members share a core, as one works while another
-// waits: more only push one another out of the caches that all members share.
+// The number of slices that are in flight together. `hosts`: of the members. Between hosts there are 16. Inside one
+// host messages take microseconds and 4 slices hide the latency; more slices evict one another from the shared cache.
+// Where members share cores there are fewer, because one member works while another one waits.
 std::size_t slots_for(const std::vector<int>& hosts, const MachineCost& machine);
 
-// Runs this member's schedule, proven or made by a proven maker, on the collective's buffers. A long tensor goes
-// through it in slices, several of them under way together, so that one is combined while others travel. Blocks until
-// this member's part is done; throws what Transport::wait throws.
+// Runs this member's schedule on the collective's buffers. The schedule comes from a maker, or check_schedule() has
+// accepted it. A long tensor is cut into slices, several of which are in flight together, so that one slice is combined
+// while others are transferred. Blocks until this member's part is complete. Throws what Transport::wait throws, and
+// std::runtime_error if a custom operation fails.
 void run_schedule(const GroupContext& context, const Collective& collective, const Schedule& schedule);
 
-// For who runs a reduction on memory that is no caller's: brings what a slice begins with, partial results in the
-// accumulator type, and takes what comes out, of the collective's type. Slices are brought and taken in ascending
-// order; either may wait for what other members have done before in theirs.
+// Supplies the input of a reduction slice by slice and consumes its output, in place of the collective's buffers.
+// Inputs are partial results in the accumulator type; outputs have the collective's type. Both functions are called in
+// ascending order of slices, and both may block until other members have processed earlier slices.
 class SliceFeed {
  public:
   virtual ~SliceFeed() = default;
@@ -30,12 +31,10 @@ class SliceFeed {
   virtual void take_output(std::size_t slice, const std::byte* out) = 0;
 };
 
-// `chunks`: those that this member's schedule has to do with, which lie side by side in what is brought and taken; of
-// `slots` slices that are under way together. Both numbers of slots and slices are equal on all members.
 struct Feeding {
   SliceFeed& feed;
-  Part chunks;
-  std::size_t slots;
+  Part chunks;        // that occur in this member's schedule; contiguous in inputs and outputs
+  std::size_t slots;  // slices that are in flight together; equal on all members, as is the number of slices
 };
 void run_schedule(const GroupContext& context, const Collective& collective, const Schedule& schedule,
                   const Feeding& feeding);

@@ -1,4 +1,4 @@
-// Where the chunks of a schedule lie in the caller's buffers, slice by slice.
+// The places of a schedule's chunks in the caller's buffers, slice by slice.
 #pragma once
 
 #include <algorithm>
@@ -11,29 +11,30 @@
 
 namespace horo {
 
-// How long a slice's part of a chunk is, in bytes: `usual`, but for the last one's, which takes a rest of up to `most`.
+// The length of a slice's part of a chunk, in bytes. The last slice may be longer, so that no short slice follows it.
 struct Cut {
   std::size_t usual;
-  std::size_t most;
+  std::size_t most;  // of the last slice
 };
-// Parts whose messages fill packets of the loopback interface to the end: a rest costs the kernel as much as a packet.
+// Parts whose messages fill the packets of the loopback interface, because a partly filled packet costs the kernel as
+// much as a full one. At most segment_bytes and an eighth of it.
 Cut cut_by_packets(std::size_t segment_bytes);
 
-// all_reduce, reduce and broadcast cut each slice into chunks anew, so a run of chunks is one piece of memory. The
-// other kinds have parts of given lengths, of which a slice holds an equal share each; a run of them is one piece of
-// memory if there is one slice only.
+// all_reduce, reduce and broadcast cut the tensor into slices and each slice into chunks, so a run of chunks is
+// contiguous in memory. In the other kinds a chunk is a member's part, and a slice holds a share of every part; a run
+// of chunks is contiguous only if there is one slice.
 class Slices {
  public:
   Slices(const Collective& collective, const Schedule& schedule, Cut cut);
 
   std::size_t count() const { return count_; }
   bool runs_are_contiguous() const { return even_ || count_ == 1; }
-  // Elements of a chunk in a slice; the longest of all slices.
+  // Elements of the chunk in the slice, and the maximum over all slices.
   std::size_t elements(std::size_t slice, int chunk) const;
   std::size_t most_elements(int chunk) const { return std::max(elements(0, chunk), elements(count_ - 1, chunk)); }
-  // Where it begins in the input or output (area), in elements.
+  // The first element of the chunk's part of the slice, in the input or output (area).
   std::size_t begin(std::size_t slice, int area, int chunk) const;
-  // What all chunks have in a slice, of what is cut into chunks anew.
+  // The slice as elements of the tensor, for kinds that are cut evenly.
   Shard whole(std::size_t slice) const { return piece(collective_.counts[0], slice); }
 
  private:
@@ -45,9 +46,9 @@ class Slices {
   const CollectiveKind kind_;
   const int chunks_;
   const bool even_;
-  std::vector<std::size_t> in_, out_;  // by chunk: begin in the caller's buffers, in elements
+  std::vector<std::size_t> in_, out_;  // by chunk: its first element in the caller's buffers
   std::size_t count_ = 1;
-  std::size_t usual_ = 0;  // elements of a slice, or of one chunk in it (not even_); 0: all are equal
+  std::size_t usual_ = 0;  // elements of a slice (even_) or of a chunk's part of it; 0: all slices have equal shares
 };
 
 }  // namespace horo

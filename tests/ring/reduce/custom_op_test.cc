@@ -215,14 +215,14 @@ TEST(CustomOp, ContradictionsAreRefused) {
   EXPECT_EQ(refusal(c), "");
   c.prescale = 2;
   EXPECT_EQ(refusal(c),
-            "all_reduce of tensor 'x': operation 'mix' knows no factors, prescale is 2 and postscale 1, "
+            "all_reduce of tensor 'x': operation 'mix' does not support factors, prescale is 2 and postscale 1, "
             "expected 1");
   c.prescale = 1;
   c.op = ReduceOp::kSum;
-  EXPECT_EQ(refusal(c), "all_reduce of tensor 'x': a custom operation beside another one");
+  EXPECT_EQ(refusal(c), "all_reduce of tensor 'x': a custom operation is given beside another operation");
   c.op = ReduceOp::kCustom;
   c.custom = nullptr;
-  EXPECT_EQ(refusal(c), "all_reduce of tensor 'x': a custom operation without one");
+  EXPECT_EQ(refusal(c), "all_reduce of tensor 'x': the operation is custom, but none is given");
   const CustomOp empty{"empty", false, {}};
   c.custom = &empty;
   EXPECT_EQ(refusal(c), "operation 'empty': combine is null");
