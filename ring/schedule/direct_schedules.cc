@@ -1,12 +1,12 @@
-// Schedules in which everybody talks to everybody. Round k of a loop talks to the member k places on, so that no two
-// members crowd onto a third.
+// Schedules in which every member exchanges messages with every other member. The k-th message of a member goes to the
+// member k places further on, so that members do not all send to the same receiver at once.
 
 #include "ring/schedule/schedule_parts.h"
 
 namespace horo {
 namespace {
 
-// Scratch areas for what comes from the others: one for each that contributes.
+// Scratch areas for received chunks: one for each other member that contributes.
 class Arrivals {
  public:
   Arrivals(const Shape& shape, Schedule& schedule) : me_(schedule.member) {
@@ -17,6 +17,7 @@ class Arrivals {
       schedule.scratch.push_back({});
     }
   }
+  // The area that holds the member's chunk.
   int operator()(int member) const { return member == me_ ? Schedule::kIn : area_[static_cast<std::size_t>(member)]; }
 
  private:
@@ -35,7 +36,7 @@ std::vector<Pair> pairs(int size, int member) {
   return pairs;
 }
 
-// Every owner gets all pieces of its chunk and sums them.
+// Every owner receives its chunk from all contributors and sums it.
 Round exchange_pieces(const Shape& shape, Schedule& schedule) {
   const int me = schedule.member;
   const Arrivals arrivals(shape, schedule);
@@ -49,7 +50,7 @@ Round exchange_pieces(const Shape& shape, Schedule& schedule) {
   return round;
 }
 
-bool nobody(const Shape& shape) {
+bool has_no_contributor(const Shape& shape) {
   return canonical_nodes(shape).empty();
 }
 
@@ -73,7 +74,7 @@ Schedule direct_all_reduce(const Shape& shape, int member) {
   Schedule schedule = blank("direct", shape, member, shape.size);
   schedule.rounds.push_back(exchange_pieces(shape, schedule));
   Round& gather = schedule.rounds.emplace_back();
-  if (nobody(shape)) return schedule;
+  if (has_no_contributor(shape)) return schedule;
   for (const auto& [to, from] : pairs(shape.size, member)) {
     gather.send.push_back({to, {Schedule::kOut, member}});
     gather.receive.push_back({from, {Schedule::kOut, from}});
@@ -147,7 +148,7 @@ Schedule scatter_broadcast(const Shape& shape, int member) {
   } else {
     scatter.receive.push_back({shape.root, {Schedule::kOut, member}});
   }
-  // The root has everything; each of the others passes its piece on to the rest of them.
+  // Every member sends its chunk to all others, except to the root, which has all chunks.
   for (const auto& [to, from] : pairs(shape.size, member)) {
     if (to != shape.root) gather.send.push_back({to, {Schedule::kOut, member}});
     if (member != shape.root) gather.receive.push_back({from, {Schedule::kOut, from}});

@@ -1,4 +1,4 @@
-// Sums as they were made: a table in which equal expressions are one node, so that "the same sum" is "the same number".
+// Sums as expressions. Equal expressions are one node of a table, so two sums are equal if their node numbers are.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace horo {
 
-// No origin is twice in an expression, so it is never longer than there are origins.
+// An expression contains each origin at most once, so the number of origins bounds its length. One thread.
 class Expressions {
  public:
   int leaf(int origin) { return add({origin, -1, -1}); }
-  // Asked before a join: an origin that is in both, or -1.
+  // An origin that both contain, or -1. join() requires -1.
   int common_origin(int left, int right) const {
     const std::vector<int>&a = origins(left), &b = origins(right);
     std::vector<int> common;
@@ -25,7 +25,7 @@ class Expressions {
   }
   int join(int left, int right) { return add({-1, left, right}); }
 
-  // Ascending.
+  // The origins of an expression, ascending.
   const std::vector<int>& origins(int node) const { return origins_[static_cast<std::size_t>(node)]; }
   std::string print(int node) const {
     const auto& [origin, left, right] = nodes_[static_cast<std::size_t>(node)];

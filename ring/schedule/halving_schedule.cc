@@ -1,7 +1,8 @@
-// Recursive halving and doubling in canonical order. Members are cut into blocks of powers of two, the largest first,
-// which is how the canonical tree cuts them. Inside a block, pairs at distance 1, 2, 4 ... exchange halves of what they
-// hold, so that after each exchange a member holds the sum over an aligned run of members. Then the smallest block
-// hands its sums to the next larger one, which adds them on the right, and so on; the way back is the mirror image.
+// Recursive halving and doubling in canonical order. Members are cut into blocks whose sizes are powers of two, the
+// largest first, as the canonical tree cuts them. Inside a block, pairs at distance 1, 2, 4 ... exchange halves of what
+// they hold, so that after each exchange a member holds the sum over an aligned run of members. Then the smallest block
+// sends its sums to the next larger block, which adds them on the right, and so on up to the largest block. The results
+// take the same way back in reverse order.
 
 #include <algorithm>
 #include <bit>
@@ -17,8 +18,8 @@ constexpr int kRaw = kSum + 2;
 
 struct Block {
   int first = 0;  // member
-  int bits = 0;   // its size is 1 << bits
-  int fold = 0;   // round in which it gets the sums of the next smaller block
+  int bits = 0;   // the block has 1 << bits members
+  int fold = 0;   // round in which the block receives the sums of the next smaller block
 };
 
 // The chunks that a member holds.
@@ -64,7 +65,7 @@ class HalvingDoubling {
   const Block& block() const { return blocks_[mine_]; }
   int offset() const { return me_ - block().first; }
 
-  // The canonical tree is over ids; ours is over places.
+  // The canonical tree is over ids; this schedule sums in the tree over places.
   bool matches_tree() const {
     Shape places = shape_;
     for (std::size_t i = 0; i < places.contributors.size(); ++i) {
@@ -88,13 +89,13 @@ class HalvingDoubling {
     }
     return false;
   }
-  // Whether the aligned run of 2^bits members around this one has a value.
+  // Whether the aligned run of 2^bits members that contains this one has a contributor.
   bool run_has(int member, int bits) const {
     const int in_block = member - block().first;
     return any(block().first + (in_block >> bits << bits), 1 << bits);
   }
 
-  // What a member of a block holds after `bits` halvings.
+  // The chunks that a member holds after `bits` halvings; `offset`: its place in its block.
   Range range(int offset, int bits) const {
     Range range{0, chunks_};
     for (int bit = 0; bit < bits; ++bit) range = range.half((offset >> bit & 1) != 0);
@@ -102,7 +103,7 @@ class HalvingDoubling {
   }
 
   Round& at(Schedule& schedule, int round) const { return schedule.rounds[static_cast<std::size_t>(round)]; }
-  // A sum that nobody adds to any more goes straight to the output.
+  // The area for a sum; the last sum is written to the output directly.
   int target(bool last) const { return last ? static_cast<int>(Schedule::kOut) : kSum; }
 
   void halve(Schedule& schedule) const {
@@ -121,7 +122,8 @@ class HalvingDoubling {
     }
   }
 
-  // `areas`: mine and the other's, -1 where there is none. What lies in its place already is left there.
+  // `areas`: of this member's value and of the peer's, -1 if there is none. A single value that lies in `to` already is
+  // left there.
   static void add(Round& round, const Part& to, std::pair<int, int> areas, bool mine_right) {
     if (mine_right) std::swap(areas.first, areas.second);
     Combine combine{to, {}};
@@ -153,7 +155,7 @@ class HalvingDoubling {
     add(round, held.in(target(mine_ == 0)), {own, arrival}, false);
   }
 
-  // Where the last step had nothing to add, the sum is not in the output yet.
+  // Copies the sum to the output if the last step had nothing to add.
   void finish(Schedule& schedule) const {
     if (mine_ != 0) return;
     const Range held = range(offset(), block().bits);
@@ -191,7 +193,7 @@ class HalvingDoubling {
   std::vector<Block> blocks_;
   std::size_t mine_ = 0;  // block
   int chunks_ = 1;
-  int turn_ = 0;  // round in which the way back begins
+  int turn_ = 0;  // first round that distributes results
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-// all_reduce over hosts. Each host's members share its chunks out among themselves and sum what the host has; one
-// member per host and chunk sends that to the chunk's owner, which puts the sums of all hosts together in canonical
-// order. A host whose members are no subtree of the canonical tree sends one sum for each largest subtree it holds;
-// where any order will do (hosts-first), every host sends one sum.
+// all_reduce over hosts. The members of a host divide the chunks among themselves and sum the host's contributions. One
+// member per host and chunk sends that sum to the chunk's owner, which joins the sums of all hosts in canonical order.
+// A host whose members are not one subtree of the canonical tree sends one sum for each of its largest subtrees. In any
+// order (hosts-first), every host sends one sum.
 
 #include <algorithm>
 #include <map>
@@ -22,7 +22,7 @@ class Hierarchical {
  public:
   Hierarchical(const Shape& shape, int member, std::vector<TreeNode> nodes)
       : shape_(shape), me_(member), nodes_(std::move(nodes)) {
-    std::map<int, std::size_t> number;  // of a host, in order of its first member
+    std::map<int, std::size_t> number;  // by host id: the host's index, in order of its first member
     for (int m = 0; m < shape.size; ++m) {
       const auto [found, is_new] = number.try_emplace(host_of(shape, m), members_.size());
       if (is_new) members_.emplace_back();
@@ -51,21 +51,21 @@ class Hierarchical {
   int my_host() const { return host(me_); }
   int host(int member) const { return static_cast<int>(place_[static_cast<std::size_t>(member)].first); }
 
-  // The chunks of owner host `owner` that a member takes care of inside its own host.
+  // The chunks of owner host `owner` that the member sums inside its own host.
   Run run_of(int member, int owner) const {
     const auto count = static_cast<int>(members(host(member)).size());
     const int place = static_cast<int>(place_[static_cast<std::size_t>(member)].second);
     const auto cut = [&](int i) { return owner * width_ + (i * width_ + count - 1) / count; };
     return {cut(place), cut(place + 1)};
   }
-  // Where the runs of a member here and of a member of another host meet.
+  // The chunks of `owner` that both members have; they are on different hosts.
   Run meet(int a, int b, int owner) const {
     const Run x = run_of(a, owner), y = run_of(b, owner);
     return {std::max(x.first, y.first), std::min(x.end, y.end)};
   }
   static Part part(int area, Run run) { return {area, run.first, run.end - run.first}; }
 
-  // host of all leaves of each node, or -1; then the largest nodes of each host.
+  // Finds the largest nodes whose leaves are all on one host. `owner`: the host of all leaves of a node, or -1.
   void find_subtrees() {
     std::vector<int> owner(nodes_.size());
     std::vector<bool> inside(nodes_.size(), false);
@@ -89,7 +89,7 @@ class Hierarchical {
     return Schedule::kFirstScratch + static_cast<int>(schedule_.scratch.size()) - 1;
   }
 
-  // Round 0: every member gets its host's pieces of the chunks that it takes care of.
+  // Round 0: every member receives its chunks from the other members of its host.
   void share_out() {
     Round& round = schedule_.rounds[0];
     for (int owner = 0; owner < hosts(); ++owner) {
@@ -107,7 +107,7 @@ class Hierarchical {
     }
   }
 
-  // One value for each largest subtree of this host; a leaf stays as it came.
+  // Computes one value for each largest subtree of this host. The value of a leaf is its input.
   void sum_host() {
     for (int owner = 0; owner < hosts(); ++owner) {
       const Run mine = run_of(me_, owner);
@@ -132,7 +132,7 @@ class Hierarchical {
     }
   }
 
-  // Round 1: the subtrees' values go to the chunk's owner.
+  // Round 1: the values of the subtrees are sent to the owners of the chunks.
   void send_to_owners() {
     Round& round = schedule_.rounds[1];
     for (int other = 0; other < hosts(); ++other) {
@@ -176,7 +176,7 @@ class Hierarchical {
     tree.push_back(Combine::kJoin);
   }
 
-  // Round 2: results go to the other hosts; round 3: and to all members there.
+  // Round 2: results are sent to the other hosts. Round 3: to all members of each host.
   void spread() {
     for (int other = 0; other < hosts(); ++other) {
       if (other == my_host()) continue;
@@ -200,15 +200,15 @@ class Hierarchical {
   const int me_;
   const std::vector<TreeNode> nodes_;
   std::vector<std::vector<int>> members_;                   // by host
-  std::vector<std::pair<std::size_t, std::size_t>> place_;  // by member: host, and place among its members
+  std::vector<std::pair<std::size_t, std::size_t>> place_;  // by member: its host, and its place on that host
   int width_ = 0;                                           // members of the largest host
-  std::vector<std::vector<int>> subtrees_;                  // by host: its largest nodes
+  std::vector<std::vector<int>> subtrees_;                  // by host: nodes that are its largest subtrees
   Schedule schedule_;
-  std::map<std::pair<int, int>, int> raw_;    // {owner host, member of my host}: where its piece lies
-  std::map<std::pair<int, int>, int> value_;  // {owner host, node}: where its value lies
+  std::map<std::pair<int, int>, int> raw_;    // {owner host, member of my host}: area of its input
+  std::map<std::pair<int, int>, int> value_;  // {owner host, node}: area of its value
 };
 
-// Appends the canonical tree over a host's members, if any contributes; true if so.
+// Appends the canonical tree over a host's members. Returns false if none of them contributes.
 bool add_host(const Shape& shape, int host, std::vector<TreeNode>& nodes) {
   Shape alone = shape;
   alone.contributors.assign(static_cast<std::size_t>(shape.size), -1);
@@ -225,7 +225,7 @@ bool add_host(const Shape& shape, int host, std::vector<TreeNode>& nodes) {
   return static_cast<int>(nodes.size()) > before;
 }
 
-// A tree of sums in which each host's members meet first, then the hosts, numbered in order of their first members.
+// A tree that sums the members of each host first, then the hosts, numbered in order of their first members.
 std::vector<TreeNode> nodes_by_host(const Shape& shape) {
   std::vector<int> hosts, roots;
   std::vector<std::int64_t> numbers;

@@ -8,7 +8,7 @@
 namespace horo {
 namespace {
 
-// The ids of a host's contributors, with the places of these in the sum of all.
+// The ids of a host's contributors, and their places among all contributors.
 struct Summands {
   std::vector<std::int64_t> ids;
   std::vector<int> places;
@@ -20,7 +20,7 @@ std::vector<int> program_of(const std::vector<TreeStep>& tree) {
   return program;
 }
 
-// Whether hosts that sum their own first, and then among themselves, add in the canonical order.
+// Whether summing inside the hosts first, and then the hosts' sums, is the canonical order over `all`.
 bool sums_in_order(const std::vector<Summands>& hosts, const std::vector<std::int64_t>& all) {
   std::vector<std::int64_t> ids;
   for (const Summands& host : hosts) ids.push_back(host.ids.front());
@@ -49,7 +49,7 @@ HostsOfGroup hosts_of_group(const std::vector<std::int64_t>& contributors, const
   std::map<int, std::size_t> number;
   HostsOfGroup found;
   std::vector<Summands> summands;
-  const auto see = [&](std::size_t member) {
+  const auto index_of_host = [&](std::size_t member) {
     const auto [at, is_new] = number.try_emplace(hosts[member], found.members.size());
     if (is_new) found.members.emplace_back();
     return at->second;
@@ -57,7 +57,7 @@ HostsOfGroup hosts_of_group(const std::vector<std::int64_t>& contributors, const
   std::vector<std::int64_t> all;
   for (std::size_t member = 0; member < contributors.size(); ++member) {
     if (contributors[member] == kAbsent) continue;
-    const std::size_t host = see(member);
+    const std::size_t host = index_of_host(member);
     if (host == summands.size()) summands.emplace_back();
     summands[host].ids.push_back(contributors[member]);
     summands[host].places.push_back(static_cast<int>(all.size()));
@@ -66,7 +66,7 @@ HostsOfGroup hosts_of_group(const std::vector<std::int64_t>& contributors, const
   for (const Summands& host : summands) found.contributors.push_back(host.ids.front());
   found.are_subtrees = sums_in_order(summands, all);
   for (std::size_t member = 0; member < hosts.size(); ++member) {
-    found.members[see(member)].push_back(static_cast<int>(member));
+    found.members[index_of_host(member)].push_back(static_cast<int>(member));
   }
   found.contributors.resize(found.members.size(), kAbsent);
   return found;

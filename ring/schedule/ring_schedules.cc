@@ -1,4 +1,4 @@
-// Schedules among neighbours and in log2 N steps whose order of summation depends on places.
+// Schedules between neighbours of a ring, and in log2 N steps. Their order of summation depends on the members' places.
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 namespace horo {
 namespace {
 
-// Whether any of `count` members from `first` on (around the ring) contributes.
+// Whether any of the `count` members from `first` on contributes; the member after the last one is member 0.
 bool any_contributes(const Shape& shape, int first, int count) {
   for (int k = 0; k < count; ++k) {
     if (contributes(shape, wrap(first + k, shape.size))) return true;
@@ -17,12 +17,12 @@ bool any_contributes(const Shape& shape, int first, int count) {
 }
 
 struct RingAreas {
-  int raw;      // what came as it was
-  int partial;  // what came as a partial sum
-  int sum;      // what goes on
+  int raw;      // a received input
+  int partial;  // a received partial sum
+  int sum;      // the sum that is sent on
 };
 
-// Chunk c starts at member c and is added to by each member that it comes through; c - 1 is the last.
+// Chunk c starts at member c, travels around the ring, and each member adds its value; member c - 1 is the last.
 Round ring_reduce_round(const Shape& shape, int member, int k, const RingAreas& areas) {
   const int n = shape.size;
   Round round;
@@ -43,8 +43,8 @@ Round ring_reduce_round(const Shape& shape, int member, int k, const RingAreas& 
   return round;
 }
 
-// ---- log-step: block b travels to member b; a member `away` places before it adds what those have that are further
-// away, and passes it on by the highest power of two in `away`.
+// ---- log-step: block b travels to member b. The member that is `away` places before member b adds the values of
+// members further away, and sends the sum on by the highest power of two in `away`.
 
 class LogStepReduceScatter {
  public:
@@ -68,18 +68,18 @@ class LogStepReduceScatter {
   static constexpr int kPartial = kSum + 1;
   static constexpr int kRaw = kSum + 2;
 
-  // Whether the member `away` places before `block` ever has a value for it.
+  // Whether the member `away` places before `block` has a value for it at any time.
   bool exists(int block, int away) const {
     return contributes(shape_, wrap(block - away, n_)) || has_child(block, away, 0);
   }
-  // Whether it gets one from further away, by a step of more than `least`.
+  // Whether that member receives a value from further away, by a step of more than `least`.
   bool has_child(int block, int away, int least) const {
     for (int step = 1; away + step < n_; step *= 2) {
       if (step > away && step > least && exists(block, away + step)) return true;
     }
     return false;
   }
-  // Where it lies in the end.
+  // The area of the complete value.
   int holder(int block, int away) const { return has_child(block, away, 0) ? kSum : static_cast<int>(Schedule::kIn); }
 
   Round round(int distance) const {
@@ -114,7 +114,7 @@ class LogStepReduceScatter {
   const int n_;
 };
 
-// The run of `count` blocks from `first` on, in one or two parts.
+// The run of `count` blocks from `first` on, as two parts if it wraps around.
 std::vector<Part> around(int area, int first, int count, int size) {
   const int start = wrap(first, size);
   const int before_end = std::min(count, size - start);
@@ -168,8 +168,8 @@ Schedule log_step_all_gather(const Shape& shape, int member) {
   return schedule;
 }
 
-// A block that has to go `away` places takes the powers of two in it, the least first. On its way it lies in one of two
-// areas of its own, by turns, because the next one of its kind arrives while it leaves.
+// A block that travels `away` places takes a step for each power of two in `away`, the least first. In transit it lies
+// in one of two areas of its own alternately, because the next block arrives while it is sent.
 Schedule log_step_all_to_all(const Shape& shape, int member) {
   const int n = shape.size;
   Schedule schedule = blank("log-step", shape, member, n * n);

@@ -1,4 +1,4 @@
-// What is common to all schedules: the canonical tree over members, printing, and the list of makers.
+// What all schedules share: the canonical tree over members, printing, and the list of makers.
 
 #include "ring/schedule/schedule.h"
 

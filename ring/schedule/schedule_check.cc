@@ -1,5 +1,5 @@
-// Values are expressions (ring/schedule/expressions.h) and lie in places (area, chunk); where in and out share memory,
-// out's places stand for both.
+// Values are expressions (ring/schedule/expressions.h) at places (area, chunk). Where in and out share memory, both are
+// the places of out.
 
 #include "ring/schedule/schedule_check.h"
 
@@ -25,19 +25,19 @@ struct Value {
 
 using Place = std::pair<int, int>;  // area, chunk
 
-class Player {
+class Execution {
  public:
-  Player(const Shape& shape, const std::vector<Schedule>& schedules, bool in_place)
+  Execution(const Shape& shape, const std::vector<Schedule>& schedules, bool in_place)
       : shape_(shape), schedules_(schedules), in_place_(in_place), held_(schedules.size()), base_(schedules.size()) {}
 
-  Proof play() {
+  Proof run() {
     compare_heads();
     for (int member = 0; member < shape_.size; ++member) fill_input(member);
     const std::size_t rounds = schedules_.front().rounds.size();
     for (round_ = 0; round_ < rounds; ++round_) {
       for (int member = 0; member < shape_.size; ++member) send_all(member);
       for (int member = 0; member < shape_.size; ++member) receive_all(member);
-      expect_nothing_under_way();
+      expect_all_received();
       for (int member = 0; member < shape_.size; ++member) combine_all(member);
     }
     return judge();
@@ -65,7 +65,8 @@ class Player {
       if (one.member != member || one.size != size())
         refuse(member, "written for member ", one.member, " of ", one.size);
       if (one.kind != shape_.kind) refuse(member, "is for ", name_of(one.kind), ", not for ", name_of(shape_.kind));
-      if (one.name != first.name || one.order != first.order) refuse(member, "another schedule than member 0's");
+      if (one.name != first.name || one.order != first.order)
+        refuse(member, "differs in name or order from member 0's");
       for (const Scratch& scratch : one.scratch) check_scratch(member, scratch);
       if (one.chunks != first.chunks) refuse(member, one.chunks, " chunks, member 0 has ", first.chunks);
       if (one.rounds.size() != first.rounds.size()) {
@@ -85,7 +86,7 @@ class Player {
     }
   }
 
-  // 0: any number.
+  // The number of chunks of this kind; 0: any number.
   int expected_chunks() const {
     switch (shape_.kind) {
       case CollectiveKind::kAllToAll:
@@ -100,7 +101,7 @@ class Player {
     }
   }
 
-  // Which chunks a member's input has.
+  // Whether the chunk is part of the member's input.
   bool has_input(int member, int chunk) const {
     switch (shape_.kind) {
       case CollectiveKind::kAllToAll:
@@ -148,7 +149,8 @@ class Player {
 
   const Value& read(int member, int area, int chunk) {
     const auto found = held(member).find(place(member, area, chunk));
-    if (found == held(member).end()) refuse(member, "reads chunk ", chunk, " of area ", area, ", which holds nothing");
+    if (found == held(member).end())
+      refuse(member, "reads chunk ", chunk, " of area ", area, ", which has not been written");
     if (area == Schedule::kIn && found->second.form != Form::kRaw) {
       refuse(member, "reads chunk ", chunk, " of its input, which was overwritten");
     }
@@ -159,9 +161,10 @@ class Player {
     const Place to = place(member, area, chunk);
     if (area == Schedule::kIn) refuse(member, "writes to its input");
     if (area == Schedule::kOut) {
-      if (!wants_output(member, chunk)) refuse(member, "writes chunk ", chunk, " to its output, where it has no place");
+      if (!wants_output(member, chunk))
+        refuse(member, "writes chunk ", chunk, " to its output, which does not have that chunk");
       const Form form = reduces(shape_.kind) ? Form::kFinal : Form::kRaw;
-      if (value.form != form) refuse(member, "writes an unfinished chunk ", chunk, " to its output");
+      if (value.form != form) refuse(member, "writes a partial result of chunk ", chunk, " to its output");
     } else {
       const Scratch& scratch = of(member).scratch[static_cast<std::size_t>(area - Schedule::kFirstScratch)];
       if (value.form == Form::kFinal || (value.form == Form::kPartial) != scratch.accumulates) {
@@ -171,8 +174,8 @@ class Player {
     held(member)[to] = value;
   }
 
-  // A run of chunks is about to be written: whether there is room, and what is forgotten. `busy`: places of messages of
-  // this round.
+  // Prepares a write of a run of chunks: refuses it if the area is too small, and drops the chunks that a floating area
+  // held before. `busy`: places of this round's messages.
   void make_room(int member, const Part& part, const std::set<Place>* busy) {
     if (part.count < 1) refuse(member, "an empty run of chunks");
     if (part.area < Schedule::kFirstScratch) return;
@@ -210,7 +213,7 @@ class Player {
       for (const Value& value : parcel.values) {
         if (value.form != parcel.values.front().form) refuse(member, "sends chunks of several forms in one message");
       }
-      under_way_[{member, message.peer}].push_back(parcel);
+      in_flight_[{member, message.peer}].push_back(parcel);
     }
   }
 
@@ -222,13 +225,13 @@ class Player {
       }
     }
     for (const Message& message : round_of(member).receive) {
-      auto& queue = under_way_[{message.peer, member}];
-      if (queue.empty()) refuse(member, "waits for a message of member ", message.peer, ", who sends none");
+      auto& queue = in_flight_[{message.peer, member}];
+      if (queue.empty()) refuse(member, "waits for a message of member ", message.peer, ", which sends none");
       const Parcel parcel = queue.front();
       queue.pop_front();
       if (parcel.first != message.part.first || parcel.values.size() != static_cast<std::size_t>(message.part.count)) {
         refuse(member, "expects chunk ", message.part.first, " (", message.part.count, ") of member ", message.peer,
-               ", who sends chunk ", parcel.first, " (", parcel.values.size(), ")");
+               ", which sends chunk ", parcel.first, " (", parcel.values.size(), ")");
       }
       make_room(member, message.part, &busy);
       for (int i = 0; i < message.part.count; ++i) {
@@ -241,8 +244,8 @@ class Player {
     }
   }
 
-  void expect_nothing_under_way() const {
-    for (const auto& [pair, queue] : under_way_) {
+  void expect_all_received() const {
+    for (const auto& [pair, queue] : in_flight_) {
       if (!queue.empty()) refuse(pair.second, "does not receive what member ", pair.first, " sends");
     }
   }
@@ -263,11 +266,11 @@ class Player {
     for (const int step : combine.tree) {
       if (step != Combine::kJoin) {
         const Value& value = read(member, step, chunk);
-        if (value.form == Form::kFinal) refuse(member, "combines chunk ", chunk, ", which is finished");
+        if (value.form == Form::kFinal) refuse(member, "combines chunk ", chunk, ", which is a final result");
         stack.push_back(value.node);
         continue;
       }
-      if (stack.size() < 2) refuse(member, "a combine of chunk ", chunk, " joins what is not there");
+      if (stack.size() < 2) refuse(member, "a combine of chunk ", chunk, " joins fewer than two values");
       if (!reduces(shape_.kind)) refuse(member, "combines chunks in ", name_of(shape_.kind));
       const int right = stack.back();
       stack.pop_back();
@@ -307,9 +310,9 @@ class Player {
   }
 
   void judge_sum(int member, int chunk, const Value& value, const std::vector<TreeNode>& nodes, Proof& proof) {
-    if (value.form != Form::kFinal) refuse(member, "ends with an unfinished chunk ", chunk);
+    if (value.form != Form::kFinal) refuse(member, "ends with a partial result of chunk ", chunk);
     if (const auto [same, is_new] = sums_.try_emplace(chunk, value.node); !is_new && same->second != value.node) {
-      refuse(member, "ends with another sum of chunk ", chunk, " than a member before it");
+      refuse(member, "ends with another sum of chunk ", chunk, " than an earlier member");
     }
     for (int other = 0; other < size(); ++other) {
       const std::vector<int>& origins = expressions_.origins(value.node);
@@ -341,11 +344,11 @@ class Player {
   const std::vector<Schedule>& schedules_;
   const bool in_place_;
   Expressions expressions_;
-  std::vector<std::map<Place, Value>> held_;  // by member
-  std::vector<std::map<int, Part>> base_;     // by member: the run that a floating area holds
-  std::map<std::pair<int, int>, std::deque<Parcel>> under_way_;
-  std::map<int, int> sums_;  // by chunk
-  int canonical_ = -1;
+  std::vector<std::map<Place, Value>> held_;                     // by member
+  std::vector<std::map<int, Part>> base_;                        // by member: the run that a floating area holds
+  std::map<std::pair<int, int>, std::deque<Parcel>> in_flight_;  // by sender and receiver
+  std::map<int, int> sums_;                                      // by chunk: the node of the first member's sum
+  int canonical_ = -1;                                           // node of the canonical sum; -1: not made yet
   std::size_t round_ = 0;
 };
 
@@ -353,8 +356,8 @@ class Player {
 
 Proof check_schedule(const Shape& shape, const std::vector<Schedule>& schedules) {
   if (schedules.empty()) throw std::invalid_argument("no schedules");
-  if (cuts_evenly(shape.kind)) Player(shape, schedules, true).play();
-  return Player(shape, schedules, false).play();
+  if (cuts_evenly(shape.kind)) Execution(shape, schedules, true).run();
+  return Execution(shape, schedules, false).run();
 }
 
 }  // namespace horo

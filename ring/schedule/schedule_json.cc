@@ -1,4 +1,4 @@
-// Every field is read through a cursor that knows the way to it, so that an error says where it is.
+// Every field is read through a cursor that holds the path to it, for error messages.
 
 #include "ring/schedule/schedule_json.h"
 
@@ -23,15 +23,15 @@ constexpr int kLeast = -1;                  // of any number: kJoin, kFloating
 
 class Cursor {
  public:
-  Cursor(const json& value, std::string way) : value_(value), way_(std::move(way)) {}
+  Cursor(const json& value, std::string path) : value_(value), path_(std::move(path)) {}
 
-  [[noreturn]] void refuse(const std::string& why) const { throw std::invalid_argument(way_ + ": " + why); }
+  [[noreturn]] void refuse(const std::string& why) const { throw std::invalid_argument(path_ + ": " + why); }
 
   Cursor at(const char* key) const {
     if (!value_.is_object()) refuse("expected an object");
     const auto found = value_.find(key);
     if (found == value_.end()) refuse(say("has no \"", key, "\""));
-    return {*found, way_ + ", " + key};
+    return {*found, path_ + ", " + key};
   }
   bool has(const char* key) const { return value_.is_object() && value_.contains(key); }
 
@@ -59,19 +59,19 @@ class Cursor {
     return value_.get<std::string>();
   }
 
-  // Calls f with a cursor for each item of the list that lies under `key`; none if there is no such list.
+  // Calls f with a cursor for each item of the list at `key`. A missing list is an empty one.
   template <class F>
   void each(const char* key, F f) const {
     if (!has(key)) return;
     const Cursor list = at(key);
     if (!list.value_.is_array() || list.value_.size() > kMaxItems)
       list.refuse(say("expected a list of at most ", kMaxItems));
-    for (std::size_t i = 0; i < list.value_.size(); ++i) f(Cursor(list.value_[i], say(list.way_, " ", i)));
+    for (std::size_t i = 0; i < list.value_.size(); ++i) f(Cursor(list.value_[i], say(list.path_, " ", i)));
   }
 
  private:
   const json& value_;
-  std::string way_;
+  std::string path_;
 };
 
 template <class Enum>
@@ -80,7 +80,7 @@ Enum named(const Cursor& cursor, std::optional<Enum> (*from)(int)) {
   for (int i = 0; i < 256; ++i) {
     if (const auto value = from(i); value && name_of(*value) == word) return *value;
   }
-  cursor.refuse("\"" + word + "\" is not known");
+  cursor.refuse("\"" + word + "\" is not a valid name here");
 }
 
 Part read_part(const Cursor& from) {

@@ -1,4 +1,4 @@
-// What the makers of schedules share.
+// What the makers, the proof and the runner of schedules share.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 namespace horo {
 
+// value modulo size, from 0 to size - 1.
 inline int wrap(int value, int size) {
   return (value % size + size) % size;
 }
@@ -50,18 +51,18 @@ std::size_t room_for(const Scratch& scratch, int chunks, const Size& size) {
 // An empty schedule of the member.
 Schedule blank(const char* name, const Shape& shape, int member, int chunks);
 
-// The canonical tree as nodes, children before parents; the root is the last. Leaves are members that contribute.
+// The canonical tree as nodes, children before parents, the root last. The leaves are the members that contribute.
 struct TreeNode {
-  int left = -1, right = -1;  // nodes; -1: a leaf
-  int member = -1;            // a leaf's; of an inner node: the first of its leaves
-  int begin = 0, end = 0;     // members from the first leaf to one past the last (others may lie between)
+  int left = -1, right = -1;  // indices of nodes; -1: the node is a leaf
+  int member = -1;            // of a leaf; of an inner node: that of its first leaf
+  int begin = 0, end = 0;     // the range of members from the first leaf to the last; it may contain other members
 };
 std::vector<TreeNode> canonical_nodes(const Shape& shape);
 
-// Whether all sums of the schedule are of whole tensors: what an operation that needs them can be run with.
+// Whether every sum of the schedule covers the whole tensor, as operations with CustomOp::whole require.
 bool combines_whole(const Schedule& schedule);
 
-// Appends the postfix program of the node to `tree`; `area_of(member)` is where a leaf lies.
+// Appends the postfix program of the node to `tree`. `area_of(member)` is the area that holds a leaf.
 template <class AreaOf>
 void add_tree(const std::vector<TreeNode>& nodes, int node, const AreaOf& area_of, std::vector<int>& tree) {
   const TreeNode& n = nodes[static_cast<std::size_t>(node)];
@@ -71,7 +72,7 @@ void add_tree(const std::vector<TreeNode>& nodes, int node, const AreaOf& area_o
   tree.push_back(Combine::kJoin);
 }
 
-// The whole canonical sum.
+// The postfix program of the whole canonical tree; empty if no member contributes.
 template <class AreaOf>
 std::vector<int> whole_tree(const std::vector<TreeNode>& nodes, const AreaOf& area_of) {
   std::vector<int> tree;

@@ -9,34 +9,34 @@
 namespace horo {
 namespace {
 
-constexpr int kMostSeen = 32;       // members whose schedules are made; where there are more, they stand for all
-constexpr std::size_t kSlots = 16;  // as schedule_run.cc has them
+constexpr int kMostSampled = 32;    // members whose schedules are made; in larger groups they represent all
+constexpr std::size_t kSlots = 16;  // as in schedule_run.cc
 constexpr std::size_t kSlotsOfHost = 4;
 constexpr std::size_t kSlotsBytes = 32 << 20;
 
-constexpr double kAtOnce = 32 << 10;  // bytes that one core hands to another at a time
+constexpr double kAtOnce = 32 << 10;  // bytes that a core copies before the receiving core can begin
 
 using Kind = CollectiveKind;
 
-// Seconds of work, by who does it.
-struct Work {
+// Seconds of work that a rank causes, by resource.
+struct Usage {
   double core = 0;
-  double out = 0, in = 0;            // wire inside the host
-  double rail_out = 0, rail_in = 0;  // share of its rail
-  void operator+=(const Work& other) {
+  double out = 0, in = 0;            // its wire inside the host
+  double rail_out = 0, rail_in = 0;  // its rail to other hosts
+  void operator+=(const Usage& other) {
     core += other.core;
     out += other.out, in += other.in;
     rail_out += other.rail_out, rail_in += other.rail_in;
   }
 };
 
-// What no help shortens in a round: of one message, from end to end.
-struct Path {
+// The critical path of a round: its most expensive message from end to end.
+struct CriticalPath {
   double work = 0;
   double latency = 0;
 };
 
-// What one slice has of each chunk.
+// The size of one slice.
 class SlicedLoad {
  public:
   SlicedLoad(const Schedule& schedule, const Load& load) : load_(load), chunks_(schedule.chunks) {
@@ -52,13 +52,13 @@ class SlicedLoad {
   }
 
   std::size_t count() const { return count_; }
-  // Elements of a run of chunks; neighbours lie together.
+  // Elements of a run of chunks in the slice.
   double elements(int first, int count) const {
     if (!is_cut_) return static_cast<double>(slice_) * count;
     const Shard last = shard_of(slice_, chunks_, first + count - 1);
     return static_cast<double>(last.begin + last.size - shard_of(slice_, chunks_, first).begin);
   }
-  // Messages that the run takes.
+  // The number of messages for a run of chunks.
   int pieces(int count) const { return is_cut_ || count_ == 1 ? 1 : count; }
   double bytes(const Schedule& schedule, const Part& part) const {
     return elements(part.first, part.count) * element_bytes(schedule, part.area);
@@ -80,26 +80,26 @@ class Timing {
     std::map<int, std::vector<int>> hosts;
     for (int member = 0; member < shape.size; ++member) hosts[host_of(shape, member)].push_back(member);
     const auto count = static_cast<int>(hosts.size());
-    const int wanted = std::clamp(count * kMostSeen / std::max(1, shape.size), std::min(3, count), count);
+    const int wanted = std::clamp(count * kMostSampled / std::max(1, shape.size), std::min(3, count), count);
     int at = 0, taken = 0;
     for (const auto& [host, members] : hosts) {
-      // Evenly, the first and the last among them.
+      // Takes `wanted` hosts at even distances, the first and the last included.
       const bool takes = wanted == 1 ? at == 0 : at * (wanted - 1) >= taken * (count - 1);
-      if (takes) ++taken, see(members);
+      if (takes) ++taken, add_host(members);
       ++at;
     }
   }
 
   Estimate estimate(ScheduleMaker make, const Load& load) {
     std::vector<Schedule> schedules;
-    for (const Seen& each : seen_) schedules.push_back(make(shape_, each.member));
+    for (const Sampled& each : sampled_) schedules.push_back(make(shape_, each.member));
     const SlicedLoad sliced(schedules.front(), load);
     double first = 0;
-    std::vector<Work> all(seen_.size()), round(seen_.size());
+    std::vector<Usage> all(sampled_.size()), round(sampled_.size());
     for (std::size_t r = 0; r < schedules.front().rounds.size(); ++r) {
-      Path longest;
-      for (std::size_t i = 0; i < seen_.size(); ++i) {
-        round[i] = work(schedules[i], schedules[i].rounds[r], sliced, longest);
+      CriticalPath longest;
+      for (std::size_t i = 0; i < sampled_.size(); ++i) {
+        round[i] = usage_of(schedules[i], schedules[i].rounds[r], sliced, longest);
         all[i] += round[i];
       }
       first += std::max(busiest(round), longest.work) + longest.latency;
@@ -110,56 +110,56 @@ class Timing {
   }
 
  private:
-  struct Seen {
+  struct Sampled {
     int member;
     std::size_t host;
-    int place;      // in its host
-    double weight;  // members of the host for which it stands
+    int place;      // on its host
+    double weight;  // members of the host that it represents
   };
 
-  void see(const std::vector<int>& members) {
-    const std::size_t most = std::min<std::size_t>(members.size(), kMostSeen);
+  void add_host(const std::vector<int>& members) {
+    const std::size_t most = std::min<std::size_t>(members.size(), kMostSampled);
     for (std::size_t i = 0; i < most; ++i) {
       const std::size_t at = i * members.size() / most;
       const double weight = static_cast<double>(members.size()) / static_cast<double>(most);
-      seen_.push_back({members[at], hosts_, static_cast<int>(at), weight});
+      sampled_.push_back({members[at], hosts_, static_cast<int>(at), weight});
     }
     ++hosts_;
   }
 
-  Work work(const Schedule& schedule, const Round& round, const SlicedLoad& load, Path& longest) const {
-    Work work;
-    const auto move = [&](const Message& message, double Work::*wire, double Work::*rail) {
+  Usage usage_of(const Schedule& schedule, const Round& round, const SlicedLoad& load, CriticalPath& longest) const {
+    Usage usage;
+    const auto move = [&](const Message& message, double Usage::*wire, double Usage::*rail) {
       const double bytes = load.bytes(schedule, message.part);
       if (bytes == 0) return;
       const bool is_near = host_of(shape_, message.peer) == host_of(shape_, schedule.member);
       const LinkCost& link = is_near ? machine_.inside : machine_.between;
-      work.core += load.pieces(message.part.count) * link.message + bytes * link.byte;
-      work.*(is_near ? wire : rail) += bytes * link.wire_byte;
-      // The receiver begins with the first bytes while the sender is at the next ones.
+      usage.core += load.pieces(message.part.count) * link.message + bytes * link.byte;
+      usage.*(is_near ? wire : rail) += bytes * link.wire_byte;
+      // The receiver processes the first bytes while the sender copies the next ones.
       longest.work = std::max(longest.work, link.message + (bytes + std::min(bytes, kAtOnce)) * link.byte);
       longest.latency = std::max(longest.latency, link.latency);
     };
-    for (const Message& message : round.send) move(message, &Work::out, &Work::rail_out);
-    for (const Message& message : round.receive) move(message, &Work::in, &Work::rail_in);
+    for (const Message& message : round.send) move(message, &Usage::out, &Usage::rail_out);
+    for (const Message& message : round.receive) move(message, &Usage::in, &Usage::rail_in);
     for (const Combine& combine : round.combine) {
       const double elements = load.elements(combine.to.first, combine.to.count);
       for (const int step : combine.tree) {
-        if (step != Combine::kJoin) work.core += elements * load.element_bytes(schedule, step) * machine_.sum_byte;
+        if (step != Combine::kJoin) usage.core += elements * load.element_bytes(schedule, step) * machine_.sum_byte;
       }
     }
-    return work;
+    return usage;
   }
 
-  // What the busiest rank, wire, rail or host needs.
-  double busiest(const std::vector<Work>& works) const {
-    double most = busiest_cores(works);
-    for (std::size_t begin = 0, end = 0; begin < works.size(); begin = end) {
-      std::map<int, Work> rails;
-      for (; end < works.size() && seen_[end].host == seen_[begin].host; ++end) {
-        const Work& each = works[end];
+  // The seconds of the busiest rank, wire, rail or host.
+  double busiest(const std::vector<Usage>& usages) const {
+    double most = busiest_cores(usages);
+    for (std::size_t begin = 0, end = 0; begin < usages.size(); begin = end) {
+      std::map<int, Usage> rails;
+      for (; end < usages.size() && sampled_[end].host == sampled_[begin].host; ++end) {
+        const Usage& each = usages[end];
         most = std::max({most, each.out, each.in});
-        Work& rail = rails[machine_.rails > 0 ? seen_[end].place % machine_.rails : seen_[end].place];
+        Usage& rail = rails[machine_.rails > 0 ? sampled_[end].place % machine_.rails : sampled_[end].place];
         rail.rail_out += each.rail_out, rail.rail_in += each.rail_in;
       }
       for (const auto& [number, rail] : rails) most = std::max({most, rail.rail_out, rail.rail_in});
@@ -167,13 +167,13 @@ class Timing {
     return most;
   }
 
-  // Of all hosts the most, of each of its cores.
-  double busiest_cores(const std::vector<Work>& works) const {
+  // The seconds of the busiest rank or, per core, of the busiest host.
+  double busiest_cores(const std::vector<Usage>& usages) const {
     double most = 0;
     std::vector<double> hosts(hosts_);
-    for (std::size_t i = 0; i < works.size(); ++i) {
-      const double shared = machine_.cores > 0 ? seen_[i].weight / machine_.cores : 0;
-      most = std::max({most, works[i].core, hosts[seen_[i].host] += works[i].core * shared});
+    for (std::size_t i = 0; i < usages.size(); ++i) {
+      const double shared = machine_.cores > 0 ? sampled_[i].weight / machine_.cores : 0;
+      most = std::max({most, usages[i].core, hosts[sampled_[i].host] += usages[i].core * shared});
     }
     return most;
   }
@@ -195,7 +195,7 @@ class Timing {
 
   const Shape& shape_;
   const MachineCost& machine_;
-  std::vector<Seen> seen_;
+  std::vector<Sampled> sampled_;
   std::size_t hosts_ = 0;
 };
 

@@ -1,9 +1,10 @@
-// How long a schedule takes on a described machine: alpha (a message), beta (a byte on its way) and gamma (a byte that
-// is summed), and what ranks share: a host's cores, and its rails to other hosts.
+// Estimates the duration of a schedule on a described machine, with costs per message (alpha), per byte transferred
+// (beta) and per byte summed (gamma), and with resources that ranks share: the cores of a host and its rails to other
+// hosts.
 //
-// A round takes as long as the busiest of all these needs for it, and then a latency. Slices follow one another through
-// the rounds as schedule_run.h lets them: after the first one they come as fast as the busiest needs for all rounds of
-// one, or as often as there are slots for them.
+// A round takes the time of its busiest resource and a latency. Slices are pipelined as in
+// ring/algorithms/schedule_run.h: after the first slice, each further one takes the time that the busiest resource
+// needs for all rounds of a slice, or the duration of a slice divided by the number of slots, whichever is longer.
 #pragma once
 
 #include <cstddef>
@@ -13,22 +14,22 @@
 
 namespace horo {
 
-// What is moved: of an all_to_all what one member brings, of the other kinds the longer side.
+// The size of a collective.
 struct Load {
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;  // of the longer one of input and output; of an all_to_all, one member's input
   std::size_t element_bytes = 4;
   std::size_t accumulator_bytes = 4;
-  std::size_t segment_bytes = 256 << 10;  // of a chunk in a slice
-  std::size_t slots = 0;                  // slices that are under way together; 0: as many as schedule_run.cc has
+  std::size_t segment_bytes = 256 << 10;  // of a slice's part of a chunk
+  std::size_t slots = 0;                  // slices in flight together; 0: as in schedule_run.cc
 };
 
 struct Estimate {
-  double seconds = 0;  // from the first rank's begin to the last one's end
-  double work = 0;     // seconds that each core of the busiest host works for it; without shared cores, of a rank
+  double seconds = 0;  // from the start of the first rank to the end of the last one
+  double work = 0;     // seconds of work per core of the busiest host; without shared cores, of the busiest rank
 };
 
-// Looks at all members, or at some hosts of many (kMostSeen). Pure; the same bits on every machine that has IEEE
-// doubles, so ranks that ask the same decide alike.
+// Considers all members, or a sample of hosts if there are more than kMostSampled members. Pure. The result has the
+// same bits on every machine with IEEE doubles, so all ranks make the same decision.
 Estimate estimate(const Shape& shape, ScheduleMaker make, const Load& load, const MachineCost& machine);
 inline double seconds_of(const Shape& shape, ScheduleMaker make, const Load& load, const MachineCost& machine) {
   return estimate(shape, make, load, machine).seconds;

@@ -1,5 +1,5 @@
-// Schedules along trees: sums go up the canonical tree, whose leaves are the members that contribute; copies go down a
-// binomial one.
+// Schedules along trees. Sums travel up the canonical tree, whose leaves are the members that contribute. Results
+// travel down a binomial tree.
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ Round& round_at(Schedule& schedule, std::size_t at) {
   return schedule.rounds[at];
 }
 
-// A sum on its way up: the member that leads a node holds its value.
+// The sums of the canonical tree. The first leaf of a node is its leader and holds the node's value.
 class Ascent {
  public:
   explicit Ascent(const Shape& shape) : nodes_(canonical_nodes(shape)), height_(nodes_.size(), 0) {
@@ -31,7 +31,8 @@ class Ascent {
   std::size_t rounds() const { return nodes_.empty() ? 0 : static_cast<std::size_t>(height_.back()); }
   bool has_inner_root() const { return nodes_.back().left >= 0; }
 
-  // The leader of each node gets the right half's value, all chunks of it, and adds it; the last sum goes to `last`.
+  // Appends the messages and sums: the leader of each node receives all chunks of the right child's value and adds
+  // them. `last`: the area for the sum of the root.
   void add_to(Schedule& schedule, int last) const {
     const auto all = [&](int area) { return Part{area, 0, schedule.chunks}; };
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -58,7 +59,7 @@ class Ascent {
   std::vector<int> height_;
 };
 
-// From `root`, whose value lies in `area`, to everybody's output, beginning with round `first`.
+// Sends the value in the area `area` of `root` to the outputs of all members, from round `first` on.
 void add_descent(Schedule& schedule, std::size_t first, int root, int area) {
   const int n = schedule.size;
   const int place = wrap(schedule.member - root, n);

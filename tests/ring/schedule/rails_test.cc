@@ -1,4 +1,4 @@
-// Who owns which rail, and what a schedule of hosts becomes on them. Nothing moves here.
+// Which member owns which rail, and the schedules on rails. Pure.
 #include "ring/schedule/rails.h"
 
 #include <gtest/gtest.h>
@@ -13,22 +13,23 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-TEST(Rails, HostsStandForTheirMembersWhereTheseAreASubtree) {
+TEST(Rails, OneIdRepresentsAHostWhoseMembersAreASubtree) {
   const HostsOfGroup pairs = hosts_of_group({0, 1, 2, 3}, {0, 0, 1, 1});
   EXPECT_TRUE(pairs.are_subtrees);
   EXPECT_EQ(pairs.contributors, (Ids{0, 2}));
   EXPECT_EQ(pairs.members, (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
   EXPECT_FALSE(hosts_of_group({0, 1, 2, 3}, {0, 1, 0, 1}).are_subtrees);
   EXPECT_FALSE(hosts_of_group({0, 1, 2, 3, 4, 5}, {0, 0, 0, 1, 1, 1}).are_subtrees);
-  EXPECT_TRUE(hosts_of_group({0, 1, 2, 4, 5, 6}, {0, 0, 0, 1, 1, 1}).are_subtrees) << "ids count, not places";
+  EXPECT_TRUE(hosts_of_group({0, 1, 2, 4, 5, 6}, {0, 0, 0, 1, 1, 1}).are_subtrees)
+      << "ids determine the tree, not places";
 }
 
-TEST(Rails, WhoIsAbsentIsLeftOutOfTheTree) {
+TEST(Rails, AbsentMembersAreNotInTheTree) {
   const HostsOfGroup some = hosts_of_group({0, 1, kAbsent, 3}, {0, 0, 1, 1});
   EXPECT_TRUE(some.are_subtrees);
   EXPECT_EQ(some.contributors, (Ids{0, 3}));
   const HostsOfGroup one = hosts_of_group({kAbsent, kAbsent, 2, 3}, {0, 0, 1, 1});
-  EXPECT_EQ(one.contributors, (Ids{2, kAbsent})) << "who contributes comes first";
+  EXPECT_EQ(one.contributors, (Ids{2, kAbsent})) << "hosts with contributors precede the others";
   EXPECT_EQ(one.members.front(), (std::vector<int>{2, 3}));
   EXPECT_TRUE(hosts_of_group({kAbsent, 1, 2, 3}, {0, 1, 1, 0}).contributors == (Ids{1, 3}));
   EXPECT_TRUE(hosts_of_group({kAbsent, kAbsent}, {0, 1}).are_subtrees);
@@ -51,8 +52,8 @@ TEST(Rails, EveryHostHasOneOwnerForEachRail) {
   }
 }
 
-// What is sent to an owner is what it receives, in the same order, for every schedule and layout.
-TEST(Rails, MessagesMeet) {
+// For every schedule and layout an owner receives what is sent to it, in the same order.
+TEST(Rails, SendsMatchReceives) {
   const std::vector<int> hosts = {0, 0, 0, 1, 2, 2};
   const Rails rails(hosts_of_group({0, 1, 2, 3, 4, 5}, hosts), 8);
   EXPECT_EQ(rails.count(), 3);

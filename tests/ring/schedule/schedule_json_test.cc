@@ -26,7 +26,7 @@ std::string refusal(const std::string& text) {
   }
 }
 
-TEST(ScheduleJson, EveryScheduleComesBackAsItWas) {
+TEST(ScheduleJson, EveryScheduleSurvivesWritingAndReading) {
   for (const NamedMaker& maker : all_schedule_makers()) {
     for (const int size : {1, 2, 5}) {
       const std::string text = to_json(made(maker, size));
@@ -35,7 +35,7 @@ TEST(ScheduleJson, EveryScheduleComesBackAsItWas) {
   }
 }
 
-TEST(ScheduleJson, AWrongOneIsRefusedWithTheStepNamed) {
+TEST(ScheduleJson, AWrongScheduleIsRefusedAndTheStepNamed) {
   std::string text = to_json(made(all_schedule_makers()[1], 2));
   EXPECT_EQ(refusal(text), "");
   const std::string right = "\"tree\":[0,2,-1]";
@@ -44,14 +44,14 @@ TEST(ScheduleJson, AWrongOneIsRefusedWithTheStepNamed) {
             "mine.json: schedule direct, member 0, round 0: adds member 0's contribution to chunk 0 twice");
 }
 
-TEST(ScheduleJson, WhatIsMissingOrOfAnotherTypeIsNamedWithTheWayToIt) {
+TEST(ScheduleJson, AMissingOrMistypedValueIsNamedWithItsPath) {
   const auto with = [](const std::string& round) {
     return R"({"name":"x","kind":"all_reduce","chunks":1,"members":[{"rounds":[)" + round + "]}]}";
   };
   EXPECT_EQ(refusal("{"), "mine.json: expected JSON");
   EXPECT_EQ(refusal("[]"), "mine.json: expected an object");
   EXPECT_EQ(refusal("{}"), "mine.json: has no \"name\"");
-  EXPECT_EQ(refusal(R"({"name":"x","kind":"all"})"), "mine.json, kind: \"all\" is not known");
+  EXPECT_EQ(refusal(R"({"name":"x","kind":"all"})"), "mine.json, kind: \"all\" is not a valid name here");
   EXPECT_EQ(refusal(with(R"({"send":[{"area":0}]})")), "mine.json, members 0, rounds 0, send 0: has no \"peer\"");
   EXPECT_EQ(refusal(with(R"({"send":[{"peer":"a"}]})")),
             "mine.json, members 0, rounds 0, send 0, peer: expected a whole number");

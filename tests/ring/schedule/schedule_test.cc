@@ -1,4 +1,4 @@
-// Schedules are proven by playing them, without a byte of I/O; and the proof is tested by planting faults.
+// The schedules of all makers, checked by check_schedule() without I/O. schedule_fault_test.cc tests the proof itself.
 
 #include "ring/schedule/schedule.h"
 
@@ -31,7 +31,7 @@ Shape shape_for(Kind kind, int size, int root = 0) {
   return shape;
 }
 
-// What the proof says against it, or "".
+// The message of the proof, or "".
 std::string fault_of(const Shape& shape, const std::vector<Schedule>& schedules) {
   try {
     check_schedule(shape, schedules);
@@ -41,7 +41,7 @@ std::string fault_of(const Shape& shape, const std::vector<Schedule>& schedules)
   }
 }
 
-TEST(Schedule, EveryMakersSchedulesAreRightForEverySizeFrom1To33) {
+TEST(Schedule, EveryMakersSchedulesAreCorrectForEverySizeFrom1To33) {
   for (const NamedMaker& maker : all_schedule_makers()) {
     for (int size = 1; size <= 33; ++size) {
       const Shape shape = shape_for(maker.kind, size);
@@ -61,7 +61,7 @@ TEST(Schedule, EveryMemberMayBeTheRoot) {
   }
 }
 
-TEST(Schedule, AnyMembersMayBeAbsentFromASum) {
+TEST(Schedule, AnyMembersMayBeAbsent) {
   for (const NamedMaker& maker : all_schedule_makers()) {
     for (int size = 1; size <= 8 && reduces(maker.kind); ++size) {
       for (unsigned present = 0; present < 1u << size; ++present) {
@@ -73,7 +73,7 @@ TEST(Schedule, AnyMembersMayBeAbsentFromASum) {
   }
 }
 
-// Ids are not places: the tree over 0, 1, 5, 6, 7 is not the one over 0 to 4.
+// The tree over the ids 0, 1, 5, 6, 7 differs from the tree over the places 0 to 4.
 TEST(Schedule, SumsFollowTheIdsOfTheContributors) {
   Shape shape = shape_for(Kind::kAllReduce, 5);
   shape.contributors = {0, 1, 5, 6, 7};
@@ -86,7 +86,7 @@ TEST(Schedule, SumsFollowTheIdsOfTheContributors) {
   }
 }
 
-// Calls f with every way to share out members among hosts, numbered in order of appearance.
+// Calls f with every assignment of members to hosts, which are numbered in order of appearance.
 void for_every_layout(int size, const std::function<void(const Shape&)>& f) {
   Shape shape = shape_for(Kind::kAllReduce, size);
   const std::function<void(int)> add = [&](int hosts) {
@@ -107,7 +107,7 @@ TEST(Schedule, HierarchiesAreCanonicalForEveryLayoutOfHosts) {
   }
 }
 
-TEST(Schedule, HierarchiesAreCanonicalForAllNeighbouringHostsUpTo12Ranks) {
+TEST(Schedule, HierarchiesAreCanonicalForAllHostsOfNeighboursUpTo12Ranks) {
   for (int size = 7; size <= (test::kSanitized ? 9 : 12); ++size) {
     for (unsigned cuts = 0; cuts < 1u << (size - 1); ++cuts) {
       Shape shape = shape_for(Kind::kAllReduce, size);
@@ -120,7 +120,7 @@ TEST(Schedule, HierarchiesAreCanonicalForAllNeighbouringHostsUpTo12Ranks) {
   }
 }
 
-// Chunks of one byte each (two as partial results).
+// Chunks of one byte each, and of two bytes as partial results.
 Cost cost(ScheduleMaker make, const Shape& shape, std::size_t bytes) {
   const auto schedules = for_all(make, shape);
   const auto chunks = static_cast<std::size_t>(schedules[0].chunks);
@@ -129,8 +129,8 @@ Cost cost(ScheduleMaker make, const Shape& shape, std::size_t bytes) {
   return cost_of(shape, schedules, {each, each});
 }
 
-TEST(Schedule, WhatLeavesAHostDoesNotDependOnItsRanks) {
-  for (const int ranks : {1, 2, 4}) {  // three neighbours are no subtree of the canonical tree over twelve
+TEST(Schedule, BytesBetweenHostsDoNotDependOnTheNumberOfRanks) {
+  for (const int ranks : {1, 2, 4}) {  // three neighbours are not a subtree of the canonical tree over twelve
     Shape shape = shape_for(Kind::kAllReduce, 4 * ranks);
     for (int i = 0; i < shape.size; ++i) shape.hosts.push_back(i / ranks);
     for (const std::size_t sent : cost(hierarchical_all_reduce, shape, 4800).left_hosts) {
@@ -139,14 +139,14 @@ TEST(Schedule, WhatLeavesAHostDoesNotDependOnItsRanks) {
   }
 }
 
-TEST(Schedule, HostsFirstIsRightForEveryLayoutOfHosts) {
+TEST(Schedule, HostsFirstIsCorrectForEveryLayoutOfHosts) {
   for (int size = 1; size <= 6; ++size) {
     for_every_layout(
         size, [](const Shape& shape) { ASSERT_EQ(fault_of(shape, for_all(hosts_first_all_reduce, shape)), ""); });
   }
 }
 
-TEST(Schedule, WhereAnyOrderWillDoUnequalHostsSendAsLittle) {
+TEST(Schedule, InAnyOrderUnequalHostsSendOneSumEach) {
   for (const int first_host : {1, 2, 3, 5}) {
     Shape shape = shape_for(Kind::kAllReduce, 6);
     for (int i = 0; i < shape.size; ++i) shape.hosts.push_back(i < first_host ? 0 : 1);
@@ -154,7 +154,7 @@ TEST(Schedule, WhereAnyOrderWillDoUnequalHostsSendAsLittle) {
   }
 }
 
-TEST(Schedule, DirectAndRingSendWhatTheFormulaSays) {
+TEST(Schedule, DirectAndRingSendTheBytesOfTheFormula) {
   for (int size = 2; size <= 8; ++size) {
     const auto bytes = static_cast<std::size_t>(size) * 840;
     for (const ScheduleMaker make : {direct_all_reduce, ring_all_reduce_schedule}) {
@@ -165,7 +165,7 @@ TEST(Schedule, DirectAndRingSendWhatTheFormulaSays) {
   }
 }
 
-TEST(Schedule, LogStepsTakeLogarithmicRounds) {
+TEST(Schedule, LogStepSchedulesHaveLogarithmicRounds) {
   for (const ScheduleMaker make : {log_step_all_gather, log_step_reduce_scatter, log_step_all_to_all}) {
     for (const NamedMaker& maker : all_schedule_makers()) {
       if (maker.make != make) continue;
@@ -176,7 +176,7 @@ TEST(Schedule, LogStepsTakeLogarithmicRounds) {
   }
 }
 
-TEST(Schedule, CanBeRead) {
+TEST(Schedule, PrintsOneLinePerRound) {
   EXPECT_EQ(print(direct_all_reduce(shape_for(Kind::kAllReduce, 2), 0)),
             "direct, member 0 of 2, 2 chunks, canonical\n"
             "round 0: send in[1] to 1; receive scratch0[0] from 1; out[0] = (in[0] + scratch0[0])\n"

@@ -1,4 +1,4 @@
-// What schedules are expected to take, and what is chosen by that. Pure.
+// Estimates of schedules, fits of link costs, and choices of algorithms. Pure.
 
 #include "ring/schedule/schedule_time.h"
 
@@ -31,7 +31,7 @@ Shape all_reduce_of(int size, int ranks_of_host = 1 << 20) {
   return shape_for(CollectiveKind::kAllReduce, size, ranks_of_host);
 }
 
-// One link alone, and nothing else costs anything.
+// All links have this cost; sums cost nothing.
 MachineCost bare(const LinkCost& link) {
   MachineCost machine;
   machine.inside = machine.between = link;
@@ -46,7 +46,7 @@ TEST(ScheduleTime, EveryRoundHasItsLatency) {
   EXPECT_DOUBLE_EQ(seconds_of(all_reduce_of(1), direct_all_reduce, {1024}, machine), 0);
 }
 
-TEST(ScheduleTime, AWireCarriesWhatTheScheduleSends) {
+TEST(ScheduleTime, AWireCarriesTheBytesThatTheScheduleSends) {
   const MachineCost machine = bare({0, 0, 0, 1e-9});
   for (const int size : {2, 4, 8}) {
     const double bytes = 840.0 * kMiB, share = (size - 1.0) / size;
@@ -81,23 +81,23 @@ TEST(ScheduleTime, RanksShareTheRailsOfTheirHost) {
   EXPECT_NEAR(with_rails(0), with_rails(8), 1e-9);
 }
 
-TEST(ScheduleTime, SumsCostWhatTheyRead) {
+TEST(ScheduleTime, SumsCostTheBytesThatTheyRead) {
   MachineCost machine;
   machine.sum_byte = 1e-9;
   EXPECT_NEAR(seconds_of(all_reduce_of(4), one_shot_all_reduce, {kMiB}, machine), 4 * kMiB * 1e-9, 1e-9);
-  const Load halves{kMiB, 2, 4};  // partial sums are twice as long
+  const Load halves{kMiB, 2, 4};  // partial sums have twice the bytes
   EXPECT_GT(seconds_of(all_reduce_of(4), tree_all_reduce, halves, machine),
             seconds_of(all_reduce_of(4), tree_all_reduce, {kMiB}, machine));
 }
 
-TEST(ScheduleTime, SlicesHideLatencyButForTheFirst) {
+TEST(ScheduleTime, AllSlicesButTheFirstHideTheirLatency) {
   const MachineCost machine = bare({1e-3, 0, 0, 1e-9});
   const Load load{256 * kMiB};
   const double bytes = 256.0 * kMiB * 1e-9;
   EXPECT_NEAR(seconds_of(all_reduce_of(2, 1), direct_all_reduce, load, machine), bytes + 2e-3, 1e-6);
 }
 
-TEST(ScheduleTime, AsManySlicesAreUnderWayAsThereAreSlots) {
+TEST(ScheduleTime, SlotsLimitTheSlicesInFlight) {
   const MachineCost machine = bare({1e-3, 0, 0, 0});
   Load load{64 * kMiB};  // 128 slices of two rounds
   for (const std::size_t slots : {1, 4, 16}) {
@@ -106,7 +106,7 @@ TEST(ScheduleTime, AsManySlicesAreUnderWayAsThereAreSlots) {
   }
 }
 
-TEST(ScheduleTime, BeyondTheCacheBytesAndSumsCostMore) {
+TEST(ScheduleTime, BytesAndSumsCostMoreBeyondTheCache) {
   MachineCost machine;
   machine.sum_byte = 1e-9;
   machine.cache_bytes = kMiB;
@@ -115,10 +115,10 @@ TEST(ScheduleTime, BeyondTheCacheBytesAndSumsCostMore) {
     return seconds_of(all_reduce_of(4), one_shot_all_reduce, {bytes}, machine);
   };
   EXPECT_NEAR(seconds(kMiB), 4 * kMiB * 1e-9, 1e-9);
-  EXPECT_NEAR(seconds(2 * kMiB), 4 * (1 + 3) * kMiB * 1e-9, 1e-9) << "half of it lies beyond";
+  EXPECT_NEAR(seconds(2 * kMiB), 4 * (1 + 3) * kMiB * 1e-9, 1e-9) << "half of the tensor lies beyond the cache";
 }
 
-TEST(ScheduleTime, AFewHostsStandForThousands) {
+TEST(ScheduleTime, ASampleOfHostsRepresentsThousands) {
   const MachineCost machine = bare({1e-5, 0, 0, 1e-10});
   const Load load{64 * kMiB};
   const Shape many = all_reduce_of(16'384, 8);
@@ -128,9 +128,9 @@ TEST(ScheduleTime, AFewHostsStandForThousands) {
   EXPECT_LT(seconds, 64 * kMiB * 1e-10 * 2 + bytes + 1e-3);
 }
 
-// ---- The fit.
+// ---- Fits.
 
-// Of four ranks on two cores.
+// A sample of four ranks on two cores.
 WorldSample crowded_sample(const LinkCost& link) {
   const double share = 2;
   WorldSample sample;
@@ -146,7 +146,7 @@ WorldSample crowded_sample(const LinkCost& link) {
   return sample;
 }
 
-TEST(LinkCosts, AFitFindsWhatASampleWasMadeOf) {
+TEST(LinkCosts, AFitFindsTheCostsBehindASample) {
   const LinkCost link{3e-6, 4e-6, 1e-10, 0};
   const MachineCost machine = fit(crowded_sample(link));
   EXPECT_NEAR(machine.inside.latency, link.latency, 1e-12);
@@ -155,19 +155,19 @@ TEST(LinkCosts, AFitFindsWhatASampleWasMadeOf) {
   EXPECT_DOUBLE_EQ(machine.sum_byte, 5e-11);
 }
 
-TEST(LinkCosts, WhereRanksShareCoresARoundTakesNoLongerThanAMessage) {
+TEST(LinkCosts, WhereRanksShareCoresLatencyIsAtMostThatOfAMessage) {
   const LinkCost link{30e-6, 4e-6, 1e-10, 0};
   WorldSample sample = crowded_sample(link);
   const MachineCost machine = fit(sample);
   EXPECT_DOUBLE_EQ(machine.inside.latency, machine.inside.message);
   EXPECT_GT(machine.inside.message, link.message);
   EXPECT_LT(machine.inside.message, link.latency);
-  std::swap(sample.inside, sample.between);  // but another host may be far
+  std::swap(sample.inside, sample.between);  // between hosts the latency has no such limit
   EXPECT_GT(fit(sample).between.latency, 5 * fit(sample).between.message);
 }
 
-// A message needs 10 ms, however many there are at once: what it costs a core does not show.
-TEST(LinkCosts, OnALongLineMessagesAreNoWork) {
+// A message takes 10 ms, independent of the number of concurrent messages, so its cost on a core is too small to measure.
+TEST(LinkCosts, OnALineWithLongLatencyMessagesCostLittleWork) {
   WorldSample sample;
   sample.cores = 2;
   sample.sum_byte = 5e-11;
@@ -178,7 +178,7 @@ TEST(LinkCosts, OnALongLineMessagesAreNoWork) {
   EXPECT_GT(machine.between.message, 0);
 }
 
-TEST(LinkCosts, ABadSampleStillGivesCosts) {
+TEST(LinkCosts, ABadSampleGivesFinitePositiveCosts) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
   for (const double one : {1e-5, 1e-12, 1e9, kNan, kInf}) {
     for (const double other : {1e-6, 0.0, -1.0, 1e9, kNan, kInf}) {
@@ -199,7 +199,7 @@ TEST(LinkCosts, ABadSampleStillGivesCosts) {
   }
 }
 
-// ---- The choice.
+// ---- Choices.
 
 std::string chosen(const Shape& shape, std::size_t bytes, const MachineCost& machine, Order order = Order::kCanonical) {
   Collective c;
@@ -211,14 +211,14 @@ std::string chosen(const Shape& shape, std::size_t bytes, const MachineCost& mac
   return choose(c, shape, {}, {machine, 256 << 10}).name;
 }
 
-TEST(Choice, FewBytesTakeOneRoundAndManyTakeFewBytes) {
+TEST(Choice, SmallTensorsTakeOneRoundAndLargeOnesFewBytes) {
   for (const int size : {2, 3, 4, 8}) {
     EXPECT_EQ(chosen(all_reduce_of(size), 8, usual_costs()), "one-shot") << size;
     EXPECT_EQ(chosen(all_reduce_of(size), 64 * kMiB, usual_costs()), "direct") << size;
   }
 }
 
-TEST(Choice, TheSizeWhereOneGivesWayToTheNextFollowsTheCosts) {
+TEST(Choice, TheLargestOneShotSizeFollowsTheCosts) {
   const auto last_one_shot = [](const MachineCost& machine) {
     std::size_t bytes = 8;
     while (bytes < 1024 * kMiB && chosen(all_reduce_of(4), bytes, machine) == "one-shot") bytes *= 2;
@@ -231,8 +231,8 @@ TEST(Choice, TheSizeWhereOneGivesWayToTheNextFollowsTheCosts) {
   EXPECT_LT(last_one_shot(usual_costs()), last_one_shot(far));
 }
 
-// Seconds as measured over loopback on two cores, with a core for each rank and with two ranks for each.
-TEST(Choice, WhereRanksShareCoresFewMessagesGoBeforeFewRounds) {
+// Seconds as measured over loopback on two cores, with one rank per core and with two ranks per core.
+TEST(Choice, WhereRanksShareCoresFewMessagesMatterMoreThanFewRounds) {
   WorldSample sample;
   sample.cores = 2;
   sample.sum_byte = 7e-12;
@@ -257,13 +257,13 @@ TEST(Choice, HostsWithSeveralRanksSumInsideFirst) {
   EXPECT_EQ(chosen(all_reduce_of(8, 4), 16 * kMiB, machine, Order::kFast), "hosts-first");
 }
 
-TEST(Choice, ManyRanksGatherFewBytesInFewRounds) {
+TEST(Choice, ManyRanksGatherSmallTensorsInFewRounds) {
   const MachineCost machine = usual_costs();
   EXPECT_EQ(chosen(shape_for(CollectiveKind::kAllGather, 64, 64), 4096, machine), "log-step");
   EXPECT_EQ(chosen(shape_for(CollectiveKind::kAllGather, 2, 2), 64 * kMiB, machine), "direct");
 }
 
-TEST(Choice, NothingButTheOrderAskedForIsPriced) {
+TEST(Choice, OnlyAlgorithmsOfTheRequestedOrderArePriced) {
   for (const int size : {2, 5, 8, 40}) {
     Collective c;
     c.counts = {1000};
@@ -274,8 +274,8 @@ TEST(Choice, NothingButTheOrderAskedForIsPriced) {
   }
 }
 
-// Halving and doubling sums whole subtrees alone, which ids in a row are and these are not.
-TEST(Choice, WhatDoesNotSumTheseContributorsInOrderIsNotTaken) {
+// Halving and doubling is canonical for consecutive ids, but not for these.
+TEST(Choice, AnAlgorithmThatIsNotCanonicalForTheContributorsIsNotChosen) {
   Shape shape = all_reduce_of(8);
   shape.contributors = {0, 1, 2, 9, 18, 19, 139387, 139388};
   Collective c;
@@ -291,10 +291,10 @@ TEST(Choice, WhatDoesNotSumTheseContributorsInOrderIsNotTaken) {
       names.insert(choose(c, all_reduce_of(8), {}, {machine, 256 << 10}).name);
     }
   }
-  EXPECT_TRUE(names.contains("halving-doubling")) << "which the others would have been given";
+  EXPECT_TRUE(names.contains("halving-doubling")) << "not chosen for consecutive ids either";
 }
 
-TEST(Choice, NeighboursShareADecision) {
+TEST(Choice, NeighbouringSizesShareADecision) {
   Collective c;
   for (std::size_t count = 1; count < 100'000; count += 1 + count / 7) {
     c.counts = {count};
