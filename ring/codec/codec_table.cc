@@ -7,7 +7,7 @@
 namespace horo {
 namespace {
 
-// Mistakes that would move the wrong number of bytes; faults_of() (tools/horo/conformance/codec.h) looks at everything.
+// Checks what determines the number of bytes sent. faults_of() (tools/horo/conformance/codec.h) checks a whole codec.
 void check_sizes(const Codec& codec) {
   const std::size_t block = codec.block();
   if (block == 0 || block > Codec::kMaxBlock) {
@@ -19,7 +19,7 @@ void check_sizes(const Codec& codec) {
   if (codec.wire_bytes(0) != 0 || two != 2 * one) {
     throw std::invalid_argument(say("codec '", codec.name(), "': no elements take ", codec.wire_bytes(0),
                                     " bytes, a block ", one, ", two blocks ", two,
-                                    "; expected 0 for none and twice as many for two"));
+                                    "; expected 0 for no elements and twice as many for two blocks"));
   }
 }
 
@@ -32,12 +32,12 @@ CodecTable::CodecTable() {
 void CodecTable::add(std::unique_ptr<Codec> codec) {
   const std::string name = codec->name();
   if (name.empty() || name.size() > kMaxNameBytes) {
-    throw std::invalid_argument(say("a codec's name has 1 to ", kMaxNameBytes, " bytes, this one ", name.size()));
+    throw std::invalid_argument(say("a codec's name has 1 to ", kMaxNameBytes, " bytes, this one has ", name.size()));
   }
   check_sizes(*codec);
   MutexLock lock(mutex_);
   if (!codecs_.try_emplace(name, std::move(codec)).second) {
-    throw std::invalid_argument(say("codec '", name, "' exists already; a name is given once in a session"));
+    throw std::invalid_argument(say("codec '", name, "' exists already; names are unique in a session"));
   }
 }
 
@@ -48,7 +48,7 @@ const Codec& CodecTable::get(std::string_view name) const {
   std::string known;
   for (const auto& [each, codec] : codecs_) known += (known.empty() ? "'" : ", '") + each + "'";
   throw std::invalid_argument(say("there is no codec '", name.substr(0, kMaxNameBytes), "', expected one of ", known,
-                                  " (others are registered first)"));
+                                  " or a registered codec"));
 }
 
 }  // namespace horo

@@ -1,4 +1,4 @@
-// The codecs that a session knows by name.
+// The codecs of a session by name.
 #pragma once
 
 #include <map>
@@ -12,15 +12,16 @@
 
 namespace horo {
 
-// Begins with those that are built in; none ever leaves. Any thread.
+// Holds the built-in codecs from the start. No codec is ever removed. Any thread.
 class CodecTable {
  public:
   CodecTable();
 
-  // Throws std::invalid_argument where the name is taken, empty or longer than kMaxNameBytes, or the codec contradicts
-  // itself (a block of no or too many elements, bytes of no elements, two blocks that are not twice one).
+  // Throws std::invalid_argument if the name is in use, empty or longer than kMaxNameBytes, or if the codec's sizes are
+  // inconsistent: block() outside of its range, wire_bytes(0) not 0, or two blocks not twice the bytes of one.
   void add(std::unique_ptr<Codec> codec);
-  // Lives as long as the table. Throws std::invalid_argument for an unknown name, saying which there are.
+  // The codec lives as long as the table. Throws std::invalid_argument that lists all names if there is none of this
+  // name.
   const Codec& get(std::string_view name) const;
 
   static constexpr std::size_t kMaxNameBytes = 64;

@@ -1,9 +1,10 @@
-// The codecs that are built in. Loops without branches over arrays on the stack, so that the compiler makes vector code
-// of them, and nothing but IEEE arithmetic, so that every processor writes the same bytes.
+// The built-in codecs. Their loops have no branches and use arrays on the stack, so that compilers vectorize them. They
+// use IEEE arithmetic only, so that every processor writes the same bytes.
 //
-// A block's scale follows its largest finite value: one infinity must not erase its neighbours. fp8 is close to the
-// "MX" formats (OCP, 2023): the scale is an exponent. Adding what was lost to the next values is error feedback: Seide
-// et al., "1-bit stochastic gradient descent", 2014; Karimireddy et al., "Error feedback fixes SignSGD", 2019.
+// The scale of a block follows its largest finite value, so that an infinity does not change its neighbours. fp8 is
+// close to the "MX" formats (OCP, 2023), whose scale is an exponent. Error feedback adds the coding error to the next
+// values: Seide et al., "1-bit stochastic gradient descent", 2014; Karimireddy et al., "Error feedback fixes SignSGD",
+// 2019.
 
 #include <algorithm>
 #include <bit>
@@ -58,17 +59,18 @@ class HalfCodec final : public Codec {
   const std::string name_;
 };
 
-// A byte for each element, and how much one of it weighs in its block.
-//   put_scale  chooses the scale for the largest finite magnitude, 0 for 0; returns it
-//   inverse    of a scale, finite
-//   code       of value / scale for a finite value
-//   value      of any byte, without the scale
+// A format of BlockCodec: one byte per element, and a scale per block.
+//   put_scale  chooses the scale for the largest finite magnitude, 0 for 0; writes and returns it
+//   scale      reads a scale
+//   inverse    1 / scale, or 0 for a scale of 0
+//   code       the byte for value / scale, for a finite value
+//   value      the value of any byte, not scaled
 struct Fp8 {
   static constexpr std::size_t kBlock = 32;
   static constexpr std::size_t kScaleBytes = 1;
   static constexpr bool kStateful = false;
 
-  // The exponent of a power of two, biased as a float's: the largest comes to lie in (224, 448].
+  // The scale is a power of two, stored as a float's biased exponent. It maps the largest value into (224, 448].
   static float put_scale(float largest, std::byte* wire) {
     constexpr std::uint32_t kFraction = 0x7fffff;
     constexpr std::uint32_t kThreeQuarters = 0x600000;
@@ -96,7 +98,7 @@ struct Int8 {
   static constexpr float kMost = 127.0f;
 
   static float put_scale(float largest, std::byte* wire) {
-    // Below the least normal number a scale would be too coarse a number itself.
+    // A subnormal scale would have too few significant bits.
     float scale = std::max(largest / kMost, FLT_MIN);
     if (largest == 0) scale = 0;
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(scale);
@@ -109,7 +111,7 @@ struct Int8 {
     return std::bit_cast<float>(bits);
   }
   static float inverse(float scale) { return scale > 0 ? 1.0f / scale : 0.0f; }
-  // Adding a number whose last mantissa bit weighs 1 rounds to an integer, ties to even.
+  // Adding a number whose last mantissa bit has the weight 1 rounds to an integer, ties to even.
   static std::uint8_t code(float scaled) {
     constexpr float kOnes = 12582912.0f;
     const std::uint32_t rounded = std::bit_cast<std::uint32_t>(scaled + kOnes) - std::bit_cast<std::uint32_t>(kOnes);
@@ -181,7 +183,7 @@ class BlockCodec final : public Codec {
     }
   }
 
-  // What is rounded up beyond all floats is the largest one.
+  // A value that rounds beyond the largest float becomes the largest float.
   static float value_of(std::byte code, float scale) {
     const float value = Format::value(std::to_integer<std::uint8_t>(code)) * scale;
     const float below = value < FLT_MAX ? value : FLT_MAX;
@@ -189,7 +191,7 @@ class BlockCodec final : public Codec {
     return value == value ? finite : kNan;
   }
 
-  // As integers: magnitudes of floats are in the order of their bits.
+  // Compares as integers, because magnitudes of floats have the order of their bits.
   static float largest_of(const float* values, std::size_t n) {
     std::int32_t largest = 0;
     for (std::size_t i = 0; i < n; ++i) {

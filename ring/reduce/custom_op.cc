@@ -1,6 +1,5 @@
-// The canonical tree once more, on pointers: what is only ever read stays where it is, and a copy is made of what
-// becomes an accumulator, or does not lie where its type can. A tree of N leaves makes as many copies as it has joins
-// of two leaves.
+// Runs the canonical tree on pointers. An input that is only read stays in its buffer. An input is copied if it becomes
+// an accumulator, or if it is not aligned to its type. A tree makes as many copies as it has joins of two leaves.
 
 #include "ring/reduce/custom_op.h"
 
@@ -18,7 +17,7 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kBlockBytes = 64 << 10;  // of an element-wise operation: stays in the second-level cache
+constexpr std::size_t kBlockBytes = 64 << 10;  // of an element-wise operation; fits into the second-level cache
 
 class CustomTree {
  public:
@@ -44,7 +43,7 @@ class CustomTree {
   }
 
  private:
-  // A level of the stack; its memory lasts from block to block.
+  // A level of the stack. Its memory is reused for later blocks.
   struct Level {
     const std::byte* value = nullptr;
     std::unique_ptr<std::byte[]> memory;
@@ -60,14 +59,14 @@ class CustomTree {
   void join(std::size_t count) {
     Level& left = levels_[used_ - 2];
     Level& right = levels_[used_ - 1];
-    if (!left.is_own()) own(left);
-    if (reinterpret_cast<std::uintptr_t>(right.value) % element_bytes_ != 0) own(right);
+    if (!left.is_own()) copy(left);
+    if (reinterpret_cast<std::uintptr_t>(right.value) % element_bytes_ != 0) copy(right);
     --used_;
     combine(left.memory.get(), right.value, count);
   }
 
-  // Memory from new is aligned to any element.
-  void own(Level& level) const {
+  // Copies the value into memory of the level, which new aligns to any element type.
+  void copy(Level& level) const {
     if (level.memory_bytes < bytes_) {
       level.memory.reset(new std::byte[bytes_]);
       level.memory_bytes = bytes_;
@@ -96,7 +95,7 @@ class CustomTree {
   const std::size_t element_bytes_;
   const std::span<const TreeStep> tree_;
   const std::span<const TreeInput> inputs_;
-  std::size_t bytes_ = 0;  // of what is combined at once
+  std::size_t bytes_ = 0;  // of a block
   std::vector<Level> levels_;
   std::size_t used_ = 0;
 };
@@ -104,7 +103,7 @@ class CustomTree {
 }  // namespace
 
 void check(const CustomOp& op) {
-  if (op.name.empty()) throw std::invalid_argument("an operation without a name");
+  if (op.name.empty()) throw std::invalid_argument("a custom operation needs a name");
   if (!op.combine) throw std::invalid_argument(say("operation '", op.name, "': combine is null"));
 }
 

@@ -1,6 +1,6 @@
-// What one element is and how two of them combine: the types and operations of reduce.cc. Loads and stores go through
-// memcpy, so any alignment is legal. All of it has internal linkage: every translation unit compiles it for its own
-// instruction set, and the linker must not take one copy for another.
+// The element types and operations of the kernels. Loads and stores use memcpy, so any alignment is legal. Everything
+// has internal linkage: every translation unit compiles it for its own instruction set, and the linker must not replace
+// one copy by another.
 #pragma once
 
 #include <bit>
@@ -17,19 +17,20 @@
 namespace horo {
 namespace {
 
-// Truncates towards zero and saturates; a NaN becomes 0. A 64-bit value came here as a double, so above 2^53 it is a
-// neighbour: the nearest that has a place there.
+// Truncates towards zero and saturates; a NaN becomes 0. The value of a 64-bit integer is a double here, so above 2^53
+// it is the nearest double.
 template <class Int>
 Int saturate(double value) {
-  // The upper limit of a 64-bit type is not a double: max + 1 is, so compare with that.
-  constexpr double kEnd = 2.0 * (static_cast<double>(std::numeric_limits<Int>::max() / 2) + 1.0);
+  // The maximum of a 64-bit type is not a double, but max + 1 is.
+  constexpr Int kHalfOfMax = std::numeric_limits<Int>::max() / 2;
+  constexpr double kEnd = 2.0 * (static_cast<double>(kHalfOfMax) + 1.0);
   constexpr double kLow = static_cast<double>(std::numeric_limits<Int>::min());
   if (value >= kEnd) return std::numeric_limits<Int>::max();
   if (value <= kLow) return std::numeric_limits<Int>::min();
   return value == value ? static_cast<Int>(value) : Int{0};
 }
 
-// An element type: Stored lies in buffers, Accumulator is what sums are kept in.
+// An element type: buffers hold Stored, and sums are computed in Accumulator.
 template <class Int>
 struct IntElement {
   using Stored = Int;
@@ -42,7 +43,7 @@ struct IntElement {
   }
 };
 
-// 0 and 1; factors have no meaning and are not applied.
+// Bools have no factors.
 struct BoolElement {
   using Stored = std::uint8_t;
   using Accumulator = bool;
@@ -68,7 +69,7 @@ struct FloatElement : ScaledFloat<Float> {
   static Float store(Float value) { return value == value ? value : std::numeric_limits<Float>::quiet_NaN(); }
 };
 
-// A 16- or 8-bit float: sums are kept in float32.
+// 16- and 8-bit floats are summed in float32.
 struct Float16Element : ScaledFloat<float> {
   using Stored = std::uint16_t;
   static float load(std::uint16_t stored) { return float16_to_float(stored); }
@@ -93,7 +94,7 @@ struct Float8E5m2Element : ScaledFloat<float> {
   static std::uint8_t store(float value) { return float_to_float8_e5m2(value); }
 };
 
-// Two floats, each with its own NaN; a factor scales both.
+// Two floats. A NaN affects one of them; a factor scales both.
 template <class Float>
 struct Complex {
   Float real;
@@ -104,14 +105,14 @@ template <class Float>
 struct ComplexElement {
   using Stored = Complex<Float>;
   using Accumulator = Complex<Float>;
-  using Part = FloatElement<Float>;
+  using Half = FloatElement<Float>;
   static Stored load(Stored stored) { return stored; }
-  static Stored store(Stored value) { return {Part::store(value.real), Part::store(value.imaginary)}; }
+  static Stored store(Stored value) { return {Half::store(value.real), Half::store(value.imaginary)}; }
   static Stored scaled(Stored value, double factor) {
-    return {Part::scaled(value.real, factor), Part::scaled(value.imaginary, factor)};
+    return {Half::scaled(value.real, factor), Half::scaled(value.imaginary, factor)};
   }
   static Stored finished(Stored value, double divisor, double postscale) {
-    return {Part::finished(value.real, divisor, postscale), Part::finished(value.imaginary, divisor, postscale)};
+    return {Half::finished(value.real, divisor, postscale), Half::finished(value.imaginary, divisor, postscale)};
   }
 };
 
@@ -120,7 +121,7 @@ inline constexpr bool kIsComplex = false;
 template <class Float>
 inline constexpr bool kIsComplex<Complex<Float>> = true;
 
-// Integers wrap: the arithmetic is done in the unsigned type of at least 32 bits.
+// Integers wrap: they are added and multiplied in an unsigned type of at least 32 bits.
 template <class Int>
 using Wrapping = std::make_unsigned_t<std::common_type_t<Int, std::int32_t>>;
 
@@ -139,7 +140,7 @@ struct Sum {
   }
 };
 
-// Of complex numbers by the formula of the textbook: an infinity may become a NaN.
+// Complex numbers are multiplied by the textbook formula: an infinity may become a NaN.
 struct Product {
   template <class T>
   static T apply(T a, T b) {
@@ -155,8 +156,8 @@ struct Product {
   }
 };
 
-// min and max of floats: equal values differ at most in the sign of zero, which or (min) and and (max) of the bits
-// decide; adding propagates a NaN.
+// Minimum and maximum of floats. Equal values differ at most in the sign of zero: the minimum takes the OR of their
+// bits, the maximum the AND. An addition propagates NaNs.
 template <class Float>
 using BitsOf = std::conditional_t<sizeof(Float) == 4, std::uint32_t, std::uint64_t>;
 
@@ -192,7 +193,7 @@ struct Max {
   }
 };
 
-// Bits of integers and of bools.
+// Bitwise operations on integers and bools.
 struct BitAnd {
   template <class T>
   static T apply(T a, T b) {
@@ -214,7 +215,7 @@ struct BitXor {
   }
 };
 
-// Where the operation is defined on what sums are kept in; horo/base/types.h says the same of the types.
+// Whether the operation is defined on the accumulator type. supports() of horo/base/types.h has the same rules.
 template <class Op, class T>
 inline constexpr bool kApplies = true;
 template <class Float>

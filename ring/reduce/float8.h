@@ -1,7 +1,7 @@
-// The two 8-bit floats of the OCP specification "OFP8" (2023) to float32 and back: exact, and with
-// round-to-nearest-even. e4m3 ("fn") has no infinity: what is too large becomes +-448, as does an infinity. e5m2 is a
-// float16 cut short, with infinities. Each has one NaN that is ever written. Without branches, and with internal
-// linkage, as half.h and for its reasons.
+// Conversions between float32 and the two 8-bit floats of the OCP specification "OFP8" (2023): exact when widening,
+// round-to-nearest-even when narrowing. e4m3 ("fn") has no infinity: larger numbers and infinities become +-448. e5m2
+// is a truncated float16 and has infinities. Each format has one NaN that is ever written. No branches and internal
+// linkage, for the reasons given in half.h.
 #pragma once
 
 #include <bit>
@@ -16,25 +16,25 @@ inline constexpr std::uint8_t kInfinityFloat8E5m2 = 0x7c;  // the largest finite
 
 namespace {
 
-// A format of `kExponentBits` and `kMantissaBits` with the usual bias, subnormals, and no special values.
+// A format with the usual bias and subnormals, but without special values.
 template <int kExponentBits, int kMantissaBits>
 struct SmallFloat {
-  static constexpr int kShift = 23 - kMantissaBits;                               // from its mantissa to a float's
+  static constexpr int kShift = 23 - kMantissaBits;  // from its mantissa to that of a float
   static constexpr std::uint32_t kBias = 127 - ((1 << (kExponentBits - 1)) - 1);  // between the exponents
-  static constexpr std::uint32_t kFirstNormal = (kBias + 1) << 23;                // its least normal number, as a float
+  static constexpr std::uint32_t kFirstNormal = (kBias + 1) << 23;  // its least normal number, as bits of a float
 
-  // Of a magnitude.
+  // Widens a number without its sign.
   static float widen(std::uint32_t magnitude) {
     const std::uint32_t moved = magnitude << kShift;
     const std::uint32_t normal = moved + (kBias << 23);
-    // A subnormal one is a normal float: let the float unit shift its leading bit into place.
+    // A subnormal number is a normal float: a float subtraction shifts its leading bit into place.
     const float small = std::bit_cast<float>(moved + kFirstNormal) - std::bit_cast<float>(kFirstNormal);
     return moved < (1u << 23) ? small : std::bit_cast<float>(normal);
   }
 
-  // Of the magnitude `bits` of a float; what does not fit becomes a number above all that do.
+  // Narrows the magnitude `bits` of a float. A number that does not fit becomes one above all numbers that do.
   static std::uint32_t narrow(std::uint32_t bits) {
-    // A float whose last mantissa bit weighs as much as that of a subnormal one: adding it rounds.
+    // A float whose last mantissa bit has the weight of a subnormal number's last bit: adding it rounds.
     constexpr std::uint32_t kAlign = (kBias + 1 + kShift) << 23;
     const float aligned = std::bit_cast<float>(bits < kFirstNormal ? bits : 0u) + std::bit_cast<float>(kAlign);
     const std::uint32_t small = std::bit_cast<std::uint32_t>(aligned) - kAlign;

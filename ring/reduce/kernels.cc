@@ -16,22 +16,22 @@ std::vector<const Kernels*> all_kernels() {
   return all;
 }
 
-const Kernels& kernels_for(std::string_view wish) {
+const Kernels& kernels_for(std::string_view name) {
   const auto all = all_kernels();
-  if (wish == "auto") return *all.back();
+  if (name == "auto") return *all.back();
   std::string names;
   for (const Kernels* kernels : all) {
-    if (kernels->name == wish) return *kernels;
+    if (kernels->name == name) return *kernels;
     names += say(names.empty() ? "" : ", ", kernels->name);
   }
   throw std::invalid_argument(
-      say("HORO_KERNELS=\"", wish, "\": this processor has no such kernels; expected ", names, " or auto"));
+      say("HORO_KERNELS=\"", name, "\": this processor has no such kernels; expected ", names, " or auto"));
 }
 
 const Kernels& kernels_in_use() {
   static const Kernels& chosen = [&]() -> const Kernels& {
-    const char* wish = std::getenv("HORO_KERNELS");
-    return kernels_for(wish == nullptr ? "auto" : wish);
+    const char* name = std::getenv("HORO_KERNELS");
+    return kernels_for(name == nullptr ? "auto" : name);
   }();
   return chosen;
 }

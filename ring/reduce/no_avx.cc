@@ -1,4 +1,4 @@
-// Other architectures have the baseline alone.
+// Other architectures than x86-64 have the scalar and baseline kernels only.
 
 #include "ring/reduce/kernels.h"
 

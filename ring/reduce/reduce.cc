@@ -1,6 +1,5 @@
-// A reduction walks its inputs in blocks that stay in the first-level cache: the canonical tree runs as a program on a
-// small stack of accumulator blocks, so every input is read once and the output written once, however many ranks there
-// are. The loops are in reduce_kernels.h, compiled once per instruction set; all of them give the same bits.
+// Prepares reductions and passes them to the kernels. The loops are in reduce_kernels.h, which is compiled once per
+// instruction set. All instruction sets give the same bits.
 
 #include "ring/reduce/reduce.h"
 
@@ -40,7 +39,7 @@ bool is_regular(std::span<const TreeStep> tree, const RegularTree& regular) {
   return true;
 }
 
-struct Work {
+struct Operands {
   std::span<const TreeInput> inputs;
   std::span<std::byte* const> outs;
   std::size_t count;
@@ -48,11 +47,11 @@ struct Work {
   std::byte* stack;
 };
 
-TreeJob job_of(const Reduction& reduction, std::span<const TreeStep> tree, const Work& work) {
+TreeJob job_of(const Reduction& reduction, std::span<const TreeStep> tree, const Operands& operands) {
   Scaling scaling = reduction.scaling;
   if (reduction.op != ReduceOp::kAverage) scaling.divisor = 1.0;
-  return {tree.data(), tree.size(), work.inputs.data(),   work.outs.data(), work.outs.size(),
-          work.count,  scaling,     reduction.to_partial, work.regular,     work.stack};
+  return {tree.data(),    tree.size(), operands.inputs.data(), operands.outs.data(), operands.outs.size(),
+          operands.count, scaling,     reduction.to_partial,   operands.regular,     operands.stack};
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
-// The arithmetic of reductions, one loop per operation and type (DESIGN section 5). Pure: no I/O, no allocation in
-// loops.
+// The arithmetic of reductions (docs/canonical_order.md). Pure: no I/O, and no allocation inside loops.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
@@ -15,63 +14,65 @@ namespace horo {
 
 struct CustomOp;
 
-// The type in which sums are kept: float32 for 16- and 8-bit floats, else the type itself; always the type itself for
-// an operation of the user's own.
+// The type of partial results: float32 for 16- and 8-bit floats, else the type itself. For kCustom always the type
+// itself.
 DType accumulator_of(DType dtype, ReduceOp op = ReduceOp::kSum);
 
+// The factors of a reduction.
 struct Scaling {
   double prescale = 1.0;
   double postscale = 1.0;
   double divisor = 1.0;
 };
 
-// An input of a tree: a buffer of the dtype, or of partial results in the accumulator type (which are not prescaled).
+// An input of a tree: elements of the dtype, or partial results in the accumulator type, which are not prescaled.
 struct TreeInput {
   const std::byte* data = nullptr;
   bool partial = false;
 };
 
-// What is computed of the inputs; the divisor is applied by kAverage alone.
+// What is computed from the inputs. The divisor applies to kAverage only.
 struct Reduction {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Scaling scaling;
-  bool to_partial = false;           // the result stays in the accumulator type, undivided and not scaled
-  const CustomOp* custom = nullptr;  // of kCustom, which has no scaling
+  bool to_partial = false;           // the result is a partial result: in the accumulator type, not divided or scaled
+  const CustomOp* custom = nullptr;  // of kCustom, which ignores scaling
 };
 
-// out[i] = round(postscale * (T(prescale * widen(inputs[..][i])) / divisor)) for i < count. The tree's leaves are
-// indices of `inputs`; out may be one of them, if it has the same type. Alignment: any. Integer scaling goes through
-// float64 and truncates, saturating. NaN results are the canonical quiet NaN. Throws
-// what a custom operation throws.
+// out[i] = round(postscale * (T(prescale * widen(inputs[..][i])) / divisor)) for i < count. The leaves of the tree are
+// indices of `inputs`. `out` may be one of the inputs if both have the same type, else it is disjoint from them. Any
+// alignment. Integers are scaled in float64, truncated and saturated. NaN results are the canonical quiet NaN. Throws
+// std::runtime_error if a custom operation fails.
 void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const TreeInput> inputs,
                  std::byte* out, std::size_t count);
 
-// A reduction with all that it needs, for the kernels (ring/reduce/kernels.h).
+// A reduction as the kernels take it (ring/reduce/kernels.h).
 struct TreeJob {
   const TreeStep* tree;
   std::size_t steps;
   const TreeInput* inputs;
-  std::byte* const* outs;  // the first is the result's place, the others get copies
+  std::byte* const* outs;  // all receive the result
   std::size_t out_count;
   std::size_t count;
-  Scaling scaling;   // divisor 1 unless it is an average
-  bool to_partial;   // see Reduction
-  int regular;       // regular_inputs(tree), or 0, with which the same result takes longer
-  std::byte* stack;  // memory for as many blocks of the widest type as the tree is deep, aligned for it
+  Scaling scaling;   // divisor 1 unless the operation is kAverage
+  bool to_partial;   // as in Reduction
+  int regular;       // regular_inputs(tree), or 0: the result is the same, but slower
+  std::byte* stack;  // one block of the widest type per level of the tree, aligned for that type
 };
 using TreeRun = void (*)(const TreeJob&);
 
-// What follows from a tree, for many reductions with it, which then need no memory. One thread.
+// Runs many reductions with one tree, without allocating. One thread.
 class TreeReducer {
  public:
   explicit TreeReducer(std::vector<TreeStep> tree = {});
-  // As reduce_tree(), to each of `outs` alike; each may be one of the inputs. No custom operation.
+  // As reduce_tree(), with the result in each of `outs`, which may be inputs. No custom operation.
   void run(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
            std::size_t count);
 
-  // The same in two steps: all that can be done before the inputs' bytes are there, and the rest. No input is partial.
-  // What is asked for as it was the last time is ready at once.
+  // The same in two steps: prepare() does what is possible before the inputs hold their values, run_prepared() the
+  // rest. No input is partial. A call with the reduction and count of the call before is cheap. `inputs` and `outs`
+  // stay valid until run_prepared() returns.
   void prepare(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
                std::size_t count) {
     const bool is_ready = run_ != nullptr && is_prepared(reduction) && count == job_.count;
@@ -83,24 +84,28 @@ class TreeReducer {
   }
 
  private:
-  // Bit for bit: -0 scales otherwise than 0.
   bool is_prepared(const Reduction& reduction) const {
     return reduction.dtype == prepared_.dtype && reduction.op == prepared_.op &&
-           reduction.to_partial == prepared_.to_partial &&
-           std::memcmp(&reduction.scaling, &prepared_.scaling, sizeof(Scaling)) == 0;
+           reduction.to_partial == prepared_.to_partial && has_equal_bits(reduction.scaling, prepared_.scaling);
+  }
+  // Compares bits, because 0 and -0 give different results.
+  static bool has_equal_bits(const Scaling& a, const Scaling& b) {
+    const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
+    return bits(a.prescale) == bits(b.prescale) && bits(a.postscale) == bits(b.postscale) &&
+           bits(a.divisor) == bits(b.divisor);
   }
   void prepare_anew(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
                     std::size_t count);
 
   std::vector<TreeStep> tree_;
-  int regular_;  // as TreeJob has it
+  int regular_;  // as in TreeJob
   std::vector<std::byte> stack_;
   Reduction prepared_;
-  TreeRun run_ = nullptr;  // null: there is nothing to do
+  TreeRun run_ = nullptr;  // null: the tree or the count is empty
   TreeJob job_{};
 };
 
-// memcpy() of many bytes, with the widest vectors of this processor.
+// memcpy() for large copies, with the widest vectors of this processor.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes);
 
 }  // namespace horo

@@ -1,11 +1,11 @@
-// The kernels for x86-64 processors with vectors of 512 bits; this file alone is compiled for them.
+// Kernels for x86-64 processors with vectors of 512 bits. Only this file is compiled for AVX-512.
 
 #include "ring/reduce/reduce_kernels.h"
 
 namespace horo {
 namespace {
 
-// g++ 12 makes fused multiply-adds (vfmaddsub) of products of complex numbers, whatever -ffp-contract says.
+// g++ 12 compiles products of complex numbers to fused multiply-adds (vfmaddsub) even with -ffp-contract=off.
 bool may_be_fused(DType dtype, ReduceOp op) {
   return op == ReduceOp::kProduct && (dtype == DType::kComplex64 || dtype == DType::kComplex128);
 }

@@ -1,4 +1,4 @@
-// The kernels for every processor of this architecture: vectors of 128 bits.
+// Kernels for every processor of this architecture, with vectors of 128 bits.
 
 #include "ring/reduce/reduce_kernels.h"
 

@@ -1,8 +1,12 @@
-// The loops themselves, included by one source file per instruction set. They have no branches and no aliasing
-// (accumulators are private memory), so the compiler turns them into vector code; the sums that gradients are made of
-// stay in registers instead (lanes.h). Vector width and the order of blocks do not change a bit of the result: elements
-// never meet one another. Internal linkage throughout, and nothing of the standard library in the loops, so that no
-// copy for one instruction set is ever linked in place of another.
+// The loops of the kernels, included by one source file per instruction set. Inputs are processed in blocks that fit
+// into the first-level cache: the canonical tree runs as a program on a small stack of accumulator blocks, so every
+// input is read once and the output is written once, for any number of ranks. The loops have no branches and no
+// aliasing, so compilers vectorize them. Sums of the usual gradients stay in vector registers instead (simd.h). The
+// bits of the result do not depend on the width of vectors or the order of blocks, because different elements are never
+// combined.
+//
+// Everything has internal linkage and the loops use nothing of the standard library, so that the linker cannot replace
+// the code for one instruction set by that for another.
 #pragma once
 
 #include "horo/base/check.h"
@@ -55,7 +59,7 @@ void store(const typename Element::Accumulator* __restrict from, std::byte* __re
   }
 }
 
-// Calls f with the element type as a tag.
+// Calls f with a value of the element type.
 template <class F>
 void with_element(DType dtype, F f) {
   switch (dtype) {
@@ -121,7 +125,7 @@ void with_op(ReduceOp op, F f) {
   HORO_CHECK(!"a known operation");
 }
 
-// Partial results are already what sums are made of.
+// Partial results are stored in the accumulator type.
 template <class T>
 struct PartialElement {
   using Stored = T;
@@ -132,7 +136,7 @@ struct PartialElement {
   static T finished(T value, double /*divisor*/, double /*postscale*/) { return value; }
 };
 
-// Calls f with the number of inputs as a tag.
+// Calls f with the number of inputs, which is that of a regular tree, as a std::integral_constant.
 template <class F>
 void with_inputs(int inputs, F f) {
   if (inputs == 2) return f(std::integral_constant<int, 2>{});
@@ -146,16 +150,17 @@ class TreeRunner {
  public:
   using T = typename Element::Accumulator;
   using Partial = PartialElement<T>;
-  using L = Lanes<Element, kBytes>;
-  static constexpr bool kHasLanes = std::is_same_v<Op, Sum> && L::kWidth > 0;
+  using L = SimdVector<Element, kBytes>;
+  static constexpr bool kHasVector = std::is_same_v<Op, Sum> && L::kWidth > 0;
 
   explicit TreeRunner(const TreeJob& job)
       : job_(job), stack_(reinterpret_cast<T*>(job.stack)), scales_(job.scaling.prescale != 1.0) {}
 
-  // A few elements of a regular tree, one after the other: what does so. Null if there are more, or it is another tree.
+  // The function that sums a few elements of a regular tree one by one. Null if there are more elements, or if the tree
+  // is not regular.
   //
-  // They were written a moment ago, a word at a time: a register's width of them could be read only when all those
-  // words have left the core that wrote them.
+  // A caller has usually just written such a tensor word by word. A load of a whole register has to wait until all
+  // these stores have reached the cache; loads of single words do not.
   TreeRun run_of_few() const {
     constexpr std::size_t kFew = 6;
     if (job_.count > kFew || job_.out_count > 1 || job_.to_partial || !is_regular()) return nullptr;
@@ -165,16 +170,16 @@ class TreeRunner {
     return run;
   }
 
-  // The whole tree without a stack. False if it is not one of those that fit into registers.
+  // Runs the whole tree in registers. Returns false, without an effect, if that is not possible.
   bool run_in_registers() const {
     if (!is_regular() || (job_.to_partial && !kPartialsAreAlike)) return false;
     const bool is_finished = job_.to_partial || (job_.scaling.divisor == 1.0 && job_.scaling.postscale == 1.0);
-    if constexpr (kHasLanes) {
+    if constexpr (kHasVector) {
       if (!L::kScales && !is_finished) return false;
       if (job_.out_count > 2 && job_.out_count != static_cast<std::size_t>(job_.regular)) return false;
       with_inputs(job_.regular, [&](auto inputs) { is_finished ? sum<inputs, false>() : sum<inputs, true>(); });
     }
-    return kHasLanes;
+    return kHasVector;
   }
 
   // The sum of elements [begin, begin + count), count <= kKernelBlock.
@@ -210,10 +215,10 @@ class TreeRunner {
 
   static std::size_t steps_of(const RegularTree& regular) { return static_cast<std::size_t>(2 * regular.inputs - 1); }
 
-  // The largest one that begins at this step; null if none does, or this type has no lanes. A program that is a whole
-  // tree is one subtree wherever it stands.
+  // The largest regular tree that begins at this step of the program; null if there is none, or if the type has no
+  // vector form.
   const RegularTree* regular_at(std::size_t at) const {
-    if constexpr (kHasLanes) {
+    if constexpr (kHasVector) {
       for (const RegularTree& regular : kRegularTrees) {
         if (fits(regular, at)) return &regular;
       }
@@ -238,7 +243,7 @@ class TreeRunner {
     return job_.regular > 0;
   }
 
-  // The tree of so many values.
+  // Sums the values in the regular tree over kInputs contributors.
   template <int kInputs>
   static T sum_of_values(const T* values) {
     if constexpr (kInputs == 1) {
@@ -280,7 +285,7 @@ class TreeRunner {
       if constexpr (kScaled && L::kScales) {
         L::store(to, L::finished(value, scaling));
       } else {
-        static_cast<void>(scaling);  // clang warns of a capture without a use
+        static_cast<void>(scaling);  // clang warns about unused captures
         L::store(to, value);
       }
     };
@@ -294,7 +299,7 @@ class TreeRunner {
   }
 
   void push_sum(T* top, const RegularTree& regular, std::size_t at, std::size_t begin, std::size_t count) const {
-    if constexpr (kHasLanes) {
+    if constexpr (kHasVector) {
       with_inputs(regular.inputs, [&](auto inputs) {
         const std::byte* from[inputs];
         gather<inputs>(from, at, begin);
@@ -310,7 +315,7 @@ class TreeRunner {
     load<Element>(top, place(input, begin), count, job_.scaling.prescale);
   }
 
-  // A leaf that is joined at once needs no block of the stack, unless it is scaled.
+  // Joins a leaf with the top of the stack. The leaf needs a block of the stack only if it is scaled.
   void fold(T* top, const TreeInput& input, std::size_t begin, std::size_t count) const {
     if (input.partial) return join_input<Partial, Op>(top, place(input, begin), count);
     if (!scales_) return join_input<Element, Op>(top, place(input, begin), count);
@@ -331,7 +336,7 @@ void for_blocks(std::size_t total, F f) {
   }
 }
 
-// Not inlined: its frame is so large that a few elements take less time than it does.
+// Not inlined: setting up its large frame takes longer than summing a few elements.
 template <class Element, class Op, std::size_t kBytes>
 __attribute__((noinline)) void run_blocks(const TreeJob& job) {
   using T = typename Element::Accumulator;
@@ -357,7 +362,7 @@ TreeRun run_for(const TreeJob& job) {
   return few != nullptr ? few : run_blocks<Element, Op, kBytes>;
 }
 
-// kBytes: of a vector register; 0: without vectors.
+// kBytes: size of a vector register; 0: no vectors.
 template <std::size_t kBytes>
 TreeRun tree_run(DType dtype, ReduceOp op, const TreeJob& job) {
   TreeRun run = nullptr;

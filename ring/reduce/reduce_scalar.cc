@@ -1,4 +1,4 @@
-// The kernels without vectors: slow, and what the others have to agree with.
+// Kernels without vectors. They are slow, and the reference for the other kernels.
 
 #include "ring/reduce/reduce_kernels.h"
 

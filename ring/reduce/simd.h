@@ -1,6 +1,6 @@
-// Several elements of one type in one vector register: how they come from memory, and how they go back. The compilers'
-// vector types give both compilers the same loops, and an output may lie on an input, which a compiler that has to find
-// the vectors itself must rule out. All of it has internal linkage, for the reasons of element.h, and the bits of it.
+// Vector registers of elements: loads, stores and sums, with the results of element.h bit for bit. The vector types of
+// the compilers give g++ and clang the same loops, and allow an output that is also an input, which an automatic
+// vectorizer must rule out. Everything has internal linkage, for the reasons given in element.h.
 #pragma once
 
 #if defined(__AVX2__)
@@ -31,15 +31,15 @@ void put_vector(std::byte* to, const V& value) {
   std::memcpy(to, &value, sizeof(value));
 }
 
-// Of registers of kBytes. kWidth elements; 0: this type has none, or there are no vectors.
+// The elements of a vector register of kBytes. kWidth: their number; 0: the type has no vector form.
 template <class Element, std::size_t kBytes>
-struct Lanes {
+struct SimdVector {
   static constexpr std::size_t kWidth = 0;
 };
 
-// Integers wrap, as unsigned ones do. They have no factors here.
+// Integers wrap, because the register holds unsigned elements. Factors are not supported.
 template <class Int, std::size_t kBytes>
-requires(kBytes > 0) struct Lanes<IntElement<Int>, kBytes> {
+requires(kBytes > 0) struct SimdVector<IntElement<Int>, kBytes> {
   using Value = Vector<std::make_unsigned_t<Int>, kBytes>;
   static constexpr std::size_t kWidth = kBytes / sizeof(Int);
   static constexpr bool kScales = false;
@@ -48,7 +48,7 @@ requires(kBytes > 0) struct Lanes<IntElement<Int>, kBytes> {
 };
 
 template <class Float, std::size_t kBytes>
-struct FloatLanes {
+struct FloatVector {
   using Value = Vector<Float, kBytes>;
   static constexpr std::size_t kWidth = kBytes / sizeof(Float);
   static constexpr bool kScales = true;
@@ -58,7 +58,7 @@ struct FloatLanes {
 };
 
 template <class Float, std::size_t kBytes>
-requires(kBytes > 0) struct Lanes<FloatElement<Float>, kBytes> : FloatLanes<Float, kBytes> {
+requires(kBytes > 0) struct SimdVector<FloatElement<Float>, kBytes> : FloatVector<Float, kBytes> {
   using Value = Vector<Float, kBytes>;
   static Value load(const std::byte* from) { return vector_at<Value>(from); }
   static void store(std::byte* to, const Value& value) {
@@ -67,7 +67,8 @@ requires(kBytes > 0) struct Lanes<FloatElement<Float>, kBytes> : FloatLanes<Floa
   }
 };
 
-// 16 bits of each lane to 32 and back; g++ 12 needs twice the instructions for __builtin_convertvector.
+// Conversions between 16 and 32 bits per element. g++ 12 compiles __builtin_convertvector to twice as many
+// instructions.
 template <std::size_t kBytes>
 Vector<std::uint32_t, kBytes> widened(const Vector<std::uint16_t, kBytes / 2>& halves) {
   using Wide = Vector<std::uint32_t, kBytes>;
@@ -94,7 +95,7 @@ Vector<std::uint16_t, kBytes / 2> narrowed(const Vector<std::uint32_t, kBytes>& 
 }
 
 template <std::size_t kBytes>
-requires(kBytes > 0) struct Lanes<BFloat16Element, kBytes> : FloatLanes<float, kBytes> {
+requires(kBytes > 0) struct SimdVector<BFloat16Element, kBytes> : FloatVector<float, kBytes> {
   using Value = Vector<float, kBytes>;
   using Bits = Vector<std::uint32_t, kBytes>;
   using Stored = Vector<std::uint16_t, kBytes / 2>;
@@ -109,10 +110,10 @@ requires(kBytes > 0) struct Lanes<BFloat16Element, kBytes> : FloatLanes<float, k
   }
 };
 
-// float16 by the processor's own conversions, which round to nearest even and know subnormal numbers.
+// float16 with the conversions of the processor, which round to nearest even and support subnormal numbers.
 #if defined(__AVX512F__)
 template <>
-struct Lanes<Float16Element, 64> : FloatLanes<float, 64> {
+struct SimdVector<Float16Element, 64> : FloatVector<float, 64> {
   static Value load(const std::byte* from) {
     return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
   }
@@ -125,7 +126,7 @@ struct Lanes<Float16Element, 64> : FloatLanes<float, 64> {
 };
 #elif defined(__F16C__)
 template <>
-struct Lanes<Float16Element, 32> : FloatLanes<float, 32> {
+struct SimdVector<Float16Element, 32> : FloatVector<float, 32> {
   static Value load(const std::byte* from) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
   }
@@ -139,7 +140,7 @@ struct Lanes<Float16Element, 32> : FloatLanes<float, 32> {
 };
 #endif
 
-// memcpy() of less than kLess bytes, a power of two, by halves.
+// memcpy() of fewer than kLess bytes, a power of two, by halves.
 template <std::size_t kLess>
 void copy_few(std::byte* to, const std::byte* from, std::size_t bytes) {
   if constexpr (kLess > 1) {
@@ -149,7 +150,7 @@ void copy_few(std::byte* to, const std::byte* from, std::size_t bytes) {
   }
 }
 
-// The canonical tree of contributors 0..kInputs-1 over one register's width of them.
+// The canonical tree over contributors 0..kInputs-1, for the elements of one register.
 template <class L, int kInputs>
 typename L::Value sum_of(const std::byte* const* inputs, std::size_t at_byte) {
   if constexpr (kInputs == 1) {
@@ -160,9 +161,9 @@ typename L::Value sum_of(const std::byte* const* inputs, std::size_t at_byte) {
   }
 }
 
-// The sums of kInputs inputs, each handed to put(address, value) where every one of `outs` has room for it, elements of
-// kOutBytes. All loads of a register's width come before its stores, so an out may be an input with elements of the
-// same size.
+// Sums kInputs inputs and calls put(address, value) for each register and each of `outs`, whose elements have
+// kOutBytes. All inputs of a register are loaded before its results are stored, so an output may be an input with
+// elements of the same size.
 template <class L, int kInputs, int kOuts, std::size_t kInBytes, std::size_t kOutBytes, class Put>
 void sum_in_registers(const std::byte* const* inputs, std::byte* const* outs, std::size_t count, Put put) {
   constexpr std::size_t kWidth = L::kWidth;
@@ -186,8 +187,8 @@ void sum_in_registers(const std::byte* const* inputs, std::byte* const* outs, st
   for (int k = 0; k < kOuts; ++k) copy_few<kWidth * kOutBytes>(to[k] + i * kOutBytes, out_rest, rest * kOutBytes);
 }
 
-// memcpy() for many bytes. That of g++'s library moves them with one instruction (rep movsb), which on some processors
-// (AMD's Zen 3 and 4) takes several times as long where the two places differ by nearly a multiple of a page.
+// memcpy() for large copies. glibc copies them with one instruction (rep movsb), which on some processors (AMD Zen 3
+// and 4) takes several times as long if the distance of the two places is nearly a multiple of a page.
 template <std::size_t kBytes>
 void copy_vectors(std::byte* to, const std::byte* from, std::size_t bytes) {
   using V = Vector<std::uint64_t, kBytes>;
@@ -198,7 +199,7 @@ void copy_vectors(std::byte* to, const std::byte* from, std::size_t bytes) {
     const V c = vector_at<V>(from + i + 2 * kBytes), d = vector_at<V>(from + i + 3 * kBytes);
     put_vector(to + i, a), put_vector(to + i + kBytes, b);
     put_vector(to + i + 2 * kBytes, c), put_vector(to + i + 3 * kBytes, d);
-    asm volatile("" ::: "memory");  // or the compiler finds the memcpy() in it
+    asm volatile("" ::: "memory");  // keeps the compiler from replacing the loop by memcpy()
   }
   if (i < bytes) std::memcpy(to + i, from + i, bytes - i);
 }

@@ -10,7 +10,7 @@ namespace {
 
 void add_subtree(std::span<const std::int64_t> ids, int first, std::vector<TreeStep>& steps) {
   if (ids.size() == 1) return steps.push_back({first});
-  // Ascending ids differ first where the least and the greatest do.
+  // The highest bit in which any two ascending ids differ is the one in which the first and the last differ.
   const auto spread = static_cast<std::uint64_t>(ids.front()) ^ static_cast<std::uint64_t>(ids.back());
   const auto low = static_cast<std::uint64_t>(ids.front());
   const std::uint64_t bit = std::bit_floor(spread);

@@ -1,5 +1,5 @@
-// One codec by itself: the built-in ones keep what ring/codec/codec.h promises, and the kit that says so finds what is
-// planted.
+// The built-in codecs against the contract of ring/codec/codec.h, the conformance check against planted mistakes, and
+// the codec table.
 #include "tools/horo/conformance/codec.h"
 
 #include <gmock/gmock.h>
@@ -39,8 +39,8 @@ TEST(Codec, EveryBuiltInOneConforms) {
   }
 }
 
-// Ranks of two builds must understand each other.
-TEST(Codec, TheBytesAreThese) {
+// The bytes are the same in all builds, because ranks of two builds may run in one job.
+TEST(Codec, EncodesToTheseBytes) {
   const CodecTable table;
   const Floats x{1.0f, -0.5f, 0.0f, 3.0f};
   EXPECT_EQ(coded(table.get("fp16"), x), "003c00b800000042");
@@ -66,7 +66,7 @@ TEST(Codec, AnInfinityDoesNotEraseItsNeighbours) {
   EXPECT_EQ(decoded(half, coded(half, {infinity, 1.0f, 70'000.0f}), 3), (Floats{infinity, 1.0f, infinity}));
 }
 
-TEST(Codec, ScalesReachFromTheLeastToTheGreatestNumber) {
+TEST(Codec, ScalesCoverTheLeastToTheGreatestNumber) {
   const CodecTable table;
   for (const char* name : {"fp8", "int8"}) {
     const Codec& codec = table.get(name);
@@ -78,14 +78,14 @@ TEST(Codec, ScalesReachFromTheLeastToTheGreatestNumber) {
   }
 }
 
-// ---- the kit
+// ---- the conformance check
 
 // int8, with one mistake.
 class Mistaken final : public Codec {
  public:
   using Floats = std::span<float>;
   struct Mistake {
-    const char* finding;  // what the kit has to say of it
+    const char* finding;  // part of the expected finding
     std::function<std::size_t(std::size_t count, std::size_t right)> wire_bytes = {};
     std::function<void(const float* x, Floats residual, std::span<std::byte> wire)> encoded = {};
     std::function<void(const std::byte* wire, Floats out)> decoded = {};
@@ -211,7 +211,7 @@ TEST(CodecCheck, FindsEveryPlantedMistake) {
   EXPECT_THAT(faults_of(Mistaken({.finding = "nothing"}), claim_of_built_in("int8")), testing::IsEmpty());
 }
 
-TEST(CodecCheck, FindsAClaimThatIsTooGood) {
+TEST(CodecCheck, FindsAnErrorBoundThatIsTooSmall) {
   for (const auto& codec : built_in_codecs()) {
     CodecClaim claim = claim_of_built_in(codec->name());
     claim.relative *= 0.9, claim.of_block *= 0.9;
@@ -220,7 +220,7 @@ TEST(CodecCheck, FindsAClaimThatIsTooGood) {
   }
 }
 
-// ---- the table
+// ---- the codec table
 
 std::string refusal(const std::function<void()>& call) {
   try {
@@ -231,14 +231,14 @@ std::string refusal(const std::function<void()>& call) {
   return "";
 }
 
-TEST(CodecTable, KnowsTheBuiltInOnesAndSaysWhichThereAre) {
+TEST(CodecTable, HoldsTheBuiltInCodecsAndListsThem) {
   const CodecTable table;
   EXPECT_EQ(table.get("fp8").name(), "fp8");
   EXPECT_THAT(refusal([&] { table.get("fp4"); }),
               testing::HasSubstr("there is no codec 'fp4', expected one of 'bf16', 'fp16', 'fp8', 'int8'"));
 }
 
-TEST(CodecTable, RefusesATakenNameAndSizesThatContradictThemselves) {
+TEST(CodecTable, RefusesANameInUseAndInconsistentSizes) {
   CodecTable table;
   EXPECT_THAT(refusal([&] { table.add(std::make_unique<Mistaken>(Mistaken::Mistake{"a name that is taken"})); }),
               testing::HasSubstr("codec 'int8' exists already"));
@@ -249,7 +249,7 @@ TEST(CodecTable, RefusesATakenNameAndSizesThatContradictThemselves) {
               testing::HasSubstr("no elements take 1 bytes"));
 }
 
-TEST(Codec, StandsForSumsAndAveragesOfFloats) {
+TEST(Codec, IsSupportedForSumsAndAveragesOfFloats) {
   EXPECT_TRUE(can_be_coded(CollectiveKind::kAllReduce, ReduceOp::kAverage, DType::kBFloat16));
   EXPECT_FALSE(can_be_coded(CollectiveKind::kAllReduce, ReduceOp::kMax, DType::kFloat32));
   EXPECT_FALSE(can_be_coded(CollectiveKind::kAllReduce, ReduceOp::kSum, DType::kInt32));

@@ -1,4 +1,4 @@
-// What tests of coded all_reduces share: inputs, exact results, and one call.
+// Inputs, exact results and calls for tests of coded all_reduces.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace horo::test {
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 
-// The value of an element of a tensor on a rank in a step: gradients of a few magnitudes.
+// The elements of a tensor on a rank in a step, with the magnitudes of gradients.
 inline Floats values_of(int rank, std::size_t count, int step = 0, const std::string& name = "t") {
   std::mt19937_64 random(hash64(name, static_cast<std::uint64_t>(rank * 1000 + step)));
   std::normal_distribution<float> normal(0.0f, 1.0f);
@@ -46,7 +46,7 @@ CodedTensor coded_tensor(const std::vector<T>& in, std::vector<T>& out, const st
           hash64(name), state};
 }
 
-// One tensor, and nothing kept of it.
+// One tensor, without a residual.
 inline Floats all_reduced(Rank& rank, const Collective& c, const Codec& codec, const Floats& in) {
   Floats out(in.size(), -1.0f);
   CodedScratch scratch;
@@ -55,7 +55,7 @@ inline Floats all_reduced(Rank& rank, const Collective& c, const Codec& codec, c
   return out;
 }
 
-// What each rank ended with; all alike.
+// The result of each rank; all are equal.
 template <class T>
 class Results {
  public:

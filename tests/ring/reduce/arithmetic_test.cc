@@ -1,5 +1,4 @@
-// What each type does under each operation, against arithmetic that is written out: wide integers, and short floats by
-// their definition.
+// Every operation on every type against slow arithmetic: wide integers, and short floats by their definition.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +23,7 @@ using test::reduce;
 
 __extension__ using Wide = __int128;
 
-// The lower bits, as they are stored.
+// The lower bits of the value.
 template <class Int>
 Int wrapped(Wide value) {
   return static_cast<Int>(static_cast<std::make_unsigned_t<Int>>(value));
@@ -50,7 +49,7 @@ Int slow_join(ReduceOp op, Int a, Int b) {
   }
 }
 
-// Towards zero, and what does not fit is the nearest that does.
+// Truncates towards zero and saturates.
 template <class Int>
 Int truncated(double value) {
   if (value >= std::ldexp(1.0, std::numeric_limits<Int>::digits)) return std::numeric_limits<Int>::max();
@@ -96,7 +95,8 @@ TEST(Arithmetic, IntegersWrapAndScaleThroughFloat64) {
   expect_integers<std::int64_t>(DType::kInt64);
 }
 
-// A sum is exact; its average is that of the nearest double, and truncated: above 2^53 the last bits may be lost.
+// A sum is exact. Its average is computed from the nearest double and truncated, so above 2^53 the last bits may be
+// lost.
 TEST(Arithmetic, AveragesOfLargeIntegersAreThoseOfTheNearestDouble) {
   const std::int64_t odd = (1ll << 53) + 1;
   EXPECT_EQ(reduce<std::int64_t>(DType::kInt64, ReduceOp::kSum, {{odd}, {0}})[0], odd);
@@ -106,7 +106,7 @@ TEST(Arithmetic, AveragesOfLargeIntegersAreThoseOfTheNearestDouble) {
   EXPECT_EQ(reduce<std::uint64_t>(DType::kUint64, ReduceOp::kAverage, {{UINT64_MAX}, {0}}, {1, 1, 2})[0], 1ull << 63);
 }
 
-TEST(Arithmetic, BoolsHaveBitsAsWell) {
+TEST(Arithmetic, BoolsSupportBitwiseOperations) {
   using Bytes = std::vector<std::vector<std::uint8_t>>;
   const Bytes inputs{{0, 0, 2, 2}, {0, 9, 0, 1}};
   EXPECT_EQ(reduce(DType::kBool, ReduceOp::kBitAnd, inputs), (std::vector<std::uint8_t>{0, 0, 0, 1}));
@@ -184,15 +184,15 @@ void expect_complex(DType dtype) {
   EXPECT_FALSE(std::signbit(out.imaginary)) << "the canonical NaN";
 }
 
-TEST(Arithmetic, ComplexNumbersFollowTheFormulaOfTheTextbook) {
+TEST(Arithmetic, ComplexNumbersAreMultipliedByTheTextbookFormula) {
   expect_complex<float>(DType::kComplex64);
   expect_complex<double>(DType::kComplex128);
 }
 
-class Everything : public testing::TestWithParam<int> {
+class EveryType : public testing::TestWithParam<int> {
  protected:
   static DType dtype() { return *dtype_from(GetParam()); }
-  // Bytes at random are a good part NaNs, infinities, subnormals and extremes of every type.
+  // Random bytes contain NaNs, infinities, subnormal numbers and the extremes of every type.
   static std::vector<std::byte> noise(std::size_t bytes, std::uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<std::byte> noise(bytes);
@@ -207,10 +207,10 @@ class Everything : public testing::TestWithParam<int> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Types, Everything, testing::Range(0, 17),
+INSTANTIATE_TEST_SUITE_P(Types, EveryType, testing::Range(0, 17),
                          [](const auto& info) { return std::string(name_of(*dtype_from(info.param))); });
 
-// Contributors whose trees are those that are summed in registers, that contain them, or neither.
+// Contributors whose trees are regular, contain regular trees, or neither.
 const std::vector<std::int64_t> kContributors[] = {{0},
                                                    {0, 1},
                                                    {0, 1, 2},
@@ -221,7 +221,7 @@ const std::vector<std::int64_t> kContributors[] = {{0},
                                                    {0, 1, 2, 3, 4, 5, 6, 7},
                                                    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
 
-TEST_P(Everything, HasTheSameBitsWithEveryInstructionSet) {
+TEST_P(EveryType, HasTheSameBitsWithEveryInstructionSet) {
   std::vector<std::byte> stack(8 * kKernelBlock * 16);
   for (const auto& ids : kContributors) {
     const auto tree = canonical_tree(ids);
@@ -251,7 +251,7 @@ TEST_P(Everything, HasTheSameBitsWithEveryInstructionSet) {
   }
 }
 
-TEST_P(Everything, MayBeSummedIntoAnyOfItsInputs) {
+TEST_P(EveryType, MayBeSummedIntoAnyOfItsInputs) {
   std::vector<std::byte> stack(8 * kKernelBlock * 16);
   for (std::size_t round = 0; round < 2 * std::size(kContributors); ++round) {
     const auto& ids = kContributors[round / 2];
@@ -274,7 +274,7 @@ TEST_P(Everything, MayBeSummedIntoAnyOfItsInputs) {
   }
 }
 
-// All float16 values beside all of some others: what the processor's own conversions might do otherwise.
+// All float16 values plus some special ones, because the conversions of the processor might differ for them.
 TEST(Arithmetic, EveryFloat16SumHasTheSameBitsWithEveryInstructionSet) {
   constexpr std::size_t kCount = 1 << 16;
   std::vector<std::uint16_t> all(kCount), other(kCount);
@@ -303,7 +303,7 @@ TEST(Kernels, AreChosenByNameAndTheBestOnesByDefault) {
   EXPECT_EQ(&kernels_for("auto"), all_kernels().back());
 }
 
-TEST(Kernels, ThatThisProcessorHasNotAreRefusedByName) {
+TEST(Kernels, ThatTheProcessorDoesNotSupportAreRefusedByName) {
   try {
     kernels_for("mmx");
     FAIL() << "no error";
@@ -313,8 +313,8 @@ TEST(Kernels, ThatThisProcessorHasNotAreRefusedByName) {
   }
 }
 
-// Partial results on their way between members are the whole, interrupted.
-TEST_P(Everything, PartialResultsCarryOnWhereTheyWereLeft) {
+// A reduction in several steps with partial results gives the same bits as in one step.
+TEST_P(EveryType, PartialResultsGiveTheBitsOfOneReduction) {
   constexpr std::size_t kCount = 2'000;
   const std::size_t bytes = kCount * size_of(dtype());
   const auto memory = noise(3 * bytes, 9);
@@ -334,7 +334,7 @@ TEST_P(Everything, PartialResultsCarryOnWhereTheyWereLeft) {
   });
 }
 
-TEST_P(Everything, OneContributionComesThroughUnchangedButForItsNaNs) {
+TEST_P(EveryType, OneContributionIsUnchangedExceptForNaNs) {
   const std::size_t bytes = 3'000 * size_of(dtype());
   const auto memory = noise(bytes, 4);
   const TreeInput input{memory.data()};

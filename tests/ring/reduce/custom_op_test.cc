@@ -1,4 +1,4 @@
-// Operations of the user's own: they see the lower ids on the left, in the canonical tree, whole where they need it.
+// Custom operations: the canonical tree, lower ids on the left, and whole tensors where required.
 
 #include "ring/reduce/custom_op.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 using Values = std::vector<std::uint32_t>;
 
-// Neither commutes nor associates: the result tells the whole tree.
+// Neither commutative nor associative, so every change of the tree changes the result.
 std::uint32_t mix(std::uint32_t a, std::uint32_t b) {
   return (a ^ 0x9e3779b9u) * 31u + b;
 }
@@ -50,7 +50,7 @@ Values input_of(int member, std::size_t count) {
   return values;
 }
 
-// The trie by its definition, with the operation at its joins.
+// The binary trie by its definition, with the operation at its joins.
 Values oracle(const CustomOp& op, const std::vector<std::int64_t>& ids, std::size_t count, int bit = 62) {
   if (ids.size() == 1) return input_of(static_cast<int>(ids[0]), count);
   std::vector<std::int64_t> low, high;
@@ -133,7 +133,7 @@ TEST(CustomOp, FollowsTheCanonicalTreeAcrossHosts) {
   }
 }
 
-TEST(CustomOp, ReducesAndScattersWhatItCombined) {
+TEST(CustomOp, WorksInReduceScatter) {
   for (const int size : {1, 2, 3, 6}) {
     run_ranks_well(world(size), [](Rank& rank) {
       std::uint64_t plan = 0;
@@ -155,7 +155,7 @@ TEST(CustomOp, ReducesAndScattersWhatItCombined) {
   }
 }
 
-TEST(CustomOp, ThatNeedsWholeTensorsSeesNothingElse) {
+TEST(CustomOp, ThatNeedsWholeTensorsIsCalledWithWholeTensors) {
   std::atomic<int> pieces{0};
   const CustomOp op{"whole", true, [&](std::byte*, const std::byte*, std::uint64_t count, DType) {
                       pieces += count == 50'000 ? 0 : 1;
@@ -177,8 +177,8 @@ TEST(CustomOp, AbsentMembersAreSkipped) {
   });
 }
 
-// The others are told by the transport's abort; all texts name operation, collective and tensor.
-TEST(CustomOp, ThatFailsOnOneRankEndsAllWithItsName) {
+// The abort of the transport reaches the other ranks. All messages name operation, collective and tensor.
+TEST(CustomOp, ThatFailsOnOneRankEndsAllRanksAndIsNamed) {
   const auto ends = [](const Combining& failing) {
     const auto errors = run_ranks(world(3), [&](Rank& rank) {
       const CustomOp op{"mine", false, rank.index() == 1 ? failing : Combining(mix_all)};
@@ -228,7 +228,7 @@ TEST(CustomOp, ContradictionsAreRefused) {
   EXPECT_EQ(refusal(c), "operation 'empty': combine is null");
 }
 
-TEST(CustomOp, IsGivenMemoryWhereItsTypeMayLie) {
+TEST(CustomOp, IsCalledWithAlignedMemory) {
   for (std::size_t offset = 0; offset < 16; ++offset) {
     std::vector<std::byte> memory(3 * 1000 * 16 + 64);
     bool aligned = true;

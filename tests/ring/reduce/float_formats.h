@@ -1,5 +1,5 @@
-// The short floats by their definition, in float64: what kernels and their errors are measured against. Slow on
-// purpose, and without a line in common with ring/reduce/half.h and ring/reduce/float8.h.
+// The short floats by their definition, in float64: the reference for kernels. Slow, and independent of
+// ring/reduce/half.h and ring/reduce/float8.h.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct FloatFormat {
   DType dtype;
   int exponent_bits;
   int mantissa_bits;
-  bool has_infinity;  // else its greatest exponent has numbers as well, and a NaN where all bits are ones
+  bool has_infinity;  // else its greatest exponent also has numbers, and all ones are a NaN
 
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   std::uint32_t codes() const { return 1u << (1 + exponent_bits + mantissa_bits); }
@@ -32,7 +32,7 @@ inline constexpr FloatFormat kFloatFormats[] = {{DType::kFloat16, 5, 10, true},
                                                 {DType::kFloat8E4m3, 4, 3, false},
                                                 {DType::kFloat8E5m2, 5, 2, true}};
 
-// What the bits mean.
+// The value of the bits.
 inline double meaning(const FloatFormat& format, std::uint32_t bits) {
   const bool is_negative = (bits & format.codes() / 2) != 0;
   const int greatest = (1 << format.exponent_bits) - 1;
@@ -49,8 +49,8 @@ inline double meaning(const FloatFormat& format, std::uint32_t bits) {
   return is_negative ? -value : value;
 }
 
-// The number of the format that is nearest, the even one of two; what is too large becomes infinity or, where there is
-// none, the largest.
+// The nearest number of the format, ties to even. Larger numbers become infinity or, in a format without it, the
+// largest number.
 inline double nearest(const FloatFormat& format, double value) {
   if (value != value || value == 0) return value;
   const double most = format.has_infinity ? std::numeric_limits<double>::infinity() : format.largest();

@@ -1,5 +1,5 @@
-// The conversions of short floats against their definition: all codes, all limits between two codes, and numbers at
-// random.
+// The conversions of short floats against their definition: all codes, all midpoints between two codes, and random
+// numbers.
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ class ShortFloats : public testing::TestWithParam<Conversion> {};
 INSTANTIATE_TEST_SUITE_P(All, ShortFloats, testing::ValuesIn(kConversions),
                          [](const auto& info) { return std::string(name_of(info.param.format.dtype)); });
 
-TEST_P(ShortFloats, EveryCodeWidensExactlyAndComesBack) {
+TEST_P(ShortFloats, EveryCodeWidensExactlyAndNarrowsBack) {
   const auto& [format, widen, narrow, nan] = GetParam();
   for (std::uint32_t bits = 0; bits < format.codes(); ++bits) {
     const double value = meaning(format, bits);
@@ -55,7 +55,7 @@ TEST_P(ShortFloats, EveryCodeWidensExactlyAndComesBack) {
   }
 }
 
-// What a float is narrowed to, as the definition has it.
+// The code of a float by the definition.
 void expect_nearest(const Conversion& conversion, float value) {
   const std::uint32_t bits = conversion.narrow(value);
   const double expected = nearest(conversion.format, value);
@@ -68,8 +68,8 @@ void expect_nearest(const Conversion& conversion, float value) {
   ASSERT_EQ(std::signbit(narrowed), std::signbit(value));
 }
 
-// Rounding changes only half way between two neighbours: what holds there and beside it holds for all floats.
-TEST_P(ShortFloats, EveryLimitBetweenTwoNeighboursIsWhereItBelongs) {
+// Rounding changes only at the midpoint of two neighbours, so a test at and beside every midpoint covers all floats.
+TEST_P(ShortFloats, EveryMidpointBetweenTwoNeighboursIsCorrect) {
   const Conversion& conversion = GetParam();
   for (std::uint32_t bits = 0; meaning(conversion.format, bits) <= conversion.format.largest(); ++bits) {
     const double low = meaning(conversion.format, bits);
@@ -87,13 +87,13 @@ TEST_P(ShortFloats, AMillionFloatsAreNarrowedToTheNearest) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 500'000; ++i) {
     expect_nearest(GetParam(), std::bit_cast<float>(static_cast<std::uint32_t>(random())));
-    // Most random bits are out of range: these are not.
+    // Most random bits are out of range of the format; these are in range.
     const int exponent = static_cast<int>(random() % 40) - 24;
     expect_nearest(GetParam(), std::ldexp(static_cast<float>(random() % (1 << 24)) - (1 << 23), exponent - 23));
   }
 }
 
-TEST_P(ShortFloats, WhatIsTooLargeIsInfiniteOrTheLargest) {
+TEST_P(ShortFloats, LargerNumbersBecomeInfiniteOrTheLargest) {
   const auto& [format, widen, narrow, nan] = GetParam();
   const double most = format.has_infinity ? INFINITY : format.largest();
   EXPECT_EQ(widen(narrow(std::numeric_limits<float>::max())), most);
@@ -104,7 +104,7 @@ TEST_P(ShortFloats, WhatIsTooLargeIsInfiniteOrTheLargest) {
   EXPECT_EQ(narrow(std::numeric_limits<float>::denorm_min()), 0u);
 }
 
-TEST(ShortFloats, KnowTheirLargestNumbers) {
+TEST(ShortFloats, HaveTheseLargestNumbers) {
   const double largest[] = {65504, 0x1.fep127, 448, 57344};
   for (int i = 0; i < 4; ++i) EXPECT_EQ(kFloatFormats[i].largest(), largest[i]);
 }

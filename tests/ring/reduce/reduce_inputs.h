@@ -1,4 +1,4 @@
-// reduce_tree() on vectors: what the tests of the kernels share.
+// reduce_tree() on vectors.
 #pragma once
 
 #include <cstdint>

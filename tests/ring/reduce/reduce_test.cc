@@ -1,4 +1,4 @@
-// The kernels against slow and obvious ones.
+// reduce_tree() and the canonical tree against slow implementations.
 
 #include "ring/reduce/reduce.h"
 
@@ -23,7 +23,7 @@ namespace {
 
 using test::reduce;
 
-// The trie by its definition: split at the highest bit, level by level; an empty half vanishes.
+// The binary trie by its definition: split at the highest bit, level by level, without empty halves.
 std::string slow_tree(const std::vector<std::int64_t>& ids, int bit) {
   if (ids.size() == 1) return std::to_string(ids[0]);
   std::vector<std::int64_t> low, high;
@@ -66,7 +66,7 @@ TEST(CanonicalTree, SplitsDenseIdsAtTheLargestPowerOfTwo) {
   EXPECT_TRUE(canonical_tree({}).empty());
 }
 
-// Leaving an id out leaves the rest of the order as it was.
+// An absent id does not change the order of the others.
 TEST(CanonicalTree, AnAbsentIdIsSkipped) {
   EXPECT_EQ(run_tree({0, 2, 3, 5}), "((0 (2 3)) 5)");
 }
@@ -116,7 +116,7 @@ TEST(ReduceTree, FollowsTheFormulaBitForBit) {
 }
 
 TEST(ReduceTree, HalvesAreAddedInFloat32AndRoundedOnce) {
-  // 1 + 2^-11 is half way in float16: rounding twice loses the small ones, rounding once does not.
+  // 1 + 2^-11 is a midpoint in float16: rounding twice loses the small terms, rounding once does not.
   const std::uint16_t one = float_to_float16(1.f), small = float_to_float16(0x1p-11f);
   const std::vector<std::vector<std::uint16_t>> inputs{{one}, {small}, {small}, {small}};
   EXPECT_EQ(reduce(DType::kFloat16, ReduceOp::kSum, inputs)[0], float_to_float16(1.f + 3 * 0x1p-11f));
@@ -130,8 +130,8 @@ TEST(ReduceTree, AResultMayReplaceAnInput) {
   EXPECT_EQ(b, std::vector<float>(3000, 3.5f));
 }
 
-// One reducer prepares one reduction after the other, often the same again; each is what reduce_tree() makes of it.
-TEST(TreeReducer, PreparesWhatIsAskedForWhateverCameBefore) {
+// One reducer prepares a sequence of reductions, some of them equal; each result is that of reduce_tree().
+TEST(TreeReducer, PreparesAnyReductionAfterAnyOther) {
   const std::vector<TreeStep> tree = canonical_tree(std::vector<std::int64_t>{0, 1, 2});
   TreeReducer reducer(tree);
   std::mt19937 random(7);
@@ -156,7 +156,7 @@ TEST(TreeReducer, PreparesWhatIsAskedForWhateverCameBefore) {
   }
 }
 
-TEST(ReduceTree, NothingToAddLeavesTheOutputAlone) {
+TEST(ReduceTree, WithoutContributorsTheOutputIsNotWritten) {
   float out = 3;
   reduce_tree({}, {}, {}, reinterpret_cast<std::byte*>(&out), 1);
   EXPECT_EQ(out, 3);

@@ -1,4 +1,4 @@
-// Elements of any type that are small, so that no sum of them is a NaN or an overflow.
+// Small elements of any type, so that no sum is a NaN or overflows.
 #pragma once
 
 #include <cstddef>
