@@ -1,4 +1,4 @@
-// Collectives over both wires against exact oracles, for random kinds, types, sizes, offsets and members.
+// Collectives over all wires against exact references, with random kinds, types, sizes, offsets and members.
 
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ Collective reduction(CollectiveKind kind, DType dtype, ReduceOp op, int size) {
   return c;
 }
 
-// What the members' inputs add up to, in one call of the kernel in canonical order.
+// The sum of the members' inputs: one call of the kernel in canonical order.
 Bytes oracle(const Collective& c, const std::vector<Bytes>& inputs, std::size_t count) {
   std::vector<TreeInput> present;
   std::vector<std::int64_t> ids;
@@ -135,7 +135,7 @@ TEST_P(Collectives, AllReduceMatchesTheOracleForEveryTypeOpAndOrder) {
   });
 }
 
-// Sums of random floats depend on every step of the order, so equal bits mean the same order.
+// Sums of random floats depend on the order of summation, so equal bits imply the same order.
 Bytes random_floats(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
@@ -169,7 +169,7 @@ TEST_P(Collectives, EveryRankEndsWithTheCanonicalBitsForAnySegmentSize) {
   }
 }
 
-// Shards, whole inputs, or several segments: the size decides, the bits do not change.
+// The size determines whether shards, whole inputs or several segments are sent; the bits are the same.
 TEST_P(Collectives, EverySizeGivesTheCanonicalBits) {
   run_ranks_well(options(16 << 10), [](Rank& rank) {
     std::uint64_t plan = 0;
@@ -267,8 +267,8 @@ TEST_P(Collectives, AllGatherKeepsUnevenBlocksInOrder) {
   });
 }
 
-// in begins at every element of out at which it fits: at its place, before it, behind it, and over its edges.
-TEST_P(Collectives, WhatIsGatheredMayLieAnywhereInTheOutput) {
+// The input begins at every possible element of the output: at its place, before it, behind it, or overlapping it.
+TEST_P(Collectives, AGatherMayHaveItsInputAnywhereInItsOutput) {
   run_ranks_well(options(100), [](Rank& rank) {
     const auto me = static_cast<std::size_t>(rank.index());
     Collective c;
@@ -300,7 +300,7 @@ TEST_P(Collectives, WhatIsGatheredMayLieAnywhereInTheOutput) {
   });
 }
 
-TEST_P(Collectives, BehindTheResultNothingOfTheOutputIsWritten) {
+TEST_P(Collectives, BytesBehindTheResultAreNotWritten) {
   run_ranks_well(options(128), [](Rank& rank) {
     const auto size = static_cast<std::size_t>(rank.size());
     for (const bool absent : {false, true}) {
@@ -318,7 +318,7 @@ TEST_P(Collectives, BehindTheResultNothingOfTheOutputIsWritten) {
   });
 }
 
-TEST_P(Collectives, BroadcastGivesEverybodyTheBytesOfTheRoot) {
+TEST_P(Collectives, BroadcastGivesAllMembersTheBytesOfTheRoot) {
   run_ranks_well(options(1000), [](Rank& rank) {
     for (int root = 0; root < rank.size(); ++root) {
       const std::size_t count = root == 0 ? 0 : 12'345;
@@ -337,7 +337,7 @@ TEST_P(Collectives, BroadcastGivesEverybodyTheBytesOfTheRoot) {
   });
 }
 
-TEST_P(Collectives, NobodyLeavesABarrierBeforeEverybodyHasCome) {
+TEST_P(Collectives, NoMemberLeavesABarrierBeforeAllHaveArrived) {
   std::atomic<int> arrived{0};
   run_ranks_well(options(), [&](Rank& rank) {
     for (int round = 1; round <= 20; ++round) {

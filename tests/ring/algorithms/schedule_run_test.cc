@@ -11,7 +11,7 @@ MachineCost with_cores(double cores) {
   return machine;
 }
 
-TEST(SlotsFor, FewerWhereMembersShareCores) {
+TEST(SlotsFor, AreFewerWhereMembersShareCores) {
   EXPECT_EQ(slots_for({0, 0}, with_cores(2)), 4u);
   EXPECT_EQ(slots_for({0, 0}, with_cores(64)), 4u);
   EXPECT_EQ(slots_for({0, 0, 0}, with_cores(2)), 2u);
@@ -20,12 +20,12 @@ TEST(SlotsFor, FewerWhereMembersShareCores) {
   EXPECT_EQ(slots_for(std::vector<int>(64, 0), with_cores(1)), 1u);
 }
 
-TEST(SlotsFor, AsOneCoreEachWhereNothingIsKnown) {
+TEST(SlotsFor, AreThoseOfOneCorePerMemberIfCoresAreUnknown) {
   EXPECT_EQ(slots_for({0, 0, 0, 0}, MachineCost{}), 4u);
   EXPECT_EQ(slots_for({}, with_cores(2)), 4u);
 }
 
-TEST(SlotsFor, ManyBetweenHostsWhateverTheirCores) {
+TEST(SlotsFor, AreSixteenBetweenHostsForAnyNumberOfCores) {
   EXPECT_EQ(slots_for({0, 1}, with_cores(1)), 16u);
   EXPECT_EQ(slots_for({0, 0, 1, 1}, with_cores(2)), 16u);
 }

@@ -1,4 +1,4 @@
-// Slices: every element is in one slice, and long messages fill packets to the end.
+// Slices: every element is in one slice, and the messages of long tensors fill packets.
 
 #include "ring/algorithms/slices.h"
 
@@ -9,7 +9,7 @@
 namespace horo::test {
 namespace {
 
-constexpr std::size_t kPacketBytes = 65483;  // of the loopback interface, by IPv4
+constexpr std::size_t kPacketBytes = 65483;  // that a loopback packet carries over IPv4
 constexpr std::size_t kSegmentBytes = 256 << 10;
 
 Schedule schedule_of(int chunks) {
@@ -24,7 +24,7 @@ Collective reduction_of(std::size_t elements) {
   return c;
 }
 
-// Chunks of all slices lie one after the other and are all of the tensor.
+// Expects that the chunks of all slices are contiguous and cover the tensor.
 void expect_whole(const Collective& c, int chunks, Cut cut) {
   const Schedule schedule = schedule_of(chunks);
   const Slices slices(c, schedule, cut);
@@ -41,7 +41,7 @@ void expect_whole(const Collective& c, int chunks, Cut cut) {
   EXPECT_EQ(end, c.counts[0]);
 }
 
-TEST(Slices, EveryElementIsInOne) {
+TEST(Slices, CoverEveryElementOnce) {
   for (const int chunks : {1, 2, 3, 8}) {
     for (const std::size_t elements :
          {0UL, 1UL, 7UL, 65'440UL, 65'536UL, 131'072UL, 147'000UL, 1'000'003UL, 9UL << 20}) {
@@ -54,7 +54,7 @@ TEST(Slices, EveryElementIsInOne) {
   }
 }
 
-TEST(Slices, OfLongTensorsFillPacketsButForTheLast) {
+TEST(Slices, OfLongTensorsFillPacketsExceptForTheLast) {
   for (const std::size_t bytes : {1UL << 20, 4UL << 20, 16UL << 20, 100'000'000UL}) {
     const Collective c = reduction_of(bytes / 4);
     const Schedule schedule = schedule_of(2);
@@ -68,15 +68,15 @@ TEST(Slices, OfLongTensorsFillPacketsButForTheLast) {
   EXPECT_EQ(Slices(reduction_of(1 << 18), schedule_of(2), cut_by_packets(kSegmentBytes)).count(), 2U);
 }
 
-// A rest of a few bytes goes with the slice before it.
-TEST(Slices, ARestIsNoSliceOfItsOwn) {
+// A remainder of a few bytes is part of the slice before it.
+TEST(Slices, AShortRemainderIsNotASlice) {
   const Cut cut = cut_by_packets(kSegmentBytes);
   EXPECT_EQ(Slices(reduction_of(cut.most / 4), schedule_of(1), cut).count(), 1U);
   EXPECT_EQ(Slices(reduction_of(cut.most / 4 + 1), schedule_of(1), cut).count(), 2U);
   EXPECT_EQ(Slices(reduction_of((cut.usual + cut.most) / 4), schedule_of(1), cut).count(), 2U);
 }
 
-TEST(Slices, PartsOfUnequalLengthsAreCutAlike) {
+TEST(Slices, CoverPartsOfUnequalLengths) {
   Collective c;
   c.kind = CollectiveKind::kAllGather;
   c.counts = {200'000, 0, 70'000, 1};
@@ -97,7 +97,7 @@ TEST(Slices, PartsOfUnequalLengthsAreCutAlike) {
   }
 }
 
-TEST(Slices, ShortSegmentsAreAsLongAsWasAsked) {
+TEST(Slices, ShortSegmentsHaveTheRequestedLength) {
   for (const std::size_t bytes : {64UL, 1'000UL, 65'000UL}) {
     EXPECT_EQ(cut_by_packets(bytes).usual, bytes);
     EXPECT_EQ(cut_by_packets(bytes).most, bytes);
