@@ -8,7 +8,7 @@
 #include "horo/base/auth.h"
 #include "horo/base/shard.h"
 #include "ring/schedule/schedule_parts.h"
-#include "tests/proof/play.h"
+#include "tests/proof/run_round.h"
 #include "tests/proof/schedule_file.h"
 
 namespace horo::proof {
@@ -18,7 +18,7 @@ using Kind = CollectiveKind;
 
 constexpr std::uint64_t kValues = 20;
 
-// HMAC-SHA256 without a key: what this project has of SHA-256.
+// HMAC-SHA256 with an empty key, because this project has no plain SHA-256.
 std::string hash_of(std::span<const std::byte> bytes) {
   std::ostringstream text;
   for (const std::byte byte : hmac_sha256({}, bytes)) {
@@ -27,8 +27,8 @@ std::string hash_of(std::span<const std::byte> bytes) {
   return text.str();
 }
 
-// An algorithm with the hosts that it is told of.
-struct Way {
+// An algorithm and a layout of hosts.
+struct Variant {
   Kind kind;
   std::string algorithm;
   std::string what;
@@ -40,14 +40,14 @@ std::vector<std::vector<int>> layouts(int size) {
   std::vector<std::vector<int>> layouts(3);
   for (int i = 0; i < size; ++i) {
     layouts[0].push_back(i / 2);          // pairs
-    layouts[1].push_back(i / 3);          // threes: no subtrees of the canonical tree
-    layouts[2].push_back(i % 2 * i % 3);  // here and there
+    layouts[1].push_back(i / 3);          // threes, which are not subtrees of the canonical tree
+    layouts[2].push_back(i % 2 * i % 3);  // hosts without order
   }
   return layouts;
 }
 
-std::vector<Way> ways(int size, const std::string& file) {
-  std::vector<Way> ways;
+std::vector<Variant> variants(int size, const std::string& file) {
+  std::vector<Variant> variants;
   const std::vector<int> one_host(static_cast<std::size_t>(size), 0);
   for (const NamedMaker& maker : all_schedule_makers()) {
     Shape shape;
@@ -57,24 +57,24 @@ std::vector<Way> ways(int size, const std::string& file) {
     const std::string what = std::string(name_of(maker.kind)) + " by " + maker.name;
     const bool canonical = maker.make(shape, 0).order == Order::kCanonical;
     if (std::string(maker.name) != "hierarchical") {
-      ways.push_back({maker.kind, maker.name, what, canonical, one_host});
+      variants.push_back({maker.kind, maker.name, what, canonical, one_host});
       continue;
     }
-    for (const auto& hosts : layouts(size)) ways.push_back({maker.kind, maker.name, what, canonical, hosts});
+    for (const auto& hosts : layouts(size)) variants.push_back({maker.kind, maker.name, what, canonical, hosts});
   }
-  ways.push_back({Kind::kAllReduce, "@" + file, "all_reduce by tree, from JSON", true, one_host});
-  return ways;
+  variants.push_back({Kind::kAllReduce, "@" + file, "all_reduce by tree, from JSON", true, one_host});
+  return variants;
 }
 
-Job job_of(const Way& way, int size, DType dtype, std::size_t elements) {
+Job job_of(const Variant& variant, int size, DType dtype, std::size_t elements) {
   Job job;
-  job.kind = way.kind;
-  job.algorithm = way.algorithm;
+  job.kind = variant.kind;
+  job.algorithm = variant.algorithm;
   job.op = ReduceOp::kAverage;
   job.dtype = dtype;
-  job.order = way.canonical ? Order::kCanonical : Order::kFast;
+  job.order = variant.canonical ? Order::kCanonical : Order::kFast;
   job.counts = {elements};
-  if (way.kind == Kind::kReduceScatter) {
+  if (variant.kind == Kind::kReduceScatter) {
     job.counts.clear();
     for (int i = 0; i < size; ++i) job.counts.push_back(shard_of(elements, size, i).size);
   }
@@ -104,33 +104,33 @@ class BitsMaker {
   }
 
  private:
-  BitRow& row(int size, const Way& way) {
+  BitRow& row(int size, const Variant& variant) {
     for (BitRow& row : table_.rows) {
-      if (row.ranks == size && row.what == way.what) return row;
+      if (row.ranks == size && row.what == variant.what) return row;
     }
-    return table_.rows.emplace_back(BitRow{size, way.what, way.canonical, 0, {}});
+    return table_.rows.emplace_back(BitRow{size, variant.what, variant.canonical, 0, {}});
   }
 
   void run_world(int size, test::Wire wire, const std::string& file) {
     World world(size, wire);
-    for (const Way& way : ways(size, file)) {
+    for (const Variant& variant : variants(size, file)) {
       for (const std::size_t segment : options_.segments) {
         Round round{0, size, wire, segment, {}};
         Team& team = round.teams.emplace_back();
         team.ranks.resize(static_cast<std::size_t>(size));
         std::iota(team.ranks.begin(), team.ranks.end(), 0);
-        team.hosts = way.hosts;
-        for (const DType dtype : options_.types) add_jobs(team, way, dtype);
-        run(world, round, row(size, way));
+        team.hosts = variant.hosts;
+        for (const DType dtype : options_.types) add_jobs(team, variant, dtype);
+        run(world, round, row(size, variant));
       }
     }
   }
 
-  void add_jobs(Team& team, const Way& way, DType dtype) const {
+  void add_jobs(Team& team, const Variant& variant, DType dtype) const {
     const auto size = static_cast<int>(team.ranks.size());
     for (const std::size_t offset : options_.offsets) {
       for (int i = 0; i < options_.repetitions; ++i) {
-        Job job = job_of(way, size, dtype, options_.elements);
+        Job job = job_of(variant, size, dtype, options_.elements);
         job.misplace.assign(team.ranks.size(), offset);
         job.in_place = i % 2 == 1;
         team.jobs.push_back(job);
@@ -139,14 +139,14 @@ class BitsMaker {
   }
 
   void run(World& world, const Round& round, BitRow& row) {
-    // What belongs together of a job: everybody's own copy, or the parts of one.
+    // By job: the result of the collective, joined from the parts of all members where each has a part.
     std::map<const Job*, Bytes> whole;
-    const auto look = [&](const Job& job, std::size_t member, std::span<std::byte> output) {
+    const auto record = [&](const Job& job, std::size_t member, std::span<std::byte> output) {
       if (job.kind == Kind::kAllReduce) row.hashes[job.dtype].insert(hash_of(output));
       if (job.kind == Kind::kAllReduce && member > 0) return;
       whole[&job].insert(whole[&job].end(), output.begin(), output.end());
     };
-    for (const std::string& wrong : play(world, round, look)) table_.wrong.push_back(row.what + ": " + wrong);
+    for (const std::string& wrong : run_round(world, round, record)) table_.wrong.push_back(row.what + ": " + wrong);
     for (const auto& [job, bytes] : whole) {
       row.hashes[job->dtype].insert(hash_of(bytes));
       ++row.runs;

@@ -1,5 +1,5 @@
-// The same sums by every canonical algorithm, over every transport, in segments of several sizes, from buffers that lie
-// anywhere, again and again: one hash for each number of ranks and type.
+// The same sums by every canonical algorithm, over every transport, with several segment sizes and buffer alignments,
+// several times. All results must have one hash for each number of ranks and type.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ struct BitOptions {
 struct BitRow {
   int ranks = 0;
   std::string what;        // "all_reduce by tree"
-  bool canonical = false;  // else it is there to show that the values tell one order from another
+  bool canonical = false;  // false: included to show that the values distinguish orders
   std::uint64_t runs = 0;
   std::map<DType, std::set<std::string>> hashes;
 };
 
 struct BitTable {
   std::vector<BitRow> rows;
-  std::vector<std::string> wrong;  // in words; empty: one hash for each number of ranks and type
+  std::vector<std::string> wrong;  // one line for each number of ranks and type with several hashes
 };
 
 BitTable bit_table(const BitOptions& options);

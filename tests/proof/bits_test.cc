@@ -1,4 +1,4 @@
-// A small part of the table of bits; prove bits makes all of it.
+// A small part of the table of bits; `prove bits` makes the whole table.
 
 #include "tests/proof/bits.h"
 
@@ -20,14 +20,14 @@ BitOptions small() {
   return options;
 }
 
-TEST(Bits, AreTheSameByEveryCanonicalAlgorithmWireAndSegmentSize) {
+TEST(Bits, AreEqualForEveryCanonicalAlgorithmWireAndSegmentSize) {
   const BitOptions options = small();
   const BitTable table = bit_table(options);
   EXPECT_TRUE(table.wrong.empty()) << table.wrong.front() << "\n" << print(table, options);
   EXPECT_GE(table.rows.size(), 8 * options.sizes.size());
 }
 
-TEST(Bits, OfAnotherOrderDiffer) {
+TEST(Bits, DifferForOtherOrders) {
   BitOptions options = small();
   options.sizes = {8};
   options.wires = {test::Wire::kInProcess};
@@ -36,7 +36,8 @@ TEST(Bits, OfAnotherOrderDiffer) {
     (row.canonical ? canonical : others).merge(std::set<std::string>(row.hashes.at(DType::kFloat32)));
   }
   ASSERT_FALSE(others.empty());
-  for (const std::string& hash : others) EXPECT_FALSE(canonical.contains(hash)) << "the values show no order";
+  for (const std::string& hash : others)
+    EXPECT_FALSE(canonical.contains(hash)) << "the values do not distinguish orders";
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 
 using Kind = CollectiveKind;
 
-constexpr int kColumns = 2;  // of what is cut into rows
+constexpr int kColumns = 2;  // of tensors that are cut into rows
 
 // Small whole numbers, whose sums are exact.
 class Values {
@@ -17,7 +17,7 @@ class Values {
   Values(const Item& item, int tensor) : seed_(tensor) {
     for (const char c : item.name) seed_ = seed_ * 31 + c;
   }
-  // Of what `from` has for `to`.
+  // The values that member `from` has for member `to`.
   std::vector<float> make(int from, int to, std::size_t count) const {
     std::vector<float> values;
     for (std::size_t i = 0; i < count; ++i) {
@@ -34,12 +34,12 @@ class Values {
 
 class CallMaker {
  public:
-  CallMaker(const Item& item, const Seating& seating, int tensor)
-      : item_(item), seat_(seating), values_(item, tensor), tensor_(tensor) {}
+  CallMaker(const Item& item, const Membership& membership, int tensor)
+      : item_(item), membership_(membership), values_(item, tensor), tensor_(tensor) {}
 
   Call make() {
     TensorSpec& spec = call_.spec;
-    spec.set = seat_.number;
+    spec.set = membership_.number;
     spec.kind = item_.kind;
     spec.stepwise = item_.stepwise;
     spec.op = item_.averages ? ReduceOp::kAverage : ReduceOp::kSum;
@@ -56,8 +56,8 @@ class CallMaker {
   }
 
  private:
-  int me() const { return seat_.member; }
-  int n() const { return seat_.members; }
+  int me() const { return membership_.member; }
+  int n() const { return membership_.members; }
   std::size_t count() const { return static_cast<std::size_t>(item_.count + tensor_); }
   static bool has(const std::vector<int>& members, int member) {
     return std::find(members.begin(), members.end(), member) != members.end();
@@ -100,7 +100,7 @@ class CallMaker {
     std::vector<float> sum(count(), 0);
     bool anybody = false;
     for (int member = 0; member < n(); ++member) {
-      if (has(item_.absent, member) || has(seat_.joined, member)) continue;
+      if (has(item_.absent, member) || has(membership_.joined, member)) continue;
       anybody = true;
       const auto values = values_.make(member, 0, count());
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
@@ -143,7 +143,7 @@ class CallMaker {
   }
 
   const Item& item_;
-  const Seating& seat_;
+  const Membership& membership_;
   const Values values_;
   const int tensor_;
   Call call_;
@@ -155,12 +155,12 @@ bool takes_part(const Item& item, int member) {
   return item.kind != Kind::kSendRecv || member == item.root || member == item.peer;
 }
 
-Call make_call(const Item& item, const Seating& seating, int tensor) {
-  Call call = CallMaker(item, seating, tensor).make();
-  if (item.mistake == Mistake::kNone || seating.member != item.culprit || tensor > 0) return call;
+Call make_call(const Item& item, const Membership& membership, int tensor) {
+  Call call = CallMaker(item, membership, tensor).make();
+  if (item.mistake == Mistake::kNone || membership.member != item.culprit || tensor > 0) return call;
   const bool has_no_codec = item.mistake == Mistake::kType || item.mistake == Mistake::kOperation;
   if (has_no_codec) call.spec.codec.clear();
-  if (item.mistake == Mistake::kType) call.spec.dtype = DType::kInt32;  // as long as float32
+  if (item.mistake == Mistake::kType) call.spec.dtype = DType::kInt32;  // has the size of float32
   if (item.mistake == Mistake::kOperation) call.spec.op = ReduceOp::kMax;
   return call;
 }

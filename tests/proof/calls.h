@@ -1,4 +1,4 @@
-// An item of a program as one member submits it: spec, buffers, and what it must end with.
+// An item of a program as one member submits it: spec, buffers and expected result.
 #pragma once
 
 #include <string>
@@ -9,30 +9,31 @@
 
 namespace horo::proof {
 
-// Buffers stay where they are while the works are in flight.
+// Moving a Call does not move its buffers, which works in flight use.
 struct Call {
   TensorSpec spec;
   Submission submission;
   std::vector<float> in;
   std::vector<float> out;
-  std::vector<float> expected;  // of out, or of the work's own result
-  bool is_varying = false;      // the result is the work's own
-  bool is_absent = false;       // nobody has a value
+  std::vector<float> expected;  // of out, or of the work's result if is_varying
+  bool is_varying = false;      // the result is in the work's Outcome
+  bool is_absent = false;       // no member has a value
 };
 
-// Whom an item concerns: members of its set, or sender and receiver.
+// Whether the member submits the item: all members of the set do, of a send_recv the sender and the receiver.
 bool takes_part(const Item& item, int member);
 
-// `joined`: members that have. `number`: the set's in the session; `tensor`: of the unit, from 0.
-struct Seating {
+// A member of a set.
+struct Membership {
   int member = 0;
   int members = 1;
-  std::uint32_t number = 0;
-  std::vector<int> joined = {};
+  std::uint32_t number = 0;      // of the set in the session
+  std::vector<int> joined = {};  // members that have joined
 };
-Call make_call(const Item& item, const Seating& seating, int tensor);
+// `tensor`: index in the unit, or 0.
+Call make_call(const Item& item, const Membership& membership, int tensor);
 
-// The item as its culprit has it.
+// The item as the member with the mistake submits it.
 Item with_mistake(const Item& item, int members);
 
 }  // namespace horo::proof

@@ -13,32 +13,32 @@ namespace horo::proof {
 namespace {
 
 constexpr std::array kSizes = {2, 4, 6, 8};
-constexpr std::size_t kBytes = 8 * 9 * 5 * 7 * 64;  // of the tensor: a multiple of all that cuts it
+constexpr std::size_t kBytes = 8 * 9 * 5 * 7 * 64;  // of the tensor; divisible by every number of chunks
 
-bool looks_at_hosts(const NamedMaker& maker) {
+bool depends_on_hosts(const NamedMaker& maker) {
   return maker.make == hierarchical_all_reduce || maker.make == hosts_first_all_reduce;
 }
 
-// Of members on hosts of so many each.
+// `members_of_host`: on each host.
 Shape shape_for(const NamedMaker& maker, int size, int members_of_host) {
   Shape shape;
   shape.kind = maker.kind;
   shape.size = size;
-  for (int i = 0; i < size && looks_at_hosts(maker); ++i) shape.hosts.push_back(i / members_of_host);
+  for (int i = 0; i < size && depends_on_hosts(maker); ++i) shape.hosts.push_back(i / members_of_host);
   return shape;
 }
 
 struct Figures {
   int rounds = 0;
-  std::size_t sent = 0;     // by the busiest member, in bytes
-  std::size_t scratch = 0;  // of the greediest
+  std::size_t sent = 0;     // bytes, by the member that sends most
+  std::size_t scratch = 0;  // bytes, of the member that needs most
 };
 
 Figures figures_of(const NamedMaker& maker, int size) {
   const Shape shape = shape_for(maker, size, 2);
   std::vector<Schedule> schedules;
   for (int member = 0; member < size; ++member) schedules.push_back(maker.make(shape, member));
-  // An all_to_all has a chunk for each pair; S is what one member brings.
+  // An all_to_all has a chunk for each pair; S is the input of one member.
   const auto chunks = static_cast<std::size_t>(schedules[0].chunks);
   const std::size_t parts = maker.kind == CollectiveKind::kAllToAll ? static_cast<std::size_t>(size) : chunks;
   const std::vector<std::size_t> each(chunks, kBytes / parts);
@@ -58,7 +58,7 @@ std::string in_tensors(std::size_t bytes) {
 
 std::string row(const NamedMaker& maker) {
   std::string rounds, sent, scratch;
-  // Threes are no branches of the canonical tree.
+  // Groups of three are not subtrees of the canonical tree.
   const Order order_of_threes = maker.make(shape_for(maker, kSizes.back(), 3), 0).order;
   for (const int size : kSizes) {
     const Figures figures = figures_of(maker, size);

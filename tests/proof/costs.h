@@ -1,11 +1,11 @@
-// What each algorithm costs, as docs/collectives.md has it: made of the schedules themselves.
+// The table of costs in docs/collectives.md, computed from the schedules.
 #pragma once
 
 #include <string>
 
 namespace horo::proof {
 
-// Lines of a Markdown table.
+// A Markdown table.
 std::string cost_table();
 
 }  // namespace horo::proof

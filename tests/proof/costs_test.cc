@@ -1,4 +1,4 @@
-// docs/collectives.md says what the schedules say.
+// docs/collectives.md agrees with the schedules.
 
 #include "tests/proof/costs.h"
 
@@ -21,29 +21,30 @@ std::string document() {
 }
 
 TEST(Document, HasTheCostsOfTheSchedules) {
-  EXPECT_NE(document().find(cost_table()), std::string::npos) << "put into docs/collectives.md what prove costs prints";
+  EXPECT_NE(document().find(cost_table()), std::string::npos)
+      << "update docs/collectives.md with the output of `prove costs`";
 }
 
-// The schedules that it shows, as they stand there.
+// The schedules in the document.
 std::string shown_schedules() {
   const std::string text = document(), mark = "```json\n";
   const std::size_t begin = text.find(mark) + mark.size();
   return text.substr(begin, text.find("```", begin) - begin);
 }
 
-TEST(Document, ShowsSchedulesThatAreRight) {
+TEST(Document, ShowsCorrectSchedules) {
   const GivenSchedules given = schedules_from_json(shown_schedules(), "docs/collectives.md");
   EXPECT_EQ(given.schedules.size(), 2u);
   EXPECT_EQ(given.schedules.front().order, Order::kCanonical);
 }
 
-TEST(Document, QuotesWhatIsSaidOfAWrongSchedule) {
+TEST(Document, QuotesTheMessageForAWrongSchedule) {
   std::string wrong = shown_schedules();
   const std::string sum = "[0, 2, -1]";
   wrong.replace(wrong.find(sum), sum.size(), "[0]");
   try {
     schedules_from_json(wrong, "mine.json");
-    FAIL() << "it was taken";
+    FAIL() << "the wrong schedule was accepted";
   } catch (const std::invalid_argument& refused) {
     const std::string quoted = "*\"" + std::string(refused.what()) + "\"*";
     EXPECT_NE(document().find(quoted), std::string::npos) << quoted;

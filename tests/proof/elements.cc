@@ -35,7 +35,7 @@ double greatest(const Format& format) {
   return std::ldexp(2.0 - std::ldexp(1.0, -m), bias);
 }
 
-// The one NaN that results have.
+// The only NaN of results.
 std::uint64_t quiet_nan(const Format& format) {
   const std::uint64_t exponent = top_exponent(format) << format.mantissa_bits;
   if (format.saturates) return exponent | ((std::uint64_t{1} << format.mantissa_bits) - 1);
@@ -53,7 +53,7 @@ bool is_min(ReduceOp op) {
   return op == ReduceOp::kMin;
 }
 
-// The operations of integers that are one bit at a time, by their numbers in the C ABI.
+// Bitwise operations, by their numbers in the C ABI.
 bool is_bitwise(ReduceOp op) {
   return static_cast<int>(op) >= 6 && static_cast<int>(op) <= 8;
 }
@@ -68,7 +68,7 @@ __int128 bitwise(ReduceOp op, __int128 a, __int128 b) {
   }
 }
 
-// Without the overflow that signed numbers may not have.
+// Multiplies in unsigned arithmetic, because signed overflow is undefined.
 __int128 times(__int128 a, __int128 b) {
   return static_cast<__int128>(static_cast<unsigned __int128>(a) * static_cast<unsigned __int128>(b));
 }
@@ -112,7 +112,7 @@ Format format_of(DType dtype) {
     case 16:
       return {Family::kComplex, 16, true, 11, 52};
     default:
-      HORO_CHECK(!"an element type with a number that this oracle knows");
+      HORO_CHECK(!"an element type of the C ABI");
       return {};
   }
 }
@@ -142,7 +142,7 @@ std::uint64_t encode_float(double value, const Format& format) {
     int exponent = 0;
     std::frexp(size, &exponent);  // size = [0.5, 1) * 2^exponent
     const int last = std::max(exponent - 1, least) - m;
-    // std::nearbyint rounds ties to even; scaling by powers of two is exact here but for doubles themselves.
+    // std::nearbyint rounds ties to even. Scaling by powers of two is exact here, except for doubles themselves.
     if (m < 52) size = std::ldexp(std::nearbyint(std::ldexp(size, -last)), last);
   }
   if (size > most) {
@@ -153,7 +153,7 @@ std::uint64_t encode_float(double value, const Format& format) {
   int exponent = 0;
   std::frexp(size, &exponent);
   const int power = std::max(exponent - 1, least);
-  // The leading one of a normal number adds one to the exponent's field, so the fields are simply added.
+  // The fields are added, because the leading bit of a normal number adds one to the exponent field.
   const auto digits = static_cast<std::uint64_t>(std::ldexp(size, m - power));
   return sign | (digits + (static_cast<std::uint64_t>(power - least) << m));
 }
@@ -264,7 +264,7 @@ bool Arithmetic::is_exact_in_any_order() const {
   return !rounds || format_.family == Family::kInteger || format_.family == Family::kBool;
 }
 
-// n - 1 roundings, each of at most unit() of what has been summed so far, which is at most the sum of all sizes.
+// n - 1 roundings, each by at most unit() times the partial sum, which is at most the sum of all magnitudes.
 long double Arithmetic::slack(const std::vector<double>& terms) const {
   long double sizes = 0;
   for (const double term : terms) sizes += std::abs(static_cast<long double>(term));

@@ -1,6 +1,6 @@
-// Element types and operations as DESIGN section 5 words them, written again from the words and without a line of the
-// kernels: values are decoded and rounded by arithmetic on doubles, not by moving bits about. What the property test
-// believes.
+// Element types and operations as docs/canonical_order.md and docs/types.md define them, independent of the kernels:
+// values are decoded and rounded by arithmetic on doubles, not by operations on bits. The reference of the property
+// test.
 #pragma once
 
 #include <cstddef>
@@ -12,37 +12,37 @@
 
 namespace horo::proof {
 
-// What an element is made of.
+// The format of an element.
 struct Format {
   enum class Family { kInteger, kBool, kFloat, kComplex };
   Family family = Family::kFloat;
   int bytes = 4;           // of one element
   bool is_signed = true;   // integers
-  int exponent_bits = 8;   // floats, and the halves of a complex number
-  int mantissa_bits = 23;  // without the leading one
-  bool saturates = false;  // a float without infinities: the greatest exponent is one more of finite numbers
+  int exponent_bits = 8;   // of floats, and of the parts of a complex number
+  int mantissa_bits = 23;  // without the leading bit
+  bool saturates = false;  // a float without infinities; numbers with the greatest exponent are finite
 };
 Format format_of(DType dtype);
 
-// A value on its way through a reduction: a whole number, or one or two doubles that hold what the accumulator holds.
+// A value of the accumulator: an integer, or one or two doubles with the precision of the accumulator.
 struct Value {
   __int128 whole = 0;
   double re = 0;
   double im = 0;
 };
 
-// A value of any format, exactly; a double holds each of them.
+// The exact value; a double can represent every value of every format.
 double decode_float(std::uint64_t bits, const Format& format);
-// To nearest, ties to even.
+// Rounds to nearest, ties to even.
 std::uint64_t encode_float(double value, const Format& format);
 
-// One reduction of one type.
+// The arithmetic of one reduction.
 class Arithmetic {
  public:
   struct Factors {
     double prescale = 1;
     double postscale = 1;
-    double divisor = 1;  // 1 unless it is an average
+    double divisor = 1;  // 1 unless the operation is an average
   };
   Arithmetic(DType dtype, ReduceOp op, const Factors& factors);
 
@@ -53,13 +53,12 @@ class Arithmetic {
   // round(postscale * (value / divisor)).
   void store(const Value& value, std::byte* element) const;
 
-  // For sums in any order: how much more or less than `sum` a result may be before it is divided and rounded, if it was
-  // made of `terms`.
+  // For sums in any order: the greatest rounding error of a sum of `terms`, before it is divided and rounded.
   long double slack(const std::vector<double>& terms) const;
   bool is_exact_in_any_order() const;
   double unit() const { return narrow_ ? 0x1p-24 : 0x1p-53; }  // rounding error of the accumulator
   ReduceOp op() const { return op_; }
-  // What store() would round, made of a sum in higher precision, as an element of the type.
+  // postscale * (sum / divisor) for a sum in higher precision.
   double finished(long double sum) const;
   double rounded(double value) const;  // to the element type
 
@@ -75,11 +74,11 @@ class Arithmetic {
   const bool narrow_;  // sums are kept in float32
 };
 
-// How elements are drawn.
+// The distribution of random elements.
 enum class Flavour {
-  kSmall,  // whole numbers whose sums are exact
-  kWide,   // many magnitudes: every change of order shows
-  kWild,   // any bits: NaNs, infinities, subnormal numbers, the greatest and least integers
+  kSmall,  // integers whose sums are exact
+  kWide,   // many magnitudes, so that sums depend on the order
+  kWild,   // any bits, including NaNs, infinities, subnormal numbers, the greatest and least integers
 };
 const char* name_of(Flavour flavour);
 

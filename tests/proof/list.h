@@ -1,4 +1,4 @@
-// Values in a row, for descriptions.
+// Lists of values as text.
 #pragma once
 
 #include <sstream>

@@ -85,7 +85,7 @@ std::size_t Oracle::begin(std::size_t count) const {
   return std::accumulate(job_.counts.begin(), job_.counts.begin() + static_cast<long>(count), std::size_t{0});
 }
 
-// Elements are drawn one by one from a seed of their own, so that a smaller case keeps those that it has left.
+// Every member has a seed of its own, so that a smaller case has the first elements of the larger one.
 void Oracle::draw_inputs() {
   for (std::size_t member = 0; member < n_; ++member) {
     Bytes& input = inputs_.emplace_back(input_count(member) * element_bytes_);
@@ -150,7 +150,7 @@ void Oracle::sum_up() {
   }
 }
 
-// mix() in the trie over whole tensors.
+// mix() in the canonical tree, over whole tensors.
 Bytes Oracle::mixed(std::span<const std::int64_t> ids, std::span<const std::size_t> members, int bit) const {
   if (ids.size() == 1) return inputs_[members.front()];
   const auto upper = std::find_if(ids.begin(), ids.end(), [bit](std::int64_t id) { return (id >> bit & 1) != 0; });
@@ -162,7 +162,7 @@ Bytes Oracle::mixed(std::span<const std::int64_t> ids, std::span<const std::size
   return left;
 }
 
-// What the codec leaves of the values, coded as one piece and without anything kept from before.
+// The values after coding and decoding, as one piece and without a residual.
 std::vector<float> Oracle::coded_and_back(std::vector<float> values) const {
   const auto codecs = built_in_codecs();
   const auto codec = std::find_if(codecs.begin(), codecs.end(), [&](const auto& c) { return c->name() == job_.codec; });
@@ -173,7 +173,7 @@ std::vector<float> Oracle::coded_and_back(std::vector<float> values) const {
   return values;
 }
 
-// C(postscale * (T(C(prescale * x)) / divisor)) in float32, C there and back.
+// C(postscale * (T(C(prescale * x)) / divisor)) in float32, where C codes and decodes.
 void Oracle::sum_up_coded() {
   std::vector<std::vector<float>> terms;
   for (const std::size_t member : contributors_) {
@@ -248,7 +248,7 @@ std::string Oracle::judge_bytes(const Bytes& expected, std::span<const std::byte
   return "";
 }
 
-// Rounding is monotonous: a result lies between the roundings of the least and the greatest sum that there can be.
+// Rounding is monotonic, so a result lies between the rounded least and greatest possible sums.
 std::string Oracle::judge_number(double got, std::span<const double> terms, long double sum, long double slack) const {
   if (std::any_of(terms.begin(), terms.end(), [](double term) { return !std::isfinite(term); })) return "";
   const double a = arithmetic_.finished(sum - slack), b = arithmetic_.finished(sum + slack);
@@ -272,7 +272,7 @@ std::string Oracle::judge_bound(std::size_t first, std::span<const std::byte> ou
       product *= std::complex<long double>(term.re, term.im);
     }
     const Value got = plain.load(output.data() + at);
-    // A product that gets too small on the way loses at most this.
+    // The greatest error of a product whose partial products become subnormal.
     const long double lost = 16 * arithmetic_.unit() * static_cast<double>(re.size()) * std::abs(product) + 0x1p-60L;
     const long double re_sum = adds ? std::accumulate(re.begin(), re.end(), 0.0L) : product.real();
     const long double im_sum = adds ? std::accumulate(im.begin(), im.end(), 0.0L) : product.imag();

@@ -1,4 +1,4 @@
-// What a collective must end with, from its definition (ring/group.h) and the oracle's own arithmetic.
+// The expected result of a collective, from its definition (ring/collective.h) and independent arithmetic.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,26 @@ namespace horo::proof {
 
 using Bytes = std::vector<std::byte>;
 
-// The binary trie over ascending ids, summed by recursion: split at the highest bit in which the ids differ. `bit`: the
-// highest that is looked at.
+// The canonical sum over ascending ids, by recursion: the ids are split at the highest bit in which they differ. `bit`:
+// the highest bit to consider.
 Value canonical_sum(const Arithmetic& arithmetic, std::span<const std::int64_t> ids, std::span<const Value> values,
                     int bit = 62);
 
-// The operation of the user's own that is drawn: neither commutative nor associative, so that one wrong turn in the
-// tree changes all bits; the whole one mixes an element with those on the other side of the tensor.
+// The custom operation of random cases. It is neither commutative nor associative, so that any change of the tree
+// changes all bits. If `whole`, it combines an element with the one on the other side of the tensor.
 int mix(std::byte* accumulator, const std::byte* value, std::uint64_t count, std::size_t element_bytes, bool whole);
 
 class Oracle {
  public:
   Oracle(const Job& job, std::size_t members);
 
-  // What each member brings; empty where its input is not read.
+  // The member's input; empty if it is not read.
   const Bytes& input(std::size_t member) const { return inputs_[member]; }
   std::size_t output_bytes(std::size_t member) const;
-  // Whether anything is written at all: a sum of nobody is not.
+  // Whether the output is written. A sum without contributors is not.
   bool writes_output() const;
 
-  // What is wrong with what the member got, in words; "" if nothing.
+  // The first fault in the member's output, or "".
   std::string judge(std::size_t member, std::span<const std::byte> output) const;
 
  private:
@@ -43,7 +43,7 @@ class Oracle {
   void sum_up_coded();
   std::vector<float> coded_and_back(std::vector<float> values) const;
   std::size_t input_count(std::size_t member) const;
-  std::size_t begin(std::size_t count) const;  // of a part, in elements
+  std::size_t begin(std::size_t count) const;  // first element of a part
   std::size_t total() const { return begin(job_.counts.size()); }
   bool is_root(std::size_t member) const { return static_cast<int>(member) == job_.root; }
   Bytes expected(std::size_t member) const;
@@ -59,8 +59,8 @@ class Oracle {
   const std::size_t element_bytes_;
   const Arithmetic arithmetic_;
   std::vector<Bytes> inputs_;
-  std::vector<std::int64_t> ids_;          // of those who contribute
-  std::vector<std::size_t> contributors_;  // members
+  std::vector<std::int64_t> ids_;          // of the contributors
+  std::vector<std::size_t> contributors_;  // as members
   Bytes sum_;                              // canonical
 };
 

@@ -40,7 +40,7 @@ class ProgramAuthor {
   int members(std::uint32_t set) const { return static_cast<int>(program_.sets[set].size()); }
   std::uint32_t any_set() { return static_cast<std::uint32_t>(pick(0, 3)); }
 
-  // The same ranks twice would be refused: with two ranks there are only three sets.
+  // Two sets of the same ranks are refused, and two ranks have only three sets; then the world gets one more rank.
   void add_set() {
     for (int tries = 0; tries < 50; ++tries) {
       std::vector<int> ranks;
@@ -56,7 +56,7 @@ class ProgramAuthor {
     program_.sets[0].push_back(program_.size - 1);
   }
 
-  // Gradients: the same in each phase, so that they become plans.
+  // Gradients, which are equal in each phase so that they become known plans.
   void add_recurring(std::size_t set) {
     for (int i = pick(0, 3); i > 0; --i) {
       Item item;
@@ -92,7 +92,7 @@ class ProgramAuthor {
     return item;
   }
 
-  // Mistakes that this item can have.
+  // Adds one of the mistakes that are possible for the item.
   void spoil(Item& item, bool may_stall) {
     std::vector<Mistake> mistakes;
     const int n = members(item.set);
@@ -140,7 +140,7 @@ class ProgramAuthor {
     program_.phases.push_back(phase);
   }
 
-  // Only what may go on without the joined, and here and there what may not.
+  // Mostly kinds that proceed without joined members, sometimes others.
   void add_joins() {
     Phase phase;
     phase.joining.resize(program_.sets.size());

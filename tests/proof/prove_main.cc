@@ -1,10 +1,9 @@
-// prove: runs many of what the tests run few of. tools/soak is its face.
+// prove: runs many of the cases of proof_tests. tools/soak starts it.
 //
-//   prove cases --seed S --jobs N    random collectives against the oracle: seeds and small cases of what is wrong
-//   prove bits                       a table: one hash of each sum, by whatever way it was made
-//   prove costs                      the table of docs/collectives.md
-//   prove programs --seed S --count N --at-once K
-//                                    random programs over three overlapping process sets, right and wrong ones
+//   prove cases --seed S --jobs N    random collectives against the reference; prints the seeds and small cases of
+//   faults prove bits                       a table with the hash of each sum, by every algorithm prove costs the table
+//   of docs/collectives.md prove programs --seed S --count N --at-once K
+//                                    random programs over three overlapping process sets
 
 #include <cstdio>
 #include <cstdlib>
@@ -15,8 +14,8 @@
 
 #include "tests/proof/bits.h"
 #include "tests/proof/costs.h"
-#include "tests/proof/perform.h"
-#include "tests/proof/play.h"
+#include "tests/proof/run_program.h"
+#include "tests/proof/run_round.h"
 
 namespace horo::proof {
 namespace {
@@ -36,11 +35,11 @@ std::uint64_t number(const Options& options, const std::string& name, std::uint6
 }
 
 int prove_cases(const Options& options) {
-  const Tally tally = play_many(number(options, "--seed", 1), number(options, "--jobs", 10'000));
+  const Tally tally = run_rounds(number(options, "--seed", 1), number(options, "--jobs", 10'000));
   for (const auto& [what, jobs] : tally.ran) std::cout << jobs << " " << what << "\n";
   std::cout << describe(tally) << "rounds " << tally.rounds << " jobs " << tally.jobs << " outputs " << tally.outputs
-            << " wrong " << tally.found.size() + tally.unsteady.size() << "\n";
-  return tally.found.empty() && tally.unsteady.empty() ? 0 : 1;
+            << " wrong " << tally.found.size() + tally.flaky.size() << "\n";
+  return tally.found.empty() && tally.flaky.empty() ? 0 : 1;
 }
 
 int prove_bits() {
@@ -52,15 +51,15 @@ int prove_bits() {
 }
 
 int prove_programs(const Options& options) {
-  PerformOptions perform;
-  perform.seed = number(options, "--seed", 1);
-  perform.count = number(options, "--count", 5'000);
-  perform.at_once = static_cast<int>(number(options, "--at-once", 16));
-  const Performance performance = perform_many(perform);
-  for (const auto& [end, times] : performance.ends) std::cout << times << " " << end << "\n";
-  std::cout << "longest " << performance.longest.count() << " ms, of limits of " << perform.stall_limit.count() << "\n";
-  for (const std::string& wrong : performance.wrong) std::cout << "wrong: " << wrong << "\n";
-  return performance.wrong.empty() ? 0 : 1;
+  ProgramOptions program;
+  program.seed = number(options, "--seed", 1);
+  program.count = number(options, "--count", 5'000);
+  program.at_once = static_cast<int>(number(options, "--at-once", 16));
+  const ProgramResults results = run_programs(program);
+  for (const auto& [end, times] : results.ends) std::cout << times << " " << end << "\n";
+  std::cout << "longest " << results.longest.count() << " ms, of limits of " << program.stall_limit.count() << "\n";
+  for (const std::string& wrong : results.wrong) std::cout << "wrong: " << wrong << "\n";
+  return results.wrong.empty() ? 0 : 1;
 }
 
 int prove(int argc, char** argv) {

@@ -44,13 +44,13 @@ class RoundAuthor {
   Team team(std::uint32_t channel) {
     Team team;
     team.channel = channel;
-    const bool everybody = channel == 0 && chance(50);
+    const bool all_ranks = channel == 0 && chance(50);
     for (int rank = 0; rank < round_.size; ++rank) {
-      if (everybody || chance(70)) team.ranks.push_back(rank);
+      if (all_ranks || chance(70)) team.ranks.push_back(rank);
     }
     if (team.ranks.empty()) team.ranks.push_back(pick(0, round_.size - 1));
     const auto size = static_cast<int>(team.ranks.size());
-    // One host, hosts of neighbours, or anybody anywhere.
+    // One host, hosts of neighbours, or any ranks on any hosts.
     const int layout = pick(0, 2);
     for (int i = 0, host = 0; i < size; ++i) {
       if (layout == 1 && i > 0 && chance(40)) ++host;
@@ -61,7 +61,8 @@ class RoundAuthor {
     return team;
   }
 
-  // Makers by turns and kinds by their makers, so that each has its share; now and then what the rules choose.
+  // Draws a maker and takes its kind, so that all makers are equally frequent; sometimes the group chooses the
+  // algorithm.
   Job job(const Team& team) {
     const auto size = static_cast<int>(team.ranks.size());
     Job job;
@@ -78,7 +79,7 @@ class RoundAuthor {
     add_counts(job, static_cast<std::size_t>(size));
     if (reduces(job.kind)) add_reduction(job, team, maker);
     if (job.kind == Kind::kAllReduce && chance(25)) add_codec(job);
-    // Files are for members who all contribute, under their numbers.
+    // Schedules from files require that all members contribute, with their indices as ids.
     std::vector<std::int64_t> numbers(reduces(job.kind) ? team.ranks.size() : 0);
     std::iota(numbers.begin(), numbers.end(), 0);
     job.from_file = !job.algorithm.empty() && chance(10);
@@ -94,7 +95,8 @@ class RoundAuthor {
 
   void add_counts(Job& job, std::size_t size) {
     const std::array<std::size_t, 4> limits = {3, 40, 400, 3000};
-    const std::size_t slices = job.kind == Kind::kAllToAll ? 8 : 24;  // a small segment makes many messages
+    const std::size_t slices =
+        job.kind == Kind::kAllToAll ? 8 : 24;  // bounded, because small segments make many messages
     const std::size_t most = std::min(one_of(limits), std::max<std::size_t>(3, slices * round_.segment_bytes / 8));
     const bool cut = job.kind == Kind::kAllReduce || job.kind == Kind::kReduce || job.kind == Kind::kBroadcast;
     std::size_t counts = size;
@@ -108,7 +110,7 @@ class RoundAuthor {
     }
   }
 
-  // Bit patterns have no say here: what a codec makes of a NaN is its own affair.
+  // No random bits, because the result of a codec for NaNs is not specified.
   void add_codec(Job& job) {
     if (std::all_of(job.contributors.begin(), job.contributors.end(), [](auto id) { return id < 0; })) return;
     job.codec = one_of(std::array{"fp16", "bf16", "fp8", "int8"});
@@ -152,7 +154,7 @@ class RoundAuthor {
     }
     const bool is_fast = !job.algorithm.empty() && maker.make(shape, 0).order == Order::kFast;
     job.order = is_fast || chance(15) ? Order::kFast : Order::kCanonical;
-    // Sums in any order are judged by a bound, which there is for numbers whose sums are far from the greatest.
+    // Sums in any order are checked against an error bound, which requires sums that cannot overflow.
     if (job.order == Order::kFast && job.flavour == Flavour::kWild) job.flavour = Flavour::kWide;
   }
 
@@ -164,7 +166,7 @@ bool is_one_host(const std::vector<int>& hosts) {
   return std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts.front(); });
 }
 
-// Smaller rounds than this one, the boldest first.
+// Smaller rounds than this one, the greatest reductions first.
 class Smaller {
  public:
   explicit Smaller(const Round& round) : round_(round) {}

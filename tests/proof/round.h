@@ -1,6 +1,5 @@
-// What the property test plays: a round is a world of ranks in which several teams (process sets) run collectives at
-// the same time, each on a channel of its own. Plain data, drawn from a seed, printed in a few lines, and made smaller
-// as long as it still fails.
+// Rounds of the property test: a world of ranks in which several teams (process sets) run collectives concurrently,
+// each on a channel of its own. Plain data, drawn from a seed, that can be printed, and shrunk while it still fails.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +13,13 @@
 
 namespace horo::proof {
 
-// One collective, equal on all members but for where their buffers lie.
+// One collective, equal on all members except for the places of their buffers.
 struct Job {
   CollectiveKind kind = CollectiveKind::kAllReduce;
-  std::string algorithm;   // wished for; empty: by the rules
-  bool from_file = false;  // the algorithm's schedules come from a file
-  std::string codec;       // all_reduce: what travels instead of the values
-  bool whole = false;      // of an operation of the user's own: it needs whole tensors
+  std::string algorithm;   // empty: chosen by the group
+  bool from_file = false;  // the schedules of the algorithm are read from a file
+  std::string codec;       // of an all_reduce; empty: none
+  bool whole = false;      // the custom operation needs whole tensors
   ReduceOp op = ReduceOp::kSum;
   DType dtype = DType::kFloat32;
   Order order = Order::kCanonical;
@@ -31,9 +30,9 @@ struct Job {
   double postscale = 1;
   double divisor = 1;
   Flavour flavour = Flavour::kSmall;
-  std::uint64_t values = 0;           // their seed
-  bool in_place = false;              // where the kind can be
-  std::vector<std::size_t> misplace;  // by member: bytes by which buffers miss their alignment
+  std::uint64_t values = 0;           // seed of the values
+  bool in_place = false;              // if the kind supports it
+  std::vector<std::size_t> misplace;  // by member: misalignment of the buffers in bytes
 };
 
 struct Team {
@@ -59,8 +58,8 @@ Round draw_round(std::uint64_t seed);
 std::string describe(const Round& round);
 std::string describe(const Job& job);
 
-// The smallest round found, by `tries` attempts at most, that still fails: fewer teams and jobs, fewer elements, plain
-// factors, aligned buffers, one host, memory instead of TCP.
+// The smallest failing round that at most `tries` attempts find: fewer teams, jobs and elements, factors of 1, aligned
+// buffers, one host, in-process transports.
 Round shrink(Round round, const std::function<bool(const Round&)>& fails, int tries);
 
 }  // namespace horo::proof

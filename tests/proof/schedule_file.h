@@ -1,4 +1,4 @@
-// Schedules in a file, as a user would write them.
+// Schedules in a file, as users write them.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace horo::proof {
 
-// The makers' schedules for the shape, under the name "from a file"; gone with this object.
+// A temporary file with the schedules of a maker, under the name "from a file". The destructor removes it.
 class ScheduleFile {
  public:
   ScheduleFile(const Shape& shape, ScheduleMaker make);

@@ -1,15 +1,15 @@
 #include <span>
 
 #include "horo/base/mutex.h"
-#include "tests/proof/play.h"
+#include "tests/proof/run_round.h"
 
 namespace horo::proof {
 namespace {
 
-// Everybody's blobs, of threads of one process.
-class Blackboard {
+// An Exchange between threads of one process.
+class LocalExchange {
  public:
-  explicit Blackboard(int size) : blobs_(static_cast<std::size_t>(size)) {}
+  explicit LocalExchange(int size) : blobs_(static_cast<std::size_t>(size)) {}
   Exchange exchange(int rank) {
     return [this, rank](std::span<const std::byte> mine) {
       MutexLock lock(mutex_);
@@ -32,14 +32,14 @@ class Blackboard {
 
 std::vector<Links> connect(int size, test::Wire wire) {
   if (wire == test::Wire::kInProcess) return connect_in_process(size);
-  Blackboard blackboard(size);
+  LocalExchange exchange(size);
   std::vector<Links> links(static_cast<std::size_t>(size));
   std::vector<std::function<void()>> functions;
   for (int rank = 0; rank < size; ++rank) {
     functions.emplace_back([&, rank] {
       Config config = test::config_of(rank, size, "");
       config.transport = wire == test::Wire::kShm ? "shm" : "tcp";
-      links[static_cast<std::size_t>(rank)] = connect_tcp(config, 0, blackboard.exchange(rank));
+      links[static_cast<std::size_t>(rank)] = connect_tcp(config, 0, exchange.exchange(rank));
     });
   }
   for (const std::exception_ptr& error : test::run_threads(functions)) {

@@ -1,9 +1,7 @@
-#include "tests/proof/play.h"
+#include "tests/proof/run_round.h"
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -18,6 +16,7 @@
 #include "ring/reduce/custom_op.h"
 #include "ring/schedule/schedule_parts.h"
 #include "tests/proof/schedule_file.h"
+#include "tests/proof/watchdog.h"
 
 namespace horo::proof {
 namespace {
@@ -26,10 +25,10 @@ using Kind = CollectiveKind;
 
 constexpr std::chrono::seconds kDeadline{60};   // of a collective
 constexpr std::chrono::seconds kWatchdog{120};  // of a round
-constexpr std::size_t kFence = 64;              // bytes on either side of a buffer that nobody may touch
+constexpr std::size_t kFence = 64;              // bytes on either side of a buffer that must not change
 constexpr auto kUntouched = static_cast<std::byte>(0xa5);
 
-// Memory for `bytes` that misses its alignment by `misplace`, between fences.
+// A buffer at a misalignment of `misplace` bytes, between fences.
 class Fenced {
  public:
   Fenced(std::size_t bytes, std::size_t misplace)
@@ -37,7 +36,7 @@ class Fenced {
   std::byte* data() { return memory_.data() + begin_; }
   std::span<std::byte> span() { return {data(), bytes_}; }
   Buffer buffer() { return {data(), bytes_}; }
-  bool fences_stand() const {
+  bool are_fences_intact() const {
     const auto is_untouched = [](std::byte byte) { return byte == kUntouched; };
     const auto at = [this](std::size_t i) { return memory_.begin() + static_cast<std::ptrdiff_t>(i); };
     return std::all_of(memory_.begin(), at(begin_), is_untouched) &&
@@ -56,10 +55,10 @@ std::size_t begin_of(const Job& job, std::size_t member) {
   return begin * size_of(job.dtype);
 }
 
-// One job's buffers: of a member.
-class Seat {
+// The buffers of one member for one job.
+class MemberBuffers {
  public:
-  Seat(const Job& job, const Oracle& oracle, std::size_t member)
+  MemberBuffers(const Job& job, const Oracle& oracle, std::size_t member)
       : job_(job),
         member_(member),
         in_bytes_(oracle.input(member).size()),
@@ -67,7 +66,7 @@ class Seat {
         is_in_place_(job.in_place && may_be_in_place()),
         in_(is_in_place_ ? std::max(in_bytes_, out_bytes_) : in_bytes_, job.misplace[member]),
         out_(is_in_place_ ? 0 : out_bytes_, job.misplace[member] / 2) {
-    // An all_gather or gather in place brings its part where it belongs.
+    // An all_gather or gather in place has its input at its place in the output.
     gathers_in_place_ = is_in_place_ && (job.kind == Kind::kAllGather || job.kind == Kind::kGather);
     custom_ = {"mix", job.whole, [whole = job.whole](auto* accumulator, auto* value, auto count, DType dtype) {
                  return mix(accumulator, value, count, size_of(dtype), whole);
@@ -101,13 +100,13 @@ class Seat {
   std::span<std::byte> output() { return {out(), out_bytes_}; }
 
   std::string judge(const Oracle& oracle) {
-    if (!in_.fences_stand() || !out_.fences_stand()) return "bytes outside of the buffers were written";
+    if (!in_.are_fences_intact() || !out_.are_fences_intact()) return "bytes outside of the buffers were written";
     const Bytes& input = oracle.input(member_);
     if (!is_in_place_ && !std::equal(input.begin(), input.end(), in_.data())) return "the input was written";
     if (oracle.writes_output()) return oracle.judge(member_, output());
     const auto got = output();
     const bool stands = is_in_place_ || std::all_of(got.begin(), got.end(), [](auto b) { return b == kUntouched; });
-    return stands ? "" : "the output was written, and nobody contributed";
+    return stands ? "" : "the output was written although no member contributed";
   }
 
  private:
@@ -126,46 +125,22 @@ class Seat {
   Fenced out_;
 };
 
-// Ends the process if the round lives too long.
-class Watchdog {
- public:
-  Watchdog(const Round& round, const std::deque<std::atomic<int>>& states)
-      : round_(round), states_(states), thread_([this] { watch(); }) {}
-  ~Watchdog() {
-    MutexLock lock(mutex_);
-    is_over_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  void watch() {
-    const TimePoint until = Clock::now() + kWatchdog;
-    MutexLock lock(mutex_);
-    while (!is_over_ && Clock::now() < until) changed_.wait_until(mutex_, until);
-    if (is_over_) return;
-    std::string text = "proof: a round hangs:\n" + describe(round_);
-    std::size_t at = 0;
-    for (const Team& team : round_.teams) {
-      for (const int rank : team.ranks) {
-        text += say("  rank ", rank, " in channel ", team.channel, " began ", states_[at++].load(), " of ",
-                    team.jobs.size(), " jobs\n");
-      }
+// The round, and how far each member is.
+std::string report(const Round& round, const std::deque<std::atomic<int>>& states) {
+  std::string text = describe(round);
+  std::size_t at = 0;
+  for (const Team& team : round.teams) {
+    for (const int rank : team.ranks) {
+      text += say("  rank ", rank, " in channel ", team.channel, " began ", states[at++].load(), " of ",
+                  team.jobs.size(), " jobs\n");
     }
-    std::fputs(text.c_str(), stderr);
-    std::abort();
   }
+  return text;
+}
 
-  const Round& round_;
-  const std::deque<std::atomic<int>>& states_;
-  Mutex mutex_;
-  CondVar changed_;
-  bool is_over_ GUARDED_BY(mutex_) = false;
-  std::jthread thread_;
-};
-
-// A team at play: what its members share.
-struct Table {
-  Table(const Team& team, World& world) : team(team) {
+// What the members of a team share in a round.
+struct TeamRun {
+  TeamRun(const Team& team, World& world) : team(team) {
     for (const Job& job : team.jobs) {
       oracles.emplace_back(job, team.ranks.size());
       plans.push_back(world.next_plans());
@@ -173,7 +148,7 @@ struct Table {
       files.push_back(job.from_file ? file_for(job) : nullptr);
     }
     for (std::size_t member = 0; member < team.ranks.size(); ++member) {
-      auto& row = seats.emplace_back();
+      auto& row = buffers.emplace_back();
       for (std::size_t i = 0; i < team.jobs.size(); ++i) row.emplace_back(team.jobs[i], oracles[i], member);
     }
     errors.resize(team.ranks.size());
@@ -192,8 +167,8 @@ struct Table {
     return nullptr;
   }
 
-  // What this job overrides for.
-  std::string wish(std::size_t job) const {
+  // The value of HORO_ALGORITHMS for the job.
+  std::string algorithms(std::size_t job) const {
     const Job& of = team.jobs[job];
     if (of.algorithm.empty()) return "";
     return std::string(name_of(of.kind)) + "=" + (files[job] ? "@" + files[job]->path() : of.algorithm);
@@ -202,55 +177,56 @@ struct Table {
   const Team& team;
   std::deque<Oracle> oracles;                        // by job
   std::vector<std::uint64_t> plans;                  // by job
-  std::deque<std::atomic<int>> arrived;              // by job: members that came to a barrier
-  std::deque<std::deque<Seat>> seats;                // by member and job
-  std::vector<std::unique_ptr<ScheduleFile>> files;  // by job; null: its schedules come from no file
-  std::vector<std::string> errors;                   // by member: what it threw
+  std::deque<std::atomic<int>> arrived;              // by job: members that have begun it
+  std::deque<std::deque<MemberBuffers>> buffers;     // by member and job
+  std::vector<std::unique_ptr<ScheduleFile>> files;  // by job; null: the job uses no file
+  std::vector<std::string> errors;                   // by member: its exception
 };
 
-// One member's jobs, one after the other; groups are kept as long as a session would.
-class Player {
+// Runs the jobs of one member one after the other. Groups are reused between jobs, as in a session.
+class MemberRun {
  public:
-  Player(World& world, const Round& round, Table& table, std::size_t member)
+  MemberRun(World& world, const Round& round, TeamRun& run, std::size_t member)
       : round_(round),
-        table_(table),
+        team_run_(run),
         member_(member),
-        links_(world.links(table.team.ranks[member])),
+        links_(world.links(run.team.ranks[member])),
         transport_(*links_.transport) {}
 
   void run(std::atomic<int>& state) {
     try {
-      for (std::size_t job = 0; job < table_.team.jobs.size(); ++job) {
+      for (std::size_t job = 0; job < team_run_.team.jobs.size(); ++job) {
         ++state;
         run_job(job);
       }
     } catch (const PeerLost& lost) {
-      table_.errors[member_] = lost.what();
+      team_run_.errors[member_] = lost.what();
       transport_.abort(lost.origin(), lost.what());
     } catch (const std::exception& error) {
-      table_.errors[member_] = error.what();
+      team_run_.errors[member_] = error.what();
       transport_.abort(transport_.rank(), error.what());
     }
   }
 
  private:
   void run_job(std::size_t at) {
-    const Job& job = table_.team.jobs[at];
-    const auto members = static_cast<int>(table_.team.ranks.size());
-    ++table_.arrived[at];
-    const Collective collective = table_.seats[member_][at].collective(table_.plans[at], table_.team.channel);
+    const Job& job = team_run_.team.jobs[at];
+    const auto members = static_cast<int>(team_run_.team.ranks.size());
+    ++team_run_.arrived[at];
+    const Collective collective =
+        team_run_.buffers[member_][at].collective(team_run_.plans[at], team_run_.team.channel);
     if (job.codec.empty()) {
-      horo::run(group_for(at), collective);
+      group_for(at).run(collective);
     } else {
       run_coded(at, collective);
     }
-    if (job.kind == Kind::kBarrier && table_.arrived[at] != members) {
-      table_.errors[member_] += say("job ", at, ": left the barrier before all had come");
+    if (job.kind == Kind::kBarrier && team_run_.arrived[at] != members) {
+      team_run_.errors[member_] += say("job ", at, ": left the barrier before all members arrived");
     }
   }
 
   void run_coded(std::size_t at, const Collective& collective) {
-    const Job& job = table_.team.jobs[at];
+    const Job& job = team_run_.team.jobs[at];
     CodedTensor tensor{collective.in.data, collective.out.data, job.counts[0], job.values, nullptr};
     horo::run_coded(group_for(at), collective, codecs_.get(job.codec), {&tensor, 1}, coded_);
   }
@@ -259,70 +235,70 @@ class Player {
     Config config;
     config.segment_bytes = round_.segment_bytes;
     config.transport = round_.wire == test::Wire::kShm ? "shm" : "tcp";
-    config.algorithms = table_.wish(job);
+    config.algorithms = team_run_.algorithms(job);
     auto& group = groups_[config.algorithms];
     if (!group) {
-      const Members members{table_.team.ranks, table_.team.channel, table_.team.hosts};
+      const Members members{team_run_.team.ranks, team_run_.team.channel, team_run_.team.hosts};
       group = make_host_group(links_, members, config, counters_);
     }
     return *group;
   }
 
   const Round& round_;
-  Table& table_;
+  TeamRun& team_run_;
   const std::size_t member_;
   const Links& links_;
   Transport& transport_;
   Counters counters_;
   CodecTable codecs_;
   CodedScratch coded_;
-  std::map<std::string, std::unique_ptr<Group>> groups_;  // by what is wished for
+  std::map<std::string, std::unique_ptr<Group>> groups_;  // by the value of HORO_ALGORITHMS
 };
 
-void run_players(World& world, const Round& round, std::deque<Table>& tables) {
-  std::deque<Player> players;
+void run_members(World& world, const Round& round, std::deque<TeamRun>& teams) {
+  std::deque<MemberRun> runs;
   std::deque<std::atomic<int>> states;
-  for (Table& table : tables) {
-    for (std::size_t member = 0; member < table.team.ranks.size(); ++member) {
-      players.emplace_back(world, round, table, member);
+  for (TeamRun& run : teams) {
+    for (std::size_t member = 0; member < run.team.ranks.size(); ++member) {
+      runs.emplace_back(world, round, run, member);
       states.emplace_back(0);
     }
   }
-  const Watchdog watchdog(round, states);
+  const Watchdog watchdog(kWatchdog, [&] { return report(round, states); });
   std::vector<std::jthread> threads;
-  for (std::size_t i = 0; i < players.size(); ++i) threads.emplace_back([&, i] { players[i].run(states[i]); });
+  for (std::size_t i = 0; i < runs.size(); ++i) threads.emplace_back([&, i] { runs[i].run(states[i]); });
 }
 
-void judge(Table& table, const Tamper& tamper, std::vector<std::string>& wrong) {
-  for (std::size_t member = 0; member < table.team.ranks.size(); ++member) {
-    const std::string who = say("rank ", table.team.ranks[member], " in channel ", table.team.channel);
-    if (!table.errors[member].empty()) {
-      wrong.push_back(who + ": " + table.errors[member]);
+void judge(TeamRun& run, const Tamper& tamper, std::vector<std::string>& wrong) {
+  for (std::size_t member = 0; member < run.team.ranks.size(); ++member) {
+    const std::string place = say("rank ", run.team.ranks[member], " in channel ", run.team.channel);
+    if (!run.errors[member].empty()) {
+      wrong.push_back(place + ": " + run.errors[member]);
       continue;
     }
-    for (std::size_t at = 0; at < table.team.jobs.size(); ++at) {
-      Seat& seat = table.seats[member][at];
-      if (tamper) tamper(table.team.jobs[at], member, seat.output());
-      const std::string finding = seat.judge(table.oracles[at]);
-      if (!finding.empty()) wrong.push_back(say(who, ", job ", at, ": ", finding));
+    for (std::size_t at = 0; at < run.team.jobs.size(); ++at) {
+      MemberBuffers& buffers = run.buffers[member][at];
+      if (tamper) tamper(run.team.jobs[at], member, buffers.output());
+      const std::string finding = buffers.judge(run.oracles[at]);
+      if (!finding.empty()) wrong.push_back(say(place, ", job ", at, ": ", finding));
     }
   }
 }
 
 }  // namespace
 
-std::vector<std::string> play(World& world, const Round& round, const Tamper& tamper) {
-  std::deque<Table> tables;
-  for (const Team& team : round.teams) tables.emplace_back(team, world);
-  run_players(world, round, tables);
+std::vector<std::string> run_round(World& world, const Round& round, const Tamper& tamper) {
+  std::deque<TeamRun> teams;
+  for (const Team& team : round.teams) teams.emplace_back(team, world);
+  run_members(world, round, teams);
   std::vector<std::string> wrong;
-  for (Table& table : tables) judge(table, tamper, wrong);
+  for (TeamRun& run : teams) judge(run, tamper, wrong);
   return wrong;
 }
 
-std::vector<std::string> play_alone(const Round& round, const Tamper& tamper) {
+std::vector<std::string> run_round_alone(const Round& round, const Tamper& tamper) {
   World world(round.size, round.wire);
-  return play(world, round, tamper);
+  return run_round(world, round, tamper);
 }
 
 }  // namespace horo::proof

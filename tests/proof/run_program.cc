@@ -1,8 +1,6 @@
-#include "tests/proof/perform.h"
+#include "tests/proof/run_program.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -14,20 +12,22 @@
 #include "horo/base/say.h"
 #include "horo/session.h"
 #include "tests/proof/calls.h"
-#include "tests/proof/play.h"
+#include "tests/proof/run_round.h"
+#include "tests/proof/watchdog.h"
 
 namespace horo::proof {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPatience{120'000};  // for a work, beside the limits of horo's own: a loaded machine is no fault
-constexpr milliseconds kWatchdog{400'000};  // for a program
+constexpr milliseconds kPatience{
+    120'000};  // for a work, far above horo's own limits, because the machine may be loaded
+constexpr std::chrono::seconds kWatchdog{400};  // for a program
 
-// Where all ranks meet between phases, so that a phase's stall delays nobody's next one. Not a part of horo.
-class Gate {
+// A barrier of all ranks between phases, so that a stall in one phase does not delay the next. Independent of horo.
+class PhaseBarrier {
  public:
-  explicit Gate(int size) : size_(size) {}
+  explicit PhaseBarrier(int size) : size_(size) {}
   void pass() {
     MutexLock lock(mutex_);
     const std::uint64_t mine = opened_;
@@ -37,9 +37,9 @@ class Gate {
       changed_.notify_all();
     }
     while (opened_ == mine && !is_broken_) changed_.wait(mutex_);
-    if (is_broken_) throw std::runtime_error("another rank gave up");
+    if (is_broken_) throw std::runtime_error("another rank failed");
   }
-  void break_off() {
+  void abort() {
     MutexLock lock(mutex_);
     is_broken_ = true;
     changed_.notify_all();
@@ -54,8 +54,8 @@ class Gate {
   bool is_broken_ GUARDED_BY(mutex_) = false;
 };
 
-// What a rank does, for whoever wonders why it does not end.
-class Doing {
+// What a rank is doing, for the report of the watchdog.
+class RankStatus {
  public:
   void set(const std::string& what) {
     MutexLock lock(mutex_);
@@ -71,7 +71,7 @@ class Doing {
   std::string what_ GUARDED_BY(mutex_) = "starts";
 };
 
-// Submitted, and not judged yet.
+// A submitted work that has not been checked yet.
 struct Pending {
   const Item* item;
   Call call;
@@ -79,24 +79,25 @@ struct Pending {
   TimePoint since;
 };
 
-class Actor {
+// The calls of one rank.
+class RankRun {
  public:
-  Actor(const Program& program, Session& session, Gate& gate, Doing& doing)
+  RankRun(const Program& program, Session& session, PhaseBarrier& barrier, RankStatus& status)
       : program_(program),
         session_(session),
-        gate_(gate),
-        doing_(doing),
+        barrier_(barrier),
+        status_(status),
         random_(program.seed * 1000 + static_cast<std::uint64_t>(session.topology().rank)) {}
 
-  Performance run() {
+  ProgramResults run() {
     add_sets();
     for (const Phase& phase : program_.phases) {
-      phase.crossed ? cross(phase) : play(phase);
-      gate_.pass();
+      phase.crossed ? run_crossed(phase) : run_phase(phase);
+      barrier_.pass();
     }
     if (program_.removes_sets) remove_sets();
-    gate_.pass();
-    return std::move(performance_);
+    barrier_.pass();
+    return std::move(results_);
   }
 
  private:
@@ -127,7 +128,7 @@ class Actor {
     return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
   }
 
-  void play(const Phase& phase) {
+  void run_phase(const Phase& phase) {
     joining_ = phase.joining;
     joining_.resize(program_.sets.size());
     std::vector<std::shared_ptr<Work>> joins(program_.sets.size());
@@ -157,9 +158,9 @@ class Actor {
     if (!wait(work, "a join")) return;
     const auto last = work->outcome().counts.at(0);
     if (last < 0 || last >= static_cast<std::int64_t>(program_.sets[set].size())) {
-      wrong(say("join of set ", set, " says that ", last, " was the last"));
+      wrong(say("join of set ", set, " reports rank ", last, " as the last"));
     }
-    ++performance_.ends["join"];
+    ++results_.ends["join"];
   }
 
   void end_steps(const Phase& phase) {
@@ -171,8 +172,8 @@ class Actor {
     }
   }
 
-  // One after the other, one member in the other order.
-  void cross(const Phase& phase) {
+  // Runs the items one after the other; one member uses the reverse order.
+  void run_crossed(const Phase& phase) {
     joining_.assign(program_.sets.size(), {});
     const int place = place_in(phase.items[0].set);
     if (place < 0) return;
@@ -195,10 +196,10 @@ class Actor {
     submit_as(item, as_it_is, {place, members(item), numbers_[item.set], joining_[item.set]});
   }
 
-  void submit_as(const Item& item, const Item& as_it_is, const Seating& seating) {
+  void submit_as(const Item& item, const Item& as_it_is, const Membership& membership) {
     const TimePoint now = Clock::now();
     if (item.unit == 0) {
-      pending_.push_back({&item, make_call(as_it_is, seating, 0), nullptr, now});
+      pending_.push_back({&item, make_call(as_it_is, membership, 0), nullptr, now});
       Pending& last = pending_.back();
       last.work = session_.submit(last.call.spec, last.call.submission);
       return;
@@ -206,7 +207,7 @@ class Actor {
     Unit unit;
     unit.name = item.name;
     for (int tensor = 0; tensor < item.unit; ++tensor) {
-      pending_.push_back({&item, make_call(as_it_is, seating, tensor), nullptr, now});
+      pending_.push_back({&item, make_call(as_it_is, membership, tensor), nullptr, now});
       unit.specs.push_back(pending_.back().call.spec);
       unit.submissions.push_back(pending_.back().call.submission);
     }
@@ -223,12 +224,12 @@ class Actor {
       wrong(describe(item) + " was taken from a rank outside of the set");
     } catch (const std::invalid_argument& refused) {
       if (std::string(refused.what()).find("rank") == std::string::npos) wrong(say("names no rank: ", refused.what()));
-      ++performance_.ends["refused at the call"];
+      ++results_.ends["refused at the call"];
     }
   }
 
   bool wait(const std::shared_ptr<Work>& work, const std::string& what) {
-    doing_.set("waits for " + what);
+    status_.set("waits for " + what);
     if (session_.wait(std::span(&work, 1), Clock::now() + kPatience)) return true;
     wrong(what + " did not end");
     throw std::runtime_error(what + " did not end");
@@ -238,7 +239,7 @@ class Actor {
     for (const Pending& pending : pending_) {
       wait(pending.work, describe(*pending.item));
       const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - pending.since);
-      performance_.longest = std::max(performance_.longest, took);
+      results_.longest = std::max(results_.longest, took);
       judge(pending);
     }
     pending_.clear();
@@ -251,11 +252,11 @@ class Actor {
       const Outcome& outcome = pending.work->outcome();
       if (must_fail) return wrong(describe(item) + " ended well");
       judge_values(pending, outcome);
-      ++performance_.ends[crossed_ ? "crossed, right" : "right"];
+      ++results_.ends[crossed_ ? "crossed, right" : "right"];
     } catch (const std::exception& failure) {
       if (!must_fail && !crossed_) return wrong(describe(item) + " failed: " + failure.what());
       judge_text(item, failure.what());
-      ++performance_.ends[crossed_ ? "crossed, failed" : name_of(item.mistake)];
+      ++results_.ends[crossed_ ? "crossed, failed" : name_of(item.mistake)];
     }
   }
 
@@ -269,11 +270,11 @@ class Actor {
     if (got != call.expected) wrong(describe(*pending.item) + " has wrong values");
     if (call.is_absent != outcome.absent && pending.item->kind == CollectiveKind::kAllReduce) {
       wrong(describe(*pending.item) +
-            (outcome.absent ? " says that nobody had it" : " does not say that nobody had it"));
+            (outcome.absent ? " reports no contributor" : " does not report that it had no contributor"));
     }
   }
 
-  // Messages name tensor and ranks.
+  // Error messages name the tensor and the ranks.
   void judge_text(const Item& item, const std::string& text) {
     const bool names = text.find("'" + item.name) != std::string::npos;
     const bool ranks = text.find("rank") != std::string::npos;
@@ -281,82 +282,57 @@ class Actor {
     const bool is_limit = text.find("HORO_STALL_LIMIT_MS") != std::string::npos;
     if (item.mistake == Mistake::kMissing && !is_limit) wrong(describe(item) + " failed before its limit: " + text);
     if (item.mistake == Mistake::kJoined && text.find("joined") == std::string::npos) {
-      wrong(describe(item) + " does not say who joined: " + text);
+      wrong(describe(item) + " does not name the joined ranks: " + text);
     }
   }
 
   void wrong(const std::string& what) {
-    performance_.wrong.push_back(say("seed ", program_.seed, ", rank ", rank(), ": ", what));
+    results_.wrong.push_back(say("seed ", program_.seed, ", rank ", rank(), ": ", what));
   }
 
   const Program& program_;
   Session& session_;
-  Gate& gate_;
-  Doing& doing_;
+  PhaseBarrier& barrier_;
+  RankStatus& status_;
   std::mt19937_64 random_;
-  Performance performance_;
-  std::vector<std::uint32_t> numbers_;     // of the program's sets
+  ProgramResults results_;
+  std::vector<std::uint32_t> numbers_;     // of the program's sets in the session
   std::vector<std::vector<int>> joining_;  // in this phase, by set
   std::vector<Pending> pending_;
   bool crossed_ = false;
 };
 
-// Ends the process if a program lives too long.
-class Watchdog {
- public:
-  Watchdog(const Program& program, const std::deque<Doing>& doing)
-      : program_(program), doing_(doing), thread_([this] { watch(); }) {}
-  ~Watchdog() {
-    MutexLock lock(mutex_);
-    is_over_ = true;
-    changed_.notify_all();
-  }
+// The program, and the state of each rank.
+std::string report(const Program& program, const std::deque<RankStatus>& status) {
+  std::string text = describe(program);
+  for (std::size_t rank = 0; rank < status.size(); ++rank) text += say("  rank ", rank, " ", status[rank].get(), "\n");
+  return text;
+}
 
- private:
-  void watch() {
-    const TimePoint until = Clock::now() + kWatchdog;
-    MutexLock lock(mutex_);
-    while (!is_over_ && Clock::now() < until) changed_.wait_until(mutex_, until);
-    if (is_over_) return;
-    std::string text = "proof: a program hangs: " + describe(program_);
-    for (std::size_t rank = 0; rank < doing_.size(); ++rank)
-      text += say("  rank ", rank, " ", doing_[rank].get(), "\n");
-    std::fputs(text.c_str(), stderr);
-    std::abort();
-  }
-
-  const Program& program_;
-  const std::deque<Doing>& doing_;
-  Mutex mutex_;
-  CondVar changed_;
-  bool is_over_ GUARDED_BY(mutex_) = false;
-  std::jthread thread_;
-};
-
-// One rank from its first call to its last.
-Performance act(const Program& program, Links links, const Config& config, Gate& gate, Doing& doing) {
-  Performance mine;
+// Runs one rank from its first call to its last.
+ProgramResults run_rank(const Program& program, Links links, const Config& config, PhaseBarrier& barrier,
+                        RankStatus& status) {
+  ProgramResults mine;
   try {
     Session session(config, std::move(links));
-    Actor actor(program, session, gate, doing);
-    mine = actor.run();
-    doing.set("leaves");
+    mine = RankRun(program, session, barrier, status).run();
+    status.set("leaves");
   } catch (const std::exception& error) {
-    gate.break_off();
-    mine.wrong.push_back(say("seed ", program.seed, ", rank ", config.rank, ": ", error.what(), "; it ", doing.get()));
+    barrier.abort();
+    mine.wrong.push_back(say("seed ", program.seed, ", rank ", config.rank, ": ", error.what(), "; it ", status.get()));
   }
-  doing.set("has ended");
+  status.set("has ended");
   return mine;
 }
 
 }  // namespace
 
-Performance perform(const Program& program, milliseconds stall_limit) {
-  Gate gate(program.size);
+ProgramResults run_program(const Program& program, milliseconds stall_limit) {
+  PhaseBarrier barrier(program.size);
   std::vector<Links> links = connect(program.size, program.over_tcp ? test::Wire::kTcp : test::Wire::kInProcess);
-  std::deque<Doing> doing(links.size());
-  std::vector<Performance> parts(links.size());
-  const Watchdog watchdog(program, doing);
+  std::deque<RankStatus> status(links.size());
+  std::vector<ProgramResults> parts(links.size());
+  const Watchdog watchdog(kWatchdog, [&] { return report(program, status); });
   {
     std::vector<std::jthread> threads;
     for (std::size_t rank = 0; rank < links.size(); ++rank) {
@@ -368,12 +344,12 @@ Performance perform(const Program& program, milliseconds stall_limit) {
         config.stall_warning = milliseconds(0);
         config.bucket_bytes = program.seed % 3 == 0 ? 0 : 1 << program.seed % 12;
         config.segment_bytes = program.seed % 2 == 0 ? 256 << 10 : 1024;
-        parts[rank] = act(program, std::move(links[rank]), config, gate, doing[rank]);
+        parts[rank] = run_rank(program, std::move(links[rank]), config, barrier, status[rank]);
       });
     }
   }
-  Performance all;
-  for (const Performance& part : parts) all.add(part);
+  ProgramResults all;
+  for (const ProgramResults& part : parts) all.add(part);
   return all;
 }
 

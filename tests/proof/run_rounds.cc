@@ -1,8 +1,8 @@
-// Many rounds, and what is made of those that fail.
+// Runs many rounds and shrinks those that fail.
 
 #include "horo/base/say.h"
 #include "ring/schedule/schedule_parts.h"
-#include "tests/proof/play.h"
+#include "tests/proof/run_round.h"
 
 namespace horo::proof {
 namespace {
@@ -11,7 +11,7 @@ using test::Wire;
 
 constexpr int kShrinkTries = 300;
 
-// Worlds are kept: to connect takes longer than to play.
+// Keeps worlds, because connecting takes longer than a round.
 class Worlds {
  public:
   World& of(const Round& round) {
@@ -53,21 +53,21 @@ std::string join(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-Tally play_many(std::uint64_t seed, std::uint64_t jobs, const Tamper& tamper) {
+Tally run_rounds(std::uint64_t seed, std::uint64_t jobs, const Tamper& tamper) {
   constexpr std::size_t kEnough = 3;
   Tally tally;
   Worlds worlds;
   for (std::uint64_t at = seed; tally.jobs < jobs && tally.found.size() < kEnough; ++at) {
     const Round round = draw_round(at);
-    const auto wrong = play(worlds.of(round), round, tamper);
+    const auto wrong = run_round(worlds.of(round), round, tamper);
     count(round, tally);
     if (wrong.empty()) continue;
     worlds.forget(round);
-    const auto fails = [&](const Round& smaller) { return !play_alone(smaller, tamper).empty(); };
+    const auto fails = [&](const Round& smaller) { return !run_round_alone(smaller, tamper).empty(); };
     const Round smallest = shrink(round, fails, kShrinkTries);
-    const auto still = play_alone(smallest, tamper);
+    const auto still = run_round_alone(smallest, tamper);
     if (still.empty()) {
-      tally.unsteady.push_back(say("seed ", at, ":\n", join(wrong)));
+      tally.flaky.push_back(say("seed ", at, ":\n", join(wrong)));
     } else {
       tally.found.push_back({smallest, still});
     }
@@ -77,8 +77,8 @@ Tally play_many(std::uint64_t seed, std::uint64_t jobs, const Tamper& tamper) {
 
 std::string describe(const Tally& tally) {
   std::string text;
-  for (const Found& found : tally.found) text += describe(found.smallest) + join(found.wrong);
-  for (const std::string& once : tally.unsteady) text += "failed once and not again, " + once;
+  for (const FailedRound& found : tally.found) text += describe(found.smallest) + join(found.wrong);
+  for (const std::string& once : tally.flaky) text += "failed once but not when repeated, " + once;
   return text;
 }
 
