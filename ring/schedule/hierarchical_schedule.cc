@@ -37,11 +37,11 @@ class Hierarchical {
     schedule_ = blank(name, shape_, me_, hosts() * width_);
     schedule_.rounds.resize(4);
     if (nodes_.empty()) return schedule_;
-    share_out();
+    distribute_inputs();
     sum_host();
     send_to_owners();
     sum_all();
-    spread();
+    distribute_results();
     return schedule_;
   }
 
@@ -59,7 +59,7 @@ class Hierarchical {
     return {cut(place), cut(place + 1)};
   }
   // The chunks of `owner` that both members have; they are on different hosts.
-  Run meet(int a, int b, int owner) const {
+  Run common_run(int a, int b, int owner) const {
     const Run x = run_of(a, owner), y = run_of(b, owner);
     return {std::max(x.first, y.first), std::min(x.end, y.end)};
   }
@@ -90,7 +90,7 @@ class Hierarchical {
   }
 
   // Round 0: every member receives its chunks from the other members of its host.
-  void share_out() {
+  void distribute_inputs() {
     Round& round = schedule_.rounds[0];
     for (int owner = 0; owner < hosts(); ++owner) {
       const Run mine = run_of(me_, owner);
@@ -138,7 +138,7 @@ class Hierarchical {
     for (int other = 0; other < hosts(); ++other) {
       if (other == my_host()) continue;
       for (const int peer : members(other)) {
-        const Run out = meet(me_, peer, other);
+        const Run out = common_run(me_, peer, other);
         for (const int node : subtrees_[static_cast<std::size_t>(my_host())]) {
           if (!out.empty()) round.send.push_back({peer, part(value_.at({other, node}), out)});
         }
@@ -154,7 +154,7 @@ class Hierarchical {
       value_[{my_host(), node}] = new_area(mine, nodes_[static_cast<std::size_t>(node)].left >= 0);
     }
     for (const int peer : members(other)) {
-      const Run in = meet(peer, me_, my_host());
+      const Run in = common_run(peer, me_, my_host());
       for (const int node : subtrees_[static_cast<std::size_t>(other)]) {
         if (!in.empty()) round.receive.push_back({peer, part(value_.at({my_host(), node}), in)});
       }
@@ -177,11 +177,11 @@ class Hierarchical {
   }
 
   // Round 2: results are sent to the other hosts. Round 3: to all members of each host.
-  void spread() {
+  void distribute_results() {
     for (int other = 0; other < hosts(); ++other) {
       if (other == my_host()) continue;
       for (const int peer : members(other)) {
-        const Run out = meet(me_, peer, my_host()), in = meet(me_, peer, other);
+        const Run out = common_run(me_, peer, my_host()), in = common_run(me_, peer, other);
         if (!out.empty()) schedule_.rounds[2].send.push_back({peer, part(Schedule::kOut, out)});
         if (!in.empty()) schedule_.rounds[2].receive.push_back({peer, part(Schedule::kOut, in)});
       }

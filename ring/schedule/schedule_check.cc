@@ -31,7 +31,7 @@ class Execution {
       : shape_(shape), schedules_(schedules), in_place_(in_place), held_(schedules.size()), base_(schedules.size()) {}
 
   Proof run() {
-    compare_heads();
+    check_headers();
     for (int member = 0; member < shape_.size; ++member) fill_input(member);
     const std::size_t rounds = schedules_.front().rounds.size();
     for (round_ = 0; round_ < rounds; ++round_) {
@@ -40,7 +40,7 @@ class Execution {
       expect_all_received();
       for (int member = 0; member < shape_.size; ++member) combine_all(member);
     }
-    return judge();
+    return check_outputs();
   }
 
  private:
@@ -50,18 +50,18 @@ class Execution {
         say("schedule ", schedules_.front().name, ", member ", member, ", round ", round_, ": ", parts...));
   }
 
-  const Schedule& of(int member) const { return schedules_[static_cast<std::size_t>(member)]; }
-  const Round& round_of(int member) const { return of(member).rounds[round_]; }
+  const Schedule& schedule_of(int member) const { return schedules_[static_cast<std::size_t>(member)]; }
+  const Round& round_of(int member) const { return schedule_of(member).rounds[round_]; }
   std::map<Place, Value>& held(int member) { return held_[static_cast<std::size_t>(member)]; }
   int size() const { return shape_.size; }
 
-  void compare_heads() const {
+  void check_headers() const {
     if (schedules_.size() != static_cast<std::size_t>(size())) {
       throw std::invalid_argument(say(schedules_.size(), " schedules for ", size(), " members"));
     }
     const Schedule& first = schedules_.front();
     for (int member = 0; member < size(); ++member) {
-      const Schedule& one = of(member);
+      const Schedule& one = schedule_of(member);
       if (one.member != member || one.size != size())
         refuse(member, "written for member ", one.member, " of ", one.size);
       if (one.kind != shape_.kind) refuse(member, "is for ", name_of(one.kind), ", not for ", name_of(shape_.kind));
@@ -81,8 +81,9 @@ class Execution {
 
   void check_scratch(int member, const Scratch& scratch) const {
     const int base = scratch.base == Scratch::kFloating ? 0 : scratch.base;
-    if (scratch.chunks < 1 || base < 0 || base > of(member).chunks - scratch.chunks) {
-      refuse(member, "a scratch area for ", scratch.chunks, " of ", of(member).chunks, " chunks from ", base, " on");
+    if (scratch.chunks < 1 || base < 0 || base > schedule_of(member).chunks - scratch.chunks) {
+      refuse(member, "a scratch area for ", scratch.chunks, " of ", schedule_of(member).chunks, " chunks from ", base,
+             " on");
     }
   }
 
@@ -132,7 +133,7 @@ class Execution {
   }
 
   void fill_input(int member) {
-    for (int chunk = 0; chunk < of(member).chunks; ++chunk) {
+    for (int chunk = 0; chunk < schedule_of(member).chunks; ++chunk) {
       if (!has_input(member, chunk)) continue;
       held(member)[place(member, Schedule::kIn, chunk)] = {Form::kRaw, expressions_.leaf(origin(member, chunk))};
     }
@@ -140,8 +141,8 @@ class Execution {
   int origin(int member, int chunk) const { return reduces(shape_.kind) ? member : chunk; }
 
   Place place(int member, int area, int chunk) const {
-    if (chunk < 0 || chunk >= of(member).chunks) refuse(member, "there is no chunk ", chunk);
-    if (area < 0 || area >= Schedule::kFirstScratch + static_cast<int>(of(member).scratch.size())) {
+    if (chunk < 0 || chunk >= schedule_of(member).chunks) refuse(member, "there is no chunk ", chunk);
+    if (area < 0 || area >= Schedule::kFirstScratch + static_cast<int>(schedule_of(member).scratch.size())) {
       refuse(member, "there is no area ", area);
     }
     return {in_place_ && area == Schedule::kIn ? static_cast<int>(Schedule::kOut) : area, chunk};
@@ -166,7 +167,7 @@ class Execution {
       const Form form = reduces(shape_.kind) ? Form::kFinal : Form::kRaw;
       if (value.form != form) refuse(member, "writes a partial result of chunk ", chunk, " to its output");
     } else {
-      const Scratch& scratch = of(member).scratch[static_cast<std::size_t>(area - Schedule::kFirstScratch)];
+      const Scratch& scratch = schedule_of(member).scratch[static_cast<std::size_t>(area - Schedule::kFirstScratch)];
       if (value.form == Form::kFinal || (value.form == Form::kPartial) != scratch.accumulates) {
         refuse(member, "area ", area, " does not hold values of this form");
       }
@@ -181,7 +182,7 @@ class Execution {
     if (part.area < Schedule::kFirstScratch) return;
     place(member, part.area, part.first);
     place(member, part.area, part.first + part.count - 1);
-    const Scratch& scratch = of(member).scratch[static_cast<std::size_t>(part.area - Schedule::kFirstScratch)];
+    const Scratch& scratch = schedule_of(member).scratch[static_cast<std::size_t>(part.area - Schedule::kFirstScratch)];
     if (scratch.base != Scratch::kFloating) {
       if (part.first < scratch.base || part.first + part.count > scratch.base + scratch.chunks) {
         refuse(member, "area ", part.area, " has no room for chunk ", part.first, " to ", part.first + part.count - 1);
@@ -205,15 +206,15 @@ class Execution {
       if (message.peer < 0 || message.peer >= size() || message.peer == member) {
         refuse(member, "sends to member ", message.peer);
       }
-      Parcel parcel{message.part.first, {}};
+      Payload payload{message.part.first, {}};
       for (int i = 0; i < message.part.count; ++i) {
-        parcel.values.push_back(read(member, message.part.area, message.part.first + i));
+        payload.values.push_back(read(member, message.part.area, message.part.first + i));
       }
-      if (parcel.values.empty()) refuse(member, "sends an empty run of chunks");
-      for (const Value& value : parcel.values) {
-        if (value.form != parcel.values.front().form) refuse(member, "sends chunks of several forms in one message");
+      if (payload.values.empty()) refuse(member, "sends an empty run of chunks");
+      for (const Value& value : payload.values) {
+        if (value.form != payload.values.front().form) refuse(member, "sends chunks of several forms in one message");
       }
-      in_flight_[{member, message.peer}].push_back(parcel);
+      in_flight_[{member, message.peer}].push_back(payload);
     }
   }
 
@@ -227,11 +228,12 @@ class Execution {
     for (const Message& message : round_of(member).receive) {
       auto& queue = in_flight_[{message.peer, member}];
       if (queue.empty()) refuse(member, "waits for a message of member ", message.peer, ", which sends none");
-      const Parcel parcel = queue.front();
+      const Payload payload = queue.front();
       queue.pop_front();
-      if (parcel.first != message.part.first || parcel.values.size() != static_cast<std::size_t>(message.part.count)) {
+      if (payload.first != message.part.first ||
+          payload.values.size() != static_cast<std::size_t>(message.part.count)) {
         refuse(member, "expects chunk ", message.part.first, " (", message.part.count, ") of member ", message.peer,
-               ", which sends chunk ", parcel.first, " (", parcel.values.size(), ")");
+               ", which sends chunk ", payload.first, " (", payload.values.size(), ")");
       }
       make_room(member, message.part, &busy);
       for (int i = 0; i < message.part.count; ++i) {
@@ -239,7 +241,7 @@ class Execution {
         if (!busy.insert(place(member, message.part.area, chunk)).second) {
           refuse(member, "receives chunk ", chunk, " into area ", message.part.area, ", which is in use in this round");
         }
-        write(member, message.part.area, chunk, parcel.values[static_cast<std::size_t>(i)]);
+        write(member, message.part.area, chunk, payload.values[static_cast<std::size_t>(i)]);
       }
     }
   }
@@ -285,17 +287,17 @@ class Execution {
     return {to_out ? Form::kFinal : Form::kPartial, stack.front()};
   }
 
-  Proof judge() {
+  Proof check_outputs() {
     Proof proof;
     proof.rounds = static_cast<int>(schedules_.front().rounds.size());
     const std::vector<TreeNode> nodes = canonical_nodes(shape_);
     for (int member = 0; member < size(); ++member) {
-      for (int chunk = 0; chunk < of(member).chunks; ++chunk) {
+      for (int chunk = 0; chunk < schedule_of(member).chunks; ++chunk) {
         if (!wants_output(member, chunk) || (reduces(shape_.kind) && nodes.empty())) continue;
         const auto found = held(member).find({Schedule::kOut, chunk});
         if (found == held(member).end()) refuse(member, "ends without chunk ", chunk);
-        reduces(shape_.kind) ? judge_sum(member, chunk, found->second, nodes, proof)
-                             : judge_copy(member, chunk, found->second);
+        reduces(shape_.kind) ? check_sum(member, chunk, found->second, nodes, proof)
+                             : check_copy(member, chunk, found->second);
       }
     }
     if (schedules_.front().order == Order::kCanonical && proof.order != Order::kCanonical) {
@@ -305,11 +307,11 @@ class Execution {
     return proof;
   }
 
-  void judge_copy(int member, int chunk, const Value& value) {
+  void check_copy(int member, int chunk, const Value& value) {
     if (value.node != expressions_.leaf(chunk)) refuse(member, "ends with another chunk in place of ", chunk);
   }
 
-  void judge_sum(int member, int chunk, const Value& value, const std::vector<TreeNode>& nodes, Proof& proof) {
+  void check_sum(int member, int chunk, const Value& value, const std::vector<TreeNode>& nodes, Proof& proof) {
     if (value.form != Form::kFinal) refuse(member, "ends with a partial result of chunk ", chunk);
     if (const auto [same, is_new] = sums_.try_emplace(chunk, value.node); !is_new && same->second != value.node) {
       refuse(member, "ends with another sum of chunk ", chunk, " than an earlier member");
@@ -335,7 +337,7 @@ class Execution {
     return canonical_ = number.back();
   }
 
-  struct Parcel {
+  struct Payload {
     int first = 0;
     std::vector<Value> values;
   };
@@ -344,11 +346,11 @@ class Execution {
   const std::vector<Schedule>& schedules_;
   const bool in_place_;
   Expressions expressions_;
-  std::vector<std::map<Place, Value>> held_;                     // by member
-  std::vector<std::map<int, Part>> base_;                        // by member: the run that a floating area holds
-  std::map<std::pair<int, int>, std::deque<Parcel>> in_flight_;  // by sender and receiver
-  std::map<int, int> sums_;                                      // by chunk: the node of the first member's sum
-  int canonical_ = -1;                                           // node of the canonical sum; -1: not made yet
+  std::vector<std::map<Place, Value>> held_;                      // by member
+  std::vector<std::map<int, Part>> base_;                         // by member: the run that a floating area holds
+  std::map<std::pair<int, int>, std::deque<Payload>> in_flight_;  // by sender and receiver
+  std::map<int, int> sums_;                                       // by chunk: the node of the first member's sum
+  int canonical_ = -1;                                            // node of the canonical sum; -1: not made yet
   std::size_t round_ = 0;
 };
 

@@ -166,7 +166,7 @@ TEST(LinkCosts, WhereRanksShareCoresLatencyIsAtMostThatOfAMessage) {
   EXPECT_GT(fit(sample).between.latency, 5 * fit(sample).between.message);
 }
 
-// A message takes 10 ms, independent of the number of concurrent messages, so its cost on a core is too small to measure.
+// A message takes 10 ms, independent of the number of concurrent messages, so its cost on a core cannot be measured.
 TEST(LinkCosts, OnALineWithLongLatencyMessagesCostLittleWork) {
   WorldSample sample;
   sample.cores = 2;
