@@ -15,6 +15,7 @@
 #include "horo/tensors/registry.h"
 #include "horo/tensors/tensor_table.h"
 #include "horo/tensors/work.h"
+#include "horo/topology.h"
 #include "ring/group.h"
 #include "ring/links.h"
 #include "ring/os/waiting.h"
@@ -22,16 +23,6 @@
 namespace horo {
 
 class Engine;
-
-struct Topology {
-  int rank = 0;
-  int size = 1;
-  int local_rank = 0;  // on my host
-  int local_size = 1;
-  int cross_rank = 0;  // among the ranks with my local_rank on other hosts
-  int cross_size = 1;
-  std::uint32_t epoch = 0;
-};
 
 // Several tensors of one process set that belong together: all are run, or all fail. Keys are not read.
 struct Unit {

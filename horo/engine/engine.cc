@@ -7,7 +7,6 @@
 #include "horo/base/thread.h"
 #include "horo/base/wire.h"
 #include "horo/engine/startup_agreement.h"
-#include "horo/session.h"
 #include "ring/os/process.h"
 #include "ring/shm/arena.h"
 

@@ -19,11 +19,10 @@
 #include "horo/engine/stall_diagnosis.h"
 #include "horo/lane/lane_set.h"
 #include "horo/tensors/tensor_table.h"
+#include "horo/topology.h"
 #include "ring/links.h"
 
 namespace horo {
-
-struct Topology;
 
 // Everything of one membership of the world, in order of construction.
 struct EpochState {

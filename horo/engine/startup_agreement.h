@@ -5,7 +5,7 @@
 
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
-#include "horo/session.h"
+#include "horo/topology.h"
 #include "ring/links.h"
 #include "ring/schedule/schedule_time.h"
 

@@ -1,0 +1,18 @@
+// Topology: the position of a rank in the world and on its host.
+#pragma once
+
+#include <cstdint>
+
+namespace horo {
+
+struct Topology {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;  // on the host of this rank
+  int local_size = 1;
+  int cross_rank = 0;  // among the ranks of other hosts with the same local_rank
+  int cross_size = 1;
+  std::uint32_t epoch = 0;
+};
+
+}  // namespace horo
