@@ -16,14 +16,14 @@ namespace horo {
 namespace {
 
 constexpr std::uint32_t kFirstEpoch = 0;
-constexpr std::size_t kMostBytes = std::size_t{1} << 48;  // no machine has more
+constexpr std::size_t kMostBytes = std::size_t{1} << 48;  // more than any machine has
 
-// A plan that is not packed ahead is packed when it is released: where there is no memory for that, nothing is lost.
-void prepare_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
+// Plans that are not prepacked are packed at their release, so a failure (memory) has no effect.
+void prepack_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
   try {
-    for (FilledPlan& one : filled) engine.prepare(std::move(one));
+    for (FilledPlan& one : filled) engine.prepack(std::move(one));
   } catch (const std::bad_alloc&) {
-    log_debug("no memory to pack a bucket ahead");
+    log_debug("no memory to prepack a bucket");
   }
 }
 
@@ -40,12 +40,13 @@ Session::Session(const Config& config, Links links)
       pid_(::getpid()),
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_)),
-      engine_(std::make_unique<Engine>(config, std::move(links), EngineTools{*tensor_table_, counters_, *registry_})) {
+      engine_(
+          std::make_unique<Engine>(config, std::move(links), EngineContext{*tensor_table_, counters_, *registry_})) {
   set_check_context(config.rank, config.size, kFirstEpoch);
   set_log_rank(config.rank);
 }
 
-// A forked child lets its copies lie: their locks may be held, and threads waited for, that it does not have.
+// A forked child leaks its copies: their destructors might wait for locks or threads that exist in the parent only.
 Session::~Session() {
   if (is_here()) {
     shutdown();
@@ -89,12 +90,12 @@ std::shared_ptr<Work> Session::submit(const Submission& submission) {
 
 std::vector<std::shared_ptr<Work>> Session::submit(std::span<const Submission> submissions) {
   check_process();
-  return hand_over(tensor_table_->put(submissions));
+  return hand_over(tensor_table_->submit(submissions));
 }
 
 std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const Submission& submission) {
   check_process();
-  return hand_over(tensor_table_->put(spec, submission)).front();
+  return hand_over(tensor_table_->submit(spec, submission)).front();
 }
 
 std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const void* in, void* out) {
@@ -103,14 +104,14 @@ std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const void* in, vo
 
 std::vector<std::shared_ptr<Work>> Session::submit(Unit unit) {
   check_process();
-  return hand_over(tensor_table_->put_unit(unit.name, std::move(unit.specs), std::move(unit.submissions)));
+  return hand_over(tensor_table_->submit_unit(unit.name, std::move(unit.specs), std::move(unit.submissions)));
 }
 
-std::vector<std::shared_ptr<Work>> Session::hand_over(TensorTable::Put put) {
-  if (put.wake) engine_->wake();  // first: whoever submits later relies on it
-  prepare_all(*engine_, put.filled);
-  counters_.add_submitted(put.works.size());
-  return std::move(put.works);
+std::vector<std::shared_ptr<Work>> Session::hand_over(TensorTable::Accepted accepted) {
+  if (accepted.wake) engine_->wake();  // before anything that throws: later callers do not wake the engine again
+  prepack_all(*engine_, accepted.filled);
+  counters_.add_submitted(accepted.works.size());
+  return std::move(accepted.works);
 }
 
 std::shared_ptr<Work> Session::add_set(const std::vector<int>& ranks, const std::string& name) {
@@ -119,7 +120,7 @@ std::shared_ptr<Work> Session::add_set(const std::vector<int>& ranks, const std:
   spec.kind = CollectiveKind::kAddSet;
   spec.set_name = name;
   spec.shape.assign(ranks.begin(), ranks.end());
-  return hand_over(tensor_table_->ask(std::move(spec))).front();
+  return hand_over(tensor_table_->request(std::move(spec))).front();
 }
 
 std::shared_ptr<Work> Session::remove_set(std::uint32_t set) {
@@ -127,7 +128,7 @@ std::shared_ptr<Work> Session::remove_set(std::uint32_t set) {
   TensorSpec spec;
   spec.kind = CollectiveKind::kRemoveSet;
   spec.shape = {set};
-  return hand_over(tensor_table_->ask(std::move(spec))).front();
+  return hand_over(tensor_table_->request(std::move(spec))).front();
 }
 
 SetInfo Session::set_info(std::uint32_t set) const {
@@ -140,7 +141,7 @@ std::shared_ptr<Work> Session::join(std::uint32_t set) {
   TensorSpec spec;
   spec.kind = CollectiveKind::kJoin;
   spec.set = set;
-  return hand_over(tensor_table_->ask(std::move(spec))).front();
+  return hand_over(tensor_table_->request(std::move(spec))).front();
 }
 
 bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
@@ -154,17 +155,17 @@ bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until
     return std::all_of(works.begin(), works.end(), [](const auto& work) { return work->finished(); });
   };
   if (have_ended()) return true;
-  look_and_help(until, have_ended);
-  // From the last one on, which ends after most others: who waits for each of them in turn wakes as often.
+  poll_lane(until, have_ended);
+  // The last work usually ends last, so this thread is woken once instead of once per work.
   return std::all_of(works.rbegin(), works.rend(), [until](const auto& work) { return work->wait_until(until); });
 }
 
-// What is short is done sooner here than by a lane that has to be woken.
-void Session::look_and_help(TimePoint until, const std::function<bool()>& have_ended) {
+// Short tasks end sooner in this thread than in the thread of the lane, which would have to be woken.
+void Session::poll_lane(TimePoint until, const std::function<bool()>& have_ended) {
   Lane& lane = engine_->world_lane();
-  lane.begin_help();
-  lookout_.look([&] { return have_ended() || Clock::now() >= until || (lane.help() && have_ended()); });
-  lane.end_help();
+  lane.begin_polling();
+  lookout_.look([&] { return have_ended() || Clock::now() >= until || (lane.run_short_task() && have_ended()); });
+  lane.end_polling();
 }
 
 bool Session::poll(const Work& work) {
@@ -196,15 +197,15 @@ void Session::step_end(std::uint32_t set) {
   if (tensor_table_->step_end(set)) engine_->wake();
 }
 
-// In a forked child the memory may not even be there: it is not freed.
+// The memory is not freed in a forked child, where it may not be mapped.
 Allocation Session::allocate(std::uint32_t set, std::size_t bytes) {
   check_process();
-  tensor_table_->check_mine(set);
+  tensor_table_->check_member(set);
   const auto group = engine_->group(set);
   if (!group) throw ShutDown("process set " + std::to_string(set) + " ended while memory for it was asked for");
-  const std::string who = "rank " + std::to_string(config_.rank) + ": ";
+  const std::string rank = "rank " + std::to_string(config_.rank) + ": ";
   if (bytes > kMostBytes) {
-    throw std::invalid_argument(who + std::to_string(bytes) + " bytes of memory; expected at most " +
+    throw std::invalid_argument(rank + std::to_string(bytes) + " bytes of memory; expected at most " +
                                 std::to_string(kMostBytes));
   }
   try {
@@ -215,7 +216,7 @@ Allocation Session::allocate(std::uint32_t set, std::size_t bytes) {
     memory.data.get_deleter().swap(give_back);
     return memory;
   } catch (const std::bad_alloc&) {
-    throw std::runtime_error(who + "out of memory: there are no " + std::to_string(bytes) + " bytes for a bucket");
+    throw std::runtime_error(rank + "out of memory: there are no " + std::to_string(bytes) + " bytes for a bucket");
   }
 }
 

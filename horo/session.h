@@ -1,4 +1,4 @@
-// Session: one engine, from init to shutdown. The C++ face of horo; the C ABI and every binding are thin over it.
+// Session: one engine, from init to shutdown. The C++ API of horo; the C ABI and every binding are thin layers over it.
 #pragma once
 
 #include <functional>
@@ -24,24 +24,25 @@ namespace horo {
 
 class Engine;
 
-// Several tensors of one process set that belong together: all are run, or all fail. Keys are not read.
+// Tensors of one process set that are run together or fail together. Keys are not read.
 struct Unit {
-  std::string name;  // empty: matched with the other ranks by order of submission
+  std::string name;  // empty: units match between ranks by order of submission
   std::vector<TensorSpec> specs;
   std::vector<Submission> submissions;
 };
 
-// Any thread may call anything at any time, but for the destructor, which comes last. Several sessions may live in one
-// process (ranks as threads). Works must not be waited for after the session is gone. In a process that was forked from
-// the session's own every call throws ShutDown and does nothing, and the destructor does nothing.
+// Any thread may call any function, except for the destructor, which must be the last call. A process may have several
+// sessions (ranks as threads). Works must not be waited for after the destructor. In a child process that was forked
+// from the session's process, every call throws ShutDown and has no effect, and the destructor has no effect.
 class Session {
  public:
-  // A static world: finds the others as Config::meet_by says. May block up to Config::start_timeout. Throws
-  // std::invalid_argument (a setting, or one that differs between ranks) or PeerLost (who did not come).
+  // A world of fixed size. Connects to the other ranks by the method of Config::meet_by. May block up to
+  // Config::start_timeout. Throws std::invalid_argument (a setting is invalid or differs between ranks), or PeerLost
+  // (ranks that did not connect).
   explicit Session(const Config& config);
-  // The same with a way to exchange addresses, for MeetBy::kExchange; else it is not called.
+  // The same with a function that exchanges addresses; it is called for MeetBy::kExchange only.
   Session(const Config& config, const Exchange& exchange);
-  // Over links that exist already.
+  // Uses established links.
   Session(const Config& config, Links links);
   ~Session();  // shutdown()
   Session(const Session&) = delete;
@@ -54,72 +55,74 @@ class Session {
   const Topology& topology() const;
   const Config& config() const { return config_; }
 
-  // Declares a tensor; the same key for an equal spec. Throws std::invalid_argument.
+  // Declares a tensor. Equal specs have one key. Throws std::invalid_argument.
   Key declare(const TensorSpec& spec);
-  // Never block. Throw std::invalid_argument (nothing was queued), ShutDown or PeerLost.
+  // These never block. They throw std::invalid_argument, ShutDown or PeerLost; nothing was queued then.
   std::shared_ptr<Work> submit(const Submission& submission);
   std::vector<std::shared_ptr<Work>> submit(std::span<const Submission> submissions);  // all or none
-  std::shared_ptr<Work> submit(const TensorSpec& spec, const Submission& submission);  // declares too; no key
+  std::shared_ptr<Work> submit(const TensorSpec& spec, const Submission& submission);  // also declares; key is not read
   std::shared_ptr<Work> submit(const TensorSpec& spec, const void* in, void* out);
-  // Tensors without a name are called <unit>_<i>of<count>, from 1 on.
+  // Tensors without a name are called <unit>_<i>of<count>, with i from 1.
   std::vector<std::shared_ptr<Work>> submit(Unit unit);
 
-  // Blocks until all have ended or `until` has come; false: time over. Errors are in Work::outcome(). Where all ranks
-  // share memory it does short collectives itself, and may be late by as long as other ranks keep it waiting in one.
+  // Blocks until all works have ended, or until `until` (false). Errors are in Work::outcome(). If all ranks share
+  // memory, this thread may run short collectives, and returns late by the time that the other ranks need for one.
   bool wait(std::span<const std::shared_ptr<Work>> works, TimePoint until);
-  // Whether it has ended; a work that is asked for is not left waiting for the rest of its plan.
+  // Whether the work has ended. If its plan is incomplete, the work no longer waits for the rest of the plan.
   bool poll(const Work& work);
-  // Submit, wait and throw what it ended with: the synchronous form.
+  // Submits, waits, and throws the failure of the work: the synchronous form.
   void run(const TensorSpec& spec, const void* in, void* out);
 
-  // Process sets; none of these blocks, and all throw std::invalid_argument. All ranks of the world add and remove them
-  // alike: their works end with the number of the new set (Outcome::counts[0]), and when nothing of the old one is in
-  // flight here. An empty name: "process set <number>".
+  // Process sets. None of these blocks; all throw std::invalid_argument. All ranks of the world add and remove sets in
+  // the same order. The work of add_set ends with the number of the new set (Outcome::counts[0]); the work of
+  // remove_set ends when nothing of the set is in flight on this rank. An empty name becomes "process set <number>".
   std::shared_ptr<Work> add_set(const std::vector<int>& ranks, const std::string& name = "");
   std::shared_ptr<Work> remove_set(std::uint32_t set);
   SetInfo set_info(std::uint32_t set) const;
-  // This rank has no more data in this set. Until all members have joined, when the work ends (counts[0]: who was
-  // last), all_reduces and barriers of the set go on without this rank; other collectives of it fail.
+  // This rank has no more data in this set. all_reduces and barriers of the set continue without this rank until all
+  // members have joined; other collectives of the set fail. The work ends when all members have joined, with the rank
+  // that joined last (counts[0]).
   std::shared_ptr<Work> join(std::uint32_t set);
 
-  // Makes an operation or a codec known by its name (TensorSpec::custom_op, codec), before specs that name it; all
-  // ranks do so alike. Throws std::invalid_argument.
+  // Registers an operation or a codec under its name (TensorSpec::custom_op, codec), before the first spec that names
+  // it. All ranks register the same ones. Throws std::invalid_argument.
   void register_op(CustomOp op);
   void register_codec(std::unique_ptr<Codec> codec);
 
   // The caller ended a step of the set; see TensorSpec::stepwise. Never blocks.
   void step_end(std::uint32_t set);
 
-  // Memory with which the set's collectives are fastest, for as long as the caller likes: longer than the session too.
-  // What is in it is not known. Takes as long as new memory does; throws std::invalid_argument, ShutDown or PeerLost.
+  // Memory with which the collectives of the set are fastest. It may outlive the session. Its content is undefined.
+  // Takes as long as an allocation of new pages. Throws std::invalid_argument, ShutDown or PeerLost.
   Allocation allocate(std::uint32_t set, std::size_t bytes);
-  // Where the tensors of these works lie in their known plans: in a bucket of so many bytes. Gradients whose own memory
-  // is laid out alike are reduced where they are. Another version: perhaps in another order.
+  // The places of the tensors of these works in the buckets of their known plans. Gradients whose memory has the same
+  // layout are reduced in place. The places may change when the version changes.
   std::vector<BucketPlace> places(std::span<const std::shared_ptr<Work>> works) const;
   std::uint64_t plans_version() const;
 
-  // Ends the job for all ranks with PeerLost{this rank, reason}; returns when the others have been told.
+  // Ends the job on all ranks with PeerLost{this rank, reason}. Returns when the abort has been sent.
   void abort(const std::string& reason);
-  // Leaves in good order; works in flight fail with ShutDown. Blocks a second at most. Again: no effect, but that it
-  // returns when the first call does.
+  // Leaves the world in good order; works in flight fail with ShutDown. Blocks at most one second. Further calls only
+  // wait until the first one returns.
   void shutdown();
 
   const Counters& counters() const;
-  // When each rank had each tensor of the last step ready: on rank 0 of all ranks, elsewhere of this one alone. Returns
-  // as soon as the engine has looked it up; nothing after shutdown().
+  // The time at which each tensor of the last step was ready: on rank 0 for all ranks, on other ranks for this rank
+  // only. Blocks until the next iteration of the engine. Empty after shutdown().
   std::vector<ReadyTime> ready_times() const;
 
-  // For a thread that can tell what this rank's callers do. next_question() blocks until another rank wants to know
-  // (a number), or `until` (nothing); throws ShutDown at the end. An answer has kMaxAnswerBytes at most.
+  // Stall diagnosis, for a thread of the binding that can describe the state of the callers of this rank.
+  // next_question() blocks until another rank asks (returns the number of the question) or until `until` (nothing), and
+  // throws ShutDown after shutdown(). An answer is cut to kMaxAnswerBytes.
   std::optional<std::uint64_t> next_question(TimePoint until);
   void answer(std::uint64_t question, const std::string& text);
 
-  // Bytes that the kernel says the data connections sent; see Transport.
+  // Bytes sent by the data connections according to the kernel; see Transport.
   std::uint64_t kernel_bytes_sent() const;
 
  private:
-  std::vector<std::shared_ptr<Work>> hand_over(TensorTable::Put put);
-  void look_and_help(TimePoint until, const std::function<bool()>& have_ended);
+  std::vector<std::shared_ptr<Work>> hand_over(TensorTable::Accepted accepted);
+  void poll_lane(TimePoint until, const std::function<bool()>& have_ended);
 
   const Config config_;
   const std::uint32_t generation_;  // fork_generation()
@@ -127,7 +130,7 @@ class Session {
   Counters counters_;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<TensorTable> tensor_table_;
-  Lookout lookout_;  // of callers that wait
+  Lookout lookout_;  // of callers in wait()
   std::unique_ptr<Engine> engine_;
 };
 

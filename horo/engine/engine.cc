@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kGoodbyePatience{1'000};
 constexpr std::chrono::seconds kIdle{3'600};
-constexpr std::chrono::microseconds kLongestGathering{4'000};
+// Submissions that no caller waits for are collected until none arrives for kQuiet, at most for kLongestCollection.
+constexpr std::chrono::microseconds kLongestCollection{4'000};
 constexpr std::chrono::microseconds kQuiet{250};
 
 CoordinatorConfig coordinator_config(const Config& config) {
@@ -23,7 +24,7 @@ CoordinatorConfig coordinator_config(const Config& config) {
   c.rank = config.rank;
   c.size = config.size;
   c.bucket_bytes = config.bucket_bytes;
-  // Where all ranks share a host, the cores that would reduce the first buckets meanwhile are those that compute.
+  // If all ranks share a host, reducing small first buckets early would take cores from the computation.
   c.least_bucket_bytes = config.local_size == config.size ? config.bucket_bytes : config.least_bucket_bytes;
   c.credit_bytes = config.credit_bytes;
   c.stall_warning = config.stall_warning;
@@ -40,41 +41,41 @@ CoordinatorConfig coordinator_config(const Config& config) {
 EpochState::EpochState(const Config& config, Links found)
     : links(std::move(found)), coordinator(coordinator_config(config)), detector(config, links.names) {}
 
-Engine::Engine(const Config& config, Links links, const EngineTools& tools)
+Engine::Engine(const Config& config, Links links, const EngineContext& context)
     : config_(config),
-      tensor_table_(tools.tensor_table),
-      counters_(tools.counters),
-      registry_(tools.registry),
+      tensor_table_(context.tensor_table),
+      counters_(context.counters),
+      registry_(context.registry),
       epoch_(config, std::move(links)),
       arenas_(epoch_.links.arenas),
-      no_memory_(peer_lost(config_.rank, say_mine(out_of_memory()->text))) {
+      no_memory_(peer_lost(config_.rank, with_rank(out_of_memory()->text))) {
   try {
     start();
   } catch (const std::invalid_argument&) {
-    throw;  // all ranks find the same
+    throw;  // every rank throws the same
   } catch (const PeerLost& lost) {
-    const Verdict verdict = judge_start(lost);
-    break_off(verdict.origin, verdict.text);
+    const Verdict verdict = find_start_failure(lost);
+    abort_epoch(verdict.origin, verdict.text);
     throw PeerLost(verdict.origin, verdict.text);
   } catch (const std::exception& error) {
-    break_off(config_.rank, say_mine(error.what()));
+    abort_epoch(config_.rank, with_rank(error.what()));
     throw;
   }
 }
 
 void Engine::start() {
-  StartupAgreement compared = compare_settings(epoch_.links, config_, counters_);
-  topology_ = std::make_unique<const Topology>(compared.topology);
-  Members world{{}, 0, std::move(compared.hosts), compared.costs, epoch_.links.arenas};
+  StartupAgreement agreed = compare_settings(epoch_.links, config_, counters_);
+  topology_ = std::make_unique<const Topology>(agreed.topology);
+  Members world{{}, 0, std::move(agreed.hosts), agreed.costs, epoch_.links.arenas};
   for (int rank = 0; rank < config_.size; ++rank) world.ranks.push_back(rank);
-  epoch_.lanes = std::make_unique<Lanes>(
-      LaneTools{*epoch_.links.transport, tensor_table_, counters_, config_, registry_}, std::move(world),
+  epoch_.lanes = std::make_unique<LaneSet>(
+      LaneContext{*epoch_.links.transport, tensor_table_, counters_, config_, registry_}, std::move(world),
       [this](FailurePtr failure) { lane_failed(std::move(failure)); }, [this] { wake(); });
   thread_ = start_thread("horo engine", [this] { loop(); });
 }
 
-// Nobody listens to the control link yet; it still knows best who was lost.
-Verdict Engine::judge_start(const PeerLost& lost) {
+// The control link has the best evidence of the rank that was lost. The engine thread, which reads it, has not started.
+Verdict Engine::find_start_failure(const PeerLost& lost) {
   if (lost.evidence() == Evidence::kTold) return {lost.origin(), lost.what()};
   const Duration patience = config_.rank == 0 ? kVerdictDelay : kVerdictDelay + kLeaderPatience;
   for (const TimePoint until = Clock::now() + patience; Clock::now() < until;) {
@@ -85,7 +86,7 @@ Verdict Engine::judge_start(const PeerLost& lost) {
   return {lost.origin(), lost.what()};
 }
 
-void Engine::break_off(int origin, const std::string& why) noexcept {
+void Engine::abort_epoch(int origin, const std::string& why) noexcept {
   epoch_.links.control->abort(origin, why);
   epoch_.links.transport->abort(origin, why);
   if (epoch_.lanes) epoch_.lanes->stop();
@@ -103,12 +104,12 @@ void Engine::wake() noexcept {
   epoch_.links.control->wake();
 }
 
-void Engine::prepare(FilledPlan filled) {
-  epoch_.lanes->prepare(std::move(filled));
+void Engine::prepack(FilledPlan filled) {
+  epoch_.lanes->prepack(std::move(filled));
 }
 
 void Engine::abort(const std::string& reason) {
-  std::string mine = reason;  // before the others hear of it: they must not end alone
+  std::string mine = reason;  // allocated before the abort is sent: the other ranks must not end alone
   epoch_.links.control->abort(config_.rank, reason);
   {
     MutexLock lock(mutex_);
@@ -118,29 +119,29 @@ void Engine::abort(const std::string& reason) {
 }
 
 std::vector<ReadyTime> Engine::ready_times() {
-  std::uint64_t mine = 0;
+  std::uint64_t number = 0;
   {
     MutexLock lock(mutex_);
-    mine = ++curious_;
+    number = ++ready_times_requested_;
   }
   wake();
   MutexLock lock(mutex_);
-  while (told_count_ < mine && !gone_) told_.wait(mutex_);
-  return gone_ ? std::vector<ReadyTime>() : ready_times_;
+  while (ready_times_answered_ < number && !unresponsive_) changed_.wait(mutex_);
+  return unresponsive_ ? std::vector<ReadyTime>() : ready_times_;
 }
 
-void Engine::tell_ready_times() {
-  std::uint64_t asked = 0;
+void Engine::publish_ready_times() {
+  std::uint64_t requested = 0;
   {
     MutexLock lock(mutex_);
-    if (told_count_ == curious_) return;
-    asked = curious_;
+    if (ready_times_answered_ == ready_times_requested_) return;
+    requested = ready_times_requested_;
   }
   std::vector<ReadyTime> times = epoch_.coordinator.ready_times();
   MutexLock lock(mutex_);
-  told_count_ = asked;
+  ready_times_answered_ = requested;
   ready_times_ = std::move(times);
-  told_.notify_all();
+  changed_.notify_all();
 }
 
 void Engine::leave() {
@@ -154,11 +155,11 @@ void Engine::leave() {
   if (first) thread_.join();
   MutexLock lock(mutex_);
   left_ = left_ || first;
-  told_.notify_all();
-  while (!left_) told_.wait(mutex_);
+  changed_.notify_all();
+  while (!left_) changed_.wait(mutex_);
 }
 
-std::string Engine::say_mine(const std::string& text) const {
+std::string Engine::with_rank(const std::string& text) const {
   return "rank " + std::to_string(config_.rank) + ": " + text;
 }
 
@@ -167,7 +168,7 @@ bool Engine::is_leaving() {
   return leaving_;
 }
 
-// What goes wrong in this thread ends the job for all ranks, and this process's part in it; never the process.
+// An exception in this thread ends the epoch of all ranks, but not the process.
 void Engine::guard(void (Engine::*step)()) noexcept {
   try {
     (this->*step)();
@@ -176,34 +177,35 @@ void Engine::guard(void (Engine::*step)()) noexcept {
   }
 }
 
-// In a catch block.
+// Called in a catch block.
 void Engine::end_after_exception() noexcept {
   reserve_.reset();
   try {
-    end_epoch(config_.rank, say_mine(current_failure()->text));
+    end_epoch(config_.rank, with_rank(current_failure()->text));
   } catch (const std::bad_alloc&) {
     end_epoch(config_.rank, no_memory_->text);
   }
 }
 
-// The others may learn of this rank's death by this thread's, until it begins to leave in good order.
+// The owner word in shared memory is held until this rank starts to leave in good order: if the thread ends before, the
+// other ranks detect the death of this rank.
 void Engine::loop() noexcept {
   std::optional<OwnerHold> life;
   if (arenas_) life.emplace(arenas_->owner_word());
-  while (!is_leaving()) guard(&Engine::round);
-  guard(&Engine::heed_abort);  // who aborts and leaves at once has told the reason as well
+  while (!is_leaving()) guard(&Engine::run_iteration);
+  guard(&Engine::check_abort);  // of a caller that aborts and leaves at once
   life.reset();
   {
     MutexLock lock(mutex_);
-    gone_ = true;
-    told_.notify_all();
+    unresponsive_ = true;
+    changed_.notify_all();
   }
   if (!ended_) guard(&Engine::leave_in_order);
   epoch_.lanes->join();
 }
 
-// Works that nobody waited for: their collectives are cut off, so that no buffer is touched after this. Once the
-// tensor_table is closed nothing throws.
+// Collectives in flight are aborted, so that no buffer is in use after this. Nothing throws after the tensor table is
+// closed.
 void Engine::leave_in_order() {
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
   const std::string text = "rank " + std::to_string(config_.rank) + " shut down";
@@ -214,27 +216,34 @@ void Engine::leave_in_order() {
   epoch_.links.control->goodbye(kGoodbyePatience);
 }
 
-void Engine::round() {
-  TimePoint until = std::min<TimePoint>(tend_, Clock::now() + kIdle);
+TimePoint Engine::next_deadline() const {
+  TimePoint until = std::min<TimePoint>(transport_deadline_, Clock::now() + kIdle);
   if (timer_) until = std::min(until, *timer_);
-  if (look_) until = std::min(until, *look_);
-  if (look_ && arenas_) until = std::min<TimePoint>(until, Clock::now() + kWaitSlice);
-  if (!tensor_table_.rest()) until = TimePoint();
-  std::vector<ControlEvent> events = epoch_.links.control->wait(until);
-  tend_ = epoch_.links.transport->tick();
-  if (events.empty()) tensor_table_.gather(Clock::now() + kLongestGathering, kQuiet);
+  if (detector_deadline_) until = std::min(until, *detector_deadline_);
+  if (detector_deadline_ && arenas_) until = std::min<TimePoint>(until, Clock::now() + kWaitSlice);
+  return until;
+}
+
+void Engine::run_iteration() {
+  const TimePoint until = tensor_table_.begin_sleep() ? next_deadline() : TimePoint();
+  const std::vector<ControlEvent> events = epoch_.links.control->wait(until);
+  transport_deadline_ = epoch_.links.transport->tick();
+  if (events.empty()) tensor_table_.wait_for_quiet(Clock::now() + kLongestCollection, kQuiet);
   const TimePoint now = Clock::now();
-  for (const ControlEvent& event : events) feed(event, now);
-  heed_abort();
-  heed_lane(now);
-  heed_deaths(now);
-  keep_vigil(now);
-  tell_ready_times();
-  if (ended_) return;
+  for (const ControlEvent& event : events) handle(event, now);
+  check_abort();
+  check_lanes(now);
+  check_deaths(now);
+  check_silence(now);
+  publish_ready_times();
+  if (!ended_) run_coordinator(now);
+}
+
+void Engine::run_coordinator(TimePoint now) {
   epoch_.lanes->reap();
-  take_inbox(now);
+  take_submissions(now);
   for (const Done& done : epoch_.lanes->take_done()) epoch_.coordinator.on(done, now, actions_);
-  for (const Diagnosed& answered : stall_diagnosis_.take()) epoch_.coordinator.on(answered, now, actions_);
+  for (const Diagnosed& answer : stall_diagnosis_.take()) epoch_.coordinator.on(answer, now, actions_);
   if (timer_ && now >= *timer_) {
     timer_.reset();
     epoch_.coordinator.on(TimerFired{}, now, actions_);
@@ -248,13 +257,13 @@ void Engine::round() {
   }
 }
 
-void Engine::feed(const ControlEvent& event, TimePoint now) {
+void Engine::handle(const ControlEvent& event, TimePoint now) {
   if (ended_) return;
   if (event.kind != ControlEvent::Kind::kLost) epoch_.detector.heard(event.from);
   switch (event.kind) {
     case ControlEvent::Kind::kMessage:
-      // Declarations and submissions first: the message may be about tensors that wait in the tensor_table.
-      take_inbox(now);
+      // The message may be about tensors whose declarations and submissions are still queued.
+      take_submissions(now);
       epoch_.coordinator.on(Received{event.from, event.bytes}, now, actions_);
       return;
     case ControlEvent::Kind::kBeat:
@@ -273,22 +282,23 @@ void Engine::feed(const ControlEvent& event, TimePoint now) {
   }
 }
 
-void Engine::take_inbox(TimePoint now) {
-  TensorTable::Batch batch = tensor_table_.take();
+void Engine::take_submissions(TimePoint now) {
+  SubmissionBatch batch = tensor_table_.take();
   for (const auto& [key, spec] : batch.declared) epoch_.coordinator.declare(key, *spec);
+  epoch_.pending.add(batch);
   for (const Event& event : batch.events) epoch_.coordinator.on(event, now, actions_);
 }
 
-// The lane's thread.
+// Called by the thread that runs a task of the lane.
 void Engine::lane_failed(FailurePtr failure) {
   {
     MutexLock lock(mutex_);
-    if (!lane_failure_) lane_failure_ = std::move(failure);  // of several lanes: what came first
+    if (!lane_failure_) lane_failure_ = std::move(failure);  // of several lanes: the first failure
   }
   wake();
 }
 
-void Engine::heed_abort() {
+void Engine::check_abort() {
   std::optional<std::string> reason;
   {
     MutexLock lock(mutex_);
@@ -297,24 +307,24 @@ void Engine::heed_abort() {
   if (reason) end_epoch(config_.rank, *reason);
 }
 
-// A lane that misses somebody may miss an innocent neighbour of who is lost, so that is a suspicion: rank 0 judges. A
-// death that it saw is seen here as well.
-void Engine::heed_lane(TimePoint now) {
+// A lane that misses bytes of a peer may miss those of a live neighbour of the lost rank, so its failure is a
+// suspicion, and rank 0 decides. Deaths that a lane detects are detected by check_deaths() too.
+void Engine::check_lanes(TimePoint now) {
   FailurePtr failure;
   {
     MutexLock lock(mutex_);
     failure = std::move(lane_failure_);
   }
   if (!failure || ended_) return;
-  if (failure->kind != Failure::Kind::kPeerLost) return end_epoch(config_.rank, say_mine(failure->text));
+  if (failure->kind != Failure::Kind::kPeerLost) return end_epoch(config_.rank, with_rank(failure->text));
   if (failure->evidence == Evidence::kTold) return end_epoch(failure->origin, failure->text);
   if (failure->evidence == Evidence::kDied) return;
   suspect({config_.rank, failure->origin, failure->evidence, failure->text}, now);
 }
 
-void Engine::heed_deaths(TimePoint now) {
+void Engine::check_deaths(TimePoint now) {
   const int dead = epoch_.links.transport->first_dead();
-  if (dead < 0 || ended_ || std::exchange(dead_, dead) == dead) return;
+  if (dead < 0 || ended_ || std::exchange(last_dead_, dead) == dead) return;
   suspect({config_.rank, dead, Evidence::kDied, say_ended(config_.rank)}, now);
 }
 
@@ -323,23 +333,23 @@ void Engine::suspect(Suspicion suspicion, TimePoint now) {
   epoch_.detector.suspect(std::move(suspicion), now);
 }
 
-void Engine::keep_vigil(TimePoint now) {
+void Engine::check_silence(TimePoint now) {
   if (ended_) return;
   const FailureDetector::Advice advice = epoch_.detector.look(tensor_table_.has_in_flight(), now);
-  look_ = advice.again;
+  detector_deadline_ = advice.again;
   if (advice.ask) epoch_.links.control->beat(true);
   if (advice.verdict) end_epoch(advice.verdict->origin, advice.verdict->text);
 }
 
-// Everybody hears of it; then every Work that is in flight or comes later fails with the same words.
-// Nothing in here throws: it happens once, and who waits has nobody else to tell him.
+// Announces the end to all ranks. Then every Work in flight and every later submission fails with the same text.
+// Nothing in here throws: it runs once, and waiting callers have no other way to return.
 void Engine::end_epoch(int origin, const std::string& why) noexcept {
   if (std::exchange(ended_, true)) return;
   reserve_.reset();
-  look_.reset();
+  detector_deadline_.reset();
   timer_.reset();
   stall_diagnosis_.close();
-  break_off(origin, why);
+  abort_epoch(origin, why);
   tensor_table_.close(failure_of(origin, why));
   tensor_table_.fail_all();
 }

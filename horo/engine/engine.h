@@ -1,11 +1,10 @@
-// Engine: the thread that agrees with the other ranks' engines and hands what is agreed to the lanes. It sleeps until a
-// caller submits, a message comes or a timer fires; there is no cycle. What belongs to one membership of the world
-// (links, lanes, coordinator) is an EpochState; the tensor_table outlives it.
+// Engine: the thread that agrees with the engines of the other ranks on the order of collectives and hands released
+// ones to the lanes. It is event-driven: it sleeps until a caller submits, a message arrives or a timer expires. The
+// state of one membership of the world (links, coordinator, lanes) is an EpochState; the tensor table outlives it.
 #pragma once
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
 #include "horo/engine/failure_detector.h"
+#include "horo/engine/pending_items.h"
 #include "horo/engine/stall_diagnosis.h"
 #include "horo/lane/lane_set.h"
 #include "horo/tensors/tensor_table.h"
@@ -24,17 +24,18 @@
 
 namespace horo {
 
-// Everything of one membership of the world, in order of construction.
+// The state of one membership of the world, in order of construction.
 struct EpochState {
   EpochState(const Config& config, Links links);
   Links links;
   Coordinator coordinator;
   FailureDetector detector;
-  std::unique_ptr<Lanes> lanes;  // made once the ranks have compared their settings
+  PendingItems pending;            // whose events the coordinator has
+  std::unique_ptr<LaneSet> lanes;  // made after the startup agreement
 };
 
-// What outlives the engine.
-struct EngineTools {
+// Objects that the engine uses; all of them outlive it.
+struct EngineContext {
   TensorTable& tensor_table;
   Counters& counters;
   const Registry& registry;
@@ -42,40 +43,44 @@ struct EngineTools {
 
 class Engine {
  public:
-  // Blocks until all ranks have compared their settings; throws std::invalid_argument if they differ, or PeerLost.
-  Engine(const Config& config, Links links, const EngineTools& tools);
+  // Blocks until the startup agreement with all ranks. Throws std::invalid_argument if their settings differ, or
+  // PeerLost.
+  Engine(const Config& config, Links links, const EngineContext& context);
   ~Engine();
+
+  // ---- Any thread.
 
   const Topology& topology() const { return *topology_; }
   std::uint64_t kernel_bytes_sent() const;
 
-  // Any thread; cheap.
+  // Never blocks.
   void wake() noexcept;
-  void prepare(FilledPlan filled);
-  std::shared_ptr<Group> group(std::uint32_t set) { return epoch_.lanes->group(set); }  // see Lanes
+  void prepack(FilledPlan filled);
+  std::shared_ptr<Group> group(std::uint32_t set) { return epoch_.lanes->group(set); }  // see LaneSet
   Lane& world_lane() { return epoch_.lanes->world(); }
-  // Tells the other ranks at once, then ends this one's epoch.
+  // Sends the abort to the other ranks, then ends the epoch of this rank.
   void abort(const std::string& reason);
-  // See Coordinator::ready_times; none after leave(). Any thread; returns after the engine's next round.
+  // See Coordinator::ready_times; empty after leave(). Blocks until the next iteration of the engine.
   std::vector<ReadyTime> ready_times();
   StallDiagnosis& stall_diagnosis() { return stall_diagnosis_; }
-  // Leaves in good order and ends the thread; returns when it has ended. Again, or by several threads at once: the
-  // same.
+  // Leaves the world in good order and ends the thread. Returns when it has ended, to every caller.
   void leave();
 
  private:
   void start();
-  Verdict judge_start(const PeerLost& lost);
-  void break_off(int origin, const std::string& why) noexcept;
+  Verdict find_start_failure(const PeerLost& lost);
+  void abort_epoch(int origin, const std::string& why) noexcept;
   void loop() noexcept;
   void guard(void (Engine::*step)()) noexcept;
   void end_after_exception() noexcept;
   bool is_leaving();
   void leave_in_order();
-  void round();
-  void feed(const ControlEvent& event, TimePoint now);
-  void take_inbox(TimePoint now);
-  void tell_ready_times();
+  void run_iteration();
+  TimePoint next_deadline() const;
+  void handle(const ControlEvent& event, TimePoint now);
+  void take_submissions(TimePoint now);
+  void run_coordinator(TimePoint now);
+  void publish_ready_times();
   void perform(Actions actions, std::vector<Event>& more);
   void perform(Send& send, std::vector<Event>&);
   void perform(Release& release, std::vector<Event>&);
@@ -85,17 +90,17 @@ class Engine {
   void perform(RemoveSet& removed, std::vector<Event>&);
   void perform(Joined& joined, std::vector<Event>&);
   void perform(Learn& learn, std::vector<Event>&);
-  void perform(Break& gone, std::vector<Event>& more);
+  void perform(Break& broken, std::vector<Event>& more);
   void perform(SetTimer& timer, std::vector<Event>&);
-  void perform(Diagnose& where, std::vector<Event>& more);
+  void perform(Diagnose& diagnose, std::vector<Event>& more);
   void perform(Warn& warn, std::vector<Event>&);
   void lane_failed(FailurePtr failure);
-  std::string say_mine(const std::string& text) const;  // "rank 2: text"
-  void heed_abort();
-  void heed_lane(TimePoint now);
-  void heed_deaths(TimePoint now);
+  std::string with_rank(const std::string& text) const;  // "rank 2: text"
+  void check_abort();
+  void check_lanes(TimePoint now);
+  void check_deaths(TimePoint now);
+  void check_silence(TimePoint now);
   void suspect(Suspicion suspicion, TimePoint now);
-  void keep_vigil(TimePoint now);
   void end_epoch(int origin, const std::string& why) noexcept;
   FailurePtr failure_of(int origin, const std::string& why) const noexcept;
 
@@ -104,30 +109,32 @@ class Engine {
   Counters& counters_;
   const Registry& registry_;
   EpochState epoch_;
-  const std::shared_ptr<ShmArenas> arenas_;  // null where this rank shares no memory
+  const std::shared_ptr<ShmArenas> arenas_;  // null if this rank shares no memory
   std::unique_ptr<const Topology> topology_;
   StallDiagnosis stall_diagnosis_;
-  Actions actions_;                    // engine thread
-  std::optional<TimePoint> timer_;     // engine thread
-  std::optional<TimePoint> look_;      // engine thread: when the detector wants to look again
-  TimePoint tend_ = TimePoint::max();  // engine thread: when the transport wants to be looked after again
-  bool ended_ = false;                 // engine thread: the epoch is over
-  int dead_ = -1;                      // engine thread: the rank whose death was seen last
-  // Given back before the others are told that the epoch ended, for that needs memory: it may be what is short.
-  std::unique_ptr<std::byte[]> reserve_ = std::make_unique<std::byte[]>(64 << 10);  // engine thread
-  // What Works fail with where there is no memory to say why the epoch ended.
-  const FailurePtr no_memory_;
+  // Members of the engine thread:
+  Actions actions_;
+  std::optional<TimePoint> timer_;                   // of the coordinator
+  std::optional<TimePoint> detector_deadline_;       // of the failure detector
+  TimePoint transport_deadline_ = TimePoint::max();  // of the transport
+  bool ended_ = false;                               // the epoch has ended
+  int last_dead_ = -1;                               // the rank whose death was detected last
+  // Freed before the end of the epoch is announced, which allocates: memory may be exhausted then.
+  std::unique_ptr<std::byte[]> reserve_ = std::make_unique<std::byte[]>(64 << 10);
+
+  const FailurePtr no_memory_;  // the failure of Works if no memory is left for the text of another
   Mutex mutex_;
-  FailurePtr lane_failure_ GUARDED_BY(mutex_);  // not looked at yet
+  CondVar changed_;                             // of the members below, except for the first two
+  FailurePtr lane_failure_ GUARDED_BY(mutex_);  // not handled yet
   std::optional<std::string> abort_reason_ GUARDED_BY(mutex_);
   bool leaving_ GUARDED_BY(mutex_) = false;
-  bool gone_ GUARDED_BY(mutex_) = false;  // the thread answers no more
-  bool left_ GUARDED_BY(mutex_) = false;  // it has ended
-  // Not a future: std::call_once in it needs static thread-local memory, of which a process has little.
-  CondVar told_;                                           // and left
-  std::uint64_t curious_ GUARDED_BY(mutex_) = 0;           // calls of ready_times()
-  std::uint64_t told_count_ GUARDED_BY(mutex_) = 0;        // of them answered
-  std::vector<ReadyTime> ready_times_ GUARDED_BY(mutex_);  // the last answer
+  bool unresponsive_ GUARDED_BY(mutex_) = false;  // the thread answers no more requests
+  bool left_ GUARDED_BY(mutex_) = false;          // the thread has ended
+  // ready_times(): a std::future is not used because its std::call_once needs static thread-local memory, which is
+  // scarce in a dlopened library.
+  std::uint64_t ready_times_requested_ GUARDED_BY(mutex_) = 0;  // number of calls
+  std::uint64_t ready_times_answered_ GUARDED_BY(mutex_) = 0;   // number of calls with an answer
+  std::vector<ReadyTime> ready_times_ GUARDED_BY(mutex_);       // the last answer
   std::jthread thread_;
 };
 

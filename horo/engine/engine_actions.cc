@@ -1,4 +1,4 @@
-// What the engine does for each of the coordinator's actions.
+// The engine's half of the coordinator's actions.
 
 #include <algorithm>
 #include <iterator>
@@ -21,44 +21,46 @@ void Engine::perform(Send& send, std::vector<Event>&) {
 
 void Engine::perform(Release& release, std::vector<Event>&) {
   Job job;
-  job.items = tensor_table_.items(release.keys);
-  const bool is_bucket = job.items.front().spec->kind == CollectiveKind::kAllReduce;
-  if (is_bucket) counters_.add_bucket(job.items.size(), release.key_hash);
+  job.items = epoch_.pending.take(release);
+  const bool is_bucket = job.first().spec->kind == CollectiveKind::kAllReduce;
+  if (is_bucket) counters_.add_bucket(job.items->size(), release.key_hash);
   job.release = std::move(release);
   epoch_.lanes->run(std::move(job));
 }
 
 void Engine::perform(Skip& skip, std::vector<Event>&) {
-  epoch_.lanes->end({.items = tensor_table_.items(skip.keys), .failure = nullptr, .absent = true});
+  epoch_.lanes->end({.items = epoch_.pending.take(skip.keys), .failure = nullptr, .absent = true});
 }
 
 void Engine::perform(Fail& fail, std::vector<Event>&) {
-  epoch_.lanes->end({tensor_table_.items(fail.keys), mismatch(fail.text)});
+  epoch_.lanes->end({epoch_.pending.take(fail.keys), mismatch(fail.text)});
 }
 
 void Engine::perform(AddSet& added, std::vector<Event>&) {
   if (std::ranges::binary_search(added.ranks, config_.rank)) epoch_.lanes->open(added.set, added.ranks);
   tensor_table_.add_set(added.set, added.name, added.ranks);
   counters_.name_set(added.set, added.name);
-  epoch_.lanes->end({.items = tensor_table_.items(added.keys), .failure = nullptr, .counts = {added.set}});
+  epoch_.lanes->end({.items = epoch_.pending.take(added.keys), .failure = nullptr, .counts = {added.set}});
 }
 
 void Engine::perform(RemoveSet& removed, std::vector<Event>&) {
   tensor_table_.remove_set(removed.set);
-  epoch_.lanes->close(removed.set, {tensor_table_.items(removed.keys), nullptr});
+  epoch_.lanes->close(removed.set, {epoch_.pending.take(removed.keys), nullptr});
 }
 
 void Engine::perform(Joined& joined, std::vector<Event>&) {
-  tensor_table_.count_anew(joined.set);
-  epoch_.lanes->end({.items = tensor_table_.items(joined.keys), .failure = nullptr, .counts = {joined.last}});
+  tensor_table_.reset_unnamed(joined.set);
+  epoch_.lanes->end({.items = epoch_.pending.take(joined.keys), .failure = nullptr, .counts = {joined.last}});
 }
 
 void Engine::perform(Learn& learn, std::vector<Event>&) {
-  tensor_table_.learn(learn.plan, learn.keys);
+  tensor_table_.add_plan(learn.plan, learn.keys);
 }
 
-void Engine::perform(Break& gone, std::vector<Event>& more) {
-  std::ranges::move(tensor_table_.forget_plan(gone.plan), std::back_inserter(more));
+void Engine::perform(Break& broken, std::vector<Event>& more) {
+  SubmissionBatch batch = tensor_table_.remove_plan(broken.plan);
+  epoch_.pending.add(batch);
+  std::ranges::move(batch.events, std::back_inserter(more));
 }
 
 void Engine::perform(SetTimer& timer, std::vector<Event>&) {

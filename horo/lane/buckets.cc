@@ -9,35 +9,21 @@ constexpr std::size_t kBuckets = 2;
 
 }  // namespace
 
-std::size_t bytes_of(const std::vector<Item>& items) {
-  std::size_t bytes = 0;
-  for (const Item& item : items) bytes += item.bytes;
-  return bytes;
-}
-
-std::byte* side_by_side(const std::vector<Item>& items) {
-  SideBySide row;
-  for (const Item& item : items) {
-    if (!row.add(item.submission, item.bytes)) return nullptr;
-  }
-  return row.first();
-}
-
-void Buckets::pack_ahead(const std::vector<Item>& items) {
+void Buckets::prepack(std::span<const Item> items) {
   Bucket& bucket = claim(bytes_of(items));
   pack(bucket, items);
   bucket.packed = items.front().work;
 }
 
 Buffer Buckets::packed(const Job& job) {
-  const std::size_t bytes = bytes_of(job.items);
+  const std::size_t bytes = bytes_of(*job.items);
   current_ = nullptr;
-  if (std::byte* there = side_by_side(job.items)) return buffer_of(there, bytes);
+  if (std::byte* in_place = contiguous_memory(*job.items)) return buffer_of(in_place, bytes);
   current_ = &bucket_of(job);
   return buffer_of(current_->memory.data.get(), bytes);
 }
 
-void Buckets::deliver(const std::vector<Item>& items) {
+void Buckets::unpack(std::span<const Item> items) {
   if (current_ == nullptr) return;
   const std::byte* from = current_->memory.data.get();
   for (const Item& item : items) {
@@ -50,22 +36,22 @@ void Buckets::deliver(const std::vector<Item>& items) {
 }
 
 Buckets::Bucket& Buckets::bucket_of(const Job& job) {
-  const std::shared_ptr<Work>& first = job.items.front().work;
+  const std::shared_ptr<Work>& first = job.first().work;
   for (Bucket& bucket : buckets_) {
     if (job.release.known && bucket.packed == first) return bucket;
   }
-  Bucket& bucket = claim(bytes_of(job.items));
-  pack(bucket, job.items);
+  Bucket& bucket = claim(bytes_of(*job.items));
+  pack(bucket, *job.items);
   return bucket;
 }
 
-// A bucket to pack into: an empty one, else a new one up to kBuckets, else the one that was packed first (its plan will
-// be packed again when it is released).
+// A bucket to pack into: an empty one, else a new one up to kBuckets, else the one that was packed first. The plan in
+// the latter is packed again when it is released.
 Buckets::Bucket& Buckets::claim(std::size_t bytes) {
   Bucket* chosen = nullptr;
   for (Bucket& bucket : buckets_) {
-    const bool in_vain = bucket.packed && bucket.packed->finished();
-    if (!chosen && (!bucket.packed || in_vain)) chosen = &bucket;
+    const bool is_stale = bucket.packed && bucket.packed->finished();
+    if (!chosen && (!bucket.packed || is_stale)) chosen = &bucket;
   }
   if (!chosen && buckets_.size() < kBuckets) chosen = &buckets_.emplace_back();
   if (!chosen) {
@@ -78,7 +64,7 @@ Buckets::Bucket& Buckets::claim(std::size_t bytes) {
   return *chosen;
 }
 
-void Buckets::pack(Bucket& bucket, const std::vector<Item>& items) {
+void Buckets::pack(Bucket& bucket, std::span<const Item> items) {
   std::byte* to = bucket.memory.data.get();
   for (const Item& item : items) {
     const std::size_t bytes = item.bytes;

@@ -1,4 +1,4 @@
-// Coded: what a lane needs for tensors that travel as a codec's bytes: the residuals of each, and memory.
+// Coded: runs the jobs of a lane whose tensors have a codec. It keeps the residuals of each tensor and scratch memory.
 #pragma once
 
 #include <map>
@@ -9,17 +9,17 @@
 
 namespace horo {
 
-// The lane's thread alone.
+// Only the thread that runs the lane's tasks.
 class Coded {
  public:
-  // All tensors of the job, straight from and to the caller's memory: they need no bucket, because each is cut for
-  // itself. Throws what run_coded throws.
-  void run(const Job& job, const JobGroup& party, const Collective& collective, const Codec& codec);
+  // Runs all tensors of the job from and to the caller's memory. They need no bucket, because each tensor is cut into
+  // blocks by itself. Throws what run_coded throws.
+  void run(const Job& job, const Participants& participants, const Collective& collective, const Codec& codec);
 
  private:
   CodedState* state_of(const TensorSpec& spec, const Codec& codec);
 
-  std::map<std::string, CodedState> states_;  // by codec and name: what the wire lost of each tensor
+  std::map<std::string, CodedState> states_;  // residuals, by codec and name of the tensor
   CodedScratch scratch_;
 };
 

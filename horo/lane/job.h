@@ -1,4 +1,4 @@
-// Job: a released collective with this rank's buffers, and what it becomes for a group.
+// Job: a released collective with the buffers of this rank, and how it maps to collectives of a group.
 #pragma once
 
 #include <stdexcept>
@@ -6,40 +6,42 @@
 
 #include "controller/coordinator.h"
 #include "horo/base/config.h"
-#include "horo/tensors/tensor_table.h"
+#include "horo/tensors/item.h"
 #include "ring/group.h"
 
 namespace horo {
 
 struct Job {
   Release release;
-  std::vector<Item> items;  // in bucket order
+  ItemList items;  // in bucket order
+  const Item& first() const { return items->front(); }
 };
 
-// Who takes part in a job.
-struct JobGroup {
+// The ranks that take part in a job.
+struct Participants {
   Group& group;
-  const std::vector<int>& ranks;    // of the world, ascending: the group's members
-  const std::vector<int>& members;  // of the process set, as world ranks: `ranks` are of these
+  const std::vector<int>& ranks;    // of the world, ascending: the members of the group
+  const std::vector<int>& members;  // of the process set, as world ranks; `ranks` is a subset
   std::uint32_t channel = 0;
-  std::size_t* eager_bytes = nullptr;  // sent on this lane to who may not have got that far, since the last time that
-                                       // all were there; null: nothing may be
+  // Bytes sent on this lane since all ranks last synchronized, which a peer may not have posted receives for; null: no
+  // such bytes are allowed.
+  std::size_t* eager_bytes = nullptr;
 };
 
-// The collective of the job's first tensor, or of the bucket, but for buffers and counts.
-Collective collective_for(const Job& job, const JobGroup& party, const Config& config);
+// The collective of the job, without buffers and counts.
+Collective collective_for(const Job& job, const Participants& participants, const Config& config);
 
-// The caller's memory does not take the result: found when all is over, and nobody else's business.
-class DoesNotFit : public std::invalid_argument {
+// The out buffer of the caller is too small for the result. Detected after the collective, so other ranks do not fail.
+class OutTooSmall : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-// Runs one item of the job, whatever its kind, and says what its Work ends with. Throws what the group throws, and
-// DoesNotFit.
-Outcome run_item(const Item& item, const Collective& like, const JobGroup& party);
+// Runs one item that is not part of a bucket, of any kind. Returns the outcome of its Work. Throws what the group
+// throws, and OutTooSmall.
+Outcome run_item(const Item& item, const Collective& like, const Participants& participants);
 
-// A group never writes to `in`.
+// The group does not write to a buffer that is used as `in` only.
 Buffer buffer_of(const void* data, std::size_t bytes);
 
 }  // namespace horo

@@ -8,27 +8,9 @@
 namespace horo {
 namespace {
 
-// A settled tensor may be submitted again at once, so this comes before its Work is finished; and right before, since
-// the tensor_table does not know it any more.
-void settle(TensorTable& tensor_table, const std::vector<Item>& items) {
-  std::vector<Key> keys;
-  keys.reserve(items.size());
-  for (const Item& item : items) keys.push_back(item.work->key());
-  tensor_table.settle(keys);
-}
-
-// What needs memory comes first.
-void settle_and_finish(TensorTable& tensor_table, const std::vector<Item>& items) {
-  std::vector<std::shared_ptr<Work>> works;
-  works.reserve(items.size());
-  for (const Item& item : items) works.push_back(item.work);
-  settle(tensor_table, items);
-  Work::finish_all(works);
-}
-
 constexpr std::size_t kShortBytes = 64 << 10;
 constexpr std::size_t kLeastInPieces = 256 << 10;
-constexpr std::size_t kLeastPiece = 1 << 10;  // in the mean
+constexpr std::size_t kLeastMeanPiece = 1 << 10;
 
 bool is_at_most(const std::vector<Item>& items, std::size_t bytes) {
   for (const Item& item : items) {
@@ -38,35 +20,31 @@ bool is_at_most(const std::vector<Item>& items, std::size_t bytes) {
   return true;
 }
 
-// Sums must not depend on what the thread was told about floating-point numbers (flush-to-zero, rounding).
-class PlainFloats {
+// Sets the default floating-point environment: results must not depend on modes (flush-to-zero, rounding) of the
+// thread.
+class DefaultFloatEnvironment {
  public:
-  PlainFloats() {
+  DefaultFloatEnvironment() {
     std::fegetenv(&before_);
     std::fesetenv(FE_DFL_ENV);
   }
-  ~PlainFloats() { std::fesetenv(&before_); }
-  PlainFloats(const PlainFloats&) = delete;
-  PlainFloats& operator=(const PlainFloats&) = delete;
+  ~DefaultFloatEnvironment() { std::fesetenv(&before_); }
+  DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
+  DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
 
  private:
   std::fenv_t before_;
 };
 
-// A message goes from one of two to the other.
-void make_send_recv(Collective& collective, const TensorSpec& spec) {
-  collective.root = spec.root < spec.peer ? 0 : 1;  // both orders, of the world and of the set, ascend
-}
-
 }  // namespace
 
-Lane::Lane(const LaneTools& tools, Members members, std::uint32_t channel, LaneEars ears)
-    : tools_(tools),
+Lane::Lane(const LaneContext& context, Members members, std::uint32_t channel, LaneCallbacks callbacks)
+    : context_(context),
       channel_(channel),
-      is_near_(tools.config.local_size == tools.config.size && members.arenas != nullptr),
-      groups_(tools.transport, std::move(members), tools.config, tools.counters),
-      ears_(std::move(ears)),
-      buckets_(groups_.of({}, groups_.members().set), tools.counters),
+      is_shared_memory_(context.config.local_size == context.config.size && members.arenas != nullptr),
+      groups_(context.transport, std::move(members), context.config, context.counters),
+      callbacks_(std::move(callbacks)),
+      buckets_(groups_.of({}, groups_.members().set), context.counters),
       thread_(start_thread("horo lane", [this] { loop(); })) {}
 
 Lane::~Lane() {
@@ -74,54 +52,16 @@ Lane::~Lane() {
   join();
 }
 
-void Lane::run(Job job) {
+void Lane::enqueue(Job job) {
   {
     MutexLock lock(mutex_);
     released_.emplace_back(std::move(job));
-    if (helpers_ > 0 && is_short(released_.front())) return;
+    if (pollers_ > 0 && is_next_short()) return;
   }
   changed_.notify_all();
 }
 
-void Lane::begin_help() {
-  MutexLock lock(mutex_);
-  ++helpers_;
-}
-
-// What was left to the helpers.
-void Lane::end_help() {
-  MutexLock lock(mutex_);
-  if (--helpers_ == 0 && has_task()) changed_.notify_all();
-}
-
-bool Lane::help() {
-  const std::optional<Task> task = next_short();
-  if (!task) return false;
-  const PlainFloats plain;
-  perform_or_fail(*task);
-  MutexLock lock(mutex_);
-  performs_ = false;
-  if (stopping_ || (has_task() && (released_.empty() || !is_short(released_.front())))) changed_.notify_all();
-  return true;
-}
-
-std::optional<Lane::Task> Lane::next_short() {
-  MutexLock lock(mutex_);
-  if (performs_ || stopping_ || released_.empty() || !is_short(released_.front())) return std::nullopt;
-  performs_ = true;
-  return take_released();
-}
-
-// Inside a host whoever takes part has got as far. What is the user's own runs in threads of ours alone.
-bool Lane::is_short(const std::variant<Job, Ending>& released) const {
-  const auto* job = std::get_if<Job>(&released);
-  if (job == nullptr) return true;
-  const TensorSpec& spec = *job->items.front().spec;
-  if (!is_near_ || spec.op == ReduceOp::kCustom || !spec.codec.empty()) return false;
-  return is_at_most(job->items, kShortBytes);
-}
-
-bool Lane::end(const Ending& ending) {
+bool Lane::enqueue(const Ending& ending) {
   MutexLock lock(mutex_);
   if (is_drained_) return false;
   released_.emplace_back(ending);
@@ -135,19 +75,62 @@ void Lane::close(std::function<void()> drained) {
   changed_.notify_all();
 }
 
-void Lane::prepare(FilledPlan filled) {
-  // A bucket of one is not packed, nor what travels as a codec's bytes.
-  if (filled.items.size() < 2 || !filled.items.front().spec->codec.empty()) return;
+void Lane::prepack(FilledPlan filled) {
+  // A single tensor is not packed, nor are tensors with a codec.
+  if (filled.items->size() < 2 || !filled.items->front().spec->codec.empty()) return;
   MutexLock lock(mutex_);
   filled_.push_back(std::move(filled));
   changed_.notify_all();
+}
+
+void Lane::begin_polling() {
+  MutexLock lock(mutex_);
+  ++pollers_;
+}
+
+// The lane's thread runs the short tasks that the last polling thread leaves.
+void Lane::end_polling() {
+  MutexLock lock(mutex_);
+  if (--pollers_ == 0 && has_task()) changed_.notify_all();
+}
+
+bool Lane::run_short_task() {
+  const std::optional<Task> task = next_short_task();
+  if (!task) return false;
+  const DefaultFloatEnvironment environment;
+  run_or_fail(*task);
+  MutexLock lock(mutex_);
+  running_ = false;
+  if (stopping_ || (has_task() && !is_next_short())) changed_.notify_all();
+  return true;
+}
+
+std::optional<Lane::Task> Lane::next_short_task() {
+  MutexLock lock(mutex_);
+  if (running_ || stopping_ || !is_next_short()) return std::nullopt;
+  running_ = true;
+  return pop_released();
+}
+
+bool Lane::is_next_short() {
+  return !released_.empty() && is_short(released_.front());
+}
+
+// Members that share memory reach a small collective at about the same time. Code of users (custom operations, codecs)
+// runs in the lane's thread only.
+bool Lane::is_short(const std::variant<Job, Ending>& task) const {
+  const auto* job = std::get_if<Job>(&task);
+  if (job == nullptr) return true;
+  const TensorSpec& spec = *job->first().spec;
+  if (!is_shared_memory_ || spec.op == ReduceOp::kCustom || !spec.codec.empty()) return false;
+  return is_at_most(*job->items, kShortBytes);
 }
 
 void Lane::stop() {
   MutexLock lock(mutex_);
   stopping_ = true;
   changed_.notify_all();
-  while (performs_) changed_.wait(mutex_);
+  while (running_) changed_.wait(mutex_);
 }
 
 void Lane::join() {
@@ -159,29 +142,29 @@ bool Lane::is_drained() {
   return is_drained_;
 }
 
-// False: that was the end of the lane.
-bool Lane::perform_or_fail(const Task& task) noexcept {
+// False: the task threw, which ends the lane.
+bool Lane::run_or_fail(const Task& task) noexcept {
   try {
-    std::visit([this](const auto& t) { perform(t); }, task);
+    std::visit([this](const auto& t) { run(t); }, task);
     return true;
   } catch (...) {
     {
       MutexLock lock(mutex_);
       stopping_ = true;
-      performs_ = false;
+      running_ = false;
       changed_.notify_all();
     }
-    ears_.failed(current_failure());
+    callbacks_.failed(current_failure());
     return false;
   }
 }
 
 void Lane::loop() noexcept {
-  const PlainFloats plain;
-  bool was_busy = false;  // this thread: at first it is not, but a helper may be
-  while (const auto task = next(was_busy)) {
-    if (!perform_or_fail(*task)) return;
-    was_busy = true;
+  const DefaultFloatEnvironment environment;
+  bool ran_one = false;  // this thread did; at first running_ belongs to a polling thread, if it is set
+  while (const auto task = next_task(ran_one)) {
+    if (!run_or_fail(*task)) return;
+    ran_one = true;
   }
   std::function<void()> drained;
   {
@@ -192,59 +175,59 @@ void Lane::loop() noexcept {
   drained();
 }
 
-// Or a reason to end.
+// A task, or a reason to end.
 bool Lane::has_task() {
   return stopping_ || drained_ || !released_.empty() || !filled_.empty();
 }
 
-// There is something for the thread, unless a helper is at it or will be.
-bool Lane::is_free() {
-  if (performs_ || !has_task()) return false;
-  return stopping_ || helpers_ == 0 || released_.empty() || !is_short(released_.front());
+// A task that no polling thread runs or will run.
+bool Lane::has_task_for_thread() {
+  if (running_ || !has_task()) return false;
+  return stopping_ || pollers_ == 0 || !is_next_short();
 }
 
-Lane::Task Lane::take_released() {
+Lane::Task Lane::pop_released() {
   Task task = std::visit([](auto& t) { return Task(std::move(t)); }, released_.front());
   released_.pop_front();
   return task;
 }
 
-// What was released comes before what could be packed ahead.
-std::optional<Lane::Task> Lane::next(bool was_busy) {
-  if (was_busy) {
+// Released tasks precede packing. Nothing: the thread ends.
+std::optional<Lane::Task> Lane::next_task(bool ran_one) {
+  if (ran_one) {
     MutexLock lock(mutex_);
-    performs_ = false;
+    running_ = false;
     if (stopping_) changed_.notify_all();
   }
-  const auto look = [this] {
+  const auto is_ready = [this] {
     MutexLock lock(mutex_);
-    return is_free() || helpers_ > 0;
+    return has_task_for_thread() || pollers_ > 0;
   };
-  if (was_busy) lookout_.look(look);
+  if (ran_one) lookout_.look(is_ready);
   MutexLock lock(mutex_);
-  while (!is_free()) changed_.wait(mutex_);
+  while (!has_task_for_thread()) changed_.wait(mutex_);
   if (stopping_) return std::nullopt;
   std::optional<Task> task;
   if (!released_.empty()) {
-    task.emplace(take_released());
+    task.emplace(pop_released());
   } else if (drained_) {
     is_drained_ = true;
   } else {
     task.emplace(std::move(filled_.front()));
     filled_.pop_front();
   }
-  performs_ = task.has_value();
+  running_ = task.has_value();
   return task;
 }
 
-void Lane::perform(const Job& job) {
-  collect(job);
+void Lane::run(const Job& job) {
+  run_collective(job);
   if (!job.release.tells) return;
   {
     MutexLock lock(mutex_);
-    done_ += static_cast<std::uint32_t>(job.items.size());
+    done_ += static_cast<std::uint32_t>(job.items->size());
   }
-  ears_.done();
+  callbacks_.done();
 }
 
 std::uint32_t Lane::take_done() {
@@ -252,62 +235,70 @@ std::uint32_t Lane::take_done() {
   return std::exchange(done_, 0);
 }
 
-void Lane::collect(const Job& job) {
-  if (!job.items.front().spec->codec.empty()) {
+void Lane::run_collective(const Job& job) {
+  if (!job.first().spec->codec.empty()) {
     reduce_coded(job);
-  } else if (job.items.size() > 1) {
+  } else if (job.items->size() > 1) {
     reduce_bucket(job);
   } else {
-    run_alone(job);
+    run_single(job);
   }
 }
 
-void Lane::perform(const Ending& ending) {
-  end_all(tools_.tensor_table, ending);
+void Lane::run(const Ending& ending) {
+  end_all(context_.tensor_table, ending);
 }
 
-// Only this thread finishes Works while the lane lives, so a plan whose first Work is unfinished has all its memory.
-void Lane::perform(const FilledPlan& filled) {
-  for (const Item& item : filled.items) {
+// Works end only in tasks of this lane while it runs, so a plan with no finished Work has all its memory.
+void Lane::run(const FilledPlan& filled) {
+  const std::vector<Item>& items = *filled.items;
+  for (const Item& item : items) {
     if (item.work->finished()) return;
   }
-  const TensorSpec& spec = *filled.items.front().spec;
+  const TensorSpec& spec = *items.front().spec;
   Collective like;
   like.op = spec.op;
   like.dtype = spec.dtype;
   like.channel = channel_;
-  like.counts = {bytes_of(filled.items) / size_of(spec.dtype)};
-  if (!find_pieces(filled.items, like, *groups_.all())) buckets_.pack_ahead(filled.items);
+  like.counts = {bytes_of(items) / size_of(spec.dtype)};
+  if (!find_pieces(items, like, *groups_.all())) buckets_.prepack(items);
 }
 
-JobGroup Lane::group_for(const Job& job) {
+Participants Lane::participants_of(const Job& job) {
   Group& group = groups_.of(job.release.ranks, job.release.set);
-  const std::vector<int>& everybody = groups_.members().ranks;
-  // Pairs that exchange messages do so in orders of their own: what one of them sent ahead says nothing of another.
-  std::size_t* eager = job.items.front().spec->kind == CollectiveKind::kSendRecv ? nullptr : &eager_bytes_;
-  return {group, job.release.ranks.empty() ? everybody : job.release.ranks, everybody, channel_, eager};
+  const std::vector<int>& members = groups_.members().ranks;
+  // Pairs of ranks exchange messages in their own orders, so the eager bytes of one pair say nothing about another.
+  std::size_t* eager = job.first().spec->kind == CollectiveKind::kSendRecv ? nullptr : &eager_bytes_;
+  return {group, job.release.ranks.empty() ? members : job.release.ranks, members, channel_, eager};
 }
 
-Collective Lane::collective_of(const Job& job, const JobGroup& party) const {
-  Collective collective = collective_for(job, party, tools_.config);
-  const TensorSpec& spec = *job.items.front().spec;
-  if (spec.op == ReduceOp::kCustom) collective.custom = &tools_.registry.op(spec.custom_op);
+Collective Lane::collective_of(const Job& job, const Participants& participants) const {
+  Collective collective = collective_for(job, participants, context_.config);
+  const TensorSpec& spec = *job.first().spec;
+  if (spec.op == ReduceOp::kCustom) collective.custom = &context_.registry.op(spec.custom_op);
   return collective;
 }
 
-void Lane::reduce_coded(const Job& job) {
-  const JobGroup party = group_for(job);
-  const Codec& codec = tools_.registry.codecs().get(job.items.front().spec->codec);
-  coded_.run(job, party, collective_of(job, party), codec);
-  settle_and_finish(tools_.tensor_table, job.items);
+// A retired tensor may be submitted again at once, so it is retired before its Work is finished. Nothing may throw
+// between the two, because the tensor table does not hold the Work any more.
+void Lane::retire_and_finish(const std::vector<Item>& items) noexcept {
+  context_.tensor_table.retire(items);
+  Work::finish_all(items);
 }
 
-// Where all see each other's memory, only the parts that others sum are copied at all, from where the tensors lie and
-// back: so packing pays only for small ones.
+void Lane::reduce_coded(const Job& job) {
+  const Participants participants = participants_of(job);
+  const Codec& codec = context_.registry.codecs().get(job.first().spec->codec);
+  coded_.run(job, participants, collective_of(job, participants), codec);
+  retire_and_finish(*job.items);
+}
+
+// Where all members share memory, a collective over pieces copies only the parts that other members reduce. So packing
+// pays only for small tensors.
 bool Lane::find_pieces(const std::vector<Item>& items, const Collective& collective, const Group& group) {
   const std::size_t bytes = bytes_of(items);
-  const bool pays = bytes >= kLeastInPieces && bytes / items.size() >= kLeastPiece;
-  if (!pays || side_by_side(items) != nullptr || !group.takes_pieces(collective)) return false;
+  const bool pays = bytes >= kLeastInPieces && bytes / items.size() >= kLeastMeanPiece;
+  if (!pays || contiguous_memory(items) != nullptr || !group.takes_pieces(collective)) return false;
   pieces_.clear();
   for (const Item& item : items) {
     pieces_.push_back(
@@ -317,33 +308,36 @@ bool Lane::find_pieces(const std::vector<Item>& items, const Collective& collect
 }
 
 void Lane::reduce_bucket(const Job& job) {
-  const JobGroup party = group_for(job);
-  Collective collective = collective_of(job, party);
-  collective.counts = {bytes_of(job.items) / size_of(collective.dtype)};
-  const bool is_packed = !find_pieces(job.items, collective, party.group);
+  const Participants participants = participants_of(job);
+  Collective collective = collective_of(job, participants);
+  collective.counts = {bytes_of(*job.items) / size_of(collective.dtype)};
+  const bool is_packed = !find_pieces(*job.items, collective, participants.group);
   if (is_packed) {
     collective.in = collective.out = buckets_.packed(job);
   } else {
     collective.pieces = pieces_;
   }
-  party.group.run(collective);
-  if (is_packed) buckets_.deliver(job.items);
-  settle_and_finish(tools_.tensor_table, job.items);
+  participants.group.run(collective);
+  if (is_packed) buckets_.unpack(*job.items);
+  retire_and_finish(*job.items);
 }
 
-void Lane::run_alone(const Job& job) {
-  const Item& item = job.items.front();
-  const JobGroup party = group_for(job);
-  Collective collective = collective_of(job, party);
-  if (item.spec->kind == CollectiveKind::kSendRecv) make_send_recv(collective, *item.spec);
+void Lane::run_single(const Job& job) {
+  const Item& item = job.first();
+  const Participants participants = participants_of(job);
+  Collective collective = collective_of(job, participants);
+  if (item.spec->kind == CollectiveKind::kSendRecv) {
+    // The root is the index of the sender in the pair. Ranks of the set and of the world ascend alike.
+    collective.root = item.spec->root < item.spec->peer ? 0 : 1;
+  }
   Outcome outcome;
   FailurePtr failure;
   try {
-    outcome = run_item(item, collective, party);
-  } catch (const DoesNotFit& e) {
+    outcome = run_item(item, collective, participants);
+  } catch (const OutTooSmall& e) {
     failure = invalid(e.what());
   }
-  settle(tools_.tensor_table, job.items);
+  context_.tensor_table.retire(*job.items);
   if (failure) return item.work->fail(std::move(failure));
   item.work->finish(std::move(outcome));
 }
@@ -354,7 +348,7 @@ void end_all(TensorTable& tensor_table, const Ending& ending) {
     outcome.absent = ending.absent;
     outcome.counts = ending.counts;
   }
-  settle(tensor_table, ending.items);
+  tensor_table.retire(ending.items);
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     Work& work = *ending.items[i].work;
     if (ending.failure) {

@@ -1,6 +1,6 @@
 // Lane: runs the collectives of one process set, one after the other, in the order in which the coordinator released
-// them. It packs, reduces and delivers; groups and buckets are its own, so lanes never wait for one another. A caller
-// who waits for it may help: what is short he does himself, which saves the way to the lane's thread and back.
+// them. A lane has its own groups and buckets, so lanes do not wait for one another. A thread that waits for a Work may
+// poll the lane and run its short tasks itself, which saves two thread hand-offs.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,16 @@ namespace horo {
 // Works that end without a collective.
 struct Ending {
   std::vector<Item> items;
-  FailurePtr failure;                     // the ranks disagree; null: they end well, with
-  std::vector<std::int64_t> counts = {};  //   these, or
-  bool absent = false;                    //   without a value on any member
+  FailurePtr failure;                     // not null: the Works fail. Else they finish with an Outcome of
+  std::vector<std::int64_t> counts = {};  //   these counts and
+  bool absent = false;                    //   this flag
 };
 
-// Settles the items and ends their Works: all of them, or none where it throws (memory).
+// Retires the items and ends their Works. Throws (memory) before it retires any.
 void end_all(TensorTable& tensor_table, const Ending& ending);
 
-// What a lane works with; all of it outlives the lane.
-struct LaneTools {
+// Objects that a lane uses; all of them outlive it.
+struct LaneContext {
   Transport& transport;
   TensorTable& tensor_table;
   Counters& counters;
@@ -46,88 +46,98 @@ struct LaneTools {
   const Registry& registry;
 };
 
-// Who is told, by whoever performs; neither may block.
-struct LaneEars {
-  // Once, what ended the lane's epoch (PeerLost, or a bug). From then on it does nothing; Works that it had are left to
-  // the engine.
+// Called by the thread that runs a task of the lane. Neither may block.
+struct LaneCallbacks {
+  // Called at most once, with the failure that ended the lane (PeerLost, or a bug). The lane runs no task after it, and
+  // leaves the Works of the remaining tasks to the engine.
   std::function<void(FailurePtr)> failed;
-  // There is something for take_done().
+  // take_done() has a new value.
   std::function<void()> done;
 };
 
 class Lane {
  public:
-  // `channel` is this lane's alone.
-  Lane(const LaneTools& tools, Members members, std::uint32_t channel, LaneEars ears);
+  // `channel` belongs to this lane alone.
+  Lane(const LaneContext& context, Members members, std::uint32_t channel, LaneCallbacks callbacks);
   ~Lane();
 
-  // In this order, by the engine's thread.
-  void run(Job job);
-  // False: the lane was closed, and all is done; it ends no more.
-  bool end(const Ending& ending);
-  // No job comes after this: the thread ends when all is done, and then tells `drained`, which must not block.
+  // ---- The engine's thread.
+
+  // Jobs and endings run in the order of these calls.
+  void enqueue(Job job);
+  // False: the lane was closed and is drained; the ending was not enqueued.
+  bool enqueue(const Ending& ending);
+  // No job follows. When all tasks have run, the thread calls `drained`, which must not block, and ends.
   void close(std::function<void()> drained);
-  // Any thread: packs the plan when there is nothing better to do.
-  void prepare(FilledPlan filled);
-  // Any thread, as often as it likes between begin_help() and end_help(): does the next thing if that is short and
-  // nobody is at it. True if it did; that may take as long as the other members need to do the same.
-  void begin_help();
-  bool help();
-  void end_help();
-  // Returns when no buffer is touched any more, nor will be; the transport must have been aborted if a collective may
-  // be in flight. Engine thread.
+  // Returns when no buffer is in use and none will be. If a collective may be in flight, the transport must have been
+  // aborted before.
   void stop();
-  // The thread has ended: nobody is told anything any more. After stop().
+  // Returns when the thread has ended; no callback is called after it. Follows stop().
   void join();
-  // It was closed, and all is done.
+  // The lane was closed, and all tasks have run.
   bool is_drained();
-  // Tensors of jobs that were to be told of (Release::tells) and are over since the last call.
+  // Number of tensors in jobs with Release::tells that have ended since the last call.
   std::uint32_t take_done();
-  // Any thread: the group of all members, for memory.
+
+  // ---- Any thread.
+
+  // Packs the plan when no job or ending is queued.
+  void prepack(FilledPlan filled);
+  // Between these two calls a thread polls run_short_task(). While threads poll, the lane's thread leaves short tasks
+  // to them.
+  void begin_polling();
+  void end_polling();
+  // Runs the next task if it is short and no thread runs one. True if it did. This takes as long as the other members
+  // need to run their part.
+  bool run_short_task();
+  // The group of all members, for memory.
   std::shared_ptr<Group> group() const { return groups_.all(); }
 
  private:
   using Task = std::variant<Job, Ending, FilledPlan>;
 
   void loop() noexcept;
-  std::optional<Task> next(bool was_busy);
-  std::optional<Task> next_short();
-  bool perform_or_fail(const Task& task) noexcept;
+  std::optional<Task> next_task(bool ran_one);
+  std::optional<Task> next_short_task();
+  bool run_or_fail(const Task& task) noexcept;
   bool has_task() REQUIRES(mutex_);
-  bool is_free() REQUIRES(mutex_);
-  bool is_short(const std::variant<Job, Ending>& released) const;
-  Task take_released() REQUIRES(mutex_);
-  void perform(const Job& job);
-  void collect(const Job& job);
-  void perform(const Ending& ending);
-  void perform(const FilledPlan& filled);
+  bool has_task_for_thread() REQUIRES(mutex_);
+  bool is_next_short() REQUIRES(mutex_);
+  bool is_short(const std::variant<Job, Ending>& task) const;
+  Task pop_released() REQUIRES(mutex_);
+  void run(const Job& job);
+  void run(const Ending& ending);
+  void run(const FilledPlan& filled);
+  void run_collective(const Job& job);
   void reduce_bucket(const Job& job);
   bool find_pieces(const std::vector<Item>& items, const Collective& collective, const Group& group);
   void reduce_coded(const Job& job);
-  void run_alone(const Job& job);
-  JobGroup group_for(const Job& job);
-  Collective collective_of(const Job& job, const JobGroup& party) const;
+  void run_single(const Job& job);
+  Participants participants_of(const Job& job);
+  Collective collective_of(const Job& job, const Participants& participants) const;
+  void retire_and_finish(const std::vector<Item>& items) noexcept;
 
-  const LaneTools tools_;
+  const LaneContext context_;
   const std::uint32_t channel_;
-  const bool is_near_;  // all members share memory
+  const bool is_shared_memory_;  // all members share memory
   LaneGroups groups_;
-  const LaneEars ears_;
+  const LaneCallbacks callbacks_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::variant<Job, Ending>> released_ GUARDED_BY(mutex_);
   std::deque<FilledPlan> filled_ GUARDED_BY(mutex_);
-  bool stopping_ GUARDED_BY(mutex_) = false;  // also once an exception ended the lane
-  bool performs_ GUARDED_BY(mutex_) = false;  // somebody, the thread or a helper
-  int helpers_ GUARDED_BY(mutex_) = 0;
+  bool stopping_ GUARDED_BY(mutex_) = false;  // also after an exception ended the lane
+  bool running_ GUARDED_BY(mutex_) = false;   // a thread, the lane's or one that polls, runs a task
+  int pollers_ GUARDED_BY(mutex_) = 0;
   std::function<void()> drained_ GUARDED_BY(mutex_);
   bool is_drained_ GUARDED_BY(mutex_) = false;
   std::uint32_t done_ GUARDED_BY(mutex_) = 0;
   Lookout lookout_;
-  std::vector<Piece> pieces_;    // of a bucket that is not packed: whoever performs, as is this,
-  Buckets buckets_;              //   this,
-  Coded coded_;                  //   this and
-  std::size_t eager_bytes_ = 0;  // see JobGroup
+  // Members of the thread that runs a task:
+  std::vector<Piece> pieces_;  // of a bucket that is not packed
+  Buckets buckets_;
+  Coded coded_;
+  std::size_t eager_bytes_ = 0;  // see Participants
   std::jthread thread_;
 };
 

@@ -8,11 +8,11 @@
 namespace horo {
 namespace {
 
-// Channel 0 is the session's own, before there are lanes.
+// Channel 0 is used by the startup agreement, before lanes exist.
 constexpr std::uint32_t kWorldChannel = 1;
 constexpr std::uint32_t kMailChannel = 2;
-constexpr std::uint32_t kMail = UINT32_MAX;         // the place of the lane of messages
-constexpr std::uint32_t kNowhere = UINT32_MAX - 1;  // what no lane has to do with
+constexpr std::uint32_t kMail = UINT32_MAX;        // the place of the lane of messages
+constexpr std::uint32_t kNoLane = UINT32_MAX - 1;  // the place of items that end in no lane
 
 std::uint32_t channel_of(std::uint32_t set) {
   return set == 0 ? kWorldChannel : kMailChannel + set;
@@ -20,83 +20,85 @@ std::uint32_t channel_of(std::uint32_t set) {
 
 std::uint32_t place_of(const Item& item) {
   if (item.spec->kind == CollectiveKind::kSendRecv) return kMail;
-  const bool of_sets = item.spec->kind == CollectiveKind::kAddSet || item.spec->kind == CollectiveKind::kRemoveSet;
-  return of_sets ? kNowhere : item.spec->set;
+  const bool is_about_sets =
+      item.spec->kind == CollectiveKind::kAddSet || item.spec->kind == CollectiveKind::kRemoveSet;
+  return is_about_sets ? kNoLane : item.spec->set;
 }
 
 }  // namespace
 
-Lanes::Lanes(const LaneTools& tools, Members world, std::function<void(FailurePtr)> failed, std::function<void()> news)
-    : tools_(tools), members_(std::move(world)), failed_(std::move(failed)), news_(std::move(news)) {
-  auto lane = make(kWorldChannel, members_);
-  auto mail = make(kMailChannel, members_);
+LaneSet::LaneSet(const LaneContext& context, Members world, std::function<void(FailurePtr)> failed,
+                 std::function<void()> notify)
+    : context_(context), world_members_(std::move(world)), failed_(std::move(failed)), notify_(std::move(notify)) {
+  auto lane = make(kWorldChannel, world_members_);
+  auto mail = make(kMailChannel, world_members_);
   world_ = lane.get();
   MutexLock lock(mutex_);
   lanes_.emplace(0, std::move(lane));
   lanes_.emplace(kMail, std::move(mail));
 }
 
-std::unique_ptr<Lane> Lanes::make(std::uint32_t channel, Members members) {
+std::unique_ptr<Lane> LaneSet::make(std::uint32_t channel, Members members) {
   const auto done = [this] {
     has_done_.store(true, std::memory_order_relaxed);
-    news_();
+    notify_();
   };
-  return std::make_unique<Lane>(tools_, std::move(members), channel, LaneEars{failed_, done});
+  return std::make_unique<Lane>(context_, std::move(members), channel, LaneCallbacks{failed_, done});
 }
 
-Lane* Lanes::find(std::uint32_t place) {
+Lane* LaneSet::find(std::uint32_t place) {
   const auto found = lanes_.find(place);
   return found == lanes_.end() ? nullptr : found->second.get();
 }
 
-void Lanes::open(std::uint32_t set, const std::vector<int>& ranks) {
-  Members members{ranks, set, {}, members_.costs};
-  for (const int rank : ranks) members.hosts.push_back(members_.hosts[static_cast<std::size_t>(rank)]);
+void LaneSet::open(std::uint32_t set, const std::vector<int>& ranks) {
+  Members members{ranks, set, {}, world_members_.costs, world_members_.arenas};
+  for (const int rank : ranks) members.hosts.push_back(world_members_.hosts[static_cast<std::size_t>(rank)]);
   auto lane = make(channel_of(set), std::move(members));
   MutexLock lock(mutex_);
   HORO_CHECK(lanes_.emplace(set, std::move(lane)).second);
 }
 
-void Lanes::run(Job job) {
+void LaneSet::run(Job job) {
   MutexLock lock(mutex_);
-  Lane* lane = find(place_of(job.items.front()));
+  Lane* lane = find(place_of(job.first()));
   HORO_CHECK(lane != nullptr);
-  lane->run(std::move(job));
+  lane->enqueue(std::move(job));
 }
 
-void Lanes::end(Ending ending) {
+void LaneSet::end(Ending ending) {
   std::map<std::uint32_t, std::vector<Item>> by_place;
   for (Item& item : ending.items) by_place[place_of(item)].push_back(std::move(item));
   for (auto& [place, items] : by_place) {
     const Ending part{std::move(items), ending.failure, ending.counts, ending.absent};
-    if (!end_in_lane(place, part)) end_all(tools_.tensor_table, part);
+    if (!end_in_lane(place, part)) end_all(context_.tensor_table, part);
   }
 }
 
-// A closed lane may still be packing what fails now.
-bool Lanes::end_in_lane(std::uint32_t place, const Ending& ending) {
+// A closed lane may still pack items that fail now, so they end in that lane.
+bool LaneSet::end_in_lane(std::uint32_t place, const Ending& ending) {
   const auto closed = closed_.find(place);
-  if (closed != closed_.end()) return closed->second.lane->end(ending);
+  if (closed != closed_.end()) return closed->second.lane->enqueue(ending);
   MutexLock lock(mutex_);
   Lane* lane = find(place);
-  return lane != nullptr && lane->end(ending);
+  return lane != nullptr && lane->enqueue(ending);
 }
 
-void Lanes::close(std::uint32_t set, Ending ending) {
-  const auto place = closed_.try_emplace(set).first;  // first: it needs memory, and a lane must not get lost
+void LaneSet::close(std::uint32_t set, Ending last) {
+  const auto place = closed_.try_emplace(set).first;  // first, because it may throw, and no lane may be lost
   {
     MutexLock lock(mutex_);
     if (const auto found = lanes_.find(set); found != lanes_.end()) {
-      place->second = Closed{std::move(found->second), std::move(ending)};
+      place->second = Closed{std::move(found->second), std::move(last)};
       lanes_.erase(found);
     }
   }
-  if (place->second.lane) return place->second.lane->close(news_);
+  if (place->second.lane) return place->second.lane->close(notify_);
   closed_.erase(place);
-  end_all(tools_.tensor_table, ending);
+  end_all(context_.tensor_table, last);
 }
 
-void Lanes::reap() {
+void LaneSet::reap() {
   for (auto closed = closed_.begin(); closed != closed_.end();) {
     if (!closed->second.lane->is_drained()) {
       ++closed;
@@ -107,7 +109,7 @@ void Lanes::reap() {
   }
 }
 
-std::vector<Done> Lanes::take_done() {
+std::vector<Done> LaneSet::take_done() {
   std::vector<Done> all;
   if (!has_done_.exchange(false, std::memory_order_relaxed)) return all;
   MutexLock lock(mutex_);
@@ -117,8 +119,8 @@ std::vector<Done> Lanes::take_done() {
   return all;
 }
 
-// Needs no memory, which may be what ended the epoch.
-void Lanes::stop() {
+// Allocates nothing: the epoch may have ended because memory ran out.
+void LaneSet::stop() {
   {
     MutexLock lock(mutex_);
     stopped_.merge(lanes_);
@@ -127,20 +129,20 @@ void Lanes::stop() {
   for (const auto& [place, closed] : closed_) closed.lane->stop();
 }
 
-void Lanes::join() {
+void LaneSet::join() {
   for (const auto& [place, lane] : stopped_) lane->join();
   for (const auto& [place, closed] : closed_) closed.lane->join();
 }
 
-std::shared_ptr<Group> Lanes::group(std::uint32_t set) {
+std::shared_ptr<Group> LaneSet::group(std::uint32_t set) {
   MutexLock lock(mutex_);
   const Lane* lane = find(set);
   return lane == nullptr ? nullptr : lane->group();
 }
 
-void Lanes::prepare(FilledPlan filled) {
+void LaneSet::prepack(FilledPlan filled) {
   MutexLock lock(mutex_);
-  if (Lane* lane = find(place_of(filled.items.front()))) lane->prepare(std::move(filled));
+  if (Lane* lane = find(place_of(filled.items->front()))) lane->prepack(std::move(filled));
 }
 
 }  // namespace horo

@@ -1,5 +1,5 @@
-// Lanes: one for each process set that this rank is in, and one for messages between two ranks (send_recv), so that
-// these never queue behind a collective. No lane waits for another.
+// LaneSet: the lanes of a rank: one for each process set that it is a member of, and one for messages between two ranks
+// (send_recv), so that messages never queue behind a collective.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "horo/base/mutex.h"
@@ -15,55 +14,57 @@
 
 namespace horo {
 
-// The engine's thread, but for prepare() and group().
-class Lanes {
+// Only the engine's thread, except for prepack() and group().
+class LaneSet {
  public:
-  // `failed` is a lane's; `news` is told, by lanes' threads, when there is something for reap() or take_done(). Neither
-  // may block. `world`: all ranks. Opens the world and the lane of messages.
-  Lanes(const LaneTools& tools, Members world, std::function<void(FailurePtr)> failed, std::function<void()> news);
+  // failed: see LaneCallbacks. notify: called by threads that run tasks when reap() or take_done() has something to do.
+  // Neither may block. world: all ranks. Opens the lane of the world and the lane of messages.
+  LaneSet(const LaneContext& context, Members world, std::function<void(FailurePtr)> failed,
+          std::function<void()> notify);
 
-  // A process set that this rank is in; ranks of the world.
+  // Opens the lane of a process set of these world ranks; this rank is one of them.
   void open(std::uint32_t set, const std::vector<int>& ranks);
   void run(Job job);
-  // In order with the jobs of their sets; at once where there is no such lane.
+  // Each item ends in order with the jobs of its set, or at once if its set has no lane.
   void end(Ending ending);
-  // The last of a set: what was released of it before ends first, messages too.
-  void close(std::uint32_t set, Ending ending);
-  // Frees the lanes that have ended, and lets their sets' last Works end.
+  // Closes the lane of the set. `last` ends after everything that was released of the set before, messages included.
+  void close(std::uint32_t set, Ending last);
+  // Frees the lanes that were closed and are drained, and ends the last Works of their sets.
   void reap();
-  // Of each set, what its lane did since the last call and was to tell.
+  // For each set, Lane::take_done() of its lane.
   std::vector<Done> take_done();
-  // See Lane::stop, and Lane::join, for which the engine's thread comes back before it ends.
+  // Lane::stop() and Lane::join() of all lanes. The engine's thread calls join() before it ends.
   void stop();
   void join();
 
-  // Any thread.
-  void prepare(FilledPlan filled);
-  // Of a process set's members, for memory; null where it has no lane (any more).
+  // ---- Any thread.
+
+  void prepack(FilledPlan filled);
+  // The group of all members of a process set, for memory; null if the set has no lane.
   std::shared_ptr<Group> group(std::uint32_t set);
-  // The world's, which lives as long as these: for who wants to help.
+  // The lane of the world, for polling. It lives as long as this object.
   Lane& world() { return *world_; }
 
  private:
-  std::unique_ptr<Lane> make(std::uint32_t channel, Members members);
-  Lane* find(std::uint32_t place) REQUIRES(mutex_);
-  bool end_in_lane(std::uint32_t place, const Ending& ending);
-
-  const LaneTools tools_;
-  const Members members_;  // of the world
-  const std::function<void(FailurePtr)> failed_;
-  const std::function<void()> news_;
   struct Closed {
     std::unique_ptr<Lane> lane;
     Ending last;
   };
 
-  std::atomic<bool> has_done_ = false;      // a lane may have something; orders nothing: lanes have locks
+  std::unique_ptr<Lane> make(std::uint32_t channel, Members members);
+  Lane* find(std::uint32_t place) REQUIRES(mutex_);
+  bool end_in_lane(std::uint32_t place, const Ending& ending);
+
+  const LaneContext context_;
+  const Members world_members_;
+  const std::function<void(FailurePtr)> failed_;
+  const std::function<void()> notify_;
+  std::atomic<bool> has_done_ = false;      // a lane may have a new take_done(); relaxed, because lanes have mutexes
   Lane* world_ = nullptr;                   // in lanes_ or stopped_
-  std::map<std::uint32_t, Closed> closed_;  // engine thread
+  std::map<std::uint32_t, Closed> closed_;  // by process set; engine thread
   Mutex mutex_;
   std::map<std::uint32_t, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);  // by process set, and kMail
-  std::map<std::uint32_t, std::unique_ptr<Lane>> stopped_;  // engine thread: those of lanes_, at the end
+  std::map<std::uint32_t, std::unique_ptr<Lane>> stopped_;                   // lanes_ after stop(); engine thread
 };
 
 }  // namespace horo

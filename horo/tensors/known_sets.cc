@@ -80,14 +80,14 @@ void KnownSets::check_new(const std::string& name, const std::vector<std::int64_
     if (same(set.ranks, ranks)) refuse(what + describe(set) + " has the same ranks: " + list_of(ranks));
     if (number != 0 && !name.empty() && set.name == name) refuse(what + describe(set) + " has that name already");
   }
-  if (asked_.contains(ranks)) refuse(what + "a process set of the same ranks is being added: " + list_of(ranks));
-  if (sets_.size() - 1 + asked_.size() >= most_) {
+  if (requested_.contains(ranks)) refuse(what + "a process set of the same ranks is being added: " + list_of(ranks));
+  if (sets_.size() - 1 + requested_.size() >= most_) {
     refuse(what + std::to_string(most_) +
            " process sets exist or are being added, no more are allowed (HORO_MAX_PROCESS_SETS)");
   }
 }
 
-void KnownSets::check_asked(const TensorSpec& spec) const {
+void KnownSets::check_request(const TensorSpec& spec) const {
   if (spec.kind == CollectiveKind::kAddSet) return check_new(spec.set_name, spec.shape);
   if (spec.kind == CollectiveKind::kRemoveSet) {
     const auto number = static_cast<std::uint32_t>(spec.shape.front());
@@ -101,14 +101,14 @@ void KnownSets::check_asked(const TensorSpec& spec) const {
   }
 }
 
-void KnownSets::ask(const TensorSpec& spec) {
-  if (spec.kind == CollectiveKind::kAddSet) asked_.insert(spec.shape);
+void KnownSets::add_request(const TensorSpec& spec) {
+  if (spec.kind == CollectiveKind::kAddSet) requested_.insert(spec.shape);
   if (spec.kind == CollectiveKind::kRemoveSet) leaving_.insert(static_cast<std::uint32_t>(spec.shape.front()));
   if (spec.kind == CollectiveKind::kJoin) joined_.insert(spec.set);
 }
 
-void KnownSets::answered(const TensorSpec& spec) {
-  if (spec.kind == CollectiveKind::kAddSet) asked_.erase(spec.shape);
+void KnownSets::end_request(const TensorSpec& spec) {
+  if (spec.kind == CollectiveKind::kAddSet) requested_.erase(spec.shape);
   if (spec.kind == CollectiveKind::kRemoveSet) leaving_.erase(static_cast<std::uint32_t>(spec.shape.front()));
   if (spec.kind == CollectiveKind::kJoin) joined_.erase(spec.set);
 }

@@ -42,9 +42,9 @@ class KnownSets {
 
   // Throws std::invalid_argument where it cannot be: no ranks or no such ranks, the same ranks twice, too many sets, no
   // such set, asked for already.
-  void check_asked(const TensorSpec& spec) const;
-  void ask(const TensorSpec& spec);
-  void answered(const TensorSpec& spec);
+  void check_request(const TensorSpec& spec) const;
+  void add_request(const TensorSpec& spec);
+  void end_request(const TensorSpec& spec);
 
   // This rank has joined the set, and not all others have.
   bool has_joined(std::uint32_t set) const { return joined_.contains(set); }
@@ -56,9 +56,9 @@ class KnownSets {
   const int world_size_;
   const std::size_t most_;
   std::map<std::uint32_t, SetInfo> sets_;
-  std::uint32_t last_ = 0;                     // highest number that there was
-  std::set<std::vector<std::int64_t>> asked_;  // ranks of sets to come
-  std::set<std::uint32_t> leaving_;            // sets that are being removed
+  std::uint32_t last_ = 0;                         // highest number that there was
+  std::set<std::vector<std::int64_t>> requested_;  // ranks of sets to come
+  std::set<std::uint32_t> leaving_;                // sets that are being removed
   std::set<std::uint32_t> joined_;
 };
 

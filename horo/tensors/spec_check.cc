@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "horo/base/shard.h"
-#include "horo/tensors/tensor_table.h"
+#include "horo/tensors/submission.h"
 
 namespace horo {
 namespace {

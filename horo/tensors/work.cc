@@ -10,6 +10,7 @@
 
 #include "horo/base/check.h"
 #include "horo/base/mutex.h"
+#include "horo/tensors/item.h"
 
 namespace horo {
 namespace {
@@ -68,12 +69,12 @@ void Work::finish(Outcome outcome) {
 
 // Who waits has looked at his work with the bell's mutex held; so he either saw the end, or hears the bell that is rung
 // after the mutex was free.
-void Work::finish_all(std::span<const std::shared_ptr<Work>> works) noexcept {
+void Work::finish_all(std::span<const Item> items) noexcept {
   std::bitset<std::tuple_size_v<Bells>> to_ring;
-  for (const auto& work : works) {
-    HORO_CHECK(!work->finished());
-    to_ring.set(work->key_ % to_ring.size());
-    work->finished_.store(true, std::memory_order_release);
+  for (const Item& item : items) {
+    HORO_CHECK(!item.work->finished());
+    to_ring.set(item.work->key_ % to_ring.size());
+    item.work->finished_.store(true, std::memory_order_release);
   }
   for (Key key = 0; key < to_ring.size(); ++key) {
     if (!to_ring.test(key)) continue;

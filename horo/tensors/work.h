@@ -14,6 +14,8 @@
 
 namespace horo {
 
+struct Item;
+
 // What a Work ended with, besides the caller's out buffer.
 struct Outcome {
   bool absent = false;                // no member had a value: out was not written
@@ -39,8 +41,8 @@ class Work {
   // Called once.
   void finish(Outcome outcome);
   void fail(FailurePtr failure);
-  // Finishes many without an outcome, and only then wakes who waits: once for all of them, mostly.
-  static void finish_all(std::span<const std::shared_ptr<Work>> works) noexcept;
+  // Finishes the Works of all items without an outcome, then wakes the waiting threads: in most cases each thread once.
+  static void finish_all(std::span<const Item> items) noexcept;
 
  private:
   void end() noexcept;

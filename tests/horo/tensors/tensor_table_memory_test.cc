@@ -1,4 +1,4 @@
-// Memory runs out in the caller's thread: what it hands in is then queued whole or not at all.
+// Memory runs out in the thread of a caller: its submissions are then queued completely or not at all.
 
 #include <gtest/gtest.h>
 
@@ -12,36 +12,36 @@
 namespace horo {
 namespace {
 
-// Whether the call, of which allocation `number` (from 0) of this thread fails, went well.
+// Runs the call with allocation `number` (from 0) of this thread failing. False: the call threw std::bad_alloc.
 bool try_failing(int number, const std::function<void()>& call) {
   good_allocations_here() = number;
-  bool went_well = true;
+  bool succeeded = true;
   try {
     call();
   } catch (const std::bad_alloc&) {
-    went_well = false;
+    succeeded = false;
   }
   good_allocations_here() = -1;
-  return went_well;
+  return succeeded;
 }
 
-// An tensor_table with a plan of a and b, of which a is submitted, and with c, which is in no plan.
-class ScarceInbox {
+// A tensor table with a plan of a and b, of which a is submitted, and with c, which is in no plan.
+class ScarceTable {
  public:
-  ScarceInbox() {
+  ScarceTable() {
     for (const char* name : {"a", "b", "c"}) keys.push_back(tensor_table.declare(float_spec(name, 2)));
-    tensor_table.learn(1, {keys[0], keys[1]});
+    tensor_table.add_plan(1, {keys[0], keys[1]});
     tensor_table.step_end(0);
-    first = put(std::span(keys).first(1)).works.front();
+    first = submit(std::span(keys).first(1)).works.front();
     tensor_table.take();
-    tensor_table.rest();
+    tensor_table.begin_sleep();
   }
-  TensorTable::Put put(std::span<const Key> some) {
+  TensorTable::Accepted submit(std::span<const Key> some) {
     std::vector<Submission> submissions;
     for (const Key key : some) submissions.push_back({key, data, data});
-    return tensor_table.put(submissions);
+    return tensor_table.submit(submissions);
   }
-  // Nothing of a call that failed is left.
+  // A call that failed had no effect.
   void expect_untouched() {
     EXPECT_TRUE(tensor_table.take().events.empty());
     tensor_table.close(shut_down("over"));
@@ -56,14 +56,14 @@ class ScarceInbox {
   std::shared_ptr<Work> first;
 };
 
-// Tries the call on a new tensor_table with each of its allocations failing, until all go well. After a failure `again`
-// is what the caller may still do.
-void with_each_allocation_failing(const std::function<void(ScarceInbox&)>& call,
-                                  const std::function<void(ScarceInbox&)>& again) {
+// Makes the call on a new tensor table once for each of its allocations, which fails, until a call has fewer
+// allocations. After a failure the test calls `again` on the same table.
+void with_each_allocation_failing(const std::function<void(ScarceTable&)>& call,
+                                  const std::function<void(ScarceTable&)>& again) {
   for (int number = 0;; ++number) {
-    ScarceInbox untouched, retried;
+    ScarceTable untouched, retried;
     if (try_failing(number, [&] { call(retried); })) {
-      EXPECT_GT(number, 2) << "so few allocations are none of ours";
+      EXPECT_GT(number, 2) << "the tested code allocates more often";
       return;
     }
     EXPECT_FALSE(try_failing(number, [&] { call(untouched); }));
@@ -73,83 +73,83 @@ void with_each_allocation_failing(const std::function<void(ScarceInbox&)>& call,
   }
 }
 
-TEST(InboxMemory, ABatchThatFailsForWantOfMemoryLeavesItsPlanAsItWas) {
-  const auto call = [](ScarceInbox& scarce) { scarce.put(std::span(scarce.keys).last(2)); };
-  with_each_allocation_failing(call, [](ScarceInbox& scarce) {
-    const TensorTable::Put put = scarce.put(std::span(scarce.keys).last(2));
-    ASSERT_EQ(put.filled.size(), 1u);
-    EXPECT_EQ(put.filled[0].items.size(), 2u);
-    const std::vector<Event> events = scarce.tensor_table.take().events;
-    ASSERT_EQ(events.size(), 2u);
-    EXPECT_TRUE(std::holds_alternative<PlanComplete>(events[0]));
-    scarce.tensor_table.settle(scarce.keys);
+TEST(TensorTableMemory, ABatchThatFailsDoesNotChangeItsPlan) {
+  const auto call = [](ScarceTable& scarce) { scarce.submit(std::span(scarce.keys).last(2)); };
+  with_each_allocation_failing(call, [](ScarceTable& scarce) {
+    const TensorTable::Accepted accepted = scarce.submit(std::span(scarce.keys).last(2));
+    ASSERT_EQ(accepted.filled.size(), 1u);
+    EXPECT_EQ(accepted.filled[0].items->size(), 2u);
+    const SubmissionBatch batch = scarce.tensor_table.take();
+    ASSERT_EQ(batch.events.size(), 2u);
+    EXPECT_TRUE(std::holds_alternative<PlanComplete>(batch.events[0]));
+    ASSERT_EQ(batch.plans.size(), 1u);
+    scarce.tensor_table.retire(*batch.plans[0].items);
+    scarce.tensor_table.retire(batch.items);
     EXPECT_FALSE(scarce.tensor_table.has_in_flight());
   });
 }
 
-TEST(InboxMemory, APlanWhoseLastTensorFailedIsBrokenByAWaitForTheOthers) {
-  const auto call = [](ScarceInbox& scarce) {
+TEST(TensorTableMemory, APlanWithAFailedLastSubmissionIsBrokenByAWait) {
+  const auto call = [](ScarceTable& scarce) {
     const std::vector<Submission> batch = {{scarce.keys[2], scarce.data, scarce.data},
                                            {scarce.keys[1], nullptr, scarce.data, true}};
-    scarce.tensor_table.put(batch);
+    scarce.tensor_table.submit(batch);
   };
-  with_each_allocation_failing(call, [](ScarceInbox& scarce) {
+  with_each_allocation_failing(call, [](ScarceTable& scarce) {
     EXPECT_FALSE(scarce.tensor_table.nudge(std::span(scarce.keys).last(1))) << "it is not in flight";
     EXPECT_TRUE(scarce.tensor_table.nudge(std::span(scarce.keys).first(1)));
     EXPECT_EQ(scarce.tensor_table.take().events.size(), 1u);
   });
 }
 
-TEST(InboxMemory, ACallWithoutANameThatFailsUsesUpNoNumber) {
-  const auto call = [](ScarceInbox& scarce) {
-    scarce.tensor_table.put(spec_of(CollectiveKind::kAllReduce, "", {2}), {0, scarce.data, scarce.data});
+TEST(TensorTableMemory, AnUnnamedCallThatFailsIsNotCounted) {
+  const auto call = [](ScarceTable& scarce) {
+    scarce.tensor_table.submit(spec_of(CollectiveKind::kAllReduce, "", {2}), {0, scarce.data, scarce.data});
   };
-  with_each_allocation_failing(call, [&call](ScarceInbox& scarce) {
+  with_each_allocation_failing(call, [&call](ScarceTable& scarce) {
     call(scarce);
-    const TensorTable::Batch batch = scarce.tensor_table.take();
-    ASSERT_EQ(batch.events.size(), 1u);
-    const Key key = std::get<Submitted>(batch.events[0]).key;
-    EXPECT_EQ(scarce.tensor_table.items(std::span(&key, 1)).front().spec->name, "all_reduce#0");
+    const SubmissionBatch batch = scarce.tensor_table.take();
+    ASSERT_EQ(batch.items.size(), 1u);
+    EXPECT_EQ(batch.items.front().spec->name, "all_reduce#0");
   });
 }
 
-TEST(InboxMemory, AUnitThatFailsMayBeSubmittedAgain) {
-  const auto call = [](ScarceInbox& scarce) {
+TEST(TensorTableMemory, AUnitThatFailsMayBeSubmittedAgain) {
+  const auto call = [](ScarceTable& scarce) {
     const Submission submission{0, scarce.data, scarce.data};
-    scarce.tensor_table.put_unit("", {float_spec("", 2), float_spec("own", 2)}, {submission, submission});
+    scarce.tensor_table.submit_unit("", {float_spec("", 2), float_spec("own", 2)}, {submission, submission});
   };
-  with_each_allocation_failing(call, [&call](ScarceInbox& scarce) {
+  with_each_allocation_failing(call, [&call](ScarceTable& scarce) {
     call(scarce);
     EXPECT_EQ(scarce.tensor_table.take().events.size(), 2u);
   });
 }
 
-TEST(InboxMemory, AProcessSetThatFailedMayBeAskedForAgain) {
-  const auto call = [](ScarceInbox& scarce) { scarce.tensor_table.ask(spec_of(CollectiveKind::kAddSet, "", {0})); };
-  with_each_allocation_failing(call, [&call](ScarceInbox& scarce) {
+TEST(TensorTableMemory, ARequestForAProcessSetThatFailsMayBeMadeAgain) {
+  const auto call = [](ScarceTable& scarce) { scarce.tensor_table.request(spec_of(CollectiveKind::kAddSet, "", {0})); };
+  with_each_allocation_failing(call, [&call](ScarceTable& scarce) {
     call(scarce);
     EXPECT_EQ(scarce.tensor_table.take().events.size(), 1u);
   });
 }
 
-TEST(InboxMemory, TheEngineIsToldOfEveryTensorThatIsDeclared) {
-  const auto call = [](ScarceInbox& scarce) { scarce.tensor_table.declare(float_spec("x", 2)); };
-  with_each_allocation_failing(call, [&call](ScarceInbox& scarce) {
+TEST(TensorTableMemory, EveryDeclaredTensorReachesTheEngine) {
+  const auto call = [](ScarceTable& scarce) { scarce.tensor_table.declare(float_spec("x", 2)); };
+  with_each_allocation_failing(call, [&call](ScarceTable& scarce) {
     call(scarce);
     EXPECT_EQ(scarce.tensor_table.take().declared.size(), 1u);
   });
 }
 
-TEST(InboxMemory, WhatEndsAWorkNeedsNone) {
-  ScarceInbox scarce;
+TEST(TensorTableMemory, RetireAndFailAllAllocateNothing) {
+  ScarceTable scarce;
   TensorSpec unnamed = spec_of(CollectiveKind::kAllReduce, "", {2});
-  std::vector<Key> keys;
-  for (int i = 0; i < 100; ++i) {
-    keys.push_back(scarce.tensor_table.put(unnamed, {0, scarce.data, scarce.data}).works.front()->key());
-  }
+  for (int i = 0; i < 100; ++i) scarce.tensor_table.submit(unnamed, {0, scarce.data, scarce.data});
+  const SubmissionBatch batch = scarce.tensor_table.take();
+  ASSERT_EQ(batch.items.size(), 100u);
   const FailurePtr failure = shut_down("over");
   good_allocations_here() = 0;
-  scarce.tensor_table.settle(keys);
+  scarce.tensor_table.retire(batch.items);
   const bool in_flight = scarce.tensor_table.close(failure);
   scarce.tensor_table.fail_all();
   good_allocations_here() = -1;
@@ -157,8 +157,8 @@ TEST(InboxMemory, WhatEndsAWorkNeedsNone) {
   EXPECT_THROW(scarce.first->outcome(), ShutDown);
 }
 
-// An error says that nothing was queued, so the same may be tried again; and what was queued is run.
-TEST(InboxMemory, ASubmitThatFailsMayBeTriedAgainAndOneThatDoesNotIsRun) {
+// An exception means that nothing was queued, so the submission may be repeated. Queued submissions are run.
+TEST(TensorTableMemory, AFailedSubmitMayBeRepeatedAndASuccessfulOneIsRun) {
   const auto thrown = run_world(2, [](Session& session) {
     std::vector<float> x(20, 1.0f), y(10, 2.0f);
     TensorSpec first = float_spec("x", 20), second = float_spec("y", 10);

@@ -11,7 +11,7 @@
 namespace horo {
 namespace {
 
-TEST(Work, ThreadsThatWaitTogetherEachGetTheFailureWhole) {
+TEST(Work, EachWaitingThreadGetsTheWholeFailure) {
   for (int round = 0; round < 50; ++round) {
     auto work = std::make_shared<Work>(Key{3});
     std::vector<std::string> texts(4);
@@ -34,7 +34,7 @@ TEST(Work, ThreadsThatWaitTogetherEachGetTheFailureWhole) {
   }
 }
 
-TEST(Failure, IsRaisedAsWhatItWasCaughtAs) {
+TEST(Failure, IsRethrownWithItsOriginalType) {
   const auto round_trip = [](const auto& error) {
     FailurePtr failure;
     try {

@@ -1,5 +1,5 @@
-// What a lane sends ahead to a rank whose lane is busy must not fill the connection that other lanes use: over TCP,
-// because ranks in one process keep nothing for each other.
+// Bytes that a lane sends to a rank whose lane is busy must not stall the connection, which other lanes share. Over
+// TCP, because in-process links buffer no early bytes.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,19 +17,19 @@ constexpr std::int64_t kElements = 64 << 10;
 
 Config config_of_rank(int rank, const std::string& addr) {
   Config config = test::config_of(rank, 3, addr);
-  config.max_early_bytes = 4 << 20;  // less than what the broadcasts have together
+  config.max_early_bytes = 4 << 20;  // less than the bytes of all broadcasts
   return config;
 }
 
-// In the set of ranks 0 and 1: one collective in which rank 0 is held, and behind it broadcasts of rank 1.
-std::vector<std::shared_ptr<Work>> submit_behind(Session& session, std::uint32_t set,
-                                                 std::vector<std::vector<float>>& data) {
+// In the set of ranks 0 and 1: one collective that rank 0 blocks, followed by broadcasts of rank 1.
+std::vector<std::shared_ptr<Work>> submit_after_blocked(Session& session, std::uint32_t set,
+                                                        std::vector<std::vector<float>>& data) {
   std::vector<std::shared_ptr<Work>> works;
-  TensorSpec held = float_spec("held", 1);
-  held.set = set;
-  held.op = ReduceOp::kCustom;
-  held.custom_op = "wait";
-  works.push_back(session.submit(held, data.back().data(), data.back().data()));
+  TensorSpec blocked = float_spec("blocked", 1);
+  blocked.set = set;
+  blocked.op = ReduceOp::kCustom;
+  blocked.custom_op = "wait";
+  works.push_back(session.submit(blocked, data.back().data(), data.back().data()));
   for (int i = 0; i < kBroadcasts; ++i) {
     std::vector<float>& x = data[static_cast<std::size_t>(i)];
     TensorSpec spec = spec_of(CollectiveKind::kBroadcast, std::string("b").append(std::to_string(i)), {kElements});
@@ -40,7 +40,7 @@ std::vector<std::shared_ptr<Work>> submit_behind(Session& session, std::uint32_t
   return works;
 }
 
-TEST(Ahead, ARootWhoseReceiverIsBusyLeavesTheConnectionToOtherSets) {
+TEST(EagerBytes, ABroadcastToABusyLaneDoesNotStallOtherSets) {
   const std::string addr = test::free_address();
   std::vector<std::function<void()>> ranks;
   for (int rank = 0; rank < 3; ++rank) {
@@ -57,7 +57,7 @@ TEST(Ahead, ARootWhoseReceiverIsBusyLeavesTheConnectionToOtherSets) {
       if (rank != 0) opened.set_value();
       std::vector<std::vector<float>> data(kBroadcasts + 1, std::vector<float>(kElements));
       std::vector<std::shared_ptr<Work>> works;
-      if (rank < 2) works = submit_behind(session, set, data);
+      if (rank < 2) works = submit_after_blocked(session, set, data);
       for (int i = 0; i < 100; ++i) {
         float x = 1;
         session.run(float_spec("x", 1), &x, &x);

@@ -1,0 +1,28 @@
+#include "horo/tensors/submission_queue.h"
+
+namespace horo {
+namespace {
+
+template <class T>
+void shorten(std::vector<T>& list, std::size_t size) noexcept {
+  list.erase(list.begin() + static_cast<std::ptrdiff_t>(size), list.end());
+}
+
+}  // namespace
+
+void SubmissionQueue::roll_back(const Mark& mark) noexcept {
+  shorten(batch_.events, mark.events);
+  shorten(batch_.items, mark.items);
+  shorten(batch_.plans, mark.plans);
+  single_bytes_ = mark.single_bytes;
+}
+
+SubmissionBatch SubmissionQueue::take(std::vector<std::pair<Key, const TensorSpec*>> declared) {
+  flush_requested_ = false;
+  single_bytes_ = 0;
+  SubmissionBatch batch = std::exchange(batch_, {});
+  batch.declared = std::move(declared);
+  return batch;
+}
+
+}  // namespace horo

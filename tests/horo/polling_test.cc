@@ -1,0 +1,193 @@
+// Waiting threads that poll a lane and run its short tasks.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cfenv>
+#include <deque>
+#include <thread>
+
+#include "horo/lane/lane.h"
+#include "tests/horo/worlds.h"
+#include "tests/ring/run_ranks.h"
+
+namespace horo {
+namespace {
+
+using test::Rank;
+using test::Wire;
+
+// A lane with hand-made jobs: sums of vectors of ones.
+class PolledLane {
+ public:
+  explicit PolledLane(Rank& rank)
+      : config_(rank.config),
+        tensor_table_(config_, registry_),
+        lane_({rank.transport(), tensor_table_, rank.counters, config_, registry_},
+              {{0, 1}, 0, {0, 0}, usual_costs(), rank.links.arenas}, 1,
+              {[](FailurePtr failure) { ADD_FAILURE() << failure->text; }, [this] { ++done_calls_; }}) {}
+  Lane& lane() { return lane_; }
+
+  std::shared_ptr<Work> release(std::int64_t count, bool tells = false) {
+    const std::string name = std::to_string(++released_);
+    values_.emplace_back(static_cast<std::size_t>(count), 1.0F);
+    const Key key = tensor_table_.declare(float_spec(name, count));
+    const Submission submission{key, values_.back().data(), values_.back().data()};
+    auto work = tensor_table_.submit(std::span(&submission, 1)).works.front();
+    Release release;
+    release.number = released_;
+    release.keys = {key};
+    release.tells = tells;
+    lane_.enqueue(Job{release, std::make_shared<const std::vector<Item>>(tensor_table_.take().items)});
+    return work;
+  }
+  float last() const { return values_.back().back(); }
+  int done_calls() const { return done_calls_; }
+
+ private:
+  Config config_;
+  Registry registry_;
+  TensorTable tensor_table_;
+  std::uint64_t released_ = 0;
+  std::deque<std::vector<float>> values_;
+  std::atomic<int> done_calls_ = 0;
+  Lane lane_;
+};
+
+TEST(LanePolling, APollingThreadRunsAShortJob) {
+  test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
+    PolledLane polled(rank);
+    polled.lane().begin_polling();
+    const auto work = polled.release(2);
+    EXPECT_TRUE(polled.lane().run_short_task());
+    EXPECT_TRUE(work->finished());
+    EXPECT_EQ(polled.last(), 2.0F);
+    EXPECT_FALSE(polled.lane().run_short_task()) << "the queue is empty";
+    polled.lane().end_polling();
+  });
+}
+
+TEST(LanePolling, APollingThreadReportsJobsThatTell) {
+  test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
+    PolledLane polled(rank);
+    polled.lane().begin_polling();
+    const auto quiet = polled.release(2);
+    EXPECT_TRUE(polled.lane().run_short_task());
+    EXPECT_EQ(polled.done_calls(), 0);
+    const auto reported = polled.release(2, true);
+    EXPECT_TRUE(polled.lane().run_short_task());
+    EXPECT_EQ(polled.done_calls(), 1);
+    EXPECT_EQ(polled.lane().take_done(), 1U);
+    EXPECT_EQ(polled.lane().take_done(), 0U);
+    polled.lane().end_polling();
+  });
+}
+
+TEST(LanePolling, TheLaneRunsAShortJobThatPollingThreadsLeave) {
+  test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
+    PolledLane polled(rank);
+    polled.lane().begin_polling();
+    const auto work = polled.release(2);
+    polled.lane().end_polling();
+    EXPECT_TRUE(work->wait_until(test::soon()));
+    EXPECT_EQ(polled.last(), 2.0F);
+  });
+}
+
+TEST(LanePolling, ALongJobIsLeftToTheLane) {
+  test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
+    PolledLane polled(rank);
+    polled.lane().begin_polling();
+    const auto work = polled.release(100'000);
+    EXPECT_FALSE(polled.lane().run_short_task());
+    EXPECT_TRUE(work->wait_until(test::soon()));
+    EXPECT_EQ(polled.last(), 2.0F);
+    polled.lane().end_polling();
+  });
+}
+
+TEST(LanePolling, WithoutSharedMemoryEveryJobIsLeftToTheLane) {
+  test::run_ranks_well({2, Wire::kTcp, {}}, [](Rank& rank) {
+    PolledLane polled(rank);
+    polled.lane().begin_polling();
+    const auto work = polled.release(2);
+    EXPECT_FALSE(polled.lane().run_short_task());
+    EXPECT_TRUE(work->wait_until(test::soon()));
+    polled.lane().end_polling();
+  });
+}
+
+// The rounding mode of the caller is not used, and is restored.
+TEST(LanePolling, TheFloatingPointEnvironmentOfTheCallerIsKept) {
+  test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
+    PolledLane polled(rank);
+    std::fesetround(FE_UPWARD);
+    polled.lane().begin_polling();
+    const auto work = polled.release(2);
+    EXPECT_TRUE(polled.lane().run_short_task());
+    EXPECT_EQ(std::fegetround(), FE_UPWARD);
+    polled.lane().end_polling();
+    std::fesetround(FE_TONEAREST);
+  });
+}
+
+void yield_for_20_ms() {
+  const TimePoint until = Clock::now() + std::chrono::milliseconds(20);
+  while (Clock::now() < until) std::this_thread::yield();
+}
+
+// The thread of the lane may start while a polling thread already runs a task, and must not take that task for its own.
+TEST(LanePolling, StopWaitsForAPollingThreadThatStartedBeforeTheThreadOfTheLane) {
+  for (int turn = 0; turn < 10; ++turn) {
+    std::atomic<bool> stops = false, was_late = false;
+    test::run_ranks_well({2, Wire::kShm, {}}, [&](Rank& rank) {
+      PolledLane polled(rank);
+      std::jthread stopper;
+      bool had_finished = true;  // when stop() returned
+      if (rank.index() == 1) {
+        while (!stops) std::this_thread::yield();
+        yield_for_20_ms();
+        if (was_late) return;
+      }
+      polled.lane().begin_polling();
+      const auto work = polled.release(2);
+      if (rank.index() == 0) {
+        stopper = std::jthread([&] {
+          yield_for_20_ms();
+          stops = true;
+          polled.lane().stop();
+          had_finished = work->finished();
+        });
+      }
+      if (!polled.lane().run_short_task()) was_late = true;
+      if (stopper.joinable()) stopper.join();
+      EXPECT_TRUE(had_finished || was_late);
+      polled.lane().end_polling();
+    });
+  }
+}
+
+// Several waiting threads with short and long tensors in one world.
+TEST(LanePolling, SeveralCallersMayWait) {
+  test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
+    Session session(rank.config, std::move(rank.links));
+    std::vector<std::jthread> callers;
+    for (int caller = 0; caller < 3; ++caller) {
+      callers.emplace_back([&session, caller] {
+        for (int step = 0; step < 200; ++step) {
+          const bool is_long = step % 20 == caller;
+          std::vector<float> values(is_long ? 50'000 : 5, static_cast<float>(step));
+          const TensorSpec spec = float_spec("c" + std::to_string(caller) + (is_long ? "l" : "s"),
+                                             static_cast<std::int64_t>(values.size()));
+          session.run(spec, values.data(), values.data());
+          ASSERT_EQ(values.back(), static_cast<float>(2 * step)) << caller << " " << step;
+        }
+      });
+    }
+    callers.clear();
+    meet(session);
+  });
+}
+
+}  // namespace
+}  // namespace horo
