@@ -335,8 +335,8 @@ void Engine::suspect(Suspicion suspicion, TimePoint now) {
 
 void Engine::check_silence(TimePoint now) {
   if (ended_) return;
-  const FailureDetector::Advice advice = epoch_.detector.look(tensor_table_.has_in_flight(), now);
-  detector_deadline_ = advice.again;
+  const FailureDetector::Advice advice = epoch_.detector.tick(tensor_table_.has_in_flight(), now);
+  detector_deadline_ = advice.next_tick;
   if (advice.ask) epoch_.links.control->beat(true);
   if (advice.verdict) end_epoch(advice.verdict->origin, advice.verdict->text);
 }

@@ -1,8 +1,8 @@
-// Silence counts only while this rank listens: the time between two looks is taken as two beats at most, so a rank that
-// was stopped itself and goes on does not take its own absence for that of all others. It counts only while something
-// is in flight, here or at a rank that asks, so an idle job may stand still for ever. A rank is silent enough to be
-// named after the deadline, and after a few beats if a collective did not come to its end anyway: then the silent one
-// is the reason, and the neighbour whose bytes did not come may only have waited for it.
+// Silence counts only while this rank listens: the time between two ticks counts as two beats at most, so a rank that
+// was stopped and continues does not take its own pause for silence of the others. Silence counts only while
+// collectives are in flight, on this rank or on a rank that asks for beats, so an idle job may pause for any time. A
+// rank is lost after a silence of the deadline, or of a few beats if a collective failed: then the silent rank is the
+// cause, and the neighbour whose bytes are missing may only have waited for it.
 #include "horo/engine/failure_detector.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ bool is_end(const Suspicion& suspicion) {
   return suspicion.evidence == Evidence::kGone || suspicion.evidence == Evidence::kDied;
 }
 
-// However short the deadline is, so many unanswered questions make a silence.
+// A silence counts after this number of unanswered beats, for short deadlines too.
 constexpr int kLeastAsked = 3;
 constexpr int kBeatsPerDeadline = 8;
 
@@ -51,7 +51,7 @@ void FailureDetector::asked(TimePoint now) {
   asked_until_ = now + 3 * beat_;
 }
 
-// That its process has ended as well is no loss.
+// The end of its process is no loss either.
 void FailureDetector::left(int rank) {
   has_left_[index(rank)] = true;
   std::erase_if(suspicions_, [rank](const Suspicion& one) { return one.about == rank && is_end(one); });
@@ -63,23 +63,23 @@ void FailureDetector::suspect(Suspicion suspicion, TimePoint now) {
   suspicions_.push_back(std::move(suspicion));
 }
 
-void FailureDetector::listen(TimePoint now) {
-  if (!last_look_) {
+void FailureDetector::add_silence(TimePoint now) {
+  if (!last_tick_) {
     for (Silence& silence : silence_) silence = {};
-    next_ask_ = std::max(next_ask_, now + beat_);  // what ends within a beat asks nobody
+    next_ask_ = std::max(next_ask_, now + beat_);  // collectives shorter than a beat cause no beats
   }
-  const Duration time = last_look_ ? std::min<Duration>(now - *last_look_, 2 * beat_) : Duration::zero();
+  const Duration time = last_tick_ ? std::min<Duration>(now - *last_tick_, 2 * beat_) : Duration::zero();
   for (Silence& silence : silence_) silence.time += time;
-  last_look_ = now;
+  last_tick_ = now;
 }
 
-FailureDetector::Advice FailureDetector::look(bool in_flight, TimePoint now) {
+FailureDetector::Advice FailureDetector::tick(bool in_flight, TimePoint now) {
   Advice advice;
   if (!in_flight && now >= asked_until_ && suspicions_.empty()) {
-    last_look_.reset();
+    last_tick_.reset();
     return advice;
   }
-  listen(now);
+  add_silence(now);
   advice.verdict = judge(now);
   if (advice.verdict) return advice;
   if (now >= next_ask_) {
@@ -87,12 +87,12 @@ FailureDetector::Advice FailureDetector::look(bool in_flight, TimePoint now) {
     next_ask_ = now + beat_;
     for (Silence& silence : silence_) ++silence.asked;
   }
-  advice.again = certain() ? suspected_since_ : next_ask_;
+  advice.next_tick = certain_death() ? suspected_since_ : next_ask_;
   return advice;
 }
 
-// -1: nobody.
-int FailureDetector::most_silent() const {
+// The rank with the longest silence; -1: none.
+int FailureDetector::longest_silent() const {
   int found = -1;
   for (int rank = 0; rank < size_; ++rank) {
     if (!is_heard_directly(rank)) continue;
@@ -102,17 +102,18 @@ int FailureDetector::most_silent() const {
 }
 
 std::optional<Verdict> FailureDetector::judge(TimePoint now) const {
-  const int silent = most_silent();
+  const int silent = longest_silent();
   const Silence silence = silent < 0 ? Silence{} : silence_[index(silent)];
-  if (silence.time >= deadline_ && silence.asked >= kLeastAsked) return Verdict{silent, say_silent(silent)};
+  if (silence.time >= deadline_ && silence.asked >= kLeastAsked) return Verdict{silent, silence_text(silent)};
   if (suspicions_.empty()) return std::nullopt;
-  const Suspicion* death = certain();
-  if (death && now > suspected_since_) return verdict_of(*death);  // first what it said itself, and may lie unread
+  const Suspicion* death = certain_death();
+  if (death && now > suspected_since_)
+    return verdict_of(*death);  // at the next tick: a message of that rank may be unread
   const Suspicion& suspicion = strongest();
   if (now - suspected_since_ < kVerdictDelay + (rank_ == 0 ? milliseconds(0) : kLeaderPatience)) return std::nullopt;
   if (is_end(suspicion)) return verdict_of(suspicion);
   if (silent >= 0 && silence.time >= 2 * beat_ + beat_ / 2 && silence.asked >= 2) {
-    return Verdict{silent, say_silent(silent) + ". It was missed when " + suspicion.text};
+    return Verdict{silent, silence_text(silent) + ". It was missed when " + suspicion.text};
   }
   if (suspicion.evidence != Evidence::kLate || !is_heard_directly(suspicion.about)) {
     return Verdict{suspicion.about, suspicion.text};
@@ -125,26 +126,27 @@ Verdict FailureDetector::verdict_of(const Suspicion& end) const {
   return {end.about, names_[index(end.about)] + " is lost: " + end.text};
 }
 
-// What needs no more evidence and no other judge; null: nothing. Of several deaths rank 0 has the choice, if it lives.
-const Suspicion* FailureDetector::certain() const {
+// A death that needs no more evidence, or null. Other ranks than 0 wait for rank 0 to choose among several deaths,
+// unless rank 0 itself is dead.
+const Suspicion* FailureDetector::certain_death() const {
   const auto found = std::ranges::find_if(suspicions_, [this](const Suspicion& one) {
     return one.evidence == Evidence::kDied && (rank_ == 0 || one.about == 0);
   });
   return found == suspicions_.end() ? nullptr : &*found;
 }
 
-// The one that knows best; of equal ones, the one about a rank that waits for nobody itself.
+// The suspicion with the best evidence; of equal ones, that about a rank which suspects no other rank.
 const Suspicion& FailureDetector::strongest() const {
   const auto weight = [this](const Suspicion& one) {
     const bool waits = std::any_of(suspicions_.begin(), suspicions_.end(),
                                    [&](const Suspicion& other) { return other.by == one.about; });
-    return 2 * static_cast<int>(one.evidence) + (waits ? 1 : 0);  // less is stronger
+    return 2 * static_cast<int>(one.evidence) + (waits ? 1 : 0);  // the least weight is the strongest
   };
   return *std::min_element(suspicions_.begin(), suspicions_.end(),
                            [&](const Suspicion& a, const Suspicion& b) { return weight(a) < weight(b); });
 }
 
-std::string FailureDetector::say_silent(int rank) const {
+std::string FailureDetector::silence_text(int rank) const {
   return names_[index(rank)] + " gave no sign of life for " + seconds(silence_[index(rank)].time) +
          " while collectives were in flight (HORO_DEADLINE_MS=" + std::to_string(deadline_.count()) +
          ", seen by rank " + std::to_string(rank_) + "): it is stopped, hangs, or lost its network";

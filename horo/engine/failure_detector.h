@@ -1,5 +1,6 @@
-// FailureDetector: who is silent, who is suspected, and who is named in the end. Rank 0 hears everybody and judges for
-// all; the others hear rank 0 alone, tell it what they suspect, and judge by themselves only if it does not.
+// FailureDetector: decides which rank is lost, from silence and suspicions. Rank 0 receives the beats of every rank and
+// decides for all ranks. The other ranks receive the beats of rank 0, send it their suspicions, and decide by
+// themselves only if rank 0 does not.
 #pragma once
 
 #include <optional>
@@ -12,18 +13,18 @@
 
 namespace horo {
 
-// Before a suspicion is believed; the control link may know who really died. Rank 0 collects what all suspect, so the
-// others wait longer: for its verdict.
+// The time from the first suspicion to the verdict of rank 0, in which the control link may bring better evidence, and
+// the additional time that other ranks wait for that verdict.
 inline constexpr std::chrono::milliseconds kVerdictDelay{500};
 inline constexpr std::chrono::milliseconds kLeaderPatience{1'000};
 
-// What ends an epoch.
+// Ends an epoch: the lost rank and the text for errors.
 struct Verdict {
   int origin = -1;
   std::string text;
 };
 
-// Somebody seems to be lost.
+// Evidence of rank `by` that rank `about` is lost.
 struct Suspicion {
   int by = -1;
   int about = -1;
@@ -31,29 +32,30 @@ struct Suspicion {
   std::string text;
 };
 
-// Pure: time is an argument, there is no I/O. One thread.
+// A state machine without clock and I/O. One thread.
 class FailureDetector {
  public:
-  // `names`: how texts call each rank, by rank; what is missing is "rank 2".
+  // names: of the ranks in texts, by rank; a missing name is "rank <number>".
   FailureDetector(const Config& config, std::vector<std::string> names);
 
-  // Any sign of life of a peer; asked: something is in flight there.
+  // A message of a peer arrived.
   void heard(int from) { silence_[index(from)] = {}; }
+  // A peer requested a beat: collectives are in flight there.
   void asked(TimePoint now);
-  // It said goodbye: nothing more is expected of it.
+  // The rank left in good order: its silence and its end are no loss.
   void left(int rank);
   void suspect(Suspicion suspicion, TimePoint now);
 
-  // What to do now, and when to look again at the latest. `in_flight`: callers of this rank wait for something.
   struct Advice {
-    bool ask = false;  // send beats that want an answer
+    bool ask = false;  // send beats that request an answer
     std::optional<Verdict> verdict;
-    std::optional<TimePoint> again;
+    std::optional<TimePoint> next_tick;  // the latest time of the next call
   };
-  Advice look(bool in_flight, TimePoint now);
+  // in_flight: submissions of this rank are in flight.
+  Advice tick(bool in_flight, TimePoint now);
 
  private:
-  // How long a peer has not been heard while we listened, and how often it was asked meanwhile.
+  // The time without a message of a peer while this rank listened, and the number of beats that it was asked for.
   struct Silence {
     Duration time{};
     int asked = 0;
@@ -61,13 +63,13 @@ class FailureDetector {
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
   bool is_heard_directly(int rank) const;
-  void listen(TimePoint now);
-  int most_silent() const;
+  void add_silence(TimePoint now);
+  int longest_silent() const;
   std::optional<Verdict> judge(TimePoint now) const;
-  const Suspicion* certain() const;
+  const Suspicion* certain_death() const;
   Verdict verdict_of(const Suspicion& end) const;
   const Suspicion& strongest() const;
-  std::string say_silent(int rank) const;
+  std::string silence_text(int rank) const;
 
   const int rank_;
   const int size_;
@@ -80,7 +82,7 @@ class FailureDetector {
   TimePoint suspected_since_{};
   TimePoint asked_until_ = TimePoint::min();
   TimePoint next_ask_ = TimePoint::min();
-  std::optional<TimePoint> last_look_;  // none: nothing is in flight, silence means nothing
+  std::optional<TimePoint> last_tick_;  // none: nothing is in flight, silence does not count
 };
 
 }  // namespace horo

@@ -1,4 +1,4 @@
-// When each rank had each tensor of the last step ready, for people and programs: who holds up whom.
+// JSON of the times at which each rank had each tensor of the last step ready. It shows which rank delays the others.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace horo {
 
 // {"conv1.weight": [0.0, 1.532, null], ...}: for each rank the milliseconds since the first of all these times, or
-// null where it is not known.
+// null if the time is not known.
 std::string ready_times_json(const std::vector<ReadyTime>& times);
 
 }  // namespace horo

@@ -8,7 +8,7 @@ namespace horo {
 
 std::optional<std::uint64_t> StallDiagnosis::next(TimePoint until) {
   MutexLock lock(mutex_);
-  heard_ = true;
+  has_listener_ = true;
   while (taken_ && !closed_ && Clock::now() < until) changed_.wait_until(mutex_, until);
   if (closed_) throw ShutDown("the session was shut down: there are no more questions");
   if (std::exchange(taken_, true)) return std::nullopt;
@@ -24,7 +24,7 @@ bool StallDiagnosis::answer(std::uint64_t question, std::string text) {
 
 bool StallDiagnosis::ask(std::uint64_t question) {
   MutexLock lock(mutex_);
-  if (!heard_) return false;
+  if (!has_listener_) return false;
   asked_ = question;
   taken_ = false;
   open_ = true;

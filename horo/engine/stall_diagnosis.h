@@ -1,6 +1,6 @@
-// StallDiagnosis: what the other ranks want to know of this one's callers (where are you?), on its way from the engine
-// to the binding and back. The binding's thread takes a question and answers it; only it can look at the callers'
-// stacks.
+// StallDiagnosis: passes questions of other ranks about the callers of this rank from the engine to the binding, and
+// the answers back. A thread of the binding takes a question and answers it with the stacks of the callers, which only
+// the binding can read.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,18 @@
 
 namespace horo {
 
-// Any thread may call anything; only next() blocks.
+// Any thread may call any function. Only next() blocks.
 class StallDiagnosis {
  public:
-  // The number (from 1) of a question that waits, or nothing when `until` has come. Throws ShutDown after close().
+  // Blocks until there is a question (returns its number, from 1) or until `until` (nothing). Throws ShutDown after
+  // close().
   std::optional<std::uint64_t> next(TimePoint until);
-  // An answer to a question that is not asked any more is dropped. False: the engine need not be woken.
+  // False: the question is no longer open; the answer was dropped. True: wake the engine.
   bool answer(std::uint64_t question, std::string text);
 
-  // ---- The engine's side.
+  // ---- The engine.
 
-  // Replaces the question before it. False: nobody ever called next(), so nobody will answer.
+  // Replaces the previous question. False: next() was never called, so there will be no answer.
   bool ask(std::uint64_t question);
   std::vector<Diagnosed> take();
   // Ends next().
@@ -33,10 +34,10 @@ class StallDiagnosis {
  private:
   Mutex mutex_;
   CondVar changed_;
-  bool heard_ GUARDED_BY(mutex_) = false;       // by somebody who called next()
-  std::uint64_t asked_ GUARDED_BY(mutex_) = 0;  // the last question
-  bool taken_ GUARDED_BY(mutex_) = true;        // it was handed out by next()
-  bool open_ GUARDED_BY(mutex_) = false;        // it was not answered
+  bool has_listener_ GUARDED_BY(mutex_) = false;  // next() was called
+  std::uint64_t asked_ GUARDED_BY(mutex_) = 0;    // the last question
+  bool taken_ GUARDED_BY(mutex_) = true;          // next() returned it
+  bool open_ GUARDED_BY(mutex_) = false;          // it has no answer yet
   std::vector<Diagnosed> answers_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
 };

@@ -1,5 +1,5 @@
-// An all-gather of one row of numbers per rank, under settings that no user can change, so that it works where the
-// settings differ.
+// An all-gather of one row of numbers per rank. It uses default settings, so it works if the settings of the ranks
+// differ.
 #include "horo/engine/startup_agreement.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace horo {
 namespace {
 
-enum Place : std::size_t { kLocalRank, kHost, kSeen, kPlaces };
+enum Column : std::size_t { kLocalRank, kHost, kSharingRanks, kFixedColumns };
 
 std::vector<const Setting*> compared_settings() {
   std::vector<const Setting*> compared;
@@ -35,11 +35,11 @@ bool is_text(const Setting& setting) {
   return std::holds_alternative<std::string Config::*>(setting.field);
 }
 
-// A text travels as its hash.
+// A text is represented by its hash.
 std::vector<std::int64_t> row_of(const Config& config, const ShmArenas* arenas,
                                  const std::vector<const Setting*>& compared) {
-  std::vector<std::int64_t> row(kPlaces);
-  for (int rank = 0; arenas != nullptr && rank < config.size; ++rank) row[kSeen] += arenas->sees(rank) ? 1 : 0;
+  std::vector<std::int64_t> row(kFixedColumns);
+  for (int rank = 0; arenas != nullptr && rank < config.size; ++rank) row[kSharingRanks] += arenas->sees(rank) ? 1 : 0;
   row[kLocalRank] = config.local_rank;
   row[kHost] = static_cast<std::int64_t>(hash64(config.host_id));
   for (const Setting* setting : compared) {
@@ -72,8 +72,8 @@ std::vector<std::int64_t> gather(Group& group, const Config& config, std::vector
   return all;
 }
 
-// Who leaves before all have gathered would be the error of the others: so nobody leaves before all are here, and who
-// is told that somebody left knows that all were.
+// A rank that leaves before all ranks have gathered would make the others fail with PeerLost. So ranks leave after a
+// barrier. A rank that loses a peer in the barrier has the values of all ranks, so it ignores the loss.
 void wait_for_all(Group& group, const Config& config) {
   try {
     group.run(of_all_ranks(CollectiveKind::kBarrier, config));
@@ -82,13 +82,13 @@ void wait_for_all(Group& group, const Config& config) {
   }
 }
 
-// "" if they are equal.
+// The text of the error, or "" if all settings are equal.
 std::string difference(const std::vector<const Setting*>& compared, const std::vector<std::int64_t>& all) {
-  const std::size_t width = kPlaces + compared.size();
+  const std::size_t width = kFixedColumns + compared.size();
   for (std::size_t i = 0; i < compared.size(); ++i) {
-    const std::int64_t first = all[kPlaces + i];
+    const std::int64_t first = all[kFixedColumns + i];
     for (std::size_t rank = 1; rank < all.size() / width; ++rank) {
-      const std::int64_t other = all[rank * width + kPlaces + i];
+      const std::int64_t other = all[rank * width + kFixedColumns + i];
       if (other == first) continue;
       const std::string name = compared[i]->name;
       if (is_text(*compared[i]))
@@ -111,11 +111,11 @@ std::vector<int> number_hosts(const std::vector<std::int64_t>& all, std::size_t 
   return hosts;
 }
 
-// Whether anything will travel by messages that could do so in several ways. Where all see each other's memory little
-// does.
+// Whether there will be messages with a choice of algorithms. If all ranks share memory, few collectives use messages.
 bool has_choice(const std::vector<std::int64_t>& all, std::size_t width, const Config& config) {
   bool all_see_all = true;
-  for (std::size_t at = kSeen; at < all.size(); at += width) all_see_all = all_see_all && all[at] == config.size;
+  for (std::size_t at = kSharingRanks; at < all.size(); at += width)
+    all_see_all = all_see_all && all[at] == config.size;
   return config.size > 1 && !all_see_all;
 }
 
@@ -131,9 +131,9 @@ double checksum_seconds() {
   return *std::min_element(times.begin(), times.end()) / static_cast<double>(bytes.size());
 }
 
-// Most of a message is summed while the rest is on the wire. Measured at 10 Gbit/s, where a byte takes 24 times as long
-// there as its checksum: 1.4 % of a message of 1 MiB, nothing of a stream.
-bool are_checks_dear(const StartupAgreement& found, const Config& config) {
+// The checksum of most of a message is computed while the rest is on the wire. Measured at 10 Gbit/s, where a byte
+// takes 24 times as long as its checksum: 1.4 % of the time of a message of 1 MiB, 0 % of a stream.
+bool are_checksums_expensive(const StartupAgreement& found, const Config& config) {
   constexpr double kWireTimes = 16;
   const bool is_one_host = std::all_of(found.hosts.begin(), found.hosts.end(), [](int host) { return host == 0; });
   const double sum = checksum_seconds(), wire = found.costs.between.wire_byte;
@@ -170,7 +170,7 @@ StartupAgreement compare_settings(const Links& links, const Config& config, Coun
   found.costs = measure_costs(*links.transport, *group, found.hosts, begin + config.start_timeout);
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
   if (config.rank == 0) log_info("costs, measured in " + std::to_string(took.count()) + " us: " + say(found.costs));
-  if (config.crc == "auto" && are_checks_dear(found, config)) links.transport->stop_checksums();
+  if (config.crc == "auto" && are_checksums_expensive(found, config)) links.transport->stop_checksums();
   return found;
 }
 

@@ -1,4 +1,4 @@
-// The first thing that the ranks of a session do together: each tells where it sits and how it is set.
+// StartupAgreement: the first exchange of the ranks of a session. Each rank sends its position and its settings.
 #pragma once
 
 #include <vector>
@@ -14,11 +14,11 @@ namespace horo {
 struct StartupAgreement {
   Topology topology;
   std::vector<int> hosts;  // by rank, numbered in order of appearance
-  MachineCost costs;       // of messages and sums between these ranks, measured if algorithms will be chosen by them
+  MachineCost costs;       // of messages and sums between these ranks; measured if algorithms will be chosen by them
 };
 
-// Blocks until all ranks have told, up to Config::start_timeout. Throws std::invalid_argument, with the same words on
-// all ranks: a setting that must be equal is not; or PeerLost.
+// Blocks until all ranks have sent, up to Config::start_timeout. Throws std::invalid_argument, with the same text on
+// all ranks, if a setting differs that must be equal; or PeerLost.
 StartupAgreement compare_settings(const Links& links, const Config& config, Counters& counters);
 
 }  // namespace horo

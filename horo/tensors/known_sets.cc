@@ -42,7 +42,7 @@ const SetInfo& KnownSets::find(std::uint32_t set) const {
   const auto found = sets_.find(set);
   if (found != sets_.end()) return found->second;
   refuse("process set " + std::to_string(set) +
-         (set <= last_ ? " was removed" : " does not exist; 0 is the world, others come from add_set"));
+         (set <= last_ ? " was removed" : " does not exist; 0 is the world, other sets are made by add_set"));
 }
 
 const SetInfo& KnownSets::find_mine(std::uint32_t number) const {

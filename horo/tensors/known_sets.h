@@ -1,5 +1,5 @@
-// The process sets of a session, as this rank knows them: which exist, who is in them, and what is asked of them at the
-// moment. Every rank of the world knows every set, because all of them add and remove it together.
+// KnownSets: the process sets of a session, their members, and the requests of this rank in flight. Every rank of the
+// world holds every set, because all ranks add and remove a set together.
 #pragma once
 
 #include <cstdint>
@@ -14,39 +14,40 @@
 namespace horo {
 
 struct SetInfo {
-  std::uint32_t number = 0;  // 0 is the world; a number is never used twice
+  std::uint32_t number = 0;  // 0 is the world; numbers are not reused
   std::string name;
   std::vector<int> ranks;  // of the world, ascending
-  int rank = -1;           // this rank's inside the set; -1: it is not in it
+  int rank = -1;           // of this rank inside the set; -1: it is not a member
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
-// "process set 'evens'", "process set 2" where that is its name, or "the world": for messages.
+// For messages: "process set 'evens'", or "process set 2" if that is its name, or "the world".
 std::string describe(const SetInfo& set);
 
-// Not locked: it belongs to an tensor_table.
+// Not locked: the tensor table holds its mutex.
 class KnownSets {
  public:
-  explicit KnownSets(const Config& config);  // the world alone
+  explicit KnownSets(const Config& config);  // only the world
 
-  // The set; throws std::invalid_argument where there is none of that number, or none any more.
+  // Throws std::invalid_argument if the set does not exist or was removed.
   const SetInfo& find(std::uint32_t set) const;
-  // The same, and this rank is in it.
+  // The same; also throws if this rank is not a member.
   const SetInfo& find_mine(std::uint32_t set) const;
 
-  // ---- What the coordinator says.
+  // ---- For actions of the coordinator.
+
   void add(std::uint32_t set, std::string name, std::vector<int> ranks);
   void remove(std::uint32_t set);
 
-  // ---- What callers ask for: a tensor of kind kAddSet, kRemoveSet or kJoin. Others are none of its business.
+  // ---- For requests of callers: specs of kind kAddSet, kRemoveSet or kJoin. Other kinds have no effect.
 
-  // Throws std::invalid_argument where it cannot be: no ranks or no such ranks, the same ranks twice, too many sets, no
-  // such set, asked for already.
+  // Throws std::invalid_argument for an invalid request: no ranks, ranks out of range, the ranks or the name of another
+  // set, too many sets, no such set, or the same request in flight.
   void check_request(const TensorSpec& spec) const;
   void add_request(const TensorSpec& spec);
   void end_request(const TensorSpec& spec);
 
-  // This rank has joined the set, and not all others have.
+  // This rank has joined the set, and some member has not.
   bool has_joined(std::uint32_t set) const { return joined_.contains(set); }
 
  private:
@@ -56,8 +57,8 @@ class KnownSets {
   const int world_size_;
   const std::size_t most_;
   std::map<std::uint32_t, SetInfo> sets_;
-  std::uint32_t last_ = 0;                         // highest number that there was
-  std::set<std::vector<std::int64_t>> requested_;  // ranks of sets to come
+  std::uint32_t last_ = 0;                         // highest number so far
+  std::set<std::vector<std::int64_t>> requested_;  // ranks of sets that are being added
   std::set<std::uint32_t> leaving_;                // sets that are being removed
   std::set<std::uint32_t> joined_;
 };

@@ -1,4 +1,4 @@
-// Registry: the operations and codecs that a session knows by name.
+// Registry: the custom operations and codecs that were registered in a session, by name.
 #pragma once
 
 #include <map>
@@ -12,14 +12,14 @@
 
 namespace horo {
 
-// Any thread. What was added stays as long as the registry.
+// Any thread. Entries live as long as the registry.
 class Registry {
  public:
   static constexpr std::size_t kMaxNameBytes = 64;
 
-  // Throws std::invalid_argument where the name is taken, empty or too long, or there is nothing to call.
+  // Throws std::invalid_argument if the name is taken, empty or too long, or the function is null.
   void add_op(CustomOp op);
-  // Throws std::invalid_argument for an unknown name, saying which there are.
+  // Throws std::invalid_argument for an unknown name; the text lists the registered names.
   const CustomOp& op(std::string_view name) const;
 
   CodecTable& codecs() { return codecs_; }

@@ -102,7 +102,7 @@ class SpecCheck {
     }
     if (left > 0) {
       refuse("the splits leave " + std::to_string(left) + " of the tensor's " + std::to_string(spec_.shape.front()) +
-             " rows to nobody");
+             " rows unassigned");
     }
   }
 
@@ -153,7 +153,7 @@ bool reads_in(const TensorSpec& spec, const SetInfo& set) {
 }
 
 bool writes_out(const TensorSpec& spec, const SetInfo& set) {
-  if (has_varying_result(spec.kind)) return false;  // null is fine as well
+  if (has_varying_result(spec.kind)) return false;  // null is valid too
   if (spec.kind == CollectiveKind::kReduce) return set.rank == spec.root;
   if (spec.kind == CollectiveKind::kSendRecv) return set.rank == spec.peer;
   if (spec.kind != CollectiveKind::kReduceScatter) return true;

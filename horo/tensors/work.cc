@@ -15,15 +15,15 @@
 namespace horo {
 namespace {
 
-// What is waited at. Works share a few: who is woken in vain looks at his own work and goes on waiting.
+// A condition variable that several Works share. A thread that is woken for another Work continues to wait.
 struct Bell {
   Mutex mutex;
   CondVar rung;
 };
 using Bells = std::array<Bell, 64>;
 
-// Never destroyed: threads may wait while the process exits. A forked child has none of those that held or waited, so
-// there they are made anew.
+// Never destroyed, because threads may wait while the process exits. A forked child constructs new ones, because the
+// threads that held or waited for the old ones do not exist there.
 Bells& make_bells() noexcept {
   alignas(Bells) static std::byte memory[sizeof(Bells)];
   return *new (memory) Bells;
@@ -34,7 +34,7 @@ Bells& first_bells() noexcept {
   return make_bells();
 }
 
-// Made when the process starts and not by who first needs them: a child forked meanwhile would wait for that thread.
+// Made at the start of the process and not at the first use: a child forked during the first use would wait for ever.
 Bells& bells = first_bells();
 
 Bell& bell_of(Key key) noexcept {
@@ -67,8 +67,8 @@ void Work::finish(Outcome outcome) {
   end();
 }
 
-// Who waits has looked at his work with the bell's mutex held; so he either saw the end, or hears the bell that is rung
-// after the mutex was free.
+// A waiting thread checks its Work while it holds the mutex of the bell. So it either sees the end, or is woken by the
+// notification, which follows a lock of the mutex.
 void Work::finish_all(std::span<const Item> items) noexcept {
   std::bitset<std::tuple_size_v<Bells>> to_ring;
   for (const Item& item : items) {
@@ -90,7 +90,7 @@ void Work::fail(FailurePtr failure) {
   end();
 }
 
-// Who is woken must not find the mutex held; and may free this Work before the bell is rung.
+// The mutex is free at the notification, so that woken threads do not block on it. They may free this Work before it.
 void Work::end() noexcept {
   Bell& bell = bell_of(key_);
   {

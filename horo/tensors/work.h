@@ -1,4 +1,5 @@
-// Work: the handle of a tensor's collective in flight. Finished once, by the engine or a lane; the error travels whole.
+// Work: the handle of the collective of one tensor. It ends once, by the engine or a lane, with an Outcome or a
+// failure.
 #pragma once
 
 #include <atomic>
@@ -16,29 +17,30 @@ namespace horo {
 
 struct Item;
 
-// What a Work ended with, besides the caller's out buffer.
+// The result of a Work, besides the out buffer of the caller.
 struct Outcome {
-  bool absent = false;                // no member had a value: out was not written
-  std::unique_ptr<std::byte[]> data;  // a result of varying size, where the caller gave no out for it
-  std::size_t bytes = 0;              // of a result of varying size, there or in out
+  bool absent = false;                // no member had a value; out was not written
+  std::unique_ptr<std::byte[]> data;  // a result of variable size, if the caller passed no out
+  std::size_t bytes = 0;              // of a result of variable size, in data or in out
   // all_gather, all_to_all, gather at the root: rows from each member. scatter: the rows of this rank. add_set: the
-  // number of the set. join: who joined last, by its rank in the set.
+  // number of the set. join: the member that joined last (rank in the set).
   std::vector<std::int64_t> counts;
 };
 
-// Any thread may call anything, except finish() and fail(). Small, since there are as many as tensors in flight.
+// Any thread may call the functions of the first group. Small, because each tensor in flight has one.
 class Work {
  public:
   explicit Work(Key key) : key_(key) {}
   Key key() const { return key_; }
 
   bool finished() const;
-  // Blocks until it ended or `until` has come; true if it ended. Does not look at the error.
+  // Blocks until the Work has ended, or until `until` (false). Does not throw its failure.
   bool wait_until(TimePoint until) const;
-  // After the end: throws what made it fail, or returns the outcome, which lives as long as the Work.
+  // After the end: throws the failure, or returns the outcome, which lives as long as the Work.
   const Outcome& outcome() const;
 
-  // Called once.
+  // ---- The engine or a lane, once.
+
   void finish(Outcome outcome);
   void fail(FailurePtr failure);
   // Finishes the Works of all items without an outcome, then wakes the waiting threads: in most cases each thread once.
@@ -48,7 +50,7 @@ class Work {
   void end() noexcept;
 
   const Key key_;
-  std::atomic<bool> finished_ = false;  // the two below are written before it is set, and never after
+  std::atomic<bool> finished_ = false;  // the members below are not written after it is set
   FailurePtr failure_;
   Outcome outcome_;
 };

@@ -256,7 +256,7 @@ TEST_F(Refused, ARootOutsideTheWorld) {
 TEST_F(Refused, SplitsThatDoNotFit) {
   const auto scatter = [](std::vector<std::int64_t> splits) { return Submission{0, kData, nullptr, false, 0, splits}; };
   const TensorSpec spec = spec_of(kScatter, "x", {4});
-  EXPECT_THAT(error_of(spec, scatter({3})), HasSubstr("leave 1 of the tensor's 4 rows to nobody"));
+  EXPECT_THAT(error_of(spec, scatter({3})), HasSubstr("leave 1 of the tensor's 4 rows unassigned"));
   EXPECT_THAT(error_of(spec, scatter({5})), HasSubstr("more rows than the tensor's 4"));
   EXPECT_THAT(error_of(spec, scatter({-1})), HasSubstr("negative"));
   EXPECT_THAT(error_of(spec, scatter({2, 2})), HasSubstr("2 splits, expected one for each of 1 ranks"));

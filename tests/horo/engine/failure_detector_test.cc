@@ -1,4 +1,4 @@
-// Ranks that fall silent, with a clock of our own.
+// Silent and suspected ranks, with a simulated clock.
 
 #include "horo/engine/failure_detector.h"
 
@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-// The detector of one of four ranks, whose peers answer when they are asked, but for those that are silent.
+// The detector of one of four ranks. The peers in `answers` answer beats.
 class Watch {
  public:
   explicit Watch(int rank) : detector(config_of(rank), {"rank 0", "rank 1 (host-b, pid 7)", "rank 2", "rank 3"}) {
@@ -21,10 +21,10 @@ class Watch {
     }
   }
 
-  // Lets time go by in small looks; stops at a verdict.
+  // Advances the clock in ticks of 10 ms; stops at a verdict.
   std::optional<Verdict> pass(Duration time, bool in_flight = true) {
     for (const TimePoint end = now + time; now < end; now += milliseconds(10)) {
-      const FailureDetector::Advice advice = detector.look(in_flight, now);
+      const FailureDetector::Advice advice = detector.tick(in_flight, now);
       if (advice.verdict) return advice.verdict;
       asked += advice.ask ? 1 : 0;
       for (const int peer : answers) {
@@ -48,7 +48,7 @@ class Watch {
   }
 };
 
-TEST(FailureDetector, ASilentRankIsNamedAfterTheDeadline) {
+TEST(FailureDetector, ASilentRankIsLostAfterTheDeadline) {
   Watch watch(0);
   std::erase(watch.answers, 1);
   EXPECT_FALSE(watch.pass(seconds(29)));
@@ -58,20 +58,20 @@ TEST(FailureDetector, ASilentRankIsNamedAfterTheDeadline) {
   EXPECT_THAT(verdict->text, HasSubstr("rank 1 (host-b, pid 7) gave no sign of life for 30.0 s"));
 }
 
-TEST(FailureDetector, NobodyIsNamedWhileAllAnswer) {
+TEST(FailureDetector, NoRankIsLostWhileAllAnswer) {
   Watch watch(0);
   EXPECT_FALSE(watch.pass(seconds(300)));
   EXPECT_LE(watch.asked, 300);
 }
 
-TEST(FailureDetector, AnIdleJobMayStandStillForEver) {
+TEST(FailureDetector, AnIdleJobMayPauseForAnyTime) {
   Watch watch(0);
   watch.answers.clear();
   EXPECT_FALSE(watch.pass(seconds(300), false));
   EXPECT_EQ(watch.asked, 0);
 }
 
-TEST(FailureDetector, ShortCollectivesAskNobody) {
+TEST(FailureDetector, ShortCollectivesCauseNoBeats) {
   Watch watch(0);
   for (int i = 0; i < 1'000; ++i) {
     watch.pass(milliseconds(300), true);
@@ -92,14 +92,14 @@ TEST(FailureDetector, RankZeroWatchesForARankThatAsks) {
   EXPECT_EQ(verdict->origin, 3);
 }
 
-TEST(FailureDetector, ARankThatWasStoppedItselfBlamesNobody) {
+TEST(FailureDetector, ARankThatWasStoppedItselfNamesNoOther) {
   Watch watch(2);
   watch.pass(seconds(3));
   watch.now += seconds(600);
   EXPECT_FALSE(watch.pass(seconds(60)));
 }
 
-TEST(FailureDetector, ALateNeighbourIsInnocentIfSomebodyIsSilent) {
+TEST(FailureDetector, ASilentRankIsNamedInsteadOfALateNeighbour) {
   Watch watch(0);
   std::erase(watch.answers, 1);
   watch.pass(seconds(6));
@@ -111,29 +111,29 @@ TEST(FailureDetector, ALateNeighbourIsInnocentIfSomebodyIsSilent) {
   EXPECT_THAT(verdict->text, HasSubstr("gave no sign of life"));
 }
 
-TEST(FailureDetector, ALateRankThatAnswersIsNamedAsSuch) {
+TEST(FailureDetector, ALateRankThatAnswersIsNamedAsLate) {
   Watch watch(0);
   watch.pass(seconds(6));
   watch.detector.suspect({3, 2, Evidence::kLate, "rank 3 waited for rank 2"}, watch.now);
   watch.detector.suspect({2, 1, Evidence::kLate, "rank 2 waited for rank 1"}, watch.now);
   const auto verdict = watch.pass(seconds(1));
   ASSERT_TRUE(verdict);
-  EXPECT_EQ(verdict->origin, 1) << "rank 2 waited itself";
+  EXPECT_EQ(verdict->origin, 1) << "rank 2 waited for rank 1";
   EXPECT_THAT(verdict->text, HasSubstr("answers, but does not send"));
 }
 
-TEST(FailureDetector, MembersOfASilentRankZeroNameItAndNotEachOther) {
+TEST(FailureDetector, OtherRanksNameASilentRankZeroAndNotEachOther) {
   Watch watch(2);
   watch.answers.clear();
   watch.pass(seconds(6));
   watch.detector.suspect({2, 3, Evidence::kLate, "rank 2 waited for rank 3"}, watch.now);
-  EXPECT_FALSE(watch.pass(milliseconds(1'400))) << "rank 0 may still judge";
+  EXPECT_FALSE(watch.pass(milliseconds(1'400))) << "rank 0 may still decide";
   const auto verdict = watch.pass(milliseconds(200));
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->origin, 0);
 }
 
-TEST(FailureDetector, AnEndedProcessIsWorthMoreThanSilence) {
+TEST(FailureDetector, AnEndedProcessIsStrongerEvidenceThanSilence) {
   Watch watch(0);
   std::erase(watch.answers, 1);
   watch.pass(seconds(6));
@@ -143,18 +143,18 @@ TEST(FailureDetector, AnEndedProcessIsWorthMoreThanSilence) {
   EXPECT_EQ(verdict->origin, 3);
 }
 
-TEST(FailureDetector, ADeathThatIsCertainIsBelievedAtTheNextLook) {
+TEST(FailureDetector, ACertainDeathIsNamedAtTheNextTick) {
   Watch watch(0);
   watch.detector.suspect({2, 3, Evidence::kDied, "it died"}, watch.now);
-  const FailureDetector::Advice advice = watch.detector.look(true, watch.now);
-  EXPECT_FALSE(advice.verdict) << "what it said itself may lie unread";
-  EXPECT_LE(advice.again, watch.now);
+  const FailureDetector::Advice advice = watch.detector.tick(true, watch.now);
+  EXPECT_FALSE(advice.verdict) << "a message of that rank may be unread";
+  EXPECT_LE(advice.next_tick, watch.now);
   const auto verdict = watch.pass(milliseconds(20));
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->text, "rank 3 is lost: it died");
 }
 
-TEST(FailureDetector, WhichOfTwoDeathsItWasIsForRankZeroToSay) {
+TEST(FailureDetector, RankZeroChoosesAmongDeaths) {
   Watch watch(2);
   watch.detector.suspect({2, 1, Evidence::kDied, "it died"}, watch.now);
   EXPECT_FALSE(watch.pass(milliseconds(1'400)));
@@ -163,7 +163,7 @@ TEST(FailureDetector, WhichOfTwoDeathsItWasIsForRankZeroToSay) {
   EXPECT_EQ(verdict->text, "rank 1 (host-b, pid 7) is lost: it died");
 }
 
-TEST(FailureDetector, TheDeathOfRankZeroIsBelievedByAllOthers) {
+TEST(FailureDetector, EveryRankNamesADeadRankZero) {
   Watch watch(2);
   watch.detector.suspect({2, 1, Evidence::kDied, "it died"}, watch.now);
   watch.detector.suspect({2, 0, Evidence::kDied, "it died"}, watch.now);
@@ -172,7 +172,7 @@ TEST(FailureDetector, TheDeathOfRankZeroIsBelievedByAllOthers) {
   EXPECT_EQ(verdict->origin, 0);
 }
 
-TEST(FailureDetector, WhoLeftInGoodOrderIsNotMissed) {
+TEST(FailureDetector, ARankThatLeftInGoodOrderIsNotLost) {
   Watch watch(0);
   std::erase(watch.answers, 1);
   watch.detector.left(1);

@@ -15,36 +15,36 @@ using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST(StallDiagnosis, WithoutAListenerAreNotAsked) {
-  StallDiagnosis questions;
-  EXPECT_FALSE(questions.ask(1));
-  EXPECT_FALSE(questions.next(Clock::now()).has_value());
-  EXPECT_TRUE(questions.ask(2));
-  EXPECT_EQ(questions.next(Clock::now()), 2U);
+TEST(StallDiagnosis, WithoutAListenerNoQuestionIsAsked) {
+  StallDiagnosis diagnosis;
+  EXPECT_FALSE(diagnosis.ask(1));
+  EXPECT_FALSE(diagnosis.next(Clock::now()).has_value());
+  EXPECT_TRUE(diagnosis.ask(2));
+  EXPECT_EQ(diagnosis.next(Clock::now()), 2U);
 }
 
-TEST(StallDiagnosis, AreHandedOutOnceAndAnsweredOnce) {
-  StallDiagnosis questions;
-  questions.next(Clock::now());
-  questions.ask(7);
-  EXPECT_EQ(questions.next(TimePoint::max()), 7U);
-  EXPECT_FALSE(questions.next(Clock::now()).has_value());
-  EXPECT_FALSE(questions.answer(6, "too late"));
-  EXPECT_TRUE(questions.answer(7, "here"));
-  EXPECT_FALSE(questions.answer(7, "again"));
-  const std::vector<Diagnosed> answers = questions.take();
+TEST(StallDiagnosis, AQuestionIsReturnedOnceAndAnsweredOnce) {
+  StallDiagnosis diagnosis;
+  diagnosis.next(Clock::now());
+  diagnosis.ask(7);
+  EXPECT_EQ(diagnosis.next(TimePoint::max()), 7U);
+  EXPECT_FALSE(diagnosis.next(Clock::now()).has_value());
+  EXPECT_FALSE(diagnosis.answer(6, "too late"));
+  EXPECT_TRUE(diagnosis.answer(7, "here"));
+  EXPECT_FALSE(diagnosis.answer(7, "again"));
+  const std::vector<Diagnosed> answers = diagnosis.take();
   ASSERT_EQ(answers.size(), 1U);
   EXPECT_EQ(answers[0].where, "here");
 }
 
-TEST(StallDiagnosis, EndForWhoeverListens) {
-  StallDiagnosis questions;
-  std::jthread closer([&] { questions.close(); });
-  EXPECT_THROW(questions.next(TimePoint::max()), ShutDown);
+TEST(StallDiagnosis, CloseEndsNext) {
+  StallDiagnosis diagnosis;
+  std::jthread closer([&] { diagnosis.close(); });
+  EXPECT_THROW(diagnosis.next(TimePoint::max()), ShutDown);
 }
 
 // Answers all questions until the session ends.
-std::jthread stand_at(Session& session, std::string where) {
+std::jthread start_answering(Session& session, std::string where) {
   session.next_question(Clock::now());
   return std::jthread([&session, where = std::move(where)] {
     try {
@@ -56,20 +56,20 @@ std::jthread stand_at(Session& session, std::string where) {
   });
 }
 
-Config impatient() {
+Config short_limits() {
   Config config;
   config.stall_limit = 200ms;
-  config.answer_timeout = 30s;  // the end comes with the last answer
+  config.answer_timeout = 30s;  // long, because the last answer ends the stall
   return config;
 }
 
-TEST(Stall, OfRealRanksSaysWhereBothSidesAre) {
+TEST(Stall, TheErrorHasTheStacksOfBothSides) {
   std::latch failed(2);
   const auto thrown = run_world(
       3,
       [&failed](Session& session) {
         const int rank = session.topology().rank;
-        const std::jthread thread = stand_at(session, "rank" + std::to_string(rank) + ".py:1 main");
+        const std::jthread thread = start_answering(session, "rank" + std::to_string(rank) + ".py:1 main");
         float x = 0;
         std::string text;
         try {
@@ -83,7 +83,7 @@ TEST(Stall, OfRealRanksSaysWhereBothSidesAre) {
         session.shutdown();
         if (rank != 1) throw std::runtime_error(text);
       },
-      impatient());
+      short_limits());
   EXPECT_THAT(thrown[0], AllOf(HasSubstr("tensor 'x': submitted by ranks 0, 2, but not by rank 1 within 200 ms"),
                                HasSubstr("rank 0, which submitted it, is here:\n  rank0.py:1 main"),
                                HasSubstr("rank 1, which did not, is here:\n  rank1.py:1 main")));
@@ -91,7 +91,7 @@ TEST(Stall, OfRealRanksSaysWhereBothSidesAre) {
   EXPECT_EQ(thrown[1], "");
 }
 
-TEST(Stall, OfACallWithoutANameLeavesTheRanksInStep) {
+TEST(Stall, AfterAStalledUnnamedCallTheCountersOfTheRanksMatch) {
   std::latch failed(1);
   const auto thrown = run_world(
       2,
@@ -107,11 +107,11 @@ TEST(Stall, OfACallWithoutANameLeavesTheRanksInStep) {
         session.run(unnamed, &x, &x);
         EXPECT_EQ(x, 2.0f);
       },
-      impatient());
+      short_limits());
   EXPECT_THAT(thrown, testing::Each(""));
 }
 
-TEST(ReadyTimes, OfTheLastStepComeFromRankZeroForAllRanks) {
+TEST(ReadyTimes, RankZeroHasTheTimesOfAllRanks) {
   const auto thrown = run_world(2, [](Session& session) {
     const int rank = session.topology().rank;
     float x = 0, y = 0;
