@@ -1,4 +1,4 @@
-// Session::abort: its reason is what every rank ends with.
+// Session::abort: every rank ends with its reason.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// A control link whose abort notices get lost, so that the others hear of an abort by the data connections alone. A
-// send() lasts until the engine was woken twice after it began.
+// A control link that drops abort notices, so that the other ranks learn of an abort by the data connections alone.
+// send() returns after the engine was woken twice.
 class SlowLink final : public ControlLink {
  public:
   SlowLink(std::unique_ptr<ControlLink> link, std::atomic<bool>& is_sending)
@@ -55,7 +55,7 @@ TEST(Abort, ReachesEveryRankWithItsReason) {
   EXPECT_THAT(thrown[2], HasSubstr("the data set is gone"));
 }
 
-TEST(Abort, HasItsReasonToldByARankThatLeavesAtOnce) {
+TEST(Abort, ItsReasonArrivesThoughTheRankLeavesAtOnce) {
   std::atomic<bool> is_sending = false, others_know = false;
   std::vector<Links> links = connect_in_process(2);
   links[1].control = std::make_unique<SlowLink>(std::move(links[1].control), is_sending);
@@ -66,7 +66,7 @@ TEST(Abort, HasItsReasonToldByARankThatLeavesAtOnce) {
       is_sending.wait(false);
       session.abort("the data set is gone");  // the first wake
       session.shutdown();                     // the second
-      others_know.wait(false);                // by the transport: a link that ends without a goodbye would tell as well
+      others_know.wait(false);  // by the transport, because the end of a link without a goodbye is evidence too
     }
     session.wait(std::span(&work, 1), TimePoint::max());
     others_know = true;

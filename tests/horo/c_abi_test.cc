@@ -1,4 +1,4 @@
-// The C ABI as a C caller sees it, in a world of one: structs, handles, what is refused and what it calls back.
+// The C ABI in a world of one rank: structs, handles, refused calls and callbacks.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ TEST_F(CAbi, AUnitIsSubmittedWithOneCall) {
   EXPECT_EQ(y, x_);
 }
 
-TEST_F(CAbi, SplitsAndTheCallersMemoryReachAnAllToAll) {
+TEST_F(CAbi, SplitsAndOutReachAnAllToAll) {
   std::vector<float> out(6, -1.0f);
   const std::array<std::int64_t, 1> splits = {4};
   horo_submission submission = submission_of(x_.data(), out.data());
@@ -129,7 +129,7 @@ TEST_F(CAbi, ACodecInCIsCalled) {
   EXPECT_GT(halving.encoded, 0);
 }
 
-TEST_F(CAbi, AnOperationNeedsAFlagAndSomethingToCall) {
+TEST_F(CAbi, AnOperationNeedsAFlagAndAFunction) {
   horo_op op{sizeof(horo_op), 0, nullptr, nullptr};
   EXPECT_EQ(horo_register_op(session_, "mine", &op), HORO_INVALID_ARGUMENT);
   EXPECT_THAT(error(), HasSubstr("HORO_OP_ASSOCIATIVE or HORO_OP_WHOLE"));
@@ -141,7 +141,7 @@ TEST_F(CAbi, AnOperationNeedsAFlagAndSomethingToCall) {
   EXPECT_EQ(horo_register_op(session_, "mine", &op), HORO_OK) << error();
 }
 
-TEST_F(CAbi, MemoryOfTheCallersOutlivesTheSession) {
+TEST_F(CAbi, AllocatedMemoryOutlivesTheSession) {
   void* data = nullptr;
   horo_memory* memory = horo_allocate(session_, 0, 1 << 20, &data);
   ASSERT_NE(memory, nullptr) << error();
@@ -153,7 +153,7 @@ TEST_F(CAbi, MemoryOfTheCallersOutlivesTheSession) {
   EXPECT_EQ(horo_error_status(session_), HORO_SHUT_DOWN);
 }
 
-TEST_F(CAbi, ATensorThatComesStepAfterStepHasItsPlaceInABucket) {
+TEST_F(CAbi, ATensorOfEveryStepHasAPlaceInABucket) {
   horo_tensor_spec spec = spec_of(HORO_ALL_REDUCE, "x");
   spec.stepwise = 1;
   const horo_submission submission = submission_of(x_.data(), x_.data());
@@ -200,7 +200,7 @@ TEST_F(CAbi, TensorsHavePriorities) {
   EXPECT_THAT(data, Each(x_));
 }
 
-TEST_F(CAbi, ManyAreReleasedThoughOneOfThemIsUnknown) {
+TEST_F(CAbi, KnownHandlesAreReleasedThoughOneIsUnknown) {
   const horo_tensor_spec spec = spec_of(HORO_ALL_REDUCE, nullptr);
   const horo_submission submission = submission_of(x_.data(), x_.data());
   std::vector<std::int64_t> works;

@@ -1,4 +1,4 @@
-// Codecs through sessions: the same bits whatever travels together, also for one that keeps what it lost.
+// Codecs through sessions: the bits do not depend on buckets, also for codecs with residuals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ Floats gradient(int rank, int step, int tensor) {
   return values;
 }
 
-// Everything that some steps gave, one after the other; and how many tensors travelled together with others.
+// The results of all steps, and the number of tensors that shared a bucket.
 struct Trained {
   Floats results;
   std::uint64_t fused = 0;
@@ -64,7 +64,7 @@ Trained train(Session& session, const std::string& codec, int steps) {
   return trained;
 }
 
-// What all ranks ended with.
+// The results of all ranks.
 Trained trained_by_world(const std::string& codec, std::size_t bucket_bytes) {
   Config config;
   config.bucket_bytes = bucket_bytes;
@@ -94,7 +94,7 @@ TEST(CodedSession, BitsDoNotDependOnBuckets) {
   }
 }
 
-TEST(CodedSession, AnAbsentRankGetsWhatTheOthersHave) {
+TEST(CodedSession, AnAbsentRankReceivesTheSumOfTheOthers) {
   const auto thrown = run_world(kRanks, [](Session& session) {
     Floats values(600, 3.0f);
     Submission submission{session.declare(coded_spec("x", 600, "int8")), values.data(), values.data()};
@@ -108,13 +108,13 @@ TEST(CodedSession, AnAbsentRankGetsWhatTheOthersHave) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(CodedSession, DifferentCodecsForOneTensorAreToldOnAllRanks) {
+TEST(CodedSession, DifferentCodecsForOneTensorFailOnAllRanks) {
   const auto thrown = run_world(kRanks, [](Session& session) {
     Floats values(600, 3.0f);
     const auto spec = coded_spec("x", 600, session.topology().rank == 2 ? "fp16" : "int8");
     const std::string text = thrown_by([&] { session.run(spec, values.data(), values.data()); });
     EXPECT_THAT(text, testing::AllOf(testing::HasSubstr("'fp16'"), testing::HasSubstr("'int8'")));
-    EXPECT_EQ(values, Floats(600, 3.0f)) << "the tensor is left alone";
+    EXPECT_EQ(values, Floats(600, 3.0f)) << "the tensor is not written";
     meet(session);
   });
   EXPECT_THAT(thrown, Each(""));

@@ -1,4 +1,4 @@
-// A rank that died, as its owner word says, while its connections are still open: all name it at once.
+// A rank that died according to its owner word, while its connections are still open: all ranks name it at once.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ std::vector<Links> connect_by_memory(int size) {
   return links;
 }
 
-// What the ranks of a world of three end with, if the last one dies when all have met and then does `last`.
+// The errors of the ranks of a world of three. The last rank dies after a barrier and then calls `last`.
 std::vector<std::string> ends_after_a_death(const std::function<void(Session&)>& others,
                                             const std::function<void(Session&)>& last) {
   std::vector<Links> links = connect_by_memory(3);
@@ -42,7 +42,7 @@ std::vector<std::string> ends_after_a_death(const std::function<void(Session&)>&
       [&](Session& session) {
         meet(session);
         if (session.topology().rank != 2) return others(session);
-        arenas->owner_word().store(FUTEX_OWNER_DIED);  // as the kernel does it
+        arenas->owner_word().store(FUTEX_OWNER_DIED);  // as the kernel does
         last(session);
       },
       config);
@@ -55,7 +55,7 @@ void reduce_two_thousand(Session& session, const std::string& name) {
 
 constexpr const char* kSeenDeath = ") is lost: its process ended without a goodbye (seen by rank ";
 
-TEST(Death, IsSeenWhileOthersWaitForAgreement) {
+TEST(Death, IsDetectedWhileOthersWaitForAgreement) {
   EXPECT_THAT(ends_after_a_death([](Session& session) { reduce_two_thousand(session, "x"); },
                                  [](Session& session) { reduce_two_thousand(session, "y"); }),
               Each(AllOf(StartsWith("rank 2 (host "), HasSubstr(kSeenDeath))));

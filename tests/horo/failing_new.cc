@@ -1,4 +1,4 @@
-// A file of its own: where the compiler sees both sides it objects to memory of malloc that delete gives back.
+// A translation unit of its own: where the compiler sees new and delete together, it warns of free() for memory of new.
 #include "tests/horo/failing_new.h"
 
 #include <pthread.h>
@@ -12,12 +12,12 @@
 namespace horo {
 
 std::atomic<int>& good_allocations() {
-  static constinit std::atomic<int> count{kAllGood};  // orders nothing
+  static constinit std::atomic<int> count{kAllGood};  // relaxed
   return count;
 }
 
 std::atomic<int>& bad_allocations() {
-  static constinit std::atomic<int> count{1};  // orders nothing
+  static constinit std::atomic<int> count{1};  // relaxed
   return count;
 }
 

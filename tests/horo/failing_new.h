@@ -1,16 +1,16 @@
-// operator new that fails when it is told to.
+// An operator new that fails on request.
 #pragma once
 
 #include <atomic>
 
 namespace horo {
 
-// How many allocations of horo's threads go well until some fail; kAllGood: all do. Counts down.
+// The number of allocations of horo's threads that succeed before some fail; kAllGood: no failure. Counts down.
 inline constexpr int kAllGood = -1'000'000;
 std::atomic<int>& good_allocations();
-// How many fail then, one after the other.
+// The number of allocations that fail then, one after the other.
 std::atomic<int>& bad_allocations();
-// How many of the calling thread, whosever it is, go well until one fails; negative: all do.
+// The number of allocations of the calling thread that succeed before one fails; negative: no failure.
 int& good_allocations_here();
 
 }  // namespace horo

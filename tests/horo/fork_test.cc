@@ -1,5 +1,5 @@
-// Children of fork() are inert. They may do next to nothing before they end (other threads held locks when they were
-// made), so they only answer with their exit status, and an alarm ends one that hangs.
+// Calls in children of fork() have no effect. A child reports by its exit status alone, because other threads may have
+// held locks at the fork. An alarm ends a child that hangs.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr unsigned kChildSeconds = 20;
 
-// The exit status of a forked child that runs `body`; over 255 if a signal ended it.
+// The exit status of a forked child that runs `body`; 256 and more if a signal ended it.
 int in_child(const std::function<int()>& body) {
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -41,7 +41,7 @@ bool is_open(int fd) {
   return ::fcntl(fd, F_GETFD) != -1;
 }
 
-TEST(Fork, AChildHasNoneOfOurDescriptors) {
+TEST(Fork, AChildInheritsNoDescriptorOfHoro) {
   Wakeup ours;
   const int not_ours = ::dup(STDERR_FILENO);
   EXPECT_EQ(in_child([&] { return (is_open(ours.fd()) ? 1 : 0) + (is_open(not_ours) ? 0 : 2); }), 0);
@@ -53,7 +53,7 @@ TEST(Fork, AChildDoesNotCloseADescriptorTwice) {
   auto ours = std::make_unique<Wakeup>();
   const int number = ours->fd();
   EXPECT_EQ(in_child([&] {
-              const int taken = ::fcntl(STDERR_FILENO, F_DUPFD, number);  // its first free number is that of ours
+              const int taken = ::fcntl(STDERR_FILENO, F_DUPFD, number);  // the first free number is that of `ours`
               ours.reset();
               return taken == number && is_open(taken) ? 0 : 1;
             }),
@@ -62,7 +62,8 @@ TEST(Fork, AChildDoesNotCloseADescriptorTwice) {
 
 constexpr Key kWorks = 8;  // a yield takes milliseconds on a busy machine
 
-// One after the other, each while a thread waits for it; each bell so often that who waited there would be waited for.
+// Ends Works one after the other, each while a thread waits for it. Each bell is used often enough to block if it still
+// had waiting threads of the parent.
 int end_works_of_a_child() {
   for (int round = 0; round < 3; ++round) {
     for (Key key = 0; key < kWorks; ++key) {
@@ -73,15 +74,15 @@ int end_works_of_a_child() {
         own.wait_until(TimePoint::max());
       });
       while (!runs) std::this_thread::yield();
-      for (int turn = 0; turn < 20; ++turn) std::this_thread::yield();  // mostly it waits by now
+      for (int turn = 0; turn < 20; ++turn) std::this_thread::yield();  // usually it waits by now
       own.finish({});
     }
   }
   return 0;
 }
 
-// Works share what they are waited at, and a child lacks the threads that wait at the time of its fork.
-TEST(Fork, WorksOfAChildEndThoughThreadsOfTheParentWaitedForOthers) {
+// Works share condition variables, and a child lacks the threads that wait for them at the fork.
+TEST(Fork, WorksOfAChildEndThoughThreadsOfTheParentWaited) {
   if (test::kSanitized) GTEST_SKIP() << "ThreadSanitizer has no threads in a forked child";
   std::vector<std::unique_ptr<Work>> works;
   std::vector<std::jthread> waiters;
@@ -93,7 +94,7 @@ TEST(Fork, WorksOfAChildEndThoughThreadsOfTheParentWaitedForOthers) {
   for (const auto& work : works) work->finish({});
 }
 
-TEST(Fork, ACallInAChildSaysWhereItCameFromAndDoesNothing) {
+TEST(Fork, ACallInAChildThrowsAndHasNoEffect) {
   Session session{Config{}};
   EXPECT_EQ(in_child([&] {
               try {
@@ -113,7 +114,7 @@ TEST(Fork, ACallInAChildSaysWhereItCameFromAndDoesNothing) {
   EXPECT_EQ(x, 2.0f);
 }
 
-TEST(Fork, ASessionEndsInAChildWithoutWaitingForAnybody) {
+TEST(Fork, TheDestructorInAChildDoesNotWait) {
   auto session = std::make_unique<Session>(Config{});
   EXPECT_EQ(in_child([&] {
               session.reset();
@@ -122,7 +123,7 @@ TEST(Fork, ASessionEndsInAChildWithoutWaitingForAnybody) {
             0);
 }
 
-// The parent's end is the end of its connections, although the child lives on.
+// The connections of the parent close when it ends, although the child still runs.
 TEST(Fork, AChildDoesNotKeepConnectionsOpen) {
   const std::string addr = test::free_address();
   int stop[2];

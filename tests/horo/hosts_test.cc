@@ -1,4 +1,4 @@
-// Sessions of ranks on two hosts, some of which share memory: what they reduce is two-level, whoever takes part.
+// Sessions of ranks on two hosts, of which some share memory: their all_reduces are two-level for every set of ranks.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,8 +57,8 @@ TEST(Hosts, AllReducesOfTheWorldAreTwoLevel) {
   });
 }
 
-// Three of four, and the two that lead their hosts: these share no memory.
-TEST(Hosts, SetsOfSomeRanksOfBothHostsReduceAsWell) {
+// Three of four ranks, and the two first ranks of the hosts, which share no memory.
+TEST(Hosts, SetsOfRanksOfBothHostsReduceCorrectly) {
   on_two_hosts([](Session& session) {
     const int rank = session.topology().rank;
     for (const std::vector<int>& ranks : {std::vector<int>{0, 2, 3}, {0, 2}}) {
@@ -70,7 +70,7 @@ TEST(Hosts, SetsOfSomeRanksOfBothHostsReduceAsWell) {
   });
 }
 
-TEST(Hosts, WhoJoinedIsLeftOutOnBothHosts) {
+TEST(Hosts, RanksThatJoinedAreLeftOutOnBothHosts) {
   on_two_hosts([](Session& session) {
     const int rank = session.topology().rank;
     for (int left = kRanksOfBoth; left > rank; --left) expect_sum(session, "x", 0, static_cast<float>(left));
@@ -79,7 +79,7 @@ TEST(Hosts, WhoJoinedIsLeftOutOnBothHosts) {
   });
 }
 
-// Steps of 32 tensors of a KiB, until all of them are in plans on all ranks. Returns how many plans that are.
+// Runs steps of 32 tensors of 1 KiB until all tensors are in plans on all ranks. Returns the number of plans.
 std::size_t plans_of_a_step(Session& session) {
   std::vector<Submission> step;
   std::vector<std::vector<float>> data(32, std::vector<float>(256, 1.f));
@@ -103,7 +103,7 @@ std::size_t plans_of_a_step(Session& session) {
   return 0;
 }
 
-TEST(Hosts, BetweenThemAStepIsCutIntoSixteenPlansAndInsideOneItIsNot) {
+TEST(Hosts, AStepIsCutIntoSixteenPlansOnTwoHostsOnly) {
   Config config;
   config.least_bucket_bytes = 1 << 10;
   for (const bool is_one : {false, true}) {

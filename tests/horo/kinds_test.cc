@@ -1,4 +1,4 @@
-// Every kind of collective through a session: what comes out, where it lies, and what is refused.
+// Every kind of collective through a session: results, their memory, and refused calls.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 using enum CollectiveKind;
 
-// `count` values that say whose they are and for whom: 100 * from + to.
+// `count` values 100 * from + to.
 std::vector<float> rows_for(int from, int to, std::int64_t count) {
   return std::vector<float>(static_cast<std::size_t>(count), static_cast<float>(100 * from + to));
 }
@@ -26,12 +26,12 @@ void append(std::vector<float>& all, const std::vector<float>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// Rows that one member has for another: uneven, and none for many.
+// Rows of one member for another: uneven, and 0 for many pairs.
 std::int64_t rows_between(int from, int to) {
   return (3 * from + to) % 4 == 0 ? 0 : from + 2 * to;
 }
 
-TEST(Kinds, AReduceGivesTheSumToItsRootAndLeavesTheOthersAlone) {
+TEST(Kinds, AReduceWritesTheSumOnItsRootOnly) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     TensorSpec spec = spec_of(kReduce, "x", {5});
@@ -62,7 +62,7 @@ TEST(Kinds, UnevenRowsAreGatheredAtTheRoot) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Kinds, TheRootsSplitsSayWhoGetsWhichRows) {
+TEST(Kinds, SplitsOfTheRootDistributeTheRows) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     TensorSpec spec = spec_of(kScatter, "x", {rank == 1 ? 6 : 0, 2});
@@ -128,7 +128,7 @@ TEST(Kinds, AReduceScatterFollowsItsSplits) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Kinds, AResultOfVaryingSizeGoesWhereTheCallerWantsIt) {
+TEST(Kinds, AResultOfVariableSizeIsWrittenToOut) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     const std::vector<float> in = rows_for(rank, 0, rank + 1);
@@ -143,7 +143,7 @@ TEST(Kinds, AResultOfVaryingSizeGoesWhereTheCallerWantsIt) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Kinds, AnOutThatIsTooSmallFailsThereAloneNamingBothSizes) {
+TEST(Kinds, AnOutThatIsTooSmallFailsOnThatRankOnly) {
   const auto thrown = run_world(2, [](Session& session) {
     const int rank = session.topology().rank;
     const float in[2] = {1, 2};
@@ -163,7 +163,7 @@ TEST(Kinds, AnOutThatIsTooSmallFailsThereAloneNamingBothSizes) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Kinds, ABroadcastReadsItsRootAlone) {
+TEST(Kinds, ABroadcastReadsTheInputOfTheRootOnly) {
   const auto thrown = run_world(3, [](Session& session) {
     const bool is_root = session.topology().rank == 2;
     TensorSpec spec = spec_of(kBroadcast, "x", {4});
@@ -176,7 +176,7 @@ TEST(Kinds, ABroadcastReadsItsRootAlone) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Kinds, AnOperationOfTheCallersOwnRunsInOrderOfRanks) {
+TEST(Kinds, ACustomOperationRunsInOrderOfRanks) {
   for (const bool whole : {false, true}) {
     const auto thrown = run_world(3, [whole](Session& session) {
       const auto combine = [](std::byte* accumulator, const std::byte* value, std::uint64_t count, DType) {
@@ -201,7 +201,7 @@ TEST(Kinds, AnOperationOfTheCallersOwnRunsInOrderOfRanks) {
   }
 }
 
-TEST(Kinds, AnOperationThatFailsEndsTheJobNamingItAndTheTensor) {
+TEST(Kinds, AFailedCustomOperationEndsTheJobWithItsNameAndTheTensor) {
   const auto thrown = run_world(2, [](Session& session) {
     session.register_op({"broken", false, [](std::byte*, const std::byte*, std::uint64_t, DType) { return 3; }});
     TensorSpec spec = spec_of(kAllReduce, "grad", {4});
@@ -214,13 +214,13 @@ TEST(Kinds, AnOperationThatFailsEndsTheJobNamingItAndTheTensor) {
   EXPECT_THAT(thrown, Each(HasSubstr("grad")));
 }
 
-TEST(Kinds, ACodedSumIsTheSameOnAllRanksAndKeepsWhatItLost) {
+TEST(Kinds, ACodedSumIsEqualOnAllRanksAndKeepsItsResidual) {
   const auto thrown = run_world(3, [](Session& session) {
     TensorSpec spec = spec_of(kAllReduce, "x", {2});
     spec.codec = "int8";
     double mean = 0;
     for (int step = 0; step < 50; ++step) {
-      std::vector<float> x = {1.0f, 0.003f};  // smaller than what int8 can say beside 1
+      std::vector<float> x = {1.0f, 0.003f};  // below the resolution of int8 beside 1
       session.run(spec, x.data(), x.data());
       mean += x[1] / 50;
     }
@@ -253,7 +253,7 @@ TEST_F(Refused, ARootOutsideTheWorld) {
   }
 }
 
-TEST_F(Refused, SplitsThatDoNotFit) {
+TEST_F(Refused, SplitsThatDoNotMatchTheRows) {
   const auto scatter = [](std::vector<std::int64_t> splits) { return Submission{0, kData, nullptr, false, 0, splits}; };
   const TensorSpec spec = spec_of(kScatter, "x", {4});
   EXPECT_THAT(error_of(spec, scatter({3})), HasSubstr("leave 1 of the tensor's 4 rows unassigned"));
@@ -267,7 +267,7 @@ TEST_F(Refused, AMessageToOneself) {
   EXPECT_THAT(error_of(with(kSendRecv, [](TensorSpec& s) { s.peer = 0; })), HasSubstr("would send to itself"));
 }
 
-TEST_F(Refused, OperationsAndCodecsThatNobodyRegistered) {
+TEST_F(Refused, UnregisteredOperationsAndCodecs) {
   const auto custom = with(kAllReduce, [](TensorSpec& s) { s.op = ReduceOp::kCustom, s.custom_op = "adasum"; });
   EXPECT_THAT(error_of(custom), HasSubstr("'adasum' is not registered"));
   const auto coded = with(kAllReduce, [](TensorSpec& s) { s.codec = "zip"; });
@@ -277,20 +277,20 @@ TEST_F(Refused, OperationsAndCodecsThatNobodyRegistered) {
   EXPECT_THAT(error_of(with(kBroadcast, [](TensorSpec& s) { s.codec = "fp16"; })), HasSubstr("only an all_reduce"));
 }
 
-TEST_F(Refused, WhatHasACallOfItsOwn) {
+TEST_F(Refused, RequestsAsSpecs) {
   for (const CollectiveKind kind : {kAddSet, kRemoveSet, kJoin}) {
     EXPECT_THAT(error_of(with(kind, [](TensorSpec& s) { s.shape.clear(); })), HasSubstr("call add_set"));
   }
 }
 
-TEST_F(Refused, ASetThatThereIsNot) {
+TEST_F(Refused, AnUnknownSet) {
   EXPECT_THAT(error_of(with(kAllReduce, [](TensorSpec& s) { s.set = 3; })), HasSubstr("process set 3 does not exist"));
   EXPECT_THAT(thrown_by([] { session().step_end(3); }), HasSubstr("process set 3 does not exist"));
   EXPECT_THAT(thrown_by([] { session().set_info(3); }), HasSubstr("process set 3 does not exist"));
   EXPECT_THAT(thrown_by([] { session().remove_set(0); }), HasSubstr("which stays"));
 }
 
-TEST_F(Refused, RanksThatMakeNoSet) {
+TEST_F(Refused, InvalidRanksOfASet) {
   EXPECT_THAT(thrown_by([] { session().add_set({}); }), HasSubstr("has none"));
   EXPECT_THAT(thrown_by([] { session().add_set({1}); }), HasSubstr("rank 1 is not in this world of 1"));
   EXPECT_THAT(thrown_by([] { session().add_set({0, 0}); }), HasSubstr("rank 0 comes twice"));

@@ -22,7 +22,7 @@ TensorSpec message(const std::string& name, int from, int to, std::int64_t eleme
   return spec;
 }
 
-TEST(Mail, AMessageArrivesAndItsSenderKeepsIt) {
+TEST(Mail, AMessageArrivesAndTheInputIsNotChanged) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     if (rank == 1) return;
@@ -34,7 +34,7 @@ TEST(Mail, AMessageArrivesAndItsSenderKeepsIt) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-// Both send first and receive then, each in an order of its own: nothing waits for a place in a queue.
+// Both ranks submit their sends before their receives, each in its own order: no message waits for another.
 TEST(Mail, CrossingMessagesInAnyOrderArrive) {
   const auto thrown = run_world(2, [](Session& session) {
     const int rank = session.topology().rank;
@@ -58,7 +58,7 @@ TEST(Mail, CrossingMessagesInAnyOrderArrive) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Mail, UnnamedMessagesOfAPairMeetInOrder) {
+TEST(Mail, UnnamedMessagesOfAPairMatchInOrder) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     for (int i = 0; i < 5; ++i) {
@@ -107,7 +107,7 @@ TEST(Mail, AMessageOfAnotherTypeFailsOnBothSides) {
   EXPECT_EQ(thrown[0], thrown[1]);
 }
 
-TEST(Mail, WhoIsNeitherSenderNorReceiverIsToldSo) {
+TEST(Mail, ARankThatIsNeitherSenderNorReceiverIsRefused) {
   const auto thrown = run_world(3, [](Session& session) {
     if (session.topology().rank != 2) return;
     float x = 0;
@@ -116,7 +116,7 @@ TEST(Mail, WhoIsNeitherSenderNorReceiverIsToldSo) {
   EXPECT_THAT(thrown[2], HasSubstr("rank 2 is neither its sender, rank 0, nor its receiver, rank 1"));
 }
 
-TEST(Join, RanksWithMoreDataGoOnAndTheOthersCountAsZeros) {
+TEST(Join, RanksWithMoreDataContinueAndTheOthersCountAsZeros) {
   const auto thrown = run_world(4, [](Session& session) {
     const int rank = session.topology().rank;
     const Key key = [&] {
@@ -127,7 +127,7 @@ TEST(Join, RanksWithMoreDataGoOnAndTheOthersCountAsZeros) {
     for (int step = 0; step <= rank; ++step) {
       std::vector<float> x(2, 4.0f);
       outcome_of(session, session.submit({key, x.data(), x.data()}));
-      EXPECT_THAT(x, Each(static_cast<float>(4 - step)));  // of four, those with more steps than this one
+      EXPECT_THAT(x, Each(static_cast<float>(4 - step)));  // the number of ranks with more steps than this one
     }
     const auto joined = session.join(0);
     EXPECT_EQ(outcome_of(session, joined).counts.at(0), 3);
@@ -138,7 +138,7 @@ TEST(Join, RanksWithMoreDataGoOnAndTheOthersCountAsZeros) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Join, GradientsOfKnownPlansGoOnToo) {
+TEST(Join, GradientsOfKnownPlansContinueToo) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     std::vector<Key> keys;
@@ -166,7 +166,7 @@ TEST(Join, GradientsOfKnownPlansGoOnToo) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Join, WhoHasJoinedSubmitsNothingUntilAllHave) {
+TEST(Join, ARankThatHasJoinedSubmitsNothingUntilAllHave) {
   std::promise<void> refused;
   const auto thrown = run_world(2, [&refused](Session& session) {
     if (session.topology().rank == 1) refused.get_future().wait();
@@ -187,7 +187,7 @@ TEST(Join, WhoHasJoinedSubmitsNothingUntilAllHave) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Join, AnotherCollectiveIsNotPossibleWhileSomebodyHasJoined) {
+TEST(Join, OtherCollectivesAreRefusedWhileARankHasJoined) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     const std::string expected = "is not possible while rank";
@@ -201,7 +201,7 @@ TEST(Join, AnotherCollectiveIsNotPossibleWhileSomebodyHasJoined) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Unit, AllOfItsTensorsAreRunWhateverTheirKinds) {
+TEST(Unit, TensorsOfDifferentKindsAreRun) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     for (const char* name : {"", "block", ""}) {
@@ -220,7 +220,7 @@ TEST(Unit, AllOfItsTensorsAreRunWhateverTheirKinds) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Unit, IfOneTensorDiffersAllFailAndNoneIsTouched) {
+TEST(Unit, IfOneTensorDiffersAllFailAndNoneIsWritten) {
   const auto thrown = run_world(2, [](Session& session) {
     const int rank = session.topology().rank;
     std::vector<float> a(5, 1.0f), b(7, 1.0f);
@@ -236,7 +236,7 @@ TEST(Unit, IfOneTensorDiffersAllFailAndNoneIsTouched) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Unit, AMistakeAtTheCallQueuesNothingAndUsesUpNoNumber) {
+TEST(Unit, AnInvalidCallQueuesNothingAndIsNotCounted) {
   const auto thrown = run_world(2, [](Session& session) {
     float x = 1;
     const auto unit_of = [&](std::vector<TensorSpec> specs) {

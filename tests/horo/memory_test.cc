@@ -1,4 +1,4 @@
-// Memory runs out in the middle of a job: each allocation of horo's threads in turn fails, once.
+// Memory runs out during a job: each allocation of horo's threads fails once, in turn.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ void reduce_some(Session& session) {
   }
 }
 
-// Works that end in other ways than by a lane of the world that has a bucket.
+// Works that do not end in a bucket of the lane of the world.
 void do_the_rest(Session& session) {
   std::vector<float> x(10, 1.0f);
   const auto added = session.add_set({0});
@@ -40,7 +40,7 @@ void do_the_rest(Session& session) {
   meet(session);
 }
 
-// Ranks 0 and 1, and those of another host.
+// Ranks 0 and 1 share a host; the other ranks are on another host.
 void place(Config& config) {
   config.host_id = config.rank < 2 ? "one" : "other";
 }
@@ -75,8 +75,8 @@ struct World {
   int size = 2;
 };
 
-// Each allocation of horo's threads in this job fails in turn, with those behind it `bad` in a row: nothing else may
-// happen than that a rank ends well, or with an error for which `is_good`.
+// Runs the job once for each allocation of horo's threads, which fails together with the following ones, `bad` in
+// total. Each rank must succeed or end with an error that satisfies `is_good`.
 void fail_each_allocation(World world, void (*job)(Session&), int bad, const IsGood& is_good) {
   bad_allocations() = bad;
   for (int number = 0;; number += kStride + number / 100) {
@@ -89,30 +89,30 @@ void fail_each_allocation(World world, void (*job)(Session&), int bad, const IsG
     const bool all_went_well = good_allocations().exchange(kAllGood) >= 0;
     for (const std::string& text : thrown) EXPECT_TRUE(text.empty() || is_good(text)) << text;
     if (all_went_well) {
-      EXPECT_GT(number, 50) << "so few allocations are none of ours";
+      EXPECT_GT(number, 50) << "the tested code allocates more often";
       return;
     }
   }
 }
 
-TEST_P(Memory, AnAllocationThatFailsIsAnErrorOnAllRanksThatSaysWhy) {
+TEST_P(Memory, AFailedAllocationIsAnErrorWithItsCauseOnAllRanks) {
   const auto says_why = [](const std::string& text) { return text.find("out of memory") != std::string::npos; };
   fail_each_allocation({GetParam()}, reduce_some, 1, says_why);
   fail_each_allocation({GetParam()}, do_the_rest, 1, says_why);
 }
 
-// The others may find no more than a closed connection, which there is not between ranks of one process.
+// The other ranks may detect only a closed connection, which in-process links do not have.
 class ScarceMemory : public testing::TestWithParam<test::Wire> {};
 INSTANTIATE_TEST_SUITE_P(Wires, ScarceMemory, testing::Values(test::Wire::kTcp, test::Wire::kShm),
                          [](const auto& info) { return test::name_of(info.param); });
 
-TEST_P(ScarceMemory, WhereTheErrorHasNoMemoryEitherTheJobEndsAllTheSame) {
+TEST_P(ScarceMemory, TheJobEndsIfTheErrorTextCannotBeAllocatedEither) {
   const auto names_a_rank = [](const std::string& text) { return text.find("rank ") != std::string::npos; };
   fail_each_allocation({GetParam()}, reduce_some, 5, names_a_rank);
   fail_each_allocation({GetParam()}, do_the_rest, 5, names_a_rank);
 }
 
-TEST(MemoryOfTwoHosts, WhereOneOfTwoHostsHasSeveralRanksTheJobEndsAllTheSame) {
+TEST(MemoryOfTwoHosts, TheJobEndsOnAHostWithSeveralRanks) {
   const auto names_a_rank = [](const std::string& text) { return text.find("rank ") != std::string::npos; };
   fail_each_allocation({test::Wire::kShm, 3}, reduce_some, 1, names_a_rank);
 }

@@ -1,4 +1,4 @@
-// Priorities in whole sessions: who goes first, and that results do not know of it.
+// Priorities in whole sessions: they change the order of collectives, but not the results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 
-// An operation whose first call waits, and that notes of how many elements its tensors are.
+// An operation whose first call waits, and that records the number of elements of each call.
 class Gate {
  public:
   CustomOp op() {
@@ -48,7 +48,7 @@ TensorSpec gated(std::int64_t elements, std::int32_t priority) {
   return spec;
 }
 
-// A message travels in a lane of its own: it arrives while the world's lane stands.
+// Messages have their own lane, so a message arrives while the lane of the world is blocked.
 void exchange_words(Session& session) {
   float x = 1;
   TensorSpec spec = spec_of(CollectiveKind::kSendRecv, "", {1});
@@ -60,7 +60,7 @@ void exchange_words(Session& session) {
   session.run(spec, sends ? nullptr : &x, sends ? &x : nullptr);
 }
 
-// While the first is run, the others become ready in the order of their sizes, which is that of their priorities.
+// While the first tensor runs, the others become ready in ascending order of size, which is that of their priorities.
 std::vector<std::uint64_t> order_behind_a_gate(Session& session) {
   float x = 1;
   TensorSpec most = float_spec("heard of", 1);
@@ -82,7 +82,7 @@ std::vector<std::uint64_t> order_behind_a_gate(Session& session) {
   return gate.counts();
 }
 
-TEST(Priorities, WhatIsReadyLaterAndMoreUrgentGoesFirstOnAllRanks) {
+TEST(Priorities, MoreUrgentTensorsRunFirstOnAllRanks) {
   Config config;
   config.credit_bytes = 1;
   const auto thrown = run_world(
@@ -96,7 +96,7 @@ TEST(Priorities, WhatIsReadyLaterAndMoreUrgentGoesFirstOnAllRanks) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-// Random sizes and priorities, in turns of their own on each rank; what they sum to, by step.
+// Random sizes and priorities, submitted in a different order on each rank. Returns the sums of each step.
 std::vector<std::vector<float>> sums(Session& session, bool is_ranked) {
   std::vector<std::vector<float>> all;
   for (int step = 0; step < 6; ++step) {
@@ -121,7 +121,7 @@ std::vector<std::vector<float>> sums(Session& session, bool is_ranked) {
   return all;
 }
 
-TEST(Priorities, ResultsDoNotKnowOfThem) {
+TEST(Priorities, DoNotChangeResults) {
   Config config;
   config.credit_bytes = 1 << 10;
   config.bucket_bytes = 2 << 10;
@@ -130,7 +130,7 @@ TEST(Priorities, ResultsDoNotKnowOfThem) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Priorities, ThatDifferAreAMismatchThatNamesThem) {
+TEST(Priorities, ThatDifferAreAMismatchWithBothValues) {
   const auto thrown = run_world(2, [](Session& session) {
     float x = 1;
     TensorSpec spec = float_spec("x", 1);
@@ -142,7 +142,7 @@ TEST(Priorities, ThatDifferAreAMismatchThatNamesThem) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Priorities, OfBarriersAndMessagesAreNotRead) {
+TEST(Priorities, OfBarriersAndMessagesAreIgnored) {
   const auto thrown = run_world(2, [](Session& session) {
     const int rank = session.topology().rank;
     float x = 1;
@@ -158,8 +158,8 @@ TEST(Priorities, OfBarriersAndMessagesAreNotRead) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-// Whoever dies or leaves meanwhile, no Work is left behind.
-TEST(Priorities, WhatWaitsFailsWithTheEpoch) {
+// A rank aborts while tensors wait for their turn: every Work ends.
+TEST(Priorities, WaitingTensorsFailWithTheEpoch) {
   Config config;
   config.credit_bytes = 1;
   const auto thrown = run_world(

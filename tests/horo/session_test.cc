@@ -24,7 +24,7 @@ TEST(Session, EveryRankGetsTheSum) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Session, ASettingThatDiffersIsNamedOnEveryRankWithBothValues) {
+TEST(Session, EveryRankNamesADifferingSettingWithBothValues) {
   const std::vector<std::pair<const char*, std::size_t Config::*>> settings = {
       {"HORO_BUCKET_BYTES", &Config::bucket_bytes},     {"HORO_LEAST_BUCKET_BYTES", &Config::least_bucket_bytes},
       {"HORO_SEGMENT_BYTES", &Config::segment_bytes},   {"HORO_CREDIT_BYTES", &Config::credit_bytes},
@@ -40,7 +40,7 @@ TEST(Session, ASettingThatDiffersIsNamedOnEveryRankWithBothValues) {
   }
 }
 
-TEST(Session, AWorldOfOneIsNotSpecial) {
+TEST(Session, AWorldOfOneRankReducesLikeAnyOther) {
   Session session{Config{}};
   float x = 3;
   TensorSpec spec = float_spec("x", 1);
@@ -49,7 +49,7 @@ TEST(Session, AWorldOfOneIsNotSpecial) {
   EXPECT_EQ(x, 3.0f);
 }
 
-// Steps of named gradients, submitted in an order of its own on each rank.
+// Steps of named gradients; each rank submits them in its own order.
 void train(Session& session, int steps, std::vector<std::vector<float>>& gradients) {
   std::mt19937 random(static_cast<unsigned>(session.topology().rank));
   std::vector<Key> keys;
@@ -93,7 +93,7 @@ TEST(Session, ADifferentShapeFailsThatTensorOnEveryRankAndTheNextCallWorks) {
     std::array<float, 3> x = {1, 1, 1};
     try {
       session.run(float_spec("x", 2 + session.topology().rank), x.data(), x.data());
-      FAIL() << "ranks disagree, and nobody says so";
+      FAIL() << "the shapes differ, but the call returned";
     } catch (const Mismatch& e) {
       EXPECT_THAT(e.what(), HasSubstr("'x'"));
       EXPECT_THAT(e.what(), HasSubstr("shape"));
@@ -105,10 +105,10 @@ TEST(Session, ADifferentShapeFailsThatTensorOnEveryRankAndTheNextCallWorks) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Session, ShutdownByManyThreadsAtOnceReturnsToAllWhenItIsDone) {
+TEST(Session, ConcurrentShutdownsAllReturnAfterTheFirst) {
   std::latch begun(2);
   const auto thrown = run_world(2, [&begun](Session& session) {
-    begun.arrive_and_wait();  // nobody cuts off the other's start
+    begun.arrive_and_wait();  // no shutdown precedes the start of another rank
     float x = 1;
     const auto unfinished = session.submit(float_spec(session.topology().rank == 0 ? "x" : "y", 1), &x, &x);
     std::vector<std::jthread> threads;
@@ -122,7 +122,7 @@ TEST(Session, ShutdownByManyThreadsAtOnceReturnsToAllWhenItIsDone) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Session, ATensorThatIsAbsentSomewhereIsTheSumOfTheOthers) {
+TEST(Session, AnAbsentRankReceivesTheSumOfTheOthers) {
   const auto thrown = run_world(3, [](Session& session) {
     float x = 5;
     const Key key = session.declare(float_spec("x", 1));
@@ -134,7 +134,7 @@ TEST(Session, ATensorThatIsAbsentSomewhereIsTheSumOfTheOthers) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Session, ATensorThatIsAbsentEverywhereIsLeftAlone) {
+TEST(Session, ATensorThatIsAbsentEverywhereIsNotWritten) {
   const auto thrown = run_world(2, [](Session& session) {
     float x = 5;
     const Key key = session.declare(float_spec("x", 1));
@@ -163,7 +163,7 @@ TEST(Session, UnevenRowsAreGatheredInOrderOfRanks) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Session, AShutdownEndsWhatIsInFlight) {
+TEST(Session, AShutdownEndsWorksInFlight) {
   Config config;
   config.stall_limit = std::chrono::milliseconds(600'000);
   const auto thrown = run_world(
@@ -181,7 +181,7 @@ TEST(Session, AShutdownEndsWhatIsInFlight) {
   EXPECT_NE(thrown[0], "");
 }
 
-TEST(Session, ATensorThatOneRankNeverSubmitsFailsNamingIt) {
+TEST(Session, ATensorThatOneRankNeverSubmitsFailsWithItsName) {
   Config config;
   config.stall_limit = std::chrono::milliseconds(50);
   const auto thrown = run_world(

@@ -25,7 +25,7 @@ void remove_set(Session& session, std::uint32_t set) {
   outcome_of(session, session.remove_set(set));
 }
 
-// The sum over the set of 10 to the power of each member's world rank.
+// The sum over the members of the set of 10 to the power of their world ranks.
 float sum_in(Session& session, std::uint32_t set, const std::string& name = "x") {
   TensorSpec spec = float_spec(name, 3);
   spec.set = set;
@@ -35,7 +35,7 @@ float sum_in(Session& session, std::uint32_t set, const std::string& name = "x")
   return x[0];
 }
 
-TEST(Sets, EachSetSumsItsMembersAlone) {
+TEST(Sets, EachSetSumsOnlyItsMembers) {
   const auto thrown = run_world(4, [](Session& session) {
     const int rank = session.topology().rank;
     const std::uint32_t evens = add_set(session, {0, 2}, "evens");
@@ -54,7 +54,7 @@ TEST(Sets, EachSetSumsItsMembersAlone) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Sets, RanksInsideASetAreItsOwn) {
+TEST(Sets, RootsAreRanksInsideTheSet) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     const std::uint32_t set = add_set(session, {0, 2});
@@ -69,7 +69,7 @@ TEST(Sets, RanksInsideASetAreItsOwn) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Sets, AStuckSetHoldsUpNoOther) {
+TEST(Sets, AStalledSetDoesNotDelayOthers) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     const std::uint32_t stuck = add_set(session, {0, 1});
@@ -89,9 +89,9 @@ TEST(Sets, AStuckSetHoldsUpNoOther) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-// The world's lane is held in an operation until another set has got somewhere: if one waited for the other, this would
-// not end.
-TEST(Sets, ALaneThatIsBusyHoldsUpNoOther) {
+// An operation blocks the lane of the world until another set has completed a collective: if lanes waited for each
+// other, the test would not end.
+TEST(Sets, ABusyLaneDoesNotDelayOthers) {
   const auto thrown = run_world(2, [](Session& session) {
     const std::uint32_t alone = add_set(session, {0});
     struct Gate {
@@ -132,7 +132,7 @@ TEST(Sets, AnAverageDividesByTheSizeOfItsSet) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Sets, WhoIsNotInASetIsToldSoAtTheCall) {
+TEST(Sets, ACallOfARankThatIsNoMemberIsRefused) {
   const auto thrown = run_world(2, [](Session& session) {
     const std::uint32_t set = add_set(session, {1}, "one");
     if (session.topology().rank == 1) return;
@@ -144,7 +144,7 @@ TEST(Sets, WhoIsNotInASetIsToldSoAtTheCall) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Sets, ARemovedSetIsRefusedAndItsNumberNeverUsedAgain) {
+TEST(Sets, ARemovedSetIsRefusedAndItsNumberNotReused) {
   const auto thrown = run_world(3, [](Session& session) {
     const std::uint32_t first = add_set(session, {0, 1}, "pair");
     EXPECT_THAT(thrown_by([&] { session.add_set({0, 1}); }), HasSubstr("process set 'pair' has the same ranks: 0, 1"));
@@ -159,7 +159,7 @@ TEST(Sets, ARemovedSetIsRefusedAndItsNumberNeverUsedAgain) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Sets, WhatWaitsInARemovedSetFailsNamingIt) {
+TEST(Sets, PendingTensorsOfARemovedSetFailWithItsName) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     const std::uint32_t set = add_set(session, {0, 1}, "pair");
@@ -178,7 +178,7 @@ TEST(Sets, WhatWaitsInARemovedSetFailsNamingIt) {
   EXPECT_THAT(thrown, Each(""));
 }
 
-TEST(Sets, SetsThatDifferBetweenRanksFailOnAll) {
+TEST(Sets, DifferingSetsFailOnAllRanks) {
   const auto thrown = run_world(3, [](Session& session) {
     const int rank = session.topology().rank;
     const auto work = session.add_set(rank == 2 ? std::vector<int>{0, 1} : std::vector<int>{0, 2});
@@ -187,7 +187,7 @@ TEST(Sets, SetsThatDifferBetweenRanksFailOnAll) {
   EXPECT_THAT(thrown, Each(HasSubstr("ranks [0, 2] on ranks 0, 1; ranks [0, 1] on rank 2")));
 }
 
-TEST(Sets, ThereIsAMostOfThem) {
+TEST(Sets, TheirNumberIsLimited) {
   Config config;
   config.max_process_sets = 1;
   const auto thrown = run_world(

@@ -1,4 +1,4 @@
-// Gradients that live in their bucket: side by side in memory, as their known plan has them.
+// Gradients in a bucket: contiguous in memory, in the order of their known plan.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 constexpr std::size_t kSizes[] = {1000, 0, 17, 5000, 1};
 constexpr std::size_t kTensors = std::size(kSizes);
-constexpr int kPatience = 500;  // steps, after which plans must be known
+constexpr int kPatience = 500;  // steps after which plans must be known
 
 // The gradients of one optimizer.
 class Steps {
@@ -36,7 +36,7 @@ class Steps {
     }
   }
 
-  // Whoever waits for each tensor before he submits the next one breaks up its plan.
+  // one_by_one: waits for each tensor before it submits the next one, which breaks their plan.
   void step(bool one_by_one = false) {
     std::vector<std::shared_ptr<Work>> works;
     for (std::size_t i = 0; i < kTensors; ++i) {
@@ -55,7 +55,7 @@ class Steps {
         std::count_if(places_.begin(), places_.end(), [](const BucketPlace& place) { return place.plan != 0; }));
   }
 
-  // What is in no plan stays where it is. How many are in one.
+  // Moves the gradients of plans into buckets. Returns the number of gradients in plans.
   std::size_t move_into_buckets() {
     std::size_t moved = 0;
     for (std::size_t i = 0; i < kTensors; ++i) {
@@ -94,7 +94,7 @@ std::string packed_bytes(const Session& session) {
   return json.substr(at, json.find("\"control\"", at) - at);
 }
 
-// Steps of both until all plans are known on all ranks.
+// Runs steps of both optimizers until all plans are known on all ranks.
 void know(Session& session, Steps& one, Steps& other) {
   TensorSpec spec = float_spec("known", 1);
   spec.op = ReduceOp::kMin;
@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Wires, Views,
                            return std::string(test::name_of(info.param.first)) + std::to_string(info.param.second);
                          });
 
-TEST_P(Views, TensorsThatLieSideBySideAreNotCopiedAndHaveTheSameBits) {
+TEST_P(Views, ContiguousTensorsAreNotCopiedAndHaveTheSameBits) {
   run([](Session& session) {
     Steps packed(session, "packed"), living(session, "living");
     know(session, packed, living);
@@ -156,7 +156,7 @@ TEST_P(Views, TensorsThatLieSideBySideAreNotCopiedAndHaveTheSameBits) {
   });
 }
 
-TEST_P(Views, OneRankMayPackWhatLiesInTheBucketsOfOthers) {
+TEST_P(Views, OneRankMayPackWhileOthersReduceInPlace) {
   run([](Session& session) {
     Steps packed(session, "packed"), mixed(session, "mixed");
     know(session, packed, mixed);
@@ -169,7 +169,7 @@ TEST_P(Views, OneRankMayPackWhatLiesInTheBucketsOfOthers) {
   });
 }
 
-TEST_P(Views, APlanThatIsDissolvedLeavesItsMemoryAsItIs) {
+TEST_P(Views, ADissolvedPlanDoesNotChangeItsMemory) {
   run([](Session& session) {
     Steps packed(session, "packed"), living(session, "living");
     know(session, packed, living);
@@ -201,11 +201,11 @@ TEST_P(Views, MemoryOutlivesTheSession) {
   });
 }
 
-TEST(BucketMemory, WhatCannotBeAllocatedIsSaid) {
+TEST(BucketMemory, AFailedAllocationIsReported) {
   Session session{Config{}};
   EXPECT_THAT(thrown_by([&] { session.allocate(7, 1); }), HasSubstr("7"));
   EXPECT_THAT(thrown_by([&] { session.allocate(0, SIZE_MAX); }), HasSubstr("expected at most"));
-  if (!test::kSanitized) {  // whose operator new ends the process
+  if (!test::kSanitized) {  // operator new of the sanitizers ends the process
     EXPECT_THAT(thrown_by([&] { session.allocate(0, std::size_t{1} << 47); }), HasSubstr("out of memory"));
   }
   EXPECT_NE(session.allocate(0, 0).data, nullptr);

@@ -1,4 +1,4 @@
-// A world of sessions whose ranks are threads of this process, and a deadline that nothing can outlive.
+// A world of sessions whose ranks are threads of this process, with a deadline for the whole test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,9 +19,8 @@ namespace horo {
 
 inline constexpr std::chrono::seconds kTestDeadline{60};
 
-// Runs `body` on a rank for each of the links; returns what each rank threw ("" for nothing). Ends the process
-// with the ranks that still run if they do not end in time.
-// `change` makes ranks differ.
+// Runs `body` on one rank for each of the links. Returns the text of the exception of each rank, or "". Aborts the
+// process if a rank does not end in time. `change` modifies the config of each rank.
 inline std::vector<std::string> run_world_over(std::vector<Links> links, const std::function<void(Session&)>& body,
                                                Config base = {}, const std::function<void(Config&)>& change = {}) {
   const int size = static_cast<int>(links.size());
@@ -73,7 +72,7 @@ inline TensorSpec spec_of(CollectiveKind kind, const std::string& name, std::vec
   return spec;
 }
 
-// What the work ended with, which it throws if that was an error.
+// Waits for the work. Returns its outcome, or throws its failure.
 inline const Outcome& outcome_of(Session& session, const std::shared_ptr<Work>& work) {
   session.wait(std::span(&work, 1), TimePoint::max());
   return work->outcome();
@@ -84,7 +83,7 @@ inline std::vector<float> floats(const Outcome& outcome) {
   return {first, first + outcome.bytes / sizeof(float)};
 }
 
-// Rank 0 leads whatever sets there are: nobody leaves before all have come here.
+// A barrier before the end of a test: rank 0 coordinates all sets, so it must not leave first.
 inline void meet(Session& session) {
   session.run(spec_of(CollectiveKind::kBarrier, "the end", {}), nullptr, nullptr);
 }
