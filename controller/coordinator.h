@@ -8,7 +8,7 @@
 // order in which they became ready, into known plans; from then on a whole plan travels as one bit, and the hall
 // reports one event per plan instead of one per tensor. A plan that does not come together any more (a tensor is
 // missing and somebody waits for another, or a tensor changed its shape) is dissolved: its tensors travel one by one
-// until the next step end, or for a hundred steps and more where this has happened to them again and again.
+// for the next hundred steps.
 //
 // A tensor of a process set needs the set's members, a send_recv its two ends; others hear nothing of it. Ranks that
 // have joined a set are needed for nothing in it. The tensors of a unit are released together, or fail together.

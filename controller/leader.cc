@@ -245,26 +245,15 @@ void Leader::spread(Plan& plan, StallPatience patience) {
   }
 }
 
-// Tensors whose plans do not last are better off alone for so many steps, each time for twice as long: what a job does
-// may change, and there may be only so many plans. All of them come back at the same step end, to one plan.
-void Leader::keep_apart(Plan& plan) {
-  constexpr std::uint64_t kLasting = 100, kShortest = 100;
-  constexpr int kMost = 3, kMostDoublings = 32;
-  plan.failures = plan.releases >= kLasting ? 1 : plan.failures + 1;
-  if (plan.failures < kMost) return;
-  plan.apart = plan.tensors.size() * kShortest << std::min(plan.failures - kMost, kMostDoublings);
-}
-
-void Leader::dissolve(PlanId id, const StallPatience& patience, bool counts) {
+void Leader::dissolve(PlanId id, const StallPatience& patience, std::uint64_t steps_apart) {
   Plan& plan = *plans_.find(id);
   plan.live = false;
   std::erase_if(complete_, [id](const Complete& one) { return one.what == Waiting(id); });  // its tensors are instead
   items_.emplace_back(DissolvePlan{id});
-  if (counts) keep_apart(plan);
   for (const TensorId tensor : plan.tensors) {
     Entry& entry = *table_.place(tensor)->entry;
     entry.plan = 0;
-    entry.last_plan = id;
+    if (steps_apart > 0) entry.apart_until = steps_[plan.set] + steps_apart;
     if (!plan.complete_since.empty()) entry.complete_since = plan.complete_since;
     for (std::size_t rank = 0; rank < entry.since.size(); ++rank) {
       entry.since[rank] = std::max(entry.since[rank], plan.since[rank]);

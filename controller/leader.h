@@ -50,6 +50,9 @@ class Leader {
   std::vector<ReadyTime> ready_times(const std::function<TimePoint(std::uint32_t)>& from) const;
 
  private:
+  // Steps for which the tensors of a dissolved plan are in no plan.
+  static constexpr std::uint64_t kStepsApart = 100;
+
   struct Joins {
     RankSet ranks;
     int last = 0;  // rank in the set
@@ -95,8 +98,7 @@ class Leader {
   void complete(Entry& entry, const StallPatience& patience);
   std::string trouble_of(Entry& entry) const;
   void spread(Plan& plan, StallPatience patience);
-  void dissolve(PlanId id, const StallPatience& patience, bool counts = true);
-  static void keep_apart(Plan& plan);
+  void dissolve(PlanId id, const StallPatience& patience, std::uint64_t steps_apart = kStepsApart);
   void fail(Entry& entry, const std::string& text);
   void finish(Entry& entry);
   void stop_waiting(std::optional<Wait>& waiting);
@@ -174,6 +176,7 @@ class Leader {
   std::map<std::uint32_t, Flow> flows_;             // by set
   std::map<TensorName, std::vector<Entry*>> held_;  // by unit: complete, until all of the unit is
   std::map<std::uint32_t, Joins> joins_;            // by set, where some have joined
+  std::map<std::uint32_t, std::uint64_t> steps_;    // by set: steps that have ended
   std::map<std::uint32_t, std::size_t> ended_;      // by set: how many of released_ belong to the step that ended
   std::map<std::uint32_t, std::vector<Listed>> released_;  // by set: one by one and stepwise, since the last step end
 };

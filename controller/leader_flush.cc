@@ -85,7 +85,6 @@ void Leader::release_plan(PlanId id) {
   Plan& plan = *plans_.find(id);
   items_.emplace_back(ReleasePlan{id, plan.exceptions(), tells(plan.set, CollectiveKind::kAllReduce)});
   plan.complete_since = plan.since;
-  ++plan.releases;
   plan.clear();
 }
 
@@ -96,7 +95,6 @@ void Leader::list(Entry& entry, Version& version) {
   const bool fits =
       version.spec.stepwise && version.spec.kind == CollectiveKind::kAllReduce && version.id && everywhere;
   if (!fits || version.listed || entry.plan != 0) return;
-  if (Plan* last = plans_.find(entry.last_plan); last != nullptr && last->apart > 0) --last->apart;
   version.listed = true;
   released_[version.spec.set].push_back({entry.turn, *version.id});
 }
@@ -112,8 +110,7 @@ std::vector<TensorId> Leader::take_step(std::uint32_t set, std::size_t released)
   for (const auto& [turn, id] : std::span(all.begin(), end)) {
     const Place place = *table_.place(id);
     place.entry->versions[place.version].listed = false;
-    const Plan* last = plans_.find(place.entry->last_plan);
-    const bool fits = place.entry->plan == 0 && (last == nullptr || last->apart == 0);
+    const bool fits = place.entry->plan == 0 && steps_[set] > place.entry->apart_until;
     if (fits && names.insert(place.entry->name).second) step.push_back(id);
   }
   all.erase(all.begin(), end);
@@ -123,6 +120,7 @@ std::vector<TensorId> Leader::take_step(std::uint32_t set, std::size_t released)
 // A unit is in a plan as a whole or not at all, because plans are released one by one.
 void Leader::define_plans(std::uint32_t set, std::size_t released) {
   if (sets_.find(set) == nullptr) return;
+  ++steps_[set];
   const std::vector<TensorId> step = take_step(set, released);
   if (left_.meets(members(set)) || joined(set) != nullptr) return;
   std::vector<Fusible> tensors;
@@ -150,7 +148,6 @@ void Leader::define_plan(std::uint32_t set, std::vector<TensorId> tensors) {
     plan.priority = std::max(plan.priority, spec.priority);
     plan.bytes += spec.bytes();
     place.entry->plan = id;
-    if (const Plan* last = plans_.find(place.entry->last_plan)) plan.failures = std::max(plan.failures, last->failures);
     if (!place.entry->ready.empty()) ++plan.gathering;
   }
   items_.emplace_back(DefinePlan{id, std::move(tensors)});

@@ -88,6 +88,7 @@ void Leader::forget_set(std::uint32_t set) {
   std::erase_if(failed_, [set](const auto& failure) { return failure.first.set == set; });
   released_.erase(set);
   ended_.erase(set);
+  steps_.erase(set);
   joins_.erase(set);
   flows_.erase(set);
 }
@@ -100,7 +101,7 @@ void Leader::take_join(int from, const TensorSpec& spec, TimePoint now) {
   joins.ranks.insert(from);
   joins.last = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), from) - ranks.begin());
   for (const PlanId id : plans_.live()) {
-    if (plans_.find(id)->set == spec.set) dissolve(id, clock_.fresh(now), false);
+    if (plans_.find(id)->set == spec.set) dissolve(id, clock_.fresh(now), 0);
   }
   for (const TensorName& name : waiting_names()) {
     Entry* entry = table_.find(name);

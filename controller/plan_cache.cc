@@ -27,7 +27,7 @@ void Plan::clear() {
 }
 
 PlanId PlanCache::define(std::uint32_t set, std::vector<TensorId> tensors) {
-  Plan plan{set, std::move(tensors), 0, 0, RankSet(size_), RankSet(size_), {}, {}, {}, 0, 0, 0, 0, true, {}};
+  Plan plan{set, std::move(tensors), 0, 0, RankSet(size_), RankSet(size_), {}, {}, {}, 0, true, {}};
   plan.since.assign(static_cast<std::size_t>(size_), TimePoint::min());
   plans_.push_back(std::move(plan));
   return static_cast<PlanId>(plans_.size());

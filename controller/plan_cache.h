@@ -26,9 +26,6 @@ struct Plan {
   std::vector<TimePoint> since;             // by rank: when it was last complete there; min(): never
   std::vector<TimePoint> complete_since;    // the same of the last time that all ranks had it; empty: never
   std::size_t gathering = 0;                // its tensors that have a rank in the ready table
-  std::uint64_t releases = 0;               // how often all had it
-  int failures = 0;                         // dissolved plans before it, one after the other, that did not last
-  std::uint64_t apart = 0;                  // of a dissolved one: releases for which its tensors are in no plan
   bool live = true;
   std::optional<Wait> waiting;
 

@@ -34,7 +34,7 @@ struct Entry {
   std::vector<TimePoint> complete_since;  // the same of the last time that all that it needs had it; empty: never
   bool named = false;                     // somebody reported this instance by name
   PlanId plan = 0;                        // the live plan that it is in, or 0
-  PlanId last_plan = 0;                   // the one before, which was dissolved, or 0
+  std::uint64_t apart_until = 0;          // no plan takes it at the ends of its set's steps up to this one
   std::optional<Wait> waiting;
   bool held = false;  // complete, and waits for the others of its unit
   // Once it is complete: among all that became so, and how urgent it is, or its unit.

@@ -100,46 +100,24 @@ TEST(Nudge, AMissingTensorHoldsUpNobodyWhoWaitsForAnother) {
   EXPECT_EQ(ranks[2].stream(), ranks[0].stream());
 }
 
-// Two tensors of one plan, of which all ranks want one alone from time to time.
-class Unsteady : public testing::Test {
- protected:
-  // Steps until both are released as one plan, or `most`.
-  int steps_until_planned(int most) {
-    for (int step = 1; step <= most; ++step) {
-      ranks_.step(all_);
-      const auto& last = ranks_[0].stream().back();
-      if (last.known && last.names.size() == all_.size()) return step;
+TEST(Plans, TheTensorsOfADissolvedPlanAreInNoPlanForAHundredSteps) {
+  const std::vector<TensorSpec> all = {gradient("a"), gradient("b")};
+  Ranks ranks(2);
+  const auto steps_until_planned = [&] {
+    for (int step = 1; step <= 1000; ++step) {
+      ranks.step(all);
+      const Seen& last = ranks[0].stream().back();
+      if (last.known && last.names.size() == all.size()) return step;
     }
-    return most;
-  }
-
-  void dissolve() {
-    for (int rank = 0; rank < 2; ++rank) ranks_[rank].submit(all_[0]), ranks_[rank].nudge();
-    ranks_.settle();
-  }
-
-  const std::vector<TensorSpec> all_ = {gradient("a"), gradient("b")};
-  Ranks ranks_{2};
-};
-
-TEST_F(Unsteady, WhosePlansDissolveThreeTimesIsInNoneForAWhileAndThenForTwiceAsLong) {
+    return 1000;
+  };
+  EXPECT_LT(steps_until_planned(), 5);
   for (int round = 0; round < 3; ++round) {
-    EXPECT_LT(steps_until_planned(10), 10) << round;
-    dissolve();
-  }
-  const int first = steps_until_planned(1000);
-  EXPECT_GE(first, 100);
-  dissolve();
-  const int second = steps_until_planned(1000);
-  EXPECT_GE(second, 2 * first - 10);
-  EXPECT_LE(second, 2 * first + 10);
-}
-
-TEST_F(Unsteady, APlanThatLastedDoesNotCount) {
-  for (int round = 0; round < 10; ++round) {
-    EXPECT_LT(steps_until_planned(10), 10) << round;
-    for (int step = 0; step < 100; ++step) ranks_.step(all_);
-    dissolve();
+    for (int rank = 0; rank < 2; ++rank) ranks[rank].submit(all[0]), ranks[rank].nudge();
+    ranks.settle();
+    const int steps = steps_until_planned();
+    EXPECT_GE(steps, 100) << round;
+    EXPECT_LT(steps, 105) << round;
   }
 }
 
