@@ -76,7 +76,7 @@ struct RankLeft {
 };
 // The time of the last SetTimer has come.
 struct TimerFired {};
-// Collectives of the set that were to be told of (Release::tells) are over here: of so many tensors.
+// Collectives of the set that were to be told of (Release::reports_done) are over here: of so many tensors.
 struct Done {
   std::uint32_t set = 0;
   std::uint32_t tensors = 0;
@@ -110,7 +110,7 @@ struct Release {
   PlanId plan = 0;                //   this one
   std::vector<int> ranks = {};    // who takes part (world ranks, ascending), where that is not the whole set: a
                                   // send_recv's two, or who has not joined
-  bool tells = false;             // when it is over, the hall says so with Done
+  bool reports_done = false;      // when it is over, the hall says so with Done
 };
 // The tensors were submitted as absent by every member: nothing to move, their Works end without a value.
 struct Skip {

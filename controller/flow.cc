@@ -4,42 +4,42 @@
 
 namespace horo {
 
-bool Flow::orders(CollectiveKind kind) {
+bool Flow::has_priority(CollectiveKind kind) {
   return kind != CollectiveKind::kBarrier && kind != CollectiveKind::kJoin && kind != CollectiveKind::kSendRecv &&
          kind != CollectiveKind::kAddSet && kind != CollectiveKind::kRemoveSet;
 }
 
-void Flow::hear(std::int32_t priority) {
-  least_ = heard_ ? std::min(least_, priority) : priority;
-  greatest_ = heard_ ? std::max(greatest_, priority) : priority;
-  heard_ = true;
+void Flow::add_priority(std::int32_t priority) {
+  least_ = has_priorities_ ? std::min(least_, priority) : priority;
+  greatest_ = has_priorities_ ? std::max(greatest_, priority) : priority;
+  has_priorities_ = true;
 }
 
-bool Flow::holds(std::int32_t priority, std::size_t credit_bytes) const {
+bool Flow::must_wait(std::int32_t priority, std::size_t credit_bytes) const {
   return is_ranked() && priority < greatest_ && bytes_ > 0 && bytes_ >= credit_bytes;
 }
 
-void Flow::send(std::size_t tensors, std::size_t bytes) {
-  sent_.emplace_back(tensors, bytes);
+void Flow::released(std::size_t tensors, std::size_t bytes) {
+  unfinished_.emplace_back(tensors, bytes);
   bytes_ += bytes;
 }
 
 // More than was sent is nobody's harm: who says so may have been counted out before.
-void Flow::done(std::size_t tensors) {
-  while (tensors > 0 && !sent_.empty()) {
-    auto& [left, bytes] = sent_.front();
+void Flow::finished(std::size_t tensors) {
+  while (tensors > 0 && !unfinished_.empty()) {
+    auto& [left, bytes] = unfinished_.front();
     const std::size_t over = std::min(left, tensors);
     left -= over;
     tensors -= over;
     if (left > 0) return;
     bytes_ -= bytes;
-    sent_.pop_front();
+    unfinished_.pop_front();
   }
 }
 
-void Flow::open() {
+void Flow::stop_holding() {
   open_ = true;
-  sent_.clear();
+  unfinished_.clear();
   bytes_ = 0;
 }
 

@@ -17,27 +17,27 @@ namespace horo {
 class Flow {
  public:
   // Kinds that have a priority: what moves nothing, or goes its own way, never waits.
-  static bool orders(CollectiveKind kind);
+  static bool has_priority(CollectiveKind kind);
 
-  void hear(std::int32_t priority);
+  void add_priority(std::int32_t priority);
   // Not all priorities are equal.
   bool is_ranked() const { return !open_ && least_ < greatest_; }
   // Whether it waits, while the members have so much to do. Never where nothing is on its way.
-  bool holds(std::int32_t priority, std::size_t credit_bytes) const;
+  bool must_wait(std::int32_t priority, std::size_t credit_bytes) const;
 
   // Releases of so many tensors go out; that of as many is over, in any pieces.
-  void send(std::size_t tensors, std::size_t bytes);
-  void done(std::size_t tensors);
+  void released(std::size_t tensors, std::size_t bytes);
+  void finished(std::size_t tensors);
   // Nothing waits from now on.
-  void open();
+  void stop_holding();
 
  private:
-  bool heard_ = false;
+  bool has_priorities_ = false;
   bool open_ = false;
   std::int32_t least_ = 0;
   std::int32_t greatest_ = 0;
   std::size_t bytes_ = 0;
-  std::deque<std::pair<std::size_t, std::size_t>> sent_;  // tensors not over, and their bytes; the oldest first
+  std::deque<std::pair<std::size_t, std::size_t>> unfinished_;  // tensors not over, and their bytes; the oldest first
 };
 
 }  // namespace horo

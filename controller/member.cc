@@ -121,7 +121,7 @@ void Member::leader_left(Actions& actions) {
 
 std::optional<UpMessage> Member::take_report() {
   UpMessage report;
-  report.heard = heard_;
+  report.applied = applied_;
   report.active = std::exchange(queued_active_, {});
   report.answers = std::exchange(queued_answers_, {});
   report.ended = std::exchange(queued_ended_, {});

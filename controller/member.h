@@ -56,7 +56,7 @@ class Member {
     TimePoint since = TimePoint::min();
   };
   // A number of the stream.
-  struct Numbered {
+  struct KnownId {
     std::uint32_t set = 0;
     std::optional<Key> key;  // that used it last; nothing for what is not this rank's
   };
@@ -88,7 +88,7 @@ class Member {
   std::uint32_t set_of(const TensorRef& ref);
   bool concerns(const std::vector<int>& ranks, const TensorRef& ref);
   bool is_member(std::uint32_t set) const;
-  Numbered& numbered(TensorId id);
+  KnownId& known_id(TensorId id);
   std::string of_set(std::uint32_t set) const;
   std::uint64_t hash_of(const std::vector<Key>& keys) const;
   std::string describe_ref(const TensorRef& ref) const;
@@ -105,18 +105,18 @@ class Member {
   void apply(const JoinOver& item, Actions& actions);
   void pass_over(const ReleasePlan& item);
   void release_absent(const KnownPlan& plan, const ReleasePlan& item, Actions& actions);
-  void release(Release release, bool tells, Actions& actions);
+  void release(Release release, bool reports_done, Actions& actions);
 
   const CoordinatorConfig config_;
   std::unordered_map<Key, Tensor> tensors_;
   std::map<TensorName, std::vector<Key>> names_;  // several keys where a name was declared anew
-  std::vector<Numbered> by_id_;
+  std::vector<KnownId> by_id_;
   std::deque<KnownPlan> plans_;  // plan 1 first
   SetTable sets_;
   std::map<std::uint32_t, Key> joins_;  // by set, where this rank has joined
   std::set<std::uint32_t> plannable_;  // sets in which this rank has seen, since their last step end, what plans are of
   std::uint64_t releases_ = 0;         // of all sets
-  std::uint64_t heard_ = 0;            // Down messages
+  std::uint64_t applied_ = 0;          // Down messages
   bool leader_left_ = false;
 
   std::vector<Key> queued_;

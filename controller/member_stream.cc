@@ -12,7 +12,7 @@
 namespace horo {
 
 void Member::apply(const DownMessage& message, Actions& actions) {
-  ++heard_;
+  ++applied_;
   for (const DownItem& item : message.items) {
     std::visit([&](const auto& one) { apply(one, actions); }, item);
   }
@@ -35,14 +35,14 @@ std::string Member::of_set(std::uint32_t set) const {
   return of_set_text(set, found == nullptr ? "" : found->name);
 }
 
-Member::Numbered& Member::numbered(TensorId id) {
+Member::KnownId& Member::known_id(TensorId id) {
   if (id >= by_id_.size()) by_id_.resize(id + std::size_t{1});
   return by_id_[id];
 }
 
 // Of what the leader speaks. It says a number's name, and so its set, when it gives the number.
 std::uint32_t Member::set_of(const TensorRef& ref) {
-  if (ref.name && ref.id) numbered(*ref.id).set = ref.name->set;
+  if (ref.name && ref.id) known_id(*ref.id).set = ref.name->set;
   if (ref.name) return ref.name->set;
   return *ref.id < by_id_.size() ? by_id_[*ref.id].set : 0;
 }
@@ -67,7 +67,7 @@ Key Member::pending_key(const TensorRef& ref, const char* what) {
   }
   if (ref.id) {
     if (tensor(*key).spec.once) throw ProtocolError("rank 0 gave a number to the unnamed " + describe_ref(ref));
-    numbered(*ref.id) = {tensor(*key).spec.set, *key};
+    known_id(*ref.id) = {tensor(*key).spec.set, *key};
     tensor(*key).id = *ref.id;
   }
   return *key;
@@ -83,11 +83,11 @@ std::uint64_t Member::hash_of(const std::vector<Key>& keys) const {
   return hash;
 }
 
-// tells: the first of those who take part is to say when it is over.
-void Member::release(Release release, bool tells, Actions& actions) {
+// reports_done: the first of those who take part is to say when it is over.
+void Member::release(Release release, bool reports_done, Actions& actions) {
   release.set = tensor(release.keys.front()).spec.set;
   const std::vector<int>& ranks = release.ranks.empty() ? sets_.find(release.set)->ranks : release.ranks;
-  release.tells = tells && ranks.front() == config_.rank;
+  release.reports_done = reports_done && ranks.front() == config_.rank;
   release.number = ++releases_;
   if (!release.known) release.key_hash = hash_of(release.keys);
   actions.emplace_back(std::move(release));
@@ -111,7 +111,7 @@ void Member::apply(const ReleaseTensors& item, Actions& actions) {
     if (t.spec.stepwise && t.plan == 0) plannable_.insert(t.spec.set);
   }
   const std::vector<Key> keys = bucket.keys;
-  release(std::move(bucket), item.tells, actions);
+  release(std::move(bucket), item.reports_done, actions);
   for (const Key key : keys) settle(key);
 }
 
@@ -145,7 +145,8 @@ void Member::apply(const ReleasePlan& item, Actions& actions) {
   }
   p.queued = false;
   p.absent.clear();
-  if (item.exceptions.empty()) return release({0, 0, p.keys, p.key_hash, {}, true, item.plan}, item.tells, actions);
+  if (item.exceptions.empty())
+    return release({0, 0, p.keys, p.key_hash, {}, true, item.plan}, item.reports_done, actions);
   release_absent(p, item, actions);
 }
 
@@ -155,13 +156,13 @@ void Member::release_absent(const KnownPlan& plan, const ReleasePlan& item, Acti
   for (auto absence = item.exceptions.rbegin(); absence != item.exceptions.rend(); ++absence) {
     present.erase(present.begin() + absence->slot);
   }
-  if (!present.empty()) release({0, 0, std::move(present), 0, {}, false, 0}, item.tells, actions);
+  if (!present.empty()) release({0, 0, std::move(present), 0, {}, false, 0}, item.reports_done, actions);
   for (const SlotAbsence& absence : item.exceptions) {
     const Key key = plan.keys[absence.slot];
     if (absence.ranks.size() == sets_.find(plan.set)->ranks.size()) {
       actions.emplace_back(Skip{{key}});
     } else {
-      release({0, 0, {key}, 0, absence.ranks, false, 0}, item.tells, actions);
+      release({0, 0, {key}, 0, absence.ranks, false, 0}, item.reports_done, actions);
     }
   }
 }

@@ -24,12 +24,12 @@ enum class ItemKind : std::uint8_t {
   kDefinePlan = 3,
   kDissolvePlan = 4,
   kFailTensors = 5,
-  kAskWhere = 6,
-  kReleaseAmong = 7,
+  kRequestDiagnosis = 6,
+  kReleaseToRanks = 7,
   kDefineSet = 8,
   kEndSet = 9,
   kJoinOver = 10,
-  kSkipAmong = 11,
+  kSkipToRanks = 11,
 };
 
 std::uint32_t read_below(ByteReader& in, std::uint32_t limit, const char* what) {
@@ -100,22 +100,22 @@ std::vector<TensorRef> read_refs(ByteReader& in, const CoordinatorConfig& config
 struct ItemWriter {
   ByteWriter& out;
 
-  void kind(ItemKind kind, bool tells = false) const {
-    out.u8(static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | (tells ? kTells : 0)));
+  void kind(ItemKind kind, bool reports_done = false) const {
+    out.u8(static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | (reports_done ? kTells : 0)));
   }
   void operator()(const ReleaseTensors& item) const {
-    kind(item.ranks.empty() ? ItemKind::kReleaseTensors : ItemKind::kReleaseAmong, item.tells);
+    kind(item.ranks.empty() ? ItemKind::kReleaseTensors : ItemKind::kReleaseToRanks, item.reports_done);
     write_refs(out, item.tensors);
     write_list(out, item.absent_ranks);
     if (!item.ranks.empty()) write_list(out, item.ranks);
   }
   void operator()(const SkipTensors& item) const {
-    kind(item.ranks.empty() ? ItemKind::kSkipTensors : ItemKind::kSkipAmong);
+    kind(item.ranks.empty() ? ItemKind::kSkipTensors : ItemKind::kSkipToRanks);
     write_refs(out, item.tensors);
     if (!item.ranks.empty()) write_list(out, item.ranks);
   }
   void operator()(const ReleasePlan& item) const {
-    kind(ItemKind::kReleasePlan, item.tells);
+    kind(ItemKind::kReleasePlan, item.reports_done);
     out.u32(item.plan);
     out.u32(static_cast<std::uint32_t>(item.exceptions.size()));
     for (const SlotAbsence& absence : item.exceptions) {
@@ -144,7 +144,7 @@ struct ItemWriter {
     write_list(out, item.missing);
   }
   void operator()(const RequestDiagnosis& item) const {
-    kind(ItemKind::kAskWhere);
+    kind(ItemKind::kRequestDiagnosis);
     out.u64(item.question);
   }
   void operator()(const DefineSet& item) const {
@@ -239,11 +239,11 @@ DownItem read_plain_item(ByteReader& in, ItemKind kind, const CoordinatorConfig&
   switch (kind) {
     case ItemKind::kReleaseTensors:
       return read_release(in, config, false);
-    case ItemKind::kReleaseAmong:
+    case ItemKind::kReleaseToRanks:
       return read_release(in, config, true);
     case ItemKind::kSkipTensors:
       return read_skip(in, config, false);
-    case ItemKind::kSkipAmong:
+    case ItemKind::kSkipToRanks:
       return read_skip(in, config, true);
     case ItemKind::kReleasePlan:
       return read_release_plan(in, config);
@@ -253,7 +253,7 @@ DownItem read_plain_item(ByteReader& in, ItemKind kind, const CoordinatorConfig&
       return DissolvePlan{read_plan(in, config)};
     case ItemKind::kFailTensors:
       return read_fail_tensors(in, config);
-    case ItemKind::kAskWhere:
+    case ItemKind::kRequestDiagnosis:
       return RequestDiagnosis{in.u64()};
     case ItemKind::kDefineSet:
       return read_define_set(in, config);
@@ -273,9 +273,9 @@ DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
   DownItem item = read_plain_item(in, static_cast<ItemKind>(kind & ~kTells), config);
   if ((kind & kTells) == 0) return item;
   if (auto* release = std::get_if<ReleaseTensors>(&item)) {
-    release->tells = true;
+    release->reports_done = true;
   } else if (auto* plan = std::get_if<ReleasePlan>(&item)) {
-    plan->tells = true;
+    plan->reports_done = true;
   } else {
     throw ProtocolError("an end is to be told of what has none");
   }
@@ -311,7 +311,7 @@ bool DownMessage::has_bits() const {
 
 std::vector<std::byte> encode(UpMessage message) {
   ByteWriter out;
-  out.u64(message.heard);
+  out.u64(message.applied);
   write_ids(out, message.active);
   out.u32(static_cast<std::uint32_t>(message.requests.size()));
   for (const Request& request : message.requests) {
@@ -349,7 +349,7 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
   constexpr std::size_t kDoneBytes = 8;
   ByteReader in(bytes);
   UpMessage message;
-  message.heard = in.u64();
+  message.applied = in.u64();
   message.active = read_ids(in, plan_limit(config));
   const std::uint32_t requests = in.count(kLeastRequestBytes);
   message.requests.reserve(requests);

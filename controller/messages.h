@@ -49,7 +49,7 @@ struct Diagnosis {
 struct UpMessage {
   // How many Down messages the sender had applied when it sent this. A report that crossed its tensor's failure belongs
   // to what failed, not to what comes next: this is how the leader knows.
-  std::uint64_t heard = 0;
+  std::uint64_t applied = 0;
   std::vector<PlanId> active;  // counts before all that follows
   std::vector<Request> requests;
   std::vector<TensorId> present;
@@ -79,7 +79,7 @@ struct ReleaseTensors {
   std::vector<TensorRef> tensors;
   std::vector<int> absent_ranks;
   std::vector<int> ranks = {};  // who takes part; empty: all members of the set
-  bool tells = false;           // the first of them tells the leader when it is over
+  bool reports_done = false;    // the first of them reports to the leader when it is over
 };
 struct SkipTensors {
   std::vector<TensorRef> tensors;
@@ -93,7 +93,7 @@ struct SlotAbsence {
 struct ReleasePlan {
   PlanId plan = 0;
   std::vector<SlotAbsence> exceptions;  // by ascending slot
-  bool tells = false;                   // as above
+  bool reports_done = false;            // as above
 };
 struct DefinePlan {
   PlanId plan = 0;  // from 1, in order of definition

@@ -27,7 +27,7 @@ struct Plan {
   std::vector<TimePoint> complete_since;    // the same of the last time that all ranks had it; empty: never
   std::size_t gathering = 0;                // its tensors that have a rank in the ready table
   bool live = true;
-  std::optional<Wait> waiting;
+  std::optional<StallTimer> stall_timer;
 
   // The whole report of a rank, but for these slots. `complete` must not have the rank.
   void mark(int rank, const std::vector<std::uint32_t>& absent_slots, TimePoint now);

@@ -8,7 +8,7 @@
 
 namespace horo {
 
-Place ReadyTable::place(const TensorSpec& spec) {
+VersionRef ReadyTable::find_or_add(const TensorSpec& spec) {
   const TensorName name = name_of(spec);
   auto found = entries_.find(name);
   if (found == entries_.end()) {
@@ -25,7 +25,7 @@ Place ReadyTable::place(const TensorSpec& spec) {
   return {&entry, static_cast<std::size_t>(version - entry.versions.begin())};
 }
 
-std::optional<Place> ReadyTable::place(TensorId id) const {
+std::optional<VersionRef> ReadyTable::version_of(TensorId id) const {
   return id < by_id_.size() ? std::optional(by_id_[id]) : std::nullopt;
 }
 
@@ -52,13 +52,13 @@ std::vector<Entry*> ReadyTable::of_unit(const TensorName& unit) {
   return entries;
 }
 
-void ReadyTable::mark(Place place, int rank, bool absent, TimePoint now) {
-  Entry& entry = *place.entry;
+void ReadyTable::mark(VersionRef ref, int rank, bool absent, TimePoint now) {
+  Entry& entry = *ref.entry;
   if (!entry.ready.insert(rank)) {
     throw ProtocolError("rank " + std::to_string(rank) + " reported tensor '" + entry.name.name +
                         "' twice, and the first was not yet released");
   }
-  entry.versions[place.version].ranks.insert(rank);
+  entry.versions[ref.version].ranks.insert(rank);
   if (absent) entry.absent.insert(rank);
   entry.since[static_cast<std::size_t>(rank)] = now;
 }
@@ -74,12 +74,12 @@ Version* ReadyTable::agreed(Entry& entry) {
   return found == entry.versions.end() ? nullptr : &*found;
 }
 
-std::vector<Said> ReadyTable::said(const Entry& entry) {
-  std::vector<Said> said;
+std::vector<SpecReport> ReadyTable::reports(const Entry& entry) {
+  std::vector<SpecReport> reports;
   for (const Version& version : entry.versions) {
-    if (!version.ranks.empty()) said.push_back({&version.spec, version.ranks.ranks()});
+    if (!version.ranks.empty()) reports.push_back({&version.spec, version.ranks.ranks()});
   }
-  return said;
+  return reports;
 }
 
 bool ReadyTable::is_once(const Entry& entry) {
@@ -120,8 +120,8 @@ void ReadyTable::finish(Entry& entry) {
 }
 
 void ReadyTable::forget_set(std::uint32_t set) {
-  for (Place& place : by_id_) {
-    if (place.entry != nullptr && place.entry->name.set == set) place.entry = nullptr;
+  for (VersionRef& ref : by_id_) {
+    if (ref.entry != nullptr && ref.entry->name.set == set) ref.entry = nullptr;
   }
   std::erase_if(entries_, [set](const auto& entry) { return entry.first.set == set; });
 }

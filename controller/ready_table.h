@@ -20,8 +20,8 @@ namespace horo {
 struct Version {
   TensorSpec spec;  // stepwise only if all say so
   std::optional<TensorId> id;
-  RankSet ranks;        // that reported it so, of this instance
-  bool listed = false;  // among the tensors of the step that goes on
+  RankSet ranks;         // that reported it so, of this instance
+  bool in_step = false;  // among the tensors of the step that goes on
 };
 
 struct Entry {
@@ -35,7 +35,7 @@ struct Entry {
   bool named = false;                     // somebody reported this instance by name
   PlanId plan = 0;                        // the live plan that it is in, or 0
   std::uint64_t apart_until = 0;          // no plan takes it at the ends of its set's steps up to this one
-  std::optional<Wait> waiting;
+  std::optional<StallTimer> stall_timer;
   bool held = false;  // complete, and waits for the others of its unit
   // Once it is complete: among all that became so, and how urgent it is, or its unit.
   std::uint64_t turn = 0;
@@ -43,7 +43,7 @@ struct Entry {
 };
 
 // Diagnose a report belongs.
-struct Place {
+struct VersionRef {
   Entry* entry = nullptr;
   std::size_t version = 0;
 };
@@ -54,10 +54,10 @@ class ReadyTable {
   ReadyTable(int size, std::size_t max_ids) : size_(size), max_ids_(max_ids) {}
 
   // Makes the entry and the version if they are new.
-  Place place(const TensorSpec& spec);
+  VersionRef find_or_add(const TensorSpec& spec);
   // Nothing for an id that was never given; no entry for one of a set that was forgotten. Entries with an id stay where
   // they are until then.
-  std::optional<Place> place(TensorId id) const;
+  std::optional<VersionRef> version_of(TensorId id) const;
   // Null if there is none.
   Entry* find(const TensorName& name);
   // Those of a set or, with a unit, those whose spec of this instance is of it; by name.
@@ -65,13 +65,13 @@ class ReadyTable {
   std::vector<Entry*> of_unit(const TensorName& unit);
 
   // Throws ProtocolError if the rank has it ready already: it may submit a tensor again only when it is over.
-  void mark(Place place, int rank, bool absent, TimePoint now);
+  void mark(VersionRef ref, int rank, bool absent, TimePoint now);
 
   // Whether these ranks beside those ready are all that it needs.
   static bool complete(const Entry& entry, const RankSet* excused);
   // The one version of all that reported it, or null where they disagree.
   static Version* agreed(Entry& entry);
-  static std::vector<Said> said(const Entry& entry);
+  static std::vector<SpecReport> reports(const Entry& entry);
   // Somebody submitted it without a name.
   static bool is_once(const Entry& entry);
   // Those that it is of, as those that reported it say; a unit's name is in place of a tensor's.
@@ -91,7 +91,7 @@ class ReadyTable {
   const int size_;
   const std::size_t max_ids_;
   std::map<TensorName, Entry> entries_;
-  std::vector<Place> by_id_;
+  std::vector<VersionRef> by_id_;
 };
 
 }  // namespace horo

@@ -34,20 +34,20 @@ std::string names_text(const std::vector<std::string>& names) {
   return text + and_more(names.size() - shown);
 }
 
-std::string awaited_text(const Instead& instead) {
+std::string pending_text(const RankWaits& waits) {
   std::string text;
-  for (const Awaited& awaited : instead.first) {
-    text += (text.empty() ? "" : ", ") + awaited.what + awaited.of_set + " (not submitted by " +
-            ranks_text(awaited.missing) + ")";
+  for (const PendingWait& wait : waits.shown) {
+    text +=
+        (text.empty() ? "" : ", ") + wait.what + wait.of_set + " (not submitted by " + ranks_text(wait.missing) + ")";
   }
-  return text.empty() ? "no other tensor" : text + and_more(instead.more);
+  return text.empty() ? "no other tensor" : text + and_more(waits.more);
 }
 
 // " Rank 2 waits for 'b' (not submitted by ranks 0, 1). Ranks 3, 5 wait for no other tensor."
-std::string instead_text(const std::vector<Instead>& instead) {
+std::string waits_text(const std::vector<RankWaits>& waits) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
-  for (const Instead& one : instead) {
-    std::string text = awaited_text(one);
+  for (const RankWaits& one : waits) {
+    std::string text = pending_text(one);
     const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
     if (group == groups.end()) {
       groups.push_back({std::move(text), {one.rank}});
@@ -57,8 +57,8 @@ std::string instead_text(const std::vector<Instead>& instead) {
   }
   std::string text;
   for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
-    const auto& [awaited, ranks] = groups[i];
-    text += " " + capitalized(ranks_text(ranks)) + (ranks.size() == 1 ? " waits for " : " wait for ") + awaited + ".";
+    const auto& [pending, ranks] = groups[i];
+    text += " " + capitalized(ranks_text(ranks)) + (ranks.size() == 1 ? " waits for " : " wait for ") + pending + ".";
   }
   return groups.size() > kMostGroups ? text + " Other ranks wait for other tensors." : text;
 }
@@ -95,19 +95,19 @@ bool nobody_to_ask(const std::vector<CallSites>& groups) {
 
 }  // namespace
 
-std::string warning_text(const std::vector<Stalled>& stalled, const std::vector<Instead>& instead,
+std::string warning_text(const std::vector<StallGroup>& groups, const std::vector<RankWaits>& waits,
                          std::chrono::milliseconds limit) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(stalled.size(), kMostGroups); ++i) {
-    const Stalled& s = stalled[i];
+  for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
+    const StallGroup& s = groups[i];
     text += (i > 0 ? "; " : "") + names_text(s.names) + s.of_set + ": submitted by " + ranks_text(s.submitted) +
             ", but not " + (s.partly ? "all of them by " : "by ") + ranks_text(s.missing) + " for " +
             seconds_text(s.waited);
   }
   std::size_t more = 0;
-  for (std::size_t i = kMostGroups; i < stalled.size(); ++i) more += stalled[i].names.size();
+  for (std::size_t i = kMostGroups; i < groups.size(); ++i) more += groups[i].names.size();
   if (more > 0) text += "; " + std::to_string(more) + " more tensors wait for other ranks";
-  return text + "." + instead_text(instead) + " This is an error after " + std::to_string(limit.count()) +
+  return text + "." + waits_text(waits) + " This is an error after " + std::to_string(limit.count()) +
          " ms (HORO_STALL_LIMIT_MS)";
 }
 
@@ -116,12 +116,12 @@ std::string stall_head(const TensorSpec& spec, const std::string& of_set) {
   return describe(spec) + " of tensor '" + spec.name + "'" + of_set + order;
 }
 
-std::string stall_text(const Stalled& stalled, const std::vector<Instead>& instead, std::chrono::milliseconds limit) {
-  const std::string missing = ranks_text(stalled.missing);
-  return ": submitted by " + ranks_text(stalled.submitted) + ", but not by " + missing + " within " +
-         std::to_string(limit.count()) + " ms (HORO_STALL_LIMIT_MS)." + instead_text(instead) +
+std::string stall_text(const StallGroup& group, const std::vector<RankWaits>& waits, std::chrono::milliseconds limit) {
+  const std::string missing = ranks_text(group.missing);
+  return ": submitted by " + ranks_text(group.submitted) + ", but not by " + missing + " within " +
+         std::to_string(limit.count()) + " ms (HORO_STALL_LIMIT_MS)." + waits_text(waits) +
          " Nothing was changed; submit it on all ranks, or raise the limit if " + missing +
-         (stalled.missing.size() == 1 ? " is" : " are") + " only slow";
+         (group.missing.size() == 1 ? " is" : " are") + " only slow";
 }
 
 std::string unit_text(std::chrono::milliseconds limit) {

@@ -13,7 +13,7 @@
 namespace horo {
 
 // Tensors that wait for the same ranks.
-struct Stalled {
+struct StallGroup {
   std::vector<std::string> names;
   std::vector<int> submitted;
   std::vector<int> missing;
@@ -22,24 +22,24 @@ struct Stalled {
   std::string of_set = "";  // of_set_text()
 };
 // What a rank has submitted that others have not.
-struct Awaited {
+struct PendingWait {
   std::string what;  // "'x'", or "join"
   std::vector<int> missing;
   std::string of_set = "";
 };
-struct Instead {
+struct RankWaits {
   int rank = 0;
-  std::vector<Awaited> first;
+  std::vector<PendingWait> shown;
   std::size_t more = 0;
 };
 
 // One line, whatever stalls.
-std::string warning_text(const std::vector<Stalled>& stalled, const std::vector<Instead>& instead,
+std::string warning_text(const std::vector<StallGroup>& groups, const std::vector<RankWaits>& waits,
                          std::chrono::milliseconds limit);
 
 // Before "head" + text: "all_reduce average float32 [4] of tensor 'x'".
 std::string stall_head(const TensorSpec& spec, const std::string& of_set = "");
-std::string stall_text(const Stalled& stalled, const std::vector<Instead>& instead, std::chrono::milliseconds limit);
+std::string stall_text(const StallGroup& group, const std::vector<RankWaits>& waits, std::chrono::milliseconds limit);
 // Of a unit whose tensors are ready everywhere, as far as there are any.
 std::string unit_text(std::chrono::milliseconds limit);
 // The lines after it: where the ranks are that wait, and those that are missing.

@@ -76,9 +76,9 @@ constexpr Property kProperties[] = {
 };
 
 // "float32 on ranks 0, 2; int32 on rank 1", or nothing where all say the same.
-std::string grouped(const std::vector<Said>& said, const Property& property) {
+std::string grouped(const std::vector<SpecReport>& said, const Property& property) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
-  for (const Said& one : said) {
+  for (const SpecReport& one : said) {
     const std::string value = property.text(*one.spec);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == value; });
     if (group == groups.end()) group = groups.insert(group, {value, {}});
@@ -92,7 +92,7 @@ std::string grouped(const std::vector<Said>& said, const Property& property) {
   return text;
 }
 
-std::string first_difference(const std::vector<Said>& said) {
+std::string first_difference(const std::vector<SpecReport>& said) {
   for (const Property& property : kProperties) {
     if (!property.matters(said.front().spec->kind)) continue;
     std::string text = grouped(said, property);
@@ -101,8 +101,8 @@ std::string first_difference(const std::vector<Said>& said) {
   return "a value that is not equal to itself (NaN) on " + ranks_text(said.front().ranks) + " and others";
 }
 
-bool same_kind(const std::vector<Said>& said) {
-  return std::all_of(said.begin(), said.end(), [&](const Said& s) { return s.spec->kind == said[0].spec->kind; });
+bool same_kind(const std::vector<SpecReport>& said) {
+  return std::all_of(said.begin(), said.end(), [&](const SpecReport& s) { return s.spec->kind == said[0].spec->kind; });
 }
 
 // Of those that left, in order.
@@ -130,12 +130,12 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return i < ranks.size() ? text + " and " + std::to_string(ranks.size() - i) + " more" : text;
 }
 
-std::string mismatch_text(const std::vector<Said>& said, const std::string& of_set) {
+std::string mismatch_text(const std::vector<SpecReport>& said, const std::string& of_set) {
   const TensorSpec& first = *said.front().spec;
   const std::string what = same_kind(said) ? std::string(name_of(first.kind)) + " of tensor '" : "tensor '";
   const std::string text =
       what + first.name + "'" + of_set + ": ranks disagree: " + first_difference(said) + ". Nothing was changed; ";
-  const bool unnamed = std::any_of(said.begin(), said.end(), [](const Said& s) { return s.spec->once; });
+  const bool unnamed = std::any_of(said.begin(), said.end(), [](const SpecReport& s) { return s.spec->once; });
   if (!unnamed) return text + "make it equal on all ranks and submit it again";
   return text +
          "calls without a name are matched by their order, so look for a rank that makes one more or one less of them, "
@@ -155,6 +155,13 @@ std::string joined_text(const TensorSpec& spec, const std::vector<int>& joined, 
          "first rank joins, or after the last";
 }
 
+std::string unit_head(const std::string& name, const std::string& unit, const std::string& culprit,
+                      const std::string& of_set) {
+  const std::string head = "tensor '" + name + "'" + of_set + " is ";
+  if (culprit.empty()) return head + "of unit '" + unit + "', which failed: ";
+  return head + "one unit ('" + unit + "') with tensor '" + culprit + "', which failed: ";
+}
+
 std::string joined_unit_text() {
   return "all ranks have joined, and not all of its tensors came. Nothing was changed; make a unit of the same tensors "
          "on all ranks";
@@ -166,7 +173,8 @@ std::string lost_join_text(const std::vector<int>& left, const std::string& of_s
 
 std::string removed_text(const std::string& name, const std::string& of_set) {
   return "tensor '" + name + "'" + of_set +
-         ": the process set was removed before all of its ranks had submitted the tensor. Wait for what is in flight "
+         ": the process set was removed before all of its ranks had submitted the tensor. Wait for what is in "
+         "flight "
          "in "
          "a set before you remove it";
 }

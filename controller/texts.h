@@ -12,13 +12,13 @@ namespace horo {
 std::string ranks_text(const std::vector<int>& ranks);
 
 // What some ranks said of a tensor.
-struct Said {
+struct SpecReport {
   const TensorSpec* spec = nullptr;
   std::vector<int> ranks;
 };
 // "all_reduce of tensor 'conv1.weight': ranks disagree: shape [2, 3] on ranks 0, 2-5; shape [3, 2] on rank 1. ..."
 // of_set here and below: of_set_text() of its process set.
-std::string mismatch_text(const std::vector<Said>& said, const std::string& of_set = "");
+std::string mismatch_text(const std::vector<SpecReport>& said, const std::string& of_set = "");
 
 // "tensor 'x': rank 2 has left (horo.shutdown, or the end of the program) and will not submit it. ..."; left: who will
 // not submit it, in the order in which they left.
@@ -26,6 +26,10 @@ std::string left_text(const std::string& name, const std::vector<int>& left, con
 
 // "all_gather of tensor 'x' is not possible while rank 2 has joined. ..."
 std::string joined_text(const TensorSpec& spec, const std::vector<int>& joined, const std::string& of_set);
+// "tensor 'x' of process set 'tp0' is one unit ('u') with tensor 'y', which failed: ", before the text of that failure.
+// culprit: 'y'; empty: the unit itself failed.
+std::string unit_head(const std::string& name, const std::string& unit, const std::string& culprit,
+                      const std::string& of_set);
 // Of a unit of which all ranks that have not joined have all that there is.
 std::string joined_unit_text();
 // "join: rank 2 has left (...) and will not join. ..."

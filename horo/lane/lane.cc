@@ -222,7 +222,7 @@ std::optional<Lane::Task> Lane::next_task(bool ran_one) {
 
 void Lane::run(const Job& job) {
   run_collective(job);
-  if (!job.release.tells) return;
+  if (!job.release.reports_done) return;
   {
     MutexLock lock(mutex_);
     done_ += static_cast<std::uint32_t>(job.items->size());

@@ -272,7 +272,7 @@ TEST(Coordinator, ReadyTimesOfAPlanAreThoseOfItsCompletion) {
 }
 
 // What the coordinator says of bytes from `from`.
-std::string refusal(HallModel& hall, int from, std::vector<std::byte> bytes) {
+std::string refusal(EngineModel& hall, int from, std::vector<std::byte> bytes) {
   Actions actions;
   try {
     hall.coordinator().on(Received{from, std::move(bytes)}, TimePoint{}, actions);
@@ -299,7 +299,7 @@ TEST(Coordinator, AReportOfWhatNeverWasIsRefused) {
   message.plans = {1};
   EXPECT_THAT(refusal(ranks[0], 1, encode(message)), HasSubstr("rank 1 reported plan 1, which was never defined"));
   message.plans.clear();
-  message.heard = 1;
+  message.applied = 1;
   EXPECT_THAT(refusal(ranks[0], 1, encode(message)), HasSubstr("rank 1 applied 1 messages, between 0 and 0"));
 }
 

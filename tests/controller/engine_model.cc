@@ -7,11 +7,11 @@
 
 namespace horo {
 
-HallModel::HallModel(const CoordinatorConfig& config) : rank_(config.rank), coordinator_(config) {
+EngineModel::EngineModel(const CoordinatorConfig& config) : rank_(config.rank), coordinator_(config) {
   for (int rank = 0; rank < config.size; ++rank) sets_[0].push_back(rank);
 }
 
-Key HallModel::key_of(const TensorSpec& spec) {
+Key EngineModel::key_of(const TensorSpec& spec) {
   for (const Key key : keys_[{spec.set, spec.name}]) {
     HORO_CHECK(!tensors_[key].in_flight);
     if (tensors_[key].spec == spec) return key;
@@ -23,7 +23,7 @@ Key HallModel::key_of(const TensorSpec& spec) {
   return key;
 }
 
-bool HallModel::takes(const TensorSpec& spec) const {
+bool EngineModel::takes(const TensorSpec& spec) const {
   const auto set = sets_.find(spec.set);
   if (set == sets_.end() || joined_.contains(spec.set)) return false;
   const auto at = std::lower_bound(set->second.begin(), set->second.end(), rank_);
@@ -32,7 +32,7 @@ bool HallModel::takes(const TensorSpec& spec) const {
   return spec.kind != CollectiveKind::kSendRecv || spec.root == index || spec.peer == index;
 }
 
-void HallModel::submit(const TensorSpec& spec, bool absent) {
+void EngineModel::submit(const TensorSpec& spec, bool absent) {
   const Key key = key_of(spec);
   Tensor& tensor = tensors_[key];
   tensor.in_flight = true;
@@ -52,19 +52,19 @@ void HallModel::submit(const TensorSpec& spec, bool absent) {
   events_.emplace_back(std::move(complete));
 }
 
-void HallModel::report(Key key) {
+void EngineModel::report(Key key) {
   tensors_[key].reported = true;
   events_.emplace_back(Submitted{key, tensors_[key].absent});
 }
 
-void HallModel::break_up(Plan& plan) {
+void EngineModel::break_up(Plan& plan) {
   plan.waiting = 0;
   for (const Key key : plan.keys) {
     if (tensors_[key].in_flight && !tensors_[key].reported) report(key);
   }
 }
 
-void HallModel::nudge() {
+void EngineModel::nudge() {
   for (auto& [id, plan] : plans_) {
     if (plan.waiting == 0) continue;
     plan.broken = true;
@@ -72,7 +72,7 @@ void HallModel::nudge() {
   }
 }
 
-void HallModel::add_set(std::vector<int> ranks, const std::string& name) {
+void EngineModel::add_set(std::vector<int> ranks, const std::string& name) {
   TensorSpec spec;
   spec.kind = CollectiveKind::kAddSet;
   spec.name = "add_process_set#" + std::to_string(calls_++);
@@ -82,7 +82,7 @@ void HallModel::add_set(std::vector<int> ranks, const std::string& name) {
   submit(spec);
 }
 
-void HallModel::remove_set(std::uint32_t set) {
+void EngineModel::remove_set(std::uint32_t set) {
   TensorSpec spec;
   spec.kind = CollectiveKind::kRemoveSet;
   spec.name = "remove_process_set#" + std::to_string(calls_++);
@@ -91,7 +91,7 @@ void HallModel::remove_set(std::uint32_t set) {
   submit(spec);
 }
 
-void HallModel::join(std::uint32_t set) {
+void EngineModel::join(std::uint32_t set) {
   nudge();
   TensorSpec spec;
   spec.kind = CollectiveKind::kJoin;
@@ -103,7 +103,7 @@ void HallModel::join(std::uint32_t set) {
   joined_.insert(set);
 }
 
-void HallModel::step_end(std::uint32_t set) {
+void EngineModel::step_end(std::uint32_t set) {
   events_.emplace_back(StepEnded{set});
   for (auto& [id, plan] : plans_) {
     if (tensors_[plan.keys.front()].spec.set != set) continue;
@@ -115,11 +115,11 @@ void HallModel::step_end(std::uint32_t set) {
   }
 }
 
-void HallModel::post(Event event) {
+void EngineModel::post(Event event) {
   events_.push_back(std::move(event));
 }
 
-HallModel::Turn HallModel::turn(TimePoint now) {
+EngineModel::Turn EngineModel::turn(TimePoint now) {
   for (const Key key : std::exchange(declared_, {})) coordinator_.declare(key, tensors_[key].spec);
   Actions actions;
   for (const Event& event : std::exchange(events_, {})) coordinator_.on(event, now, actions);
@@ -146,42 +146,42 @@ HallModel::Turn HallModel::turn(TimePoint now) {
   return turn;
 }
 
-std::vector<std::string> HallModel::names_of(const std::vector<Key>& keys) const {
+std::vector<std::string> EngineModel::names_of(const std::vector<Key>& keys) const {
   std::vector<std::string> names;
   for (const Key key : keys) names.push_back(tensors_.at(key).spec.name);
   return names;
 }
 
-void HallModel::act(const Release& r) {
+void EngineModel::act(const Release& r) {
   stream_.push_back({false, r.set, r.number, names_of(r.keys), r.key_hash, r.absent_ranks, r.known, r.ranks});
   for (const std::string& name : stream_.back().names) ++times_[name];
-  running_.push_back({r.keys, r.set, r.tells});
+  running_.push_back({r.keys, r.set, r.reports_done});
 }
 
-void HallModel::act(const Skip& skip) {
+void EngineModel::act(const Skip& skip) {
   stream_.push_back({true, tensors_.at(skip.keys.front()).spec.set, 0, names_of(skip.keys), 0, {}, false, {}});
   for (const std::string& name : stream_.back().names) ++times_[name];
   running_.push_back({skip.keys});
 }
 
-void HallModel::act(const AddSet& add) {
+void EngineModel::act(const AddSet& add) {
   sets_[add.set] = add.ranks;
   running_.push_back({add.keys});
 }
 
-void HallModel::act(const RemoveSet& remove) {
+void EngineModel::act(const RemoveSet& remove) {
   sets_.erase(remove.set);
   joined_.erase(remove.set);
   running_.push_back({remove.keys});
 }
 
-void HallModel::act(const Joined& joined) {
+void EngineModel::act(const Joined& joined) {
   joins_.push_back(joined);
   joined_.erase(joined.set);
   running_.push_back({joined.keys});
 }
 
-void HallModel::act(const Fail& fail) {
+void EngineModel::act(const Fail& fail) {
   for (const std::string& name : names_of(fail.keys)) failures_.push_back({name, fail.text});
   for (const Key key : fail.keys) {
     if (tensors_.at(key).spec.kind == CollectiveKind::kJoin) joined_.erase(tensors_.at(key).spec.set);
@@ -189,11 +189,11 @@ void HallModel::act(const Fail& fail) {
   running_.push_back({fail.keys});
 }
 
-void HallModel::act(const Learn& learn) {
+void EngineModel::act(const Learn& learn) {
   plans_[learn.plan].keys = learn.keys;
 }
 
-void HallModel::act(const Break& end) {
+void EngineModel::act(const Break& end) {
   Plan& plan = plans_.at(end.plan);
   if (plan.active) {
     break_up(plan);
@@ -202,7 +202,7 @@ void HallModel::act(const Break& end) {
   plans_.erase(end.plan);
 }
 
-void HallModel::finish_one() {
+void EngineModel::finish_one() {
   const Running over = std::move(running_.front());
   running_.pop_front();
   for (const Key key : over.keys) {
@@ -213,15 +213,15 @@ void HallModel::finish_one() {
     std::erase(keys_[{tensors_[key].spec.set, tensors_[key].spec.name}], key);
     tensors_.erase(key);
   }
-  if (over.tells) events_.emplace_back(Done{over.set, static_cast<std::uint32_t>(over.keys.size())});
+  if (over.reports_done) events_.emplace_back(Done{over.set, static_cast<std::uint32_t>(over.keys.size())});
 }
 
-int HallModel::times(const std::string& name) const {
+int EngineModel::times(const std::string& name) const {
   const auto found = times_.find(name);
   return found == times_.end() ? 0 : found->second;
 }
 
-std::string HallModel::in_flight() const {
+std::string EngineModel::in_flight() const {
   std::string text;
   for (const auto& [key, tensor] : tensors_) {
     if (tensor.in_flight) text += " '" + tensor.spec.name + (tensor.reported ? "'" : "' (not reported)");

@@ -1,5 +1,6 @@
-// HallModel: one rank's coordinator inside a small model of the hall, which keeps the hall's side of the contract: keys
-// and plans, one instance of a tensor in flight, plan reports, nudges, breaks, and activation of plans at step ends.
+// EngineModel: one rank's coordinator inside a small model of the hall, which keeps the hall's side of the contract:
+// keys and plans, one instance of a tensor in flight, plan reports, nudges, breaks, and activation of plans at step
+// ends.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +34,9 @@ struct Failure {
   bool operator==(const Failure&) const = default;
 };
 
-class HallModel {
+class EngineModel {
  public:
-  explicit HallModel(const CoordinatorConfig& config);
+  explicit EngineModel(const CoordinatorConfig& config);
 
   // ---- The caller's side.
   void submit(const TensorSpec& spec, bool absent = false);
@@ -115,7 +116,7 @@ class HallModel {
   struct Running {
     std::vector<Key> keys;
     std::uint32_t set = 0;
-    bool tells = false;
+    bool reports_done = false;
   };
   std::deque<Running> running_;
   std::size_t in_flight_ = 0;

@@ -117,7 +117,7 @@ Ranks in_the_middle() {
 }
 
 // Of the set: a tensor, a message, a unit and a join.
-void submit_more(HallModel& hall) {
+void submit_more(EngineModel& hall) {
   TensorSpec unit = in_set(1, "u");
   unit.unit = "u";
   unit.unit_size = 1;

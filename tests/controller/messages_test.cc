@@ -44,7 +44,7 @@ TEST(IdSet, AnIdBeyondTheLimitIsRefused) {
 
 UpMessage up_message() {
   UpMessage message;
-  message.heard = 7;
+  message.applied = 7;
   message.active = {3};
   message.requests = {{gradient("a.weight", {2, 0, 3}), true}};
   message.present = {1, 2, 9};
@@ -76,7 +76,7 @@ DownMessage down_message() {
 
 TEST(Messages, AnUpMessageComesBackAsItWas) {
   const UpMessage back = decode_up(encode(up_message()), world_of(3).coordinator);
-  EXPECT_EQ(back.heard, 7U);
+  EXPECT_EQ(back.applied, 7U);
   EXPECT_EQ(back.active, Ids({3}));
   ASSERT_EQ(back.requests.size(), 1U);
   EXPECT_EQ(back.requests[0].spec, gradient("a.weight", {2, 0, 3}));
@@ -102,8 +102,8 @@ TEST(Messages, ADownMessageComesBackInOrder) {
   EXPECT_EQ(std::get<ReleaseTensors>(back.items[0]).tensors[0].name, (TensorName{0, 1, "x"}));
   EXPECT_EQ(std::get<FailTensors>(back.items[5]).text, "why");
   EXPECT_THAT(std::get<FailTensors>(back.items[5]).missing, testing::ElementsAre(0, 2));
-  EXPECT_TRUE(std::get<ReleasePlan>(back.items[2]).tells);
-  EXPECT_FALSE(std::get<ReleaseTensors>(back.items[7]).tells);
+  EXPECT_TRUE(std::get<ReleasePlan>(back.items[2]).reports_done);
+  EXPECT_FALSE(std::get<ReleaseTensors>(back.items[7]).reports_done);
   EXPECT_EQ(std::get<RequestDiagnosis>(back.items[6]).question, 9U);
   EXPECT_THAT(std::get<ReleaseTensors>(back.items[7]).ranks, testing::ElementsAre(1, 2));
   EXPECT_EQ(std::get<DefineSet>(back.items[8]).name, "tp0");

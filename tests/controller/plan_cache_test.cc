@@ -53,15 +53,15 @@ TEST(StallClock, GivesTheLongestWaitingFirst) {
   config.stall_warning = std::chrono::seconds(2);
   StallClock clock(config);
   const TimePoint start = TimePoint{} + std::chrono::hours(1);
-  const Wait first = clock.add(clock.fresh(start), PlanId{7});
-  clock.add({start + std::chrono::seconds(8), Stage::kAsk}, PlanId{8});
+  const StallTimer first = clock.add(clock.fresh(start), PlanId{7});
+  clock.add({start + std::chrono::seconds(8), Stage::kDiagnose}, PlanId{8});
   clock.add({start + std::chrono::seconds(8), Stage::kFail}, PlanId{9});
   EXPECT_EQ(clock.earliest(), start + std::chrono::seconds(2));
   EXPECT_FALSE(clock.due(start + std::chrono::seconds(1)).has_value());
   EXPECT_EQ(std::get<PlanId>(*clock.due(start + std::chrono::seconds(2))), 7U);
   clock.remove(first);
   EXPECT_EQ(clock.earliest(), start + std::chrono::seconds(7)) << "an answer timeout before the limit";
-  EXPECT_EQ(clock.waited({start + std::chrono::seconds(8), Stage::kAsk}, start + std::chrono::seconds(3)),
+  EXPECT_EQ(clock.waited({start + std::chrono::seconds(8), Stage::kDiagnose}, start + std::chrono::seconds(3)),
             std::chrono::seconds(3));
 }
 
@@ -69,7 +69,7 @@ TEST(StallClock, DoesNotWarnWhereTheQuestionComesFirst) {
   CoordinatorConfig config;
   config.stall_limit = std::chrono::seconds(8);
   config.stall_warning = std::chrono::seconds(7);
-  EXPECT_EQ(StallClock(config).fresh(TimePoint{}).next, Stage::kAsk);
+  EXPECT_EQ(StallClock(config).fresh(TimePoint{}).next, Stage::kDiagnose);
 }
 
 }  // namespace

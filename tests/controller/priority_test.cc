@@ -46,7 +46,7 @@ std::vector<DownItem> decode_if_down(const Send& send) {
   return send.to == 0 ? std::vector<DownItem>() : decode_down(send.bytes, CoordinatorConfig{.size = 2}).items;
 }
 
-std::vector<std::string> order(HallModel& hall) {
+std::vector<std::string> order(EngineModel& hall) {
   std::vector<std::string> names;
   for (const Seen& seen : hall.stream()) names.insert(names.end(), seen.names.begin(), seen.names.end());
   return names;
@@ -184,7 +184,7 @@ TEST(Priority, WhatWaitsRunsBeforeItsSetEnds) {
   EXPECT_EQ(ranks[1].times("waits"), 1);
   EXPECT_THAT(ranks[1].failures(), IsEmpty());
   for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(ranks[rank].sets().contains(1));
-  ranks.finish_on({1, 2}, 2);  // and nobody minds who tells of it
+  ranks.finish_on({1, 2}, 2);  // and nobody minds who reports_done of it
 }
 
 TEST(Priority, WhatWaitsRunsBeforeAllHaveJoined) {

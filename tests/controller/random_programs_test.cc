@@ -104,7 +104,7 @@ void expect_all_ended(Simulation& world, int size, const Scenario& scenario) {
   ASSERT_EQ(world.stuck(), "");
   ASSERT_LT(world.duration(), std::chrono::seconds(10)) << "it took a stall to go on";
   for (int rank = 0; rank < size; ++rank) {
-    HallModel& hall = world.hall(rank);
+    EngineModel& hall = world.hall(rank);
     ASSERT_TRUE(hall.idle()) << hall.in_flight();
     ASSERT_EQ(hall.stream(), world.hall(0).stream());
     ASSERT_EQ(hall.failures(), world.hall(0).failures());

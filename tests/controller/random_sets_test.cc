@@ -223,7 +223,7 @@ TEST(RandomSets, EndEverywhereAndInOneOrder) {
     expect_one_order(world, author.groups);
     ASSERT_LT(world.duration(), 10s) << "it took a stall to go on";
     for (int rank = 0; rank < size; ++rank) {
-      const HallModel& hall = world.hall(rank);
+      const EngineModel& hall = world.hall(rank);
       ASSERT_TRUE(hall.failures().empty()) << hall.failures().front().text;
       for (const auto& [name, times] : author.ends[static_cast<std::size_t>(rank)]) {
         ASSERT_EQ(hall.times(name), times) << name << " on rank " << rank;

@@ -17,7 +17,7 @@ class Ranks {
     for (config.size = size, config.rank = 0; config.rank < size; ++config.rank) halls_.emplace_back(config);
     running_.resize(halls_.size());
   }
-  HallModel& operator[](int rank) { return halls_[static_cast<std::size_t>(rank)]; }
+  EngineModel& operator[](int rank) { return halls_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(halls_.size()); }
   TimePoint now = TimePoint{} + std::chrono::hours(1);
   std::vector<Send> sent;
@@ -34,7 +34,7 @@ class Ranks {
     }
   }
   std::vector<Send> turn(int rank) {
-    HallModel::Turn turn = (*this)[rank].turn(now);
+    EngineModel::Turn turn = (*this)[rank].turn(now);
     std::size_t& running = running_[static_cast<std::size_t>(rank)];
     running += turn.started;
     if (!lanes_stand) finish(rank, running);
@@ -66,7 +66,7 @@ class Ranks {
   }
   // Every rank submits all of these.
   void submit(const std::vector<TensorSpec>& specs) {
-    for (HallModel& hall : halls_) {
+    for (EngineModel& hall : halls_) {
       for (const TensorSpec& spec : specs) hall.submit(spec);
     }
     settle();
@@ -84,23 +84,23 @@ class Ranks {
     settle();
   }
   void add_set(const std::vector<int>& members, const std::string& name = "") {
-    for (HallModel& hall : halls_) hall.add_set(members, name);
+    for (EngineModel& hall : halls_) hall.add_set(members, name);
     settle();
   }
   void remove_set(std::uint32_t set) {
-    for (HallModel& hall : halls_) hall.remove_set(set);
+    for (EngineModel& hall : halls_) hall.remove_set(set);
     settle();
   }
   void step(const std::vector<TensorSpec>& specs) {
     submit(specs);
-    for (HallModel& hall : halls_) hall.step_end();
+    for (EngineModel& hall : halls_) hall.step_end();
     settle();
   }
 
   TimePoint timer = TimePoint::max();  // of rank 0
 
  private:
-  std::vector<HallModel> halls_;
+  std::vector<EngineModel> halls_;
   std::vector<std::size_t> running_;  // by rank
 };
 

@@ -43,29 +43,29 @@ TEST(RankSet, IsFullWithEveryRank) {
 
 TEST(ReadyTable, AgreesWhenAllRanksSayTheSame) {
   ReadyTable table(2, 100);
-  const Place place = table.place(gradient("x"));
-  table.mark(place, 0, false, kNow);
-  table.mark(table.place(gradient("x")), 1, true, kNow);
-  EXPECT_NE(ReadyTable::agreed(*place.entry), nullptr);
-  EXPECT_THAT(place.entry->absent.ranks(), ElementsAre(1));
-  EXPECT_EQ(place.entry->since[1], kNow);
+  const VersionRef ref = table.find_or_add(gradient("x"));
+  table.mark(ref, 0, false, kNow);
+  table.mark(table.find_or_add(gradient("x")), 1, true, kNow);
+  EXPECT_NE(ReadyTable::agreed(*ref.entry), nullptr);
+  EXPECT_THAT(ref.entry->absent.ranks(), ElementsAre(1));
+  EXPECT_EQ(ref.entry->since[1], kNow);
 }
 
 TEST(ReadyTable, KeepsWhoSaidWhatWhereTheyDisagree) {
   ReadyTable table(3, 100);
-  for (int rank = 0; rank < 3; ++rank) table.mark(table.place(gradient("x", {rank / 2 + 1})), rank, false, kNow);
-  EXPECT_EQ(ReadyTable::agreed(*table.place(gradient("x", {1})).entry), nullptr);
-  const std::vector<Said> said = ReadyTable::said(*table.place(gradient("x", {1})).entry);
-  ASSERT_EQ(said.size(), 2U);
-  EXPECT_THAT(said[0].ranks, ElementsAre(0, 1));
-  EXPECT_THAT(said[1].ranks, ElementsAre(2));
+  for (int rank = 0; rank < 3; ++rank) table.mark(table.find_or_add(gradient("x", {rank / 2 + 1})), rank, false, kNow);
+  EXPECT_EQ(ReadyTable::agreed(*table.find_or_add(gradient("x", {1})).entry), nullptr);
+  const std::vector<SpecReport> reports = ReadyTable::reports(*table.find_or_add(gradient("x", {1})).entry);
+  ASSERT_EQ(reports.size(), 2U);
+  EXPECT_THAT(reports[0].ranks, ElementsAre(0, 1));
+  EXPECT_THAT(reports[1].ranks, ElementsAre(2));
 }
 
 TEST(ReadyTable, ARankThatReportsTwiceIsNamed) {
   ReadyTable table(2, 100);
-  table.mark(table.place(gradient("x")), 1, false, kNow);
+  table.mark(table.find_or_add(gradient("x")), 1, false, kNow);
   try {
-    table.mark(table.place(gradient("x")), 1, false, kNow);
+    table.mark(table.find_or_add(gradient("x")), 1, false, kNow);
     FAIL() << "a report too many was taken";
   } catch (const ProtocolError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("rank 1 reported tensor 'x' twice"));
@@ -74,10 +74,10 @@ TEST(ReadyTable, ARankThatReportsTwiceIsNamed) {
 
 // One instance of the tensor from rank 0, alone in its world.
 std::optional<TensorId> round_of(ReadyTable& table, const TensorSpec& spec) {
-  const Place place = table.place(spec);
-  table.mark(place, 0, false, kNow);
-  const TensorRef ref = table.refer(*place.entry, *ReadyTable::agreed(*place.entry));
-  table.finish(*place.entry);
+  const VersionRef version = table.find_or_add(spec);
+  table.mark(version, 0, false, kNow);
+  const TensorRef ref = table.refer(*version.entry, *ReadyTable::agreed(*version.entry));
+  table.finish(*version.entry);
   return ref.id;
 }
 
@@ -86,20 +86,20 @@ TEST(ReadyTable, EachNameAndSpecHasOneIdForGood) {
   EXPECT_EQ(round_of(table, gradient("x", {1})), 0U);
   EXPECT_EQ(round_of(table, gradient("x", {2})), 1U);
   EXPECT_EQ(round_of(table, gradient("x", {1})), 0U);
-  EXPECT_EQ(table.place(TensorId{1})->entry, table.place(TensorId{0})->entry);
-  EXPECT_FALSE(table.place(TensorId{2}));
+  EXPECT_EQ(table.version_of(TensorId{1})->entry, table.version_of(TensorId{0})->entry);
+  EXPECT_FALSE(table.version_of(TensorId{2}));
 }
 
 TEST(ReadyTable, IsCompleteWithThoseItNeedsOrWithoutTheExcused) {
   ReadyTable table(3, 100);
-  Entry& entry = *table.place(gradient("x")).entry;
+  Entry& entry = *table.find_or_add(gradient("x")).entry;
   entry.needs = RankSet(3, {0, 2});
   const RankSet excused(3, {1, 2});
   EXPECT_FALSE(ReadyTable::complete(entry, &excused));
-  table.mark(table.place(gradient("x")), 0, false, kNow);
+  table.mark(table.find_or_add(gradient("x")), 0, false, kNow);
   EXPECT_TRUE(ReadyTable::complete(entry, &excused));
   EXPECT_FALSE(ReadyTable::complete(entry, nullptr));
-  table.mark(table.place(gradient("x")), 2, false, kNow);
+  table.mark(table.find_or_add(gradient("x")), 2, false, kNow);
   EXPECT_TRUE(ReadyTable::complete(entry, nullptr));
 }
 
@@ -112,7 +112,7 @@ TEST(ReadyTable, ForgetsASetAndKeepsItsNumbersOutOfUse) {
   EXPECT_EQ(table.of_set(1).size(), 1U);
   table.forget_set(1);
   EXPECT_TRUE(table.of_set(1).empty());
-  EXPECT_EQ(table.place(TensorId{1})->entry, nullptr);
+  EXPECT_EQ(table.version_of(TensorId{1})->entry, nullptr);
   EXPECT_EQ(round_of(table, gradient("y")), 2U);
 }
 

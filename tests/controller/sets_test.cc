@@ -226,7 +226,7 @@ TEST(ProcessSets, AReportOfWhatIsNoneOfARanksBusinessIsRefused) {
   Ranks ranks(2);
   ranks.add_set({0});
   UpMessage report;
-  report.heard = 1;
+  report.applied = 1;
   report.requests = {{in_set(1, "x"), false}};
   Actions actions;
   const auto refusal = [&] {
@@ -239,7 +239,7 @@ TEST(ProcessSets, AReportOfWhatIsNoneOfARanksBusinessIsRefused) {
   };
   EXPECT_THAT(refusal(), HasSubstr("tensor 'x' of process set 1, of which it is no member"));
   report.requests = {{in_set(9, "x"), false}};
-  EXPECT_THAT(refusal(), HasSubstr("rank 1 speaks of process set 9, which was never added"));
+  EXPECT_THAT(refusal(), HasSubstr("rank 1 reported something of process set 9, which was never added"));
 }
 
 TEST(SendRecv, NeedsItsTwoAndReachesNobodyElse) {

@@ -14,7 +14,7 @@ Simulation::Simulation(const SimulationConfig& config, std::vector<Program> prog
     CoordinatorConfig own = config.coordinator;
     own.rank = static_cast<int>(r);
     own.size = static_cast<int>(programs.size());
-    ranks_.push_back({HallModel(own), std::move(programs[r]), 0, 0, false, false, false, now_,
+    ranks_.push_back({EngineModel(own), std::move(programs[r]), 0, 0, false, false, false, now_,
                       std::vector<TimePoint>(programs.size(), now_)});
   }
 }
@@ -55,7 +55,7 @@ void Simulation::wake(int r) {
 
 void Simulation::turn(int r) {
   rank(r).woken = false;
-  HallModel::Turn turn = rank(r).hall.turn(now_);
+  EngineModel::Turn turn = rank(r).hall.turn(now_);
   for (Send& send : turn.sends) {
     const int to = send.to;
     deliver(r, to, Received{r, send.bytes});

@@ -62,14 +62,14 @@ class Simulation {
 
   // Empty if all ranks came to the end of their programs; else where each of the others stands.
   std::string stuck() const;
-  HallModel& hall(int rank) { return ranks_[static_cast<std::size_t>(rank)].hall; }
+  EngineModel& hall(int rank) { return ranks_[static_cast<std::size_t>(rank)].hall; }
   const std::vector<SentMessage>& sent() const { return sent_; }
   // How long the callers took, from the first call to the last.
   Duration duration() const { return last_call_ - start_; }
 
  private:
   struct Rank {
-    HallModel hall;
+    EngineModel hall;
     Program program;
     std::size_t next_call = 0;
     int step = 0;

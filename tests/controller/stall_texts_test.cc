@@ -13,8 +13,8 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 TEST(StallTexts, AnErrorNamesRanksSettingAndWayOut) {
-  const Stalled stalled{{"x"}, {0, 1}, {2, 3}, false, {}};
-  const std::vector<Instead> instead = {{2, {{"'b'", {0, 1, 3}}}, 2}, {3, {}, 0}};
+  const StallGroup stalled{{"x"}, {0, 1}, {2, 3}, false, {}};
+  const std::vector<RankWaits> instead = {{2, {{"'b'", {0, 1, 3}}}, 2}, {3, {}, 0}};
   EXPECT_EQ(
       stall_head(gradient("x", {4})) + stall_text(stalled, instead, 250ms),
       "all_reduce average float32 [4] of tensor 'x': submitted by ranks 0, 1, but not by ranks 2, 3 within 250 ms "
@@ -31,7 +31,7 @@ TEST(StallTexts, ACallWithoutANameIsSaidToBeMatchedByOrder) {
 }
 
 TEST(StallTexts, AWarningIsOneLineHoweverMuchStalls) {
-  std::vector<Stalled> stalled;
+  std::vector<StallGroup> stalled;
   for (int i = 0; i < 50; ++i) {
     stalled.push_back({std::vector<std::string>(20, "t"), {0}, {i + 1}, false, 10s});
   }

@@ -37,7 +37,7 @@ class PolledLane {
     Release release;
     release.number = released_;
     release.keys = {key};
-    release.tells = tells;
+    release.reports_done = tells;
     lane_.enqueue(Job{release, std::make_shared<const std::vector<Item>>(tensor_table_.take().items)});
     return work;
   }

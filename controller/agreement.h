@@ -1,0 +1,82 @@
+// Agreement: what becomes of each instance of a tensor. Takes marks ("this rank has it ready") and decides: the
+// instance waits, is complete (and is queued for release), or fails. Part of the leader.
+//
+// The readiness of a tensor is stored in one of two places. In the ready table, rank by rank: always possible, one bit
+// for each tensor and rank. Or in its plan: one bit for each plan and rank, used while every rank reports the plan as a
+// whole. split() moves it from the plan to the table, and nothing moves it back; the next instance begins in the plan
+// again. While a plan holds a report, the table holds none for the plan's tensors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "controller/coordinator.h"
+#include "controller/held_units.h"
+#include "controller/leader_tables.h"
+#include "controller/messages.h"
+#include "controller/release_queue.h"
+#include "controller/stall_monitor.h"
+#include "controller/step_plans.h"
+#include "controller/stream_progress.h"
+
+namespace horo {
+
+class Agreement {
+ public:
+  // Keeps references to all; adds its decisions to `items`, which become the next message to all ranks.
+  Agreement(const CoordinatorConfig& config, LeaderTables& tables, StreamProgress& progress, StepPlans& step_plans,
+            std::vector<DownItem>& items);
+
+  // ---- Reports.
+  // The rank has the tensor ready. Throws ProtocolError if it has no part in the tensor, or reported it before. Call
+  // update() next.
+  void mark(VersionRef ref, int rank, bool absent, TimePoint now);
+  // Decides after a report. patience: of an instance that begins to wait.
+  void update(Entry& entry, const StallPatience& patience);
+  // The same for a plan whose reports are stored in the plan.
+  void update_plan(PlanId id, const StallPatience& patience);
+
+  // ---- Plans.
+  // Moves the reports that the plan holds to the ready table.
+  void split(Plan& plan, StallPatience patience);
+  // Ends the plan; split() of what it holds. keep_apart: its tensors are in no plan for StepPlans::kStepsApart steps.
+  void dissolve(PlanId id, const StallPatience& patience, bool keep_apart = true);
+
+  // ---- Ends of an instance.
+  // All its ranks fail it with this text, and all other tensors of its units with it. May delete the entry.
+  void fail(Entry& entry, const std::string& text);
+  // Fails all reported tensors of the unit, and of the other units of these. stalled: the ranks that have not submitted
+  // them are warned.
+  void fail_unit(const TensorName& unit, const UnitFailure& why, bool stalled);
+  // The instance was released, skipped or failed. May delete the entry.
+  void finish(Entry& entry);
+
+  // ---- Events that change what is complete.
+  void rank_left(int rank, TimePoint now);
+  // A rank has joined the set, and tables.joins has it.
+  void rank_joined(std::uint32_t set, TimePoint now);
+  void timer_fired(TimePoint now);
+  // Deletes all that was reported in the set, and its plans.
+  void forget_set(std::uint32_t set);
+
+  StallMonitor& stalls() { return stalls_; }
+  const StallMonitor& stalls() const { return stalls_; }
+  HeldUnits& units() { return units_; }
+  ReleaseQueue& queue() { return queue_; }
+
+ private:
+  void complete(Entry& entry, const StallPatience& patience);
+  void complete_in_unit(Entry& entry, const TensorSpec& spec, const StallPatience& patience);
+  std::string trouble_of(Entry& entry) const;
+
+  LeaderTables& tables_;
+  StreamProgress& progress_;
+  StepPlans& step_plans_;
+  std::vector<DownItem>& items_;
+  StallMonitor stalls_;
+  HeldUnits units_;
+  ReleaseQueue queue_;
+};
+
+}  // namespace horo

@@ -1,0 +1,39 @@
+#include "controller/stream_progress.h"
+
+#include <algorithm>
+#include <string>
+
+#include "horo/base/error.h"
+
+namespace horo {
+
+void StreamProgress::take(int from, std::uint64_t applied) {
+  std::uint64_t& before = applied_[static_cast<std::size_t>(from)];
+  if (applied < before || applied > sent_) {
+    throw ProtocolError("rank " + std::to_string(from) + " applied " + std::to_string(applied) + " messages, between " +
+                        std::to_string(before) + " and " + std::to_string(sent_) + " expected");
+  }
+  before = applied;
+}
+
+void StreamProgress::set_removed(std::uint32_t set) {
+  last_removal_ = sent_ + 1;
+  std::erase_if(failed_, [set](const auto& failure) { return failure.first.set == set; });
+}
+
+bool StreamProgress::crosses_failure(int from, const TensorName& name) const {
+  if (failed_.empty()) return false;
+  const auto found = failed_.find(name);
+  return found != failed_.end() && applied_[static_cast<std::size_t>(from)] < found->second;
+}
+
+void StreamProgress::forget_failures(const RankSet& left) {
+  if (failed_.empty()) return;
+  std::uint64_t least = sent_;
+  for (std::size_t rank = 0; rank < applied_.size(); ++rank) {
+    if (!left.contains(static_cast<int>(rank))) least = std::min(least, applied_[rank]);
+  }
+  std::erase_if(failed_, [&](const auto& failure) { return failure.second <= least; });
+}
+
+}  // namespace horo
