@@ -1,6 +1,6 @@
-// One bucket is open for each combination of properties that tensors must share, so a tensor of another type in between
-// does not end a bucket. A bucket that the next tensor does not fit into is closed for good: filling gaps would move
-// late tensors to the front and early buckets to a later end.
+// One bucket is open for each combination of properties that the tensors of a bucket share, so a tensor of another type
+// in between does not close a bucket. A bucket that the next tensor does not fit into is closed permanently: filling
+// its gap with a later tensor would delay the bucket.
 #include "controller/bucketer.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace horo {
 namespace {
 
-// Scales by their bits: any double, NaN too, is a valid key then.
+// Scales are compared by their bits, so that every double, NaN included, is a valid key.
 auto properties(const Fusible& tensor) {
   const TensorSpec& spec = *tensor.spec;
   return std::make_tuple(spec.set, tensor.ranks, spec.channel, spec.unit, spec.dtype, spec.op, spec.order,
@@ -20,12 +20,12 @@ auto properties(const Fusible& tensor) {
                          spec.codec);
 }
 
-// The tensors that may be together, and the last bucket of them.
+// The tensors that may share a bucket, and the last bucket of them.
 struct Kind {
-  std::size_t all = 0;  // their bytes
+  std::size_t all = 0;  // bytes of these tensors
   bool has_bucket = false;
   std::size_t index = 0;
-  std::size_t bytes = 0;  // in the bucket
+  std::size_t bytes = 0;  // of the bucket
   std::int32_t priority = 0;
   bool is_mixed = false;
 

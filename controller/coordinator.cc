@@ -1,4 +1,5 @@
-// Two halves: the member, on every rank, and the leader, on rank 0 alone. On rank 0 they talk without encoding.
+// A coordinator is a member, on every rank, and a leader, on rank 0 alone. On rank 0 they exchange messages without
+// encoding.
 #include "controller/coordinator.h"
 
 #include <map>
@@ -51,7 +52,7 @@ class Coordinator::State {
   void flush(TimePoint now, Actions& actions);
 
  private:
-  // The last one of a set that ended. What came with the step end before it has the same time and counts.
+  // The last step of a set. Tensors that became ready at the time of the step end before it belong to it.
   struct Step {
     TimePoint began = TimePoint::min();
     TimePoint ended = TimePoint::min();
@@ -63,7 +64,7 @@ class Coordinator::State {
   const CoordinatorConfig config_;
   Member member_;
   std::optional<Leader> leader_;
-  std::optional<TimePoint> armed_;  // the last SetTimer, if its time has not come
+  std::optional<TimePoint> armed_;  // the last SetTimer, if its time has not passed
   bool leader_left_ = false;
   std::map<std::uint32_t, Step> steps_;  // by set
 };
@@ -79,12 +80,13 @@ void Coordinator::State::on(const Received& event, TimePoint now, Actions& actio
 
 void Coordinator::State::take(const Received& event, TimePoint now, Actions& actions) {
   if (!leader_) {
-    if (event.from != 0) throw ProtocolError("only rank 0 speaks to other ranks");
+    if (event.from != 0) throw ProtocolError("only rank 0 sends messages to other ranks");
     if (!leader_left_) member_.apply(decode_down(event.bytes, config_), actions);
     return;
   }
-  if (event.from < 1 || event.from >= config_.size) throw ProtocolError("there is no such rank beside this one");
-  if (leader_->has_left(event.from)) return;  // what it may have had ready has failed
+  if (event.from < 1 || event.from >= config_.size)
+    throw ProtocolError("rank 0 receives messages of ranks 1 to " + std::to_string(config_.size - 1) + " alone");
+  if (leader_->has_left(event.from)) return;  // its incomplete tensors have failed
   leader_->take(event.from, decode_up(event.bytes, config_), now);
 }
 

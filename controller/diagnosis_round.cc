@@ -9,25 +9,24 @@ bool DiagnosisRound::begin(TimePoint now, Duration patience, const RankSet& left
   ++question_;
   until_ = now + patience;
   answered_ = left;
-  where_.assign(where_.size(), "");
+  call_sites_.assign(call_sites_.size(), "");
   return true;
 }
 
-// An answer to an older question comes too late.
 void DiagnosisRound::take(int from, const Diagnosis& answer) {
   if (answer.question != question_ || !answered_.insert(from)) return;
-  where_[static_cast<std::size_t>(from)] = answer.where;
+  call_sites_[static_cast<std::size_t>(from)] = answer.call_sites;
 }
 
 std::vector<CallSites> DiagnosisRound::of(const std::vector<int>& ranks) const {
   std::vector<CallSites> groups;
   for (const int rank : ranks) {
     const bool answered = answered_.contains(rank);
-    const std::string& where = where_[static_cast<std::size_t>(rank)];
-    const auto alike = [&](const CallSites& group) { return group.answered == answered && group.where == where; };
+    const std::string& text = call_sites_[static_cast<std::size_t>(rank)];
+    const auto alike = [&](const CallSites& group) { return group.answered == answered && group.text == text; };
     const auto group = std::find_if(groups.begin(), groups.end(), alike);
     if (group == groups.end()) {
-      groups.push_back({{rank}, answered, where});
+      groups.push_back({{rank}, answered, text});
     } else {
       group->ranks.push_back(rank);
     }

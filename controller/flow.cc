@@ -24,13 +24,12 @@ void Flow::released(std::size_t tensors, std::size_t bytes) {
   bytes_ += bytes;
 }
 
-// More than was sent is nobody's harm: who says so may have been counted out before.
 void Flow::finished(std::size_t tensors) {
   while (tensors > 0 && !unfinished_.empty()) {
     auto& [left, bytes] = unfinished_.front();
-    const std::size_t over = std::min(left, tensors);
-    left -= over;
-    tensors -= over;
+    const std::size_t ended = std::min(left, tensors);
+    left -= ended;
+    tensors -= ended;
     if (left > 0) return;
     bytes_ -= bytes;
     unfinished_.pop_front();
@@ -38,7 +37,7 @@ void Flow::finished(std::size_t tensors) {
 }
 
 void Flow::stop_holding() {
-  open_ = true;
+  is_open_ = true;
   unfinished_.clear();
   bytes_ = 0;
 }

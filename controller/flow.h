@@ -1,8 +1,8 @@
-// Flow: what of one process set is on its way, and what had better wait meanwhile. What is released is run, in order,
-// by the lanes of all members, so what comes to be ready later can only go first if not too much was released before
-// it. After ByteScheduler (SOSP 2019): a credit of bytes, and the rest by priority.
+// Flow: the released and unfinished data of one process set, and the decision which complete tensors wait for it. The
+// lanes of all members run releases in order, so a tensor that becomes ready later can run earlier only if few bytes
+// were released before it. After ByteScheduler (SOSP 2019): a credit of unfinished bytes, and the rest by priority.
 //
-// What has the greatest priority that was heard of in the set waits for nothing: where all are equal, nothing does.
+// A tensor with the greatest priority of the set so far never waits. Where all priorities are equal, none waits.
 #pragma once
 
 #include <cstddef>
@@ -16,28 +16,31 @@ namespace horo {
 
 class Flow {
  public:
-  // Kinds that have a priority: what moves nothing, or goes its own way, never waits.
+  // False for kinds that move no data or do not run on the set's lane: they never wait.
   static bool has_priority(CollectiveKind kind);
 
+  // Records the priority of a complete tensor.
   void add_priority(std::int32_t priority);
-  // Not all priorities are equal.
-  bool is_ranked() const { return !open_ && least_ < greatest_; }
-  // Whether it waits, while the members have so much to do. Never where nothing is on its way.
+  // True if the recorded priorities differ, and stop_holding() was not called.
+  bool is_ranked() const { return !is_open_ && least_ < greatest_; }
+  // True if a tensor with this priority waits: it is below the greatest, and at least credit_bytes are unfinished.
+  // False if nothing is unfinished.
   bool must_wait(std::int32_t priority, std::size_t credit_bytes) const;
 
-  // Releases of so many tensors go out; that of as many is over, in any pieces.
+  // Tensors were released together.
   void released(std::size_t tensors, std::size_t bytes);
+  // This number of released tensors has finished, oldest first. A number above that of unfinished tensors is ignored.
   void finished(std::size_t tensors);
-  // Nothing waits from now on.
+  // No tensor waits from now on.
   void stop_holding();
 
  private:
   bool has_priorities_ = false;
-  bool open_ = false;
+  bool is_open_ = false;
   std::int32_t least_ = 0;
   std::int32_t greatest_ = 0;
-  std::size_t bytes_ = 0;
-  std::deque<std::pair<std::size_t, std::size_t>> unfinished_;  // tensors not over, and their bytes; the oldest first
+  std::size_t bytes_ = 0;                                       // of unfinished_
+  std::deque<std::pair<std::size_t, std::size_t>> unfinished_;  // tensors and bytes of each release, oldest first
 };
 
 }  // namespace horo

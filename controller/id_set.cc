@@ -1,5 +1,5 @@
-// The ids of tensors that became ready at about the same time lie close together, since they were given in that order:
-// a bitmap costs an eighth of a byte for each, a list four bytes.
+// The ids of tensors that become ready at about the same time are close together, because they were given in that
+// order: a bitmap takes an eighth of a byte per id, a list four bytes.
 #include "controller/id_set.h"
 
 #include <algorithm>

@@ -8,10 +8,11 @@
 
 namespace horo {
 
-// Sorts the ids. No id twice.
+// Sorts the ids. No id may occur twice.
 void write_ids(ByteWriter& out, std::vector<std::uint32_t>& ids);
 
-// Ascending. Throws ProtocolError for an id of `limit` or more, before it takes memory for it.
+// Returns the ids in ascending order. Throws ProtocolError for an id of `limit` or more, before it allocates memory for
+// it.
 std::vector<std::uint32_t> read_ids(ByteReader& in, std::uint32_t limit);
 
 }  // namespace horo

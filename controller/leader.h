@@ -1,5 +1,5 @@
 // Leader: rank 0's half of the coordinator. Takes the ranks' reports, decides, and sends its decisions to all ranks in
-// one ordered stream: take() checks a report and marks what it says (agreement.h); what is complete waits in the
+// one ordered stream: take() checks a report and marks the tensors in it (agreement.h); what is complete waits in the
 // release queue (release_queue.h); flush() releases it, defines plans (step_plans.h) and returns the next message.
 #pragma once
 

@@ -1,5 +1,5 @@
-// This rank's events. As at the leader, readiness is either the tensor's or the plan's, and spread() moves it from the
-// plan to its tensors: when the leader speaks of one of them alone, or the plan is dissolved.
+// The events of this rank. As in the leader (agreement.h), readiness is stored either with the tensor or with its plan.
+// split() moves it from the plan to its tensors: when an item refers to one of them alone, or the plan is dissolved.
 #include "controller/member.h"
 
 #include <algorithm>
@@ -35,14 +35,14 @@ void Member::on(const Submitted& event, TimePoint now, Actions& actions) {
 
 void Member::take(Key key, bool absent, TimePoint now, Actions& actions) {
   const TensorSpec& spec = tensor(key).spec;
-  std::string text = refusal(spec);
+  std::string text = refusal_of(spec);
   if (!text.empty()) return fail(key, std::move(text), actions);
   if (spec.kind == CollectiveKind::kJoin) joins_[spec.set] = key;
   submit(key, absent, now);
 }
 
-// Why this submission fails at once; empty if it does not.
-std::string Member::refusal(const TensorSpec& spec) {
+// Why a submission fails at once; empty if it does not.
+std::string Member::refusal_of(const TensorSpec& spec) {
   if (sets_.find(spec.set) == nullptr) return removed_text(spec.name, of_set(spec.set));
   if (joins_.contains(spec.set)) return after_join_text(spec.name, of_set(spec.set));
   if (!spec.once) return "";
@@ -52,7 +52,7 @@ std::string Member::refusal(const TensorSpec& spec) {
 
 void Member::fail(Key key, std::string text, Actions& actions) {
   actions.emplace_back(Fail{{key}, std::move(text)});
-  settle(key);
+  finish(key);
 }
 
 void Member::submit(Key key, bool absent, TimePoint now) {
@@ -68,7 +68,7 @@ void Member::submit(Key key, bool absent, TimePoint now) {
 void Member::on(const PlanComplete& event, TimePoint now, Actions& actions) {
   KnownPlan& p = plan(event.plan);
   if (!p.live) {
-    // It was complete before the hall heard that the plan is no more.
+    // It became complete before the engine applied the Break.
     for (const Key key : p.keys) {
       take(key, std::find(event.absent.begin(), event.absent.end(), key) != event.absent.end(), now, actions);
     }
@@ -86,7 +86,7 @@ void Member::on(const PlanActive& event) {
   if (plan(event.plan).live) queued_active_.push_back(event.plan);
 }
 
-// The first member of a set says when its steps end; rank 0 says it to the leader directly.
+// The first member of a set reports its step ends; on rank 0 the leader receives them directly (coordinator.cc).
 void Member::on(const StepEnded& event) {
   const KnownSet* set = sets_.find(event.set);
   if (set == nullptr || set->ranks.front() != config_.rank) return;
@@ -94,17 +94,17 @@ void Member::on(const StepEnded& event) {
 }
 
 void Member::on(const Diagnosed& event) {
-  queued_answers_.push_back({event.question, event.where.substr(0, kMaxAnswerBytes)});
+  queued_answers_.push_back({event.question, event.call_sites.substr(0, kMaxAnswerBytes)});
 }
 
-// Of a set that is no more nobody waits for it.
+// The leader holds nothing back in a removed set.
 void Member::on(const Done& event) {
   if (sets_.find(event.set) != nullptr) queued_done_.push_back(event);
 }
 
 void Member::leader_left(Actions& actions) {
   leader_left_ = true;
-  for (KnownPlan& p : plans_) spread(p);
+  for (KnownPlan& p : plans_) split(p);
   std::vector<Key> pending;
   for (const auto& [key, t] : tensors_) {
     if (t.pending) pending.push_back(key);
@@ -152,8 +152,8 @@ std::optional<UpMessage> Member::take_report() {
   return report;
 }
 
-// What was submitted as a whole becomes submissions of its tensors.
-void Member::spread(KnownPlan& plan) {
+// Turns the submission of a whole plan into submissions of its tensors.
+void Member::split(KnownPlan& plan) {
   if (!std::exchange(plan.complete, false)) return;
   const bool queued = std::exchange(plan.queued, false);
   for (const Key key : plan.keys) {
@@ -169,9 +169,9 @@ void Member::spread(KnownPlan& plan) {
   plan.absent.clear();
 }
 
-bool Member::pends(Key key) {
+bool Member::is_pending(Key key) {
   Tensor& t = tensor(key);
-  if (t.plan != 0) spread(plan(t.plan));
+  if (t.plan != 0) split(plan(t.plan));
   return t.pending;
 }
 
@@ -179,13 +179,13 @@ std::optional<Key> Member::pending_key(const TensorName& name) {
   const auto found = names_.find(name);
   if (found == names_.end()) return std::nullopt;
   for (const Key key : found->second) {
-    if (pends(key)) return key;
+    if (is_pending(key)) return key;
   }
   return std::nullopt;
 }
 
-// The tensor is over, and may be submitted again.
-void Member::settle(Key key) {
+// The tensor was released, skipped or failed, and may be submitted again.
+void Member::finish(Key key) {
   Tensor& t = tensor(key);
   t.pending = t.queued = t.absent = false;
   if (!t.spec.once) return;

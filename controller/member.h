@@ -1,6 +1,6 @@
-// Member: every rank's half of the coordinator. Knows this rank's keys; gathers reports for the leader and turns the
-// leader's stream into actions for the hall. It hears the whole stream, and skips what is of sets of which this rank is
-// no member.
+// Member: every rank's half of the coordinator. Holds this rank's keys, collects reports for the leader, and turns the
+// leader's stream into actions for the engine. It receives the whole stream, and ignores items of sets of which this
+// rank is no member.
 #pragma once
 
 #include <cstddef>
@@ -25,68 +25,68 @@ class Member {
 
   void declare(Key key, const TensorSpec& spec);
 
-  // ---- What happened here.
+  // ---- Events of this rank.
   void on(const Submitted& event, TimePoint now, Actions& actions);
   void on(const PlanComplete& event, TimePoint now, Actions& actions);
   void on(const PlanActive& event);
   void on(const StepEnded& event);
   void on(const Diagnosed& event);
   void on(const Done& event);
-  // The leader is gone: what is pending fails, and what comes later does at once.
+  // The leader has left: all pending tensors fail, and later submissions fail at once.
   void leader_left(Actions& actions);
 
-  // What gathered since the last call, for the leader; nothing if that is nothing.
+  // The report to the leader since the last call; nullopt if there is nothing to report.
   std::optional<UpMessage> take_report();
 
-  // ---- What the leader says. Throws ProtocolError if it speaks of what this rank has not submitted.
+  // ---- The leader's stream. Throws ProtocolError if an item refers to a tensor that this rank has not submitted.
   void apply(const DownMessage& message, Actions& actions);
 
-  // Of what was ready at the earliest at the time that belongs to its set.
+  // This rank's ready times of the tensors that became ready at from(their set) or later.
   std::vector<ReadyTime> ready_times(const std::function<TimePoint(std::uint32_t)>& from) const;
 
  private:
   struct Tensor {
     TensorSpec spec;
     std::optional<TensorId> id;
-    PlanId plan = 0;         // the live plan that it is in, or 0
-    std::uint32_t slot = 0;  // its position there
-    bool pending = false;    // submitted alone, and not yet over
-    bool queued = false;     // pending, and the leader has not been told
-    bool absent = false;     // of what is pending
+    PlanId plan = 0;         // the live plan that contains it, or 0
+    std::uint32_t slot = 0;  // its position in the plan
+    bool pending = false;    // submitted alone, and neither released, skipped nor failed
+    bool queued = false;     // pending, and not yet reported to the leader
+    bool absent = false;     // pending without a value
     TimePoint since = TimePoint::min();
   };
-  // A number of the stream.
+  // A tensor id of the stream.
   struct KnownId {
     std::uint32_t set = 0;
-    std::optional<Key> key;  // that used it last; nothing for what is not this rank's
+    std::optional<Key> key;  // that used the id last; nullopt if this rank has no such tensor
   };
   struct KnownPlan {
     std::uint32_t set = 0;
     std::size_t tensors = 0;
-    std::vector<Key> keys;  // none where this rank is no member
+    std::vector<Key> keys;  // empty if this rank is no member of the set
     std::uint64_t key_hash = 0;
     bool live = true;
-    bool complete = false;    // submitted as a whole, and not yet over
-    bool queued = false;      // complete, and the leader has not been told
-    std::vector<Key> absent;  // of what is complete
+    bool complete = false;    // submitted as a whole, and not yet released
+    bool queued = false;      // complete, and not yet reported to the leader
+    std::vector<Key> absent;  // complete without a value
     TimePoint since = TimePoint::min();
   };
 
   Tensor& tensor(Key key);
   KnownPlan& plan(PlanId id);
-  KnownPlan& told_plan(PlanId id, const char* what);
+  KnownPlan& live_plan(PlanId id, const char* what);
   void take(Key key, bool absent, TimePoint now, Actions& actions);
-  std::string refusal(const TensorSpec& spec);
+  std::string refusal_of(const TensorSpec& spec);
   void submit(Key key, bool absent, TimePoint now);
   void fail(Key key, std::string text, Actions& actions);
-  void spread(KnownPlan& plan);
-  bool pends(Key key);
+  void split(KnownPlan& plan);
+  bool is_pending(Key key);
   std::optional<Key> pending_key(const TensorName& name);
   Key pending_key(const TensorRef& ref, const char* what);
   Key plannable_key(TensorId id, PlanId plan);
-  void settle(Key key);
+  void finish(Key key);
   std::uint32_t set_of(const TensorRef& ref);
-  bool concerns(const std::vector<int>& ranks, const TensorRef& ref);
+  bool takes_part(const std::vector<int>& ranks, const TensorRef& ref);
   bool is_member(std::uint32_t set) const;
   KnownId& known_id(TensorId id);
   std::string of_set(std::uint32_t set) const;
@@ -103,20 +103,20 @@ class Member {
   void apply(const DefineSet& item, Actions& actions);
   void apply(const EndSet& item, Actions& actions);
   void apply(const JoinOver& item, Actions& actions);
-  void pass_over(const ReleasePlan& item);
-  void release_absent(const KnownPlan& plan, const ReleasePlan& item, Actions& actions);
+  void count_releases(const ReleasePlan& item);
+  void release_with_exceptions(const KnownPlan& plan, const ReleasePlan& item, Actions& actions);
   void release(Release release, bool reports_done, Actions& actions);
 
   const CoordinatorConfig config_;
   std::unordered_map<Key, Tensor> tensors_;
-  std::map<TensorName, std::vector<Key>> names_;  // several keys where a name was declared anew
+  std::map<TensorName, std::vector<Key>> names_;  // several keys if a name was declared again
   std::vector<KnownId> by_id_;
   std::deque<KnownPlan> plans_;  // plan 1 first
   SetTable sets_;
-  std::map<std::uint32_t, Key> joins_;  // by set, where this rank has joined
-  std::set<std::uint32_t> plannable_;  // sets in which this rank has seen, since their last step end, what plans are of
-  std::uint64_t releases_ = 0;         // of all sets
-  std::uint64_t applied_ = 0;          // Down messages
+  std::map<std::uint32_t, Key> joins_;  // by set: this rank's join
+  std::set<std::uint32_t> plannable_;   // sets with a stepwise release since their last step end
+  std::uint64_t releases_ = 0;          // releases so far, of all sets
+  std::uint64_t applied_ = 0;           // Down messages applied so far
   bool leader_left_ = false;
 
   std::vector<Key> queued_;
@@ -125,8 +125,8 @@ class Member {
   std::vector<Diagnosis> queued_answers_;
   std::vector<std::uint32_t> queued_ended_;
   std::vector<Done> queued_done_;
-  // Unnamed tensors that failed before this rank submitted them, and why: they fail when it does, because every rank
-  // has to count them.
+  // Unnamed tensors that failed before this rank submitted them, with the text: they fail when it submits them, because
+  // every rank must count them.
   std::map<TensorName, std::string> owed_;
 };
 

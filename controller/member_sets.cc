@@ -1,4 +1,4 @@
-// What the stream says of process sets and joins.
+// The stream's items of process sets and joins.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,7 @@ void Member::apply(const DefineSet& item, Actions& actions) {
   const std::string name = item.name.empty() ? set_text(item.set, "") : item.name;
   actions.emplace_back(AddSet{item.set, name, item.ranks, {key}});
   sets_.add(item.name, item.ranks);
-  settle(key);
+  finish(key);
 }
 
 void Member::apply(const EndSet& item, Actions& actions) {
@@ -32,7 +32,7 @@ void Member::apply(const EndSet& item, Actions& actions) {
   std::sort(pending.begin(), pending.end());
   for (const Key other : pending) fail(other, removed_text(tensor(other).spec.name, of_set(item.set)), actions);
   actions.emplace_back(RemoveSet{item.set, {key}});
-  settle(key);
+  finish(key);
   std::erase_if(owed_, [&](const auto& owed) { return owed.first.set == item.set; });
   joins_.erase(item.set);
   plannable_.erase(item.set);
@@ -52,10 +52,10 @@ void Member::apply(const JoinOver& item, Actions& actions) {
     throw ProtocolError("rank 0 ended the join" + of_set_text(item.set, sets_.find(item.set)->name) + ", but rank " +
                         std::to_string(config_.rank) + " has not joined");
   }
-  // Calls without a name are counted anew, and owe nothing for those before.
+  // Unnamed operations are counted from zero again; earlier failures do not apply to them.
   std::erase_if(owed_, [&](const auto& owed) { return owed.first.set == item.set; });
   actions.emplace_back(Joined{item.set, item.last, {join.mapped()}});
-  settle(join.mapped());
+  finish(join.mapped());
 }
 
 }  // namespace horo

@@ -1,5 +1,5 @@
-// The leader's stream, applied in order. Every rank counts the releases by itself, those of others too: the stream is
-// the same for all.
+// Applies the leader's stream in order. Every rank counts all releases, those without it included, so that a release
+// has the same number on all ranks.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -40,25 +40,25 @@ Member::KnownId& Member::known_id(TensorId id) {
   return by_id_[id];
 }
 
-// Of what the leader speaks. It says a number's name, and so its set, when it gives the number.
+// The process set of a tensor. The item that gives a tensor its id carries its name, and so its set.
 std::uint32_t Member::set_of(const TensorRef& ref) {
   if (ref.name && ref.id) known_id(*ref.id).set = ref.name->set;
   if (ref.name) return ref.name->set;
   return *ref.id < by_id_.size() ? by_id_[*ref.id].set : 0;
 }
 
-// ranks: who takes part; empty: all members of the set.
-bool Member::concerns(const std::vector<int>& ranks, const TensorRef& ref) {
+// ranks: those that take part; empty: all members of the set.
+bool Member::takes_part(const std::vector<int>& ranks, const TensorRef& ref) {
   if (!is_member(set_of(ref))) return false;
   return ranks.empty() || std::binary_search(ranks.begin(), ranks.end(), config_.rank);
 }
 
-// The key of a tensor that the leader speaks of, which has to be in flight here. Learns its id.
+// The key of a tensor in an item, which must be in flight here. Stores its id.
 Key Member::pending_key(const TensorRef& ref, const char* what) {
   std::optional<Key> key;
   if (ref.name) {
     key = pending_key(*ref.name);
-  } else if (*ref.id < by_id_.size() && by_id_[*ref.id].key && pends(*by_id_[*ref.id].key)) {
+  } else if (*ref.id < by_id_.size() && by_id_[*ref.id].key && is_pending(*by_id_[*ref.id].key)) {
     key = by_id_[*ref.id].key;
   }
   if (!key) {
@@ -73,7 +73,7 @@ Key Member::pending_key(const TensorRef& ref, const char* what) {
   return *key;
 }
 
-// Each name is followed by a zero, so that "ab", "c" is not "a", "bc".
+// A zero byte follows each name, so that "ab", "c" differs from "a", "bc".
 std::uint64_t Member::hash_of(const std::vector<Key>& keys) const {
   std::uint64_t hash = hash64("");
   for (const Key key : keys) {
@@ -83,7 +83,7 @@ std::uint64_t Member::hash_of(const std::vector<Key>& keys) const {
   return hash;
 }
 
-// reports_done: the first of those who take part is to say when it is over.
+// reports_done: the first participating rank reports the end of the collective.
 void Member::release(Release release, bool reports_done, Actions& actions) {
   release.set = tensor(release.keys.front()).spec.set;
   const std::vector<int>& ranks = release.ranks.empty() ? sets_.find(release.set)->ranks : release.ranks;
@@ -95,7 +95,7 @@ void Member::release(Release release, bool reports_done, Actions& actions) {
 
 void Member::apply(const ReleaseTensors& item, Actions& actions) {
   bool mine = true;
-  for (const TensorRef& ref : item.tensors) mine = concerns(item.ranks, ref) && mine;
+  for (const TensorRef& ref : item.tensors) mine = takes_part(item.ranks, ref) && mine;
   if (!mine) {
     ++releases_;
     return;
@@ -107,37 +107,37 @@ void Member::apply(const ReleaseTensors& item, Actions& actions) {
     const Key key = pending_key(ref, "released");
     bucket.keys.push_back(key);
     Tensor& t = tensor(key);
-    t.pending = false;  // a second time in one bucket is found out
+    t.pending = false;  // so that a second reference in one bucket is refused
     if (t.spec.stepwise && t.plan == 0) plannable_.insert(t.spec.set);
   }
   const std::vector<Key> keys = bucket.keys;
   release(std::move(bucket), item.reports_done, actions);
-  for (const Key key : keys) settle(key);
+  for (const Key key : keys) finish(key);
 }
 
 void Member::apply(const SkipTensors& item, Actions& actions) {
   Skip skip;
   for (const TensorRef& ref : item.tensors) {
-    if (!concerns(item.ranks, ref)) continue;
+    if (!takes_part(item.ranks, ref)) continue;
     skip.keys.push_back(pending_key(ref, "skipped"));
-    settle(skip.keys.back());
+    finish(skip.keys.back());
   }
   if (!skip.keys.empty()) actions.emplace_back(std::move(skip));
 }
 
-Member::KnownPlan& Member::told_plan(PlanId id, const char* what) {
+Member::KnownPlan& Member::live_plan(PlanId id, const char* what) {
   if (id >= 1 && id <= plans_.size() && plans_[id - 1].live) return plans_[id - 1];
   throw ProtocolError("rank 0 " + std::string(what) + " plan " + std::to_string(id) + ", which rank " +
-                      std::to_string(config_.rank) + " does not know");
+                      std::to_string(config_.rank) + " does not have");
 }
 
 void Member::apply(const ReleasePlan& item, Actions& actions) {
-  KnownPlan& p = told_plan(item.plan, "released");
+  KnownPlan& p = live_plan(item.plan, "released");
   if (!item.exceptions.empty() && item.exceptions.back().slot >= p.tensors) {
     throw ProtocolError("rank 0 released slot " + std::to_string(item.exceptions.back().slot) + " of plan " +
                         std::to_string(item.plan) + ", which has " + std::to_string(p.tensors) + " tensors");
   }
-  if (!is_member(p.set)) return pass_over(item);
+  if (!is_member(p.set)) return count_releases(item);
   if (!std::exchange(p.complete, false)) {
     throw ProtocolError("rank 0 released plan " + std::to_string(item.plan) + " (tensor '" +
                         tensor(p.keys.front()).spec.name + "' and others), which rank " + std::to_string(config_.rank) +
@@ -147,11 +147,11 @@ void Member::apply(const ReleasePlan& item, Actions& actions) {
   p.absent.clear();
   if (item.exceptions.empty())
     return release({0, 0, p.keys, p.key_hash, {}, true, item.plan}, item.reports_done, actions);
-  release_absent(p, item, actions);
+  release_with_exceptions(p, item, actions);
 }
 
-// What all members have comes first, then what some have not, one by one.
-void Member::release_absent(const KnownPlan& plan, const ReleasePlan& item, Actions& actions) {
+// Releases the tensors that all members have as one bucket, then each of the others as a separate bucket.
+void Member::release_with_exceptions(const KnownPlan& plan, const ReleasePlan& item, Actions& actions) {
   std::vector<Key> present = plan.keys;
   for (auto absence = item.exceptions.rbegin(); absence != item.exceptions.rend(); ++absence) {
     present.erase(present.begin() + absence->slot);
@@ -167,8 +167,8 @@ void Member::release_absent(const KnownPlan& plan, const ReleasePlan& item, Acti
   }
 }
 
-// Counts what release_absent() would release.
-void Member::pass_over(const ReleasePlan& item) {
+// Counts the releases of release_with_exceptions(), without this rank.
+void Member::count_releases(const ReleasePlan& item) {
   const KnownPlan& p = plan(item.plan);
   const KnownSet* set = sets_.find(p.set);
   if (set == nullptr) throw ProtocolError("rank 0 released a plan of a process set that it removed");
@@ -181,7 +181,7 @@ void Member::pass_over(const ReleasePlan& item) {
 Key Member::plannable_key(TensorId id, PlanId plan) {
   if (id < by_id_.size() && by_id_[id].key && tensor(*by_id_[id].key).plan == 0) return *by_id_[id].key;
   throw ProtocolError("rank 0 put " + describe_ref({{}, id}) + " into plan " + std::to_string(plan) + ", but rank " +
-                      std::to_string(config_.rank) + " does not know it, or has it in another");
+                      std::to_string(config_.rank) + " does not have it, or has it in another plan");
 }
 
 void Member::apply(const DefinePlan& item, Actions& actions) {
@@ -211,16 +211,16 @@ void Member::apply(const DefinePlan& item, Actions& actions) {
 }
 
 void Member::apply(const DissolvePlan& item, Actions& actions) {
-  KnownPlan& p = told_plan(item.plan, "dissolved");
-  spread(p);
+  KnownPlan& p = live_plan(item.plan, "dissolved");
+  split(p);
   p.live = false;
   if (!is_member(p.set)) return;
   for (const Key key : p.keys) tensor(key).plan = 0;
   actions.emplace_back(Break{item.plan});
 }
 
-// A failure may be of what only others have submitted. Whoever was waited for says so, and fails what it still owes
-// when that comes, if it has no name: every rank has to count those.
+// The failed tensors may include some that this rank has not submitted. If it is one of the missing ranks, it writes a
+// warning, and fails an unnamed tensor when it submits it, because every rank must count those.
 void Member::apply(const FailTensors& item, Actions& actions) {
   const bool missed = std::binary_search(item.missing.begin(), item.missing.end(), config_.rank);
   const FailTensors::Tensor* first = nullptr;

@@ -1,5 +1,5 @@
-// Both kinds of messages as bytes. Every count is compared with what is left of the message before memory is taken for
-// it, every number with its limit, and every list of ranks or slots has to ascend.
+// Both kinds of messages as bytes. The reader compares every count with the rest of the message before it allocates
+// memory for it, and every number with its limit; every list of ranks or slots must ascend.
 #include "controller/messages.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kMaxTextBytes = 1 << 20;
 constexpr std::uint8_t kHasName = 1;
 constexpr std::uint8_t kHasId = 2;
-constexpr std::uint8_t kTells = 0x80;  // beside the kind of a release
+constexpr std::uint8_t kReportsDone = 0x80;  // added to the kind of a release
 
 enum class ItemKind : std::uint8_t {
   kReleaseTensors = 0,
@@ -41,7 +41,7 @@ std::uint32_t read_below(ByteReader& in, std::uint32_t limit, const char* what) 
 
 PlanId read_plan(ByteReader& in, const CoordinatorConfig& config) {
   const PlanId plan = read_below(in, plan_limit(config), "plan");
-  if (plan == 0) throw ProtocolError("plan 0, which there never is");
+  if (plan == 0) throw ProtocolError("plan 0, but plans are numbered from 1");
   return plan;
 }
 
@@ -66,7 +66,7 @@ std::vector<int> read_ranks(ByteReader& in, const CoordinatorConfig& config) {
 
 std::vector<int> read_some_ranks(ByteReader& in, const CoordinatorConfig& config) {
   std::vector<int> ranks = read_ranks(in, config);
-  if (ranks.empty()) throw ProtocolError("what is among no ranks");
+  if (ranks.empty()) throw ProtocolError("a release or process set of no ranks");
   return ranks;
 }
 
@@ -101,7 +101,7 @@ struct ItemWriter {
   ByteWriter& out;
 
   void kind(ItemKind kind, bool reports_done = false) const {
-    out.u8(static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | (reports_done ? kTells : 0)));
+    out.u8(static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | (reports_done ? kReportsDone : 0)));
   }
   void operator()(const ReleaseTensors& item) const {
     kind(item.ranks.empty() ? ItemKind::kReleaseTensors : ItemKind::kReleaseToRanks, item.reports_done);
@@ -174,7 +174,7 @@ ReleasePlan read_release_plan(ByteReader& in, const CoordinatorConfig& config) {
     SlotAbsence& absence = item.exceptions[i];
     absence.slot = read_below(in, id_limit(config), "slot");
     absence.ranks = read_ranks(in, config);
-    if (absence.ranks.empty()) throw ProtocolError("an absent tensor of a plan that is absent nowhere");
+    if (absence.ranks.empty()) throw ProtocolError("an absent tensor of a plan that is absent on no rank");
     if (i > 0 && absence.slot <= item.exceptions[i - 1].slot)
       throw ProtocolError("a list of slots that does not ascend");
   }
@@ -270,14 +270,14 @@ DownItem read_plain_item(ByteReader& in, ItemKind kind, const CoordinatorConfig&
 
 DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
   const std::uint8_t kind = in.u8();
-  DownItem item = read_plain_item(in, static_cast<ItemKind>(kind & ~kTells), config);
-  if ((kind & kTells) == 0) return item;
+  DownItem item = read_plain_item(in, static_cast<ItemKind>(kind & ~kReportsDone), config);
+  if ((kind & kReportsDone) == 0) return item;
   if (auto* release = std::get_if<ReleaseTensors>(&item)) {
     release->reports_done = true;
   } else if (auto* plan = std::get_if<ReleasePlan>(&item)) {
     plan->reports_done = true;
   } else {
-    throw ProtocolError("an end is to be told of what has none");
+    throw ProtocolError("an item that is no release and must report its end");
   }
   return item;
 }
@@ -286,8 +286,8 @@ bool any_ref(const std::vector<TensorRef>& refs, bool by_name) {
   return std::any_of(refs.begin(), refs.end(), [&](const TensorRef& ref) { return ref.name.has_value() == by_name; });
 }
 
-// True if the item speaks of tensors by name (or, if not by_name, by number).
-bool speaks(const DownItem& item, bool by_name) {
+// True if the item refers to tensors by name (if by_name) or to tensors or plans by number (if not).
+bool refers(const DownItem& item, bool by_name) {
   if (const auto* release = std::get_if<ReleaseTensors>(&item)) return any_ref(release->tensors, by_name);
   if (const auto* skip = std::get_if<SkipTensors>(&item)) return any_ref(skip->tensors, by_name);
   if (std::holds_alternative<RequestDiagnosis>(item)) return false;
@@ -303,10 +303,10 @@ TensorName name_of(const TensorSpec& spec) {
 }
 
 bool DownMessage::has_names() const {
-  return std::any_of(items.begin(), items.end(), [](const DownItem& item) { return speaks(item, true); });
+  return std::any_of(items.begin(), items.end(), [](const DownItem& item) { return refers(item, true); });
 }
 bool DownMessage::has_bits() const {
-  return std::any_of(items.begin(), items.end(), [](const DownItem& item) { return speaks(item, false); });
+  return std::any_of(items.begin(), items.end(), [](const DownItem& item) { return refers(item, false); });
 }
 
 std::vector<std::byte> encode(UpMessage message) {
@@ -329,9 +329,9 @@ std::vector<std::byte> encode(UpMessage message) {
   out.u32(static_cast<std::uint32_t>(message.answers.size()));
   for (const Diagnosis& answer : message.answers) {
     out.u64(answer.question);
-    out.text(answer.where);
+    out.text(answer.call_sites);
   }
-  // Nothing where there is nothing, so that jobs without process sets and priorities do not pay for it.
+  // Both lists are left out if empty, so that jobs without process sets and priorities send no bytes for them.
   if (!message.ended.empty() || !message.done.empty()) write_ids(out, message.ended);
   if (message.done.empty()) return out.take();
   out.u32(static_cast<std::uint32_t>(message.done.size()));
@@ -368,7 +368,7 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
   message.answers.resize(in.count(kLeastAnswerBytes));
   for (Diagnosis& answer : message.answers) {
     answer.question = in.u64();
-    answer.where = in.text(kMaxAnswerBytes);
+    answer.call_sites = in.text(kMaxAnswerBytes);
   }
   if (in.left() > 0) message.ended = read_ids(in, UINT32_MAX);
   if (in.left() > 0) message.done.resize(in.count(kDoneBytes));

@@ -1,5 +1,5 @@
-// What coordinators say to one another. Up: a rank to the leader, what became ready there. Down: the leader to all, an
-// ordered list of items that every rank applies in order, the leader's own rank too.
+// The messages between coordinators. Up: a rank reports to the leader what became ready there. Down: the leader sends
+// to all ranks an ordered list of items, which every rank applies in order, rank 0 too.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace horo {
 
 using TensorId = std::uint32_t;  // number of a (name, spec) that was released once; equal on all ranks
 
-// What a tensor is called in the world.
+// The world-wide name of a tensor.
 struct TensorName {
   std::uint32_t set = 0;
   std::uint32_t channel = 0;
@@ -31,33 +31,33 @@ TensorName name_of(const TensorSpec& spec);
 
 // ---- Up.
 
-// A tensor that has no id yet: all that must be equal on all ranks.
+// The report of a tensor that has no id yet: all properties that must be equal on all ranks.
 struct Request {
   TensorSpec spec;
   bool absent = false;
 };
-// A known plan is ready here, but for these of its tensors (positions in the plan, ascending), which are absent.
+// The report of a known plan of which these tensors (positions in the plan, ascending) are absent.
 struct PartialPlan {
   PlanId plan = 0;
   std::vector<std::uint32_t> absent_slots;
 };
-// Diagnose this rank's callers are; at most kMaxAnswerBytes.
+// The call sites of this rank's callers; at most kMaxAnswerBytes.
 struct Diagnosis {
   std::uint64_t question = 0;
-  std::string where;
+  std::string call_sites;
 };
 struct UpMessage {
-  // How many Down messages the sender had applied when it sent this. A report that crossed its tensor's failure belongs
-  // to what failed, not to what comes next: this is how the leader knows.
+  // The number of Down messages that the sender had applied. With it the leader detects a report that was sent before
+  // the sender applied the tensor's failure: it belongs to the failed instance, not to the next one.
   std::uint64_t applied = 0;
-  std::vector<PlanId> active;  // counts before all that follows
+  std::vector<PlanId> active;  // takes effect before all other fields
   std::vector<Request> requests;
   std::vector<TensorId> present;
   std::vector<TensorId> absent;
   std::vector<PlanId> plans;
   std::vector<PartialPlan> partial_plans;
   std::vector<Diagnosis> answers;
-  std::vector<std::uint32_t> ended;  // sets whose step ended: from their first member, where that is not the leader
+  std::vector<std::uint32_t> ended;  // sets whose step ended; sent by the set's first member, if it is not rank 0
   std::vector<Done> done;
 
   bool empty() const { return !has_names() && !has_bits() && answers.empty() && ended.empty() && done.empty(); }
@@ -69,26 +69,26 @@ struct UpMessage {
 
 // ---- Down.
 
-// A tensor by name, by id, or by both: then the name has this id from now on.
+// A tensor by name, by id, or by both: then this id is given to the name.
 struct TensorRef {
   std::optional<TensorName> name;
   std::optional<TensorId> id;
 };
-// One bucket, to be reduced now. Of one set.
+// One bucket, to be reduced now. All its tensors are of one set.
 struct ReleaseTensors {
   std::vector<TensorRef> tensors;
   std::vector<int> absent_ranks;
-  std::vector<int> ranks = {};  // who takes part; empty: all members of the set
-  bool reports_done = false;    // the first of them reports to the leader when it is over
+  std::vector<int> ranks = {};  // that take part; empty: all members of the set
+  bool reports_done = false;    // the first of them reports Done to the leader
 };
 struct SkipTensors {
   std::vector<TensorRef> tensors;
   std::vector<int> ranks = {};  // as above
 };
-// Tensors of a known plan that are absent on some ranks: each is a bucket of its own, after the others.
+// A tensor of a known plan that is absent on some ranks. It is a separate bucket, after the others of the plan.
 struct SlotAbsence {
   std::uint32_t slot = 0;
-  std::vector<int> ranks;  // all of them: the tensor is skipped
+  std::vector<int> ranks;  // where it is absent; all members: the tensor is skipped
 };
 struct ReleasePlan {
   PlanId plan = 0;
@@ -102,16 +102,16 @@ struct DefinePlan {
 struct DissolvePlan {
   PlanId plan = 0;
 };
-// Tensors that fail together; each one's text is its head and then what all have in common.
+// Tensors that fail together; the text of each is its head followed by the common text.
 struct FailTensors {
   struct Tensor {
     TensorName name;
-    bool once = false;  // a rank that has yet to submit it fails then
+    bool once = false;  // a rank of `missing` that has not submitted it fails it when it does
     std::string head;
   };
   std::vector<Tensor> tensors;
   std::string text;
-  std::vector<int> missing;  // ranks that were waited for too long: they say so in their log
+  std::vector<int> missing;  // ranks that did not submit them in time: they write a warning to their log
 };
 // A process set exists from here on; the tensor is its add_process_set.
 struct DefineSet {
@@ -120,18 +120,18 @@ struct DefineSet {
   std::string name;
   std::vector<int> ranks;
 };
-// It exists no more, nor what was reported in it; the tensor is its remove_process_set.
+// A process set ends here, with everything that was reported in it; the tensor is its remove_process_set.
 struct EndSet {
   TensorRef tensor;
   std::uint32_t set = 0;
 };
-// Of the set's members none has joined any more: all had, or, if there is a text, some never will.
+// No member of the set counts as joined from here on: all had joined or, if there is a text, the join failed with it.
 struct JoinOver {
   std::uint32_t set = 0;
-  int last = 0;  // rank in the set
+  int last = 0;  // rank in the set of the member that joined last
   std::string text;
 };
-// Asks where the callers are.
+// Asks every rank for the call sites of its callers.
 struct RequestDiagnosis {
   std::uint64_t question = 0;
 };
@@ -144,8 +144,8 @@ struct DownMessage {
   bool has_bits() const;
 };
 
-// Decoding throws ProtocolError for whatever encode() would not write under this configuration's limits, and allocates
-// no more than a small multiple of the message or of max_tensors.
+// Decoding throws ProtocolError for anything that encode() does not write under the limits of this configuration, and
+// allocates at most a small multiple of the message's size or of max_tensors.
 std::vector<std::byte> encode(UpMessage message);
 std::vector<std::byte> encode(const DownMessage& message);
 UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& config);

@@ -1,4 +1,5 @@
-// PlanCache: the leader's known plans: of what each consists, which ranks use it, and where it is ready as a whole.
+// PlanCache: the leader's known plans: the tensors of each, which ranks use it, and on which ranks it is ready as a
+// whole.
 #pragma once
 
 #include <cstddef>
@@ -18,34 +19,35 @@ namespace horo {
 struct Plan {
   std::uint32_t set = 0;
   std::vector<TensorId> tensors;
-  std::int32_t priority = 0;                // the greatest of its tensors'
-  std::size_t bytes = 0;                    // of all of them
+  std::int32_t priority = 0;                // the greatest of its tensors
+  std::size_t bytes = 0;                    // of all its tensors
   RankSet active;                           // ranks that report it as a whole
-  RankSet complete;                         // ranks whose whole report is kept here, not in the ready table
-  std::map<std::uint32_t, RankSet> absent;  // by slot, of those complete
+  RankSet complete;                         // ranks whose report of the whole is stored here, not in the ready table
+  std::map<std::uint32_t, RankSet> absent;  // by slot: the ranks of `complete` that have no value
   std::vector<TimePoint> since;             // by rank: when it was last complete there; min(): never
-  std::vector<TimePoint> complete_since;    // the same of the last time that all ranks had it; empty: never
-  std::size_t gathering = 0;                // its tensors that have a rank in the ready table
-  bool live = true;
-  std::optional<StallTimer> stall_timer;
+  std::vector<TimePoint> complete_since;    // `since` of the last time that all ranks had it; empty: never
+  std::size_t gathering = 0;                // its tensors that have a report in the ready table
+  bool live = true;                         // not dissolved
+  std::optional<StallTimer> stall_timer;    // runs while some ranks of the set are in `complete`
 
-  // The whole report of a rank, but for these slots. `complete` must not have the rank.
+  // Stores a rank's report of the whole; these slots are absent. The rank must not be in `complete`.
   void mark(int rank, const std::vector<std::uint32_t>& absent_slots, TimePoint now);
   bool is_absent(std::uint32_t slot, int rank) const;
-  // What to tell all ranks once it is complete everywhere.
+  // The absent tensors, for the release of the plan.
   std::vector<SlotAbsence> exceptions() const;
+  // Deletes the stored reports.
   void clear();
 };
 
 class PlanCache {
  public:
-  // max_plans: how many there may ever be.
+  // max_plans: greatest number of plans, dissolved ones included.
   PlanCache(int size, std::size_t max_plans) : size_(size), max_plans_(max_plans) {}
 
   bool full() const { return plans_.size() >= max_plans_; }
-  // Not when full. Plans stay where they are for good, dead ones too: a report of one may still be on its way.
+  // Must not be full. A plan never moves and is never deleted: a report of a dissolved plan may be under way.
   PlanId define(std::uint32_t set, std::vector<TensorId> tensors);
-  // Null if there never was such a plan.
+  // Null if the plan was never defined.
   Plan* find(PlanId plan);
   const Plan* find(PlanId plan) const;
   std::vector<PlanId> live() const;

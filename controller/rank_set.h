@@ -1,4 +1,4 @@
-// RankSet: which of the world's ranks; 64 to a word, so that comparing with another set and a copy are cheap.
+// RankSet: a set of ranks of the world, as a bitmap, so that comparisons and copies are cheap.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class RankSet {
     for (const int rank : ranks) insert(rank);
   }
 
-  // False if it was in already. 0 <= rank < size.
+  // Returns false if the set contains it already. 0 <= rank < size.
   bool insert(int rank) {
     std::uint64_t& word = words_[static_cast<std::size_t>(rank) / 64];
     const std::uint64_t bit = std::uint64_t{1} << (rank % 64);
@@ -32,9 +32,9 @@ class RankSet {
     count_ = 0;
   }
   std::vector<int> ranks() const { return select(true); }     // ascending
-  std::vector<int> missing() const { return select(false); }  // ascending
+  std::vector<int> missing() const { return select(false); }  // the ranks that it does not contain, ascending
 
-  // With sets of the same world.
+  // The other set must be of the same world.
   bool covers(const RankSet& o) const {
     for (std::size_t i = 0; i < words_.size(); ++i) {
       if ((o.words_[i] & ~words_[i]) != 0) return false;

@@ -1,5 +1,5 @@
-// A name has several versions while ranks disagree, or when it changed its shape and an older key is used again. Within
-// one instance every rank is in exactly one version, so that agreement is: one version has all that reported.
+// A name has several versions while ranks disagree, and after it has changed its shape. Within one instance every rank
+// that reported is in exactly one version, so ranks agree if one version has all of them.
 #include "controller/ready_table.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// ReadyTable: who has what ready, since when, and what each said of it. The leader's. An entry is one name; it gathers
-// one instance at a time, from the first rank's report until finish().
+// ReadyTable: which ranks have which tensors ready, since when, and with which spec each rank reported them. Part of
+// the leader. An entry is one name; it collects one instance at a time, from the first rank's report until finish().
 #pragma once
 
 #include <cstddef>
@@ -16,33 +16,33 @@
 
 namespace horo {
 
-// What some ranks say of a name, all of them alike.
+// One spec that ranks reported for a name.
 struct Version {
-  TensorSpec spec;  // stepwise only if all say so
+  TensorSpec spec;  // stepwise only if all ranks reported it so
   std::optional<TensorId> id;
-  RankSet ranks;         // that reported it so, of this instance
-  bool in_step = false;  // among the tensors of the step that goes on
+  RankSet ranks;         // that reported this instance with this spec
+  bool in_step = false;  // it is recorded as a tensor of the current step (step_plans.h)
 };
 
 struct Entry {
   TensorName name;
-  std::vector<Version> versions;          // those with an id in front: they outlive the instance
-  RankSet needs;                          // ranks that this instance is for, as those that reported it say
-  RankSet ready;                          // of those, reported
-  RankSet absent;                         // of those ready
+  std::vector<Version> versions;          // those with an id first: they outlive the instance
+  RankSet needs;                          // ranks that must report this instance, according to the reported specs
+  RankSet ready;                          // those of `needs` that have reported it
+  RankSet absent;                         // those of `ready` that have no value
   std::vector<TimePoint> since;           // by rank: when it was last ready there; min(): never
-  std::vector<TimePoint> complete_since;  // the same of the last time that all that it needs had it; empty: never
-  bool named = false;                     // somebody reported this instance by name
-  PlanId plan = 0;                        // the live plan that it is in, or 0
-  std::uint64_t apart_until = 0;          // no plan takes it at the ends of its set's steps up to this one
-  std::optional<StallTimer> stall_timer;
-  bool held = false;  // complete, and waits for the others of its unit
-  // Once it is complete: among all that became so, and how urgent it is, or its unit.
-  std::uint64_t turn = 0;
-  std::int32_t priority = 0;
+  std::vector<TimePoint> complete_since;  // `since` of the last complete instance; empty: there was none
+  bool named = false;                     // a rank reported this instance by name
+  PlanId plan = 0;                        // the live plan that contains it, or 0
+  std::uint64_t apart_until = 0;          // number of the last step of its set whose end may not put it into a plan
+  std::optional<StallTimer> stall_timer;  // runs while the instance is incomplete or held
+  bool held = false;                      // complete, and waits for the other tensors of its unit
+  // Set when it is complete and queued for release.
+  std::uint64_t turn = 0;     // its position among all tensors that became complete
+  std::int32_t priority = 0;  // its own or that of its unit
 };
 
-// Diagnose a report belongs.
+// A version of an entry: what a report refers to.
 struct VersionRef {
   Entry* entry = nullptr;
   std::size_t version = 0;
@@ -50,39 +50,41 @@ struct VersionRef {
 
 class ReadyTable {
  public:
-  // max_ids: names and specs that are remembered at most.
+  // max_ids: greatest number of ids, that is of (name, spec) pairs that are kept after their instance.
   ReadyTable(int size, std::size_t max_ids) : size_(size), max_ids_(max_ids) {}
 
-  // Makes the entry and the version if they are new.
+  // The version with this spec; adds the entry and the version if they do not exist.
   VersionRef find_or_add(const TensorSpec& spec);
-  // Nothing for an id that was never given; no entry for one of a set that was forgotten. Entries with an id stay where
-  // they are until then.
+  // The version with this id; nullopt if the id was never given; a null entry if its set was forgotten. The entry of an
+  // id does not move before that.
   std::optional<VersionRef> version_of(TensorId id) const;
   // Null if there is none.
   Entry* find(const TensorName& name);
-  // Those of a set or, with a unit, those whose spec of this instance is of it; by name.
+  // The entries of a set, by name.
   std::vector<Entry*> of_set(std::uint32_t set);
+  // The entries of which a spec that was reported for this instance names the unit, by name.
   std::vector<Entry*> of_unit(const TensorName& unit);
 
-  // Throws ProtocolError if the rank has it ready already: it may submit a tensor again only when it is over.
+  // Records a report. Throws ProtocolError if the rank has reported this instance before.
   void mark(VersionRef ref, int rank, bool absent, TimePoint now);
 
-  // Whether these ranks beside those ready are all that it needs.
+  // True if every rank that the instance needs is ready or in `excused` (which may be null).
   static bool complete(const Entry& entry, const RankSet* excused);
-  // The one version of all that reported it, or null where they disagree.
+  // The one version that all reports are of; null if ranks disagree.
   static Version* agreed(Entry& entry);
+  // The reported specs of this instance, with their ranks.
   static std::vector<SpecReport> reports(const Entry& entry);
-  // Somebody submitted it without a name.
+  // True if a rank submitted it without a name.
   static bool is_once(const Entry& entry);
-  // Those that it is of, as those that reported it say; a unit's name is in place of a tensor's.
+  // The units that the reported specs name; a unit's name is in place of a tensor's.
   static std::set<TensorName> units(const Entry& entry);
 
-  // How to call the agreed version from now on; gives it an id if it may have one.
+  // How the stream refers to the agreed version; gives it an id if it has none and may have one.
   TensorRef refer(Entry& entry, Version& version);
 
-  // The instance is over. Forgets the entry unless it has an id.
+  // Ends the instance. Deletes the entry if it has no id.
   void finish(Entry& entry);
-  // Also its ids, which are never given again.
+  // Deletes the entries of the set. Their ids are not reused.
   void forget_set(std::uint32_t set);
 
   const std::map<TensorName, Entry>& entries() const { return entries_; }

@@ -35,7 +35,7 @@ class ReleaseQueue {
 
   // Whether the first participating rank of a released collective must report that it has finished.
   bool needs_done(std::uint32_t set, CollectiveKind kind) const;
-  // Collectives of so many tensors have finished.
+  // Collectives with this number of tensors have finished.
   void finished(std::uint32_t set, std::size_t tensors) { flows_[set].finished(tensors); }
   // From now on nothing waits in the sets of this rank: the reports of finished collectives may have come from it.
   void rank_left(int rank);

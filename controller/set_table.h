@@ -1,4 +1,4 @@
-// SetTable: the sets of ranks that exist, as the stream made them; the same on all ranks. Set 0 is the world.
+// SetTable: the process sets that exist at this place in the stream; the same on all ranks. Set 0 is the world.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,23 @@
 namespace horo {
 
 struct KnownSet {
-  std::string name;        // as its makers called it; may be empty
+  std::string name;        // given by the user; may be empty
   std::vector<int> ranks;  // world ranks, ascending
-  RankSet members;         // the same
+  RankSet members;         // the same ranks
 };
 
 class SetTable {
  public:
   explicit SetTable(int size);
 
-  std::uint32_t next() const { return next_; }  // the number of the set that is added next
+  std::uint32_t next() const { return next_; }  // number of the next set
   void add(std::string name, std::vector<int> ranks);
   void remove(std::uint32_t set) { sets_.erase(set); }
-  // Null if it does not exist (any more).
+  // Null if it does not exist.
   const KnownSet* find(std::uint32_t set) const;
+  // True if it was removed.
   bool existed(std::uint32_t set) const { return set < next_ && find(set) == nullptr; }
-  // The set of just these ranks.
+  // The set with exactly these ranks.
   std::optional<std::uint32_t> find(const std::vector<int>& ranks) const;
   const std::map<std::uint32_t, KnownSet>& all() const { return sets_; }
 
@@ -37,9 +38,9 @@ class SetTable {
   std::map<std::uint32_t, KnownSet> sets_;
 };
 
-// "process set 'tp0'"; "process set 1" where it has no name; "the world".
+// "process set 'tp0'"; "process set 1" if it has no name; "the world" for set 0.
 std::string set_text(std::uint32_t set, const std::string& name);
-// After "tensor 'x'": " of process set 'tp0'"; nothing for the world.
+// The suffix of "tensor 'x'": " of process set 'tp0'"; empty for the world.
 std::string of_set_text(std::uint32_t set, const std::string& name);
 
 }  // namespace horo

@@ -1,4 +1,4 @@
-// Names and specs of tensors on the wire, shared by both kinds of messages.
+// Wire format of tensor names and specs, in both kinds of messages.
 #pragma once
 
 #include "controller/messages.h"
@@ -12,7 +12,7 @@ TensorName read_name(ByteReader& in, const CoordinatorConfig& config);
 void write_spec(ByteWriter& out, const TensorSpec& spec);
 TensorSpec read_spec(ByteReader& in, const CoordinatorConfig& config);
 
-// One past the largest number of a tensor or plan that this configuration allows.
+// One more than the greatest number of a tensor or plan that this configuration allows.
 std::uint32_t id_limit(const CoordinatorConfig& config);
 std::uint32_t plan_limit(const CoordinatorConfig& config);
 

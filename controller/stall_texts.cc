@@ -69,28 +69,28 @@ std::string indented(const std::string& text) {
   return lines;
 }
 
-std::string silence_text(const CallSites& group, std::chrono::milliseconds answer_timeout) {
-  const std::string who = "\n" + ranks_text(group.ranks);
-  if (group.answered) return who + ": no call sites (not a Python program)";
-  return who + " did not answer within " + std::to_string(answer_timeout.count()) +
+std::string no_sites_text(const CallSites& group, std::chrono::milliseconds answer_timeout) {
+  const std::string ranks = "\n" + ranks_text(group.ranks);
+  if (group.answered) return ranks + ": no call sites (not a Python program)";
+  return ranks + " did not answer within " + std::to_string(answer_timeout.count()) +
          " ms (HORO_ANSWER_TIMEOUT_MS): no Python thread could run there (a call that holds the GIL), or the process " +
          "is stopped";
 }
 
-std::string places_text(const std::vector<CallSites>& groups, const std::string& did,
-                        std::chrono::milliseconds answer_timeout) {
+std::string sites_text(const std::vector<CallSites>& groups, const std::string& did,
+                       std::chrono::milliseconds answer_timeout) {
   std::string text;
   for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
     const CallSites& group = groups[i];
     const char* are = group.ranks.size() == 1 ? " is here:" : " are here:";
-    text += group.where.empty() ? silence_text(group, answer_timeout)
-                                : "\n" + ranks_text(group.ranks) + did + are + indented(group.where);
+    text += group.text.empty() ? no_sites_text(group, answer_timeout)
+                               : "\n" + ranks_text(group.ranks) + did + are + indented(group.text);
   }
-  return groups.size() > kMostGroups ? text + "\n(other ranks are at other places)" : text;
+  return groups.size() > kMostGroups ? text + "\n(the call sites of other ranks are not shown)" : text;
 }
 
-bool nobody_to_ask(const std::vector<CallSites>& groups) {
-  return std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.answered && g.where.empty(); });
+bool no_python(const std::vector<CallSites>& groups) {
+  return std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.answered && g.text.empty(); });
 }
 
 }  // namespace
@@ -125,15 +125,15 @@ std::string stall_text(const StallGroup& group, const std::vector<RankWaits>& wa
 }
 
 std::string unit_text(std::chrono::milliseconds limit) {
-  return "not all of its tensors came within " + std::to_string(limit.count()) +
+  return "not all of its tensors were submitted within " + std::to_string(limit.count()) +
          " ms (HORO_STALL_LIMIT_MS). Nothing was changed; make a unit of the same tensors on all ranks";
 }
 
 std::string call_sites_text(const std::vector<CallSites>& waiting, const std::vector<CallSites>& missing,
                             std::chrono::milliseconds answer_timeout) {
-  if (nobody_to_ask(waiting) && nobody_to_ask(missing)) return "";
-  return places_text(waiting, ", which submitted it,", answer_timeout) +
-         places_text(missing, ", which did not,", answer_timeout);
+  if (no_python(waiting) && no_python(missing)) return "";
+  return sites_text(waiting, ", which submitted it,", answer_timeout) +
+         sites_text(missing, ", which did not,", answer_timeout);
 }
 
 }  // namespace horo

@@ -1,5 +1,5 @@
-// The words about tensors that some ranks have submitted and others have not: who, for how long, what the others do
-// instead and where.
+// The texts of stall diagnosis: which ranks have submitted a tensor, which have not and for how long, what the missing
+// ranks wait for instead, and at which call sites.
 #pragma once
 
 #include <chrono>
@@ -12,37 +12,39 @@
 
 namespace horo {
 
-// Tensors that wait for the same ranks.
+// Tensors that the same ranks have submitted and the same ranks have not.
 struct StallGroup {
   std::vector<std::string> names;
   std::vector<int> submitted;
   std::vector<int> missing;
-  bool partly = false;  // a known plan: the missing ranks may have some of them
+  bool partly = false;  // tensors of a known plan: the missing ranks may have submitted some of them
   Duration waited{};
   std::string of_set = "";  // of_set_text()
 };
-// What a rank has submitted that others have not.
+// A tensor or join that a rank has submitted and others have not.
 struct PendingWait {
   std::string what;  // "'x'", or "join"
   std::vector<int> missing;
   std::string of_set = "";
 };
+// What a rank waits for itself.
 struct RankWaits {
   int rank = 0;
   std::vector<PendingWait> shown;
-  std::size_t more = 0;
+  std::size_t more = 0;  // number of others
 };
 
-// One line, whatever stalls.
+// One line, of at most a few hundred bytes beside the names.
 std::string warning_text(const std::vector<StallGroup>& groups, const std::vector<RankWaits>& waits,
                          std::chrono::milliseconds limit);
 
-// Before "head" + text: "all_reduce average float32 [4] of tensor 'x'".
+// The head of an error, before stall_text(): "all_reduce average float32 [4] of tensor 'x'".
 std::string stall_head(const TensorSpec& spec, const std::string& of_set = "");
 std::string stall_text(const StallGroup& group, const std::vector<RankWaits>& waits, std::chrono::milliseconds limit);
-// Of a unit whose tensors are ready everywhere, as far as there are any.
+// The failure of an incomplete unit whose submitted tensors are ready on all ranks.
 std::string unit_text(std::chrono::milliseconds limit);
-// The lines after it: where the ranks are that wait, and those that are missing.
+// The lines after the error: the call sites of the ranks that submitted it, and of the missing ranks. Empty if no rank
+// is a Python program.
 std::string call_sites_text(const std::vector<CallSites>& waiting, const std::vector<CallSites>& missing,
                             std::chrono::milliseconds answer_timeout);
 

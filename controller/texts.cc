@@ -21,7 +21,7 @@ bool is_uneven(CollectiveKind kind) {
          kind == CollectiveKind::kScatter;
 }
 
-// The first dimension may differ between ranks in some, so it is none of their differences.
+// Kinds whose first dimension may differ between ranks show it as *, so that it is no difference.
 std::string shape_text(const TensorSpec& spec) {
   std::string text;
   for (std::size_t i = 0; i < spec.shape.size(); ++i) {
@@ -49,8 +49,8 @@ bool moves(CollectiveKind kind) {
          kind != CollectiveKind::kRemoveSet;
 }
 
-// All that ranks may disagree about, the most telling first: for which kinds it matters (as in difference()), and words
-// with the value in them.
+// The properties in which ranks can disagree, the most informative first: the kinds for which it matters (as in
+// difference()), and a text with the value.
 struct Property {
   bool (*matters)(CollectiveKind);
   std::string (*text)(const TensorSpec&);
@@ -75,10 +75,10 @@ constexpr Property kProperties[] = {
     {moves, [](const TensorSpec& s) { return "a unit of " + std::to_string(s.unit_size) + " tensors"; }},
 };
 
-// "float32 on ranks 0, 2; int32 on rank 1", or nothing where all say the same.
-std::string grouped(const std::vector<SpecReport>& said, const Property& property) {
+// "float32 on ranks 0, 2; int32 on rank 1"; empty if all ranks report the same value.
+std::string grouped(const std::vector<SpecReport>& reports, const Property& property) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
-  for (const SpecReport& one : said) {
+  for (const SpecReport& one : reports) {
     const std::string value = property.text(*one.spec);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == value; });
     if (group == groups.end()) group = groups.insert(group, {value, {}});
@@ -92,20 +92,21 @@ std::string grouped(const std::vector<SpecReport>& said, const Property& propert
   return text;
 }
 
-std::string first_difference(const std::vector<SpecReport>& said) {
+std::string first_difference(const std::vector<SpecReport>& reports) {
   for (const Property& property : kProperties) {
-    if (!property.matters(said.front().spec->kind)) continue;
-    std::string text = grouped(said, property);
+    if (!property.matters(reports.front().spec->kind)) continue;
+    std::string text = grouped(reports, property);
     if (!text.empty()) return text;
   }
-  return "a value that is not equal to itself (NaN) on " + ranks_text(said.front().ranks) + " and others";
+  return "a value that is not equal to itself (NaN) on " + ranks_text(reports.front().ranks) + " and others";
 }
 
-bool same_kind(const std::vector<SpecReport>& said) {
-  return std::all_of(said.begin(), said.end(), [&](const SpecReport& s) { return s.spec->kind == said[0].spec->kind; });
+bool same_kind(const std::vector<SpecReport>& reports) {
+  return std::all_of(reports.begin(), reports.end(),
+                     [&](const SpecReport& s) { return s.spec->kind == reports[0].spec->kind; });
 }
 
-// Of those that left, in order.
+// left: in the order in which the ranks left.
 std::string gone_text(const std::vector<int>& left, const std::string& what) {
   std::vector<int> later(left.begin() + 1, left.end());
   std::sort(later.begin(), later.end());
@@ -130,17 +131,16 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return i < ranks.size() ? text + " and " + std::to_string(ranks.size() - i) + " more" : text;
 }
 
-std::string mismatch_text(const std::vector<SpecReport>& said, const std::string& of_set) {
-  const TensorSpec& first = *said.front().spec;
-  const std::string what = same_kind(said) ? std::string(name_of(first.kind)) + " of tensor '" : "tensor '";
+std::string mismatch_text(const std::vector<SpecReport>& reports, const std::string& of_set) {
+  const TensorSpec& first = *reports.front().spec;
+  const std::string what = same_kind(reports) ? std::string(name_of(first.kind)) + " of tensor '" : "tensor '";
   const std::string text =
-      what + first.name + "'" + of_set + ": ranks disagree: " + first_difference(said) + ". Nothing was changed; ";
-  const bool unnamed = std::any_of(said.begin(), said.end(), [](const SpecReport& s) { return s.spec->once; });
+      what + first.name + "'" + of_set + ": ranks disagree: " + first_difference(reports) + ". Nothing was changed; ";
+  const bool unnamed = std::any_of(reports.begin(), reports.end(), [](const SpecReport& s) { return s.spec->once; });
   if (!unnamed) return text + "make it equal on all ranks and submit it again";
   return text +
          "calls without a name are matched by their order, so look for a rank that makes one more or one less of them, "
-         "or "
-         "in another order; with names (name=...) they would be matched by name";
+         "or in another order; with names (name=...) they would be matched by name";
 }
 
 std::string left_text(const std::string& name, const std::vector<int>& left, const std::string& of_set) {
@@ -163,7 +163,8 @@ std::string unit_head(const std::string& name, const std::string& unit, const st
 }
 
 std::string joined_unit_text() {
-  return "all ranks have joined, and not all of its tensors came. Nothing was changed; make a unit of the same tensors "
+  return "all ranks have joined, and not all of its tensors were submitted. Nothing was changed; make a unit of the "
+         "same tensors "
          "on all ranks";
 }
 
@@ -173,15 +174,13 @@ std::string lost_join_text(const std::vector<int>& left, const std::string& of_s
 
 std::string removed_text(const std::string& name, const std::string& of_set) {
   return "tensor '" + name + "'" + of_set +
-         ": the process set was removed before all of its ranks had submitted the tensor. Wait for what is in "
-         "flight "
-         "in "
-         "a set before you remove it";
+         ": the process set was removed before all of its ranks had submitted the tensor. Wait for what is in flight "
+         "in a set before you remove it";
 }
 
 std::string after_join_text(const std::string& name, const std::string& of_set) {
   return "tensor '" + name + "'" + of_set +
-         ": this rank has joined, and submits nothing until all ranks have. Wait for the join first";
+         ": this rank has joined, and may submit nothing until all ranks have joined. Wait for the join first";
 }
 
 }  // namespace horo

@@ -1,4 +1,4 @@
-// The words of what the leader tells all ranks when a tensor fails: who said what, who is missing, what to do.
+// The texts of failures: which rank reported what, which ranks are missing, and what the user can do.
 #pragma once
 
 #include <string>
@@ -8,20 +8,20 @@
 
 namespace horo {
 
-// "rank 3", "ranks 0, 2-5"; cut where it gets long. Ascending.
+// "rank 3", "ranks 0, 2-5"; at most 16 ranges. The ranks must ascend.
 std::string ranks_text(const std::vector<int>& ranks);
 
-// What some ranks said of a tensor.
+// The spec that some ranks reported for a tensor.
 struct SpecReport {
   const TensorSpec* spec = nullptr;
   std::vector<int> ranks;
 };
 // "all_reduce of tensor 'conv1.weight': ranks disagree: shape [2, 3] on ranks 0, 2-5; shape [3, 2] on rank 1. ..."
-// of_set here and below: of_set_text() of its process set.
+// of_set here and below: of_set_text() of the process set.
 std::string mismatch_text(const std::vector<SpecReport>& said, const std::string& of_set = "");
 
-// "tensor 'x': rank 2 has left (horo.shutdown, or the end of the program) and will not submit it. ..."; left: who will
-// not submit it, in the order in which they left.
+// "tensor 'x': rank 2 has left (horo.shutdown, or the end of the program) and will not submit it. ..."; left: the ranks
+// that will not submit it, in the order in which they left.
 std::string left_text(const std::string& name, const std::vector<int>& left, const std::string& of_set = "");
 
 // "all_gather of tensor 'x' is not possible while rank 2 has joined. ..."
@@ -30,7 +30,7 @@ std::string joined_text(const TensorSpec& spec, const std::vector<int>& joined, 
 // culprit: 'y'; empty: the unit itself failed.
 std::string unit_head(const std::string& name, const std::string& unit, const std::string& culprit,
                       const std::string& of_set);
-// Of a unit of which all ranks that have not joined have all that there is.
+// The failure of an incomplete unit in a set that all ranks have joined.
 std::string joined_unit_text();
 // "join: rank 2 has left (...) and will not join. ..."
 std::string lost_join_text(const std::vector<int>& left, const std::string& of_set);

@@ -17,31 +17,31 @@ std::vector<std::vector<std::size_t>> buckets_of(const std::vector<TensorSpec>& 
   return make_buckets(tensors, {bucket_bytes, mixed_bytes, bucket_bytes});
 }
 
-TEST(Bucketer, FillsABucketUpToItsBytesAndNoFurther) {
+TEST(Bucketer, FillsABucketUpToItsLimit) {
   const TensorSpec kib = gradient("a", {256});
   EXPECT_THAT(buckets_of({kib, kib, kib, kib, kib}, 2048),
               ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4)));
 }
 
-TEST(Bucketer, LooksPastATensorOfAnotherTypeAndKeepsTheOrderOfFirstTensors) {
+TEST(Bucketer, ATensorOfAnotherTypeClosesNoBucketAndBucketsKeepTheOrderOfTheirFirstTensors) {
   TensorSpec half = gradient("h");
   half.dtype = DType::kFloat16;
   const TensorSpec full = gradient("f");
   EXPECT_THAT(buckets_of({full, half, full, half}, 1 << 20), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
 }
 
-TEST(Bucketer, ALargeTensorIsABucketByItselfAndClosesNone) {
+TEST(Bucketer, ALargeTensorIsABucketOfItsOwnAndClosesNone) {
   const TensorSpec small = gradient("s", {4});
   const TensorSpec large = gradient("l", {1024});
   EXPECT_THAT(buckets_of({small, large, small}, 1024), ElementsAre(ElementsAre(0, 2), ElementsAre(1)));
 }
 
-TEST(Bucketer, ZeroBucketBytesMeansEveryTensorAlone) {
+TEST(Bucketer, WithZeroBucketBytesEveryTensorIsABucket) {
   const TensorSpec empty = gradient("e", {0});
   EXPECT_THAT(buckets_of({empty, empty}, 0), ElementsAre(ElementsAre(0), ElementsAre(1)));
 }
 
-TEST(Bucketer, DifferentPrioritiesFillLessOfABucket) {
+TEST(Bucketer, ABucketOfDifferentPrioritiesHasALowerLimit) {
   std::vector<TensorSpec> specs(8, gradient("x", {256}));
   for (std::size_t i = 4; i < 8; ++i) specs[i].priority = static_cast<int>(i);
   EXPECT_THAT(buckets_of(specs, 4096, 2048),
@@ -50,7 +50,7 @@ TEST(Bucketer, DifferentPrioritiesFillLessOfABucket) {
   EXPECT_EQ(buckets_of(specs, 8192, 0).size(), 1U);
 }
 
-// Of tensors of a KiB each.
+// Tensors of 1 KiB each.
 std::vector<std::size_t> sizes_of_buckets(const std::vector<TensorSpec>& specs, const BucketLimits& limits) {
   std::vector<Fusible> tensors;
   for (const TensorSpec& spec : specs) tensors.push_back({&spec});
@@ -59,7 +59,7 @@ std::vector<std::size_t> sizes_of_buckets(const std::vector<TensorSpec>& specs, 
   return sizes;
 }
 
-TEST(Bucketer, AStepIsCutIntoSixteenPartsUnlessTheyWouldBeTooSmall) {
+TEST(Bucketer, AStepIsCutIntoSixteenPartsUnlessTheyAreTooSmall) {
   constexpr std::size_t kKib = 1 << 10;
   const std::vector<TensorSpec> specs(64, gradient("x", {256}));
   EXPECT_EQ(sizes_of_buckets(specs, {64 * kKib, 0, 1 * kKib}), std::vector<std::size_t>(16, 4));
@@ -103,20 +103,20 @@ TEST(Bucketer, EachPropertyOfTheReductionSeparates) {
   EXPECT_EQ(buckets_of(specs, 1 << 20).size(), 10U);
 }
 
-TEST(Bucketer, TensorsOfOneCodecOrOneUnitTravelTogether) {
+TEST(Bucketer, TensorsOfOneCodecOrOneUnitShareABucket) {
   std::vector<TensorSpec> specs(4, gradient("x"));
   specs[0].codec = specs[2].codec = "int8";
   specs[1].unit = specs[3].unit = "u";
   EXPECT_THAT(buckets_of(specs, 1 << 20), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
 }
 
-TEST(Bucketer, ATensorWithACustomOperationIsAlone) {
+TEST(Bucketer, ATensorWithACustomOperationIsABucketOfItsOwn) {
   TensorSpec custom = gradient("c");
   custom.custom_op = "mine";
   EXPECT_EQ(buckets_of({custom, custom}, 1 << 20).size(), 2U);
 }
 
-TEST(Bucketer, OnlyWhatTheSameRanksTakePartInIsFused) {
+TEST(Bucketer, OnlyTensorsOfTheSameRanksAreFused) {
   const TensorSpec spec = gradient("x");
   const std::vector<Fusible> tensors = {{&spec, {0, 1}}, {&spec}, {&spec, {0, 1}}};
   EXPECT_THAT(make_buckets(tensors, {1 << 20, 0, 1 << 20}), ElementsAre(ElementsAre(0, 2), ElementsAre(1)));

@@ -1,8 +1,5 @@
-// The contract of coordinator.h, one claim at a time, between a few ranks whose messages arrive at once.
+// The contract of coordinator.h, with a few ranks whose messages arrive without delay.
 #include "controller/coordinator.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 
@@ -13,10 +10,7 @@
 namespace horo {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-
-TEST(Coordinator, ATensorIsReleasedWhenTheLastRankHasIt) {
+TEST(Coordinator, ATensorIsReleasedWhenTheLastRankReportsIt) {
   Ranks ranks(3);
   ranks[0].submit(gradient("x"));
   ranks[2].submit(gradient("x"));
@@ -31,7 +25,7 @@ TEST(Coordinator, ATensorIsReleasedWhenTheLastRankHasIt) {
   }
 }
 
-TEST(Coordinator, WhatIsReadyTogetherTravelsTogether) {
+TEST(Coordinator, TensorsThatAreReadyTogetherAreOneBucket) {
   Ranks ranks(2);
   ranks.submit({gradient("a"), gradient("b"), gradient("c")});
   ASSERT_EQ(ranks[1].stream().size(), 1U);
@@ -48,7 +42,7 @@ TEST(Coordinator, TheSameNameInAnotherChannelIsAnotherTensor) {
   EXPECT_TRUE(ranks[0].stream().empty() && ranks[0].failures().empty());
 }
 
-TEST(Coordinator, TheSecondTimeATensorTravelsAsABit) {
+TEST(Coordinator, TheSecondReportOfATensorIsOneBit) {
   Ranks ranks(2);
   ranks.submit({gradient("x")});
   ranks.sent.clear();
@@ -68,9 +62,8 @@ TEST(Coordinator, StepsBecomeKnownPlans) {
   EXPECT_EQ(ranks.sent.size(), 2U);
 }
 
-// As of two optimizers that take turns: rank 0 hears of rank 1's step end, and of what rank 1 and itself submitted
-// since, in one go.
-TEST(Coordinator, WhatComesRightBehindAStepEndIsInAPlanOfItsOwn) {
+// As with two optimizers that take turns: rank 0 receives rank 1's step end together with the next tensors of both.
+TEST(Coordinator, TensorsReportedTogetherWithAStepEndAreInAPlanOfTheirOwn) {
   Ranks ranks(2);
   const std::vector<TensorSpec> one = {gradient("a"), gradient("b")}, other = {gradient("c"), gradient("d")};
   for (int i = 0; i < 3; ++i) {
@@ -89,20 +82,20 @@ TEST(Coordinator, WhatComesRightBehindAStepEndIsInAPlanOfItsOwn) {
   EXPECT_THAT(ranks[1].stream().back().names, ElementsAre("a", "b"));
 }
 
-TEST(Coordinator, AWholePlanCountsTensorByTensorUntilEveryRankUsesIt) {
+TEST(Coordinator, AReportOfAWholePlanCountsForEachTensorUntilEveryRankUsesThePlan) {
   Ranks ranks(2);
   const std::vector<TensorSpec> specs = {gradient("a"), gradient("b")};
   ranks.submit(specs);
   ranks[0].step_end();
   ranks.settle();
-  ranks[1].step_end();  // has learned the plan by now, and uses it one step before rank 0
+  ranks[1].step_end();  // has applied the plan, and uses it one step before rank 0
   ranks.settle();
   ranks.submit({specs[1], specs[0]});
   EXPECT_EQ(ranks[1].times("a") + ranks[1].times("b"), 4);
   EXPECT_FALSE(ranks[1].stream().back().known);
 }
 
-TEST(Coordinator, WhatIsNotStepwiseOnOneRankIsInNoPlan) {
+TEST(Coordinator, ATensorThatIsNotStepwiseOnOneRankIsInNoPlan) {
   Ranks ranks(2);
   for (int step = 0; step < 4; ++step) {
     for (int rank = 0; rank < 2; ++rank) {
@@ -118,7 +111,7 @@ TEST(Coordinator, WhatIsNotStepwiseOnOneRankIsInNoPlan) {
   EXPECT_FALSE(ranks[1].stream().back().known);
 }
 
-TEST(Coordinator, WhatIsNotStepwiseIsInNoPlan) {
+TEST(Coordinator, ATensorThatIsNotStepwiseIsInNoPlan) {
   Ranks ranks(2);
   TensorSpec spec = gradient("x");
   spec.stepwise = false;
@@ -127,7 +120,7 @@ TEST(Coordinator, WhatIsNotStepwiseIsInNoPlan) {
   EXPECT_FALSE(ranks[1].stream().back().known);
 }
 
-TEST(Coordinator, ATensorAbsentOnSomeRanksIsABucketThatNamesThem) {
+TEST(Coordinator, ATensorThatIsAbsentOnSomeRanksIsABucketThatNamesThem) {
   Ranks ranks(3);
   for (int rank = 0; rank < 3; ++rank) {
     ranks[rank].submit(gradient("a"));
@@ -139,7 +132,7 @@ TEST(Coordinator, ATensorAbsentOnSomeRanksIsABucketThatNamesThem) {
   EXPECT_THAT(ranks[1].stream()[1].absent_ranks, ElementsAre(0, 2));
 }
 
-TEST(Coordinator, ATensorAbsentEverywhereIsSkippedAndNeedsNoName) {
+TEST(Coordinator, ATensorThatIsAbsentOnAllRanksIsSkippedAndNeedsNoName) {
   Ranks ranks(2);
   for (int step = 0; step < 2; ++step) {
     ranks.sent.clear();
@@ -150,7 +143,7 @@ TEST(Coordinator, ATensorAbsentEverywhereIsSkippedAndNeedsNoName) {
   for (const Send& send : ranks.sent) EXPECT_FALSE(send.has_names);
 }
 
-TEST(Coordinator, AbsentTensorsOfAPlanFollowTheOthersOneByOne) {
+TEST(Coordinator, AbsentTensorsOfAPlanAreSeparateBucketsAfterTheOthers) {
   Ranks ranks(2);
   learn_plans(ranks, {gradient("a"), gradient("b"), gradient("c"), gradient("d")});
   const std::size_t before = ranks[0].stream().size();
@@ -171,7 +164,7 @@ TEST(Coordinator, AbsentTensorsOfAPlanFollowTheOthersOneByOne) {
   EXPECT_TRUE(ranks[1].stream().back().known) << "the plan goes on";
 }
 
-TEST(Coordinator, ANewShapeGetsANewNumberAndTheOldOneStays) {
+TEST(Coordinator, ANewShapeGetsANewNumberAndTheOldShapeKeepsItsNumber) {
   Ranks ranks(2);
   for (const std::int64_t rows : {1, 2, 1, 2}) ranks.submit({gradient("x", {rows})});
   EXPECT_EQ(ranks[1].times("x"), 4);
@@ -189,7 +182,7 @@ TEST(Coordinator, ANewShapeOfATensorInAPlanDissolvesThePlan) {
   EXPECT_TRUE(ranks[0].failures().empty());
 }
 
-TEST(Coordinator, AnUnnamedTensorLeavesNoTrace) {
+TEST(Coordinator, AnUnnamedTensorIsForgottenAfterItsRelease) {
   Ranks ranks(2);
   for (int i = 0; i < 3; ++i) {
     TensorSpec spec = gradient("all_reduce#" + std::to_string(i));
@@ -201,7 +194,7 @@ TEST(Coordinator, AnUnnamedTensorLeavesNoTrace) {
   EXPECT_TRUE(ranks[1].coordinator().ready_times().empty());
 }
 
-TEST(Coordinator, BeyondMaxTensorsNamesTravelEachTime) {
+TEST(Coordinator, BeyondMaxTensorsEveryReportCarriesTheName) {
   CoordinatorConfig config;
   config.max_tensors = 1;
   Ranks ranks(2, config);
@@ -211,7 +204,7 @@ TEST(Coordinator, BeyondMaxTensorsNamesTravelEachTime) {
   EXPECT_TRUE(std::any_of(ranks.sent.end() - 4, ranks.sent.end(), [](const Send& send) { return send.has_names; }));
 }
 
-TEST(Coordinator, MaxPlansIsTheEndOfNewPlans) {
+TEST(Coordinator, NoPlansAreDefinedBeyondMaxPlans) {
   CoordinatorConfig config;
   config.max_plans = 1;
   config.bucket_bytes = 0;
@@ -245,7 +238,7 @@ TEST(Coordinator, RowsOfAnAllGatherMayChangeAndChangeBack) {
   EXPECT_FALSE(ranks.sent.back().has_names);
 }
 
-TEST(Coordinator, ReadyTimesAreTheLeadersOwnAndEachMembersOwn) {
+TEST(Coordinator, TheLeaderHasReadyTimesOfAllRanksAndAMemberItsOwn) {
   Ranks ranks(2);
   const TimePoint start = ranks.now;
   ranks[1].submit(gradient("x"));
@@ -261,7 +254,7 @@ TEST(Coordinator, ReadyTimesAreTheLeadersOwnAndEachMembersOwn) {
   EXPECT_THAT(member.at(0).since, ElementsAre(TimePoint::min(), start));
 }
 
-TEST(Coordinator, ReadyTimesOfAPlanAreThoseOfItsCompletion) {
+TEST(Coordinator, TheReadyTimesOfAPlanAreThoseOfItsCompletion) {
   Ranks ranks(2);
   learn_plans(ranks, {gradient("a"), gradient("b")});
   ranks.now += std::chrono::seconds(9);
@@ -271,18 +264,18 @@ TEST(Coordinator, ReadyTimesOfAPlanAreThoseOfItsCompletion) {
   }
 }
 
-// What the coordinator says of bytes from `from`.
-std::string refusal(EngineModel& hall, int from, std::vector<std::byte> bytes) {
+// The error of a coordinator that receives these bytes from `from`.
+std::string refusal(EngineModel& engine, int from, std::vector<std::byte> bytes) {
   Actions actions;
   try {
-    hall.coordinator().on(Received{from, std::move(bytes)}, TimePoint{}, actions);
+    engine.coordinator().on(Received{from, std::move(bytes)}, TimePoint{}, actions);
   } catch (const ProtocolError& error) {
     return error.what();
   }
   return "taken";
 }
 
-TEST(Coordinator, AReportTooManyNamesRankAndTensor) {
+TEST(Coordinator, TheErrorOfASecondReportNamesRankAndTensor) {
   Ranks ranks(2);
   UpMessage message;
   message.requests = {{gradient("x"), false}};
@@ -290,7 +283,7 @@ TEST(Coordinator, AReportTooManyNamesRankAndTensor) {
   EXPECT_THAT(refusal(ranks[0], 1, encode(message)), HasSubstr("rank 1 reported tensor 'x' twice"));
 }
 
-TEST(Coordinator, AReportOfWhatNeverWasIsRefused) {
+TEST(Coordinator, AReportOfAnUnknownTensorOrPlanIsRefused) {
   Ranks ranks(2);
   UpMessage message;
   message.present = {3};
@@ -303,18 +296,18 @@ TEST(Coordinator, AReportOfWhatNeverWasIsRefused) {
   EXPECT_THAT(refusal(ranks[0], 1, encode(message)), HasSubstr("rank 1 applied 1 messages, between 0 and 0"));
 }
 
-TEST(Coordinator, AReleaseOfWhatWasNotSubmittedNamesRankAndTensor) {
+TEST(Coordinator, TheErrorOfAReleaseWithoutSubmissionNamesRankAndTensor) {
   Ranks ranks(2);
   DownMessage message;
   message.items.emplace_back(ReleaseTensors{{{TensorName{0, 0, "x"}, 0}}, {}});
   EXPECT_THAT(refusal(ranks[1], 0, encode(message)), HasSubstr("released tensor 'x', which rank 1 has not submitted"));
   message.items.front() = ReleasePlan{1, {}};
-  EXPECT_THAT(refusal(ranks[1], 0, encode(message)), HasSubstr("released plan 1, which rank 1 does not know"));
+  EXPECT_THAT(refusal(ranks[1], 0, encode(message)), HasSubstr("released plan 1, which rank 1 does not have"));
   message.items.front() = DefinePlan{1, {7}};
   EXPECT_THAT(refusal(ranks[1], 0, encode(message)), HasSubstr("put tensor number 7 (unknown) into plan 1"));
 }
 
-TEST(Coordinator, OnlyTheLeaderAndItsRanksAreHeard) {
+TEST(Coordinator, MessagesOfOtherRanksAreRefused) {
   Ranks ranks(3);
   EXPECT_THAT(refusal(ranks[1], 2, encode(DownMessage{})), HasSubstr("message from rank 2"));
   EXPECT_THAT(refusal(ranks[0], 3, encode(UpMessage{})), HasSubstr("message from rank 3"));

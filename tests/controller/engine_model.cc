@@ -138,8 +138,8 @@ EngineModel::Turn EngineModel::turn(TimePoint now) {
     if (const auto* learn = std::get_if<Learn>(&action)) act(*learn);
     if (const auto* end = std::get_if<Break>(&action)) act(*end);
     if (const auto* warn = std::get_if<Warn>(&action)) warnings_.push_back(warn->text);
-    if (const auto* where = std::get_if<Diagnose>(&action); where != nullptr && where_) {
-      events_.emplace_back(Diagnosed{where->question, *where_});
+    if (const auto* diagnose = std::get_if<Diagnose>(&action); diagnose != nullptr && call_sites_) {
+      events_.emplace_back(Diagnosed{diagnose->question, *call_sites_});
     }
   }
   turn.started = running_.size() - running;

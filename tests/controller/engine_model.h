@@ -1,4 +1,4 @@
-// EngineModel: one rank's coordinator inside a small model of the hall, which keeps the hall's side of the contract:
+// EngineModel: one rank's coordinator in a small model of the engine, which fulfils the engine's side of the contract:
 // keys and plans, one instance of a tensor in flight, plan reports, nudges, breaks, and activation of plans at step
 // ends.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace horo {
 
-// A release or skip as one rank saw it; equal on all ranks that take part.
+// A release or skip on one rank; equal on all participating ranks.
 struct Seen {
   bool skipped = false;
   std::uint32_t set = 0;
@@ -40,16 +40,17 @@ class EngineModel {
 
   // ---- The caller's side.
   void submit(const TensorSpec& spec, bool absent = false);
-  // Whether a hall would: this rank is in the set and has not joined it; of a send_recv, it is one of the two.
+  // True if the engine would accept it: this rank is in the set and has not joined it; of a send_recv, it is one of the
+  // two ranks.
   bool takes(const TensorSpec& spec) const;
-  void nudge();  // the caller waits for all it has submitted
+  void nudge();  // the caller waits for everything that it has submitted
   void add_set(std::vector<int> ranks, const std::string& name = "");
   void remove_set(std::uint32_t set);
   void join(std::uint32_t set = 0);
   void step_end(std::uint32_t set = 0);
   bool idle() const { return in_flight_ == 0; }
-  // What it says when it is asked where it is; nullopt: nothing, ever. Else there is nobody to ask.
-  void stand(std::optional<std::string> where) { where_ = std::move(where); }
+  // The answer to a Diagnose; nullopt: this rank never answers. Initially empty, as of a program without Python.
+  void set_call_sites(std::optional<std::string> text) { call_sites_ = std::move(text); }
 
   // ---- The engine's side.
   void post(Event event);
@@ -57,15 +58,15 @@ class EngineModel {
   struct Turn {
     std::vector<Send> sends;
     std::vector<TimePoint> timers;
-    std::size_t started = 0;  // collectives and other ends, for finish_one()
+    std::size_t started = 0;  // collectives, skips and failures, for finish_one()
   };
   Turn turn(TimePoint now);
-  // The oldest of those started is over: its tensors may be submitted again, and whoever is to be told is.
+  // The oldest of those has finished: its tensors may be submitted again, and Done is reported if requested.
   void finish_one();
 
   Coordinator& coordinator() { return coordinator_; }
   const std::vector<Seen>& stream() const { return stream_; }
-  // The sets that exist, the world among them: their world ranks.
+  // The world ranks of the sets that exist, the world included.
   const std::map<std::uint32_t, std::vector<int>>& sets() const { return sets_; }
   const std::vector<Joined>& joins() const { return joins_; }
   const std::vector<Failure>& failures() const { return failures_; }
@@ -107,9 +108,9 @@ class EngineModel {
   std::map<Key, Tensor> tensors_;
   std::map<std::pair<std::uint32_t, std::string>, std::vector<Key>> keys_;  // by set and name
   std::map<std::uint32_t, std::vector<int>> sets_;
-  std::set<std::uint32_t> joined_;  // and not all others have
+  std::set<std::uint32_t> joined_;  // sets that this rank has joined, until all members have
   std::vector<Joined> joins_;
-  int calls_ = 0;  // of sets
+  int calls_ = 0;  // of add_set and remove_set
   std::map<PlanId, Plan> plans_;
   std::vector<Key> declared_;
   std::vector<Event> events_;
@@ -124,7 +125,7 @@ class EngineModel {
   std::vector<Seen> stream_;
   std::vector<Failure> failures_;
   std::vector<std::string> warnings_;
-  std::optional<std::string> where_ = "";
+  std::optional<std::string> call_sites_ = "";
   std::map<std::string, int> times_;
 };
 

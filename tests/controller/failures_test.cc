@@ -1,17 +1,10 @@
-// What happens when ranks disagree, are missing, are late or leave: an end for everybody, and then work goes on.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+// Ranks that disagree, are missing, are late or leave: the tensor fails on all ranks, and later tensors run.
 #include "controller/texts.h"
 #include "horo/base/error.h"
 #include "tests/controller/ranks.h"
 
 namespace horo {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 struct Disagreement {
   const char* words;
@@ -31,7 +24,7 @@ constexpr Disagreement kDisagreements[] = {
     {"named on ranks 0, 2; unnamed on rank 1", [](TensorSpec& s) { s.once = true; }},
 };
 
-TEST(Mismatch, OfEveryKindReachesAllRanksWithTheSameTextAndWorkGoesOn) {
+TEST(Mismatch, EveryKindFailsOnAllRanksWithTheSameTextAndLaterTensorsRun) {
   for (const Disagreement& disagreement : kDisagreements) {
     Ranks ranks(3);
     ranks.submit({gradient("y")});
@@ -51,7 +44,7 @@ TEST(Mismatch, OfEveryKindReachesAllRanksWithTheSameTextAndWorkGoesOn) {
   }
 }
 
-TEST(Mismatch, OfTheRootOfABroadcastIsSaid) {
+TEST(Mismatch, DifferentRootsOfABroadcastAreNamed) {
   Ranks ranks(2);
   for (int rank = 0; rank < 2; ++rank) {
     TensorSpec spec = gradient("x");
@@ -63,7 +56,7 @@ TEST(Mismatch, OfTheRootOfABroadcastIsSaid) {
   EXPECT_THAT(ranks[1].failures().at(0).text, HasSubstr("root 0 on rank 0; root 1 on rank 1"));
 }
 
-TEST(Mismatch, OfOneRankAgainstANumberThatAllKnowIsFoundToo) {
+TEST(Mismatch, ANewSpecOnOneRankConflictsWithTheKnownIdOfTheOthers) {
   Ranks ranks(2);
   learn_plans(ranks, {gradient("x"), gradient("y")});
   ranks[0].submit(gradient("x"));
@@ -78,14 +71,14 @@ TEST(Mismatch, OfOneRankAgainstANumberThatAllKnowIsFoundToo) {
   EXPECT_EQ(ranks[1].times("x"), 4);
 }
 
-TEST(Nudge, AMissingTensorHoldsUpNobodyWhoWaitsForAnother) {
+TEST(Nudge, AMissingTensorDelaysNoRankThatWaitsForAnother) {
   Ranks ranks(3);
   const std::vector<TensorSpec> all = {gradient("a"), gradient("b"), gradient("c")};
   learn_plans(ranks, all);
   for (int rank = 0; rank < 3; ++rank) {
     ranks[rank].submit(gradient("a"));
     ranks[rank].submit(gradient("c"));
-    if (rank == 2) ranks[rank].submit(gradient("b"));  // complete there
+    if (rank == 2) ranks[rank].submit(gradient("b"));  // its plan is complete
   }
   ranks.settle();
   EXPECT_EQ(ranks[2].times("a"), 3);
@@ -121,7 +114,7 @@ TEST(Plans, TheTensorsOfADissolvedPlanAreInNoPlanForAHundredSteps) {
   }
 }
 
-TEST(Left, WhatMissesTheRankFailsAtOnceNowAndLater) {
+TEST(Left, TensorsThatNeedTheRankFailAtOnce) {
   Ranks ranks(3);
   ranks[0].submit(gradient("x"));
   ranks[1].submit(gradient("x"));
@@ -134,7 +127,7 @@ TEST(Left, WhatMissesTheRankFailsAtOnceNowAndLater) {
   EXPECT_THAT(ranks[1].failures(), ElementsAre(Failure{"x", left_text("x", {2})}, Failure{"y", left_text("y", {2})}));
 }
 
-TEST(Left, WhatTheRankSubmittedBeforeIsReleased) {
+TEST(Left, ATensorThatTheRankSubmittedBeforeIsReleased) {
   Ranks ranks(2);
   ranks[1].submit(gradient("x"));
   ranks.settle();
@@ -144,7 +137,7 @@ TEST(Left, WhatTheRankSubmittedBeforeIsReleased) {
   EXPECT_EQ(ranks[0].times("x"), 1);
 }
 
-TEST(Left, APlanFailsTensorByTensor) {
+TEST(Left, ThePlansOfTheRankFailTensorByTensor) {
   Ranks ranks(3);
   learn_plans(ranks, {gradient("a"), gradient("b")});
   ranks[1].submit(gradient("a"));
@@ -158,7 +151,7 @@ TEST(Left, APlanFailsTensorByTensor) {
   EXPECT_EQ(ranks[0].failures().size(), 1U);
 }
 
-TEST(Left, APlanThatTheRankStillCompletedFailsTheNextTime) {
+TEST(Left, APlanThatTheRankCompletedFailsInTheNextStep) {
   Ranks ranks(2);
   const std::vector<TensorSpec> specs = {gradient("a"), gradient("b")};
   learn_plans(ranks, specs);
@@ -173,7 +166,7 @@ TEST(Left, APlanThatTheRankStillCompletedFailsTheNextTime) {
   EXPECT_EQ(ranks[0].failures().size(), 2U);
 }
 
-TEST(Left, WithoutTheLeaderEverythingFails) {
+TEST(Left, WithoutTheLeaderAllTensorsFail) {
   Ranks ranks(2);
   learn_plans(ranks, {gradient("a"), gradient("b")});
   ranks[1].submit(gradient("a"));

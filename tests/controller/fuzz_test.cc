@@ -1,4 +1,4 @@
-// Bytes from a peer that is broken or worse: a ProtocolError or a message, and nothing else.
+// Arbitrary bytes from a peer: the result is a ProtocolError or a message.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// Messages of a real run of three ranks, in which all kinds of them occur.
+// Messages of a real run of three ranks, of all kinds.
 std::vector<SentMessage> recorded() {
   SimulationConfig config = world_of(3);
   config.keep_bytes = true;
@@ -85,7 +85,7 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-TEST(Fuzz, DecodersRefuseOrUnderstand) {
+TEST(Fuzz, DecodersReturnAMessageOrThrowProtocolError) {
   const std::vector<SentMessage> messages = recorded();
   const CoordinatorConfig config = world_of(3).coordinator;
   Mutator mutator(1);
@@ -107,7 +107,7 @@ TEST(Fuzz, DecodersRefuseOrUnderstand) {
   EXPECT_LT(refused, 100'000);
 }
 
-// Three ranks that know plans and a process set; t2 is new.
+// Three ranks with known plans and a process set; t2 is new.
 Ranks in_the_middle() {
   Ranks ranks(3);
   ranks.add_set({0, 1});
@@ -116,16 +116,16 @@ Ranks in_the_middle() {
   return ranks;
 }
 
-// Of the set: a tensor, a message, a unit and a join.
-void submit_more(EngineModel& hall) {
+// In the set: a tensor, a send_recv, a unit and a join.
+void submit_more(EngineModel& engine) {
   TensorSpec unit = in_set(1, "u");
   unit.unit = "u";
   unit.unit_size = 1;
-  for (const TensorSpec& spec : {in_set(1, "s"), message(1, "m", 1, 0), unit}) hall.submit(spec);
-  hall.join(1);
+  for (const TensorSpec& spec : {in_set(1, "s"), message(1, "m", 1, 0), unit}) engine.submit(spec);
+  engine.join(1);
 }
 
-// What rank 1 would send to rank 0 next, or rank 0 to rank 1.
+// The next message of rank 1 to rank 0, or of rank 0 to rank 1.
 Bytes next_message(int from) {
   Ranks ranks = in_the_middle();
   for (int rank = 0; rank < 3; ++rank) {
@@ -139,7 +139,7 @@ Bytes next_message(int from) {
   return ranks.turn(0).at(0).bytes;
 }
 
-// A rank in the middle of its work is given the bytes, then goes on until it refuses something.
+// A rank with tensors in flight receives the bytes, then continues until it throws.
 bool takes(int rank, const Bytes& bytes) {
   Ranks ranks = in_the_middle();
   for (const char* name : {"t0", "t1", "t2"}) ranks[rank].submit(gradient(name, {4}));
@@ -157,7 +157,7 @@ bool takes(int rank, const Bytes& bytes) {
   return true;
 }
 
-TEST(Fuzz, CoordinatorsRefuseOrGoOn) {
+TEST(Fuzz, CoordinatorsContinueOrThrowProtocolError) {
   Mutator mutator(2);
   const Bytes messages[] = {next_message(1), next_message(0)};  // for rank 0, for rank 1
   ASSERT_TRUE(takes(0, messages[0]) && takes(1, messages[1]));

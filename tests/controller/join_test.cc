@@ -1,18 +1,10 @@
-// Ranks that run out of data: the others go on without them, and all begin anew when the last has joined.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+// Ranks that run out of data: the others continue without them, and no rank counts as joined after the last join.
 #include "tests/controller/ranks.h"
 
 namespace horo {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::StartsWith;
-
-TEST(Join, EndsWhenAllHaveJoinedAndSaysWhoWasLast) {
+TEST(Join, EndsWhenAllHaveJoinedAndNamesTheLastRank) {
   Ranks ranks(3);
   for (const int rank : {2, 0, 1}) {
     EXPECT_TRUE(ranks[0].joins().empty());
@@ -26,7 +18,7 @@ TEST(Join, EndsWhenAllHaveJoinedAndSaysWhoWasLast) {
   }
 }
 
-TEST(Join, AllReducesAndBarriersGoOnAmongTheOthers) {
+TEST(Join, AllReducesAndBarriersContinueAmongTheOthers) {
   Ranks ranks(3);
   ranks[1].join();
   TensorSpec barrier = gradient("b", {});
@@ -39,7 +31,7 @@ TEST(Join, AllReducesAndBarriersGoOnAmongTheOthers) {
   EXPECT_TRUE(ranks[1].stream().empty());
 }
 
-TEST(Join, WhatWaitedForTheRankIsComplete) {
+TEST(Join, TensorsThatWaitForTheRankBecomeComplete) {
   Ranks ranks(3);
   ranks.submit_on({0, 1}, {gradient("x"), gradient("y")});
   EXPECT_TRUE(ranks[0].stream().empty());
@@ -50,7 +42,7 @@ TEST(Join, WhatWaitedForTheRankIsComplete) {
   EXPECT_THAT(ranks[0].stream()[0].ranks, ElementsAre(0, 1));
 }
 
-TEST(Join, WhatTheRankSubmittedBeforeCounts) {
+TEST(Join, TensorsThatTheRankSubmittedBeforeCount) {
   Ranks ranks(3);
   learn_plans(ranks, {gradient("a"), gradient("b")});
   ranks[2].submit(gradient("x"));
@@ -64,7 +56,7 @@ TEST(Join, WhatTheRankSubmittedBeforeCounts) {
   EXPECT_TRUE(ranks[2].stream().back().ranks.empty());
 }
 
-TEST(Join, APlanThatItMakesCompleteIsRunBeforeIt) {
+TEST(Join, APlanThatTheJoinCompletesRunsBeforeTheJoin) {
   for (const int last : {0, 1, 2}) {
     Ranks ranks(3);
     learn_plans(ranks, {gradient("a"), gradient("b")});
@@ -73,7 +65,7 @@ TEST(Join, APlanThatItMakesCompleteIsRunBeforeIt) {
     }
     ranks.settle();
     for (const char* name : {"a", "b"}) ranks[last].submit(gradient(name));
-    ranks[last].join();  // before the leader has heard of the plan
+    ranks[last].join();  // before the leader has received the report of the plan
     ranks.settle();
     for (const char* name : {"a", "b"}) {
       for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank].times(name), 4) << name << " on rank " << rank;
@@ -87,7 +79,7 @@ TEST(Join, APlanThatItMakesCompleteIsRunBeforeIt) {
   }
 }
 
-TEST(Join, APlanThatIsNotCompleteHereIsReportedFirst) {
+TEST(Join, TheTensorsOfAnIncompletePlanAreReportedFirst) {
   Ranks ranks(2);
   learn_plans(ranks, {gradient("a"), gradient("b")});
   ranks[1].submit(gradient("a"));
@@ -100,7 +92,7 @@ TEST(Join, APlanThatIsNotCompleteHereIsReportedFirst) {
   EXPECT_THAT(ranks[0].stream().back().ranks, ElementsAre(0));
 }
 
-TEST(Join, PlansComeBackAfterwardsHoweverOftenRanksJoin) {
+TEST(Join, PlansFormAgainAfterEveryJoin) {
   Ranks ranks(2);
   for (int round = 0; round < 5; ++round) {
     learn_plans(ranks, {gradient("a"), gradient("b")});
@@ -115,7 +107,7 @@ TEST(Join, PlansComeBackAfterwardsHoweverOftenRanksJoin) {
   }
 }
 
-TEST(Join, ATensorThatARankHasNeverSeenIsInNoPlan) {
+TEST(Join, ATensorThatARankNeverSubmittedIsInNoPlan) {
   Ranks ranks(2);
   ranks[1].join();
   ranks.submit_on({0}, {gradient("new")});
@@ -128,7 +120,7 @@ TEST(Join, ATensorThatARankHasNeverSeenIsInNoPlan) {
   EXPECT_EQ(ranks[1].times("new"), 1);
 }
 
-TEST(Join, OtherCollectivesFailAndNameWhoHasJoined) {
+TEST(Join, OtherCollectivesFailAndNameTheJoinedRanks) {
   Ranks ranks(3);
   ranks.add_set({0, 1}, "pair");
   ranks[1].join(1);
@@ -140,7 +132,7 @@ TEST(Join, OtherCollectivesFailAndNameWhoHasJoined) {
   EXPECT_TRUE(ranks[1].failures().empty());
 }
 
-TEST(Join, AMessageFailsOnlyIfOneOfItsEndsHasJoined) {
+TEST(Join, ASendRecvFailsOnlyIfOneOfItsTwoRanksHasJoined) {
   Ranks ranks(3);
   ranks[2].join();
   ranks.submit_on({0, 1}, {message(0, "x", 0, 1)});
@@ -149,7 +141,7 @@ TEST(Join, AMessageFailsOnlyIfOneOfItsEndsHasJoined) {
   EXPECT_THAT(ranks[0].failures().at(0).text, HasSubstr("of tensor 'y' is not possible while rank 2 has joined"));
 }
 
-TEST(Join, OfOneSetIsNoneOfAnother) {
+TEST(Join, JoiningOneSetDoesNotJoinAnother) {
   Ranks ranks(2);
   ranks.add_set({1});
   ranks[1].join(1);
@@ -173,7 +165,7 @@ TEST(Join, LastIsTheRankInTheSet) {
   EXPECT_TRUE(ranks[0].joins().empty());
 }
 
-TEST(Join, WhatARankSubmitsAfterItsJoinFailsThere) {
+TEST(Join, ASubmissionAfterTheJoinFails) {
   Ranks ranks(2);
   ranks[1].join();
   ranks[1].submit(gradient("x"));
@@ -183,7 +175,7 @@ TEST(Join, WhatARankSubmitsAfterItsJoinFailsThere) {
   EXPECT_EQ(ranks[0].times("x"), 1);
 }
 
-TEST(Join, ARankThatHasJoinedIsNotMissed) {
+TEST(Join, ARankThatHasJoinedIsNotMissing) {
   CoordinatorConfig config;
   config.stall_limit = 400ms;
   config.stall_warning = 100ms;
@@ -196,7 +188,7 @@ TEST(Join, ARankThatHasJoinedIsNotMissed) {
   EXPECT_TRUE(ranks[1].failures().empty()) << "a join waits as long as it takes";
 }
 
-TEST(Join, IsWhatAMissingRankDoesInstead) {
+TEST(Join, AStallTextNamesTheJoinThatAMissingRankWaitsFor) {
   CoordinatorConfig config;
   config.stall_limit = 400ms;
   Ranks ranks(3, config);
@@ -207,7 +199,7 @@ TEST(Join, IsWhatAMissingRankDoesInstead) {
   EXPECT_THAT(ranks[0].failures().at(0).text, HasSubstr("Rank 1 waits for join (not submitted by ranks 0, 2)."));
 }
 
-TEST(Join, OfTheWorldEndsNewProcessSets) {
+TEST(Join, ProcessSetsCannotBeAddedWhileARankHasJoinedTheWorld) {
   Ranks ranks(2);
   ranks[1].join();
   ranks[0].add_set({0});
@@ -228,7 +220,7 @@ TEST(Join, FailsWhenAMemberLeavesWithoutIt) {
   for (const int rank : {0, 1}) EXPECT_TRUE(ranks[rank].idle());
 }
 
-TEST(Join, OfARankThatLeavesAfterwardsCounts) {
+TEST(Join, TheJoinOfARankThatLeavesAfterwardsCounts) {
   Ranks ranks(2);
   ranks[1].join();
   ranks.settle();
@@ -242,7 +234,7 @@ TEST(Join, OfARankThatLeavesAfterwardsCounts) {
   EXPECT_THAT(ranks[0].failures().at(0).text, HasSubstr("rank 1 has left"));
 }
 
-TEST(Join, AbsentOnAllOthersIsSkipped) {
+TEST(Join, ATensorThatIsAbsentOnAllOtherRanksIsSkipped) {
   Ranks ranks(3);
   ranks[2].join();
   for (const int rank : {0, 1}) ranks[rank].submit(gradient("x"), true);
@@ -251,7 +243,7 @@ TEST(Join, AbsentOnAllOthersIsSkipped) {
   EXPECT_TRUE(ranks[2].stream().empty());
 }
 
-TEST(Join, AMismatchAmongTheOthersIsFound) {
+TEST(Join, AMismatchAmongTheOthersIsDetected) {
   Ranks ranks(3);
   ranks[2].join();
   ranks[0].submit(gradient("x", {1}));

@@ -22,14 +22,14 @@ Ids through_wire(Ids ids, std::uint32_t limit, std::size_t* bytes = nullptr) {
   return ids;
 }
 
-TEST(IdSet, ComesBackAscending) {
+TEST(IdSet, IsReadInAscendingOrder) {
   EXPECT_EQ(through_wire({}, 10), Ids());
   EXPECT_EQ(through_wire({7}, 10), Ids({7}));
   EXPECT_EQ(through_wire({9, 0, 4}, 10), Ids({0, 4, 9}));
   EXPECT_EQ(through_wire({4'000'000'000, 1}, UINT32_MAX), Ids({1, 4'000'000'000}));
 }
 
-TEST(IdSet, ATensorOfADenseSetCostsAnEighthOfAByte) {
+TEST(IdSet, AnIdOfADenseSetTakesAnEighthOfAByte) {
   Ids ids(8000);
   for (std::uint32_t i = 0; i < ids.size(); ++i) ids[i] = 100 + i;
   std::size_t bytes = 0;
@@ -74,7 +74,7 @@ DownMessage down_message() {
   return message;
 }
 
-TEST(Messages, AnUpMessageComesBackAsItWas) {
+TEST(Messages, AnUpMessageIsReadAsItWasWritten) {
   const UpMessage back = decode_up(encode(up_message()), world_of(3).coordinator);
   EXPECT_EQ(back.applied, 7U);
   EXPECT_EQ(back.active, Ids({3}));
@@ -87,14 +87,14 @@ TEST(Messages, AnUpMessageComesBackAsItWas) {
   ASSERT_EQ(back.partial_plans.size(), 1U);
   EXPECT_EQ(back.partial_plans[0].absent_slots, Ids({0, 5}));
   ASSERT_EQ(back.answers.size(), 1U);
-  EXPECT_EQ(back.answers[0].where, "train.py:3 main");
+  EXPECT_EQ(back.answers[0].call_sites, "train.py:3 main");
   EXPECT_EQ(back.ended, Ids({2, 5}));
   ASSERT_EQ(back.done.size(), 2U);
   EXPECT_EQ(back.done[1].set, 2U);
   EXPECT_EQ(back.done[0].tensors, 3U);
 }
 
-TEST(Messages, ADownMessageComesBackInOrder) {
+TEST(Messages, ADownMessageIsReadInOrder) {
   const std::vector<std::byte> bytes = encode(down_message());
   const DownMessage back = decode_down(bytes, world_of(3).coordinator);
   ASSERT_EQ(back.items.size(), 12U);
@@ -113,7 +113,7 @@ TEST(Messages, ADownMessageComesBackInOrder) {
   EXPECT_EQ(encode(back), bytes);
 }
 
-TEST(Messages, KnowsWhetherItSpeaksByNameOrByNumber) {
+TEST(Messages, HasNamesOrBits) {
   EXPECT_TRUE(up_message().has_names() && up_message().has_bits());
   EXPECT_FALSE(UpMessage{}.has_names() || UpMessage{}.has_bits());
   DownMessage message;
@@ -130,7 +130,7 @@ TEST(Messages, AnAnswerAloneIsAMessage) {
   EXPECT_FALSE(message.empty() || message.has_names() || message.has_bits());
 }
 
-TEST(Messages, OnlyOfWhatEndsAnEndIsTold) {
+TEST(Messages, OnlyReleasesCanReportDone) {
   std::vector<std::byte> bytes = encode(DownMessage{{RequestDiagnosis{9}}});
   bytes[4] |= std::byte{0x80};
   EXPECT_THROW(decode_down(bytes, world_of(2).coordinator), ProtocolError);
@@ -142,7 +142,7 @@ TEST(Messages, AnAnswerBeyondItsLimitIsRefused) {
   EXPECT_THROW(decode_up(encode(message), world_of(2).coordinator), ProtocolError);
 }
 
-TEST(Messages, StepEndsOfOtherSetsAloneCostBytes) {
+TEST(Messages, EmptyListsOfStepEndsTakeNoBytes) {
   UpMessage message = up_message();
   message.done.clear();
   const std::size_t with = encode(message).size();
@@ -154,7 +154,7 @@ TEST(Messages, StepEndsOfOtherSetsAloneCostBytes) {
 TEST(Messages, EveryTruncationIsRefused) {
   const CoordinatorConfig config = world_of(3).coordinator;
   UpMessage without_step_ends = up_message();
-  without_step_ends.ended.clear();  // which is where a message may end
+  without_step_ends.ended.clear();  // a message may end there
   without_step_ends.done.clear();
   const auto up = encode(without_step_ends);
   const auto down = encode(down_message());
@@ -178,7 +178,7 @@ TEST(Messages, LimitsOfTheConfigurationHold) {
   EXPECT_THROW(decode_down(encode(down_message()), config), ProtocolError);
 }
 
-TEST(Messages, AShapeThatCannotBeIsRefused) {
+TEST(Messages, AnInvalidShapeIsRefused) {
   UpMessage message;
   message.requests = {{gradient("x", {-1}), false}};
   EXPECT_THROW(decode_up(encode(message), world_of(2).coordinator), ProtocolError);

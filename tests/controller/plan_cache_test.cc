@@ -11,7 +11,7 @@ using testing::ElementsAre;
 
 constexpr TimePoint kNow = TimePoint{} + seconds(5);
 
-TEST(PlanCache, NumbersPlansFromOneAndRefusesNothingBelowItsLimit) {
+TEST(PlanCache, NumbersPlansFromOneAndIsFullAtItsLimit) {
   PlanCache plans(2, 2);
   EXPECT_EQ(plans.define(0, {0, 1}), 1U);
   EXPECT_FALSE(plans.full());
@@ -22,7 +22,7 @@ TEST(PlanCache, NumbersPlansFromOneAndRefusesNothingBelowItsLimit) {
   EXPECT_THAT(plans.find(1)->tensors, ElementsAre(0, 1));
 }
 
-TEST(PlanCache, ADeadPlanIsFoundButNotLive) {
+TEST(PlanCache, ADissolvedPlanIsFoundAndNotLive) {
   PlanCache plans(2, 10);
   plans.find(plans.define(0, {0}))->live = false;
   plans.define(0, {1});
@@ -30,7 +30,7 @@ TEST(PlanCache, ADeadPlanIsFoundButNotLive) {
   EXPECT_NE(plans.find(1), nullptr);
 }
 
-TEST(Plan, SaysWhichSlotsAreAbsentWhere) {
+TEST(Plan, HasTheAbsentSlotsOfEachRank) {
   PlanCache plans(3, 10);
   Plan& plan = *plans.find(plans.define(0, {5, 6, 7}));
   plan.mark(0, {1}, kNow);
@@ -47,7 +47,7 @@ TEST(Plan, SaysWhichSlotsAreAbsentWhere) {
   EXPECT_TRUE(plan.exceptions().empty() && plan.complete.empty());
 }
 
-TEST(StallClock, GivesTheLongestWaitingFirst) {
+TEST(StallClock, ReturnsTheEarliestTimerFirst) {
   CoordinatorConfig config;
   config.stall_limit = std::chrono::seconds(8);
   config.stall_warning = std::chrono::seconds(2);
@@ -65,7 +65,7 @@ TEST(StallClock, GivesTheLongestWaitingFirst) {
             std::chrono::seconds(3));
 }
 
-TEST(StallClock, DoesNotWarnWhereTheQuestionComesFirst) {
+TEST(StallClock, DoesNotWarnIfTheRequestForDiagnosisIsDueFirst) {
   CoordinatorConfig config;
   config.stall_limit = std::chrono::seconds(8);
   config.stall_warning = std::chrono::seconds(7);

@@ -1,18 +1,9 @@
-// Priorities: what waits, for how long, and that it is nothing but complete meanwhile.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+// Priorities: which tensors wait, for how long, and that a waiting tensor stays complete.
 #include "controller/messages.h"
 #include "tests/controller/ranks.h"
 
 namespace horo {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 TensorSpec urgent(const std::string& name, std::int32_t priority, std::uint32_t set = 0) {
   TensorSpec spec = in_set(set, name);
@@ -20,7 +11,7 @@ TensorSpec urgent(const std::string& name, std::int32_t priority, std::uint32_t 
   return spec;
 }
 
-// One tensor of a KiB is a credit, and so is a bucket.
+// The credit and the bucket size are one tensor of 1 KiB.
 CoordinatorConfig small_credit() {
   CoordinatorConfig config;
   config.credit_bytes = 1024;
@@ -28,7 +19,7 @@ CoordinatorConfig small_credit() {
   return config;
 }
 
-// Ranks that have heard of priorities 9 and 0, and whose lanes stand.
+// Ranks with priorities 9 and 0, whose lanes finish nothing.
 Ranks standing(int size, const CoordinatorConfig& config = small_credit(), std::uint32_t set = 0) {
   Ranks ranks(size, config);
   if (set > 0) ranks.add_set({1, 2});
@@ -46,13 +37,13 @@ std::vector<DownItem> decode_if_down(const Send& send) {
   return send.to == 0 ? std::vector<DownItem>() : decode_down(send.bytes, CoordinatorConfig{.size = 2}).items;
 }
 
-std::vector<std::string> order(EngineModel& hall) {
+std::vector<std::string> order(EngineModel& engine) {
   std::vector<std::string> names;
-  for (const Seen& seen : hall.stream()) names.insert(names.end(), seen.names.begin(), seen.names.end());
+  for (const Seen& seen : engine.stream()) names.insert(names.end(), seen.names.begin(), seen.names.end());
   return names;
 }
 
-TEST(Priority, WhereAllAreEqualNothingWaits) {
+TEST(Priority, TensorsOfEqualPriorityDoNotWait) {
   Ranks ranks(2, small_credit());
   ranks.lanes_stand = true;
   ranks.submit({urgent("a", 5), urgent("b", 5), urgent("c", 5)});
@@ -61,7 +52,7 @@ TEST(Priority, WhereAllAreEqualNothingWaits) {
   EXPECT_FALSE(ranks[0].has_events());
 }
 
-TEST(Priority, WhatIsReadyLaterAndMoreUrgentGoesFirst) {
+TEST(Priority, AMoreUrgentTensorThatIsReadyLaterIsReleasedFirst) {
   Ranks ranks = standing(2);
   ranks.submit({urgent("running", 0)});
   for (const int priority : {1, 2, 3}) ranks.submit({urgent("p" + std::to_string(priority), priority)});
@@ -71,7 +62,7 @@ TEST(Priority, WhatIsReadyLaterAndMoreUrgentGoesFirst) {
   EXPECT_EQ(ranks[1].stream(), ranks[0].stream());
 }
 
-TEST(Priority, AmongEqualsTheFirstReadyGoesFirst) {
+TEST(Priority, AmongEqualPrioritiesTheFirstReadyIsReleasedFirst) {
   Ranks ranks = standing(2);
   ranks.submit({urgent("running", 0)});
   for (const char* name : {"c", "a", "b"}) ranks.submit({urgent(name, 1)});
@@ -79,7 +70,7 @@ TEST(Priority, AmongEqualsTheFirstReadyGoesFirst) {
   EXPECT_THAT(order(ranks[1]), ElementsAre("top", "running", "running", "c", "a", "b"));
 }
 
-TEST(Priority, TheGreatestWaitsForNothing) {
+TEST(Priority, ATensorOfTheGreatestPriorityDoesNotWait) {
   Ranks ranks = standing(2);
   ranks.submit({urgent("running", 0)});
   ranks.submit({urgent("waits", 8)});
@@ -87,7 +78,7 @@ TEST(Priority, TheGreatestWaitsForNothing) {
   EXPECT_THAT(order(ranks[0]), ElementsAre("top", "running", "running", "top"));
 }
 
-TEST(Priority, WhileLessThanACreditIsOnItsWayNothingWaits) {
+TEST(Priority, NoTensorWaitsWhileLessThanTheCreditIsUnfinished) {
   CoordinatorConfig config = small_credit();
   config.credit_bytes = 2048;
   Ranks ranks = standing(2, config);
@@ -97,7 +88,7 @@ TEST(Priority, WhileLessThanACreditIsOnItsWayNothingWaits) {
   EXPECT_THAT(order(ranks[0]), ElementsAre("top", "running", "running", "a"));
 }
 
-TEST(Priority, WhatIsLargerThanTheCreditGoesAloneAndNothingIsStuckWithoutAny) {
+TEST(Priority, ATensorLargerThanTheCreditIsReleasedAloneAndACreditOfZeroBlocksNothing) {
   CoordinatorConfig config = small_credit();
   config.credit_bytes = 0;
   Ranks ranks = standing(2, config);
@@ -108,7 +99,7 @@ TEST(Priority, WhatIsLargerThanTheCreditGoesAloneAndNothingIsStuckWithoutAny) {
   EXPECT_THAT(order(ranks[0]), ElementsAre("top", "running", "a", "b"));
 }
 
-TEST(Priority, WhatWaitsIsPassedSoOftenAndNoOftener) {
+TEST(Priority, AWaitingTensorIsPassedAtMostMostPassedTimes) {
   CoordinatorConfig config = small_credit();
   config.most_passed = 3;
   Ranks ranks = standing(2, config);
@@ -122,7 +113,7 @@ TEST(Priority, WhatWaitsIsPassedSoOftenAndNoOftener) {
   EXPECT_THAT(std::vector(all.begin() + 3, all.end()), ElementsAre("new0", "new1", "new2", "old", "new3"));
 }
 
-TEST(Priority, WhatWaitsForItsTurnIsNoStall) {
+TEST(Priority, AWaitingTensorIsNoStall) {
   Ranks ranks = standing(2);
   ranks.submit({urgent("running", 0)});
   ranks.submit({urgent("waits", 1)});
@@ -133,7 +124,7 @@ TEST(Priority, WhatWaitsForItsTurnIsNoStall) {
   EXPECT_EQ(ranks[1].times("waits"), 1);
 }
 
-TEST(Priority, RanksThatDisagreeAreTold) {
+TEST(Priority, RanksThatDisagreeFailWithAMismatch) {
   Ranks ranks(2, small_credit());
   ranks[0].submit(urgent("a", 3));
   ranks[1].submit(urgent("a", 5));
@@ -145,7 +136,7 @@ TEST(Priority, RanksThatDisagreeAreTold) {
   }
 }
 
-TEST(Priority, OnWhichRanksDisagreeMakesNothingWait) {
+TEST(Priority, APriorityOnWhichRanksDisagreeHoldsNothingBack) {
   Ranks ranks(2, small_credit());
   ranks[0].submit(urgent("a", 3));
   ranks[1].submit(urgent("a", 5));
@@ -155,7 +146,7 @@ TEST(Priority, OnWhichRanksDisagreeMakesNothingWait) {
   EXPECT_THAT(order(ranks[0]), ElementsAre("b", "c"));
 }
 
-TEST(Priority, InASetWithoutRankZeroItsFirstMemberTellsWhatIsDone) {
+TEST(Priority, InASetWithoutRankZeroTheFirstMemberReportsDone) {
   Ranks ranks = standing(3, small_credit(), 1);
   ranks.submit_on({1, 2}, {urgent("running", 0, 1)});
   ranks.submit_on({1, 2}, {urgent("p1", 1, 1)});
@@ -169,14 +160,14 @@ TEST(Priority, InASetWithoutRankZeroItsFirstMemberTellsWhatIsDone) {
   EXPECT_THAT(order(ranks[2]), ElementsAre("top", "running", "running", "p2", "p1"));
 }
 
-TEST(Priority, OfOneSetMakesNoOtherWait) {
+TEST(Priority, PrioritiesOfOneSetHoldNothingBackInAnother) {
   Ranks ranks = standing(3, small_credit(), 1);
   ranks.submit_on({1, 2}, {urgent("running", 0, 1)});
   ranks.submit({gradient("world"), gradient("world too")});
   EXPECT_THAT(order(ranks[0]), ElementsAre("world", "world too"));
 }
 
-TEST(Priority, WhatWaitsRunsBeforeItsSetEnds) {
+TEST(Priority, AWaitingTensorRunsBeforeItsSetEnds) {
   Ranks ranks = standing(3, small_credit(), 1);
   ranks.submit_on({1, 2}, {urgent("running", 0, 1)});
   ranks.submit_on({1, 2}, {urgent("waits", 1, 1)});
@@ -184,10 +175,10 @@ TEST(Priority, WhatWaitsRunsBeforeItsSetEnds) {
   EXPECT_EQ(ranks[1].times("waits"), 1);
   EXPECT_THAT(ranks[1].failures(), IsEmpty());
   for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(ranks[rank].sets().contains(1));
-  ranks.finish_on({1, 2}, 2);  // and nobody minds who reports_done of it
+  ranks.finish_on({1, 2}, 2);  // the set has ended, so these reports are ignored
 }
 
-TEST(Priority, WhatWaitsRunsBeforeAllHaveJoined) {
+TEST(Priority, AWaitingTensorRunsBeforeTheJoinEnds) {
   Ranks ranks = standing(2);
   ranks.submit({urgent("running", 0)});
   ranks.submit({urgent("waits", 1)});
@@ -197,7 +188,7 @@ TEST(Priority, WhatWaitsRunsBeforeAllHaveJoined) {
   EXPECT_EQ(ranks[1].joins().size(), 1U);
 }
 
-TEST(Priority, WhereTheFirstRankHasJoinedTheNextOneTells) {
+TEST(Priority, IfTheFirstRankHasJoinedTheNextOneReportsDone) {
   Ranks ranks = standing(2);
   ranks[0].join();
   ranks.settle();
@@ -208,7 +199,7 @@ TEST(Priority, WhereTheFirstRankHasJoinedTheNextOneTells) {
   EXPECT_THAT(order(ranks[1]), ElementsAre("top", "running", "running", "waits"));
 }
 
-TEST(Priority, WhoLeavesKeepsNothingWaiting) {
+TEST(Priority, ARankThatLeavesHoldsNothingBack) {
   Ranks ranks = standing(2);
   ranks.submit({urgent("running", 0)});
   ranks.submit({urgent("waits", 1)});
@@ -217,7 +208,7 @@ TEST(Priority, WhoLeavesKeepsNothingWaiting) {
   EXPECT_EQ(ranks[0].times("waits"), 1);
 }
 
-TEST(Priority, AUnitGoesAsAWholeAndAsItsMostUrgent) {
+TEST(Priority, AUnitIsReleasedAsAWholeWithItsGreatestPriority) {
   Ranks ranks = standing(2);
   ranks.submit({urgent("running", 0)});
   ranks.submit({urgent("middle", 2)});
@@ -229,7 +220,7 @@ TEST(Priority, AUnitGoesAsAWholeAndAsItsMostUrgent) {
   EXPECT_THAT(order(ranks[1]), ElementsAre("top", "running", "running", "u1", "u2", "u3"));
 }
 
-TEST(Priority, WhatIsAbsentEverywhereWaitsForNothing) {
+TEST(Priority, ATensorThatIsAbsentOnAllRanksDoesNotWait) {
   Ranks ranks = standing(2);
   ranks.submit({urgent("running", 0)});
   for (int rank = 0; rank < 2; ++rank) ranks[rank].submit(urgent("none", 1), true);
@@ -237,7 +228,7 @@ TEST(Priority, WhatIsAbsentEverywhereWaitsForNothing) {
   EXPECT_EQ(ranks[0].times("none"), 1);
 }
 
-TEST(Priority, APlanIsAsUrgentAsTheMostUrgentOfItsTensors) {
+TEST(Priority, APlanHasTheGreatestPriorityOfItsTensors) {
   CoordinatorConfig config = small_credit();
   config.bucket_bytes = 4096;
   config.credit_bytes = 4096;
@@ -255,7 +246,7 @@ TEST(Priority, APlanIsAsUrgentAsTheMostUrgentOfItsTensors) {
   EXPECT_EQ(ranks[1].stream(), ranks[0].stream());
 }
 
-TEST(Priority, AKnownPlanWaitsAndIsRunAsOne) {
+TEST(Priority, AKnownPlanWaitsAndRunsAsOneBucket) {
   CoordinatorConfig config = small_credit();
   Ranks ranks(2, config);
   const std::vector<TensorSpec> specs = {urgent("a", 0), urgent("b", 1), urgent("c", 9)};
@@ -270,7 +261,7 @@ TEST(Priority, AKnownPlanWaitsAndIsRunAsOne) {
   EXPECT_TRUE(ranks[0].stream().back().known);
 }
 
-TEST(Priority, APlanThatIsDissolvedWhileItWaitsStillRuns) {
+TEST(Priority, TheTensorsOfAPlanThatIsDissolvedWhileItWaitsRun) {
   Ranks ranks(3, small_credit());
   const std::vector<TensorSpec> specs = {urgent("a", 0), urgent("b", 1), urgent("c", 9)};
   learn_plans(ranks, specs);
@@ -285,8 +276,8 @@ TEST(Priority, APlanThatIsDissolvedWhileItWaitsStillRuns) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank].times("b"), before + 1);
 }
 
-// Of four that are ready in the order in which they are least urgent, the last goes second; it is planned last.
-TEST(Priority, PlansAreMadeInOrderOfReadinessNotOfRelease) {
+// Four tensors become ready, the least urgent first. The last is released second, and is last in the plan.
+TEST(Priority, PlansAreDefinedInOrderOfReadinessNotOfRelease) {
   CoordinatorConfig config = small_credit();
   config.credit_bytes = 1;
   Ranks ranks = standing(2, config);

@@ -1,5 +1,5 @@
-// Random training programs on random networks: whatever the callers do in the same steps, in whatever order, every rank
-// sees the same stream, each tensor ends once for each time it was submitted, and nothing is left waiting.
+// Random training programs on random networks: the callers of all ranks make the same steps, each in an order of its
+// own. Every rank has the same stream, each submission ends once, and nothing waits at the end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace horo {
 namespace {
 
-// What all ranks do, and how often each name has to end how.
+// The calls of all ranks, and how often each name must end in which way.
 struct Scenario {
   std::vector<Program> programs;
   std::map<std::string, int> ends;  // releases and skips
@@ -104,18 +104,18 @@ void expect_all_ended(Simulation& world, int size, const Scenario& scenario) {
   ASSERT_EQ(world.stuck(), "");
   ASSERT_LT(world.duration(), std::chrono::seconds(10)) << "it took a stall to go on";
   for (int rank = 0; rank < size; ++rank) {
-    EngineModel& hall = world.hall(rank);
-    ASSERT_TRUE(hall.idle()) << hall.in_flight();
-    ASSERT_EQ(hall.stream(), world.hall(0).stream());
-    ASSERT_EQ(hall.failures(), world.hall(0).failures());
+    EngineModel& engine = world.engine(rank);
+    ASSERT_TRUE(engine.idle()) << engine.in_flight();
+    ASSERT_EQ(engine.stream(), world.engine(0).stream());
+    ASSERT_EQ(engine.failures(), world.engine(0).failures());
     std::map<std::string, int> mismatches;
-    for (const Failure& failure : hall.failures()) ++mismatches[failure.name];
+    for (const Failure& failure : engine.failures()) ++mismatches[failure.name];
     ASSERT_EQ(mismatches, scenario.mismatches);
-    for (const auto& [name, times] : scenario.ends) ASSERT_EQ(hall.times(name), times) << name;
+    for (const auto& [name, times] : scenario.ends) ASSERT_EQ(engine.times(name), times) << name;
   }
 }
 
-TEST(RandomPrograms, EndEverywhereInTheSameWay) {
+TEST(RandomPrograms, EndOnAllRanksInTheSameWay) {
   int known = 0;
   for (std::uint64_t seed = 1; seed <= test::effort(3000U) && !testing::Test::HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -131,13 +131,13 @@ TEST(RandomPrograms, EndEverywhereInTheSameWay) {
     Simulation world(config, scenario.programs);
     world.run();
     expect_all_ended(world, config.coordinator.size, scenario);
-    for (const Seen& seen : world.hall(0).stream()) known += seen.known ? 1 : 0;
+    for (const Seen& seen : world.engine(0).stream()) known += seen.known ? 1 : 0;
   }
   EXPECT_GT(known, test::effort(1000)) << "the programs hardly ever come to known plans, and so show little";
 }
 
-// A rank that leaves at some point: what misses it fails, nobody is left waiting, and the others agree.
-TEST(RandomPrograms, EndAlsoWhenARankLeaves) {
+// A rank leaves at a random point: tensors that need it fail, no rank waits at the end, and the others agree.
+TEST(RandomPrograms, EndWhenARankLeaves) {
   const auto is_wait = [](const Call& call) { return std::holds_alternative<WaitCall>(call); };
   for (std::uint64_t seed = 1; seed <= test::effort(1000U); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -156,13 +156,13 @@ TEST(RandomPrograms, EndAlsoWhenARankLeaves) {
     const int first = leaver == 0 ? 1 : 0;
     for (int rank = first; rank < static_cast<int>(scenario.programs.size()); ++rank) {
       if (rank == static_cast<int>(leaver)) continue;
-      ASSERT_EQ(world.hall(rank).stream(), world.hall(first).stream());
+      ASSERT_EQ(world.engine(rank).stream(), world.engine(first).stream());
     }
   }
 }
 
-// Limits so short that stalls hit anything, anywhere: each submission still ends, and once.
-TEST(RandomPrograms, EndAlsoWhenEverythingStalls) {
+// With very short limits any tensor can stall: each submission still ends once.
+TEST(RandomPrograms, EndWhenTensorsStall) {
   std::size_t failures = 0;
   for (std::uint64_t seed = 1; seed <= test::effort(1000U); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -176,9 +176,9 @@ TEST(RandomPrograms, EndAlsoWhenEverythingStalls) {
     world.run();
     ASSERT_EQ(world.stuck(), "");
     for (int rank = 0; rank < config.coordinator.size; ++rank) {
-      ASSERT_TRUE(world.hall(rank).idle()) << world.hall(rank).in_flight();
-      ASSERT_EQ(world.hall(rank).stream(), world.hall(0).stream());
-      failures += world.hall(rank).failures().size();
+      ASSERT_TRUE(world.engine(rank).idle()) << world.engine(rank).in_flight();
+      ASSERT_EQ(world.engine(rank).stream(), world.engine(0).stream());
+      failures += world.engine(rank).failures().size();
     }
   }
   EXPECT_GT(failures, test::effort(1000U));

@@ -1,5 +1,5 @@
-// Random programs over overlapping process sets: collectives, messages, units and joins in an order of each rank's own.
-// Nobody is stuck, and whoever takes part in something sees it under the same number as all others who do.
+// Random programs over overlapping process sets: collectives, send_recvs, units and joins, in an order of each rank's
+// own. No rank is stuck, and a release has the same number on all participating ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using Groups = std::vector<std::vector<int>>;  // by number of the set; the world first
 
-// How often each name has to end well, by rank.
+// How often each name must end without failure, by rank.
 using Ends = std::vector<std::map<std::string, int>>;
 
 class SetAuthor {
@@ -31,7 +31,7 @@ class SetAuthor {
     add_to_all(WaitCall{});
   }
 
-  // Everything that one phase has, each rank in its own order; then all wait.
+  // All calls of one phase, each rank in its own order; then all ranks wait.
   void write_phase() {
     begin();
     for (std::uint32_t set = 0; set < groups.size(); ++set) {
@@ -45,7 +45,7 @@ class SetAuthor {
     end();
   }
 
-  // Each member of a set has a number of batches of its own; who has no more joins.
+  // Each member of a set has its own number of batches, and joins after the last.
   void write_uneven_phase(std::uint32_t set) {
     const int batches = pick(0, 4);
     for (std::size_t i = 0; i < groups[set].size(); ++i) {
@@ -75,7 +75,7 @@ class SetAuthor {
   void add_to_all(const Call& call) {
     for (Program& program : programs_) program.push_back(call);
   }
-  // Some ranks forget this percentage of what they had to submit; some wait.
+  // Some ranks leave out this percentage of their calls; some wait.
   std::vector<Program> programs(int forgotten_percent, int pause_percent) {
     std::vector<Program> changed(programs_.size());
     for (std::size_t rank = 0; rank < programs_.size(); ++rank) {
@@ -172,12 +172,12 @@ class SetAuthor {
   Ends ends;
 };
 
-// Each release: with the same contents on all that take part, in the order of its number on each of them.
+// Each release has the same contents on all participating ranks, and numbers rise on each of them.
 void expect_one_order(Simulation& world, const Groups& groups) {
   std::map<std::uint64_t, std::pair<Seen, std::vector<int>>> releases;
   for (int rank = 0; rank < static_cast<int>(groups[0].size()); ++rank) {
     std::uint64_t last = 0;
-    for (const Seen& seen : world.hall(rank).stream()) {
+    for (const Seen& seen : world.engine(rank).stream()) {
       if (seen.skipped) continue;
       ASSERT_GT(seen.number, last) << "rank " << rank;
       last = seen.number;
@@ -200,10 +200,10 @@ bool names_its_tensor(const Failure& failure) {
 
 void expect_all_idle(Simulation& world, int size) {
   ASSERT_EQ(world.stuck(), "");
-  for (int rank = 0; rank < size; ++rank) ASSERT_TRUE(world.hall(rank).idle()) << world.hall(rank).in_flight();
+  for (int rank = 0; rank < size; ++rank) ASSERT_TRUE(world.engine(rank).idle()) << world.engine(rank).in_flight();
 }
 
-TEST(RandomSets, EndEverywhereAndInOneOrder) {
+TEST(RandomSets, EndOnAllRanksInOneOrder) {
   int known = 0;
   for (std::uint64_t seed = 1; seed <= test::effort(600U) && !testing::Test::HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -223,19 +223,19 @@ TEST(RandomSets, EndEverywhereAndInOneOrder) {
     expect_one_order(world, author.groups);
     ASSERT_LT(world.duration(), 10s) << "it took a stall to go on";
     for (int rank = 0; rank < size; ++rank) {
-      const EngineModel& hall = world.hall(rank);
-      ASSERT_TRUE(hall.failures().empty()) << hall.failures().front().text;
+      const EngineModel& engine = world.engine(rank);
+      ASSERT_TRUE(engine.failures().empty()) << engine.failures().front().text;
       for (const auto& [name, times] : author.ends[static_cast<std::size_t>(rank)]) {
-        ASSERT_EQ(hall.times(name), times) << name << " on rank " << rank;
+        ASSERT_EQ(engine.times(name), times) << name << " on rank " << rank;
       }
-      for (const Seen& seen : hall.stream()) known += seen.known && seen.set > 0 ? 1 : 0;
+      for (const Seen& seen : engine.stream()) known += seen.known && seen.set > 0 ? 1 : 0;
     }
   }
   EXPECT_GT(known, test::effort(1000)) << "the programs hardly ever come to known plans, and so show little";
 }
 
-// Ranks forget calls, sets are removed while they work, ranks leave: each submission still ends, and once.
-TEST(RandomSets, EndAlsoWhenEverythingGoesWrong) {
+// Ranks leave out calls, sets are removed while they are in use, ranks leave: each submission still ends once.
+TEST(RandomSets, EndWithMissingCallsRemovedSetsAndRanksThatLeave) {
   std::size_t failures = 0;
   for (std::uint64_t seed = 1; seed <= test::effort(600U) && !testing::Test::HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -260,8 +260,9 @@ TEST(RandomSets, EndAlsoWhenEverythingGoesWrong) {
     world.run();
     ASSERT_EQ(world.stuck(), "");
     for (int rank = 0; rank < size; ++rank) {
-      for (const Failure& failure : world.hall(rank).failures()) ASSERT_TRUE(names_its_tensor(failure)) << failure.text;
-      failures += world.hall(rank).failures().size();
+      for (const Failure& failure : world.engine(rank).failures())
+        ASSERT_TRUE(names_its_tensor(failure)) << failure.text;
+      failures += world.engine(rank).failures().size();
     }
     if (seed % 4 != 0) {
       expect_all_idle(world, size);
@@ -282,7 +283,7 @@ TEST(RandomSets, SixtyFourRanksInOverlappingSets) {
   world.run();
   expect_all_idle(world, 64);
   expect_one_order(world, author.groups);
-  for (int rank = 0; rank < 64; ++rank) ASSERT_TRUE(world.hall(rank).failures().empty());
+  for (int rank = 0; rank < 64; ++rank) ASSERT_TRUE(world.engine(rank).failures().empty());
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ TEST(RankSet, IsFullWithEveryRank) {
   EXPECT_TRUE(set.full() && set.missing().empty());
 }
 
-TEST(ReadyTable, AgreesWhenAllRanksSayTheSame) {
+TEST(ReadyTable, AgreesIfAllRanksReportTheSameSpec) {
   ReadyTable table(2, 100);
   const VersionRef ref = table.find_or_add(gradient("x"));
   table.mark(ref, 0, false, kNow);
@@ -51,7 +51,7 @@ TEST(ReadyTable, AgreesWhenAllRanksSayTheSame) {
   EXPECT_EQ(ref.entry->since[1], kNow);
 }
 
-TEST(ReadyTable, KeepsWhoSaidWhatWhereTheyDisagree) {
+TEST(ReadyTable, HasTheSpecsAndRanksOfADisagreement) {
   ReadyTable table(3, 100);
   for (int rank = 0; rank < 3; ++rank) table.mark(table.find_or_add(gradient("x", {rank / 2 + 1})), rank, false, kNow);
   EXPECT_EQ(ReadyTable::agreed(*table.find_or_add(gradient("x", {1})).entry), nullptr);
@@ -61,7 +61,7 @@ TEST(ReadyTable, KeepsWhoSaidWhatWhereTheyDisagree) {
   EXPECT_THAT(reports[1].ranks, ElementsAre(2));
 }
 
-TEST(ReadyTable, ARankThatReportsTwiceIsNamed) {
+TEST(ReadyTable, ASecondReportOfARankIsRefusedByName) {
   ReadyTable table(2, 100);
   table.mark(table.find_or_add(gradient("x")), 1, false, kNow);
   try {
@@ -72,7 +72,7 @@ TEST(ReadyTable, ARankThatReportsTwiceIsNamed) {
   }
 }
 
-// One instance of the tensor from rank 0, alone in its world.
+// One instance of the tensor in a world of one rank.
 std::optional<TensorId> round_of(ReadyTable& table, const TensorSpec& spec) {
   const VersionRef version = table.find_or_add(spec);
   table.mark(version, 0, false, kNow);
@@ -81,7 +81,7 @@ std::optional<TensorId> round_of(ReadyTable& table, const TensorSpec& spec) {
   return ref.id;
 }
 
-TEST(ReadyTable, EachNameAndSpecHasOneIdForGood) {
+TEST(ReadyTable, EachNameAndSpecKeepsItsId) {
   ReadyTable table(1, 100);
   EXPECT_EQ(round_of(table, gradient("x", {1})), 0U);
   EXPECT_EQ(round_of(table, gradient("x", {2})), 1U);
@@ -90,7 +90,7 @@ TEST(ReadyTable, EachNameAndSpecHasOneIdForGood) {
   EXPECT_FALSE(table.version_of(TensorId{2}));
 }
 
-TEST(ReadyTable, IsCompleteWithThoseItNeedsOrWithoutTheExcused) {
+TEST(ReadyTable, AnEntryIsCompleteWithTheRanksItNeedsExceptTheExcused) {
   ReadyTable table(3, 100);
   Entry& entry = *table.find_or_add(gradient("x")).entry;
   entry.needs = RankSet(3, {0, 2});
@@ -103,7 +103,7 @@ TEST(ReadyTable, IsCompleteWithThoseItNeedsOrWithoutTheExcused) {
   EXPECT_TRUE(ReadyTable::complete(entry, nullptr));
 }
 
-TEST(ReadyTable, ForgetsASetAndKeepsItsNumbersOutOfUse) {
+TEST(ReadyTable, TheIdsOfAForgottenSetAreNotReused) {
   ReadyTable table(1, 100);
   TensorSpec of_set = gradient("x");
   of_set.set = 1;
@@ -124,7 +124,7 @@ TEST(ReadyTable, AnUnnamedTensorIsForgotten) {
   EXPECT_TRUE(table.entries().empty());
 }
 
-TEST(ReadyTable, RemembersNoMoreThanItsLimit) {
+TEST(ReadyTable, GivesNoMoreIdsThanItsLimit) {
   ReadyTable table(1, 1);
   EXPECT_TRUE(round_of(table, gradient("x")));
   EXPECT_FALSE(round_of(table, gradient("y")));

@@ -1,7 +1,4 @@
-// Process sets and messages between two ranks: who has to be ready, who hears of it, what ends with a set.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+// Process sets and send_recv: which ranks must be ready, which ranks take part, and what ends with a set.
 #include "controller/messages.h"
 #include "horo/base/error.h"
 #include "tests/controller/ranks.h"
@@ -9,14 +6,7 @@
 namespace horo {
 namespace {
 
-using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Pair;
-using testing::StartsWith;
-
-TEST(ProcessSets, AreNumberedFromOneAndTheSameOnAllRanks) {
+TEST(ProcessSets, AreNumberedFromOneEquallyOnAllRanks) {
   Ranks ranks(3);
   for (int rank = 0; rank < 3; ++rank) {
     ranks[rank].add_set({0, 2}, "tp0");
@@ -30,7 +20,7 @@ TEST(ProcessSets, AreNumberedFromOneAndTheSameOnAllRanks) {
   }
 }
 
-TEST(ProcessSets, ATensorNeedsTheMembersAlone) {
+TEST(ProcessSets, ATensorNeedsTheMembersOnly) {
   Ranks ranks(4);
   ranks.add_set({1, 3});
   ranks.submit_on({1}, {in_set(1, "x")});
@@ -41,7 +31,7 @@ TEST(ProcessSets, ATensorNeedsTheMembersAlone) {
   EXPECT_TRUE(ranks[0].stream().empty() && ranks[2].stream().empty());
 }
 
-TEST(ProcessSets, ReleasesHaveOneNumberOnAllTheirMembers) {
+TEST(ProcessSets, AReleaseHasTheSameNumberOnAllItsMembers) {
   Ranks ranks(3);
   ranks.add_set({0, 1});
   ranks.add_set({1, 2});
@@ -58,7 +48,7 @@ TEST(ProcessSets, ReleasesHaveOneNumberOnAllTheirMembers) {
   EXPECT_THAT(numbers(2), ElementsAre(2, 3));
 }
 
-TEST(ProcessSets, OneWithoutTheLeaderLearnsPlansToo) {
+TEST(ProcessSets, ASetWithoutRankZeroHasPlansToo) {
   Ranks ranks(3);
   ranks.add_set({1, 2});
   for (int step = 0; step < 3; ++step) ranks.step_on({1, 2}, {in_set(1, "a"), in_set(1, "b")});
@@ -70,7 +60,7 @@ TEST(ProcessSets, OneWithoutTheLeaderLearnsPlansToo) {
   EXPECT_TRUE(ranks[0].stream().empty());
 }
 
-TEST(ProcessSets, PlansOfASetWithAbsentTensorsAreCountedByOthersToo) {
+TEST(ProcessSets, NonMembersCountTheReleasesOfPlansWithAbsentTensors) {
   Ranks ranks(3);
   ranks.add_set({1, 2});
   for (int step = 0; step < 3; ++step) ranks.step_on({1, 2}, {in_set(1, "a"), in_set(1, "b"), in_set(1, "c")});
@@ -85,7 +75,7 @@ TEST(ProcessSets, PlansOfASetWithAbsentTensorsAreCountedByOthersToo) {
   EXPECT_TRUE((ranks[1].stream().end() - 2)->skipped);
 }
 
-TEST(ProcessSets, TheFirstMemberSaysWhenAStepEndsAndOnlyWhenPlansCanComeOfIt) {
+TEST(ProcessSets, TheFirstMemberReportsStepEndsWithStepwiseTensors) {
   Ranks ranks(3);
   ranks.add_set({1, 2});
   TensorSpec spec = in_set(1, "a");
@@ -97,7 +87,7 @@ TEST(ProcessSets, TheFirstMemberSaysWhenAStepEndsAndOnlyWhenPlansCanComeOfIt) {
   EXPECT_TRUE(ranks.sent.empty());
 }
 
-TEST(ProcessSets, RanksThatWantDifferentOnesAreTold) {
+TEST(ProcessSets, RanksThatAddDifferentSetsFailWithAMismatch) {
   Ranks ranks(3);
   for (int rank = 0; rank < 3; ++rank) ranks[rank].add_set({0, rank == 1 ? 1 : 2});
   ranks.settle();
@@ -109,14 +99,14 @@ TEST(ProcessSets, RanksThatWantDifferentOnesAreTold) {
   }
 }
 
-TEST(ProcessSets, OneOfTheSameRanksIsRefusedByItsName) {
+TEST(ProcessSets, ASecondSetOfTheSameRanksIsRefusedWithTheNameOfTheFirst) {
   Ranks ranks(2);
   ranks.add_set({1}, "alone");
   ranks.add_set({1});
   EXPECT_THAT(ranks[0].failures().at(0).text, HasSubstr("of rank 1 exists already: process set 'alone'"));
 }
 
-TEST(ProcessSets, ARemovedOneComesBackUnderANewNumber) {
+TEST(ProcessSets, ASetThatIsAddedAgainHasANewNumber) {
   Ranks ranks(2);
   for (std::uint32_t set = 1; set < 4; ++set) {
     ranks.add_set({0});
@@ -127,12 +117,12 @@ TEST(ProcessSets, ARemovedOneComesBackUnderANewNumber) {
   EXPECT_EQ(ranks[0].times("x"), 3);
 }
 
-TEST(ProcessSets, RemovalFailsWhatWaitsThere) {
+TEST(ProcessSets, RemovalFailsTheWaitingTensorsOfTheSet) {
   Ranks ranks(3);
   ranks.add_set({0, 1}, "tp0");
   for (int step = 0; step < 3; ++step) ranks.step_on({0, 1}, {in_set(1, "a"), in_set(1, "b")});
   ranks.submit_on({1}, {in_set(1, "a"), in_set(1, "b"), in_set(1, "c")});
-  ranks.submit_on({0}, {in_set(1, "a")});  // in a plan that is not complete there
+  ranks.submit_on({0}, {in_set(1, "a")});  // its plan is not complete on rank 0
   ranks.remove_set(1);
   EXPECT_EQ(ranks[1].failures().size(), 3U);
   EXPECT_EQ(ranks[0].failures().size(), 1U);
@@ -161,7 +151,7 @@ TEST(ProcessSets, AReportThatCrossesTheRemovalFails) {
   EXPECT_TRUE(ranks[1].idle());
 }
 
-TEST(ProcessSets, AStepEndThatCrossesTheRemovalIsOver) {
+TEST(ProcessSets, AStepEndThatCrossesTheRemovalIsIgnored) {
   Ranks ranks(3);
   ranks.add_set({1, 2});
   ranks.submit_on({1, 2}, {in_set(1, "x")});
@@ -174,7 +164,7 @@ TEST(ProcessSets, AStepEndThatCrossesTheRemovalIsOver) {
   EXPECT_TRUE(ranks[1].idle() && ranks[1].failures().empty());
 }
 
-TEST(ProcessSets, RemovingWhatIsNotThereFails) {
+TEST(ProcessSets, RemovingASetThatDoesNotExistFails) {
   Ranks ranks(2);
   ranks.remove_set(7);
   ranks.remove_set(0);
@@ -209,7 +199,7 @@ TEST(ProcessSets, AreNamedInMismatches) {
   EXPECT_EQ(ranks[1].failures(), ranks[2].failures());
 }
 
-TEST(ProcessSets, ARankThatLeftIsMissedInItsOwnSetsOnly) {
+TEST(ProcessSets, ARankThatLeftIsMissingInItsOwnSetsOnly) {
   Ranks ranks(3);
   ranks.add_set({0, 1});
   ranks.add_set({1, 2});
@@ -222,7 +212,7 @@ TEST(ProcessSets, ARankThatLeftIsMissedInItsOwnSetsOnly) {
   EXPECT_THAT(ranks[1].failures()[0].text, StartsWith("tensor 'x' of process set 2: rank 2 has left"));
 }
 
-TEST(ProcessSets, AReportOfWhatIsNoneOfARanksBusinessIsRefused) {
+TEST(ProcessSets, AReportOfASetThatTheRankIsNotInIsRefused) {
   Ranks ranks(2);
   ranks.add_set({0});
   UpMessage report;
@@ -242,7 +232,7 @@ TEST(ProcessSets, AReportOfWhatIsNoneOfARanksBusinessIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("rank 1 reported something of process set 9, which was never added"));
 }
 
-TEST(SendRecv, NeedsItsTwoAndReachesNobodyElse) {
+TEST(SendRecv, NeedsItsTwoRanksAndReachesNoOther) {
   Ranks ranks(4);
   ranks.submit_on({1}, {message(0, "x (1 to 3)", 1, 3)});
   EXPECT_TRUE(ranks[1].stream().empty());
@@ -254,7 +244,7 @@ TEST(SendRecv, NeedsItsTwoAndReachesNobodyElse) {
   EXPECT_TRUE(ranks[0].stream().empty() && ranks[2].stream().empty());
 }
 
-TEST(SendRecv, RanksAreThoseInsideTheSet) {
+TEST(SendRecv, RootAndPeerAreRanksInTheSet) {
   Ranks ranks(4);
   ranks.add_set({1, 2, 3});
   for (int time = 0; time < 2; ++time) ranks.submit_on({2, 3}, {message(1, "x (2 to 1)", 2, 1)});
@@ -262,7 +252,7 @@ TEST(SendRecv, RanksAreThoseInsideTheSet) {
   EXPECT_EQ(ranks[3].stream(), ranks[2].stream());
 }
 
-TEST(SendRecv, OrdersOfRanksDoNotMatterAndNumbersRiseEverywhere) {
+TEST(SendRecv, TheOrderOfSubmissionIsFreeAndNumbersRiseOnAllRanks) {
   Ranks ranks(3);
   std::vector<TensorSpec> all;
   for (const auto& [from, to] : {std::pair(0, 1), std::pair(1, 2), std::pair(2, 0)}) {
@@ -281,13 +271,13 @@ TEST(SendRecv, OrdersOfRanksDoNotMatterAndNumbersRiseEverywhere) {
   }
 }
 
-TEST(SendRecv, ToItselfNeedsOnlyItself) {
+TEST(SendRecv, ToTheSameRankNeedsThisRankOnly) {
   Ranks ranks(2);
   ranks.submit_on({1}, {message(0, "x", 1, 1)});
   EXPECT_THAT(ranks[1].stream().at(0).ranks, ElementsAre(1));
 }
 
-TEST(SendRecv, ThatNobodyReceivesFailsWithBothEndsNamed) {
+TEST(SendRecv, WithoutAReceiverFailsAndNamesBothRanks) {
   CoordinatorConfig config;
   config.stall_limit = 400ms;
   Ranks ranks(3, config);
@@ -299,7 +289,7 @@ TEST(SendRecv, ThatNobodyReceivesFailsWithBothEndsNamed) {
   EXPECT_TRUE(ranks[1].warnings().empty());
 }
 
-TEST(SendRecv, OfDifferentShapesIsAMismatch) {
+TEST(SendRecv, DifferentShapesAreAMismatch) {
   Ranks ranks(3);
   TensorSpec spec = message(0, "x", 1, 2);
   ranks[1].submit(spec);

@@ -1,4 +1,4 @@
-// Many ranks and tensors in random order: one stream everywhere, and nothing but plan bits in the steady state.
+// Many ranks and tensors in random order: the same stream on all ranks, and only bits of plans in the steady state.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,30 +32,30 @@ std::vector<Program> training(int size, std::vector<TensorSpec> tensors, int ste
 }
 
 void expect_one_stream(Simulation& world, int size) {
-  for (int rank = 1; rank < size; ++rank) ASSERT_EQ(world.hall(rank).stream(), world.hall(0).stream()) << rank;
+  for (int rank = 1; rank < size; ++rank) ASSERT_EQ(world.engine(rank).stream(), world.engine(0).stream()) << rank;
 }
 
-TEST(Simulation, EveryRankSeesTheSameStreamAndEachTensorOncePerStep) {
+TEST(Simulation, EveryRankHasTheSameStreamWithEachTensorOncePerStep) {
   const auto tensors = gradients(200);
   Simulation world(world_of(64), training(64, tensors, 6));
   world.run();
   ASSERT_EQ(world.stuck(), "");
   expect_one_stream(world, 64);
-  for (const TensorSpec& spec : tensors) EXPECT_EQ(world.hall(5).times(spec.name), 6) << spec.name;
-  EXPECT_TRUE(world.hall(5).failures().empty());
+  for (const TensorSpec& spec : tensors) EXPECT_EQ(world.engine(5).times(spec.name), 6) << spec.name;
+  EXPECT_TRUE(world.engine(5).failures().empty());
 }
 
 TEST(Simulation, ReleaseNumbersRiseFromOneWithoutGaps) {
   Simulation world(world_of(8), training(8, gradients(50), 5));
   world.run();
   std::uint64_t last = 0;
-  for (const Seen& seen : world.hall(3).stream()) {
+  for (const Seen& seen : world.engine(3).stream()) {
     EXPECT_EQ(seen.number, ++last);
   }
   EXPECT_GT(last, 0U);
 }
 
-TEST(Simulation, NamesTravelInTheFirstStepAlone) {
+TEST(Simulation, NamesAreSentInTheFirstStepOnly) {
   Simulation world(world_of(64), training(64, gradients(200), 6));
   world.run();
   ASSERT_EQ(world.stuck(), "");
@@ -64,13 +64,13 @@ TEST(Simulation, NamesTravelInTheFirstStepAlone) {
   }
 }
 
-TEST(Simulation, TheSteadyStateHasNothingButKnownPlans) {
+TEST(Simulation, TheSteadyStateHasKnownPlansOnly) {
   constexpr int kRanks = 64;
   constexpr int kSteps = 8;
   Simulation world(world_of(kRanks), training(kRanks, gradients(200), kSteps));
   world.run();
   std::map<std::uint64_t, int> plans;  // by hash of their names
-  const auto& stream = world.hall(1).stream();
+  const auto& stream = world.engine(1).stream();
   std::for_each(stream.end() - 10, stream.end(), [](const Seen& seen) { EXPECT_TRUE(seen.known); });
   for (const Seen& seen : stream) plans[seen.known ? seen.key_hash : 0] += 1;
   const int known = static_cast<int>(plans.size()) - 1;
@@ -86,7 +86,7 @@ TEST(Simulation, ABucketOfAKnownPlanStaysTheSameInEveryStep) {
   Simulation world(world_of(16), training(16, gradients(100), 8));
   world.run();
   std::map<std::vector<std::string>, int> known;
-  for (const Seen& seen : world.hall(2).stream()) known[seen.names] += seen.known ? 1 : 0;
+  for (const Seen& seen : world.engine(2).stream()) known[seen.names] += seen.known ? 1 : 0;
   std::erase_if(known, [](const auto& entry) { return entry.second == 0; });
   for (const auto& [names, times] : known) EXPECT_GE(times, 4) << names.front();
 }
@@ -95,17 +95,17 @@ TEST(Simulation, AWorldOfOneReleasesAtEveryFlush) {
   Simulation world(world_of(1), training(1, gradients(20), 5));
   world.run();
   EXPECT_EQ(world.stuck(), "");
-  EXPECT_EQ(world.hall(0).times("layer3.weight"), 5);
-  EXPECT_TRUE(world.hall(0).stream().back().known);
+  EXPECT_EQ(world.engine(0).times("layer3.weight"), 5);
+  EXPECT_TRUE(world.engine(0).stream().back().known);
   EXPECT_TRUE(world.sent().empty());
 }
 
-TEST(Simulation, AThousandTensorsOnSixtyFourRanksComeTogether) {
+TEST(Simulation, AThousandTensorsOnSixtyFourRanksBecomeReady) {
   Simulation world(world_of(64), training(64, gradients(test::effort(1000)), 5));
   world.run();
   EXPECT_EQ(world.stuck(), "");
   expect_one_stream(world, 64);
-  EXPECT_TRUE(world.hall(0).stream().back().known);
+  EXPECT_TRUE(world.engine(0).stream().back().known);
 }
 
 }  // namespace

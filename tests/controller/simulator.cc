@@ -24,15 +24,15 @@ Duration Simulation::up_to(Duration most) {
 }
 
 void Simulation::later(TimePoint at, std::function<void()> what) {
-  happenings_.push({at, ++serial_, std::move(what)});
+  events_.push({at, ++serial_, std::move(what)});
 }
 
 void Simulation::run() {
   const TimePoint deadline = now_ + 1h;
   for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) advance(r);
-  while (!happenings_.empty() && happenings_.top().at < deadline) {
-    const Happening next = happenings_.top();
-    happenings_.pop();
+  while (!events_.empty() && events_.top().at < deadline) {
+    const ScheduledEvent next = events_.top();
+    events_.pop();
     now_ = next.at;
     next.what();
   }
@@ -42,20 +42,20 @@ void Simulation::deliver(int from, int to, Event event) {
   TimePoint& arrives = rank(from).link[static_cast<std::size_t>(to)];
   arrives = std::max(arrives, now_ + up_to(200us));
   later(arrives, [this, to, event = std::move(event)] {
-    rank(to).hall.post(event);
+    rank(to).engine.post(event);
     wake(to);
   });
 }
 
 void Simulation::wake(int r) {
-  if (rank(r).woken || rank(r).left || !rank(r).hall.has_events()) return;
+  if (rank(r).woken || rank(r).left || !rank(r).engine.has_events()) return;
   rank(r).woken = true;
   later(now_ + up_to(30us), [this, r] { turn(r); });
 }
 
 void Simulation::turn(int r) {
   rank(r).woken = false;
-  EngineModel::Turn turn = rank(r).hall.turn(now_);
+  EngineModel::Turn turn = rank(r).engine.turn(now_);
   for (Send& send : turn.sends) {
     const int to = send.to;
     deliver(r, to, Received{r, send.bytes});
@@ -64,14 +64,14 @@ void Simulation::turn(int r) {
   }
   for (const TimePoint at : turn.timers) {
     later(at, [this, r] {
-      rank(r).hall.post(TimerFired{});
+      rank(r).engine.post(TimerFired{});
       wake(r);
     });
   }
   for (std::size_t i = 0; i < turn.started; ++i) {
     rank(r).busy_until = std::max(rank(r).busy_until, now_) + up_to(50us);
     later(rank(r).busy_until, [this, r] {
-      rank(r).hall.finish_one();
+      rank(r).engine.finish_one();
       wake(r);
       if (std::exchange(rank(r).waiting, false)) advance(r);
     });
@@ -79,23 +79,23 @@ void Simulation::turn(int r) {
   wake(r);
 }
 
-// One call of the program; false if it has to wait.
+// One call of the program; false if it must wait.
 bool Simulation::call(int r) {
   Rank& self = rank(r);
   last_call_ = now_;
   const Call& call = self.program[self.next_call];
   const auto* submit = std::get_if<SubmitCall>(&call);
-  if (submit != nullptr && self.hall.takes(submit->spec)) self.hall.submit(submit->spec, submit->absent);
+  if (submit != nullptr && self.engine.takes(submit->spec)) self.engine.submit(submit->spec, submit->absent);
   if (const auto* end = std::get_if<EndStepCall>(&call)) {
-    self.hall.step_end(end->set);
+    self.engine.step_end(end->set);
     self.step += end->set == 0 ? 1 : 0;
   }
-  if (const auto* add = std::get_if<AddSetCall>(&call)) self.hall.add_set(add->ranks);
-  if (const auto* remove = std::get_if<RemoveSetCall>(&call)) self.hall.remove_set(remove->set);
-  if (const auto* join = std::get_if<JoinCall>(&call)) self.hall.join(join->set);
+  if (const auto* add = std::get_if<AddSetCall>(&call)) self.engine.add_set(add->ranks);
+  if (const auto* remove = std::get_if<RemoveSetCall>(&call)) self.engine.remove_set(remove->set);
+  if (const auto* join = std::get_if<JoinCall>(&call)) self.engine.join(join->set);
   if (std::holds_alternative<WaitCall>(call)) {
-    self.hall.nudge();
-    self.waiting = !self.hall.idle();
+    self.engine.nudge();
+    self.waiting = !self.engine.idle();
   }
   if (std::holds_alternative<LeaveCall>(call)) {
     self.left = true;
@@ -120,7 +120,7 @@ std::string Simulation::stuck() const {
     const Rank& self = ranks_[r];
     if (self.left || self.next_call >= self.program.size()) continue;
     text += "rank " + std::to_string(r) + " at call " + std::to_string(self.next_call) + " of step " +
-            std::to_string(self.step) + ", waiting for" + self.hall.in_flight() + "\n";
+            std::to_string(self.step) + ", waiting for" + self.engine.in_flight() + "\n";
   }
   return text;
 }

@@ -1,5 +1,5 @@
-// Simulation: N ranks over a virtual network in virtual time, from one seed. Messages of a link keep their order, all
-// else takes a random time: links, the engine's wake-ups, the caller between two calls, collectives.
+// Simulation: N ranks over a virtual network in virtual time, from one seed. Messages of a link keep their order.
+// Links, wake-ups of the engine, calls and collectives take random times.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 
 namespace horo {
 
-// What a rank's caller does, one after the other.
+// The calls of a rank's caller, in order.
 struct SubmitCall {
   TensorSpec spec;
   bool absent = false;
 };
-struct WaitCall {};  // for all that it submitted
+struct WaitCall {};  // for everything that it submitted
 struct EndStepCall {
   std::uint32_t set = 0;
 };
@@ -33,7 +33,7 @@ struct RemoveSetCall {
 struct JoinCall {
   std::uint32_t set = 0;
 };
-struct LeaveCall {};  // shuts down in good order
+struct LeaveCall {};  // leaves in good order
 struct PauseCall {
   Duration time;
 };
@@ -41,13 +41,13 @@ using Call = std::variant<SubmitCall, WaitCall, EndStepCall, AddSetCall, RemoveS
 using Program = std::vector<Call>;
 
 struct SimulationConfig {
-  CoordinatorConfig coordinator;  // rank is not used
+  CoordinatorConfig coordinator;  // its rank is not used
   std::uint64_t seed = 1;
-  bool keep_bytes = false;  // of messages, in sent()
+  bool keep_bytes = false;  // sent() has the bytes of messages
 };
 
 struct SentMessage {
-  int step = 0;  // of the sender, from 0
+  int step = 0;  // step of the sender, from 0
   int from = 0;
   Send send;
 };
@@ -57,33 +57,33 @@ class Simulation {
   // One program for each rank.
   Simulation(const SimulationConfig& config, std::vector<Program> programs);
 
-  // Until nothing is left to happen, or an hour has gone by on the virtual clock.
+  // Runs until no event is left, or an hour of virtual time has passed.
   void run();
 
-  // Empty if all ranks came to the end of their programs; else where each of the others stands.
+  // Empty if all ranks finished their programs; else the position of each of the others.
   std::string stuck() const;
-  EngineModel& hall(int rank) { return ranks_[static_cast<std::size_t>(rank)].hall; }
+  EngineModel& engine(int rank) { return ranks_[static_cast<std::size_t>(rank)].engine; }
   const std::vector<SentMessage>& sent() const { return sent_; }
-  // How long the callers took, from the first call to the last.
+  // The time from the first call to the last.
   Duration duration() const { return last_call_ - start_; }
 
  private:
   struct Rank {
-    EngineModel hall;
+    EngineModel engine;
     Program program;
     std::size_t next_call = 0;
     int step = 0;
     bool waiting = false;
     bool woken = false;
     bool left = false;
-    TimePoint busy_until;         // the lane
-    std::vector<TimePoint> link;  // to each rank: when its last message arrives
+    TimePoint busy_until;         // of the lane
+    std::vector<TimePoint> link;  // to each rank: arrival time of the last message
   };
-  struct Happening {
+  struct ScheduledEvent {
     TimePoint at;
     std::uint64_t serial = 0;
     std::function<void()> what;
-    bool operator<(const Happening& o) const { return at != o.at ? at > o.at : serial > o.serial; }
+    bool operator<(const ScheduledEvent& o) const { return at != o.at ? at > o.at : serial > o.serial; }
   };
 
   Rank& rank(int r) { return ranks_[static_cast<std::size_t>(r)]; }
@@ -101,7 +101,7 @@ class Simulation {
   TimePoint now_{};
   TimePoint last_call_{};
   std::uint64_t serial_ = 0;
-  std::priority_queue<Happening> happenings_;
+  std::priority_queue<ScheduledEvent> events_;
   std::vector<Rank> ranks_;
   std::vector<SentMessage> sent_;
 };

@@ -1,19 +1,10 @@
-// A tensor that some ranks submit and others do not: a warning, then an end that says who, what instead, and where.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+// A tensor that some ranks submit and others do not: a warning, then a failure that names the missing ranks, what they
+// wait for instead, and the call sites.
 #include "controller/stall_texts.h"
 #include "tests/controller/ranks.h"
 
 namespace horo {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
 
 CoordinatorConfig impatient() {
   CoordinatorConfig config;
@@ -22,7 +13,7 @@ CoordinatorConfig impatient() {
   return config;
 }
 
-TEST(Stall, NamesTensorRanksAndLimitOnAllThatSubmittedIt) {
+TEST(Stall, TheErrorNamesTensorRanksAndLimitOnAllRanksThatSubmittedIt) {
   Ranks ranks(3, impatient());
   ranks[0].submit(gradient("x"));
   ranks[2].submit(gradient("x"));
@@ -47,7 +38,7 @@ TEST(Stall, ATimerThatFiresEarlyChangesNothing) {
   EXPECT_EQ(ranks.timer, ranks.now + 100ms);
 }
 
-TEST(Stall, AStalledPlanBlamesOnlyForWhatIsMissing) {
+TEST(Stall, AStalledPlanFailsOnlyItsMissingTensors) {
   Ranks ranks(2, impatient());
   learn_plans(ranks, {gradient("a"), gradient("b"), gradient("c")});
   for (const char* name : {"a", "b", "c"}) ranks[0].submit(gradient(name));
@@ -61,7 +52,7 @@ TEST(Stall, AStalledPlanBlamesOnlyForWhatIsMissing) {
   EXPECT_TRUE(ranks[1].failures().empty());
 }
 
-TEST(Stall, ADissolvedPlanGivesNoMoreTime) {
+TEST(Stall, DissolvingAPlanDoesNotExtendTheLimit) {
   Ranks ranks(2, impatient());
   learn_plans(ranks, {gradient("a"), gradient("b")});
   for (const char* name : {"a", "b"}) ranks[0].submit(gradient(name));
@@ -75,7 +66,7 @@ TEST(Stall, ADissolvedPlanGivesNoMoreTime) {
   EXPECT_EQ(ranks[0].failures()[0].name, "b");
 }
 
-TEST(Stall, TheNextInstanceIsFree) {
+TEST(Stall, TheNextInstanceOfAFailedTensorRuns) {
   Ranks ranks(2, impatient());
   ranks[0].submit(gradient("x"));
   ranks.settle();
@@ -86,7 +77,7 @@ TEST(Stall, TheNextInstanceIsFree) {
   EXPECT_EQ(ranks[1].times("x"), 2);
 }
 
-// Rank 1's report and the failure of the same tensor pass each other on the way.
+// Rank 1's report and the failure of the same tensor are under way at the same time.
 TEST(Stall, AReportThatCrossesTheFailureFailsWithIt) {
   Ranks ranks(2, impatient());
   ranks[0].submit(gradient("x"));
@@ -106,7 +97,7 @@ TEST(Stall, AReportThatCrossesTheFailureFailsWithIt) {
   EXPECT_TRUE(ranks[0].idle() && ranks[1].idle());
 }
 
-TEST(Stall, AReportThatTheFailureOvertakesInTheSameTurnFailsWithIt) {
+TEST(Stall, AReportInTheSameTurnAsTheFailureFailsWithIt) {
   Ranks ranks(2, impatient());
   ranks[0].submit(gradient("x"));
   ranks.settle();
@@ -121,7 +112,7 @@ TEST(Stall, AReportThatTheFailureOvertakesInTheSameTurnFailsWithIt) {
   EXPECT_EQ(ranks[1].times("x"), 1);
 }
 
-TEST(Stall, IsWarnedOfOnceOnRankZeroAloneWithWhatTheMissingRankWaitsForInstead) {
+TEST(Stall, TheWarningIsOnRankZeroOnceAndNamesWhatTheMissingRankWaitsFor) {
   Ranks ranks(3, impatient());
   for (const int rank : {0, 1}) ranks[rank].submit(gradient("x"));
   ranks[2].submit(gradient("b"));
@@ -137,7 +128,7 @@ TEST(Stall, IsWarnedOfOnceOnRankZeroAloneWithWhatTheMissingRankWaitsForInstead) 
   EXPECT_TRUE(ranks[1].warnings().empty() && ranks[2].warnings().empty());
 }
 
-TEST(Stall, OfManyTensorsIsOneWarning) {
+TEST(Stall, ManyTensorsShareOneWarning) {
   Ranks ranks(2, impatient());
   for (int i = 0; i < 500; ++i) {
     ranks[0].submit(gradient("t" + std::to_string(i)));
@@ -149,7 +140,7 @@ TEST(Stall, OfManyTensorsIsOneWarning) {
   EXPECT_THAT(ranks[0].warnings()[0], StartsWith("tensors 't0', 't1', 't2' and 497 more: submitted by rank 0"));
 }
 
-TEST(Stall, OfAPlanIsWarnedOfWithoutDissolvingIt) {
+TEST(Stall, TheWarningOfAPlanDoesNotDissolveIt) {
   Ranks ranks(2, impatient());
   const std::vector<TensorSpec> specs = {gradient("a"), gradient("b")};
   learn_plans(ranks, specs);
@@ -163,8 +154,8 @@ TEST(Stall, OfAPlanIsWarnedOfWithoutDissolvingIt) {
   EXPECT_TRUE(ranks[1].stream().back().known);
 }
 
-// Rank 0 has a, reports it with its plan, and waits for y before it goes on to b; rank 1 waits for a before y.
-TEST(Stall, OfRanksThatWaitForOneAnotherAcrossAPlanEndsWithTheWarning) {
+// Rank 0 has a, reports it with its plan, and waits for y before it submits b; rank 1 waits for a before y.
+TEST(Stall, TheWarningDissolvesAPlanThatRanksWaitForInACycle) {
   Ranks ranks(2, impatient());
   learn_plans(ranks, {gradient("a"), gradient("b")});
   ranks[0].submit(gradient("a"));
@@ -182,7 +173,7 @@ TEST(Stall, OfRanksThatWaitForOneAnotherAcrossAPlanEndsWithTheWarning) {
   EXPECT_TRUE(ranks[0].failures().empty());
 }
 
-TEST(Stall, IsNotWarnedOfWhereTheSettingSaysNever) {
+TEST(Stall, AWarningTimeOfZeroDisablesWarnings) {
   CoordinatorConfig config = impatient();
   config.stall_warning = 0ms;
   Ranks ranks(2, config);
@@ -193,10 +184,10 @@ TEST(Stall, IsNotWarnedOfWhereTheSettingSaysNever) {
   EXPECT_EQ(ranks[0].failures().size(), 1U);
 }
 
-TEST(Stall, SaysWhereBothSidesAre) {
+TEST(Stall, TheErrorHasTheCallSitesOfBothSides) {
   Ranks ranks(3, impatient());
-  for (const int rank : {0, 2}) ranks[rank].stand("train.py:41 step\ntrain.py:60 main");
-  ranks[1].stand("evaluate.py:7 score");
+  for (const int rank : {0, 2}) ranks[rank].set_call_sites("train.py:41 step\ntrain.py:60 main");
+  ranks[1].set_call_sites("evaluate.py:7 score");
   for (const int rank : {0, 2}) ranks[rank].submit(gradient("x"));
   ranks.settle();
   ranks.fire_timers_until(ranks.now + 400ms);
@@ -208,9 +199,9 @@ TEST(Stall, SaysWhereBothSidesAre) {
   EXPECT_THAT(ranks[1].warnings(), ElementsAre(ranks[0].failures()[0].text));
 }
 
-TEST(Stall, WaitsForAnAnswerAndNotForLong) {
+TEST(Stall, WaitsForAnswersUntilTheAnswerTimeout) {
   Ranks ranks(2, impatient());
-  ranks[1].stand(std::nullopt);
+  ranks[1].set_call_sites(std::nullopt);
   ranks[0].submit(gradient("x"));
   ranks.settle();
   ranks.fire_timers_until(ranks.now + 1200ms);
@@ -221,9 +212,9 @@ TEST(Stall, WaitsForAnAnswerAndNotForLong) {
   EXPECT_THAT(ranks[0].failures()[0].text, HasSubstr("holds the GIL"));
 }
 
-TEST(Stall, EndsAtOnceWhenTheLastAnswerComesAfterTheLimit) {
+TEST(Stall, FailsWithTheLastAnswerAfterTheLimit) {
   Ranks ranks(2, impatient());
-  ranks[1].stand(std::nullopt);
+  ranks[1].set_call_sites(std::nullopt);
   ranks[0].submit(gradient("x"));
   ranks.settle();
   ranks.fire_timers_until(ranks.now + 500ms);
@@ -235,12 +226,12 @@ TEST(Stall, EndsAtOnceWhenTheLastAnswerComesAfterTheLimit) {
   EXPECT_THAT(ranks[0].failures()[0].text, HasSubstr("late.py:1 main"));
 }
 
-TEST(Stall, WhatWaitsForTheSameRanksFailsWithTheSameWords) {
+TEST(Stall, TensorsThatMissTheSameRanksShareOneText) {
   Ranks ranks(2, impatient());
   for (int i = 0; i < 100; ++i) ranks[1].submit(gradient("t" + std::to_string(i)));
   ranks.settle();
   ranks.sent.clear();
-  ranks[0].stand(std::string(kMaxAnswerBytes, 'x'));
+  ranks[0].set_call_sites(std::string(kMaxAnswerBytes, 'x'));
   ranks.fire_timers_until(ranks.now + 400ms);
   ASSERT_EQ(ranks[1].failures().size(), 100U);
   EXPECT_THAT(ranks[1].failures()[99].text, AllOf(HasSubstr("tensor 't99': submitted by rank 1"), HasSubstr("xxx")));
@@ -249,8 +240,8 @@ TEST(Stall, WhatWaitsForTheSameRanksFailsWithTheSameWords) {
   EXPECT_LT(bytes, 20'000U);
 }
 
-// Every rank counts its calls without a name: one that failed counts on the rank too that had yet to make it.
-TEST(Stall, OfACallWithoutANameFailsOnTheMissingRankWhenItComes) {
+// Every rank counts its unnamed calls. A failed call also counts on the rank that has not made it.
+TEST(Stall, AnUnnamedCallFailsOnTheMissingRankWhenItIsMade) {
   Ranks ranks(2, impatient());
   TensorSpec seventh = gradient("all_reduce#7");
   seventh.once = true;
@@ -269,10 +260,10 @@ TEST(Stall, OfACallWithoutANameFailsOnTheMissingRankWhenItComes) {
   EXPECT_TRUE(ranks[0].idle() && ranks[1].idle());
 }
 
-TEST(Stall, OfARankThatLeavesMeanwhileIsNotWaitedForAnswers) {
+TEST(Stall, NoAnswerIsExpectedOfARankThatLeft) {
   Ranks ranks(3, impatient());
-  ranks[1].stand(std::nullopt);
-  ranks[2].stand(std::nullopt);
+  ranks[1].set_call_sites(std::nullopt);
+  ranks[2].set_call_sites(std::nullopt);
   ranks[0].submit(gradient("x"));
   ranks[1].submit(gradient("x"));
   ranks.settle();
@@ -282,7 +273,7 @@ TEST(Stall, OfARankThatLeavesMeanwhileIsNotWaitedForAnswers) {
   EXPECT_THAT(ranks[1].failures().at(0).text, HasSubstr("rank 2 has left"));
 }
 
-// Rank 5 alone does not submit x before the others gave up.
+// Rank 5 submits x only after it has failed on the others.
 std::vector<Program> programs_with_a_late_rank() {
   std::vector<Program> programs(8);
   for (int rank = 0; rank < 8; ++rank) {
@@ -297,20 +288,20 @@ std::vector<Program> programs_with_a_late_rank() {
   return programs;
 }
 
-TEST(Stall, IsToldInVirtualTimeUnderAnyDelays) {
+TEST(Stall, FailsAtTheLimitUnderRandomDelays) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SimulationConfig config = world_of(8, seed);
     config.coordinator.stall_limit = 150ms;
     Simulation world(config, programs_with_a_late_rank());
     world.run();
     ASSERT_EQ(world.stuck(), "");
-    EXPECT_THAT(world.hall(7).failures().at(0).text, HasSubstr("but not by rank 5 within 150 ms"));
-    EXPECT_EQ(world.hall(5).times("x"), 1);
+    EXPECT_THAT(world.engine(7).failures().at(0).text, HasSubstr("but not by rank 5 within 150 ms"));
+    EXPECT_EQ(world.engine(5).times("x"), 1);
   }
 }
 
 // Odd ranks wait for x, even ones for y, and rank 63 for nothing.
-TEST(Stall, OfSixtyFourRanksNamesEachSideInstead) {
+TEST(Stall, TheErrorOfSixtyFourRanksNamesWhatEachSideWaitsFor) {
   std::vector<Program> programs(64);
   for (int rank = 0; rank < 63; ++rank) {
     Program& program = programs[static_cast<std::size_t>(rank)];
@@ -318,17 +309,18 @@ TEST(Stall, OfSixtyFourRanksNamesEachSideInstead) {
     program.emplace_back(WaitCall{});
   }
   Simulation world(world_of(64), programs);
-  for (int rank = 0; rank < 64; ++rank) world.hall(rank).stand(rank % 2 == 1 ? "odd.py:1 main" : "even.py:2 main");
+  for (int rank = 0; rank < 64; ++rank)
+    world.engine(rank).set_call_sites(rank % 2 == 1 ? "odd.py:1 main" : "even.py:2 main");
   world.run();
   ASSERT_EQ(world.stuck(), "");
-  EXPECT_EQ(world.hall(0).warnings().size(), 2U) << "the warning, and the end of x, which it has not submitted";
-  const std::string& text = world.hall(1).failures().at(0).text;
+  EXPECT_EQ(world.engine(0).warnings().size(), 2U) << "the warning, and the end of x, which it has not submitted";
+  const std::string& text = world.engine(1).failures().at(0).text;
   EXPECT_THAT(text, AllOf(HasSubstr("tensor 'x': submitted by ranks 1, 3, 5,"), HasSubstr("within 60000 ms"),
                           HasSubstr("wait for 'y' (not submitted by ranks 1, 3,"),
                           HasSubstr("Rank 63 waits for no other tensor."), HasSubstr("odd.py:1 main"),
                           HasSubstr("even.py:2 main"), HasSubstr("\nrank 63, which did not, is here:\n  odd.py:1")));
   EXPECT_LT(text.size(), 4'096U);
-  EXPECT_EQ(world.hall(62).failures().at(0).name, "y");
+  EXPECT_EQ(world.engine(62).failures().at(0).name, "y");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-TEST(StallTexts, AnErrorNamesRanksSettingAndWayOut) {
+TEST(StallTexts, AnErrorNamesRanksSettingAndRemedy) {
   const StallGroup stalled{{"x"}, {0, 1}, {2, 3}, false, {}};
   const std::vector<RankWaits> instead = {{2, {{"'b'", {0, 1, 3}}}, 2}, {3, {}, 0}};
   EXPECT_EQ(
@@ -23,14 +23,14 @@ TEST(StallTexts, AnErrorNamesRanksSettingAndWayOut) {
       "slow");
 }
 
-TEST(StallTexts, ACallWithoutANameIsSaidToBeMatchedByOrder) {
+TEST(StallTexts, AnErrorOfAnUnnamedCallExplainsTheMatchingByOrder) {
   TensorSpec spec = gradient("all_reduce#7");
   spec.once = true;
   EXPECT_THAT(stall_head(spec),
               HasSubstr("'all_reduce#7' (a call without a name; such calls are matched by their order"));
 }
 
-TEST(StallTexts, AWarningIsOneLineHoweverMuchStalls) {
+TEST(StallTexts, AWarningIsOneLineForAnyNumberOfTensors) {
   std::vector<StallGroup> stalled;
   for (int i = 0; i < 50; ++i) {
     stalled.push_back({std::vector<std::string>(20, "t"), {0}, {i + 1}, false, 10s});
@@ -42,16 +42,16 @@ TEST(StallTexts, AWarningIsOneLineHoweverMuchStalls) {
   EXPECT_LT(text.size(), 1'000U);
 }
 
-TEST(StallTexts, WhereNobodyCanBeAskedNothingIsSaidOfPlaces) {
+TEST(StallTexts, WithoutPythonProgramsThereAreNoCallSites) {
   EXPECT_EQ(call_sites_text({{{0}, true, ""}}, {{{1, 2}, true, ""}}, 1s), "");
 }
 
-TEST(StallTexts, ARankThatIsNoPythonProgramBesideOthersThatAreIsSaidToBeNone) {
+TEST(StallTexts, ARankThatIsNoPythonProgramIsNamedBesideCallSitesOfOthers) {
   EXPECT_EQ(call_sites_text({{{0}, true, "a.py:1 main"}}, {{{1, 2}, true, ""}}, 1s),
             "\nrank 0, which submitted it, is here:\n  a.py:1 main\nranks 1, 2: no call sites (not a Python program)");
 }
 
-TEST(StallTexts, ManyPlacesAreCut) {
+TEST(StallTexts, ManyCallSitesAreCut) {
   std::vector<CallSites> places;
   for (int i = 0; i < 100; ++i)
     places.push_back({{i}, true, std::string(kMaxAnswerBytes, static_cast<char>('a' + i % 26))});

@@ -27,7 +27,7 @@ TEST(Texts, ManyRangesOfRanksAreCut) {
   EXPECT_THAT(text, HasSubstr(" and 9984 more"));
 }
 
-TEST(Texts, AMismatchSaysWhoSaidWhat) {
+TEST(Texts, AMismatchNamesTheRanksOfEachValue) {
   const TensorSpec a = gradient("conv1.weight", {2, 3});
   const TensorSpec b = gradient("conv1.weight", {3, 2});
   EXPECT_THAT(mismatch_text({{&a, {0, 2, 3, 4, 5}}, {&b, {1}}}),
@@ -35,7 +35,7 @@ TEST(Texts, AMismatchSaysWhoSaidWhat) {
                          "shape [3, 2] on rank 1. Nothing was changed"));
 }
 
-TEST(Texts, RanksThatDifferInMoreAreGroupedByTheFirstDifference) {
+TEST(Texts, RanksAreGroupedByTheFirstDifference) {
   TensorSpec a = gradient("x", {1});
   TensorSpec b = gradient("x", {2});
   TensorSpec c = gradient("x", {2});
@@ -43,7 +43,7 @@ TEST(Texts, RanksThatDifferInMoreAreGroupedByTheFirstDifference) {
   EXPECT_THAT(mismatch_text({{&c, {1}}, {&b, {2}}, {&a, {0}}}), HasSubstr("float32 on ranks 0, 2; int32 on rank 1."));
 }
 
-TEST(Texts, TheRootOfAnAllReduceIsNoDifference) {
+TEST(Texts, DifferentRootsOfAnAllReduceAreNoMismatch) {
   TensorSpec a = gradient("x");
   TensorSpec b = gradient("x");
   b.root = 1;
@@ -51,13 +51,13 @@ TEST(Texts, TheRootOfAnAllReduceIsNoDifference) {
   EXPECT_THAT(mismatch_text({{&a, {0}}, {&b, {1}}}), HasSubstr(": postscale 1 on rank 0; postscale 0.1 on rank 1."));
 }
 
-TEST(Texts, AScaleThatIsNoNumberIsSaidToBeNone) {
+TEST(Texts, AScaleOfNaNIsNamed) {
   TensorSpec a = gradient("x");
   a.prescale = std::numeric_limits<double>::quiet_NaN();
   EXPECT_THAT(mismatch_text({{&a, {0}}, {&a, {1}}}), HasSubstr("NaN"));
 }
 
-TEST(Texts, OfCallsWithoutANameTheOrderIsSuspected) {
+TEST(Texts, AMismatchOfUnnamedCallsExplainsTheMatchingByOrder) {
   TensorSpec a = gradient("all_reduce#7", {2});
   a.once = true;
   TensorSpec b = a;

@@ -1,17 +1,8 @@
-// Units: all tensors of one start together, or all fail.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+// Units: all tensors of a unit are released together, or all fail.
 #include "tests/controller/ranks.h"
 
 namespace horo {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::StartsWith;
 
 std::vector<TensorSpec> unit(const std::string& name, const std::vector<std::string>& tensors) {
   std::vector<TensorSpec> specs;
@@ -23,7 +14,7 @@ std::vector<TensorSpec> unit(const std::string& name, const std::vector<std::str
   return specs;
 }
 
-TEST(Unit, StartsWhenItsLastTensorIsReadyEverywhere) {
+TEST(Unit, IsReleasedWhenItsLastTensorIsReadyOnAllRanks) {
   Ranks ranks(2);
   const std::vector<TensorSpec> specs = unit("u", {"a", "b", "c"});
   ranks.submit_on({0}, specs);
@@ -34,7 +25,7 @@ TEST(Unit, StartsWhenItsLastTensorIsReadyEverywhere) {
   EXPECT_THAT(ranks[1].stream()[0].names, ElementsAre("a", "c", "b"));
 }
 
-TEST(Unit, OfDifferentTypesStartsInOneTurn) {
+TEST(Unit, AUnitOfDifferentTypesIsReleasedInOneTurn) {
   Ranks ranks(2);
   std::vector<TensorSpec> specs = unit("u", {"a", "b", "c"});
   specs[1].dtype = DType::kFloat64;
@@ -47,7 +38,7 @@ TEST(Unit, OfDifferentTypesStartsInOneTurn) {
   EXPECT_EQ(ranks[1].stream(), ranks[0].stream());
 }
 
-TEST(Unit, AMismatchOfOneFailsAllAndNamesIt) {
+TEST(Unit, AMismatchOfOneTensorFailsAllAndNamesIt) {
   Ranks ranks(3);
   std::vector<TensorSpec> specs = unit("u", {"a", "b"});
   ranks.submit_on({0, 2}, specs);
@@ -66,7 +57,7 @@ TEST(Unit, AMismatchOfOneFailsAllAndNamesIt) {
   EXPECT_EQ(ranks[1].times("a") + ranks[1].times("b"), 2);
 }
 
-TEST(Unit, AStallOfOneFailsAllAndNothingIsLeftBehind) {
+TEST(Unit, AStallOfOneTensorFailsAllAndTheNextInstanceRuns) {
   CoordinatorConfig config;
   config.stall_limit = 400ms;
   Ranks ranks(2, config);
@@ -84,7 +75,7 @@ TEST(Unit, AStallOfOneFailsAllAndNothingIsLeftBehind) {
   EXPECT_EQ(ranks[1].times("b"), 1);
 }
 
-TEST(Unit, WithoutANameFailsOnARankThatComesTooLate) {
+TEST(Unit, AnUnnamedUnitFailsOnARankThatSubmitsItTooLate) {
   CoordinatorConfig config;
   config.stall_limit = 400ms;
   Ranks ranks(2, config);
@@ -113,7 +104,7 @@ TEST(Unit, FailsWhenARankItNeedsLeaves) {
   }
 }
 
-TEST(Unit, RanksThatMakeDifferentOnesAreTold) {
+TEST(Unit, RanksThatMakeDifferentUnitsFailWithAMismatch) {
   Ranks ranks(2);
   ranks.submit_on({0}, unit("u", {"a", "b"}));
   ranks.submit_on({1}, unit("v", {"a", "b"}));
@@ -124,7 +115,7 @@ TEST(Unit, RanksThatMakeDifferentOnesAreTold) {
   }
 }
 
-TEST(Unit, BecomesAPlanIfItIsOneBucket) {
+TEST(Unit, IsAPlanIfItIsOneBucket) {
   Ranks ranks(2);
   const std::vector<TensorSpec> specs = unit("u", {"a", "b"});
   for (int step = 0; step < 4; ++step) ranks.step({specs[0], gradient("x"), specs[1]});
@@ -134,7 +125,7 @@ TEST(Unit, BecomesAPlanIfItIsOneBucket) {
   EXPECT_THAT((stream.end() - 1)->names, ElementsAre("a", "b"));
 }
 
-TEST(Unit, OfSeveralBucketsIsInNoPlan) {
+TEST(Unit, AUnitOfSeveralBucketsIsInNoPlan) {
   Ranks ranks(2);
   std::vector<TensorSpec> specs = unit("u", {"a", "b"});
   specs[1].dtype = DType::kFloat16;
@@ -143,7 +134,7 @@ TEST(Unit, OfSeveralBucketsIsInNoPlan) {
   EXPECT_EQ(ranks[1].times("b"), 4);
 }
 
-TEST(Unit, GoesOnWithoutWhoHasJoined) {
+TEST(Unit, ContinuesWithoutTheJoinedRanks) {
   Ranks ranks(3);
   const std::vector<TensorSpec> specs = unit("u", {"a", "b"});
   ranks.submit_on({0, 1}, specs);
@@ -153,7 +144,7 @@ TEST(Unit, GoesOnWithoutWhoHasJoined) {
   EXPECT_THAT(ranks[0].stream().at(0).names, ElementsAre("a", "b"));
 }
 
-TEST(Unit, FailsAsAWholeWhereOneOfItIsNotPossibleAfterAJoin) {
+TEST(Unit, FailsAsAWholeIfOneTensorIsNotPossibleAfterAJoin) {
   Ranks ranks(2);
   std::vector<TensorSpec> specs = unit("u", {"a", "b"});
   specs[1].kind = CollectiveKind::kAllGather;
@@ -173,12 +164,12 @@ TEST(Unit, ThatNeverBecomesCompleteFailsAtTheLimit) {
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_TRUE(ranks[rank].idle());
     EXPECT_EQ(ranks[rank].failures().at(0).text,
-              "tensor 'a' is of unit 'u', which failed: not all of its tensors came within 400 ms "
+              "tensor 'a' is of unit 'u', which failed: not all of its tensors were submitted within 400 ms "
               "(HORO_STALL_LIMIT_MS). Nothing was changed; make a unit of the same tensors on all ranks");
   }
 }
 
-TEST(Unit, OfWhichRanksHaveDifferentTensorsEndsWhenAllHaveJoined) {
+TEST(Unit, AUnitOfDifferentTensorsFailsWhenAllHaveJoined) {
   Ranks ranks(2);
   ranks.submit_on({0}, unit("u", {"a", "b"}));
   ranks.submit_on({1}, unit("u", {"a", "c"}));
@@ -193,7 +184,7 @@ TEST(Unit, OfWhichRanksHaveDifferentTensorsEndsWhenAllHaveJoined) {
               StartsWith("tensor 'b' is of unit 'u', which failed: all ranks have joined"));
 }
 
-TEST(Unit, OfTheSameNameInTwoSetsAreTwo) {
+TEST(Unit, UnitsOfTheSameNameInTwoSetsAreIndependent) {
   Ranks ranks(2);
   ranks.add_set({0});
   std::vector<TensorSpec> specs = unit("u", {"a", "b"});

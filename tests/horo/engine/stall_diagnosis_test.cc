@@ -34,7 +34,7 @@ TEST(StallDiagnosis, AQuestionIsReturnedOnceAndAnsweredOnce) {
   EXPECT_FALSE(diagnosis.answer(7, "again"));
   const std::vector<Diagnosed> answers = diagnosis.take();
   ASSERT_EQ(answers.size(), 1U);
-  EXPECT_EQ(answers[0].where, "here");
+  EXPECT_EQ(answers[0].call_sites, "here");
 }
 
 TEST(StallDiagnosis, CloseEndsNext) {
