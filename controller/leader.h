@@ -44,7 +44,7 @@ class Leader {
   std::vector<ReadyTime> ready_times(const std::function<TimePoint(std::uint32_t)>& from) const;
 
  private:
-  // Reports (leader.cc).
+  // Reports.
   void take_request(int from, const Request& request, TimePoint now);
   void take_number(int from, TensorId id, bool absent, TimePoint now);
   void take_tensor(int from, VersionRef ref, bool absent, TimePoint now);
@@ -62,7 +62,7 @@ class Leader {
   void end_joins();
   void fail_lost_join(std::uint32_t set);
 
-  // Releases (leader_release.cc).
+  // Releases.
   void release_complete();
   void release_alone(Entry& entry, std::vector<Entry*>& removals);
   void release_bucket(const std::vector<Entry*>& entries, std::vector<int> absent_ranks);
