@@ -22,7 +22,7 @@ double largest_beside(const Floats& values, std::size_t i, std::size_t block) {
 }
 
 void check_values(const Codec& codec, const Floats& values) {
-  const CodecClaim claim = claim_of_built_in(codec.name());
+  const tools::CodecClaim claim = tools::claim_of_built_in(codec.name());
   std::vector<std::byte> wire(codec.wire_bytes(values.size()) + 1);  // at an odd address
   Floats residual(values.size(), 0.0f), back(values.size());
   codec.encode(values.data(), codec.stateful() ? residual.data() : nullptr, wire.data() + 1, values.size());

@@ -35,7 +35,7 @@ Floats decoded(const Codec& codec, const std::string& hex, std::size_t count) {
 
 TEST(Codec, EveryBuiltInOneConforms) {
   for (const auto& codec : built_in_codecs()) {
-    EXPECT_THAT(faults_of(*codec, claim_of_built_in(codec->name())), testing::IsEmpty()) << codec->name();
+    EXPECT_THAT(tools::faults_of(*codec, tools::claim_of_built_in(codec->name())), testing::IsEmpty()) << codec->name();
   }
 }
 
@@ -200,7 +200,7 @@ std::vector<Mistaken::Mistake> mistakes_in_decoding() {
 
 void expect_found(const std::vector<Mistaken::Mistake>& mistakes) {
   for (const Mistaken::Mistake& mistake : mistakes) {
-    EXPECT_THAT(faults_of(Mistaken(mistake), claim_of_built_in("int8")),
+    EXPECT_THAT(tools::faults_of(Mistaken(mistake), tools::claim_of_built_in("int8")),
                 testing::Contains(testing::HasSubstr(mistake.finding)));
   }
 }
@@ -208,14 +208,14 @@ void expect_found(const std::vector<Mistaken::Mistake>& mistakes) {
 TEST(CodecCheck, FindsEveryPlantedMistake) {
   expect_found(mistakes_in_encoding());
   expect_found(mistakes_in_decoding());
-  EXPECT_THAT(faults_of(Mistaken({.finding = "nothing"}), claim_of_built_in("int8")), testing::IsEmpty());
+  EXPECT_THAT(tools::faults_of(Mistaken({.finding = "nothing"}), tools::claim_of_built_in("int8")), testing::IsEmpty());
 }
 
 TEST(CodecCheck, FindsAnErrorBoundThatIsTooSmall) {
   for (const auto& codec : built_in_codecs()) {
-    CodecClaim claim = claim_of_built_in(codec->name());
+    tools::CodecClaim claim = tools::claim_of_built_in(codec->name());
     claim.relative *= 0.9, claim.of_block *= 0.9;
-    EXPECT_THAT(faults_of(*codec, claim), testing::Contains(testing::HasSubstr("expected an error of at most")))
+    EXPECT_THAT(tools::faults_of(*codec, claim), testing::Contains(testing::HasSubstr("expected an error of at most")))
         << codec->name();
   }
 }

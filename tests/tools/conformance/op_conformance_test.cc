@@ -9,7 +9,7 @@
 
 #include "tools/horo/conformance/op.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 template <class T>
@@ -188,4 +188,4 @@ TEST(OpConformance, FloatsThatDoNotAssociateAreFoundAboveTheTolerance) {
 }
 
 }  // namespace
-}  // namespace horo
+}  // namespace horo::tools

@@ -13,44 +13,28 @@
 #include <stdexcept>
 
 #include "horo/base/say.h"
+#include "tools/horo/conformance/guarded.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
 using Floats = std::vector<float>;
-using Bytes = std::vector<std::byte>;
 
-constexpr std::size_t kGuardBytes = 64;
 constexpr std::byte kGuard{0xa5};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Memory with guards on both sides.
-class Guarded {
- public:
-  Guarded(std::size_t bytes, std::size_t offset, std::byte past)
-      : begin_(kGuardBytes + offset), bytes_(bytes), memory_(begin_ + bytes + kGuardBytes, kGuard) {
-    std::fill_n(data(), bytes, past);
-  }
-  explicit Guarded(const Floats& values) : Guarded(values.size() * sizeof(float), 0, kGuard) {
-    if (!values.empty()) std::memcpy(data(), values.data(), bytes_);
-  }
-  std::byte* data() { return memory_.data() + begin_; }
-  float* floats() { return reinterpret_cast<float*>(data()); }
-  Bytes bytes() { return {data(), data() + bytes_}; }
-  Floats values() { return {floats(), floats() + bytes_ / sizeof(float)}; }
-  bool is_intact() const {
-    const auto guards = std::span(memory_);
-    const auto same = [](std::byte b) { return b == kGuard; };
-    const auto before = guards.first(begin_), after = guards.subspan(begin_ + bytes_);
-    return std::all_of(before.begin(), before.end(), same) && std::all_of(after.begin(), after.end(), same);
-  }
+std::span<const std::byte> bytes_of(const Floats& values) {
+  return std::as_bytes(std::span(values));
+}
 
- private:
-  std::size_t begin_;
-  std::size_t bytes_;
-  Bytes memory_;
-};
+float* floats_in(GuardedMemory& memory) {
+  return reinterpret_cast<float*>(memory.data());
+}
+
+Floats values_in(GuardedMemory& memory, std::size_t count) {
+  return {floats_in(memory), floats_in(memory) + count};
+}
 
 bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
@@ -100,22 +84,22 @@ class Checker {
   }
 
   Code encode(const Floats& x, const Floats& residual, std::size_t offset = 0, std::byte past = {}) {
-    Guarded in(x), kept(residual), wire(codec_.wire_bytes(x.size()), offset, past);
-    codec_.encode(in.floats(), codec_.stateful() ? kept.floats() : nullptr, wire.data(), x.size());
+    GuardedMemory in(bytes_of(x), 0, kGuard), kept(bytes_of(residual), 0, kGuard);
+    GuardedMemory wire(codec_.wire_bytes(x.size()), offset, kGuard, past);
+    codec_.encode(floats_in(in), codec_.stateful() ? floats_in(kept) : nullptr, wire.data(), x.size());
     if (!wire.is_intact()) find(say("encode() of ", x.size(), " elements wrote outside of its wire_bytes()"));
     if (!kept.is_intact()) find(say("encode() of ", x.size(), " elements wrote outside of their residual"));
-    if (!in.is_intact() || !same_bits(in.values(), x)) find("encode() changed its input");
-    return {wire.bytes(), kept.values()};
+    if (!in.is_intact() || !same_bits(values_in(in, x.size()), x)) find("encode() changed its input");
+    return {wire.contents(), values_in(kept, residual.size())};
   }
   Code encode(const Floats& x) { return encode(x, Floats(x.size(), 0.0f)); }
 
   Floats decode(const Bytes& bytes, std::size_t count, std::size_t offset = 0, std::byte past = {}) {
-    Guarded wire(bytes.size(), offset, past), out(count * sizeof(float), 0, past);
-    std::copy(bytes.begin(), bytes.end(), wire.data());
-    codec_.decode(wire.data(), out.floats(), count);
+    GuardedMemory wire(bytes, offset, kGuard), out(count * sizeof(float), 0, kGuard, past);
+    codec_.decode(wire.data(), floats_in(out), count);
     if (!out.is_intact()) find(say("decode() of ", count, " elements wrote outside of them"));
-    if (!wire.is_intact() || wire.bytes() != bytes) find("decode() changed the bytes that it was given");
-    return out.values();
+    if (!wire.is_intact() || wire.contents() != bytes) find("decode() changed the bytes that it was given");
+    return values_in(out, count);
   }
 
   // Magnitudes between 2^low and 2^high, zeros among them.
@@ -326,4 +310,4 @@ std::vector<std::string> faults_of(const Codec& codec, const CodecClaim& claim) 
   return Checker(codec, claim).run();
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -7,7 +7,7 @@
 
 #include "ring/codec/codec.h"
 
-namespace horo {
+namespace horo::tools {
 
 // What its author says of a codec. Of every finite value up to `largest`, and of the largest magnitude in its block:
 // |decoded - value| <= relative * |value| + of_block * that + absolute.
@@ -33,4 +33,4 @@ CodecClaim claim_of_built_in(const std::string& name);
 // fraction of a second.
 std::vector<std::string> faults_of(const Codec& codec, const CodecClaim& claim);
 
-}  // namespace horo
+}  // namespace horo::tools

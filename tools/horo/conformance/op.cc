@@ -12,43 +12,12 @@
 #include <stdexcept>
 
 #include "horo/base/say.h"
+#include "tools/horo/conformance/guarded.h"
 
-namespace horo {
+namespace horo::tools {
 namespace {
 
-constexpr std::size_t kGuardBytes = 64;
 constexpr std::size_t kContributors = 7;
-
-using Bytes = std::vector<std::byte>;
-
-// Elements between guards, at a multiple of 64 bytes or `shift` elements behind it.
-class Guarded {
- public:
-  Guarded(const Bytes& values, std::size_t shift_bytes, std::byte guard)
-      : guard_(guard), memory_(values.size() + shift_bytes + 3 * kGuardBytes, guard), bytes_(values.size()) {
-    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data()) + kGuardBytes;
-    begin_ = kGuardBytes + (kGuardBytes - address % kGuardBytes) % kGuardBytes + shift_bytes;
-    std::copy(values.begin(), values.end(), memory_.begin() + static_cast<std::ptrdiff_t>(begin_));
-  }
-
-  std::byte* data() { return memory_.data() + begin_; }
-  Bytes values() const {
-    const auto begin = memory_.begin() + static_cast<std::ptrdiff_t>(begin_);
-    return {begin, begin + static_cast<std::ptrdiff_t>(bytes_)};
-  }
-  bool is_intact() const {
-    const auto is_guard = [this](std::byte byte) { return byte == guard_; };
-    const auto begin = memory_.begin() + static_cast<std::ptrdiff_t>(begin_);
-    return std::all_of(memory_.begin(), begin, is_guard) &&
-           std::all_of(begin + static_cast<std::ptrdiff_t>(bytes_), memory_.end(), is_guard);
-  }
-
- private:
-  const std::byte guard_;
-  Bytes memory_;
-  const std::size_t bytes_;
-  std::size_t begin_ = 0;
-};
 
 // What elements are worth: complex numbers are two.
 std::vector<double> numbers_in(const Bytes& bytes, DType dtype) {
@@ -167,17 +136,18 @@ class Trial {
   }
 
   Bytes combined(const Bytes& a, const Bytes& b, std::size_t shift = 0, std::byte guard = std::byte{0xa5}) const {
-    Guarded accumulator(a, shift * each_, guard), value(b, shift * each_, guard);
+    GuardedMemory accumulator(a, shift * each_, guard), value(b, shift * each_, guard);
     call(accumulator.data(), value.data(), a.size() / each_);
     expect(accumulator.is_intact(), "it writes outside of the accumulator");
-    expect(value.is_intact() && value.values() == b, "it writes to the value, or beside it");
-    return accumulator.values();
+    expect(value.is_intact() && value.contents() == b, "it writes to the value, or beside it");
+    return accumulator.contents();
   }
 
   void nothing(const Bytes& a) const {
-    Guarded accumulator(a, 0, std::byte{0xa5}), value(a, 0, std::byte{0xa5});
+    GuardedMemory accumulator(a, 0, std::byte{0xa5}), value(a, 0, std::byte{0xa5});
     call(accumulator.data(), value.data(), 0);
-    expect(accumulator.is_intact() && accumulator.values() == a, "it writes although there are 0 elements to combine");
+    expect(accumulator.is_intact() && accumulator.contents() == a,
+           "it writes although there are 0 elements to combine");
   }
 
   void repeats(const Bytes& a, const Bytes& b, const Bytes& c, const Bytes& ab) const {
@@ -270,4 +240,4 @@ std::vector<std::string> faults_of(const CustomOp& op, const OpTrial& trial) {
   return faults;
 }
 
-}  // namespace horo
+}  // namespace horo::tools

@@ -10,7 +10,7 @@
 #include "horo/base/types.h"
 #include "ring/reduce/custom_op.h"
 
-namespace horo {
+namespace horo::tools {
 
 // Writes `count` elements that the operation is for. The same seed has to give the same.
 using Filling = std::function<void(std::byte* values, std::uint64_t count, DType dtype, std::uint64_t seed)>;
@@ -33,4 +33,4 @@ struct OpTrial {
 // operation throws is a fault.
 std::vector<std::string> faults_of(const CustomOp& op, const OpTrial& trial);
 
-}  // namespace horo
+}  // namespace horo::tools
