@@ -28,7 +28,7 @@ class PolledLane {
               {[](FailurePtr failure) { ADD_FAILURE() << failure->text; }, [this] { ++done_calls_; }}) {}
   Lane& lane() { return lane_; }
 
-  std::shared_ptr<Work> release(std::int64_t count, bool tells = false) {
+  std::shared_ptr<Work> release(std::int64_t count, bool reports_done = false) {
     const std::string name = std::to_string(++released_);
     values_.emplace_back(static_cast<std::size_t>(count), 1.0F);
     const Key key = tensor_table_.declare(float_spec(name, count));
@@ -37,7 +37,7 @@ class PolledLane {
     Release release;
     release.number = released_;
     release.keys = {key};
-    release.reports_done = tells;
+    release.reports_done = reports_done;
     lane_.enqueue(Job{release, std::make_shared<const std::vector<Item>>(tensor_table_.take().items)});
     return work;
   }

@@ -1,10 +1,6 @@
 #include "tools/horo/bench/world.h"
 
-#include <sys/utsname.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <iomanip>
 #include <iostream>
 #include <sstream>
@@ -25,24 +21,6 @@ TensorSpec vector_spec(const char* name, ReduceOp op, DType dtype, std::size_t s
 }
 
 }  // namespace
-
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown processor";
-}
-
-std::string kernel_release() {
-  utsname name{};
-  return ::uname(&name) == 0 ? std::string(name.sysname) + " " + name.release : "unknown kernel";
-}
-
-double load_average() {
-  double load = -1;
-  return ::getloadavg(&load, 1) == 1 ? load : -1;
-}
 
 std::string machine_header(const Session& session) {
   return machine_header(session.topology()) + "# HORO_TRANSPORT=" + session.config().transport + "\n";
@@ -87,12 +65,6 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
-
-std::string fixed(double value, int decimals) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(decimals) << value;
-  return out.str();
 }
 
 std::string row(const std::vector<std::string>& cells, int width) {

@@ -6,17 +6,13 @@
 #include <vector>
 
 #include "horo/session.h"
+#include "tools/horo/machine/facts.h"
 
 namespace horo::tools {
 
 // "# " lines: version, processor, cores, kernel, load, ranks, transport.
 std::string machine_header(const Topology& topology);
 std::string machine_header(const Session& session);
-// The same facts by name, for machine-readable reports.
-std::string cpu_model();
-std::string kernel_release();
-double load_average();
-
 // Of all ranks, element by element. All ranks call them with equally many values.
 std::vector<double> max_over_ranks(Session& session, const std::vector<double>& values);
 std::vector<std::int64_t> sum_over_ranks(Session& session, const std::vector<std::int64_t>& values);
@@ -31,8 +27,6 @@ inline double seconds_since(TimePoint begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// "1234.5": fixed, with that many decimals.
-std::string fixed(double value, int decimals);
 // One line of right-aligned columns, each `width` wide.
 std::string row(const std::vector<std::string>& cells, int width);
 // Prints at once if this is rank 0.

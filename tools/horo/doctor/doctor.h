@@ -53,7 +53,4 @@ std::string to_text(const DoctorReport& report);
 // Prints it; 0: no problem, 1: some.
 int doctor(bool json);
 
-// The first line of a file, or "".
-std::string first_line_of(const std::string& path);
-
 }  // namespace horo::tools

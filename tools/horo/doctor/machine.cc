@@ -12,9 +12,9 @@
 
 #include "horo/horo.h"
 #include "ring/os/cgroup.h"
-#include "tools/horo/bench/world.h"
 #include "tools/horo/doctor/doctor.h"
 #include "tools/horo/machine/cores.h"
+#include "tools/horo/machine/facts.h"
 
 namespace horo::tools {
 namespace {
@@ -119,13 +119,6 @@ std::int64_t ranks_wanted() {
 }
 
 }  // namespace
-
-std::string first_line_of(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 void examine_machine(DoctorReport& report) {
   Section machine{"machine", {}};
