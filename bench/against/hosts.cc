@@ -5,21 +5,21 @@
 
 #include "horo/base/shard.h"
 
-namespace horo::tools {
+namespace horo::bench {
 
-ContestHosts::ContestHosts(const std::string& list, std::string interface) : interface_(std::move(interface)) {
+HostList::HostList(const std::string& list, std::string interface) : interface_(std::move(interface)) {
   std::istringstream words(list);
   for (std::string word; std::getline(words, word, ',');) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == word.size()) {
-      throw std::invalid_argument("--hosts " + word + ": expected NAMESPACE=ADDRESS, of every host");
+      throw std::invalid_argument("--hosts " + word + ": expected NAMESPACE=ADDRESS for every host");
     }
     hosts_.push_back({word.substr(0, equals), word.substr(equals + 1)});
   }
-  if (hosts_.size() == 1) throw std::invalid_argument("--hosts " + list + ": expected two hosts at least");
+  if (hosts_.size() == 1) throw std::invalid_argument("--hosts " + list + ": expected at least two hosts");
 }
 
-ContestHosts::Seat ContestHosts::seat(int rank, int ranks) const {
+HostList::Placement HostList::place(int rank, int ranks) const {
   if (hosts_.empty()) return {0, rank, ranks};
   const auto all = static_cast<int>(hosts_.size());
   for (int host = 0; host < all; ++host) {
@@ -30,25 +30,25 @@ ContestHosts::Seat ContestHosts::seat(int rank, int ranks) const {
   throw std::invalid_argument("rank " + std::to_string(rank) + " of " + std::to_string(ranks));
 }
 
-std::vector<std::string> ContestHosts::prefix(std::size_t host) const {
+std::vector<std::string> HostList::prefix(std::size_t host) const {
   if (hosts_.empty()) return {};
   return {"ip", "netns", "exec", hosts_.at(host).name_space};
 }
 
-std::string ContestHosts::slots(int ranks) const {
+std::string HostList::slots(int ranks) const {
   std::string text;
   for (int rank = 0; rank < ranks; ++rank) {
-    const Seat mine = seat(rank, ranks);
+    const Placement mine = place(rank, ranks);
     if (mine.local_rank > 0) continue;
     text += (rank > 0 ? "," : "") + hosts_[mine.host].address + ":" + std::to_string(mine.local_size);
   }
   return text;
 }
 
-std::string ContestHosts::remote_shell() const {
+std::string HostList::remote_shell() const {
   std::string script = "host=$1\nshift\ncase $host in\n";
   for (const Host& host : hosts_) script += host.address + ") name=" + host.name_space + " ;;\n";
   return script + "esac\nexec ip netns exec $name unshare -u sh -c 'hostname \"$0\"; exec sh -c \"$*\"' $name \"$@\"\n";
 }
 
-}  // namespace horo::tools
+}  // namespace horo::bench

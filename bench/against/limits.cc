@@ -17,12 +17,12 @@
 #include <thread>
 #include <vector>
 
-#include "bench/peers/contest.h"
+#include "bench/peers/harness.h"
 #include "horo/base/shard.h"
 #include "tools/horo/bench/world.h"
 #include "tools/horo/machine/cores.h"
 
-namespace horo::tools {
+namespace horo::bench {
 namespace {
 
 constexpr int kFlights = 20'000;
@@ -31,8 +31,8 @@ constexpr std::size_t kFewestSweeps = 5, kMostSweeps = 500;
 constexpr double kSampleSeconds = 0.005, kExchangeSeconds = 0.03;
 constexpr std::size_t kBlockFloats = 1024;
 constexpr std::size_t kPacketBytes = 65'483;             // of the loopback interface
-constexpr float kOrdinary = 1;                           // memory takes zeros up to 15 % faster
-constexpr std::size_t kQuantumBytes = 4 * kPacketBytes;  // of one call: whole packets, measured to be the fastest
+constexpr float kOrdinary = 1;                           // zeros are written up to 15 % faster
+constexpr std::size_t kQuantumBytes = 4 * kPacketBytes;  // of one call: whole packets are the fastest
 
 void pin_to(int core) {
   cpu_set_t mask;
@@ -41,30 +41,30 @@ void pin_to(int core) {
   ::sched_setaffinity(0, sizeof(mask), &mask);
 }
 
-// Threads of one measurement; with a core for each they never give it up.
+// A barrier for the threads of one measurement. Threads spin; each has a core.
 class SpinBarrier {
  public:
   explicit SpinBarrier(int threads) : threads_(threads) {}
-  void meet() {
-    const int meeting = meeting_.load(std::memory_order_acquire);
-    // The last one's release of the next meeting orders everything before it.
+  void wait() {
+    const int round = round_.load(std::memory_order_acquire);
+    // The release store orders the arrivals of all threads before the next round.
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
       arrived_.store(0, std::memory_order_relaxed);
-      meeting_.store(meeting + 1, std::memory_order_release);
+      round_.store(round + 1, std::memory_order_release);
       return;
     }
-    while (meeting_.load(std::memory_order_acquire) == meeting) {
+    while (round_.load(std::memory_order_acquire) == round) {
     }
   }
 
  private:
   const int threads_;
-  std::atomic<int> arrived_ = 0, meeting_ = 0;
+  std::atomic<int> arrived_ = 0, round_ = 0;
 };
 
-// `body(thread)` on as many threads, each pinned to one of the cores.
+// Runs body(0) to body(threads - 1), each in a thread that is pinned to a core, and joins the threads.
 void on_cores(int threads, const std::function<void(int)>& body) {
-  const std::vector<int> cores = allowed_cores();
+  const std::vector<int> cores = tools::allowed_cores();
   std::vector<std::jthread> all;
   for (int i = 0; i < threads; ++i) {
     all.emplace_back([&, i] {
@@ -76,7 +76,7 @@ void on_cores(int threads, const std::function<void(int)>& body) {
 
 double flag_flight() {
   struct alignas(128) Flag {
-    std::atomic<int> value = 0;  // nothing else is handed over
+    std::atomic<int> value = 0;  // the only shared data
   };
   std::array<Flag, 2> flags;
   double seconds = 0;
@@ -84,7 +84,7 @@ double flag_flight() {
   on_cores(2, [&](int me) {
     auto& mine = flags[static_cast<std::size_t>(me)].value;
     auto& other = flags[static_cast<std::size_t>(1 - me)].value;
-    barrier.meet();
+    barrier.wait();
     const TimePoint begin = Clock::now();
     for (int i = 1; i <= kFlights; ++i) {
       if (me == 0) mine.store(i, std::memory_order_release);
@@ -92,7 +92,7 @@ double flag_flight() {
       }
       if (me == 1) mine.store(i, std::memory_order_release);
     }
-    if (me == 0) seconds = seconds_since(begin) / (2 * kFlights);
+    if (me == 0) seconds = tools::seconds_since(begin) / (2 * kFlights);
   });
   return seconds;
 }
@@ -139,9 +139,10 @@ SumToAll fastest_sum() {
 }
 #endif
 
-// Of one sweep of all threads over their parts, again and again: a sample is of as many as take a while.
+// The median time of one sweep of all threads over their parts. A sample is a series of sweeps of at least
+// kSampleSeconds.
 double repeated_sweep_seconds(const std::vector<float*>& arrays, std::size_t count) {
-  const int threads = usable_cores();
+  const int threads = tools::usable_cores();
   const SumToAll sum = fastest_sum();
   std::vector<double> samples;
   int sweeps = 1;
@@ -149,24 +150,25 @@ double repeated_sweep_seconds(const std::vector<float*>& arrays, std::size_t cou
   on_cores(threads, [&](int me) {
     const Shard part = shard_of(count, threads, me);
     for (int sample = -1; sample < kSamples; ++sample) {
-      barrier.meet();
+      barrier.wait();
       const TimePoint begin = Clock::now();
       for (int i = 0; i < sweeps; ++i) sum(arrays, part);
-      barrier.meet();
-      const double seconds = seconds_since(begin) / sweeps;
+      barrier.wait();
+      const double seconds = tools::seconds_since(begin) / sweeps;
       if (me == 0 && sample >= 0) samples.push_back(seconds);
       if (me == 0 && sample < 0) sweeps = std::max(1, static_cast<int>(kSampleSeconds / seconds));
     }
   });
-  return median(samples);
+  return tools::median(samples);
 }
 
-// Of one sweep by itself, until the slowest thread is through, over arrays that were rewritten before it: by another
-// thread each, as the contestants rewrite theirs. Otherwise a thread's part would stay in the caches of its own core.
+// The median time of a single sweep, up to its slowest thread, over arrays that were rewritten before it. Each array is
+// rewritten by one thread, as each contestant's rank rewrites its input; otherwise a thread's part would stay in the
+// caches of its core.
 double rewritten_sweep_seconds(const std::vector<float*>& arrays, std::size_t count) {
-  const int threads = usable_cores();
+  const int threads = tools::usable_cores();
   const SumToAll sum = fastest_sum();
-  std::vector<std::vector<double>> taken(static_cast<std::size_t>(threads));  // by thread; the first one is a trial
+  std::vector<std::vector<double>> taken(static_cast<std::size_t>(threads));  // by thread; the first sweep is a trial
   std::size_t sweeps = 0;
   SpinBarrier barrier(threads);
   on_cores(threads, [&](int me) {
@@ -176,44 +178,44 @@ double rewritten_sweep_seconds(const std::vector<float*>& arrays, std::size_t co
       for (std::size_t i = static_cast<std::size_t>(me); i < arrays.size(); i += static_cast<std::size_t>(threads)) {
         std::fill_n(arrays[i], count, kOrdinary);
       }
-      barrier.meet();
+      barrier.wait();
       const TimePoint begin = Clock::now();
       sum(arrays, part);
-      mine.push_back(seconds_since(begin));
+      mine.push_back(tools::seconds_since(begin));
       if (me == 0 && mine.size() == 1) sweeps = static_cast<std::size_t>(kSamples * kSampleSeconds / mine.front());
-      barrier.meet();
+      barrier.wait();
     } while (mine.size() <= std::clamp(sweeps, kFewestSweeps, kMostSweeps));
   });
   std::vector<double> slowest = taken.front();
   for (const std::vector<double>& each : taken)
     std::ranges::transform(slowest, each, slowest.begin(), std::ranges::max);
-  return median({slowest.begin() + 1, slowest.end()});
+  return tools::median({slowest.begin() + 1, slowest.end()});
 }
 
 [[noreturn]] void fail_limit(const char* what) {
-  throw std::system_error(errno, std::generic_category(), std::string("the bare socket pair: ") + what);
+  throw std::system_error(errno, std::generic_category(), std::string("the socket pair of the limit: ") + what);
 }
 
-std::array<Descriptor, 2> loopback_pair() {
+std::array<tools::Descriptor, 2> loopback_pair() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
   auto* const any = reinterpret_cast<sockaddr*>(&address);
-  const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const tools::Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (::bind(listener.get(), any, length) != 0 || ::listen(listener.get(), 1) != 0) fail_limit("listen");
   if (::getsockname(listener.get(), any, &length) != 0) fail_limit("getsockname");
-  std::array<Descriptor, 2> ends;
-  ends[0] = Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  std::array<tools::Descriptor, 2> ends;
+  ends[0] = tools::Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (::connect(ends[0].get(), any, length) != 0) fail_limit("connect");
-  ends[1] = Descriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ends[1] = tools::Descriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!ends[1].is_open()) fail_limit("accept");
   const int on = 1;
-  for (const Descriptor& end : ends) ::setsockopt(end.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  for (const tools::Descriptor& end : ends) ::setsockopt(end.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   return ends;
 }
 
-// What a call moved; 0 where it would have had to wait.
+// The bytes that a call moved; 0 if it would block.
 std::size_t moved(ssize_t result) {
   if (result < 0 && errno != EAGAIN && errno != EINTR) fail_limit("send or recv");
   return result < 0 ? 0 : static_cast<std::size_t>(result);
@@ -221,7 +223,7 @@ std::size_t moved(ssize_t result) {
 
 void exchange(int fd, std::span<const std::byte> given, std::span<std::byte> taken) {
   const std::size_t bytes = given.size();
-  const bool is_two = bytes > kPacketBytes && bytes < 2 * kPacketBytes;  // then the short one first is the fastest
+  const bool is_two = bytes > kPacketBytes && bytes < 2 * kPacketBytes;  // the shorter packet first is the fastest
   const std::size_t first = is_two ? bytes - kPacketBytes : kQuantumBytes;
   for (std::size_t sent = 0, received = 0; sent < bytes || received < bytes;) {
     if (sent < bytes) {
@@ -254,7 +256,7 @@ MemoryLimit::~MemoryLimit() {
 double MemoryLimit::measure() {
   std::vector<float*> arrays;
   for (int i = 0; i < arrays_; ++i) arrays.push_back(memory_ + count_ * static_cast<std::size_t>(i));
-  const bool is_alone = count_ * sizeof(float) >= CONTEST_ALONE_BYTES;
+  const bool is_alone = count_ * sizeof(float) >= HARNESS_TIMED_ALONE_BYTES;
   return std::max(flag_flight(), (is_alone ? rewritten_sweep_seconds : repeated_sweep_seconds)(arrays, count_));
 }
 
@@ -267,16 +269,16 @@ double SocketLimit::measure(std::size_t bytes) {
   on_cores(2, [&](int me) {
     std::vector<std::byte> given(bytes, std::byte{1}), taken(bytes);
     for (int sample = -1; sample < kSamples; ++sample) {
-      barrier.meet();
+      barrier.wait();
       const TimePoint begin = Clock::now();
       for (int i = 0; i < exchanges; ++i) exchange(ends_[static_cast<std::size_t>(me)].get(), given, taken);
-      barrier.meet();
-      const double seconds = seconds_since(begin) / exchanges;
+      barrier.wait();
+      const double seconds = tools::seconds_since(begin) / exchanges;
       if (me == 0 && sample >= 0) samples.push_back(seconds);
       if (me == 0 && sample < 0) exchanges = std::max(1, static_cast<int>(kExchangeSeconds / seconds));
     }
   });
-  return median(samples);
+  return tools::median(samples);
 }
 
-}  // namespace horo::tools
+}  // namespace horo::bench

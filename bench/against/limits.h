@@ -1,4 +1,4 @@
-// What the machine can do at this moment, measured by threads of this process.
+// Lower bounds of the time of an all_reduce on this machine, measured by threads of this process.
 #pragma once
 
 #include <array>
@@ -6,12 +6,12 @@
 
 #include "tools/horo/machine/descriptor.h"
 
-namespace horo::tools {
+namespace horo::bench {
 
-// Seconds for an all_reduce of float32 among ranks whose memory all see, at the least: the larger of one cache line's
-// way from one core to another, and of the time that as many threads as there are cores take to read one array of
-// `bytes` for each rank (at most) and to write the sum to all of them: a = b = a + b for two. From CONTEST_ALONE_BYTES
-// on they are rewritten before, as the contestants rewrite their inputs, and below that they lie in the caches.
+// The bound in seconds for an all_reduce of float32 among ranks that share memory: the larger of the latency of one
+// cache line between two cores, and of the time in which one thread per core reads one array of `bytes` for each rank
+// and writes the sum to all of them (a = b = a + b for two). From HARNESS_TIMED_ALONE_BYTES on the arrays are rewritten
+// before each sweep, as the contestants rewrite their inputs; smaller arrays stay in the caches.
 class MemoryLimit {
  public:
   MemoryLimit(std::size_t bytes, int ranks);
@@ -26,16 +26,16 @@ class MemoryLimit {
   float* memory_ = nullptr;
 };
 
-// Two ends of one bare TCP connection of loopback; one for all rounds and sizes, as the contestants have
-// theirs: a new connection takes a while to become as fast as it can.
+// The two ends of one TCP connection over loopback. It serves all rounds and sizes, as the connections of the
+// contestants do: the congestion window of a new connection is small.
 class SocketLimit {
  public:
   SocketLimit();
-  // Seconds in which two threads exchange so many bytes over it, both ways at once.
+  // Seconds in which two threads exchange `bytes` bytes over it, in both directions at once.
   double measure(std::size_t bytes);
 
  private:
-  const std::array<Descriptor, 2> ends_;
+  const std::array<tools::Descriptor, 2> ends_;
 };
 
-}  // namespace horo::tools
+}  // namespace horo::bench

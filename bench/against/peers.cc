@@ -1,4 +1,4 @@
-// How each contestant is started.
+// The start of each contestant.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,14 +13,14 @@
 #include <system_error>
 
 #include "bench/against/worlds.h"
-#include "bench/peers/contest.h"
+#include "bench/peers/harness.h"
 #include "horo/base/auth.h"
 #include "tools/horo/machine/cores.h"
 
-namespace horo::tools {
+namespace horo::bench {
 namespace {
 
-// The whole path, or empty.
+// The full path of a program in PATH, or empty.
 std::string find_program(const std::string& name) {
   std::istringstream folders(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
   for (std::string folder; std::getline(folders, folder, ':');) {
@@ -31,8 +31,8 @@ std::string find_program(const std::string& name) {
 }
 
 [[noreturn]] void refuse_peer(const std::string& name, const std::string& what) {
-  throw std::invalid_argument("bench --against " + name + ": " + what +
-                              ". tools/setup peers installs what comparisons need; build horo again after it");
+  throw std::invalid_argument(name + ": " + what +
+                              ". tools/setup peers installs what comparisons need; build horo-bench again after it");
 }
 
 std::string need_file(const std::string& name, const std::string& path) {
@@ -48,19 +48,19 @@ std::string need_program(const std::string& name, const std::vector<std::string>
 }
 
 [[noreturn]] void refuse_hosts(const std::string& name) {
-  throw std::invalid_argument("--hosts: not with " + name + ", on one host alone");
+  throw std::invalid_argument("--hosts: " + name + " runs on one host only");
 }
 
-// $HORO_MPI_LIBRARY, or what the tree of the drivers has.
-std::string mpi_plugin(const std::string& name, const std::string& peers) {
+// $HORO_MPI_LIBRARY, or the plug-in in the build tree of the drivers.
+std::string mpi_plugin(const std::string& name, const std::string& drivers) {
   if (const char* given = std::getenv("HORO_MPI_LIBRARY"); given != nullptr && *given != '\0') return given;
-  return need_file(name, (std::filesystem::path(peers) / "../../bindings/c/libhoro_mpi.so").lexically_normal());
+  return need_file(name, (std::filesystem::path(drivers) / "../../bindings/c/libhoro_mpi.so").lexically_normal());
 }
 
-// $PYTHON, or that of the tree in which the drivers are, or the system's.
-std::string python_for(const std::string& peers) {
+// $PYTHON, or the .venv of a folder above the drivers, or the system's.
+std::string python_for(const std::string& drivers) {
   if (const char* given = std::getenv("PYTHON"); given != nullptr && *given != '\0') return given;
-  for (std::filesystem::path folder = peers; folder.has_relative_path(); folder = folder.parent_path()) {
+  for (std::filesystem::path folder = drivers; folder.has_relative_path(); folder = folder.parent_path()) {
     const std::filesystem::path python = folder / ".venv/bin/python";
     if (::access(python.c_str(), X_OK) == 0) return python;
   }
@@ -78,15 +78,15 @@ std::vector<std::string> environment_with(const std::vector<std::string>& more) 
   return variables;
 }
 
-std::vector<std::string> contest_variables(const Venue& venue, const std::string& name) {
-  return {std::string(CONTEST_FOLDER) + "=" + venue.folder(), std::string(CONTEST_NAME) + "=" + name};
+std::vector<std::string> harness_variables(const Environment& environment, const std::string& name) {
+  return {std::string(HARNESS_FOLDER) + "=" + environment.folder(), std::string(HARNESS_CONTESTANT) + "=" + name};
 }
 
-constexpr std::ptrdiff_t kFirstPort = 29500;  // of horo's own worlds, which are on hosts where nothing else runs
+constexpr std::ptrdiff_t kFirstPort = 29500;  // of horo's worlds; no other service runs in the namespaces
 
 std::string write_key(const std::string& path) {
   const JobKey key = make_job_key();
-  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  const tools::Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
   if (::write(file.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size())) {
     throw std::system_error(errno, std::generic_category(), path);
   }
@@ -101,37 +101,38 @@ const std::vector<std::string>& peer_words() {
 }
 
 const std::vector<std::string>& path_words() {
-  static const std::vector<std::string> words{
-      "shm-bucket", "shm-user", "tcp", "mpi", "mpi-fast", "abi", "abi-1000", "abi-1000-bucket"};
+  static const std::vector<std::string> words{"shm-bucket", "shm-user", "tcp",      "mpi",
+                                              "mpi-fast",   "abi",      "abi-1000", "abi-1000-bucket"};
   return words;
 }
 
-Side peer_side(const std::string& word) {
+Contestant peer_named(const std::string& word) {
   const std::size_t dash = word.find("-tcp");
-  return dash == std::string::npos ? Side{word, "default"} : Side{word.substr(0, dash), "tcp"};
+  return dash == std::string::npos ? Contestant{word, "default"} : Contestant{word.substr(0, dash), "tcp"};
 }
 
-void World::start_gloo(const Venue& venue) {
-  const std::string driver = need_file(name(), venue.peers() + "/gloo.py");
+void World::start_gloo(const Environment& environment) {
+  const std::string driver = need_file(name(), environment.drivers() + "/gloo.py");
   for (int rank = 0; rank < ranks_; ++rank) {
-    std::vector<std::string> variables = contest_variables(venue, name());
+    std::vector<std::string> variables = harness_variables(environment, name());
     variables.push_back("RANK=" + std::to_string(rank));
     variables.push_back("WORLD_SIZE=" + std::to_string(ranks_));
-    if (venue.hosts().are_namespaces()) variables.push_back("GLOO_SOCKET_IFNAME=" + venue.hosts().interface());
-    std::vector<std::string> command = venue.hosts().prefix(venue.hosts().seat(rank, ranks_).host);
-    command.insert(command.end(), {python_for(venue.peers()), driver});
+    if (environment.hosts().are_namespaces())
+      variables.push_back("GLOO_SOCKET_IFNAME=" + environment.hosts().interface());
+    std::vector<std::string> command = environment.hosts().prefix(environment.hosts().place(rank, ranks_).host);
+    command.insert(command.end(), {python_for(environment.drivers()), driver});
     start_program(command, environment_with(variables));
   }
 }
 
-// Open MPI's mpirun, as far as the program.
-std::vector<std::string> World::openmpi_command(const Venue& venue) const {
-  const ContestHosts& hosts = venue.hosts();
+// Open MPI's mpirun and its options, up to the program.
+std::vector<std::string> World::openmpi_command(const Environment& environment) const {
+  const HostList& hosts = environment.hosts();
   std::vector<std::string> command = hosts.prefix(0);
   command.insert(command.end(), {need_program(name(), {"mpirun.openmpi"}), "--allow-run-as-root"});
-  if (ranks_ > usable_cores()) command.emplace_back("--oversubscribe");
+  if (ranks_ > tools::usable_cores()) command.emplace_back("--oversubscribe");
   if (hosts.are_namespaces()) {
-    const std::string shell = venue.folder() + "/remote_shell";
+    const std::string shell = environment.folder() + "/remote_shell";
     std::ofstream(shell) << hosts.remote_shell();
     for (const char* part : {"btl_tcp_if_include", "oob_tcp_if_include"}) {
       command.insert(command.end(), {"--mca", part, hosts.interface()});
@@ -139,83 +140,83 @@ std::vector<std::string> World::openmpi_command(const Venue& venue) const {
     command.insert(command.end(),
                    {"--mca", "plm_rsh_agent", "sh " + shell, "--bind-to", "none", "--host", hosts.slots(ranks_)});
   }
-  // Between hosts; what each of them does inside is its own affair.
+  // The path concerns messages between hosts. Inside a host Open MPI uses its default.
   const bool has_neighbours = hosts.are_namespaces() && ranks_ > static_cast<int>(hosts.size());
-  if (side_.path == "tcp") {
+  if (contestant_.path == "tcp") {
     command.insert(command.end(), {"--mca", "btl", has_neighbours ? "tcp,vader,self" : "tcp,self"});
   }
   command.insert(command.end(), {"-n", std::to_string(ranks_)});
   return command;
 }
 
-void World::start_mpi(const Venue& venue) {
-  std::vector<std::string> command, variables = contest_variables(venue, name());
-  if (side_.library == "openmpi") {
-    command = openmpi_command(venue);
+void World::start_mpi(const Environment& environment) {
+  std::vector<std::string> command, variables = harness_variables(environment, name());
+  if (contestant_.library == "openmpi") {
+    command = openmpi_command(environment);
   } else {
-    if (venue.hosts().are_namespaces()) refuse_hosts(name());
+    if (environment.hosts().are_namespaces()) refuse_hosts(name());
     command = {need_program(name(), {"mpiexec.hydra", "mpirun.mpich", "mpiexec.mpich"}), "-n", std::to_string(ranks_)};
-    if (side_.path == "tcp") variables.emplace_back("UCX_TLS=tcp,self");
+    if (contestant_.path == "tcp") variables.emplace_back("UCX_TLS=tcp,self");
   }
-  command.push_back(need_file(name(), venue.peers() + "/mpi_" + side_.library));
+  command.push_back(need_file(name(), environment.drivers() + "/mpi_" + contestant_.library));
   start_program(command, environment_with(variables));
 }
 
-// The same ranks under the same mpirun as Open MPI's own.
-void World::start_ours_by_mpi(const Venue& venue) {
-  if (venue.hosts().are_namespaces()) refuse_hosts(name());
-  std::vector<std::string> variables = contest_variables(venue, name());
+// The ranks run under the same mpirun as those of Open MPI.
+void World::start_horo_by_mpi(const Environment& environment) {
+  if (environment.hosts().are_namespaces()) refuse_hosts(name());
+  std::vector<std::string> variables = harness_variables(environment, name());
   variables.emplace_back("HORO_BACKEND=mpi");
-  variables.push_back("HORO_MPI_LIBRARY=" + mpi_plugin(name(), venue.peers()));
-  std::vector<std::string> command = openmpi_command(venue);
-  command.insert(command.end(), {need_file(name(), venue.peers() + "/contest_group"), side_.path});
+  variables.push_back("HORO_MPI_LIBRARY=" + mpi_plugin(name(), environment.drivers()));
+  std::vector<std::string> command = openmpi_command(environment);
+  command.insert(command.end(), {need_file(name(), environment.drivers() + "/driver_group"), contestant_.path});
   start_program(command, environment_with(variables));
 }
 
-void World::start_ours(const Venue& venue) {
-  if (side_.path.starts_with("mpi")) return start_ours_by_mpi(venue);
+void World::start_horo(const Environment& environment) {
+  if (contestant_.path.starts_with("mpi")) return start_horo_by_mpi(environment);
   std::vector<std::string> command;
-  if (side_.path.starts_with("abi")) {
-    command = {need_file(name(), venue.peers() + "/contest_abi"), side_.path == "abi" ? "1" : "1000"};
-    if (side_.path.ends_with("-bucket")) command.emplace_back("bucket");
+  if (contestant_.path.starts_with("abi")) {
+    command = {need_file(name(), environment.drivers() + "/driver_abi"), contestant_.path == "abi" ? "1" : "1000"};
+    if (contestant_.path.ends_with("-bucket")) command.emplace_back("bucket");
   } else {
-    command = {std::filesystem::read_symlink("/proc/self/exe").string(), "bench", "contestant", side_.path};
+    command = {std::filesystem::read_symlink("/proc/self/exe").string(), "driver", contestant_.path};
   }
-  if (venue.hosts().are_namespaces()) return start_ours_on_hosts(venue, command);
-  launch_ = std::make_unique<Launch>();
+  if (environment.hosts().are_namespaces()) return start_horo_on_hosts(environment, command);
+  launch_ = std::make_unique<tools::Launch>();
   launch_->ranks_by_host = {ranks_};
-  launch_->binding = Binding::kAuto;  // as horo run does it
-  launch_->variables = {{"HORO_TRANSPORT", side_.path == "tcp" ? "tcp" : "shm"}};
-  local_ = std::make_unique<LocalWorld>(*launch_);
+  launch_->binding = tools::Binding::kAuto;  // as horo run
+  launch_->variables = {{"HORO_TRANSPORT", contestant_.path == "tcp" ? "tcp" : "shm"}};
+  local_ = std::make_unique<tools::LocalWorld>(*launch_);
   for (int rank = 0; rank < ranks_; ++rank) {
     std::vector<std::string> variables = local_->environment(rank);
-    for (const std::string& variable : contest_variables(venue, name())) variables.push_back(variable);
-    Program program;
+    for (const std::string& variable : harness_variables(environment, name())) variables.push_back(variable);
+    tools::Program program;
     program.arguments = command;
     program.environment = std::move(variables);
     program.inherited_fd = local_->key_fd();
     program.cores = local_->cores(rank);
-    children_.push_back(start(program));
+    children_.push_back(tools::start(program));
   }
 }
 
-// As a user's horo run on every host would have it, memory inside a host and TCP between hosts.
-void World::start_ours_on_hosts(const Venue& venue, const std::vector<std::string>& command) {
-  const std::string key_file = write_key(venue.folder() + "/" + name() + ".key");
-  const auto place = std::find(path_words().begin(), path_words().end(), side_.path) - path_words().begin();
+// The environment that one `horo run` per host would set: shared memory inside a host, TCP between hosts.
+void World::start_horo_on_hosts(const Environment& environment, const std::vector<std::string>& command) {
+  const std::string key_file = write_key(environment.folder() + "/" + name() + ".key");
+  const auto place = std::find(path_words().begin(), path_words().end(), contestant_.path) - path_words().begin();
   for (int rank = 0; rank < ranks_; ++rank) {
-    const ContestHosts::Seat seat = venue.hosts().seat(rank, ranks_);
-    std::vector<std::string> variables = contest_variables(venue, name());
-    variables.insert(
-        variables.end(),
-        {"HORO_RANK=" + std::to_string(rank), "HORO_SIZE=" + std::to_string(ranks_),
-         "HORO_LOCAL_RANK=" + std::to_string(seat.local_rank), "HORO_LOCAL_SIZE=" + std::to_string(seat.local_size),
-         "HORO_TRANSPORT=auto", "HORO_ADDR=" + venue.hosts().first_address() + ":" + std::to_string(kFirstPort + place),
-         "HORO_KEY_FILE=" + key_file});
-    std::vector<std::string> there = venue.hosts().prefix(seat.host);
+    const HostList::Placement placement = environment.hosts().place(rank, ranks_);
+    std::vector<std::string> variables = harness_variables(environment, name());
+    variables.insert(variables.end(),
+                     {"HORO_RANK=" + std::to_string(rank), "HORO_SIZE=" + std::to_string(ranks_),
+                      "HORO_LOCAL_RANK=" + std::to_string(placement.local_rank),
+                      "HORO_LOCAL_SIZE=" + std::to_string(placement.local_size), "HORO_TRANSPORT=auto",
+                      "HORO_ADDR=" + environment.hosts().first_address() + ":" + std::to_string(kFirstPort + place),
+                      "HORO_KEY_FILE=" + key_file});
+    std::vector<std::string> there = environment.hosts().prefix(placement.host);
     there.insert(there.end(), command.begin(), command.end());
     start_program(there, environment_with(variables));
   }
 }
 
-}  // namespace horo::tools
+}  // namespace horo::bench

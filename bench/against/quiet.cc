@@ -5,10 +5,10 @@
 #include <fstream>
 #include <sstream>
 
-namespace horo::tools {
+namespace horo::bench {
 namespace {
 
-constexpr int kLookMs = 100;
+constexpr int kIntervalMs = 100;
 
 ProcessorTime processor_time_now() {
   std::ostringstream text;
@@ -19,7 +19,7 @@ ProcessorTime processor_time_now() {
 }  // namespace
 
 ProcessorTime processor_time(const std::string& stat) {
-  // cpu  user nice system idle iowait irq softirq steal; what follows is counted in user and nice already
+  // cpu  user nice system idle iowait irq softirq steal; the columns of guests are included in user and nice
   constexpr int kColumns = 8, kIdle = 3, kIoWait = 4;
   std::istringstream words(stat);
   std::string name;
@@ -42,7 +42,7 @@ bool wait_for_quiet(Duration patience) {
   const TimePoint end = Clock::now() + patience;
   ProcessorTime before = processor_time_now();
   do {
-    ::poll(nullptr, 0, kLookMs);
+    ::poll(nullptr, 0, kIntervalMs);
     const ProcessorTime after = processor_time_now();
     if (idle_part(before, after) > kQuietPart) return true;
     before = after;
@@ -50,4 +50,4 @@ bool wait_for_quiet(Duration patience) {
   return false;
 }
 
-}  // namespace horo::tools
+}  // namespace horo::bench

@@ -1,27 +1,28 @@
-// Whether somebody else uses this machine: numbers that are measured meanwhile are worth nothing.
+// Detects other load on this machine, which makes measured times useless.
 #pragma once
 
 #include <string>
 
 #include "horo/base/time.h"
 
-namespace horo::tools {
+namespace horo::bench {
 
-// Time of all processors together, in the kernel's units, since the machine started.
+// The time of all processors together since boot, in the kernel's units.
 struct ProcessorTime {
   double idle = 0;
   double all = 0;
 };
 
-// From the text of /proc/stat. Time that a hypervisor gave to others was not idle.
+// Parses the text of /proc/stat. Time that the hypervisor gave to other machines does not count as idle.
 ProcessorTime processor_time(const std::string& stat);
 
-// The idle part of what went by, 0 to 1; 1 if nothing did.
+// The idle fraction of the time between two readings, 0 to 1; 1 if no time passed.
 double idle_part(const ProcessorTime& before, const ProcessorTime& after);
 
 constexpr double kQuietPart = 0.94;
 
-// Blocks until the machine was idle for 100 ms; false: not within the time, or, without any, not now.
+// Blocks until the machine has been idle for 100 ms. Returns false if `patience` ends first; with a patience of 0 it
+// measures one interval of 100 ms.
 bool wait_for_quiet(Duration patience);
 
-}  // namespace horo::tools
+}  // namespace horo::bench

@@ -1,4 +1,4 @@
-// What a comparison found: a row for each contestant and cell, and what is made of it.
+// The results of a comparison: a row for each contestant and cell, the table, and the reports.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 #include "bench/against/worlds.h"
 
-namespace horo::tools {
+namespace horo::bench {
 
-// What all contestants do in turns.
+// One task that all contestants run in turns.
 struct Cell {
   int ranks = 2;
   std::string collective = "all_reduce";
@@ -19,34 +19,34 @@ struct Cell {
 };
 
 struct Row {
-  Side side;
+  Contestant contestant;
   Cell cell;
   std::vector<double> times_us;      // by round
-  std::vector<double> limits_us;     // by round; empty: none is defined for the collective
-  int quiet_rounds = 0;              // that began when the machine was quiet
-  std::int64_t wrong = 0;            // elements of checked results, of all ranks
-  std::optional<double> memory_mib;  // ours: resident beyond the buffers, of the rank with most
-  std::vector<double> ratios;        // ours: the best peer's time over ours, by round; empty: no peer
+  std::vector<double> limits_us;     // by round; empty: the collective has no limit
+  int quiet_rounds = 0;              // rounds that began on a quiet machine
+  std::int64_t wrong = 0;            // elements of checked results, summed over ranks
+  std::optional<double> memory_mib;  // horo: resident memory without the buffers, mean over ranks
+  std::vector<double> ratios;        // horo: best peer's time / this time, by round; empty: no peer
 
   double median_us() const;
-  std::optional<double> limit_fraction() const;  // median over rounds: the machine itself is not the same in all
+  std::optional<double> limit_fraction() const;  // median over rounds of limit / time
 };
 
-// Fills in the ratios of our rows in one cell: over TCP against peers over TCP, else against all.
-void judge(std::vector<Row>& rows);
+// Sets the ratios of horo's rows of one cell. The path tcp is compared with peers over TCP, other paths with all peers.
+void add_ratios(std::vector<Row>& rows);
 
-// Lines of the table: all rows of one cell, and what stands above them.
-std::string table_head(const std::vector<Side>& sides);
-std::string table_line(const Cell& cell, const std::vector<Side>& sides, const std::vector<Row>& rows);
+// The head of the table, and the line of one cell.
+std::string table_head(const std::vector<Contestant>& contestants);
+std::string table_line(const Cell& cell, const std::vector<Contestant>& contestants, const std::vector<Row>& rows);
 
-struct AgainstReport {
-  std::vector<std::string> arguments;                          // of this program
+struct ComparisonReport {
+  std::vector<std::string> arguments;                          // of this program, without its name
   std::vector<std::pair<std::string, std::string>> libraries;  // names and versions
   std::vector<Row> rows;
 };
 
-// Throw std::invalid_argument where the file cannot be written.
-void write_against_json(const std::string& file, const AgainstReport& report);
-void write_against_csv(const std::string& file, const AgainstReport& report);
+// Throw std::invalid_argument if the file cannot be written.
+void write_json(const std::string& file, const ComparisonReport& report);
+void write_csv(const std::string& file, const ComparisonReport& report);
 
-}  // namespace horo::tools
+}  // namespace horo::bench

@@ -1,5 +1,5 @@
-// Contestants: worlds of ranks that stand by all through a comparison, started once, each by its own library's
-// launcher. While they have no turn they sleep in a read from the referee's socket.
+// Worlds: the ranks of one contestant, started once by the launcher of its library and kept for the whole comparison.
+// Between turns the ranks block in a read from the coordinator's socket.
 #pragma once
 
 #include <memory>
@@ -11,93 +11,94 @@
 #include "tools/horo/run/child.h"
 #include "tools/horo/run/local_world.h"
 
-namespace horo::tools {
+namespace horo::bench {
 
-// Who competes: a library, and by which of its ways.
-struct Side {
+// A library and one of its data paths.
+struct Contestant {
   std::string library;  // horo, openmpi, mpich or gloo
-  std::string path;     // default or tcp; horo's own are path_words()
+  std::string path;     // of a peer: default or tcp; of horo: one of path_words()
 
-  bool is_ours() const { return library == "horo"; }
-  std::string name() const { return is_ours() || path != "default" ? library + "-" + path : library; }
+  bool is_horo() const { return library == "horo"; }
+  std::string name() const { return is_horo() || path != "default" ? library + "-" + path : library; }
 };
 
-// Words of --against and of --paths, and what they stand for.
+// The words of --against and of --paths.
 const std::vector<std::string>& peer_words();
 const std::vector<std::string>& path_words();
-Side peer_side(const std::string& word);
+Contestant peer_named(const std::string& word);
 
-// The folder and socket where the ranks of all contestants meet the referee. The folder goes with it.
-class Venue {
+// The temporary folder of a comparison and the coordinator's socket in it, to which the ranks of all worlds connect.
+// The destructor removes the folder.
+class Environment {
  public:
   // Throws std::system_error.
-  Venue(std::string peers, ContestHosts hosts);
-  ~Venue();
-  Venue(const Venue&) = delete;
-  Venue& operator=(const Venue&) = delete;
+  Environment(std::string drivers, HostList hosts);
+  ~Environment();
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
 
   const std::string& folder() const { return folder_; }
-  const std::string& peers() const { return peers_; }  // where the drivers are
-  const ContestHosts& hosts() const { return hosts_; }
+  const std::string& drivers() const { return drivers_; }  // the folder of the drivers
+  const HostList& hosts() const { return hosts_; }
   int listener() const { return listener_.get(); }
 
  private:
-  const std::string peers_;
-  const ContestHosts hosts_;
+  const std::string drivers_;
+  const HostList hosts_;
   std::string folder_;
-  Descriptor listener_;
+  tools::Descriptor listener_;
 };
 
 class World {
  public:
-  // Starts the ranks. Throws std::invalid_argument, saying what to install, where a driver or launcher is missing.
-  World(Side side, int ranks, const Venue& venue);
-  // Hangs up and lets the ranks end by themselves, for 5 s at most: Open MPI leaves files where it is killed.
+  // Starts the ranks. Throws std::invalid_argument with what to install where a driver or launcher is missing.
+  World(Contestant contestant, int ranks, const Environment& environment);
+  // Closes the connections and waits up to 5 s for the ranks to exit: a killed Open MPI leaves files behind.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  const Side& side() const { return side_; }
-  std::string name() const { return side_.name(); }
+  const Contestant& contestant() const { return contestant_; }
+  std::string name() const { return contestant_.name(); }
   const std::string& version() const { return version_; }
-  bool is_complete() const;
-  void sit_down(int rank, Descriptor connection, std::string version);
+  bool is_complete() const;  // every rank is attached
+  void attach(int rank, tools::Descriptor connection, std::string version);
 
-  // Says a line to all ranks and returns their answers, by rank. Throws std::runtime_error, with the last words of
-  // whoever ended, where a rank ends or does not answer within two minutes.
-  std::vector<std::string> ask(const std::string& line);
+  // Sends a line to all ranks and returns their answers by rank. Blocks. Throws std::runtime_error with the last output
+  // of the processes where a rank ends or does not answer within two minutes.
+  std::vector<std::string> request(const std::string& line);
 
-  // Throws as ask() does if one of its processes has ended, and takes what they have written.
+  // Reads the output of the processes. Throws as request() does if one of them has ended.
   void check();
 
  private:
-  struct Seat {
-    Descriptor connection;
-    std::string heard;
+  struct RankLink {
+    tools::Descriptor connection;
+    std::string received;
   };
 
-  void start_gloo(const Venue& venue);
-  std::vector<std::string> openmpi_command(const Venue& venue) const;
-  void start_mpi(const Venue& venue);
-  void start_ours_by_mpi(const Venue& venue);
-  void start_ours(const Venue& venue);
-  void start_ours_on_hosts(const Venue& venue, const std::vector<std::string>& command);
+  void start_gloo(const Environment& environment);
+  std::vector<std::string> openmpi_command(const Environment& environment) const;
+  void start_mpi(const Environment& environment);
+  void start_horo_by_mpi(const Environment& environment);
+  void start_horo(const Environment& environment);
+  void start_horo_on_hosts(const Environment& environment, const std::vector<std::string>& command);
   void start_program(std::vector<std::string> arguments, const std::vector<std::string>& variables);
-  std::string hear(int rank);
-  void listen_to_children();
-  [[noreturn]] void give_up(const std::string& why);
+  std::string read_answer(int rank);
+  void read_output();
+  [[noreturn]] void fail(const std::string& why);
 
-  const Side side_;
+  const Contestant contestant_;
   const int ranks_;
   std::string version_;
-  std::unique_ptr<Launch> launch_;
-  std::unique_ptr<LocalWorld> local_;
-  std::vector<Child> children_;
-  std::string last_words_;
-  std::vector<Seat> seats_;
+  std::unique_ptr<tools::Launch> launch_;
+  std::unique_ptr<tools::LocalWorld> local_;
+  std::vector<tools::Child> children_;
+  std::string tail_;  // of the output of all processes
+  std::vector<RankLink> links_;
 };
 
-// Blocks until every rank of all of them sits. Throws std::runtime_error.
-void seat_all(const Venue& venue, std::vector<std::unique_ptr<World>>& worlds);
+// Blocks until every rank of all worlds is attached. Throws std::runtime_error.
+void attach_all(const Environment& environment, std::vector<std::unique_ptr<World>>& worlds);
 
-}  // namespace horo::tools
+}  // namespace horo::bench

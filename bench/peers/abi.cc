@@ -1,6 +1,7 @@
-// horo's part in a contest through its C ABI: a step of one tensor, or of the 1,000 into which a buffer is cut;
-// submitted, waited for and released, in known plans. Gradients become ready from the last to the first, so those have
-// to be packed; those that live in a bucket lie there in the order in which they are ready.
+// horo's driver through its C ABI: driver_abi TENSORS [bucket]. An operation is a step of one tensor, or of the 1,000
+// tensors into which the buffer is divided: submit, wait and release, in known plans. Tensors are submitted from the
+// last to the first, as gradients become ready, so they have to be packed. With `bucket` they are allocated in a bucket
+// in the order of submission.
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/peers/contest.h"
+#include "bench/peers/harness.h"
 #include "bindings/c/horo_c.h"
 
 namespace {
@@ -37,13 +38,13 @@ const std::map<std::string, Type> kTypes = {
 };
 
 int32_t fail(char* error, const std::string& why) {
-  std::snprintf(error, CONTEST_ERROR_BYTES, "%s", why.c_str());
+  std::snprintf(error, HARNESS_ERROR_BYTES, "%s", why.c_str());
   return 1;
 }
 
-// A tensor of `count` elements at `at`; its submission is kept. False if horo refuses it.
+// Declares a tensor of `count` elements at `at` and stores its submission. False if horo refuses it.
 bool declare(Step& step, const Type& type, std::byte* at, std::size_t count) {
-  const std::string name = "contest." + std::to_string(step.tasks) + "." + std::to_string(step.submissions.size());
+  const std::string name = "bench." + std::to_string(step.tasks) + "." + std::to_string(step.submissions.size());
   const int64_t shape = static_cast<int64_t>(count);
   horo_tensor_spec spec{};
   spec.struct_bytes = sizeof(spec);
@@ -63,13 +64,13 @@ bool declare(Step& step, const Type& type, std::byte* at, std::size_t count) {
   return submission.key >= 0;
 }
 
-int32_t prepare(void* user, const contest_task* task, char* error) {
+int32_t prepare(void* user, const harness_task* task, char* error) {
   Step& step = *static_cast<Step*>(user);
   step.submissions.clear();
   ++step.tasks;
   const auto type = kTypes.find(task->dtype);
-  if (std::string(task->collective) != "all_reduce") return fail(error, "this driver does all_reduce alone");
-  if (type == kTypes.end()) return fail(error, std::string("this driver has no ") + task->dtype);
+  if (std::string(task->collective) != "all_reduce") return fail(error, "this driver supports all_reduce only");
+  if (type == kTypes.end()) return fail(error, std::string("this driver does not support ") + task->dtype);
   if (task->count < step.tensors) return fail(error, "fewer elements than tensors");
   for (std::size_t i = 0; i < step.tensors; ++i) {
     const std::size_t which = step.lives_in_bucket ? i : step.tensors - 1 - i;
@@ -81,7 +82,7 @@ int32_t prepare(void* user, const contest_task* task, char* error) {
   return 0;
 }
 
-int32_t allocate(void* user, contest_task* task) {
+int32_t allocate(void* user, harness_task* task) {
   Step& step = *static_cast<Step*>(user);
   step.bucket = horo_allocate(step.session, 0, task->in_bytes, &task->in);
   task->out = task->in;
@@ -99,19 +100,19 @@ int32_t run(void* user) {
   Step& step = *static_cast<Step*>(user);
   horo_session* const session = step.session;
   const std::size_t count = step.works.size();
-  bool is_well = true;
+  bool is_ok = true;
   if (count == 1) {
     const horo_submission& tensor = step.submissions[0];
     step.works[0] = horo_submit(session, tensor.key, tensor.in, tensor.out);
-    is_well = step.works[0] > 0;
+    is_ok = step.works[0] > 0;
   } else {
-    is_well = horo_submit_many(session, step.submissions.data(), count, step.works.data()) == HORO_OK;
+    is_ok = horo_submit_many(session, step.submissions.data(), count, step.works.data()) == HORO_OK;
   }
-  is_well = is_well && horo_wait(session, step.works.data(), count, 60'000) == HORO_OK;
-  is_well = is_well && horo_release_many(session, step.works.data(), step.works.size()) == HORO_OK;
-  is_well = is_well && horo_step_end(session, 0) == HORO_OK;
-  if (!is_well) std::fprintf(stderr, "horo: %s\n", horo_error_text(session));
-  return is_well ? 0 : 1;
+  is_ok = is_ok && horo_wait(session, step.works.data(), count, 60'000) == HORO_OK;
+  is_ok = is_ok && horo_release_many(session, step.works.data(), step.works.size()) == HORO_OK;
+  is_ok = is_ok && horo_step_end(session, 0) == HORO_OK;
+  if (!is_ok) std::fprintf(stderr, "horo: %s\n", horo_error_text(session));
+  return is_ok ? 0 : 1;
 }
 
 }  // namespace
@@ -127,13 +128,13 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "horo: %s\n", horo_error_text(step.session));
     return 1;
   }
-  const contest_driver driver{.user = &step,
+  const harness_driver driver{.user = &step,
                               .version = horo_version(),
                               .allocate = step.lives_in_bucket ? allocate : nullptr,
                               .prepare = prepare,
                               .run = run,
                               .finish = finish};
-  const int result = contest_play(topology.rank, topology.size, &driver);
+  const int result = harness_run(topology.rank, topology.size, &driver);
   horo_free(step.session);
   return result;
 }

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 
-namespace horo {
+namespace horo::bench {
 namespace {
 
 constexpr int kSpinsWithCore = 20'000;
@@ -23,7 +23,7 @@ void relax() {
 
 }  // namespace
 
-ContestBarrier::ContestBarrier(const std::string& file, int rank, int size)
+RankBarrier::RankBarrier(const std::string& file, int rank, int size)
     : rank_(rank),
       size_(size),
       spins_(size <= ::sysconf(_SC_NPROCESSORS_ONLN) ? kSpinsWithCore : kSpinsWithout),
@@ -36,21 +36,21 @@ ContestBarrier::ContestBarrier(const std::string& file, int rank, int size)
   if (memory_ == MAP_FAILED) throw std::runtime_error("the barrier's file " + file + ": " + std::strerror(errno));
 }
 
-ContestBarrier::~ContestBarrier() {
+RankBarrier::~RankBarrier() {
   ::munmap(memory_, kLineBytes * static_cast<std::size_t>(size_));
 }
 
-// Each counter orders what its rank did before the meeting before what the others do after it.
-std::atomic<std::uint64_t>& ContestBarrier::line(int rank) const {
+// The release store of a rank's counter orders its earlier writes before the other ranks' acquire loads.
+std::atomic<std::uint64_t>& RankBarrier::line(int rank) const {
   auto* bytes = static_cast<std::byte*>(memory_) + kLineBytes * static_cast<std::size_t>(rank);
   return *reinterpret_cast<std::atomic<std::uint64_t>*>(bytes);
 }
 
-void ContestBarrier::meet() {
-  line(rank_).store(++meetings_, std::memory_order_release);
+void RankBarrier::wait() {
+  line(rank_).store(++rounds_, std::memory_order_release);
   for (int other = 0; other < size_; ++other) {
-    for (int looks = 0; line(other).load(std::memory_order_acquire) < meetings_; ++looks) {
-      if (looks < spins_) {
+    for (int polls = 0; line(other).load(std::memory_order_acquire) < rounds_; ++polls) {
+      if (polls < spins_) {
         relax();
       } else {
         ::sched_yield();
@@ -59,4 +59,4 @@ void ContestBarrier::meet() {
   }
 }
 
-}  // namespace horo
+}  // namespace horo::bench

@@ -1,25 +1,25 @@
-// ContestBarrier: the barrier of a contestant's ranks, in a file that they map. It is the harness's, so that nobody's
-// own barrier is in a time.
+// RankBarrier: the barrier of a contestant's ranks, in a file that they map. The harness has a barrier of its own so
+// that no measured time includes that of a library.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <string>
 
-namespace horo {
+namespace horo::bench {
 
-class ContestBarrier {
+class RankBarrier {
  public:
-  static constexpr std::size_t kLineBytes = 128;  // of each rank: two cache lines, which are fetched in pairs
+  static constexpr std::size_t kLineBytes = 128;  // per rank: two cache lines, because the prefetcher fetches pairs
 
-  // The file has kLineBytes zeros for each rank. Throws std::runtime_error.
-  ContestBarrier(const std::string& file, int rank, int size);
-  ~ContestBarrier();
-  ContestBarrier(const ContestBarrier&) = delete;
-  ContestBarrier& operator=(const ContestBarrier&) = delete;
+  // Maps the file, which has kLineBytes zeros for each rank. Throws std::runtime_error.
+  RankBarrier(const std::string& file, int rank, int size);
+  ~RankBarrier();
+  RankBarrier(const RankBarrier&) = delete;
+  RankBarrier& operator=(const RankBarrier&) = delete;
 
-  // Spins where every rank has a core; yields soon where not.
-  void meet();
+  // Blocks until all ranks have called it as often. Spins while every rank has a core, else yields early.
+  void wait();
 
  private:
   std::atomic<std::uint64_t>& line(int rank) const;
@@ -27,8 +27,8 @@ class ContestBarrier {
   const int rank_;
   const int size_;
   const int spins_;
-  std::uint64_t meetings_ = 0;
+  std::uint64_t rounds_ = 0;
   void* memory_ = nullptr;
 };
 
-}  // namespace horo
+}  // namespace horo::bench

@@ -1,4 +1,4 @@
-"""The Gloo driver of `horo bench --against`: the collectives of torch.distributed on CPU tensors."""
+"""The Gloo driver of `horo-bench`: the collectives of torch.distributed on CPU tensors."""
 
 import ctypes
 import os
@@ -75,7 +75,7 @@ def operation(task):
     }[name]
 
 
-class Player:
+class GlooDriver:
     def __init__(self):
         self.operate = None
 
@@ -100,7 +100,7 @@ class Player:
     def finish(self, _):
         self.operate = None
 
-    def play(self, library):
+    def run_tasks(self, library):
         driver = Driver(
             user=None,
             version=f"torch {torch.__version__}".encode(),
@@ -108,19 +108,19 @@ class Player:
             run=Run(self.run),
             finish=Finish(self.finish),
         )
-        return library.contest_play(dist.get_rank(), dist.get_world_size(), ctypes.byref(driver))
+        return library.harness_run(dist.get_rank(), dist.get_world_size(), ctypes.byref(driver))
 
 
-def main(player):
+def main(driver):
     torch.set_num_threads(1)
-    meeting = pathlib.Path(os.environ["CONTEST_FOLDER"]) / f"{os.environ['CONTEST_NAME']}.store"
+    store = pathlib.Path(os.environ["HARNESS_FOLDER"]) / f"{os.environ['HARNESS_CONTESTANT']}.store"
     place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", **place)
-    library = ctypes.CDLL(os.environ.get("CONTEST_LIBRARY") or pathlib.Path(__file__).parent / "libcontest.so")
-    result = player.play(library)
+    dist.init_process_group("gloo", init_method=f"file://{store}", **place)
+    library = ctypes.CDLL(os.environ.get("HARNESS_LIBRARY") or pathlib.Path(__file__).parent / "libharness.so")
+    result = driver.run_tasks(library)
     dist.destroy_process_group()
     return result
 
 
 if __name__ == "__main__":
-    sys.exit(main(Player()))
+    sys.exit(main(GlooDriver()))

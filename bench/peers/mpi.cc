@@ -1,4 +1,4 @@
-// Open MPI's and MPICH's part in a contest: each is this file, compiled with its own mpicxx.
+// The driver of Open MPI and of MPICH: this file, compiled by the mpicxx of each.
 #include <mpi.h>
 
 #include <climits>
@@ -7,19 +7,19 @@
 #include <map>
 #include <string>
 
-#include "bench/peers/contest.h"
+#include "bench/peers/harness.h"
 
 namespace {
 
 struct Mpi {
-  contest_task task{};
+  harness_task task{};
   std::string collective;
   MPI_Datatype type = MPI_FLOAT;
-  int count = 0;  // of the larger side
-  int part = 0;   // of a side that is cut
+  int count = 0;  // elements of the longer buffer
+  int part = 0;   // elements of a rank's section of a divided buffer
 };
 
-int32_t prepare(void* user, const contest_task* task, char* error) {
+int32_t prepare(void* user, const harness_task* task, char* error) {
   static const std::map<std::string, MPI_Datatype> types = {{"float32", MPI_FLOAT},
                                                             {"float64", MPI_DOUBLE},
                                                             {"int8", MPI_INT8_T},
@@ -35,11 +35,11 @@ int32_t prepare(void* user, const contest_task* task, char* error) {
   auto& mpi = *static_cast<Mpi*>(user);
   const auto type = types.find(task->dtype);
   if (type == types.end()) {
-    std::snprintf(error, CONTEST_ERROR_BYTES, "MPI has no sums of %s", task->dtype);
+    std::snprintf(error, HARNESS_ERROR_BYTES, "MPI has no sums of %s", task->dtype);
     return 1;
   }
   if (task->count > INT_MAX) {
-    std::snprintf(error, CONTEST_ERROR_BYTES, "MPI counts to %d elements", INT_MAX);
+    std::snprintf(error, HARNESS_ERROR_BYTES, "MPI counts to %d elements", INT_MAX);
     return 1;
   }
   mpi = {*task, task->collective, type->second, static_cast<int>(task->count),
@@ -82,9 +82,9 @@ int main(int argc, char** argv) {
   int length = 0;
   MPI_Get_library_version(text, &length);
   const std::string version = one_line(text);
-  const contest_driver driver{
+  const harness_driver driver{
       .user = &mpi, .version = version.c_str(), .allocate = nullptr, .prepare = prepare, .run = run, .finish = nullptr};
-  const int result = contest_play(rank, size, &driver);
+  const int result = harness_run(rank, size, &driver);
   MPI_Finalize();
   return result;
 }

@@ -4,27 +4,27 @@
 
 #include <stdexcept>
 
-namespace horo::tools {
+namespace horo::bench {
 namespace {
 
-const ContestHosts kTwo("left=10.0.0.1,right=10.0.0.2", "line");
+const HostList kTwo("left=10.0.0.1,right=10.0.0.2", "line");
 
 TEST(BenchHosts, RanksOfAHostFollowEachOtherAndTheFirstHasOneMore) {
   const std::vector<std::size_t> host{0, 0, 0, 1, 1};
   for (int rank = 0; rank < 5; ++rank) {
-    const ContestHosts::Seat seat = kTwo.seat(rank, 5);
-    EXPECT_EQ(seat.host, host[static_cast<std::size_t>(rank)]) << rank;
-    EXPECT_EQ(seat.local_rank, rank < 3 ? rank : rank - 3);
-    EXPECT_EQ(seat.local_size, rank < 3 ? 3 : 2);
+    const HostList::Placement placement = kTwo.place(rank, 5);
+    EXPECT_EQ(placement.host, host[static_cast<std::size_t>(rank)]) << rank;
+    EXPECT_EQ(placement.local_rank, rank < 3 ? rank : rank - 3);
+    EXPECT_EQ(placement.local_size, rank < 3 ? 3 : 2);
   }
   EXPECT_EQ(kTwo.slots(5), "10.0.0.1:3,10.0.0.2:2");
   EXPECT_EQ(kTwo.slots(2), "10.0.0.1:1,10.0.0.2:1");
 }
 
 TEST(BenchHosts, WithoutAListAllIsHere) {
-  const ContestHosts here;
+  const HostList here;
   EXPECT_FALSE(here.are_namespaces());
-  EXPECT_TRUE(here.prefix(here.seat(2, 3).host).empty());
+  EXPECT_TRUE(here.prefix(here.place(2, 3).host).empty());
 }
 
 TEST(BenchHosts, ACommandThereBeginsWithItsNamespace) {
@@ -32,12 +32,11 @@ TEST(BenchHosts, ACommandThereBeginsWithItsNamespace) {
 }
 
 TEST(BenchHosts, AListThatCannotBeMeantIsRefused) {
-  EXPECT_THROW(ContestHosts("left", "line"), std::invalid_argument);
-  EXPECT_THROW(ContestHosts("left=", "line"), std::invalid_argument);
-  EXPECT_THROW(ContestHosts("=10.0.0.1,right=10.0.0.2", "line"), std::invalid_argument);
-  EXPECT_THROW(ContestHosts("left=10.0.0.1", "line"), std::invalid_argument)
-      << "one host is no comparison between hosts";
+  EXPECT_THROW(HostList("left", "line"), std::invalid_argument);
+  EXPECT_THROW(HostList("left=", "line"), std::invalid_argument);
+  EXPECT_THROW(HostList("=10.0.0.1,right=10.0.0.2", "line"), std::invalid_argument);
+  EXPECT_THROW(HostList("left=10.0.0.1", "line"), std::invalid_argument) << "one host is no comparison between hosts";
 }
 
 }  // namespace
-}  // namespace horo::tools
+}  // namespace horo::bench

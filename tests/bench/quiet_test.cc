@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace horo::tools {
+namespace horo::bench {
 namespace {
 
 TEST(BenchQuiet, TheFirstLineOfProcStatIsAllProcessors) {
@@ -22,4 +22,4 @@ TEST(BenchQuiet, NoTimeAtAllIsQuiet) {
 }
 
 }  // namespace
-}  // namespace horo::tools
+}  // namespace horo::bench

@@ -2,41 +2,39 @@
 
 #include <gmock/gmock.h>
 
-#include "tools/horo/bench/world.h"
-
-namespace horo::tools {
+namespace horo::bench {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-Row timed(const Side& side, std::vector<double> times_us) {
+Row timed(const Contestant& contestant, std::vector<double> times_us) {
   Row row;
-  row.side = side;
+  row.contestant = contestant;
   row.times_us = std::move(times_us);
   return row;
 }
 
-const Side kBucket{"horo", "shm-bucket"}, kTcp{"horo", "tcp"};
-const Side kOpenMpi{"openmpi", "default"}, kOpenMpiTcp{"openmpi", "tcp"}, kMpich{"mpich", "default"};
+const Contestant kBucket{"horo", "shm-bucket"}, kTcp{"horo", "tcp"};
+const Contestant kOpenMpi{"openmpi", "default"}, kOpenMpiTcp{"openmpi", "tcp"}, kMpich{"mpich", "default"};
 
 TEST(BenchScores, EachRoundIsJudgedByItsOwnBestPeer) {
   std::vector<Row> rows{timed(kOpenMpi, {10, 40, 60}), timed(kMpich, {20, 30, 90}), timed(kBucket, {5, 10, 30})};
-  judge(rows);
+  add_ratios(rows);
   EXPECT_THAT(rows[2].ratios, ElementsAre(2, 3, 2));
   EXPECT_THAT(rows[0].ratios, IsEmpty());
 }
 
 TEST(BenchScores, OverTcpOnlyPeersOverTcpAreRivals) {
   std::vector<Row> rows{timed(kOpenMpi, {1}), timed(kOpenMpiTcp, {30}), timed(kTcp, {10})};
-  judge(rows);
+  add_ratios(rows);
   EXPECT_THAT(rows[2].ratios, ElementsAre(3));
 }
 
 TEST(BenchScores, WithoutARivalThereIsNoRatio) {
   std::vector<Row> rows{timed(kOpenMpi, {1}), timed(kTcp, {10})};
-  judge(rows);
+  add_ratios(rows);
   EXPECT_THAT(rows[1].ratios, IsEmpty());
 }
 
@@ -49,7 +47,7 @@ TEST(BenchScores, TheLimitIsComparedWithinARound) {
 
 TEST(BenchScores, ALineHasWhoPlayedAndADashForWhoDidNot) {
   std::vector<Row> rows{timed(kOpenMpi, {12, 14, 16}), timed(kBucket, {4, 7, 4})};
-  judge(rows);
+  add_ratios(rows);
   const std::string line = table_line({.bytes = 1 << 20}, {kOpenMpi, kMpich, kBucket}, rows);
   EXPECT_THAT(line, HasSubstr("1M"));
   EXPECT_THAT(line, HasSubstr("14.00"));
@@ -58,21 +56,15 @@ TEST(BenchScores, ALineHasWhoPlayedAndADashForWhoDidNot) {
 }
 
 TEST(BenchScores, AColumnIsAsWideAsItsHead) {
-  const Side longest{"horo", "abi-1000-bucket"};
-  const std::vector<Side> sides{kOpenMpi, kBucket, longest};
+  const Contestant longest{"horo", "abi-1000-bucket"};
+  const std::vector<Contestant> contestants{kOpenMpi, kBucket, longest};
   std::vector<Row> rows{timed(kOpenMpi, {12}), timed(kBucket, {4}), timed(longest, {3})};
-  judge(rows);
-  const std::string head = table_head(sides);
+  add_ratios(rows);
+  const std::string head = table_head(contestants);
   EXPECT_THAT(head, HasSubstr("  horo-abi-1000-bucket"));
   EXPECT_THAT(head, HasSubstr("  best peer/abi-1000-bucket"));
-  EXPECT_EQ(head.size(), table_line({.bytes = 1 << 20}, sides, rows).size());
-}
-
-TEST(BenchScores, BusFactorsAreThoseOfNcclTests) {
-  EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::kAllReduce, 4), 1.5);
-  EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::kAllGather, 4), 0.75);
-  EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::kBroadcast, 4), 1);
+  EXPECT_EQ(head.size(), table_line({.bytes = 1 << 20}, contestants, rows).size());
 }
 
 }  // namespace
-}  // namespace horo::tools
+}  // namespace horo::bench

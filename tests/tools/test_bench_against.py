@@ -1,4 +1,4 @@
-"""horo bench --against: contestants in turns. No test judges a time."""
+"""horo-bench: horo and other libraries in turns. No test judges a time."""
 
 import importlib.util
 import json
@@ -9,14 +9,15 @@ import subprocess
 import sys
 
 import pytest
-from launching import DEADLINE_S, HORO, ROOT, horo
+from launching import DEADLINE_S, HORO, ROOT, clean_environment, horo
 
 sys.path.insert(0, str(ROOT / "tools"))
 
 import hosts  # noqa: E402
 
 PLACES = [pathlib.Path(HORO).resolve().parents[2] / "bench/peers", ROOT / "build/release/bench/peers"]
-PEERS = next((place for place in PLACES if (place / "libcontest.so").exists()), None)
+PEERS = next((place for place in PLACES if (place / "libharness.so").exists()), None)
+BENCH = PEERS and str(PEERS.parent / "horo-bench")
 QUICK = ["--rounds", "2", "--wait", "0"]
 
 pytestmark = pytest.mark.skipif(PEERS is None, reason="no build tree has bench/peers: tools/test release")
@@ -32,8 +33,13 @@ def need_peer(peer):
         pytest.skip(f"{peer} is not installed: tools/setup peers")
 
 
+def horo_bench(*options, env=()):
+    command = [BENCH, *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=clean_environment(env))
+
+
 def compare(*options, peers=PEERS, env=()):
-    return horo("bench", *options, *QUICK, "--peers", peers, env={"PYTHON": sys.executable} | dict(env))
+    return horo_bench(*options, *QUICK, "--peers", peers, env={"PYTHON": sys.executable} | dict(env))
 
 
 @pytest.mark.parametrize("peer", ["openmpi", "mpich", "gloo"])
@@ -58,7 +64,7 @@ COLLECTIVES = ["broadcast", "reduce", "reduce_scatter", "all_gather", "gather", 
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_every_collective_of_every_library_gives_what_it_should(collective):
+def test_every_collective_of_every_library_gives_right_results(collective):
     peers = [peer for peer in ("openmpi", "mpich") if (PEERS / f"mpi_{peer}").exists()] or ["gloo"]
     for peer in peers:
         need_peer(peer)
@@ -66,16 +72,28 @@ def test_every_collective_of_every_library_gives_what_it_should(collective):
     assert done.returncode == 0 and "every checked result is right" in done.stdout, done.stdout + done.stderr
 
 
+def test_peers_may_be_a_positional_argument():
+    need_peer("gloo")
+    done = compare("gloo", "--sizes", "8")
+    assert done.returncode == 0 and "every checked result is right" in done.stdout, done.stdout + done.stderr
+
+
+def test_horo_bench_against_names_the_program_that_has_it():
+    for words in (["--against", "gloo"], ["--against=gloo", "--sizes", "8"]):
+        done = horo("bench", *words)
+        assert done.returncode == 2 and "build/release/bench/horo-bench" in done.stderr, done.stdout + done.stderr
+
+
 def test_paths_over_tcp_and_the_c_abi_are_compared_as_well():
     need_peer("gloo")
     done = compare("--against", "gloo", "--paths", "tcp,abi,abi-1000,abi-1000-bucket", "--sizes", "8,16K")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "without horo-abi-1000, which says: no fewer elements than tensors" in done.stdout
+    assert "without horo-abi-1000: no fewer elements than tensors" in done.stdout
 
 
 def test_horo_over_mpi_is_compared_with_open_mpi_itself():
     need_peer("openmpi")
-    if not (PEERS / "contest_group").exists() or not (PEERS / "../../bindings/c/libhoro_mpi.so").resolve().exists():
+    if not (PEERS / "driver_group").exists() or not (PEERS / "../../bindings/c/libhoro_mpi.so").resolve().exists():
         pytest.skip("the build tree has no plug-in: tools/setup peers")
     done = compare("--against", "openmpi", "--paths", "mpi,mpi-fast", "--sizes", "8,300K", "--ranks", "2,3")
     assert done.returncode == 0 and "every checked result is right" in done.stdout, done.stdout + done.stderr
@@ -85,9 +103,9 @@ def test_horo_over_mpi_is_compared_with_open_mpi_itself():
 def test_contestants_on_two_hosts_have_right_results():
     peers = [peer for peer in ("openmpi-tcp", "gloo") if peer == "gloo" or (PEERS / "mpi_openmpi").exists()]
     need_peer("gloo")
-    what = ["--against", ",".join(peers), "--paths", "tcp", "--ranks", "2,3", "--sizes", "8,64K", "--peers", PEERS]
+    what = [",".join(peers), "--paths", "tcp", "--ranks", "2,3", "--sizes", "8,64K", "--peers", PEERS]
     command = [ROOT / "bench/between_hosts", *what, *QUICK]
-    env = {**os.environ, "HORO_EXE": HORO, "PYTHON": sys.executable}
+    env = {**os.environ, "HORO_BENCH_EXE": BENCH, "PYTHON": sys.executable}
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=env)
     assert done.returncode == 0 and "every checked result is right" in done.stdout, done.stdout + done.stderr
     assert "2 ranks on 2 hosts" in done.stdout and "3 ranks on 2 hosts" in done.stdout
@@ -105,7 +123,7 @@ import ctypes, os, sys
 sys.path.insert(0, {str(ROOT / "bench/peers")!r})
 import gloo
 
-class Wrong(gloo.Player):
+class Wrong(gloo.GlooDriver):
     def prepare(self, user, task, error):
         self.result = ctypes.cast(task[0].output, ctypes.POINTER(ctypes.c_float))
         return super().prepare(user, task, error)
@@ -123,7 +141,7 @@ sys.exit(gloo.main(Wrong()))
 def test_a_wrong_result_is_reported(planted, tmp_path):
     need_peer("gloo")
     peers = fake_gloo(tmp_path / "peers", WRONG)
-    env = {"PLANTED": str(planted), "CONTEST_LIBRARY": str(PEERS / "libcontest.so")}
+    env = {"PLANTED": str(planted), "HARNESS_LIBRARY": str(PEERS / "libharness.so")}
     done = compare("--against", "gloo", "--sizes", "8", "--paths", "shm-user", peers=peers, env=env)
     assert done.returncode == planted, done.stdout + done.stderr
     assert ("WRONG RESULTS: gloo, 8: 8 elements" in done.stdout) == bool(planted)
@@ -140,7 +158,7 @@ def test_a_missing_peer_is_reported_with_the_command_that_installs_it(tmp_path):
     for peer in ("openmpi", "mpich", "gloo"):
         done = compare("--against", peer, peers=tmp_path / "nothing")
         assert done.returncode == 2
-        assert f"bench --against {peer}: there is no " in done.stderr and "tools/setup peers" in done.stderr
+        assert f"horo-bench: {peer}: there is no " in done.stderr and "tools/setup peers" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -158,5 +176,5 @@ def test_a_missing_peer_is_reported_with_the_command_that_installs_it(tmp_path):
     ],
 )
 def test_invalid_options_are_refused(options):
-    done = horo("bench", *options)
+    done = horo_bench(*options)
     assert done.returncode == 2 and done.stderr.strip(), done.stdout + done.stderr

@@ -16,6 +16,7 @@
 #include "horo/base/settings.h"
 #include "horo/base/version.h"
 #include "tools/horo/bench/command.h"
+#include "tools/horo/bench/lists.h"
 #include "tools/horo/conformance/conformance.h"
 #include "tools/horo/doctor/doctor.h"
 #include "tools/horo/run/run_options.h"
@@ -165,37 +166,8 @@ void add_simulate(CLI::App& bench, BenchOptions& options) {
       ->capture_default_str();
 }
 
-void add_against(CLI::App& bench, BenchOptions& all) {
-  AgainstOptions& options = all.against;
-  const std::string group = "A comparison, without a subcommand";
-  const auto word = [&](const char* name, std::string& value, const char* what) {
-    return bench.add_option(name, value, what)->capture_default_str()->group(group);
-  };
-  const auto number = [&](const char* name, int& value, const char* what, const CLI::Validator& range) {
-    return bench.add_option(name, value, what)->check(range)->capture_default_str()->group(group);
-  };
-  CLI::Option* against = word("--against", options.against, "openmpi,openmpi-tcp,mpich,mpich-tcp,gloo: some of them");
-  const std::vector<CLI::Option*> more = {
-      word("--collective", options.collective, "what all of them run")->check(CLI::IsMember(words_for_collective())),
-      word("--ranks", options.ranks, "worlds: 2, 2,4 or 2..8"),
-      word("--sizes", options.sizes, "bytes"),
-      word("--dtype", options.dtypes, "element types"),
-      word("--paths", options.paths,
-           "horo's own ways: shm-bucket,shm-user,tcp,mpi,mpi-fast,abi,abi-1000,abi-1000-bucket"),
-      number("--rounds", options.rounds, "rounds in which all take turns", CLI::Range(1, 10'000)),
-      number("--wait", options.wait_s, "longest wait for a quiet machine, in s, before a round", CLI::Range(0, 3600)),
-      word("--hosts", options.hosts, "instead of this host: network namespaces, NAMESPACE=ADDRESS,NAMESPACE=ADDRESS"),
-      word("--interface", options.interface, "that has the address there"),
-      word("--json", options.json_file, "also write the results to this file"),
-      word("--csv", options.csv_file, "the same as CSV"),
-      word("--peers", options.peers, "folder of the drivers (default: in the build tree of this program)")};
-  for (CLI::Option* option : more) option->needs(against);
-  bench.add_subcommand("contestant", "")->group("")->add_option("path", all.path)->required();
-}
-
 void add_bench(CLI::App& app, Options& options) {
   CLI::App* bench = app.add_subcommand("bench", "Measure horo on this machine");
-  add_against(*bench, options.bench);
   for (const std::string& name : words_for_collective()) add_collective(*bench, name, options.bench);
   CLI::App* agree = bench->add_subcommand("agree", "Cost of agreeing on many small tensors per step");
   agree->add_option("--ranks", options.bench.ranks, "worlds to measure")->default_str("2,4");
@@ -209,10 +181,6 @@ void add_bench(CLI::App& app, Options& options) {
       bench->add_subcommand("wire", "Bytes that each algorithm sends against its schedule and the kernel's count");
   wire->add_option("--ranks", options.bench.ranks, "worlds to measure")->default_str("2..8");
   wire->add_flag("--no-header", options.bench.no_header)->group("");
-  CLI::App* error = bench->add_subcommand("error", "Rounding errors of sums of short floats, beside a ring's");
-  error->add_option("--elements", options.bench.error_elements, "length of each sum's vectors")
-      ->check(CLI::Range(100, 10'000'000))
-      ->capture_default_str();
   add_kernels(*bench, options.bench.kernels);
   add_net(*bench, options.bench.net);
   add_choice(*bench, options.bench);
@@ -284,11 +252,21 @@ void respell(std::vector<std::string>& arguments, const CLI::App& run) {
   }
 }
 
+void refuse_comparison(const std::vector<std::string>& arguments) {
+  const auto is_against = [](const std::string& word) { return word == "--against" || word.starts_with("--against="); };
+  if (arguments.empty() || arguments.front() != "bench") return;
+  if (std::none_of(arguments.begin(), arguments.end(), is_against)) return;
+  throw std::invalid_argument(
+      "bench --against is not part of horo. Comparisons with other libraries are build/release/bench/horo-bench in a "
+      "source tree: cmake --preset release && cmake --build --preset release --target horo-bench");
+}
+
 int run_command(std::vector<std::string> arguments) {
   CLI::App app{"horo: data-parallel training with the same bits on every rank", "horo"};
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("horo ") + kVersion, "print the version of horo");
   Options options;
+  refuse_comparison(arguments);
   add_run(app, options.run);
   add_bench(app, options);
   add_doctor(app, options);
@@ -308,10 +286,8 @@ int run_command(std::vector<std::string> arguments) {
   }
   if (chosen->get_name() == "bench") {
     const auto which = chosen->get_subcommands();
-    if (which.empty() && options.bench.against.against.empty()) {
-      throw std::invalid_argument("bench: expected --against or a subcommand; horo bench --help names all");
-    }
-    return run_bench(which.empty() ? "" : which.front()->get_name(), options.bench, arguments);
+    if (which.empty()) throw std::invalid_argument("bench: expected a subcommand; horo bench --help names all");
+    return run_bench(which.front()->get_name(), options.bench, arguments);
   }
   if (chosen->get_name() == "conformance") {
     const bool is_codec = chosen->get_subcommands().front()->get_name() == "codec";

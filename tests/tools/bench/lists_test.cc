@@ -19,13 +19,13 @@ TEST(BenchLists, WhatIsNoSizeIsRefusedWithItsOption) {
   }
 }
 
-TEST(BenchLists, SizesAreSaidAsTheyWereAskedFor) {
+TEST(BenchLists, SizeTextIsTheTextThatWasParsed) {
   for (const char* text : {"8", "1000", "1K", "1536", "64M", "2G"}) {
     EXPECT_EQ(say_size(sizes_of("--sizes", text).front()), text);
   }
 }
 
-TEST(BenchLists, WordsAreThoseThatAreKnownEachOnce) {
+TEST(BenchLists, WordsMustBeKnownAndUnique) {
   EXPECT_THAT(words_of("--against", "gloo,mpich", {"mpich", "gloo"}), ElementsAre("gloo", "mpich"));
   for (const char* text : {"", "nccl", "gloo,gloo", "gloo,,mpich"}) {
     EXPECT_THROW(words_of("--against", text, {"mpich", "gloo"}), std::invalid_argument) << text;

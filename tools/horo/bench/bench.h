@@ -45,10 +45,6 @@ struct NetBench {
 // std::invalid_argument: there are not two ranks.
 int bench_net(Config config, const NetBench& bench);
 
-// Errors of sums of short floats, 2 to 64 contributors, beside those of a ring that rounds at every hop; needs no
-// world. 1 if any is more than 1.05 times that of one rounding, else 0.
-int bench_error(std::size_t elements);
-
 struct ChoiceBench {
   std::vector<CollectiveKind> kinds;
   std::vector<std::size_t> sizes;  // bytes of the longer side

@@ -9,9 +9,9 @@
 #include <optional>
 #include <stdexcept>
 
-#include "bench/peers/inputs.h"
 #include "horo/horo.h"
 #include "tools/horo/bench/bench.h"
+#include "tools/horo/bench/task_data.h"
 #include "tools/horo/bench/world.h"
 
 namespace horo::tools {
@@ -46,18 +46,17 @@ bool can_be_in_place(CollectiveKind kind) {
 class CollectiveMeasure {
  public:
   CollectiveMeasure(Session& session, const CollectiveBench& bench, DType dtype, std::size_t bytes)
-      : session_(session), bench_(bench), kind_(name_of(bench.kind)), type_(name_of(dtype)) {
-    task_.collective = kind_.c_str();
-    task_.dtype = type_.c_str();
-    task_.rank = session.topology().rank;
-    task_.size = session.topology().size;
-    data_.emplace(task_, bytes);
-    in_.resize(task_.in_bytes);
-    out_.resize(task_.out_bytes);
+      : session_(session),
+        bench_(bench),
+        task_{std::string(name_of(bench.kind)), std::string(name_of(dtype)), session.topology().rank,
+              session.topology().size},
+        data_(task_, bytes),
+        in_(data_.in_bytes()),
+        out_(data_.out_bytes()) {
     spec_.kind = bench.kind;
     spec_.dtype = dtype;
     spec_.order = bench.order;
-    spec_.shape = {static_cast<std::int64_t>(task_.in_bytes / size_of(dtype))};
+    spec_.shape = {static_cast<std::int64_t>(in_.size() / size_of(dtype))};
   }
 
   std::size_t bytes() const { return std::max(in_.size(), out_.size()); }
@@ -65,7 +64,8 @@ class CollectiveMeasure {
   std::size_t count() const { return std::min(in_.size(), out_.size()) / size_of(spec_.dtype) / parts(); }
 
   Timing run(bool in_place) {
-    spec_.name = "bench." + kind_ + "." + type_ + "." + std::to_string(bytes()) + (in_place ? ".in_place" : "");
+    spec_.name =
+        "bench." + task_.collective + "." + task_.dtype + "." + std::to_string(bytes()) + (in_place ? ".in_place" : "");
     const double warm = median(max_over_ranks(session_, timed_rounds(kWarmups, in_place)));
     const double fitting = std::clamp(kSecondsPerSize / warm, 1. * kMinRounds, 1. * kMaxRounds);
     Timing timing{.rounds = bench_.rounds > 0 ? bench_.rounds : static_cast<int>(fitting)};
@@ -87,8 +87,8 @@ class CollectiveMeasure {
     std::vector<double> times;
     std::vector<std::byte>& given = in_place ? out_ : in_;
     for (int i = 0; i < rounds; ++i) {
-      data_->begin_turn(++round_);
-      data_->rewrite(given.data(), 0);
+      data_.begin_turn(++round_);
+      data_.rewrite(given.data(), 0);
       Submission submission;
       submission.in = given.data();
       submission.out = out_.data();
@@ -99,16 +99,15 @@ class CollectiveMeasure {
       session_.wait(works, TimePoint::max());
       times.push_back(seconds_since(begin));
       works.front()->outcome();
-      wrong_ += static_cast<std::int64_t>(data_->count_wrong(out_.data(), 0));
+      wrong_ += static_cast<std::int64_t>(data_.count_wrong(out_.data(), 0));
     }
     return times;
   }
 
   Session& session_;
   const CollectiveBench& bench_;
-  const std::string kind_, type_;
-  contest_task task_{};
-  std::optional<ContestData> data_;
+  const BenchTask task_;
+  TaskData data_;
   std::vector<std::byte> in_, out_;
   TensorSpec spec_;
   int round_ = 0;

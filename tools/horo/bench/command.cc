@@ -66,22 +66,7 @@ int launch_choices(Launch start, const std::vector<int>& worlds, const BenchOpti
 
 }  // namespace
 
-std::vector<std::string> words_for_dtype() {
-  std::vector<std::string> words;
-  for (int i = 0; i < 256; ++i) {
-    if (const auto dtype = dtype_from(i); dtype && *dtype != DType::kBool) words.emplace_back(name_of(*dtype));
-  }
-  return words;
-}
-
-std::vector<std::string> words_for_collective() {
-  return {"all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"};
-}
-
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments) {
-  if (name.empty()) return bench_against(options.against, arguments);
-  if (name == "contestant") return bench_contestant(options.path);
-  if (name == "error") return bench_error(options.error_elements);
   if (name == "simulate") return bench_simulate(simulation_of(options));
   if (name == "kernels") return bench_kernels(options.kernels);
   if (std::getenv("HORO_RANK") != nullptr) return bench_as_rank(name, options);

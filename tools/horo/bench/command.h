@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/against/against.h"
 #include "tools/horo/bench/bench.h"
 
 namespace horo::tools {
@@ -18,7 +17,6 @@ struct BenchOptions {
   CollectiveBench collective;
   AgreeBench agree;
   bool no_header = false;
-  std::size_t error_elements = 20'000;
   KernelsBench kernels;
   NetBench net;
   ChoiceBench choice;
@@ -30,15 +28,10 @@ struct BenchOptions {
   // Of simulate.
   std::string simulated_sizes = "8,64K,1M,64M,1G";
   std::string simulated_collective = "all_reduce";
-  AgainstOptions against;
-  std::string path;  // of a contestant
 };
 
-// `name`: a collective, agree, choice, simulate, wire, net, error, kernels or contestant; empty: a comparison;
-// `arguments`: those with which this program can be started again. The exit code. Throws std::invalid_argument.
+// `name`: a collective, agree, choice, simulate, wire, net or kernels; `arguments`: those with which this program can
+// be started again. The exit code. Throws std::invalid_argument.
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments);
-
-std::vector<std::string> words_for_dtype();
-std::vector<std::string> words_for_collective();  // that move data among all ranks
 
 }  // namespace horo::tools

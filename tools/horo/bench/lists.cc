@@ -84,6 +84,18 @@ std::vector<int> worlds_of(const std::string& text, int most) {
   return worlds;
 }
 
+std::vector<std::string> words_for_dtype() {
+  std::vector<std::string> words;
+  for (int i = 0; i < 256; ++i) {
+    if (const auto dtype = dtype_from(i); dtype && *dtype != DType::kBool) words.emplace_back(name_of(*dtype));
+  }
+  return words;
+}
+
+std::vector<std::string> words_for_collective() {
+  return {"all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"};
+}
+
 std::string say_size(std::size_t bytes) {
   std::string unit;
   for (const char letter : kUnits) {

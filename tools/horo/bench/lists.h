@@ -25,6 +25,10 @@ std::vector<int> worlds_of(const std::string& text, int most = kMostRanksStarted
 DType dtype_of(const std::string& option, const std::string& word);
 CollectiveKind kind_of(const std::string& option, const std::string& word);
 
+// The names of all types but bool, and of the collectives that move data among all ranks.
+std::vector<std::string> words_for_dtype();
+std::vector<std::string> words_for_collective();
+
 // The other way: 65536 as "64K".
 std::string say_size(std::size_t bytes);
 

@@ -1,10 +1,10 @@
-// horo's part in a contest at the Group interface: a bare group without a session, as a lane has one.
+#include "bench/against/group_driver.h"
+
 #include <cstdio>
 #include <memory>
 #include <numeric>
 
-#include "bench/against/against.h"
-#include "bench/peers/contest.h"
+#include "bench/peers/harness.h"
 #include "horo/engine/startup_agreement.h"
 #include "horo/horo.h"
 #include "ring/group.h"
@@ -12,14 +12,14 @@
 #include "ring/schedule/schedule_parts.h"
 #include "tools/horo/bench/lists.h"
 
-namespace horo::tools {
+namespace horo::bench {
 namespace {
 
 constexpr std::chrono::minutes kTaskTime{10};
 
-class GroupContestant {
+class GroupDriver {
  public:
-  GroupContestant(const Config& config, bool has_bucket, Order order)
+  GroupDriver(const Config& config, bool has_bucket, Order order)
       : links_(find_others(config, 0)), has_bucket_(has_bucket) {
     collective_.order = order;
     collective_.channel = 1;
@@ -30,19 +30,19 @@ class GroupContestant {
     group_ = make_host_group(links_, {members, 0, compared.hosts, compared.costs}, config, counters_);
   }
 
-  int32_t play() {
-    const contest_driver driver{.user = this,
+  int32_t run_tasks() {
+    const harness_driver driver{.user = this,
                                 .version = kVersion,
                                 .allocate = has_bucket_ ? allocate : nullptr,
                                 .prepare = prepare,
                                 .run = run,
                                 .finish = finish};
-    return contest_play(group_->rank(), group_->size(), &driver);
+    return harness_run(group_->rank(), group_->size(), &driver);
   }
 
  private:
-  static int32_t allocate(void* user, contest_task* task) {
-    auto& self = *static_cast<GroupContestant*>(user);
+  static int32_t allocate(void* user, harness_task* task) {
+    auto& self = *static_cast<GroupDriver*>(user);
     self.in_ = self.group_->allocate(task->in_bytes);
     if (task->in_place == 0) self.out_ = self.group_->allocate(task->out_bytes);
     task->in = self.in_.data.get();
@@ -50,23 +50,23 @@ class GroupContestant {
     return 0;
   }
 
-  static int32_t prepare(void* user, const contest_task* task, char* error) {
-    auto& self = *static_cast<GroupContestant*>(user);
+  static int32_t prepare(void* user, const harness_task* task, char* error) {
+    auto& self = *static_cast<GroupDriver*>(user);
     try {
       self.set(*task);
       return 0;
     } catch (const std::exception& problem) {
-      std::snprintf(error, CONTEST_ERROR_BYTES, "%s", problem.what());
+      std::snprintf(error, HARNESS_ERROR_BYTES, "%s", problem.what());
       return 1;
     }
   }
 
-  void set(const contest_task& task) {
+  void set(const harness_task& task) {
     Collective& c = collective_;
     const auto size = static_cast<std::size_t>(task.size);
-    c.kind = kind_of("--collective", task.collective);
+    c.kind = tools::kind_of("--collective", task.collective);
     c.contributors = reduces(c.kind) ? ids_ : std::vector<std::int64_t>();
-    c.dtype = dtype_of("--dtype", task.dtype);
+    c.dtype = tools::dtype_of("--dtype", task.dtype);
     const bool is_whole = c.kind == CollectiveKind::kAllReduce || c.kind == CollectiveKind::kReduce ||
                           c.kind == CollectiveKind::kBroadcast;
     if (is_whole) {
@@ -77,11 +77,11 @@ class GroupContestant {
     c.in = {.data = static_cast<std::byte*>(task.in), .bytes = task.in_bytes};
     c.out = {.data = static_cast<std::byte*>(task.out), .bytes = task.out_bytes};
     c.deadline = Clock::now() + kTaskTime;
-    c.what = "the contest's buffer";
+    c.what = "the harness's buffer";
   }
 
   static int32_t run(void* user) {
-    auto& self = *static_cast<GroupContestant*>(user);
+    auto& self = *static_cast<GroupDriver*>(user);
     self.collective_.plan += 2;
     try {
       self.group_->run(self.collective_);
@@ -93,7 +93,7 @@ class GroupContestant {
   }
 
   static void finish(void* user) {
-    auto& self = *static_cast<GroupContestant*>(user);
+    auto& self = *static_cast<GroupDriver*>(user);
     self.in_ = {};
     self.out_ = {};
   }
@@ -109,9 +109,9 @@ class GroupContestant {
 
 }  // namespace
 
-int bench_contestant(const std::string& path) {
+int run_group_driver(const std::string& path) {
   const Order order = path == "mpi-fast" ? Order::kFast : Order::kCanonical;
-  return GroupContestant(config_from_environment(), path != "shm-user", order).play();
+  return GroupDriver(config_from_environment(), path != "shm-user", order).run_tasks();
 }
 
-}  // namespace horo::tools
+}  // namespace horo::bench
