@@ -1,4 +1,4 @@
-// The C++ API in thirty lines: every rank gives a vector, every rank gets the average.
+// The C++ API in thirty lines: every rank contributes a vector and gets the average.
 //
 //   horo run -n 4 build/release/examples/all_reduce
 #include <cstdio>
@@ -15,13 +15,13 @@ int main() {
     gradient.name = "gradient";
     gradient.op = horo::ReduceOp::kAverage;
     gradient.shape = {1'000'000};
-    const horo::Key key = session.declare(gradient);  // once; later submits need the key alone
+    const horo::Key key = session.declare(gradient);  // once; later submits need only the key
 
     const std::vector<float> in(gradient.elements(), static_cast<float>(me.rank));
     std::vector<float> out(in.size());
     const auto work = session.submit({.key = key, .in = in.data(), .out = out.data()});  // returns at once
     session.wait({&work, 1}, horo::TimePoint::max());
-    work->outcome();  // throws what went wrong, if anything did
+    work->outcome();  // throws the error if the operation failed
 
     std::printf("rank %d of %d: the average is %g\n", me.rank, me.size, static_cast<double>(out.front()));
     return 0;

@@ -1,4 +1,4 @@
-// More of the C++ API: process sets, parts of different sizes, messages, an operation of one's own and a codec.
+// More of the C++ API: process sets, parts of different sizes, messages, a custom operation and a codec.
 //
 //   horo run -n 4 build/release/examples/collectives
 #include <cmath>
@@ -22,10 +22,10 @@ horo::TensorSpec spec_of(CollectiveKind kind, const char* name, std::int64_t ele
 
 const horo::Outcome& wait(horo::Session& session, const std::shared_ptr<horo::Work>& work) {
   session.wait({&work, 1}, horo::TimePoint::max());
-  return work->outcome();  // throws what went wrong, if anything did
+  return work->outcome();  // throws the error if the operation failed
 }
 
-// Everybody sends rank + 1 numbers to the rank after it, and none to the others.
+// Every rank sends rank + 1 numbers to the next rank and none to the others.
 std::size_t shift(horo::Session& session) {
   const auto [rank, size] = std::pair(session.topology().rank, session.topology().size);
   const std::vector<float> in(static_cast<std::size_t>(rank) + 1, static_cast<float>(rank));
@@ -35,12 +35,12 @@ std::size_t shift(horo::Session& session) {
   return wait(session, work).bytes / sizeof(float);  // the numbers are in Outcome::data
 }
 
-// The even ranks add up a codec's bytes: a quarter of the traffic, and what is lost is made good by the next calls.
+// The even ranks sum with a codec: a quarter of the traffic. The next calls compensate its errors (error feedback).
 float sum_of_evens(horo::Session& session) {
   if (session.topology().size == 1) return 1.0f;  // a set of all ranks is the world, which exists already
   std::vector<int> evens;
   for (int rank = 0; rank < session.topology().size; rank += 2) evens.push_back(rank);
-  const auto added = session.add_set(evens, "evens");  // by all ranks of the world alike
+  const auto added = session.add_set(evens, "evens");  // called by all ranks of the world
   const auto set = static_cast<std::uint32_t>(wait(session, added).counts[0]);
   std::vector<float> x(1000, 1.0f);
   horo::TensorSpec spec = spec_of(CollectiveKind::kAllReduce, "gradient", 1000);
@@ -51,7 +51,7 @@ float sum_of_evens(horo::Session& session) {
   return x[0];
 }
 
-// The length of a vector whose parts lie on all ranks.
+// The norm of a vector that is distributed over all ranks.
 float norm(horo::Session& session, float mine) {
   const auto hypot = [](std::byte* accumulator, const std::byte* value, std::uint64_t count, horo::DType) {
     for (std::uint64_t i = 0; i < count; ++i) {
@@ -71,13 +71,13 @@ float norm(horo::Session& session, float mine) {
   return mine;
 }
 
-// Rank 0 tells the last rank something; nobody else takes part.
-float tell(horo::Session& session, float what) {
-  horo::TensorSpec spec = spec_of(CollectiveKind::kSendRecv, "news", 1);
+// Rank 0 sends a number to the last rank; no other rank takes part.
+float send_to_last(horo::Session& session, float value) {
+  horo::TensorSpec spec = spec_of(CollectiveKind::kSendRecv, "message", 1);
   spec.root = 0;
   spec.peer = session.topology().size - 1;
-  if (session.topology().rank == spec.root || session.topology().rank == spec.peer) session.run(spec, &what, &what);
-  return what;
+  if (session.topology().rank == spec.root || session.topology().rank == spec.peer) session.run(spec, &value, &value);
+  return value;
 }
 
 }  // namespace
@@ -89,9 +89,10 @@ int main() {
     std::printf("rank %d got %zu numbers; ", rank, shift(session));
     std::printf("the sum of the even ranks is %g, the norm %g", static_cast<double>(sum_of_evens(session)),
                 static_cast<double>(norm(session, 3.0f)));
-    if (session.topology().size > 1) std::printf(", the news %g", static_cast<double>(tell(session, 42.0f - rank)));
+    if (session.topology().size > 1)
+      std::printf(", the message %g", static_cast<double>(send_to_last(session, 42.0f - rank)));
     std::printf("\n");
-    wait(session, session.join(0));  // whoever has more to do goes on without this rank
+    wait(session, session.join(0));  // ranks with more work continue without this rank
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "collectives: %s\n", error.what());

@@ -132,7 +132,7 @@ class Comparison {
       const auto no =
           std::find_if(answers.begin(), answers.end(), [](const auto& answer) { return answer != "ready"; });
       if (no != answers.end()) {
-        std::cout << "# " << tools::say_size(cell.bytes) << ": without " << world->name() << ": " << *no << "\n";
+        std::cout << "# " << tools::size_text(cell.bytes) << ": without " << world->name() << ": " << *no << "\n";
       } else {
         Entry& entry = all.emplace_back();
         entry.world = world.get();
@@ -211,7 +211,7 @@ std::string summary(const std::vector<Row>& rows) {
     wrong += row.wrong;
     loud += static_cast<int>(row.times_us.size()) - row.quiet_rounds;
     if (row.wrong > 0) {
-      std::cout << "# WRONG RESULTS: " << row.contestant.name() << ", " << tools::say_size(row.cell.bytes) << ": "
+      std::cout << "# WRONG RESULTS: " << row.contestant.name() << ", " << tools::size_text(row.cell.bytes) << ": "
                 << row.wrong << " elements\n";
     }
   }

@@ -185,7 +185,7 @@ void World::start_horo(const Environment& environment) {
   if (environment.hosts().are_namespaces()) return start_horo_on_hosts(environment, command);
   launch_ = std::make_unique<tools::Launch>();
   launch_->ranks_by_host = {ranks_};
-  launch_->binding = tools::Binding::kAuto;  // as horo run
+  launch_->binding = tools::CoreBinding::kAuto;  // as horo run
   launch_->variables = {{"HORO_TRANSPORT", contestant_.path == "tcp" ? "tcp" : "shm"}};
   local_ = std::make_unique<tools::LocalWorld>(*launch_);
   for (int rank = 0; rank < ranks_; ++rank) {

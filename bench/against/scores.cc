@@ -159,7 +159,7 @@ std::string table_head(const std::vector<Contestant>& contestants) {
 }
 
 std::string table_line(const Cell& cell, const std::vector<Contestant>& contestants, const std::vector<Row>& rows) {
-  std::string text = in_columns(tools::say_size(cell.bytes), kTimeWidth);
+  std::string text = in_columns(tools::size_text(cell.bytes), kTimeWidth);
   std::string limit = "-";
   for (const Contestant& contestant : contestants) {
     const Row* row = row_of(rows, contestant);

@@ -21,7 +21,7 @@ TEST(BenchHosts, RanksOfAHostFollowEachOtherAndTheFirstHasOneMore) {
   EXPECT_EQ(kTwo.slots(2), "10.0.0.1:1,10.0.0.2:1");
 }
 
-TEST(BenchHosts, WithoutAListAllIsHere) {
+TEST(BenchHosts, WithoutAListAllRanksAreOnThisHost) {
   const HostList here;
   EXPECT_FALSE(here.are_namespaces());
   EXPECT_TRUE(here.prefix(here.place(2, 3).host).empty());
@@ -31,7 +31,7 @@ TEST(BenchHosts, ACommandThereBeginsWithItsNamespace) {
   EXPECT_EQ(kTwo.prefix(1), (std::vector<std::string>{"ip", "netns", "exec", "right"}));
 }
 
-TEST(BenchHosts, AListThatCannotBeMeantIsRefused) {
+TEST(BenchHosts, AnInvalidListIsRefused) {
   EXPECT_THROW(HostList("left", "line"), std::invalid_argument);
   EXPECT_THROW(HostList("left=", "line"), std::invalid_argument);
   EXPECT_THROW(HostList("=10.0.0.1,right=10.0.0.2", "line"), std::invalid_argument);

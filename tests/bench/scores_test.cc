@@ -19,7 +19,7 @@ Row timed(const Contestant& contestant, std::vector<double> times_us) {
 const Contestant kBucket{"horo", "shm-bucket"}, kTcp{"horo", "tcp"};
 const Contestant kOpenMpi{"openmpi", "default"}, kOpenMpiTcp{"openmpi", "tcp"}, kMpich{"mpich", "default"};
 
-TEST(BenchScores, EachRoundIsJudgedByItsOwnBestPeer) {
+TEST(BenchScores, EachRoundIsComparedWithItsBestPeer) {
   std::vector<Row> rows{timed(kOpenMpi, {10, 40, 60}), timed(kMpich, {20, 30, 90}), timed(kBucket, {5, 10, 30})};
   add_ratios(rows);
   EXPECT_THAT(rows[2].ratios, ElementsAre(2, 3, 2));
@@ -45,7 +45,7 @@ TEST(BenchScores, TheLimitIsComparedWithinARound) {
   EXPECT_DOUBLE_EQ(*row.limit_fraction(), 0.5);
 }
 
-TEST(BenchScores, ALineHasWhoPlayedAndADashForWhoDidNot) {
+TEST(BenchScores, ALineHasADashForAMissingContestant) {
   std::vector<Row> rows{timed(kOpenMpi, {12, 14, 16}), timed(kBucket, {4, 7, 4})};
   add_ratios(rows);
   const std::string line = table_line({.bytes = 1 << 20}, {kOpenMpi, kMpich, kBucket}, rows);

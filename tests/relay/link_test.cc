@@ -21,14 +21,14 @@ struct Arrival {
   Packet packet;
 };
 
-// All that arrives at all, each at the moment at which it does.
+// All packets that arrive, with their arrival times.
 std::vector<Arrival> all_of(Link& link) {
   std::vector<Arrival> all;
   while (const std::optional<TimePoint> next = link.next()) all.push_back({*next - kStart, *link.pop(*next)});
   return all;
 }
 
-// Marked by its number in IP's identification.
+// A packet with its number in IP's identification field.
 Packet numbered(unsigned number, std::size_t payload = 10) {
   Packet packet = train(payload);
   testing::put(packet, 4, {number >> 8, number & 0xff});
@@ -47,7 +47,7 @@ std::vector<unsigned> first_numbers(unsigned count) {
   return numbers;
 }
 
-// What is left of so many single segments.
+// The segments of `count` that arrive.
 std::vector<unsigned> survivors(Link& link, unsigned count) {
   for (unsigned i = 0; i < count; ++i) link.push(numbered(i), kStart);
   return numbers_of(all_of(link));
@@ -59,7 +59,7 @@ Link link_with(const LinkSettings& settings, std::uint64_t seed = 1) {
   return link;
 }
 
-TEST(RelayLink, PacketsTakeTheDelayAndNotLess) {
+TEST(RelayLink, PacketsTakeAtLeastTheDelay) {
   Link link = link_with({.delay = milliseconds(10)});
   link.push(numbered(7), kStart);
   EXPECT_FALSE(link.pop(kStart + milliseconds(10) - Duration(1)));
@@ -74,7 +74,7 @@ TEST(RelayLink, TheRateIsThatOfAnEthernet) {
   EXPECT_NEAR(std::chrono::duration<double>(all_of(link).back().time).count() * 1e6, wire_us, 0.1);
 }
 
-TEST(RelayLink, AnIdleLinkSavesNoRateUp) {
+TEST(RelayLink, AnIdleLinkAccumulatesNoCredit) {
   Link link = link_with({.bits_per_second = 1e6});
   link.push(numbered(0), kStart);
   link.push(numbered(1), kStart + milliseconds(100));
@@ -97,7 +97,7 @@ TEST(RelayLink, JitterKeepsTheOrderAndItsLimits) {
   EXPECT_GT(most - least, milliseconds(1));
 }
 
-TEST(RelayLink, AShorterDelayLetsNobodyOvertake) {
+TEST(RelayLink, AShorterDelayKeepsTheOrder) {
   Link link = link_with({.delay = milliseconds(10)});
   link.push(numbered(0), kStart);
   link.set({.delay = milliseconds(1)});
@@ -105,27 +105,27 @@ TEST(RelayLink, AShorterDelayLetsNobodyOvertake) {
   EXPECT_EQ(numbers_of(all_of(link)), first_numbers(2));
 }
 
-TEST(RelayLink, LossTakesItsShareAndCountsIt) {
+TEST(RelayLink, LossHasItsShareAndIsCounted) {
   Link link = link_with({.loss = 0.1});
   const std::size_t left = survivors(link, 10'000).size();
   EXPECT_NEAR(static_cast<double>(left), 9000, 150);
   EXPECT_EQ(link.counters().lost, 10'000 - left);
 }
 
-TEST(RelayLink, TheSameSeedIsTheSameFateOfTheNthSegment) {
+TEST(RelayLink, TheSameSeedGivesTheNthSegmentTheSameFate) {
   Link one = link_with({.loss = 0.1}), same = link_with({.loss = 0.1}), other = link_with({.loss = 0.1}, 2);
   const std::vector<unsigned> left = survivors(one, 1000);
   EXPECT_EQ(survivors(same, 1000), left);
   EXPECT_NE(survivors(other, 1000), left);
 }
 
-TEST(RelayLink, AFateDoesNotDependOnWhatElseIsSet) {
+TEST(RelayLink, AFateDoesNotDependOnOtherSettings) {
   Link one = link_with({.loss = 0.1});
   Link other = link_with({.jitter = milliseconds(1), .loss = 0.1, .corrupt = 0.5, .bits_per_second = 1e9});
   EXPECT_EQ(survivors(one, 1000), survivors(other, 1000));
 }
 
-TEST(RelayLink, SegmentsOfATrainHaveTheFatesOfPacketsOfTheirOwn) {
+TEST(RelayLink, SegmentsOfATrainHaveTheFatesOfSinglePackets) {
   Link whole = link_with({.loss = 0.3}), apart = link_with({.loss = 0.3});
   whole.push(train(50 * kSegment), kStart);
   std::size_t segments = 0;
@@ -159,7 +159,7 @@ TEST(RelayLink, CorruptedSegmentsArriveChanged) {
   EXPECT_NEAR(static_cast<double>(changed), 200, 50);
 }
 
-TEST(RelayLink, ACutLosesWhatIsUnderWayAndWhatComes) {
+TEST(RelayLink, ACutLosesPacketsInFlightAndNewOnes) {
   Link link = link_with({.delay = milliseconds(10)});
   link.push(train(3 * kSegment), kStart);
   link.set({.passage = Passage::kCut});
@@ -180,7 +180,7 @@ TEST(RelayLink, AStallLosesNothing) {
   EXPECT_EQ(numbers_of(all_of(link)), first_numbers(10));
 }
 
-TEST(RelayLink, AFullQueueDropsWhatComes) {
+TEST(RelayLink, AFullQueueDropsNewPackets) {
   Link link = link_with({.bits_per_second = 1e6, .queue_bytes = 3 * (kHeaders + 10 + 38)});
   EXPECT_EQ(survivors(link, 10), first_numbers(4)) << "one is being sent, three wait";
   EXPECT_EQ(link.counters().dropped, 6u);

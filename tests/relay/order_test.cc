@@ -30,7 +30,7 @@ TEST(RelayOrder, CutsAndStallsAreHealed) {
   EXPECT_EQ(after("heal").passage, Passage::kOpen);
 }
 
-TEST(RelayOrder, ADirectionMayStandBehindIt) {
+TEST(RelayOrder, AnOrderMayEndWithADirection) {
   EXPECT_TRUE(order_of("cut").a_to_b && order_of("cut").b_to_a);
   EXPECT_TRUE(order_of("cut a->b").a_to_b && !order_of("cut a->b").b_to_a);
   EXPECT_TRUE(!order_of("delay 1s b->a").a_to_b && order_of("delay 1s b->a").b_to_a);
@@ -45,7 +45,7 @@ std::string refusal_of(const std::string& text) {
   return "was taken";
 }
 
-TEST(RelayOrder, WhatIsNoOrderIsRefusedWithWhatWasExpected) {
+TEST(RelayOrder, TheErrorForAnInvalidOrderHasTheExpectedOnes) {
   EXPECT_EQ(refusal_of("explode"),
             "\"explode\": expected one of delay jitter loss reorder corrupt rate queue cut stall heal");
   EXPECT_EQ(refusal_of("delay"), "\"delay\": expected delay 10ms, and a->b or b->a");

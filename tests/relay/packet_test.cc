@@ -12,7 +12,7 @@ using testing::kSegment;
 using testing::train;
 using testing::word;
 
-// 0xffff where an internet checksum that stands in the bytes is right.
+// 0xffff if the internet checksum in the bytes is valid.
 unsigned ones_complement_sum(const Packet& packet, std::size_t begin, std::size_t end, unsigned sum = 0) {
   for (std::size_t i = begin; i + 1 < end; i += 2) sum += word(packet, i);
   if ((end - begin) % 2 == 1) sum += std::to_integer<unsigned>(packet.bytes[end - 1]) << 8;
@@ -29,7 +29,7 @@ std::vector<std::byte> payload_of(const Packet& packet) {
   return {packet.bytes.begin() + kHeaders, packet.bytes.end()};
 }
 
-TEST(RelayPacket, ATrainIsAsManyPacketsAsARealCardWouldSend) {
+TEST(RelayPacket, ATrainHasAsManySegmentsAsANetworkCardWouldSend) {
   EXPECT_EQ(segments_of(train(kSegment)), 1u);
   EXPECT_EQ(segments_of(train(kSegment + 1)), 2u);
   EXPECT_EQ(segments_of(train(5 * kSegment)), 5u);
@@ -40,7 +40,7 @@ TEST(RelayPacket, EverySegmentHasItsHeadersAndFrameOnAWire) {
   EXPECT_EQ(wire_bytes(train(3 * kSegment)), 3 * (kHeaders + kSegment + 38));
 }
 
-TEST(RelayPacket, WhatIsNoTcpIsOnePacketAndIsNeverCorrupted) {
+TEST(RelayPacket, APacketWithoutTcpIsOneSegmentAndIsNeverCorrupted) {
   Packet packet = train(500);
   packet.bytes[9] = std::byte{17};
   const std::vector<std::byte> before = packet.bytes;
@@ -76,7 +76,7 @@ TEST(RelayPacket, TheLastSegmentEndsTheStreamAndTheFirstReportsCongestion) {
   EXPECT_EQ(word(slice(whole, 2, 1), 32) & 0xff, 0x19u) << "FIN, PSH and ACK";
 }
 
-TEST(RelayPacket, ChecksumsOfASliceFit) {
+TEST(RelayPacket, ChecksumsOfASliceAreValid) {
   const Packet part = slice(train(2 * kSegment + 1), 2, 1);
   EXPECT_EQ(ones_complement_sum(part, 0, 20), 0xffffu);
   const unsigned pseudo_header = ones_complement_sum(part, 12, 20) + 6 + 21;
@@ -87,10 +87,10 @@ TEST(RelayPacket, AWholeTrainIsItsOwnSlice) {
   EXPECT_EQ(slice(train(3 * kSegment), 0, 3).bytes, train(3 * kSegment).bytes);
 }
 
-TEST(RelayPacket, CorruptionChangesThePayloadAloneUnderAChecksumThatFits) {
+TEST(RelayPacket, CorruptionChangesOnlyThePayloadUnderAValidChecksum) {
   for (std::uint64_t chance = 1; chance < 2'000'000'000'000'000'000; chance *= 3) {
     Packet packet = train(77);
-    packet.offload.flags = 0;  // one with a checksum
+    packet.offload.flags = 0;  // a packet with a checksum
     const Packet before = packet;
     ASSERT_TRUE(corrupt(packet, chance));
     EXPECT_NE(payload_of(packet), payload_of(before)) << chance;
@@ -105,9 +105,9 @@ TEST(RelayPacket, AnAcknowledgementHasNothingToCorrupt) {
   EXPECT_FALSE(corrupt(packet, 1));
 }
 
-TEST(RelayPacket, HeadersThatLieAreNoTcp) {
+TEST(RelayPacket, InvalidHeadersAreNotTcp) {
   Packet packet = train(3 * kSegment);
-  packet.bytes[0] = std::byte{0x4f};  // an IP header of 60 bytes: then TCP's begins in the payload
+  packet.bytes[0] = std::byte{0x4f};  // an IP header of 60 bytes: TCP's header would begin in the payload
   packet.bytes.resize(61);
   EXPECT_EQ(segments_of(packet), 1u);
   EXPECT_FALSE(corrupt(packet, 1));

@@ -1,4 +1,4 @@
-// Packets for tests: TCP over IPv4 as a kernel hands it to a TUN device.
+// Packets for tests: TCP over IPv4 as the kernel passes it to a TUN device.
 #pragma once
 
 #include "tools/relay/packet.h"
@@ -15,8 +15,8 @@ inline unsigned word(const Packet& packet, std::size_t at) {
   return std::to_integer<unsigned>(packet.bytes[at]) << 8 | std::to_integer<unsigned>(packet.bytes[at + 1]);
 }
 
-// A train with so many bytes of payload, each its offset modulo 251; from sequence number 2^32 - 500 on, with FIN, PSH
-// and CWR set.
+// A train with this many bytes of payload; each byte is its offset modulo 251. Sequence numbers begin at 2^32 - 500;
+// FIN, PSH and CWR are set.
 inline Packet train(std::size_t payload) {
   Packet packet;
   packet.bytes.resize(kHeaders + payload);

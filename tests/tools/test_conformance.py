@@ -73,7 +73,7 @@ def test_a_good_operation_has_no_faults(conformance):
 def test_the_fault_of_a_bad_operation_is_reported(conformance):
     done = conformance("bad", "--counts", "17")
     assert done.returncode == 1
-    assert done.stdout.startswith("operation 'bad', 17 elements of float32: pieces do not give what the whole does")
+    assert done.stdout.startswith("operation 'bad', 17 elements of float32: pieces and the whole give different")
     assert "it returned 7, expected 0" in conformance("good", "--dtype", "float64,float32").stdout
 
 

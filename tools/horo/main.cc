@@ -1,5 +1,4 @@
-// The command line of the horo executable. CLI11 is included here and nowhere else. A benchmark that is not one of the
-// ranks of a job yet starts itself once per rank, as `horo run` would.
+// The command line of the horo executable. No other file of tools/horo includes CLI11.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -40,11 +39,11 @@ void add_world_options(CLI::App& run, RunOptions& options) {
   run.add_option("-H,--hosts", options.hosts, "localhost:4, as -n 4: for this host alone");
   const std::string hosts = "Several hosts (one horo run on each)";
   run.add_option("--nnodes", options.nodes, "number of hosts")->group(hosts);
-  run.add_option("--node-rank", options.node_rank, "which of them this is, from 0")->group(hosts);
+  run.add_option("--node-rank", options.node_rank, "index of this host, from 0")->group(hosts);
   run.add_option("--addr", options.addr, "HOST:PORT where rank 0 listens, an address of host 0")->group(hosts);
-  run.add_option("--key-file", options.key_file, "32 random bytes that only you may read (mode 0600), the same on all")
+  run.add_option("--key-file", options.key_file, "file of 32 random bytes, mode 0600, the same on all hosts")
       ->group(hosts);
-  run.add_option("--ranks-per-node", options.ranks_per_node, "2,1 where hosts differ, the same on all; -n otherwise")
+  run.add_option("--ranks-per-node", options.ranks_per_node, "ranks of each host, as in 2,1; instead of -n")
       ->group(hosts);
 }
 
@@ -52,29 +51,30 @@ void add_run(CLI::App& app, RunOptions& options) {
   CLI::App* run =
       app.add_subcommand("run", "Run a program on several ranks: horo run -n 4 [OPTIONS] [--] PROGRAM [ARGUMENTS]");
   add_world_options(*run, options);
-  run->add_option("-x,--env", options.variables, "NAME=VALUE for the ranks, or NAME as it is here; may be repeated")
+  run->add_option("-x,--env", options.variables,
+                  "NAME=VALUE for the ranks, or NAME to pass on its value; may be repeated")
       ->allow_extra_args(false);
-  run->add_option("--cwd", options.cwd, "folder where the ranks run");
+  run->add_option("--cwd", options.cwd, "working directory of the ranks");
   run->add_option("--bind-to", options.bind_to,
-                  "core: every rank to its share of the cores; none; auto: core if there are as many as ranks")
+                  "core: bind each rank to its share of the cores; none; auto: core if there are enough cores")
       ->capture_default_str();
   run->add_option("--output-dir,--output-filename", options.output_dir,
-                  "also write what rank N says to rank.N.out and rank.N.err in this folder");
-  run->add_option("--timeout", options.timeout_s, "seconds after which the job is ended, with exit code 124")
+                  "also write the output of rank N to rank.N.out and rank.N.err in this folder");
+  run->add_option("--timeout", options.timeout_s, "seconds after which the job is ended with exit code 124")
       ->check(CLI::PositiveNumber);
-  run->add_option("--start-timeout", options.start_timeout_s, "seconds for all ranks to meet (default: 30)")
+  run->add_option("--start-timeout", options.start_timeout_s, "seconds for all ranks to connect (default: 30)")
       ->check(CLI::PositiveNumber);
-  run->add_flag("-v,--verbose", options.verbose, "say which process and cores each rank has");
-  run->add_flag("--dry-run", options.dry_run, "print what would be started, and start nothing");
-  run->prefix_command();  // what follows the first word that is no option is the program's own
+  run->add_flag("-v,--verbose", options.verbose, "print the process and the cores of each rank");
+  run->add_flag("--dry-run", options.dry_run, "print the commands and start nothing");
+  run->prefix_command();  // all arguments after the first that is not an option belong to the program
   run->footer(
-      R"(A line that a rank writes comes out whole, behind "[rank] ". Ctrl-C is passed on to the ranks; a second one
-kills them. When a rank fails, the others have 5 s to end, then they get SIGTERM, 3 s later SIGKILL; what
-failed first is said at the end. Nothing that the ranks started outlives the job. Unless it is set, the ranks
-get OMP_NUM_THREADS = cores / ranks; torch's own sums depend on it.
+      R"(Each line of output is prefixed with "[rank] ". Ctrl-C is forwarded to the ranks; a second Ctrl-C kills
+them. When a rank fails, the others have 5 s to end; then they get SIGTERM, and SIGKILL 3 s later. At the end
+the first failure is reported. All processes that the ranks started end with the job. If OMP_NUM_THREADS is
+not set, the ranks get cores / ranks; sums inside torch depend on it.
 
-Exit code: that of the rank that failed first, 128 + its signal; 124 timeout, 126 and 127 the program cannot
-be started, 2 wrong usage.
+Exit code: that of the rank that failed first, or 128 + its signal; 124 timeout; 126 or 127 the program cannot
+be started; 2 wrong usage.
 
 Examples:
   horo run -n 4 python train.py --epochs 3
@@ -84,7 +84,8 @@ A key: head -c 32 /dev/urandom > key; chmod 600 key)");
 
 void add_collective(CLI::App& bench, const std::string& name, BenchOptions& options) {
   CollectiveBench& sizes = options.collective;
-  CLI::App* app = bench.add_subcommand(name, "Time and bandwidth of " + name + " by size, as nccl-tests has them");
+  CLI::App* app =
+      bench.add_subcommand(name, "Time and bandwidth of " + name + " by size, in the columns of nccl-tests");
   if (name == "all_reduce") app->alias("allreduce");
   app->add_option("--ranks", options.ranks, "ranks to start (more than one world: 2,4 or 2..8)")->default_str("2");
   app->add_option("--min", sizes.min_bytes, "smallest size, in bytes or as 64K, 1M")
@@ -94,13 +95,13 @@ void add_collective(CLI::App& bench, const std::string& name, BenchOptions& opti
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 40))
       ->capture_default_str();
-  app->add_option("--dtype", options.dtypes, "element types, with commas between them")->capture_default_str();
+  app->add_option("--dtype", options.dtypes, "element types, separated by commas")->capture_default_str();
   app->add_option("--order", options.order, "order of summation")
       ->check(CLI::IsMember({"canonical", "fast"}))
       ->capture_default_str();
   app->add_option("--transport", options.transport, "instead of HORO_TRANSPORT")
       ->check(CLI::IsMember({"tcp", "shm", "auto"}));
-  app->add_option("--rounds", sizes.rounds, "rounds of each size; 0: about half a second's worth")
+  app->add_option("--rounds", sizes.rounds, "rounds of each size; 0: about half a second")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   app->add_option("--json", sizes.json_file, "also write the results to this file");
@@ -108,15 +109,16 @@ void add_collective(CLI::App& bench, const std::string& name, BenchOptions& opti
 }
 
 void add_kernels(CLI::App& bench, KernelsBench& options) {
-  CLI::App* app = bench.add_subcommand("kernels", "GB/s of sums in one thread, by type, inputs and instruction set");
-  app->add_option("--rounds", options.rounds, "rounds in which all take turns")
+  CLI::App* app =
+      bench.add_subcommand("kernels", "GB/s of sums in one thread by type, number of inputs and instruction set");
+  app->add_option("--rounds", options.rounds, "rounds; each has one turn of each contestant")
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
-  app->add_option("--cache", options.cache_bytes, "size of each input that is to stay in a cache, in bytes or as 64K")
+  app->add_option("--cache", options.cache_bytes, "size of each input of the cache rows, in bytes or as 64K")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::size_t{8}, std::size_t{1} << 30))
       ->capture_default_str();
-  app->add_option("--memory", options.memory_bytes, "size of each input that is not")
+  app->add_option("--memory", options.memory_bytes, "size of each input of the memory rows")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::size_t{8}, std::size_t{1} << 36))
       ->capture_default_str();
@@ -125,10 +127,10 @@ void add_kernels(CLI::App& bench, KernelsBench& options) {
 void add_net(CLI::App& bench, NetBench& options) {
   CLI::App* app =
       bench.add_subcommand("net", "Latency and bandwidth between two hosts, beside iperf3 in the same rounds");
-  app->add_option("--rounds", options.rounds, "rounds in which all take turns")
+  app->add_option("--rounds", options.rounds, "rounds; each has one turn of each contestant")
       ->check(CLI::Range(1, 1'000))
       ->capture_default_str();
-  app->add_option("--pause", options.pause_s, "also the largest message after pauses of so many seconds")
+  app->add_option("--pause", options.pause_s, "also measure the largest message after pauses of this many seconds")
       ->check(CLI::Range(0., 60.));
   app->add_option("--max", options.max_bytes, "largest message, in bytes or as 64K, 1M")
       ->transform(CLI::AsSizeValue(false))
@@ -136,7 +138,7 @@ void add_net(CLI::App& bench, NetBench& options) {
       ->capture_default_str();
   app->add_option("--json", options.json_file, "also write the results to this file");
   app->footer(
-      "Run it on both: horo run --nnodes 2 --node-rank 0 --addr 10.0.0.1:29400 --key-file key -n 1 horo bench net");
+      "Run on both hosts: horo run --nnodes 2 --node-rank 0 --addr 10.0.0.1:29400 --key-file key -n 1 horo bench net");
 }
 
 void add_choice(CLI::App& bench, BenchOptions& options) {
@@ -146,22 +148,22 @@ void add_choice(CLI::App& bench, BenchOptions& options) {
   };
   app->add_option("--ranks", options.ranks, "worlds to measure")->default_str("2..4");
   word("--transports", options.transports, "shm,tcp or one of them");
-  word("--collectives", options.collectives, "some of those that have a choice");
-  word("--sizes", options.sizes, "bytes of the longer side");
+  word("--collectives", options.collectives, "collectives to measure");
+  word("--sizes", options.sizes, "bytes of the longer buffer");
   word("--json", options.choice.json_file, "also write all rounds of all worlds to this file");
-  app->add_option("--rounds", options.choice.rounds, "rounds in which all take turns")
+  app->add_option("--rounds", options.choice.rounds, "rounds; each has one turn of each contestant")
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
 }
 
 void add_simulate(CLI::App& bench, BenchOptions& options) {
-  CLI::App* app = bench.add_subcommand("simulate", "What every algorithm would take on a described machine");
-  app->add_option("--machine", options.simulate.machine_file, "its description: bench/machines/*.json");
+  CLI::App* app = bench.add_subcommand("simulate", "Predicted time of every algorithm on a described machine");
+  app->add_option("--machine", options.simulate.machine_file, "description of the machine: bench/machines/*.json");
   app->add_option("--check", options.simulate.check_file,
-                  "results of horo bench choice: half of the sizes set the costs, the others are foretold");
+                  "results of horo bench choice: half of the sizes calibrate the costs, the others are predicted");
   app->add_option("--ranks", options.ranks, "worlds, up to 16384")->default_str("8,64,512,4096,16384");
-  app->add_option("--sizes", options.simulated_sizes, "bytes of the longer side")->capture_default_str();
-  app->add_option("--collective", options.simulated_collective, "what is simulated")
+  app->add_option("--sizes", options.simulated_sizes, "bytes of the longer buffer")->capture_default_str();
+  app->add_option("--collective", options.simulated_collective, "the collective")
       ->check(CLI::IsMember(words_for_collective()))
       ->capture_default_str();
 }
@@ -169,7 +171,7 @@ void add_simulate(CLI::App& bench, BenchOptions& options) {
 void add_bench(CLI::App& app, Options& options) {
   CLI::App* bench = app.add_subcommand("bench", "Measure horo on this machine");
   for (const std::string& name : words_for_collective()) add_collective(*bench, name, options.bench);
-  CLI::App* agree = bench->add_subcommand("agree", "Cost of agreeing on many small tensors per step");
+  CLI::App* agree = bench->add_subcommand("agree", "Cost per step of negotiating many small tensors");
   agree->add_option("--ranks", options.bench.ranks, "worlds to measure")->default_str("2,4");
   agree->add_option("--tensors", options.bench.agree.tensors, "gradients per step")
       ->check(CLI::Range(1, 1'000'000))
@@ -178,7 +180,7 @@ void add_bench(CLI::App& app, Options& options) {
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
   CLI::App* wire =
-      bench->add_subcommand("wire", "Bytes that each algorithm sends against its schedule and the kernel's count");
+      bench->add_subcommand("wire", "Bytes sent by each algorithm, against its schedule and the kernel's counters");
   wire->add_option("--ranks", options.bench.ranks, "worlds to measure")->default_str("2..8");
   wire->add_flag("--no-header", options.bench.no_header)->group("");
   add_kernels(*bench, options.bench.kernels);
@@ -187,7 +189,7 @@ void add_bench(CLI::App& app, Options& options) {
   add_simulate(*bench, options.bench);
 }
 
-// The program's own words may hold a "--" as well: only one that comes before them is ours.
+// Only a "--" before the program belongs to horo run; the program's arguments may contain others.
 int run(RunOptions& options, const CLI::App& app, const std::vector<std::string>& after_dashes, bool has_dashes) {
   std::vector<std::string>& command = options.command;
   command = app.remaining();
@@ -203,10 +205,11 @@ int run(RunOptions& options, const CLI::App& app, const std::vector<std::string>
 }
 
 void add_doctor(CLI::App& app, Options& options) {
-  CLI::App* doctor = app.add_subcommand("doctor", "What this machine has and what horo would make of it");
-  doctor->add_flag("--json", options.json, "the same as JSON");
-  doctor->add_flag("--settings", options.settings, "only print docs/settings.md: every setting and what it may be");
-  doctor->footer("Exit code 0: no problem; 1: problems, each with what to do.");
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "Report the build, this machine, the settings, and problems with their remedies");
+  doctor->add_flag("--json", options.json, "print the report as JSON");
+  doctor->add_flag("--settings", options.settings, "only print docs/settings.md: all settings and their values");
+  doctor->footer("Exit code 0: no problem; 1: problems.");
 }
 
 void add_codec_conformance(CLI::App& conformance, CodecOptions& options) {
@@ -216,33 +219,33 @@ void add_codec_conformance(CLI::App& conformance, CodecOptions& options) {
   const auto part = [&](const char* name, double& value, const char* what) {
     codec->add_option(name, value, what)->check(CLI::NonNegativeNumber)->capture_default_str();
   };
-  part("--relative", options.claim.relative, "of the error: for each unit of the value,");
-  part("--of-block", options.claim.of_block, "  for each unit of the largest value of its block,");
-  part("--absolute", options.claim.absolute, "  and for any value");
-  part("--largest", options.claim.largest, "value that this is said of");
-  codec->footer("Exit code 0: no faults were found; 1: faults, a line each.");
+  part("--relative", options.claim.relative, "claimed error: per unit of the value");
+  part("--of-block", options.claim.of_block, "claimed error: per unit of the largest value in the block");
+  part("--absolute", options.claim.absolute, "claimed error: constant part");
+  part("--largest", options.claim.largest, "largest value for which the claim holds");
+  codec->footer("Exit code 0: no faults; 1: faults, one per line.");
 }
 
 void add_conformance(CLI::App& app, Options& all) {
   OpOptions& options = all.op;
-  CLI::App* conformance =
-      app.add_subcommand("conformance", "Try what was written for horo, before a job depends on it");
+  CLI::App* conformance = app.add_subcommand("conformance", "Test a custom operation or codec");
   conformance->require_subcommand(1);
   CLI::App* op = conformance->add_subcommand("op", "An operation: a horo_op in a shared library");
   op->add_option("library", options.library, "the library: ./mine.so")->required();
   op->add_option("symbol", options.symbol, "the name of the horo_op in it")->required();
-  op->add_option("--dtype", options.dtypes, "types that it is for")->delimiter(',')->capture_default_str();
-  op->add_option("--counts", options.counts, "numbers of elements that it is for: 1,4,9 for square matrices")
+  op->add_option("--dtype", options.dtypes, "element types that it supports")->delimiter(',')->capture_default_str();
+  op->add_option("--counts", options.counts, "numbers of elements that it supports: 1,4,9 for square matrices")
       ->delimiter(',')
       ->capture_default_str();
   op->add_option("--tolerance", options.tolerance,
-                 "of float results in another order, relative to the largest number; 0: 16 units of the type")
+                 "of float results in another order, relative to the largest number; 0: 16 units in the last place")
       ->check(CLI::NonNegativeNumber);
-  op->footer("Exit code 0: no faults were found; 1: faults, a line each.");
+  op->footer("Exit code 0: no faults; 1: faults, one per line.");
   add_codec_conformance(*conformance, all.codec);
 }
 
-// Horovod writes -np; here a single dash has one letter. What follows the program is the program's own.
+// Replaces Horovod's -np, because CLI11 has one letter after a single dash. Arguments after the program are not
+// changed.
 void respell(std::vector<std::string>& arguments, const CLI::App& run) {
   for (std::size_t i = 1; i < arguments.size() && arguments[i].starts_with("-") && arguments[i] != "--"; ++i) {
     if (arguments[i] == "-np") arguments[i] = "--num-proc";
@@ -298,7 +301,7 @@ int run_command(std::vector<std::string> arguments) {
   return run(options.run, *chosen, {after, arguments.end()}, has_dashes);
 }
 
-// A descriptor that is closed would be taken by the next file that is opened, and be written to as if it were stdout.
+// Opens /dev/null for closed standard streams: otherwise the next opened file would be used as stdout or stderr.
 void open_standard_streams() {
   int fd = 0;
   do {

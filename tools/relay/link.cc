@@ -1,6 +1,6 @@
-// A packet's time has three parts: it waits for its turn at the link's rate, it is sent, and it travels. Chances come
-// from a hash of the seed and the segment's number instead of a generator with a state, so that a fate does not depend
-// on which chances were asked for before it.
+// The time of a packet has three parts: queueing at the link's rate, transmission, and propagation. Random numbers are
+// hashes of the seed and the segment's number, not the output of a generator with a state, so that a fate does not
+// depend on earlier segments.
 #include "tools/relay/link.h"
 
 #include <algorithm>
@@ -37,11 +37,11 @@ double as_seconds(Duration time) {
 void Link::set(const LinkSettings& settings) {
   settings_ = settings;
   if (settings_.passage != Passage::kCut) return;
-  for (const UnderWay& one : under_way_) counters_.cut += segments_of(one.packet);
-  under_way_.clear();
+  for (const InFlight& one : in_flight_) counters_.cut += segments_of(one.packet);
+  in_flight_.clear();
 }
 
-// 0 to 1, without 1.
+// In [0, 1).
 double Link::chance(std::uint64_t segment, std::uint64_t about) const {
   return static_cast<double>(random_bits(seed_, segment, about) >> 11) * 0x1p-53;
 }
@@ -71,10 +71,10 @@ void Link::push(Packet packet, TimePoint now) {
   }
 }
 
-// Segments that nothing happens to stay together: a train costs the kernels at both ends as much as a segment.
+// Consecutive segments without a fate stay in one train, because a train costs the kernels as much as one segment.
 void Link::push_apart(const Packet& train, std::size_t segments, TimePoint now) {
   const std::uint64_t first = counters_.segments - segments;
-  std::size_t plain = 0;  // right before number i
+  std::size_t plain = 0;  // consecutive segments before number i
   for (std::size_t i = 0; i < segments; ++i) {
     const Fate fate = fate_of(first + i);
     if (fate.is_plain()) {
@@ -83,12 +83,12 @@ void Link::push_apart(const Packet& train, std::size_t segments, TimePoint now) 
     }
     if (plain > 0) send(slice(train, i - plain, plain), first + i - plain, Duration::zero(), now);
     plain = 0;
-    meet(fate, slice(train, i, 1), first + i, now);
+    apply(fate, slice(train, i, 1), first + i, now);
   }
   if (plain > 0) send(slice(train, segments - plain, plain), first + segments - plain, Duration::zero(), now);
 }
 
-void Link::meet(const Fate& fate, Packet packet, std::uint64_t segment, TimePoint now) {
+void Link::apply(const Fate& fate, Packet packet, std::uint64_t segment, TimePoint now) {
   if (fate.is_lost) {
     ++counters_.lost;
     return;
@@ -106,22 +106,22 @@ void Link::send(Packet packet, std::uint64_t segment, Duration more, TimePoint n
   const Duration jitter = seconds_as_time(as_seconds(settings_.jitter) * chance(segment, kJitter));
   const TimePoint arrival = std::max(last_arrival_, free_at_ + settings_.delay + jitter);
   if (more == Duration::zero()) last_arrival_ = arrival;
-  under_way_.push_back({arrival + more, sent_++, std::move(packet)});
-  std::push_heap(under_way_.begin(), under_way_.end());
+  in_flight_.push_back({arrival + more, sent_++, std::move(packet)});
+  std::push_heap(in_flight_.begin(), in_flight_.end());
 }
 
 std::optional<Packet> Link::pop(TimePoint now) {
   const std::optional<TimePoint> first = next();
   if (!first || *first > now) return std::nullopt;
-  std::pop_heap(under_way_.begin(), under_way_.end());
-  Packet packet = std::move(under_way_.back().packet);
-  under_way_.pop_back();
+  std::pop_heap(in_flight_.begin(), in_flight_.end());
+  Packet packet = std::move(in_flight_.back().packet);
+  in_flight_.pop_back();
   return packet;
 }
 
 std::optional<TimePoint> Link::next() const {
-  if (under_way_.empty() || settings_.passage == Passage::kStalled) return std::nullopt;
-  return under_way_.front().arrival;
+  if (in_flight_.empty() || settings_.passage == Passage::kStalled) return std::nullopt;
+  return in_flight_.front().arrival;
 }
 
 }  // namespace horo::tools::relay

@@ -1,4 +1,4 @@
-// Link: one direction of a line between two hosts: how long packets take, and which of them are lost, late or changed.
+// Link: one direction of a line between two hosts. Determines the delay of packets and which are lost, late or changed.
 // Pure: time is an argument, there is no I/O. One thread.
 #pragma once
 
@@ -13,32 +13,32 @@ namespace horo::tools::relay {
 
 enum class Passage {
   kOpen,
-  kStalled,  // nothing arrives, nothing is lost: all of it arrives once the link is open again
-  kCut,      // all is lost, also what is under way
+  kStalled,  // packets wait and arrive once the link is open again
+  kCut,      // all packets are lost, including those in flight
 };
 
 struct LinkSettings {
-  Duration delay{};            // of every packet
-  Duration jitter{};           // up to so much more; packets keep their order
-  double loss = 0;             // of a segment: probability
-  double reorder = 0;          // of a segment: to be overtaken by all that come within a millisecond
-  double corrupt = 0;          // of a segment with TCP payload; checksums do not show it
-  double bits_per_second = 0;  // of an Ethernet; 0: without limit
-  std::size_t queue_bytes = std::size_t{64} << 20;  // waiting for their turn at that rate; what comes then is lost
+  Duration delay{};    // of every packet
+  Duration jitter{};   // maximum of an additional random delay; packets keep their order
+  double loss = 0;     // of a segment: probability
+  double reorder = 0;  // of a segment: probability of a delay of one more millisecond, without keeping the order
+  double corrupt = 0;  // of a segment with TCP payload: probability; the checksums are valid
+  double bits_per_second = 0;                       // of an Ethernet; 0: no limit
+  std::size_t queue_bytes = std::size_t{64} << 20;  // waiting at that rate; more packets are dropped
   Passage passage = Passage::kOpen;
 };
 
 struct LinkCounters {
-  std::uint64_t segments = 0;                       // that came
-  std::uint64_t bytes = 0;                          // of them, on the wire
-  std::uint64_t lost = 0, late = 0, corrupted = 0;  // segments, by chance
+  std::uint64_t segments = 0;                       // that entered
+  std::uint64_t bytes = 0;                          // of these, on the wire
+  std::uint64_t lost = 0, late = 0, corrupted = 0;  // segments, by random choice
   std::uint64_t dropped = 0;                        // segments: the queue was full
-  std::uint64_t cut = 0;                            // segments that met a cut
+  std::uint64_t cut = 0;                            // segments lost by a cut
 };
 
 class Link {
  public:
-  // The fate of the n-th segment depends on the seed, on n and on the settings of that moment alone.
+  // The fate of the n-th segment depends only on the seed, on n and on the settings when it enters.
   explicit Link(std::uint64_t seed) : seed_(seed) {}
 
   const LinkSettings& settings() const { return settings_; }
@@ -46,18 +46,18 @@ class Link {
   void set(const LinkSettings& settings);
 
   void push(Packet packet, TimePoint now);
-  // What has arrived by now, one at a time.
+  // The next packet that has arrived by `now`, if any.
   std::optional<Packet> pop(TimePoint now);
-  // When the next one arrives; none: nothing is under way, or it is stalled.
+  // The arrival time of the next packet; empty: none is in flight, or the link is stalled.
   std::optional<TimePoint> next() const;
 
  private:
-  struct UnderWay {
+  struct InFlight {
     TimePoint arrival;
-    std::uint64_t number;  // of equal times the first to have come
+    std::uint64_t number;  // breaks ties: the packet that entered first
     Packet packet;
-    // Which is later: the first to arrive is on top of a heap.
-    bool operator<(const UnderWay& other) const {
+    // Compares arrival, the later first: the earliest arrival is on top of the heap.
+    bool operator<(const InFlight& other) const {
       return arrival != other.arrival ? arrival > other.arrival : number > other.number;
     }
   };
@@ -69,16 +69,16 @@ class Link {
   double chance(std::uint64_t segment, std::uint64_t about) const;
   Fate fate_of(std::uint64_t segment) const;
   void push_apart(const Packet& train, std::size_t segments, TimePoint now);
-  void meet(const Fate& fate, Packet packet, std::uint64_t segment, TimePoint now);
+  void apply(const Fate& fate, Packet packet, std::uint64_t segment, TimePoint now);
   void send(Packet packet, std::uint64_t segment, Duration more, TimePoint now);
 
   const std::uint64_t seed_;
   LinkSettings settings_;
   LinkCounters counters_;
-  TimePoint free_at_{};       // when all that came has left
-  TimePoint last_arrival_{};  // of those that keep their order
+  TimePoint free_at_{};       // when all packets that entered have been sent
+  TimePoint last_arrival_{};  // of packets that keep their order
   std::uint64_t sent_ = 0;
-  std::vector<UnderWay> under_way_;  // a heap
+  std::vector<InFlight> in_flight_;  // a heap
 };
 
 }  // namespace horo::tools::relay

@@ -1,5 +1,5 @@
-// relay: a line between two network namespaces that does what it is told. Its orders come as arguments and, while it
-// runs, as lines of its standard input; it ends with that.
+// relay: a configurable line between two network namespaces. Orders are arguments and lines of standard input; the
+// relay runs until the end of standard input.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -19,7 +19,7 @@ namespace horo::tools::relay {
 namespace {
 
 constexpr int kUsage = 2;
-constexpr int kMostAtOnce = 64;  // packets of one end, before the other has its turn
+constexpr int kMostAtOnce = 64;  // packets of one end before the other end is served
 
 struct RelayOptions {
   std::array<std::string, 2> name_spaces;
@@ -41,24 +41,24 @@ class Relay {
   Relay(const RelayOptions& options, const std::vector<PacketOrder>& orders)
       : ends_{Tun(options.name_spaces[0], options.device), Tun(options.name_spaces[1], options.device)},
         links_{Link(2 * options.seed), Link(2 * options.seed + 1)} {
-    for (const PacketOrder& order : orders) obey(order);
+    for (const PacketOrder& order : orders) apply(order);
   }
 
   void run() {
-    say("ready");
-    while (listen()) {
-      for (std::size_t from = 0; from < 2; ++from) take(from);
+    print("ready");
+    while (wait()) {
+      for (std::size_t from = 0; from < 2; ++from) receive(from);
       for (std::size_t from = 0; from < 2; ++from) deliver(from);
     }
   }
 
  private:
-  void say(const std::string& text) const {
+  void print(const std::string& text) const {
     const std::chrono::duration<double> time = Clock::now() - begin_;
     std::cout << std::fixed << std::setprecision(6) << time.count() << " " << text << std::endl;
   }
 
-  void obey(const PacketOrder& order) {
+  void apply(const PacketOrder& order) {
     const bool wanted[] = {order.a_to_b, order.b_to_a};
     for (std::size_t from = 0; from < 2; ++from) {
       if (!wanted[from]) continue;
@@ -68,22 +68,22 @@ class Relay {
     }
   }
 
-  void answer(const std::string& line) {
+  void execute(const std::string& line) {
     if (line == "counters") {
-      say("counters {\"a->b\": " + counters_text(links_[0].counters()) +
-          ", \"b->a\": " + counters_text(links_[1].counters()) + "}");
+      print("counters {\"a->b\": " + counters_text(links_[0].counters()) +
+            ", \"b->a\": " + counters_text(links_[1].counters()) + "}");
       return;
     }
     try {
-      obey(order_of(line));
-      say(line);
+      apply(order_of(line));
+      print(line);
     } catch (const std::invalid_argument& error) {
-      say(std::string("error: ") + error.what());
+      print(std::string("error: ") + error.what());
     }
   }
 
-  // Sleeps until something can be done; false: nobody will say anything any more.
-  bool listen() {
+  // Blocks until a packet or order can be handled. False: end of standard input.
+  bool wait() {
     std::array<pollfd, 3> wanted{{{ends_[0].fd(), POLLIN, 0}, {ends_[1].fd(), POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}}};
     const std::optional<TimePoint> next = next_arrival();
     timespec time{};
@@ -94,18 +94,18 @@ class Relay {
     if (::ppoll(wanted.data(), wanted.size(), next ? &time : nullptr, nullptr) < 0 && errno != EINTR) {
       throw std::system_error(errno, std::generic_category(), "poll");
     }
-    return wanted[2].revents == 0 || hear();
+    return wanted[2].revents == 0 || read_orders();
   }
 
-  bool hear() {
+  bool read_orders() {
     char bytes[4096];
     const ssize_t got = ::read(STDIN_FILENO, bytes, sizeof(bytes));
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) return true;
     if (got <= 0) return false;
-    heard_.append(bytes, static_cast<std::size_t>(got));
-    for (std::size_t end = heard_.find('\n'); end != std::string::npos; end = heard_.find('\n')) {
-      answer(heard_.substr(0, end));
-      heard_.erase(0, end + 1);
+    input_.append(bytes, static_cast<std::size_t>(got));
+    for (std::size_t end = input_.find('\n'); end != std::string::npos; end = input_.find('\n')) {
+      execute(input_.substr(0, end));
+      input_.erase(0, end + 1);
     }
     return true;
   }
@@ -115,7 +115,7 @@ class Relay {
     return a && b ? std::min(*a, *b) : a ? a : b;
   }
 
-  void take(std::size_t from) {
+  void receive(std::size_t from) {
     for (int i = 0; i < kMostAtOnce; ++i) {
       std::optional<Packet> packet = ends_[from].read();
       if (!packet) return;
@@ -130,8 +130,8 @@ class Relay {
 
   const TimePoint begin_ = Clock::now();
   std::array<Tun, 2> ends_;
-  std::array<Link, 2> links_;  // by where they begin
-  std::string heard_;
+  std::array<Link, 2> links_;  // by source end
+  std::string input_;
 };
 
 int run_relay(int argc, char** argv) {
@@ -139,17 +139,18 @@ int run_relay(int argc, char** argv) {
       "A line between two network namespaces with delay, jitter, loss, reordering, corruption, a rate and cuts"};
   RelayOptions options;
   app.add_option("a", options.name_spaces[0], "a network namespace (ip netns)")->required();
-  app.add_option("b", options.name_spaces[1], "another one")->required();
-  app.add_option("orders", options.orders, "obeyed before anything passes: \"delay 10ms\" \"rate 1gbit\"");
-  app.add_option("--device", options.device, "name of the network device that is made in each")->capture_default_str();
+  app.add_option("b", options.name_spaces[1], "another network namespace")->required();
+  app.add_option("orders", options.orders, "applied before the first packet: \"delay 10ms\" \"rate 1gbit\"");
+  app.add_option("--device", options.device, "name of the network device in each namespace")->capture_default_str();
   app.add_option("--seed", options.seed, "the same seed: the same fate of the n-th segment of each direction")
       ->capture_default_str();
-  app.footer("Orders, a line each on standard input, for both directions unless a->b or b->a stands behind them:\n" +
-             orders_help() +
-             "  counters        print what passed and what was lost, as JSON\n"
-             "Each is answered by a line: seconds since the start, and the order or what is wrong with it. The first\n"
-             "line says \"ready\". The devices are there from then on, down and without addresses, and go with the\n"
-             "relay, which ends with its input. Needs root.");
+  app.footer(
+      "Orders, one per line of standard input, for both directions or, with a->b or b->a at the end, for one:\n" +
+      orders_help() +
+      "  counters        print the numbers of segments that passed and were lost, as JSON\n"
+      "The relay prints a line per order: seconds since the start, and the order or an error. Its first line\n"
+      "is \"ready\": the devices then exist, down and without addresses. They are removed when the relay ends,\n"
+      "at the end of standard input. Needs root.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -157,7 +158,7 @@ int run_relay(int argc, char** argv) {
   }
   std::vector<PacketOrder> orders;
   for (const std::string& order : options.orders) orders.push_back(order_of(order));
-  ::prctl(PR_SET_TIMERSLACK, 1);  // the kernel adds 50 us to every sleep otherwise
+  ::prctl(PR_SET_TIMERSLACK, 1);  // the default timer slack adds 50 us to each sleep
   Relay(options, orders).run();
   return 0;
 }

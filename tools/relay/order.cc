@@ -65,7 +65,7 @@ using Change = std::function<void(LinkSettings&)>;
 
 struct Verb {
   const char* name;
-  const char* value;  // empty: it has none
+  const char* value;  // an example; empty: the order has no value
   const char* what;
   Change (*change)(const std::string& value);
 };
@@ -90,16 +90,18 @@ std::size_t size_in(const std::string& text) {
 
 constexpr std::array<Verb, 10> kVerbs{{
     {"delay", "10ms", "of every packet, one way", assign<&LinkSettings::delay, time_in>},
-    {"jitter", "500us", "up to so much more delay; packets keep their order", assign<&LinkSettings::jitter, time_in>},
-    {"loss", "0.1%", "of segments that are lost", assign<&LinkSettings::loss, probability_in>},
-    {"reorder", "1%", "of segments that come a millisecond late", assign<&LinkSettings::reorder, probability_in>},
-    {"corrupt", "0.0001", "of segments whose TCP payload is changed under a checksum that fits",
+    {"jitter", "500us", "maximum of an additional random delay; packets keep their order",
+     assign<&LinkSettings::jitter, time_in>},
+    {"loss", "0.1%", "share of segments that are lost", assign<&LinkSettings::loss, probability_in>},
+    {"reorder", "1%", "share of segments that arrive a millisecond late",
+     assign<&LinkSettings::reorder, probability_in>},
+    {"corrupt", "0.0001", "share of segments whose TCP payload is changed under a valid checksum",
      assign<&LinkSettings::corrupt, probability_in>},
-    {"rate", "1gbit", "of an Ethernet; 0: without limit", assign<&LinkSettings::bits_per_second, rate_in>},
-    {"queue", "64MiB", "that may wait for their turn at that rate", assign<&LinkSettings::queue_bytes, size_in>},
-    {"cut", "", "all is lost from now on, also what is under way",
+    {"rate", "1gbit", "of an Ethernet; 0: no limit", assign<&LinkSettings::bits_per_second, rate_in>},
+    {"queue", "64MiB", "bytes that may wait at that rate", assign<&LinkSettings::queue_bytes, size_in>},
+    {"cut", "", "all packets are lost, including those in flight",
      [](const std::string&) { return passage(Passage::kCut); }},
-    {"stall", "", "nothing arrives, until it is healed: then all of it",
+    {"stall", "", "packets wait until the line is healed",
      [](const std::string&) { return passage(Passage::kStalled); }},
     {"heal", "", "the end of a cut or stall", [](const std::string&) { return passage(Passage::kOpen); }},
 }};

@@ -1,4 +1,4 @@
-// What is said to a relay: "delay 10ms", "loss 0.1% a->b", "cut", "stall b->a", "heal". Pure.
+// Parses the orders of a relay: "delay 10ms", "loss 0.1% a->b", "cut", "stall b->a", "heal". Pure.
 #pragma once
 
 #include <functional>
@@ -9,14 +9,14 @@
 namespace horo::tools::relay {
 
 struct PacketOrder {
-  bool a_to_b = true, b_to_a = true;  // what it is said of; neither named: both
+  bool a_to_b = true, b_to_a = true;  // the directions; both if the order names none
   std::function<void(LinkSettings&)> change;
 };
 
-// Throws std::invalid_argument that says what was expected.
+// Throws std::invalid_argument with the expected values.
 PacketOrder order_of(const std::string& text);
 
-// All of them, for --help.
+// A list of all orders, for --help.
 std::string orders_help();
 
 }  // namespace horo::tools::relay

@@ -1,5 +1,5 @@
 // Headers: RFC 791 and RFC 9293. A packet with Offload::kNeedsChecksum has no TCP checksum yet, only the sum of its
-// pseudo-header (addresses, protocol, length); the kernel that gets it trusts such a packet, as it never was on a wire.
+// pseudo-header (addresses, protocol, length); the receiving kernel does not verify it.
 #include "tools/relay/packet.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ void put16(Bytes bytes, std::size_t at, std::size_t value) {
   bytes[at + 1] = static_cast<std::byte>(value);
 }
 
-// Of 16-bit words, in ones' complement; an odd byte at the end counts as the first half of a word.
+// The ones' complement sum of 16-bit words; an odd last byte is the first half of a word.
 unsigned sum_of(ConstBytes bytes, std::size_t start = 0) {
   std::uint64_t sum = start;
   for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) sum += get16(bytes, i);
@@ -43,14 +43,14 @@ unsigned sum_of(ConstBytes bytes, std::size_t start = 0) {
   return static_cast<unsigned>(sum);
 }
 
-// Where TCP over IPv4 begins and ends.
+// The place of a TCP segment in a packet.
 struct Segment {
   std::size_t tcp = 0;      // offset of its header
   std::size_t payload = 0;  // offset
   std::size_t size = 0;     // of the payload
 };
 
-// Nothing: it is something else, or a fragment.
+// Empty: not TCP over IPv4, or a fragment.
 std::optional<Segment> segment_in(ConstBytes bytes) {
   if (bytes.size() < kLeastIp + kLeastTcp || get8(bytes, 0) >> 4 != 4) return std::nullopt;
   if (get8(bytes, kIpProtocol) != kTcp || (get16(bytes, kIpFragment) & kFragments) != 0) return std::nullopt;
@@ -138,7 +138,7 @@ bool corrupt(Packet& packet, std::uint64_t chance) {
   if (!segment || segment->size == 0) return false;
   const std::size_t begin = segment->payload + chance % segment->size;
   const std::size_t end = std::min(begin + sizeof(chance), packet.bytes.size());
-  packet.bytes[begin] ^= static_cast<std::byte>(chance >> 56 | 1);  // never by nothing
+  packet.bytes[begin] ^= static_cast<std::byte>(chance >> 56 | 1);  // always a change
   for (std::size_t i = begin + 1; i < end; ++i) packet.bytes[i] ^= static_cast<std::byte>(chance >> 8 * (i - begin));
   write_checksums(packet, *segment);
   return true;

@@ -1,5 +1,5 @@
-// Packet: what a TUN device with offloads gives and takes: an IP packet, or a train of TCP segments that a real network
-// card would cut apart. Fates fall on segments, so trains can be taken apart here. Plain functions, no state.
+// Packet: the unit of a TUN device with offloads: an IP packet, or a train of TCP segments that a network card would
+// split. A link decides per segment, so trains can be split here. Plain functions, no state.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace horo::tools::relay {
 
-// What was left to the network card: struct virtio_net_hdr of the Linux ABI, whose own header C++ cannot read.
+// The work left to the network card: struct virtio_net_hdr of the Linux ABI, whose header is not valid C++.
 struct Offload {
   static constexpr std::uint8_t kNeedsChecksum = 1;
   static constexpr std::uint8_t kNoTrain = 0, kTrainOfTcp4 = 1;
@@ -27,17 +27,17 @@ struct Packet {
   std::vector<std::byte> bytes;  // from the IP header on
 };
 
-// How many packets it is on a wire; 1 for what is no train.
+// The number of packets on a wire; 1 if it is not a train.
 std::size_t segments_of(const Packet& packet);
 
-// What it occupies of an Ethernet: every segment with its headers, and with the 38 bytes of a frame around it.
+// The bytes on an Ethernet: every segment with its headers and the 38 bytes of a frame.
 std::size_t wire_bytes(const Packet& packet);
 
-// `count` segments from number `first` on, as a train or a packet that the kernel takes for what was sent so.
+// `count` segments from number `first` on, as a train or packet that is valid for the kernel.
 Packet slice(const Packet& train, std::size_t first, std::size_t count);
 
-// Changes up to 8 neighbouring bytes of a TCP payload, chosen by `chance`, under a checksum that says all is well: the
-// receiver's kernel passes it on. False: there is no payload, and nothing was changed.
+// Changes up to 8 adjacent bytes of a TCP payload, selected by `chance`, and makes the checksum valid, so that the
+// receiver's kernel delivers the data. Returns false and changes nothing if there is no payload.
 bool corrupt(Packet& packet, std::uint64_t chance);
 
 }  // namespace horo::tools::relay

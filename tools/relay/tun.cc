@@ -1,5 +1,5 @@
-// With TUNSETOFFLOAD the kernel hands over trains of segments and leaves their checksums to the card that we are not:
-// a packet of 64 KiB costs as much as one of 1500 bytes.
+// With TUNSETOFFLOAD the kernel passes trains of segments without checksums, so a packet of 64 KiB costs as much as one
+// of 1500 bytes.
 #include "tools/relay/tun.h"
 
 #include <fcntl.h>
@@ -42,7 +42,7 @@ void configure(int fd, const std::string& device) {
 
 }  // namespace
 
-// A device is of the namespace that its file was opened in.
+// A device belongs to the namespace in which its file was opened.
 Tun::Tun(const std::string& name_space, const std::string& device) : buffer_(kMostBytes) {
   const Descriptor own = open_file("/proc/self/ns/net", O_RDONLY);
   const Descriptor there = open_file("/run/netns/" + name_space, O_RDONLY);

@@ -1,4 +1,4 @@
-// Tun: an end of the line: a network device of a namespace whose packets this process gets and gives.
+// Tun: one end of the line: a network device in a namespace; this process reads and writes its packets.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@ namespace horo::tools::relay {
 
 class Tun {
  public:
-  // In the network namespace of that name (ip netns); the device goes with this object. Changes the namespace of the
-  // calling thread for a moment. Throws std::system_error.
+  // Creates the device in the network namespace of that name (ip netns); the destructor removes it. Enters the
+  // namespace during the call, in the calling thread. Throws std::system_error.
   Tun(const std::string& name_space, const std::string& device);
 
   int fd() const { return fd_.get(); }
-  // Neither blocks. Nothing: there is none now.
+  // Does not block. Empty: there is no packet.
   std::optional<Packet> read();
-  // False: the kernel does not take it, as its end of the line is down.
+  // Does not block. False: the kernel does not accept the packet, because the device is down.
   bool write(const Packet& packet);
 
  private:

@@ -8,7 +8,7 @@
 namespace horo::tools {
 namespace {
 
-TEST(BenchIperf, WhatArrivedIsReadFromItsReport) {
+TEST(BenchIperf, ReceivedRatesAreReadFromTheReport) {
   const std::string report = R"({"end": {"sum_sent": {"bits_per_second": 3e9}, "sum_received": {"bits_per_second": 2e9},
       "sum_received_bidir_reverse": {"bits_per_second": 1e9}}})";
   EXPECT_EQ(throughput_in(report, Direction::kToServer).to_server, 2);
@@ -27,7 +27,7 @@ std::string problem_with(const std::string& report) {
   return "none";
 }
 
-TEST(BenchIperf, WhatWentWrongIsSaidInItsWords) {
+TEST(BenchIperf, TheErrorHasTheTextOfIperf) {
   EXPECT_EQ(problem_with(R"({"end": {}, "error": "unable to connect to server"})"),
             "iperf3: unable to connect to server");
   EXPECT_THAT(problem_with("Segmentation fault"), ::testing::HasSubstr("no JSON: Segmentation fault"));

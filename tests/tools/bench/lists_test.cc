@@ -13,7 +13,7 @@ TEST(BenchLists, SizesHaveUnitsOf1024) {
   EXPECT_THAT(sizes_of("--sizes", "8,1K,64M,2G"), ElementsAre(8, 1 << 10, 64 << 20, std::size_t{2} << 30));
 }
 
-TEST(BenchLists, WhatIsNoSizeIsRefusedWithItsOption) {
+TEST(BenchLists, TheErrorForAnInvalidSizeNamesTheOption) {
   for (const char* text : {"", "0", "8,", "K", "8B", "8KK", "-1", "1T", "99999999999999999999", "2000G"}) {
     EXPECT_THROW(sizes_of("--sizes", text), std::invalid_argument) << text;
   }
@@ -21,7 +21,7 @@ TEST(BenchLists, WhatIsNoSizeIsRefusedWithItsOption) {
 
 TEST(BenchLists, SizeTextIsTheTextThatWasParsed) {
   for (const char* text : {"8", "1000", "1K", "1536", "64M", "2G"}) {
-    EXPECT_EQ(say_size(sizes_of("--sizes", text).front()), text);
+    EXPECT_EQ(size_text(sizes_of("--sizes", text).front()), text);
   }
 }
 

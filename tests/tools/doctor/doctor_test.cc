@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Doctor, JsonHoldsEveryFactAndAilment) {
+TEST(Doctor, JsonHasEveryFactAndFinding) {
   DoctorReport report;
   report.section("a").add("text", std::string("x \"y\" \xff"));
   report.section("b").add("number", std::int64_t{1} << 40);
@@ -26,7 +26,7 @@ TEST(Doctor, JsonHoldsEveryFactAndAilment) {
   EXPECT_EQ(json["hints"], nlohmann::json::array());
 }
 
-TEST(Doctor, TextSaysWhatToDo) {
+TEST(Doctor, TextHasTheAdvice) {
   DoctorReport report;
   report.section("a").add("fact", false);
   report.problems.push_back({"the moon is down", "wait for the tide"});

@@ -1,4 +1,4 @@
-// How cores are shared out and said.
+// The division of cores among ranks, and their text.
 #include "tools/horo/machine/cores.h"
 
 #include <gtest/gtest.h>
@@ -26,10 +26,10 @@ TEST(Cores, EveryRankHasSomeAndNoCoreIsSharedOrIdle) {
   }
 }
 
-TEST(Cores, AreSaidAsRanges) {
-  EXPECT_EQ(say_cores({0, 1, 2, 3, 8}), "0-3,8");
-  EXPECT_EQ(say_cores({5, 4, 9}), "4-5,9");
-  EXPECT_EQ(say_cores({}), "");
+TEST(Cores, TextHasRanges) {
+  EXPECT_EQ(cores_text({0, 1, 2, 3, 8}), "0-3,8");
+  EXPECT_EQ(cores_text({5, 4, 9}), "4-5,9");
+  EXPECT_EQ(cores_text({}), "");
 }
 
 TEST(Cores, NoMoreAreGrantedThanAreAllowed) {

@@ -1,4 +1,4 @@
-// Lines come out whole, and a reader who does not read holds up nobody.
+// Lines stay whole, and a reader that does not read blocks no writer.
 #include "tools/horo/run/output.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ std::vector<std::string> lines_of(std::string_view text, std::size_t piece) {
   return lines;
 }
 
-TEST(LineSplitter, GivesTheSameLinesHoweverTheBytesCome) {
+TEST(LineSplitter, GivesTheSameLinesForAnyPieces) {
   for (const std::size_t piece : {1, 2, 3, 100}) {
     EXPECT_THAT(lines_of("a\nb\r\n10%\r20%\rend", piece),
                 testing::ElementsAre("a\n", "b\r\n", "10%\r", "20%\r", "end\n"))
@@ -31,23 +31,23 @@ TEST(LineSplitter, GivesTheSameLinesHoweverTheBytesCome) {
   }
 }
 
-TEST(LineSplitter, CutsWhatHasNoEnd) {
+TEST(LineSplitter, SplitsALineWithoutAnEnd) {
   const auto lines = lines_of(std::string(LineSplitter::kMaxLineBytes + 5, 'x'), 1000);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0].size(), LineSplitter::kMaxLineBytes + 1);
   EXPECT_EQ(lines[1], "xxxxx\n");
 }
 
-class Outlets : public testing::Test {
+class WriterTest : public testing::Test {
  protected:
-  Outlets() : loop_(::ev_loop_new(EVFLAG_AUTO)) {
+  WriterTest() : loop_(::ev_loop_new(EVFLAG_AUTO)) {
     std::array<int, 2> ends{};
     EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
     read_ = Descriptor(ends[0]);
     write_ = Descriptor(ends[1]);
     before_ = ::signal(SIGPIPE, SIG_IGN);
   }
-  ~Outlets() override {
+  ~WriterTest() override {
     ::ev_loop_destroy(loop_);
     ::signal(SIGPIPE, before_);
   }
@@ -63,16 +63,16 @@ class Outlets : public testing::Test {
   sighandler_t before_ = nullptr;
 };
 
-TEST_F(Outlets, KeepWhatNobodyReadsAndSayWhenTheyAreFull) {
+TEST_F(WriterTest, QueuesUnreadDataAndReportsThatItIsFull) {
   int changes = 0;
   {
-    Outlet outlet(loop_, write_.get(), [&] { ++changes; });
+    StreamWriter writer(loop_, write_.get(), [&] { ++changes; });
     const std::string line(1023, 'x');
     std::size_t written = 0;
-    for (; !outlet.is_full(); written += line.size()) outlet.write(line);
-    EXPECT_GT(written, Outlet::kFullBytes);
+    for (; !writer.is_full(); written += line.size()) writer.write(line);
+    EXPECT_GT(written, StreamWriter::kFullBytes);
     std::size_t got = 0;
-    while (!outlet.is_empty()) {
+    while (!writer.is_empty()) {
       got += read_some();
       ::ev_run(loop_, EVRUN_NOWAIT);
     }
@@ -83,13 +83,13 @@ TEST_F(Outlets, KeepWhatNobodyReadsAndSayWhenTheyAreFull) {
   EXPECT_GE(changes, 2);  // no longer full; empty
 }
 
-TEST_F(Outlets, BreakWhenTheReaderIsGone) {
+TEST_F(WriterTest, ReportsThatTheReaderIsGone) {
   int changes = 0;
-  Outlet outlet(loop_, write_.get(), [&] { ++changes; });
+  StreamWriter writer(loop_, write_.get(), [&] { ++changes; });
   read_.close();
-  outlet.write("to nobody\n");
-  EXPECT_EQ(outlet.error(), EPIPE);
-  EXPECT_TRUE(outlet.is_empty());
+  writer.write("lost\n");
+  EXPECT_EQ(writer.error(), EPIPE);
+  EXPECT_TRUE(writer.is_empty());
   EXPECT_EQ(changes, 1);
 }
 

@@ -1,4 +1,4 @@
-// What the command line of horo run means, and what is said about one that cannot be meant.
+// The meaning of horo run's command line, and the errors for an invalid one.
 #include "tools/horo/run/run_options.h"
 
 #include <gmock/gmock.h>
@@ -72,7 +72,7 @@ TEST(RunOptions, HorovodsHostsMeanThisHost) {
   EXPECT_THAT(refusal(options), HasSubstr("horo run --nnodes 2 --node-rank I --addr"));
 }
 
-TEST(RunOptions, SeveralHostsNeedAKeyAndAreToldHowToMakeOne) {
+TEST(RunOptions, TheErrorForAMissingKeyShowsHowToMakeOne) {
   RunOptions options = on_hosts(2, 0);
   options.key_file.clear();
   EXPECT_THAT(refusal(options), HasSubstr("head -c 32 /dev/urandom > key; chmod 600 key"));
@@ -88,7 +88,7 @@ TEST(RunOptions, SeveralHostsNeedAnAddressAndANumber) {
   EXPECT_THAT(refusal(options), HasSubstr("expected --node-rank too"));
 }
 
-TEST(RunOptions, RanksPerNodeHasToFit) {
+TEST(RunOptions, RanksPerNodeMustFit) {
   RunOptions options = on_hosts(2, 0);
   options.ranks_per_node = "2,1,1";
   EXPECT_THAT(refusal(options), HasSubstr("expected one number for each of --nnodes 2"));
@@ -114,18 +114,18 @@ TEST(RunOptions, VariablesAreGivenOrPassedOn) {
   EXPECT_EQ(variables[2].second, "");
 }
 
-TEST(RunOptions, VariablesThatCannotBeAreRefused) {
+TEST(RunOptions, InvalidVariablesAreRefused) {
   RunOptions options = options_of(1);
   for (const auto& [variable, why] :
        {std::pair("HORO_RANK=3", "horo run itself sets HORO_RANK"),
-        std::pair("HORO_NEVER_SET_HERE", "it is not set here"), std::pair("=x", "NAME=VALUE"),
+        std::pair("HORO_NEVER_SET_HERE", "it is not set in this environment"), std::pair("=x", "NAME=VALUE"),
         std::pair("HORO_KEY_FILE=x", "horo run itself sets")}) {
     options.variables = {variable};
     EXPECT_THAT(refusal(options), HasSubstr(why));
   }
 }
 
-TEST(RunOptions, FoldersHaveToBeThere) {
+TEST(RunOptions, FoldersMustExist) {
   RunOptions options = options_of(1);
   options.cwd = "/no/such/folder";
   EXPECT_THAT(refusal(options), HasSubstr("--cwd /no/such/folder: No such file or directory"));

@@ -1,4 +1,4 @@
-// Who failed first, whatever the order in which the ends were seen.
+// The rank that failed first is found for any order in which the ends are observed.
 #include "tools/horo/run/verdict.h"
 
 #include <gmock/gmock.h>
@@ -33,14 +33,14 @@ RankEnd lost(int rank, int peer) {
   return end_of(rank, exited(1), "horo.errors.PeerLost: rank " + std::to_string(peer) + " (host b) died");
 }
 
-// The verdicts of all orders in which these ends may be seen have to be one.
+// Expects one verdict for all orders of these ends, and returns it.
 ExitVerdict judged(std::vector<RankEnd> ends) {
   std::vector<int> places;
   for (std::size_t i = 0; i < ends.size(); ++i) places.push_back(static_cast<int>(i));
   std::optional<ExitVerdict> first;
   do {
     for (std::size_t i = 0; i < ends.size(); ++i) ends[i].place = places[i];
-    const ExitVerdict verdict = judge(ends, "horo run", "here");
+    const ExitVerdict verdict = exit_verdict(ends, "horo run", "here");
     if (!first) first = verdict;
     EXPECT_EQ(verdict.text, first->text);
     EXPECT_EQ(verdict.code, first->code);
@@ -48,31 +48,31 @@ ExitVerdict judged(std::vector<RankEnd> ends) {
   return *first;
 }
 
-TEST(ExitVerdict, NobodyFailedIsNoWord) {
+TEST(ExitVerdict, NoTextWithoutAFailure) {
   const ExitVerdict verdict = judged({end_of(0, 0), end_of(1, 0)});
   EXPECT_EQ(verdict.code, 0);
   EXPECT_EQ(verdict.text, "");
 }
 
-TEST(ExitVerdict, AKilledRankComesBeforeThoseThatLostIt) {
+TEST(ExitVerdict, AKilledRankRanksBeforeThoseThatLostIt) {
   const ExitVerdict verdict = judged({lost(0, 2), lost(1, 2), end_of(2, SIGKILL), lost(3, 2)});
   EXPECT_EQ(verdict.code, 128 + SIGKILL);
   EXPECT_THAT(verdict.text, HasSubstr("rank 2 on host here failed first: signal 9 (SIGKILL)"));
   EXPECT_THAT(verdict.text, HasSubstr("ranks 0, 1, 3: horo.errors.PeerLost: rank 2 (host b) died (exit code 1)"));
 }
 
-TEST(ExitVerdict, AnExceptionOfItsOwnComesBeforePeerLost) {
+TEST(ExitVerdict, AnotherExceptionRanksBeforePeerLost) {
   const ExitVerdict verdict = judged({lost(0, 1), end_of(1, exited(1), "ValueError: nan"), lost(2, 1)});
   EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here failed first: ValueError: nan (exit code 1)"));
 }
 
-TEST(ExitVerdict, PeersThatEndWithoutAWordComeAfterASignal) {
+TEST(ExitVerdict, PeersThatExitSilentlyRankAfterASignal) {
   const ExitVerdict verdict = judged({end_of(0, exited(3)), end_of(1, SIGSEGV), end_of(2, exited(3))});
   EXPECT_EQ(verdict.code, 128 + SIGSEGV);
   EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here failed first: signal 11 (SIGSEGV)"));
 }
 
-TEST(ExitVerdict, WhatTheSurvivorsSayCountsMoreThanASignal) {
+TEST(ExitVerdict, PeerLostErrorsCountMoreThanASignal) {
   const ExitVerdict verdict = judged({lost(0, 1), end_of(1, exited(7)), end_of(2, SIGABRT)});
   EXPECT_EQ(verdict.code, 7);
 }
@@ -87,35 +87,36 @@ TEST(ExitVerdict, ARankThatAbortedBecauseItLostAPeerIsNotTheFirst) {
 TEST(ExitVerdict, ARankThatEndedCleanlyTooEarlyIsNamed) {
   const ExitVerdict verdict = judged({lost(0, 1), end_of(1, 0), lost(2, 1)});
   EXPECT_EQ(verdict.code, 1);
-  EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here ended first: exit code 0, while others still needed it"));
+  EXPECT_THAT(verdict.text,
+              HasSubstr("rank 1 on host here ended first: exit code 0, while other ranks still needed it"));
 }
 
-TEST(ExitVerdict, ARankThatStoppedIsNamedThoughItHadToBeKilled) {
+TEST(ExitVerdict, AHangingRankThatHadToBeKilledIsNamed) {
   RankEnd stopped = end_of(2, SIGKILL);
-  stopped.was_told = true;
+  stopped.was_terminated = true;
   const ExitVerdict verdict = judged({lost(0, 2), lost(1, 2), stopped});
   EXPECT_EQ(verdict.code, 1);
-  EXPECT_THAT(verdict.text, HasSubstr("rank 2 on host here was lost first: it had not ended by itself"));
+  EXPECT_THAT(verdict.text, HasSubstr("rank 2 on host here was lost first: it did not end by itself"));
 }
 
-TEST(ExitVerdict, ARankOfAnotherHostIsNamedWithWhereToLook) {
+TEST(ExitVerdict, ARankOfAnotherHostIsNamed) {
   const ExitVerdict verdict = judged({lost(0, 5), lost(1, 5)});
   EXPECT_EQ(verdict.code, 1);
   EXPECT_THAT(verdict.text, HasSubstr("rank 5, which runs on another host, was lost first"));
   EXPECT_THAT(verdict.text, HasSubstr("ranks 0, 1: "));
 }
 
-TEST(ExitVerdict, WhoLostSomebodyIsNotBlamedByOthers) {
+TEST(ExitVerdict, ARankThatReportsALostPeerIsNotBlamed) {
   const ExitVerdict verdict = judged({lost(0, 1), lost(1, 2), lost(3, 1), end_of(2, exited(9))});
   EXPECT_EQ(verdict.code, 9);
 }
 
-TEST(ExitVerdict, RanksThatWereToldHaveNotFailed) {
+TEST(ExitVerdict, RanksEndedBySigtermHaveNotFailed) {
   RankEnd told = end_of(1, SIGTERM);
-  told.was_told = true;
+  told.was_terminated = true;
   const ExitVerdict verdict = judged({end_of(0, exited(3)), told});
   EXPECT_EQ(verdict.code, 3);
-  EXPECT_THAT(verdict.text, HasSubstr("rank 1: had not ended by itself; signal 15 (SIGTERM) when told to"));
+  EXPECT_THAT(verdict.text, HasSubstr("rank 1: did not end by itself; signal 15 (SIGTERM) after SIGTERM"));
 }
 
 TEST(ExitVerdict, AThousandRanksMakeAShortText) {
@@ -123,12 +124,12 @@ TEST(ExitVerdict, AThousandRanksMakeAShortText) {
   for (int rank = 1; rank < 1000; ++rank) {
     ends.push_back(end_of(rank, exited(1), "horo.errors.PeerLost: rank " + std::to_string(rank) + ": rank 0 died"));
   }
-  const ExitVerdict verdict = judge(ends, "horo run", "here");
+  const ExitVerdict verdict = exit_verdict(ends, "horo run", "here");
   EXPECT_THAT(verdict.text, HasSubstr("and 983 more"));
   EXPECT_LT(std::count(verdict.text.begin(), verdict.text.end(), '\n'), 25);
 }
 
-TEST(ExitVerdict, StderrIsQuotedAndStdoutWhereThereIsNone) {
+TEST(ExitVerdict, StderrIsQuotedOrElseStdout) {
   RankEnd end = end_of(0, exited(1));
   end.output.add("printed\n");
   EXPECT_THAT(judged({end}).text, HasSubstr("    | printed\n"));

@@ -1,6 +1,6 @@
-// The gradients of a step are submitted one by one, and all are waited for. Beside that stands the same number of bytes
-// in one bucket, reduced by a group over connections of its own, with no engine in between: the difference is what
-// agreeing, packing and delivering cost.
+// Measures a step whose gradients are submitted one by one and then waited for, and beside it the same number of bytes
+// in one bucket, reduced by a group without an engine over its own connections. The difference is the cost of
+// negotiation, packing and delivery.
 #include <memory>
 
 #include "ring/group.h"
@@ -12,14 +12,14 @@ namespace horo::tools {
 namespace {
 
 constexpr std::size_t kElements = 16;          // of a tensor
-constexpr std::uint32_t kBareEpoch = 1 << 16;  // connections that no session of this job uses
-constexpr int kFirstSteps = 3;                 // names travel, plans are made
+constexpr std::uint32_t kBareEpoch = 1 << 16;  // no session of this job has connections of this epoch
+constexpr int kFirstSteps = 3;                 // steps that send names and make plans
 
 using Buffers = std::vector<std::vector<float>>;
 
 struct Steps {
   std::vector<double> submit_s, wait_s;  // max over ranks
-  std::vector<std::int64_t> control;     // four of each step, sum over ranks
+  std::vector<std::int64_t> control;     // four counts per step, summed over ranks
   std::vector<std::int64_t> of(int step) const { return {control.begin() + step * 4, control.begin() + step * 4 + 4}; }
 };
 
@@ -51,7 +51,7 @@ void run_step(Session& session, const std::vector<Key>& keys, Buffers& buffers, 
   session.step_end(0);
 }
 
-// Messages that a step sends late count for the next one.
+// Messages that are sent after the end of a step count for the next step.
 Steps run_steps(Session& session, const AgreeBench& bench) {
   const std::vector<Key> keys = declare_gradients(session, bench.tensors);
   Buffers buffers(keys.size(), std::vector<float>(kElements, 1));
@@ -73,7 +73,7 @@ Steps run_steps(Session& session, const AgreeBench& bench) {
   return steps;
 }
 
-// Median over rounds of the slowest rank's time for the bucket alone.
+// The median over rounds of the slowest rank's time for the bucket alone.
 double bare_bucket(Session& session, const AgreeBench& bench) {
   const Config& config = session.config();
   Links links = connect_tcp(config, kBareEpoch, make_tcp_exchange(config, kBareEpoch));

@@ -1,7 +1,7 @@
-// Every algorithm of a collective and the automatic choice take turns, round by round within each size, in one world
-// and on its connections: a bare group for each, all over the same transport. An operation's time is the slowest
-// rank's; a turn's value is the median over its operations, or, of tiny ones, their mean. The choice and the algorithm
-// that it took are the same: their turns of a round count together.
+// For each size, the automatic choice and every algorithm of a collective take turns in each round, in one world and
+// over the same connections; each has its own group. The time of an operation is that of its slowest rank. The time of
+// a turn is the median over its operations, or the mean for tiny ones. The turns of the automatic choice and of the
+// algorithm that it selected count as one.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -32,29 +32,29 @@ using Kind = CollectiveKind;
 constexpr std::size_t kMeasuredAloneBytes = 64 << 10;
 constexpr double kSecondsOfTurn = 0.02;
 constexpr double kFewestOps = 3, kMostOps = 300;
-constexpr double kHopeless = 3;  // times the best one's first try: not measured further
+constexpr double kHopeless = 3;  // a first time of this many times the best: not measured further
 constexpr double kWithin = 1.10;
 constexpr std::chrono::minutes kCellTime{10};
 constexpr int kChoiceWidth = 16;
 
 struct Candidate {
   std::string name;
-  std::string wish;  // HORO_ALGORITHMS; empty: none
+  std::string override;  // HORO_ALGORITHMS; empty: none
   std::unique_ptr<Group> group;
   std::vector<double> times_us{};  // by round
 };
 
 struct ChoiceCell {
   Kind kind = Kind::kAllReduce;
-  std::size_t bytes = 0;  // of the longer side
+  std::size_t bytes = 0;  // of the longer buffer
   std::string chosen, best;
   double best_us = 0, chosen_us = 0;
   std::vector<double> ratios{};  // by round
   std::vector<std::pair<std::string, std::vector<double>>> times_us{};
-  std::vector<std::pair<std::string, double>> expected_us{};  // by the fit
+  std::vector<std::pair<std::string, double>> expected_us{};  // by the cost model
 
   double ratio() const { return median(ratios); }
-  // A quarter of the rounds, at least, had the automatic choice in front.
+  // The automatic choice was the fastest in at least a quarter of the rounds.
   bool is_tie() const {
     std::vector<double> sorted = ratios;
     std::sort(sorted.begin(), sorted.end());
@@ -78,14 +78,14 @@ class ChoiceWorld {
 
   const Topology& topology() const { return topology_; }
   const MachineCost& costs() const { return costs_; }
-  bool all_alike() const { return alike_; }
+  bool all_equal() const { return equal_; }
 
   ChoiceCell measure(Kind kind, std::size_t bytes) {
     std::vector<Candidate> all = candidates(kind);
     Allocation in = plain_->allocate(bytes), out = plain_->allocate(bytes);
     const Collective c = collective(kind, bytes, in, out);
     std::vector<double> tries;
-    for (Candidate& each : all) tries.push_back(try_out(each, c, in));
+    for (Candidate& each : all) tries.push_back(first_time(each, c, in));
     const double best = *std::min_element(tries.begin(), tries.end());
     for (std::size_t i = all.size(); i-- > 1;) {
       if (tries[i] > kHopeless * best) all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
@@ -114,7 +114,7 @@ class ChoiceWorld {
     return make_host_group(links_, {members_, 0, hosts_, costs_}, config, counters_);
   }
 
-  // The automatic choice first; then every maker of canonical sums.
+  // The automatic choice first, then every algorithm with canonical order.
   std::vector<Candidate> candidates(Kind kind) {
     std::vector<Candidate> all;
     all.push_back({"automatic", "", group("")});
@@ -122,11 +122,11 @@ class ChoiceWorld {
     Shape shape{kind, size(), 0, {}, hosts_};
     if (reduces(kind)) shape.contributors.assign(members_.begin(), members_.end());
     for (const NamedMaker& maker : all_schedule_makers()) {
-      const bool looks_at_hosts = maker.make == hierarchical_all_reduce || maker.make == hosts_first_all_reduce;
-      if (maker.kind != kind || (looks_at_hosts && !has_hosts)) continue;
+      const bool depends_on_hosts = maker.make == hierarchical_all_reduce || maker.make == hosts_first_all_reduce;
+      if (maker.kind != kind || (depends_on_hosts && !has_hosts)) continue;
       if (maker.make(shape, 0).order != Order::kCanonical) continue;
-      const std::string wish = std::string(name_of(kind)) + "=" + maker.name;
-      all.push_back({maker.name, wish, group(wish)});
+      const std::string setting = std::string(name_of(kind)) + "=" + maker.name;
+      all.push_back({maker.name, setting, group(setting)});
     }
     return all;
   }
@@ -137,7 +137,7 @@ class ChoiceWorld {
     const auto n = members_.size();
     const bool is_whole = kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kBroadcast;
     c.counts.assign(is_whole ? 1 : kind == Kind::kAllToAll ? n * n : n, 0);
-    const std::size_t parts = is_whole ? 1 : n;  // of the longer side
+    const std::size_t parts = is_whole ? 1 : n;  // of the longer buffer
     for (std::size_t& count : c.counts) count = bytes / sizeof(float) / parts;
     if (reduces(kind)) c.contributors.assign(members_.begin(), members_.end());
     c.in = {.data = in.data.get(), .bytes = in.bytes};
@@ -147,7 +147,7 @@ class ChoiceWorld {
     return c;
   }
 
-  // What a training step would have written; the same bytes before every operation.
+  // Writes the input, as a training step would; the same bytes before every operation.
   void rewrite(Allocation& in) const {
     auto* values = reinterpret_cast<float*>(in.data.get());
     const auto mine = static_cast<float>(config_.rank + 1);
@@ -159,15 +159,15 @@ class ChoiceWorld {
     each.group->run(c);
   }
 
-  // Seconds of one operation after a first one; and whether its bits are those of the others.
-  double try_out(Candidate& each, Collective c, Allocation& in) {
+  // Returns the seconds of one operation after a first one. Compares its result with that of the others.
+  double first_time(Candidate& each, Collective c, Allocation& in) {
     rewrite(in);
     run_once(each, c);
     const bool has_result = c.kind != Kind::kReduce && c.kind != Kind::kGather;
     const std::string_view result(reinterpret_cast<const char*>(c.out.data), has_result ? c.out.bytes : 0);
     const std::size_t hash = std::hash<std::string_view>()(result.substr(0, result_bytes(c)));
     if (each.name == "automatic") expected_ = hash;
-    alike_ = over_ranks({expected_ == hash ? 0. : 1.}).front() == 0 && alike_;
+    equal_ = over_ranks({expected_ == hash ? 0. : 1.}).front() == 0 && equal_;
     return turn(each, c, in, 1);
   }
 
@@ -176,9 +176,9 @@ class ChoiceWorld {
     return c.out.bytes / sizeof(float) / members_.size() * members_.size() * sizeof(float);
   }
 
-  // Of a group of its own: which pages its scratch memory gets is luck, and must not be the same luck in all rounds.
+  // Uses a new group for each turn: its scratch memory then has other pages in each round, which affects the time.
   double turn(Candidate& each, Collective c, Allocation& in, std::size_t ops) {
-    if (each.group->algorithm(c) != "shm") each.group = group(each.wish);
+    if (each.group->algorithm(c) != "shm") each.group = group(each.override);
     run_once(each, c);
     std::vector<double> times;
     const bool alone = in.bytes >= kMeasuredAloneBytes;
@@ -203,7 +203,7 @@ class ChoiceWorld {
     plain_->run(c);
   }
 
-  // The most of all ranks.
+  // The maximum over all ranks.
   std::vector<double> over_ranks(std::vector<double> values) {
     Collective c;
     c.op = ReduceOp::kMax;
@@ -247,11 +247,11 @@ class ChoiceWorld {
   std::unique_ptr<Group> plain_;
   std::uint64_t plan_ = 0;
   std::size_t expected_ = 0;
-  bool alike_ = true;
+  bool equal_ = true;
 };
 
 std::string line_of(const ChoiceCell& cell) {
-  return row({std::string(name_of(cell.kind)), say_size(cell.bytes), cell.chosen, fixed(cell.chosen_us, 1), cell.best,
+  return row({std::string(name_of(cell.kind)), size_text(cell.bytes), cell.chosen, fixed(cell.chosen_us, 1), cell.best,
               fixed(cell.best_us, 1), fixed(cell.ratio(), 3),
               cell.ratio() <= kWithin ? "ok"
               : cell.is_good()        ? "tie"
@@ -276,7 +276,7 @@ nlohmann::json row_of(const ChoiceCell& cell, const Config& config) {
           {"expected_us", expected}};
 }
 
-// Adds the cells to the file of the worlds before.
+// Adds the cells to those of earlier worlds in the file.
 void write_choices(const ChoiceBench& bench, const nlohmann::json& rows, const std::string& machine) {
   nlohmann::json report = {{"horo", kVersion},        {"cpu", cpu_model()},     {"kernel", kernel_release()},
                            {"cores", usable_cores()}, {"rounds", bench.rounds}, {"results", nlohmann::json::array()}};
@@ -316,10 +316,10 @@ int bench_choice(const Config& config, const ChoiceBench& bench) {
   }
   if (!speaks) return 0;
   if (!bench.json_file.empty()) write_choices(bench, rows, machine);
-  std::cout << "# within 1.10 of the best, or in front in a quarter of the rounds: " << good << " of " << rows.size()
+  std::cout << "# within 1.10 of the best, or the fastest in a quarter of the rounds: " << good << " of " << rows.size()
             << " cells\n"
-            << (world.all_alike() ? "# every algorithm gave the same bits\n" : "# DIFFERENT BITS\n");
-  return world.all_alike() ? 0 : 1;
+            << (world.all_equal() ? "# every algorithm gave the same bits\n" : "# DIFFERENT BITS\n");
+  return world.all_equal() ? 0 : 1;
 }
 
 }  // namespace horo::tools

@@ -1,7 +1,7 @@
-// A table as nccl-tests prints it, with its words: size is the larger of what a rank gives and gets, count what one
-// rank gives or gets of it, algbw = size / time, busbw = algbw times what makes it comparable with a wire's speed.
-// Every operation gets new input and begins behind a barrier, both outside its time, and every result is compared in
-// full. A round's time is that of its slowest rank.
+// A table with the columns of nccl-tests: size is that of the larger of a rank's input and output, count the elements
+// of one rank's part, algbw = size / time, busbw = algbw * bus_factor(), which is comparable with the bandwidth of a
+// link. Before each operation the input is rewritten and all ranks pass a barrier; neither is part of the time. Every
+// result is compared in full. The time of a round is that of its slowest rank.
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -36,7 +36,7 @@ struct SizeResult {
   std::size_t bytes = 0;
   std::size_t count = 0;
   Timing apart;                    // in and out differ
-  std::optional<Timing> in_place;  // where the collective can
+  std::optional<Timing> in_place;  // where the collective supports it
 };
 
 bool can_be_in_place(CollectiveKind kind) {
@@ -60,7 +60,7 @@ class CollectiveMeasure {
   }
 
   std::size_t bytes() const { return std::max(in_.size(), out_.size()); }
-  // Of one rank, where the ranks' parts differ.
+  // Elements of one rank's part.
   std::size_t count() const { return std::min(in_.size(), out_.size()) / size_of(spec_.dtype) / parts(); }
 
   Timing run(bool in_place) {

@@ -47,18 +47,18 @@ int bench_as_rank(const std::string& name, const BenchOptions& options) {
   return bench_collective(session, bench);
 }
 
-// A world for each transport and number of ranks, all into one file.
+// Runs a world for each transport and number of ranks. All write into one file.
 int launch_choices(Launch start, const std::vector<int>& worlds, const BenchOptions& options) {
-  choice_of(options);  // refused before anybody is started
+  choice_of(options);  // checks the options before a process is started
   std::filesystem::remove(options.choice.json_file);
   int result = 0;
   for (const std::string& transport : words_of("--transports", options.transports, {"shm", "tcp"})) {
     for (const int ranks : worlds) {
       start.ranks_by_host = {ranks};
       start.variables = {{"HORO_TRANSPORT", transport}};
-      start.binding = Binding::kAuto;  // as horo run does it
+      start.binding = CoreBinding::kAuto;  // as horo run
       result = std::max(result, launch(start));
-      if (result > 1) return result;  // no finding: something did not work
+      if (result > 1) return result;  // 1 is a wrong result; more is a failure
     }
   }
   return result;
@@ -85,7 +85,7 @@ int run_bench(const std::string& name, const BenchOptions& options, const std::v
   for (const int ranks : worlds) {
     start.ranks_by_host = {ranks};
     result = std::max(result, launch(start));
-    if (result > 1) return result;  // no finding: something did not work
+    if (result > 1) return result;  // 1 is a wrong result; more is a failure
     if (name == "wire" && start.command.back() != "--no-header") start.command.emplace_back("--no-header");
   }
   return result;

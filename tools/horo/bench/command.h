@@ -1,5 +1,5 @@
-// `horo bench`: what is measured, on which worlds. A process that is not one of the ranks of a job yet starts itself
-// once per rank, as `horo run` would.
+// `horo bench`: runs a benchmark in one or more worlds. A process that is not a rank of a job starts itself once per
+// rank, as `horo run` would.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 namespace horo::tools {
 
 struct BenchOptions {
-  std::string ranks;  // worlds to measure: "2,4" or "2..8"; empty: those of this benchmark
+  std::string ranks;  // worlds to measure: "2,4" or "2..8"; empty: the defaults of the benchmark
   std::string dtypes = "float32";
   std::string order = "canonical";
-  std::string transport;  // empty: as HORO_TRANSPORT has it
+  std::string transport;  // empty: HORO_TRANSPORT
   CollectiveBench collective;
   AgreeBench agree;
   bool no_header = false;
@@ -30,8 +30,8 @@ struct BenchOptions {
   std::string simulated_collective = "all_reduce";
 };
 
-// `name`: a collective, agree, choice, simulate, wire, net or kernels; `arguments`: those with which this program can
-// be started again. The exit code. Throws std::invalid_argument.
+// `name`: a collective, agree, choice, simulate, wire, net or kernels. `arguments`: those of this process, to start it
+// again as a rank. Returns the exit code. Throws std::invalid_argument.
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments);
 
 }  // namespace horo::tools

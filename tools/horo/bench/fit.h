@@ -1,4 +1,4 @@
-// The line through times of messages by size: what a message costs by itself, and what each of its bytes costs. Pure.
+// A linear fit of message times by size: the cost per message and the cost per byte. Pure.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 namespace horo::tools {
 
 struct Fit {
-  double alpha_s = 0;  // of a message
+  double alpha_s = 0;  // per message
   double beta_s_per_byte = 0;
   double seconds(std::size_t bytes) const { return alpha_s + beta_s_per_byte * static_cast<double>(bytes); }
 };
@@ -17,7 +17,7 @@ struct TimeOfSize {
   double seconds = 0;
 };
 
-// The fit with the least relative errors, in their squares: 8 bytes count as much as 16 MiB. Two sizes at least.
+// The least-squares fit of relative errors: 8 bytes count as much as 16 MiB. Expects at least two sizes.
 Fit fit_of(const std::vector<TimeOfSize>& times);
 
 }  // namespace horo::tools

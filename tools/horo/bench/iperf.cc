@@ -31,7 +31,7 @@ Child start_iperf(const std::vector<std::string>& arguments) {
   return start(program);
 }
 
-// Reads until `is_enough`, or to the end.
+// Reads until `is_enough` returns true or the stream ends.
 template <class IsEnough>
 std::string read_until(int fd, const IsEnough& is_enough) {
   const TimePoint end = Clock::now() + kIperfTime;
@@ -39,7 +39,7 @@ std::string read_until(int fd, const IsEnough& is_enough) {
   char bytes[4096];
   while (!is_enough(text)) {
     pollfd wanted{fd, POLLIN, 0};
-    if (Clock::now() > end) throw std::runtime_error("iperf3 does not end; it said: " + text);
+    if (Clock::now() > end) throw std::runtime_error("iperf3 does not end; its output: " + text);
     ::poll(&wanted, 1, 100);
     const ssize_t got = ::read(fd, bytes, sizeof(bytes));
     if (got == 0) break;
@@ -58,7 +58,7 @@ void end_iperf(const Child& child) {
 
 Throughput throughput_in(const std::string& json, Direction direction) {
   const nlohmann::json report = nlohmann::json::parse(json, nullptr, false);
-  if (report.is_discarded()) throw std::runtime_error("iperf3 said what is no JSON: " + json);
+  if (report.is_discarded()) throw std::runtime_error("the output of iperf3 is not JSON: " + json);
   if (report.contains("error")) throw std::runtime_error("iperf3: " + report["error"].get<std::string>());
   const auto received = [&](const char* name) {
     return report.at("end").at(name).at("bits_per_second").get<double>() / 1e9;
@@ -87,7 +87,7 @@ IperfServer::IperfServer(const std::string& host, int port)
   const std::string text = read_until(child_.output.get(), listens);
   if (listens(text)) return;
   end_iperf(child_);
-  throw std::runtime_error("iperf3 does not listen at " + host + ":" + std::to_string(port) + "; it said: " + text);
+  throw std::runtime_error("iperf3 does not listen at " + host + ":" + std::to_string(port) + "; its output: " + text);
 }
 
 IperfServer::~IperfServer() {

@@ -1,4 +1,4 @@
-// iperf3, which measures the same line beside us: its server on one host, a client for each measurement on the other.
+// iperf3 as a reference on the same line: a server on one host, a client per measurement on the other.
 #pragma once
 
 #include <chrono>
@@ -9,22 +9,22 @@
 
 namespace horo::tools {
 
-// Gbit/s that arrived; 0: nothing was sent that way.
+// Received Gbit/s; 0: nothing was sent in that direction.
 struct Throughput {
   double to_client = 0, to_server = 0;
 };
 
 enum class Direction { kToServer, kToClient, kBoth };
 
-// Of the text of `iperf3 --json`. Throws std::runtime_error with what iperf3 says went wrong.
+// Parses the output of `iperf3 --json`. Throws std::runtime_error with iperf3's error.
 Throughput throughput_in(const std::string& json, Direction direction);
 
-// False: this host has no iperf3.
+// Whether this host has iperf3.
 bool has_iperf();
 
 class IperfServer {
  public:
-  // Listens when this returns. Throws std::runtime_error.
+  // Blocks until the server listens. Throws std::runtime_error.
   IperfServer(const std::string& host, int port);
   ~IperfServer();
   IperfServer(const IperfServer&) = delete;
@@ -34,8 +34,7 @@ class IperfServer {
   Child child_;
 };
 
-// A second of measuring, after another one for the connection to find its speed. Blocks for both. Throws
-// std::runtime_error.
+// Measures for one second, after one second of warm-up. Blocks for both. Throws std::runtime_error.
 Throughput run_iperf_client(const std::string& host, int port, Direction direction);
 
 }  // namespace horo::tools

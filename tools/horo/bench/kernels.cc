@@ -1,6 +1,6 @@
-// The loops of ring/reduce/reduce.h alone, in one thread: bytes of the result per second, by type, number of inputs and
-// instruction set, beside a memcpy and an a = b + c of float32 of the same size. All take turns in every round, so that
-// what else the machine does hits all of them alike; each figure is a median of rounds. Every result is compared with
+// The kernels of ring/reduce/reduce.h in one thread: bytes of the result per second by type, number of inputs and
+// instruction set, beside memcpy and a = b + c of float32 of the same size. All take turns in every round, so that
+// other load on the machine affects them equally; each figure is the median over rounds. Every result is compared with
 // that of the scalar kernels.
 
 #include "ring/reduce/kernels.h"
@@ -25,16 +25,16 @@ constexpr int kMostInputs = 8;
 constexpr int kColumn = 13;
 constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat64,    DType::kBFloat16,  DType::kFloat16,
                             DType::kInt32,   DType::kFloat8E4m3, DType::kFloat8E5m2};
-constexpr std::size_t kStackBytes = 4 * kKernelBlock * 16;  // a tree of 8 is 4 deep at most
-constexpr std::size_t kBytesPerTurn = 1 << 20;              // small results are summed again until a turn has as many
+constexpr std::size_t kStackBytes = 4 * kKernelBlock * 16;  // the stack of a tree of 8 has at most 4 entries
+constexpr std::size_t kBytesPerTurn = 1 << 20;              // small sums are repeated until a turn has this many bytes
 
 struct Place {
   const char* name;
   std::size_t bytes;  // of each input and of the result
 };
 
-// Memory for all inputs, the result and what it should be, whole elements of every type. Not numbers at random: their
-// sums must stay finite, or NaNs would be compared.
+// Memory for the inputs, the result and the expected result, in whole elements of every type. The values are chosen so
+// that sums stay finite: NaNs could not be compared.
 class Memory {
  public:
   explicit Memory(std::size_t bytes) : bytes_(bytes / 8 * 8), memory_((kMostInputs + 2) * bytes_) {
@@ -51,25 +51,25 @@ class Memory {
   std::vector<std::byte> memory_;
 };
 
-struct Contestant {
+struct KernelVariant {
   std::string name;
   std::function<void()> run;
   std::vector<double> rates{};  // GB/s of each round
 };
 
-void race(std::vector<Contestant>& contestants, std::size_t bytes, int rounds) {
+void time_in_turns(std::vector<KernelVariant>& variants, std::size_t bytes, int rounds) {
   const std::size_t repeats = std::max<std::size_t>(1, kBytesPerTurn / bytes);
   for (int round = -1; round < rounds; ++round) {
-    for (Contestant& contestant : contestants) {
+    for (KernelVariant& variant : variants) {
       const TimePoint begin = Clock::now();
-      for (std::size_t i = 0; i < repeats; ++i) contestant.run();
+      for (std::size_t i = 0; i < repeats; ++i) variant.run();
       const double taken = seconds_since(begin);
-      if (round >= 0) contestant.rates.push_back(static_cast<double>(bytes * repeats) / taken / 1e9);
+      if (round >= 0) variant.rates.push_back(static_cast<double>(bytes * repeats) / taken / 1e9);
     }
   }
 }
 
-// Not inlined, so that it is done again for every call.
+// Not inlined, so that the compiler does not merge repeated calls.
 [[gnu::noinline]] void add(float* a, const float* b, const float* c, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) a[i] = b[i] + c[i];
 }
@@ -118,7 +118,7 @@ class Measure {
 bool measure(const Place& place, Memory& memory, DType dtype, int inputs, int rounds) {
   Measure sums(memory, dtype, inputs);
   const std::size_t bytes = memory.bytes();
-  std::vector<Contestant> all;
+  std::vector<KernelVariant> all;
   all.push_back({"memcpy", [&] { std::memcpy(memory.out(), memory.input(0), bytes); }});
   all.push_back({"a=b+c", [&] {
                    add(reinterpret_cast<float*>(memory.out()), reinterpret_cast<const float*>(memory.input(0)),
@@ -129,9 +129,9 @@ bool measure(const Place& place, Memory& memory, DType dtype, int inputs, int ro
     right = right && sums.is_right(*kernels);
     all.push_back({kernels->name, [&sums, &memory, kernels] { sums.run(*kernels, memory.out()); }});
   }
-  race(all, bytes, rounds);
+  time_in_turns(all, bytes, rounds);
   std::vector<std::string> cells{place.name, std::string(name_of(dtype)), std::to_string(inputs)};
-  for (const Contestant& each : all) cells.push_back(fixed(median(each.rates), 2));
+  for (const KernelVariant& each : all) cells.push_back(fixed(median(each.rates), 2));
   cells.emplace_back(right ? "right" : "WRONG");
   std::cout << row(cells, kColumn) << std::flush;
   return right;

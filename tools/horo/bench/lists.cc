@@ -96,7 +96,7 @@ std::vector<std::string> words_for_collective() {
   return {"all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"};
 }
 
-std::string say_size(std::size_t bytes) {
+std::string size_text(std::size_t bytes) {
   std::string unit;
   for (const char letter : kUnits) {
     if (bytes % 1024 != 0 || bytes == 0) break;

@@ -1,4 +1,4 @@
-// The lists and words of a command line.
+// Parsers of lists and names on a command line.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace horo::tools {
 
-// "a,b" as a and b. Throws std::invalid_argument, naming the option, for a word that is not among `known`, one that is
-// there twice, or none at all.
+// Splits "a,b". Throws std::invalid_argument with the option's name for a word that is not in `known`, a repeated word,
+// or an empty list.
 std::vector<std::string> words_of(const std::string& option, const std::string& text,
                                   const std::vector<std::string>& known);
 
-// "8,1K,64K,1M,2G" in bytes, 1K being 1024. Throws std::invalid_argument.
+// Parses "8,1K,64K,1M,2G" into bytes; 1K is 1024. Throws std::invalid_argument.
 std::vector<std::size_t> sizes_of(const std::string& option, const std::string& text);
 
-// "2", "2,4" or "2..8", each at most `most`. Throws std::invalid_argument.
+// Parses "2", "2,4" or "2..8"; each number is at most `most`. Throws std::invalid_argument.
 constexpr int kMostRanksStarted = 1024;
 std::vector<int> worlds_of(const std::string& text, int most = kMostRanksStarted);
 
@@ -29,7 +29,7 @@ CollectiveKind kind_of(const std::string& option, const std::string& word);
 std::vector<std::string> words_for_dtype();
 std::vector<std::string> words_for_collective();
 
-// The other way: 65536 as "64K".
-std::string say_size(std::size_t bytes);
+// The inverse of sizes_of(): "64K" for 65536.
+std::string size_text(std::size_t bytes);
 
 }  // namespace horo::tools

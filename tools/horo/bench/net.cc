@@ -1,6 +1,6 @@
-// The data plane between two hosts, beside iperf3. A Transport alone, without a session: no agreement, no buckets. In
-// each round everybody has his turn: messages to and fro by size, a stream each way and both ways at once, and iperf3
-// for the same. The server is at rank 0, so iperf3's client and its directions are seen from rank 1.
+// The data plane between two hosts, beside iperf3. It uses a Transport without a session: no negotiation, no buckets.
+// Each round has round trips of messages of all sizes, a stream in each direction and in both at once, and the same
+// streams of iperf3. Rank 0 runs the iperf3 server, so the directions of iperf3 are those of its client at rank 1.
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -23,7 +23,7 @@ namespace horo::tools {
 namespace {
 
 constexpr std::chrono::minutes kNetTime{2};
-constexpr std::size_t kPieceBytes = 1 << 20;  // of a stream
+constexpr std::size_t kPieceBytes = 1 << 20;  // one message of a stream
 constexpr std::size_t kPiecesUnderWay = 8;
 constexpr std::size_t kFewestPieces = 24;
 constexpr double kSecondsPerTurn = 0.1, kSecondsPerStream = 1;
@@ -42,7 +42,7 @@ std::vector<std::size_t> sizes_up_to(std::size_t most) {
 struct SizeTimes {
   std::size_t bytes = 0;
   std::vector<double> seconds;  // one way, by round
-  double slowest = 0;           // of all single ones
+  double slowest = 0;           // of all round trips
 };
 
 // Gbit/s by round.
@@ -53,7 +53,7 @@ struct Rates {
 enum Way : std::size_t { kOut, kBack, kBothOut, kBothBack, kWays };
 constexpr std::array<const char*, kWays> kWayNames{"rank 0 to 1", "rank 1 to 0", "both: 0 to 1", "both: 1 to 0"};
 
-// Two ranks that do the same in turns; what they must both know rank 0 says.
+// Two ranks that run the same turns. Rank 0 decides the values that both need and sends them.
 class NetPair {
  public:
   NetPair(const Links& links, std::size_t max_bytes)
@@ -75,7 +75,8 @@ class NetPair {
     return is_first() ? mine : theirs;
   }
 
-  // Seconds of one way: the median of as many round trips as fit into a turn, and the slowest; as rank 0 sees them.
+  // The one-way time in seconds, half a round trip, at rank 0: the median over the round trips of a turn, and the
+  // slowest.
   std::array<double, 2> time_of(std::size_t bytes) {
     const double warm = median(round_trips(bytes, 3));
     const double fitting = agree(std::clamp(kSecondsPerTurn / warm, 3., 500.));
@@ -85,7 +86,8 @@ class NetPair {
     return is_first() ? mine : theirs;
   }
 
-  // Seconds of one way after nothing was sent for a while, in which the transport is looked after as a session does.
+  // The one-way time in seconds after a pause without messages. The transport is ticked during the pause, as a session
+  // does.
   double time_after_pause(std::size_t bytes, double pause_s) {
     std::vector<double> seconds;
     for (int i = 0; i < kPauses; ++i) {
@@ -95,9 +97,9 @@ class NetPair {
     return agree(median(seconds));
   }
 
-  // Gbit/s that arrive here and there.
+  // The Gbit/s that arrive at this rank and at the other.
   std::array<double, 2> stream(bool sends, bool receives, std::size_t pieces) {
-    share({});  // nobody begins before the other stands by
+    share({});  // both ranks start together
     std::vector<Transport::Op> sent, received;
     std::optional<TimePoint> first;
     for (std::size_t i = 0; i < pieces + kPiecesUnderWay; ++i) {
@@ -129,7 +131,7 @@ class NetPair {
     }
   }
 
-  // Buffers take turns as the pieces under way do, so none is written while it is sent.
+  // Each message in flight has its own buffer, so no buffer is written while it is being sent.
   static std::span<std::byte> piece(std::vector<std::byte>& memory, std::size_t number) {
     return std::span(memory).subspan(number % kPiecesUnderWay * kPieceBytes, kPieceBytes);
   }
@@ -158,7 +160,7 @@ class NetPair {
   std::vector<std::byte> in_, out_;
 };
 
-// Of "1.2.3.4:5" and "[::1]:5".
+// The host in "1.2.3.4:5" or "[::1]:5".
 std::string host_in(const std::string& text) {
   const std::string host = text.substr(0, text.rfind(':'));
   return host.starts_with("[") ? host.substr(1, host.size() - 2) : host;
@@ -167,7 +169,7 @@ int port_in(const std::string& text) {
   return std::stoi(text.substr(text.rfind(':') + 1));
 }
 
-// iperf3 beside the two; none where one host has none.
+// iperf3 between the same two hosts; not available if one host does not have it.
 class NetRival {
  public:
   NetRival(NetPair& pair, const std::string& addr) : pair_(pair) {
@@ -258,7 +260,7 @@ class NetMeasure {
   NetRival rival_;
   std::vector<SizeTimes> times_;
   std::array<Rates, kWays> rates_;
-  std::vector<double> after_pause_;  // seconds of one way, by round
+  std::vector<double> after_pause_;  // one-way seconds, by round
 };
 
 double percent_beside(double value, double fitted) {
@@ -287,7 +289,7 @@ std::string NetMeasure::table() const {
           " ns per byte: " + fixed(8e-9 / line.beta_s_per_byte, 3) + " Gbit/s\n" + pause_line() +
           "# streams, Gbit/s that arrive" +
           (rival_.is_there() ? "; ratio: horo to iperf3 of the same round, median (least, most)\n"
-                             : "; without iperf3, which is not on both hosts: tools/setup peers installs it\n") +
+                             : "; iperf3 is not installed on both hosts: tools/setup peers installs it\n") +
           row({"", "horo", "iperf3", "ratio", "least", "most"}, kNetWidth);
   for (std::size_t way = 0; way < kWays; ++way) {
     std::vector<std::string> cells{kWayNames[way], fixed(median(rates_[way].horo), 3), "-", "-", "-", "-"};
@@ -359,7 +361,8 @@ int bench_net(Config config, const NetBench& bench) {
   if (measure.is_first()) {
     const bool is_apart = compared.hosts.front() != compared.hosts.back();
     std::cout << machine_header(compared.topology)
-              << (is_apart ? "# two hosts\n" : "# ONE HOST: this is its loopback, no network\n") << std::flush;
+              << (is_apart ? "# two hosts\n" : "# ONE HOST: these are figures of its loopback interface\n")
+              << std::flush;
   }
   measure.run();
   if (!measure.is_first()) return 0;

@@ -19,7 +19,7 @@ bool is_eighth(DType dtype) {
   return dtype == DType::kFloat8E4m3 || dtype == DType::kFloat8E5m2;
 }
 
-// The largest value of an input: an 8-bit float counts so few that ones and zeros have to do.
+// The largest value of an input. 8-bit floats have few exact whole numbers, so their inputs are 0 and 1.
 int largest(DType dtype) {
   return is_eighth(dtype) ? 1 : kPeriod - 1;
 }
@@ -34,7 +34,7 @@ std::vector<int> values_of(DType dtype, int rank, int round) {
   return values;
 }
 
-// Largest whole number up to which all are exact; integers wrap and are exact always.
+// The largest whole number up to which all are exact. Integers wrap, so they are always exact.
 int exact_limit(DType dtype) {
   switch (dtype) {
     case DType::kFloat8E4m3:

@@ -1,5 +1,5 @@
-// Pattern: what a benchmark reduces, and what must come out: small whole numbers that are exact in every element type
-// and repeat, so that whole blocks can be written and compared at memory speed.
+// Pattern: the inputs and expected results of a benchmark: small whole numbers that are exact in every element type.
+// They repeat, so that whole blocks can be written and compared at memory speed.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,17 @@ namespace horo::tools {
 
 class Pattern {
  public:
-  // Throws std::invalid_argument where sums over so many ranks are not exact in the type, or it has no numbers.
+  // Throws std::invalid_argument if sums over `ranks` ranks are not exact in the type.
   Pattern(DType dtype, int ranks);
 
   // The input of a rank in a round.
   void fill(std::span<std::byte> buffer, int rank, int round) const;
-  // How many elements of a result of that round are not the sum over all ranks, or not what that rank gave.
+  // The number of elements in a result of that round that differ from the sum over all ranks, or from the input of
+  // `rank`.
   std::size_t count_wrong(std::span<const std::byte> result, int round) const;
   std::size_t count_wrong_copy(std::span<const std::byte> result, int rank, int round) const;
 
-  static constexpr std::size_t kPeriod = 13;  // elements; prime, so that no shard begins at the same place of it
+  static constexpr std::size_t kPeriod = 13;  // elements; prime, so that shards begin at different values
 
  private:
   std::size_t count_other(std::span<const std::byte> result, const std::vector<int>& values) const;

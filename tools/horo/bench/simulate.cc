@@ -1,5 +1,5 @@
-// The schedules on machines that are not here: what they would take by schedule_time.h, from a description of the
-// machine; and the same beside times that were measured, published ones or those of `horo bench choice`.
+// Predicted times of all algorithms (schedule_time.h) on a machine given by its description, and the same beside
+// measured times: published ones, or those of `horo bench choice`.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -49,8 +49,8 @@ MachineCost machine_of(const Json& json) {
   return machine;
 }
 
-// Pieces of segment_bytes, or of halves of them down to least_segment_bytes where they are sooner through: what a
-// runner does that looks at how many pieces there are.
+// The shortest time over segment sizes: segment_bytes, and halves of it down to least_segment_bytes. It is the time of
+// an implementation that selects the segment size by the number of segments.
 double seconds_on(const Json& described, const Shape& shape, const NamedMaker& maker, std::size_t bytes) {
   const MachineCost machine = machine_of(described);
   const std::size_t most = described.value("segment_bytes", std::size_t{256} << 10);
@@ -85,7 +85,7 @@ double median_of_errors(const std::vector<double>& errors) {
   return median(sizes);
 }
 
-// ---- A described machine.
+// ---- A machine given by a description.
 
 void print_points(const Json& described) {
   std::vector<double> errors;
@@ -96,14 +96,14 @@ void print_points(const Json& described) {
     const auto bytes = point.at("bytes").get<std::size_t>();
     const auto name = point.at("algorithm").get<std::string>();
     const Shape shape = shape_on(CollectiveKind::kAllReduce, ranks, described.at("ranks_of_host").get<int>());
-    Json there = described;  // a point may be of a machine that differs in some figures
+    Json there = described;  // a point may override figures of the machine
     there.merge_patch(point.value("machine", Json::object()));
     const double seconds = seconds_on(there, shape, maker_named(shape.kind, name), bytes);
     const double rate = static_cast<double>(bytes) / seconds / kGiga * bus_factor(shape.kind, ranks);
     const double published = point.at("busbw_gb_per_s").get<double>();
     errors.push_back(100 * (rate / published - 1));
     std::cout << row(
-        {std::to_string(ranks), say_size(bytes), name, fixed(published, 0), fixed(rate, 0), fixed(errors.back(), 1)},
+        {std::to_string(ranks), size_text(bytes), name, fixed(published, 0), fixed(rate, 0), fixed(errors.back(), 1)},
         kSimulatedWidth);
   }
   for (const Json& miss : described.value("not_simulated", Json::array())) {
@@ -115,7 +115,7 @@ void print_points(const Json& described) {
 void print_scale(const SimulateBench& bench, const Json& described) {
   const int ranks_of_host = described.at("ranks_of_host").get<int>();
   for (const CollectiveKind kind : {bench.kind}) {
-    std::cout << "# " << name_of(kind) << ", us; each line's best one last\n";
+    std::cout << "# " << name_of(kind) << ", us; the last column is the best algorithm\n";
     std::vector<std::string> head{"ranks", "bytes"};
     for (const NamedMaker& maker : all_schedule_makers()) {
       if (maker.kind == kind) head.emplace_back(maker.name);
@@ -125,7 +125,7 @@ void print_scale(const SimulateBench& bench, const Json& described) {
     for (const int ranks : bench.ranks) {
       const Shape shape = shape_on(kind, ranks, ranks_of_host);
       for (const std::size_t bytes : bench.sizes) {
-        std::vector<std::string> cells{std::to_string(ranks), say_size(bytes)};
+        std::vector<std::string> cells{std::to_string(ranks), size_text(bytes)};
         std::pair<double, std::string> best{HUGE_VAL, ""};
         for (const NamedMaker& maker : all_schedule_makers()) {
           if (maker.kind != kind) continue;
@@ -140,7 +140,7 @@ void print_scale(const SimulateBench& bench, const Json& described) {
   }
 }
 
-// ---- Times that were measured here.
+// ---- Times measured by horo bench choice.
 
 struct Measured {
   int ranks;
@@ -149,7 +149,7 @@ struct Measured {
   double us;
 };
 
-// By number of ranks: what `horo bench choice` measured of all_reduces by messages.
+// The cells of `horo bench choice` for all_reduce over TCP, by number of ranks.
 std::map<int, std::vector<Measured>> measured_in(const Json& results) {
   std::map<int, std::vector<Measured>> by_ranks;
   for (const Json& cell : results.at("results")) {
@@ -158,7 +158,7 @@ std::map<int, std::vector<Measured>> measured_in(const Json& results) {
     for (const auto& [name, values] : cell.at("times_us").items()) {
       if (name == "automatic") continue;
       auto times = values.get<std::vector<double>>();
-      if (name == cell.at("chosen").get<std::string>()) {  // which the automatic choice has run as well
+      if (name == cell.at("chosen").get<std::string>()) {  // the automatic choice has the same algorithm
         for (const Json& time : cell.at("times_us").at("automatic")) times.push_back(time.get<double>());
       }
       by_ranks[ranks].push_back({ranks, cell.at("bytes").get<std::size_t>(), name, median(times)});
@@ -179,14 +179,14 @@ std::vector<double> errors_of(const std::vector<Measured>& cells, const MachineC
   return errors;
 }
 
-// The sum of how far off the times are, as ratios: a few far ones may stay so.
+// The sum of the absolute logarithms of predicted / measured. Single outliers have little weight.
 double loss_of(const std::vector<Measured>& cells, const MachineCost& machine) {
   double loss = 0;
   for (const double error : errors_of(cells, machine)) loss += std::abs(std::log1p(std::max(-0.999, error)));
   return loss;
 }
 
-// Each cost in turn, a little more or less, as long as that helps: with ever smaller steps.
+// Coordinate descent: each cost is multiplied or divided by a factor while the loss falls; then the factor shrinks.
 MachineCost calibrated(const std::vector<Measured>& cells, MachineCost machine) {
   const std::vector<double*> knobs{&machine.inside.latency,  &machine.inside.message, &machine.inside.byte,
                                    &machine.sum_byte,        &machine.cache_bytes,    &machine.beyond_cache,
@@ -209,7 +209,7 @@ MachineCost calibrated(const std::vector<Measured>& cells, MachineCost machine) 
   return machine;
 }
 
-// Every other size sets the costs, the ones between are foretold.
+// Every other size calibrates the costs; the sizes between are predicted.
 void check_measured(const Json& results) {
   std::vector<double> all;
   for (const auto& [ranks, cells] : measured_in(results)) {
@@ -217,24 +217,24 @@ void check_measured(const Json& results) {
     for (const Measured& each : cells) sizes.push_back(each.bytes);
     std::sort(sizes.begin(), sizes.end());
     sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-    std::vector<Measured> known, foretold;
+    std::vector<Measured> known, predicted;
     for (const Measured& each : cells) {
       const auto at = std::lower_bound(sizes.begin(), sizes.end(), each.bytes) - sizes.begin();
-      (at % 2 == 0 ? known : foretold).push_back(each);
+      (at % 2 == 0 ? known : predicted).push_back(each);
     }
     MachineCost machine = usual_costs();
     machine.cores = results.at("cores").get<double>();
     machine.cache_bytes = 1 << 20;
     machine.beyond_cache = machine.sum_beyond_cache = 1.5;
     machine = calibrated(known, machine);
-    const std::vector<double> errors = errors_of(foretold, machine);
+    const std::vector<double> errors = errors_of(predicted, machine);
     std::cout << "# " << ranks << " ranks: " << known.size() << " cells set the costs (median error "
-              << fixed(100 * median_of_errors(errors_of(known, machine)), 1) << " %), " << foretold.size()
-              << " are foretold: median error " << fixed(100 * median_of_errors(errors), 1) << " %\n"
+              << fixed(100 * median_of_errors(errors_of(known, machine)), 1) << " %), " << predicted.size()
+              << " are predicted: median error " << fixed(100 * median_of_errors(errors), 1) << " %\n"
               << row({"bytes", "algorithm", "us", "simulated", "error %"}, kSimulatedWidth);
-    for (std::size_t i = 0; i < foretold.size(); ++i) {
-      const Measured& each = foretold[i];
-      std::cout << row({say_size(each.bytes), each.algorithm, fixed(each.us, 1), fixed(each.us * (1 + errors[i]), 1),
+    for (std::size_t i = 0; i < predicted.size(); ++i) {
+      const Measured& each = predicted[i];
+      std::cout << row({size_text(each.bytes), each.algorithm, fixed(each.us, 1), fixed(each.us * (1 + errors[i]), 1),
                         fixed(100 * errors[i], 1)},
                        kSimulatedWidth);
     }
@@ -242,7 +242,7 @@ void check_measured(const Json& results) {
   }
   if (all.empty())
     throw std::invalid_argument("--check: expected all_reduces over tcp, as horo bench choice --json has");
-  std::cout << "# median error of all that were foretold: " << fixed(100 * median_of_errors(all), 1) << " %\n";
+  std::cout << "# median error of all predictions: " << fixed(100 * median_of_errors(all), 1) << " %\n";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Counts, no times: what every algorithm of every collective sends, by our own counters, against what its schedule says
-// and against the kernel's TCP_INFO; and what leaves each host.
+// Counts bytes, measures no times: the bytes that each algorithm of each collective sends by horo's counters, against
+// the bytes of its schedule and the kernel's TCP_INFO, and the bytes that leave each host.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -24,12 +24,12 @@ namespace {
 
 using Kind = CollectiveKind;
 
-constexpr std::size_t kElements = 5'160'960;  // of all members' parts together: a multiple of all that cuts it
+constexpr std::size_t kElements = 5'160'960;  // of all members' parts together: divisible by all numbers of parts
 constexpr double kMostPercent = 0.5;
-constexpr double kBarriers = 64 << 10;  // bytes: what barriers around a collective send at most
+constexpr double kBarriers = 64 << 10;  // bytes: upper bound for the barriers around a collective
 constexpr int kWidth = 17;
 
-// What a rank sends, and what all ranks of each host send to other hosts.
+// The bytes that a rank sends, and that all ranks of each host send to other hosts.
 struct Sent {
   double bytes = 0;
   std::vector<double> left_host;
@@ -48,28 +48,28 @@ class WireBench {
     plain_ = group("", hosts_);
   }
 
-  // The worst deviation, in percent.
+  // Returns the largest deviation in percent.
   double run() {
     for (const NamedMaker& maker : all_schedule_makers()) measure_maker(maker, DType::kFloat32);
     for (const NamedMaker& maker : all_schedule_makers()) {
-      if (reduces(maker.kind)) measure_maker(maker, DType::kBFloat16);  // whose partial sums are twice as long
+      if (reduces(maker.kind)) measure_maker(maker, DType::kBFloat16);  // its partial sums are float32
     }
     for (const auto& codec : built_in_codecs()) measure_codec(*codec);
     return most_;
   }
 
-  // The same of what goes between hosts alone. Over links that share memory inside hosts.
+  // The same for the bytes between hosts. Inside a host the links share memory.
   double run_two_level() {
     Collective c = base(Kind::kAllReduce);
     std::vector<float> values(kElements, 1);
     c.counts = {kElements};
     c.in = c.out = {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float)};
     if (!TwoLevel::takes(c, hosts_)) return 0;
-    const auto wished = group(std::string("all_reduce=") + kTwoLevel, hosts_);
-    wished->run(c);  // they tell each other where their boards are
+    const auto selected = group(std::string("all_reduce=") + kTwoLevel, hosts_);
+    selected->run(c);  // the first call exchanges the addresses of the shared memory
     c.plan = plan_ += 2;
-    if (wished->algorithm(c) != kTwoLevel) return 0;
-    const Counted counted = count(hosts_, [&] { wished->run(c); });
+    if (selected->algorithm(c) != kTwoLevel) return 0;
+    const Counted counted = count(hosts_, [&] { selected->run(c); });
     report("all_reduce", kTwoLevel, c.dtype, sent_in_two_levels(c), counted);
     return most_;
   }
@@ -85,11 +85,11 @@ class WireBench {
     return make_host_group(links_, {members_, 0, hosts}, config, counters_);
   }
 
-  // On one host we make believe that every two ranks have a host of their own.
+  // On one host each pair of ranks counts as a host.
   std::vector<int> hosts_for(const NamedMaker& maker) const {
     const bool has_levels = std::set<int>(hosts_.begin(), hosts_.end()).size() > 1;
-    const bool looks_at_hosts = maker.make == hierarchical_all_reduce || maker.make == hosts_first_all_reduce;
-    if (has_levels || !looks_at_hosts) return hosts_;
+    const bool depends_on_hosts = maker.make == hierarchical_all_reduce || maker.make == hosts_first_all_reduce;
+    if (has_levels || !depends_on_hosts) return hosts_;
     std::vector<int> pairs;
     for (int rank = 0; rank < size(); ++rank) pairs.push_back(rank / 2);
     return pairs;
@@ -117,7 +117,7 @@ class WireBench {
     return values;
   }
 
-  // The collective, counted by us and by the kernel.
+  // Runs a collective and counts its bytes, by horo's counters and by the kernel's.
   struct Counted {
     Sent sent;
     double kernel_off = 0;  // percent
@@ -131,7 +131,7 @@ class WireBench {
     run();
     Counted counted;
     counted.sent.bytes = static_cast<double>(transport().traffic(0).bytes_sent) - before;
-    barrier();  // whoever leaves it knows that the others have received what was sent before
+    barrier();  // after it, all ranks have received all earlier data
     double kernel = 0;
     std::vector<double> left(members_.size(), 0);
     for (std::size_t peer = 0; peer < to.size(); ++peer) {
@@ -160,11 +160,11 @@ class WireBench {
     for (int member = 0; member < size(); ++member) schedules.push_back(maker.make(shape, member));
     c.order = schedules.front().order;
     const Cost cost = cost_of(shape, schedules, chunk_bytes(schedules.front(), c));
-    const auto wished = group(std::string(name_of(c.kind)) + "=" + maker.name, hosts);
+    const auto selected = group(std::string(name_of(c.kind)) + "=" + maker.name, hosts);
     std::vector<std::byte> in(kElements * size_of(dtype)), out(in.size());
     c.in = {in.data(), in.size()};
     c.out = {out.data(), out.size()};
-    const Counted counted = count(hosts, [&] { wished->run(c); });
+    const Counted counted = count(hosts, [&] { selected->run(c); });
     Sent said{static_cast<double>(cost.sent[me()]), {cost.left_hosts.begin(), cost.left_hosts.end()}};
     report(std::string(name_of(c.kind)), maker.name, dtype, said, counted);
   }
@@ -200,7 +200,7 @@ class WireBench {
     return bytes;
   }
 
-  // Coded parts to their owners, coded sums to all.
+  // Coded parts are sent to their owners, coded sums to all.
   void measure_codec(const Codec& codec) {
     Collective c = base(Kind::kAllReduce);
     std::vector<float> values(kElements, 1);
@@ -249,19 +249,20 @@ class WireBench {
 
 int bench_wire(Config config, bool with_header) {
   const Config as_asked = config;
-  config.transport = "tcp";  // what does not travel cannot be counted
+  config.transport = "tcp";  // shared memory has no bytes on a wire
   Links links = find_others(config, 0);
   Counters counters;
   const StartupAgreement compared = compare_settings(links, config, counters);
   if (with_header && config.rank == 0) {
-    std::cout << machine_header(compared.topology) << "# one collective of " << kElements
-              << " elements in all; sent: bytes of the busiest rank, headers "
-              << "included; left host: of the\n# busiest host to others (on one host, algorithms that look at hosts "
-              << "are told that every two ranks are one);\n# off: percent from what the schedule says (off kernel: "
-              << "from TCP_INFO) of the worst rank or host, at most 0.5\n"
-              << row({"ranks", "collective", "algorithm", "type", "sent", "schedule", "off", "off kernel", "left host",
-                      "off", ""},
-                     kWidth);
+    std::cout
+        << machine_header(compared.topology) << "# one collective of " << kElements
+        << " elements in all; sent: bytes of the busiest rank, headers "
+        << "included; left host: of the\n# busiest host to others (on one host, algorithms that depend on hosts "
+        << "count each pair of ranks as a host);\n# off: deviation from the schedule in percent (off kernel: from "
+        << "TCP_INFO) of the worst rank or host, at most 0.5\n"
+        << row({"ranks", "collective", "algorithm", "type", "sent", "schedule", "off", "off kernel", "left host", "off",
+                ""},
+               kWidth);
   }
   double most = WireBench(config, std::move(links), compared.hosts).run();
   if (as_asked.transport != "tcp" && TwoLevel::has_levels(compared.hosts)) {

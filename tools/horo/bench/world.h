@@ -1,4 +1,4 @@
-// What the benchmarks have in common: where they run, and small agreements between the ranks.
+// Shared code of the benchmarks: the header of a report, collectives over ranks, statistics, table rows.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace horo::tools {
 // "# " lines: version, processor, cores, kernel, load, ranks, transport.
 std::string machine_header(const Topology& topology);
 std::string machine_header(const Session& session);
-// Of all ranks, element by element. All ranks call them with equally many values.
+// Element-wise over all ranks. All ranks call them with the same number of values.
 std::vector<double> max_over_ranks(Session& session, const std::vector<double>& values);
 std::vector<std::int64_t> sum_over_ranks(Session& session, const std::vector<std::int64_t>& values);
 void barrier(Session& session);
 
-// nccl-tests' factor from algbw to busbw: what each rank has to move, whatever the algorithm, over the size.
+// busbw / algbw as defined by nccl-tests: the bytes that each rank must move with any algorithm, divided by the size.
 double bus_factor(CollectiveKind kind, int ranks);
 
 double median(std::vector<double> values);
@@ -29,7 +29,7 @@ inline double seconds_since(TimePoint begin) {
 
 // One line of right-aligned columns, each `width` wide.
 std::string row(const std::vector<std::string>& cells, int width);
-// Prints at once if this is rank 0.
+// Prints and flushes if this is rank 0.
 void print(const Session& session, const std::string& text);
 
 }  // namespace horo::tools

@@ -1,5 +1,5 @@
-// Each promise is a function that adds a sentence where it is broken, and stops there: one mistake is one finding.
-// Whatever is handed to the codec lies between guard bytes, at odd addresses, and in memory of two different pasts.
+// Each part of the contract is a function that reports the first violation, so that one mistake gives one finding. All
+// buffers have guard bytes around them, odd addresses, and two different initial contents.
 
 #include "tools/horo/conformance/codec.h"
 
@@ -98,11 +98,11 @@ class Checker {
     GuardedMemory wire(bytes, offset, kGuard), out(count * sizeof(float), 0, kGuard, past);
     codec_.decode(wire.data(), floats_in(out), count);
     if (!out.is_intact()) find(say("decode() of ", count, " elements wrote outside of them"));
-    if (!wire.is_intact() || wire.contents() != bytes) find("decode() changed the bytes that it was given");
+    if (!wire.is_intact() || wire.contents() != bytes) find("decode() changed the bytes of its input");
     return values_in(out, count);
   }
 
-  // Magnitudes between 2^low and 2^high, zeros among them.
+  // Values of magnitudes between 2^low and 2^high, and some zeros.
   Floats random_values(std::size_t count, int low, int high) {
     Floats values;
     for (std::size_t i = 0; i < count; ++i) {
@@ -130,7 +130,7 @@ class Checker {
     return true;
   }
 
-  // The same values give the same bytes, whatever the memory was and wherever it lies; and back.
+  // encode() and decode() give the same results for any initial contents and address of their buffers.
   bool memory() {
     for (const std::size_t count : some_sizes()) {
       const Floats x = random_values(count, -4, 4), residual(count, 0.0f);
@@ -140,8 +140,8 @@ class Checker {
         const Code again = encode(x, residual, offset, past);
         if (again.wire != first.wire) {
           return find(say("encode() of ", count,
-                          " elements is not repeatable: its bytes depend on where they lie or "
-                          "on what was there before, or are not all written"));
+                          " elements is not repeatable: its bytes depend on their address or "
+                          "on earlier contents, or are not all written"));
         }
         if (!same_bits(again.residual, first.residual)) return find("the residual of encode() is not repeatable");
         if (!same_bits(decode(first.wire, count, offset, past), decode(first.wire, count))) {
@@ -152,7 +152,7 @@ class Checker {
     return true;
   }
 
-  // A block's code does not depend on its neighbours.
+  // The code of a block does not depend on other blocks.
   bool pieces() {
     const std::size_t count = 4 * block_ + block_ / 2;
     const Floats x = random_values(count, -4, 4), residual = random_values(count, -8, -6);
@@ -170,9 +170,9 @@ class Checker {
       out.insert(out.end(), values.begin(), values.end());
     }
     if (joined.wire != whole.wire || (codec_.stateful() && !same_bits(joined.residual, whole.residual))) {
-      return find("encode() of a tensor is not that of its blocks one after the other");
+      return find("encode() of a tensor is not the concatenation of its blocks");
     }
-    return same_bits(out, back) || find("decode() of a tensor is not that of its blocks one after the other");
+    return same_bits(out, back) || find("decode() of a tensor is not the concatenation of its blocks");
   }
 
   // The magnitude of the largest finite value in the block of element i.
@@ -226,7 +226,7 @@ class Checker {
     return true;
   }
 
-  // A NaN or an infinity is still one on the other side; other blocks do not know of it, nor does what is kept.
+  // A NaN or an infinity stays one; other blocks and the residual are not affected.
   bool not_finite() {
     for (const float value : {kNan, -kNan, kInfinity, -kInfinity}) {
       for (const std::size_t at : {std::size_t{0}, block_ / 2, block_ - 1}) {
@@ -259,7 +259,7 @@ class Checker {
     return true;
   }
 
-  // What was sent in many steps and what is left add up to what was to be sent.
+  // The sum of the decoded values over all steps and the last residual add up to the sum of the inputs.
   bool feedback() {
     constexpr int kSteps = 40;
     const std::size_t count = 2 * block_ + 1;
@@ -277,11 +277,11 @@ class Checker {
     }
     constexpr double kMost = 2.0;                                      // of one value
     const double rounding = kSteps * 4 * kMost * 0x1p-24;              // of float32, in each step
-    const double kept = 2 * allowed(2 * kMost, 2 * kMost) + rounding;  // more than one step can lose
+    const double kept = 2 * allowed(2 * kMost, 2 * kMost) + rounding;  // more than the error of one step
     for (std::size_t i = 0; i < count; ++i) {
       const auto left = static_cast<double>(residual[i]);
       if (!(std::fabs(sent[i] + left - wanted[i]) <= rounding)) {
-        return find(say("error feedback: after ", kSteps, " steps ", sent[i], " was sent and ", left, " is left of ",
+        return find(say("error feedback: after ", kSteps, " steps ", sent[i], " was sent and ", left, " remains of ",
                         wanted[i], ", expected them to add up"));
       }
       if (!(std::fabs(left) <= kept)) return find(say("error feedback: the residual grows, to ", left));

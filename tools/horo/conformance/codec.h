@@ -1,4 +1,4 @@
-// What is wrong with a codec, found by trying it: for its author, before a job depends on it.
+// Tests a codec for its author, before a job depends on it.
 #pragma once
 
 #include <cfloat>
@@ -9,8 +9,8 @@
 
 namespace horo::tools {
 
-// What its author says of a codec. Of every finite value up to `largest`, and of the largest magnitude in its block:
-// |decoded - value| <= relative * |value| + of_block * that + absolute.
+// The author's claim about the error. For every finite value up to `largest` in a block with largest magnitude m:
+// |decoded - value| <= relative * |value| + of_block * m + absolute.
 struct CodecClaim {
   double relative = 0;
   double of_block = 0;
@@ -18,19 +18,19 @@ struct CodecClaim {
   double largest = FLT_MAX;
 };
 
-// Of a codec that is built in. Throws std::invalid_argument for another name.
+// The claim of a built-in codec. Throws std::invalid_argument for another name.
 CodecClaim claim_of_built_in(const std::string& name);
 
-// Tries what ring/codec/codec.h promises:
-//   - sizes: no elements take no bytes, many elements those of their blocks;
-//   - memory: it writes all of what is its own and nothing else, and gives the same again, at any address;
-//   - pieces: the code of a tensor is that of its blocks;
-//   - the claim, over magnitudes from 2^-149 to 2^127; zeros stay zeros;
-//   - a NaN or an infinity in any place of a block is one afterwards, and disturbs no other block and no residual;
-//   - any bytes are decoded;
-//   - of a stateful one: what it sent in 40 steps and what it kept add up.
-// One sentence for each of them that is broken; empty: there is no fault. What the codec throws is a fault. Takes a
-// fraction of a second.
+// Tests the contract of ring/codec/codec.h:
+//   - sizes: wire_bytes() is 0 for no elements, and the sum over blocks for many;
+//   - memory: the codec writes all bytes of its output and no others, and gives the same result at any address;
+//   - pieces: the code of a tensor is the concatenation of the codes of its blocks;
+//   - the claim holds for magnitudes from 2^-149 to 2^127; zeros stay zeros;
+//   - a NaN or an infinity stays one at any place of a block, and affects no other block and no residual;
+//   - any bytes can be decoded;
+//   - for a stateful codec: the sums of 40 steps and the residual add up.
+// Returns one sentence per violation; empty: no fault. An exception of the codec is a fault. Takes a fraction of a
+// second.
 std::vector<std::string> faults_of(const Codec& codec, const CodecClaim& claim);
 
 }  // namespace horo::tools

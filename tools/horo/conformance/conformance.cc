@@ -1,4 +1,4 @@
-// A library in C is loaded into this process, so an operation that writes where it may not can end it.
+// The library is loaded into this process, so an operation that writes out of bounds can crash it.
 
 #include "tools/horo/conformance/conformance.h"
 
@@ -30,7 +30,7 @@ Library opened(const Options& options) {
   return library;
 }
 
-// 0: there are none.
+// Returns 0 if there are no faults, else 1.
 int print(const std::vector<std::string>& faults, const std::string& of) {
   for (const std::string& fault : faults) std::cout << fault << "\n";
   if (faults.empty()) std::cout << of << ": no faults\n";
@@ -40,7 +40,7 @@ int print(const std::vector<std::string>& faults, const std::string& of) {
 CustomOp loaded(const OpOptions& options, void* library) {
   const auto* op = static_cast<const horo_op*>(::dlsym(library, options.symbol.c_str()));
   if (op == nullptr) throw unusable(options, "there is no such symbol; expected a horo_op");
-  if (op->struct_bytes < sizeof(horo_op)) throw unusable(options, "its struct_bytes are not those of a horo_op");
+  if (op->struct_bytes < sizeof(horo_op)) throw unusable(options, "its struct_bytes is not that of a horo_op");
   if (op->flags != HORO_OP_ASSOCIATIVE && op->flags != HORO_OP_WHOLE) {
     throw unusable(options,
                    "its flags are " + std::to_string(op->flags) + ", expected HORO_OP_ASSOCIATIVE or HORO_OP_WHOLE");

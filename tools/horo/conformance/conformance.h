@@ -1,4 +1,4 @@
-// `horo conformance`: tries what others wrote for horo, before a job depends on it.
+// `horo conformance`: tests custom operations and codecs in shared libraries.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@ struct OpOptions {
   double tolerance = 0;
 };
 
-// Prints every fault that faults_of() finds. 0: none; 1: some. Throws std::invalid_argument if there is no such thing.
+// Prints the faults that faults_of() finds. Returns 0: none, or 1. Throws std::invalid_argument if the library or
+// symbol cannot be used.
 int op_conformance(const OpOptions& options);
 
 struct CodecOptions {
   std::string library;  // a shared library
   std::string symbol;   // a horo_codec in it
-  CodecClaim claim;     // what its author says of it
+  CodecClaim claim;     // of its author
 };
 
 // The same for the faults of a codec.

@@ -1,5 +1,5 @@
-// Every trial runs the operation on memory of its own, between guards, and compares bytes. What an operation reads
-// beyond its elements shows by changing the guards.
+// Each trial runs the operation on new memory between guard bytes and compares bytes. Different guard bytes reveal an
+// operation that reads outside of its elements.
 
 #include "tools/horo/conformance/op.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kContributors = 7;
 
-// What elements are worth: complex numbers are two.
+// The elements as numbers; a complex number is two.
 std::vector<double> numbers_in(const Bytes& bytes, DType dtype) {
   std::vector<double> numbers;
   const auto add = [&](auto example, const Bytes& from) {
@@ -99,7 +99,7 @@ class Trial {
     nothing(a);
     const Bytes ab = combined(a, b);
     repeats(a, b, c, ab);
-    expect(ab == combined(a, b, 0, std::byte{0x3c}), "its result depends on what lies beside its elements");
+    expect(ab == combined(a, b, 0, std::byte{0x3c}), "its result depends on memory beside its elements");
     if (!op_.whole) {
       pieces(a, b, ab);
       agree(combined(ab, c), combined(a, combined(b, c)), {a, b, c},
@@ -151,10 +151,11 @@ class Trial {
   }
 
   void repeats(const Bytes& a, const Bytes& b, const Bytes& c, const Bytes& ab) const {
-    expect(ab == combined(a, b), "the same inputs give other bits when they are combined again");
+    expect(ab == combined(a, b), "the same inputs give other bits if they are combined again");
     combined(c, a);
-    expect(ab == combined(a, b), "its result depends on what it combined before");
-    expect(ab == combined(a, b, 1), "its result depends on the address: elements lie where their type may, no better");
+    expect(ab == combined(a, b), "its result depends on elements that it combined before");
+    expect(ab == combined(a, b, 1),
+           "its result depends on the address: elements have the alignment of their type only");
   }
 
   void pieces(const Bytes& a, const Bytes& b, const Bytes& ab) const {
@@ -168,7 +169,7 @@ class Trial {
       const Bytes part = combined(piece(a), piece(b));
       joined.insert(joined.end(), part.begin(), part.end());
     }
-    expect(joined == ab, "pieces do not give what the whole does: it needs whole tensors, and has to say so");
+    expect(joined == ab, "pieces and the whole give different results: it needs whole tensors and must declare it");
   }
 
   void agree(const Bytes& left, const Bytes& right, const std::vector<Bytes>& inputs, const char* otherwise) const {
@@ -187,7 +188,7 @@ class Trial {
     }
   }
 
-  // Ids with a gap, which is another tree than that of 0 to 6.
+  // Ids with a gap: their tree differs from that of 0 to 6.
   void tree() const {
     std::vector<std::int64_t> ids;
     std::vector<Bytes> inputs;

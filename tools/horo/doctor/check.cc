@@ -1,5 +1,4 @@
-// The settings that a job would start with, and a job: two ranks as threads, over the loopback, with a sum that is
-// known.
+// The settings that a job would start with, and a test job: two ranks as threads, over loopback, with a known sum.
 #include <netinet/in.h>
 
 #include <array>
@@ -22,7 +21,7 @@ constexpr int kRanks = 2;
 constexpr std::int64_t kElements = 100'000;
 constexpr milliseconds kPatience{10'000};
 
-// A port that is ours until we listen there: bound, not listening.
+// Reserves a port: the socket is bound and does not listen.
 Fd reserve_loopback_port() {
   Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -36,7 +35,7 @@ Fd reserve_loopback_port() {
   return fd;
 }
 
-// What rank `rank` saw go wrong, or "".
+// Runs rank `rank`. Returns the error, or "".
 std::string reduce_as(int rank, Config config) {
   try {
     config.rank = config.local_rank = rank;
@@ -76,7 +75,7 @@ std::string reduce_on_two_ranks() {
   return wrong[0].empty() ? wrong[1] : wrong[0];
 }
 
-// Of the key, where it is; never what it is.
+// The value of a setting. A key is never shown, only its location.
 std::string value_of(const Setting& setting, const Config& config) {
   const std::string value = value_in(config, setting);
   if (!value.empty()) return value;
@@ -84,7 +83,7 @@ std::string value_of(const Setting& setting, const Config& config) {
   return text == nullptr ? default_of(setting) : text;
 }
 
-// Which job this process would be a rank of, if it were one.
+// The job and rank that this process would have by its environment.
 void add_start(DoctorReport& report, const Config& config) {
   const Launcher& launcher = config.launcher;
   const char* const places[] = {"HORO_ADDR", "a socket of this host", "the launcher's store"};
@@ -96,7 +95,7 @@ void add_start(DoctorReport& report, const Config& config) {
             config.size == 1 ? Value() : Value(std::string(places[static_cast<std::size_t>(config.meet_by)])));
   start.add("job_key", config.key.has_value());
   if (launcher.remark.empty()) return;
-  report.hints.push_back({launcher.remark, "set HORO_RANK, HORO_SIZE and HORO_ADDR where that is not what is meant"});
+  report.hints.push_back({launcher.remark, "set HORO_RANK, HORO_SIZE and HORO_ADDR if another job is meant"});
 }
 
 }  // namespace
@@ -107,11 +106,11 @@ void examine_settings(DoctorReport& report) {
     config = config_from([](const char* name) { return std::getenv(name); });
   } catch (const std::exception& error) {
     report.problems.push_back({error.what(),
-                               "set it to what is expected, or unset it: docs/settings.md, or "
-                               "'horo doctor --settings', says what each setting may be"});
+                               "set it to an expected value, or unset it: docs/settings.md and "
+                               "'horo doctor --settings' list the values of each setting"});
   }
   for (const std::string& unknown : unknown_settings_in_environment()) {
-    report.problems.push_back({unknown, "give it the right name, or unset it: it has no effect"});
+    report.problems.push_back({unknown, "correct the name, or unset it: it has no effect"});
   }
   add_start(report, config);
   Section settings{"settings", {}}, set{"set_in_environment", {}};
@@ -137,7 +136,7 @@ void examine_by_running(DoctorReport& report) {
   check.add("took_us", static_cast<std::int64_t>(took.count()));
   if (wrong.empty()) return;
   report.problems.push_back({"an all_reduce of 100000 floats on 2 ranks over 127.0.0.1 failed: " + wrong,
-                             "see to the other problems first (descriptors, loopback); if there are none, this is a "
+                             "solve the other problems first (descriptors, loopback); if there are none, this is a "
                              "bug of horo or a broken machine: report it with the output of 'horo doctor --json'"});
 }
 

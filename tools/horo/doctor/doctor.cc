@@ -25,16 +25,16 @@ struct TextOf {
   std::string operator()(const std::string& value) const { return value; }
 };
 
-ordered_json json_of(const std::vector<Ailment>& ailments) {
+ordered_json json_of(const std::vector<Finding>& findings) {
   ordered_json list = ordered_json::array();
-  for (const Ailment& one : ailments) list.push_back({{"what", one.what}, {"advice", one.advice}});
+  for (const Finding& one : findings) list.push_back({{"what", one.what}, {"advice", one.advice}});
   return list;
 }
 
-void write(std::ostream& out, const char* title, const std::vector<Ailment>& ailments) {
-  if (ailments.empty()) return;
+void write(std::ostream& out, const char* title, const std::vector<Finding>& findings) {
+  if (findings.empty()) return;
   out << "\n" << title << "\n";
-  for (const Ailment& one : ailments) out << "  " << one.what << "\n    -> " << one.advice << "\n";
+  for (const Finding& one : findings) out << "  " << one.what << "\n    -> " << one.advice << "\n";
 }
 
 }  // namespace

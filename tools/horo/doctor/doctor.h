@@ -1,4 +1,4 @@
-// horo doctor: what horo was built with, what it finds on this machine, and what is wrong with it, with what to do.
+// horo doctor: the build of horo, the facts of this machine, and problems with their remedies.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace horo::tools {
 
-// Null where the machine does not say, or has none.
+// monostate: unknown, or not present.
 using Value = std::variant<std::monostate, bool, std::int64_t, std::string>;
 
 struct Fact {
-  std::string name;  // with its unit as the last word: "memory_bytes"
+  std::string name;  // the last word is the unit: "memory_bytes"
   Value value;
 };
 
@@ -23,34 +23,35 @@ struct Section {
   void add(std::string name, Value value) { facts.push_back({std::move(name), std::move(value)}); }
 };
 
-// Something that keeps a job from running, or will (a problem), or that may explain why it is slow (a hint).
-struct Ailment {
+// A problem (it keeps jobs from running) or a hint (it may make them slow).
+struct Finding {
   std::string what;
   std::string advice;
 };
 
 struct DoctorReport {
   std::vector<Section> sections;
-  std::vector<Ailment> problems;
-  std::vector<Ailment> hints;
+  std::vector<Finding> problems;
+  std::vector<Finding> hints;
 
-  // Valid until the next one is added.
+  // The reference is valid until the next section is added.
   Section& section(std::string name) { return sections.emplace_back(Section{std::move(name), {}}); }
 };
 
-// Each adds its sections and what ails them. None of them throws because of what it finds.
+// Each function adds its sections, problems and hints. None throws because of the state of the machine.
 void examine_build(DoctorReport& report);
 void examine_libraries(DoctorReport& report);
 void examine_machine(DoctorReport& report);
 void examine_limits(DoctorReport& report);
 void examine_network(DoctorReport& report);
 void examine_settings(DoctorReport& report);
-void examine_by_running(DoctorReport& report);  // an all_reduce of two ranks over loopback; some seconds at most
+void examine_by_running(
+    DoctorReport& report);  // an all_reduce of two ranks over loopback; blocks for some seconds at most
 
 DoctorReport examine();
 std::string to_json(const DoctorReport& report);
 std::string to_text(const DoctorReport& report);
-// Prints it; 0: no problem, 1: some.
+// Prints the report. Returns 0 if there is no problem, else 1.
 int doctor(bool json);
 
 }  // namespace horo::tools

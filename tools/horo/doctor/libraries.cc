@@ -1,5 +1,5 @@
-// What this horo was built with, and which libraries and launchers of others it could find at run time. They are loaded
-// to be asked for their versions, so what is shown is what a job would get.
+// The build of horo, and the libraries and launchers that it finds at run time. Libraries are loaded to read their
+// versions, so the report has those that a job would load.
 #include <dlfcn.h>
 #include <link.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ class Library {
     if (::dlinfo(handle_.get(), RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return "?";
     return map->l_name;
   }
-  // Null where it has no such function.
+  // Null if the library has no such function.
   template <class Function>
   Function* function(const char* name) const {
     return reinterpret_cast<Function*>(::dlsym(handle_.get(), name));
@@ -63,7 +63,7 @@ std::string nccl_version(const Library& library) {
   auto* get = library.function<int(int*)>("ncclGetVersion");
   int version = 0;
   if (get == nullptr || get(&version) != 0) return "version unknown";
-  const int major = version >= 10'000 ? 10'000 : 1'000;  // 22907 is 2.29.7, and 2708 was 2.7.8
+  const int major = version >= 10'000 ? 10'000 : 1'000;  // 22907 is 2.29.7, 2708 is 2.7.8
   return dotted(version / major, version % major / 100) + "." + std::to_string(version % 100);
 }
 
@@ -77,7 +77,7 @@ std::string mpi_version(const Library& library) {
   return text.substr(0, text.find_first_of(",\n"));
 }
 
-// The folders that the Python interpreters of this environment import from.
+// The folders from which the Python interpreters of this environment import.
 std::set<fs::path> site_packages() {
   std::set<fs::path> prefixes = {"/usr", "/usr/local"};
   if (const char* venv = std::getenv("VIRTUAL_ENV")) prefixes.insert(venv);
@@ -119,7 +119,7 @@ Value on_path(const std::string& program) {
   return {};
 }
 
-// Which are in use, and which there are.
+// The kernels in use, and all that this processor supports.
 std::string kernels_text() {
   std::string there;
   for (const Kernels* kernels : all_kernels()) there += std::string(there.empty() ? "" : ", ") + kernels->name;
@@ -143,8 +143,8 @@ void examine_build(DoctorReport& report) {
   horo.add("executable", fs::read_symlink("/proc/self/exe").string());
   horo.add("kernels", kernels_text());
   horo.add("tcp", std::string("built"));
-  horo.add("shared_memory", std::string("built; HORO_TRANSPORT=shm or auto takes it"));
-  horo.add("mpi", std::string("built; HORO_BACKEND=mpi takes it, where libhoro_mpi.so is beside libhoro.so"));
+  horo.add("shared_memory", std::string("built; HORO_TRANSPORT=shm or auto selects it"));
+  horo.add("mpi", std::string("built; HORO_BACKEND=mpi selects it; libhoro_mpi.so must be beside libhoro.so"));
   for (const char* backend : {"cuda", "nccl"}) {
     horo.add(backend, std::string("not built into this version"));
   }

@@ -1,5 +1,5 @@
-// What the machine gives to this process: cores, memory, shared memory, limits. A container gives less than the machine
-// has, and says so in its cgroup alone.
+// What this process may use of the machine: cores, memory, shared memory, limits. In a container only the cgroup shows
+// that it is less than the machine has.
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -20,13 +20,13 @@ namespace horo::tools {
 namespace {
 
 constexpr std::int64_t kSmallShmBytes = 1LL << 30;
-constexpr std::int64_t kLeastDescriptors = 256;  // of a Python process with a data loader
-constexpr std::int64_t kDescriptorsPerRank = 3;  // rank 0 while it starts: exchange, data and control connection
+constexpr std::int64_t kLeastDescriptors = 256;  // for a Python process with a data loader
+constexpr std::int64_t kDescriptorsPerRank = 3;  // rank 0 during the start: exchange, data and control connection
 constexpr std::int64_t kLeastAddressBytes = 4LL << 30;
 constexpr std::int64_t kLeastProcesses = 256;  // threads count as well
 
-// "0-3,8": as taskset writes it.
-std::string cores_text(const cpu_set_t& cores) {
+// "0-3,8": the format of taskset.
+std::string mask_text(const cpu_set_t& cores) {
   std::string text;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &cores)) continue;
@@ -42,7 +42,7 @@ Value affinity() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (::sched_getaffinity(0, sizeof(cores), &cores) != 0) return {};
-  return cores_text(cores);
+  return mask_text(cores);
 }
 
 Value value_of(const std::optional<std::int64_t>& limit) {
@@ -58,7 +58,7 @@ void add_cgroup(Section& machine, DoctorReport& report) {
   if (!quota || *quota >= 100 * std::int64_t{usable_cores()}) return;
   report.hints.push_back({"the cgroup gives this process the time of " + fixed(double(*quota) / 100, 2) +
                               " cores, but " + std::to_string(usable_cores()) +
-                              " cores are usable: threads beyond that are held up",
+                              " cores are usable: more threads than that are throttled",
                           "set OMP_NUM_THREADS so that all ranks of this host together have at most that many threads, "
                           "or raise the quota (docker run --cpus, the CPU limit of a pod)"});
 }
@@ -67,7 +67,7 @@ void add_shm(Section& machine, DoctorReport& report) {
   struct statvfs status {};
   if (::statvfs("/dev/shm", &status) != 0) {
     machine.add("shm_bytes", {});
-    report.hints.push_back({"/dev/shm is not there: workers of a torch DataLoader cannot pass tensors",
+    report.hints.push_back({"there is no /dev/shm: workers of a torch DataLoader cannot pass tensors",
                             "mount a tmpfs there: mount -t tmpfs tmpfs /dev/shm"});
     return;
   }
@@ -82,7 +82,7 @@ void add_shm(Section& machine, DoctorReport& report) {
                           "make it larger: docker run --shm-size=8g, or mount -o remount,size=8G /dev/shm"});
 }
 
-// "always within_size advise [never] deny force": the word in brackets holds.
+// "always within_size advise [never] deny force": the word in brackets is in effect.
 void add_huge_pages(Section& machine, DoctorReport& report) {
   const std::string words = first_line_of("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   const std::size_t begin = words.find('['), end = words.find(']');
@@ -102,7 +102,7 @@ Value limit_of(rlim_t limit) {
   return static_cast<std::int64_t>(limit);
 }
 
-// The soft limit; a number too large for a signed one, where there is none.
+// Adds both limits. Returns the soft limit, or INT64_MAX if there is none.
 std::int64_t add_limit(Section& limits, const char* name, decltype(RLIMIT_CORE) which) {
   rlimit limit{};
   if (::getrlimit(which, &limit) != 0) return INT64_MAX;

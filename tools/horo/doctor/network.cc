@@ -1,4 +1,4 @@
-// Which addresses this host has, which of them a job would use, and whether a byte gets through the loopback.
+// The addresses of this host, those that a job would use, and a test of the loopback interface.
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -56,7 +56,7 @@ std::map<std::string, Interface> interfaces() {
   return found;
 }
 
-// "10.0.0.2 (eth0)": the address from which this host talks to `peer`.
+// "10.0.0.2 (eth0)": the local address of connections to `peer`.
 std::string path_to(const Address& peer, const std::map<std::string, Interface>& known) {
   const std::string host = host_of(address_towards(peer));
   for (const auto& [name, interface] : known) {
@@ -66,7 +66,7 @@ std::string path_to(const Address& peer, const std::map<std::string, Interface>&
   return host;
 }
 
-// A byte over a connection to ourselves; why not, if it does not arrive.
+// Sends a byte over a connection to this process. Returns "", or the reason if it does not arrive. Blocks up to 4 s.
 std::string try_loopback(const char* host_port) {
   try {
     const Fd listener = listen_at(resolve(host_port, "loopback").front());
@@ -110,7 +110,7 @@ void add_chosen(Section& network, DoctorReport& report, const std::map<std::stri
   }
   network.add("one_host", std::string("127.0.0.1 (loopback)"));
   try {
-    // An address that is nobody's: where its packets would leave is where packets to other networks leave.
+    // A documentation address (RFC 5737): its route is that of packets to other networks.
     network.add("other_hosts", path_to(resolve("192.0.2.1:1", "the way out").front(), known));
   } catch (const std::exception&) {
     network.add("other_hosts", {});
@@ -135,8 +135,8 @@ void examine_network(DoctorReport& report) {
   network.add("loopback_v6_works", try_loopback("[::1]:0").empty());
   if (!why.empty()) {
     report.problems.push_back({"the loopback 127.0.0.1 does not work: " + why,
-                               "ranks of one host talk over it: bring it up (ip link set lo up) and let no firewall "
-                               "rule drop what comes from 127.0.0.1"});
+                               "ranks of one host communicate over it: bring it up (ip link set lo up), and let no "
+                               "firewall rule drop packets from 127.0.0.1"});
   }
   report.sections.push_back(std::move(network));
 }

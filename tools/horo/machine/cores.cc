@@ -56,7 +56,7 @@ std::vector<std::vector<int>> split_cores(const std::vector<int>& cores, int ran
   return shares;
 }
 
-std::string say_cores(const std::vector<int>& cores) {
+std::string cores_text(const std::vector<int>& cores) {
   std::vector<int> sorted = cores;
   std::sort(sorted.begin(), sorted.end());
   std::string text;

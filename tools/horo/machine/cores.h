@@ -1,4 +1,4 @@
-// Which processors this process may use, and how ranks share them.
+// The processors that this process may use, and their division among ranks.
 #pragma once
 
 #include <string>
@@ -6,19 +6,19 @@
 
 namespace horo::tools {
 
-// Numbers of the processors in this process's affinity mask; the threads of one core stand side by side, then the cores
-// of one socket.
+// The numbers of the processors in this process's affinity mask, ordered by socket, core and hardware thread.
 std::vector<int> allowed_cores();
 
-int usable_cores();  // how many these are, 1 at least
+int usable_cores();  // their number, at least 1
 
-// Processors to count on: the usable ones, or fewer where a control group grants less time; 1 at least.
+// The usable processors, or the processor time that the control group grants, whichever is less; at least 1.
 int granted_cores();
 
-// Even shares of neighbours, the first ones one larger where it does not come out even. Expects enough cores for all.
+// Divides consecutive cores evenly among ranks; the first shares have one core more if there is a remainder. Expects at
+// least one core per rank.
 std::vector<std::vector<int>> split_cores(const std::vector<int>& cores, int ranks);
 
 // "0-3,8".
-std::string say_cores(const std::vector<int>& cores);
+std::string cores_text(const std::vector<int>& cores);
 
 }  // namespace horo::tools

@@ -1,5 +1,5 @@
-// Descriptor: closes itself. Unlike Fd (ring/os/socket.h) it stays open in forked children, which is what a launcher
-// forks them for.
+// Descriptor: an owning file descriptor. Unlike Fd (ring/os/socket.h) it stays open in forked children, which a
+// launcher needs.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
-// fork and exec, with a close-on-exec pipe between them: it ends silently when exec worked, and else carries errno.
+// fork and exec. A close-on-exec pipe reports a failure: it ends without data after a successful exec, else it carries
+// the stage and errno.
 #include "tools/horo/run/child.h"
 
 #include <fcntl.h>
@@ -32,7 +33,7 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// All signals wait while a child exists that still has our handlers.
+// Blocks all signals while the child still has the handlers of this process.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -57,7 +58,7 @@ struct Ends {
 
 enum class Stage { kPrepare, kFolder, kExec };
 
-// What the child sends when it cannot become the program.
+// Sent by the child if it cannot execute the program.
 struct StartReport {
   Stage stage = Stage::kPrepare;
   int error = 0;
@@ -80,7 +81,7 @@ bool bind_to(const std::vector<int>& cores) {
 bool prepare(const Program& program, const Ends& ends) {
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing < 0 || ::setpgid(0, 0) != 0 || ::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
-  if (::getppid() != ends.parent) return false;  // it died before we asked to be told
+  if (::getppid() != ends.parent) return false;  // the parent died before PR_SET_PDEATHSIG was set
   if (::dup2(nothing, 0) < 0 || ::dup2(ends.output, 1) < 0 || ::dup2(ends.errors, 2) < 0) return false;
   if (program.inherited_fd >= 0 && ::fcntl(program.inherited_fd, F_SETFD, 0) != 0) return false;
   return bind_to(program.cores);
@@ -90,7 +91,7 @@ struct Pointers {
   std::vector<char*> arguments, environment;
 };
 
-[[noreturn]] void become(const Program& program, const Pointers& pointers, const Ends& ends) {
+[[noreturn]] void exec_program(const Program& program, const Pointers& pointers, const Ends& ends) {
   reset_signals();
   StartReport report;
   if (prepare(program, ends)) {
@@ -105,7 +106,7 @@ struct Pointers {
   ::_exit(127);
 }
 
-// No error: exec worked.
+// Blocks until the child has called exec or failed. error 0: exec succeeded.
 StartReport read_report(int fd) {
   StartReport report;
   ssize_t got = 0;
@@ -141,7 +142,7 @@ Child start(const Program& program) {
   {
     const SignalsBlocked blocked;
     pid = ::fork();
-    if (pid == 0) become(program, pointers, ends);
+    if (pid == 0) exec_program(program, pointers, ends);
   }
   if (pid < 0) throw std::system_error(errno, std::generic_category(), "fork");
   failure.write.close();

@@ -1,4 +1,4 @@
-// Starting one program of a job: with pipes for what it says, in a process group of its own.
+// Starts one program of a job, in its own process group, with pipes for its output.
 #pragma once
 
 #include <sys/types.h>
@@ -14,31 +14,31 @@ namespace horo::tools {
 struct Program {
   std::vector<std::string> arguments;    // the program first; found by PATH
   std::vector<std::string> environment;  // "NAME=value"
-  int inherited_fd = -1;                 // stays open, under its number
-  std::string folder;                    // where it runs; empty: here
-  std::vector<int> cores;                // where it may run; empty: everywhere
+  int inherited_fd = -1;                 // stays open under the same number
+  std::string folder;                    // its working directory; empty: this process's
+  std::vector<int> cores;                // its affinity; empty: this process's
 };
 
 struct Child {
   pid_t pid = 0;      // also the number of its process group
-  Descriptor output;  // what it writes; non-blocking
-  Descriptor errors;
+  Descriptor output;  // the read end of its stdout; non-blocking
+  Descriptor errors;  // the same of its stderr
 };
 
 class StartFailed : public std::runtime_error {
  public:
   StartFailed(int exit_code, const std::string& why) : std::runtime_error(why), exit_code_(exit_code) {}
-  int exit_code() const { return exit_code_; }  // as a shell says it: 127 not found, 126 not executable; 2: no folder
+  int exit_code() const { return exit_code_; }  // a shell's: 127 not found, 126 not executable; 2: no folder
 
  private:
   int exit_code_;
 };
 
-// Returns when the program runs. Its input is empty. It is killed when this process ends, however that comes. Throws
-// StartFailed or std::system_error. Not while this process has more than one thread.
+// Returns once the program runs. Its stdin is empty. The kernel kills it when this process ends for any reason. Throws
+// StartFailed or std::system_error. This process must have one thread only.
 Child start(const Program& program);
 
-// To all processes of the group; no error if none is left.
+// Sends the signal to all processes of the group. Does nothing if there are none.
 void signal_group(pid_t group, int signal) noexcept;
 
 }  // namespace horo::tools

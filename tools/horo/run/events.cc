@@ -16,7 +16,7 @@ Timer::Timer(struct ev_loop* loop, std::function<void()> on_time) : loop_(loop),
 
 void Timer::set(double seconds) {
   stop();
-  ::ev_now_update(loop_);  // else the time counts from when the loop woke last
+  ::ev_now_update(loop_);  // otherwise the time would count from the loop's last wake-up
   ev_timer_set(&timer_, seconds, 0.);
   ::ev_timer_start(loop_, &timer_);
 }

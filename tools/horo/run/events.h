@@ -1,4 +1,5 @@
-// libev's watchers as values that stop themselves: what they call stands where they are made. They keep their address.
+// libev's watchers as objects: the destructor stops the watcher. They cannot be moved, because libev holds their
+// address.
 #pragma once
 
 #include <ev.h>
@@ -28,7 +29,7 @@ class Timer {
   ~Timer() { stop(); }
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
-  // Once, so many seconds from now; an earlier time is forgotten.
+  // Fires once, `seconds` from now. Replaces an earlier time.
   void set(double seconds);
   void stop() { ::ev_timer_stop(loop_, &timer_); }
   bool is_set() const { return ev_is_active(&timer_); }
@@ -54,7 +55,7 @@ class SignalWatch {
 
 class ChildWatch {
  public:
-  // Called once, with the status that waitpid() gave; the process is reaped by then.
+  // Calls `on_end` once, with the status of waitpid(), after the process has been reaped.
   ChildWatch(struct ev_loop* loop, pid_t pid, std::function<void(int)> on_end);
   ~ChildWatch() { ::ev_child_stop(loop_, &child_); }
   ChildWatch(const ChildWatch&) = delete;

@@ -1,7 +1,8 @@
-// Three processes watch each other. The guard is the ranks' parent and adopts their orphans, so its descendants are all
-// that there is. It sees the front's death by the end of a pipe, and kills them. The front adopts in its turn, sees the
-// guard's death, and does the same; the ranks themselves die with the guard anyway. The guard leads a session of its
-// own: what is sent to the front's process group or typed at its terminal does not reach it but through the front.
+// The guard is the parent of the ranks and the subreaper of their orphans, so its descendants are all processes of the
+// job. It detects the death of the front process (the caller of run_guarded) by the end of a pipe and kills its
+// descendants. The front process is a subreaper, too: if the guard dies, it kills all descendants; the ranks die with
+// the guard (PR_SET_PDEATHSIG). The guard leads its own session, so signals to the process group or terminal of the
+// front process reach the guard only if the front process forwards them.
 #include "tools/horo/run/guard.h"
 
 #include <dirent.h>
@@ -31,28 +32,28 @@
 namespace horo::tools {
 namespace {
 
-constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-constexpr std::chrono::seconds kUnkillable{10};
+constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr std::chrono::seconds kKillTime{10};
 
-// Blocked, they are taken one by one. What the user has set to be ignored (nohup) stays ignored.
-class SignalsTaken {
+// Blocks SIGCHLD and the forwarded signals; next() takes one. Ignored signals (nohup) stay ignored.
+class WaitedSignals {
  public:
-  SignalsTaken() {
+  WaitedSignals() {
     ::sigemptyset(&set_);
     ::sigaddset(&set_, SIGCHLD);
     before_child_ = ::signal(SIGCHLD, SIG_DFL);
-    for (const int signal : kPassedOn) {
+    for (const int signal : kForwarded) {
       struct sigaction action {};
       if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) ::sigaddset(&set_, signal);
     }
     ::sigprocmask(SIG_BLOCK, &set_, &before_);
   }
-  ~SignalsTaken() {
+  ~WaitedSignals() {
     ::sigprocmask(SIG_SETMASK, &before_, nullptr);
     ::signal(SIGCHLD, before_child_);
   }
-  SignalsTaken(const SignalsTaken&) = delete;
-  SignalsTaken& operator=(const SignalsTaken&) = delete;
+  WaitedSignals(const WaitedSignals&) = delete;
+  WaitedSignals& operator=(const WaitedSignals&) = delete;
 
   int next() const {
     int signal = 0;
@@ -69,7 +70,7 @@ class SignalsTaken {
 
 struct Process {
   pid_t pid = 0, parent = 0;
-  bool is_alive = false;  // no zombie
+  bool is_alive = false;  // not a zombie
 };
 
 // Fields 1, 3 and 4 of "pid (any name) state parent ...".
@@ -133,8 +134,8 @@ void reap() noexcept {
   ::_exit(code);
 }
 
-// The status of the guard, once it has ended; adopted processes that end meanwhile are reaped too.
-int pass_signals_to(pid_t guard, const SignalsTaken& signals) {
+// Blocks until the guard has ended and returns its status. Reaps orphans that end before it.
+int forward_signals_to(pid_t guard, const WaitedSignals& signals) {
   while (true) {
     const int signal = signals.next();
     if (signal != SIGCHLD) {
@@ -151,7 +152,7 @@ int pass_signals_to(pid_t guard, const SignalsTaken& signals) {
 }  // namespace
 
 void kill_descendants(const std::string& title) noexcept {
-  const TimePoint until = Clock::now() + kUnkillable;
+  const TimePoint until = Clock::now() + kKillTime;
   std::chrono::milliseconds wait{1};
   while (true) {
     reap();
@@ -160,7 +161,7 @@ void kill_descendants(const std::string& title) noexcept {
     for (const pid_t pid : living) ::kill(pid, SIGKILL);
     if (Clock::now() >= until) {
       std::cerr << title + ": process " + std::to_string(living.front()) +
-                       " cannot be killed: it may hang in a device\n";
+                       " cannot be killed: it may be blocked in a device driver\n";
       return;
     }
     back_off(wait);
@@ -173,7 +174,7 @@ int run_guarded(const std::string& title, const std::function<int(int lifeline_f
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe2");
   Descriptor lifeline(ends[0]), held(ends[1]);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const SignalsTaken signals;
+  const WaitedSignals signals;
   const pid_t pid = ::fork();
   if (pid < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (pid == 0) {
@@ -181,7 +182,7 @@ int run_guarded(const std::string& title, const std::function<int(int lifeline_f
     guard(title, lifeline.get(), work);
   }
   lifeline.close();
-  const int status = pass_signals_to(pid, signals);
+  const int status = forward_signals_to(pid, signals);
   kill_descendants(title);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   std::cerr << title + ": its guard process was ended by signal " + std::to_string(WTERMSIG(status)) +

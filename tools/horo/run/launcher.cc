@@ -23,7 +23,7 @@ void make_folder(const std::string& folder) {
   if (error) throw std::invalid_argument("--output-dir " + folder + ": " + error.message());
 }
 
-// As a shell takes it in one piece.
+// The word in the quoting of a shell.
 std::string quoted(const std::string& word) {
   const bool is_plain = !word.empty() && word.find_first_not_of(
                                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -34,7 +34,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// What stands in the plan where a start would put something new.
+// The value in a plan; a placeholder for a value that only a start determines.
 std::string plain_value(const Launch& launch, const std::string& name, const std::string& value) {
   if (name == "HORO_KEY_FD")
     return launch.key_file.empty() ? "N  # a key drawn for the job" : "N  # the key file's key";
@@ -63,7 +63,7 @@ void print_plan(const Launch& launch) {
   for (int rank = 0; rank < launch.ranks(); ++rank) {
     const std::vector<int>& cores = world.cores(rank);
     std::cout << "rank " << launch.first_rank() + rank << ", cores "
-              << (cores.empty() ? say_cores(allowed_cores()) + " (not bound)" : say_cores(cores)) << "\n";
+              << (cores.empty() ? cores_text(allowed_cores()) + " (not bound)" : cores_text(cores)) << "\n";
     if (!launch.cwd.empty()) std::cout << "  in " << launch.cwd << "\n";
     for (const auto& [name, value] : world.variables(rank)) {
       std::cout << "  " << name << "=" << plain_value(launch, name, value) << "\n";

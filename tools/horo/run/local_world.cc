@@ -1,4 +1,5 @@
-// The key travels as an open memory file: command lines and environments are for everybody to read.
+// The ranks inherit the key as an open memory file, because other users can read command lines, and environments leak
+// into logs.
 #include "tools/horo/run/local_world.h"
 
 #include <fcntl.h>
@@ -44,7 +45,7 @@ Descriptor make_key_file(const JobKey& key) {
   return fd;
 }
 
-// Two sockets with SO_REUSEADDR may be bound to one port as long as not both listen.
+// With SO_REUSEADDR two sockets may be bound to one port if at most one of them listens.
 Descriptor reserve(const Address& address) {
   Descriptor fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.is_open()) fail("socket");
@@ -54,12 +55,12 @@ Descriptor reserve(const Address& address) {
   return fd;
 }
 
-std::string say_refusal(const std::string& addr, const Address& address, int error) {
+std::string refusal_text(const std::string& addr, const Address& address, int error) {
   const std::string text = "--addr " + addr + ": rank 0 cannot listen at " + to_text(address) + ": ";
   if (error == EADDRNOTAVAIL) {
     return text +
-           "no interface of this host has that address. Give one of host 0 that the others reach, the same on "
-           "every host, and --node-rank 0 on that host alone";
+           "no interface of this host has that address. Give an address of host 0 that the other hosts can reach, "
+           "the same on every host, and --node-rank 0 on that host only";
   }
   return text + std::strerror(error) + (error == EADDRINUSE ? ". Choose another port, the same on every host" : "");
 }
@@ -69,7 +70,7 @@ Descriptor reserve_addr(const std::string& addr) {
   for (const Address& address : resolve(addr, "--addr")) {
     Descriptor fd = reserve(address);
     if (fd.is_open()) return fd;
-    why = say_refusal(addr, address, errno);
+    why = refusal_text(addr, address, errno);
   }
   throw std::invalid_argument(why);
 }
@@ -82,18 +83,18 @@ Descriptor reserve_port(const Launch& launch) {
 std::vector<std::vector<int>> cores_of(const Launch& launch) {
   const std::vector<int> cores = allowed_cores();
   const bool is_enough = cores.size() >= static_cast<std::size_t>(launch.ranks());
-  if (launch.binding == Binding::kCore && !is_enough) {
+  if (launch.binding == CoreBinding::kCore && !is_enough) {
     throw std::invalid_argument("--bind-to core: " + std::to_string(launch.ranks()) + " ranks, and this process may " +
-                                "use " + std::to_string(cores.size()) + " cores (" + say_cores(cores) +
+                                "use " + std::to_string(cores.size()) + " cores (" + cores_text(cores) +
                                 "); expected at least as many cores as ranks, or --bind-to none");
   }
-  if (launch.binding == Binding::kNone || !is_enough) {
+  if (launch.binding == CoreBinding::kNone || !is_enough) {
     return std::vector<std::vector<int>>(static_cast<std::size_t>(launch.ranks()));
   }
   return split_cores(cores, launch.ranks());
 }
 
-// What other launchers say of their own ranks is not true of ours.
+// Variables that other launchers set for their ranks; they do not describe the ranks of this job.
 bool is_foreign(std::string_view name) {
   constexpr std::array<std::string_view, 10> kNames = {
       "RANK",          "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID",

@@ -1,4 +1,4 @@
-// LocalWorld: what the ranks of a job on this host need in order to find and to trust each other.
+// LocalWorld: the job key, the address of rank 0, and the environment and cores of this host's ranks.
 #pragma once
 
 #include <map>
@@ -14,23 +14,23 @@ class LocalWorld {
  public:
   using Variables = std::map<std::string, std::string>;
 
-  // Draws a job key or reads the file. Reserves the port where rank 0 will listen, if that is here, as long as this
-  // lives. Throws std::invalid_argument or std::system_error.
+  // Creates a job key or reads the key file. If rank 0 runs on this host, reserves its port for the lifetime of this
+  // object. Throws std::invalid_argument or std::system_error.
   explicit LocalWorld(const Launch& launch);
 
-  // What a local rank's environment has beside this process's. The key is in none of them, only its descriptor's
-  // number. OMP_NUM_THREADS and PYTHONUNBUFFERED keep the values that they have.
+  // The variables of a local rank that differ from this process's. They have the number of the key's descriptor, never
+  // the key. OMP_NUM_THREADS and PYTHONUNBUFFERED are set only if this process's environment does not have them.
   Variables variables(int local_rank) const;
-  // The whole environment, as exec takes it.
+  // The complete environment of a local rank, "NAME=value".
   std::vector<std::string> environment(int local_rank) const;
-  // Processors of a local rank; empty: all that this process may use.
+  // The processors of a local rank; empty: all that this process may use.
   const std::vector<int>& cores(int local_rank) const { return cores_[static_cast<std::size_t>(local_rank)]; }
   int key_fd() const { return key_.get(); }
 
  private:
   const Launch& launch_;
   Descriptor key_;   // a sealed memory file
-  Descriptor port_;  // bound, never listening: nobody is given this port, and rank 0 may listen there
+  Descriptor port_;  // bound, not listening: the kernel gives the port to no other socket; rank 0 may listen
   std::string address_;
   std::vector<std::vector<int>> cores_;  // by local rank
 };

@@ -1,5 +1,5 @@
-// A descriptor that poll() calls writable takes PIPE_BUF bytes at least without blocking: so many are written at a
-// time.
+// A descriptor that poll() reports as writable accepts PIPE_BUF bytes without blocking, so at most PIPE_BUF bytes are
+// written per call.
 #include "tools/horo/run/output.h"
 
 #include <poll.h>
@@ -21,7 +21,7 @@ bool is_writable(int fd) {
 
 void LineSplitter::feed(std::string_view bytes) {
   for (const char byte : bytes) {
-    // Only now is it known whether a newline belongs to the carriage return before it.
+    // A carriage return without a newline after it ends the line.
     if (byte != '\n' && line_.ends_with('\r')) end_line();
     line_ += byte;
     if (byte == '\n') {
@@ -44,30 +44,30 @@ void LineSplitter::end_line() {
   line_.clear();
 }
 
-Outlet::Outlet(struct ev_loop* loop, int fd, std::function<void()> on_change)
+StreamWriter::StreamWriter(struct ev_loop* loop, int fd, std::function<void()> on_change)
     : fd_(fd), on_change_(std::move(on_change)), writable_(loop, fd, EV_WRITE, [this] { on_writable(); }) {}
 
-void Outlet::write(std::string_view text) {
+void StreamWriter::write(std::string_view text) {
   if (error_ != 0) return;
   queue_ += text;
   write_some();
   if (error_ != 0) on_change_();
 }
 
-void Outlet::abandon(int error) {
+void StreamWriter::abandon(int error) {
   error_ = error;
   queue_.clear();
   done_ = 0;
   writable_.stop();
 }
 
-void Outlet::on_writable() {
+void StreamWriter::on_writable() {
   const bool was_full = is_full();
   write_some();
   if (error_ != 0 || is_empty() || (was_full && !is_full())) on_change_();
 }
 
-void Outlet::write_some() {
+void StreamWriter::write_some() {
   while (!is_empty() && is_writable(fd_)) {
     const ssize_t wrote = ::write(fd_, queue_.data() + done_, std::min<std::size_t>(queue_.size() - done_, PIPE_BUF));
     if (wrote >= 0) {

@@ -1,4 +1,4 @@
-// What a job says: LineSplitter cuts a program's bytes into lines, Outlet passes them on.
+// The output of a job: LineSplitter splits a stream into lines, StreamWriter writes without blocking.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace horo::tools {
 
-// Bytes go in as they come; out come whole lines, each with its end. A carriage return ends a line too, as progress
-// bars use it, but keeps its newline if one follows. A line over kMaxLineBytes is cut there and goes on in a new line.
+// Splits a stream of bytes into lines; each is passed on with its line end. A carriage return ends a line as well
+// (progress bars); a newline after it belongs to the same line. A line longer than kMaxLineBytes is split.
 class LineSplitter {
  public:
   static constexpr std::size_t kMaxLineBytes = 64 << 10;
@@ -19,28 +19,29 @@ class LineSplitter {
 
   explicit LineSplitter(OnLine on_line) : on_line_(std::move(on_line)) {}
   void feed(std::string_view bytes);
-  // The last line if it had no end; a newline is added.
+  // Passes on an incomplete last line, with a newline.
   void finish();
 
  private:
   void end_line();
 
   const OnLine on_line_;
-  std::string line_;  // not ended yet
+  std::string line_;  // incomplete
 };
 
-// Writes to a descriptor that others may hold as well, and therefore stays blocking, without ever waiting for whoever
-// reads it: what he does not take yet is kept. Whoever writes asks is_full() and stops reading where he reads.
-class Outlet {
+// Writes to a descriptor without blocking. The descriptor itself stays in blocking mode, because other processes may
+// share it. Data that the reader does not accept yet are queued. While is_full(), the caller must stop reading its
+// source.
+class StreamWriter {
  public:
   static constexpr std::size_t kFullBytes = 1 << 20;
 
-  // `on_change`: it broke; or, from the loop alone, it stopped being full or became empty.
-  Outlet(struct ev_loop* loop, int fd, std::function<void()> on_change);
+  // `on_change` is called on a write error, and from the loop when the queue stops being full or becomes empty.
+  StreamWriter(struct ev_loop* loop, int fd, std::function<void()> on_change);
   void write(std::string_view text);
   bool is_full() const { return queue_.size() - done_ > kFullBytes; }
   bool is_empty() const { return queue_.size() == done_; }
-  // 0, or the errno with which it broke; from then on everything is dropped.
+  // 0, or the errno of a failed write; after a failure all data are dropped.
   int error() const { return error_; }
   void abandon(int error);
 
@@ -52,7 +53,7 @@ class Outlet {
   const std::function<void()> on_change_;
   IoWatch writable_;
   std::string queue_;
-  std::size_t done_ = 0;  // of the queue
+  std::size_t done_ = 0;  // written bytes of the queue
   int error_ = 0;
 };
 

@@ -10,21 +10,21 @@
 
 namespace horo::tools {
 
-RankStream::RankStream(struct ev_loop* loop, Descriptor from, Ways ways)
+RankStream::RankStream(struct ev_loop* loop, Descriptor from, Destinations ways)
     : from_(std::move(from)),
-      ways_(std::move(ways)),
+      destinations_(std::move(ways)),
       readable_(loop, from_.get(), EV_READ,
                 [this] {
                   read_some();
-                  if (!is_open()) ways_.end();
+                  if (!is_open()) destinations_.end();
                 }),
       lines_([this](std::string_view line) { pass_line(line); }) {
   readable_.start();
 }
 
-void RankStream::follow_outlet() {
+void RankStream::update_reading() {
   if (!is_open()) return;
-  if (ways_.outlet->is_full()) {
+  if (destinations_.writer->is_full()) {
     readable_.stop();
   } else {
     readable_.start();
@@ -40,7 +40,7 @@ void RankStream::close() {
   lines_.finish();
 }
 
-// One read, so that ranks that talk much share the loop fairly. False: there is nothing more at the moment.
+// A single read() per event, so that ranks with much output share the loop fairly. False: no data at the moment.
 bool RankStream::read_some() {
   std::array<char, 64 << 10> bytes;
   const ssize_t got = ::read(from_.get(), bytes.data(), bytes.size());
@@ -48,7 +48,7 @@ bool RankStream::read_some() {
     const std::string_view text(bytes.data(), static_cast<std::size_t>(got));
     write_file(text);
     lines_.feed(text);
-    follow_outlet();
+    update_reading();
     return true;
   }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -59,21 +59,21 @@ bool RankStream::read_some() {
 }
 
 void RankStream::pass_line(std::string_view line) {
-  words_.add(line);
-  ways_.outlet->write(ways_.prefix + std::string(line));
+  tail_.add(line);
+  destinations_.writer->write(destinations_.prefix + std::string(line));
 }
 
-// A disk that is full costs the file, not the job.
+// A write error (a full disk) ends the file, not the job.
 void RankStream::write_file(std::string_view bytes) {
-  while (ways_.file.is_open() && !bytes.empty()) {
-    const ssize_t wrote = ::write(ways_.file.get(), bytes.data(), bytes.size());
+  while (destinations_.file.is_open() && !bytes.empty()) {
+    const ssize_t wrote = ::write(destinations_.file.get(), bytes.data(), bytes.size());
     if (wrote >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(wrote));
     } else if (errno != EINTR) {
       const std::string why = std::strerror(errno);
-      ways_.file.close();
-      ways_.outlet->write("horo run: " + ways_.prefix + "its file in --output-dir is not written any more: " + why +
-                          "\n");
+      destinations_.file.close();
+      destinations_.writer->write("horo run: " + destinations_.prefix +
+                                  "its file in --output-dir is incomplete: " + why + "\n");
     }
   }
 }

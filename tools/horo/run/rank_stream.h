@@ -1,4 +1,4 @@
-// RankStream: one of the two streams of a rank, on its way to the user, to a file, and into its last words.
+// RankStream: stdout or stderr of a rank. Forwards it to the user and to a file, and keeps its last lines.
 #pragma once
 
 #include <functional>
@@ -6,26 +6,26 @@
 #include <string_view>
 
 #include "tools/horo/machine/descriptor.h"
-#include "tools/horo/run/last_words.h"
 #include "tools/horo/run/output.h"
+#include "tools/horo/run/output_tail.h"
 
 namespace horo::tools {
 
 class RankStream {
  public:
-  struct Ways {
-    std::string prefix;  // of every line to the user
-    Outlet* outlet = nullptr;
-    Descriptor file;            // gets the bytes as they come; not open: none
-    std::function<void()> end;  // the pipe came to its end
+  struct Destinations {
+    std::string prefix;  // of each line for the user
+    StreamWriter* writer = nullptr;
+    Descriptor file;            // receives the raw bytes; not open: none
+    std::function<void()> end;  // called at the end of the pipe
   };
-  RankStream(struct ev_loop* loop, Descriptor from, Ways ways);
+  RankStream(struct ev_loop* loop, Descriptor from, Destinations ways);
 
   bool is_open() const { return from_.is_open(); }
-  const LastWords& words() const { return words_; }
-  // Stops reading while the user's side is full, and goes on when it is not.
-  void follow_outlet();
-  // Takes what is in the pipe at this moment and closes it.
+  const OutputTail& tail() const { return tail_; }
+  // Stops reading if the writer is full; resumes if it is not.
+  void update_reading();
+  // Reads the remaining bytes in the pipe and closes it.
   void close();
 
  private:
@@ -34,13 +34,13 @@ class RankStream {
   void write_file(std::string_view bytes);
 
   Descriptor from_;
-  Ways ways_;
+  Destinations destinations_;
   IoWatch readable_;
   LineSplitter lines_;
-  LastWords words_;
+  OutputTail tail_;
 };
 
-// rank.N.out or rank.N.err in a folder that is there. Throws std::system_error naming the file.
+// Creates rank.N.out or rank.N.err in an existing folder. Throws std::system_error naming the file.
 Descriptor make_rank_file(const std::string& folder, int rank, const char* ending);
 
 }  // namespace horo::tools

@@ -55,14 +55,14 @@ bool is_this_host(const std::string& name) {
   return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own.data();
 }
 
-// How many ranks this host may have by "localhost:4"; 0 where nothing is said: as many as are asked for.
+// The number of slots in "localhost:4"; 0: no number is given.
 int slots_of(const std::string& hosts) {
   if (hosts.empty()) return 0;
   const std::vector<std::string> parts = split(hosts);
   const std::size_t colon = hosts.rfind(':');
   const std::string name = hosts.substr(0, colon);
   if (parts.size() != 1 || !is_this_host(name)) {
-    refuse("--hosts " + hosts + ": horo run starts ranks on its own host alone. Run it on each of the hosts, with\n" +
+    refuse("--hosts " + hosts + ": horo run starts ranks on its own host only. Run it on each host, with\n" +
            "    horo run --nnodes " + std::to_string(std::max<std::size_t>(parts.size(), 2)) +
            " --node-rank I --addr HOST0:29400 --key-file KEY -n RANKS_HERE PROGRAM");
   }
@@ -86,7 +86,8 @@ void set_one_host(const RunOptions& options, Launch& launch) {
 void set_ranks_by_host(const RunOptions& options, int nodes, Launch& launch) {
   const std::string option = "--ranks-per-node " + options.ranks_per_node;
   if (options.ranks_per_node.empty()) {
-    if (!options.ranks) refuse("expected -n RANKS, those of each host; or --ranks-per-node 2,1 where hosts differ");
+    if (!options.ranks)
+      refuse("expected -n RANKS, the number on each host; or --ranks-per-node 2,1 where hosts differ");
     launch.ranks_by_host.assign(static_cast<std::size_t>(nodes), *options.ranks);
     return;
   }
@@ -101,14 +102,14 @@ void set_ranks_by_host(const RunOptions& options, int nodes, Launch& launch) {
   }
 }
 
-// A name that means loopback on its own host (as Debian's /etc/hosts has it) reaches nobody else.
+// Debian's /etc/hosts maps the host's own name to a loopback address, which other hosts cannot reach.
 void check_addr(const std::string& addr) {
   const std::string host = addr.substr(0, addr.rfind(':'));
   const auto addresses = resolve(addr, "--addr");
   if (host == "localhost" || host.starts_with("127.") || host == "[::1]") return;
   if (std::all_of(addresses.begin(), addresses.end(), is_loopback)) {
-    refuse("--addr " + addr + ": here this name is " + to_text(addresses.front()) +
-           ", a loopback address that no other host reaches: give the number of the interface instead (ip addr)");
+    refuse("--addr " + addr + ": on this host the name resolves to " + to_text(addresses.front()) +
+           ", a loopback address, which no other host can reach: give the address of the interface instead (ip addr)");
   }
 }
 
@@ -143,12 +144,12 @@ void set_variables(const RunOptions& options, Launch& launch) {
   for (const std::string& variable : options.variables) {
     const std::size_t equals = variable.find('=');
     const std::string name = variable.substr(0, equals);
-    if (name.empty()) refuse("--env " + variable + ": expected NAME=VALUE, or NAME to pass on the value that it has");
+    if (name.empty()) refuse("--env " + variable + ": expected NAME=VALUE, or NAME to pass on its value");
     if (std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end()) {
       refuse("--env " + variable + ": horo run itself sets " + name);
     }
     const char* value = equals == std::string::npos ? std::getenv(name.c_str()) : variable.c_str() + equals + 1;
-    if (value == nullptr) refuse("--env " + name + ": it is not set here; expected NAME=VALUE then");
+    if (value == nullptr) refuse("--env " + name + ": it is not set in this environment; expected NAME=VALUE");
     launch.variables.emplace_back(name, value);
   }
   if (options.start_timeout_s == 0) return;
@@ -165,10 +166,10 @@ std::string folder_of(const std::string& cwd) {
   return std::filesystem::absolute(cwd).lexically_normal().string();
 }
 
-Binding binding_of(const std::string& word) {
-  if (word == "auto") return Binding::kAuto;
-  if (word == "none") return Binding::kNone;
-  if (word == "core") return Binding::kCore;
+CoreBinding binding_of(const std::string& word) {
+  if (word == "auto") return CoreBinding::kAuto;
+  if (word == "none") return CoreBinding::kNone;
+  if (word == "core") return CoreBinding::kCore;
   refuse("--bind-to " + word + ": expected auto, none or core");
 }
 

@@ -1,4 +1,4 @@
-// RunOptions: the command line of `horo run` as it was typed; launch_of() makes sense of it.
+// RunOptions: the command line of `horo run` as typed. launch_of() checks it and makes a Launch.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ struct RunOptions {
   std::optional<int> nodes, node_rank;
   std::string ranks_per_node;  // "2,1"
   std::string addr, key_file;
-  std::vector<std::string> variables;  // "NAME=VALUE", or "NAME" with the value that it has here
+  std::vector<std::string> variables;  // "NAME=VALUE", or "NAME" with its value in this process
   std::string cwd, output_dir;
   double timeout_s = 0, start_timeout_s = 0;  // 0: none, the default
   std::string bind_to = "auto";
@@ -23,7 +23,7 @@ struct RunOptions {
   std::vector<std::string> command;
 };
 
-// Throws std::invalid_argument naming the option, what was expected and what to do.
+// Throws std::invalid_argument with the option, the expected values and the remedy.
 Launch launch_of(const RunOptions& options);
 
 }  // namespace horo::tools

@@ -1,4 +1,4 @@
-// RankSupervisor: the loop that runs in the guard, from the start of this host's ranks to the end of the last.
+// RankSupervisor: the event loop in the guard. Starts this host's ranks and runs until the last one has ended.
 #pragma once
 
 #include <list>
@@ -18,58 +18,59 @@ namespace horo::tools {
 
 class RankSupervisor {
  public:
-  // All outlive the job. `lifeline_fd` comes to its end when nobody waits for the job any more.
+  // All arguments outlive this object. `lifeline_fd` reaches its end when the front process of the job dies.
   RankSupervisor(const Launch& launch, const LocalWorld& world, int lifeline_fd);
   ~RankSupervisor();
   RankSupervisor(const RankSupervisor&) = delete;
   RankSupervisor& operator=(const RankSupervisor&) = delete;
 
-  // To the end; the exit code. What ranks leave behind outside their process groups may still run.
+  // Blocks until the job has ended and returns its exit code. Processes that ranks started outside of their process
+  // groups may still run.
   int run();
 
  private:
   struct Rank {
     Rank(RankSupervisor& job, int number, struct Child child);
-    bool is_over() const { return !is_running && !output.is_open() && !errors.is_open(); }
+    bool is_finished() const { return !is_running && !output.is_open() && !errors.is_open(); }
 
     pid_t pid;
     bool is_running = true;
     RankEnd end;
     RankStream output, errors;
-    Timer helpers;  // end of what it left behind in its process group
+    Timer leftovers;  // ends the other processes of its process group
     ChildWatch ended;
   };
 
   void start_rank(int local_rank);
-  RankStream::Ways ways_of(int rank, bool is_errors);
+  RankStream::Destinations destinations_of(int rank, bool is_errors);
   void on_end(Rank& rank, int status);
-  void end_helpers(Rank& rank);
+  void end_leftovers(Rank& rank);
   void on_signal(int signal);
-  void on_outlet();
-  void on_time_over();
-  void out_of_patience();
-  void ask_to_end();
+  void on_writer();
+  void on_timeout();
+  void on_grace_over();
+  void terminate();
   void signal_running(int signal);
-  void look_for_end();
-  bool end_what_is_over();
+  void check_end();
+  bool end_finished_ranks();
   void conclude();
   void say(const std::string& text) { errors_->write(launch_.title + ": " + text + "\n"); }
-  std::string say_running() const;
+  std::string running_text() const;
 
   const Launch& launch_;
   const LocalWorld& world_;
   struct ev_loop* const loop_;
   const std::string host_;
-  std::unique_ptr<Outlet> output_, own_errors_;
-  Outlet* errors_;  // the same as output_ where both are one file, so that no line is cut
+  std::unique_ptr<StreamWriter> output_, own_errors_;
+  StreamWriter* errors_;  // output_ if stdout and stderr are one file, so that lines stay whole
   IoWatch lifeline_;
-  Timer patience_, time_;
+  Timer grace_, timeout_;
   std::list<SignalWatch> signals_;
   std::list<Rank> ranks_;
-  int ends_ = 0;             // seen so far
-  std::optional<int> code_;  // decided before the verdict, or instead of it
-  bool is_failing_ = false;  // a rank has failed; the others have their time to end
-  bool is_asked_ = false;    // they were told to
+  int ends_ = 0;                 // ranks that have ended
+  std::optional<int> code_;      // set if the verdict does not decide it
+  bool is_failing_ = false;      // a rank has failed; the others are in their grace period
+  bool is_terminating_ = false;  // the ranks have got SIGTERM
   bool is_interrupted_ = false;
   bool is_concluded_ = false;
 };

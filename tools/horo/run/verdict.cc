@@ -1,5 +1,5 @@
-// Processes that end within the same millisecond are reaped in any order, so the order alone proves nothing: what the
-// survivors say about their loss does, and then whether an end looks like a cause or like an effect.
+// Processes that end within the same millisecond are reaped in any order, so the order is weak evidence. The PeerLost
+// errors of the survivors are stronger, and then the kind of the end.
 #include "tools/horo/run/verdict.h"
 
 #include <signal.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMaxOthers = 16;  // lines about other ranks
 
 bool has_failed(const RankEnd& end) {
-  return code_of(end.status) != 0 && !end.was_told;
+  return code_of(end.status) != 0 && !end.was_terminated;
 }
 
 const std::string& peer_lost(const RankEnd& end) {
@@ -62,31 +62,31 @@ const RankEnd* first_failed(const std::vector<RankEnd>& ends) {
   return first;
 }
 
-std::string say_end(const RankEnd& end) {
+std::string end_text(const RankEnd& end) {
   const std::string& own = end.errors.exception();
-  const std::string status = say_status(end.status);
-  if (end.was_told) return "had not ended by itself; " + status + " when told to";
+  const std::string status = status_text(end.status);
+  if (end.was_terminated) return "did not end by itself; " + status + " after SIGTERM";
   return own.empty() || end.status == 0 ? status : own + " (" + status + ")";
 }
 
-std::string say_lines(const LastWords& words) {
+std::string lines_text(const OutputTail& words) {
   std::string text;
   for (const std::string& line : words.lines()) text += "    | " + line + "\n";
   return text;
 }
 
-std::string say_last_words(const RankEnd& end) {
-  if (!end.errors.lines().empty()) return "  its last lines on stderr:\n" + say_lines(end.errors);
-  if (!end.output.lines().empty()) return "  its last lines:\n" + say_lines(end.output);
-  return "  it said nothing\n";
+std::string tail_text(const RankEnd& end) {
+  if (!end.errors.lines().empty()) return "  its last lines on stderr:\n" + lines_text(end.errors);
+  if (!end.output.lines().empty()) return "  its last lines:\n" + lines_text(end.output);
+  return "  it printed nothing\n";
 }
 
-// Ranks that ended alike share a line.
-std::string say_others(const std::vector<RankEnd>& ends, int first) {
-  std::vector<std::pair<std::string, std::string>> lines;  // how they ended, which ranks
+// One line for all ranks that ended in the same way.
+std::string others_text(const std::vector<RankEnd>& ends, int first) {
+  std::vector<std::pair<std::string, std::string>> lines;  // status, ranks
   for (const RankEnd& end : ends) {
     if (end.rank == first) continue;
-    const std::string how = say_end(end);
+    const std::string how = end_text(end);
     const auto at = std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == how; });
     if (at == lines.end()) {
       lines.emplace_back(how, "rank " + std::to_string(end.rank));
@@ -103,31 +103,32 @@ std::string say_others(const std::vector<RankEnd>& ends, int first) {
   return text.empty() ? "" : "  the others:\n" + text;
 }
 
-std::string say_blamed(const RankEnd& end, const std::string& host) {
-  const std::string who = "rank " + std::to_string(end.rank) + " on host " + host;
-  if (end.was_told) return who + " was lost first: it " + say_end(end);
-  if (end.status == 0) return who + " ended first: " + say_end(end) + ", while others still needed it";
-  return who + " failed first: " + say_end(end);
+std::string blamed_text(const RankEnd& end, const std::string& host) {
+  const std::string name = "rank " + std::to_string(end.rank) + " on host " + host;
+  if (end.was_terminated) return name + " was lost first: it " + end_text(end);
+  if (end.status == 0) return name + " ended first: " + end_text(end) + ", while other ranks still needed it";
+  return name + " failed first: " + end_text(end);
 }
 
 }  // namespace
 
-ExitVerdict judge(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host) {
+ExitVerdict exit_verdict(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host) {
   const RankEnd* failed = first_failed(ends);
   if (failed == nullptr) return {};
   const int blamed_rank = most_blamed(ends).value_or(failed->rank);
   const RankEnd* blamed = find_rank(ends, blamed_rank);
   if (blamed == nullptr) {
-    return {code_of(failed->status), title + ": rank " + std::to_string(blamed_rank) +
-                                         ", which runs on another host, was lost first: its own launcher says how\n" +
-                                         say_others(ends, blamed_rank)};
+    return {code_of(failed->status),
+            title + ": rank " + std::to_string(blamed_rank) +
+                ", which runs on another host, was lost first: its own launcher reports the reason\n" +
+                others_text(ends, blamed_rank)};
   }
   if (has_failed(*blamed)) failed = blamed;
   return {code_of(failed->status),
-          title + ": " + say_blamed(*blamed, host) + "\n" + say_last_words(*blamed) + say_others(ends, blamed_rank)};
+          title + ": " + blamed_text(*blamed, host) + "\n" + tail_text(*blamed) + others_text(ends, blamed_rank)};
 }
 
-std::string say_status(int status) {
+std::string status_text(int status) {
   if (WIFEXITED(status)) return "exit code " + std::to_string(WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
   const char* name = ::sigabbrev_np(signal);

@@ -1,5 +1,5 @@
-// What is kept of what a program said, and which exception is found in it.
-#include "tools/horo/run/last_words.h"
+// The lines that are kept of a program's output, and the exception that is found in them.
+#include "tools/horo/run/output_tail.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 namespace horo::tools {
 namespace {
 
-LastWords words_of(const std::vector<std::string>& lines) {
-  LastWords words;
+OutputTail words_of(const std::vector<std::string>& lines) {
+  OutputTail words;
   for (const std::string& line : lines) words.add(line + "\n");
   return words;
 }
@@ -22,32 +22,32 @@ std::vector<std::string> operator+(std::vector<std::string> lines, const std::ve
   return lines;
 }
 
-TEST(LastWords, AreTheLastTenLines) {
-  LastWords words;
+TEST(OutputTail, HasTheLastTenLines) {
+  OutputTail words;
   for (int i = 0; i < 25; ++i) words.add(std::to_string(i) + "\n");
   EXPECT_EQ(words.lines().size(), 10u);
   EXPECT_EQ(words.lines().front(), "15");
   EXPECT_EQ(words.lines().back(), "24");
 }
 
-TEST(LastWords, AProgressBarTakesOneLine) {
-  LastWords words;
+TEST(OutputTail, AProgressBarTakesOneLine) {
+  OutputTail words;
   for (const char* line : {"begin\n", "1%\r", "50%\r", "100%\r\n", "end\n"}) words.add(line);
   EXPECT_THAT(words.lines(), testing::ElementsAre("begin", "100%", "end"));
 }
 
-TEST(LastWords, ALongLineIsCut) {
-  EXPECT_EQ(words_of({std::string(100'000, 'x')}).lines().front().size(), LastWords::kMaxLineBytes + 3);
+TEST(OutputTail, ALongLineIsCut) {
+  EXPECT_EQ(words_of({std::string(100'000, 'x')}).lines().front().size(), OutputTail::kMaxLineBytes + 3);
 }
 
-TEST(LastWords, AnExceptionIsTheLineAfterATraceback) {
-  const LastWords words = words_of(kLost);
+TEST(OutputTail, AnExceptionIsTheLineAfterATraceback) {
+  const OutputTail words = words_of(kLost);
   EXPECT_EQ(words.exception(), kLost.back());
   EXPECT_EQ(words.peer_lost(), kLost.back());
 }
 
-TEST(LastWords, TheLastExceptionCountsAndThePeerLostThatCausedItIsKept) {
-  const LastWords words = words_of(
+TEST(OutputTail, TheLastExceptionCountsAndItsPeerLostCauseIsKept) {
+  const OutputTail words = words_of(
       kLost + std::vector<std::string>{"", "During handling of the above exception, another exception occurred:", "",
                                        "Traceback (most recent call last):", "  File \"train.py\", line 5",
                                        "RuntimeError: training failed"});
@@ -55,25 +55,25 @@ TEST(LastWords, TheLastExceptionCountsAndThePeerLostThatCausedItIsKept) {
   EXPECT_EQ(words.peer_lost(), kLost.back());
 }
 
-TEST(LastWords, AnExceptionLongAgoEndedNothing) {
+TEST(OutputTail, AnExceptionFarAboveTheEndIsIgnored) {
   EXPECT_EQ(words_of(kLost + std::vector<std::string>(11, "going on")).exception(), "");
   EXPECT_EQ(words_of(kLost + std::vector<std::string>(10, "its long text")).exception(), kLost.back());
 }
 
-TEST(LastWords, ACppExceptionIsFoundToo) {
-  const LastWords words = words_of(
+TEST(OutputTail, ACppExceptionIsFound) {
+  const OutputTail words = words_of(
       {"terminate called after throwing an instance of 'horo::PeerLost'", "  what():  rank 1: rank 0 was lost"});
   EXPECT_EQ(words.exception(), "horo::PeerLost: rank 1: rank 0 was lost");
   EXPECT_EQ(words.peer_lost(), words.exception());
 }
 
-TEST(LastWords, OtherErrorsArePeerLostByNoMeans) {
+TEST(OutputTail, OtherErrorsAreNotPeerLost) {
   for (const char* line : {"ValueError: no PeerLost here", "mine.NotPeerLost: rank 1", "KeyError: 'PeerLost'"}) {
     EXPECT_EQ(words_of({"Traceback (most recent call last):", "  File", line}).peer_lost(), "") << line;
   }
 }
 
-TEST(RankLost, IsTheFirstRankNamedThatIsNotTheSpeaker) {
+TEST(RankLost, IsTheFirstNamedRankOtherThanTheReporter) {
   EXPECT_EQ(rank_lost("horo.PeerLost: rank 2 (host b) died", 0), 2);
   EXPECT_EQ(rank_lost("horo.PeerLost: rank 1: rank 12 was lost", 1), 12);
   EXPECT_EQ(rank_lost("rank 0: ranks 2, 3 did not connect", 0), 2);

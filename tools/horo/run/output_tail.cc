@@ -1,6 +1,6 @@
-// A Python traceback is a headline, indented lines and then the exception, not indented. A cause stands before what it
-// caused, as a traceback of its own.
-#include "tools/horo/run/last_words.h"
+// A Python traceback is a headline, indented lines, and the exception on a line that is not indented. The cause of an
+// exception is printed before it, with its own traceback.
+#include "tools/horo/run/output_tail.h"
 
 #include <cctype>
 #include <charconv>
@@ -20,19 +20,19 @@ bool is_peer_lost(std::string_view exception) {
 
 }  // namespace
 
-void LastWords::add(std::string_view line) {
+void OutputTail::add(std::string_view line) {
   const bool is_transient = line.ends_with('\r');
   while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
   std::string text(line.substr(0, kMaxLineBytes));
   if (line.size() > kMaxLineBytes) text += "...";
-  look_for_exception(text);
+  scan_line(text);
   if (is_transient_ && !lines_.empty()) lines_.pop_back();
   is_transient_ = is_transient;
   lines_.push_back(std::move(text));
   if (lines_.size() > kMaxLines) lines_.pop_front();
 }
 
-void LastWords::look_for_exception(const std::string& line) {
+void OutputTail::scan_line(const std::string& line) {
   if (line == kHeadline) {
     in_traceback_ = true;
   } else if (in_traceback_) {
@@ -51,7 +51,7 @@ void LastWords::look_for_exception(const std::string& line) {
   }
 }
 
-void LastWords::on_exception(std::string text) {
+void OutputTail::on_exception(std::string text) {
   lines_since_ = 0;
   if (is_peer_lost(text)) peer_lost_ = text;
   exception_ = std::move(text);
