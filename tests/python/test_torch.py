@@ -33,13 +33,8 @@ def test_four_ranks_train_like_one_process(run_program):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_small_gradients_leave_by_the_dozen(run_program, size):
-    run_program("bursts", size)
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_small_gradients_that_come_alike_need_no_hooks(run_program, size):
-    run_program("silence", size)
+def test_small_gradients_are_submitted_in_batches(run_program, size):
+    run_program("batching", size)
 
 
 @pytest.mark.parametrize("size, wire", [(2, "tcp"), (3, "tcp"), (2, "shm"), (3, "shm")])

@@ -15,7 +15,7 @@ from claims import raises, same_bits
 
 import horo.torch as hvd
 from horo import _default, _handles, _repeats, _session
-from horo.torch import bursts, gradients
+from horo.torch import gradient_table
 
 THREADS = 4
 
@@ -160,28 +160,24 @@ def step(param, optimizer):
     same_bits(param.detach(), before - 1)
 
 
-def a_hook_that_is_interrupted_keeps_its_gradient():
-    with_interrupt = AfterTheCall(gradients.quick, "horo_submit")
-    library = gradients.quick
-    gradients.quick = with_interrupt if hvd.rank() == 0 else library
+def an_interrupted_hook_keeps_its_gradient():
     param, optimizer = trained("hooked")
-    gradients.quick = library
 
     def first():
-        with contextlib.suppress(KeyboardInterrupt):
+        with interrupted(gradient_table, "horo_submit"):
             param.sum().backward()
         alive = weakref.ref(param.grad.untyped_storage())
         param.grad = None
-        optimizer.set_backward_passes_per_step(1)  # starts over
+        optimizer.set_backward_passes_per_step(1)  # begins a new step
         gc.collect()
         assert alive() is not None
 
     one_after_the_other(first, lambda: step(param, optimizer))
 
 
-def a_burst_that_is_interrupted_keeps_its_gradients_and_is_waited_for():
+def an_interrupted_batch_keeps_its_gradients_and_is_collected():
     params = [torch.nn.Parameter(torch.zeros(5)) for _ in range(9)]
-    named = [(f"burst {i}", param) for i, param in enumerate(params)]
+    named = [(f"batch {i}", param) for i, param in enumerate(params)]
     for known in (False, True):
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(params, lr=1.0), named)
         backward = lambda: sum(param.sum() for param in params).backward()  # noqa: E731
@@ -189,17 +185,17 @@ def a_burst_that_is_interrupted_keeps_its_gradients_and_is_waited_for():
             backward()
             optimizer.step()
             optimizer.zero_grad()
-        with interrupted(bursts, "horo_submit_many_in_place"):
+        with interrupted(gradient_table, "horo_submit_many_in_place"):
             backward()
         optimizer.synchronize()
         assert all((param.grad == 1).all() for param in params)
         optimizer.zero_grad()
-        with interrupted(bursts, "horo_submit_many_in_place"):
+        with interrupted(gradient_table, "horo_submit_many_in_place"):
             backward()
         alive = [weakref.ref(param.grad.untyped_storage()) for param in params[1:]]
         for param in params:
             param.grad = None
-        optimizer.set_backward_passes_per_step(1)  # starts over
+        optimizer.set_backward_passes_per_step(1)  # begins a new step
         gc.collect()
         assert hvd.rank() == 1 or all(one() is not None for one in alive)
         del optimizer
@@ -221,13 +217,13 @@ def an_optimizer_that_is_gone_keeps_what_is_in_flight():
 
 def an_absent_gradient_that_is_interrupted_keeps_its_memory():
     param, optimizer = trained("absent")
-    (slot,) = optimizer._gradients._slots
+    (state,) = optimizer._gradients._states
 
     def first():
         with interrupted(_session, "horo_submit_absent"):
             optimizer.synchronize()
-        alive = weakref.ref(slot.spare[0].untyped_storage())
-        slot.spare = None
+        alive = weakref.ref(state.spare[0].untyped_storage())
+        state.spare = None
         gc.collect()
         assert alive() is not None
 
@@ -355,8 +351,8 @@ claims.check(
     an_exception_in_a_wait_frees_nothing_in_flight,
     a_handle_is_forgotten_after_it_was_dropped,
     a_submit_that_is_interrupted_keeps_its_memory,
-    a_hook_that_is_interrupted_keeps_its_gradient,
-    a_burst_that_is_interrupted_keeps_its_gradients_and_is_waited_for,
+    an_interrupted_hook_keeps_its_gradient,
+    an_interrupted_batch_keeps_its_gradients_and_is_collected,
     an_optimizer_that_is_gone_keeps_what_is_in_flight,
     an_absent_gradient_that_is_interrupted_keeps_its_memory,
     what_an_optimizer_abandons_is_swept_by_it,

@@ -113,12 +113,12 @@ def the_order_is_that_of_first_use():
         optimizer.zero_grad()
         model(torch.ones(8, 7), step).sum().backward()
         optimizer.step()
-    slots = optimizer._gradients._slots
-    names = [slot.spec.name for slot in sorted(slots, key=lambda slot: -slot.spec.priority)]
+    states = optimizer._gradients._states
+    names = [state.spec.name for state in sorted(states, key=lambda state: -state.spec.priority)]
     used = ["first", "norm", "some", "attention", "last"]
     found = list(dict.fromkeys(name.split(".")[0] for name in names))
     assert [name for name in found if name != "never"] == used, names
-    assert sorted(slot.spec.priority for slot in slots) == list(range(1 - len(slots), 1))
+    assert sorted(state.spec.priority for state in states) == list(range(1 - len(states), 1))
 
 
 def no_message_carries_a_name_after_the_first_steps():
@@ -145,9 +145,9 @@ def state_is_that_after_the_step():
             optimizer.zero_grad()
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()
-        assert cross == bool(optimizer._cross and optimizer._cross.pending())
+        assert cross == bool(optimizer._cross and optimizer._cross.is_pending())
         states.append(optimizer.state_dict())
-        assert not (cross and optimizer._cross.pending())
+        assert not (cross and optimizer._cross.is_pending())
         optimizer.load_state_dict(states[-1])
         model(torch.ones(2, 4))
         before = hvd.counters()["submitted"]

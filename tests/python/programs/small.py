@@ -7,7 +7,7 @@ from claims import same_bits
 
 import horo.torch as hvd
 from horo import _default
-from horo.torch import bursts, gradients
+from horo.torch import gradient_table
 
 COUNT = 200
 CALLS = ("horo_submit", "horo_submit_many_in_place")
@@ -34,27 +34,11 @@ class Counting:
 
 @contextlib.contextmanager
 def counting():
-    library = gradients.quick
-    gradients.quick = bursts.quick = Counting(library)
+    library, gradient_table.quick = gradient_table.quick, Counting(gradient_table.quick)
     try:
-        yield gradients.quick.calls
+        yield gradient_table.quick.calls
     finally:
-        gradients.quick = bursts.quick = library
-
-
-def hooked(params):
-    """How many parameters have a hook."""
-    return sum(bool(param._post_accumulate_grad_hooks) for param in params.values())
-
-
-def silent(name, count=COUNT):
-    """Parameters of which few have hooks any more, and their optimizer."""
-    params = params_of(name, count)
-    optimizer = optimizer_of(params)
-    for i in range(6):
-        step(params, optimizer, i + 1.0)
-    assert hooked(params) <= 3 * -(-count // bursts.MOST), hooked(params)
-    return params, optimizer
+        gradient_table.quick = library
 
 
 def params_of(name, count=COUNT):
@@ -68,7 +52,7 @@ def optimizer_of(params, **options):
 
 
 def backward(params, used=None, factor=1.0):
-    """The i-th gradient of those that are used becomes factor * (i + rank); those that are used last come first."""
+    """The gradient of used parameter i becomes factor * (i + rank). Gradients are computed in reverse order of use."""
     used = list(enumerate(params.values())) if used is None else used
     loss = 0.0
     for i, param in used:
@@ -96,7 +80,7 @@ def step(params, optimizer, factor=1.0):
 
 
 def start_over(optimizer, passes=1):
-    """What is in flight ends, unseen."""
+    """Abandons the gradients in flight and waits until their works have ended."""
     optimizer.set_backward_passes_per_step(passes)
     session = _default.session()
     while not all(session.has_ended(work) for work in session.dropped):

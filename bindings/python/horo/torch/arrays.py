@@ -1,7 +1,6 @@
-"""Torch tensors as the collectives see them."""
+"""Torch tensors as arguments and results of collectives."""
 
 import functools
-import operator
 
 import torch
 
@@ -9,7 +8,7 @@ from horo import _specs
 from horo._arrays import Arrays
 from horo.errors import not_yet
 
-# A dtype that this torch does not have is not missed.
+# The dtypes of which the installed torch has a type.
 DTYPES = {getattr(torch, name): number for name, number in _specs.DTYPES.items() if hasattr(torch, name)}
 
 
@@ -58,7 +57,7 @@ class TorchArrays(Arrays):
         return buffer, copy_back
 
     def hold_alike(self, tensor):
-        return holder_of(tensor.dtype, tensor.shape) if lies_plainly(tensor) else None
+        return storage_getter(tensor.dtype, tensor.shape) if lies_plainly(tensor) else None
 
     written = staticmethod(torch.autograd.graph.increment_version)
 
@@ -66,7 +65,7 @@ class TorchArrays(Arrays):
         return torch.empty(shape, dtype=array.dtype, device="cpu")
 
     place = staticmethod(torch.Tensor.data_ptr)
-    # A tensor that is given another storage lets go of the old one, which is in flight.
+    # The storage is held too: a tensor that gets another storage releases the old one, which may be in flight.
     holder = staticmethod(torch.Tensor.untyped_storage)
 
     def counts(self, rows):
@@ -74,29 +73,31 @@ class TorchArrays(Arrays):
 
 
 def lies_plainly(tensor):
-    """It is on the CPU, and its memory holds the values in one piece: not their conjugates or negatives."""
+    """Whether the tensor is on the CPU and contiguous, and its memory holds the values themselves: not their conjugates
+    or negatives."""
     if tensor.layout is not torch.strided or not tensor.is_cpu or not tensor.is_contiguous():
         return False
     return not is_lazy(tensor, tensor.untyped_storage())
 
 
 def is_lazy(tensor, storage):
-    """It stands for the conjugates or negatives of what its storage holds.
+    """Whether the tensor stands for the conjugates or negatives of what its storage holds.
 
-    is_neg() and its like give up the interpreter lock, which a busy thread then keeps for milliseconds. So they are
-    asked of tensors alone that could be lazy: complex ones, and parts of another's memory, as x.conj().imag is."""
+    is_conj() and is_neg() release the interpreter lock, which another Python thread can then hold for milliseconds. So
+    they are called only for tensors that can be lazy: complex ones, and parts of a larger storage, as x.conj().imag."""
     if tensor.nbytes == storage.nbytes() and not tensor.dtype.is_complex:
         return False
     return tensor.is_conj() or tensor.is_neg()
 
 
 @functools.lru_cache(1024)
-def holder_of(dtype, shape):
-    """hold(tensor): the storage of a tensor that has this dtype and shape and lies plainly, else None."""
-    whole = -1 if dtype.is_complex else dtype.itemsize * shape.numel()  # a storage of so many bytes holds no more
+def storage_getter(dtype, shape):
+    """Returns a function of a tensor. It returns the tensor's storage if the tensor has this dtype and shape and can be
+    submitted as it is (see lies_plainly), else None."""
+    whole = -1 if dtype.is_complex else dtype.itemsize * shape.numel()  # a storage of this size holds one tensor only
     kind, strided = torch.Tensor, torch.strided
 
-    def hold(tensor):
+    def storage_of(tensor):
         if (
             isinstance(tensor, kind)
             and tensor.dtype is dtype
@@ -110,53 +111,14 @@ def holder_of(dtype, shape):
                 return storage
         return None
 
-    return hold
+    return storage_of
 
 
-_LOOK = operator.attrgetter("dtype", "shape", "layout", "is_cpu", "requires_grad")
-
-
-def look_of(tensor):
-    """How a gradient of the tensor looks that is as it should be."""
-    return tensor.dtype, tensor.shape, torch.strided, True, False
-
-
-def places_of(gradients, looks, nbytes):
-    """The storages and addresses of gradients of real numbers that look so, have so many bytes and lie plainly; None if
-    one of them does not, or is None."""
-    try:
-        if list(map(_LOOK, gradients)) != looks:
-            return None
-    except AttributeError:  # of None
-        return None
-    if not all(map(torch.Tensor.is_contiguous, gradients)):
-        return None
-    storages = list(map(torch.Tensor.untyped_storage, gradients))
-    if list(map(torch.UntypedStorage.nbytes, storages)) == nbytes:
-        return storages, list(map(torch.UntypedStorage.data_ptr, storages))
-    return None if any(map(is_lazy, gradients, storages)) else (storages, addresses_of(gradients))
-
-
-def addresses_of(tensors):
-    return list(map(torch.Tensor.data_ptr, tensors))
-
-
-_VERSION = operator.attrgetter("_version")
-
-
-def versions_of(tensors):
-    """How often each one's memory was written to, as autograd counts it; those made in inference mode it does not."""
-    try:
-        return list(map(_VERSION, tensors))
-    except RuntimeError:
-        return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-
-
-def holder_of_none(_):
-    """hold(tensor) where each tensor goes the long way."""
+def no_storage(_):
+    """A storage_getter for tensors of which none is submitted as it is."""
     return None
 
 
 def in_one_piece(tensor):
-    """Memory that holds the values: the tensor's own, or a copy."""
+    """Returns a contiguous tensor whose memory holds the values: the tensor itself, or a copy."""
     return tensor.resolve_conj().resolve_neg().contiguous()

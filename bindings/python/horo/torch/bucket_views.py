@@ -1,7 +1,7 @@
-"""Gradients that live in their bucket: what a known plan reduces together lies side by side, so nothing is copied.
+"""gradient_as_bucket_view: the gradients of one bucket are views of one buffer, so that none is packed or unpacked.
 
-Which gradients travel together is known after the first steps, and may change later; so at the end of a step they move.
-A view is a tensor of its own over a part of the bucket's memory, which lives as long as anybody has one of its views.
+A bucket follows from a known plan. Plans are made after the first steps and can change later, so gradients move at the
+end of a step. A view is a tensor of its own over a part of the bucket's memory. The memory is freed with the last view.
 """
 
 import os
@@ -16,31 +16,32 @@ _all = weakref.WeakSet()
 
 
 class BucketViews:
-    """The buckets of one optimizer in one session, and who lives in them."""
+    """The buckets of one optimizer in one session."""
 
-    def __init__(self, session, number, slots):
-        """number: of the process set. slots: of the optimizer, also those that join it later."""
+    def __init__(self, session, number, states):
+        """number: of the process set. states: the ParameterStates of the optimizer, a list that may grow."""
         self._session = session
         self._number = number
-        self._slots = slots
-        self._version = None  # of the known plans that the views were made by
+        self._states = states
+        self._version = None  # of the known plans from which the views were made
         self._buckets = {}  # plan: its memory
         _all.add(self)
 
-    def arrange(self, slots, works):
-        """After a step's end: what is in a plan of its own moves into a bucket. Works: of the slots, in order; they
-        have ended. Of a plan live all or none, so that nothing is kept in vain. Returns whether some may have moved."""
+    def arrange(self, states, works):
+        """At the end of a step: moves the gradients of each plan into a bucket. works: of these states, in the same
+        order; they have ended. The gradients of a plan move together or not at all, as a partial bucket is of no use.
+        Returns whether a view may have changed."""
         version = self._session.plans_version()
         if version == self._version:
             return False
         plans = {}
-        for slot, (plan, offset, nbytes) in zip(slots, self._session.places(works)):
-            if plan and slot.plan != plan:
-                plans.setdefault((plan, nbytes), []).append((slot, offset))
+        for state, (plan, offset, nbytes) in zip(states, self._session.places(works)):
+            if plan and state.plan != plan:
+                plans.setdefault((plan, nbytes), []).append((state, offset))
         for (plan, nbytes), parts in plans.items():
-            if sum(slot.param.nbytes for slot, _ in parts) == nbytes and all(_can_live(slot) for slot, _ in parts):
+            if sum(state.param.nbytes for state, _ in parts) == nbytes and all(_fits(state) for state, _ in parts):
                 self._move(plan, nbytes, parts)
-        in_use = {slot.plan for slot in self._slots}
+        in_use = {state.plan for state in self._states}
         self._buckets = {plan: bucket for plan, bucket in self._buckets.items() if plan in in_use}
         self._version = version
         return True
@@ -54,44 +55,46 @@ class BucketViews:
             warnings.warn(f"gradient_as_bucket_view: {error}; these gradients are copied as before", stacklevel=2)
             return
         self._buckets[plan] = torch.frombuffer(memory, dtype=torch.uint8)
-        for slot, offset in parts:
-            slot.plan = plan
-            if slot.param.nbytes > 0:
-                count = slot.shape.numel()
-                slot.move(torch.frombuffer(memory, dtype=slot.dtype, count=count, offset=offset).view(slot.shape))
+        for state, offset in parts:
+            state.plan = plan
+            if state.param.nbytes > 0:
+                count = state.shape.numel()
+                view = torch.frombuffer(memory, dtype=state.dtype, count=count, offset=offset).view(state.shape)
+                state.set_view(view)
 
     def zero(self):
-        """All views become zeros, and count as no gradient until there is one. Returns (slot, gradient) of those whose
-        gradient is its view."""
+        """Fills all buckets with zeros, which count as no gradient until one arrives. Returns (state, gradient) for
+        each gradient that is in its view."""
         for bucket in self._buckets.values():
             bucket.zero_()
-        at_home = []
-        for slot in self._slots:
-            gradient = slot.param.grad
-            if slot.is_at_home(gradient):
-                slot.zeroed = True
-                at_home.append((slot, gradient))
-        return at_home
+        in_view = []
+        for state in self._states:
+            gradient = state.param.grad
+            if state.is_in_view(gradient):
+                state.zeroed = True
+                in_view.append((state, gradient))
+        return in_view
 
     def forget(self):
-        """Gradients stay where they are, as tensors like others; the next step's end finds new places for them."""
-        for slot in self._slots:
-            slot.leave()
+        """Drops all views. The gradients stay where they are, as ordinary tensors; the end of the next step finds new
+        buckets for them."""
+        for state in self._states:
+            state.drop_view()
         self._buckets, self._version = {}, None
 
     def lose(self):
-        """In a forked child, which may not have the memory."""
-        for slot in self._slots:
-            if slot.is_at_home(slot.param.grad):
-                slot.param.grad = None
+        """In a forked child, which may not have the memory: gradients in views become None."""
+        for state in self._states:
+            if state.is_in_view(state.param.grad):
+                state.param.grad = None
         self.forget()
 
 
-def _can_live(slot):
-    """Other ranks' memory is laid out like a tensor in one piece, and codecs read none of it."""
-    param = slot.param
-    as_declared = param.shape == slot.shape and param.dtype is slot.dtype
-    return as_declared and param.is_contiguous() and slot.spec.codec is None
+def _fits(state):
+    """Whether the gradient can be a view: the other ranks expect a contiguous tensor, and codecs need a copy."""
+    param = state.param
+    as_declared = param.shape == state.shape and param.dtype is state.dtype
+    return as_declared and param.is_contiguous() and state.spec.codec is None
 
 
 def _after_fork():

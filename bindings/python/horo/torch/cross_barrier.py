@@ -1,8 +1,8 @@
-"""step() without a barrier: gradients are still on their way when it returns. Each parameter is updated by itself, once
-its own reduction is done: by the forward of the module that owns it, which waits for no other, or by whoever asks.
+"""cross_barrier: step() returns while gradients are in flight. Each parameter is updated once its own result is there:
+by the forward of the module that owns it, or by the next call that needs it.
 
-After ByteScheduler (SOSP 2019). All updates are made by the thread that computes, so nobody sees a parameter change
-under him, and results are those of the ordinary optimizer, bit for bit.
+After ByteScheduler (SOSP 2019). The thread that computes makes all updates, so a parameter never changes under a
+running forward, and the results equal those of the ordinary optimizer bit for bit.
 """
 
 import weakref
@@ -10,7 +10,7 @@ import weakref
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-# Their step treats each parameter by itself. Of a class derived from them nobody knows.
+# The step() of these classes updates each parameter by itself. That of a derived class may not.
 _SUPPORTED = (
     torch.optim.SGD,
     torch.optim.Adam,
@@ -25,10 +25,10 @@ _SUPPORTED = (
 
 
 class CrossBarrier:
-    """Of one optimizer. One thread at a time, but for guard()."""
+    """The due updates of one optimizer. One thread at a time calls the methods; guarded hooks run in any thread."""
 
     def __init__(self, kind, as_views):
-        """kind: the user's class of optimizer."""
+        """kind: the class of the user's optimizer."""
         if kind not in _SUPPORTED:
             names = ", ".join(one.__name__ for one in _SUPPORTED)
             raise ValueError(
@@ -39,13 +39,15 @@ class CrossBarrier:
             raise ValueError(
                 "cross_barrier=True and gradient_as_bucket_view=True exclude each other; expected one of them"
             )
-        has_hooks = getattr(kind.step, "hooked", False)  # torch wraps it in them when an optimizer is made
+        has_hooks = getattr(kind.step, "hooked", False)  # torch wraps step() when an optimizer is made
         self._update = kind.step.__wrapped__ if has_hooks else kind.step
-        self._pending = {}  # by id of a parameter: its slot, and its group's settings when step() was called
-        self.has_stepped = False  # a step() was made
-        self._loose = []  # of these, those that no module was seen to use by itself
+        self._pending = {}  # id of a parameter: ParameterState, row in the table and settings at step()
+        self._table = None  # GradientTable of the last step()
+        self.has_stepped = False  # step() was called
+        self._unowned = []  # pending parameters that no forward of an owning module used in the first step
 
     def serve(self, optimizer, gradients, order):
+        """Registers the forward hook, which lasts as long as the optimizer."""
         self._optimizer = weakref.ref(optimizer)
         self._gradients = gradients
         self._order = order
@@ -59,13 +61,15 @@ class CrossBarrier:
         weakref.finalize(optimizer, register_module_forward_pre_hook(before).remove).atexit = False
 
     def is_ready(self):
+        """Whether step() can return without waiting: the first step shows which module uses which parameter."""
         return self._gradients.included and self._order.is_known
 
-    def pending(self):
-        return {slot for slot, _ in self._pending.values()}
+    def is_pending(self):
+        """Whether an update is due."""
+        return bool(self._pending)
 
     def step(self):
-        """Each parameter's update is due; returns at once."""
+        """Makes the update of each parameter due, and returns without waiting."""
         optimizer = self._optimizer()
         if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
             raise ValueError("cross_barrier=True: parameters are updated one by one; expected no step hooks")
@@ -75,50 +79,51 @@ class CrossBarrier:
             kept = {key: _copied(value) for key, value in group.items() if key != "params"}
             settings.update((id(param), kept) for param in group["params"])
         try:
-            slots = self._gradients.take_all()
+            self._table, states = self._gradients.take_table()
         except Exception:
             self._gradients.abandon()
             raise
-        for slot in slots:
-            self._pending[id(slot.param)] = slot, settings[id(slot.param)]
-            slot.param.grad = None
+        rows = {state: row for row, state in enumerate(self._table.states)}
+        for state in states:
+            self._pending[id(state.param)] = state, rows.get(state), settings[id(state.param)]
+            state.param.grad = None
         self.has_stepped = True
-        self._loose = [slot.param for slot in slots if not self._order.has_used(slot.param)]
+        self._unowned = [state.param for state in states if not self._order.has_used(state.param)]
 
     def finish(self):
-        """Updates all that is due; whether there was a step() yet."""
-        for param in [slot.param for slot, _ in self._pending.values()]:
+        """Makes all updates that are due. Returns whether step() was ever called."""
+        for param in [state.param for state, *_ in self._pending.values()]:
             self._settle(param)
         return self.has_stepped
 
-    def guard(self, slot, hook):
-        """The hook, but for a gradient of a parameter that is as it was before its last update."""
+    def guard(self, state, hook):
+        """Returns a hook that refuses the gradient of a parameter whose last update is due."""
 
         def guarded(param):
-            if slot.is_submitted() and id(param) in self._pending:
+            if id(param) in self._pending:
                 raise RuntimeError(
-                    f"parameter {slot.spec.name} was used before its update from the last step(): with "
-                    "cross_barrier=True the forward of the module that owns a parameter has to begin before anybody "
-                    "uses it"
+                    f"parameter {state.spec.name} was used before its update from the last step(): with "
+                    "cross_barrier=True the forward of the module that owns a parameter has to begin before any "
+                    "other use of it"
                 )
             hook(param)
 
         return guarded
 
     def _before(self, module):
-        loose, self._loose = self._loose, []
-        for param in (*loose, *module._parameters.values()):
+        unowned, self._unowned = self._unowned, []
+        for param in (*unowned, *module._parameters.values()):
             if id(param) in self._pending:
                 self._settle(param)
 
     def _settle(self, param):
-        """Waits for the gradient, and updates the parameter. A failure is one of all that is due."""
-        slot, settings = self._pending[id(param)]
+        """Waits for the gradient and updates the parameter. After an error no update is due any more."""
+        state, row, settings = self._pending[id(param)]
         try:
-            self._gradients.finish_one(slot)
+            self._gradients.finish_one(self._table, state, row)
         except Exception:
             self._pending.clear()
-            self._loose = []
+            self._unowned = []
             self._gradients.abandon()
             raise
         del self._pending[id(param)]
@@ -135,5 +140,5 @@ class CrossBarrier:
 
 
 def _copied(value):
-    """A learning rate may be a tensor, which schedulers write to."""
+    """Copies a tensor: a learning rate can be one, and schedulers write to it."""
     return value.clone() if isinstance(value, torch.Tensor) else value

@@ -1,4 +1,4 @@
-"""In which order a forward pass uses parameters for the first time: the order in which the next one needs them."""
+"""The order in which a forward pass first uses the parameters. The next forward needs their updates in this order."""
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -8,28 +8,28 @@ from horo._specs import Spec
 
 
 class ForwardOrder:
-    """Of the parameters that were added. A parameter is used when the forward of the module that owns it begins; one
-    that no such forward was seen to use comes right behind the one that was added before it.
+    """The order of the added parameters. A parameter is used when the forward of the module that owns it begins. One
+    that no such forward uses follows the parameter that was added before it.
 
-    Until the order is known, after the first step, it is that in which the parameters were added."""
+    The order is known after the first step. Until then it is the order of addition."""
 
     def __init__(self, ranks):
-        """ranks: whether priorities follow the order; else all are equal."""
+        """ranks: whether priorities follow the order; otherwise all priorities are equal."""
         self._ranks = ranks
-        self._places = {}  # by id of a parameter: how many were added before it
+        self._places = {}  # id of a parameter: how many were added before it
         self._used = {}  # the same, in the order of first use
         self.is_known = False
         self._hook = None
 
     def add(self, param):
-        """Returns its priority for now."""
+        """Returns the parameter's priority until the order is known."""
         place = self._places[id(param)] = len(self._places)
         if self._hook is None and not self.is_known:
             self._hook = _watch(self._places, self._used)
         return -place if self._ranks else 0
 
     def close(self):
-        """Looks no more."""
+        """Removes the hook that observes forward passes."""
         if self._hook is not None:
             self._hook.remove()
 
@@ -37,7 +37,8 @@ class ForwardOrder:
         return id(param) in self._used
 
     def agreed(self, session, number, name):
-        """The priorities that the set's first rank saw, in the order of addition. All its ranks have to call this."""
+        """Returns the priorities that follow from the order on the set's first rank, in the order of addition. A
+        collective call of all ranks of the set. Blocks."""
         self.is_known = True
         self.close()
         if not self._ranks:
@@ -51,7 +52,7 @@ class ForwardOrder:
         return priorities.tolist()
 
     def _priorities(self):
-        """From 0 downwards; those not seen stay with the one before them."""
+        """Priorities from 0 downwards."""
         ranks = {param: rank for rank, param in enumerate(self._used)}
         last, keys = -1, []
         for param, place in self._places.items():
@@ -62,7 +63,7 @@ class ForwardOrder:
 
 
 def _watch(places, used):
-    """The hook knows no more than it must: it lives in torch until it is removed."""
+    """Registers the hook. It refers to these two dicts only, because torch keeps it alive until it is removed."""
 
     def note(module, _):
         for param in module._parameters.values():
@@ -73,7 +74,7 @@ def _watch(places, used):
 
 
 def chosen_order(priority, cross_barrier):
-    """From the arguments of DistributedOptimizer: None where nobody needs an order."""
+    """Returns the ForwardOrder that the arguments of DistributedOptimizer need, or None."""
     if priority not in (None, "forward"):
         raise ValueError(f"priority={priority!r}; expected None or 'forward'")
     return ForwardOrder(priority == "forward") if priority or cross_barrier else None

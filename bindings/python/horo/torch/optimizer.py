@@ -1,7 +1,7 @@
-"""DistributedOptimizer: the user's optimizer, whose gradients are reduced over all ranks while backward still runs.
+"""DistributedOptimizer: the user's optimizer, with gradients that are reduced over all ranks while backward runs.
 
-The returned object shares the given optimizer's parameter groups and state. Its class is a subclass of the user's with
-the same name, so that isinstance and code that looks at the class go on working.
+The returned object shares the parameter groups and the state of the given optimizer. Its class is a subclass of the
+user's with the same name, so that isinstance and code that reads the class name continue to work.
 """
 
 import collections
@@ -18,7 +18,7 @@ from horo.torch.compression import Compression
 from horo.torch.cross_barrier import CrossBarrier
 from horo.torch.forward_order import chosen_order
 from horo.torch.gradients import Gradients
-from horo.torch.slots import chosen_groups
+from horo.torch.groups import chosen_groups
 
 _ZEROED = (
     "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or optimizer.synchronize(). "
@@ -32,15 +32,15 @@ _SYNCHRONIZED_TWICE = (
 
 
 class _Distributed:
-    """What is added to the user's class; comes before it in the order of methods."""
+    """The mixin that precedes the user's class in the method resolution order."""
 
     def _distribute(self, gradients, names, cross):
         self._gradients = gradients
-        self._cross = cross  # a CrossBarrier, or None
+        self._cross = cross  # CrossBarrier, or None
         self._names = names  # see _names_of
         self._synchronized = False
         self._should_synchronize = True
-        gradients.close_with(self)  # first: of the hooks none stays if one of the parameters is refused
+        gradients.close_with(self)  # first, so that no hook remains if a parameter is refused
         self._add_group_gradients(range(len(self.param_groups)))
 
     def _add_group_gradients(self, groups):
@@ -56,14 +56,16 @@ class _Distributed:
         return self._gradients.passes
 
     def set_backward_passes_per_step(self, passes):
-        """Gradients leave after so many backward passes from now on."""
+        """Changes the number of backward passes after which gradients are submitted. Abandons those in flight."""
         _check_passes(passes)
+        if self._cross is not None:
+            self._cross.finish()
         self._gradients.passes = passes
         self._gradients.abandon()
 
     def synchronize(self):
-        """Waits until every gradient is reduced; step() does it by itself. With cross_barrier, after a step(): waits
-        until every parameter is updated."""
+        """Waits until all gradients are reduced; step() calls it if the user did not. With cross_barrier, after
+        step(): waits until all parameters are updated."""
         if self._cross is not None and self._cross.finish() and not self._gradients.has_begun():
             return  # no backward since the last step()
         self._gradients.collect()
@@ -71,7 +73,7 @@ class _Distributed:
 
     @contextlib.contextmanager
     def skip_synchronize(self):
-        """For a step() after synchronize(), for instance with clipping in between."""
+        """A context in which step() does not call synchronize(): the user did so before, for instance to clip."""
         self._should_synchronize = False
         try:
             yield
@@ -79,7 +81,8 @@ class _Distributed:
             self._should_synchronize = True
 
     def step(self, closure=None):
-        """Waits for the gradients, then the user's step. What a closure computes is reduced before it is used."""
+        """Waits for the gradients and calls the step() of the user's class. The gradients that a closure computes are
+        reduced before the closure returns."""
         if self._crosses(closure):
             return self._cross.step()
         if closure is None:
@@ -94,7 +97,7 @@ class _Distributed:
         return super().step(closure)
 
     def _crosses(self, closure):
-        """Whether this step() returns without waiting. The first one does not: it shows who uses which parameter."""
+        """Whether this step() returns without waiting."""
         if self._cross is None or self._synchronized or not self._should_synchronize:
             return False
         if closure is not None:
@@ -122,20 +125,20 @@ class _Distributed:
         return reduced
 
     def zero_grad(self, *args, **kwargs):
-        if self._gradients.has_begun(() if self._cross is None else self._cross.pending()):
+        if self._gradients.has_begun():
             raise AssertionError(_ZEROED)
         if args or kwargs:
             return super().zero_grad(*args, **kwargs)
-        at_home = self._gradients.zero_views()
+        in_views = self._gradients.zero_views()
         plain = getattr(super().zero_grad, "__func__", None) is torch.optim.Optimizer.zero_grad
-        if plain and not self._has_gradients_beside(at_home):
+        if plain and not self._has_gradients_beside(in_views):
             return
         super().zero_grad()
-        for slot, gradient in at_home:
-            slot.param.grad = gradient
+        for state, gradient in in_views:
+            state.param.grad = gradient
 
-    def _has_gradients_beside(self, at_home):
-        views = {id(slot.param) for slot, _ in at_home}
+    def _has_gradients_beside(self, in_views):
+        views = {id(state.param) for state, _ in in_views}
         params = (param for group in self.param_groups for param in group["params"])
         return any(id(param) not in views and param.grad is not None for param in params)
 
@@ -152,7 +155,7 @@ class _Distributed:
         self._synchronized = False
         self._should_synchronize = True
         super().load_state_dict(*args, **kwargs)
-        # Loading makes torch wrap this class's step in the step hooks, which run in the user's step already.
+        # torch has wrapped the step() of this class in the step hooks, which the user's step() already calls.
         if "step" in vars(type(self)):
             del type(self).step
 
@@ -172,15 +175,16 @@ def _check_predivide(factor, op):
 
 
 def _common_spec(op, order, factor):
-    """What all gradients share; factor divides before the reduction and multiplies after it."""
+    """The Spec of all gradients. They are divided by the factor before the reduction, and the result is multiplied by
+    it."""
     op, custom = op_fields(op)
     fields = {"order": order, "stepwise": 1, "prescale": 1.0 / factor, "postscale": factor, "custom_op": custom}
     return Spec(None, ALL_REDUCE, op, **fields)
 
 
 def _names_of(optimizer, named_parameters):
-    """Each parameter's name and itself, by its id, which another one may get once it is gone; none where the caller
-    gave none."""
+    """Returns (name, parameter) by the parameter's id. The parameter is part of it, because a later parameter can get
+    the id of one that was freed. Empty if the caller gave no names."""
     if named_parameters is None:
         return {}
     named = list(named_parameters)
@@ -221,17 +225,17 @@ def DistributedOptimizer(
     priority=None,
     cross_barrier=False,
 ):
-    """The optimizer, with step() applying the reduction of all ranks' gradients.
+    """Returns the optimizer with a step() that applies the gradients reduced over all ranks.
 
     gradient_predivide_factor splits the averaging: gradients are divided by it before they are summed, and the sum is
     multiplied by it and divided by size. groups: a number of groups, or lists of parameters; the gradients of a group
-    leave together, when the last is complete, and are reduced all or none (num_groups is the older way to say it).
-    Sparse gradients are summed by allgathers, or, with sparse_as_dense, made dense. On a rank outside of process_set
-    the optimizer is an ordinary one. order="fast": bits may depend on sizes of buckets, for speed.
-    gradient_as_bucket_view: after the first steps a gradient is a view of the bucket in which it travels, so it is not
-    copied; zero_grad() then keeps the views, and makes them zeros. priority="forward": of the gradients that are ready,
-    those are reduced first that the next forward needs first. cross_barrier: step() returns without waiting; a module's
-    forward waits for the updates of its own parameters.
+    are submitted together when the last one is complete, and are reduced all or none (num_groups is the older form).
+    Sparse gradients are summed by allgathers, or made dense with sparse_as_dense. On a rank outside of process_set the
+    optimizer is an ordinary one. order="fast": for speed, bits may depend on the sizes of buckets.
+    gradient_as_bucket_view: after the first steps a gradient is a view of its bucket and is not copied; zero_grad()
+    then keeps the views and fills them with zeros. priority="forward": of the gradients that are ready, those that the
+    next forward needs first are reduced first. cross_barrier: step() returns without waiting; the forward of a module
+    waits for the updates of its own parameters.
     """
     if isinstance(optimizer, _Distributed):
         raise ValueError(f"this {type(optimizer).__name__} is a DistributedOptimizer already")

@@ -8,7 +8,7 @@ from claims import raises, same_bits
 from small import COUNT, backward, check, counting, optimizer_of, params_of, start_over, step, sum_of
 
 import horo.torch as hvd
-from horo.torch import bursts
+from horo.torch import batching
 
 
 def dozens_leave_in_one_call():
@@ -18,26 +18,26 @@ def dozens_leave_in_one_call():
         for i in range(4):
             before = dict(calls)
             step(params, optimizer, i + 1.0)
-            assert calls["horo_submit"] - before["horo_submit"] <= -(-COUNT // bursts.MOST) + 1, calls
+            assert calls["horo_submit"] - before["horo_submit"] <= -(-COUNT // batching.MAX_COUNT) + 1, calls
             assert calls["horo_submit_many_in_place"] - before["horo_submit_many_in_place"] <= 4, calls
 
 
 def large_ones_leave_sooner():
-    params = {f"sooner {i}": torch.nn.Parameter(torch.zeros(bursts.SMALL_BYTES // 4)) for i in range(100)}
+    params = {f"sooner {i}": torch.nn.Parameter(torch.zeros(batching.SMALL_BYTES // 4)) for i in range(100)}
     with counting() as calls:
         optimizer = optimizer_of(params)
         step(params, optimizer)
-    assert calls["horo_submit_many_in_place"] == 100 * bursts.SMALL_BYTES // bursts.MOST_BYTES + 1, calls
+    assert calls["horo_submit_many_in_place"] == 100 * batching.SMALL_BYTES // batching.MAX_BYTES + 1, calls
 
 
 def the_last_one_is_not_left_to_step():
-    params = params_of("last", bursts.MOST)
+    params = params_of("last", batching.MAX_COUNT)
     optimizer = optimizer_of(params)
     for i in range(3):
         optimizer.zero_grad()
         used = list(enumerate(params.values()))
         backward(params, [used[1], used[0], *used[2:]])  # one comes after the one that has a hook of its own
-        waiting = len(optimizer._gradients._bursts.ready)
+        waiting = len(optimizer._gradients._batching.ready)
         assert waiting == (1 if i == 0 else 0), waiting
         optimizer.synchronize()
         check(params)
@@ -147,7 +147,7 @@ def a_gradient_may_be_forgotten_or_replaced_while_it_travels():
         step(params, optimizer)
         optimizer.zero_grad()
         backward(params)
-        assert not optimizer._gradients._bursts.ready
+        assert not optimizer._gradients._batching.ready
         param = params["replaced 7"]
         if change == "forget":
             param.grad = None

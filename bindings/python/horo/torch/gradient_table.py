@@ -1,0 +1,178 @@
+"""The gradients in flight of one step: one row per gradient in the order of submission, one list per column.
+
+A row holds the memory of a submitted gradient until the work has ended or was abandoned. It also holds what the
+gradient looked like at the submit. So one pass over the columns finds every gradient that changed in flight.
+"""
+
+import array
+import ctypes
+import operator
+
+import torch
+
+from horo import _default
+from horo._handles import moved_text
+from horo._native import quick
+from horo.errors import HoroError
+
+_WORK_BYTES = ctypes.sizeof(ctypes.c_int64)
+_GRADIENT = operator.attrgetter("param.grad")
+_NBYTES = operator.attrgetter("nbytes")
+_VERSION = operator.attrgetter("_version")
+
+
+class GradientTable:
+    """The rows of one step in one session. A caller that adds rows holds the lock of Gradients."""
+
+    def __init__(self, session, capacity):
+        """capacity: expected number of rows; the table grows when it needs more."""
+        self.session = session
+        self.passes = {}  # ParameterState: backward passes so far that reached the parameter
+        self.sparse = {}  # ParameterState: handle of a sparse gradient in flight; has no row
+        self.states = []  # ParameterState of each row
+        self.memory = []  # tensor that receives the result: the gradient itself or a buffer
+        self.addresses = []  # address of the memory at the submit; None if this rank has no gradient
+        self._storages = []  # keeps the memory alive if the tensor gets another storage
+        self._nbytes = []  # size of the memory at the submit
+        self._versions = []  # version counter of the tensor at the submit
+        self._works = (ctypes.c_int64 * capacity)()  # work of each row; 0 until the submit has returned
+
+    def __len__(self):
+        return len(self.states)
+
+    def has_begun(self):
+        """Whether a gradient was computed or submitted."""
+        return bool(self.passes or self.states or self.sparse)
+
+    def submitted(self):
+        """The set of the ParameterStates with a gradient in flight."""
+        return {*self.states, *self.sparse}
+
+    def works(self):
+        """The works of all rows, as an array that shares memory with the table."""
+        return (ctypes.c_int64 * len(self)).from_buffer(self._works)
+
+    def work(self, row):
+        return self._works[row]
+
+    def submit(self, state, memory, storage, address):
+        """Submits one gradient in place. Returns its work, or a negative status; then there is no row."""
+        # The row is written before the call, because an interrupt can arrive right after it.
+        row = self._write([state], [memory], [storage], [address], [state.nbytes])
+        work = quick.horo_submit(self.session.pointer, state.key, address, address)
+        if work > 0:
+            self._works[row] = work
+        else:
+            del self.states[row:]
+        return work
+
+    def submit_batch(self, layout):
+        """Submits the gradients of a BatchLayout in place, or in their views, in one foreign call. Returns False and
+        submits nothing if a gradient is not as the layout expects, or if the session is closed."""
+        gradients = list(map(_GRADIENT, layout.states))
+        found = layout.locate(gradients)
+        if found is None:
+            return False
+        storages, addresses = found
+        count = len(gradients)
+        row = self._write(layout.states, gradients, storages, addresses, layout.nbytes)
+        data = (ctypes.c_void_p * count).from_buffer(array.array("Q", addresses))  # faster than (*addresses)
+        works = (ctypes.c_int64 * count).from_buffer(self._works, row * _WORK_BYTES)
+        status = quick.horo_submit_many_in_place(self.session.pointer, layout.keys, data, count, works)
+        if status >= 0:
+            return True
+        del self.states[row:]
+        if not self.session.closed:
+            self.session.fail(status)
+        return False
+
+    def add(self, state, memory, work, absent=False):
+        """Adds the row of a submit that has returned. The session keeps the memory alive."""
+        address = None if absent else memory.data_ptr()
+        row = self._write([state], [memory], [None], [address], [memory.nbytes])
+        self._works[row] = work
+
+    def _write(self, states, memory, storages, addresses, nbytes):
+        """Adds rows and returns the number of the first. An interrupt can leave some columns longer than `states`; the
+        slices overwrite the excess."""
+        row = len(self.states)
+        end = row + len(states)
+        if end > len(self._works):
+            works = (ctypes.c_int64 * (2 * end))()
+            works[:row] = self._works[:row]
+            self._works = works
+        self.memory[row:] = memory
+        self._storages[row:] = storages
+        self.addresses[row:] = addresses
+        self._nbytes[row:] = nbytes
+        self._versions[row:] = versions_of(memory)
+        self.states[row:] = states  # last: the rows exist from here on
+        return row
+
+    def without_interrupted(self):
+        """This table, or a copy without the rows whose submit was interrupted. The session keeps the memory of these
+        rows for good, because the library may use it and no work number tells when that ends."""
+        works = self._works[: len(self)]
+        if 0 not in works:
+            return self
+        self._keep(row for row, work in enumerate(works) if work == 0)
+        copy = GradientTable(self.session, len(works))
+        copy.passes, copy.sparse = self.passes, self.sparse
+        rows = [row for row, work in enumerate(works) if work != 0]
+        for name in ("memory", "_storages", "addresses", "_nbytes", "_versions", "states"):
+            setattr(copy, name, [getattr(self, name)[row] for row in rows])
+        copy._works[: len(rows)] = [works[row] for row in rows]
+        return copy
+
+    def abandon(self):
+        """The session keeps the memory of all rows until their works have ended. No caller waits for them."""
+        self._keep(range(len(self)))
+        self.session.drop([work for work in self._works[: len(self)] if work != 0])
+
+    def _keep(self, rows):
+        for row in rows:
+            if self._storages[row] is not None:  # else the session keeps it already
+                self.session.kept[self._works[row] or object()] = self.memory[row], self._storages[row]
+
+    def forget(self, row):
+        """The work of this row has ended and was released."""
+        self._works[row] = 0
+        self.memory[row] = self._storages[row] = None
+
+    def changed_rows(self):
+        """The rows whose gradient is not the submitted memory, or was moved, resized or written to since the submit;
+        and those of absent gradients. All other gradients hold their result."""
+        memory = self.memory
+        columns = (memory, self.addresses, self._nbytes, self._versions)
+        gradients = list(map(_GRADIENT, self.states))
+        now = (gradients, addresses_of(memory), list(map(_NBYTES, memory)), versions_of(memory))
+        if all(map(operator.is_, gradients, memory)) and now[1:] == columns[1:]:
+            return []
+        same = zip(
+            map(operator.is_, gradients, memory), *(map(operator.eq, a, b) for a, b in zip(now[1:], columns[1:]))
+        )
+        return [row for row, equal in enumerate(same) if not all(equal)]
+
+    def check_memory(self, row):
+        """Raises HoroError if the submitted memory was moved, resized or written to since the submit."""
+        name, memory = f"gradient {self.states[row].spec.name}", self.memory[row]
+        if memory.data_ptr() != self.addresses[row] or memory.nbytes != self._nbytes[row]:
+            raise HoroError(moved_text(name, self._nbytes[row], memory.nbytes))
+        if versions_of([memory]) != [self._versions[row]]:
+            raise HoroError(
+                f"{name} was written to on rank {_default.rank()} while it was in flight, in place or by another "
+                "backward pass: what it was and what was written are mixed. Call optimizer.synchronize() before you "
+                "change gradients, and step() after each backward pass"
+            )
+
+
+def addresses_of(tensors):
+    return list(map(torch.Tensor.data_ptr, tensors))
+
+
+def versions_of(tensors):
+    """The version counters of autograd, which count writes; 0 for tensors made in inference mode, which have none."""
+    try:
+        return list(map(_VERSION, tensors))
+    except RuntimeError:
+        return [0 if tensor.is_inference() else tensor._version for tensor in tensors]

@@ -1,0 +1,54 @@
+"""Groups of parameters whose gradients are reduced as one unit."""
+
+import itertools
+
+import torch
+
+
+class Group:
+    """The ParameterStates of one group. It is submitted when the last of their gradients is complete."""
+
+    def __init__(self, name, states):
+        self.name = name
+        self.states = states
+        self._arrivals = itertools.count(1)
+        for state in states:
+            state.group = self
+
+    def arrive(self):
+        """Counts one complete gradient; returns whether it is the last of the group. Any thread may call it."""
+        return next(self._arrivals) == len(self.states)
+
+    def start_over(self):
+        """Begins a new step."""
+        self._arrivals = itertools.count(1)
+
+
+def chosen_groups(groups, num_groups, params):
+    """Returns lists of parameters, made from the arguments of DistributedOptimizer. A parameter in no list is reduced
+    by itself."""
+    if isinstance(groups, bool) or not isinstance(groups, (int, list, type(None))):
+        raise ValueError(f"groups={groups!r}; expected None, a number or a list of lists of parameters")
+    if isinstance(groups, list):
+        return _checked(groups, params)
+    number = groups if groups is not None else num_groups
+    if number < 0:
+        raise ValueError(f"groups={number}; expected a number of at least 0")
+    number = min(number, len(params))
+    ends = [len(params) * i // number for i in range(number + 1)] if number else []
+    return [params[begin:end] for begin, end in zip(ends, ends[1:])]
+
+
+def _checked(groups, params):
+    known = {id(param) for param in params}
+    seen = set()
+    for group in groups:
+        if not isinstance(group, (list, tuple)) or not all(isinstance(param, torch.Tensor) for param in group):
+            raise ValueError("groups should consist of lists of parameters, such as [[first.weight, first.bias], ...]")
+        for param in group:
+            if id(param) not in known:
+                raise ValueError(f"groups: a parameter of shape {list(param.shape)} is not one of the optimizer's")
+            if id(param) in seen:
+                raise ValueError(f"groups: a parameter of shape {list(param.shape)} is in two groups, or twice in one")
+            seen.add(id(param))
+    return [list(group) for group in groups if group]

@@ -1,0 +1,107 @@
+"""One parameter whose gradient is reduced: how it was declared, and where its gradient belongs."""
+
+import torch
+
+from horo.errors import not_yet
+
+_NO_TENSOR = object()
+
+
+class ParameterState:
+    """One parameter. It holds nothing of a single submit: see GradientTable."""
+
+    __slots__ = (
+        "param",
+        "dtype",
+        "shape",
+        "nbytes",
+        "spec",
+        "key",
+        "group",
+        "context",
+        "spare",
+        "sparse_dim",
+        "view",
+        "view_gradient",
+        "view_address",
+        "plan",
+        "zeroed",
+    )
+
+    def __init__(self, param, spec):
+        self.param = param
+        self.dtype, self.shape, self.nbytes = param.dtype, param.shape, param.nbytes
+        self.spec = spec
+        self.key = None  # of the declared spec, in the present session
+        self.group = None  # its Group, or None
+        self.context = None  # what the compressor needs for decompress()
+        self.spare = None  # buffer and context for the result, kept for steps in which this rank has no gradient
+        self.sparse_dim = None  # of the last sparse gradient
+        self.drop_view()
+
+    def drop_view(self):
+        """The gradient has no view any more."""
+        self.view = None  # part of a bucket in which the gradient lies; never handed out, so that it stays as it is
+        self.view_gradient = _NO_TENSOR  # the tensor that copy_into_view() made the gradient
+        self.view_address = 0
+        self.plan = None  # the plan to which the bucket belongs
+        self.zeroed = False  # zero_grad() filled the view with zeros, and no gradient has arrived since
+
+    def set_view(self, view):
+        """Assigns a view, and copies the present gradient into it."""
+        self.view, self.view_address = view, view.data_ptr()
+        gradient = self.param.grad
+        if gradient is not None and gradient.layout is torch.strided:
+            self.copy_into_view(gradient)
+
+    def is_in_view(self, gradient):
+        return (
+            self.view is not None
+            and gradient is not None
+            and gradient.layout is torch.strided
+            and gradient.data_ptr() == self.view_address
+        )
+
+    def copy_into_view(self, gradient):
+        """Copies the gradient into the view. The view becomes the parameter's gradient and is returned."""
+        with torch.no_grad():
+            self.view.copy_(gradient)
+        self.view_gradient = self.param.grad = self.view.detach()
+        return self.view_gradient
+
+    def has_gradient(self, reached):
+        """Whether this rank has a gradient. reached: a backward pass has reached the parameter in this step. Else the
+        zeros of zero_grad() are no gradient, unless the user wrote to them."""
+        gradient = self.param.grad
+        if gradient is None:
+            return False
+        untouched = self.zeroed and not reached and self.is_in_view(gradient)
+        return not untouched or bool(self.view.reshape(-1).view(torch.uint8).any())
+
+    def empty_sparse(self):
+        """A sparse gradient without entries, with the dimensions of the last one."""
+        return torch.sparse_coo_tensor(
+            torch.empty((self.sparse_dim, 0), dtype=torch.int64, device="cpu"),
+            torch.empty((0, *self.shape[self.sparse_dim :]), dtype=self.dtype, device="cpu"),
+            self.shape,
+            check_invariants=True,
+        )
+
+    def check(self, gradient):
+        """Raises the reason if the gradient cannot be reduced."""
+        name = self.spec.name
+        if gradient.layout is torch.sparse_coo:
+            raise ValueError(
+                f"gradient {name} is sparse, and in a group: expected sparse_as_dense=True, or the parameter in no "
+                "group"
+            )
+        if gradient.layout is not torch.strided:
+            raise not_yet(f"gradient {name} is {gradient.layout}; this version reduces dense and COO gradients")
+        if not gradient.is_cpu:
+            raise not_yet(f"gradient {name} on {gradient.device}; this version reduces gradients on the CPU")
+        assert not gradient.requires_grad, f"gradient {name} requires a gradient itself"
+        if gradient.dtype is not self.dtype or gradient.shape != self.shape:
+            raise ValueError(
+                f"gradient {name} is {gradient.dtype} {list(gradient.shape)}; expected {self.dtype} "
+                f"{list(self.shape)}, as the parameter was when DistributedOptimizer was made"
+            )

@@ -1,0 +1,75 @@
+"""The payload of a gradient: the memory that is submitted for it, and the way from the result back to the gradient."""
+
+import torch
+
+from horo.torch.arrays import DTYPES, in_one_piece
+
+
+class Payloads:
+    """A payload is the gradient itself, a dense copy of it, or what the user's compressor makes of it."""
+
+    def __init__(self, compressor, sparse_as_dense):
+        """compressor: the user's, or None."""
+        self.compressor = compressor
+        self._sparse_as_dense = sparse_as_dense
+
+    def densify(self, state, gradient):
+        """Returns the gradient to reduce. With sparse_as_dense a sparse one is replaced by a dense one."""
+        if self._sparse_as_dense and gradient.layout is torch.sparse_coo:
+            gradient = state.param.grad = gradient.to_dense()
+        return gradient
+
+    def payload(self, state, gradient, session):
+        """Returns the contiguous tensor to submit for a dense gradient."""
+        if state.view is not None:
+            return gradient if state.is_in_view(gradient) else state.copy_into_view(gradient)
+        memory = gradient
+        if self.compressor is not None:
+            memory, state.context = self.compressor.compress(gradient)
+            spec = state.spec._replace(dtype=DTYPES[memory.dtype], shape=tuple(memory.shape))
+            state.spec, state.key = spec, session.key(spec)
+        return in_one_piece(memory.detach())
+
+    def part_of_unit(self, state, session, reached):
+        """Returns the part of a unit that Session.submit_unit expects, and its payload; None in place of the payload
+        if this rank has no gradient. reached: see ParameterState.has_gradient."""
+        if not state.has_gradient(reached):
+            spare = self.spare(state, session)
+            return (state.spec, None, spare.data_ptr(), spare), None
+        gradient = self.densify(state, state.param.grad)
+        state.check(gradient)
+        memory = self.payload(state, gradient, session)
+        address = memory.data_ptr()
+        return (state.spec, address, address, (memory, memory.untyped_storage())), memory
+
+    def spare(self, state, session):
+        """Memory for the result of a gradient that this rank does not have: the view, or a buffer. The buffer is kept
+        until a result arrives, because such a gradient is mostly absent on all ranks."""
+        if state.view is not None:
+            return state.view.detach()
+        if state.spare is None:
+            memory = self.payload(state, torch.zeros(state.shape, dtype=state.dtype, device="cpu"), session)
+            state.spare = memory, state.context
+        memory, state.context = state.spare
+        return memory
+
+    def deliver(self, table, row):
+        """The work of this row has ended: leaves the result in the parameter's gradient. A second call after an
+        interrupt repeats the first."""
+        state, memory = table.states[row], table.memory[row]
+        gradient = state.param.grad
+        absent = table.addresses[row] is None
+        if not absent:
+            table.check_memory(row)
+        elif table.session.result(table.work(row)).absent:
+            if state.is_in_view(gradient):  # zeros of zero_grad()
+                state.param.grad = None
+            return
+        value = memory if self.compressor is None else self.compressor.decompress(memory, state.context)
+        if gradient is None:
+            state.param.grad = value
+        elif gradient is not value and not (absent and state.is_in_view(gradient)):
+            with torch.no_grad():
+                gradient.copy_(value)
+        if absent:
+            state.spare = None  # last, as the gradient owns the buffer from here on
