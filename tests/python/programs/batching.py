@@ -1,4 +1,4 @@
-"""Small gradients, of which dozens leave in one call: the sums are those of each by itself, whatever comes between."""
+"""Batches of small gradients: results equal those of single submits, also when batches differ from step to step."""
 
 import random
 
@@ -11,7 +11,7 @@ import horo.torch as hvd
 from horo.torch import batching
 
 
-def dozens_leave_in_one_call():
+def one_call_submits_dozens():
     params = params_of("dozens")
     with counting() as calls:
         optimizer = optimizer_of(params)
@@ -22,7 +22,7 @@ def dozens_leave_in_one_call():
             assert calls["horo_submit_many_in_place"] - before["horo_submit_many_in_place"] <= 4, calls
 
 
-def large_ones_leave_sooner():
+def a_batch_is_limited_in_bytes():
     params = {f"sooner {i}": torch.nn.Parameter(torch.zeros(batching.SMALL_BYTES // 4)) for i in range(100)}
     with counting() as calls:
         optimizer = optimizer_of(params)
@@ -30,13 +30,13 @@ def large_ones_leave_sooner():
     assert calls["horo_submit_many_in_place"] == 100 * batching.SMALL_BYTES // batching.MAX_BYTES + 1, calls
 
 
-def the_last_one_is_not_left_to_step():
+def the_last_batch_is_submitted_in_backward():
     params = params_of("last", batching.MAX_COUNT)
     optimizer = optimizer_of(params)
     for i in range(3):
         optimizer.zero_grad()
         used = list(enumerate(params.values()))
-        backward(params, [used[1], used[0], *used[2:]])  # one comes after the one that has a hook of its own
+        backward(params, [used[1], used[0], *used[2:]])  # the last one follows the one that submits the batch
         waiting = len(optimizer._gradients._batching.ready)
         assert waiting == (1 if i == 0 else 0), waiting
         optimizer.synchronize()
@@ -47,17 +47,17 @@ def steps_may_differ():
     for views in (False, True):
         params = params_of(f"differ {views}")
         optimizer = optimizer_of(params, gradient_as_bucket_view=views)
-        everybody = list(enumerate(params.values()))
+        everything = list(enumerate(params.values()))
         for number in range(12):
-            mine = [everybody] * hvd.size()
+            mine = [everything] * hvd.size()
             if number % 3:
                 draw = [random.Random(100 * number + rank) for rank in range(hvd.size())]
-                mine = [one.sample(everybody, one.randrange(1, COUNT)) for one in draw]
+                mine = [one.sample(everything, one.randrange(1, COUNT)) for one in draw]
             optimizer.zero_grad()
             backward(params, mine[hvd.rank()])
             optimizer.synchronize()
             have = [{i for i, _ in used} for used in mine]
-            for i, param in everybody:
+            for i, param in everything:
                 ranks = [rank for rank in range(hvd.size()) if i in have[rank]]
                 if ranks:
                     same_bits(param.grad, torch.full_like(param, sum_of(i, ranks)))
@@ -85,7 +85,7 @@ def several_passes_make_one_gradient():
     backward(params)
     optimizer.synchronize()
     check(params, 2.0)
-    few = list(enumerate(params.values()))[1:4]  # none of which has a hook of its own
+    few = list(enumerate(params.values()))[1:4]  # these are batched, and no hook submits the batch
     for param in params.values():
         param.grad = None
     backward(params, few)
@@ -96,7 +96,7 @@ def several_passes_make_one_gradient():
         assert param.grad is None or (param.grad == 2 * sum_of(i)).all()
 
 
-def one_pass_too_many_is_told():
+def an_extra_pass_is_an_error():
     params = params_of("twice")
     optimizer = optimizer_of(params)
     for known in (False, True):
@@ -109,7 +109,7 @@ def one_pass_too_many_is_told():
             step(params, optimizer)
 
 
-def odd_ones_leave_alone():
+def other_gradients_are_submitted_alone():
     params = params_of("odd", 10)
     params["lying"] = torch.nn.Parameter(torch.zeros(3, 4).t())
     table = torch.nn.Embedding(5, 3, sparse=True)
@@ -136,10 +136,10 @@ def odd_ones_leave_alone():
             assert torch.equal(table.weight.grad.to_dense(), rows)
             lazy = params["numbers"].grad
             assert torch.equal(lazy.resolve_conj().real, torch.full((3,), float(hvd.size())))
-    assert calls["horo_submit_many_in_place"] > before["horo_submit_many_in_place"], "the others go together again"
+    assert calls["horo_submit_many_in_place"] > before["horo_submit_many_in_place"], "the other gradients are in one batch again"
 
 
-def a_gradient_may_be_forgotten_or_replaced_while_it_travels():
+def a_gradient_may_be_dropped_or_replaced_in_flight():
     params = params_of("replaced", 70)
     optimizer = optimizer_of(params)
     step(params, optimizer)
@@ -163,7 +163,7 @@ def a_gradient_may_be_forgotten_or_replaced_while_it_travels():
     step(params, optimizer)
 
 
-def a_gradient_that_is_gone_too_early_is_told():
+def a_gradient_dropped_before_the_submit_is_an_error():
     params = params_of("gone", 70)
     optimizer = optimizer_of(params)
     step(params, optimizer)
@@ -177,7 +177,7 @@ def a_gradient_that_is_gone_too_early_is_told():
     step(params, optimizer)
 
 
-def another_shape_with_as_many_elements_is_told():
+def another_shape_with_the_same_number_of_elements_is_an_error():
     params = params_of("shape", 70)
     optimizer = optimizer_of(params)
     for _ in range(3):
@@ -194,7 +194,7 @@ def another_shape_with_as_many_elements_is_told():
     step(params, optimizer)
 
 
-def parameters_may_join_later():
+def parameters_may_be_added_later():
     params = params_of("early")
     optimizer = optimizer_of(params)
     step(params, optimizer)
@@ -204,7 +204,7 @@ def parameters_may_join_later():
         step({**params, "late": late}, optimizer)
 
 
-def another_session_reduces_them_too():
+def another_session_reduces_the_same_parameters():
     params = params_of("again")
     optimizer = optimizer_of(params)
     for _ in range(2):
@@ -215,17 +215,114 @@ def another_session_reduces_them_too():
         step(params, optimizer)
 
 
+def another_order_is_another_batch():
+    for to_none in (True, False):
+        params = params_of(f"order {to_none}")
+        optimizer = optimizer_of(params)
+        for _ in range(3):
+            step(params, optimizer)
+        pairs = list(enumerate(params.values()))
+        for i in range(6):
+            optimizer.zero_grad(set_to_none=to_none)
+            backward(params, random.Random(10 * i + hvd.rank()).sample(pairs, COUNT))
+            optimizer.synchronize()
+            check(params)
+            with optimizer.skip_synchronize():
+                optimizer.step()
+
+
+def what_is_in_a_gradient_before_backward_is_part_of_the_sum():
+    params = params_of("added")
+    optimizer = optimizer_of(params)
+    for _ in range(3):
+        step(params, optimizer)
+    optimizer.zero_grad()
+    for param in list(params.values())[::3]:
+        param.grad = torch.full_like(param, 100.0)
+    backward(params)
+    optimizer.synchronize()
+    for i, param in enumerate(params.values()):
+        same_bits(param.grad, torch.full_like(param, sum_of(i) + (0 if i % 3 else 100.0 * hvd.size())))
+
+
+def a_backward_that_fails_half_way_leaves_nothing_behind():
+    params = params_of("half")
+    optimizer = optimizer_of(params)
+    for _ in range(3):
+        step(params, optimizer)
+
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(context, value):
+            return value.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            raise ArithmeticError("half way")
+
+    optimizer.zero_grad()
+    loss = Fails.apply(sum(param.sum() for param in list(params.values())[:90]))
+    for param in list(params.values())[90:]:
+        loss = loss + param.sum()
+    with raises(ArithmeticError, "half way"):
+        loss.backward()
+    start_over(optimizer)
+    for i in range(4):
+        step(params, optimizer, i + 1.0)
+
+
+def a_write_in_flight_is_an_error():
+    params = params_of("written", 70)
+    params["large"] = torch.nn.Parameter(torch.zeros(batching.SMALL_BYTES))
+    optimizer = optimizer_of(params)
+    step(params, optimizer)
+    for name in ("written 0", "written 7", "large"):
+        optimizer.zero_grad()
+        backward(params)
+        params[name].grad.mul_(0.5)
+        with raises(hvd.HoroError, f"gradient {name} was written to on rank {hvd.rank()}", "synchronize()"):
+            optimizer.step()
+        step(params, optimizer)
+
+
+def parameters_may_be_frozen_for_some_steps():
+    """After backward or before it; a frozen gradient is absent, and None after zero_grad()."""
+    for between in (False, True):
+        params = params_of(f"frozen {between}")
+        optimizer = optimizer_of(params)
+        half = list(params.values())[COUNT // 3 :]
+        for number in range(9):
+            frozen = 3 <= number < 6
+            if number in (3, 6) and not between:
+                [param.requires_grad_(not frozen) for param in half]
+            optimizer.zero_grad()
+            backward(params)
+            if number in (2, 5) and between:
+                [param.requires_grad_(number == 5) for param in half]
+            optimizer.step()
+            for i, param in enumerate(params.values()):
+                if frozen and i >= COUNT // 3:
+                    assert param.grad is None
+                else:
+                    same_bits(param.grad, torch.full_like(param, sum_of(i)))
+
+
 claims.check(
-    dozens_leave_in_one_call,
-    large_ones_leave_sooner,
-    the_last_one_is_not_left_to_step,
+    one_call_submits_dozens,
+    a_batch_is_limited_in_bytes,
+    the_last_batch_is_submitted_in_backward,
     steps_may_differ,
     several_passes_make_one_gradient,
-    one_pass_too_many_is_told,
-    odd_ones_leave_alone,
-    a_gradient_may_be_forgotten_or_replaced_while_it_travels,
-    a_gradient_that_is_gone_too_early_is_told,
-    another_shape_with_as_many_elements_is_told,
-    parameters_may_join_later,
-    another_session_reduces_them_too,
+    an_extra_pass_is_an_error,
+    other_gradients_are_submitted_alone,
+    a_gradient_may_be_dropped_or_replaced_in_flight,
+    a_gradient_dropped_before_the_submit_is_an_error,
+    another_shape_with_the_same_number_of_elements_is_an_error,
+    parameters_may_be_added_later,
+    another_order_is_another_batch,
+    what_is_in_a_gradient_before_backward_is_part_of_the_sum,
+    a_backward_that_fails_half_way_leaves_nothing_behind,
+    a_write_in_flight_is_an_error,
+    parameters_may_be_frozen_for_some_steps,
+    another_session_reduces_the_same_parameters,
 )

@@ -58,7 +58,7 @@ class GradientTable:
     def submit(self, state, memory, storage, address):
         """Submits one gradient in place. Returns its work, or a negative status; then there is no row."""
         # The row is written before the call, because an interrupt can arrive right after it.
-        row = self._write([state], [memory], [storage], [address], [state.nbytes])
+        row = self._append(state, memory, storage, address, state.nbytes)
         work = quick.horo_submit(self.session.pointer, state.key, address, address)
         if work > 0:
             self._works[row] = work
@@ -75,7 +75,7 @@ class GradientTable:
             return False
         storages, addresses = found
         count = len(gradients)
-        row = self._write(layout.states, gradients, storages, addresses, layout.nbytes)
+        row = self._extend(layout, gradients, storages, addresses)
         data = (ctypes.c_void_p * count).from_buffer(array.array("Q", addresses))  # faster than (*addresses)
         works = (ctypes.c_int64 * count).from_buffer(self._works, row * _WORK_BYTES)
         status = quick.horo_submit_many_in_place(self.session.pointer, layout.keys, data, count, works)
@@ -89,24 +89,42 @@ class GradientTable:
     def add(self, state, memory, work, absent=False):
         """Adds the row of a submit that has returned. The session keeps the memory alive."""
         address = None if absent else memory.data_ptr()
-        row = self._write([state], [memory], [None], [address], [memory.nbytes])
+        row = self._append(state, memory, None, address, memory.nbytes)
         self._works[row] = work
 
-    def _write(self, states, memory, storages, addresses, nbytes):
-        """Adds rows and returns the number of the first. An interrupt can leave some columns longer than `states`; the
-        slices overwrite the excess."""
+    def _append(self, state, memory, storage, address, nbytes):
+        """Adds one row without a work, and returns its number."""
+        row = self._begin(1)
+        self.memory.append(memory)  # first: see _begin()
+        self._storages.append(storage)
+        self.addresses.append(address)
+        self._nbytes.append(nbytes)
+        self._versions.append(version_of(memory))
+        self.states.append(state)  # last: the row exists from here on
+        return row
+
+    def _extend(self, layout, memory, storages, addresses):
+        """Adds the rows of a batch without works, and returns the number of the first."""
+        row = self._begin(len(memory))
+        self.memory.extend(memory)
+        self._storages.extend(storages)
+        self.addresses.extend(addresses)
+        self._nbytes.extend(layout.nbytes)
+        self._versions.extend(versions_of(memory))
+        self.states.extend(layout.states)
+        return row
+
+    def _begin(self, count):
+        """Returns the number of the next row, and makes room for new works. Removes what an interrupt or a failed
+        submit has left behind the last row: then the column `memory` is longer than the column `states`."""
         row = len(self.states)
-        end = row + len(states)
-        if end > len(self._works):
-            works = (ctypes.c_int64 * (2 * end))()
+        if len(self.memory) > row:
+            for column in (self._storages, self.addresses, self._nbytes, self._versions, self.memory):
+                del column[row:]
+        if row + count > len(self._works):
+            works = (ctypes.c_int64 * (2 * (row + count)))()
             works[:row] = self._works[:row]
             self._works = works
-        self.memory[row:] = memory
-        self._storages[row:] = storages
-        self.addresses[row:] = addresses
-        self._nbytes[row:] = nbytes
-        self._versions[row:] = versions_of(memory)
-        self.states[row:] = states  # last: the rows exist from here on
         return row
 
     def without_interrupted(self):
@@ -158,7 +176,7 @@ class GradientTable:
         name, memory = f"gradient {self.states[row].spec.name}", self.memory[row]
         if memory.data_ptr() != self.addresses[row] or memory.nbytes != self._nbytes[row]:
             raise HoroError(moved_text(name, self._nbytes[row], memory.nbytes))
-        if versions_of([memory]) != [self._versions[row]]:
+        if version_of(memory) != self._versions[row]:
             raise HoroError(
                 f"{name} was written to on rank {_default.rank()} while it was in flight, in place or by another "
                 "backward pass: what it was and what was written are mixed. Call optimizer.synchronize() before you "
@@ -170,9 +188,16 @@ def addresses_of(tensors):
     return list(map(torch.Tensor.data_ptr, tensors))
 
 
+def version_of(tensor):
+    """The version counter of autograd, which counts writes; 0 for a tensor made in inference mode, which has none."""
+    try:
+        return tensor._version
+    except RuntimeError:
+        return 0
+
+
 def versions_of(tensors):
-    """The version counters of autograd, which count writes; 0 for tensors made in inference mode, which have none."""
     try:
         return list(map(_VERSION, tensors))
     except RuntimeError:
-        return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+        return [version_of(tensor) for tensor in tensors]
