@@ -1,4 +1,4 @@
-"""horo.torch on several ranks of this host; each program checks many claims, because torch starts in seconds."""
+"""horo.torch on several ranks of this host. Each program checks many claims, because importing torch takes seconds."""
 
 import os
 import subprocess
@@ -37,13 +37,18 @@ def test_small_gradients_are_submitted_in_batches(run_program, size):
     run_program("batching", size)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_step_may_be_interrupted_at_any_line(run_program, size):
+    run_program("interrupted_steps", size)
+
+
 @pytest.mark.parametrize("size, wire", [(2, "tcp"), (3, "tcp"), (2, "shm"), (3, "shm")])
-def test_gradients_may_live_in_their_bucket(run_program, size, wire):
+def test_gradients_may_be_views_of_their_bucket(run_program, size, wire):
     run_program("bucket_views", size, env={"HORO_TRANSPORT": wire})
 
 
 @pytest.mark.parametrize("size, wire", [(2, "tcp"), (4, "tcp"), (2, "shm")])
-def test_priorities_and_steps_without_a_barrier_change_no_bit(run_program, size, wire):
+def test_priorities_and_cross_barrier_change_no_bit(run_program, size, wire):
     run_program("priorities", size, env={"HORO_TRANSPORT": wire, "HORO_CREDIT_BYTES": "256"})
 
 

@@ -136,7 +136,9 @@ def other_gradients_are_submitted_alone():
             assert torch.equal(table.weight.grad.to_dense(), rows)
             lazy = params["numbers"].grad
             assert torch.equal(lazy.resolve_conj().real, torch.full((3,), float(hvd.size())))
-    assert calls["horo_submit_many_in_place"] > before["horo_submit_many_in_place"], "the other gradients are in one batch again"
+    assert calls["horo_submit_many_in_place"] > before["horo_submit_many_in_place"], (
+        "the other gradients are in one batch again"
+    )
 
 
 def a_gradient_may_be_dropped_or_replaced_in_flight():

@@ -1,4 +1,4 @@
-"""Gradients that live in their bucket: the same bits as without, nothing copied, the manners of ordinary tensors."""
+"""gradient_as_bucket_view: the same bits as without it, no copies, and gradients that behave as ordinary tensors."""
 
 import hashlib
 import io
@@ -15,7 +15,7 @@ KNOWN = 6  # steps, after which the plans are known
 
 
 class Net(torch.nn.Module):
-    """Some of its layers are not used in every step, and some on one rank alone."""
+    """Some layers are not used in every step, and some on one rank only."""
 
     def __init__(self):
         super().__init__()
@@ -47,7 +47,7 @@ def digest(tensors):
 
 
 def trained(zero_grad, passes=1, **options):
-    """What the parameters are after some steps."""
+    """The digest of the parameters after some steps."""
     model = Net()
     sgd = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
     optimizer = hvd.DistributedOptimizer(sgd, backward_passes_per_step=passes, **options)
@@ -81,8 +81,8 @@ def params_of(name, count=5, elements=1000):
     return {f"{name} {i}": torch.nn.Parameter(torch.zeros(elements + i)) for i in range(count)}
 
 
-def living(params, **options):
-    """An optimizer whose gradients live in their buckets by now."""
+def with_views(params, **options):
+    """An optimizer with gradients that are views of their buckets."""
     options = {"gradient_as_bucket_view": True, **options}
     sgd = torch.optim.SGD(list(params.values()), lr=1.0)
     optimizer = hvd.DistributedOptimizer(sgd, list(params.items()), **options)
@@ -102,9 +102,9 @@ def copied():
     return counters["packed_bytes"], counters["unpacked_bytes"]
 
 
-def nothing_is_copied_once_the_plan_is_known():
+def a_known_plan_copies_nothing():
     params = params_of("copied")
-    optimizer = living(params)
+    optimizer = with_views(params)
     for zero_grad in (optimizer.zero_grad, lambda: optimizer.zero_grad(set_to_none=True)):
         before = copied()
         for _ in range(3):
@@ -114,15 +114,15 @@ def nothing_is_copied_once_the_plan_is_known():
             assert all((param.grad == (hvd.size() - 1) / 2).all() for param in params.values())
         assert copied() == before
     ordinary = params_of("ordinary")
-    optimizer = living(ordinary, gradient_as_bucket_view=False)
+    optimizer = with_views(ordinary, gradient_as_bucket_view=False)
     before = copied()
     step(ordinary, optimizer)
     assert copied() > before
 
 
-def zero_grad_keeps_the_views_and_leaves_none_where_nothing_came():
+def zero_grad_keeps_the_views_and_absent_gradients_become_none():
     params = params_of("zeroed")
-    optimizer = living(params)
+    optimizer = with_views(params)
     places = [param.grad.data_ptr() for param in params.values()]
     optimizer.zero_grad()
     assert [param.grad.data_ptr() for param in params.values()] == places
@@ -138,9 +138,9 @@ def zero_grad_keeps_the_views_and_leaves_none_where_nothing_came():
     assert [param.grad.data_ptr() for param in params.values()] == places
 
 
-def zero_grad_forgets_what_lives_in_no_bucket():
+def zero_grad_sets_other_gradients_to_none():
     params = params_of("beside")
-    optimizer = living(params)
+    optimizer = with_views(params)
     beside = torch.nn.Parameter(torch.ones(3))
     beside.grad = torch.ones(3)
     optimizer.param_groups[0]["params"].append(beside)
@@ -156,7 +156,7 @@ class _Counting(torch.optim.SGD):
         super().zero_grad(set_to_none)
 
 
-def zero_grad_of_the_users_own_is_called():
+def zero_grad_of_the_users_class_is_called():
     params = params_of("own")
     optimizer = hvd.DistributedOptimizer(
         _Counting(list(params.values()), lr=1.0), list(params.items()), gradient_as_bucket_view=True
@@ -166,7 +166,7 @@ def zero_grad_of_the_users_own_is_called():
         assert optimizer.zeroed == times
 
 
-def gradients_move_with_what_is_in_them():
+def a_gradient_keeps_its_values_when_it_moves():
     params = params_of("moved")
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(list(params.values()), lr=1.0), list(params.items()), gradient_as_bucket_view=True
@@ -176,9 +176,9 @@ def gradients_move_with_what_is_in_them():
         assert all((param.grad == i + (hvd.size() - 1) / 2).all() for param in params.values())
 
 
-def a_gradient_that_got_other_memory_is_named():
+def a_gradient_with_replaced_memory_is_named():
     params = params_of("replaced")
-    optimizer = living(params)
+    optimizer = with_views(params)
     optimizer.zero_grad()
     sum(param.sum() for param in params.values()).backward()
     first = next(iter(params.values()))
@@ -190,20 +190,20 @@ def a_gradient_that_got_other_memory_is_named():
         assert all((param.grad == 1).all() for param in params.values())
     before = copied()
     step(params, optimizer)
-    assert copied() == before, "they live in a bucket again"
+    assert copied() == before, "the gradients are views again"
 
 
-def a_saved_gradient_is_no_larger_than_itself():
+def saving_a_gradient_does_not_save_its_bucket():
     params = params_of("saved")
-    living(params)
+    with_views(params)
     file = io.BytesIO()
     torch.save(next(iter(params.values())).grad, file)
     assert len(file.getvalue()) < 2 * 4000
 
 
-def a_forked_child_has_none_of_them():
+def gradients_are_none_in_a_forked_child():
     params = params_of("forked")
-    optimizer = living(params)
+    optimizer = with_views(params)
     child = os.fork()
     if child == 0:
         os._exit(0 if all(param.grad is None for param in params.values()) else 1)
@@ -212,7 +212,7 @@ def a_forked_child_has_none_of_them():
     assert all((param.grad == 1).all() for param in params.values())
 
 
-def two_optimizers_of_one_backward_do_not_mind_each_other():
+def two_optimizers_may_share_one_backward():
     params, others = params_of("one"), params_of("other")
     optimizers = [
         hvd.DistributedOptimizer(torch.optim.SGD(list(p.values())), list(p.items()), gradient_as_bucket_view=True)
@@ -228,10 +228,10 @@ def two_optimizers_of_one_backward_do_not_mind_each_other():
             assert (param.grad == i + (hvd.size() - 1) / 2).all()
 
 
-def what_a_set_reduces_lives_there_too():
+def gradients_of_a_process_set_are_views_too():
     some = hvd.add_process_set(range(hvd.size() - 1))
     params = params_of("of a set")
-    optimizer = living(params, process_set=some)
+    optimizer = with_views(params, process_set=some)
     hvd.barrier()
     before = copied()
     step(params, optimizer)
@@ -242,7 +242,7 @@ def what_a_set_reduces_lives_there_too():
 
 def a_view_outlives_the_session():
     params = params_of("outlives", elements=1 << 20)
-    optimizer = living(params)
+    optimizer = with_views(params)
     hvd.shutdown()
     views = [param.grad for param in params.values()]
     assert all((view == 1).all() for view in views)
@@ -255,21 +255,21 @@ def a_view_outlives_the_session():
     del params, optimizer
     for view in views:
         view.fill_(3.0)
-    step(others := params_of("others"), living(others))
+    step(others := params_of("others"), with_views(others))
     assert all((view == 3).all() for view in views)
 
 
 claims.check(
     parameters_are_the_same_with_and_without,
-    nothing_is_copied_once_the_plan_is_known,
-    zero_grad_keeps_the_views_and_leaves_none_where_nothing_came,
-    zero_grad_forgets_what_lives_in_no_bucket,
-    zero_grad_of_the_users_own_is_called,
-    gradients_move_with_what_is_in_them,
-    a_gradient_that_got_other_memory_is_named,
-    a_saved_gradient_is_no_larger_than_itself,
-    a_forked_child_has_none_of_them,
-    two_optimizers_of_one_backward_do_not_mind_each_other,
-    what_a_set_reduces_lives_there_too,
+    a_known_plan_copies_nothing,
+    zero_grad_keeps_the_views_and_absent_gradients_become_none,
+    zero_grad_sets_other_gradients_to_none,
+    zero_grad_of_the_users_class_is_called,
+    a_gradient_keeps_its_values_when_it_moves,
+    a_gradient_with_replaced_memory_is_named,
+    saving_a_gradient_does_not_save_its_bucket,
+    gradients_are_none_in_a_forked_child,
+    two_optimizers_may_share_one_backward,
+    gradients_of_a_process_set_are_views_too,
     a_view_outlives_the_session,
 )

@@ -73,4 +73,5 @@ def an_interrupt_at_any_line_costs_no_more_than_its_step():
             interrupted_steps(place, i % 2 == 0, **options)
 
 
+torch.set_num_threads(1)
 claims.check(an_interrupt_at_any_line_costs_no_more_than_its_step)

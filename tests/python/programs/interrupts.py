@@ -1,5 +1,5 @@
-"""Exceptions that come out of nowhere, as a signal handler's: no memory in flight is freed, and what can go on does.
-And handles that are copied, or waited for by several threads."""
+"""Asynchronous exceptions, as from a signal handler: no memory in flight is freed, and later calls work. Also handles
+that are copied, or that several threads wait for."""
 
 import contextlib
 import copy
@@ -20,12 +20,12 @@ from horo.torch import gradient_table
 THREADS = 4
 
 
-class Told(Exception):
-    """What the signal handler raises."""
+class Alarm(Exception):
+    """The signal handler raises it."""
 
 
 class AfterTheCall:
-    """A library whose call is interrupted as soon as it has happened."""
+    """A library in which one function raises KeyboardInterrupt after its call."""
 
     def __init__(self, library, name):
         self._library, self._name = library, name
@@ -42,21 +42,30 @@ class AfterTheCall:
         return call
 
 
+class BeforeTheCall(AfterTheCall):
+    """A library in which one function raises KeyboardInterrupt and does nothing."""
+
+    def __getattr__(self, name):
+        if name == self._name:
+            raise KeyboardInterrupt
+        return getattr(self._library, name)
+
+
 @contextlib.contextmanager
-def interrupted(module, name):
-    library, module.quick = module.quick, AfterTheCall(module.quick, name)
+def interrupted(module, name, how=AfterTheCall):
+    library, module.quick = module.quick, how(module.quick, name)
     try:
         yield
     except KeyboardInterrupt:
         pass
     else:
-        raise AssertionError("it was not interrupted")
+        raise AssertionError("no interrupt was raised")
     finally:
         module.quick = library
 
 
 def one_after_the_other(first, then):
-    """first() on rank 0, then() on rank 1: what the first submits stays in flight until there was a barrier."""
+    """first() on rank 0, then() on rank 1 after a barrier: until the barrier, what rank 0 submits stays in flight."""
     if hvd.rank() == 0:
         first()
         hvd.barrier()
@@ -70,21 +79,21 @@ def start(tensor, name="again"):
     return hvd.allreduce_async_(tensor, name=name, op=hvd.Sum)
 
 
-def told_while_waiting(handle):
-    def tell(*_):
-        raise Told
+def interrupted_while_waiting(handle):
+    def on_alarm(*_):
+        raise Alarm
 
-    before = signal.signal(signal.SIGALRM, tell)
+    before = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
-        with raises(Told):
+        with raises(Alarm):
             hvd.synchronize(handle)
     finally:
         signal.signal(signal.SIGALRM, before)
 
 
 def an_exception_in_a_wait_frees_nothing_in_flight():
-    hvd.synchronize(start(torch.ones(5)))  # the next one is a Repeat
+    hvd.synchronize(start(torch.ones(5)))  # the next call is a Repeat
     session = _default.session()
     for call in (start, lambda tensor: hvd.allreduce_async_(tensor, op=hvd.Sum)):
 
@@ -92,7 +101,7 @@ def an_exception_in_a_wait_frees_nothing_in_flight():
             tensor = torch.ones(5)
             alive = weakref.ref(tensor.untyped_storage())
             handle = call(tensor)
-            told_while_waiting(handle)
+            interrupted_while_waiting(handle)
             assert hvd.synchronize(handle) is None
             del tensor, handle
             gc.collect()
@@ -108,7 +117,7 @@ def an_exception_in_a_wait_frees_nothing_in_flight():
         same_bits(hvd.synchronize(start(torch.ones(5))), torch.full((5,), 2.0))
 
 
-def a_handle_is_forgotten_after_it_was_dropped():
+def an_interrupted_finalizer_drops_its_handle():
     class Interrupted(dict):
         def pop(self, *_):
             raise KeyboardInterrupt
@@ -124,14 +133,14 @@ def a_handle_is_forgotten_after_it_was_dropped():
     same_bits(hvd.allreduce(torch.ones(2), op=hvd.Sum), torch.full((2,), 2.0))
 
 
-def a_submit_that_is_interrupted_keeps_its_memory():
+def an_interrupted_submit_keeps_its_memory():
     hvd.synchronize(start(torch.ones(5)))
     alives = []
 
     def first():
         tensor = torch.ones(5)
         alives.append(weakref.ref(tensor.untyped_storage()))
-        # The default of start()'s parameter is the library's function.
+        # The library's function is a default argument of start().
         functions, _repeats.Repeat.start.__defaults__ = (
             _repeats.Repeat.start.__defaults__,
             (AfterTheCall(_repeats.quick, "horo_submit").horo_submit,),
@@ -203,7 +212,20 @@ def an_interrupted_batch_keeps_its_gradients_and_is_collected():
         hvd.barrier()
 
 
-def an_optimizer_that_is_gone_keeps_what_is_in_flight():
+def a_submit_that_was_interrupted_before_the_call_is_repeated():
+    for name, count in (("horo_submit", 1), ("horo_submit_many_in_place", 9)):
+        params = [torch.nn.Parameter(torch.zeros(5)) for _ in range(count)]
+        named = [(f"before {name} {i}", param) for i, param in enumerate(params)]
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(params, lr=1.0), named)
+        for _ in range(3):
+            optimizer.zero_grad()
+            with interrupted(gradient_table, name, BeforeTheCall):
+                sum((param * hvd.rank()).sum() for param in params).backward()
+            optimizer.synchronize()
+            assert all((param.grad == (hvd.size() - 1) / 2).all() for param in params)
+
+
+def a_collected_optimizer_keeps_what_is_in_flight():
     def first():
         param, optimizer = trained("gone")
         param.sum().backward()
@@ -215,7 +237,7 @@ def an_optimizer_that_is_gone_keeps_what_is_in_flight():
     one_after_the_other(first, lambda: step(*trained("gone")))
 
 
-def an_absent_gradient_that_is_interrupted_keeps_its_memory():
+def an_interrupted_absent_submit_keeps_its_memory():
     param, optimizer = trained("absent")
     (state,) = optimizer._gradients._states
 
@@ -234,7 +256,7 @@ def an_absent_gradient_that_is_interrupted_keeps_its_memory():
     one_after_the_other(first, then)
 
 
-def what_an_optimizer_abandons_is_swept_by_it():
+def the_next_step_releases_abandoned_works():
     param, optimizer = trained("abandoned")
     session = _default.session()
     param.sum().backward()
@@ -246,7 +268,7 @@ def what_an_optimizer_abandons_is_swept_by_it():
     assert not session.dropped
 
 
-def a_step_that_is_interrupted_at_its_end_may_be_followed_by_another():
+def a_step_may_follow_one_that_was_interrupted_at_its_end():
     param, optimizer = trained("ending")
     session = optimizer._gradients._session
 
@@ -262,7 +284,7 @@ def a_step_that_is_interrupted_at_its_end_may_be_followed_by_another():
         step(param, optimizer)
 
 
-def a_result_that_is_interrupted_on_its_way_comes_again():
+def an_interrupted_delivery_is_repeated():
     class Interrupting(hvd.Compressor):
         calls = 0
 
@@ -297,7 +319,7 @@ def a_copy_of_a_handle_is_the_handle():
     assert hvd.synchronize(handle) is None
 
 
-def of_threads_that_wait_for_one_handle_one_gets_the_result():
+def one_of_several_waiting_threads_gets_the_result():
     hvd.synchronize(start(torch.ones(5)))
     for call in (start, hvd.allgather_async):
         for _ in range(50):
@@ -312,8 +334,8 @@ def of_threads_that_wait_for_one_handle_one_gets_the_result():
             assert len(results) == THREADS and sum(result is not None for result in results) == 1, results
 
 
-def who_comes_late_does_not_wait_for_the_next_call():
-    """Another thread gets the result, and the Repeat is called again, before or after this one waits."""
+def a_late_waiter_does_not_wait_for_the_next_call():
+    """Another thread takes the result and starts the next call, before or after this thread waits."""
     session = _default.session()
     hvd.synchronize(start(torch.ones(5)))
     for when in (True, False):
@@ -337,7 +359,7 @@ def who_comes_late_does_not_wait_for_the_next_call():
         same_bits(tensor, torch.full((5,), 14.0))
 
 
-def an_empty_name_is_none():
+def an_empty_name_is_no_name():
     for _ in range(3):
         same_bits(hvd.allreduce(torch.ones(2), name="", op=hvd.Sum), torch.full((2,), 2.0))
         same_bits(hvd.synchronize(start(torch.ones(2), "")), torch.full((2,), 2.0))
@@ -349,17 +371,18 @@ def an_empty_name_is_none():
 
 claims.check(
     an_exception_in_a_wait_frees_nothing_in_flight,
-    a_handle_is_forgotten_after_it_was_dropped,
-    a_submit_that_is_interrupted_keeps_its_memory,
+    an_interrupted_finalizer_drops_its_handle,
+    an_interrupted_submit_keeps_its_memory,
     an_interrupted_hook_keeps_its_gradient,
     an_interrupted_batch_keeps_its_gradients_and_is_collected,
-    an_optimizer_that_is_gone_keeps_what_is_in_flight,
-    an_absent_gradient_that_is_interrupted_keeps_its_memory,
-    what_an_optimizer_abandons_is_swept_by_it,
-    a_step_that_is_interrupted_at_its_end_may_be_followed_by_another,
-    a_result_that_is_interrupted_on_its_way_comes_again,
+    a_submit_that_was_interrupted_before_the_call_is_repeated,
+    a_collected_optimizer_keeps_what_is_in_flight,
+    an_interrupted_absent_submit_keeps_its_memory,
+    the_next_step_releases_abandoned_works,
+    a_step_may_follow_one_that_was_interrupted_at_its_end,
+    an_interrupted_delivery_is_repeated,
     a_copy_of_a_handle_is_the_handle,
-    of_threads_that_wait_for_one_handle_one_gets_the_result,
-    who_comes_late_does_not_wait_for_the_next_call,
-    an_empty_name_is_none,
+    one_of_several_waiting_threads_gets_the_result,
+    a_late_waiter_does_not_wait_for_the_next_call,
+    an_empty_name_is_no_name,
 )

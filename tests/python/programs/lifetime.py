@@ -1,6 +1,6 @@
 """init and shutdown in any order and any thread; threads that submit and wait; works that outlive their handles.
 
-The first argument is a folder in which ranks leave marks for one another.
+The first argument is a folder for files by which the ranks wait for each other.
 """
 
 import gc
@@ -21,7 +21,7 @@ IN_FLIGHT = 5000
 
 
 def in_threads(count, call):
-    """call(i) in so many threads at once; the first exception of any comes out here."""
+    """Runs call(i) in `count` threads at once and raises the first exception of any of them."""
     errors = []
 
     def run(i):
@@ -45,11 +45,11 @@ def total(name, value=1.0):
 
 
 def meet(name):
-    """All ranks are here, and none is in a collective any more: a shutdown with works in flight would cut that off."""
+    """Waits until all ranks have called meet(name). No rank is in a collective then, which a shutdown would end."""
     end = time.monotonic() + 60
     open(os.path.join(sys.argv[1], f"{name}.{hvd_rank}"), "w").close()
     while not all(os.path.exists(os.path.join(sys.argv[1], f"{name}.{rank}")) for rank in range(hvd.size())):
-        assert time.monotonic() < end, f"no rank came to {name}"
+        assert time.monotonic() < end, f"not all ranks reached {name}"
         time.sleep(0.01)
 
 
@@ -59,16 +59,16 @@ def shutdown_without_init_does_nothing():
     hvd.init()
 
 
-def init_in_a_thread_serves_all():
+def init_in_one_thread_is_valid_for_all():
     hvd.shutdown()
     in_threads(1, lambda _: hvd.init())
     assert total("from the main thread") == hvd.size()
     hvd.shutdown()
-    in_threads(4, lambda _: hvd.init())  # one of them makes the session
+    in_threads(4, lambda _: hvd.init())  # one of them creates the session
     assert total("after four") == hvd.size()
 
 
-def init_works_after_an_init_that_failed():
+def init_works_after_a_failed_init():
     hvd.shutdown()
     with raises(ValueError, "HORO_DEADLINE_MS", "soon"):
         hvd.init(settings={"HORO_DEADLINE_MS": "soon"})
@@ -80,13 +80,13 @@ def init_works_after_an_init_that_failed():
     assert total("after a failure") == hvd.size()
 
 
-def shutdown_in_four_threads_at_once_ends_it_once():
+def concurrent_shutdowns_end_the_session_once():
     in_threads(4, lambda _: hvd.shutdown())
     assert not hvd.is_initialized()
     hvd.init()
 
 
-def a_waiter_gets_shut_down_when_another_thread_shuts_down():
+def a_waiting_thread_gets_ShutDown_from_another_threads_shutdown():
     meet("waiter")
     begun = threading.Event()
     heard = []
@@ -104,13 +104,13 @@ def a_waiter_gets_shut_down_when_another_thread_shuts_down():
     begun.wait(60)
     hvd.shutdown()
     thread.join(60)
-    # A rank that is slower to shut down hears first that the other has left.
+    # A rank that shuts down later may first receive that the other rank has left.
     assert heard in ([hvd.ShutDown], [hvd.Mismatch]), heard
     hvd.init()
 
 
-def the_interpreter_lock_is_free_in_a_wait():
-    """Rank 1 submits what rank 0's main thread waits for only after another thread of rank 0 has counted."""
+def a_wait_releases_the_interpreter_lock():
+    """The main thread of rank 0 waits for a tensor that rank 1 submits after another thread of rank 0 has counted."""
 
     def count(_):
         assert sum(1 for _ in range(100_000)) == 100_000
@@ -126,7 +126,7 @@ def the_interpreter_lock_is_free_in_a_wait():
         total("awaited")
 
 
-def threads_that_submit_at_once_get_what_is_theirs():
+def concurrent_submits_get_their_own_results():
     def work(thread):
         handles = [
             hvd.allreduce_async(torch.full((5,), float(thread * i)), name=f"{thread}/{i}", op=hvd.Sum)
@@ -138,20 +138,20 @@ def threads_that_submit_at_once_get_what_is_theirs():
     in_threads(THREADS, work)
 
 
-def thousands_in_flight_all_arrive():
+def thousands_of_works_in_flight_all_end():
     handles = [hvd.allreduce_async(torch.full((3,), i), op=hvd.Sum) for i in range(IN_FLIGHT)]
     for i, handle in enumerate(handles):
         assert hvd.synchronize(handle).tolist() == [i * hvd.size()] * 3
 
 
-def handles_and_optimizers_may_go_in_any_order():
+def handles_and_optimizers_may_be_collected_in_any_order():
     param = torch.nn.Parameter(torch.zeros(3))
     for shut_down_first in (False, True):
         meet(f"collected {shut_down_first}")
         handles = [hvd.allreduce_async(torch.ones(3), name=f"dropped {i}") for i in range(10)]
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=0.1), [("param", param)])
         param.sum().backward()
-        meet(f"submitted {shut_down_first}")  # else the other may be gone before this rank submits
+        meet(f"submitted {shut_down_first}")  # else the other rank may have shut down before this rank submits
         if shut_down_first:
             hvd.shutdown()
         del handles[::2], optimizer
@@ -169,13 +169,13 @@ hvd_rank = hvd.rank()
 hvd.shutdown()
 claims.check(
     shutdown_without_init_does_nothing,
-    init_in_a_thread_serves_all,
-    init_works_after_an_init_that_failed,
-    shutdown_in_four_threads_at_once_ends_it_once,
-    a_waiter_gets_shut_down_when_another_thread_shuts_down,
-    the_interpreter_lock_is_free_in_a_wait,
-    threads_that_submit_at_once_get_what_is_theirs,
-    thousands_in_flight_all_arrive,
-    handles_and_optimizers_may_go_in_any_order,
+    init_in_one_thread_is_valid_for_all,
+    init_works_after_a_failed_init,
+    concurrent_shutdowns_end_the_session_once,
+    a_waiting_thread_gets_ShutDown_from_another_threads_shutdown,
+    a_wait_releases_the_interpreter_lock,
+    concurrent_submits_get_their_own_results,
+    thousands_of_works_in_flight_all_end,
+    handles_and_optimizers_may_be_collected_in_any_order,
     init=False,
 )

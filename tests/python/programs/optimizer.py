@@ -1,4 +1,4 @@
-"""DistributedOptimizer against one process that sees the whole batch, and its manners."""
+"""DistributedOptimizer compared with one process that has the whole batch, and its behaviour as an optimizer."""
 
 import collections
 import warnings
@@ -38,7 +38,7 @@ def distributed(model, optimizer=None, **options):
     return hvd.DistributedOptimizer(optimizer or sgd(model), named_parameters=model.named_parameters(), **options)
 
 
-def ranks_together_do_what_one_process_does():
+def several_ranks_train_like_one_process():
     alone, together = net(), net(seed=100 + hvd.rank())
     together.load_state_dict(alone.state_dict()) if hvd.rank() == 0 else None
     hvd.broadcast_parameters(together.state_dict(), root_rank=0)
@@ -65,7 +65,7 @@ def no_message_carries_a_name_after_the_first_steps():
     assert seen[-1] > 0
 
 
-def the_class_stays_the_users():
+def the_class_is_derived_from_the_users():
     model = net()
     plain = torch.optim.AdamW(model.parameters(), lr=0.125, weight_decay=0.5)
     optimizer = distributed(model, plain)
@@ -88,7 +88,7 @@ def step_hooks_run_once():
     assert calls == ["step"]
 
 
-def a_schedule_of_the_wrapped_optimizer_does_not_step_past_us():
+def a_scheduler_of_the_wrapped_optimizer_does_not_bypass_the_reduction():
     param = torch.nn.Parameter(torch.zeros(1))
     plain = torch.optim.SGD([param], lr=1.0)
     torch.optim.lr_scheduler.StepLR(plain, step_size=1)
@@ -98,7 +98,7 @@ def a_schedule_of_the_wrapped_optimizer_does_not_step_past_us():
     assert param.item() == -sum(range(hvd.size())) / hvd.size()
 
 
-def several_passes_add_up_before_they_leave():
+def several_passes_are_added_before_the_submit():
     param = torch.nn.Parameter(torch.zeros(3))
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD([param], lr=1.0), [("passes", param)], backward_passes_per_step=2
@@ -123,7 +123,7 @@ def several_passes_add_up_before_they_leave():
     optimizer.step()
 
 
-def a_pass_too_few_is_reduced_in_step():
+def step_reduces_after_too_few_passes():
     param = torch.nn.Parameter(torch.zeros(3))
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD([param], lr=1.0), [("too_few", param)], backward_passes_per_step=2
@@ -165,7 +165,7 @@ def gradients_may_be_zeros_instead_of_none():
     assert all(p.grad is None for p in model.parameters())
 
 
-def gradients_may_be_clipped_in_between():
+def gradients_may_be_clipped_before_step():
     param = torch.nn.Parameter(torch.zeros(4))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("clipped", param)])
     (param * (hvd.rank() + 1)).sum().backward()
@@ -181,7 +181,7 @@ def gradients_may_be_clipped_in_between():
     assert [w.category for w in caught] == [UserWarning] and "skip_synchronize" in str(caught[0].message)
 
 
-def what_a_closure_computes_is_reduced():
+def gradients_of_a_closure_are_reduced():
     param = torch.nn.Parameter(torch.zeros(2))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("closure", param)])
 
@@ -243,7 +243,7 @@ def wrong_arguments_are_refused():
         distributed(model, op=hvd.Adasum)
 
 
-def an_optimizer_that_is_gone_leaves_no_hook():
+def a_collected_optimizer_leaves_no_hook():
     model = net()
     optimizer = distributed(model)
     model(torch.ones(1, 1, 8, 8, dtype=torch.float64)).sum().backward()
@@ -257,7 +257,7 @@ def an_optimizer_that_is_gone_leaves_no_hook():
     assert hvd.counters()["submitted"] == before
 
 
-def gradients_that_are_no_longer_what_was_declared_are_refused():
+def gradients_that_differ_from_the_declaration_are_refused():
     param = torch.nn.Parameter(torch.zeros(2))
     _optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("changed", param)])
     param.data = torch.zeros(3, dtype=torch.float64)
@@ -290,23 +290,23 @@ def training_goes_on_after_shutdown_and_init():
 
 
 claims.check(
-    ranks_together_do_what_one_process_does,
+    several_ranks_train_like_one_process,
     no_message_carries_a_name_after_the_first_steps,
-    the_class_stays_the_users,
+    the_class_is_derived_from_the_users,
     step_hooks_run_once,
-    a_schedule_of_the_wrapped_optimizer_does_not_step_past_us,
-    several_passes_add_up_before_they_leave,
-    a_pass_too_few_is_reduced_in_step,
+    a_scheduler_of_the_wrapped_optimizer_does_not_bypass_the_reduction,
+    several_passes_are_added_before_the_submit,
+    step_reduces_after_too_few_passes,
     unused_parameters_are_absent_or_none,
     gradients_may_be_zeros_instead_of_none,
-    gradients_may_be_clipped_in_between,
-    what_a_closure_computes_is_reduced,
+    gradients_may_be_clipped_before_step,
+    gradients_of_a_closure_are_reduced,
     strided_gradients_are_reduced,
     predivision_changes_nothing_but_rounding,
     sums_and_unnamed_parameters_work,
     wrong_arguments_are_refused,
-    an_optimizer_that_is_gone_leaves_no_hook,
-    gradients_that_are_no_longer_what_was_declared_are_refused,
+    a_collected_optimizer_leaves_no_hook,
+    gradients_that_differ_from_the_declaration_are_refused,
     gradients_that_differ_between_ranks_fail_on_every_rank,
     training_goes_on_after_shutdown_and_init,
 )

@@ -1,4 +1,4 @@
-"""What people do wrong with DistributedOptimizer: it works all the same, or says what to do; and training goes on."""
+"""Wrong uses of DistributedOptimizer: they work, or raise an error that names the remedy; then training goes on."""
 
 import gc
 import weakref
@@ -20,7 +20,7 @@ def distributed(params, named=True, **options):
 
 
 def one_step(params, optimizer):
-    """Every parameter goes down by one, whatever went wrong before."""
+    """A step that subtracts one from each parameter, whatever went wrong before."""
     optimizer.zero_grad()
     before = {name: param.detach().clone() for name, param in params.items()}
     sum(param.sum() for param in params.values()).backward()
@@ -37,7 +37,7 @@ def a_parameter_that_is_used_twice_is_reduced_once():
     assert (params["shared"] == -5).all()
 
 
-def the_order_of_parameters_may_differ():
+def ranks_may_have_parameters_in_different_orders():
     params = params_of("a", "b", "c")
     turned = dict(reversed(params.items())) if hvd.rank() else params
     optimizer = distributed(turned)
@@ -64,7 +64,7 @@ def a_step_without_backward_on_one_rank_counts_as_zero():
     one_step(params, optimizer)
 
 
-def too_many_backwards_are_refused_by_name():
+def an_extra_backward_is_refused_by_name():
     params = params_of("twice")
     optimizer = distributed(params)
     params["twice"].sum().backward()
@@ -75,7 +75,7 @@ def too_many_backwards_are_refused_by_name():
     one_step(params, optimizer)
 
 
-def zero_grad_in_between_is_refused():
+def zero_grad_between_backward_and_step_is_refused():
     params = params_of("zeroed")
     optimizer = distributed(params)
     params["zeroed"].sum().backward()
@@ -85,8 +85,8 @@ def zero_grad_in_between_is_refused():
     one_step(params, optimizer)
 
 
-def accumulation_that_differs_between_ranks_still_steps_together():
-    """Rank 1 makes one pass where two were announced: step() sends what there is."""
+def a_rank_may_make_fewer_passes():
+    """Rank 1 makes one pass where two are set: step() submits the gradient of one."""
     params = params_of("accumulated")
     optimizer = distributed(params, backward_passes_per_step=2)
     for _ in range(2 - hvd.rank()):
@@ -95,7 +95,7 @@ def accumulation_that_differs_between_ranks_still_steps_together():
     assert (params["accumulated"] == -1.5).all()
 
 
-def a_predivision_that_cannot_be_is_refused():
+def an_invalid_predivide_factor_is_refused():
     for factor in (0.0, 0, float("nan"), float("inf"), -float("inf"), 1e-320):
         with raises(ValueError, f"gradient_predivide_factor={factor!r}"):
             distributed(params_of("divided"), gradient_predivide_factor=factor)
@@ -105,7 +105,7 @@ def a_predivision_that_cannot_be_is_refused():
 
 
 def a_name_stays_with_its_parameter():
-    """A parameter that is named and not the optimizer's: one that comes later may be where it was."""
+    """Names are given for a parameter that is not in the optimizer: a later parameter must not get its id."""
     param, gone = params_of("here", "gone").values()
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("here", param), ("gone", gone)])
     before = weakref.ref(gone)
@@ -115,7 +115,7 @@ def a_name_stays_with_its_parameter():
     optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(2))]})
 
 
-def a_refused_parameter_leaves_no_hook_behind():
+def a_refused_parameter_leaves_no_hook():
     params = params_of("taken")
     refused = torch.nn.Parameter(torch.zeros(2, dtype=torch.complex32))
     with raises(ValueError, "refused", "complex32"):
@@ -125,7 +125,7 @@ def a_refused_parameter_leaves_no_hook_behind():
     one_step(params, distributed(params))
 
 
-def an_exception_in_a_hook_comes_out_of_backward():
+def backward_raises_the_exception_of_a_hook():
     params = params_of("hooked")
     optimizer = distributed(params)
     hook = params["hooked"].register_hook(lambda gradient: 1 / 0)
@@ -135,8 +135,8 @@ def an_exception_in_a_hook_comes_out_of_backward():
     one_step(params, optimizer)
 
 
-def a_parameter_of_one_rank_alone_is_named():
-    """Told at the stall limit; the others' tensors are reduced, and the session goes on."""
+def a_parameter_that_one_rank_lacks_is_named():
+    """The error arrives at the stall limit. Other tensors are reduced, and the session goes on."""
     hvd.shutdown()
     hvd.init(settings={"HORO_STALL_LIMIT_MS": 3000, "HORO_STALL_WARNING_MS": 1000})
     mine, other = hvd.rank(), 1 - hvd.rank()
@@ -152,15 +152,15 @@ def a_parameter_of_one_rank_alone_is_named():
 
 claims.check(
     a_parameter_that_is_used_twice_is_reduced_once,
-    the_order_of_parameters_may_differ,
+    ranks_may_have_parameters_in_different_orders,
     a_step_without_backward_changes_nothing,
     a_step_without_backward_on_one_rank_counts_as_zero,
-    too_many_backwards_are_refused_by_name,
-    zero_grad_in_between_is_refused,
-    accumulation_that_differs_between_ranks_still_steps_together,
-    a_predivision_that_cannot_be_is_refused,
+    an_extra_backward_is_refused_by_name,
+    zero_grad_between_backward_and_step_is_refused,
+    a_rank_may_make_fewer_passes,
+    an_invalid_predivide_factor_is_refused,
     a_name_stays_with_its_parameter,
-    a_refused_parameter_leaves_no_hook_behind,
-    an_exception_in_a_hook_comes_out_of_backward,
-    a_parameter_of_one_rank_alone_is_named,
+    a_refused_parameter_leaves_no_hook,
+    backward_raises_the_exception_of_a_hook,
+    a_parameter_that_one_rank_lacks_is_named,
 )

@@ -22,7 +22,7 @@ def backward(params, factor):
     sum((param * factor).sum() for param in params.values()).backward()
 
 
-def groups_leave_together():
+def groups_are_reduced_together():
     for groups in (2, 1, 5, "lists"):
         params = params_of(*(f"{groups} {name}" for name in "abcde"))
         values = list(params.values())
@@ -57,8 +57,8 @@ def a_group_waits_for_its_last_gradient():
     optimizer.step()
 
 
-def groups_keep_predivision_and_bear_what_is_missing():
-    """A gradient that this rank lacks is absent, that nobody has stays None, whatever the others' passes were."""
+def groups_are_predivided_and_may_lack_gradients():
+    """A gradient that this rank lacks is absent; one that all ranks lack stays None."""
     params = params_of("all", "some", "none")
     optimizer = distributed(params, groups=1, gradient_predivide_factor=2.0)
     for _ in range(2):
@@ -72,7 +72,7 @@ def groups_keep_predivision_and_bear_what_is_missing():
         torch.testing.assert_close(params["some"].grad, torch.full((3,), 1 / hvd.size()))
 
 
-def groups_that_make_no_sense_are_refused():
+def invalid_groups_are_refused():
     params = params_of("a", "b")
     first = params["a"]
     for groups in (-1, "all", [first], [[first], [first]], [[first, first]], [[torch.zeros(3)]], True):
@@ -80,7 +80,7 @@ def groups_that_make_no_sense_are_refused():
             distributed(params, groups=groups)
 
 
-def gradients_travel_coded():
+def gradients_are_compressed():
     generator = torch.Generator().manual_seed(hvd.rank())
     for name in ("none", "fp16", "bf16", "fp8", "int8"):
         params = {f"{name} {i}": torch.nn.Parameter(torch.zeros(700)) for i in range(3)}
@@ -162,7 +162,7 @@ def sparse_gradients_in_a_group_are_refused():
     del optimizer
 
 
-def an_optimizer_of_a_set_reduces_there_and_nowhere_else():
+def an_optimizer_of_a_set_reduces_in_that_set_only():
     pair = hvd.add_process_set([0, 2])
     params = params_of("of the pair")
     optimizer = distributed(params, process_set=pair)
@@ -184,7 +184,7 @@ def an_optimizer_of_a_set_reduces_there_and_nowhere_else():
 
 
 def ranks_without_data_join_the_training():
-    """Rank r makes r + 1 steps; the others' means count those who joined as zeros."""
+    """Rank r makes r + 1 steps; the means of the others count the ranks that joined as zeros."""
     params = params_of("joined", dtype=torch.float64)
     optimizer = distributed(params)
     for step in range(hvd.rank() + 1):
@@ -203,15 +203,15 @@ def ranks_without_data_join_the_training():
 
 
 claims.check(
-    groups_leave_together,
+    groups_are_reduced_together,
     groups_carry_no_names_after_the_first_step,
     a_group_waits_for_its_last_gradient,
-    groups_keep_predivision_and_bear_what_is_missing,
-    groups_that_make_no_sense_are_refused,
-    gradients_travel_coded,
+    groups_are_predivided_and_may_lack_gradients,
+    invalid_groups_are_refused,
+    gradients_are_compressed,
     a_compressor_of_the_users_own_is_called,
     sparse_gradients_are_summed,
     sparse_gradients_in_a_group_are_refused,
-    an_optimizer_of_a_set_reduces_there_and_nowhere_else,
+    an_optimizer_of_a_set_reduces_in_that_set_only,
     ranks_without_data_join_the_training,
 )

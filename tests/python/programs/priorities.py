@@ -1,4 +1,4 @@
-"""Priorities and steps without a barrier: the same bits as without them, and errors for unsupported cases."""
+"""priority and cross_barrier: the same bits as without them; unsupported combinations are refused."""
 
 import claims
 import torch
@@ -10,7 +10,7 @@ STEPS = 10
 
 
 class Net(torch.nn.Module):
-    """Layers in another order than their use; one layer is used only by other ranks, one is tied, one is never used."""
+    """Layers in another order than used. One is used by other modules only, one is tied, one is unused."""
 
     def __init__(self):
         super().__init__()
@@ -77,7 +77,7 @@ def steps_without_a_barrier_change_no_bit():
         expect_same(trained(), trained(cross_barrier=True, priority=priority))
 
 
-def whatever_the_optimizer():
+def cross_barrier_supports_these_optimizers():
     kinds = (
         torch.optim.Adam,
         torch.optim.AdamW,
@@ -92,7 +92,7 @@ def whatever_the_optimizer():
         expect_same(trained(kind), trained(kind, cross_barrier=True, priority="forward"))
 
 
-def settings_are_those_of_the_step():
+def updates_use_the_settings_at_step():
     def two_groups(params):
         params = list(params)
         groups = [{"params": params[:3], "lr": torch.tensor(0.01)}, {"params": params[3:]}]
@@ -101,12 +101,12 @@ def settings_are_those_of_the_step():
     expect_same(trained(two_groups), trained(two_groups, cross_barrier=True))
 
 
-def passes_clipping_and_groups_go_on():
+def passes_clipping_and_groups_are_supported():
     for options in ({"passes": 2}, {"clips": True}, {"groups": 1}, {"compression": hvd.Compression.fp16}):
         expect_same(trained(**options), trained(**options, cross_barrier=True, priority="forward"))
 
 
-def the_order_is_that_of_first_use():
+def priorities_follow_the_order_of_first_use():
     model = Net()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), priority="forward")
     for step in range(3):
@@ -135,7 +135,7 @@ def no_message_carries_a_name_after_the_first_steps():
     assert seen[8:] == [seen[8]] * 6, seen
 
 
-def state_is_that_after_the_step():
+def state_dict_makes_the_due_updates():
     states = []
     for cross in (False, True):
         model = torch.nn.Linear(4, 4)
@@ -157,7 +157,7 @@ def state_is_that_after_the_step():
     same_bits(*momenta)
 
 
-def optimizers_that_may_not_update_one_parameter_are_refused():
+def optimizers_that_cannot_update_one_parameter_are_refused():
     class Mine(torch.optim.SGD):
         pass
 
@@ -190,7 +190,7 @@ def a_closure_and_step_hooks_are_refused():
     optimizer.synchronize()
 
 
-def a_parameter_that_is_used_without_its_module_is_an_error():
+def a_use_of_a_parameter_outside_its_module_is_an_error():
     model = torch.nn.Linear(2, 2)
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), cross_barrier=True)
     for _ in range(2):
@@ -216,11 +216,11 @@ def calls_have_priorities():
     for handle in handles:
         hvd.synchronize(handle)
     for bad in (1.5, "high", 1 << 31):
-        with raises(ValueError, "expected an integer of 32 bits"):
+        with raises(ValueError, "expected a whole number of 32 bits"):
             hvd.allreduce_async(tensors[0], name="bad", priority=bad)
 
 
-def ranks_that_disagree_get_an_error():
+def different_priorities_on_ranks_are_an_error():
     with raises(hvd.Mismatch, "priority 0 on rank 0; priority 1 on rank"):
         hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="disagree", priority=min(hvd.rank(), 1)))
 
@@ -228,15 +228,15 @@ def ranks_that_disagree_get_an_error():
 claims.check(
     priorities_change_no_bit,
     steps_without_a_barrier_change_no_bit,
-    whatever_the_optimizer,
-    settings_are_those_of_the_step,
-    passes_clipping_and_groups_go_on,
-    the_order_is_that_of_first_use,
+    cross_barrier_supports_these_optimizers,
+    updates_use_the_settings_at_step,
+    passes_clipping_and_groups_are_supported,
+    priorities_follow_the_order_of_first_use,
     no_message_carries_a_name_after_the_first_steps,
-    state_is_that_after_the_step,
-    optimizers_that_may_not_update_one_parameter_are_refused,
+    state_dict_makes_the_due_updates,
+    optimizers_that_cannot_update_one_parameter_are_refused,
     a_closure_and_step_hooks_are_refused,
-    a_parameter_that_is_used_without_its_module_is_an_error,
+    a_use_of_a_parameter_outside_its_module_is_an_error,
     calls_have_priorities,
-    ranks_that_disagree_get_an_error,
+    different_priorities_on_ranks_are_an_error,
 )

@@ -1,5 +1,5 @@
-"""How long 1,000 submits take while a second Python thread is busy; prints milliseconds. And that none of them gives up
-the interpreter lock, which that thread would keep for milliseconds."""
+"""The duration of 1,000 submits beside a busy Python thread, in milliseconds. No submit releases the interpreter lock,
+because the other thread would hold it for milliseconds."""
 
 import statistics
 import sys
@@ -16,14 +16,14 @@ ROUNDS = 15
 
 
 def seconds(call):
-    time.sleep(0.002)  # the busy thread gets its turn now, not in the middle
+    time.sleep(0.002)  # the busy thread runs now, not during the measurement
     begin = time.perf_counter()
     result = call()
     return time.perf_counter() - begin, result
 
 
 def busy_while(measure):
-    """Runs measure while another Python thread never pauses."""
+    """Runs measure() while another Python thread computes without a pause."""
     done = threading.Event()
 
     def spin():
@@ -39,8 +39,8 @@ def busy_while(measure):
         thread.join()
 
 
-class Greedy:
-    """A thread that counts how often it gets the interpreter lock, which nobody is asked for."""
+class LockProbe:
+    """A thread that counts how often it gets the interpreter lock. It never requests the lock from another thread."""
 
     def __init__(self):
         self.turns = 0
@@ -50,7 +50,7 @@ class Greedy:
     def run(self):
         while not self.done:
             self.turns += 1
-            time.sleep(0)  # gives the lock back at once, so that nobody has to ask for it
+            time.sleep(0)  # releases the lock at once, so that no thread has to request it
 
     def __enter__(self):
         self.interval = sys.getswitchinterval()
@@ -83,8 +83,8 @@ def hooks_submit_a_thousand_gradients():
         optimizer.synchronize()
         return spent
 
-    with Greedy() as greedy:
-        turns, _ = greedy.turns_during(lambda: [hook(param) for hook, param in zip(hooks, params)])
+    with LockProbe() as probe:
+        turns, _ = probe.turns_during(lambda: [hook(param) for hook, param in zip(hooks, params)])
         optimizer.synchronize()
     assert turns == 0, turns
     report("hooks", busy_while(lambda: [round_trip() for _ in range(ROUNDS)]))
@@ -103,9 +103,9 @@ def a_thousand_named_tensors_are_submitted():
             hvd.synchronize(handle)
         return spent
 
-    with Greedy() as greedy:
-        for _ in range(2):  # of the first time something is remembered
-            turns, handles = greedy.turns_during(submit)
+    with LockProbe() as probe:
+        for _ in range(2):  # the first call fills caches
+            turns, handles = probe.turns_during(submit)
             for handle in handles:
                 hvd.synchronize(handle)
             assert turns == 0, turns
