@@ -1,4 +1,7 @@
-"""KeyboardInterrupt at each line of the files that submit and collect gradients: later steps give right results."""
+"""KeyboardInterrupt at each line of the files that submit and collect gradients: later steps give right results.
+
+For one rank: some lines depend on timing, so that several ranks would be interrupted in different steps.
+"""
 
 import contextlib
 import sys
@@ -50,7 +53,7 @@ def interrupted_steps(place, abandons, **options):
             optimizer.synchronize()
         except KeyboardInterrupt:
             sys.settrace(None)
-            if not abandons:  # the interrupted step may be completed, or be an error
+            if not abandons:  # the step is completed; or it is an error, if a work number was lost
                 with contextlib.suppress(hvd.HoroError, ValueError):
                     optimizer.synchronize()
             start_over(optimizer)
