@@ -57,14 +57,16 @@ TEST(Hosts, AllReducesOfTheWorldAreTwoLevel) {
   });
 }
 
-// Three of four ranks, and the two first ranks of the hosts, which share no memory.
+// Sets of three ranks, and the set of the first rank of each host, which share no memory.
 TEST(Hosts, SetsOfRanksOfBothHostsReduceCorrectly) {
   on_two_hosts([](Session& session) {
     const int rank = session.topology().rank;
-    for (const std::vector<int>& ranks : {std::vector<int>{0, 2, 3}, {0, 2}}) {
+    for (const std::vector<int>& ranks : {std::vector<int>{0, 1, 3}, {0, 2, 3}, {0, 2}}) {
       const auto set = static_cast<std::uint32_t>(outcome_of(session, session.add_set(ranks)).counts.at(0));
       if (std::count(ranks.begin(), ranks.end(), rank) == 0) continue;
       for (int step = 0; step < 3; ++step) expect_sum(session, "x", set, static_cast<float>(ranks.size()));
+      const bool is_two_level = session.counters().json().find("two-level") != std::string::npos;
+      EXPECT_EQ(is_two_level, rank != 2) << "ranks 0 and 1 are a subtree of {0, 1, 3}, 2 and 3 are none of {0, 2, 3}";
     }
     meet(session);
   });
