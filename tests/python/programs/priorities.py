@@ -216,7 +216,7 @@ def calls_have_priorities():
     for handle in handles:
         hvd.synchronize(handle)
     for bad in (1.5, "high", 1 << 31):
-        with raises(ValueError, "expected a whole number of 32 bits"):
+        with raises(ValueError, "expected an integer of 32 bits"):
             hvd.allreduce_async(tensors[0], name="bad", priority=bad)
 
 
