@@ -65,12 +65,11 @@ void Agreement::complete_in_unit(Entry& entry, const TensorSpec& spec, const Sta
 // Why a complete tensor cannot be run; empty if it can.
 std::string Agreement::trouble_of(Entry& entry) const {
   const Version* version = ReadyTable::agreed(entry);
-  const std::string of_set = tables_.of_set(entry.name.set);
-  if (version == nullptr) return mismatch_text(ReadyTable::reports(entry), of_set);
+  if (version == nullptr) return mismatch_text(ReadyTable::reports(entry), tables_.of_set(entry.name.set));
   const CollectiveKind kind = version->spec.kind;
   const bool runs_without_joined = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBarrier;
   if (runs_without_joined || entry.ready.covers(entry.needs)) return "";
-  return joined_text(version->spec, entry.needs.without(entry.ready).ranks(), of_set);
+  return joined_text(version->spec, entry.needs.without(entry.ready).ranks(), tables_.of_set(entry.name.set));
 }
 
 void Agreement::update_plan(PlanId id, const StallPatience& patience) {

@@ -164,7 +164,7 @@ bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until
 void Session::poll_lane(TimePoint until, const std::function<bool()>& have_ended) {
   Lane& lane = engine_->world_lane();
   lane.begin_polling();
-  lookout_.look([&] { return have_ended() || Clock::now() >= until || (lane.run_short_task() && have_ended()); });
+  brief_wait_.poll([&] { return have_ended() || Clock::now() >= until || (lane.run_short_task() && have_ended()); });
   lane.end_polling();
 }
 

@@ -130,7 +130,7 @@ class Session {
   Counters counters_;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<TensorTable> tensor_table_;
-  Lookout lookout_;  // of callers in wait()
+  BriefWait brief_wait_;  // of callers in wait()
   std::unique_ptr<Engine> engine_;
 };
 

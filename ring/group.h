@@ -51,8 +51,10 @@ struct Members {
 
 // A group over a transport. It runs every collective by a schedule (ring/group/choose.h). The transport and the
 // counters outlive it. Throws std::invalid_argument if the members or the configured algorithms are not valid.
-std::unique_ptr<Group> make_host_group(Transport& transport, Members members, const Config& config, Counters& counters);
+std::unique_ptr<Group> make_transport_group(Transport& transport, Members members, const Config& config,
+                                            Counters& counters);
 // A group over the transport of `links` that also uses their shared memory and MPI.
-std::unique_ptr<Group> make_host_group(const Links& links, Members members, const Config& config, Counters& counters);
+std::unique_ptr<Group> make_transport_group(const Links& links, Members members, const Config& config,
+                                            Counters& counters);
 
 }  // namespace horo

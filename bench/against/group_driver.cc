@@ -27,7 +27,7 @@ class GroupDriver {
     std::vector<int> members(compared.hosts.size());
     std::iota(members.begin(), members.end(), 0);
     ids_.assign(members.begin(), members.end());
-    group_ = make_host_group(links_, {members, 0, compared.hosts, compared.costs}, config, counters_);
+    group_ = make_transport_group(links_, {members, 0, compared.hosts, compared.costs}, config, counters_);
   }
 
   int32_t run_tasks() {

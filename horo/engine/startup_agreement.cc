@@ -150,7 +150,7 @@ bool are_checksums_expensive(const StartupAgreement& found, const Config& config
 StartupAgreement compare_settings(const Links& links, const Config& config, Counters& counters) {
   std::vector<int> world(static_cast<std::size_t>(config.size));
   std::iota(world.begin(), world.end(), 0);
-  const auto group = make_host_group(links, {world, 0}, Config(), counters);
+  const auto group = make_transport_group(links, {world, 0}, Config(), counters);
   const auto compared = compared_settings();
   const std::vector<std::int64_t> row = row_of(config, links.arenas.get(), compared);
   const std::vector<std::int64_t> all = gather(*group, config, row);

@@ -203,7 +203,7 @@ std::optional<Lane::Task> Lane::next_task(bool ran_one) {
     MutexLock lock(mutex_);
     return has_task_for_thread() || pollers_ > 0;
   };
-  if (ran_one) lookout_.look(is_ready);
+  if (ran_one) brief_wait_.poll(is_ready);
   MutexLock lock(mutex_);
   while (!has_task_for_thread()) changed_.wait(mutex_);
   if (stopping_) return std::nullopt;

@@ -132,7 +132,7 @@ class Lane {
   std::function<void()> drained_ GUARDED_BY(mutex_);
   bool is_drained_ GUARDED_BY(mutex_) = false;
   std::uint32_t done_ GUARDED_BY(mutex_) = 0;
-  Lookout lookout_;
+  BriefWait brief_wait_;
   // Members of the thread that runs a task:
   std::vector<Piece> pieces_;  // of a bucket that is not packed
   Buckets buckets_;

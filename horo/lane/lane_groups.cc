@@ -16,7 +16,7 @@ LaneGroups::LaneGroups(Transport& transport, Members members, const Config& conf
       members_(std::move(members)),
       config_(config),
       counters_(counters),
-      all_(make_host_group(transport, members_, config, counters)) {}
+      all_(make_transport_group(transport, members_, config, counters)) {}
 
 Group& LaneGroups::of(const std::vector<int>& ranks, std::uint32_t set) {
   if (set == members_.set && (ranks.empty() || ranks == members_.ranks)) return *all_;
@@ -31,7 +31,7 @@ Group& LaneGroups::of(const std::vector<int>& ranks, std::uint32_t set) {
     }
   }
   if (some_.size() >= kMostKept) some_.clear();
-  return *(some_[key] = make_host_group(transport_, std::move(some), config_, counters_));
+  return *(some_[key] = make_transport_group(transport_, std::move(some), config_, counters_));
 }
 
 }  // namespace horo

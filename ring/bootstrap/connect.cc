@@ -137,8 +137,8 @@ std::shared_ptr<MpiWorld> start_mpi(const MpiApi& api, const Config& config, con
   return open_mpi_world(api, config, peers, deadline);
 }
 
-std::vector<ProcessMark> processes_of(std::span<const PeerInfo> infos) {
-  std::vector<ProcessMark> processes;
+std::vector<ProcessIdentity> processes_of(std::span<const PeerInfo> infos) {
+  std::vector<ProcessIdentity> processes;
   for (const PeerInfo& info : infos) processes.push_back(info.process);
   return processes;
 }

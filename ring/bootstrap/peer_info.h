@@ -20,7 +20,7 @@ struct PeerInfo {
   std::string backend;       // Config::backend, compared before MPI starts, because starting MPI waits for all ranks
   std::string transport;     // Config::transport and
   std::string width;         // Config::tcp_width: how many connections others have to expect
-  ProcessMark process;
+  ProcessIdentity process;
 };
 
 // Of this process.

@@ -75,7 +75,7 @@ class StreamControl final : public ControlLink {
   std::atomic<bool> is_woken_ = false;
   std::atomic<bool> sleeps_ = false;
   Wakeup wakeup_;
-  Lookout lookout_;
+  BriefWait brief_wait_;
   bool is_busy_ = false;       // the last wait() returned events
   bool is_all_memory_ = true;  // all peers share memory with this rank
   TimePoint polled_at_{};
@@ -145,7 +145,7 @@ std::vector<ControlEvent> StreamControl::wait(TimePoint until) {
     out_.flush(Clock::now());
     check_queues();
     bool woken = false;
-    const bool is_found = is_busy_ && lookout_.look([&] {
+    const bool is_found = is_busy_ && brief_wait_.poll([&] {
       woken = poll_memory();
       return woken || !events_.empty() || Clock::now() >= until;
     });

@@ -358,14 +358,15 @@ class TransportGroup final : public Group {
 
 }  // namespace
 
-std::unique_ptr<Group> make_host_group(Transport& transport, Members members, const Config& config,
-                                       Counters& counters) {
+std::unique_ptr<Group> make_transport_group(Transport& transport, Members members, const Config& config,
+                                            Counters& counters) {
   return std::make_unique<TransportGroup>(transport, std::move(members), config, counters);
 }
 
-std::unique_ptr<Group> make_host_group(const Links& links, Members members, const Config& config, Counters& counters) {
+std::unique_ptr<Group> make_transport_group(const Links& links, Members members, const Config& config,
+                                            Counters& counters) {
   members.arenas = links.arenas;
-  return make_host_group(*links.transport, std::move(members), config, counters);
+  return make_transport_group(*links.transport, std::move(members), config, counters);
 }
 
 }  // namespace horo

@@ -33,7 +33,7 @@ Fd ended() {
   return Fd(::eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC));
 }
 
-Fd watch(const ProcessMark& mark) {
+Fd watch(const ProcessIdentity& mark) {
   Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(mark.pid), 0)));
   if (!fd.is_open()) return errno == ESRCH ? ended() : Fd();
   return process_start(mark.pid).value_or(mark.started) == mark.started ? std::move(fd) : ended();
@@ -57,8 +57,8 @@ std::optional<std::uint64_t> process_start(std::int64_t pid) {
   return error == std::errc() ? std::optional(started) : std::nullopt;
 }
 
-ProcessMark this_process() {
-  ProcessMark mark;
+ProcessIdentity this_process() {
+  ProcessIdentity mark;
   char host[256] = {};
   if (::gethostname(host, sizeof(host) - 1) == 0) mark.host = host;
   mark.space = pid_space();
@@ -71,8 +71,8 @@ std::string say_ended(int seen_by) {
   return say("its process ended without a goodbye (seen by rank ", seen_by, ")");
 }
 
-std::vector<Watched> watch_processes(std::span<const ProcessMark> marks) {
-  const ProcessMark mine = this_process();
+std::vector<Watched> watch_processes(std::span<const ProcessIdentity> marks) {
+  const ProcessIdentity mine = this_process();
   std::vector<Watched> watched;
   if (mine.space.empty() || mine.started == 0) return watched;
   for (std::size_t rank = 0; rank < marks.size(); ++rank) {

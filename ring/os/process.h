@@ -13,15 +13,15 @@
 namespace horo {
 
 // Identifies a process to other processes, also after its pid has been reused.
-struct ProcessMark {
+struct ProcessIdentity {
   std::string host;   // its name, for texts
   std::string space;  // boot and pid namespace, within which pid is valid; "": unknown
   std::int64_t pid = 0;
   std::uint64_t started = 0;  // in clock ticks since boot
-  bool operator==(const ProcessMark&) const = default;
+  bool operator==(const ProcessIdentity&) const = default;
 };
-ProcessMark this_process();
-// ProcessMark::started of a process of this pid namespace; empty if there is no such process.
+ProcessIdentity this_process();
+// ProcessIdentity::started of a process of this pid namespace; empty if there is no such process.
 std::optional<std::uint64_t> process_start(std::int64_t pid);
 
 // "its process ended without a goodbye (seen by rank 3)".
@@ -36,6 +36,6 @@ struct Watched {
 // Opens descriptors for those of `marks` (by rank) whose end this process can see: other processes of this host and pid
 // namespace. The descriptor of a process that has ended already is readable at once. Empty if the kernel has no
 // pidfd_open (Linux 5.3).
-std::vector<Watched> watch_processes(std::span<const ProcessMark> marks);
+std::vector<Watched> watch_processes(std::span<const ProcessIdentity> marks);
 
 }  // namespace horo

@@ -52,12 +52,12 @@ void yield_core() noexcept {
   ::sched_yield();
 }
 
-bool Lookout::is_crowded(TimePoint now) const noexcept {
+bool BriefWait::is_crowded(TimePoint now) const noexcept {
   return now.time_since_epoch() < crowded_until_.load(std::memory_order_relaxed);
 }
 
 // A thread that only hands something on gives the core back within microseconds. One that keeps it longer is computing.
-TimePoint Lookout::offer_core(TimePoint now) noexcept {
+TimePoint BriefWait::offer_core(TimePoint now) noexcept {
   yield_core();
   const TimePoint back = Clock::now();
   const Duration away = back - now;

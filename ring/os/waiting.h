@@ -38,16 +38,16 @@ void relax_core() noexcept;
 void yield_core() noexcept;
 
 // A brief wait for what other threads or ranks are about to do. Any thread.
-class Lookout {
+class BriefWait {
  public:
   // `turn`: the longest time for which the thread that is waited for keeps the core.
-  explicit Lookout(Duration turn = kBrief) : turn_(turn) {}
+  explicit BriefWait(Duration turn = kBrief) : turn_(turn) {}
 
   // Polls `is_there()`, with the core offered to other threads in between, for kBrief at most. Returns whether it came
   // true; if not, the caller should sleep. After another thread has kept the core for longer than `turn`, calls poll
   // only once for a time, so that at most a fiftieth of the time is lost to that thread.
   template <class IsThere>
-  bool look(IsThere is_there) {
+  bool poll(IsThere is_there) {
     const TimePoint began = Clock::now();
     for (TimePoint now = began; !is_there(); now = offer_core(now)) {
       if (now - began >= kBrief || is_crowded(now)) return false;

@@ -35,7 +35,7 @@ StreamProgress::StreamProgress(const Config& config, const Identity& self, std::
       arenas_(arenas),
       patience_(patience_for(config.local_size, polls_without_kernel(connections))),
       no_memory_(self.rank, say("rank ", self.rank, ": out of memory (std::bad_alloc)")),
-      lookout_(patience_.turn),
+      brief_wait_(patience_.turn),
       state_(state),
       stripes_(static_cast<std::size_t>(self.size)),
       expected_(static_cast<std::size_t>(self.size)) {
@@ -78,7 +78,7 @@ void StreamProgress::move_or_sleep(TimePoint until) {
     relax_core();
   }
   if (sweep()) return;
-  if (now < end && lookout_.look([this] { return sweep() || sweep() || sweep() || sweep(); })) return;
+  if (now < end && brief_wait_.poll([this] { return sweep() || sweep() || sweep() || sweep(); })) return;
   sleep(until);
 }
 

@@ -65,7 +65,7 @@ class StreamProgress {
   const ShmArenas* const arenas_;  // null: none
   const WaitPatience patience_;
   const PeerLost no_memory_;  // made in advance, because making it takes memory
-  Lookout lookout_;
+  BriefWait brief_wait_;
   StreamState& state_;
   DataConnections connections_;                             // by rank and number
   std::vector<std::unique_ptr<Stripes>> stripes_;           // by rank; null where there is one connection

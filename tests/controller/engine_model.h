@@ -28,10 +28,10 @@ struct Seen {
   bool operator==(const Seen&) const = default;
 };
 
-struct Failure {
+struct TensorFailure {
   std::string name;
   std::string text;
-  bool operator==(const Failure&) const = default;
+  bool operator==(const TensorFailure&) const = default;
 };
 
 class EngineModel {
@@ -69,7 +69,7 @@ class EngineModel {
   // The world ranks of the sets that exist, the world included.
   const std::map<std::uint32_t, std::vector<int>>& sets() const { return sets_; }
   const std::vector<Joined>& joins() const { return joins_; }
-  const std::vector<Failure>& failures() const { return failures_; }
+  const std::vector<TensorFailure>& failures() const { return failures_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   // How often the tensor was released or skipped.
   int times(const std::string& name) const;
@@ -123,7 +123,7 @@ class EngineModel {
   std::size_t in_flight_ = 0;
   Key next_key_ = 0;
   std::vector<Seen> stream_;
-  std::vector<Failure> failures_;
+  std::vector<TensorFailure> failures_;
   std::vector<std::string> warnings_;
   std::optional<std::string> call_sites_ = "";
   std::map<std::string, int> times_;

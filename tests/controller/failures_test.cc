@@ -123,8 +123,9 @@ TEST(Left, TensorsThatNeedTheRankFailAtOnce) {
   ranks.settle();
   ranks[1].submit(gradient("y"));
   ranks.settle();
-  EXPECT_THAT(ranks[0].failures(), ElementsAre(Failure{"x", left_text("x", {2})}));
-  EXPECT_THAT(ranks[1].failures(), ElementsAre(Failure{"x", left_text("x", {2})}, Failure{"y", left_text("y", {2})}));
+  EXPECT_THAT(ranks[0].failures(), ElementsAre(TensorFailure{"x", left_text("x", {2})}));
+  EXPECT_THAT(ranks[1].failures(),
+              ElementsAre(TensorFailure{"x", left_text("x", {2})}, TensorFailure{"y", left_text("y", {2})}));
 }
 
 TEST(Left, ATensorThatTheRankSubmittedBeforeIsReleased) {

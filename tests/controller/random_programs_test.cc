@@ -109,7 +109,7 @@ void expect_all_ended(Simulation& world, int size, const Scenario& scenario) {
     ASSERT_EQ(engine.stream(), world.engine(0).stream());
     ASSERT_EQ(engine.failures(), world.engine(0).failures());
     std::map<std::string, int> mismatches;
-    for (const Failure& failure : engine.failures()) ++mismatches[failure.name];
+    for (const TensorFailure& failure : engine.failures()) ++mismatches[failure.name];
     ASSERT_EQ(mismatches, scenario.mismatches);
     for (const auto& [name, times] : scenario.ends) ASSERT_EQ(engine.times(name), times) << name;
   }

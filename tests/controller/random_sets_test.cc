@@ -192,7 +192,7 @@ void expect_one_order(Simulation& world, const Groups& groups) {
   }
 }
 
-bool names_its_tensor(const Failure& failure) {
+bool names_its_tensor(const TensorFailure& failure) {
   if (failure.name == "join") return failure.text.find("join") != std::string::npos;
   if (failure.name.find("process_set#") != std::string::npos) return failure.text.find("process") != std::string::npos;
   return failure.text.find("'" + failure.name + "'") != std::string::npos;
@@ -260,7 +260,7 @@ TEST(RandomSets, EndWithMissingCallsRemovedSetsAndRanksThatLeave) {
     world.run();
     ASSERT_EQ(world.stuck(), "");
     for (int rank = 0; rank < size; ++rank) {
-      for (const Failure& failure : world.engine(rank).failures())
+      for (const TensorFailure& failure : world.engine(rank).failures())
         ASSERT_TRUE(names_its_tensor(failure)) << failure.text;
       failures += world.engine(rank).failures().size();
     }

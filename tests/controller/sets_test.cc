@@ -126,7 +126,7 @@ TEST(ProcessSets, RemovalFailsTheWaitingTensorsOfTheSet) {
   ranks.remove_set(1);
   EXPECT_EQ(ranks[1].failures().size(), 3U);
   EXPECT_EQ(ranks[0].failures().size(), 1U);
-  for (const Failure& failure : ranks[1].failures()) {
+  for (const TensorFailure& failure : ranks[1].failures()) {
     EXPECT_THAT(failure.text, HasSubstr("of process set 'tp0': the process set was removed before"));
   }
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(ranks[rank].idle()) << ranks[rank].in_flight();

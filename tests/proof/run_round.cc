@@ -239,7 +239,7 @@ class MemberRun {
     auto& group = groups_[config.algorithms];
     if (!group) {
       const Members members{team_run_.team.ranks, team_run_.team.channel, team_run_.team.hosts};
-      group = make_host_group(links_, members, config, counters_);
+      group = make_transport_group(links_, members, config, counters_);
     }
     return *group;
   }

@@ -25,7 +25,7 @@ int run_rank(const Config& config, std::size_t bytes) {
     members.push_back(i);
     c.contributors.push_back(i);
   }
-  const auto group = make_host_group(links, {members, 0}, config, counters);
+  const auto group = make_transport_group(links, {members, 0}, config, counters);
   std::vector<std::byte> data(bytes);
   try {
     for (c.plan = 0;; ++c.plan) {

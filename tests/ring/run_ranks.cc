@@ -103,7 +103,7 @@ void run_one(Rank& rank, const RankFunction& function) {
 Rank::Rank(Links links_in, const Config& config_in, std::shared_ptr<State> state)
     : config(config_in),
       links(std::move(links_in)),
-      group(make_host_group(links, {all_ranks(config.size), 0}, config, counters)),
+      group(make_transport_group(links, {all_ranks(config.size), 0}, config, counters)),
       state_(std::move(state)) {}
 
 const char* name_of(Wire wire) {

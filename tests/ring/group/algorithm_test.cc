@@ -173,7 +173,7 @@ void run_draw(Rank& rank, const Draw& draw) {
   std::vector<int> everybody(static_cast<std::size_t>(draw.size));
   std::iota(everybody.begin(), everybody.end(), 0);
   rank.config.algorithms = std::string(name_of(draw.c.kind)) + "=" + draw.maker.name;
-  const auto group = make_host_group(rank.links, {everybody, 0, draw.hosts}, rank.config, rank.counters);
+  const auto group = make_transport_group(rank.links, {everybody, 0, draw.hosts}, rank.config, rank.counters);
   Expected expected(draw);
   const auto me = static_cast<std::size_t>(rank.index());
   Bytes in = expected.in[me], out(expected.out[me].size());

@@ -76,7 +76,7 @@ TEST(Group, ACollectiveThatContradictsItselfIsRefusedBeforeAnythingIsSent) {
 TEST(Group, ItsMembersAreAscendingAndOneOfThemIsThisRank) {
   run_ranks_well({3, Wire::kInProcess, {}}, [](Rank& rank) {
     for (const std::vector<int>& members : {std::vector<int>{(rank.index() + 1) % 3}, {2, 1, 0}, {0, 1, 1, 2}, {}}) {
-      EXPECT_THROW(make_host_group(rank.links, {members, 0}, rank.config, rank.counters), std::invalid_argument);
+      EXPECT_THROW(make_transport_group(rank.links, {members, 0}, rank.config, rank.counters), std::invalid_argument);
     }
   });
 }
@@ -84,7 +84,7 @@ TEST(Group, ItsMembersAreAscendingAndOneOfThemIsThisRank) {
 TEST(Group, AGroupOfSomeRanksLeavesTheOthersAlone) {
   run_ranks_well({4, Wire::kTcp, {}}, [](Rank& rank) {
     if (rank.index() % 2 == 0) return;
-    const auto odd = make_host_group(rank.links, {{1, 3}, 5}, rank.config, rank.counters);
+    const auto odd = make_transport_group(rank.links, {{1, 3}, 5}, rank.config, rank.counters);
     std::vector<float> data(100, static_cast<float>(rank.index()));
     Bytes bytes(400);
     std::memcpy(bytes.data(), data.data(), 400);
@@ -172,7 +172,7 @@ TEST(Group, ADeadRankFailsAllOthersAndNoneHangs) {
           c.order = order;
           DyingTransport dying(rank.transport(), allowed);
           Counters counters;
-          const auto group = make_host_group(dying, {{0, 1, 2, 3}, 0}, rank.config, counters);
+          const auto group = make_transport_group(dying, {{0, 1, 2, 3}, 0}, rank.config, counters);
           (rank.index() == 2 ? *group : *rank.group).run(c);
         });
         for (const int survivor : {0, 1, 3})

@@ -49,7 +49,7 @@ std::vector<int> everybody(std::size_t size) {
 }
 
 std::unique_ptr<Group> group_of(Rank& rank, const std::vector<int>& hosts) {
-  return make_host_group(rank.links, {everybody(hosts.size()), 0, hosts}, rank.config, rank.counters);
+  return make_transport_group(rank.links, {everybody(hosts.size()), 0, hosts}, rank.config, rank.counters);
 }
 
 // Where a member has its tensor: in a bucket, in its own memory, or in pieces.
@@ -230,7 +230,7 @@ TEST(TwoLevel, AGroupMayHaveSomeRanksOfEachHost) {
   run_ranks_well({6, Wire::kShm, {}}, [](Rank& rank) {
     if (rank.index() == 2) return;
     const std::vector<int> members = {0, 1, 3, 4, 5};
-    const auto group = make_host_group(rank.links, {members, 3, {0, 0, 1, 1, 2}}, rank.config, rank.counters);
+    const auto group = make_transport_group(rank.links, {members, 3, {0, 0, 1, 1, 2}}, rank.config, rank.counters);
     for (std::uint64_t plan = 0; plan < 20; ++plan) expect_sum(rank, *group, members.size(), 1 + plan * 7'000, plan);
     EXPECT_EQ(rank.counters.collectives(3, CollectiveKind::kAllReduce).count, 20u);
   });
@@ -373,8 +373,8 @@ TEST(TwoLevel, ARankThatDiesDuringItIsNamedByAll) {
     for (const bool in_buckets : {false, true}) {
       const auto errors = run_ranks({4, Wire::kShm, {}}, [&](Rank& rank) {
         DyingTransport dying(rank.transport(), rank.index() == 2 ? allowed : 1 << 30);
-        const auto group = make_host_group(dying, {everybody(4), 0, kPairs, usual_costs(), rank.links.arenas},
-                                           rank.config, rank.counters);
+        const auto group = make_transport_group(dying, {everybody(4), 0, kPairs, usual_costs(), rank.links.arenas},
+                                                rank.config, rank.counters);
         std::vector<float> data(1'000'000, 1.f);
         const Allocation bucket = group->allocate(data.size() * sizeof(float));
         for (std::uint64_t plan = 0; plan < 3; ++plan) {

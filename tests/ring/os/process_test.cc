@@ -32,12 +32,12 @@ class Sleeper {
     kill();
     ::waitpid(std::exchange(pid_, 0), nullptr, 0);
   }
-  ProcessMark mark() const { return mark_of(pid_); }
+  ProcessIdentity mark() const { return mark_of(pid_); }
 
  private:
   // As this_process() in that process, with the start time from /proc.
-  static ProcessMark mark_of(pid_t pid) {
-    ProcessMark mark = this_process();
+  static ProcessIdentity mark_of(pid_t pid) {
+    ProcessIdentity mark = this_process();
     mark.pid = pid;
     mark.started = process_start(pid).value();
     return mark;
@@ -52,7 +52,7 @@ bool has_ended(const Watched& watched, int wait_ms) {
 
 TEST(Process, TheEndOfAProcessIsSeen) {
   Sleeper sleeper;
-  const std::vector<ProcessMark> marks{this_process(), sleeper.mark()};
+  const std::vector<ProcessIdentity> marks{this_process(), sleeper.mark()};
   const auto watched = watch_processes(marks);
   ASSERT_EQ(watched.size(), 1u) << "the other process, not this one";
   EXPECT_EQ(watched[0].rank, 1);
@@ -63,7 +63,7 @@ TEST(Process, TheEndOfAProcessIsSeen) {
 
 TEST(Process, OneThatHasEndedAlreadyIsSeenAtOnce) {
   Sleeper sleeper;
-  const std::vector<ProcessMark> marks{sleeper.mark()};
+  const std::vector<ProcessIdentity> marks{sleeper.mark()};
   sleeper.end();
   const auto watched = watch_processes(marks);
   ASSERT_EQ(watched.size(), 1u);
@@ -72,7 +72,7 @@ TEST(Process, OneThatHasEndedAlreadyIsSeenAtOnce) {
 
 TEST(Process, AnotherProcessWithTheSamePidIsNotTakenForIt) {
   Sleeper sleeper;
-  std::vector<ProcessMark> marks{sleeper.mark()};
+  std::vector<ProcessIdentity> marks{sleeper.mark()};
   --marks[0].started;
   const auto watched = watch_processes(marks);
   ASSERT_EQ(watched.size(), 1u);
@@ -81,7 +81,7 @@ TEST(Process, AnotherProcessWithTheSamePidIsNotTakenForIt) {
 
 TEST(Process, ProcessesOfOtherHostsAndNamespacesAreNotWatched) {
   Sleeper sleeper;
-  std::vector<ProcessMark> marks{sleeper.mark(), ProcessMark{}};
+  std::vector<ProcessIdentity> marks{sleeper.mark(), ProcessIdentity{}};
   marks[0].space = "another boot/pid:[1]";
   EXPECT_TRUE(watch_processes(marks).empty());
 }

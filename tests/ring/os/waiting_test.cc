@@ -10,20 +10,20 @@ namespace horo {
 namespace {
 
 // On a busy machine the thread may get the core back so late that it gives up; the test tries again then.
-TEST(LookoutTest, SeesAConditionThatComesTrueAfterAFewPolls) {
+TEST(BriefWaitTest, SeesAConditionThatComesTrueAfterAFewPolls) {
   bool is_seen = false;
   for (const TimePoint until = Clock::now() + std::chrono::seconds(20); !is_seen && Clock::now() < until;) {
-    Lookout lookout;
+    BriefWait brief_wait;
     int looks = 0;
-    is_seen = lookout.look([&] { return ++looks == 3; });
+    is_seen = brief_wait.poll([&] { return ++looks == 3; });
     EXPECT_LE(looks, 3);
   }
   EXPECT_TRUE(is_seen);
 }
 
-TEST(LookoutTest, GivesUpIfTheConditionStaysFalse) {
-  Lookout lookout;
-  EXPECT_FALSE(lookout.look([] { return false; }));
+TEST(BriefWaitTest, GivesUpIfTheConditionStaysFalse) {
+  BriefWait brief_wait;
+  EXPECT_FALSE(brief_wait.poll([] { return false; }));
 }
 
 // Pins this thread, and those that it starts, to one core until the end of the scope.
@@ -46,29 +46,29 @@ class OneCore {
   cpu_set_t all_;
 };
 
-TEST(LookoutTest, PollsOnlyOnceBesideAThreadThatKeepsTheCore) {
+TEST(BriefWaitTest, PollsOnlyOnceBesideAThreadThatKeepsTheCore) {
   const OneCore pinned;
   std::jthread busy([](const std::stop_token& stop) {
     while (!stop.stop_requested()) relax_core();
   });
-  Lookout lookout;
+  BriefWait brief_wait;
   int looks = 0;
   for (const TimePoint until = Clock::now() + std::chrono::seconds(20); looks != 1 && Clock::now() < until;) {
     looks = 0;
-    lookout.look([&] { return ++looks < 0; });
+    brief_wait.poll([&] { return ++looks < 0; });
   }
   EXPECT_EQ(looks, 1);
 }
 
-TEST(LookoutTest, KeepsPollingIfTurnsAreShorterThanTheLimit) {
+TEST(BriefWaitTest, KeepsPollingIfTurnsAreShorterThanTheLimit) {
   const OneCore pinned;
   std::jthread busy([](const std::stop_token& stop) {
     while (!stop.stop_requested()) relax_core();
   });
-  Lookout lookout(std::chrono::hours(1));
+  BriefWait brief_wait(std::chrono::hours(1));
   for (int turn = 0; turn < 20; ++turn) {
     int looks = 0;
-    EXPECT_FALSE(lookout.look([&] { return ++looks < 0; }));
+    EXPECT_FALSE(brief_wait.poll([&] { return ++looks < 0; }));
     EXPECT_GE(looks, 2);
   }
 }

@@ -122,7 +122,7 @@ TEST(CustomOp, FollowsTheCanonicalTreeAcrossHosts) {
       for (int i = 0; i < rank.size(); ++i) members.ranks.push_back(i), members.hosts.push_back(i / 3);
       Config config = rank.config;
       config.algorithms = "all_reduce=hierarchical";  // which combines parts of tensors
-      const auto group = make_host_group(rank.links, members, config, rank.counters);
+      const auto group = make_transport_group(rank.links, members, config, rank.counters);
       for (const CustomOp* op : {&kMix, &kMixWhole}) {
         Collective c = collective(CollectiveKind::kAllReduce, *op, rank.size(), 9'001);
         c.plan = op->whole ? 1 : 0;

@@ -84,7 +84,7 @@ double bare_bucket(Session& session, const AgreeBench& bench) {
     members.push_back(rank);
     collective.contributors.push_back(rank);
   }
-  const std::unique_ptr<Group> group = make_host_group(links, {members, 0}, config, counters);
+  const std::unique_ptr<Group> group = make_transport_group(links, {members, 0}, config, counters);
   const std::size_t count = kElements * static_cast<std::size_t>(bench.tensors);
   const Allocation memory = group->allocate(count * sizeof(float));
   collective.in = collective.out = {.data = memory.data.get(), .bytes = count * sizeof(float)};

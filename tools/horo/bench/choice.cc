@@ -111,7 +111,7 @@ class ChoiceWorld {
   std::unique_ptr<Group> group(const std::string& algorithms) {
     Config config = config_;
     config.algorithms = algorithms;
-    return make_host_group(links_, {members_, 0, hosts_, costs_}, config, counters_);
+    return make_transport_group(links_, {members_, 0, hosts_, costs_}, config, counters_);
   }
 
   // The automatic choice first, then every algorithm with canonical order.

@@ -82,7 +82,7 @@ class WireBench {
   std::unique_ptr<Group> group(const std::string& algorithms, const std::vector<int>& hosts) {
     Config config = config_;
     config.algorithms = algorithms;
-    return make_host_group(links_, {members_, 0, hosts}, config, counters_);
+    return make_transport_group(links_, {members_, 0, hosts}, config, counters_);
   }
 
   // On one host each pair of ranks counts as a host.

@@ -187,7 +187,7 @@ TEST_P(ShmBits, EqualThoseOfMessages) {
       by_messages.transport = "tcp";
       std::vector<int> members(static_cast<std::size_t>(size));
       for (int i = 0; i < size; ++i) members[static_cast<std::size_t>(i)] = i;
-      const auto messages = make_host_group(rank.links, {members, 0}, by_messages, rank.counters);
+      const auto messages = make_transport_group(rank.links, {members, 0}, by_messages, rank.counters);
       std::mt19937 random(17);
       for (unsigned seed = 0; seed < test::effort(150u); ++seed) try_one(rank, draw(random, size), seed, *messages);
     });
@@ -306,10 +306,10 @@ TEST(ShmCollectives, AreNotUsedWithAnOverrideOrOnDifferentHosts) {
     std::vector<float> data(5'000, 1.f);
     rank.group->run(of_words(data, 2));
     EXPECT_NE(rank.group->algorithm(of_words(data, 2)), "shm");
-    const auto far = make_host_group(rank.links, {{0, 1}, 0, {0, 1}}, rank.config, rank.counters);
+    const auto far = make_transport_group(rank.links, {{0, 1}, 0, {0, 1}}, rank.config, rank.counters);
     Config plain = rank.config;
     plain.algorithms = "";
-    const auto apart = make_host_group(rank.links, {{0, 1}, 0, {0, 1}}, plain, rank.counters);
+    const auto apart = make_transport_group(rank.links, {{0, 1}, 0, {0, 1}}, plain, rank.counters);
     apart->run(of_words(data, 2));
     EXPECT_NE(apart->algorithm(of_words(data, 2)), "shm");
   });

@@ -138,7 +138,7 @@ TEST(ShmMoves, EqualThoseOfMessages) {
       by_messages.transport = "tcp";
       std::vector<int> members(static_cast<std::size_t>(size));
       std::iota(members.begin(), members.end(), 0);
-      const auto messages = make_host_group(rank.links, {members, 0}, by_messages, rank.counters);
+      const auto messages = make_transport_group(rank.links, {members, 0}, by_messages, rank.counters);
       std::mt19937 random(23);
       for (unsigned seed = 0; seed < test::effort(400u); ++seed) try_one(rank, draw(random, size), seed, *messages);
     });
