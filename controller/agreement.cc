@@ -10,7 +10,7 @@
 
 namespace horo {
 
-Agreement::Agreement(const CoordinatorConfig& config, LeaderTables& tables, StreamProgress& progress,
+Agreement::Agreement(const CoordinatorConfig& config, LeaderTables& tables, StreamWatermarks& progress,
                      StepPlans& step_plans, std::vector<DownItem>& items)
     : tables_(tables),
       progress_(progress),

@@ -18,14 +18,14 @@
 #include "controller/release_queue.h"
 #include "controller/stall_monitor.h"
 #include "controller/step_plans.h"
-#include "controller/stream_progress.h"
+#include "controller/stream_watermarks.h"
 
 namespace horo {
 
 class Agreement {
  public:
   // Keeps references to all; adds its decisions to `items`, which become the next message to all ranks.
-  Agreement(const CoordinatorConfig& config, LeaderTables& tables, StreamProgress& progress, StepPlans& step_plans,
+  Agreement(const CoordinatorConfig& config, LeaderTables& tables, StreamWatermarks& progress, StepPlans& step_plans,
             std::vector<DownItem>& items);
 
   // ---- Reports.
@@ -71,7 +71,7 @@ class Agreement {
   std::string trouble_of(Entry& entry) const;
 
   LeaderTables& tables_;
-  StreamProgress& progress_;
+  StreamWatermarks& progress_;
   StepPlans& step_plans_;
   std::vector<DownItem>& items_;
   StallMonitor stalls_;

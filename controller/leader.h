@@ -13,7 +13,7 @@
 #include "controller/leader_tables.h"
 #include "controller/messages.h"
 #include "controller/step_plans.h"
-#include "controller/stream_progress.h"
+#include "controller/stream_watermarks.h"
 
 namespace horo {
 
@@ -71,7 +71,7 @@ class Leader {
 
   const CoordinatorConfig config_;
   LeaderTables tables_;
-  StreamProgress progress_;
+  StreamWatermarks progress_;
   StepPlans step_plans_;
   std::vector<DownItem> items_;  // of the next message
   Agreement agreement_;

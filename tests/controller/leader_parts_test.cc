@@ -5,7 +5,7 @@
 #include "controller/held_units.h"
 #include "controller/leader_tables.h"
 #include "controller/step_plans.h"
-#include "controller/stream_progress.h"
+#include "controller/stream_watermarks.h"
 #include "horo/base/error.h"
 #include "tests/controller/simulator.h"
 
@@ -17,8 +17,8 @@ using testing::IsEmpty;
 
 const TensorName kX{0, 0, "x"};
 
-TEST(StreamProgress, AReportBeforeTheFailureIsAppliedCrossesIt) {
-  StreamProgress progress(2);
+TEST(StreamWatermarks, AReportBeforeTheFailureIsAppliedCrossesIt) {
+  StreamWatermarks progress(2);
   progress.tensor_failed(kX);
   progress.message_sent();
   progress.take(1, 0);
@@ -28,8 +28,8 @@ TEST(StreamProgress, AReportBeforeTheFailureIsAppliedCrossesIt) {
   EXPECT_FALSE(progress.crosses_failure(1, kX));
 }
 
-TEST(StreamProgress, ForgetsAFailureThatEveryRankHasAppliedOrLeft) {
-  StreamProgress progress(3);
+TEST(StreamWatermarks, ForgetsAFailureThatEveryRankHasAppliedOrLeft) {
+  StreamWatermarks progress(3);
   progress.tensor_failed(kX);
   progress.message_sent();
   progress.leader_applied_all();
@@ -42,8 +42,8 @@ TEST(StreamProgress, ForgetsAFailureThatEveryRankHasAppliedOrLeft) {
   EXPECT_FALSE(progress.has_failures());
 }
 
-TEST(StreamProgress, RefusesACountThatFallsOrExceedsWhatWasSent) {
-  StreamProgress progress(2);
+TEST(StreamWatermarks, RefusesACountThatFallsOrExceedsWhatWasSent) {
+  StreamWatermarks progress(2);
   progress.message_sent();
   EXPECT_THROW(progress.take(1, 2), ProtocolError);
   progress.take(1, 1);

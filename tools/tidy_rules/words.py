@@ -41,7 +41,7 @@ def check_citations(texts):
     bases = {pathlib.PurePosixPath(name).name for name in texts}
     for name, text in texts.items():
         for first, kind, words in source.prose(name, text):
-            if kind != "comment":
+            if kind != "comment" or name == "mkdocs.yml":  # its pages are made by tools/docs
                 continue
             for found in (*DOCUMENT.finditer(words), *LOST_DOCUMENT.finditer(words)):
                 if not (found[0] in texts or pathlib.PurePosixPath(found[0]).name in bases):

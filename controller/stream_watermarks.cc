@@ -1,4 +1,4 @@
-#include "controller/stream_progress.h"
+#include "controller/stream_watermarks.h"
 
 #include <algorithm>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace horo {
 
-void StreamProgress::take(int from, std::uint64_t applied) {
+void StreamWatermarks::take(int from, std::uint64_t applied) {
   std::uint64_t& before = applied_[static_cast<std::size_t>(from)];
   if (applied < before || applied > sent_) {
     throw ProtocolError("rank " + std::to_string(from) + " applied " + std::to_string(applied) + " messages, between " +
@@ -16,18 +16,18 @@ void StreamProgress::take(int from, std::uint64_t applied) {
   before = applied;
 }
 
-void StreamProgress::set_removed(std::uint32_t set) {
+void StreamWatermarks::set_removed(std::uint32_t set) {
   last_removal_ = sent_ + 1;
   std::erase_if(failed_, [set](const auto& failure) { return failure.first.set == set; });
 }
 
-bool StreamProgress::crosses_failure(int from, const TensorName& name) const {
+bool StreamWatermarks::crosses_failure(int from, const TensorName& name) const {
   if (failed_.empty()) return false;
   const auto found = failed_.find(name);
   return found != failed_.end() && applied_[static_cast<std::size_t>(from)] < found->second;
 }
 
-void StreamProgress::forget_failures(const RankSet& left) {
+void StreamWatermarks::forget_failures(const RankSet& left) {
   if (failed_.empty()) return;
   std::uint64_t least = sent_;
   for (std::size_t rank = 0; rank < applied_.size(); ++rank) {

@@ -1,6 +1,6 @@
-// StreamProgress: how many messages the leader has sent, how many of them each rank had applied at its last report, and
-// which reports are therefore outdated: a rank that reports a failed tensor, or a removed process set, before it has
-// applied the failure or removal reports the failed instance or the old set.
+// StreamWatermarks: how many messages the leader has sent, how many of them each rank had applied at its last report,
+// and which reports are therefore outdated: a rank that reports a failed tensor, or a removed process set, before it
+// has applied the failure or removal reports the failed instance or the old set.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace horo {
 
-class StreamProgress {
+class StreamWatermarks {
  public:
-  explicit StreamProgress(int size) : applied_(static_cast<std::size_t>(size)) {}
+  explicit StreamWatermarks(int size) : applied_(static_cast<std::size_t>(size)) {}
 
   // The count of a rank's report. Throws ProtocolError if it is less than before, or more than was sent.
   void take(int from, std::uint64_t applied);
