@@ -13,7 +13,7 @@
 
 namespace horo {
 
-// Memory for messages in flight. Memory is reused, never returned to the system. Any thread.
+// Memory for messages in flight, which is kept for later messages. Any thread.
 class ScratchPool {
  public:
   using Memory = std::vector<std::byte>;
