@@ -77,7 +77,7 @@ def test_a_full_disk_costs_the_file_and_not_the_job(tmp_path):
     (tmp_path / "rank.0.out").symlink_to("/dev/full")
     done = run(1, "print('hello'); print('again')", options=["--output-dir", tmp_path])
     assert done.returncode == 0 and "[0] hello\n" in done.stdout and "[0] again\n" in done.stdout
-    assert "not written any more: No space left on device" in done.stdout
+    assert "incomplete: No space left on device" in done.stdout
 
 
 def test_a_reader_that_closes_its_pipe_ends_the_job():

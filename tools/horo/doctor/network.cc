@@ -58,10 +58,10 @@ std::map<std::string, Interface> interfaces() {
 
 // "10.0.0.2 (eth0)": the local address of connections to `peer`.
 std::string path_to(const Address& peer, const std::map<std::string, Interface>& known) {
-  const std::string host = host_of(address_towards(peer));
+  std::string host = host_of(address_towards(peer));
   for (const auto& [name, interface] : known) {
-    if ((", " + interface.addresses + ",").find(", " + host + ",") != std::string::npos)
-      return host + " (" + name + ")";
+    const std::string listed = say(", ", interface.addresses, ",");
+    if (listed.find(say(", ", host, ",")) != std::string::npos) return say(host, " (", name, ")");
   }
   return host;
 }
