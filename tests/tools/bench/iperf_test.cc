@@ -30,7 +30,7 @@ std::string problem_with(const std::string& report) {
 TEST(BenchIperf, TheErrorHasTheTextOfIperf) {
   EXPECT_EQ(problem_with(R"({"end": {}, "error": "unable to connect to server"})"),
             "iperf3: unable to connect to server");
-  EXPECT_THAT(problem_with("Segmentation fault"), ::testing::HasSubstr("no JSON: Segmentation fault"));
+  EXPECT_THAT(problem_with("Segmentation fault"), ::testing::HasSubstr("not JSON: Segmentation fault"));
   EXPECT_THAT(problem_with(R"({"end": {}})"), ::testing::HasSubstr("not as expected"));
 }
 
