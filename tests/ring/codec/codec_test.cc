@@ -136,7 +136,7 @@ std::vector<Mistaken::Mistake> mistakes_in_encoding() {
            }},
       {.finding = "not repeatable",
        .encoded = [calls = std::make_shared<int>(0)](auto, auto, auto wire) { wire.back() = std::byte(++*calls); }},
-      {.finding = "not that of its blocks",
+      {.finding = "not the concatenation of its blocks",
        .encoded =
            [](auto, auto, auto wire) {
              if (wire.size() > 2 * kBlock) wire.back() ^= std::byte{1};
