@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr TimePoint kNow = TimePoint{} + std::chrono::seconds(5);
+constexpr TimePoint kReportTime = TimePoint{} + std::chrono::seconds(5);
 
 TEST(RankSet, CountsEachRankOnce) {
   RankSet set(130);
@@ -44,16 +44,17 @@ TEST(RankSet, IsFullWithEveryRank) {
 TEST(ReadyTable, AgreesIfAllRanksReportTheSameSpec) {
   ReadyTable table(2, 100);
   const VersionRef ref = table.find_or_add(gradient("x"));
-  table.mark(ref, 0, false, kNow);
-  table.mark(table.find_or_add(gradient("x")), 1, true, kNow);
+  table.mark(ref, 0, false, kReportTime);
+  table.mark(table.find_or_add(gradient("x")), 1, true, kReportTime);
   EXPECT_NE(ReadyTable::agreed(*ref.entry), nullptr);
   EXPECT_THAT(ref.entry->absent.ranks(), ElementsAre(1));
-  EXPECT_EQ(ref.entry->since[1], kNow);
+  EXPECT_EQ(ref.entry->since[1], kReportTime);
 }
 
 TEST(ReadyTable, HasTheSpecsAndRanksOfADisagreement) {
   ReadyTable table(3, 100);
-  for (int rank = 0; rank < 3; ++rank) table.mark(table.find_or_add(gradient("x", {rank / 2 + 1})), rank, false, kNow);
+  for (int rank = 0; rank < 3; ++rank)
+    table.mark(table.find_or_add(gradient("x", {rank / 2 + 1})), rank, false, kReportTime);
   EXPECT_EQ(ReadyTable::agreed(*table.find_or_add(gradient("x", {1})).entry), nullptr);
   const std::vector<SpecReport> reports = ReadyTable::reports(*table.find_or_add(gradient("x", {1})).entry);
   ASSERT_EQ(reports.size(), 2U);
@@ -63,9 +64,9 @@ TEST(ReadyTable, HasTheSpecsAndRanksOfADisagreement) {
 
 TEST(ReadyTable, ASecondReportOfARankIsRefusedByName) {
   ReadyTable table(2, 100);
-  table.mark(table.find_or_add(gradient("x")), 1, false, kNow);
+  table.mark(table.find_or_add(gradient("x")), 1, false, kReportTime);
   try {
-    table.mark(table.find_or_add(gradient("x")), 1, false, kNow);
+    table.mark(table.find_or_add(gradient("x")), 1, false, kReportTime);
     FAIL() << "a report too many was taken";
   } catch (const ProtocolError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("rank 1 reported tensor 'x' twice"));
@@ -75,7 +76,7 @@ TEST(ReadyTable, ASecondReportOfARankIsRefusedByName) {
 // One instance of the tensor in a world of one rank.
 std::optional<TensorId> round_of(ReadyTable& table, const TensorSpec& spec) {
   const VersionRef version = table.find_or_add(spec);
-  table.mark(version, 0, false, kNow);
+  table.mark(version, 0, false, kReportTime);
   const TensorRef ref = table.refer(*version.entry, *ReadyTable::agreed(*version.entry));
   table.finish(*version.entry);
   return ref.id;
@@ -96,10 +97,10 @@ TEST(ReadyTable, AnEntryIsCompleteWithTheRanksItNeedsExceptTheExcused) {
   entry.needs = RankSet(3, {0, 2});
   const RankSet excused(3, {1, 2});
   EXPECT_FALSE(ReadyTable::complete(entry, &excused));
-  table.mark(table.find_or_add(gradient("x")), 0, false, kNow);
+  table.mark(table.find_or_add(gradient("x")), 0, false, kReportTime);
   EXPECT_TRUE(ReadyTable::complete(entry, &excused));
   EXPECT_FALSE(ReadyTable::complete(entry, nullptr));
-  table.mark(table.find_or_add(gradient("x")), 2, false, kNow);
+  table.mark(table.find_or_add(gradient("x")), 2, false, kReportTime);
   EXPECT_TRUE(ReadyTable::complete(entry, nullptr));
 }
 
