@@ -33,7 +33,7 @@ Exchange make_local_exchange(const Config& config, std::uint32_t epoch);
 // Returns the config's job key, or a new key that rank 0 makes and sends to all ranks. Blocks like the exchange.
 JobKey share_key(const Config& config, const Exchange& exchange);
 
-// The connections of a rank, and what was set up with them.
+// The connections of a rank, and the memory that it shares with ranks of its host.
 struct Links {
   std::unique_ptr<Transport> transport;  // full mesh
   std::unique_ptr<ControlLink> control;  // star around rank 0

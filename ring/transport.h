@@ -14,8 +14,8 @@
 namespace horo {
 
 // Identifies one message between two ranks. A send matches the receive with equal channel, plan and segment; sends and
-// receives with equal tags match in the order of posting. If the key_hash differs, the two ranks run different tensors
-// under one plan number: the wait throws Mismatch and the message is dropped.
+// receives with equal tags match in the order of posting. If the key_hash of the two differs, the ranks run different
+// tensors under one plan number: the wait throws Mismatch and the message is dropped.
 struct Tag {
   std::uint32_t channel = 0;
   std::uint64_t plan = 0;
@@ -40,8 +40,7 @@ class Transport {
   virtual Op post_recv(int peer, const Tag& tag, std::span<std::byte> in) = 0;
 
   // Blocks until all of `ops` are complete; makes progress with every peer meanwhile. Throws
-  //   PeerLost  a peer was lost, the deadline has passed (naming the peers still waited for), or abort() was called.
-  //   All
+  //   PeerLost  a peer was lost, the deadline has passed (naming the peers that are late), or abort() was called. All
   //             operations of the transport have ended and their memory is no longer used. Every later call throws the
   //             same error (a wait for operations that were all complete before may still return);
   //   Mismatch  a message of the plan had another key_hash or length, at this rank or at another rank of the plan. All

@@ -1,4 +1,4 @@
-// What the algorithms over a Transport share: the members of a group, the tags of messages, and scratch memory.
+// Shared parts of the algorithms over a Transport: the members of a group, message tags and scratch memory.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +46,8 @@ class ScratchPool {
 
 constexpr std::size_t kMostSlots = 16;
 
-// A group's members, this rank's place among them, and what its algorithms share. Transport, members and scratch
-// outlive it.
+// The context of a group's algorithms: members, this rank's index among them, and shared resources. Transport, members
+// and scratch outlive it.
 struct GroupContext {
   Transport& transport;
   const std::vector<int>& members;  // world ranks
@@ -61,7 +61,8 @@ struct GroupContext {
   int size() const { return static_cast<int>(members.size()); }
 };
 
-// Posts the messages of one collective. Members are given by index; `number` tells the messages of a pair apart.
+// Posts the messages of one collective. Members are given by index; `number` distinguishes the messages between two
+// members.
 class Messenger {
  public:
   using Op = Transport::Op;

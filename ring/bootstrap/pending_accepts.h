@@ -15,7 +15,7 @@
 
 namespace horo {
 
-// Why a connection whose other end belongs to another user is refused before any of its bytes is read; "": it is not.
+// The reason to refuse a connection before any of its bytes is read: its other end belongs to another user. "": none.
 std::string foreign_user(int fd);
 
 class PendingAccepts {
@@ -32,7 +32,7 @@ class PendingAccepts {
   // left for any.
   void accept_all(int listener);
   void drop_late(TimePoint now);
-  // When the oldest handshake is late; `latest` where there is none before.
+  // The deadline of the oldest handshake, or `latest` if that is earlier.
   TimePoint next_deadline(TimePoint latest) const;
 
   std::size_t dropped() const { return dropped_; }

@@ -16,7 +16,7 @@ namespace horo {
 // priced: it sends nothing inside a host, and between hosts no schedule sends less.
 inline constexpr const char* kTwoLevel = "two-level";
 
-// What HORO_ALGORITHMS asks for instead of the cheapest algorithm, by kind.
+// The algorithms that HORO_ALGORITHMS selects in place of the cheapest one, by kind.
 struct AlgorithmOverrides {
   std::map<CollectiveKind, std::string> names;  // of all_schedule_makers() ("ring", "tree" ...), or kTwoLevel
   std::map<CollectiveKind, GivenSchedules> files;
@@ -29,10 +29,10 @@ struct AlgorithmOverrides {
 // HORO_ALGORITHMS, the wrong word and what is possible.
 AlgorithmOverrides read_overrides(const std::string& text);
 
-// What the schedule of a collective depends on. `hosts`: by member.
+// The properties of a collective that determine its schedule. `hosts`: by member.
 Shape shape_of(const Collective& collective, int size, const std::vector<int>& hosts);
 
-// What algorithms are priced by; equal on all members.
+// The inputs of the price of an algorithm; equal on all members.
 struct Prices {
   MachineCost machine = usual_costs();
   std::size_t segment_bytes = 256 << 10;

@@ -47,8 +47,8 @@ struct CodedScratch {
 
 // For each tensor: out = D(C(postscale * (T(D(C(prescale * in))) / divisor))), C and D the codec, T the canonical tree
 // in float32 over the contributors. The bits depend neither on which tensors are sent together nor on their addresses.
-// Of `collective` the kind, op, dtype, contributors, scaling, channel, key_hash, deadline and what are used, and the
-// plan numbers plan and plan + 1; in, out and counts are not used. All of these, the codec, and the tensors' elements
+// `collective`: its kind, op, dtype, contributors, scaling, channel, key_hash, deadline and `what` are used, and the
+// plan numbers plan and plan + 1; in, out and counts are not read. All of these, the codec, and the tensors' elements
 // and name_hash have to be equal on all members.
 //
 // Blocks. Throws std::invalid_argument before anything is sent, std::runtime_error naming codec and tensor if the codec

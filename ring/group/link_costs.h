@@ -1,5 +1,5 @@
-// Measures what messages and sums cost in this world: some hundreds of messages at the start, a few milliseconds in
-// all. The times are fitted to the terms in which schedules are priced (schedule_time.h).
+// Measures the costs of messages and sums at the start of a session: some hundreds of messages in a few milliseconds.
+// The times are fitted to the terms in which schedules are priced (schedule_time.h).
 #pragma once
 
 #include <vector>

@@ -10,8 +10,8 @@
 // data path a host takes (ShmFeed) changes nothing on the other hosts.
 //
 // Mismatches. If the members of one host differ, they send messages with a wrong key hash, which the other hosts
-// refuse. A member that receives a mismatch from another host gives up in shared memory and returns when no member of
-// its host touches its memory. So all members of all hosts throw a Mismatch.
+// refuse. A member that receives a mismatch from another host announces to its host that it stops (ShmSync::give_up),
+// and returns when no member of its host accesses its memory. So all members of all hosts throw a Mismatch.
 #pragma once
 
 #include <map>
@@ -37,7 +37,7 @@ class TwoLevel {
   static bool takes(const Collective& collective, const std::vector<int>& hosts);
   static bool takes_pieces(const Collective& collective);
 
-  // What a member does in collectives of one shape. Vectors are by member of this host.
+  // The part of a member in collectives of one shape. Vectors are by member of this host.
   struct Assignment {
     Schedule schedule;                       // of messages between hosts
     std::size_t segment_bytes;               // of a chunk in a slice

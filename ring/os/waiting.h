@@ -1,8 +1,8 @@
-// How long a thread that waits for its peers keeps its core.
+// Wait policies: how long a thread that waits for its peers polls before it sleeps.
 //
 // A word in shared memory arrives in a fraction of a microsecond; a wake-up takes several. But a core on which a rank
-// spins while another rank needs it is lost for a whole scheduler tick. So a rank spins for long only if there is a
-// core for every rank of the host, and else as long as two other threads need to take turns on their core.
+// spins while another rank needs it is lost for a whole scheduler tick. So a rank spins for long (2,000 polls) only if
+// every rank of the host has a core. Otherwise it spins briefly (100 polls) and then offers its core between polls.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,9 @@
 
 namespace horo {
 
-// What arrives within this time is not worth a sleep and a wake-up. Longer polling loses where ranks share cores: with
-// four ranks on two cores 16 MiB took 15 to 17 ms instead of 11 ms, because a polling rank keeps its core.
+// The time of a brief wait: for events within it, polling is cheaper than a sleep and a wake-up. Longer polling loses
+// where ranks share cores: with four ranks on two cores 16 MiB took 15 to 17 ms instead of 11 ms, because a polling
+// rank keeps its core.
 constexpr std::chrono::microseconds kBrief{100};
 
 // The steps of a wait: `spins` polls in a row; then polls with the core offered to other threads in between; after

@@ -1,4 +1,4 @@
-// What all schedules share: the canonical tree over members, printing, and the list of makers.
+// Shared parts of all schedules: the canonical tree over members, printing, and the list of makers.
 
 #include "ring/schedule/schedule.h"
 

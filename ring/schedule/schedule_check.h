@@ -17,9 +17,8 @@ struct Proof {
 };
 
 // Executes the schedules (one per member, by member) and proves that
-//   - every message has a matching receive in the same round, with the same chunks and the same form (element or
-//   partial
-//     result), and every receive has a message;
+//   - every message has a matching receive in the same round, with the same chunks and the same form (elements, or
+//     partial results), and every receive has a message;
 //   - no member reads a chunk that has not been written, or overwrites a chunk while it is sent, also where in and out
 //     are the same memory (all_reduce, reduce and broadcast);
 //   - each output holds what the shape requires: every contribution exactly once, scaled and rounded once;

@@ -1,4 +1,4 @@
-// What the makers, the proof and the runner of schedules share.
+// Helpers that the makers, the proof and the runner of schedules share.
 #pragma once
 
 #include <algorithm>

@@ -16,7 +16,7 @@
 
 namespace horo {
 
-// Lines in shared memory that one core writes and another core reads against the clock. Zeros at first.
+// Cache lines in shared memory: one core writes them, another core reads them and measures the time. Zeros at first.
 class CacheLineProbe {
  public:
   // Writes the lines; `value` differs from one probe to the next.
@@ -33,12 +33,12 @@ class CacheLineProbe {
   std::array<Line, kLines> lines_;
 };
 
-// What one member has measured of the others. One thread.
+// The members behind another cache, by one member's measurements. One thread.
 class CacheDistances {
  public:
   CacheDistances(int size, int index) : size_(size), index_(index), remote_(static_cast<std::size_t>(size), 0) {}
 
-  // "on": all members are remote, "off": none is, whatever would be measured. "auto": measure.
+  // "on": all members are remote; "off": none is; both without measurement. "auto": measure.
   void set(const std::string& setting);
 
   bool is_remote(int member) const { return remote_[static_cast<std::size_t>(member)] != 0; }

@@ -1,5 +1,5 @@
 // The owner word of a rank: a word in memory that the ranks of a host share. It shows the death of its holder before
-// the kernel takes the process apart. No thread waits for it; waits for other things poll it.
+// the kernel frees the process's memory. No thread sleeps on it; waits for other events poll it.
 #pragma once
 
 #include <linux/futex.h>
@@ -10,8 +10,8 @@
 
 namespace horo {
 
-// 0: not held, from which nothing follows. Else it has the thread id of its holder. Only the kernel may interpret that
-// id: thread ids are valid within a pid namespace.
+// 0: not held, which is no evidence of a death. Otherwise it has the thread id of its holder. Only the kernel may
+// interpret that id: thread ids are valid within a pid namespace.
 using OwnerWord = std::atomic<std::uint32_t>;
 static_assert(OwnerWord::is_always_lock_free && sizeof(OwnerWord) == 4, "the kernel writes the word too");
 

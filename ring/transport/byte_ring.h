@@ -22,7 +22,7 @@ struct RingWords {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
-// What writer and reader have in common. Each side may move bytes from its own position up to a limit: the peer's
+// The common base of writer and reader. Each side may move bytes from its own position up to a limit: the peer's
 // position for the reader, one ring length beyond it for the writer.
 class RingEnd {
  public:
@@ -59,7 +59,7 @@ class RingEnd {
   bool has(std::size_t bytes) noexcept;
   bool prepare_sleep(std::size_t bytes) noexcept;
   void store_position() noexcept;
-  // Whether the peer sleeps; it is to be woken once then.
+  // Returns whether the peer sleeps, once per sleep; the caller must then wake the peer.
   bool take_wake_up() noexcept;
   std::size_t ring_bytes() const { return ring_bytes_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }

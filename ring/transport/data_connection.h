@@ -48,8 +48,8 @@ class DataConnection {
   void set_left() { has_left_ = true; }
   bool has_ended_well() const { return has_left_ && in_.is_closed(); }
 
-  // Around a sleep, as Stream has them. before_sleep() polls for what this connection can go on with,
-  // before_last_sleep() for room to send alone.
+  // Called around a sleep, see Stream. before_sleep() returns the events that let this connection continue,
+  // before_last_sleep() only room to send.
   pollfd before_sleep() noexcept;
   pollfd before_last_sleep() noexcept { return stream_->before_sleep(POLLOUT); }
   short after_sleep(short revents) noexcept { return stream_->after_sleep(revents); }

@@ -1,5 +1,5 @@
-// What the threads of a StreamTransport share behind one lock: the posted operations, the progress role and the
-// failure.
+// The state that the threads of a StreamTransport share under one lock: the posted operations, the progress role and
+// the failure.
 #pragma once
 
 #include <memory>

@@ -45,25 +45,26 @@ class Stripes {
   // `width`: number of connections, at least 2.
   explicit Stripes(int width) : width_(static_cast<std::size_t>(width)) {}
 
-  // Sending. What a connection without a frame sends next: a stripe of the message in progress, or, on the first
-  // connection, the table's next message for the peer, whole or its first stripe.
+  // Sending. Returns the next frame for a connection that sends none: a stripe of the message in progress, or, on the
+  // first connection, the table's next message for the peer (whole, or its first stripe). Empty: none.
   std::optional<Outgoing> next(bool is_first_connection, OpTable& table, int peer);
-  // A stripe was sent. If it completes its message: the message, and the bytes of its frames besides the payload.
+  // A stripe was sent. If it completes its message, returns the message, and the bytes of its frames besides the
+  // payload.
   struct Sent {
     Outgoing message;
     std::size_t frame_bytes = 0;
   };
   std::optional<Sent> on_sent(const Outgoing& stripe, std::size_t frame_bytes);
 
-  // Receiving. Where the payload of a stripe goes; nothing: it has to wait, for its first stripe, for an earlier
-  // message with its tag, or because `match` refuses the message. `match` finds the place of a whole message and is
-  // called for first stripes. Throws ProtocolError if the frame is no valid stripe.
+  // Receiving. Returns the memory for the payload of a stripe. Empty: the stripe has to wait for the first stripe of
+  // its message or for an earlier message with its tag, or `match` refuses the message. `match` finds the place of a
+  // whole message and is called for first stripes. Throws ProtocolError if the frame is no valid stripe.
   using MatchMessage = std::function<OpTable::Match(const Tag&, std::uint64_t length)>;
   std::optional<OpTable::Match> place(const Frame& stripe, bool is_first_connection, const MatchMessage& match);
   bool is_receiving() const { return !incoming_.empty(); }
   // A striped message with this tag is being received and has no receive yet: a later message must not overtake it.
   bool is_early(const Tag& tag) const;
-  // A stripe has arrived. If it completes its message: the message.
+  // A stripe has arrived. If it completes its message, returns the message.
   std::optional<ReceivedMessage> on_received(const Frame& stripe, std::size_t frame_bytes);
 
   // No longer uses the memory of operations of a plan: the unsent rest is copied, the missing rest is dropped.

@@ -1,8 +1,8 @@
 // ArrivalFlag: the cache line by which a member announces in shared memory that it has arrived at a sync point, and the
 // loads and stores that act on it (see ShmSync for the protocol).
 //
-// A small collective costs what its cache lines cost: a line that another core has written takes 40 to 200 ns to fetch.
-// The functions below see to it that each line crosses once:
+// The time of a small collective is that of its cache-line transfers: a line that another core has written takes 40 to
+// 200 ns to fetch. The functions below ensure that each line is transferred once:
 //
 //   one line     A flag holds the sync point, the signature and up to 24 bytes of payload. The polling member needs no
 //                other line.
@@ -13,9 +13,8 @@
 //   prefetch     The line that a member writes next is in the cache of its last reader. The member fetches it back with
 //                a dummy store while it waits for other members. (A prefetch instruction for writing has no effect on a
 //                line that other cores have read.)
-//   single words A flag is read and written as relaxed atomic words, which the compiler must not merge. A vector load
-//   of
-//                words that were stored one by one stalls until these stores have left the store buffer.
+//   single words A flag is read and written as relaxed atomic words, which the compiler must not merge. If words were
+//                stored one by one, a vector load of them stalls until these stores have left the store buffer.
 #pragma once
 
 #include <array>
@@ -30,16 +29,17 @@ namespace horo {
 inline constexpr std::size_t kCacheLineBytes = 64;
 inline constexpr std::size_t kFlagPayloadBytes = 24;
 
-// What must be equal on all members that arrive at a sync point.
+// The properties of a collective that must be equal on all members that arrive at a sync point.
 struct SyncSignature {
   std::uint64_t plan = 0;
   std::uint64_t key_hash = 0;
-  std::uint64_t shape = 0;  // of signature_shape()
+  std::uint64_t shape = 0;  // result of signature_shape()
   std::uint64_t bytes = 0;
   bool operator==(const SyncSignature&) const = default;
 };
 
-// Kind, dtype and op in the first three bytes; `hash`, of what else must be equal, is cut to the other five.
+// Kind, dtype and op are the first three bytes. The other five are a part of `hash`, which covers all other properties
+// that must be equal.
 inline std::uint64_t signature_shape(CollectiveKind kind, DType dtype, ReduceOp op, std::uint64_t hash) {
   const auto byte = [](auto value, int at) { return static_cast<std::uint64_t>(value) << (56 - 8 * at); };
   return byte(kind, 0) | byte(dtype, 1) | byte(op, 2) | (hash >> 24);
@@ -72,7 +72,7 @@ inline void store_flag(ArrivalFlag& flag, std::uint64_t sync_point, const SyncSi
   flag.sync_point.store(sync_point, std::memory_order_release);
 }
 
-// The flag's sync point. What its owner wrote before it stored the flag is visible then.
+// Loads the flag's sync point with acquire: writes of the owner before its store of the flag are visible afterwards.
 inline std::uint64_t load_flag(const ArrivalFlag& flag) noexcept {
   return flag.sync_point.load(std::memory_order_acquire);
 }

@@ -5,7 +5,7 @@
 //              others' from theirs. A pure contributor returns at once.
 //   in place   Buffers in arenas. The data are read from the buffers themselves. In an all_reduce each member sums its
 //              shard of all buffers and writes the sum to all of them; in a large one it then claims parts of other
-//              members' shards. Where one member gives to all or takes from all, every member copies a share.
+//              members' shards. In a collective with a root, every member copies a share.
 //   staged     Memory of the caller. Each member copies its data chunk by chunk into its slice buffers, one chunk ahead
 //              of the members that read them.
 //
@@ -42,8 +42,8 @@ class ShmCollectives {
   static bool takes_pieces(const Collective& collective);
   static constexpr int kMostMembers = 1024;
 
-  // Blocks. Throws what Transport::wait() throws. A difference is a Mismatch on all members that wait for each other,
-  // and the next collective works.
+  // Blocks. Throws what Transport::wait() throws. If the collectives of members differ, all members that wait for each
+  // other throw Mismatch; the next collective works.
   void run(const Collective& collective);
 
  private:

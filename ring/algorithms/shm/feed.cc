@@ -1,5 +1,5 @@
-// No deadlock: all members of all hosts bring and take slices in the same order (schedule_run.cc). Whatever a member
-// waits for here is earlier in the order of another member.
+// No deadlock: all members of all hosts supply and consume slices in the same order (schedule_run.cc), and each wait
+// here is for an earlier step of another member.
 
 #include "ring/algorithms/shm/feed.h"
 

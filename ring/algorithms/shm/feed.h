@@ -32,7 +32,7 @@ struct HostShare {
   std::vector<Part> chunks;                // that the member sums, of every slice
   std::vector<std::int64_t> contributors;  // ids; kAbsent
 
-  // Ranges of the tensor, in bytes: of a slice what a member sums, and all of it.
+  // Ranges of the tensor, in bytes: the part of a slice that a member sums, and the whole slice.
   Shard part(int member, std::size_t slice) const;
   Shard whole(std::size_t slice) const;
 };

@@ -12,7 +12,7 @@
 
 namespace horo {
 
-// What one member reads of what another one exposes, in bytes.
+// A range of exposed data that one member reads from another, in bytes.
 struct MoveRange {
   std::size_t in_begin = 0;   // in the input of the member that exposes it
   std::size_t out_begin = 0;  // in the output of the member that reads it
@@ -25,11 +25,11 @@ class ShmMoves {
   // Any kind but all_reduce and send_recv, checked before. Cheap if the collective is like the last one.
   void plan(const Collective& collective, int size, int index);
 
-  // What this member reads of `member`, and what that member reads of this one.
+  // The range that this member reads from `member`, and the range that `member` reads from this member.
   const MoveRange& read_from(int member) const { return read_from_[static_cast<std::size_t>(member)]; }
   const MoveRange& read_by(int member) const { return read_by_[static_cast<std::size_t>(member)]; }
   std::size_t exposed(int member) const { return exposed_[static_cast<std::size_t>(member)]; }
-  std::size_t result() const { return result_; }  // of this member's output
+  std::size_t result() const { return result_; }  // the length of this member's output
 
   // Equal on all members: the most that a member exposes, the longest range that one member reads of another, whether
   // all readers of a member read the same range, and a shape for the SyncSignature, which hashes the whole plan.
@@ -44,7 +44,7 @@ class ShmMoves {
   int only_source() const { return source_; }
   int only_reader() const { return reader_; }
   int root() const { return source_ != kNone ? source_ : reader_; }
-  // Whether a member reads what others expose.
+  // Whether a member reads data that other members expose.
   bool reads(int member) const { return reader_ == kNone ? member != source_ : member == reader_; }
 
  private:

@@ -6,7 +6,7 @@
 // wait for other members. A member arrives at n only after it has seen every peer arrive at a sync point later than
 // n - kFlags. So no member still reads the flag and the inline buffer that the arrival overwrites.
 //
-// Steps. After a sync point at which all members wait for all, they publish how far they have got. Steps are numbers
+// Steps. After a sync point at which all members wait for all, they publish their progress in steps. Steps are numbers
 // that grow from collective to collective and never repeat.
 #pragma once
 
@@ -27,8 +27,8 @@ namespace horo {
 
 struct ShmControlBlock;
 
-// What a member publishes step by step: its data are in its slice buffer, its part is summed, it has read what it
-// wanted of the other members' data.
+// The progress that a member publishes: its data are in its slice buffer (kStaged), its part is summed (kSummed), it
+// has finished reading the other members' data (kConsumed).
 enum class SyncProgress { kStaged, kSummed, kConsumed };
 
 // Owned by the thread that starts the group's collectives.
@@ -53,8 +53,8 @@ class ShmSync {
 
   // ---- Sync points.
 
-  // What a member announces, beside plan and key hash: `shape` and `bytes` of the SyncSignature, and the offsets of its
-  // buffers in its arena. At most kFlagPayloadBytes come without offsets.
+  // The announcement of a member, besides plan and key hash: `shape` and `bytes` of the SyncSignature, and the offsets
+  // of its buffers in its arena. Data of at most kFlagPayloadBytes are in the flag and need no offsets.
   static constexpr std::uint64_t kNoOffset = ~std::uint64_t{0};
   struct Arrival {
     std::uint64_t shape = 0;
@@ -75,13 +75,14 @@ class ShmSync {
 
   static constexpr int kAllMembers = -1;
   // Blocks until `member`, or all members, have arrived at this member's last sync point. Throws what Transport::wait()
-  // throws. If all members wait for all, a difference is a Mismatch on all of them, and the next sync point works.
+  // throws. If all members wait for all and their signatures differ, all throw Mismatch, and the next sync point works.
   void wait_for_arrival(const Collective& collective, int member = kAllMembers);
   // The buffers of a member that has arrived, at this process's addresses; null if it announced no offset.
   std::byte* input_of(int member, std::size_t bytes) const;
   std::byte* output_of(int member, std::size_t bytes) const;
 
-  // Announces that this member makes no more progress in this collective: waits for it throw a Mismatch.
+  // Announces that this member makes no more progress in this collective: other members that wait for it throw
+  // Mismatch.
   void give_up();
 
   // ---- Steps.
@@ -164,7 +165,7 @@ class ShmSync {
   // What this member announced at sync_point_. It does not load this back from its flag, whose line its peers hold.
   SyncSignature signature_;
   std::uint64_t in_ = kNoOffset, out_ = kNoOffset;
-  bool probes_ = false;       // it wrote its probe lines, and reads those of a peer
+  bool probes_ = false;       // this member wrote its probe lines and reads a peer's
   bool has_claimed_ = false;  // since the last sync point
 };
 
