@@ -1,5 +1,6 @@
-// Agreement: what becomes of each instance of a tensor. Takes marks ("this rank has it ready") and decides: the
-// instance waits, is complete (and is queued for release), or fails. Part of the leader.
+// Agreement: the state of each instance of a tensor, from its first report to its end. Takes the ranks' reports that
+// they have it ready (mark()), and decides whether the instance waits, is complete (and is queued for release) or
+// fails. Part of the leader.
 //
 // The readiness of a tensor is stored in one of two places. In the ready table, rank by rank: always possible, one bit
 // for each tensor and rank. Or in its plan: one bit for each plan and rank, used while every rank reports the plan as a
@@ -40,14 +41,14 @@ class Agreement {
   // ---- Plans.
   // Moves the reports that the plan holds to the ready table.
   void split(Plan& plan, StallPatience patience);
-  // Ends the plan; split() of what it holds. keep_apart: its tensors are in no plan for StepPlans::kStepsApart steps.
+  // Ends the plan, after a split(). keep_apart: its tensors are in no plan for StepPlans::kStepsApart steps.
   void dissolve(PlanId id, const StallPatience& patience, bool keep_apart = true);
 
-  // ---- Ends of an instance.
-  // All its ranks fail it with this text, and all other tensors of its units with it. May delete the entry.
+  // ---- Ends of an instance. Fails the instance with this text on all its ranks, together with all other tensors of
+  // its units. May delete the entry.
   void fail(Entry& entry, const std::string& text);
-  // Fails all reported tensors of the unit, and of the other units of these. stalled: the ranks that have not submitted
-  // them are warned.
+  // Fails all reported tensors of the unit, and of the other units that these tensors belong to. stalled: the ranks
+  // that have not submitted them are warned.
   void fail_unit(const TensorName& unit, const UnitFailure& why, bool stalled);
   // The instance was released, skipped or failed. May delete the entry.
   void finish(Entry& entry);
@@ -57,7 +58,7 @@ class Agreement {
   // A rank has joined the set, and tables.joins has it.
   void rank_joined(std::uint32_t set, TimePoint now);
   void timer_fired(TimePoint now);
-  // Deletes all that was reported in the set, and its plans.
+  // Deletes all reports of the set, and its plans.
   void forget_set(std::uint32_t set);
 
   StallMonitor& stalls() { return stalls_; }

@@ -34,7 +34,7 @@ namespace horo {
 using Key = std::uint32_t;     // a tensor that this rank declared; local to the rank, never sent
 using PlanId = std::uint32_t;  // a known plan; equal on all ranks, never reused
 
-// ---- Events: what happened on this rank.
+// ---- Events of this rank.
 
 // A tensor is ready here that is in no known plan, or whose plan was broken. absent: this rank contributes no value.
 // A join follows the reports of everything that this rank submitted to the set before, plans included; until Joined no
@@ -94,7 +94,7 @@ struct Diagnosed {
 using Event =
     std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired, Diagnosed, Done>;
 
-// ---- Actions: what the engine must do, in this order.
+// ---- Actions that the engine must carry out, in this order.
 
 struct Send {
   int to = 0;
@@ -128,8 +128,8 @@ struct AddSet {
   std::vector<int> ranks;  // world ranks, ascending
   std::vector<Key> keys;   // of this rank's add_process_set, whose Works end with the number
 };
-// The set no longer exists. What was reported in it and not released has failed, and its plans were broken, by earlier
-// actions; what the engine reports because of these Breaks fails in turn. What was released runs to its end.
+// The set no longer exists. By earlier actions its tensors that were reported and not released have failed, and its
+// plans were broken; the reports that follow from these Breaks fail as well. Released collectives run to their end.
 struct RemoveSet {
   std::uint32_t set = 0;
   std::vector<Key> keys;
@@ -213,8 +213,8 @@ class Coordinator {
   // Takes one event; may append actions. Messages are collected until flush().
   void on(const Event& event, TimePoint now, Actions& actions);
 
-  // Call after a batch of events: forms buckets of what became ready on all ranks (leader), and appends the collected
-  // messages.
+  // Call after a batch of events: forms buckets of the tensors that became ready on all ranks (leader), and appends the
+  // collected messages.
   void flush(TimePoint now, Actions& actions);
 
   // For every tensor that is stored and that became ready since the last step end but one: when each rank had it ready

@@ -1,6 +1,6 @@
 // Leader: rank 0's half of the coordinator. Takes the ranks' reports, decides, and sends its decisions to all ranks in
-// one ordered stream: take() checks a report and marks the tensors in it (agreement.h); what is complete waits in the
-// release queue (release_queue.h); flush() releases it, defines plans (step_plans.h) and returns the next message.
+// one ordered stream: take() checks a report and records it (agreement.h); complete tensors and plans wait in the
+// release queue (release_queue.h); flush() releases them, defines plans (step_plans.h) and returns the next message.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Leader {
 
   // A rank's report. Throws ProtocolError, which names the rank, if no correct member would send it.
   void take(int from, const UpMessage& message, TimePoint now);
-  // At the next flush, what was released between the last step end and now becomes known plans.
+  // At the next flush, the tensors that were released between the last step end and now become known plans.
   void step_ended(std::uint32_t set) { step_plans_.step_ended(set); }
   void rank_left(int rank, TimePoint now);
   // Warns about tensors that wait, and fails those that have waited too long.

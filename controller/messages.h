@@ -1,5 +1,5 @@
-// The messages between coordinators. Up: a rank reports to the leader what became ready there. Down: the leader sends
-// to all ranks an ordered list of items, which every rank applies in order, rank 0 too.
+// The messages between coordinators. Up: a rank reports to the leader which tensors and plans became ready on it. Down:
+// the leader sends to all ranks an ordered list of items, which every rank applies in order, rank 0 too.
 #pragma once
 
 #include <cstddef>

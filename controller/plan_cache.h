@@ -45,7 +45,8 @@ class PlanCache {
   PlanCache(int size, std::size_t max_plans) : size_(size), max_plans_(max_plans) {}
 
   bool full() const { return plans_.size() >= max_plans_; }
-  // Must not be full. A plan never moves and is never deleted: a report of a dissolved plan may be under way.
+  // The cache must not be full. A plan never moves and is never deleted, because a report of a dissolved plan may be in
+  // flight.
   PlanId define(std::uint32_t set, std::vector<TensorId> tensors);
   // Null if the plan was never defined.
   Plan* find(PlanId plan);

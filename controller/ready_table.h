@@ -42,7 +42,7 @@ struct Entry {
   std::int32_t priority = 0;  // its own or that of its unit
 };
 
-// A version of an entry: what a report refers to.
+// A version of an entry, to which a report refers.
 struct VersionRef {
   Entry* entry = nullptr;
   std::size_t version = 0;

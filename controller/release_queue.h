@@ -30,14 +30,15 @@ class ReleaseQueue {
   // No effect if it is not queued.
   void remove(EntryOrPlan what);
 
-  // Removes and returns what is released now, in this order. A unit is returned as a whole, its tensors side by side.
+  // Removes and returns the tensors and plans to release now, in this order. A unit is returned as a whole, its tensors
+  // side by side.
   std::vector<EntryOrPlan> take();
 
   // Whether the first participating rank of a released collective must report that it has finished.
   bool needs_done(std::uint32_t set, CollectiveKind kind) const;
   // Collectives with this number of tensors have finished.
   void finished(std::uint32_t set, std::size_t tensors) { flows_[set].finished(tensors); }
-  // From now on nothing waits in the sets of this rank: the reports of finished collectives may have come from it.
+  // From now on no tensor waits in the sets of this rank, because it may be the rank that reports finished collectives.
   void rank_left(int rank);
   // Forgets the flow of a removed set. Its queued entries must have been released or removed.
   void forget_set(std::uint32_t set) { flows_.erase(set); }

@@ -3,8 +3,8 @@
 // callers; at the limit, the failure, with the call sites that the ranks answered. A plan is dissolved together with
 // the request, because its tensors must be distinguished before a rank is named for one of them.
 //
-// It starts and stops timers and writes texts; it marks, dissolves and fails nothing. The caller does what the results
-// demand.
+// It starts and stops timers and writes texts; it marks, dissolves and fails nothing. The caller carries out the
+// results.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct PlanStall {
   PlanId plan = 0;
   StallPatience patience;
 };
-// What one due timer demands of the caller, in this order.
+// The actions that one due timer requires of the caller, in this order.
 struct StallStep {
   std::optional<RequestDiagnosis> request;  // to be sent to all ranks
   std::optional<PlanStall> dissolve;
@@ -38,7 +38,7 @@ struct UnitFailure {
   std::string culprit;
   std::string text;
 };
-// What fails because its limit has passed.
+// The tensors and units that fail because their limit has passed.
 struct StallFailures {
   std::vector<FailTensors> items;           // for the stream: one item for all tensors that miss the same ranks
   std::vector<Entry*> entries;              // the tensors of these items
@@ -71,7 +71,7 @@ class StallMonitor {
   // dissolved, because a rank that has not completed the plan waits itself: it can wait for a rank that waits for a
   // tensor of this plan.
   std::vector<PlanStall> warn(TimePoint now);
-  // Removes and returns what must fail.
+  // Removes and returns the tensors and units that must fail.
   StallFailures take_expired(TimePoint now);
 
   // A rank's call sites. With the last answer, entries whose limit has passed become due.

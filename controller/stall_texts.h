@@ -27,7 +27,7 @@ struct PendingWait {
   std::vector<int> missing;
   std::string of_set = "";
 };
-// What a rank waits for itself.
+// The waits of a missing rank.
 struct RankWaits {
   int rank = 0;
   std::vector<PendingWait> shown;

@@ -23,7 +23,7 @@ class StepPlans {
   // A tensor is released. Records it if it can be in a plan: a stepwise all_reduce with an id, which all ranks of the
   // set reported, and which is in no live plan. (A rank without a part in the release may not have the id.)
   void add(Entry& entry, Version& version);
-  // What was released in the set up to now belongs to the step that ended.
+  // The tensors that were released in the set so far belong to the step that ended.
   void step_ended(std::uint32_t set) { ended_[set] = released_[set].size(); }
   // The entry's plan was dissolved.
   void keep_apart(Entry& entry) { entry.apart_until = steps_[entry.name.set] + kStepsApart; }

@@ -1,4 +1,4 @@
-// The texts of failures: which rank reported what, which ranks are missing, and what the user can do.
+// The texts of failures: the values that each rank reported, the missing ranks, and the remedy.
 #pragma once
 
 #include <string>
