@@ -10,7 +10,7 @@ struct Topology {
   int size = 1;
   int local_rank = 0;  // on the host of this rank
   int local_size = 1;
-  int cross_rank = 0;  // among the ranks of other hosts with the same local_rank
+  int cross_rank = 0;  // among the ranks of all hosts with the same local_rank
   int cross_size = 1;
   std::uint32_t epoch = 0;
 };

@@ -18,7 +18,7 @@ JobKey make_job_key();
 
 Mac hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> text);
 
-// In time that does not depend on the contents.
+// Compares in a time that does not depend on the contents.
 bool equal_macs(const Mac& a, const Mac& b);
 
 }  // namespace horo

@@ -1,4 +1,4 @@
-// HORO_CHECK: an assertion about our own code that also holds in release builds.
+// HORO_CHECK: an assertion about horo's own code that is also checked in release builds.
 #pragma once
 
 namespace horo {
@@ -10,5 +10,6 @@ void set_check_context(int rank, int size, unsigned epoch) noexcept;
 
 }  // namespace horo
 
-// Aborts the process with rank, epoch, file and line if the claim is false: a bug of ours, never a user's mistake.
+// Aborts the process with rank, epoch, file and line if the claim is false. It detects bugs of horo, never a user's
+// mistake.
 #define HORO_CHECK(claim) ((claim) ? static_cast<void>(0) : ::horo::check_failed(#claim, __FILE__, __LINE__))

@@ -75,7 +75,7 @@ class Counters {
   void add_unpacked(std::uint64_t bytes);
   void add_submitted(std::uint64_t tensors);
 
-  // All of it as one JSON object; docs/counters.md says what each key means.
+  // All counters as one JSON object; docs/counters.md describes each key.
   std::string json() const;
   Control control() const;
   // Sum over algorithms.

@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli, RFC 3720): of frame headers always, of payloads where Config::crc says so.
+// CRC-32C (Castagnoli, RFC 3720): of frame headers always, of payloads according to Config::crc.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace horo {
 // of a and b is crc32c(b, crc32c(a)). Any thread.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed = 0);
 
-// The way of processors without the instruction, for tests.
+// The implementation for processors without the instruction; declared for tests.
 std::uint32_t crc32c_by_tables(std::span<const std::byte> bytes, std::uint32_t seed = 0);
 bool has_crc32c_instruction();
 

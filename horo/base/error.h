@@ -15,7 +15,7 @@ class Mismatch : public std::runtime_error {
 // The evidence for a lost peer, strongest first: strong evidence counts at once, weak evidence only if no rank has
 // stronger evidence.
 enum class Evidence {
-  kTold,    // a verdict of another rank
+  kTold,    // another rank has named it
   kDied,    // the kernel reports that it ended without leaving (ring/shm/owner.h)
   kGone,    // its process has ended, possibly in good order
   kBroken,  // its connection broke

@@ -58,7 +58,7 @@ class CondVar {
   void notify_all() noexcept { condition_.notify_all(); }
 
  private:
-  // The mutex, which the caller holds before and after, as the standard's condition variable wants it.
+  // A std::unique_lock of the mutex, as std::condition_variable requires; the caller holds the mutex before and after.
   struct Lock {
     explicit Lock(Mutex& mutex) : held(mutex.mutex_, std::adopt_lock) {}
     ~Lock() { held.release(); }

@@ -1,4 +1,5 @@
-// Divide in one place: ring chunk, owned part of a direct exchange and reduce_scatter's rows are the same arithmetic.
+// The division of a buffer into shards, for ring chunks, the owned parts of a direct exchange and the rows of a
+// reduce_scatter.
 #pragma once
 
 #include <algorithm>

@@ -76,7 +76,7 @@ class Lane {
   void join();
   // The lane was closed, and all tasks have run.
   bool is_drained();
-  // Number of tensors in jobs with Release::tells that have ended since the last call.
+  // Number of tensors in jobs with Release::reports_done that have ended since the last call.
   std::uint32_t take_done();
 
   // ---- Any thread.
@@ -87,8 +87,8 @@ class Lane {
   // to them.
   void begin_polling();
   void end_polling();
-  // Runs the next task if it is short and no thread runs one. True if it did. This takes as long as the other members
-  // need to run their part.
+  // Runs the next task if it is short and no thread runs one. Returns whether it ran one. Blocks until the other
+  // members have run their part.
   bool run_short_task();
   // The group of all members, for memory.
   std::shared_ptr<Group> group() const { return groups_.all(); }

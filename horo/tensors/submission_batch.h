@@ -1,5 +1,5 @@
-// SubmissionBatch: what callers submitted since the engine last took a batch. The items travel with the events, so that
-// the engine and the lanes never look a tensor up in the tensor table.
+// SubmissionBatch: the submissions since the engine last took a batch. The items travel with the events, so that the
+// engine and the lanes never look a tensor up in the tensor table.
 #pragma once
 
 #include <algorithm>

@@ -35,20 +35,20 @@ class SubmissionQueue {
   SubmissionBatch take(std::vector<std::pair<Key, const TensorSpec*>> declared);
   void clear() noexcept { batch_ = {}; }
 
-  // A caller waits for what is queued: the engine is to take it at once. True: gathering ends now.
+  // A caller waits for a queued submission, so the engine must take the queue at once. True: gathering ends now.
   bool request_flush() noexcept { return !empty() && !std::exchange(flush_requested_, true); }
   bool flush_requested() const { return flush_requested_; }
   bool is_large() const { return single_bytes_ >= kFlushBytes; }
 
   // The engine is about to sleep. False: the queue is not empty.
   bool begin_sleep() noexcept { return engine_sleeps_ = empty(); }
-  // True once for each sleep of the engine: the caller has to wake it. Submissions while the engine is awake need no
+  // True once for each sleep of the engine: the caller must wake it. Submissions while the engine is awake need no
   // wake-up, because it polls the queue before it sleeps.
   bool needs_wake() noexcept { return !empty() && std::exchange(engine_sleeps_, false); }
 
  private:
   SubmissionBatch batch_;
-  std::size_t single_bytes_ = 0;  // of what add() took
+  std::size_t single_bytes_ = 0;  // of the items that add() took
   bool flush_requested_ = false;
   bool engine_sleeps_ = true;  // and no caller has woken it
 };
