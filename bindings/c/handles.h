@@ -1,4 +1,4 @@
-// What the files of the C ABI share: the session behind the handle, the one catch at the border, and error texts per
+// Shared parts of the C ABI: the session behind the handle, the one catch at the C boundary, and error texts per
 // thread.
 #pragma once
 

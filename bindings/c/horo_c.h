@@ -1,11 +1,11 @@
-/* The C ABI of horo: what every binding and extension uses. Version 1.
+/* The C ABI of horo, for bindings and extensions. Version 1.
  *
- * No C++ type and no exception crosses it. A call that can fail returns a negative horo_status (or a null pointer); the
- * sentence that says why is horo_error_text() in the same thread, valid until that thread's next horo call. Structs
+ * No C++ type and no exception crosses it. A call that can fail returns a negative horo_status, or a null
+ * pointer; horo_error_text() in the same thread returns the reason, valid until that thread's next horo call. Structs
  * begin with their own size, so that later versions can add fields at the end. Enumerations are fixed numbers.
  *
  * Threads: every call may be made by any thread, except that horo_free() must be the last call on its session. Calls
- * that may block say so; all others return in microseconds, so a caller may keep an interpreter lock.
+ * that may block are marked so; all others return in microseconds, so a caller may keep an interpreter lock.
  */
 #ifndef HORO_C_H
 #define HORO_C_H
@@ -22,9 +22,9 @@ extern "C" {
 
 typedef enum {
   HORO_OK = 0,
-  HORO_TIMEOUT = 1,           /* not an error: the timeout passed, the work goes on */
+  HORO_TIMEOUT = 1,           /* not an error: the timeout passed, the work continues */
   HORO_INVALID_ARGUMENT = -1, /* bad argument or setting; nothing was queued */
-  HORO_MISMATCH = -2,         /* ranks disagree about this tensor; the session goes on */
+  HORO_MISMATCH = -2,         /* ranks disagree about this tensor; the session continues */
   HORO_PEER_LOST = -3,        /* the epoch has ended; every work fails with this */
   HORO_SHUT_DOWN = -4,        /* the session was shut down */
   HORO_INTERNAL = -5
@@ -50,7 +50,7 @@ enum {
   HORO_COMPLEX64 = 15, /* sum, average and product only */
   HORO_COMPLEX128 = 16
 };
-/* op; the bitwise ones for integers and bool */
+/* op; bitwise operations are for integers and bool */
 enum {
   HORO_AVERAGE = 0,
   HORO_SUM = 1,
@@ -60,7 +60,7 @@ enum {
   HORO_BIT_AND = 6,
   HORO_BIT_OR = 7,
   HORO_BIT_XOR = 8,
-  HORO_CUSTOM = 9 /* horo_tensor_spec.custom_op says which */
+  HORO_CUSTOM = 9 /* named by horo_tensor_spec.custom_op */
 };
 /* kind */
 enum {
@@ -83,13 +83,13 @@ typedef struct horo_session horo_session;
 typedef struct {
   uint32_t struct_bytes;
   int32_t rank, size;             /* in the world */
-  int32_t local_rank, local_size; /* on my host */
-  int32_t cross_rank, cross_size; /* among the ranks with my local_rank on other hosts */
+  int32_t local_rank, local_size; /* on the host of this rank */
+  int32_t cross_rank, cross_size; /* among the ranks with this local_rank on all hosts */
   uint32_t epoch;
 } horo_topology;
 
-/* What has to be equal on all members of the set, but for the first dimension of all_gather, all_to_all, gather and
- * scatter. Roots, peers and splits count ranks inside the set. */
+/* The declaration of a tensor. It must be equal on all members of the set, except for the first dimension of
+ * all_gather, all_to_all, gather and scatter. Roots, peers and splits count ranks inside the set. */
 typedef struct {
   uint32_t struct_bytes;
   uint32_t set;     /* process set; 0 is the world */
@@ -97,15 +97,15 @@ typedef struct {
   int32_t kind, op, dtype, order;
   int32_t root;     /* broadcast, reduce, gather, scatter; send_recv: the sender */
   int32_t peer;     /* send_recv: the receiver; else not read */
-  int32_t stepwise; /* 1: submitted once between two horo_step_end, as a gradient is; may be bucketed for good */
-  int32_t priority; /* a greater one runs sooner, among ready tensors; send_recv, barrier: not read */
+  int32_t stepwise; /* 1: submitted once between two horo_step_end, as a gradient is; may be in a known plan */
+  int32_t priority; /* a greater value runs sooner, among ready tensors; send_recv, barrier: not read */
   double weight;    /* must be 1 in this version */
   double prescale, postscale;
   const char* name;      /* null: unnamed, matched with the other ranks by order of submission */
   const int64_t* shape;  /* of this rank's input; scatter: of the root's, others' first dimension is not read */
-  const int64_t* splits; /* reduce_scatter: rows for each member; null: evenly, the first ones have one more */
+  const int64_t* splits; /* reduce_scatter: rows for each member; null: evenly, the first have one more */
   const char* codec;     /* all_reduce, sum or average: the codec of the bytes on the wire; null: none */
-  const char* custom_op; /* HORO_CUSTOM: as registered */
+  const char* custom_op; /* HORO_CUSTOM: its registered name */
   int32_t dims;
   int32_t split_count; /* 0, or the size of the set */
 } horo_tensor_spec;
@@ -114,8 +114,8 @@ typedef struct {
   uint32_t struct_bytes;
   int32_t absent;   /* 1: no member had a value; out was not written */
   const void* data; /* memory of the work (results of varying size without out), valid until horo_release; else null */
-  uint64_t bytes;   /* of the result of varying size, there or in out */
-  /* Valid until horo_release; null where there are none. all_gather, all_to_all, gather at the root: rows from each
+  uint64_t bytes;   /* of a result of varying size, in data or in out */
+  /* Valid until horo_release; null if there are none. all_gather, all_to_all, gather at the root: rows from each
    * member. scatter: the rows of this rank. horo_add_set: the number of the set. horo_join: the rank, in the set,
    * that joined last. */
   const int64_t* counts;
@@ -136,14 +136,14 @@ typedef struct {
  *   send_recv       root: the tensor; peer: not read        peer: as in; root: not written
  *   barrier         null                                    null
  *
- * in and out are equal, or disjoint; in is never written if they differ. Both must stay valid until the work ends. The
- * size of what all_gather, gather, all_to_all and scatter give is what the ranks tell each other: without out the
- * result is new memory of the work (horo_result); with it, it is written there, and the work fails with
- * HORO_INVALID_ARGUMENT, on this rank alone, where out_bytes is not enough.
+ * in and out are equal, or disjoint; in is never written if they differ. Both must stay valid until the work ends.
+ * all_gather, gather, all_to_all and scatter: the ranks exchange the sizes of the results. If out is null, the work
+ * allocates the result (horo_result). Otherwise the result is written to out; if it is larger than out_bytes, the work
+ * fails with HORO_INVALID_ARGUMENT on this rank alone.
  */
 typedef struct {
   uint32_t struct_bytes;
-  int32_t absent; /* 1: nothing to add (all_reduce only); in is not read, and out gets what the others have */
+  int32_t absent; /* 1: this rank has no value (all_reduce only); in is not read, out is as usual */
   int64_t key;    /* not read by calls that take a horo_tensor_spec */
   const void* in;
   void* out;
@@ -152,7 +152,8 @@ typedef struct {
   uint64_t split_count;  /* 0, or the size of the set */
 } horo_submission;
 
-/* Several tensors of one set that belong together. Those without a name are called <unit>_<i>of<count>, from 1 on. */
+/* Tensors of one set that are run together or fail together. Tensors without a name are called <unit>_<i>of<count>,
+ * with i from 1. */
 typedef struct {
   uint32_t struct_bytes;
   int32_t count;
@@ -161,41 +162,42 @@ typedef struct {
   const horo_submission* submissions; /* structs of submissions[0].struct_bytes each */
 } horo_unit;
 
-/* What this rank knows of a process set. */
+/* A process set, as seen by this rank. */
 typedef struct {
   uint32_t struct_bytes;
-  int32_t rank; /* this rank's inside the set, or -1 */
+  int32_t rank; /* of this rank inside the set; -1: not a member */
   int32_t size;
   const int32_t* ranks; /* world ranks, ascending; valid until this thread's next horo call, as is name */
   const char* name;
 } horo_set_info;
 
-/* A reduction of the caller's own: horo_register_op. */
+/* A custom reduction, for horo_register_op. */
 enum {
-  HORO_OP_ASSOCIATIVE = 1, /* element by element: may be applied to any piece of a tensor */
-  HORO_OP_WHOLE = 2        /* needs whole tensors: they travel neither in buckets nor in pieces */
+  HORO_OP_ASSOCIATIVE = 1, /* element-wise: may be applied to any piece of a tensor */
+  HORO_OP_WHOLE = 2        /* needs whole tensors, which are then neither bucketed nor cut */
 };
 typedef struct {
   uint32_t struct_bytes;
   int32_t flags; /* one of the two above */
-  /* accumulator = accumulator o value, the accumulator holding the lower ranks: count elements of the dtype each, which
-   * never overlap and lie where their type may. Always in the canonical order, so that it need not commute; the same
-   * inputs have to give the same bits. Called by horo's threads, never by two at once for one collective. Not zero: the
-   * job ends, naming operation and tensor. */
+  /* Sets accumulator to accumulator o value; the accumulator holds the lower ranks. Both have `count` elements of the
+   * dtype, are aligned for it and do not overlap. The order is always canonical, so the operation need not commute. The
+   * same inputs must give the same bits. Called by horo's threads, never by two at once for one collective. A return
+   * value other than 0 ends the job with an error that names operation and tensor. */
   int32_t (*combine)(void* user, void* accumulator, const void* value, uint64_t count, int32_t dtype);
   void* user;
 } horo_op;
 
-/* What travels instead of a tensor's values: horo_register_codec. Sums are made of decoded float32. */
-enum { HORO_CODEC_STATEFUL = 1 /* what the wire lost of a value is added to the next one */ };
+/* A codec, for horo_register_codec: converts float32 values to the bytes that are sent, and back. Sums are computed
+ * from decoded float32 values. */
+enum { HORO_CODEC_STATEFUL = 1 /* the coding error of a value is added to the next one */ };
 typedef struct {
   uint32_t struct_bytes;
   int32_t flags;  /* HORO_CODEC_STATEFUL, or 0 */
-  uint64_t block; /* elements that are coded together: tensors are cut between blocks alone */
-  uint64_t (*wire_bytes)(void* user, uint64_t count); /* exactly, of count elements */
-  /* encode writes the code of x + residual, and leaves in residual what decode will not give back; residual is null
-   * where the codec is not stateful. The same numbers must give the same bytes on all ranks. Called by horo's threads,
-   * by several at once. Not zero: the job ends, naming codec and tensor. */
+  uint64_t block; /* elements that are coded together; tensors are cut only between blocks */
+  uint64_t (*wire_bytes)(void* user, uint64_t count); /* the exact size of `count` coded elements */
+  /* encode writes the code of x + residual, and sets residual to the part of it that decode does not restore; residual
+   * is null if the codec is not stateful. The same values must give the same bytes on all ranks. Called by horo's
+   * threads, by several at once. A return value other than 0 ends the job with an error that names codec and tensor. */
   int32_t (*encode)(void* user, const float* x, float* residual, void* wire, uint64_t count);
   int32_t (*decode)(void* user, const void* wire, float* out, uint64_t count);
   void* user;
@@ -204,11 +206,12 @@ typedef struct {
 HORO_API int32_t horo_abi_version(void);
 HORO_API const char* horo_version(void);
 
-/* Why the last failed call of this thread failed; never null. The session may be null (a failed horo_init). */
+/* The reason why the last failed call of this thread failed; never null. The session may be null (a failed horo_init).
+ */
 HORO_API const char* horo_error_text(const horo_session* session);
-/* Its horo_status, for calls that return pointers. */
+/* The horo_status of that call, for calls that return pointers. */
 HORO_API int32_t horo_error_status(const horo_session* session);
-/* HORO_PEER_LOST: the rank that was lost first, -1 where it is not known or the error is another. */
+/* The rank that was lost first if the error is HORO_PEER_LOST; -1 if that rank is not known or for another error. */
 HORO_API int32_t horo_error_origin(const horo_session* session);
 
 /* Joins the job that HORO_* variables describe (none: a world of one rank); settings are "HORO_NAME=value" strings that
@@ -219,88 +222,88 @@ HORO_API horo_session* horo_init(const char* const* settings, size_t count);
 typedef struct {
   uint32_t struct_bytes;
   int32_t rank, size;
-  int32_t start; /* how often the launcher has started the ranks again: two starts must not mix */
+  int32_t start; /* number of restarts by the launcher; blobs of two starts must not be mixed */
   int32_t timeout_ms;
   const void* mine; /* this rank's bytes, at most HORO_EXCHANGE_BYTES */
   uint64_t mine_bytes;
-  void* all;           /* to fill: rank r's bytes at r * HORO_EXCHANGE_BYTES ... */
-  uint64_t* all_bytes; /* ... and how many they are */
-  char* error;         /* to fill on failure: a sentence that ends in a zero */
+  void* all;           /* output: the bytes of rank r, at r * HORO_EXCHANGE_BYTES */
+  uint64_t* all_bytes; /* output: their number, by rank */
+  char* error;         /* output on failure: a null-terminated text */
   uint64_t error_bytes;
-  int32_t origin; /* to fill on HORO_PEER_LOST: the first rank that did not come, or -1 */
+  int32_t origin; /* output on HORO_PEER_LOST: the first missing rank, or -1 */
 } horo_exchange_call;
-/* Returns HORO_OK, or a negative horo_status that horo_init_exchange then fails with. May block up to timeout_ms. */
+/* Returns HORO_OK, or a negative horo_status, with which horo_init_exchange then fails. May block up to timeout_ms. */
 typedef int32_t (*horo_exchange)(void* user, horo_exchange_call* call);
 
-/* horo_init for a launcher with a store of its own. `exchange` is called, on the thread of this call, where
- * neither HORO_ADDR nor one host brings the ranks together; it must not throw. Its participants are not
- * authenticated, so ranks of several hosts need HORO_KEY_FILE. */
+/* horo_init for a launcher with a store of its own. `exchange` is called in the calling thread if HORO_ADDR is not set
+ * and the ranks are on several hosts; it must not throw. Its participants are not authenticated, so ranks on several
+ * hosts need HORO_KEY_FILE. */
 HORO_API horo_session* horo_init_exchange(const char* const* settings, size_t count, horo_exchange exchange,
                                           void* user);
 /* Leaves the job in good order: unfinished works fail with HORO_SHUT_DOWN. Blocks for at most a second. May be called
  * repeatedly and by several threads; all calls return when the shutdown is complete. */
 HORO_API int32_t horo_shutdown(horo_session* session);
-/* Shuts down if that was not done, and frees the session and all its works. */
+/* Shuts the session down, unless that was done before, and frees it with all its works. */
 HORO_API void horo_free(horo_session* session);
-/* Ends the job for all ranks: within a second every rank's works fail with HORO_PEER_LOST, this rank's number and
- * reason. */
+/* Ends the job on all ranks: within a second the works of every rank fail with HORO_PEER_LOST, the number of this rank
+ * and the reason. */
 HORO_API int32_t horo_abort(horo_session* session, const char* reason);
 HORO_API int32_t horo_get_topology(const horo_session* session, horo_topology* topology);
 
-/* Declares a tensor once; returns its key (>= 0), the same one for the same spec. A name declared with another spec
- * gets another key. */
+/* Declares a tensor; returns its key (>= 0). Equal specs have one key; the same name with another spec has another
+ * key. */
 HORO_API int64_t horo_declare(horo_session* session, const horo_tensor_spec* spec);
-/* This rank has the tensor ready (see horo_submission, whose other fields are 0). Returns a work (> 0). A name that is
- * in flight is HORO_INVALID_ARGUMENT. Never blocks. */
+/* Submits a tensor that is ready on this rank, as a horo_submission with all other fields 0. Returns a work (> 0).
+ * Fails with HORO_INVALID_ARGUMENT if the name is in flight. Never blocks. */
 HORO_API int64_t horo_submit(horo_session* session, int64_t key, const void* in, void* out);
-/* This rank has nothing to add (all_reduce only): out gets the reduction of the other members' values, or stays as it
- * is where no member has one (horo_result.absent). */
+/* Submits a tensor without a value of this rank (all_reduce only): out receives the reduction of the other members'
+ * values. It is not written if no member has a value (horo_result.absent). */
 HORO_API int64_t horo_submit_absent(horo_session* session, int64_t key, void* out);
-/* All of them or, on an error, none; works[i] belongs to submissions[i]. `submissions` is an array of structs of
- * submissions[0].struct_bytes each. */
+/* Submits all tensors or, on an error, none; works[i] belongs to submissions[i]. `submissions` is an array of structs
+ * of submissions[0].struct_bytes each. */
 HORO_API int32_t horo_submit_many(horo_session* session, const horo_submission* submissions, size_t count,
                                   int64_t* works);
-/* horo_submit_many of what is read and written in place: tensor keys[i] lies at data[i]. */
+/* horo_submit_many of tensors that are reduced in place: tensor keys[i] is at data[i]. */
 HORO_API int32_t horo_submit_many_in_place(horo_session* session, const int64_t* keys, void* const* data, size_t count,
                                            int64_t* works);
-/* horo_declare and horo_submit_many of one in one call; the only way for unnamed tensors. */
+/* horo_declare and horo_submit_many of one tensor in one call; the only way to submit unnamed tensors. */
 HORO_API int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec,
                                   const horo_submission* submission);
-/* One unit: on all ranks all of its tensors are run, or all fail. works[i] belongs to specs[i]. */
+/* Submits a unit: all of its tensors are run on all ranks, or all fail. works[i] belongs to specs[i]. */
 HORO_API int32_t horo_submit_unit(horo_session* session, const horo_unit* unit, int64_t* works);
 
-/* 1: the work has ended (well or not), 0: not yet. */
+/* Returns 1 if the work has ended, with or without an error, else 0. */
 HORO_API int32_t horo_poll(horo_session* session, int64_t work);
-/* Blocks until all of them have ended or the time is over (HORO_TIMEOUT); the error of the first that failed, if any.
- */
+/* Blocks until all works have ended or the timeout has passed (HORO_TIMEOUT). Returns the error of the first work that
+ * failed, if any. */
 HORO_API int32_t horo_wait(horo_session* session, const int64_t* works, size_t count, int32_t timeout_ms);
-/* Of a work that has ended well. */
+/* The result of a work that has ended without an error. */
 HORO_API int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result);
-/* Forgets the handle. A work in flight goes on: its memory must stay valid until it ends. */
+/* Releases the handle. A work in flight continues, and its memory must stay valid until it ends. */
 HORO_API int32_t horo_release(horo_session* session, int64_t work);
-/* Of several in one call. HORO_INVALID_ARGUMENT where one of them is unknown; the others are forgotten all the same. */
+/* Releases several handles. Returns HORO_INVALID_ARGUMENT if one of them is unknown; the others are released. */
 HORO_API int32_t horo_release_many(horo_session* session, const int64_t* works, size_t count);
-/* A new process set of these world ranks, which all ranks of the world ask for alike. Returns a work (> 0) that ends
- * with its number (horo_result.counts[0], from 1 on; a number is never used twice). name null: "process set <number>".
- * HORO_INVALID_ARGUMENT where a set of the same ranks exists (0, the world, among them), or HORO_MAX_PROCESS_SETS do.
- */
+/* Adds a process set of these world ranks; all ranks of the world make the same call. Returns a work (> 0) that ends
+ * with the set's number (horo_result.counts[0], from 1; never reused). name null: "process set <number>". Fails with
+ * HORO_INVALID_ARGUMENT if a set of the same ranks exists (the world, set 0, included), or if there are
+ * HORO_MAX_PROCESS_SETS sets. */
 HORO_API int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_t count, const char* name);
-/* Removes the set; all ranks of the world call it alike. Pending submissions of the set fail, and the work ends when no
- * work of the set is in flight on this rank. */
+/* Removes the set; all ranks of the world make the same call. Pending submissions of the set fail, and the work ends
+ * when no work of the set is in flight on this rank. */
 HORO_API int64_t horo_remove_set(horo_session* session, uint32_t set);
 HORO_API int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info* info);
-/* This rank has no more data in this set. Until all members have joined, when the work ends, it submits nothing to the
- * set; all_reduces and barriers of the others go on without it (an average still divides by the size of the set), and
- * their other collectives in the set fail. */
+/* Announces that this rank has no more data in this set. Returns a work that ends when all members have joined. Until
+ * then this rank must not submit to the set. All_reduces and barriers of the other members continue without it (an
+ * average still divides by the size of the set); their other collectives in the set fail. */
 HORO_API int64_t horo_join(horo_session* session, uint32_t set);
 
-/* Registers an operation by name in this session, before specs that name it; all ranks do so alike. The struct is
+/* Registers an operation by name in this session, before specs that name it; all ranks register it alike. The struct is
  * copied; user must live as long as the session. */
 HORO_API int32_t horo_register_op(horo_session* session, const char* name, const horo_op* op);
 /* The same for a codec. "fp16", "bf16", "fp8" and "int8" are built in. */
 HORO_API int32_t horo_register_codec(horo_session* session, const char* name, const horo_codec* codec);
 
-/* The caller ended a step of this process set; see horo_tensor_spec.stepwise. Never blocks. */
+/* Ends a step of this process set; see horo_tensor_spec.stepwise. Never blocks. */
 HORO_API int32_t horo_step_end(horo_session* session, uint32_t set);
 
 /* Memory for the caller. With HORO_TRANSPORT=shm or auto the ranks of a host map one another's memory of this kind, so
@@ -317,7 +320,7 @@ HORO_API void horo_free_memory(horo_memory* memory);
  * place, and are contiguous in the order of the bucket, they are neither packed nor unpacked. */
 typedef struct {
   uint32_t struct_bytes;
-  uint32_t plan;   /* 0: the tensor is in no known plan that this rank uses, and the rest is 0 */
+  uint32_t plan;   /* 0: the tensor is in no known plan that this rank uses; the other fields are 0 */
   uint64_t offset; /* of the tensor in the plan's bucket */
   uint64_t bytes;  /* of the bucket */
 } horo_place;

@@ -1,4 +1,4 @@
-// WorkTable: the works of a session by the numbers that callers have for them.
+// WorkTable: the works of a session, by the numbers that the C ABI returns for them.
 #pragma once
 
 #include <algorithm>
