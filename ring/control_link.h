@@ -30,9 +30,9 @@ class ControlLink {
  public:
   virtual ~ControlLink() = default;  // closes; without goodbye() before, the peers report this rank as lost
 
-  // Queues a message of at most Config::max_message_bytes and writes what the socket takes. `to` is rank 0; on rank 0
-  // any other rank. Never blocks. A message to a peer that has left or is lost is dropped; wait() delivers its kLeft or
-  // kLost. Throws std::invalid_argument if the message is too long.
+  // Queues a message of at most Config::max_message_bytes and writes as many bytes as the socket accepts. `to` is rank
+  // 0; on rank 0 it is any other rank. Never blocks. A message to a peer that has left or is lost is dropped; wait()
+  // delivers its kLeft or kLost. Throws std::invalid_argument if the message is too long.
   virtual void send(int to, std::vector<std::byte> bytes) = 0;
 
   // Sends every peer a heartbeat; wants_answer: each peer answers with one as soon as its engine thread calls wait().

@@ -45,11 +45,11 @@ struct Links {
 // every rank to rank 0. Every connection opens with a HELLO in both directions, at most 256 bytes and
 // Config::hello_timeout each: job, epoch, incarnation, ranks and purpose, fresh nonces, and an HMAC-SHA256 over all of
 // it with the job key from both sides. Without a key only loopback addresses are used. Descriptors are close-on-exec,
-// sockets TCP_NODELAY and non-blocking.
-// `mpi`: carries the bytes of the data connections (Config::backend); the sockets then carry abort notices and
-// goodbyes, and show the end of a peer. Blocks up to Config::start_timeout, and without a limit while MPI starts.
-// Throws PeerLost (ranks did not connect in time, or were lost), std::invalid_argument (a setting cannot work, by name)
-// or std::system_error (the system refuses what every start needs, such as a descriptor).
+// sockets TCP_NODELAY and non-blocking. `mpi`: carries the bytes of the data connections (Config::backend); the sockets
+// then carry abort notices and goodbyes, and show the end of a peer. Blocks up to Config::start_timeout, and without a
+// limit while MPI starts. Throws PeerLost (ranks did not connect in time, or were lost), std::invalid_argument (a
+// setting cannot work, by name) or std::system_error (a required resource of the system, such as a descriptor, is not
+// available).
 Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi = nullptr);
 
 // connect_tcp with the exchange that Config::meet_by selects; `exchange` is used for MeetBy::kExchange alone.

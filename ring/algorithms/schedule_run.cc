@@ -36,7 +36,7 @@ struct SlotLayout {
   std::size_t bytes = 0;                          // of the whole slot
 };
 
-// What all slots of one call of run_schedule() read.
+// The state that all slots of one call of run_schedule() read.
 class ScheduleRun {
  public:
   ScheduleRun(const GroupContext& context, const Collective& c, const Schedule& schedule,

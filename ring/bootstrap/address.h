@@ -26,7 +26,7 @@ Listener listen_for(const Config& config, const Address& address);
 // Listens at the address. While the address is in use, for example by an earlier start of this job that is about to
 // end, it tries again until `patience` has passed. Throws std::system_error.
 Fd listen_with_retry(const Address& address, Duration patience);
-// The text of the error, with what the user can do about it.
+// The text of the error, with its remedy.
 std::string explain_listening(const std::system_error& error);
 
 // An address of this host, with port 0, by which ranks on other hosts reach it: the source address of packets to the

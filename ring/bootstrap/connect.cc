@@ -45,8 +45,8 @@ Listener listen_for_data(const Config& config) {
 }
 
 // The Unix socket at which ranks of this host connect to share memory. Not open where Config::transport is "tcp", or
-// where listening fails and Config::transport does not require shared memory. The name is random; a peer has to
-// authenticate itself all the same.
+// where listening fails and Config::transport does not require shared memory. The name is random, and a peer must
+// authenticate itself as at any other socket.
 struct LocalListener {
   Fd fd;
   std::string name;

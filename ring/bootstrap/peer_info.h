@@ -1,5 +1,5 @@
-// What a rank sends about itself in the exchange, before there is any connection: its version of horo, its address, its
-// settings of connections and its process.
+// The information that a rank sends about itself in the exchange, before data connections exist: version of horo,
+// address, connection settings and process.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct PeerInfo {
   ProcessIdentity process;
 };
 
-// Of this process.
+// The info of this process; `address` is where it listens.
 PeerInfo make_peer_info(const std::string& address);
 std::vector<std::byte> encode(const PeerInfo& info);
 

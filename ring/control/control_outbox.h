@@ -12,7 +12,7 @@
 namespace horo {
 
 // A peer is identified by its place in `streams`, which outlive the outbox. All calls by any thread. One thread at a
-// time holds the writing role and writes the messages of all.
+// time holds the writing role and writes the messages of all peers.
 class ControlOutbox {
  public:
   using Bytes = std::vector<std::byte>;
@@ -24,7 +24,7 @@ class ControlOutbox {
   void put_prepared(std::size_t at, std::list<Bytes>& messages) noexcept;
   // Queues the message in front of all messages of which no byte was written.
   void put_urgent(std::size_t at, const Bytes& bytes);
-  // Writes what the streams take; blocks until everything is written or `until` is reached.
+  // Writes the queued messages; blocks until all are written or `until` is reached.
   void flush(TimePoint until) noexcept;
 
   bool has_unsent(std::size_t at) const;

@@ -1,7 +1,7 @@
 // The control link over streams. wait() sleeps in poll() until a peer sends or closes, or wake() is called; it has no
 // timeout of its own, so an idle engine uses no CPU time. Where all peers share memory with this rank, a poll needs no
-// system call; the kernel is polled every kWaitSlice all the same. The engine thread alone reads. The outbox writes,
-// because any thread may call abort(); an abort notice overtakes all messages of which no byte was written.
+// system call; the kernel is then polled every kWaitSlice. The engine thread alone reads. The outbox writes, because
+// any thread may call abort(); an abort notice overtakes all messages of which no byte was written.
 
 #include <poll.h>
 

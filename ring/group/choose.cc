@@ -21,7 +21,8 @@ namespace horo {
 namespace {
 
 constexpr int kOneShotMembers = 32;  // a one-shot exchange of more members needs too many messages and too much memory
-// A candidate is taken before an earlier one if its cost is at most this part of the other's: estimates are no better.
+// A later candidate is preferred only if its cost is at most this fraction of the earlier one's, because estimates are
+// not more accurate.
 constexpr double kClear = 0.92;
 // Where ranks share cores, a second of CPU work counts half a second more. It delays the messages of another rank, in
 // an order that no schedule describes, or the user's own computation.
@@ -205,8 +206,8 @@ const NamedMaker& choose(const Collective& collective, const Shape& shape, const
   if (const NamedMaker* asked = name == overrides.names.end() ? nullptr : find(collective.kind, name->second)) {
     if (suits(collective, shape, asked->make)) return *asked;
   }
-  // A priced candidate may still not suit: where some members are absent, halving-doubling may not sum in canonical
-  // order. Then the cheapest of the others is taken.
+  // A priced candidate may still not fit: if some members are absent, halving-doubling may not sum in canonical order.
+  // Then the cheapest of the other candidates is chosen.
   const Priced* best = nullptr;
   const std::vector<Priced> priced = price(collective, shape, priced_bytes(collective, shape.size), prices);
   for (const Priced& one : priced) {

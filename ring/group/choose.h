@@ -26,7 +26,7 @@ struct AlgorithmOverrides {
 };
 
 // Parses "all_reduce=tree,broadcast=@mine.json"; reads and proves the files. Throws std::invalid_argument naming
-// HORO_ALGORITHMS, the wrong word and what is possible.
+// HORO_ALGORITHMS, the wrong word and the valid ones.
 AlgorithmOverrides read_overrides(const std::string& text);
 
 // The properties of a collective that determine its schedule. `hosts`: by member.
@@ -38,8 +38,8 @@ struct Prices {
   std::size_t segment_bytes = 256 << 10;
 };
 
-// Every maker that may run the collective on `bytes` bytes (see Load), with its expected time; the one to choose comes
-// first. All of them sum in the order that the collective asks for, if all members contribute.
+// Every maker that may run the collective on `bytes` bytes (see Load), with its expected time; the first one is to be
+// chosen. All of them sum in the order that the collective asks for, if all members contribute.
 struct Priced {
   const NamedMaker* maker;
   double seconds;
@@ -50,8 +50,8 @@ std::vector<Priced> price(const Collective& collective, const Shape& shape, std:
 // The number of bytes for which a collective is priced: its own, rounded up, so that similar lengths share a choice.
 std::size_t priced_bytes(const Collective& collective, int size);
 
-// The override's maker, if its sums come in the order that the collective asks for; else the cheapest maker of which
-// that is true. Depends only on what is equal on all members.
+// The override's maker, if its sums come in the order that the collective asks for; else the cheapest maker with that
+// property. Equal on all members.
 const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmOverrides& overrides,
                          const Prices& prices);
 

@@ -53,7 +53,7 @@ double bounded(double value, double least, double most) {
   return std::isfinite(value) ? std::clamp(value, least, most) : most;
 }
 
-// A measured time, and what took it: rounds, and ends of messages per core.
+// A measured time, and its causes: the number of rounds, and of message ends per core.
 struct Timed {
   double rounds;
   double ends;

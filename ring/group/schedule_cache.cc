@@ -33,7 +33,7 @@ std::string_view ScheduleCache::name_for(const Collective& c) {
   return maker_for(c, shape).name;
 }
 
-// Prices once what always has the same answer.
+// Prices each shape and size class once, because the result is always the same.
 const NamedMaker& ScheduleCache::maker_for(const Collective& c, const Shape& shape) {
   if (overrides_.names.contains(c.kind)) return choose(c, shape, overrides_, prices_);
   const bool is_custom = c.op == ReduceOp::kCustom, is_whole = c.custom != nullptr && c.custom->whole;

@@ -6,7 +6,7 @@
 namespace horo {
 
 // To be called before any connection is opened. Throws std::invalid_argument if the connections to all ranks need more
-// descriptors than this process may open, with the limit, the number that is needed and what to do.
+// descriptors than this process may open, with the limit, the required number and the remedy.
 void check_descriptors(const Config& config);
 
 }  // namespace horo

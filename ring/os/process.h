@@ -24,7 +24,7 @@ ProcessIdentity this_process();
 // ProcessIdentity::started of a process of this pid namespace; empty if there is no such process.
 std::optional<std::uint64_t> process_start(std::int64_t pid);
 
-// "its process ended without a goodbye (seen by rank 3)".
+// The text "its process ended without a goodbye (seen by rank 3)".
 std::string say_ended(int seen_by);
 
 // A watched rank. poll() reports the descriptor as readable when the rank's process has ended.

@@ -15,11 +15,11 @@ constexpr int kManyCores = 1 << 20;
 
 }  // namespace
 
-// A rank that is bound to a core of its own does not see the other ranks' cores. Whether it shares its core shows while
-// it polls; whether all ranks together exceed a quota does not, so that is asked here. If ranks share cores for
-// certain, they move and sum for hundreds of microseconds at a time. A rank that slept meanwhile would have to be woken
-// by the rank whose core it needs, so `turn` is long then. The exact numbers matter little: 10 or 100 spins and 5 or 50
-// us awake make no measurable difference to a training step.
+// A rank that is bound to a core has no information about the cores of other ranks. While it polls, it detects whether
+// it shares its core (BriefWait), but not whether all ranks together exceed a CPU quota, so the quota is checked here.
+// If the host has fewer cores than ranks, a rank computes for hundreds of microseconds at a time. A rank that slept
+// meanwhile would have to be woken by the rank whose core it needs, so `turn` is long then. The exact numbers matter
+// little: 10 or 100 spins and 5 or 50 us awake make no measurable difference to a training step.
 WaitPatience patience_for(int local_size, bool has_memory) {
   const Duration turn = ::sysconf(_SC_NPROCESSORS_ONLN) < local_size ? milliseconds(1) : kBrief;
   if (!has_memory) {

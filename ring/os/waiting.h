@@ -19,8 +19,7 @@ namespace horo {
 constexpr std::chrono::microseconds kBrief{100};
 
 // The steps of a wait: `spins` polls in a row; then polls with the core offered to other threads in between; after
-// `awake` the rank sleeps until it is woken. `turn`: the longest time for which another rank keeps the core while it
-// does what this one waits for.
+// `awake` the rank sleeps until it is woken. `turn`: the longest time for which an awaited rank may keep the core.
 struct WaitPatience {
   int spins = 0;
   Duration awake{};
@@ -38,15 +37,15 @@ int cores_within(const CgroupLimits& limits, int usable);
 void relax_core() noexcept;
 void yield_core() noexcept;
 
-// A brief wait for what other threads or ranks are about to do. Any thread.
+// A brief wait for an event that another thread or rank is about to cause. Any thread.
 class BriefWait {
  public:
-  // `turn`: the longest time for which the thread that is waited for keeps the core.
+  // `turn`: the longest time for which the awaited thread keeps the core.
   explicit BriefWait(Duration turn = kBrief) : turn_(turn) {}
 
-  // Polls `is_there()`, with the core offered to other threads in between, for kBrief at most. Returns whether it came
-  // true; if not, the caller should sleep. After another thread has kept the core for longer than `turn`, calls poll
-  // only once for a time, so that at most a fiftieth of the time is lost to that thread.
+  // Polls `is_there()`, with the core offered to other threads in between, for kBrief at most. Returns whether it
+  // became true; if not, the caller should sleep. After another thread has kept the core for longer than `turn`, calls
+  // poll only once for a time, so that at most a fiftieth of the time is lost to that thread.
   template <class IsThere>
   bool poll(IsThere is_there) {
     const TimePoint began = Clock::now();

@@ -31,7 +31,7 @@ struct TreeInput {
   bool partial = false;
 };
 
-// What is computed from the inputs. The divisor applies to kAverage only.
+// The computation of a reduction. The divisor applies to kAverage only.
 struct Reduction {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
@@ -70,9 +70,9 @@ class TreeReducer {
   void run(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
            std::size_t count);
 
-  // The same in two steps: prepare() does what is possible before the inputs hold their values, run_prepared() the
-  // rest. No input is partial. A call with the reduction and count of the call before is cheap. `inputs` and `outs`
-  // stay valid until run_prepared() returns.
+  // The same in two steps: prepare() needs the addresses only and may be called before the inputs hold their values;
+  // run_prepared() computes the result. No input is partial. A call with the reduction and count of the call before is
+  // cheap. `inputs` and `outs` stay valid until run_prepared() returns.
   void prepare(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,
                std::size_t count) {
     const bool is_ready = run_ != nullptr && is_prepared(reduction) && count == job_.count;

@@ -9,7 +9,7 @@
 
 namespace horo {
 
-// What the proof has found.
+// The result of the proof.
 struct Proof {
   Order order = Order::kCanonical;  // kFast: another order, or a different order in each chunk
   std::string sum;                  // of reductions: the sum of chunk 0, as "((0 + 1) + 2)"

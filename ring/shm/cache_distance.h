@@ -1,8 +1,8 @@
 // Which members of a group run on cores behind another cache, and copies that bypass the caches for them.
 //
-// What a core has written is in its caches. A core that shares a cache with it reads such a line in 10 to 40 ns. A core
-// behind another cache (another core complex of the chip, another socket) takes 130 ns and more, which is longer than
-// from memory. There, stores that bypass the caches are faster: the reader finds the data in memory.
+// A line that a core has written is in the caches of that core. A core that shares a cache with it reads the line in 10
+// to 40 ns. A core behind another cache (another core complex of the chip, another socket) takes 130 ns and more, which
+// is longer than from memory. There, stores that bypass the caches are faster: the reader finds the data in memory.
 #pragma once
 
 #include <array>

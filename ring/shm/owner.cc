@@ -1,6 +1,7 @@
-// When a process dies, its connections, its pidfd and its parent report that only after the kernel has freed its
-// memory, which takes long if there is much. The kernel handles a thread's robust list earlier (Documentation/locking/
-// robust-futexes.rst): it sets FUTEX_OWNER_DIED in each word on the list that still has the thread's id.
+// The connections, the pidfd and the parent of a dead process report the death only after the kernel has freed its
+// memory, which takes long for a large process. The kernel handles a thread's robust list earlier
+// (Documentation/locking/ robust-futexes.rst): it sets FUTEX_OWNER_DIED in each word on the list that still has the
+// thread's id.
 //
 // A pthread_mutex_t would put the list's links into shared memory, where a faulty peer could overwrite pointers that
 // this process follows. So the list is our own, in private memory; only the word is shared.

@@ -24,8 +24,8 @@ void begin_abort(const DataConnections& connections, const AbortNotice& notice, 
   }
 }
 
-// A frame that is being sent is completed first, so that the peer can read what follows. A peer that does not read gets
-// nothing.
+// A frame that is being sent is completed first, so that the peer can read what follows. A peer that does not read does
+// not receive the last frames.
 void flush_last(const DataConnections& connections, Duration patience) {
   std::vector<pollfd> polls;
   std::vector<DataConnection*> polled;

@@ -15,7 +15,7 @@ void begin_goodbye(const DataConnections& connections);
 // may be full for ever. `dead` is -1 where no death is seen.
 void begin_abort(const DataConnections& connections, const AbortNotice& notice, int dead);
 
-// Sends what is queued until `patience` has passed, then closes all connections for writing.
+// Sends the queued frames, for `patience` at most, then closes all connections for writing.
 void flush_last(const DataConnections& connections, Duration patience);
 
 }  // namespace horo

@@ -35,7 +35,7 @@ struct MpiBuffer {
   std::size_t read = 0;  // of those bytes
 };
 
-// What both directions have in common: buffers, made when they are first needed, and the first error of MPI.
+// The common part of both directions: buffers, allocated at the first use, and the first error of MPI.
 class MpiBuffers {
  public:
   MpiBuffers(std::shared_ptr<MpiWorld> world, int peer) : world_(std::move(world)), peer_(peer) {}

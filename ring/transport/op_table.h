@@ -1,5 +1,5 @@
-// OpTable: matches messages with posted operations. Bookkeeping without I/O: a transport keeps one under its lock,
-// takes the next message to send from it, finds the place of an arriving message in it, and reports what has ended.
+// OpTable: matches messages with posted operations. Bookkeeping without I/O: a transport keeps one under its lock. The
+// table gives the next message to send and the memory for an arriving message, and records which operations have ended.
 #pragma once
 
 #include <cstddef>

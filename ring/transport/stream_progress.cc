@@ -1,5 +1,5 @@
-// A sweep moves what can move with every peer and never blocks on one of them. Sending never waits while nothing is
-// read, so two ranks that send to each other cannot block each other.
+// A sweep sends and receives as many bytes as possible with every peer, and never blocks on one of them. No wait for
+// room to send stops the reads, so two ranks that send to each other cannot deadlock.
 
 #include "ring/transport/stream_progress.h"
 
@@ -82,7 +82,7 @@ void StreamProgress::move_or_sleep(TimePoint until) {
   sleep(until);
 }
 
-// One round over the peers with which there is something to do. True if anything moved, or the transport has failed.
+// One sweep over the peers with pending sends or receives. True if anything moved, or the transport has failed.
 bool StreamProgress::sweep() {
   if (!begin_sends()) return true;
   bool moved = false;
@@ -91,7 +91,7 @@ bool StreamProgress::sweep() {
     if ((out.is_sending() || out.is_settling()) && send_to(*connection)) moved = true;
     const Stripes* stripes = stripes_with(connection->peer());
     const auto& expected = expected_[static_cast<std::size_t>(connection->peer())];
-    // A peer that does not take up what was sent to it may have sent the reason.
+    // A peer that does not read the bytes sent to it may have sent an abort notice with the reason.
     const bool may_receive = expected || connection->in().is_within_frame() || out.is_settling() ||
                              (stripes != nullptr && stripes->is_receiving());
     if (may_receive && receive_from(*connection, stripes == nullptr ? expected : std::nullopt)) moved = true;
@@ -136,7 +136,7 @@ void StreamProgress::on_sent(const DataConnection& connection, const Outgoing& m
   if (whole) state_.table.sent(whole->message, whole->frame_bytes);
 }
 
-// Sends small messages one after the other, and of a large one a quantum. Then it is time to read.
+// Sends about one quantum: several small messages, or a part of a large one. Then the caller reads.
 bool StreamProgress::send_to(DataConnection& connection) {
   bool moved = false;
   for (std::size_t left = FrameWriter::kQuantumBytes; left > 0;) {
@@ -286,7 +286,7 @@ void StreamProgress::apply_cancels() {
   for (const PlanCancel& cancel : cancels) release(cancel);
 }
 
-// False if there is something to do at once. An operation that is posted after this wakes the sleeper.
+// False if some bytes can be moved at once. An operation that is posted after this wakes the sleeping thread.
 bool StreamProgress::prepare_sleep() {
   state_.wakeup.clear();
   MutexLock lock(state_.mutex);
@@ -323,7 +323,7 @@ void StreamProgress::sleep(TimePoint until) {
   throw_if_died();
 }
 
-// MPI wakes no sleeper, so it is polled: the longer nothing arrives, the less often.
+// MPI cannot wake a sleeping thread, so it is polled, less often the longer no message arrives.
 Duration StreamProgress::longest_sleep() {
   return state_.mpi ? std::exchange(nap_, std::min<Duration>(2 * nap_, kWaitSlice)) : kWaitSlice;
 }

@@ -1,5 +1,5 @@
 // The collectives other than all_reduce. Each is one movement (ShmMoves): members expose data, and members read ranges
-// of what the others expose.
+// of the data that others expose.
 //
 // A member must not change exposed data before they were read. Data in an arrival flag, an inline buffer or a slice
 // buffer are copies, so their member may return at once. Data in the member's own buffer are not, so that member waits
@@ -100,7 +100,7 @@ void ShmCollectives::copy_own(const Collective& c, std::byte* out) const {
 // ---- In place.
 
 // The output of `reader`, to which the other members write too; null if only the reader itself writes. Members share
-// the copies where one member gives to all or takes from all, and if the output is in an arena.
+// the copies if the collective has a root and the output is in an arena.
 std::byte* ShmCollectives::shared_out(int reader, std::size_t bytes) const {
   return moves_.root() == ShmMoves::kNone ? nullptr : sync_.output_of(reader, bytes);
 }
@@ -227,7 +227,7 @@ void ShmCollectives::stage_slice(const Collective& c, const StagedSlices& slices
   sync_.publish(SyncProgress::kStaged, step);
 }
 
-// Where the k-th slice of what this member reads of `member` is. Waits until that member has staged it.
+// The address of the k-th slice of the range that this member reads from `member`. Blocks until `member` has staged it.
 const std::byte* ShmCollectives::slice_from(const Collective& c, const StagedSlices& slices, int member,
                                             std::uint64_t k) {
   const int index = sync_.index();

@@ -34,8 +34,8 @@ class ShmSums {
     reducer_.run(reduction_of(c), inputs_, outs, bytes / size_of(c.dtype));
   }
 
-  // The same in two steps. prepare() does what is possible before the inputs hold their data. `outs` must live until
-  // sum_prepared() has returned.
+  // The same in two steps. prepare() needs the addresses only and may be called before the inputs hold their data.
+  // `outs` must live until sum_prepared() has returned.
   template <class InputOf>
   void prepare(const Collective& c, std::span<std::byte* const> outs, std::size_t count, InputOf input_of) {
     set_inputs(input_of);

@@ -80,8 +80,8 @@ void ShmSync::wake_sleepers() {
   }
 }
 
-// Relaxed: the flags and the progress counters order what is summed before and after. The load saves most members of
-// the last part a write to a line that all of them hold.
+// Relaxed: the flags and the progress counters order the sums before and after. The load comes first so that members
+// that find no part left do not write to a line that all members hold.
 std::uint64_t ShmSync::claim(int member, std::uint64_t parts) {
   has_claimed_ = true;
   std::atomic<std::uint64_t>& claimed = block(member).claimed;

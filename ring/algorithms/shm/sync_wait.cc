@@ -2,9 +2,9 @@
 // sleep.
 //
 // No member waits until its own stores have reached the other cores; between distant cores that takes longer than a
-// small all_reduce. So a member that announces something and one that falls asleep at the same moment may miss each
-// other. A member therefore marks itself asleep, sleeps for kShortSleep only, and polls again before it sleeps for
-// longer. By then every store that was made before is visible, and every later announcement finds the mark.
+// small all_reduce. So if one member announces while another one falls asleep, neither may see the other's store. A
+// member therefore marks itself asleep, sleeps for kShortSleep only, and polls again before it sleeps for longer. By
+// then every earlier store is visible, and every later announcement finds the mark and wakes the member.
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -43,7 +43,7 @@ class AsleepMark {
 
 }  // namespace
 
-// What a wait is for. The collective is used for its deadline and for error texts.
+// The condition of a wait. The collective is used for its deadline and for error texts.
 struct ShmSync::Condition {
   enum class Kind { kArrival, kProgress, kEnd };
   const Collective& c;
@@ -135,7 +135,7 @@ bool ShmSync::poll(int member, const Condition& condition) {
   return is_met(member, condition) || spin(member, condition);
 }
 
-// Stops at once while a member that is waited for seems to wait for this very core: a yield gives the core to it.
+// Stops at once if an awaited member seems to wait for this core; the yield that follows gives the core to it.
 bool ShmSync::spin(int member, const Condition& condition) {
   const int core = ::sched_getcpu();
   std::atomic<int>& own = block(index_).core;
