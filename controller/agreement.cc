@@ -62,7 +62,7 @@ void Agreement::complete_in_unit(Entry& entry, const TensorSpec& spec, const Sta
   }
 }
 
-// Why a complete tensor cannot be run; empty if it can.
+// The reason why a complete tensor cannot be run; empty if it can.
 std::string Agreement::trouble_of(Entry& entry) const {
   const Version* version = ReadyTable::agreed(entry);
   if (version == nullptr) return mismatch_text(ReadyTable::reports(entry), tables_.of_set(entry.name.set));

@@ -55,7 +55,7 @@ void Leader::take(int from, const UpMessage& message, TimePoint now) {
   for (const TensorId id : message.absent) take_number(from, id, true, now);
   for (const PlanId id : message.plans) take_plan(from, id, {}, now);
   for (const PartialPlan& partial : message.partial_plans) take_plan(from, partial.plan, partial.absent_slots, now);
-  // Joins last: what a rank submitted before it joined counts before its join.
+  // Joins are taken last, because a rank submitted the other requests of the message before it joined.
   for (const Request& request : message.requests) {
     if (request.spec.kind == CollectiveKind::kJoin) take_join(from, request.spec, now);
   }
@@ -99,8 +99,8 @@ void Leader::take_number(int from, TensorId id, bool absent, TimePoint now) {
   take_tensor(from, *ref, absent, now);
 }
 
-// A rank that has not submitted a tensor when it fails, fails its own when it applies the failure. What it reports
-// before that belongs to the failed instance.
+// If a tensor fails before a rank has submitted it, the rank fails its own submission when it applies the failure. A
+// report that the rank sent before that belongs to the failed instance.
 bool Leader::crosses_failure(int from, const Plan& plan) const {
   if (!progress_.has_failures()) return false;
   return std::any_of(plan.tensors.begin(), plan.tensors.end(), [&](TensorId id) {

@@ -64,8 +64,8 @@ void Leader::fail_lost_join(std::uint32_t set) {
   tables_.joins.clear(set);
 }
 
-// Ends the joins of the sets that all members have joined. No report of such a set is under way, so a unit that is not
-// complete now never will be.
+// Ends the joins of the sets that all members have joined. No report of such a set is in flight, so a unit that is
+// incomplete now stays incomplete.
 void Leader::end_joins() {
   std::vector<std::uint32_t> all_joined;
   for (const auto& [set, join] : tables_.joins.all()) {

@@ -41,7 +41,7 @@ void Member::take(Key key, bool absent, TimePoint now, Actions& actions) {
   submit(key, absent, now);
 }
 
-// Why a submission fails at once; empty if it does not.
+// The reason why a submission fails at once; empty if it does not.
 std::string Member::refusal_of(const TensorSpec& spec) {
   if (sets_.find(spec.set) == nullptr) return removed_text(spec.name, of_set(spec.set));
   if (joins_.contains(spec.set)) return after_join_text(spec.name, of_set(spec.set));

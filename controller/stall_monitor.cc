@@ -113,8 +113,8 @@ StallGroup StallMonitor::describe(EntryOrPlan what) const {
   return group;
 }
 
-// What each of these ranks has itself reported and others have not. One pass over all that waits, independent of the
-// number of ranks that wait.
+// For each of these ranks, the tensors and joins that it has reported and other ranks have not. One pass over all
+// waiting entries and plans, whatever the number of ranks.
 std::vector<RankWaits> StallMonitor::rank_waits(const std::set<int>& ranks,
                                                 const std::vector<EntryOrPlan>& expired) const {
   std::vector<RankWaits> all;
@@ -142,7 +142,7 @@ std::vector<RankWaits> StallMonitor::rank_waits(const std::set<int>& ranks,
   return all;
 }
 
-// Adds to warned_ what is due for a warning soon, so that one warning covers it.
+// Adds to warned_ the entries and plans whose warning is due soon, so that one warning covers them.
 void StallMonitor::add_warnings_due_soon(TimePoint now) {
   const TimePoint soon = now + config_.stall_warning / kWarnTogether;
   for (const EntryOrPlan& what : clock_.all()) {
@@ -187,7 +187,7 @@ std::vector<PlanStall> StallMonitor::warn(TimePoint now) {
   return entangled;
 }
 
-// Adds to expired_ what fails soon, so that tensors that began to wait together fail together.
+// Adds to expired_ the entries that fail soon, so that tensors that began to wait together fail together.
 void StallMonitor::add_failures_due_soon(TimePoint now) {
   for (const EntryOrPlan& what : clock_.all()) {
     std::optional<StallTimer>& timer = timer_of(what);
