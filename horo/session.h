@@ -112,8 +112,8 @@ class Session {
   std::vector<ReadyTime> ready_times() const;
 
   // Stall diagnosis, for a thread of the binding that can describe the state of the callers of this rank.
-  // next_question() blocks until another rank asks (returns the number of the question) or until `until` (nothing), and
-  // throws ShutDown after shutdown(). An answer is cut to kMaxAnswerBytes.
+  // next_question() blocks until rank 0 requests the call sites of all ranks (returns the number of the question) or
+  // until `until` (nothing), and throws ShutDown after shutdown(). An answer is cut to kMaxAnswerBytes.
   std::optional<std::uint64_t> next_question(TimePoint until);
   void answer(std::uint64_t question, const std::string& text);
 

@@ -30,7 +30,7 @@ Process& process() noexcept {
   return instance;
 }
 
-// Runs in the child before fork() returns: only what is safe in a signal handler.
+// Runs in the child before fork() returns, so it calls only functions that are safe in a signal handler.
 void close_all_in_child() noexcept {
   Process& mine = process();
   mine.generation.fetch_add(1, std::memory_order_relaxed);

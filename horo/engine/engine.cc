@@ -307,7 +307,7 @@ void Engine::check_abort() {
   if (reason) end_epoch(config_.rank, *reason);
 }
 
-// A lane that misses bytes of a peer may miss those of a live neighbour of the lost rank, so its failure is a
+// The peer whose bytes a lane waits for may be alive and wait for the lost rank itself, so the failure of a lane is a
 // suspicion, and rank 0 decides. Deaths that a lane detects are detected by check_deaths() too.
 void Engine::check_lanes(TimePoint now) {
   FailurePtr failure;

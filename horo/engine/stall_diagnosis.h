@@ -1,6 +1,6 @@
-// StallDiagnosis: passes questions of other ranks about the callers of this rank from the engine to the binding, and
-// the answers back. A thread of the binding takes a question and answers it with the stacks of the callers, which only
-// the binding can read.
+// StallDiagnosis: passes the requests of rank 0 for the call sites of this rank (questions) from the engine to the
+// binding, and the answers back. A thread of the binding takes a question and answers it with the stacks of the
+// callers, which only the binding can read.
 #pragma once
 
 #include <cstdint>

@@ -116,8 +116,8 @@ class ItemRun {
     return c;
   }
 
-  // Returns when all ranks have reached this collective if eager bytes would exceed their limit. All ranks decide
-  // alike.
+  // Returns when all ranks have reached this collective if eager bytes would exceed their limit. All ranks make the
+  // same decision.
   void synchronize(Collective& c) const {
     const bool is_counted = participants_.eager_bytes != nullptr;
     const std::size_t eager = spec_.bytes() + (is_counted ? *participants_.eager_bytes : 0);

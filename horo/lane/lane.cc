@@ -327,7 +327,7 @@ void Lane::run_single(const Job& job) {
   const Participants participants = participants_of(job);
   Collective collective = collective_of(job, participants);
   if (item.spec->kind == CollectiveKind::kSendRecv) {
-    // The root is the index of the sender in the pair. Ranks of the set and of the world ascend alike.
+    // The root is the index of the sender in the pair. Ranks of the set and of the world have the same order.
     collective.root = item.spec->root < item.spec->peer ? 0 : 1;
   }
   Outcome outcome;
