@@ -70,7 +70,7 @@ class WorkTable {
   }
 
   void erase(std::int64_t number) { erase({&number, 1}); }
-  // Throws std::invalid_argument if one of them is unknown; the others are erased all the same.
+  // Throws std::invalid_argument if one of them is unknown; the others are erased.
   void erase(std::span<const std::int64_t> numbers) {
     std::optional<std::int64_t> unknown;
     while (!numbers.empty()) {
