@@ -51,7 +51,7 @@ class Environment {
 
 class World {
  public:
-  // Starts the ranks. Throws std::invalid_argument with what to install where a driver or launcher is missing.
+  // Starts the ranks. Throws std::invalid_argument if a driver or launcher is missing, with the package to install.
   World(Contestant contestant, int ranks, const Environment& environment);
   // Closes the connections and waits up to 5 s for the ranks to exit: a killed Open MPI leaves files behind.
   ~World();

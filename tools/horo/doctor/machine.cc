@@ -1,5 +1,5 @@
-// What this process may use of the machine: cores, memory, shared memory, limits. In a container only the cgroup shows
-// that it is less than the machine has.
+// The resources of the machine that this process may use: cores, memory, shared memory, limits. In a container they may
+// be fewer than those of the machine, which only the cgroup shows.
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>

@@ -1,4 +1,4 @@
-// What this machine is: processor, kernel, load. Headers of benchmarks and the doctor's report have it.
+// Facts of this machine (processor, kernel, load) for the headers of benchmarks and the doctor's report.
 #pragma once
 
 #include <string>
