@@ -81,7 +81,7 @@ def lies_plainly(tensor):
 
 
 def is_lazy(tensor, storage):
-    """Whether the tensor stands for the conjugates or negatives of what its storage holds.
+    """Whether the tensor's values are the conjugates or negatives of the values in its storage.
 
     is_conj() and is_neg() release the interpreter lock, which another Python thread can then hold for milliseconds. So
     they are called only for tensors that can be lazy: complex ones, and parts of a larger storage, as x.conj().imag."""

@@ -2,7 +2,7 @@
 
 A hook in Python and a foreign call take several microseconds per gradient. So autograd only appends a small parameter
 to the list `ready`, as the hook is that list's append. The next parameter with a hook of its own submits the list. The
-batches of most steps are the same, so what follows from a batch's parameters is computed once, as a BatchLayout.
+batches of most steps are the same, so data that depend on a batch's parameters alone are computed once (BatchLayout).
 """
 
 import ctypes
@@ -82,7 +82,7 @@ class Batching:
 
 
 class BatchLayout:
-    """What is the same for the same parameters in each step."""
+    """The data of a batch that depend on its parameters alone and stay the same from step to step."""
 
     def __init__(self, states, trigger):
         self.states, self.trigger = states, trigger

@@ -1,7 +1,8 @@
 """The gradients in flight of one step: one row per gradient in the order of submission, one list per column.
 
-A row holds the memory of a submitted gradient until the work has ended or was abandoned. It also holds what the
-gradient looked like at the submit. So one pass over the columns finds every gradient that changed in flight.
+A row holds the memory of a submitted gradient until the work has ended or was abandoned. It also holds the
+address, size and version of the gradient at the submit. So one pass over the columns finds every gradient that changed
+in flight.
 """
 
 import array
@@ -115,8 +116,8 @@ class GradientTable:
         return row
 
     def _begin(self, count):
-        """Returns the number of the next row, and makes room for new works. Removes what an interrupt or a failed
-        submit has left behind the last row: then the column `memory` is longer than the column `states`."""
+        """Returns the number of the next row, and makes room for new works. Removes entries that an interrupt or a
+        failed submit has left behind the last row: then the column `memory` is longer than the column `states`."""
         row = len(self.states)
         if len(self.memory) > row:
             for column in (self._storages, self.addresses, self._nbytes, self._versions, self.memory):

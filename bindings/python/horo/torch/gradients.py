@@ -38,7 +38,7 @@ class Gradients:
     def __init__(self, common, passes, process_set, compression, **modes):
         """common: a Spec with the fields that all parameters share; passes: backward passes per step. Modes:
         sparse_as_dense; as_views: gradients lie in their buckets; order: a ForwardOrder, or None if all parameters
-        have one priority; guard(state, hook): returns what autograd calls instead of the hook."""
+        have one priority; guard(state, hook): returns the hook that is registered in place of `hook`."""
         self.passes = passes
         self._common = common
         self._process_set = process_set
@@ -52,7 +52,7 @@ class Gradients:
         self._states = []
         self._by_param = {}  # id of a parameter: its ParameterState
         self._groups = []
-        self._hooks = {}  # ParameterState: what autograd calls, and its handle
+        self._hooks = {}  # ParameterState: the function that autograd calls, and its handle
         self._batching = Batching()
         self._can_batch = not (compressor or self._order or self._guard)
         self._lock = threading.RLock()  # held while rows are added to the table
@@ -83,7 +83,7 @@ class Gradients:
         self._set_hook(state, batched=self._can_batch and is_small(state) and self._batching.joins(state))
 
     def _set_hook(self, state, batched):
-        """Registers what autograd calls when the gradient is complete: the hook, or, for a parameter that is batched,
+        """Registers the function for autograd to call on a complete gradient: the hook, or, for a batched parameter,
         the append of the list `ready`."""
         if not state.param.requires_grad:  # frozen since: torch refuses a new hook, and keeps the old one
             return
@@ -98,7 +98,7 @@ class Gradients:
         self._hooks[state] = hook, state.param.register_post_accumulate_grad_hook(hook)
 
     def hooks(self):
-        """What autograd calls for each parameter, in the order of declaration."""
+        """The functions that autograd calls for each parameter, in the order of declaration."""
         return [self._hooks[state][0] for state in self._states]
 
     def group(self, groups):
@@ -111,7 +111,7 @@ class Gradients:
                 self._groups.append(Group(f"group of {members[0].spec.name}", members))
 
     def close_with(self, owner):
-        """When the owner is collected, all hooks are removed and what is in flight is abandoned."""
+        """When the owner is garbage-collected, all hooks are removed and gradients in flight are abandoned."""
         weakref.finalize(owner, _close, self._hooks, self).atexit = False
 
     def has_begun(self):
@@ -230,7 +230,7 @@ class Gradients:
                 table.add(state, part[3] if memory is None else memory, work, absent=memory is None)
 
     def _submit_rest(self):
-        """Submits what no hook has submitted."""
+        """Submits the gradients that no hook has submitted."""
         if self._session.closed:
             self._connect()
         if self._session.dropped:
@@ -264,7 +264,7 @@ class Gradients:
     # Results
 
     def collect(self):
-        """Submits what is missing, waits for all results and leaves them in the gradients.
+        """Submits the remaining gradients, waits for all results and leaves them in the gradients.
 
         A gradient that this rank does not have counts as absent. It becomes the result of the other ranks, or stays
         None if no rank has one.
@@ -279,7 +279,7 @@ class Gradients:
             self._deliver(table)
             if self._order is not None and not self._order.is_known and self._states:
                 self._set_priorities(self._order.agreed(session, self._number, self._states[0].spec.name))
-        except Exception:  # not for an interrupt: the works go on, and the next collect() waits for them
+        except Exception:  # not for an interrupt: the works continue, and the next collect() waits for them
             self.abandon()
             raise
         self._start_over()  # before step_end(), so that an interrupt there does not harm the next step
@@ -308,7 +308,7 @@ class Gradients:
                 state.zeroed = False
 
     def abandon(self):
-        """Begins a new step without the results of this one. The works go on; the session keeps their memory."""
+        """Begins a new step without the results of this one. The works continue; the session keeps their memory."""
         for table in (self._taken, self._table):
             if table is not None:
                 table.abandon()
@@ -321,7 +321,7 @@ class Gradients:
     # Results one by one, for cross_barrier
 
     def take_table(self):
-        """Submits what is missing and begins a new step. Returns the table of the old step and all
+        """Submits the remaining gradients and begins a new step. Returns the table of the old step and all
         ParameterStates. The caller passes each of these to finish_one(), and then calls end_step()."""
         self._submit_rest()
         if self._taken not in (None, self._table):  # an interrupt ended the last step early

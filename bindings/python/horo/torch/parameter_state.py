@@ -34,7 +34,7 @@ class ParameterState:
         self.spec = spec
         self.key = None  # of the declared spec, in the present session
         self.group = None  # its Group, or None
-        self.context = None  # what the compressor needs for decompress()
+        self.context = None  # the compressor's context for decompress()
         self.spare = None  # buffer and context for the result, kept for steps in which this rank has no gradient
         self.sparse_dim = None  # of the last sparse gradient
         self.drop_view()

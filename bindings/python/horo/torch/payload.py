@@ -1,4 +1,4 @@
-"""The payload of a gradient: the memory that is submitted for it, and the way from the result back to the gradient."""
+"""The payload of a gradient: the memory that is submitted for it, and the return of the result to the gradient."""
 
 import torch
 
@@ -6,7 +6,7 @@ from horo.torch.arrays import DTYPES, in_one_piece
 
 
 class Payloads:
-    """A payload is the gradient itself, a dense copy of it, or what the user's compressor makes of it."""
+    """A payload is the gradient itself, a dense copy of it, or the output of the user's compressor."""
 
     def __init__(self, compressor, sparse_as_dense):
         """compressor: the user's, or None."""
