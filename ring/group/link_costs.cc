@@ -27,7 +27,7 @@ constexpr int kMostPeers = 3;
 constexpr std::size_t kMostStops = 4;
 constexpr std::size_t kNearBytes = 64 << 10, kFarBytes = 1 << 20;  // per input: within a core's cache, and beyond it
 constexpr std::uint64_t kPlan = 1;
-// Bounds of a fit: nothing is faster than memory, nor slower than a line to another continent.
+// Bounds of a fit: no transfer is faster than memory or slower than a connection to another continent.
 constexpr double kLeastSeconds = 1e-9, kMostSeconds = 10;
 constexpr double kLeastPerByte = 1e-12, kMostPerByte = 1e-3;
 constexpr double kMostBeyondCache = 100;  // times the cost within the cache
@@ -72,7 +72,7 @@ void fit_messages(const std::vector<Timed>& all, double most, LinkCost& link) {
   }
   const double determinant = rr * ee - re * re;
   const double slope = determinant > 0 ? (rr * e - re * r) / determinant : least_each / 2;
-  // Some part of a message is CPU work, even if a long line hides it.
+  // Some part of a message is CPU work, even if it is small beside a long latency.
   link.message = bounded(slope, std::min(least_each / 4, kShortWork), least_each);
   link.latency = std::max(kLeastSeconds, (r - link.message * re) / rr);
   if (link.latency <= most * link.message) return;

@@ -35,7 +35,7 @@ struct MpiApi {
   // Initializes MPI, unless this process has done so. Blocks until all ranks of MPI_COMM_WORLD have done the same,
   // without a deadline. If MPI is initialized here, it is finalized when the process exits with status 0.
   int (*start)(MpiPlace* place);
-  // Begins to make a communicator of all ranks, whose errors are returned. It may be used when the request has ended.
+  // Starts a duplicate of MPI_COMM_WORLD that returns errors. The communicator may be used when the request has ended.
   int (*duplicate)(MpiComm* comm, MpiRequest* request);
   void (*free)(MpiComm* comm);
 
@@ -44,7 +44,7 @@ struct MpiApi {
   int (*receive)(MpiComm comm, int peer, void* into, int bytes, MpiRequest* request);
   // `done`: the request has ended and is null now; `bytes`: the length of the message, if it was a receive.
   int (*test)(MpiRequest* request, bool* done, int* bytes);
-  // Of a receive, which still has to be tested until it is done.
+  // Cancels a receive. The request must still be tested until it is done.
   int (*cancel)(MpiRequest* request);
   // Makes progress for all messages of this rank.
   int (*progress)(MpiComm comm);

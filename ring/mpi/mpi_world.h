@@ -1,6 +1,6 @@
 // MpiWorld: a communicator of all ranks, which a session uses. Its streams (make_mpi_stream) copy bytes into memory of
-// their own, so MPI never holds the address of a caller's memory. After the death of a rank MPI cannot give up a
-// message; then that memory alone is kept for ever.
+// their own, so MPI never holds the address of a caller's memory. After the death of a rank MPI cannot cancel a send to
+// it; then only that memory is kept until the process ends.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace horo {
 // because MPI copies it between processes through the kernel, which pins every page.
 using MpiMemory = std::shared_ptr<std::byte[]>;
 
-// Messages by one thread at a time; the rest by any.
+// One thread at a time sends and receives messages; any thread may call the other functions.
 class MpiWorld {
  public:
   MpiWorld(const MpiApi& api, MpiComm comm) : api_(api), comm_(comm) {}
@@ -44,7 +44,7 @@ class MpiWorld {
   static constexpr std::size_t kMostMemoryBytes = 2 << 20;
   MpiMemory take_memory(std::size_t bytes);
 
-  // Keeps memory that MPI may still read or write for ever.
+  // Keeps memory that MPI may still read or write until the process ends.
   void keep(MpiMemory memory) noexcept;
 
  private:

@@ -15,7 +15,7 @@ namespace horo {
 using OwnerWord = std::atomic<std::uint32_t>;
 static_assert(OwnerWord::is_always_lock_free && sizeof(OwnerWord) == 4, "the kernel writes the word too");
 
-// Whether the thread that held the word has ended without giving it back: its process died or called exec.
+// Whether the thread that held the word has ended without releasing it: its process died or called exec.
 bool has_died(const OwnerWord& word) noexcept;
 
 // Holds a word, which was 0, for the calling thread until the destructor. The destructor has to run in the same thread

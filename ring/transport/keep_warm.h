@@ -1,7 +1,7 @@
 // Keeps idle TCP connections from starting slowly again. A connection that was idle for longer than its retransmission
-// timeout has a small congestion window, unless it uses BBR; over a long line that costs the first message after each
-// pause several round trips. So for HORO_TCP_KEEP_WARM_MS after the last message an empty frame is sent every 100 ms on
-// the connections whose round trip takes more than 1 ms (cools_down in ring/os/socket.h).
+// timeout has a small congestion window, unless it uses BBR; the first message after each pause then takes several
+// round trips. So for HORO_TCP_KEEP_WARM_MS after the last message an empty frame is sent every 100 ms on the
+// connections whose round trip takes more than 1 ms (cools_down in ring/os/socket.h).
 #pragma once
 
 #include <chrono>

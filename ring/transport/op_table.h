@@ -70,7 +70,7 @@ class OpTable {
   };
   std::optional<Expected> expected(int peer) const;
 
-  // Where an arriving message goes.
+  // The destination of an arriving message.
   enum class Place {
     kPosted,   // into the memory of the receive `op`
     kEarly,    // into memory of the transport, now counted as early bytes
@@ -101,8 +101,8 @@ class OpTable {
   // Notices that were not sent yet.
   std::size_t open_notices() const { return open_notices_; }
 
-  // True if all of `ops` have ended; they are forgotten then. Throws Mismatch if one was cancelled; all operations of
-  // its plan are forgotten then.
+  // Returns true and forgets `ops` if all of them have ended. Throws Mismatch if one was cancelled, and forgets all
+  // operations of its plan.
   bool finish(std::span<const Op> ops);
   // The peers of the operations in `ops` that have not ended, ascending.
   std::vector<int> waiting_for(std::span<const Op> ops) const;

@@ -14,8 +14,8 @@ namespace horo {
 
 class MpiWorld;
 
-// No call blocks and none throws. Used by one thread at a time; a user that does not sleep for room may call send() in
-// another thread at the same time.
+// No call blocks and none throws. Used by one thread at a time. Exception: if before_sleep() is never called with
+// POLLOUT, another thread may call send() at the same time.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -31,9 +31,9 @@ class Stream {
   // Whether all sent bytes reach a live peer even if this rank closes the stream now.
   virtual bool is_delivered() const noexcept = 0;
 
-  // Around a sleep in poll(). `wanted`: POLLIN, POLLOUT or both. The result of before_sleep() is to be polled; if its
-  // revents are set, without sleeping. after_sleep() must be called after every before_sleep(); it returns the events
-  // that are ready.
+  // To be called around a sleep in poll(). `wanted`: POLLIN, POLLOUT or both. The caller polls the result of
+  // before_sleep(), without sleeping if its revents are set already. after_sleep() must follow every before_sleep(); it
+  // returns the events that are ready.
   virtual pollfd before_sleep(short wanted) noexcept = 0;
   virtual short after_sleep(short revents) noexcept = 0;
 

@@ -1,7 +1,7 @@
 // Striped messages: with HORO_TCP_WIDTH several connections lead to one peer, and a long message is cut into stripes
 // that travel over all of them at once. That pays where the network limits the rate of each flow: with 1 Gbit/s per
-// flow an all_reduce of 16 MiB takes 141 ms over one connection and 63 ms over four. On a long line that loses packets
-// a loss delays one connection alone, but BBR gains more there. Bookkeeping without I/O, for the holder of the
+// flow an all_reduce of 16 MiB takes 141 ms over one connection and 63 ms over four. With long round trips and packet
+// loss, a loss delays one connection alone, but BBR gains more there. Bookkeeping without I/O, for the holder of the
 // transport's progress role; a transport has one object for each peer with several connections.
 //
 // The first stripe goes over the first connection, with the message's tag and whole length (FrameKind::kStriped), so
