@@ -68,7 +68,7 @@ struct Config {
   std::chrono::milliseconds start_timeout{30'000};  // HORO_START_TIMEOUT_MS: all ranks connected
   std::chrono::milliseconds hello_timeout{2'000};   // HORO_HELLO_TIMEOUT_MS: one handshake
   std::chrono::milliseconds deadline{30'000};       // HORO_DEADLINE_MS: one collective in flight
-  std::chrono::milliseconds beat{1'000};            // HORO_BEAT_MS: between signs of life while works are in flight
+  std::chrono::milliseconds beat{1'000};            // HORO_BEAT_MS: between heartbeats while works are in flight
   std::chrono::milliseconds stall_limit{60'000};    // HORO_STALL_LIMIT_MS: submitted by some ranks, not by others
   std::chrono::milliseconds stall_warning{10'000};  // HORO_STALL_WARNING_MS: the same, until a warning; 0: never
   std::chrono::milliseconds answer_timeout{1'000};  // HORO_ANSWER_TIMEOUT_MS: for a rank's answer to a stall diagnosis
