@@ -58,8 +58,8 @@ class Transport {
   // no effect.
   virtual void leave() noexcept {}
 
-  // For a thread that waits for a peer by other means than wait(): whether the peer has left. If so, everything that
-  // the peer wrote before is visible. Throws PeerLost if the transport has ended.
+  // Returns whether the peer has left, for a thread that waits for the peer in shared memory and not in wait(). If so,
+  // all stores of the peer before that are visible. Throws PeerLost if the transport has ended.
   virtual bool has_left(int /*peer*/) { return false; }
 
   // The first peer whose death shows in memory shared with it; -1: none. Does not block. Any thread. When there is one,

@@ -34,7 +34,7 @@ class ScratchPool {
     std::unique_ptr<Memory> memory_;
   };
 
-  // At least `bytes` of memory with any content.
+  // Returns at least `bytes` bytes of memory with undefined contents.
   Lease take(std::size_t bytes);
 
  private:

@@ -12,7 +12,7 @@
 namespace horo {
 
 // Sets Connection::memory of those `connections` that are Unix sockets (the higher rank of a pair creates the segment),
-// and Connection::arena of those for data. Returns this rank's own arena; nothing where no peer is on this host or the
+// and Connection::arena of those for data. Returns this rank's own arena; nullopt if no peer is on this host or the
 // arena cannot be created (logged). Where a segment cannot be created or mapped, the pair uses the socket alone if
 // Config::transport is "auto" (logged); with "shm" both ranks throw std::invalid_argument. Blocks until all peers have
 // answered. Throws PeerLost, naming a peer that ended meanwhile or has not answered by `deadline`, or the rank that a

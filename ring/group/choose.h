@@ -55,8 +55,8 @@ std::size_t priced_bytes(const Collective& collective, int size);
 const NamedMaker& choose(const Collective& collective, const Shape& shape, const AlgorithmOverrides& overrides,
                          const Prices& prices);
 
-// The schedules of the override's file, by member, if they fit: as many members, the same root, all members contribute
-// in order of ids, and the sums come in the order that the collective asks for. Else null: see choose().
+// The schedules of the override's file, by member, if they fit: the same number of members, the same root, all members
+// contribute in order of ids, and the sums come in the order that the collective asks for. Else null: see choose().
 const std::vector<Schedule>* given_schedules_for(const Collective& collective, const Shape& shape,
                                                  const AlgorithmOverrides& overrides);
 

@@ -56,7 +56,7 @@ class MpiWorld {
   std::atomic<bool> is_kept_{false};                         // orders nothing
 };
 
-// A rank, and the socket to it, whose end shows the end of the rank.
+// A rank and the socket to it; the end of the socket shows the end of the rank.
 struct MpiPeer {
   int rank;
   int socket;

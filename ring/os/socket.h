@@ -74,11 +74,11 @@ int error_of(int fd) noexcept;
 
 // Whether both ends of a TCP connection have the same address, so that its packets never leave the host.
 bool is_within_host(int fd) noexcept;
-// For such a connection: sets the congestion control "reno", which every kernel has and every user may set. If the
-// system's default is BBR, which searches for a line rate that does not exist here, exchanges of 16 MiB take 1.4 times
-// as long.
+// For a connection within the host: sets the congestion control "reno", which every kernel has and every user may set.
+// If the system's default is BBR, which searches for a line rate that does not exist here, exchanges of 16 MiB take 1.4
+// times as long.
 void pace_nothing(int fd) noexcept;
-// The bytes of the stream that one packet of such a connection carries: 65,483 on the loopback interface.
+// The bytes of the stream that one packet of a connection within the host carries: 65,483 on the loopback interface.
 std::size_t packet_bytes(int fd) noexcept;
 
 // Whether a TCP connection has a round trip of more than 1 ms and a congestion control that starts slowly again after a

@@ -32,11 +32,11 @@ struct Kernels {
   void reduce_tree(DType dtype, ReduceOp op, const TreeJob& job) const { tree_run(dtype, op, job)(job); }
 };
 
-// One element at a time, for every processor. The reference for the other kernels.
+// Kernels that process one element at a time, for every processor: the reference for the other kernels.
 const Kernels& scalar_kernels();
-// With the vectors that every processor of this architecture has.
+// Kernels with the vectors that every processor of this architecture has.
 const Kernels& baseline_kernels();
-// Null if the processor or the build does not support them.
+// Kernels for AVX2 and AVX-512; null if the processor or the build does not support them.
 const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();
 

@@ -14,7 +14,7 @@
 
 namespace horo {
 
-// In place of a contributor's id: the member has no value for the reduction.
+// Replaces the contributor id of a member that has no value for the reduction.
 inline constexpr std::int64_t kAbsent = -1;
 
 // The problem that a schedule solves; equal on all members.
@@ -22,8 +22,8 @@ struct Shape {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   int size = 1;
   int root = 0;  // member; of broadcast, reduce, gather and scatter
-  // Of reductions: ids of the members in the canonical tree, ascending; kAbsent: the member has no value. Empty: the
-  // ids are 0, 1, 2 ...
+  // For reductions: the ids of the members in the canonical tree, ascending; kAbsent: the member has no value. Empty:
+  // the ids are 0, 1, 2 ...
   std::vector<std::int64_t> contributors;
   std::vector<int> hosts;  // by member: equal numbers share a host; empty: one host
 };

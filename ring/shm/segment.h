@@ -17,7 +17,7 @@ class ShmSegment {
   // Makes a segment of zeros. All pages are backed by memory, so touching them cannot fail later; the size is sealed.
   // Throws std::system_error naming the step that failed, or std::invalid_argument for more than kMaxBytes.
   static ShmSegment create(std::size_t bytes);
-  // The same without memory behind it; populate() backs a part of it.
+  // The same, but no page is backed by memory; populate() backs a part of the segment.
   static ShmSegment create_empty(std::size_t bytes);
   // Maps a segment of another rank. Throws std::system_error, or ProtocolError if its size is not sealed (the peer
   // could truncate it while it is in use) or not between `least_bytes` and kMaxBytes.

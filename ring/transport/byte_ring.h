@@ -9,7 +9,8 @@
 
 namespace horo {
 
-// In shared memory, zero at first. Positions count bytes since the beginning. Each word has its own cache line.
+// The control words of a ring, in shared memory, initially zero. Positions count bytes since the start. Each word has
+// its own cache line.
 struct RingWords {
   // Stored with seq_cst after the bytes before the position were copied: orders the copy before the store, and the
   // store before the load of the peer's sleep word.

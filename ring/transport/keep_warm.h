@@ -28,7 +28,7 @@ class KeepWarm {
     return is_needed() && now < warm_until_ ? now + kInterval : TimePoint::max();
   }
 
-  // By the holder of the progress role. A connection with unsent bytes is not idle and gets no beat.
+  // Called by the holder of the progress role. A connection with unsent bytes is not idle and gets no beat.
   void send_beats() noexcept {
     for (DataConnection* connection : connections_) {
       if (connection->out().has_unsent() || !connection->can_send()) continue;

@@ -43,7 +43,8 @@ class ShmSync {
   ShmSync(const GroupContext& context, std::shared_ptr<ShmArenas> arenas, Allocation own,
           const std::vector<std::int64_t>& offsets, WaitPatience patience);
 
-  // For callers with messages in flight during a collective: waits here make progress with them.
+  // Makes the waits of this object progress messages as well (Transport). For callers with messages in flight during a
+  // collective.
   void move_messages() { moves_messages_ = true; }
 
   int size() const { return static_cast<int>(members_.size()); }
@@ -162,7 +163,7 @@ class ShmSync {
 
   std::uint64_t sync_point_ = 0;
   std::uint64_t all_arrived_ = 0;  // a sync point at which all members have arrived
-  // What this member announced at sync_point_. It does not load this back from its flag, whose line its peers hold.
+  // The signature that this member announced at sync_point_: a copy, because the peers hold the cache line of its flag.
   SyncSignature signature_;
   std::uint64_t in_ = kNoOffset, out_ = kNoOffset;
   bool probes_ = false;       // this member wrote its probe lines and reads a peer's
