@@ -36,15 +36,15 @@ using PlanId = std::uint32_t;  // a known plan; equal on all ranks, never reused
 
 // ---- Events of this rank.
 
-// A tensor is ready here that is in no known plan, or whose plan was broken. absent: this rank contributes no value.
-// A join follows the reports of everything that this rank submitted to the set before, plans included; until Joined no
-// other report of the set follows it. A report that violates this, or that is of a removed set, fails at once. The
-// tensors of a unit are reported together, without a flush() in between.
+// A tensor is ready on this rank, and it is in no known plan or its plan was broken. absent: this rank contributes no
+// value. A join follows the reports of everything that this rank submitted to the set before, plans included; until
+// Joined no other report of the set follows it. A report that violates this, or that is of a removed set, fails at
+// once. The tensors of a unit are reported together, without a flush() in between.
 struct Submitted {
   Key key = 0;
   bool absent = false;
 };
-// All tensors of a known plan are ready here, those of `absent` without a value.
+// All tensors of a known plan are ready on this rank; the tensors in `absent` have no value.
 struct PlanComplete {
   PlanId plan = 0;
   std::vector<Key> absent;
@@ -78,8 +78,8 @@ struct RankLeft {
 };
 // The time of the last SetTimer has passed.
 struct TimerFired {};
-// Collectives of the set whose end had to be reported (Release::reports_done) have finished here; tensors: their number
-// of tensors.
+// Collectives of the set that were released with Release::reports_done have finished on this rank; tensors: the total
+// number of their tensors.
 struct Done {
   std::uint32_t set = 0;
   std::uint32_t tensors = 0;
@@ -217,9 +217,9 @@ class Coordinator {
   // collected messages.
   void flush(TimePoint now, Actions& actions);
 
-  // For every tensor that is stored and that became ready since the last step end but one: when each rank had it ready
-  // (a tensor of a known plan: when the plan was complete on the rank). Leader: of the last instance that all ranks had
-  // ready. Other ranks: only their own times.
+  // The times at which each rank had each tensor ready, for every stored tensor that became ready since the last step
+  // end but one (a tensor of a known plan: when the plan was complete on the rank). Leader: of the last instance that
+  // all ranks had ready. Other ranks: only their own times.
   std::vector<ReadyTime> ready_times() const;
 
  private:

@@ -34,7 +34,7 @@ class Joins {
   }
   // From here on no rank has joined the set.
   void clear(std::uint32_t set) { joins_.erase(set); }
-  // By set; only sets that a rank has joined.
+  // The joins by set. It contains only sets that a rank has joined.
   const std::map<std::uint32_t, Join>& all() const { return joins_; }
 
  private:

@@ -40,7 +40,8 @@ class Leader {
   // When timer_fired() must be called next.
   std::optional<TimePoint> due() const { return agreement_.stalls().due(); }
   bool has_left(int rank) const { return tables_.left.contains(rank); }
-  // Of the tensors that became ready on their last rank at from(their set) or later: when each rank had them ready.
+  // The times at which each rank had each tensor ready, for the tensors that became ready on their last rank at
+  // from(their set) or later.
   std::vector<ReadyTime> ready_times(const std::function<TimePoint(std::uint32_t)>& from) const;
 
  private:

@@ -48,7 +48,7 @@ class PlanCache {
   // The cache must not be full. A plan never moves and is never deleted, because a report of a dissolved plan may be in
   // flight.
   PlanId define(std::uint32_t set, std::vector<TensorId> tensors);
-  // Null if the plan was never defined.
+  // Returns null if the plan was never defined.
   Plan* find(PlanId plan);
   const Plan* find(PlanId plan) const;
   std::vector<PlanId> live() const;

@@ -58,7 +58,7 @@ class ReadyTable {
   // The version with this id; nullopt if the id was never given; a null entry if its set was forgotten. The entry of an
   // id does not move before that.
   std::optional<VersionRef> version_of(TensorId id) const;
-  // Null if there is none.
+  // The entry of this name; null if there is none.
   Entry* find(const TensorName& name);
   // The entries of a set, by name.
   std::vector<Entry*> of_set(std::uint32_t set);

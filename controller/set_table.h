@@ -24,7 +24,7 @@ class SetTable {
   std::uint32_t next() const { return next_; }  // number of the next set
   void add(std::string name, std::vector<int> ranks);
   void remove(std::uint32_t set) { sets_.erase(set); }
-  // Null if it does not exist.
+  // The set with this number; null if it does not exist.
   const KnownSet* find(std::uint32_t set) const;
   // True if it was removed.
   bool existed(std::uint32_t set) const { return set < next_ && find(set) == nullptr; }

@@ -39,7 +39,7 @@ class StallClock {
         // A short limit leaves a quarter of itself for the answers.
         diagnose_ahead_(std::min<Duration>(limit_ / 4, config.answer_timeout)) {}
 
-  // Of a tensor or plan that begins to wait now.
+  // The patience of a tensor or plan that begins to wait now.
   StallPatience fresh(TimePoint now) const {
     const bool warns = warning_ > Duration::zero() && warning_ < limit_ - diagnose_ahead_;
     return {now + limit_, warns ? Stage::kWarn : Stage::kDiagnose};

@@ -33,7 +33,7 @@ struct StallStep {
   std::optional<RequestDiagnosis> request;  // to be sent to all ranks
   std::optional<PlanStall> dissolve;
 };
-// Why a unit fails. culprit: the tensor of it that failed; empty: the unit itself did.
+// The reason why a unit fails. culprit: the tensor of the unit that failed; empty: the unit itself failed.
 struct UnitFailure {
   std::string culprit;
   std::string text;
