@@ -12,7 +12,7 @@ using JobKey = std::array<std::byte, kKeyBytes>;
 using Nonce = std::array<std::byte, 16>;
 using Mac = std::array<std::byte, 32>;
 
-// From the kernel's random source. Throws std::runtime_error if it fails.
+// A nonce from the kernel's random source. Throws std::runtime_error if the source fails.
 Nonce make_nonce();
 JobKey make_job_key();
 

@@ -33,7 +33,7 @@ struct Traffic {
 
 class Counters {
  public:
-  // Of one (process set, collective, algorithm).
+  // The counters of one (process set, collective, algorithm).
   struct Collectives {
     std::uint64_t count = 0;
     std::uint64_t payload_bytes = 0;  // of the tensors, as the caller sees them
@@ -54,7 +54,7 @@ class Counters {
    private:
     std::atomic<std::uint64_t> count_{0}, payload_bytes_{0};  // sums; order nothing
   };
-  // Of the coordinator's messages, sent by this rank.
+  // The counters of the coordinator's messages that this rank has sent.
   struct Control {
     std::uint64_t messages = 0;
     std::uint64_t bytes = 0;

@@ -7,8 +7,8 @@
 
 namespace horo {
 
-// By the processor's own instruction where it has one, else by tables; the same value. A seed continues: the checksum
-// of a and b is crc32c(b, crc32c(a)). Any thread.
+// Uses the processor's instruction if it has one, else tables; the value is the same. The seed continues a checksum:
+// the checksum of a and b is crc32c(b, crc32c(a)). Any thread.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed = 0);
 
 // The implementation for processors without the instruction; declared for tests.

@@ -6,7 +6,7 @@
 
 namespace horo {
 
-// With its quotation marks; control characters are escaped, all other bytes stay as they are.
+// The text as a JSON string with quotation marks; control characters are escaped, all other bytes are unchanged.
 std::string json_quoted(std::string_view text);
 
 }  // namespace horo

@@ -40,7 +40,7 @@ struct Setting {
   const char* meaning = "";
 };
 
-// In the order of the documentation.
+// The table, in the order of the documentation.
 std::span<const Setting> all_settings();
 const Setting* find_setting(std::string_view name);
 

@@ -8,8 +8,8 @@ namespace horo {
 // Adds the HORO_* variables that are not set, with the values of the launcher.
 Lookup with_defaults_of(const Launcher& launcher, const Lookup& get);
 
-// For a config whose other fields are all set. Throws std::invalid_argument if the ranks have no way to find each
-// other, with the settings that give one.
+// Chooses Config::meet_by for a config with all other fields set. Throws std::invalid_argument if the ranks have no way
+// to find each other, with the settings that give one.
 MeetBy meet_by_of(const Config& config, bool has_exchange);
 
 }  // namespace horo

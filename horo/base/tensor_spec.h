@@ -23,8 +23,9 @@ struct TensorSpec {
   int peer = -1;  // send_recv: the receiver; else -1
   double prescale = 1.0;
   double postscale = 1.0;
-  // Of this rank's input. all_gather, all_to_all, gather and scatter: the first dimension may differ between ranks, the
-  // others may not. add_process_set: the ranks, ascending; remove_process_set: the set; join, barrier: empty.
+  // The shape of this rank's input. all_gather, all_to_all, gather and scatter: the first dimension may differ between
+  // ranks, the others may not. add_process_set: the ranks, ascending; remove_process_set: the set; join, barrier:
+  // empty.
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> splits;  // reduce_scatter: rows for each member; empty: evenly, the first have one more
   std::string set_name;              // add_process_set: its name; empty: "process set <number>"

@@ -63,7 +63,7 @@ enum class CollectiveKind : std::uint8_t {
 // kCanonical: the result depends on the contributor ids alone (docs/canonical_order.md). kFast: any order of summation.
 enum class Order : std::uint8_t { kCanonical = 0, kFast = 1 };
 
-// By number; 0: not an element type.
+// The bytes of an element, by number of the type; 0: not an element type.
 extern const std::array<std::uint8_t, 256> kElementBytes;
 
 // Bytes of one element.

@@ -91,7 +91,7 @@ struct Frame {
 
 using FrameBytes = std::array<std::byte, kFrameBytes>;
 
-// With magic, version and a CRC32C of the header itself in the last kChecksumBytes.
+// Encodes the header with magic and version; the last kChecksumBytes are a CRC32C of the header itself.
 FrameBytes encode(const Frame& frame);
 
 // Throws ProtocolError on a wrong magic, version, kind, flag or checksum, or a length over `max_length`.

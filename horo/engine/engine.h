@@ -30,7 +30,7 @@ struct EpochState {
   Links links;
   Coordinator coordinator;
   FailureDetector detector;
-  PendingItems pending;            // whose events the coordinator has
+  PendingItems pending;            // items whose events the coordinator has received
   std::unique_ptr<LaneSet> lanes;  // made after the startup agreement
 };
 

@@ -31,7 +31,7 @@ class LaneSet {
   void close(std::uint32_t set, Ending last);
   // Frees the lanes that were closed and are drained, and ends the last Works of their sets.
   void reap();
-  // For each set, Lane::take_done() of its lane.
+  // Calls Lane::take_done() of every lane, and returns the results by set.
   std::vector<Done> take_done();
   // Lane::stop() and Lane::join() of all lanes. The engine's thread calls join() before it ends.
   void stop();

@@ -21,10 +21,10 @@ struct SetInfo {
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
-// For messages: "process set 'evens'", or "process set 2" if that is its name, or "the world".
+// The set's name for messages: "process set 'evens'", or "process set 2" if that is its name, or "the world".
 std::string describe(const SetInfo& set);
 
-// Not locked: the tensor table holds its mutex.
+// Has no lock of its own: the tensor table calls it under its mutex.
 class KnownSets {
  public:
   explicit KnownSets(const Config& config);  // only the world

@@ -44,7 +44,7 @@ struct TensorRecord {           // begins with the members that every submission
 
 bool is_request(CollectiveKind kind);  // add_set, remove_set and join: agreed on like a tensor, but move no data
 
-// Not locked: the tensor table holds its mutex.
+// Has no lock of its own: the tensor table calls it under its mutex.
 class NameTable {
  public:
   explicit NameTable(const Config& config) : config_(config) {}

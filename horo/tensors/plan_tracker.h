@@ -28,7 +28,7 @@ struct TrackedPlan {
   bool broken = false;
 };
 
-// Not locked: the tensor table holds its mutex.
+// Has no lock of its own: the tensor table calls it under its mutex.
 class PlanTracker {
  public:
   explicit PlanTracker(NameTable& tensors) : tensors_(tensors) {}

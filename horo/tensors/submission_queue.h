@@ -8,7 +8,7 @@
 
 namespace horo {
 
-// Not locked: the tensor table holds its mutex.
+// Has no lock of its own: the tensor table calls it under its mutex.
 class SubmissionQueue {
  public:
   // Single submissions of this many bytes in total are flushed without waiting for more.
