@@ -44,7 +44,8 @@ class WorkTable {
     Seats(WorkTable& table, std::size_t count) : table_(table), numbers_(count) { table_.take(numbers_); }
     Seats(const Seats&) = delete;
     ~Seats() { table_.give_back(numbers_); }
-    // As many works as reserved numbers; `numbers` has room for all of them.
+    // Assigns the reserved numbers to the works and writes them to `numbers`. There are as many works as reserved
+    // numbers.
     void give(std::vector<std::shared_ptr<horo::Work>> works, std::int64_t* numbers) noexcept {
       table_.fill(numbers_, works);
       std::copy(numbers_.begin(), numbers_.end(), numbers);
