@@ -21,11 +21,11 @@ struct BenchOptions {
   NetBench net;
   ChoiceBench choice;
   SimulateBench simulate;
-  // Of choice.
+  // The options of `choice`.
   std::string sizes = "8,64,512,2K,4K,8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,64M";
   std::string collectives = "all_reduce";
   std::string transports = "shm,tcp";
-  // Of simulate.
+  // The options of `simulate`.
   std::string simulated_sizes = "8,64K,1M,64M,1G";
   std::string simulated_collective = "all_reduce";
 };
