@@ -53,7 +53,7 @@ struct Members {
 // counters outlive it. Throws std::invalid_argument if the members or the configured algorithms are not valid.
 std::unique_ptr<Group> make_transport_group(Transport& transport, Members members, const Config& config,
                                             Counters& counters);
-// A group over the transport of `links` that also uses their shared memory and MPI.
+// A group over the transport of `links` that also uses their shared memory.
 std::unique_ptr<Group> make_transport_group(const Links& links, Members members, const Config& config,
                                             Counters& counters);
 

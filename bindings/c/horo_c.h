@@ -195,9 +195,10 @@ typedef struct {
   int32_t flags;  /* HORO_CODEC_STATEFUL, or 0 */
   uint64_t block; /* elements that are coded together; tensors are cut only between blocks */
   uint64_t (*wire_bytes)(void* user, uint64_t count); /* the exact size of `count` coded elements */
-  /* encode writes the code of x + residual, and sets residual to the part of it that decode does not restore; residual
-   * is null if the codec is not stateful. The same values must give the same bytes on all ranks. Called by horo's
-   * threads, by several at once. A return value other than 0 ends the job with an error that names codec and tensor. */
+  /* wire may have any alignment. encode writes the code of x + residual, and sets residual to the part of it that
+   * decode does not restore; residual is null if the codec is not stateful. The same values must give the same bytes on
+   * all ranks. Called by horo's threads, by several at once. A return value other than 0 ends the job with an error
+   * that names codec and tensor. */
   int32_t (*encode)(void* user, const float* x, float* residual, void* wire, uint64_t count);
   int32_t (*decode)(void* user, const void* wire, float* out, uint64_t count);
   void* user;

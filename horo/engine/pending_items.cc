@@ -1,5 +1,6 @@
 #include "horo/engine/pending_items.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "horo/base/check.h"
@@ -33,9 +34,14 @@ std::vector<Item> PendingItems::take(std::span<const Key> keys) {
 
 Item PendingItems::take(Key key) {
   if (key >= by_key_.size() || !by_key_[key].work) {
-    for (const auto& [id, items] : std::exchange(plans_, {})) {
-      for (const Item& item : *items) add(item);
-    }
+    const auto has_key = [key](const Item& item) { return item.submission.key == key; };
+    const auto holds_key = [&](const auto& plan) {
+      return std::any_of(plan.second->begin(), plan.second->end(), has_key);
+    };
+    const auto plan = std::find_if(plans_.begin(), plans_.end(), holds_key);
+    HORO_CHECK(plan != plans_.end());
+    for (const Item& item : *plan->second) add(item);
+    plans_.erase(plan);
   }
   HORO_CHECK(key < by_key_.size() && by_key_[key].work != nullptr);
   return std::exchange(by_key_[key], {});

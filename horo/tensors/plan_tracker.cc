@@ -52,7 +52,8 @@ void PlanTracker::count(TensorRecord& record, SubmissionBatch& batch, std::vecto
     const bool has_all = complete.absent.empty();
     const ItemList items = items_of(plan);
     batch.report(std::move(complete), items);
-    if (has_all && contiguous_memory(*items) == nullptr) filled.push_back({record.plan_id, items});
+    const bool has_bytes = std::any_of(items->begin(), items->end(), [](const Item& item) { return item.bytes > 0; });
+    if (has_all && has_bytes && contiguous_memory(*items) == nullptr) filled.push_back({record.plan_id, items});
   }
   ++plan.waiting;
 }

@@ -89,6 +89,10 @@ void read_group(const fs::path& mount, const std::string& controllers, const std
 
 CgroupLimits cgroup_limits(const std::string& membership, const std::string& mount) {
   CgroupLimits limits;
+  // In a container the mount is often the container's own group, whatever the membership says.
+  read_v2(mount, limits);
+  read_v1(fs::path(mount) / "cpu", limits);
+  read_v1(fs::path(mount) / "memory", limits);
   std::istringstream lines(membership);
   for (std::string line; std::getline(lines, line);) {
     const std::size_t first = line.find(':');

@@ -159,7 +159,10 @@ std::string StreamTransport::late_text(std::span<const Op> ops) const {
 void StreamTransport::throw_if_failed() {
   if (!state_.failure) return;
   while (state_.is_progressing) state_.changed.wait(state_.mutex);
-  if (!std::exchange(has_released_, true)) progress_.release_all();
+  if (!has_released_) {
+    progress_.release_all();  // may throw: then the next caller tries again
+    has_released_ = true;
+  }
   throw PeerLost(*state_.failure);
 }
 
