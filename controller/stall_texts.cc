@@ -50,7 +50,7 @@ std::string waits_text(const std::vector<RankWaits>& waits) {
     std::string text = pending_text(one);
     const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
     if (group == groups.end()) {
-      groups.push_back({std::move(text), {one.rank}});
+      groups.emplace_back(std::move(text), std::vector<int>{one.rank});
     } else {
       group->second.push_back(one.rank);
     }

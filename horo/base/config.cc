@@ -185,7 +185,7 @@ Config config_from_environment(const std::map<std::string, std::string>& given, 
     const auto found = given.find(name);
     return found != given.end() ? found->second.c_str() : std::getenv(name);
   };
-  const Config config = config_from(get, has_exchange);
+  Config config = config_from(get, has_exchange);
   if (config.local_rank == 0) warn_of_what_is_not_taken(config.launcher);
   return config;
 }

@@ -140,8 +140,8 @@ std::uint32_t by_instruction(std::span<const std::byte> left, std::uint32_t crc)
 }  // namespace
 
 bool has_crc32c_instruction() {
-  static const bool kHas = find_instruction();
-  return kHas;
+  static const bool has = find_instruction();
+  return has;
 }
 
 std::uint32_t crc32c_by_tables(std::span<const std::byte> bytes, std::uint32_t seed) {

@@ -45,7 +45,7 @@ void close_all_in_child() noexcept {
 
 // Initialised when the process starts, not with the first descriptor: a child forked during the initialisation would
 // wait for a thread that it does not have.
-[[maybe_unused]] const bool watches_forks = ::pthread_atfork(nullptr, nullptr, close_all_in_child) == 0;
+[[maybe_unused]] const bool kWatchesForks = ::pthread_atfork(nullptr, nullptr, close_all_in_child) == 0;
 
 }  // namespace
 

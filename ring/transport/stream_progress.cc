@@ -34,7 +34,7 @@ StreamProgress::StreamProgress(const Config& config, const Identity& self, std::
     : self_(self),
       arenas_(arenas),
       patience_(patience_for(config.local_size, polls_without_kernel(connections))),
-      no_memory_(self.rank, say("rank ", self.rank, ": out of memory (std::bad_alloc)")),
+      no_memory_(out_of_memory_error(self.rank)),
       brief_wait_(patience_.turn),
       state_(state),
       stripes_(static_cast<std::size_t>(self.size)),

@@ -64,7 +64,7 @@ class StreamProgress {
   const Identity& self_;
   const ShmArenas* const arenas_;  // null: none
   const WaitPatience patience_;
-  const PeerLost no_memory_;  // made in advance, because making it takes memory
+  const PeerLost no_memory_;  // out_of_memory_error()
   BriefWait brief_wait_;
   StreamState& state_;
   DataConnections connections_;                             // by rank and number

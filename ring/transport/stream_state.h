@@ -8,11 +8,17 @@
 
 #include "horo/base/error.h"
 #include "horo/base/mutex.h"
+#include "horo/base/say.h"
 #include "ring/mpi/mpi_world.h"
 #include "ring/os/waiting.h"
 #include "ring/transport/op_table.h"
 
 namespace horo {
+
+// The error of a rank that has no memory left. Made in advance, because making it takes memory.
+inline PeerLost out_of_memory_error(int rank) {
+  return PeerLost(rank, say("rank ", rank, ": out of memory (std::bad_alloc)"));
+}
 
 struct StreamState {
   StreamState(int own_rank, int size, std::size_t max_early_bytes, std::shared_ptr<MpiWorld> mpi_world)

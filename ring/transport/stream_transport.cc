@@ -42,7 +42,7 @@ StreamTransport::StreamTransport(const Config& config, const Identity& self, std
     : config_(config),
       self_(self),
       arenas_(std::move(arenas)),
-      no_memory_(self.rank, say("rank ", self.rank, ": out of memory (std::bad_alloc)")),
+      no_memory_(out_of_memory_error(self.rank)),
       state_(self.rank, self.size, config.max_early_bytes, connections.empty() ? nullptr : connections.front().mpi),
       progress_(config_, self_, std::move(connections), arenas_.get(), state_),
       keep_warm_(connections_to_keep_warm(config, state_.mpi != nullptr, progress_.connections()),

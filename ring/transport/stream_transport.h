@@ -54,7 +54,7 @@ class StreamTransport final : public Transport {
   const Config config_;
   const Identity self_;
   const std::shared_ptr<ShmArenas> arenas_;
-  const PeerLost no_memory_;  // made in advance, because making it takes memory
+  const PeerLost no_memory_;  // out_of_memory_error()
   StreamState state_;
   StreamProgress progress_;  // by the holder of the progress role
   KeepWarm keep_warm_;

@@ -20,7 +20,10 @@ using Buffers = std::vector<std::vector<float>>;
 struct Steps {
   std::vector<double> submit_s, wait_s;  // max over ranks
   std::vector<std::int64_t> control;     // four counts per step, summed over ranks
-  std::vector<std::int64_t> of(int step) const { return {control.begin() + step * 4, control.begin() + step * 4 + 4}; }
+  std::vector<std::int64_t> of(int step) const {
+    const auto first = control.begin() + std::ptrdiff_t{4} * step;
+    return {first, first + 4};
+  }
 };
 
 std::vector<Key> declare_gradients(Session& session, int tensors) {
