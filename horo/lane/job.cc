@@ -95,7 +95,7 @@ class ItemRun {
     const bool is_root = like_.root == participants_.group.rank();
     if (is_root) rows = rows_for_each(item_.submission.splits, spec_.shape.front(), participants_.group.size());
     rows = gather_all(rows);
-    const auto roots = rows.begin() + static_cast<std::ptrdiff_t>(like_.root * participants_.group.size());
+    const auto roots = rows.begin() + std::ptrdiff_t{like_.root} * participants_.group.size();
     rows = {roots, roots + participants_.group.size()};
     return move_parts(elements(rows), {rows[me()]});
   }

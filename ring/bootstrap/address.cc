@@ -68,7 +68,7 @@ Fd listen_with_retry(const Address& address, Duration patience) {
 }
 
 std::string explain_listening(const std::system_error& error) {
-  const std::string text = error.what();
+  std::string text = error.what();
   switch (error.code().value()) {
     case EADDRINUSE:
       return text + ". End the program that listens there, or choose another port";
