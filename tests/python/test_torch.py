@@ -20,6 +20,10 @@ def test_interrupts_free_no_memory_in_flight(run_program):
     run_program("interrupts", 2)
 
 
+def test_handles_may_be_copied_and_shared_by_threads(run_program):
+    run_program("handles", 2)
+
+
 def test_every_collective_works_alone(run_program):
     run_program("alone", 1)
 

@@ -256,6 +256,12 @@ class Session:
                 return
             self.release([work])
 
+    def begin_round(self, number, stream, step, round):
+        pass
+
+    def fail_round(self, number, stream, reason):
+        pass
+
     def step_end(self, number=0):
         """All gradients of a step were submitted to the process set and waited for."""
         self._check(quick.horo_step_end(self.pointer, number))

@@ -48,8 +48,9 @@ _NUMBERS = frozenset(_OPS.values())
 # of a reduce_scatter by member, if the rows are not dealt evenly. priority: greater values run first.
 Spec = collections.namedtuple(
     "Spec",
-    "name kind op dtype shape order root stepwise prescale postscale set custom_op codec peer splits priority",
-    defaults=(_native.SUM, _native.FLOAT32, (), 0, 0, 0, 1.0, 1.0, 0, None, None, -1, (), 0),
+    "name kind op dtype shape order root stepwise prescale postscale set custom_op codec peer splits priority "
+    "round_stream",
+    defaults=(_native.SUM, _native.FLOAT32, (), 0, 0, 0, 1.0, 1.0, 0, None, None, -1, (), 0, 0),
 )
 
 

@@ -11,9 +11,9 @@ import torch
 from small import backward, check, optimizer_of, params_of, start_over
 
 import horo.torch as hvd
-from horo.torch import batching, gradient_table, gradients
+from horo.torch import batching, gradient_table, gradients, hooks, round_state, rounds
 
-FILES = (batching.__file__, gradient_table.__file__, gradients.__file__)
+FILES = tuple(module.__file__ for module in (batching, gradient_table, gradients, hooks, round_state, rounds))
 
 
 class Interrupt:

@@ -1,7 +1,6 @@
 """DistributedOptimizer compared with one process that has the whole batch, and its behaviour as an optimizer."""
 
 import collections
-import warnings
 
 import claims
 import torch
@@ -106,20 +105,15 @@ def several_passes_are_added_before_the_submit():
     for _ in range(3):
         optimizer.zero_grad()
         (param * 1.0).sum().backward()
-        before = hvd.counters()["submitted"]
+        assert (param.grad == 1).all()
         (param * hvd.rank()).sum().backward()
-        assert hvd.counters()["submitted"] == before + 1
+        assert (param.grad == 1 + (hvd.size() - 1) / 2).all()
         optimizer.step()
     assert (param == -3 * (1 + (hvd.size() - 1) / 2)).all(), param
     optimizer.set_backward_passes_per_step(1)
     optimizer.zero_grad()
-    (param * 1.0).sum().backward()
-    with raises(AssertionError, "more than backward_passes_per_step"):
-        (param * 1.0).sum().backward()
-    with raises(hvd.HoroError, "gradient passes was written to"):
-        optimizer.step()
-    optimizer.zero_grad()
-    (param * 1.0).sum().backward()
+    (param * hvd.rank()).sum().backward()
+    assert (param.grad == (hvd.size() - 1) / 2).all()
     optimizer.step()
 
 
@@ -158,8 +152,9 @@ def gradients_may_be_zeros_instead_of_none():
     for set_to_none in (True, False, True):
         optimizer.zero_grad(set_to_none=set_to_none)
         model(torch.ones(1, 1, 8, 8, dtype=torch.float64)).sum().backward()
-        with raises(AssertionError, "zero_grad()", "race condition"):
-            optimizer.zero_grad()
+        optimizer.zero_grad()
+        assert all(p.grad is None for p in model.parameters())
+        model(torch.ones(1, 1, 8, 8, dtype=torch.float64)).sum().backward()
         optimizer.step()
     optimizer.zero_grad()
     assert all(p.grad is None for p in model.parameters())
@@ -169,16 +164,16 @@ def gradients_may_be_clipped_before_step():
     param = torch.nn.Parameter(torch.zeros(4))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("clipped", param)])
     (param * (hvd.rank() + 1)).sum().backward()
-    optimizer.synchronize()
+    optimizer.synchronize()  # as scripts for Horovod do
     torch.nn.utils.clip_grad_norm_([param], 1.0)
     with optimizer.skip_synchronize():
         optimizer.step()
     torch.testing.assert_close(param.detach().norm(), torch.tensor(1.0))
-    optimizer.synchronize()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        optimizer.step()
-    assert [w.category for w in caught] == [UserWarning] and "skip_synchronize" in str(caught[0].message)
+    optimizer.zero_grad()
+    (param * (hvd.rank() + 1)).sum().backward()
+    torch.nn.utils.clip_grad_norm_([param], 1.0)
+    optimizer.step()
+    torch.testing.assert_close(param.detach().norm(), torch.tensor(2.0))
 
 
 def gradients_of_a_closure_are_reduced():
@@ -267,10 +262,9 @@ def gradients_that_differ_from_the_declaration_are_refused():
 
 def gradients_that_differ_between_ranks_fail_on_every_rank():
     param = torch.nn.Parameter(torch.zeros(2 + hvd.rank()))
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("differs", param)])
-    param.sum().backward()
+    _optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("differs", param)])
     with raises(hvd.Mismatch, "differs", "shape"):
-        optimizer.step()
+        param.sum().backward()
     assert (param == 0).all()
     assert hvd.allreduce(torch.tensor([1.0]), op=hvd.Sum).item() == hvd.size()
 

@@ -113,7 +113,7 @@ def priorities_follow_the_order_of_first_use():
         optimizer.zero_grad()
         model(torch.ones(8, 7), step).sum().backward()
         optimizer.step()
-    states = optimizer._gradients._states
+    states = optimizer._gradients.declared.states
     names = [state.spec.name for state in sorted(states, key=lambda state: -state.spec.priority)]
     used = ["first", "norm", "some", "attention", "last"]
     found = list(dict.fromkeys(name.split(".")[0] for name in names))

@@ -90,6 +90,12 @@ def is_lazy(tensor, storage):
     return tensor.is_conj() or tensor.is_neg()
 
 
+def is_shared(tensor, storage):
+    """Whether anything else holds the tensor's memory: another tensor, a view, a backward that still reads it. Of an
+    ordinary gradient the tensor and the given storage object are the only holders."""
+    return storage.nbytes() != tensor.nbytes or torch._C._storage_Use_Count(storage._cdata) > 2
+
+
 @functools.lru_cache(1024)
 def storage_getter(dtype, shape):
     """Returns a function of a tensor. It returns the tensor's storage if the tensor has this dtype and shape and can be

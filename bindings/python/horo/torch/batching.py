@@ -10,12 +10,14 @@ import operator
 
 import torch
 
-from horo.torch.arrays import is_lazy
+from horo.torch.arrays import is_lazy, is_shared
 from horo.torch.gradient_table import addresses_of
 
 SMALL_BYTES = 64 << 10  # a larger gradient is submitted by itself: its transfer takes longer than its submit
 MAX_COUNT, MAX_BYTES = 128, 2 << 20  # limits of one batch, approximately
 
+_USE_COUNT = torch._C._storage_Use_Count
+_POINTER = operator.attrgetter("_cdata")
 _SIGNATURE = operator.attrgetter("dtype", "shape", "layout", "is_cpu", "requires_grad")
 
 
@@ -55,7 +57,7 @@ class Batching:
     def find(self, params, trigger):
         """Returns the layout of these parameters if the last step had the same batch at this point, else None.
 
-        trigger: the ParameterState whose hook submits the batch; None if step() does."""
+        trigger: the ParameterState whose hook submits the batch; None if the end of backward does."""
         if self._next < len(self._layouts):
             layout = self._layouts[self._next]
             alike = layout.trigger is trigger and len(layout.params) == len(params)
@@ -71,7 +73,7 @@ class Batching:
         return self._layouts[-1]
 
     def start_over(self):
-        """Begins a new step."""
+        """Begins a new round."""
         self.ready.clear()
         self._next = 0
 
@@ -87,7 +89,6 @@ class BatchLayout:
     def __init__(self, states, trigger):
         self.states, self.trigger = states, trigger
         self.params = [state.param for state in states]
-        self.passes = dict.fromkeys(states, 1)  # see GradientTable.passes
         self.nbytes = [state.nbytes for state in states]
         self.keys = (ctypes.c_int64 * len(states))(*[state.key for state in states])
         self._signatures = [(state.dtype, state.shape, torch.strided, True, False) for state in states]
@@ -109,7 +110,8 @@ class BatchLayout:
         return storages, addresses
 
     def storages(self, gradients):
-        """Returns the storages of the gradients, or None if one of them is not dense, contiguous and as declared."""
+        """Returns the storages of the gradients, or None if one of them is not dense, contiguous and as declared, or
+        if anything else holds memory that would be reduced in place."""
         try:
             if list(map(_SIGNATURE, gradients)) != self._signatures:
                 return None
@@ -118,6 +120,11 @@ class BatchLayout:
         if not all(map(torch.Tensor.is_contiguous, gradients)):
             return None
         storages = list(map(torch.Tensor.untyped_storage, gradients))
-        if list(map(torch.UntypedStorage.nbytes, storages)) != self.nbytes and any(map(is_lazy, gradients, storages)):
+        alike = list(map(torch.UntypedStorage.nbytes, storages)) == self.nbytes
+        if not alike and any(map(is_lazy, gradients, storages)):
             return None
+        if not alike or max(map(_USE_COUNT, map(_POINTER, storages))) > 2:  # see is_shared
+            in_place = (pair for pair, state in zip(zip(gradients, storages), self.states) if not state.view_address)
+            if any(is_shared(gradient, storage) for gradient, storage in in_place):
+                return None
         return storages

@@ -52,6 +52,7 @@ class CrossBarrier:
         self._gradients = gradients
         self._order = order
         me = weakref.ref(self)
+        gradients.before_rest = lambda: me() and me().finish()  # a name is in flight once
 
         def before(module, _):
             crossing = me()

@@ -117,3 +117,11 @@ def allgather_object(obj, name=None, process_set=global_process_set):
     sizes = synchronize(ops.allgather_async(size, _part(name, ".sz"), process_set))
     gathered = synchronize(ops.allgather_async(payload, _part(name, ".t"), process_set))
     return [_from_bytes(part) for part in gathered.split(sizes.tolist())]
+
+
+def averaged_loss(loss, process_set=global_process_set):
+    """Temporary."""
+    if loss is None:
+        return None
+    value = torch.as_tensor(loss, device="cpu").detach().clone()
+    return ops.allreduce_(value, name=None, process_set=process_set)

@@ -1,4 +1,4 @@
-"""The gradients in flight of one step: one row per gradient in the order of submission, one list per column.
+"""The gradients in flight of one round: one row per gradient in the order of submission, one list per column.
 
 A row holds the memory of a submitted gradient until the work has ended or was abandoned. It also holds the
 address, size and version of the gradient at the submit. So one pass over the columns finds every gradient that changed
@@ -23,12 +23,11 @@ _VERSION = operator.attrgetter("_version")
 
 
 class GradientTable:
-    """The rows of one step in one session. A caller that adds rows holds the lock of Gradients."""
+    """The rows of one round in one session. A caller that adds rows holds the lock of Gradients."""
 
     def __init__(self, session, capacity):
         """capacity: expected number of rows; the table grows when it needs more."""
         self.session = session
-        self.passes = {}  # ParameterState: backward passes so far that reached the parameter
         self.sparse = {}  # ParameterState: handle of a sparse gradient in flight; has no row
         self.states = []  # ParameterState of each row
         self.memory = []  # tensor that receives the result: the gradient itself or a buffer
@@ -42,8 +41,8 @@ class GradientTable:
         return len(self.states)
 
     def has_begun(self):
-        """Whether a gradient was computed or submitted."""
-        return bool(self.passes or self.states or self.sparse)
+        """Whether a gradient was submitted."""
+        return bool(self.states or self.sparse)
 
     def submitted(self):
         """The set of the ParameterStates with a gradient in flight."""
@@ -136,7 +135,7 @@ class GradientTable:
             return self
         self._keep(row for row, work in enumerate(works) if work == 0)
         copy = GradientTable(self.session, len(works))
-        copy.passes, copy.sparse = self.passes, self.sparse
+        copy.sparse = self.sparse
         rows = [row for row, work in enumerate(works) if work != 0]
         for name in ("memory", "_storages", "addresses", "_nbytes", "_versions", "states"):
             setattr(copy, name, [getattr(self, name)[row] for row in rows])
@@ -144,9 +143,10 @@ class GradientTable:
         return copy
 
     def abandon(self):
-        """The session keeps the memory of all rows until their works have ended. No caller waits for them."""
+        """The session keeps the memory of all rows until their works have ended. Returns the works, which the caller
+        drops."""
         self._keep(range(len(self)))
-        self.session.drop([work for work in self._works[: len(self)] if work != 0])
+        return [work for work in self._works[: len(self)] if work != 0]
 
     def _keep(self, rows):
         for row in rows:
@@ -179,9 +179,9 @@ class GradientTable:
             raise HoroError(moved_text(name, self._nbytes[row], memory.nbytes))
         if version_of(memory) != self._versions[row]:
             raise HoroError(
-                f"{name} was written to on rank {_default.rank()} while it was in flight, in place or by another "
-                "backward pass: what it was and what was written are mixed. Call optimizer.synchronize() before you "
-                "change gradients, and step() after each backward pass"
+                f"{name} was written to on rank {_default.rank()} while it was in flight, by a hook or another thread: "
+                "what it was and what was written are mixed. Change gradients after backward(), and with "
+                "cross_barrier=True after optimizer.synchronize()"
             )
 
 

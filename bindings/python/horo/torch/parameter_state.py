@@ -11,6 +11,7 @@ class ParameterState:
     """One parameter. It holds nothing of a single submit: see GradientTable."""
 
     __slots__ = (
+        "name",
         "param",
         "dtype",
         "shape",
@@ -26,9 +27,14 @@ class ParameterState:
         "view_address",
         "plan",
         "zeroed",
+        "is_lent",
+        "is_late",
+        "was_reached",
+        "_result_address",
     )
 
-    def __init__(self, param, spec):
+    def __init__(self, name, param, spec):
+        self.name = name  # of the parameter; spec.name is the tensor's
         self.param = param
         self.dtype, self.shape, self.nbytes = param.dtype, param.shape, param.nbytes
         self.spec = spec
@@ -37,6 +43,10 @@ class ParameterState:
         self.context = None  # the compressor's context for decompress()
         self.spare = None  # buffer and context for the result, kept for steps in which this rank has no gradient
         self.sparse_dim = None  # of the last sparse gradient
+        self.is_lent = False  # another optimizer reduces the parameter
+        self.is_late = False  # its gradient may become complete several times in a backward: the end submits it
+        self.was_reached = False  # a backward has reached it
+        self._result_address = 0  # of the last result
         self.drop_view()
 
     def drop_view(self):
@@ -70,13 +80,29 @@ class ParameterState:
         return self.view_gradient
 
     def has_gradient(self, reached):
-        """Whether this rank has a gradient. reached: a backward pass has reached the parameter in this step. Else the
+        """Whether this rank has a gradient. reached: a backward pass has reached the parameter in this round. Else the
         zeros of zero_grad() are no gradient, unless the user wrote to them."""
         gradient = self.param.grad
         if gradient is None:
             return False
         untouched = self.zeroed and not reached and self.is_in_view(gradient)
         return not untouched or bool(self.view.reshape(-1).view(torch.uint8).any())
+
+    def has_new_gradient(self):
+        """Whether the user has made a gradient of a parameter that no backward has ever reached."""
+        return self.param.grad is not None and not self.was_reached
+
+    def note_result(self):
+        """The gradient is a result."""
+        self._result_address = _address_of(self.param.grad)
+
+    def holds_result(self):
+        """Whether the gradient is a result, maybe changed by the user, and not zero."""
+        gradient = self.param.grad
+        if not self._result_address or _address_of(gradient) != self._result_address:
+            return False
+        values = gradient._values() if gradient.layout is torch.sparse_coo else gradient
+        return bool(values.any())
 
     def empty_sparse(self):
         """A sparse gradient without entries, with the dimensions of the last one."""
@@ -99,9 +125,17 @@ class ParameterState:
             raise not_yet(f"gradient {name} is {gradient.layout}; this version reduces dense and COO gradients")
         if not gradient.is_cpu:
             raise not_yet(f"gradient {name} on {gradient.device}; this version reduces gradients on the CPU")
-        assert not gradient.requires_grad, f"gradient {name} requires a gradient itself"
         if gradient.dtype is not self.dtype or gradient.shape != self.shape:
             raise ValueError(
                 f"gradient {name} is {gradient.dtype} {list(gradient.shape)}; expected {self.dtype} "
                 f"{list(self.shape)}, as the parameter was when DistributedOptimizer was made"
             )
+
+
+def _address_of(gradient):
+    """The address of the values; 0 if there are none."""
+    if gradient is None:
+        return 0
+    if gradient.layout is torch.sparse_coo:
+        return gradient._values().data_ptr()
+    return gradient.data_ptr() if gradient.layout is torch.strided else 0

@@ -2,7 +2,7 @@
 
 import torch
 
-from horo.torch.arrays import DTYPES, in_one_piece
+from horo.torch.arrays import DTYPES, in_one_piece, is_shared
 
 
 class Payloads:
@@ -12,23 +12,37 @@ class Payloads:
         """compressor: the user's, or None."""
         self.compressor = compressor
         self._sparse_as_dense = sparse_as_dense
+        self._densified = {}  # ParameterState: the sparse dimensions of its last sparse gradient
 
     def densify(self, state, gradient):
         """Returns the gradient to reduce. With sparse_as_dense a sparse one is replaced by a dense one."""
         if self._sparse_as_dense and gradient.layout is torch.sparse_coo:
+            self._densified[state] = gradient.sparse_dim()
             gradient = state.param.grad = gradient.to_dense()
         return gradient
 
+    def make_sparse_again(self):
+        """The results of gradients that were made dense become sparse."""
+        for state, dims in self._densified.items():
+            gradient = state.param.grad
+            if gradient is not None and gradient.layout is torch.strided:
+                state.param.grad = gradient.to_sparse(dims)
+
     def payload(self, state, gradient, session):
-        """Returns the contiguous tensor to submit for a dense gradient."""
+        """Returns the contiguous tensor to submit for a dense gradient: the gradient itself, unless anything else holds
+        its memory."""
         if state.view is not None:
             return gradient if state.is_in_view(gradient) else state.copy_into_view(gradient)
-        memory = gradient
+        is_free = not (gradient.requires_grad or is_shared(gradient, gradient.untyped_storage()))
+        memory = gradient.detach()
         if self.compressor is not None:
             memory, state.context = self.compressor.compress(gradient)
             spec = state.spec._replace(dtype=DTYPES[memory.dtype], shape=tuple(memory.shape))
             state.spec, state.key = spec, session.key(spec)
-        return in_one_piece(memory.detach())
+        memory = in_one_piece(memory.detach())
+        if is_free and memory.data_ptr() == gradient.data_ptr():
+            return gradient
+        return memory.clone() if memory.data_ptr() == gradient.data_ptr() else memory
 
     def part_of_unit(self, state, session, reached):
         """Returns the part of a unit that Session.submit_unit expects, and its payload; None in place of the payload
@@ -69,7 +83,30 @@ class Payloads:
         if gradient is None:
             state.param.grad = value
         elif gradient is not value and not (absent and state.is_in_view(gradient)):
-            with torch.no_grad():
-                gradient.copy_(value)
+            state.param.grad = _with_value(gradient, value)
         if absent:
             state.spare = None  # last, as the gradient owns the buffer from here on
+
+
+def _with_value(gradient, value):
+    """The gradient, with the value of the result. The user's own memory and memory that nothing else holds are written;
+    else a new tensor has the value."""
+    if gradient.requires_grad:
+        return _Replaced.apply(gradient, value)
+    if gradient._is_view() or not is_shared(gradient, gradient.untyped_storage()):
+        with torch.no_grad():
+            return gradient.copy_(value)
+    return value
+
+
+class _Replaced(torch.autograd.Function):
+    """The value of a result with the graph of the local gradient (backward(create_graph=True)): a derivative of the
+    result is then the derivative of the local gradient, which the next round reduces."""
+
+    @staticmethod
+    def forward(_, gradient, value):
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(_, gradient):
+        return gradient, None

@@ -1,0 +1,44 @@
+"""Copies and pickles of a DistributedOptimizer."""
+
+import copy
+import copyreg
+
+_OURS = ("_gradients", "_cross", "_names", "_options", "_should_synchronize", "_audit")  # attributes of the mixin
+
+
+def _plain_class(optimizer):
+    return type(optimizer).__mro__[2]  # after the derived class and the mixin
+
+
+def _state_of(optimizer):
+    """What the user's class pickles, without the attributes of the mixin."""
+    getter = getattr(optimizer, "__getstate__", None)
+    state = getter() if getter is not None else dict(vars(optimizer))
+    return {key: value for key, value in state.items() if key not in _OURS} if isinstance(state, dict) else state
+
+
+def reduce_plain(optimizer, _):
+    """The result of __reduce_ex__ for an optimizer of the user's class."""
+    return copyreg.__newobj__, (_plain_class(optimizer),), _state_of(optimizer)
+
+
+def deep_copy(optimizer, memo, wrap):
+    """Copies the optimizer with its parameters. wrap: DistributedOptimizer."""
+    plain = _plain_class(optimizer)
+    result = plain.__new__(plain)
+    memo[id(optimizer)] = result
+    state = copy.deepcopy(_state_of(optimizer), memo)
+    setter = getattr(result, "__setstate__", None)
+    if setter is not None:
+        setter(state)
+    else:
+        vars(result).update(state)
+    copied = {id(old): new for old, new in zip(_params(optimizer), _params(result))}
+    options = dict(optimizer._options)
+    options["groups"] = [[copied[id(param)] for param in group] for group in options["groups"]] or None
+    names = [(optimizer._names[id(old)][0], copied[id(old)]) for old in _params(optimizer) if optimizer._names]
+    return wrap(result, names or None, **options)
+
+
+def _params(optimizer):
+    return [param for group in optimizer.param_groups for param in group["params"]]

@@ -1,0 +1,233 @@
+"""Rounds: a backward returns when the gradients that it reached are reduced.
+
+A round is what one outermost backward reduces. The hooks of hooks.py submit gradients while backward runs. A wrapper
+around torch.autograd.backward submits the rest at the end of the outermost call, for all optimizers that it reached,
+and waits for all results. A backward that does not pass the wrapper ends its round in a callback of autograd; if
+autograd does not call that either, step() ends the round.
+"""
+
+import functools
+import hashlib
+import itertools
+import threading
+import weakref
+
+import torch
+
+from horo import _native
+from horo._specs import Spec
+from horo.torch.streams import MAX_STREAMS
+
+_living = weakref.WeakSet()  # Gradients
+_local = threading.local()  # .present: the BackwardPass of this thread's outermost backward
+_numbers = itertools.count()
+_active = set()  # the BackwardPasses of all threads that passed the wrapper
+
+
+class BackwardPass:
+    """One outermost backward."""
+
+    __slots__ = ("is_nested", "is_active", "task", "thread")
+
+    def __init__(self, task=None):
+        self.is_nested = False  # it has called backward itself, as reentrant checkpoints do
+        self.is_active = True
+        self.task = task  # graph task of a backward that did not pass the wrapper
+        self.thread = threading.get_ident()
+
+
+def serve(gradients):
+    """From now on, backward ends the rounds of these Gradients."""
+    if gradients not in _living:
+        gradients.serial = next(_numbers)
+        _living.add(gradients)
+    if not getattr(torch.autograd.backward, "is_horos", False):
+        torch.autograd.backward = _wrapped(torch.autograd.backward)
+
+
+def leave(gradients):
+    """The optimizer of these Gradients is gone."""
+    _living.discard(gradients)
+
+
+def living():
+    """The Gradients of all optimizers, in the order in which they were wrapped."""
+    return sorted(list(_living), key=lambda gradients: gradients.serial)
+
+
+def present():
+    """The BackwardPass to which the calling hook belongs. If backward did not pass the wrapper, autograd calls end() at
+    the end of the present graph task."""
+    found = getattr(_local, "present", None)
+    if found is not None:
+        if found.task in (None, torch._C._current_graph_task_id()):
+            return found
+        found.is_active = False  # an exception has ended it
+    active = list(_active)
+    if len(active) == 1:  # autograd runs deep nesting and the work of devices in threads of its own
+        return active[0]
+    found = _local.present = BackwardPass(torch._C._current_graph_task_id())
+    if found.task != -1:  # else the hook was called by hand
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: _end_late(found))
+    return found
+
+
+def _wrapped(backward):
+    @functools.wraps(backward)
+    def outermost(*args, **kwargs):
+        if not _living or torch._C._current_graph_task_id() != -1:
+            found = getattr(_local, "present", None)
+            if found is not None:
+                found.is_nested = True
+            return backward(*args, **kwargs)
+        resume()
+        for gradients in living():
+            gradients.prepare()
+        running = _local.present = BackwardPass()
+        _active.add(running)
+        try:
+            result = backward(*args, **kwargs)
+        except BaseException as error:
+            _give_up(running, error)
+            raise
+        finally:
+            running.is_active = False
+            _active.discard(running)
+            _local.present = None
+        end(running)
+        return result
+
+    outermost.is_horos = True
+    outermost._torchdynamo_disable = True
+    return outermost
+
+
+def _end_late(running):
+    running.is_active = False
+    _local.present = None
+    end(running)
+
+
+def _reached(running):
+    return [gradients for gradients in living() if gradients.was_reached_by(running)]
+
+
+def _give_up(running, error):
+    _abandon([one for one in _reached(running) if not one.round.accumulates], error)
+    for gradients in _reached(running):
+        gradients.forget_pass()
+
+
+def end(running):
+    """The backward has ended: ends the round of each optimizer that it reached, unless it only accumulates."""
+    finish([gradients for gradients in _reached(running) if gradients.end_pass()])
+
+
+def finish(complete):
+    """Reduces the gradients of these Gradients; one call is one round of each. Blocks.
+
+    Where a process set has several optimizers, the ranks first tell one another which of them have a round: a rank
+    takes part in all rounds of the others, with the gradients that it has."""
+    resume()
+    _local.unfinished = exchange = _Exchange(complete)
+    try:
+        for gradients in complete:
+            gradients.submit_rest()
+        exchange.start()
+        resume()
+    except BaseException as error:
+        _abandon([one for one in complete if not one.round.is_submitted], error)
+        raise
+    _end_rounds(complete)
+
+
+def _abandon(incomplete, error):
+    """An exception has ended the rounds of these Gradients. The other ranks get its text."""
+    reason = f"{type(error).__name__}: {error}"
+    if incomplete and getattr(_local, "unfinished", None) is None:
+        _local.unfinished = _Exchange(incomplete)
+    for gradients in incomplete:
+        gradients.give_up(reason)
+    if incomplete:
+        _local.unfinished.reason = reason
+        _local.unfinished.start()
+
+
+def resume():
+    """Completes the exchange of this thread's last round: takes part in rounds that only other ranks have begun."""
+    exchange = getattr(_local, "unfinished", None)
+    if exchange is None:
+        return
+    try:
+        others = exchange.others()
+        for gradients in others:
+            if exchange.reason is not None:
+                gradients.give_up(exchange.reason)
+            elif not gradients.round.is_submitted:
+                gradients.submit_rest()
+    except Exception:
+        _local.unfinished = None
+        raise
+    _local.unfinished = None
+    _end_rounds(others)
+
+
+def _end_rounds(complete):
+    failure = None
+    for gradients in complete:
+        try:
+            gradients.end_round()
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+class _Exchange:
+    """The ranks tell one another which streams have a round, where a process set has several optimizers."""
+
+    def __init__(self, complete):
+        self.reason = None  # why this rank has given its rounds up
+        self._complete = complete
+        self._flights = []  # per process set: Session, work or None, Spec, flags, numbers of the streams
+        self._wanted = set()  # numbers of the streams that have a round
+        mine = {one.connection()[2].number for one in complete}
+        done = set()
+        for session, number, stream in (one.connection() for one in complete):
+            numbers = stream.companions()
+            if len(numbers) > 1 and number not in done:
+                done.add(number)
+                flags = [stream in mine for stream in numbers] + [False] * (MAX_STREAMS - len(numbers))
+                flags = torch.tensor(flags, dtype=torch.uint8, device="cpu")
+                self._flights.append([session, None, _spec(number, numbers), flags, numbers])
+
+    def start(self):
+        """Submits what is not submitted yet."""
+        for flight in self._flights:
+            session, work, spec, flags, _ = flight
+            if work is None:
+                flight[1] = session.submit(spec, flags.data_ptr(), flags.data_ptr(), flags)
+
+    def others(self):
+        """Waits. Returns the Gradients that have a round on other ranks only."""
+        self.start()
+        while self._flights:
+            session, work, _, flags, numbers = self._flights[-1]
+            try:
+                session.wait([work])
+            except Exception:
+                session.drop([flight[1] for flight in self._flights])
+                raise
+            self._wanted.update(stream for stream, flag in zip(numbers, flags.tolist()) if flag)
+            self._flights.pop()
+            session.release([work])
+        return [one for one in living() if one not in self._complete and one.connection()[2].number in self._wanted]
+
+
+def _spec(number, numbers):
+    """The Spec of the flags of these streams in a process set."""
+    name = "rounds of optimizers"
+    if threading.current_thread() is not threading.main_thread():
+        name += " " + hashlib.sha256(",".join(map(str, numbers)).encode()).hexdigest()[:8]
+    fields = {"dtype": _native.UINT8, "shape": (MAX_STREAMS,), "stepwise": 1, "set": number}
+    return Spec(name, _native.ALL_REDUCE, _native.MAX, **fields)

@@ -1,0 +1,95 @@
+"""Round streams: which optimizers reduce gradients in one session and process set, and how their tensors are named.
+
+A stream is the sequence of rounds of one optimizer. Its number follows from the names of the optimizer's parameters,
+so that it is the same on all ranks, in whatever order a rank wraps its optimizers. If two streams share
+the name of a parameter, the tensors of both carry the number of their stream.
+"""
+
+import hashlib
+import threading
+import weakref
+
+from torch.utils.weak import WeakTensorKeyDictionary
+
+MAX_STREAMS = 64  # per process set, and places of the vector in which ranks tell which streams a backward has reached
+
+_sets = weakref.WeakKeyDictionary()  # Session: {number of a process set: _Streams}
+_joined = WeakTensorKeyDictionary()  # parameter: the Stream in which it was wrapped last
+_lock = threading.Lock()
+
+
+class Stream:
+    """The rounds of one optimizer in one session. An optimizer that is wrapped again keeps its stream."""
+
+    def __init__(self, streams, tag, count, names):
+        self._streams = streams
+        self.tag, self.names = tag, names
+        self.label = tag if count == 0 else f"{tag}.{count}"
+        self.number = _number(self.label)
+        self.is_twin = count > 0  # another stream has the same names
+        self.thread = threading.get_ident()  # that used the optimizer last
+
+    def tensor_name(self, name):
+        """The name of a parameter's tensor in the process set."""
+        shared = self.is_twin or len(self._streams.names.get(name, ())) > 1
+        return f"{name} (optimizer {self.label})" if shared else name
+
+    @property
+    def version(self):
+        """Changes whenever tensor_name() may change."""
+        return self._streams.version
+
+    def companions(self):
+        """The streams of this set that the same thread uses, this one included, by number."""
+        return sorted({one.number for one in self._streams.recent if one.thread == self.thread})
+
+
+class _Streams:
+    """The streams of one process set in one session."""
+
+    def __init__(self):
+        self.names = {}  # name of a parameter: the tags of the streams that have it
+        self.recent = []  # the last MAX_STREAMS streams
+        self.version = 0
+        self._counts = {}  # tag: number of streams
+
+    def add(self, tag, names):
+        count = self._counts.get(tag, 0)
+        self._counts[tag] = count + 1
+        for name in names:
+            self.names.setdefault(name, set()).add(tag)
+        stream = Stream(self, tag, count, names)
+        self.recent.append(stream)
+        if len(self.recent) > MAX_STREAMS:
+            self._forget(self.recent.pop(0))
+        self.version += 1
+        return stream
+
+    def _forget(self, stream):
+        if any(one.tag == stream.tag for one in self.recent):
+            return
+        for name in stream.names:
+            tags = self.names[name]
+            tags.discard(stream.tag)
+            if not tags:
+                del self.names[name]
+
+
+def join(session, number, named):
+    """Returns the Stream of an optimizer. named: (name, parameter) of its parameters."""
+    text = "\n".join(sorted(str(name) for name, _ in named))
+    tag = hashlib.sha256(text.encode()).hexdigest()[:8]
+    with _lock:
+        streams = _sets.setdefault(session, {}).setdefault(number, _Streams())
+        before = {_joined.get(param) for _, param in named}
+        stream = before.pop() if len(before) == 1 else None
+        if stream is None or stream not in streams.recent or stream.tag != tag:
+            stream = streams.add(tag, [name for name, _ in named])
+        for _, param in named:
+            _joined[param] = stream
+        return stream
+
+
+def _number(label):
+    """63 bits that are the same on all ranks, and never 0."""
+    return int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], "big") >> 1 | 1
