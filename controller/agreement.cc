@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "controller/round_texts.h"
 #include "controller/texts.h"
 #include "horo/base/error.h"
 
@@ -66,6 +67,9 @@ void Agreement::complete_in_unit(Entry& entry, const TensorSpec& spec, const Sta
 std::string Agreement::trouble_of(Entry& entry) const {
   const Version* version = ReadyTable::agreed(entry);
   if (version == nullptr) return mismatch_text(ReadyTable::reports(entry), tables_.of_set(entry.name.set));
+  if (entry.rounds.differ()) {
+    return rounds_text(entry.name.name, entry.rounds.groups(entry.ready), tables_.of_set(entry.name.set));
+  }
   const CollectiveKind kind = version->spec.kind;
   const bool runs_without_joined = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBarrier;
   if (runs_without_joined || entry.ready.covers(entry.needs)) return "";
@@ -89,9 +93,11 @@ void Agreement::split(Plan& plan, StallPatience patience) {
   stalls_.stop(plan);
   const std::vector<int> ranks = plan.complete.ranks();
   for (std::uint32_t slot = 0; slot < plan.tensors.size(); ++slot) {
+    const VersionRef ref = *tables_.tensors.version_of(plan.tensors[slot]);
+    const auto rounds = plan.rounds.find(ref.entry->versions[ref.version].spec.round_stream);
     for (const int rank : ranks) {
-      mark(*tables_.tensors.version_of(plan.tensors[slot]), rank, plan.is_absent(slot, rank),
-           plan.since[static_cast<std::size_t>(rank)]);
+      mark(ref, rank, plan.is_absent(slot, rank), plan.since[static_cast<std::size_t>(rank)]);
+      if (rounds != plan.rounds.end()) ref.entry->rounds.add(rank, rounds->second.of(rank));
     }
   }
   plan.clear();
@@ -214,6 +220,7 @@ void Agreement::forget_set(std::uint32_t set) {
   tables_.tensors.forget_set(set);
   units_.forget_set(set);
   step_plans_.forget_set(set);
+  tables_.rounds.forget_set(set);
   queue_.forget_set(set);
 }
 

@@ -33,6 +33,9 @@ class Agreement {
   // The rank has the tensor ready. Throws ProtocolError if it has no part in the tensor, or reported it before. Call
   // update() next.
   void mark(VersionRef ref, int rank, bool absent, TimePoint now);
+  // The same, for a report in the rank's present round. False: the round was given up (give_up()), so the rank's
+  // submission fails, and is not recorded. The entry may be deleted then.
+  bool report(VersionRef ref, int rank, bool absent, TimePoint now);
   // Decides after a report. patience: of an instance that begins to wait.
   void update(Entry& entry, const StallPatience& patience);
   // The same for a plan whose reports are stored in the plan.
@@ -43,6 +46,11 @@ class Agreement {
   void split(Plan& plan, StallPatience patience);
   // Ends the plan, after a split(). keep_apart: its tensors are in no plan for StepPlans::kStepsApart steps.
   void dissolve(PlanId id, const StallPatience& patience, bool keep_apart = true);
+
+  // ---- Rounds (agreement_rounds.cc).
+  // The rank has given up its present round: what other ranks have reported in that round, and this rank has not,
+  // fails on these ranks. patience: of tensors whose plan is split.
+  void give_up(int rank, const RoundFailed& failed, const StallPatience& patience);
 
   // ---- Ends of an instance. Fails the instance with this text on all its ranks, together with all other tensors of
   // its units. May delete the entry.
@@ -70,6 +78,8 @@ class Agreement {
   void complete(Entry& entry, const StallPatience& patience);
   void complete_in_unit(Entry& entry, const TensorSpec& spec, const StallPatience& patience);
   std::string trouble_of(Entry& entry) const;
+  void withdraw(Entry& entry, std::uint64_t stream, const GivenUpRound& failed);
+  void refuse(const TensorName& name, std::vector<int> ranks, const GivenUpRound& failed);
 
   LeaderTables& tables_;
   StreamWatermarks& progress_;

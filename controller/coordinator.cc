@@ -49,6 +49,8 @@ class Coordinator::State {
   }
   void on(const Diagnosed& event, TimePoint, Actions&) { member_.on(event); }
   void on(const Done& event, TimePoint, Actions&) { member_.on(event); }
+  void on(const RoundBegun& event, TimePoint, Actions&) { member_.on(event); }
+  void on(const RoundFailed& event, TimePoint, Actions&) { member_.on(event); }
   void flush(TimePoint now, Actions& actions);
 
  private:
@@ -59,7 +61,7 @@ class Coordinator::State {
   };
 
   void take(const Received& event, TimePoint now, Actions& actions);
-  void flush_leader(std::optional<UpMessage> own, TimePoint now, Actions& actions);
+  void flush_leader(const std::vector<UpMessage>& own, TimePoint now, Actions& actions);
 
   const CoordinatorConfig config_;
   Member member_;
@@ -102,16 +104,18 @@ void Coordinator::State::on(const RankLeft& event, TimePoint now, Actions& actio
 }
 
 void Coordinator::State::flush(TimePoint now, Actions& actions) {
-  std::optional<UpMessage> report = member_.take_report();
-  if (leader_) return flush_leader(std::move(report), now, actions);
-  if (!report || leader_left_) return;
-  Send send{0, {}, report->has_names(), report->has_bits()};
-  send.bytes = encode(std::move(*report));
-  actions.emplace_back(std::move(send));
+  std::vector<UpMessage> reports = member_.take_reports();
+  if (leader_) return flush_leader(reports, now, actions);
+  if (leader_left_) return;
+  for (UpMessage& report : reports) {
+    Send send{0, {}, report.has_names(), report.has_bits()};
+    send.bytes = encode(std::move(report));
+    actions.emplace_back(std::move(send));
+  }
 }
 
-void Coordinator::State::flush_leader(std::optional<UpMessage> own, TimePoint now, Actions& actions) {
-  if (own) leader_->take(0, *own, now);
+void Coordinator::State::flush_leader(const std::vector<UpMessage>& own, TimePoint now, Actions& actions) {
+  for (const UpMessage& report : own) leader_->take(0, report, now);
   if (const std::optional<DownMessage> message = leader_->flush()) {
     const std::vector<std::byte> bytes = config_.size > 1 ? encode(*message) : std::vector<std::byte>();
     const bool has_names = message->has_names();

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <chrono>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -90,9 +91,37 @@ struct Diagnosed {
   std::uint64_t question = 0;
   std::string call_sites;
 };
+// A round of a round stream (TensorSpec::round_stream), as the caller numbers it. The numbers of a rank rise.
+struct RoundNumber {
+  std::uint64_t step = 0;
+  std::uint64_t round = 0;  // in the step
+  auto operator<=>(const RoundNumber&) const = default;
+};
+// A round stream of a process set. Each rank has one present round in it, or none.
+struct RoundStream {
+  std::uint32_t set = 0;
+  std::uint64_t number = 0;
+  auto operator<=>(const RoundStream&) const = default;
+};
+// The later reports of this rank of tensors of the stream belong to this round. It travels with the next report, and
+// causes no message alone. The engine has reported every tensor of the stream that was submitted before, those of
+// incomplete plans too.
+//
+// The leader stores the round of each report. A tensor that ranks report in different rounds fails like one with
+// different specs.
+struct RoundBegun {
+  RoundStream stream;
+  RoundNumber round;
+};
+// This rank will not report the other tensors of its present round of the stream. On the other ranks each tensor that
+// they report in that round, and that this rank has not reported in it, fails at once. Reason: cut to kMaxReasonBytes.
+struct RoundFailed {
+  RoundStream stream;
+  std::string reason;
+};
 
-using Event =
-    std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired, Diagnosed, Done>;
+using Event = std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired, Diagnosed,
+                           Done, RoundBegun, RoundFailed>;
 
 // ---- Actions that the engine must carry out, in this order.
 
@@ -181,6 +210,7 @@ struct ReadyTime {
 };
 
 constexpr std::size_t kMaxAnswerBytes = 2'048;
+constexpr std::size_t kMaxReasonBytes = 1'024;
 
 struct CoordinatorConfig {
   int rank = 0;
@@ -196,6 +226,9 @@ struct CoordinatorConfig {
   std::size_t max_dims = 64;
   std::size_t max_tensors = 1 << 20;
   std::size_t max_plans = 1 << 16;
+  // Of the streams beyond it, rank 0 forgets the one in which no rank has begun a round for the longest time: its
+  // rounds are not compared any more.
+  std::size_t max_round_streams = 256;
 };
 
 // Used by one thread at a time; never blocks. Throws ProtocolError, which names the sender, for a message that no

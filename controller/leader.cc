@@ -19,7 +19,10 @@ void check_request(int from, const TensorSpec& spec) {
   const bool of_sets = spec.kind == CollectiveKind::kAddSet || spec.kind == CollectiveKind::kRemoveSet;
   const bool in_world = spec.set == 0 && spec.unit.empty() && !spec.shape.empty();
   const bool ascends = std::is_sorted(spec.shape.begin(), spec.shape.end(), std::less_equal<>());
-  if ((of_sets && !(in_world && ascends)) || (!spec.unit.empty() && spec.unit_size < 1)) {
+  const bool has_rounds = spec.round_stream != 0;
+  const bool may_have_rounds = spec.kind == CollectiveKind::kAllReduce && spec.stepwise && !spec.once;
+  if ((of_sets && !(in_world && ascends)) || (!spec.unit.empty() && spec.unit_size < 1) ||
+      (has_rounds && !may_have_rounds)) {
     throw ProtocolError(rank_text(from) + " reported '" + spec.name + "', which cannot be: " + describe(spec));
   }
 }
@@ -48,6 +51,7 @@ Leader::Leader(const CoordinatorConfig& config)
 void Leader::take(int from, const UpMessage& message, TimePoint now) {
   progress_.take(from, message.applied);
   for (const PlanId id : message.active) plan_of(from, id).active.insert(from);
+  take_rounds(from, message.rounds);
   for (const Request& request : message.requests) {
     if (request.spec.kind != CollectiveKind::kJoin) take_request(from, request, now);
   }
@@ -55,6 +59,7 @@ void Leader::take(int from, const UpMessage& message, TimePoint now) {
   for (const TensorId id : message.absent) take_number(from, id, true, now);
   for (const PlanId id : message.plans) take_plan(from, id, {}, now);
   for (const PartialPlan& partial : message.partial_plans) take_plan(from, partial.plan, partial.absent_slots, now);
+  take_failed_rounds(from, message.failed_rounds, now);
   // Joins are taken last, because a rank submitted the other requests of the message before it joined.
   for (const Request& request : message.requests) {
     if (request.spec.kind == CollectiveKind::kJoin) take_join(from, request.spec, now);
@@ -66,6 +71,29 @@ void Leader::take(int from, const UpMessage& message, TimePoint now) {
     if (!is_stale(from, done.set)) agreement_.queue().finished(done.set, done.tensors);
   }
   for (const Diagnosis& answer : message.answers) agreement_.stalls().take_answer(from, answer);
+}
+
+void Leader::take_rounds(int from, const std::vector<RoundBegun>& rounds) {
+  for (const RoundBegun& begun : rounds) {
+    if (is_stale(from, begun.stream.set)) continue;
+    check_in_set(from, begun.stream.set, "the begin of a round");
+    tables_.rounds.begin(from, begun, tables_.members(begun.stream.set));
+  }
+}
+
+void Leader::take_failed_rounds(int from, const std::vector<RoundFailed>& failed_rounds, TimePoint now) {
+  for (const RoundFailed& failed : failed_rounds) {
+    if (is_stale(from, failed.stream.set)) continue;
+    check_in_set(from, failed.stream.set, "the failure of a round");
+    if (tables_.joins.contains(failed.stream.set, from)) continue;
+    agreement_.give_up(from, failed, agreement_.stalls().fresh(now));
+  }
+}
+
+void Leader::check_in_set(int from, std::uint32_t set, const char* what) const {
+  if (tables_.members(set).contains(from)) return;
+  throw ProtocolError(rank_text(from) + " reported " + what + " of " + set_text(set, tables_.sets.find(set)->name) +
+                      ", of which it is no member");
 }
 
 Plan& Leader::plan_of(int from, PlanId id) {
@@ -128,8 +156,7 @@ void Leader::take_tensor(int from, VersionRef ref, bool absent, TimePoint now) {
   }
   const StallPatience patience = agreement_.stalls().fresh(now);
   if (plan != nullptr && plan->active.contains(from)) agreement_.dissolve(entry.plan, patience);
-  agreement_.mark(ref, from, absent, now);
-  agreement_.update(entry, patience);
+  if (agreement_.report(ref, from, absent, now)) agreement_.update(entry, patience);
 }
 
 void Leader::take_plan(int from, PlanId id, const std::vector<std::uint32_t>& absent_slots, TimePoint now) {
@@ -146,8 +173,10 @@ void Leader::take_plan(int from, PlanId id, const std::vector<std::uint32_t>& ab
   }
   const bool all_active = plan.active.covers(tables_.members(plan.set));
   const StallPatience patience = agreement_.stalls().fresh(now);
-  if (plan.live && all_active && plan.gathering == 0 && !crosses_failure(from, plan)) {
+  const bool is_whole = plan.live && all_active && plan.gathering == 0 && !crosses_failure(from, plan);
+  if (is_whole && tables_.rounds.fits(from, plan.set, plan.rounds)) {
     plan.mark(from, absent_slots, now);
+    tables_.rounds.add(from, plan.set, plan.rounds);
     return agreement_.update_plan(id, patience);
   }
   agreement_.split(plan, patience);
@@ -159,8 +188,8 @@ void Leader::take_plan_tensors(int from, const Plan& plan, const std::vector<std
   for (std::uint32_t slot = 0; slot < plan.tensors.size(); ++slot) {
     const VersionRef ref = *tables_.tensors.version_of(plan.tensors[slot]);
     if (progress_.crosses_failure(from, ref.entry->name)) continue;
-    agreement_.mark(ref, from, std::binary_search(absent_slots.begin(), absent_slots.end(), slot), now);
-    agreement_.update(*ref.entry, agreement_.stalls().fresh(now));
+    const bool absent = std::binary_search(absent_slots.begin(), absent_slots.end(), slot);
+    if (agreement_.report(ref, from, absent, now)) agreement_.update(*ref.entry, agreement_.stalls().fresh(now));
   }
 }
 

@@ -51,10 +51,13 @@ class Leader {
   void take_tensor(int from, VersionRef ref, bool absent, TimePoint now);
   void take_plan(int from, PlanId id, const std::vector<std::uint32_t>& absent_slots, TimePoint now);
   void take_plan_tensors(int from, const Plan& plan, const std::vector<std::uint32_t>& absent_slots, TimePoint now);
+  void take_rounds(int from, const std::vector<RoundBegun>& rounds);
+  void take_failed_rounds(int from, const std::vector<RoundFailed>& failed_rounds, TimePoint now);
   void take_join(int from, const TensorSpec& spec, TimePoint now);
   Plan& plan_of(int from, PlanId id);
   bool is_stale(int from, std::uint32_t set) const;
   void check_member(int from, std::uint32_t set, const std::string& name) const;
+  void check_in_set(int from, std::uint32_t set, const char* what) const;
   bool crosses_failure(int from, const Plan& plan) const;
 
   // Process sets and joins (leader_sets.cc).

@@ -10,6 +10,7 @@ LeaderTables::LeaderTables(const CoordinatorConfig& config)
       tensors(config.size, config.max_tensors),
       plans(config.size, config.max_plans),
       joins(config.size),
+      rounds(config.size, config.max_round_streams),
       left(config.size) {}
 
 RankSet LeaderTables::needs(const TensorSpec& spec) const {

@@ -11,6 +11,7 @@
 #include "controller/plan_cache.h"
 #include "controller/rank_set.h"
 #include "controller/ready_table.h"
+#include "controller/round_table.h"
 #include "controller/set_table.h"
 
 namespace horo {
@@ -37,6 +38,7 @@ struct LeaderTables {
   ReadyTable tensors;
   PlanCache plans;
   Joins joins;
+  RoundTable rounds;
   RankSet left;
   std::vector<int> left_order;  // the ranks of `left`, the first to leave first
 };

@@ -119,13 +119,22 @@ void Member::leader_left(Actions& actions) {
   joins_.clear();
 }
 
-std::optional<UpMessage> Member::take_report() {
+std::vector<UpMessage> Member::take_reports() {
+  UpMessage last = collect();
+  std::vector<UpMessage> reports = std::exchange(complete_reports_, {});
+  if (!last.empty()) reports.push_back(std::move(last));
+  return reports;
+}
+
+// The queued reports as a message. The begins of rounds stay queued if there is nothing else.
+UpMessage Member::collect() {
   UpMessage report;
   report.applied = applied_;
   report.active = std::exchange(queued_active_, {});
   report.answers = std::exchange(queued_answers_, {});
   report.ended = std::exchange(queued_ended_, {});
   report.done = std::exchange(queued_done_, {});
+  report.failed_rounds = std::exchange(queued_failed_rounds_, {});
   for (const Key key : std::exchange(queued_, {})) {
     const auto found = tensors_.find(key);
     if (found == tensors_.end() || !std::exchange(found->second.queued, false)) continue;
@@ -148,7 +157,7 @@ std::optional<UpMessage> Member::take_report() {
     std::sort(partial.absent_slots.begin(), partial.absent_slots.end());
     report.partial_plans.push_back(std::move(partial));
   }
-  if (report.empty()) return std::nullopt;
+  if (!report.empty()) report.rounds = std::exchange(queued_rounds_, {});
   return report;
 }
 

@@ -32,11 +32,14 @@ class Member {
   void on(const StepEnded& event);
   void on(const Diagnosed& event);
   void on(const Done& event);
+  void on(const RoundBegun& event);
+  void on(const RoundFailed& event);
   // The leader has left: all pending tensors fail, and later submissions fail at once.
   void leader_left(Actions& actions);
 
-  // The report to the leader since the last call; nullopt if there is nothing to report.
-  std::optional<UpMessage> take_report();
+  // The reports to the leader since the last call: one message, or none. Several where a round began, and reports of
+  // the round before it were not yet taken.
+  std::vector<UpMessage> take_reports();
 
   // ---- The leader's stream. Throws ProtocolError if an item refers to a tensor that this rank has not submitted.
   void apply(const DownMessage& message, Actions& actions);
@@ -80,6 +83,9 @@ class Member {
   void submit(Key key, bool absent, TimePoint now);
   void fail(Key key, std::string text, Actions& actions);
   void split(KnownPlan& plan);
+  UpMessage collect();
+  bool has_queued(const RoundStream& stream);
+  bool is_of(const RoundStream& stream, Key key) const;
   bool is_pending(Key key);
   std::optional<Key> pending_key(const TensorName& name);
   Key pending_key(const TensorRef& ref, const char* what);
@@ -125,6 +131,9 @@ class Member {
   std::vector<Diagnosis> queued_answers_;
   std::vector<std::uint32_t> queued_ended_;
   std::vector<Done> queued_done_;
+  std::vector<RoundBegun> queued_rounds_;  // at most one per stream
+  std::vector<RoundFailed> queued_failed_rounds_;
+  std::vector<UpMessage> complete_reports_;  // precede the queued ones
   // Unnamed tensors that failed before this rank submitted them, with the text: they fail when it submits them, because
   // every rank must count them.
   std::map<TensorName, std::string> owed_;

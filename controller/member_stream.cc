@@ -222,6 +222,8 @@ void Member::apply(const DissolvePlan& item, Actions& actions) {
 // The failed tensors may include some that this rank has not submitted. If it is one of the missing ranks, it writes a
 // warning, and fails an unnamed tensor when it submits it, because every rank must count those.
 void Member::apply(const FailTensors& item, Actions& actions) {
+  const bool is_here = item.ranks.empty() || std::binary_search(item.ranks.begin(), item.ranks.end(), config_.rank);
+  if (!is_here) return;
   const bool missed = std::binary_search(item.missing.begin(), item.missing.end(), config_.rank);
   const FailTensors::Tensor* first = nullptr;
   for (const FailTensors::Tensor& failed : item.tensors) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "controller/id_set.h"
+#include "controller/round_wire.h"
 #include "controller/spec_wire.h"
 #include "horo/base/error.h"
 #include "horo/base/wire.h"
@@ -30,6 +31,7 @@ enum class ItemKind : std::uint8_t {
   kEndSet = 9,
   kJoinOver = 10,
   kSkipToRanks = 11,
+  kFailOnRanks = 12,
 };
 
 std::uint32_t read_below(ByteReader& in, std::uint32_t limit, const char* what) {
@@ -66,7 +68,7 @@ std::vector<int> read_ranks(ByteReader& in, const CoordinatorConfig& config) {
 
 std::vector<int> read_some_ranks(ByteReader& in, const CoordinatorConfig& config) {
   std::vector<int> ranks = read_ranks(in, config);
-  if (ranks.empty()) throw ProtocolError("a release or process set of no ranks");
+  if (ranks.empty()) throw ProtocolError("a release, failure or process set of no ranks");
   return ranks;
 }
 
@@ -133,7 +135,7 @@ struct ItemWriter {
     out.u32(item.plan);
   }
   void operator()(const FailTensors& item) const {
-    kind(ItemKind::kFailTensors);
+    kind(item.ranks.empty() ? ItemKind::kFailTensors : ItemKind::kFailOnRanks);
     out.u32(static_cast<std::uint32_t>(item.tensors.size()));
     for (const FailTensors::Tensor& tensor : item.tensors) {
       write_name(out, tensor.name);
@@ -142,6 +144,7 @@ struct ItemWriter {
     }
     out.text(std::string_view(item.text).substr(0, kMaxTextBytes));
     write_list(out, item.missing);
+    if (!item.ranks.empty()) write_list(out, item.ranks);
   }
   void operator()(const RequestDiagnosis& item) const {
     kind(ItemKind::kRequestDiagnosis);
@@ -189,7 +192,7 @@ DefinePlan read_define_plan(ByteReader& in, const CoordinatorConfig& config) {
   return item;
 }
 
-FailTensors read_fail_tensors(ByteReader& in, const CoordinatorConfig& config) {
+FailTensors read_fail_tensors(ByteReader& in, const CoordinatorConfig& config, bool on_ranks) {
   constexpr std::size_t kLeastTensorBytes = 17;
   FailTensors item;
   item.tensors.resize(in.count(kLeastTensorBytes));
@@ -201,6 +204,7 @@ FailTensors read_fail_tensors(ByteReader& in, const CoordinatorConfig& config) {
   }
   item.text = in.text(kMaxTextBytes);
   item.missing = read_ranks(in, config);
+  if (on_ranks) item.ranks = read_some_ranks(in, config);
   return item;
 }
 
@@ -252,7 +256,9 @@ DownItem read_plain_item(ByteReader& in, ItemKind kind, const CoordinatorConfig&
     case ItemKind::kDissolvePlan:
       return DissolvePlan{read_plan(in, config)};
     case ItemKind::kFailTensors:
-      return read_fail_tensors(in, config);
+      return read_fail_tensors(in, config, false);
+    case ItemKind::kFailOnRanks:
+      return read_fail_tensors(in, config, true);
     case ItemKind::kRequestDiagnosis:
       return RequestDiagnosis{in.u64()};
     case ItemKind::kDefineSet:
@@ -282,32 +288,7 @@ DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
   return item;
 }
 
-bool any_ref(const std::vector<TensorRef>& refs, bool by_name) {
-  return std::any_of(refs.begin(), refs.end(), [&](const TensorRef& ref) { return ref.name.has_value() == by_name; });
-}
-
-// True if the item refers to tensors by name (if by_name) or to tensors or plans by number (if not).
-bool refers(const DownItem& item, bool by_name) {
-  if (const auto* release = std::get_if<ReleaseTensors>(&item)) return any_ref(release->tensors, by_name);
-  if (const auto* skip = std::get_if<SkipTensors>(&item)) return any_ref(skip->tensors, by_name);
-  if (std::holds_alternative<RequestDiagnosis>(item)) return false;
-  const bool of_plan = std::holds_alternative<ReleasePlan>(item) || std::holds_alternative<DefinePlan>(item) ||
-                       std::holds_alternative<DissolvePlan>(item);
-  return of_plan != by_name;
-}
-
 }  // namespace
-
-TensorName name_of(const TensorSpec& spec) {
-  return {spec.set, spec.channel, spec.name};
-}
-
-bool DownMessage::has_names() const {
-  return std::any_of(items.begin(), items.end(), [](const DownItem& item) { return refers(item, true); });
-}
-bool DownMessage::has_bits() const {
-  return std::any_of(items.begin(), items.end(), [](const DownItem& item) { return refers(item, false); });
-}
 
 std::vector<std::byte> encode(UpMessage message) {
   ByteWriter out;
@@ -331,14 +312,16 @@ std::vector<std::byte> encode(UpMessage message) {
     out.u64(answer.question);
     out.text(answer.call_sites);
   }
-  // Both lists are left out if empty, so that jobs without process sets and priorities send no bytes for them.
-  if (!message.ended.empty() || !message.done.empty()) write_ids(out, message.ended);
-  if (message.done.empty()) return out.take();
+  // Lists at the end are left out if empty, so that jobs without process sets and priorities send no bytes for them.
+  const bool has_rounds = !message.rounds.empty() || !message.failed_rounds.empty();
+  if (!message.ended.empty() || !message.done.empty() || has_rounds) write_ids(out, message.ended);
+  if (message.done.empty() && !has_rounds) return out.take();
   out.u32(static_cast<std::uint32_t>(message.done.size()));
   for (const Done& done : message.done) {
     out.u32(done.set);
     out.u32(done.tensors);
   }
+  if (has_rounds) write_rounds(out, message);
   return out.take();
 }
 
@@ -376,6 +359,7 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
     done.set = in.u32();
     done.tensors = in.u32();
   }
+  if (in.left() > 0) read_rounds(in, message);
   in.expect_end();
   return message;
 }

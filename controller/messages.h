@@ -50,7 +50,8 @@ struct UpMessage {
   // The number of Down messages that the sender had applied. With it the leader detects a report that was sent before
   // the sender applied the tensor's failure: it belongs to the failed instance, not to the next one.
   std::uint64_t applied = 0;
-  std::vector<PlanId> active;  // takes effect before all other fields
+  std::vector<PlanId> active;      // takes effect before all other fields
+  std::vector<RoundBegun> rounds;  // of all reports from this message on; at most one per stream
   std::vector<Request> requests;
   std::vector<TensorId> present;
   std::vector<TensorId> absent;
@@ -59,8 +60,12 @@ struct UpMessage {
   std::vector<Diagnosis> answers;
   std::vector<std::uint32_t> ended;  // sets whose step ended; sent by the set's first member, if it is not rank 0
   std::vector<Done> done;
+  std::vector<RoundFailed> failed_rounds;  // after the reports of this message; at most one per stream
 
-  bool empty() const { return !has_names() && !has_bits() && answers.empty() && ended.empty() && done.empty(); }
+  // There is nothing to send. The begin of a round waits for the next report.
+  bool empty() const {
+    return !has_names() && !has_bits() && answers.empty() && ended.empty() && done.empty() && failed_rounds.empty();
+  }
   bool has_names() const { return !requests.empty(); }
   bool has_bits() const {
     return !active.empty() || !present.empty() || !absent.empty() || !plans.empty() || !partial_plans.empty();
@@ -111,7 +116,8 @@ struct FailTensors {
   };
   std::vector<Tensor> tensors;
   std::string text;
-  std::vector<int> missing;  // ranks that did not submit them in time: they write a warning to their log
+  std::vector<int> missing;     // ranks that did not submit them in time: they write a warning to their log
+  std::vector<int> ranks = {};  // on which they fail; empty: on all members of the set
 };
 // A process set exists from here on; the tensor is its add_process_set.
 struct DefineSet {

@@ -24,6 +24,7 @@ std::vector<SlotAbsence> Plan::exceptions() const {
 void Plan::clear() {
   complete.clear();
   absent.clear();
+  for (auto& [stream, rounds_of_stream] : rounds) rounds_of_stream.clear();
 }
 
 PlanId PlanCache::define(std::uint32_t set, std::vector<TensorId> tensors) {

@@ -12,6 +12,7 @@
 
 #include "controller/messages.h"
 #include "controller/rank_set.h"
+#include "controller/round_table.h"
 #include "controller/stall_clock.h"
 
 namespace horo {
@@ -29,6 +30,7 @@ struct Plan {
   std::size_t gathering = 0;                // its tensors that have a report in the ready table
   bool live = true;                         // not dissolved
   std::optional<StallTimer> stall_timer;    // runs while some ranks of the set are in `complete`
+  PlanRounds rounds = {};                   // of `complete`, by round stream of its tensors; equal on all these ranks
 
   // Stores a rank's report of the whole; these slots are absent. The rank must not be in `complete`.
   void mark(int rank, const std::vector<std::uint32_t>& absent_slots, TimePoint now);

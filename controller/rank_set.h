@@ -23,6 +23,15 @@ class RankSet {
     ++count_;
     return true;
   }
+  // Returns false if the set does not contain it.
+  bool erase(int rank) {
+    std::uint64_t& word = words_[static_cast<std::size_t>(rank) / 64];
+    const std::uint64_t bit = std::uint64_t{1} << (rank % 64);
+    if ((word & bit) == 0) return false;
+    word &= ~bit;
+    --count_;
+    return true;
+  }
   bool contains(int rank) const { return (words_[static_cast<std::size_t>(rank) / 64] >> (rank % 64) & 1) != 0; }
   bool empty() const { return count_ == 0; }
   int count() const { return count_; }

@@ -63,6 +63,13 @@ void ReadyTable::mark(VersionRef ref, int rank, bool absent, TimePoint now) {
   entry.since[static_cast<std::size_t>(rank)] = now;
 }
 
+void ReadyTable::unmark(Entry& entry, int rank) {
+  entry.ready.erase(rank);
+  entry.absent.erase(rank);
+  for (Version& version : entry.versions) version.ranks.erase(rank);
+  entry.rounds.keep(entry.ready.ranks());
+}
+
 bool ReadyTable::complete(const Entry& entry, const RankSet* excused) {
   if (entry.ready.covers(entry.needs)) return true;
   return excused != nullptr && excused->covers(entry.needs.without(entry.ready));
@@ -116,6 +123,7 @@ void ReadyTable::finish(Entry& entry) {
   entry.needs.clear();
   entry.ready.clear();
   entry.absent.clear();
+  entry.rounds.clear();
   entry.named = entry.held = false;
 }
 

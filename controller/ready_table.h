@@ -11,6 +11,7 @@
 
 #include "controller/messages.h"
 #include "controller/rank_set.h"
+#include "controller/round_table.h"
 #include "controller/stall_clock.h"
 #include "controller/texts.h"
 
@@ -38,8 +39,9 @@ struct Entry {
   std::optional<StallTimer> stall_timer;  // runs while the instance is incomplete or held
   bool held = false;                      // complete, and waits for the other tensors of its unit
   // Set when it is complete and queued for release.
-  std::uint64_t turn = 0;     // its position among all tensors that became complete
-  std::int32_t priority = 0;  // its own or that of its unit
+  std::uint64_t turn = 0;      // its position among all tensors that became complete
+  std::int32_t priority = 0;   // its own or that of its unit
+  InstanceRounds rounds = {};  // in which the ranks of `ready` reported it
 };
 
 // A version of an entry, to which a report refers.
@@ -67,6 +69,9 @@ class ReadyTable {
 
   // Records a report. Throws ProtocolError if the rank has reported this instance before.
   void mark(VersionRef ref, int rank, bool absent, TimePoint now);
+
+  // Deletes the rank's report of this instance.
+  static void unmark(Entry& entry, int rank);
 
   // True if every rank that the instance needs is ready or in `excused` (which may be null).
   static bool complete(const Entry& entry, const RankSet* excused);

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint8_t kOnce = 1;
 constexpr std::uint8_t kStepwise = 2;
+constexpr std::uint8_t kHasRounds = 4;
 
 std::uint32_t clamp_to_32_bits(std::size_t limit) {
   return static_cast<std::uint32_t>(std::min<std::size_t>(limit, UINT32_MAX - 1));
@@ -62,7 +63,8 @@ TensorName read_name(ByteReader& in, const CoordinatorConfig& config) {
 
 void write_spec(ByteWriter& out, const TensorSpec& spec) {
   write_name(out, name_of(spec));
-  out.u8(static_cast<std::uint8_t>((spec.once ? kOnce : 0) | (spec.stepwise ? kStepwise : 0)));
+  out.u8(static_cast<std::uint8_t>((spec.once ? kOnce : 0) | (spec.stepwise ? kStepwise : 0) |
+                                   (spec.round_stream != 0 ? kHasRounds : 0)));
   out.u8(static_cast<std::uint8_t>(spec.kind));
   out.u8(static_cast<std::uint8_t>(spec.op));
   out.u8(static_cast<std::uint8_t>(spec.dtype));
@@ -79,6 +81,7 @@ void write_spec(ByteWriter& out, const TensorSpec& spec) {
   out.text(spec.unit);
   out.u32(static_cast<std::uint32_t>(spec.unit_size));
   out.u32(static_cast<std::uint32_t>(spec.priority));
+  if (spec.round_stream != 0) out.u64(spec.round_stream);
 }
 
 TensorSpec read_spec(ByteReader& in, const CoordinatorConfig& config) {
@@ -108,6 +111,9 @@ TensorSpec read_spec(ByteReader& in, const CoordinatorConfig& config) {
   spec.unit = in.text(config.max_name_bytes);
   spec.unit_size = static_cast<int>(in.u32());
   spec.priority = static_cast<std::int32_t>(in.u32());
+  if ((flags & kHasRounds) != 0 && (spec.round_stream = in.u64()) == 0) {
+    throw ProtocolError("tensor '" + spec.name + "': round stream 0");
+  }
   if (of_ranks) return spec;
   try {
     static_cast<void>(spec.bytes());

@@ -80,6 +80,7 @@ DefinePlan StepPlans::define_plan(std::uint32_t set, std::vector<TensorId> tenso
     const TensorSpec& spec = ref.entry->versions[ref.version].spec;
     plan.priority = std::max(plan.priority, spec.priority);
     plan.bytes += spec.bytes();
+    if (spec.round_stream != 0) plan.rounds.try_emplace(spec.round_stream);
     ref.entry->plan = id;
     if (!ref.entry->ready.empty()) ++plan.gathering;
   }

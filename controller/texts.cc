@@ -68,6 +68,7 @@ constexpr Property kProperties[] = {
     {reduces, [](const TensorSpec& s) { return "postscale " + number_text(s.postscale); }},
     {reduces, [](const TensorSpec& s) { return name_text("codec", s.codec); }},
     {reduces, splits_text},
+    {reduces, [](const TensorSpec& s) { return "round stream " + std::to_string(s.round_stream); }},
     {always, shape_text},
     {always, [](const TensorSpec& s) { return name_text("name", s.set_name); }},
     {moves, [](const TensorSpec& s) { return "priority " + std::to_string(s.priority); }},

@@ -197,6 +197,16 @@ void Session::step_end(std::uint32_t set) {
   if (tensor_table_->step_end(set)) engine_->wake();
 }
 
+void Session::begin_round(std::uint32_t set, std::uint64_t stream, std::uint64_t step, std::uint64_t round) {
+  check_process();
+  tensor_table_->begin_round({{set, stream}, {step, round}});
+}
+
+void Session::fail_round(std::uint32_t set, std::uint64_t stream, const std::string& reason) {
+  check_process();
+  if (tensor_table_->fail_round({{set, stream}, reason})) engine_->wake();
+}
+
 // The memory is not freed in a forked child, where it may not be mapped.
 Allocation Session::allocate(std::uint32_t set, std::size_t bytes) {
   check_process();

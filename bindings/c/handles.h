@@ -74,12 +74,13 @@ auto guarded(Call call) noexcept -> decltype(call()) {
   }
 }
 
+// least_bytes: the size of the struct in the first version that has it.
 template <class T>
-void check_struct(const T* value, const char* what) {
+void check_struct(const T* value, const char* what, std::size_t least_bytes = sizeof(T)) {
   if (value == nullptr) throw std::invalid_argument(std::string(what) + " is a null pointer");
-  if (value->struct_bytes < sizeof(T)) {
+  if (value->struct_bytes < least_bytes) {
     throw std::invalid_argument(std::string(what) + ".struct_bytes is " + std::to_string(value->struct_bytes) +
-                                ", this horo needs " + std::to_string(sizeof(T)));
+                                ", this horo needs " + std::to_string(least_bytes));
   }
 }
 

@@ -1,5 +1,6 @@
 // The C ABI: tensors, works and their results.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 
@@ -29,8 +30,10 @@ std::vector<std::int64_t> numbers(const std::int64_t* first, std::uint64_t count
   return {first, first + count};
 }
 
+constexpr std::size_t kFirstSpecBytes = offsetof(horo_tensor_spec, round_stream);
+
 horo::TensorSpec spec_from(const horo_tensor_spec* c) {
-  check_struct(c, "horo_tensor_spec");
+  check_struct(c, "horo_tensor_spec", kFirstSpecBytes);
   if (c->weight != 1.0) throw std::invalid_argument("weight must be 1 in this version");
   if (c->dims < 0 || (c->dims > 0 && c->shape == nullptr)) throw std::invalid_argument("shape is a null pointer");
   if (c->split_count < 0) throw std::invalid_argument("split_count is negative: " + std::to_string(c->split_count));
@@ -53,6 +56,7 @@ horo::TensorSpec spec_from(const horo_tensor_spec* c) {
   spec.splits = numbers(c->splits, static_cast<std::uint64_t>(c->split_count), "splits");
   spec.codec = text_or_nothing(c->codec);
   spec.custom_op = text_or_nothing(c->custom_op);
+  if (c->struct_bytes >= sizeof(horo_tensor_spec)) spec.round_stream = c->round_stream;
   return spec;
 }
 
@@ -71,8 +75,8 @@ horo::Submission submission_from(const horo_submission* c) {
 
 // The i-th of contiguous structs whose size is the struct_bytes of the first one.
 template <class T>
-const T* at(const T* first, std::size_t i, const char* what) {
-  check_struct(first, what);
+const T* at(const T* first, std::size_t i, const char* what, std::size_t least_bytes = sizeof(T)) {
+  check_struct(first, what, least_bytes);
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * first->struct_bytes);
 }
 
@@ -147,8 +151,9 @@ int32_t horo_submit_unit(horo_session* session, const horo_unit* unit, int64_t* 
     if (works == nullptr) throw std::invalid_argument("works is a null pointer");
     horo::Unit all{text_or_nothing(unit->name), {}, {}};
     for (std::int32_t i = 0; i < unit->count; ++i) {
-      all.specs.push_back(spec_from(at(unit->specs, static_cast<std::size_t>(i), "horo_tensor_spec")));
-      all.submissions.push_back(submission_from(at(unit->submissions, static_cast<std::size_t>(i), "horo_submission")));
+      const auto at_i = static_cast<std::size_t>(i);
+      all.specs.push_back(spec_from(at(unit->specs, at_i, "horo_tensor_spec", kFirstSpecBytes)));
+      all.submissions.push_back(submission_from(at(unit->submissions, at_i, "horo_submission")));
     }
     WorkTable::Seats seats(s.works, all.specs.size());
     seats.give(s.session.submit(std::move(all)), works);

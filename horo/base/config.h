@@ -78,6 +78,7 @@ struct Config {
   std::size_t max_name_bytes = 1'024;        // HORO_MAX_NAME_BYTES: of a tensor
   std::size_t max_dims = 64;                 // HORO_MAX_DIMS: of a tensor
   std::size_t max_tensors = 1 << 20;         // HORO_MAX_TENSORS: declared in one session
+  std::size_t max_round_streams = 256;       // HORO_MAX_ROUND_STREAMS: of which rank 0 compares the rounds of all ranks
   std::size_t max_process_sets = 64;         // HORO_MAX_PROCESS_SETS: at once, beside the world
   std::size_t max_message_bytes = 64 << 20;  // HORO_MAX_MESSAGE_BYTES: of the control plane
   std::size_t max_early_bytes = 64 << 20;  // HORO_MAX_EARLY_BYTES: received from one peer before the receive was posted

@@ -61,7 +61,8 @@ std::string reduction_difference(const TensorSpec& a, const TensorSpec& b) {
   if (a.postscale != b.postscale) return against("postscale", text_of(a.postscale), text_of(b.postscale));
   if (a.codec != b.codec) return against("codec", in_words(a.codec, "none"), in_words(b.codec, "none"));
   if (a.splits != b.splits) return against("splits", text_of(a.splits), text_of(b.splits));
-  return "";
+  if (a.round_stream == b.round_stream) return "";
+  return against("round stream", std::to_string(a.round_stream), std::to_string(b.round_stream));
 }
 
 std::string unit_difference(const TensorSpec& a, const TensorSpec& b) {

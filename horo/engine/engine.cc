@@ -33,6 +33,7 @@ CoordinatorConfig coordinator_config(const Config& config) {
   c.max_name_bytes = config.max_name_bytes;
   c.max_dims = config.max_dims;
   c.max_tensors = config.max_tensors;
+  c.max_round_streams = config.max_round_streams;
   return c;
 }
 

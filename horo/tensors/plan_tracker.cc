@@ -85,6 +85,21 @@ void PlanTracker::break_plans(std::uint32_t set, SubmissionBatch& batch) {
   }
 }
 
+void PlanTracker::break_plans(const RoundStream& stream, SubmissionBatch& batch) {
+  for (auto& [id, plan] : plans_) {
+    if (!plan.active || plan.waiting == 0 || !is_of_set(plan, stream.set)) continue;
+    const auto waits = [&](Key key) { return waits_for_plan(key, stream); };
+    if (std::none_of(plan.keys.begin(), plan.keys.end(), waits)) continue;
+    report_waiting(plan, batch);
+    plan.broken = true;
+  }
+}
+
+bool PlanTracker::waits_for_plan(Key key, const RoundStream& stream) const {
+  const TensorRecord& record = tensors_.at(key);
+  return record.is_in_flight() && !record.reported && record.spec.round_stream == stream.number;
+}
+
 // All of them, or none where memory is short.
 void PlanTracker::report_waiting(TrackedPlan& plan, SubmissionBatch& batch) {
   batch.reserve(plan.waiting);

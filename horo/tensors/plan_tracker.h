@@ -52,12 +52,15 @@ class PlanTracker {
   void break_plan_of(TensorRecord& record, SubmissionBatch& batch);
   // Breaks every incomplete plan of the set.
   void break_plans(std::uint32_t set, SubmissionBatch& batch);
+  // Breaks every incomplete plan to which a tensor of the round stream was submitted.
+  void break_plans(const RoundStream& stream, SubmissionBatch& batch);
 
   std::vector<BucketPlace> places(std::span<const Key> keys) const;
   // Changes whenever places() may change.
   std::uint64_t version() const { return version_; }
 
  private:
+  bool waits_for_plan(Key key, const RoundStream& stream) const;
   void report_waiting(TrackedPlan& plan, SubmissionBatch& batch);
   ItemList items_of(const TrackedPlan& plan) const;
   std::map<Key, BucketPlace> layout(const TrackedPlan& plan, PlanId id) const;

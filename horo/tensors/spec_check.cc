@@ -35,6 +35,9 @@ class SpecCheck {
       refuse("channel " + std::to_string(spec_.channel) + " does not exist; 0 is the only one");
     }
     if (spec_.stepwise && spec_.kind != CollectiveKind::kAllReduce) refuse("only an all_reduce can be stepwise");
+    if (spec_.round_stream != 0 && (!spec_.stepwise || spec_.once)) {
+      refuse("only a stepwise all_reduce with a name can have a round stream");
+    }
   }
 
   void shape(const Config& config) const {

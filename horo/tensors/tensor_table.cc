@@ -127,6 +127,9 @@ void TensorTable::check_unit(const std::string& unit, std::vector<TensorSpec>& s
     if (spec.name.empty()) spec.name = unit + "_" + std::to_string(i + 1) + "of" + std::to_string(specs.size());
     const SetInfo& set = set_for_submit(spec);
     check_spec(spec, set, config_, registry_);
+    if (spec.round_stream != specs.front().round_stream)
+      throw std::invalid_argument(subject_of(spec, set) + ": the tensors of a unit have one round stream: unit '" +
+                                  unit + "'");
     if (spec.set != specs.front().set || spec.kind == CollectiveKind::kSendRecv ||
         spec.kind == CollectiveKind::kBarrier)
       throw std::invalid_argument(subject_of(spec, set) + ": in a unit are tensors of one process set, of which all " +
@@ -242,6 +245,28 @@ bool TensorTable::step_end(std::uint32_t set) {
   check_open();
   sets_.find_mine(set);
   plans_.end_step(set, queue_.batch());
+  request_flush();
+  return queue_.needs_wake();
+}
+
+// What was submitted so far is of the present round, so it is reported before the round ends.
+void TensorTable::report_stream(const RoundStream& stream) {
+  check_open();
+  sets_.find_mine(stream.set);
+  if (stream.number == 0) throw std::invalid_argument("round stream 0; expected a number from 1 on (0: no rounds)");
+  plans_.break_plans(stream, queue_.batch());
+}
+
+void TensorTable::begin_round(const RoundBegun& begun) {
+  MutexLock lock(mutex_);
+  report_stream(begun.stream);
+  queue_.batch().events.emplace_back(begun);
+}
+
+bool TensorTable::fail_round(RoundFailed failed) {
+  MutexLock lock(mutex_);
+  report_stream(failed.stream);
+  queue_.batch().events.emplace_back(std::move(failed));
   request_flush();
   return queue_.needs_wake();
 }

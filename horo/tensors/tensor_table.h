@@ -61,6 +61,11 @@ class TensorTable {
   // The caller ended a step: plans with no tensor in flight become active. True: wake the engine. Throws
   // std::invalid_argument unless this rank is a member of the set.
   bool step_end(std::uint32_t set);
+  // Later submissions of tensors of the stream belong to this round. The engine takes it with the next submission.
+  // Throws std::invalid_argument for stream 0, or unless this rank is a member of the set.
+  void begin_round(const RoundBegun& begun);
+  // The other tensors of the present round are not submitted. True: wake the engine. Throws as begin_round().
+  bool fail_round(RoundFailed failed);
   std::vector<BucketPlace> places(std::span<const Key> keys) const;
   // Changes whenever places() may change.
   std::uint64_t plans_version() const;
@@ -108,6 +113,7 @@ class TensorTable {
   void mark_names(std::span<const Submission> submissions) REQUIRES(mutex_);
   Accepted accept(std::span<const Submission> submissions) REQUIRES(mutex_);
   void begin(const Submission& submission, Accepted& result) REQUIRES(mutex_);
+  void report_stream(const RoundStream& stream) REQUIRES(mutex_);
   void undo(std::span<const Submission> submissions, std::size_t begun) noexcept REQUIRES(mutex_);
   void request_flush() noexcept REQUIRES(mutex_);
 

@@ -115,6 +115,30 @@ void EngineModel::step_end(std::uint32_t set) {
   }
 }
 
+void EngineModel::begin_round(const RoundStream& stream, const RoundNumber& round) {
+  report_stream(stream);
+  events_.emplace_back(RoundBegun{stream, round});
+}
+
+void EngineModel::fail_round(const RoundStream& stream, const std::string& reason) {
+  report_stream(stream);
+  events_.emplace_back(RoundFailed{stream, reason});
+}
+
+// Breaks the incomplete plans to which a tensor of the stream was submitted.
+void EngineModel::report_stream(const RoundStream& stream) {
+  for (auto& [id, plan] : plans_) {
+    const auto waits = [&](Key key) {
+      const Tensor& tensor = tensors_[key];
+      return tensor.in_flight && !tensor.reported && tensor.spec.set == stream.set &&
+             tensor.spec.round_stream == stream.number;
+    };
+    if (plan.waiting == 0 || std::none_of(plan.keys.begin(), plan.keys.end(), waits)) continue;
+    plan.broken = true;
+    break_up(plan);
+  }
+}
+
 void EngineModel::post(Event event) {
   events_.push_back(std::move(event));
 }

@@ -48,6 +48,8 @@ class EngineModel {
   void remove_set(std::uint32_t set);
   void join(std::uint32_t set = 0);
   void step_end(std::uint32_t set = 0);
+  void begin_round(const RoundStream& stream, const RoundNumber& round);
+  void fail_round(const RoundStream& stream, const std::string& reason);
   bool idle() const { return in_flight_ == 0; }
   // The answer to a Diagnose; nullopt: this rank never answers. Initially empty, as of a program without Python.
   void set_call_sites(std::optional<std::string> text) { call_sites_ = std::move(text); }
@@ -93,6 +95,7 @@ class EngineModel {
   Key key_of(const TensorSpec& spec);
   void report(Key key);
   void break_up(Plan& plan);
+  void report_stream(const RoundStream& stream);
   void act(const Release& release);
   void act(const Skip& skip);
   void act(const AddSet& add);

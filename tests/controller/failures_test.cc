@@ -21,6 +21,7 @@ constexpr Disagreement kDisagreements[] = {
      [](TensorSpec& s) {
        s.shape = {16, 16};
      }},
+    {"round stream 0 on ranks 0, 2; round stream 5 on rank 1", [](TensorSpec& s) { s.round_stream = 5; }},
     {"named on ranks 0, 2; unnamed on rank 1", [](TensorSpec& s) { s.once = true; }},
 };
 

@@ -54,6 +54,8 @@ UpMessage up_message() {
   message.answers = {{9, "train.py:3 main"}};
   message.ended = {2, 5};
   message.done = {{0, 3}, {2, 1}};
+  message.rounds = {{{0, 77}, {300, 1}}, {{2, UINT64_MAX}, {UINT64_MAX, 0}}};
+  message.failed_rounds = {{{0, 77}, "ValueError: no"}};
   return message;
 }
 
@@ -71,6 +73,7 @@ DownMessage down_message() {
   message.items.emplace_back(EndSet{{TensorName{0, 0, "remove#0"}, {}}, 1});
   message.items.emplace_back(JoinOver{1, 2, "lost"});
   message.items.emplace_back(SkipTensors{{{{}, 5}}, {0, 1}});
+  message.items.emplace_back(FailTensors{{{{1, 2, "z"}, false, "what"}}, "why", {}, {1}});
   return message;
 }
 
@@ -92,12 +95,20 @@ TEST(Messages, AnUpMessageIsReadAsItWasWritten) {
   ASSERT_EQ(back.done.size(), 2U);
   EXPECT_EQ(back.done[1].set, 2U);
   EXPECT_EQ(back.done[0].tensors, 3U);
+  ASSERT_EQ(back.rounds.size(), 2U);
+  EXPECT_EQ(back.rounds[0].stream, (RoundStream{0, 77}));
+  EXPECT_EQ(back.rounds[0].round, (RoundNumber{300, 1}));
+  EXPECT_EQ(back.rounds[1].stream, (RoundStream{2, UINT64_MAX}));
+  EXPECT_EQ(back.rounds[1].round, (RoundNumber{UINT64_MAX, 0}));
+  ASSERT_EQ(back.failed_rounds.size(), 1U);
+  EXPECT_EQ(back.failed_rounds[0].stream, (RoundStream{0, 77}));
+  EXPECT_EQ(back.failed_rounds[0].reason, "ValueError: no");
 }
 
 TEST(Messages, ADownMessageIsReadInOrder) {
   const std::vector<std::byte> bytes = encode(down_message());
   const DownMessage back = decode_down(bytes, world_of(3).coordinator);
-  ASSERT_EQ(back.items.size(), 12U);
+  ASSERT_EQ(back.items.size(), 13U);
   for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(back.items[i].index(), i);
   EXPECT_EQ(std::get<ReleaseTensors>(back.items[0]).tensors[0].name, (TensorName{0, 1, "x"}));
   EXPECT_EQ(std::get<FailTensors>(back.items[5]).text, "why");
@@ -110,6 +121,8 @@ TEST(Messages, ADownMessageIsReadInOrder) {
   EXPECT_EQ(std::get<EndSet>(back.items[9]).set, 1U);
   EXPECT_EQ(std::get<JoinOver>(back.items[10]).last, 2);
   EXPECT_THAT(std::get<SkipTensors>(back.items[11]).ranks, testing::ElementsAre(0, 1));
+  EXPECT_THAT(std::get<FailTensors>(back.items[5]).ranks, testing::IsEmpty());
+  EXPECT_THAT(std::get<FailTensors>(back.items[12]).ranks, testing::ElementsAre(1));
   EXPECT_EQ(encode(back), bytes);
 }
 
@@ -142,8 +155,47 @@ TEST(Messages, AnAnswerBeyondItsLimitIsRefused) {
   EXPECT_THROW(decode_up(encode(message), world_of(2).coordinator), ProtocolError);
 }
 
+TEST(Messages, ABegunRoundAloneIsNoMessageButAFailedOneIs) {
+  UpMessage message;
+  message.rounds = {{{0, 1}, {0, 0}}};
+  EXPECT_TRUE(message.empty());
+  message.failed_rounds = {{{0, 1}, ""}};
+  EXPECT_FALSE(message.empty() || message.has_names() || message.has_bits());
+}
+
+TEST(Messages, ABegunRoundTakes18Bytes) {
+  UpMessage message;
+  const std::size_t without = encode(message).size();
+  message.rounds = {{{0, UINT64_MAX}, {127, 1}}};
+  EXPECT_EQ(encode(message).size() - without, 18U);
+}
+
+TEST(Messages, AnInvalidRoundIsRefused) {
+  UpMessage message;
+  message.rounds = {{{0, 0}, {1, 1}}};
+  EXPECT_THROW(decode_up(encode(message), world_of(2).coordinator), ProtocolError);
+  message.rounds.clear();
+  message.failed_rounds = {{{0, 1}, std::string(kMaxReasonBytes + 1, 'x')}};
+  EXPECT_THROW(decode_up(encode(message), world_of(2).coordinator), ProtocolError);
+  message.failed_rounds = {{{0, 1}, ""}};
+  std::vector<std::byte> bytes = encode(message);
+  bytes.insert(bytes.end() - 14, std::byte{0xff});  // the number of begun rounds
+  EXPECT_THROW(decode_up(bytes, world_of(2).coordinator), ProtocolError);
+}
+
+TEST(Messages, ASpecKeepsItsRoundStream) {
+  UpMessage message;
+  message.requests = {{gradient("x"), false}};
+  const std::size_t without = encode(message).size();
+  message.requests[0].spec.round_stream = 9;
+  EXPECT_EQ(encode(message).size() - without, 8U);
+  EXPECT_EQ(decode_up(encode(message), world_of(2).coordinator).requests[0].spec.round_stream, 9U);
+}
+
 TEST(Messages, EmptyListsOfStepEndsTakeNoBytes) {
   UpMessage message = up_message();
+  message.rounds.clear();
+  message.failed_rounds.clear();
   message.done.clear();
   const std::size_t with = encode(message).size();
   message.ended.clear();
@@ -156,8 +208,19 @@ TEST(Messages, EveryTruncationIsRefused) {
   UpMessage without_step_ends = up_message();
   without_step_ends.ended.clear();  // a message may end there
   without_step_ends.done.clear();
+  without_step_ends.rounds.clear();
+  without_step_ends.failed_rounds.clear();
   const auto up = encode(without_step_ends);
   const auto down = encode(down_message());
+  const auto with_rounds = encode(up_message());
+  UpMessage without_rounds = up_message();
+  without_rounds.rounds.clear();
+  without_rounds.failed_rounds.clear();
+  const std::size_t before_rounds = encode(without_rounds).size();  // a message may end there too
+  for (std::size_t n = before_rounds + 1; n < with_rounds.size(); ++n) {
+    EXPECT_THROW(decode_up(std::span(with_rounds).first(n), config), ProtocolError);
+  }
+  EXPECT_TRUE(decode_up(std::span(with_rounds).first(before_rounds), config).rounds.empty());
   for (std::size_t n = 0; n < up.size(); ++n) EXPECT_THROW(decode_up(std::span(up).first(n), config), ProtocolError);
   for (std::size_t n = 0; n < down.size(); ++n) {
     EXPECT_THROW(decode_down(std::span(down).first(n), config), ProtocolError);

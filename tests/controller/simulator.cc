@@ -93,6 +93,8 @@ bool Simulation::call(int r) {
   if (const auto* add = std::get_if<AddSetCall>(&call)) self.engine.add_set(add->ranks);
   if (const auto* remove = std::get_if<RemoveSetCall>(&call)) self.engine.remove_set(remove->set);
   if (const auto* join = std::get_if<JoinCall>(&call)) self.engine.join(join->set);
+  if (const auto* begin = std::get_if<BeginRoundCall>(&call)) self.engine.begin_round(begin->stream, begin->round);
+  if (const auto* failed = std::get_if<FailRoundCall>(&call)) self.engine.fail_round(failed->stream, failed->reason);
   if (std::holds_alternative<WaitCall>(call)) {
     self.engine.nudge();
     self.waiting = !self.engine.idle();

@@ -37,7 +37,16 @@ struct LeaveCall {};  // leaves in good order
 struct PauseCall {
   Duration time;
 };
-using Call = std::variant<SubmitCall, WaitCall, EndStepCall, AddSetCall, RemoveSetCall, JoinCall, LeaveCall, PauseCall>;
+struct BeginRoundCall {
+  RoundStream stream;
+  RoundNumber round;
+};
+struct FailRoundCall {
+  RoundStream stream;
+  std::string reason;
+};
+using Call = std::variant<SubmitCall, WaitCall, EndStepCall, AddSetCall, RemoveSetCall, JoinCall, LeaveCall, PauseCall,
+                          BeginRoundCall, FailRoundCall>;
 using Program = std::vector<Call>;
 
 struct SimulationConfig {

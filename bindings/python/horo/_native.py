@@ -69,6 +69,7 @@ class TensorSpec(ctypes.Structure):
         ("custom_op", c_char_p),
         ("dims", c_int32),
         ("split_count", c_int32),
+        ("round_stream", c_uint64),
     ]
 
 
@@ -208,6 +209,8 @@ QUICK = {
     "horo_register_op": (c_int32, [_SESSION, c_char_p, POINTER(Op)]),
     "horo_register_codec": (c_int32, [_SESSION, c_char_p, POINTER(Codec)]),
     "horo_step_end": (c_int32, [_SESSION, c_uint32]),
+    "horo_begin_round": (c_int32, [_SESSION, c_uint32, c_uint64, c_uint64, c_uint64]),
+    "horo_fail_round": (c_int32, [_SESSION, c_uint32, c_uint64, c_char_p]),
     "horo_plans_version": (c_int64, [_SESSION]),
     "horo_get_places": (c_int32, [_SESSION, _WORKS, c_size_t, POINTER(Place)]),
     "horo_counters": (c_char_p, [_SESSION]),

@@ -256,15 +256,19 @@ class Session:
                 return
             self.release([work])
 
-    def begin_round(self, number, stream, step, round):
-        pass
-
-    def fail_round(self, number, stream, reason):
-        pass
-
     def step_end(self, number=0):
         """All gradients of a step were submitted to the process set and waited for."""
         self._check(quick.horo_step_end(self.pointer, number))
+
+    def begin_round(self, number, stream, step, round):
+        """What this rank submits from now on of this round stream belongs to this round.
+
+        A tensor that ranks submit in different rounds fails on all of them. (step, round) rises. Sends nothing."""
+        self._check(quick.horo_begin_round(self.pointer, number, stream, step, round))
+
+    def fail_round(self, number, stream, reason):
+        """This rank will not submit the rest of its present round: what others submit of it fails with the reason."""
+        self._check(quick.horo_fail_round(self.pointer, number, stream, reason.encode(errors="replace")))
 
     def plans_version(self):
         """A number that changes whenever the result of places() may change."""

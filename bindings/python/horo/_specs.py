@@ -45,7 +45,8 @@ _OPS = {
 _NUMBERS = frozenset(_OPS.values())
 
 # Hashable, because a dict maps specs to keys. A plain tuple of the first fields is accepted too. splits: the row counts
-# of a reduce_scatter by member, if the rows are not dealt evenly. priority: greater values run first.
+# of a reduce_scatter by member, if the rows are not dealt evenly. priority: greater values run first. round_stream: see
+# Session.begin_round.
 Spec = collections.namedtuple(
     "Spec",
     "name kind op dtype shape order root stepwise prescale postscale set custom_op codec peer splits priority "
@@ -101,6 +102,7 @@ def fill(spec):
         custom_op=_text(spec.custom_op),
         splits=(ctypes.c_int64 * len(spec.splits))(*spec.splits) if spec.splits else None,
         split_count=len(spec.splits),
+        round_stream=spec.round_stream,
     )
 
 

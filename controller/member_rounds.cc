@@ -1,0 +1,54 @@
+// Rounds of this rank. In a message the begins of rounds precede all reports, and failures of rounds follow them, so a
+// message ends where a round begins and the message has reports of the stream's last round.
+#include <algorithm>
+#include <utility>
+
+#include "controller/member.h"
+
+namespace horo {
+namespace {
+
+// Cut before a character (UTF-8) that does not fit.
+std::string cut_reason(const std::string& reason) {
+  std::size_t size = std::min(reason.size(), kMaxReasonBytes);
+  while (size < reason.size() && size > 0 && (static_cast<unsigned char>(reason[size]) & 0xC0U) == 0x80U) --size;
+  return reason.substr(0, size);
+}
+
+}  // namespace
+
+// A program may begin rounds and never report a tensor, so the begins that wait are limited too.
+void Member::on(const RoundBegun& event) {
+  if (sets_.find(event.stream.set) == nullptr) return;
+  if (has_queued(event.stream)) complete_reports_.push_back(collect());
+  std::erase_if(queued_rounds_, [&](const RoundBegun& begun) { return begun.stream == event.stream; });
+  if (queued_rounds_.size() >= config_.max_round_streams) queued_rounds_.erase(queued_rounds_.begin());
+  queued_rounds_.push_back(event);
+}
+
+void Member::on(const RoundFailed& event) {
+  if (sets_.find(event.stream.set) == nullptr) return;
+  std::erase_if(queued_failed_rounds_, [&](const RoundFailed& failed) { return failed.stream == event.stream; });
+  queued_failed_rounds_.push_back({event.stream, cut_reason(event.reason)});
+}
+
+bool Member::is_of(const RoundStream& stream, Key key) const {
+  const auto found = tensors_.find(key);
+  return found != tensors_.end() && found->second.spec.round_stream == stream.number &&
+         found->second.spec.set == stream.set;
+}
+
+// True if the queued reports contain one of the stream, or the failure of a round of it.
+bool Member::has_queued(const RoundStream& stream) {
+  const auto is_failure = [&](const RoundFailed& failed) { return failed.stream == stream; };
+  const auto is_tensor = [&](Key key) { return is_of(stream, key) && tensor(key).queued; };
+  const auto is_plan = [&](PlanId id) {
+    const KnownPlan& p = plan(id);
+    return p.queued && std::any_of(p.keys.begin(), p.keys.end(), [&](Key key) { return is_of(stream, key); });
+  };
+  return std::any_of(queued_failed_rounds_.begin(), queued_failed_rounds_.end(), is_failure) ||
+         std::any_of(queued_.begin(), queued_.end(), is_tensor) ||
+         std::any_of(queued_plans_.begin(), queued_plans_.end(), is_plan);
+}
+
+}  // namespace horo
