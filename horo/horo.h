@@ -4,6 +4,8 @@
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
 #include "horo/base/error.h"
+#include "horo/base/hash.h"
+#include "horo/base/settings.h"
 #include "horo/base/tensor_spec.h"
 #include "horo/base/types.h"
 #include "horo/base/version.h"

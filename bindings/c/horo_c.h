@@ -352,6 +352,15 @@ HORO_API const char* horo_counters(horo_session* session);
  * thread's next horo call. */
 HORO_API const char* horo_ready_times(horo_session* session);
 
+/* The value of a setting in this session, as text; empty if the setting has no value that can be shown. Null on an
+ * error, as for a name that is no setting. Valid until this thread's next horo call. */
+HORO_API const char* horo_setting(horo_session* session, const char* name);
+
+/* hashes[i] becomes the hash of sizes[i] bytes at data[i]: equal on all processors; inputs of equal size that differ in
+ * one bit have different hashes. Not for untrusted input. Needs no session. Takes the time of reading the memory, so a
+ * caller releases an interpreter lock. */
+HORO_API int32_t horo_hash_many(const void* const* data, const uint64_t* sizes, size_t count, uint64_t* hashes);
+
 /* Stall diagnosis: shortly before a tensor fails that only some ranks have submitted, every rank is asked for the call
  * sites of its callers. A binding keeps one thread in horo_next_question, which blocks until there is a question (> 0,
  * its number), the timeout passes (0) or the session ends (negative), and must have returned before horo_free. The

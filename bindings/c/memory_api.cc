@@ -1,4 +1,4 @@
-// The C ABI: memory for buckets, and the places of tensors in the buckets of known plans.
+// The C ABI: memory for buckets, hashes of memory, and the places of tensors in the buckets of known plans.
 #include <algorithm>
 
 #include "bindings/c/handles.h"
@@ -24,6 +24,20 @@ horo_memory* horo_allocate(horo_session* session, uint32_t set, uint64_t bytes, 
 
 void horo_free_memory(horo_memory* memory) {
   delete memory;
+}
+
+int32_t horo_hash_many(const void* const* data, const uint64_t* sizes, size_t count, uint64_t* hashes) {
+  return guarded([&]() -> std::int32_t {
+    if (count == 0) return HORO_OK;
+    if (data == nullptr || sizes == nullptr || hashes == nullptr) {
+      throw std::invalid_argument("horo_hash_many: data, sizes or hashes is a null pointer");
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if (data[i] == nullptr && sizes[i] != 0) throw std::invalid_argument("horo_hash_many: a data pointer is null");
+      hashes[i] = horo::hash_bytes({static_cast<const std::byte*>(data[i]), sizes[i]});
+    }
+    return HORO_OK;
+  });
 }
 
 int64_t horo_plans_version(horo_session* session) {

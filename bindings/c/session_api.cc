@@ -127,6 +127,17 @@ int32_t horo_get_topology(const horo_session* session, horo_topology* topology) 
   });
 }
 
+const char* horo_setting(horo_session* session, const char* name) {
+  thread_state().text.clear();
+  const std::int32_t status = guarded([&]() -> std::int32_t {
+    const horo::Setting* setting = name == nullptr ? nullptr : horo::find_setting(name);
+    if (setting == nullptr) throw std::invalid_argument(std::string(name == nullptr ? "null" : name) + ": no setting");
+    thread_state().text = horo::value_in(checked(session).session.config(), *setting);
+    return HORO_OK;
+  });
+  return status == HORO_OK ? thread_state().text.c_str() : nullptr;
+}
+
 int64_t horo_next_question(horo_session* session, int32_t timeout_ms) {
   return guarded([&]() -> std::int64_t {
     const auto until = horo::Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));

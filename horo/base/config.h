@@ -73,6 +73,12 @@ struct Config {
   std::chrono::milliseconds stall_warning{10'000};  // HORO_STALL_WARNING_MS: the same, until a warning; 0: never
   std::chrono::milliseconds answer_timeout{1'000};  // HORO_ANSWER_TIMEOUT_MS: for a rank's answer to a stall diagnosis
 
+  // The audit of replicas: bindings/python/horo/torch/audit.py.
+  std::string audit = "warn";                   // HORO_AUDIT: what a difference does: warn, raise or off
+  std::size_t audit_every = 100;                // HORO_AUDIT_EVERY: steps between two looks; 0: no look at steps
+  std::size_t audit_permille = 5;               // HORO_AUDIT_PERMILLE: of the steps' time; 0: no limit
+  std::chrono::milliseconds audit_wait{1'000};  // HORO_AUDIT_WAIT_MS: of a look for the other ranks
+
   // Limits.
   std::size_t max_ranks = 16'384;            // HORO_MAX_RANKS
   std::size_t max_name_bytes = 1'024;        // HORO_MAX_NAME_BYTES: of a tensor

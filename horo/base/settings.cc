@@ -200,6 +200,33 @@ constexpr Setting kSettings[] = {
      .range = kWait,
      .meaning = "for a rank's answer to a stall diagnosis, when a tensor reaches HORO_STALL_LIMIT_MS"},
 
+    {.name = "HORO_AUDIT",
+     .group = kAudit,
+     .field = &Config::audit,
+     .choices = "warn, raise or off",
+     .equal_on_all_ranks = true,
+     .meaning = "whether ranks compare the hashes of what they hold equal (parameters, optimizer state and options), "
+                "and whether a difference is a warning or the exception ReplicasDiffer (docs/audit.md)"},
+    {.name = "HORO_AUDIT_EVERY",
+     .group = kAudit,
+     .field = &Config::audit_every,
+     .range = {0, kMaxInt},
+     .equal_on_all_ranks = true,
+     .meaning = "steps of an optimizer between two looks of the audit; the first looks are after steps 1, 2, 4, 8, "
+                "...; 0: no look at steps, only at shutdown"},
+    {.name = "HORO_AUDIT_PERMILLE",
+     .group = kAudit,
+     .field = &Config::audit_permille,
+     .range = {0, 1000},
+     .equal_on_all_ranks = true,
+     .meaning = "thousandths of the time of the steps that looks take at most: where a look takes longer, several "
+                "times HORO_AUDIT_EVERY steps lie between two looks; 0: no limit"},
+    {.name = "HORO_AUDIT_WAIT_MS",
+     .group = kAudit,
+     .field = &Config::audit_wait,
+     .range = kWait,
+     .meaning = "of a look in step() or shutdown() for the other ranks; in step() the look continues at the next step, "
+                "in shutdown() it is dropped"},
     {.name = "HORO_MAX_RANKS",
      .group = kLimits,
      .field = &Config::max_ranks,

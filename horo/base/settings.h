@@ -21,7 +21,7 @@ namespace horo {
 using SettingField = std::variant<std::monostate, bool Config::*, int Config::*, std::uint32_t Config::*,
                                   std::size_t Config::*, std::chrono::milliseconds Config::*, std::string Config::*>;
 
-enum class SettingGroup { kWorld, kGradients, kDeadlines, kLimits, kProcess };
+enum class SettingGroup { kWorld, kGradients, kDeadlines, kAudit, kLimits, kProcess };
 
 struct SettingRange {
   std::int64_t low = 0;

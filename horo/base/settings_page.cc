@@ -10,10 +10,11 @@ namespace {
 
 using enum SettingGroup;
 
-constexpr std::array<std::pair<SettingGroup, const char*>, 5> kTitles{{
+constexpr std::array<std::pair<SettingGroup, const char*>, 6> kTitles{{
     {kWorld, "Ranks and hosts"},
     {kGradients, "How gradients travel"},
     {kDeadlines, "Deadlines"},
+    {kAudit, "Audit of replicas"},
     {kLimits, "Limits"},
     {kProcess, "Of the process"},
 }};

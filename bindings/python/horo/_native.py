@@ -214,6 +214,7 @@ QUICK = {
     "horo_plans_version": (c_int64, [_SESSION]),
     "horo_get_places": (c_int32, [_SESSION, _WORKS, c_size_t, POINTER(Place)]),
     "horo_counters": (c_char_p, [_SESSION]),
+    "horo_setting": (c_char_p, [_SESSION, c_char_p]),
     "horo_answer": (c_int32, [_SESSION, c_int64, c_char_p]),
 }
 SLOW = {
@@ -227,6 +228,7 @@ SLOW = {
     "horo_ready_times": (c_char_p, [_SESSION]),
     "horo_allocate": (c_void_p, [_SESSION, c_uint32, c_uint64, POINTER(c_void_p)]),
     "horo_free_memory": (None, [c_void_p]),
+    "horo_hash_many": (c_int32, [POINTER(c_void_p), POINTER(c_uint64), c_size_t, c_void_p]),
 }
 
 
