@@ -24,7 +24,7 @@ from horo._default import (
 )
 from horo._native import version
 from horo._sets import ProcessSet, add_process_set, global_process_set, init, remove_process_set
-from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
+from horo.errors import HoroError, Mismatch, PeerLost, ReplicasDiffer, ShutDown
 
 __version__ = version()
 
@@ -33,6 +33,7 @@ __all__ = [
     "Mismatch",
     "PeerLost",
     "ProcessSet",
+    "ReplicasDiffer",
     "ShutDown",
     "add_process_set",
     "counters",

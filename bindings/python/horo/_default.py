@@ -3,16 +3,18 @@
 import atexit
 import os
 import threading
+import warnings
 
 from horo import _exits
 from horo._session import Session
-from horo.errors import HoroError, ShutDown
+from horo.errors import HoroError, ReplicasDiffer, ShutDown
 
 EXIT_WAIT_S = 2  # at exit, for a shutdown or an init that runs in another thread
 
 _session = None
 _inherited = None  # in a forked child: the parent's session, which must not be used
 _lock = threading.RLock()  # held while the session is created or ended
+_before_shutdown = []  # functions of the session
 
 
 def session():
@@ -42,6 +44,12 @@ def begin(exchange, settings, prepare):
             raise ValueError("horo.init(settings=...): horo is initialized already; call horo.shutdown() first")
 
 
+def before_shutdown(function):
+    """function(session) is called at the beginning of each shutdown. What it raises is raised after the session's
+    end."""
+    _before_shutdown.append(function)
+
+
 def shutdown():
     """Leaves the job in an orderly way; unfinished works fail with ShutDown, also in other threads that wait for them.
 
@@ -49,9 +57,13 @@ def shutdown():
     """
     global _session
     with _lock:
-        ending, _session = _session, None
-        if ending is not None:
-            ending.close()
+        try:
+            for function in _before_shutdown if _session is not None else ():
+                function(_session)
+        finally:
+            ending, _session = _session, None
+            if ending is not None:
+                ending.close()
 
 
 def is_initialized():
@@ -139,6 +151,8 @@ def _leave():
     if _lock.acquire(timeout=EXIT_WAIT_S):
         try:
             shutdown()
+        except ReplicasDiffer as error:
+            warnings.warn(str(error), stacklevel=2)
         except HoroError:  # the job has ended before this rank; calls that were waiting have raised it
             pass
         finally:

@@ -6,6 +6,7 @@ from horo import (
     Mismatch,
     PeerLost,
     ProcessSet,
+    ReplicasDiffer,
     ShutDown,
     add_process_set,
     counters,

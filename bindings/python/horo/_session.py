@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import threading
+import time
 import weakref
 
 from horo import _exits, _native, _stall_diagnosis
@@ -116,6 +117,7 @@ class Session:
         self._check(quick.horo_get_topology(self.pointer, self.topology))
         self.kept = {}  # work: the objects to keep alive until it ends
         self._keys = {}  # spec: key
+        self.joins = collections.Counter()  # process set: how often this rank has joined
         self.repeats = {}  # name: Repeat of its last allreduce_async_, unless in flight
         self._callbacks = []  # callbacks of the library
         self.dropped = collections.deque()  # works whose handles were dropped; any thread appends
@@ -225,6 +227,18 @@ class Session:
             status = slow.horo_wait(self.pointer, array, count, SLICE_MS)
         self._check(status)
 
+    def wait_until(self, works, until):
+        """wait(), at most until this time of time.monotonic(). Returns whether all works have ended."""
+        count, array = len(works), array_of(works)
+        status = quick.horo_wait(self.pointer, array, count, 0)
+        while status == _native.TIMEOUT:
+            left_ms = int(1000 * (until - time.monotonic()))
+            if left_ms <= 0:
+                return False
+            status = slow.horo_wait(self.pointer, array, count, min(left_ms, SLICE_MS))
+        self._check(status)
+        return True
+
     def result(self, work):
         """horo_result of a work that succeeded; its pointers are valid until release()."""
         result = _native.Result(ctypes.sizeof(_native.Result))
@@ -304,7 +318,9 @@ class Session:
 
     def join(self, number):
         """This rank has no more data in this process set. Returns a work."""
-        return self._check(quick.horo_join(self.pointer, number))
+        work = self._check(quick.horo_join(self.pointer, number))
+        self.joins[number] += 1
+        return work
 
     def _count_of(self, work):
         """Waits for a work without memory; returns the first count of its result, or None."""
@@ -330,6 +346,13 @@ class Session:
         if not text:
             raise error_of(quick.horo_error_status(self.pointer), self.pointer)
         return json.loads(text)
+
+    def setting(self, name):
+        """The value of a setting in this session, as text."""
+        text = quick.horo_setting(self.pointer, name.encode())
+        if text is None:
+            raise error_of(quick.horo_error_status(self.pointer), self.pointer)
+        return text.decode()
 
     def ready_times(self):
         """The time at which each rank submitted each tensor of the last step."""

@@ -21,6 +21,16 @@ class ShutDown(HoroError):
     """The session was shut down before this work ended, or before this call."""
 
 
+class ReplicasDiffer(HoroError):
+    """The audit has found that ranks differ in what they hold equal (docs/audit.md). `label`: the first parameter,
+    state entry or option that differs. `ranks`: those that differ from most others. `between`: the last step after
+    which everything was equal, or None, and the first one after which it was not."""
+
+    def __init__(self, text, label, ranks, between):
+        super().__init__(text)
+        self.label, self.ranks, self.between = label, ranks, between
+
+
 def not_yet(what):
     """The error for an argument that is in the API but not implemented in this version."""
     return NotImplementedError(f"not yet: {what}")

@@ -8,6 +8,7 @@ except ImportError as error:
 
 from horo._exports import *
 from horo.torch import elastic
+from horo.torch.audit import audit
 from horo.torch.autograd import (
     allgather,
     allreduce,

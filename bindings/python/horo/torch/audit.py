@@ -1,0 +1,295 @@
+"""The audit: ranks compare what they hold equal, so that replicas that drift apart are found. See docs/audit.md.
+
+A look never makes a step wait long: what it has to exchange is small, and if the other ranks are late, it continues at
+the end of a later step. It is a collective, so all ranks look after the same step; steps are counted from the start of
+the session, or from the last join of the process set.
+"""
+
+import gc
+import hashlib
+import logging
+import os
+import sys
+import time
+import warnings
+import weakref
+
+import torch
+
+import horo
+from horo import _default
+from horo.errors import HoroError, ReplicasDiffer
+from horo.torch.audit_entries import Entries
+from horo.torch.audit_look import Look, compare
+
+_log = logging.getLogger("horo")
+_LIBRARIES = tuple(os.path.dirname(os.path.abspath(each.__file__)) + os.sep for each in (horo, torch))
+_living = weakref.WeakSet()  # the Audits of this process
+
+
+class Audit:
+    """The audit of one optimizer. A rank outside of the process set, or alone in it, compares nothing."""
+
+    def __init__(self, optimizer, names, process_set, key=None):
+        """names: a function from a parameter to its name. key: a number or text that is equal on all ranks and that no
+        other living optimizer has; None: it is made of the optimizer's class and names."""
+        self._optimizer = weakref.ref(optimizer)
+        self._entries = Entries(names)
+        self._set = process_set
+        self._title = type(optimizer).__name__
+        self.name = f"horo.audit.{_key_of(optimizer, names) if key is None else key}"
+        self.in_step = False  # parameters may be half updated
+        self._session = None
+        self._steps = 0  # of the optimizer's life
+        self._begin(None)
+        _living.add(self)
+
+    def _begin(self, session):
+        """Counts steps anew: in a new session, or after a join, ranks may have made different numbers of steps."""
+        self._first = self._steps
+        self._session = session
+        self._number = None if session is None else self._set.process_set_id
+        self._pending = None
+        self._next = 1
+        self._looked_at = (0, time.monotonic())  # step and time of the last look
+        self._complete_at = None  # the last step after which all entries were compared
+        self._since = {}  # key of an entry that differs: (see ReplicasDiffer.between)
+        self._reported = None
+        if session is None:
+            return
+        self._joins = session.joins[self._number]
+        self._mode = session.setting("HORO_AUDIT")
+        self._every = int(session.setting("HORO_AUDIT_EVERY"))
+        self._permille = int(session.setting("HORO_AUDIT_PERMILLE"))
+        self._wait_s = int(session.setting("HORO_AUDIT_WAIT_MS")) / 1000
+
+    def _is_audited(self, session):
+        """Whether this rank compares anything in this session."""
+        if session is None or self._set.process_set_id is None:
+            return False
+        if session is not self._session or self._number != self._set.process_set_id:
+            self._begin(session)
+        elif session.joins[self._number] != self._joins:
+            self._begin(session)
+        return self._set.members() > 1 and self._set.included()
+
+    def before_step(self):
+        """The optimizer begins to update parameters."""
+        self.in_step = True
+
+    def after_step(self, finish=None):
+        """Called at the end of each step(). Makes a look if one is due, and raises ReplicasDiffer with
+        HORO_AUDIT=raise. finish: called before a look, ends updates that are still in progress."""
+        session = _default.current()
+        audited = self._is_audited(session)
+        self.in_step = False
+        self._steps += 1
+        if not audited or self._mode == "off" or self._every == 0:
+            return
+        if self._pending is None and self._steps - self._first < self._next:
+            return
+        self._look_after_step(finish)
+
+    def _look_after_step(self, finish):
+        until = time.monotonic() + self._wait_s
+        try:
+            if self._pending is None:
+                if finish is not None:
+                    finish()
+                self._pending = (self._begin_look("step"), self._steps)
+                self._next = self._following(1)
+            look, step = self._pending
+            if not look.advance(until):
+                return
+        except HoroError as error:  # the next collective raises it if the session has ended
+            self._pending = None
+            _log.debug("the audit's look after step %s has failed: %s", self._steps, error)
+            return
+        except Exception as error:  # an optimizer whose state cannot be read must train all the same
+            self._mode, self._pending = "off", None
+            warnings.warn(f"the audit of {self._title} ends after step {self._steps}: {error!r}", stacklevel=_levels())
+            return
+        self._pending = None
+        self._next = max(self._next, self._following(self._stretch(look.result)))
+        self._judge(look.result.finding, step)
+
+    def _begin_look(self, occasion):
+        begin = time.monotonic()
+        snapshot = self._entries.take(self._optimizer())
+        end = time.monotonic()
+        steps = self._steps - self._first
+        times = (int(1e6 * (end - begin)), int(1e6 * (begin - self._looked_at[1]) / max(1, steps - self._looked_at[0])))
+        self._looked_at = (steps, time.monotonic())
+        exchanges = compare(snapshot, steps, times, self._set)
+        return Look(self._session, f"{self.name}.{occasion}", self._number, exchanges)
+
+    def _following(self, stretch):
+        """The step of the next look: 2, 4, 8, ... below `every`, then its multiples."""
+        steps = self._looked_at[0]
+        if 2 * steps < self._every:
+            return 2 * steps
+        return (steps // self._every + stretch) * self._every
+
+    def _stretch(self, result):
+        """How many times `every` steps lie between two looks, so that they take at most the permitted part."""
+        if self._permille == 0 or result.steps_us == 0:
+            return 1
+        steps = 1000 * result.cost_us / (self._permille * result.steps_us)
+        return max(1, -int(-steps // self._every))
+
+    def _judge(self, finding, step):
+        """Reports a difference that was found after a step."""
+        error = self._error_of(finding, step)
+        if error is None:
+            self._reported = None
+        elif self._mode == "raise":
+            errors, error = [error], None
+            _raise(errors)
+        elif (error.label, error.ranks) != self._reported:
+            self._reported = (error.label, error.ranks)
+            if _default.rank() in (finding.present[0], *error.ranks):
+                warnings.warn(str(error), stacklevel=_levels())
+
+    def _error_of(self, finding, step):
+        """The ReplicasDiffer for the finding of a look after this step; None if there is none."""
+        before, self._since = self._since, {}
+        if finding is None:
+            self._complete_at = step
+            return None
+        if not finding.is_complete:
+            self._since = {key: since for key, since in before.items() if key > finding.keys[-1]}
+        self._since.update((key, before.get(key, (self._complete_at, step))) for key in finding.keys)
+        if finding.is_complete:
+            self._complete_at = step
+        between = self._since[finding.keys[0]]
+        return ReplicasDiffer(_text(finding, self._title, between, step), finding.label, finding.ranks, between)
+
+    def look(self):
+        """Looks at once: all ranks of the process set call it, and it waits for them. Returns a list of at most one
+        ReplicasDiffer."""
+        if not self._is_audited(_default.session()):
+            return []
+        look = self._begin_look("now")
+        try:
+            look.advance(None)
+        except BaseException:
+            look.drop()
+            raise
+        error = self._error_of(look.result.finding, self._steps)
+        return [] if error is None else [error]
+
+    def begin_last_look(self, session):
+        """The look at shutdown, or None. Not while an update or another look is in progress."""
+        if not self._is_audited(session) or self._mode == "off" or self._steps == self._first:
+            return None
+        if self.in_step or self._pending is not None or self._optimizer() is None:
+            return None
+        return self._begin_look("end")
+
+    def judge_last_look(self, look):
+        if look.result.equal_steps:
+            self._judge(look.result.finding, self._steps)
+
+
+def _raise(errors):
+    """Raises the first of these errors. The frames of its traceback do not hold it: no cycle keeps an optimizer."""
+    if errors:
+        first = errors[0]
+        errors.clear()
+        try:
+            raise first
+        finally:
+            del first
+
+
+def _key_of(optimizer, names):
+    """A key of class and parameter names, and a number among living optimizers with the same ones."""
+    params = [names(param) for group in optimizer.param_groups for param in group["params"]]
+    digest = hashlib.blake2b(repr((type(optimizer).__name__, params)).encode(), digest_size=8).hexdigest()
+    taken = {audit.name for audit in list(_living)}
+    number = 0
+    while f"horo.audit.{digest}.{number}" in taken:
+        number += 1
+    return f"{digest}.{number}"
+
+
+def _listed(ranks):
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) <= 8:
+        return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    return f"ranks {', '.join(map(str, ranks[:7]))} and {len(ranks) - 7} more"
+
+
+def _text(finding, title, between, step):
+    return (
+        f"{title}: {_difference(finding)}. {_extent(finding)}{_when(between, step)} docs/audit.md lists likely causes."
+    )
+
+
+def _difference(finding):
+    most, *others = finding.groups
+    if len({text for text, _ in finding.groups}) > 1:
+        parts = [f"{'absent' if text is None else text} on {_listed(ranks)}" for text, ranks in [*others, most]]
+        return f"{finding.label} is not equal on all ranks: {', '.join(parts)}"
+    parts = [f"{_listed(ranks)} differ{'s' if len(ranks) == 1 else ''}" for _, ranks in others]
+    return f"{finding.label} is not equal on all ranks: {', '.join(parts)} from {_listed(most[1])}"
+
+
+def _extent(finding):
+    if not finding.is_complete:
+        return "The ranks have different entries, so that not all were compared. "
+    if len(finding.keys) == 1:
+        return ""
+    more = len(finding.keys) - 1 - len(finding.others)
+    return f"Also different: {', '.join(finding.others)}{f' and {more} more' if more else ''}. "
+
+
+def _when(between, step):
+    equal, found = between
+    last = "No look before has compared it" if equal is None else f"Equal after step {equal}"
+    still = "" if found == step else f" and still after step {step}"
+    return f"{last}, different after step {found}{still}."
+
+
+def _levels():
+    """The stacklevel of a warning for the innermost caller outside of horo and torch."""
+    levels, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        levels, frame = levels + 1, frame.f_back
+    return levels
+
+
+def audit():
+    """Compares at once what the ranks hold equal in all optimizers that DistributedOptimizer has wrapped: parameters,
+    state and options. Raises ReplicasDiffer on all ranks if a difference is found.
+
+    A collective: every rank calls it, with the same optimizers alive, and waits for the others."""
+    gc.collect()  # optimizers that are in reference cycles, and are not used any more
+    _default.session()
+    errors = []
+    for each in sorted(_living, key=lambda each: each.name):
+        errors += each.look()
+    _raise(errors)
+
+
+def _look_at_shutdown(session):
+    """Compares once more, if all ranks shut down at about the same time. Never fails because of another rank."""
+    if sys.exc_info()[1] is not None:  # the program ends by an exception
+        return
+    until, looks = None, []
+    try:
+        for each in sorted(_living, key=lambda each: each.name):
+            look = each.begin_last_look(session)
+            if look is not None:
+                until = until or time.monotonic() + each._wait_s
+                looks.append((each, look))
+        ended = [(each, look) for each, look in looks if look.advance(until)]
+    except HoroError as error:
+        _log.debug("the audit's look at shutdown has failed: %s", error)
+        return
+    for each, look in ended:
+        each.judge_last_look(look)
+
+
+_default.before_shutdown(_look_at_shutdown)
