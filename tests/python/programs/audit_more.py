@@ -1,0 +1,235 @@
+"""The audit on three ranks: what it compares, its settings, joined ranks, process sets and the shutdown."""
+
+import gc
+import time
+import warnings
+
+import claims
+import torch
+from audited import Trained, session
+from claims import raises
+
+import horo.torch as hvd
+
+
+def what_ranks_may_hold_in_several_ways_is_equal():
+    """Strides, types of numbers, None and absent options, callables."""
+    with session(AUDIT="raise"):
+        model = torch.nn.Conv2d(3, 4, 3)
+        with torch.no_grad():
+            for param in model.parameters():
+                param.fill_(0.5).view(-1)[1] = 2
+        if hvd.rank() == 1:
+            model = model.to(memory_format=torch.channels_last)
+        plain = torch.optim.SGD(model.parameters(), lr=1 if hvd.rank() == 2 else 1.0)
+        plain.param_groups[0]["callback"] = lambda: None
+        if hvd.rank() == 0:
+            plain.param_groups[0]["unused"] = None
+        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+        hvd.audit()
+        optimizer.param_groups[0]["callback"] = "text" if hvd.rank() == 1 else (lambda: None)
+        with raises(hvd.ReplicasDiffer, "option callback of group 0", "'text' on rank 1", "of type function"):
+            hvd.audit()
+        del optimizer
+
+
+def values_are_in_the_text():
+    with session(AUDIT="raise"):
+        trained = Trained(torch.optim.Adam, {"lr": 0.25})
+        trained.step()
+        if hvd.rank() == 2:
+            trained.optimizer.param_groups[0]["betas"] = (0.9, 0.5)
+        with raises(hvd.ReplicasDiffer, "option betas[1] of group 0", "0.5 on rank 2, 0.999 on ranks 0 and 1"):
+            hvd.audit()
+        trained.optimizer.param_groups[0]["betas"] = (0.9, 0.999)
+        trained.optimizer.param_groups[0]["lr"] = [0.25, 0.5, 0.75][hvd.rank()]
+        with raises(hvd.ReplicasDiffer, "0.5 on rank 1, 0.75 on rank 2, 0.25 on rank 0"):
+            hvd.audit()
+        trained.optimizer.param_groups[0]["lr"] = 0.25
+        if hvd.rank() == 0:
+            trained.names["2.bias"].data = torch.zeros(4)
+        with raises(hvd.ReplicasDiffer, "parameter 2.bias", "float32 [4] on rank 0, float32 [3] on ranks 1 and 2"):
+            hvd.audit()
+        del trained
+
+
+def warned(action):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        action()
+    return [warning for warning in seen if "is not equal on all ranks" in str(warning.message)]
+
+
+def a_difference_is_warned_of_once():
+    with session():
+        trained = Trained(torch.optim.SGD, {"lr": 0.01})
+        assert not warned(trained.step)
+        if hvd.rank() == 1:
+            trained.names["2.weight"].data.add_(1)
+        told = hvd.rank() < 2  # the first rank, and the one that differs
+        first = warned(trained.step)
+        assert len(first) == told, first
+        if told:
+            assert "parameter 2.weight" in str(first[0].message) and first[0].filename.endswith("/audited.py"), first[0]
+        assert not warned(lambda: [trained.step() for _ in range(3)])
+        if hvd.rank() == 2:
+            trained.optimizer.param_groups[0]["lr"] = 0.02
+        second = warned(trained.step)
+        assert len(second) == (hvd.rank() != 1) and all("option lr" in str(each.message) for each in second), second
+        with raises(hvd.ReplicasDiffer, "option lr"):
+            hvd.audit()
+        trained.optimizer.param_groups[0]["lr"] = 0.01
+        hvd.broadcast_parameters(trained.model.state_dict(), 0)
+        assert hvd.audit() is None
+        assert not warned(trained.step)
+
+
+def off_looks_only_when_asked():
+    with session(AUDIT="off"):
+        trained = Trained(torch.optim.SGD, {"lr": 0.01})
+        if hvd.rank() == 1:
+            trained.names["2.weight"].data.add_(1)
+        assert not warned(trained.step)
+        with raises(hvd.ReplicasDiffer, "parameter 2.weight"):
+            hvd.audit()
+        assert not warned(hvd.shutdown)
+
+
+def looks_of(trained, steps):
+    """The steps that a look followed."""
+    looks = []
+    for step in range(1, steps + 1):
+        trained.backward()
+        trained.optimizer.synchronize()
+        before = hvd.counters()["submitted"]
+        with trained.optimizer.skip_synchronize():
+            trained.optimizer.step()
+        if hvd.counters()["submitted"] > before:
+            looks.append(step)
+    return looks
+
+
+def looks_are_rare_and_follow_the_setting():
+    with session(AUDIT_EVERY=10):
+        assert looks_of(Trained(torch.optim.SGD, {"lr": 0.01}), 40) == [1, 2, 4, 8, 10, 20, 30, 40]
+    with session(AUDIT_EVERY=0):
+        assert looks_of(Trained(torch.optim.SGD, {"lr": 0.01}), 20) == []
+    with session(AUDIT_EVERY=10, AUDIT_PERMILLE=1):  # of a step that takes less than a look
+        assert looks_of(Trained(torch.optim.SGD, {"lr": 0.01}), 100)[:4] == [1, 2, 4, 8]
+        assert len(looks_of(Trained(torch.optim.SGD, {"lr": 0.01}), 100)) < 8
+
+
+def looks_leave_plans_as_they_are():
+    with session():
+        trained, seen = Trained(torch.optim.Adam, {"lr": 0.01}), []
+        for _ in range(12):
+            trained.step()
+            seen.append(hvd.counters()["control"]["messages_with_names"])
+        assert seen[5:] == [seen[5]] * 7, seen
+        del trained
+
+
+def ranks_that_joined_are_not_looked_at():
+    with session(AUDIT="raise"):
+        trained = Trained(torch.optim.SGD, {"lr": 0.01})
+        trained.step()
+        if hvd.rank() > 0:
+            trained.step()
+            if hvd.rank() == 2:
+                trained.names["0.bias"].data.add_(1)
+            with raises(hvd.ReplicasDiffer, "parameter 0.bias", "rank 2 differs from rank 1"):
+                trained.step()
+        last = hvd.join()
+        hvd.broadcast_parameters(trained.model.state_dict(), last)
+        for _ in range(3):  # ranks have made different numbers of steps
+            trained.step()
+        hvd.audit()
+        if hvd.rank() == 0:
+            trained.names["0.bias"].data.add_(1)
+        with raises(hvd.ReplicasDiffer, "parameter 0.bias", "rank 0 differs from ranks 1 and 2"):
+            trained.step()
+        hvd.broadcast_parameters(trained.model.state_dict(), 1)
+
+
+def members_of_a_set_look_without_the_others():
+    with session(AUDIT="raise"):
+        pair = hvd.add_process_set([0, 2])
+        trained = Trained(torch.optim.SGD, {"lr": 0.01}, process_set=pair)
+        world = Trained(torch.optim.SGD, {"lr": 0.02}, seed=1)
+        trained.step()
+        if hvd.rank() == 2:
+            trained.names["0.bias"].data.add_(1)
+        if pair.included():
+            with raises(hvd.ReplicasDiffer, "parameter 0.bias", "rank 2 differs from rank 0"):
+                trained.step()
+            with raises(hvd.ReplicasDiffer, "parameter 0.bias"):
+                hvd.audit()
+        else:
+            trained.step()
+            hvd.audit()
+        world.step()
+        if pair.included():
+            hvd.broadcast_parameters(trained.model.state_dict(), 0, process_set=pair)
+        hvd.audit()
+        del trained
+        hvd.barrier()
+        hvd.remove_process_set(pair)
+
+
+def shutdown_looks_once_more():
+    with session(AUDIT_EVERY=1000):
+        trained = Trained(torch.optim.SGD, {"lr": 0.01})
+        for _ in range(5):
+            trained.step()
+        if hvd.rank() == 1:
+            trained.names["2.weight"].data.add_(1)
+        told = hvd.rank() < 2
+        assert len(warned(hvd.shutdown)) == told
+        assert not hvd.is_initialized()
+    with session(AUDIT="raise", AUDIT_EVERY=1000):
+        trained = Trained(torch.optim.SGD, {"lr": 0.01})
+        trained.step()
+        if hvd.rank() == 1:
+            trained.names["2.weight"].data.add_(1)
+        with raises(hvd.ReplicasDiffer, "parameter 2.weight"):
+            hvd.shutdown()
+        assert not hvd.is_initialized()
+
+
+def shutdown_does_not_wait_for_a_late_rank():
+    """The session's end itself waits for no rank, and an exception in flight skips the look."""
+    with session(AUDIT_WAIT_MS=300):
+        trained = Trained(torch.optim.SGD, {"lr": 0.01})
+        trained.step()
+        if hvd.rank() == 1:
+            time.sleep(3)
+        begin = time.monotonic()
+        hvd.shutdown()
+        assert time.monotonic() - begin < 2.5
+    with session(AUDIT_WAIT_MS=60000):
+        trained = Trained(torch.optim.SGD, {"lr": 0.01})
+        trained.step()
+        begin, fails = time.monotonic(), hvd.rank() == 0
+        try:
+            raise KeyError("in flight")
+        except KeyError:
+            if fails:
+                hvd.shutdown()
+        time.sleep(1)
+        hvd.shutdown()
+        assert time.monotonic() - begin < 30
+
+
+gc.freeze()  # what is imported; hvd.audit() collects garbage
+claims.check(
+    what_ranks_may_hold_in_several_ways_is_equal,
+    values_are_in_the_text,
+    a_difference_is_warned_of_once,
+    off_looks_only_when_asked,
+    looks_are_rare_and_follow_the_setting,
+    looks_leave_plans_as_they_are,
+    ranks_that_joined_are_not_looked_at,
+    members_of_a_set_look_without_the_others,
+    shutdown_looks_once_more,
+    shutdown_does_not_wait_for_a_late_rank,
+)
