@@ -47,8 +47,10 @@ class Gradients:
 
     def add(self, named):
         """Declares parameters, a list of (name, parameter), and registers their hooks."""
+        is_new = not self.is_active()
         self.declared.declare(self, named)
-        if self.declared.stream is not None:
+        if is_new and self.is_active():
+            self.round.step = self.declared.stream.steps
             rounds.serve(self)
 
     def is_active(self):
@@ -61,7 +63,7 @@ class Gradients:
 
     def close_with(self, owner):
         """When the owner is garbage-collected, all hooks are removed and gradients in flight are abandoned."""
-        weakref.finalize(owner, _close, self).atexit = False
+        weakref.finalize(owner, self.close).atexit = False
 
     # Rounds; see rounds.py
 
@@ -120,6 +122,12 @@ class Gradients:
     def is_covered(self):
         """Whether the gradients are results of rounds since the last step."""
         return self.round.covers() and not self.has_begun()
+
+    def stepped(self):
+        """The optimizer has made a step. An optimizer of the same parameters that is wrapped later counts on."""
+        self.round.stepped()
+        if self.is_active():
+            self.declared.stream.steps = self.round.step
 
     def begin_anew(self):
         """The gradients were set to zero."""
@@ -327,9 +335,7 @@ class Gradients:
             result = synchronize(handle)
             if state not in self.round.held:
                 state.param.grad = result
-        for state in table.states if not self.round.may_add else ():
-            state.note_result()
-        for state in table.sparse if not self.round.may_add else ():
+        for state in () if self.round.may_add else table.submitted():
             state.note_result()
 
     def _start_over(self):
@@ -392,7 +398,3 @@ class Gradients:
         """finish_one() was called for all parameters."""
         self._taken = None
         self.declared.session.step_end(self.declared.number)
-
-
-def _close(gradients):
-    gradients.close()

@@ -11,6 +11,7 @@ import torch
 from horo._sets import check, global_process_set
 from horo._specs import Average, choose_op, is_no_name, order_number
 from horo.torch import copies
+from horo.torch.audit import Audit
 from horo.torch.compression import Compression
 from horo.torch.cross_barrier import CrossBarrier
 from horo.torch.forward_order import chosen_order
@@ -36,6 +37,8 @@ class _Distributed:
         self._should_synchronize = True
         gradients.close_with(self)
         self._add_groups(range(len(self.param_groups)))
+        stream = gradients.declared.stream
+        self._audit = Audit(self, self._name_of, options["process_set"], stream.label if stream else "none")
 
     def _add_groups(self, groups):
         named = []
@@ -44,6 +47,18 @@ class _Distributed:
                 name, _ = self._names.get(id(param), (None, None))
                 named.append((f"group.{group}.parameter.{i}" if is_no_name(name) else name, param))
         self._gradients.add(named)
+
+    def _name_of(self, param):
+        """The parameter's name in the audit."""
+        name, _ = self._names.get(id(param), (None, None))
+        if not is_no_name(name):
+            return name
+        places = (
+            (number, i, each)
+            for number, group in enumerate(self.param_groups)
+            for i, each in enumerate(group["params"])
+        )
+        return next((f"group.{number}.parameter.{i}" for number, i, each in places if each is param), "of no group")
 
     @property
     def backward_passes_per_step(self):
@@ -91,8 +106,8 @@ class _Distributed:
         self._opt_called = True  # for schedulers, which otherwise replace step()
         if self._crosses(closure):
             self._cross.step()
-            self._gradients.round.stepped()
-            return None
+            self._gradients.stepped()
+            return self._audit.after_step(self._cross.finish)
         self._gradients.declared.check_lent()
         if self._should_synchronize:
             if closure is None or self._gradients.has_begun():
@@ -101,9 +116,11 @@ class _Distributed:
                 closure = self._reducing(closure)
         if self._cross is not None:
             self._cross.has_stepped = True
+        self._audit.before_step()
         result = super().step(closure)
         self._gradients.declared.use()
-        self._gradients.round.stepped()
+        self._gradients.stepped()
+        self._audit.after_step()
         return result
 
     step.hooked = True  # the user's step() runs the step hooks: torch must not wrap this one too

@@ -27,6 +27,7 @@ class Stream:
         self.label = tag if count == 0 else f"{tag}.{count}"
         self.number = _number(self.label)
         self.is_twin = count > 0  # another stream has the same names
+        self.steps = 0  # of its optimizers, one more for each optimizer after the first
         self.thread = threading.get_ident()  # that used the optimizer last
 
     def tensor_name(self, name):
@@ -85,6 +86,8 @@ def join(session, number, named):
         stream = before.pop() if len(before) == 1 else None
         if stream is None or stream not in streams.recent or stream.tag != tag:
             stream = streams.add(tag, [name for name, _ in named])
+        else:
+            stream.steps += 1
         for _, param in named:
             _joined[param] = stream
         return stream
