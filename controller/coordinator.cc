@@ -140,6 +140,10 @@ void Coordinator::declare(Key key, const TensorSpec& spec) {
   state_->member().declare(key, spec);
 }
 
+void Coordinator::undeclare(Key key) {
+  state_->member().undeclare(key);
+}
+
 void Coordinator::on(const Event& event, TimePoint now, Actions& actions) {
   std::visit([&](const auto& one) { state_->on(one, now, actions); }, event);
 }

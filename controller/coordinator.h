@@ -225,6 +225,7 @@ struct CoordinatorConfig {
   std::size_t max_name_bytes = 1'024;
   std::size_t max_dims = 64;
   std::size_t max_tensors = 1 << 20;
+  std::size_t kept_tensors = 1 << 16;  // with a number; above it those not in use are forgotten
   std::size_t max_plans = 1 << 16;
   // Of the streams beyond it, rank 0 forgets the one in which no rank has begun a round for the longest time: its
   // rounds are not compared any more.
@@ -242,6 +243,10 @@ class Coordinator {
   // Must precede the first event with this key. A key is declared once; the key of a once-tensor is forgotten after its
   // release, skip or failure, and may then be declared again.
   void declare(Key key, const TensorSpec& spec);
+
+  // Ends a declaration; another tensor may have the key from then on. The tensor must not be in flight, once, stepwise
+  // or in a plan.
+  void undeclare(Key key);
 
   // Takes one event; may append actions. Messages are collected until flush().
   void on(const Event& event, TimePoint now, Actions& actions);

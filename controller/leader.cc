@@ -46,7 +46,8 @@ Leader::Leader(const CoordinatorConfig& config)
       tables_(config),
       progress_(config.size),
       step_plans_(config_, tables_),
-      agreement_(config_, tables_, progress_, step_plans_, items_) {}
+      agreement_(config_, tables_, progress_, step_plans_, items_),
+      forgetting_(config_, tables_, progress_) {}
 
 void Leader::take(int from, const UpMessage& message, TimePoint now) {
   progress_.take(from, message.applied);
@@ -118,11 +119,13 @@ void Leader::take_request(int from, const Request& request, TimePoint now) {
 }
 
 void Leader::take_number(int from, TensorId id, bool absent, TimePoint now) {
+  if (const TensorSpec* spec = forgetting_.spec_of(from, id)) return take_request(from, {*spec, absent}, now);
   const std::optional<VersionRef> ref = tables_.tensors.version_of(id);
   const bool in_removed_set = ref && ref->entry == nullptr;
   if (in_removed_set && progress_.crosses_removal(from)) return;
   if (!ref || in_removed_set) {
-    throw ProtocolError(rank_text(from) + " reported tensor number " + std::to_string(id) + ", which was never given");
+    throw ProtocolError(rank_text(from) + " reported tensor number " + std::to_string(id) +
+                        ", which was never given or is forgotten");
   }
   take_tensor(from, *ref, absent, now);
 }
@@ -162,6 +165,9 @@ void Leader::take_tensor(int from, VersionRef ref, bool absent, TimePoint now) {
 void Leader::take_plan(int from, PlanId id, const std::vector<std::uint32_t>& absent_slots, TimePoint now) {
   Plan& plan = plan_of(from, id);
   if (is_stale(from, plan.set)) return;
+  if (plan.tensors.empty()) {
+    throw ProtocolError(rank_text(from) + " reported plan " + std::to_string(id) + ", which was dissolved before");
+  }
   check_member(from, plan.set, tables_.tensors.version_of(plan.tensors.front())->entry->name.name);
   if (!plan.active.contains(from) || plan.complete.contains(from)) {
     throw ProtocolError(rank_text(from) + " reported plan " + std::to_string(id) +
@@ -206,6 +212,7 @@ std::optional<DownMessage> Leader::flush() {
   end_joins();
   for (DefinePlan& plan : step_plans_.define()) items_.emplace_back(std::move(plan));
   progress_.forget_failures(tables_.left);
+  forgetting_.choose(items_);
   if (items_.empty()) return std::nullopt;
   progress_.message_sent();
   return DownMessage{std::exchange(items_, {})};

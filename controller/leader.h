@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "controller/agreement.h"
+#include "controller/forgetting.h"
 #include "controller/leader_tables.h"
 #include "controller/messages.h"
 #include "controller/step_plans.h"
@@ -79,6 +80,7 @@ class Leader {
   StepPlans step_plans_;
   std::vector<DownItem> items_;  // of the next message
   Agreement agreement_;
+  Forgetting forgetting_;
 };
 
 }  // namespace horo

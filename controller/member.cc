@@ -122,7 +122,7 @@ void Member::leader_left(Actions& actions) {
 std::vector<UpMessage> Member::take_reports() {
   UpMessage last = collect();
   std::vector<UpMessage> reports = std::exchange(complete_reports_, {});
-  if (!last.empty()) reports.push_back(std::move(last));
+  if (std::exchange(has_forgotten_, false) || !last.empty()) reports.push_back(std::move(last));
   return reports;
 }
 
@@ -197,11 +197,27 @@ std::optional<Key> Member::pending_key(const TensorName& name) {
 void Member::finish(Key key) {
   Tensor& t = tensor(key);
   t.pending = t.queued = t.absent = false;
-  if (!t.spec.once) return;
-  const auto named = names_.find(name_of(t.spec));
+  if (t.spec.once) erase(key);
+}
+
+void Member::erase(Key key) {
+  const auto named = names_.find(name_of(tensor(key).spec));
   std::erase(named->second, key);
   if (named->second.empty()) names_.erase(named);
   tensors_.erase(key);
+}
+
+// Another key of the name may have the same id: rows of an all_gather may differ.
+void Member::undeclare(Key key) {
+  const Tensor& t = tensor(key);
+  HORO_CHECK(!t.pending && !t.spec.stepwise && t.plan == 0);
+  if (t.id && by_id_[*t.id].key == key) {
+    by_id_[*t.id].key.reset();
+    for (const Key other : names_.at(name_of(t.spec))) {
+      if (other != key && tensor(other).id == t.id) by_id_[*t.id].key = other;
+    }
+  }
+  erase(key);
 }
 
 std::vector<ReadyTime> Member::ready_times(const std::function<TimePoint(std::uint32_t)>& from) const {

@@ -24,6 +24,7 @@ class Member {
   explicit Member(const CoordinatorConfig& config) : config_(config), sets_(config.size) {}
 
   void declare(Key key, const TensorSpec& spec);
+  void undeclare(Key key);
 
   // ---- Events of this rank.
   void on(const Submitted& event, TimePoint now, Actions& actions);
@@ -60,6 +61,7 @@ class Member {
   };
   // A tensor id of the stream.
   struct KnownId {
+    bool given = false;
     std::uint32_t set = 0;
     std::optional<Key> key;  // that used the id last; nullopt if this rank has no such tensor
   };
@@ -91,6 +93,8 @@ class Member {
   Key pending_key(const TensorRef& ref, const char* what);
   Key plannable_key(TensorId id, PlanId plan);
   void finish(Key key);
+  void erase(Key key);
+  void forget(TensorId id);
   std::uint32_t set_of(const TensorRef& ref);
   bool takes_part(const std::vector<int>& ranks, const TensorRef& ref);
   bool is_member(std::uint32_t set) const;
@@ -109,6 +113,7 @@ class Member {
   void apply(const DefineSet& item, Actions& actions);
   void apply(const EndSet& item, Actions& actions);
   void apply(const JoinOver& item, Actions& actions);
+  void apply(const ForgetTensors& item, Actions& actions);
   void count_releases(const ReleasePlan& item);
   void release_with_exceptions(const KnownPlan& plan, const ReleasePlan& item, Actions& actions);
   void release(Release release, bool reports_done, Actions& actions);
@@ -124,6 +129,7 @@ class Member {
   std::uint64_t releases_ = 0;          // releases so far, of all sets
   std::uint64_t applied_ = 0;           // Down messages applied so far
   bool leader_left_ = false;
+  bool has_forgotten_ = false;  // since the last report: the leader waits for the next one
 
   std::vector<Key> queued_;
   std::vector<PlanId> queued_plans_;

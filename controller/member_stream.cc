@@ -42,7 +42,10 @@ Member::KnownId& Member::known_id(TensorId id) {
 
 // The process set of a tensor. The item that gives a tensor its id carries its name, and so its set.
 std::uint32_t Member::set_of(const TensorRef& ref) {
-  if (ref.name && ref.id) known_id(*ref.id).set = ref.name->set;
+  if (ref.name && ref.id) {
+    known_id(*ref.id).given = true;
+    known_id(*ref.id).set = ref.name->set;
+  }
   if (ref.name) return ref.name->set;
   return *ref.id < by_id_.size() ? by_id_[*ref.id].set : 0;
 }
@@ -67,7 +70,7 @@ Key Member::pending_key(const TensorRef& ref, const char* what) {
   }
   if (ref.id) {
     if (tensor(*key).spec.once) throw ProtocolError("rank 0 gave a number to the unnamed " + describe_ref(ref));
-    known_id(*ref.id) = {tensor(*key).spec.set, *key};
+    known_id(*ref.id) = {true, tensor(*key).spec.set, *key};
     tensor(*key).id = *ref.id;
   }
   return *key;
@@ -235,6 +238,28 @@ void Member::apply(const FailTensors& item, Actions& actions) {
     if (failed.once && missed) owed_[failed.name] = failed.head + item.text;
   }
   if (missed && first != nullptr) actions.emplace_back(Warn{first->head + item.text});
+}
+
+// The next report of these tensors has their specs. A pending one that was reported by id is released by name.
+void Member::apply(const ForgetTensors& item, Actions&) {
+  for (const TensorId id : item.tensors) forget(id);
+  has_forgotten_ = true;
+}
+
+void Member::forget(TensorId id) {
+  if (id >= by_id_.size() || !by_id_[id].given) {
+    throw ProtocolError("rank 0 forgot tensor number " + std::to_string(id) + ", which it has not given");
+  }
+  const KnownId known = std::exchange(by_id_[id], {});
+  if (!known.key) return;
+  for (const Key key : names_.at(name_of(tensor(*known.key).spec))) {
+    Tensor& t = tensor(key);
+    if (t.id != id) continue;
+    if (t.plan != 0) {
+      throw ProtocolError("rank 0 forgot tensor '" + t.spec.name + "', which is in plan " + std::to_string(t.plan));
+    }
+    t.id.reset();
+  }
 }
 
 void Member::apply(const RequestDiagnosis& item, Actions& actions) {

@@ -1,4 +1,5 @@
-// How messages refer to tensors: by name, or by number.
+// How messages refer to tensors: by name, or by number. The counters of the control plane show it: in the steady state no
+// message has names.
 #include <algorithm>
 
 #include "controller/messages.h"
@@ -16,15 +17,13 @@ bool refers(const DownItem& item, bool by_name) {
   if (const auto* skip = std::get_if<SkipTensors>(&item)) return any_ref(skip->tensors, by_name);
   if (std::holds_alternative<RequestDiagnosis>(item)) return false;
   const bool of_plan = std::holds_alternative<ReleasePlan>(item) || std::holds_alternative<DefinePlan>(item) ||
-                       std::holds_alternative<DissolvePlan>(item);
+                       std::holds_alternative<DissolvePlan>(item) || std::holds_alternative<ForgetTensors>(item);
   return of_plan != by_name;
 }
 
 }  // namespace
 
-TensorName name_of(const TensorSpec& spec) {
-  return {spec.set, spec.channel, spec.name};
-}
+TensorName name_of(const TensorSpec& spec) { return {spec.set, spec.channel, spec.name}; }
 
 bool DownMessage::has_names() const {
   return std::any_of(items.begin(), items.end(), [](const DownItem& item) { return refers(item, true); });

@@ -32,6 +32,7 @@ enum class ItemKind : std::uint8_t {
   kJoinOver = 10,
   kSkipToRanks = 11,
   kFailOnRanks = 12,
+  kForgetTensors = 13,
 };
 
 std::uint32_t read_below(ByteReader& in, std::uint32_t limit, const char* what) {
@@ -168,6 +169,11 @@ struct ItemWriter {
     out.u32(static_cast<std::uint32_t>(item.last));
     out.text(std::string_view(item.text).substr(0, kMaxTextBytes));
   }
+  void operator()(const ForgetTensors& item) const {
+    kind(ItemKind::kForgetTensors);
+    std::vector<TensorId> ids = item.tensors;
+    write_ids(out, ids);
+  }
 };
 
 ReleasePlan read_release_plan(ByteReader& in, const CoordinatorConfig& config) {
@@ -239,6 +245,12 @@ JoinOver read_join_over(ByteReader& in, const CoordinatorConfig& config) {
   return item;
 }
 
+ForgetTensors read_forget_tensors(ByteReader& in, const CoordinatorConfig& config) {
+  ForgetTensors item{read_ids(in, id_limit(config))};
+  if (item.tensors.empty()) throw ProtocolError("an item that forgets no tensors");
+  return item;
+}
+
 DownItem read_plain_item(ByteReader& in, ItemKind kind, const CoordinatorConfig& config) {
   switch (kind) {
     case ItemKind::kReleaseTensors:
@@ -270,6 +282,8 @@ DownItem read_plain_item(ByteReader& in, ItemKind kind, const CoordinatorConfig&
     }
     case ItemKind::kJoinOver:
       return read_join_over(in, config);
+    case ItemKind::kForgetTensors:
+      return read_forget_tensors(in, config);
   }
   throw ProtocolError("an item of an unknown kind");
 }

@@ -15,7 +15,7 @@
 
 namespace horo {
 
-using TensorId = std::uint32_t;  // number of a (name, spec) that was released once; equal on all ranks
+using TensorId = std::uint32_t;  // number of a (name, spec) that was released, until forgotten; equal on all ranks
 
 // The world-wide name of a tensor.
 struct TensorName {
@@ -62,7 +62,8 @@ struct UpMessage {
   std::vector<Done> done;
   std::vector<RoundFailed> failed_rounds;  // after the reports of this message; at most one per stream
 
-  // There is nothing to send. The begin of a round waits for the next report.
+  // There is nothing to send. The begin of a round waits for the next report. An empty message has `applied` alone: the
+  // sender has applied a ForgetTensors.
   bool empty() const {
     return !has_names() && !has_bits() && answers.empty() && ended.empty() && done.empty() && failed_rounds.empty();
   }
@@ -141,8 +142,12 @@ struct JoinOver {
 struct RequestDiagnosis {
   std::uint64_t question = 0;
 };
+// These ids mean nothing from here on, until they are given again (forgetting.h).
+struct ForgetTensors {
+  std::vector<TensorId> tensors;  // ascending
+};
 using DownItem = std::variant<ReleaseTensors, SkipTensors, ReleasePlan, DefinePlan, DissolvePlan, FailTensors,
-                              RequestDiagnosis, DefineSet, EndSet, JoinOver>;
+                              RequestDiagnosis, DefineSet, EndSet, JoinOver, ForgetTensors>;
 struct DownMessage {
   std::vector<DownItem> items;
 

@@ -19,7 +19,7 @@ namespace horo {
 
 struct Plan {
   std::uint32_t set = 0;
-  std::vector<TensorId> tensors;
+  std::vector<TensorId> tensors;            // empty: all ranks have applied the dissolution
   std::int32_t priority = 0;                // the greatest of its tensors
   std::size_t bytes = 0;                    // of all its tensors
   RankSet active;                           // ranks that report it as a whole

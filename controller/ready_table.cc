@@ -3,6 +3,7 @@
 #include "controller/ready_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "horo/base/error.h"
 
@@ -103,13 +104,25 @@ std::set<TensorName> ReadyTable::units(const Entry& entry) {
 }
 
 TensorRef ReadyTable::refer(Entry& entry, Version& version) {
-  if (!version.id && !version.spec.once && by_id_.size() < max_ids_) {
-    version.id = static_cast<TensorId>(by_id_.size());
-    by_id_.push_back({&entry, static_cast<std::size_t>(&version - entry.versions.data())});
+  const bool may_have_id = !version.spec.once && entry.versions.size() <= kMostSpecs && ids() < max_ids_;
+  if (!version.id && may_have_id) {
+    version.id = next_id();
+    by_id_[*version.id] = {&entry, static_cast<std::size_t>(&version - entry.versions.data())};
   }
+  version.used = ++releases_;
   TensorRef ref{{}, version.id};
   if (entry.named) ref.name = entry.name;
   return ref;
+}
+
+TensorId ReadyTable::next_id() {
+  if (free_ids_.empty()) {
+    by_id_.emplace_back();
+    return static_cast<TensorId>(by_id_.size() - 1);
+  }
+  const TensorId id = free_ids_.back();
+  free_ids_.pop_back();
+  return id;
 }
 
 void ReadyTable::finish(Entry& entry) {
@@ -132,6 +145,40 @@ void ReadyTable::forget_set(std::uint32_t set) {
     if (ref.entry != nullptr && ref.entry->name.set == set) ref.entry = nullptr;
   }
   std::erase_if(entries_, [set](const auto& entry) { return entry.first.set == set; });
+}
+
+std::vector<TensorId> ReadyTable::least_used(std::size_t most, const std::set<TensorId>& except) const {
+  std::vector<bool> excepted(by_id_.size());
+  for (const TensorId id : except) excepted[id] = true;
+  for (const TensorId id : free_ids_) excepted[id] = true;
+  std::vector<std::pair<std::uint64_t, TensorId>> idle;  // by last use
+  for (TensorId id = 0; id < by_id_.size(); ++id) {
+    const auto [entry, index] = by_id_[id];
+    if (excepted[id]) continue;
+    if (entry == nullptr) {
+      idle.emplace_back(0, id);
+    } else if (entry->ready.empty() && entry->plan == 0 && !entry->versions[index].in_step) {
+      idle.emplace_back(entry->versions[index].used, id);
+    }
+  }
+  const auto end = idle.begin() + static_cast<std::ptrdiff_t>(std::min(most, idle.size()));
+  std::nth_element(idle.begin(), end, idle.end());
+  std::vector<TensorId> ids;
+  for (auto one = idle.begin(); one != end; ++one) ids.push_back(one->second);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+std::optional<TensorSpec> ReadyTable::forget(TensorId id) {
+  const auto [entry, index] = std::exchange(by_id_[id], {});
+  if (entry == nullptr) return std::nullopt;
+  TensorSpec spec = std::move(entry->versions[index].spec);
+  entry->versions.erase(entry->versions.begin() + static_cast<std::ptrdiff_t>(index));
+  for (std::size_t later = index; later < entry->versions.size(); ++later) {
+    if (entry->versions[later].id) by_id_[*entry->versions[later].id].version = later;
+  }
+  if (entry->versions.empty()) entries_.erase(TensorName(entry->name));
+  return spec;
 }
 
 }  // namespace horo

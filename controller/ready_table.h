@@ -21,8 +21,9 @@ namespace horo {
 struct Version {
   TensorSpec spec;  // stepwise only if all ranks reported it so
   std::optional<TensorId> id;
-  RankSet ranks;         // that reported this instance with this spec
-  bool in_step = false;  // it is recorded as a tensor of the current step (step_plans.h)
+  RankSet ranks;           // that reported this instance with this spec
+  bool in_step = false;    // it is recorded as a tensor of the current step (step_plans.h)
+  std::uint64_t used = 0;  // its last release alone, counted in releases of all tensors
 };
 
 struct Entry {
@@ -52,13 +53,16 @@ struct VersionRef {
 
 class ReadyTable {
  public:
+  // Specs of one name that have an id. A name whose spec changes with every call would make each lookup longer.
+  static constexpr std::size_t kMostSpecs = 256;
+
   // max_ids: greatest number of ids, that is of (name, spec) pairs that are kept after their instance.
   ReadyTable(int size, std::size_t max_ids) : size_(size), max_ids_(max_ids) {}
 
   // The version with this spec; adds the entry and the version if they do not exist.
   VersionRef find_or_add(const TensorSpec& spec);
-  // The version with this id; nullopt if the id was never given; a null entry if its set was forgotten. The entry of an
-  // id does not move before that.
+  // The version with this id; nullopt if the id was never given; a null entry if it, or its set, was forgotten. The
+  // entry of an id does not move before that.
   std::optional<VersionRef> version_of(TensorId id) const;
   // The entry of this name; null if there is none.
   Entry* find(const TensorName& name);
@@ -89,16 +93,30 @@ class ReadyTable {
 
   // Ends the instance. Deletes the entry if it has no id.
   void finish(Entry& entry);
-  // Deletes the entries of the set. Their ids are not reused.
+  // Deletes the entries of the set. Their ids stay in use until they are forgotten.
   void forget_set(std::uint32_t set);
+
+  // The number of ids in use.
+  std::size_t ids() const { return by_id_.size() - free_ids_.size(); }
+  // Ids that may be forgotten, at most this many and none of `except`, ascending: those of removed sets first, then
+  // those that were released least recently. Looks at all ids.
+  std::vector<TensorId> least_used(std::size_t most, const std::set<TensorId>& except) const;
+  // Deletes the version with this id, and returns its spec; nullopt if its set was removed. The id stays in use until
+  // reuse(), which permits to give it again.
+  std::optional<TensorSpec> forget(TensorId id);
+  void reuse(TensorId id) { free_ids_.push_back(id); }
 
   const std::map<TensorName, Entry>& entries() const { return entries_; }
 
  private:
+  TensorId next_id();
+
   const int size_;
   const std::size_t max_ids_;
+  std::uint64_t releases_ = 0;  // of single tensors
   std::map<TensorName, Entry> entries_;
   std::vector<VersionRef> by_id_;
+  std::vector<TensorId> free_ids_;  // the next one last
 };
 
 }  // namespace horo

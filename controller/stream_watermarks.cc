@@ -27,12 +27,17 @@ bool StreamWatermarks::crosses_failure(int from, const TensorName& name) const {
   return found != failed_.end() && applied_[static_cast<std::size_t>(from)] < found->second;
 }
 
-void StreamWatermarks::forget_failures(const RankSet& left) {
-  if (failed_.empty()) return;
+std::uint64_t StreamWatermarks::applied_by_all(const RankSet& left) const {
   std::uint64_t least = sent_;
   for (std::size_t rank = 0; rank < applied_.size(); ++rank) {
     if (!left.contains(static_cast<int>(rank))) least = std::min(least, applied_[rank]);
   }
+  return least;
+}
+
+void StreamWatermarks::forget_failures(const RankSet& left) {
+  if (failed_.empty()) return;
+  const std::uint64_t least = applied_by_all(left);
   std::erase_if(failed_, [&](const auto& failure) { return failure.second <= least; });
 }
 

@@ -21,6 +21,13 @@ class StreamWatermarks {
   // Rank 0 applies every message as soon as it is sent.
   void leader_applied_all() { applied_[0] = sent_; }
   void message_sent() { ++sent_; }
+  std::uint64_t next_message() const { return sent_ + 1; }
+  // True if the rank had applied the message when it sent its last report.
+  bool has_applied(int from, std::uint64_t message) const {
+    return applied_[static_cast<std::size_t>(from)] >= message;
+  }
+  // The number of messages that every rank outside of `left` has applied.
+  std::uint64_t applied_by_all(const RankSet& left) const;
 
   // Records that the next message announces the failure of a tensor that not all of its ranks have reported.
   void tensor_failed(const TensorName& name) { failed_[name] = sent_ + 1; }

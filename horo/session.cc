@@ -84,6 +84,11 @@ Key Session::declare(const TensorSpec& spec) {
   return tensor_table_->declare(spec);
 }
 
+void Session::undeclare(std::span<const Key> keys) {
+  check_process();
+  tensor_table_->undeclare(keys);
+}
+
 std::shared_ptr<Work> Session::submit(const Submission& submission) {
   return submit(std::span(&submission, 1)).front();
 }

@@ -57,6 +57,9 @@ class Session {
 
   // Declares a tensor. Equal specs have one key. Throws std::invalid_argument.
   Key declare(const TensorSpec& spec);
+  // The caller uses these keys no more; each undoes one declare(). What is in flight goes on. Throws
+  // std::invalid_argument, and changes nothing, if one of them is not declared.
+  void undeclare(std::span<const Key> keys);
   // These never block. They throw std::invalid_argument, ShutDown or PeerLost; nothing was queued then.
   std::shared_ptr<Work> submit(const Submission& submission);
   std::vector<std::shared_ptr<Work>> submit(std::span<const Submission> submissions);  // all or none

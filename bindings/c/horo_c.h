@@ -255,8 +255,11 @@ HORO_API int32_t horo_abort(horo_session* session, const char* reason);
 HORO_API int32_t horo_get_topology(const horo_session* session, horo_topology* topology);
 
 /* Declares a tensor; returns its key (>= 0). Equal specs have one key; the same name with another spec has another
- * key. */
+ * key. The key is valid until it was undeclared as often as it was declared. */
 HORO_API int64_t horo_declare(horo_session* session, const horo_tensor_spec* spec);
+/* The caller uses these keys no more: each undoes one horo_declare. Another tensor may have the key from then on. What
+ * is in flight goes on. Fails, and changes nothing, if one of them is not declared. Never blocks. */
+HORO_API int32_t horo_undeclare(horo_session* session, const int64_t* keys, size_t count);
 /* Submits a tensor that is ready on this rank, as a horo_submission with all other fields 0. Returns a work (> 0).
  * Fails with HORO_INVALID_ARGUMENT if the name is in flight. Never blocks. */
 HORO_API int64_t horo_submit(horo_session* session, int64_t key, const void* in, void* out);
@@ -270,7 +273,8 @@ HORO_API int32_t horo_submit_many(horo_session* session, const horo_submission* 
 /* horo_submit_many of tensors that are reduced in place: tensor keys[i] is at data[i]. */
 HORO_API int32_t horo_submit_many_in_place(horo_session* session, const int64_t* keys, void* const* data, size_t count,
                                            int64_t* works);
-/* horo_declare and horo_submit_many of one tensor in one call; the only way to submit unnamed tensors. */
+/* Submits one tensor by its spec; the only way to submit unnamed tensors. No key is declared, so a name that is used
+ * once costs no memory for long. */
 HORO_API int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec,
                                   const horo_submission* submission);
 /* Submits a unit: all of its tensors are run on all ranks, or all fail. works[i] belongs to specs[i]. */

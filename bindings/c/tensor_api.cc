@@ -99,6 +99,18 @@ int64_t horo_declare(horo_session* session, const horo_tensor_spec* spec) {
   return guarded([&]() -> std::int64_t { return checked(session).session.declare(spec_from(spec)); });
 }
 
+int32_t horo_undeclare(horo_session* session, const int64_t* keys, size_t count) {
+  return guarded([&]() -> std::int32_t {
+    horo_session& s = checked(session);
+    if (count > 0 && keys == nullptr) throw std::invalid_argument("keys is a null pointer");
+    std::vector<horo::Key> all;
+    all.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) all.push_back(key_from(keys[i]));
+    s.session.undeclare(all);
+    return HORO_OK;
+  });
+}
+
 int64_t horo_submit(horo_session* session, int64_t key, const void* in, void* out) {
   return submit_one(session, key, in, out, false);
 }

@@ -34,6 +34,7 @@ CoordinatorConfig coordinator_config(const Config& config) {
   c.max_dims = config.max_dims;
   c.max_tensors = config.max_tensors;
   c.max_round_streams = config.max_round_streams;
+  c.kept_tensors = config.kept_tensors;
   return c;
 }
 
@@ -285,6 +286,7 @@ void Engine::handle(const ControlEvent& event, TimePoint now) {
 
 void Engine::take_submissions(TimePoint now) {
   SubmissionBatch batch = tensor_table_.take();
+  for (const Key key : batch.undeclared) epoch_.coordinator.undeclare(key);
   for (const auto& [key, spec] : batch.declared) epoch_.coordinator.declare(key, *spec);
   epoch_.pending.add(batch);
   for (const Event& event : batch.events) epoch_.coordinator.on(event, now, actions_);

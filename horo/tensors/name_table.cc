@@ -1,9 +1,8 @@
 #include "horo/tensors/name_table.h"
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
-
-#include "horo/tensors/submission_batch.h"
 
 namespace horo {
 namespace {
@@ -48,10 +47,70 @@ void NameTable::reset_unnamed(std::uint32_t set) {
   std::erase_if(unnamed_, [set](const auto& entry) { return std::get<0>(entry.first) == set; });
 }
 
-void NameTable::check_capacity(std::size_t tensors, bool once) const {
-  if (records_.size() + tensors <= config_.max_tensors + (once ? free_keys_.size() : 0)) return;
-  throw std::invalid_argument(std::to_string(records_.size()) +
-                              " tensors are declared already, no more are allowed (HORO_MAX_TENSORS)");
+void NameTable::make_room(std::size_t tensors) {
+  const bool is_full = size() + tensors > config_.max_tensors;
+  if (kept_ > next_kept_ || (is_full && kept_ > 0)) free_least_used();
+}
+
+// Frees an eighth of the kept tensors at once, because it looks at all tensors.
+void NameTable::free_least_used() {
+  const std::size_t step = std::max<std::size_t>(kept_ / 8, 1);
+  std::vector<std::pair<std::uint64_t, Key>> idle;  // by last end
+  for (Key key = 0; key < records_.size(); ++key) {
+    const TensorRecord& record = records_[key];
+    if (record.is_kept() && !record.is_in_flight()) idle.emplace_back(record.used, key);
+  }
+  const std::size_t over = kept_ - std::min(kept_, config_.kept_tensors);
+  const auto end = idle.begin() + static_cast<std::ptrdiff_t>(std::min(over + step, idle.size()));
+  std::nth_element(idle.begin(), end, idle.end());
+  reserve_more(undeclared_, static_cast<std::size_t>(end - idle.begin()));
+  for (auto one = idle.begin(); one != end; ++one) free(one->second);
+  next_kept_ = std::max(config_.kept_tensors, kept_ + step);
+}
+
+void NameTable::free_of_name(NameEntry& name) {
+  std::optional<Key> least;
+  for (const Key key : name.keys) {
+    const TensorRecord& record = records_[key];
+    if (!record.is_kept() || record.is_in_flight()) continue;
+    if (!least || record.used < records_[*least].used) least = key;
+  }
+  if (!least || name.keys.size() < 2) return;
+  reserve_more(undeclared_, 1);
+  free(*least);
+}
+
+// The caller has reserved capacity in undeclared_.
+void NameTable::free(Key key) noexcept {
+  TensorRecord& record = records_[key];
+  std::erase(record.name->keys, key);
+  if (record.name->keys.empty()) names_.erase(record.place);
+  if (record.taken) {
+    undeclared_.push_back(key);
+  } else {
+    std::erase(declared_, key);
+  }
+  record = TensorRecord{};
+  free_keys_.push_back(key);
+  --kept_;
+}
+
+void NameTable::check_capacity(std::size_t tensors) const {
+  if (size() + tensors <= config_.max_tensors) return;
+  throw std::invalid_argument(std::to_string(size()) + " tensors are declared or in flight already, no more are " +
+                              "allowed (HORO_MAX_TENSORS)");
+}
+
+void NameTable::declare(Key key) {
+  TensorRecord& record = records_[key];
+  if (record.spec.once) return;
+  if (record.is_kept()) --kept_;
+  ++record.declared;
+}
+
+void NameTable::undeclare(Key key) {
+  TensorRecord& record = records_[key];
+  if (--record.declared == 0 && record.is_kept()) ++kept_;
 }
 
 bool NameTable::is_in_flight(const TensorSpec& spec) const {
@@ -65,15 +124,16 @@ Key NameTable::find_or_add(const TensorSpec& spec) {
     for (const Key key : found->second.keys) {
       if (records_[key].spec == spec) return key;
     }
+    if (found->second.keys.size() >= kMostSpecs) free_of_name(found->second);
   }
-  check_capacity(1, spec.once);
+  check_capacity(1);
   return add(spec, names_.try_emplace(name).first);
 }
 
 // Everything that may throw precedes the first visible change: a tensor that the engine does not learn of must not be
 // found by its name. A name without tensors, which an exception may leave behind, has no effect.
 Key NameTable::add(const TensorSpec& spec, NameMap::iterator place) {
-  const bool reused = spec.once && !free_keys_.empty();
+  const bool reused = !free_keys_.empty();
   const Key key = reused ? free_keys_.back() : static_cast<Key>(records_.size());
   std::optional<TensorRecord> fresh;
   TensorRecord& filled = reused ? records_[key] : fresh.emplace();
@@ -87,7 +147,7 @@ Key NameTable::add(const TensorSpec& spec, NameMap::iterator place) {
   if (reused) {
     free_keys_.pop_back();
   } else {
-    if (spec.once) reserve_more(free_keys_, records_.size() + 1);  // it is empty
+    reserve_more(free_keys_, records_.size() + 1);  // it is empty
     records_.push_back(std::move(*fresh));
   }
   TensorRecord& added = records_[key];
@@ -96,12 +156,14 @@ Key NameTable::add(const TensorSpec& spec, NameMap::iterator place) {
   added.place = place;
   place->second.keys.push_back(key);
   declared_.push_back(key);
+  if (added.is_kept()) ++kept_;
   return key;
 }
 
 void NameTable::retire(TensorRecord& record) noexcept {
   record.item.work = nullptr;
   record.name->in_flight = false;
+  record.used = ++ends_;
   if (!record.spec.once) return;
   const Key key = record.item.submission.key;
   std::erase(record.name->keys, key);
@@ -110,12 +172,14 @@ void NameTable::retire(TensorRecord& record) noexcept {
   free_keys_.push_back(key);  // add() reserved capacity
 }
 
-std::vector<std::pair<Key, const TensorSpec*>> NameTable::take_declared() {
-  std::vector<std::pair<Key, const TensorSpec*>> declared;
-  declared.reserve(declared_.size());
-  for (const Key key : declared_) declared.emplace_back(key, &records_[key].spec);
+void NameTable::take_changes(SubmissionBatch& batch) {
+  batch.declared.reserve(declared_.size());
+  for (const Key key : declared_) {
+    batch.declared.emplace_back(key, &records_[key].spec);
+    records_[key].taken = true;
+  }
   declared_.clear();
-  return declared;
+  batch.undeclared = std::exchange(undeclared_, {});
 }
 
 }  // namespace horo

@@ -1,5 +1,10 @@
 // NameTable: the declared tensors of a session, by key and by name. It stores which names are in flight and counts
 // unnamed calls.
+//
+// A key that a caller declared is valid until the caller undeclares it as often as it declared it. The others, of
+// tensors that were submitted by spec or are not declared any more, may be freed while they are not in flight: where
+// there are more than Config::kept_tensors of them, those that ended least recently are. A freed tensor that is
+// submitted again gets a key like a new one. A stepwise tensor keeps its key, because a known plan may come to hold it.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +20,7 @@
 #include "horo/base/config.h"
 #include "horo/tensors/item.h"
 #include "horo/tensors/known_sets.h"
+#include "horo/tensors/submission_batch.h"
 
 namespace horo {
 
@@ -32,14 +38,19 @@ struct TensorRecord {           // begins with the members that every submission
   NameEntry* name = nullptr;    // in the name map, whose nodes are stable; null: the key is not in use
   TrackedPlan* plan = nullptr;  // the active plan of the tensor, or null
   PlanId plan_id = 0;
-  std::uint32_t set = 0;  // of the spec
-  bool reported = false;  // the engine has, or will take, an event for the submission in flight
-  bool plain = false;     // an all_reduce: a submission with in and out and no other field is valid
-  Item item;              // in flight if its work is not null
+  std::uint32_t set = 0;       // of the spec
+  bool reported = false;       // the engine has, or will take, an event for the submission in flight
+  bool plain = false;          // an all_reduce: a submission with in and out and no other field is valid
+  bool taken = false;          // the engine knows it
+  Item item;                   // in flight if its work is not null
+  std::uint64_t used = 0;      // when it ended last, counted in ends of all tensors
+  std::uint64_t declared = 0;  // times that it was declared, less those that it was undeclared
   NameMap::iterator place = {};
   TensorSpec spec;
 
   bool is_in_flight() const { return item.work != nullptr; }
+  // Freed once there are too many such tensors.
+  bool is_kept() const { return name != nullptr && declared == 0 && !spec.once && !spec.stepwise; }
 };
 
 bool is_request(CollectiveKind kind);  // add_set, remove_set and join: agreed on like a tensor, but move no data
@@ -47,7 +58,10 @@ bool is_request(CollectiveKind kind);  // add_set, remove_set and join: agreed o
 // Has no lock of its own: the tensor table calls it under its mutex.
 class NameTable {
  public:
-  explicit NameTable(const Config& config) : config_(config) {}
+  // Specs of one name that keep their keys without being declared: each lookup compares all specs of the name.
+  static constexpr std::size_t kMostSpecs = 256;
+
+  explicit NameTable(const Config& config) : config_(config), next_kept_(config.kept_tensors) {}
 
   bool has(Key key) const { return key < records_.size() && records_[key].name != nullptr; }
   TensorRecord& at(Key key) { return records_[key]; }
@@ -69,27 +83,42 @@ class NameTable {
   // The unnamed calls of the set are numbered from 0 again.
   void reset_unnamed(std::uint32_t set);
 
+  // Frees keys if there are too many, or no room for that many more tensors. Precedes the find_or_add() of a call.
+  void make_room(std::size_t tensors);
   // Throws std::invalid_argument if that many more tensors exceed Config::max_tensors.
-  void check_capacity(std::size_t tensors, bool once) const;
+  void check_capacity(std::size_t tensors) const;
   bool is_in_flight(const TensorSpec& spec) const;
   // The key of an equal spec, or a new one. A new record is complete or not added at all (std::bad_alloc).
   Key find_or_add(const TensorSpec& spec);
+  // A caller holds the key from now on. Does nothing to a once-tensor, whose key ends with it.
+  void declare(Key key);
+  // A caller that declared the key holds it no more.
+  void undeclare(Key key);
 
   // The submission of this record has ended. The key of a once-tensor is free for another declaration.
   void retire(TensorRecord& record) noexcept;
 
-  // Specs declared since the last call.
-  std::vector<std::pair<Key, const TensorSpec*>> take_declared();
+  // What the engine has to learn: the keys that were freed and the specs that were declared since the last call, in
+  // this order.
+  void take_changes(SubmissionBatch& batch);
 
  private:
   Key add(const TensorSpec& spec, NameMap::iterator place);
+  std::size_t size() const { return records_.size() - free_keys_.size(); }
+  void free_least_used();
+  void free_of_name(NameEntry& name);
+  void free(Key key) noexcept;
 
   const Config& config_;
   std::deque<TensorRecord> records_;  // by key; a deque, so that specs have stable addresses
-  std::vector<Key> free_keys_;        // of once-tensors that have ended; has capacity for all of them
+  std::vector<Key> free_keys_;        // not in use; has capacity for all keys
+  std::uint64_t ends_ = 0;            // of tensors
+  std::size_t kept_ = 0;              // tensors of which is_kept() is true
+  std::size_t next_kept_;             // so many at the next time that some are freed; rarely if most are in flight
   NameMap names_;
   std::map<ScopedName, std::uint64_t> unnamed_;  // number of unnamed calls of each kind
   std::vector<Key> declared_;                    // not yet taken by the engine
+  std::vector<Key> undeclared_;                  // freed, and not yet taken by the engine
 };
 
 }  // namespace horo

@@ -21,6 +21,7 @@ void reserve_more(std::vector<T>& list, std::size_t more) {
 }
 
 struct SubmissionBatch {
+  std::vector<Key> undeclared;                              // precede the declarations, which may use them again
   std::vector<std::pair<Key, const TensorSpec*>> declared;  // precede the events that name them
   std::vector<Event> events;                                // in order of submission
   std::vector<Item> items;                                  // of the Submitted events, in their order

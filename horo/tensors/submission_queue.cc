@@ -17,12 +17,10 @@ void SubmissionQueue::roll_back(const Mark& mark) noexcept {
   single_bytes_ = mark.single_bytes;
 }
 
-SubmissionBatch SubmissionQueue::take(std::vector<std::pair<Key, const TensorSpec*>> declared) {
+SubmissionBatch SubmissionQueue::take() {
   flush_requested_ = false;
   single_bytes_ = 0;
-  SubmissionBatch batch = std::exchange(batch_, {});
-  batch.declared = std::move(declared);
-  return batch;
+  return std::exchange(batch_, {});
 }
 
 }  // namespace horo

@@ -31,8 +31,8 @@ class SubmissionQueue {
   Mark mark() const { return {batch_.events.size(), batch_.items.size(), batch_.plans.size(), single_bytes_}; }
   void roll_back(const Mark& mark) noexcept;
 
-  // Takes everything, with these declarations.
-  SubmissionBatch take(std::vector<std::pair<Key, const TensorSpec*>> declared);
+  // Takes everything; the batch has no declarations.
+  SubmissionBatch take();
   void clear() noexcept { batch_ = {}; }
 
   // A caller waits for a queued submission, so the engine must take the queue at once. True: gathering ends now.

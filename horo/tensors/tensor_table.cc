@@ -39,9 +39,24 @@ Key TensorTable::declare(const TensorSpec& spec) {
   const SetInfo& set = sets_.find_mine(spec.set);
   check_spec(spec, set, config_, registry_);
   const NameTable::Resolved resolved = tensors_.resolve(spec, set);
+  tensors_.make_room(1);
   const Key key = tensors_.find_or_add(resolved.spec);
+  tensors_.declare(key);
   if (resolved.counter != nullptr) ++*resolved.counter;
   return key;
+}
+
+void TensorTable::undeclare(std::span<const Key> keys) {
+  MutexLock lock(mutex_);
+  for (std::size_t done = 0; done < keys.size(); ++done) {
+    const Key key = keys[done];
+    if (tensors_.has(key) && tensors_.at(key).declared > 0) {
+      tensors_.undeclare(key);
+      continue;
+    }
+    for (const Key other : keys.first(done)) tensors_.declare(other);
+    throw std::invalid_argument("key " + std::to_string(key) + " was not declared in this session, or is undeclared");
+  }
 }
 
 void TensorTable::check(const Submission& submission) const {
@@ -91,6 +106,7 @@ TensorTable::Accepted TensorTable::submit(const TensorSpec& spec, Submission sub
   const NameTable::Resolved resolved = tensors_.resolve(spec, set);
   check_submission(resolved.spec, set, submission);
   check_not_in_flight(resolved.spec);
+  tensors_.make_room(1);
   submission.key = tensors_.find_or_add(resolved.spec);
   tensors_.at(submission.key).name->in_flight = true;
   Accepted result = accept(std::span(&submission, 1));
@@ -108,7 +124,8 @@ TensorTable::Accepted TensorTable::submit_unit(const std::string& unit, std::vec
   // The tensors of an unnamed unit do not recur, not even those with a name.
   for (TensorSpec& spec : specs) spec.once = unit.empty();
   check_unit(unit.empty() ? "unit#" + std::to_string(counter) : unit, specs, submissions);
-  tensors_.check_capacity(specs.size(), unit.empty());
+  tensors_.make_room(specs.size());
+  tensors_.check_capacity(specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) submissions[i].key = tensors_.find_or_add(specs[i]);
   for (const Submission& s : submissions) tensors_.at(s.key).name->in_flight = true;
   Accepted result = accept(submissions);
@@ -150,6 +167,7 @@ TensorTable::Accepted TensorTable::request(TensorSpec spec) {
   if (spec.kind != CollectiveKind::kJoin) set_for_submit(spec);
   const NameTable::Resolved resolved = tensors_.resolve(spec, sets_.find(spec.set));
   check_not_in_flight(resolved.spec);
+  tensors_.make_room(1);
   const Key key = tensors_.find_or_add(resolved.spec);
   // A rank that has joined completes no plan of the set.
   if (spec.kind == CollectiveKind::kJoin) plans_.break_plans(spec.set, queue_.batch());
@@ -295,7 +313,9 @@ SubmissionBatch TensorTable::remove_plan(PlanId plan) {
 
 SubmissionBatch TensorTable::take() {
   MutexLock lock(mutex_);
-  return queue_.take(tensors_.take_declared());
+  SubmissionBatch batch = queue_.take();
+  tensors_.take_changes(batch);
+  return batch;
 }
 
 void TensorTable::wait_for_quiet(TimePoint until, Duration quiet) {

@@ -30,9 +30,13 @@ class TensorTable {
 
   // ---- Callers.
 
-  // The key of the spec; equal specs have one key. See NameTable::resolve for names. Throws std::invalid_argument for a
-  // spec that is not valid in its process set, or the failure given to close().
+  // The key of the spec; equal specs have one key, which is valid until it is undeclared as often as it was declared.
+  // See NameTable::resolve for names. Throws std::invalid_argument for a spec that is not valid in its process set, or
+  // the failure given to close().
   Key declare(const TensorSpec& spec);
+  // The caller uses these keys no more; what is in flight goes on. Throws std::invalid_argument, and changes nothing,
+  // if one of them is not declared.
+  void undeclare(std::span<const Key> keys);
 
   struct Accepted {
     std::vector<std::shared_ptr<Work>> works;

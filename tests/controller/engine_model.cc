@@ -144,6 +144,7 @@ void EngineModel::post(Event event) {
 }
 
 EngineModel::Turn EngineModel::turn(TimePoint now) {
+  for (const Key key : std::exchange(undeclared_, {})) coordinator_.undeclare(key);
   for (const Key key : std::exchange(declared_, {})) coordinator_.declare(key, tensors_[key].spec);
   Actions actions;
   for (const Event& event : std::exchange(events_, {})) coordinator_.on(event, now, actions);
@@ -233,11 +234,21 @@ void EngineModel::finish_one() {
     HORO_CHECK(tensors_[key].in_flight && tensors_[key].reported);
     tensors_[key].in_flight = false;
     --in_flight_;
-    if (!tensors_[key].spec.once) continue;
-    std::erase(keys_[{tensors_[key].spec.set, tensors_[key].spec.name}], key);
-    tensors_.erase(key);
+    const TensorSpec& spec = tensors_[key].spec;
+    if (spec.once) {
+      forget(key);
+    } else if (!spec.stepwise && undeclare_every_ > 0 && ++finished_ % undeclare_every_ == 0) {
+      undeclared_.push_back(key);
+      forget(key);
+    }
   }
   if (over.reports_done) events_.emplace_back(Done{over.set, static_cast<std::uint32_t>(over.keys.size())});
+}
+
+void EngineModel::forget(Key key) {
+  const TensorSpec& spec = tensors_[key].spec;
+  std::erase(keys_[{spec.set, spec.name}], key);
+  tensors_.erase(key);
 }
 
 int EngineModel::times(const std::string& name) const {

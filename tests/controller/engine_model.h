@@ -51,6 +51,8 @@ class EngineModel {
   void begin_round(const RoundStream& stream, const RoundNumber& round);
   void fail_round(const RoundStream& stream, const std::string& reason);
   bool idle() const { return in_flight_ == 0; }
+  // Of the tensors that end and are neither once nor stepwise, each n-th is undeclared; 0: none.
+  void undeclare_every(std::uint64_t n) { undeclare_every_ = n; }
   // The answer to a Diagnose; nullopt: this rank never answers. Initially empty, as of a program without Python.
   void set_call_sites(std::optional<std::string> text) { call_sites_ = std::move(text); }
 
@@ -94,6 +96,7 @@ class EngineModel {
 
   Key key_of(const TensorSpec& spec);
   void report(Key key);
+  void forget(Key key);
   void break_up(Plan& plan);
   void report_stream(const RoundStream& stream);
   void act(const Release& release);
@@ -115,6 +118,9 @@ class EngineModel {
   std::vector<Joined> joins_;
   int calls_ = 0;  // of add_set and remove_set
   std::map<PlanId, Plan> plans_;
+  std::uint64_t undeclare_every_ = 0;
+  std::uint64_t finished_ = 0;   // instances of tensors that may be undeclared
+  std::vector<Key> undeclared_;  // precede declared_
   std::vector<Key> declared_;
   std::vector<Event> events_;
   struct Running {

@@ -74,6 +74,7 @@ DownMessage down_message() {
   message.items.emplace_back(JoinOver{1, 2, "lost"});
   message.items.emplace_back(SkipTensors{{{{}, 5}}, {0, 1}});
   message.items.emplace_back(FailTensors{{{{1, 2, "z"}, false, "what"}}, "why", {}, {1}});
+  message.items.emplace_back(ForgetTensors{{4, 5, 70}});
   return message;
 }
 
@@ -108,7 +109,8 @@ TEST(Messages, AnUpMessageIsReadAsItWasWritten) {
 TEST(Messages, ADownMessageIsReadInOrder) {
   const std::vector<std::byte> bytes = encode(down_message());
   const DownMessage back = decode_down(bytes, world_of(3).coordinator);
-  ASSERT_EQ(back.items.size(), 13U);
+  ASSERT_EQ(back.items.size(), 14U);
+  EXPECT_EQ(std::get<ForgetTensors>(back.items[13]).tensors, Ids({4, 5, 70}));
   for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(back.items[i].index(), i);
   EXPECT_EQ(std::get<ReleaseTensors>(back.items[0]).tensors[0].name, (TensorName{0, 1, "x"}));
   EXPECT_EQ(std::get<FailTensors>(back.items[5]).text, "why");

@@ -217,6 +217,7 @@ TEST(RandomSets, EndOnAllRanksInOneOrder) {
     SimulationConfig config = world_of(size, seed);
     config.coordinator.credit_bytes = 256 * (seed % 8);
     config.coordinator.most_passed = 1 + seed % 7;
+    if (seed % 3 == 0) forget_often(config);
     Simulation world(config, author.programs(0, seed % 2 == 0 ? 10 : 0));
     world.run();
     expect_all_idle(world, size);
@@ -256,6 +257,7 @@ TEST(RandomSets, EndWithMissingCallsRemovedSetsAndRanksThatLeave) {
     }
     SimulationConfig config = world_of(size, seed);
     config.coordinator.stall_limit = std::chrono::milliseconds(author.pick(2, 50));
+    if (seed % 2 == 0) forget_often(config);
     Simulation world(config, programs);
     world.run();
     ASSERT_EQ(world.stuck(), "");

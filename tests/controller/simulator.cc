@@ -16,6 +16,7 @@ Simulation::Simulation(const SimulationConfig& config, std::vector<Program> prog
     own.size = static_cast<int>(programs.size());
     ranks_.push_back({EngineModel(own), std::move(programs[r]), 0, 0, false, false, false, now_,
                       std::vector<TimePoint>(programs.size(), now_)});
+    ranks_.back().engine.undeclare_every(config.undeclare_every);
   }
 }
 
@@ -142,6 +143,11 @@ SimulationConfig world_of(int size, std::uint64_t seed) {
   config.coordinator.bucket_bytes = 16 << 10;
   config.seed = seed;
   return config;
+}
+
+void forget_often(SimulationConfig& config) {
+  config.coordinator.kept_tensors = 1 + config.seed % 8;
+  config.undeclare_every = config.seed / 8 % 4;
 }
 
 }  // namespace horo

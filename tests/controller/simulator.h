@@ -52,7 +52,8 @@ using Program = std::vector<Call>;
 struct SimulationConfig {
   CoordinatorConfig coordinator;  // its rank is not used
   std::uint64_t seed = 1;
-  bool keep_bytes = false;  // sent() has the bytes of messages
+  std::uint64_t undeclare_every = 0;  // see EngineModel
+  bool keep_bytes = false;            // sent() has the bytes of messages
 };
 
 struct SentMessage {
@@ -119,5 +120,8 @@ class Simulation {
 TensorSpec gradient(const std::string& name, std::vector<std::int64_t> shape = {256});
 
 SimulationConfig world_of(int size, std::uint64_t seed = 1);
+
+// A few ids only, fewer than most programs have tensors; the seed decides how many, and how often keys are undeclared.
+void forget_often(SimulationConfig& config);
 
 }  // namespace horo

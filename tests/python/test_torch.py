@@ -16,6 +16,11 @@ def test_a_named_allreduce_is_repeated_in_every_way(run_program):
     run_program("repeats", 2)
 
 
+def test_names_that_are_used_once_are_forgotten(run_program):
+    settings = {"HORO_KEPT_TENSORS": "256", "HORO_MAX_TENSORS": "4096"}
+    run_program("new_names", 3, 120, settings, (20_000, 0.02))
+
+
 def test_interrupts_free_no_memory_in_flight(run_program):
     run_program("interrupts", 2)
 

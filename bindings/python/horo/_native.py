@@ -191,6 +191,7 @@ QUICK = {
     "horo_error_origin": (c_int32, [_SESSION]),
     "horo_get_topology": (c_int32, [_SESSION, POINTER(Topology)]),
     "horo_declare": (c_int64, [_SESSION, POINTER(TensorSpec)]),
+    "horo_undeclare": (c_int32, [_SESSION, _WORKS, c_size_t]),
     "horo_submit": (c_int64, [_SESSION, c_int64, c_void_p, c_void_p]),
     "horo_submit_absent": (c_int64, [_SESSION, c_int64, c_void_p]),
     "horo_submit_many": (c_int32, [_SESSION, POINTER(Submission), c_size_t, _WORKS]),

@@ -24,15 +24,19 @@ class Repeat:
     submit reads few objects, most of them shared between Repeats: when two threads submit in turns, each object costs
     a cache-line transfer."""
 
-    __slots__ = ("options", "hold", "session", "arrays", "name", "key", "nbytes", "memory", "holder", "address", "work")
+    __slots__ = (
+        *("options", "hold", "session", "arrays", "spec", "name", "key", "nbytes"),
+        *("memory", "holder", "address", "work"),
+    )
 
     def __init__(self, session, arrays, spec, options, array):
         self.options = options  # the call's other arguments
         self.hold = arrays.hold_alike(array)  # None: tensors of this name take the slow path
         self.session = session
         self.arrays = arrays
+        self.spec = spec
         self.name = spec[0]
-        self.key = session.key(spec)
+        self.key = None  # declared by the second call: most names of a program may be used once
         self.nbytes = array.nbytes
 
     def start(self, memory, holder, submit=quick.horo_submit):
@@ -40,12 +44,14 @@ class Repeat:
         session = self.session
         if session.dropped:
             session.sweep()
+        if (key := self.key) is None:
+            key = self.key = session.key(self.spec)
         self.memory = memory
         self.holder = holder
         self.address = address = self.arrays.place(memory)
         self.work = 0  # not known to be submitted
         handle = handle_for(self)  # before the submit: an interrupt may arrive right after it
-        self.work = work = submit(session.pointer, self.key, address, address)
+        self.work = work = submit(session.pointer, key, address, address)
         if work <= 0:
             forget(handle)
             self.rest()

@@ -20,7 +20,7 @@ from horo._specs import fill, is_no_name, name_bytes
 from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
 
 SLICE_MS = 100  # the longest time between two checks for signals in a waiting thread
-MAX_KNOWN_SPECS = 1 << 16  # specs whose keys are cached here; the library has them too
+MAX_KNOWN_SPECS = 1 << 16  # specs whose keys are cached here
 
 
 def error_of(status, pointer):
@@ -37,6 +37,15 @@ def error_of(status, pointer):
 def array_of(works):
     """The works as a ctypes array for a foreign call."""
     return works if isinstance(works, ctypes.Array) else (ctypes.c_int64 * len(works))(*works)
+
+
+class Key(int):
+    """A declared tensor. It is declared as long as an object refers to this one: a cache may drop it at any time."""
+
+    unused = collections.deque(maxlen=0)  # until the session sets its own
+
+    def __del__(self):
+        self.unused.append(int(self))  # never blocks or locks; a later submit undeclares it
 
 
 def _submission(data_in, data_out, splits=None, absent=False):
@@ -118,6 +127,8 @@ class Session:
         self.kept = {}  # work: the objects to keep alive until it ends
         self._keys = {}  # spec: key
         self.joins = collections.Counter()  # process set: how often this rank has joined
+        self._unused = collections.deque()  # keys that nothing refers to any more; any thread appends
+        self._once = set()  # specs that were submitted once
         self.repeats = {}  # name: Repeat of its last allreduce_async_, unless in flight
         self._callbacks = []  # callbacks of the library
         self.dropped = collections.deque()  # works whose handles were dropped; any thread appends
@@ -140,8 +151,31 @@ class Session:
         if found is None:
             if len(self._keys) >= MAX_KNOWN_SPECS:
                 self._keys.clear()
-            found = self._keys[spec] = self._check(quick.horo_declare(self.pointer, fill(spec)))
+            if self._unused:
+                self._undeclare()
+            found = Key(self._check(quick.horo_declare(self.pointer, fill(spec))))
+            found.unused = self._unused
+            self._keys[spec] = found
         return found
+
+    def _undeclare(self):
+        keys = []
+        while self._unused:
+            try:
+                keys.append(self._unused.popleft())
+            except IndexError:  # another thread was faster
+                break
+        self._check(quick.horo_undeclare(self.pointer, array_of(keys), len(keys)))
+
+    def _key_of_second(self, spec):
+        """The key of a spec that was submitted before, else None: a name that is used once costs no declaration."""
+        if spec in self._once:
+            self._once.discard(spec)
+            return self.key(spec)
+        if len(self._once) >= MAX_KNOWN_SPECS:
+            self._once.clear()
+        self._once.add(spec)
+        return None
 
     def expect(self, repeat):
         """Stores a Repeat that is not in flight for its next call."""
@@ -156,7 +190,7 @@ class Session:
         if is_no_name(spec[0]) or splits is not None:
             key = None
         elif (key := self._keys.get(spec)) is None:
-            key = self.key(spec)
+            key = self._key_of_second(spec)
         if key is not None:
             return self.submit_key(key, data_in, data_out, keep)
         if self.dropped:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "tests/horo/worlds.h"
@@ -216,6 +217,121 @@ TEST_F(TensorTableTest, ARefusedUnnamedCallIsNotCounted) {
   tensor_table.retire(tensor_table.take().items);
   tensor_table.declare(unnamed);
   EXPECT_EQ(tensor_table.take().declared.at(0).second->name, "all_reduce#1");
+}
+
+Config keeping(std::size_t tensors, std::size_t most) {
+  Config config;
+  config.kept_tensors = tensors;
+  config.max_tensors = most;
+  return config;
+}
+
+// A table with few kept tensors. run() submits by spec, and the collective ends.
+class SmallTableTest : public TensorTableTest {
+ protected:
+  Key run(TensorTable& table, const std::string& name) {
+    const TensorTable::Accepted accepted = table.submit(float_spec(name, 2), {0, data_, data_});
+    last_ = table.take();
+    table.retire(last_.items);
+    return accepted.works.front()->key();
+  }
+  SubmissionBatch last_;
+  TensorTable table_{keeping(8, 16), registry_};
+};
+
+TEST_F(SmallTableTest, NewNamesForEverNeedFewKeys) {
+  std::size_t freed = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    ASSERT_LT(run(table_, "loss." + std::to_string(i)), 10U);
+    freed += last_.undeclared.size();
+    ASSERT_EQ(last_.declared.size(), 1U);
+  }
+  EXPECT_GE(freed, 9'990U);
+}
+
+TEST_F(SmallTableTest, ATensorThatIsUsedOftenKeepsItsKey) {
+  const Key key = run(table_, "x");
+  for (int i = 0; i < 100; ++i) {
+    run(table_, "loss." + std::to_string(i));
+    ASSERT_EQ(run(table_, "x"), key);
+    ASSERT_TRUE(last_.declared.empty());
+  }
+}
+
+TEST_F(SmallTableTest, ADeclaredKeyStaysValid) {
+  const Key key = table_.declare(float_spec("x", 2));
+  for (int i = 0; i < 100; ++i) ASSERT_NE(run(table_, "loss." + std::to_string(i)), key);
+  EXPECT_EQ(run(table_, "x"), key);
+}
+
+TEST_F(SmallTableTest, AKeyIsFreedAfterAsManyCallsOfUndeclareAsOfDeclare) {
+  const Key key = table_.declare(float_spec("x", 2));
+  table_.declare(float_spec("x", 2));
+  const auto is_freed = [&] {
+    bool freed = false;
+    for (int i = 0; i < 100; ++i) {
+      run(table_, "loss." + std::to_string(i));
+      freed = freed || std::ranges::find(last_.undeclared, key) != last_.undeclared.end();
+    }
+    return freed;
+  };
+  table_.undeclare(std::span(&key, 1));
+  EXPECT_FALSE(is_freed());
+  table_.undeclare(std::span(&key, 1));
+  EXPECT_TRUE(is_freed());
+  EXPECT_THROW(table_.undeclare(std::span(&key, 1)), std::invalid_argument);
+}
+
+TEST_F(SmallTableTest, UndeclareChangesNothingIfOneKeyIsNotDeclared) {
+  const Key key = table_.declare(float_spec("x", 2));
+  const std::vector<Key> twice = {key, key};
+  EXPECT_THROW(table_.undeclare(twice), std::invalid_argument);
+  EXPECT_NO_THROW(table_.undeclare(std::span(&key, 1)));
+}
+
+TEST_F(SmallTableTest, ATensorInFlightKeepsItsKey) {
+  const auto slow = table_.submit(float_spec("slow", 2), {0, data_, data_}).works.front();
+  const SubmissionBatch batch = table_.take();
+  for (int i = 0; i < 100; ++i) ASSERT_NE(run(table_, "loss." + std::to_string(i)), slow->key());
+  EXPECT_EQ(batch.items.at(0).spec->name, "slow");
+  table_.retire(batch.items);
+  EXPECT_EQ(run(table_, "slow"), slow->key());
+}
+
+TEST_F(SmallTableTest, AStepwiseTensorKeepsItsKey) {
+  TensorSpec gradient = float_spec("g", 2);
+  gradient.stepwise = true;
+  const Key key = table_.submit(gradient, {0, data_, data_}).works.front()->key();
+  table_.retire(table_.take().items);
+  for (int i = 0; i < 100; ++i) ASSERT_NE(run(table_, "loss." + std::to_string(i)), key);
+  EXPECT_EQ(table_.declare(gradient), key);
+}
+
+TEST_F(SmallTableTest, AFullTableFreesNamesBeforeItRefusesOne) {
+  TensorTable table(keeping(1000, 4), registry_);
+  for (int i = 0; i < 100; ++i) run(table, "loss." + std::to_string(i));
+  for (int i = 0; i < 4; ++i) table.declare(float_spec("d" + std::to_string(i), 2));
+  EXPECT_THROW(run(table, "x"), std::invalid_argument);
+}
+
+TEST_F(SmallTableTest, NamesOfUnitsAreFreedToo) {
+  for (int i = 0; i < 200; ++i) {
+    const std::string unit = "u" + std::to_string(i);
+    table_.submit_unit(unit, {float_spec("", 2), float_spec("", 2)}, {{0, data_, data_}, {0, data_, data_}});
+    last_ = table_.take();
+    table_.retire(last_.items);
+    for (const auto& [key, spec] : last_.declared) ASSERT_LT(key, 16U);
+  }
+}
+
+TEST_F(SmallTableTest, ASpecThatChangesWithEveryCallNeedsFewKeys) {
+  TensorTable table(keeping(10'000, 20'000), registry_);
+  for (int rows = 1; rows < 2'000; ++rows) {
+    std::vector<float> memory(static_cast<std::size_t>(rows));
+    const auto work = table.submit(float_spec("x", rows), {0, memory.data(), memory.data()}).works.front();
+    table.retire(table.take().items);
+    ASSERT_LE(work->key(), NameTable::kMostSpecs);
+  }
 }
 
 TEST_F(TensorTableTest, AClosedTableFailsItsWorksAndAcceptsNoMore) {
