@@ -57,6 +57,39 @@ def test_a_wrong_command_line_is_refused(wrong):
     assert done.returncode == 2 and done.stderr
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run -hostfile F",
+        "run -n 2 -hostfile=F true",
+        "run -n 1 -vhx true",
+        "run -h=3",
+        "run --help=false",
+        "run -help",
+        "doctor -hostfile",
+        "doctor --help=1",
+        "bench all_reduce -hx",
+        "bench -hx",
+        "conformance op -hx",
+        "-hx",
+    ],
+)
+def test_a_word_that_only_begins_like_help_is_refused(line):
+    done = horo(*line.split())
+    assert done.returncode == 2 and done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize("line", ["-h", "--help", "run -h", "run -n 2 -v -h", "doctor --help", "bench wire -h"])
+def test_help_is_printed_for_the_exact_words(line):
+    done = horo(*line.split())
+    assert done.returncode == 0 and "-h means the same" in done.stdout
+
+
+def test_horovods_hostfile_is_refused_with_the_way_to_start_ranks_on_several_hosts():
+    done = horo("run", "-n", 2, "-hostfile", "F", "python", "train.py")
+    assert "--hostfile F: horo run starts ranks on its own host only" in done.stderr and "--nnodes 2" in done.stderr
+
+
 def test_no_ranks_is_refused_with_what_was_expected():
     done = horo("run", "-n", 0, "true")
     assert done.returncode == 2 and "-n 0: expected a number of ranks from 1 to 1024" in done.stderr

@@ -37,6 +37,7 @@ struct Options {
 void add_world_options(CLI::App& run, RunOptions& options) {
   run.add_option("-n,--ranks,--num-proc", options.ranks, "ranks on this host; -np means the same");
   run.add_option("-H,--hosts", options.hosts, "localhost:4, as -n 4: for this host alone");
+  run.add_option("--hostfile", options.host_file)->group("");  // refused, with the way to start ranks on several hosts
   const std::string hosts = "Several hosts (one horo run on each)";
   run.add_option("--nnodes", options.nodes, "number of hosts")->group(hosts);
   run.add_option("--node-rank", options.node_rank, "index of this host, from 0")->group(hosts);
@@ -244,14 +245,22 @@ void add_conformance(CLI::App& app, Options& all) {
   add_codec_conformance(*conformance, all.codec);
 }
 
-// Replaces Horovod's -np, because CLI11 has one letter after a single dash. Arguments after the program are not
-// changed.
-void respell(std::vector<std::string>& arguments, const CLI::App& run) {
-  for (std::size_t i = 1; i < arguments.size() && arguments[i].starts_with("-") && arguments[i] != "--"; ++i) {
-    if (arguments[i] == "-np") arguments[i] = "--num-proc";
-    const bool has_value = arguments[i].find('=') != std::string::npos;
-    const CLI::Option* option = run.get_option_no_throw(arguments[i]);
-    if (option != nullptr && option->get_expected_min() > 0 && !has_value) ++i;
+// Prepares the words for CLI11, which takes "-hostfile" as "-h" and "--help=x" as "--help": so the apps have --help
+// alone, and only the exact word -h is replaced by it. Horovod's -np and -hostfile are replaced because CLI11 has one
+// letter after a single dash. Words after "--" or after the program of `horo run` are not changed.
+void respell(std::vector<std::string>& arguments, const CLI::App& app) {
+  const CLI::App* run = app.get_subcommand("run");
+  const bool is_run = !arguments.empty() && arguments.front() == "run";
+  for (std::size_t i = is_run ? 1 : 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    std::string& word = arguments[i];
+    if (is_run && !word.starts_with("-")) return;
+    if (word == "-h") word = "--help";
+    if (word.starts_with("--help=")) throw std::invalid_argument("unknown option " + word + "; --help has no value");
+    if (!is_run) continue;
+    if (word == "-np") word = "--num-proc";
+    if (word.starts_with("-hostfile")) word.insert(0, "-");
+    const CLI::Option* option = run->get_option_no_throw(word);
+    if (option != nullptr && option->get_expected_min() > 0 && word.find('=') == std::string::npos) ++i;
   }
 }
 
@@ -267,6 +276,7 @@ void refuse_comparison(const std::vector<std::string>& arguments) {
 int run_command(std::vector<std::string> arguments) {
   CLI::App app{"horo: data-parallel training with the same bits on every rank", "horo"};
   app.require_subcommand(1);
+  app.set_help_flag("--help", "print this help and exit; -h means the same");  // see respell()
   app.set_version_flag("--version", std::string("horo ") + kVersion, "print the version of horo");
   Options options;
   refuse_comparison(arguments);
@@ -274,7 +284,7 @@ int run_command(std::vector<std::string> arguments) {
   add_bench(app, options);
   add_doctor(app, options);
   add_conformance(app, options);
-  if (!arguments.empty() && arguments.front() == "run") respell(arguments, *app.get_subcommand("run"));
+  respell(arguments, app);
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   try {
     app.parse(std::vector<std::string>(std::make_reverse_iterator(dashes), arguments.rend()));

@@ -55,6 +55,11 @@ bool is_this_host(const std::string& name) {
   return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own.data();
 }
 
+[[noreturn]] void refuse_hosts(const std::string& option, std::size_t nodes) {
+  refuse(option + ": horo run starts ranks on its own host only. Run it on each host, with\n    horo run --nnodes " +
+         std::to_string(nodes) + " --node-rank I --addr HOST0:29400 --key-file KEY -n RANKS_HERE PROGRAM");
+}
+
 // The number of slots in "localhost:4"; 0: no number is given.
 int slots_of(const std::string& hosts) {
   if (hosts.empty()) return 0;
@@ -62,9 +67,7 @@ int slots_of(const std::string& hosts) {
   const std::size_t colon = hosts.rfind(':');
   const std::string name = hosts.substr(0, colon);
   if (parts.size() != 1 || !is_this_host(name)) {
-    refuse("--hosts " + hosts + ": horo run starts ranks on its own host only. Run it on each host, with\n" +
-           "    horo run --nnodes " + std::to_string(std::max<std::size_t>(parts.size(), 2)) +
-           " --node-rank I --addr HOST0:29400 --key-file KEY -n RANKS_HERE PROGRAM");
+    refuse_hosts("--hosts " + hosts, std::max<std::size_t>(parts.size(), 2));
   }
   if (colon == std::string::npos) return 0;
   return number_of(std::string_view(hosts).substr(colon + 1), "--hosts " + hosts);
@@ -176,6 +179,7 @@ CoreBinding binding_of(const std::string& word) {
 }  // namespace
 
 Launch launch_of(const RunOptions& options) {
+  if (!options.host_file.empty()) refuse_hosts("--hostfile " + options.host_file, 2);
   if (options.ranks && (*options.ranks < 1 || *options.ranks > kMaxLocalRanks)) {
     number_of(std::to_string(*options.ranks), "-n " + std::to_string(*options.ranks));
   }

@@ -11,7 +11,8 @@ namespace horo::tools {
 
 struct RunOptions {
   std::optional<int> ranks;
-  std::string hosts;  // Horovod's: "localhost:4"
+  std::string hosts;      // Horovod's: "localhost:4"
+  std::string host_file;  // of Horovod; refused
   std::optional<int> nodes, node_rank;
   std::string ranks_per_node;  // "2,1"
   std::string addr, key_file;
