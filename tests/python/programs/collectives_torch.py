@@ -104,6 +104,29 @@ def sparse_tensors_are_summed():
         hvd.sparse_allreduce_async(torch.ones(2), name="dense", op=hvd.Sum)
 
 
+def tensors_of_inference_mode_are_replaced_outside_of_it():
+    with torch.inference_mode():
+        table = value(hvd.rank(), torch.float32, (4, 6))
+        strided, other, whole = table[:, ::2], table[:, 1::2].t(), value(hvd.rank(), torch.float32, (5,))
+        lazy = value(hvd.rank(), torch.float32, (3, 2)).view(torch.complex64).conj()
+        sparse = sparse_of(hvd.rank())
+    tables = of_all_ranks(lambda rank: value(rank, torch.float32, (4, 6)))
+    wholes = of_all_ranks(lambda rank: value(rank, torch.float32, (5,)))
+    assert hvd.allreduce_(strided, name="strided", op=hvd.Sum) is strided and strided.is_inference()
+    same_bits(strided.clone(), claims.reduced([part[:, ::2] for part in tables], hvd.Sum))
+    hvd.grouped_allreduce_([other, whole], op=hvd.Sum)
+    same_bits(whole.clone(), claims.reduced(wholes, hvd.Sum))
+    same_bits(other.clone(), claims.reduced([part[:, 1::2].t() for part in tables], hvd.Sum))
+    hvd.broadcast_(lazy, 1, name="lazy")
+    same_bits(lazy.resolve_conj().clone(), value(1, torch.float32, (3, 2)).view(torch.complex64).conj().resolve_conj())
+    hvd.broadcast_parameters({"strided": strided, "whole": whole}, root_rank=1)
+    result = hvd.sparse_allreduce_async(sparse, "sparse of inference mode", hvd.Sum)()
+    expected = claims.reduced(of_all_ranks(lambda rank: sparse_of(rank).to_dense()), hvd.Sum)
+    torch.testing.assert_close(result.to_dense(), expected)
+    if hvd.rank() < 2:
+        hvd.send(strided, 1, "message") if hvd.rank() == 0 else hvd.recv(strided, 0, "message")
+
+
 class Doubled(hvd.Compressor):
     """A compressor as in Horovod: it sends half of the bits of each number."""
 
@@ -264,6 +287,7 @@ claims.check(
     all_to_all_returns_what_horovod_returns,
     units_are_reduced_together_or_not_at_all,
     sparse_tensors_are_summed,
+    tensors_of_inference_mode_are_replaced_outside_of_it,
     conjugated_gradients_are_reduced_as_they_are,
     compression_is_a_codec_or_the_users_own,
     operations_of_the_users_own_get_tensors,

@@ -50,7 +50,8 @@ class TorchArrays(Arrays):
         buffer = in_one_piece(array.detach())
 
         def copy_back(_):
-            with torch.no_grad():
+            # A tensor that was made in inference mode can be written there alone.
+            with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
                 tensor.copy_(buffer)
             return tensor
 

@@ -53,8 +53,9 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
     if op not in (Average, Sum):
         raise ValueError(f"horo.sparse_allreduce_async: op={op!r}; expected Average or Sum")
     number_of(process_set)
-    tensor = tensor.detach().coalesce()
-    parts = [tensor.indices().t(), tensor.values()]  # one row per value
+    with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
+        tensor = tensor.detach().coalesce()
+        parts = [tensor.indices().t(), tensor.values()]  # one row per value
     names = [None, None] if is_no_name(name) else [f"{name}.indices", f"{name}.values"]
     handles = [allgather_async(part, name, process_set) for part, name in zip(parts, names)]
 
