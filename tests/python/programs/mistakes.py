@@ -134,13 +134,17 @@ def features_of_later_versions_raise_not_implemented():
         lambda: hvd.start_timeline("timeline.json"),
         lambda: hvd.stop_timeline(),
         lambda: hvd.SyncBatchNorm(3),
-        lambda: hvd.elastic.run(print),
-        lambda: hvd.elastic.TorchState(),
     ]
     for call in later:
         with raises(NotImplementedError, "not yet"):
             call()
     everything_still_works()
+
+
+def elastic_has_no_attributes_yet():
+    assert not hasattr(hvd.elastic, "run") and getattr(hvd.elastic, "TorchState", None) is None
+    with raises(AttributeError, "not yet: horo.torch.elastic.run", "restart from a checkpoint"):
+        hvd.elastic.run(print)
 
 
 claims.check(
@@ -157,5 +161,6 @@ claims.check(
     wrong_arguments_are_refused,
     features_of_horovods_build_are_absent,
     features_of_later_versions_raise_not_implemented,
+    elastic_has_no_attributes_yet,
     init=False,
 )
