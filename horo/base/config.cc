@@ -23,6 +23,11 @@
 namespace horo {
 namespace {
 
+// Python's subprocess and multiprocessing close all descriptors in a new process, and keep its variables.
+constexpr const char* kNotInherited =
+    ". A process that a rank has started inherits this variable and mostly not the descriptor: it is not a rank, and "
+    "must not call init. In Python put horo.init() and the training under if __name__ == \"__main__\":";
+
 std::string number_text(int number) {
   return std::to_string(number);
 }
@@ -83,11 +88,14 @@ JobKey key_from_descriptor(int fd, const std::string& variable, const std::strin
   do {
     got = ::pread(fd, bytes.data(), bytes.size(), 0);
   } while (got < 0 && errno == EINTR);
-  if (got < 0)
-    refuse_setting(variable, value, std::string("32 readable bytes, but reading failed: ") + std::strerror(errno));
+  const std::string hint = variable == "HORO_KEY_FD" ? kNotInherited : "";
+  if (got < 0) {
+    const std::string error = std::strerror(errno);
+    refuse_setting(variable, value, "32 readable bytes, but reading failed: " + error + hint);
+  }
   if (got != static_cast<ssize_t>(kKeyBytes)) {
     const std::string found = got > static_cast<ssize_t>(kKeyBytes) ? "more" : std::to_string(got);
-    refuse_setting(variable, value, "exactly 32 bytes, found " + found);
+    refuse_setting(variable, value, "exactly 32 bytes, found " + found + hint);
   }
   JobKey key{};
   std::copy_n(bytes.begin(), key.size(), key.begin());

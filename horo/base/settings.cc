@@ -303,6 +303,12 @@ constexpr Setting kSettings[] = {
      .default_is = "the one installed beside the Python package",
      .environment_alone = true,
      .meaning = "path of the libhoro.so that Python loads"},
+    {.name = "HORO_STARTED_BY",
+     .group = kProcess,
+     .default_is = "set by horo.init() in Python",
+     .environment_alone = true,
+     .meaning = "process id and place of the rank that has started this process; horo.init() refuses to make another "
+                "rank of it"},
     {.name = "HORO_EXE",
      .group = kProcess,
      .default_is = "horo on the PATH",

@@ -165,7 +165,8 @@ TEST_F(KeyTest, ADescriptorWithAnotherNumberOfBytesIsRefused) {
 }
 
 TEST_F(KeyTest, ADescriptorThatIsNotOpenIsRefused) {
-  EXPECT_THAT(config_refusal({{"HORO_KEY_FD", "987654"}}), HasSubstr("HORO_KEY_FD=\"987654\""));
+  EXPECT_THAT(config_refusal({{"HORO_KEY_FD", "987654"}}),
+              AllOf(HasSubstr("HORO_KEY_FD=\"987654\""), HasSubstr("A process that a rank has started")));
 }
 
 TEST_F(KeyTest, AFileOfMode0600IsRead) {

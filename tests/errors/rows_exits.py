@@ -5,6 +5,7 @@ These rows need no torch.
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 
@@ -95,7 +96,7 @@ def terminated_rank():
 @on_ranks(
     "fork",
     "A call of horo in a process that was forked after `init()`",
-    do="Use `multiprocessing.get_context('spawn')`, or only call `rank()` and `size()` there",
+    do="Only call `rank()` and `size()` there",
     alone=True,
     changing=((r"rank \d \(pid", "rank <rank> (pid"),),
 )
@@ -110,6 +111,19 @@ def call_in_a_forked_process():
         os._exit(0)
     os.waitpid(child, 0)
     raise horo.ShutDown(os.read(reader, 10_000).decode())
+
+
+@on_ranks(
+    "fork",
+    "`init()` in a process that a rank has started, as a DataLoader worker by 'spawn'",
+    do='`init()` and the training under `if __name__ == "__main__":`; only call `rank()` and `size()` there',
+    alone=True,
+    changing=((r"rank \d \(pid", "rank <rank> (pid"),),
+)
+def init_in_a_started_process():
+    program = "import horo\ntry: horo.init()\nexcept horo.HoroError as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60)
+    raise horo.HoroError(done.stdout.strip())
 
 
 @on_ranks(

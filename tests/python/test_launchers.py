@@ -112,6 +112,13 @@ def test_training_ends_with_the_same_bits_under_every_launcher(launcher, digest)
     assert digest(launcher) == digest("horo run")
 
 
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_processes_that_a_rank_starts_are_no_ranks(launcher):
+    command = [*LAUNCHERS[launcher](2), str(ROOT / "tests/python/programs/children.py"), executable("horo")]
+    (text,) = outputs([(command, {})])
+    assert text.count("done") == 2
+
+
 def slurm_step(rank, size, step="0"):
     """The variables of srun for a task on one node."""
     names = {"PROCID": rank, "LOCALID": rank, "NODEID": 0, "NTASKS": size, "STEP_NUM_TASKS": size}

@@ -5,35 +5,42 @@ import os
 import threading
 import warnings
 
-from horo import _exits
+from horo import _descent, _exits
 from horo._session import Session
 from horo.errors import HoroError, ReplicasDiffer, ShutDown
 
 EXIT_WAIT_S = 2  # at exit, for a shutdown or an init that runs in another thread
 
 _session = None
+_job = None  # the variables that describe this rank, of the last session; see _descent
 _inherited = None  # in a forked child: the parent's session, which must not be used
+_inherited_job = None  # its _job
 _lock = threading.RLock()  # held while the session is created or ended
 _before_shutdown = []  # functions of the session
 
 
 def session():
-    """The default session. Raises ValueError if there is none, ShutDown in a forked child."""
+    """The default session. Raises ValueError if there is none, ShutDown in a forked child, HoroError in another process
+    that a rank has started."""
     if _session is None:
         if _inherited is not None:
             raise ShutDown(_forked_text())
+        if (parent := _descent.parent(_descent.job())) is not None:
+            parent.check()
         raise ValueError("Horo has not been initialized; use horo.init().")
     return _session
 
 
 def begin(exchange, settings, prepare):
     """Creates the default session, if there is none, and runs prepare(). exchange: see Session; may be None."""
-    global _session
+    global _session, _job
     with _lock:
-        if _inherited is not None and _inherited.job == _exits.job():
-            raise ShutDown(_forked_text())
+        job = _descent.job(settings)
         if _session is None:
+            _check_is_rank(job)
             _session = Session((f"{name}={value}" for name, value in (settings or {}).items()), exchange)
+            _job = job
+            _descent.mark(_session.topology, job)
             _exits.watch(current)
             try:
                 prepare()
@@ -50,6 +57,14 @@ def before_shutdown(function):
     _before_shutdown.append(function)
 
 
+def _check_is_rank(job):
+    """Raises the reason if this process was started by a rank of the same job."""
+    if _inherited is not None and _inherited_job == job:
+        raise ShutDown(_forked_text())
+    if (parent := _descent.parent(job)) is not None:
+        parent.check()
+
+
 def shutdown():
     """Leaves the job in an orderly way; unfinished works fail with ShutDown, also in other threads that wait for them.
 
@@ -63,6 +78,7 @@ def shutdown():
         finally:
             ending, _session = _session, None
             if ending is not None:
+                _descent.unmark()
                 ending.close()
 
 
@@ -78,10 +94,10 @@ def current():
 
 def _in_child():
     """A fork copies the session's memory but not its threads, and the lock in its current state."""
-    global _session, _inherited, _lock
+    global _session, _inherited, _inherited_job, _lock
     _lock = threading.RLock()
     if _session is not None:
-        _inherited, _session = _session, None
+        _inherited, _inherited_job, _session = _session, _job, None
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -90,14 +106,20 @@ os.register_at_fork(after_in_child=_in_child)
 def _forked_text():
     return (
         f"this process (pid {os.getpid()}) was forked from rank {_inherited.topology.rank} (pid {_inherited.pid}) "
-        "after horo.init(), and horo works only in that process. Start processes that need horo with "
-        "multiprocessing's 'spawn'; or set HORO_RANK, HORO_SIZE and HORO_ADDR of another job here before horo.init()"
+        "after horo.init(), and horo works only in that process. A process that is to be a rank of another job is best "
+        "started with multiprocessing's 'spawn' or with horo run; set that job's HORO_RANK, HORO_SIZE and HORO_ADDR "
+        "before horo.init()"
     )
 
 
 def _topology():
-    """Readable in a forked child too, because samplers and seeds depend on it."""
-    return (_inherited if _session is None and _inherited is not None else session()).topology
+    """Readable in the processes that a rank has started too, because samplers and seeds depend on it."""
+    if _session is not None:
+        return _session.topology
+    if _inherited is not None:
+        return _inherited.topology
+    parent = _descent.parent(_descent.job())
+    return session().topology if parent is None else parent.topology
 
 
 def rank():

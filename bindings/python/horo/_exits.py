@@ -11,18 +11,12 @@ import traceback
 
 from horo.errors import PeerLost
 
-JOB_VARIABLES = ("HORO_RANK", "HORO_SIZE", "HORO_ADDR", "HORO_JOB", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _HORO = os.path.dirname(os.path.abspath(__file__)) + os.sep
 MAX_TEXT = 2000  # characters of an exception's text that are sent
 
 _session_of_now = None  # a function; set once
 _previous_hook = None
 _sent = None  # the exception that was sent to the other ranks
-
-
-def job():
-    """The values of the environment variables that identify the job of this process."""
-    return [os.environ.get(name) for name in JOB_VARIABLES]
 
 
 def watch(session_of_now):

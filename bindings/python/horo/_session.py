@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 
-from horo import _exits, _native, _stall_diagnosis
+from horo import _native, _stall_diagnosis
 from horo._exchange import foreign
 from horo._native import quick, slow
 from horo._specs import fill, is_no_name, name_bytes
@@ -119,7 +119,6 @@ class Session:
         used if the ranks are on several hosts and HORO_ADDR is not set."""
         self.pointer = _Start(list(settings), exchange).join()
         self.pid = os.getpid()
-        self.job = _exits.job()
         self.closed = False
         self._closing = threading.RLock()  # reentrant: a signal handler may call shutdown() during a shutdown
         self.topology = _native.Topology(ctypes.sizeof(_native.Topology))

@@ -100,7 +100,7 @@ bool is_foreign(std::string_view name) {
       "RANK",          "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID",
       "SLURM_LOCALID", "PMI_RANK",   "PMI_SIZE",   "MPI_LOCALRANKID",  "MPI_LOCALNRANKS"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("OMPI_COMM_WORLD_") ||
-         name == "HORO_KEY_FILE";
+         name == "HORO_KEY_FILE" || name == "HORO_STARTED_BY";
 }
 
 LocalWorld::Variables own_environment() {

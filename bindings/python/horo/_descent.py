@@ -1,0 +1,83 @@
+"""Distinguishes a rank from the processes that it has started.
+
+Every process that a rank starts inherits the environment variables that describe the rank. So the rank adds
+HORO_STARTED_BY: its process id, its place, and a digest of these variables. A process with another id and with the same
+variables was started by the rank and is not one itself. A process with other variables (`horo run` or torchrun inside a
+rank) belongs to another job. A rank that replaces its program by exec keeps its id.
+"""
+
+import hashlib
+import os
+
+from horo import _native
+from horo.errors import HoroError
+
+VARIABLE = "HORO_STARTED_BY"
+# The variables by which horo/base/launcher.cc and start.cc know a rank and its job.
+JOB_VARIABLES = (
+    *("HORO_RANK", "HORO_SIZE", "HORO_ADDR", "HORO_JOB", "HORO_KEY_FD", "HORO_KEY_FILE", "HORO_INCARNATION"),
+    *("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"),
+    *("PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE"),
+    *("SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
+)
+_PLACE = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+
+
+def job(settings=None):
+    """The variables that describe this process's rank and job, after the settings of init()."""
+    given = {name: str(value) for name, value in (settings or {}).items()}
+    described = ((name, given.get(name, os.environ.get(name))) for name in JOB_VARIABLES)
+    return {name: value for name, value in described if value is not None}
+
+
+def _digest(described):
+    return hashlib.sha256(repr(sorted(described.items())).encode()).hexdigest()[:16]
+
+
+def mark(topology, described):
+    """This process is a rank: processes that it starts from now on find that in their environment."""
+    numbers = [os.getpid(), *(getattr(topology, name) for name in _PLACE)]
+    os.environ[VARIABLE] = ":".join([*map(str, numbers), _digest(described)])
+
+
+def unmark():
+    """This process is no longer a rank."""
+    if os.environ.get(VARIABLE, "").startswith(f"{os.getpid()}:"):
+        del os.environ[VARIABLE]
+
+
+class Parent:
+    """The rank that has started this process."""
+
+    def __init__(self, pid, topology, described):
+        self.pid = pid
+        self.topology = topology
+        # A world of one that no launcher has described is no job: this process may be another such world.
+        self._has_job = topology.size > 1 or "HORO_RANK" in described
+
+    def check(self):
+        """Raises the reason why this process is not a rank, and what to do."""
+        if self._has_job:
+            raise HoroError(self._text())
+
+    def _text(self):
+        return (
+            f"this process (pid {os.getpid()}) was started by rank {self.topology.rank} (pid {self.pid}) of a job of "
+            f"{self.topology.size}, or by a process of that rank: it has inherited the rank's variables, but is not a "
+            "rank. A DataLoader worker, or one of multiprocessing's 'spawn' or 'forkserver', imports the script: put "
+            'horo.init() and the training under if __name__ == "__main__":, and do not call init() in functions that '
+            "workers run (rank() and size() work there without it). A process that is to be a rank of another job "
+            "needs that job's variables: start it with horo run, or set HORO_RANK, HORO_SIZE and HORO_ADDR before "
+            "horo.init()"
+        )
+
+
+def parent(described):
+    """The rank that has started this process, if this process has the rank's variables; else None."""
+    pid, *place, digest = os.environ.get(VARIABLE, "").split(":") if VARIABLE in os.environ else ("",) * 2
+    numbers = [text for text in (pid, *place) if text.isdecimal()]
+    if len(numbers) != 1 + len(_PLACE) or int(pid) == os.getpid() or digest != _digest(described):
+        return None
+    topology = _native.Topology(0, **dict(zip(_PLACE, map(int, place))))
+    return Parent(int(pid), topology, described)
