@@ -1,5 +1,5 @@
-// How messages refer to tensors: by name, or by number. The counters of the control plane show it: in the steady state no
-// message has names.
+// How messages refer to tensors: by name, or by number. The counters of the control plane show it: in the steady state
+// no message has names.
 #include <algorithm>
 
 #include "controller/messages.h"
@@ -23,7 +23,9 @@ bool refers(const DownItem& item, bool by_name) {
 
 }  // namespace
 
-TensorName name_of(const TensorSpec& spec) { return {spec.set, spec.channel, spec.name}; }
+TensorName name_of(const TensorSpec& spec) {
+  return {spec.set, spec.channel, spec.name};
+}
 
 bool DownMessage::has_names() const {
   return std::any_of(items.begin(), items.end(), [](const DownItem& item) { return refers(item, true); });
