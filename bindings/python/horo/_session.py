@@ -14,24 +14,11 @@ import time
 import weakref
 
 from horo import _native, _stall_diagnosis
-from horo._exchange import foreign
 from horo._native import quick, slow
+from horo._session_start import SLICE_MS, SessionStart, error_of
 from horo._specs import fill, is_no_name, name_bytes
-from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
 
-SLICE_MS = 100  # the longest time between two checks for signals in a waiting thread
 MAX_KNOWN_SPECS = 1 << 16  # specs whose keys are cached here
-
-
-def error_of(status, pointer):
-    """The exception for the last failed call of this thread."""
-    text = quick.horo_error_text(pointer).decode(errors="replace")
-    if status == _native.INVALID_ARGUMENT:
-        return ValueError(text)
-    if status == _native.PEER_LOST:
-        return PeerLost(text, quick.horo_error_origin(pointer))
-    kinds = {_native.MISMATCH: Mismatch, _native.SHUT_DOWN: ShutDown}
-    return kinds.get(status, HoroError)(text)
 
 
 def array_of(works):
@@ -66,49 +53,6 @@ def _free(pid, responder, _callbacks):
         responder.free()
 
 
-class _Start:
-    """Runs horo_init in a separate thread, so that a signal can interrupt the caller while the ranks connect."""
-
-    def __init__(self, settings, exchange):
-        self._settings = settings
-        self._exchange = None if exchange is None else foreign(exchange)
-        self._lock = threading.Lock()
-        self._abandoned = False
-        self._pointer = None
-        self._error = None
-        self._thread = threading.Thread(target=self._run, name="horo_init", daemon=True)
-
-    def _run(self):
-        lines = [line.encode() for line in self._settings]
-        array = (ctypes.c_char_p * len(lines))(*lines)
-        if self._exchange is None:
-            pointer = slow.horo_init(array, len(lines))
-        else:
-            pointer = slow.horo_init_exchange(array, len(lines), self._exchange, None)
-        error = None if pointer else error_of(quick.horo_error_status(None), None)
-        with self._lock:
-            self._pointer, self._error = pointer, error
-            unwanted = self._abandoned and pointer
-        if unwanted:
-            slow.horo_free(pointer)
-
-    def join(self):
-        try:
-            self._thread.start()
-            while self._thread.is_alive():
-                self._thread.join(SLICE_MS / 1000)
-        except BaseException:
-            with self._lock:
-                self._abandoned = True
-                unwanted = self._pointer
-            if unwanted:
-                slow.horo_free(unwanted)
-            raise
-        if self._error is not None:
-            raise self._error
-        return self._pointer
-
-
 class Session:
     """One engine. Only wait, close, add_set, remove_set and the constructor block. Thread-safe."""
 
@@ -117,7 +61,7 @@ class Session:
 
         settings: "HORO_NAME=value" lines that take precedence over the environment. exchange: see _exchange.foreign;
         used if the ranks are on several hosts and HORO_ADDR is not set."""
-        self.pointer = _Start(list(settings), exchange).join()
+        self.pointer = SessionStart(list(settings), exchange).join()
         self.pid = os.getpid()
         self.closed = False
         self._closing = threading.RLock()  # reentrant: a signal handler may call shutdown() during a shutdown

@@ -5,6 +5,7 @@ import torch
 from claims import raises, same_bits
 
 import horo.torch as hvd
+from horo.torch.functions import averaged_loss
 
 
 def everywhere_the_same(value):
@@ -84,6 +85,58 @@ def objects_travel():
     assert hvd.broadcast_object(hvd.rank(), name="named", root_rank=1) == 1
 
 
+def losses_are_averaged_without_a_graph():
+    mean = sum(range(hvd.size())) / hvd.size() + 0.1
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        for shape in ((), (1,), (1, 1)):
+            loss = torch.full(shape, hvd.rank() + 0.1, dtype=torch.float64, requires_grad=True).to(dtype)
+            result = averaged_loss(loss)
+            assert (result.dtype, result.shape, result.requires_grad) == (dtype, torch.Size(shape), False)
+            torch.testing.assert_close(result, torch.full(shape, mean, dtype=dtype))
+            everywhere_the_same(result.tolist())
+    assert averaged_loss(hvd.rank() + 0.5) == averaged_loss(torch.tensor(hvd.rank() + 0.5)).item() == mean + 0.4
+    assert averaged_loss(torch.tensor(hvd.rank())).item() == averaged_loss(hvd.rank()) == round(mean)
+    with torch.inference_mode():
+        inferred = torch.tensor(float(hvd.rank()))
+    assert averaged_loss(inferred).item() == round(mean) and not averaged_loss(inferred).is_inference()
+    assert averaged_loss(float("nan") if hvd.rank() == 1 else 1.0) != averaged_loss(1.0) == 1.0
+
+
+def what_is_no_loss_is_returned_as_it_is():
+    for thing in (None, (torch.ones(1), "logits"), torch.ones(2), torch.ones((), dtype=torch.complex64), "loss"):
+        assert averaged_loss(thing) is thing
+    found = averaged_loss(None if hvd.rank() == 1 else 1.0 + hvd.rank())
+    assert found is None if hvd.rank() == 1 else found == 2.0
+
+
+def a_loss_is_averaged_over_a_process_set():
+    pair = hvd.add_process_set([0, 2])
+    assert averaged_loss(float(hvd.rank()), pair, name="of the pair") == 1.0
+    hvd.remove_process_set(pair)
+
+
+def a_line_search_takes_the_same_steps_on_all_ranks():
+    torch.manual_seed(hvd.rank())
+    data, target = torch.randn(20, 3), torch.randn(20, 1)
+    torch.manual_seed(7)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe")
+    calls = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.l1_loss(model(data), target)
+        loss.backward()
+        for param in model.parameters():
+            hvd.allreduce_(param.grad)
+        calls.append(averaged_loss(loss))
+        return calls[-1]
+
+    for _ in range(3):
+        optimizer.step(closure)
+    everywhere_the_same([len(calls), calls, model.state_dict()])
+
+
 def topology_is_that_of_one_host():
     assert hvd.local_size() == hvd.size() == hvd.global_process_set.size()
     assert hvd.local_rank() == hvd.rank() == hvd.global_process_set.rank()
@@ -125,6 +178,10 @@ claims.check(
     optimizer_state_becomes_that_of_root,
     a_distributed_optimizers_state_is_broadcast,
     objects_travel,
+    losses_are_averaged_without_a_graph,
+    what_is_no_loss_is_returned_as_it_is,
+    a_loss_is_averaged_over_a_process_set,
+    a_line_search_takes_the_same_steps_on_all_ranks,
     topology_is_that_of_one_host,
     init_may_follow_shutdown_with_other_settings,
     a_wrong_setting_is_refused_by_name,

@@ -1,10 +1,11 @@
-"""Broadcasts of the initial state to all ranks: parameters, optimizer state, arbitrary objects.
+"""Broadcasts of the initial state to all ranks: parameters, optimizer state, arbitrary objects; the mean of a loss.
 
 Objects are pickled, and sent only between ranks that have authenticated each other. Only this file unpickles data.
 """
 
 import ctypes
 import dataclasses
+import numbers
 import pickle
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from horo import _default
 from horo._handles import synchronize
 from horo._sets import global_process_set
+from horo._specs import Sum
 from horo.torch import ops
 
 
@@ -119,9 +121,22 @@ def allgather_object(obj, name=None, process_set=global_process_set):
     return [_from_bytes(part) for part in gathered.split(sizes.tolist())]
 
 
-def averaged_loss(loss, process_set=global_process_set):
-    """Temporary."""
-    if loss is None:
-        return None
-    value = torch.as_tensor(loss, device="cpu").detach().clone()
-    return ops.allreduce_(value, name=None, process_set=process_set)
+def averaged_loss(loss, process_set=global_process_set, *, name="averaged_loss"):
+    """The mean of the ranks' losses, with the same bits on all ranks and without a graph: a tensor of the loss's shape,
+    dtype and device, or a number for a number.
+
+    loss: a real tensor of one element, or a number. Anything else (None, a tuple) is no loss: it does not count, and is
+    returned as it is. A collective call of all ranks of the set; ranks outside of it get their own loss. Blocks.
+    """
+    if not process_set.included():
+        return loss
+    is_tensor = isinstance(loss, torch.Tensor)
+    counts = loss.numel() == 1 and not loss.is_complex() if is_tensor else isinstance(loss, numbers.Real)
+    total = torch.tensor([float(loss) if counts else 0.0, float(counts)], dtype=torch.float64, device="cpu")
+    synchronize(ops.allreduce_async_(total, name=name, op=Sum, process_set=process_set))
+    if not counts:
+        return loss
+    mean = (total[0] / total[1]).item()
+    if not is_tensor:
+        return mean
+    return torch.full_like(loss, mean, dtype=loss.dtype if loss.is_floating_point() else torch.get_default_dtype())
