@@ -69,6 +69,10 @@ def test_more_than_two_to_the_31_elements_are_reduced(run_program):
     run_program("large", 2, deadline_s=1800, env={"HORO_DEADLINE_MS": "500000"})
 
 
+def test_ranks_agree_on_the_layouts_of_gradients(run_program):
+    run_program("layouts", 3)
+
+
 def test_broadcast_state_is_equal_on_all_ranks(run_program):
     run_program("state", 3)
 

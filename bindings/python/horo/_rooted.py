@@ -108,6 +108,7 @@ class Rooted(Starts):
         session = default_session()
 
         def finish(pending):
+            pending.session.joins[number] += 1
             return process_set.rank_at(pending.session.result(pending.works[0]).counts[0])
 
         return handle_of(session, [session.join(number)], finish)

@@ -73,6 +73,7 @@ class Session:
         self._unused = collections.deque()  # keys that nothing refers to any more; any thread appends
         self._once = set()  # specs that were submitted once
         self.repeats = {}  # name: Repeat of its last allreduce_async_, unless in flight
+        self.joins = collections.Counter()  # number of a process set: how often its members have joined
         self._callbacks = []  # callbacks of the library
         self.dropped = collections.deque()  # works whose handles were dropped; any thread appends
         # Not at exit: the process ends anyway, and another thread may still be in a wait.
