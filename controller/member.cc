@@ -134,7 +134,6 @@ UpMessage Member::collect() {
   report.answers = std::exchange(queued_answers_, {});
   report.ended = std::exchange(queued_ended_, {});
   report.done = std::exchange(queued_done_, {});
-  report.failed_rounds = std::exchange(queued_failed_rounds_, {});
   for (const Key key : std::exchange(queued_, {})) {
     const auto found = tensors_.find(key);
     if (found == tensors_.end() || !std::exchange(found->second.queued, false)) continue;

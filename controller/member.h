@@ -38,8 +38,8 @@ class Member {
   // The leader has left: all pending tensors fail, and later submissions fail at once.
   void leader_left(Actions& actions);
 
-  // The reports to the leader since the last call: one message, or none. Several where a round began, and reports of
-  // the round before it were not yet taken.
+  // The reports to the leader since the last call: one message, or none. Several where a round failed, or began
+  // when reports of the round before it were not yet taken.
   std::vector<UpMessage> take_reports();
 
   // ---- The leader's stream. Throws ProtocolError if an item refers to a tensor that this rank has not submitted.
@@ -137,8 +137,7 @@ class Member {
   std::vector<Diagnosis> queued_answers_;
   std::vector<std::uint32_t> queued_ended_;
   std::vector<Done> queued_done_;
-  std::vector<RoundBegun> queued_rounds_;  // at most one per stream
-  std::vector<RoundFailed> queued_failed_rounds_;
+  std::vector<RoundBegun> queued_rounds_;    // at most one per stream
   std::vector<UpMessage> complete_reports_;  // precede the queued ones
   // Unnamed tensors that failed before this rank submitted them, with the text: they fail when it submits them, because
   // every rank must count them.

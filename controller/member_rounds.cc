@@ -1,5 +1,6 @@
-// Rounds of this rank. In a message the begins of rounds precede all reports, and failures of rounds follow them, so a
-// message ends where a round begins and the message has reports of the stream's last round.
+// Rounds of this rank. In a message the begins of rounds precede all reports, and the failure of a round follows them.
+// So a message ends where a round begins and the message has reports of the stream's last round, and where a round
+// fails.
 #include <algorithm>
 #include <utility>
 
@@ -28,8 +29,10 @@ void Member::on(const RoundBegun& event) {
 
 void Member::on(const RoundFailed& event) {
   if (sets_.find(event.stream.set) == nullptr) return;
-  std::erase_if(queued_failed_rounds_, [&](const RoundFailed& failed) { return failed.stream == event.stream; });
-  queued_failed_rounds_.push_back({event.stream, cut_reason(event.reason)});
+  UpMessage report = collect();
+  if (report.empty()) report.rounds = std::exchange(queued_rounds_, {});
+  report.failed_rounds.push_back({event.stream, cut_reason(event.reason)});
+  complete_reports_.push_back(std::move(report));
 }
 
 bool Member::is_of(const RoundStream& stream, Key key) const {
@@ -38,16 +41,14 @@ bool Member::is_of(const RoundStream& stream, Key key) const {
          found->second.spec.set == stream.set;
 }
 
-// True if the queued reports contain one of the stream, or the failure of a round of it.
+// True if a report of the stream is queued.
 bool Member::has_queued(const RoundStream& stream) {
-  const auto is_failure = [&](const RoundFailed& failed) { return failed.stream == stream; };
   const auto is_tensor = [&](Key key) { return is_of(stream, key) && tensor(key).queued; };
   const auto is_plan = [&](PlanId id) {
     const KnownPlan& p = plan(id);
     return p.queued && std::any_of(p.keys.begin(), p.keys.end(), [&](Key key) { return is_of(stream, key); });
   };
-  return std::any_of(queued_failed_rounds_.begin(), queued_failed_rounds_.end(), is_failure) ||
-         std::any_of(queued_.begin(), queued_.end(), is_tensor) ||
+  return std::any_of(queued_.begin(), queued_.end(), is_tensor) ||
          std::any_of(queued_plans_.begin(), queued_plans_.end(), is_plan);
 }
 

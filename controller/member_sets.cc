@@ -39,7 +39,6 @@ void Member::apply(const EndSet& item, Actions& actions) {
   std::erase(queued_ended_, item.set);
   std::erase_if(queued_done_, [&](const Done& done) { return done.set == item.set; });
   std::erase_if(queued_rounds_, [&](const RoundBegun& begun) { return begun.stream.set == item.set; });
-  std::erase_if(queued_failed_rounds_, [&](const RoundFailed& failed) { return failed.stream.set == item.set; });
   sets_.remove(item.set);
 }
 

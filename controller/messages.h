@@ -60,7 +60,7 @@ struct UpMessage {
   std::vector<Diagnosis> answers;
   std::vector<std::uint32_t> ended;  // sets whose step ended; sent by the set's first member, if it is not rank 0
   std::vector<Done> done;
-  std::vector<RoundFailed> failed_rounds;  // after the reports of this message; at most one per stream
+  std::vector<RoundFailed> failed_rounds;  // after the reports of this message
 
   // There is nothing to send. The begin of a round waits for the next report. An empty message has `applied` alone: the
   // sender has applied a ForgetTensors.

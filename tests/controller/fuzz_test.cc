@@ -27,6 +27,10 @@ std::vector<SentMessage> recorded() {
       program.emplace_back(WaitCall{});
       program.emplace_back(EndStepCall{1});
     }
+    TensorSpec in_round = gradient("r", {3});
+    in_round.round_stream = 5;
+    program.emplace_back(BeginRoundCall{{0, 5}, {7, 1}});
+    program.emplace_back(rank == 1 ? Call{FailRoundCall{{0, 5}, "no"}} : Call{SubmitCall{in_round}});
     program.emplace_back(SubmitCall{rank == 0 ? gradient("u", {3}) : in_set(1, "u", {3})});
     if (rank == 1) program.emplace_back(SubmitCall{gradient("u", {3})});
     program.emplace_back(JoinCall{});
@@ -116,12 +120,16 @@ Ranks in_the_middle() {
   return ranks;
 }
 
-// In the set: a tensor, a send_recv, a unit and a join.
+// In the set: a tensor, a send_recv, a unit, a round that is given up, and a join.
 void submit_more(EngineModel& engine) {
   TensorSpec unit = in_set(1, "u");
   unit.unit = "u";
   unit.unit_size = 1;
-  for (const TensorSpec& spec : {in_set(1, "s"), message(1, "m", 1, 0), unit}) engine.submit(spec);
+  TensorSpec in_round = in_set(1, "r");
+  in_round.round_stream = 5;
+  engine.begin_round({1, 5}, {7, 1});
+  for (const TensorSpec& spec : {in_set(1, "s"), message(1, "m", 1, 0), unit, in_round}) engine.submit(spec);
+  engine.fail_round({1, 5}, "no");
   engine.join(1);
 }
 

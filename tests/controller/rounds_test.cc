@@ -390,7 +390,7 @@ TEST(FailedRound, ALongReasonIsCutBeforeACharacter) {
 TEST(FailedRound, AReportOfTheRankItselfInTheRoundFailsToo) {
   Ranks ranks(2);
   begin_on(ranks, {0, 1}, {7, 1});
-  fail_on(ranks, 1);
+  ranks[1].fail_round({0, kStream}, "ValueError: no");
   ranks.submit_on({1}, {in_round("w")});
   expect_failures(ranks, {1}, {"w"}, kGivenUp);
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -170,6 +171,31 @@ TEST_F(CAbi, ATensorOfEveryStepHasAPlaceInABucket) {
   EXPECT_GT(place.plan, 0u);
   EXPECT_EQ(place.offset, 0u);
   EXPECT_EQ(place.bytes, 16u);
+}
+
+TEST_F(CAbi, ATensorMayBeInRounds) {
+  horo_tensor_spec spec = spec_of(HORO_ALL_REDUCE, "x");
+  spec.stepwise = 1;
+  spec.round_stream = 5;
+  const horo_submission submission = submission_of(x_.data(), x_.data());
+  EXPECT_EQ(horo_begin_round(session_, 0, 5, 0, 1), HORO_OK) << error();
+  EXPECT_EQ(wait(horo_submit_spec(session_, &spec, &submission)), HORO_OK) << error();
+  EXPECT_EQ(horo_fail_round(session_, 0, 5, nullptr), HORO_OK) << error();
+  EXPECT_EQ(wait(horo_submit_spec(session_, &spec, &submission)), HORO_MISMATCH);
+  EXPECT_THAT(error(), HasSubstr("rank 0 has given up round 1 of step 0: it gave no reason"));
+  EXPECT_EQ(horo_begin_round(session_, 0, 5, 0, 2), HORO_OK) << error();
+  EXPECT_EQ(wait(horo_submit_spec(session_, &spec, &submission)), HORO_OK) << error();
+  EXPECT_EQ(horo_begin_round(session_, 0, 0, 0, 1), HORO_INVALID_ARGUMENT);
+}
+
+// A caller that was compiled before the last field was added.
+TEST_F(CAbi, ASpecWithoutItsLastFieldIsInNoRound) {
+  horo_tensor_spec spec = spec_of(HORO_ALL_REDUCE, "x");
+  spec.round_stream = 5;  // not read: the tensor is not stepwise
+  spec.struct_bytes = offsetof(horo_tensor_spec, round_stream);
+  EXPECT_GE(horo_declare(session_, &spec), 0) << error();
+  --spec.struct_bytes;
+  EXPECT_EQ(horo_declare(session_, &spec), HORO_INVALID_ARGUMENT);
 }
 
 TEST_F(CAbi, TheWorldIsASetLikeOthers) {

@@ -14,6 +14,10 @@ def test_process_sets_and_join(run_program):
     run_program("sets", 4)
 
 
+def test_rounds_that_differ_or_are_given_up_fail_with_one_text_on_all_ranks(run_program):
+    run_program("rounds", 3)
+
+
 def test_every_collective_of_torch(run_program):
     run_program("collectives_torch", 3)
 

@@ -90,6 +90,32 @@ TEST_F(TensorTableTest, APlaceIsTheOffsetOfATensorInItsKnownPlan) {
   EXPECT_EQ(tensor_table_.places(keys)[0].plan, 0u);
 }
 
+TEST_F(TensorTableTest, ABegunRoundWakesNoEngineAndBreaksNoPlanOfOtherTensors) {
+  TensorSpec spec = float_spec("a", 2);
+  spec.stepwise = true;
+  spec.round_stream = 5;
+  const Key a = tensor_table_.declare(spec), b = declare("b");
+  activate(a, b);
+  submit(b);
+  tensor_table_.begin_round({{0, 5}, {7, 1}});
+  EXPECT_TRUE(submit(a).wake) << "the engine was woken by the begin of a round";
+  EXPECT_TRUE(std::holds_alternative<PlanComplete>(tensor_table_.take().events.at(1)));
+}
+
+TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheNextRound) {
+  TensorSpec spec = float_spec("a", 2);
+  spec.stepwise = true;
+  spec.round_stream = 5;
+  const Key a = tensor_table_.declare(spec), b = declare("b");
+  activate(a, b);
+  submit(a);
+  EXPECT_TRUE(tensor_table_.fail_round({{0, 5}, "no"}));
+  const SubmissionBatch batch = tensor_table_.take();
+  ASSERT_EQ(batch.events.size(), 2U);
+  EXPECT_TRUE(std::holds_alternative<Submitted>(batch.events[0]));
+  EXPECT_TRUE(std::holds_alternative<RoundFailed>(batch.events[1]));
+}
+
 TEST_F(TensorTableTest, OnlyTheFirstSubmissionWhileTheEngineSleepsWakesIt) {
   const Key a = declare("a"), b = declare("b"), c = declare("c");
   EXPECT_TRUE(submit(a).wake);

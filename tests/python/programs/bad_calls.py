@@ -33,6 +33,8 @@ def without_a_session():
         lambda: quick.horo_release(None, 1),
         lambda: quick.horo_release_many(None, None, 0),
         lambda: quick.horo_step_end(None, 0),
+        lambda: quick.horo_begin_round(None, 0, 1, 0, 0),
+        lambda: quick.horo_fail_round(None, 0, 1, b"why"),
         lambda: quick.horo_counters(None),
         lambda: slow.horo_shutdown(None),
         lambda: slow.horo_abort(None, b"why"),
@@ -58,12 +60,17 @@ def with_bad_numbers(session):
     one, nowhere = (ctypes.c_int64 * 1)(77), (ctypes.c_void_p * 1)(None)
     refused(quick.horo_submit_many_in_place(session, one, nowhere, 1, one), "not declared")
     refused(quick.horo_step_end(session, 77), "77")
+    refused(quick.horo_begin_round(session, 77, 1, 0, 0), "77")
+    refused(quick.horo_begin_round(session, 0, 0, 0, 0), "round stream 0")
+    refused(quick.horo_fail_round(session, 77, 1, None), "77")
+    refused(quick.horo_fail_round(session, 0, 0, None), "round stream 0")
 
 
 def with_bad_specs(session):
     bad = [{name: 99} for name in ("kind", "op", "dtype", "order", "set", "channel")]
     bad += [{"dims": -1}, {"dims": 1 << 20, "shape": None}, {"struct_bytes": 4}, {"weight": 2.0}, {"name": b"x" * 5000}]
     bad += [{"shape": (ctypes.c_int64 * 1)(-1)}, {"shape": (ctypes.c_int64 * 1)(1 << 62)}, {"prescale": float("nan")}]
+    bad += [{"round_stream": 5}, {"round_stream": 5, "stepwise": 1, "name": None}]
     for fields in bad:
         refused(quick.horo_declare(session, spec_with(**fields)))
     refused(quick.horo_declare(session, None), "null pointer")
