@@ -39,6 +39,21 @@ def zero_grad_in_between():
 
 @on_ranks(
     SECTION,
+    "A learning rate that is not equal on all ranks, and `horo.torch.audit()`, or any look with `HORO_AUDIT=raise`",
+    do="Give all ranks the same options (see [the audit](audit.md))",
+)
+def replicas_that_differ():
+    params, optimizer = made("audited")
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 1.0 + hvd.rank()
+    try:
+        hvd.audit()
+    finally:
+        optimizer.param_groups[0]["lr"] = 1.0
+
+
+@on_ranks(
+    SECTION,
     "A gradient whose memory is replaced before `step()`",
     do="Call `optimizer.synchronize()` before it",
     **BY_RANK,

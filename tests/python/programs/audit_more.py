@@ -129,6 +129,75 @@ def looks_leave_plans_as_they_are():
         del trained
 
 
+def updates_with_cross_barrier_are_looked_at():
+    with session(AUDIT="raise"):
+        trained = Trained(torch.optim.SGD, {"lr": 0.01}, cross_barrier=True)
+        for _ in range(3):
+            trained.step()
+        trained.optimizer.synchronize()
+        if hvd.rank() == 1:
+            trained.names["2.bias"].data.add_(1)
+        with raises(hvd.ReplicasDiffer, "parameter 2.bias", "rank 1 differs from ranks 0 and 2"):
+            trained.step()
+        hvd.broadcast_parameters(trained.model.state_dict(), 0)
+
+
+def compiled_steps_are_looked_at():
+    with session(AUDIT="raise"):
+        trained = Trained(torch.optim.Adam, {"lr": 0.01})
+        trained.optimizer.step = torch.compile(trained.optimizer.step, backend="eager")
+        for _ in range(3):
+            trained.step()
+        if hvd.rank() == 1:
+            trained.names["2.bias"].data.add_(1)
+        with raises(hvd.ReplicasDiffer, "parameter 2.bias", "Equal after step 3, different after step 4"):
+            trained.step()
+        del trained.optimizer.step
+        hvd.broadcast_parameters(trained.model.state_dict(), 0)
+
+
+def a_look_continues_when_a_late_rank_has_come():
+    with session(AUDIT="raise", AUDIT_WAIT_MS=200):
+        trained = Trained(torch.optim.SGD, {"lr": 0.01})
+        if hvd.rank() == 1:
+            trained.names["2.bias"].data.add_(1)
+            time.sleep(3)
+        begin, errors = time.monotonic(), []
+        with trained.optimizer.skip_synchronize():
+            trained.optimizer.step()
+        assert hvd.rank() == 1 or time.monotonic() - begin < 2.5
+        for _ in range(10):
+            try:
+                trained.step()
+            except hvd.ReplicasDiffer as error:
+                errors.append((error.label, error.ranks, error.between))
+        assert errors and errors[0] == ("parameter 2.bias", [1], (None, 1)), errors
+        hvd.broadcast_parameters(trained.model.state_dict(), 0)
+
+
+def looks_that_a_rank_leaves_out_make_no_alarm():
+    """Ranks 0 and 2 make steps without gradients while rank 1 has not begun."""
+    with session(AUDIT="raise", AUDIT_WAIT_MS=100):
+        trained = Trained(torch.optim.SGD, {"lr": 0.01})
+        if hvd.rank() == 1:
+            time.sleep(2)
+        for _ in range(4):
+            with trained.optimizer.skip_synchronize():
+                trained.optimizer.step()
+        for _ in range(20):
+            trained.step()
+        if hvd.rank() == 1:
+            trained.names["2.bias"].data.add_(1)
+        errors = []
+        for _ in range(10):
+            try:
+                trained.step()
+            except hvd.ReplicasDiffer as error:
+                errors.append((error.label, error.ranks))
+        assert errors and errors[0] == ("parameter 2.bias", [1]), errors
+        hvd.broadcast_parameters(trained.model.state_dict(), 0)
+
+
 def ranks_that_joined_are_not_looked_at():
     with session(AUDIT="raise"):
         trained = Trained(torch.optim.SGD, {"lr": 0.01})
@@ -228,6 +297,10 @@ claims.check(
     off_looks_only_when_asked,
     looks_are_rare_and_follow_the_setting,
     looks_leave_plans_as_they_are,
+    updates_with_cross_barrier_are_looked_at,
+    compiled_steps_are_looked_at,
+    a_look_continues_when_a_late_rank_has_come,
+    looks_that_a_rank_leaves_out_make_no_alarm,
     ranks_that_joined_are_not_looked_at,
     members_of_a_set_look_without_the_others,
     shutdown_looks_once_more,

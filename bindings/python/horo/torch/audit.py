@@ -24,6 +24,7 @@ from horo.torch.audit_look import Look, compare
 
 _log = logging.getLogger("horo")
 _LIBRARIES = tuple(os.path.dirname(os.path.abspath(each.__file__)) + os.sep for each in (horo, torch))
+_hidden = []  # not empty: _hide_from_compilers() was called
 _living = weakref.WeakSet()  # the Audits of this process
 
 
@@ -42,6 +43,7 @@ class Audit:
         self._session = None
         self._steps = 0  # of the optimizer's life
         self._begin(None)
+        _hide_from_compilers()
         _living.add(self)
 
     def _begin(self, session):
@@ -77,9 +79,9 @@ class Audit:
         """The optimizer begins to update parameters."""
         self.in_step = True
 
-    def after_step(self, finish=None):
-        """Called at the end of each step(). Makes a look if one is due, and raises ReplicasDiffer with
-        HORO_AUDIT=raise. finish: called before a look, ends updates that are still in progress."""
+    def after_step(self):
+        """Called once for each step(), when its updates have ended. Makes a look if one is due, and raises
+        ReplicasDiffer with HORO_AUDIT=raise."""
         session = _default.current()
         audited = self._is_audited(session)
         self.in_step = False
@@ -88,30 +90,37 @@ class Audit:
             return
         if self._pending is None and self._steps - self._first < self._next:
             return
-        self._look_after_step(finish)
+        self._look_after_step()
 
-    def _look_after_step(self, finish):
+    def _look_after_step(self):
         until = time.monotonic() + self._wait_s
         try:
             if self._pending is None:
-                if finish is not None:
-                    finish()
                 self._pending = (self._begin_look("step"), self._steps)
                 self._next = self._following(1)
             look, step = self._pending
             if not look.advance(until):
                 return
         except HoroError as error:  # the next collective raises it if the session has ended
-            self._pending = None
+            self._drop()
             _log.debug("the audit's look after step %s has failed: %s", self._steps, error)
             return
         except Exception as error:  # an optimizer whose state cannot be read must train all the same
-            self._mode, self._pending = "off", None
+            self._drop()
+            self._mode = "off"
             warnings.warn(f"the audit of {self._title} ends after step {self._steps}: {error!r}", stacklevel=_levels())
             return
         self._pending = None
-        self._next = max(self._next, self._following(self._stretch(look.result)))
-        self._judge(look.result.finding, step)
+        if look.result.is_valid:
+            self._next = max(self._next, self._following(self._stretch(look.result)))
+            self._judge(look.result.finding, step)
+        else:  # a rank has left out looks while an earlier one was in progress; all ranks know the next common one
+            self._next = (look.result.steps // self._every + 1) * self._every
+
+    def _drop(self):
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending[0].drop()
 
     def _begin_look(self, occasion):
         begin = time.monotonic()
@@ -166,7 +175,7 @@ class Audit:
 
     def look(self):
         """Looks at once: all ranks of the process set call it, and it waits for them. Returns a list of at most one
-        ReplicasDiffer."""
+        error."""
         if not self._is_audited(_default.session()):
             return []
         look = self._begin_look("now")
@@ -175,6 +184,8 @@ class Audit:
         except BaseException:
             look.drop()
             raise
+        if not look.result.is_valid:
+            return [HoroError(f"horo.audit: ranks have made different numbers of steps of {self._title}")]
         error = self._error_of(look.result.finding, self._steps)
         return [] if error is None else [error]
 
@@ -187,8 +198,16 @@ class Audit:
         return self._begin_look("end")
 
     def judge_last_look(self, look):
-        if look.result.equal_steps:
+        if look.result.is_valid:
             self._judge(look.result.finding, self._steps)
+
+
+def _hide_from_compilers():
+    """A compiled step() calls the audit, and does not trace it. Not at import: this call imports torch._dynamo, which
+    takes seconds; the first optimizer has imported it."""
+    if not _hidden:
+        Audit.after_step = torch.compiler.disable(Audit.after_step)
+        _hidden.append(True)
 
 
 def _raise(errors):
@@ -262,7 +281,8 @@ def _levels():
 
 def audit():
     """Compares at once what the ranks hold equal in all optimizers that DistributedOptimizer has wrapped: parameters,
-    state and options. Raises ReplicasDiffer on all ranks if a difference is found.
+    state and options. Raises ReplicasDiffer on all ranks if a difference is found, HoroError if ranks have made
+    different numbers of steps.
 
     A collective: every rank calls it, with the same optimizers alive, and waits for the others."""
     gc.collect()  # optimizers that are in reference cycles, and are not used any more

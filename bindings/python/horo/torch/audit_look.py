@@ -46,9 +46,10 @@ class Result:
     """What all ranks of a look know after it."""
 
     finding: Finding | None
+    is_valid: bool  # all ranks have looked after the same step; else nothing was compared
+    steps: int  # the most of all ranks
     cost_us: int  # the longest that a rank took to hash
-    steps_us: int  # the longest duration of the steps since the last look
-    equal_steps: bool  # whether all ranks have made the same number of steps
+    steps_us: int  # the longest duration of a step since the last look
 
 
 def compare(snapshot, steps, times, process_set):
@@ -59,12 +60,8 @@ def compare(snapshot, steps, times, process_set):
     numbers = torch.tensor([digest, ~digest, steps, -steps, len(snapshot), *times], dtype=torch.int64, device="cpu")
     yield "digest", numbers
     high, low, most_steps, least_steps, count, cost_us, steps_us = numbers.tolist()
-    result = Result(None, cost_us, steps_us, most_steps == -least_steps)
-    if not result.equal_steps:
-        mine = _row(True, steps, "number of steps", str(steps))
-        rows = yield from _rows(mine, process_set)
-        result.finding = Finding(*_groups(rows, process_set), [-1], [], False)
-    elif high != ~low:
+    result = Result(None, most_steps == -least_steps, most_steps, cost_us, steps_us)
+    if result.is_valid and high != ~low:
         result.finding = yield from _find(snapshot, count, process_set)
     return result
 
