@@ -32,8 +32,8 @@ class Audit:
     """The audit of one optimizer. A rank outside of the process set, or alone in it, compares nothing."""
 
     def __init__(self, optimizer, names, process_set, key=None):
-        """names: a function from a parameter to its name. key: a number or text that is equal on all ranks and that no
-        other living optimizer has; None: it is made of the optimizer's class and names."""
+        """names: a function from a parameter to its name or None. key: a number or text that is equal on all ranks and
+        that no other living optimizer has; None: it is made of the optimizer's class and names."""
         self._optimizer = weakref.ref(optimizer)
         self._entries = Entries(names)
         self._set = process_set

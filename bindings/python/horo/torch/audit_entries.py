@@ -52,7 +52,7 @@ class Snapshot:
 class Entries:
     """Takes Snapshots of an optimizer. Keeps what is equal in all of them: keys and labels.
 
-    names: a function from a parameter to its name. A method of the optimizer does not keep it alive."""
+    names: a function from a parameter to its name or None. A method of the optimizer does not keep it alive."""
 
     def __init__(self, names):
         self._names = weakref.WeakMethod(names) if inspect.ismethod(names) else lambda: names
@@ -70,7 +70,7 @@ class Entries:
         seen = set()
         for number, group in enumerate(groups):
             for i, param in enumerate(group["params"]):
-                name = name_of(param)
+                name = name_of(param) or f"group.{number}.parameter.{i}"
                 reading.tensor((_PARAMETER, number, i), name, "", param)
                 if param in state:
                     seen.add(param)

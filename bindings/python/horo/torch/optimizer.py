@@ -49,16 +49,8 @@ class _Distributed:
         self._gradients.add(named)
 
     def _name_of(self, param):
-        """The parameter's name in the audit."""
-        name, _ = self._names.get(id(param), (None, None))
-        if not is_no_name(name):
-            return name
-        places = (
-            (number, i, each)
-            for number, group in enumerate(self.param_groups)
-            for i, each in enumerate(group["params"])
-        )
-        return next((f"group.{number}.parameter.{i}" for number, i, each in places if each is param), "of no group")
+        """The parameter's name, or None."""
+        return self._names.get(id(param), (None, None))[0]
 
     @property
     def backward_passes_per_step(self):
@@ -104,10 +96,12 @@ class _Distributed:
         """Calls the step() of the user's class, after synchronize(). The gradients that a closure computes are reduced
         before the closure returns, and its loss is reduced as they are, so that all ranks see the same."""
         self._opt_called = True  # for schedulers, which otherwise replace step()
+        if self._cross is not None and self._cross.finish():
+            self._audit.after_step()  # of the last step: its updates have ended only now
         if self._crosses(closure):
+            self._audit.before_step()
             self._cross.step()
-            self._gradients.stepped()
-            return self._audit.after_step(self._cross.finish)
+            return self._gradients.stepped()
         self._gradients.declared.check_lent()
         if self._should_synchronize:
             if closure is None or self._gradients.has_begun():
@@ -120,7 +114,8 @@ class _Distributed:
         result = super().step(closure)
         self._gradients.declared.use()
         self._gradients.stepped()
-        self._audit.after_step()
+        if self._cross is None:
+            self._audit.after_step()
         return result
 
     step.hooked = True  # the user's step() runs the step hooks: torch must not wrap this one too
