@@ -69,7 +69,6 @@ class Session:
         self._check(quick.horo_get_topology(self.pointer, self.topology))
         self.kept = {}  # work: the objects to keep alive until it ends
         self._keys = {}  # spec: key
-        self.joins = collections.Counter()  # process set: how often this rank has joined
         self._unused = collections.deque()  # keys that nothing refers to any more; any thread appends
         self._once = set()  # specs that were submitted once
         self.repeats = {}  # name: Repeat of its last allreduce_async_, unless in flight
@@ -296,9 +295,7 @@ class Session:
 
     def join(self, number):
         """This rank has no more data in this process set. Returns a work."""
-        work = self._check(quick.horo_join(self.pointer, number))
-        self.joins[number] += 1
-        return work
+        return self._check(quick.horo_join(self.pointer, number))
 
     def _count_of(self, work):
         """Waits for a work without memory; returns the first count of its result, or None."""

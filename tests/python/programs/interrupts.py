@@ -246,6 +246,8 @@ def a_collected_optimizer_keeps_what_is_in_flight():
 def an_interrupted_absent_submit_keeps_its_memory():
     param, optimizer = trained("absent")
     (state,) = optimizer._gradients.declared.states
+    step(param, optimizer)  # the layout of the gradient is known
+    optimizer.zero_grad()
 
     def first():
         with interrupted(_session, "horo_submit_absent"):

@@ -86,6 +86,8 @@ class CrossBarrier:
             raise
         rows = {state: row for row, state in enumerate(self._table.states)}
         for state in states:
+            if state not in rows and state not in self._table.sparse:
+                continue  # no rank has a gradient
             self._pending[id(state.param)] = state, rows.get(state), settings[id(state.param)]
             state.param.grad = None
         self.has_stepped = True

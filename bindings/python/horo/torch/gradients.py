@@ -12,16 +12,17 @@ import torch
 
 from horo import _default
 from horo._handles import synchronize
-from horo._session import error_of
 from horo._specs import Average
 from horo.torch import rounds
 from horo.torch.abandoned import AbandonedWorks
 from horo.torch.batching import is_as_declared
 from horo.torch.declared import DeclaredParameters
 from horo.torch.gradient_table import GradientTable
+from horo.torch.layouts import Layouts
 from horo.torch.ops import sparse_allreduce_async
 from horo.torch.payload import Payloads
 from horo.torch.round_state import RoundState
+from horo.torch.sparse import without_entries
 
 
 class Gradients:
@@ -38,6 +39,7 @@ class Gradients:
         self.is_compressed = self.declared.compressor is not None
         self.ends_in_step = self.declared.guard is not None
         self._payloads = Payloads(self.declared.compressor, modes.get("sparse_as_dense", False))
+        self._layouts = Layouts(self.declared)
         self._batching = self.declared.batching
         self._lock = threading.RLock()  # held while rows are added to the table
         self._abandoned = AbandonedWorks()
@@ -54,8 +56,7 @@ class Gradients:
             rounds.serve(self)
 
     def is_active(self):
-        """Whether a parameter is declared."""
-        return self.declared.stream is not None
+        return self.declared.stream is not None  # a parameter is declared
 
     def hooks(self):
         """The functions that autograd calls for each parameter, in the order of declaration."""
@@ -148,6 +149,8 @@ class Gradients:
         if not declared.session.closed:
             self._begin()
             declared.session.fail_round(declared.number, declared.stream.number, reason)
+            if self._layouts.begin():
+                self.start_layouts()  # the other ranks wait for it
         self.abandon()
 
     def _begin(self):
@@ -155,6 +158,7 @@ class Gradients:
         if not self.round.is_open:
             self.declared.update_names()
             session, number, stream = self.connection()
+            self.round.count_from_join(session.joins[number])
             session.begin_round(number, stream.number, self.round.step, self.round.number)
             self.round.is_open = True
 
@@ -166,7 +170,7 @@ class Gradients:
             self._begin()
             work = self._table.submit(state, gradient, storage, address)
         if work <= 0:
-            self._submit_again(state, gradient, work)
+            self.declared.session.fail(work)
 
     def submit_ready(self, trigger):
         """Submits the parameters of `ready` as a batch. trigger: see Batching.find."""
@@ -198,47 +202,28 @@ class Gradients:
             self.submit(state, gradient)
 
     def submit(self, state, gradient):
-        """Submits a gradient of any kind."""
+        """Submits a gradient of any kind, but not a sparse one of unknown layout."""
         self._begin()
-        gradient = self._payloads.densify(state, gradient)
-        if gradient.layout is torch.sparse_coo:
-            self._submit_sparse(state, gradient)
+        gradient = self._payloads.in_layout(state, gradient)
+        if gradient.layout is torch.sparse_coo and state.group is None:
+            if state.layout is not None:
+                self._submit_sparse(state, gradient)
             return
         state.check(gradient)
-        self._submit_payload(state, self._payloads.payload(state, gradient, self.declared.session))
-
-    def _submit_payload(self, state, memory):
+        memory = self._payloads.payload(state, gradient, self.declared.session)
         address, keep = memory.data_ptr(), (memory, memory.untyped_storage())
         work = self.declared.session.submit_key(state.key, address, address, keep)
         with self._lock:
             self._table.add(state, memory, work)
 
-    def _submit_again(self, state, memory, status):
-        """A submit has failed. It is repeated if the session was closed and there is a new one."""
-        session = self.declared.session
-        error = error_of(status, session.pointer)
-        if not session.closed:
-            raise error
-        self._connect()
-        self._begin()
-        self._submit_payload(state, memory)
-
     def _submit_sparse(self, state, gradient):
-        state.sparse_dim = gradient.sparse_dim()
-        declared = self.declared
-        handle = sparse_allreduce_async(gradient, state.spec.name, declared.common.op, declared.process_set)
-        self._table.sparse[state] = handle
+        op, process_set = self.declared.common.op, self.declared.process_set
+        self._table.sparse[state] = sparse_allreduce_async(gradient, state.spec.name, op, process_set)
 
     def _submit_group(self, group):
-        """Submits all gradients of the group; those that this rank does not have, as absent."""
         self._begin()
-        session, table = self.declared.session, self._table
-        states = [state for state in group.states if not state.is_lent]
-        pairs = [self._payloads.part_of_unit(state, session, self.round.has_reached(state)) for state in states]
-        works = session.submit_unit(group.name, [part for part, _ in pairs])
         with self._lock:
-            for state, work, (part, memory) in zip(states, works, pairs):
-                table.add(state, part[3] if memory is None else memory, work, absent=memory is None)
+            group.submit(self._table, self._payloads, self.round)
 
     def submit_rest(self):
         """Submits the gradients that no hook has submitted."""
@@ -259,10 +244,32 @@ class Gradients:
             for group in declared.groups:
                 if group.states[0] not in submitted:
                     self._submit_group(group)
+        has_unknown = self._layouts.begin()
+        if len(self._table) < len(declared.states):
             submitted = self._table.submitted()
             for state in declared.states:
-                if state not in submitted and not state.is_lent:
+                if state in submitted or state.is_lent:
+                    continue
+                if state.layout is None and has_unknown:
+                    self._layouts.undecided.append(state)
+                else:
                     self._submit_late(state)
+        self.round.is_submitted = not has_unknown
+
+    def start_layouts(self):
+        """If layouts are unknown, this rank tells the others what it has. submit_rest() was called."""
+        if not self.round.is_submitted:
+            self._layouts.start(self._table.submitted(), self._payloads.densified)
+
+    def submit_undecided(self):
+        """Waits for the layouts, and submits the gradients that waited for them."""
+        if self.round.is_submitted:
+            return
+        for state in self._layouts.decide():
+            if state.layout is not None:
+                self._submit_late(state)
+            elif state.is_in_view(state.param.grad):  # no rank has a gradient
+                state.param.grad = None
         self.round.is_submitted = True
 
     def _submit_late(self, state):
@@ -271,8 +278,8 @@ class Gradients:
             return  # frozen, on all ranks alike
         if state not in self.round.held and state.has_gradient(self.round.has_reached(state)):
             self.submit(state, state.param.grad)
-        elif state.sparse_dim is not None:
-            self._submit_sparse(state, state.empty_sparse())
+        elif state.layout and not self._payloads.sparse_as_dense:
+            self._submit_sparse(state, without_entries(state.shape, state.dtype, state.layout))
         else:
             session = self.declared.session
             spare = self._payloads.spare(state, session)
@@ -295,10 +302,9 @@ class Gradients:
 
     def reduce(self):
         """Makes a round of the gradients as they are."""
+        self.collect()
         if self.is_active():
-            self.collect()
             rounds.finish([self])
-            self.collect()
 
     def collect(self):
         """Waits for all results of the submitted round and leaves them in the gradients.
@@ -313,7 +319,9 @@ class Gradients:
         try:
             works = table.works()
             session.wait(works)
-            self._deliver(table)
+            self._payloads.deliver_all(table, declared.states, self.round.held)
+            for state in () if self.round.may_add else table.submitted():
+                state.note_result()
             declared.learn_priorities()
         except Exception:  # not for an interrupt: the works continue, and the next call waits for them
             self.abandon()
@@ -325,18 +333,6 @@ class Gradients:
                 self._batching.forget()
         finally:
             session.release(works)
-
-    def _deliver(self, table):
-        rows = range(len(table)) if self.is_compressed else table.changed_rows()
-        for row in rows:
-            self._payloads.deliver(table, row)
-        self._payloads.make_sparse_again()
-        for state, handle in table.sparse.items():
-            result = synchronize(handle)
-            if state not in self.round.held:
-                state.param.grad = result
-        for state in () if self.round.may_add else table.submitted():
-            state.note_result()
 
     def _start_over(self):
         """Begins a new round."""

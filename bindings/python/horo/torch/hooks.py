@@ -59,7 +59,7 @@ class Hooks:
                 address, storage = state.view_address, state.view
             else:
                 storage = storage_of(gradient)
-                if storage is None or gradient.requires_grad:
+                if storage is None or gradient.requires_grad or state.layout:
                     gradients.submit(state, gradient)
                     return
                 address = gradient.data_ptr()

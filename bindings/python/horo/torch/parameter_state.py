@@ -21,7 +21,7 @@ class ParameterState:
         "group",
         "context",
         "spare",
-        "sparse_dim",
+        "layout",
         "view",
         "view_gradient",
         "view_address",
@@ -42,7 +42,7 @@ class ParameterState:
         self.group = None  # its Group, or None
         self.context = None  # the compressor's context for decompress()
         self.spare = None  # buffer and context for the result, kept for steps in which this rank has no gradient
-        self.sparse_dim = None  # of the last sparse gradient
+        self.layout = None  # of its gradient, on all ranks (sparse.py); None: not known
         self.is_lent = False  # another optimizer reduces the parameter
         self.is_late = False  # its gradient may become complete several times in a backward: the end submits it
         self.was_reached = False  # a backward has reached it
@@ -103,15 +103,6 @@ class ParameterState:
             return False
         values = gradient._values() if gradient.layout is torch.sparse_coo else gradient
         return bool(values.any())
-
-    def empty_sparse(self):
-        """A sparse gradient without entries, with the dimensions of the last one."""
-        return torch.sparse_coo_tensor(
-            torch.empty((self.sparse_dim, 0), dtype=torch.int64, device="cpu"),
-            torch.empty((0, *self.shape[self.sparse_dim :]), dtype=self.dtype, device="cpu"),
-            self.shape,
-            check_invariants=True,
-        )
 
     def check(self, gradient):
         """Raises the reason if the gradient cannot be reduced."""

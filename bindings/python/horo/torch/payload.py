@@ -2,7 +2,9 @@
 
 import torch
 
+from horo._handles import synchronize
 from horo.torch.arrays import DTYPES, in_one_piece, is_shared
+from horo.torch.sparse import DENSE, in_layout
 
 
 class Payloads:
@@ -11,22 +13,29 @@ class Payloads:
     def __init__(self, compressor, sparse_as_dense):
         """compressor: the user's, or None."""
         self.compressor = compressor
-        self._sparse_as_dense = sparse_as_dense
-        self._densified = {}  # ParameterState: the sparse dimensions of its last sparse gradient
+        self.sparse_as_dense = sparse_as_dense
+        self.densified = {}  # ParameterState: the sparse dimensions of its gradient in this round before densify()
 
-    def densify(self, state, gradient):
-        """Returns the gradient to reduce. With sparse_as_dense a sparse one is replaced by a dense one."""
-        if self._sparse_as_dense and gradient.layout is torch.sparse_coo:
-            self._densified[state] = gradient.sparse_dim()
-            gradient = state.param.grad = gradient.to_dense()
+    def in_layout(self, state, gradient):
+        """Returns the gradient in the layout in which it is reduced. With sparse_as_dense that is dense."""
+        if self.sparse_as_dense:
+            if gradient.layout is torch.sparse_coo:
+                self.densified[state] = gradient.sparse_dim()
+                gradient = state.param.grad = in_layout(gradient, DENSE)
+        elif state.layout is not None:
+            converted = in_layout(gradient, state.layout)
+            if converted is not gradient and state.layout == DENSE:
+                state.param.grad = converted
+            gradient = converted
         return gradient
 
-    def make_sparse_again(self):
-        """The results of gradients that were made dense become sparse."""
-        for state, dims in self._densified.items():
+    def _make_sparse_again(self, states):
+        """With sparse_as_dense the results of sparse gradients become sparse."""
+        self.densified = {}
+        for state in states if self.sparse_as_dense else ():
             gradient = state.param.grad
-            if gradient is not None and gradient.layout is torch.strided:
-                state.param.grad = gradient.to_sparse(dims)
+            if state.layout and gradient is not None and gradient.layout is torch.strided:
+                state.param.grad = in_layout(gradient, state.layout)
 
     def payload(self, state, gradient, session):
         """Returns the contiguous tensor to submit for a dense gradient: the gradient itself, unless anything else holds
@@ -50,7 +59,7 @@ class Payloads:
         if not state.has_gradient(reached):
             spare = self.spare(state, session)
             return (state.spec, None, spare.data_ptr(), spare), None
-        gradient = self.densify(state, state.param.grad)
+        gradient = self.in_layout(state, state.param.grad)
         state.check(gradient)
         memory = self.payload(state, gradient, session)
         address = memory.data_ptr()
@@ -66,6 +75,17 @@ class Payloads:
             state.spare = memory, state.context
         memory, state.context = state.spare
         return memory
+
+    def deliver_all(self, table, states, held):
+        """All works of the table have ended: leaves the results in the gradients of these ParameterStates. held: those
+        whose gradient was a result before, which no rank has added to."""
+        for row in range(len(table)) if self.compressor is not None else table.changed_rows():
+            self.deliver(table, row)
+        self._make_sparse_again(states)
+        for state, handle in table.sparse.items():
+            result = synchronize(handle)
+            if state not in held:
+                state.param.grad = result
 
     def deliver(self, table, row):
         """The work of this row has ended: leaves the result in the parameter's gradient. A second call after an

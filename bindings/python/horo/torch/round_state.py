@@ -32,7 +32,8 @@ class RoundState:
     def __init__(self, passes, may_add):
         """passes: backward passes of a round. may_add: a backward may add to a result."""
         self.may_add = may_add
-        self.step = 0  # steps so far
+        self.step = 0  # steps so far, or since the last join
+        self._joins = 0
         self.number = 0  # rounds since the last step
         self.is_open = False  # the round was announced, and a submit may belong to it
         self.is_submitted = False  # all of its gradients are submitted
@@ -72,6 +73,12 @@ class RoundState:
     def covers(self):
         """Whether the gradients are results of rounds since the last step."""
         return self.number > 0 and not self.is_dirty
+
+    def count_from_join(self, joins):
+        """After a join the ranks have made different numbers of steps. joins: so far, of the process set."""
+        if joins != self._joins:
+            self._joins = joins
+            self.step = self.number = 0
 
     def stepped(self):
         self.step += 1

@@ -130,15 +130,25 @@ def finish(complete):
     takes part in all rounds of the others, with the gradients that it has."""
     resume()
     _local.unfinished = exchange = _Exchange(complete)
+    everything = list(complete)
     try:
         for gradients in complete:
             gradients.submit_rest()
         exchange.start()
-        resume()
+        everything += _take_part(exchange)
+        _submit_undecided(everything)
     except BaseException as error:
-        _abandon([one for one in complete if not one.round.is_submitted], error)
+        _abandon([one for one in everything if not one.round.is_submitted], error)
         raise
-    _end_rounds(complete)
+    _end_rounds(everything)
+
+
+def _submit_undecided(complete):
+    """In two loops, because the ranks may have their optimizers in different orders."""
+    for gradients in complete:
+        gradients.start_layouts()
+    for gradients in complete:
+        gradients.submit_undecided()
 
 
 def _abandon(incomplete, error):
@@ -158,6 +168,18 @@ def resume():
     exchange = getattr(_local, "unfinished", None)
     if exchange is None:
         return
+    others = _take_part(exchange)
+    try:
+        _submit_undecided(others)
+    except BaseException as error:
+        _abandon([one for one in others if not one.round.is_submitted], error)
+        raise
+    _end_rounds(others)
+
+
+def _take_part(exchange):
+    """Waits for the exchange. Returns the Gradients that have a round on other ranks only: their gradients are
+    submitted, or their rounds are given up like this rank's."""
     try:
         others = exchange.others()
         for gradients in others:
@@ -169,7 +191,7 @@ def resume():
         _local.unfinished = None
         raise
     _local.unfinished = None
-    _end_rounds(others)
+    return [] if exchange.reason is not None else others
 
 
 def _end_rounds(complete):
