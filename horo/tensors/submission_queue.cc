@@ -20,6 +20,7 @@ void SubmissionQueue::roll_back(const Mark& mark) noexcept {
 SubmissionBatch SubmissionQueue::take() {
   flush_requested_ = false;
   single_bytes_ = 0;
+  silent_ = 0;
   return std::exchange(batch_, {});
 }
 

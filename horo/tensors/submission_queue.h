@@ -15,8 +15,15 @@ class SubmissionQueue {
   static constexpr std::size_t kFlushBytes = 1 << 20;
 
   SubmissionBatch& batch() { return batch_; }
-  std::size_t size() const { return batch_.events.size(); }
-  bool empty() const { return batch_.events.empty(); }
+  // Neither counts the events of add_silent().
+  std::size_t size() const { return batch_.events.size() - silent_; }
+  bool empty() const { return size() == 0; }
+
+  // Adds an event that the engine takes with the next one: the queue counts as empty with it alone.
+  void add_silent(Event event) {
+    batch_.events.push_back(std::move(event));
+    ++silent_;
+  }
 
   // Adds a submission of a tensor that is in no active plan.
   void add(Item item) {
@@ -33,7 +40,10 @@ class SubmissionQueue {
 
   // Takes everything; the batch has no declarations.
   SubmissionBatch take();
-  void clear() noexcept { batch_ = {}; }
+  void clear() noexcept {
+    batch_ = {};
+    silent_ = 0;
+  }
 
   // A caller waits for a queued submission, so the engine must take the queue at once. True: gathering ends now.
   bool request_flush() noexcept { return !empty() && !std::exchange(flush_requested_, true); }
@@ -48,6 +58,7 @@ class SubmissionQueue {
 
  private:
   SubmissionBatch batch_;
+  std::size_t silent_ = 0;        // events of add_silent()
   std::size_t single_bytes_ = 0;  // of the items that add() took
   bool flush_requested_ = false;
   bool engine_sleeps_ = true;  // and no caller has woken it

@@ -278,7 +278,7 @@ void TensorTable::report_stream(const RoundStream& stream) {
 void TensorTable::begin_round(const RoundBegun& begun) {
   MutexLock lock(mutex_);
   report_stream(begun.stream);
-  queue_.batch().events.emplace_back(begun);
+  queue_.add_silent(begun);
 }
 
 bool TensorTable::fail_round(RoundFailed failed) {

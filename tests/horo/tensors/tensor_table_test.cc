@@ -96,10 +96,13 @@ TEST_F(TensorTableTest, ABegunRoundWakesNoEngineAndBreaksNoPlanOfOtherTensors) {
   spec.round_stream = 5;
   const Key a = tensor_table_.declare(spec), b = declare("b");
   activate(a, b);
-  submit(b);
   tensor_table_.begin_round({{0, 5}, {7, 1}});
+  EXPECT_FALSE(submit(b).wake);
+  tensor_table_.begin_round({{0, 5}, {7, 2}});
+  tensor_table_.wait_for_quiet(TimePoint::max(), kForever);  // nothing is being gathered
+  EXPECT_TRUE(tensor_table_.begin_sleep());
   EXPECT_TRUE(submit(a).wake) << "the engine was woken by the begin of a round";
-  EXPECT_TRUE(std::holds_alternative<PlanComplete>(tensor_table_.take().events.at(1)));
+  EXPECT_TRUE(std::holds_alternative<PlanComplete>(tensor_table_.take().events.at(2)));
 }
 
 TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheNextRound) {
