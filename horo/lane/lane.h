@@ -136,7 +136,7 @@ class Lane {
   // Members of the thread that runs a task:
   std::vector<Piece> pieces_;  // of a bucket that is not packed
   Buckets buckets_;
-  Coded coded_;
+  Coded coded_{context_.config.kept_tensors};
   std::size_t eager_bytes_ = 0;  // see Participants
   std::jthread thread_;
 };

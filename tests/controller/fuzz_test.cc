@@ -18,6 +18,7 @@ using Bytes = std::vector<std::byte>;
 std::vector<SentMessage> recorded() {
   SimulationConfig config = world_of(3);
   config.keep_bytes = true;
+  config.coordinator.kept_tensors = 2;
   std::vector<Program> programs(3);
   for (int rank = 0; rank < 3; ++rank) {
     Program& program = programs[static_cast<std::size_t>(rank)];

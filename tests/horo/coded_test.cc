@@ -108,6 +108,43 @@ TEST(CodedSession, AnAbsentRankReceivesTheSumOfTheOthers) {
   EXPECT_THAT(thrown, Each(""));
 }
 
+// The results of a tensor that is reduced twice, with new names in between.
+std::vector<Floats> reduced_twice(std::size_t kept_tensors) {
+  Config config;
+  config.kept_tensors = kept_tensors;
+  std::mutex mutex;
+  std::set<std::vector<Floats>> all;
+  const auto thrown = run_world(
+      kRanks,
+      [&](Session& session) {
+        std::vector<Floats> results(2, gradient(session.topology().rank, 1, 1));
+        const auto run = [&](const std::string& name, Floats& values) {
+          TensorSpec spec = coded_spec(name, static_cast<std::int64_t>(values.size()), "int8");
+          spec.stepwise = false;
+          session.run(spec, values.data(), values.data());
+        };
+        run("x", results[0]);
+        for (int i = 0; i < 20; ++i) {
+          Floats other(501, 1.0f);
+          run("new." + std::to_string(i), other);
+        }
+        run("x", results[1]);
+        const std::lock_guard lock(mutex);
+        all.insert(results);
+      },
+      config);
+  EXPECT_THAT(thrown, Each(""));
+  EXPECT_EQ(all.size(), 1U) << "ranks differ";
+  return *all.begin();
+}
+
+TEST(CodedSession, ResidualsOfNamesOutOfUseAreFreedOnAllRanks) {
+  const std::vector<Floats> kept = reduced_twice(1000), freed = reduced_twice(8);
+  EXPECT_NE(kept[0], kept[1]) << "the residual of the first is added to the second";
+  EXPECT_EQ(freed[0], freed[1]);
+  EXPECT_EQ(freed[0], kept[0]);
+}
+
 TEST(CodedSession, DifferentCodecsForOneTensorFailOnAllRanks) {
   const auto thrown = run_world(kRanks, [](Session& session) {
     Floats values(600, 3.0f);
