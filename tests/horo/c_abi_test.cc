@@ -57,6 +57,20 @@ class CAbi : public testing::Test {
   horo_session* const session_ = horo_init(settings_.data(), settings_.size());
 };
 
+TEST_F(CAbi, AKeyIsValidUntilItIsUndeclaredAsOftenAsDeclared) {
+  const horo_tensor_spec spec = spec_of(HORO_ALL_REDUCE, "x");
+  const std::array<std::int64_t, 2> keys = {horo_declare(session_, &spec), horo_declare(session_, &spec)};
+  EXPECT_EQ(keys[0], keys[1]);
+  EXPECT_EQ(horo_undeclare(session_, keys.data(), 1), HORO_OK);
+  EXPECT_EQ(horo_undeclare(session_, keys.data(), 2), HORO_INVALID_ARGUMENT);
+  EXPECT_THAT(error(), HasSubstr("key 0"));
+  EXPECT_EQ(wait(horo_submit(session_, keys[0], x_.data(), x_.data())), HORO_OK) << error();
+  EXPECT_EQ(horo_undeclare(session_, keys.data(), 1), HORO_OK);
+  EXPECT_EQ(horo_undeclare(session_, keys.data(), 1), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(horo_undeclare(session_, nullptr, 1), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(horo_undeclare(session_, nullptr, 0), HORO_OK);
+}
+
 TEST_F(CAbi, AUnitIsSubmittedWithOneCall) {
   std::vector<float> y(4);
   const std::array specs = {spec_of(HORO_ALL_REDUCE, nullptr), spec_of(HORO_BROADCAST, "y")};

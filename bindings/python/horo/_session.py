@@ -96,7 +96,10 @@ class Session:
                 self._keys.clear()
             if self._unused:
                 self._undeclare()
-            found = Key(self._check(quick.horo_declare(self.pointer, fill(spec))))
+            declared = fill(spec)
+            while (status := quick.horo_declare(self.pointer, declared)) < 0 and self._gave_room(status):
+                pass
+            found = Key(self._check(status))
             found.unused = self._unused
             self._keys[spec] = found
         return found
@@ -109,6 +112,17 @@ class Session:
             except IndexError:  # another thread was faster
                 break
         self._check(quick.horo_undeclare(self.pointer, array_of(keys), len(keys)))
+
+    def _gave_room(self, status):
+        """After a refused call: True if there was no room for another tensor, and the caches gave keys back."""
+        full = status == _native.INVALID_ARGUMENT and b"HORO_MAX_TENSORS" in quick.horo_error_text(self.pointer)
+        if full:
+            self._keys.clear()
+            self.repeats.clear()
+        if not full or not self._unused:
+            return False
+        self._undeclare()
+        return True
 
     def _key_of_second(self, spec):
         """The key of a spec that was submitted before, else None: a name that is used once costs no declaration."""
@@ -140,7 +154,9 @@ class Session:
             self.sweep()
         begun = object()
         self.kept[begun] = keep
-        work = quick.horo_submit_spec(self.pointer, fill(spec), _submission(data_in, data_out, splits))
+        filled, submission = fill(spec), _submission(data_in, data_out, splits)
+        while (work := quick.horo_submit_spec(self.pointer, filled, submission)) < 0 and self._gave_room(work):
+            pass
         if work > 0:
             self.kept[work] = keep
         del self.kept[begun]
