@@ -7,6 +7,7 @@ the session, or from the last join of the process set.
 
 import gc
 import hashlib
+import itertools
 import logging
 import os
 import sys
@@ -24,6 +25,7 @@ from horo.torch.audit_look import Look, compare
 
 _log = logging.getLogger("horo")
 _LIBRARIES = tuple(os.path.dirname(os.path.abspath(each.__file__)) + os.sep for each in (horo, torch))
+_made = itertools.count()
 _hidden = []  # not empty: _hide_from_compilers() was called
 _living = weakref.WeakSet()  # the Audits of this process
 
@@ -39,6 +41,7 @@ class Audit:
         self._set = process_set
         self._title = type(optimizer).__name__
         self.name = f"horo.audit.{_key_of(optimizer, names) if key is None else key}"
+        self._place = next(_made)  # among those with this name and set
         self.in_step = False  # parameters may be half updated
         self._session = None
         self._steps = 0  # of the optimizer's life
@@ -64,6 +67,10 @@ class Audit:
         self._every = int(session.setting("HORO_AUDIT_EVERY"))
         self._permille = int(session.setting("HORO_AUDIT_PERMILLE"))
         self._wait_s = int(session.setting("HORO_AUDIT_WAIT_MS")) / 1000
+
+    def order(self):
+        """Sorts living Audits alike on all ranks. Two sets may have optimizers with one name."""
+        return self.name, self._set.process_set_id or 0, self._place
 
     def _is_audited(self, session):
         """Whether this rank compares anything in this session."""
@@ -288,7 +295,7 @@ def audit():
     gc.collect()  # optimizers that are in reference cycles, and are not used any more
     _default.session()
     errors = []
-    for each in sorted(_living, key=lambda each: each.name):
+    for each in sorted(_living, key=Audit.order):
         errors += each.look()
     _raise(errors)
 
@@ -299,7 +306,7 @@ def _look_at_shutdown(session):
         return
     until, looks = None, []
     try:
-        for each in sorted(_living, key=lambda each: each.name):
+        for each in sorted(_living, key=Audit.order):
             look = each.begin_last_look(session)
             if look is not None:
                 until = until or time.monotonic() + each._wait_s
