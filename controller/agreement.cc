@@ -89,7 +89,7 @@ void Agreement::update_plan(PlanId id, const StallPatience& patience) {
 
 void Agreement::split(Plan& plan, StallPatience patience) {
   if (plan.complete.empty()) return;
-  if (plan.stall_timer && plan.stall_timer->patience.limit < patience.limit) patience = plan.stall_timer->patience;
+  if (plan.stall_timer && plan.stall_timer->patience.since < patience.since) patience = plan.stall_timer->patience;
   stalls_.stop(plan);
   const std::vector<int> ranks = plan.complete.ranks();
   for (std::uint32_t slot = 0; slot < plan.tensors.size(); ++slot) {
@@ -194,11 +194,17 @@ void Agreement::rank_joined(std::uint32_t set, TimePoint now) {
 
 void Agreement::timer_fired(TimePoint now) {
   while (const std::optional<StallStep> step = stalls_.advance(now)) {
-    if (step->request) items_.emplace_back(*step->request);
     if (step->dissolve) dissolve(step->dissolve->plan, step->dissolve->patience);
   }
-  for (const PlanStall& stall : stalls_.warn(now)) dissolve(stall.plan, stall.patience);
-  StallFailures failures = stalls_.take_expired(now);
+  if (const std::optional<RequestDiagnosis> request = stalls_.ask(now)) items_.emplace_back(*request);
+  stalls_.warn(now);
+  for (const PlanStall& stall : stalls_.take_entangled()) dissolve(stall.plan, stall.patience);
+  carry_out(stalls_.take_deadlocked(now));
+  carry_out(stalls_.take_expired(now));
+}
+
+void Agreement::carry_out(StallFailures failures) {
+  for (const PlanStall& stall : failures.dissolve) dissolve(stall.plan, stall.patience);
   for (FailTensors& item : failures.items) items_.emplace_back(std::move(item));
   for (Entry* entry : failures.entries) {
     progress_.tensor_failed(entry->name);

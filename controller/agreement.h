@@ -80,6 +80,7 @@ class Agreement {
   std::string trouble_of(Entry& entry) const;
   void withdraw(Entry& entry, std::uint64_t stream, const GivenUpRound& failed);
   void refuse(const TensorName& name, std::vector<int> ranks, const GivenUpRound& failed);
+  void carry_out(StallFailures failures);
 
   LeaderTables& tables_;
   StreamWatermarks& progress_;

@@ -85,11 +85,17 @@ struct Done {
   std::uint32_t set = 0;
   std::uint32_t tensors = 0;
 };
+// The waits of this rank's callers, if every thread that has submitted a tensor waits now; else there are none.
+struct CallerWaits {
+  Duration unchanged{};                   // no caller has begun or ended a wait, or submitted, within this time
+  std::vector<std::vector<Key>> threads;  // the keys that each thread waits for; it continues when all have ended
+};
 // This rank's answer to a Diagnose: the call sites of its callers; empty if this is not a Python program. Cut to
 // kMaxAnswerBytes.
 struct Diagnosed {
   std::uint64_t question = 0;
   std::string call_sites;
+  CallerWaits waits = {};
 };
 // A round of a round stream (TensorSpec::round_stream), as the caller numbers it. The numbers of a rank rise.
 struct RoundNumber {
@@ -211,17 +217,20 @@ struct ReadyTime {
 
 constexpr std::size_t kMaxAnswerBytes = 2'048;
 constexpr std::size_t kMaxReasonBytes = 1'024;
+constexpr std::size_t kMaxWaitingThreads = 32;  // of an answer; a rank with more reports no waits
+constexpr std::size_t kMaxAwaitedTensors = 16;  // of one thread; the others are left out
 
 struct CoordinatorConfig {
   int rank = 0;
   int size = 1;
-  std::size_t bucket_bytes = 25 << 20;              // most bytes of a bucket; 0: every tensor is a bucket
-  std::size_t least_bucket_bytes = 1 << 20;         // a known plan holds this, even if it is over 1/16 of the step
-  std::size_t credit_bytes = 2 << 20;               // unfinished bytes in a set above which less urgent tensors wait
-  std::size_t most_passed = 4'096;                  // younger tensors that are released before one that waits
-  std::chrono::milliseconds stall_warning{10'000};  // 0: no warnings
-  std::chrono::milliseconds stall_limit{60'000};
-  std::chrono::milliseconds answer_timeout{1'000};  // for a rank's answer to a Diagnose
+  std::size_t bucket_bytes = 25 << 20;               // most bytes of a bucket; 0: every tensor is a bucket
+  std::size_t least_bucket_bytes = 1 << 20;          // a known plan holds this, even if it is over 1/16 of the step
+  std::size_t credit_bytes = 2 << 20;                // unfinished bytes in a set above which less urgent tensors wait
+  std::size_t most_passed = 4'096;                   // younger tensors that are released before one that waits
+  std::chrono::milliseconds stall_warning{10'000};   // 0: no warnings
+  std::chrono::milliseconds stall_limit{0};          // 0: none
+  std::chrono::milliseconds deadlock_limit{60'000};  // 0: no search for deadlocks
+  std::chrono::milliseconds answer_timeout{1'000};   // for a rank's answer to a Diagnose
   std::size_t max_name_bytes = 1'024;
   std::size_t max_dims = 64;
   std::size_t max_tensors = 1 << 20;

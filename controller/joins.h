@@ -6,12 +6,14 @@
 #include <map>
 
 #include "controller/rank_set.h"
+#include "horo/base/time.h"
 
 namespace horo {
 
 struct Join {
   RankSet ranks;
-  int last = 0;  // rank in the set of the member that joined last
+  int last = 0;                        // rank in the set of the member that joined last
+  TimePoint since = TimePoint::min();  // the first of them
 };
 
 class Joins {
@@ -27,8 +29,8 @@ class Joins {
     const RankSet* joined = ranks(set);
     return joined != nullptr && joined->contains(rank);
   }
-  void add(std::uint32_t set, int rank, int rank_in_set) {
-    Join& join = joins_.try_emplace(set, Join{RankSet(size_)}).first->second;
+  void add(std::uint32_t set, int rank, int rank_in_set, TimePoint now) {
+    Join& join = joins_.try_emplace(set, Join{RankSet(size_), 0, now}).first->second;
     join.ranks.insert(rank);
     join.last = rank_in_set;
   }

@@ -71,7 +71,7 @@ void Leader::take(int from, const UpMessage& message, TimePoint now) {
   for (const Done& done : message.done) {
     if (!is_stale(from, done.set)) agreement_.queue().finished(done.set, done.tensors);
   }
-  for (const Diagnosis& answer : message.answers) agreement_.stalls().take_answer(from, answer);
+  for (const Diagnosis& answer : message.answers) agreement_.stalls().take_answer(from, answer, now);
 }
 
 void Leader::take_rounds(int from, const std::vector<RoundBegun>& rounds) {

@@ -49,7 +49,7 @@ void Leader::take_join(int from, const TensorSpec& spec, TimePoint now) {
   check_member(from, spec.set, spec.name);
   const std::vector<int>& ranks = tables_.sets.find(spec.set)->ranks;
   const auto rank_in_set = std::lower_bound(ranks.begin(), ranks.end(), from) - ranks.begin();
-  tables_.joins.add(spec.set, from, static_cast<int>(rank_in_set));
+  tables_.joins.add(spec.set, from, static_cast<int>(rank_in_set), now);
   agreement_.rank_joined(spec.set, now);
   fail_lost_join(spec.set);
 }

@@ -94,7 +94,25 @@ void Member::on(const StepEnded& event) {
 }
 
 void Member::on(const Diagnosed& event) {
-  queued_answers_.push_back({event.question, event.call_sites.substr(0, kMaxAnswerBytes)});
+  Diagnosis answer{event.question, event.call_sites.substr(0, kMaxAnswerBytes)};
+  answer.unchanged = std::chrono::duration_cast<std::chrono::milliseconds>(event.waits.unchanged);
+  if (event.waits.threads.size() <= kMaxWaitingThreads) {
+    for (const std::vector<Key>& keys : event.waits.threads) answer.threads.push_back(unreleased(keys));
+  }
+  queued_answers_.push_back(std::move(answer));
+}
+
+// The first of these keys that this rank has submitted and the leader has not released.
+std::vector<Awaited> Member::unreleased(const std::vector<Key>& keys) const {
+  std::vector<Awaited> waits;
+  for (const Key key : keys) {
+    const auto found = tensors_.find(key);
+    if (found == tensors_.end() || waits.size() == kMaxAwaitedTensors) continue;
+    const Tensor& t = found->second;
+    const bool in_plan = t.plan != 0 && plans_[t.plan - 1].complete;
+    if (t.pending || in_plan) waits.push_back({name_of(t.spec), t.spec.kind == CollectiveKind::kJoin});
+  }
+  return waits;
 }
 
 // The leader holds nothing back in a removed set.

@@ -102,6 +102,7 @@ class Member {
   std::string of_set(std::uint32_t set) const;
   std::uint64_t hash_of(const std::vector<Key>& keys) const;
   std::string describe_ref(const TensorRef& ref) const;
+  std::vector<Awaited> unreleased(const std::vector<Key>& keys) const;
 
   void apply(const ReleaseTensors& item, Actions& actions);
   void apply(const SkipTensors& item, Actions& actions);

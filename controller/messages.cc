@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "controller/answer_wire.h"
 #include "controller/id_set.h"
 #include "controller/round_wire.h"
 #include "controller/spec_wire.h"
@@ -323,8 +324,7 @@ std::vector<std::byte> encode(UpMessage message) {
   }
   out.u32(static_cast<std::uint32_t>(message.answers.size()));
   for (const Diagnosis& answer : message.answers) {
-    out.u64(answer.question);
-    out.text(answer.call_sites);
+    write_answer(out, answer);
   }
   // Lists at the end are left out if empty, so that jobs without process sets and priorities send no bytes for them.
   const bool has_rounds = !message.rounds.empty() || !message.failed_rounds.empty();
@@ -342,7 +342,6 @@ std::vector<std::byte> encode(UpMessage message) {
 UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& config) {
   constexpr std::size_t kLeastRequestBytes = 42;
   constexpr std::size_t kLeastPartialBytes = 8;
-  constexpr std::size_t kLeastAnswerBytes = 12;
   constexpr std::size_t kDoneBytes = 8;
   ByteReader in(bytes);
   UpMessage message;
@@ -364,8 +363,7 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
   }
   message.answers.resize(in.count(kLeastAnswerBytes));
   for (Diagnosis& answer : message.answers) {
-    answer.question = in.u64();
-    answer.call_sites = in.text(kMaxAnswerBytes);
+    answer = read_answer(in, config);
   }
   if (in.left() > 0) message.ended = read_ids(in, UINT32_MAX);
   if (in.left() > 0) message.done.resize(in.count(kDoneBytes));

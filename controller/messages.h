@@ -41,10 +41,18 @@ struct PartialPlan {
   PlanId plan = 0;
   std::vector<std::uint32_t> absent_slots;
 };
-// The call sites of this rank's callers; at most kMaxAnswerBytes.
+// A tensor or join that a caller waits for.
+struct Awaited {
+  TensorName name;
+  bool is_join = false;
+  bool operator==(const Awaited&) const = default;
+};
+// The call sites of this rank's callers (at most kMaxAnswerBytes), and the waits of its callers, if all of them wait.
 struct Diagnosis {
   std::uint64_t question = 0;
   std::string call_sites;
+  std::chrono::milliseconds unchanged{};           // see CallerWaits
+  std::vector<std::vector<Awaited>> threads = {};  // what each waits for and the leader has not released
 };
 struct UpMessage {
   // The number of Down messages that the sender had applied. With it the leader detects a report that was sent before

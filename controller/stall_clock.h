@@ -1,8 +1,10 @@
-// StallClock: the timers of tensors and plans that some ranks have reported and others have not. A timer has three
-// stages: warning, request for diagnosis, failure.
+// StallClock: the timers of tensors and plans that some ranks have reported and others have not. A timer has several
+// stages; each has its time since the first report, or is left out. Without a further stage it runs, and is never due.
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -18,12 +20,21 @@ namespace horo {
 struct Entry;
 using EntryOrPlan = std::variant<Entry*, PlanId>;
 
-enum class Stage { kWarn, kDiagnose, kFail };
+// kCheck: search for a deadlock. kDiagnose, kFail: only with CoordinatorConfig::stall_limit.
+enum class Stage : std::uint8_t { kWarn, kCheck, kDiagnose, kFail };
+inline constexpr std::size_t kStages = 4;
 
-// Until when a tensor or plan may wait, and its next stage.
+// Since when a tensor or plan waits, and the stages that it has passed.
 struct StallPatience {
-  TimePoint limit;
-  Stage next = Stage::kWarn;
+  TimePoint since;
+  std::array<bool, kStages> passed{};
+
+  bool has_passed(Stage stage) const { return passed[static_cast<std::size_t>(stage)]; }
+  StallPatience after(Stage stage) const {
+    StallPatience patience = *this;
+    patience.passed[static_cast<std::size_t>(stage)] = true;
+    return patience;
+  }
 };
 
 struct StallTimer {
@@ -35,21 +46,44 @@ class StallClock {
  public:
   explicit StallClock(const CoordinatorConfig& config)
       : limit_(config.stall_limit),
-        warning_(config.stall_warning),
         // A short limit leaves a quarter of itself for the answers.
-        diagnose_ahead_(std::min<Duration>(limit_ / 4, config.answer_timeout)) {}
+        diagnose_ahead_(std::min<Duration>(limit_ / 4, config.answer_timeout)) {
+    // Plans that ranks wait for in a cycle are dissolved at this stage, so it exists without warnings too.
+    const Duration warning = config.stall_warning > Duration::zero() ? config.stall_warning : kWithoutWarnings;
+    set(Stage::kWarn, warning);
+    const Duration deadlock = config.deadlock_limit;
+    const bool fails_first = limit_ != Duration::zero() && limit_ <= deadlock;
+    if (deadlock > Duration::zero() && !fails_first) set(Stage::kCheck, deadlock);
+    if (limit_ == Duration::zero()) return;
+    if (warning >= limit_ - diagnose_ahead_) times_[0].reset();
+    set(Stage::kDiagnose, limit_ - diagnose_ahead_);
+    set(Stage::kFail, limit_);
+  }
 
-  // The patience of a tensor or plan that begins to wait now.
-  StallPatience fresh(TimePoint now) const {
-    const bool warns = warning_ > Duration::zero() && warning_ < limit_ - diagnose_ahead_;
-    return {now + limit_, warns ? Stage::kWarn : Stage::kDiagnose};
+  // The next stage, and when it is due; nullopt: there is none.
+  std::optional<std::pair<TimePoint, Stage>> next(const StallPatience& patience) const {
+    std::optional<std::pair<TimePoint, Stage>> next;
+    for (std::size_t stage = 0; stage < kStages; ++stage) {
+      if (!times_[stage] || patience.passed[stage]) continue;
+      const TimePoint due = patience.since + *times_[stage];
+      if (!next || due < next->first) next = {due, static_cast<Stage>(stage)};
+    }
+    return next;
+  }
+  bool is_next(const StallPatience& patience, Stage stage) const {
+    const auto found = next(patience);
+    return found && found->second == stage;
   }
   // Failures that are due within this time of one another are one failure.
   Duration together() const { return limit_ / 100; }
-  Duration waited(const StallPatience& patience, TimePoint now) const { return now - (patience.limit - limit_); }
+  // Between the stages kDiagnose and kFail.
+  Duration diagnose_ahead() const { return diagnose_ahead_; }
 
-  // Starts a timer that is due at the time of patience.next.
-  StallTimer add(const StallPatience& patience, EntryOrPlan what) { return add_at(due_time(patience), patience, what); }
+  // Starts a timer that is due at the time of its next stage.
+  StallTimer add(const StallPatience& patience, EntryOrPlan what) {
+    const auto stage = next(patience);
+    return add_at(stage ? stage->first : TimePoint::max(), patience, what);
+  }
   StallTimer add_at(TimePoint due, const StallPatience& patience, EntryOrPlan what) {
     const StallTimer timer{patience, {due, ++serial_}};
     timers_.emplace(timer.ticket, what);
@@ -57,7 +91,8 @@ class StallClock {
   }
   void remove(const StallTimer& timer) { timers_.erase(timer.ticket); }
   std::optional<TimePoint> earliest() const {
-    return timers_.empty() ? std::nullopt : std::optional(timers_.begin()->first.first);
+    const bool none = timers_.empty() || timers_.begin()->first.first == TimePoint::max();
+    return none ? std::nullopt : std::optional(timers_.begin()->first.first);
   }
   // The one that has been due for the longest time; its timer runs until remove().
   std::optional<EntryOrPlan> due(TimePoint now) const {
@@ -71,14 +106,13 @@ class StallClock {
   }
 
  private:
-  TimePoint due_time(const StallPatience& patience) const {
-    if (patience.next == Stage::kWarn) return patience.limit - limit_ + warning_;
-    return patience.next == Stage::kDiagnose ? patience.limit - diagnose_ahead_ : patience.limit;
-  }
+  static constexpr std::chrono::seconds kWithoutWarnings{10};
+
+  void set(Stage stage, Duration time) { times_[static_cast<std::size_t>(stage)] = time; }
 
   const Duration limit_;
-  const Duration warning_;
   const Duration diagnose_ahead_;
+  std::array<std::optional<Duration>, kStages> times_;  // by stage, since the first report
   std::map<std::pair<TimePoint, std::uint64_t>, EntryOrPlan> timers_;
   std::uint64_t serial_ = 0;
 };

@@ -1,14 +1,13 @@
 #include "controller/stall_monitor.h"
 
 #include <algorithm>
-#include <iterator>
-#include <tuple>
+#include <utility>
+
+#include "horo/base/check.h"
 
 namespace horo {
 namespace {
 
-// A warning also covers those that are due within this part of config.stall_warning.
-constexpr int kWarnTogether = 10;
 // A text names this number of tensors that a missing rank waits for.
 constexpr std::size_t kMostShown = 3;
 
@@ -29,7 +28,7 @@ void StallMonitor::start(PlanId id, const StallPatience& patience) {
 void StallMonitor::stop(Entry& entry) {
   if (entry.stall_timer) clock_.remove(*entry.stall_timer);
   entry.stall_timer.reset();
-  std::erase(warned_, EntryOrPlan(&entry));
+  std::erase(newly_late_, EntryOrPlan(&entry));
   std::erase(expired_, EntryOrPlan(&entry));
 }
 
@@ -46,9 +45,16 @@ std::vector<TensorName> StallMonitor::waiting_names() const {
   return names;
 }
 
-std::optional<StallTimer>& StallMonitor::timer_of(EntryOrPlan what) {
+std::optional<StallTimer>& StallMonitor::timer_of(EntryOrPlan what) const {
   if (Entry* const* entry = std::get_if<Entry*>(&what)) return (*entry)->stall_timer;
   return tables_.plans.find(std::get<PlanId>(what))->stall_timer;
+}
+
+// Starts the timer again, with this patience.
+void StallMonitor::restart(EntryOrPlan what, const StallPatience& patience) {
+  std::optional<StallTimer>& timer = timer_of(what);
+  if (timer) clock_.remove(*timer);
+  timer = clock_.add(patience, what);
 }
 
 // True if the rank has reported it, and it is not complete. A held entry is complete: it waits for other tensors.
@@ -57,47 +63,88 @@ bool StallMonitor::waits_for_others(EntryOrPlan what, int rank) const {
   return tables_.plans.find(std::get<PlanId>(what))->complete.contains(rank);
 }
 
+std::optional<TimePoint> StallMonitor::due() const {
+  std::optional<TimePoint> due = clock_.earliest();
+  const auto add = [&due](TimePoint at) { due = due ? std::min(*due, at) : at; };
+  if (next_warning_) add(*next_warning_);
+  if (next_search_) add(*next_search_);
+  if (warning_asked_ || search_asked_) add(round_.complete() ? round_.began() : round_.until());
+  return due;
+}
+
 std::optional<StallStep> StallMonitor::advance(TimePoint now) {
   const std::optional<EntryOrPlan> what = clock_.due(now);
   if (!what) return std::nullopt;
   StallStep step;
   std::optional<StallTimer>& timer = timer_of(*what);
-  const StallPatience patience = timer->patience;
+  const auto next = clock_.next(timer->patience);
+  HORO_CHECK(next.has_value());
+  const StallPatience patience = timer->patience.after(next->second);
   clock_.remove(*timer);
   timer.reset();
-  switch (patience.next) {
+  switch (next->second) {
     case Stage::kWarn:
-      timer = clock_.add({patience.limit, Stage::kDiagnose}, *what);
-      warned_.push_back(*what);
+      newly_late_.push_back(*what);
+      may_be_entangled_ = true;
+      break;
+    case Stage::kCheck:
+      plan_search(now);
       break;
     case Stage::kDiagnose:
-      if (round_.begin(now, config_.answer_timeout, tables_.left)) step.request = RequestDiagnosis{round_.question()};
+      diagnosis_due_ = true;
       if (const PlanId* plan = std::get_if<PlanId>(&*what)) {
-        step.dissolve = PlanStall{*plan, {patience.limit, Stage::kFail}};
-      } else {
-        timer = clock_.add({patience.limit, Stage::kFail}, *what);
+        step.dissolve = PlanStall{*plan, patience};
+        return step;
       }
       break;
     case Stage::kFail:
       expire(*what, patience, now);
+      return step;
   }
+  timer = clock_.add(patience, *what);
   return step;
 }
 
-void StallMonitor::expire(EntryOrPlan what, const StallPatience& patience, TimePoint now) {
-  if (round_.complete() || now >= round_.until()) return expired_.push_back(what);
-  timer_of(what) = clock_.add_at(round_.until(), patience, what);
+std::optional<RequestDiagnosis> StallMonitor::ask(TimePoint now) {
+  const bool fails_soon = std::exchange(diagnosis_due_, false);
+  const bool warns = warning_is_due(now);
+  const bool searches = search_is_due(now);
+  warning_asked_ = warning_asked_ || warns;
+  search_asked_ = search_asked_ || searches;
+  if (!fails_soon && !warns && !searches) return std::nullopt;
+  // The error of a tensor that fails soon shows call sites from shortly before.
+  if (fails_soon && !round_before_failure_) round_.abandon(now);
+  const Duration fresh = warns || searches ? Duration::zero() : clock_.diagnose_ahead();
+  if (!round_.begin(now, config_.answer_timeout, tables_.left, fresh)) return std::nullopt;
+  round_before_failure_ = fails_soon;
+  return RequestDiagnosis{round_.question()};
 }
 
-void StallMonitor::take_answer(int from, const Diagnosis& answer) {
-  round_.take(from, answer);
+void StallMonitor::expire(EntryOrPlan what, const StallPatience& patience, TimePoint now) {
+  if (round_.over(now)) return expired_.push_back(what);
+  StallPatience again = patience;
+  again.passed[static_cast<std::size_t>(Stage::kFail)] = false;
+  timer_of(what) = clock_.add_at(round_.until(), again, what);
+}
+
+void StallMonitor::take_answer(int from, const Diagnosis& answer, TimePoint now) {
+  round_.take(from, answer, now);
   if (!round_.complete()) return;
   for (const EntryOrPlan& what : clock_.all()) {
-    std::optional<StallTimer>& timer = timer_of(what);
-    if (timer->patience.next != Stage::kFail || timer->ticket.first == timer->patience.limit) continue;
-    clock_.remove(*timer);
-    timer = clock_.add(timer->patience, what);
+    const StallPatience patience = timer_of(what)->patience;
+    if (clock_.is_next(patience, Stage::kFail)) restart(what, patience);
   }
+}
+
+const RankSet& StallMonitor::submitted(EntryOrPlan what) const {
+  if (Entry* const* entry = std::get_if<Entry*>(&what)) return (*entry)->ready;
+  return tables_.plans.find(std::get<PlanId>(what))->complete;
+}
+
+RankSet StallMonitor::missing(EntryOrPlan what) const {
+  if (Entry* const* entry = std::get_if<Entry*>(&what)) return {tables_.size, tables_.missing(**entry)};
+  const Plan& plan = *tables_.plans.find(std::get<PlanId>(what));
+  return tables_.members(plan.set).without(plan.complete);
 }
 
 StallGroup StallMonitor::describe(EntryOrPlan what) const {
@@ -142,59 +189,40 @@ std::vector<RankWaits> StallMonitor::rank_waits(const std::set<int>& ranks,
   return all;
 }
 
-// Adds to warned_ the entries and plans whose warning is due soon, so that one warning covers them.
-void StallMonitor::add_warnings_due_soon(TimePoint now) {
-  const TimePoint soon = now + config_.stall_warning / kWarnTogether;
-  for (const EntryOrPlan& what : clock_.all()) {
-    std::optional<StallTimer>& timer = timer_of(what);
-    if (timer->patience.next != Stage::kWarn || timer->ticket.first > soon) continue;
-    clock_.remove(*timer);
-    timer = clock_.add({timer->patience.limit, Stage::kDiagnose}, what);
-    warned_.push_back(what);
-  }
-}
-
-std::vector<PlanStall> StallMonitor::warn(TimePoint now) {
-  if (warned_.empty()) return {};
-  add_warnings_due_soon(now);
-  const std::vector<EntryOrPlan> warned = std::exchange(warned_, {});
-  std::map<std::tuple<std::vector<int>, std::vector<int>, bool, std::string>, StallGroup> groups;
-  std::set<int> missing;
-  for (const EntryOrPlan& what : warned) {
-    const std::optional<StallTimer>& timer = timer_of(what);
-    if (!timer) continue;  // a plan that was dissolved after its timer advanced
-    StallGroup one = describe(what);
-    if (one.missing.empty()) continue;  // held: the warning names the incomplete tensors of its unit
-    missing.insert(one.missing.begin(), one.missing.end());
-    StallGroup& group = groups.try_emplace({one.submitted, one.missing, one.partly, one.of_set}, one).first->second;
-    if (group.waited != Duration::zero()) std::ranges::move(one.names, std::back_inserter(group.names));
-    group.waited = std::max(group.waited, clock_.waited(timer->patience, now));
-  }
-  std::vector<StallGroup> all;
-  for (auto& [key, group] : groups) all.push_back(std::move(group));
-  if (all.empty()) return {};
-  const std::vector<RankWaits> waits = rank_waits(missing, {});
-  warnings_.push_back(warning_text(all, waits, config_.stall_limit));
-
-  std::vector<PlanStall> entangled;
-  for (const EntryOrPlan& what : warned) {
-    const PlanId* id = std::get_if<PlanId>(&what);
-    if (id == nullptr || !timer_of(what)) continue;
-    const RankSet& complete = tables_.plans.find(*id)->complete;
-    const auto waits_itself = [&](const RankWaits& one) { return !one.shown.empty() && !complete.contains(one.rank); };
-    if (std::ranges::any_of(waits, waits_itself)) entangled.push_back({*id, timer_of(what)->patience});
-  }
-  return entangled;
-}
-
 // Adds to expired_ the entries that fail soon, so that tensors that began to wait together fail together.
 void StallMonitor::add_failures_due_soon(TimePoint now) {
   for (const EntryOrPlan& what : clock_.all()) {
     std::optional<StallTimer>& timer = timer_of(what);
-    if (timer->patience.next != Stage::kFail || timer->patience.limit > now + clock_.together()) continue;
+    const auto next = clock_.next(timer->patience);
+    if (!next || next->second != Stage::kFail || next->first > now + clock_.together()) continue;
     clock_.remove(*timer);
     timer.reset();
     expired_.push_back(what);
+  }
+}
+
+// Adds the failure of these entries, and of the units that they are part of. text: of tensors that the same ranks
+// submitted and the same ranks did not; the call sites follow it.
+void StallMonitor::add_failures(const std::vector<Entry*>& entries,
+                                const std::function<std::string(const StallGroup&)>& text,
+                                StallFailures& failures) const {
+  std::map<std::pair<std::vector<int>, std::vector<int>>, std::vector<Entry*>> groups;
+  for (Entry* entry : entries) groups[{entry->ready.ranks(), tables_.missing(*entry)}].push_back(entry);
+  for (const auto& [key, alike] : groups) {
+    const StallGroup group{{}, key.first, key.second, false, {}, ""};
+    FailTensors item;
+    item.text =
+        text(group) + call_sites_text(round_.of(group.submitted), round_.of(group.missing), config_.answer_timeout);
+    item.missing = group.missing;
+    for (Entry* entry : alike) {
+      const std::string head = stall_head(*ReadyTable::reports(*entry).front().spec, tables_.of_set(entry->name.set));
+      item.tensors.push_back({entry->name, ReadyTable::is_once(*entry), head});
+      for (const TensorName& unit : ReadyTable::units(*entry)) {
+        failures.units.try_emplace(unit, UnitFailure{entry->name.name, head + item.text});
+      }
+    }
+    failures.items.push_back(std::move(item));
+    failures.entries.insert(failures.entries.end(), alike.begin(), alike.end());
   }
 }
 
@@ -203,22 +231,17 @@ StallFailures StallMonitor::take_expired(TimePoint now) {
   if (expired_.empty()) return {};
   add_failures_due_soon(now);
   const std::vector<EntryOrPlan> expired = std::exchange(expired_, {});
-  std::map<std::pair<std::vector<int>, std::vector<int>>, std::vector<Entry*>> groups;
+  std::vector<Entry*> entries;
   for (const EntryOrPlan& what : expired) {
     Entry* entry = std::get<Entry*>(what);
-    if (!entry->held) groups[{entry->ready.ranks(), tables_.missing(*entry)}].push_back(entry);
+    if (!entry->held) entries.push_back(entry);
   }
   StallFailures failures;
-  for (const auto& [key, entries] : groups) {
-    failures.items.push_back(failure(entries, expired));
-    const FailTensors& item = failures.items.back();
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      for (const TensorName& unit : ReadyTable::units(*entries[i])) {
-        failures.units.try_emplace(unit, UnitFailure{entries[i]->name.name, item.tensors[i].head + item.text});
-      }
-    }
-    failures.entries.insert(failures.entries.end(), entries.begin(), entries.end());
-  }
+  const auto text = [&](const StallGroup& group) {
+    const std::set<int> missing(group.missing.begin(), group.missing.end());
+    return stall_text(group, rank_waits(missing, expired), config_.stall_limit);
+  };
+  add_failures(entries, text, failures);
   for (const EntryOrPlan& what : expired) {
     const Entry& entry = *std::get<Entry*>(what);
     if (!entry.held) continue;
@@ -227,22 +250,6 @@ StallFailures StallMonitor::take_expired(TimePoint now) {
     }
   }
   return failures;
-}
-
-// The failure of entries that the same ranks submitted and the same ranks did not: the call sites are sent once.
-FailTensors StallMonitor::failure(const std::vector<Entry*>& entries, const std::vector<EntryOrPlan>& expired) const {
-  const std::vector<int> submitted = entries.front()->ready.ranks();
-  const std::vector<int> missing = tables_.missing(*entries.front());
-  const StallGroup group{{}, submitted, missing, false, {}, ""};
-  FailTensors item;
-  item.text = stall_text(group, rank_waits({missing.begin(), missing.end()}, expired), config_.stall_limit) +
-              call_sites_text(round_.of(submitted), round_.of(missing), config_.answer_timeout);
-  item.missing = missing;
-  for (Entry* entry : entries) {
-    const std::string head = stall_head(*ReadyTable::reports(*entry).front().spec, tables_.of_set(entry->name.set));
-    item.tensors.push_back({entry->name, ReadyTable::is_once(*entry), head});
-  }
-  return item;
 }
 
 }  // namespace horo

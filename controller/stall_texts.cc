@@ -11,6 +11,9 @@ namespace {
 
 constexpr std::size_t kMostNames = 3;
 constexpr std::size_t kMostGroups = 6;
+// Of a warning.
+constexpr std::size_t kMostPlaces = 3;
+constexpr std::size_t kMostFrames = 4;
 
 std::string seconds_text(Duration time) {
   char text[32];
@@ -69,6 +72,17 @@ std::string indented(const std::string& text) {
   return lines;
 }
 
+// The first lines.
+std::string in_one_line(const std::string& text) {
+  std::string line;
+  std::size_t lines = 1;
+  for (const char c : text) {
+    if (c == '\n' && ++lines > kMostFrames) break;
+    line += c == '\n' ? std::string(" < ") : std::string(1, c);
+  }
+  return line;
+}
+
 std::string no_sites_text(const CallSites& group, std::chrono::milliseconds answer_timeout) {
   const std::string ranks = "\n" + ranks_text(group.ranks);
   if (group.answered) return ranks + ": no call sites (not a Python program)";
@@ -89,6 +103,22 @@ std::string sites_text(const std::vector<CallSites>& groups, const std::string& 
   return groups.size() > kMostGroups ? text + "\n(the call sites of other ranks are not shown)" : text;
 }
 
+// " Rank 1 is at evaluate.py:7 score < train.py:60 main." Of the innermost frames alone; a rank that is no Python
+// program is left out.
+std::string places_text(const std::vector<CallSites>& groups) {
+  std::string text;
+  std::size_t shown = 0;
+  for (const CallSites& group : groups) {
+    if (group.answered && group.text.empty()) continue;
+    if (shown++ == kMostPlaces) return text + " The places of other ranks are not shown.";
+    const bool one = group.ranks.size() == 1;
+    text += " " + capitalized(ranks_text(group.ranks));
+    text += group.answered ? (one ? " is at " : " are at ") + in_one_line(group.text) : " did not answer";
+    text += ".";
+  }
+  return text;
+}
+
 bool no_python(const std::vector<CallSites>& groups) {
   return std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.answered && g.text.empty(); });
 }
@@ -96,7 +126,7 @@ bool no_python(const std::vector<CallSites>& groups) {
 }  // namespace
 
 std::string warning_text(const std::vector<StallGroup>& groups, const std::vector<RankWaits>& waits,
-                         std::chrono::milliseconds limit) {
+                         const std::vector<CallSites>& sites, const CoordinatorConfig& config) {
   std::string text;
   for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
     const StallGroup& s = groups[i];
@@ -107,8 +137,15 @@ std::string warning_text(const std::vector<StallGroup>& groups, const std::vecto
   std::size_t more = 0;
   for (std::size_t i = kMostGroups; i < groups.size(); ++i) more += groups[i].names.size();
   if (more > 0) text += "; " + std::to_string(more) + " more tensors wait for other ranks";
-  return text + "." + waits_text(waits) + " This is an error after " + std::to_string(limit.count()) +
-         " ms (HORO_STALL_LIMIT_MS)";
+  text += "." + waits_text(waits) + places_text(sites);
+  if (const auto limit = config.stall_limit.count(); limit > 0) {
+    return text + " This is an error after " + std::to_string(limit) + " ms (HORO_STALL_LIMIT_MS)";
+  }
+  text += " A slow rank is no error";
+  if (const auto limit = config.deadlock_limit.count(); limit > 0) {
+    text += "; ranks that wait for one another are, after " + std::to_string(limit) + " ms (HORO_DEADLOCK_MS)";
+  }
+  return text;
 }
 
 std::string stall_head(const TensorSpec& spec, const std::string& of_set) {
@@ -122,6 +159,14 @@ std::string stall_text(const StallGroup& group, const std::vector<RankWaits>& wa
          std::to_string(limit.count()) + " ms (HORO_STALL_LIMIT_MS)." + waits_text(waits) +
          " Nothing was changed; submit it on all ranks, or raise the limit if " + missing +
          (group.missing.size() == 1 ? " is" : " are") + " only slow";
+}
+
+std::string deadlock_text(const StallGroup& group, const std::vector<RankWaits>& waits,
+                          const std::vector<int>& deadlocked, std::chrono::milliseconds limit) {
+  return ": submitted by " + ranks_text(group.submitted) + ", but not by " + ranks_text(group.missing) +
+         ". This is a deadlock: " + ranks_text(deadlocked) + " wait for one another, and all of their callers have " +
+         "waited for " + std::to_string(limit.count()) + " ms (HORO_DEADLOCK_MS)." + waits_text(waits) +
+         " Nothing was changed; make the same calls in the same order on all ranks";
 }
 
 std::string unit_text(std::chrono::milliseconds limit) {

@@ -34,13 +34,16 @@ struct RankWaits {
   std::size_t more = 0;  // number of others
 };
 
-// One line, of at most a few hundred bytes beside the names.
+// One line, of at most a few hundred bytes beside the names and the call sites. sites: of the missing ranks.
 std::string warning_text(const std::vector<StallGroup>& groups, const std::vector<RankWaits>& waits,
-                         std::chrono::milliseconds limit);
+                         const std::vector<CallSites>& sites, const CoordinatorConfig& config);
 
 // The head of an error, before stall_text(): "all_reduce average float32 [4] of tensor 'x'".
 std::string stall_head(const TensorSpec& spec, const std::string& of_set = "");
 std::string stall_text(const StallGroup& group, const std::vector<RankWaits>& waits, std::chrono::milliseconds limit);
+// deadlocked: the ranks that wait for one another.
+std::string deadlock_text(const StallGroup& group, const std::vector<RankWaits>& waits,
+                          const std::vector<int>& deadlocked, std::chrono::milliseconds limit);
 // The failure of an incomplete unit whose submitted tensors are ready on all ranks.
 std::string unit_text(std::chrono::milliseconds limit);
 // The lines after the error: the call sites of the ranks that submitted it, and of the missing ranks. Empty if no rank

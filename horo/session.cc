@@ -40,8 +40,9 @@ Session::Session(const Config& config, Links links)
       pid_(::getpid()),
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_)),
-      engine_(
-          std::make_unique<Engine>(config, std::move(links), EngineContext{*tensor_table_, counters_, *registry_})) {
+      callers_(std::make_unique<Callers>()),
+      engine_(std::make_unique<Engine>(config, std::move(links),
+                                       EngineContext{*tensor_table_, counters_, *registry_, *callers_})) {
   set_check_context(config.rank, config.size, kFirstEpoch);
   set_log_rank(config.rank);
 }
@@ -53,6 +54,7 @@ Session::~Session() {
     return;
   }
   [[maybe_unused]] const Engine* engine = engine_.release();
+  [[maybe_unused]] const Callers* callers = callers_.release();
   [[maybe_unused]] const TensorTable* tensor_table = tensor_table_.release();
   [[maybe_unused]] const Registry* registry = registry_.release();
 }
@@ -116,6 +118,7 @@ std::vector<std::shared_ptr<Work>> Session::hand_over(TensorTable::Accepted acce
   if (accepted.wake) engine_->wake();  // before anything that throws: later callers do not wake the engine again
   prepack_all(*engine_, accepted.filled);
   counters_.add_submitted(accepted.works.size());
+  callers_->submitted(Clock::now());
   return std::move(accepted.works);
 }
 
@@ -161,8 +164,14 @@ bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until
   };
   if (have_ended()) return true;
   poll_lane(until, have_ended);
+  const TimePoint now = Clock::now();
+  if (now >= until || have_ended()) return have_ended();
+  callers_->begin_wait(std::move(unfinished), until, now);
   // The last work usually ends last, so this thread is woken once instead of once per work.
-  return std::all_of(works.rbegin(), works.rend(), [until](const auto& work) { return work->wait_until(until); });
+  const bool ended =
+      std::all_of(works.rbegin(), works.rend(), [until](const auto& work) { return work->wait_until(until); });
+  callers_->end_wait(ended, Clock::now());
+  return ended;
 }
 
 // Short tasks end sooner in this thread than in the thread of the lane, which would have to be woken.

@@ -12,6 +12,7 @@
 #include "horo/base/counters.h"
 #include "horo/base/tensor_spec.h"
 #include "horo/base/time.h"
+#include "horo/tensors/callers.h"
 #include "horo/tensors/registry.h"
 #include "horo/tensors/tensor_table.h"
 #include "horo/tensors/work.h"
@@ -144,6 +145,7 @@ class Session {
   Counters counters_;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<TensorTable> tensor_table_;
+  std::unique_ptr<Callers> callers_;
   BriefWait brief_wait_;  // of callers in wait()
   std::unique_ptr<Engine> engine_;
 };

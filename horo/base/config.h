@@ -65,13 +65,14 @@ struct Config {
                                                     // with long round trips avoid slow start; 0: never
 
   // Deadlines.
-  std::chrono::milliseconds start_timeout{30'000};  // HORO_START_TIMEOUT_MS: all ranks connected
-  std::chrono::milliseconds hello_timeout{2'000};   // HORO_HELLO_TIMEOUT_MS: one handshake
-  std::chrono::milliseconds deadline{30'000};       // HORO_DEADLINE_MS: one collective in flight
-  std::chrono::milliseconds beat{1'000};            // HORO_BEAT_MS: between heartbeats while works are in flight
-  std::chrono::milliseconds stall_limit{60'000};    // HORO_STALL_LIMIT_MS: submitted by some ranks, not by others
-  std::chrono::milliseconds stall_warning{10'000};  // HORO_STALL_WARNING_MS: the same, until a warning; 0: never
-  std::chrono::milliseconds answer_timeout{1'000};  // HORO_ANSWER_TIMEOUT_MS: for a rank's answer to a stall diagnosis
+  std::chrono::milliseconds start_timeout{30'000};   // HORO_START_TIMEOUT_MS: all ranks connected
+  std::chrono::milliseconds hello_timeout{2'000};    // HORO_HELLO_TIMEOUT_MS: one handshake
+  std::chrono::milliseconds deadline{30'000};        // HORO_DEADLINE_MS: one collective in flight
+  std::chrono::milliseconds beat{1'000};             // HORO_BEAT_MS: between heartbeats while works are in flight
+  std::chrono::milliseconds stall_limit{0};          // HORO_STALL_LIMIT_MS: submitted by some ranks only; 0: no limit
+  std::chrono::milliseconds stall_warning{10'000};   // HORO_STALL_WARNING_MS: the same, until a warning; 0: never
+  std::chrono::milliseconds deadlock_limit{60'000};  // HORO_DEADLOCK_MS: ranks wait for one another; 0: no search
+  std::chrono::milliseconds answer_timeout{1'000};   // HORO_ANSWER_TIMEOUT_MS: for a rank's answer to a stall diagnosis
 
   // The audit of replicas: bindings/python/horo/torch/audit.py.
   std::string audit = "warn";                   // HORO_AUDIT: what a difference does: warn, raise or off

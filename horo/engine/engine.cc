@@ -29,6 +29,7 @@ CoordinatorConfig coordinator_config(const Config& config) {
   c.credit_bytes = config.credit_bytes;
   c.stall_warning = config.stall_warning;
   c.stall_limit = config.stall_limit;
+  c.deadlock_limit = config.deadlock_limit;
   c.answer_timeout = config.answer_timeout;
   c.max_name_bytes = config.max_name_bytes;
   c.max_dims = config.max_dims;
@@ -48,6 +49,7 @@ Engine::Engine(const Config& config, Links links, const EngineContext& context)
       tensor_table_(context.tensor_table),
       counters_(context.counters),
       registry_(context.registry),
+      callers_(context.callers),
       epoch_(config, std::move(links)),
       arenas_(epoch_.links.arenas),
       no_memory_(peer_lost(config_.rank, with_rank(out_of_memory()->text))) {
@@ -245,7 +247,10 @@ void Engine::run_coordinator(TimePoint now) {
   epoch_.lanes->reap();
   take_submissions(now);
   for (const Done& done : epoch_.lanes->take_done()) epoch_.coordinator.on(done, now, actions_);
-  for (const Diagnosed& answer : stall_diagnosis_.take()) epoch_.coordinator.on(answer, now, actions_);
+  for (Diagnosed& answer : stall_diagnosis_.take()) {
+    answer.waits = callers_.waits(now);
+    epoch_.coordinator.on(answer, now, actions_);
+  }
   if (timer_ && now >= *timer_) {
     timer_.reset();
     epoch_.coordinator.on(TimerFired{}, now, actions_);

@@ -18,6 +18,7 @@
 #include "horo/engine/pending_items.h"
 #include "horo/engine/stall_diagnosis.h"
 #include "horo/lane/lane_set.h"
+#include "horo/tensors/callers.h"
 #include "horo/tensors/tensor_table.h"
 #include "horo/topology.h"
 #include "ring/links.h"
@@ -39,6 +40,7 @@ struct EngineContext {
   TensorTable& tensor_table;
   Counters& counters;
   const Registry& registry;
+  Callers& callers;
 };
 
 class Engine {
@@ -108,6 +110,7 @@ class Engine {
   TensorTable& tensor_table_;
   Counters& counters_;
   const Registry& registry_;
+  Callers& callers_;
   EpochState epoch_;
   const std::shared_ptr<ShmArenas> arenas_;  // null if this rank shares no memory
   std::unique_ptr<const Topology> topology_;

@@ -68,7 +68,8 @@ void Engine::perform(SetTimer& timer, std::vector<Event>&) {
 }
 
 void Engine::perform(Diagnose& diagnose, std::vector<Event>& more) {
-  if (!stall_diagnosis_.ask(diagnose.question)) more.emplace_back(Diagnosed{diagnose.question, ""});
+  if (stall_diagnosis_.ask(diagnose.question)) return;
+  more.emplace_back(Diagnosed{diagnose.question, "", callers_.waits(Clock::now())});
 }
 
 void Engine::perform(Warn& warn, std::vector<Event>&) {

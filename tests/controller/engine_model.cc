@@ -23,6 +23,25 @@ Key EngineModel::key_of(const TensorSpec& spec) {
   return key;
 }
 
+CallerWaits EngineModel::waits(TimePoint now) const {
+  if (waiting_for_all_since_) {
+    std::vector<Key> keys;
+    for (const auto& [key, tensor] : tensors_) {
+      if (tensor.in_flight) keys.push_back(key);
+    }
+    return {now - *waiting_for_all_since_, {keys}};
+  }
+  CallerWaits waits{now - waiting_since_, {}};
+  for (const std::vector<TensorSpec>& thread : waits_) {
+    std::vector<Key>& keys = waits.threads.emplace_back();
+    for (const TensorSpec& spec : thread) {
+      const auto named = keys_.find({spec.set, spec.name});
+      if (named != keys_.end()) keys.insert(keys.end(), named->second.begin(), named->second.end());
+    }
+  }
+  return waits;
+}
+
 bool EngineModel::takes(const TensorSpec& spec) const {
   const auto set = sets_.find(spec.set);
   if (set == sets_.end() || joined_.contains(spec.set)) return false;
@@ -164,7 +183,7 @@ EngineModel::Turn EngineModel::turn(TimePoint now) {
     if (const auto* end = std::get_if<Break>(&action)) act(*end);
     if (const auto* warn = std::get_if<Warn>(&action)) warnings_.push_back(warn->text);
     if (const auto* diagnose = std::get_if<Diagnose>(&action); diagnose != nullptr && call_sites_) {
-      events_.emplace_back(Diagnosed{diagnose->question, *call_sites_});
+      events_.emplace_back(Diagnosed{diagnose->question, *call_sites_, waits(now)});
     }
   }
   turn.started = running_.size() - running;

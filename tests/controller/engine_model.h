@@ -55,6 +55,15 @@ class EngineModel {
   void undeclare_every(std::uint64_t n) { undeclare_every_ = n; }
   // The answer to a Diagnose; nullopt: this rank never answers. Initially empty, as of a program without Python.
   void set_call_sites(std::optional<std::string> text) { call_sites_ = std::move(text); }
+  // Each thread of this rank waits for these tensors, and nothing has changed since then. Of no threads: one of them
+  // does not wait.
+  void set_waits(TimePoint since, std::vector<std::vector<TensorSpec>> threads) {
+    waiting_since_ = since;
+    waits_ = std::move(threads);
+  }
+  // The one caller waits for everything that it has submitted.
+  void begin_wait(TimePoint now) { waiting_for_all_since_ = waiting_for_all_since_.value_or(now); }
+  void end_wait() { waiting_for_all_since_.reset(); }
 
   // ---- The engine's side.
   void post(Event event);
@@ -95,6 +104,7 @@ class EngineModel {
   };
 
   Key key_of(const TensorSpec& spec);
+  CallerWaits waits(TimePoint now) const;
   void report(Key key);
   void forget(Key key);
   void break_up(Plan& plan);
@@ -135,6 +145,9 @@ class EngineModel {
   std::vector<TensorFailure> failures_;
   std::vector<std::string> warnings_;
   std::optional<std::string> call_sites_ = "";
+  std::optional<TimePoint> waiting_for_all_since_;
+  TimePoint waiting_since_;
+  std::vector<std::vector<TensorSpec>> waits_;
   std::map<std::string, int> times_;
 };
 

@@ -80,7 +80,7 @@ TEST(LeaderTables, AJoinedRankIsNeitherMissingNorLeftWithout) {
   }
   EXPECT_THAT(tables.missing(entry), ElementsAre(1, 2));
   EXPECT_THAT(tables.left_without(entry.needs, entry.ready, 0), ElementsAre(2, 1));
-  tables.joins.add(0, 1, 1);
+  tables.joins.add(0, 1, 1, {});
   EXPECT_THAT(tables.missing(entry), ElementsAre(2));
   EXPECT_THAT(tables.left_without(entry.needs, entry.ready, 0), ElementsAre(2));
 }

@@ -47,29 +47,39 @@ TEST(Plan, HasTheAbsentSlotsOfEachRank) {
   EXPECT_TRUE(plan.exceptions().empty() && plan.complete.empty());
 }
 
-TEST(StallClock, ReturnsTheEarliestTimerFirst) {
+CoordinatorConfig with_stall_limit(std::chrono::seconds warning, std::chrono::seconds limit) {
   CoordinatorConfig config;
-  config.stall_limit = std::chrono::seconds(8);
-  config.stall_warning = std::chrono::seconds(2);
-  StallClock clock(config);
+  config.stall_warning = warning;
+  config.stall_limit = limit;
+  return config;
+}
+
+TEST(StallClock, ReturnsTheEarliestTimerFirst) {
+  StallClock clock(with_stall_limit(std::chrono::seconds(2), std::chrono::seconds(8)));
   const TimePoint start = TimePoint{} + std::chrono::hours(1);
-  const StallTimer first = clock.add(clock.fresh(start), PlanId{7});
-  clock.add({start + std::chrono::seconds(8), Stage::kDiagnose}, PlanId{8});
-  clock.add({start + std::chrono::seconds(8), Stage::kFail}, PlanId{9});
+  const StallPatience warned = StallPatience{start}.after(Stage::kWarn);
+  const StallTimer first = clock.add({start}, PlanId{7});
+  clock.add(warned, PlanId{8});
+  clock.add(warned.after(Stage::kDiagnose), PlanId{9});
   EXPECT_EQ(clock.earliest(), start + std::chrono::seconds(2));
   EXPECT_FALSE(clock.due(start + std::chrono::seconds(1)).has_value());
   EXPECT_EQ(std::get<PlanId>(*clock.due(start + std::chrono::seconds(2))), 7U);
   clock.remove(first);
   EXPECT_EQ(clock.earliest(), start + std::chrono::seconds(7)) << "an answer timeout before the limit";
-  EXPECT_EQ(clock.waited({start + std::chrono::seconds(8), Stage::kDiagnose}, start + std::chrono::seconds(3)),
-            std::chrono::seconds(3));
 }
 
 TEST(StallClock, DoesNotWarnIfTheRequestForDiagnosisIsDueFirst) {
-  CoordinatorConfig config;
-  config.stall_limit = std::chrono::seconds(8);
-  config.stall_warning = std::chrono::seconds(7);
-  EXPECT_EQ(StallClock(config).fresh(TimePoint{}).next, Stage::kDiagnose);
+  const StallClock clock(with_stall_limit(std::chrono::seconds(7), std::chrono::seconds(8)));
+  EXPECT_TRUE(clock.is_next({TimePoint{}}, Stage::kDiagnose));
+}
+
+TEST(StallClock, WithoutALimitATimerIsNeverDueAfterItsOtherStages) {
+  StallClock clock(with_stall_limit(std::chrono::seconds(2), std::chrono::seconds(0)));
+  const StallPatience warned = StallPatience{TimePoint{}}.after(Stage::kWarn);
+  EXPECT_TRUE(clock.is_next(warned, Stage::kCheck));
+  clock.add(warned.after(Stage::kCheck), PlanId{7});
+  EXPECT_FALSE(clock.earliest().has_value());
+  EXPECT_EQ(clock.all().size(), 1U);
 }
 
 }  // namespace

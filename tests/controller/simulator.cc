@@ -99,6 +99,7 @@ bool Simulation::call(int r) {
   if (std::holds_alternative<WaitCall>(call)) {
     self.engine.nudge();
     self.waiting = !self.engine.idle();
+    self.waiting ? self.engine.begin_wait(now_) : self.engine.end_wait();
   }
   if (std::holds_alternative<LeaveCall>(call)) {
     self.left = true;

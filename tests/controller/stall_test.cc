@@ -119,7 +119,7 @@ TEST(Stall, TheWarningIsOnRankZeroOnceAndNamesWhatTheMissingRankWaitsFor) {
   ranks.settle();
   ranks.fire_timers_until(ranks.now + 99ms);
   EXPECT_TRUE(ranks[0].warnings().empty());
-  ranks.fire_timers_until(ranks.now + 200ms);
+  ranks.fire_timers_until(ranks.now + 1ms);
   ASSERT_EQ(ranks[0].warnings().size(), 1U);
   EXPECT_THAT(ranks[0].warnings()[0],
               AllOf(HasSubstr("tensor 'x': submitted by ranks 0, 1, but not by rank 2 for 0.1 s"),
@@ -135,7 +135,7 @@ TEST(Stall, ManyTensorsShareOneWarning) {
     if (i % 100 == 0) ranks.settle(), ranks.now += 1ms;
   }
   ranks.settle();
-  ranks.fire_timers_until(ranks.now + 200ms);
+  ranks.fire_timers_until(ranks.now + 150ms);
   ASSERT_EQ(ranks[0].warnings().size(), 1U);
   EXPECT_THAT(ranks[0].warnings()[0], StartsWith("tensors 't0', 't1', 't2' and 497 more: submitted by rank 0"));
 }
@@ -146,7 +146,7 @@ TEST(Stall, TheWarningOfAPlanDoesNotDissolveIt) {
   learn_plans(ranks, specs);
   for (const TensorSpec& spec : specs) ranks[0].submit(spec);
   ranks.settle();
-  ranks.fire_timers_until(ranks.now + 200ms);
+  ranks.fire_timers_until(ranks.now + 150ms);
   ASSERT_EQ(ranks[0].warnings().size(), 1U);
   EXPECT_THAT(ranks[0].warnings()[0], HasSubstr("'a', 'b': submitted by rank 0, but not all of them by rank 1"));
   for (const TensorSpec& spec : specs) ranks[1].submit(spec);
@@ -219,7 +219,7 @@ TEST(Stall, FailsWithTheLastAnswerAfterTheLimit) {
   ranks.settle();
   ranks.fire_timers_until(ranks.now + 500ms);
   EXPECT_TRUE(ranks[0].failures().empty());
-  ranks[1].post(Diagnosed{1, "late.py:1 main"});
+  ranks[1].post(Diagnosed{2, "late.py:1 main"});
   ranks.settle();
   ranks.fire_timers_until(ranks.now);
   ASSERT_EQ(ranks[0].failures().size(), 1U);
@@ -308,7 +308,10 @@ TEST(Stall, TheErrorOfSixtyFourRanksNamesWhatEachSideWaitsFor) {
     program.emplace_back(SubmitCall{gradient(rank % 2 == 1 ? "x" : "y")});
     program.emplace_back(WaitCall{});
   }
-  Simulation world(world_of(64), programs);
+  SimulationConfig config = world_of(64);
+  config.coordinator.stall_limit = 60s;
+  config.coordinator.stall_warning = 40s;
+  Simulation world(config, programs);
   for (int rank = 0; rank < 64; ++rank)
     world.engine(rank).set_call_sites(rank % 2 == 1 ? "odd.py:1 main" : "even.py:2 main");
   world.run();

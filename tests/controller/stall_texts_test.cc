@@ -35,11 +35,21 @@ TEST(StallTexts, AWarningIsOneLineForAnyNumberOfTensors) {
   for (int i = 0; i < 50; ++i) {
     stalled.push_back({std::vector<std::string>(20, "t"), {0}, {i + 1}, false, 10s});
   }
-  const std::string text = warning_text(stalled, {}, 60'000ms);
+  CoordinatorConfig config;
+  config.stall_limit = 60'000ms;
+  const std::string text = warning_text(stalled, {}, {}, config);
   EXPECT_THAT(text, StartsWith("tensors 't', 't', 't' and 17 more: submitted by rank 0, but not by rank 1 for 10.0 s"));
   EXPECT_THAT(text, HasSubstr("880 more tensors wait for other ranks. This is an error after 60000 ms"));
   EXPECT_EQ(text.find('\n'), std::string::npos);
   EXPECT_LT(text.size(), 1'000U);
+}
+
+TEST(StallTexts, AWarningShowsTheInnermostFramesOfFewRanks) {
+  std::vector<CallSites> sites = {{{1}, true, "a.py:1 f\nb.py:2 g\nc.py:3 h\nd.py:4 i\ne.py:5 main"}};
+  for (int rank = 2; rank < 9; ++rank) sites.push_back({{rank}, rank % 2 == 1, ""});
+  const std::string text = warning_text({{{"x"}, {0}, {1, 2, 3}, false, 10s}}, {}, sites, CoordinatorConfig());
+  EXPECT_THAT(text, HasSubstr(" Rank 1 is at a.py:1 f < b.py:2 g < c.py:3 h < d.py:4 i. Rank 2 did not answer. Rank 4 "
+                              "did not answer. The places of other ranks are not shown. A slow rank is no error"));
 }
 
 TEST(StallTexts, WithoutPythonProgramsThereAreNoCallSites) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <latch>
 #include <thread>
 
@@ -109,6 +110,96 @@ TEST(Stall, AfterAStalledUnnamedCallTheCountersOfTheRanksMatch) {
       },
       short_limits());
   EXPECT_THAT(thrown, testing::Each(""));
+}
+
+Config short_deadlock() {
+  Config config;
+  config.stall_warning = 50ms;
+  config.deadlock_limit = 500ms;
+  config.answer_timeout = 30s;
+  return config;
+}
+
+TEST(Deadlock, RanksThatWaitForEachOtherFailAndContinue) {
+  const auto thrown = run_world(
+      3,
+      [](Session& session) {
+        const int rank = session.topology().rank;
+        const std::jthread thread = start_answering(session, "rank" + std::to_string(rank) + ".py:1 main");
+        float x = 0;
+        const std::string text = thrown_by([&] { session.run(float_spec(rank == 1 ? "y" : "x", 1), &x, &x); });
+        session.run(float_spec("after", 1), &x, &x);
+        meet(session);
+        session.shutdown();
+        throw std::runtime_error(text);
+      },
+      short_deadlock());
+  EXPECT_THAT(thrown[0], AllOf(HasSubstr("tensor 'x': submitted by ranks 0, 2, but not by rank 1. This is a deadlock: "
+                                         "ranks 0-2 wait for one another, and all of their callers have waited for "
+                                         "500 ms (HORO_DEADLOCK_MS)"),
+                               HasSubstr("rank 1, which did not, is here:\n  rank1.py:1 main")));
+  EXPECT_EQ(thrown[2], thrown[0]);
+  EXPECT_THAT(thrown[1], HasSubstr("tensor 'y': submitted by rank 1, but not by ranks 0, 2."));
+}
+
+// Slices as of a Python caller, which handles signals in between.
+TEST(Deadlock, ACallerThatWaitsInSlicesIsPartOfIt) {
+  const auto thrown = run_world(
+      2,
+      [](Session& session) {
+        float x = 0;
+        const auto work = session.submit(float_spec(session.topology().rank == 1 ? "y" : "x", 1), &x, &x);
+        while (!session.wait(std::span(&work, 1), Clock::now() + 20ms)) {
+        }
+        EXPECT_THAT(thrown_by([&] { work->outcome(); }), HasSubstr("ranks 0, 1 wait for one another"));
+        meet(session);
+      },
+      short_deadlock());
+  EXPECT_THAT(thrown, testing::Each(""));
+}
+
+// Ranks 1 and 2 are outside of the library for several times the limits.
+TEST(Deadlock, ASlowRankFailsNothing) {
+  const auto thrown = run_world(
+      3,
+      [](Session& session) {
+        const int rank = session.topology().rank;
+        float x = 1, y = 1;
+        const auto early = session.submit(float_spec(rank == 1 ? "y" : "x", 1), &y, &y);
+        if (rank != 0) std::promise<void>().get_future().wait_for(3s);
+        const auto late = session.submit(float_spec(rank == 1 ? "x" : "y", 1), &x, &x);
+        outcome_of(session, early);
+        outcome_of(session, late);
+        meet(session);
+      },
+      short_deadlock());
+  EXPECT_THAT(thrown, testing::Each(""));
+}
+
+// Rank 1 of one world is busy until the ranks of the other world have failed.
+TEST(Deadlock, TheSessionsOfOneProcessAreSeparate) {
+  std::latch failed(2);
+  const auto cross = [&failed](Session& session) {
+    float x = 0;
+    const std::string name = session.topology().rank == 1 ? "y" : "x";
+    EXPECT_THROW(session.run(float_spec(name, 1), &x, &x), Mismatch);
+    failed.count_down();
+    meet(session);
+  };
+  const auto slow = [&failed](Session& session) {
+    float x = 0;
+    if (session.topology().rank == 1) {
+      session.submit(float_spec("y", 1), &x, &x);
+      failed.wait();
+    }
+    float z = 0;
+    session.run(float_spec("x", 1), &z, &z);
+    if (session.topology().rank == 0) session.run(float_spec("y", 1), &z, &z);
+    meet(session);
+  };
+  auto other = std::async(std::launch::async, [&] { return run_world(2, slow, short_deadlock()); });
+  EXPECT_THAT(run_world(2, cross, short_deadlock()), testing::Each(""));
+  EXPECT_THAT(other.get(), testing::Each(""));
 }
 
 TEST(ReadyTimes, RankZeroHasTheTimesOfAllRanks) {
