@@ -283,7 +283,8 @@ HORO_API int32_t horo_submit_unit(horo_session* session, const horo_unit* unit, 
 /* Returns 1 if the work has ended, with or without an error, else 0. */
 HORO_API int32_t horo_poll(horo_session* session, int64_t work);
 /* Blocks until all works have ended or the timeout has passed (HORO_TIMEOUT). Returns the error of the first work that
- * failed, if any. */
+ * failed, if any. A deadlock is found only among threads whose waits have no end: a timeout of a day or more, or one of
+ * at most a second after which the same works are waited for again. */
 HORO_API int32_t horo_wait(horo_session* session, const int64_t* works, size_t count, int32_t timeout_ms);
 /* The result of a work that has ended without an error. */
 HORO_API int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result);
@@ -365,10 +366,11 @@ HORO_API const char* horo_setting(horo_session* session, const char* name);
  * caller releases an interpreter lock. */
 HORO_API int32_t horo_hash_many(const void* const* data, const uint64_t* sizes, size_t count, uint64_t* hashes);
 
-/* Stall diagnosis: shortly before a tensor fails that only some ranks have submitted, every rank is asked for the call
- * sites of its callers. A binding keeps one thread in horo_next_question, which blocks until there is a question (> 0,
- * its number), the timeout passes (0) or the session ends (negative), and must have returned before horo_free. The
- * answer becomes part of the error on all ranks: lines of text, at most 2,048 bytes, within HORO_ANSWER_TIMEOUT_MS. */
+/* Stall diagnosis: before a warning or a failure of a tensor that only some ranks have submitted, every rank is asked
+ * for the call sites of its callers. A binding keeps one thread in horo_next_question, which blocks until there is a
+ * question (> 0, its number), the timeout passes (0) or the session ends (negative), and must have returned before
+ * horo_free. The answer becomes part of the warning, or of the error on all ranks: lines of text, at most 2,048 bytes,
+ * within HORO_ANSWER_TIMEOUT_MS. */
 HORO_API int64_t horo_next_question(horo_session* session, int32_t timeout_ms);
 HORO_API int32_t horo_answer(horo_session* session, int64_t question, const char* text);
 

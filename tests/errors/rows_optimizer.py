@@ -112,7 +112,7 @@ def some_without_a_name():
 )
 def parameter_of_one_rank():
     hvd.shutdown()
-    hvd.init(settings={"HORO_STALL_LIMIT_MS": 3000})
+    hvd.init(settings={"HORO_DEADLOCK_MS": 3000})
     _, optimizer = made(f"extra of rank {hvd.rank()}")
     try:
         optimizer.step()

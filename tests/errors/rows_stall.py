@@ -45,8 +45,8 @@ def evaluate(done):
 
 @on_ranks(
     SECTION,
-    "A rank never submits a tensor",
-    do="Submit it on every rank; or raise `HORO_STALL_LIMIT_MS` if a rank may take longer",
+    "A rank does not submit a tensor within a limit of the user",
+    do="Submit it on every rank; or raise `HORO_STALL_LIMIT_MS`, or leave it at 0, if a rank may take longer",
     where="rank 0's log after `HORO_STALL_WARNING_MS`; at the call, every rank that submitted it; the others' log",
     env={"HORO_STALL_LIMIT_MS": "3000", "HORO_STALL_WARNING_MS": "500", "HORO_ANSWER_TIMEOUT_MS": "60000"},
     log=r"rank 0\] warning: tensor 'lonely'",
@@ -60,6 +60,32 @@ def a_rank_never_submits():
         hvd.allreduce(torch.ones(2), name="lonely")
     finally:
         done.touch()
+
+
+@on_ranks(
+    SECTION,
+    "A rank is slow",
+    do="Nothing, if it continues; else look at the call sites",
+    where="rank 0's log after `HORO_STALL_WARNING_MS`, then at growing pauses",
+    env={"HORO_STALL_WARNING_MS": "500", "HORO_ANSWER_TIMEOUT_MS": "60000"},
+    log=r"rank 0\] warning: tensor 'slow'",
+    changing=SOME_TIME,
+)
+def a_slow_rank():
+    if hvd.rank() == 1:
+        time.sleep(2)
+    hvd.allreduce(torch.ones(2), name="slow")
+
+
+@on_ranks(
+    SECTION,
+    "Ranks wait for one another",
+    do="Make the same calls in the same order on all ranks",
+    env={"HORO_DEADLOCK_MS": "2000", "HORO_ANSWER_TIMEOUT_MS": "60000"},
+    changing=SOME_TIME,
+)
+def a_deadlock():
+    hvd.allreduce(torch.ones(2), name="loss" if hvd.rank() else "accuracy")
 
 
 @on_ranks(

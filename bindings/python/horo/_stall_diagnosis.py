@@ -1,4 +1,5 @@
-"""Reports the stacks of this rank's Python threads when a tensor is about to fail because a rank never submitted it.
+"""Reports the stacks of this rank's Python threads before a warning or a failure of a tensor that a rank has not
+submitted.
 
 Until then one daemon thread waits in a C call without the interpreter lock.
 """
