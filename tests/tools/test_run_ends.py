@@ -13,6 +13,28 @@ def test_the_first_failure_decides_the_exit_code_and_is_named():
     assert f"rank 1 on host {socket.gethostname()} failed first: exit code 7" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "end, code, reason",
+    [
+        ("sys.exit(3)", 3, "failed first: exit code 3"),
+        ("horo.shutdown(); sys.exit(3)", 3, "failed first: exit code 3"),
+        ("os._exit(3)", 3, "failed first: exit code 3"),
+        ("sys.exit(0)", 1, "ended first: exit code 0, while other ranks still needed it"),
+    ],
+)
+def test_a_rank_that_exits_while_others_wait_for_it_is_named(end, code, reason):
+    program = f"""
+import horo, horo.numpy, numpy
+horo.init()
+horo.numpy.allreduce(numpy.ones(4), name='first')
+if rank == 1: {end}
+horo.numpy.allreduce(numpy.ones(4), name='of rank 2')
+"""
+    done = run(3, program)
+    assert f"rank 1 on host {socket.gethostname()} {reason}" in done.stderr, done.stderr
+    assert done.returncode == code
+
+
 def test_a_signal_becomes_128_and_its_number():
     done = run(2, "os.environ['HORO_RANK'] == '1' and os.kill(os.getpid(), signal.SIGKILL)")
     assert done.returncode == 128 + signal.SIGKILL

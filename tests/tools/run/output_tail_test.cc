@@ -43,7 +43,7 @@ TEST(OutputTail, ALongLineIsCut) {
 TEST(OutputTail, AnExceptionIsTheLineAfterATraceback) {
   const OutputTail words = words_of(kLost);
   EXPECT_EQ(words.exception(), kLost.back());
-  EXPECT_EQ(words.peer_lost(), kLost.back());
+  EXPECT_EQ(words.loss(), kLost.back());
 }
 
 TEST(OutputTail, TheLastExceptionCountsAndItsPeerLostCauseIsKept) {
@@ -52,7 +52,7 @@ TEST(OutputTail, TheLastExceptionCountsAndItsPeerLostCauseIsKept) {
                                        "Traceback (most recent call last):", "  File \"train.py\", line 5",
                                        "RuntimeError: training failed"});
   EXPECT_EQ(words.exception(), "RuntimeError: training failed");
-  EXPECT_EQ(words.peer_lost(), kLost.back());
+  EXPECT_EQ(words.loss(), kLost.back());
 }
 
 TEST(OutputTail, AnExceptionFarAboveTheEndIsIgnored) {
@@ -64,13 +64,23 @@ TEST(OutputTail, ACppExceptionIsFound) {
   const OutputTail words = words_of(
       {"terminate called after throwing an instance of 'horo::PeerLost'", "  what():  rank 1: rank 0 was lost"});
   EXPECT_EQ(words.exception(), "horo::PeerLost: rank 1: rank 0 was lost");
-  EXPECT_EQ(words.peer_lost(), words.exception());
+  EXPECT_EQ(words.loss(), words.exception());
 }
 
 TEST(OutputTail, OtherErrorsAreNotPeerLost) {
   for (const char* line : {"ValueError: no PeerLost here", "mine.NotPeerLost: rank 1", "KeyError: 'PeerLost'"}) {
-    EXPECT_EQ(words_of({"Traceback (most recent call last):", "  File", line}).peer_lost(), "") << line;
+    EXPECT_EQ(words_of({"Traceback (most recent call last):", "  File", line}).loss(), "") << line;
   }
+}
+
+TEST(OutputTail, AMismatchBecauseARankHasLeftIsItsLoss) {
+  const auto loss = [](const std::string& line) {
+    return words_of({"Traceback (most recent call last):", "  File", line}).loss();
+  };
+  EXPECT_EQ(loss("horo.errors.Mismatch: tensor 'of rank 7': rank 1 has left (horo.shutdown, or the end of"),
+            "rank 1 has left (horo.shutdown, or the end of");
+  EXPECT_EQ(loss("horo.errors.Mismatch: all_reduce of tensor 'x': ranks disagree: shape [2] on rank 0"), "");
+  EXPECT_EQ(loss("RuntimeError: rank 1 has left (horo.shutdown"), "");
 }
 
 TEST(RankLost, IsTheFirstNamedRankOtherThanTheReporter) {

@@ -66,6 +66,24 @@ TEST(ExitVerdict, AnotherExceptionRanksBeforePeerLost) {
   EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here failed first: ValueError: nan (exit code 1)"));
 }
 
+RankEnd left_alone(int rank, int peer) {
+  return end_of(rank, exited(1),
+                "horo.errors.Mismatch: tensor 'loss': rank " + std::to_string(peer) +
+                    " has left (horo.shutdown, or the end of the program) and will not submit it.");
+}
+
+TEST(ExitVerdict, ARankThatExitsInGoodOrderRanksBeforeThoseThatNeededIt) {
+  const ExitVerdict verdict = judged({left_alone(0, 1), end_of(1, exited(3)), left_alone(2, 1)});
+  EXPECT_EQ(verdict.code, 3);
+  EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here failed first: exit code 3"));
+}
+
+TEST(ExitVerdict, ARankThatLeavesWithSuccessIsNamedAndTheCodeIsThatOfTheOthers) {
+  const ExitVerdict verdict = judged({left_alone(0, 1), end_of(1, 0), lost(2, 0)});
+  EXPECT_EQ(verdict.code, 1);
+  EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here ended first: exit code 0, while other ranks still needed"));
+}
+
 TEST(ExitVerdict, PeersThatExitSilentlyRankAfterASignal) {
   const ExitVerdict verdict = judged({end_of(0, exited(3)), end_of(1, SIGSEGV), end_of(2, exited(3))});
   EXPECT_EQ(verdict.code, 128 + SIGSEGV);

@@ -12,10 +12,19 @@ constexpr std::string_view kHeadline = "Traceback (most recent call last):";
 constexpr std::string_view kTerminate = "terminate called after throwing an instance of '";
 constexpr std::string_view kWhat = "  what():  ";
 
-bool is_peer_lost(std::string_view exception) {
+bool is_of_type(std::string_view exception, std::string_view name) {
   const std::string_view type = exception.substr(0, exception.find_first_of(" ("));
-  const std::size_t at = type.find("PeerLost");
+  const std::size_t at = type.find(name);
   return at != std::string_view::npos && (at == 0 || type[at - 1] == '.' || type[at - 1] == ':');
+}
+
+// The part that names the rank that was lost or has left; empty if the exception is about no other rank's end.
+std::string_view loss_in(std::string_view exception) {
+  if (is_of_type(exception, "PeerLost")) return exception;
+  const std::size_t left = exception.find(" has left (horo.shutdown");
+  if (!is_of_type(exception, "Mismatch") || left == std::string_view::npos) return "";
+  const std::size_t rank = exception.rfind("rank ", left);  // a tensor's name is in front of it
+  return rank == std::string_view::npos ? "" : exception.substr(rank);
 }
 
 }  // namespace
@@ -47,13 +56,13 @@ void OutputTail::scan_line(const std::string& line) {
     terminate_type_.clear();
   } else if (++lines_since_ > kMaxLines) {
     exception_.clear();
-    peer_lost_.clear();
+    loss_.clear();
   }
 }
 
 void OutputTail::on_exception(std::string text) {
   lines_since_ = 0;
-  if (is_peer_lost(text)) peer_lost_ = text;
+  if (const std::string_view loss = loss_in(text); !loss.empty()) loss_ = loss;
   exception_ = std::move(text);
 }
 

@@ -21,8 +21,9 @@ class OutputTail {
   // "ValueError: no such file", from the last Python traceback or C++ terminate message; empty if more than kMaxLines
   // other lines follow it.
   const std::string& exception() const { return exception_; }
-  // The same for the last exception of a type named PeerLost, even if it is the cause of a later exception.
-  const std::string& peer_lost() const { return peer_lost_; }
+  // The same for the last exception about the end of another rank, even if it is the cause of a later exception: of a
+  // type named PeerLost, or a Mismatch because a rank has left ("rank 1 has left ...").
+  const std::string& loss() const { return loss_; }
 
  private:
   void scan_line(const std::string& line);
@@ -32,11 +33,11 @@ class OutputTail {
   bool is_transient_ = false;  // the last line ends in a carriage return
   bool in_traceback_ = false;
   std::string terminate_type_;  // of a C++ exception whose text is on the next line
-  std::string exception_, peer_lost_;
+  std::string exception_, loss_;
   std::size_t lines_since_ = 0;
 };
 
-// The lost rank in the text of a PeerLost error of rank `by`: the first rank in the text that is not `by`. Empty if
+// The lost rank in loss() of rank `by`: the first rank in the text that is not `by`. Empty if
 // there is none.
 std::optional<int> rank_lost(std::string_view text, int by);
 

@@ -1,5 +1,5 @@
-// Processes that end within the same millisecond are reaped in any order, so the order is weak evidence. The PeerLost
-// errors of the survivors are stronger, and then the kind of the end.
+// Processes that end within the same millisecond are reaped in any order, so the order is weak evidence. The errors
+// of the survivors about a lost rank are stronger, and then the kind of the end.
 #include "tools/horo/run/verdict.h"
 
 #include <signal.h>
@@ -19,12 +19,12 @@ bool has_failed(const RankEnd& end) {
   return code_of(end.status) != 0 && !end.was_terminated;
 }
 
-const std::string& peer_lost(const RankEnd& end) {
-  return end.errors.peer_lost().empty() ? end.output.peer_lost() : end.errors.peer_lost();
+const std::string& told_loss(const RankEnd& end) {
+  return end.errors.loss().empty() ? end.output.loss() : end.errors.loss();
 }
 
 std::optional<int> loss_of(const RankEnd& end) {
-  return has_failed(end) ? rank_lost(peer_lost(end), end.rank) : std::nullopt;
+  return has_failed(end) ? rank_lost(told_loss(end), end.rank) : std::nullopt;
 }
 
 const RankEnd* find_rank(const std::vector<RankEnd>& ends, int rank) {
@@ -48,7 +48,7 @@ std::optional<int> most_blamed(const std::vector<RankEnd>& ends) {
 
 // Lower is more likely the cause.
 int rank_of_cause(const RankEnd& end) {
-  return !peer_lost(end).empty() ? 2 : WIFSIGNALED(end.status) ? 0 : 1;
+  return !told_loss(end).empty() ? 2 : WIFSIGNALED(end.status) ? 0 : 1;
 }
 
 const RankEnd* first_failed(const std::vector<RankEnd>& ends) {

@@ -22,9 +22,9 @@ struct ExitVerdict {
 };
 
 // A rank that ended only because of another rank's end ranks last, even if its end was observed first. In this order:
-// - the rank that most PeerLost errors name, unless it reported a lost peer itself;
-// - a rank that a signal ended, then a rank that failed without PeerLost; the earliest first;
-// - a rank that failed with PeerLost.
+// - the rank that most errors name as lost or as having left, unless it reported such a rank itself;
+// - a rank that a signal ended, then a rank that failed without such an error; the earliest first;
+// - a rank that failed with such an error.
 // A rank that ended after the launcher's SIGTERM has not failed. The named rank may also run on another host, have
 // exited with 0 while others needed it, or have not ended by itself; the code is then that of the first failure on this
 // host.
