@@ -194,6 +194,19 @@ TEST(Messages, ASpecKeepsItsRoundStream) {
   EXPECT_EQ(decode_up(encode(message), world_of(2).coordinator).requests[0].spec.round_stream, 9U);
 }
 
+TEST(Messages, TheWaitsOfAnAnswerArriveUnchangedAndAreLimited) {
+  UpMessage message;
+  const std::vector<Awaited> waits = {{{0, 1, "x"}, false}, {{2, 0, "join"}, true}};
+  message.answers = {{7, "a.py:1 main", std::chrono::milliseconds(60'001), {waits, {}}}};
+  const UpMessage back = decode_up(encode(message), world_of(2).coordinator);
+  EXPECT_EQ(back.answers[0].unchanged.count(), 60'001);
+  EXPECT_THAT(back.answers[0].threads, testing::ElementsAre(waits, testing::IsEmpty()));
+  message.answers[0].threads.resize(kMaxWaitingThreads + 1);
+  EXPECT_THROW(decode_up(encode(message), world_of(2).coordinator), ProtocolError);
+  message.answers[0].threads = {std::vector<Awaited>(kMaxAwaitedTensors + 1, waits[0])};
+  EXPECT_THROW(decode_up(encode(message), world_of(2).coordinator), ProtocolError);
+}
+
 TEST(Messages, EmptyListsOfStepEndsTakeNoBytes) {
   UpMessage message = up_message();
   message.rounds.clear();
