@@ -267,5 +267,5 @@ def habit_shutdown_and_init_between_steps(job):
         job.train(model, optimizer, 2, first=2 * step)
         if not job.is_oracle:
             hvd.shutdown()
-            hvd.init()
+            hvd.init(settings=job.settings)
     return model

@@ -83,8 +83,9 @@ class Ranks(Job):
     is_oracle = False
     dtype = torch.float32
 
-    def __init__(self):
-        self.rank, self.size = hvd.rank(), hvd.size()
+    def __init__(self, settings):
+        """settings: those of the session."""
+        self.rank, self.size, self.settings = hvd.rank(), hvd.size(), settings
 
     def wrap(self, optimizer, named=None, **options):
         named = named.named_parameters() if isinstance(named, torch.nn.Module) else named
@@ -168,7 +169,8 @@ class Oracle(Job):
             self._keep(rank, {param: param.grad for param in params if param.grad is not None})
         for param, gradient in before.items():
             param.grad = gradient
-        self._passes += 1
+        if self._depth == 0:
+            self._passes += 1
         passes = max([choice.get("backward_passes_per_step", 1) for choice in params.values()], default=1)
         if self._depth == 0 and self._passes >= passes:
             self._flush()

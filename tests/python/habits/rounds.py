@@ -362,3 +362,39 @@ def habit_lbfgs_with_a_line_search(job):
     """Each rank has its own loss: without the average the ranks evaluate the closure differently often."""
     job.tolerance = 5e-3
     return _lbfgs(job, "strong_wolfe")
+
+
+def _summed(job, zero):
+    model = job.net()
+    optimizer = job.wrap(job.sgd(model, lr=0.03), model, op=hvd.Sum)
+    for step in range(3):
+        zero(model, optimizer)
+        job.backward(job.regression(model, step))
+        optimizer.step()
+    return model
+
+
+def habit_sums_with_gradients_that_are_set_to_zero(job):
+    """Gradients that zero_grad() fills with zeros are no results any more."""
+    return _summed(job, lambda model, optimizer: optimizer.zero_grad(set_to_none=False))
+
+
+def habit_sums_with_gradients_that_the_model_sets_to_zero(job):
+    return _summed(job, lambda model, optimizer: model.zero_grad(set_to_none=False))
+
+
+def habit_sums_with_gradients_that_are_cleared_by_hand(job):
+    return _summed(job, lambda model, optimizer: [p.grad.zero_() for p in model.parameters() if p.grad is not None])
+
+
+def habit_sums_without_zero_grad(job):
+    """The next step's backward would add to a result: refused by name, as within one step."""
+    model = job.net()
+    optimizer = job.wrap(job.sgd(model, lr=0.03), model, op=hvd.Sum)
+    if not job.is_oracle:
+        job.backward(job.regression(model, 90), retain_graph=False)
+        error = job.expect(lambda: job.backward(job.regression(model, 91)), "no_sync()")
+        assert any(name in str(error) for name, _ in model.named_parameters()), error
+    optimizer.zero_grad()
+    job.train(model, optimizer, 3)
+    return model

@@ -60,7 +60,7 @@ def run(habit):
     random.seed(1)
     torch.manual_seed(1)
     try:
-        job = Ranks()
+        job = Ranks(SETTINGS)
         compare(job, habit, values_of(habit(job)))
         return None
     except BaseException as error:
@@ -82,10 +82,15 @@ def chosen(names):
                 yield f"{module}.{habit.removeprefix('habit_')}", function
 
 
-def main(*names):
+def prepare():
+    """Once per process."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     gc.freeze()  # collections after each habit skip the modules of torch
+
+
+def main(*names):
+    prepare()
     for name, habit in chosen(names):
         faulthandler.dump_traceback_later(WATCHDOG_S, exit=True)
         begin = time.monotonic()
@@ -95,4 +100,5 @@ def main(*names):
         print(f"habit {name} {json.dumps({'wrong': wrong, 'seconds': seconds})}", flush=True)
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])
