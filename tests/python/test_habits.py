@@ -17,7 +17,7 @@ SIZE = 3
 RUNS = [
     ["shared_memory", "between", "rounds"],
     ["freezing", "sparse", "reached", "whole", "several"],
-    ["failing", "uneven", "compiled"],
+    ["failing", "uneven", "heap", "compiled"],
 ]
 
 
