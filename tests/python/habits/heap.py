@@ -207,7 +207,7 @@ def habit_handles_are_dropped_in_flight(job):
             tensors = [torch.full((40000,), float(job.rank)) for _ in range(4)]
             if job.rank == 0:
                 time.sleep(0.01)
-            handles = [hvd.allreduce_async_(tensor, name=f"dropped {j}") for j, tensor in enumerate(tensors)]
+            handles = [hvd.allreduce_async_(tensor, name=f"dropped {i} {j}") for j, tensor in enumerate(tensors)]
             del tensors, handles
             gc.collect()
             torch.full((40000,), float("nan"))
