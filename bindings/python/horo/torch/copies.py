@@ -1,9 +1,16 @@
-"""Copies and pickles of a DistributedOptimizer."""
+"""Copies of a DistributedOptimizer."""
 
 import copy
-import copyreg
 
-_OURS = ("_gradients", "_cross", "_names", "_options", "_should_synchronize", "_audit")  # attributes of the mixin
+_OURS = (
+    "_gradients",
+    "_cross",
+    "_names",
+    "_options",
+    "_should_synchronize",
+    "_count",
+    "_audit",
+)  # attributes of the mixin
 
 
 def _plain_class(optimizer):
@@ -17,9 +24,11 @@ def _state_of(optimizer):
     return {key: value for key, value in state.items() if key not in _OURS} if isinstance(state, dict) else state
 
 
-def reduce_plain(optimizer, _):
-    """The result of __reduce_ex__ for an optimizer of the user's class."""
-    return copyreg.__newobj__, (_plain_class(optimizer),), _state_of(optimizer)
+def refuse_pickle(optimizer):
+    raise TypeError(
+        f"this {_plain_class(optimizer).__name__} is a DistributedOptimizer, which belongs to the ranks of this job: it "
+        "cannot be pickled, or copied by copy.copy(); save optimizer.state_dict(), or use copy.deepcopy()"
+    )
 
 
 def deep_copy(optimizer, memo, wrap):

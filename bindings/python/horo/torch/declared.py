@@ -39,7 +39,8 @@ class DeclaredParameters:
 
     def declare(self, gradients, named):
         """Declares parameters, a list of (name, parameter), and registers their hooks."""
-        named = [(name, param) for name, param in named if _is_trainable(name, param)]
+        known = self.by_param
+        named = [(name, param) for name, param in named if id(param) not in known and _is_trainable(name, param)]
         if not self.included or not named:
             return
         if self.hooks is None:

@@ -10,7 +10,6 @@ import weakref
 
 import torch
 
-from horo import _default
 from horo._handles import synchronize
 from horo._specs import Average
 from horo.torch import rounds
@@ -43,6 +42,7 @@ class Gradients:
         self._batching = self.declared.batching
         self._lock = threading.RLock()  # held while rows are added to the table
         self._abandoned = AbandonedWorks()
+        self.before_pass = lambda: None  # called before a backward in this thread
         self.before_rest = lambda: None  # called before the gradients are submitted that no hook has submitted
         self._table = GradientTable(self.declared.session, 0)  # of the present round
         self._taken = None  # GradientTable of the last round, after take_table()
@@ -75,8 +75,8 @@ class Gradients:
 
     def _connect(self):
         if self.declared.connect():
-            self._table = GradientTable(self.declared.session, len(self.declared.states))
             self.round.is_open = False
+            self._start_over()
 
     def has_begun(self):
         """Whether gradients wait or are in flight."""
@@ -84,11 +84,10 @@ class Gradients:
 
     def prepare(self):
         """An outermost backward begins in this thread. Waits for what is left of earlier rounds."""
-        if self.declared.stream.thread != threading.get_ident():
+        if self.declared.stream.thread != threading.get_ident() or self.declared.session.closed:
             return
         self._abandoned.settle()
-        if _default.is_initialized():
-            self._connect()
+        self.before_pass()
         if self.round.is_submitted and not self.ends_in_step:
             self.collect()  # an interrupt has ended the wait for the last round
         self.round.prepare(self.declared.states)
@@ -101,10 +100,7 @@ class Gradients:
 
     def is_due(self, state):
         """A hook has found the gradient of this parameter complete. Returns whether to submit it now."""
-        running = rounds.present()
-        if self.round.running is not running:
-            self.round.enter(running, state)
-            self.declared.stream.thread = running.thread
+        self._enter(state)
         if not self.round.is_due(state):
             return False
         if state.group is None:
@@ -112,6 +108,13 @@ class Gradients:
         if state.group.arrive():
             self._submit_group(state.group)
         return False
+
+    def _enter(self, state):
+        """The hook of a parameter runs."""
+        running = rounds.present()
+        if self.round.running is not running:
+            self.round.enter(running, state)
+            self.declared.stream.thread = running.thread
 
     def end_pass(self):
         """The backward that reached these gradients has ended. Returns whether its round ends."""
@@ -174,6 +177,8 @@ class Gradients:
 
     def submit_ready(self, trigger):
         """Submits the parameters of `ready` as a batch. trigger: see Batching.find."""
+        if trigger is not None:
+            self._enter(trigger)
         with self._lock:
             params = self._batching.take()
             if not params or self.round.accumulates:
@@ -274,8 +279,10 @@ class Gradients:
 
     def _submit_late(self, state):
         """Submits the gradient of a parameter that no complete backward pass has reached."""
-        if not state.param.requires_grad and not state.has_new_gradient():
-            return  # frozen, on all ranks alike
+        if not state.param.requires_grad and not state.has_new_gradient():  # frozen, on all ranks alike
+            if state.zeroed and state.is_in_view(state.param.grad):
+                state.param.grad = None
+            return
         if state not in self.round.held and state.has_gradient(self.round.has_reached(state)):
             self.submit(state, state.param.grad)
         elif state.layout and not self._payloads.sparse_as_dense:

@@ -5,6 +5,7 @@ isinstance, schedulers made before and code that reads the class name continue t
 """
 
 import contextlib
+import weakref
 
 import torch
 
@@ -35,17 +36,25 @@ class _Distributed:
         self._names = names  # see names_of
         self._options = options  # arguments of DistributedOptimizer, for a copy
         self._should_synchronize = True
+        self._count = -1  # parameters that are declared
         gradients.close_with(self)
-        self._add_groups(range(len(self.param_groups)))
+        self._declare()
+        declare = weakref.WeakMethod(self._declare)
+        gradients.before_pass = lambda: declare()()
         stream = gradients.declared.stream
         self._audit = Audit(self, self._name_of, options["process_set"], stream.label if stream else "none")
 
-    def _add_groups(self, groups):
+    def _declare(self):
+        """Declares the parameters that are new. Scripts edit param_groups in place, too."""
+        count = sum(len(group["params"]) for group in self.param_groups)
+        if count == self._count:
+            return
+        self._count = count
         named = []
-        for group in groups:
-            for i, param in enumerate(self.param_groups[group]["params"]):
-                name, _ = self._names.get(id(param), (None, None))
-                named.append((f"group.{group}.parameter.{i}" if is_no_name(name) else name, param))
+        for number, group in enumerate(self.param_groups):
+            for i, param in enumerate(group["params"]):
+                name = self._name_of(param)
+                named.append((f"group.{number}.parameter.{i}" if is_no_name(name) else name, param))
         self._gradients.add(named)
 
     def _name_of(self, param):
@@ -78,6 +87,7 @@ class _Distributed:
         """Reduces the gradients that no backward has reduced: those made by hand, or added by passes that only
         accumulate. step() calls it. With cross_barrier it waits for the gradients in flight and, after step(), until
         all parameters are updated."""
+        self._declare()
         self._gradients.declared.use()
         if self._cross is not None and self._cross.finish() and not self._gradients.has_begun():
             return  # no backward since the last step()
@@ -171,7 +181,7 @@ class _Distributed:
         if self._cross is not None:
             self._cross.finish()
         super().add_param_group(param_group)
-        self._add_groups([len(self.param_groups) - 1])
+        self._declare()
 
     def load_state_dict(self, *args, **kwargs):
         if self._cross is not None:
@@ -181,8 +191,7 @@ class _Distributed:
         super().load_state_dict(*args, **kwargs)
 
     def __reduce_ex__(self, protocol):
-        """A pickle holds an optimizer of the user's class: the process that loads it may have no ranks."""
-        return copies.reduce_plain(self, protocol)
+        return copies.refuse_pickle(self)
 
     def __deepcopy__(self, memo):
         """A DistributedOptimizer of the copies of the parameters, with the same options."""

@@ -115,7 +115,7 @@ class RoundState:
             raise RuntimeError(_ADDED_TO_RESULT.format(name=state.name))
         if state in self._reached:
             if state not in self._deferred:
-                raise RuntimeError(_REACHED_TWICE.format(name=state.name))
+                self._refuse_second(state)
             state.is_late = True
             return False
         self._reached.add(state)
@@ -129,8 +129,12 @@ class RoundState:
         """The states of a batch that are to be submitted now. submitted: those in flight."""
         for state in states:
             if state in submitted:
-                raise RuntimeError(_REACHED_TWICE.format(name=state.name))
+                self._refuse_second(state)
         return [state for state in states if self.is_due(state)]
+
+    def _refuse_second(self, state):
+        is_alone = self.running is None or self.running.is_alone()
+        raise RuntimeError((_REACHED_TWICE if is_alone else _TWO_THREADS).format(name=state.name))
 
     def has_reached(self, state):
         return state in self._reached

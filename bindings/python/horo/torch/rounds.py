@@ -35,6 +35,10 @@ class BackwardPass:
         self.task = task  # graph task of a backward that did not pass the wrapper
         self.thread = threading.get_ident()
 
+    def is_alone(self):
+        """Whether no other thread runs backward."""
+        return not _active - {self}
+
 
 def serve(gradients):
     """From now on, backward ends the rounds of these Gradients."""
@@ -232,6 +236,7 @@ class _Exchange:
 
     def others(self):
         """Waits. Returns the Gradients that have a round on other ranks only."""
+        self._flights = [flight for flight in self._flights if not flight[0].closed]
         self.start()
         while self._flights:
             session, work, _, flags, numbers = self._flights[-1]
@@ -243,7 +248,8 @@ class _Exchange:
             self._wanted.update(stream for stream, flag in zip(numbers, flags.tolist()) if flag)
             self._flights.pop()
             session.release([work])
-        return [one for one in living() if one not in self._complete and one.connection()[2].number in self._wanted]
+        others = [one for one in living() if one not in self._complete and not one.declared.session.closed]
+        return [one for one in others if one.declared.stream.number in self._wanted]
 
 
 def _spec(number, numbers):
