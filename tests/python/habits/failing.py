@@ -19,8 +19,9 @@ class _Fails(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        if ctx.error is not None:
-            raise ctx.error
+        error, ctx.error = ctx.error, None  # a graph that keeps its exception is never freed
+        if error is not None:
+            raise error
         return gradient, None
 
 

@@ -21,7 +21,7 @@ from job import Oracle, Ranks, digest, values_of
 import horo.torch as hvd
 
 SETTINGS = {"HORO_STALL_LIMIT_MS": 30000, "HORO_STALL_WARNING_MS": 5000, "HORO_START_TIMEOUT_MS": 90000}
-WATCHDOG_S = 100 * int(os.environ.get("HABITS_SLOWNESS", "1"))
+WATCHDOG_S = 60 * int(os.environ.get("HABITS_SLOWNESS", "1"))
 
 
 def differences(values, expected, tolerance):
