@@ -19,22 +19,44 @@ def made(*names):
     return params, optimizer
 
 
-@on_ranks(SECTION, "`backward()` twice without a `step()`", do="`step()` after each, or `backward_passes_per_step=2`")
+@on_ranks(
+    SECTION, "`backward()` twice without a `step()`, and `op=horo.Sum`", do="`optimizer.no_sync()` around the first"
+)
 def two_backwards():
-    params, optimizer = made("weights")
+    param = torch.nn.Parameter(torch.zeros(2))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [("weights", param)], op=hvd.Sum)
+    param.sum().backward()
     try:
-        params[0].sum().backward()
+        param.sum().backward()
     finally:
-        optimizer.set_backward_passes_per_step(1)  # discards the mixed sums
+        optimizer.zero_grad()
 
 
-@on_ranks(SECTION, "`zero_grad()` between `backward()` and `step()`", do="`zero_grad()` before `backward()`")
+@on_ranks(
+    SECTION,
+    "`zero_grad()` between `backward()` and `step()`, and `cross_barrier=True`",
+    do="`zero_grad()` before `backward()`",
+)
 def zero_grad_in_between():
-    _, optimizer = made("zeroed")
+    model = torch.nn.Linear(2, 2)
+    sgd = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters(), cross_barrier=True)
+    model(torch.ones(1, 2)).sum().backward()
     try:
         optimizer.zero_grad()
     finally:
         optimizer.step()
+
+
+@on_ranks(
+    SECTION, "A `backward()` that one rank makes more often than the others", do="Call it equally often on all ranks"
+)
+def one_backward_more():
+    params, optimizer = made("counted")
+    if hvd.rank() == 0:
+        params[0].sum().backward()
+    optimizer.step()
+    params[0].sum().backward()
 
 
 @on_ranks(
@@ -52,34 +74,21 @@ def replicas_that_differ():
         optimizer.param_groups[0]["lr"] = 1.0
 
 
-@on_ranks(
-    SECTION,
-    "A gradient whose memory is replaced before `step()`",
-    do="Call `optimizer.synchronize()` before it",
-    **BY_RANK,
-)
+@on_ranks(SECTION, "A gradient whose memory a hook replaces", do="Change gradients after `backward()`", **BY_RANK)
 def gradient_with_other_memory():
-    params, optimizer = made("moved")
-    params[0].grad.data = params[0].grad.data.clone()
-    try:
-        optimizer.step()
-    finally:
-        params[0].grad = None
+    params, _ = made("moved")
+    params[0].register_post_accumulate_grad_hook(lambda param: setattr(param.grad, "data", param.grad.data.clone()))
+    params[0].sum().backward()
 
 
-@on_ranks(
-    SECTION, "A gradient that is changed before `step()`", do="Call `optimizer.synchronize()` before it", **ON_RANK
-)
+@on_ranks(SECTION, "A gradient that a hook changes", do="Change gradients after `backward()`", **ON_RANK)
 def gradient_that_is_written_to():
-    params, optimizer = made("clipped")
-    params[0].grad.mul_(0.5)
-    try:
-        optimizer.step()
-    finally:
-        params[0].grad = None
+    params, _ = made("clipped")
+    params[0].register_post_accumulate_grad_hook(lambda param: param.grad.mul_(0.5))
+    params[0].sum().backward()
 
 
-@on_ranks(SECTION, "A gradient that a hook removes", do="Keep it until `step()`")
+@on_ranks(SECTION, "A gradient that a hook removes", do="Keep it until `backward()` returns")
 def gradient_thrown_away():
     params, optimizer = made("kept", "thrown")
     optimizer.step()

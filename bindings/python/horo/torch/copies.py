@@ -26,8 +26,8 @@ def _state_of(optimizer):
 
 def refuse_pickle(optimizer):
     raise TypeError(
-        f"this {_plain_class(optimizer).__name__} is a DistributedOptimizer, which belongs to the ranks of this job: it "
-        "cannot be pickled, or copied by copy.copy(); save optimizer.state_dict(), or use copy.deepcopy()"
+        f"this {_plain_class(optimizer).__name__} is a DistributedOptimizer, which belongs to the ranks of this job: "
+        "it cannot be pickled, or copied by copy.copy(); save optimizer.state_dict(), or use copy.deepcopy()"
     )
 
 

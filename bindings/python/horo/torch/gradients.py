@@ -69,14 +69,11 @@ class Gradients:
     # Rounds; see rounds.py
 
     def connection(self):
-        """The Session, the number of the process set and the Stream."""
-        self._connect()
+        """The present Session, the number of the process set and the Stream."""
+        if self.declared.connect():  # the passes of the present round still count
+            self.round.is_open = self.round.is_submitted = False
+            self._table = GradientTable(self.declared.session, len(self.declared.states))
         return self.declared.session, self.declared.number, self.declared.stream
-
-    def _connect(self):
-        if self.declared.connect():
-            self.round.is_open = False
-            self._start_over()
 
     def has_begun(self):
         """Whether gradients wait or are in flight."""
@@ -233,7 +230,7 @@ class Gradients:
     def submit_rest(self):
         """Submits the gradients that no hook has submitted."""
         self.before_rest()
-        self._connect()
+        self.connection()
         declared = self.declared
         if declared.session.dropped:
             declared.session.sweep()
@@ -327,8 +324,6 @@ class Gradients:
             works = table.works()
             session.wait(works)
             self._payloads.deliver_all(table, declared.states, self.round.held)
-            for state in () if self.round.may_add else table.submitted():
-                state.note_result()
             declared.learn_priorities()
         except Exception:  # not for an interrupt: the works continue, and the next call waits for them
             self.abandon()
@@ -338,6 +333,8 @@ class Gradients:
             session.step_end(declared.number)
             if declared.views is not None and declared.views.arrange(table.states, works):
                 self._batching.forget()
+            for state in () if self.round.may_add else table.submitted():
+                state.note_result()
         finally:
             session.release(works)
 
