@@ -87,6 +87,8 @@ def _iteration(rng, program):
     if not program["scaler"] and not simple and program["local"] and rng.random() < 0.12:
         one["unfinished"] = True  # the last passes are local: step() reduces them
         one["changes"] = []
+    if any(None in part["heads"] for part in one["rounds"]):
+        one["changes"] = []  # the gradients of that rank are reduced by step() only
     if one["fails"] or one["refused"]:
         one["zero"] = "to None"
     return one
