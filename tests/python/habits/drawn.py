@@ -96,7 +96,7 @@ def _iteration(rng, program):
 
 def _round(rng, program, simple):
     heads = [rng.randrange(program["heads"]) for _ in range(3)]
-    if simple and rng.random() < 0.3:
+    if simple and not program["scaler"] and rng.random() < 0.3:
         heads[rng.randrange(3)] = None  # this rank's loss reaches nothing
     return {
         "local": 0 if simple or not program["local"] or rng.random() < 0.6 else rng.randint(1, 2),
