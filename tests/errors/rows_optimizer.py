@@ -84,7 +84,11 @@ def gradient_with_other_memory():
 @on_ranks(SECTION, "A gradient that a hook changes", do="Change gradients after `backward()`", **ON_RANK)
 def gradient_that_is_written_to():
     params, _ = made("clipped")
-    params[0].register_post_accumulate_grad_hook(lambda param: param.grad.mul_(0.5))
+
+    def clip(param):
+        param.grad.mul_(0.5)
+
+    params[0].register_post_accumulate_grad_hook(clip)
     params[0].sum().backward()
 
 
