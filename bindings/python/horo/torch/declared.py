@@ -30,6 +30,7 @@ class DeclaredParameters:
         self.views = None
         self.states = []
         self.by_param = {}  # id of a parameter: its ParameterState
+        self.unsubmitted = set()  # ParameterStates that were in no round so far
         self.groups = []
         self.batching = Batching()
         self.hooks = None
@@ -52,6 +53,7 @@ class DeclaredParameters:
             self._name(state)
             self.states.append(state)
             self.by_param[id(param)] = state
+            self.unsubmitted.add(state)
             ownership.take(self, param)
             self.hooks.add(state, can_batch)
 
@@ -75,6 +77,12 @@ class DeclaredParameters:
             for state in self.states:
                 self._name(state)
             self.batching.forget()
+
+    def note_submitted(self, states):
+        """These states are in a round, on all ranks alike."""
+        for state in self.unsubmitted & states:
+            state.was_submitted = True
+        self.unsubmitted -= states
 
     def group(self, groups):
         """From now on the gradients of each list of parameters are reduced as one unit."""
@@ -113,6 +121,10 @@ class DeclaredParameters:
     def check_lent(self):
         """Raises ValueError if a parameter was lent to an optimizer that reduces in another way."""
         ownership.check(self, self.lent())
+
+    def is_displaced(self):
+        """Whether other optimizers reduce all parameters."""
+        return all(state.is_lent for state in self.states)
 
     def lent(self):
         return [state for state in self.states if state.is_lent]

@@ -50,6 +50,8 @@ class Gradients:
     def add(self, named):
         """Declares parameters, a list of (name, parameter), and registers their hooks."""
         is_new = not self.is_active()
+        if not is_new:
+            self.connection()
         self.declared.declare(self, named)
         if is_new and self.is_active():
             self.round.step = self.declared.stream.steps
@@ -276,7 +278,7 @@ class Gradients:
 
     def _submit_late(self, state):
         """Submits the gradient of a parameter that no complete backward pass has reached."""
-        if not state.param.requires_grad and not state.has_new_gradient():  # frozen, on all ranks alike
+        if not state.param.requires_grad and not state.has_new_gradient():  # frozen
             if state.zeroed and state.is_in_view(state.param.grad):
                 state.param.grad = None
             return
@@ -291,11 +293,6 @@ class Gradients:
             self._table.add(state, spare, work, absent=True)
 
     # Results
-
-    def end_round(self):
-        """All gradients of the round are submitted: waits for their results, unless step() does."""
-        if not self.ends_in_step:
-            self.collect()
 
     def synchronize(self):
         """Makes the gradients results: waits for a round in flight, or makes a round of what no round has covered."""
@@ -328,6 +325,8 @@ class Gradients:
         except Exception:  # not for an interrupt: the works continue, and the next call waits for them
             self.abandon()
             raise
+        if declared.unsubmitted:
+            declared.note_submitted(table.submitted())
         self._start_over()  # before step_end(), so that an interrupt there does not harm the next round
         try:
             session.step_end(declared.number)

@@ -29,7 +29,7 @@ class ParameterState:
         "zeroed",
         "is_lent",
         "is_late",
-        "was_reached",
+        "was_submitted",
         "_result_address",
     )
 
@@ -45,7 +45,7 @@ class ParameterState:
         self.layout = None  # of its gradient, on all ranks (sparse.py); None: not known
         self.is_lent = False  # another optimizer reduces the parameter
         self.is_late = False  # its gradient may become complete several times in a backward: the end submits it
-        self.was_reached = False  # a backward has reached it
+        self.was_submitted = False  # it was in a round, on all ranks alike
         self._result_address = 0  # of the last result
         self.drop_view()
 
@@ -89,8 +89,8 @@ class ParameterState:
         return not untouched or bool(self.view.reshape(-1).view(torch.uint8).any())
 
     def has_new_gradient(self):
-        """Whether the user has made a gradient of a parameter that no backward has ever reached."""
-        return self.param.grad is not None and not self.was_reached
+        """Whether the user has made a gradient of a parameter that has always been frozen."""
+        return self.param.grad is not None and not self.was_submitted
 
     def note_result(self):
         """The gradient is a result."""

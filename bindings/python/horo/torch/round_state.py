@@ -119,7 +119,6 @@ class RoundState:
             state.is_late = True
             return False
         self._reached.add(state)
-        state.was_reached = True
         if state.is_late or self._learns_nesting():
             self._deferred.add(state)
             return False

@@ -202,7 +202,8 @@ def _end_rounds(complete):
     failure = None
     for gradients in complete:
         try:
-            gradients.end_round()
+            if not gradients.ends_in_step:
+                gradients.collect()
         except Exception as error:
             failure = failure or error
     if failure is not None:
@@ -248,7 +249,7 @@ class _Exchange:
             self._wanted.update(stream for stream, flag in zip(numbers, flags.tolist()) if flag)
             self._flights.pop()
             session.release([work])
-        others = [one for one in living() if one not in self._complete and not one.declared.session.closed]
+        others = [one for one in living() if one not in self._complete and not one.declared.is_displaced()]
         return [one for one in others if one.declared.stream.number in self._wanted]
 
 

@@ -1,4 +1,4 @@
-"""Round streams: which optimizers reduce gradients in one session and process set, and how their tensors are named.
+"""Round streams: which optimizers reduce gradients in a process set, and how their tensors are named.
 
 A stream is the sequence of rounds of one optimizer. Its number follows from the names of the optimizer's parameters,
 so that it is the same on all ranks, in whatever order a rank wraps its optimizers. If two streams share
@@ -13,13 +13,13 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 MAX_STREAMS = 64  # per process set, and places of the vector in which ranks tell which streams a backward has reached
 
-_sets = weakref.WeakKeyDictionary()  # Session: {number of a process set: _Streams}
+_sets = weakref.WeakKeyDictionary()  # Session: {number of a process set: _Streams}; not of the world
 _joined = WeakTensorKeyDictionary()  # parameter: the Stream in which it was wrapped last
 _lock = threading.Lock()
 
 
 class Stream:
-    """The rounds of one optimizer in one session. An optimizer that is wrapped again keeps its stream."""
+    """The rounds of one optimizer. An optimizer that is wrapped again keeps its stream."""
 
     def __init__(self, streams, tag, count, names):
         self._streams = streams
@@ -46,7 +46,7 @@ class Stream:
 
 
 class _Streams:
-    """The streams of one process set in one session."""
+    """The streams of one process set in one session; those of the world remain in the next session."""
 
     def __init__(self):
         self.names = {}  # name of a parameter: the tags of the streams that have it
@@ -76,12 +76,15 @@ class _Streams:
                 del self.names[name]
 
 
+_world = _Streams()
+
+
 def join(session, number, named):
     """Returns the Stream of an optimizer. named: (name, parameter) of its parameters."""
     text = "\n".join(sorted(str(name) for name, _ in named))
     tag = hashlib.sha256(text.encode()).hexdigest()[:8]
     with _lock:
-        streams = _sets.setdefault(session, {}).setdefault(number, _Streams())
+        streams = _world if number == 0 else _sets.setdefault(session, {}).setdefault(number, _Streams())
         before = {_joined.get(param) for _, param in named}
         stream = before.pop() if len(before) == 1 else None
         if stream is None or stream not in streams.recent or stream.tag != tag:
