@@ -16,6 +16,7 @@ class _Compute(torch.autograd.Function):
     def backward(ctx, gradient):
         layer = ctx.layer
         time.sleep(layer.backward_s)
+        layer.ended = time.perf_counter()
         return gradient, torch.full((layer.weight.numel(),), layer.value), None
 
 
@@ -27,7 +28,8 @@ class Layer(torch.nn.Module):
         self.weight = torch.nn.Parameter(torch.zeros(elements))
         self.forward_s = self.backward_s = 0.0
         self.value = 0.0
-        self.began = 0.0
+        self.began = 0.0  # of the last forward
+        self.ended = 0.0  # end of the last backward; its gradient is reduced later
 
     def forward(self, x):
         self.began = time.perf_counter()  # by now a hook has waited for the updated parameters

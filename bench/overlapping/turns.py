@@ -29,9 +29,9 @@ class Contestant:
         self._turns = 0
 
     def turn(self, forward_s, backward_s):
-        """Returns seconds: "backward" is its duration. The others are counted from the end of backward: "reduced" until
-        all gradients are reduced (None where step() does not wait), "first" until the first layer of the next forward
-        begins, "forward" until the last layer ends."""
+        """Returns seconds. "backward" is the duration of the layers' backward. The others are counted from its end,
+        before loss.backward() returns: "reduced" until all gradients are reduced (None where step() does not wait),
+        "first" until the first layer of the next forward begins, "forward" until the last layer ends."""
         model, optimizer = self._model, self._optimizer
         layers.pace(model, 0.0, backward_s)
         self._turns += 1
@@ -43,7 +43,7 @@ class Contestant:
         hvd.barrier()
         begin = time.perf_counter()
         loss.backward()
-        end = time.perf_counter()
+        end = model[0].ended
         reduced = None
         if self.crosses:
             optimizer.step()

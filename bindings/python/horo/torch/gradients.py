@@ -55,6 +55,7 @@ class Gradients:
         self.declared.declare(self, named)
         if is_new and self.is_active():
             self.round.step = self.declared.stream.steps
+            self.declared.stream.is_exchanged = not self.ends_in_step  # else backward would wait
             rounds.serve(self)
 
     def is_active(self):

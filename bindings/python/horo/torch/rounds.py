@@ -218,9 +218,10 @@ class _Exchange:
         self._complete = complete
         self._flights = []  # per process set: Session, work or None, Spec, flags, numbers of the streams
         self._wanted = set()  # numbers of the streams that have a round
-        mine = {one.connection()[2].number for one in complete}
+        connections = [one.connection() for one in complete if not one.ends_in_step]
+        mine = {stream.number for _, _, stream in connections}
         done = set()
-        for session, number, stream in (one.connection() for one in complete):
+        for session, number, stream in connections:
             numbers = stream.companions()
             if len(numbers) > 1 and number not in done:
                 done.add(number)

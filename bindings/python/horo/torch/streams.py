@@ -27,6 +27,7 @@ class Stream:
         self.label = tag if count == 0 else f"{tag}.{count}"
         self.number = _number(self.label)
         self.is_twin = count > 0  # another stream has the same names
+        self.is_exchanged = True  # a backward tells the other ranks that it has reached the stream
         self.steps = 0  # of its optimizers, one more for each optimizer after the first
         self.thread = threading.get_ident()  # that used the optimizer last
 
@@ -41,8 +42,9 @@ class Stream:
         return self._streams.version
 
     def companions(self):
-        """The streams of this set that the same thread uses, this one included, by number."""
-        return sorted({one.number for one in self._streams.recent if one.thread == self.thread})
+        """The exchanged streams of this set that the same thread uses, this one included, by number."""
+        found = (one for one in self._streams.recent if one.is_exchanged and one.thread == self.thread)
+        return sorted({one.number for one in found})
 
 
 class _Streams:
