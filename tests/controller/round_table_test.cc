@@ -14,7 +14,7 @@ using testing::IsEmpty;
 using testing::Pair;
 using testing::SizeIs;
 
-const RoundStream kStream{0, 5};
+const RoundStream kFirstStream{0, 5};
 
 TEST(InstanceRounds, DifferOnlyIfTwoKnownRoundsDo) {
   InstanceRounds rounds;
@@ -41,38 +41,38 @@ TEST(InstanceRounds, ARankThatIsForgottenLeavesNoRoundBehind) {
 TEST(RoundTable, AFailureIsKeptUntilAllMembersHaveBegunALaterRound) {
   RoundTable table(3, 10);
   const RankSet members(3, {0, 1});
-  EXPECT_EQ(table.fail(1, {kStream, "too early"}), nullptr);
+  EXPECT_EQ(table.fail(1, {kFirstStream, "too early"}), nullptr);
   for (std::uint64_t round = 1; round <= 3; ++round) {
-    table.begin(1, {kStream, {3, round}}, members);
-    ASSERT_NE(table.fail(1, {kStream, "why"}), nullptr);
+    table.begin(1, {kFirstStream, {3, round}}, members);
+    ASSERT_NE(table.fail(1, {kFirstStream, "why"}), nullptr);
   }
-  EXPECT_THAT(table.failures(kStream, {3, 1}), SizeIs(1));
-  table.begin(0, {kStream, {3, 2}}, members);
-  EXPECT_THAT(table.failures(kStream, {3, 1}), IsEmpty());
-  EXPECT_THAT(table.failures(kStream, {3, 2}), SizeIs(1));
+  EXPECT_THAT(table.failures(kFirstStream, {3, 1}), SizeIs(1));
+  table.begin(0, {kFirstStream, {3, 2}}, members);
+  EXPECT_THAT(table.failures(kFirstStream, {3, 1}), IsEmpty());
+  EXPECT_THAT(table.failures(kFirstStream, {3, 2}), SizeIs(1));
 }
 
 TEST(RoundTable, AFailureEndsWhereTheRankBeginsTheSameRoundAgain) {
   RoundTable table(2, 10);
   const RankSet members(2, {0, 1});
   for (const int rank : {0, 1}) {
-    table.begin(rank, {kStream, {3, 1}}, members);
-    table.fail(rank, {kStream, "why"});
+    table.begin(rank, {kFirstStream, {3, 1}}, members);
+    table.fail(rank, {kFirstStream, "why"});
   }
-  table.begin(1, {kStream, {3, 1}}, members);
-  ASSERT_THAT(table.failures(kStream, {3, 1}), SizeIs(1));
-  EXPECT_EQ(table.failures(kStream, {3, 1}).front()->rank, 0);
+  table.begin(1, {kFirstStream, {3, 1}}, members);
+  ASSERT_THAT(table.failures(kFirstStream, {3, 1}), SizeIs(1));
+  EXPECT_EQ(table.failures(kFirstStream, {3, 1}).front()->rank, 0);
 }
 
 TEST(RoundTable, KeepsALimitedNumberOfFailures) {
   RoundTable table(2, 10);
   const RankSet members(2, {0, 1});
   for (std::uint64_t round = 0; round <= RoundTable::kMostGivenUp; ++round) {
-    table.begin(1, {kStream, {3, round}}, members);
-    table.fail(1, {kStream, "why"});
+    table.begin(1, {kFirstStream, {3, round}}, members);
+    table.fail(1, {kFirstStream, "why"});
   }
-  EXPECT_THAT(table.failures(kStream, {3, 0}), IsEmpty());
-  EXPECT_THAT(table.failures(kStream, {3, 1}), SizeIs(1));
+  EXPECT_THAT(table.failures(kFirstStream, {3, 0}), IsEmpty());
+  EXPECT_THAT(table.failures(kFirstStream, {3, 1}), SizeIs(1));
 }
 
 TEST(RoundTable, BeyondTheLimitItForgetsTheStreamThatWasUsedLeastRecently) {

@@ -6,12 +6,13 @@ The habits of several modules of habits/ run one after the other in the same pro
 import ast
 import functools
 import json
+import pathlib
 import sys
 
 import pytest
 import ranks
-from conftest import TESTS
 
+TESTS = pathlib.Path(__file__).resolve().parent
 HABITS = TESTS / "habits"
 SIZE = 3
 RUNS = [

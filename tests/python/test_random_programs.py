@@ -1,9 +1,11 @@
 """Random training programs on 3 ranks: random_programs.py --seeds 500 runs more of them."""
 
+import pathlib
 import sys
 
 import ranks
-from conftest import TESTS
+
+TESTS = pathlib.Path(__file__).resolve().parent
 
 
 def test_random_programs_are_as_in_one_process():

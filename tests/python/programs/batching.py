@@ -33,7 +33,7 @@ def a_batch_is_limited_in_bytes():
 def the_last_batch_is_submitted_in_backward():
     params = params_of("last", batching.MAX_COUNT)
     optimizer = optimizer_of(params)
-    gradients = optimizer._gradients
+    gradients = optimizer._horo_gradients
     submit_rest, waiting = gradients.submit_rest, []
 
     def watched():
@@ -150,7 +150,7 @@ def in_flight(params, optimizer, change):
     """A backward in which a hook changes gradients after their submit."""
     step(params, optimizer)
     optimizer.zero_grad()
-    gradients = optimizer._gradients
+    gradients = optimizer._horo_gradients
     submit_rest = gradients.submit_rest
 
     def changing():

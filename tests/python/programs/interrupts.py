@@ -245,7 +245,7 @@ def a_collected_optimizer_keeps_what_is_in_flight():
 
 def an_interrupted_absent_submit_keeps_its_memory():
     param, optimizer = trained("absent")
-    (state,) = optimizer._gradients.declared.states
+    (state,) = optimizer._horo_gradients.declared.states
     step(param, optimizer)  # the layout of the gradient is known
     optimizer.zero_grad()
 
@@ -270,9 +270,9 @@ def the_next_step_releases_abandoned_works():
     optimizer.zero_grad()
     backward_interrupted_in_its_wait(param)
     optimizer.set_backward_passes_per_step(1)
-    assert optimizer._gradients._abandoned
+    assert optimizer._horo_gradients._abandoned
     step(param, optimizer)
-    assert not optimizer._gradients._abandoned
+    assert not optimizer._horo_gradients._abandoned
     step(param, optimizer)
     assert not _default.session().dropped
 

@@ -113,7 +113,7 @@ def priorities_follow_the_order_of_first_use():
         optimizer.zero_grad()
         model(torch.ones(8, 7), step).sum().backward()
         optimizer.step()
-    states = optimizer._gradients.declared.states
+    states = optimizer._horo_gradients.declared.states
     names = [state.spec.name for state in sorted(states, key=lambda state: -state.spec.priority)]
     used = ["first", "norm", "some", "attention", "last"]
     found = list(dict.fromkeys(name.split(".")[0] for name in names))
@@ -145,9 +145,9 @@ def state_dict_makes_the_due_updates():
             optimizer.zero_grad()
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()
-        assert cross == bool(optimizer._cross and optimizer._cross.is_pending())
+        assert cross == bool(optimizer._horo_cross and optimizer._horo_cross.is_pending())
         states.append(optimizer.state_dict())
-        assert not (cross and optimizer._cross.is_pending())
+        assert not (cross and optimizer._horo_cross.is_pending())
         optimizer.load_state_dict(states[-1])
         model(torch.ones(2, 4))
         before = hvd.counters()["submitted"]

@@ -76,7 +76,7 @@ def hooks_submit_a_thousand_gradients():
     )
     for param in params:
         param.grad = torch.ones(16)
-    hooks = optimizer._gradients.hooks()
+    hooks = optimizer._horo_gradients.hooks()
 
     def round_trip():
         spent, _ = seconds(lambda: [hook(param) for hook, param in zip(hooks, params)])

@@ -2,16 +2,6 @@
 
 import copy
 
-_OURS = (
-    "_gradients",
-    "_cross",
-    "_names",
-    "_options",
-    "_should_synchronize",
-    "_count",
-    "_audit",
-)  # attributes of the mixin
-
 
 def _plain_class(optimizer):
     return type(optimizer).__mro__[2]  # after the derived class and the mixin
@@ -21,7 +11,11 @@ def _state_of(optimizer):
     """What the user's class pickles, without the attributes of the mixin."""
     getter = getattr(optimizer, "__getstate__", None)
     state = getter() if getter is not None else dict(vars(optimizer))
-    return {key: value for key, value in state.items() if key not in _OURS} if isinstance(state, dict) else state
+    return (
+        {key: value for key, value in state.items() if not key.startswith("_horo_")}
+        if isinstance(state, dict)
+        else state
+    )
 
 
 def refuse_pickle(optimizer):
@@ -43,10 +37,16 @@ def deep_copy(optimizer, memo, wrap):
     else:
         vars(result).update(state)
     copied = {id(old): new for old, new in zip(_params(optimizer), _params(result))}
-    options = dict(optimizer._options)
+    options = dict(optimizer._horo_options)
     options["groups"] = [[copied[id(param)] for param in group] for group in options["groups"]] or None
-    names = [(optimizer._names[id(old)][0], copied[id(old)]) for old in _params(optimizer) if optimizer._names]
-    return wrap(result, names or None, **options)
+    names = [
+        (optimizer._horo_names[id(old)][0], copied[id(old)]) for old in _params(optimizer) if optimizer._horo_names
+    ]
+    wrapped = wrap(result, names or None, **options)
+    stream = wrapped._horo_gradients.declared.stream
+    if stream is not None:
+        stream.is_exchanged = False  # until it is used: a rank may keep a copy alone
+    return wrapped
 
 
 def _params(optimizer):

@@ -1,15 +1,17 @@
 """The parameters of one optimizer in the present session: names, hooks, groups, priorities and views."""
 
-import threading
+import itertools
 
 from horo import _default
 from horo._compression import codec_for, codec_of
 from horo._sets import number_of
+from horo._specs import Average
 from horo.errors import not_yet
 from horo.torch import ownership, streams
 from horo.torch.arrays import DTYPES
 from horo.torch.batching import Batching
 from horo.torch.bucket_views import BucketViews
+from horo.torch.gradient_table import version_of
 from horo.torch.groups import Group
 from horo.torch.hooks import Hooks
 from horo.torch.parameter_state import ParameterState
@@ -31,6 +33,8 @@ class DeclaredParameters:
         self.states = []
         self.by_param = {}  # id of a parameter: its ParameterState
         self.unsubmitted = set()  # ParameterStates that were in no round so far
+        self._without = []  # ParameterStates without a gradient after the last round
+        self._is_zeroed = False  # zero_grad() was called since the last round
         self.groups = []
         self.batching = Batching()
         self.hooks = None
@@ -41,6 +45,7 @@ class DeclaredParameters:
     def declare(self, gradients, named):
         """Declares parameters, a list of (name, parameter), and registers their hooks."""
         known = self.by_param
+        self._forget_all_but({id(param) for _, param in named})
         named = [(name, param) for name, param in named if id(param) not in known and _is_trainable(name, param)]
         if not self.included or not named:
             return
@@ -49,13 +54,30 @@ class DeclaredParameters:
             self.stream = streams.join(self.session, self.number, named)
         can_batch = not (self.compressor or self.order or self.guard)
         for name, param in named:
-            state = ParameterState(name, param, self._spec_of(param))
+            state = ParameterState(self._free_name(name), param, self._spec_of(param))
             self._name(state)
             self.states.append(state)
             self.by_param[id(param)] = state
             self.unsubmitted.add(state)
             ownership.take(self, param)
             self.hooks.add(state, can_batch)
+
+    def _forget_all_but(self, ids):
+        """The optimizer has only the parameters with these ids now."""
+        for state in [state for key, state in self.by_param.items() if key not in ids]:
+            if not state.is_lent:
+                self.hooks.remove(state)
+            self.states.remove(state)
+            del self.by_param[id(state.param)]
+            self.unsubmitted.discard(state)
+            self._without = []
+            self.batching.forget()
+
+    def _free_name(self, name):
+        """The name, with a number if a parameter has it that was at the same place before."""
+        taken = {state.name for state in self.states}
+        numbered = (f"{name}.{number}" for number in itertools.count(2))
+        return name if name not in taken else next(one for one in numbered if one not in taken)
 
     def _spec_of(self, param):
         dtype = DTYPES[param.dtype]
@@ -78,11 +100,32 @@ class DeclaredParameters:
                 self._name(state)
             self.batching.forget()
 
-    def note_submitted(self, states):
-        """These states are in a round, on all ranks alike."""
+    def note_results(self, states):
+        """The gradients of these states are results of a round. All ranks submit the same states."""
         for state in self.unsubmitted & states:
             state.was_submitted = True
         self.unsubmitted -= states
+        self._without = [state for state in self.states if state.param.grad is None and state.param.requires_grad]
+        for state in states if self.common.op != Average else ():
+            state.has_result = True
+        self._is_zeroed = False
+
+    def forget_results(self):
+        """zero_grad() was called: a gradient that is not zero is no result."""
+        self._is_zeroed = True
+        for state in self.states if self.common.op != Average else ():
+            state.has_result = False
+
+    def has_new_gradients(self):
+        """Whether the user has made a gradient since the last round: of a parameter that had none, of one that was
+        declared since, or after zero_grad()."""
+        made = self.states if self._is_zeroed else [*self._without, *self.unsubmitted]
+        return any(state.has_made_gradient() for state in made)
+
+    def versions(self):
+        """Changes when the user writes to a gradient or replaces one."""
+        gradients = [state.param.grad for state in self.states]
+        return [None if gradient is None else (id(gradient), version_of(gradient)) for gradient in gradients]
 
     def group(self, groups):
         """From now on the gradients of each list of parameters are reduced as one unit."""
@@ -112,11 +155,16 @@ class DeclaredParameters:
         calling thread is the one that ends its rounds."""
         if self.stream is None:
             return
-        self.stream.thread = threading.get_ident()
+        self.wake()
         for state in self.lent():
             state.is_lent = False
             ownership.take(self, state.param)
             self.hooks.set(state, batched=False)
+
+    def wake(self):
+        """The calling thread uses the optimizer."""
+        self.stream.thread = streams.this_thread()
+        self.stream.is_exchanged = self.guard is None  # with a guard, backward would wait
 
     def check_lent(self):
         """Raises ValueError if a parameter was lent to an optimizer that reduces in another way."""
@@ -173,8 +221,9 @@ class DeclaredParameters:
 
 
 def _is_trainable(name, param):
-    if not param.requires_grad and not (param.is_floating_point() or param.is_complex()):
-        return False  # and it never will be
+    is_float = param.is_floating_point() or param.is_complex()
+    if not param.requires_grad and not (is_float and param.is_cpu and not param.is_inference()):
+        return False  # and it never will be, on a CPU
     if param.dtype not in DTYPES:
         raise ValueError(f"parameter {name}: gradients of {param.dtype} are not supported")
     if not param.is_cpu:

@@ -13,7 +13,7 @@ import torch
 from horo import _default
 from horo._handles import synchronize
 from horo._sets import global_process_set
-from horo._specs import Sum
+from horo._specs import Average, Sum
 from horo.torch import ops
 
 
@@ -121,9 +121,9 @@ def allgather_object(obj, name=None, process_set=global_process_set):
     return [_from_bytes(part) for part in gathered.split(sizes.tolist())]
 
 
-def averaged_loss(loss, process_set=global_process_set, *, name="averaged_loss"):
-    """The mean of the ranks' losses, with the same bits on all ranks and without a graph: a tensor of the loss's shape,
-    dtype and device, or a number for a number.
+def averaged_loss(loss, process_set=global_process_set, *, op=Average, name="averaged_loss"):
+    """The mean of the ranks' losses, or with op=Sum the sum, with the same bits on all ranks and without a graph: a
+    tensor of the loss's shape, dtype and device, or a number for a number.
 
     loss: a real tensor of one element, or a number. Anything else (None, a tuple) is no loss: it does not count, and is
     returned as it is. A collective call of all ranks of the set; ranks outside of it get their own loss. Blocks.
@@ -132,11 +132,15 @@ def averaged_loss(loss, process_set=global_process_set, *, name="averaged_loss")
         return loss
     is_tensor = isinstance(loss, torch.Tensor)
     counts = loss.numel() == 1 and not loss.is_complex() if is_tensor else isinstance(loss, numbers.Real)
-    total = torch.tensor([float(loss) if counts else 0.0, float(counts)], dtype=torch.float64, device="cpu")
+    total = torch.tensor(
+        [float(loss.detach() if is_tensor else loss) if counts else 0.0, float(counts)],
+        dtype=torch.float64,
+        device="cpu",
+    )
     synchronize(ops.allreduce_async_(total, name=name, op=Sum, process_set=process_set))
     if not counts:
         return loss
-    mean = (total[0] / total[1]).item()
+    mean = (total[0] if op == Sum else total[0] / total[1]).item()
     if not is_tensor:
         return mean
     return torch.full_like(loss, mean, dtype=loss.dtype if loss.is_floating_point() else torch.get_default_dtype())

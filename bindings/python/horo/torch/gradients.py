@@ -22,6 +22,7 @@ from horo.torch.ops import sparse_allreduce_async
 from horo.torch.payload import Payloads
 from horo.torch.round_state import RoundState
 from horo.torch.sparse import without_entries
+from horo.torch.streams import this_thread
 
 
 class Gradients:
@@ -55,14 +56,14 @@ class Gradients:
         self.declared.declare(self, named)
         if is_new and self.is_active():
             self.round.step = self.declared.stream.steps
-            self.declared.stream.is_exchanged = not self.ends_in_step  # else backward would wait
+            self.declared.wake()
             rounds.serve(self)
 
     def is_active(self):
         return self.declared.stream is not None  # a parameter is declared
 
     def hooks(self):
-        """The functions that autograd calls for each parameter, in the order of declaration."""
+        """The functions that autograd calls, in the order of declaration."""
         return self.declared.hooks.functions(self.declared.states)
 
     def close_with(self, owner):
@@ -84,10 +85,11 @@ class Gradients:
 
     def prepare(self):
         """An outermost backward begins in this thread. Waits for what is left of earlier rounds."""
-        if self.declared.stream.thread != threading.get_ident() or self.declared.session.closed:
+        if self.round.running is None:
+            self.before_pass()
+        if self.declared.stream.thread is not this_thread() or self.declared.session.closed:
             return
         self._abandoned.settle()
-        self.before_pass()
         if self.round.is_submitted and not self.ends_in_step:
             self.collect()  # an interrupt has ended the wait for the last round
         self.round.prepare(self.declared.states)
@@ -95,7 +97,7 @@ class Gradients:
     def was_reached_by(self, running):
         """Whether this BackwardPass has reached a parameter."""
         if self.round.running is None and self._batching.ready:
-            return self.declared.stream.thread == running.thread
+            return self.declared.stream.thread is running.thread
         return self.round.running is running
 
     def is_due(self, state):
@@ -114,18 +116,19 @@ class Gradients:
         running = rounds.present()
         if self.round.running is not running:
             self.round.enter(running, state)
+            self.declared.wake()
             self.declared.stream.thread = running.thread
 
     def end_pass(self):
         """The backward that reached these gradients has ended. Returns whether its round ends."""
         if self.round.end_pass():
             return True
-        self._batching.ready.clear()
+        self.round.check_held(self.declared.by_param[id(param)] for param in self._batching.take())
         return False
 
     def is_covered(self):
-        """Whether the gradients are results of rounds since the last step."""
-        return self.round.covers() and not self.has_begun()
+        """Whether the gradients are results of rounds since the last step, and none was made by hand since."""
+        return self.round.covers() and not self.has_begun() and not self.declared.has_new_gradients()
 
     def stepped(self):
         """The optimizer has made a step. An optimizer of the same parameters that is wrapped later counts on."""
@@ -139,6 +142,7 @@ class Gradients:
             if self.has_begun():
                 self.abandon()
             self.round.begin_anew()
+            self.declared.forget_results()
 
     def forget_pass(self):
         """The backward that reached these gradients has raised an exception."""
@@ -304,7 +308,6 @@ class Gradients:
 
     def reduce(self):
         """Makes a round of the gradients as they are."""
-        self.collect()
         if self.is_active():
             rounds.finish([self])
 
@@ -326,15 +329,12 @@ class Gradients:
         except Exception:  # not for an interrupt: the works continue, and the next call waits for them
             self.abandon()
             raise
-        if declared.unsubmitted:
-            declared.note_submitted(table.submitted())
         self._start_over()  # before step_end(), so that an interrupt there does not harm the next round
         try:
             session.step_end(declared.number)
             if declared.views is not None and declared.views.arrange(table.states, works):
                 self._batching.forget()
-            for state in () if self.round.may_add else table.submitted():
-                state.note_result()
+            declared.note_results(table.submitted())
         finally:
             session.release(works)
 

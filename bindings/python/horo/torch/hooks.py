@@ -50,6 +50,8 @@ class Hooks:
         storage_of = no_storage if gradients.is_compressed else storage_getter(state.dtype, state.shape)
 
         def hook(param):
+            if param.grad is None:
+                return  # a hook of the user has called step() and zero_grad()
             if ready:
                 gradients.submit_ready(state)
             if not gradients.is_due(state):

@@ -30,135 +30,140 @@ _ZEROED = (
 class _Distributed:
     """The mixin that precedes the user's class in the method resolution order."""
 
-    def _distribute(self, gradients, names, cross, options):
-        self._gradients = gradients
-        self._cross = cross  # CrossBarrier, or None
-        self._names = names  # see names_of
-        self._options = options  # arguments of DistributedOptimizer, for a copy
-        self._should_synchronize = True
-        self._count = -1  # parameters that are declared
+    def _horo_distribute(self, gradients, names, cross, options):
+        self._horo_gradients = gradients
+        self._horo_cross = cross  # CrossBarrier, or None
+        self._horo_names = names  # see names_of
+        self._horo_options = options  # arguments of DistributedOptimizer, for a copy
+        self._horo_should_synchronize = True
+        self._horo_ids = None  # of the parameters that are declared
         gradients.close_with(self)
-        self._declare()
-        declare = weakref.WeakMethod(self._declare)
-        gradients.before_pass = lambda: declare()()
+        self._horo_declare()
+        me = weakref.ref(self)
+        gradients.before_pass = lambda: me() and me()._horo_declare()
         stream = gradients.declared.stream
-        self._audit = Audit(self, self._name_of, options["process_set"], stream.label if stream else "none")
+        self._horo_audit = Audit(
+            self, self._horo_name_of, options["process_set"], f"{stream.label}-{stream.wraps}" if stream else "none"
+        )
 
-    def _declare(self):
-        """Declares the parameters that are new. Scripts edit param_groups in place, too."""
-        count = sum(len(group["params"]) for group in self.param_groups)
-        if count == self._count:
+    def _horo_declare(self):
+        """Declares the parameters that are new, and forgets those that are gone. Scripts edit param_groups in place."""
+        params = [param for group in self.param_groups for param in group["params"]]
+        ids = list(map(id, params))
+        if ids == self._horo_ids:
             return
-        self._count = count
-        named = []
-        for number, group in enumerate(self.param_groups):
-            for i, param in enumerate(group["params"]):
-                name = self._name_of(param)
-                named.append((f"group.{number}.parameter.{i}" if is_no_name(name) else name, param))
-        self._gradients.add(named)
+        self._horo_ids = ids
+        places = ((number, i) for number, group in enumerate(self.param_groups) for i in range(len(group["params"])))
+        named = [
+            (f"group.{number}.parameter.{i}" if is_no_name(name := self._horo_name_of(param)) else name, param)
+            for (number, i), param in zip(places, params)
+        ]
+        self._horo_gradients.add(named)
 
-    def _name_of(self, param):
+    def _horo_name_of(self, param):
         """The parameter's name, or None."""
-        return self._names.get(id(param), (None, None))[0]
+        return self._horo_names.get(id(param), (None, None))[0]
 
     @property
     def backward_passes_per_step(self):
-        return self._gradients.round.passes
+        return self._horo_gradients.round.passes
 
     def set_backward_passes_per_step(self, passes):
         """Changes the number of backward passes of a round, and forgets the passes since the last round."""
         check_passes(passes)
-        if self._cross is not None:
-            self._cross.finish()
-        self._gradients.abandon()
-        self._gradients.round.set_passes(passes)
+        if self._horo_cross is not None:
+            self._horo_cross.finish()
+        self._horo_gradients.abandon()
+        self._horo_gradients.round.set_passes(passes)
 
     @contextlib.contextmanager
     def no_sync(self):
         """A context in which backward adds to the gradients and reduces nothing. The first backward after it, or
         step(), reduces what was added. The passes do not count for backward_passes_per_step."""
-        self._gradients.round.only_accumulate(1)
+        self._horo_gradients.round.only_accumulate(1)
         try:
             yield
         finally:
-            self._gradients.round.only_accumulate(-1)
+            self._horo_gradients.round.only_accumulate(-1)
 
     def synchronize(self):
         """Reduces the gradients that no backward has reduced: those made by hand, or added by passes that only
         accumulate. step() calls it. With cross_barrier it waits for the gradients in flight and, after step(), until
         all parameters are updated."""
-        self._declare()
-        self._gradients.declared.use()
-        if self._cross is not None and self._cross.finish() and not self._gradients.has_begun():
+        self._horo_declare()
+        self._horo_gradients.declared.use()
+        if self._horo_cross is not None and self._horo_cross.finish() and not self._horo_gradients.has_begun():
             return  # no backward since the last step()
-        self._gradients.synchronize()
+        self._horo_gradients.synchronize()
 
     @contextlib.contextmanager
     def skip_synchronize(self):
         """A context in which step() does not call synchronize()."""
-        self._should_synchronize = False
+        self._horo_should_synchronize = False
         try:
             yield
         finally:
-            self._should_synchronize = True
+            self._horo_should_synchronize = True
 
     def step(self, closure=None):
         """Calls the step() of the user's class, after synchronize(). The gradients that a closure computes are reduced
         before the closure returns, and its loss is reduced as they are, so that all ranks see the same."""
         self._opt_called = True  # for schedulers, which otherwise replace step()
-        if self._cross is not None and self._cross.finish():
-            self._audit.after_step()  # of the last step: its updates have ended only now
-        if self._crosses(closure):
-            self._audit.before_step()
-            self._cross.step()
-            return self._gradients.stepped()
-        self._gradients.declared.check_lent()
-        if self._should_synchronize:
-            if closure is None or self._gradients.has_begun():
+        if self._horo_cross is not None and self._horo_cross.finish():
+            self._horo_audit.after_step()  # of the last step: its updates have ended only now
+        if self._horo_crosses(closure):
+            self._horo_audit.before_step()
+            self._horo_cross.step()
+            return self._horo_gradients.stepped()
+        self._horo_gradients.declared.check_lent()
+        if self._horo_should_synchronize:
+            if closure is None or self._horo_gradients.has_begun():
                 self.synchronize()
             if closure is not None:
-                closure = self._reducing(closure)
-        if self._cross is not None:
-            self._cross.has_stepped = True
-        self._audit.before_step()
+                closure = self._horo_reducing(closure)
+        if self._horo_cross is not None:
+            self._horo_cross.has_stepped = True
+        self._horo_audit.before_step()
         result = super().step(closure)
-        self._gradients.declared.use()
-        self._gradients.stepped()
-        if self._cross is None:
-            self._audit.after_step()
+        self._horo_gradients.declared.use()
+        self._horo_gradients.stepped()
+        if self._horo_cross is None:
+            self._horo_audit.after_step()
         return result
 
     step.hooked = True  # the user's step() runs the step hooks: torch must not wrap this one too
     step._wrapped_by_lr_sched = True  # a scheduler must not replace it
 
-    def _crosses(self, closure):
+    def _horo_crosses(self, closure):
         """Whether this step() returns without waiting."""
-        if self._cross is None or not self._should_synchronize or self._gradients.is_covered():
+        if self._horo_cross is None or not self._horo_should_synchronize or self._horo_gradients.is_covered():
             return False
         if closure is not None:
             raise ValueError("cross_barrier=True: step(closure) would have to wait; expected step()")
-        return self._cross.is_ready()
+        return self._horo_cross.is_ready()
 
     def state_dict(self, *args, **kwargs):
-        if self._cross is not None:
-            self._cross.finish()
+        if self._horo_cross is not None:
+            self._horo_cross.finish()
         return super().state_dict(*args, **kwargs)
 
-    def _reducing(self, closure):
-        gradients = self._gradients
+    def _horo_reducing(self, closure):
+        gradients = self._horo_gradients
 
         def reduced():
-            before = gradients.round.number
+            before = gradients.round.number, gradients.declared.versions()
             loss = closure()
-            if gradients.round.number == before or not gradients.is_covered():
+            made = gradients.round.number == before[0] and gradients.declared.versions() != before[1]
+            if made or not gradients.is_covered():
                 gradients.reduce()
-            return averaged_loss(loss, gradients.declared.process_set) if gradients.included else loss
+            declared = gradients.declared
+            return averaged_loss(loss, declared.process_set, op=declared.common.op) if gradients.included else loss
 
         return reduced
 
     def zero_grad(self, *args, **kwargs):
-        gradients = self._gradients
-        if self._cross is not None and gradients.has_begun():
+        gradients = self._horo_gradients
+        if self._horo_cross is not None and gradients.has_begun():
             raise AssertionError(_ZEROED)
         gradients.declared.use()
         gradients.begin_anew()
@@ -166,28 +171,28 @@ class _Distributed:
             return super().zero_grad(*args, **kwargs)
         in_views = gradients.declared.zero_views()
         plain = getattr(super().zero_grad, "__func__", None) is torch.optim.Optimizer.zero_grad
-        if plain and not self._has_gradients_beside(in_views):
+        if plain and not self._horo_has_gradients_beside(in_views):
             return
         super().zero_grad()
         for state, gradient in in_views:
             state.param.grad = gradient
 
-    def _has_gradients_beside(self, in_views):
+    def _horo_has_gradients_beside(self, in_views):
         views = {id(state.param) for state, _ in in_views}
         params = (param for group in self.param_groups for param in group["params"])
         return any(id(param) not in views and param.grad is not None for param in params)
 
     def add_param_group(self, param_group):
-        if self._cross is not None:
-            self._cross.finish()
+        if self._horo_cross is not None:
+            self._horo_cross.finish()
         super().add_param_group(param_group)
-        self._declare()
+        self._horo_declare()
 
     def load_state_dict(self, *args, **kwargs):
-        if self._cross is not None:
-            self._cross.finish()
-        self._gradients.begin_anew()
-        self._should_synchronize = True
+        if self._horo_cross is not None:
+            self._horo_cross.finish()
+        self._horo_gradients.begin_anew()
+        self._horo_should_synchronize = True
         super().load_state_dict(*args, **kwargs)
 
     def __reduce_ex__(self, protocol):
@@ -250,7 +255,7 @@ def DistributedOptimizer(
         del optimizer.step  # a scheduler's, which would call the step() of the user's class
     optimizer.__class__ = type(wrapped.__name__, (_Distributed, wrapped), attributes)
     try:
-        optimizer._distribute(gradients, names, cross, options)
+        optimizer._horo_distribute(gradients, names, cross, options)
     except BaseException:
         gradients.close()
         optimizer.__class__ = wrapped

@@ -30,7 +30,7 @@ class ParameterState:
         "is_lent",
         "is_late",
         "was_submitted",
-        "_result_address",
+        "has_result",
     )
 
     def __init__(self, name, param, spec):
@@ -46,7 +46,7 @@ class ParameterState:
         self.is_lent = False  # another optimizer reduces the parameter
         self.is_late = False  # its gradient may become complete several times in a backward: the end submits it
         self.was_submitted = False  # it was in a round, on all ranks alike
-        self._result_address = 0  # of the last result
+        self.has_result = False  # its gradient is a result, if it is not zero; only with another op than Average
         self.drop_view()
 
     def drop_view(self):
@@ -92,17 +92,17 @@ class ParameterState:
         """Whether the user has made a gradient of a parameter that has always been frozen."""
         return self.param.grad is not None and not self.was_submitted
 
-    def note_result(self):
-        """The gradient is a result."""
-        self._result_address = _address_of(self.param.grad)
+    def has_made_gradient(self):
+        """Whether there is a gradient that is not zero, of a parameter that is reduced here."""
+        gradient = self.param.grad
+        return gradient is not None and self.param.requires_grad and not self.is_lent and _has_values(gradient)
 
     def holds_result(self):
-        """Whether the gradient is a result, maybe changed by the user, and not zero."""
+        """Whether the gradient is a result, maybe changed or replaced by the user, and not zero."""
         gradient = self.param.grad
-        if not self._result_address or _address_of(gradient) != self._result_address:
-            return False
-        values = gradient._values() if gradient.layout is torch.sparse_coo else gradient
-        return bool(values.any())
+        if self.has_result and (gradient is None or not _has_values(gradient)):
+            self.has_result = False
+        return self.has_result
 
     def check(self, gradient):
         """Raises the reason if the gradient cannot be reduced."""
@@ -123,10 +123,8 @@ class ParameterState:
             )
 
 
-def _address_of(gradient):
-    """The address of the values; 0 if there are none."""
-    if gradient is None:
-        return 0
+def _has_values(gradient):
+    """Whether the gradient is not zero."""
     if gradient.layout is torch.sparse_coo:
-        return gradient._values().data_ptr()
-    return gradient.data_ptr() if gradient.layout is torch.strided else 0
+        return bool(gradient._values().any())
+    return bool(gradient.any())

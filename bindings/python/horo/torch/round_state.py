@@ -109,10 +109,9 @@ class RoundState:
         """A hook has found the gradient complete. Returns whether to submit it now."""
         if self.is_submitted:
             raise RuntimeError(_IN_FLIGHT.format(name=state.name))
+        self.check_held([state])
         if self.accumulates:
             return False
-        if state in self.held:
-            raise RuntimeError(_ADDED_TO_RESULT.format(name=state.name))
         if state in self._reached:
             if state not in self._deferred:
                 self._refuse_second(state)
@@ -123,6 +122,12 @@ class RoundState:
             self._deferred.add(state)
             return False
         return True
+
+    def check_held(self, states):
+        """A backward has added to the gradients of these states."""
+        for state in states:
+            if state in self.held:
+                raise RuntimeError(_ADDED_TO_RESULT.format(name=state.name))
 
     def due_of(self, states, submitted):
         """The states of a batch that are to be submitted now. submitted: those in flight."""

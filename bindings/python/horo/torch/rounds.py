@@ -16,7 +16,7 @@ import torch
 
 from horo import _native
 from horo._specs import Spec
-from horo.torch.streams import MAX_STREAMS
+from horo.torch.streams import MAX_STREAMS, this_thread
 
 _living = weakref.WeakSet()  # Gradients
 _local = threading.local()  # .present: the BackwardPass of this thread's outermost backward
@@ -33,7 +33,7 @@ class BackwardPass:
         self.is_nested = False  # it has called backward itself, as reentrant checkpoints do
         self.is_active = True
         self.task = task  # graph task of a backward that did not pass the wrapper
-        self.thread = threading.get_ident()
+        self.thread = this_thread()
 
     def is_alone(self):
         """Whether no other thread runs backward."""

@@ -11,11 +11,19 @@ import weakref
 
 from torch.utils.weak import WeakTensorKeyDictionary
 
-MAX_STREAMS = 64  # per process set, and places of the vector in which ranks tell which streams a backward has reached
+MAX_STREAMS = 1024  # per process set, and places of the vector in which ranks tell which streams a backward has reached
 
 _sets = weakref.WeakKeyDictionary()  # Session: {number of a process set: _Streams}; not of the world
 _joined = WeakTensorKeyDictionary()  # parameter: the Stream in which it was wrapped last
 _lock = threading.Lock()
+_local = threading.local()
+
+
+def this_thread():
+    """An object that stands for the calling thread. The system reuses its numbers of threads."""
+    if not hasattr(_local, "thread"):
+        _local.thread = object()
+    return _local.thread
 
 
 class Stream:
@@ -29,7 +37,8 @@ class Stream:
         self.is_twin = count > 0  # another stream has the same names
         self.is_exchanged = True  # a backward tells the other ranks that it has reached the stream
         self.steps = 0  # of its optimizers, one more for each optimizer after the first
-        self.thread = threading.get_ident()  # that used the optimizer last
+        self.wraps = 1  # how often its parameters were wrapped
+        self.thread = this_thread()  # that used the optimizer last
 
     def tensor_name(self, name):
         """The name of a parameter's tensor in the process set."""
@@ -93,6 +102,7 @@ def join(session, number, named):
             stream = streams.add(tag, [name for name, _ in named])
         else:
             stream.steps += 1
+            stream.wraps += 1
         for _, param in named:
             _joined[param] = stream
         return stream
