@@ -11,7 +11,7 @@
 namespace horo::tools {
 namespace {
 
-constexpr std::size_t kElements = 16;          // of a tensor
+constexpr std::size_t kTensorElements = 16;    // of a tensor
 constexpr std::uint32_t kBareEpoch = 1 << 16;  // no session of this job has connections of this epoch
 constexpr int kFirstSteps = 3;                 // steps that send names and make plans
 
@@ -33,7 +33,7 @@ std::vector<Key> declare_gradients(Session& session, int tensors) {
     spec.name = "layer" + std::to_string(i) + ".weight";
     spec.stepwise = true;
     spec.op = ReduceOp::kAverage;
-    spec.shape = {kElements};
+    spec.shape = {kTensorElements};
     keys.push_back(session.declare(spec));
   }
   return keys;
@@ -57,7 +57,7 @@ void run_step(Session& session, const std::vector<Key>& keys, Buffers& buffers, 
 // Messages that are sent after the end of a step count for the next step.
 Steps run_steps(Session& session, const AgreeBench& bench) {
   const std::vector<Key> keys = declare_gradients(session, bench.tensors);
-  Buffers buffers(keys.size(), std::vector<float>(kElements, 1));
+  Buffers buffers(keys.size(), std::vector<float>(kTensorElements, 1));
   Steps steps;
   Counters::Control before = session.counters().control();
   for (int step = 0; step < bench.steps; ++step) {
@@ -88,7 +88,7 @@ double bare_bucket(Session& session, const AgreeBench& bench) {
     collective.contributors.push_back(rank);
   }
   const std::unique_ptr<Group> group = make_transport_group(links, {members, 0}, config, counters);
-  const std::size_t count = kElements * static_cast<std::size_t>(bench.tensors);
+  const std::size_t count = kTensorElements * static_cast<std::size_t>(bench.tensors);
   const Allocation memory = group->allocate(count * sizeof(float));
   collective.in = collective.out = {.data = memory.data.get(), .bytes = count * sizeof(float)};
   collective.counts = {count};
@@ -141,7 +141,7 @@ std::string summary_of(const Steps& steps, const AgreeBench& bench, double bare_
 
 int bench_agree(Session& session, const AgreeBench& bench) {
   print(session, machine_header(session) + "# " + std::to_string(bench.tensors) + " gradients of " +
-                     std::to_string(kElements) +
+                     std::to_string(kTensorElements) +
                      " float32 per step; agree us: from the last submit to the last work finished;\n"
                      "# times of the slowest rank, messages and bytes of all ranks' coordinators together\n");
   barrier(session);
