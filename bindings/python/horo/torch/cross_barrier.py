@@ -105,7 +105,7 @@ class CrossBarrier:
         def guarded(param):
             if id(param) in self._pending:
                 raise RuntimeError(
-                    f"parameter {state.spec.name} was used before its update from the last step(): with "
+                    f"parameter {state.name} was used before its update from the last step(): with "
                     "cross_barrier=True the forward of the module that owns a parameter has to begin before any "
                     "other use of it"
                 )

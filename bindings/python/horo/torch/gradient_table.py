@@ -174,7 +174,7 @@ class GradientTable:
 
     def check_memory(self, row):
         """Raises HoroError if the submitted memory was moved, resized or written to since the submit."""
-        name, memory = f"gradient {self.states[row].spec.name}", self.memory[row]
+        name, memory = f"gradient {self.states[row].name}", self.memory[row]
         if memory.data_ptr() != self.addresses[row] or memory.nbytes != self._nbytes[row]:
             raise HoroError(moved_text(name, self._nbytes[row], memory.nbytes))
         if version_of(memory) != self._versions[row]:

@@ -204,7 +204,7 @@ class Gradients:
         for state in states:
             gradient = state.param.grad
             if gradient is None:
-                name = state.spec.name
+                name = state.name
                 raise RuntimeError(f"gradient {name} is gone: a hook threw it away before it could be reduced")
             if not is_as_declared(state, gradient):
                 self.declared.hooks.set(state, batched=False)

@@ -106,7 +106,7 @@ class ParameterState:
 
     def check(self, gradient):
         """Raises the reason if the gradient cannot be reduced."""
-        name = self.spec.name
+        name = self.name
         if gradient.layout is torch.sparse_coo:
             raise ValueError(
                 f"gradient {name} is sparse, and in a group: expected sparse_as_dense=True, or the parameter in no "
