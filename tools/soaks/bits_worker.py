@@ -129,6 +129,23 @@ class NumPyRank:
         return numpy.frombuffer((_native.ctypes.c_char * result.bytes).from_address(result.data), numpy.uint8).copy()
 
 
+def _act_in_backward(torch):
+    """A function (value, action) that returns the value; its backward calls the action."""
+
+    class Act(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value, action):
+            ctx.action = action
+            return value.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            ctx.action()
+            return gradient, None
+
+    return Act.apply
+
+
 class TorchRank:
     """The optimizer's hooks submit the gradients, horo.torch the other tensors."""
 
@@ -138,6 +155,7 @@ class TorchRank:
         import horo.torch as hvd
 
         self.torch, self.hvd, self.order = torch, hvd, order
+        self._act = _act_in_backward(torch)
         self.priorities = dict(zip(TENSORS, priorities, strict=True))
         self.params = {
             i: torch.nn.Parameter(self._tensor(i, 0).clone()) for i, t in enumerate(TENSORS) if is_gradient(t)
@@ -151,16 +169,22 @@ class TorchRank:
         return array.view(self.torch.bfloat16) if TENSORS[number].dtype == _native.BFLOAT16 else array
 
     def step(self, number, schedule):
+        """One backward reaches the parameters, and submits the other tensors, in the order of the schedule."""
         handles = {}
         self.optimizer.zero_grad()
-        for i in schedule.order():
+        total = self.torch.zeros((), dtype=self.torch.float64, requires_grad=True)
+
+        def act(i, mine):
             schedule.pause()
+            if i not in self.params:
+                handles[i] = self._submit(TENSORS[i], mine)
+
+        for i in reversed(schedule.order()):  # autograd begins with the youngest node
             mine = self._tensor(i, number)
             if i in self.params:
-                (self.params[i] * mine).sum().backward()  # its gradient is bitwise equal to mine
-            else:
-                handles[i] = self._submit(TENSORS[i], mine)
-        self.optimizer.synchronize()
+                total = total + (self.params[i] * mine).sum().double()  # its gradient is bitwise equal to mine
+            total = self._act(total, lambda i=i, mine=mine: act(i, mine))
+        total.backward()
         results = {i: self.hvd.synchronize(handle) for i, handle in handles.items()}
         results.update({i: param.grad for i, param in self.params.items()})
         return {i: result.contiguous().view(self.torch.uint8).numpy() for i, result in results.items()}
