@@ -51,6 +51,7 @@ class DeclaredParameters:
             return
         if self.hooks is None:
             self.hooks = Hooks(gradients, self.batching, self.guard)
+            self._named_first = named  # parameters that are added later do not change the stream
             self.stream = streams.join(self.session, self.number, named)
         can_batch = not (self.compressor or self.order or self.guard)
         for name, param in named:
@@ -190,7 +191,8 @@ class DeclaredParameters:
     def _use(self, session, number):
         self.session, self.number, self._version = session, number, None
         if self.states:
-            self.stream = streams.join(session, number, [(state.name, state.param) for state in self.states])
+            if number != 0:  # the streams of the world remain; see streams.py
+                self.stream = streams.join(session, number, self._named_first)
             for state in self.states:
                 self._name(state)
         self.batching.forget()
