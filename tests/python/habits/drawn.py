@@ -53,6 +53,10 @@ def draw(seed):
     if "backward_passes_per_step" in program["options"]:
         program["local"] = False
     program["iterations"] = [_iteration(rng, program) for _ in range(rng.randint(3, 7))]
+    freezes = program["frozen"] or any("freeze" in one["after"] for one in program["iterations"])
+    if freezes and not program["anchored"]:  # the loss of a rank may reach nothing, and step() reduces then
+        for one in program["iterations"]:
+            one["changes"] = []
     return program
 
 
@@ -208,6 +212,8 @@ class Execution:
         for i in range(self.added):
             out = out + self.extra[i]
         loss = ((out - job.data(rank, number + 500, 4, 2)) ** 2).mean()
+        if not loss.requires_grad:  # all that it reaches is frozen
+            loss = loss + torch.zeros(1, dtype=job.dtype, requires_grad=True).sum()
         if inf and rank == 1:
             loss = loss * float("inf")
         return self.scaler.scale(_Fails.apply(loss) if fails else loss)

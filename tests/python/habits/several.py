@@ -32,6 +32,25 @@ def habit_one_parameter_in_two_optimizers_with_bucket_views(job):
     return _shared_parameter(job, gradient_as_bucket_view=True)
 
 
+def habit_a_new_session_after_parameters_were_added(job):
+    """The loss of rank 1 reaches nothing after the new init(), so that it has used one of its two optimizers only."""
+    a, b, extra = (job.parameter(4, seed=seed) for seed in (1, 2, 3))
+    first = job.wrap(torch.optim.SGD([a], lr=0.1), [("a", a), ("extra", extra)])
+    second = job.wrap(torch.optim.SGD([b], lr=0.2), [("b", b), ("extra", extra)])
+    second.add_param_group({"params": [extra]})
+    for step in range(4):
+        if step == 2 and not job.is_oracle:
+            hvd.shutdown()
+            hvd.init(settings=job.settings)
+        for param in (a, b, extra):
+            param.grad = None
+        nothing = torch.zeros(1, dtype=job.dtype, requires_grad=True)
+        job.backward(lambda r: ((a * b + extra) * job.data(r, step, 4)).sum() if r != 1 or step < 2 else nothing.sum())
+        first.step()
+        second.step()
+    return [a, b, extra]
+
+
 def habit_wrapping_a_model_again(job):
     """The second phase has another optimizer over the same model; the old one is still there."""
     model = job.net()
