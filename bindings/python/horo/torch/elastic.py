@@ -1,4 +1,4 @@
-"""A stub of Horovod's elastic module: it has no attributes yet, so hasattr() is False, and a use says why."""
+"""The place of Horovod's elastic module: it has no attributes yet, so hasattr() is False, and a use says why."""
 
 
 def __getattr__(name):

@@ -22,8 +22,8 @@ from horo.torch.groups import chosen_groups
 from horo.torch.options import check_passes, check_predivide, common_spec, names_of
 
 _ZEROED = (
-    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or optimizer.synchronize(). "
-    "This is prohibited as it can cause a race condition."
+    "optimizer.zero_grad() was called after backward() and before step() or synchronize(): with cross_barrier=True the "
+    "gradients are in flight until then. Call zero_grad() before backward()"
 )
 
 
