@@ -117,32 +117,26 @@ def habit_checkpoints_of_a_layer_used_twice(job):
     return _checkpointed(job, False)
 
 
-def habit_sequence_of_reentrant_checkpoints(job):
-    model = job.net(4, 6, 6, 6, 3)
-    optimizer = job.wrap(job.sgd(model), model)
+def _checkpointed_sequence(job, lr, *sizes):
+    model = job.net(*sizes)
+    optimizer = job.wrap(job.sgd(model, lr=lr), model)
 
     def x(r, step):
-        return job.data(r, step, 5, 4).requires_grad_()
+        return job.data(r, step, 5, sizes[0]).requires_grad_()
 
     for step in range(3):
         optimizer.zero_grad()
         job.backward(lambda r: (checkpoint_sequential(model, 3, x(r, step), use_reentrant=True) ** 2).mean())
         optimizer.step()
     return model
+
+
+def habit_sequence_of_reentrant_checkpoints(job):
+    return _checkpointed_sequence(job, 0.05, 4, 6, 6, 6, 3)
 
 
 def habit_large_layers_in_reentrant_checkpoints(job):
-    model = job.net(140, 140, 140, 3)
-    optimizer = job.wrap(job.sgd(model, lr=0.01), model)
-
-    def x(r, step):
-        return job.data(r, step, 5, 140).requires_grad_()
-
-    for step in range(3):
-        optimizer.zero_grad()
-        job.backward(lambda r: (checkpoint_sequential(model, 3, x(r, step), use_reentrant=True) ** 2).mean())
-        optimizer.step()
-    return model
+    return _checkpointed_sequence(job, 0.01, 140, 140, 140, 3)
 
 
 def habit_a_backward_inside_a_backward(job):
