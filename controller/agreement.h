@@ -33,7 +33,7 @@ class Agreement {
   // The rank has the tensor ready. Throws ProtocolError if it has no part in the tensor, or reported it before. Call
   // update() next.
   void mark(VersionRef ref, int rank, bool absent, TimePoint now);
-  // The same, for a report in the rank's present round. False: the round was given up (give_up()), so the rank's
+  // The same, for a report in the rank's current round. False: the round was given up (give_up()), so the rank's
   // submission fails, and is not recorded. The entry may be deleted then.
   bool report(VersionRef ref, int rank, bool absent, TimePoint now);
   // Decides after a report. patience: of an instance that begins to wait.
@@ -48,7 +48,7 @@ class Agreement {
   void dissolve(PlanId id, const StallPatience& patience, bool keep_apart = true);
 
   // ---- Rounds (agreement_rounds.cc).
-  // The rank has given up its present round: what other ranks have reported in that round, and this rank has not,
+  // The rank has given up its current round: what other ranks have reported in that round, and this rank has not,
   // fails on these ranks. patience: of tensors whose plan is split.
   void give_up(int rank, const RoundFailed& failed, const StallPatience& patience);
 

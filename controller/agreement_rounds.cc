@@ -20,7 +20,7 @@ bool has_reported_in(const Entry& entry, int rank, const RoundNumber& round) {
 bool Agreement::report(VersionRef ref, int rank, bool absent, TimePoint now) {
   Entry& entry = *ref.entry;
   const RoundStream stream{entry.name.set, entry.versions[ref.version].spec.round_stream};
-  const std::optional<RoundNumber> round = tables_.rounds.present(rank, stream);
+  const std::optional<RoundNumber> round = tables_.rounds.current(rank, stream);
   if (round) {
     for (const GivenUpRound* failed : tables_.rounds.failures(stream, *round)) {
       if (has_reported_in(entry, failed->rank, *round)) continue;

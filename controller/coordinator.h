@@ -97,13 +97,14 @@ struct Diagnosed {
   std::string call_sites;
   CallerWaits waits = {};
 };
-// A round of a round stream (TensorSpec::round_stream), as the caller numbers it. The numbers of a rank rise.
+// A round of a round stream (TensorSpec::round_stream), as the caller numbers it. The numbers of a rank rise, and
+// may begin anew after a join of the set.
 struct RoundNumber {
   std::uint64_t step = 0;
   std::uint64_t round = 0;  // in the step
   auto operator<=>(const RoundNumber&) const = default;
 };
-// A round stream of a process set. Each rank has one present round in it, or none.
+// A round stream of a process set. Each rank has one current round in it, or none.
 struct RoundStream {
   std::uint32_t set = 0;
   std::uint64_t number = 0;
@@ -119,7 +120,7 @@ struct RoundBegun {
   RoundStream stream;
   RoundNumber round;
 };
-// This rank will not report the other tensors of its present round of the stream. On the other ranks each tensor that
+// This rank will not report the other tensors of its current round of the stream. On the other ranks each tensor that
 // they report in that round, and that this rank has not reported in it, fails at once. Reason: cut to kMaxReasonBytes.
 struct RoundFailed {
   RoundStream stream;

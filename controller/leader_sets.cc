@@ -77,6 +77,7 @@ void Leader::end_joins() {
     }
     items_.emplace_back(JoinOver{set, tables_.joins.all().at(set).last, ""});
     tables_.joins.clear(set);
+    tables_.rounds.forget_set(set);  // the members count steps anew; none has begun a round since it joined
   }
 }
 

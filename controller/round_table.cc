@@ -37,19 +37,19 @@ void InstanceRounds::clear() {
   others_.clear();
 }
 
-// The least of the present rounds of these ranks.
+// The least of the current rounds of these ranks.
 RoundNumber RoundTable::StreamRounds::least(const RankSet& members) const {
   RoundNumber least{UINT64_MAX, UINT64_MAX};
   for (const int rank : members.ranks()) {
-    least = std::min(least, present[static_cast<std::size_t>(rank)].value_or(RoundNumber()));
+    least = std::min(least, current[static_cast<std::size_t>(rank)].value_or(RoundNumber()));
   }
   return least;
 }
 
 void RoundTable::begin(int rank, const RoundBegun& begun, const RankSet& members) {
   StreamRounds& rounds = streams_[begun.stream];
-  if (rounds.present.empty()) rounds.present.resize(static_cast<std::size_t>(size_));
-  rounds.present[static_cast<std::size_t>(rank)] = begun.round;
+  if (rounds.current.empty()) rounds.current.resize(static_cast<std::size_t>(size_));
+  rounds.current[static_cast<std::size_t>(rank)] = begun.round;
   rounds.used = ++uses_;
   if (!rounds.failed.empty()) {
     const RoundNumber least = rounds.least(members);
@@ -62,7 +62,7 @@ void RoundTable::begin(int rank, const RoundBegun& begun, const RankSet& members
 }
 
 const GivenUpRound* RoundTable::fail(int rank, const RoundFailed& failed) {
-  const std::optional<RoundNumber> round = present(rank, failed.stream);
+  const std::optional<RoundNumber> round = current(rank, failed.stream);
   if (!round) return nullptr;
   std::deque<GivenUpRound>& all = streams_.at(failed.stream).failed;
   std::erase_if(all, [&](const GivenUpRound& f) { return f.rank == rank && f.round == *round; });
@@ -75,10 +75,10 @@ void RoundTable::forget_set(std::uint32_t set) {
   std::erase_if(streams_, [set](const auto& stream) { return stream.first.set == set; });
 }
 
-std::optional<RoundNumber> RoundTable::present(int rank, const RoundStream& stream) const {
+std::optional<RoundNumber> RoundTable::current(int rank, const RoundStream& stream) const {
   if (stream.number == 0) return std::nullopt;
   const auto found = streams_.find(stream);
-  return found == streams_.end() ? std::nullopt : found->second.present[static_cast<std::size_t>(rank)];
+  return found == streams_.end() ? std::nullopt : found->second.current[static_cast<std::size_t>(rank)];
 }
 
 std::vector<const GivenUpRound*> RoundTable::failures(const RoundStream& stream, const RoundNumber& round) const {
@@ -94,14 +94,14 @@ std::vector<const GivenUpRound*> RoundTable::failures(const RoundStream& stream,
 bool RoundTable::fits(int rank, std::uint32_t set, const PlanRounds& plan) const {
   return std::all_of(plan.begin(), plan.end(), [&](const auto& one) {
     const auto& [stream, rounds] = one;
-    const std::optional<RoundNumber> now = present(rank, {set, stream});
+    const std::optional<RoundNumber> now = current(rank, {set, stream});
     if (!now) return true;
     return (!rounds.first() || *rounds.first() == *now) && failures({set, stream}, *now).empty();
   });
 }
 
 void RoundTable::add(int rank, std::uint32_t set, PlanRounds& plan) const {
-  for (auto& [stream, rounds] : plan) rounds.add(rank, present(rank, {set, stream}));
+  for (auto& [stream, rounds] : plan) rounds.add(rank, current(rank, {set, stream}));
 }
 
 }  // namespace horo

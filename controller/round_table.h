@@ -1,4 +1,4 @@
-// The rounds of round streams (coordinator.h), as the leader knows them: the present round of each rank, the rounds
+// The rounds of round streams (coordinator.h), as the leader knows them: the current round of each rank, the rounds
 // that ranks have given up, and the rounds in which ranks reported an instance of a tensor. A rank may begin a round
 // while tensors of its last round are in flight, so the round of a report is stored with the report.
 #pragma once
@@ -46,7 +46,7 @@ struct GivenUpRound {
 };
 
 // Part of the leader. Of more than max_streams streams it forgets the one in which no rank has begun a round for the
-// longest time; the present rounds in it are not known then, so reports are not compared.
+// longest time; the current rounds in it are not known then, so reports are not compared.
 class RoundTable {
  public:
   RoundTable(int size, std::size_t max_streams) : size_(size), max_streams_(max_streams) {}
@@ -56,24 +56,24 @@ class RoundTable {
 
   // members: of the stream's process set.
   void begin(int rank, const RoundBegun& begun, const RankSet& members);
-  // The rank gives up its present round. Null if that is not known. The pointer is valid until the next change.
+  // The rank gives up its current round. Null if that is not known. The pointer is valid until the next change.
   const GivenUpRound* fail(int rank, const RoundFailed& failed);
   void forget_set(std::uint32_t set);
 
-  // The rank's present round; nullopt if it is not known, or the stream's number is 0.
-  std::optional<RoundNumber> present(int rank, const RoundStream& stream) const;
+  // The rank's current round; nullopt if it is not known, or the stream's number is 0.
+  std::optional<RoundNumber> current(int rank, const RoundStream& stream) const;
   // The failures of this round, the first one first. A failure is kept until every member has begun a later round,
   // because a rank may give up several rounds while another is still in the first of them.
   std::vector<const GivenUpRound*> failures(const RoundStream& stream, const RoundNumber& round) const;
 
-  // True if the present rounds of the rank equal those of the ranks that reported the plan, and no rank has given up
+  // True if the current rounds of the rank equal those of the ranks that reported the plan, and no rank has given up
   // one of them: then the plan may store the rank's report.
   bool fits(int rank, std::uint32_t set, const PlanRounds& plan) const;
   void add(int rank, std::uint32_t set, PlanRounds& plan) const;
 
  private:
   struct StreamRounds {
-    std::vector<std::optional<RoundNumber>> present;  // by rank
+    std::vector<std::optional<RoundNumber>> current;  // by rank
     std::deque<GivenUpRound> failed;                  // in the order in which they failed
     std::uint64_t used = 0;                           // value of uses_ at its last begin
 

@@ -98,11 +98,11 @@ class Session {
 
   // Rounds: what one outermost backward pass reduces. The tensors of a round stream (TensorSpec::round_stream) that
   // this rank submits from now on belong to this round; a tensor that ranks submit in different rounds fails with
-  // Mismatch on all of them. The caller counts steps and rounds alike on all ranks; the pair (step, round) rises. Never
-  // blocks, and sends nothing alone. Throws std::invalid_argument (stream 0, not a member of the set), ShutDown or
-  // PeerLost.
+  // Mismatch on all of them. The caller counts steps and rounds alike on all ranks; the pair (step, round) rises, and
+  // may begin anew after a join of the set. Never blocks, and sends nothing alone. Throws std::invalid_argument (stream
+  // 0, not a member of the set), ShutDown or PeerLost.
   void begin_round(std::uint32_t set, std::uint64_t stream, std::uint64_t step, std::uint64_t round);
-  // This rank will not submit the other tensors of its present round of the stream (an exception in backward). On the
+  // This rank will not submit the other tensors of its current round of the stream (an exception in backward). On the
   // other ranks what they submit in that round, and this rank did not, fails at once with Mismatch and the reason,
   // which is cut to kMaxReasonBytes. It ends with this rank's next begin_round. Never blocks. Throws as begin_round.
   void fail_round(std::uint32_t set, std::uint64_t stream, const std::string& reason);

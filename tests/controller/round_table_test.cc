@@ -78,16 +78,16 @@ TEST(RoundTable, KeepsALimitedNumberOfFailures) {
 TEST(RoundTable, BeyondTheLimitItForgetsTheStreamThatWasUsedLeastRecently) {
   RoundTable table(1, 2);
   for (const std::uint64_t stream : {1, 2, 1, 3}) table.begin(0, {{0, stream}, {1, 1}}, RankSet(1, {0}));
-  EXPECT_TRUE(table.present(0, {0, 1}) && table.present(0, {0, 3}));
-  EXPECT_FALSE(table.present(0, {0, 2}));
+  EXPECT_TRUE(table.current(0, {0, 1}) && table.current(0, {0, 3}));
+  EXPECT_FALSE(table.current(0, {0, 2}));
 }
 
 TEST(RoundTable, ForgetsTheStreamsOfASet) {
   RoundTable table(1, 10);
   for (const std::uint32_t set : {1, 2}) table.begin(0, {{set, 5}, {1, 1}}, RankSet(1, {0}));
   table.forget_set(1);
-  EXPECT_FALSE(table.present(0, {1, 5}));
-  EXPECT_TRUE(table.present(0, {2, 5}));
+  EXPECT_FALSE(table.current(0, {1, 5}));
+  EXPECT_TRUE(table.current(0, {2, 5}));
 }
 
 TEST(RoundTexts, TheSmallerGroupIsToldWhatItDidUnlikeTheOthers) {
