@@ -19,7 +19,6 @@
 #pragma once
 
 #include <chrono>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -102,13 +101,17 @@ struct Diagnosed {
 struct RoundNumber {
   std::uint64_t step = 0;
   std::uint64_t round = 0;  // in the step
-  auto operator<=>(const RoundNumber&) const = default;
+  bool operator==(const RoundNumber&) const = default;
+  bool operator<(const RoundNumber& other) const {
+    return step != other.step ? step < other.step : round < other.round;
+  }
 };
 // A round stream of a process set. Each rank has one current round in it, or none.
 struct RoundStream {
   std::uint32_t set = 0;
   std::uint64_t number = 0;
-  auto operator<=>(const RoundStream&) const = default;
+  bool operator==(const RoundStream&) const = default;
+  bool operator<(const RoundStream& other) const { return set != other.set ? set < other.set : number < other.number; }
 };
 // The later reports of this rank of tensors of the stream belong to this round. It travels with the next report, and
 // causes no message alone. The engine has reported every tensor of the stream that was submitted before, those of

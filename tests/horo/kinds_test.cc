@@ -68,13 +68,13 @@ TEST(Kinds, SplitsOfTheRootDistributeTheRows) {
     TensorSpec spec = spec_of(kScatter, "x", {rank == 1 ? 6 : 0, 2});
     spec.root = 1;
     std::vector<float> in;
-    for (int to = 0; to < 3; ++to) append(in, rows_for(1, to, 4 * to));
+    for (int to = 0; to < 3; ++to) append(in, rows_for(1, to, std::int64_t{4} * to));
     Submission submission{0, rank == 1 ? in.data() : nullptr, nullptr};
     if (rank == 1) submission.splits = {0, 2, 4};
     const auto work = session.submit(spec, submission);
     const Outcome& outcome = outcome_of(session, work);
     EXPECT_THAT(outcome.counts, ElementsAre(2 * rank));
-    EXPECT_EQ(floats(outcome), rows_for(1, rank, 4 * rank));
+    EXPECT_EQ(floats(outcome), rows_for(1, rank, std::int64_t{4} * rank));
   });
   EXPECT_THAT(thrown, Each(""));
 }
@@ -231,7 +231,7 @@ TEST(Kinds, ACodedSumIsEqualOnAllRanksAndKeepsItsResidual) {
 
 class Refused : public testing::Test {
  protected:
-  static std::string error_of(const TensorSpec& spec, Submission submission = {0, kData, kData}) {
+  static std::string error_of(const TensorSpec& spec, Submission submission = {0, zeros, zeros}) {
     return thrown_by([&] { session().submit(spec, submission); });
   }
   static Session& session() {
@@ -243,7 +243,7 @@ class Refused : public testing::Test {
     change(spec);
     return spec;
   }
-  inline static float kData[4] = {};
+  inline static float zeros[4] = {};
 };
 
 TEST_F(Refused, ARootOutsideTheWorld) {
@@ -254,7 +254,9 @@ TEST_F(Refused, ARootOutsideTheWorld) {
 }
 
 TEST_F(Refused, SplitsThatDoNotMatchTheRows) {
-  const auto scatter = [](std::vector<std::int64_t> splits) { return Submission{0, kData, nullptr, false, 0, splits}; };
+  const auto scatter = [](const std::vector<std::int64_t>& splits) {
+    return Submission{0, zeros, nullptr, false, 0, splits};
+  };
   const TensorSpec spec = spec_of(kScatter, "x", {4});
   EXPECT_THAT(error_of(spec, scatter({3})), HasSubstr("leave 1 of the tensor's 4 rows unassigned"));
   EXPECT_THAT(error_of(spec, scatter({5})), HasSubstr("more rows than the tensor's 4"));

@@ -25,7 +25,7 @@ class PolledLane {
         tensor_table_(config_, registry_),
         lane_({rank.transport(), tensor_table_, rank.counters, config_, registry_},
               {{0, 1}, 0, {0, 0}, usual_costs(), rank.links.arenas}, 1,
-              {[](FailurePtr failure) { ADD_FAILURE() << failure->text; }, [this] { ++done_calls_; }}) {}
+              {[](const FailurePtr& failure) { ADD_FAILURE() << failure->text; }, [this] { ++done_calls_; }}) {}
   Lane& lane() { return lane_; }
 
   std::shared_ptr<Work> release(std::int64_t count, bool reports_done = false) {

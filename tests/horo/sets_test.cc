@@ -11,7 +11,6 @@ namespace horo {
 namespace {
 
 using testing::Each;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 using enum CollectiveKind;

@@ -15,7 +15,6 @@
 namespace horo {
 namespace {
 
-using testing::Each;
 using testing::HasSubstr;
 
 constexpr std::size_t kSizes[] = {1000, 0, 17, 5000, 1};

@@ -22,7 +22,8 @@ inline constexpr std::chrono::seconds kTestDeadline{60};
 // Runs `body` on one rank for each of the links. Returns the text of the exception of each rank, or "". Aborts the
 // process if a rank does not end in time. `change` modifies the config of each rank.
 inline std::vector<std::string> run_world_over(std::vector<Links> links, const std::function<void(Session&)>& body,
-                                               Config base = {}, const std::function<void(Config&)>& change = {}) {
+                                               const Config& base = {},
+                                               const std::function<void(Config&)>& change = {}) {
   const int size = static_cast<int>(links.size());
   std::vector<std::future<std::string>> ends;
   std::vector<std::jthread> threads;
@@ -58,7 +59,7 @@ inline std::vector<std::string> run_world_over(std::vector<Links> links, const s
 }
 
 // The same over in-process links.
-inline std::vector<std::string> run_world(int size, const std::function<void(Session&)>& body, Config base = {},
+inline std::vector<std::string> run_world(int size, const std::function<void(Session&)>& body, const Config& base = {},
                                           const std::function<void(Config&)>& change = {}) {
   return run_world_over(connect_in_process(size), body, base, change);
 }
