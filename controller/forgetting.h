@@ -2,12 +2,14 @@
 // Part of the leader.
 //
 // When more than config.kept_tensors ids are in use, the leader chooses those that were released least recently and
-// puts ForgetTensors into the stream. A tensor in flight, in a live plan or in the current step keeps its id. Every
-// rank forgets the ids at the same place in the stream, and answers with an empty report. Forgetting a tensor fails
-// nothing: its next report, also that of an instance that is pending now, carries the whole spec again.
+// puts ForgetTensors into the stream. A tensor that a rank has reported and the leader has not released, or that is in
+// a live plan or in the current step, keeps its id. Every rank forgets the ids at the same place in the stream, and
+// answers with an empty report. Forgetting a tensor fails nothing: the next report of the tensor carries the whole spec
+// again, also if the tensor was submitted before the rank applied ForgetTensors. A session forgets keys by itself
+// (horo/tensors/name_table.h).
 //
 // A report by id that a rank sent before it applied ForgetTensors is legitimate. So the leader keeps the specs of
-// forgotten ids until all ranks have applied the item; only then it gives these ids to other tensors. A report of a
+// forgotten ids until all ranks have applied the item; only then does it give these ids to other tensors. A report of a
 // dissolved plan refers to ids too, so the ids of such a plan are kept until all ranks have applied the dissolution.
 #pragma once
 
@@ -46,9 +48,9 @@ class Forgetting {
 
   LeaderTables& tables_;
   const StreamWatermarks& progress_;
-  const std::size_t kept_;  // ids in use above which some are forgotten
-  const std::size_t step_;  // so many more are forgotten than necessary
-  std::size_t next_;        // ids in use above which the next choice is made: rarely where few can be forgotten
+  const std::size_t kept_;           // ids in use above which some are forgotten
+  const std::size_t step_;           // ids forgotten beyond those that are necessary, so that choices are rare
+  std::size_t next_;                 // the next choice is made above this number of ids in use
   std::deque<Dissolved> dissolved_;  // plans whose dissolution some ranks have not applied
   // The ids that some ranks have not forgotten, at most one batch; no spec: the tensor's set was removed.
   std::map<TensorId, std::optional<TensorSpec>> forgotten_;

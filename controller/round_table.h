@@ -16,7 +16,7 @@
 
 namespace horo {
 
-// The rounds in which ranks reported one instance. Costs nothing per rank while they are equal. A round is nullopt if
+// The rounds in which ranks reported one instance. Uses no memory per rank while they are equal. A round is nullopt if
 // it is not known (RoundTable); such a report agrees with all others.
 class InstanceRounds {
  public:
@@ -45,13 +45,13 @@ struct GivenUpRound {
   std::string reason;
 };
 
-// Part of the leader. Of more than max_streams streams it forgets the one in which no rank has begun a round for the
-// longest time; the current rounds in it are not known then, so reports are not compared.
+// Part of the leader. If there are more than max_streams streams, the table drops the one in which no rank has begun a
+// round for the longest time; its current rounds are not known then, so reports are not compared.
 class RoundTable {
  public:
   RoundTable(int size, std::size_t max_streams) : size_(size), max_streams_(max_streams) {}
 
-  // A stream keeps so many rounds that were given up; of more, the last ones.
+  // The most given-up rounds of a stream; the oldest are dropped first.
   static constexpr std::size_t kMostGivenUp = 1'024;
 
   // members: of the stream's process set.

@@ -1,5 +1,6 @@
 // StallClock: the timers of tensors and plans that some ranks have reported and others have not. A timer has several
-// stages; each has its time since the first report, or is left out. Without a further stage it runs, and is never due.
+// stages: each is due a fixed time after the first report, or does not exist. After the last stage the timer stays, and
+// is never due.
 #pragma once
 
 #include <algorithm>

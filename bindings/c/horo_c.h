@@ -255,7 +255,7 @@ HORO_API int32_t horo_abort(horo_session* session, const char* reason);
 HORO_API int32_t horo_get_topology(const horo_session* session, horo_topology* topology);
 
 /* Declares a tensor; returns its key (>= 0). Equal specs have one key; the same name with another spec has another
- * key. The key is valid until it was undeclared as often as it was declared. */
+ * key. Keys are reference-counted: this call adds a reference, horo_undeclare removes one. */
 HORO_API int64_t horo_declare(horo_session* session, const horo_tensor_spec* spec);
 /* The caller uses these keys no more: each undoes one horo_declare. Another tensor may have the key from then on. What
  * is in flight goes on. Fails, and changes nothing, if one of them is not declared. Never blocks. */
@@ -364,7 +364,7 @@ HORO_API const char* horo_setting(horo_session* session, const char* name);
 
 /* hashes[i] becomes the hash of sizes[i] bytes at data[i]: equal on all processors; inputs of equal size that differ in
  * one bit have different hashes. Not for untrusted input. Needs no session. Takes the time of reading the memory, so a
- * caller releases an interpreter lock. */
+ * caller that holds an interpreter lock releases it first. */
 HORO_API int32_t horo_hash_many(const void* const* data, const uint64_t* sizes, size_t count, uint64_t* hashes);
 
 /* Stall diagnosis: before a warning or a failure of a tensor that only some ranks have submitted, every rank is asked

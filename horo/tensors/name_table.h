@@ -1,9 +1,10 @@
 // NameTable: the declared tensors of a session, by key and by name. It stores which names are in flight and counts
 // unnamed calls.
 //
-// A key that a caller declared is valid until the caller undeclares it as often as it declared it. The others, of
+// Keys are reference-counted: a declaration adds a reference, undeclare() removes one. Keys without a reference, of
 // tensors that were submitted by spec or are not declared any more, may be freed while they are not in flight: where
-// there are more than Config::kept_tensors of them, those that ended least recently are. A freed tensor that is
+// there are more than Config::kept_tensors of them, those that ended least recently are. The leader forgets ids by
+// itself (controller/forgetting.h). A freed tensor that is
 // submitted again gets a key like a new one. A stepwise tensor keeps its key, because a known plan may come to hold it.
 #pragma once
 
@@ -114,7 +115,7 @@ class NameTable {
   std::vector<Key> free_keys_;        // not in use; has capacity for all keys
   std::uint64_t ends_ = 0;            // of tensors
   std::size_t kept_ = 0;              // tensors of which is_kept() is true
-  std::size_t next_kept_;             // so many at the next time that some are freed; rarely if most are in flight
+  std::size_t next_kept_;             // tensors above which some are freed the next time
   NameMap names_;
   std::map<ScopedName, std::uint64_t> unnamed_;  // number of unnamed calls of each kind
   std::vector<Key> declared_;                    // not yet taken by the engine

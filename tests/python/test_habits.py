@@ -17,7 +17,7 @@ HABITS = TESTS / "habits"
 SIZE = 3
 RUNS = [
     ["shared_memory", "between", "rounds"],
-    ["freezing", "sparse", "reached", "whole", "several"],
+    ["freezing", "sparse", "reached", "whole", "several", "edited"],
     ["failing", "uneven", "heap", "compiled"],
 ]
 

@@ -150,7 +150,7 @@ def compiled_steps_are_looked_at():
             trained.step()
         if hvd.rank() == 1:
             trained.names["2.bias"].data.add_(1)
-        with raises(hvd.ReplicasDiffer, "parameter 2.bias", "Equal after step 3, different after step 4"):
+        with raises(hvd.ReplicasDiffer, "parameter 2.bias", "Different after step 4; equal after step 3"):
             trained.step()
         del trained.optimizer.step
         hvd.broadcast_parameters(trained.model.state_dict(), 0)

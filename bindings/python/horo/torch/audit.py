@@ -1,8 +1,8 @@
 """The audit: ranks compare what they hold equal, so that replicas that drift apart are found. See docs/audit.md.
 
-A look never makes a step wait long: what it has to exchange is small, and if the other ranks are late, it continues at
-the end of a later step. It is a collective, so all ranks look after the same step; steps are counted from the start of
-the session, or from the last join of the process set.
+A look waits for the other ranks for at most HORO_AUDIT_WAIT_MS in a step; if they are late, it continues at the end of
+the next step. It is a collective, so all ranks begin it after the same step; steps are counted from the start of the
+session, or from the last join of the process set.
 """
 
 import gc
@@ -163,7 +163,7 @@ class Audit:
             _raise(errors)
         elif (error.label, error.ranks) != self._reported:
             self._reported = (error.label, error.ranks)
-            if _default.rank() in (finding.present[0], *error.ranks):
+            if _default.rank() in (finding.participants[0], *error.ranks):
                 warnings.warn(str(error), stacklevel=_levels())
 
     def _error_of(self, finding, step):
@@ -273,9 +273,11 @@ def _extent(finding):
 
 def _when(between, step):
     equal, found = between
-    last = "No look before has compared it" if equal is None else f"Equal after step {equal}"
-    still = "" if found == step else f" and still after step {step}"
-    return f"{last}, different after step {found}{still}."
+    still = "" if found == step else f", and still after step {step}"
+    if equal == found:
+        return f"Equal in a look after step {equal}, different in a later look before the next step{still}."
+    last = "no earlier look has compared it" if equal is None else f"equal after step {equal}"
+    return f"Different after step {found}{still}; {last}."
 
 
 def _levels():

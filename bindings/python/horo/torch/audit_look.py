@@ -36,7 +36,7 @@ class Finding:
         return sorted(rank for _, ranks in self.groups[1:] for rank in ranks)
 
     @property
-    def present(self):
+    def participants(self):
         """The ranks that take part in the look."""
         return sorted(rank for _, ranks in self.groups for rank in ranks)
 

@@ -2,7 +2,7 @@
 
 A hook in Python and a foreign call take several microseconds per gradient. So autograd only appends a small parameter
 to the list `ready`, as the hook is that list's append. The next parameter with a hook of its own submits the list. The
-batches of most steps are the same, so data that depend on a batch's parameters alone are computed once (BatchLayout).
+batches of most steps are the same, so data that depend on a batch's parameters alone are computed once (BatchTemplate).
 """
 
 import ctypes
@@ -28,7 +28,7 @@ def is_small(state):
 
 def is_as_declared(state, gradient):
     """Whether a batch can take this gradient."""
-    return BatchLayout([state], None).storages([gradient]) is not None
+    return BatchTemplate([state], None).storages([gradient]) is not None
 
 
 class Batching:
@@ -68,7 +68,7 @@ class Batching:
 
     def learn(self, states, trigger):
         """Makes the layout of a batch that the last step did not have at this point."""
-        self._layouts[self._next :] = [BatchLayout(states, trigger)]
+        self._layouts[self._next :] = [BatchTemplate(states, trigger)]
         self._next += 1
         return self._layouts[-1]
 
@@ -83,7 +83,7 @@ class Batching:
         self._next = 0
 
 
-class BatchLayout:
+class BatchTemplate:
     """The data of a batch that depend on its parameters alone and stay the same from step to step."""
 
     def __init__(self, states, trigger):

@@ -2,6 +2,8 @@
 
 import copy
 
+from horo.torch import streams
+
 
 def _plain_class(optimizer):
     return type(optimizer).__mro__[2]  # after the derived class and the mixin
@@ -38,15 +40,15 @@ def deep_copy(optimizer, memo, wrap):
         vars(result).update(state)
     copied = {id(old): new for old, new in zip(_params(optimizer), _params(result))}
     options = dict(optimizer._horo_options)
-    options["groups"] = [[copied[id(param)] for param in group] for group in options["groups"]] or None
-    names = [
-        (optimizer._horo_names[id(old)][0], copied[id(old)]) for old in _params(optimizer) if optimizer._horo_names
-    ]
-    wrapped = wrap(result, names or None, **options)
-    stream = wrapped._horo_gradients.declared.stream
-    if stream is not None:
-        stream.is_exchanged = False  # until it is used: a rank may keep a copy alone
-    return wrapped
+    groups = ([copied[id(param)] for param in group if id(param) in copied] for group in options["groups"])
+    options["groups"] = [group for group in groups if group] or None
+    options["num_groups"] = 0
+    options["backward_passes_per_step"] = optimizer.backward_passes_per_step
+    known = optimizer._horo_gradients.declared.by_param
+    places = enumerate(_params(optimizer))
+    names = [(known[id(old)].name if id(old) in known else f"parameter {i}", copied[id(old)]) for i, old in places]
+    with streams.detached():
+        return wrap(result, names, **options)
 
 
 def _params(optimizer):

@@ -75,6 +75,7 @@ class CrossBarrier:
         if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
             raise ValueError("cross_barrier=True: parameters are updated one by one; expected no step hooks")
         self.finish()
+        self._gradients.check_in_place()
         settings = {}
         for group in optimizer.param_groups:
             kept = {key: _copied(value) for key, value in group.items() if key != "params"}
@@ -86,8 +87,8 @@ class CrossBarrier:
             raise
         rows = {state: row for row, state in enumerate(self._table.states)}
         for state in states:
-            if state not in rows and state not in self._table.sparse:
-                continue  # no rank has a gradient
+            if (state not in rows and state not in self._table.sparse) or id(state.param) not in settings:
+                continue  # no rank has a gradient, or the parameter is gone
             self._pending[id(state.param)] = state, rows.get(state), settings[id(state.param)]
             state.param.grad = None
         self.has_stepped = True

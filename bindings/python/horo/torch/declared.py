@@ -1,6 +1,8 @@
-"""The parameters of one optimizer in the present session: names, hooks, groups, priorities and views."""
+"""The parameters of one optimizer in the current session: names, hooks, groups, priorities and views."""
 
 import itertools
+
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from horo import _default
 from horo._compression import codec_for, codec_of
@@ -34,7 +36,8 @@ class DeclaredParameters:
         self.by_param = {}  # id of a parameter: its ParameterState
         self.unsubmitted = set()  # ParameterStates that were in no round so far
         self._without = []  # ParameterStates without a gradient after the last round
-        self._is_zeroed = False  # zero_grad() was called since the last round
+        self._zeroed = None  # gradients and versions after a zero_grad() since the last round
+        self._names_before = WeakTensorKeyDictionary()  # parameter that is gone: its name
         self.groups = []
         self.batching = Batching()
         self.hooks = None
@@ -51,11 +54,16 @@ class DeclaredParameters:
             return
         if self.hooks is None:
             self.hooks = Hooks(gradients, self.batching, self.guard)
-            self._named_first = named  # parameters that are added later do not change the stream
-            self.stream = streams.join(self.session, self.number, named)
+            self._first_names = [name for name, _ in named]  # later parameters do not change the stream
+            params = [param for _, param in named]
+            self.stream = streams.stream_of(self.session, self.number, self._first_names, params)
+            self.stream.is_exchanged = self.guard is None
+        else:
+            named = [(self._free_name(name, param), param) for name, param in named]
+            self.stream.add_names([name for name, _ in named])
         can_batch = not (self.compressor or self.order or self.guard)
         for name, param in named:
-            state = ParameterState(self._free_name(name), param, self._spec_of(param))
+            state = ParameterState(name, param, self._spec_of(param))
             self._name(state)
             self.states.append(state)
             self.by_param[id(param)] = state
@@ -71,11 +79,20 @@ class DeclaredParameters:
             self.states.remove(state)
             del self.by_param[id(state.param)]
             self.unsubmitted.discard(state)
-            self._without = []
+            self._without = [one for one in self._without if one is not state]
+            if state.group is not None:
+                state.group.states.remove(state)
+            if self.order is not None:
+                self.order.remove(state.param)
+            ownership.drop(self, state.param)
+            self._names_before[state.param] = state.name
             self.batching.forget()
+        self.groups = [group for group in self.groups if group.states]
 
-    def _free_name(self, name):
-        """The name, with a number if a parameter has it that was at the same place before."""
+    def _free_name(self, name, param):
+        """The name that the parameter had before, or this one, with a number if another parameter has it."""
+        if param in self._names_before:
+            return self._names_before[param]
         taken = {state.name for state in self.states}
         numbered = (f"{name}.{number}" for number in itertools.count(2))
         return name if name not in taken else next(one for one in numbered if one not in taken)
@@ -87,7 +104,7 @@ class DeclaredParameters:
         return spec if self.order is None else spec._replace(priority=self.order.add(param))
 
     def _name(self, state):
-        """Declares the tensor of the parameter in the present session."""
+        """Declares the tensor of the parameter in the current session."""
         name, number = self.stream.tensor_name(state.name), self.stream.number
         state.spec = state.spec._replace(name=name, set=self.number, round_stream=number)
         if self.compressor is None:  # else the first gradient determines dtype and shape of the payload
@@ -103,30 +120,36 @@ class DeclaredParameters:
 
     def note_results(self, states):
         """The gradients of these states are results of a round. All ranks submit the same states."""
-        for state in self.unsubmitted & states:
-            state.was_submitted = True
         self.unsubmitted -= states
         self._without = [state for state in self.states if state.param.grad is None and state.param.requires_grad]
         for state in states if self.common.op != Average else ():
             state.has_result = True
-        self._is_zeroed = False
+        self._zeroed = None
 
-    def forget_results(self):
-        """zero_grad() was called: a gradient that is not zero is no result."""
-        self._is_zeroed = True
+    def note_zeros(self, has_results):
+        """zero_grad() was called. has_results: there was a round since the last step."""
         for state in self.states if self.common.op != Average else ():
             state.has_result = False
+        if has_results:
+            self._zeroed = self.gradients_now()
 
     def has_new_gradients(self):
         """Whether the user has made a gradient since the last round: of a parameter that had none, of one that was
         declared since, or after zero_grad()."""
-        made = self.states if self._is_zeroed else [*self._without, *self.unsubmitted]
-        return any(state.has_made_gradient() for state in made)
+        if self._zeroed is not None and self.differs(self._zeroed):
+            return True
+        return any(state.has_made_gradient() for state in (*self._without, *self.unsubmitted))
 
-    def versions(self):
-        """Changes when the user writes to a gradient or replaces one."""
+    def gradients_now(self):
+        """The gradients and their versions, for differs()."""
         gradients = [state.param.grad for state in self.states]
-        return [None if gradient is None else (id(gradient), version_of(gradient)) for gradient in gradients]
+        return [(gradient, None if gradient is None else version_of(gradient)) for gradient in gradients]
+
+    def differs(self, before):
+        """Whether the user has written to a gradient or replaced one since gradients_now()."""
+        now = self.gradients_now()
+        same = (a is b and version == other for (a, version), (b, other) in zip(now, before))
+        return len(now) != len(before) or not all(same)
 
     def group(self, groups):
         """From now on the gradients of each list of parameters are reduced as one unit."""
@@ -164,6 +187,7 @@ class DeclaredParameters:
 
     def wake(self):
         """The calling thread uses the optimizer."""
+        self.stream.attach()
         self.stream.thread = streams.this_thread()
         self.stream.is_exchanged = self.guard is None  # with a guard, backward would wait
 
@@ -181,7 +205,7 @@ class DeclaredParameters:
     # Sessions, priorities and views
 
     def connect(self):
-        """Uses the present session. After shutdown() and init() it is a new one, in which no parameter is declared.
+        """Uses the current session. After shutdown() and init() it is a new one, in which no parameter is declared.
         Returns whether it has changed."""
         if not self.session.closed:
             return False
@@ -192,7 +216,8 @@ class DeclaredParameters:
         self.session, self.number, self._version = session, number, None
         if self.states:
             if number != 0:  # the streams of the world remain; see streams.py
-                self.stream = streams.join(session, number, self._named_first)
+                params = [state.param for state in self.states]
+                self.stream = streams.stream_of(session, number, self._first_names, params)
             for state in self.states:
                 self._name(state)
         self.batching.forget()

@@ -17,16 +17,23 @@ class ForwardOrder:
         """ranks: whether priorities follow the order; otherwise all priorities are equal."""
         self._ranks = ranks
         self._places = {}  # id of a parameter: how many were added before it
+        self._next = 0
         self._used = {}  # the same, in the order of first use
         self.is_known = False
         self._hook = None
 
     def add(self, param):
         """Returns the parameter's priority until the order is known."""
-        place = self._places[id(param)] = len(self._places)
+        place = self._places[id(param)] = self._next
+        self._next += 1
         if self._hook is None and not self.is_known:
             self._hook = _watch(self._places, self._used)
         return -place if self._ranks else 0
+
+    def remove(self, param):
+        """The parameter is gone; another one may get its id."""
+        del self._places[id(param)]
+        self._used.pop(id(param), None)
 
     def close(self):
         """Removes the hook that observes forward passes."""

@@ -67,7 +67,7 @@ class GradientTable:
         return work
 
     def submit_batch(self, layout):
-        """Submits the gradients of a BatchLayout in place, or in their views, in one foreign call. Returns False and
+        """Submits the gradients of a BatchTemplate in place, or in their views, in one foreign call. Returns False and
         submits nothing if a gradient is not as the layout expects, or if the session is closed."""
         gradients = list(map(_GRADIENT, layout.states))
         found = layout.locate(gradients)
@@ -171,6 +171,15 @@ class GradientTable:
             map(operator.is_, gradients, memory), *(map(operator.eq, a, b) for a, b in zip(now[1:], columns[1:]))
         )
         return [row for row, equal in enumerate(same) if not all(equal)]
+
+    def check_in_place(self):
+        """Raises HoroError if a gradient that was submitted in place is not the parameter's gradient any more."""
+        for state, memory, storage in zip(self.states, self.memory, self._storages):
+            if storage is not None and state.param.grad is not memory:
+                raise HoroError(
+                    f"gradient {state.name} was replaced on rank {_default.rank()} while it was in flight. With "
+                    "cross_barrier=True call optimizer.synchronize() before you change gradients"
+                )
 
     def check_memory(self, row):
         """Raises HoroError if the submitted memory was moved, resized or written to since the submit."""

@@ -45,7 +45,7 @@ class Gradients:
         self._abandoned = AbandonedWorks()
         self.before_pass = lambda: None  # called before a backward in this thread
         self.before_rest = lambda: None  # called before the gradients are submitted that no hook has submitted
-        self._table = GradientTable(self.declared.session, 0)  # of the present round
+        self._table = GradientTable(self.declared.session, 0)  # of the current round
         self._taken = None  # GradientTable of the last round, after take_table()
 
     def add(self, named):
@@ -56,7 +56,6 @@ class Gradients:
         self.declared.declare(self, named)
         if is_new and self.is_active():
             self.round.step = self.declared.stream.steps
-            self.declared.wake()
             rounds.serve(self)
 
     def is_active(self):
@@ -73,8 +72,8 @@ class Gradients:
     # Rounds; see rounds.py
 
     def connection(self):
-        """The present Session, the number of the process set and the Stream."""
-        if self.declared.connect():  # the passes of the present round still count
+        """The current Session, the number of the process set and the Stream."""
+        if self.declared.connect():  # the passes of the current round still count
             self.round.is_open = self.round.is_submitted = False
             self._table = GradientTable(self.declared.session, len(self.declared.states))
         return self.declared.session, self.declared.number, self.declared.stream
@@ -113,7 +112,7 @@ class Gradients:
 
     def _enter(self, state):
         """The hook of a parameter runs."""
-        running = rounds.present()
+        running = rounds.current()
         if self.round.running is not running:
             self.round.enter(running, state)
             self.declared.wake()
@@ -130,6 +129,10 @@ class Gradients:
         """Whether the gradients are results of rounds since the last step, and none was made by hand since."""
         return self.round.covers() and not self.has_begun() and not self.declared.has_new_gradients()
 
+    def check_in_place(self):
+        """Raises HoroError if a gradient in flight was replaced."""
+        self._table.check_in_place()
+
     def stepped(self):
         """The optimizer has made a step. An optimizer of the same parameters that is wrapped later counts on."""
         self.round.stepped()
@@ -142,7 +145,6 @@ class Gradients:
             if self.has_begun():
                 self.abandon()
             self.round.begin_anew()
-            self.declared.forget_results()
 
     def forget_pass(self):
         """The backward that reached these gradients has raised an exception."""
@@ -161,7 +163,7 @@ class Gradients:
         self.abandon()
 
     def _begin(self):
-        """The following submits belong to the present round."""
+        """The following submits belong to the current round."""
         if not self.round.is_open:
             self.declared.update_names()
             session, number, stream = self.connection()
@@ -283,7 +285,7 @@ class Gradients:
 
     def _submit_late(self, state):
         """Submits the gradient of a parameter that no complete backward pass has reached."""
-        if not state.param.requires_grad and not state.has_new_gradient():  # frozen
+        if not state.param.requires_grad:  # on all ranks alike
             if state.zeroed and state.is_in_view(state.param.grad):
                 state.param.grad = None
             return
@@ -305,11 +307,6 @@ class Gradients:
         if self.is_active() and not self.round.is_submitted and not self.is_covered():
             rounds.finish([self])
         self.collect()
-
-    def reduce(self):
-        """Makes a round of the gradients as they are."""
-        if self.is_active():
-            rounds.finish([self])
 
     def collect(self):
         """Waits for all results of the submitted round and leaves them in the gradients.

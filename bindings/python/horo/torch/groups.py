@@ -19,11 +19,11 @@ class Group:
         """Counts one complete gradient; returns whether it is the last of the group. Any thread may call it."""
         return next(self._arrivals) == len(self.states)
 
-    def submit(self, table, payloads, present):
-        """Submits all gradients of the group; those that this rank does not have, as absent. present: RoundState."""
+    def submit(self, table, payloads, round_state):
+        """Submits all gradients of the group; those that this rank does not have, as absent."""
         session = table.session
         states = [state for state in self.states if not state.is_lent]
-        pairs = [payloads.part_of_unit(state, session, present.has_reached(state)) for state in states]
+        pairs = [payloads.part_of_unit(state, session, round_state.has_reached(state)) for state in states]
         works = session.submit_unit(self.name, [part for part, _ in pairs])
         for state, work, (part, memory) in zip(states, works, pairs):
             table.add(state, part[3] if memory is None else memory, work, absent=memory is None)

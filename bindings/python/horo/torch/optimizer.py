@@ -11,7 +11,7 @@ import torch
 
 from horo._sets import check, global_process_set
 from horo._specs import Average, choose_op, is_no_name, order_number
-from horo.torch import copies
+from horo.torch import copies, rounds
 from horo.torch.audit import Audit
 from horo.torch.compression import Compression
 from horo.torch.cross_barrier import CrossBarrier
@@ -21,6 +21,11 @@ from horo.torch.gradients import Gradients
 from horo.torch.groups import chosen_groups
 from horo.torch.options import check_passes, check_predivide, common_spec, names_of
 
+_MADE_BY_HAND = (
+    "gradients were made by hand after a backward of the same step, and with an operation other than Average it is "
+    "unknown whether they are made of results. Call optimizer.synchronize() before step() to reduce them, or step() in "
+    "optimizer.skip_synchronize() if they are made of results"
+)
 _ZEROED = (
     "optimizer.zero_grad() was called after backward() and before step() or synchronize(): with cross_barrier=True the "
     "gradients are in flight until then. Call zero_grad() before backward()"
@@ -52,13 +57,13 @@ class _Distributed:
         ids = list(map(id, params))
         if ids == self._horo_ids:
             return
-        self._horo_ids = ids
         places = ((number, i) for number, group in enumerate(self.param_groups) for i in range(len(group["params"])))
         named = [
             (f"group.{number}.parameter.{i}" if is_no_name(name := self._horo_name_of(param)) else name, param)
             for (number, i), param in zip(places, params)
         ]
         self._horo_gradients.add(named)
+        self._horo_ids = ids
 
     def _horo_name_of(self, param):
         """The parameter's name, or None."""
@@ -112,11 +117,14 @@ class _Distributed:
         if self._horo_cross is not None and self._horo_cross.finish():
             self._horo_audit.after_step()  # of the last step: its updates have ended only now
         if self._horo_crosses(closure):
+            self._horo_declare()
             self._horo_audit.before_step()
             self._horo_cross.step()
             return self._horo_gradients.stepped()
         self._horo_gradients.declared.check_lent()
+        self._horo_declare()
         if self._horo_should_synchronize:
+            self._horo_check_made()
             if closure is None or self._horo_gradients.has_begun():
                 self.synchronize()
             if closure is not None:
@@ -130,6 +138,11 @@ class _Distributed:
         if self._horo_cross is None:
             self._horo_audit.after_step()
         return result
+
+    def _horo_check_made(self):
+        round_state, declared = self._horo_gradients.round, self._horo_gradients.declared
+        if not round_state.may_add and round_state.covers() and declared.has_new_gradients():
+            raise RuntimeError(_MADE_BY_HAND)
 
     step.hooked = True  # the user's step() runs the step hooks: torch must not wrap this one too
     step._wrapped_by_lr_sched = True  # a scheduler must not replace it
@@ -151,11 +164,11 @@ class _Distributed:
         gradients = self._horo_gradients
 
         def reduced():
-            before = gradients.round.number, gradients.declared.versions()
+            number, before = gradients.round.number, gradients.declared.gradients_now()
             loss = closure()
-            made = gradients.round.number == before[0] and gradients.declared.versions() != before[1]
+            made = gradients.round.number == number and gradients.declared.differs(before)
             if made or not gradients.is_covered():
-                gradients.reduce()
+                rounds.finish([gradients] if gradients.is_active() else [])
             declared = gradients.declared
             return averaged_loss(loss, declared.process_set, op=declared.common.op) if gradients.included else loss
 
@@ -167,9 +180,15 @@ class _Distributed:
             raise AssertionError(_ZEROED)
         gradients.declared.use()
         gradients.begin_anew()
+        try:
+            self._horo_set_to_zero(*args, **kwargs)
+        finally:
+            gradients.declared.note_zeros(gradients.round.number > 0)
+
+    def _horo_set_to_zero(self, *args, **kwargs):
         if args or kwargs:
             return super().zero_grad(*args, **kwargs)
-        in_views = gradients.declared.zero_views()
+        in_views = self._horo_gradients.declared.zero_views()
         plain = getattr(super().zero_grad, "__func__", None) is torch.optim.Optimizer.zero_grad
         if plain and not self._horo_has_gradients_beside(in_views):
             return
@@ -191,7 +210,6 @@ class _Distributed:
     def load_state_dict(self, *args, **kwargs):
         if self._horo_cross is not None:
             self._horo_cross.finish()
-        self._horo_gradients.begin_anew()
         self._horo_should_synchronize = True
         super().load_state_dict(*args, **kwargs)
 

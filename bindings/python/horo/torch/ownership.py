@@ -21,6 +21,12 @@ def take(declared, param):
     _owners[param] = weakref.ref(declared)
 
 
+def drop(declared, param):
+    """The parameter is not one of these DeclaredParameters any more."""
+    if owner_of(param) is declared:
+        del _owners[param]
+
+
 def check(declared, states):
     """Raises ValueError if one of these lent parameters was reduced in another way than here."""
     for state in states:

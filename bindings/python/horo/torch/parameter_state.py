@@ -29,7 +29,6 @@ class ParameterState:
         "zeroed",
         "is_lent",
         "is_late",
-        "was_submitted",
         "has_result",
     )
 
@@ -38,14 +37,13 @@ class ParameterState:
         self.param = param
         self.dtype, self.shape, self.nbytes = param.dtype, param.shape, param.nbytes
         self.spec = spec
-        self.key = None  # of the declared spec, in the present session
+        self.key = None  # of the declared spec, in the current session
         self.group = None  # its Group, or None
         self.context = None  # the compressor's context for decompress()
         self.spare = None  # buffer and context for the result, kept for steps in which this rank has no gradient
         self.layout = None  # of its gradient, on all ranks (sparse.py); None: not known
         self.is_lent = False  # another optimizer reduces the parameter
         self.is_late = False  # its gradient may become complete several times in a backward: the end submits it
-        self.was_submitted = False  # it was in a round, on all ranks alike
         self.has_result = False  # its gradient is a result, if it is not zero; only with another op than Average
         self.drop_view()
 
@@ -88,14 +86,9 @@ class ParameterState:
         untouched = self.zeroed and not reached and self.is_in_view(gradient)
         return not untouched or bool(self.view.reshape(-1).view(torch.uint8).any())
 
-    def has_new_gradient(self):
-        """Whether the user has made a gradient of a parameter that has always been frozen."""
-        return self.param.grad is not None and not self.was_submitted
-
     def has_made_gradient(self):
-        """Whether there is a gradient that is not zero, of a parameter that is reduced here."""
-        gradient = self.param.grad
-        return gradient is not None and self.param.requires_grad and not self.is_lent and _has_values(gradient)
+        """Whether there is a gradient, of a parameter that is reduced here and had none."""
+        return self.param.grad is not None and self.param.requires_grad and not self.is_lent
 
     def holds_result(self):
         """Whether the gradient is a result, maybe changed or replaced by the user, and not zero."""

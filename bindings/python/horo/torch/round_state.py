@@ -1,4 +1,4 @@
-"""The state of one optimizer's present round: its number, its backward passes, and which parameters they reached.
+"""The state of one optimizer's current round: its number, its backward passes, and which parameters they reached.
 
 A round is numbered by the steps of its optimizer so far, and by the rounds since the last step. All ranks have equal
 numbers, or the controller refuses the round: else a backward too many on one rank would pair gradients of different
@@ -103,7 +103,7 @@ class RoundState:
 
     def _learns_nesting(self):
         """The first backward that calls backward shows which gradients become complete several times."""
-        return self.running is not None and self.running.is_nested and not self._knows_nesting
+        return self.running is not None and self.running.has_nested and not self._knows_nesting
 
     def is_due(self, state):
         """A hook has found the gradient complete. Returns whether to submit it now."""
@@ -145,7 +145,7 @@ class RoundState:
 
     def end_pass(self):
         """An outermost backward that reached the optimizer has ended. Returns whether its round ends too."""
-        nested = self.running is not None and self.running.is_nested
+        nested = self.running is not None and self.running.has_nested
         self.running = None
         if not self.accumulates:
             self._knows_nesting = self._knows_nesting or nested

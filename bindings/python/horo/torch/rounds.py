@@ -2,7 +2,7 @@
 
 A round is what one outermost backward reduces. The hooks of hooks.py submit gradients while backward runs. A wrapper
 around torch.autograd.backward submits the rest at the end of the outermost call, for all optimizers that it reached,
-and waits for all results. A backward that does not pass the wrapper ends its round in a callback of autograd; if
+and waits for all results. A backward that bypasses the wrapper ends its round in a callback of autograd; if
 autograd does not call that either, step() ends the round.
 """
 
@@ -19,20 +19,20 @@ from horo._specs import Spec
 from horo.torch.streams import MAX_STREAMS, this_thread
 
 _living = weakref.WeakSet()  # Gradients
-_local = threading.local()  # .present: the BackwardPass of this thread's outermost backward
+_local = threading.local()  # .current: the BackwardPass of this thread's outermost backward
 _numbers = itertools.count()
-_active = set()  # the BackwardPasses of all threads that passed the wrapper
+_active = set()  # the BackwardPasses of all threads in the wrapper
 
 
 class BackwardPass:
     """One outermost backward."""
 
-    __slots__ = ("is_nested", "is_active", "task", "thread")
+    __slots__ = ("has_nested", "is_active", "task", "thread")
 
     def __init__(self, task=None):
-        self.is_nested = False  # it has called backward itself, as reentrant checkpoints do
+        self.has_nested = False  # it has called backward itself, as reentrant checkpoints do
         self.is_active = True
-        self.task = task  # graph task of a backward that did not pass the wrapper
+        self.task = task  # graph task of a backward that bypasses the wrapper
         self.thread = this_thread()
 
     def is_alone(self):
@@ -59,10 +59,10 @@ def living():
     return sorted(list(_living), key=lambda gradients: gradients.serial)
 
 
-def present():
-    """The BackwardPass to which the calling hook belongs. If backward did not pass the wrapper, autograd calls end() at
-    the end of the present graph task."""
-    found = getattr(_local, "present", None)
+def current():
+    """The BackwardPass to which the calling hook belongs. If backward bypasses the wrapper, autograd calls end() at the
+    end of the current graph task."""
+    found = getattr(_local, "current", None)
     if found is not None:
         if found.task in (None, torch._C._current_graph_task_id()):
             return found
@@ -70,7 +70,7 @@ def present():
     active = list(_active)
     if len(active) == 1:  # autograd runs deep nesting and the work of devices in threads of its own
         return active[0]
-    found = _local.present = BackwardPass(torch._C._current_graph_task_id())
+    found = _local.current = BackwardPass(torch._C._current_graph_task_id())
     if found.task != -1:  # else the hook was called by hand
         torch.autograd.Variable._execution_engine.queue_callback(lambda: _end_late(found))
     return found
@@ -80,14 +80,14 @@ def _wrapped(backward):
     @functools.wraps(backward)
     def outermost(*args, **kwargs):
         if not _living or torch._C._current_graph_task_id() != -1:
-            found = getattr(_local, "present", None)
+            found = getattr(_local, "current", None)
             if found is not None:
-                found.is_nested = True
+                found.has_nested = True
             return backward(*args, **kwargs)
         resume()
         for gradients in living():
             gradients.prepare()
-        running = _local.present = BackwardPass()
+        running = _local.current = BackwardPass()
         _active.add(running)
         try:
             result = backward(*args, **kwargs)
@@ -97,7 +97,7 @@ def _wrapped(backward):
         finally:
             running.is_active = False
             _active.discard(running)
-            _local.present = None
+            _local.current = None
         end(running)
         return result
 
@@ -108,7 +108,7 @@ def _wrapped(backward):
 
 def _end_late(running):
     running.is_active = False
-    _local.present = None
+    _local.current = None
     end(running)
 
 

@@ -5,6 +5,7 @@ so that it is the same on all ranks, in whatever order a rank wraps its optimize
 the name of a parameter, the tensors of both carry the number of their stream.
 """
 
+import contextlib
 import hashlib
 import threading
 import weakref
@@ -29,16 +30,31 @@ def this_thread():
 class Stream:
     """The rounds of one optimizer. An optimizer that is wrapped again keeps its stream."""
 
-    def __init__(self, streams, tag, count, names):
+    def __init__(self, streams, tag, names):
         self._streams = streams
-        self.tag, self.names = tag, names
-        self.label = tag if count == 0 else f"{tag}.{count}"
-        self.number = _number(self.label)
-        self.is_twin = count > 0  # another stream has the same names
+        self.tag, self.names = tag, list(names)
+        self.is_attached = False
+        self._set_label(f"{tag}.copy")
         self.is_exchanged = True  # a backward tells the other ranks that it has reached the stream
         self.steps = 0  # of its optimizers, one more for each optimizer after the first
         self.wraps = 1  # how often its parameters were wrapped
         self.thread = this_thread()  # that used the optimizer last
+
+    def _set_label(self, label):
+        self.label, self.number = label, _number(label)
+        self.is_twin = label != self.tag  # another stream has the same names
+
+    def attach(self):
+        """The optimizer is used: from now on the stream counts among those of its process set, on all ranks alike."""
+        if not self.is_attached:
+            self.is_attached = True
+            self._set_label(self._streams.add(self))
+
+    def add_names(self, names):
+        """The optimizer has got parameters of these names."""
+        self.names += names
+        if self.is_attached:
+            self._streams.add_names(self.tag, names)
 
     def tensor_name(self, name):
         """The name of a parameter's tensor in the process set."""
@@ -65,17 +81,20 @@ class _Streams:
         self.version = 0
         self._counts = {}  # tag: number of streams
 
-    def add(self, tag, names):
-        count = self._counts.get(tag, 0)
-        self._counts[tag] = count + 1
-        for name in names:
-            self.names.setdefault(name, set()).add(tag)
-        stream = Stream(self, tag, count, names)
+    def add(self, stream):
+        """Returns the label of the stream."""
+        count = self._counts.get(stream.tag, 0)
+        self._counts[stream.tag] = count + 1
         self.recent.append(stream)
         if len(self.recent) > MAX_STREAMS:
             self._forget(self.recent.pop(0))
+        self.add_names(stream.tag, stream.names)
+        return stream.tag if count == 0 else f"{stream.tag}.{count}"
+
+    def add_names(self, tag, names):
+        for name in names:
+            self.names.setdefault(name, set()).add(tag)
         self.version += 1
-        return stream
 
     def _forget(self, stream):
         if any(one.tag == stream.tag for one in self.recent):
@@ -90,20 +109,33 @@ class _Streams:
 _world = _Streams()
 
 
-def join(session, number, named):
-    """Returns the Stream of an optimizer. named: (name, parameter) of its parameters."""
-    text = "\n".join(sorted(str(name) for name, _ in named))
+@contextlib.contextmanager
+def detached():
+    """A context in which new streams do not count until they are used: one rank may copy an optimizer alone."""
+    _local.is_detached = True
+    try:
+        yield
+    finally:
+        _local.is_detached = False
+
+
+def stream_of(session, number, names, params):
+    """Returns the Stream of an optimizer. names: of its parameters when it was wrapped."""
+    text = "\n".join(sorted(map(str, names)))
     tag = hashlib.sha256(text.encode()).hexdigest()[:8]
+    is_detached = getattr(_local, "is_detached", False)
     with _lock:
         streams = _world if number == 0 else _sets.setdefault(session, {}).setdefault(number, _Streams())
-        before = {_joined.get(param) for _, param in named}
+        before = {_joined.get(param) for param in params}
         stream = before.pop() if len(before) == 1 else None
         if stream is None or stream not in streams.recent or stream.tag != tag:
-            stream = streams.add(tag, [name for name, _ in named])
+            stream = Stream(streams, tag, names)
+            if not is_detached:
+                stream.attach()
         else:
             stream.steps += 1
             stream.wraps += 1
-        for _, param in named:
+        for param in params:
             _joined[param] = stream
         return stream
 
