@@ -15,12 +15,11 @@ namespace horo {
 
 class Coordinator::State {
  public:
-  explicit State(const CoordinatorConfig& config) : config_(config), member_(config) {
-    HORO_CHECK(config.rank >= 0 && config.rank < config.size);
-    if (config.rank == 0) leader_.emplace(config);
-  }
+  explicit State(const CoordinatorConfig& config) : State(config, Member(config)) {}
+  State(const CoordinatorConfig& config, const State& before) : State(config, Member(config, before.member_)) {}
 
   Member& member() { return member_; }
+  const Member& member() const { return member_; }
   std::vector<ReadyTime> ready_times() const {
     const auto began = [this](std::uint32_t set) {
       const auto found = steps_.find(set);
@@ -54,6 +53,11 @@ class Coordinator::State {
   void flush(TimePoint now, Actions& actions);
 
  private:
+  State(const CoordinatorConfig& config, Member member) : config_(config), member_(std::move(member)) {
+    HORO_CHECK(config.rank >= 0 && config.rank < config.size);
+    if (config.rank == 0) leader_.emplace(config, member_.sets());
+  }
+
   // The last step of a set. Tensors that became ready at the time of the step end before it belong to it.
   struct Step {
     TimePoint began = TimePoint::min();
@@ -133,6 +137,8 @@ void Coordinator::State::flush_leader(const std::vector<UpMessage>& own, TimePoi
 }
 
 Coordinator::Coordinator(const CoordinatorConfig& config) : state_(std::make_unique<State>(config)) {}
+Coordinator::Coordinator(const CoordinatorConfig& config, const Coordinator& before)
+    : state_(std::make_unique<State>(config, *before.state_)) {}
 Coordinator::~Coordinator() = default;
 Coordinator::Coordinator(Coordinator&&) noexcept = default;
 
@@ -150,6 +156,12 @@ void Coordinator::on(const Event& event, TimePoint now, Actions& actions) {
 
 void Coordinator::flush(TimePoint now, Actions& actions) {
   state_->flush(now, actions);
+}
+
+std::map<std::uint32_t, std::vector<int>> Coordinator::sets() const {
+  std::map<std::uint32_t, std::vector<int>> sets;
+  for (const auto& [number, set] : std::as_const(*state_).member().sets().all()) sets.emplace(number, set.ranks);
+  return sets;
 }
 
 std::vector<ReadyTime> Coordinator::ready_times() const {

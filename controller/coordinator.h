@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <variant>
@@ -143,6 +144,7 @@ struct Send {
 };
 // Run this collective now. All members of a set receive its releases in the same order; ranks that are in two sets
 // receive the releases of both in the same order.
+// The release of a rebuild, a request of all ranks, is the last action of an epoch: this coordinator is not used again.
 struct Release {
   std::uint32_t set = 0;
   std::uint64_t number = 0;       // rises; the same for one collective on all its members, and used for no other
@@ -250,6 +252,9 @@ struct CoordinatorConfig {
 class Coordinator {
  public:
   explicit Coordinator(const CoordinatorConfig& config);
+  // For the epoch after that of `before`, which has released a rebuild: the process sets exist in it, and nothing is
+  // declared or reported.
+  Coordinator(const CoordinatorConfig& config, const Coordinator& before);
   ~Coordinator();
   Coordinator(Coordinator&&) noexcept;
 
@@ -267,6 +272,9 @@ class Coordinator {
   // Call after a batch of events: forms buckets of the tensors that became ready on all ranks (leader), and appends the
   // collected messages.
   void flush(TimePoint now, Actions& actions);
+
+  // The process sets that exist at this place in the stream: their ranks, by number.
+  std::map<std::uint32_t, std::vector<int>> sets() const;
 
   // The times at which each rank had each tensor ready, for every stored tensor that became ready since the last step
   // end but one (a tensor of a known plan: when the plan was complete on the rank). Leader: of the last instance that

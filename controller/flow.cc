@@ -6,7 +6,7 @@ namespace horo {
 
 bool Flow::has_priority(CollectiveKind kind) {
   return kind != CollectiveKind::kBarrier && kind != CollectiveKind::kJoin && kind != CollectiveKind::kSendRecv &&
-         kind != CollectiveKind::kAddSet && kind != CollectiveKind::kRemoveSet;
+         kind != CollectiveKind::kAddSet && kind != CollectiveKind::kRemoveSet && kind != CollectiveKind::kRebuild;
 }
 
 void Flow::add_priority(std::int32_t priority) {

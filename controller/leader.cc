@@ -21,8 +21,9 @@ void check_request(int from, const TensorSpec& spec) {
   const bool ascends = std::is_sorted(spec.shape.begin(), spec.shape.end(), std::less_equal<>());
   const bool has_rounds = spec.round_stream != 0;
   const bool may_have_rounds = spec.kind == CollectiveKind::kAllReduce && spec.stepwise && !spec.once;
-  if ((of_sets && !(in_world && ascends)) || (!spec.unit.empty() && spec.unit_size < 1) ||
-      (has_rounds && !may_have_rounds)) {
+  const bool ends_epoch = spec.kind == CollectiveKind::kRebuild;
+  if ((of_sets && !(in_world && ascends)) || (ends_epoch && (spec.set != 0 || !spec.unit.empty())) ||
+      (!spec.unit.empty() && spec.unit_size < 1) || (has_rounds && !may_have_rounds)) {
     throw ProtocolError(rank_text(from) + " reported '" + spec.name + "', which cannot be: " + describe(spec));
   }
 }
@@ -41,9 +42,9 @@ std::vector<int> participants(Entry& entry) {
 
 }  // namespace
 
-Leader::Leader(const CoordinatorConfig& config)
+Leader::Leader(const CoordinatorConfig& config, SetTable sets)
     : config_(config),
-      tables_(config),
+      tables_(config, std::move(sets)),
       progress_(config.size),
       step_plans_(config_, tables_),
       agreement_(config_, tables_, progress_, step_plans_, items_),
@@ -207,18 +208,22 @@ void Leader::rank_left(int rank, TimePoint now) {
 }
 
 std::optional<DownMessage> Leader::flush() {
+  if (is_over_) return std::nullopt;
   progress_.leader_applied_all();
   release_complete();
-  end_joins();
-  for (DefinePlan& plan : step_plans_.define()) items_.emplace_back(std::move(plan));
-  progress_.forget_failures(tables_.left);
-  forgetting_.choose(items_);
+  if (!is_over_) {
+    end_joins();
+    for (DefinePlan& plan : step_plans_.define()) items_.emplace_back(std::move(plan));
+    progress_.forget_failures(tables_.left);
+    forgetting_.choose(items_);
+  }
   if (items_.empty()) return std::nullopt;
   progress_.message_sent();
   return DownMessage{std::exchange(items_, {})};
 }
 
-// Removals of sets come last, so that everything that is complete in a set is released before the set ends.
+// The ends of sets come last, so that everything that is complete in a set is released before the set ends, and the
+// end of the epoch follows them.
 void Leader::release_complete() {
   std::vector<Entry*> fusible;
   std::vector<Fusible> tensors;
@@ -236,24 +241,26 @@ void Leader::release_complete() {
   const auto buckets = make_buckets(tensors, {config_.bucket_bytes, config_.credit_bytes / 2, config_.bucket_bytes});
   auto bucket = buckets.begin();
   std::size_t position = 0;  // in fusible
-  std::vector<Entry*> removals;
+  std::vector<Entry*> ends;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!is_fusible[i]) {
       const PlanId* id = std::get_if<PlanId>(&all[i]);
-      id != nullptr ? release_plan(*id) : release_alone(*std::get<Entry*>(all[i]), removals);
+      id != nullptr ? release_plan(*id) : release_alone(*std::get<Entry*>(all[i]), ends);
     } else if (position++; bucket != buckets.end() && bucket->front() == position - 1) {
       std::vector<Entry*> entries;
       for (const std::size_t at : *bucket++) entries.push_back(fusible[at]);
       release_bucket(entries, {});
     }
   }
-  for (Entry* removal : removals) end_set(*removal);
+  const auto is_removal = [](Entry* end) { return ReadyTable::agreed(*end)->spec.kind == CollectiveKind::kRemoveSet; };
+  std::stable_partition(ends.begin(), ends.end(), is_removal);
+  for (Entry* end : ends) is_removal(end) ? end_set(*end) : end_epoch(*end);
 }
 
-void Leader::release_alone(Entry& entry, std::vector<Entry*>& removals) {
+void Leader::release_alone(Entry& entry, std::vector<Entry*>& ends) {
   const CollectiveKind kind = ReadyTable::agreed(entry)->spec.kind;
   if (kind == CollectiveKind::kAddSet) return define_set(entry);
-  if (kind == CollectiveKind::kRemoveSet) return removals.push_back(&entry);
+  if (kind == CollectiveKind::kRemoveSet || kind == CollectiveKind::kRebuild) return ends.push_back(&entry);
   if (entry.absent.count() == entry.ready.count()) return skip(entry);
   release_bucket({&entry}, entry.absent.ranks());
 }

@@ -21,7 +21,8 @@ namespace horo {
 // Not copyable or movable: its parts hold references to one another.
 class Leader {
  public:
-  explicit Leader(const CoordinatorConfig& config);
+  // sets: the process sets that exist at the beginning of the epoch.
+  Leader(const CoordinatorConfig& config, SetTable sets);
   Leader(const Leader&) = delete;
   Leader& operator=(const Leader&) = delete;
 
@@ -66,10 +67,11 @@ class Leader {
   void end_set(Entry& entry);
   void end_joins();
   void fail_lost_join(std::uint32_t set);
+  void end_epoch(Entry& entry);
 
   // Releases.
   void release_complete();
-  void release_alone(Entry& entry, std::vector<Entry*>& removals);
+  void release_alone(Entry& entry, std::vector<Entry*>& ends);
   void release_bucket(const std::vector<Entry*>& entries, std::vector<int> absent_ranks);
   void release_plan(PlanId id);
   void skip(Entry& entry);
@@ -81,6 +83,7 @@ class Leader {
   std::vector<DownItem> items_;  // of the next message
   Agreement agreement_;
   Forgetting forgetting_;
+  bool is_over_ = false;  // the epoch has ended: no item follows
 };
 
 }  // namespace horo

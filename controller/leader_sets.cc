@@ -64,6 +64,17 @@ void Leader::fail_lost_join(std::uint32_t set) {
   tables_.joins.clear(set);
 }
 
+// The release of the rebuild is the last item of the stream. What is not released by then is reported again in the
+// next epoch.
+void Leader::end_epoch(Entry& entry) {
+  if (is_over_) return;
+  if (const RankSet* joined = tables_.joins.ranks(0); joined != nullptr && !joined->empty()) {
+    return agreement_.fail(entry, ranks_text(joined->ranks()) + " joined the world before the epoch could end");
+  }
+  release_bucket({&entry}, {});
+  is_over_ = true;
+}
+
 // Ends the joins of the sets that all members have joined. No report of such a set is in flight, so a unit that is
 // incomplete now stays incomplete.
 void Leader::end_joins() {

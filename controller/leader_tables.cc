@@ -4,9 +4,9 @@
 
 namespace horo {
 
-LeaderTables::LeaderTables(const CoordinatorConfig& config)
+LeaderTables::LeaderTables(const CoordinatorConfig& config, SetTable known_sets)
     : size(config.size),
-      sets(config.size),
+      sets(std::move(known_sets)),
       tensors(config.size, config.max_tensors),
       plans(config.size, config.max_plans),
       joins(config.size),

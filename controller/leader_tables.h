@@ -17,7 +17,7 @@
 namespace horo {
 
 struct LeaderTables {
-  explicit LeaderTables(const CoordinatorConfig& config);
+  LeaderTables(const CoordinatorConfig& config, SetTable sets);
 
   // The set must exist.
   const RankSet& members(std::uint32_t set) const { return sets.find(set)->members; }

@@ -22,6 +22,9 @@ namespace horo {
 class Member {
  public:
   explicit Member(const CoordinatorConfig& config) : config_(config), sets_(config.size) {}
+  // For the epoch after that of `before`: keeps its process sets, and the failures that this rank has not met.
+  Member(const CoordinatorConfig& config, const Member& before)
+      : config_(config), sets_(before.sets_), owed_(before.owed_) {}
 
   void declare(Key key, const TensorSpec& spec);
   void undeclare(Key key);
@@ -44,6 +47,8 @@ class Member {
 
   // ---- The leader's stream. Throws ProtocolError if an item refers to a tensor that this rank has not submitted.
   void apply(const DownMessage& message, Actions& actions);
+
+  const SetTable& sets() const { return sets_; }
 
   // This rank's ready times of the tensors that became ready at from(their set) or later.
   std::vector<ReadyTime> ready_times(const std::function<TimePoint(std::uint32_t)>& from) const;

@@ -33,7 +33,7 @@ class SetTable {
   const std::map<std::uint32_t, KnownSet>& all() const { return sets_; }
 
  private:
-  const int size_;
+  int size_;
   std::uint32_t next_ = 0;
   std::map<std::uint32_t, KnownSet> sets_;
 };

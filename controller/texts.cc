@@ -46,7 +46,7 @@ bool always(CollectiveKind) {
 }
 bool moves(CollectiveKind kind) {
   return kind != CollectiveKind::kBarrier && kind != CollectiveKind::kJoin && kind != CollectiveKind::kAddSet &&
-         kind != CollectiveKind::kRemoveSet;
+         kind != CollectiveKind::kRemoveSet && kind != CollectiveKind::kRebuild;
 }
 
 // The properties in which ranks can disagree, the most informative first: the kinds for which it matters (as in

@@ -27,21 +27,27 @@ void prepack_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
   }
 }
 
+// MPI is started once in a process, and an exchange of the caller may work only once.
+Reconnect reconnect_by(const Config& config) {
+  if (config.backend == "mpi" || config.meet_by == MeetBy::kExchange) return nullptr;
+  return [config](std::uint32_t epoch) { return find_others(config, epoch); };
+}
+
 }  // namespace
 
-Session::Session(const Config& config) : Session(config, find_others(config, kFirstEpoch)) {}
+Session::Session(const Config& config) : Session(config, find_others(config, kFirstEpoch), reconnect_by(config)) {}
 
 Session::Session(const Config& config, const Exchange& exchange)
-    : Session(config, find_others(config, kFirstEpoch, exchange)) {}
+    : Session(config, find_others(config, kFirstEpoch, exchange), reconnect_by(config)) {}
 
-Session::Session(const Config& config, Links links)
+Session::Session(const Config& config, Links links, Reconnect reconnect)
     : config_(config),
       generation_(fork_generation()),
       pid_(::getpid()),
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_)),
       callers_(std::make_unique<Callers>()),
-      engine_(std::make_unique<Engine>(config, std::move(links),
+      engine_(std::make_unique<Engine>(config, std::move(links), std::move(reconnect),
                                        EngineContext{*tensor_table_, counters_, *registry_, *callers_})) {
   set_check_context(config.rank, config.size, kFirstEpoch);
   set_log_rank(config.rank);
@@ -76,7 +82,7 @@ const Counters& Session::counters() const {
   return counters_;
 }
 
-const Topology& Session::topology() const {
+Topology Session::topology() const {
   check_process();
   return engine_->topology();
 }
@@ -152,6 +158,18 @@ std::shared_ptr<Work> Session::join(std::uint32_t set) {
   return hand_over(tensor_table_->request(std::move(spec))).front();
 }
 
+std::shared_ptr<Work> Session::rebuild() {
+  check_process();
+  if (!engine_->can_rebuild()) {
+    throw std::invalid_argument("rebuild: rank " + std::to_string(config_.rank) +
+                                " cannot connect again: its connections were made by MPI, by an exchange of the caller "
+                                "or by the caller itself");
+  }
+  TensorSpec spec;
+  spec.kind = CollectiveKind::kRebuild;
+  return hand_over(tensor_table_->request(std::move(spec))).front();
+}
+
 bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
   check_process();
   std::vector<Key> unfinished;
@@ -176,10 +194,11 @@ bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until
 
 // Short tasks end sooner in this thread than in the thread of the lane, which would have to be woken.
 void Session::poll_lane(TimePoint until, const std::function<bool()>& have_ended) {
-  Lane& lane = engine_->world_lane();
-  lane.begin_polling();
-  brief_wait_.poll([&] { return have_ended() || Clock::now() >= until || (lane.run_short_task() && have_ended()); });
-  lane.end_polling();
+  const std::shared_ptr<Lane> lane = engine_->world_lane();
+  if (!lane) return;
+  lane->begin_polling();
+  brief_wait_.poll([&] { return have_ended() || Clock::now() >= until || (lane->run_short_task() && have_ended()); });
+  lane->end_polling();
 }
 
 bool Session::poll(const Work& work) {

@@ -25,6 +25,9 @@ namespace horo {
 
 class Engine;
 
+// Connects the ranks of the world for the epoch with this number, as find_others() does. Called by the engine thread.
+using Reconnect = std::function<Links(std::uint32_t epoch)>;
+
 // Tensors of one process set that are run together or fail together. Keys are not read.
 struct Unit {
   std::string name;  // empty: units match between ranks by order of submission
@@ -43,8 +46,8 @@ class Session {
   explicit Session(const Config& config);
   // The same with a function that exchanges addresses; it is called for MeetBy::kExchange only.
   Session(const Config& config, const Exchange& exchange);
-  // Uses established links.
-  Session(const Config& config, Links links);
+  // Uses established links. reconnect: connects the ranks for a later epoch; null: rebuild() is refused.
+  Session(const Config& config, Links links, Reconnect reconnect = nullptr);
   ~Session();  // shutdown()
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -53,7 +56,7 @@ class Session {
   bool is_here() const;
   void check_process() const;
 
-  const Topology& topology() const;
+  Topology topology() const;
   const Config& config() const { return config_; }
 
   // Declares a tensor. Equal specs have one key. Throws std::invalid_argument.
@@ -87,6 +90,15 @@ class Session {
   // members have joined; other collectives of the set fail. The work ends when all members have joined, with the rank
   // that joined last (counts[0]).
   std::shared_ptr<Work> join(std::uint32_t set);
+
+  // Ends the current epoch of the world on all ranks and begins the next one with the same ranks: new connections,
+  // lanes and memory of collectives, in the same session. All ranks call it the same number of times. Collectives that
+  // all ranks have submitted by then end first; everything else in flight stays, and is agreed on in the next epoch.
+  // Keys, process sets, rounds and joins stay too. Never blocks; the work ends when this rank is in the next epoch,
+  // with counts: its number, and the microseconds that this rank took to end the released collectives, to leave, to
+  // connect and to agree. Fails with Mismatch if a rank has joined or left. Throws std::invalid_argument where the
+  // ranks cannot connect again: with the MPI backend, MeetBy::kExchange, or links without `reconnect`.
+  std::shared_ptr<Work> rebuild();
 
   // Registers an operation or a codec under its name (TensorSpec::custom_op, codec), before the first spec that names
   // it. All ranks register the same ones. Throws std::invalid_argument.

@@ -120,7 +120,7 @@ typedef struct {
   uint64_t bytes;   /* of a result of varying size, in data or in out */
   /* Valid until horo_release; null if there are none. all_gather, all_to_all, gather at the root: rows from each
    * member. scatter: the rows of this rank. horo_add_set: the number of the set. horo_join: the rank, in the set,
-   * that joined last. */
+   * that joined last. horo_rebuild: see there. */
   const int64_t* counts;
   int32_t count_count;
 } horo_result;
@@ -305,6 +305,13 @@ HORO_API int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info
  * then this rank must not submit to the set. All_reduces and barriers of the other members continue without it (an
  * average still divides by the size of the set); their other collectives in the set fail. */
 HORO_API int64_t horo_join(horo_session* session, uint32_t set);
+/* Ends the current epoch of the world on all ranks and begins the next one with the same ranks: new connections and
+ * lanes in the same session. All ranks call it equally often. What all ranks have submitted ends first; everything else
+ * in flight, keys, process sets, rounds and joins stay. Returns a work that ends in the next epoch, with counts: its
+ * number, and the microseconds that this rank took to end the released collectives, to leave, to connect and to agree.
+ * Memory of horo_allocate stays valid. Fails with HORO_INVALID_ARGUMENT where the ranks cannot connect again (MPI, or
+ * an exchange of the caller); the work fails with HORO_MISMATCH if a rank has joined or left. */
+HORO_API int64_t horo_rebuild(horo_session* session);
 
 /* Registers an operation by name in this session, before specs that name it; all ranks register it alike. The struct is
  * copied; user must live as long as the session. */

@@ -44,6 +44,14 @@ int64_t horo_join(horo_session* session, uint32_t set) {
   });
 }
 
+int64_t horo_rebuild(horo_session* session) {
+  return guarded([&]() -> std::int64_t {
+    horo_session& s = checked(session);
+    horo_c::WorkTable::Seat seat(s.works);
+    return seat.give(s.session.rebuild());
+  });
+}
+
 int32_t horo_register_op(horo_session* session, const char* name, const horo_op* op) {
   return guarded([&]() -> std::int32_t {
     horo_session& s = checked(session);

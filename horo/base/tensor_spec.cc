@@ -40,7 +40,7 @@ bool is_uneven(CollectiveKind kind) {
 }
 
 bool moves_nothing(CollectiveKind kind) {
-  return kind == CollectiveKind::kBarrier || kind == CollectiveKind::kJoin;
+  return kind == CollectiveKind::kBarrier || kind == CollectiveKind::kJoin || kind == CollectiveKind::kRebuild;
 }
 
 std::string in_words(const std::string& name, const char* none) {

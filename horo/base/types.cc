@@ -58,6 +58,7 @@ constexpr Entry<CollectiveKind> kKinds[] = {
     {CollectiveKind::kAddSet, "add_process_set"},
     {CollectiveKind::kRemoveSet, "remove_process_set"},
     {CollectiveKind::kJoin, "join"},
+    {CollectiveKind::kRebuild, "rebuild"},
 };
 constexpr Entry<Order> kOrders[] = {{Order::kCanonical, "canonical"}, {Order::kFast, "fast"}};
 

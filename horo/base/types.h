@@ -57,7 +57,8 @@ enum class CollectiveKind : std::uint8_t {
   kSendRecv = 10,   // between two members, by name
   kAddSet = 11,     // agreed on like a collective, without data: a new process set,
   kRemoveSet = 12,  //   the end of one,
-  kJoin = 13,       //   and "I have no more data"
+  kJoin = 13,       //   "I have no more data",
+  kRebuild = 14,    //   and the end of an epoch of the world
 };
 
 // kCanonical: the result depends on the contributor ids alone (docs/canonical_order.md). kFast: any order of summation.

@@ -13,45 +13,21 @@
 namespace horo {
 namespace {
 
-constexpr std::chrono::milliseconds kGoodbyePatience{1'000};
 constexpr std::chrono::seconds kIdle{3'600};
 // Submissions that no caller waits for are collected until none arrives for kQuiet, at most for kLongestCollection.
 constexpr std::chrono::microseconds kLongestCollection{4'000};
 constexpr std::chrono::microseconds kQuiet{250};
 
-CoordinatorConfig coordinator_config(const Config& config) {
-  CoordinatorConfig c;
-  c.rank = config.rank;
-  c.size = config.size;
-  c.bucket_bytes = config.bucket_bytes;
-  // If all ranks share a host, reducing small first buckets early would take cores from the computation.
-  c.least_bucket_bytes = config.local_size == config.size ? config.bucket_bytes : config.least_bucket_bytes;
-  c.credit_bytes = config.credit_bytes;
-  c.stall_warning = config.stall_warning;
-  c.stall_limit = config.stall_limit;
-  c.deadlock_limit = config.deadlock_limit;
-  c.answer_timeout = config.answer_timeout;
-  c.max_name_bytes = config.max_name_bytes;
-  c.max_dims = config.max_dims;
-  c.max_tensors = config.max_tensors;
-  c.max_round_streams = config.max_round_streams;
-  c.kept_tensors = config.kept_tensors;
-  return c;
-}
-
 }  // namespace
 
-EpochState::EpochState(const Config& config, Links found)
-    : links(std::move(found)), coordinator(coordinator_config(config)), detector(config, links.names) {}
-
-Engine::Engine(const Config& config, Links links, const EngineContext& context)
+Engine::Engine(const Config& config, Links links, Reconnect reconnect, const EngineContext& context)
     : config_(config),
       tensor_table_(context.tensor_table),
       counters_(context.counters),
       registry_(context.registry),
       callers_(context.callers),
-      epoch_(config, std::move(links)),
-      arenas_(epoch_.links.arenas),
+      reconnect_(std::move(reconnect)),
+      epoch_(std::make_shared<EpochState>(config, std::move(links))),
       no_memory_(peer_lost(config_.rank, with_rank(out_of_memory()->text))) {
   try {
     start();
@@ -68,13 +44,7 @@ Engine::Engine(const Config& config, Links links, const EngineContext& context)
 }
 
 void Engine::start() {
-  StartupAgreement agreed = compare_settings(epoch_.links, config_, counters_);
-  topology_ = std::make_unique<const Topology>(agreed.topology);
-  Members world{{}, 0, std::move(agreed.hosts), agreed.costs, epoch_.links.arenas};
-  for (int rank = 0; rank < config_.size; ++rank) world.ranks.push_back(rank);
-  epoch_.lanes = std::make_unique<LaneSet>(
-      LaneContext{*epoch_.links.transport, tensor_table_, counters_, config_, registry_}, std::move(world),
-      [this](FailurePtr failure) { lane_failed(std::move(failure)); }, [this] { wake(); });
+  open_lanes();
   thread_ = start_thread("horo engine", [this] { loop(); });
 }
 
@@ -83,7 +53,7 @@ Verdict Engine::find_start_failure(const PeerLost& lost) {
   if (lost.evidence() == Evidence::kTold) return {lost.origin(), lost.what()};
   const Duration patience = config_.rank == 0 ? kVerdictDelay : kVerdictDelay + kLeaderPatience;
   for (const TimePoint until = Clock::now() + patience; Clock::now() < until;) {
-    for (const ControlEvent& event : epoch_.links.control->wait(until)) {
+    for (const ControlEvent& event : epoch_->links.control->wait(until)) {
       if (event.kind == ControlEvent::Kind::kLost) return {event.from, event.reason};
     }
   }
@@ -91,9 +61,9 @@ Verdict Engine::find_start_failure(const PeerLost& lost) {
 }
 
 void Engine::abort_epoch(int origin, const std::string& why) noexcept {
-  epoch_.links.control->abort(origin, why);
-  epoch_.links.transport->abort(origin, why);
-  if (epoch_.lanes) epoch_.lanes->stop();
+  epoch_->links.control->abort(origin, why);
+  epoch_->links.transport->abort(origin, why);
+  if (epoch_->lanes) epoch_->lanes->stop();
 }
 
 Engine::~Engine() {
@@ -101,20 +71,21 @@ Engine::~Engine() {
 }
 
 std::uint64_t Engine::kernel_bytes_sent() const {
-  return epoch_.links.transport->kernel_bytes_sent();
+  return pin()->links.transport->kernel_bytes_sent();
 }
 
 void Engine::wake() noexcept {
-  epoch_.links.control->wake();
+  pin()->links.control->wake();
 }
 
 void Engine::prepack(FilledPlan filled) {
-  epoch_.lanes->prepack(std::move(filled));
+  const std::shared_ptr<EpochState> epoch = pin();
+  if (epoch->lanes) epoch->lanes->prepack(std::move(filled));
 }
 
 void Engine::abort(const std::string& reason) {
   std::string mine = reason;  // allocated before the abort is sent: the other ranks must not end alone
-  epoch_.links.control->abort(config_.rank, reason);
+  pin()->links.control->abort(config_.rank, reason);
   {
     MutexLock lock(mutex_);
     abort_reason_ = std::move(mine);
@@ -141,7 +112,7 @@ void Engine::publish_ready_times() {
     if (ready_times_answered_ == ready_times_requested_) return;
     requested = ready_times_requested_;
   }
-  std::vector<ReadyTime> times = epoch_.coordinator.ready_times();
+  std::vector<ReadyTime> times = epoch_->coordinator.ready_times();
   MutexLock lock(mutex_);
   ready_times_answered_ = requested;
   ready_times_ = std::move(times);
@@ -194,18 +165,17 @@ void Engine::end_after_exception() noexcept {
 // The owner word in shared memory is held until this rank starts to leave in good order: if the thread ends before, the
 // other ranks detect the death of this rank.
 void Engine::loop() noexcept {
-  std::optional<OwnerHold> life;
-  if (arenas_) life.emplace(arenas_->owner_word());
+  if (epoch_->links.arenas) owner_hold_.emplace(epoch_->links.arenas->owner_word());
   while (!is_leaving()) guard(&Engine::run_iteration);
   guard(&Engine::check_abort);  // of a caller that aborts and leaves at once
-  life.reset();
+  owner_hold_.reset();
   {
     MutexLock lock(mutex_);
     unresponsive_ = true;
     changed_.notify_all();
   }
   if (!ended_) guard(&Engine::leave_in_order);
-  epoch_.lanes->join();
+  if (epoch_->lanes) epoch_->lanes->join();
 }
 
 // Collectives in flight are aborted, so that no buffer is in use after this. Nothing throws after the tensor table is
@@ -213,25 +183,25 @@ void Engine::loop() noexcept {
 void Engine::leave_in_order() {
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
   const std::string text = "rank " + std::to_string(config_.rank) + " shut down";
-  if (tensor_table_.close(failure)) epoch_.links.transport->abort(config_.rank, text);
-  epoch_.lanes->stop();
+  if (tensor_table_.close(failure)) epoch_->links.transport->abort(config_.rank, text);
+  epoch_->lanes->stop();
   tensor_table_.fail_all();
-  epoch_.links.transport->leave();
-  epoch_.links.control->goodbye(kGoodbyePatience);
+  epoch_->links.transport->leave();
+  epoch_->links.control->goodbye(kGoodbyePatience);
 }
 
 TimePoint Engine::next_deadline() const {
   TimePoint until = std::min<TimePoint>(transport_deadline_, Clock::now() + kIdle);
   if (timer_) until = std::min(until, *timer_);
   if (detector_deadline_) until = std::min(until, *detector_deadline_);
-  if (detector_deadline_ && arenas_) until = std::min<TimePoint>(until, Clock::now() + kWaitSlice);
+  if (detector_deadline_ && epoch_->links.arenas) until = std::min<TimePoint>(until, Clock::now() + kWaitSlice);
   return until;
 }
 
 void Engine::run_iteration() {
   const TimePoint until = tensor_table_.begin_sleep() ? next_deadline() : TimePoint();
-  const std::vector<ControlEvent> events = epoch_.links.control->wait(until);
-  transport_deadline_ = epoch_.links.transport->tick();
+  const std::vector<ControlEvent> events = epoch_->links.control->wait(until);
+  transport_deadline_ = epoch_->links.transport->tick();
   if (events.empty()) tensor_table_.wait_for_quiet(Clock::now() + kLongestCollection, kQuiet);
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) handle(event, now);
@@ -241,47 +211,48 @@ void Engine::run_iteration() {
   check_silence(now);
   publish_ready_times();
   if (!ended_) run_coordinator(now);
+  if (!ended_ && rebuild_) rebuild();
 }
 
 void Engine::run_coordinator(TimePoint now) {
-  epoch_.lanes->reap();
+  epoch_->lanes->reap();
   take_submissions(now);
-  for (const Done& done : epoch_.lanes->take_done()) epoch_.coordinator.on(done, now, actions_);
+  for (const Done& done : epoch_->lanes->take_done()) epoch_->coordinator.on(done, now, actions_);
   for (Diagnosed& answer : stall_diagnosis_.take()) {
     answer.waits = callers_.waits(now);
-    epoch_.coordinator.on(answer, now, actions_);
+    epoch_->coordinator.on(answer, now, actions_);
   }
   if (timer_ && now >= *timer_) {
     timer_.reset();
-    epoch_.coordinator.on(TimerFired{}, now, actions_);
+    epoch_->coordinator.on(TimerFired{}, now, actions_);
   }
-  epoch_.coordinator.flush(now, actions_);
-  while (!actions_.empty()) {
+  epoch_->coordinator.flush(now, actions_);
+  while (!actions_.empty() && !rebuild_) {
     std::vector<Event> more;
     perform(std::exchange(actions_, {}), more);
-    for (const Event& event : more) epoch_.coordinator.on(event, now, actions_);
-    if (!more.empty()) epoch_.coordinator.flush(now, actions_);
+    for (const Event& event : more) epoch_->coordinator.on(event, now, actions_);
+    if (!more.empty()) epoch_->coordinator.flush(now, actions_);
   }
 }
 
 void Engine::handle(const ControlEvent& event, TimePoint now) {
   if (ended_) return;
-  if (event.kind != ControlEvent::Kind::kLost) epoch_.detector.heard(event.from);
+  if (event.kind != ControlEvent::Kind::kLost) epoch_->detector.heard(event.from);
   switch (event.kind) {
     case ControlEvent::Kind::kMessage:
       // The message may be about tensors whose declarations and submissions are still queued.
       take_submissions(now);
-      epoch_.coordinator.on(Received{event.from, event.bytes}, now, actions_);
+      epoch_->coordinator.on(Received{event.from, event.bytes}, now, actions_);
       return;
     case ControlEvent::Kind::kBeat:
-      if (event.wants_answer) epoch_.detector.asked(now);
+      if (event.wants_answer) epoch_->detector.asked(now);
       return;
     case ControlEvent::Kind::kSuspicion:
-      epoch_.detector.suspect({event.from, event.about, event.evidence, event.reason}, now);
+      epoch_->detector.suspect({event.from, event.about, event.evidence, event.reason}, now);
       return;
     case ControlEvent::Kind::kLeft:
-      epoch_.detector.left(event.from);
-      epoch_.coordinator.on(RankLeft{event.from}, now, actions_);
+      epoch_->detector.left(event.from);
+      epoch_->coordinator.on(RankLeft{event.from}, now, actions_);
       return;
     case ControlEvent::Kind::kLost:
       end_epoch(event.from, event.reason);
@@ -291,10 +262,10 @@ void Engine::handle(const ControlEvent& event, TimePoint now) {
 
 void Engine::take_submissions(TimePoint now) {
   SubmissionBatch batch = tensor_table_.take();
-  for (const Key key : batch.undeclared) epoch_.coordinator.undeclare(key);
-  for (const auto& [key, spec] : batch.declared) epoch_.coordinator.declare(key, *spec);
-  epoch_.pending.add(batch);
-  for (const Event& event : batch.events) epoch_.coordinator.on(event, now, actions_);
+  for (const Key key : batch.undeclared) epoch_->coordinator.undeclare(key);
+  for (const auto& [key, spec] : batch.declared) epoch_->coordinator.declare(key, *spec);
+  epoch_->pending.add(batch);
+  for (const Event& event : batch.events) epoch_->coordinator.on(event, now, actions_);
 }
 
 // Called by the thread that runs a task of the lane.
@@ -331,21 +302,21 @@ void Engine::check_lanes(TimePoint now) {
 }
 
 void Engine::check_deaths(TimePoint now) {
-  const int dead = epoch_.links.transport->first_dead();
+  const int dead = epoch_->links.transport->first_dead();
   if (dead < 0 || ended_ || std::exchange(last_dead_, dead) == dead) return;
   suspect({config_.rank, dead, Evidence::kDied, say_ended(config_.rank)}, now);
 }
 
 void Engine::suspect(Suspicion suspicion, TimePoint now) {
-  if (config_.rank != 0) epoch_.links.control->suspect(suspicion.about, suspicion.evidence, suspicion.text);
-  epoch_.detector.suspect(std::move(suspicion), now);
+  if (config_.rank != 0) epoch_->links.control->suspect(suspicion.about, suspicion.evidence, suspicion.text);
+  epoch_->detector.suspect(std::move(suspicion), now);
 }
 
 void Engine::check_silence(TimePoint now) {
   if (ended_) return;
-  const FailureDetector::Advice advice = epoch_.detector.tick(tensor_table_.has_in_flight(), now);
+  const FailureDetector::Advice advice = epoch_->detector.tick(tensor_table_.has_in_flight(), now);
   detector_deadline_ = advice.next_tick;
-  if (advice.ask) epoch_.links.control->beat(true);
+  if (advice.ask) epoch_->links.control->beat(true);
   if (advice.verdict) end_epoch(advice.verdict->origin, advice.verdict->text);
 }
 
@@ -357,7 +328,7 @@ void Engine::end_epoch(int origin, const std::string& why) noexcept {
   detector_deadline_.reset();
   timer_.reset();
   stall_diagnosis_.close();
-  abort_epoch(origin, why);
+  if (!is_between_epochs_) abort_epoch(origin, why);
   tensor_table_.close(failure_of(origin, why));
   tensor_table_.fail_all();
 }

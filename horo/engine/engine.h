@@ -3,6 +3,7 @@
 // state of one membership of the world (links, coordinator, lanes) is an EpochState; the tensor table outlives it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,26 +15,19 @@
 #include "horo/base/counters.h"
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
+#include "horo/engine/epoch_state.h"
 #include "horo/engine/failure_detector.h"
-#include "horo/engine/pending_items.h"
 #include "horo/engine/stall_diagnosis.h"
 #include "horo/lane/lane_set.h"
 #include "horo/tensors/callers.h"
 #include "horo/tensors/tensor_table.h"
 #include "horo/topology.h"
 #include "ring/links.h"
+#include "ring/shm/owner.h"
 
 namespace horo {
 
-// The state of one membership of the world, in order of construction.
-struct EpochState {
-  EpochState(const Config& config, Links links);
-  Links links;
-  Coordinator coordinator;
-  FailureDetector detector;
-  PendingItems pending;            // items whose events the coordinator has received
-  std::unique_ptr<LaneSet> lanes;  // made after the startup agreement
-};
+using Reconnect = std::function<Links(std::uint32_t epoch)>;  // see session.h
 
 // Objects that the engine uses; all of them outlive it.
 struct EngineContext {
@@ -47,19 +41,21 @@ class Engine {
  public:
   // Blocks until the startup agreement with all ranks. Throws std::invalid_argument if their settings differ, or
   // PeerLost.
-  Engine(const Config& config, Links links, const EngineContext& context);
+  Engine(const Config& config, Links links, Reconnect reconnect, const EngineContext& context);
   ~Engine();
 
   // ---- Any thread.
 
-  const Topology& topology() const { return *topology_; }
+  Topology topology() const;
+  bool can_rebuild() const { return reconnect_ != nullptr; }
   std::uint64_t kernel_bytes_sent() const;
 
   // Never blocks.
   void wake() noexcept;
   void prepack(FilledPlan filled);
-  std::shared_ptr<Group> group(std::uint32_t set) { return epoch_.lanes->group(set); }  // see LaneSet
-  Lane& world_lane() { return epoch_.lanes->world(); }
+  std::shared_ptr<Group> group(std::uint32_t set);  // see LaneSet
+  // The lane of the world in this epoch; it lives as long as the pointer. Null: the epoch ended before it had lanes.
+  std::shared_ptr<Lane> world_lane();
   // Sends the abort to the other ranks, then ends the epoch of this rank.
   void abort(const std::string& reason);
   // See Coordinator::ready_times; empty after leave(). Blocks until the next iteration of the engine.
@@ -70,6 +66,12 @@ class Engine {
 
  private:
   void start();
+  std::shared_ptr<EpochState> pin() const;
+  void publish(const Topology& topology);
+  void open_lanes();
+  void rebuild();
+  void leave_epoch();
+  void enter_epoch(Links links);
   Verdict find_start_failure(const PeerLost& lost);
   void abort_epoch(int origin, const std::string& why) noexcept;
   void loop() noexcept;
@@ -111,21 +113,26 @@ class Engine {
   Counters& counters_;
   const Registry& registry_;
   Callers& callers_;
-  EpochState epoch_;
-  const std::shared_ptr<ShmArenas> arenas_;  // null if this rank shares no memory
-  std::unique_ptr<const Topology> topology_;
+  const Reconnect reconnect_;
   StallDiagnosis stall_diagnosis_;
   // Members of the engine thread:
+  std::shared_ptr<EpochState> epoch_;  // other threads: pin()
+  std::optional<OwnerHold> owner_hold_;
+  std::optional<Item> rebuild_;  // the request that was released: the epoch ends
   Actions actions_;
   std::optional<TimePoint> timer_;                   // of the coordinator
   std::optional<TimePoint> detector_deadline_;       // of the failure detector
   TimePoint transport_deadline_ = TimePoint::max();  // of the transport
+  bool is_between_epochs_ = false;                   // the last one was left, the next one is not connected
   bool ended_ = false;                               // the epoch has ended
   int last_dead_ = -1;                               // the rank whose death was detected last
   // Freed before the end of the epoch is announced, which allocates: memory may be exhausted then.
   std::unique_ptr<std::byte[]> reserve_ = std::make_unique<std::byte[]>(64 << 10);
 
   const FailurePtr no_memory_;  // the failure of Works if no memory is left for the text of another
+  mutable Mutex epoch_mutex_;
+  std::shared_ptr<EpochState> shared_epoch_ GUARDED_BY(epoch_mutex_);
+  Topology topology_ GUARDED_BY(epoch_mutex_);
   Mutex mutex_;
   CondVar changed_;                             // of the members below, except for the first two
   FailurePtr lane_failure_ GUARDED_BY(mutex_);  // not handled yet

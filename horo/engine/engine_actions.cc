@@ -8,49 +8,55 @@
 
 namespace horo {
 
+// The goodbye of a rank that has left the epoch may come with the release of the rebuild; what it causes is void.
 void Engine::perform(Actions actions, std::vector<Event>& more) {
   for (Action& action : actions) {
+    if (rebuild_) return;
     std::visit([&](auto& one) { perform(one, more); }, action);
   }
 }
 
 void Engine::perform(Send& send, std::vector<Event>&) {
   counters_.add_control({1, send.bytes.size(), send.has_names, send.has_bits});
-  epoch_.links.control->send(send.to, std::move(send.bytes));
+  epoch_->links.control->send(send.to, std::move(send.bytes));
 }
 
 void Engine::perform(Release& release, std::vector<Event>&) {
   Job job;
-  job.items = epoch_.pending.take(release);
+  job.items = epoch_->pending.take(release);
+  if (job.first().spec->kind == CollectiveKind::kRebuild) {
+    rebuild_ = job.first();  // run_iteration() performs it
+    return;
+  }
   const bool is_bucket = job.first().spec->kind == CollectiveKind::kAllReduce;
   if (is_bucket) counters_.add_bucket(job.items->size(), release.key_hash);
   job.release = std::move(release);
-  epoch_.lanes->run(std::move(job));
+  epoch_->lanes->run(std::move(job));
 }
 
 void Engine::perform(Skip& skip, std::vector<Event>&) {
-  epoch_.lanes->end({.items = epoch_.pending.take(skip.keys), .failure = nullptr, .absent = true});
+  epoch_->lanes->end({.items = epoch_->pending.take(skip.keys), .failure = nullptr, .absent = true});
 }
 
 void Engine::perform(Fail& fail, std::vector<Event>&) {
-  epoch_.lanes->end({epoch_.pending.take(fail.keys), mismatch(fail.text)});
+  epoch_->lanes->end({epoch_->pending.take(fail.keys), mismatch(fail.text)});
 }
 
 void Engine::perform(AddSet& added, std::vector<Event>&) {
-  if (std::ranges::binary_search(added.ranks, config_.rank)) epoch_.lanes->open(added.set, added.ranks);
+  if (std::ranges::binary_search(added.ranks, config_.rank)) epoch_->lanes->open(added.set, added.ranks);
   tensor_table_.add_set(added.set, added.name, added.ranks);
   counters_.name_set(added.set, added.name);
-  epoch_.lanes->end({.items = epoch_.pending.take(added.keys), .failure = nullptr, .counts = {added.set}});
+  epoch_->lanes->end({.items = epoch_->pending.take(added.keys), .failure = nullptr, .counts = {added.set}});
 }
 
 void Engine::perform(RemoveSet& removed, std::vector<Event>&) {
   tensor_table_.remove_set(removed.set);
-  epoch_.lanes->close(removed.set, {epoch_.pending.take(removed.keys), nullptr});
+  epoch_->lanes->close(removed.set, {epoch_->pending.take(removed.keys), nullptr});
 }
 
 void Engine::perform(Joined& joined, std::vector<Event>&) {
   tensor_table_.reset_unnamed(joined.set);
-  epoch_.lanes->end({.items = epoch_.pending.take(joined.keys), .failure = nullptr, .counts = {joined.last}});
+  epoch_->lanes->end({.items = epoch_->pending.take(joined.keys), .failure = nullptr, .counts = {joined.last}});
 }
 
 void Engine::perform(Learn& learn, std::vector<Event>&) {
@@ -59,7 +65,7 @@ void Engine::perform(Learn& learn, std::vector<Event>&) {
 
 void Engine::perform(Break& broken, std::vector<Event>& more) {
   SubmissionBatch batch = tensor_table_.remove_plan(broken.plan);
-  epoch_.pending.add(batch);
+  epoch_->pending.add(batch);
   std::ranges::move(batch.events, std::back_inserter(more));
 }
 

@@ -137,6 +137,12 @@ void Lane::join() {
   if (thread_.joinable()) thread_.join();
 }
 
+bool Lane::wait_until_drained() {
+  MutexLock lock(mutex_);
+  while (!is_drained_ && !stopping_) changed_.wait(mutex_);
+  return is_drained_;
+}
+
 bool Lane::is_drained() {
   MutexLock lock(mutex_);
   return is_drained_;
@@ -212,6 +218,7 @@ std::optional<Lane::Task> Lane::next_task(bool ran_one) {
     task.emplace(pop_released());
   } else if (drained_) {
     is_drained_ = true;
+    changed_.notify_all();
   } else {
     task.emplace(std::move(filled_.front()));
     filled_.pop_front();

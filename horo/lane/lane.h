@@ -76,6 +76,8 @@ class Lane {
   void join();
   // The lane was closed, and all tasks have run.
   bool is_drained();
+  // After close(): blocks until the lane is drained. False: it has failed or was stopped.
+  bool wait_until_drained();
   // Number of tensors in jobs with Release::reports_done that have ended since the last call.
   std::uint32_t take_done();
 

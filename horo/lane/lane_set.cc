@@ -109,6 +109,21 @@ void LaneSet::reap() {
   }
 }
 
+// The lane of messages comes last: the last Works of removed sets end in it.
+bool LaneSet::drain() {
+  for (const auto& [set, closed] : closed_) {
+    if (!closed.lane->wait_until_drained()) return false;
+  }
+  reap();
+  std::vector<Lane*> lanes;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [place, lane] : lanes_) lanes.push_back(lane.get());
+  }
+  for (Lane* lane : lanes) lane->close([] {});
+  return std::ranges::all_of(lanes, [](Lane* lane) { return lane->wait_until_drained(); });
+}
+
 std::vector<Done> LaneSet::take_done() {
   std::vector<Done> all;
   if (!has_done_.exchange(false, std::memory_order_relaxed)) return all;

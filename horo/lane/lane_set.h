@@ -33,6 +33,8 @@ class LaneSet {
   void reap();
   // Calls Lane::take_done() of every lane, and returns the results by set.
   std::vector<Done> take_done();
+  // No job follows: blocks until all tasks of all lanes have run. False: a lane has failed (see LaneCallbacks).
+  bool drain();
   // Lane::stop() and Lane::join() of all lanes. The engine's thread calls join() before it ends.
   void stop();
   void join();

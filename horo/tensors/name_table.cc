@@ -16,7 +16,8 @@ std::string pair_of(const TensorSpec& spec) {
 }  // namespace
 
 bool is_request(CollectiveKind kind) {
-  return kind == CollectiveKind::kAddSet || kind == CollectiveKind::kRemoveSet || kind == CollectiveKind::kJoin;
+  return kind == CollectiveKind::kAddSet || kind == CollectiveKind::kRemoveSet || kind == CollectiveKind::kJoin ||
+         kind == CollectiveKind::kRebuild;
 }
 
 NameTable::Resolved NameTable::resolve(const TensorSpec& spec, const SetInfo& set) {
@@ -170,6 +171,16 @@ void NameTable::retire(TensorRecord& record) noexcept {
   if (record.name->keys.empty()) names_.erase(record.place);
   record.name = nullptr;
   free_keys_.push_back(key);  // add() reserved capacity
+}
+
+void NameTable::begin_epoch() {
+  undeclared_.clear();
+  declared_.clear();
+  declared_.reserve(size());
+  for (Key key = 0; key < records_.size(); ++key) {
+    records_[key].taken = false;
+    if (has(key)) declared_.push_back(key);
+  }
 }
 
 void NameTable::take_changes(SubmissionBatch& batch) {

@@ -44,6 +44,7 @@ struct TensorRecord {           // begins with the members that every submission
   bool plain = false;          // an all_reduce: a submission with in and out and no other field is valid
   bool taken = false;          // the engine knows it
   Item item;                   // in flight if its work is not null
+  std::uint64_t serial = 0;    // of the submission in flight; they rise in the order of submission
   std::uint64_t used = 0;      // when it ended last, counted in ends of all tensors
   std::uint64_t declared = 0;  // times that it was declared, less those that it was undeclared
   NameMap::iterator place = {};
@@ -54,7 +55,8 @@ struct TensorRecord {           // begins with the members that every submission
   bool is_kept() const { return name != nullptr && declared == 0 && !spec.once && !spec.stepwise; }
 };
 
-bool is_request(CollectiveKind kind);  // add_set, remove_set and join: agreed on like a tensor, but move no data
+bool is_request(
+    CollectiveKind kind);  // add_set, remove_set, join and rebuild: agreed on like a tensor, but move no data
 
 // Has no lock of its own: the tensor table calls it under its mutex.
 class NameTable {
@@ -98,6 +100,11 @@ class NameTable {
 
   // The submission of this record has ended. The key of a once-tensor is free for another declaration.
   void retire(TensorRecord& record) noexcept;
+
+  // The engine of the next epoch knows no tensor.
+  void begin_epoch();
+  // The engine has not taken this key, and need not learn it.
+  void skip(Key key) noexcept { std::erase(declared_, key); }
 
   // What the engine has to learn: the keys that were freed and the specs that were declared since the last call, in
   // this order.

@@ -112,6 +112,14 @@ void PlanTracker::report_waiting(TrackedPlan& plan, SubmissionBatch& batch) {
   }
 }
 
+void PlanTracker::clear() noexcept {
+  for (const auto& [id, plan] : plans_) {
+    for (const Key key : plan.keys) tensors_.at(key).plan = nullptr;
+  }
+  plans_.clear();
+  ++version_;
+}
+
 std::vector<BucketPlace> PlanTracker::places(std::span<const Key> keys) const {
   std::map<PlanId, std::map<Key, BucketPlace>> by_plan;
   std::vector<BucketPlace> places;

@@ -55,6 +55,9 @@ class PlanTracker {
   // Breaks every incomplete plan to which a tensor of the round stream was submitted.
   void break_plans(const RoundStream& stream, SubmissionBatch& batch);
 
+  // Forgets all plans, at the end of an epoch.
+  void clear() noexcept;
+
   std::vector<BucketPlace> places(std::span<const Key> keys) const;
   // Changes whenever places() may change.
   std::uint64_t version() const { return version_; }

@@ -28,8 +28,8 @@ class SpecCheck {
 
   void kind() const {
     if (spec_.kind == CollectiveKind::kAddSet || spec_.kind == CollectiveKind::kRemoveSet ||
-        spec_.kind == CollectiveKind::kJoin) {
-      refuse("it is no tensor's collective: call add_set, remove_set or join");
+        spec_.kind == CollectiveKind::kJoin || spec_.kind == CollectiveKind::kRebuild) {
+      refuse("it is no tensor's collective: call add_set, remove_set, join or rebuild");
     }
     if (spec_.channel != 0) {
       refuse("channel " + std::to_string(spec_.channel) + " does not exist; 0 is the only one");

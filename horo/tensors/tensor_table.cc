@@ -10,7 +10,12 @@
 namespace horo {
 
 TensorTable::TensorTable(const Config& config, const Registry& registry)
-    : config_(config), registry_(registry), sets_(config), tensors_(config_), plans_(tensors_) {}
+    : config_(config),
+      registry_(registry),
+      sets_(config),
+      tensors_(config_),
+      plans_(tensors_),
+      rounds_(config.max_round_streams) {}
 
 void TensorTable::check_open() const {
   if (closed_) closed_->raise();
@@ -190,21 +195,6 @@ void TensorTable::check_member(std::uint32_t set) const {
   sets_.find_mine(set);
 }
 
-void TensorTable::add_set(std::uint32_t set, const std::string& name, const std::vector<int>& ranks) {
-  MutexLock lock(mutex_);
-  sets_.add(set, name, ranks);
-}
-
-void TensorTable::remove_set(std::uint32_t set) {
-  MutexLock lock(mutex_);
-  sets_.remove(set);
-}
-
-void TensorTable::reset_unnamed(std::uint32_t set) {
-  MutexLock lock(mutex_);
-  tensors_.reset_unnamed(set);
-}
-
 // The names are marked as in flight. begin() does everything that may throw, and is undone if it does; no other thread
 // sees the table before accept() returns.
 TensorTable::Accepted TensorTable::accept(std::span<const Submission> submissions) {
@@ -232,6 +222,7 @@ void TensorTable::begin(const Submission& submission, Accepted& result) {
   TensorRecord& record = tensors_.at(submission.key);
   record.item.submission = submission;
   record.item.work = std::make_shared<Work>(submission.key);
+  record.serial = ++serial_;
   result.works.push_back(record.item.work);
   record.reported = record.plan == nullptr || record.plan->broken;
   if (!record.reported) return plans_.count(record, queue_.batch(), result.filled);
@@ -278,12 +269,14 @@ void TensorTable::report_stream(const RoundStream& stream) {
 void TensorTable::begin_round(const RoundBegun& begun) {
   MutexLock lock(mutex_);
   report_stream(begun.stream);
+  rounds_.begin(begun, serial_);
   queue_.add_silent(begun);
 }
 
 bool TensorTable::fail_round(RoundFailed failed) {
   MutexLock lock(mutex_);
   report_stream(failed.stream);
+  rounds_.fail(failed);
   queue_.batch().events.emplace_back(std::move(failed));
   request_flush();
   return queue_.needs_wake();
@@ -299,77 +292,8 @@ std::vector<BucketPlace> TensorTable::places(std::span<const Key> keys) const {
   return plans_.places(keys);
 }
 
-void TensorTable::add_plan(PlanId plan, const std::vector<Key>& keys) {
-  MutexLock lock(mutex_);
-  plans_.add(plan, keys);
-}
-
-SubmissionBatch TensorTable::remove_plan(PlanId plan) {
-  MutexLock lock(mutex_);
-  SubmissionBatch batch;
-  plans_.remove(plan, batch);
-  return batch;
-}
-
-SubmissionBatch TensorTable::take() {
-  MutexLock lock(mutex_);
-  SubmissionBatch batch = queue_.take();
-  tensors_.take_changes(batch);
-  return batch;
-}
-
-void TensorTable::wait_for_quiet(TimePoint until, Duration quiet) {
-  MutexLock lock(mutex_);
-  for (std::size_t seen = 0; queue_.size() > seen && Clock::now() < until;) {
-    seen = queue_.size();
-    const TimePoint pause = std::min(until, Clock::now() + quiet);
-    while (!queue_.flush_requested() && Clock::now() < pause) flush_requested_.wait_until(mutex_, pause);
-    if (queue_.flush_requested()) return;
-  }
-}
-
 void TensorTable::request_flush() noexcept {
   if (queue_.request_flush()) flush_requested_.notify_all();
-}
-
-bool TensorTable::begin_sleep() {
-  MutexLock lock(mutex_);
-  return queue_.begin_sleep();
-}
-
-void TensorTable::retire(std::span<const Item> items) noexcept {
-  MutexLock lock(mutex_);
-  for (const Item& item : items) {
-    TensorRecord& record = tensors_.at(item.submission.key);
-    HORO_CHECK(record.is_in_flight());
-    --in_flight_;
-    if (is_request(record.spec.kind)) sets_.end_request(record.spec);
-    tensors_.retire(record);
-  }
-}
-
-bool TensorTable::has_in_flight() const {
-  MutexLock lock(mutex_);
-  return in_flight_ > 0;
-}
-
-bool TensorTable::close(FailurePtr failure) noexcept {
-  MutexLock lock(mutex_);
-  if (!closed_) closed_ = std::move(failure);
-  queue_.clear();
-  return in_flight_ > 0;
-}
-
-// Allocates nothing: the epoch may have ended because memory ran out.
-void TensorTable::fail_all() noexcept {
-  MutexLock lock(mutex_);
-  HORO_CHECK(closed_ != nullptr);
-  for (TensorRecord& record : tensors_.records()) {
-    if (!record.is_in_flight()) continue;
-    record.item.work->fail(closed_);
-    record.item.work = nullptr;
-  }
-  in_flight_ = 0;
 }
 
 }  // namespace horo

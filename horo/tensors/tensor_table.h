@@ -18,6 +18,7 @@
 #include "horo/tensors/name_table.h"
 #include "horo/tensors/plan_tracker.h"
 #include "horo/tensors/registry.h"
+#include "horo/tensors/round_marks.h"
 #include "horo/tensors/submission_queue.h"
 
 namespace horo {
@@ -98,6 +99,11 @@ class TensorTable {
   // In between the caller holds the only references to the Works, so it must not throw before it ends them.
   void retire(std::span<const Item> items) noexcept;
 
+  // Begins an epoch of the same ranks: no plan is known, the engine knows no tensor, and take() returns everything that
+  // is in flight, in the order of submission. No lane of the last epoch runs. Retires `ended`, the rebuild that ended
+  // it. False: the table was closed before.
+  bool begin_epoch(const Item& ended);
+
   bool has_in_flight() const;
 
   // From now on submit() throws `failure`, or that of an earlier close(). True: submissions are in flight, which lanes
@@ -118,6 +124,7 @@ class TensorTable {
   Accepted accept(std::span<const Submission> submissions) REQUIRES(mutex_);
   void begin(const Submission& submission, Accepted& result) REQUIRES(mutex_);
   void report_stream(const RoundStream& stream) REQUIRES(mutex_);
+  void retire_one(const Item& item) noexcept REQUIRES(mutex_);
   void undo(std::span<const Submission> submissions, std::size_t begun) noexcept REQUIRES(mutex_);
   void request_flush() noexcept REQUIRES(mutex_);
 
@@ -129,6 +136,8 @@ class TensorTable {
   NameTable tensors_ GUARDED_BY(mutex_);
   PlanTracker plans_ GUARDED_BY(mutex_);
   SubmissionQueue queue_ GUARDED_BY(mutex_);
+  RoundMarks rounds_ GUARDED_BY(mutex_);
+  std::uint64_t serial_ GUARDED_BY(mutex_) = 0;   // of the last submission
   std::size_t in_flight_ GUARDED_BY(mutex_) = 0;  // tensors
   FailurePtr closed_ GUARDED_BY(mutex_);
 };

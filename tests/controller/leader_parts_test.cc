@@ -70,7 +70,7 @@ TEST(HeldUnits, ReturnsTheEntriesOfAUnitWithItsLast) {
 TEST(LeaderTables, AJoinedRankIsNeitherMissingNorLeftWithout) {
   CoordinatorConfig config;
   config.size = 3;
-  LeaderTables tables(config);
+  LeaderTables tables(config, SetTable(config.size));
   Entry& entry = *tables.tensors.find_or_add(gradient("x")).entry;
   entry.needs.insert(tables.needs(gradient("x")));
   entry.ready.insert(0);
@@ -98,7 +98,7 @@ void release(LeaderTables& tables, StepPlans& plans, const std::string& name) {
 
 TEST(StepPlans, DefinesOnePlanOfAStepAndKeepsApartTheTensorsOfADissolvedPlan) {
   const CoordinatorConfig config;
-  LeaderTables tables(config);
+  LeaderTables tables(config, SetTable(config.size));
   StepPlans plans(config, tables);
   release(tables, plans, "a");
   EXPECT_THAT(plans.define(), IsEmpty()) << "the step has not ended";

@@ -280,7 +280,7 @@ TEST_F(Refused, UnregisteredOperationsAndCodecs) {
 }
 
 TEST_F(Refused, RequestsAsSpecs) {
-  for (const CollectiveKind kind : {kAddSet, kRemoveSet, kJoin}) {
+  for (const CollectiveKind kind : {kAddSet, kRemoveSet, kJoin, kRebuild}) {
     EXPECT_THAT(error_of(with(kind, [](TensorSpec& s) { s.shape.clear(); })), HasSubstr("call add_set"));
   }
 }

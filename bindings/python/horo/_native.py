@@ -207,6 +207,7 @@ QUICK = {
     "horo_remove_set": (c_int64, [_SESSION, c_uint32]),
     "horo_get_set": (c_int32, [_SESSION, c_uint32, POINTER(SetInfo)]),
     "horo_join": (c_int64, [_SESSION, c_uint32]),
+    "horo_rebuild": (c_int64, [_SESSION]),
     "horo_register_op": (c_int32, [_SESSION, c_char_p, POINTER(Op)]),
     "horo_register_codec": (c_int32, [_SESSION, c_char_p, POINTER(Codec)]),
     "horo_step_end": (c_int32, [_SESSION, c_uint32]),

@@ -1,0 +1,47 @@
+// RoundMarks: the last rounds that this rank began in each round stream, and the submissions that belong to them. With
+// it the tensors in flight at the end of an epoch are reported in their rounds again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "horo/tensors/submission_batch.h"
+
+namespace horo {
+
+// Has no lock of its own: the tensor table calls it under its mutex.
+class RoundMarks {
+ public:
+  // Of one stream. Submissions of older rounds count as submissions of the oldest round that is kept.
+  static constexpr std::size_t kMostRounds = 16;
+
+  explicit RoundMarks(std::size_t most_streams) : most_streams_(most_streams) {}
+
+  // Submissions with a serial number greater than `serial` belong to this round.
+  void begin(const RoundBegun& begun, std::uint64_t serial);
+  void fail(const RoundFailed& failed);
+  void forget_set(std::uint32_t set);
+
+  // Adds the reports of these items and the events of their rounds. `items`: in flight, by serial number.
+  void report(const std::map<std::uint64_t, Item>& items, SubmissionBatch& batch) const;
+
+ private:
+  struct Mark {
+    std::uint64_t after = 0;  // the serial number of the last submission before the round
+    RoundNumber round;
+    std::optional<std::string> failure;
+  };
+  using Marks = std::deque<Mark>;  // never empty
+
+  static const Mark& mark_of(const Marks& marks, std::uint64_t serial);
+  static void switch_to(const RoundStream& stream, const Mark*& current, const Mark* next, SubmissionBatch& batch);
+
+  const std::size_t most_streams_;
+  std::map<RoundStream, Marks> streams_;
+};
+
+}  // namespace horo
