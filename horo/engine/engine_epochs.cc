@@ -85,10 +85,12 @@ void Engine::rebuild() {
   const std::int64_t drained = laps.next();
   leave_epoch();
   const std::int64_t left = laps.next();
+  const std::shared_ptr<EpochState> before = epoch_;
   try {
     enter_epoch(reconnect_(epoch_->number + 1));
     const std::int64_t connected = laps.next();
     open_lanes();
+    epoch_->lanes->take_residuals(*before->lanes);
     const std::int64_t agreed = laps.next();
     Outcome outcome;
     outcome.counts = {epoch_->number, drained, left, connected, agreed};
@@ -103,7 +105,7 @@ void Engine::rebuild() {
   }
 }
 
-// Nothing of the last epoch remains but its process sets.
+// Nothing of the last epoch remains but its process sets, and the residuals of codecs.
 void Engine::enter_epoch(Links links) {
   epoch_ = std::make_shared<EpochState>(config_, std::move(links), *epoch_);
   is_between_epochs_ = false;

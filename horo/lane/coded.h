@@ -32,7 +32,7 @@ class Coded {
   CodedState* state_of(const TensorSpec& spec, const Codec& codec);
   void free_least_used();
 
-  const std::size_t most_singles_;
+  std::size_t most_singles_;
   // Residuals, by codec and name of the tensor: of stepwise tensors, and of others.
   std::map<std::string, CodedState> states_;
   std::map<std::string, Single> singles_;

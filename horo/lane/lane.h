@@ -78,6 +78,8 @@ class Lane {
   bool is_drained();
   // After close(): blocks until the lane is drained. False: it has failed or was stopped.
   bool wait_until_drained();
+  // Continues with the residuals of a drained lane of the same set. Precedes the first job.
+  void take_residuals(Lane& drained) { coded_ = std::move(drained.coded_); }
   // Number of tensors in jobs with Release::reports_done that have ended since the last call.
   std::uint32_t take_done();
 

@@ -124,6 +124,18 @@ bool LaneSet::drain() {
   return std::ranges::all_of(lanes, [](Lane* lane) { return lane->wait_until_drained(); });
 }
 
+void LaneSet::take_residuals(LaneSet& drained) {
+  std::map<std::uint32_t, Lane*> before;
+  {
+    MutexLock lock(drained.mutex_);
+    for (const auto& [place, lane] : drained.lanes_) before.emplace(place, lane.get());
+  }
+  MutexLock lock(mutex_);
+  for (const auto& [place, lane] : lanes_) {
+    if (const auto found = before.find(place); found != before.end()) lane->take_residuals(*found->second);
+  }
+}
+
 std::vector<Done> LaneSet::take_done() {
   std::vector<Done> all;
   if (!has_done_.exchange(false, std::memory_order_relaxed)) return all;

@@ -35,6 +35,8 @@ class LaneSet {
   std::vector<Done> take_done();
   // No job follows: blocks until all tasks of all lanes have run. False: a lane has failed (see LaneCallbacks).
   bool drain();
+  // Continues with the residuals of the sets' lanes in an earlier epoch, which are drained. Precedes the first job.
+  void take_residuals(LaneSet& drained);
   // Lane::stop() and Lane::join() of all lanes. The engine's thread calls join() before it ends.
   void stop();
   void join();

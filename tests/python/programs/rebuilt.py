@@ -40,6 +40,7 @@ WAYS = {
     "views": {"gradient_as_bucket_view": True},
     "groups": {"num_groups": 2},
     "fp16": {"compression": hvd.Compression.fp16},
+    "int8": {"compression": hvd.Compression.int8},
     "passes": {"backward_passes_per_step": 2},
     "sum": {"op": hvd.Sum},
 }
