@@ -29,6 +29,7 @@ Member::KnownPlan& Member::plan(PlanId id) {
 }
 
 void Member::on(const Submitted& event, TimePoint now, Actions& actions) {
+  if (is_over_) return;  // it is reported in the next epoch
   take(event.key, event.absent, now, actions);
   if (leader_left_) leader_left(actions);
 }
@@ -66,6 +67,7 @@ void Member::submit(Key key, bool absent, TimePoint now) {
 }
 
 void Member::on(const PlanComplete& event, TimePoint now, Actions& actions) {
+  if (is_over_) return;
   KnownPlan& p = plan(event.plan);
   if (!p.live) {
     // It became complete before the engine applied the Break.
@@ -121,6 +123,7 @@ void Member::on(const Done& event) {
 }
 
 void Member::leader_left(Actions& actions) {
+  if (is_over_) return;
   leader_left_ = true;
   for (KnownPlan& p : plans_) split(p);
   std::vector<Key> pending;

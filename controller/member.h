@@ -135,6 +135,7 @@ class Member {
   std::uint64_t releases_ = 0;          // releases so far, of all sets
   std::uint64_t applied_ = 0;           // Down messages applied so far
   bool leader_left_ = false;
+  bool is_over_ = false;        // a rebuild was released: nothing is reported in this epoch any more
   bool has_forgotten_ = false;  // since the last report: the leader waits for the next one
 
   std::vector<Key> queued_;

@@ -111,6 +111,7 @@ void Member::apply(const ReleaseTensors& item, Actions& actions) {
     bucket.keys.push_back(key);
     Tensor& t = tensor(key);
     t.pending = false;  // so that a second reference in one bucket is refused
+    is_over_ = is_over_ || t.spec.kind == CollectiveKind::kRebuild;
     if (t.spec.stepwise && t.plan == 0) plannable_.insert(t.spec.set);
   }
   const std::vector<Key> keys = bucket.keys;

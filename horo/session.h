@@ -93,10 +93,12 @@ class Session {
 
   // Ends the current epoch of the world on all ranks and begins the next one with the same ranks: new connections,
   // lanes and memory of collectives, in the same session. All ranks call it the same number of times. Collectives that
-  // all ranks have submitted by then end first; everything else in flight stays, and is agreed on in the next epoch.
-  // Keys, process sets, rounds and joins stay too. Never blocks; the work ends when this rank is in the next epoch,
-  // with counts: its number, and the microseconds that this rank took to end the released collectives, to leave, to
-  // connect and to agree. Fails with Mismatch if a rank has joined or left. Throws std::invalid_argument where the
+  // are released by then end first; everything else in flight stays, and is agreed on in the next epoch. Until the work
+  // has ended, shutdown() and abort() may block as long as a start, and a rank that ends meanwhile is missed by the
+  // others after Config::start_timeout.
+  // Keys, process sets, rounds, joins and residuals stay too. Never blocks; the work ends when this rank is in the next
+  // epoch, with counts: its number, and the microseconds that this rank took to end the released collectives, to leave,
+  // to connect and to agree. Fails with Mismatch if a rank has joined or left. Throws std::invalid_argument where the
   // ranks cannot connect again: with the MPI backend, MeetBy::kExchange, or links without `reconnect`.
   std::shared_ptr<Work> rebuild();
 

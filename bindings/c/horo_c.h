@@ -306,11 +306,11 @@ HORO_API int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info
  * average still divides by the size of the set); their other collectives in the set fail. */
 HORO_API int64_t horo_join(horo_session* session, uint32_t set);
 /* Ends the current epoch of the world on all ranks and begins the next one with the same ranks: new connections and
- * lanes in the same session. All ranks call it equally often. What all ranks have submitted ends first; everything else
- * in flight, keys, process sets, rounds and joins stay. Returns a work that ends in the next epoch, with counts: its
- * number, and the microseconds that this rank took to end the released collectives, to leave, to connect and to agree.
- * Memory of horo_allocate stays valid. Fails with HORO_INVALID_ARGUMENT where the ranks cannot connect again (MPI, or
- * an exchange of the caller); the work fails with HORO_MISMATCH if a rank has joined or left. */
+ * lanes in the same session. All ranks call it equally often. What is released by then ends first; everything else in
+ * flight, keys, process sets, rounds, joins and residuals stay. Returns a work that ends in the next epoch, with
+ * counts: its number, and the microseconds that this rank took to end the released collectives, to leave, to connect
+ * and to agree. Memory of horo_allocate stays valid. Fails with HORO_INVALID_ARGUMENT where the ranks cannot connect
+ * again (MPI, or an exchange of the caller); the work fails with HORO_MISMATCH if a rank has joined or left. */
 HORO_API int64_t horo_rebuild(horo_session* session);
 
 /* Registers an operation by name in this session, before specs that name it; all ranks register it alike. The struct is

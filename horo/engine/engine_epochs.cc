@@ -95,10 +95,12 @@ void Engine::rebuild() {
     Outcome outcome;
     outcome.counts = {epoch_->number, drained, left, connected, agreed};
     if (tensor_table_.begin_epoch(request)) request.work->finish(std::move(outcome));
+    wake();  // callers may have woken the last epoch
     log_debug(say("rank ", config_.rank, " entered epoch ", epoch_->number));
   } catch (const PeerLost& lost) {
     publish(topology());  // wake() wakes this epoch
-    end_epoch(lost.origin(), lost.what());
+    const Verdict verdict = is_between_epochs_ ? Verdict{lost.origin(), lost.what()} : find_start_failure(lost);
+    end_epoch(verdict.origin, verdict.text);
   } catch (...) {
     publish(topology());
     end_after_exception();
@@ -115,6 +117,7 @@ void Engine::enter_epoch(Links links) {
   detector_deadline_.reset();
   transport_deadline_ = TimePoint::max();
   last_dead_ = -1;
+  stall_diagnosis_.begin_epoch();
   set_check_context(config_.rank, config_.size, epoch_->number);
   MutexLock lock(mutex_);
   lane_failure_ = nullptr;

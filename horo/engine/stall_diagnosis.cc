@@ -37,6 +37,13 @@ std::vector<Diagnosed> StallDiagnosis::take() {
   return std::exchange(answers_, {});
 }
 
+void StallDiagnosis::begin_epoch() {
+  MutexLock lock(mutex_);
+  taken_ = true;
+  open_ = false;
+  answers_.clear();
+}
+
 void StallDiagnosis::close() {
   MutexLock lock(mutex_);
   closed_ = true;

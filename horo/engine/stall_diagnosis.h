@@ -28,6 +28,8 @@ class StallDiagnosis {
   // Replaces the previous question. False: next() was never called, so there will be no answer.
   bool ask(std::uint64_t question);
   std::vector<Diagnosed> take();
+  // Questions are numbered from 1 again.
+  void begin_epoch();
   // Ends next().
   void close();
 

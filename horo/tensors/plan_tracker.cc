@@ -1,6 +1,7 @@
 #include "horo/tensors/plan_tracker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "horo/base/check.h"
 
@@ -11,6 +12,7 @@ void PlanTracker::add(PlanId plan, const std::vector<Key>& keys) {
   HORO_CHECK(!keys.empty());
   TrackedPlan added;
   added.keys = keys;
+  highest_ = std::max(highest_, plan);
   plans_.insert_or_assign(plan, std::move(added));
 }
 
@@ -117,6 +119,7 @@ void PlanTracker::clear() noexcept {
     for (const Key key : plan.keys) tensors_.at(key).plan = nullptr;
   }
   plans_.clear();
+  before_ += std::exchange(highest_, 0);
   ++version_;
 }
 
@@ -131,7 +134,7 @@ std::vector<BucketPlace> PlanTracker::places(std::span<const Key> keys) const {
     }
     const TensorRecord& record = tensors_.at(key);
     auto& in_plan = by_plan[record.plan_id];
-    if (in_plan.empty()) in_plan = layout(*record.plan, record.plan_id);
+    if (in_plan.empty()) in_plan = layout(*record.plan, before_ + record.plan_id);
     places.push_back(in_plan.at(key));
   }
   return places;

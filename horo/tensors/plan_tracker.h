@@ -16,7 +16,7 @@ namespace horo {
 
 // The place of a tensor in the bucket of a known plan.
 struct BucketPlace {
-  PlanId plan = 0;  // 0: the tensor is in no active plan of this rank, and the other members are 0
+  PlanId plan = 0;  // not reused in later epochs. 0: the tensor is in no active plan of this rank; other members are 0
   std::size_t offset = 0;
   std::size_t bytes = 0;  // of the bucket
 };
@@ -71,6 +71,8 @@ class PlanTracker {
 
   NameTable& tensors_;
   std::map<PlanId, TrackedPlan> plans_;
+  PlanId highest_ = 0;  // of this epoch, which counts from 1
+  PlanId before_ = 0;   // plans of earlier epochs
   std::uint64_t version_ = 0;
 };
 

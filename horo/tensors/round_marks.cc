@@ -1,7 +1,6 @@
 #include "horo/tensors/round_marks.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace horo {
 
@@ -24,32 +23,50 @@ void RoundMarks::forget_set(std::uint32_t set) {
   std::erase_if(streams_, [set](const auto& entry) { return entry.first.set == set; });
 }
 
-const RoundMarks::Mark& RoundMarks::mark_of(const Marks& marks, std::uint64_t serial) {
-  const auto later =
-      std::find_if(marks.begin(), marks.end(), [serial](const Mark& mark) { return mark.after >= serial; });
-  return later == marks.begin() ? *later : *std::prev(later);
+// The last mark before the submission; none if it is older than all of them.
+RoundMarks::Current RoundMarks::mark_of(const Marks& marks, std::uint64_t serial) {
+  const auto is_later = [serial](const Mark& mark) { return mark.after >= serial; };
+  const auto later = std::find_if(marks.begin(), marks.end(), is_later);
+  if (later == marks.begin()) return std::nullopt;
+  return static_cast<std::size_t>(later - marks.begin()) - 1;
+}
+
+void RoundMarks::begin(const RoundStream& stream, const Mark& mark, SubmissionBatch& batch) {
+  batch.events.emplace_back(RoundBegun{stream, mark.round});
 }
 
 // A round's failure follows all its reports.
-void RoundMarks::switch_to(const RoundStream& stream, const Mark*& current, const Mark* next, SubmissionBatch& batch) {
-  if (current == next) return;
-  if (current != nullptr && current->failure) batch.events.emplace_back(RoundFailed{stream, *current->failure});
-  if (next != nullptr) batch.events.emplace_back(RoundBegun{stream, next->round});
-  current = next;
+void RoundMarks::end(const RoundStream& stream, const Mark& mark, SubmissionBatch& batch) {
+  if (mark.failure) batch.events.emplace_back(RoundFailed{stream, *mark.failure});
+}
+
+// Rounds without reports are begun only if they failed: members in such a round have to learn it.
+void RoundMarks::advance(const RoundStream& stream, Current& current, std::size_t target,
+                         SubmissionBatch& batch) const {
+  if (current == target) return;
+  const Marks& marks = streams_.at(stream);
+  if (current) end(stream, marks[*current], batch);
+  for (std::size_t at = current ? *current + 1 : 0; at < target; ++at) {
+    if (!marks[at].failure) continue;
+    begin(stream, marks[at], batch);
+    end(stream, marks[at], batch);
+  }
+  begin(stream, marks[target], batch);
+  current = target;
 }
 
 void RoundMarks::report(const std::map<std::uint64_t, Item>& items, SubmissionBatch& batch) const {
-  std::map<RoundStream, const Mark*> current;
+  std::map<RoundStream, Current> current;
   for (const auto& [serial, item] : items) {
     const RoundStream stream{item.spec->set, item.spec->round_stream};
     const auto found = streams_.find(stream);
-    if (found != streams_.end()) switch_to(stream, current[stream], &mark_of(found->second, serial), batch);
+    const Current mark = found == streams_.end() ? std::nullopt : mark_of(found->second, serial);
+    if (mark) advance(stream, current[stream], *mark, batch);
     batch.report(item);
   }
   for (const auto& [stream, marks] : streams_) {
-    const Mark*& last = current[stream];
-    switch_to(stream, last, &marks.back(), batch);
-    if (last->failure) batch.events.emplace_back(RoundFailed{stream, *last->failure});
+    advance(stream, current[stream], marks.size() - 1, batch);
+    end(stream, marks.back(), batch);
   }
 }
 

@@ -16,7 +16,7 @@ namespace horo {
 // Has no lock of its own: the tensor table calls it under its mutex.
 class RoundMarks {
  public:
-  // Of one stream. Submissions of older rounds count as submissions of the oldest round that is kept.
+  // Of one stream. Submissions of older rounds are reported without a round.
   static constexpr std::size_t kMostRounds = 16;
 
   explicit RoundMarks(std::size_t most_streams) : most_streams_(most_streams) {}
@@ -37,8 +37,12 @@ class RoundMarks {
   };
   using Marks = std::deque<Mark>;  // never empty
 
-  static const Mark& mark_of(const Marks& marks, std::uint64_t serial);
-  static void switch_to(const RoundStream& stream, const Mark*& current, const Mark* next, SubmissionBatch& batch);
+  using Current = std::optional<std::size_t>;  // index of the mark whose round has begun in the batch
+
+  static Current mark_of(const Marks& marks, std::uint64_t serial);
+  static void begin(const RoundStream& stream, const Mark& mark, SubmissionBatch& batch);
+  static void end(const RoundStream& stream, const Mark& mark, SubmissionBatch& batch);
+  void advance(const RoundStream& stream, Current& current, std::size_t target, SubmissionBatch& batch) const;
 
   const std::size_t most_streams_;
   std::map<RoundStream, Marks> streams_;

@@ -5,6 +5,7 @@
 #include <barrier>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "horo/base/error.h"
 #include "tests/horo/worlds.h"
@@ -136,6 +137,7 @@ TEST_P(Rebuild, PlansAreLearnedAgain) {
       }
       return session.places(works).front().plan;
     };
+    std::set<PlanId> plans;
     for (int epoch = 1; epoch < 4; ++epoch) {
       bool all_know = false;
       for (int i = 0; i < 2'000 && !all_know; ++i) {
@@ -146,6 +148,7 @@ TEST_P(Rebuild, PlansAreLearnedAgain) {
         all_know = knows == 1;
       }
       EXPECT_TRUE(all_know);
+      EXPECT_TRUE(plans.insert(step()).second);  // a number of its own in each epoch
       for (int i = 0; i < 3; ++i) step();
       const std::uint64_t version = session.plans_version();
       EXPECT_EQ(rebuild_now(session), epoch);
@@ -228,6 +231,70 @@ TEST_P(Rebuild, RoundsStay) {
     if (rank == 0) return;
     EXPECT_THAT(thrown_by([&] { One(session, in_round("gone"), 1).expect_sum(); }), HasSubstr("ValueError: no"));
   });
+}
+
+// Rank 0 has begun a later round; the others are still in the one that it gave up.
+TEST_P(Rebuild, AGivenUpRoundStaysGivenUp) {
+  constexpr std::uint64_t kStream = 9;
+  run([](Session& session) {
+    TensorSpec spec = sum_spec("w");
+    spec.stepwise = true;
+    spec.round_stream = kStream;
+    One(session, spec, 1).expect_sum();  // before the first round
+    session.begin_round(0, kStream, 1, 3);
+    const bool is_first = session.topology().rank == 0;
+    std::optional<One> one;
+    if (is_first) {
+      session.fail_round(0, kStream, "ValueError: no");
+      session.begin_round(0, kStream, 1, 4);
+      one.emplace(session, spec, 2);
+    }
+    rebuild_now(session);
+    if (!is_first) {
+      EXPECT_THAT(thrown_by([&] { One(session, spec, 1).expect_sum(); }), HasSubstr("ValueError: no"));
+      session.begin_round(0, kStream, 1, 4);
+      one.emplace(session, spec, 2);
+    }
+    one->expect_sum();
+  });
+}
+
+TEST_P(Rebuild, ATensorThatWasSubmittedBeforeTheFirstRoundBelongsToNone) {
+  constexpr std::uint64_t kStream = 9;
+  run([](Session& session) {
+    TensorSpec spec = sum_spec("w");
+    spec.stepwise = true;
+    spec.round_stream = kStream;
+    std::optional<One> one;
+    if (session.topology().rank == 0) one.emplace(session, spec, 2);
+    session.begin_round(0, kStream, session.topology().rank == 0 ? 1 : 2, 1);
+    rebuild_now(session);
+    if (session.topology().rank != 0) one.emplace(session, spec, 2);
+    one->expect_sum();
+  });
+}
+
+// The rebuild is not waited for; calls of this rank follow it at once.
+TEST_P(Rebuild, AFailureIsMetAfterARebuildThatIsNotWaitedFor) {
+  std::barrier failed(3);
+  const auto body = [&](Session& session) {
+    if (session.topology().size < 3) return;
+    float x = 1;
+    const auto submit = [&] { return session.submit(spec_of(CollectiveKind::kAllReduce, "", {1}), &x, &x); };
+    std::shared_ptr<Work> first;
+    if (session.topology().rank != 2) {
+      first = submit();
+      EXPECT_THAT(thrown_by([&] { outcome_of(session, first); }), HasSubstr("not by rank 2"));
+    }
+    failed.arrive_and_wait();
+    const auto rebuilt = session.rebuild();
+    if (session.topology().rank == 2) {
+      EXPECT_THAT(thrown_by([&] { outcome_of(session, submit()); }), HasSubstr("not by rank 2"));
+    }
+    outcome_of(session, rebuilt);
+    outcome_of(session, submit());
+  };
+  run(body, std::chrono::milliseconds(300));
 }
 
 // Tensors and rebuilds in an order of its own on each rank; works of several epochs are in flight at once.
