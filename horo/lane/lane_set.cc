@@ -84,12 +84,13 @@ bool LaneSet::end_in_lane(std::uint32_t place, const Ending& ending) {
   return lane != nullptr && lane->enqueue(ending);
 }
 
-void LaneSet::close(std::uint32_t set, Ending last) {
-  const auto place = closed_.try_emplace(set).first;  // first, because it may throw, and no lane may be lost
+void LaneSet::close(std::uint32_t set, const Ending& last) {
+  Ending kept = last;  // both may throw, so they come first: no lane may be lost
+  const auto place = closed_.try_emplace(set).first;
   {
     MutexLock lock(mutex_);
     if (const auto found = lanes_.find(set); found != lanes_.end()) {
-      place->second = Closed{std::move(found->second), std::move(last)};
+      place->second = Closed{std::move(found->second), std::move(kept)};
       lanes_.erase(found);
     }
   }

@@ -28,7 +28,7 @@ class LaneSet {
   // Each item ends in order with the jobs of its set, or at once if its set has no lane.
   void end(Ending ending);
   // Closes the lane of the set. `last` ends after everything that was released of the set before, messages included.
-  void close(std::uint32_t set, Ending last);
+  void close(std::uint32_t set, const Ending& last);
   // Frees the lanes that were closed and are drained, and ends the last Works of their sets.
   void reap();
   // Calls Lane::take_done() of every lane, and returns the results by set.

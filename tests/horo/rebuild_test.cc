@@ -59,7 +59,7 @@ float sum_of_ranks(Session& session) {
 // A tensor of one value, this rank's number plus a constant.
 class One {
  public:
-  One(Session& session, TensorSpec spec, float plus) : session_(session), plus_(plus) {
+  One(Session& session, const TensorSpec& spec, float plus) : session_(session), plus_(plus) {
     value_ = static_cast<float>(session.topology().rank) + plus;
     work_ = session.submit(spec, &value_, &value_);
   }
