@@ -26,7 +26,7 @@ TEST(Types, NumbersOfTheAbiNeverChange) {
 TEST(Types, NumbersOutsideTheEnumerationsAreNothing) {
   for (const int number : {-1, 17, 255, 256, 1 << 30}) EXPECT_FALSE(dtype_from(number)) << number;
   for (const int number : {-1, 2, 10, 256}) EXPECT_FALSE(reduce_op_from(number)) << number;
-  for (const int number : {-1, 3, 14, 256}) EXPECT_FALSE(collective_kind_from(number)) << number;
+  for (const int number : {-1, 3, 15, 256}) EXPECT_FALSE(collective_kind_from(number)) << number;
   for (const int number : {-1, 2, 256}) EXPECT_FALSE(order_from(number)) << number;
 }
 
