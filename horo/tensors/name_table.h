@@ -4,8 +4,8 @@
 // Keys are reference-counted: a declaration adds a reference, undeclare() removes one. Keys without a reference, of
 // tensors that were submitted by spec or are not declared any more, may be freed while they are not in flight: where
 // there are more than Config::kept_tensors of them, those that ended least recently are. The leader forgets ids by
-// itself (controller/forgetting.h). A freed tensor that is
-// submitted again gets a key like a new one. A stepwise tensor keeps its key, because a known plan may come to hold it.
+// itself (controller/forgetting.h). A freed tensor that is submitted again gets a key like a new one. A stepwise tensor
+// keeps its key, because a known plan may come to hold it.
 #pragma once
 
 #include <cstddef>
@@ -55,8 +55,8 @@ struct TensorRecord {           // begins with the members that every submission
   bool is_kept() const { return name != nullptr && declared == 0 && !spec.once && !spec.stepwise; }
 };
 
-bool is_request(
-    CollectiveKind kind);  // add_set, remove_set, join and rebuild: agreed on like a tensor, but move no data
+// add_set, remove_set, join and rebuild: agreed on like a tensor, but move no data.
+bool is_request(CollectiveKind kind);
 
 // Has no lock of its own: the tensor table calls it under its mutex.
 class NameTable {

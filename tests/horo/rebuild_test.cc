@@ -81,6 +81,15 @@ TensorSpec sum_spec(const std::string& name) {
   return spec;
 }
 
+constexpr std::uint64_t kRebuiltStream = 9;
+
+TensorSpec in_round(const std::string& name) {
+  TensorSpec spec = sum_spec(name);
+  spec.stepwise = true;
+  spec.round_stream = kRebuiltStream;
+  return spec;
+}
+
 TEST_P(Rebuild, WorksThatSomeRanksSubmittedEndInTheNextEpoch) {
   run([](Session& session) {
     const Topology before = session.topology();
@@ -207,26 +216,19 @@ TEST_P(Rebuild, AFailureThatARankHasNotMetFailsItInTheNextEpoch) {
 }
 
 TEST_P(Rebuild, RoundsStay) {
-  constexpr std::uint64_t kStream = 9;
   run([](Session& session) {
     const int rank = session.topology().rank;
-    const auto in_round = [](const std::string& name) {
-      TensorSpec spec = sum_spec(name);
-      spec.stepwise = true;
-      spec.round_stream = kStream;
-      return spec;
-    };
-    session.begin_round(0, kStream, 1, 1);
+    session.begin_round(0, kRebuiltStream, 1, 1);
     std::optional<One> old;
     if (rank == 0) old.emplace(session, in_round("old"), 1);
-    if (rank == 0) session.begin_round(0, kStream, 1, 2);
+    if (rank == 0) session.begin_round(0, kRebuiltStream, 1, 2);
     rebuild_now(session);
     if (rank != 0) old.emplace(session, in_round("old"), 1);  // round 1 on all ranks
     old->expect_sum();
-    if (rank != 0) session.begin_round(0, kStream, 1, 2);
+    if (rank != 0) session.begin_round(0, kRebuiltStream, 1, 2);
     One(session, in_round("new"), 3).expect_sum();
-    session.begin_round(0, kStream, 1, 3);
-    if (rank == 0) session.fail_round(0, kStream, "ValueError: no");
+    session.begin_round(0, kRebuiltStream, 1, 3);
+    if (rank == 0) session.fail_round(0, kRebuiltStream, "ValueError: no");
     rebuild_now(session);
     if (rank == 0) return;
     EXPECT_THAT(thrown_by([&] { One(session, in_round("gone"), 1).expect_sum(); }), HasSubstr("ValueError: no"));
@@ -235,24 +237,21 @@ TEST_P(Rebuild, RoundsStay) {
 
 // Rank 0 has begun a later round; the others are still in the one that it gave up.
 TEST_P(Rebuild, AGivenUpRoundStaysGivenUp) {
-  constexpr std::uint64_t kStream = 9;
   run([](Session& session) {
-    TensorSpec spec = sum_spec("w");
-    spec.stepwise = true;
-    spec.round_stream = kStream;
+    const TensorSpec spec = in_round("w");
     One(session, spec, 1).expect_sum();  // before the first round
-    session.begin_round(0, kStream, 1, 3);
+    session.begin_round(0, kRebuiltStream, 1, 3);
     const bool is_first = session.topology().rank == 0;
     std::optional<One> one;
     if (is_first) {
-      session.fail_round(0, kStream, "ValueError: no");
-      session.begin_round(0, kStream, 1, 4);
+      session.fail_round(0, kRebuiltStream, "ValueError: no");
+      session.begin_round(0, kRebuiltStream, 1, 4);
       one.emplace(session, spec, 2);
     }
     rebuild_now(session);
     if (!is_first) {
       EXPECT_THAT(thrown_by([&] { One(session, spec, 1).expect_sum(); }), HasSubstr("ValueError: no"));
-      session.begin_round(0, kStream, 1, 4);
+      session.begin_round(0, kRebuiltStream, 1, 4);
       one.emplace(session, spec, 2);
     }
     one->expect_sum();
@@ -260,14 +259,11 @@ TEST_P(Rebuild, AGivenUpRoundStaysGivenUp) {
 }
 
 TEST_P(Rebuild, ATensorThatWasSubmittedBeforeTheFirstRoundBelongsToNone) {
-  constexpr std::uint64_t kStream = 9;
   run([](Session& session) {
-    TensorSpec spec = sum_spec("w");
-    spec.stepwise = true;
-    spec.round_stream = kStream;
+    const TensorSpec spec = in_round("w");
     std::optional<One> one;
     if (session.topology().rank == 0) one.emplace(session, spec, 2);
-    session.begin_round(0, kStream, session.topology().rank == 0 ? 1 : 2, 1);
+    session.begin_round(0, kRebuiltStream, session.topology().rank == 0 ? 1 : 2, 1);
     rebuild_now(session);
     if (session.topology().rank != 0) one.emplace(session, spec, 2);
     one->expect_sum();
@@ -325,6 +321,7 @@ TEST_P(Rebuild, ARankThatLeftFailsItOnTheOthers) {
   const auto [wire, size] = GetParam();
   if (size < 3) return;
   const std::string addr = test::free_address();
+  std::barrier failed(2);  // rank 0 leaves last
   std::vector<std::function<void()>> ranks;
   for (int rank = 0; rank < 3; ++rank) {
     ranks.push_back([&, rank, wire = wire] {
@@ -333,6 +330,7 @@ TEST_P(Rebuild, ARankThatLeftFailsItOnTheOthers) {
       Session session(config);
       if (rank == 2) return;
       EXPECT_THAT(thrown_by([&] { rebuild_now(session); }), HasSubstr("rank 2"));
+      failed.arrive_and_wait();
     });
   }
   for (const auto& error : test::run_threads(ranks)) EXPECT_EQ(test::message_of(error), "");
