@@ -17,7 +17,7 @@ auto properties(const Fusible& tensor) {
   const TensorSpec& spec = *tensor.spec;
   return std::make_tuple(spec.set, tensor.ranks, spec.channel, spec.unit, spec.dtype, spec.op, spec.order,
                          std::bit_cast<std::uint64_t>(spec.prescale), std::bit_cast<std::uint64_t>(spec.postscale),
-                         spec.codec);
+                         spec.codec, spec.round_stream);
 }
 
 // The tensors that may share a bucket, and the last bucket of them.

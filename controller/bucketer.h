@@ -27,9 +27,9 @@ struct BucketLimits {
 };
 
 // Returns buckets of positions in `tensors`, ordered by their first positions; the tensors of a bucket keep their
-// order. Only all_reduce tensors with equal set, ranks, channel, unit, type, op, order, scaling and codec share a
-// bucket, within the limits. A larger tensor, or one with a custom operation (which may need whole tensors), is a
-// bucket of its own.
+// order. Only all_reduce tensors with equal set, ranks, channel, unit, type, op, order, scaling, codec and round stream
+// share a bucket, within the limits. A larger tensor, or one with a custom operation (which may need whole tensors), is
+// a bucket of its own.
 std::vector<std::vector<std::size_t>> make_buckets(const std::vector<Fusible>& tensors, const BucketLimits& limits);
 
 }  // namespace horo

@@ -16,7 +16,8 @@ namespace horo {
 class Coordinator::State {
  public:
   explicit State(const CoordinatorConfig& config) : State(config, Member(config)) {}
-  State(const CoordinatorConfig& config, const State& before) : State(config, Member(config, before.member_)) {}
+  State(const CoordinatorConfig& config, const State& before, const std::vector<int>& rank_of)
+      : State(config, Member(config, before.member_, rank_of)) {}
 
   Member& member() { return member_; }
   const Member& member() const { return member_; }
@@ -137,8 +138,8 @@ void Coordinator::State::flush_leader(const std::vector<UpMessage>& own, TimePoi
 }
 
 Coordinator::Coordinator(const CoordinatorConfig& config) : state_(std::make_unique<State>(config)) {}
-Coordinator::Coordinator(const CoordinatorConfig& config, const Coordinator& before)
-    : state_(std::make_unique<State>(config, *before.state_)) {}
+Coordinator::Coordinator(const CoordinatorConfig& config, const Coordinator& before, const std::vector<int>& rank_of)
+    : state_(std::make_unique<State>(config, *before.state_, rank_of)) {}
 Coordinator::~Coordinator() = default;
 Coordinator::Coordinator(Coordinator&&) noexcept = default;
 

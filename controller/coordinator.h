@@ -252,9 +252,10 @@ struct CoordinatorConfig {
 class Coordinator {
  public:
   explicit Coordinator(const CoordinatorConfig& config);
-  // For the epoch after that of `before`, which has released a rebuild: the process sets exist in it, and nothing is
-  // declared or reported.
-  Coordinator(const CoordinatorConfig& config, const Coordinator& before);
+  // For the epoch after that of `before`, which has ended: the process sets exist in it, except for those that have
+  // lost a member, and nothing is declared or reported. rank_of: by rank of the last epoch, the rank in this one, which
+  // has the same order; -1: lost.
+  Coordinator(const CoordinatorConfig& config, const Coordinator& before, const std::vector<int>& rank_of);
   ~Coordinator();
   Coordinator(Coordinator&&) noexcept;
 

@@ -20,12 +20,21 @@ void check_request(int from, const TensorSpec& spec) {
   const bool in_world = spec.set == 0 && spec.unit.empty() && !spec.shape.empty();
   const bool ascends = std::is_sorted(spec.shape.begin(), spec.shape.end(), std::less_equal<>());
   const bool has_rounds = spec.round_stream != 0;
-  const bool may_have_rounds = spec.kind == CollectiveKind::kAllReduce && spec.stepwise && !spec.once;
+  const bool may_have_rounds = (spec.kind == CollectiveKind::kAllReduce && spec.stepwise && !spec.once) ||
+                               (spec.kind == CollectiveKind::kBarrier && !spec.once);
   const bool ends_epoch = spec.kind == CollectiveKind::kRebuild;
   if ((of_sets && !(in_world && ascends)) || (ends_epoch && (spec.set != 0 || !spec.unit.empty())) ||
       (!spec.unit.empty() && spec.unit_size < 1) || (has_rounds && !may_have_rounds)) {
     throw ProtocolError(rank_text(from) + " reported '" + spec.name + "', which cannot be: " + describe(spec));
   }
+}
+
+// The place among what is released last; 0: not among it.
+int place_of_end(Entry& entry) {
+  const TensorSpec& spec = ReadyTable::agreed(entry)->spec;
+  if (spec.kind == CollectiveKind::kBarrier) return spec.round_stream != 0 ? 1 : 0;
+  if (spec.kind == CollectiveKind::kRemoveSet) return 2;
+  return spec.kind == CollectiveKind::kRebuild ? 3 : 0;
 }
 
 // The entry, if all its ranks have reported it with a value; else null.
@@ -222,8 +231,8 @@ std::optional<DownMessage> Leader::flush() {
   return DownMessage{std::exchange(items_, {})};
 }
 
-// The ends of sets come last, so that everything that is complete in a set is released before the set ends, and the
-// end of the epoch follows them.
+// The barriers of rounds come last, because a barrier commits what is released of its round before it. The ends of sets
+// follow, so that everything that is complete in a set is released before the set ends, and then the end of the epoch.
 void Leader::release_complete() {
   std::vector<Entry*> fusible;
   std::vector<Fusible> tensors;
@@ -252,15 +261,20 @@ void Leader::release_complete() {
       release_bucket(entries, {});
     }
   }
-  const auto is_removal = [](Entry* end) { return ReadyTable::agreed(*end)->spec.kind == CollectiveKind::kRemoveSet; };
-  std::stable_partition(ends.begin(), ends.end(), is_removal);
-  for (Entry* end : ends) is_removal(end) ? end_set(*end) : end_epoch(*end);
+  std::stable_sort(ends.begin(), ends.end(), [](Entry* a, Entry* b) { return place_of_end(*a) < place_of_end(*b); });
+  for (Entry* end : ends) release_end(*end);
+}
+
+void Leader::release_end(Entry& end) {
+  const CollectiveKind kind = ReadyTable::agreed(end)->spec.kind;
+  if (kind == CollectiveKind::kRemoveSet) return end_set(end);
+  if (kind == CollectiveKind::kRebuild) return end_epoch(end);
+  release_bucket({&end}, end.absent.ranks());
 }
 
 void Leader::release_alone(Entry& entry, std::vector<Entry*>& ends) {
-  const CollectiveKind kind = ReadyTable::agreed(entry)->spec.kind;
-  if (kind == CollectiveKind::kAddSet) return define_set(entry);
-  if (kind == CollectiveKind::kRemoveSet || kind == CollectiveKind::kRebuild) return ends.push_back(&entry);
+  if (ReadyTable::agreed(entry)->spec.kind == CollectiveKind::kAddSet) return define_set(entry);
+  if (place_of_end(entry) > 0) return ends.push_back(&entry);
   if (entry.absent.count() == entry.ready.count()) return skip(entry);
   release_bucket({&entry}, entry.absent.ranks());
 }

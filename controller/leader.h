@@ -72,6 +72,7 @@ class Leader {
   // Releases.
   void release_complete();
   void release_alone(Entry& entry, std::vector<Entry*>& ends);
+  void release_end(Entry& end);
   void release_bucket(const std::vector<Entry*>& entries, std::vector<int> absent_ranks);
   void release_plan(PlanId id);
   void skip(Entry& entry);

@@ -23,8 +23,8 @@ class Member {
  public:
   explicit Member(const CoordinatorConfig& config) : config_(config), sets_(config.size) {}
   // For the epoch after that of `before`: keeps its process sets, and the failures that this rank has not met.
-  Member(const CoordinatorConfig& config, const Member& before)
-      : config_(config), sets_(before.sets_), owed_(before.owed_) {}
+  Member(const CoordinatorConfig& config, const Member& before, const std::vector<int>& rank_of)
+      : config_(config), sets_(before.sets_.in_next_epoch(config.size, rank_of)), owed_(before.owed_) {}
 
   void declare(Key key, const TensorSpec& spec);
   void undeclare(Key key);

@@ -44,8 +44,8 @@ ReleaseQueue::Candidate ReleaseQueue::candidate(std::size_t index) const {
   return {index, entry.name.set, entry.priority, 1, spec.bytes(), spec.unit};
 }
 
-// The sets that end with this release: removed ones and those that all members have joined. Everything that is complete
-// in them is released before the end.
+// The sets in which everything that is complete is released: removed ones, those that all members have joined, and
+// those in which a round is committed.
 std::set<std::uint32_t> ReleaseQueue::ending_sets() const {
   std::set<std::uint32_t> ending;
   for (const auto& [set, join] : tables_.joins.all()) {
@@ -56,6 +56,7 @@ std::set<std::uint32_t> ReleaseQueue::ending_sets() const {
     if (entry == nullptr) continue;
     const TensorSpec& spec = ReadyTable::agreed(**entry)->spec;
     if (spec.kind == CollectiveKind::kRemoveSet) ending.insert(static_cast<std::uint32_t>(spec.shape.front()));
+    if (spec.kind == CollectiveKind::kBarrier && spec.round_stream != 0) ending.insert(spec.set);
   }
   return ending;
 }

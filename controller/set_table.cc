@@ -12,6 +12,19 @@ SetTable::SetTable(int size) : size_(size) {
   add("", std::move(world));
 }
 
+SetTable SetTable::in_next_epoch(int size, const std::vector<int>& rank_of) const {
+  SetTable next(size);
+  for (const auto& [number, set] : sets_) {
+    std::vector<int> ranks;
+    for (const int rank : set.ranks) ranks.push_back(rank_of[static_cast<std::size_t>(rank)]);
+    if (number == 0 || std::find(ranks.begin(), ranks.end(), -1) != ranks.end()) continue;
+    RankSet members(size, ranks);
+    next.sets_.emplace(number, KnownSet{set.name, std::move(ranks), std::move(members)});
+  }
+  next.next_ = next_;
+  return next;
+}
+
 void SetTable::add(std::string name, std::vector<int> ranks) {
   RankSet members(size_, ranks);
   sets_.emplace(next_++, KnownSet{std::move(name), std::move(ranks), std::move(members)});

@@ -20,6 +20,9 @@ struct KnownSet {
 class SetTable {
  public:
   explicit SetTable(int size);
+  // The sets of the next epoch, a world of `size` ranks. rank_of: by rank of this epoch, the rank in the next one, or
+  // -1: lost. A set that has lost a member is removed.
+  SetTable in_next_epoch(int size, const std::vector<int>& rank_of) const;
 
   std::uint32_t next() const { return next_; }  // number of the next set
   void add(std::string name, std::vector<int> ranks);

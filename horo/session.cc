@@ -33,21 +33,34 @@ Reconnect reconnect_by(const Config& config) {
   return [config](std::uint32_t epoch) { return find_others(config, epoch); };
 }
 
+FirstLinks first_links_by(const Config& config, const Exchange& exchange) {
+  return [&config, &exchange](const IsCancelled& is_cancelled) {
+    return find_others(config, kFirstEpoch, exchange, is_cancelled);
+  };
+}
+
+FirstLinks given(Links links) {
+  return [given = std::make_shared<Links>(std::move(links))](const IsCancelled&) { return std::move(*given); };
+}
+
 }  // namespace
 
-Session::Session(const Config& config) : Session(config, find_others(config, kFirstEpoch), reconnect_by(config)) {}
+Session::Session(const Config& config) : Session(config, Exchange()) {}
 
 Session::Session(const Config& config, const Exchange& exchange)
-    : Session(config, find_others(config, kFirstEpoch, exchange), reconnect_by(config)) {}
+    : Session(config, first_links_by(config, exchange), reconnect_by(config)) {}
 
 Session::Session(const Config& config, Links links, Reconnect reconnect)
+    : Session(config, given(std::move(links)), std::move(reconnect)) {}
+
+Session::Session(const Config& config, const FirstLinks& first, Reconnect reconnect)
     : config_(config),
       generation_(fork_generation()),
       pid_(::getpid()),
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_)),
       callers_(std::make_unique<Callers>()),
-      engine_(std::make_unique<Engine>(config, std::move(links), std::move(reconnect),
+      engine_(std::make_unique<Engine>(config, first, std::move(reconnect),
                                        EngineContext{*tensor_table_, counters_, *registry_, *callers_})) {
   set_check_context(config.rank, config.size, kFirstEpoch);
   set_log_rank(config.rank);

@@ -27,6 +27,7 @@ class Engine;
 
 // Connects the ranks of the world for the epoch with this number, as find_others() does. Called by the engine thread.
 using Reconnect = std::function<Links(std::uint32_t epoch)>;
+using FirstLinks = std::function<Links(const IsCancelled& is_cancelled)>;
 
 // Tensors of one process set that are run together or fail together. Keys are not read.
 struct Unit {
@@ -150,6 +151,7 @@ class Session {
   std::uint64_t kernel_bytes_sent() const;
 
  private:
+  Session(const Config& config, const FirstLinks& first, Reconnect reconnect);
   std::vector<std::shared_ptr<Work>> hand_over(TensorTable::Accepted accepted);
   void poll_lane(TimePoint until, const std::function<bool()>& have_ended);
 

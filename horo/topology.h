@@ -13,6 +13,7 @@ struct Topology {
   int cross_rank = 0;  // among the ranks of all hosts with the same local_rank
   int cross_size = 1;
   std::uint32_t epoch = 0;
+  int min_size = 0;  // of an elastic job (Config::min_np); 0: a static job
 };
 
 }  // namespace horo

@@ -21,14 +21,17 @@ struct MpiApi;
 // rank. Blocks up to Config::start_timeout; throws PeerLost naming the ranks that are missing.
 using Exchange = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte> mine)>;
 
+// Asked every few milliseconds while ranks connect: true ends the attempt with PeerLost.
+using IsCancelled = std::function<bool()>;
+
 // The exchange over Config::addr: rank 0 listens there during the call, the other ranks dial it. Authenticated like
 // every other connection; connections of unauthenticated peers are dropped, counted and logged once.
-Exchange make_tcp_exchange(const Config& config, std::uint32_t epoch);
+Exchange make_tcp_exchange(const Config& config, std::uint32_t epoch, IsCancelled is_cancelled = {});
 
 // The exchange of the ranks of one host that a launcher started, at a Unix socket of rank 0. The socket's name is
 // derived from the user, the launcher's job and Config::job. The kernel reports the user of the peer; connections of
 // other users are dropped.
-Exchange make_local_exchange(const Config& config, std::uint32_t epoch);
+Exchange make_local_exchange(const Config& config, std::uint32_t epoch, IsCancelled is_cancelled = {});
 
 // Returns the config's job key, or a new key that rank 0 makes and sends to all ranks. Blocks like the exchange.
 JobKey share_key(const Config& config, const Exchange& exchange);
@@ -50,10 +53,12 @@ struct Links {
 // limit while MPI starts. Throws PeerLost (ranks did not connect in time, or were lost), std::invalid_argument (a
 // setting cannot work, by name) or std::system_error (a required resource of the system, such as a descriptor, is not
 // available).
-Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi = nullptr);
+Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi = nullptr,
+                  const IsCancelled& is_cancelled = {});
 
 // connect_tcp with the exchange that Config::meet_by selects; `exchange` is used for MeetBy::kExchange alone.
-Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange = {});
+Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange = {},
+                  const IsCancelled& is_cancelled = {});
 
 // Links without a network, for ranks that are threads of one process.
 std::vector<Links> connect_in_process(int size);

@@ -194,7 +194,7 @@ void World::start_horo(const Environment& environment) {
     tools::Program program;
     program.arguments = command;
     program.environment = std::move(variables);
-    program.inherited_fd = local_->key_fd();
+    program.inherited_fds = {local_->key_fd()};
     program.cores = local_->cores(rank);
     children_.push_back(tools::start(program));
   }

@@ -86,6 +86,7 @@ typedef struct {
   int32_t local_rank, local_size; /* on the host of this rank */
   int32_t cross_rank, cross_size; /* among the ranks with this local_rank on all hosts */
   uint32_t epoch;
+  int32_t min_size; /* least number of ranks of an elastic job; 0: a static job */
 } horo_topology;
 
 /* The declaration of a tensor. It must be equal on all members of the set, except for the first dimension of
@@ -109,7 +110,7 @@ typedef struct {
   int32_t dims;
   int32_t split_count; /* 0, or the size of the set */
   /* The sequence of rounds that the tensor belongs to (horo_begin_round); 0: none. For a stepwise all_reduce with a
-   * name. 0 if struct_bytes ends before it. */
+   * name, and for the barrier with a name that commits a round of an elastic job. 0 if struct_bytes ends before it. */
   uint64_t round_stream;
 } horo_tensor_spec;
 

@@ -36,8 +36,9 @@ struct TensorSpec {
   // The tensors of one unit start together or fail together; they need not be adjacent. Empty: no unit.
   std::string unit;
   int unit_size = 0;  // tensors in it
-  // The sequence of rounds that the tensor belongs to; 0: none. For a stepwise all_reduce with a name. See
-  // Session::begin_round.
+  // The sequence of rounds that the tensor belongs to; 0: none. For a stepwise all_reduce with a name (see
+  // Session::begin_round), and for a barrier with a name. In an elastic job the works of a round end when all members
+  // have submitted the round's barrier after the tensors of the round: the barrier commits the round.
   std::uint64_t round_stream = 0;
 
   // Product of the shape; 1 for a scalar. Throws std::invalid_argument on a negative dimension or more than 2^58

@@ -20,17 +20,26 @@ constexpr std::chrono::microseconds kQuiet{250};
 
 }  // namespace
 
-Engine::Engine(const Config& config, Links links, Reconnect reconnect, const EngineContext& context)
+Engine::Engine(const Config& config, const FirstLinks& first, Reconnect reconnect, const EngineContext& context)
     : config_(config),
       tensor_table_(context.tensor_table),
       counters_(context.counters),
       registry_(context.registry),
       callers_(context.callers),
       reconnect_(std::move(reconnect)),
-      epoch_(std::make_shared<EpochState>(config, std::move(links))),
-      no_memory_(peer_lost(config_.rank, with_rank(out_of_memory()->text))) {
+      no_memory_(peer_lost(config_.rank, "rank " + std::to_string(config_.rank) + ": " + out_of_memory()->text)) {
+  if (config.guard_fd >= 0) {
+    join_job(first);
+  } else {
+    start(first);
+  }
+  thread_ = start_thread("horo engine", [this] { loop(); });
+}
+
+void Engine::start(const FirstLinks& first) {
+  epoch_ = std::make_shared<EpochState>(first_membership(config_), config_, first({}));
   try {
-    start();
+    publish(open_lanes(*epoch_));
   } catch (const std::invalid_argument&) {
     throw;  // every rank throws the same
   } catch (const PeerLost& lost) {
@@ -41,11 +50,6 @@ Engine::Engine(const Config& config, Links links, Reconnect reconnect, const Eng
     abort_epoch(config_.rank, with_rank(error.what()));
     throw;
   }
-}
-
-void Engine::start() {
-  open_lanes();
-  thread_ = start_thread("horo engine", [this] { loop(); });
 }
 
 // The control link has the best evidence of the rank that was lost. The engine thread, which reads it, has not started.
@@ -75,7 +79,8 @@ std::uint64_t Engine::kernel_bytes_sent() const {
 }
 
 void Engine::wake() noexcept {
-  pin()->links.control->wake();
+  if (const std::shared_ptr<EpochState> epoch = pin()) epoch->links.control->wake();
+  if (frozen_) guard_->wake();
 }
 
 void Engine::prepack(FilledPlan filled) {
@@ -85,7 +90,9 @@ void Engine::prepack(FilledPlan filled) {
 
 void Engine::abort(const std::string& reason) {
   std::string mine = reason;  // allocated before the abort is sent: the other ranks must not end alone
-  pin()->links.control->abort(config_.rank, reason);
+  const std::shared_ptr<EpochState> epoch = pin();
+  if (guard_) guard_->send(Leave{true, reason});
+  epoch->links.control->abort(epoch->config.rank, reason);
   {
     MutexLock lock(mutex_);
     abort_reason_ = std::move(mine);
@@ -135,7 +142,7 @@ void Engine::leave() {
 }
 
 std::string Engine::with_rank(const std::string& text) const {
-  return "rank " + std::to_string(config_.rank) + ": " + text;
+  return "rank " + std::to_string(epoch_->config.rank) + ": " + text;
 }
 
 bool Engine::is_leaving() {
@@ -156,9 +163,9 @@ void Engine::guard(void (Engine::*step)()) noexcept {
 void Engine::end_after_exception() noexcept {
   reserve_.reset();
   try {
-    end_epoch(config_.rank, with_rank(current_failure()->text));
+    end_epoch(rank(), with_rank(current_failure()->text));
   } catch (const std::bad_alloc&) {
-    end_epoch(config_.rank, no_memory_->text);
+    end_epoch(rank(), no_memory_->text);
   }
 }
 
@@ -182,8 +189,11 @@ void Engine::loop() noexcept {
 // closed.
 void Engine::leave_in_order() {
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
-  const std::string text = "rank " + std::to_string(config_.rank) + " shut down";
-  if (tensor_table_.close(failure)) epoch_->links.transport->abort(config_.rank, text);
+  const std::string text = "rank " + std::to_string(rank()) + " shut down";
+  if (guard_) guard_->send(Leave{});
+  const bool in_flight = tensor_table_.close(failure);
+  if (frozen_) return tensor_table_.fail_all();
+  if (in_flight) epoch_->links.transport->abort(rank(), text);
   epoch_->lanes->stop();
   tensor_table_.fail_all();
   epoch_->links.transport->leave();
@@ -199,18 +209,21 @@ TimePoint Engine::next_deadline() const {
 }
 
 void Engine::run_iteration() {
+  if (frozen_) return wait_for_view();
   const TimePoint until = tensor_table_.begin_sleep() ? next_deadline() : TimePoint();
   const std::vector<ControlEvent> events = epoch_->links.control->wait(until);
   transport_deadline_ = epoch_->links.transport->tick();
   if (events.empty()) tensor_table_.wait_for_quiet(Clock::now() + kLongestCollection, kQuiet);
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) handle(event, now);
+  if (is_elastic()) take_guard_messages();
   check_abort();
   check_lanes(now);
   check_deaths(now);
   check_silence(now);
+  if (is_elastic()) check_left(now);
   publish_ready_times();
-  if (!ended_) run_coordinator(now);
+  if (!ended_ && !frozen_) run_coordinator(now);
   if (!ended_ && rebuild_) rebuild();
 }
 
@@ -236,7 +249,7 @@ void Engine::run_coordinator(TimePoint now) {
 }
 
 void Engine::handle(const ControlEvent& event, TimePoint now) {
-  if (ended_) return;
+  if (ended_ || frozen_) return;
   if (event.kind != ControlEvent::Kind::kLost) epoch_->detector.heard(event.from);
   switch (event.kind) {
     case ControlEvent::Kind::kMessage:
@@ -252,6 +265,8 @@ void Engine::handle(const ControlEvent& event, TimePoint now) {
       return;
     case ControlEvent::Kind::kLeft:
       epoch_->detector.left(event.from);
+      left_rank_ = event.from;
+      if (is_elastic()) return;  // check_left() ends the epoch if the rank is needed
       epoch_->coordinator.on(RankLeft{event.from}, now, actions_);
       return;
     case ControlEvent::Kind::kLost:
@@ -283,7 +298,7 @@ void Engine::check_abort() {
     MutexLock lock(mutex_);
     reason = abort_reason_;
   }
-  if (reason) end_epoch(config_.rank, *reason);
+  if (reason) end_epoch(rank(), *reason);
 }
 
 // The peer whose bytes a lane waits for may be alive and wait for the lost rank itself, so the failure of a lane is a
@@ -294,36 +309,40 @@ void Engine::check_lanes(TimePoint now) {
     MutexLock lock(mutex_);
     failure = std::move(lane_failure_);
   }
-  if (!failure || ended_) return;
-  if (failure->kind != Failure::Kind::kPeerLost) return end_epoch(config_.rank, with_rank(failure->text));
+  if (!failure || ended_ || frozen_) return;
+  if (failure->kind != Failure::Kind::kPeerLost) return end_epoch(rank(), with_rank(failure->text));
   if (failure->evidence == Evidence::kTold) return end_epoch(failure->origin, failure->text);
   if (failure->evidence == Evidence::kDied) return;
-  suspect({config_.rank, failure->origin, failure->evidence, failure->text}, now);
+  suspect({rank(), failure->origin, failure->evidence, failure->text}, now);
 }
 
 void Engine::check_deaths(TimePoint now) {
   const int dead = epoch_->links.transport->first_dead();
-  if (dead < 0 || ended_ || std::exchange(last_dead_, dead) == dead) return;
-  suspect({config_.rank, dead, Evidence::kDied, say_ended(config_.rank)}, now);
+  if (dead < 0 || ended_ || frozen_ || std::exchange(last_dead_, dead) == dead) return;
+  suspect({rank(), dead, Evidence::kDied, say_ended(rank())}, now);
 }
 
 void Engine::suspect(Suspicion suspicion, TimePoint now) {
-  if (config_.rank != 0) epoch_->links.control->suspect(suspicion.about, suspicion.evidence, suspicion.text);
+  if (rank() != 0) epoch_->links.control->suspect(suspicion.about, suspicion.evidence, suspicion.text);
   epoch_->detector.suspect(std::move(suspicion), now);
 }
 
 void Engine::check_silence(TimePoint now) {
-  if (ended_) return;
+  if (ended_ || frozen_) return;
   const FailureDetector::Advice advice = epoch_->detector.tick(tensor_table_.has_in_flight(), now);
   detector_deadline_ = advice.next_tick;
   if (advice.ask) epoch_->links.control->beat(true);
   if (advice.verdict) end_epoch(advice.verdict->origin, advice.verdict->text);
 }
 
-// Announces the end to all ranks. Then every Work in flight and every later submission fails with the same text.
+// Announces the end to all ranks. An elastic job goes on in the next epoch, unless the end comes from this rank itself:
+// it would come again. Else every Work in flight and every later submission fails with the same text.
 // Nothing in here throws: it runs once, and waiting callers have no other way to return.
 void Engine::end_epoch(int origin, const std::string& why) noexcept {
-  if (std::exchange(ended_, true)) return;
+  if (ended_) return;
+  if (is_elastic() && origin != rank()) return freeze(origin, why);
+  if (is_elastic()) leave_job(true, why);
+  ended_ = true;
   reserve_.reset();
   detector_deadline_.reset();
   timer_.reset();

@@ -3,6 +3,7 @@
 // state of one membership of the world (links, coordinator, lanes) is an EpochState; the tensor table outlives it.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "controller/coordinator.h"
+#include "elastic/guard_link.h"
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
 #include "horo/base/failure.h"
@@ -27,7 +29,8 @@
 
 namespace horo {
 
-using Reconnect = std::function<Links(std::uint32_t epoch)>;  // see session.h
+using Reconnect = std::function<Links(std::uint32_t epoch)>;               // see session.h
+using FirstLinks = std::function<Links(const IsCancelled& is_cancelled)>;  // those of the first epoch; called once
 
 // Objects that the engine uses; all of them outlive it.
 struct EngineContext {
@@ -40,14 +43,14 @@ struct EngineContext {
 class Engine {
  public:
   // Blocks until the startup agreement with all ranks. Throws std::invalid_argument if their settings differ, or
-  // PeerLost.
-  Engine(const Config& config, Links links, Reconnect reconnect, const EngineContext& context);
+  // PeerLost. In an elastic job (Config::guard_fd) it goes on with the ranks that are left.
+  Engine(const Config& config, const FirstLinks& first, Reconnect reconnect, const EngineContext& context);
   ~Engine();
 
   // ---- Any thread.
 
   Topology topology() const;
-  bool can_rebuild() const { return reconnect_ != nullptr; }
+  bool can_rebuild() const { return reconnect_ != nullptr && !guard_; }
   std::uint64_t kernel_bytes_sent() const;
 
   // Never blocks.
@@ -65,13 +68,32 @@ class Engine {
   void leave();
 
  private:
-  void start();
+  void start(const FirstLinks& first);
   std::shared_ptr<EpochState> pin() const;
   void publish(const Topology& topology);
-  void open_lanes();
+  Topology open_lanes(EpochState& epoch);
   void rebuild();
   void leave_epoch();
-  void enter_epoch(Links links);
+  void enter_epoch(std::shared_ptr<EpochState> next);
+  // Elastic jobs: engine_elastic.cc.
+  bool is_elastic() const { return guard_ != nullptr; }
+  void join_job(const FirstLinks& first);
+  View next_view();
+  void take_guard_messages();
+  void take(const Freeze& freeze);
+  void take(const View& view);
+  void take(const Parked& parked);
+  void take(const Evicted& evicted);
+  void check_left(TimePoint now);
+  void freeze(int origin, const std::string& why) noexcept;
+  void report_frozen(std::uint32_t epoch, const std::string& why, int origin);
+  void wait_for_view();
+  void settle(const View& view);
+  void install(const View& view);
+  std::shared_ptr<EpochState> connect(const View& view);
+  void leave_job(bool failed, const std::string& why) noexcept;
+  int rank() const { return epoch_->config.rank; }  // the engine's thread
+  static int lost_rank(const std::vector<int>& rank_of);
   Verdict find_start_failure(const PeerLost& lost);
   void abort_epoch(int origin, const std::string& why) noexcept;
   void loop() noexcept;
@@ -118,6 +140,10 @@ class Engine {
   // Members of the engine thread:
   std::shared_ptr<EpochState> epoch_;  // other threads: pin()
   std::optional<OwnerHold> owner_hold_;
+  bool is_settled_ = false;              // frozen, and the view after the frozen epoch has come
+  std::uint32_t view_epoch_ = 0;         // of the last view
+  std::optional<TimePoint> left_since_;  // a rank has left this epoch, and collectives are in flight
+  int left_rank_ = -1;
   std::optional<Item> rebuild_;  // the request that was released: the epoch ends
   Actions actions_;
   std::optional<TimePoint> timer_;                   // of the coordinator
@@ -145,6 +171,8 @@ class Engine {
   std::uint64_t ready_times_requested_ GUARDED_BY(mutex_) = 0;  // number of calls
   std::uint64_t ready_times_answered_ GUARDED_BY(mutex_) = 0;   // number of calls with an answer
   std::vector<ReadyTime> ready_times_ GUARDED_BY(mutex_);       // the last answer
+  std::atomic<bool> frozen_ = false;  // waits for a view; written by the engine's thread, orders nothing
+  std::unique_ptr<GuardLink> guard_;  // null: a static job
   std::jthread thread_;
 };
 

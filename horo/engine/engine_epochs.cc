@@ -29,19 +29,21 @@ class Laps {
 
 }  // namespace
 
-// The startup agreement of the epoch, and its lanes. Then other threads see the epoch.
-void Engine::open_lanes() {
-  StartupAgreement agreed = compare_settings(epoch_->links, config_, counters_);
-  Members world{{}, 0, std::move(agreed.hosts), agreed.costs, epoch_->links.arenas};
-  for (int rank = 0; rank < config_.size; ++rank) world.ranks.push_back(rank);
-  epoch_->lanes = std::make_unique<LaneSet>(
-      LaneContext{*epoch_->links.transport, tensor_table_, counters_, config_, registry_}, std::move(world),
+// The startup agreement of the epoch, and its lanes. Local ranks never change.
+Topology Engine::open_lanes(EpochState& epoch) {
+  const Config& config = epoch.config;
+  StartupAgreement agreed = compare_settings(epoch.links, config, counters_);
+  Members world{{}, 0, std::move(agreed.hosts), agreed.costs, epoch.links.arenas};
+  for (int rank = 0; rank < config.size; ++rank) world.ranks.push_back(rank);
+  epoch.lanes = std::make_unique<LaneSet>(
+      LaneContext{*epoch.links.transport, tensor_table_, counters_, config, registry_}, std::move(world),
       [this](FailurePtr failure) { lane_failed(std::move(failure)); }, [this] { wake(); });
-  for (const auto& [set, ranks] : epoch_->coordinator.sets()) {
-    if (set != 0 && std::ranges::binary_search(ranks, config_.rank)) epoch_->lanes->open(set, ranks);
+  for (const auto& [set, ranks] : epoch.coordinator.sets()) {
+    if (set != 0 && std::ranges::binary_search(ranks, config.rank)) epoch.lanes->open(set, ranks);
   }
-  agreed.topology.epoch = epoch_->number;
-  publish(agreed.topology);
+  agreed.topology.epoch = epoch.membership.epoch;
+  agreed.topology.local_rank = config_.local_rank;
+  return agreed.topology;
 }
 
 std::shared_ptr<EpochState> Engine::pin() const {
@@ -87,16 +89,18 @@ void Engine::rebuild() {
   const std::int64_t left = laps.next();
   const std::shared_ptr<EpochState> before = epoch_;
   try {
-    enter_epoch(reconnect_(epoch_->number + 1));
+    Membership next = epoch_->membership;
+    ++next.epoch;
+    enter_epoch(std::make_shared<EpochState>(next, config_, reconnect_(next.epoch), *epoch_));
     const std::int64_t connected = laps.next();
-    open_lanes();
+    publish(open_lanes(*epoch_));
     epoch_->lanes->take_residuals(*before->lanes);
     const std::int64_t agreed = laps.next();
     Outcome outcome;
-    outcome.counts = {epoch_->number, drained, left, connected, agreed};
+    outcome.counts = {epoch_->membership.epoch, drained, left, connected, agreed};
     if (tensor_table_.begin_epoch(request)) request.work->finish(std::move(outcome));
     wake();  // callers may have woken the last epoch
-    log_debug(say("rank ", config_.rank, " entered epoch ", epoch_->number));
+    log_debug(say("rank ", rank(), " entered epoch ", epoch_->membership.epoch));
   } catch (const PeerLost& lost) {
     publish(topology());  // wake() wakes this epoch
     const Verdict verdict = is_between_epochs_ ? Verdict{lost.origin(), lost.what()} : find_start_failure(lost);
@@ -108,17 +112,21 @@ void Engine::rebuild() {
 }
 
 // Nothing of the last epoch remains but its process sets, and the residuals of codecs.
-void Engine::enter_epoch(Links links) {
-  epoch_ = std::make_shared<EpochState>(config_, std::move(links), *epoch_);
-  is_between_epochs_ = false;
+void Engine::enter_epoch(std::shared_ptr<EpochState> next) {
+  owner_hold_.reset();
+  epoch_ = std::move(next);
+  is_between_epochs_ = is_settled_ = false;
+  left_since_.reset();
+  left_rank_ = -1;
   if (epoch_->links.arenas) owner_hold_.emplace(epoch_->links.arenas->owner_word());
   actions_.clear();
   timer_.reset();
   detector_deadline_.reset();
   transport_deadline_ = TimePoint::max();
   last_dead_ = -1;
+  rebuild_.reset();
   stall_diagnosis_.begin_epoch();
-  set_check_context(config_.rank, config_.size, epoch_->number);
+  set_check_context(rank(), epoch_->config.size, epoch_->membership.epoch);
   MutexLock lock(mutex_);
   lane_failure_ = nullptr;
 }

@@ -1,5 +1,6 @@
 #include "horo/engine/epoch_state.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace horo {
@@ -27,13 +28,42 @@ CoordinatorConfig coordinator_config(const Config& config) {
 
 }  // namespace
 
-EpochState::EpochState(const Config& config, Links found)
-    : links(std::move(found)), coordinator(coordinator_config(config)), detector(config, links.names) {}
+std::vector<int> Membership::ranks_in(const Membership& later) const {
+  std::vector<int> ranks;
+  for (const std::uint32_t id : members) {
+    const auto found = std::find(later.members.begin(), later.members.end(), id);
+    ranks.push_back(found == later.members.end() ? -1 : static_cast<int>(found - later.members.begin()));
+  }
+  return ranks;
+}
 
-EpochState::EpochState(const Config& config, Links found, const EpochState& before)
-    : number(before.number + 1),
+Membership first_membership(const Config& config) {
+  Membership first{0, {}, config.rank};
+  for (int rank = 0; rank < config.size; ++rank) first.members.push_back(static_cast<std::uint32_t>(rank));
+  return first;
+}
+
+// Local ranks follow the ranks: an elastic job has one host.
+Config config_in(const Membership& membership, const Config& config) {
+  Config own = config;
+  if (membership.epoch == 0 || membership.size() == config.size) return own;
+  own.rank = own.local_rank = membership.rank;
+  own.size = own.local_size = membership.size();
+  return own;
+}
+
+EpochState::EpochState(const Membership& first, const Config& settings, Links found)
+    : membership(first),
+      config(config_in(first, settings)),
       links(std::move(found)),
-      coordinator(coordinator_config(config), before.coordinator),
+      coordinator(coordinator_config(config)),
+      detector(config, links.names) {}
+
+EpochState::EpochState(const Membership& next, const Config& settings, Links found, const EpochState& before)
+    : membership(next),
+      config(config_in(next, settings)),
+      links(std::move(found)),
+      coordinator(coordinator_config(config), before.coordinator, before.membership.ranks_in(next)),
       detector(config, links.names) {}
 
 }  // namespace horo

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "controller/coordinator.h"
 #include "horo/base/config.h"
@@ -14,15 +15,30 @@
 
 namespace horo {
 
+// The ranks of an epoch.
+struct Membership {
+  std::uint32_t epoch = 0;
+  std::vector<std::uint32_t> members;  // MemberIds (elastic/messages.h), by rank: the ranks of the first epoch
+  int rank = 0;                        // of this process
+  int size() const { return static_cast<int>(members.size()); }
+  // By rank of this epoch, the rank in `later`; -1: lost.
+  std::vector<int> ranks_in(const Membership& later) const;
+};
+Membership first_membership(const Config& config);
+// The settings of a member in this epoch.
+Config config_in(const Membership& membership, const Config& config);
+
 // How long a rank that leaves an epoch waits until its peers have read everything.
 inline constexpr std::chrono::milliseconds kGoodbyePatience{1'000};
 
 // In order of construction. The engine's thread only, except for LaneSet's functions for any thread.
 struct EpochState {
-  EpochState(const Config& config, Links links);
-  // The epoch after `before`, which has ended by a rebuild.
-  EpochState(const Config& config, Links links, const EpochState& before);
-  const std::uint32_t number = 0;
+  EpochState(const Membership& membership, const Config& config, Links links);
+  // The epoch with this number after `before`, which has ended.
+  EpochState(const Membership& membership, const Config& config, Links links, const EpochState& before);
+
+  const Membership membership;
+  const Config config;  // with the ranks of this epoch
   Links links;
   Coordinator coordinator;
   FailureDetector detector;

@@ -158,7 +158,7 @@ StartupAgreement compare_settings(const Links& links, const Config& config, Coun
     wait_for_all(*group, config);
     throw std::invalid_argument(differing);
   }
-  Topology topology{config.rank, config.size, config.local_rank, config.local_size, 0, 0, 0};
+  Topology topology{config.rank, config.size, config.local_rank, config.local_size, 0, 0, 0, config.min_np};
   for (int rank = 0; rank < config.size; ++rank) {
     if (all[static_cast<std::size_t>(rank) * row.size() + kLocalRank] != config.local_rank) continue;
     ++topology.cross_size;

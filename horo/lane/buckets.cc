@@ -1,6 +1,8 @@
 #include "horo/lane/buckets.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace horo {
 namespace {
@@ -60,8 +62,36 @@ Buckets::Bucket& Buckets::claim(std::size_t bytes) {
     chosen = &buckets_.back();
   }
   chosen->packed = nullptr;
-  if (chosen->memory.bytes < bytes || !chosen->memory.data) chosen->memory = group_.allocate(bytes);
+  if (chosen->memory.bytes >= bytes && chosen->memory.data) return *chosen;
+  give_back(std::move(chosen->memory));
+  chosen->memory = take(std::max<std::size_t>(bytes, 1));
   return *chosen;
+}
+
+Allocation Buckets::take_packed(const Job& job) {
+  Bucket& bucket = bucket_of(job);
+  bucket.packed = nullptr;
+  return std::exchange(bucket.memory, {});
+}
+
+// The smallest one that is large enough. Where none is, the largest is freed, so that sizes that grow do not pile up.
+Allocation Buckets::take(std::size_t bytes) {
+  if (bytes == 0) return {};
+  const auto is_smaller = [](const Allocation& a, const Allocation& b) { return a.bytes < b.bytes; };
+  const auto fits = [bytes](const Allocation& one) { return one.bytes >= bytes; };
+  std::sort(spare_.begin(), spare_.end(), is_smaller);
+  const auto found = std::find_if(spare_.begin(), spare_.end(), fits);
+  if (found == spare_.end()) {
+    if (!spare_.empty()) spare_.pop_back();
+    return group_.allocate(bytes);
+  }
+  Allocation memory = std::move(*found);
+  spare_.erase(found);
+  return memory;
+}
+
+void Buckets::give_back(Allocation memory) {
+  if (memory.data) spare_.push_back(std::move(memory));
 }
 
 void Buckets::pack(Bucket& bucket, std::span<const Item> items) {

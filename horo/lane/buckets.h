@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "horo/base/counters.h"
 #include "horo/lane/job.h"
@@ -23,6 +24,12 @@ class Buckets {
   // Copies the results out of the buffer that packed() returned last.
   void unpack(std::span<const Item> items);
 
+  // The tensors of the job packed into memory that the caller keeps until give_back().
+  Allocation take_packed(const Job& job);
+  // Memory of at least this size, of undefined content; null for no bytes.
+  Allocation take(std::size_t bytes);
+  void give_back(Allocation memory);
+
  private:
   struct Bucket {
     Allocation memory;
@@ -36,7 +43,8 @@ class Buckets {
   Group& group_;
   Counters& counters_;
   std::deque<Bucket> buckets_;
-  Bucket* current_ = nullptr;  // of packed(), null: no copy; no bucket is claimed between packed() and unpack()
+  std::vector<Allocation> spare_;  // given back
+  Bucket* current_ = nullptr;      // of packed(), null: no copy; no bucket is claimed between packed() and unpack()
 };
 
 }  // namespace horo

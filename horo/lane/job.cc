@@ -171,9 +171,7 @@ class ItemRun {
     c.out = buffer_of(fits ? item_.submission.out : outcome.data.get(), outcome.bytes);
     participants_.group.run(c);
     if (fits || item_.submission.out == nullptr) return outcome;
-    throw OutTooSmall(std::string(name_of(spec_.kind)) + " of " + like_.what + ": the result has " +
-                      std::to_string(outcome.bytes) + " bytes, out has room for " +
-                      std::to_string(item_.submission.out_bytes) + " (out_bytes); give more, or no out at all");
+    throw OutTooSmall(too_small_text(item_, outcome.bytes));
   }
 
   const Item& item_;
@@ -184,6 +182,32 @@ class ItemRun {
 };
 
 }  // namespace
+
+std::size_t out_bytes_of(const Item& item, const Participants& participants) {
+  const TensorSpec& spec = *item.spec;
+  const int me = participants.group.rank();
+  switch (spec.kind) {
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kBroadcast:
+      return item.bytes;
+    case CollectiveKind::kReduce:
+      return spec.root == me ? item.bytes : 0;
+    case CollectiveKind::kSendRecv:
+      return (spec.root < spec.peer) == (me == 0) ? 0 : item.bytes;  // as the root of collective_for()
+    case CollectiveKind::kReduceScatter: {
+      const auto rows = rows_for_each(spec.splits, spec.shape.front(), participants.group.size());
+      return static_cast<std::size_t>(rows[static_cast<std::size_t>(me)]) * row_elements(spec) * size_of(spec.dtype);
+    }
+    default:
+      return 0;
+  }
+}
+
+std::string too_small_text(const Item& item, std::size_t bytes) {
+  return std::string(name_of(item.spec->kind)) + " of tensor '" + item.spec->name + "': the result has " +
+         std::to_string(bytes) + " bytes, out has room for " + std::to_string(item.submission.out_bytes) +
+         " (out_bytes); give more, or no out at all";
+}
 
 Buffer buffer_of(const void* data, std::size_t bytes) {
   Buffer buffer;

@@ -1,7 +1,9 @@
 // Job: a released collective with the buffers of this rank, and how it maps to collectives of a group.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "controller/coordinator.h"
@@ -40,6 +42,10 @@ class OutTooSmall : public std::invalid_argument {
 // Runs one item that is not part of a bucket, of any kind. Returns the outcome of its Work. Throws what the group
 // throws, and OutTooSmall.
 Outcome run_item(const Item& item, const Collective& like, const Participants& participants);
+
+// The bytes that the item's collective writes to Submission::out on this rank; 0 where the size of the result varies.
+std::size_t out_bytes_of(const Item& item, const Participants& participants);
+std::string too_small_text(const Item& item, std::size_t bytes);
 
 // The group does not write to a buffer that is used as `in` only.
 Buffer buffer_of(const void* data, std::size_t bytes);

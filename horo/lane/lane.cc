@@ -45,6 +45,7 @@ Lane::Lane(const LaneContext& context, Members members, std::uint32_t channel, L
       groups_(context.transport, std::move(members), context.config, context.counters),
       callbacks_(std::move(callbacks)),
       buckets_(groups_.of({}, groups_.members().set), context.counters),
+      commits_(context.tensor_table, buckets_, context.counters),
       thread_(start_thread("horo lane", [this] { loop(); })) {}
 
 Lane::~Lane() {
@@ -243,6 +244,7 @@ std::uint32_t Lane::take_done() {
 }
 
 void Lane::run_collective(const Job& job) {
+  if (is_elastic()) return run_retained(job);
   if (!job.first().spec->codec.empty()) {
     reduce_coded(job);
   } else if (job.items->size() > 1) {
@@ -253,7 +255,7 @@ void Lane::run_collective(const Job& job) {
 }
 
 void Lane::run(const Ending& ending) {
-  end_all(context_.tensor_table, ending);
+  is_elastic() ? end_retained(ending) : end_all(context_.tensor_table, ending);
 }
 
 // Works end only in tasks of this lane while it runs, so a plan with no finished Work has all its memory.
@@ -268,7 +270,7 @@ void Lane::run(const FilledPlan& filled) {
   like.dtype = spec.dtype;
   like.channel = channel_;
   like.counts = {bytes_of(items) / size_of(spec.dtype)};
-  if (!find_pieces(items, like, *groups_.all())) buckets_.prepack(items);
+  if (is_elastic() || !find_pieces(items, like, *groups_.all())) buckets_.prepack(items);
 }
 
 Participants Lane::participants_of(const Job& job) {
@@ -347,23 +349,6 @@ void Lane::run_single(const Job& job) {
   context_.tensor_table.retire(*job.items);
   if (failure) return item.work->fail(std::move(failure));
   item.work->finish(std::move(outcome));
-}
-
-void end_all(TensorTable& tensor_table, const Ending& ending) {
-  std::vector<Outcome> outcomes(ending.items.size());
-  for (Outcome& outcome : outcomes) {
-    outcome.absent = ending.absent;
-    outcome.counts = ending.counts;
-  }
-  tensor_table.retire(ending.items);
-  for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    Work& work = *ending.items[i].work;
-    if (ending.failure) {
-      work.fail(ending.failure);
-    } else {
-      work.finish(std::move(outcomes[i]));
-    }
-  }
 }
 
 }  // namespace horo

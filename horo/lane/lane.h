@@ -18,6 +18,7 @@
 #include "horo/base/mutex.h"
 #include "horo/lane/buckets.h"
 #include "horo/lane/coded.h"
+#include "horo/lane/commits.h"
 #include "horo/lane/job.h"
 #include "horo/lane/lane_groups.h"
 #include "horo/tensors/registry.h"
@@ -78,6 +79,11 @@ class Lane {
   bool is_drained();
   // After close(): blocks until the lane is drained. False: it has failed or was stopped.
   bool wait_until_drained();
+  // Follows join(). The number of the last collective that is complete on this rank; see Commits.
+  std::uint64_t completed() const { return commits_.completed(); }
+  // Follows join(): ends what the commit in progress covers, if it counts as done, and the works that the coordinator
+  // has ended. Everything else stays in flight.
+  void settle(const std::function<bool(const Commit&)>& is_done);
   // Continues with the residuals of a drained lane of the same set. Precedes the first job.
   void take_residuals(Lane& drained) { coded_ = std::move(drained.coded_); }
   // Number of tensors in jobs with Release::reports_done that have ended since the last call.
@@ -94,6 +100,7 @@ class Lane {
   // Runs the next task if it is short and no thread runs one. Returns whether it ran one. Blocks until the other
   // members have run their part.
   bool run_short_task();
+  const std::vector<int>& members() const { return groups_.members().ranks; }
   // The group of all members, for memory.
   std::shared_ptr<Group> group() const { return groups_.all(); }
 
@@ -116,6 +123,11 @@ class Lane {
   void reduce_bucket(const Job& job);
   bool find_pieces(const std::vector<Item>& items, const Collective& collective, const Group& group);
   void reduce_coded(const Job& job);
+  void run_retained(const Job& job);
+  void end_retained(const Ending& ending);
+  HeldResult reduce_retained(const Job& job, const Participants& participants, Collective collective);
+  HeldResult run_single_retained(const Job& job, const Participants& participants, const Collective& like);
+  bool is_elastic() const { return context_.config.min_np > 0; }
   void run_single(const Job& job);
   Participants participants_of(const Job& job);
   Collective collective_of(const Job& job, const Participants& participants) const;
@@ -140,6 +152,7 @@ class Lane {
   // Members of the thread that runs a task:
   std::vector<Piece> pieces_;  // of a bucket that is not packed
   Buckets buckets_;
+  Commits commits_;
   Coded coded_{context_.config.kept_tensors};
   std::size_t eager_bytes_ = 0;  // see Participants
   std::jthread thread_;

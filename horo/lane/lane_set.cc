@@ -162,6 +162,27 @@ void LaneSet::join() {
   for (const auto& [place, closed] : closed_) closed.lane->join();
 }
 
+std::map<std::uint32_t, std::uint64_t> LaneSet::progress() const {
+  std::map<std::uint32_t, std::uint64_t> progress;
+  for (const auto& [place, lane] : stopped_) progress[place] = lane->completed();
+  for (const auto& [place, closed] : closed_) progress[place] = closed.lane->completed();
+  return progress;
+}
+
+void LaneSet::settle(const IsDone& is_done) {
+  const auto settle_one = [&](std::uint32_t place, Lane& lane) {
+    lane.settle([&](const Commit& commit) {
+      return is_done(place, commit, commit.ranks.empty() ? lane.members() : commit.ranks);
+    });
+  };
+  for (const auto& [place, lane] : stopped_) settle_one(place, *lane);
+  for (const auto& [place, closed] : closed_) {
+    settle_one(place, *closed.lane);
+    end_all(context_.tensor_table, closed.last);
+  }
+  closed_.clear();
+}
+
 std::shared_ptr<Group> LaneSet::group(std::uint32_t set) {
   MutexLock lock(mutex_);
   const Lane* lane = find(set);

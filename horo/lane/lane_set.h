@@ -41,6 +41,13 @@ class LaneSet {
   void stop();
   void join();
 
+  // Follow join(), in an elastic job. Lanes have the numbers of their sets; that of messages has kMessageLane.
+  // By lane, the number of the last collective that is complete on this rank.
+  std::map<std::uint32_t, std::uint64_t> progress() const;
+  // Lane::settle() of all lanes. `ranks` of is_done: those that take part in the commit.
+  using IsDone = std::function<bool(std::uint32_t lane, const Commit& commit, const std::vector<int>& ranks)>;
+  void settle(const IsDone& is_done);
+
   // ---- Any thread.
 
   void prepack(FilledPlan filled);

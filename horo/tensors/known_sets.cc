@@ -41,6 +41,7 @@ KnownSets::KnownSets(const Config& config)
 const SetInfo& KnownSets::find(std::uint32_t set) const {
   const auto found = sets_.find(set);
   if (found != sets_.end()) return found->second;
+  if (const auto lost = lost_.find(set); lost != lost_.end()) lost->second->raise();
   refuse("process set " + std::to_string(set) +
          (set <= last_ ? " was removed" : " does not exist; 0 is the world, other sets are made by add_set"));
 }
@@ -64,6 +65,31 @@ void KnownSets::add(std::uint32_t number, std::string name, std::vector<int> ran
 void KnownSets::remove(std::uint32_t set) {
   sets_.erase(set);
   joined_.erase(set);
+}
+
+void KnownSets::begin_epoch(const RankChange& change) {
+  rank_ = change.rank;
+  world_size_ = change.size;
+  const auto rank_of = [&](int rank) { return change.rank_of[static_cast<std::size_t>(rank)]; };
+  for (auto entry = sets_.begin(); entry != sets_.end();) {
+    SetInfo& set = entry->second;
+    const auto lost = std::find_if(set.ranks.begin(), set.ranks.end(), [&](int rank) { return rank_of(rank) < 0; });
+    if (set.number != 0 && lost != set.ranks.end()) {
+      lost_[set.number] = peer_lost(*lost, describe(set) + " has lost a member: " + change.reason +
+                                               ". Make the set anew among the ranks that are left");
+      joined_.erase(set.number);
+      entry = sets_.erase(entry);
+      continue;
+    }
+    std::vector<int> ranks;
+    for (const int rank : set.ranks) {
+      if (rank_of(rank) >= 0) ranks.push_back(rank_of(rank));
+    }
+    set.ranks = std::move(ranks);
+    const auto mine = std::find(set.ranks.begin(), set.ranks.end(), rank_);
+    set.rank = mine == set.ranks.end() ? -1 : static_cast<int>(mine - set.ranks.begin());
+    ++entry;
+  }
 }
 
 void KnownSets::check_new(const std::string& name, const std::vector<std::int64_t>& ranks) const {

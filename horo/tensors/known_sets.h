@@ -9,9 +9,18 @@
 #include <vector>
 
 #include "horo/base/config.h"
+#include "horo/base/failure.h"
 #include "horo/base/tensor_spec.h"
 
 namespace horo {
+
+// The world of the next epoch.
+struct RankChange {
+  int rank = 0;  // of this process
+  int size = 1;
+  std::vector<int> rank_of;  // by rank of the last epoch; the order stays. -1: lost
+  std::string reason;        // why the last epoch ended
+};
 
 struct SetInfo {
   std::uint32_t number = 0;  // 0 is the world; numbers are not reused
@@ -29,7 +38,7 @@ class KnownSets {
  public:
   explicit KnownSets(const Config& config);  // only the world
 
-  // Throws std::invalid_argument if the set does not exist or was removed.
+  // Throws std::invalid_argument if the set does not exist or was removed, or PeerLost if it has lost a member.
   const SetInfo& find(std::uint32_t set) const;
   // The same; also throws if this rank is not a member.
   const SetInfo& find_mine(std::uint32_t set) const;
@@ -38,6 +47,9 @@ class KnownSets {
 
   void add(std::uint32_t set, std::string name, std::vector<int> ranks);
   void remove(std::uint32_t set);
+  // Sets other than the world that lose a member cannot be used any more.
+  void begin_epoch(const RankChange& change);
+  bool is_lost(std::uint32_t set) const { return lost_.contains(set); }
 
   // ---- For requests of callers: specs of kind kAddSet, kRemoveSet or kJoin. Other kinds have no effect.
 
@@ -53,14 +65,15 @@ class KnownSets {
  private:
   void check_new(const std::string& name, const std::vector<std::int64_t>& ranks) const;
 
-  const int rank_;
-  const int world_size_;
+  int rank_;
+  int world_size_;
   const std::size_t most_;
   std::map<std::uint32_t, SetInfo> sets_;
   std::uint32_t last_ = 0;                         // highest number so far
   std::set<std::vector<std::int64_t>> requested_;  // ranks of sets that are being added
   std::set<std::uint32_t> leaving_;                // sets that are being removed
   std::set<std::uint32_t> joined_;
+  std::map<std::uint32_t, FailurePtr> lost_;  // sets that have lost a member
 };
 
 }  // namespace horo

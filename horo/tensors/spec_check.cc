@@ -35,8 +35,9 @@ class SpecCheck {
       refuse("channel " + std::to_string(spec_.channel) + " does not exist; 0 is the only one");
     }
     if (spec_.stepwise && spec_.kind != CollectiveKind::kAllReduce) refuse("only an all_reduce can be stepwise");
-    if (spec_.round_stream != 0 && (!spec_.stepwise || spec_.once)) {
-      refuse("only a stepwise all_reduce with a name can have a round stream");
+    const bool may_be_of_round = (spec_.stepwise || spec_.kind == CollectiveKind::kBarrier) && !spec_.once;
+    if (spec_.round_stream != 0 && !may_be_of_round) {
+      refuse("only a stepwise all_reduce, or a barrier, with a name can have a round stream");
     }
   }
 
@@ -71,7 +72,7 @@ class SpecCheck {
     }
   }
 
-  void reduction(const Registry& registry) const {
+  void reduction(const Registry& registry, bool is_elastic) const {
     const bool reduces = spec_.kind == CollectiveKind::kAllReduce || spec_.kind == CollectiveKind::kReduceScatter ||
                          spec_.kind == CollectiveKind::kReduce;
     if (!spec_.custom_op.empty() && spec_.op != ReduceOp::kCustom) {
@@ -79,6 +80,11 @@ class SpecCheck {
     }
     if (!reduces && !spec_.codec.empty()) refuse("only an all_reduce can have a codec");
     if (!reduces) return;
+    if (is_elastic && !spec_.codec.empty()) {
+      refuse("codec '" + spec_.codec +
+             "' in an elastic job: its residuals would not survive a round that runs again; " +
+             "reduce without a codec, or start the job without --min-np");
+    }
     if (!supports(spec_.dtype, spec_.op)) {
       refuse(std::string(name_of(spec_.op)) + " is not defined for " + std::string(name_of(spec_.dtype)));
     }
@@ -197,7 +203,7 @@ void check_spec(const TensorSpec& spec, const SetInfo& set, const Config& config
   check.kind();
   check.shape(config);
   check.roots();
-  check.reduction(registry);
+  check.reduction(registry, config.min_np > 0);
   check.splits(spec.splits, spec.kind == CollectiveKind::kReduceScatter);
 }
 

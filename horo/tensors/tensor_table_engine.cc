@@ -73,23 +73,72 @@ void TensorTable::retire_one(const Item& item) noexcept {
   tensors_.retire(record);
 }
 
+// The works in flight are reported again, in the order of submission, but for those that are over: these are returned.
+std::vector<Item> TensorTable::report_again(const std::function<bool(const TensorRecord&)>& is_over) {
+  queue_.clear();
+  plans_.clear();
+  tensors_.begin_epoch();
+  std::vector<Item> over;
+  std::map<std::uint64_t, Item> in_flight;
+  for (TensorRecord& record : tensors_.records()) {
+    if (!record.is_in_flight()) continue;
+    record.reported = true;
+    is_over(record) ? over.push_back(record.item) : void(in_flight.emplace(record.serial, record.item));
+  }
+  rounds_.report(in_flight, queue_.batch());
+  return over;
+}
+
 // Everything that may throw precedes the end of the rebuild.
 bool TensorTable::begin_epoch(const Item& ended) {
   MutexLock lock(mutex_);
   if (closed_) return false;
-  queue_.clear();
-  plans_.clear();
-  tensors_.begin_epoch();
-  std::map<std::uint64_t, Item> in_flight;
-  for (TensorRecord& record : tensors_.records()) {
-    if (!record.is_in_flight() || record.item.work == ended.work) continue;
-    record.reported = true;
-    in_flight.emplace(record.serial, record.item);
-  }
-  rounds_.report(in_flight, queue_.batch());
+  report_again([&](const TensorRecord& record) { return record.item.work == ended.work; });
   tensors_.skip(ended.submission.key);
   retire_one(ended);
   return true;
+}
+
+std::vector<Item> TensorTable::begin_epoch(const RankChange& change) {
+  MutexLock lock(mutex_);
+  if (closed_) return {};
+  config_.rank = change.rank;
+  config_.size = change.size;
+  sets_.begin_epoch(change);
+  std::vector<Item> over =
+      report_again([&](const TensorRecord& record) { return !can_run_again(record.spec, change); });
+  for (const Item& item : over) {
+    if (item.spec->once) tensors_.skip(item.submission.key);
+    retire_one(item);
+  }
+  return over;
+}
+
+// A collective runs again if it means the same: ranks that it names by number are the same processes, and the parts
+// that it deals to ranks do not depend on the size of the world.
+bool TensorTable::can_run_again(const TensorSpec& spec, const RankChange& change) const {
+  const auto is_same = [&](std::int64_t rank) { return change.rank_of[static_cast<std::size_t>(rank)] == rank; };
+  const bool is_smaller = static_cast<std::size_t>(change.size) < change.rank_of.size();
+  if (sets_.is_lost(spec.set)) return false;
+  if (spec.set != 0) return true;
+  switch (spec.kind) {
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kGather:
+      return is_same(spec.root);
+    case CollectiveKind::kScatter:
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllToAll:
+      return !is_smaller;
+    case CollectiveKind::kSendRecv:
+      return is_same(spec.root) && is_same(spec.peer);
+    case CollectiveKind::kAddSet:
+      return std::all_of(spec.shape.begin(), spec.shape.end(), is_same);
+    case CollectiveKind::kRemoveSet:
+      return !sets_.is_lost(static_cast<std::uint32_t>(spec.shape.front()));
+    default:
+      return true;
+  }
 }
 
 bool TensorTable::has_in_flight() const {

@@ -155,8 +155,10 @@ std::shared_ptr<ShmArenas> arenas_of(int rank, std::vector<Connection>& connecti
 
 }  // namespace
 
-Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi) {
+Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi,
+                  const IsCancelled& is_cancelled) {
   FullMesh mesh;
+  mesh.is_cancelled = is_cancelled;
   mesh.self = identity_of(config, epoch);
   const Identity& self = mesh.self;
   if (self.size == 1)
@@ -205,14 +207,16 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
           arenas};
 }
 
-Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange) {
+Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange,
+                  const IsCancelled& is_cancelled) {
   const MpiApi* mpi = config.backend == "mpi" ? &load_mpi(config) : nullptr;  // fails before any peer is waited for
-  if (config.meet_by == MeetBy::kAddr) return connect_tcp(config, epoch, make_tcp_exchange(config, epoch), mpi);
+  if (config.meet_by == MeetBy::kAddr)
+    return connect_tcp(config, epoch, make_tcp_exchange(config, epoch, is_cancelled), mpi, is_cancelled);
   if (config.meet_by == MeetBy::kLocal) {
-    const Exchange local = make_local_exchange(config, epoch);
+    const Exchange local = make_local_exchange(config, epoch, is_cancelled);
     Config keyed = config;
     keyed.key = share_key(config, local);
-    return connect_tcp(keyed, epoch, local, mpi);
+    return connect_tcp(keyed, epoch, local, mpi, is_cancelled);
   }
   if (!exchange)
     throw std::invalid_argument("the ranks of this session find one another by an exchange, and the caller gave none");

@@ -123,20 +123,25 @@ void transfer_all(std::vector<FrameTransfer>& transfers, const FullMesh& mesh) {
       throw PeerLost(late.front(), say("rank ", mesh.self.rank, ": ", say_ranks(late),
                                        " did not answer in the exchange of addresses ", mesh.timeout_text));
     }
-    ::poll(polls.data(), polls.size(), static_cast<int>(std::min<long>(left.count(), 100)));
+    if (mesh.is_cancelled && mesh.is_cancelled()) throw PeerLost(-1, kCancelledText);
+    ::poll(polls.data(), polls.size(), static_cast<int>(std::min<long>(left.count(), mesh.is_cancelled ? 5 : 100)));
   }
 }
 
 class SocketExchange {
  public:
-  SocketExchange(const Config& config, std::uint32_t epoch, bool is_local)
-      : config_(config), self_(identity_of(config, epoch)), is_local_(is_local) {}
+  SocketExchange(const Config& config, std::uint32_t epoch, bool is_local, IsCancelled is_cancelled = {})
+      : config_(config),
+        self_(identity_of(config, epoch)),
+        is_local_(is_local),
+        is_cancelled_(std::move(is_cancelled)) {}
 
   std::vector<std::vector<std::byte>> operator()(std::span<const std::byte> mine) const {
     if (mine.size() > kMaxBlobBytes) throw std::invalid_argument("an exchange of more than 4 KiB per rank");
     if (self_.size == 1) return {{mine.begin(), mine.end()}};
     FullMesh mesh;
     mesh.self = self_;
+    mesh.is_cancelled = is_cancelled_;
     mesh.hello_timeout = config_.hello_timeout;
     mesh.deadline = Clock::now() + config_.start_timeout;
     mesh.timeout_text = say("within ", config_.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
@@ -230,16 +235,17 @@ class SocketExchange {
   Config config_;
   Identity self_;
   bool is_local_;
+  IsCancelled is_cancelled_;
 };
 
 }  // namespace
 
-Exchange make_tcp_exchange(const Config& config, std::uint32_t epoch) {
-  return SocketExchange(config, epoch, /*is_local=*/false);
+Exchange make_tcp_exchange(const Config& config, std::uint32_t epoch, IsCancelled is_cancelled) {
+  return SocketExchange(config, epoch, /*is_local=*/false, std::move(is_cancelled));
 }
 
-Exchange make_local_exchange(const Config& config, std::uint32_t epoch) {
-  return SocketExchange(config, epoch, /*is_local=*/true);
+Exchange make_local_exchange(const Config& config, std::uint32_t epoch, IsCancelled is_cancelled) {
+  return SocketExchange(config, epoch, /*is_local=*/true, std::move(is_cancelled));
 }
 
 JobKey share_key(const Config& config, const Exchange& exchange) {

@@ -29,6 +29,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstBackOff{1};
 constexpr milliseconds kLastBackOff{100};
 constexpr milliseconds kLongestPoll{100};
+constexpr milliseconds kCancelledPoll{5};  // where the start may be cancelled
 constexpr milliseconds kNotifyPatience{2'000};
 
 // The dialing of one target: an attempt in progress, or the time of the next one.
@@ -61,6 +62,7 @@ class MeshConnector {
     while (!is_complete()) {
       const TimePoint now = Clock::now();
       if (failure_ && now >= notify_until_) break;
+      if (mesh_.is_cancelled && mesh_.is_cancelled()) throw PeerLost(-1, kCancelledText);
       if (!failure_ && now >= mesh_.deadline) throw_missing();
       for (Dialing& dialing : dialings_) start_attempt(dialing, now);
       drop_late(now);
@@ -104,7 +106,8 @@ class MeshConnector {
   }
 
   TimePoint next_event(TimePoint now) const {
-    TimePoint next = accepts_.next_deadline(std::min<TimePoint>(mesh_.deadline, now + kLongestPoll));
+    const milliseconds longest = mesh_.is_cancelled ? kCancelledPoll : kLongestPoll;
+    TimePoint next = accepts_.next_deadline(std::min<TimePoint>(mesh_.deadline, now + longest));
     for (const Dialing& one : dialings_) {
       if (!one.is_done) next = std::min(next, one.pending ? one.pending->deadline() : one.next_attempt);
     }

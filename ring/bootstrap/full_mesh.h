@@ -1,6 +1,7 @@
 // The full mesh: ranks dial and accept one another until every expected rank is connected and authenticated.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct Dialer {
   int number = 0;
 };
 
+inline constexpr const char* kCancelledText = "the start was cancelled: a rank was lost before all had connected";
+
 struct FullMesh {
   Identity self;
   int listener = -1;        // -1: no connection is accepted
@@ -35,9 +38,10 @@ struct FullMesh {
   std::vector<Dialer> dialers;
   Duration hello_timeout{};
   TimePoint deadline;
-  std::string timeout_text;          // the end of the error: "within 30000 ms (HORO_START_TIMEOUT_MS)"
-  std::vector<Watched> watched{};    // processes of peers; the start fails when one of them ends
-  std::vector<std::string> names{};  // of the ranks in messages, by rank; empty: "rank N"
+  std::string timeout_text;              // the end of the error: "within 30000 ms (HORO_START_TIMEOUT_MS)"
+  std::vector<Watched> watched{};        // processes of peers; the start fails when one of them ends
+  std::function<bool()> is_cancelled{};  // true: the start fails; asked in every round of the loop
+  std::vector<std::string> names{};      // of the ranks in messages, by rank; empty: "rank N"
 };
 
 // Returns one connection for each target and each dialer, in the order in which they were authenticated. Dialing is

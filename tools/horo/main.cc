@@ -48,6 +48,22 @@ void add_world_options(CLI::App& run, RunOptions& options) {
       ->group(hosts);
 }
 
+void add_elastic_options(CLI::App& run, RunOptions& options) {
+  const std::string elastic = "Elastic jobs (the job goes on without ranks that fail)";
+  run.add_option("--min-np,--min-num-proc", options.min_ranks, "go on with as few as this number of ranks")
+      ->group(elastic);
+  run.add_option("--max-np,--max-num-proc", options.max_ranks, "at least -n; no ranks join in this version")
+      ->group(elastic);
+  run.add_option("--evict-after", options.evict_after_s,
+                 "seconds after which a rank that is stopped or does not answer is given up (default: 10)")
+      ->check(CLI::PositiveNumber)
+      ->group(elastic);
+  run.add_option("--park-timeout", options.park_timeout_s,
+                 "seconds after which a job with too few ranks is ended (default: 60)")
+      ->check(CLI::PositiveNumber)
+      ->group(elastic);
+}
+
 void add_run(CLI::App& app, RunOptions& options) {
   CLI::App* run =
       app.add_subcommand("run", "Run a program on several ranks: horo run -n 4 [OPTIONS] [--] PROGRAM [ARGUMENTS]");
@@ -65,6 +81,7 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->check(CLI::PositiveNumber);
   run->add_option("--start-timeout", options.start_timeout_s, "seconds for all ranks to connect (default: 30)")
       ->check(CLI::PositiveNumber);
+  add_elastic_options(*run, options);
   run->add_flag("-v,--verbose", options.verbose, "print the process and the cores of each rank");
   run->add_flag("--dry-run", options.dry_run, "print the commands and start nothing");
   run->prefix_command();  // all arguments after the first that is not an option belong to the program

@@ -9,7 +9,7 @@ DOOR = "ring"  # the headers directly in ring/, which the folders below implemen
 
 RING = {DOOR, "ring/algorithms", "ring/algorithms/shm", "ring/bootstrap", "ring/codec", "ring/control", "ring/group"}
 RING |= {"ring/mpi", "ring/os", "ring/reduce", "ring/schedule", "ring/shm", "ring/transport"}
-PRODUCT = RING | {"controller", "horo", "horo/tensors", "horo/lane", "horo/engine", "bindings/c"}
+PRODUCT = RING | {"controller", "elastic", "horo", "horo/tensors", "horo/lane", "horo/engine", "bindings/c"}
 LAUNCHER = {"tools/horo/machine", "tools/horo/run"}
 COMMANDS = LAUNCHER | {"tools/horo/bench", "tools/horo/conformance", "tools/horo/doctor"}
 
@@ -39,6 +39,7 @@ ROOMS = {
         "horo/tensors",
         "horo/lane",
         "controller",
+        "elastic",
         "ring/group",
         "ring/os",
         "ring/schedule",

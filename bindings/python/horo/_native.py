@@ -41,6 +41,7 @@ class Topology(ctypes.Structure):
         ("cross_rank", c_int32),
         ("cross_size", c_int32),
         ("epoch", c_uint32),
+        ("min_size", c_int32),
     ]
 
 

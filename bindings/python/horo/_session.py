@@ -16,7 +16,7 @@ import weakref
 from horo import _native, _stall_diagnosis
 from horo._native import quick, slow
 from horo._session_start import SLICE_MS, SessionStart, error_of
-from horo._specs import fill, is_no_name, name_bytes
+from horo._specs import Spec, fill, is_no_name, name_bytes
 
 MAX_KNOWN_SPECS = 1 << 16  # specs whose keys are cached here
 
@@ -276,6 +276,14 @@ class Session:
     def fail_round(self, number, stream, reason):
         """This rank will not submit the rest of its present round: what others submit of it fails with the reason."""
         self._check(quick.horo_fail_round(self.pointer, number, stream, reason.encode(errors="replace")))
+
+    def commit(self, number, stream):
+        """All tensors of the present round of this round stream are submitted on this rank. In an elastic job the works
+        of the round end with this work: all of them on all ranks, or none. Returns a work; None in a static job."""
+        if self.topology.min_size == 0:
+            return None
+        key = self.key(Spec(f"commit of round stream {stream}", _native.BARRIER, set=number, round_stream=stream))
+        return self.submit_key(key, None, None, None)
 
     def plans_version(self):
         """A number that changes whenever the result of places() may change."""

@@ -70,19 +70,24 @@ void ShmCollectives::prepare_inline_sum(const Collective& c, std::size_t bytes) 
   });
 }
 
-// The path follows from what all members announce: in place if all buffers are in arenas; inline if none is and the
-// data are short enough; else staged.
+// The path follows from what all members announce: in place if all inputs and results are in arenas; inline if none is
+// and the data are short enough; else staged.
 void ShmCollectives::all_reduce(const Collective& c, std::size_t bytes) {
   sums_.plan(c.contributors);
   const bool may_be_inline = bytes <= ShmSync::kInlineBytes;
-  const bool may_be_in_place = c.pieces.empty() && c.in.data == c.out.data;
-  const std::uint64_t offset = may_be_in_place ? offset_of(c.in.data, bytes) : ShmSync::kNoOffset;
-  if (may_be_inline && offset == ShmSync::kNoOffset) write_inline(c, bytes);
-  sync_.arrive(c, {signature_shape(c.kind, c.dtype, c.op, 0), bytes, offset});
+  std::uint64_t in = c.pieces.empty() ? offset_of(c.in.data, bytes) : ShmSync::kNoOffset;
+  const std::uint64_t out = c.in.data == c.out.data || in == ShmSync::kNoOffset ? in : offset_of(c.out.data, bytes);
+  if (out == ShmSync::kNoOffset) in = ShmSync::kNoOffset;
+  if (may_be_inline && in == ShmSync::kNoOffset) write_inline(c, bytes);
+  sync_.arrive(c, {signature_shape(c.kind, c.dtype, c.op, 0), bytes, in, out});
   sync_.wait_for_arrival(c);
   buffers_.clear();
+  results_.clear();
   for (int member = 0; member < sync_.size(); ++member) {
-    if (std::byte* const buffer = sync_.input_of(member, bytes)) buffers_.push_back(buffer);
+    std::byte* const buffer = sync_.input_of(member, bytes);
+    if (buffer == nullptr) continue;
+    buffers_.push_back(buffer);
+    results_.push_back(sync_.output_of(member, bytes));
   }
   if (buffers_.size() == static_cast<std::size_t>(sync_.size())) return sum_in_place(c, bytes);
   if (!may_be_inline || !buffers_.empty()) return sum_staged(c, bytes);
@@ -90,7 +95,7 @@ void ShmCollectives::all_reduce(const Collective& c, std::size_t bytes) {
   sums_.sum_prepared();
 }
 
-// ---- In place.
+// ---- In place: each member sums its shard of all members' inputs into all members' results, which may be the inputs.
 
 void ShmCollectives::sum_in_place(const Collective& c, std::size_t bytes) {
   const int size = sync_.size(), index = sync_.index();
@@ -114,9 +119,10 @@ void ShmCollectives::sum_unclaimed(const Collective& c, Shard shard, int member)
 }
 
 void ShmCollectives::sum_range(const Collective& c, Shard range) {
-  ranges_ = buffers_;
+  ranges_ = results_;
   for (std::byte*& at : ranges_) at += range.begin;
-  sums_.sum(c, ranges_, range.size, [this](int member) { return ranges_[static_cast<std::size_t>(member)]; });
+  const auto input_of = [&](int member) { return buffers_[static_cast<std::size_t>(member)] + range.begin; };
+  sums_.sum(c, ranges_, range.size, input_of);
 }
 
 // ---- Staged.

@@ -92,7 +92,8 @@ class ShmCollectives {
   ShmMoves moves_;
   Pieces pieces_;
   std::vector<std::byte*> buffers_;  // in place: by member, the buffer that it exposes; null: none, or not in an arena
-  std::vector<std::byte*> ranges_;   // the range of each that is summed at the moment
+  std::vector<std::byte*> results_;  // in place: by member, where the result goes
+  std::vector<std::byte*> ranges_;   // the range of each result that is written at the moment
 };
 
 }  // namespace horo

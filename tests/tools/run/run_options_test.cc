@@ -145,5 +145,29 @@ TEST(RunOptions, AnUnknownBindingNamesTheKnownOnes) {
   EXPECT_EQ(refusal(options), "--bind-to socket: expected auto, none or core");
 }
 
+TEST(RunOptions, ALeastNumberOfRanksMakesTheJobElastic) {
+  EXPECT_EQ(launch_of(options_of(4)).min_ranks, 0);
+  RunOptions options = options_of(4);
+  options.min_ranks = 2;
+  options.max_ranks = 8;
+  options.evict_after_s = 0.5;
+  const Launch launch = launch_of(options);
+  EXPECT_EQ(launch.min_ranks, 2);
+  EXPECT_EQ(launch.evict_after_s, 0.5);
+  EXPECT_EQ(launch.park_timeout_s, 60);
+}
+
+TEST(RunOptions, AnElasticJobOnSeveralHostsIsRefused) {
+  RunOptions options = on_hosts(2, 0);
+  options.min_ranks = 1;
+  EXPECT_THAT(refusal(options), HasSubstr("--min-np 1: an elastic job runs on one host"));
+}
+
+TEST(RunOptions, TheVariablesOfElasticJobsAreSetByTheLauncher) {
+  RunOptions options = options_of(2);
+  options.variables = {"HORO_MIN_NP=1"};
+  EXPECT_THAT(refusal(options), HasSubstr("horo run itself sets HORO_MIN_NP"));
+}
+
 }  // namespace
 }  // namespace horo::tools

@@ -156,5 +156,15 @@ TEST(ExitVerdict, StderrIsQuotedOrElseStdout) {
   EXPECT_THAT(judged({end}).text, Not(HasSubstr("printed")));
 }
 
+TEST(ExitVerdict, ARankThatAnElasticJobSurvivedHasNotFailed) {
+  RankEnd survived = end_of(2, SIGKILL);
+  survived.was_survived = true;
+  EXPECT_EQ(judged({end_of(0, 0), end_of(1, 0), survived}).code, 0);
+  const ExitVerdict verdict = judged({lost(0, 2), end_of(1, exited(3)), survived});
+  EXPECT_EQ(verdict.code, 3);
+  EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here failed first: exit code 3"));
+  EXPECT_THAT(verdict.text, HasSubstr("rank 2: signal 9 (SIGKILL); the job went on without it"));
+}
+
 }  // namespace
 }  // namespace horo::tools

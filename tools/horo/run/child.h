@@ -14,7 +14,7 @@ namespace horo::tools {
 struct Program {
   std::vector<std::string> arguments;    // the program first; found by PATH
   std::vector<std::string> environment;  // "NAME=value"
-  int inherited_fd = -1;                 // stays open under the same number
+  std::vector<int> inherited_fds;        // stay open under the same numbers
   std::string folder;                    // its working directory; empty: this process's
   std::vector<int> cores;                // its affinity; empty: this process's
 };

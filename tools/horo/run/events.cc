@@ -1,5 +1,7 @@
 #include "tools/horo/run/events.h"
 
+#include <sys/wait.h>
+
 namespace horo::tools {
 
 IoWatch::IoWatch(struct ev_loop* loop, int fd, int events, std::function<void()> on_ready)
@@ -30,17 +32,23 @@ SignalWatch::SignalWatch(struct ev_loop* loop, int signal, std::function<void(in
   ::ev_signal_start(loop_, &signal_);
 }
 
-ChildWatch::ChildWatch(struct ev_loop* loop, pid_t pid, std::function<void(int)> on_end)
-    : loop_(loop), on_end_(std::move(on_end)) {
+ChildWatch::ChildWatch(struct ev_loop* loop, pid_t pid, std::function<void(int)> on_end,
+                       std::function<void(bool)> on_stop)
+    : loop_(loop), on_end_(std::move(on_end)), on_stop_(std::move(on_stop)) {
   ev_child_init(
-      &child_,
-      [](struct ev_loop* on, ev_child* w, int) {
-        ::ev_child_stop(on, w);
-        static_cast<ChildWatch*>(w->data)->on_end_(w->rstatus);
-      },
-      pid, 0);
+      &child_, [](struct ev_loop*, ev_child* w, int) { static_cast<ChildWatch*>(w->data)->take(w->rstatus); }, pid,
+      on_stop_ ? 1 : 0);
   child_.data = this;
   ::ev_child_start(loop_, &child_);
+}
+
+void ChildWatch::take(int status) {
+  if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+    if (on_stop_) on_stop_(WIFSTOPPED(status));
+  } else {
+    ::ev_child_stop(loop_, &child_);
+    on_end_(status);
+  }
 }
 
 }  // namespace horo::tools

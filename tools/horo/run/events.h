@@ -55,15 +55,20 @@ class SignalWatch {
 
 class ChildWatch {
  public:
-  // Calls `on_end` once, with the status of waitpid(), after the process has been reaped.
-  ChildWatch(struct ev_loop* loop, pid_t pid, std::function<void(int)> on_end);
+  // Calls `on_end` once, with the status of waitpid(), after the process has been reaped. Calls `on_stop`, if there is
+  // one, with true when the process stops, with false when it continues.
+  ChildWatch(struct ev_loop* loop, pid_t pid, std::function<void(int)> on_end,
+             std::function<void(bool)> on_stop = nullptr);
   ~ChildWatch() { ::ev_child_stop(loop_, &child_); }
   ChildWatch(const ChildWatch&) = delete;
   ChildWatch& operator=(const ChildWatch&) = delete;
 
  private:
   struct ev_loop* loop_;
+  void take(int status);
+
   std::function<void(int)> on_end_;
+  std::function<void(bool)> on_stop_;
   ev_child child_{};
 };
 

@@ -25,6 +25,9 @@ struct Launch {
   std::string cwd;                                             // empty: this process's
   std::string output_dir;                                      // for rank.N.out and rank.N.err; empty: none
   double timeout_s = 0;                                        // of the job; 0: none
+  int min_ranks = 0;           // an elastic job goes on with this number of ranks; 0: the job is not elastic
+  double evict_after_s = 10;   // elastic: a rank that is stopped or does not answer for so long is evicted
+  double park_timeout_s = 60;  // elastic: the job ends if too few ranks are left for so long
   CoreBinding binding = CoreBinding::kNone;
   bool prefixed = true;  // lines begin with "[rank] "
   bool verbose = false;
@@ -39,8 +42,9 @@ struct Launch {
 // forwarded; a second signal kills the ranks. A failed job ends with a block of text on stderr (verdict.h). No process
 // of the job is left after the return, nor after this process has been killed. Returns 0, or the exit code of the first
 // rank that failed (128 + its signal if a signal ended it), 127 or 126 if the program cannot be started, 124 after the
-// timeout. Throws std::invalid_argument for invalid options, std::system_error if a process, pipe or port is not
-// available. This process must have one thread only.
+// timeout. An elastic job goes on without ranks that fail, and returns the code of those that were left; 1 if they were
+// too few (docs/protocol.md). Throws std::invalid_argument for invalid options, std::system_error if a process, pipe or
+// port is not available. This process must have one thread only.
 int launch(const Launch& launch);
 
 // Prints the command, environment and cores of each rank of this host. Starts nothing. Throws as launch() does.

@@ -100,7 +100,7 @@ bool is_foreign(std::string_view name) {
       "RANK",          "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID",
       "SLURM_LOCALID", "PMI_RANK",   "PMI_SIZE",   "MPI_LOCALRANKID",  "MPI_LOCALNRANKS"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("OMPI_COMM_WORLD_") ||
-         name == "HORO_KEY_FILE" || name == "HORO_STARTED_BY";
+         name == "HORO_KEY_FILE" || name == "HORO_STARTED_BY" || name == "HORO_GUARD_FD" || name == "HORO_MIN_NP";
 }
 
 LocalWorld::Variables own_environment() {
@@ -131,6 +131,7 @@ LocalWorld::Variables LocalWorld::variables(int local_rank) const {
   variables["HORO_LOCAL_SIZE"] = std::to_string(launch_.ranks());
   variables["HORO_ADDR"] = address_;
   variables["HORO_KEY_FD"] = std::to_string(key_.get());
+  if (launch_.min_ranks > 0) variables["HORO_MIN_NP"] = std::to_string(launch_.min_ranks);
   if (!launch_.cwd.empty()) variables["PWD"] = launch_.cwd;
   for (const auto& [name, value] : launch_.variables) variables[name] = value;
   const int threads = std::max(1, granted_cores() / launch_.ranks());

@@ -142,8 +142,8 @@ void set_hosts(const RunOptions& options, Launch& launch) {
 }
 
 void set_variables(const RunOptions& options, Launch& launch) {
-  constexpr std::array kOurs = {"HORO_RANK", "HORO_SIZE",   "HORO_LOCAL_RANK", "HORO_LOCAL_SIZE",
-                                "HORO_ADDR", "HORO_KEY_FD", "HORO_KEY_FILE"};
+  constexpr std::array kOurs = {"HORO_RANK",   "HORO_SIZE",     "HORO_LOCAL_RANK", "HORO_LOCAL_SIZE", "HORO_ADDR",
+                                "HORO_KEY_FD", "HORO_KEY_FILE", "HORO_GUARD_FD",   "HORO_MIN_NP"};
   for (const std::string& variable : options.variables) {
     const std::size_t equals = variable.find('=');
     const std::string name = variable.substr(0, equals);
@@ -158,6 +158,33 @@ void set_variables(const RunOptions& options, Launch& launch) {
   if (options.start_timeout_s == 0) return;
   const auto wait_ms = static_cast<long long>(std::ceil(options.start_timeout_s * 1000));
   launch.variables.emplace_back("HORO_START_TIMEOUT_MS", std::to_string(wait_ms));
+}
+
+// max_ranks is for ranks that join, which this version does not have.
+void set_elastic(const RunOptions& options, Launch& launch) {
+  if (!options.min_ranks) {
+    const char* const option = options.max_ranks        ? "--max-np"
+                               : options.evict_after_s  ? "--evict-after"
+                               : options.park_timeout_s ? "--park-timeout"
+                                                        : nullptr;
+    if (option != nullptr) refuse(std::string(option) + ": expected --min-np too, which makes the job elastic");
+    return;
+  }
+  const std::string option = "--min-np " + std::to_string(*options.min_ranks);
+  const std::string ranks = "-n " + std::to_string(launch.ranks());
+  if (launch.ranks_by_host.size() > 1) {
+    refuse(option + ": an elastic job runs on one host; expected no --nnodes, or no --min-np");
+  }
+  if (*options.min_ranks < 1 || *options.min_ranks > launch.ranks()) {
+    refuse(option + ": expected 1 to the number of ranks at the start, " + ranks);
+  }
+  if (options.max_ranks && *options.max_ranks < launch.ranks()) {
+    refuse("--max-np " + std::to_string(*options.max_ranks) + ": expected at least the number of ranks at the start, " +
+           ranks);
+  }
+  launch.min_ranks = *options.min_ranks;
+  launch.evict_after_s = options.evict_after_s.value_or(launch.evict_after_s);
+  launch.park_timeout_s = options.park_timeout_s.value_or(launch.park_timeout_s);
 }
 
 std::string folder_of(const std::string& cwd) {
@@ -188,6 +215,7 @@ Launch launch_of(const RunOptions& options) {
   launch.command = options.command;
   set_hosts(options, launch);
   set_variables(options, launch);
+  set_elastic(options, launch);
   launch.cwd = folder_of(options.cwd);
   launch.output_dir = options.output_dir;
   launch.timeout_s = options.timeout_s;

@@ -49,7 +49,8 @@ RankSupervisor::Rank::Rank(RankSupervisor& job, int number, Child child)
       output(job.loop_, std::move(child.output), job.destinations_of(number, false)),
       errors(job.loop_, std::move(child.errors), job.destinations_of(number, true)),
       leftovers(job.loop_, [this, &job] { job.end_leftovers(*this); }),
-      ended(job.loop_, pid, [this, &job](int status) { job.on_end(*this, status); }) {
+      ended(
+          job.loop_, pid, [this, &job](int status) { job.on_end(*this, status); }, job.on_stop_of(*this)) {
   end.rank = number;
 }
 
@@ -68,7 +69,8 @@ RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, in
                   ::ev_break(loop_, EVBREAK_ALL);
                 }),
       grace_(loop_, [this] { on_grace_over(); }),
-      timeout_(loop_, [this] { on_timeout(); }) {
+      timeout_(loop_, [this] { on_timeout(); }),
+      elastic_(launch.min_ranks > 0 ? make_elastic() : nullptr) {
   lifeline_.start();
   for (const int signal : kEnding) signals_.emplace_back(loop_, signal, [this](int number) { on_signal(number); });
   for (const int signal : kForwardedOnly) {
@@ -104,9 +106,10 @@ int RankSupervisor::run() {
 }
 
 void RankSupervisor::start_rank(int local_rank) {
-  Program program{launch_.command, world_.environment(local_rank), world_.key_fd(), launch_.cwd,
-                  world_.cores(local_rank)};
+  Program program{
+      launch_.command, world_.environment(local_rank), {world_.key_fd()}, launch_.cwd, world_.cores(local_rank)};
   const int number = launch_.first_rank() + local_rank;
+  const Descriptor socket = elastic_ ? elastic_->connect(number, program) : Descriptor();
   Child child = start(program);
   if (launch_.verbose) {
     say("rank " + std::to_string(number) + ": process " + std::to_string(child.pid) +
@@ -125,18 +128,62 @@ RankStream::Destinations RankSupervisor::destinations_of(int rank, bool is_error
   return destinations;
 }
 
+std::unique_ptr<ElasticJob> RankSupervisor::make_elastic() {
+  ElasticJob::Orders orders;
+  orders.say = [this](const std::string& text) {
+    if (!is_interrupted_ && !is_terminating_) say(text);
+  };
+  orders.end_job = [this](const std::string& text) {
+    if (!code_) code_ = 1;
+    if (is_terminating_) return;
+    say(text);
+    terminate();
+  };
+  orders.kill = [this](int number) {
+    for (const Rank& rank : ranks_) {
+      if (rank.end.rank == number && rank.is_running) signal_group(rank.pid, SIGKILL);
+    }
+  };
+  orders.changed = [this] { end_evicted(); };
+  return std::make_unique<ElasticJob>(loop_, launch_, std::move(orders));
+}
+
+std::function<void(bool)> RankSupervisor::on_stop_of(Rank& rank) {
+  if (!elastic_) return nullptr;
+  return [this, &rank](bool is_stopped) {
+    rank.is_stopped = is_stopped;
+    elastic_->on_stop(rank.end.rank, is_stopped);
+  };
+}
+
 void RankSupervisor::on_end(Rank& rank, int status) {
   rank.is_running = false;
   rank.end.status = status;
   rank.end.place = ends_++;
   rank.end.was_terminated = is_terminating_;
-  if (code_of(status) != 0 && !is_failing_) {
+  if (code_of(status) != 0 && !is_failing_ && (!elastic_ || is_interrupted_)) {
     is_failing_ = true;
     if (!is_terminating_) grace_.set(kGraceSeconds);
   }
+  if (elastic_) elastic_->on_end(rank.end.rank, status);
   signal_group(rank.pid, SIGTERM);
   rank.leftovers.set(kLeftoverSeconds);
   check_end();
+}
+
+// When all others have ended: an evicted rank that is stopped is killed, one that runs has the usual time to end.
+void RankSupervisor::end_evicted() {
+  bool is_one_running = false;
+  for (const Rank& rank : ranks_) {
+    if (rank.is_running && !elastic_->is_evicted(rank.end.rank)) return;
+    is_one_running = is_one_running || (rank.is_running && !rank.is_stopped);
+  }
+  for (const Rank& rank : ranks_) {
+    if (rank.is_running && rank.is_stopped) signal_group(rank.pid, SIGKILL);
+  }
+  if (!is_one_running || is_failing_ || is_terminating_) return;
+  is_failing_ = true;
+  grace_.set(kGraceSeconds);
 }
 
 void RankSupervisor::on_grace_over() {
@@ -145,7 +192,8 @@ void RankSupervisor::on_grace_over() {
     return signal_running(SIGKILL);
   }
   if (!is_interrupted_) {
-    say(running_text() + " did not end within " + seconds_text(kGraceSeconds) + " of the first failure: SIGTERM");
+    say(running_text() + " did not end within " + seconds_text(kGraceSeconds) + " of " +
+        (elastic_ ? "the other ranks" : "the first failure") + ": SIGTERM");
   }
   terminate();
 }
@@ -240,6 +288,7 @@ void RankSupervisor::conclude() {
   for (Rank& rank : ranks_) {
     rank.end.output = rank.output.tail();
     rank.end.errors = rank.errors.tail();
+    rank.end.was_survived = elastic_ && !elastic_->is_judged(rank.end.rank);
     ends.push_back(rank.end);
   }
   const ExitVerdict verdict = exit_verdict(ends, launch_.title, host_);

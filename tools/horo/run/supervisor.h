@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/horo/run/elastic_job.h"
 #include "tools/horo/run/events.h"
 #include "tools/horo/run/launcher.h"
 #include "tools/horo/run/local_world.h"
@@ -34,7 +35,7 @@ class RankSupervisor {
     bool is_finished() const { return !is_running && !output.is_open() && !errors.is_open(); }
 
     pid_t pid;
-    bool is_running = true;
+    bool is_running = true, is_stopped = false;
     RankEnd end;
     RankStream output, errors;
     Timer leftovers;  // ends the other processes of its process group
@@ -43,7 +44,10 @@ class RankSupervisor {
 
   void start_rank(int local_rank);
   RankStream::Destinations destinations_of(int rank, bool is_errors);
+  std::unique_ptr<ElasticJob> make_elastic();
+  std::function<void(bool)> on_stop_of(Rank& rank);
   void on_end(Rank& rank, int status);
+  void end_evicted();
   void end_leftovers(Rank& rank);
   void on_signal(int signal);
   void on_writer();
@@ -66,6 +70,7 @@ class RankSupervisor {
   IoWatch lifeline_;
   Timer grace_, timeout_;
   std::list<SignalWatch> signals_;
+  std::unique_ptr<ElasticJob> elastic_;  // null unless the job is elastic
   std::list<Rank> ranks_;
   int ends_ = 0;                 // ranks that have ended
   std::optional<int> code_;      // set if the verdict does not decide it

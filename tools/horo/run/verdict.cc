@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMaxOthers = 16;  // lines about other ranks
 
 bool has_failed(const RankEnd& end) {
-  return code_of(end.status) != 0 && !end.was_terminated;
+  return code_of(end.status) != 0 && !end.was_terminated && !end.was_survived;
 }
 
 const std::string& told_loss(const RankEnd& end) {
@@ -33,6 +33,7 @@ const RankEnd* find_rank(const std::vector<RankEnd>& ends, int rank) {
 }
 
 std::optional<int> most_blamed(const std::vector<RankEnd>& ends) {
+  if (std::any_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.was_survived; })) return std::nullopt;
   std::map<int, int> votes;
   for (const RankEnd& end : ends) {
     if (const auto lost = loss_of(end)) ++votes[*lost];
@@ -66,7 +67,8 @@ std::string end_text(const RankEnd& end) {
   const std::string& own = end.errors.exception();
   const std::string status = status_text(end.status);
   if (end.was_terminated) return "did not end by itself; " + status + " after SIGTERM";
-  return own.empty() || end.status == 0 ? status : own + " (" + status + ")";
+  const std::string text = own.empty() || end.status == 0 ? status : own + " (" + status + ")";
+  return end.was_survived ? text + "; the job went on without it" : text;
 }
 
 std::string lines_text(const OutputTail& words) {

@@ -13,6 +13,7 @@ struct RankEnd {
   int status = 0;               // of waitpid()
   int place = 0;                // in the order in which the ends were observed; the real order may differ
   bool was_terminated = false;  // it ended after the launcher's SIGTERM
+  bool was_survived = false;    // an elastic job went on without it
   OutputTail output, errors;
 };
 
@@ -25,7 +26,8 @@ struct ExitVerdict {
 // - the rank that most errors name as lost or as having left, unless it reported such a rank itself;
 // - a rank that a signal ended, then a rank that failed without such an error; the earliest first;
 // - a rank that failed with such an error.
-// A rank that ended after the launcher's SIGTERM has not failed. The named rank may also run on another host, have
+// A rank that ended after the launcher's SIGTERM has not failed, nor has one that the job survived: then ranks have got
+// new numbers, and no error tells which rank was lost. The named rank may also run on another host, have
 // exited with 0 while others needed it, or have not ended by itself; the code is then that of the first failure on this
 // host.
 ExitVerdict exit_verdict(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host);

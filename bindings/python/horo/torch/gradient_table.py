@@ -29,6 +29,7 @@ class GradientTable:
         """capacity: expected number of rows; the table grows when it needs more."""
         self.session = session
         self.sparse = {}  # ParameterState: handle of a sparse gradient in flight; has no row
+        self.commit = None  # work that commits the round, in an elastic job
         self.states = []  # ParameterState of each row
         self.memory = []  # tensor that receives the result: the gradient itself or a buffer
         self.addresses = []  # address of the memory at the submit; None if this rank has no gradient
@@ -142,11 +143,19 @@ class GradientTable:
         copy._works[: len(rows)] = [works[row] for row in rows]
         return copy
 
+    def end_commit(self):
+        """Waits for the commit of the round, whose works have ended."""
+        if self.commit is not None:
+            self.session.wait([self.commit])
+            self.session.release([self.commit])
+            self.commit = None
+
     def abandon(self):
         """The session keeps the memory of all rows until their works have ended. Returns the works, which the caller
         drops."""
         self._keep(range(len(self)))
-        return [work for work in self._works[: len(self)] if work != 0]
+        works = [work for work in self._works[: len(self)] if work != 0]
+        return works if self.commit is None else [*works, self.commit]
 
     def _keep(self, rows):
         for row in rows:

@@ -12,6 +12,7 @@ import torch
 
 from horo._handles import synchronize
 from horo._specs import Average
+from horo.errors import HoroError, not_yet
 from horo.torch import rounds
 from horo.torch.abandoned import AbandonedWorks
 from horo.torch.batching import is_as_declared
@@ -228,6 +229,11 @@ class Gradients:
             self._table.add(state, memory, work)
 
     def _submit_sparse(self, state, gradient):
+        if self.declared.session.topology.min_size > 0:
+            raise not_yet(
+                f"gradient {state.name} is sparse in an elastic job, where a round of sparse gradients cannot run "
+                "again; pass sparse_as_dense=True"
+            )
         op, process_set = self.declared.common.op, self.declared.process_set
         self._table.sparse[state] = sparse_allreduce_async(gradient, state.spec.name, op, process_set)
 
@@ -301,6 +307,21 @@ class Gradients:
 
     # Results
 
+    def commit(self):
+        """All gradients of the round are submitted. In an elastic job no result is delivered before this call."""
+        table = self._table
+        if self.round.is_submitted and len(table) and table.commit is None:
+            table.commit = self.declared.session.commit(self.declared.number, self.declared.stream.number)
+
+    def _commit_abandoned(self):
+        """The works of a round that is given up end with those of the other ranks."""
+        try:
+            if self._table.has_begun() and not self._table.session.closed:
+                self.round.is_submitted = True
+                self.commit()
+        except HoroError:  # the job has ended: so have the works
+            pass
+
     def synchronize(self):
         """Makes the gradients results: waits for a round in flight, or makes a round of what no round has covered."""
         rounds.resume()
@@ -316,11 +337,13 @@ class Gradients:
         """
         if not self.round.is_submitted:
             return
+        self.commit()
         declared, table = self.declared, self._table
         session = declared.session
         try:
             works = table.works()
             session.wait(works)
+            table.end_commit()
             self._payloads.deliver_all(table, declared.states, self.round.held)
             declared.learn_priorities()
         except Exception:  # not for an interrupt: the works continue, and the next call waits for them
@@ -348,6 +371,7 @@ class Gradients:
 
     def abandon(self):
         """Begins a new round without the results of this one. The works continue; the session keeps their memory."""
+        self._commit_abandoned()
         for table in (self._taken, self._table):
             if table is not None:
                 self._abandoned.add(table)

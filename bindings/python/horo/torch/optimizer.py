@@ -9,6 +9,7 @@ import weakref
 
 import torch
 
+from horo._default import session
 from horo._sets import check, global_process_set
 from horo._specs import Average, choose_op, is_no_name, order_number
 from horo.torch import copies, rounds
@@ -262,6 +263,11 @@ def DistributedOptimizer(
     check_predivide(gradient_predivide_factor, op)
     names = names_of(optimizer, named_parameters)
     spec = common_spec(choose_op(op, None), order_number(order), gradient_predivide_factor)
+    if cross_barrier and session().topology.min_size > 0:
+        raise ValueError(
+            "cross_barrier=True in an elastic job: it updates single parameters before the whole round is committed; "
+            "leave it out, or start the job without --min-np"
+        )
     cross = CrossBarrier(type(optimizer), gradient_as_bucket_view) if cross_barrier else None
     modes = {"sparse_as_dense": sparse_as_dense, "as_views": gradient_as_bucket_view}
     modes |= {"order": chosen_order(priority, cross_barrier), "guard": cross and cross.guard}

@@ -199,6 +199,10 @@ def _take_part(exchange):
 
 
 def _end_rounds(complete):
+    """In two loops, because the ranks may have their optimizers in different orders."""
+    for gradients in complete:
+        if not gradients.ends_in_step:
+            gradients.commit()
     failure = None
     for gradients in complete:
         try:

@@ -1,0 +1,87 @@
+#include "elastic/guard_link.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <utility>
+
+#include "horo/base/forked.h"
+#include "horo/base/log.h"
+#include "horo/base/thread.h"
+
+namespace horo {
+
+GuardLink::GuardLink(int fd, std::function<void()> on_message) : fd_(fd), on_message_(std::move(on_message)) {
+  ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
+  own_descriptor(fd_);
+  thread_ = start_thread("horo guard", [this] { receive_all(); });
+}
+
+GuardLink::~GuardLink() {
+  ::shutdown(fd_, SHUT_RDWR);
+  thread_.join();
+  if (give_up_descriptor(fd_)) ::close(fd_);
+}
+
+void GuardLink::send(const MemberMessage& message) noexcept {
+  try {
+    const std::vector<std::byte> bytes = encode(message);
+    ssize_t sent = 0;
+    do {
+      sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+  } catch (const std::exception& error) {
+    log_warning(std::string("a message to the guard was lost: ") + error.what());
+  }
+}
+
+std::vector<GuardMessage> GuardLink::take() {
+  MutexLock lock(mutex_);
+  return std::exchange(received_, {});
+}
+
+bool GuardLink::has_ended(std::uint32_t epoch) {
+  MutexLock lock(mutex_);
+  return std::any_of(received_.begin(), received_.end(), [epoch](const GuardMessage& message) {
+    const auto* freeze = std::get_if<Freeze>(&message);
+    return std::holds_alternative<Evicted>(message) || (freeze != nullptr && freeze->epoch == epoch);
+  });
+}
+
+void GuardLink::wait(TimePoint until) {
+  MutexLock lock(mutex_);
+  while (received_.empty() && !woken_ && Clock::now() < until) changed_.wait_until(mutex_, until);
+  woken_ = false;
+}
+
+void GuardLink::wake() noexcept {
+  MutexLock lock(mutex_);
+  woken_ = true;
+  changed_.notify_all();
+}
+
+// Ends with the socket: the guard has ended, or this object ends.
+void GuardLink::receive_all() noexcept {
+  std::vector<std::byte> bytes(kMaxMemberMessage);
+  while (true) {
+    const ssize_t got = ::recv(fd_, bytes.data(), bytes.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return;
+    try {
+      GuardMessage message = decode_guard_message(std::span(bytes).first(static_cast<std::size_t>(got)));
+      MutexLock lock(mutex_);
+      received_.push_back(std::move(message));
+      changed_.notify_all();
+    } catch (const std::exception& error) {
+      log_error(std::string("a message of the guard is not valid: ") + error.what());
+      continue;
+    }
+    on_message_();
+  }
+}
+
+}  // namespace horo

@@ -1,0 +1,46 @@
+// GuardLink: a member's end of the socket to the guard of its host. A thread receives the guard's messages.
+#pragma once
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "elastic/messages.h"
+#include "horo/base/mutex.h"
+#include "horo/base/time.h"
+
+namespace horo {
+
+// Any thread may call any function.
+class GuardLink {
+ public:
+  // fd: a SOCK_SEQPACKET socket, of which this object is the owner from now on. on_message: called by the link's thread
+  // when take() has a message; must not block.
+  GuardLink(int fd, std::function<void()> on_message);
+  ~GuardLink();
+  GuardLink(const GuardLink&) = delete;
+  GuardLink& operator=(const GuardLink&) = delete;
+
+  // Blocks only while the guard has not read many earlier messages. A message is lost if the guard has ended.
+  void send(const MemberMessage& message) noexcept;
+  // The messages since the last call, in order. Never blocks.
+  std::vector<GuardMessage> take();
+  // Whether the guard has ended this epoch, or evicted this member, in a message that was not taken yet.
+  bool has_ended(std::uint32_t epoch);
+  // Blocks until there is a message, wake() was called or `until` is reached.
+  void wait(TimePoint until);
+  void wake() noexcept;
+
+ private:
+  void receive_all() noexcept;
+
+  const int fd_;
+  const std::function<void()> on_message_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<GuardMessage> received_ GUARDED_BY(mutex_);
+  bool woken_ GUARDED_BY(mutex_) = false;
+  std::jthread thread_;
+};
+
+}  // namespace horo

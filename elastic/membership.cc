@@ -1,0 +1,318 @@
+// After each event: members past their limit are evicted; then, if the epoch ends and no member of it is waited for,
+// the next epoch is decided, or the rest parks.
+#include "elastic/membership.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "elastic/texts.h"
+#include "horo/base/check.h"
+
+namespace horo {
+namespace {
+
+constexpr int kMaxBrokenPairs = 3;
+
+std::string is_or_are(std::size_t count) {
+  return count == 1 ? " is" : " are";
+}
+
+}  // namespace
+
+JobMembership::JobMembership(const MembershipConfig& config)
+    : config_(config),
+      members_(static_cast<std::size_t>(config.members)),
+      view_(static_cast<std::size_t>(config.members)) {
+  HORO_CHECK(config.members >= 1 && config.min_members >= 1 && config.min_members <= config.members);
+  std::iota(view_.begin(), view_.end(), MemberId{0});
+}
+
+std::vector<MembershipAction> JobMembership::on(const MembershipEvent& event, TimePoint now) {
+  now_ = now;
+  if (!is_ended_) {
+    std::visit([this](const auto& one) { handle(one); }, event);
+    evict_overdue();
+    decide();
+    update_park();
+    tell_running();
+    tell_over();
+  }
+  return std::exchange(actions_, {});
+}
+
+// ---- Events.
+
+void JobMembership::handle(const MemberEnded& event) {
+  at(event.id).stopped.reset();
+  if (!is_here(event.id)) return;
+  const std::string name = "rank " + std::to_string(event.id);
+  if (event.succeeded) {  // a script that made no session, or ended without shutdown()
+    depart(event.id, Presence::kLeft, name + " left", "");
+  } else {
+    depart(event.id, Presence::kDied, name + " died (" + event.how + ")", name_of(event.id) + " ended: " + event.how);
+  }
+}
+
+void JobMembership::handle(const MemberStopped& event) {
+  Member& member = at(event.id);
+  if (!is_here(event.id) || member.stopped) return;
+  member.stopped = now_;
+  say("rank " + std::to_string(event.id) + " is stopped; it is evicted in " + duration_text(config_.silence_limit) +
+      " unless it continues");
+}
+
+// It has had no time to answer, nor had any member if all were stopped.
+void JobMembership::handle(const MemberContinued& event) {
+  Member& member = at(event.id);
+  if (!is_here(event.id) || !member.stopped) return;
+  const auto others = here();
+  const bool were_all_stopped =
+      std::all_of(others.begin(), others.end(), [&](MemberId id) { return at(id).stopped.has_value(); });
+  say("rank " + std::to_string(event.id) + " continues");
+  member.stopped.reset();
+  if (member.asked) member.asked = now_;
+  for (const MemberId id : others) {
+    if (were_all_stopped && at(id).stopped) at(id).stopped = now_;
+  }
+}
+
+void JobMembership::handle(const MemberSent& event) {
+  at(event.id).was_heard = true;
+  if (!is_here(event.id)) return;
+  std::visit([&](const auto& message) { take(event.id, message); }, event.message);
+}
+
+// The first report of an epoch is its own evidence; the later ones may repeat what the member was told.
+void JobMembership::take(MemberId id, const Frozen& message) {
+  Member& member = at(id);
+  if (message.epoch > epoch_) {
+    say("rank " + std::to_string(id) + " froze in epoch " + std::to_string(message.epoch) + ", but the epoch is " +
+        std::to_string(epoch_) + ": ignored");
+  }
+  if (message.epoch != epoch_ || member.frozen) return;
+  member.frozen = message;
+  const bool is_first = !closing_;
+  close_epoch(message.lost, message.reason.empty() ? name_of(id) + " froze" : message.reason);
+  if (!is_first) return;
+  closing_->is_report = true;
+  const bool is_known = message.lost && std::find(view_.begin(), view_.end(), *message.lost) != view_.end();
+  if (is_known && *message.lost != id)
+    closing_->pair = std::pair(std::min(id, *message.lost), std::max(id, *message.lost));
+}
+
+void JobMembership::take(MemberId id, const Installed& message) {
+  if (message.epoch == epoch_) at(id).is_installed = true;
+}
+
+void JobMembership::take(MemberId id, const Leave& message) {
+  const std::string name = "rank " + std::to_string(id);
+  if (!message.failed) return depart(id, Presence::kLeft, name + " left", "");
+  depart(id, Presence::kFailed, name + " failed (" + printable(message.reason) + ")",
+         name_of(id) + " failed: " + message.reason);
+}
+
+// ---- The end of an epoch.
+
+// A member that left in good order does not end the epoch: at the end of a job all leave one after the other.
+void JobMembership::depart(MemberId id, Presence how, const std::string& story, const std::string& reason) {
+  at(id).presence = how;
+  departures_.push_back({how == Presence::kDied || how == Presence::kFailed, story});
+  if (how == Presence::kLeft) return;
+  close_epoch(id, reason);
+  if (!closing_->is_report) return;
+  closing_->lost = id;  // the cause of what the first report tells
+  closing_->reason = reason;
+  closing_->is_report = false;
+}
+
+void JobMembership::close_epoch(std::optional<MemberId> lost, const std::string& reason) {
+  if (!closing_) closing_ = Closing{lost, reason, false, std::nullopt};
+  if (!began_) began_ = now_;
+  for (const MemberId id : view_) {
+    Member& member = at(id);
+    if (!is_waited_for(id) || member.asked) continue;
+    member.asked = now_;
+    send(id, Freeze{epoch_, closing_->lost, closing_->reason});
+  }
+}
+
+void JobMembership::evict(MemberId id, const std::string& why) {
+  send(id, Evicted{name_of(id) + " was evicted: it " + why + ", and the other ranks went on without it"});
+  const std::string story = "rank " + std::to_string(id) + " is evicted";
+  say(story + ": it " + why);
+  depart(id, Presence::kEvicted, story, name_of(id) + " was evicted: it " + why);
+}
+
+void JobMembership::evict_overdue() {
+  for (const MemberId id : here()) {
+    const auto until = eviction_time(id);
+    if (!until || *until > now_) continue;
+    const bool is_stopped = at(id).stopped.has_value();
+    const auto limit = is_stopped || at(id).was_heard ? config_.silence_limit : config_.start_limit;
+    evict(id, (is_stopped ? "was stopped for " : "did not answer for ") + duration_text(limit));
+  }
+}
+
+// Nothing for a member that is not stopped and was not asked. A job whose members are all stopped waits: a person has
+// stopped the job. A member that has left counts as running: it does not wait for the stopped one, but its job does.
+std::optional<TimePoint> JobMembership::eviction_time(MemberId id) const {
+  const Member& member = at(id);
+  if (member.stopped) {
+    const bool one_runs = std::any_of(view_.begin(), view_.end(), [&](MemberId one) {
+      return at(one).presence == Presence::kLeft || (is_here(one) && !at(one).stopped);
+    });
+    return one_runs ? std::optional(*member.stopped + config_.silence_limit) : std::nullopt;
+  }
+  if (!member.asked || member.frozen || here().size() == 1) return std::nullopt;  // no other waits for the last one
+  return *member.asked + (member.was_heard ? config_.silence_limit : config_.start_limit);
+}
+
+// ---- The next epoch.
+
+void JobMembership::decide() {
+  if (!closing_ || is_parked()) return;
+  if (std::any_of(view_.begin(), view_.end(), [&](MemberId id) { return is_waited_for(id); })) return;
+  count_broken_pair();
+  const std::vector<MemberId> next = here();
+  if (next.empty()) return;
+  if (next.size() < static_cast<std::size_t>(config_.min_members)) return park(next.size());
+  begin_epoch(next);
+}
+
+// If the epochs end again and again because two members miss one another, and no member dies, one of the two goes.
+void JobMembership::count_broken_pair() {
+  if (here().size() < view_.size()) return broken_pairs_.clear();
+  const auto pair = closing_->pair;
+  if (!pair || ++broken_pairs_[*pair] < kMaxBrokenPairs) return;
+  broken_pairs_.clear();
+  evict(pair->second,
+        "and " + name_of(pair->first) + " lost one another " + std::to_string(kMaxBrokenPairs) + " times");
+}
+
+void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
+  View view{epoch_ + 1, members, {}, {}, closing_->reason};
+  std::vector<MemberId> ranks(members.size());
+  std::iota(ranks.begin(), ranks.end(), MemberId{0});
+  const std::string cause = departures_.empty() ? printable(closing_->reason) + "; " : departures_text();
+  say(cause + "epoch " + std::to_string(view.epoch) + " has " + ranks_text(members) +
+      (members == ranks ? "" : " as " + ranks_text(ranks)));
+  for (const MemberId id : members) view.progress[id] = at(id).frozen->progress;
+  view_ = members;
+  epoch_ = view.epoch;
+  closing_.reset();
+  departures_.clear();
+  for (const MemberId id : members) {
+    Member& member = at(id);
+    member.frozen.reset();
+    member.asked.reset();
+    member.is_installed = false;
+    send(id, view);
+  }
+}
+
+void JobMembership::tell_running() {
+  const std::vector<MemberId> left = here();
+  if (!began_ || closing_ || left.empty()) return;
+  if (!std::all_of(left.begin(), left.end(), [&](MemberId id) { return at(id).is_installed; })) return;
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - *began_);
+  const auto count = std::count_if(view_.begin(), view_.end(), [&](MemberId id) { return at(id).is_installed; });
+  const std::string all = count == 1 ? "its one member" : "all " + std::to_string(count) + " members";
+  say("epoch " + std::to_string(epoch_) + " runs on " + all + " after " + duration_text(took));
+  began_.reset();
+}
+
+// ---- Too few members.
+
+void JobMembership::park(std::size_t left) {
+  parked_since_ = now_;
+  parked_ = left;
+  say(departures_text() + left_text(here()) + ": parked for up to " + duration_text(config_.park_timeout));
+  for (const MemberId id : here()) {
+    send(id, Parked{static_cast<std::uint32_t>(left), static_cast<std::uint32_t>(config_.min_members)});
+  }
+}
+
+void JobMembership::update_park() {
+  const std::vector<MemberId> left = here();
+  if (!is_parked() || left.empty()) return;
+  if (now_ >= *parked_since_ + config_.park_timeout) {
+    return end_job(departures_text() + left_text(left) + ", and no other came back within " +
+                   duration_text(config_.park_timeout) + " (--park-timeout): start the job again");
+  }
+  if (left.size() == parked_) return;
+  parked_ = left.size();
+  for (const MemberId id : left) {
+    send(id, Parked{static_cast<std::uint32_t>(parked_), static_cast<std::uint32_t>(config_.min_members)});
+  }
+}
+
+void JobMembership::end_job(const std::string& text) {
+  is_ended_ = true;
+  actions_.emplace_back(EndJob{text});
+}
+
+// The failures that no decision has told.
+void JobMembership::tell_over() {
+  if (is_ended_ || is_over_told_ || !is_over()) return;
+  is_over_told_ = true;
+  for (const Departure& departure : departures_) {
+    if (departure.is_failure) say(departure.text);
+  }
+}
+
+// ---- Questions.
+
+std::optional<TimePoint> JobMembership::next_deadline() const {
+  if (is_over()) return std::nullopt;
+  std::optional<TimePoint> next;
+  if (is_parked()) next = *parked_since_ + config_.park_timeout;
+  for (const MemberId id : here()) {
+    if (const auto until = eviction_time(id)) next = std::min(*until, next.value_or(*until));
+  }
+  return next;
+}
+
+bool JobMembership::is_over() const {
+  return is_ended_ || here().empty();
+}
+
+std::vector<MemberId> JobMembership::judged_members() const {
+  std::vector<MemberId> judged;
+  std::copy_if(view_.begin(), view_.end(), std::back_inserter(judged),
+               [&](MemberId id) { return is_here(id) || at(id).presence == Presence::kLeft; });
+  return judged.size() >= static_cast<std::size_t>(config_.min_members) ? judged : view_;
+}
+
+JobMembership::Member& JobMembership::at(MemberId id) {
+  HORO_CHECK(id < members_.size());
+  return members_[id];
+}
+
+const JobMembership::Member& JobMembership::at(MemberId id) const {
+  HORO_CHECK(id < members_.size());
+  return members_[id];
+}
+
+std::vector<MemberId> JobMembership::here() const {
+  std::vector<MemberId> found;
+  std::copy_if(view_.begin(), view_.end(), std::back_inserter(found), [&](MemberId id) { return is_here(id); });
+  return found;
+}
+
+std::string JobMembership::name_of(MemberId id) const {
+  const auto rank = std::find(view_.begin(), view_.end(), id) - view_.begin();
+  return "rank " + std::to_string(rank) + " (member " + std::to_string(id) + ")";
+}
+
+std::string JobMembership::departures_text() const {
+  std::string text;
+  for (const Departure& departure : departures_) text += (text.empty() ? "" : ", ") + departure.text;
+  return text.empty() ? text : text + "; ";
+}
+
+std::string JobMembership::left_text(const std::vector<MemberId>& left) const {
+  return ranks_text(left) + is_or_are(left.size()) + " left of " + std::to_string(config_.members) +
+         ", fewer than --min-np " + std::to_string(config_.min_members);
+}
+
+}  // namespace horo

@@ -1,0 +1,157 @@
+// JobMembership: decides which processes are the members of an elastic job. A pure state machine: no I/O, no thread, no
+// clock. Events are what the guard sees of its children and what they send; actions are what the guard must do.
+// docs/protocol.md has the states, the rules and the reasons.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "elastic/messages.h"
+#include "horo/base/time.h"
+
+namespace horo {
+
+struct MembershipConfig {
+  int members = 1;                                  // at the start: MemberIds 0 to members - 1
+  int min_members = 1;                              // below it the others park
+  std::chrono::milliseconds silence_limit{10'000};  // a member that is stopped, or does not freeze, for so long is
+                                                    // evicted
+  std::chrono::milliseconds start_limit{120'000};   // the same for a member that has sent nothing yet: it is starting
+  std::chrono::milliseconds park_timeout{60'000};   // parked for so long: the job ends
+};
+
+// ---- Events.
+
+// The process has ended: its exit code or signal as words ("signal 9 (SIGKILL)"), and whether it ended with code 0.
+struct MemberEnded {
+  MemberId id = 0;
+  bool succeeded = false;
+  std::string how;
+};
+struct MemberStopped {  // SIGSTOP
+  MemberId id = 0;
+};
+struct MemberContinued {
+  MemberId id = 0;
+};
+struct MemberSent {
+  MemberId id = 0;
+  MemberMessage message;
+};
+struct TimePassed {};
+using MembershipEvent = std::variant<MemberEnded, MemberStopped, MemberContinued, MemberSent, TimePassed>;
+
+// ---- Actions, in this order.
+
+struct SendToMember {
+  MemberId id = 0;
+  GuardMessage message;
+};
+// One line of the job's story: which member died, how it was seen, what was decided, how long it took.
+struct Say {
+  std::string text;
+};
+// The job cannot go on. The processes that are left are ended by the caller.
+struct EndJob {
+  std::string text;
+};
+using MembershipAction = std::variant<SendToMember, Say, EndJob>;
+
+class JobMembership {
+ public:
+  // Epoch 0 has all members; each of them is in it when it sends its first message or is lost before.
+  explicit JobMembership(const MembershipConfig& config);
+
+  // Takes one event. The secret of a View in an action is zero: the caller draws one per epoch. `now` never decreases.
+  std::vector<MembershipAction> on(const MembershipEvent& event, TimePoint now);
+  // When TimePassed is due; nothing: not before another event.
+  std::optional<TimePoint> next_deadline() const;
+
+  std::uint32_t epoch() const { return epoch_; }
+  const std::vector<MemberId>& members() const { return view_; }  // of the current epoch, by rank
+  bool is_parked() const { return parked_since_.has_value(); }
+  bool is_over() const;  // EndJob was given, or no member is left: each has left, ended or been evicted
+  // The members whose ends decide the job's: of the last epoch, those that neither died nor failed nor were evicted, if
+  // they are enough to go on; else all members of the last epoch.
+  std::vector<MemberId> judged_members() const;
+  bool is_evicted(MemberId id) const { return at(id).presence == Presence::kEvicted; }
+
+ private:
+  enum class Presence { kHere, kLeft, kFailed, kDied, kEvicted };
+  struct Member {
+    Presence presence = Presence::kHere;
+    bool was_heard = false;            // it has sent a message
+    bool is_installed = false;         // in the current epoch
+    std::optional<Frozen> frozen;      // in the current epoch
+    std::optional<TimePoint> asked;    // to freeze, in the current epoch
+    std::optional<TimePoint> stopped;  // since then
+  };
+  // Why the current epoch ends: the first evidence.
+  struct Closing {
+    std::optional<MemberId> lost;
+    std::string reason;
+    bool is_report = false;                             // of a member that froze; a cause replaces it
+    std::optional<std::pair<MemberId, MemberId>> pair;  // the first member that froze, and the one that it missed
+  };
+  // A member that is out since the last decision, for the story.
+  struct Departure {
+    bool is_failure = false;  // told at the end of the job, if no decision has told it
+    std::string text;
+  };
+
+  void handle(const MemberEnded& event);
+  void handle(const MemberStopped& event);
+  void handle(const MemberContinued& event);
+  void handle(const MemberSent& event);
+  void handle(const TimePassed&) {}
+  void take(MemberId id, const Frozen& message);
+  void take(MemberId id, const Installed& message);
+  void take(MemberId id, const Leave& message);
+
+  void depart(MemberId id, Presence how, const std::string& story, const std::string& reason);
+  void close_epoch(std::optional<MemberId> lost, const std::string& reason);
+  void evict(MemberId id, const std::string& why);
+  void evict_overdue();
+  void decide();
+  void count_broken_pair();
+  void begin_epoch(const std::vector<MemberId>& members);
+  void park(std::size_t left);
+  void update_park();
+  void end_job(const std::string& text);
+  void tell_running();
+  void tell_over();
+
+  Member& at(MemberId id);
+  const Member& at(MemberId id) const;
+  bool is_here(MemberId id) const { return at(id).presence == Presence::kHere; }
+  std::vector<MemberId> here() const;  // of the current epoch
+  bool is_waited_for(MemberId id) const { return is_here(id) && !at(id).frozen; }
+  std::optional<TimePoint> eviction_time(MemberId id) const;
+  std::string name_of(MemberId id) const;  // "rank 1 (member 2)"
+  std::string departures_text() const;     // "rank 1 died (signal 9 (SIGKILL)), rank 2 left; "; or empty
+  std::string left_text(const std::vector<MemberId>& left) const;
+  void send(MemberId id, GuardMessage message) { actions_.emplace_back(SendToMember{id, std::move(message)}); }
+  void say(const std::string& text) { actions_.emplace_back(Say{text}); }
+
+  const MembershipConfig config_;
+  std::vector<Member> members_;  // by id
+  std::vector<MemberId> view_;
+  std::uint32_t epoch_ = 0;
+  std::optional<Closing> closing_;
+  std::vector<Departure> departures_;
+  std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
+  std::map<std::pair<MemberId, MemberId>, int> broken_pairs_;  // lower id first: epochs that ended by this pair alone
+  std::optional<TimePoint> parked_since_;
+  std::size_t parked_ = 0;  // members that were told so last
+  bool is_ended_ = false;   // EndJob was given
+  bool is_over_told_ = false;
+  TimePoint now_{};
+  std::vector<MembershipAction> actions_;
+};
+
+}  // namespace horo

@@ -1,0 +1,91 @@
+// The messages between a member of an elastic job and the guard of its host, and the view, which names the members
+// of an epoch. docs/protocol.md has the protocol.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "horo/base/auth.h"
+
+namespace horo {
+
+// A process that takes part in the job: its rank in the first epoch. Never given to another process.
+using MemberId = std::uint32_t;
+
+inline constexpr std::size_t kMaxMemberText = 2'048;         // bytes; longer texts are cut
+inline constexpr std::size_t kMaxMemberMessage = 128 << 10;  // bytes of an encoded message
+inline constexpr std::size_t kMaxMembers = 1'024;
+inline constexpr std::size_t kMaxLanes = 1'024;  // of one member
+
+// The progress of a lane: the collectives of a process set (lane: its number), or messages (kMessageLane).
+inline constexpr std::uint32_t kMessageLane = UINT32_MAX;
+using Progress = std::map<std::uint32_t, std::uint64_t>;  // lane: number of the last collective that is complete here
+
+// ---- From a member to the guard.
+
+// The member has stopped the lanes of this epoch and delivers nothing more in it: its progress is final.
+struct Frozen {
+  std::uint32_t epoch = 0;
+  Progress progress;
+  std::optional<MemberId> lost;  // the member that it misses, if it knows
+  std::string reason;            // what it saw, as a sentence
+  bool operator==(const Frozen&) const = default;
+};
+// The member runs in this epoch.
+struct Installed {
+  std::uint32_t epoch = 0;
+  bool operator==(const Installed&) const = default;
+};
+// The member takes part no more: its script has ended, or failed with this text. Its process ends soon.
+struct Leave {
+  bool failed = false;
+  std::string reason;
+  bool operator==(const Leave&) const = default;
+};
+using MemberMessage = std::variant<Frozen, Installed, Leave>;
+
+// ---- From the guard to a member.
+
+// The epoch ends: freeze, if that has not happened, and answer with Frozen.
+struct Freeze {
+  std::uint32_t epoch = 0;
+  std::optional<MemberId> lost;
+  std::string reason;
+  bool operator==(const Freeze&) const = default;
+};
+// The members of an epoch, and what the survivors of the last one had complete. A collective of the last epoch counts
+// as done if every survivor that has its lane has it complete; everything else runs again among the new members.
+struct View {
+  std::uint32_t epoch = 0;
+  std::vector<MemberId> members;          // by rank in this epoch; ascending
+  JobKey secret{};                        // of the connections of this epoch; drawn anew for each, and never stored
+  std::map<MemberId, Progress> progress;  // of the members that froze in the last epoch and are in this one
+  std::string reason;                     // why the last epoch ended, as a sentence
+  bool operator==(const View&) const = default;
+};
+// Too few members are left: this one stays frozen until there are enough, or until the job ends.
+struct Parked {
+  std::uint32_t members = 0;
+  std::uint32_t needed = 0;
+  bool operator==(const Parked&) const = default;
+};
+// The receiver is no member any more: its works fail with this text.
+struct Evicted {
+  std::string reason;
+  bool operator==(const Evicted&) const = default;
+};
+using GuardMessage = std::variant<Freeze, View, Parked, Evicted>;
+
+// Encoding cuts texts. Decoding throws ProtocolError for anything that encode() does not write.
+std::vector<std::byte> encode(const MemberMessage& message);
+std::vector<std::byte> encode(const GuardMessage& message);
+MemberMessage decode_member_message(std::span<const std::byte> bytes);
+GuardMessage decode_guard_message(std::span<const std::byte> bytes);
+
+}  // namespace horo

@@ -1,0 +1,199 @@
+// The engine in an elastic job. When a rank is lost, this rank freezes: it stops its lanes and tells the guard what is
+// complete. The guard's view names the members of the next epoch. This rank then delivers what is committed, connects
+// to the other members, and reports again what is in flight. docs/protocol.md has the protocol.
+
+#include <algorithm>
+#include <utility>
+
+#include "elastic/commit.h"
+#include "horo/base/log.h"
+#include "horo/base/say.h"
+#include "horo/engine/engine.h"
+#include "ring/shm/arena.h"
+
+namespace horo {
+namespace {
+
+// A rank that has left may have delivered a collective that this rank is about to deliver; no new epoch is needed then.
+constexpr std::chrono::milliseconds kLeftPatience{100};
+constexpr std::chrono::milliseconds kInstallTimeout{10'000};
+constexpr std::chrono::seconds kWaitForView{1};
+
+// The settings of a member, for the connections of this epoch. Its secret is their key, and names their meeting place.
+Config config_for(const View& view, const Membership& membership, const Config& config) {
+  Config own = config_in(membership, config);
+  own.key = view.secret;
+  const std::string_view place = "meeting place";
+  const Mac name = hmac_sha256(view.secret, std::as_bytes(std::span(place.data(), place.size())));
+  own.job += say("/", view.epoch, "/");
+  for (std::size_t i = 0; i < 16; ++i) own.job += say(std::hex, static_cast<int>(name[i]));
+  own.addr.clear();
+  own.meet_by = own.size == 1 ? MeetBy::kAddr : MeetBy::kLocal;
+  own.start_timeout = std::min(own.start_timeout, kInstallTimeout);
+  return own;
+}
+
+Membership membership_in(const View& view, MemberId id) {
+  const auto found = std::find(view.members.begin(), view.members.end(), id);
+  if (found == view.members.end()) throw std::runtime_error("the view of the next epoch has no place for this rank");
+  return {view.epoch, view.members, static_cast<int>(found - view.members.begin())};
+}
+
+}  // namespace
+
+// A member that misses another one before the first epoch begins asks for a view, as it does later.
+void Engine::join_job(const FirstLinks& first) {
+  const Membership all = first_membership(config_);
+  guard_ = std::make_unique<GuardLink>(config_.guard_fd, [this] { wake(); });
+  for (std::optional<View> view;;) {
+    const std::uint32_t epoch = view ? view->epoch : 0;
+    const IsCancelled is_cancelled = [this, epoch] { return guard_->has_ended(epoch); };
+    try {
+      const Membership membership = view ? membership_in(*view, all.members[static_cast<std::size_t>(all.rank)]) : all;
+      Links links =
+          view ? find_others(config_for(*view, membership, config_), epoch, {}, is_cancelled) : first(is_cancelled);
+      epoch_ = std::make_shared<EpochState>(membership, config_, std::move(links));
+      publish(open_lanes(*epoch_));
+      if (view) tensor_table_.begin_epoch({rank(), membership.size(), all.ranks_in(membership), view->reason});
+      return guard_->send(Installed{epoch});
+    } catch (const PeerLost& lost) {
+      guard_->send(Frozen{epoch, {}, {}, lost.what()});
+    }
+    view = next_view();
+  }
+}
+
+View Engine::next_view() {
+  while (true) {
+    guard_->wait(Clock::now() + kWaitForView);
+    for (const GuardMessage& message : guard_->take()) {
+      if (const auto* view = std::get_if<View>(&message)) return *view;
+      if (const auto* evicted = std::get_if<Evicted>(&message)) throw PeerLost(config_.rank, evicted->reason);
+    }
+  }
+}
+
+void Engine::take_guard_messages() {
+  for (const GuardMessage& message : guard_->take()) {
+    if (!ended_) std::visit([this](const auto& one) { take(one); }, message);
+  }
+}
+
+void Engine::take(const Freeze& freeze) {
+  if (frozen_ || freeze.epoch != epoch_->membership.epoch) return;
+  const auto& members = epoch_->membership.members;
+  const auto lost = freeze.lost ? std::find(members.begin(), members.end(), *freeze.lost) : members.end();
+  this->freeze(lost == members.end() ? -1 : static_cast<int>(lost - members.begin()), freeze.reason);
+}
+
+void Engine::take(const Parked& parked) {
+  log_warning(say("rank ", rank(), " is parked: ", parked.members, " of at least ", parked.needed, " ranks are left"));
+}
+
+void Engine::take(const Evicted& evicted) {
+  if (!frozen_) abort_epoch(rank(), evicted.reason);
+  ended_ = true;
+  frozen_ = false;
+  tensor_table_.close(failure_of(rank(), evicted.reason));
+  tensor_table_.fail_all();
+}
+
+// A view comes when this rank is frozen: the guard has waited for it.
+void Engine::take(const View& view) {
+  if (!frozen_)
+    return log_error(say("rank ", rank(), " got the view of epoch ", view.epoch, " while it is not frozen"));
+  install(view);
+}
+
+void Engine::check_left(TimePoint now) {
+  if (ended_ || frozen_ || left_rank_ < 0 || !tensor_table_.has_in_flight()) {
+    left_since_.reset();
+    return;
+  }
+  if (!left_since_) left_since_ = now;
+  detector_deadline_ = std::min(detector_deadline_.value_or(TimePoint::max()), *left_since_ + kLeftPatience);
+  if (now - *left_since_ >= kLeftPatience) freeze(left_rank_, say("rank ", left_rank_, " has left the job"));
+}
+
+// No buffer is in use after this, and what is complete here does not change any more.
+void Engine::freeze(int origin, const std::string& why) noexcept {
+  frozen_ = true;
+  detector_deadline_.reset();
+  timer_.reset();
+  abort_epoch(origin, why);
+  epoch_->lanes->join();
+  is_settled_ = false;
+  try {
+    report_frozen(epoch_->membership.epoch, why, origin);
+    log_info(say("rank ", rank(), " is frozen in epoch ", epoch_->membership.epoch, ": ", why));
+  } catch (const std::bad_alloc&) {
+    leave_job(true, no_memory_->text);
+  }
+}
+
+void Engine::report_frozen(std::uint32_t epoch, const std::string& why, int origin) {
+  Frozen frozen{epoch, {}, {}, why};
+  if (!is_settled_) frozen.progress = epoch_->lanes->progress();
+  const auto& members = epoch_->membership.members;
+  if (origin >= 0 && origin < epoch_->membership.size()) frozen.lost = members[static_cast<std::size_t>(origin)];
+  guard_->send(frozen);
+}
+
+void Engine::wait_for_view() {
+  guard_->wait(Clock::now() + kWaitForView);
+  take_guard_messages();
+  check_abort();
+  publish_ready_times();
+}
+
+// What counts as done on the members that go on is delivered on all of them.
+void Engine::settle(const View& view) {
+  if (std::exchange(is_settled_, true)) return;
+  const auto& members = epoch_->membership.members;
+  epoch_->lanes->settle([&](std::uint32_t lane, const Commit& commit, const std::vector<int>& ranks) {
+    std::vector<MemberId> participants;
+    for (const int rank : ranks) participants.push_back(members[static_cast<std::size_t>(rank)]);
+    return is_committed(view, lane, commit.number, participants);
+  });
+}
+
+// The first rank of the last epoch that is not in the next one; -1: none.
+int Engine::lost_rank(const std::vector<int>& rank_of) {
+  const auto lost = std::find(rank_of.begin(), rank_of.end(), -1);
+  return lost == rank_of.end() ? -1 : static_cast<int>(lost - rank_of.begin());
+}
+
+void Engine::install(const View& view) {
+  view_epoch_ = view.epoch;
+  settle(view);
+  try {
+    const std::shared_ptr<EpochState> next = connect(view);
+    const Topology topology = open_lanes(*next);
+    const std::vector<int> rank_of = epoch_->membership.ranks_in(next->membership);
+    enter_epoch(next);
+    publish(topology);
+    for (const Item& failed : tensor_table_.begin_epoch({rank(), next->config.size, rank_of, view.reason})) {
+      failed.work->fail(failure_of(lost_rank(rank_of), view.reason));
+    }
+    frozen_ = false;
+    guard_->send(Installed{view.epoch});
+    log_info(say("rank ", rank(), " of ", next->config.size, " goes on in epoch ", view.epoch));
+    wake();
+  } catch (const PeerLost& lost) {
+    report_frozen(view.epoch, lost.what(), -1);
+  }
+}
+
+std::shared_ptr<EpochState> Engine::connect(const View& view) {
+  const auto& before = epoch_->membership;
+  const Membership membership = membership_in(view, before.members[static_cast<std::size_t>(before.rank)]);
+  const Config config = config_for(view, membership, config_);
+  Links links = find_others(config, view.epoch, {}, [this, &view] { return guard_->has_ended(view.epoch); });
+  return std::make_shared<EpochState>(membership, config_, std::move(links), *epoch_);
+}
+
+void Engine::leave_job(bool failed, const std::string& why) noexcept {
+  guard_->send(Leave{failed, why});
+}
+
+}  // namespace horo

@@ -1,0 +1,92 @@
+#include "horo/lane/commits.h"
+
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+namespace horo {
+namespace {
+
+// A result of variable size goes to the caller's memory, if there is any. Returns a failure if it is too small.
+FailurePtr move_to_caller(const Item& item, Outcome& outcome) {
+  const Submission& submission = item.submission;
+  if (!outcome.data || submission.out == nullptr) return nullptr;
+  if (outcome.bytes > submission.out_bytes) return invalid(too_small_text(item, outcome.bytes));
+  if (outcome.bytes > 0) std::memcpy(submission.out, outcome.data.get(), outcome.bytes);
+  outcome.data.reset();
+  return nullptr;
+}
+
+}  // namespace
+
+bool Commits::complete(const Job& job, HeldResult result) {
+  completed_ = job.release.number;
+  const TensorSpec& spec = *job.first().spec;
+  const bool commits = spec.kind == CollectiveKind::kBarrier || spec.round_stream == 0;
+  if (!commits) {
+    rounds_[spec.round_stream].push_back(std::move(result));
+    return false;
+  }
+  commit_ = {job.release.number, job.release.ranks};
+  if (spec.round_stream != 0) committing_ = std::exchange(rounds_[spec.round_stream], {});
+  committing_.push_back(std::move(result));
+  return true;
+}
+
+void Commits::hold(HeldResult result) {
+  rounds_[result.items->front().spec->round_stream].push_back(std::move(result));
+}
+
+void Commits::fail_round(const Item& barrier, const FailurePtr& failure) {
+  for (HeldResult& held : std::exchange(rounds_[barrier.spec->round_stream], {})) {
+    if (!held.failure) held.failure = failure;
+    deliver_one(held);
+  }
+}
+
+void Commits::deliver() {
+  for (HeldResult& held : std::exchange(committing_, {})) deliver_one(held);
+}
+
+// The works end after the last write to their memory.
+void Commits::deliver_one(HeldResult& held) {
+  const std::byte* from = held.memory.data.get();
+  if (from != nullptr && !held.failure) {
+    const bool is_single = held.items->size() == 1;
+    std::size_t done = 0;
+    for (const Item& item : *held.items) {
+      const std::size_t bytes = is_single ? held.bytes : item.bytes;
+      if (bytes > 0) std::memcpy(item.submission.out, from + done, bytes);
+      done += bytes;
+    }
+    counters_.add_unpacked(done);
+  }
+  buckets_.give_back(std::move(held.memory));
+  if (!held.failure) held.failure = move_to_caller(held.items->front(), held.outcome);
+  end(held);
+}
+
+void Commits::end(HeldResult& held) {
+  const std::vector<Item>& items = *held.items;
+  tensor_table_.retire(items);
+  if (!held.failure && !held.outcome.absent && items.size() > 1) return Work::finish_all(items);
+  for (const Item& item : items) {
+    if (held.failure) {
+      item.work->fail(held.failure);
+    } else if (items.size() == 1) {
+      item.work->finish(std::move(held.outcome));
+    } else {
+      Outcome absent;
+      absent.absent = true;
+      item.work->finish(std::move(absent));
+    }
+  }
+}
+
+void Commits::settle(const std::function<bool(const Commit&)>& is_done) {
+  if (!committing_.empty() && is_done(commit_)) deliver();
+  committing_.clear();
+  rounds_.clear();
+}
+
+}  // namespace horo

@@ -1,0 +1,67 @@
+// Commits: the results of a lane in an elastic job. A collective leaves its inputs intact: its result is held apart
+// until it is committed, and then copied to the callers' memory. A collective of a round (TensorSpec::round_stream) is
+// committed by the barrier of its round, any other one by itself. docs/protocol.md has the reasons.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "horo/lane/buckets.h"
+#include "horo/lane/job.h"
+#include "horo/tensors/tensor_table.h"
+
+namespace horo {
+
+// Works whose results wait for a commit.
+struct HeldResult {
+  ItemList items;
+  Allocation memory = {};   // the results, one after the other; null: none
+  std::size_t bytes = 0;    // of a single result
+  Outcome outcome = {};     // of a single item; absent: of all items
+  FailurePtr failure = {};  // the works fail
+};
+
+// The collective that commits now: its number, and the ranks that take part; empty: all members of the set.
+struct Commit {
+  std::uint64_t number = 0;
+  std::vector<int> ranks;
+};
+
+// The thread that runs the lane's tasks, or the engine's when that has ended.
+class Commits {
+ public:
+  Commits(TensorTable& tensor_table, Buckets& buckets, Counters& counters)
+      : tensor_table_(tensor_table), buckets_(buckets), counters_(counters) {}
+
+  // The collective is complete on this rank. True: it commits by itself or, as the barrier of a round, with all that is
+  // held of the round: the caller runs the commit's barrier, and then deliver(). False: it is held.
+  bool complete(const Job& job, HeldResult result);
+  // Works of a round that end without a result.
+  void hold(HeldResult result);
+  // The barrier of a round has failed: its works fail too.
+  void fail_round(const Item& barrier, const FailurePtr& failure);
+  // Delivers what the commit in progress covers.
+  void deliver();
+
+  // The number of the last collective that is complete on this rank.
+  std::uint64_t completed() const { return completed_; }
+  // The epoch has ended: a commit that was in progress is delivered if it counts as done. All other results are
+  // dropped.
+  void settle(const std::function<bool(const Commit&)>& is_done);
+
+ private:
+  void deliver_one(HeldResult& held);
+  void end(HeldResult& held);
+
+  TensorTable& tensor_table_;
+  Buckets& buckets_;
+  Counters& counters_;
+  std::uint64_t completed_ = 0;
+  std::map<std::uint64_t, std::vector<HeldResult>> rounds_;  // by round stream
+  Commit commit_;                                            // in progress, with these results
+  std::vector<HeldResult> committing_;
+};
+
+}  // namespace horo

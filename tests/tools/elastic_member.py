@@ -1,0 +1,66 @@
+"""A stand-in for a member of an elastic job: it speaks the guard's socket and needs no horo. MEMBER is the source that
+tests put before the programs of their ranks."""
+
+MEMBER = r'''
+import os, signal, socket, struct, sys
+
+VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED = 1, 1, 2, 3, 4, 5, 6, 7
+
+class Member:
+    """Each method blocks until its messages have come; a message that is not expected is an error."""
+
+    def __init__(self):
+        self.id = int(os.environ["HORO_RANK"])
+        self.socket = socket.socket(fileno=int(os.environ["HORO_GUARD_FD"]))
+        self.epoch = 0
+        self.installed(0)
+
+    def send(self, kind, fields):
+        self.socket.send(struct.pack("<BB", VERSION, kind) + fields)
+
+    def installed(self, epoch):
+        self.epoch = epoch
+        self.send(INSTALLED, struct.pack("<I", epoch))
+
+    def frozen(self, progress):
+        lanes = b"".join(struct.pack("<IQ", *lane) for lane in progress.items())
+        text = b"seen by member %d" % self.id
+        fields = struct.pack("<II", self.epoch, len(progress)) + lanes + struct.pack("<BI", 0, len(text)) + text
+        self.send(FROZEN, fields)
+
+    def leave(self, failed=False, text=b""):
+        self.send(LEAVE, struct.pack("<BI", failed, len(text)) + text)
+
+    def receive(self, *kinds):
+        bytes = self.socket.recv(1 << 18)
+        assert len(bytes) > 2 and bytes[0] == VERSION and bytes[1] in kinds, (self.id, kinds, bytes[:64])
+        return bytes[1], bytes[2:]
+
+    def text(self, kind):
+        return self.receive(kind)[1][4:].decode()
+
+    def view(self):
+        """Waits for a view and answers each freeze before it; returns members, secret and progress."""
+        while True:
+            kind, fields = self.receive(FREEZE, VIEW)
+            if kind == VIEW:
+                break
+            self.frozen({0: 100 + self.id})
+        epoch, count = struct.unpack_from("<II", fields)
+        members = list(struct.unpack_from(f"<{count}I", fields, 8))
+        at = 8 + 4 * count
+        secret, (reports,), at = fields[at : at + 32], struct.unpack_from("<I", fields, at + 32), at + 36
+        progress = {}
+        for _ in range(reports):
+            member, lanes = struct.unpack_from("<II", fields, at)
+            progress[member] = dict(struct.unpack_from("<IQ", fields, at + 8 + 12 * i) for i in range(lanes))
+            at += 8 + 12 * lanes
+        self.installed(epoch)
+        return members, secret.hex(), progress
+
+def die(number=signal.SIGKILL):
+    os.kill(os.getpid(), number)
+    signal.pause()
+
+member = Member()
+'''

@@ -1,0 +1,230 @@
+"""horo run --min-np: the guard's side of an elastic job. Stand-ins of ranks speak its socket."""
+
+import re
+import signal
+import subprocess
+
+import pytest
+from elastic_member import MEMBER
+from launching import DEADLINE_S, all_end_soon, clean_environment, command, horo, pids_in, run
+
+
+def elastic(ranks, program, least=1, options=()):
+    return run(ranks, MEMBER + program, options=("--min-np", str(least), *options))
+
+
+def start(ranks, program, options):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    job = subprocess.Popen(command(ranks, MEMBER + program, options), env=clean_environment(), **pipes)
+    return job, job.stdout
+
+
+def test_a_job_whose_ranks_all_leave_prints_nothing():
+    done = elastic(3, "member.leave()")
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
+
+
+def test_survivors_get_one_view_and_the_job_succeeds():
+    program = "if rank == 2: die()\nprint(*member.view())\nmember.leave()"
+    done = elastic(4, program, least=2)
+    assert done.returncode == 0, done.stderr
+    progress = "{0: {0: 100}, 1: {0: 101}, 3: {0: 103}}"
+    views = {re.sub(r"^\[\d\] ", "", line) for line in done.stdout.splitlines()}
+    assert len(views) == 1 and re.fullmatch(rf"\[0, 1, 3\] [0-9a-f]{{64}} {re.escape(progress)}", views.pop())
+    first, second = done.stderr.splitlines()
+    assert first == "horo run: rank 2 died (signal 9 (SIGKILL)); epoch 1 has ranks 0, 1, 3 as ranks 0, 1, 2"
+    assert re.fullmatch(r"horo run: epoch 1 runs on all 3 members after \d+ ms", second)
+
+
+def test_each_epoch_has_a_secret_of_its_own():
+    program = """
+if rank == 3: die()
+first = member.view()
+if rank == 2: die()
+second = member.view()
+print(*first[0], *second[0], first[1] != second[1])
+member.leave()
+"""
+    done = elastic(4, program)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] 0 1 2 0 1 True", "[1] 0 1 2 0 1 True"]
+
+
+def test_a_rank_has_its_own_end_of_its_socket_and_no_other():
+    program = """
+paths = [f'/proc/self/fd/{fd}' for fd in os.listdir('/proc/self/fd')]
+links = [os.readlink(path) for path in paths if os.path.islink(path)]  # the listing's own descriptor is closed
+print(sum(link.startswith('socket:') for link in links), os.environ['HORO_MIN_NP'])
+member.leave()
+"""
+    done = elastic(3, program, least=2)
+    assert sorted(done.stdout.splitlines()) == ["[0] 1 2", "[1] 1 2", "[2] 1 2"], done.stderr
+
+
+def test_a_failed_rank_leaves_with_its_text_and_the_others_go_on():
+    program = r"""
+if rank == 1:
+    member.leave(True, b'ValueError: \x1b[31mno')
+    sys.exit(1)
+kind, fields = member.receive(FREEZE)
+print(fields[13:].decode().replace('\x1b', ''))
+member.frozen({})
+member.view()
+member.leave()
+"""
+    done = elastic(3, program)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines())[0] == "[0] rank 1 (member 1) failed: ValueError: [31mno"
+    told = "rank 1 failed (ValueError: \\x1b[31mno); epoch 1 has ranks 0, 2 as ranks 0, 1"
+    assert f"horo run: {told}\n" in done.stderr
+
+
+def test_a_failure_of_all_ranks_is_the_failure_of_the_job():
+    done = elastic(2, "member.leave(True, b'ValueError: no')\nraise SystemExit(5)")
+    assert done.returncode == 5
+    assert "failed first: exit code 5" in done.stderr
+
+
+def test_the_exit_code_of_the_survivors_is_the_jobs():
+    done = elastic(3, "if rank == 2: die()\nmember.view()\nmember.leave()\nsys.exit(6 if rank == 1 else 0)")
+    assert done.returncode == 6
+    assert "rank 1 on host" in done.stderr and "failed first: exit code 6" in done.stderr
+    assert "rank 2: signal 9 (SIGKILL); the job went on without it" in done.stderr
+
+
+def test_too_few_ranks_park_and_the_job_ends_with_a_text():
+    program = """
+if rank: die()
+while True:
+    kind, fields = member.receive(FREEZE, PARKED)
+    if kind == PARKED: break
+    member.frozen({})
+print(*fields[::4])
+signal.pause()
+"""
+    done = elastic(3, program, least=2, options=("--park-timeout", "0.2"))
+    assert done.returncode == 1 and done.stdout == "[0] 1 2\n"
+    assert "rank 0 is left of 3, fewer than --min-np 2, and no other came back within 200 ms" in done.stderr
+
+
+def test_a_stopped_rank_is_evicted_and_killed_when_the_others_have_ended():
+    program = """
+print(f'pid={os.getpid()}')
+if rank == 1: die(signal.SIGSTOP)
+print('members', *member.view()[0])
+member.leave()
+"""
+    done = elastic(3, program, options=("--evict-after", "0.3"))
+    assert done.returncode == 0, done.stderr
+    assert "[0] members 0 2\n" in done.stdout and "[2] members 0 2\n" in done.stdout
+    assert "horo run: rank 1 is stopped; it is evicted in 300 ms unless it continues\n" in done.stderr
+    assert "horo run: rank 1 is evicted: it was stopped for 300 ms\n" in done.stderr
+    assert all_end_soon(pids_in(done.stdout))
+
+
+def test_an_evicted_rank_that_continues_reads_why():
+    program = """
+print(f'pid={os.getpid()}', flush=True)
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    print(member.text(EVICTED), flush=True)
+else:
+    print('members', *member.view()[0], flush=True)
+    signal.sigwait([signal.SIGUSR1])
+member.leave()
+"""
+    block = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+    job, out = start(2, block + program, ("--min-np", "1", "--evict-after", "0.3"))
+    lines = sorted(out.readline() for _ in range(3))
+    assert lines[0] == "[0] members 0\n"
+    evicted = pids_in(lines[2])[0]
+    subprocess.run(["kill", "-CONT", str(evicted)], check=True)
+    assert "[1] rank 1 (member 1) was evicted: it was stopped for 300 ms" in out.readline()
+    job.send_signal(signal.SIGUSR1)
+    _, errors = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == 0, errors
+
+
+def test_a_rank_that_continues_in_time_stays():
+    program = """
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print(f'pid={os.getpid()}', flush=True)
+if rank == 1: os.kill(os.getpid(), signal.SIGSTOP)
+signal.sigwait([signal.SIGUSR1])
+member.leave()
+"""
+    job, out = start(2, program, ("--min-np", "1", "--evict-after", "300"))
+    pids = {line[:3]: pids_in(line)[0] for line in (out.readline(), out.readline())}
+    assert "rank 1 is stopped" in job.stderr.readline()
+    subprocess.run(["kill", "-CONT", str(pids["[1]"])], check=True)
+    assert job.stderr.readline() == "horo run: rank 1 continues\n"
+    job.send_signal(signal.SIGUSR1)
+    _, errors = job.communicate(timeout=DEADLINE_S)
+    assert (job.returncode, errors) == (0, "")
+
+
+def test_a_rank_that_sends_garbage_is_killed_and_the_others_go_on():
+    program = """
+if rank == 1:
+    member.socket.send(b'garbage')
+    signal.pause()
+print('members', *member.view()[0])
+member.leave()
+"""
+    done = elastic(2, program)
+    assert done.returncode == 0 and done.stdout == "[0] members 0\n"
+    assert "horo run: rank 1 is killed: a message of version 103, expected 1" in done.stderr
+
+
+def test_three_deaths_at_once_are_survived():
+    program = """
+if rank in (1, 2, 4): die()
+while True:
+    members = member.view()[0]
+    if members == [0, 3]: break
+print(*members)
+member.leave()
+"""
+    done = elastic(5, program, least=2)
+    assert done.returncode == 0 and sorted(done.stdout.splitlines()) == ["[0] 0 3", "[3] 0 3"], done.stderr
+
+
+def test_a_death_during_the_installation_is_survived():
+    program = """
+if rank == 3: die()
+if rank == 2: Member.installed = lambda self, epoch: die()
+while member.view()[0] != [0, 1]: pass
+member.leave()
+"""
+    done = elastic(4, program)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"epoch 2 runs on all 2 members after \d+ ms", done.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_job_ends_and_tells_no_story(number):
+    job, out = start(2, "print('ready', flush=True)\nsignal.pause()", ("--min-np", "1"))
+    assert out.readline() and out.readline()
+    job.send_signal(number)
+    _, errors = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode in (1, 128 + number) and "horo run" not in errors
+
+
+def test_the_socket_is_of_elastic_jobs_alone():
+    program = "print([name for name in os.environ if name in ('HORO_GUARD_FD', 'HORO_MIN_NP')])"
+    done = run(1, program, env={"HORO_GUARD_FD": "7", "HORO_MIN_NP": "1"})
+    assert done.stdout == "[0] []\n"
+
+
+def test_invalid_options_are_refused_with_the_remedy():
+    for options, text in {
+        ("--min-np", "5"): "--min-np 5: expected 1 to the number of ranks at the start, -n 2",
+        ("--min-np", "0"): "--min-np 0: expected 1 to",
+        ("--min-np", "1", "--max-np", "1"): "--max-np 1: expected at least the number of ranks at the start, -n 2",
+        ("--max-num-proc", "4"): "--max-np: expected --min-np too",
+        ("--evict-after", "4"): "--evict-after: expected --min-np too",
+        ("--park-timeout", "4"): "--park-timeout: expected --min-np too",
+    }.items():
+        done = horo("run", "-n", 2, *options, "true")
+        assert done.returncode == 2 and text in done.stderr, done.stderr
+    assert horo("run", "-n", 2, "--min-num-proc", 1, "--max-num-proc", 8, "true").returncode == 0

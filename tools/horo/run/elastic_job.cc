@@ -1,0 +1,93 @@
+#include "tools/horo/run/elastic_job.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "elastic/texts.h"
+#include "horo/base/time.h"
+#include "tools/horo/run/verdict.h"
+
+namespace horo::tools {
+namespace {
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+MembershipConfig config_of(const Launch& launch) {
+  MembershipConfig config;
+  config.members = launch.size();
+  config.min_members = launch.min_ranks;
+  config.silence_limit = milliseconds_of(launch.evict_after_s);
+  config.park_timeout = milliseconds_of(launch.park_timeout_s);
+  return config;
+}
+
+}  // namespace
+
+ElasticJob::ElasticJob(struct ev_loop* loop, const Launch& launch, Orders orders)
+    : orders_(std::move(orders)),
+      loop_(loop),
+      membership_(config_of(launch)),
+      timer_(loop, [this] { take(TimePassed{}); }) {}
+
+Descriptor ElasticJob::connect(int rank, Program& program) {
+  const auto id = static_cast<MemberId>(rank);
+  GuardSocketPair pair = make_guard_socket_pair();
+  program.inherited_fds.push_back(pair.members.get());
+  program.environment.push_back("HORO_GUARD_FD=" + std::to_string(pair.members.get()));
+  sockets_[id] = std::make_unique<GuardSocket>(
+      loop_, std::move(pair.guards),
+      [this, id](const MemberMessage& message) {
+        take(MemberSent{id, message});
+      },
+      [this, id, rank](const std::string& why) {
+        orders_.say("rank " + std::to_string(id) + " is killed: " + printable(why));
+        orders_.kill(rank);
+      });
+  return std::move(pair.members);
+}
+
+void ElasticJob::on_end(int rank, int status) {
+  const auto id = static_cast<MemberId>(rank);
+  if (const auto socket = sockets_.find(id); socket != sockets_.end()) socket->second->read_all();
+  take(MemberEnded{id, code_of(status) == 0, status_text(status)});
+}
+
+void ElasticJob::on_stop(int rank, bool is_stopped) {
+  const auto id = static_cast<MemberId>(rank);
+  take(is_stopped ? MembershipEvent(MemberStopped{id}) : MembershipEvent(MemberContinued{id}));
+}
+
+bool ElasticJob::is_judged(int rank) const {
+  const auto judged = membership_.judged_members();
+  return std::find(judged.begin(), judged.end(), static_cast<MemberId>(rank)) != judged.end();
+}
+
+void ElasticJob::take(const MembershipEvent& event) {
+  for (MembershipAction& action : membership_.on(event, Clock::now())) carry_out(action);
+  orders_.changed();
+  const auto next = membership_.next_deadline();
+  if (!next) return timer_.stop();
+  const std::chrono::duration<double> wait = *next - Clock::now();
+  timer_.set(std::max(wait.count(), 0.0) + 0.001);  // libev's clock may be behind
+}
+
+void ElasticJob::carry_out(MembershipAction& action) {
+  if (auto* sent = std::get_if<SendToMember>(&action)) send(sent->id, std::move(sent->message));
+  if (const auto* told = std::get_if<Say>(&action)) orders_.say(told->text);
+  if (const auto* end = std::get_if<EndJob>(&action)) orders_.end_job(end->text);
+}
+
+void ElasticJob::send(MemberId id, GuardMessage message) {
+  if (auto* view = std::get_if<View>(&message)) {
+    if (view->epoch != secret_epoch_) secret_ = make_job_key();
+    secret_epoch_ = view->epoch;
+    view->secret = secret_;
+  }
+  sockets_.at(id)->send(encode(message));
+}
+
+}  // namespace horo::tools

@@ -1,0 +1,93 @@
+#include "tools/horo/run/guard_socket.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <span>
+#include <system_error>
+
+#include "horo/base/error.h"
+
+namespace horo::tools {
+namespace {
+
+constexpr std::size_t kMostQueued = 64;  // messages; a member that reads gets a few per epoch
+
+}  // namespace
+
+GuardSocketPair make_guard_socket_pair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw std::system_error(errno, std::generic_category(), "socketpair");
+  }
+  GuardSocketPair pair{Descriptor(ends[0]), Descriptor(ends[1])};
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  const int bytes = 4 * static_cast<int>(kMaxMemberMessage);  // the kernel refuses a packet that exceeds the buffer
+  for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+  return pair;
+}
+
+GuardSocket::GuardSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault)
+    : on_message_(std::move(on_message)),
+      on_fault_(std::move(on_fault)),
+      end_(std::move(end)),
+      readable_(loop, end_.get(), EV_READ, [this] { read_all(); }),
+      writable_(loop, end_.get(), EV_WRITE, [this] { write_queued(); }),
+      buffer_(kMaxMemberMessage + 1) {
+  readable_.start();
+}
+
+void GuardSocket::send(std::vector<std::byte> message) {
+  if (!end_.is_open() || (queue_.empty() && write(message))) return;
+  if (queue_.size() == kMostQueued) {
+    return fail("it has not read " + std::to_string(kMostQueued) + " messages of horo run");
+  }
+  queue_.push_back(std::move(message));
+  writable_.start();
+}
+
+void GuardSocket::write_queued() {
+  while (end_.is_open() && !queue_.empty() && write(queue_.front())) queue_.pop_front();
+  if (queue_.empty()) writable_.stop();
+}
+
+// An error means that the member's end is closed: the process has ended or is about to.
+bool GuardSocket::write(const std::vector<std::byte>& message) {
+  const ssize_t sent = ::send(end_.get(), message.data(), message.size(), MSG_NOSIGNAL);
+  return sent >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS);
+}
+
+void GuardSocket::read_all() {
+  while (end_.is_open() && read_one()) {
+  }
+}
+
+bool GuardSocket::read_one() {
+  const ssize_t got = ::recv(end_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return errno == EINTR;
+  if (got <= 0) {
+    close();
+    return false;
+  }
+  try {
+    on_message_(decode_member_message(std::span(buffer_).first(static_cast<std::size_t>(got))));
+  } catch (const ProtocolError& error) {
+    fail(error.what());
+  }
+  return true;
+}
+
+void GuardSocket::close() {
+  readable_.stop();
+  writable_.stop();
+  queue_.clear();
+  end_.close();
+}
+
+void GuardSocket::fail(const std::string& why) {
+  close();
+  on_fault_(why);
+}
+
+}  // namespace horo::tools

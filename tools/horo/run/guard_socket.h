@@ -1,0 +1,51 @@
+// GuardSocket: the guard's end of the socket to one member of an elastic job. Each packet is a message.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "elastic/messages.h"
+#include "tools/horo/machine/descriptor.h"
+#include "tools/horo/run/events.h"
+
+namespace horo::tools {
+
+// The guard's end is non-blocking; both are close-on-exec.
+struct GuardSocketPair {
+  Descriptor guards, members;
+};
+GuardSocketPair make_guard_socket_pair();  // throws std::system_error
+
+class GuardSocket {
+ public:
+  using OnMessage = std::function<void(const MemberMessage&)>;
+  // The socket is closed; `why`: the member has sent no valid message, or reads none.
+  using OnFault = std::function<void(const std::string& why)>;
+
+  // `end`: of a socket pair, non-blocking. Calls the functions from the loop, or from read_all() and send().
+  GuardSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault);
+
+  // Does not block: what the socket does not take is queued. Does nothing after the member's end was closed.
+  void send(std::vector<std::byte> message);
+  // Reads all that has arrived: to be called before the end of the process counts.
+  void read_all();
+
+ private:
+  void write_queued();
+  bool write(const std::vector<std::byte>& message);  // false: the socket is full
+  bool read_one();                                    // false: nothing has arrived
+  void close();
+  void fail(const std::string& why);
+
+  OnMessage on_message_;
+  OnFault on_fault_;
+  Descriptor end_;
+  IoWatch readable_, writable_;
+  std::deque<std::vector<std::byte>> queue_;
+  std::vector<std::byte> buffer_;
+};
+
+}  // namespace horo::tools
