@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <exception>
 #include <utility>
+#include <vector>
 
 #include "horo/base/forked.h"
 #include "horo/base/log.h"
@@ -39,9 +40,12 @@ void GuardLink::send(const MemberMessage& message) noexcept {
   }
 }
 
-std::vector<GuardMessage> GuardLink::take() {
+std::optional<GuardMessage> GuardLink::take() {
   MutexLock lock(mutex_);
-  return std::exchange(received_, {});
+  if (received_.empty()) return std::nullopt;
+  std::optional<GuardMessage> oldest = std::move(received_.front());
+  received_.pop_front();
+  return oldest;
 }
 
 bool GuardLink::has_ended(std::uint32_t epoch) {

@@ -1,9 +1,10 @@
 // GuardLink: a member's end of the socket to the guard of its host. A thread receives the guard's messages.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <optional>
 #include <thread>
-#include <vector>
 
 #include "elastic/messages.h"
 #include "horo/base/mutex.h"
@@ -23,8 +24,8 @@ class GuardLink {
 
   // Blocks only while the guard has not read many earlier messages. A message is lost if the guard has ended.
   void send(const MemberMessage& message) noexcept;
-  // The messages since the last call, in order. Never blocks.
-  std::vector<GuardMessage> take();
+  // The oldest message that was not taken; nothing: there is none. Never blocks.
+  std::optional<GuardMessage> take();
   // Whether the guard has ended this epoch, or evicted this member, in a message that was not taken yet.
   bool has_ended(std::uint32_t epoch);
   // Blocks until there is a message, wake() was called or `until` is reached.
@@ -38,7 +39,7 @@ class GuardLink {
   const std::function<void()> on_message_;
   Mutex mutex_;
   CondVar changed_;
-  std::vector<GuardMessage> received_ GUARDED_BY(mutex_);
+  std::deque<GuardMessage> received_ GUARDED_BY(mutex_);
   bool woken_ GUARDED_BY(mutex_) = false;
   std::jthread thread_;
 };

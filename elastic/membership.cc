@@ -47,7 +47,7 @@ void JobMembership::handle(const MemberEnded& event) {
   if (!is_here(event.id)) return;
   const std::string name = "rank " + std::to_string(event.id);
   if (event.succeeded) {  // a script that made no session, or ended without shutdown()
-    depart(event.id, Presence::kLeft, name + " left", "");
+    depart(event.id, Presence::kLeft, name + " left", name_of(event.id) + " left before the epoch began");
   } else {
     depart(event.id, Presence::kDied, name + " died (" + event.how + ")", name_of(event.id) + " ended: " + event.how);
   }
@@ -106,18 +106,19 @@ void JobMembership::take(MemberId id, const Installed& message) {
 
 void JobMembership::take(MemberId id, const Leave& message) {
   const std::string name = "rank " + std::to_string(id);
-  if (!message.failed) return depart(id, Presence::kLeft, name + " left", "");
+  if (!message.failed) return depart(id, Presence::kLeft, name + " left", name_of(id) + " left before the epoch began");
   depart(id, Presence::kFailed, name + " failed (" + printable(message.reason) + ")",
          name_of(id) + " failed: " + message.reason);
 }
 
 // ---- The end of an epoch.
 
-// A member that left in good order does not end the epoch: at the end of a job all leave one after the other.
+// A member that left in good order does not end an epoch that it has installed: at the end of a job all leave one after
+// the other. The others cannot install an epoch without one of its members.
 void JobMembership::depart(MemberId id, Presence how, const std::string& story, const std::string& reason) {
   at(id).presence = how;
   departures_.push_back({how == Presence::kDied || how == Presence::kFailed, story});
-  if (how == Presence::kLeft) return;
+  if (how == Presence::kLeft && (at(id).is_installed || at(id).frozen)) return;
   close_epoch(id, reason);
   if (!closing_->is_report) return;
   closing_->lost = id;  // the cause of what the first report tells

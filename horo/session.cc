@@ -100,6 +100,11 @@ Topology Session::topology() const {
   return engine_->topology();
 }
 
+std::vector<std::uint32_t> Session::members() const {
+  check_process();
+  return engine_->members();
+}
+
 Key Session::declare(const TensorSpec& spec) {
   check_process();
   return tensor_table_->declare(spec);

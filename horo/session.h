@@ -58,6 +58,8 @@ class Session {
   void check_process() const;
 
   Topology topology() const;
+  // The ranks at the start of the present ranks, in their order; in a static job 0, 1, 2 and so on.
+  std::vector<std::uint32_t> members() const;
   const Config& config() const { return config_; }
 
   // Declares a tensor. Equal specs have one key. Throws std::invalid_argument.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "horo/base/check.h"
+#include "horo/base/fail_point.h"
 #include "horo/base/log.h"
 #include "horo/base/thread.h"
 #include "horo/base/wire.h"
@@ -179,6 +180,7 @@ void Engine::loop() noexcept {
   {
     MutexLock lock(mutex_);
     unresponsive_ = true;
+    between_epochs_ = false;
     changed_.notify_all();
   }
   if (!ended_) guard(&Engine::leave_in_order);
@@ -190,7 +192,9 @@ void Engine::loop() noexcept {
 void Engine::leave_in_order() {
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
   const std::string text = "rank " + std::to_string(rank()) + " shut down";
+  fail_point("shutdown.begun");
   if (guard_) guard_->send(Leave{});
+  fail_point("shutdown.left");
   const bool in_flight = tensor_table_.close(failure);
   if (frozen_) return tensor_table_.fail_all();
   if (in_flight) epoch_->links.transport->abort(rank(), text);
@@ -277,6 +281,7 @@ void Engine::handle(const ControlEvent& event, TimePoint now) {
 
 void Engine::take_submissions(TimePoint now) {
   SubmissionBatch batch = tensor_table_.take();
+  if (!batch.events.empty()) fail_point("engine.submitted");
   for (const Key key : batch.undeclared) epoch_->coordinator.undeclare(key);
   for (const auto& [key, spec] : batch.declared) epoch_->coordinator.declare(key, *spec);
   epoch_->pending.add(batch);
@@ -342,6 +347,7 @@ void Engine::end_epoch(int origin, const std::string& why) noexcept {
   if (ended_) return;
   if (is_elastic() && origin != rank()) return freeze(origin, why);
   if (is_elastic()) leave_job(true, why);
+  set_between_epochs(false);
   ended_ = true;
   reserve_.reset();
   detector_deadline_.reset();

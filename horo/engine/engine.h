@@ -50,13 +50,15 @@ class Engine {
   // ---- Any thread.
 
   Topology topology() const;
+  std::vector<std::uint32_t> members() const;  // of the same epoch; see Membership::members
   bool can_rebuild() const { return reconnect_ != nullptr && !guard_; }
   std::uint64_t kernel_bytes_sent() const;
 
   // Never blocks.
   void wake() noexcept;
   void prepack(FilledPlan filled);
-  std::shared_ptr<Group> group(std::uint32_t set);  // see LaneSet
+  // See LaneSet. Blocks while an elastic job has no epoch.
+  std::shared_ptr<Group> group(std::uint32_t set);
   // The lane of the world in this epoch; it lives as long as the pointer. Null: the epoch ended before it had lanes.
   std::shared_ptr<Lane> world_lane();
   // Sends the abort to the other ranks, then ends the epoch of this rank.
@@ -88,6 +90,7 @@ class Engine {
   void freeze(int origin, const std::string& why) noexcept;
   void report_frozen(std::uint32_t epoch, const std::string& why, int origin);
   void wait_for_view();
+  void set_between_epochs(bool between) noexcept;
   void settle(const View& view);
   void install(const View& view);
   std::shared_ptr<EpochState> connect(const View& view);
@@ -141,7 +144,6 @@ class Engine {
   std::shared_ptr<EpochState> epoch_;  // other threads: pin()
   std::optional<OwnerHold> owner_hold_;
   bool is_settled_ = false;              // frozen, and the view after the frozen epoch has come
-  std::uint32_t view_epoch_ = 0;         // of the last view
   std::optional<TimePoint> left_since_;  // a rank has left this epoch, and collectives are in flight
   int left_rank_ = -1;
   std::optional<Item> rebuild_;  // the request that was released: the epoch ends
@@ -163,6 +165,7 @@ class Engine {
   CondVar changed_;                             // of the members below, except for the first two
   FailurePtr lane_failure_ GUARDED_BY(mutex_);  // not handled yet
   std::optional<std::string> abort_reason_ GUARDED_BY(mutex_);
+  bool between_epochs_ GUARDED_BY(mutex_) = false;  // frozen: the next epoch will have groups again
   bool leaving_ GUARDED_BY(mutex_) = false;
   bool unresponsive_ GUARDED_BY(mutex_) = false;  // the thread answers no more requests
   bool left_ GUARDED_BY(mutex_) = false;          // the thread has ended

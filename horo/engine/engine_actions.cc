@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "horo/base/fail_point.h"
 #include "horo/base/log.h"
 #include "horo/engine/engine.h"
 
@@ -17,11 +18,13 @@ void Engine::perform(Actions actions, std::vector<Event>& more) {
 }
 
 void Engine::perform(Send& send, std::vector<Event>&) {
+  fail_point("engine.report");
   counters_.add_control({1, send.bytes.size(), send.has_names, send.has_bits});
   epoch_->links.control->send(send.to, std::move(send.bytes));
 }
 
 void Engine::perform(Release& release, std::vector<Event>&) {
+  fail_point("engine.released");
   Job job;
   job.items = epoch_->pending.take(release);
   if (job.first().spec->kind == CollectiveKind::kRebuild) {

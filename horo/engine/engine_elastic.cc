@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "elastic/commit.h"
+#include "horo/base/fail_point.h"
 #include "horo/base/log.h"
 #include "horo/base/say.h"
 #include "horo/engine/engine.h"
@@ -53,7 +54,9 @@ void Engine::join_job(const FirstLinks& first) {
       Links links =
           view ? find_others(config_for(*view, membership, config_), epoch, {}, is_cancelled) : first(is_cancelled);
       epoch_ = std::make_shared<EpochState>(membership, config_, std::move(links));
+      fail_point("start.connected");
       publish(open_lanes(*epoch_));
+      fail_point("start.agreed");
       if (view) tensor_table_.begin_epoch({rank(), membership.size(), all.ranks_in(membership), view->reason});
       return guard_->send(Installed{epoch});
     } catch (const PeerLost& lost) {
@@ -66,16 +69,17 @@ void Engine::join_job(const FirstLinks& first) {
 View Engine::next_view() {
   while (true) {
     guard_->wait(Clock::now() + kWaitForView);
-    for (const GuardMessage& message : guard_->take()) {
-      if (const auto* view = std::get_if<View>(&message)) return *view;
-      if (const auto* evicted = std::get_if<Evicted>(&message)) throw PeerLost(config_.rank, evicted->reason);
+    while (const std::optional<GuardMessage> message = guard_->take()) {
+      if (const auto* view = std::get_if<View>(&*message)) return *view;
+      if (const auto* evicted = std::get_if<Evicted>(&*message)) throw PeerLost(config_.rank, evicted->reason);
     }
   }
 }
 
+// One by one: while a view is installed, the queue shows whether its epoch has ended.
 void Engine::take_guard_messages() {
-  for (const GuardMessage& message : guard_->take()) {
-    if (!ended_) std::visit([this](const auto& one) { take(one); }, message);
+  while (const std::optional<GuardMessage> message = guard_->take()) {
+    if (!ended_) std::visit([this](const auto& one) { take(one); }, *message);
   }
 }
 
@@ -94,6 +98,7 @@ void Engine::take(const Evicted& evicted) {
   if (!frozen_) abort_epoch(rank(), evicted.reason);
   ended_ = true;
   frozen_ = false;
+  set_between_epochs(false);
   tensor_table_.close(failure_of(rank(), evicted.reason));
   tensor_table_.fail_all();
 }
@@ -117,7 +122,9 @@ void Engine::check_left(TimePoint now) {
 
 // No buffer is in use after this, and what is complete here does not change any more.
 void Engine::freeze(int origin, const std::string& why) noexcept {
+  fail_point("engine.freeze");
   frozen_ = true;
+  set_between_epochs(true);
   detector_deadline_.reset();
   timer_.reset();
   abort_epoch(origin, why);
@@ -136,7 +143,15 @@ void Engine::report_frozen(std::uint32_t epoch, const std::string& why, int orig
   if (!is_settled_) frozen.progress = epoch_->lanes->progress();
   const auto& members = epoch_->membership.members;
   if (origin >= 0 && origin < epoch_->membership.size()) frozen.lost = members[static_cast<std::size_t>(origin)];
+  fail_point("engine.stopped");
   guard_->send(frozen);
+  fail_point("engine.frozen");
+}
+
+void Engine::set_between_epochs(bool between) noexcept {
+  MutexLock lock(mutex_);
+  between_epochs_ = between;
+  changed_.notify_all();
 }
 
 void Engine::wait_for_view() {
@@ -164,11 +179,14 @@ int Engine::lost_rank(const std::vector<int>& rank_of) {
 }
 
 void Engine::install(const View& view) {
-  view_epoch_ = view.epoch;
+  fail_point("engine.view");
   settle(view);
+  fail_point("engine.settled");
   try {
     const std::shared_ptr<EpochState> next = connect(view);
+    fail_point("engine.connected");
     const Topology topology = open_lanes(*next);
+    fail_point("engine.agreed");
     const std::vector<int> rank_of = epoch_->membership.ranks_in(next->membership);
     enter_epoch(next);
     publish(topology);
@@ -176,7 +194,9 @@ void Engine::install(const View& view) {
       failed.work->fail(failure_of(lost_rank(rank_of), view.reason));
     }
     frozen_ = false;
+    set_between_epochs(false);
     guard_->send(Installed{view.epoch});
+    fail_point("engine.installed");
     log_info(say("rank ", rank(), " of ", next->config.size, " goes on in epoch ", view.epoch));
     wake();
   } catch (const PeerLost& lost) {

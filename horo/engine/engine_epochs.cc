@@ -62,9 +62,18 @@ Topology Engine::topology() const {
   return topology_;
 }
 
+std::vector<std::uint32_t> Engine::members() const {
+  return pin()->membership.members;
+}
+
 std::shared_ptr<Group> Engine::group(std::uint32_t set) {
-  const std::shared_ptr<EpochState> epoch = pin();
-  return epoch->lanes ? epoch->lanes->group(set) : nullptr;
+  while (true) {
+    const std::shared_ptr<EpochState> epoch = pin();
+    if (auto found = epoch->lanes ? epoch->lanes->group(set) : nullptr) return found;
+    MutexLock lock(mutex_);
+    if (!between_epochs_ && pin() == epoch) return nullptr;
+    while (between_epochs_) changed_.wait(mutex_);
+  }
 }
 
 std::shared_ptr<Lane> Engine::world_lane() {

@@ -1,6 +1,7 @@
 // The lane of an elastic job. docs/protocol.md has the protocol.
 #include <utility>
 
+#include "horo/base/fail_point.h"
 #include "horo/lane/lane.h"
 
 namespace horo {
@@ -32,14 +33,19 @@ void Lane::run_retained(const Job& job) {
   const Participants participants = participants_of(job);
   const Collective collective = collective_of(job, participants);
   HeldResult result{job.items};
+  fail_point("lane.data");
   if (job.items->size() > 1) {
     result = reduce_retained(job, participants, collective);
   } else if (job.first().spec->kind != CollectiveKind::kBarrier) {
     result = run_single_retained(job, participants, collective);
   }
+  fail_point("lane.reduced");
   if (!commits_.complete(job, std::move(result))) return;
+  fail_point("lane.complete");
   participants.group.run(barrier_of(collective));
+  fail_point("lane.committed");
   commits_.deliver();
+  fail_point("lane.delivered");
 }
 
 // Tensors that are contiguous in memory are reduced from there into other memory, all others in the bucket that they

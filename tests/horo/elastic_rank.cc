@@ -1,0 +1,297 @@
+// A rank of an elastic job that checks every result against an oracle, and that can end itself at a fail point. Started
+// by horo run --min-np; tools/soaks/survive.py and tests/tools/test_survive.py drive it.
+//
+//   elastic_rank PROGRAM STEPS SEED
+//
+// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, or mixed. HORO_TEST_KILL=ID:POINT:COUNT ends the
+// process ID with SIGKILL at the COUNT-th time that it reaches the fail point, HORO_TEST_KILL=ID:after:US so many
+// microseconds after the start. Several are separated by commas. At the end a rank prints one line: its number of
+// results, their hash, the members of each of them, and the longest step.
+#include <signal.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <random>
+#include <sstream>
+
+#include "horo/base/fail_point.h"
+#include "horo/base/wire.h"
+#include "horo/horo.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kSizes[] = {1000, 17, 5000, 1, 70'000, 300'000};
+constexpr std::size_t kSmallTensors = 150;
+constexpr std::uint64_t kStreams[] = {11, 12};
+
+struct Kill {
+  std::string point;
+  long count = 0;
+};
+std::vector<Kill> kills;  // of this process
+std::vector<std::atomic<long>> reached(64);
+
+void end_at(const char* name) noexcept {
+  for (std::size_t i = 0; i < kills.size(); ++i) {
+    if (kills[i].point == name && ++reached[i] == kills[i].count) ::kill(::getpid(), SIGKILL);
+  }
+}
+
+void read_kills(int id) {
+  const char* text = std::getenv("HORO_TEST_KILL");
+  std::istringstream all(text == nullptr ? "" : text);
+  for (std::string one; std::getline(all, one, ',');) {
+    const std::size_t first = one.find(':'), last = one.rfind(':');
+    if (std::stoi(one.substr(0, first)) != id) continue;
+    kills.push_back({one.substr(first + 1, last - first - 1), std::stol(one.substr(last + 1))});
+    if (kills.back().point != "after") continue;
+    ::signal(SIGALRM, [](int) { ::kill(::getpid(), SIGKILL); });
+    const long us = kills.back().count;
+    const itimerval timer{{0, 0}, {us / 1'000'000, us % 1'000'000 + 1}};
+    ::setitimer(ITIMER_REAL, &timer, nullptr);
+  }
+  fail_point_hook = end_at;
+}
+
+// In [-1, 1), of these numbers alone.
+float value_of(int id, std::uint64_t what, std::size_t index) {
+  std::uint64_t x = (static_cast<std::uint64_t>(id) << 56) ^ (what << 24) ^ index;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return static_cast<float>(static_cast<std::int64_t>(x ^ (x >> 31)) >> 40) / static_cast<float>(1 << 23);
+}
+
+struct Tensor {
+  Key key = 0;
+  std::vector<float> own;
+  float* data = nullptr;
+  std::uint64_t what = 0;  // of its values in this round
+};
+
+class Program {
+ public:
+  Program(Session& session, int id, const std::string& kind, unsigned seed)
+      : session_(session), id_(id), kind_(kind), random_(seed) {
+    for (const std::uint64_t stream : kStreams) declare(stream);
+  }
+
+  void run(int steps) {
+    if (is("sets")) add_set();
+    for (int step = 0; step < steps; ++step) {
+      const TimePoint begin = Clock::now();
+      const int rounds = is("rounds") ? 1 + draw(3) : 1;
+      for (int round = 0; round < rounds; ++round) run_round(0, static_cast<std::uint64_t>(step), round);
+      if (is("streams")) run_round(1, static_cast<std::uint64_t>(step), 0);
+      if (is("singles")) run_singles(static_cast<std::uint64_t>(step));
+      if (is("sets")) run_in_set(static_cast<std::uint64_t>(step));
+      session_.step_end(0);
+      longest_ = std::max(longest_, Clock::now() - begin);
+    }
+    print();
+  }
+
+ private:
+  bool is(const char* kind) const { return kind_ == kind || kind_ == "mixed"; }
+  int draw(int below) { return static_cast<int>(random_() % static_cast<unsigned>(below)); }
+
+  void declare(std::uint64_t stream) {
+    std::vector<Tensor>& tensors = tensors_[stream];
+    std::vector<std::size_t> sizes(std::begin(kSizes), std::end(kSizes));
+    if (is("small")) sizes.insert(sizes.end(), kSmallTensors, 33);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      TensorSpec spec;
+      spec.name = std::to_string(stream) + "." + std::to_string(i);
+      spec.op = ReduceOp::kAverage;
+      spec.stepwise = true;
+      spec.shape = {static_cast<std::int64_t>(sizes[i])};
+      spec.round_stream = stream;
+      if (is("units") && i < 4) {
+        spec.unit = "unit of " + std::to_string(stream);
+        spec.unit_size = 4;
+      }
+      tensors.push_back({session_.declare(spec), std::vector<float>(sizes[i])});
+    }
+    for (Tensor& tensor : tensors) tensor.data = tensor.own.data();
+    TensorSpec mask;
+    mask.name = "mask " + std::to_string(stream);
+    mask.op = ReduceOp::kSum;
+    mask.dtype = DType::kFloat64;
+    mask.stepwise = true;
+    mask.round_stream = stream;
+    masks_[stream] = session_.declare(mask);
+    TensorSpec commit;
+    commit.name = "commit " + std::to_string(stream);
+    commit.kind = CollectiveKind::kBarrier;
+    commit.round_stream = stream;
+    commits_[stream] = session_.declare(commit);
+  }
+
+  void run_round(int index, std::uint64_t step, int round) {
+    const std::uint64_t stream = kStreams[index];
+    session_.begin_round(0, stream, step, static_cast<std::uint64_t>(round));
+    std::vector<std::shared_ptr<Work>> works;
+    for (Tensor& tensor : tensors_[stream]) {
+      tensor.what = ++rounds_;
+      for (std::size_t i = 0; i < tensor.own.size(); ++i) tensor.data[i] = value_of(id_, tensor.what, i);
+      if (!is("units")) works.push_back(session_.submit({tensor.key, tensor.data, tensor.data}));
+    }
+    if (is("units")) submit_units(stream, works);
+    double mask = static_cast<double>(std::uint64_t{1} << id_);
+    works.push_back(session_.submit({masks_[stream], &mask, &mask}));
+    works.push_back(session_.submit({commits_[stream]}));
+    finish(works);
+    const auto members = static_cast<std::uint64_t>(mask);
+    add(members, &mask, sizeof mask);
+    for (const Tensor& tensor : tensors_[stream]) check(tensor, members);
+    if (is("views")) move_into_buckets(stream, works);
+  }
+
+  void submit_units(std::uint64_t stream, std::vector<std::shared_ptr<Work>>& works) {
+    std::vector<Submission> submissions;
+    for (const Tensor& tensor : tensors_[stream]) submissions.push_back({tensor.key, tensor.data, tensor.data});
+    for (auto& work : session_.submit(submissions)) works.push_back(std::move(work));
+  }
+
+  void finish(const std::vector<std::shared_ptr<Work>>& works) {
+    session_.wait(works, TimePoint::max());
+    for (const auto& work : works) work->outcome();
+  }
+
+  void check(const Tensor& tensor, std::uint64_t members) {
+    for (std::size_t i = 0; i < tensor.own.size(); i += 1 + tensor.own.size() / 50) {
+      double sum = 0;
+      int count = 0;
+      for (int id = 0; id < 63; ++id) {
+        if ((members >> id & 1) == 0) continue;
+        sum += static_cast<double>(value_of(id, tensor.what, i));
+        ++count;
+      }
+      if (std::abs(sum / count - static_cast<double>(tensor.data[i])) < 1e-5) continue;
+      std::cerr << "member " << id_ << ": a result differs from the oracle: " << tensor.data[i] << ", expected "
+                << sum / count << " of " << members << std::endl;
+      std::exit(3);
+    }
+    hash_ = hash64({reinterpret_cast<const char*>(tensor.data), tensor.own.size() * sizeof(float)}, hash_);
+  }
+
+  void move_into_buckets(std::uint64_t stream, const std::vector<std::shared_ptr<Work>>& works) {
+    const std::vector<BucketPlace> places = session_.places(std::span(works).first(tensors_[stream].size()));
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      if (places[i].plan == 0) continue;
+      Allocation& bucket = buckets_[places[i].plan];
+      if (!bucket.data) bucket = session_.allocate(0, places[i].bytes);
+      tensors_[stream][i].data = reinterpret_cast<float*>(bucket.data.get() + places[i].offset);
+    }
+  }
+
+  TensorSpec unnamed(CollectiveKind kind, std::uint32_t set) const {
+    TensorSpec spec;
+    spec.kind = kind;
+    spec.set = set;
+    spec.op = ReduceOp::kSum;
+    spec.once = true;
+    if (kind != CollectiveKind::kBarrier) spec.shape = {1};
+    if (kind != CollectiveKind::kBarrier) spec.dtype = DType::kFloat64;
+    return spec;
+  }
+
+  void run_singles(std::uint64_t step) {
+    double mask = static_cast<double>(std::uint64_t{1} << id_);
+    session_.run(unnamed(CollectiveKind::kAllReduce, 0), &mask, &mask);
+    add(static_cast<std::uint64_t>(mask), &mask, sizeof mask);
+    const double mine = static_cast<double>(std::uint64_t{1} << id_);
+    const auto work = session_.submit(unnamed(CollectiveKind::kAllGather, 0), &mine, nullptr);
+    finish({work});
+    std::uint64_t members = 0;
+    for (std::size_t i = 0; i < work->outcome().bytes / sizeof(double); ++i) {
+      double one = 0;
+      std::memcpy(&one, work->outcome().data.get() + i * sizeof one, sizeof one);
+      members |= static_cast<std::uint64_t>(one);
+    }
+    add(members, work->outcome().data.get(), work->outcome().bytes);
+    if (step % 3 == 0) session_.run(unnamed(CollectiveKind::kBarrier, 0), nullptr, nullptr);
+  }
+
+  void add_set() {
+    const int size = session_.topology().size;
+    try {
+      std::vector<int> ranks = {0};
+      if (size > 1) ranks.push_back(1);
+      if (size == 2) ranks.pop_back();
+      const auto work = session_.add_set(ranks);
+      finish({work});
+      set_ = static_cast<std::uint32_t>(work->outcome().counts.at(0));
+      is_in_set_ = session_.set_info(set_).rank >= 0;
+    } catch (const PeerLost&) {
+      is_in_set_ = false;
+    }
+  }
+
+  void run_in_set(std::uint64_t step) {
+    if (!is_in_set_) return;
+    try {
+      double value = static_cast<double>(step);
+      session_.run(unnamed(CollectiveKind::kAllReduce, set_), &value, &value);
+    } catch (const PeerLost&) {
+      is_in_set_ = false;
+    }
+  }
+
+  void add(std::uint64_t members, const void* data, std::size_t bytes) {
+    hash_ = hash64({static_cast<const char*>(data), bytes}, hash_);
+    if (members_.empty() || members_.back().first != members) members_.emplace_back(members, 0);
+    ++members_.back().second;
+    ++results_;
+  }
+
+  void print() {
+    std::cout << "survivor " << id_ << " results " << results_ << " hash " << std::hex << hash_ << std::dec
+              << " members ";
+    for (const auto& [members, count] : members_) std::cout << members << "x" << count << ",";
+    std::cout << " longest " << std::chrono::duration_cast<std::chrono::milliseconds>(longest_).count() << " ms"
+              << std::endl;
+  }
+
+  Session& session_;
+  const int id_;
+  const std::string kind_;
+  std::minstd_rand random_;
+  std::map<std::uint64_t, std::vector<Tensor>> tensors_;  // by stream
+  std::map<std::uint64_t, Key> masks_, commits_;
+  std::map<PlanId, Allocation> buckets_;
+  std::uint32_t set_ = 0;
+  bool is_in_set_ = false;
+  std::uint64_t rounds_ = 0, results_ = 0, hash_ = hash64("");
+  std::vector<std::pair<std::uint64_t, int>> members_;  // of the results, and how many results have the same
+  Duration longest_{};
+};
+
+int run(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const Config config = config_from_environment();
+  read_kills(config.rank);
+  Session session(config);
+  Program(session, config.rank, argv[1], static_cast<unsigned>(std::atoi(argv[3]))).run(std::atoi(argv[2]));
+  session.shutdown();
+  return 0;
+}
+
+}  // namespace
+}  // namespace horo
+
+int main(int argc, char** argv) {
+  try {
+    return horo::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "elastic_rank: " << error.what() << std::endl;
+    return 1;
+  }
+}
