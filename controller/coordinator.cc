@@ -165,6 +165,14 @@ std::map<std::uint32_t, std::vector<int>> Coordinator::sets() const {
   return sets;
 }
 
+StreamEffects Coordinator::effects() const {
+  return std::as_const(*state_).member().effects();
+}
+
+void Coordinator::catch_up(const std::map<std::uint64_t, std::vector<std::byte>>& effects, Actions& actions) {
+  for (const auto& [number, bytes] : effects) state_->member().catch_up(number, bytes, actions);
+}
+
 std::vector<ReadyTime> Coordinator::ready_times() const {
   return state_->ready_times();
 }

@@ -41,9 +41,13 @@ using PlanId = std::uint32_t;  // a known plan; equal on all ranks, never reused
 // value. A join follows the reports of everything that this rank submitted to the set before, plans included; until
 // Joined no other report of the set follows it. A report that violates this, or that is of a removed set, fails at
 // once. The tensors of a unit are reported together, without a flush() in between.
+//
+// lost: the tensor was in flight when the last epoch ended, and cannot run in this one. It fails on all members of its
+// set, as lost; on those that have not submitted it, when they do.
 struct Submitted {
   Key key = 0;
   bool absent = false;
+  bool lost = false;
 };
 // All tensors of a known plan are ready on this rank; the tensors in `absent` have no value.
 struct PlanComplete {
@@ -182,10 +186,12 @@ struct Joined {
   int last = 0;  // the member that joined last (rank in the set)
   std::vector<Key> keys;
 };
-// The Works of these tensors fail with Mismatch(text); the text is the same on every rank that submitted them.
+// The Works of these tensors fail with Mismatch(text), or with PeerLost if they are lost; the text is the same on every
+// rank that submitted them.
 struct Fail {
   std::vector<Key> keys;
   std::string text;
+  bool lost = false;
 };
 // A plan was defined. The engine uses it from this rank's first StepEnded on at which none of its tensors is in flight,
 // and reports that with PlanActive right after that StepEnded; on rank 0 too.
@@ -226,6 +232,13 @@ constexpr std::size_t kMaxReasonBytes = 1'024;
 constexpr std::size_t kMaxWaitingThreads = 32;  // of an answer; a rank with more reports no waits
 constexpr std::size_t kMaxAwaitedTensors = 16;  // of one thread; the others are left out
 
+// What this rank has applied of the leader's stream, and what the last messages changed besides running collectives:
+// process sets, joins, failures and skips. By number of the message, encoded.
+struct StreamEffects {
+  std::uint64_t applied = 0;  // messages
+  std::map<std::uint64_t, std::vector<std::byte>> effects;
+};
+
 struct CoordinatorConfig {
   int rank = 0;
   int size = 1;
@@ -245,6 +258,8 @@ struct CoordinatorConfig {
   // Of the streams beyond it, rank 0 forgets the one in which no rank has begun a round for the longest time: its
   // rounds are not compared any more.
   std::size_t max_round_streams = 256;
+  std::size_t kept_effects = 0;  // messages, and
+  std::size_t kept_effect_bytes = 32 << 10;
 };
 
 // Used by one thread at a time; never blocks. Throws ProtocolError, which names the sender, for a message that no
@@ -276,6 +291,11 @@ class Coordinator {
 
   // The process sets that exist at this place in the stream: their ranks, by number.
   std::map<std::uint32_t, std::vector<int>> sets() const;
+
+  // The epoch has ended at different places of the stream on different ranks. catch_up() applies the effects of
+  // messages that other ranks have applied and this one has not; the engine performs the actions.
+  StreamEffects effects() const;
+  void catch_up(const std::map<std::uint64_t, std::vector<std::byte>>& effects, Actions& actions);
 
   // The times at which each rank had each tensor ready, for every stored tensor that became ready since the last step
   // end but one (a tensor of a known plan: when the plan was complete on the rank). Leader: of the last instance that

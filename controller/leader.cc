@@ -64,7 +64,11 @@ void Leader::take(int from, const UpMessage& message, TimePoint now) {
   for (const PlanId id : message.active) plan_of(from, id).active.insert(from);
   take_rounds(from, message.rounds);
   for (const Request& request : message.requests) {
-    if (request.spec.kind != CollectiveKind::kJoin) take_request(from, request, now);
+    if (request.lost) {
+      take_lost(from, name_of(request.spec));
+    } else if (request.spec.kind != CollectiveKind::kJoin) {
+      take_request(from, request, now);
+    }
   }
   for (const TensorId id : message.present) take_number(from, id, false, now);
   for (const TensorId id : message.absent) take_number(from, id, true, now);
@@ -119,6 +123,18 @@ bool Leader::is_stale(int from, std::uint32_t set) const {
   if (existed && progress_.crosses_removal(from)) return true;
   throw ProtocolError(rank_text(from) + " reported something of process set " + std::to_string(set) + ", which was " +
                       (existed ? "removed" : "never added"));
+}
+
+// Every member that has it in flight reports it, and it fails once.
+void Leader::take_lost(int from, const TensorName& name) {
+  if (is_stale(from, name.set)) return;
+  check_member(from, name.set, name.name);
+  if (!lost_.insert(name).second) return;
+  progress_.tensor_failed(name);
+  if (Entry* entry = tables_.tensors.find(name)) agreement_.finish(*entry);
+  FailTensors item{{{name, true, lost_head(name.name, tables_.of_set(name.set)), true}}, lost_text(), {}};
+  item.missing = tables_.sets.find(name.set)->ranks;
+  items_.emplace_back(std::move(item));
 }
 
 void Leader::take_request(int from, const Request& request, TimePoint now) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ class Leader {
  private:
   // Reports.
   void take_request(int from, const Request& request, TimePoint now);
+  void take_lost(int from, const TensorName& name);
   void take_number(int from, TensorId id, bool absent, TimePoint now);
   void take_tensor(int from, VersionRef ref, bool absent, TimePoint now);
   void take_plan(int from, PlanId id, const std::vector<std::uint32_t>& absent_slots, TimePoint now);
@@ -84,7 +86,8 @@ class Leader {
   std::vector<DownItem> items_;  // of the next message
   Agreement agreement_;
   Forgetting forgetting_;
-  bool is_over_ = false;  // the epoch has ended: no item follows
+  std::set<TensorName> lost_;  // tensors that have failed as lost
+  bool is_over_ = false;       // the epoch has ended: no item follows
 };
 
 }  // namespace horo

@@ -9,6 +9,19 @@
 #include "horo/base/check.h"
 
 namespace horo {
+namespace {
+
+// What the leader needs of a lost tensor. Its other fields may mean nothing in this epoch.
+TensorSpec lost_spec(const TensorSpec& spec) {
+  TensorSpec lost;
+  lost.set = spec.set;
+  lost.channel = spec.channel;
+  lost.name = spec.name;
+  lost.kind = CollectiveKind::kBarrier;
+  return lost;
+}
+
+}  // namespace
 
 void Member::declare(Key key, const TensorSpec& spec) {
   const bool fresh = tensors_.try_emplace(key).second;
@@ -30,37 +43,39 @@ Member::KnownPlan& Member::plan(PlanId id) {
 
 void Member::on(const Submitted& event, TimePoint now, Actions& actions) {
   if (is_over_) return;  // it is reported in the next epoch
-  take(event.key, event.absent, now, actions);
+  take(event, now, actions);
   if (leader_left_) leader_left(actions);
 }
 
-void Member::take(Key key, bool absent, TimePoint now, Actions& actions) {
+void Member::take(const Submitted& event, TimePoint now, Actions& actions) {
+  const Key key = event.key;
   const TensorSpec& spec = tensor(key).spec;
-  std::string text = refusal_of(spec);
-  if (!text.empty()) return fail(key, std::move(text), actions);
+  Refusal refusal = refusal_of(spec);
+  if (!refusal.text.empty()) return fail(key, std::move(refusal.text), actions, refusal.lost);
   if (spec.kind == CollectiveKind::kJoin) joins_[spec.set] = key;
-  submit(key, absent, now);
+  submit(key, event, now);
 }
 
-// The reason why a submission fails at once; empty if it does not.
-std::string Member::refusal_of(const TensorSpec& spec) {
-  if (sets_.find(spec.set) == nullptr) return removed_text(spec.name, of_set(spec.set));
-  if (joins_.contains(spec.set)) return after_join_text(spec.name, of_set(spec.set));
-  if (!spec.once) return "";
+// The reason why a submission fails at once.
+Member::Refusal Member::refusal_of(const TensorSpec& spec) {
+  if (sets_.find(spec.set) == nullptr) return {removed_text(spec.name, of_set(spec.set))};
+  if (joins_.contains(spec.set)) return {after_join_text(spec.name, of_set(spec.set))};
+  if (owed_.empty()) return {};
   const auto owed = owed_.extract(name_of(spec));
-  return owed.empty() ? "" : std::move(owed.mapped());
+  return owed.empty() ? Refusal() : std::move(owed.mapped());
 }
 
-void Member::fail(Key key, std::string text, Actions& actions) {
-  actions.emplace_back(Fail{{key}, std::move(text)});
+void Member::fail(Key key, std::string text, Actions& actions, bool lost) {
+  actions.emplace_back(Fail{{key}, std::move(text), lost});
   finish(key);
 }
 
-void Member::submit(Key key, bool absent, TimePoint now) {
+void Member::submit(Key key, const Submitted& event, TimePoint now) {
   Tensor& t = tensor(key);
   HORO_CHECK(!t.pending && (t.plan == 0 || !plan(t.plan).complete));
   t.pending = t.queued = true;
-  t.absent = absent;
+  t.absent = event.absent;
+  t.lost = event.lost;
   t.since = now;
   if (t.id) by_id_[*t.id].key = key;
   queued_.push_back(key);
@@ -72,7 +87,7 @@ void Member::on(const PlanComplete& event, TimePoint now, Actions& actions) {
   if (!p.live) {
     // It became complete before the engine applied the Break.
     for (const Key key : p.keys) {
-      take(key, std::find(event.absent.begin(), event.absent.end(), key) != event.absent.end(), now, actions);
+      take({key, std::find(event.absent.begin(), event.absent.end(), key) != event.absent.end()}, now, actions);
     }
   } else {
     HORO_CHECK(!p.complete);
@@ -159,7 +174,9 @@ UpMessage Member::collect() {
     const auto found = tensors_.find(key);
     if (found == tensors_.end() || !std::exchange(found->second.queued, false)) continue;
     const Tensor& t = found->second;
-    if (!t.id) {
+    if (t.lost) {
+      report.requests.push_back({lost_spec(t.spec), false, true});
+    } else if (!t.id) {
       report.requests.push_back({t.spec, t.absent});
     } else {
       (t.absent ? report.absent : report.present).push_back(*t.id);

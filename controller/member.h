@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -49,6 +50,9 @@ class Member {
   void apply(const DownMessage& message, Actions& actions);
 
   const SetTable& sets() const { return sets_; }
+  // See Coordinator (member_effects.cc).
+  StreamEffects effects() const;
+  void catch_up(std::uint64_t number, std::span<const std::byte> effect, Actions& actions);
 
   // This rank's ready times of the tensors that became ready at from(their set) or later.
   std::vector<ReadyTime> ready_times(const std::function<TimePoint(std::uint32_t)>& from) const;
@@ -62,6 +66,7 @@ class Member {
     bool pending = false;    // submitted alone, and neither released, skipped nor failed
     bool queued = false;     // pending, and not yet reported to the leader
     bool absent = false;     // pending without a value
+    bool lost = false;       // pending, and cannot run in this epoch
     TimePoint since = TimePoint::min();
   };
   // A tensor id of the stream.
@@ -85,10 +90,14 @@ class Member {
   Tensor& tensor(Key key);
   KnownPlan& plan(PlanId id);
   KnownPlan& live_plan(PlanId id, const char* what);
-  void take(Key key, bool absent, TimePoint now, Actions& actions);
-  std::string refusal_of(const TensorSpec& spec);
-  void submit(Key key, bool absent, TimePoint now);
-  void fail(Key key, std::string text, Actions& actions);
+  void take(const Submitted& event, TimePoint now, Actions& actions);
+  struct Refusal {
+    std::string text;  // empty: none
+    bool lost = false;
+  };
+  Refusal refusal_of(const TensorSpec& spec);
+  void submit(Key key, const Submitted& event, TimePoint now);
+  void fail(Key key, std::string text, Actions& actions, bool lost = false);
   void split(KnownPlan& plan);
   UpMessage collect();
   bool has_queued(const RoundStream& stream);
@@ -120,6 +129,8 @@ class Member {
   void apply(const EndSet& item, Actions& actions);
   void apply(const JoinOver& item, Actions& actions);
   void apply(const ForgetTensors& item, Actions& actions);
+  void keep_effects(const DownMessage& message);
+  TensorRef with_name(const TensorRef& ref) const;
   void count_releases(const ReleasePlan& item);
   void release_with_exceptions(const KnownPlan& plan, const ReleasePlan& item, Actions& actions);
   void release(Release release, bool reports_done, Actions& actions);
@@ -138,6 +149,7 @@ class Member {
   bool is_over_ = false;        // a rebuild was released: nothing is reported in this epoch any more
   bool has_forgotten_ = false;  // since the last report: the leader waits for the next one
 
+  std::map<std::uint64_t, DownMessage> effects_;  // by number of the message
   std::vector<Key> queued_;
   std::vector<PlanId> queued_plans_;
   std::vector<PlanId> queued_active_;
@@ -146,9 +158,9 @@ class Member {
   std::vector<Done> queued_done_;
   std::vector<RoundBegun> queued_rounds_;    // at most one per stream
   std::vector<UpMessage> complete_reports_;  // precede the queued ones
-  // Unnamed tensors that failed before this rank submitted them, with the text: they fail when it submits them, because
-  // every rank must count them.
-  std::map<TensorName, std::string> owed_;
+  // Unnamed and lost tensors that failed before this rank submitted them: they fail when it submits them, because every
+  // rank must count them.
+  std::map<TensorName, Refusal> owed_;
 };
 
 }  // namespace horo

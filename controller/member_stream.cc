@@ -13,6 +13,7 @@ namespace horo {
 
 void Member::apply(const DownMessage& message, Actions& actions) {
   ++applied_;
+  if (config_.kept_effects > 0) keep_effects(message);
   for (const DownItem& item : message.items) {
     std::visit([&](const auto& one) { apply(one, actions); }, item);
   }
@@ -232,11 +233,11 @@ void Member::apply(const FailTensors& item, Actions& actions) {
   const FailTensors::Tensor* first = nullptr;
   for (const FailTensors::Tensor& failed : item.tensors) {
     if (const std::optional<Key> key = pending_key(failed.name)) {
-      fail(*key, failed.head + item.text, actions);
+      fail(*key, failed.head + item.text, actions, failed.lost);
       continue;
     }
     if (first == nullptr) first = &failed;
-    if (failed.once && missed) owed_[failed.name] = failed.head + item.text;
+    if (failed.once && missed) owed_[failed.name] = {failed.head + item.text, failed.lost};
   }
   if (missed && first != nullptr) actions.emplace_back(Warn{first->head + item.text});
 }

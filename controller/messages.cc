@@ -141,7 +141,7 @@ struct ItemWriter {
     out.u32(static_cast<std::uint32_t>(item.tensors.size()));
     for (const FailTensors::Tensor& tensor : item.tensors) {
       write_name(out, tensor.name);
-      out.u8(tensor.once ? 1 : 0);
+      out.u8(static_cast<std::uint8_t>((tensor.once ? 1 : 0) + (tensor.lost ? 2 : 0)));
       out.text(std::string_view(tensor.head).substr(0, kMaxTextBytes));
     }
     out.text(std::string_view(item.text).substr(0, kMaxTextBytes));
@@ -206,7 +206,9 @@ FailTensors read_fail_tensors(ByteReader& in, const CoordinatorConfig& config, b
   if (item.tensors.empty()) throw ProtocolError("a failure of no tensors");
   for (FailTensors::Tensor& tensor : item.tensors) {
     tensor.name = read_name(in, config);
-    tensor.once = in.u8() != 0;
+    const std::uint8_t flags = in.u8();
+    tensor.once = (flags & 1) != 0;
+    tensor.lost = (flags & 2) != 0;
     tensor.head = in.text(kMaxTextBytes);
   }
   item.text = in.text(kMaxTextBytes);
@@ -311,7 +313,7 @@ std::vector<std::byte> encode(UpMessage message) {
   write_ids(out, message.active);
   out.u32(static_cast<std::uint32_t>(message.requests.size()));
   for (const Request& request : message.requests) {
-    out.u8(request.absent ? 1 : 0);
+    out.u8(static_cast<std::uint8_t>((request.absent ? 1 : 0) + (request.lost ? 2 : 0)));
     write_spec(out, request.spec);
   }
   write_ids(out, message.present);
@@ -350,8 +352,8 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
   const std::uint32_t requests = in.count(kLeastRequestBytes);
   message.requests.reserve(requests);
   for (std::uint32_t i = 0; i < requests; ++i) {
-    const bool absent = in.u8() != 0;
-    message.requests.push_back({read_spec(in, config), absent});
+    const std::uint8_t flags = in.u8();
+    message.requests.push_back({read_spec(in, config), (flags & 1) != 0, (flags & 2) != 0});
   }
   message.present = read_ids(in, id_limit(config));
   message.absent = read_ids(in, id_limit(config));

@@ -35,6 +35,7 @@ TensorName name_of(const TensorSpec& spec);
 struct Request {
   TensorSpec spec;
   bool absent = false;
+  bool lost = false;  // see Submitted; the spec has set, channel and name alone
 };
 // The report of a known plan of which these tensors (positions in the plan, ascending) are absent.
 struct PartialPlan {
@@ -122,6 +123,7 @@ struct FailTensors {
     TensorName name;
     bool once = false;  // a rank of `missing` that has not submitted it fails it when it does
     std::string head;
+    bool lost = false;  // see Submitted
   };
   std::vector<Tensor> tensors;
   std::string text;

@@ -149,6 +149,16 @@ std::string left_text(const std::string& name, const std::vector<int>& left, con
          ". Every rank has to submit a tensor as often as the others: give all ranks the same number of steps";
 }
 
+std::string lost_head(const std::string& name, const std::string& of_set) {
+  return "tensor '" + name + "'" + of_set + ": ";
+}
+
+std::string lost_text() {
+  return "a rank was lost while it was in flight, and it cannot run again among the others: it names ranks that are "
+         "lost "
+         "or have another number now, or its parts depend on the number of ranks. Submit it again";
+}
+
 std::string joined_text(const TensorSpec& spec, const std::vector<int>& joined, const std::string& of_set) {
   return std::string(name_of(spec.kind)) + " of tensor '" + spec.name + "'" + of_set + " is not possible while " +
          ranks_text(joined) + (joined.size() == 1 ? " has" : " have") +

@@ -33,6 +33,9 @@ std::string unit_head(const std::string& name, const std::string& unit, const st
 // The failure of an incomplete unit in a set that all ranks have joined.
 std::string joined_unit_text();
 // "join: rank 2 has left (...) and will not join. ..."
+// The head and the common text of a tensor that cannot run in the epoch after the one in which it was submitted.
+std::string lost_head(const std::string& name, const std::string& of_set);
+std::string lost_text();
 std::string lost_join_text(const std::vector<int>& left, const std::string& of_set);
 // "tensor 'x' of process set 'tp0': the set was removed before ...".
 std::string removed_text(const std::string& name, const std::string& of_set);

@@ -82,7 +82,8 @@ void JobMembership::handle(const MemberSent& event) {
   std::visit([&](const auto& message) { take(event.id, message); }, event.message);
 }
 
-// The first report of an epoch is its own evidence; the later ones may repeat what the member was told.
+// The first report that names a member has seen it; the later ones may repeat what the guard has told. A report before
+// it, of a member that was told by a peer, names none.
 void JobMembership::take(MemberId id, const Frozen& message) {
   Member& member = at(id);
   if (message.epoch > epoch_) {
@@ -93,10 +94,9 @@ void JobMembership::take(MemberId id, const Frozen& message) {
   member.frozen = message;
   const bool is_first = !closing_;
   close_epoch(message.lost, message.reason.empty() ? name_of(id) + " froze" : message.reason);
-  if (!is_first) return;
-  closing_->is_report = true;
+  if (is_first) closing_->is_report = true;
   const bool is_known = message.lost && std::find(view_.begin(), view_.end(), *message.lost) != view_.end();
-  if (is_known && *message.lost != id)
+  if (is_known && *message.lost != id && !closing_->pair)
     closing_->pair = std::pair(std::min(id, *message.lost), std::max(id, *message.lost));
 }
 
@@ -176,7 +176,7 @@ void JobMembership::decide() {
   count_broken_pair();
   const std::vector<MemberId> next = here();
   if (next.empty()) return;
-  if (next.size() < static_cast<std::size_t>(config_.min_members)) return park(next.size());
+  if (!is_enough(next.size())) return park(next.size());
   begin_epoch(next);
 }
 
@@ -198,6 +198,7 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   say(cause + "epoch " + std::to_string(view.epoch) + " has " + ranks_text(members) +
       (members == ranks ? "" : " as " + ranks_text(ranks)));
   for (const MemberId id : members) view.progress[id] = at(id).frozen->progress;
+  view.effects = missing_effects(members);
   view_ = members;
   epoch_ = view.epoch;
   closing_.reset();
@@ -209,6 +210,20 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
     member.is_installed = false;
     send(id, view);
   }
+}
+
+// What some of these members have applied and others have not. All of them have applied a prefix of one stream.
+Effects JobMembership::missing_effects(const std::vector<MemberId>& members) const {
+  std::uint64_t all_applied = UINT64_MAX;
+  Effects effects;
+  for (const MemberId id : members) {
+    const Frozen& frozen = *at(id).frozen;
+    all_applied = std::min(all_applied, frozen.applied);
+    effects.insert(frozen.effects.begin(), frozen.effects.end());
+  }
+  std::erase_if(effects, [&](const auto& effect) { return effect.first <= all_applied; });
+  while (effects.size() > kMaxEffects) effects.erase(effects.begin());
+  return effects;
 }
 
 void JobMembership::tell_running() {
@@ -281,7 +296,14 @@ std::vector<MemberId> JobMembership::judged_members() const {
   std::vector<MemberId> judged;
   std::copy_if(view_.begin(), view_.end(), std::back_inserter(judged),
                [&](MemberId id) { return is_here(id) || at(id).presence == Presence::kLeft; });
-  return judged.size() >= static_cast<std::size_t>(config_.min_members) ? judged : view_;
+  return is_enough(here().size()) ? judged : view_;
+}
+
+// A member that has left in good order has done its part: the others, which end later, go on without it.
+bool JobMembership::is_enough(std::size_t here) const {
+  const auto left = std::count_if(members_.begin(), members_.end(),
+                                  [](const Member& member) { return member.presence == Presence::kLeft; });
+  return here + static_cast<std::size_t>(left) >= static_cast<std::size_t>(config_.min_members);
 }
 
 JobMembership::Member& JobMembership::at(MemberId id) {

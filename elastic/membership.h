@@ -18,7 +18,7 @@ namespace horo {
 
 struct MembershipConfig {
   int members = 1;                                  // at the start: MemberIds 0 to members - 1
-  int min_members = 1;                              // below it the others park
+  int min_members = 1;                              // below it the others park; those that left in good order count
   std::chrono::milliseconds silence_limit{10'000};  // a member that is stopped, or does not freeze, for so long is
                                                     // evicted
   std::chrono::milliseconds start_limit{120'000};   // the same for a member that has sent nothing yet: it is starting
@@ -77,7 +77,7 @@ class JobMembership {
   bool is_parked() const { return parked_since_.has_value(); }
   bool is_over() const;  // EndJob was given, or no member is left: each has left, ended or been evicted
   // The members whose ends decide the job's: of the last epoch, those that neither died nor failed nor were evicted, if
-  // they are enough to go on; else all members of the last epoch.
+  // they and those that left before are enough to go on; else all members of the last epoch.
   std::vector<MemberId> judged_members() const;
   bool is_evicted(MemberId id) const { return at(id).presence == Presence::kEvicted; }
 
@@ -96,7 +96,7 @@ class JobMembership {
     std::optional<MemberId> lost;
     std::string reason;
     bool is_report = false;                             // of a member that froze; a cause replaces it
-    std::optional<std::pair<MemberId, MemberId>> pair;  // the first member that froze, and the one that it missed
+    std::optional<std::pair<MemberId, MemberId>> pair;  // the first member that missed another one, and that one
   };
   // A member that is out since the last decision, for the story.
   struct Departure {
@@ -120,6 +120,7 @@ class JobMembership {
   void decide();
   void count_broken_pair();
   void begin_epoch(const std::vector<MemberId>& members);
+  Effects missing_effects(const std::vector<MemberId>& members) const;
   void park(std::size_t left);
   void update_park();
   void end_job(const std::string& text);
@@ -130,6 +131,7 @@ class JobMembership {
   const Member& at(MemberId id) const;
   bool is_here(MemberId id) const { return at(id).presence == Presence::kHere; }
   std::vector<MemberId> here() const;  // of the current epoch
+  bool is_enough(std::size_t here) const;
   bool is_waited_for(MemberId id) const { return is_here(id) && !at(id).frozen; }
   std::optional<TimePoint> eviction_time(MemberId id) const;
   std::string name_of(MemberId id) const;  // "rank 1 (member 2)"

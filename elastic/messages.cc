@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::uint8_t kMemberMessageVersion = 1;
 constexpr std::size_t kLaneBytes = 12;     // of a lane in a Progress
+constexpr std::size_t kEffectBytes = 12;   // of an empty effect
 constexpr std::size_t kProgressBytes = 8;  // of a member with an empty Progress
 
 enum class MessageKind : std::uint8_t { kFrozen = 1, kInstalled, kLeave, kFreeze, kView, kParked, kEvicted };
@@ -34,6 +35,15 @@ void write_progress(ByteWriter& out, const Progress& progress) {
   for (const auto& [lane, number] : progress) {
     out.u32(lane);
     out.u64(number);
+  }
+}
+
+void write_effects(ByteWriter& out, const Effects& effects) {
+  out.u32(static_cast<std::uint32_t>(effects.size()));
+  for (const auto& [number, bytes] : effects) {
+    out.u64(number);
+    out.u32(static_cast<std::uint32_t>(bytes.size()));
+    out.raw(bytes);
   }
 }
 
@@ -64,6 +74,8 @@ std::vector<std::byte> encode_one(const Frozen& message) {
   write_progress(out, message.progress);
   write_member(out, message.lost);
   out.text(cut_text(message.reason));
+  out.u64(message.applied);
+  write_effects(out, message.effects);
   return finish(std::move(out));
 }
 
@@ -101,6 +113,7 @@ std::vector<std::byte> encode_one(const View& message) {
     write_progress(out, progress);
   }
   out.text(cut_text(message.reason));
+  write_effects(out, message.effects);
   return finish(std::move(out));
 }
 
@@ -139,7 +152,8 @@ std::optional<MemberId> read_member(ByteReader& in) {
 // Appends to a map in the order of its keys.
 template <class Map>
 void append(Map& map, typename Map::key_type key, typename Map::mapped_type value) {
-  if (!map.empty() && key <= map.rbegin()->first) throw ProtocolError("lanes or members are not in ascending order");
+  if (!map.empty() && key <= map.rbegin()->first)
+    throw ProtocolError("lanes, members or effects are not in ascending order");
   map.emplace_hint(map.end(), key, std::move(value));
 }
 
@@ -153,12 +167,25 @@ Progress read_progress(ByteReader& in) {
   return progress;
 }
 
+Effects read_effects(ByteReader& in) {
+  Effects effects;
+  const std::uint32_t count = read_count(in, kEffectBytes, kMaxEffects, "effects");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint64_t number = in.u64();
+    const auto bytes = in.raw(in.u32());
+    append(effects, number, {bytes.begin(), bytes.end()});
+  }
+  return effects;
+}
+
 Frozen read_frozen(ByteReader& in) {
   Frozen message;
   message.epoch = in.u32();
   message.progress = read_progress(in);
   message.lost = read_member(in);
   message.reason = in.text(kMaxMemberText);
+  message.applied = in.u64();
+  message.effects = read_effects(in);
   return message;
 }
 
@@ -194,6 +221,7 @@ View read_view(ByteReader& in) {
     append(message.progress, member, read_progress(in));
   }
   message.reason = in.text(kMaxMemberText);
+  message.effects = read_effects(in);
   return message;
 }
 

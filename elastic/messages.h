@@ -27,6 +27,12 @@ inline constexpr std::size_t kMaxLanes = 1'024;  // of one member
 inline constexpr std::uint32_t kMessageLane = UINT32_MAX;
 using Progress = std::map<std::uint32_t, std::uint64_t>;  // lane: number of the last collective that is complete here
 
+// What the ordered stream of the leader changed, besides running collectives: process sets, joins, failures. By number
+// of the message of the stream, encoded by the coordinator (StreamEffects in controller/coordinator.h).
+using Effects = std::map<std::uint64_t, std::vector<std::byte>>;
+inline constexpr std::size_t kMaxEffects = 256;
+inline constexpr std::size_t kMaxEffectBytes = 32 << 10;  // of all of a member
+
 // ---- From a member to the guard.
 
 // The member has stopped the lanes of this epoch and delivers nothing more in it: its progress is final.
@@ -35,6 +41,8 @@ struct Frozen {
   Progress progress;
   std::optional<MemberId> lost;  // the member that it misses, if it knows
   std::string reason;            // what it saw, as a sentence
+  std::uint64_t applied = 0;     // messages of the stream
+  Effects effects = {};          // of the last of them
   bool operator==(const Frozen&) const = default;
 };
 // The member runs in this epoch.
@@ -67,6 +75,7 @@ struct View {
   JobKey secret{};                        // of the connections of this epoch; drawn anew for each, and never stored
   std::map<MemberId, Progress> progress;  // of the members that froze in the last epoch and are in this one
   std::string reason;                     // why the last epoch ended, as a sentence
+  Effects effects = {};  // that some member has applied in the last epoch, and some member has not: it does so now
   bool operator==(const View&) const = default;
 };
 // Too few members are left: this one stays frozen until there are enough, or until the job ends.

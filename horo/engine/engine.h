@@ -88,6 +88,7 @@ class Engine {
   void take(const Evicted& evicted);
   void check_left(TimePoint now);
   void freeze(int origin, const std::string& why) noexcept;
+  void perform_pending() noexcept;
   void report_frozen(std::uint32_t epoch, const std::string& why, int origin);
   void wait_for_view();
   void set_between_epochs(bool between) noexcept;
@@ -113,6 +114,7 @@ class Engine {
   void perform(Actions actions, std::vector<Event>& more);
   void perform(Send& send, std::vector<Event>&);
   void perform(Release& release, std::vector<Event>&);
+  std::vector<Item> take_ended(const std::vector<Key>& keys);
   void perform(Skip& skip, std::vector<Event>&);
   void perform(Fail& fail, std::vector<Event>&);
   void perform(AddSet& added, std::vector<Event>&);

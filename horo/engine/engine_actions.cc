@@ -37,16 +37,24 @@ void Engine::perform(Release& release, std::vector<Event>&) {
   epoch_->lanes->run(std::move(job));
 }
 
+// Between two epochs the works of rounds stay in flight: a round runs again as a whole.
+std::vector<Item> Engine::take_ended(const std::vector<Key>& keys) {
+  std::vector<Item> items = epoch_->pending.take(keys);
+  if (frozen_) std::erase_if(items, [](const Item& item) { return item.spec->round_stream != 0; });
+  return items;
+}
+
 void Engine::perform(Skip& skip, std::vector<Event>&) {
-  epoch_->lanes->end({.items = epoch_->pending.take(skip.keys), .failure = nullptr, .absent = true});
+  epoch_->lanes->end({.items = take_ended(skip.keys), .failure = nullptr, .absent = true});
 }
 
 void Engine::perform(Fail& fail, std::vector<Event>&) {
-  epoch_->lanes->end({epoch_->pending.take(fail.keys), mismatch(fail.text)});
+  FailurePtr failure = fail.lost ? peer_lost(-1, fail.text) : mismatch(fail.text);
+  epoch_->lanes->end({take_ended(fail.keys), std::move(failure)});
 }
 
 void Engine::perform(AddSet& added, std::vector<Event>&) {
-  if (std::ranges::binary_search(added.ranks, rank())) epoch_->lanes->open(added.set, added.ranks);
+  if (!frozen_ && std::ranges::binary_search(added.ranks, rank())) epoch_->lanes->open(added.set, added.ranks);
   tensor_table_.add_set(added.set, added.name, added.ranks);
   counters_.name_set(added.set, added.name);
   epoch_->lanes->end({.items = epoch_->pending.take(added.keys), .failure = nullptr, .counts = {added.set}});

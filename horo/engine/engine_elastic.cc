@@ -123,6 +123,7 @@ void Engine::check_left(TimePoint now) {
 // No buffer is in use after this, and what is complete here does not change any more.
 void Engine::freeze(int origin, const std::string& why) noexcept {
   fail_point("engine.freeze");
+  perform_pending();
   frozen_ = true;
   set_between_epochs(true);
   detector_deadline_.reset();
@@ -138,9 +139,24 @@ void Engine::freeze(int origin, const std::string& why) noexcept {
   }
 }
 
+// The coordinator counts the messages that it has applied, so what they cause is not left out.
+void Engine::perform_pending() noexcept {
+  try {
+    std::vector<Event> more;
+    perform(std::exchange(actions_, {}), more);
+  } catch (const std::bad_alloc&) {
+    leave_job(true, no_memory_->text);
+  }
+}
+
 void Engine::report_frozen(std::uint32_t epoch, const std::string& why, int origin) {
   Frozen frozen{epoch, {}, {}, why};
-  if (!is_settled_) frozen.progress = epoch_->lanes->progress();
+  if (!is_settled_) {
+    frozen.progress = epoch_->lanes->progress();
+    StreamEffects effects = epoch_->coordinator.effects();
+    frozen.applied = effects.applied;
+    frozen.effects = std::move(effects.effects);
+  }
   const auto& members = epoch_->membership.members;
   if (origin >= 0 && origin < epoch_->membership.size()) frozen.lost = members[static_cast<std::size_t>(origin)];
   fail_point("engine.stopped");
@@ -161,9 +177,14 @@ void Engine::wait_for_view() {
   publish_ready_times();
 }
 
-// What counts as done on the members that go on is delivered on all of them.
+// What counts as done on the members that go on is delivered on all of them, and what the stream has changed on one of
+// them changes on all of them.
 void Engine::settle(const View& view) {
   if (std::exchange(is_settled_, true)) return;
+  Actions effects;
+  std::vector<Event> none;
+  epoch_->coordinator.catch_up(view.effects, effects);
+  perform(std::move(effects), none);
   const auto& members = epoch_->membership.members;
   epoch_->lanes->settle([&](std::uint32_t lane, const Commit& commit, const std::vector<int>& ranks) {
     std::vector<MemberId> participants;

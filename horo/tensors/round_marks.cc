@@ -55,14 +55,15 @@ void RoundMarks::advance(const RoundStream& stream, Current& current, std::size_
   current = target;
 }
 
-void RoundMarks::report(const std::map<std::uint64_t, Item>& items, SubmissionBatch& batch) const {
+void RoundMarks::report(const std::map<std::uint64_t, Item>& items, const std::function<bool(const Item&)>& is_lost,
+                        SubmissionBatch& batch) const {
   std::map<RoundStream, Current> current;
   for (const auto& [serial, item] : items) {
     const RoundStream stream{item.spec->set, item.spec->round_stream};
     const auto found = streams_.find(stream);
     const Current mark = found == streams_.end() ? std::nullopt : mark_of(found->second, serial);
     if (mark) advance(stream, current[stream], *mark, batch);
-    batch.report(item);
+    batch.report(item, is_lost(item));
   }
   for (const auto& [stream, marks] : streams_) {
     advance(stream, current[stream], marks.size() - 1, batch);

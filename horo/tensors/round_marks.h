@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -26,8 +27,10 @@ class RoundMarks {
   void fail(const RoundFailed& failed);
   void forget_set(std::uint32_t set);
 
-  // Adds the reports of these items and the events of their rounds. `items`: in flight, by serial number.
-  void report(const std::map<std::uint64_t, Item>& items, SubmissionBatch& batch) const;
+  // Adds the reports of these items and the events of their rounds. `items`: in flight, by serial number. is_lost: see
+  // Submitted.
+  void report(const std::map<std::uint64_t, Item>& items, const std::function<bool(const Item&)>& is_lost,
+              SubmissionBatch& batch) const;
 
  private:
   struct Mark {

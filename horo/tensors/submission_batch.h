@@ -32,8 +32,9 @@ struct SubmissionBatch {
     reserve_more(events, more);
     reserve_more(items, more);
   }
-  void report(Item item) {
-    events.emplace_back(Submitted{item.submission.key, item.submission.absent});
+  // lost: see Submitted.
+  void report(Item item, bool lost = false) {
+    events.emplace_back(Submitted{item.submission.key, item.submission.absent, lost});
     items.push_back(std::move(item));
   }
   void report(PlanComplete complete, ItemList list) {

@@ -104,8 +104,8 @@ class TensorTable {
   // is in flight, in the order of submission. No lane of the last epoch runs. Retires `ended`, the rebuild that ended
   // it. False: the table was closed before.
   bool begin_epoch(const Item& ended);
-  // The same for an epoch of other ranks. Returns what cannot run again among them, retired: collectives of sets that
-  // have lost a member, and those that name a rank whose number has changed. The caller fails their Works.
+  // The same for an epoch of other ranks. What names a rank whose number has changed is reported as lost. Returns,
+  // retired, what belongs to sets that have lost a member; the caller fails these Works.
   std::vector<Item> begin_epoch(const RankChange& change);
 
   bool has_in_flight() const;
@@ -129,7 +129,9 @@ class TensorTable {
   void begin(const Submission& submission, Accepted& result) REQUIRES(mutex_);
   void report_stream(const RoundStream& stream) REQUIRES(mutex_);
   void retire_one(const Item& item) noexcept REQUIRES(mutex_);
-  std::vector<Item> report_again(const std::function<bool(const TensorRecord&)>& is_over) REQUIRES(mutex_);
+  std::vector<Item> report_again(const std::function<bool(const Item&)>& is_over,
+                                 const std::function<bool(const Item&)>& is_lost) REQUIRES(mutex_);
+  bool is_of_lost_set(const TensorSpec& spec) const REQUIRES(mutex_);
   bool can_run_again(const TensorSpec& spec, const RankChange& change) const REQUIRES(mutex_);
   void undo(std::span<const Submission> submissions, std::size_t begun) noexcept REQUIRES(mutex_);
   void request_flush() noexcept REQUIRES(mutex_);

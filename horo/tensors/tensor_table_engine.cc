@@ -74,7 +74,8 @@ void TensorTable::retire_one(const Item& item) noexcept {
 }
 
 // The works in flight are reported again, in the order of submission, but for those that are over: these are returned.
-std::vector<Item> TensorTable::report_again(const std::function<bool(const TensorRecord&)>& is_over) {
+std::vector<Item> TensorTable::report_again(const std::function<bool(const Item&)>& is_over,
+                                            const std::function<bool(const Item&)>& is_lost) {
   queue_.clear();
   plans_.clear();
   tensors_.begin_epoch();
@@ -83,9 +84,9 @@ std::vector<Item> TensorTable::report_again(const std::function<bool(const Tenso
   for (TensorRecord& record : tensors_.records()) {
     if (!record.is_in_flight()) continue;
     record.reported = true;
-    is_over(record) ? over.push_back(record.item) : void(in_flight.emplace(record.serial, record.item));
+    is_over(record.item) ? over.push_back(record.item) : void(in_flight.emplace(record.serial, record.item));
   }
-  rounds_.report(in_flight, queue_.batch());
+  rounds_.report(in_flight, is_lost, queue_.batch());
   return over;
 }
 
@@ -93,7 +94,7 @@ std::vector<Item> TensorTable::report_again(const std::function<bool(const Tenso
 bool TensorTable::begin_epoch(const Item& ended) {
   MutexLock lock(mutex_);
   if (closed_) return false;
-  report_again([&](const TensorRecord& record) { return record.item.work == ended.work; });
+  report_again([&](const Item& item) { return item.work == ended.work; }, [](const Item&) { return false; });
   tensors_.skip(ended.submission.key);
   retire_one(ended);
   return true;
@@ -105,8 +106,8 @@ std::vector<Item> TensorTable::begin_epoch(const RankChange& change) {
   config_.rank = change.rank;
   config_.size = change.size;
   sets_.begin_epoch(change);
-  std::vector<Item> over =
-      report_again([&](const TensorRecord& record) { return !can_run_again(record.spec, change); });
+  std::vector<Item> over = report_again([&](const Item& item) { return is_of_lost_set(*item.spec); },
+                                        [&](const Item& item) { return !can_run_again(*item.spec, change); });
   for (const Item& item : over) {
     if (item.spec->once) tensors_.skip(item.submission.key);
     retire_one(item);
@@ -114,12 +115,16 @@ std::vector<Item> TensorTable::begin_epoch(const RankChange& change) {
   return over;
 }
 
-// A collective runs again if it means the same: ranks that it names by number are the same processes, and the parts
-// that it deals to ranks do not depend on the size of the world.
+bool TensorTable::is_of_lost_set(const TensorSpec& spec) const {
+  const bool removes = spec.kind == CollectiveKind::kRemoveSet;
+  return sets_.is_lost(removes ? static_cast<std::uint32_t>(spec.shape.front()) : spec.set);
+}
+
+// A collective of the world runs again if it means the same: ranks that it names by number are the same processes, and
+// the parts that it deals to ranks do not depend on the size of the world.
 bool TensorTable::can_run_again(const TensorSpec& spec, const RankChange& change) const {
   const auto is_same = [&](std::int64_t rank) { return change.rank_of[static_cast<std::size_t>(rank)] == rank; };
   const bool is_smaller = static_cast<std::size_t>(change.size) < change.rank_of.size();
-  if (sets_.is_lost(spec.set)) return false;
   if (spec.set != 0) return true;
   switch (spec.kind) {
     case CollectiveKind::kBroadcast:
@@ -134,8 +139,6 @@ bool TensorTable::can_run_again(const TensorSpec& spec, const RankChange& change
       return is_same(spec.root) && is_same(spec.peer);
     case CollectiveKind::kAddSet:
       return std::all_of(spec.shape.begin(), spec.shape.end(), is_same);
-    case CollectiveKind::kRemoveSet:
-      return !sets_.is_lost(static_cast<std::uint32_t>(spec.shape.front()));
     default:
       return true;
   }

@@ -5,8 +5,9 @@
 //
 // PROGRAM: plain, views, small, units, streams, rounds, singles, sets, or mixed. HORO_TEST_KILL=ID:POINT:COUNT ends the
 // process ID with SIGKILL at the COUNT-th time that it reaches the fail point, HORO_TEST_KILL=ID:after:US so many
-// microseconds after the start. Several are separated by commas. At the end a rank prints one line: its number of
-// results, their hash, the members of each of them, and the longest step.
+// microseconds after the start; HORO_TEST_STOP stops it with SIGSTOP. Several are separated by commas. A rank first
+// prints "fired ID:POINT:COUNT". At the end it prints one line: its number of results, their hash, the members of each
+// of them, and the longest step.
 #include <signal.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include <map>
 #include <random>
 #include <sstream>
+#include <stdexcept>
 
 #include "horo/base/fail_point.h"
 #include "horo/base/wire.h"
@@ -35,30 +37,43 @@ constexpr std::uint64_t kStreams[] = {11, 12};
 struct Kill {
   std::string point;
   long count = 0;
+  int signal = 0;
+  std::string line;  // to print
 };
 std::vector<Kill> kills;  // of this process
 std::vector<std::atomic<long>> reached(64);
 
+void fire(const Kill& one) noexcept {
+  [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, one.line.data(), one.line.size());
+  ::kill(::getpid(), one.signal);
+}
+
 void end_at(const char* name) noexcept {
   for (std::size_t i = 0; i < kills.size(); ++i) {
-    if (kills[i].point == name && ++reached[i] == kills[i].count) ::kill(::getpid(), SIGKILL);
+    if (kills[i].point == name && ++reached[i] == kills[i].count) fire(kills[i]);
   }
 }
 
-void read_kills(int id) {
-  const char* text = std::getenv("HORO_TEST_KILL");
+void fire_in_time(int) {
+  for (const Kill& one : kills) {
+    if (one.point == "after") fire(one);
+  }
+}
+
+void read_kills(int id, const char* variable, int signal) {
+  const char* text = std::getenv(variable);
   std::istringstream all(text == nullptr ? "" : text);
   for (std::string one; std::getline(all, one, ',');) {
     const std::size_t first = one.find(':'), last = one.rfind(':');
     if (std::stoi(one.substr(0, first)) != id) continue;
-    kills.push_back({one.substr(first + 1, last - first - 1), std::stol(one.substr(last + 1))});
+    const std::string point = one.substr(first + 1, last - first - 1);
+    kills.push_back({point, std::stol(one.substr(last + 1)), signal, "fired " + one + "\n"});
     if (kills.back().point != "after") continue;
-    ::signal(SIGALRM, [](int) { ::kill(::getpid(), SIGKILL); });
+    ::signal(SIGALRM, fire_in_time);
     const long us = kills.back().count;
     const itimerval timer{{0, 0}, {us / 1'000'000, us % 1'000'000 + 1}};
     ::setitimer(ITIMER_REAL, &timer, nullptr);
   }
-  fail_point_hook = end_at;
 }
 
 // In [-1, 1), of these numbers alone.
@@ -92,6 +107,7 @@ class Program {
       if (is("streams")) run_round(1, static_cast<std::uint64_t>(step), 0);
       if (is("singles")) run_singles(static_cast<std::uint64_t>(step));
       if (is("sets")) run_in_set(static_cast<std::uint64_t>(step));
+      if (is("sets") && step % 2 == 0) add_and_remove_set();
       session_.step_end(0);
       longest_ = std::max(longest_, Clock::now() - begin);
     }
@@ -200,6 +216,7 @@ class Program {
     spec.once = true;
     if (kind != CollectiveKind::kBarrier) spec.shape = {1};
     if (kind != CollectiveKind::kBarrier) spec.dtype = DType::kFloat64;
+    if (kind == CollectiveKind::kBroadcast) spec.root = 0;
     return spec;
   }
 
@@ -218,6 +235,40 @@ class Program {
     }
     add(members, work->outcome().data.get(), work->outcome().bytes);
     if (step % 3 == 0) session_.run(unnamed(CollectiveKind::kBarrier, 0), nullptr, nullptr);
+    double from_root = static_cast<double>(step);
+    note(end_of([&] { session_.run(unnamed(CollectiveKind::kBroadcast, 0), &from_root, &from_root); }));
+  }
+
+  // 1 if it fails because a rank was lost, 2 if it is refused, else 0: the same on all ranks.
+  template <class Call>
+  static char end_of(Call call) {
+    try {
+      call();
+      return 0;
+    } catch (const PeerLost&) {
+      return 1;
+    } catch (const Mismatch&) {
+      return 2;
+    } catch (const std::invalid_argument&) {
+      return 2;
+    }
+  }
+
+  void note(char end) {
+    hash_ = hash64({&end, 1}, hash_);
+    ends_ += static_cast<char>('0' + end);
+  }
+
+  // Adds a set of rank 0 alone, and removes it.
+  void add_and_remove_set() {
+    std::shared_ptr<Work> added;
+    note(end_of([&] {
+      added = session_.add_set({0});
+      finish({added});
+    }));
+    if (!added || !added->finished() || end_of([&] { added->outcome(); }) != 0) return;
+    const auto number = static_cast<std::uint32_t>(added->outcome().counts.at(0));
+    note(end_of([&] { finish({session_.remove_set(number)}); }));
   }
 
   void add_set() {
@@ -232,6 +283,10 @@ class Program {
       is_in_set_ = session_.set_info(set_).rank >= 0;
     } catch (const PeerLost&) {
       is_in_set_ = false;
+    } catch (const std::invalid_argument&) {
+      is_in_set_ = false;  // after a death these are all ranks: there is no second set of them
+    } catch (const Mismatch&) {
+      is_in_set_ = false;  // the same, by a death after the call
     }
   }
 
@@ -256,7 +311,7 @@ class Program {
     std::cout << "survivor " << id_ << " results " << results_ << " hash " << std::hex << hash_ << std::dec
               << " members ";
     for (const auto& [members, count] : members_) std::cout << members << "x" << count << ",";
-    std::cout << " longest " << std::chrono::duration_cast<std::chrono::milliseconds>(longest_).count() << " ms"
+    std::cout << " ends " << ends_ << " longest " << std::chrono::duration_cast<std::chrono::milliseconds>(longest_).count() << " ms"
               << std::endl;
   }
 
@@ -271,13 +326,16 @@ class Program {
   bool is_in_set_ = false;
   std::uint64_t rounds_ = 0, results_ = 0, hash_ = hash64("");
   std::vector<std::pair<std::uint64_t, int>> members_;  // of the results, and how many results have the same
+  std::string ends_;  // of collectives that may fail
   Duration longest_{};
 };
 
 int run(int argc, char** argv) {
   if (argc != 4) return 2;
   const Config config = config_from_environment();
-  read_kills(config.rank);
+  read_kills(config.rank, "HORO_TEST_KILL", SIGKILL);
+  read_kills(config.rank, "HORO_TEST_STOP", SIGSTOP);
+  fail_point_hook = end_at;
   Session session(config);
   Program(session, config.rank, argv[1], static_cast<unsigned>(std::atoi(argv[3]))).run(std::atoi(argv[2]));
   session.shutdown();

@@ -1,0 +1,55 @@
+// The effects of the stream, for the case that an epoch ends at different places of the stream on different ranks.
+#include <utility>
+#include <variant>
+
+#include "controller/member.h"
+
+namespace horo {
+
+// A skipped tensor is named, because the number may be unknown to a rank that is behind.
+TensorRef Member::with_name(const TensorRef& ref) const {
+  if (ref.name || *ref.id >= by_id_.size() || !by_id_[*ref.id].key) return {ref.name, {}};
+  return {name_of(tensors_.at(*by_id_[*ref.id].key).spec), {}};
+}
+
+// Before the message is applied.
+void Member::keep_effects(const DownMessage& message) {
+  DownMessage kept;
+  for (const DownItem& item : message.items) {
+    const bool is_effect = std::holds_alternative<DefineSet>(item) || std::holds_alternative<EndSet>(item) ||
+                           std::holds_alternative<JoinOver>(item) || std::holds_alternative<FailTensors>(item);
+    if (is_effect) kept.items.push_back(item);
+    const auto* skip = std::get_if<SkipTensors>(&item);
+    if (skip == nullptr) continue;
+    SkipTensors named{{}, skip->ranks};
+    for (const TensorRef& ref : skip->tensors) {
+      if (TensorRef with = with_name(ref); with.name) named.tensors.push_back(std::move(with));
+    }
+    if (!named.tensors.empty()) kept.items.emplace_back(std::move(named));
+  }
+  if (kept.items.empty()) return;
+  effects_.emplace(applied_, std::move(kept));
+  if (effects_.size() > config_.kept_effects) effects_.erase(effects_.begin());
+}
+
+// The newest ones that fit.
+StreamEffects Member::effects() const {
+  StreamEffects found{applied_, {}};
+  std::size_t bytes = 0;
+  for (auto effect = effects_.rbegin(); effect != effects_.rend(); ++effect) {
+    std::vector<std::byte> encoded = encode(effect->second);
+    bytes += encoded.size();
+    if (bytes > config_.kept_effect_bytes) break;
+    found.effects.emplace(effect->first, std::move(encoded));
+  }
+  return found;
+}
+
+void Member::catch_up(std::uint64_t number, std::span<const std::byte> effect, Actions& actions) {
+  if (number <= applied_) return;
+  for (const DownItem& item : decode_down(effect, config_).items) {
+    std::visit([&](const auto& one) { apply(one, actions); }, item);
+  }
+}
+
+}  // namespace horo
