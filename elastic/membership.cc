@@ -118,7 +118,8 @@ void JobMembership::take(MemberId id, const Leave& message) {
 void JobMembership::depart(MemberId id, Presence how, const std::string& story, const std::string& reason) {
   at(id).presence = how;
   departures_.push_back({how == Presence::kDied || how == Presence::kFailed, story});
-  if (how == Presence::kLeft && (at(id).is_installed || at(id).frozen)) return;
+  const bool began = epoch_ > 0 || at(id).was_heard;  // else it may be a program without a session, as the others
+  if (how == Presence::kLeft && (at(id).is_installed || at(id).frozen || !began)) return;
   close_epoch(id, reason);
   if (!closing_->is_report) return;
   closing_->lost = id;  // the cause of what the first report tells

@@ -97,12 +97,12 @@ const Counters& Session::counters() const {
 
 Topology Session::topology() const {
   check_process();
-  return engine_->topology();
+  return is_elastic() ? engine_->topology(tensor_table_->seen_epoch()) : engine_->topology();
 }
 
 std::vector<std::uint32_t> Session::members() const {
   check_process();
-  return engine_->members();
+  return engine_->members(is_elastic() ? tensor_table_->seen_epoch() : UINT32_MAX);
 }
 
 Key Session::declare(const TensorSpec& spec) {
@@ -190,6 +190,19 @@ std::shared_ptr<Work> Session::rebuild() {
 
 bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
   check_process();
+  const bool ended = wait_for(works, until);
+  if (is_elastic() && ended) see(works);
+  return ended;
+}
+
+// The caller knows the ranks of the epochs in which these works have ended: on all ranks the same.
+void Session::see(std::span<const std::shared_ptr<Work>> works) {
+  std::uint32_t epoch = 0;
+  for (const auto& work : works) epoch = std::max(epoch, work->epoch());
+  tensor_table_->see(epoch);
+}
+
+bool Session::wait_for(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
   std::vector<Key> unfinished;
   for (const auto& work : works) {
     if (!work->finished()) unfinished.push_back(work->key());
@@ -221,7 +234,10 @@ void Session::poll_lane(TimePoint until, const std::function<bool()>& have_ended
 
 bool Session::poll(const Work& work) {
   check_process();
-  if (work.finished()) return true;
+  if (work.finished()) {
+    if (is_elastic()) tensor_table_->see(work.epoch());
+    return true;
+  }
   const Key key = work.key();
   if (tensor_table_->nudge(std::span(&key, 1))) engine_->wake();
   return false;

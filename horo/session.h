@@ -57,6 +57,9 @@ class Session {
   bool is_here() const;
   void check_process() const;
 
+  // In an elastic job ranks change, but not for the caller until a wait() or poll() returns with works that have ended
+  // in a later epoch: the roots, peers and sizes of calls before that mean the ranks that the caller knows. A call that
+  // means ranks that are others by then fails with PeerLost on all ranks.
   Topology topology() const;
   // The ranks at the start of the present ranks, in their order; in a static job 0, 1, 2 and so on.
   std::vector<std::uint32_t> members() const;
@@ -154,6 +157,9 @@ class Session {
 
  private:
   Session(const Config& config, const FirstLinks& first, Reconnect reconnect);
+  bool is_elastic() const { return config_.min_np > 0; }
+  bool wait_for(std::span<const std::shared_ptr<Work>> works, TimePoint until);
+  void see(std::span<const std::shared_ptr<Work>> works);
   std::vector<std::shared_ptr<Work>> hand_over(TensorTable::Accepted accepted);
   void poll_lane(TimePoint until, const std::function<bool()>& have_ended);
 

@@ -151,7 +151,7 @@ typedef struct {
   int64_t key;    /* not read by calls that take a horo_tensor_spec */
   const void* in;
   void* out;
-  uint64_t out_bytes;    /* room in out for a result of varying size; else not read */
+  uint64_t out_bytes;    /* room in out for a result of varying size; reduce_scatter: room for the rows, 0: enough */
   const int64_t* splits; /* all_to_all, and scatter at the root: rows for each member; null: evenly, as above */
   uint64_t split_count;  /* 0, or the size of the set */
 } horo_submission;
@@ -254,6 +254,10 @@ HORO_API void horo_free(horo_session* session);
  * and the reason. */
 HORO_API int32_t horo_abort(horo_session* session, const char* reason);
 HORO_API int32_t horo_get_topology(const horo_session* session, horo_topology* topology);
+/* Writes the ids of the present ranks, in their order; at most `count` of them. Returns the size of the world. The id
+ * of a process is its rank at the start of the job. In an elastic job ranks and size change when a rank is lost: what
+ * this function and horo_get_topology return belongs together if horo_topology.epoch is the same before and after. */
+HORO_API int32_t horo_get_members(const horo_session* session, uint32_t* ids, size_t count);
 
 /* Declares a tensor; returns its key (>= 0). Equal specs have one key; the same name with another spec has another
  * key. Keys are reference-counted: this call adds a reference, horo_undeclare removes one. */

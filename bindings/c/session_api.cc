@@ -121,10 +121,18 @@ int32_t horo_get_topology(const horo_session* session, horo_topology* topology) 
   return guarded([&]() -> std::int32_t {
     check_struct(topology, "horo_topology");
     const horo::Topology& t = checked(const_cast<horo_session*>(session)).session.topology();
-    *topology = {topology->struct_bytes, t.rank,       t.size,       t.local_rank,
-                 t.local_size,           t.cross_rank, t.cross_size, t.epoch,
-                 t.min_size};
+    *topology = {topology->struct_bytes, t.rank,       t.size,  t.local_rank, t.local_size,
+                 t.cross_rank,           t.cross_size, t.epoch, t.min_size};
     return HORO_OK;
+  });
+}
+
+int32_t horo_get_members(const horo_session* session, uint32_t* ids, size_t count) {
+  return guarded([&]() -> std::int32_t {
+    const std::vector<std::uint32_t> members = checked(const_cast<horo_session*>(session)).session.members();
+    if (ids == nullptr && count > 0) throw std::invalid_argument("ids is a null pointer");
+    std::copy_n(members.begin(), std::min(count, members.size()), ids);
+    return static_cast<std::int32_t>(members.size());
   });
 }
 

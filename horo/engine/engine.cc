@@ -337,15 +337,15 @@ void Engine::check_silence(TimePoint now) {
   const FailureDetector::Advice advice = epoch_->detector.tick(tensor_table_.has_in_flight(), now);
   detector_deadline_ = advice.next_tick;
   if (advice.ask) epoch_->links.control->beat(true);
-  if (advice.verdict) end_epoch(advice.verdict->origin, advice.verdict->text);
+  if (advice.verdict) end_epoch(advice.verdict->origin, advice.verdict->text, true);
 }
 
 // Announces the end to all ranks. An elastic job goes on in the next epoch, unless the end comes from this rank itself:
 // it would come again. Else every Work in flight and every later submission fails with the same text.
 // Nothing in here throws: it runs once, and waiting callers have no other way to return.
-void Engine::end_epoch(int origin, const std::string& why) noexcept {
+void Engine::end_epoch(int origin, const std::string& why, bool is_own) noexcept {
   if (ended_) return;
-  if (is_elastic() && origin != rank()) return freeze(origin, why);
+  if (is_elastic() && origin != rank()) return freeze(origin, why, is_own);
   if (is_elastic()) leave_job(true, why);
   set_between_epochs(false);
   ended_ = true;

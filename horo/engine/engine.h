@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,8 +50,9 @@ class Engine {
 
   // ---- Any thread.
 
-  Topology topology() const;
-  std::vector<std::uint32_t> members() const;  // of the same epoch; see Membership::members
+  // Of the latest epoch up to this one. Earlier ones are not asked for any more.
+  Topology topology(std::uint32_t epoch = UINT32_MAX);
+  std::vector<std::uint32_t> members(std::uint32_t epoch);  // see Membership::members
   bool can_rebuild() const { return reconnect_ != nullptr && !guard_; }
   std::uint64_t kernel_bytes_sent() const;
 
@@ -70,9 +72,15 @@ class Engine {
   void leave();
 
  private:
+  struct World {
+    Topology topology;
+    std::vector<std::uint32_t> members;
+  };
+
   void start(const FirstLinks& first);
   std::shared_ptr<EpochState> pin() const;
   void publish(const Topology& topology);
+  const World& world_of(std::uint32_t epoch) REQUIRES(epoch_mutex_);
   Topology open_lanes(EpochState& epoch);
   void rebuild();
   void leave_epoch();
@@ -87,9 +95,9 @@ class Engine {
   void take(const Parked& parked);
   void take(const Evicted& evicted);
   void check_left(TimePoint now);
-  void freeze(int origin, const std::string& why) noexcept;
+  void freeze(int origin, const std::string& why, bool is_own) noexcept;
   void perform_pending() noexcept;
-  void report_frozen(std::uint32_t epoch, const std::string& why, int origin);
+  void report_frozen(std::uint32_t epoch, const std::string& why, std::optional<MemberId> lost);
   void wait_for_view();
   void set_between_epochs(bool between) noexcept;
   void settle(const View& view);
@@ -132,7 +140,7 @@ class Engine {
   void check_deaths(TimePoint now);
   void check_silence(TimePoint now);
   void suspect(Suspicion suspicion, TimePoint now);
-  void end_epoch(int origin, const std::string& why) noexcept;
+  void end_epoch(int origin, const std::string& why, bool is_own = false) noexcept;
   FailurePtr failure_of(int origin, const std::string& why) const noexcept;
 
   const Config config_;
@@ -148,6 +156,7 @@ class Engine {
   bool is_settled_ = false;              // frozen, and the view after the frozen epoch has come
   std::optional<TimePoint> left_since_;  // a rank has left this epoch, and collectives are in flight
   int left_rank_ = -1;
+  int lost_rank_ = -1;           // by the numbers of the last epoch
   std::optional<Item> rebuild_;  // the request that was released: the epoch ends
   Actions actions_;
   std::optional<TimePoint> timer_;                   // of the coordinator
@@ -162,7 +171,7 @@ class Engine {
   const FailurePtr no_memory_;  // the failure of Works if no memory is left for the text of another
   mutable Mutex epoch_mutex_;
   std::shared_ptr<EpochState> shared_epoch_ GUARDED_BY(epoch_mutex_);
-  Topology topology_ GUARDED_BY(epoch_mutex_);
+  std::map<std::uint32_t, World> worlds_ GUARDED_BY(epoch_mutex_);  // by epoch
   Mutex mutex_;
   CondVar changed_;                             // of the members below, except for the first two
   FailurePtr lane_failure_ GUARDED_BY(mutex_);  // not handled yet

@@ -34,6 +34,11 @@ Config config_for(const View& view, const Membership& membership, const Config& 
   return own;
 }
 
+std::optional<MemberId> member_at(const std::vector<MemberId>& members, int rank) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= members.size()) return std::nullopt;
+  return members[static_cast<std::size_t>(rank)];
+}
+
 Membership membership_in(const View& view, MemberId id) {
   const auto found = std::find(view.members.begin(), view.members.end(), id);
   if (found == view.members.end()) throw std::runtime_error("the view of the next epoch has no place for this rank");
@@ -57,10 +62,14 @@ void Engine::join_job(const FirstLinks& first) {
       fail_point("start.connected");
       publish(open_lanes(*epoch_));
       fail_point("start.agreed");
-      if (view) tensor_table_.begin_epoch({rank(), membership.size(), all.ranks_in(membership), view->reason});
+      if (view) {
+        const std::vector<int> rank_of = all.ranks_in(membership);
+        tensor_table_.begin_epoch({epoch, rank(), membership.size(), rank_of, view->reason});
+        tensor_table_.see(epoch);
+      }
       return guard_->send(Installed{epoch});
     } catch (const PeerLost& lost) {
-      guard_->send(Frozen{epoch, {}, {}, lost.what()});
+      guard_->send(Frozen{epoch, {}, member_at(view ? view->members : all.members, lost.origin()), lost.what()});
     }
     view = next_view();
   }
@@ -87,7 +96,7 @@ void Engine::take(const Freeze& freeze) {
   if (frozen_ || freeze.epoch != epoch_->membership.epoch) return;
   const auto& members = epoch_->membership.members;
   const auto lost = freeze.lost ? std::find(members.begin(), members.end(), *freeze.lost) : members.end();
-  this->freeze(lost == members.end() ? -1 : static_cast<int>(lost - members.begin()), freeze.reason);
+  this->freeze(lost == members.end() ? -1 : static_cast<int>(lost - members.begin()), freeze.reason, false);
 }
 
 void Engine::take(const Parked& parked) {
@@ -117,11 +126,12 @@ void Engine::check_left(TimePoint now) {
   }
   if (!left_since_) left_since_ = now;
   detector_deadline_ = std::min(detector_deadline_.value_or(TimePoint::max()), *left_since_ + kLeftPatience);
-  if (now - *left_since_ >= kLeftPatience) freeze(left_rank_, say("rank ", left_rank_, " has left the job"));
+  if (now - *left_since_ >= kLeftPatience) freeze(left_rank_, say("rank ", left_rank_, " has left the job"), true);
 }
 
 // No buffer is in use after this, and what is complete here does not change any more.
-void Engine::freeze(int origin, const std::string& why) noexcept {
+// is_own: this rank misses `origin` itself. A report of what another rank told would blame the wrong link.
+void Engine::freeze(int origin, const std::string& why, bool is_own) noexcept {
   fail_point("engine.freeze");
   perform_pending();
   frozen_ = true;
@@ -132,7 +142,8 @@ void Engine::freeze(int origin, const std::string& why) noexcept {
   epoch_->lanes->join();
   is_settled_ = false;
   try {
-    report_frozen(epoch_->membership.epoch, why, origin);
+    const auto lost = is_own ? member_at(epoch_->membership.members, origin) : std::nullopt;
+    report_frozen(epoch_->membership.epoch, why, lost);
     log_info(say("rank ", rank(), " is frozen in epoch ", epoch_->membership.epoch, ": ", why));
   } catch (const std::bad_alloc&) {
     leave_job(true, no_memory_->text);
@@ -149,16 +160,14 @@ void Engine::perform_pending() noexcept {
   }
 }
 
-void Engine::report_frozen(std::uint32_t epoch, const std::string& why, int origin) {
-  Frozen frozen{epoch, {}, {}, why};
+void Engine::report_frozen(std::uint32_t epoch, const std::string& why, std::optional<MemberId> lost) {
+  Frozen frozen{epoch, {}, lost, why};
   if (!is_settled_) {
     frozen.progress = epoch_->lanes->progress();
     StreamEffects effects = epoch_->coordinator.effects();
     frozen.applied = effects.applied;
     frozen.effects = std::move(effects.effects);
   }
-  const auto& members = epoch_->membership.members;
-  if (origin >= 0 && origin < epoch_->membership.size()) frozen.lost = members[static_cast<std::size_t>(origin)];
   fail_point("engine.stopped");
   guard_->send(frozen);
   fail_point("engine.frozen");
@@ -210,10 +219,10 @@ void Engine::install(const View& view) {
     fail_point("engine.agreed");
     const std::vector<int> rank_of = epoch_->membership.ranks_in(next->membership);
     enter_epoch(next);
-    publish(topology);
-    for (const Item& failed : tensor_table_.begin_epoch({rank(), next->config.size, rank_of, view.reason})) {
-      failed.work->fail(failure_of(lost_rank(rank_of), view.reason));
-    }
+    lost_rank_ = lost_rank(rank_of);
+    const auto over = tensor_table_.begin_epoch({view.epoch, rank(), next->config.size, rank_of, view.reason});
+    publish(topology);  // after the tensor table knows the epoch
+    for (const Item& failed : over) failed.work->fail(failure_of(lost_rank_, view.reason));
     frozen_ = false;
     set_between_epochs(false);
     guard_->send(Installed{view.epoch});
@@ -221,7 +230,7 @@ void Engine::install(const View& view) {
     log_info(say("rank ", rank(), " of ", next->config.size, " goes on in epoch ", view.epoch));
     wake();
   } catch (const PeerLost& lost) {
-    report_frozen(view.epoch, lost.what(), -1);
+    report_frozen(view.epoch, lost.what(), member_at(view.members, lost.origin()));
   }
 }
 

@@ -3,6 +3,7 @@
 // them. Everything else that is in flight stays in the tensor table, and is reported in the next epoch.
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "horo/base/check.h"
@@ -54,16 +55,24 @@ std::shared_ptr<EpochState> Engine::pin() const {
 void Engine::publish(const Topology& topology) {
   MutexLock lock(epoch_mutex_);
   shared_epoch_ = epoch_;
-  topology_ = topology;
+  worlds_[topology.epoch] = {topology, epoch_->membership.members};
 }
 
-Topology Engine::topology() const {
+const Engine::World& Engine::world_of(std::uint32_t epoch) {
+  auto later = worlds_.upper_bound(epoch);
+  const auto found = later == worlds_.begin() ? later : std::prev(later);
+  worlds_.erase(worlds_.begin(), found);
+  return found->second;
+}
+
+Topology Engine::topology(std::uint32_t epoch) {
   MutexLock lock(epoch_mutex_);
-  return topology_;
+  return world_of(epoch).topology;
 }
 
-std::vector<std::uint32_t> Engine::members() const {
-  return pin()->membership.members;
+std::vector<std::uint32_t> Engine::members(std::uint32_t epoch) {
+  MutexLock lock(epoch_mutex_);
+  return world_of(epoch).members;
 }
 
 std::shared_ptr<Group> Engine::group(std::uint32_t set) {

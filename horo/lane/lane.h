@@ -126,6 +126,7 @@ class Lane {
   void run_retained(const Job& job);
   void end_retained(const Ending& ending);
   HeldResult reduce_retained(const Job& job, const Participants& participants, Collective collective);
+  HeldResult reduce_coded_retained(const Job& job, const Participants& participants, const Collective& collective);
   HeldResult run_single_retained(const Job& job, const Participants& participants, const Collective& like);
   bool is_elastic() const { return context_.config.min_np > 0; }
   void run_single(const Job& job);

@@ -34,7 +34,9 @@ void Lane::run_retained(const Job& job) {
   const Collective collective = collective_of(job, participants);
   HeldResult result{job.items};
   fail_point("lane.data");
-  if (job.items->size() > 1) {
+  if (!job.first().spec->codec.empty()) {
+    result = reduce_coded_retained(job, participants, collective);
+  } else if (job.items->size() > 1) {
     result = reduce_retained(job, participants, collective);
   } else if (job.first().spec->kind != CollectiveKind::kBarrier) {
     result = run_single_retained(job, participants, collective);
@@ -63,6 +65,21 @@ HeldResult Lane::reduce_retained(const Job& job, const Participants& participant
   }
   collective.out = buffer_of(result.memory.data.get(), bytes);
   participants.group.run(collective);
+  return result;
+}
+
+HeldResult Lane::reduce_coded_retained(const Job& job, const Participants& participants, const Collective& collective) {
+  HeldResult result{job.items};
+  result.bytes = bytes_of(*job.items);
+  result.memory = buckets_.take(result.bytes);
+  std::vector<Item> items = *job.items;
+  std::byte* out = result.memory.data.get();
+  for (Item& item : items) {
+    item.submission.out = out;
+    out += item.bytes;
+  }
+  const Job apart{job.release, std::make_shared<const std::vector<Item>>(std::move(items))};
+  coded_.run(apart, participants, collective, context_.registry.codecs().get(job.first().spec->codec));
   return result;
 }
 

@@ -16,7 +16,8 @@ namespace horo {
 
 // The world of the next epoch.
 struct RankChange {
-  int rank = 0;  // of this process
+  std::uint32_t epoch = 0;  // that begins
+  int rank = 0;             // of this process
   int size = 1;
   std::vector<int> rank_of;  // by rank of the last epoch; the order stays. -1: lost
   std::string reason;        // why the last epoch ended

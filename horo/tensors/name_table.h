@@ -43,6 +43,7 @@ struct TensorRecord {           // begins with the members that every submission
   bool reported = false;       // the engine has, or will take, an event for the submission in flight
   bool plain = false;          // an all_reduce: a submission with in and out and no other field is valid
   bool taken = false;          // the engine knows it
+  bool lost = false;           // the submission in flight names ranks of an earlier epoch that are others now
   Item item;                   // in flight if its work is not null
   std::uint64_t serial = 0;    // of the submission in flight; they rise in the order of submission
   std::uint64_t used = 0;      // when it ended last, counted in ends of all tensors

@@ -80,11 +80,6 @@ class SpecCheck {
     }
     if (!reduces && !spec_.codec.empty()) refuse("only an all_reduce can have a codec");
     if (!reduces) return;
-    if (is_elastic && !spec_.codec.empty()) {
-      refuse("codec '" + spec_.codec +
-             "' in an elastic job: its residuals would not survive a round that runs again; " +
-             "reduce without a codec, or start the job without --min-np");
-    }
     if (!supports(spec_.dtype, spec_.op)) {
       refuse(std::string(name_of(spec_.op)) + " is not defined for " + std::string(name_of(spec_.dtype)));
     }
@@ -93,7 +88,7 @@ class SpecCheck {
              std::to_string(spec_.postscale));
     }
     if (spec_.op == ReduceOp::kCustom) custom(registry);
-    if (!spec_.codec.empty()) codec(registry);
+    if (!spec_.codec.empty()) codec(registry, is_elastic);
   }
 
   void splits(const std::vector<std::int64_t>& splits, bool allowed) const {
@@ -125,15 +120,21 @@ class SpecCheck {
     if (spec_.prescale != 1.0 || spec_.postscale != 1.0) refuse("an operation of your own is not scaled");
   }
 
-  void codec(const Registry& registry) const {
+  void codec(const Registry& registry, bool is_elastic) const {
     try {
-      registry.codecs().get(spec_.codec);
+      const bool has_residuals = registry.codecs().get(spec_.codec).stateful();
+      if (is_elastic && has_residuals) refuse_residuals();
     } catch (const std::invalid_argument& e) {
       refuse(e.what());
     }
     if (can_be_coded(spec_.kind, spec_.op, spec_.dtype)) return;
     refuse("codec '" + spec_.codec + "' is for the sum or average of an all_reduce of float32, float64, float16 or " +
            "bfloat16, not for " + std::string(name_of(spec_.op)) + " of " + std::string(name_of(spec_.dtype)));
+  }
+
+  [[noreturn]] void refuse_residuals() const {
+    refuse("codec '" + spec_.codec + "' in an elastic job: its residuals would not survive a round that runs again; " +
+           "use a codec without residuals or none, or start the job without --min-np");
   }
 
   void member(const char* what, int rank) const {

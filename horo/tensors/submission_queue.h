@@ -26,9 +26,9 @@ class SubmissionQueue {
   }
 
   // Adds a submission of a tensor that is in no active plan.
-  void add(Item item) {
+  void add(Item item, bool lost = false) {
     const std::size_t bytes = item.bytes;
-    batch_.report(std::move(item));
+    batch_.report(std::move(item), lost);
     single_bytes_ += bytes;
   }
   // The queue as it is now, for roll_back().

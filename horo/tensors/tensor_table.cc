@@ -1,5 +1,6 @@
 #include "horo/tensors/tensor_table.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -69,9 +70,13 @@ void TensorTable::check(const Submission& submission) const {
     throw std::invalid_argument("key " + std::to_string(submission.key) + " was not declared in this session");
   }
   const TensorRecord& record = tensors_.at(submission.key);
+  if (is_lost(record.spec)) return;
   const bool is_valid = record.plain && submission.in != nullptr && submission.out != nullptr && !submission.absent &&
                         submission.splits.empty();
-  if (!is_valid) check_submission(record.spec, set_for_submit(record.spec), submission);
+  if (is_valid) return;
+  const SetInfo& set = set_for_submit(record.spec);
+  if (config_.min_np > 0) check_spec(record.spec, set, config_, registry_);  // the set may have changed since declare()
+  check_submission(record.spec, set, submission);
 }
 
 // Marks one name after the other, so that a name that occurs twice in the batch is found too.
@@ -107,9 +112,10 @@ TensorTable::Accepted TensorTable::submit(const TensorSpec& spec, Submission sub
   MutexLock lock(mutex_);
   check_open();
   const SetInfo& set = set_for_submit(spec);
-  check_spec(spec, set, config_, registry_);
+  const bool lost = is_lost(spec);
+  if (!lost) check_spec(spec, set, config_, registry_);
   const NameTable::Resolved resolved = tensors_.resolve(spec, set);
-  check_submission(resolved.spec, set, submission);
+  if (!lost) check_submission(resolved.spec, set, submission);
   check_not_in_flight(resolved.spec);
   tensors_.make_room(1);
   submission.key = tensors_.find_or_add(resolved.spec);
@@ -148,7 +154,8 @@ void TensorTable::check_unit(const std::string& unit, std::vector<TensorSpec>& s
     spec.unit_size = static_cast<int>(specs.size());
     if (spec.name.empty()) spec.name = unit + "_" + std::to_string(i + 1) + "of" + std::to_string(specs.size());
     const SetInfo& set = set_for_submit(spec);
-    check_spec(spec, set, config_, registry_);
+    const bool lost = is_lost(spec);
+    if (!lost) check_spec(spec, set, config_, registry_);
     if (spec.round_stream != specs.front().round_stream)
       throw std::invalid_argument(subject_of(spec, set) + ": the tensors of a unit have one round stream: unit '" +
                                   unit + "'");
@@ -157,7 +164,7 @@ void TensorTable::check_unit(const std::string& unit, std::vector<TensorSpec>& s
       throw std::invalid_argument(subject_of(spec, set) + ": in a unit are tensors of one process set, of which all " +
                                   "members have a part: unit '" + unit + "'");
     spec = tensors_.resolve(spec, set).spec;
-    check_submission(spec, set, submissions[i]);
+    if (!lost) check_submission(spec, set, submissions[i]);
     check_not_in_flight(spec);
     if (!names.insert(spec.name).second)
       throw std::invalid_argument(subject_of(spec, set) + ": the name comes twice in unit '" + unit + "'");
@@ -168,7 +175,7 @@ TensorTable::Accepted TensorTable::request(TensorSpec spec) {
   MutexLock lock(mutex_);
   check_open();
   spec.once = true;
-  sets_.check_request(spec);
+  if (!is_lost(spec)) sets_.check_request(spec);
   if (spec.kind != CollectiveKind::kJoin) set_for_submit(spec);
   const NameTable::Resolved resolved = tensors_.resolve(spec, sets_.find(spec.set));
   check_not_in_flight(resolved.spec);
@@ -223,10 +230,11 @@ void TensorTable::begin(const Submission& submission, Accepted& result) {
   record.item.submission = submission;
   record.item.work = std::make_shared<Work>(submission.key);
   record.serial = ++serial_;
+  record.lost = is_lost(record.spec);
   result.works.push_back(record.item.work);
   record.reported = record.plan == nullptr || record.plan->broken;
   if (!record.reported) return plans_.count(record, queue_.batch(), result.filled);
-  queue_.add(record.item);
+  queue_.add(record.item, record.lost);
   if (is_request(record.spec.kind)) sets_.add_request(record.spec);
 }
 
@@ -280,6 +288,17 @@ bool TensorTable::fail_round(RoundFailed failed) {
   queue_.batch().events.emplace_back(std::move(failed));
   request_flush();
   return queue_.needs_wake();
+}
+
+void TensorTable::see(std::uint32_t epoch) {
+  MutexLock lock(mutex_);
+  seen_epoch_ = std::max(seen_epoch_, epoch);
+  while (!unseen_.empty() && unseen_.front().epoch <= epoch) unseen_.pop_front();
+}
+
+std::uint32_t TensorTable::seen_epoch() const {
+  MutexLock lock(mutex_);
+  return seen_epoch_;
 }
 
 std::uint64_t TensorTable::plans_version() const {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -55,6 +55,12 @@ class TensorTable {
   Accepted submit_unit(const std::string& unit, std::vector<TensorSpec> specs, std::vector<Submission> submissions);
   // Submits a request (is_request) of these fields.
   Accepted request(TensorSpec spec);
+
+  // In an elastic job ranks change between two calls of a caller. The caller knows the ranks of this epoch from now on:
+  // what it submits after that means these. What it has submitted before, and that names ranks that are others now, is
+  // lost (see Submitted).
+  void see(std::uint32_t epoch);
+  std::uint32_t seen_epoch() const;
 
   SetInfo set_info(std::uint32_t set) const;
   // Throws std::invalid_argument unless this rank is a member of the set, or the failure given to close().
@@ -129,10 +135,10 @@ class TensorTable {
   void begin(const Submission& submission, Accepted& result) REQUIRES(mutex_);
   void report_stream(const RoundStream& stream) REQUIRES(mutex_);
   void retire_one(const Item& item) noexcept REQUIRES(mutex_);
-  std::vector<Item> report_again(const std::function<bool(const Item&)>& is_over,
-                                 const std::function<bool(const Item&)>& is_lost) REQUIRES(mutex_);
+  std::vector<Item> report_again(const Work* ended, const RankChange* change) REQUIRES(mutex_);
+  bool is_lost(const TensorSpec& spec) const REQUIRES(mutex_);
   bool is_of_lost_set(const TensorSpec& spec) const REQUIRES(mutex_);
-  bool can_run_again(const TensorSpec& spec, const RankChange& change) const REQUIRES(mutex_);
+  static bool can_run_again(const TensorSpec& spec, const std::vector<int>& rank_of, int size);
   void undo(std::span<const Submission> submissions, std::size_t begun) noexcept REQUIRES(mutex_);
   void request_flush() noexcept REQUIRES(mutex_);
 
@@ -145,8 +151,11 @@ class TensorTable {
   PlanTracker plans_ GUARDED_BY(mutex_);
   SubmissionQueue queue_ GUARDED_BY(mutex_);
   RoundMarks rounds_ GUARDED_BY(mutex_);
-  std::uint64_t serial_ GUARDED_BY(mutex_) = 0;   // of the last submission
-  std::size_t in_flight_ GUARDED_BY(mutex_) = 0;  // tensors
+  std::uint32_t epoch_ GUARDED_BY(mutex_) = 0;
+  std::uint32_t seen_epoch_ GUARDED_BY(mutex_) = 0;
+  std::deque<RankChange> unseen_ GUARDED_BY(mutex_);  // since the epoch that the caller has seen
+  std::uint64_t serial_ GUARDED_BY(mutex_) = 0;       // of the last submission
+  std::size_t in_flight_ GUARDED_BY(mutex_) = 0;      // tensors
   FailurePtr closed_ GUARDED_BY(mutex_);
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "horo/base/check.h"
@@ -70,22 +71,28 @@ void TensorTable::retire_one(const Item& item) noexcept {
   HORO_CHECK(record.is_in_flight());
   --in_flight_;
   if (is_request(record.spec.kind)) sets_.end_request(record.spec);
+  item.work->end_in(epoch_);
   tensors_.retire(record);
 }
 
 // The works in flight are reported again, in the order of submission, but for those that are over: these are returned.
-std::vector<Item> TensorTable::report_again(const std::function<bool(const Item&)>& is_over,
-                                            const std::function<bool(const Item&)>& is_lost) {
+// `ended`: the rebuild, or null.
+std::vector<Item> TensorTable::report_again(const Work* ended, const RankChange* change) {
   queue_.clear();
   plans_.clear();
   tensors_.begin_epoch();
   std::vector<Item> over;
+  std::set<Key> lost;
   std::map<std::uint64_t, Item> in_flight;
   for (TensorRecord& record : tensors_.records()) {
     if (!record.is_in_flight()) continue;
     record.reported = true;
-    is_over(record.item) ? over.push_back(record.item) : void(in_flight.emplace(record.serial, record.item));
+    if (change != nullptr && !can_run_again(record.spec, change->rank_of, change->size)) record.lost = true;
+    if (record.lost) lost.insert(record.item.submission.key);
+    const bool is_over = record.item.work.get() == ended || is_of_lost_set(record.spec);
+    is_over ? over.push_back(record.item) : void(in_flight.emplace(record.serial, record.item));
   }
+  const auto is_lost = [&lost](const Item& item) { return lost.contains(item.submission.key); };
   rounds_.report(in_flight, is_lost, queue_.batch());
   return over;
 }
@@ -94,8 +101,9 @@ std::vector<Item> TensorTable::report_again(const std::function<bool(const Item&
 bool TensorTable::begin_epoch(const Item& ended) {
   MutexLock lock(mutex_);
   if (closed_) return false;
-  report_again([&](const Item& item) { return item.work == ended.work; }, [](const Item&) { return false; });
+  report_again(ended.work.get(), nullptr);
   tensors_.skip(ended.submission.key);
+  ++epoch_;
   retire_one(ended);
   return true;
 }
@@ -105,9 +113,10 @@ std::vector<Item> TensorTable::begin_epoch(const RankChange& change) {
   if (closed_) return {};
   config_.rank = change.rank;
   config_.size = change.size;
+  epoch_ = change.epoch;
+  unseen_.push_back(change);
   sets_.begin_epoch(change);
-  std::vector<Item> over = report_again([&](const Item& item) { return is_of_lost_set(*item.spec); },
-                                        [&](const Item& item) { return !can_run_again(*item.spec, change); });
+  std::vector<Item> over = report_again(nullptr, &change);
   for (const Item& item : over) {
     if (item.spec->once) tensors_.skip(item.submission.key);
     retire_one(item);
@@ -120,11 +129,23 @@ bool TensorTable::is_of_lost_set(const TensorSpec& spec) const {
   return sets_.is_lost(removes ? static_cast<std::uint32_t>(spec.shape.front()) : spec.set);
 }
 
-// A collective of the world runs again if it means the same: ranks that it names by number are the same processes, and
-// the parts that it deals to ranks do not depend on the size of the world.
-bool TensorTable::can_run_again(const TensorSpec& spec, const RankChange& change) const {
-  const auto is_same = [&](std::int64_t rank) { return change.rank_of[static_cast<std::size_t>(rank)] == rank; };
-  const bool is_smaller = static_cast<std::size_t>(change.size) < change.rank_of.size();
+// Whether a caller that has not seen the last changes means other ranks than there are now.
+bool TensorTable::is_lost(const TensorSpec& spec) const {
+  if (unseen_.empty()) return false;
+  std::vector<int> rank_of = unseen_.front().rank_of;
+  for (auto change = unseen_.begin() + 1; change != unseen_.end(); ++change) {
+    for (int& rank : rank_of) rank = rank < 0 ? -1 : change->rank_of[static_cast<std::size_t>(rank)];
+  }
+  return !can_run_again(spec, rank_of, unseen_.back().size);
+}
+
+// A collective of the world runs among other ranks if it means the same: ranks that it names by number are the same
+// processes, and the parts that it deals to ranks do not depend on the size of the world.
+bool TensorTable::can_run_again(const TensorSpec& spec, const std::vector<int>& rank_of, int size) {
+  const auto is_same = [&](std::int64_t rank) {
+    const bool exists = rank >= 0 && static_cast<std::size_t>(rank) < rank_of.size();
+    return !exists || rank_of[static_cast<std::size_t>(rank)] == rank;
+  };
   if (spec.set != 0) return true;
   switch (spec.kind) {
     case CollectiveKind::kBroadcast:
@@ -134,7 +155,7 @@ bool TensorTable::can_run_again(const TensorSpec& spec, const RankChange& change
     case CollectiveKind::kScatter:
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kAllToAll:
-      return !is_smaller;
+      return static_cast<std::size_t>(size) == rank_of.size();
     case CollectiveKind::kSendRecv:
       return is_same(spec.root) && is_same(spec.peer);
     case CollectiveKind::kAddSet:

@@ -39,7 +39,12 @@ class Work {
   // After the end: throws the failure, or returns the outcome, which lives as long as the Work.
   const Outcome& outcome() const;
 
+  // After the end: the epoch in which it ended.
+  std::uint32_t epoch() const { return epoch_; }
+
   // ---- The engine or a lane, once.
+
+  void end_in(std::uint32_t epoch) noexcept { epoch_ = epoch; }  // before finish() or fail()
 
   void finish(Outcome outcome);
   void fail(FailurePtr failure);
@@ -51,6 +56,7 @@ class Work {
 
   const Key key_;
   std::atomic<bool> finished_ = false;  // the members below are not written after it is set
+  std::uint32_t epoch_ = 0;
   FailurePtr failure_;
   Outcome outcome_;
 };

@@ -152,6 +152,17 @@ TEST(Membership, TheThirdBreakOfOnePairEvictsItsHigherMember) {
   EXPECT_THAT(job.got<Evicted>(2), SizeIs(1));
 }
 
+TEST(Membership, AReportThatNamesNoMemberDoesNotHideThePair) {
+  MembershipDriver job(3, 1);
+  for (const std::uint32_t epoch : {0U, 1U, 2U}) {
+    job.froze(2, epoch);
+    job.froze(0, epoch, 1);
+    job.froze(1, epoch, 0);
+  }
+  EXPECT_EQ(job.membership.members(), (Ids{0, 2}));
+  EXPECT_TRUE(job.membership.is_evicted(1));
+}
+
 TEST(Membership, ADeathBetweenBreaksStartsTheCountAnew) {
   MembershipDriver job(4, 2);
   for (std::uint32_t epoch = 0; epoch < 2; ++epoch) {
@@ -165,6 +176,7 @@ TEST(Membership, ADeathBetweenBreaksStartsTheCountAnew) {
 
 TEST(Membership, ALeaveInGoodOrderFreezesNoMember) {
   MembershipDriver job(3, 2);
+  job.installed({0}, 0);
   job.sent(0, Leave{false, ""});
   job.ended(0);
   EXPECT_THAT(job.inbox, IsEmpty());
@@ -191,12 +203,29 @@ TEST(Membership, AFailedLeaveFreezesTheOthersWithItsText) {
 
 TEST(Membership, AProcessThatEndsWithSuccessHasLeft) {
   MembershipDriver job(3, 1);
+  job.installed({0}, 0);
   job.ended(0);
   EXPECT_THAT(job.inbox, IsEmpty());
 }
 
+TEST(Membership, ALeaveBeforeTheEpochIsInstalledFreezesTheOthers) {
+  MembershipDriver job(3, 1);
+  job.sent(0, Leave{false, ""});
+  for (const MemberId id : {1U, 2U}) EXPECT_THAT(job.got<Freeze>(id), SizeIs(1));
+}
+
+TEST(Membership, MembersThatLeftInGoodOrderAreNotTooFew) {
+  MembershipDriver job(3, 2);
+  job.installed({0, 1, 2}, 0);
+  for (const MemberId id : {0U, 1U}) job.sent(id, Leave{false, ""});
+  job.froze(2, 0, 0);
+  EXPECT_THAT(job.got<View>(2), SizeIs(1));
+  EXPECT_FALSE(job.membership.is_parked());
+}
+
 TEST(Membership, AProcessThatEndsWithAFailureAfterItsLeaveIsNoDeath) {
   MembershipDriver job(3, 1);
+  job.installed({1}, 0);
   job.sent(1, Leave{false, ""});
   job.died(1);
   EXPECT_THAT(job.inbox, IsEmpty());

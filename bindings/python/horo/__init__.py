@@ -9,6 +9,7 @@ This package itself requires neither torch nor NumPy.
     horo.broadcast_parameters(model.state_dict(), root_rank=0)
 """
 
+from horo._changes import on_change
 from horo._custom import register_codec, register_op
 from horo._default import (
     counters,
@@ -44,6 +45,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "on_change",
     "rank",
     "ready_times",
     "register_codec",

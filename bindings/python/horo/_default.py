@@ -1,6 +1,7 @@
 """The process's default session: created by init(), ended by shutdown(), used by every call without a session."""
 
 import atexit
+import functools
 import os
 import threading
 import warnings
@@ -38,9 +39,11 @@ def begin(exchange, settings, prepare):
         job = _descent.job(settings)
         if _session is None:
             _check_is_rank(job)
+            _descent.check_guard(job)
             _session = Session((f"{name}={value}" for name, value in (settings or {}).items()), exchange)
             _job = job
             _descent.mark(_session.topology, job)
+            _session.world.changed = functools.partial(_descent.mark, described=job)
             _exits.watch(current)
             try:
                 prepare()

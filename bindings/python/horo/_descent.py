@@ -8,6 +8,7 @@ rank) belongs to another job. A rank that replaces its program by exec keeps its
 
 import hashlib
 import os
+import stat
 
 from horo import _native
 from horo.errors import HoroError
@@ -45,6 +46,33 @@ def unmark():
     """This process is no longer a rank."""
     if os.environ.get(VARIABLE, "").startswith(f"{os.getpid()}:"):
         del os.environ[VARIABLE]
+
+
+def check_guard(described):
+    """In an elastic job: raises HoroError if this process cannot be a member of the job, because it was one before, or
+    has not inherited the socket to the guard. described: see job()."""
+    if "HORO_GUARD_FD" not in os.environ:
+        return
+    pid, _, rest = os.environ.get(VARIABLE, "").partition(":")
+    if pid.isdecimal() and int(pid) != os.getpid() and not rest.endswith(_digest(described)):
+        for name in ("HORO_GUARD_FD", "HORO_MIN_NP"):  # of the job of the rank that has started this process
+            os.environ.pop(name, None)
+        return
+    if not _is_unused_socket(os.environ["HORO_GUARD_FD"]):
+        raise HoroError(
+            f"this process (pid {os.getpid()}) cannot join the elastic job. The job counts a rank as gone for good "
+            "after horo.shutdown(), after an init() that failed, and after an exec: call init() once, and shutdown() "
+            "only at the end, or start the job without --min-np. A process that was started without the descriptors "
+            "of the rank is no rank"
+        )
+
+
+def _is_unused_socket(text):
+    """Whether this is the number of an inherited socket; the library makes the socket that it uses not inheritable."""
+    try:
+        return stat.S_ISSOCK(os.fstat(int(text)).st_mode) and os.get_inheritable(int(text))
+    except (OSError, ValueError):
+        return False
 
 
 class Parent:

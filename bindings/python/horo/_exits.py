@@ -46,7 +46,7 @@ def _send(error):
         return
     _sent = error
     try:
-        session.abort(_reason(session.topology.rank, error))
+        session.abort(_reason(session, error))
     except Exception:  # the user's exception is shown instead
         pass
 
@@ -62,11 +62,14 @@ def _comes_from_a_loss(error):
     return False
 
 
-def _reason(rank, error):
+def _reason(session, error):
     """The text for the other ranks: rank, host, source line and exception."""
+    rank = session.topology.rank
+    at_start = session.world.members[rank]  # its name in the story of `horo run`
+    place = os.uname().nodename + ("" if rank == at_start else f", rank {at_start} at the start")
     text = _text_of(error)
     what = type(error).__name__ + (": " if text else "") + text
-    return f"rank {rank} (host {os.uname().nodename}) ended by an exception{_place(error)}: {what}"
+    return f"rank {rank} (host {place}) ended by an exception{_place(error)}: {what}"
 
 
 def _text_of(error):

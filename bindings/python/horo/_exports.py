@@ -16,6 +16,7 @@ from horo import (
     is_initialized,
     local_rank,
     local_size,
+    on_change,
     rank,
     ready_times,
     register_codec,

@@ -6,6 +6,7 @@ The memory of a work is kept alive until synchronize(), or, if the handle is dro
 import itertools
 
 from horo import _default
+from horo._changes import held
 from horo.errors import HoroError
 
 
@@ -134,7 +135,13 @@ def synchronize(handle):
     found = _flight_of(handle)
     if found is None:
         return None
-    pending, flight = found
+    if found[1].session.is_elastic:
+        with held:  # functions of on_change() find the result in its place
+            return _synchronize(handle, *found)
+    return _synchronize(handle, *found)
+
+
+def _synchronize(handle, pending, flight):
     try:
         flight.session.wait(flight.works)
     except Exception as error:  # not KeyboardInterrupt: the work continues, and may be waited for again

@@ -14,28 +14,15 @@ import time
 import weakref
 
 from horo import _native, _stall_diagnosis
+from horo._changes import held
 from horo._native import quick, slow
+from horo._session_keys import MAX_KNOWN_SPECS, Keys, array_of
 from horo._session_start import SLICE_MS, SessionStart, error_of
 from horo._specs import Spec, fill, is_no_name, name_bytes
-
-MAX_KNOWN_SPECS = 1 << 16  # specs whose keys are cached here
-
-
-def array_of(works):
-    """The works as a ctypes array for a foreign call."""
-    return works if isinstance(works, ctypes.Array) else (ctypes.c_int64 * len(works))(*works)
+from horo._world import World
 
 
-class Key(int):
-    """A declared tensor. It is declared as long as an object refers to this one: a cache may drop it at any time."""
-
-    unused = collections.deque(maxlen=0)  # until the session sets its own
-
-    def __del__(self):
-        self.unused.append(int(self))  # never blocks or locks; a later submit undeclares it
-
-
-def _submission(data_in, data_out, splits=None, absent=False):
+def _submission(data_in, data_out, splits=None, absent=False, out_bytes=0):
     """horo_submission"""
     return _native.Submission(
         struct_bytes=ctypes.sizeof(_native.Submission),
@@ -43,6 +30,7 @@ def _submission(data_in, data_out, splits=None, absent=False):
         splits=None if splits is None else (ctypes.c_int64 * len(splits))(*splits),
         split_count=0 if splits is None else len(splits),
         out=data_out,
+        out_bytes=out_bytes,
         **{"in": data_in},
     )
 
@@ -53,7 +41,7 @@ def _free(pid, responder, _callbacks):
         responder.free()
 
 
-class Session:
+class Session(Keys):
     """One engine. Only wait, close, add_set, remove_set and the constructor block. Thread-safe."""
 
     def __init__(self, settings=(), exchange=None):
@@ -61,23 +49,25 @@ class Session:
 
         settings: "HORO_NAME=value" lines that take precedence over the environment. exchange: see _exchange.foreign;
         used if the ranks are on several hosts and HORO_ADDR is not set."""
+        super().__init__()
         self.pointer = SessionStart(list(settings), exchange).join()
         self.pid = os.getpid()
         self.closed = False
         self._closing = threading.RLock()  # reentrant: a signal handler may call shutdown() during a shutdown
-        self.topology = _native.Topology(ctypes.sizeof(_native.Topology))
-        self._check(quick.horo_get_topology(self.pointer, self.topology))
+        self.world = World(self.pointer)
+        self.is_elastic = self.world.is_elastic
         self.kept = {}  # work: the objects to keep alive until it ends
-        self._keys = {}  # spec: key
-        self._unused = collections.deque()  # keys that nothing refers to any more; any thread appends
-        self._once = set()  # specs that were submitted once
-        self.repeats = {}  # name: Repeat of its last allreduce_async_, unless in flight
         self.joins = collections.Counter()  # number of a process set: how often its members have joined
         self._callbacks = []  # callbacks of the library
         self.dropped = collections.deque()  # works whose handles were dropped; any thread appends
         # Not at exit: the process ends anyway, and another thread may still be in a wait.
         self._responder = _stall_diagnosis.Responder(self.pointer)
         weakref.finalize(self, _free, self.pid, self._responder, self._callbacks).atexit = False
+
+    @property
+    def topology(self):
+        """horo_topology, as the script sees it."""
+        return self.world.topology
 
     def _check(self, status):
         if status < 0:
@@ -88,64 +78,20 @@ class Session:
         """Raises the error of the last call of this thread."""
         raise error_of(status, self.pointer)
 
-    def key(self, spec):
-        """Declares a tensor. Equal specs have the same key."""
-        found = self._keys.get(spec)
-        if found is None:
-            if len(self._keys) >= MAX_KNOWN_SPECS:
-                self._keys.clear()
-            if self._unused:
-                self._undeclare()
-            declared = fill(spec)
-            while (status := quick.horo_declare(self.pointer, declared)) < 0 and self._gave_room(status):
-                pass
-            found = Key(self._check(status))
-            found.unused = self._unused
-            self._keys[spec] = found
-        return found
-
-    def _undeclare(self):
-        keys = []
-        while self._unused:
-            try:
-                keys.append(self._unused.popleft())
-            except IndexError:  # another thread was faster
-                break
-        self._check(quick.horo_undeclare(self.pointer, array_of(keys), len(keys)))
-
-    def _gave_room(self, status):
-        """After a refused call: True if there was no room for another tensor, and the caches gave keys back."""
-        full = status == _native.INVALID_ARGUMENT and b"HORO_MAX_TENSORS" in quick.horo_error_text(self.pointer)
-        if full:
-            self._keys.clear()
-            self.repeats.clear()
-        if not full or not self._unused:
-            return False
-        self._undeclare()
-        return True
-
-    def _key_of_second(self, spec):
-        """The key of a spec that was submitted before, else None: a name that is used once costs no declaration."""
-        if spec in self._once:
-            self._once.discard(spec)
-            return self.key(spec)
-        if len(self._once) >= MAX_KNOWN_SPECS:
-            self._once.clear()
-        self._once.add(spec)
-        return None
-
     def expect(self, repeat):
         """Stores a Repeat that is not in flight for its next call."""
         if len(self.repeats) >= MAX_KNOWN_SPECS:
             self.repeats.clear()
         self.repeats[repeat.name] = repeat
 
-    def submit(self, spec, data_in, data_out, keep, splits=None):
+    def submit(self, spec, data_in, data_out, keep, splits=None, out_bytes=0):
         """Submits a tensor. data_in and data_out: the addresses of the values and of the result. Returns a work.
 
-        splits: row counts by member, for all_to_all and for the root of a scatter."""
+        splits: row counts by member, for all_to_all and for the root of a scatter. out_bytes: see horo_submission."""
         if is_no_name(spec[0]) or splits is not None:
             key = None
+        elif self.is_elastic and spec[1] != _native.ALL_REDUCE:
+            key = None  # ranks in the spec, and out_bytes, are checked again
         elif (key := self._keys.get(spec)) is None:
             key = self._key_of_second(spec)
         if key is not None:
@@ -154,7 +100,7 @@ class Session:
             self.sweep()
         begun = object()
         self.kept[begun] = keep
-        filled, submission = fill(spec), _submission(data_in, data_out, splits)
+        filled, submission = fill(spec), _submission(data_in, data_out, splits, out_bytes=out_bytes)
         while (work := quick.horo_submit_spec(self.pointer, filled, submission)) < 0 and self._gave_room(work):
             pass
         if work > 0:
@@ -177,14 +123,14 @@ class Session:
     def submit_unit(self, name, parts):
         """Submits several tensors as one unit: all of them run, or none. Returns their works.
 
-        parts: (spec, data_in, data_out, keep) of each; data_in is None if this rank does not contribute. A tensor
-        without a name gets the unit's name and a number."""
+        parts: (spec, data_in, data_out, keep, *out_bytes) of each; data_in is None if this rank does not contribute. A
+        tensor without a name gets the unit's name and a number."""
         if self.dropped:
             self.sweep()
         count = len(parts)
         specs = (_native.TensorSpec * count)(*(fill(part[0]) for part in parts))
         submissions = (_native.Submission * count)(
-            *(_submission(part[1], part[2], absent=part[1] is None) for part in parts)
+            *(_submission(part[1], part[2], None, part[1] is None, *part[4:]) for part in parts)
         )
         works = (ctypes.c_int64 * count)()
         unit = _native.Unit(ctypes.sizeof(_native.Unit), count, name_bytes(name), specs, submissions)
@@ -218,7 +164,19 @@ class Session:
         status = quick.horo_wait(self.pointer, array, count, 0)
         while status == _native.TIMEOUT:
             status = slow.horo_wait(self.pointer, array, count, SLICE_MS)
-        self._check(status)
+        if self.is_elastic:
+            self._see_world(status)
+        elif status < 0:
+            self.fail(status)
+
+    def _see_world(self, status):
+        """A wait has ended. The script sees the present ranks, also if this raises the error of the wait."""
+        failure = error_of(status, self.pointer) if status < 0 else None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            self.world.see()
 
     def wait_until(self, works, until):
         """wait(), at most until this time of time.monotonic(). Returns whether all works have ended."""
@@ -229,6 +187,8 @@ class Session:
             if left_ms <= 0:
                 return False
             status = slow.horo_wait(self.pointer, array, count, min(left_ms, SLICE_MS))
+        if self.is_elastic:
+            self._see_world(status)
         self._check(status)
         return True
 
@@ -280,7 +240,7 @@ class Session:
     def commit(self, number, stream):
         """All tensors of the present round of this round stream are submitted on this rank. In an elastic job the works
         of the round end with this work: all of them on all ranks, or none. Returns a work; None in a static job."""
-        if self.topology.min_size == 0:
+        if not self.is_elastic:
             return None
         key = self.key(Spec(f"commit of round stream {stream}", _native.BARRIER, set=number, round_stream=stream))
         return self.submit_key(key, None, None, None)
@@ -317,6 +277,15 @@ class Session:
         """Removes a process set. Collective over the world; blocks until all ranks have called it."""
         self._count_of(quick.horo_remove_set(self.pointer, number))
 
+    def check_set(self, number):
+        """Raises PeerLost if the process set has lost a member, ValueError if it does not exist."""
+        self._check(quick.horo_get_set(self.pointer, number, _native.SetInfo(ctypes.sizeof(_native.SetInfo))))
+
+    def has_lost_set(self, number):
+        """Whether the process set has lost a member."""
+        info = _native.SetInfo(ctypes.sizeof(_native.SetInfo))
+        return quick.horo_get_set(self.pointer, number, info) == _native.PEER_LOST
+
     def join(self, number):
         """This rank has no more data in this process set. Returns a work."""
         return self._check(quick.horo_join(self.pointer, number))
@@ -337,12 +306,13 @@ class Session:
 
     def _counts_of(self, work):
         self._check(work)
-        try:
-            self.wait([work])
-            result = self.result(work)
-            return list(result.counts[: result.count_count])
-        finally:
-            self.drop([work])
+        with held:
+            try:
+                self.wait([work])
+                result = self.result(work)
+                return list(result.counts[: result.count_count])
+            finally:
+                self.drop([work])
 
     def register_op(self, name, op):
         """Registers a horo_op, and keeps it alive as long as the session."""

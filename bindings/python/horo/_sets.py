@@ -1,7 +1,8 @@
 """Process sets: subsets of the world that run separate collectives. Their ids are valid for one session."""
 
 from horo import _default
-from horo.errors import not_yet
+from horo._changes import held
+from horo.errors import PeerLost, not_yet
 
 
 class ProcessSet:
@@ -19,10 +20,11 @@ class ProcessSet:
             raise ValueError(f"ProcessSet({self._ranks}): expected each rank once")
         self._session = None  # the session in which it was added
         self._id = None
+        self._members = ()  # the members' ranks at the start of the job, while it is in a session
 
     @property
     def ranks(self):
-        """The members' ranks in the world, ascending."""
+        """The members' ranks in the world, ascending. In an elastic job those of the members that are left."""
         return list(self._ranks)
 
     @property
@@ -46,7 +48,7 @@ class ProcessSet:
         return None if self.process_set_id is None else _default.rank() in self._ranks
 
     def number(self):
-        """process_set_id. Raises ValueError if there is none."""
+        """process_set_id. Raises ValueError if there is none, or PeerLost if the set has lost a member."""
         number = self.process_set_id
         if number is None:
             _default.session()
@@ -54,7 +56,24 @@ class ProcessSet:
                 f"{self!r} is not a process set of this session: every rank has to add it first, with "
                 "add_process_set() or init(process_sets=[...])"
             )
+        if len(self._ranks) < len(self._members):
+            self._session.check_set(number)
         return number
+
+    def attach(self, session, number, members):
+        """It was added to a session. members: their ranks at the start of the job."""
+        self._session, self._id, self._members = session, number, members
+        session.world.sets[number] = self
+        self.renumber(session.world.members)
+
+    def detach(self):
+        """It was removed from its session."""
+        self._session.world.sets.pop(self._id, None)
+        self._session, self._id, self._members = None, None, ()
+
+    def renumber(self, members):
+        """The world has changed. members: the ranks at the start of the job, by present rank."""
+        self._ranks = [rank for rank, member in enumerate(members) if member in self._members]
 
     def members(self):
         """The number of members. Raises ValueError if the set is not one of this session."""
@@ -76,7 +95,7 @@ class ProcessSet:
         return isinstance(other, ProcessSet) and other is not global_process_set and self._ranks == other._ranks
 
     def __hash__(self):
-        return hash(tuple(self._ranks))
+        return hash(ProcessSet)  # ranks may change
 
     def __repr__(self):
         return f"ProcessSet({self._ranks})"
@@ -175,18 +194,27 @@ def add_process_set(process_set):
     if added is global_process_set or added.process_set_id is not None:
         raise ValueError(f"{added!r} is already a process set of this session")
     session = _default.session()
-    added._id = session.add_set(added._ranks)
-    added._session = session
+    ids = session.world.members
+    members = tuple(ids[rank] for rank in added._ranks if rank < len(ids))
+    with held:
+        added.attach(session, session.add_set(added._ranks), members)
     return added
 
 
 def remove_process_set(process_set):
     """Removes a process set; returns whether it was one of this session.
 
-    All ranks of the world make the same call. Blocks until all of them have made it."""
+    All ranks of the world make the same call. Blocks until all of them have made it. A set that has lost a member is
+    gone on all ranks already: the call removes it here, and waits for no rank."""
     check(process_set)
     if process_set is global_process_set or process_set.process_set_id is None:
         return False
-    _default.session().remove_set(process_set.number())
-    process_set._id = process_set._session = None
+    session, number = _default.session(), process_set.process_set_id
+    with held:
+        try:
+            session.remove_set(number)
+        except PeerLost:
+            if not session.has_lost_set(number):
+                raise
+        process_set.detach()
     return True

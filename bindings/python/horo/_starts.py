@@ -54,7 +54,7 @@ class Starts:
         self.arrays = arrays
         self._options = None  # of the last Repeat; Repeats with equal options share them
 
-    def _start(self, spec, data_in, data_out, finish, splits=None):
+    def _start(self, spec, data_in, data_out, finish, splits=None, out_bytes=0):
         session = _default.session()
         place = self.arrays.place
         memory = data_out if data_in is None else data_in
@@ -67,7 +67,7 @@ class Starts:
             written = address
         else:
             written = None if data_out is None else place(data_out)
-        work = session.submit(spec, read, written, (memory, self.arrays.holder(memory), data_out), splits)
+        work = session.submit(spec, read, written, (memory, self.arrays.holder(memory), data_out), splits, out_bytes)
         watched = ((spec[0], memory, address, memory.nbytes, place),)
         return handle_of(session, (work,), finish, watched)
 
@@ -87,7 +87,8 @@ class Starts:
         for number, (spec, data_in, data_out) in enumerate(parts, 1):
             address = place(data_in)
             written = address if data_out is data_in else None if data_out is None else place(data_out)
-            units.append((spec, address, written, (data_in, holder(data_in), data_out)))
+            out_bytes = max(1, data_out.nbytes) if spec[1] == _native.REDUCE_SCATTER else 0  # 0: enough
+            units.append((spec, address, written, (data_in, holder(data_in), data_out), out_bytes))
             watched.append((f"{name or 'a tensor'}_{number}of{len(parts)}", data_in, address, data_in.nbytes, place))
         works = session.submit_unit(name, units) if units else []
         return handle_of(session, works, finish, watched)
@@ -318,7 +319,7 @@ class Starts:
         """Starts a reduction whose rows are dealt to the ranks in order. Average or Sum."""
         options = (op, process_set, prescale_factor, postscale_factor)
         spec, memory, output = self._scattered(tensor, "reducescatter", name, options)
-        return self._start(spec, memory, output, lambda _: output)
+        return self._start(spec, memory, output, lambda _: output, out_bytes=max(1, output.nbytes))
 
     def grouped_reducescatter_async(
         self,

@@ -10,7 +10,8 @@ class Mismatch(HoroError):
 
 
 class PeerLost(HoroError):
-    """A rank has exited, missed a deadline or aborted. `origin` is its number, -1 if it is not known."""
+    """A rank has exited, missed a deadline or aborted. `origin` is its number, -1 if it is not known. In an elastic job
+    the session goes on, and the script sees the present ranks (docs/elastic.md)."""
 
     def __init__(self, text, origin=-1):
         super().__init__(text)

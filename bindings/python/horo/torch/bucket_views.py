@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from horo.errors import HoroError
+from horo.errors import HoroError, ShutDown
 
 _all = weakref.WeakSet()
 
@@ -24,6 +24,7 @@ class BucketViews:
         self._number = number
         self._states = states
         self._version = None  # of the known plans from which the views were made
+        self._epoch = session.topology.epoch  # of plans and buckets
         self._buckets = {}  # plan: its memory
         _all.add(self)
 
@@ -34,6 +35,9 @@ class BucketViews:
         version = self._session.plans_version()
         if version == self._version:
             return False
+        if self._epoch != self._session.topology.epoch:  # the other ranks do not map the memory of an old epoch
+            self._epoch = self._session.topology.epoch
+            self.forget()
         plans = {}
         for state, (plan, offset, nbytes) in zip(states, self._session.places(works)):
             if plan and state.plan != plan:
@@ -52,6 +56,8 @@ class BucketViews:
         try:
             memory = self._session.allocate(nbytes, self._number)
         except HoroError as error:
+            if self._session.is_elastic and isinstance(error, ShutDown):
+                return  # the plan's epoch has ended; the next one has plans of its own
             warnings.warn(f"gradient_as_bucket_view: {error}; these gradients are copied as before", stacklevel=2)
             return
         self._buckets[plan] = torch.frombuffer(memory, dtype=torch.uint8)

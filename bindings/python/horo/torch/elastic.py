@@ -3,5 +3,6 @@
 
 def __getattr__(name):
     raise AttributeError(
-        f"not yet: horo.torch.elastic.{name}; a lost rank ends the job (horo.PeerLost): restart from a checkpoint"
+        f"not yet: horo.torch.elastic.{name}; under horo run --min-np a script goes on when a rank is lost, without "
+        "any call for it (docs/elastic.md)"
     )

@@ -15,6 +15,7 @@ import weakref
 import torch
 
 from horo import _native
+from horo._changes import held
 from horo._specs import Spec
 from horo.torch.streams import MAX_STREAMS, this_thread
 
@@ -84,9 +85,10 @@ def _wrapped(backward):
             if found is not None:
                 found.has_nested = True
             return backward(*args, **kwargs)
-        resume()
-        for gradients in living():
-            gradients.prepare()
+        with held:
+            resume()
+            for gradients in living():
+                gradients.prepare()
         running = _local.current = BackwardPass()
         _active.add(running)
         try:
@@ -132,6 +134,11 @@ def finish(complete):
 
     Where a process set has several optimizers, the ranks first tell one another which of them have a round: a rank
     takes part in all rounds of the others, with the gradients that it has."""
+    with held:  # functions of on_change() find the results in the gradients
+        _finish(complete)
+
+
+def _finish(complete):
     resume()
     _local.unfinished = exchange = _Exchange(complete)
     everything = list(complete)

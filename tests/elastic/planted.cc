@@ -1,0 +1,72 @@
+#include "tests/elastic/planted.h"
+
+#include <algorithm>
+
+#include "elastic/commit.h"
+
+namespace horo::sim {
+
+std::vector<MembershipAction> PlantedMembership::on(MembershipEvent event, TimePoint now) {
+  std::vector<MembershipAction> actions;
+  if (planted_ == Planted::kNone) return membership_.on(event, now);
+  auto* sent = std::get_if<MemberSent>(&event);
+  Frozen* frozen = sent != nullptr ? std::get_if<Frozen>(&sent->message) : nullptr;
+  if (planted_ == Planted::kTakesFrozenOfAnOldEpoch && frozen != nullptr) frozen->epoch = membership_.epoch();
+  add(actions, event, now);
+  const bool has_most = 2 * list_of(frozen_).size() > membership_.members().size();
+  if (planted_ == Planted::kEvictsByCount && has_most) {
+    for (const MemberId id : waited_for()) add(actions, MemberEnded{id, false, "count"}, now);
+  }
+  if (planted_ == Planted::kDecidesBeforeAllAreFrozen && frozen_ != 0) {
+    const std::uint32_t epoch = epoch_;
+    const Progress progress = frozen != nullptr ? frozen->progress : Progress{};
+    for (const MemberId id : waited_for()) add(actions, MemberSent{id, Frozen{epoch, progress, {}, ""}}, now);
+  }
+  return actions;
+}
+
+void PlantedMembership::add(std::vector<MembershipAction>& actions, const MembershipEvent& event, TimePoint now) {
+  note(event);
+  for (MembershipAction& action : membership_.on(event, now)) {
+    auto* sent = std::get_if<SendToMember>(&action);
+    auto* view = sent != nullptr ? std::get_if<View>(&sent->message) : nullptr;
+    const bool is_last = view != nullptr && sent->id == view->members.back();
+    if (planted_ == Planted::kSendsTwoViewsOfAnEpoch && is_last) view->progress.erase(view->progress.begin());
+    actions.push_back(std::move(action));
+  }
+  if (membership_.epoch() != epoch_) frozen_ = 0;
+  epoch_ = membership_.epoch();
+}
+
+void PlantedMembership::note(const MembershipEvent& event) {
+  if (const auto* ended = std::get_if<MemberEnded>(&event)) out_ |= only(ended->id);
+  const auto* sent = std::get_if<MemberSent>(&event);
+  if (sent == nullptr) return;
+  if (std::holds_alternative<Leave>(sent->message)) out_ |= only(sent->id);
+  const auto* frozen = std::get_if<Frozen>(&sent->message);
+  if (frozen != nullptr && frozen->epoch == membership_.epoch()) frozen_ |= only(sent->id);
+}
+
+std::vector<MemberId> PlantedMembership::waited_for() const {
+  std::vector<MemberId> members = membership_.members();
+  std::erase_if(members, [&](MemberId id) { return has(frozen_ | out_, id) || membership_.is_evicted(id); });
+  return members;
+}
+
+bool planted_rule(Planted planted, const View& view, std::uint32_t lane, std::uint64_t number,
+                  std::span<const MemberId> participants) {
+  const auto is_there = [&](MemberId id) { return view.progress.contains(id); };
+  const auto has_lane = [&](MemberId id) { return view.progress.at(id).contains(lane); };
+  const auto has_it = [&](MemberId id) { return has_lane(id) && view.progress.at(id).at(lane) >= number; };
+  if (planted == Planted::kCommitsByTheGreatestProgress) {
+    return std::any_of(participants.begin(), participants.end(),
+                       [&](MemberId id) { return is_there(id) && has_it(id); });
+  }
+  if (planted == Planted::kTakesAnAbsentLaneAsInfinite) {
+    return std::all_of(participants.begin(), participants.end(),
+                       [&](MemberId id) { return !is_there(id) || !has_lane(id) || has_it(id); });
+  }
+  return is_committed(view, lane, number, participants);
+}
+
+}  // namespace horo::sim

@@ -1,0 +1,59 @@
+// Faults that are planted in the model to show that the simulator finds them: each breaks one rule of docs/protocol.md.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "elastic/membership.h"
+#include "tests/elastic/scenario.h"
+
+namespace horo::sim {
+
+enum class Planted {
+  kNone,
+  // Of the guard.
+  kDecidesBeforeAllAreFrozen,
+  kTakesFrozenOfAnOldEpoch,
+  kSendsTwoViewsOfAnEpoch,
+  kEvictsByCount,
+  // Of all members.
+  kCommitsByTheGreatestProgress,
+  kTakesAnAbsentLaneAsInfinite,
+  kDeliversBeforeTheBarrier,
+  kDeliversAfterFrozen,
+  kCommitsThePartsOfARoundAlone,
+  kIgnoresAFreezeDuringInstall,
+  kNamesWhatItWasTold,         // a member names the lost one of the abort that a peer sent, as if it had seen it
+  kNamesNoneInInstall,         // a member does not name the one that it cannot connect to
+  kForgetsAFreezeBehindAView,  // a member drops what it received after a View
+  // Of one member.
+  kForgetsALaneInFrozen,
+  kNumbersRanksInAnotherOrder,
+  kSubmitsADeliveredCollectiveAgain,
+};
+
+// JobMembership, or a guard around it with a planted fault.
+class PlantedMembership {
+ public:
+  PlantedMembership(const MembershipConfig& config, Planted planted) : membership_(config), planted_(planted) {}
+
+  std::vector<MembershipAction> on(MembershipEvent event, TimePoint now);
+  const JobMembership& real() const { return membership_; }
+
+ private:
+  void add(std::vector<MembershipAction>& actions, const MembershipEvent& event, TimePoint now);
+  void note(const MembershipEvent& event);
+  std::vector<MemberId> waited_for() const;
+
+  JobMembership membership_;
+  const Planted planted_;
+  std::uint32_t epoch_ = 0;
+  MemberSet frozen_ = 0;  // in the epoch
+  MemberSet out_ = 0;
+};
+
+// is_committed(), or a rule with a planted fault.
+bool planted_rule(Planted planted, const View& view, std::uint32_t lane, std::uint64_t number,
+                  std::span<const MemberId> participants);
+
+}  // namespace horo::sim

@@ -1,0 +1,203 @@
+#include "tests/elastic/run_checker.h"
+
+#include <algorithm>
+
+#include "elastic/texts.h"
+
+namespace horo::sim {
+namespace {
+
+constexpr int kLeastLinkFailures = 3;
+
+std::string name_of(const Delivery& delivery) {
+  return "lane " + std::to_string(delivery.lane) + " stream " + std::to_string(delivery.stream) + " round " +
+         std::to_string(delivery.round) + " part " + std::to_string(delivery.part);
+}
+
+std::string place_of(std::uint32_t epoch, std::uint64_t number) {
+  return "number " + std::to_string(number) + " of epoch " + std::to_string(epoch);
+}
+
+std::string contributors_text(std::uint64_t contributors) {
+  std::string text;
+  for (; contributors != 0; contributors >>= 4) text += " " + std::to_string((contributors & 15) - 1);
+  return text;
+}
+
+MemberSet set_of(const std::vector<MemberId>& members) {
+  MemberSet set = 0;
+  for (const MemberId id : members) set |= only(id);
+  return set;
+}
+
+}  // namespace
+
+RunChecker::RunChecker(std::uint64_t seed, const Scenario& scenario)
+    : seed_(seed), scenario_(scenario), members_(only(static_cast<MemberId>(scenario.config.members)) - 1) {
+  std::vector<std::vector<std::uint32_t>> starts;
+  for (const LanePlan& lane : scenario.lanes) starts.emplace_back(lane.streams.size(), 0);
+  next_.assign(scenario.slowness.size(), starts);
+  last_.assign(scenario.slowness.size(), std::vector<std::pair<std::uint32_t, std::uint64_t>>(scenario.lanes.size()));
+}
+
+void RunChecker::violate(const std::string& text) {
+  if (violation_.empty()) violation_ = "seed " + std::to_string(seed_) + ": " + text;
+}
+
+bool RunChecker::takes_part(MemberId member, std::uint32_t lane, const RoundPlan& round) const {
+  return has(scenario_.lanes[lane].set, member) && round.absent != member;
+}
+
+// ---- Deliveries.
+
+void RunChecker::deliver(MemberId member, std::span<const Delivery> commit) {
+  check_round(member, commit);
+  for (const Delivery& delivery : commit) {
+    check_order(member, delivery);
+    check_agreement(member, delivery);
+  }
+}
+
+// A commit delivers one round, the next one of its stream, as a whole and with one set of contributors.
+void RunChecker::check_round(MemberId member, std::span<const Delivery> commit) {
+  const Delivery& first = commit.front();
+  const auto& stream = scenario_.lanes[first.lane].streams[first.stream];
+  std::uint32_t& next = next_[member][first.lane][first.stream];
+  while (next < stream.size() && !takes_part(member, first.lane, stream[next])) ++next;
+  const std::string what = "member " + std::to_string(member) + " delivers " + name_of(first);
+  if (first.round != next) violate(what + ", but its next round is " + std::to_string(next));
+  for (std::uint32_t part = 0; part < commit.size(); ++part) {
+    const Delivery& delivery = commit[part];
+    const bool is_next = delivery.stream == first.stream && delivery.round == first.round && delivery.part == part;
+    if (!is_next) violate(what + ", and with it " + name_of(delivery));
+    if (delivery.epoch != first.epoch || delivery.contributors != first.contributors) {
+      violate(what + " of members" + contributors_text(first.contributors) + " with a part of members" +
+              contributors_text(delivery.contributors));
+    }
+  }
+  if (commit.size() != stream[first.round].size()) {
+    violate(what + ": " + std::to_string(commit.size()) + " parts of " + std::to_string(stream[first.round].size()));
+  }
+  next = first.round + 1;
+}
+
+void RunChecker::check_order(MemberId member, const Delivery& delivery) {
+  auto& last = last_[member][delivery.lane];
+  const std::pair now(delivery.epoch, delivery.number);
+  // The parts of a round are delivered after later collectives that commit by themselves: only the commit has an order.
+  const RoundPlan& round = scenario_.lanes[delivery.lane].streams[delivery.stream][delivery.round];
+  if (!round.commits(delivery.part)) return;
+  if (now <= last) {
+    violate("member " + std::to_string(member) + " delivers " + name_of(delivery) + " as " +
+            place_of(now.first, now.second) + " after " + place_of(last.first, last.second));
+  }
+  last = now;
+}
+
+void RunChecker::check_agreement(MemberId member, const Delivery& delivery) {
+  const std::string name = "member " + std::to_string(member) + " delivers " + name_of(delivery);
+  const Key key(delivery.lane, delivery.stream, delivery.round, delivery.part);
+  const auto [found, is_first] =
+      agreed_.emplace(key, Agreed{delivery.epoch, delivery.number, delivery.contributors, only(member)});
+  if (is_first) return;
+  Agreed& agreed = found->second;
+  if (has(agreed.delivered_by, member)) violate(name + " twice");
+  agreed.delivered_by |= only(member);
+  if (agreed.epoch != delivery.epoch || agreed.number != delivery.number) {
+    violate(name + " as " + place_of(delivery.epoch, delivery.number) + ", another one as " +
+            place_of(agreed.epoch, agreed.number));
+  }
+  if (agreed.contributors != delivery.contributors) {
+    violate(name + " of members" + contributors_text(delivery.contributors) + ", another one of members" +
+            contributors_text(agreed.contributors));
+  }
+}
+
+void RunChecker::fail_lane(MemberId member, std::uint32_t lane) {
+  std::vector<std::uint32_t> rounds;
+  for (std::size_t i = 0; i < scenario_.lanes[lane].streams.size(); ++i) {
+    const auto& stream = scenario_.lanes[lane].streams[i];
+    std::uint32_t next = next_[member][lane][i];
+    while (next > 0 && stream[next - 1].absent) --next;  // the rounds that all members of the lane have
+    rounds.push_back(next);
+  }
+  const auto [found, is_first] = failed_.emplace(lane, std::pair(member, rounds));
+  if (is_first || found->second.second == rounds) return;
+  violate("members " + std::to_string(found->second.first) + " and " + std::to_string(member) + " fail lane " +
+          std::to_string(lane) + " after different rounds");
+}
+
+// ---- Messages.
+
+void RunChecker::send(MemberId member, const Frozen& frozen) {
+  const auto [found, is_first] = frozen_.emplace(std::pair(member, frozen.epoch), frozen.progress);
+  if (!is_first && found->second != frozen.progress) {
+    violate("member " + std::to_string(member) + " changes its progress in epoch " + std::to_string(frozen.epoch));
+  }
+}
+
+void RunChecker::count_link_failure(MemberId one, MemberId other) {
+  ++link_failures_[{std::min(one, other), std::max(one, other)}];
+}
+
+void RunChecker::send(MemberId member, const View& view) {
+  const std::string name = "the View of epoch " + std::to_string(view.epoch);
+  const bool is_new = !view_ || view_->epoch != view.epoch;
+  if (!is_new) {
+    if (has(seen_view_, member)) violate(name + " is sent twice to member " + std::to_string(member));
+    if (*view_ != view) violate(name + " differs between its members");
+    seen_view_ |= only(member);
+    return;
+  }
+  const std::uint32_t epoch = view_ ? view_->epoch : 0;
+  if (view.epoch != epoch + 1) violate(name + " comes after epoch " + std::to_string(epoch));
+  if (view_ && seen_view_ != members_) violate("the View of epoch " + std::to_string(epoch) + " is not sent to all");
+  const MemberSet next = set_of(view.members);
+  if (view.members != list_of(next)) violate(name + " has ranks that do not ascend");
+  if ((next & ~members_) != 0) violate(name + " has a member that was out");
+  if ((next & evicted_) != 0) violate(name + " has an evicted member");
+  if ((members_ & ~next & ~out_ & ~evicted_) != 0) violate(name + " lacks a member that is not out");
+  if (next == 0 || !is_enough(next)) violate(name + " has too few members");
+  if (view.progress.size() != view.members.size()) violate(name + " has the progress of other members");
+  for (const auto& [id, progress] : view.progress) {
+    const auto sent = frozen_.find({id, epoch});
+    if (sent == frozen_.end() || sent->second != progress) {
+      violate(name + " has a progress of member " + std::to_string(id) + " that it did not send");
+    }
+  }
+  view_ = view;
+  members_ = next;
+  seen_view_ = only(member);
+}
+
+// A member is evicted for its silence, or for a link that fails again and again, and then it has the higher id.
+void RunChecker::evict(MemberId member) {
+  evicted_ |= only(member);
+  if (has(evictable_, member)) return;
+  const bool is_of_link = std::any_of(link_failures_.begin(), link_failures_.end(), [&](const auto& link) {
+    return link.first.second == member && link.second >= kLeastLinkFailures;
+  });
+  if (!is_of_link) violate("member " + std::to_string(member) + " is evicted without a cause");
+}
+
+// ---- The end.
+
+// What any member has delivered, those that finished their program have delivered too.
+void RunChecker::end() {
+  for (const auto& [key, agreed] : agreed_) {
+    const auto [lane, stream, round, part] = key;
+    if (failed_.contains(lane)) continue;
+    const RoundPlan& plan = scenario_.lanes[lane].streams[stream][round];
+    for (const MemberId id : list_of(finished_ & ~agreed.delivered_by)) {
+      if (takes_part(id, lane, plan)) {
+        violate("member " + std::to_string(id) + " has ended without " + name_of({lane, stream, round, part}));
+      }
+    }
+  }
+}
+
+bool RunChecker::is_enough(MemberSet members) const {
+  return list_of(members | (left_ & ~evicted_)).size() >= static_cast<std::size_t>(scenario_.config.min_members);
+}
+
+}  // namespace horo::sim

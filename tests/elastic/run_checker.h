@@ -1,0 +1,82 @@
+// The invariants of docs/protocol.md, checked during a run of the simulator and at its end.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/elastic/scenario.h"
+
+namespace horo::sim {
+
+// One collective that a member delivers to its caller.
+struct Delivery {
+  std::uint32_t lane = 0, stream = 0, round = 0, part = 0;
+  std::uint32_t epoch = 0;
+  std::uint64_t number = 0;        // of the lane, in the epoch
+  std::uint64_t contributors = 0;  // by rank: four bits each, member + 1; the lowest bits are rank 0
+};
+
+class RunChecker {
+ public:
+  RunChecker(std::uint64_t seed, const Scenario& scenario);
+
+  // All that one commit delivers at the member.
+  void deliver(MemberId member, std::span<const Delivery> commit);
+  // The member's lane has failed, since its set has lost a member: it delivers no more there.
+  void fail_lane(MemberId member, std::uint32_t lane);
+  void send(MemberId member, const Frozen& frozen);
+  // The member takes part no more: its process ends, or it has sent Leave. In order: with success.
+  void go_out(MemberId member, bool in_order) {
+    if (in_order && !has(out_, member)) left_ |= only(member);
+    out_ |= only(member);
+  }
+  // The guard may evict the member: it is stopped or does not answer for long.
+  void allow_eviction(MemberId member) { evictable_ |= only(member); }
+  void count_link_failure(MemberId one, MemberId other);
+  void send(MemberId member, const View& view);
+  void evict(MemberId member);
+  // The member has delivered its whole program.
+  void finish(MemberId member) { finished_ |= only(member); }
+  void end();
+
+  void violate(const std::string& text);
+  // Whether these members and those that have left in order are as many as the job needs.
+  bool is_enough(MemberSet members) const;
+  bool is_violated() const { return !violation_.empty(); }
+  const std::string& violation() const { return violation_; }  // the first one; empty: none
+
+ private:
+  struct Agreed {  // what the first member to deliver a collective saw
+    std::uint32_t epoch = 0;
+    std::uint64_t number = 0;
+    std::uint64_t contributors = 0;
+    MemberSet delivered_by = 0;
+  };
+  using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+
+  bool takes_part(MemberId member, std::uint32_t lane, const RoundPlan& round) const;
+  void check_round(MemberId member, std::span<const Delivery> commit);
+  void check_order(MemberId member, const Delivery& delivery);
+  void check_agreement(MemberId member, const Delivery& delivery);
+
+  const std::uint64_t seed_;
+  const Scenario& scenario_;
+  std::map<Key, Agreed> agreed_;
+  std::vector<std::vector<std::vector<std::uint32_t>>> next_;                        // round: by member, lane, stream
+  std::vector<std::vector<std::pair<std::uint32_t, std::uint64_t>>> last_;           // epoch, number: by member, lane
+  std::map<std::uint32_t, std::pair<MemberId, std::vector<std::uint32_t>>> failed_;  // lane: first member, its rounds
+  std::map<std::pair<MemberId, std::uint32_t>, Progress> frozen_;                    // by member, epoch
+  std::map<std::pair<MemberId, MemberId>, int> link_failures_;
+  std::optional<View> view_;
+  MemberSet seen_view_ = 0;
+  MemberSet members_;  // of the epoch
+  MemberSet out_ = 0, left_ = 0, evictable_ = 0, evicted_ = 0, finished_ = 0;
+  std::string violation_;
+};
+
+}  // namespace horo::sim

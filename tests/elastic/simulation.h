@@ -1,0 +1,121 @@
+// One run of the simulator. Its functions are in simulator.cc (events, messages, guard), simulation_members.cc
+// (freeze, settle, install, leave), simulation_lanes.cc (collectives) and simulation_faults.cc.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/elastic/event_queue.h"
+#include "tests/elastic/planted.h"
+#include "tests/elastic/run_checker.h"
+#include "tests/elastic/scenario.h"
+#include "tests/elastic/simulated_state.h"
+#include "tests/elastic/simulator.h"
+
+namespace horo::sim {
+
+class Simulation {
+ public:
+  Simulation(std::uint64_t seed, Planted planted);
+  SimReport run();
+
+ private:
+  // ---- Events.
+  void later(const SimEvent& event, Duration delay) { queue_.push(event, now_ + delay); }
+  Duration some(MemberId id, Duration most);  // a random time of a step of the member
+  void dispatch(const SimEvent& event);
+  void handle_engine(const SimEvent& event);
+  void handle_lane(const SimEvent& event);
+  void handle_guard(const SimEvent& event);
+  bool is_deferred(const SimEvent& event);
+  void check_end();
+
+  // ---- Messages.
+  void send_to_guard(MemberId id, const MemberMessage& message);
+  void send_to_member(MemberId id, const GuardMessage& message);
+  void sign(EventKind kind, MemberId id, bool succeeded);
+  void read_inbox(MemberId id);
+  void take(MemberId id, const Freeze& freeze);
+  void take(MemberId id, const View& view);
+  void take(MemberId id, const Parked&) { static_cast<void>(id); }
+  void take(MemberId id, const Evicted&);
+
+  // ---- Guard.
+  void guard_takes(const MembershipEvent& event);
+  void read_outbox(MemberId id);
+  void end_job();
+  void kill(bool stopped_only);
+
+  // ---- Members.
+  void begin_freeze(MemberId id, std::optional<MemberId> lost, std::optional<MemberId> told);
+  void end_freeze(MemberId id);
+  void send_frozen(MemberId id, std::uint32_t epoch, std::optional<MemberId> lost);
+  void settle(MemberId id);
+  void begin_install(MemberId id);
+  void connect(MemberId id, std::uint32_t epoch);
+  void cancel_install(MemberId id, std::optional<MemberId> lost);
+  void end_install(MemberId id);
+  void enter_epoch(MemberId id);
+  void on_peer(const SimEvent& event);
+  void on_patience(const SimEvent& event);
+  void tell_peers(MemberId id, EventKind kind, std::optional<MemberId> lost);
+  void finish(MemberId id);
+  void leave(MemberId id, bool failed);
+  void end_process(MemberId id, bool succeeded);
+  bool has_in_flight(const MemberState& member) const;
+  bool is_done(const MemberState& member, MemberId id) const;
+  std::uint32_t link_epoch(const MemberState& member) const;
+
+  // ---- Lanes.
+  void submit(const SimEvent& event);
+  void skip_absent(MemberId id, std::uint32_t lane, std::uint32_t stream);
+  void report(MemberId id, std::uint32_t lane, std::uint32_t stream);
+  void release(std::uint32_t epoch, std::uint32_t lane, std::uint32_t stream);
+  void watch_left(MemberId id);
+  void advance(MemberId id, std::uint32_t lane);
+  void begin_data(MemberId id, std::uint32_t lane);
+  void end_data(const SimEvent& event);
+  void observe(const SimEvent& event);
+  void try_barrier(MemberId id, std::uint32_t lane);
+  void end_barrier(const SimEvent& event);
+  void deliver(MemberId id, std::uint32_t lane, std::vector<Delivery> commit);
+  bool is_at_work(const MemberState& member, std::uint32_t lane) const;
+  EpochLane& lane_of(std::uint32_t epoch, std::uint32_t lane) { return record(epoch).lanes[lane]; }
+  Delivery delivery_of(MemberId id, std::uint32_t lane, std::uint64_t number);
+  const RoundPlan& plan_of(std::uint32_t lane, const ReleasedCollective& one) const {
+    return scenario_.lanes[lane].streams[one.stream][one.round];
+  }
+
+  // ---- Faults.
+  void plan_faults();
+  bool reach(MemberId id, Moment moment);  // false: the member has ended there
+  void inject(const FaultPlan& fault);
+  void stop(MemberId id, Duration time);
+  void go_on(MemberId id);
+  void break_link(MemberId one, MemberId other);
+  void fail_links_again(MemberId id);
+
+  EpochRecord& record(std::uint32_t epoch);
+  MemberState& at(MemberId id) { return members_[id]; }
+  bool is_odd(MemberId id, Planted planted) const { return planted_ == planted && scenario_.odd_member == id; }
+  MemberId count() const { return static_cast<MemberId>(members_.size()); }
+
+  const std::uint64_t seed_;
+  const Planted planted_;
+  Scenario scenario_;
+  SplitMix random_;
+  RunChecker checker_;
+  PlantedMembership guard_;
+  EventQueue queue_;
+  TimePoint now_{};
+  std::vector<MemberState> members_;
+  std::deque<EpochRecord> epochs_;
+  std::vector<std::pair<MemberId, MemberId>> bad_links_;  // they fail in every epoch
+  std::optional<TimePoint> timer_;
+  bool is_over_ = false;
+  SimReport report_;
+};
+
+}  // namespace horo::sim

@@ -1,0 +1,93 @@
+// Crashes, stops, hangs and failures of links, at a time or at a step of a member.
+#include <algorithm>
+
+#include "tests/elastic/simulation.h"
+
+namespace horo::sim {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kLongSilence = 9'900ms;  // a little less than the guard's limit
+
+}  // namespace
+
+bool EpochRecord::is_broken(MemberId one, MemberId other) const {
+  const std::pair link = std::minmax(one, other);
+  return std::find(broken.begin(), broken.end(), std::pair(link.first, link.second)) != broken.end();
+}
+
+void Simulation::plan_faults() {
+  for (std::size_t i = 0; i < scenario_.faults.size(); ++i) {
+    if (!scenario_.faults[i].moment) later({EventKind::kFault, 0, 0, 0, i}, scenario_.faults[i].at);
+  }
+}
+
+bool Simulation::reach(MemberId id, Moment moment) {
+  for (FaultPlan& fault : scenario_.faults) {
+    if (fault.member == id && fault.moment == moment && --fault.count == 0) inject(fault);
+  }
+  return at(id).phase != MemberPhase::kEnded;
+}
+
+void Simulation::inject(const FaultPlan& fault) {
+  MemberState& member = at(fault.member);
+  if (member.phase == MemberPhase::kEnded) return;
+  switch (fault.kind) {
+    case FaultKind::kCrash:
+      return end_process(fault.member, false);
+    case FaultKind::kStop:
+      return stop(fault.member, fault.lasts);
+    case FaultKind::kHang:
+      member.hangs_until = now_ + fault.lasts;
+      return checker_.allow_eviction(fault.member);
+    case FaultKind::kLink:
+      if (fault.member == fault.other) return;
+      if (fault.is_lasting) bad_links_.emplace_back(fault.member, fault.other);
+      return later({EventKind::kLinkFails, fault.member, link_epoch(member), 0, 0, fault.other}, 1ns);
+    case FaultKind::kLeave:
+    case FaultKind::kFailedLeave:
+      return later({EventKind::kLeave, fault.member, 0, 0, fault.kind == FaultKind::kFailedLeave ? 1U : 0U}, 1ns);
+  }
+}
+
+void Simulation::stop(MemberId id, Duration time) {
+  if (at(id).is_stopped) return;
+  at(id).is_stopped = true;
+  if (time > kLongSilence) checker_.allow_eviction(id);
+  sign(EventKind::kSeesStop, id, false);
+  later({EventKind::kContinue, id}, time);
+}
+
+// The messages and the data of peers that have come in the meantime are taken in any order.
+void Simulation::go_on(MemberId id) {
+  MemberState& member = at(id);
+  if (member.phase == MemberPhase::kEnded) return;
+  member.is_stopped = false;
+  sign(EventKind::kSeesContinue, id, false);
+  for (const SimEvent& event : std::exchange(member.deferred, {})) later(event, random_.up_to(2ms));
+}
+
+// Both members see it, and name one another.
+void Simulation::break_link(MemberId one, MemberId other) {
+  const std::uint32_t epoch = link_epoch(at(one));
+  EpochRecord& shared = record(epoch);
+  const bool has_links = at(one).phase == MemberPhase::kRunning || at(one).phase == MemberPhase::kInstalling;
+  if (!has_links || link_epoch(at(other)) != epoch || shared.is_broken(one, other)) return;
+  shared.broken.emplace_back(std::min(one, other), std::max(one, other));
+  checker_.count_link_failure(one, other);
+  later({EventKind::kPeerLost, one, epoch, 0, 0, other}, some(one, scenario_.times.link));
+  later({EventKind::kPeerLost, other, epoch, 0, 0, one}, some(other, scenario_.times.link));
+}
+
+void Simulation::fail_links_again(MemberId id) {
+  for (const auto& [one, other] : bad_links_) {
+    const MemberId peer = one == id ? other : one;
+    const bool is_ready = at(peer).phase == MemberPhase::kRunning && at(peer).epoch == at(id).epoch;
+    if ((one == id || other == id) && is_ready) {
+      later({EventKind::kLinkFails, one, at(id).epoch, 0, 0, other}, random_.up_to(20ms));
+    }
+  }
+}
+
+}  // namespace horo::sim

@@ -1,0 +1,36 @@
+// A simulator of elastic jobs: the real JobMembership and commit rule with model members, in virtual time, from one
+// seed. docs/protocol.md has what it runs, and its faults.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/elastic/planted.h"
+
+namespace horo::sim {
+
+struct SimReport {
+  std::string violation;    // with the seed; empty: none
+  std::uint64_t trace = 0;  // a hash of all events
+  // How often the run has had these.
+  std::uint64_t events = 0;
+  std::uint64_t epochs = 0;  // after the first one
+  std::uint64_t deliveries = 0;
+  std::uint64_t commits_settled = 0;  // a commit in progress is delivered after a View
+  std::uint64_t commits_dropped = 0;  // it runs again
+  std::uint64_t late_passes = 0;      // a barrier of an epoch ends when another member has left the epoch
+  std::uint64_t installs_cancelled = 0;
+  std::uint64_t install_timeouts = 0;
+  std::uint64_t repeated_frozen = 0;  // that JobMembership ignores
+  std::uint64_t evictions = 0;
+  std::uint64_t links_given_up = 0;  // evictions for a link
+  std::uint64_t parks = 0;
+  std::uint64_t ends_by_park = 0;
+  std::uint64_t failed_lanes = 0;
+
+  SimReport& operator+=(const SimReport& other);  // the counts
+};
+
+SimReport simulate(std::uint64_t seed, Planted planted = Planted::kNone);
+
+}  // namespace horo::sim

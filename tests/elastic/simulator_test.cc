@@ -1,0 +1,77 @@
+#include "tests/elastic/simulator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/effort.h"
+
+namespace horo::sim {
+namespace {
+
+constexpr std::uint64_t kSeeds = 20'000;
+
+TEST(ElasticSimulator, EveryInvariantHoldsForAllSeeds) {
+  for (std::uint64_t seed = 1; seed <= test::effort(kSeeds); ++seed) ASSERT_EQ(simulate(seed).violation, "");
+}
+
+TEST(ElasticSimulator, TheSeedsReachAllThatTheProtocolIsFor) {
+  SimReport all;
+  for (std::uint64_t seed = 1; seed <= 1'000; ++seed) all += simulate(seed);
+  for (const auto& [count, what] :
+       {std::pair(all.epochs, "later epochs"), std::pair(all.commits_settled, "commits delivered after a View"),
+        std::pair(all.commits_dropped, "commits that run again"), std::pair(all.late_passes, "late barriers"),
+        std::pair(all.installs_cancelled, "cancelled installs"), std::pair(all.install_timeouts, "install timeouts"),
+        std::pair(all.repeated_frozen, "Frozen of old epochs"), std::pair(all.evictions, "evictions"),
+        std::pair(all.links_given_up, "evictions for a link"), std::pair(all.parks, "parked jobs"),
+        std::pair(all.failed_lanes, "lanes without a member")}) {
+    EXPECT_GE(count, 5U) << what;
+  }
+}
+
+TEST(ElasticSimulator, ASeedAlwaysHasTheSameTrace) {
+  std::set<std::uint64_t> traces;
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    EXPECT_EQ(simulate(seed).trace, simulate(seed).trace);
+    traces.insert(simulate(seed).trace);
+  }
+  EXPECT_EQ(traces.size(), 100U);
+}
+
+struct PlantedFault {
+  Planted planted;
+  const char* name;
+};
+
+class PlantedFaults : public testing::TestWithParam<PlantedFault> {};
+
+TEST_P(PlantedFaults, AreFound) {
+  std::uint64_t seed = 1;
+  while (seed <= kSeeds && simulate(seed, GetParam().planted).violation.empty()) ++seed;
+  EXPECT_LE(seed, kSeeds);
+  RecordProperty("seeds", std::to_string(seed));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    ElasticSimulator, PlantedFaults,
+    testing::Values(PlantedFault{Planted::kDecidesBeforeAllAreFrozen, "DecidesBeforeAllAreFrozen"},
+                    PlantedFault{Planted::kTakesFrozenOfAnOldEpoch, "TakesFrozenOfAnOldEpoch"},
+                    PlantedFault{Planted::kSendsTwoViewsOfAnEpoch, "SendsTwoViewsOfAnEpoch"},
+                    PlantedFault{Planted::kEvictsByCount, "EvictsByCount"},
+                    PlantedFault{Planted::kCommitsByTheGreatestProgress, "CommitsByTheGreatestProgress"},
+                    PlantedFault{Planted::kTakesAnAbsentLaneAsInfinite, "TakesAnAbsentLaneAsInfinite"},
+                    PlantedFault{Planted::kDeliversBeforeTheBarrier, "DeliversBeforeTheBarrier"},
+                    PlantedFault{Planted::kDeliversAfterFrozen, "DeliversAfterFrozen"},
+                    PlantedFault{Planted::kCommitsThePartsOfARoundAlone, "CommitsThePartsOfARoundAlone"},
+                    PlantedFault{Planted::kIgnoresAFreezeDuringInstall, "IgnoresAFreezeDuringInstall"},
+                    PlantedFault{Planted::kNamesWhatItWasTold, "NamesWhatItWasTold"},
+                    PlantedFault{Planted::kNamesNoneInInstall, "NamesNoneInInstall"},
+                    PlantedFault{Planted::kForgetsAFreezeBehindAView, "ForgetsAFreezeBehindAView"},
+                    PlantedFault{Planted::kForgetsALaneInFrozen, "ForgetsALaneInFrozen"},
+                    PlantedFault{Planted::kNumbersRanksInAnotherOrder, "NumbersRanksInAnotherOrder"},
+                    PlantedFault{Planted::kSubmitsADeliveredCollectiveAgain, "SubmitsADeliveredCollectiveAgain"}),
+    [](const auto& fault) { return fault.param.name; });
+
+}  // namespace
+}  // namespace horo::sim

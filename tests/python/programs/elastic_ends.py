@@ -1,0 +1,36 @@
+"""How ranks of an elastic job end: elastic_ends.py HOW. Rank 1 ends after the third of six allreduces."""
+
+import os
+import signal
+import sys
+
+import numpy
+
+import horo.numpy as hvd
+
+HOW, ID = sys.argv[1], int(os.environ["HORO_RANK"])
+if HOW == "dies early" and ID == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+hvd.init()
+
+
+def end():
+    if HOW == "raises" or HOW == "all raise":
+        raise KeyError("bad sample 17")
+    if HOW.startswith("exits"):
+        sys.exit(int(HOW.split()[1]))
+    if HOW == "leaves":
+        hvd.shutdown()
+        sys.exit(0)
+    os.kill(os.getpid(), signal.SIGSTOP if HOW == "stops" else signal.SIGKILL)
+
+
+for turn in range(6):
+    if turn == 3 and (ID == 1 or HOW == "all raise"):
+        end()
+    total = hvd.allreduce(numpy.ones(1), op=hvd.Sum, name="x").item()
+    if turn == 0 and ID == 0 and HOW == "until a signal":
+        print("runs", flush=True)
+    while HOW == "until a signal":
+        hvd.allreduce(numpy.ones(1), name="y")
+print("end", hvd.size(), total, flush=True)
