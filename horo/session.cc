@@ -279,6 +279,7 @@ Allocation Session::allocate(std::uint32_t set, std::size_t bytes) {
   check_process();
   tensor_table_->check_member(set);
   const auto group = engine_->group(set);
+  if (!group) tensor_table_->check_member(set);  // the reason, if the session has ended
   if (!group) throw ShutDown("process set " + std::to_string(set) + " ended while memory for it was asked for");
   const std::string rank = "rank " + std::to_string(config_.rank) + ": ";
   if (bytes > kMostBytes) {

@@ -347,7 +347,6 @@ void Engine::end_epoch(int origin, const std::string& why, bool is_own) noexcept
   if (ended_) return;
   if (is_elastic() && origin != rank()) return freeze(origin, why, is_own);
   if (is_elastic()) leave_job(true, why);
-  set_between_epochs(false);
   ended_ = true;
   reserve_.reset();
   detector_deadline_.reset();
@@ -355,6 +354,7 @@ void Engine::end_epoch(int origin, const std::string& why, bool is_own) noexcept
   stall_diagnosis_.close();
   if (!is_between_epochs_) abort_epoch(origin, why);
   tensor_table_.close(failure_of(origin, why));
+  set_between_epochs(false);
   tensor_table_.fail_all();
 }
 

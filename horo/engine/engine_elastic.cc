@@ -107,8 +107,8 @@ void Engine::take(const Evicted& evicted) {
   if (!frozen_) abort_epoch(rank(), evicted.reason);
   ended_ = true;
   frozen_ = false;
-  set_between_epochs(false);
   tensor_table_.close(failure_of(rank(), evicted.reason));
+  set_between_epochs(false);
   tensor_table_.fail_all();
 }
 

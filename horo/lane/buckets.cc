@@ -8,6 +8,9 @@ namespace horo {
 namespace {
 
 constexpr std::size_t kBuckets = 2;
+constexpr std::size_t kMostSpare = 64;
+constexpr std::size_t kMostWaste = 2;
+constexpr std::size_t kSmallBytes = 64 << 10;
 
 }  // namespace
 
@@ -74,24 +77,26 @@ Allocation Buckets::take_packed(const Job& job) {
   return std::exchange(bucket.memory, {});
 }
 
-// The smallest one that is large enough. Where none is, the largest is freed, so that sizes that grow do not pile up.
+// The smallest one that is large enough, but not one that is much larger: a large tensor would then need new memory.
 Allocation Buckets::take(std::size_t bytes) {
   if (bytes == 0) return {};
-  const auto is_smaller = [](const Allocation& a, const Allocation& b) { return a.bytes < b.bytes; };
-  const auto fits = [bytes](const Allocation& one) { return one.bytes >= bytes; };
-  std::sort(spare_.begin(), spare_.end(), is_smaller);
-  const auto found = std::find_if(spare_.begin(), spare_.end(), fits);
-  if (found == spare_.end()) {
-    if (!spare_.empty()) spare_.pop_back();
-    return group_.allocate(bytes);
+  const std::size_t most = std::max(kMostWaste * bytes, kSmallBytes);
+  auto best = spare_.end();
+  for (auto one = spare_.begin(); one != spare_.end(); ++one) {
+    const bool fits = one->bytes >= bytes && one->bytes <= most;
+    if (fits && (best == spare_.end() || one->bytes < best->bytes)) best = one;
   }
-  Allocation memory = std::move(*found);
-  spare_.erase(found);
+  if (best == spare_.end()) return group_.allocate(bytes <= kSmallBytes ? kSmallBytes : bytes);
+  Allocation memory = std::move(*best);
+  spare_.erase(best);
   return memory;
 }
 
+// Of many, the one that was not taken for the longest time is freed.
 void Buckets::give_back(Allocation memory) {
-  if (memory.data) spare_.push_back(std::move(memory));
+  if (!memory.data) return;
+  spare_.push_back(std::move(memory));
+  if (spare_.size() > kMostSpare) spare_.erase(spare_.begin());
 }
 
 void Buckets::pack(Bucket& bucket, std::span<const Item> items) {

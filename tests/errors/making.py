@@ -26,8 +26,9 @@ angle brackets: `<port>`, `<pid>`, `<host>`.
 
 A call raises `ValueError`, `TypeError` or `NotImplementedError` before anything is queued. All other exceptions are
 subclasses of `horo.HoroError`. They are raised by the wait (`synchronize`, `step`, or the call itself if it blocks) and
-are the same on every rank: `Mismatch` fails one tensor, and the session continues; `PeerLost` ends the session, and its
-`origin` is the number of the rank that was lost first; `ShutDown` is raised for works that `shutdown()` ends.
+are the same on every rank: `Mismatch` fails one tensor, and the session continues; `PeerLost` ends the session, except
+in an elastic job (docs/elastic.md), and its `origin` is the number of the rank that was lost first; `ShutDown` is
+raised for works that `shutdown()` ends.
 """
 COLUMNS = ("Mistake or failure", "Message", "Where", "What to do", "The session continues")
 

@@ -3,9 +3,9 @@
 //
 //   elastic_rank PROGRAM STEPS SEED
 //
-// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, or mixed. HORO_TEST_KILL=ID:POINT:COUNT ends the
-// process ID with SIGKILL at the COUNT-th time that it reaches the fail point, HORO_TEST_KILL=ID:after:US so many
-// microseconds after the start; HORO_TEST_STOP stops it with SIGSTOP. Several are separated by commas. A rank first
+// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, or mixed. TEST_KILL=ID:POINT:COUNT ends the
+// process ID with SIGKILL at the COUNT-th time that it reaches the fail point, TEST_KILL=ID:after:US so many
+// microseconds after the start; TEST_STOP stops it with SIGSTOP. Several are separated by commas. A rank first
 // prints "fired ID:POINT:COUNT". At the end it prints one line: its number of results, their hash, the members of each
 // of them, and the longest step.
 #include <signal.h>
@@ -333,8 +333,8 @@ class Program {
 int run(int argc, char** argv) {
   if (argc != 4) return 2;
   const Config config = config_from_environment();
-  read_kills(config.rank, "HORO_TEST_KILL", SIGKILL);
-  read_kills(config.rank, "HORO_TEST_STOP", SIGSTOP);
+  read_kills(config.rank, "TEST_KILL", SIGKILL);
+  read_kills(config.rank, "TEST_STOP", SIGSTOP);
   fail_point_hook = end_at;
   Session session(config);
   Program(session, config.rank, argv[1], static_cast<unsigned>(std::atoi(argv[3]))).run(std::atoi(argv[2]));

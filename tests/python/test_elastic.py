@@ -168,7 +168,9 @@ def test_after_a_death_scripts_have_the_bits_of_a_static_job_of_the_others(stati
     assert [line.split()[-1] for line in lines[:4]] == ["5", "4", "3", "3"]
 
 
-@pytest.mark.parametrize("call", ["broadcast", "reduce", "gather", "reducescatter", "grouped", "alltoall", "scatter", "set"])
+@pytest.mark.parametrize(
+    "call", ["broadcast", "reduce", "gather", "reducescatter", "grouped", "alltoall", "scatter", "set"]
+)
 def test_a_call_from_before_the_loss_was_seen_fails_by_name(call):
     lines, errors = job(4, "elastic_stale", call, deadline=10)
     assert lines == ["PeerLost 0 3"] * 3, errors

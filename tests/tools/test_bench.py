@@ -64,3 +64,14 @@ def test_bench_checks_every_collective_in_place_and_apart(tmp_path):
         rows = [line.split(",") for line in file.read_text().splitlines()[1:]]
         assert {row[3] for row in rows} == {"float32", "int64"} and all(row[-1] == "0" for row in rows)
         assert {row[6] for row in rows} == ({"0", "1"} if collective in ("broadcast", "reduce") else {"0"})
+
+
+def test_bench_elastic_measures_each_kill_and_the_cost_without_faults(tmp_path):
+    file = tmp_path / "elastic.json"
+    job = ["--ranks", "2", "--bytes", "64K", "--compute-ms", "1"]
+    command = [HORO, "bench", "elastic", *job, "--kills", "2", "--rounds", "1", "--steps", "5", "--json", file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0 and "without faults" in done.stdout, done.stdout + done.stderr
+    report = json.loads(file.read_text())
+    assert len(report["r_ms"]) == 2 and all(whole > 0 for whole in report["r_and_step_ms"])
+    assert all(step > 1 for name in ("static_step_ms", "elastic_step_ms") for step in report[name])

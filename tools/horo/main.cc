@@ -186,6 +186,33 @@ void add_simulate(CLI::App& bench, BenchOptions& options) {
       ->capture_default_str();
 }
 
+void add_elastic_bench(CLI::App& bench, BenchOptions& options) {
+  ElasticBench& elastic = options.elastic;
+  CLI::App* app =
+      bench.add_subcommand("elastic", "Recovery of elastic jobs from killed ranks, and their cost without faults");
+  const auto count = [&](const char* name, int& value, int least, const char* what) {
+    app->add_option(name, value, what)->check(CLI::Range(least, 1'000'000))->capture_default_str();
+  };
+  app->add_option("--ranks", elastic.ranks, "ranks of each job")->check(CLI::Range(2, 63))->capture_default_str();
+  count("--kills", elastic.kills, 0, "killed ranks; 0: only the cost without faults");
+  count("--tensors", elastic.tensors, 1, "tensors of each round");
+  app->add_option("--bytes", elastic.bytes, "size of a tensor, in bytes or as 64K, 1M")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::size_t{4}, std::size_t{1} << 36))
+      ->capture_default_str();
+  app->add_option("--compute-ms", elastic.compute_ms, "processor time of a rank before each round")
+      ->check(CLI::Range(0., 60'000.))
+      ->capture_default_str();
+  app->add_option("--transport", options.transport, "instead of HORO_TRANSPORT")
+      ->check(CLI::IsMember({"tcp", "shm", "auto"}));
+  app->add_flag("--in-buckets", elastic.in_buckets, "the tensors lie in the buckets of their plans");
+  app->add_option("--seed", elastic.seed, "of the victims and the moments")->capture_default_str();
+  count("--rounds", elastic.rounds, 0, "rounds of the cost without faults; each has one turn of each contestant");
+  count("--steps", elastic.steps, 0, "steps of a turn");
+  app->add_flag("!--no-barrier", elastic.has_barrier)->group("");
+  app->add_option("--json", elastic.json_file, "also write all values to this file");
+}
+
 void add_bench(CLI::App& app, Options& options) {
   CLI::App* bench = app.add_subcommand("bench", "Measure horo on this machine");
   for (const std::string& name : words_for_collective()) add_collective(*bench, name, options.bench);
@@ -205,6 +232,7 @@ void add_bench(CLI::App& app, Options& options) {
   add_net(*bench, options.bench.net);
   add_choice(*bench, options.bench);
   add_simulate(*bench, options.bench);
+  add_elastic_bench(*bench, options.bench);
 }
 
 // Only a "--" before the program belongs to horo run; the program's arguments may contain others.

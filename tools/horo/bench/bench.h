@@ -74,4 +74,24 @@ struct KernelsBench {
 // world. Returns 1 if a result differs from that of the scalar kernels, else 0.
 int bench_kernels(const KernelsBench& bench);
 
+struct ElasticBench {
+  int ranks = 4;
+  int kills = 100;
+  int tensors = 4;
+  std::size_t bytes = 4 << 20;  // of each tensor
+  double compute_ms = 20;       // processor time of each rank before each round
+  std::string transport;        // empty: HORO_TRANSPORT
+  unsigned seed = 1;
+  int rounds = 11;          // of the cost without faults; 0: it is not measured
+  int steps = 50;           // of each turn of a round; of a rank: 0 for no end
+  bool in_buckets = false;  // the tensors lie in the buckets of their plans
+  bool has_barrier = true;  // of a rank: a barrier ends each round
+  std::string json_file;    // empty: none
+};
+// The recovery of elastic jobs from killed ranks, and the cost of elastic jobs without faults. Starts the jobs by horo
+// run. Returns 0. Throws std::runtime_error if a job fails.
+int bench_elastic(const ElasticBench& bench);
+// The program of the ranks.
+int bench_elastic_rank(const Config& config, const ElasticBench& bench);
+
 }  // namespace horo::tools

@@ -30,11 +30,18 @@ SimulateBench simulation_of(const BenchOptions& options) {
   return bench;
 }
 
+ElasticBench elastic_of(const BenchOptions& options) {
+  ElasticBench bench = options.elastic;
+  bench.transport = options.transport;
+  return bench;
+}
+
 int bench_as_rank(const std::string& name, const BenchOptions& options) {
   if (name == "wire") return bench_wire(config_from_environment(), !options.no_header);
   if (name == "net") return bench_net(config_from_environment(), options.net);
   Config config = config_from_environment();
   if (!options.transport.empty()) config.transport = options.transport;
+  if (name == "elastic") return bench_elastic_rank(config, options.elastic);
   if (name == "choice") return bench_choice(config, choice_of(options));
   Session session(config);
   if (name == "agree") return bench_agree(session, options.agree);
@@ -70,6 +77,7 @@ int run_bench(const std::string& name, const BenchOptions& options, const std::v
   if (name == "simulate") return bench_simulate(simulation_of(options));
   if (name == "kernels") return bench_kernels(options.kernels);
   if (std::getenv("HORO_RANK") != nullptr) return bench_as_rank(name, options);
+  if (name == "elastic") return bench_elastic(elastic_of(options));
   const std::string usual = name == "wire" ? "2..8" : name == "agree" ? "2,4" : name == "choice" ? "2..4" : "2";
   int result = 0;
   Launch start;

@@ -21,6 +21,7 @@ struct BenchOptions {
   NetBench net;
   ChoiceBench choice;
   SimulateBench simulate;
+  ElasticBench elastic;
   // The options of `choice`.
   std::string sizes = "8,64,512,2K,4K,8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,64M";
   std::string collectives = "all_reduce";
@@ -30,8 +31,8 @@ struct BenchOptions {
   std::string simulated_collective = "all_reduce";
 };
 
-// `name`: a collective, agree, choice, simulate, wire, net or kernels. `arguments`: those of this process, to start it
-// again as a rank. Returns the exit code. Throws std::invalid_argument.
+// `name`: a collective, agree, choice, elastic, simulate, wire, net or kernels. `arguments`: those of this process, to
+// start it again as a rank. Returns the exit code. Throws std::invalid_argument.
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments);
 
 }  // namespace horo::tools

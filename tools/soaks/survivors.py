@@ -1,0 +1,113 @@
+"""Jobs of tests/horo/elastic_rank under horo run --min-np, in which ranks end or stop themselves, and their judge."""
+
+import collections
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAMS = "plain views small units streams rounds singles sets mixed".split()
+LINE = re.compile(r"survivor (\d+) results (\d+) hash (\w+) members (\S*)(?: ends \S*)? longest (\d+) ms")
+FIRED = re.compile(r"^\[\d+\] fired (\d+):([\w.]+):\d+$", re.M)
+HANGS_AFTER = 3  # limits of a job: then it is killed
+
+# kills and stops: TEST_KILL and TEST_STOP of elastic_rank.
+Job = collections.namedtuple("Job", "what size program steps seed kills stops options", defaults=("", ()))
+Outcome = collections.namedtuple("Outcome", "code text seconds")
+
+
+def add_arguments(parser):
+    parser.add_argument("--steps", type=int, default=12, help="steps of each job (default: 12)")
+    parser.add_argument("--limit", type=float, default=10, help="longest job in seconds (default: 10)")
+    parser.add_argument("--step-limit", type=float, default=5, help="longest step in seconds (default: 5)")
+    parser.add_argument("--horo", default=str(ROOT / "build/release/tools/horo/horo"), help="the horo executable")
+    parser.add_argument("--rank", default=str(ROOT / "build/release/tests/horo/elastic_rank"), help="the rank program")
+
+
+def command(job, options):
+    own = ["--min-np", "1", *job.options]
+    return [options.horo, "run", "-n", str(job.size), *own, options.rank, job.program, str(job.steps), str(job.seed)]
+
+
+def variables(job):
+    names = {"TEST_KILL": job.kills, "TEST_STOP": job.stops}
+    return {name: value for name, value in names.items() if value}
+
+
+def command_line(job, options):
+    given = [f"{name}={value}" for name, value in variables(job).items()]
+    return shlex.join(["env", *given, *command(job, options)])
+
+
+def run(job, options, on_line=None):
+    """Runs the job to its end, or kills it long after its limit. on_line: called with each line of output."""
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        command(job, options),
+        env=os.environ | variables(job),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    limit = threading.Timer(HANGS_AFTER * options.limit, process.kill)  # its ranks end with it
+    limit.start()
+    lines = []
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if on_line:
+                on_line(line)
+        return Outcome(process.wait(), "".join(lines), time.monotonic() - begin)
+    finally:
+        limit.cancel()
+        process.kill()
+        process.wait()
+
+
+def fired(outcome):
+    """[(rank, point)] of the kills and stops that took place."""
+    return [(int(rank), point) for rank, point in FIRED.findall(outcome.text)]
+
+
+def faults(job, outcome, options):
+    """What contradicts the promises of an elastic job: texts."""
+    lines = {int(line[0]): line[1:] for line in LINE.findall(outcome.text)}
+    victims = {rank for rank, _ in fired(outcome)}
+    wrong = [f"the job took {outcome.seconds:.1f} s"] * (outcome.seconds > options.limit)
+    for line in re.findall(r"member \d+: a result differs.*", outcome.text):
+        wrong.append(line)
+    missing = sorted(set(range(job.size)) - victims - set(lines))
+    if missing:
+        wrong.append(f"ranks {missing} have neither died nor printed results")
+    if len({line[:3] for line in lines.values()}) > 1:
+        wrong.append("results differ between ranks")
+    for members in {line[2] for line in lines.values()}:
+        wrong += faults_of_members(members, job.size, set(range(job.size)) - victims)
+    longest_ms = max((int(line[3]) for line in lines.values()), default=0)
+    wrong += [f"a step took {longest_ms} ms"] * (longest_ms > 1000 * options.step_limit)
+    if outcome.code != 0 and set(lines) - victims and not victims & set(lines):
+        wrong.append(f"exit code {outcome.code}")
+    if outcome.code == 0 and not set(lines) - victims and not victims & set(lines):
+        wrong.append("exit code 0 without a survivor")
+    return wrong
+
+
+def faults_of_members(members, size, survivors):
+    """members: of each result, as 15x5,7x2: masks of ids, each with the number of results."""
+    masks = [int(part.partition("x")[0]) for part in members.split(",") if part]
+    wrong = []
+    before = (1 << size) - 1
+    for mask in masks:
+        if mask & ~before or mask == 0:
+            wrong.append(f"members {members} do not only shrink")
+            break
+        before = mask
+    if masks and any(masks[-1] >> rank & 1 == 0 for rank in survivors):
+        wrong.append(f"members {members} lack a survivor of {sorted(survivors)}")
+    return wrong
