@@ -13,11 +13,11 @@ namespace horo {
 namespace {
 
 // Scales are compared by their bits, so that every double, NaN included, is a valid key.
-auto properties(const Fusible& tensor) {
+auto properties(const Fusible& tensor, const BucketLimits& limits) {
   const TensorSpec& spec = *tensor.spec;
   return std::make_tuple(spec.set, tensor.ranks, spec.channel, spec.unit, spec.dtype, spec.op, spec.order,
                          std::bit_cast<std::uint64_t>(spec.prescale), std::bit_cast<std::uint64_t>(spec.postscale),
-                         spec.codec, spec.round_stream);
+                         spec.codec, limits.by_round ? spec.round_stream : 0);
 }
 
 // The tensors that may share a bucket, and the last bucket of them.
@@ -46,9 +46,9 @@ bool is_fusible(const TensorSpec& spec, const BucketLimits& limits) {
 }  // namespace
 
 std::vector<std::vector<std::size_t>> make_buckets(const std::vector<Fusible>& tensors, const BucketLimits& limits) {
-  std::map<decltype(properties(Fusible{})), Kind> kinds;
+  std::map<decltype(properties(Fusible{}, limits)), Kind> kinds;
   for (const Fusible& tensor : tensors) {
-    if (is_fusible(*tensor.spec, limits)) kinds[properties(tensor)].all += tensor.spec->bytes();
+    if (is_fusible(*tensor.spec, limits)) kinds[properties(tensor, limits)].all += tensor.spec->bytes();
   }
   std::vector<std::vector<std::size_t>> buckets;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -57,7 +57,7 @@ std::vector<std::vector<std::size_t>> make_buckets(const std::vector<Fusible>& t
       buckets.push_back({i});
       continue;
     }
-    Kind& kind = kinds[properties(tensors[i])];
+    Kind& kind = kinds[properties(tensors[i], limits)];
     if (kind.has_bucket && kind.bytes + spec.bytes() <= limit_of(spec, kind, limits)) {
       buckets[kind.index].push_back(i);
       kind.is_mixed = kind.mixes(spec);

@@ -24,11 +24,12 @@ struct BucketLimits {
   // starts early, and little data is left when the last tensor is ready.
   std::size_t least = 0;
   static constexpr std::size_t kParts = 16;
+  bool by_round = false;  // the tensors of a bucket have one round stream
 };
 
 // Returns buckets of positions in `tensors`, ordered by their first positions; the tensors of a bucket keep their
-// order. Only all_reduce tensors with equal set, ranks, channel, unit, type, op, order, scaling, codec and round stream
-// share a bucket, within the limits. A larger tensor, or one with a custom operation (which may need whole tensors), is
+// order. Only all_reduce tensors with equal set, ranks, channel, unit, type, op, order, scaling and codec share a
+// bucket, within the limits. A larger tensor, or one with a custom operation (which may need whole tensors), is
 // a bucket of its own.
 std::vector<std::vector<std::size_t>> make_buckets(const std::vector<Fusible>& tensors, const BucketLimits& limits);
 

@@ -263,7 +263,9 @@ void Leader::release_complete() {
     tensors.push_back({spec, participants(*entry)});
   }
   // The least size of a bucket is its greatest: all of these tensors are ready, so a smaller bucket starts no sooner.
-  const auto buckets = make_buckets(tensors, {config_.bucket_bytes, config_.credit_bytes / 2, config_.bucket_bytes});
+  const BucketLimits limits{config_.bucket_bytes, config_.credit_bytes / 2, config_.bucket_bytes,
+                            config_.kept_effects > 0};
+  const auto buckets = make_buckets(tensors, limits);
   auto bucket = buckets.begin();
   std::size_t position = 0;  // in fusible
   std::vector<Entry*> ends;

@@ -6,10 +6,12 @@
 
 namespace horo {
 
-// A skipped tensor is named, because the number may be unknown to a rank that is behind.
+// A skipped tensor is named, because the number may be unknown to a rank that is behind. No name: it is of a round,
+// which runs again as a whole, or not known here.
 TensorRef Member::with_name(const TensorRef& ref) const {
   if (ref.name || *ref.id >= by_id_.size() || !by_id_[*ref.id].key) return {ref.name, {}};
-  return {name_of(tensors_.at(*by_id_[*ref.id].key).spec), {}};
+  const TensorSpec& spec = tensors_.at(*by_id_[*ref.id].key).spec;
+  return {spec.round_stream != 0 ? std::nullopt : std::optional(name_of(spec)), {}};
 }
 
 // Before the message is applied.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,13 @@
 namespace horo {
 
 GuardLink::GuardLink(int fd, std::function<void()> on_message) : fd_(fd), on_message_(std::move(on_message)) {
+  int type = 0;
+  socklen_t size = sizeof type;
+  const bool is_socket = ::getsockopt(fd_, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
+  if (!is_socket || (::fcntl(fd_, F_GETFD) & FD_CLOEXEC) != 0) {
+    throw std::invalid_argument("HORO_GUARD_FD=" + std::to_string(fd_) +
+                                ": expected the socket that horo run has given to this process, used once");
+  }
   ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
   own_descriptor(fd_);
   thread_ = start_thread("horo guard", [this] { receive_all(); });
@@ -58,7 +66,7 @@ bool GuardLink::has_ended(std::uint32_t epoch) {
 
 void GuardLink::wait(TimePoint until) {
   MutexLock lock(mutex_);
-  while (received_.empty() && !woken_ && Clock::now() < until) changed_.wait_until(mutex_, until);
+  while (received_.empty() && !woken_ && !closed_ && Clock::now() < until) changed_.wait_until(mutex_, until);
   woken_ = false;
 }
 
@@ -68,13 +76,24 @@ void GuardLink::wake() noexcept {
   changed_.notify_all();
 }
 
+void GuardLink::close() noexcept {
+  MutexLock lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+bool GuardLink::is_closed() {
+  MutexLock lock(mutex_);
+  return closed_ && received_.empty();
+}
+
 // Ends with the socket: the guard has ended, or this object ends.
 void GuardLink::receive_all() noexcept {
   std::vector<std::byte> bytes(kMaxMemberMessage);
   while (true) {
     const ssize_t got = ::recv(fd_, bytes.data(), bytes.size(), 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return;
+    if (got <= 0) return close();
     try {
       GuardMessage message = decode_guard_message(std::span(bytes).first(static_cast<std::size_t>(got)));
       MutexLock lock(mutex_);

@@ -15,7 +15,8 @@ namespace horo {
 // Any thread may call any function.
 class GuardLink {
  public:
-  // fd: a SOCK_SEQPACKET socket, of which this object is the owner from now on. on_message: called by the link's thread
+  // fd: a SOCK_SEQPACKET socket, of which this object is the owner from now on. Throws std::invalid_argument if it is
+  // none, or another object has owned it. on_message: called by the link's thread
   // when take() has a message; must not block.
   GuardLink(int fd, std::function<void()> on_message);
   ~GuardLink();
@@ -31,15 +32,18 @@ class GuardLink {
   // Blocks until there is a message, wake() was called or `until` is reached.
   void wait(TimePoint until);
   void wake() noexcept;
+  bool is_closed();  // the guard has ended, and all messages were taken
 
  private:
   void receive_all() noexcept;
+  void close() noexcept;
 
   const int fd_;
   const std::function<void()> on_message_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<GuardMessage> received_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
   bool woken_ GUARDED_BY(mutex_) = false;
   std::jthread thread_;
 };

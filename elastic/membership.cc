@@ -220,10 +220,17 @@ Effects JobMembership::missing_effects(const std::vector<MemberId>& members) con
   for (const MemberId id : members) {
     const Frozen& frozen = *at(id).frozen;
     all_applied = std::min(all_applied, frozen.applied);
-    effects.insert(frozen.effects.begin(), frozen.effects.end());
+    for (const auto& [number, bytes] : frozen.effects) {
+      std::vector<std::byte>& kept = effects[number];  // a member outside of a set knows less of what happened in it
+      if (bytes.size() > kept.size()) kept = bytes;
+    }
   }
   std::erase_if(effects, [&](const auto& effect) { return effect.first <= all_applied; });
-  while (effects.size() > kMaxEffects) effects.erase(effects.begin());
+  const auto bytes_of = [](std::size_t bytes, const auto& effect) { return bytes + effect.second.size(); };
+  while (effects.size() > kMaxEffects ||
+         std::accumulate(effects.begin(), effects.end(), std::size_t{0}, bytes_of) > kMaxEffectBytes) {
+    effects.erase(effects.begin());
+  }
   return effects;
 }
 

@@ -170,6 +170,7 @@ Progress read_progress(ByteReader& in) {
 Effects read_effects(ByteReader& in) {
   Effects effects;
   const std::uint32_t count = read_count(in, kEffectBytes, kMaxEffects, "effects");
+  if (in.left() > kMaxEffectBytes + count * kEffectBytes) throw ProtocolError("the effects are too long");
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint64_t number = in.u64();
     const auto bytes = in.raw(in.u32());

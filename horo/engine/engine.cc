@@ -30,6 +30,8 @@ Engine::Engine(const Config& config, const FirstLinks& first, Reconnect reconnec
       reconnect_(std::move(reconnect)),
       no_memory_(peer_lost(config_.rank, "rank " + std::to_string(config_.rank) + ": " + out_of_memory()->text)) {
   if (config.guard_fd >= 0) {
+    if (config.min_np == 0)
+      throw std::invalid_argument("HORO_GUARD_FD is set and HORO_MIN_NP is 0: expected 1 or more");
     join_job(first);
   } else {
     start(first);
@@ -274,7 +276,7 @@ void Engine::handle(const ControlEvent& event, TimePoint now) {
       epoch_->coordinator.on(RankLeft{event.from}, now, actions_);
       return;
     case ControlEvent::Kind::kLost:
-      end_epoch(event.from, event.reason);
+      lose(event.from, event.reason, false);
       return;
   }
 }
@@ -289,10 +291,11 @@ void Engine::take_submissions(TimePoint now) {
 }
 
 // Called by the thread that runs a task of the lane.
-void Engine::lane_failed(FailurePtr failure) {
+void Engine::lane_failed(std::uint32_t epoch, FailurePtr failure) {
   {
     MutexLock lock(mutex_);
-    if (!lane_failure_) lane_failure_ = std::move(failure);  // of several lanes: the first failure
+    if (epoch == lane_epoch_ && !lane_failure_)
+      lane_failure_ = std::move(failure);  // of several lanes: the first failure
   }
   wake();
 }
@@ -316,7 +319,7 @@ void Engine::check_lanes(TimePoint now) {
   }
   if (!failure || ended_ || frozen_) return;
   if (failure->kind != Failure::Kind::kPeerLost) return end_epoch(rank(), with_rank(failure->text));
-  if (failure->evidence == Evidence::kTold) return end_epoch(failure->origin, failure->text);
+  if (failure->evidence == Evidence::kTold) return lose(failure->origin, failure->text, false);
   if (failure->evidence == Evidence::kDied) return;
   suspect({rank(), failure->origin, failure->evidence, failure->text}, now);
 }
@@ -337,15 +340,19 @@ void Engine::check_silence(TimePoint now) {
   const FailureDetector::Advice advice = epoch_->detector.tick(tensor_table_.has_in_flight(), now);
   detector_deadline_ = advice.next_tick;
   if (advice.ask) epoch_->links.control->beat(true);
-  if (advice.verdict) end_epoch(advice.verdict->origin, advice.verdict->text, true);
+  if (advice.verdict) lose(advice.verdict->origin, advice.verdict->text, true);
 }
 
-// Announces the end to all ranks. An elastic job goes on in the next epoch, unless the end comes from this rank itself:
-// it would come again. Else every Work in flight and every later submission fails with the same text.
-// Nothing in here throws: it runs once, and waiting callers have no other way to return.
-void Engine::end_epoch(int origin, const std::string& why, bool is_own) noexcept {
+// A rank is lost, maybe this one in the view of others. An elastic job goes on in the next epoch.
+void Engine::lose(int origin, const std::string& why, bool is_own) noexcept {
+  is_elastic() ? freeze(origin, why, is_own) : end_epoch(origin, why);
+}
+
+// Announces the end to all ranks. In an elastic job the end comes from this rank itself, and would come again: it
+// leaves the job. Every Work in flight and every later submission fails with the same text. Nothing in here throws: it
+// runs once, and waiting callers have no other way to return.
+void Engine::end_epoch(int origin, const std::string& why) noexcept {
   if (ended_) return;
-  if (is_elastic() && origin != rank()) return freeze(origin, why, is_own);
   if (is_elastic()) leave_job(true, why);
   ended_ = true;
   reserve_.reset();

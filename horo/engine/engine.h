@@ -88,6 +88,9 @@ class Engine {
   // Elastic jobs: engine_elastic.cc.
   bool is_elastic() const { return guard_ != nullptr; }
   void join_job(const FirstLinks& first);
+  void on_guard_message();
+  Topology agree(const std::shared_ptr<EpochState>& next);
+  void end_after_freeze() noexcept;
   View next_view();
   void take_guard_messages();
   void take(const Freeze& freeze);
@@ -96,7 +99,7 @@ class Engine {
   void take(const Evicted& evicted);
   void check_left(TimePoint now);
   void freeze(int origin, const std::string& why, bool is_own) noexcept;
-  void perform_pending() noexcept;
+  void perform_pending();
   void report_frozen(std::uint32_t epoch, const std::string& why, std::optional<MemberId> lost);
   void wait_for_view();
   void set_between_epochs(bool between) noexcept;
@@ -133,14 +136,15 @@ class Engine {
   void perform(SetTimer& timer, std::vector<Event>&);
   void perform(Diagnose& diagnose, std::vector<Event>& more);
   void perform(Warn& warn, std::vector<Event>&);
-  void lane_failed(FailurePtr failure);
+  void lane_failed(std::uint32_t epoch, FailurePtr failure);
   std::string with_rank(const std::string& text) const;  // "rank 2: text"
   void check_abort();
   void check_lanes(TimePoint now);
   void check_deaths(TimePoint now);
   void check_silence(TimePoint now);
   void suspect(Suspicion suspicion, TimePoint now);
-  void end_epoch(int origin, const std::string& why, bool is_own = false) noexcept;
+  void end_epoch(int origin, const std::string& why) noexcept;
+  void lose(int origin, const std::string& why, bool is_own) noexcept;
   FailurePtr failure_of(int origin, const std::string& why) const noexcept;
 
   const Config config_;
@@ -171,10 +175,12 @@ class Engine {
   const FailurePtr no_memory_;  // the failure of Works if no memory is left for the text of another
   mutable Mutex epoch_mutex_;
   std::shared_ptr<EpochState> shared_epoch_ GUARDED_BY(epoch_mutex_);
-  std::map<std::uint32_t, World> worlds_ GUARDED_BY(epoch_mutex_);  // by epoch
+  std::shared_ptr<EpochState> installing_ GUARDED_BY(epoch_mutex_);  // in the startup agreement of an elastic job
+  std::map<std::uint32_t, World> worlds_ GUARDED_BY(epoch_mutex_);   // by epoch
   Mutex mutex_;
-  CondVar changed_;                             // of the members below, except for the first two
-  FailurePtr lane_failure_ GUARDED_BY(mutex_);  // not handled yet
+  CondVar changed_;                                  // of the members below, except for the first two
+  std::uint32_t lane_epoch_ GUARDED_BY(mutex_) = 0;  // of lane_failure_; lanes of earlier epochs are ignored
+  FailurePtr lane_failure_ GUARDED_BY(mutex_);       // not handled yet
   std::optional<std::string> abort_reason_ GUARDED_BY(mutex_);
   bool between_epochs_ GUARDED_BY(mutex_) = false;  // frozen: the next epoch will have groups again
   bool leaving_ GUARDED_BY(mutex_) = false;

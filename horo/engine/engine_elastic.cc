@@ -17,7 +17,7 @@ namespace {
 
 // A rank that has left may have delivered a collective that this rank is about to deliver; no new epoch is needed then.
 constexpr std::chrono::milliseconds kLeftPatience{100};
-constexpr std::chrono::milliseconds kInstallTimeout{10'000};
+constexpr std::chrono::milliseconds kInstallTimeout{5'000};
 constexpr std::chrono::seconds kWaitForView{1};
 
 // The settings of a member, for the connections of this epoch. Its secret is their key, and names their meeting place.
@@ -50,7 +50,7 @@ Membership membership_in(const View& view, MemberId id) {
 // A member that misses another one before the first epoch begins asks for a view, as it does later.
 void Engine::join_job(const FirstLinks& first) {
   const Membership all = first_membership(config_);
-  guard_ = std::make_unique<GuardLink>(config_.guard_fd, [this] { wake(); });
+  guard_ = std::make_unique<GuardLink>(config_.guard_fd, [this] { on_guard_message(); });
   for (std::optional<View> view;;) {
     const std::uint32_t epoch = view ? view->epoch : 0;
     const IsCancelled is_cancelled = [this, epoch] { return guard_->has_ended(epoch); };
@@ -60,7 +60,12 @@ void Engine::join_job(const FirstLinks& first) {
           view ? find_others(config_for(*view, membership, config_), epoch, {}, is_cancelled) : first(is_cancelled);
       epoch_ = std::make_shared<EpochState>(membership, config_, std::move(links));
       fail_point("start.connected");
-      publish(open_lanes(*epoch_));
+      {
+        MutexLock lock(mutex_);
+        lane_epoch_ = epoch;
+      }
+      publish(agree(epoch_));
+      wake();  // for messages of the guard that came before
       fail_point("start.agreed");
       if (view) {
         const std::vector<int> rank_of = all.ranks_in(membership);
@@ -75,14 +80,45 @@ void Engine::join_job(const FirstLinks& first) {
   }
 }
 
+// The guard may end an epoch while its members still agree on their settings.
+void Engine::on_guard_message() {
+  std::shared_ptr<EpochState> installing;
+  {
+    MutexLock lock(epoch_mutex_);
+    installing = installing_;
+  }
+  if (installing && guard_->has_ended(installing->membership.epoch)) {
+    installing->links.transport->abort(-1, "the epoch has ended before all its ranks had agreed");
+  }
+  wake();
+}
+
+Topology Engine::agree(const std::shared_ptr<EpochState>& next) {
+  const auto set_installing = [this](std::shared_ptr<EpochState> epoch) {
+    MutexLock lock(epoch_mutex_);
+    installing_ = std::move(epoch);
+  };
+  set_installing(next);
+  if (guard_->has_ended(next->membership.epoch)) next->links.transport->abort(-1, "the epoch has ended already");
+  try {
+    const Topology topology = open_lanes(*next);
+    set_installing(nullptr);
+    return topology;
+  } catch (...) {
+    set_installing(nullptr);
+    throw;
+  }
+}
+
 View Engine::next_view() {
-  while (true) {
+  while (!guard_->is_closed()) {
     guard_->wait(Clock::now() + kWaitForView);
     while (const std::optional<GuardMessage> message = guard_->take()) {
       if (const auto* view = std::get_if<View>(&*message)) return *view;
       if (const auto* evicted = std::get_if<Evicted>(&*message)) throw PeerLost(config_.rank, evicted->reason);
     }
   }
+  throw PeerLost(config_.rank, "the guard of the elastic job has ended");
 }
 
 // One by one: while a view is installed, the queue shows whether its epoch has ended.
@@ -105,11 +141,8 @@ void Engine::take(const Parked& parked) {
 
 void Engine::take(const Evicted& evicted) {
   if (!frozen_) abort_epoch(rank(), evicted.reason);
-  ended_ = true;
-  frozen_ = false;
   tensor_table_.close(failure_of(rank(), evicted.reason));
-  set_between_epochs(false);
-  tensor_table_.fail_all();
+  end_after_freeze();
 }
 
 // A view comes when this rank is frozen: the guard has waited for it.
@@ -133,7 +166,12 @@ void Engine::check_left(TimePoint now) {
 // is_own: this rank misses `origin` itself. A report of what another rank told would blame the wrong link.
 void Engine::freeze(int origin, const std::string& why, bool is_own) noexcept {
   fail_point("engine.freeze");
-  perform_pending();
+  bool is_whole = true;
+  try {
+    perform_pending();
+  } catch (...) {
+    is_whole = false;
+  }
   frozen_ = true;
   set_between_epochs(true);
   detector_deadline_.reset();
@@ -142,22 +180,32 @@ void Engine::freeze(int origin, const std::string& why, bool is_own) noexcept {
   epoch_->lanes->join();
   is_settled_ = false;
   try {
+    if (!is_whole) throw std::bad_alloc();
     const auto lost = is_own ? member_at(epoch_->membership.members, origin) : std::nullopt;
     report_frozen(epoch_->membership.epoch, why, lost);
     log_info(say("rank ", rank(), " is frozen in epoch ", epoch_->membership.epoch, ": ", why));
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
     leave_job(true, no_memory_->text);
+    tensor_table_.close(no_memory_);
+    end_after_freeze();
   }
 }
 
+// After close(): this rank takes part no more.
+void Engine::end_after_freeze() noexcept {
+  ended_ = true;
+  frozen_ = false;
+  detector_deadline_.reset();
+  timer_.reset();
+  stall_diagnosis_.close();
+  set_between_epochs(false);
+  tensor_table_.fail_all();
+}
+
 // The coordinator counts the messages that it has applied, so what they cause is not left out.
-void Engine::perform_pending() noexcept {
-  try {
-    std::vector<Event> more;
-    perform(std::exchange(actions_, {}), more);
-  } catch (const std::bad_alloc&) {
-    leave_job(true, no_memory_->text);
-  }
+void Engine::perform_pending() {
+  std::vector<Event> more;
+  perform(std::exchange(actions_, {}), more);
 }
 
 void Engine::report_frozen(std::uint32_t epoch, const std::string& why, std::optional<MemberId> lost) {
@@ -215,7 +263,7 @@ void Engine::install(const View& view) {
   try {
     const std::shared_ptr<EpochState> next = connect(view);
     fail_point("engine.connected");
-    const Topology topology = open_lanes(*next);
+    const Topology topology = agree(next);
     fail_point("engine.agreed");
     const std::vector<int> rank_of = epoch_->membership.ranks_in(next->membership);
     enter_epoch(next);
@@ -238,8 +286,11 @@ std::shared_ptr<EpochState> Engine::connect(const View& view) {
   const auto& before = epoch_->membership;
   const Membership membership = membership_in(view, before.members[static_cast<std::size_t>(before.rank)]);
   const Config config = config_for(view, membership, config_);
-  Links links = find_others(config, view.epoch, {}, [this, &view] { return guard_->has_ended(view.epoch); });
-  return std::make_shared<EpochState>(membership, config_, std::move(links), *epoch_);
+  const auto is_cancelled = [this, &view] { return guard_->has_ended(view.epoch) || is_leaving(); };
+  Links links = find_others(config, view.epoch, {}, is_cancelled);
+  Config settings = config_;
+  settings.start_timeout = config.start_timeout;
+  return std::make_shared<EpochState>(membership, settings, std::move(links), *epoch_);
 }
 
 void Engine::leave_job(bool failed, const std::string& why) noexcept {

@@ -38,7 +38,8 @@ Topology Engine::open_lanes(EpochState& epoch) {
   for (int rank = 0; rank < config.size; ++rank) world.ranks.push_back(rank);
   epoch.lanes = std::make_unique<LaneSet>(
       LaneContext{*epoch.links.transport, tensor_table_, counters_, config, registry_}, std::move(world),
-      [this](FailurePtr failure) { lane_failed(std::move(failure)); }, [this] { wake(); });
+      [this, number = epoch.membership.epoch](FailurePtr failure) { lane_failed(number, std::move(failure)); },
+      [this] { wake(); });
   for (const auto& [set, ranks] : epoch.coordinator.sets()) {
     if (set != 0 && std::ranges::binary_search(ranks, config.rank)) epoch.lanes->open(set, ranks);
   }
@@ -147,6 +148,7 @@ void Engine::enter_epoch(std::shared_ptr<EpochState> next) {
   set_check_context(rank(), epoch_->config.size, epoch_->membership.epoch);
   MutexLock lock(mutex_);
   lane_failure_ = nullptr;
+  lane_epoch_ = epoch_->membership.epoch;
 }
 
 }  // namespace horo

@@ -86,7 +86,7 @@ Allocation Buckets::take(std::size_t bytes) {
     const bool fits = one->bytes >= bytes && one->bytes <= most;
     if (fits && (best == spare_.end() || one->bytes < best->bytes)) best = one;
   }
-  if (best == spare_.end()) return group_.allocate(bytes <= kSmallBytes ? kSmallBytes : bytes);
+  if (best == spare_.end()) return group_.allocate(keeps_spare_ ? std::max(bytes, kSmallBytes) : bytes);
   Allocation memory = std::move(*best);
   spare_.erase(best);
   return memory;
@@ -94,7 +94,7 @@ Allocation Buckets::take(std::size_t bytes) {
 
 // Of many, the one that was not taken for the longest time is freed.
 void Buckets::give_back(Allocation memory) {
-  if (!memory.data) return;
+  if (!memory.data || !keeps_spare_) return;
   spare_.push_back(std::move(memory));
   if (spare_.size() > kMostSpare) spare_.erase(spare_.begin());
 }

@@ -15,7 +15,9 @@ namespace horo {
 // Only the thread that runs the lane's tasks. Group and counters outlive it.
 class Buckets {
  public:
-  Buckets(Group& group, Counters& counters) : group_(group), counters_(counters) {}
+  // keeps_spare: memory that is given back, or too small, is kept for take(): in an elastic job.
+  Buckets(Group& group, Counters& counters, bool keeps_spare = false)
+      : group_(group), counters_(counters), keeps_spare_(keeps_spare) {}
 
   // Packs a known plan that is not released yet and is not contiguous in memory.
   void prepack(std::span<const Item> items);
@@ -42,6 +44,7 @@ class Buckets {
 
   Group& group_;
   Counters& counters_;
+  const bool keeps_spare_;
   std::deque<Bucket> buckets_;
   std::vector<Allocation> spare_;  // given back
   Bucket* current_ = nullptr;      // of packed(), null: no copy; no bucket is claimed between packed() and unpack()

@@ -44,7 +44,7 @@ Lane::Lane(const LaneContext& context, Members members, std::uint32_t channel, L
       is_shared_memory_(context.config.local_size == context.config.size && members.arenas != nullptr),
       groups_(context.transport, std::move(members), context.config, context.counters),
       callbacks_(std::move(callbacks)),
-      buckets_(groups_.of({}, groups_.members().set), context.counters),
+      buckets_(groups_.of({}, groups_.members().set), context.counters, context.config.min_np > 0),
       commits_(context.tensor_table, buckets_, context.counters),
       thread_(start_thread("horo lane", [this] { loop(); })) {}
 

@@ -106,6 +106,7 @@ void LaneSet::reap() {
       continue;
     }
     end_in_lane(kMail, closed->second.last);
+    reaped_[closed->first] = closed->second.lane->completed();
     closed = closed_.erase(closed);
   }
 }
@@ -163,7 +164,7 @@ void LaneSet::join() {
 }
 
 std::map<std::uint32_t, std::uint64_t> LaneSet::progress() const {
-  std::map<std::uint32_t, std::uint64_t> progress;
+  std::map<std::uint32_t, std::uint64_t> progress = reaped_;
   for (const auto& [place, lane] : stopped_) progress[place] = lane->completed();
   for (const auto& [place, closed] : closed_) progress[place] = closed.lane->completed();
   return progress;

@@ -75,7 +75,8 @@ class LaneSet {
   std::map<std::uint32_t, Closed> closed_;  // by process set; engine thread
   Mutex mutex_;
   std::map<std::uint32_t, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);  // by process set, and kMail
-  std::map<std::uint32_t, std::unique_ptr<Lane>> stopped_;                   // lanes_ after stop(); engine thread
+  std::map<std::uint32_t, std::uint64_t> reaped_;           // Lane::completed() of lanes of removed sets
+  std::map<std::uint32_t, std::unique_ptr<Lane>> stopped_;  // lanes_ after stop(); engine thread
 };
 
 }  // namespace horo

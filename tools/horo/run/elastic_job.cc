@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 
 #include "elastic/texts.h"
 #include "horo/base/time.h"
@@ -87,7 +88,11 @@ void ElasticJob::send(MemberId id, GuardMessage message) {
     secret_epoch_ = view->epoch;
     view->secret = secret_;
   }
-  sockets_.at(id)->send(encode(message));
+  try {
+    sockets_.at(id)->send(encode(message));
+  } catch (const std::length_error& error) {
+    orders_.end_job(error.what());
+  }
 }
 
 }  // namespace horo::tools
