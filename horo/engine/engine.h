@@ -161,6 +161,7 @@ class Engine {
   std::optional<TimePoint> left_since_;  // a rank has left this epoch, and collectives are in flight
   int left_rank_ = -1;
   int lost_rank_ = -1;           // by the numbers of the last epoch
+  std::string lost_reason_;      // why that epoch ended
   std::optional<Item> rebuild_;  // the request that was released: the epoch ends
   Actions actions_;
   std::optional<TimePoint> timer_;                   // of the coordinator

@@ -49,7 +49,7 @@ void Engine::perform(Skip& skip, std::vector<Event>&) {
 }
 
 void Engine::perform(Fail& fail, std::vector<Event>&) {
-  FailurePtr failure = fail.lost ? peer_lost(lost_rank_, fail.text) : mismatch(fail.text);
+  FailurePtr failure = fail.lost ? peer_lost(lost_rank_, fail.text + ". " + lost_reason_) : mismatch(fail.text);
   epoch_->lanes->end({take_ended(fail.keys), std::move(failure)});
 }
 

@@ -26,10 +26,11 @@ def fails(change):
     raise LookupError("a function of the script failed")
 
 
-def engine_epoch():
-    topology = _native.Topology(ctypes.sizeof(_native.Topology))
-    _native.quick.horo_get_topology(_default.session().pointer, topology)
-    return topology.epoch
+def engine_size():
+    """The size of the world that the script has not seen yet."""
+    world = _native.SetInfo(ctypes.sizeof(_native.SetInfo))
+    _native.quick.horo_get_set(_default.session().pointer, 0, world)
+    return world.size
 
 
 def die(rank):
@@ -45,7 +46,7 @@ hvd.on_change(check)
 remove_fails = hvd.on_change(fails)
 
 die(1)
-while engine_epoch() == 0:
+while engine_size() == 4:
     pass
 seen = [hvd.rank(), hvd.size(), pair.ranks, others.ranks]
 assert seen == [was, 4, [0, 1], [2, 3]], seen

@@ -14,8 +14,8 @@
 namespace horo::tools {
 namespace {
 
-constexpr std::size_t kRoundsBefore = 6;  // of each epoch before a kill
-constexpr std::size_t kFirstSteps = 5;    // of a job: they send names and make plans
+constexpr std::size_t kRoundsBefore = 6;       // of each epoch before a kill
+constexpr std::size_t kElasticFirstSteps = 5;  // of a job: they send names and make plans
 
 double ms_of(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
@@ -107,12 +107,12 @@ struct Turns {
 };
 
 void take_turn(const ElasticBench& bench, ElasticKind kind, Turns& turns) {
-  ElasticRun job(bench, kind, bench.steps + static_cast<int>(kFirstSteps));
+  ElasticRun job(bench, kind, bench.steps + static_cast<int>(kElasticFirstSteps));
   job.read_to_end();
-  turns.step_ms.push_back(median(steps_ms(job.ranks().front().deliveries, kFirstSteps - 1)));
+  turns.step_ms.push_back(median(steps_ms(job.ranks().front().deliveries, kElasticFirstSteps - 1)));
   double used_ms = 0;
   for (const RankPrints& rank : job.ranks()) {
-    used_ms += ms_of(rank.deliveries.back().used - rank.deliveries[kFirstSteps - 1].used);
+    used_ms += ms_of(rank.deliveries.back().used - rank.deliveries[kElasticFirstSteps - 1].used);
   }
   turns.used_ms.push_back(used_ms / bench.steps / bench.ranks);
 }
