@@ -22,9 +22,10 @@ namespace {
 
 // The full path of a program in PATH, or empty.
 std::string find_program(const std::string& name) {
-  std::istringstream folders(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = folder + "/" + name;
+  const char* all = std::getenv("PATH");
+  std::istringstream folders(all == nullptr ? "" : all);
+  for (std::string path; std::getline(folders, path, ':');) {
+    path.append("/").append(name);
     if (::access(path.c_str(), X_OK) == 0) return path;
   }
   return "";
@@ -42,7 +43,7 @@ std::string need_file(const std::string& name, const std::string& path) {
 
 std::string need_program(const std::string& name, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
-    if (const std::string path = find_program(word); !path.empty()) return path;
+    if (std::string path = find_program(word); !path.empty()) return path;
   }
   refuse_peer(name, "there is no " + words.front() + " in PATH");
 }

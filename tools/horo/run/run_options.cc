@@ -149,7 +149,7 @@ void set_variables(const RunOptions& options, Launch& launch) {
     const std::string name = variable.substr(0, equals);
     if (name.empty()) refuse("--env " + variable + ": expected NAME=VALUE, or NAME to pass on its value");
     if (std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end()) {
-      refuse("--env " + variable + ": horo run itself sets " + name);
+      refuse(std::string("--env ").append(variable).append(": horo run itself sets ").append(name));
     }
     const char* value = equals == std::string::npos ? std::getenv(name.c_str()) : variable.c_str() + equals + 1;
     if (value == nullptr) refuse("--env " + name + ": it is not set in this environment; expected NAME=VALUE");
