@@ -26,7 +26,7 @@ class Member:
         lanes = b"".join(struct.pack("<IQ", *lane) for lane in progress.items())
         text = b"seen by member %d" % self.id
         fields = struct.pack("<II", self.epoch, len(progress)) + lanes + struct.pack("<BI", 0, len(text)) + text
-        self.send(FROZEN, fields)
+        self.send(FROZEN, fields + struct.pack("<QI", 0, 0))  # no message of the stream was applied
 
     def leave(self, failed=False, text=b""):
         self.send(LEAVE, struct.pack("<BI", failed, len(text)) + text)
