@@ -14,6 +14,7 @@ from horo import _default
 from horo._handles import synchronize
 from horo._sets import global_process_set
 from horo._specs import Average, Sum
+from horo.errors import PeerLost
 from horo.torch import ops
 
 
@@ -32,9 +33,22 @@ def broadcast_parameters(params, root_rank, *, process_set=global_process_set):
 
 
 def _broadcast_all(named, root_rank, process_set):
+    """If an elastic job loses the root, all ranks repeat it, from the rank that has its number then."""
+    while (lost := _broadcast_once(named, root_rank, process_set)) is not None:
+        if _default.session().topology.min_size == 0 or root_rank not in process_set.ranks:
+            raise lost
+
+
+def _broadcast_once(named, root_rank, process_set):
+    """Returns the first PeerLost of a tensor, or None."""
     handles = [ops.broadcast_async_(tensor, root_rank, name, process_set) for name, tensor in named]
+    lost = None
     for handle in handles:
-        synchronize(handle)
+        try:
+            synchronize(handle)
+        except PeerLost as error:
+            lost = lost or error
+    return lost
 
 
 @dataclasses.dataclass
