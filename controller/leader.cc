@@ -279,7 +279,6 @@ void Leader::release_complete() {
       release_bucket(entries, {});
     }
   }
-  std::stable_sort(ends.begin(), ends.end(), [](Entry* a, Entry* b) { return place_of_end(*a) < place_of_end(*b); });
   for (Entry* end : ends) release_end(*end);
 }
 
@@ -292,7 +291,11 @@ void Leader::release_end(Entry& end) {
 
 void Leader::release_alone(Entry& entry, std::vector<Entry*>& ends) {
   if (ReadyTable::agreed(entry)->spec.kind == CollectiveKind::kAddSet) return define_set(entry);
-  if (place_of_end(entry) > 0) return ends.push_back(&entry);
+  if (place_of_end(entry) > 0) {
+    const auto precedes = [](Entry* a, Entry* b) { return place_of_end(*a) < place_of_end(*b); };
+    ends.insert(std::upper_bound(ends.begin(), ends.end(), &entry, precedes), &entry);
+    return;
+  }
   if (entry.absent.count() == entry.ready.count()) return skip(entry);
   release_bucket({&entry}, entry.absent.ranks());
 }
