@@ -10,9 +10,28 @@ namespace {
 constexpr std::size_t kBuckets = 2;
 constexpr std::size_t kMostSpare = 64;
 constexpr std::size_t kMostWaste = 2;
-constexpr std::size_t kSmallBytes = 64 << 10;
 
 }  // namespace
+
+// A large tensor would need new memory if a small one had taken memory that is much larger.
+Allocation SpareMemory::take(std::size_t bytes) {
+  const std::size_t most = std::max(kMostWaste * bytes, kSmallBytes);
+  auto best = spare_.end();
+  for (auto one = spare_.begin(); one != spare_.end(); ++one) {
+    const bool fits = one->bytes >= bytes && one->bytes <= most;
+    if (fits && (best == spare_.end() || one->bytes < best->bytes)) best = one;
+  }
+  if (best == spare_.end()) return {};
+  Allocation memory = std::move(*best);
+  spare_.erase(best);
+  return memory;
+}
+
+void SpareMemory::give_back(Allocation memory) {
+  if (!memory.data) return;
+  spare_.push_back(std::move(memory));
+  if (spare_.size() > kMostSpare) spare_.erase(spare_.begin());
+}
 
 void Buckets::prepack(std::span<const Item> items) {
   Bucket& bucket = claim(bytes_of(items));
@@ -37,7 +56,11 @@ void Buckets::unpack(std::span<const Item> items) {
     from += bytes;
   }
   counters_.add_unpacked(bytes_of(items));
-  current_->packed = nullptr;
+  drop_packed();
+}
+
+void Buckets::drop_packed() {
+  if (current_ != nullptr) current_->packed = nullptr;
 }
 
 Buckets::Bucket& Buckets::bucket_of(const Job& job) {
@@ -77,26 +100,19 @@ Allocation Buckets::take_packed(const Job& job) {
   return std::exchange(bucket.memory, {});
 }
 
-// The smallest one that is large enough, but not one that is much larger: a large tensor would then need new memory.
 Allocation Buckets::take(std::size_t bytes) {
   if (bytes == 0) return {};
-  const std::size_t most = std::max(kMostWaste * bytes, kSmallBytes);
-  auto best = spare_.end();
-  for (auto one = spare_.begin(); one != spare_.end(); ++one) {
-    const bool fits = one->bytes >= bytes && one->bytes <= most;
-    if (fits && (best == spare_.end() || one->bytes < best->bytes)) best = one;
-  }
-  if (best == spare_.end()) return group_.allocate(keeps_spare_ ? std::max(bytes, kSmallBytes) : bytes);
-  Allocation memory = std::move(*best);
-  spare_.erase(best);
-  return memory;
+  if (Allocation memory = spare_.take(bytes); memory.data) return memory;
+  return group_.allocate(keeps_spare_ ? std::max(bytes, SpareMemory::kSmallBytes) : bytes);
 }
 
-// Of many, the one that was not taken for the longest time is freed.
 void Buckets::give_back(Allocation memory) {
-  if (!memory.data || !keeps_spare_) return;
-  spare_.push_back(std::move(memory));
-  if (spare_.size() > kMostSpare) spare_.erase(spare_.begin());
+  if (keeps_spare_) spare_.give_back(std::move(memory));
+}
+
+Allocation Buckets::take_shard(std::size_t bytes) {
+  if (Allocation memory = shards_.take(bytes); memory.data) return memory;
+  return group_.allocate_shard(std::max(bytes, SpareMemory::kSmallBytes));
 }
 
 void Buckets::pack(Bucket& bucket, std::span<const Item> items) {

@@ -12,6 +12,20 @@
 
 namespace horo {
 
+// Memory that was given back, for later use. One thread.
+class SpareMemory {
+ public:
+  // The smallest one that is large enough, but not one that is much larger; null data: none.
+  Allocation take(std::size_t bytes);
+  // Of many, the one that was not taken for the longest time is freed.
+  void give_back(Allocation memory);
+
+  static constexpr std::size_t kSmallBytes = 64 << 10;
+
+ private:
+  std::vector<Allocation> spare_;
+};
+
 // Only the thread that runs the lane's tasks. Group and counters outlive it.
 class Buckets {
  public:
@@ -25,12 +39,17 @@ class Buckets {
   Buffer packed(const Job& job);
   // Copies the results out of the buffer that packed() returned last.
   void unpack(std::span<const Item> items);
+  // Instead of unpack(): the buffer is not needed any more.
+  void drop_packed();
 
   // The tensors of the job packed into memory that the caller keeps until give_back().
   Allocation take_packed(const Job& job);
   // Memory of at least this size, of undefined content; null for no bytes.
   Allocation take(std::size_t bytes);
   void give_back(Allocation memory);
+  // The same for a shard of a result, see Group::allocate_shard(). Null data: there is no such memory.
+  Allocation take_shard(std::size_t bytes);
+  void give_back_shard(Allocation memory) { shards_.give_back(std::move(memory)); }
 
  private:
   struct Bucket {
@@ -46,8 +65,8 @@ class Buckets {
   Counters& counters_;
   const bool keeps_spare_;
   std::deque<Bucket> buckets_;
-  std::vector<Allocation> spare_;  // given back
-  Bucket* current_ = nullptr;      // of packed(), null: no copy; no bucket is claimed between packed() and unpack()
+  SpareMemory spare_, shards_;
+  Bucket* current_ = nullptr;  // of packed(), null: no copy; no bucket is claimed between packed() and unpack()
 };
 
 }  // namespace horo

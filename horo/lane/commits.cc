@@ -48,20 +48,29 @@ void Commits::deliver() {
   for (HeldResult& held : std::exchange(committing_, {})) deliver_one(held);
 }
 
+void Commits::copy_results(const HeldResult& held) {
+  const std::byte* from = held.memory.data.get();
+  if (from == nullptr) return;
+  const bool is_single = held.items->size() == 1 && held.shards.is_empty();
+  std::size_t done = 0;
+  for (const Item& item : *held.items) {
+    const std::size_t bytes = is_single ? held.bytes : item.bytes;
+    auto* const to = static_cast<std::byte*>(item.submission.out);
+    if (!held.shards.is_empty()) {
+      held.shards.read(done, bytes, to);
+    } else if (bytes > 0) {
+      std::memcpy(to, from + done, bytes);
+    }
+    done += bytes;
+  }
+  counters_.add_unpacked(done);
+}
+
 // The works end after the last write to their memory.
 void Commits::deliver_one(HeldResult& held) {
-  const std::byte* from = held.memory.data.get();
-  if (from != nullptr && !held.failure) {
-    const bool is_single = held.items->size() == 1;
-    std::size_t done = 0;
-    for (const Item& item : *held.items) {
-      const std::size_t bytes = is_single ? held.bytes : item.bytes;
-      if (bytes > 0) std::memcpy(item.submission.out, from + done, bytes);
-      done += bytes;
-    }
-    counters_.add_unpacked(done);
-  }
-  buckets_.give_back(std::move(held.memory));
+  if (!held.failure) copy_results(held);
+  held.shards.is_empty() ? buckets_.give_back(std::move(held.memory))
+                         : buckets_.give_back_shard(std::move(held.memory));
   if (!held.failure) held.failure = move_to_caller(held.items->front(), held.outcome);
   end(held);
 }

@@ -1,6 +1,7 @@
-// Commits: the results of a lane in an elastic job. A collective leaves its inputs intact: its result is held apart
-// until it is committed, and then copied to the callers' memory. A collective of a round (TensorSpec::round_stream) is
-// committed by the barrier of its round, any other one by itself. docs/protocol.md has the reasons.
+// Commits: the results of a lane in an elastic job. A collective leaves its inputs intact: its result, or this member's
+// shard of it, is held apart until it is committed, and then copied to the callers' memory. A collective of a round
+// (TensorSpec::round_stream) is committed by the barrier of its round, any other one by itself. docs/protocol.md has
+// the reasons.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,11 @@ namespace horo {
 // Works whose results wait for a commit.
 struct HeldResult {
   ItemList items;
-  Allocation memory = {};   // the results, one after the other; null: none
-  std::size_t bytes = 0;    // of a single result
-  Outcome outcome = {};     // of a single item; absent: of all items
-  FailurePtr failure = {};  // the works fail
+  Allocation memory = {};     // the results, one after the other; null: none
+  ShardedResult shards = {};  // not empty: the results are here, and `memory` is this member's shard
+  std::size_t bytes = 0;      // of a single result
+  Outcome outcome = {};       // of a single item; absent: of all items
+  FailurePtr failure = {};    // the works fail
 };
 
 // The collective that commits now: its number, and the ranks that take part; empty: all members of the set.
@@ -53,6 +55,7 @@ class Commits {
 
  private:
   void deliver_one(HeldResult& held);
+  void copy_results(const HeldResult& held);
   void end(HeldResult& held);
 
   TensorTable& tensor_table_;

@@ -270,7 +270,8 @@ void Lane::run(const FilledPlan& filled) {
   like.dtype = spec.dtype;
   like.channel = channel_;
   like.counts = {bytes_of(items) / size_of(spec.dtype)};
-  if (is_elastic() || !find_pieces(items, like, *groups_.all())) buckets_.prepack(items);
+  const bool may_find = !is_elastic() || groups_.all()->shard_bytes(like) > 0;
+  if (!may_find || !find_pieces(items, like, *groups_.all())) buckets_.prepack(items);
 }
 
 Participants Lane::participants_of(const Job& job) {

@@ -126,6 +126,8 @@ class Lane {
   void run_retained(const Job& job);
   void end_retained(const Ending& ending);
   HeldResult reduce_retained(const Job& job, const Participants& participants, Collective collective);
+  std::size_t shard_bytes(const Job& job, const Participants& participants, const Collective& collective) const;
+  bool reduce_to_shards(const Job& job, const Participants& participants, Collective collective, HeldResult& result);
   HeldResult reduce_coded_retained(const Job& job, const Participants& participants, const Collective& collective);
   HeldResult run_single_retained(const Job& job, const Participants& participants, const Collective& like);
   bool is_elastic() const { return context_.config.min_np > 0; }

@@ -31,12 +31,15 @@ bool is_of_round(const Item& item) {
 
 void Lane::run_retained(const Job& job) {
   const Participants participants = participants_of(job);
-  const Collective collective = collective_of(job, participants);
+  Collective collective = collective_of(job, participants);
+  if (collective.kind == CollectiveKind::kAllReduce) {
+    collective.counts = {bytes_of(*job.items) / size_of(collective.dtype)};
+  }
   HeldResult result{job.items};
   fail_point("lane.data");
   if (!job.first().spec->codec.empty()) {
     result = reduce_coded_retained(job, participants, collective);
-  } else if (job.items->size() > 1) {
+  } else if (job.items->size() > 1 || shard_bytes(job, participants, collective) > 0) {
     result = reduce_retained(job, participants, collective);
   } else if (job.first().spec->kind != CollectiveKind::kBarrier) {
     result = run_single_retained(job, participants, collective);
@@ -50,12 +53,40 @@ void Lane::run_retained(const Job& job) {
   fail_point("lane.delivered");
 }
 
-// Tensors that are contiguous in memory are reduced from there into other memory, all others in the bucket that they
-// are packed in.
+// Zero: members do not keep shards. A group of all members keeps them, because they are written again when all members
+// have delivered what they held.
+std::size_t Lane::shard_bytes(const Job& job, const Participants& participants, const Collective& collective) const {
+  const bool is_of_all = &participants.group == groups_.all().get() && job.release.absent_ranks.empty();
+  return is_of_all ? participants.group.shard_bytes(collective) : 0;
+}
+
+// Each member keeps the sums of its shard, and reads those of the others at the delivery.
+bool Lane::reduce_to_shards(const Job& job, const Participants& participants, Collective collective,
+                            HeldResult& result) {
+  const std::size_t bytes = shard_bytes(job, participants, collective);
+  if (bytes == 0) return false;
+  const bool is_packed = !find_pieces(*job.items, collective, participants.group);
+  if (is_packed) {
+    collective.in = collective.out = buckets_.packed(job);
+  } else {
+    collective.pieces = pieces_;
+  }
+  Allocation shard = buckets_.take_shard(bytes);
+  if (!participants.group.reduce_to_shards(collective, buffer_of(shard.data.get(), bytes), result.shards)) {
+    buckets_.give_back_shard(std::move(shard));
+    return false;
+  }
+  if (is_packed) buckets_.drop_packed();
+  result.memory = std::move(shard);
+  return true;
+}
+
+// Where members do not keep shards, tensors that are contiguous in memory are reduced from there into other memory, all
+// others in the bucket that they are packed in.
 HeldResult Lane::reduce_retained(const Job& job, const Participants& participants, Collective collective) {
   const std::size_t bytes = bytes_of(*job.items);
-  collective.counts = {bytes / size_of(collective.dtype)};
   HeldResult result{job.items};
+  if (reduce_to_shards(job, participants, collective, result)) return result;
   if (std::byte* in_place = contiguous_memory(*job.items)) {
     result.memory = buckets_.take(bytes);
     collective.in = buffer_of(in_place, bytes);

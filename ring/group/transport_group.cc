@@ -92,6 +92,28 @@ class TransportGroup final : public Group {
     }
   }
 
+  std::size_t shard_bytes(const Collective& c) const override {
+    if (!may_use_shm(c) || !ShmCollectives::takes_shards(c) || !channel_of(c).shm) return 0;
+    return ShmCollectives::layout_for(c, size()).shard_bytes(index_);
+  }
+
+  Allocation allocate_shard(std::size_t bytes) override {
+    return members_.arenas ? members_.arenas->allocate_lasting(bytes) : Allocation();
+  }
+
+  bool reduce_to_shards(const Collective& collective, Buffer shard, ShardedResult& result) override {
+    check(collective, size(), index_);
+    HORO_CHECK(shard_bytes(collective) > 0 && (shard.data == nullptr || shard.bytes >= shard_bytes(collective)));
+    try {
+      Channel& channel = channel_of(collective);
+      if (!channel.shm->reduce_to_shards(collective, shard, result)) return false;
+      count_in_memory(channel, collective);
+      return true;
+    } catch (...) {
+      failure_of(collective)->raise();
+    }
+  }
+
   std::string_view algorithm(const Collective& c) const override {
     if (may_use_shm(c)) {
       const Channel& channel = channel_of(c);
@@ -152,13 +174,17 @@ class TransportGroup final : public Group {
     if (!channel.is_open) open(channel, collective);
     if (channel.shm) {
       channel.shm->run(collective);
-      Counters::Tally*& tally = channel.tallies[static_cast<std::size_t>(collective.kind)];
-      if (tally == nullptr) tally = &counters_.tally(members_.set, collective.kind, kShm);
-      tally->add(payload_bytes(collective));
+      count_in_memory(channel, collective);
       return true;
     }
     if (channel.two_level) run_two_level(channel, collective);
     return channel.two_level != nullptr;
+  }
+
+  void count_in_memory(Channel& channel, const Collective& collective) {
+    Counters::Tally*& tally = channel.tallies[static_cast<std::size_t>(collective.kind)];
+    if (tally == nullptr) tally = &counters_.tally(members_.set, collective.kind, kShm);
+    tally->add(payload_bytes(collective));
   }
 
   [[gnu::noinline]] void run_two_level(Channel& channel, const Collective& collective) {

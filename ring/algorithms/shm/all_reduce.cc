@@ -1,14 +1,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "horo/base/shard.h"
 #include "ring/algorithms/shm/collectives.h"
+#include "ring/algorithms/shm/staged_chunks.h"
+#include "ring/sharded_result.h"
 
 namespace horo {
 namespace {
 
-constexpr std::size_t kSmallShardUnit = 64;
-constexpr std::size_t kShardUnit = 4096;  // bytes: large shards begin on pages of their own
 constexpr std::size_t kClaimBytes = 256 << 10;
 // Shards of this size and more are claimed in parts; a smaller one is summed before another member could help.
 constexpr std::size_t kLeastClaimedShard = 1 << 20;
@@ -35,14 +34,6 @@ void ShmCollectives::run(const Collective& c) {
 
 std::uint64_t ShmCollectives::offset_of(const std::byte* data, std::size_t bytes) const {
   return sync_.arenas().offset_of(data, bytes).value_or(ShmSync::kNoOffset);
-}
-
-// The range that a member sums, in bytes.
-Shard ShmCollectives::shard_of_bytes(std::size_t bytes, int members, int member) {
-  const std::size_t unit = bytes < kShardUnit * 4 * static_cast<std::size_t>(members) ? kSmallShardUnit : kShardUnit;
-  const Shard units = shard_of((bytes + unit - 1) / unit, members, member);
-  const std::size_t begin = std::min(bytes, units.begin * unit);
-  return {begin, std::min(bytes, (units.begin + units.size) * unit) - begin};
 }
 
 // ---- Inline.
@@ -100,9 +91,9 @@ void ShmCollectives::all_reduce(const Collective& c, std::size_t bytes) {
 void ShmCollectives::sum_in_place(const Collective& c, std::size_t bytes) {
   const int size = sync_.size(), index = sync_.index();
   if (bytes < kLeastClaimedShard * static_cast<std::size_t>(size)) {
-    sum_range(c, shard_of_bytes(bytes, size, index));
+    sum_range(c, ShardLayout::part_of(bytes, size, index));
   } else {
-    for (int k = index; k < index + size; ++k) sum_unclaimed(c, shard_of_bytes(bytes, size, k % size), k % size);
+    for (int k = index; k < index + size; ++k) sum_unclaimed(c, ShardLayout::part_of(bytes, size, k % size), k % size);
   }
   sync_.publish(SyncProgress::kSummed, ++steps_);
   sync_.wait_for_progress(c, SyncProgress::kSummed, steps_);
@@ -127,29 +118,6 @@ void ShmCollectives::sum_range(const Collective& c, Shard range) {
 
 // ---- Staged.
 
-// Chunk k is staged, summed and collected under the step number at(k), and fills the slice buffer of that step and, if
-// the collective is long, those of the steps after it. Long collectives have long chunks because members wait for each
-// other twice per chunk.
-struct ShmCollectives::StagedChunks {
-  std::size_t bytes;
-  std::uint64_t buffers;  // of each chunk
-  std::uint64_t first;
-
-  static constexpr std::size_t kLong = 1 << 20;
-  static constexpr std::uint64_t kBuffersOfLong = 4;
-  static_assert(ShmSync::kSliceBuffers % kBuffersOfLong == 0, "the buffers of a chunk are contiguous");
-
-  StagedChunks(std::size_t bytes, std::uint64_t steps_before)
-      : bytes(bytes), buffers(bytes >= kLong ? kBuffersOfLong : 1), first((steps_before / buffers + 1) * buffers) {}
-
-  std::uint64_t count() const { return (bytes + buffers * kSliceBufferBytes - 1) / (buffers * kSliceBufferBytes); }
-  std::uint64_t at(std::uint64_t k) const { return first + k * buffers; }
-  Shard of(std::uint64_t k) const {
-    const std::size_t begin = k * buffers * kSliceBufferBytes;
-    return {begin, std::min(buffers * kSliceBufferBytes, bytes - begin)};
-  }
-};
-
 // Round k stages chunk k + 1, sums chunk k and collects the sums of chunk k - 1, so that no member waits for data whose
 // production has just begun. A member that has staged chunk k + 1 has collected chunk k - 2, and this member learns
 // that in round k + 1, before it stages chunk k + 3. So a chunk's buffers are free again five chunks later.
@@ -157,7 +125,6 @@ void ShmCollectives::sum_staged(const Collective& c, std::size_t bytes) {
   const StagedChunks chunks(bytes, steps_);
   const std::uint64_t last = chunks.count() - 1;
   pieces_.plan(c);
-  static_assert(ShmSync::kSliceBuffers / StagedChunks::kBuffersOfLong >= 5);
   steps_ = chunks.at(last + 1) - 1;
   const auto stage = [&](std::uint64_t k) {
     stage_chunk(c, chunks.of(k), chunks.at(k));
@@ -183,7 +150,7 @@ void ShmCollectives::stage_chunk(const Collective& c, Shard chunk, std::uint64_t
   if (!sums_.contributes(sync_.index())) return;
   std::byte* const to = sync_.slice_buffer(sync_.index(), step);
   for (int member = 0; member < sync_.size(); ++member) {
-    const Shard shard = shard_of_bytes(chunk.size, sync_.size(), member);
+    const Shard shard = ShardLayout::part_of(chunk.size, sync_.size(), member);
     if (member == sync_.index()) continue;
     const auto copy = [&](const std::byte* in, std::byte*, std::size_t bytes, std::size_t at) {
       sync_.copy_to_slice_buffer(to + shard.begin + at, in, bytes, member);
@@ -196,7 +163,7 @@ void ShmCollectives::stage_chunk(const Collective& c, Shard chunk, std::uint64_t
 // is written by a copy that bypasses the caches.
 void ShmCollectives::sum_chunk(const Collective& c, Shard chunk, std::uint64_t step) {
   const int index = sync_.index();
-  const Shard own = shard_of_bytes(chunk.size, sync_.size(), index);
+  const Shard own = ShardLayout::part_of(chunk.size, sync_.size(), index);
   const auto sum = [&](const std::byte* in, std::byte* out, std::size_t bytes, std::size_t at) {
     const std::size_t begin = own.begin + at;
     const bool copies = sync_.is_remote(ShmSync::kAllMembers);
@@ -215,7 +182,7 @@ void ShmCollectives::sum_chunk(const Collective& c, Shard chunk, std::uint64_t s
 void ShmCollectives::collect_chunk(const Collective& c, Shard chunk, std::uint64_t step) {
   if (!sums_.has_contributors()) return;
   for (int member = 0; member < sync_.size(); ++member) {
-    const Shard shard = shard_of_bytes(chunk.size, sync_.size(), member);
+    const Shard shard = ShardLayout::part_of(chunk.size, sync_.size(), member);
     if (member == sync_.index()) continue;
     const std::byte* const from = sync_.slice_buffer(member, step) + shard.begin;
     const auto copy = [&](const std::byte*, std::byte* out, std::size_t bytes, std::size_t at) {

@@ -9,6 +9,8 @@
 //   staged     Memory of the caller. Each member copies its data chunk by chunk into its slice buffers, one chunk ahead
 //              of the members that read them.
 //
+// An all_reduce may leave the sums where they are made: each member keeps those of its shard (reduce_to_shards()).
+//
 // All sums are canonical: their order depends on the contributor ids alone.
 #pragma once
 
@@ -24,6 +26,7 @@
 #include "ring/algorithms/shm/moves.h"
 #include "ring/algorithms/shm/sums.h"
 #include "ring/algorithms/shm/sync.h"
+#include "ring/sharded_result.h"
 
 namespace horo {
 
@@ -46,9 +49,13 @@ class ShmCollectives {
   // other throw Mismatch; the next collective works.
   void run(const Collective& collective);
 
+  // Group::reduce_to_shards().
+  static ShardLayout layout_for(const Collective& collective, int members);
+  static bool takes_shards(const Collective& collective);
+  bool reduce_to_shards(const Collective& collective, Buffer own, ShardedResult& result);
+
  private:
   std::uint64_t offset_of(const std::byte* data, std::size_t bytes) const;
-  static Shard shard_of_bytes(std::size_t bytes, int members, int member);
 
   // all_reduce.cc
   void all_reduce_inline(const Collective& c, std::size_t bytes);
@@ -58,11 +65,15 @@ class ShmCollectives {
   void sum_in_place(const Collective& c, std::size_t bytes);
   void sum_unclaimed(const Collective& c, Shard shard, int member);
   void sum_range(const Collective& c, Shard range);
-  struct StagedChunks;
   void sum_staged(const Collective& c, std::size_t bytes);
   void stage_chunk(const Collective& c, Shard chunk, std::uint64_t step);
   void sum_chunk(const Collective& c, Shard chunk, std::uint64_t step);
   void collect_chunk(const Collective& c, Shard chunk, std::uint64_t step);
+
+  // reduce_to_shards.cc
+  bool find_shards(const Collective& c, ShardedResult& result);
+  void sum_to_shard(const Collective& c, const ShardLayout& layout, std::byte* own);
+  void stage_to_shard(const Collective& c, const ShardLayout& layout, std::byte* own);
 
   // moves_run.cc: all other kinds. `out`: where this member's result is written.
   void move(const Collective& c);

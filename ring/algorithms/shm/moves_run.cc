@@ -121,7 +121,7 @@ void ShmCollectives::move_in_place(const Collective& c, std::byte* out) {
 void ShmCollectives::sum_from_buffers(const Collective& c, std::byte* out) {
   const int reader = moves_.only_reader();
   std::byte* const shared = reader == ShmMoves::kNone ? nullptr : shared_out(reader, moves_.most_exposed());
-  const Shard own = shared ? shard_of_bytes(moves_.most_exposed(), sync_.size(), sync_.index())
+  const Shard own = shared ? ShardLayout::part_of(moves_.most_exposed(), sync_.size(), sync_.index())
                            : Shard{moves_.read_from(0).in_begin, moves_.result()};
   std::byte* const to = shared ? shared + own.begin : out;
   if (own.size == 0) return;
