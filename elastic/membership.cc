@@ -49,6 +49,7 @@ void JobMembership::handle(const MemberEnded& event) {
   if (event.succeeded) {  // a script that made no session, or ended without shutdown()
     depart(event.id, Presence::kLeft, name + " left", name_of(event.id) + " left before the epoch began");
   } else {
+    at(event.id).detail = event.how;
     depart(event.id, Presence::kDied, name + " died (" + event.how + ")", name_of(event.id) + " ended: " + event.how);
   }
 }
@@ -107,6 +108,7 @@ void JobMembership::take(MemberId id, const Installed& message) {
 void JobMembership::take(MemberId id, const Leave& message) {
   const std::string name = "rank " + std::to_string(id);
   if (!message.failed) return depart(id, Presence::kLeft, name + " left", name_of(id) + " left before the epoch began");
+  at(id).detail = message.reason;
   depart(id, Presence::kFailed, name + " failed (" + printable(message.reason) + ")",
          name_of(id) + " failed: " + message.reason);
 }
@@ -142,6 +144,7 @@ void JobMembership::evict(MemberId id, const std::string& why) {
   send(id, Evicted{name_of(id) + " was evicted: it " + why + ", and the other ranks went on without it"});
   const std::string story = "rank " + std::to_string(id) + " is evicted";
   say(story + ": it " + why);
+  at(id).detail = "it " + why;
   depart(id, Presence::kEvicted, story, name_of(id) + " was evicted: it " + why);
 }
 

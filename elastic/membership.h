@@ -62,6 +62,13 @@ struct EndJob {
 };
 using MembershipAction = std::variant<SendToMember, Say, EndJob>;
 
+// A member in words for a person.
+struct MemberState {
+  std::string word;         // starting, running, installing, frozen, parked, stopped; or left, failed, died, evicted
+  std::string detail;       // why it failed, died or was evicted, as it was sent; may have control characters
+  bool can_answer = false;  // it has a session, and its process runs
+};
+
 class JobMembership {
  public:
   // Epoch 0 has all members; each of them is in it when it sends its first message or is lost before.
@@ -80,11 +87,14 @@ class JobMembership {
   // they and those that left before are enough to go on; else all members of the last epoch.
   std::vector<MemberId> judged_members() const;
   bool is_evicted(MemberId id) const { return at(id).presence == Presence::kEvicted; }
+  bool is_out(MemberId id) const { return !is_here(id); }
+  MemberState state_of(MemberId id) const;
 
  private:
   enum class Presence { kHere, kLeft, kFailed, kDied, kEvicted };
   struct Member {
     Presence presence = Presence::kHere;
+    std::string detail;                // how it went out
     bool was_heard = false;            // it has sent a message
     bool is_installed = false;         // in the current epoch
     std::optional<Frozen> frozen;      // in the current epoch
@@ -112,6 +122,7 @@ class JobMembership {
   void take(MemberId id, const Frozen& message);
   void take(MemberId id, const Installed& message);
   void take(MemberId id, const Leave& message);
+  void take(MemberId, const Report&) {}
 
   void depart(MemberId id, Presence how, const std::string& story, const std::string& reason);
   void close_epoch(std::optional<MemberId> lost, const std::string& reason);

@@ -19,7 +19,17 @@ constexpr std::size_t kLaneBytes = 12;     // of a lane in a Progress
 constexpr std::size_t kEffectBytes = 12;   // of an empty effect
 constexpr std::size_t kProgressBytes = 8;  // of a member with an empty Progress
 
-enum class MessageKind : std::uint8_t { kFrozen = 1, kInstalled, kLeave, kFreeze, kView, kParked, kEvicted };
+enum class MessageKind : std::uint8_t {
+  kFrozen = 1,
+  kInstalled,
+  kLeave,
+  kFreeze,
+  kView,
+  kParked,
+  kEvicted,
+  kAsk,
+  kReport
+};
 
 // The largest prefix of at most kMaxMemberText bytes that does not end inside a UTF-8 character.
 std::string_view cut_text(std::string_view text) {
@@ -92,6 +102,16 @@ std::vector<std::byte> encode_one(const Leave& message) {
   return finish(std::move(out));
 }
 
+std::vector<std::byte> encode_one(const Report& message) {
+  ByteWriter out = begin(MessageKind::kReport);
+  out.u32(message.epoch);
+  out.u64(message.rounds);
+  out.u64(message.collectives);
+  out.u64(message.in_flight);
+  out.text(cut_text(message.oldest));
+  return finish(std::move(out));
+}
+
 std::vector<std::byte> encode_one(const Freeze& message) {
   ByteWriter out = begin(MessageKind::kFreeze);
   out.u32(message.epoch);
@@ -128,6 +148,10 @@ std::vector<std::byte> encode_one(const Evicted& message) {
   ByteWriter out = begin(MessageKind::kEvicted);
   out.text(cut_text(message.reason));
   return finish(std::move(out));
+}
+
+std::vector<std::byte> encode_one(const Ask&) {
+  return finish(begin(MessageKind::kAsk));
 }
 
 bool read_flag(ByteReader& in) {
@@ -194,6 +218,16 @@ Leave read_leave(ByteReader& in) {
   Leave message;
   message.failed = read_flag(in);
   message.reason = in.text(kMaxMemberText);
+  return message;
+}
+
+Report read_report(ByteReader& in) {
+  Report message;
+  message.epoch = in.u32();
+  message.rounds = in.u64();
+  message.collectives = in.u64();
+  message.in_flight = in.u64();
+  message.oldest = in.text(kMaxMemberText);
   return message;
 }
 
@@ -273,6 +307,9 @@ MemberMessage decode_member_message(std::span<const std::byte> bytes) {
     case MessageKind::kLeave:
       message = read_leave(in);
       break;
+    case MessageKind::kReport:
+      message = read_report(in);
+      break;
     default:
       refuse_kind(kind);
   }
@@ -295,6 +332,9 @@ GuardMessage decode_guard_message(std::span<const std::byte> bytes) {
       break;
     case MessageKind::kEvicted:
       message = Evicted{in.text(kMaxMemberText)};
+      break;
+    case MessageKind::kAsk:
+      message = Ask{};
       break;
     default:
       refuse_kind(kind);

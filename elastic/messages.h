@@ -56,7 +56,16 @@ struct Leave {
   std::string reason;
   bool operator==(const Leave&) const = default;
 };
-using MemberMessage = std::variant<Frozen, Installed, Leave>;
+// The answer to Ask. The numbers are sums over all epochs of the member's session.
+struct Report {
+  std::uint32_t epoch = 0;        // the last one that it runs or ran in
+  std::uint64_t rounds = 0;       // backward passes that are committed
+  std::uint64_t collectives = 0;  // whose results are committed, those of the rounds included
+  std::uint64_t in_flight = 0;    // tensors
+  std::string oldest;             // the name of the one in flight that was submitted first; empty: none, or no name
+  bool operator==(const Report&) const = default;
+};
+using MemberMessage = std::variant<Frozen, Installed, Leave, Report>;
 
 // ---- From the guard to a member.
 
@@ -89,7 +98,11 @@ struct Evicted {
   std::string reason;
   bool operator==(const Evicted&) const = default;
 };
-using GuardMessage = std::variant<Freeze, View, Parked, Evicted>;
+// A person asks for the state of the job: answer with Report. There is one at a time for each member.
+struct Ask {
+  bool operator==(const Ask&) const = default;
+};
+using GuardMessage = std::variant<Freeze, View, Parked, Evicted, Ask>;
 
 // Encoding cuts texts. Decoding throws ProtocolError for anything that encode() does not write.
 std::vector<std::byte> encode(const MemberMessage& message);

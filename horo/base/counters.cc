@@ -130,6 +130,8 @@ std::string Counters::json() const {
       .field("bucket_compositions", compositions_.size())
       .field("packed_bytes", packed_bytes_)
       .field("unpacked_bytes", unpacked_bytes_)
+      .field("committed_rounds", committed_rounds())
+      .field("committed_collectives", committed_collectives())
       .field("control", json_of(control_))
       .field("collectives", "[" + collectives + "]")
       .text();

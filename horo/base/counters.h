@@ -74,10 +74,17 @@ class Counters {
   void add_packed(std::uint64_t bytes);
   void add_unpacked(std::uint64_t bytes);
   void add_submitted(std::uint64_t tensors);
+  // In an elastic job: these collectives were committed, which are a round (a backward pass) or not.
+  void add_commit(std::uint64_t collectives, bool is_round) {
+    committed_collectives_.fetch_add(collectives, std::memory_order_relaxed);
+    committed_rounds_.fetch_add(is_round ? 1 : 0, std::memory_order_relaxed);
+  }
 
   // All counters as one JSON object; docs/counters.md describes each key.
   std::string json() const;
   Control control() const;
+  std::uint64_t committed_rounds() const { return committed_rounds_.load(std::memory_order_relaxed); }
+  std::uint64_t committed_collectives() const { return committed_collectives_.load(std::memory_order_relaxed); }
   // Sum over algorithms.
   Collectives collectives(std::uint32_t set, CollectiveKind kind) const;
 
@@ -89,6 +96,7 @@ class Counters {
     Collectives sum() const;
   };
 
+  std::atomic<std::uint64_t> committed_rounds_{0}, committed_collectives_{0};  // sums; order nothing
   mutable Mutex mutex_;
   std::map<Key, Entry, std::less<>> collectives_ GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::string> set_names_ GUARDED_BY(mutex_) = {{0, "world"}};

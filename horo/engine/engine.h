@@ -97,6 +97,8 @@ class Engine {
   void take(const View& view);
   void take(const Parked& parked);
   void take(const Evicted& evicted);
+  void take(const Ask&) { report(epoch_->membership.epoch); }
+  void report(std::uint32_t epoch) noexcept;
   void check_left(TimePoint now);
   void freeze(int origin, const std::string& why, bool is_own) noexcept;
   void perform_pending();

@@ -116,6 +116,7 @@ View Engine::next_view() {
     while (const std::optional<GuardMessage> message = guard_->take()) {
       if (const auto* view = std::get_if<View>(&*message)) return *view;
       if (const auto* evicted = std::get_if<Evicted>(&*message)) throw PeerLost(config_.rank, evicted->reason);
+      if (std::holds_alternative<Ask>(*message)) report(0);
     }
   }
   throw PeerLost(config_.rank, "the guard of the elastic job has ended");
@@ -143,6 +144,17 @@ void Engine::take(const Evicted& evicted) {
   if (!frozen_) abort_epoch(rank(), evicted.reason);
   tensor_table_.close(failure_of(rank(), evicted.reason));
   end_after_freeze();
+}
+
+// A person has asked. That there is no memory for the answer must not end the epoch.
+void Engine::report(std::uint32_t epoch) noexcept {
+  try {
+    TensorTable::InFlight in_flight = tensor_table_.in_flight();
+    guard_->send(Report{epoch, counters_.committed_rounds(), counters_.committed_collectives(), in_flight.tensors,
+                        std::move(in_flight.oldest)});
+  } catch (const std::bad_alloc&) {
+    log_warning("no memory to tell the guard the state of this rank");
+  }
 }
 
 // A view comes when this rank is frozen: the guard has waited for it.

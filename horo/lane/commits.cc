@@ -28,7 +28,8 @@ bool Commits::complete(const Job& job, HeldResult result) {
     return false;
   }
   commit_ = {job.release.number, job.release.ranks};
-  if (spec.round_stream != 0) committing_ = std::exchange(rounds_[spec.round_stream], {});
+  is_round_ = spec.round_stream != 0;
+  if (is_round_) committing_ = std::exchange(rounds_[spec.round_stream], {});
   committing_.push_back(std::move(result));
   return true;
 }
@@ -45,6 +46,7 @@ void Commits::fail_round(const Item& barrier, const FailurePtr& failure) {
 }
 
 void Commits::deliver() {
+  count_commit();
   for (HeldResult& held : std::exchange(committing_, {})) deliver_one(held);
 }
 
@@ -64,6 +66,13 @@ void Commits::copy_results(const HeldResult& held) {
     done += bytes;
   }
   counters_.add_unpacked(done);
+}
+
+// The barrier of a round is no collective of the caller, and neither is what ends without a result.
+void Commits::count_commit() {
+  std::uint64_t collectives = 0;
+  for (const HeldResult& held : committing_) collectives += held.failure || held.outcome.absent ? 0 : 1;
+  counters_.add_commit(is_round_ ? collectives - 1 : collectives, is_round_);
 }
 
 // The works end after the last write to their memory.

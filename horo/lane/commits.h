@@ -54,6 +54,7 @@ class Commits {
   void settle(const std::function<bool(const Commit&)>& is_done);
 
  private:
+  void count_commit();
   void deliver_one(HeldResult& held);
   void copy_results(const HeldResult& held);
   void end(HeldResult& held);
@@ -64,6 +65,7 @@ class Commits {
   std::uint64_t completed_ = 0;
   std::map<std::uint64_t, std::vector<HeldResult>> rounds_;  // by round stream
   Commit commit_;                                            // in progress, with these results
+  bool is_round_ = false;                                    // the commit in progress is that of a round
   std::vector<HeldResult> committing_;
 };
 

@@ -71,6 +71,7 @@ class NameTable {
   TensorRecord& at(Key key) { return records_[key]; }
   const TensorRecord& at(Key key) const { return records_[key]; }
   std::deque<TensorRecord>& records() { return records_; }
+  const std::deque<TensorRecord>& records() const { return records_; }
 
   // A spec with its final name. counter: the counter of unnamed calls that the name was taken from, or null; the caller
   // increments it once the call succeeds.

@@ -115,6 +115,12 @@ class TensorTable {
   std::vector<Item> begin_epoch(const RankChange& change);
 
   bool has_in_flight() const;
+  // The number of tensors in flight, and the name of the one that was submitted first. Visits all declared tensors.
+  struct InFlight {
+    std::size_t tensors = 0;
+    std::string oldest;
+  };
+  InFlight in_flight() const;
 
   // From now on submit() throws `failure`, or that of an earlier close(). True: submissions are in flight, which lanes
   // may still retire and end.

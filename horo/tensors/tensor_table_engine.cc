@@ -170,6 +170,15 @@ bool TensorTable::has_in_flight() const {
   return in_flight_ > 0;
 }
 
+TensorTable::InFlight TensorTable::in_flight() const {
+  MutexLock lock(mutex_);
+  const TensorRecord* oldest = nullptr;
+  for (const TensorRecord& record : tensors_.records()) {
+    if (record.is_in_flight() && (oldest == nullptr || record.serial < oldest->serial)) oldest = &record;
+  }
+  return {in_flight_, oldest == nullptr ? "" : oldest->spec.name};
+}
+
 bool TensorTable::close(FailurePtr failure) noexcept {
   MutexLock lock(mutex_);
   if (!closed_) closed_ = std::move(failure);

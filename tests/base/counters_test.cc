@@ -18,6 +18,8 @@ TEST(Counters, JsonHoldsEverySumUnderItsKey) {
   counters.add_bucket(2, 0xabc);
   counters.add_packed(70);
   counters.add_unpacked(60);
+  counters.add_commit(4, true);
+  counters.add_commit(1, false);
   const auto json = nlohmann::json::parse(counters.json());
   EXPECT_EQ(json["submitted"], 5);
   EXPECT_EQ(json["buckets"], 2);
@@ -25,6 +27,8 @@ TEST(Counters, JsonHoldsEverySumUnderItsKey) {
   EXPECT_EQ(json["bucket_compositions"], 1);
   EXPECT_EQ(json["packed_bytes"], 70);
   EXPECT_EQ(json["unpacked_bytes"], 60);
+  EXPECT_EQ(json["committed_rounds"], 1);
+  EXPECT_EQ(json["committed_collectives"], 5);
   EXPECT_TRUE(json["collectives"].empty());
 }
 

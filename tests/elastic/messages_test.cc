@@ -12,7 +12,12 @@ namespace {
 
 std::vector<MemberMessage> member_messages() {
   return {Frozen{7, {{0, 12}, {3, UINT64_MAX}, {kMessageLane, 1}}, 2, "rank 2 is gone"},
-          Frozen{0, {}, std::nullopt, ""}, Installed{UINT32_MAX}, Leave{false, ""}, Leave{true, "ValueError: no\nü"}};
+          Frozen{0, {}, std::nullopt, ""},
+          Installed{UINT32_MAX},
+          Leave{false, ""},
+          Leave{true, "ValueError: no\nü"},
+          Report{},
+          Report{2, 7, UINT64_MAX, 3, "layer.weight"}};
 }
 
 std::vector<GuardMessage> guard_messages() {
@@ -24,7 +29,8 @@ std::vector<GuardMessage> guard_messages() {
           View{},
           Parked{1, 2},
           Evicted{"silent for 10 s"},
-          Evicted{""}};
+          Evicted{""},
+          Ask{}};
 }
 
 // Calls `use` with the bytes of each message and the decoder of its direction.

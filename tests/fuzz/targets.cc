@@ -7,8 +7,8 @@ namespace {
 
 constexpr FuzzTarget kTargets[] = {
     {"peer_infos", fuzz_peer_infos}, {"codecs", fuzz_codecs},     {"frames", fuzz_frames},
-    {"handshakes", fuzz_handshakes}, {"messages", fuzz_messages}, {"schedules", fuzz_schedules},
-    {"settings", fuzz_settings},
+    {"handshakes", fuzz_handshakes}, {"members", fuzz_members},   {"messages", fuzz_messages},
+    {"schedules", fuzz_schedules},   {"settings", fuzz_settings},
 };
 
 }  // namespace
