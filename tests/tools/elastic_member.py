@@ -4,7 +4,7 @@ tests put before the programs of their ranks."""
 MEMBER = r'''
 import os, signal, socket, struct, sys
 
-VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED = 1, 1, 2, 3, 4, 5, 6, 7
+VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED, ASK, REPORT = 1, 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 class Member:
     """Each method blocks until its messages have come; a message that is not expected is an error."""
@@ -33,7 +33,7 @@ class Member:
 
     def receive(self, *kinds):
         bytes = self.socket.recv(1 << 18)
-        assert len(bytes) > 2 and bytes[0] == VERSION and bytes[1] in kinds, (self.id, kinds, bytes[:64])
+        assert len(bytes) >= 2 and bytes[0] == VERSION and bytes[1] in kinds, (self.id, kinds, bytes[:64])
         return bytes[1], bytes[2:]
 
     def text(self, kind):

@@ -19,6 +19,7 @@
 #include "tools/horo/conformance/conformance.h"
 #include "tools/horo/doctor/doctor.h"
 #include "tools/horo/run/run_options.h"
+#include "tools/horo/run/status_command.h"
 
 namespace horo::tools {
 namespace {
@@ -30,6 +31,7 @@ struct Options {
   BenchOptions bench;
   OpOptions op;
   CodecOptions codec;
+  StatusOptions status;
   bool settings = false;
   bool json = false;
 };
@@ -258,6 +260,18 @@ void add_doctor(CLI::App& app, Options& options) {
   doctor->footer("Exit code 0: no problem; 1: problems.");
 }
 
+void add_status(CLI::App& app, StatusOptions& options) {
+  CLI::App* status = app.add_subcommand("status", "Show the running jobs of horo run: ranks, progress and events");
+  status->add_option("JOB", options.job, "a job of the list, or the process of its horo run")
+      ->check(CLI::PositiveNumber);
+  status->add_flag("--json", options.json, "print the state as JSON; docs/status.md describes it");
+  status->add_option("--watch", options.watch_s, "refresh every so many seconds (default: 2) until the job ends")
+      ->expected(0, 1)
+      ->default_str("2")
+      ->check(CLI::Range(0.1, 3600.));
+  status->footer("Exit code 0: found; 1: there is no such job, or it does not answer; 2: wrong usage.");
+}
+
 void add_codec_conformance(CLI::App& conformance, CodecOptions& options) {
   CLI::App* codec = conformance.add_subcommand("codec", "A codec: a horo_codec in a shared library");
   codec->add_option("library", options.library, "the library: ./mine.so")->required();
@@ -328,6 +342,7 @@ int run_command(std::vector<std::string> arguments) {
   add_run(app, options.run);
   add_bench(app, options);
   add_doctor(app, options);
+  add_status(app, options.status);
   add_conformance(app, options);
   respell(arguments, app);
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
@@ -342,6 +357,7 @@ int run_command(std::vector<std::string> arguments) {
     std::cout << settings_page();
     return 0;
   }
+  if (chosen->get_name() == "status") return status(options.status);
   if (chosen->get_name() == "bench") {
     const auto which = chosen->get_subcommands();
     if (which.empty()) throw std::invalid_argument("bench: expected a subcommand; horo bench --help names all");

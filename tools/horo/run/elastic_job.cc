@@ -40,10 +40,7 @@ Descriptor ElasticJob::connect(int rank, Program& program) {
   program.inherited_fds.push_back(pair.members.get());
   program.environment.push_back("HORO_GUARD_FD=" + std::to_string(pair.members.get()));
   sockets_[id] = std::make_unique<GuardSocket>(
-      loop_, std::move(pair.guards),
-      [this, id](const MemberMessage& message) {
-        take(MemberSent{id, message});
-      },
+      loop_, std::move(pair.guards), [this, id](const MemberMessage& message) { take(id, message); },
       [this, id, rank](const std::string& why) {
         orders_.say("rank " + std::to_string(id) + " is killed: " + printable(why));
         orders_.kill(rank);
@@ -65,6 +62,57 @@ void ElasticJob::on_stop(int rank, bool is_stopped) {
 bool ElasticJob::is_judged(int rank) const {
   const auto judged = membership_.judged_members();
   return std::find(judged.begin(), judged.end(), static_cast<MemberId>(rank)) != judged.end();
+}
+
+// A report is not evidence of anything.
+void ElasticJob::take(MemberId id, const MemberMessage& message) {
+  Asked& asked = asked_[id];
+  asked.may_ask = true;
+  const auto* report = std::get_if<Report>(&message);
+  if (report == nullptr) return take(MemberSent{id, message});
+  asked.report = *report;
+  asked.answered = Clock::now();
+  asked.is_due = false;
+  orders_.changed();
+}
+
+void ElasticJob::ask() {
+  for (const auto& [id, socket] : sockets_) {
+    if (!membership_.state_of(id).can_answer) continue;
+    Asked& asked = asked_[id];
+    asked.is_due = true;
+    if (std::exchange(asked.may_ask, false)) send(id, Ask{});
+  }
+}
+
+bool ElasticJob::is_asking() const {
+  return std::any_of(asked_.begin(), asked_.end(), [this](const auto& asked) {
+    return asked.second.is_due && membership_.state_of(asked.first).can_answer;
+  });
+}
+
+std::optional<MemberFigures> ElasticJob::figures_of(MemberId id) const {
+  const auto found = asked_.find(id);
+  if (found == asked_.end() || !found->second.answered) return std::nullopt;
+  const auto& [may_ask, is_due, report, answered] = found->second;
+  const std::chrono::duration<double> age = Clock::now() - *answered;
+  const bool is_answer = !is_due && membership_.state_of(id).can_answer;
+  return MemberFigures{report.rounds, report.collectives, report.in_flight, report.oldest, age.count(), is_answer};
+}
+
+void ElasticJob::describe(JobStatus& status) const {
+  status.epoch = membership_.epoch();
+  status.is_parked = membership_.is_parked();
+  const std::vector<MemberId>& view = membership_.members();
+  for (MemberStatus& member : status.members) {
+    const auto id = static_cast<MemberId>(member.id);
+    const MemberState state = membership_.state_of(id);
+    member.state = state.word;
+    member.text = state.detail;
+    member.figures = figures_of(id);
+    const auto rank = std::find(view.begin(), view.end(), id) - view.begin();
+    member.rank = membership_.is_out(id) ? std::nullopt : std::optional(static_cast<int>(rank));
+  }
 }
 
 void ElasticJob::take(const MembershipEvent& event) {

@@ -13,6 +13,7 @@
 #include "elastic/membership.h"
 #include "tools/horo/run/child.h"
 #include "tools/horo/run/guard_socket.h"
+#include "tools/horo/run/job_status.h"
 #include "tools/horo/run/launcher.h"
 
 namespace horo::tools {
@@ -24,7 +25,7 @@ class ElasticJob {
     std::function<void(const std::string& text)> say;      // a line of the story
     std::function<void(const std::string& text)> end_job;  // the job cannot go on: ends all ranks
     std::function<void(int rank)> kill;                    // a rank that violates the protocol
-    std::function<void()> changed;                         // is_evicted() may have changed
+    std::function<void()> changed;                         // is_evicted() or is_asking() may have changed
   };
 
   // `launch` outlives this object.
@@ -41,7 +42,25 @@ class ElasticJob {
   // Whether the job's exit code depends on that of this rank.
   bool is_judged(int rank) const;
 
+  // ---- The state for `horo status`.
+
+  // Asks the members that can answer for their figures.
+  void ask();
+  bool is_asking() const;  // an answer to the last ask() is due
+  // Fills in all but the pid.
+  void describe(JobStatus& status) const;
+
  private:
+  // Each message of a member allows one more question: a member that reads nothing must not fill its socket.
+  struct Asked {
+    bool may_ask = true;
+    bool is_due = false;  // since the last ask()
+    Report report = {};
+    std::optional<TimePoint> answered;  // the time of the report
+  };
+
+  void take(MemberId id, const MemberMessage& message);
+  std::optional<MemberFigures> figures_of(MemberId id) const;
   void take(const MembershipEvent& event);
   void carry_out(MembershipAction& action);
   void send(MemberId id, GuardMessage message);
@@ -51,6 +70,7 @@ class ElasticJob {
   JobMembership membership_;
   Timer timer_;
   std::map<MemberId, std::unique_ptr<GuardSocket>> sockets_;
+  std::map<MemberId, Asked> asked_;
   std::uint32_t secret_epoch_ = 0;
   JobKey secret_{};  // of the epoch secret_epoch_, if that is not 0
 };

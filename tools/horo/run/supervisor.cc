@@ -70,6 +70,7 @@ RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, in
                 }),
       grace_(loop_, [this] { on_grace_over(); }),
       timeout_(loop_, [this] { on_timeout(); }),
+      answers_due_(loop_, [this] { answer_status(); }),
       elastic_(launch.min_ranks > 0 ? make_elastic() : nullptr) {
   lifeline_.start();
   for (const int signal : kEnding) signals_.emplace_back(loop_, signal, [this](int number) { on_signal(number); });
@@ -91,6 +92,7 @@ RankSupervisor::~RankSupervisor() {
 }
 
 int RankSupervisor::run() {
+  open_status();
   try {
     for (int rank = 0; rank < launch_.ranks(); ++rank) start_rank(rank);
   } catch (const StartFailed& failed) {
@@ -144,15 +146,17 @@ std::unique_ptr<ElasticJob> RankSupervisor::make_elastic() {
       if (rank.end.rank == number && rank.is_running) signal_group(rank.pid, SIGKILL);
     }
   };
-  orders.changed = [this] { end_evicted(); };
+  orders.changed = [this] {
+    end_evicted();
+    answer_status();
+  };
   return std::make_unique<ElasticJob>(loop_, launch_, std::move(orders));
 }
 
 std::function<void(bool)> RankSupervisor::on_stop_of(Rank& rank) {
-  if (!elastic_) return nullptr;
   return [this, &rank](bool is_stopped) {
     rank.is_stopped = is_stopped;
-    elastic_->on_stop(rank.end.rank, is_stopped);
+    if (elastic_) elastic_->on_stop(rank.end.rank, is_stopped);
   };
 }
 
@@ -294,6 +298,11 @@ void RankSupervisor::conclude() {
   const ExitVerdict verdict = exit_verdict(ends, launch_.title, host_);
   if (!code_) code_ = verdict.code;
   if (!is_interrupted_) errors_->write(verdict.text);
+}
+
+void RankSupervisor::say(const std::string& text) {
+  story_.add(text, seconds_since_1970());
+  errors_->write(launch_.title + ": " + text + "\n");
 }
 
 std::string RankSupervisor::running_text() const {

@@ -13,6 +13,8 @@
 #include "tools/horo/run/local_world.h"
 #include "tools/horo/run/output.h"
 #include "tools/horo/run/rank_stream.h"
+#include "tools/horo/run/status_server.h"
+#include "tools/horo/run/story.h"
 #include "tools/horo/run/verdict.h"
 
 namespace horo::tools {
@@ -58,24 +60,33 @@ class RankSupervisor {
   void check_end();
   bool end_finished_ranks();
   void conclude();
-  void say(const std::string& text) { errors_->write(launch_.title + ": " + text + "\n"); }
+  void say(const std::string& text);
+  // For `horo status`: supervisor_status.cc.
+  void open_status();
+  void on_status_asked();
+  void answer_status();
+  std::string status_document() const;
   std::string running_text() const;
 
   const Launch& launch_;
   const LocalWorld& world_;
   struct ev_loop* const loop_;
   const std::string host_;
+  const double started_s_ = seconds_since_1970();
+  const TimePoint started_ = Clock::now();
   std::unique_ptr<StreamWriter> output_, own_errors_;
   StreamWriter* errors_;  // output_ if stdout and stderr are one file, so that lines stay whole
   IoWatch lifeline_;
-  Timer grace_, timeout_;
+  Timer grace_, timeout_, answers_due_;
   std::list<SignalWatch> signals_;
   std::unique_ptr<ElasticJob> elastic_;  // null unless the job is elastic
   std::list<Rank> ranks_;
-  int ends_ = 0;                 // ranks that have ended
-  std::optional<int> code_;      // set if the verdict does not decide it
-  bool is_failing_ = false;      // a rank has failed; the others are in their grace period
-  bool is_terminating_ = false;  // the ranks have got SIGTERM
+  Story story_;
+  std::unique_ptr<StatusServer> status_;  // null: there is no safe folder for its socket
+  int ends_ = 0;                          // ranks that have ended
+  std::optional<int> code_;               // set if the verdict does not decide it
+  bool is_failing_ = false;               // a rank has failed; the others are in their grace period
+  bool is_terminating_ = false;           // the ranks have got SIGTERM
   bool is_interrupted_ = false;
   bool is_concluded_ = false;
 };

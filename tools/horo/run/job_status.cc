@@ -1,0 +1,125 @@
+#include "tools/horo/run/job_status.h"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "elastic/texts.h"
+
+namespace horo::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMostWords = 64;  // of the command line
+
+template <class Value>
+Json json_of(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+template <class Value>
+std::optional<Value> optional_at(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  return value.is_null() ? std::nullopt : std::optional<Value>(value.get<Value>());
+}
+
+Json json_of(const std::vector<std::string>& command) {
+  Json words = Json::array();
+  for (const std::string& word : command) {
+    if (words.size() == kMostWords) {
+      words.push_back("...");
+      break;
+    }
+    words.push_back(printable(word));
+  }
+  return words;
+}
+
+Json json_of(const MemberStatus& member) {
+  Json json = {{"id", member.id},       {"rank", json_of(member.rank)},   {"pid", member.pid},
+               {"state", member.state}, {"text", printable(member.text)}, {"figures", nullptr}};
+  if (const auto& figures = member.figures) {
+    json["figures"] = {{"answered", figures->is_answer},  {"age_s", figures->age_s},
+                       {"rounds", figures->rounds},       {"collectives", figures->collectives},
+                       {"in_flight", figures->in_flight}, {"oldest", printable(figures->oldest)}};
+  }
+  return json;
+}
+
+MemberStatus member_from(const Json& json) {
+  MemberStatus member;
+  member.id = json.at("id").get<int>();
+  member.rank = optional_at<int>(json, "rank");
+  member.pid = json.at("pid").get<pid_t>();
+  member.state = json.at("state").get<std::string>();
+  member.text = json.at("text").get<std::string>();
+  if (const Json& figures = json.at("figures"); !figures.is_null()) {
+    member.figures = {figures.at("rounds").get<std::uint64_t>(),
+                      figures.at("collectives").get<std::uint64_t>(),
+                      figures.at("in_flight").get<std::uint64_t>(),
+                      figures.at("oldest").get<std::string>(),
+                      figures.at("age_s").get<double>(),
+                      figures.at("answered").get<bool>()};
+  }
+  return member;
+}
+
+JobStatus status_from(const Json& json) {
+  if (json.at("schema").get<int>() != kStatusSchema) {
+    throw std::runtime_error("it runs under another version of horo: use that version's horo status");
+  }
+  JobStatus status;
+  status.job = json.at("job").get<pid_t>();
+  status.process = json.at("process").get<pid_t>();
+  status.title = json.at("title").get<std::string>();
+  status.command = json.at("command").get<std::vector<std::string>>();
+  status.started_s = json.at("started_s").get<double>();
+  status.age_s = json.at("age_s").get<double>();
+  status.ranks = json.at("ranks").get<int>();
+  status.size = json.at("size").get<int>();
+  status.min_ranks = optional_at<int>(json, "min_np");
+  status.epoch = json.at("epoch").get<std::uint32_t>();
+  status.is_parked = json.at("parked").get<bool>();
+  for (const Json& member : json.at("members")) status.members.push_back(member_from(member));
+  status.dropped = json.at("story_dropped").get<std::uint64_t>();
+  for (const Json& line : json.at("story")) {
+    status.story.push_back({line.at("time_s").get<double>(), line.at("text").get<std::string>()});
+  }
+  return status;
+}
+
+}  // namespace
+
+std::string to_json(const JobStatus& status) {
+  Json json = {{"schema", kStatusSchema},
+               {"job", status.job},
+               {"process", status.process},
+               {"title", status.title},
+               {"command", json_of(status.command)},
+               {"started_s", status.started_s},
+               {"age_s", status.age_s},
+               {"ranks", status.ranks},
+               {"size", status.size},
+               {"elastic", status.min_ranks.has_value()},
+               {"min_np", json_of(status.min_ranks)},
+               {"epoch", status.epoch},
+               {"parked", status.is_parked},
+               {"members", Json::array()},
+               {"story_dropped", status.dropped},
+               {"story", Json::array()}};
+  for (const MemberStatus& member : status.members) json["members"].push_back(json_of(member));
+  for (const StoryLine& line : status.story) {
+    json["story"].push_back({{"time_s", line.time_s}, {"text", line.text}});
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+JobStatus status_from_json(const std::string& json) {
+  try {
+    return status_from(Json::parse(json));
+  } catch (const nlohmann::json::exception& error) {
+    throw std::runtime_error(std::string("its answer is not valid: ") + error.what());
+  }
+}
+
+}  // namespace horo::tools

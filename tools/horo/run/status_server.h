@@ -1,0 +1,71 @@
+// StatusServer: the guard's side of `horo status`. A client connects to a Unix socket, sends a line, gets a document
+// and the end of the stream. No client can delay the loop: nothing blocks, and the number of clients, their bytes and
+// their time are bounded.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tools/horo/machine/descriptor.h"
+#include "tools/horo/run/events.h"
+
+namespace horo::tools {
+
+inline constexpr std::string_view kStatusRequest = "status 1\n";
+
+struct StatusAccess {
+  std::string path;     // of the socket
+  uid_t owner = 0;      // clients of other users than the owner and root are refused
+  double client_s = 2;  // from the accept of a client to the end of its stream
+};
+
+class StatusServer {
+ public:
+  static constexpr std::size_t kMostClients = 8;  // others wait to be accepted
+
+  // Listens at access.path, in place of what is there. on_ask: a client has asked, and answer() is to follow. Throws
+  // std::system_error.
+  StatusServer(struct ev_loop* loop, StatusAccess access, std::function<void()> on_ask);
+  ~StatusServer();  // removes the socket
+  StatusServer(const StatusServer&) = delete;
+  StatusServer& operator=(const StatusServer&) = delete;
+
+  bool is_asked() const;  // a client waits for answer()
+  // Sends the document to all clients that wait.
+  void answer(std::string document);
+
+ private:
+  struct Client {
+    Client(StatusServer& server, Descriptor socket);
+
+    Descriptor end;
+    IoWatch readable, writable;
+    Timer due;
+    std::string request;
+    bool waits = false;
+    std::shared_ptr<const std::string> reply;
+    std::size_t sent = 0;
+  };
+
+  void accept_some();
+  bool may_ask(const Descriptor& end) const;
+  void read(Client& client);
+  void write(Client& client);
+  void end(Client& client);
+
+  struct ev_loop* const loop_;
+  const StatusAccess access_;
+  const std::function<void()> on_ask_;
+  Descriptor socket_;
+  IoWatch connected_;
+  Timer pause_;  // after a failed accept, as of a process without a free descriptor
+  std::list<Client> clients_;
+};
+
+}  // namespace horo::tools

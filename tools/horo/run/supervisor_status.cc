@@ -1,0 +1,82 @@
+// What `horo status` shows of the job. Nothing is gathered unless a client asks.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <system_error>
+
+#include "horo/base/log.h"
+#include "tools/horo/run/status_folder.h"
+#include "tools/horo/run/supervisor.h"
+
+namespace horo::tools {
+namespace {
+
+constexpr double kAnswerSeconds = 0.5;  // for the answers of the members
+
+}  // namespace
+
+// A job runs also where there is no place for the socket.
+void RankSupervisor::open_status() {
+  const uid_t owner = ::geteuid();
+  std::string faults;
+  for (const std::string& folder : status_folders(std::getenv("XDG_RUNTIME_DIR"), owner)) {
+    std::string fault = make_private_folder(folder, owner);
+    if (fault.empty()) {
+      try {
+        const StatusAccess access{socket_path(folder, ::getpid()), owner};
+        status_ = std::make_unique<StatusServer>(loop_, access, [this] { on_status_asked(); });
+        if (launch_.verbose) say("job " + std::to_string(::getpid()) + ": horo status shows its state");
+        return;
+      } catch (const std::system_error& error) {
+        fault = error.what();
+      }
+    }
+    faults += (faults.empty() ? "" : "; ") + fault;
+  }
+  log_debug("horo status cannot show this job: " + faults);
+}
+
+void RankSupervisor::on_status_asked() {
+  if (elastic_) elastic_->ask();
+  if (!answers_due_.is_set()) answers_due_.set(kAnswerSeconds);
+  answer_status();
+}
+
+// When all members have answered, or their time is over.
+void RankSupervisor::answer_status() {
+  if (!status_ || !status_->is_asked()) return;
+  if (elastic_ && elastic_->is_asking() && answers_due_.is_set()) return;
+  answers_due_.stop();
+  status_->answer(status_document());
+}
+
+std::string RankSupervisor::status_document() const {
+  JobStatus status;
+  status.job = ::getpid();
+  status.process = ::getppid();
+  status.title = launch_.title;
+  status.command = launch_.command;
+  status.started_s = started_s_;
+  status.age_s = std::chrono::duration<double>(Clock::now() - started_).count();
+  status.ranks = launch_.ranks();
+  status.size = launch_.size();
+  for (const Rank& rank : ranks_) {
+    MemberStatus member{rank.end.rank, rank.end.rank, rank.pid, rank.is_stopped ? "stopped" : "running", "", {}};
+    if (!rank.is_running) {
+      member.rank.reset();
+      member.state = code_of(rank.end.status) == 0 ? "left" : "died";
+      member.text = status_text(rank.end.status);
+    }
+    status.members.push_back(std::move(member));
+  }
+  if (elastic_) {
+    status.min_ranks = launch_.min_ranks;
+    elastic_->describe(status);
+  }
+  status.story.assign(story_.lines().begin(), story_.lines().end());
+  status.dropped = story_.dropped();
+  return to_json(status);
+}
+
+}  // namespace horo::tools
