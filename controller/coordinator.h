@@ -258,7 +258,10 @@ struct CoordinatorConfig {
   // Of the streams beyond it, rank 0 forgets the one in which no rank has begun a round for the longest time: its
   // rounds are not compared any more.
   std::size_t max_round_streams = 256;
-  std::size_t kept_effects = 0;  // messages, and
+  // An epoch may end at different places of the stream on different ranks. Each rank reports at once when the epoch
+  // begins, and the stream begins when all have reported.
+  bool elastic = false;
+  std::size_t kept_effects = 256;  // messages, and
   std::size_t kept_effect_bytes = 32 << 10;
 };
 

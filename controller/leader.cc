@@ -125,13 +125,16 @@ bool Leader::is_stale(int from, std::uint32_t set) const {
                       (existed ? "removed" : "never added"));
 }
 
-// Every member that has it in flight reports it, and it fails once.
+// It fails once, on all members. A report of a rank that has applied that failure is of the next instance.
 void Leader::take_lost(int from, const TensorName& name) {
   if (is_stale(from, name.set)) return;
   check_member(from, name.set, name.name);
-  if (!lost_.insert(name).second) return;
+  if (progress_.crosses_failure(from, name)) return;
   progress_.tensor_failed(name);
-  if (Entry* entry = tables_.tensors.find(name)) agreement_.finish(*entry);
+  if (Entry* entry = tables_.tensors.find(name)) {
+    agreement_.queue().remove(entry);
+    agreement_.finish(*entry);
+  }
   FailTensors item{{{name, true, lost_head(name.name, tables_.of_set(name.set)), true}}, lost_text(), {}};
   item.missing = tables_.sets.find(name.set)->ranks;
   items_.emplace_back(std::move(item));
@@ -232,8 +235,10 @@ void Leader::rank_left(int rank, TimePoint now) {
   for (const auto& [set, process_set] : tables_.sets.all()) fail_lost_join(set);
 }
 
+// In an elastic job the stream begins when all ranks have reported. A rank that could not enter the epoch, because it
+// ended at once, has then missed nothing that the others have applied.
 std::optional<DownMessage> Leader::flush() {
-  if (is_over_) return std::nullopt;
+  if (is_over_ || (config_.elastic && !progress_.have_all_reported())) return std::nullopt;
   progress_.leader_applied_all();
   release_complete();
   if (!is_over_) {
@@ -263,8 +268,7 @@ void Leader::release_complete() {
     tensors.push_back({spec, participants(*entry)});
   }
   // The least size of a bucket is its greatest: all of these tensors are ready, so a smaller bucket starts no sooner.
-  const BucketLimits limits{config_.bucket_bytes, config_.credit_bytes / 2, config_.bucket_bytes,
-                            config_.kept_effects > 0};
+  const BucketLimits limits{config_.bucket_bytes, config_.credit_bytes / 2, config_.bucket_bytes, config_.elastic};
   const auto buckets = make_buckets(tensors, limits);
   auto bucket = buckets.begin();
   std::size_t position = 0;  // in fusible

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -86,8 +85,7 @@ class Leader {
   std::vector<DownItem> items_;  // of the next message
   Agreement agreement_;
   Forgetting forgetting_;
-  std::set<TensorName> lost_;  // tensors that have failed as lost
-  bool is_over_ = false;       // the epoch has ended: no item follows
+  bool is_over_ = false;  // the epoch has ended: no item follows
 };
 
 }  // namespace horo

@@ -61,8 +61,10 @@ Member::Refusal Member::refusal_of(const TensorSpec& spec) {
   if (sets_.find(spec.set) == nullptr) return {removed_text(spec.name, of_set(spec.set))};
   if (joins_.contains(spec.set)) return {after_join_text(spec.name, of_set(spec.set))};
   if (owed_.empty()) return {};
-  const auto owed = owed_.extract(name_of(spec));
-  return owed.empty() ? Refusal() : std::move(owed.mapped());
+  const TensorName name = name_of(spec);
+  const auto owed = owed_.lower_bound(name);
+  if (owed == owed_.end() || owed->first != name) return {};
+  return std::move(owed_.extract(owed).mapped());
 }
 
 void Member::fail(Key key, std::string text, Actions& actions, bool lost) {
@@ -158,7 +160,7 @@ void Member::leader_left(Actions& actions) {
 std::vector<UpMessage> Member::take_reports() {
   UpMessage last = collect();
   std::vector<UpMessage> reports = std::exchange(complete_reports_, {});
-  if (std::exchange(has_forgotten_, false) || !last.empty()) reports.push_back(std::move(last));
+  if (std::exchange(owes_report_, false) || !last.empty()) reports.push_back(std::move(last));
   return reports;
 }
 

@@ -22,10 +22,14 @@ namespace horo {
 
 class Member {
  public:
-  explicit Member(const CoordinatorConfig& config) : config_(config), sets_(config.size) {}
+  explicit Member(const CoordinatorConfig& config)
+      : config_(config), sets_(config.size), owes_report_(config.elastic) {}
   // For the epoch after that of `before`: keeps its process sets, and the failures that this rank has not met.
   Member(const CoordinatorConfig& config, const Member& before, const std::vector<int>& rank_of)
-      : config_(config), sets_(before.sets_.in_next_epoch(config.size, rank_of)), owed_(before.owed_) {}
+      : config_(config),
+        sets_(before.sets_.in_next_epoch(config.size, rank_of)),
+        owes_report_(config.elastic),
+        owed_(before.owed_) {}
 
   void declare(Key key, const TensorSpec& spec);
   void undeclare(Key key);
@@ -146,8 +150,8 @@ class Member {
   std::uint64_t releases_ = 0;          // releases so far, of all sets
   std::uint64_t applied_ = 0;           // Down messages applied so far
   bool leader_left_ = false;
-  bool is_over_ = false;        // a rebuild was released: nothing is reported in this epoch any more
-  bool has_forgotten_ = false;  // since the last report: the leader waits for the next one
+  bool is_over_ = false;  // a rebuild was released: nothing is reported in this epoch any more
+  bool owes_report_;      // the leader waits for the next report, even if it is empty
 
   std::map<std::uint64_t, DownMessage> effects_;  // by number of the message
   std::vector<Key> queued_;
@@ -159,8 +163,8 @@ class Member {
   std::vector<RoundBegun> queued_rounds_;    // at most one per stream
   std::vector<UpMessage> complete_reports_;  // precede the queued ones
   // Unnamed and lost tensors that failed before this rank submitted them: they fail when it submits them, because every
-  // rank must count them.
-  std::map<TensorName, Refusal> owed_;
+  // rank must count them. Of a name, the first failure is that of the next instance.
+  std::multimap<TensorName, Refusal> owed_;
 };
 
 }  // namespace horo

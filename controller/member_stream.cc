@@ -13,7 +13,7 @@ namespace horo {
 
 void Member::apply(const DownMessage& message, Actions& actions) {
   ++applied_;
-  if (config_.kept_effects > 0) keep_effects(message);
+  if (config_.elastic) keep_effects(message);
   for (const DownItem& item : message.items) {
     std::visit([&](const auto& one) { apply(one, actions); }, item);
   }
@@ -237,7 +237,7 @@ void Member::apply(const FailTensors& item, Actions& actions) {
       continue;
     }
     if (first == nullptr) first = &failed;
-    if (failed.once && missed) owed_[failed.name] = {failed.head + item.text, failed.lost};
+    if (failed.once && missed) owed_.emplace(failed.name, Refusal{failed.head + item.text, failed.lost});
   }
   if (missed && first != nullptr) actions.emplace_back(Warn{first->head + item.text});
 }
@@ -245,7 +245,7 @@ void Member::apply(const FailTensors& item, Actions& actions) {
 // The next report of these tensors has their specs. A pending one that was reported by id is released by name.
 void Member::apply(const ForgetTensors& item, Actions&) {
   for (const TensorId id : item.tensors) forget(id);
-  has_forgotten_ = true;
+  owes_report_ = true;
 }
 
 void Member::forget(TensorId id) {

@@ -61,7 +61,7 @@ void StepPlans::define_step(std::uint32_t set, const std::vector<TensorId>& step
     tensors.push_back({&ref.entry->versions[ref.version].spec});
   }
   const BucketLimits limits{config_.bucket_bytes, config_.credit_bytes / 2, config_.least_bucket_bytes,
-                            config_.kept_effects > 0};
+                            config_.elastic};
   for (const auto& bucket : make_buckets(tensors, limits)) {
     if (tables_.plans.full()) return;
     const TensorSpec& first = *tensors[bucket.front()].spec;

@@ -14,6 +14,7 @@ void StreamWatermarks::take(int from, std::uint64_t applied) {
                         std::to_string(before) + " and " + std::to_string(sent_) + " expected");
   }
   before = applied;
+  reported_.insert(from);
 }
 
 void StreamWatermarks::set_removed(std::uint32_t set) {

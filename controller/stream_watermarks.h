@@ -14,7 +14,7 @@ namespace horo {
 
 class StreamWatermarks {
  public:
-  explicit StreamWatermarks(int size) : applied_(static_cast<std::size_t>(size)) {}
+  explicit StreamWatermarks(int size) : reported_(size), applied_(static_cast<std::size_t>(size)) {}
 
   // The count of a rank's report. Throws ProtocolError if it is less than before, or more than was sent.
   void take(int from, std::uint64_t applied);
@@ -22,6 +22,8 @@ class StreamWatermarks {
   void leader_applied_all() { applied_[0] = sent_; }
   void message_sent() { ++sent_; }
   std::uint64_t next_message() const { return sent_ + 1; }
+  // True if every rank has reported.
+  bool have_all_reported() const { return static_cast<std::size_t>(reported_.count()) == applied_.size(); }
   // True if the rank had applied the message when it sent its last report.
   bool has_applied(int from, std::uint64_t message) const {
     return applied_[static_cast<std::size_t>(from)] >= message;
@@ -43,6 +45,7 @@ class StreamWatermarks {
   void forget_failures(const RankSet& left);
 
  private:
+  RankSet reported_;
   std::vector<std::uint64_t> applied_;  // by rank: messages that it had applied at its last report
   std::uint64_t sent_ = 0;
   std::uint64_t last_removal_ = 0;              // number of the message that removed a set last

@@ -43,6 +43,7 @@ void Engine::start(const FirstLinks& first) {
   epoch_ = std::make_shared<EpochState>(first_membership(config_), config_, first({}));
   try {
     publish(open_lanes(*epoch_));
+    if (config_.min_np > 0) wake();  // rank 0 waits for the first report
   } catch (const std::invalid_argument&) {
     throw;  // every rank throws the same
   } catch (const PeerLost& lost) {

@@ -65,7 +65,7 @@ void Engine::join_job(const FirstLinks& first) {
         lane_epoch_ = epoch;
       }
       publish(agree(epoch_));
-      wake();  // for messages of the guard that came before
+      wake();  // for messages of the guard that came before, and for the first report
       fail_point("start.agreed");
       if (view) {
         const std::vector<int> rank_of = all.ranks_in(membership);
@@ -289,7 +289,7 @@ void Engine::install(const View& view) {
     guard_->send(Installed{view.epoch});
     fail_point("engine.installed");
     log_info(say("rank ", rank(), " of ", next->config.size, " goes on in epoch ", view.epoch));
-    wake();
+    wake();  // for the first report
   } catch (const PeerLost& lost) {
     report_frozen(view.epoch, lost.what(), member_at(view.members, lost.origin()));
   }

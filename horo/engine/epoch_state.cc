@@ -25,7 +25,8 @@ CoordinatorConfig coordinator_config(const Config& config) {
   c.max_tensors = config.max_tensors;
   c.max_round_streams = config.max_round_streams;
   c.kept_tensors = config.kept_tensors;
-  if (config.min_np > 0) c.kept_effects = kMaxEffects;
+  c.elastic = config.min_np > 0;
+  c.kept_effects = kMaxEffects;
   c.kept_effect_bytes = kMaxEffectBytes;
   return c;
 }
