@@ -135,6 +135,7 @@ class Member {
   void apply(const ForgetTensors& item, Actions& actions);
   void keep_effects(const DownMessage& message);
   TensorRef with_name(const TensorRef& ref) const;
+  SkipTensors skips_of(const ReleasePlan& release) const;
   void count_releases(const ReleasePlan& item);
   void release_with_exceptions(const KnownPlan& plan, const ReleasePlan& item, Actions& actions);
   void release(Release release, bool reports_done, Actions& actions);

@@ -14,6 +14,20 @@ TensorRef Member::with_name(const TensorRef& ref) const {
   return {spec.round_stream != 0 ? std::nullopt : std::optional(name_of(spec)), {}};
 }
 
+// What a released plan skips: its tensors that are absent on all members of the set. Rounds run again as a whole.
+SkipTensors Member::skips_of(const ReleasePlan& release) const {
+  SkipTensors skips;
+  if (release.plan < 1 || release.plan > plans_.size()) return skips;
+  const KnownPlan& p = plans_[release.plan - 1];
+  const KnownSet* set = sets_.find(p.set);
+  for (const SlotAbsence& absence : release.exceptions) {
+    if (set == nullptr || absence.slot >= p.keys.size() || absence.ranks.size() < set->ranks.size()) continue;
+    const TensorSpec& spec = tensors_.at(p.keys[absence.slot]).spec;
+    if (spec.round_stream == 0) skips.tensors.push_back({name_of(spec), {}});
+  }
+  return skips;
+}
+
 // Before the message is applied.
 void Member::keep_effects(const DownMessage& message) {
   DownMessage kept;
@@ -21,11 +35,13 @@ void Member::keep_effects(const DownMessage& message) {
     const bool is_effect = std::holds_alternative<DefineSet>(item) || std::holds_alternative<EndSet>(item) ||
                            std::holds_alternative<JoinOver>(item) || std::holds_alternative<FailTensors>(item);
     if (is_effect) kept.items.push_back(item);
-    const auto* skip = std::get_if<SkipTensors>(&item);
-    if (skip == nullptr) continue;
-    SkipTensors named{{}, skip->ranks};
-    for (const TensorRef& ref : skip->tensors) {
-      if (TensorRef with = with_name(ref); with.name) named.tensors.push_back(std::move(with));
+    SkipTensors named;
+    if (const auto* release = std::get_if<ReleasePlan>(&item)) named = skips_of(*release);
+    if (const auto* skip = std::get_if<SkipTensors>(&item)) {
+      named.ranks = skip->ranks;
+      for (const TensorRef& ref : skip->tensors) {
+        if (TensorRef with = with_name(ref); with.name) named.tensors.push_back(std::move(with));
+      }
     }
     if (!named.tensors.empty()) kept.items.emplace_back(std::move(named));
   }

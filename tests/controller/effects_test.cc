@@ -1,0 +1,61 @@
+// The effects of the leader's stream: a rank that has not applied the last messages of an epoch catches up with them.
+#include "tests/controller/ranks.h"
+
+namespace horo {
+namespace {
+
+CoordinatorConfig elastic_config() {
+  CoordinatorConfig config;
+  config.elastic = true;
+  return config;
+}
+
+// Rank 1 reports, and the epoch ends when rank 0 alone has applied the answer.
+void end_epoch_after_report(Ranks& ranks) {
+  ranks.deliver(1, ranks.turn(1));
+  ranks.turn(0);
+}
+
+template <class Wanted>
+std::vector<Wanted> catch_up(EngineModel& behind, EngineModel& ahead) {
+  Actions actions;
+  behind.coordinator().catch_up(ahead.coordinator().effects().effects, actions);
+  std::vector<Wanted> wanted;
+  for (const Action& action : actions) {
+    if (const auto* one = std::get_if<Wanted>(&action)) wanted.push_back(*one);
+  }
+  return wanted;
+}
+
+TEST(Effects, WhatAReleasedPlanSkipsEndsOnARankThatIsBehind) {
+  Ranks ranks(2, elastic_config());
+  const std::vector<TensorSpec> specs = {gradient("a"), gradient("b"), gradient("c")};
+  learn_plans(ranks, specs);
+  for (const int rank : {0, 1}) {
+    ranks[rank].submit(specs[0], true);
+    ranks[rank].submit(specs[1]);
+    ranks[rank].submit(specs[2], true);
+  }
+  end_epoch_after_report(ranks);
+  ASSERT_TRUE(ranks[0].stream().back().skipped);
+  const std::vector<Skip> skips = catch_up<Skip>(ranks[1], ranks[0]);
+  ASSERT_EQ(skips.size(), 1U);
+  EXPECT_EQ(skips[0].keys.size(), 2U);
+}
+
+TEST(Effects, WhatIsSkippedOfARoundIsNotAnEffect) {
+  Ranks ranks(2, elastic_config());
+  std::vector<TensorSpec> specs = {gradient("a"), gradient("b")};
+  for (TensorSpec& spec : specs) spec.round_stream = 5;
+  learn_plans(ranks, specs);
+  for (const int rank : {0, 1}) {
+    ranks[rank].submit(specs[0], true);
+    ranks[rank].submit(specs[1]);
+  }
+  end_epoch_after_report(ranks);
+  ASSERT_TRUE(ranks[0].stream().back().skipped);
+  EXPECT_THAT(catch_up<Skip>(ranks[1], ranks[0]), IsEmpty());
+}
+
+}  // namespace
+}  // namespace horo
