@@ -44,10 +44,14 @@ using PlanId = std::uint32_t;  // a known plan; equal on all ranks, never reused
 //
 // lost: the tensor was in flight when the last epoch ended, and cannot run in this one. It fails on all members of its
 // set, as lost; on those that have not submitted it, when they do.
+//
+// alone: its unit was released in the last epoch, and some of the unit's tensors have ended there: it runs without
+// them.
 struct Submitted {
   Key key = 0;
   bool absent = false;
   bool lost = false;
+  bool alone = false;
 };
 // All tensors of a known plan are ready on this rank; the tensors in `absent` have no value.
 struct PlanComplete {

@@ -21,6 +21,16 @@ TensorSpec lost_spec(const TensorSpec& spec) {
   return lost;
 }
 
+// No number is given to what runs once, so the next instance is reported with its unit.
+TensorSpec alone_spec(const TensorSpec& spec) {
+  TensorSpec alone = spec;
+  alone.unit.clear();
+  alone.unit_size = 0;
+  alone.once = true;
+  alone.stepwise = false;
+  return alone;
+}
+
 }  // namespace
 
 void Member::declare(Key key, const TensorSpec& spec) {
@@ -78,6 +88,7 @@ void Member::submit(Key key, const Submitted& event, TimePoint now) {
   t.pending = t.queued = true;
   t.absent = event.absent;
   t.lost = event.lost;
+  t.alone = event.alone;
   t.since = now;
   if (t.id) by_id_[*t.id].key = key;
   queued_.push_back(key);
@@ -178,6 +189,8 @@ UpMessage Member::collect() {
     const Tensor& t = found->second;
     if (t.lost) {
       report.requests.push_back({lost_spec(t.spec), false, true});
+    } else if (t.alone) {
+      report.requests.push_back({alone_spec(t.spec), t.absent});
     } else if (!t.id) {
       report.requests.push_back({t.spec, t.absent});
     } else {
@@ -235,7 +248,7 @@ std::optional<Key> Member::pending_key(const TensorName& name) {
 // The tensor was released, skipped or failed, and may be submitted again.
 void Member::finish(Key key) {
   Tensor& t = tensor(key);
-  t.pending = t.queued = t.absent = false;
+  t.pending = t.queued = t.absent = t.lost = t.alone = false;
   if (t.spec.once) erase(key);
 }
 

@@ -71,6 +71,7 @@ class Member {
     bool queued = false;     // pending, and not yet reported to the leader
     bool absent = false;     // pending without a value
     bool lost = false;       // pending, and cannot run in this epoch
+    bool alone = false;      // pending, without its unit
     TimePoint since = TimePoint::min();
   };
   // A tensor id of the stream.

@@ -55,7 +55,7 @@ void RoundMarks::advance(const RoundStream& stream, Current& current, std::size_
   current = target;
 }
 
-void RoundMarks::report(const std::map<std::uint64_t, Item>& items, const std::function<bool(const Item&)>& is_lost,
+void RoundMarks::report(const std::map<std::uint64_t, Item>& items, const std::function<void(const Item&)>& report_one,
                         SubmissionBatch& batch) const {
   std::map<RoundStream, Current> current;
   for (const auto& [serial, item] : items) {
@@ -63,7 +63,7 @@ void RoundMarks::report(const std::map<std::uint64_t, Item>& items, const std::f
     const auto found = streams_.find(stream);
     const Current mark = found == streams_.end() ? std::nullopt : mark_of(found->second, serial);
     if (mark) advance(stream, current[stream], *mark, batch);
-    batch.report(item, is_lost(item));
+    report_one(item);
   }
   for (const auto& [stream, marks] : streams_) {
     advance(stream, current[stream], marks.size() - 1, batch);

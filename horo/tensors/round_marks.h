@@ -27,9 +27,9 @@ class RoundMarks {
   void fail(const RoundFailed& failed);
   void forget_set(std::uint32_t set);
 
-  // Adds the reports of these items and the events of their rounds. `items`: in flight, by serial number. is_lost: see
-  // Submitted.
-  void report(const std::map<std::uint64_t, Item>& items, const std::function<bool(const Item&)>& is_lost,
+  // Adds the reports of these items, by report_one(), and the events of their rounds to the batch. `items`: in flight,
+  // by serial number.
+  void report(const std::map<std::uint64_t, Item>& items, const std::function<void(const Item&)>& report_one,
               SubmissionBatch& batch) const;
 
  private:

@@ -32,9 +32,9 @@ struct SubmissionBatch {
     reserve_more(events, more);
     reserve_more(items, more);
   }
-  // lost: see Submitted.
-  void report(Item item, bool lost = false) {
-    events.emplace_back(Submitted{item.submission.key, item.submission.absent, lost});
+  // lost, alone: see Submitted.
+  void report(Item item, bool lost = false, bool alone = false) {
+    events.emplace_back(Submitted{item.submission.key, item.submission.absent, lost, alone});
     items.push_back(std::move(item));
   }
   void report(PlanComplete complete, ItemList list) {

@@ -210,7 +210,8 @@ TensorTable::Accepted TensorTable::accept(std::span<const Submission> submission
   std::size_t begun = 0;
   try {
     result.works.reserve(submissions.size());
-    for (; begun < submissions.size(); ++begun) begin(submissions[begun], result);
+    const std::set<ScopedName> lost = lost_units(submissions);
+    for (; begun < submissions.size(); ++begun) begin(submissions[begun], lost, result);
   } catch (...) {
     queue_.roll_back(mark);
     undo(submissions, begun);
@@ -225,12 +226,12 @@ TensorTable::Accepted TensorTable::accept(std::span<const Submission> submission
 }
 
 // Nothing throws after the submission is counted in its plan or added to the requests.
-void TensorTable::begin(const Submission& submission, Accepted& result) {
+void TensorTable::begin(const Submission& submission, const std::set<ScopedName>& lost_units, Accepted& result) {
   TensorRecord& record = tensors_.at(submission.key);
   record.item.submission = submission;
   record.item.work = std::make_shared<Work>(submission.key);
   record.serial = ++serial_;
-  record.lost = is_lost(record.spec);
+  record.lost = is_lost(record.spec) || (!lost_units.empty() && lost_units.contains(unit_of(record.spec)));
   result.works.push_back(record.item.work);
   record.reported = record.plan == nullptr || record.plan->broken;
   if (!record.reported) return plans_.count(record, queue_.batch(), result.filled);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -138,11 +139,13 @@ class TensorTable {
   void check(const Submission& submission) const REQUIRES(mutex_);
   void mark_names(std::span<const Submission> submissions) REQUIRES(mutex_);
   Accepted accept(std::span<const Submission> submissions) REQUIRES(mutex_);
-  void begin(const Submission& submission, Accepted& result) REQUIRES(mutex_);
+  void begin(const Submission& submission, const std::set<ScopedName>& lost_units, Accepted& result) REQUIRES(mutex_);
   void report_stream(const RoundStream& stream) REQUIRES(mutex_);
   void retire_one(const Item& item) noexcept REQUIRES(mutex_);
   std::vector<Item> report_again(const Work* ended, const RankChange* change) REQUIRES(mutex_);
   bool is_lost(const TensorSpec& spec) const REQUIRES(mutex_);
+  std::set<ScopedName> lost_units(std::span<const Submission> submissions) const REQUIRES(mutex_);
+  static ScopedName unit_of(const TensorSpec& spec);
   bool is_of_lost_set(const TensorSpec& spec) const REQUIRES(mutex_);
   static bool can_run_again(const TensorSpec& spec, const std::vector<int>& rank_of, int size);
   void undo(std::span<const Submission> submissions, std::size_t begun) noexcept REQUIRES(mutex_);

@@ -9,6 +9,14 @@
 #include "horo/tensors/tensor_table.h"
 
 namespace horo {
+namespace {
+
+struct UnitInFlight {
+  int tensors = 0;
+  bool lost = false;  // one of them, and so all
+};
+
+}  // namespace
 
 void TensorTable::add_set(std::uint32_t set, const std::string& name, const std::vector<int>& ranks) {
   MutexLock lock(mutex_);
@@ -82,18 +90,28 @@ std::vector<Item> TensorTable::report_again(const Work* ended, const RankChange*
   plans_.clear();
   tensors_.begin_epoch();
   std::vector<Item> over;
-  std::set<Key> lost;
+  std::map<ScopedName, UnitInFlight> units;
   std::map<std::uint64_t, Item> in_flight;
   for (TensorRecord& record : tensors_.records()) {
     if (!record.is_in_flight()) continue;
     record.reported = true;
     if (change != nullptr && !can_run_again(record.spec, change->rank_of, change->size)) record.lost = true;
-    if (record.lost) lost.insert(record.item.submission.key);
+    if (!record.spec.unit.empty()) {
+      UnitInFlight& unit = units[unit_of(record.spec)];
+      ++unit.tensors;
+      unit.lost = unit.lost || record.lost;
+    }
     const bool is_over = record.item.work.get() == ended || is_of_lost_set(record.spec);
     is_over ? over.push_back(record.item) : void(in_flight.emplace(record.serial, record.item));
   }
-  const auto is_lost = [&lost](const Item& item) { return lost.contains(item.submission.key); };
-  rounds_.report(in_flight, is_lost, queue_.batch());
+  const auto report_one = [&](const Item& item) REQUIRES(mutex_) {
+    TensorRecord& record = tensors_.at(item.submission.key);
+    if (record.spec.unit.empty()) return queue_.batch().report(item, record.lost);
+    const UnitInFlight& unit = units.at(unit_of(record.spec));
+    record.lost = unit.lost;
+    queue_.batch().report(item, record.lost, unit.tensors < record.spec.unit_size);
+  };
+  rounds_.report(in_flight, report_one, queue_.batch());
   return over;
 }
 
@@ -127,6 +145,21 @@ std::vector<Item> TensorTable::begin_epoch(const RankChange& change) {
 bool TensorTable::is_of_lost_set(const TensorSpec& spec) const {
   const bool removes = spec.kind == CollectiveKind::kRemoveSet;
   return sets_.is_lost(removes ? static_cast<std::uint32_t>(spec.shape.front()) : spec.set);
+}
+
+// The units of which a tensor is lost. The tensors of a unit are submitted together.
+std::set<ScopedName> TensorTable::lost_units(std::span<const Submission> submissions) const {
+  std::set<ScopedName> lost;
+  if (unseen_.empty()) return lost;
+  for (const Submission& submission : submissions) {
+    const TensorSpec& spec = tensors_.at(submission.key).spec;
+    if (!spec.unit.empty() && is_lost(spec)) lost.insert(unit_of(spec));
+  }
+  return lost;
+}
+
+ScopedName TensorTable::unit_of(const TensorSpec& spec) {
+  return {spec.set, spec.channel, spec.unit};
 }
 
 // Whether a caller that has not seen the last changes means other ranks than there are now.

@@ -51,12 +51,13 @@ bool EngineModel::takes(const TensorSpec& spec) const {
   return spec.kind != CollectiveKind::kSendRecv || spec.root == index || spec.peer == index;
 }
 
-void EngineModel::submit(const TensorSpec& spec, bool absent) {
+void EngineModel::submit(const TensorSpec& spec, bool absent, bool alone) {
   const Key key = key_of(spec);
   Tensor& tensor = tensors_[key];
   tensor.in_flight = true;
   tensor.reported = false;
   tensor.absent = absent;
+  tensor.alone = alone;
   ++in_flight_;
   const auto found = plans_.find(tensor.plan);
   if (found == plans_.end() || found->second.broken) return report(key);
@@ -73,7 +74,7 @@ void EngineModel::submit(const TensorSpec& spec, bool absent) {
 
 void EngineModel::report(Key key) {
   tensors_[key].reported = true;
-  events_.emplace_back(Submitted{key, tensors_[key].absent});
+  events_.emplace_back(Submitted{key, tensors_[key].absent, false, tensors_[key].alone});
 }
 
 void EngineModel::break_up(Plan& plan) {

@@ -39,7 +39,7 @@ class EngineModel {
   explicit EngineModel(const CoordinatorConfig& config);
 
   // ---- The caller's side.
-  void submit(const TensorSpec& spec, bool absent = false);
+  void submit(const TensorSpec& spec, bool absent = false, bool alone = false);
   // True if the engine would accept it: this rank is in the set and has not joined it; of a send_recv, it is one of the
   // two ranks.
   bool takes(const TensorSpec& spec) const;
@@ -94,6 +94,7 @@ class EngineModel {
     bool in_flight = false;
     bool reported = false;
     bool absent = false;
+    bool alone = false;
     PlanId plan = 0;  // active
   };
   struct Plan {

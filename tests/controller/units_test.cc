@@ -184,6 +184,18 @@ TEST(Unit, AUnitOfDifferentTensorsFailsWhenAllHaveJoined) {
               StartsWith("tensor 'b' is of unit 'u', which failed: all ranks have joined"));
 }
 
+TEST(Unit, WhatIsLeftOfOneInTheNextEpochRunsAloneAndTheNextInstanceAsAUnit) {
+  Ranks ranks(2);
+  const std::vector<TensorSpec> specs = unit("u", {"a", "b"});
+  for (const int rank : {0, 1}) ranks[rank].submit(specs[1], false, true);
+  ranks.settle();
+  EXPECT_EQ(ranks[1].times("b"), 1);
+  ranks.submit({specs[1]});
+  EXPECT_EQ(ranks[1].times("b"), 1);
+  ranks.submit({specs[0]});
+  EXPECT_EQ(ranks[1].times("a") + ranks[1].times("b"), 3);
+}
+
 TEST(Unit, UnitsOfTheSameNameInTwoSetsAreIndependent) {
   Ranks ranks(2);
   ranks.add_set({0});

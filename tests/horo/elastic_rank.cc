@@ -3,8 +3,8 @@
 //
 //   elastic_rank PROGRAM STEPS SEED
 //
-// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, or mixed. TEST_KILL=ID:POINT:COUNT ends the
-// process ID with SIGKILL at the COUNT-th time that it reaches the fail point, TEST_KILL=ID:after:US so many
+// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, groups, or mixed. TEST_KILL=ID:POINT:COUNT ends
+// the process ID with SIGKILL at the COUNT-th time that it reaches the fail point, TEST_KILL=ID:after:US so many
 // microseconds after the start; TEST_STOP stops it with SIGSTOP. Several are separated by commas. A rank first
 // prints "fired ID:POINT:COUNT". At the end it prints one line: its number of results, their hash, the members of each
 // of them, and the longest step.
@@ -106,6 +106,7 @@ class Program {
       for (int round = 0; round < rounds; ++round) run_round(0, static_cast<std::uint64_t>(step), round);
       if (is("streams")) run_round(1, static_cast<std::uint64_t>(step), 0);
       if (is("singles")) run_singles(static_cast<std::uint64_t>(step));
+      if (is("groups")) run_group(static_cast<std::uint64_t>(step));
       if (is("sets")) run_in_set(static_cast<std::uint64_t>(step));
       if (is("sets") && step % 2 == 0) add_and_remove_set();
       session_.step_end(0);
@@ -237,6 +238,21 @@ class Program {
     if (step % 3 == 0) session_.run(unnamed(CollectiveKind::kBarrier, 0), nullptr, nullptr);
     double from_root = static_cast<double>(step);
     note(end_of([&] { session_.run(unnamed(CollectiveKind::kBroadcast, 0), &from_root, &from_root); }));
+  }
+
+  // A unit of several kinds. One tensor names the last rank, whose number changes when a rank is lost.
+  void run_group(std::uint64_t step) {
+    std::vector<TensorSpec> specs = {unnamed(CollectiveKind::kAllReduce, 0), unnamed(CollectiveKind::kBroadcast, 0),
+                                     unnamed(CollectiveKind::kAllReduce, 0)};
+    specs[1].root = session_.topology().size - 1;
+    specs[2].shape = {5'000};
+    double mask = static_cast<double>(std::uint64_t{1} << id_), from_root = static_cast<double>(step);
+    std::vector<double> many(5'000, mask);
+    const auto works = session_.submit(
+        Unit{"", specs, {{0, &mask, &mask}, {0, &from_root, &from_root}, {0, many.data(), many.data()}}});
+    session_.wait(works, TimePoint::max());
+    for (const auto& work : works) note(end_of([&] { work->outcome(); }));
+    if (ends_.ends_with("000")) add(static_cast<std::uint64_t>(mask), many.data(), many.size() * sizeof(double));
   }
 
   // 1 if it fails because a rank was lost, 2 if it is refused, else 0: the same on all ranks.

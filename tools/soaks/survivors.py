@@ -10,7 +10,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAMS = "plain views small units streams rounds singles sets mixed".split()
+PROGRAMS = "plain views small units streams rounds singles sets groups mixed".split()
 LINE = re.compile(r"survivor (\d+) results (\d+) hash (\w+) members (\S*)(?: ends \S*)? longest (\d+) ms")
 FIRED = re.compile(r"^\[\d+\] fired (\d+):([\w.]+):\d+$", re.M)
 HANGS_AFTER = 3  # limits of a job: then it is killed
