@@ -1,5 +1,5 @@
-// Fail points: named places in the product at which a test may end or stop its own process. In production no hook is
-// set, and a fail point costs one load.
+// Fail points: named places in the product at which a test may end or stop its own process, and a benchmark may take
+// the time. In production no hook is set, and a fail point costs one load.
 #pragma once
 
 #include <atomic>

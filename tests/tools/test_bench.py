@@ -2,8 +2,10 @@
 
 import json
 import subprocess
+import sys
 
-from launching import HORO
+import pytest
+from launching import HORO, ROOT
 
 
 def test_bench_allreduce_checks_every_size_it_prints():
@@ -75,3 +77,20 @@ def test_bench_elastic_measures_each_kill_and_the_cost_without_faults(tmp_path):
     report = json.loads(file.read_text())
     assert len(report["r_ms"]) == 2 and all(whole > 0 for whole in report["r_and_step_ms"])
     assert all(step > 1 for name in ("static_step_ms", "elastic_step_ms") for step in report[name])
+    phases = [phase["ms"] for phase in report["phases_ms"]]
+    assert len(phases) == 7 and all(ms >= 0 for phase in phases for ms in phase)
+    assert [sum(kill) for kill in zip(*phases)] == pytest.approx(report["r_and_step_ms"], abs=0.01)
+    assert len(report["seen_by_ranks_ms"]) == len(report["seen_by_guard_ms"]) == 2
+
+
+def test_bench_elastic_kills_a_rank_that_holds_memory_and_its_report_is_drawn(tmp_path):
+    file, plot = tmp_path / "elastic.json", tmp_path / "elastic.png"
+    job = ["--ranks", "3", "--bytes", "64K", "--compute-ms", "1", "--resident", "16M"]
+    command = [HORO, "bench", "elastic", *job, "--kills", "2", "--rounds", "0", "--json", file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    report = json.loads(file.read_text())
+    assert done.returncode == 0 and report["resident_bytes"] == 16 << 20, done.stdout + done.stderr
+    assert len(report["r_ms"]) == 2 and len(report["seen_by_ranks_ms"]) == 4
+    pytest.importorskip("matplotlib")
+    subprocess.run([sys.executable, ROOT / "bench/plot", "--recovery", file, plot], check=True, timeout=180)
+    assert plot.read_bytes()[:4] == b"\x89PNG"

@@ -84,7 +84,7 @@ void add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--start-timeout", options.start_timeout_s, "seconds for all ranks to connect (default: 30)")
       ->check(CLI::PositiveNumber);
   add_elastic_options(*run, options);
-  run->add_flag("-v,--verbose", options.verbose, "print the process and the cores of each rank");
+  run->add_flag("-v,--verbose", options.verbose, "print the process and the cores of each rank, and when it ends");
   run->add_flag("--dry-run", options.dry_run, "print the commands and start nothing");
   run->prefix_command();  // all arguments after the first that is not an option belong to the program
   run->footer(
@@ -208,6 +208,12 @@ void add_elastic_bench(CLI::App& bench, BenchOptions& options) {
   app->add_option("--transport", options.transport, "instead of HORO_TRANSPORT")
       ->check(CLI::IsMember({"tcp", "shm", "auto"}));
   app->add_flag("--in-buckets", elastic.in_buckets, "the tensors lie in the buckets of their plans");
+  app->add_option("--resident", elastic.resident_bytes,
+                  "memory that the killed rank holds, in small pages, as 4G; each job then has one kill")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 40))
+      ->capture_default_str();
+  app->add_option("--resident-rank", elastic.resident_rank)->group("");
   app->add_option("--seed", elastic.seed, "of the victims and the moments")->capture_default_str();
   count("--rounds", elastic.rounds, 0, "rounds of the cost without faults; each has one turn of each contestant");
   count("--steps", elastic.steps, 0, "steps of a turn");

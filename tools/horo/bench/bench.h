@@ -82,11 +82,13 @@ struct ElasticBench {
   double compute_ms = 20;       // processor time of each rank before each round
   std::string transport;        // empty: HORO_TRANSPORT
   unsigned seed = 1;
-  int rounds = 11;          // of the cost without faults; 0: it is not measured
-  int steps = 50;           // of each turn of a round; of a rank: 0 for no end
-  bool in_buckets = false;  // the tensors lie in the buckets of their plans
-  bool has_barrier = true;  // of a rank: a barrier ends each round
-  std::string json_file;    // empty: none
+  int rounds = 11;                 // of the cost without faults; 0: it is not measured
+  int steps = 50;                  // of each turn of a round; of a rank: 0 for no end
+  bool in_buckets = false;         // the tensors lie in the buckets of their plans
+  bool has_barrier = true;         // of a rank: a barrier ends each round
+  std::size_t resident_bytes = 0;  // memory that the killed rank holds
+  int resident_rank = -1;          // of a rank: the one that holds it; -1: none
+  std::string json_file;           // empty: none
 };
 // The recovery of elastic jobs from killed ranks, and the cost of elastic jobs without faults. Starts the jobs by horo
 // run. Returns 0. Throws std::runtime_error if a job fails.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <sstream>
 #include <stdexcept>
@@ -15,11 +16,11 @@
 namespace horo::tools {
 namespace {
 
-Program program_of(const ElasticBench& bench, ElasticKind kind, int steps) {
+Program program_of(const ElasticBench& bench, ElasticKind kind, int steps, int resident) {
   const std::string horo = std::filesystem::read_symlink("/proc/self/exe").string();
   Program program;
   program.arguments = {horo, "run", "-n", std::to_string(bench.ranks)};
-  if (kind == ElasticKind::kElastic) program.arguments.insert(program.arguments.end(), {"--min-np", "1"});
+  if (kind == ElasticKind::kElastic) program.arguments.insert(program.arguments.end(), {"--min-np", "1", "-v"});
   for (const std::string& word :
        {horo, std::string("bench"), std::string("elastic"), "--tensors=" + std::to_string(bench.tensors),
         "--bytes=" + std::to_string(bench.bytes), "--compute-ms=" + std::to_string(bench.compute_ms),
@@ -29,6 +30,10 @@ Program program_of(const ElasticBench& bench, ElasticKind kind, int steps) {
   if (!bench.transport.empty()) program.arguments.push_back("--transport=" + bench.transport);
   if (kind == ElasticKind::kBare) program.arguments.emplace_back("--no-barrier");
   if (bench.in_buckets) program.arguments.emplace_back("--in-buckets");
+  if (resident >= 0) {
+    program.arguments.push_back("--resident=" + std::to_string(bench.resident_bytes));
+    program.arguments.push_back("--resident-rank=" + std::to_string(resident));
+  }
   for (char** variable = environ; *variable != nullptr; ++variable) program.environment.emplace_back(*variable);
   return program;
 }
@@ -46,8 +51,8 @@ void take_lines(std::string& rest, const Take& take) {
 
 }  // namespace
 
-ElasticRun::ElasticRun(const ElasticBench& bench, ElasticKind kind, int steps)
-    : child_(start(program_of(bench, kind, steps))), ranks_(static_cast<std::size_t>(bench.ranks)) {}
+ElasticRun::ElasticRun(const ElasticBench& bench, ElasticKind kind, int steps, int resident)
+    : child_(start(program_of(bench, kind, steps, resident))), ranks_(static_cast<std::size_t>(bench.ranks)) {}
 
 ElasticRun::~ElasticRun() {
   if (is_waited_for_) return;
@@ -90,7 +95,8 @@ bool ElasticRun::read_stream(Descriptor& stream, std::string& rest, bool is_outp
   return false;
 }
 
-// "[2] pid 2 4711" or "[2] round 2 TIME MEMBERS USED", times in ns.
+// "[2] pid 2 4711", "[2] round 2 TIME MEMBERS USED" or "[2] change 2 FROZEN_FROM FROZEN VIEW CONNECTED INSTALLED",
+// times in ns.
 void ElasticRun::take_print(const std::string& line) {
   std::istringstream words(line);
   std::string prefix, what;
@@ -98,6 +104,14 @@ void ElasticRun::take_print(const std::string& line) {
   long long number = 0;
   if (!(words >> prefix >> what >> rank >> number) || rank >= ranks_.size()) return;
   if (what == "pid") ranks_[rank].pid = static_cast<pid_t>(number);
+  if (what == "change") {
+    Change& change = ranks_[rank].change;
+    change.frozen_from = TimePoint(std::chrono::nanoseconds(number));
+    for (TimePoint* moment : {&change.frozen, &change.view, &change.connected, &change.installed}) {
+      words >> number;
+      *moment = TimePoint(std::chrono::nanoseconds(number));
+    }
+  }
   std::uint64_t members = 0;
   long long used = 0;
   if (what == "round" && words >> members >> used) {
@@ -106,9 +120,16 @@ void ElasticRun::take_print(const std::string& line) {
   }
 }
 
-// "horo run: epoch 1 runs on all 3 members after 15 ms", or "after 1.2 s".
+// "horo run: epoch 1 runs on all 3 members after 15 ms", or "after 1.2 s"; "horo run: rank 2: process 4711 ended at
+// 12.345678 s".
 void ElasticRun::take_story(const std::string& line) {
   story_ += line + "\n";
+  std::size_t rank = 0;
+  double ended_s = 0;
+  if (std::sscanf(line.c_str(), "horo run: rank %zu: process %*d ended at %lf s", &rank, &ended_s) == 2) {
+    const auto since_boot = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(ended_s));
+    if (rank < ranks_.size()) ranks_[rank].ended = TimePoint(since_boot);
+  }
   const std::size_t at = line.rfind(" after ");
   if (at == std::string::npos || line.find(" runs on ") == std::string::npos) return;
   std::istringstream words(line.substr(at + 7));

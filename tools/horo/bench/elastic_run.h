@@ -20,16 +20,24 @@ struct Delivery {
   Duration used{};            // processor time of the rank's process so far
 };
 
+// The last change of epoch on one rank: the beginning and the end of freeze(), and what the engine does with the view.
+struct Change {
+  TimePoint frozen_from{}, frozen{}, view{}, connected{}, installed{};
+};
+
 struct RankPrints {
   pid_t pid = 0;  // 0: not known yet
   bool is_alive = true;
   std::vector<Delivery> deliveries;
+  Change change;      // known before the first delivery of the epoch
+  TimePoint ended{};  // when horo run saw the end of the process; 0: it has not
 };
 
 class ElasticRun {
  public:
-  // steps: after which the ranks end; 0: they do not. Throws as start() does.
-  ElasticRun(const ElasticBench& bench, ElasticKind kind, int steps);
+  // steps: after which the ranks end; 0: they do not. resident: the rank that holds bench.resident_bytes; -1: none
+  // does. Throws as start() does.
+  ElasticRun(const ElasticBench& bench, ElasticKind kind, int steps, int resident = -1);
   ~ElasticRun();  // ends the job
   ElasticRun(const ElasticRun&) = delete;
   ElasticRun& operator=(const ElasticRun&) = delete;

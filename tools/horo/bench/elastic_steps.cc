@@ -1,10 +1,16 @@
 // The rank program of `horo bench elastic`: compute, then a round of all_reduces and the barrier that commits it.
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <iostream>
 #include <map>
+#include <string_view>
+#include <system_error>
 
+#include "horo/base/fail_point.h"
 #include "tools/horo/bench/bench.h"
 
 namespace horo::tools {
@@ -22,6 +28,31 @@ void compute(double ms) {
   const auto end = processor_time(CLOCK_THREAD_CPUTIME_ID) + std::chrono::duration<double, std::milli>(ms);
   while (processor_time(CLOCK_THREAD_CPUTIME_ID) < end) {
   }
+}
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+// The moments of the last change of epoch, in the order of elastic_run.h. The engine thread writes them before it wakes
+// the thread that reads them.
+constexpr std::array<std::string_view, 5> kMoments = {"engine.freeze", "engine.frozen", "engine.view",
+                                                      "engine.connected", "engine.installed"};
+std::array<std::atomic<std::int64_t>, kMoments.size()> moments_ns{};
+
+void note_moment(const char* name) noexcept {
+  for (std::size_t i = 0; i < kMoments.size(); ++i) {
+    if (kMoments[i] == name) moments_ns[i] = now_ns();
+  }
+}
+
+// Memory in small pages, as most of a process's is: the kernel needs long to free it.
+void hold_memory(std::size_t bytes) {
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "--resident: mmap");
+  ::madvise(memory, bytes, MADV_NOHUGEPAGE);
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  for (std::size_t at = 0; at < bytes; at += page) static_cast<volatile char*>(memory)[at] = 1;
 }
 
 class ElasticSteps {
@@ -70,12 +101,20 @@ class ElasticSteps {
     if (bench_.has_barrier) works.push_back(session_.submit({commit_}));
     session_.wait(works, TimePoint::max());
     for (const auto& work : works) work->outcome();
-    const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
+    const std::int64_t now = now_ns();
     session_.step_end(0);
     if (bench_.in_buckets) move_into_buckets(works);
     const auto used = std::chrono::duration_cast<std::chrono::nanoseconds>(processor_time(CLOCK_PROCESS_CPUTIME_ID));
-    std::cout << "round " << id_ << " " << now.count() << " " << static_cast<std::uint64_t>(members) << " "
-              << used.count() << std::endl;
+    if (members != members_) print_change();
+    members_ = members;
+    std::cout << "round " << id_ << " " << now << " " << static_cast<std::uint64_t>(members) << " " << used.count()
+              << std::endl;
+  }
+
+  void print_change() const {
+    std::cout << "change " << id_;
+    for (const auto& moment : moments_ns) std::cout << " " << moment;
+    std::cout << "\n";
   }
 
   void move_into_buckets(const std::vector<std::shared_ptr<Work>>& works) {
@@ -96,11 +135,14 @@ class ElasticSteps {
   std::vector<float*> data_;
   std::map<PlanId, Allocation> buckets_;
   Key mask_ = 0, commit_ = 0;
+  double members_ = 0;  // of the last round
 };
 
 }  // namespace
 
 int bench_elastic_rank(const Config& config, const ElasticBench& bench) {
+  if (bench.resident_rank == config.rank) hold_memory(bench.resident_bytes);
+  fail_point_hook = note_moment;
   Session session(config);
   ElasticSteps(session, bench).run();
   session.shutdown();

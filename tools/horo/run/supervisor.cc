@@ -169,6 +169,11 @@ void RankSupervisor::on_end(Rank& rank, int status) {
     is_failing_ = true;
     if (!is_terminating_) grace_.set(kGraceSeconds);
   }
+  if (launch_.verbose) {
+    const std::chrono::duration<double> now = Clock::now().time_since_epoch();
+    say("rank " + std::to_string(rank.end.rank) + ": process " + std::to_string(rank.pid) + " ended at " +
+        std::to_string(now.count()) + " s");
+  }
   if (elastic_) elastic_->on_end(rank.end.rank, status);
   signal_group(rank.pid, SIGTERM);
   rank.leftovers.set(kLeftoverSeconds);
