@@ -3,18 +3,11 @@
 //
 //   elastic_rank PROGRAM STEPS SEED
 //
-// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, groups, or mixed. TEST_KILL=ID:POINT:COUNT ends
-// the process ID with SIGKILL at the COUNT-th time that it reaches the fail point, TEST_KILL=ID:after:US so many
-// microseconds after the start; TEST_STOP stops it with SIGSTOP. Several are separated by commas. A rank first
-// prints "fired ID:POINT:COUNT". At the end it prints one line: its number of results, their hash, the members of each
-// of them, and the longest step.
-#include <signal.h>
-#include <sys/time.h>
-#include <unistd.h>
-
-#include <atomic>
+// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, groups, or mixed. TEST_KILL and TEST_STOP: see
+// kill_points.h. At the end a rank prints one line: its number of results, their hash, the members of each of them, and
+// the longest step.
+#include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -23,9 +16,9 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "horo/base/fail_point.h"
 #include "horo/base/wire.h"
 #include "horo/horo.h"
+#include "tests/horo/kill_points.h"
 
 namespace horo {
 namespace {
@@ -33,48 +26,6 @@ namespace {
 constexpr std::size_t kSizes[] = {1000, 17, 5000, 1, 70'000, 300'000};
 constexpr std::size_t kSmallTensors = 150;
 constexpr std::uint64_t kStreams[] = {11, 12};
-
-struct Kill {
-  std::string point;
-  long count = 0;
-  int signal = 0;
-  std::string line;  // to print
-};
-std::vector<Kill> kills;  // of this process
-std::vector<std::atomic<long>> reached(64);
-
-void fire(const Kill& one) noexcept {
-  [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, one.line.data(), one.line.size());
-  ::kill(::getpid(), one.signal);
-}
-
-void end_at(const char* name) noexcept {
-  for (std::size_t i = 0; i < kills.size(); ++i) {
-    if (kills[i].point == name && ++reached[i] == kills[i].count) fire(kills[i]);
-  }
-}
-
-void fire_in_time(int) {
-  for (const Kill& one : kills) {
-    if (one.point == "after") fire(one);
-  }
-}
-
-void read_kills(int id, const char* variable, int signal) {
-  const char* text = std::getenv(variable);
-  std::istringstream all(text == nullptr ? "" : text);
-  for (std::string one; std::getline(all, one, ',');) {
-    const std::size_t first = one.find(':'), last = one.rfind(':');
-    if (std::stoi(one.substr(0, first)) != id) continue;
-    const std::string point = one.substr(first + 1, last - first - 1);
-    kills.push_back({point, std::stol(one.substr(last + 1)), signal, "fired " + one + "\n"});
-    if (kills.back().point != "after") continue;
-    ::signal(SIGALRM, fire_in_time);
-    const long us = kills.back().count;
-    const itimerval timer{{0, 0}, {us / 1'000'000, us % 1'000'000 + 1}};
-    ::setitimer(ITIMER_REAL, &timer, nullptr);
-  }
-}
 
 // In [-1, 1), of these numbers alone.
 float value_of(int id, std::uint64_t what, std::size_t index) {
@@ -88,6 +39,7 @@ struct Tensor {
   Key key = 0;
   std::vector<float> own;
   float* data = nullptr;
+  PlanId plan = 0;         // of the bucket that it lies in; 0: none
   std::uint64_t what = 0;  // of its values in this round
 };
 
@@ -206,7 +158,17 @@ class Program {
       Allocation& bucket = buckets_[places[i].plan];
       if (!bucket.data) bucket = session_.allocate(0, places[i].bytes);
       tensors_[stream][i].data = reinterpret_cast<float*>(bucket.data.get() + places[i].offset);
+      tensors_[stream][i].plan = places[i].plan;
     }
+    std::erase_if(buckets_, [this](const auto& bucket) { return !holds_tensor(bucket.first); });
+  }
+
+  bool holds_tensor(PlanId plan) const {
+    for (const auto& [stream, tensors] : tensors_) {
+      if (std::any_of(tensors.begin(), tensors.end(), [plan](const Tensor& one) { return one.plan == plan; }))
+        return true;
+    }
+    return false;
   }
 
   TensorSpec unnamed(CollectiveKind kind, std::uint32_t set) const {
@@ -349,14 +311,11 @@ class Program {
 int run(int argc, char** argv) {
   if (argc != 4) return 2;
   const Config config = config_from_environment();
-  read_kills(config.rank, "TEST_KILL", SIGKILL);
-  read_kills(config.rank, "TEST_STOP", SIGSTOP);
-  fail_point_hook = end_at;
+  read_kills(config.rank);
   Session session(config);
   Program(session, config.rank, argv[1], static_cast<unsigned>(std::atoi(argv[3]))).run(std::atoi(argv[2]));
   session.shutdown();
-  const itimerval never{};
-  ::setitimer(ITIMER_REAL, &never, nullptr);  // its handler reads what the exit destroys
+  forget_kills();
   return 0;
 }
 

@@ -1,12 +1,17 @@
 """tools/soak survive: ranks of elastic jobs end at fail points or at random moments, several of them at once or while
 the others install a new epoch. The others go on with equal results that an oracle confirms, and the job succeeds. A
 rank that is stopped, evicted and continued changes no result and ends with a text that says so.
+
+--torch, --flat and --busy each run other jobs instead:
+  --torch JOBS    torch models trained in the ways people use DistributedOptimizer; ranks die at all fail points
+  --flat KILLS    ranks live through many epochs; what they and horo run hold must not grow, and nothing is left
+  --busy SECONDS  16 busy ranks on all cores, beside a compiler; none of them is given up
 """
 
 import random
 import re
 
-from . import survivors, zombies
+from . import survive_busy, survive_flat, survive_torch, survivors, zombies
 
 RUNNING = re.compile(r"lane\.|engine\.(submitted|report|released)$")  # reached in each step
 ONCE = re.compile(r"start\.|shutdown\.")
@@ -14,6 +19,7 @@ LATEST_US = 400_000  # about the time of an undisturbed job
 AT_ONCE_US = 50_000
 ALL_FIRE_FROM = 15  # runs of each fail point
 MOST_WRONG = 10  # failed jobs, then the soak ends
+OTHERS = {"flat": survive_flat, "busy": survive_busy}  # by option
 
 
 def add_arguments(parser):
@@ -21,6 +27,8 @@ def add_arguments(parser):
     parser.add_argument("--random", type=int, default=300, help="jobs with deaths at random moments (default: 300)")
     parser.add_argument("--zombies", type=int, default=200, help="jobs with a rank that is evicted (default: 200)")
     survivors.add_arguments(parser)
+    for module in (survive_torch, survive_flat, survive_busy):
+        module.add_arguments(parser)
 
 
 def fail_points():
@@ -29,11 +37,16 @@ def fail_points():
     return sorted({name for file in files for name in re.findall(r'fail_point\("([\w.]+)"\)', file.read_text())})
 
 
+def is_of_change(point):
+    """Whether a rank reaches it only in a change of epoch."""
+    return not RUNNING.match(point) and not ONCE.match(point)
+
+
 def at_point(number, points, options):
     """A job with a death at a fail point; those of a change of epoch follow a first death."""
     chance = random.Random(f"{options.seed}/point/{number}")
     point = points[number % len(points)]
-    is_change = not RUNNING.match(point) and not ONCE.match(point)
+    is_change = is_of_change(point)
     size = chance.choice([3, 4] if is_change else [2, 3, 4])
     victims = chance.sample(range(size), 3 if is_change and size == 4 and chance.random() < 0.4 else 2)
     if not is_change:
@@ -41,7 +54,7 @@ def at_point(number, points, options):
         kills = [f"{victims[0]}:{point}:{count}"]
     else:
         kills = [f"{victims[1]}:lane.reduced:{chance.randint(1, 20)}", f"{victims[0]}:{point}:1"]
-        changes = [name for name in points if not RUNNING.match(name) and not ONCE.match(name)]
+        changes = [name for name in points if is_of_change(name)]
         kills += [f"{victim}:{chance.choice(changes)}:{chance.randint(1, 2)}" for victim in victims[2:]]
     program = chance.choice(survivors.PROGRAMS)
     return survivors.Job(point, size, program, options.steps, number, ",".join(kills))
@@ -65,6 +78,10 @@ def at_random(number, options):
 
 
 def jobs(points, options):
+    if options.torch is not None:
+        for number in range(options.torch):
+            yield survive_torch.job(number, points, is_of_change, options)
+        return
     for number in range(options.runs):
         yield at_point(number, points, options)
     for number in range(options.random):
@@ -73,11 +90,26 @@ def jobs(points, options):
         yield zombies.job(number, options)
 
 
+def run(job, options):
+    """Returns the outcome, and faults that survivors.faults() does not find."""
+    if job.stops:
+        return zombies.run(job, options)
+    return (survive_torch.run if job.rank else survivors.run)(job, options), []
+
+
 def run_all(options):
-    points, rows, wrong, bad = fail_points(), {}, [], 0
+    for name, module in OTHERS.items():
+        if getattr(options, name) is not None:
+            return module.run_all(options) | {"what": name}
+    return run_jobs(options)
+
+
+def run_jobs(options):
+    points, rows, wrong, bad, hashed = fail_points(), {}, [], 0, 0
     for number, job in enumerate(jobs(points, options)):
-        outcome, found = zombies.run(job, options) if job.stops else (survivors.run(job, options), [])
+        outcome, found = run(job, options)
         found = found + survivors.faults(job, outcome, options)
+        hashed += survive_torch.hashed(outcome)
         row = rows.setdefault(job.what, {"runs": 0, "fired": 0, "wrong": 0, "longest_s": 0.0})
         row["runs"] += 1
         row["wrong"] += bool(found)
@@ -96,9 +128,10 @@ def run_all(options):
             wrong.append(f"{bad} jobs failed: no more are started")
             break
     silent = [point for point in points if rows.get(point, {"fired": 1})["fired"] == 0]
-    if options.runs >= ALL_FIRE_FROM * len(points) and bad < MOST_WRONG:
+    if (options.torch or options.runs) >= ALL_FIRE_FROM * len(points) and bad < MOST_WRONG:
         wrong += [f"no rank died at {point}" for point in silent]
-    return {"jobs": sum(row["runs"] for row in rows.values()), "table": rows, "wrong": wrong}
+    jobs_run = sum(row["runs"] for row in rows.values())
+    return {"jobs": jobs_run, "hashed_freezes": hashed, "table": rows, "wrong": wrong}
 
 
 def indented(text):
@@ -106,6 +139,8 @@ def indented(text):
 
 
 def show(summary):
+    if summary.get("what") in OTHERS:
+        return OTHERS[summary["what"]].show(summary)
     print(f"\n{'point':<24}{'runs':>6}{'fired':>7}{'wrong':>7}{'longest':>10}")
     for what, row in summary["table"].items():
         print(f"{what:<24}{row['runs']:>6}{row['fired']:>7}{row['wrong']:>7}{row['longest_s']:>8.2f} s")

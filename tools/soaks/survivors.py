@@ -11,12 +11,17 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = "plain views small units streams rounds singles sets groups mixed".split()
-LINE = re.compile(r"survivor (\d+) results (\d+) hash (\w+) members (\S*)(?: ends \S*)? longest (\d+) ms")
-FIRED = re.compile(r"^\[\d+\] fired (\d+):([\w.]+):\d+$", re.M)
+LINE = re.compile(
+    r"survivor (\d+)( apart)? results (\d+) hash (\w+) members (\S*)(?: ends \S*)? longest (\d+) ms"
+)  # apart: this rank takes no part in what the others reduce
+FIRED = re.compile(r"^\[\d+\] fired (\d+):([\w.]+):\d+(?:\+\d+)?$", re.M)
 HANGS_AFTER = 3  # limits of a job: then it is killed
 
-# kills and stops: TEST_KILL and TEST_STOP of elastic_rank.
-Job = collections.namedtuple("Job", "what size program steps seed kills stops options", defaults=("", ()))
+# kills and stops: TEST_KILL and TEST_STOP of kill_points.h. options: of horo run. rank: the command of a rank, if it is
+# not that of elastic_rank. more: further variables, as pairs.
+Job = collections.namedtuple(
+    "Job", "what size program steps seed kills stops options rank more", defaults=("", *[()] * 3)
+)
 Outcome = collections.namedtuple("Outcome", "code text seconds")
 
 
@@ -29,12 +34,12 @@ def add_arguments(parser):
 
 
 def command(job, options):
-    own = ["--min-np", "1", *job.options]
-    return [options.horo, "run", "-n", str(job.size), *own, options.rank, job.program, str(job.steps), str(job.seed)]
+    rank = job.rank or [options.rank, job.program, str(job.steps), str(job.seed)]
+    return [options.horo, "run", "-n", str(job.size), "--min-np", "1", *job.options, *rank]
 
 
 def variables(job):
-    names = {"TEST_KILL": job.kills, "TEST_STOP": job.stops}
+    names = {"TEST_KILL": job.kills, "TEST_STOP": job.stops, **dict(job.more)}
     return {name: value for name, value in names.items() if value}
 
 
@@ -43,7 +48,7 @@ def command_line(job, options):
     return shlex.join(["env", *given, *command(job, options)])
 
 
-def run(job, options, on_line=None):
+def run(job, options, on_line=None, kill_after_s=None):
     """Runs the job to its end, or kills it long after its limit. on_line: called with each line of output."""
     begin = time.monotonic()
     process = subprocess.Popen(
@@ -55,7 +60,7 @@ def run(job, options, on_line=None):
         text=True,
         errors="replace",
     )
-    limit = threading.Timer(HANGS_AFTER * options.limit, process.kill)  # its ranks end with it
+    limit = threading.Timer(kill_after_s or HANGS_AFTER * options.limit, process.kill)  # its ranks end with it
     limit.start()
     lines = []
     try:
@@ -85,11 +90,13 @@ def faults(job, outcome, options):
     missing = sorted(set(range(job.size)) - victims - set(lines))
     if missing:
         wrong.append(f"ranks {missing} have neither died nor printed results")
-    if len({line[:3] for line in lines.values()}) > 1:
+    apart = {rank for rank, line in lines.items() if line[0]}
+    together = {line[1:4] for rank, line in lines.items() if rank not in apart}
+    if len(together) > 1:
         wrong.append("results differ between ranks")
-    for members in {line[2] for line in lines.values()}:
-        wrong += faults_of_members(members, job.size, set(range(job.size)) - victims)
-    longest_ms = max((int(line[3]) for line in lines.values()), default=0)
+    for _, _, members in together:
+        wrong += faults_of_members(members, job.size, set(range(job.size)) - victims - apart)
+    longest_ms = max((int(line[4]) for line in lines.values()), default=0)
     wrong += [f"a step took {longest_ms} ms"] * (longest_ms > 1000 * options.step_limit)
     if outcome.code != 0 and set(lines) - victims and not victims & set(lines):
         wrong.append(f"exit code {outcome.code}")
