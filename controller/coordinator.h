@@ -239,7 +239,8 @@ constexpr std::size_t kMaxAwaitedTensors = 16;  // of one thread; the others are
 // What this rank has applied of the leader's stream, and what the last messages changed besides running collectives:
 // process sets, joins, failures and skips. By number of the message, encoded.
 struct StreamEffects {
-  std::uint64_t applied = 0;  // messages
+  std::uint64_t applied = 0;    // messages
+  std::uint64_t forgotten = 0;  // the effects of so many of the first of them are not kept any more
   std::map<std::uint64_t, std::vector<std::byte>> effects;
 };
 
@@ -265,8 +266,8 @@ struct CoordinatorConfig {
   // An epoch may end at different places of the stream on different ranks. Each rank reports at once when the epoch
   // begins, and the stream begins when all have reported.
   bool elastic = false;
-  std::size_t kept_effects = 256;  // messages, and
-  std::size_t kept_effect_bytes = 32 << 10;
+  std::size_t kept_effects = 4'096;  // of the last messages of an elastic job, and
+  std::size_t kept_effect_bytes = 8 << 20;
 };
 
 // Used by one thread at a time; never blocks. Throws ProtocolError, which names the sender, for a message that no

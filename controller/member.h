@@ -155,7 +155,8 @@ class Member {
   bool is_over_ = false;  // a rebuild was released: nothing is reported in this epoch any more
   bool owes_report_;      // the leader waits for the next report, even if it is empty
 
-  std::map<std::uint64_t, DownMessage> effects_;  // by number of the message
+  StreamEffects effects_;
+  std::size_t effect_bytes_ = 0;
   std::vector<Key> queued_;
   std::vector<PlanId> queued_plans_;
   std::vector<PlanId> queued_active_;

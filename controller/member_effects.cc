@@ -46,20 +46,20 @@ void Member::keep_effects(const DownMessage& message) {
     if (!named.tensors.empty()) kept.items.emplace_back(std::move(named));
   }
   if (kept.items.empty()) return;
-  effects_.emplace(applied_, std::move(kept));
-  if (effects_.size() > config_.kept_effects) effects_.erase(effects_.begin());
+  std::vector<std::byte> encoded = encode(kept);
+  effect_bytes_ += encoded.size();
+  auto& effects = effects_.effects;
+  effects.emplace(applied_, std::move(encoded));
+  while (effects.size() > config_.kept_effects || effect_bytes_ > config_.kept_effect_bytes) {
+    effect_bytes_ -= effects.begin()->second.size();
+    effects_.forgotten = effects.begin()->first;
+    effects.erase(effects.begin());
+  }
 }
 
-// The newest ones that fit.
 StreamEffects Member::effects() const {
-  StreamEffects found{applied_, {}};
-  std::size_t bytes = 0;
-  for (auto effect = effects_.rbegin(); effect != effects_.rend(); ++effect) {
-    std::vector<std::byte> encoded = encode(effect->second);
-    bytes += encoded.size();
-    if (bytes > config_.kept_effect_bytes) break;
-    found.effects.emplace(effect->first, std::move(encoded));
-  }
+  StreamEffects found = effects_;
+  found.applied = applied_;
   return found;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "elastic/packets.h"
 #include "horo/base/forked.h"
 #include "horo/base/log.h"
 #include "horo/base/thread.h"
@@ -38,11 +39,12 @@ GuardLink::~GuardLink() {
 
 void GuardLink::send(const MemberMessage& message) noexcept {
   try {
-    const std::vector<std::byte> bytes = encode(message);
-    ssize_t sent = 0;
-    do {
-      sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
+    for (const std::vector<std::byte>& bytes : packets_of(encode(message))) {
+      ssize_t sent = 0;
+      do {
+        sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      } while (sent < 0 && errno == EINTR);
+    }
   } catch (const std::exception& error) {
     log_warning(std::string("a message to the guard was lost: ") + error.what());
   }
@@ -89,13 +91,16 @@ bool GuardLink::is_closed() {
 
 // Ends with the socket: the guard has ended, or this object ends.
 void GuardLink::receive_all() noexcept {
-  std::vector<std::byte> bytes(kMaxMemberMessage);
+  PacketJoiner joiner;
+  std::vector<std::byte> bytes(kMaxPacket + 1);
   while (true) {
     const ssize_t got = ::recv(fd_, bytes.data(), bytes.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return close();
     try {
-      GuardMessage message = decode_guard_message(std::span(bytes).first(static_cast<std::size_t>(got)));
+      const auto whole = joiner.take(std::span(bytes).first(static_cast<std::size_t>(got)));
+      if (!whole) continue;
+      GuardMessage message = decode_guard_message(*whole);
       MutexLock lock(mutex_);
       received_.push_back(std::move(message));
       changed_.notify_all();

@@ -23,7 +23,8 @@ class GuardLink {
   GuardLink(const GuardLink&) = delete;
   GuardLink& operator=(const GuardLink&) = delete;
 
-  // Blocks only while the guard has not read many earlier messages. A message is lost if the guard has ended.
+  // Blocks only while the guard has not read many earlier messages. A message is lost if the guard has ended. Messages
+  // of more than one packet (Frozen may have several) are sent by one thread.
   void send(const MemberMessage& message) noexcept;
   // The oldest message that was not taken; nothing: there is none. Never blocks.
   std::optional<GuardMessage> take();

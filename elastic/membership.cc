@@ -195,14 +195,15 @@ void JobMembership::count_broken_pair() {
 }
 
 void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
-  View view{epoch_ + 1, members, {}, {}, closing_->reason};
+  std::optional<Effects> effects = missing_effects(members);
+  if (!effects) return end_without_effects(members);
+  View view{epoch_ + 1, members, {}, {}, closing_->reason, std::move(*effects)};
   std::vector<MemberId> ranks(members.size());
   std::iota(ranks.begin(), ranks.end(), MemberId{0});
   const std::string cause = departures_.empty() ? printable(closing_->reason) + "; " : departures_text();
   say(cause + "epoch " + std::to_string(view.epoch) + " has " + ranks_text(members) +
       (members == ranks ? "" : " as " + ranks_text(ranks)));
   for (const MemberId id : members) view.progress[id] = at(id).frozen->progress;
-  view.effects = missing_effects(members);
   view_ = members;
   epoch_ = view.epoch;
   closing_.reset();
@@ -217,24 +218,33 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
 }
 
 // What some of these members have applied and others have not. All of them have applied a prefix of one stream.
-Effects JobMembership::missing_effects(const std::vector<MemberId>& members) const {
+// Nothing: it is more than is kept.
+std::optional<Effects> JobMembership::missing_effects(const std::vector<MemberId>& members) const {
   std::uint64_t all_applied = UINT64_MAX;
+  for (const MemberId id : members) all_applied = std::min(all_applied, at(id).frozen->applied);
   Effects effects;
   for (const MemberId id : members) {
     const Frozen& frozen = *at(id).frozen;
-    all_applied = std::min(all_applied, frozen.applied);
-    for (const auto& [number, bytes] : frozen.effects) {
-      std::vector<std::byte>& kept = effects[number];  // a member outside of a set knows less of what happened in it
-      if (bytes.size() > kept.size()) kept = bytes;
+    if (frozen.forgotten > all_applied) return std::nullopt;
+    for (auto effect = frozen.effects.upper_bound(all_applied); effect != frozen.effects.end(); ++effect) {
+      std::vector<std::byte>& kept = effects[effect->first];  // outside of a set, less is known of what happened in it
+      if (effect->second.size() > kept.size()) kept = effect->second;
     }
   }
-  std::erase_if(effects, [&](const auto& effect) { return effect.first <= all_applied; });
-  const auto bytes_of = [](std::size_t bytes, const auto& effect) { return bytes + effect.second.size(); };
-  while (effects.size() > kMaxEffects ||
-         std::accumulate(effects.begin(), effects.end(), std::size_t{0}, bytes_of) > kMaxEffectBytes) {
-    effects.erase(effects.begin());
-  }
-  return effects;
+  std::size_t bytes = 0;
+  for (const auto& [number, effect] : effects) bytes += effect.size();
+  return effects.size() <= kMaxEffects && bytes <= kMaxEffectBytes ? std::optional(std::move(effects)) : std::nullopt;
+}
+
+// The members would go on with different states.
+void JobMembership::end_without_effects(const std::vector<MemberId>& members) {
+  const std::string cause = departures_.empty() ? printable(closing_->reason) + "; " : departures_text();
+  const std::string text = cause + "the job ends: some of " + ranks_text(members) +
+                           " have applied more failures and changes of process sets that others have not than are " +
+                           "kept (" + std::to_string(kMaxEffects) + " messages, " +
+                           std::to_string(kMaxEffectBytes >> 20) + " MiB): start the job again";
+  for (const MemberId id : members) send(id, Evicted{text});
+  end_job(text);
 }
 
 void JobMembership::tell_running() {

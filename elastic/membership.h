@@ -131,7 +131,8 @@ class JobMembership {
   void decide();
   void count_broken_pair();
   void begin_epoch(const std::vector<MemberId>& members);
-  Effects missing_effects(const std::vector<MemberId>& members) const;
+  std::optional<Effects> missing_effects(const std::vector<MemberId>& members) const;
+  void end_without_effects(const std::vector<MemberId>& members);
   void park(std::size_t left);
   void update_park();
   void end_job(const std::string& text);

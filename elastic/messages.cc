@@ -3,7 +3,6 @@
 #include "elastic/messages.h"
 
 #include <algorithm>
-#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -14,10 +13,14 @@
 namespace horo {
 namespace {
 
-constexpr std::uint8_t kMemberMessageVersion = 1;
 constexpr std::size_t kLaneBytes = 12;     // of a lane in a Progress
 constexpr std::size_t kEffectBytes = 12;   // of an empty effect
 constexpr std::size_t kProgressBytes = 8;  // of a member with an empty Progress
+
+static_assert(kMaxMembers * (4 + kProgressBytes + kMaxLanes * kLaneBytes) + kMaxEffectBytes +
+                      kMaxEffects * kEffectBytes + 2 * kMaxMemberText <=
+                  kMaxMemberMessage,
+              "the longest view");
 
 enum class MessageKind : std::uint8_t {
   kFrozen = 1,
@@ -49,6 +52,7 @@ void write_progress(ByteWriter& out, const Progress& progress) {
 }
 
 void write_effects(ByteWriter& out, const Effects& effects) {
+  HORO_CHECK(effects.size() <= kMaxEffects);
   out.u32(static_cast<std::uint32_t>(effects.size()));
   for (const auto& [number, bytes] : effects) {
     out.u64(number);
@@ -70,11 +74,7 @@ ByteWriter begin(MessageKind kind) {
 }
 
 std::vector<std::byte> finish(ByteWriter out) {
-  if (out.bytes().size() > kMaxMemberMessage) {
-    throw std::length_error("a message of the elastic job has " + std::to_string(out.bytes().size()) +
-                            " bytes, at most " + std::to_string(kMaxMemberMessage) +
-                            " are possible: the job has too many process sets");
-  }
+  HORO_CHECK(out.bytes().size() <= kMaxMemberMessage);
   return out.take();
 }
 
@@ -85,6 +85,7 @@ std::vector<std::byte> encode_one(const Frozen& message) {
   write_member(out, message.lost);
   out.text(cut_text(message.reason));
   out.u64(message.applied);
+  out.u64(message.forgotten);
   write_effects(out, message.effects);
   return finish(std::move(out));
 }
@@ -210,6 +211,7 @@ Frozen read_frozen(ByteReader& in) {
   message.lost = read_member(in);
   message.reason = in.text(kMaxMemberText);
   message.applied = in.u64();
+  message.forgotten = in.u64();
   message.effects = read_effects(in);
   return message;
 }

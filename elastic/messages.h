@@ -18,8 +18,9 @@ namespace horo {
 // A process that takes part in the job: its rank in the first epoch. Never given to another process.
 using MemberId = std::uint32_t;
 
-inline constexpr std::size_t kMaxMemberText = 2'048;         // bytes; longer texts are cut
-inline constexpr std::size_t kMaxMemberMessage = 128 << 10;  // bytes of an encoded message
+inline constexpr std::size_t kMaxMemberText = 2'048;        // bytes; longer texts are cut
+inline constexpr std::size_t kMaxMemberMessage = 32 << 20;  // bytes of an encoded message
+inline constexpr std::uint8_t kMemberMessageVersion = 2;
 inline constexpr std::size_t kMaxMembers = 1'024;
 inline constexpr std::size_t kMaxLanes = 1'024;  // of one member
 
@@ -30,8 +31,8 @@ using Progress = std::map<std::uint32_t, std::uint64_t>;  // lane: number of the
 // What the ordered stream of the leader changed, besides running collectives: process sets, joins, failures. By number
 // of the message of the stream, encoded by the coordinator (StreamEffects in controller/coordinator.h).
 using Effects = std::map<std::uint64_t, std::vector<std::byte>>;
-inline constexpr std::size_t kMaxEffects = 256;
-inline constexpr std::size_t kMaxEffectBytes = 32 << 10;  // of all of a member
+inline constexpr std::size_t kMaxEffects = 4'096;
+inline constexpr std::size_t kMaxEffectBytes = 8 << 20;  // of all of a member
 
 // ---- From a member to the guard.
 
@@ -42,7 +43,8 @@ struct Frozen {
   std::optional<MemberId> lost;  // the member that it misses, if it knows
   std::string reason;            // what it saw, as a sentence
   std::uint64_t applied = 0;     // messages of the stream
-  Effects effects = {};          // of the last of them
+  std::uint64_t forgotten = 0;   // the effects of so many of the first of them are not among `effects`
+  Effects effects = {};          // of the others
   bool operator==(const Frozen&) const = default;
 };
 // The member runs in this epoch.

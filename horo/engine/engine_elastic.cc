@@ -226,6 +226,7 @@ void Engine::report_frozen(std::uint32_t epoch, const std::string& why, std::opt
     frozen.progress = epoch_->lanes->progress();
     StreamEffects effects = epoch_->coordinator.effects();
     frozen.applied = effects.applied;
+    frozen.forgotten = effects.forgotten;
     frozen.effects = std::move(effects.effects);
   }
   fail_point("engine.stopped");

@@ -43,6 +43,40 @@ TEST(Effects, WhatAReleasedPlanSkipsEndsOnARankThatIsBehind) {
   EXPECT_EQ(skips[0].keys.size(), 2U);
 }
 
+TEST(Effects, FiveThousandFailuresOfOneMessageReachARankThatIsBehind) {
+  Ranks ranks(2, elastic_config());
+  for (int i = 0; i < 5'000; ++i) {
+    for (const int rank : {0, 1}) ranks[rank].submit(gradient("parameter " + std::to_string(i), {1 + rank}));
+  }
+  end_epoch_after_report(ranks);
+  EXPECT_EQ(ranks[0].failures().size(), 5'000U);
+  EXPECT_EQ(catch_up<Fail>(ranks[1], ranks[0]).size(), 5'000U);
+}
+
+TEST(Effects, TheOldestAreForgottenAboveALimit) {
+  CoordinatorConfig config = elastic_config();
+  config.kept_effects = 3;
+  config.kept_effect_bytes = 2'000;
+  Ranks ranks(2, config);
+  const auto fail = [&](const std::string& name) {
+    for (const int rank : {0, 1}) ranks[rank].submit(gradient(name, {1 + rank}));
+    ranks.settle();
+  };
+  for (const char* name : {"a", "b", "c"}) fail(name);
+  StreamEffects effects = ranks[1].coordinator().effects();
+  EXPECT_EQ(effects.effects.size(), 3U);
+  EXPECT_EQ(effects.forgotten, 0U);
+  const std::uint64_t first = effects.effects.begin()->first;
+  fail("d");
+  effects = ranks[1].coordinator().effects();
+  EXPECT_EQ(effects.effects.size(), 3U);
+  EXPECT_EQ(effects.forgotten, first);
+  fail(std::string(1'000, 'e'));
+  effects = ranks[1].coordinator().effects();
+  EXPECT_LT(effects.effects.size(), 3U);
+  EXPECT_EQ(effects.forgotten + effects.effects.size(), effects.applied);
+}
+
 TEST(Effects, WhatIsSkippedOfARoundIsNotAnEffect) {
   Ranks ranks(2, elastic_config());
   std::vector<TensorSpec> specs = {gradient("a"), gradient("b")};

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "elastic/commit.h"
+#include "elastic/packets.h"
 #include "horo/base/error.h"
 
 namespace horo {
@@ -12,6 +13,7 @@ namespace {
 
 std::vector<MemberMessage> member_messages() {
   return {Frozen{7, {{0, 12}, {3, UINT64_MAX}, {kMessageLane, 1}}, 2, "rank 2 is gone"},
+          Frozen{0, {}, std::nullopt, "", 9, 2, {{4, {std::byte{7}}}, {9, {}}}},
           Frozen{0, {}, std::nullopt, ""},
           Installed{UINT32_MAX},
           Leave{false, ""},
@@ -112,13 +114,62 @@ TEST(ElasticMessages, TooManyMembersOrLanesAreRefused) {
   EXPECT_THROW(decode_guard_message(bytes), ProtocolError);
 }
 
-TEST(ElasticMessages, AMessageTooLongForTheSocketIsAnError) {
-  View view;
-  for (MemberId member = 0; member < 20; ++member) {
-    for (std::uint32_t lane = 0; lane < kMaxLanes; ++lane) view.progress[member][lane] = 1;
+TEST(ElasticMessages, TooManyOrTooLongEffectsAreRefused) {
+  Frozen frozen;
+  for (std::uint64_t number = 1; number <= kMaxEffects; ++number) frozen.effects[number];
+  std::vector<std::byte> bytes = encode(MemberMessage(frozen));
+  EXPECT_EQ(decode_member_message(bytes), MemberMessage(frozen));
+  const std::size_t count_at = bytes.size() - kMaxEffects * 12 - 4;
+  bytes.resize(bytes.size() + 12);
+  bytes[count_at] = std::byte{kMaxEffects % 256 + 1};
+  EXPECT_THROW(decode_member_message(bytes), ProtocolError);
+
+  frozen.effects = {{1, std::vector<std::byte>(kMaxEffectBytes)}};
+  EXPECT_EQ(decode_member_message(encode(MemberMessage(frozen))), MemberMessage(frozen));
+  frozen.effects[1].resize(kMaxEffectBytes + 1);
+  EXPECT_THROW(decode_member_message(encode(MemberMessage(frozen))), ProtocolError);
+}
+
+std::vector<std::byte> message_of(std::size_t bytes) {
+  std::vector<std::byte> message(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) message[i] = std::byte(i % 251);
+  return message;
+}
+
+TEST(ElasticPackets, AMessageOfAnySizeArrivesAsItWasSent) {
+  PacketJoiner joiner;
+  for (const std::size_t bytes :
+       {std::size_t{2}, kMaxPacket, kMaxPacket + 1, 3 * (kMaxPacket - 2), kMaxMemberMessage}) {
+    const std::vector<std::byte> message = message_of(bytes);
+    const auto packets = packets_of(message);
+    for (std::size_t i = 0; i < packets.size(); ++i) {
+      EXPECT_LE(packets[i].size(), kMaxPacket);
+      const auto whole = joiner.take(packets[i]);
+      ASSERT_EQ(whole.has_value(), i + 1 == packets.size());
+      EXPECT_TRUE(!whole || *whole == message) << bytes;
+    }
   }
-  EXPECT_THROW(encode(GuardMessage(view)), std::length_error);
-  EXPECT_THROW(decode_member_message(std::vector<std::byte>(kMaxMemberMessage + 1)), ProtocolError);
+}
+
+TEST(ElasticPackets, AMessageOfOnePacketMayComeBetweenThoseOfAnother) {
+  PacketJoiner joiner;
+  const auto packets = packets_of(message_of(kMaxPacket + 1));
+  ASSERT_EQ(packets.size(), 2U);
+  EXPECT_FALSE(joiner.take(packets[0]));
+  EXPECT_EQ(joiner.take(message_of(5)), message_of(5));
+  EXPECT_TRUE(joiner.take(packets[1]) == message_of(kMaxPacket + 1));
+}
+
+TEST(ElasticPackets, WhatIsNeverSentIsRefused) {
+  const auto packets = packets_of(message_of(kMaxPacket + 9));
+  EXPECT_THROW(PacketJoiner().take(std::vector<std::byte>(kMaxPacket + 1)), ProtocolError);
+  EXPECT_THROW(PacketJoiner().take(packets[1]), ProtocolError) << "the last part alone";
+  EXPECT_THROW(PacketJoiner().take(std::span(packets[0]).first(kMaxPacket - 1)), ProtocolError) << "a part that ends";
+  PacketJoiner joiner;
+  for (std::size_t bytes = 0; bytes + kMaxPacket - 2 <= kMaxMemberMessage; bytes += kMaxPacket - 2) {
+    EXPECT_FALSE(joiner.take(packets[0]));
+  }
+  EXPECT_THROW(joiner.take(packets[0]), ProtocolError) << "too long a message";
 }
 
 TEST(Commit, NeedsEveryParticipantThatGoesOn) {

@@ -17,7 +17,7 @@ bool fuzz_peer_infos(std::span<const std::byte> input);  // the peer info of a r
 bool fuzz_codecs(std::span<const std::byte> input);      // bytes to decode, and values to encode
 bool fuzz_frames(std::span<const std::byte> input);      // frame headers, abort notices, ByteReader
 bool fuzz_handshakes(std::span<const std::byte> input);  // two honest sides and an attacker between them
-bool fuzz_members(std::span<const std::byte> input);     // messages between the guard of an elastic job and its members
+bool fuzz_members(std::span<const std::byte> input);     // packets between a member and the guard, their messages
 bool fuzz_messages(std::span<const std::byte> input);    // messages between coordinators
 bool fuzz_schedules(std::span<const std::byte> input);   // files of schedules
 bool fuzz_settings(std::span<const std::byte> input);    // environments: settings and variables of launchers

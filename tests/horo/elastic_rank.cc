@@ -3,8 +3,8 @@
 //
 //   elastic_rank PROGRAM STEPS SEED
 //
-// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, groups, or mixed. TEST_KILL and TEST_STOP: see
-// kill_points.h. At the end a rank prints one line: its number of results, their hash, the members of each of them, and
+// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, groups, failures, or mixed. TEST_KILL and
+// TEST_STOP: see kill_points.h. At the end a rank prints one line: its number of results, their hash, the members of each of them, and
 // the longest step.
 #include <algorithm>
 #include <cmath>
@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::size_t kSizes[] = {1000, 17, 5000, 1, 70'000, 300'000};
 constexpr std::size_t kSmallTensors = 150;
+constexpr int kFailures = 5'000;
 constexpr std::uint64_t kStreams[] = {11, 12};
 
 // In [-1, 1), of these numbers alone.
@@ -58,6 +59,7 @@ class Program {
       for (int round = 0; round < rounds; ++round) run_round(0, static_cast<std::uint64_t>(step), round);
       if (is("streams")) run_round(1, static_cast<std::uint64_t>(step), 0);
       if (is("singles")) run_singles(static_cast<std::uint64_t>(step));
+      if (is("failures") && step % 4 == 1) run_failures();
       if (is("groups")) run_group(static_cast<std::uint64_t>(step));
       if (is("sets")) run_in_set(static_cast<std::uint64_t>(step));
       if (is("sets") && step % 2 == 0) add_and_remove_set();
@@ -200,6 +202,20 @@ class Program {
     if (step % 3 == 0) session_.run(unnamed(CollectiveKind::kBarrier, 0), nullptr, nullptr);
     double from_root = static_cast<double>(step);
     note(end_of([&] { session_.run(unnamed(CollectiveKind::kBroadcast, 0), &from_root, &from_root); }));
+  }
+
+  // Tensors whose shapes differ between ranks; they run on a rank that is alone.
+  void run_failures() {
+    std::vector<double> data(static_cast<std::size_t>(id_) + 1);
+    TensorSpec spec = unnamed(CollectiveKind::kAllReduce, 0);
+    spec.shape = {id_ + 1};
+    std::vector<std::shared_ptr<Work>> works;
+    for (int i = 0; i < kFailures; ++i) works.push_back(session_.submit(spec, data.data(), data.data()));
+    session_.wait(works, TimePoint::max());
+    for (const auto& work : works) {
+      const char end = end_of([&] { work->outcome(); });
+      hash_ = hash64({&end, 1}, hash_);
+    }
   }
 
   // A unit of several kinds. One tensor names the last rank, whose number changes when a rank is lost.

@@ -10,7 +10,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAMS = "plain views small units streams rounds singles sets groups mixed".split()
+PROGRAMS = "plain views small units streams rounds singles sets groups failures mixed".split()
 LINE = re.compile(
     r"survivor (\d+)( apart)? results (\d+) hash (\w+) members (\S*)(?: ends \S*)? longest (\d+) ms"
 )  # apart: this rank takes no part in what the others reduce

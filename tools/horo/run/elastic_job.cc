@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <stdexcept>
 
 #include "elastic/texts.h"
 #include "horo/base/time.h"
@@ -136,11 +135,7 @@ void ElasticJob::send(MemberId id, GuardMessage message) {
     secret_epoch_ = view->epoch;
     view->secret = secret_;
   }
-  try {
-    sockets_.at(id)->send(encode(message));
-  } catch (const std::length_error& error) {
-    orders_.end_job(error.what());
-  }
+  sockets_.at(id)->send(encode(message));
 }
 
 }  // namespace horo::tools

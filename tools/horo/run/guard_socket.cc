@@ -23,7 +23,7 @@ GuardSocketPair make_guard_socket_pair() {
   }
   GuardSocketPair pair{Descriptor(ends[0]), Descriptor(ends[1])};
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  const int bytes = 4 * static_cast<int>(kMaxMemberMessage);  // the kernel refuses a packet that exceeds the buffer
+  const int bytes = 4 * static_cast<int>(kMaxPacket);  // the kernel refuses a packet that exceeds the buffer
   for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
   return pair;
 }
@@ -34,21 +34,29 @@ GuardSocket::GuardSocket(struct ev_loop* loop, Descriptor end, OnMessage on_mess
       end_(std::move(end)),
       readable_(loop, end_.get(), EV_READ, [this] { read_all(); }),
       writable_(loop, end_.get(), EV_WRITE, [this] { write_queued(); }),
-      buffer_(kMaxMemberMessage + 1) {
+      buffer_(kMaxPacket + 1) {
   readable_.start();
 }
 
 void GuardSocket::send(std::vector<std::byte> message) {
-  if (!end_.is_open() || (queue_.empty() && write(message))) return;
-  if (queue_.size() == kMostQueued) {
+  if (!end_.is_open()) return;
+  if (queued_ == kMostQueued) {
     return fail("it has not read " + std::to_string(kMostQueued) + " messages of horo run");
   }
-  queue_.push_back(std::move(message));
+  const bool is_full = !queue_.empty();
+  for (std::vector<std::byte>& bytes : packets_of(std::move(message))) queue_.push_back({std::move(bytes), false});
+  queue_.back().is_last = true;
+  ++queued_;
+  if (is_full) return;
   writable_.start();
+  write_queued();
 }
 
 void GuardSocket::write_queued() {
-  while (end_.is_open() && !queue_.empty() && write(queue_.front())) queue_.pop_front();
+  while (end_.is_open() && !queue_.empty() && write(queue_.front().bytes)) {
+    if (queue_.front().is_last) --queued_;
+    queue_.pop_front();
+  }
   if (queue_.empty()) writable_.stop();
 }
 
@@ -71,7 +79,8 @@ bool GuardSocket::read_one() {
     return false;
   }
   try {
-    on_message_(decode_member_message(std::span(buffer_).first(static_cast<std::size_t>(got))));
+    const auto message = joiner_.take(std::span(buffer_).first(static_cast<std::size_t>(got)));
+    if (message) on_message_(decode_member_message(*message));
   } catch (const ProtocolError& error) {
     fail(error.what());
   }
@@ -82,6 +91,7 @@ void GuardSocket::close() {
   readable_.stop();
   writable_.stop();
   queue_.clear();
+  queued_ = 0;
   end_.close();
 }
 

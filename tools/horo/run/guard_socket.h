@@ -1,4 +1,5 @@
-// GuardSocket: the guard's end of the socket to one member of an elastic job. Each packet is a message.
+// GuardSocket: the guard's end of the socket to one member of an elastic job. Messages travel in packets
+// (elastic/packets.h).
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "elastic/messages.h"
+#include "elastic/packets.h"
 #include "tools/horo/machine/descriptor.h"
 #include "tools/horo/run/events.h"
 
@@ -34,6 +35,11 @@ class GuardSocket {
   void read_all();
 
  private:
+  struct Packet {
+    std::vector<std::byte> bytes;
+    bool is_last = true;  // of its message
+  };
+
   void write_queued();
   bool write(const std::vector<std::byte>& message);  // false: the socket is full
   bool read_one();                                    // false: nothing has arrived
@@ -44,7 +50,9 @@ class GuardSocket {
   OnFault on_fault_;
   Descriptor end_;
   IoWatch readable_, writable_;
-  std::deque<std::vector<std::byte>> queue_;
+  std::deque<Packet> queue_;
+  std::size_t queued_ = 0;  // messages of which the last packet is in the queue
+  PacketJoiner joiner_;
   std::vector<std::byte> buffer_;
 };
 
