@@ -175,6 +175,7 @@ struct AddSet {
   std::uint32_t set = 0;
   std::string name;        // never empty
   std::vector<int> ranks;  // world ranks, ascending
+  bool shrinks = false;    // in an elastic job it goes on when it has lost members
   std::vector<Key> keys;   // of this rank's add_process_set, whose Works end with the number
 };
 // The set no longer exists. By earlier actions its tensors that were reported and not released have failed, and its

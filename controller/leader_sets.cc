@@ -21,8 +21,9 @@ void Leader::define_set(Entry& entry) {
     return agreement_.fail(entry, "a process set of " + ranks_text(ranks) + " exists already: " +
                                       set_text(*known, sets.find(*known)->name) + ". Use that one, or remove it first");
   }
-  items_.emplace_back(DefineSet{tables_.tensors.refer(entry, version), sets.next(), version.spec.set_name, ranks});
-  sets.add(version.spec.set_name, std::move(ranks));
+  items_.emplace_back(DefineSet{tables_.tensors.refer(entry, version), sets.next(), version.spec.set_name, ranks,
+                                version.spec.shrinks});
+  sets.add(version.spec.set_name, std::move(ranks), version.spec.shrinks);
   agreement_.finish(entry);
 }
 

@@ -15,8 +15,8 @@ void Member::apply(const DefineSet& item, Actions& actions) {
   }
   const Key key = pending_key(item.tensor, "added a process set for");
   const std::string name = item.name.empty() ? set_text(item.set, "") : item.name;
-  actions.emplace_back(AddSet{item.set, name, item.ranks, {key}});
-  sets_.add(item.name, item.ranks);
+  actions.emplace_back(AddSet{item.set, name, item.ranks, item.shrinks, {key}});
+  sets_.add(item.name, item.ranks, item.shrinks);
   finish(key);
 }
 

@@ -158,6 +158,7 @@ struct ItemWriter {
     out.u32(item.set);
     out.text(item.name);
     write_list(out, item.ranks);
+    out.u8(item.shrinks ? 1 : 0);
   }
   void operator()(const EndSet& item) const {
     kind(ItemKind::kEndSet);
@@ -237,6 +238,7 @@ DefineSet read_define_set(ByteReader& in, const CoordinatorConfig& config) {
   item.set = in.u32();
   item.name = in.text(config.max_name_bytes);
   item.ranks = read_some_ranks(in, config);
+  item.shrinks = in.u8() != 0;
   return item;
 }
 

@@ -16,18 +16,21 @@ SetTable SetTable::in_next_epoch(int size, const std::vector<int>& rank_of) cons
   SetTable next(size);
   for (const auto& [number, set] : sets_) {
     std::vector<int> ranks;
-    for (const int rank : set.ranks) ranks.push_back(rank_of[static_cast<std::size_t>(rank)]);
-    if (number == 0 || std::find(ranks.begin(), ranks.end(), -1) != ranks.end()) continue;
+    for (const int rank : set.ranks) {
+      if (const int now = rank_of[static_cast<std::size_t>(rank)]; now >= 0) ranks.push_back(now);
+    }
+    const bool goes_on = set.shrinks ? !ranks.empty() : ranks.size() == set.ranks.size();
+    if (number == 0 || !goes_on) continue;
     RankSet members(size, ranks);
-    next.sets_.emplace(number, KnownSet{set.name, std::move(ranks), std::move(members)});
+    next.sets_.emplace(number, KnownSet{set.name, std::move(ranks), std::move(members), set.shrinks});
   }
   next.next_ = next_;
   return next;
 }
 
-void SetTable::add(std::string name, std::vector<int> ranks) {
+void SetTable::add(std::string name, std::vector<int> ranks, bool shrinks) {
   RankSet members(size_, ranks);
-  sets_.emplace(next_++, KnownSet{std::move(name), std::move(ranks), std::move(members)});
+  sets_.emplace(next_++, KnownSet{std::move(name), std::move(ranks), std::move(members), shrinks});
 }
 
 const KnownSet* SetTable::find(std::uint32_t set) const {

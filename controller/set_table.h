@@ -15,17 +15,18 @@ struct KnownSet {
   std::string name;        // given by the user; may be empty
   std::vector<int> ranks;  // world ranks, ascending
   RankSet members;         // the same ranks
+  bool shrinks = false;    // in an elastic job it goes on when it has lost members
 };
 
 class SetTable {
  public:
   explicit SetTable(int size);
   // The sets of the next epoch, a world of `size` ranks. rank_of: by rank of this epoch, the rank in the next one, or
-  // -1: lost. A set that has lost a member is removed.
+  // -1: lost. A set that has lost a member goes on with the others if it shrinks; else it is removed.
   SetTable in_next_epoch(int size, const std::vector<int>& rank_of) const;
 
   std::uint32_t next() const { return next_; }  // number of the next set
-  void add(std::string name, std::vector<int> ranks);
+  void add(std::string name, std::vector<int> ranks, bool shrinks = false);
   void remove(std::uint32_t set) { sets_.erase(set); }
   // The set with this number; null if it does not exist.
   const KnownSet* find(std::uint32_t set) const;

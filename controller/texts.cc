@@ -70,6 +70,7 @@ constexpr Property kProperties[] = {
     {reduces, splits_text},
     {reduces, [](const TensorSpec& s) { return "round stream " + std::to_string(s.round_stream); }},
     {always, shape_text},
+    {always, [](const TensorSpec& s) { return std::string(s.shrinks ? "shrinks=True" : "shrinks=False"); }},
     {always, [](const TensorSpec& s) { return name_text("name", s.set_name); }},
     {moves, [](const TensorSpec& s) { return "priority " + std::to_string(s.priority); }},
     {moves, [](const TensorSpec& s) { return name_text("unit", s.unit); }},

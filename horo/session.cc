@@ -146,11 +146,12 @@ std::vector<std::shared_ptr<Work>> Session::hand_over(TensorTable::Accepted acce
   return std::move(accepted.works);
 }
 
-std::shared_ptr<Work> Session::add_set(const std::vector<int>& ranks, const std::string& name) {
+std::shared_ptr<Work> Session::add_set(const std::vector<int>& ranks, const std::string& name, bool shrinks) {
   check_process();
   TensorSpec spec;
   spec.kind = CollectiveKind::kAddSet;
   spec.set_name = name;
+  spec.shrinks = shrinks;
   spec.shape.assign(ranks.begin(), ranks.end());
   return hand_over(tensor_table_->request(std::move(spec))).front();
 }

@@ -89,7 +89,9 @@ class Session {
   // Process sets. None of these blocks; all throw std::invalid_argument. All ranks of the world add and remove sets in
   // the same order. The work of add_set ends with the number of the new set (Outcome::counts[0]); the work of
   // remove_set ends when nothing of the set is in flight on this rank. An empty name becomes "process set <number>".
-  std::shared_ptr<Work> add_set(const std::vector<int>& ranks, const std::string& name = "");
+  // shrinks: in an elastic job the set goes on with the members that are left, as the world does; without it, a set
+  // that has lost a member fails each use with PeerLost. It is the same on all ranks; no effect in a static job.
+  std::shared_ptr<Work> add_set(const std::vector<int>& ranks, const std::string& name = "", bool shrinks = false);
   std::shared_ptr<Work> remove_set(std::uint32_t set);
   SetInfo set_info(std::uint32_t set) const;
   // This rank has no more data in this set. all_reduces and barriers of the set continue without this rank until all

@@ -299,9 +299,14 @@ HORO_API int32_t horo_release(horo_session* session, int64_t work);
 HORO_API int32_t horo_release_many(horo_session* session, const int64_t* works, size_t count);
 /* Adds a process set of these world ranks; all ranks of the world make the same call. Returns a work (> 0) that ends
  * with the set's number (horo_result.counts[0], from 1; never reused). name null: "process set <number>". Fails with
- * HORO_INVALID_ARGUMENT if a set of the same ranks exists (the world, set 0, included), or if there are
- * HORO_MAX_PROCESS_SETS sets. */
+ * HORO_INVALID_ARGUMENT if a set of the same ranks exists (the world, set 0, included; in an elastic job the work fails
+ * with HORO_MISMATCH), or if there are HORO_MAX_PROCESS_SETS sets. */
 HORO_API int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_t count, const char* name);
+/* The same with flags, equal on all ranks: 0, or HORO_SET_SHRINKS, with which the set goes on with the members that are
+ * left of an elastic job, as the world does. Without it, a set that has lost a member fails with HORO_PEER_LOST. */
+enum { HORO_SET_SHRINKS = 1 };
+HORO_API int64_t horo_add_set_with(horo_session* session, const int32_t* ranks, size_t count, const char* name,
+                                   uint32_t flags);
 /* Removes the set; all ranks of the world make the same call. Pending submissions of the set fail, and the work ends
  * when no work of the set is in flight on this rank. */
 HORO_API int64_t horo_remove_set(horo_session* session, uint32_t set);

@@ -8,11 +8,20 @@ using horo_c::guarded;
 using horo_c::thread_state;
 
 int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_t count, const char* name) {
+  return horo_add_set_with(session, ranks, count, name, 0);
+}
+
+int64_t horo_add_set_with(horo_session* session, const int32_t* ranks, size_t count, const char* name, uint32_t flags) {
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
     if (ranks == nullptr && count > 0) throw std::invalid_argument("ranks is a null pointer");
+    if ((flags & ~std::uint32_t{HORO_SET_SHRINKS}) != 0) {
+      throw std::invalid_argument("the flags of horo_add_set_with are " + std::to_string(flags) +
+                                  ", expected HORO_SET_SHRINKS or 0");
+    }
     horo_c::WorkTable::Seat seat(s.works);
-    return seat.give(s.session.add_set(std::vector<int>(ranks, ranks + count), name == nullptr ? "" : name));
+    return seat.give(s.session.add_set(std::vector<int>(ranks, ranks + count), name == nullptr ? "" : name,
+                                       (flags & HORO_SET_SHRINKS) != 0));
   });
 }
 

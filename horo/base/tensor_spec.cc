@@ -99,6 +99,7 @@ std::string difference(const TensorSpec& a, const TensorSpec& b) {
   if (moves_nothing(a.kind)) return "";
   if (a.kind == CollectiveKind::kAddSet || a.kind == CollectiveKind::kRemoveSet) {
     if (a.shape != b.shape) return against("ranks", text_of(a.shape), text_of(b.shape));
+    if (a.shrinks != b.shrinks) return against("shrinks", a.shrinks ? "true" : "false", b.shrinks ? "true" : "false");
     return a.set_name == b.set_name ? "" : against("name", in_words(a.set_name, "none"), in_words(b.set_name, "none"));
   }
   if (a.dtype != b.dtype) return against("", name_of(a.dtype), name_of(b.dtype));

@@ -29,6 +29,7 @@ struct TensorSpec {
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> splits;  // reduce_scatter: rows for each member; empty: evenly, the first have one more
   std::string set_name;              // add_process_set: its name; empty: "process set <number>"
+  bool shrinks = false;              // add_process_set: in an elastic job it goes on when it has lost members
   std::string codec;                 // all_reduce: codec of the bytes on the wire; empty: none
   std::string custom_op;             // of ReduceOp::kCustom: its name
   // A greater priority runs sooner, among ready tensors; results do not depend on it. barrier, send_recv: 0.

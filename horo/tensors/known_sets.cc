@@ -32,7 +32,7 @@ std::string describe(const SetInfo& set) {
 }
 
 KnownSets::KnownSets(const Config& config)
-    : rank_(config.rank), world_size_(config.size), most_(config.max_process_sets) {
+    : rank_(config.rank), world_size_(config.size), most_(config.max_process_sets), is_elastic_(config.min_np > 0) {
   SetInfo world{0, "world", {}, config.rank};
   for (int rank = 0; rank < config.size; ++rank) world.ranks.push_back(rank);
   sets_.emplace(0, std::move(world));
@@ -53,13 +53,16 @@ const SetInfo& KnownSets::find_mine(std::uint32_t number) const {
          list_of(set.ranks));
 }
 
-void KnownSets::add(std::uint32_t number, std::string name, std::vector<int> ranks) {
-  HORO_CHECK(number > last_);
-  last_ = number;
-  SetInfo set{number, std::move(name), std::move(ranks), -1};
+void KnownSets::place(SetInfo& set) const {
   const auto mine = std::find(set.ranks.begin(), set.ranks.end(), rank_);
-  if (mine != set.ranks.end()) set.rank = static_cast<int>(mine - set.ranks.begin());
-  sets_.emplace(number, std::move(set));
+  set.rank = mine == set.ranks.end() ? -1 : static_cast<int>(mine - set.ranks.begin());
+}
+
+void KnownSets::add(SetInfo set) {
+  HORO_CHECK(set.number > last_);
+  last_ = set.number;
+  place(set);
+  sets_.emplace(set.number, std::move(set));
 }
 
 void KnownSets::remove(std::uint32_t set) {
@@ -67,27 +70,32 @@ void KnownSets::remove(std::uint32_t set) {
   joined_.erase(set);
 }
 
-void KnownSets::begin_epoch(const RankChange& change) {
+void KnownSets::begin_epoch(RankChange& change) {
   rank_ = change.rank;
   world_size_ = change.size;
-  const auto rank_of = [&](int rank) { return change.rank_of[static_cast<std::size_t>(rank)]; };
   for (auto entry = sets_.begin(); entry != sets_.end();) {
     SetInfo& set = entry->second;
-    const auto lost = std::find_if(set.ranks.begin(), set.ranks.end(), [&](int rank) { return rank_of(rank) < 0; });
-    if (set.number != 0 && lost != set.ranks.end()) {
-      lost_[set.number] = peer_lost(*lost, describe(set) + " has lost a member: " + change.reason +
-                                               ". Make the set anew among the ranks that are left");
+    std::vector<int> ranks, place_of;
+    int lost = -1;
+    for (const int rank : set.ranks) {
+      const int now = change.rank_of[static_cast<std::size_t>(rank)];
+      place_of.push_back(now < 0 ? -1 : static_cast<int>(ranks.size()));
+      if (now >= 0) ranks.push_back(now);
+      if (now < 0 && lost < 0) lost = rank;
+    }
+    const bool goes_on = lost < 0 || set.number == 0 || (set.shrinks && !ranks.empty());
+    if (!goes_on) {
+      const std::string what = set.shrinks ? " has lost all of its members: " : " has lost a member: ";
+      lost_[set.number] = peer_lost(
+          lost, describe(set) + what + change.reason +
+                    (set.shrinks ? "" : ". Make the set anew among the ranks that are left, or with shrinks=True"));
       joined_.erase(set.number);
       entry = sets_.erase(entry);
       continue;
     }
-    std::vector<int> ranks;
-    for (const int rank : set.ranks) {
-      if (rank_of(rank) >= 0) ranks.push_back(rank_of(rank));
-    }
+    if (lost >= 0 && set.number != 0) change.in_sets[set.number] = std::move(place_of);
     set.ranks = std::move(ranks);
-    const auto mine = std::find(set.ranks.begin(), set.ranks.end(), rank_);
-    set.rank = mine == set.ranks.end() ? -1 : static_cast<int>(mine - set.ranks.begin());
+    place(set);
     ++entry;
   }
 }
@@ -103,7 +111,7 @@ void KnownSets::check_new(const std::string& name, const std::vector<std::int64_
     if (i > 0 && ranks[i] < ranks[i - 1]) refuse(what + "expected the ranks in ascending order: " + list_of(ranks));
   }
   for (const auto& [number, set] : sets_) {
-    if (same(set.ranks, ranks)) refuse(what + describe(set) + " has the same ranks: " + list_of(ranks));
+    if (!is_elastic_ && same(set.ranks, ranks)) refuse(what + describe(set) + " has the same ranks: " + list_of(ranks));
     if (number != 0 && !name.empty() && set.name == name) refuse(what + describe(set) + " has that name already");
   }
   if (requested_.contains(ranks)) refuse(what + "a process set of the same ranks is being added: " + list_of(ranks));

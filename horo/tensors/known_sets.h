@@ -21,6 +21,8 @@ struct RankChange {
   int size = 1;
   std::vector<int> rank_of;  // by rank of the last epoch; the order stays. -1: lost
   std::string reason;        // why the last epoch ended
+  // The same for the sets that go on without some of their members: numbers in the set, by number in the last epoch.
+  std::map<std::uint32_t, std::vector<int>> in_sets = {};
 };
 
 struct SetInfo {
@@ -28,6 +30,7 @@ struct SetInfo {
   std::string name;
   std::vector<int> ranks;  // of the world, ascending
   int rank = -1;           // of this rank inside the set; -1: it is not a member
+  bool shrinks = false;    // in an elastic job it goes on when it has lost members, as the world does
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
@@ -39,23 +42,25 @@ class KnownSets {
  public:
   explicit KnownSets(const Config& config);  // only the world
 
-  // Throws std::invalid_argument if the set does not exist or was removed, or PeerLost if it has lost a member.
+  // Throws std::invalid_argument if the set does not exist or was removed, or PeerLost if it has lost a member, and
+  // cannot go on.
   const SetInfo& find(std::uint32_t set) const;
   // The same; also throws if this rank is not a member.
   const SetInfo& find_mine(std::uint32_t set) const;
 
   // ---- For actions of the coordinator.
 
-  void add(std::uint32_t set, std::string name, std::vector<int> ranks);
+  void add(SetInfo set);  // its rank is set here
   void remove(std::uint32_t set);
-  // Sets other than the world that lose a member cannot be used any more.
-  void begin_epoch(const RankChange& change);
+  // Sets that lose a member cannot be used any more, except for the world and sets that shrink. Fills change.in_sets.
+  void begin_epoch(RankChange& change);
   bool is_lost(std::uint32_t set) const { return lost_.contains(set); }
 
   // ---- For requests of callers: specs of kind kAddSet, kRemoveSet or kJoin. Other kinds have no effect.
 
   // Throws std::invalid_argument for an invalid request: no ranks, ranks out of range, the ranks or the name of another
-  // set, too many sets, no such set, or the same request in flight.
+  // set, too many sets, no such set, or the same request in flight. In an elastic job the leader compares the ranks
+  // with those of other sets: ranks make a call in different epochs, in which these sets may differ.
   void check_request(const TensorSpec& spec) const;
   void add_request(const TensorSpec& spec);
   void end_request(const TensorSpec& spec);
@@ -65,16 +70,18 @@ class KnownSets {
 
  private:
   void check_new(const std::string& name, const std::vector<std::int64_t>& ranks) const;
+  void place(SetInfo& set) const;
 
   int rank_;
   int world_size_;
   const std::size_t most_;
+  const bool is_elastic_;
   std::map<std::uint32_t, SetInfo> sets_;
   std::uint32_t last_ = 0;                         // highest number so far
   std::set<std::vector<std::int64_t>> requested_;  // ranks of sets that are being added
   std::set<std::uint32_t> leaving_;                // sets that are being removed
   std::set<std::uint32_t> joined_;
-  std::map<std::uint32_t, FailurePtr> lost_;  // sets that have lost a member
+  std::map<std::uint32_t, FailurePtr> lost_;  // sets that have lost a member, and cannot go on
 };
 
 }  // namespace horo

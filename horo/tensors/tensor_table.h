@@ -96,7 +96,7 @@ class TensorTable {
   SubmissionBatch remove_plan(PlanId plan);
 
   // Submissions to a set are refused before add_set() and after remove_set().
-  void add_set(std::uint32_t set, const std::string& name, const std::vector<int>& ranks);
+  void add_set(SetInfo set);
   void remove_set(std::uint32_t set);
 
   // All members have joined the set. They may have made different numbers of unnamed calls, so these are numbered from
@@ -112,7 +112,7 @@ class TensorTable {
   // it. False: the table was closed before.
   bool begin_epoch(const Item& ended);
   // The same for an epoch of other ranks. What names a rank whose number has changed is reported as lost. Returns,
-  // retired, what belongs to sets that have lost a member; the caller fails these Works.
+  // retired, what belongs to sets that have lost a member and do not shrink; the caller fails these Works.
   std::vector<Item> begin_epoch(const RankChange& change);
 
   bool has_in_flight() const;
@@ -147,7 +147,8 @@ class TensorTable {
   std::set<ScopedName> lost_units(std::span<const Submission> submissions) const REQUIRES(mutex_);
   static ScopedName unit_of(const TensorSpec& spec);
   bool is_of_lost_set(const TensorSpec& spec) const REQUIRES(mutex_);
-  static bool can_run_again(const TensorSpec& spec, const std::vector<int>& rank_of, int size);
+  static const std::vector<int>* numbers_in(std::uint32_t set, const RankChange& change);
+  static bool can_run_again(const TensorSpec& spec, const std::vector<int>* numbers);
   void undo(std::span<const Submission> submissions, std::size_t begun) noexcept REQUIRES(mutex_);
   void request_flush() noexcept REQUIRES(mutex_);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -18,9 +19,9 @@ struct UnitInFlight {
 
 }  // namespace
 
-void TensorTable::add_set(std::uint32_t set, const std::string& name, const std::vector<int>& ranks) {
+void TensorTable::add_set(SetInfo set) {
   MutexLock lock(mutex_);
-  sets_.add(set, name, ranks);
+  sets_.add(std::move(set));
 }
 
 void TensorTable::remove_set(std::uint32_t set) {
@@ -95,7 +96,7 @@ std::vector<Item> TensorTable::report_again(const Work* ended, const RankChange*
   for (TensorRecord& record : tensors_.records()) {
     if (!record.is_in_flight()) continue;
     record.reported = true;
-    if (change != nullptr && !can_run_again(record.spec, change->rank_of, change->size)) record.lost = true;
+    if (change != nullptr && !can_run_again(record.spec, numbers_in(record.spec.set, *change))) record.lost = true;
     if (!record.spec.unit.empty()) {
       UnitInFlight& unit = units[unit_of(record.spec)];
       ++unit.tensors;
@@ -132,9 +133,8 @@ std::vector<Item> TensorTable::begin_epoch(const RankChange& change) {
   config_.rank = change.rank;
   config_.size = change.size;
   epoch_ = change.epoch;
-  unseen_.push_back(change);
-  sets_.begin_epoch(change);
-  std::vector<Item> over = report_again(nullptr, &change);
+  sets_.begin_epoch(unseen_.emplace_back(change));
+  std::vector<Item> over = report_again(nullptr, &unseen_.back());
   for (const Item& item : over) {
     if (item.spec->once) tensors_.skip(item.submission.key);
     retire_one(item);
@@ -162,24 +162,36 @@ ScopedName TensorTable::unit_of(const TensorSpec& spec) {
   return {spec.set, spec.channel, spec.unit};
 }
 
-// Whether a caller that has not seen the last changes means other ranks than there are now.
-bool TensorTable::is_lost(const TensorSpec& spec) const {
-  if (unseen_.empty()) return false;
-  std::vector<int> rank_of = unseen_.front().rank_of;
-  for (auto change = unseen_.begin() + 1; change != unseen_.end(); ++change) {
-    for (int& rank : rank_of) rank = rank < 0 ? -1 : change->rank_of[static_cast<std::size_t>(rank)];
-  }
-  return !can_run_again(spec, rank_of, unseen_.back().size);
+// The numbers in a set by those in the last epoch; null: they are the same.
+const std::vector<int>* TensorTable::numbers_in(std::uint32_t set, const RankChange& change) {
+  if (set == 0) return &change.rank_of;
+  const auto found = change.in_sets.find(set);
+  return found == change.in_sets.end() ? nullptr : &found->second;
 }
 
-// A collective of the world runs among other ranks if it means the same: ranks that it names by number are the same
-// processes, and the parts that it deals to ranks do not depend on the size of the world.
-bool TensorTable::can_run_again(const TensorSpec& spec, const std::vector<int>& rank_of, int size) {
+// Whether a caller that has not seen the last changes means other ranks than there are now.
+bool TensorTable::is_lost(const TensorSpec& spec) const {
+  std::optional<std::vector<int>> all;
+  for (const RankChange& change : unseen_) {
+    const std::vector<int>* numbers = numbers_in(spec.set, change);
+    if (numbers == nullptr) continue;
+    if (!all) {
+      all = *numbers;
+      continue;
+    }
+    for (int& number : *all) number = number < 0 ? -1 : (*numbers)[static_cast<std::size_t>(number)];
+  }
+  return all && !can_run_again(spec, &*all);
+}
+
+// A collective runs among other ranks if it means the same: ranks that it names by number are the same processes, and
+// the parts that it deals to ranks do not depend on the size of the set.
+bool TensorTable::can_run_again(const TensorSpec& spec, const std::vector<int>* numbers) {
+  if (numbers == nullptr) return true;
   const auto is_same = [&](std::int64_t rank) {
-    const bool exists = rank >= 0 && static_cast<std::size_t>(rank) < rank_of.size();
-    return !exists || rank_of[static_cast<std::size_t>(rank)] == rank;
+    const bool exists = rank >= 0 && static_cast<std::size_t>(rank) < numbers->size();
+    return !exists || (*numbers)[static_cast<std::size_t>(rank)] == rank;
   };
-  if (spec.set != 0) return true;
   switch (spec.kind) {
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kReduce:
@@ -188,7 +200,7 @@ bool TensorTable::can_run_again(const TensorSpec& spec, const std::vector<int>& 
     case CollectiveKind::kScatter:
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kAllToAll:
-      return static_cast<std::size_t>(size) == rank_of.size();
+      return std::find(numbers->begin(), numbers->end(), -1) == numbers->end();
     case CollectiveKind::kSendRecv:
       return is_same(spec.root) && is_same(spec.peer);
     case CollectiveKind::kAddSet:

@@ -80,6 +80,9 @@ TEST(TensorSpec, AProcessSetIsItsRanks) {
   TensorSpec named = set;
   named.set_name = "tp0";
   EXPECT_EQ(difference(set, named), "name none against 'tp0'");
+  TensorSpec shrinking = set;
+  shrinking.shrinks = true;
+  EXPECT_EQ(difference(set, shrinking), "shrinks false against true");
 }
 
 TEST(TensorSpec, WhatACollectiveDoesNotUseDoesNotMatter) {

@@ -69,7 +69,7 @@ DownMessage down_message() {
   message.items.emplace_back(FailTensors{{{{1, 2, "z"}, true, "what"}, {{1, 2, "a"}, false, ""}}, "why", {0, 2}});
   message.items.emplace_back(RequestDiagnosis{9});
   message.items.emplace_back(ReleaseTensors{{{{}, 5}}, {}, {1, 2}});
-  message.items.emplace_back(DefineSet{{TensorName{0, 0, "add#0"}, {}}, 1, "tp0", {0, 2}});
+  message.items.emplace_back(DefineSet{{TensorName{0, 0, "add#0"}, {}}, 1, "tp0", {0, 2}, true});
   message.items.emplace_back(EndSet{{TensorName{0, 0, "remove#0"}, {}}, 1});
   message.items.emplace_back(JoinOver{1, 2, "lost"});
   message.items.emplace_back(SkipTensors{{{{}, 5}}, {0, 1}});
@@ -120,6 +120,7 @@ TEST(Messages, ADownMessageIsReadInOrder) {
   EXPECT_EQ(std::get<RequestDiagnosis>(back.items[6]).question, 9U);
   EXPECT_THAT(std::get<ReleaseTensors>(back.items[7]).ranks, testing::ElementsAre(1, 2));
   EXPECT_EQ(std::get<DefineSet>(back.items[8]).name, "tp0");
+  EXPECT_TRUE(std::get<DefineSet>(back.items[8]).shrinks);
   EXPECT_EQ(std::get<EndSet>(back.items[9]).set, 1U);
   EXPECT_EQ(std::get<JoinOver>(back.items[10]).last, 2);
   EXPECT_THAT(std::get<SkipTensors>(back.items[11]).ranks, testing::ElementsAre(0, 1));

@@ -28,6 +28,7 @@ LanePlan draw_lane(SplitMix& random, int members, bool has_all) {
   const MemberSet all = only(static_cast<MemberId>(members)) - 1;
   lane.set = has_all ? all : static_cast<MemberSet>(random.next()) & all;
   if (lane.set == 0) lane.set = all;
+  lane.shrinks = has_all || random.one_in(2);
   lane.streams.resize(random.between(1, 2));
   for (auto& stream : lane.streams) {
     const std::uint64_t rounds = random.between(1, 4);

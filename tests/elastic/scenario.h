@@ -49,6 +49,7 @@ struct RoundPlan {
 // A process set with streams of rounds. Streams are independent of one another; their collectives share one order.
 struct LanePlan {
   MemberSet set = 0;
+  bool shrinks = false;  // it goes on with the members that are left; the world does, whose lane is the first
   std::vector<std::vector<RoundPlan>> streams;
 };
 

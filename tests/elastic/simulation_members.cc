@@ -159,7 +159,7 @@ void Simulation::enter_epoch(MemberId id) {
   for (std::uint32_t index = 0; index < member.lanes.size(); ++index) {
     LaneState& lane = member.lanes[index];
     const MemberSet set = scenario_.lanes[index].set;
-    const bool has_lost = index != 0 && (set & ~record(member.epoch).members) != 0;
+    const bool has_lost = !scenario_.lanes[index].shrinks && (set & ~record(member.epoch).members) != 0;
     if (has(set, id) && has_lost && !lane.has_failed) {
       lane.has_failed = true;
       ++report_.failed_lanes;

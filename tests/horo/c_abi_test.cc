@@ -260,6 +260,9 @@ TEST_F(CAbi, NullPointersAndUnknownNumbersAreRefused) {
   std::int64_t work = 0;
   EXPECT_EQ(horo_submit_unit(session_, nullptr, &work), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(horo_add_set(session_, nullptr, 1, nullptr), HORO_INVALID_ARGUMENT);
+  const std::int32_t rank = 0;
+  EXPECT_EQ(horo_add_set_with(session_, &rank, 1, nullptr, 2), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(error(), "the flags of horo_add_set_with are 2, expected HORO_SET_SHRINKS or 0");
   EXPECT_EQ(horo_remove_set(session_, 0), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(horo_remove_set(session_, 9), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(horo_register_op(session_, "mine", nullptr), HORO_INVALID_ARGUMENT);

@@ -3,21 +3,21 @@
 //
 //   elastic_rank PROGRAM STEPS SEED
 //
-// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, groups, failures, or mixed. TEST_KILL and
-// TEST_STOP: see kill_points.h. At the end a rank prints one line: its number of results, their hash, the members of each of them, and
-// the longest step.
+// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, shrinks, groups, failures, or mixed. TEST_KILL
+// and TEST_STOP: see kill_points.h. At the end a rank prints one line: its number of results, their hash, the members
+// of each of them, the same for results in the set that shrinks if it is a member of it, and the longest step.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <random>
-#include <sstream>
 #include <stdexcept>
 
-#include "horo/base/wire.h"
 #include "horo/horo.h"
+#include "tests/horo/elastic_values.h"
 #include "tests/horo/kill_points.h"
 
 namespace horo {
@@ -27,14 +27,7 @@ constexpr std::size_t kSizes[] = {1000, 17, 5000, 1, 70'000, 300'000};
 constexpr std::size_t kSmallTensors = 150;
 constexpr int kFailures = 5'000;
 constexpr std::uint64_t kStreams[] = {11, 12};
-
-// In [-1, 1), of these numbers alone.
-float value_of(int id, std::uint64_t what, std::size_t index) {
-  std::uint64_t x = (static_cast<std::uint64_t>(id) << 56) ^ (what << 24) ^ index;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return static_cast<float>(static_cast<std::int64_t>(x ^ (x >> 31)) >> 40) / static_cast<float>(1 << 23);
-}
+constexpr std::uint64_t kShrinkingStream = 13;
 
 struct Tensor {
   Key key = 0;
@@ -44,24 +37,34 @@ struct Tensor {
   std::uint64_t what = 0;  // of its values in this round
 };
 
+struct Stream {
+  std::uint64_t number = 0;
+  std::uint32_t set = 0;
+  std::vector<Tensor> tensors = {};
+  Key mask = 0, commit = 0;
+  std::uint64_t values = 0;  // of tensors so far
+};
+
 class Program {
  public:
   Program(Session& session, int id, const std::string& kind, unsigned seed)
       : session_(session), id_(id), kind_(kind), random_(seed) {
-    for (const std::uint64_t stream : kStreams) declare(stream);
+    for (const std::uint64_t number : kStreams) streams_.push_back(declare(number, 0));
   }
 
   void run(int steps) {
     if (is("sets")) add_set();
+    if (is("shrinks")) add_shrinking_set();
     for (int step = 0; step < steps; ++step) {
       const TimePoint begin = Clock::now();
       const int rounds = is("rounds") ? 1 + draw(3) : 1;
-      for (int round = 0; round < rounds; ++round) run_round(0, static_cast<std::uint64_t>(step), round);
-      if (is("streams")) run_round(1, static_cast<std::uint64_t>(step), 0);
-      if (is("singles")) run_singles(static_cast<std::uint64_t>(step));
+      for (int round = 0; round < rounds; ++round) run_round(streams_[0], world_, step, round);
+      if (is("streams")) run_round(streams_[1], world_, step, 0);
+      if (shrinking_) run_in_shrinking_set(step);
+      if (is("singles")) run_singles(0, world_, step);
       if (is("failures") && step % 4 == 1) run_failures();
-      if (is("groups")) run_group(static_cast<std::uint64_t>(step));
-      if (is("sets")) run_in_set(static_cast<std::uint64_t>(step));
+      if (is("groups")) run_group(step);
+      if (is("sets")) run_in_set(step);
       if (is("sets") && step % 2 == 0) add_and_remove_set();
       session_.step_end(0);
       longest_ = std::max(longest_, Clock::now() - begin);
@@ -73,61 +76,69 @@ class Program {
   bool is(const char* kind) const { return kind_ == kind || kind_ == "mixed"; }
   int draw(int below) { return static_cast<int>(random_() % static_cast<unsigned>(below)); }
 
-  void declare(std::uint64_t stream) {
-    std::vector<Tensor>& tensors = tensors_[stream];
+  Stream declare(std::uint64_t number, std::uint32_t set) {
+    Stream stream{number, set};
+    std::vector<Tensor>& tensors = stream.tensors;
     std::vector<std::size_t> sizes(std::begin(kSizes), std::end(kSizes));
     if (is("small")) sizes.insert(sizes.end(), kSmallTensors, 33);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       TensorSpec spec;
-      spec.name = std::to_string(stream) + "." + std::to_string(i);
+      spec.set = set;
+      spec.name = std::to_string(number) + "." + std::to_string(i);
       spec.op = ReduceOp::kAverage;
       spec.stepwise = true;
       spec.shape = {static_cast<std::int64_t>(sizes[i])};
-      spec.round_stream = stream;
+      spec.round_stream = number;
       if (is("units") && i < 4) {
-        spec.unit = "unit of " + std::to_string(stream);
+        spec.unit = "unit of " + std::to_string(number);
         spec.unit_size = 4;
       }
       tensors.push_back({session_.declare(spec), std::vector<float>(sizes[i])});
     }
     for (Tensor& tensor : tensors) tensor.data = tensor.own.data();
     TensorSpec mask;
-    mask.name = "mask " + std::to_string(stream);
+    mask.set = set;
+    mask.name = "mask " + std::to_string(number);
     mask.op = ReduceOp::kSum;
     mask.dtype = DType::kFloat64;
     mask.stepwise = true;
-    mask.round_stream = stream;
-    masks_[stream] = session_.declare(mask);
+    mask.round_stream = number;
+    stream.mask = session_.declare(mask);
     TensorSpec commit;
-    commit.name = "commit " + std::to_string(stream);
+    commit.set = set;
+    commit.name = "commit " + std::to_string(number);
     commit.kind = CollectiveKind::kBarrier;
-    commit.round_stream = stream;
-    commits_[stream] = session_.declare(commit);
+    commit.round_stream = number;
+    stream.commit = session_.declare(commit);
+    return stream;
   }
 
-  void run_round(int index, std::uint64_t step, int round) {
-    const std::uint64_t stream = kStreams[index];
-    session_.begin_round(0, stream, step, static_cast<std::uint64_t>(round));
+  void run_round(Stream& stream, Results& results, int step, int round) {
+    session_.begin_round(stream.set, stream.number, static_cast<std::uint64_t>(step),
+                         static_cast<std::uint64_t>(round));
     std::vector<std::shared_ptr<Work>> works;
-    for (Tensor& tensor : tensors_[stream]) {
-      tensor.what = ++rounds_;
+    for (Tensor& tensor : stream.tensors) {
+      tensor.what = stream.number << 16 | ++stream.values;
       for (std::size_t i = 0; i < tensor.own.size(); ++i) tensor.data[i] = value_of(id_, tensor.what, i);
       if (!is("units")) works.push_back(session_.submit({tensor.key, tensor.data, tensor.data}));
     }
     if (is("units")) submit_units(stream, works);
     double mask = static_cast<double>(std::uint64_t{1} << id_);
-    works.push_back(session_.submit({masks_[stream], &mask, &mask}));
-    works.push_back(session_.submit({commits_[stream]}));
+    works.push_back(session_.submit({stream.mask, &mask, &mask}));
+    works.push_back(session_.submit({stream.commit}));
     finish(works);
     const auto members = static_cast<std::uint64_t>(mask);
-    add(members, &mask, sizeof mask);
-    for (const Tensor& tensor : tensors_[stream]) check(tensor, members);
+    results.add(members, &mask, sizeof mask);
+    for (const Tensor& tensor : stream.tensors) {
+      check(tensor, members);
+      results.note(tensor.data, tensor.own.size() * sizeof(float));
+    }
     if (is("views")) move_into_buckets(stream, works);
   }
 
-  void submit_units(std::uint64_t stream, std::vector<std::shared_ptr<Work>>& works) {
+  void submit_units(const Stream& stream, std::vector<std::shared_ptr<Work>>& works) {
     std::vector<Submission> submissions;
-    for (const Tensor& tensor : tensors_[stream]) submissions.push_back({tensor.key, tensor.data, tensor.data});
+    for (const Tensor& tensor : stream.tensors) submissions.push_back({tensor.key, tensor.data, tensor.data});
     for (auto& work : session_.submit(submissions)) works.push_back(std::move(work));
   }
 
@@ -150,27 +161,24 @@ class Program {
                 << sum / count << " of " << members << std::endl;
       std::exit(3);
     }
-    hash_ = hash64({reinterpret_cast<const char*>(tensor.data), tensor.own.size() * sizeof(float)}, hash_);
   }
 
-  void move_into_buckets(std::uint64_t stream, const std::vector<std::shared_ptr<Work>>& works) {
-    const std::vector<BucketPlace> places = session_.places(std::span(works).first(tensors_[stream].size()));
+  void move_into_buckets(Stream& stream, const std::vector<std::shared_ptr<Work>>& works) {
+    const std::vector<BucketPlace> places = session_.places(std::span(works).first(stream.tensors.size()));
     for (std::size_t i = 0; i < places.size(); ++i) {
       if (places[i].plan == 0) continue;
       Allocation& bucket = buckets_[places[i].plan];
-      if (!bucket.data) bucket = session_.allocate(0, places[i].bytes);
-      tensors_[stream][i].data = reinterpret_cast<float*>(bucket.data.get() + places[i].offset);
-      tensors_[stream][i].plan = places[i].plan;
+      if (!bucket.data) bucket = session_.allocate(stream.set, places[i].bytes);
+      stream.tensors[i].data = reinterpret_cast<float*>(bucket.data.get() + places[i].offset);
+      stream.tensors[i].plan = places[i].plan;
     }
     std::erase_if(buckets_, [this](const auto& bucket) { return !holds_tensor(bucket.first); });
   }
 
   bool holds_tensor(PlanId plan) const {
-    for (const auto& [stream, tensors] : tensors_) {
-      if (std::any_of(tensors.begin(), tensors.end(), [plan](const Tensor& one) { return one.plan == plan; }))
-        return true;
-    }
-    return false;
+    const auto is_in = [plan](const Tensor& one) { return one.plan == plan; };
+    const auto has = [&](const Stream& stream) { return std::ranges::any_of(stream.tensors, is_in); };
+    return std::ranges::any_of(streams_, has) || (shrinking_ && has(*shrinking_));
   }
 
   TensorSpec unnamed(CollectiveKind kind, std::uint32_t set) const {
@@ -185,12 +193,12 @@ class Program {
     return spec;
   }
 
-  void run_singles(std::uint64_t step) {
+  void run_singles(std::uint32_t set, Results& results, int step) {
     double mask = static_cast<double>(std::uint64_t{1} << id_);
-    session_.run(unnamed(CollectiveKind::kAllReduce, 0), &mask, &mask);
-    add(static_cast<std::uint64_t>(mask), &mask, sizeof mask);
+    session_.run(unnamed(CollectiveKind::kAllReduce, set), &mask, &mask);
+    results.add(static_cast<std::uint64_t>(mask), &mask, sizeof mask);
     const double mine = static_cast<double>(std::uint64_t{1} << id_);
-    const auto work = session_.submit(unnamed(CollectiveKind::kAllGather, 0), &mine, nullptr);
+    const auto work = session_.submit(unnamed(CollectiveKind::kAllGather, set), &mine, nullptr);
     finish({work});
     std::uint64_t members = 0;
     for (std::size_t i = 0; i < work->outcome().bytes / sizeof(double); ++i) {
@@ -198,10 +206,10 @@ class Program {
       std::memcpy(&one, work->outcome().data.get() + i * sizeof one, sizeof one);
       members |= static_cast<std::uint64_t>(one);
     }
-    add(members, work->outcome().data.get(), work->outcome().bytes);
-    if (step % 3 == 0) session_.run(unnamed(CollectiveKind::kBarrier, 0), nullptr, nullptr);
-    double from_root = static_cast<double>(step);
-    note(end_of([&] { session_.run(unnamed(CollectiveKind::kBroadcast, 0), &from_root, &from_root); }));
+    results.add(members, work->outcome().data.get(), work->outcome().bytes);
+    if (step % 3 == 0) session_.run(unnamed(CollectiveKind::kBarrier, set), nullptr, nullptr);
+    double from_root = step;
+    note(results, end_of([&] { session_.run(unnamed(CollectiveKind::kBroadcast, set), &from_root, &from_root); }));
   }
 
   // Tensors whose shapes differ between ranks; they run on a rank that is alone.
@@ -214,23 +222,25 @@ class Program {
     session_.wait(works, TimePoint::max());
     for (const auto& work : works) {
       const char end = end_of([&] { work->outcome(); });
-      hash_ = hash64({&end, 1}, hash_);
+      world_.note(&end, 1);
     }
   }
 
   // A unit of several kinds. One tensor names the last rank, whose number changes when a rank is lost.
-  void run_group(std::uint64_t step) {
+  void run_group(int step) {
     std::vector<TensorSpec> specs = {unnamed(CollectiveKind::kAllReduce, 0), unnamed(CollectiveKind::kBroadcast, 0),
                                      unnamed(CollectiveKind::kAllReduce, 0)};
     specs[1].root = session_.topology().size - 1;
     specs[2].shape = {5'000};
-    double mask = static_cast<double>(std::uint64_t{1} << id_), from_root = static_cast<double>(step);
+    double mask = static_cast<double>(std::uint64_t{1} << id_), from_root = step;
     std::vector<double> many(5'000, mask);
     const auto works = session_.submit(
         Unit{"", specs, {{0, &mask, &mask}, {0, &from_root, &from_root}, {0, many.data(), many.data()}}});
     session_.wait(works, TimePoint::max());
-    for (const auto& work : works) note(end_of([&] { work->outcome(); }));
-    if (ends_.ends_with("000")) add(static_cast<std::uint64_t>(mask), many.data(), many.size() * sizeof(double));
+    for (const auto& work : works) note(world_, end_of([&] { work->outcome(); }));
+    if (ends_.ends_with("000")) {
+      world_.add(static_cast<std::uint64_t>(mask), many.data(), many.size() * sizeof(double));
+    }
   }
 
   // 1 if it fails because a rank was lost, 2 if it is refused, else 0: the same on all ranks.
@@ -248,21 +258,21 @@ class Program {
     }
   }
 
-  void note(char end) {
-    hash_ = hash64({&end, 1}, hash_);
-    ends_ += static_cast<char>('0' + end);
+  void note(Results& results, char end) {
+    results.note(&end, 1);
+    if (&results == &world_) ends_ += static_cast<char>('0' + end);
   }
 
   // Adds a set of rank 0 alone, and removes it.
   void add_and_remove_set() {
     std::shared_ptr<Work> added;
-    note(end_of([&] {
-      added = session_.add_set({0});
-      finish({added});
-    }));
+    note(world_, end_of([&] {
+           added = session_.add_set({0});
+           finish({added});
+         }));
     if (!added || !added->finished() || end_of([&] { added->outcome(); }) != 0) return;
     const auto number = static_cast<std::uint32_t>(added->outcome().counts.at(0));
-    note(end_of([&] { finish({session_.remove_set(number)}); }));
+    note(world_, end_of([&] { finish({session_.remove_set(number)}); }));
   }
 
   void add_set() {
@@ -284,43 +294,70 @@ class Program {
     }
   }
 
-  void run_in_set(std::uint64_t step) {
+  // Without the second rank, and without the first of two.
+  void add_shrinking_set() {
+    for (char end = 1; end == 1;) {
+      const int size = session_.topology().size;
+      if (size == 1) return;
+      std::vector<int> ranks;
+      for (int rank = 0; rank < size; ++rank) {
+        if (rank != (size == 2 ? 0 : 1)) ranks.push_back(rank);
+      }
+      std::shared_ptr<Work> added;
+      end = end_of([&] {
+        added = session_.add_set(ranks, "", true);
+        finish({added});
+      });
+      note(world_, end);
+      if (end != 0) continue;
+      const auto set = static_cast<std::uint32_t>(added->outcome().counts.at(0));
+      const bool is_member = std::ranges::count(ranks, session_.topology().rank) > 0;
+      if (is_member) shrinking_ = declare(kShrinkingStream, set);
+    }
+  }
+
+  // What names ranks by number fails once on all members when they have changed; all else has the members that are
+  // left.
+  void run_in_shrinking_set(int step) {
+    run_round(*shrinking_, in_set_, step, 0);
+    run_singles(shrinking_->set, in_set_, step);
+    std::vector<double> rows(12, static_cast<double>(std::uint64_t{1} << id_));
+    TensorSpec spec = unnamed(CollectiveKind::kReduceScatter, shrinking_->set);
+    spec.shape = {12};
+    double part[12] = {};
+    note(in_set_, end_of([&] { session_.run(spec, rows.data(), part); }));
+    spec.kind = CollectiveKind::kAllToAll;
+    note(in_set_, end_of([&] { session_.run(spec, rows.data(), nullptr); }));
+  }
+
+  void run_in_set(int step) {
     if (!is_in_set_) return;
     try {
-      double value = static_cast<double>(step);
+      double value = step;
       session_.run(unnamed(CollectiveKind::kAllReduce, set_), &value, &value);
     } catch (const PeerLost&) {
       is_in_set_ = false;
     }
   }
 
-  void add(std::uint64_t members, const void* data, std::size_t bytes) {
-    hash_ = hash64({static_cast<const char*>(data), bytes}, hash_);
-    if (members_.empty() || members_.back().first != members) members_.emplace_back(members, 0);
-    ++members_.back().second;
-    ++results_;
-  }
-
   void print() {
-    std::cout << "survivor " << id_ << " results " << results_ << " hash " << std::hex << hash_ << std::dec
-              << " members ";
-    for (const auto& [members, count] : members_) std::cout << members << "x" << count << ",";
-    std::cout << " ends " << ends_ << " longest "
-              << std::chrono::duration_cast<std::chrono::milliseconds>(longest_).count() << " ms" << std::endl;
+    std::cout << "survivor " << id_ << " " << world_.text() << " ends " << ends_;
+    if (shrinking_) std::cout << " set " << in_set_.text();
+    std::cout << " longest " << std::chrono::duration_cast<std::chrono::milliseconds>(longest_).count() << " ms"
+              << std::endl;
   }
 
   Session& session_;
   const int id_;
   const std::string kind_;
   std::minstd_rand random_;
-  std::map<std::uint64_t, std::vector<Tensor>> tensors_;  // by stream
-  std::map<std::uint64_t, Key> masks_, commits_;
+  std::vector<Stream> streams_;
   std::map<PlanId, Allocation> buckets_;
   std::uint32_t set_ = 0;
   bool is_in_set_ = false;
-  std::uint64_t rounds_ = 0, results_ = 0, hash_ = hash64("");
-  std::vector<std::pair<std::uint64_t, int>> members_;  // of the results, and how many results have the same
-  std::string ends_;                                    // of collectives that may fail
+  std::optional<Stream> shrinking_;
+  Results world_, in_set_;
+  std::string ends_;  // of collectives of the world that may fail
   Duration longest_{};
 };
 

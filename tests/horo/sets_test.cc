@@ -186,6 +186,22 @@ TEST(Sets, DifferingSetsFailOnAllRanks) {
   EXPECT_THAT(thrown, Each(HasSubstr("ranks [0, 2] on ranks 0, 1; ranks [0, 1] on rank 2")));
 }
 
+TEST(Sets, SetsThatDifferInShrinksFailOnAllRanks) {
+  const auto thrown = run_world(3, [](Session& session) {
+    outcome_of(session, session.add_set({0, 2}, "", session.topology().rank == 1));
+  });
+  EXPECT_THAT(thrown, Each(HasSubstr("shrinks=False on ranks 0, 2; shrinks=True on rank 1")));
+}
+
+TEST(Sets, ASetThatShrinksIsLikeAnyOtherInAStaticJob) {
+  const auto thrown = run_world(3, [](Session& session) {
+    const auto set = static_cast<std::uint32_t>(outcome_of(session, session.add_set({0, 2}, "", true)).counts[0]);
+    EXPECT_TRUE(session.set_info(set).shrinks);
+    if (session.topology().rank != 1) sum_in(session, set);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
 TEST(Sets, TheirNumberIsLimited) {
   Config config;
   config.max_process_sets = 1;

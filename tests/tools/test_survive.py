@@ -18,8 +18,11 @@ def soaks():
 OPTIONS = argparse.Namespace(limit=10, step_limit=5, steps=12, seed=0)
 
 
-def line(rank, results=9, hash="ab", members="7x4,3x5,", longest=20):
-    return f"[{rank}] survivor {rank} results {results} hash {hash} members {members} ends 01 longest {longest} ms\n"
+def line(rank, results=9, hash="ab", members="7x4,3x5,", longest=20, in_set=None):
+    part = f" set results 3 hash cd members {in_set}" if in_set else ""
+    return (
+        f"[{rank}] survivor {rank} results {results} hash {hash} members {members} ends 01{part} longest {longest} ms\n"
+    )
 
 
 def faults(soaks, text, code=0, seconds=1.0):
@@ -33,6 +36,7 @@ DIED = "[2] fired 2:lane.data:5\n"
 
 def test_a_good_job_has_no_faults(soaks):
     assert faults(soaks, DIED + line(0) + line(1)) == []
+    assert faults(soaks, DIED + line(0, in_set="5x1,1x2,") + line(1)) == []
     assert faults(soaks, line(0, members="7x9,") + line(1, members="7x9,") + line(2, members="7x9,")) == []
     assert faults(soaks, line(2, members="7x9,") + DIED + line(0, members="7x9,") + line(1, members="7x9,"), 137) == []
 
@@ -48,6 +52,8 @@ def test_a_good_job_has_no_faults(soaks):
         (DIED + line(0, members="3x5,7x4,") + line(1, members="3x5,7x4,"), 0, 1, "members 3x5,7x4, do not only shrink"),
         (line(0, members="3x5,7x4,"), 0, 1, "members 3x5,7x4, do not only shrink"),
         (DIED + line(0, members="7x5,2x4,") + line(1, members="7x5,2x4,"), 0, 1, "lack a survivor"),
+        (DIED + line(0, in_set="3x3,") + line(1, in_set="3x2,"), 0, 1, "in the set differ"),
+        (DIED + line(0, in_set="5x3,") + line(1, in_set="5x3,"), 0, 1, "in the set: members 5x3, lack a survivor"),
         (DIED + line(0) + line(1), 1, 1, "exit code 1"),
         (DIED + line(0), 0, 1, "ranks [1] have neither died nor printed results"),
         (line(0) + line(1), 0, 1, "ranks [2] have neither died nor printed results"),

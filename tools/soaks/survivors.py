@@ -10,9 +10,10 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAMS = "plain views small units streams rounds singles sets groups failures mixed".split()
+PROGRAMS = "plain views small units streams rounds singles sets shrinks groups failures mixed".split()
+RESULTS = r"results (\d+) hash (\w+) members (\S*)"
 LINE = re.compile(
-    r"survivor (\d+)( apart)? results (\d+) hash (\w+) members (\S*)(?: ends \S*)? longest (\d+) ms"
+    rf"survivor (\d+)( apart)? {RESULTS}(?: ends \S*)?(?: set {RESULTS})? longest (\d+) ms"
 )  # apart: this rank takes no part in what the others reduce
 FIRED = re.compile(r"^\[\d+\] fired (\d+):([\w.]+):\d+(?:\+\d+)?$", re.M)
 HANGS_AFTER = 3  # limits of a job: then it is killed
@@ -96,7 +97,12 @@ def faults(job, outcome, options):
         wrong.append("results differ between ranks")
     for _, _, members in together:
         wrong += faults_of_members(members, job.size, set(range(job.size)) - victims - apart)
-    longest_ms = max((int(line[4]) for line in lines.values()), default=0)
+    in_set = {rank: line[4:7] for rank, line in lines.items() if line[4]}  # the set that shrinks
+    if len(set(in_set.values())) > 1:
+        wrong.append("results in the set differ between ranks")
+    for members in {line[2] for line in in_set.values()}:
+        wrong += [f"in the set: {fault}" for fault in faults_of_members(members, job.size, set(in_set) - victims)]
+    longest_ms = max((int(line[7]) for line in lines.values()), default=0)
     wrong += [f"a step took {longest_ms} ms"] * (longest_ms > 1000 * options.step_limit)
     if outcome.code != 0 and set(lines) - victims and not victims & set(lines):
         wrong.append(f"exit code {outcome.code}")

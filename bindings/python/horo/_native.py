@@ -25,6 +25,7 @@ REDUCE, GATHER, SCATTER, SEND_RECV = 7, 8, 9, 10
 # flags of horo_op and horo_codec
 OP_ASSOCIATIVE, OP_WHOLE = 1, 2
 CODEC_STATEFUL = 1
+SET_SHRINKS = 1
 # order
 ORDERS = {"canonical": 0, "fast": 1}
 
@@ -206,6 +207,7 @@ QUICK = {
     "horo_release": (c_int32, [_SESSION, c_int64]),
     "horo_release_many": (c_int32, [_SESSION, _WORKS, c_size_t]),
     "horo_add_set": (c_int64, [_SESSION, POINTER(c_int32), c_size_t, c_char_p]),
+    "horo_add_set_with": (c_int64, [_SESSION, POINTER(c_int32), c_size_t, c_char_p, c_uint32]),
     "horo_remove_set": (c_int64, [_SESSION, c_uint32]),
     "horo_get_set": (c_int32, [_SESSION, c_uint32, POINTER(SetInfo)]),
     "horo_join": (c_int64, [_SESSION, c_uint32]),

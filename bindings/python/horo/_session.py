@@ -268,21 +268,22 @@ class Session(Keys):
         weakref.finalize(array, slow.horo_free_memory, memory).atexit = False
         return array
 
-    def add_set(self, ranks):
+    def add_set(self, ranks, shrinks=False):
         """Adds a process set; returns its number. Collective over the world; blocks until all ranks have called it."""
         array = (ctypes.c_int32 * len(ranks))(*ranks)
-        return self._count_of(quick.horo_add_set(self.pointer, array, len(ranks), None))
+        flags = _native.SET_SHRINKS if shrinks else 0
+        return self._count_of(quick.horo_add_set_with(self.pointer, array, len(ranks), None, flags))
 
     def remove_set(self, number):
         """Removes a process set. Collective over the world; blocks until all ranks have called it."""
         self._count_of(quick.horo_remove_set(self.pointer, number))
 
     def check_set(self, number):
-        """Raises PeerLost if the process set has lost a member, ValueError if it does not exist."""
+        """Raises PeerLost if the process set has lost a member and cannot go on, ValueError if it does not exist."""
         self._check(quick.horo_get_set(self.pointer, number, _native.SetInfo(ctypes.sizeof(_native.SetInfo))))
 
     def has_lost_set(self, number):
-        """Whether the process set has lost a member."""
+        """Whether the process set has lost a member and cannot go on."""
         info = _native.SetInfo(ctypes.sizeof(_native.SetInfo))
         return quick.horo_get_set(self.pointer, number, info) == _native.PEER_LOST
 

@@ -9,8 +9,11 @@ class ProcessSet:
     """A subset of the ranks. Usable after all ranks of the world have added it, with init(process_sets=[...]) or
     add_process_set()."""
 
-    def __init__(self, ranks_or_comm):
-        """ranks_or_comm: ranks in the world, in any order."""
+    def __init__(self, ranks_or_comm, *, shrinks=False):
+        """ranks_or_comm: ranks in the world, in any order.
+
+        shrinks: in an elastic job the set goes on with the members that are left, as the world does. Without it, a set
+        that has lost a member raises PeerLost on each use. The same on all ranks; no effect in a static job."""
         if not hasattr(ranks_or_comm, "__iter__"):
             raise not_yet(f"ProcessSet({ranks_or_comm!r}); expected ranks, such as ProcessSet([0, 1])")
         self._ranks = sorted(int(rank) for rank in ranks_or_comm)
@@ -18,6 +21,7 @@ class ProcessSet:
             raise ValueError("ProcessSet([]): expected at least one rank")
         if len(set(self._ranks)) != len(self._ranks):
             raise ValueError(f"ProcessSet({self._ranks}): expected each rank once")
+        self._shrinks = _flag(shrinks)
         self._session = None  # the session in which it was added
         self._id = None
         self._members = ()  # the members' ranks at the start of the job, while it is in a session
@@ -26,6 +30,11 @@ class ProcessSet:
     def ranks(self):
         """The members' ranks in the world, ascending. In an elastic job those of the members that are left."""
         return list(self._ranks)
+
+    @property
+    def shrinks(self):
+        """Whether it goes on with the members that are left when an elastic job has lost some of them."""
+        return self._shrinks
 
     @property
     def process_set_id(self):
@@ -48,7 +57,7 @@ class ProcessSet:
         return None if self.process_set_id is None else _default.rank() in self._ranks
 
     def number(self):
-        """process_set_id. Raises ValueError if there is none, or PeerLost if the set has lost a member."""
+        """process_set_id. Raises ValueError if there is none, PeerLost if it has lost a member and cannot go on."""
         number = self.process_set_id
         if number is None:
             _default.session()
@@ -56,7 +65,7 @@ class ProcessSet:
                 f"{self!r} is not a process set of this session: every rank has to add it first, with "
                 "add_process_set() or init(process_sets=[...])"
             )
-        if len(self._ranks) < len(self._members):
+        if len(self._ranks) < (1 if self.shrinks else len(self._members)):
             self._session.check_set(number)
         return number
 
@@ -108,6 +117,7 @@ class _World(ProcessSet):
         pass  # the ranks are those of the current session
 
     process_set_id = 0
+    shrinks = True
 
     @property
     def ranks(self):
@@ -160,6 +170,12 @@ def number_of(process_set):
     return process_set.number()
 
 
+def _flag(shrinks):
+    if not isinstance(shrinks, bool):
+        raise TypeError(f"shrinks={shrinks!r}; expected True or False")
+    return shrinks
+
+
 def as_set(process_set):
     """process_set, a ProcessSet or ranks, as a ProcessSet."""
     return process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
@@ -186,26 +202,29 @@ def init_with(exchange, comm, process_sets, settings):
     _default.begin(exchange, settings, lambda: [add_process_set(each) for each in wanted])
 
 
-def add_process_set(process_set):
-    """Adds a process set to the session, and returns it. process_set: a ProcessSet or its ranks.
+def add_process_set(process_set, *, shrinks=None):
+    """Adds a process set to the session, and returns it. process_set: a ProcessSet or its ranks. shrinks: see
+    ProcessSet; None: as the ProcessSet says.
 
     All ranks of the world, members or not, make the same call. Blocks until all of them have made it."""
     added = as_set(process_set)
     if added is global_process_set or added.process_set_id is not None:
         raise ValueError(f"{added!r} is already a process set of this session")
+    if shrinks is not None:
+        added._shrinks = _flag(shrinks)
     session = _default.session()
     ids = session.world.members
     members = tuple(ids[rank] for rank in added._ranks if rank < len(ids))
     with held:
-        added.attach(session, session.add_set(added._ranks), members)
+        added.attach(session, session.add_set(added._ranks, added.shrinks), members)
     return added
 
 
 def remove_process_set(process_set):
     """Removes a process set; returns whether it was one of this session.
 
-    All ranks of the world make the same call. Blocks until all of them have made it. A set that has lost a member is
-    gone on all ranks already: the call removes it here, and waits for no rank."""
+    All ranks of the world make the same call. Blocks until all of them have made it. A set that has lost a member, and
+    cannot go on, is gone on all ranks already: the call removes it here, and waits for no rank."""
     check(process_set)
     if process_set is global_process_set or process_set.process_set_id is None:
         return False
