@@ -73,7 +73,8 @@ class Joint:
         self._finish = finish  # finish(results)
 
     def __call__(self):
-        return self._finish([synchronize(handle) for handle in self._handles])
+        with held:  # functions of on_change() are called at the end
+            return self._finish([synchronize(handle) for handle in self._handles])
 
     def has_ended(self):
         return all(poll(handle) for handle in self._handles)

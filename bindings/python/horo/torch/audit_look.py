@@ -92,7 +92,7 @@ def _find(snapshot, count, process_set):
         different.append(~int(least_key[compared]))
     rows = yield from _rows(_row_of(snapshot, int(places[0]) if len(places) else compared, different[0]), process_set)
     others = [snapshot.label(each) for each in places[1:_MOST_NAMED].tolist()]
-    return Finding(*_groups(rows, process_set), different, others, compared == count)
+    return Finding(*_groups(rows), different, others, compared == count)
 
 
 def _row_of(snapshot, place, key):
@@ -107,21 +107,22 @@ def _row(has, number=0, label="", value=""):
 
 
 def _rows(mine, process_set):
-    """The rows of all ranks of the look, by member number."""
+    """The rows of all ranks of the look, by rank."""
+    ranks = process_set.ranks
     table = torch.zeros(process_set.members() * _ROW.size, dtype=torch.uint8, device="cpu")
     begin = process_set.rank() * _ROW.size
     table[begin : begin + _ROW.size] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
     yield "rows", table
     rows = _ROW.iter_unpack(bytes(table.tolist()))
-    return {member: row[1:] for member, row in enumerate(rows) if row[0]}
+    return {rank: row[1:] for rank, row in zip(ranks, rows) if row[0]}
 
 
-def _groups(rows, process_set):
+def _groups(rows):
     """The label of the entry, and (text of the value, ranks) by decreasing number of ranks."""
     groups, label = {}, ""
-    for member, (has, number, name, value) in sorted(rows.items()):
+    for rank, (has, number, name, value) in sorted(rows.items()):
         text = value.rstrip(b"\0").decode(errors="replace") if has else None
-        groups.setdefault((has, number), (text, []))[1].append(process_set.rank_at(member))
+        groups.setdefault((has, number), (text, []))[1].append(rank)
         label = label or name.rstrip(b"\0").decode(errors="replace")
     return label, sorted(groups.values(), key=lambda group: (-len(group[1]), group[1]))
 

@@ -83,9 +83,8 @@ def grouped_allreduce(
     return all_through(compression, tensors, reduced)
 
 
-def _my_part(averaged, rows, process_set):
-    """This rank's rows of the averaged gradient of an allgather."""
-    mine = process_set.rank()
+def _my_part(averaged, rows, mine):
+    """This rank's rows of the averaged gradient of an allgather. mine: its number in the set when it gathered."""
     return averaged.narrow(0, sum(rows[:mine]), rows[mine])
 
 
@@ -93,13 +92,13 @@ class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, name, process_set):
         gathered, rows = synchronize(ops.allgather_async(tensor, name, process_set, with_rows=True))
-        ctx.name, ctx.rows, ctx.process_set = _backward_name(name), rows, process_set
+        ctx.name, ctx.rows, ctx.mine, ctx.process_set = _backward_name(name), rows, process_set.rank(), process_set
         return gathered
 
     @staticmethod
     def backward(ctx, gradient):
         averaged = allreduce(gradient, name=ctx.name, op=Average, process_set=ctx.process_set)
-        return _my_part(averaged, ctx.rows, ctx.process_set), None, None
+        return _my_part(averaged, ctx.rows, ctx.mine), None, None
 
 
 def allgather(tensor, name=None, process_set=global_process_set):
@@ -111,13 +110,14 @@ class _GroupedAllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, name, process_set, *tensors):
         received = synchronize(ops.grouped_allgather_async(tensors, name, process_set, with_rows=True))
-        ctx.name, ctx.rows, ctx.process_set = _backward_name(name), [rows for _, rows in received], process_set
+        ctx.name, ctx.rows = _backward_name(name), [rows for _, rows in received]
+        ctx.mine, ctx.process_set = process_set.rank(), process_set
         return tuple(gathered for gathered, _ in received)
 
     @staticmethod
     def backward(ctx, *gradients):
         averaged = grouped_allreduce(gradients, name=ctx.name, op=Average, process_set=ctx.process_set)
-        return None, None, *(_my_part(part, rows, ctx.process_set) for part, rows in zip(averaged, ctx.rows))
+        return None, None, *(_my_part(part, rows, ctx.mine) for part, rows in zip(averaged, ctx.rows))
 
 
 def grouped_allgather(tensors, name=None, process_set=global_process_set):
@@ -128,14 +128,14 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
 class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, root_rank, name, process_set):
-        ctx.name, ctx.root_rank, ctx.process_set = _backward_name(name), root_rank, process_set
-        return synchronize(ops.broadcast_async(tensor, root_rank, name, process_set))
+        result = synchronize(ops.broadcast_async(tensor, root_rank, name, process_set))
+        ctx.name, ctx.is_root, ctx.process_set = _backward_name(name), _default.rank() == root_rank, process_set
+        return result
 
     @staticmethod
     def backward(ctx, gradient):
         averaged = allreduce(gradient, name=ctx.name, op=Average, process_set=ctx.process_set)
-        is_root = _default.rank() == ctx.root_rank
-        return averaged if is_root else torch.zeros_like(averaged), None, None, None
+        return averaged if ctx.is_root else torch.zeros_like(averaged), None, None, None
 
 
 def broadcast(tensor, root_rank, name=None, process_set=global_process_set):

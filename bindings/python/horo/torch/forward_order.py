@@ -5,6 +5,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from horo import _native
 from horo._specs import Spec
+from horo.errors import PeerLost
 
 
 class ForwardOrder:
@@ -53,10 +54,17 @@ class ForwardOrder:
         priorities = torch.tensor(self._priorities(), dtype=torch.int32, device="cpu")
         fields = {"dtype": _native.INT32, "shape": tuple(priorities.shape), "set": number}
         spec = Spec(f"forward order of {name}", _native.BROADCAST, **fields)
-        work = session.submit(spec, priorities.data_ptr(), priorities.data_ptr(), priorities)
-        session.wait([work])
-        session.release([work])
-        return priorities.tolist()
+        while True:
+            work = session.submit(spec, priorities.data_ptr(), priorities.data_ptr(), priorities)
+            try:
+                session.wait([work])
+            except PeerLost:  # an elastic job has lost that rank: all others repeat it, or its submit raises
+                if not session.is_elastic:
+                    raise
+                session.drop([work])
+                continue
+            session.release([work])
+            return priorities.tolist()
 
     def _priorities(self):
         """Priorities from 0 downwards."""

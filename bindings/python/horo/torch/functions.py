@@ -11,6 +11,7 @@ import pickle
 import torch
 
 from horo import _default
+from horo._changes import held
 from horo._handles import synchronize
 from horo._sets import global_process_set
 from horo._specs import Average, Sum
@@ -29,26 +30,56 @@ def broadcast_parameters(params, root_rank, *, process_set=global_process_set):
     for name, tensor in pairs:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"horo.broadcast_parameters: {name} is a {type(tensor).__name__}; expected a tensor")
-    _broadcast_all([(f"broadcast_parameters/{name}", tensor) for name, tensor in pairs], root_rank, process_set)
+    named = [(f"broadcast_parameters/{name}", tensor) for name, tensor in pairs]
+    may_become_root = _default.session().topology.min_size > 0 and _default.rank() != root_rank
+    own = [tensor.detach().clone() for _, tensor in pairs] if may_become_root else []
+
+    def attempt():
+        if _default.rank() == root_rank:
+            for (_, tensor), value in zip(pairs, own):  # some may have the values of the root that was lost
+                tensor.detach().copy_(value)
+        _broadcast_all(named, root_rank, process_set)
+
+    _repeated(attempt, root_rank, process_set)
+
+
+class _PartLost(Exception):
+    """A part of a call has failed because a rank was lost. It has on all ranks: a collective ends on all or on none."""
+
+    def __init__(self, lost):
+        self.lost = lost  # the PeerLost
+
+
+def _wait(handles):
+    """The results of the parts of a call. If some have failed because a rank was lost, raises _PartLost after all of
+    them have ended."""
+    results, lost = [], None
+    for handle in handles:
+        try:
+            results.append(synchronize(handle))
+        except PeerLost as error:
+            lost = lost or error
+    if lost is not None:
+        raise _PartLost(lost)
+    return results
+
+
+def _repeated(attempt, root_rank, process_set):
+    """attempt(): all parts of a call, which names a root. If an elastic job loses a rank, and a part of the call with
+    it, all ranks that are left repeat the call as a whole, from the rank that has the root's number then."""
+    with held:  # functions of on_change() are called at the end of the call
+        while True:
+            try:
+                return attempt()
+            except _PartLost as part:
+                lost = part.lost
+            if _default.session().topology.min_size == 0 or root_rank not in process_set.ranks:
+                raise lost
 
 
 def _broadcast_all(named, root_rank, process_set):
-    """If an elastic job loses the root, all ranks repeat it, from the rank that has its number then."""
-    while (lost := _broadcast_once(named, root_rank, process_set)) is not None:
-        if _default.session().topology.min_size == 0 or root_rank not in process_set.ranks:
-            raise lost
-
-
-def _broadcast_once(named, root_rank, process_set):
-    """Returns the first PeerLost of a tensor, or None."""
-    handles = [ops.broadcast_async_(tensor, root_rank, name, process_set) for name, tensor in named]
-    lost = None
-    for handle in handles:
-        try:
-            synchronize(handle)
-        except PeerLost as error:
-            lost = lost or error
-    return lost
+    """One attempt. named: (name, tensor) in the order of all ranks."""
+    _wait([ops.broadcast_async_(tensor, root_rank, name, process_set) for name, tensor in named])
 
 
 @dataclasses.dataclass
@@ -82,6 +113,13 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, *, process_set=g
     del model
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    state = _repeated(lambda: _optimizer_state(optimizer, root_rank, process_set), root_rank, process_set)
+    if state is not None:
+        optimizer.load_state_dict(state)
+
+
+def _optimizer_state(optimizer, root_rank, process_set):
+    """One attempt. Returns the root's state_dict, on the root None."""
     tensors = []
 
     def take(tensor):
@@ -94,12 +132,12 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, *, process_set=g
 
     is_root = _default.rank() == root_rank
     outline = _replace(optimizer.state_dict(), torch.Tensor, take) if is_root else None
-    outline = broadcast_object(outline, root_rank, "broadcast_optimizer_state", process_set)
+    outline = _object(outline, root_rank, "broadcast_optimizer_state", process_set)
     state = None if is_root else _replace(outline, _TensorLike, make)
-    named = [(f"broadcast_optimizer_state/{i}", tensor) for i, tensor in enumerate(tensors)]
-    _broadcast_all(named, root_rank, process_set)
-    if not is_root:
-        optimizer.load_state_dict(state)
+    _broadcast_all(
+        [(f"broadcast_optimizer_state/{i}", tensor) for i, tensor in enumerate(tensors)], root_rank, process_set
+    )
+    return state
 
 
 def _to_bytes(obj):
@@ -115,24 +153,29 @@ def _part(name, suffix):
 
 
 def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
-    """root_rank's object, on every rank. Pickled; takes two collectives, for the size and the bytes."""
+    """root_rank's object, on every rank. Pickled; takes two collectives, for the size and the bytes.
+
+    If an elastic job loses a rank, and one of the two with it, all ranks that are left repeat both, from the rank that
+    has the number root_rank then: so `obj` is an object that this rank could send, if there is one."""
+    return _repeated(lambda: _object(obj, root_rank, name, process_set), root_rank, process_set)
+
+
+def _object(obj, root_rank, name, process_set):
+    """One attempt of broadcast_object."""
     is_root = _default.rank() == root_rank
     payload = _to_bytes(obj) if is_root else None
     size = torch.tensor([payload.numel() if is_root else 0], device="cpu")
-    ops.broadcast_(size, root_rank, _part(name, ".sz"), process_set)
+    _wait([ops.broadcast_async_(size, root_rank, _part(name, ".sz"), process_set)])
     if not is_root:
         payload = torch.empty(int(size), dtype=torch.uint8, device="cpu")
-    ops.broadcast_(payload, root_rank, _part(name, ".t"), process_set)
+    _wait([ops.broadcast_async_(payload, root_rank, _part(name, ".t"), process_set)])
     return obj if is_root else _from_bytes(payload)
 
 
 def allgather_object(obj, name=None, process_set=global_process_set):
-    """Every rank's object, in a list by rank. Pickled; takes two collectives, for the sizes and the bytes."""
-    payload = _to_bytes(obj)
-    size = torch.tensor([payload.numel()], device="cpu")
-    sizes = synchronize(ops.allgather_async(size, _part(name, ".sz"), process_set))
-    gathered = synchronize(ops.allgather_async(payload, _part(name, ".t"), process_set))
-    return [_from_bytes(part) for part in gathered.split(sizes.tolist())]
+    """Every rank's object, in a list by rank. Pickled; takes one collective."""
+    gathered, sizes = synchronize(ops.allgather_async(_to_bytes(obj), _part(name, ".t"), process_set, with_rows=True))
+    return [_from_bytes(part) for part in gathered.split(list(sizes))]
 
 
 def averaged_loss(loss, process_set=global_process_set, *, op=Average, name="averaged_loss"):

@@ -45,7 +45,8 @@ _BY_NUMBER = {number: dtype for dtype, number in DTYPES.items()}
 def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
     """Starts the sum or average of sparse COO tensors of one shape: two allgathers, of the indices and the values.
 
-    Returns a handle; a call of the handle waits, too. The result is a coalesced sparse tensor.
+    Returns a handle; a call of the handle waits, too. The result is a coalesced sparse tensor. If an elastic job loses
+    a rank between the two, all ranks that are left repeat both.
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         found = getattr(tensor, "layout", type(tensor).__name__)
@@ -57,14 +58,16 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
         tensor = tensor.detach().coalesce()
         parts = [tensor.indices().t(), tensor.values()]  # one row per value
     names = [None, None] if is_no_name(name) else [f"{name}.indices", f"{name}.values"]
-    handles = [allgather_async(part, name, process_set) for part, name in zip(parts, names)]
+    gathers = [allgather_async(part, name, process_set, with_rows=True) for part, name in zip(parts, names)]
 
     def finish(gathered):
-        indices, values = gathered
+        (indices, members), (values, members_of_values) = gathered
+        if len(members) != len(members_of_values):
+            return sparse_allreduce_async(tensor, name, op, process_set)()
         total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape, check_invariants=True).coalesce()
-        return total / process_set.size() if op == Average else total
+        return total / len(members) if op == Average else total
 
-    return Joint(handles, finish)
+    return Joint(gathers, finish)
 
 
 def register_op(name, combine, *, whole=False):
