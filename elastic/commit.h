@@ -9,8 +9,10 @@
 
 namespace horo {
 
-// Whether the collective with this number in the lane is done: every participant that is in view.progress has it, or a
-// later one of the lane, complete. A participant that does not list the lane has nothing complete in it.
-bool is_committed(const View& view, std::uint32_t lane, std::uint64_t number, std::span<const MemberId> participants);
+// Whether the collective with this number in the lane is done: every participant that is in `progress`, of a View or
+// Settle, has it, or a later one of the lane, complete. A participant that does not list the lane has nothing complete
+// in it.
+bool is_committed(const ProgressOf& progress, std::uint32_t lane, std::uint64_t number,
+                  std::span<const MemberId> participants);
 
 }  // namespace horo

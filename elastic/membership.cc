@@ -109,6 +109,8 @@ void JobMembership::take(MemberId id, const Leave& message) {
   const std::string name = "rank " + std::to_string(id);
   if (!message.failed) return depart(id, Presence::kLeft, name + " left", name_of(id) + " left before the epoch began");
   at(id).detail = message.reason;
+  at(id).failure = message.failure;
+  at(id).failed = now_;
   depart(id, Presence::kFailed, name + " failed (" + printable(message.reason) + ")",
          name_of(id) + " failed: " + message.reason);
 }
@@ -177,11 +179,39 @@ std::optional<TimePoint> JobMembership::eviction_time(MemberId id) const {
 void JobMembership::decide() {
   if (!closing_ || is_parked()) return;
   if (std::any_of(view_.begin(), view_.end(), [&](MemberId id) { return is_waited_for(id); })) return;
+  const auto until = alike_until();
+  if (here().empty()) return;
+  if (until && now_ < *until) return settle();
   count_broken_pair();
   const std::vector<MemberId> next = here();
   if (next.empty()) return;
-  if (!is_enough(next.size())) return park(next.size());
-  begin_epoch(next);
+  if (is_enough(next.size())) return begin_epoch(next);
+  settle();
+  if (!is_ended_) park(next.size());
+}
+
+// All that are out of this epoch have failed alike: the others may do so until then.
+std::optional<TimePoint> JobMembership::alike_until() const {
+  const Member* last = nullptr;
+  for (const MemberId id : view_) {
+    const Member& member = at(id);
+    if (is_here(id)) continue;
+    if (member.presence != Presence::kFailed || member.failure.empty()) return std::nullopt;
+    if (last != nullptr && last->failure != member.failure) return std::nullopt;
+    if (last == nullptr || last->failed < member.failed) last = &member;
+  }
+  return last == nullptr ? std::nullopt : std::optional(last->failed + config_.alike_window);
+}
+
+// The members that are frozen deliver what is done before it is decided how the job goes on: their scripts may fail as
+// those of the others have, or end.
+void JobMembership::settle() {
+  if (std::exchange(is_settled_, true)) return;
+  std::optional<Effects> effects = missing_effects(here());
+  if (!effects) return end_without_effects(here());
+  Settle message{epoch_, {}, std::move(*effects)};
+  for (const MemberId id : here()) message.progress[id] = at(id).frozen->progress;
+  for (const MemberId id : here()) send(id, message);
 }
 
 // If the epochs end again and again because two members miss one another, and no member dies, one of the two goes.
@@ -207,6 +237,7 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   view_ = members;
   epoch_ = view.epoch;
   closing_.reset();
+  is_settled_ = false;
   departures_.clear();
   for (const MemberId id : members) {
     Member& member = at(id);
@@ -292,6 +323,11 @@ void JobMembership::end_job(const std::string& text) {
 void JobMembership::tell_over() {
   if (is_ended_ || is_over_told_ || !is_over()) return;
   is_over_told_ = true;
+  if (view_.size() > 1 && alike_until()) {
+    const bool are_all = view_.size() == members_.size();
+    return say("all " + std::to_string(view_.size()) + " ranks " + (are_all ? "" : "that were left ") +
+               "failed with the same exception: " + printable(at(view_.front()).failure));
+  }
   for (const Departure& departure : departures_) {
     if (departure.is_failure) say(departure.text);
   }
@@ -303,6 +339,7 @@ std::optional<TimePoint> JobMembership::next_deadline() const {
   if (is_over()) return std::nullopt;
   std::optional<TimePoint> next;
   if (is_parked()) next = *parked_since_ + config_.park_timeout;
+  if (const auto until = alike_until(); until && now_ < *until && !is_parked()) next = until;
   for (const MemberId id : here()) {
     if (const auto until = eviction_time(id)) next = std::min(*until, next.value_or(*until));
   }

@@ -22,6 +22,7 @@ struct MembershipConfig {
   std::chrono::milliseconds silence_limit{10'000};  // a member that is stopped, or does not freeze, for so long is
                                                     // evicted
   std::chrono::milliseconds start_limit{120'000};   // the same for a member that has sent nothing yet: it is starting
+  std::chrono::milliseconds alike_window{1'000};    // after a failure: so long the others may fail alike
   std::chrono::milliseconds park_timeout{60'000};   // parked for so long: the job ends
 };
 
@@ -94,9 +95,11 @@ class JobMembership {
   enum class Presence { kHere, kLeft, kFailed, kDied, kEvicted };
   struct Member {
     Presence presence = Presence::kHere;
-    std::string detail;                // how it went out
-    bool was_heard = false;            // it has sent a message
-    bool is_installed = false;         // in the current epoch
+    std::string detail;         // how it went out
+    bool was_heard = false;     // it has sent a message
+    bool is_installed = false;  // in the current epoch
+    std::string failure;        // of its failed Leave, and when that came
+    TimePoint failed{};
     std::optional<Frozen> frozen;      // in the current epoch
     std::optional<TimePoint> asked;    // to freeze, in the current epoch
     std::optional<TimePoint> stopped;  // since then
@@ -129,6 +132,8 @@ class JobMembership {
   void evict(MemberId id, const std::string& why);
   void evict_overdue();
   void decide();
+  std::optional<TimePoint> alike_until() const;
+  void settle();
   void count_broken_pair();
   void begin_epoch(const std::vector<MemberId>& members);
   std::optional<Effects> missing_effects(const std::vector<MemberId>& members) const;
@@ -157,6 +162,7 @@ class JobMembership {
   std::vector<MemberId> view_;
   std::uint32_t epoch_ = 0;
   std::optional<Closing> closing_;
+  bool is_settled_ = false;  // Settle was sent in this epoch
   std::vector<Departure> departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
   std::map<std::pair<MemberId, MemberId>, int> broken_pairs_;  // lower id first: epochs that ended by this pair alone

@@ -31,7 +31,8 @@ enum class MessageKind : std::uint8_t {
   kParked,
   kEvicted,
   kAsk,
-  kReport
+  kReport,
+  kSettle
 };
 
 // The largest prefix of at most kMaxMemberText bytes that does not end inside a UTF-8 character.
@@ -100,6 +101,7 @@ std::vector<std::byte> encode_one(const Leave& message) {
   ByteWriter out = begin(MessageKind::kLeave);
   out.u8(message.failed ? 1 : 0);
   out.text(cut_text(message.reason));
+  out.text(cut_text(message.failure));
   return finish(std::move(out));
 }
 
@@ -121,19 +123,32 @@ std::vector<std::byte> encode_one(const Freeze& message) {
   return finish(std::move(out));
 }
 
+void write_progress_of(ByteWriter& out, const ProgressOf& members) {
+  HORO_CHECK(members.size() <= kMaxMembers);
+  out.u32(static_cast<std::uint32_t>(members.size()));
+  for (const auto& [member, progress] : members) {
+    out.u32(member);
+    write_progress(out, progress);
+  }
+}
+
 std::vector<std::byte> encode_one(const View& message) {
-  HORO_CHECK(message.members.size() <= kMaxMembers && message.progress.size() <= kMaxMembers);
+  HORO_CHECK(message.members.size() <= kMaxMembers);
   ByteWriter out = begin(MessageKind::kView);
   out.u32(message.epoch);
   out.u32(static_cast<std::uint32_t>(message.members.size()));
   for (const MemberId member : message.members) out.u32(member);
   out.raw(message.secret);
-  out.u32(static_cast<std::uint32_t>(message.progress.size()));
-  for (const auto& [member, progress] : message.progress) {
-    out.u32(member);
-    write_progress(out, progress);
-  }
+  write_progress_of(out, message.progress);
   out.text(cut_text(message.reason));
+  write_effects(out, message.effects);
+  return finish(std::move(out));
+}
+
+std::vector<std::byte> encode_one(const Settle& message) {
+  ByteWriter out = begin(MessageKind::kSettle);
+  out.u32(message.epoch);
+  write_progress_of(out, message.progress);
   write_effects(out, message.effects);
   return finish(std::move(out));
 }
@@ -220,6 +235,7 @@ Leave read_leave(ByteReader& in) {
   Leave message;
   message.failed = read_flag(in);
   message.reason = in.text(kMaxMemberText);
+  message.failure = in.text(kMaxMemberText);
   return message;
 }
 
@@ -241,6 +257,16 @@ Freeze read_freeze(ByteReader& in) {
   return message;
 }
 
+ProgressOf read_progress_of(ByteReader& in) {
+  ProgressOf members;
+  const std::uint32_t count = read_count(in, kProgressBytes, kMaxMembers, "members with progress");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const MemberId member = in.u32();
+    append(members, member, read_progress(in));
+  }
+  return members;
+}
+
 View read_view(ByteReader& in) {
   View message;
   message.epoch = in.u32();
@@ -252,12 +278,16 @@ View read_view(ByteReader& in) {
   }
   const auto secret = in.raw(message.secret.size());
   std::copy(secret.begin(), secret.end(), message.secret.begin());
-  const std::uint32_t reports = read_count(in, kProgressBytes, kMaxMembers, "members with progress");
-  for (std::uint32_t i = 0; i < reports; ++i) {
-    const MemberId member = in.u32();
-    append(message.progress, member, read_progress(in));
-  }
+  message.progress = read_progress_of(in);
   message.reason = in.text(kMaxMemberText);
+  message.effects = read_effects(in);
+  return message;
+}
+
+Settle read_settle(ByteReader& in) {
+  Settle message;
+  message.epoch = in.u32();
+  message.progress = read_progress_of(in);
   message.effects = read_effects(in);
   return message;
 }
@@ -328,6 +358,9 @@ GuardMessage decode_guard_message(std::span<const std::byte> bytes) {
       break;
     case MessageKind::kView:
       message = read_view(in);
+      break;
+    case MessageKind::kSettle:
+      message = read_settle(in);
       break;
     case MessageKind::kParked:
       message = read_parked(in);

@@ -28,6 +28,8 @@ inline constexpr std::size_t kMaxLanes = 1'024;  // of one member
 inline constexpr std::uint32_t kMessageLane = UINT32_MAX;
 using Progress = std::map<std::uint32_t, std::uint64_t>;  // lane: number of the last collective that is complete here
 
+using ProgressOf = std::map<MemberId, Progress>;
+
 // What the ordered stream of the leader changed, besides running collectives: process sets, joins, failures. By number
 // of the message of the stream, encoded by the coordinator (StreamEffects in controller/coordinator.h).
 using Effects = std::map<std::uint64_t, std::vector<std::byte>>;
@@ -56,6 +58,7 @@ struct Installed {
 struct Leave {
   bool failed = false;
   std::string reason;
+  std::string failure = {};  // its kind and place, equal on members that fail alike; empty: not known
   bool operator==(const Leave&) const = default;
 };
 // The answer to Ask. The numbers are sums over all epochs of the member's session.
@@ -82,12 +85,20 @@ struct Freeze {
 // as done if every survivor that has its lane has it complete; everything else runs again among the new members.
 struct View {
   std::uint32_t epoch = 0;
-  std::vector<MemberId> members;          // by rank in this epoch; ascending
-  JobKey secret{};                        // of the connections of this epoch; drawn anew for each, and never stored
-  std::map<MemberId, Progress> progress;  // of the members that froze in the last epoch and are in this one
-  std::string reason;                     // why the last epoch ended, as a sentence
+  std::vector<MemberId> members;  // by rank in this epoch; ascending
+  JobKey secret{};                // of the connections of this epoch; drawn anew for each, and never stored
+  ProgressOf progress;            // of the members that froze in the last epoch and are in this one
+  std::string reason;             // why the last epoch ended, as a sentence
   Effects effects = {};  // that some member has applied in the last epoch, and some member has not: it does so now
   bool operator==(const View&) const = default;
+};
+// What the members that are frozen in this epoch had complete: they deliver now what is done, and stay frozen. The View
+// that may follow delivers nothing more. At most one per epoch.
+struct Settle {
+  std::uint32_t epoch = 0;
+  ProgressOf progress;
+  Effects effects = {};  // see View
+  bool operator==(const Settle&) const = default;
 };
 // Too few members are left: this one stays frozen until there are enough, or until the job ends.
 struct Parked {
@@ -104,7 +115,7 @@ struct Evicted {
 struct Ask {
   bool operator==(const Ask&) const = default;
 };
-using GuardMessage = std::variant<Freeze, View, Parked, Evicted, Ask>;
+using GuardMessage = std::variant<Freeze, View, Settle, Parked, Evicted, Ask>;
 
 // Encoding cuts texts. Decoding throws ProtocolError for anything that encode() does not write.
 std::vector<std::byte> encode(const MemberMessage& message);

@@ -312,9 +312,9 @@ std::uint64_t Session::plans_version() const {
   return tensor_table_->plans_version();
 }
 
-void Session::abort(const std::string& reason) {
+void Session::abort(const std::string& reason, const std::string& failure) {
   check_process();
-  engine_->abort(reason);
+  engine_->abort(reason, failure);
 }
 
 void Session::shutdown() {

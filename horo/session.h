@@ -137,8 +137,10 @@ class Session {
   std::vector<BucketPlace> places(std::span<const std::shared_ptr<Work>> works) const;
   std::uint64_t plans_version() const;
 
-  // Ends the job on all ranks with PeerLost{this rank, reason}. Returns when the abort has been sent.
-  void abort(const std::string& reason);
+  // Ends the job on all ranks with PeerLost{this rank, reason}; an elastic job goes on without this rank. Returns when
+  // the abort has been sent. failure: its kind and place, the same on ranks that fail alike; empty: not known. An
+  // elastic job whose ranks all fail alike within a moment ends at once.
+  void abort(const std::string& reason, const std::string& failure = "");
   // Leaves the world in good order; works in flight fail with ShutDown. Blocks at most one second. Further calls only
   // wait until the first one returns.
   void shutdown();

@@ -250,9 +250,10 @@ HORO_API horo_session* horo_init_exchange(const char* const* settings, size_t co
 HORO_API int32_t horo_shutdown(horo_session* session);
 /* Shuts the session down, unless that was done before, and frees it with all its works. */
 HORO_API void horo_free(horo_session* session);
-/* Ends the job on all ranks: within a second the works of every rank fail with HORO_PEER_LOST, the number of this rank
- * and the reason. */
+/* Ends the job on all ranks: all works fail with HORO_PEER_LOST, the number of this rank and the reason within a
+ * second. horo_fail also tells the kind and place of the failure: an elastic job ends if all ranks fail alike. */
 HORO_API int32_t horo_abort(horo_session* session, const char* reason);
+HORO_API int32_t horo_fail(horo_session* session, const char* reason, const char* failure);
 HORO_API int32_t horo_get_topology(const horo_session* session, horo_topology* topology);
 /* Writes the ids of the present ranks, in their order; at most `count` of them. Returns the size of the world. The id
  * of a process is its rank at the start of the job. In an elastic job ranks and size change when a rank is lost: what

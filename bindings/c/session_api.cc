@@ -111,8 +111,12 @@ void horo_free(horo_session* session) {
 }
 
 int32_t horo_abort(horo_session* session, const char* reason) {
+  return horo_fail(session, reason, nullptr);
+}
+
+int32_t horo_fail(horo_session* session, const char* reason, const char* failure) {
   return guarded([&]() -> std::int32_t {
-    checked(session).session.abort(reason == nullptr ? "no reason given" : reason);
+    checked(session).session.abort(reason == nullptr ? "no reason given" : reason, failure == nullptr ? "" : failure);
     return HORO_OK;
   });
 }

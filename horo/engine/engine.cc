@@ -92,10 +92,10 @@ void Engine::prepack(FilledPlan filled) {
   if (epoch->lanes) epoch->lanes->prepack(std::move(filled));
 }
 
-void Engine::abort(const std::string& reason) {
+void Engine::abort(const std::string& reason, const std::string& failure) {
   std::string mine = reason;  // allocated before the abort is sent: the other ranks must not end alone
   const std::shared_ptr<EpochState> epoch = pin();
-  if (guard_) guard_->send(Leave{true, reason});
+  if (guard_) guard_->send(Leave{true, reason, failure});
   epoch->links.control->abort(epoch->config.rank, reason);
   {
     MutexLock lock(mutex_);

@@ -64,7 +64,8 @@ class Engine {
   // The lane of the world in this epoch; it lives as long as the pointer. Null: the epoch ended before it had lanes.
   std::shared_ptr<Lane> world_lane();
   // Sends the abort to the other ranks, then ends the epoch of this rank.
-  void abort(const std::string& reason);
+  // failure: see Session::abort.
+  void abort(const std::string& reason, const std::string& failure);
   // See Coordinator::ready_times; empty after leave(). Blocks until the next iteration of the engine.
   std::vector<ReadyTime> ready_times();
   StallDiagnosis& stall_diagnosis() { return stall_diagnosis_; }
@@ -95,6 +96,7 @@ class Engine {
   void take_guard_messages();
   void take(const Freeze& freeze);
   void take(const View& view);
+  void take(const Settle& settle);
   void take(const Parked& parked);
   void take(const Evicted& evicted);
   void take(const Ask&) { report(epoch_->membership.epoch); }
@@ -105,7 +107,7 @@ class Engine {
   void report_frozen(std::uint32_t epoch, const std::string& why, std::optional<MemberId> lost);
   void wait_for_view();
   void set_between_epochs(bool between) noexcept;
-  void settle(const View& view);
+  void settle(const ProgressOf& progress, const Effects& effects);
   void install(const View& view);
   std::shared_ptr<EpochState> connect(const View& view);
   void leave_job(bool failed, const std::string& why) noexcept;

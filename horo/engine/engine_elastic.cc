@@ -164,6 +164,11 @@ void Engine::take(const View& view) {
   install(view);
 }
 
+// Its scripts may go on with what is delivered now, while this rank stays frozen.
+void Engine::take(const Settle& message) {
+  if (frozen_) settle(message.progress, message.effects);
+}
+
 void Engine::check_left(TimePoint now) {
   if (ended_ || frozen_ || left_rank_ < 0 || !tensor_table_.has_in_flight()) {
     left_since_.reset();
@@ -249,17 +254,17 @@ void Engine::wait_for_view() {
 
 // What counts as done on the members that go on is delivered on all of them, and what the stream has changed on one of
 // them changes on all of them.
-void Engine::settle(const View& view) {
+void Engine::settle(const ProgressOf& progress, const Effects& missed) {
   if (std::exchange(is_settled_, true)) return;
   Actions effects;
   std::vector<Event> none;
-  epoch_->coordinator.catch_up(view.effects, effects);
+  epoch_->coordinator.catch_up(missed, effects);
   perform(std::move(effects), none);
   const auto& members = epoch_->membership.members;
   epoch_->lanes->settle([&](std::uint32_t lane, const Commit& commit, const std::vector<int>& ranks) {
     std::vector<MemberId> participants;
     for (const int rank : ranks) participants.push_back(members[static_cast<std::size_t>(rank)]);
-    return is_committed(view, lane, commit.number, participants);
+    return is_committed(progress, lane, commit.number, participants);
   });
 }
 
@@ -271,7 +276,7 @@ int Engine::lost_rank(const std::vector<int>& rank_of) {
 
 void Engine::install(const View& view) {
   fail_point("engine.view");
-  settle(view);
+  settle(view.progress, view.effects);
   fail_point("engine.settled");
   try {
     const std::shared_ptr<EpochState> next = connect(view);

@@ -175,21 +175,21 @@ TEST(ElasticPackets, WhatIsNeverSentIsRefused) {
 TEST(Commit, NeedsEveryParticipantThatGoesOn) {
   View view;
   view.progress = {{0, {{0, 7}}}, {2, {{0, 6}}}, {5, {{0, 8}}}};
-  EXPECT_TRUE(is_committed(view, 0, 6, std::array<MemberId, 3>{0, 2, 5}));
-  EXPECT_FALSE(is_committed(view, 0, 7, std::array<MemberId, 3>{0, 2, 5}));
-  EXPECT_TRUE(is_committed(view, 0, 7, std::array<MemberId, 2>{0, 5}));
+  EXPECT_TRUE(is_committed(view.progress, 0, 6, std::array<MemberId, 3>{0, 2, 5}));
+  EXPECT_FALSE(is_committed(view.progress, 0, 7, std::array<MemberId, 3>{0, 2, 5}));
+  EXPECT_TRUE(is_committed(view.progress, 0, 7, std::array<MemberId, 2>{0, 5}));
 }
 
 TEST(Commit, DoesNotNeedAMemberThatIsGone) {
   View view;
   view.progress = {{0, {{0, 7}}}};
-  EXPECT_TRUE(is_committed(view, 0, 7, std::array<MemberId, 2>{0, 1}));
+  EXPECT_TRUE(is_committed(view.progress, 0, 7, std::array<MemberId, 2>{0, 1}));
 }
 
 TEST(Commit, NeedsAParticipantThatHasNotBegun) {
   View view;
   view.progress = {{0, {{0, 7}}}, {1, {}}};
-  EXPECT_FALSE(is_committed(view, 0, 1, std::array<MemberId, 2>{0, 1}));
+  EXPECT_FALSE(is_committed(view.progress, 0, 1, std::array<MemberId, 2>{0, 1}));
 }
 
 }  // namespace

@@ -53,11 +53,11 @@ std::vector<MemberId> PlantedMembership::waited_for() const {
   return members;
 }
 
-bool planted_rule(Planted planted, const View& view, std::uint32_t lane, std::uint64_t number,
+bool planted_rule(Planted planted, const ProgressOf& progress, std::uint32_t lane, std::uint64_t number,
                   std::span<const MemberId> participants) {
-  const auto is_there = [&](MemberId id) { return view.progress.contains(id); };
-  const auto has_lane = [&](MemberId id) { return view.progress.at(id).contains(lane); };
-  const auto has_it = [&](MemberId id) { return has_lane(id) && view.progress.at(id).at(lane) >= number; };
+  const auto is_there = [&](MemberId id) { return progress.contains(id); };
+  const auto has_lane = [&](MemberId id) { return progress.at(id).contains(lane); };
+  const auto has_it = [&](MemberId id) { return has_lane(id) && progress.at(id).at(lane) >= number; };
   if (planted == Planted::kCommitsByTheGreatestProgress) {
     return std::any_of(participants.begin(), participants.end(),
                        [&](MemberId id) { return is_there(id) && has_it(id); });
@@ -66,7 +66,7 @@ bool planted_rule(Planted planted, const View& view, std::uint32_t lane, std::ui
     return std::all_of(participants.begin(), participants.end(),
                        [&](MemberId id) { return !is_there(id) || !has_lane(id) || has_it(id); });
   }
-  return is_committed(view, lane, number, participants);
+  return is_committed(progress, lane, number, participants);
 }
 
 }  // namespace horo::sim

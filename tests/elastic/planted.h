@@ -53,7 +53,7 @@ class PlantedMembership {
 };
 
 // is_committed(), or a rule with a planted fault.
-bool planted_rule(Planted planted, const View& view, std::uint32_t lane, std::uint64_t number,
+bool planted_rule(Planted planted, const ProgressOf& progress, std::uint32_t lane, std::uint64_t number,
                   std::span<const MemberId> participants);
 
 }  // namespace horo::sim

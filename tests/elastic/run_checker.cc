@@ -170,6 +170,22 @@ void RunChecker::send(MemberId member, const View& view) {
   seen_view_ = only(member);
 }
 
+// Once per epoch and member, the same for all, and of members that are frozen.
+void RunChecker::send(MemberId member, const Settle& settle) {
+  const std::string name = "the Settle of epoch " + std::to_string(settle.epoch);
+  const auto [found, is_first] = settled_.emplace(settle.epoch, std::pair(settle, MemberSet{0}));
+  if (settle != found->second.first) violate(name + " differs between its members");
+  if (has(found->second.second, member)) violate(name + " is sent twice to member " + std::to_string(member));
+  found->second.second |= only(member);
+  if (settle.epoch != (view_ ? view_->epoch : 0)) violate(name + " is not of the present epoch");
+  for (const auto& [id, progress] : settle.progress) {
+    const auto sent = frozen_.find({id, settle.epoch});
+    if (sent == frozen_.end() || sent->second != progress) {
+      violate(name + " has a progress of member " + std::to_string(id) + " that it did not send");
+    }
+  }
+}
+
 // A member is evicted for its silence, or for a link that fails again and again, and then it has the higher id.
 void RunChecker::evict(MemberId member) {
   evicted_ |= only(member);

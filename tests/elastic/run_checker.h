@@ -39,6 +39,7 @@ class RunChecker {
   void allow_eviction(MemberId member) { evictable_ |= only(member); }
   void count_link_failure(MemberId one, MemberId other);
   void send(MemberId member, const View& view);
+  void send(MemberId member, const Settle& settle);
   void evict(MemberId member);
   // The member has delivered its whole program.
   void finish(MemberId member) { finished_ |= only(member); }
@@ -72,6 +73,7 @@ class RunChecker {
   std::map<std::uint32_t, std::pair<MemberId, std::vector<std::uint32_t>>> failed_;  // lane: first member, its rounds
   std::map<std::pair<MemberId, std::uint32_t>, Progress> frozen_;                    // by member, epoch
   std::map<std::pair<MemberId, MemberId>, int> link_failures_;
+  std::map<std::uint32_t, std::pair<Settle, MemberSet>> settled_;  // by epoch: to these members
   std::optional<View> view_;
   MemberSet seen_view_ = 0;
   MemberSet members_;  // of the epoch

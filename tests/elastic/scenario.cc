@@ -55,7 +55,21 @@ FaultPlan draw_fault(SplitMix& random, int members) {
   return fault;
 }
 
-// Up to four faults, or three crashes within 50 ms.
+// Most members fail one after the other.
+void draw_failures(SplitMix& random, Scenario& scenario) {
+  FaultPlan failure = draw_fault(random, scenario.config.members);
+  failure.kind = FaultKind::kFailedLeave;
+  failure.moment.reset();
+  failure.at = random.up_to(pick<2>(random, {5ms, 50ms}));
+  for (MemberId id = 0; id < static_cast<MemberId>(scenario.config.members); ++id) {
+    if (random.one_in(8)) continue;
+    failure.member = id;
+    scenario.faults.push_back(failure);
+    failure.at += random.up_to(pick<3>(random, {1ms, 50ms, 200ms}));
+  }
+}
+
+// Up to three faults, and three crashes within 50 ms, or failures of most members.
 void draw_faults(SplitMix& random, Scenario& scenario) {
   const int members = scenario.config.members;
   if (random.one_in(6)) {
@@ -69,6 +83,7 @@ void draw_faults(SplitMix& random, Scenario& scenario) {
       crash.at += random.up_to(25ms);
     }
   }
+  if (random.one_in(6)) draw_failures(random, scenario);
   const std::uint64_t more = random.below(4);
   for (std::uint64_t i = 0; i < more; ++i) scenario.faults.push_back(draw_fault(random, members));
 }
@@ -113,6 +128,7 @@ Scenario draw_scenario(std::uint64_t seed) {
   scenario.times.connect = pick<2>(random, {1ms, 50ms});
   scenario.slowness.assign(static_cast<std::size_t>(members), 1);
   for (int& slowness : scenario.slowness) slowness = random.one_in(8) ? 20 : 1;
+  scenario.fails_alike = random.one_in(2);
   scenario.repeats_frozen = random.one_in(2);
   scenario.fails_to_connect = random.one_in(2);
   scenario.reads_late = random.one_in(3);

@@ -91,6 +91,7 @@ struct Scenario {
   std::vector<FaultPlan> faults;
   Times times{};
   std::vector<int> slowness;      // by member
+  bool fails_alike = false;       // members that fail do so with the same failure
   bool repeats_frozen = false;    // a frozen member answers each Freeze with its Frozen once more
   bool fails_to_connect = false;  // lasting failures of links are seen while an epoch is installed, not later
   bool reads_late = false;        // a frozen member takes several messages at a time

@@ -74,6 +74,7 @@ struct MemberState {
   bool is_patient = false;       // a peer has left
   bool is_leaving = false;
   View view;                    // the last one
+  ProgressOf done;              // of the last View or Settle
   std::vector<MemberId> ranks;  // of its epoch
   std::vector<LaneState> lanes;
   std::deque<GuardMessage> inbox;         // sent by the guard

@@ -39,6 +39,7 @@ class Simulation {
   void read_inbox(MemberId id);
   void take(MemberId id, const Freeze& freeze);
   void take(MemberId id, const View& view);
+  void take(MemberId id, const Settle& settle);
   void take(MemberId id, const Parked&) { static_cast<void>(id); }
   void take(MemberId id, const Evicted&);
   void take(MemberId id, const Ask&) { static_cast<void>(id); }

@@ -75,9 +75,23 @@ void Simulation::take(MemberId id, const View& view) {
                             " and is not frozen");
   }
   member.view = view;
+  member.done = view.progress;
   if (!reach(id, Moment::kTakesView)) return;
   settle(id);
   if (member.phase != MemberPhase::kEnded) begin_install(id);
+}
+
+// The program goes on with what is delivered, as far as it needs no other member.
+void Simulation::take(MemberId id, const Settle& settle_message) {
+  MemberState& member = at(id);
+  if (member.phase == MemberPhase::kOut) return;
+  if (member.phase != MemberPhase::kFrozen) {
+    return checker_.violate("member " + std::to_string(id) + " is told to settle and is not frozen");
+  }
+  member.done = settle_message.progress;
+  ++report_.settles;
+  settle(id);
+  if (member.phase == MemberPhase::kFrozen && is_done(member, id)) finish(id);
 }
 
 // What is done on all survivors is delivered on all of them.
@@ -88,7 +102,7 @@ void Simulation::settle(MemberId id) {
     LaneState& lane = member.lanes[index];
     lane.is_stopped = true;
     const auto is_done = [&](std::uint64_t number, MemberSet participants) {
-      return planted_rule(planted_, member.view, index, number, list_of(participants));
+      return planted_rule(planted_, member.done, index, number, list_of(participants));
     };
     std::vector<Delivery> commit = std::exchange(lane.committing, {});
     if (!commit.empty() && is_done(lane.commit_number, lane.commit_participants)) {
@@ -272,7 +286,7 @@ void Simulation::leave(MemberId id, bool failed) {
   const bool is_busy = member.phase == MemberPhase::kFreezing || member.phase == MemberPhase::kInstalling;
   if (member.phase == MemberPhase::kOut) return;
   if (!failed && is_busy) return later({EventKind::kLeave, id}, 20ms);
-  send_to_guard(id, Leave{failed, failed ? "an error" : ""});
+  send_to_guard(id, Leave{failed, failed ? "an error" : "", failed && scenario_.fails_alike ? "alike" : ""});
   checker_.go_out(id, !failed);
   EpochRecord& shared = record(link_epoch(member));
   shared.connecting &= ~only(id);

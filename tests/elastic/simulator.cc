@@ -21,11 +21,11 @@ SimReport simulate(std::uint64_t seed, Planted planted) {
 }
 
 SimReport& SimReport::operator+=(const SimReport& other) {
-  for (const auto count :
-       {&SimReport::events, &SimReport::epochs, &SimReport::deliveries, &SimReport::commits_settled,
-        &SimReport::commits_dropped, &SimReport::late_passes, &SimReport::installs_cancelled,
-        &SimReport::install_timeouts, &SimReport::repeated_frozen, &SimReport::evictions, &SimReport::links_given_up,
-        &SimReport::parks, &SimReport::ends_by_park, &SimReport::failed_lanes}) {
+  for (const auto count : {&SimReport::events, &SimReport::epochs, &SimReport::deliveries, &SimReport::commits_settled,
+                           &SimReport::commits_dropped, &SimReport::late_passes, &SimReport::installs_cancelled,
+                           &SimReport::install_timeouts, &SimReport::repeated_frozen, &SimReport::evictions,
+                           &SimReport::links_given_up, &SimReport::parks, &SimReport::ends_by_park,
+                           &SimReport::failed_lanes, &SimReport::settles, &SimReport::fail_alike}) {
     this->*count += other.*count;
   }
   return *this;
@@ -241,6 +241,8 @@ void Simulation::guard_takes(const MembershipEvent& event) {
   const bool was_parked = guard_.real().is_parked();
   for (const MembershipAction& action : guard_.on(event, now_)) {
     if (std::holds_alternative<EndJob>(action)) end_job();
+    const auto* say = std::get_if<Say>(&action);
+    if (say != nullptr && say->text.find("failed with the same exception") != std::string::npos) ++report_.fail_alike;
     const auto* send = std::get_if<SendToMember>(&action);
     if (send == nullptr) continue;
     if (const auto* view = std::get_if<View>(&send->message)) {
@@ -249,6 +251,7 @@ void Simulation::guard_takes(const MembershipEvent& event) {
       epochs_[view->epoch].members = 0;
       for (const MemberId id : view->members) epochs_[view->epoch].members |= only(id);
     }
+    if (const auto* settle = std::get_if<Settle>(&send->message)) checker_.send(send->id, *settle);
     if (const auto* evicted = std::get_if<Evicted>(&send->message)) {
       ++report_.evictions;
       if (evicted->reason.find("lost one another") != std::string::npos) ++report_.links_given_up;

@@ -18,14 +18,15 @@ TEST(ElasticSimulator, EveryInvariantHoldsForAllSeeds) {
 
 TEST(ElasticSimulator, TheSeedsReachAllThatTheProtocolIsFor) {
   SimReport all;
-  for (std::uint64_t seed = 1; seed <= 1'000; ++seed) all += simulate(seed);
+  for (std::uint64_t seed = 1; seed <= 2'000; ++seed) all += simulate(seed);
   for (const auto& [count, what] :
        {std::pair(all.epochs, "later epochs"), std::pair(all.commits_settled, "commits delivered after a View"),
         std::pair(all.commits_dropped, "commits that run again"), std::pair(all.late_passes, "late barriers"),
         std::pair(all.installs_cancelled, "cancelled installs"), std::pair(all.install_timeouts, "install timeouts"),
         std::pair(all.repeated_frozen, "Frozen of old epochs"), std::pair(all.evictions, "evictions"),
         std::pair(all.links_given_up, "evictions for a link"), std::pair(all.parks, "parked jobs"),
-        std::pair(all.failed_lanes, "lanes without a member")}) {
+        std::pair(all.failed_lanes, "lanes without a member"), std::pair(all.settles, "members that settle early"),
+        std::pair(all.fail_alike, "jobs whose members fail alike")}) {
     EXPECT_GE(count, 5U) << what;
   }
 }

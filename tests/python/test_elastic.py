@@ -116,9 +116,16 @@ def test_the_others_go_on(how, code, words):
     assert words in errors and "epoch 1 has ranks 0, 2 as ranks 0, 1" in errors
 
 
-def test_the_same_exception_on_all_ranks_ends_the_job():
-    lines, errors = job(3, "elastic_ends", "all raise", code=1)
+@pytest.mark.parametrize("size, least", [(2, 2), (3, 1), (4, 2), (4, 4)])
+@pytest.mark.parametrize("how", ["all raise", "all raise, one later"])
+def test_the_same_exception_on_all_ranks_ends_the_job(size, least, how):
+    lines, errors = job(size, "elastic_ends", how, options=("--min-np", str(least)), code=1)
     assert lines == [] and "KeyError: 'bad sample 17' (exit code 1)" in errors
+    story = [line for line in errors.splitlines() if line.startswith("horo run: ")]
+    assert re.match(
+        rf"horo run: all {size} ranks failed with the same exception: KeyError at elastic_ends.py:", story[0]
+    )
+    assert len(story) == 2 and " failed first: KeyError" in story[1], errors
 
 
 def test_a_rank_that_is_stopped_is_evicted():

@@ -4,7 +4,7 @@ tests put before the programs of their ranks."""
 MEMBER = r'''
 import os, signal, socket, struct, sys
 
-VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED, ASK, REPORT = 2, 1, 2, 3, 4, 5, 6, 7, 8, 9
+VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED, ASK, REPORT, SETTLE = 2, *range(1, 11)
 
 class Member:
     """Each method blocks until its messages have come; a message that is not expected is an error."""
@@ -29,10 +29,12 @@ class Member:
         self.send(FROZEN, fields + struct.pack("<QQI", 0, 0, 0))  # no message of the stream was applied
 
     def leave(self, failed=False, text=b""):
-        self.send(LEAVE, struct.pack("<BI", failed, len(text)) + text)
+        self.send(LEAVE, struct.pack("<BI", failed, len(text)) + text + struct.pack("<I", 0))  # no kind of failure
 
     def receive(self, *kinds):
         bytes = self.socket.recv(1 << 18)
+        while SETTLE not in kinds and bytes[1:2] == b"%c" % SETTLE:
+            bytes = self.socket.recv(1 << 18)
         assert len(bytes) >= 2 and bytes[0] == VERSION and bytes[1] in kinds, (self.id, kinds, bytes[:64])
         return bytes[1], bytes[2:]
 

@@ -46,7 +46,7 @@ def _send(error):
         return
     _sent = error
     try:
-        session.abort(_reason(session, error))
+        session.abort(_reason(session, error), type(error).__name__ + _place(error))
     except Exception:  # the user's exception is shown instead
         pass
 

@@ -344,9 +344,10 @@ class Session(Keys):
             raise error_of(quick.horo_error_status(self.pointer), self.pointer)
         return json.loads(text.decode(errors="replace"))
 
-    def abort(self, reason):
-        """Ends the job on all ranks; they get this rank's number and the reason."""
-        slow.horo_abort(self.pointer, reason.encode(errors="replace"))
+    def abort(self, reason, failure=""):
+        """Ends the job on all ranks; they get this rank's number and the reason. failure: its kind and place, the same
+        on ranks that fail alike."""
+        slow.horo_fail(self.pointer, reason.encode(errors="replace"), failure.encode(errors="replace"))
 
     def close(self):
         """Leaves the job in an orderly way; unfinished works fail with ShutDown. Does nothing in a forked child."""

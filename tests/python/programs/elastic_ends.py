@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 import numpy
 
@@ -15,7 +16,11 @@ hvd.init()
 
 
 def end():
-    if HOW == "raises" or HOW == "all raise":
+    if HOW == "all raise, one later" and ID == 1:
+        until = time.monotonic() + 0.05
+        while time.monotonic() < until:
+            pass
+    if HOW == "raises" or HOW.startswith("all raise"):
         raise KeyError("bad sample 17")
     if HOW.startswith("exits"):
         sys.exit(int(HOW.split()[1]))
@@ -26,7 +31,7 @@ def end():
 
 
 for turn in range(6):
-    if turn == 3 and (ID == 1 or HOW == "all raise"):
+    if turn == 3 and (ID == 1 or HOW.startswith("all raise")):
         end()
     total = hvd.allreduce(numpy.ones(1), op=hvd.Sum, name="x").item()
     if turn == 0 and ID == 0 and HOW == "until a signal":
