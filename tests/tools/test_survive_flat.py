@@ -52,7 +52,7 @@ def test_readings_of_one_epoch_compare_nothing(soaks):
 @needs_rank
 def test_ranks_hold_no_more_after_kills():
     summary = run("--flat", "6", "--seed", "3")
-    assert summary["kills"] >= 6 and summary["readings"] > 12 and len(summary["growth_per_epoch"]) == 8
+    assert summary["kills"] >= 6 and summary["readings"] >= 4 and len(summary["growth_per_epoch"]) == 8
 
 
 def test_an_event_in_a_busy_job_is_found(soaks):

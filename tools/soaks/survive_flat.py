@@ -23,6 +23,7 @@ SETTLED_TICKS = 6  # of processor time of each process in an epoch, before it is
 WAIT_S = 60
 KINDS = ("descriptors", "mappings", "threads", "resident KiB")
 LIMITS = dict(zip(KINDS, (0.05, 0.25, 0.05, 64)))  # growth per epoch
+ERRORS = 3  # standard errors by which a growth is above its limit, for a fault
 LEAST_GROUPS = 6  # with different epochs, for a verdict
 
 Reading = collections.namedtuple("Reading", "what group epoch values")
@@ -103,9 +104,8 @@ class FlatJob:
             time.sleep(0.02)
         group = (self.program, self.size, len(self.pids))
         for what, pids in (("rank", list(begin)), ("guard", [self.guard])):
-            for pid in pids:
-                samples = [values for _ in range(3) if (values := held(pid))]
-                yield Reading(what, group, self.epoch, [min(values) for values in zip(*samples)])
+            rows = [values for pid in pids if (values := held(pid))]
+            yield Reading(what, group, self.epoch, [sum(column) / len(rows) for column in zip(*rows)])
 
     def end(self):
         """Ends the job; returns what it leaves."""
@@ -130,16 +130,20 @@ class FlatJob:
 
 
 def growth(readings, kind):
-    """The mean growth of a value per epoch among the readings of a group, by least squares."""
+    """The mean growth of a value per epoch among the readings of a group, by least squares, and its standard error."""
     groups = collections.defaultdict(list)
     for reading in readings:
         groups[reading.group].append((reading.epoch, reading.values[kind]))
-    upper = lower = 0.0
-    for pairs in groups.values():
-        middle = [sum(column) / len(pairs) for column in zip(*pairs)]
-        upper += sum((epoch - middle[0]) * (value - middle[1]) for epoch, value in pairs)
-        lower += sum((epoch - middle[0]) ** 2 for epoch, _ in pairs)
-    return upper / lower if lower else 0.0
+    pairs = []  # differences from the mean of the group
+    for some in groups.values():
+        middle = [sum(column) / len(some) for column in zip(*some)]
+        pairs += [(epoch - middle[0], value - middle[1]) for epoch, value in some]
+    spread = sum(epoch**2 for epoch, _ in pairs)
+    if not spread:
+        return 0.0, 0.0
+    slope = sum(epoch * value for epoch, value in pairs) / spread
+    rest = sum((value - slope * epoch) ** 2 for epoch, value in pairs) / max(len(pairs) - len(groups) - 1, 1)
+    return slope, (rest / spread) ** 0.5
 
 
 def compared(readings):
@@ -152,7 +156,7 @@ def compared(readings):
 
 
 def table(readings):
-    """{(what, kind): growth per epoch}"""
+    """{(what, kind): growth per epoch and its standard error}"""
     return {
         (what, kind): growth([one for one in readings if one.what == what], number)
         for what in ("rank", "guard")
@@ -163,8 +167,8 @@ def table(readings):
 def faults(readings):
     if len(compared(readings)) < LEAST_GROUPS:
         return
-    for (what, kind), value in table(readings).items():
-        if value > LIMITS[kind]:
+    for (what, kind), (value, error) in table(readings).items():
+        if value - ERRORS * error > LIMITS[kind]:
             yield f"{what}: {kind} grow by {value:.2f} per epoch; the limit is {LIMITS[kind]}"
 
 
@@ -192,7 +196,7 @@ def run_all(options):
             print(f"{kills} kills, {jobs} jobs, {len(readings)} readings", flush=True)
     wrong += [f"left in /dev/shm: {name}" for name in shared_memory() - before]
     wrong += faults(readings)
-    per_epoch = {f"{what}: {kind}": round(value, 3) for (what, kind), value in table(readings).items()}
+    per_epoch = {f"{what}: {kind}": [round(one, 3) for one in pair] for (what, kind), pair in table(readings).items()}
     return {
         "kills": kills,
         "jobs": jobs,
@@ -204,9 +208,8 @@ def run_all(options):
 
 
 def show(summary):
-    print(
-        f"{summary['kills']} kills in {summary['jobs']} jobs; growth per epoch, of {summary['readings']} readings in "
-        f"{summary['groups_compared']} groups that have several epochs (a verdict needs {LEAST_GROUPS})"
-    )
-    for what, value in summary["growth_per_epoch"].items():
-        print(f"{what:<24}{value:>10.3f}")
+    print(f"{summary['kills']} kills in {summary['jobs']} jobs, {summary['readings']} readings")
+    print(f"{summary['groups_compared']} groups have readings of several epochs; a verdict needs {LEAST_GROUPS}")
+    print(f"{'growth per epoch':<24}{'':>10}{'error':>10}")
+    for what, (value, error) in summary["growth_per_epoch"].items():
+        print(f"{what:<24}{value:>10.3f}{error:>10.3f}")
