@@ -242,35 +242,6 @@ TEST(Membership, TheJobIsOverWhenAllHaveLeft) {
   EXPECT_EQ(job.membership.judged_members(), (Ids{0, 1}));
 }
 
-const Effects kEffects = {{5, {std::byte{1}}}, {6, {std::byte{2}}}, {7, {std::byte{3}}}};
-
-Frozen frozen_at(std::uint64_t applied, std::uint64_t forgotten, Effects effects) {
-  return {0, {}, std::nullopt, "", applied, forgotten, std::move(effects)};
-}
-
-TEST(Membership, AViewHasTheEffectsThatAMemberLacks) {
-  MembershipDriver job(3, 1);
-  job.died(2);
-  job.sent(0, frozen_at(7, 4, kEffects));
-  job.sent(1, frozen_at(5, 0, {{5, {std::byte{1}}}}));
-  ASSERT_THAT(job.got<View>(1), SizeIs(1));
-  EXPECT_EQ(job.got<View>(1)[0].effects, (Effects{{6, {std::byte{2}}}, {7, {std::byte{3}}}}));
-}
-
-TEST(Membership, TheJobEndsIfAMemberLacksEffectsThatTheOthersHaveForgotten) {
-  MembershipDriver job(3, 1);
-  job.died(2);
-  job.sent(0, frozen_at(7, 4, kEffects));
-  job.sent(1, frozen_at(3, 0, {}));
-  EXPECT_THAT(job.got<View>(1), IsEmpty());
-  ASSERT_THAT(job.end, SizeIs(1));
-  EXPECT_THAT(job.end[0], HasSubstr("the job ends: some of ranks 0, 1 have applied more failures"));
-  for (const MemberId id : {0U, 1U}) {
-    ASSERT_THAT(job.got<Evicted>(id), SizeIs(1));
-    EXPECT_EQ(job.got<Evicted>(id)[0].reason, job.end[0]);
-  }
-}
-
 TEST(Membership, TooFewMembersParkAndThenTheJobEnds) {
   MembershipDriver job(4, 2);
   for (const MemberId id : {1U, 2U, 3U}) job.died(id);
