@@ -43,7 +43,7 @@ using PlanId = std::uint32_t;  // a known plan; equal on all ranks, never reused
 // once. The tensors of a unit are reported together, without a flush() in between.
 //
 // lost: the tensor was in flight when the last epoch ended, and cannot run in this one. It fails on all members of its
-// set, as lost; on those that have not submitted it, when they do.
+// set, as lost; on those that have not submitted it, when they do. A message (send_recv) fails on this rank alone.
 //
 // alone: its unit was released in the last epoch, and some of the unit's tensors have ended there: it runs without
 // them.

@@ -60,6 +60,11 @@ void Member::on(const Submitted& event, TimePoint now, Actions& actions) {
 void Member::take(const Submitted& event, TimePoint now, Actions& actions) {
   const Key key = event.key;
   const TensorSpec& spec = tensor(key).spec;
+  // Each of the two ranks of a message reports that by itself. The name has numbers of ranks: another message may now
+  // have the same one.
+  if (event.lost && spec.kind == CollectiveKind::kSendRecv) {
+    return fail(key, lost_head(spec.name, of_set(spec.set)) + lost_text(), actions, true);
+  }
   Refusal refusal = refusal_of(spec);
   if (!refusal.text.empty()) return fail(key, std::move(refusal.text), actions, refusal.lost);
   if (spec.kind == CollectiveKind::kJoin) joins_[spec.set] = key;

@@ -2,6 +2,7 @@
 // ranks, once on each: whatever each rank had installed, submitted and applied when an epoch ended.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
@@ -251,6 +252,44 @@ TEST(Epochs, ALostCallFailsOnceOnEachRank) {
         }
       }
     }
+  }
+}
+
+// Its name has the numbers of two ranks of the last epoch, which may now be those of others.
+TEST(Epochs, AMessageThatIsLostFailsOnItsRankAlone) {
+  TensorSpec message = broadcast();
+  message.name = "x (0 to 1)";
+  message.kind = CollectiveKind::kSendRecv;
+  message.root = 0;
+  message.peer = 1;
+  std::array<Actions, kRanks> actions;
+  std::vector<Coordinator> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back(config_of(rank));
+    ranks.back().declare(kKey, message);
+  }
+  const auto exchange = [&] {
+    for (const int rank : {1, 2, 0}) ranks[rank].flush(TimePoint(), actions[rank]);
+    for (int from = 0; from < kRanks; ++from) {
+      for (const Action& action : Actions(actions[from])) {
+        const auto* send = std::get_if<Send>(&action);
+        if (send != nullptr) ranks[send->to].on(Received{from, send->bytes}, TimePoint(), actions[send->to]);
+      }
+      std::erase_if(actions[from], [](const Action& action) { return std::holds_alternative<Send>(action); });
+    }
+  };
+  ranks[2].on(Submitted{kKey, false, true}, TimePoint(), actions[2]);
+  ASSERT_EQ(actions[2].size(), 1U);
+  EXPECT_TRUE(std::get<Fail>(actions[2][0]).lost);
+  for (int i = 0; i < 3; ++i) exchange();
+  for (const int rank : {0, 1}) ranks[rank].on(Submitted{kKey}, TimePoint(), actions[rank]);
+  for (int i = 0; i < 3; ++i) exchange();
+  for (const int rank : {0, 1}) {
+    const auto count = [&]<class One>(const One*) {
+      return std::ranges::count_if(actions[rank], [](const Action& one) { return std::holds_alternative<One>(one); });
+    };
+    EXPECT_EQ(count(static_cast<const Release*>(nullptr)), 1);
+    EXPECT_EQ(count(static_cast<const Fail*>(nullptr)), 0);
   }
 }
 
