@@ -231,6 +231,7 @@ void Leader::take_plan_tensors(int from, const Plan& plan, const std::vector<std
 void Leader::rank_left(int rank, TimePoint now) {
   if (!tables_.left.insert(rank)) return;
   tables_.left_order.push_back(rank);
+  progress_.rank_left(rank);
   agreement_.rank_left(rank, now);
   for (const auto& [set, process_set] : tables_.sets.all()) fail_lost_join(set);
 }

@@ -22,7 +22,9 @@ class StreamWatermarks {
   void leader_applied_all() { applied_[0] = sent_; }
   void message_sent() { ++sent_; }
   std::uint64_t next_message() const { return sent_ + 1; }
-  // True if every rank has reported.
+  // No report of this rank follows.
+  void rank_left(int rank) { reported_.insert(rank); }
+  // True if every rank has reported or left.
   bool have_all_reported() const { return static_cast<std::size_t>(reported_.count()) == applied_.size(); }
   // True if the rank had applied the message when it sent its last report.
   bool has_applied(int from, std::uint64_t message) const {

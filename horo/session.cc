@@ -235,10 +235,7 @@ void Session::poll_lane(TimePoint until, const std::function<bool()>& have_ended
 
 bool Session::poll(const Work& work) {
   check_process();
-  if (work.finished()) {
-    if (is_elastic()) tensor_table_->see(work.epoch());
-    return true;
-  }
+  if (work.finished()) return true;
   const Key key = work.key();
   if (tensor_table_->nudge(std::span(&key, 1))) engine_->wake();
   return false;

@@ -57,7 +57,7 @@ class Session {
   bool is_here() const;
   void check_process() const;
 
-  // In an elastic job ranks change, but not for the caller until a wait() or poll() returns with works that have ended
+  // In an elastic job ranks change, but not for the caller until a wait() returns with works that have ended
   // in a later epoch: the roots, peers and sizes of calls before that mean the ranks that the caller knows. A call that
   // means ranks that are others by then fails with PeerLost on all ranks.
   Topology topology() const;

@@ -27,10 +27,10 @@ Allocation SpareMemory::take(std::size_t bytes) {
   return memory;
 }
 
-void SpareMemory::give_back(Allocation memory) {
+void SpareMemory::give_back(Allocation memory, std::size_t most) {
   if (!memory.data) return;
   spare_.push_back(std::move(memory));
-  if (spare_.size() > kMostSpare) spare_.erase(spare_.begin());
+  if (spare_.size() > most) spare_.erase(spare_.begin());
 }
 
 void Buckets::prepack(std::span<const Item> items) {
@@ -107,12 +107,19 @@ Allocation Buckets::take(std::size_t bytes) {
 }
 
 void Buckets::give_back(Allocation memory) {
-  if (keeps_spare_) spare_.give_back(std::move(memory));
+  if (keeps_spare_) spare_.give_back(std::move(memory), kMostSpare);
 }
 
+// All that a round holds are kept: the pages of one that is freed stay for minutes, because others may still read them.
 Allocation Buckets::take_shard(std::size_t bytes) {
+  most_shards_ = std::max(most_shards_, ++taken_shards_);
   if (Allocation memory = shards_.take(bytes); memory.data) return memory;
   return group_.allocate_shard(std::max(bytes, SpareMemory::kSmallBytes));
+}
+
+void Buckets::give_back_shard(Allocation memory) {
+  --taken_shards_;
+  shards_.give_back(std::move(memory), most_shards_);
 }
 
 void Buckets::pack(Bucket& bucket, std::span<const Item> items) {

@@ -17,8 +17,8 @@ class SpareMemory {
  public:
   // The smallest one that is large enough, but not one that is much larger; null data: none.
   Allocation take(std::size_t bytes);
-  // Of many, the one that was not taken for the longest time is freed.
-  void give_back(Allocation memory);
+  // Of more than `most`, the one that was not taken for the longest time is freed.
+  void give_back(Allocation memory, std::size_t most);
 
   static constexpr std::size_t kSmallBytes = 64 << 10;
 
@@ -49,7 +49,7 @@ class Buckets {
   void give_back(Allocation memory);
   // The same for a shard of a result, see Group::allocate_shard(). Null data: there is no such memory.
   Allocation take_shard(std::size_t bytes);
-  void give_back_shard(Allocation memory) { shards_.give_back(std::move(memory)); }
+  void give_back_shard(Allocation memory);
 
  private:
   struct Bucket {
@@ -66,6 +66,7 @@ class Buckets {
   const bool keeps_spare_;
   std::deque<Bucket> buckets_;
   SpareMemory spare_, shards_;
+  std::size_t taken_shards_ = 0, most_shards_ = 0;  // now, and at once so far
   Bucket* current_ = nullptr;  // of packed(), null: no copy; no bucket is claimed between packed() and unpack()
 };
 

@@ -87,6 +87,7 @@ HeldResult Lane::reduce_retained(const Job& job, const Participants& participant
   const std::size_t bytes = bytes_of(*job.items);
   HeldResult result{job.items};
   if (reduce_to_shards(job, participants, collective, result)) return result;
+  result.bytes = bytes;
   if (std::byte* in_place = contiguous_memory(*job.items)) {
     result.memory = buckets_.take(bytes);
     collective.in = buffer_of(in_place, bytes);

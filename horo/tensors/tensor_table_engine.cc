@@ -171,17 +171,18 @@ const std::vector<int>* TensorTable::numbers_in(std::uint32_t set, const RankCha
 
 // Whether a caller that has not seen the last changes means other ranks than there are now.
 bool TensorTable::is_lost(const TensorSpec& spec) const {
-  std::optional<std::vector<int>> all;
+  std::vector<int> all;  // the numbers after all changes, by those before them
+  bool has_changed = false;
   for (const RankChange& change : unseen_) {
     const std::vector<int>* numbers = numbers_in(spec.set, change);
     if (numbers == nullptr) continue;
-    if (!all) {
+    if (!std::exchange(has_changed, true)) {
       all = *numbers;
       continue;
     }
-    for (int& number : *all) number = number < 0 ? -1 : (*numbers)[static_cast<std::size_t>(number)];
+    for (int& number : all) number = number < 0 ? -1 : (*numbers)[static_cast<std::size_t>(number)];
   }
-  return all && !can_run_again(spec, &*all);
+  return has_changed && !can_run_again(spec, &all);
 }
 
 // A collective runs among other ranks if it means the same: ranks that it names by number are the same processes, and

@@ -21,7 +21,7 @@ class MembershipDriver {
   void froze(MemberId id, std::uint32_t epoch, std::optional<MemberId> lost = std::nullopt) {
     sent(id, Frozen{epoch, {{0, 10 + id}}, lost, "rank " + std::to_string(id) + " saw it"});
   }
-  void installed(std::vector<MemberId> ids, std::uint32_t epoch) {
+  void installed(const std::vector<MemberId>& ids, std::uint32_t epoch) {
     for (const MemberId id : ids) sent(id, Installed{epoch});
   }
   void after(std::chrono::milliseconds time) {

@@ -17,6 +17,8 @@ CASES = [
     ("state", "world", 1, "end"),
     ("objects", "set", 0, 0),
     ("sparse", "world", 2, 1),
+    ("thing", "apart", 0, 0),
+    ("state", "apart", 0, 0),
 ]
 
 
@@ -29,8 +31,10 @@ def others(victim):
     return "0123".replace(str(victim), "")
 
 
-def expected(call, victim, started):
+def expected(call, where, victim, started):
     """The results of the call, and of the call after it."""
+    if where == "apart":  # the root stays, by its new number
+        return 1, root(victim)
     if call in ("objects", "sparse"):
         return "0123" if started == "end" else others(victim), others(victim)
     return root(4 if started == "end" else victim), root(victim)
@@ -39,5 +43,5 @@ def expected(call, victim, started):
 @pytest.mark.parametrize("call, where, victim, started", CASES)
 def test_the_call_is_repeated_on_all_ranks_or_on_none(call, where, victim, started):
     lines, errors = torch_job(5 if where == "set" else 4, "elastic_parts", call, where, victim, started)
-    found, after = expected(call, victim, started)
+    found, after = expected(call, where, victim, started)
     assert sorted(lines) == [f"after {after} 3"] * 3 + [f"found {found}"] * (4 if started == "end" else 3), errors

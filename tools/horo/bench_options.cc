@@ -1,6 +1,5 @@
 #include "tools/horo/bench_options.h"
 
-#include <CLI/CLI.hpp>
 #include <cstddef>
 #include <string>
 

@@ -1,11 +1,9 @@
 // The command line of horo bench.
 #pragma once
 
-#include "tools/horo/bench/command.h"
+#include <CLI/CLI.hpp>
 
-namespace CLI {
-class App;
-}
+#include "tools/horo/bench/command.h"
 
 namespace horo::tools {
 

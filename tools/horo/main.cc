@@ -1,4 +1,4 @@
-// The command line of the horo executable. Only this file and bench_options.cc include CLI11.
+// The command line of the horo executable. Only this file and bench_options.h include CLI11.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -210,13 +210,14 @@ def add_process_set(process_set, *, shrinks=None):
     added = as_set(process_set)
     if added is global_process_set or added.process_set_id is not None:
         raise ValueError(f"{added!r} is already a process set of this session")
-    if shrinks is not None:
-        added._shrinks = _flag(shrinks)
+    shrinks = added.shrinks if shrinks is None else _flag(shrinks)
     session = _default.session()
     ids = session.world.members
     members = tuple(ids[rank] for rank in added._ranks if rank < len(ids))
     with held:
-        added.attach(session, session.add_set(added._ranks, added.shrinks), members)
+        number = session.add_set(added._ranks, shrinks)
+        added._shrinks = shrinks
+        added.attach(session, number, members)
     return added
 
 

@@ -1,9 +1,10 @@
 """Functions that consist of several collectives, and a rank that dies between two of them:
 
-    elastic_parts.py CALL world|set VICTIM STARTED
+    elastic_parts.py CALL world|set|apart VICTIM STARTED
 
 The victim kills itself when it has started so many collectives of the call, and the last of them has ended; "end":
-after the call. The root is rank 1. The set has ranks 0 to 3 of five, and shrinks.
+after the call. The root is rank 1. The set has ranks 0 to 3 of five, and shrinks. apart: the set has ranks 1 to 3 of
+four, and rank 0 has died when its members begin the call.
 """
 
 import os
@@ -19,7 +20,8 @@ torch.set_num_threads(1)
 CALL, WHERE, VICTIM, STARTED = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 hvd.init()
 ID = hvd.rank()
-part = hvd.add_process_set([0, 1, 2, 3], shrinks=True) if WHERE == "set" else hvd.global_process_set
+SETS = {"set": [0, 1, 2, 3], "apart": [1, 2, 3]}
+part = hvd.add_process_set(SETS[WHERE], shrinks=True) if WHERE in SETS else hvd.global_process_set
 works = None  # of the call
 told = []
 
@@ -86,6 +88,11 @@ def sparse(where):
 
 
 calls = {"parameters": parameters, "thing": thing, "state": state, "objects": objects, "sparse": sparse}
+pids = hvd.allgather_object(os.getpid())
+if WHERE == "apart" and ID == VICTIM:
+    os.kill(os.getpid(), signal.SIGKILL)
+while WHERE == "apart" and os.path.exists(f"/proc/{pids[VICTIM]}"):
+    pass
 if part.included():
     works = []
     print("found", calls[CALL](part), flush=True)

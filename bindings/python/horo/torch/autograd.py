@@ -7,6 +7,7 @@ still match.
 import torch
 
 from horo import _default
+from horo._changes import held
 from horo._compression import all_converted, all_through, converted, through
 from horo._handles import synchronize
 from horo._sets import global_process_set
@@ -91,8 +92,9 @@ def _my_part(averaged, rows, mine):
 class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, name, process_set):
-        gathered, rows = synchronize(ops.allgather_async(tensor, name, process_set, with_rows=True))
-        ctx.name, ctx.rows, ctx.mine, ctx.process_set = _backward_name(name), rows, process_set.rank(), process_set
+        with held:  # functions of on_change() may see further changes
+            gathered, rows = synchronize(ops.allgather_async(tensor, name, process_set, with_rows=True))
+            ctx.name, ctx.rows, ctx.mine, ctx.process_set = _backward_name(name), rows, process_set.rank(), process_set
         return gathered
 
     @staticmethod
@@ -109,9 +111,10 @@ def allgather(tensor, name=None, process_set=global_process_set):
 class _GroupedAllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, name, process_set, *tensors):
-        received = synchronize(ops.grouped_allgather_async(tensors, name, process_set, with_rows=True))
-        ctx.name, ctx.rows = _backward_name(name), [rows for _, rows in received]
-        ctx.mine, ctx.process_set = process_set.rank(), process_set
+        with held:
+            received = synchronize(ops.grouped_allgather_async(tensors, name, process_set, with_rows=True))
+            ctx.name, ctx.rows = _backward_name(name), [rows for _, rows in received]
+            ctx.mine, ctx.process_set = process_set.rank(), process_set
         return tuple(gathered for gathered, _ in received)
 
     @staticmethod
@@ -128,8 +131,8 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
 class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, root_rank, name, process_set):
-        result = synchronize(ops.broadcast_async(tensor, root_rank, name, process_set))
         ctx.name, ctx.is_root, ctx.process_set = _backward_name(name), _default.rank() == root_rank, process_set
+        result = synchronize(ops.broadcast_async(tensor, root_rank, name, process_set))
         return result
 
     @staticmethod

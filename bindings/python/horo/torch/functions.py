@@ -30,17 +30,43 @@ def broadcast_parameters(params, root_rank, *, process_set=global_process_set):
     for name, tensor in pairs:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"horo.broadcast_parameters: {name} is a {type(tensor).__name__}; expected a tensor")
+    if not pairs:
+        return
     named = [(f"broadcast_parameters/{name}", tensor) for name, tensor in pairs]
     may_become_root = _default.session().topology.min_size > 0 and _default.rank() != root_rank
     own = [tensor.detach().clone() for _, tensor in pairs] if may_become_root else []
 
-    def attempt():
-        if _default.rank() == root_rank:
-            for (_, tensor), value in zip(pairs, own):  # some may have the values of the root that was lost
-                tensor.detach().copy_(value)
-        _broadcast_all(named, root_rank, process_set)
+    def restore():  # some may have the values of a root that was lost
+        for (_, tensor), value in zip(pairs, own):
+            tensor.detach().copy_(value)
 
-    _repeated(attempt, root_rank, process_set)
+    def attempt(root):
+        if root.is_here():
+            restore()
+        _broadcast_all(named, root, process_set)
+
+    try:
+        _repeated(attempt, root_rank, process_set)
+    except PeerLost:
+        restore()
+        raise
+
+
+class _Root:
+    """The process that has the number root_rank when an attempt begins. Its number may change between the parts."""
+
+    def __init__(self, root_rank):
+        self._number = root_rank
+        members = _default.session().world.members
+        self._member = members[root_rank] if 0 <= root_rank < len(members) else None
+
+    def number(self):
+        """Its present one. That of a root that is gone, which another thread has seen, fails on all ranks."""
+        members = _default.session().world.members
+        return members.index(self._member) if self._member in members else self._number
+
+    def is_here(self):
+        return _default.rank() == self.number()
 
 
 class _PartLost(Exception):
@@ -65,21 +91,22 @@ def _wait(handles):
 
 
 def _repeated(attempt, root_rank, process_set):
-    """attempt(): all parts of a call, which names a root. If an elastic job loses a rank, and a part of the call with
+    """attempt(root): all parts of a call, from this _Root. If an elastic job loses a rank, and a part of the call with
     it, all ranks that are left repeat the call as a whole, from the rank that has the root's number then."""
     with held:  # functions of on_change() are called at the end of the call
         while True:
             try:
-                return attempt()
+                return attempt(_Root(root_rank))
             except _PartLost as part:
                 lost = part.lost
             if _default.session().topology.min_size == 0 or root_rank not in process_set.ranks:
                 raise lost
 
 
-def _broadcast_all(named, root_rank, process_set):
+def _broadcast_all(named, root, process_set):
     """One attempt. named: (name, tensor) in the order of all ranks."""
-    _wait([ops.broadcast_async_(tensor, root_rank, name, process_set) for name, tensor in named])
+    number = root.number()
+    _wait([ops.broadcast_async_(tensor, number, name, process_set) for name, tensor in named])
 
 
 @dataclasses.dataclass
@@ -113,12 +140,13 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, *, process_set=g
     del model
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
-    state = _repeated(lambda: _optimizer_state(optimizer, root_rank, process_set), root_rank, process_set)
-    if state is not None:
-        optimizer.load_state_dict(state)
+    with held:  # functions of on_change() find the new state
+        state = _repeated(lambda root: _optimizer_state(optimizer, root, process_set), root_rank, process_set)
+        if state is not None:
+            optimizer.load_state_dict(state)
 
 
-def _optimizer_state(optimizer, root_rank, process_set):
+def _optimizer_state(optimizer, root, process_set):
     """One attempt. Returns the root's state_dict, on the root None."""
     tensors = []
 
@@ -130,13 +158,11 @@ def _optimizer_state(optimizer, root_rank, process_set):
         tensors.append(like.empty())
         return tensors[-1]
 
-    is_root = _default.rank() == root_rank
+    is_root = root.is_here()
     outline = _replace(optimizer.state_dict(), torch.Tensor, take) if is_root else None
-    outline = _object(outline, root_rank, "broadcast_optimizer_state", process_set)
+    outline = _object(outline, root, "broadcast_optimizer_state", process_set)
     state = None if is_root else _replace(outline, _TensorLike, make)
-    _broadcast_all(
-        [(f"broadcast_optimizer_state/{i}", tensor) for i, tensor in enumerate(tensors)], root_rank, process_set
-    )
+    _broadcast_all([(f"broadcast_optimizer_state/{i}", tensor) for i, tensor in enumerate(tensors)], root, process_set)
     return state
 
 
@@ -157,18 +183,18 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
 
     If an elastic job loses a rank, and one of the two with it, all ranks that are left repeat both, from the rank that
     has the number root_rank then: so `obj` is an object that this rank could send, if there is one."""
-    return _repeated(lambda: _object(obj, root_rank, name, process_set), root_rank, process_set)
+    return _repeated(lambda root: _object(obj, root, name, process_set), root_rank, process_set)
 
 
-def _object(obj, root_rank, name, process_set):
+def _object(obj, root, name, process_set):
     """One attempt of broadcast_object."""
-    is_root = _default.rank() == root_rank
+    is_root = root.is_here()
     payload = _to_bytes(obj) if is_root else None
     size = torch.tensor([payload.numel() if is_root else 0], device="cpu")
-    _wait([ops.broadcast_async_(size, root_rank, _part(name, ".sz"), process_set)])
+    _wait([ops.broadcast_async_(size, root.number(), _part(name, ".sz"), process_set)])
     if not is_root:
         payload = torch.empty(int(size), dtype=torch.uint8, device="cpu")
-    _wait([ops.broadcast_async_(payload, root_rank, _part(name, ".t"), process_set)])
+    _wait([ops.broadcast_async_(payload, root.number(), _part(name, ".t"), process_set)])
     return obj if is_root else _from_bytes(payload)
 
 
