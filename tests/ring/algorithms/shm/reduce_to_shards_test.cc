@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -33,8 +34,8 @@ TEST(ShardLayout, TheShardsTileTheResult) {
         for (int member = 0; member < members; ++member) {
           const Shard part = layout.part(k, member);
           ASSERT_LE(layout.place(k, member) + part.size, layout.shard_bytes(member));
-          std::memcpy(shards[static_cast<std::size_t>(member)].data() + layout.place(k, member),
-                      result.data() + layout.chunk(k).begin + part.begin, part.size);
+          const std::byte* const from = result.data() + layout.chunk(k).begin + part.begin;
+          std::copy_n(from, part.size, shards[static_cast<std::size_t>(member)].data() + layout.place(k, member));
           placed += part.size;
         }
       }
