@@ -18,6 +18,7 @@ ONCE = re.compile(r"start\.|shutdown\.")
 LATEST_US = 400_000  # about the time of an undisturbed job
 AT_ONCE_US = 50_000
 ALL_FIRE_FROM = 15  # runs of each fail point
+LEAST_HASHED = 50  # jobs of torch models, of which some freeze within a round
 MOST_WRONG = 10  # failed jobs, then the soak ends
 OTHERS = {"flat": survive_flat, "busy": survive_busy}  # by option
 
@@ -130,6 +131,8 @@ def run_jobs(options):
     silent = [point for point in points if rows.get(point, {"fired": 1})["fired"] == 0]
     if (options.torch or options.runs) >= ALL_FIRE_FROM * len(points) and bad < MOST_WRONG:
         wrong += [f"no rank died at {point}" for point in silent]
+    if (options.torch or 0) >= LEAST_HASHED and not hashed and bad < MOST_WRONG:
+        wrong.append("in no freeze the inputs of a round were compared with those that were submitted")
     jobs_run = sum(row["runs"] for row in rows.values())
     return {"jobs": jobs_run, "hashed_freezes": hashed, "table": rows, "wrong": wrong}
 

@@ -25,6 +25,7 @@ KINDS = ("descriptors", "mappings", "threads", "resident KiB")
 LIMITS = dict(zip(KINDS, (0.05, 0.25, 0.05, 64)))  # growth per epoch
 ERRORS = 3  # standard errors by which a growth is above its limit, for a fault
 LEAST_GROUPS = 6  # with different epochs, for a verdict
+LEAST_KILLS = 300  # of a soak that has one
 
 Reading = collections.namedtuple("Reading", "what group epoch values")
 
@@ -65,7 +66,7 @@ class FlatJob:
         rank = [options.rank, self.program, "1000000000", str(number)]
         self.process = subprocess.Popen(
             [options.horo, "run", "-n", str(self.size), "--min-np", "1", "-v", *rank],
-            env=os.environ | {"TEST_JOB": self.mark, "TMPDIR": self.folder},
+            env=os.environ | {"TEST_JOB": self.mark, "TMPDIR": self.folder, "XDG_RUNTIME_DIR": self.folder},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -81,7 +82,7 @@ class FlatJob:
             self.text += line
             if not line:
                 raise RuntimeError(f"the job has ended:\n{self.text}")
-            if started := re.match(r"horo run: rank (\d+): process (\d+)(?!.* ended)", line):
+            if started := re.match(r"horo run: rank (\d+): process (\d+)(?!.* (?:ended|is ending))", line):
                 self.pids[int(started[1])] = int(started[2])
             if installed := re.match(r"horo run: epoch (\d+) runs on", line):
                 self.epoch = int(installed[1])
@@ -115,7 +116,10 @@ class FlatJob:
         end = time.monotonic() + 10
         while (alive := self._alive()) and time.monotonic() < end:
             time.sleep(0.02)
-        left = [f"process {pid}" for pid in alive] + os.listdir(self.folder)
+        sockets = [str(path) for path in pathlib.Path(self.folder, "horo").glob("*")]  # of horo status
+        left = (
+            [f"process {pid}" for pid in alive] + sockets + [name for name in os.listdir(self.folder) if name != "horo"]
+        )
         shutil.rmtree(self.folder)
         return left
 
@@ -196,6 +200,8 @@ def run_all(options):
             print(f"{kills} kills, {jobs} jobs, {len(readings)} readings", flush=True)
     wrong += [f"left in /dev/shm: {name}" for name in shared_memory() - before]
     wrong += faults(readings)
+    if kills >= LEAST_KILLS and len(compared(readings)) < LEAST_GROUPS:
+        wrong.append(f"only {len(compared(readings))} groups have readings of several epochs: no verdict")
     per_epoch = {f"{what}: {kind}": [round(one, 3) for one in pair] for (what, kind), pair in table(readings).items()}
     return {
         "kills": kills,

@@ -65,9 +65,10 @@ TEST_F(StatusFolder, ThatOthersCanReplaceIsRefused) {
 }
 
 TEST_F(StatusFolder, ThePlacesAreThoseOfTheUser) {
-  EXPECT_THAT(status_folders(nullptr, 7), ElementsAre("/tmp/horo-7"));
-  EXPECT_THAT(status_folders("", 7), ElementsAre("/tmp/horo-7"));
-  EXPECT_THAT(status_folders("relative", 7), ElementsAre("/tmp/horo-7"));
+  EXPECT_THAT(status_folders(nullptr, 7), ElementsAre("/run/user/7/horo", "/tmp/horo-7"));
+  EXPECT_THAT(status_folders("", 7), ElementsAre("/run/user/7/horo", "/tmp/horo-7"));
+  EXPECT_THAT(status_folders("relative", 7), ElementsAre("/run/user/7/horo", "/tmp/horo-7"));
+  EXPECT_THAT(status_folders("/run/x", 7), ElementsAre("/run/x/horo", "/run/user/7/horo", "/tmp/horo-7"));
   EXPECT_THAT(status_folders("/run/user/7", 7), ElementsAre("/run/user/7/horo", "/tmp/horo-7"));
 }
 

@@ -120,15 +120,18 @@ void ElasticRun::take_print(const std::string& line) {
   }
 }
 
-// "horo run: epoch 1 runs on all 3 members after 15 ms", or "after 1.2 s"; "horo run: rank 2: process 4711 ended at
+// "horo run: epoch 1 runs on all 3 members after 15 ms", or "after 1.2 s"; "horo run: rank 2: process 4711 is ending at
 // 12.345678 s".
 void ElasticRun::take_story(const std::string& line) {
   story_ += line + "\n";
   std::size_t rank = 0;
   double ended_s = 0;
-  if (std::sscanf(line.c_str(), "horo run: rank %zu: process %*d ended at %lf s", &rank, &ended_s) == 2) {
+  const bool is_end = std::sscanf(line.c_str(), "horo run: rank %zu: process %*d ended at %lf s", &rank, &ended_s) == 2;
+  const bool is_ending =
+      std::sscanf(line.c_str(), "horo run: rank %zu: process %*d is ending at %lf s", &rank, &ended_s) == 2;
+  if ((is_end || is_ending) && rank < ranks_.size() && ranks_[rank].ended == TimePoint()) {
     const auto since_boot = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(ended_s));
-    if (rank < ranks_.size()) ranks_[rank].ended = TimePoint(since_boot);
+    ranks_[rank].ended = TimePoint(since_boot);
   }
   const std::size_t at = line.rfind(" after ");
   if (at == std::string::npos || line.find(" runs on ") == std::string::npos) return;

@@ -12,6 +12,9 @@
 namespace horo::tools {
 namespace {
 
+constexpr double kLookSeconds = 0.002;
+constexpr int kMostLooks = 500;
+
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
@@ -31,7 +34,8 @@ ElasticJob::ElasticJob(struct ev_loop* loop, const Launch& launch, Orders orders
     : orders_(std::move(orders)),
       loop_(loop),
       membership_(config_of(launch)),
-      timer_(loop, [this] { take(TimePassed{}); }) {}
+      timer_(loop, [this] { take(TimePassed{}); }),
+      look_(loop, [this] { look_at_missed(); }) {}
 
 Descriptor ElasticJob::connect(int rank, Program& program) {
   const auto id = static_cast<MemberId>(rank);
@@ -68,11 +72,29 @@ void ElasticJob::take(MemberId id, const MemberMessage& message) {
   Asked& asked = asked_[id];
   asked.may_ask = true;
   const auto* report = std::get_if<Report>(&message);
-  if (report == nullptr) return take(MemberSent{id, message});
+  if (report == nullptr) {
+    take(MemberSent{id, message});
+    const auto* frozen = std::get_if<Frozen>(&message);
+    if (frozen == nullptr || !frozen->lost || !sockets_.contains(*frozen->lost)) return;
+    missed_ = frozen->lost;
+    looks_ = 0;
+    return look_at_missed();
+  }
   asked.report = *report;
   asked.answered = Clock::now();
   asked.is_due = false;
   orders_.changed();
+}
+
+// The others see the death of a process before the kernel has freed its memory, and do not wait for that. If it ends in
+// good order, its end is soon enough.
+void ElasticJob::look_at_missed() {
+  if (!missed_ || membership_.is_out(*missed_) || ++looks_ > kMostLooks) return missed_.reset();
+  const auto rank = static_cast<int>(*missed_);
+  const std::optional<int> status = orders_.ending(rank);
+  if (!status) return look_.set(kLookSeconds);
+  missed_.reset();
+  if (code_of(*status) != 0) on_end(rank, *status);
 }
 
 void ElasticJob::ask() {

@@ -25,6 +25,7 @@ class ElasticJob {
     std::function<void(const std::string& text)> say;      // a line of the story
     std::function<void(const std::string& text)> end_job;  // the job cannot go on: ends all ranks
     std::function<void(int rank)> kill;                    // a rank that violates the protocol
+    std::function<std::optional<int>(int rank)> ending;    // see status_of_ending()
     std::function<void()> changed;                         // is_evicted() or is_asking() may have changed
   };
 
@@ -60,6 +61,7 @@ class ElasticJob {
   };
 
   void take(MemberId id, const MemberMessage& message);
+  void look_at_missed();
   std::optional<MemberFigures> figures_of(MemberId id) const;
   void take(const MembershipEvent& event);
   void carry_out(MembershipAction& action);
@@ -68,7 +70,9 @@ class ElasticJob {
   Orders orders_;
   struct ev_loop* const loop_;
   JobMembership membership_;
-  Timer timer_;
+  Timer timer_, look_;
+  std::optional<MemberId> missed_;  // another member misses it; its process may be ending
+  int looks_ = 0;                   // at it so far
   std::map<MemberId, std::unique_ptr<GuardSocket>> sockets_;
   std::map<MemberId, Asked> asked_;
   std::uint32_t secret_epoch_ = 0;

@@ -50,8 +50,10 @@ Found find(const std::vector<std::string>& folders, std::optional<int> wanted) {
         answer.fault = error.what();
       }
     }
-    if (!wanted || *wanted == answer.job) found.silent.push_back(std::move(answer));
+    found.silent.push_back(std::move(answer));
   }
+  // Of a silent job only its guard's number is known, so without a match each of them may be the wanted one.
+  if (wanted && !found.jobs.empty()) found.silent.clear();
   return found;
 }
 
@@ -95,6 +97,7 @@ int watch(const std::vector<std::string>& folders, const StatusOptions& options,
     if (!options.json && !is_screen) std::cout << std::endl;
     wait_for_change(found, *options.watch_s);
     found = find(folders, one);
+    if (one) std::erase_if(found.silent, [&](const JobAnswer& silent) { return silent.job != *one; });
   }
   if (!found.silent.empty()) {
     print(found, options, is_list);

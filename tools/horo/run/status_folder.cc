@@ -33,7 +33,11 @@ std::string octal(mode_t mode) {
 
 std::vector<std::string> status_folders(const char* runtime_folder, uid_t owner) {
   std::vector<std::string> folders;
-  if (runtime_folder != nullptr && runtime_folder[0] == '/') folders.push_back(std::string(runtime_folder) + "/horo");
+  const std::string usual = "/run/user/" + std::to_string(owner);  // also where the variable is not set, as with cron
+  if (runtime_folder != nullptr && runtime_folder[0] == '/' && runtime_folder != usual) {
+    folders.push_back(std::string(runtime_folder) + "/horo");
+  }
+  folders.push_back(usual + "/horo");
   folders.push_back("/tmp/horo-" + std::to_string(owner));
   return folders;
 }

@@ -54,32 +54,46 @@ Question begin_question(const StatusSocket& socket, TimePoint until) {
   return question;
 }
 
-bool is_readable(int fd, TimePoint until) {
-  while (true) {
+// Those of open questions that have something to read; none: the time has passed.
+std::vector<std::size_t> wait_for_some(const std::vector<Question>& questions, TimePoint until) {
+  std::vector<pollfd> ends;
+  for (const Question& question : questions) ends.push_back({question.end.get(), POLLIN, 0});  // < 0: ignored
+  int ready = -1;
+  while (ready < 0) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    pollfd one{fd, POLLIN, 0};
-    const int ready = ::poll(&one, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
-    if (ready >= 0 || errno != EINTR) return ready > 0;
+    ready = ::poll(ends.data(), ends.size(), static_cast<int>(std::max<std::int64_t>(0, left.count())));
+    if (ready < 0 && errno != EINTR) return {};
   }
+  std::vector<std::size_t> some;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    if (ends[i].revents != 0) some.push_back(i);
+  }
+  return some;
 }
 
-JobAnswer read_answer(const Question& question, TimePoint until) {
-  JobAnswer answer{question.job, "", question.fault};
+void read_some(Question& question, JobAnswer& answer) {
   std::array<char, 64 << 10> bytes{};
-  while (question.end.is_open()) {
-    if (!is_readable(question.end.get(), until)) {
-      answer.fault = "it does not answer";
-      break;
-    }
-    const ssize_t got = ::recv(question.end.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (got <= 0) break;
-    answer.json.append(bytes.data(), static_cast<std::size_t>(got));
-    if (answer.json.size() > kMostBytes) {
-      answer.fault = "its answer is too long";
-      break;
-    }
+  const ssize_t got = ::recv(question.end.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got > 0) answer.json.append(bytes.data(), static_cast<std::size_t>(got));
+  if (answer.json.size() > kMostBytes) answer.fault = "its answer is too long";
+  if (got <= 0 || !answer.fault.empty()) question.end.close();
+}
+
+// All of them together: a guard gives up a client that does not read.
+std::vector<JobAnswer> read_answers(std::vector<Question>& questions, TimePoint until) {
+  std::vector<JobAnswer> answers;
+  for (const Question& question : questions) answers.push_back({question.job, "", question.fault});
+  const auto is_open = [](const Question& question) { return question.end.is_open(); };
+  while (std::any_of(questions.begin(), questions.end(), is_open)) {
+    const std::vector<std::size_t> some = wait_for_some(questions, until);
+    if (some.empty()) break;
+    for (const std::size_t i : some) read_some(questions[i], answers[i]);
   }
-  return answer;
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    if (is_open(questions[i])) answers[i].fault = "it does not answer";
+  }
+  return answers;
 }
 
 }  // namespace
@@ -90,12 +104,8 @@ std::vector<JobAnswer> ask_jobs(const std::vector<std::string>& folders, TimePoi
     if (!folder_fault(folder, ::geteuid()).empty()) continue;
     for (const StatusSocket& socket : sockets_in(folder)) questions.push_back(begin_question(socket, until));
   }
-  std::vector<JobAnswer> answers;
-  for (const Question& question : questions) {
-    JobAnswer answer = read_answer(question, until);
-    const bool has_ended = answer.json.empty() && answer.fault.empty();
-    if (!has_ended) answers.push_back(std::move(answer));
-  }
+  std::vector<JobAnswer> answers = read_answers(questions, until);
+  std::erase_if(answers, [](const JobAnswer& one) { return one.json.empty() && one.fault.empty(); });  // it has ended
   std::sort(answers.begin(), answers.end(), [](const auto& a, const auto& b) { return a.job < b.job; });
   return answers;
 }

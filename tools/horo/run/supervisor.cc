@@ -6,12 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "tools/horo/machine/cores.h"
 #include "tools/horo/run/child.h"
+#include "tools/horo/run/ending.h"
 
 namespace horo::tools {
 namespace {
@@ -146,6 +148,13 @@ std::unique_ptr<ElasticJob> RankSupervisor::make_elastic() {
       if (rank.end.rank == number && rank.is_running) signal_group(rank.pid, SIGKILL);
     }
   };
+  orders.ending = [this](int number) {
+    const auto is_it = [number](const Rank& rank) { return rank.end.rank == number && rank.is_running; };
+    const auto rank = std::find_if(ranks_.begin(), ranks_.end(), is_it);
+    const auto status = rank == ranks_.end() ? std::nullopt : status_of_ending(rank->pid);
+    if (status) tell_moment(*rank, "is ending");
+    return status;
+  };
   orders.changed = [this] {
     end_evicted();
     answer_status();
@@ -160,6 +169,13 @@ std::function<void(bool)> RankSupervisor::on_stop_of(Rank& rank) {
   };
 }
 
+void RankSupervisor::tell_moment(const Rank& rank, const std::string& what) {
+  if (!launch_.verbose) return;
+  const std::chrono::duration<double> now = Clock::now().time_since_epoch();
+  say("rank " + std::to_string(rank.end.rank) + ": process " + std::to_string(rank.pid) + " " + what + " at " +
+      std::to_string(now.count()) + " s");
+}
+
 void RankSupervisor::on_end(Rank& rank, int status) {
   rank.is_running = false;
   rank.end.status = status;
@@ -169,11 +185,7 @@ void RankSupervisor::on_end(Rank& rank, int status) {
     is_failing_ = true;
     if (!is_terminating_) grace_.set(kGraceSeconds);
   }
-  if (launch_.verbose) {
-    const std::chrono::duration<double> now = Clock::now().time_since_epoch();
-    say("rank " + std::to_string(rank.end.rank) + ": process " + std::to_string(rank.pid) + " ended at " +
-        std::to_string(now.count()) + " s");
-  }
+  tell_moment(rank, "ended");
   if (elastic_) elastic_->on_end(rank.end.rank, status);
   signal_group(rank.pid, SIGTERM);
   rank.leftovers.set(kLeftoverSeconds);

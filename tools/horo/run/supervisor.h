@@ -49,6 +49,7 @@ class RankSupervisor {
   std::unique_ptr<ElasticJob> make_elastic();
   std::function<void(bool)> on_stop_of(Rank& rank);
   void on_end(Rank& rank, int status);
+  void tell_moment(const Rank& rank, const std::string& what);
   void end_evicted();
   void end_leftovers(Rank& rank);
   void on_signal(int signal);
