@@ -128,7 +128,7 @@ void add_doctor(CLI::App& app, Options& options) {
 void add_status(CLI::App& app, StatusOptions& options) {
   CLI::App* status = app.add_subcommand("status", "Show the running jobs of horo run: ranks, progress and events");
   status->add_option("JOB", options.job, "a job of the list, or the process of its horo run")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1 << 22));  // the greatest number of a process
   status->add_flag("--json", options.json, "print the state as JSON; docs/status.md describes it");
   status->add_option("--watch", options.watch_s, "refresh every so many seconds (default: 2) until the job ends")
       ->expected(0, 1)
