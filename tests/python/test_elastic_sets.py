@@ -134,3 +134,9 @@ def test_ranks_agree_on_shrinks(options):
 def test_an_optimizer_of_the_set_goes_on_with_the_bits_of_an_oracle(form):
     lines, errors = torch_job(5, "elastic_sets_training", form)
     assert sorted(lines) == [f"rank {rank} has the bits of the oracle" for rank in (0, 3)], errors
+
+
+@pytest.mark.parametrize("form", ["plain", "views", "priority"])
+def test_a_complete_round_is_applied_although_its_set_is_lost(form):
+    lines, errors = torch_job(3, "elastic_sets_step", form)
+    assert lines == ["the last round is applied"], errors

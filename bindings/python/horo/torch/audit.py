@@ -80,7 +80,7 @@ class Audit:
             self._begin(session)
         elif session.joins[self._number] != self._joins:
             self._begin(session)
-        return self._set.members() > 1 and self._set.included()
+        return self._set.size() > 1 and self._set.included()  # a set that has lost a member fails in the look
 
     def before_step(self):
         """The optimizer begins to update parameters."""
