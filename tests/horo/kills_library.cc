@@ -1,10 +1,14 @@
 // libhoro_kills.so: libhoro.so for scripts that end themselves at fail points (kill_points.h), and that check memory
 // whenever their rank is frozen. HORO_LIBRARY selects it; tools/soaks/survive_torch.py uses it.
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -23,8 +27,13 @@ std::mutex watch_mutex;
 std::map<const char*, Watched> watched;
 std::uint64_t freezes = 0;
 
-std::uint64_t hash_of(const char* data, std::size_t bytes) {
-  return hash64({data, bytes}, hash64(""));
+// Nothing if the memory is gone: a view of a bucket is replaced in the next epoch, and the bucket is unmapped.
+std::optional<std::uint64_t> hash_of(const char* data, std::size_t bytes) {
+  std::vector<char> copy(bytes);
+  const iovec to{copy.data(), bytes}, from{const_cast<char*>(data), bytes};
+  const auto read = ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0);
+  if (read != static_cast<ssize_t>(bytes)) return std::nullopt;
+  return hash64({copy.data(), bytes}, hash64(""));
 }
 
 // When the view of the next epoch has come the lanes have stopped, and no result of the view is delivered yet.
@@ -32,7 +41,9 @@ void look(const char* name) noexcept {
   if (std::string_view(name) != "engine.view") return;
   const std::lock_guard lock(watch_mutex);
   ++freezes;
-  for (auto& [data, one] : watched) one.at[freezes] = hash_of(data, one.bytes);
+  for (auto& [data, one] : watched) {
+    if (const auto hash = hash_of(data, one.bytes)) one.at[freezes] = *hash;
+  }
 }
 
 __attribute__((constructor)) void begin() {
@@ -48,7 +59,7 @@ __attribute__((constructor)) void begin() {
 // The memory is complete and is about to be submitted; watches it until horo_test_end_watch().
 extern "C" __attribute__((visibility("default"))) void horo_test_watch(const char* data, std::size_t bytes) {
   const std::lock_guard lock(horo::watch_mutex);
-  horo::watched[data] = {bytes, horo::hash_of(data, bytes), {}};
+  horo::watched[data] = {bytes, horo::hash_of(data, bytes).value_or(0), {}};
 }
 
 // The results are delivered. Returns the number of freezes in between; -1 if in one of them some memory was neither as
@@ -57,10 +68,10 @@ extern "C" __attribute__((visibility("default"))) int horo_test_end_watch() {
   const std::lock_guard lock(horo::watch_mutex);
   std::map<std::uint64_t, std::vector<bool>> is_input, is_result;  // by freeze
   for (const auto& [data, one] : horo::watched) {
-    const std::uint64_t result = horo::hash_of(data, one.bytes);
+    const auto result = horo::hash_of(data, one.bytes);
     for (const auto& [freeze, hash] : one.at) {
       is_input[freeze].push_back(hash == one.submitted);
-      is_result[freeze].push_back(hash == result);
+      is_result[freeze].push_back(!result || hash == *result);
     }
   }
   horo::watched.clear();
