@@ -29,8 +29,12 @@ JobMembership::JobMembership(const MembershipConfig& config)
 
 std::vector<MembershipAction> JobMembership::on(const MembershipEvent& event, TimePoint now) {
   now_ = now;
+  if (!is_ended_) std::visit([this](const auto& one) { handle(one); }, event);
+  return conclude();
+}
+
+std::vector<MembershipAction> JobMembership::conclude() {
   if (!is_ended_) {
-    std::visit([this](const auto& one) { handle(one); }, event);
     evict_overdue();
     decide();
     update_park();
@@ -75,6 +79,10 @@ void JobMembership::handle(const MemberContinued& event) {
   for (const MemberId id : others) {
     if (were_all_stopped && at(id).stopped) at(id).stopped = now_;
   }
+}
+
+void JobMembership::handle(const MemberSilent& event) {
+  if (is_here(event.id)) evict(event.id, event.why);
 }
 
 void JobMembership::handle(const MemberSent& event) {
@@ -168,10 +176,10 @@ std::optional<TimePoint> JobMembership::eviction_time(MemberId id) const {
     const bool one_runs = std::any_of(view_.begin(), view_.end(), [&](MemberId one) {
       return at(one).presence == Presence::kLeft || (is_here(one) && !at(one).stopped);
     });
-    return one_runs ? std::optional(*member.stopped + config_.silence_limit) : std::nullopt;
+    return one_runs ? std::optional(std::max(*member.stopped + config_.silence_limit, evicts_from_)) : std::nullopt;
   }
   if (!member.asked || member.frozen || here().size() == 1) return std::nullopt;  // no other waits for the last one
-  return *member.asked + (member.was_heard ? config_.silence_limit : config_.start_limit);
+  return std::max(*member.asked + (member.was_heard ? config_.silence_limit : config_.start_limit), evicts_from_);
 }
 
 // ---- The next epoch.
@@ -206,11 +214,12 @@ std::optional<TimePoint> JobMembership::alike_until() const {
 // The members that are frozen deliver what is done before it is decided how the job goes on: their scripts may fail as
 // those of the others have, or end.
 void JobMembership::settle() {
-  if (std::exchange(is_settled_, true)) return;
+  if (settled_) return;
   std::optional<Effects> effects = missing_effects(here());
   if (!effects) return end_without_effects(here());
   Settle message{epoch_, {}, std::move(*effects)};
   for (const MemberId id : here()) message.progress[id] = at(id).frozen->progress;
+  settled_ = message;
   for (const MemberId id : here()) send(id, message);
 }
 
@@ -237,7 +246,9 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   view_ = members;
   epoch_ = view.epoch;
   closing_.reset();
-  is_settled_ = false;
+  settled_.reset();
+  is_restored_ = false;
+  sent_view_ = view;
   departures_.clear();
   for (const MemberId id : members) {
     Member& member = at(id);

@@ -44,8 +44,14 @@ struct MemberSent {
   MemberId id = 0;
   MemberMessage message;
 };
+// The host of the member has been silent for too long: it is evicted, whatever it does.
+struct MemberSilent {
+  MemberId id = 0;
+  std::string why;  // "did not answer for 10 s", after "it"
+};
 struct TimePassed {};
-using MembershipEvent = std::variant<MemberEnded, MemberStopped, MemberContinued, MemberSent, TimePassed>;
+using MembershipEvent =
+    std::variant<MemberEnded, MemberStopped, MemberContinued, MemberSent, MemberSilent, TimePassed>;
 
 // ---- Actions, in this order.
 
@@ -70,13 +76,33 @@ struct MemberState {
   bool can_answer = false;  // it has a session, and its process runs
 };
 
+// What a decision maker that starts anew must know. All else is told again by the guards.
+struct MembershipSnapshot {
+  enum class Presence : std::uint8_t { kHere, kLeft, kFailed, kDied, kEvicted };
+  struct Member {
+    Presence presence = Presence::kHere;
+    std::string detail;  // how it went out
+    bool operator==(const Member&) const = default;
+  };
+  std::vector<Member> members;  // by id
+  View view;                    // of the current epoch, without its secret; epoch 0 has no progress and no effects
+  bool operator==(const MembershipSnapshot&) const = default;
+};
+
 class JobMembership {
  public:
   // Epoch 0 has all members; each of them is in it when it sends its first message or is lost before.
   explicit JobMembership(const MembershipConfig& config);
+  // Goes on where another one was. It evicts no member before `evicts_from`, so that the guards can tell what they know.
+  // Throws ProtocolError if the snapshot does not fit the config.
+  JobMembership(const MembershipConfig& config, const MembershipSnapshot& snapshot, TimePoint evicts_from);
 
   // Takes one event. The secret of a View in an action is zero: the caller draws one per epoch. `now` never decreases.
   std::vector<MembershipAction> on(const MembershipEvent& event, TimePoint now);
+  // The member may have lost messages: sends again what it still needs. viewed: the epoch of the last View that it was
+  // given.
+  std::vector<MembershipAction> tell_again(MemberId id, std::uint32_t viewed, TimePoint now);
+  MembershipSnapshot snapshot() const;
   // When TimePassed is due; nothing: not before another event.
   std::optional<TimePoint> next_deadline() const;
 
@@ -92,7 +118,7 @@ class JobMembership {
   MemberState state_of(MemberId id) const;
 
  private:
-  enum class Presence { kHere, kLeft, kFailed, kDied, kEvicted };
+  using Presence = MembershipSnapshot::Presence;
   struct Member {
     Presence presence = Presence::kHere;
     std::string detail;         // how it went out
@@ -121,12 +147,14 @@ class JobMembership {
   void handle(const MemberStopped& event);
   void handle(const MemberContinued& event);
   void handle(const MemberSent& event);
+  void handle(const MemberSilent& event);
   void handle(const TimePassed&) {}
   void take(MemberId id, const Frozen& message);
   void take(MemberId id, const Installed& message);
   void take(MemberId id, const Leave& message);
   void take(MemberId, const Report&) {}
 
+  std::vector<MembershipAction> conclude();
   void depart(MemberId id, Presence how, const std::string& story, const std::string& reason);
   void close_epoch(std::optional<MemberId> lost, const std::string& reason);
   void evict(MemberId id, const std::string& why);
@@ -161,8 +189,11 @@ class JobMembership {
   std::vector<Member> members_;  // by id
   std::vector<MemberId> view_;
   std::uint32_t epoch_ = 0;
+  View sent_view_;                         // of this epoch, if it is not the first
+  std::optional<Settle> settled_;          // sent in this epoch
+  TimePoint evicts_from_ = TimePoint::min();
+  bool is_restored_ = false;               // another one has begun the current epoch
   std::optional<Closing> closing_;
-  bool is_settled_ = false;  // Settle was sent in this epoch
   std::vector<Departure> departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
   std::map<std::pair<MemberId, MemberId>, int> broken_pairs_;  // lower id first: epochs that ended by this pair alone

@@ -1,7 +1,60 @@
-// What JobMembership knows of a member, in words for a person.
+// What JobMembership knows: in words for a person, as a snapshot for the one that takes its place, and again for members
+// that may have lost what they were sent.
 #include "elastic/membership.h"
 
+#include <algorithm>
+
+#include "horo/base/error.h"
+
 namespace horo {
+
+// The guards tell again which members are stopped, frozen or installed, and those that have gone out since.
+JobMembership::JobMembership(const MembershipConfig& config, const MembershipSnapshot& snapshot, TimePoint evicts_from)
+    : JobMembership(config) {
+  const auto& ids = snapshot.view.members;
+  if (snapshot.members.size() != members_.size() || ids.empty() || ids.back() >= members_.size())
+    throw ProtocolError("the record is that of another job");
+  for (std::size_t id = 0; id < members_.size(); ++id) {
+    members_[id].presence = snapshot.members[id].presence;
+    members_[id].detail = snapshot.members[id].detail;
+  }
+  view_ = ids;
+  epoch_ = snapshot.view.epoch;
+  sent_view_ = snapshot.view;
+  evicts_from_ = evicts_from;
+  is_restored_ = true;
+}
+
+MembershipSnapshot JobMembership::snapshot() const {
+  MembershipSnapshot now;
+  for (const Member& member : members_) now.members.push_back({member.presence, member.detail});
+  now.view = sent_view_;
+  now.view.epoch = epoch_;
+  now.view.members = view_;
+  return now;
+}
+
+// A View of an epoch that another decision maker has begun has lost its secret. Members need it to deliver what it says
+// is done; then they start again.
+std::vector<MembershipAction> JobMembership::tell_again(MemberId id, std::uint32_t viewed, TimePoint now) {
+  now_ = now;
+  const Member& member = at(id);
+  if (member.presence == Presence::kEvicted) {
+    send(id, Evicted{"rank " + std::to_string(id) + " was evicted: " + member.detail +
+                     ", and the other ranks went on without it"});
+  }
+  if (!is_here(id) || is_ended_) return conclude();
+  if (viewed < epoch_) {
+    send(id, sent_view_);
+    if (is_restored_) close_epoch(std::nullopt, "the rendezvous was started again while the epoch began");
+  }
+  if (closing_ && !member.frozen) send(id, Freeze{epoch_, closing_->lost, closing_->reason});
+  if (member.frozen && settled_) send(id, *settled_);
+  if (member.frozen && is_parked()) {
+    send(id, Parked{static_cast<std::uint32_t>(parked_), static_cast<std::uint32_t>(config_.min_members)});
+  }
+  return conclude();
+}
 
 MemberState JobMembership::state_of(MemberId id) const {
   const Member& member = at(id);

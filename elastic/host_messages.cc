@@ -1,0 +1,349 @@
+// A message is a version, a kind, and the fields in the order of the struct. Messages of members are nested in their own
+// encoding (messages.h).
+#include "elastic/host_messages.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "horo/base/check.h"
+#include "horo/base/error.h"
+#include "horo/base/wire.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kMaxEvents = 64;  // of a MemberPast
+
+enum class Kind : std::uint8_t {
+  kSpec = 1,
+  kPast,
+  kEnded,
+  kStopped,
+  kContinued,
+  kSent,
+  kSend,
+  kStory,
+  kEnd,
+  kJob,
+  kTellPast,
+  kContact
+};
+
+class Writer : public ByteWriter {
+ public:
+  void kind(Kind value) { u8(static_cast<std::uint8_t>(value)); }
+  void flag(bool value) { u8(value ? 1 : 0); }
+  void cut_text(const std::string& value) { text(std::string_view(value).substr(0, kMaxStoryLine)); }
+  void count(std::size_t value) { u32(static_cast<std::uint32_t>(value)); }
+  void blob(const std::vector<std::byte>& bytes) {
+    count(bytes.size());
+    raw(bytes);
+  }
+};
+
+void refuse_count(std::uint32_t count, std::size_t most, const char* what) {
+  if (count <= most) return;
+  throw ProtocolError(std::to_string(count) + " " + what + ", at most " + std::to_string(most) + " expected");
+}
+
+class Reader : public ByteReader {
+ public:
+  using ByteReader::ByteReader;
+  Kind kind() { return static_cast<Kind>(u8()); }
+  bool flag() {
+    const std::uint8_t value = u8();
+    if (value > 1) throw ProtocolError("a flag is " + std::to_string(value) + ", expected 0 or 1");
+    return value == 1;
+  }
+  std::string cut_text() { return text(kMaxStoryLine); }
+  std::size_t some(std::size_t element_bytes, std::size_t most, const char* what) {
+    const std::uint32_t found = count(element_bytes);
+    refuse_count(found, most, what);
+    return found;
+  }
+  std::span<const std::byte> blob() { return raw(u32()); }
+};
+
+[[noreturn]] void refuse(Kind kind) {
+  throw ProtocolError("unknown kind of message: " + std::to_string(static_cast<int>(kind)));
+}
+
+Writer begin_message() {
+  Writer out;
+  out.u8(kHostMessageVersion);
+  return out;
+}
+
+Reader begin_reading(std::span<const std::byte> bytes) {
+  if (bytes.size() > kMaxHostMessage) {
+    throw ProtocolError("a message of " + std::to_string(bytes.size()) + " bytes, at most " +
+                        std::to_string(kMaxHostMessage) + " expected");
+  }
+  Reader in(bytes);
+  if (const std::uint8_t version = in.u8(); version != kHostMessageVersion) {
+    throw ProtocolError("a message of version " + std::to_string(version) + ", expected " +
+                        std::to_string(kHostMessageVersion) + ": all hosts must have the same version of horo");
+  }
+  return in;
+}
+
+// ---- Events.
+
+void write(Writer& out, const MemberEnded& event) {
+  out.kind(Kind::kEnded);
+  out.u32(event.id);
+  out.flag(event.succeeded);
+  out.cut_text(event.how);
+}
+
+void write(Writer& out, const MemberStopped& event) {
+  out.kind(Kind::kStopped);
+  out.u32(event.id);
+}
+
+void write(Writer& out, const MemberContinued& event) {
+  out.kind(Kind::kContinued);
+  out.u32(event.id);
+}
+
+void write(Writer& out, const MemberSent& event) {
+  out.kind(Kind::kSent);
+  out.u32(event.id);
+  out.blob(encode(event.message));
+}
+
+void write(Writer& out, const HostEvent& event) {
+  std::visit([&](const auto& one) { write(out, one); }, event);
+}
+
+HostEvent read_event(Reader& in, Kind kind) {
+  const MemberId id = in.u32();
+  switch (kind) {
+    case Kind::kEnded: {
+      const bool succeeded = in.flag();
+      return MemberEnded{id, succeeded, in.cut_text()};
+    }
+    case Kind::kStopped:
+      return MemberStopped{id};
+    case Kind::kContinued:
+      return MemberContinued{id};
+    case Kind::kSent:
+      return MemberSent{id, decode_member_message(in.blob())};
+    default:
+      refuse(kind);
+  }
+}
+
+void write(Writer& out, const HostPast& past) {
+  out.kind(Kind::kPast);
+  out.count(past.members.size());
+  for (const MemberPast& member : past.members) {
+    HORO_CHECK(member.events.size() <= kMaxEvents);
+    out.u32(member.id);
+    out.u32(member.viewed);
+    out.count(member.events.size());
+    for (const HostEvent& event : member.events) write(out, event);
+  }
+  out.u64(past.told);
+}
+
+HostPast read_past(Reader& in) {
+  HostPast past;
+  for (std::size_t left = in.some(12, kMaxMembers, "members"); left > 0; --left) {
+    MemberPast member;
+    member.id = in.u32();
+    member.viewed = in.u32();
+    if (!past.members.empty() && member.id <= past.members.back().id)
+      throw ProtocolError("members are not in ascending order");
+    for (std::size_t events = in.some(5, kMaxEvents, "events of a member"); events > 0; --events) {
+      member.events.push_back(read_event(in, in.kind()));
+    }
+    past.members.push_back(std::move(member));
+  }
+  past.told = in.u64();
+  return past;
+}
+
+// ---- Orders.
+
+void write(Writer& out, const SendToMember& order) {
+  out.kind(Kind::kSend);
+  out.u32(order.id);
+  out.blob(encode(order.message));
+}
+
+void write(Writer& out, const StoryTold& order) {
+  out.kind(Kind::kStory);
+  out.u64(order.number);
+  out.cut_text(order.text);
+}
+
+void write(Writer& out, const EndJob& order) {
+  out.kind(Kind::kEnd);
+  out.cut_text(order.text);
+}
+
+void write(Writer& out, const JobView& view) {
+  out.kind(Kind::kJob);
+  out.u32(view.epoch);
+  out.flag(view.is_parked);
+  out.count(view.ranks.size());
+  for (const MemberId id : view.ranks) out.u32(id);
+  out.count(view.members.size());
+  for (const MemberView& member : view.members) {
+    out.cut_text(member.state.word);
+    out.cut_text(member.state.detail);
+    for (const bool flag : {member.state.can_answer, member.is_out, member.is_evicted, member.is_judged})
+      out.flag(flag);
+  }
+}
+
+void write(Writer& out, const HostOrder& order) {
+  std::visit([&](const auto& one) { write(out, one); }, order);
+}
+
+void write(Writer& out, const TellPast&) {
+  out.kind(Kind::kTellPast);
+}
+
+void write(Writer& out, const Contact& contact) {
+  out.kind(Kind::kContact);
+  out.flag(contact.is_there);
+  out.cut_text(contact.text);
+}
+
+JobView read_job(Reader& in) {
+  JobView view;
+  view.epoch = in.u32();
+  view.is_parked = in.flag();
+  for (std::size_t left = in.some(4, kMaxMembers, "ranks"); left > 0; --left) view.ranks.push_back(in.u32());
+  for (std::size_t left = in.some(12, kMaxMembers, "members"); left > 0; --left) {
+    MemberView member;
+    member.state.word = in.cut_text();
+    member.state.detail = in.cut_text();
+    for (bool* flag : {&member.state.can_answer, &member.is_out, &member.is_evicted, &member.is_judged})
+      *flag = in.flag();
+    view.members.push_back(std::move(member));
+  }
+  return view;
+}
+
+AgentSays read_agent_says(Reader& in) {
+  switch (const Kind kind = in.kind(); kind) {
+    case Kind::kSend: {
+      const MemberId id = in.u32();
+      return HostOrder(SendToMember{id, decode_guard_message(in.blob())});
+    }
+    case Kind::kStory: {
+      const std::uint64_t number = in.u64();
+      return HostOrder(StoryTold{number, in.cut_text()});
+    }
+    case Kind::kEnd:
+      return HostOrder(EndJob{in.cut_text()});
+    case Kind::kJob:
+      return HostOrder(read_job(in));
+    case Kind::kTellPast:
+      return TellPast{};
+    case Kind::kContact: {
+      const bool is_there = in.flag();
+      return Contact{is_there, in.cut_text()};
+    }
+    default:
+      refuse(kind);
+  }
+}
+
+}  // namespace
+
+// ---- JobSpec.
+
+std::uint32_t JobSpec::members() const {
+  return std::accumulate(ranks_by_host.begin(), ranks_by_host.end(), 0U);
+}
+
+MemberId JobSpec::first_member(std::size_t host) const {
+  return std::accumulate(ranks_by_host.begin(), ranks_by_host.begin() + static_cast<std::ptrdiff_t>(host), 0U);
+}
+
+std::size_t JobSpec::host_of(MemberId id) const {
+  HORO_CHECK(id < members());
+  std::size_t host = 0;
+  for (; id >= ranks_by_host[host]; ++host) id -= ranks_by_host[host];
+  return host;
+}
+
+std::vector<std::byte> encode(const JobSpec& spec) {
+  Writer out = begin_message();
+  out.kind(Kind::kSpec);
+  out.count(spec.ranks_by_host.size());
+  for (const std::uint32_t ranks : spec.ranks_by_host) out.u32(ranks);
+  out.u32(spec.min_members);
+  out.u64(static_cast<std::uint64_t>(spec.silence_limit.count()));
+  out.u64(static_cast<std::uint64_t>(spec.park_timeout.count()));
+  return out.take();
+}
+
+JobSpec decode_job_spec(std::span<const std::byte> bytes) {
+  constexpr std::uint64_t kLongest = 1'000'000'000;  // ms
+  Reader in = begin_reading(bytes);
+  if (const Kind kind = in.kind(); kind != Kind::kSpec) refuse(kind);
+  JobSpec spec;
+  std::uint64_t members = 0;
+  for (std::size_t left = in.some(4, kMaxHosts, "hosts"); left > 0; --left) {
+    spec.ranks_by_host.push_back(in.u32());
+    if (spec.ranks_by_host.back() == 0) throw ProtocolError("a host without ranks");
+    members += spec.ranks_by_host.back();
+  }
+  spec.min_members = in.u32();
+  const std::uint64_t silence = in.u64(), park = in.u64();
+  in.expect_end();
+  if (members == 0 || members > kMaxMembers || spec.min_members < 1 || spec.min_members > members)
+    throw ProtocolError("a job of " + std::to_string(members) + " ranks, at least " +
+                        std::to_string(spec.min_members) + " of them");
+  if (silence < 1 || silence > kLongest || park > kLongest) throw ProtocolError("a limit of time is out of range");
+  spec.silence_limit = std::chrono::milliseconds(silence);
+  spec.park_timeout = std::chrono::milliseconds(park);
+  return spec;
+}
+
+// ---- The others.
+
+JobView job_view_of(const JobMembership& membership, std::size_t members) {
+  JobView view{membership.epoch(), membership.is_parked(), membership.members(), {}};
+  const std::vector<MemberId> judged = membership.judged_members();
+  for (MemberId id = 0; id < members; ++id) {
+    const bool is_judged = std::find(judged.begin(), judged.end(), id) != judged.end();
+    view.members.push_back({membership.state_of(id), membership.is_out(id), membership.is_evicted(id), is_judged});
+  }
+  return view;
+}
+
+std::vector<std::byte> encode(const GuardSays& message) {
+  Writer out = begin_message();
+  std::visit([&](const auto& one) { write(out, one); }, message);
+  return out.take();
+}
+
+std::vector<std::byte> encode(const AgentSays& message) {
+  Writer out = begin_message();
+  std::visit([&](const auto& one) { write(out, one); }, message);
+  return out.take();
+}
+
+GuardSays decode_guard_says(std::span<const std::byte> bytes) {
+  Reader in = begin_reading(bytes);
+  const Kind kind = in.kind();
+  GuardSays message = kind == Kind::kPast ? GuardSays(read_past(in)) : GuardSays(read_event(in, kind));
+  in.expect_end();
+  return message;
+}
+
+AgentSays decode_agent_says(std::span<const std::byte> bytes) {
+  Reader in = begin_reading(bytes);
+  AgentSays message = read_agent_says(in);
+  in.expect_end();
+  return message;
+}
+
+}  // namespace horo

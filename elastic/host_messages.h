@@ -1,0 +1,93 @@
+// The messages between the guard of a host and the rendezvous of a job on several hosts. The host's agent passes them
+// on. docs/protocol.md has the protocol.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "elastic/membership.h"
+#include "elastic/messages.h"
+
+namespace horo {
+
+inline constexpr std::uint8_t kHostMessageVersion = 1;
+inline constexpr std::size_t kMaxHosts = 1'024;
+inline constexpr std::size_t kMaxHostMessage = kMaxMemberMessage + (1 << 20);  // bytes of an encoded message
+inline constexpr std::size_t kMaxStoryLine = 4'096;                            // bytes; longer lines are cut
+
+// What all hosts have to agree on. Members are numbered by host.
+struct JobSpec {
+  std::vector<std::uint32_t> ranks_by_host;  // at most kMaxHosts; at most kMaxMembers in all
+  std::uint32_t min_members = 1;
+  std::chrono::milliseconds silence_limit{10'000};
+  std::chrono::milliseconds park_timeout{60'000};
+  bool operator==(const JobSpec&) const = default;
+
+  std::uint32_t members() const;
+  MemberId first_member(std::size_t host) const;
+  std::size_t host_of(MemberId id) const;
+};
+
+// ---- From a guard.
+
+using HostEvent = std::variant<MemberEnded, MemberStopped, MemberContinued, MemberSent>;
+
+// All that a guard knows of a member of its host. It tells that to each new agent and each new rendezvous.
+struct MemberPast {
+  MemberId id = 0;
+  std::uint32_t viewed = 0;       // the epoch of the last View that was given to it
+  std::vector<HostEvent> events;  // that are still true, in their order
+};
+struct HostPast {
+  std::vector<MemberPast> members;  // of this host, ascending
+  std::uint64_t told = 0;           // lines of the story that were printed here
+};
+using GuardSays = std::variant<HostPast, HostEvent>;
+
+// ---- To a guard.
+
+// Line `number` of the job's story; the first is 1.
+struct StoryTold {
+  std::uint64_t number = 0;
+  std::string text;
+};
+struct MemberView {
+  MemberState state;
+  bool is_out = false, is_evicted = false;
+  bool is_judged = false;  // the job's exit code depends on its own
+};
+// The state of the job, for exit codes and `horo status`.
+struct JobView {
+  std::uint32_t epoch = 0;
+  bool is_parked = false;
+  std::vector<MemberId> ranks;      // of the epoch
+  std::vector<MemberView> members;  // by id
+};
+JobView job_view_of(const JobMembership& membership, std::size_t members);
+
+using HostOrder = std::variant<SendToMember, StoryTold, EndJob, JobView>;
+
+// From the agent itself: it has no state, and needs HostPast.
+struct TellPast {};
+// From the agent itself: whether it has contact with the rendezvous, and why not.
+struct Contact {
+  bool is_there = false;
+  std::string text;
+};
+using AgentSays = std::variant<HostOrder, TellPast, Contact>;
+
+// Decoding throws ProtocolError for anything that encode() does not write.
+std::vector<std::byte> encode(const JobSpec& spec);
+std::vector<std::byte> encode(const GuardSays& message);
+std::vector<std::byte> encode(const AgentSays& message);
+JobSpec decode_job_spec(std::span<const std::byte> bytes);
+GuardSays decode_guard_says(std::span<const std::byte> bytes);
+AgentSays decode_agent_says(std::span<const std::byte> bytes);
+
+}  // namespace horo
