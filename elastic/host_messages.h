@@ -16,7 +16,7 @@
 
 namespace horo {
 
-inline constexpr std::uint8_t kHostMessageVersion = 1;
+inline constexpr std::uint8_t kHostMessageVersion = 101;  // never that of a packet (packets.h)
 inline constexpr std::size_t kMaxHosts = 1'024;
 inline constexpr std::size_t kMaxHostMessage = kMaxMemberMessage + (1 << 20);  // bytes of an encoded message
 inline constexpr std::size_t kMaxStoryLine = 4'096;                            // bytes; longer lines are cut

@@ -47,8 +47,8 @@ std::optional<std::vector<std::byte>> PacketJoiner::take(std::span<const std::by
   const bool is_last = packet[1] == kLastPart;
   const auto part = packet.subspan(kHeaderBytes);
   const std::size_t bytes = begun_.size() + part.size();
-  if (bytes > kMaxMemberMessage) {
-    throw ProtocolError("a message of more than " + std::to_string(kMaxMemberMessage) + " bytes");
+  if (bytes > max_message_) {
+    throw ProtocolError("a message of more than " + std::to_string(max_message_) + " bytes");
   }
   if (is_last ? bytes <= kMaxPacket : part.size() < kPartBytes) {
     throw ProtocolError("a part of a message has " + std::to_string(part.size()) + " bytes: too few");

@@ -19,11 +19,14 @@ std::vector<std::vector<std::byte>> packets_of(std::vector<std::byte> message);
 // Joins the packets of one socket. A message of one packet may come between those of another one.
 class PacketJoiner {
  public:
+  explicit PacketJoiner(std::size_t max_message = kMaxMemberMessage) : max_message_(max_message) {}
+
   // The message that ends with this packet; nothing: more packets follow. Throws ProtocolError for packets that
   // packets_of() does not make.
   std::optional<std::vector<std::byte>> take(std::span<const std::byte> packet);
 
  private:
+  const std::size_t max_message_;
   std::vector<std::byte> begun_;
 };
 

@@ -15,56 +15,41 @@ namespace {
 constexpr double kLookSeconds = 0.002;
 constexpr int kMostLooks = 500;
 
-std::chrono::milliseconds milliseconds_of(double seconds) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
-}
-
-MembershipConfig config_of(const Launch& launch) {
-  MembershipConfig config;
-  config.members = launch.size();
-  config.min_members = launch.min_ranks;
-  config.silence_limit = milliseconds_of(launch.evict_after_s);
-  config.park_timeout = milliseconds_of(launch.park_timeout_s);
-  return config;
-}
-
 }  // namespace
 
-ElasticJob::ElasticJob(struct ev_loop* loop, const Launch& launch, Orders orders)
+ElasticJob::ElasticJob(struct ev_loop* loop, Orders orders, const MakeDecision& make_decision)
     : orders_(std::move(orders)),
       loop_(loop),
-      membership_(config_of(launch)),
-      timer_(loop, [this] { take(TimePassed{}); }),
-      look_(loop, [this] { look_at_missed(); }) {}
+      look_(loop, [this] { look_at_missed(); }),
+      decision_(make_decision({[this](MemberId id, const GuardMessage& message) { send(id, message); },
+                               [this](const std::string& text) { orders_.say(text); },
+                               [this](const std::string& text) { orders_.end_job(text); },
+                               [this] { orders_.changed(); }})) {}
 
 Descriptor ElasticJob::connect(int rank, Program& program) {
   const auto id = static_cast<MemberId>(rank);
-  GuardSocketPair pair = make_guard_socket_pair();
-  program.inherited_fds.push_back(pair.members.get());
-  program.environment.push_back("HORO_GUARD_FD=" + std::to_string(pair.members.get()));
-  sockets_[id] = std::make_unique<GuardSocket>(
-      loop_, std::move(pair.guards), [this, id](const MemberMessage& message) { take(id, message); },
+  PacketSocketPair pair = make_packet_socket_pair();
+  program.inherited_fds.push_back(pair.others.get());
+  program.environment.push_back("HORO_GUARD_FD=" + std::to_string(pair.others.get()));
+  sockets_[id] = std::make_unique<PacketSocket>(
+      loop_, std::move(pair.guards),
+      [this, id](std::span<const std::byte> message) { take(id, decode_member_message(message)); },
       [this, id, rank](const std::string& why) {
         orders_.say("rank " + std::to_string(id) + " is killed: " + printable(why));
         orders_.kill(rank);
       });
-  return std::move(pair.members);
+  return std::move(pair.others);
 }
 
 void ElasticJob::on_end(int rank, int status) {
   const auto id = static_cast<MemberId>(rank);
   if (const auto socket = sockets_.find(id); socket != sockets_.end()) socket->second->read_all();
-  take(MemberEnded{id, code_of(status) == 0, status_text(status)});
+  decision_->take(MemberEnded{id, code_of(status) == 0, status_text(status)});
 }
 
 void ElasticJob::on_stop(int rank, bool is_stopped) {
   const auto id = static_cast<MemberId>(rank);
-  take(is_stopped ? MembershipEvent(MemberStopped{id}) : MembershipEvent(MemberContinued{id}));
-}
-
-bool ElasticJob::is_judged(int rank) const {
-  const auto judged = membership_.judged_members();
-  return std::find(judged.begin(), judged.end(), static_cast<MemberId>(rank)) != judged.end();
+  decision_->take(is_stopped ? HostEvent(MemberStopped{id}) : HostEvent(MemberContinued{id}));
 }
 
 // A report is not evidence of anything.
@@ -73,7 +58,7 @@ void ElasticJob::take(MemberId id, const MemberMessage& message) {
   asked.may_ask = true;
   const auto* report = std::get_if<Report>(&message);
   if (report == nullptr) {
-    take(MemberSent{id, message});
+    decision_->take(MemberSent{id, message});
     const auto* frozen = std::get_if<Frozen>(&message);
     if (frozen == nullptr || !frozen->lost || !sockets_.contains(*frozen->lost)) return;
     missed_ = frozen->lost;
@@ -89,7 +74,7 @@ void ElasticJob::take(MemberId id, const MemberMessage& message) {
 // The others see the death of a process before the kernel has freed its memory, and do not wait for that. If it ends in
 // good order, its end is soon enough.
 void ElasticJob::look_at_missed() {
-  if (!missed_ || membership_.is_out(*missed_) || ++looks_ > kMostLooks) return missed_.reset();
+  if (!missed_ || member(*missed_).is_out || ++looks_ > kMostLooks) return missed_.reset();
   const auto rank = static_cast<int>(*missed_);
   const std::optional<int> status = orders_.ending(rank);
   if (!status) return look_.set(kLookSeconds);
@@ -99,7 +84,7 @@ void ElasticJob::look_at_missed() {
 
 void ElasticJob::ask() {
   for (const auto& [id, socket] : sockets_) {
-    if (!membership_.state_of(id).can_answer) continue;
+    if (!member(id).state.can_answer) continue;
     Asked& asked = asked_[id];
     asked.is_due = true;
     if (std::exchange(asked.may_ask, false)) send(id, Ask{});
@@ -108,7 +93,7 @@ void ElasticJob::ask() {
 
 bool ElasticJob::is_asking() const {
   return std::any_of(asked_.begin(), asked_.end(), [this](const auto& asked) {
-    return asked.second.is_due && membership_.state_of(asked.first).can_answer;
+    return asked.second.is_due && member(asked.first).state.can_answer;
   });
 }
 
@@ -117,47 +102,26 @@ std::optional<MemberFigures> ElasticJob::figures_of(MemberId id) const {
   if (found == asked_.end() || !found->second.answered) return std::nullopt;
   const auto& [may_ask, is_due, report, answered] = found->second;
   const std::chrono::duration<double> age = Clock::now() - *answered;
-  const bool is_answer = !is_due && membership_.state_of(id).can_answer;
+  const bool is_answer = !is_due && member(id).state.can_answer;
   return MemberFigures{report.rounds, report.collectives, report.in_flight, report.oldest, age.count(), is_answer};
 }
 
 void ElasticJob::describe(JobStatus& status) const {
-  status.epoch = membership_.epoch();
-  status.is_parked = membership_.is_parked();
-  const std::vector<MemberId>& view = membership_.members();
-  for (MemberStatus& member : status.members) {
-    const auto id = static_cast<MemberId>(member.id);
-    const MemberState state = membership_.state_of(id);
-    member.state = state.word;
-    member.text = state.detail;
-    member.figures = figures_of(id);
-    const auto rank = std::find(view.begin(), view.end(), id) - view.begin();
-    member.rank = membership_.is_out(id) ? std::nullopt : std::optional(static_cast<int>(rank));
+  const JobView& job = decision_->job();
+  status.epoch = job.epoch;
+  status.is_parked = job.is_parked;
+  for (MemberStatus& one : status.members) {
+    const auto id = static_cast<MemberId>(one.id);
+    one.state = member(id).state.word;
+    one.text = member(id).state.detail;
+    one.figures = figures_of(id);
+    const auto rank = std::find(job.ranks.begin(), job.ranks.end(), id) - job.ranks.begin();
+    one.rank = member(id).is_out ? std::nullopt : std::optional(static_cast<int>(rank));
   }
 }
 
-void ElasticJob::take(const MembershipEvent& event) {
-  for (MembershipAction& action : membership_.on(event, Clock::now())) carry_out(action);
-  orders_.changed();
-  const auto next = membership_.next_deadline();
-  if (!next) return timer_.stop();
-  const std::chrono::duration<double> wait = *next - Clock::now();
-  timer_.set(std::max(wait.count(), 0.0) + 0.001);  // libev's clock may be behind
-}
-
-void ElasticJob::carry_out(MembershipAction& action) {
-  if (auto* sent = std::get_if<SendToMember>(&action)) send(sent->id, std::move(sent->message));
-  if (const auto* told = std::get_if<Say>(&action)) orders_.say(told->text);
-  if (const auto* end = std::get_if<EndJob>(&action)) orders_.end_job(end->text);
-}
-
-void ElasticJob::send(MemberId id, GuardMessage message) {
-  if (auto* view = std::get_if<View>(&message)) {
-    if (view->epoch != secret_epoch_) secret_ = make_job_key();
-    secret_epoch_ = view->epoch;
-    view->secret = secret_;
-  }
-  sockets_.at(id)->send(encode(message));
+void ElasticJob::send(MemberId id, const GuardMessage& message) {
+  if (const auto socket = sockets_.find(id); socket != sockets_.end()) socket->second->send(encode(message));
 }
 
 }  // namespace horo::tools

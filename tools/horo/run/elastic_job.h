@@ -1,5 +1,5 @@
-// ElasticJob: the guard's side of an elastic job. It gives JobMembership what the guard sees of its ranks and what they
-// send, and carries out the actions. docs/protocol.md has the protocol.
+// ElasticJob: the guard's side of an elastic job. It gives the Decision what the guard sees of its ranks and what they
+// send, and carries out the orders. docs/protocol.md has the protocol.
 #pragma once
 
 #include <sys/types.h>
@@ -10,11 +10,12 @@
 #include <optional>
 #include <string>
 
-#include "elastic/membership.h"
+#include "elastic/host_messages.h"
 #include "tools/horo/run/child.h"
-#include "tools/horo/run/guard_socket.h"
+#include "tools/horo/run/decision.h"
 #include "tools/horo/run/job_status.h"
 #include "tools/horo/run/launcher.h"
+#include "tools/horo/run/packet_socket.h"
 
 namespace horo::tools {
 
@@ -29,8 +30,9 @@ class ElasticJob {
     std::function<void()> changed;                         // is_evicted() or is_asking() may have changed
   };
 
-  // `launch` outlives this object.
-  ElasticJob(struct ev_loop* loop, const Launch& launch, Orders orders);
+  // make_decision: called once, with functions that this object has.
+  using MakeDecision = std::function<std::unique_ptr<Decision>(DecisionOrders)>;
+  ElasticJob(struct ev_loop* loop, Orders orders, const MakeDecision& make_decision);
 
   // Makes the rank's socket and adds it to the program. The result stays open until the program has started.
   Descriptor connect(int rank, Program& program);
@@ -39,9 +41,9 @@ class ElasticJob {
   void on_end(int rank, int status);
   void on_stop(int rank, bool is_stopped);
 
-  bool is_evicted(int rank) const { return membership_.is_evicted(static_cast<MemberId>(rank)); }
+  bool is_evicted(int rank) const { return member(static_cast<MemberId>(rank)).is_evicted; }
   // Whether the job's exit code depends on that of this rank.
-  bool is_judged(int rank) const;
+  bool is_judged(int rank) const { return member(static_cast<MemberId>(rank)).is_judged; }
 
   // ---- The state for `horo status`.
 
@@ -63,20 +65,17 @@ class ElasticJob {
   void take(MemberId id, const MemberMessage& message);
   void look_at_missed();
   std::optional<MemberFigures> figures_of(MemberId id) const;
-  void take(const MembershipEvent& event);
-  void carry_out(MembershipAction& action);
-  void send(MemberId id, GuardMessage message);
+  const MemberView& member(MemberId id) const { return decision_->job().members.at(id); }
+  void send(MemberId id, const GuardMessage& message);
 
   Orders orders_;
   struct ev_loop* const loop_;
-  JobMembership membership_;
-  Timer timer_, look_;
+  Timer look_;
   std::optional<MemberId> missed_;  // another member misses it; its process may be ending
   int looks_ = 0;                   // at it so far
-  std::map<MemberId, std::unique_ptr<GuardSocket>> sockets_;
+  std::map<MemberId, std::unique_ptr<PacketSocket>> sockets_;
   std::map<MemberId, Asked> asked_;
-  std::uint32_t secret_epoch_ = 0;
-  JobKey secret_{};  // of the epoch secret_epoch_, if that is not 0
+  std::unique_ptr<Decision> decision_;
 };
 
 }  // namespace horo::tools

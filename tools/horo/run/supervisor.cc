@@ -159,7 +159,9 @@ std::unique_ptr<ElasticJob> RankSupervisor::make_elastic() {
     end_evicted();
     answer_status();
   };
-  return std::make_unique<ElasticJob>(loop_, launch_, std::move(orders));
+  return std::make_unique<ElasticJob>(loop_, std::move(orders), [this](DecisionOrders asked) {
+    return make_local_decision(loop_, launch_, std::move(asked));
+  });
 }
 
 std::function<void(bool)> RankSupervisor::on_stop_of(Rank& rank) {

@@ -1,4 +1,4 @@
-#include "tools/horo/run/guard_socket.h"
+#include "tools/horo/run/packet_socket.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -10,38 +10,35 @@
 #include "horo/base/error.h"
 
 namespace horo::tools {
-namespace {
-
-constexpr std::size_t kMostQueued = 64;  // messages; a member that reads gets a few per epoch
-
-}  // namespace
-
-GuardSocketPair make_guard_socket_pair() {
+PacketSocketPair make_packet_socket_pair() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     throw std::system_error(errno, std::generic_category(), "socketpair");
   }
-  GuardSocketPair pair{Descriptor(ends[0]), Descriptor(ends[1])};
+  PacketSocketPair pair{Descriptor(ends[0]), Descriptor(ends[1])};
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   const int bytes = 4 * static_cast<int>(kMaxPacket);  // the kernel refuses a packet that exceeds the buffer
   for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
   return pair;
 }
 
-GuardSocket::GuardSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault)
+PacketSocket::PacketSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault,
+                           std::size_t most_queued, std::size_t max_message)
     : on_message_(std::move(on_message)),
       on_fault_(std::move(on_fault)),
+      most_queued_(most_queued),
       end_(std::move(end)),
       readable_(loop, end_.get(), EV_READ, [this] { read_all(); }),
       writable_(loop, end_.get(), EV_WRITE, [this] { write_queued(); }),
+      joiner_(max_message),
       buffer_(kMaxPacket + 1) {
   readable_.start();
 }
 
-void GuardSocket::send(std::vector<std::byte> message) {
+void PacketSocket::send(std::vector<std::byte> message) {
   if (!end_.is_open()) return;
-  if (queued_ == kMostQueued) {
-    return fail("it has not read " + std::to_string(kMostQueued) + " messages of horo run");
+  if (queued_ == most_queued_) {
+    return fail("it has not read " + std::to_string(most_queued_) + " messages of horo run");
   }
   const bool is_full = !queue_.empty();
   for (std::vector<std::byte>& bytes : packets_of(std::move(message))) queue_.push_back({std::move(bytes), false});
@@ -52,7 +49,7 @@ void GuardSocket::send(std::vector<std::byte> message) {
   write_queued();
 }
 
-void GuardSocket::write_queued() {
+void PacketSocket::write_queued() {
   while (end_.is_open() && !queue_.empty() && write(queue_.front().bytes)) {
     if (queue_.front().is_last) --queued_;
     queue_.pop_front();
@@ -61,17 +58,17 @@ void GuardSocket::write_queued() {
 }
 
 // An error means that the member's end is closed: the process has ended or is about to.
-bool GuardSocket::write(const std::vector<std::byte>& message) {
+bool PacketSocket::write(const std::vector<std::byte>& message) {
   const ssize_t sent = ::send(end_.get(), message.data(), message.size(), MSG_NOSIGNAL);
   return sent >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS);
 }
 
-void GuardSocket::read_all() {
+void PacketSocket::read_all() {
   while (end_.is_open() && read_one()) {
   }
 }
 
-bool GuardSocket::read_one() {
+bool PacketSocket::read_one() {
   const ssize_t got = ::recv(end_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return errno == EINTR;
   if (got <= 0) {
@@ -80,14 +77,14 @@ bool GuardSocket::read_one() {
   }
   try {
     const auto message = joiner_.take(std::span(buffer_).first(static_cast<std::size_t>(got)));
-    if (message) on_message_(decode_member_message(*message));
+    if (message) on_message_(*message);
   } catch (const ProtocolError& error) {
     fail(error.what());
   }
   return true;
 }
 
-void GuardSocket::close() {
+void PacketSocket::close() {
   readable_.stop();
   writable_.stop();
   queue_.clear();
@@ -95,7 +92,7 @@ void GuardSocket::close() {
   end_.close();
 }
 
-void GuardSocket::fail(const std::string& why) {
+void PacketSocket::fail(const std::string& why) {
   close();
   on_fault_(why);
 }

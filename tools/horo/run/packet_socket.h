@@ -1,10 +1,11 @@
-// GuardSocket: the guard's end of the socket to one member of an elastic job. Messages travel in packets
-// (elastic/packets.h).
+// PacketSocket: the guard's end of a socket to one member of an elastic job, or to the agent. Messages travel in
+// packets (elastic/packets.h).
 #pragma once
 
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,21 +16,23 @@
 namespace horo::tools {
 
 // The guard's end is non-blocking; both are close-on-exec.
-struct GuardSocketPair {
-  Descriptor guards, members;
+struct PacketSocketPair {
+  Descriptor guards, others;
 };
-GuardSocketPair make_guard_socket_pair();  // throws std::system_error
+PacketSocketPair make_packet_socket_pair();  // throws std::system_error
 
-class GuardSocket {
+class PacketSocket {
  public:
-  using OnMessage = std::function<void(const MemberMessage&)>;
-  // The socket is closed; `why`: the member has sent no valid message, or reads none.
+  // The bytes of a message; may throw ProtocolError.
+  using OnMessage = std::function<void(std::span<const std::byte>)>;
+  // The socket is closed; `why`: the other side has sent no valid message, or reads none.
   using OnFault = std::function<void(const std::string& why)>;
 
   // `end`: of a socket pair, non-blocking. Calls the functions from the loop, or from read_all() and send().
-  GuardSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault);
+  PacketSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault,
+               std::size_t most_queued = 64, std::size_t max_message = kMaxMemberMessage);
 
-  // Does not block: what the socket does not take is queued. Does nothing after the member's end was closed.
+  // Does not block: what the socket does not take is queued. Does nothing after the other end was closed.
   void send(std::vector<std::byte> message);
   // Reads all that has arrived: to be called before the end of the process counts.
   void read_all();
@@ -48,6 +51,7 @@ class GuardSocket {
 
   OnMessage on_message_;
   OnFault on_fault_;
+  const std::size_t most_queued_;  // messages
   Descriptor end_;
   IoWatch readable_, writable_;
   std::deque<Packet> queue_;

@@ -1,0 +1,173 @@
+// The main thread reads from the guard and reports to the rendezvous. While the host is registered, one thread passes
+// its orders on, and one renews its lease. When one of the three fails, all begin anew with a registration, for which
+// the guard tells all it knows.
+#include "elastic/service/agent.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "elastic/service/credentials.h"
+#include "elastic/service/guard_socket_end.h"
+#include "elastic/service/rendezvous_client.h"
+#include "horo/base/error.h"
+#include "horo/base/time.h"
+
+namespace horo {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstPause{20};
+constexpr milliseconds kLongestPause{500};
+constexpr milliseconds kAnswer{5'000};  // of the guard, which waits for nothing
+constexpr std::size_t kMostEvents = 256;
+constexpr int kBeatsInLease = 4;
+
+class Agent {
+ public:
+  explicit Agent(const AgentOptions& options) : options_(options), guard_(options.guard_fd) {
+    const auto spec = guard_.receive(Clock::now() + kAnswer);
+    if (!spec) throw ProtocolError("the guard sends nothing");
+    spec_ = decode_job_spec(*spec);
+  }
+
+  int run() {
+    milliseconds pause = kFirstPause;
+    while (!guard_.is_closed()) {
+      std::string why;
+      try {
+        serve(pause);
+      } catch (const RendezvousGone& error) {
+        why = error.what();
+        credentials_.reset();  // a rendezvous that has lost its folder has another authority
+      } catch (const NotRegistered&) {  // the rendezvous was started again, or has more orders than this host takes
+      } catch (const HostRefused& error) {
+        guard_.send(HostOrder(EndJob{std::string("the rendezvous refuses this host: ") + error.what()}));
+        while (!guard_.is_closed()) guard_.receive(Clock::now() + std::chrono::seconds(60));
+        return 1;
+      }
+      if (guard_.is_closed()) break;
+      if (!why.empty()) tell_contact(false, why);
+      wait(pause);
+      pause = std::min(pause * 2, kLongestPause);
+    }
+    return 0;
+  }
+
+ private:
+  // Returns when the guard has closed its end. Otherwise throws.
+  void serve(milliseconds& pause) {
+    if (!credentials_) {
+      RendezvousClient client(options_.rendezvous, enrolment_credentials(options_.token, options_.job));
+      credentials_ = client.enroll(options_.host, options_.incarnation);
+    }
+    const HostPast past = ask_past();
+    if (guard_.is_closed()) return;
+    RendezvousClient client(options_.rendezvous, *credentials_);
+    const Registration registration = client.register_host({spec_, options_.host, options_.incarnation, past});
+    tell_contact(true, "");
+    pause = kFirstPause;
+    fault_ = nullptr;
+    is_broken_ = false;
+    std::jthread watching([&] {
+      guarded([&] {
+        client.watch(registration.number, [this](const HostOrder& order) { guard_.send(order); });
+      });
+    });
+    std::jthread beating([&](const std::stop_token& stop) { guarded([&] { beat(client, registration, stop); }); });
+    guarded([&] { report(client, registration); });
+    beating.request_stop();
+    client.stop();
+    beating.join();
+    watching.join();
+    if (fault_ != nullptr) std::rethrow_exception(fault_);
+  }
+
+  // Keeps the first failure of the three threads, and ends the others.
+  template <class Call>
+  void guarded(const Call& call) {
+    try {
+      call();
+    } catch (...) {
+      MutexLock lock(mutex_);
+      if (fault_ == nullptr) fault_ = std::current_exception();
+    }
+    is_broken_ = true;
+    guard_.wake();
+    MutexLock lock(mutex_);
+    changed_.notify_all();
+  }
+
+  void report(RendezvousClient& client, const Registration& registration) {
+    while (!is_broken_ && !guard_.is_closed()) {
+      std::vector<HostEvent> events;
+      auto message = guard_.receive(Clock::now() + std::chrono::seconds(1));
+      for (; message; message = events.size() < kMostEvents ? guard_.receive(TimePoint::min()) : std::nullopt) {
+        GuardSays says = decode_guard_says(*message);
+        if (auto* event = std::get_if<HostEvent>(&says)) events.push_back(std::move(*event));
+      }
+      if (!events.empty()) client.report(registration.number, events, limit_of(registration));
+    }
+  }
+
+  void beat(RendezvousClient& client, const Registration& registration, const std::stop_token& stop) {
+    while (!stop.stop_requested() && !is_broken_) {
+      const TimePoint next = Clock::now() + registration.lease / kBeatsInLease;
+      {
+        MutexLock lock(mutex_);
+        while (Clock::now() < next && !is_broken_) changed_.wait_until(mutex_, next);
+      }
+      if (!is_broken_) client.beat(registration.number, limit_of(registration));
+    }
+  }
+
+  static milliseconds limit_of(const Registration& registration) {
+    return std::max(registration.lease / 2, milliseconds(500));
+  }
+
+  // Events before the answer are part of it.
+  HostPast ask_past() {
+    guard_.send(TellPast{});
+    const TimePoint until = Clock::now() + kAnswer;
+    while (!guard_.is_closed() && Clock::now() < until) {
+      const auto message = guard_.receive(until);
+      if (!message) continue;
+      GuardSays says = decode_guard_says(*message);
+      if (auto* past = std::get_if<HostPast>(&says)) return std::move(*past);
+    }
+    return {};
+  }
+
+  void wait(milliseconds pause) {
+    for (const TimePoint until = Clock::now() + pause; Clock::now() < until && !guard_.is_closed();) {
+      guard_.receive(until);
+    }
+  }
+
+  void tell_contact(bool is_there, const std::string& why) {
+    if (is_there_ == is_there) return;
+    is_there_ = is_there;
+    guard_.send(Contact{is_there, why});
+  }
+
+  const AgentOptions& options_;
+  GuardSocketEnd guard_;
+  JobSpec spec_;
+  std::optional<Credentials> credentials_;
+  std::optional<bool> is_there_;
+  std::atomic<bool> is_broken_ = false;  // orders nothing: the failure is read after the threads have ended
+  Mutex mutex_;
+  CondVar changed_;
+  std::exception_ptr fault_;  // mutex_ guards it while the threads run
+};
+
+}  // namespace
+
+int run_agent(const AgentOptions& options) {
+  return Agent(options).run();
+}
+
+}  // namespace horo

@@ -1,0 +1,86 @@
+#include "elastic/service/job_record.h"
+
+#include <variant>
+
+#include "horo/base/error.h"
+#include "horo/base/wire.h"
+
+namespace horo {
+namespace {
+
+constexpr std::uint32_t kRecordVersion = 1;
+constexpr std::size_t kMaxDetail = 4'096;  // bytes
+
+void write_blob(ByteWriter& out, const std::vector<std::byte>& bytes) {
+  out.u32(static_cast<std::uint32_t>(bytes.size()));
+  out.raw(bytes);
+}
+
+void write_membership(ByteWriter& out, const MembershipSnapshot& membership) {
+  out.u32(static_cast<std::uint32_t>(membership.members.size()));
+  for (const auto& member : membership.members) {
+    out.u8(static_cast<std::uint8_t>(member.presence));
+    out.text(std::string_view(member.detail).substr(0, kMaxDetail));
+  }
+  write_blob(out, encode(GuardMessage(membership.view)));
+}
+
+MembershipSnapshot read_membership(ByteReader& in) {
+  using Presence = MembershipSnapshot::Presence;
+  MembershipSnapshot membership;
+  for (std::uint32_t left = in.count(5); left > 0; --left) {
+    const std::uint8_t presence = in.u8();
+    if (presence > static_cast<std::uint8_t>(Presence::kEvicted)) throw ProtocolError("a member without a state");
+    membership.members.push_back({static_cast<Presence>(presence), in.text(kMaxDetail)});
+  }
+  GuardMessage message = decode_guard_message(in.raw(in.u32()));
+  auto* view = std::get_if<View>(&message);
+  if (view == nullptr) throw ProtocolError("a record without a view");
+  membership.view = std::move(*view);
+  return membership;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const JobRecord& record) {
+  ByteWriter out;
+  out.u32(kRecordVersion);
+  out.u64(record.term);
+  write_blob(out, encode(record.spec));
+  out.u32(static_cast<std::uint32_t>(record.incarnations.size()));
+  for (const auto& [host, incarnation] : record.incarnations) {
+    out.u32(host);
+    out.u64(incarnation);
+  }
+  out.u32(static_cast<std::uint32_t>(record.ended.size()));
+  for (const std::uint64_t incarnation : record.ended) out.u64(incarnation);
+  write_membership(out, record.membership);
+  out.u8(record.is_over ? 1 : 0);
+  return out.take();
+}
+
+JobRecord decode_job_record(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  if (const std::uint32_t version = in.u32(); version != kRecordVersion) {
+    throw ProtocolError("the record has version " + std::to_string(version) + ", expected " +
+                        std::to_string(kRecordVersion));
+  }
+  JobRecord record;
+  record.term = in.u64();
+  record.spec = decode_job_spec(in.raw(in.u32()));
+  for (std::uint32_t left = in.count(12); left > 0; --left) {
+    const std::uint32_t host = in.u32();
+    if (host >= record.spec.ranks_by_host.size() || !record.incarnations.emplace(host, in.u64()).second)
+      throw ProtocolError("a host that the job does not have");
+  }
+  for (std::uint32_t left = in.count(8); left > 0; --left) record.ended.push_back(in.u64());
+  record.membership = read_membership(in);
+  const std::uint8_t over = in.u8();
+  in.expect_end();
+  if (over > 1 || record.membership.members.size() != record.spec.members())
+    throw ProtocolError("the record does not fit its job");
+  record.is_over = over == 1;
+  return record;
+}
+
+}  // namespace horo

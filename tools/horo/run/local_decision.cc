@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "horo/base/auth.h"
+#include "horo/base/time.h"
+#include "tools/horo/run/decision.h"
+
+namespace horo::tools {
+namespace {
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+MembershipConfig config_of(const JobSpec& spec) {
+  MembershipConfig config;
+  config.members = static_cast<int>(spec.members());
+  config.min_members = static_cast<int>(spec.min_members);
+  config.silence_limit = spec.silence_limit;
+  config.park_timeout = spec.park_timeout;
+  return config;
+}
+
+class LocalDecision final : public Decision {
+ public:
+  LocalDecision(struct ev_loop* loop, const Launch& launch, DecisionOrders orders)
+      : orders_(std::move(orders)),
+        members_(static_cast<std::size_t>(launch.size())),
+        membership_(config_of(spec_of(launch))),
+        job_(job_view_of(membership_, members_)),
+        timer_(loop, [this] { handle(TimePassed{}); }) {}
+
+  void take(const HostEvent& event) override {
+    std::visit([this](const auto& one) { handle(one); }, event);
+  }
+
+  const JobView& job() const override { return job_; }
+
+ private:
+  void handle(const MembershipEvent& event) {
+    std::vector<MembershipAction> actions = membership_.on(event, Clock::now());
+    job_ = job_view_of(membership_, members_);
+    for (MembershipAction& action : actions) carry_out(action);
+    orders_.changed();
+    const auto next = membership_.next_deadline();
+    if (!next) return timer_.stop();
+    const std::chrono::duration<double> wait = *next - Clock::now();
+    timer_.set(std::max(wait.count(), 0.0) + 0.001);  // libev's clock may be behind
+  }
+
+  void carry_out(MembershipAction& action) {
+    if (auto* sent = std::get_if<SendToMember>(&action)) {
+      if (auto* view = std::get_if<View>(&sent->message)) {
+        if (view->epoch != secret_epoch_) secret_ = make_job_key();
+        secret_epoch_ = view->epoch;
+        view->secret = secret_;
+      }
+      orders_.send(sent->id, std::move(sent->message));
+    }
+    if (const auto* told = std::get_if<Say>(&action)) orders_.say(told->text);
+    if (const auto* end = std::get_if<EndJob>(&action)) orders_.end_job(end->text);
+  }
+
+  DecisionOrders orders_;
+  const std::size_t members_;
+  JobMembership membership_;
+  JobView job_;
+  Timer timer_;
+  std::uint32_t secret_epoch_ = 0;
+  JobKey secret_{};  // of the epoch secret_epoch_, if that is not 0
+};
+
+}  // namespace
+
+std::unique_ptr<Decision> make_local_decision(struct ev_loop* loop, const Launch& launch, DecisionOrders orders) {
+  return std::make_unique<LocalDecision>(loop, launch, std::move(orders));
+}
+
+JobSpec spec_of(const Launch& launch) {
+  JobSpec spec;
+  for (const int ranks : launch.ranks_by_host) spec.ranks_by_host.push_back(static_cast<std::uint32_t>(ranks));
+  spec.min_members = static_cast<std::uint32_t>(launch.min_ranks);
+  spec.silence_limit = milliseconds_of(launch.evict_after_s);
+  spec.park_timeout = milliseconds_of(launch.park_timeout_s);
+  return spec;
+}
+
+}  // namespace horo::tools
