@@ -19,6 +19,7 @@
 #include "tools/horo/conformance/conformance.h"
 #include "tools/horo/doctor/doctor.h"
 #include "tools/horo/run/run_options.h"
+#include "tools/horo/run/service_command.h"
 #include "tools/horo/run/status_command.h"
 
 namespace horo::tools {
@@ -32,6 +33,8 @@ struct Options {
   OpOptions op;
   CodecOptions codec;
   StatusOptions status;
+  RendezvousCommand rendezvous;
+  AgentCommand agent;
   bool settings = false;
   bool json = false;
 };
@@ -55,6 +58,9 @@ void add_elastic_options(CLI::App& run, RunOptions& options) {
   run.add_option("--min-np,--min-num-proc", options.min_ranks, "go on with as few as this number of ranks")
       ->group(elastic);
   run.add_option("--max-np,--max-num-proc", options.max_ranks, "at least -n; no ranks join in this version")
+      ->group(elastic);
+  run.add_option("--rendezvous", options.rendezvous,
+                 "HOST:PORT of a horo rendezvous; without it host 0 runs one, at the port after --addr")
       ->group(elastic);
   run.add_option("--evict-after", options.evict_after_s,
                  "seconds after which a rank that is stopped or does not answer is given up (default: 10)")
@@ -137,6 +143,22 @@ void add_status(CLI::App& app, StatusOptions& options) {
   status->footer("Exit code 0: found; 1: there is no such job, or it does not answer; 2: wrong usage.");
 }
 
+void add_rendezvous(CLI::App& app, Options& options) {
+  CLI::App* rendezvous = app.add_subcommand(
+      "rendezvous", "Serve elastic jobs on several hosts, so that all of their hosts may be lost but one");
+  rendezvous->add_option("--addr", options.rendezvous.addr, "HOST:PORT to listen at; horo run --rendezvous names it")
+      ->required();
+  rendezvous->add_option("--key-file", options.rendezvous.key_file, "the file that horo run has");
+  rendezvous->add_option("--folder", options.rendezvous.folder, "of what outlives this process; made if it is missing")
+      ->required();
+  rendezvous->footer("One job at a time. SIGTERM or SIGINT ends it.");
+  CLI::App* agent = app.add_subcommand("agent", "")->group("");  // horo run starts it
+  agent->add_option("--guard-fd", options.agent.guard_fd)->required();
+  agent->add_option("--rendezvous", options.agent.rendezvous)->required();
+  agent->add_option("--host", options.agent.host)->required();
+  agent->add_option("--incarnation", options.agent.incarnation)->required();
+}
+
 void add_codec_conformance(CLI::App& conformance, CodecOptions& options) {
   CLI::App* codec = conformance.add_subcommand("codec", "A codec: a horo_codec in a shared library");
   codec->add_option("library", options.library, "the library: ./mine.so")->required();
@@ -208,6 +230,7 @@ int run_command(std::vector<std::string> arguments) {
   add_bench(app, options.bench);
   add_doctor(app, options);
   add_status(app, options.status);
+  add_rendezvous(app, options);
   add_conformance(app, options);
   respell(arguments, app);
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
@@ -223,6 +246,8 @@ int run_command(std::vector<std::string> arguments) {
     return 0;
   }
   if (chosen->get_name() == "status") return status(options.status);
+  if (chosen->get_name() == "rendezvous") return run_rendezvous(options.rendezvous);
+  if (chosen->get_name() == "agent") return run_agent(options.agent);
   if (chosen->get_name() == "bench") {
     const auto which = chosen->get_subcommands();
     if (which.empty()) throw std::invalid_argument("bench: expected a subcommand; horo bench --help names all");

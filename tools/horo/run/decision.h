@@ -9,6 +9,7 @@
 #include "elastic/membership.h"
 #include "tools/horo/run/events.h"
 #include "tools/horo/run/launcher.h"
+#include "tools/horo/run/output.h"
 
 namespace horo::tools {
 
@@ -27,10 +28,22 @@ class Decision {
   virtual void take(const HostEvent& event) = 0;
   // The state of the job, as far as it is known here.
   virtual const JobView& job() const = 0;
+  // The ranks of this host have ended: whether job() is final, or will not become it, and this process serves no other
+  // host. If not, orders.changed() is called later.
+  virtual bool may_end() = 0;
 };
 
-// `launch` outlives the result.
+// For the processes that serve a job on several hosts.
+struct ServiceOptions {
+  int key_fd = -1;                 // the job's key
+  StreamWriter* output = nullptr;  // gets what they print
+};
+
+// `launch` outlives the results. The first throws nothing; the second throws as start() does (child.h).
 std::unique_ptr<Decision> make_local_decision(struct ev_loop* loop, const Launch& launch, DecisionOrders orders);
+
+std::unique_ptr<Decision> make_remote_decision(struct ev_loop* loop, const Launch& launch,
+                                               const ServiceOptions& services, DecisionOrders orders);
 
 JobSpec spec_of(const Launch& launch);
 

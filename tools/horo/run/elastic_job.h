@@ -45,6 +45,9 @@ class ElasticJob {
   // Whether the job's exit code depends on that of this rank.
   bool is_judged(int rank) const { return member(static_cast<MemberId>(rank)).is_judged; }
 
+  // See Decision.
+  bool may_end() { return decision_->may_end(); }
+
   // ---- The state for `horo status`.
 
   // Asks the members that can answer for their figures.

@@ -28,6 +28,8 @@ struct Launch {
   int min_ranks = 0;           // an elastic job goes on with this number of ranks; 0: the job is not elastic
   double evict_after_s = 10;   // elastic: a rank that is stopped or does not answer for so long is evicted
   double park_timeout_s = 60;  // elastic: the job ends if too few ranks are left for so long
+  std::string rendezvous;      // elastic, several hosts: host:port of the rendezvous
+  bool embeds_rendezvous = false;  // this process runs it
   CoreBinding binding = CoreBinding::kNone;
   bool prefixed = true;  // lines begin with "[rank] "
   bool verbose = false;

@@ -160,31 +160,48 @@ void set_variables(const RunOptions& options, Launch& launch) {
   launch.variables.emplace_back("HORO_START_TIMEOUT_MS", std::to_string(wait_ms));
 }
 
+// Without --rendezvous host 0 runs one, at the port after that of --addr.
+void set_rendezvous(const RunOptions& options, Launch& launch) {
+  if (launch.ranks_by_host.size() == 1) {
+    if (!options.rendezvous.empty()) refuse("--rendezvous: the job has one host, which needs none; expected --nnodes too");
+    return;
+  }
+  launch.rendezvous = options.rendezvous;
+  if (!launch.rendezvous.empty()) {
+    resolve(launch.rendezvous, "--rendezvous");
+    return;
+  }
+  const std::size_t colon = launch.addr.rfind(':');
+  const int port = std::atoi(launch.addr.c_str() + colon + 1);
+  if (port < 1 || port > 65'534) refuse("--addr " + launch.addr + ": the rendezvous needs the port after it; expected a port from 1 to 65534");
+  launch.rendezvous = launch.addr.substr(0, colon + 1) + std::to_string(port + 1);
+  launch.embeds_rendezvous = launch.host == 0;
+}
+
 // max_ranks is for ranks that join, which this version does not have.
 void set_elastic(const RunOptions& options, Launch& launch) {
   if (!options.min_ranks) {
     const char* const option = options.max_ranks        ? "--max-np"
                                : options.evict_after_s  ? "--evict-after"
                                : options.park_timeout_s ? "--park-timeout"
+                               : !options.rendezvous.empty() ? "--rendezvous"
                                                         : nullptr;
     if (option != nullptr) refuse(std::string(option) + ": expected --min-np too, which makes the job elastic");
     return;
   }
   const std::string option = "--min-np " + std::to_string(*options.min_ranks);
-  const std::string ranks = "-n " + std::to_string(launch.ranks());
-  if (launch.ranks_by_host.size() > 1) {
-    refuse(option + ": an elastic job runs on one host; expected no --nnodes, or no --min-np");
-  }
-  if (*options.min_ranks < 1 || *options.min_ranks > launch.ranks()) {
+  const std::string ranks = (launch.ranks_by_host.size() > 1 ? "" : "-n ") + std::to_string(launch.size());
+  if (*options.min_ranks < 1 || *options.min_ranks > launch.size()) {
     refuse(option + ": expected 1 to the number of ranks at the start, " + ranks);
   }
-  if (options.max_ranks && *options.max_ranks < launch.ranks()) {
+  if (options.max_ranks && *options.max_ranks < launch.size()) {
     refuse("--max-np " + std::to_string(*options.max_ranks) + ": expected at least the number of ranks at the start, " +
            ranks);
   }
   launch.min_ranks = *options.min_ranks;
   launch.evict_after_s = options.evict_after_s.value_or(launch.evict_after_s);
   launch.park_timeout_s = options.park_timeout_s.value_or(launch.park_timeout_s);
+  set_rendezvous(options, launch);
 }
 
 std::string folder_of(const std::string& cwd) {

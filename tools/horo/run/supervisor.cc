@@ -156,11 +156,14 @@ std::unique_ptr<ElasticJob> RankSupervisor::make_elastic() {
     return status;
   };
   orders.changed = [this] {
+    if (!elastic_) return;
     end_evicted();
     answer_status();
+    check_end();
   };
   return std::make_unique<ElasticJob>(loop_, std::move(orders), [this](DecisionOrders asked) {
-    return make_local_decision(loop_, launch_, std::move(asked));
+    if (launch_.ranks_by_host.size() == 1) return make_local_decision(loop_, launch_, std::move(asked));
+    return make_remote_decision(loop_, launch_, {world_.key_fd(), errors_}, std::move(asked));
   });
 }
 
@@ -284,6 +287,8 @@ void RankSupervisor::end_leftovers(Rank& rank) {
 void RankSupervisor::check_end() {
   if (!is_concluded_) {
     if (!end_finished_ranks()) return;
+    const bool is_forced = is_interrupted_ || is_terminating_ || code_;
+    if (elastic_ && !is_forced && !elastic_->may_end()) return;
     conclude();
   }
   if (output_->is_empty() && errors_->is_empty()) ::ev_break(loop_, EVBREAK_ALL);

@@ -1,0 +1,253 @@
+// The rendezvous of the job decides. The agent of this host passes on what happens here, and brings the orders. This
+// object keeps all that a new agent or rendezvous must know of this host's members, and passes no order on twice.
+#include <stdlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "elastic/texts.h"
+#include "horo/base/auth.h"
+#include "horo/base/error.h"
+#include "tools/horo/run/decision.h"
+#include "tools/horo/run/packet_socket.h"
+#include "tools/horo/run/service_process.h"
+
+namespace horo::tools {
+namespace {
+
+constexpr double kLastWordSeconds = 3;      // at the end: for the rendezvous to say how the job ended
+constexpr std::size_t kMostQueued = 8'192;  // messages for an agent that does not read
+constexpr const char* kSelf = "/proc/self/exe";
+
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  for (const std::byte one : make_nonce()) number = number << 8 | static_cast<std::uint64_t>(one);
+  return number | 1;
+}
+
+std::vector<std::string> plain_environment(int key_fd) {
+  std::vector<std::string> environment{"HORO_KEY_FD=" + std::to_string(key_fd)};
+  for (const char* name : {"PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "HORO_LOG_LEVEL", "ASAN_OPTIONS"}) {
+    if (const char* value = ::getenv(name)) environment.push_back(std::string(name) + "=" + value);
+  }
+  return environment;
+}
+
+// What is still true of a member of this host.
+struct Known {
+  std::uint32_t viewed = 0;                    // the epoch of the last View that it was given
+  std::optional<std::uint32_t> asked;          // the epoch of the last Freeze that it was given
+  std::optional<Installed> installed;
+  std::optional<Frozen> frozen;
+  std::optional<Leave> left;
+  bool is_stopped = false;
+  std::optional<MemberEnded> ended;
+
+  void note(const MemberEnded& event) { ended = event; }
+  void note(const MemberStopped&) { is_stopped = true; }
+  void note(const MemberContinued&) { is_stopped = false; }
+  void note(const MemberSent& event) {
+    if (const auto* message = std::get_if<Installed>(&event.message)) {
+      installed = *message;
+      frozen.reset();
+    }
+    if (const auto* message = std::get_if<Frozen>(&event.message)) frozen = *message;
+    if (const auto* message = std::get_if<Leave>(&event.message)) left = *message;
+  }
+
+  MemberPast past(MemberId id) const {
+    MemberPast past{id, viewed, {}};
+    if (installed) past.events.emplace_back(MemberSent{id, *installed});
+    if (frozen) past.events.emplace_back(MemberSent{id, *frozen});
+    if (left) past.events.emplace_back(MemberSent{id, *left});
+    if (is_stopped) past.events.emplace_back(MemberStopped{id});
+    if (ended) past.events.emplace_back(*ended);
+    return past;
+  }
+};
+
+// The folder of a rendezvous that lives as long as the job.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "horo-rendezvous-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::system_error(errno, std::generic_category(), name);
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class RemoteDecision final : public Decision {
+ public:
+  RemoteDecision(struct ev_loop* loop, const Launch& launch, const ServiceOptions& services, DecisionOrders orders)
+      : loop_(loop),
+        launch_(launch),
+        services_(services),
+        orders_(std::move(orders)),
+        spec_(spec_of(launch)),
+        incarnation_(random_number()),
+        last_word_(loop, [this] {
+          is_given_up_ = true;
+          orders_.changed();
+        }) {
+    for (MemberId id = 0; id < spec_.members(); ++id) job_.members.push_back({{"starting", ""}, false, false, true});
+    for (MemberId id = 0; id < spec_.members(); ++id) job_.ranks.push_back(id);
+    const MemberId first = spec_.first_member(launch.host);
+    for (MemberId id = first; id < first + static_cast<MemberId>(launch.ranks()); ++id) known_[id];
+    if (launch.embeds_rendezvous) {
+      folder_ = std::make_unique<Folder>();
+      rendezvous_ = std::make_unique<ServiceProcess>(
+          loop, ServiceProcess::Plan{"rendezvous", [this] { return rendezvous(); }, {}, orders_.say, services.output});
+    }
+    agent_ = std::make_unique<ServiceProcess>(
+        loop, ServiceProcess::Plan{"agent", [this] { return agent(); }, [this] { end_.close(); }, orders_.say,
+                                   services.output});
+  }
+
+  void take(const HostEvent& event) override {
+    std::visit([this](const auto& one) { known_.at(one.id).note(one); }, event);
+    if (socket_ && is_past_told_) socket_->send(encode(GuardSays(event)));
+    orders_.changed();
+  }
+
+  const JobView& job() const override { return job_; }
+
+  bool may_end() override {
+    const auto is_out = [this](const auto& one) { return job_.members[one.first].is_out; };
+    const bool all_out = std::all_of(job_.members.begin(), job_.members.end(), [](const auto& m) { return m.is_out; });
+    const bool is_settled = rendezvous_ ? all_out : std::all_of(known_.begin(), known_.end(), is_out);
+    if (is_settled || is_given_up_) return true;
+    if (rendezvous_ && has_contact_) {
+      if (!std::exchange(is_wait_told_, true)) orders_.say("the ranks of this host have ended; it serves the others");
+    } else if (!last_word_.is_set()) {
+      last_word_.set(kLastWordSeconds);
+    }
+    return false;
+  }
+
+ private:
+  Program rendezvous() const {
+    return {{kSelf, "rendezvous", "--addr", launch_.rendezvous, "--folder", folder_->path()},
+            plain_environment(services_.key_fd),
+            {services_.key_fd},
+            {},
+            {}};
+  }
+
+  Program agent() {
+    PacketSocketPair pair = make_packet_socket_pair();
+    is_past_told_ = false;
+    socket_ = std::make_unique<PacketSocket>(
+        loop_, std::move(pair.guards),
+        [this](std::span<const std::byte> bytes) {
+          std::visit([this](auto&& one) { handle(one); }, decode_agent_says(bytes));
+        },
+        [this](const std::string& why) { orders_.say("the agent of this host has failed: " + printable(why)); },
+        kMostQueued, kMaxHostMessage);
+    socket_->send(encode(spec_));
+    end_ = std::move(pair.others);
+    std::ostringstream incarnation;
+    incarnation << incarnation_;
+    return {{kSelf, "agent", "--guard-fd", std::to_string(end_.get()), "--rendezvous", launch_.rendezvous, "--host",
+             std::to_string(launch_.host), "--incarnation", incarnation.str()},
+            plain_environment(services_.key_fd),
+            {services_.key_fd, end_.get()},
+            {},
+            {}};
+  }
+
+  void handle(const TellPast&) {
+    HostPast past;
+    for (const auto& [id, known] : known_) past.members.push_back(known.past(id));
+    past.told = told_;
+    is_past_told_ = true;
+    socket_->send(encode(GuardSays(past)));
+  }
+
+  void handle(const Contact& contact) {
+    if (contact.is_there && !has_contact_ && was_away_) orders_.say("contact with the rendezvous again");
+    if (!contact.is_there) {
+      was_away_ = true;
+      orders_.say("no contact with the rendezvous at " + launch_.rendezvous + " (" + printable(contact.text) +
+                  "): the ranks go on, and are parked when one is lost");
+    }
+    has_contact_ = contact.is_there;
+    if (has_contact_) last_word_.stop();
+    orders_.changed();
+  }
+
+  void handle(const HostOrder& order) {
+    std::visit([this](const auto& one) { carry_out(one); }, order);
+  }
+
+  void carry_out(const SendToMember& order) {
+    const auto found = known_.find(order.id);
+    if (found == known_.end()) throw ProtocolError("an order for a member of another host");
+    Known& known = found->second;
+    if (const auto* view = std::get_if<View>(&order.message)) {
+      if (view->epoch <= known.viewed) return;
+      known.viewed = view->epoch;
+    }
+    if (const auto* freeze = std::get_if<Freeze>(&order.message)) {
+      if (known.asked && freeze->epoch <= *known.asked) return;
+      known.asked = freeze->epoch;
+    }
+    orders_.send(order.id, order.message);
+  }
+
+  void carry_out(const StoryTold& line) {
+    if (line.number <= told_) return;
+    told_ = line.number;
+    orders_.say(line.text);
+  }
+
+  void carry_out(const EndJob& order) { orders_.end_job(order.text); }
+
+  void carry_out(const JobView& view) {
+    if (view.members.size() != job_.members.size()) throw ProtocolError("the state of another job");
+    job_ = view;
+    orders_.changed();
+  }
+
+  struct ev_loop* const loop_;
+  const Launch& launch_;
+  const ServiceOptions services_;
+  DecisionOrders orders_;
+  const JobSpec spec_;
+  const std::uint64_t incarnation_;
+  JobView job_;
+  std::map<MemberId, Known> known_;  // members of this host
+  std::uint64_t told_ = 0;           // the last line of the story
+  bool has_contact_ = false, was_away_ = false;
+  bool is_past_told_ = false;  // to the present agent
+  bool is_given_up_ = false, is_wait_told_ = false;
+  Timer last_word_;
+  std::unique_ptr<Folder> folder_;
+  std::unique_ptr<PacketSocket> socket_;  // to the present agent
+  Descriptor end_;                        // its end, until it has started
+  std::unique_ptr<ServiceProcess> rendezvous_, agent_;
+};
+
+}  // namespace
+
+std::unique_ptr<Decision> make_remote_decision(struct ev_loop* loop, const Launch& launch,
+                                               const ServiceOptions& services, DecisionOrders orders) {
+  return std::make_unique<RemoteDecision>(loop, launch, services, std::move(orders));
+}
+
+}  // namespace horo::tools

@@ -1,0 +1,42 @@
+#include "tools/horo/run/service_command.h"
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string_view>
+
+#include "elastic/service/agent.h"
+#include "elastic/service/rendezvous_server.h"
+#include "horo/base/config.h"
+
+namespace horo::tools {
+namespace {
+
+constexpr const char* kJobName = "horo";
+
+JobKey service_key(const std::string& key_file) {
+  const auto get = [&](const char* name) -> const char* {
+    const std::string_view text(name);
+    if (!key_file.empty()) return text == "HORO_KEY_FILE" ? key_file.c_str() : nullptr;
+    return text == "HORO_KEY_FILE" || text == "HORO_KEY_FD" ? std::getenv(name) : nullptr;
+  };
+  const auto key = config_from(get).key;
+  if (!key) {
+    throw std::invalid_argument(
+        "expected --key-file FILE (or HORO_KEY_FILE), the key that all hosts of the job have: make one with\n"
+        "    head -c 32 /dev/urandom > key; chmod 600 key");
+  }
+  return *key;
+}
+
+}  // namespace
+
+int run_rendezvous(const RendezvousCommand& command) {
+  return serve_rendezvous({command.addr, command.folder, service_key(command.key_file), kJobName});
+}
+
+int run_agent(const AgentCommand& command) {
+  return horo::run_agent(
+      {command.guard_fd, command.rendezvous, command.host, command.incarnation, service_key(""), kJobName});
+}
+
+}  // namespace horo::tools

@@ -1,0 +1,53 @@
+#include "tools/horo/run/service_process.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tools/horo/run/verdict.h"
+
+namespace horo::tools {
+namespace {
+
+constexpr double kFirstPauseSeconds = 0.02;
+constexpr double kLongestPauseSeconds = 1;
+constexpr double kSteadySeconds = 5;  // a process that ran for so long is started again at once
+
+}  // namespace
+
+ServiceProcess::ServiceProcess(struct ev_loop* loop, Plan plan)
+    : loop_(loop), plan_(std::move(plan)), again_(loop, [this] { start_now(); }), pause_s_(kFirstPauseSeconds) {
+  start_now();
+}
+
+ServiceProcess::~ServiceProcess() {
+  if (pid_ > 0) signal_group(pid_, SIGTERM);
+}
+
+void ServiceProcess::start_now() {
+  const auto destinations = [this] {
+    RankStream::Destinations ways;
+    ways.prefix = "horo " + plan_.name + ": ";
+    ways.writer = plan_.output;
+    ways.end = [] {};
+    return ways;
+  };
+  Child child = start(plan_.program());
+  pid_ = child.pid;
+  started_s_ = ::ev_now(loop_);
+  output_ = std::make_unique<RankStream>(loop_, std::move(child.output), destinations());
+  errors_ = std::make_unique<RankStream>(loop_, std::move(child.errors), destinations());
+  ended_ = std::make_unique<ChildWatch>(loop_, pid_, [this](int status) { on_end(status); });
+  if (plan_.started) plan_.started();
+}
+
+void ServiceProcess::on_end(int status) {
+  pid_ = 0;
+  if (::ev_now(loop_) - started_s_ > kSteadySeconds) pause_s_ = kFirstPauseSeconds;
+  plan_.say("the " + plan_.name + " of this host ended (" + status_text(status) + "): it is started again");
+  again_.set(pause_s_);
+  pause_s_ = std::min(pause_s_ * 2, kLongestPauseSeconds);
+}
+
+}  // namespace horo::tools

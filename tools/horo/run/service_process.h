@@ -1,0 +1,48 @@
+// ServiceProcess: a subcommand of this executable that serves the job beside the ranks, such as its agent. It is started
+// again whenever it ends.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "tools/horo/run/child.h"
+#include "tools/horo/run/events.h"
+#include "tools/horo/run/output.h"
+#include "tools/horo/run/rank_stream.h"
+
+namespace horo::tools {
+
+class ServiceProcess {
+ public:
+  struct Plan {
+    std::string name;                                  // "agent", for texts
+    std::function<Program()> program;                  // of each start
+    std::function<void()> started;                     // after each start; may be empty
+    std::function<void(const std::string& text)> say;  // lines for a person
+    StreamWriter* output = nullptr;                    // gets the lines that the process prints
+  };
+
+  // Starts it. Throws std::system_error or StartFailed if the first start fails.
+  ServiceProcess(struct ev_loop* loop, Plan plan);
+  ~ServiceProcess();
+  ServiceProcess(const ServiceProcess&) = delete;
+  ServiceProcess& operator=(const ServiceProcess&) = delete;
+
+  pid_t pid() const { return pid_; }  // 0: it is about to be started
+
+ private:
+  void start_now();
+  void on_end(int status);
+
+  struct ev_loop* const loop_;
+  const Plan plan_;
+  Timer again_;
+  double pause_s_;
+  double started_s_ = 0;
+  pid_t pid_ = 0;
+  std::unique_ptr<RankStream> output_, errors_;
+  std::unique_ptr<ChildWatch> ended_;
+};
+
+}  // namespace horo::tools
