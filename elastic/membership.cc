@@ -242,7 +242,10 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   const std::string cause = departures_.empty() ? printable(closing_->reason) + "; " : departures_text();
   say(cause + "epoch " + std::to_string(view.epoch) + " has " + ranks_text(members) +
       (members == ranks ? "" : " as " + ranks_text(ranks)));
-  for (const MemberId id : members) view.progress[id] = at(id).frozen->progress;
+  for (const MemberId id : members) {
+    view.progress[id] = at(id).frozen->progress;
+    view.cards[id] = at(id).frozen->card;
+  }
   view_ = members;
   epoch_ = view.epoch;
   closing_.reset();
@@ -359,13 +362,6 @@ std::optional<TimePoint> JobMembership::next_deadline() const {
 
 bool JobMembership::is_over() const {
   return is_ended_ || here().empty();
-}
-
-std::vector<MemberId> JobMembership::judged_members() const {
-  std::vector<MemberId> judged;
-  std::copy_if(view_.begin(), view_.end(), std::back_inserter(judged),
-               [&](MemberId id) { return is_here(id) || at(id).presence == Presence::kLeft; });
-  return is_enough(here().size()) ? judged : view_;
 }
 
 // A member that has left in good order has done its part: the others, which end later, go on without it.

@@ -3,6 +3,7 @@
 #include "elastic/membership.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "horo/base/error.h"
 
@@ -74,6 +75,13 @@ MemberState JobMembership::state_of(MemberId id) const {
   if (!member.was_heard) return {"starting", ""};
   if (member.frozen) return {is_parked() ? "parked" : "frozen", "", true};
   return {member.is_installed ? "running" : "installing", "", true};
+}
+
+std::vector<MemberId> JobMembership::judged_members() const {
+  std::vector<MemberId> judged;
+  std::copy_if(view_.begin(), view_.end(), std::back_inserter(judged),
+               [&](MemberId id) { return is_here(id) || at(id).presence == Presence::kLeft; });
+  return is_enough(here().size()) ? judged : view_;
 }
 
 }  // namespace horo

@@ -20,7 +20,7 @@ using MemberId = std::uint32_t;
 
 inline constexpr std::size_t kMaxMemberText = 2'048;        // bytes; longer texts are cut
 inline constexpr std::size_t kMaxMemberMessage = 32 << 20;  // bytes of an encoded message
-inline constexpr std::uint8_t kMemberMessageVersion = 2;
+inline constexpr std::uint8_t kMemberMessageVersion = 3;
 inline constexpr std::size_t kMaxMembers = 1'024;
 inline constexpr std::size_t kMaxLanes = 1'024;  // of one member
 
@@ -36,6 +36,10 @@ using Effects = std::map<std::uint64_t, std::vector<std::byte>>;
 inline constexpr std::size_t kMaxEffects = 4'096;
 inline constexpr std::size_t kMaxEffectBytes = 8 << 20;  // of all of a member
 
+// How the other members of the next epoch connect to a member: encoded by the member that it is of (Door in ring/door.h).
+using Card = std::vector<std::byte>;
+inline constexpr std::size_t kMaxCardBytes = 4'096;
+
 // ---- From a member to the guard.
 
 // The member has stopped the lanes of this epoch and delivers nothing more in it: its progress is final.
@@ -47,6 +51,7 @@ struct Frozen {
   std::uint64_t applied = 0;     // messages of the stream
   std::uint64_t forgotten = 0;   // the effects of so many of the first of them are not among `effects`
   Effects effects = {};          // of the others
+  Card card = {};                // of this member, in the next epoch
   bool operator==(const Frozen&) const = default;
 };
 // The member runs in this epoch.
@@ -90,6 +95,7 @@ struct View {
   ProgressOf progress;            // of the members that froze in the last epoch and are in this one
   std::string reason;             // why the last epoch ended, as a sentence
   Effects effects = {};  // that some member has applied in the last epoch, and some member has not: it does so now
+  std::map<MemberId, Card> cards = {};  // of the members
   bool operator==(const View&) const = default;
 };
 // What the members that are frozen in this epoch had complete: they deliver now what is done, and stay frozen. The View

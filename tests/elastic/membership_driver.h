@@ -19,8 +19,11 @@ class MembershipDriver {
   void continued(MemberId id) { take(MemberContinued{id}); }
   void sent(MemberId id, MemberMessage message) { take(MemberSent{id, std::move(message)}); }
   void froze(MemberId id, std::uint32_t epoch, std::optional<MemberId> lost = std::nullopt) {
-    sent(id, Frozen{epoch, {{0, 10 + id}}, lost, "rank " + std::to_string(id) + " saw it"});
+    Frozen frozen{epoch, {{0, 10 + id}}, lost, "rank " + std::to_string(id) + " saw it"};
+    frozen.card = card_of(id, epoch);
+    sent(id, std::move(frozen));
   }
+  static Card card_of(MemberId id, std::uint32_t epoch) { return {std::byte(id), std::byte(epoch)}; }
   void installed(const std::vector<MemberId>& ids, std::uint32_t epoch) {
     for (const MemberId id : ids) sent(id, Installed{epoch});
   }

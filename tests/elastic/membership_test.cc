@@ -25,18 +25,19 @@ TEST(Membership, EveryOtherMemberFreezesAtADeath) {
   EXPECT_THAT(job.got<Freeze>(2), IsEmpty());
 }
 
-TEST(Membership, EverySurvivorGetsTheViewWithTheProgressOfAll) {
+TEST(Membership, EverySurvivorGetsTheViewWithTheProgressAndTheCardsOfAll) {
   MembershipDriver job(4, 2);
   job.died(2);
   job.froze(0, 0);
   job.froze(3, 0);
   EXPECT_THAT(job.got<View>(0), IsEmpty());
   job.froze(1, 0);
-  const View view{1,
-                  {0, 1, 3},
-                  {},
-                  {{0, {{0, 10}}}, {1, {{0, 11}}}, {3, {{0, 13}}}},
-                  "rank 2 (member 2) ended: signal 9 (SIGKILL)"};
+  View view{1,
+            {0, 1, 3},
+            {},
+            {{0, {{0, 10}}}, {1, {{0, 11}}}, {3, {{0, 13}}}},
+            "rank 2 (member 2) ended: signal 9 (SIGKILL)"};
+  for (const MemberId id : {0U, 1U, 3U}) view.cards[id] = MembershipDriver::card_of(id, 0);
   for (const MemberId id : {0U, 1U, 3U}) EXPECT_THAT(job.got<View>(id), ElementsAre(view));
   EXPECT_EQ(job.membership.epoch(), 1U);
   EXPECT_EQ(job.membership.members(), (Ids{0, 1, 3}));

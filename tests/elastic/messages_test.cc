@@ -14,6 +14,7 @@ namespace {
 std::vector<MemberMessage> member_messages() {
   return {Frozen{7, {{0, 12}, {3, UINT64_MAX}, {kMessageLane, 1}}, 2, "rank 2 is gone"},
           Frozen{0, {}, std::nullopt, "", 9, 2, {{4, {std::byte{7}}}, {9, {}}}},
+          Frozen{0, {}, std::nullopt, "", 0, 0, {}, {std::byte{5}, std::byte{6}}},
           Frozen{0, {}, std::nullopt, ""},
           Installed{UINT32_MAX},
           Leave{false, ""},
@@ -25,6 +26,7 @@ std::vector<MemberMessage> member_messages() {
 std::vector<GuardMessage> guard_messages() {
   View view{3, {0, 2, 5}, {}, {{0, {{0, 4}, {1, 9}}}, {5, {}}}, "rank 1 died"};
   view.secret.fill(std::byte{0xa5});
+  view.cards = {{0, {std::byte{1}}}, {2, {}}, {5, {std::byte{2}, std::byte{3}}}};
   return {Freeze{7, 2, "rank 2 died"},
           Freeze{0, std::nullopt, ""},
           view,
@@ -119,7 +121,7 @@ TEST(ElasticMessages, TooManyOrTooLongEffectsAreRefused) {
   for (std::uint64_t number = 1; number <= kMaxEffects; ++number) frozen.effects[number];
   std::vector<std::byte> bytes = encode(MemberMessage(frozen));
   EXPECT_EQ(decode_member_message(bytes), MemberMessage(frozen));
-  const std::size_t count_at = bytes.size() - kMaxEffects * 12 - 4;
+  const std::size_t count_at = bytes.size() - kMaxEffects * 12 - 8;
   bytes.resize(bytes.size() + 12);
   bytes[count_at] = std::byte{kMaxEffects % 256 + 1};
   EXPECT_THROW(decode_member_message(bytes), ProtocolError);
@@ -128,6 +130,16 @@ TEST(ElasticMessages, TooManyOrTooLongEffectsAreRefused) {
   EXPECT_EQ(decode_member_message(encode(MemberMessage(frozen))), MemberMessage(frozen));
   frozen.effects[1].resize(kMaxEffectBytes + 1);
   EXPECT_THROW(decode_member_message(encode(MemberMessage(frozen))), ProtocolError);
+}
+
+TEST(ElasticMessages, ALongerCardThanAMemberSendsIsRefused) {
+  Frozen frozen;
+  frozen.card.resize(kMaxCardBytes);
+  std::vector<std::byte> bytes = encode(MemberMessage(frozen));
+  EXPECT_EQ(decode_member_message(bytes), MemberMessage(frozen));
+  bytes[bytes.size() - kMaxCardBytes - 4] = std::byte{1};  // 4,097 bytes
+  bytes.emplace_back();
+  EXPECT_THROW(decode_member_message(bytes), ProtocolError);
 }
 
 std::vector<std::byte> message_of(std::size_t bytes) {

@@ -4,7 +4,7 @@ tests put before the programs of their ranks."""
 MEMBER = r'''
 import os, signal, socket, struct, sys
 
-VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED, ASK, REPORT, SETTLE = 2, *range(1, 11)
+VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED, ASK, REPORT, SETTLE = 3, *range(1, 11)
 
 class Member:
     """Each method blocks until its messages have come; a message that is not expected is an error."""
@@ -26,7 +26,8 @@ class Member:
         lanes = b"".join(struct.pack("<IQ", *lane) for lane in progress.items())
         text = b"seen by member %d" % self.id
         fields = struct.pack("<II", self.epoch, len(progress)) + lanes + struct.pack("<BI", 0, len(text)) + text
-        self.send(FROZEN, fields + struct.pack("<QQI", 0, 0, 0))  # no message of the stream was applied
+        stream = struct.pack("<QQI", 0, 0, 0)  # no message of it was applied
+        self.send(FROZEN, fields + stream + struct.pack("<I", 0))  # no card
 
     def leave(self, failed=False, text=b""):
         self.send(LEAVE, struct.pack("<BI", failed, len(text)) + text + struct.pack("<I", 0))  # no kind of failure

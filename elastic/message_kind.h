@@ -1,0 +1,21 @@
+// The kinds of messages between a member and the guard, as numbers on the wire.
+#pragma once
+
+#include <cstdint>
+
+namespace horo {
+
+enum class MessageKind : std::uint8_t {
+  kFrozen = 1,
+  kInstalled,
+  kLeave,
+  kFreeze,
+  kView,
+  kParked,
+  kEvicted,
+  kAsk,
+  kReport,
+  kSettle
+};
+
+}  // namespace horo

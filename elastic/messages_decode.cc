@@ -1,0 +1,238 @@
+// The reading of what messages.cc writes. Input is not trusted.
+#include <algorithm>
+#include <utility>
+
+#include "elastic/message_kind.h"
+#include "elastic/messages.h"
+#include "horo/base/error.h"
+#include "horo/base/wire.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kLaneBytes = 12;     // of a lane in a Progress
+constexpr std::size_t kEffectBytes = 12;   // of an empty effect
+constexpr std::size_t kProgressBytes = 8;  // of a member with an empty Progress
+constexpr std::size_t kCardBytes = 8;      // of a member with an empty card
+
+static_assert(kMaxMembers * (4 + kProgressBytes + kMaxLanes * kLaneBytes + kCardBytes + kMaxCardBytes) +
+                      kMaxEffectBytes + kMaxEffects * kEffectBytes + 2 * kMaxMemberText <=
+                  kMaxMemberMessage,
+              "the longest view");
+
+bool read_flag(ByteReader& in) {
+  const std::uint8_t value = in.u8();
+  if (value > 1) throw ProtocolError("a flag is " + std::to_string(value) + ", expected 0 or 1");
+  return value == 1;
+}
+
+std::uint32_t read_count(ByteReader& in, std::size_t element_bytes, std::size_t most, const char* what) {
+  const std::uint32_t count = in.count(element_bytes);
+  if (count > most) {
+    throw ProtocolError(std::to_string(count) + " " + what + ", at most " + std::to_string(most) + " expected");
+  }
+  return count;
+}
+
+std::optional<MemberId> read_member(ByteReader& in) {
+  if (!read_flag(in)) return std::nullopt;
+  return in.u32();
+}
+
+// Appends to a map in the order of its keys.
+template <class Map>
+void append(Map& map, typename Map::key_type key, typename Map::mapped_type value) {
+  if (!map.empty() && key <= map.rbegin()->first)
+    throw ProtocolError("lanes, members, effects or cards are not in ascending order");
+  map.emplace_hint(map.end(), key, std::move(value));
+}
+
+Progress read_progress(ByteReader& in) {
+  Progress progress;
+  const std::uint32_t lanes = read_count(in, kLaneBytes, kMaxLanes, "lanes of a member");
+  for (std::uint32_t i = 0; i < lanes; ++i) {
+    const std::uint32_t lane = in.u32();
+    append(progress, lane, in.u64());
+  }
+  return progress;
+}
+
+std::vector<std::byte> read_bytes(ByteReader& in, std::size_t most, const char* what) {
+  const auto bytes = in.raw(read_count(in, 1, most, what));
+  return {bytes.begin(), bytes.end()};
+}
+
+Effects read_effects(ByteReader& in) {
+  Effects effects;
+  const std::uint32_t count = read_count(in, kEffectBytes, kMaxEffects, "effects");
+  std::size_t left = kMaxEffectBytes;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint64_t number = in.u64();
+    append(effects, number, read_bytes(in, left, "bytes of effects"));
+    left -= effects.rbegin()->second.size();
+  }
+  return effects;
+}
+
+Card read_card(ByteReader& in) {
+  return read_bytes(in, kMaxCardBytes, "bytes of a card");
+}
+
+Frozen read_frozen(ByteReader& in) {
+  Frozen message;
+  message.epoch = in.u32();
+  message.progress = read_progress(in);
+  message.lost = read_member(in);
+  message.reason = in.text(kMaxMemberText);
+  message.applied = in.u64();
+  message.forgotten = in.u64();
+  message.effects = read_effects(in);
+  message.card = read_card(in);
+  return message;
+}
+
+Leave read_leave(ByteReader& in) {
+  Leave message;
+  message.failed = read_flag(in);
+  message.reason = in.text(kMaxMemberText);
+  message.failure = in.text(kMaxMemberText);
+  return message;
+}
+
+Report read_report(ByteReader& in) {
+  Report message;
+  message.epoch = in.u32();
+  message.rounds = in.u64();
+  message.collectives = in.u64();
+  message.in_flight = in.u64();
+  message.oldest = in.text(kMaxMemberText);
+  return message;
+}
+
+Freeze read_freeze(ByteReader& in) {
+  Freeze message;
+  message.epoch = in.u32();
+  message.lost = read_member(in);
+  message.reason = in.text(kMaxMemberText);
+  return message;
+}
+
+ProgressOf read_progress_of(ByteReader& in) {
+  ProgressOf members;
+  const std::uint32_t count = read_count(in, kProgressBytes, kMaxMembers, "members with progress");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const MemberId member = in.u32();
+    append(members, member, read_progress(in));
+  }
+  return members;
+}
+
+View read_view(ByteReader& in) {
+  View message;
+  message.epoch = in.u32();
+  const std::uint32_t members = read_count(in, 4, kMaxMembers, "members");
+  for (std::uint32_t i = 0; i < members; ++i) {
+    const MemberId member = in.u32();
+    if (i > 0 && member <= message.members.back()) throw ProtocolError("members are not in ascending order");
+    message.members.push_back(member);
+  }
+  const auto secret = in.raw(message.secret.size());
+  std::copy(secret.begin(), secret.end(), message.secret.begin());
+  message.progress = read_progress_of(in);
+  message.reason = in.text(kMaxMemberText);
+  message.effects = read_effects(in);
+  const std::uint32_t cards = read_count(in, kCardBytes, kMaxMembers, "cards");
+  for (std::uint32_t i = 0; i < cards; ++i) {
+    const MemberId member = in.u32();
+    append(message.cards, member, read_card(in));
+  }
+  return message;
+}
+
+Settle read_settle(ByteReader& in) {
+  Settle message;
+  message.epoch = in.u32();
+  message.progress = read_progress_of(in);
+  message.effects = read_effects(in);
+  return message;
+}
+
+Parked read_parked(ByteReader& in) {
+  Parked message;
+  message.members = in.u32();
+  message.needed = in.u32();
+  return message;
+}
+
+MessageKind read_kind(ByteReader& in, std::size_t bytes) {
+  if (bytes > kMaxMemberMessage) {
+    throw ProtocolError("a message of " + std::to_string(bytes) + " bytes, at most " +
+                        std::to_string(kMaxMemberMessage) + " expected");
+  }
+  if (const std::uint8_t version = in.u8(); version != kMemberMessageVersion) {
+    throw ProtocolError("a message of version " + std::to_string(version) + ", expected " +
+                        std::to_string(kMemberMessageVersion) +
+                        ": horo run and the ranks must have the same version of horo");
+  }
+  return static_cast<MessageKind>(in.u8());
+}
+
+[[noreturn]] void refuse_kind(MessageKind kind) {
+  throw ProtocolError("unknown kind of message: " + std::to_string(static_cast<int>(kind)));
+}
+
+}  // namespace
+
+MemberMessage decode_member_message(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  MemberMessage message;
+  switch (const MessageKind kind = read_kind(in, bytes.size()); kind) {
+    case MessageKind::kFrozen:
+      message = read_frozen(in);
+      break;
+    case MessageKind::kInstalled:
+      message = Installed{in.u32()};
+      break;
+    case MessageKind::kLeave:
+      message = read_leave(in);
+      break;
+    case MessageKind::kReport:
+      message = read_report(in);
+      break;
+    default:
+      refuse_kind(kind);
+  }
+  in.expect_end();
+  return message;
+}
+
+GuardMessage decode_guard_message(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  GuardMessage message;
+  switch (const MessageKind kind = read_kind(in, bytes.size()); kind) {
+    case MessageKind::kFreeze:
+      message = read_freeze(in);
+      break;
+    case MessageKind::kView:
+      message = read_view(in);
+      break;
+    case MessageKind::kSettle:
+      message = read_settle(in);
+      break;
+    case MessageKind::kParked:
+      message = read_parked(in);
+      break;
+    case MessageKind::kEvicted:
+      message = Evicted{in.text(kMaxMemberText)};
+      break;
+    case MessageKind::kAsk:
+      message = Ask{};
+      break;
+    default:
+      refuse_kind(kind);
+  }
+  in.expect_end();
+  return message;
+}
+
+}  // namespace horo
