@@ -56,6 +56,30 @@ struct Links {
 Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi = nullptr,
                   const IsCancelled& is_cancelled = {});
 
+// Where the other ranks connect to this one. The card tells them how: an encoded PeerInfo, up to 4 KiB.
+struct Listeners;
+struct Door {
+  std::vector<std::byte> card;
+  std::shared_ptr<const Listeners> listeners;  // open while they exist
+};
+
+// Opens doors of this rank, each with sockets of its own. doors_of() determines at which addresses the rank can listen:
+// later doors need neither rank 0 nor a name server. Both throw as connect_tcp does.
+using OpenDoor = std::function<Door()>;
+OpenDoor doors_of(const Config& config);
+
+// connect_tcp without an exchange: `cards` are those of the doors of all ranks, by rank, and `door` is the one of this
+// rank. No MPI.
+Links connect_doors(const Config& config, std::uint32_t epoch, const Door& door,
+                    std::span<const std::vector<std::byte>> cards, const IsCancelled& is_cancelled = {});
+
+// The position of a rank among the ranks of its host, by the cards of all ranks. Throws as connect_doors does.
+struct LocalPlace {
+  int rank = 0;
+  int size = 1;
+};
+LocalPlace local_place(int rank, std::span<const std::vector<std::byte>> cards);
+
 // connect_tcp with the exchange that Config::meet_by selects; `exchange` is used for MeetBy::kExchange alone.
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange = {},
                   const IsCancelled& is_cancelled = {});

@@ -105,6 +105,9 @@ class Engine {
   void freeze(int origin, const std::string& why, bool is_own) noexcept;
   void perform_pending();
   void report_frozen(std::uint32_t epoch, const std::string& why, std::optional<MemberId> lost);
+  FailurePtr failure_in_freeze() const noexcept;
+  Card make_card();
+  Links connect_to(const View& view, const Config& config, const IsCancelled& is_cancelled);
   void wait_for_view();
   void set_between_epochs(bool between) noexcept;
   void settle(const ProgressOf& progress, const Effects& effects);
@@ -162,6 +165,8 @@ class Engine {
   std::shared_ptr<EpochState> epoch_;  // other threads: pin()
   std::optional<OwnerHold> owner_hold_;
   bool is_settled_ = false;              // frozen, and the view after the frozen epoch has come
+  OpenDoor open_door_;                   // null: a static job, or one of one rank
+  Door door_;                            // frozen: for the next epoch
   std::optional<TimePoint> left_since_;  // a rank has left this epoch, and collectives are in flight
   int left_rank_ = -1;
   int lost_rank_ = -1;           // by the numbers of the last epoch

@@ -20,16 +20,25 @@ constexpr std::chrono::milliseconds kLeftPatience{100};
 constexpr std::chrono::milliseconds kInstallTimeout{5'000};
 constexpr std::chrono::seconds kWaitForView{1};
 
-// The settings of a member, for the connections of this epoch. Its secret is their key, and names their meeting place.
-Config config_for(const View& view, const Membership& membership, const Config& config) {
-  Config own = config_in(membership, config);
+// By rank. A member without a card gives an empty one, which cannot be read.
+std::vector<Card> cards_in(const View& view) {
+  std::vector<Card> cards;
+  for (const MemberId member : view.members) {
+    const auto found = view.cards.find(member);
+    cards.push_back(found == view.cards.end() ? Card() : found->second);
+  }
+  return cards;
+}
+
+// The settings of a member in this epoch. Its secret is the key of its connections.
+Config config_in(const Membership& membership, const View& view, const Config& config) {
+  Config own = config;
+  own.rank = membership.rank;
+  own.size = membership.size();
+  const LocalPlace place = own.size == 1 ? LocalPlace() : local_place(own.rank, cards_in(view));
+  own.local_rank = place.rank;
+  own.local_size = place.size;
   own.key = view.secret;
-  const std::string_view place = "meeting place";
-  const Mac name = hmac_sha256(view.secret, std::as_bytes(std::span(place.data(), place.size())));
-  own.job += say("/", view.epoch, "/");
-  for (std::size_t i = 0; i < 16; ++i) own.job += say(std::hex, static_cast<int>(name[i]));
-  own.addr.clear();
-  own.meet_by = own.size == 1 ? MeetBy::kAddr : MeetBy::kLocal;
   own.start_timeout = std::min(own.start_timeout, kInstallTimeout);
   return own;
 }
@@ -51,14 +60,15 @@ Membership membership_in(const View& view, MemberId id) {
 void Engine::join_job(const FirstLinks& first) {
   const Membership all = first_membership(config_);
   guard_ = std::make_unique<GuardLink>(config_.guard_fd, [this] { on_guard_message(); });
+  if (config_.size > 1) open_door_ = doors_of(config_);
   for (std::optional<View> view;;) {
     const std::uint32_t epoch = view ? view->epoch : 0;
     const IsCancelled is_cancelled = [this, epoch] { return guard_->has_ended(epoch); };
     try {
       const Membership membership = view ? membership_in(*view, all.members[static_cast<std::size_t>(all.rank)]) : all;
-      Links links =
-          view ? find_others(config_for(*view, membership, config_), epoch, {}, is_cancelled) : first(is_cancelled);
-      epoch_ = std::make_shared<EpochState>(membership, config_, std::move(links));
+      const Config config = view ? config_in(membership, *view, config_) : config_;
+      Links links = view ? connect_to(*view, config, is_cancelled) : first(is_cancelled);
+      epoch_ = std::make_shared<EpochState>(membership, config, std::move(links));
       fail_point("start.connected");
       {
         MutexLock lock(mutex_);
@@ -74,7 +84,9 @@ void Engine::join_job(const FirstLinks& first) {
       }
       return guard_->send(Installed{epoch});
     } catch (const PeerLost& lost) {
-      guard_->send(Frozen{epoch, {}, member_at(view ? view->members : all.members, lost.origin()), lost.what()});
+      Frozen frozen{epoch, {}, member_at(view ? view->members : all.members, lost.origin()), lost.what()};
+      frozen.card = make_card();
+      guard_->send(frozen);
     }
     view = next_view();
   }
@@ -202,16 +214,40 @@ void Engine::freeze(int origin, const std::string& why, bool is_own) noexcept {
     report_frozen(epoch_->membership.epoch, why, lost);
     log_info(say("rank ", rank(), " is frozen in epoch ", epoch_->membership.epoch, ": ", why));
   } catch (...) {
-    leave_job(true, no_memory_->text);
-    tensor_table_.close(no_memory_);
+    const FailurePtr failure = failure_in_freeze();
+    leave_job(true, failure->text);
+    tensor_table_.close(failure);
     end_after_freeze();
   }
+}
+
+// Called in a catch block.
+FailurePtr Engine::failure_in_freeze() const noexcept {
+  try {
+    return peer_lost(rank(), with_rank(current_failure()->text));
+  } catch (const std::bad_alloc&) {
+    return no_memory_;
+  }
+}
+
+// The other members of the next epoch connect to the door of this rank when they have got its card.
+Card Engine::make_card() {
+  door_ = {};
+  if (open_door_) door_ = open_door_();
+  return door_.card;
+}
+
+// The door is closed when all have connected, or some could not.
+Links Engine::connect_to(const View& view, const Config& config, const IsCancelled& is_cancelled) {
+  const Door door = std::exchange(door_, {});
+  return connect_doors(config, view.epoch, door, cards_in(view), is_cancelled);
 }
 
 // After close(): this rank takes part no more.
 void Engine::end_after_freeze() noexcept {
   ended_ = true;
   frozen_ = false;
+  door_ = {};
   detector_deadline_.reset();
   timer_.reset();
   stall_diagnosis_.close();
@@ -234,6 +270,7 @@ void Engine::report_frozen(std::uint32_t epoch, const std::string& why, std::opt
     frozen.forgotten = effects.forgotten;
     frozen.effects = std::move(effects.effects);
   }
+  frozen.card = make_card();
   fail_point("engine.stopped");
   guard_->send(frozen);
   fail_point("engine.frozen");
@@ -304,12 +341,10 @@ void Engine::install(const View& view) {
 std::shared_ptr<EpochState> Engine::connect(const View& view) {
   const auto& before = epoch_->membership;
   const Membership membership = membership_in(view, before.members[static_cast<std::size_t>(before.rank)]);
-  const Config config = config_for(view, membership, config_);
+  const Config config = config_in(membership, view, config_);
   const auto is_cancelled = [this, &view] { return guard_->has_ended(view.epoch) || is_leaving(); };
-  Links links = find_others(config, view.epoch, {}, is_cancelled);
-  Config settings = config_;
-  settings.start_timeout = config.start_timeout;
-  return std::make_shared<EpochState>(membership, settings, std::move(links), *epoch_);
+  Links links = connect_to(view, config, is_cancelled);
+  return std::make_shared<EpochState>(membership, config, std::move(links), *epoch_);
 }
 
 void Engine::leave_job(bool failed, const std::string& why) noexcept {

@@ -48,25 +48,16 @@ Membership first_membership(const Config& config) {
   return first;
 }
 
-// Local ranks follow the ranks: an elastic job has one host.
-Config config_in(const Membership& membership, const Config& config) {
-  Config own = config;
-  if (membership.epoch == 0 || membership.size() == config.size) return own;
-  own.rank = own.local_rank = membership.rank;
-  own.size = own.local_size = membership.size();
-  return own;
-}
-
 EpochState::EpochState(const Membership& first, const Config& settings, Links found)
     : membership(first),
-      config(config_in(first, settings)),
+      config(settings),
       links(std::move(found)),
       coordinator(coordinator_config(config)),
       detector(config, links.names) {}
 
 EpochState::EpochState(const Membership& next, const Config& settings, Links found, const EpochState& before)
     : membership(next),
-      config(config_in(next, settings)),
+      config(settings),
       links(std::move(found)),
       coordinator(coordinator_config(config), before.coordinator, before.membership.ranks_in(next)),
       detector(config, links.names) {}

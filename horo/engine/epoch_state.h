@@ -25,20 +25,19 @@ struct Membership {
   std::vector<int> ranks_in(const Membership& later) const;
 };
 Membership first_membership(const Config& config);
-// The settings of a member in this epoch.
-Config config_in(const Membership& membership, const Config& config);
 
 // How long a rank that leaves an epoch waits until its peers have read everything.
 inline constexpr std::chrono::milliseconds kGoodbyePatience{1'000};
 
 // In order of construction. The engine's thread only, except for LaneSet's functions for any thread.
 struct EpochState {
+  // config: with the ranks of this epoch.
   EpochState(const Membership& membership, const Config& config, Links links);
   // The epoch with this number after `before`, which has ended.
   EpochState(const Membership& membership, const Config& config, Links links, const EpochState& before);
 
   const Membership membership;
-  const Config config;  // with the ranks of this epoch
+  const Config config;
   Links links;
   Coordinator coordinator;
   FailureDetector detector;

@@ -1,18 +1,16 @@
 // Every rank listens at a port that the system chooses, publishes its address in the exchange, dials all lower ranks
 // and accepts all higher ranks. Rank 0 gets a second connection from every rank, for control.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <stdexcept>
-#include <system_error>
 
 #include "horo/base/error.h"
 #include "horo/base/log.h"
 #include "horo/base/say.h"
 #include "ring/bootstrap/address.h"
+#include "ring/bootstrap/door.h"
 #include "ring/bootstrap/full_mesh.h"
 #include "ring/bootstrap/peer_info.h"
 #include "ring/bootstrap/shm_handover.h"
@@ -25,47 +23,6 @@
 
 namespace horo {
 namespace {
-
-// Rank 0 listens at Config::addr; another rank at its address towards rank 0. Without Config::addr, the ranks of
-// several hosts listen at their addresses towards the launcher's hub.
-Listener listen_for_data(const Config& config) {
-  if (config.meet_by == MeetBy::kExchange && config.local_size < config.size) {
-    return listen_for(config, address_for_others(config));
-  }
-  const std::string addr = config.addr.empty() ? "127.0.0.1:1" : config.addr;
-  std::string why;
-  for (const Address& address : usable_addresses(config, addr, "HORO_ADDR")) {
-    try {
-      return listen_for(config, config.rank == 0 ? with_port(address, 0) : address_towards(address));
-    } catch (const std::system_error& error) {
-      why = explain_listening(error);
-    }
-  }
-  throw std::invalid_argument(say("HORO_ADDR=", addr, ": rank ", config.rank, " ", why));
-}
-
-// The Unix socket at which ranks of this host connect to share memory. Not open where Config::transport is "tcp", or
-// where listening fails and Config::transport does not require shared memory. The name is random, and a peer must
-// authenticate itself as at any other socket.
-struct LocalListener {
-  Fd fd;
-  std::string name;
-};
-
-LocalListener listen_locally(const Config& config) {
-  if (config.transport == "tcp" || config.local_size < 2) return {};
-  const JobKey random = make_job_key();
-  std::string name = say("horo-", ::geteuid(), "-", std::hex);
-  for (std::size_t i = 0; i < 16; ++i) name += say(std::hex, static_cast<int>(random[i]));
-  try {
-    return {listen_at(abstract_address(name)), name};
-  } catch (const std::system_error& error) {
-    const std::string why = say("rank ", config.rank, " (host ", this_process().host, ") ", error.what());
-    if (config.transport == "shm") throw std::invalid_argument("HORO_TRANSPORT=shm: " + why);
-    log_warning(why + "; no memory is shared with other ranks");
-    return {};
-  }
-}
 
 // Where the peer may share memory the Unix socket comes first; with Config::transport "shm" it is the only address.
 std::vector<Address> addresses_of(const Config& config, const PeerInfo& info, int rank) {
@@ -153,35 +110,18 @@ std::shared_ptr<ShmArenas> arenas_of(int rank, std::vector<Connection>& connecti
   return std::make_shared<ShmArenas>(rank, std::move(*own), std::move(peers));
 }
 
-}  // namespace
-
-Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi,
-                  const IsCancelled& is_cancelled) {
-  FullMesh mesh;
-  mesh.is_cancelled = is_cancelled;
-  mesh.self = identity_of(config, epoch);
+// Through the doors of all ranks. `cards`: by rank.
+Links connect_through(FullMesh mesh, const Config& config, const Listeners& door,
+                      std::span<const std::vector<std::byte>> cards, const MpiApi* mpi) {
   const Identity& self = mesh.self;
-  if (self.size == 1)
-    return {make_stream_transport(config, self, {}), make_stream_control(config, self, {}), {"rank 0"}};
-
-  check_descriptors(config);
-  const Listener listener = listen_for_data(config);
-  const LocalListener local = listen_locally(config);
-  PeerInfo mine = make_peer_info(to_text(listener.published));
-  mine.host_id = config.host_id;
-  mine.local_socket = local.name;
-  mine.backend = config.backend;
-  mine.transport = config.transport;
-  mine.width = std::to_string(config.tcp_width);
-  const auto blobs = exchange(encode(mine));
-  if (blobs.size() != static_cast<std::size_t>(self.size)) {
-    throw std::invalid_argument(say("the exchange gave ", blobs.size(), " addresses, expected ", self.size));
+  if (cards.size() != static_cast<std::size_t>(self.size)) {
+    throw std::invalid_argument(say("the exchange gave ", cards.size(), " addresses, expected ", self.size));
   }
-  const std::vector<PeerInfo> infos = read_peer_infos(blobs);
+  const std::vector<PeerInfo> infos = read_peer_infos(cards);
   mesh.names = names_of(infos);
   mesh.watched = watch_processes(processes_of(infos));
-  mesh.listener = listener.fd.get();
-  mesh.local_listener = local.fd.get();
+  mesh.listener = door.data.fd.get();
+  mesh.local_listener = door.local.fd.get();
   mesh.hello_timeout = config.hello_timeout;
   mesh.deadline = Clock::now() + config.start_timeout;
   mesh.timeout_text = say("within ", config.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
@@ -205,6 +145,45 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   return {make_stream_transport(config, self, std::move(data), arenas),
           make_stream_control(config, self, std::move(control), std::move(mesh.watched)), std::move(mesh.names),
           arenas};
+}
+
+Links alone(const Config& config, const Identity& self) {
+  return {make_stream_transport(config, self, {}), make_stream_control(config, self, {}), {"rank 0"}};
+}
+
+}  // namespace
+
+Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exchange, const MpiApi* mpi,
+                  const IsCancelled& is_cancelled) {
+  FullMesh mesh;
+  mesh.is_cancelled = is_cancelled;
+  mesh.self = identity_of(config, epoch);
+  if (mesh.self.size == 1) return alone(config, mesh.self);
+  check_descriptors(config);
+  const Door door = doors_of(config)();
+  const auto cards = exchange(door.card);
+  return connect_through(std::move(mesh), config, *door.listeners, cards, mpi);
+}
+
+Links connect_doors(const Config& config, std::uint32_t epoch, const Door& door,
+                    std::span<const std::vector<std::byte>> cards, const IsCancelled& is_cancelled) {
+  FullMesh mesh;
+  mesh.is_cancelled = is_cancelled;
+  mesh.self = identity_of(config, epoch);
+  if (mesh.self.size == 1) return alone(config, mesh.self);
+  check_descriptors(config);
+  return connect_through(std::move(mesh), config, *door.listeners, cards, nullptr);
+}
+
+LocalPlace local_place(int rank, std::span<const std::vector<std::byte>> cards) {
+  const std::vector<PeerInfo> infos = read_peer_infos(cards);
+  LocalPlace place{0, 0};
+  for (std::size_t other = 0; other < infos.size(); ++other) {
+    if (infos[other].host_id != infos.at(static_cast<std::size_t>(rank)).host_id) continue;
+    ++place.size;
+    if (other < static_cast<std::size_t>(rank)) ++place.rank;
+  }
+  return place;
 }
 
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange,
