@@ -105,7 +105,7 @@ class Agent {
     while (!is_broken_ && !guard_.is_closed()) {
       std::vector<HostEvent> events;
       auto message = guard_.receive(Clock::now() + std::chrono::seconds(1));
-      for (; message; message = events.size() < kMostEvents ? guard_.receive(TimePoint::min()) : std::nullopt) {
+      for (; message; message = events.size() < kMostEvents ? guard_.receive(Clock::now()) : std::nullopt) {
         GuardSays says = decode_guard_says(*message);
         if (auto* event = std::get_if<HostEvent>(&says)) events.push_back(std::move(*event));
       }

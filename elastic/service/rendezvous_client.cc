@@ -63,7 +63,6 @@ struct RendezvousClient::Calls {
             address, grpc::SslCredentials({own.roots_pem, own.key_pem, own.certificate_pem}), arguments())),
         stub(rpc::Rendezvous::NewStub(channel)) {}
 
-  // Without WaitForConnected a call to a rendezvous that is about to start fails at once.
   template <class Request, class Reply>
   Reply call(grpc::Status (rpc::Rendezvous::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
              const Request& request, milliseconds limit) {
@@ -75,10 +74,8 @@ struct RendezvousClient::Calls {
     return reply;
   }
 
-  void connect() {
-    if (!channel->WaitForConnected(std::chrono::system_clock::now() + kConnectLimit))
-      throw RendezvousGone("no connection");
-  }
+  // If there is no connection by then, the next call fails with the reason.
+  void connect() { channel->WaitForConnected(std::chrono::system_clock::now() + kConnectLimit); }
 
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<rpc::Rendezvous::Stub> stub;

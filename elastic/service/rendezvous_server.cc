@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <memory>
@@ -31,6 +32,7 @@ constexpr int kHandshakeMs = 5'000;        // until a connection is authenticate
 constexpr int kMaxMetadata = 8 << 10;      // bytes of a call's headers
 constexpr std::size_t kMemory = 512 << 20;  // bytes that gRPC may use
 constexpr std::size_t kOrdersAtOnce = 64;
+constexpr std::chrono::milliseconds kLastOrders{500};  // at the end: for hosts to take what is left
 
 std::string order_text(const HostOrder& order) {
   const std::vector<std::byte> bytes = encode(AgentSays(order));
@@ -59,9 +61,14 @@ class Service final : public rpc::Rendezvous::CallbackService {
     MutexLock lock(mutex_);
     return fault_;
   }
-  // No stream goes on after this.
-  void close() {
+  // Ends the streams, after their hosts have taken the orders that are left, or the limit has passed.
+  void close(std::chrono::milliseconds limit) {
     MutexLock lock(mutex_);
+    const TimePoint until = Clock::now() + limit;
+    const auto is_free = [](const auto& one) { return one.second->is_free(); };
+    while (!std::all_of(streams_.begin(), streams_.end(), is_free) && Clock::now() < until) {
+      changed_.wait_until(mutex_, until);
+    }
     for (const auto& [host, stream] : streams_) stream->close();
   }
 
@@ -238,6 +245,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
   void on_written(Stream& stream, bool is_written) {
     MutexLock lock(mutex_);
     stream.end_write();
+    changed_.notify_all();
     if (!is_written) return stream.refuse(grpc::Status::CANCELLED);
     for (const auto& [host, one] : streams_) {
       if (one == &stream) return write_orders(host);
@@ -337,7 +345,7 @@ int serve_rendezvous(const RendezvousOptions& options) {
   int signal = 0;
   while (::sigwait(&ending, &signal) != 0) {
   }
-  service.close();
+  service.close(kLastOrders);
   server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
   if (const std::string fault = service.fault(); !fault.empty()) throw StoreLost(fault);
   return 0;

@@ -180,7 +180,8 @@ class RemoteDecision final : public Decision {
   }
 
   void handle(const Contact& contact) {
-    if (contact.is_there && !has_contact_ && was_away_) orders_.say("contact with the rendezvous again");
+    if (contact.is_there && was_away_) orders_.say("contact with the rendezvous again");
+    if (contact.is_there && !was_away_ && launch_.verbose) orders_.say("contact with the rendezvous");
     if (!contact.is_there) {
       was_away_ = true;
       orders_.say("no contact with the rendezvous at " + launch_.rendezvous + " (" + printable(contact.text) +

@@ -73,7 +73,7 @@ std::string members_of(const JobStatus& status) {
   for (const MemberStatus& member : status.members) {
     std::vector<std::string> row{std::to_string(member.id)};
     if (is_elastic) row.push_back(member.rank ? std::to_string(*member.rank) : "-");
-    row.push_back(std::to_string(member.pid));
+    row.push_back(member.pid == 0 ? "-" : std::to_string(member.pid));  // 0: on another host
     row.push_back(printable(member.state));
     if (is_elastic) {
       const auto& figures = member.figures;

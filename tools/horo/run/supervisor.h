@@ -67,6 +67,7 @@ class RankSupervisor {
   void on_status_asked();
   void answer_status();
   std::string status_document() const;
+  void add_other_hosts(JobStatus& status) const;
   std::string running_text() const;
 
   const Launch& launch_;

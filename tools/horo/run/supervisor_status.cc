@@ -1,6 +1,7 @@
 // What `horo status` shows of the job. Nothing is gathered unless a client asks.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <system_error>
@@ -51,6 +52,15 @@ void RankSupervisor::answer_status() {
   status_->answer(status_document());
 }
 
+// The decision tells the states of all members; their processes are known on their own hosts.
+void RankSupervisor::add_other_hosts(JobStatus& status) const {
+  const int first = launch_.first_rank(), end = first + launch_.ranks();
+  for (int id = 0; id < launch_.size(); ++id) {
+    if (id < first || id >= end) status.members.push_back({id, id, 0, "", "", {}});
+  }
+  std::sort(status.members.begin(), status.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+}
+
 std::string RankSupervisor::status_document() const {
   JobStatus status;
   status.job = ::getpid();
@@ -72,6 +82,7 @@ std::string RankSupervisor::status_document() const {
   }
   if (elastic_) {
     status.min_ranks = launch_.min_ranks;
+    add_other_hosts(status);
     elastic_->describe(status);
   }
   status.story.assign(story_.lines().begin(), story_.lines().end());
