@@ -73,12 +73,8 @@ OpenDoor doors_of(const Config& config);
 Links connect_doors(const Config& config, std::uint32_t epoch, const Door& door,
                     std::span<const std::vector<std::byte>> cards, const IsCancelled& is_cancelled = {});
 
-// The position of a rank among the ranks of its host, by the cards of all ranks. Throws as connect_doors does.
-struct LocalPlace {
-  int rank = 0;
-  int size = 1;
-};
-LocalPlace local_place(int rank, std::span<const std::vector<std::byte>> cards);
+// The number of ranks on the host of this rank, by the cards of all ranks. Throws as connect_doors does.
+int local_size_in(std::span<const std::vector<std::byte>> cards, int rank);
 
 // connect_tcp with the exchange that Config::meet_by selects; `exchange` is used for MeetBy::kExchange alone.
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange = {},

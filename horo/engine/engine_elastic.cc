@@ -30,14 +30,12 @@ std::vector<Card> cards_in(const View& view) {
   return cards;
 }
 
-// The settings of a member in this epoch. Its secret is the key of its connections.
+// The settings of a member in this epoch. Its secret is the key of its connections. Local ranks never change.
 Config config_in(const Membership& membership, const View& view, const Config& config) {
   Config own = config;
   own.rank = membership.rank;
   own.size = membership.size();
-  const LocalPlace place = own.size == 1 ? LocalPlace() : local_place(own.rank, cards_in(view));
-  own.local_rank = place.rank;
-  own.local_size = place.size;
+  own.local_size = own.size == 1 ? 1 : local_size_in(cards_in(view), own.rank);
   own.key = view.secret;
   own.start_timeout = std::min(own.start_timeout, kInstallTimeout);
   return own;

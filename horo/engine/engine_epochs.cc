@@ -30,7 +30,7 @@ class Laps {
 
 }  // namespace
 
-// The startup agreement of the epoch, and its lanes. Local ranks never change.
+// The startup agreement of the epoch, and its lanes.
 Topology Engine::open_lanes(EpochState& epoch) {
   const Config& config = epoch.config;
   StartupAgreement agreed = compare_settings(epoch.links, config, counters_);
@@ -44,7 +44,6 @@ Topology Engine::open_lanes(EpochState& epoch) {
     if (set != 0 && std::ranges::binary_search(ranks, config.rank)) epoch.lanes->open(set, ranks);
   }
   agreed.topology.epoch = epoch.membership.epoch;
-  agreed.topology.local_rank = config_.local_rank;
   return agreed.topology;
 }
 

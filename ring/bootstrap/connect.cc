@@ -175,15 +175,10 @@ Links connect_doors(const Config& config, std::uint32_t epoch, const Door& door,
   return connect_through(std::move(mesh), config, *door.listeners, cards, nullptr);
 }
 
-LocalPlace local_place(int rank, std::span<const std::vector<std::byte>> cards) {
+int local_size_in(std::span<const std::vector<std::byte>> cards, int rank) {
   const std::vector<PeerInfo> infos = read_peer_infos(cards);
-  LocalPlace place{0, 0};
-  for (std::size_t other = 0; other < infos.size(); ++other) {
-    if (infos[other].host_id != infos.at(static_cast<std::size_t>(rank)).host_id) continue;
-    ++place.size;
-    if (other < static_cast<std::size_t>(rank)) ++place.rank;
-  }
-  return place;
+  const std::string& host = infos.at(static_cast<std::size_t>(rank)).host_id;
+  return static_cast<int>(std::ranges::count(infos, host, &PeerInfo::host_id));
 }
 
 Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange,

@@ -15,7 +15,7 @@ def soaks():
     sys.path.remove(str(ROOT / "tools"))
 
 
-OPTIONS = argparse.Namespace(limit=10, step_limit=5, steps=12, seed=0)
+OPTIONS = argparse.Namespace(limit=10, step_limit=5, steps=12, seed=0, per_host=None)
 
 
 def line(rank, results=9, hash="ab", members="7x4,3x5,", longest=20, in_set=None):

@@ -10,7 +10,9 @@ import pytest
 from launching import HORO, ROOT
 
 LIBRARY = ROOT / "build/release/tests/horo/libhoro_kills.so"
-OPTIONS = argparse.Namespace(steps=12, seed=0, library="libhoro_kills.so", horo="horo", limit=10, step_limit=5)
+OPTIONS = argparse.Namespace(
+    steps=12, seed=0, library="libhoro_kills.so", horo="horo", limit=10, step_limit=5, per_host=None
+)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,12 @@ LINE = re.compile(
 )  # apart: this rank takes no part in what the others reduce
 FIRED = re.compile(r"^\[\d+\] fired (\d+):([\w.]+):\d+(?:\+\d+)?$", re.M)
 HANGS_AFTER = 3  # limits of a job: then it is killed
+# Starts a rank on a simulated host: ranks that share it have one HORO_HOST_ID, and all others are reached by TCP.
+ON_HOST = """
+first=$((HORO_RANK / {0} * {0})); rest=$((HORO_SIZE - first))
+export HORO_HOST_ID=host-$first HORO_LOCAL_RANK=$((HORO_RANK - first)) HORO_LOCAL_SIZE=$((rest < {0} ? rest : {0}))
+exec "$@"
+"""
 
 # kills and stops: TEST_KILL and TEST_STOP of kill_points.h. options: of horo run. rank: the command of a rank, if it is
 # not that of elastic_rank. more: further variables, as pairs.
@@ -30,12 +36,15 @@ def add_arguments(parser):
     parser.add_argument("--steps", type=int, default=12, help="steps of each job (default: 12)")
     parser.add_argument("--limit", type=float, default=10, help="longest job in seconds (default: 10)")
     parser.add_argument("--step-limit", type=float, default=5, help="longest step in seconds (default: 5)")
+    parser.add_argument("--per-host", type=int, help="ranks per simulated host (default: all ranks on one host)")
     parser.add_argument("--horo", default=str(ROOT / "build/release/tools/horo/horo"), help="the horo executable")
     parser.add_argument("--rank", default=str(ROOT / "build/release/tests/horo/elastic_rank"), help="the rank program")
 
 
 def command(job, options):
     rank = job.rank or [options.rank, job.program, str(job.steps), str(job.seed)]
+    if options.per_host:
+        rank = ["sh", "-c", ON_HOST.format(options.per_host), "sh", *rank]
     return [options.horo, "run", "-n", str(job.size), "--min-np", "1", *job.options, *rank]
 
 
