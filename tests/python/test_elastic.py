@@ -133,6 +133,13 @@ def test_a_rank_that_is_stopped_is_evicted():
     assert lines == ["end 2 2.0"] * 2 and "evicted" in errors
 
 
+# It could not connect in the next epoch.
+def test_a_rank_without_descriptors_fails_and_the_others_go_on():
+    lines, errors = job(3, "elastic_ends", "dies, and rank 2 has no descriptors")
+    assert lines == ["end 1 1.0"], errors
+    assert re.search(r"rank 2 failed \(rank 2: .*Too many open files\)", errors), errors
+
+
 def test_a_job_of_too_few_ranks_parks_and_ends():
     options = ("--min-np", "3", "--park-timeout", "0.5")
     lines, errors = job(3, "elastic_ends", "dies", options=options, code=1)

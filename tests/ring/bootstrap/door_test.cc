@@ -1,0 +1,97 @@
+// Ranks that have opened their doors before it is known which ranks connect.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "horo/base/error.h"
+#include "ring/bootstrap/peer_info.h"
+#include "ring/os/socket.h"
+#include "ring/shm/arena.h"
+#include "tests/ring/run_ranks.h"
+
+namespace horo::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Cards = std::vector<std::vector<std::byte>>;
+
+Config on_host(const std::string& host, int rank) {
+  Config config = config_of(rank, 3, "127.0.0.1:1");
+  config.host_id = host;
+  config.local_size = 2;
+  return config;
+}
+
+std::string address_in(const Door& door) {
+  return read_peer_infos(std::vector(1, door.card)).front().address;
+}
+
+bool is_open(const std::string& address) {
+  const Fd fd = dial(resolve(address, "test").front());
+  return fd.is_open() && error_of(fd.get()) == 0;
+}
+
+// The ranks of an epoch have other numbers than those that opened the doors.
+TEST(Door, RanksConnectByTheirCardsAlone) {
+  std::vector<Config> configs;
+  std::vector<Door> doors;
+  Cards cards;
+  for (const auto& [host, rank] : {std::pair("one", 1), {"other", 2}, {"other", 0}}) {
+    configs.push_back(on_host(host, rank));
+    doors.push_back(doors_of(configs.back())());
+    cards.push_back(doors.back().card);
+    configs.back().rank = static_cast<int>(configs.size()) - 1;
+  }
+  EXPECT_THAT((std::vector{local_size_in(cards, 0), local_size_in(cards, 1), local_size_in(cards, 2)}),
+              ElementsAre(1, 2, 2));
+  std::vector<std::function<void()>> ranks;
+  for (std::size_t rank = 0; rank < configs.size(); ++rank) {
+    ranks.push_back([&, rank] {
+      const Links links = connect_doors(configs[rank], 7, doors[rank], cards);
+      EXPECT_EQ(links.transport->size(), 3);
+      EXPECT_EQ(links.arenas != nullptr, rank != 0);
+    });
+  }
+  for (const auto& error : run_threads(ranks)) EXPECT_EQ(message_of(error), "");
+}
+
+TEST(Door, IsOpenAsLongAsItExists) {
+  std::string address;
+  {
+    const OpenDoor open = doors_of(on_host("one", 0));
+    const Door door = open(), another = open();
+    address = address_in(door);
+    EXPECT_NE(address, address_in(another));
+    EXPECT_TRUE(is_open(address));
+  }
+  EXPECT_FALSE(is_open(address));
+}
+
+TEST(Door, ARankThatDoesNotConnectIsMissedByName) {
+  Config config = on_host("one", 0);
+  config.size = 2;
+  config.start_timeout = std::chrono::milliseconds(50);
+  const Door door = doors_of(config)();
+  const Cards cards = {door.card, doors_of(config)().card};
+  const auto errors = run_threads({[&] { connect_doors(config, 1, door, cards); }});
+  EXPECT_EQ(origin_of(errors[0]), 1);
+  EXPECT_THAT(message_of(errors[0]), HasSubstr("rank 1 did not connect"));
+}
+
+TEST(Door, ACardThatCannotBeReadIsRefused) {
+  Config config = on_host("one", 0);
+  config.size = 2;
+  const Door door = doors_of(config)();
+  EXPECT_THROW(connect_doors(config, 1, door, Cards{door.card, {}}), std::invalid_argument);
+  EXPECT_THROW(connect_doors(config, 1, door, Cards{door.card}), std::invalid_argument);
+  Cards cut = {door.card, door.card};
+  cut[1].pop_back();
+  EXPECT_THROW(connect_doors(config, 1, door, cut), PeerLost);
+}
+
+}  // namespace
+}  // namespace horo::test
