@@ -36,7 +36,7 @@ using Effects = std::map<std::uint64_t, std::vector<std::byte>>;
 inline constexpr std::size_t kMaxEffects = 4'096;
 inline constexpr std::size_t kMaxEffectBytes = 8 << 20;  // of all of a member
 
-// How the other members of the next epoch connect to a member: encoded by the member that it is of (Door in ring/door.h).
+// How the other members of the next epoch connect to a member: what its Door (ring/links.h) gives them.
 using Card = std::vector<std::byte>;
 inline constexpr std::size_t kMaxCardBytes = 4'096;
 

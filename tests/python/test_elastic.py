@@ -133,6 +133,21 @@ def test_a_rank_that_is_stopped_is_evicted():
     assert lines == ["end 2 2.0"] * 2 and "evicted" in errors
 
 
+# By the id of the lost ranks: id, sum, local_rank, local_size, cross_rank and cross_size of those that are left.
+PLACES = {
+    (1,): ["0 29 0 2 0 2", "2 29 2 2 0 1", "3 29 0 2 1 2", "4 29 1 2 0 1"],
+    (0,): ["1 30 1 2 0 2", "2 30 2 2 0 1", "3 30 0 2 0 1", "4 30 1 2 1 2"],
+    (0, 1, 2): ["3 24 0 2 0 1", "4 24 1 2 0 1"],
+    (1, 2, 3): ["0 17 0 1 0 1", "4 17 1 1 0 1"],
+}
+
+
+@pytest.mark.parametrize("lost", PLACES)
+def test_local_sizes_follow_the_ranks_that_are_left_on_a_host(lost):
+    lines, errors = job(5, "elastic_hosts", *lost)
+    assert sorted(lines) == PLACES[lost], errors
+
+
 # It could not connect in the next epoch.
 def test_a_rank_without_descriptors_fails_and_the_others_go_on():
     lines, errors = job(3, "elastic_ends", "dies, and rank 2 has no descriptors")
