@@ -22,6 +22,7 @@ using Cards = std::vector<std::vector<std::byte>>;
 Config on_host(const std::string& host, int rank) {
   Config config = config_of(rank, 3, "127.0.0.1:1");
   config.host_id = host;
+  config.transport = "auto";
   config.local_size = 2;
   return config;
 }
