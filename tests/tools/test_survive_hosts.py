@@ -67,6 +67,15 @@ def test_the_ranks_that_are_left_have_equal_results(pair, lost):
     assert result[2].startswith("15x") and re.search(rf",{mask}x\d+,$", result[2]), text
 
 
+@pytest.mark.parametrize("point", ["after", "start.connected"])
+def test_the_host_of_rank_0_may_be_lost_at_the_start(pair, point):
+    job = start(pair, 12, f"0:{point}:1,1:{point}:1")
+    text, _ = job.communicate(timeout=DEADLINE_S)
+    results = results_of(text)
+    assert job.returncode == 0 and sorted(results) == [2, 3] and results[2] == results[3], text
+    assert results[2][2] == "12x12,", text
+
+
 # No process ends: the transports fail by the deadline, or by the kernel's limit of silence.
 def test_a_network_that_comes_back_costs_no_rank(pair):
     before = sent_bytes()
