@@ -13,6 +13,7 @@
 #include "elastic/service/guard_socket_end.h"
 #include "elastic/service/rendezvous_client.h"
 #include "horo/base/error.h"
+#include "horo/base/log.h"
 #include "horo/base/time.h"
 
 namespace horo {
@@ -50,6 +51,7 @@ class Agent {
         return 1;
       }
       if (guard_.is_closed()) break;
+      log_debug("the agent registers again: " + (why.empty() ? "its registration has ended" : why));
       if (!why.empty()) tell_contact(false, why);
       wait(pause);
       pause = std::min(pause * 2, kLongestPause);
@@ -69,6 +71,7 @@ class Agent {
     RendezvousClient client(options_.rendezvous, *credentials_);
     const Registration registration = client.register_host({spec_, options_.host, options_.incarnation, past});
     tell_contact(true, "");
+    log_debug("the agent is registered in term " + std::to_string(registration.term));
     pause = kFirstPause;
     fault_ = nullptr;
     is_broken_ = false;
