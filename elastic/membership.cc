@@ -29,12 +29,13 @@ JobMembership::JobMembership(const MembershipConfig& config)
 
 std::vector<MembershipAction> JobMembership::on(const MembershipEvent& event, TimePoint now) {
   now_ = now;
-  if (!is_ended_) std::visit([this](const auto& one) { handle(one); }, event);
+  if (!end_) std::visit([this](const auto& one) { handle(one); }, event);
   return conclude();
 }
 
 std::vector<MembershipAction> JobMembership::conclude() {
-  if (!is_ended_) {
+  if (!end_) {
+    if (closing_) ask_to_freeze();
     evict_overdue();
     decide();
     update_park();
@@ -141,6 +142,10 @@ void JobMembership::depart(MemberId id, Presence how, const std::string& story, 
 
 void JobMembership::close_epoch(std::optional<MemberId> lost, const std::string& reason) {
   if (!closing_) closing_ = Closing{lost, reason, false, std::nullopt};
+  ask_to_freeze();
+}
+
+void JobMembership::ask_to_freeze() {
   if (!began_) began_ = now_;
   for (const MemberId id : view_) {
     Member& member = at(id);
@@ -195,7 +200,7 @@ void JobMembership::decide() {
   if (next.empty()) return;
   if (is_enough(next.size())) return begin_epoch(next);
   settle();
-  if (!is_ended_) park(next.size());
+  if (!end_) park(next.size());
 }
 
 // All that are out of this epoch have failed alike: the others may do so until then.
@@ -214,7 +219,7 @@ std::optional<TimePoint> JobMembership::alike_until() const {
 // The members that are frozen deliver what is done before it is decided how the job goes on: their scripts may fail as
 // those of the others have, or end.
 void JobMembership::settle() {
-  if (settled_) return;
+  if (is_settled()) return;
   std::optional<Effects> effects = missing_effects(here());
   if (!effects) return end_without_effects(here());
   Settle message{epoch_, {}, std::move(*effects)};
@@ -249,7 +254,7 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   view_ = members;
   epoch_ = view.epoch;
   closing_.reset();
-  settled_.reset();
+  if (settled_ && settled_->epoch + 1 != epoch_) settled_.reset();
   is_restored_ = false;
   sent_view_ = view;
   departures_.clear();
@@ -329,13 +334,13 @@ void JobMembership::update_park() {
 }
 
 void JobMembership::end_job(const std::string& text) {
-  is_ended_ = true;
+  end_ = text;
   actions_.emplace_back(EndJob{text});
 }
 
 // The failures that no decision has told.
 void JobMembership::tell_over() {
-  if (is_ended_ || is_over_told_ || !is_over()) return;
+  if (end_ || is_over_told_ || !is_over()) return;
   is_over_told_ = true;
   if (view_.size() > 1 && alike_until()) {
     const bool are_all = view_.size() == members_.size();
@@ -361,7 +366,7 @@ std::optional<TimePoint> JobMembership::next_deadline() const {
 }
 
 bool JobMembership::is_over() const {
-  return is_ended_ || here().empty();
+  return end_ || here().empty();
 }
 
 // A member that has left in good order has done its part: the others, which end later, go on without it.

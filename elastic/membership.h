@@ -3,6 +3,7 @@
 // docs/protocol.md has the states, the rules and the reasons.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
@@ -81,11 +82,14 @@ struct MembershipSnapshot {
   enum class Presence : std::uint8_t { kHere, kLeft, kFailed, kDied, kEvicted };
   struct Member {
     Presence presence = Presence::kHere;
-    std::string detail;  // how it went out
+    std::string detail;        // how it went out
+    std::string failure = {};  // of its failed Leave
     bool operator==(const Member&) const = default;
   };
-  std::vector<Member> members;  // by id
-  View view;                    // of the current epoch, without its secret; epoch 0 has no progress and no effects
+  std::vector<Member> members;      // by id
+  View view;                        // of the current epoch, without its secret; epoch 0 has no progress and no effects
+  std::optional<Settle> settled{};  // the last one, of the current epoch or the one before
+  std::optional<std::string> end{};  // of EndJob, if it was given
   bool operator==(const MembershipSnapshot&) const = default;
 };
 
@@ -103,6 +107,8 @@ class JobMembership {
   // given.
   std::vector<MembershipAction> tell_again(MemberId id, std::uint32_t viewed, TimePoint now);
   MembershipSnapshot snapshot() const;
+  // The caller has not heard the members for a while: it evicts none before.
+  void evict_not_before(TimePoint time) { evicts_from_ = std::max(evicts_from_, time); }
   // When TimePassed is due; nothing: not before another event.
   std::optional<TimePoint> next_deadline() const;
 
@@ -116,6 +122,7 @@ class JobMembership {
   bool is_evicted(MemberId id) const { return at(id).presence == Presence::kEvicted; }
   bool is_out(MemberId id) const { return !is_here(id); }
   MemberState state_of(MemberId id) const;
+  const std::optional<std::string>& end_text() const { return end_; }  // of EndJob, if it was given
 
  private:
   using Presence = MembershipSnapshot::Presence;
@@ -157,6 +164,7 @@ class JobMembership {
   std::vector<MembershipAction> conclude();
   void depart(MemberId id, Presence how, const std::string& story, const std::string& reason);
   void close_epoch(std::optional<MemberId> lost, const std::string& reason);
+  void ask_to_freeze();
   void evict(MemberId id, const std::string& why);
   void evict_overdue();
   void decide();
@@ -168,6 +176,7 @@ class JobMembership {
   void end_without_effects(const std::vector<MemberId>& members);
   void park(std::size_t left);
   void update_park();
+  void restore_departure(MemberId id);
   void end_job(const std::string& text);
   void tell_running();
   void tell_over();
@@ -177,6 +186,7 @@ class JobMembership {
   bool is_here(MemberId id) const { return at(id).presence == Presence::kHere; }
   std::vector<MemberId> here() const;  // of the current epoch
   bool is_enough(std::size_t here) const;
+  bool is_settled() const { return settled_ && settled_->epoch == epoch_; }
   bool is_waited_for(MemberId id) const { return is_here(id) && !at(id).frozen; }
   std::optional<TimePoint> eviction_time(MemberId id) const;
   std::string name_of(MemberId id) const;  // "rank 1 (member 2)"
@@ -189,17 +199,17 @@ class JobMembership {
   std::vector<Member> members_;  // by id
   std::vector<MemberId> view_;
   std::uint32_t epoch_ = 0;
-  View sent_view_;                         // of this epoch, if it is not the first
-  std::optional<Settle> settled_;          // sent in this epoch
+  View sent_view_;                 // of this epoch, if it is not the first
+  std::optional<Settle> settled_;  // the last one, of this epoch or the one before
   TimePoint evicts_from_ = TimePoint::min();
-  bool is_restored_ = false;               // another one has begun the current epoch
+  bool is_restored_ = false;  // another one has begun the current epoch
   std::optional<Closing> closing_;
   std::vector<Departure> departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
   std::map<std::pair<MemberId, MemberId>, int> broken_pairs_;  // lower id first: epochs that ended by this pair alone
   std::optional<TimePoint> parked_since_;
   std::size_t parked_ = 0;  // members that were told so last
-  bool is_ended_ = false;   // EndJob was given
+  std::optional<std::string> end_;  // of EndJob, if it was given
   bool is_over_told_ = false;
   TimePoint now_{};
   std::vector<MembershipAction> actions_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "elastic/texts.h"
 #include "horo/base/error.h"
 
 namespace horo {
@@ -18,20 +19,49 @@ JobMembership::JobMembership(const MembershipConfig& config, const MembershipSna
   for (std::size_t id = 0; id < members_.size(); ++id) {
     members_[id].presence = snapshot.members[id].presence;
     members_[id].detail = snapshot.members[id].detail;
+    members_[id].failure = snapshot.members[id].failure;
   }
   view_ = ids;
   epoch_ = snapshot.view.epoch;
   sent_view_ = snapshot.view;
+  settled_ = snapshot.settled;
+  end_ = snapshot.end;
   evicts_from_ = evicts_from;
   is_restored_ = true;
+  is_over_told_ = is_over();
+  for (const MemberId id : view_) restore_departure(id);
+}
+
+// The epoch ends, if the member's end was an evidence for that: the others may not have been asked to freeze.
+void JobMembership::restore_departure(MemberId id) {
+  const Member& member = at(id);
+  const auto depart = [&](const char* verb, const std::string& story, const std::string& reason) {
+    const bool is_failure = member.presence == Presence::kDied || member.presence == Presence::kFailed;
+    departures_.push_back({is_failure, "rank " + std::to_string(id) + verb + story});
+    if (!closing_ && !reason.empty()) closing_ = Closing{id, name_of(id) + reason, false, std::nullopt};
+  };
+  switch (member.presence) {
+    case Presence::kLeft:
+      return depart(" left", "", "");
+    case Presence::kFailed:
+      return depart(" failed", " (" + printable(member.detail) + ")", " failed: " + member.detail);
+    case Presence::kDied:
+      return depart(" died", " (" + member.detail + ")", " ended: " + member.detail);
+    case Presence::kEvicted:
+      return depart(" is evicted", "", " was evicted: " + member.detail);
+    case Presence::kHere:
+      return;
+  }
 }
 
 MembershipSnapshot JobMembership::snapshot() const {
   MembershipSnapshot now;
-  for (const Member& member : members_) now.members.push_back({member.presence, member.detail});
+  for (const Member& member : members_) now.members.push_back({member.presence, member.detail, member.failure});
   now.view = sent_view_;
   now.view.epoch = epoch_;
   now.view.members = view_;
+  now.settled = settled_;
+  now.end = end_;
   return now;
 }
 
@@ -44,13 +74,14 @@ std::vector<MembershipAction> JobMembership::tell_again(MemberId id, std::uint32
     send(id, Evicted{"rank " + std::to_string(id) + " was evicted: " + member.detail +
                      ", and the other ranks went on without it"});
   }
-  if (!is_here(id) || is_ended_) return conclude();
+  if (!is_here(id) || end_) return conclude();
   if (viewed < epoch_) {
+    if (settled_ && !is_settled()) send(id, *settled_);  // it says more than the View if a member is out since then
     send(id, sent_view_);
     if (is_restored_) close_epoch(std::nullopt, "the rendezvous was started again while the epoch began");
   }
   if (closing_ && !member.frozen) send(id, Freeze{epoch_, closing_->lost, closing_->reason});
-  if (member.frozen && settled_) send(id, *settled_);
+  if (member.frozen && is_settled()) send(id, *settled_);
   if (member.frozen && is_parked()) {
     send(id, Parked{static_cast<std::uint32_t>(parked_), static_cast<std::uint32_t>(config_.min_members)});
   }

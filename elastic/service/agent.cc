@@ -24,7 +24,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstPause{20};
 constexpr milliseconds kLongestPause{500};
 constexpr milliseconds kAnswer{5'000};  // of the guard, which waits for nothing
-constexpr std::size_t kMostEvents = 256;
+constexpr std::size_t kMostEvents = 256;     // of one report
+constexpr std::size_t kMostBytes = 1 << 20;  // before the last event of a report
 constexpr int kBeatsInLease = 4;
 
 class Agent {
@@ -66,10 +67,10 @@ class Agent {
       RendezvousClient client(options_.rendezvous, enrolment_credentials(options_.token, options_.job));
       credentials_ = client.enroll(options_.host, options_.incarnation);
     }
-    const HostPast past = ask_past();
-    if (guard_.is_closed()) return;
+    const std::optional<HostPast> past = ask_past();
+    if (!past) return;
     RendezvousClient client(options_.rendezvous, *credentials_);
-    const Registration registration = client.register_host({spec_, options_.host, options_.incarnation, past});
+    const Registration registration = client.register_host({spec_, options_.host, options_.incarnation, *past});
     tell_contact(true, "");
     log_debug("the agent is registered in term " + std::to_string(registration.term));
     pause = kFirstPause;
@@ -107,10 +108,13 @@ class Agent {
   void report(RendezvousClient& client, const Registration& registration) {
     while (!is_broken_ && !guard_.is_closed()) {
       std::vector<HostEvent> events;
+      std::size_t bytes = 0;
       auto message = guard_.receive(Clock::now() + std::chrono::seconds(1));
-      for (; message; message = events.size() < kMostEvents ? guard_.receive(Clock::now()) : std::nullopt) {
+      while (message) {
+        bytes += message->size();
         GuardSays says = decode_guard_says(*message);
         if (auto* event = std::get_if<HostEvent>(&says)) events.push_back(std::move(*event));
+        message = bytes < kMostBytes && events.size() < kMostEvents ? guard_.receive(Clock::now()) : std::nullopt;
       }
       if (!events.empty()) client.report(registration.number, events, limit_of(registration));
     }
@@ -131,17 +135,17 @@ class Agent {
     return std::max(registration.lease / 2, milliseconds(500));
   }
 
-  // Events before the answer are part of it.
-  HostPast ask_past() {
+  // Events before the answer are part of it. Nothing: the guard has closed its end. A host without its past would never
+  // be told again what its members need.
+  std::optional<HostPast> ask_past() {
     guard_.send(TellPast{});
-    const TimePoint until = Clock::now() + kAnswer;
-    while (!guard_.is_closed() && Clock::now() < until) {
-      const auto message = guard_.receive(until);
+    while (!guard_.is_closed()) {
+      const auto message = guard_.receive(Clock::now() + kAnswer);
       if (!message) continue;
       GuardSays says = decode_guard_says(*message);
       if (auto* past = std::get_if<HostPast>(&says)) return std::move(*past);
     }
-    return {};
+    return std::nullopt;
   }
 
   void wait(milliseconds pause) {

@@ -1,5 +1,6 @@
 #include "elastic/service/job_record.h"
 
+#include <utility>
 #include <variant>
 
 #include "horo/base/error.h"
@@ -9,7 +10,8 @@ namespace horo {
 namespace {
 
 constexpr std::uint32_t kRecordVersion = 1;
-constexpr std::size_t kMaxDetail = 4'096;  // bytes
+constexpr std::size_t kMaxDetail = 4'096;    // bytes
+constexpr std::size_t kMaxEndText = 64 << 10;  // bytes: it may name each rank
 
 void write_blob(ByteWriter& out, const std::vector<std::byte>& bytes) {
   out.u32(static_cast<std::uint32_t>(bytes.size()));
@@ -21,22 +23,36 @@ void write_membership(ByteWriter& out, const MembershipSnapshot& membership) {
   for (const auto& member : membership.members) {
     out.u8(static_cast<std::uint8_t>(member.presence));
     out.text(std::string_view(member.detail).substr(0, kMaxDetail));
+    out.text(std::string_view(member.failure).substr(0, kMaxDetail));
   }
   write_blob(out, encode(GuardMessage(membership.view)));
+  write_blob(out, membership.settled ? encode(GuardMessage(*membership.settled)) : std::vector<std::byte>{});
+  out.u8(membership.end ? 1 : 0);
+  if (membership.end) out.text(std::string_view(*membership.end).substr(0, kMaxEndText));
 }
 
 MembershipSnapshot read_membership(ByteReader& in) {
   using Presence = MembershipSnapshot::Presence;
   MembershipSnapshot membership;
-  for (std::uint32_t left = in.count(5); left > 0; --left) {
+  for (std::uint32_t left = in.count(9); left > 0; --left) {
     const std::uint8_t presence = in.u8();
     if (presence > static_cast<std::uint8_t>(Presence::kEvicted)) throw ProtocolError("a member without a state");
-    membership.members.push_back({static_cast<Presence>(presence), in.text(kMaxDetail)});
+    std::string detail = in.text(kMaxDetail);
+    membership.members.push_back({static_cast<Presence>(presence), std::move(detail), in.text(kMaxDetail)});
   }
   GuardMessage message = decode_guard_message(in.raw(in.u32()));
   auto* view = std::get_if<View>(&message);
   if (view == nullptr) throw ProtocolError("a record without a view");
   membership.view = std::move(*view);
+  if (const auto bytes = in.raw(in.u32()); !bytes.empty()) {
+    GuardMessage sent = decode_guard_message(bytes);
+    auto* settle = std::get_if<Settle>(&sent);
+    if (settle == nullptr) throw ProtocolError("a record with another message than Settle");
+    membership.settled = std::move(*settle);
+  }
+  const std::uint8_t ended = in.u8();
+  if (ended > 1) throw ProtocolError("the record does not fit its job");
+  if (ended == 1) membership.end = in.text(kMaxEndText);
   return membership;
 }
 

@@ -14,9 +14,12 @@ namespace horo {
 namespace {
 
 constexpr std::chrono::milliseconds kLeastGrace{3'000};  // after a start: so long the hosts have to register again
+constexpr std::chrono::milliseconds kTick{1'000};        // pass_time() is due so often
+constexpr std::chrono::milliseconds kLate{2'000};        // this process did not run: the hosts may have answered
 constexpr std::size_t kMostOrders = 4'096;               // that a host has not taken
 constexpr std::size_t kKeptLines = 1'000;
-constexpr int kTermBits = 32;  // a line's number is the term and its place in the term
+constexpr int kTermBits = 32;  // the number of a line or a registration is the term and its place in the term
+constexpr std::size_t kMostEnded = 8'192;
 
 MemberId id_of(const HostEvent& event) {
   return std::visit([](const auto& one) { return one.id; }, event);
@@ -33,18 +36,18 @@ std::string host_text(std::uint32_t host) {
 }  // namespace
 
 RendezvousCore::RendezvousCore(RecordStore& store, std::function<void(std::uint32_t)> on_orders, TimePoint now)
-    : store_(store), on_orders_(std::move(on_orders)) {
+    : store_(store), on_orders_(std::move(on_orders)), ran_(now) {
   const StoredRecord stored = store_.read();
   revision_ = stored.revision;
   if (revision_ > 0) record_ = decode_job_record(stored.bytes);
   stored_ = stored.bytes;
   ++record_.term;
-  if (revision_ == 0 || record_.is_over) return;
+  if (revision_ == 0) return;
   const TimePoint evicts_from = now + std::max(record_.spec.silence_limit, kLeastGrace);
   membership_ = std::make_unique<JobMembership>(membership_config(), record_.membership, evicts_from);
   for (const auto& [host, incarnation] : record_.incarnations) hosts_[host].lease_end = evicts_from;
   store_changes();
-  carry_out({Say{"the rendezvous runs again, in term " + std::to_string(record_.term)}});
+  if (!record_.is_over) carry_out({Say{"the rendezvous runs again, in term " + std::to_string(record_.term)}});
 }
 
 MembershipConfig RendezvousCore::membership_config() const {
@@ -76,9 +79,16 @@ bool RendezvousCore::is_new_job(std::uint32_t host, std::uint64_t incarnation) c
 }
 
 Registration RendezvousCore::register_host(const HostHello& hello, TimePoint now) {
+  note_time(now);
   check_hello(hello);
   check_incarnation(hello.host, hello.incarnation);
-  if (is_new_job(hello.host, hello.incarnation)) begin_job(hello);
+  const bool is_new = is_new_job(hello.host, hello.incarnation);
+  for (const MemberPast& member : hello.past.members) {
+    if (member.viewed <= (is_new ? 0 : membership_->epoch())) continue;
+    throw HostRefused("the ranks of " + host_text(hello.host) + " are in epoch " + std::to_string(member.viewed) +
+                      ", of which the rendezvous has no record: its folder is not that of this job");
+  }
+  if (is_new) begin_job(hello);
   if (!(hello.spec == record_.spec)) {
     throw HostRefused(host_text(hello.host) +
                       " was started with another number of hosts or ranks, --min-np, --evict-after or --park-timeout "
@@ -86,12 +96,13 @@ Registration RendezvousCore::register_host(const HostHello& hello, TimePoint now
   }
   record_.incarnations.emplace(hello.host, hello.incarnation);
   Host& host = hosts_[hello.host];
-  host = Host{++registrations_, now + record_.spec.silence_limit, host.is_silent, {}};
+  host = Host{record_.term << kTermBits | ++registrations_, now + record_.spec.silence_limit, host.is_silent, {}};
   const Registration registration{host.registration, record_.term, record_.spec.silence_limit};
   for (const StoryTold& line : story_) {
     if (line.number > hello.past.told) host.orders.push_back(line);
   }
   take_past(hello, now);
+  if (membership_->end_text()) host.orders.emplace_back(EndJob{*membership_->end_text()});
   told_view_.clear();  // this host has not seen it
   store_changes();
   tell_view();
@@ -104,6 +115,7 @@ void RendezvousCore::check_hello(const HostHello& hello) {
     throw HostRefused("the job does not have " + host_text(hello.host));
   const MemberId first = hello.spec.first_member(hello.host);
   const std::uint32_t ranks = hello.spec.ranks_by_host[hello.host];
+  if (hello.past.members.size() != ranks) throw HostRefused("a host does not tell of all its members");
   for (const MemberPast& member : hello.past.members) {
     const bool is_own = member.id >= first && member.id < first + ranks;
     const bool is_its = std::all_of(member.events.begin(), member.events.end(),
@@ -114,8 +126,9 @@ void RendezvousCore::check_hello(const HostHello& hello) {
 
 void RendezvousCore::begin_job(const HostHello& hello) {
   record_.spec = hello.spec;
-  record_.ended.clear();
   for (const auto& [host, incarnation] : record_.incarnations) record_.ended.push_back(incarnation);
+  const std::size_t ended = record_.ended.size();
+  if (ended > kMostEnded) record_.ended.erase(record_.ended.begin(), record_.ended.end() - kMostEnded);
   record_.incarnations.clear();
   record_.is_over = false;
   hosts_.clear();
@@ -124,9 +137,14 @@ void RendezvousCore::begin_job(const HostHello& hello) {
   membership_ = std::make_unique<JobMembership>(membership_config());
 }
 
-// First all that has happened, then what the members need: what one member needs depends on the others.
+// First all that has happened, then what the members need: what one member needs depends on the others. A past has no
+// MemberContinued: a member that is not stopped may have been, when the host told of it last.
 void RendezvousCore::take_past(const HostHello& hello, TimePoint now) {
   for (const MemberPast& member : hello.past.members) {
+    const bool is_stopped = std::any_of(member.events.begin(), member.events.end(), [](const HostEvent& event) {
+      return std::holds_alternative<MemberStopped>(event);
+    });
+    if (!is_stopped) carry_out(membership_->on(MemberContinued{member.id}, now));
     for (const HostEvent& event : member.events) carry_out(membership_->on(membership_event(event), now));
   }
   for (const MemberPast& member : hello.past.members) {
@@ -157,14 +175,15 @@ void RendezvousCore::report(std::uint64_t registration, const std::vector<HostEv
     const MemberId id = id_of(event);
     if (id >= record_.spec.members() || record_.spec.host_of(id) != host)
       throw HostRefused("a host tells of a member that it does not have");
-    carry_out(membership_->on(membership_event(event), now));
   }
+  for (const HostEvent& event : events) carry_out(membership_->on(membership_event(event), now));
   store_changes();
   tell_view();
   wake();
 }
 
 void RendezvousCore::beat(std::uint64_t registration, TimePoint now) {
+  note_time(now);
   Host& host = registered(registration);
   host.lease_end = std::max(host.lease_end, now + record_.spec.silence_limit);
 }
@@ -188,7 +207,17 @@ bool RendezvousCore::has_members_here(std::uint32_t host) const {
   return false;
 }
 
+void RendezvousCore::note_time(TimePoint now) {
+  const bool did_run = now - ran_ < kTick + kLate;
+  ran_ = std::max(ran_, now);
+  if (did_run || membership_ == nullptr) return;
+  const TimePoint until = now + std::max(record_.spec.silence_limit, kLeastGrace);
+  for (auto& [number, host] : hosts_) host.lease_end = std::max(host.lease_end, until);
+  membership_->evict_not_before(until);
+}
+
 void RendezvousCore::pass_time(TimePoint now) {
+  note_time(now);
   if (membership_ == nullptr) return;
   for (auto& [number, host] : hosts_) {
     if (host.is_silent || now < host.lease_end || !has_members_here(number)) continue;
@@ -207,10 +236,10 @@ void RendezvousCore::pass_time(TimePoint now) {
 }
 
 std::optional<TimePoint> RendezvousCore::next_deadline() const {
-  if (membership_ == nullptr) return std::nullopt;
-  std::optional<TimePoint> next = membership_->next_deadline();
+  if (membership_ == nullptr || membership_->is_over()) return std::nullopt;
+  TimePoint next = std::min(membership_->next_deadline().value_or(ran_ + kTick), ran_ + kTick);
   for (const auto& [number, host] : hosts_) {
-    if (!host.is_silent && has_members_here(number)) next = std::min(next.value_or(host.lease_end), host.lease_end);
+    if (!host.is_silent && has_members_here(number)) next = std::min(next, host.lease_end);
   }
   return next;
 }

@@ -66,7 +66,8 @@ class RendezvousCore {
   std::uint32_t host_of(std::uint64_t registration) const;
 
   void pass_time(TimePoint now);
-  // When pass_time() is due; nothing: not before another call.
+  // When pass_time() is due; nothing: not before another call. If it comes much later, this process did not run for
+  // a while: then nobody is evicted for having been silent.
   std::optional<TimePoint> next_deadline() const;
 
   std::uint64_t term() const { return record_.term; }
@@ -82,6 +83,7 @@ class RendezvousCore {
     std::deque<HostOrder> orders;
   };
 
+  void note_time(TimePoint now);
   static void check_hello(const HostHello& hello);
   bool is_new_job(std::uint32_t host, std::uint64_t incarnation) const;
   void begin_job(const HostHello& hello);
@@ -98,6 +100,7 @@ class RendezvousCore {
 
   RecordStore& store_;
   const std::function<void(std::uint32_t)> on_orders_;
+  TimePoint ran_;  // the last time that this object was told
   std::uint64_t revision_ = 0;
   std::vector<std::byte> stored_;
   JobRecord record_;

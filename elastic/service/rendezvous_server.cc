@@ -74,7 +74,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
 
   grpc::ServerUnaryReactor* Enroll(grpc::CallbackServerContext* context, const rpc::EnrollRequest* request,
                                    rpc::EnrollReply* reply) override {
-    return answer(context, [&] {
+    return answer(context, [&]() REQUIRES(mutex_) {
       core_.check_incarnation(request->host(), request->incarnation());
       reply->set_certificate(authority_.sign(request->certificate_request(),
                                              host_name_of(request->host(), request->incarnation())));
@@ -84,7 +84,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
 
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context, const rpc::RegisterRequest* request,
                                      rpc::RegisterReply* reply) override {
-    return answer(context, [&] {
+    return answer(context, [&]() REQUIRES(mutex_) {
       const std::string name = host_name_of(request->host(), request->incarnation());
       if (caller(*context) != name) throw HostRefused("the certificate is not that of " + name);
       HostHello hello{decode_job_spec(request_bytes(request->spec())), request->host(), request->incarnation(), {}};
@@ -92,7 +92,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
       if (!std::holds_alternative<HostPast>(past)) throw ProtocolError("a host without a past");
       hello.past = std::get<HostPast>(std::move(past));
       const Registration registration = core_.register_host(hello, Clock::now());
-      names_[registration.number] = name;
+      names_[request->host()] = name;
       reply->set_registration(registration.number);
       reply->set_term(registration.term);
       reply->set_lease_ms(static_cast<std::uint32_t>(registration.lease.count()));
@@ -101,7 +101,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
 
   grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context, const rpc::ReportRequest* request,
                                    rpc::ReportReply*) override {
-    return answer(context, [&] {
+    return answer(context, [&]() REQUIRES(mutex_) {
       check_caller(*context, request->registration());
       std::vector<HostEvent> events;
       for (const std::string& bytes : request->events()) {
@@ -115,7 +115,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
 
   grpc::ServerUnaryReactor* Beat(grpc::CallbackServerContext* context, const rpc::BeatRequest* request,
                                  rpc::BeatReply*) override {
-    return answer(context, [&] {
+    return answer(context, [&]() REQUIRES(mutex_) {
       check_caller(*context, request->registration());
       core_.beat(request->registration(), Clock::now());
     });
@@ -123,7 +123,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
 
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const rpc::StatusRequest*,
                                    rpc::StatusReply* reply) override {
-    return answer(context, [&] {
+    return answer(context, [&]() REQUIRES(mutex_) {
       if (!caller(*context)) throw HostRefused("the certificate is not of this job's authority");
       reply->set_term(core_.term());
       if (const auto job = core_.job()) reply->set_job(order_text(HostOrder(*job)));
@@ -134,7 +134,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
                                                const rpc::WatchRequest* request) override {
     auto* stream = new Stream(*this, request->registration());
     MutexLock lock(mutex_);
-    const grpc::Status status = status_of([&] {
+    const grpc::Status status = status_of([&]() REQUIRES(mutex_) {
       check_caller(*context, request->registration());
       const std::uint32_t host = core_.host_of(request->registration());
       if (const auto old = streams_.find(host); old != streams_.end()) old->second->close();
@@ -190,8 +190,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
   }
 
   void check_caller(const grpc::CallbackServerContext& context, std::uint64_t registration) const REQUIRES(mutex_) {
-    core_.host_of(registration);
-    const auto name = names_.find(registration);
+    const auto name = names_.find(core_.host_of(registration));
     if (name == names_.end() || caller(context) != name->second)
       throw HostRefused("the certificate is not that of the registered host");
   }
@@ -262,7 +261,10 @@ class Service final : public rpc::Rendezvous::CallbackService {
     while (!stop.stop_requested()) {
       const auto next = core_.next_deadline();
       if (next && *next <= Clock::now()) {
-        if (const grpc::Status status = status_of([&] { core_.pass_time(Clock::now()); }); !status.ok()) return;
+        if (const grpc::Status status = status_of([&]() REQUIRES(mutex_) { core_.pass_time(Clock::now()); });
+            !status.ok()) {
+          return;
+        }
         continue;
       }
       changed_.wait_until(mutex_, std::min(next.value_or(TimePoint::max()), Clock::now() + std::chrono::seconds(1)));
@@ -273,7 +275,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
   Mutex mutex_;
   CondVar changed_;
   RendezvousCore core_ GUARDED_BY(mutex_);
-  std::map<std::uint64_t, std::string> names_ GUARDED_BY(mutex_);  // of hosts, by registration
+  std::map<std::uint32_t, std::string> names_ GUARDED_BY(mutex_);  // that are registered, by host
   std::map<std::uint32_t, Stream*> streams_ GUARDED_BY(mutex_);    // by host
   std::string fault_ GUARDED_BY(mutex_);
   std::jthread timer_;
