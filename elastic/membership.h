@@ -103,9 +103,12 @@ class JobMembership {
 
   // Takes one event. The secret of a View in an action is zero: the caller draws one per epoch. `now` never decreases.
   std::vector<MembershipAction> on(const MembershipEvent& event, TimePoint now);
-  // The member may have lost messages: sends again what it still needs. viewed: the epoch of the last View that it was
-  // given.
-  std::vector<MembershipAction> tell_again(MemberId id, std::uint32_t viewed, TimePoint now);
+  // These members may have lost all messages since: sends again what they still need.
+  struct Touched {
+    MemberId id = 0;
+    std::uint32_t viewed = 0;  // the epoch of the last View that the member was given
+  };
+  std::vector<MembershipAction> tell_again(const std::vector<Touched>& members, TimePoint now);
   MembershipSnapshot snapshot() const;
   // The caller has not heard the members for a while: it evicts none before.
   void evict_not_before(TimePoint time) { evicts_from_ = std::max(evicts_from_, time); }
@@ -177,6 +180,7 @@ class JobMembership {
   void park(std::size_t left);
   void update_park();
   void restore_departure(MemberId id);
+  void tell_view_again(const Touched& touched);
   void end_job(const std::string& text);
   void tell_running();
   void tell_over();

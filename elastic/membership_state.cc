@@ -65,27 +65,38 @@ MembershipSnapshot JobMembership::snapshot() const {
   return now;
 }
 
-// A View of an epoch that another decision maker has begun has lost its secret. Members need it to deliver what it says
-// is done; then they start again.
-std::vector<MembershipAction> JobMembership::tell_again(MemberId id, std::uint32_t viewed, TimePoint now) {
+// All Views before the first Freeze of their epoch: a member handles a Freeze only in the epoch that it is in.
+std::vector<MembershipAction> JobMembership::tell_again(const std::vector<Touched>& members, TimePoint now) {
   now_ = now;
-  const Member& member = at(id);
-  if (member.presence == Presence::kEvicted) {
-    send(id, Evicted{"rank " + std::to_string(id) + " was evicted: " + member.detail +
-                     ", and the other ranks went on without it"});
+  for (const Touched& one : members) {
+    if (at(one.id).presence != Presence::kEvicted) continue;
+    send(one.id, Evicted{"rank " + std::to_string(one.id) + " was evicted: " + at(one.id).detail +
+                         ", and the other ranks went on without it"});
   }
-  if (!is_here(id) || end_) return conclude();
-  if (viewed < epoch_) {
-    if (settled_ && !is_settled()) send(id, *settled_);  // it says more than the View if a member is out since then
-    send(id, sent_view_);
-    if (is_restored_) close_epoch(std::nullopt, "the rendezvous was started again while the epoch began");
-  }
-  if (closing_ && !member.frozen) send(id, Freeze{epoch_, closing_->lost, closing_->reason});
-  if (member.frozen && is_settled()) send(id, *settled_);
-  if (member.frozen && is_parked()) {
-    send(id, Parked{static_cast<std::uint32_t>(parked_), static_cast<std::uint32_t>(config_.min_members)});
+  if (end_) return conclude();
+  for (const Touched& one : members) tell_view_again(one);
+  const bool is_begun_anew = is_restored_ && std::any_of(members.begin(), members.end(), [&](const Touched& one) {
+    return is_here(one.id) && one.viewed < epoch_;
+  });
+  if (is_begun_anew) close_epoch(std::nullopt, "the rendezvous was started again while the epoch began");
+  for (const Touched& one : members) {
+    const Member& member = at(one.id);
+    if (!is_here(one.id)) continue;
+    if (closing_ && !member.frozen) send(one.id, Freeze{epoch_, closing_->lost, closing_->reason});
+    if (member.frozen && is_settled()) send(one.id, *settled_);
+    if (member.frozen && is_parked()) {
+      send(one.id, Parked{static_cast<std::uint32_t>(parked_), static_cast<std::uint32_t>(config_.min_members)});
+    }
   }
   return conclude();
+}
+
+// A View of an epoch that another decision maker has begun has lost its secret. Members need it to deliver what it says
+// is done; then they start again. If they were told to settle before, they deliver what that says, as the others did.
+void JobMembership::tell_view_again(const Touched& touched) {
+  if (!is_here(touched.id) || touched.viewed >= epoch_) return;
+  if (settled_ && !is_settled()) send(touched.id, *settled_);
+  send(touched.id, sent_view_);
 }
 
 MemberState JobMembership::state_of(MemberId id) const {

@@ -138,18 +138,20 @@ void RendezvousCore::begin_job(const HostHello& hello) {
 }
 
 // First all that has happened, then what the members need: what one member needs depends on the others. A past has no
-// MemberContinued: a member that is not stopped may have been, when the host told of it last.
+// MemberContinued: a member that is not stopped may have been, when the host told of it last. Orders of this host's
+// members that come of its past are left out, since tell_again() has them in their order.
 void RendezvousCore::take_past(const HostHello& hello, TimePoint now) {
   for (const MemberPast& member : hello.past.members) {
     const bool is_stopped = std::any_of(member.events.begin(), member.events.end(), [](const HostEvent& event) {
       return std::holds_alternative<MemberStopped>(event);
     });
-    if (!is_stopped) carry_out(membership_->on(MemberContinued{member.id}, now));
-    for (const HostEvent& event : member.events) carry_out(membership_->on(membership_event(event), now));
+    if (!is_stopped) carry_out(membership_->on(MemberContinued{member.id}, now), hello.host);
+    for (const HostEvent& event : member.events)
+      carry_out(membership_->on(membership_event(event), now), hello.host);
   }
-  for (const MemberPast& member : hello.past.members) {
-    carry_out(membership_->tell_again(member.id, member.viewed, now));
-  }
+  std::vector<JobMembership::Touched> members;
+  for (const MemberPast& member : hello.past.members) members.push_back({member.id, member.viewed});
+  carry_out(membership_->tell_again(members, now));
 }
 
 RendezvousCore::Host& RendezvousCore::registered(std::uint64_t registration) {
@@ -266,7 +268,7 @@ void RendezvousCore::store_changes() {
   stored_ = std::move(bytes);
 }
 
-void RendezvousCore::carry_out(std::vector<MembershipAction> actions) {
+void RendezvousCore::carry_out(std::vector<MembershipAction> actions, std::optional<std::uint32_t> except) {
   if (actions.empty()) return;
   store_changes();
   for (MembershipAction& action : actions) {
@@ -277,7 +279,7 @@ void RendezvousCore::carry_out(std::vector<MembershipAction> actions) {
         view->secret = secret_;
       }
       const auto host = static_cast<std::uint32_t>(record_.spec.host_of(sent->id));
-      order(host, std::move(*sent));
+      if (host != except) order(host, std::move(*sent));
     } else if (const auto* say = std::get_if<Say>(&action)) {
       story_.push_back({record_.term << kTermBits | ++lines_, say->text});
       if (story_.size() > kKeptLines) story_.erase(story_.begin());
@@ -303,8 +305,9 @@ void RendezvousCore::tell_all(const HostOrder& one) {
 
 // A host that takes no orders registers again, and is told what it needs then.
 void RendezvousCore::order(std::uint32_t number, HostOrder one) {
-  Host& host = hosts_[number];
-  if (host.registration == 0) return;
+  const auto found = hosts_.find(number);
+  if (found == hosts_.end() || found->second.registration == 0) return;
+  Host& host = found->second;
   host.orders.push_back(std::move(one));
   if (host.orders.size() > kMostOrders) {
     host.orders.clear();

@@ -88,7 +88,7 @@ class RendezvousCore {
   bool is_new_job(std::uint32_t host, std::uint64_t incarnation) const;
   void begin_job(const HostHello& hello);
   void take_past(const HostHello& hello, TimePoint now);
-  void carry_out(std::vector<MembershipAction> actions);
+  void carry_out(std::vector<MembershipAction> actions, std::optional<std::uint32_t> except = std::nullopt);
   void store_changes();
   void tell_view();
   void tell_all(const HostOrder& order);

@@ -40,6 +40,7 @@ enum class EventKind : std::uint8_t {
   kContinue,   // the end of a stop
   kLinkFails,  // between two members, once more
   kKill,       // the job is over
+  kRemote,     // of a RemoteDecision
 };
 
 struct SimEvent {

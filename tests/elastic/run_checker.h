@@ -38,9 +38,11 @@ class RunChecker {
   // The guard may evict the member: it is stopped or does not answer for long.
   void allow_eviction(MemberId member) { evictable_ |= only(member); }
   void count_link_failure(MemberId one, MemberId other);
-  void send(MemberId member, const View& view);
+  void send(MemberId member, View view);
   void send(MemberId member, const Settle& settle);
   void evict(MemberId member);
+  // Messages may be lost and sent again, and arrive after others of later decisions.
+  void allow_repeats() { has_repeats_ = true; }
   // The member has delivered its whole program.
   void finish(MemberId member) { finished_ |= only(member); }
   void end();
@@ -78,6 +80,7 @@ class RunChecker {
   MemberSet seen_view_ = 0;
   MemberSet members_;  // of the epoch
   MemberSet out_ = 0, left_ = 0, evictable_ = 0, evicted_ = 0, finished_ = 0;
+  bool has_repeats_ = false;
   std::string violation_;
 };
 

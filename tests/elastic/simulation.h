@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "elastic/host_messages.h"
 #include "tests/elastic/event_queue.h"
 #include "tests/elastic/planted.h"
 #include "tests/elastic/run_checker.h"
@@ -16,9 +17,30 @@
 
 namespace horo::sim {
 
+// It is decided elsewhere, and not by the guard that sees the member.
+class RemoteDecision {
+ public:
+  virtual ~RemoteDecision() = default;
+  // The guard of the member's host has seen this.
+  virtual void take(const HostEvent& event) = 0;
+  // A kRemote event with this number is due.
+  virtual void on_time(std::uint64_t number) = 0;
+};
+
 class Simulation {
  public:
   Simulation(std::uint64_t seed, Planted planted);
+  // ---- For a RemoteDecision.
+  void decide_by(RemoteDecision& remote) { remote_ = &remote; }
+  TimePoint now() const { return now_; }
+  const Scenario& scenario() const { return scenario_; }
+  RunChecker& checker() { return checker_; }
+  void later(std::uint64_t number, Duration delay) { later({EventKind::kRemote, 0, 0, 0, number}, delay); }
+  void pass_on(MemberId id, const GuardMessage& message);  // to the member
+  void end_member(MemberId id) { end_process(id, false); }
+  bool is_here(MemberId id) { return at(id).phase != MemberPhase::kOut && at(id).phase != MemberPhase::kEnded; }
+  bool is_stopped(MemberId id) { return at(id).is_stopped; }
+
   SimReport run();
 
  private:
@@ -110,6 +132,7 @@ class Simulation {
   SplitMix random_;
   RunChecker checker_;
   PlantedMembership guard_;
+  RemoteDecision* remote_ = nullptr;  // in the place of guard_
   EventQueue queue_;
   TimePoint now_{};
   std::vector<MemberState> members_;

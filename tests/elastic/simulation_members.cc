@@ -138,6 +138,9 @@ void Simulation::connect(MemberId id, std::uint32_t epoch) {
   EpochRecord& shared = record(epoch);
   shared.connecting |= only(id);
   if (shared.connecting != shared.members) return;
+  for (const MemberId one : list_of(shared.members)) {  // links need one secret
+    if (at(one).view.secret != at(id).view.secret) return;
+  }
   for (const MemberId one : list_of(shared.members)) {
     later({EventKind::kConnected, one, epoch}, some(one, scenario_.times.connect));
   }

@@ -184,6 +184,8 @@ void Simulation::handle_guard(const SimEvent& event) {
     case EventKind::kLinkFails:
       if (link_epoch(at(event.member)) == event.epoch) break_link(event.member, event.from);
       return;
+    case EventKind::kRemote:
+      return remote_->on_time(event.number);
     default:
       return kill(event.number != 0);
   }
@@ -235,6 +237,13 @@ void Simulation::read_outbox(MemberId id) {
 // ---- Guard.
 
 void Simulation::guard_takes(const MembershipEvent& event) {
+  if (remote_ != nullptr) {
+    if (const auto* one = std::get_if<MemberSent>(&event)) remote_->take(*one);
+    if (const auto* one = std::get_if<MemberStopped>(&event)) remote_->take(*one);
+    if (const auto* one = std::get_if<MemberContinued>(&event)) remote_->take(*one);
+    if (const auto* one = std::get_if<MemberEnded>(&event)) remote_->take(*one);
+    return;
+  }
   const auto* sent = std::get_if<MemberSent>(&event);
   const auto* frozen = sent != nullptr ? std::get_if<Frozen>(&sent->message) : nullptr;
   if (frozen != nullptr && frozen->epoch < guard_.real().epoch()) ++report_.repeated_frozen;
@@ -245,19 +254,12 @@ void Simulation::guard_takes(const MembershipEvent& event) {
     if (say != nullptr && say->text.find("failed with the same exception") != std::string::npos) ++report_.fail_alike;
     const auto* send = std::get_if<SendToMember>(&action);
     if (send == nullptr) continue;
-    if (const auto* view = std::get_if<View>(&send->message)) {
-      checker_.send(send->id, *view);
-      record(view->epoch);
-      epochs_[view->epoch].members = 0;
-      for (const MemberId id : view->members) epochs_[view->epoch].members |= only(id);
-    }
-    if (const auto* settle = std::get_if<Settle>(&send->message)) checker_.send(send->id, *settle);
     if (const auto* evicted = std::get_if<Evicted>(&send->message)) {
       ++report_.evictions;
       if (evicted->reason.find("lost one another") != std::string::npos) ++report_.links_given_up;
       checker_.evict(send->id);
     }
-    send_to_member(send->id, send->message);
+    pass_on(send->id, send->message);
   }
   report_.epochs = guard_.real().epoch();
   if (guard_.real().is_parked() && !was_parked) ++report_.parks;
@@ -270,6 +272,17 @@ void Simulation::guard_takes(const MembershipEvent& event) {
   if (!next || timer_ == next) return;
   timer_ = next;
   queue_.push({EventKind::kGuardTimer}, std::max(*next, now_));
+}
+
+void Simulation::pass_on(MemberId id, const GuardMessage& message) {
+  if (const auto* view = std::get_if<View>(&message)) {
+    checker_.send(id, *view);
+    record(view->epoch);
+    epochs_[view->epoch].members = 0;
+    for (const MemberId one : view->members) epochs_[view->epoch].members |= only(one);
+  }
+  if (const auto* settle = std::get_if<Settle>(&message)) checker_.send(id, *settle);
+  send_to_member(id, message);
 }
 
 // Only a job of too few members ends before they do.
