@@ -96,7 +96,6 @@ class HostsSimulation final : public RemoteDecision {
 
   void take(const HostEvent& event) override {
     const MemberId id = std::visit([](const auto& one) { return one.id; }, event);
-    dbg("event of " + std::to_string(id) + " index " + std::to_string(event.index()) + (event.index() == 3 ? " message " + std::to_string(std::get<3>(event).message.index()) : ""));
     std::visit([&](const auto& one) { known_[id].note(one); }, event);
     const std::size_t host = host_of(id);
     if (hosts_[host].is_away) return;  // in its next past
@@ -133,9 +132,11 @@ class HostsSimulation final : public RemoteDecision {
       after(random_.up_to(within), [this] { crash(); });
     }
     if (random_.one_in(2)) store_.fail_at(random_.between(2, 20), draw_fault());
+    draw_crash_of_order();
     for (std::uint64_t left = random_.below(4); left > 0; --left) {
       const std::size_t host = random_.below(hosts_.size());
-      const Duration pause = random_.one_in(10) ? Duration(11s + random_.up_to(10s)) : random_.up_to(random_.one_in(2) ? Duration(30ms) : Duration(2s));
+      const Duration pause = random_.one_in(10) ? Duration(11s + random_.up_to(10s))
+                                                : random_.up_to(random_.one_in(2) ? Duration(30ms) : Duration(2s));
       after(random_.up_to(within), [this, host, pause] { lose_agent(host, pause); });
     }
   }
@@ -144,15 +145,16 @@ class HostsSimulation final : public RemoteDecision {
     return kFaults[random_.below(kFaults.size())];
   }
 
+  // The rendezvous ends when it has given out so many orders of members.
+  void draw_crash_of_order() { orders_left_ = report_.restarts < 6 && random_.one_in(2) ? random_.between(1, 12) : 0; }
+
   // ---- The rendezvous.
 
   void start_core() {
     core_ = std::make_unique<RendezvousCore>(
         store_, [this](std::uint32_t host) { after(1ns, [this, host] { pump(host); }); }, simulation_.now());
   }
-  void dbg(const std::string& text) { if (getenv("DBG")) std::printf("%.6f %s\n", std::chrono::duration<double>(simulation_.now() - TimePoint{}).count(), text.c_str()); }
   void crash() {
-    dbg("crash");
     if (core_ == nullptr) return;
     core_.reset();
     ++report_.restarts;
@@ -164,22 +166,22 @@ class HostsSimulation final : public RemoteDecision {
         core_lost();
       }
     });
-    if (random_.one_in(3)) store_.fail_at(random_.between(1, 12), draw_fault());
-    for (std::size_t host = 0; host < hosts_.size(); ++host) register_later(host, random_.up_to(random_.one_in(2) ? Duration(20ms) : Duration(1s)));
+    if (report_.restarts < 6 && random_.one_in(2)) store_.fail_at(random_.between(1, 12), draw_fault());
+    draw_crash_of_order();
+    for (std::size_t host = 0; host < hosts_.size(); ++host)
+      register_later(host, random_.up_to(random_.one_in(2) ? Duration(20ms) : Duration(1s)));
   }
   void core_lost() {
     ++report_.crashed_writes;
-    core_ = core_ ? std::move(core_) : std::make_unique<RendezvousCore>(spare_, [](std::uint32_t) {}, TimePoint{});
+    core_ = core_ ? std::move(core_)
+                  : std::make_unique<RendezvousCore>(
+                        spare_, [](std::uint32_t) {}, TimePoint{});
     crash();
   }
   void forget() {
     JobRecord record = decode_job_record(store_.record.bytes);
     if (forgets_ == Forgets::kSettle) record.membership.settled.reset();
     if (forgets_ == Forgets::kView) record.membership.view.progress.clear();
-    if (forgets_ == Forgets::kEnd && record.membership.end) {
-      record.membership.end.reset();
-      record.is_over = false;
-    }
     for (auto& member : record.membership.members) {
       if (forgets_ != Forgets::kDeparture || member.presence != MembershipSnapshot::Presence::kEvicted) continue;
       member.presence = MembershipSnapshot::Presence::kHere;
@@ -225,7 +227,8 @@ class HostsSimulation final : public RemoteDecision {
     MemberSet here = 0;
     for (MemberId id = 0; id < members.size(); ++id) {
       const bool is_evicted = members[id].presence == MembershipSnapshot::Presence::kEvicted;
-      const bool was = id < decided_.membership.members.size() && decided_.membership.members[id].presence == members[id].presence;
+      const bool was =
+          id < decided_.membership.members.size() && decided_.membership.members[id].presence == members[id].presence;
       if (is_evicted && !was) {
         ++report_.run.evictions;
         checker.evict(id);
@@ -245,8 +248,10 @@ class HostsSimulation final : public RemoteDecision {
       if (!on_core([&] { core_->beat(number, simulation_.now()); })) lose_agent(host, random_.up_to(20ms), false);
     }
     set_timer();
-    const bool all_ended = std::none_of(known_.begin(), known_.end(), [](const auto& one) { return !one.second.ended; });
-    if (!all_ended || known_.size() < static_cast<std::size_t>(simulation_.scenario().config.members)) after(kTick, [this] { tick(); });
+    const bool all_ended =
+        std::none_of(known_.begin(), known_.end(), [](const auto& one) { return !one.second.ended; });
+    if (!all_ended || known_.size() < static_cast<std::size_t>(simulation_.scenario().config.members))
+      after(kTick, [this] { tick(); });
   }
 
   // ---- Agents.
@@ -254,7 +259,6 @@ class HostsSimulation final : public RemoteDecision {
   // The agent of the host ends or has lost its registration: what is on its way to the guard is lost.
   void lose_agent(std::size_t index, Duration pause, bool is_outage = true) {
     SimHost& host = hosts_[index];
-    dbg("lose agent " + std::to_string(index) + " for " + std::to_string(pause.count()/1000) + (is_outage ? " outage" : ""));
     if (is_outage) ++report_.outages;
     if (pause > spec_.silence_limit) {
       ++report_.silences;
@@ -292,7 +296,6 @@ class HostsSimulation final : public RemoteDecision {
       if (now.agent != agent) return;
       if (!is_done) return lose_agent(index, random_.up_to(100ms), false);
       now.registration = registration.number;
-      dbg("registered " + std::to_string(index) + " " + std::to_string(registration.number));
       report(index);
       pump(index);
     });
@@ -316,8 +319,12 @@ class HostsSimulation final : public RemoteDecision {
     while (true) {
       std::optional<HostOrder> order;
       if (!on_core([&] { order = core_->take_order(number); }) || !order) return;
+      if (std::holds_alternative<SendToMember>(*order) && orders_left_ > 0 && --orders_left_ == 0) {
+        after(random_.up_to(latency_), [this] { crash(); });
+      }
       in_order(hosts_[index].down, [this, index, agent = hosts_[index].agent, one = *order] {
-        if (hosts_[index].agent != agent) return void(++report_.lost_orders);
+        if (hosts_[index].agent != agent) ++report_.lost_orders;
+        if (hosts_[index].agent != agent && forgets_ != Forgets::kAgent) return;
         std::visit([&](const auto& order_now) { carry_out(index, order_now); }, one);
       });
     }
@@ -327,10 +334,9 @@ class HostsSimulation final : public RemoteDecision {
 
   void carry_out(std::size_t, const SendToMember& order) {
     Known& known = known_[order.id];
-    dbg("order for " + std::to_string(order.id) + " index " + std::to_string(order.message.index()));
     if (const auto* view = std::get_if<View>(&order.message)) {
       if (secrets_.emplace(view->epoch, view->secret).first->second != view->secret) ++report_.views_again;
-      if (view->epoch <= known.viewed && forgets_ != Forgets::kOrders) return;
+      if (view->epoch <= known.viewed) return;
       known.viewed = view->epoch;
     }
     if (const auto* freeze = std::get_if<Freeze>(&order.message)) {
@@ -339,7 +345,7 @@ class HostsSimulation final : public RemoteDecision {
     }
     if (!known.ended) simulation_.pass_on(order.id, order.message);
   }
-  void carry_out(std::size_t host, const StoryTold& line) { if (getenv("DBG")) std::printf("%.6f host %zu: %s\n", std::chrono::duration<double>(simulation_.now() - TimePoint{}).count(), host, line.text.c_str()); }
+  void carry_out(std::size_t, const StoryTold&) {}
   void carry_out(std::size_t index, const EndJob&) {
     ++report_.run.ends_by_park;
     hosts_[index].is_ended = true;
@@ -369,10 +375,21 @@ class HostsSimulation final : public RemoteDecision {
   std::uint64_t serial_ = 0;
   Duration latency_ = 1ms;
   std::optional<TimePoint> timer_;
+  std::uint64_t orders_left_ = 0;
   HostsReport report_;
 };
 
 }  // namespace
+
+HostsReport& HostsReport::operator+=(const HostsReport& other) {
+  run += other.run;
+  for (const auto count :
+       {&HostsReport::restarts, &HostsReport::crashed_writes, &HostsReport::outages, &HostsReport::silences,
+        &HostsReport::lost_orders, &HostsReport::lost_reports, &HostsReport::views_again}) {
+    this->*count += other.*count;
+  }
+  return *this;
+}
 
 HostsReport simulate_hosts(std::uint64_t seed, Forgets forgets) {
   return HostsSimulation(seed, forgets).run();

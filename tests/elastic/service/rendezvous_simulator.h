@@ -14,9 +14,7 @@ enum class Forgets {
   kSettle,     // the last one
   kView,       // the progress in it
   kDeparture,  // that a member was evicted
-  kEnd,        // that the job has ended
-  kRestart,    // that the secret of the epoch is another one: it tells a View again as its own
-  kOrders      // (of the guard) it passes a View on again
+  kAgent       // (of the guard) that an agent has ended: it takes its late orders
 };
 
 struct HostsReport {
@@ -28,6 +26,8 @@ struct HostsReport {
   std::uint64_t lost_orders = 0;
   std::uint64_t lost_reports = 0;
   std::uint64_t views_again = 0;  // with another secret
+
+  HostsReport& operator+=(const HostsReport& other);
 };
 
 HostsReport simulate_hosts(std::uint64_t seed, Forgets forgets = Forgets::kNothing);

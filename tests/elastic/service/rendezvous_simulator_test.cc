@@ -7,27 +7,45 @@
 namespace horo::sim {
 namespace {
 
-constexpr std::uint64_t kSeeds = 10'000;
-
-TEST(RendezvousSimulator, DISABLED_Survey) {
-  HostsReport all;
-  if (getenv("SEED")) { std::printf("%s\n", simulate_hosts(std::strtoull(getenv("SEED"), nullptr, 10)).run.violation.c_str()); return; }
-  int bad = 0;
-  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    const HostsReport one = simulate_hosts(seed);
-    all.run += one.run;
-    all.restarts += one.restarts; all.crashed_writes += one.crashed_writes; all.outages += one.outages;
-    all.silences += one.silences; all.lost_orders += one.lost_orders; all.lost_reports += one.lost_reports;
-    all.views_again += one.views_again;
-    if (!one.run.violation.empty() && ++bad < 20) std::printf("%s\n", one.run.violation.c_str());
-  }
-  std::printf("bad %d restarts %lu crashed %lu outages %lu silences %lu lost %lu %lu again %lu epochs %lu ev %lu parks %lu ends %lu settles %lu events %lu\n", bad, all.restarts,
-    all.crashed_writes, all.outages, all.silences, all.lost_orders, all.lost_reports, all.views_again, all.run.epochs, all.run.evictions, all.run.parks, all.run.ends_by_park, all.run.settles, all.run.events);
-}
+constexpr std::uint64_t kSeeds = 4'000;
 
 TEST(RendezvousSimulator, EveryInvariantHoldsForAllSeeds) {
-  for (std::uint64_t seed = 1; seed <= test::effort(kSeeds); ++seed) ASSERT_EQ(simulate_hosts(seed).run.violation, "");
+  HostsReport all;
+  for (std::uint64_t seed = 1; seed <= test::effort(kSeeds); ++seed) {
+    const HostsReport one = simulate_hosts(seed);
+    ASSERT_EQ(one.run.violation, "");
+    all += one;
+  }
+  for (const auto& [count, what] :
+       {std::pair(all.restarts, "restarts"), std::pair(all.crashed_writes, "failed writes of the record"),
+        std::pair(all.outages, "agents that end"), std::pair(all.silences, "hosts that are silent"),
+        std::pair(all.lost_orders, "lost orders"), std::pair(all.lost_reports, "lost reports"),
+        std::pair(all.views_again, "Views with another secret"), std::pair(all.run.epochs, "later epochs"),
+        std::pair(all.run.evictions, "evictions"), std::pair(all.run.parks, "parked jobs"),
+        std::pair(all.run.ends_by_park, "jobs that end"), std::pair(all.run.settles, "members that settle early")}) {
+    EXPECT_GE(count, 5U) << what;
+  }
 }
+
+TEST(RendezvousSimulator, ASeedAlwaysHasTheSameTrace) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed)
+    EXPECT_EQ(simulate_hosts(seed).run.trace, simulate_hosts(seed).run.trace);
+}
+
+class ForgetfulRendezvous : public testing::TestWithParam<std::pair<Forgets, const char*>> {};
+
+TEST_P(ForgetfulRendezvous, IsFound) {
+  std::uint64_t seed = 1;
+  while (seed <= kSeeds && simulate_hosts(seed, GetParam().first).run.violation.empty()) ++seed;
+  EXPECT_LE(seed, kSeeds);
+  RecordProperty("seeds", std::to_string(seed));
+}
+
+INSTANTIATE_TEST_SUITE_P(RendezvousSimulator, ForgetfulRendezvous,
+                         testing::Values(std::pair(Forgets::kSettle, "Settle"), std::pair(Forgets::kView, "View"),
+                                         std::pair(Forgets::kDeparture, "Departure"),
+                                         std::pair(Forgets::kAgent, "Agent")),
+                         [](const auto& fault) { return std::string(fault.param.second); });
 
 }  // namespace
 }  // namespace horo::sim
