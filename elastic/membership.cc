@@ -230,12 +230,32 @@ void JobMembership::settle() {
 
 // If the epochs end again and again because two members miss one another, and no member dies, one of the two goes.
 void JobMembership::count_broken_pair() {
-  if (here().size() < view_.size()) return broken_pairs_.clear();
+  if (here().size() < view_.size()) {
+    broken_pairs_.clear();
+    broken_hosts_.clear();
+    return;
+  }
   const auto pair = closing_->pair;
-  if (!pair || ++broken_pairs_[*pair] < kMaxBrokenPairs) return;
+  if (!pair) return;
+  const auto host_of = [&](MemberId id) { return config_.hosts.empty() ? 0 : config_.hosts.at(id); };
+  if (host_of(pair->first) != host_of(pair->second))
+    return count_broken_hosts(host_of(pair->first), host_of(pair->second));
+  if (++broken_pairs_[*pair] < kMaxBrokenPairs) return;
   broken_pairs_.clear();
   evict(pair->second,
         "and " + name_of(pair->first) + " lost one another " + std::to_string(kMaxBrokenPairs) + " times");
+}
+
+// The network between two hosts is cut: all members of one of them go.
+void JobMembership::count_broken_hosts(std::uint32_t one, std::uint32_t other) {
+  const auto hosts = std::minmax(one, other);
+  if (++broken_hosts_[hosts] < kMaxBrokenPairs) return;
+  broken_hosts_.clear();
+  for (const MemberId id : here()) {
+    if (config_.hosts.at(id) != hosts.second) continue;
+    evict(id, "and host " + std::to_string(hosts.first) + " lost one another " + std::to_string(kMaxBrokenPairs) +
+                  " times (host " + std::to_string(hosts.second) + ")");
+  }
 }
 
 void JobMembership::begin_epoch(const std::vector<MemberId>& members) {

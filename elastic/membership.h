@@ -25,6 +25,7 @@ struct MembershipConfig {
   std::chrono::milliseconds start_limit{120'000};   // the same for a member that has sent nothing yet: it is starting
   std::chrono::milliseconds alike_window{1'000};    // after a failure: so long the others may fail alike
   std::chrono::milliseconds park_timeout{60'000};   // parked for so long: the job ends
+  std::vector<std::uint32_t> hosts{};               // of the members, by id; empty: all have one
 };
 
 // ---- Events.
@@ -174,6 +175,7 @@ class JobMembership {
   std::optional<TimePoint> alike_until() const;
   void settle();
   void count_broken_pair();
+  void count_broken_hosts(std::uint32_t one, std::uint32_t other);
   void begin_epoch(const std::vector<MemberId>& members);
   std::optional<Effects> missing_effects(const std::vector<MemberId>& members) const;
   void end_without_effects(const std::vector<MemberId>& members);
@@ -210,7 +212,9 @@ class JobMembership {
   std::optional<Closing> closing_;
   std::vector<Departure> departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
-  std::map<std::pair<MemberId, MemberId>, int> broken_pairs_;  // lower id first: epochs that ended by this pair alone
+  // Lower id first: epochs that ended by this pair alone. Members of different hosts count as their hosts.
+  std::map<std::pair<MemberId, MemberId>, int> broken_pairs_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, int> broken_hosts_;
   std::optional<TimePoint> parked_since_;
   std::size_t parked_ = 0;  // members that were told so last
   std::optional<std::string> end_;  // of EndJob, if it was given

@@ -56,6 +56,9 @@ MembershipConfig RendezvousCore::membership_config() const {
   config.min_members = static_cast<int>(record_.spec.min_members);
   config.silence_limit = record_.spec.silence_limit;
   config.park_timeout = record_.spec.park_timeout;
+  for (std::uint32_t host = 0; host < record_.spec.ranks_by_host.size(); ++host) {
+    config.hosts.insert(config.hosts.end(), record_.spec.ranks_by_host[host], host);
+  }
   return config;
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <sstream>
@@ -101,9 +101,15 @@ class RemoteDecision final : public Decision {
         orders_(std::move(orders)),
         spec_(spec_of(launch)),
         incarnation_(random_number()),
-        last_word_(loop, [this] {
-          is_given_up_ = true;
-          orders_.changed();
+        last_word_(loop,
+                   [this] {
+                     is_given_up_ = true;
+                     orders_.changed();
+                   }),
+        park_(loop, [this] {
+          orders_.end_job("no contact with the rendezvous at " + launch_.rendezvous + " within " +
+                          duration_text(spec_.park_timeout) +
+                          " (--park-timeout), for which ranks of this host wait: start the job again");
         }) {
     for (MemberId id = 0; id < spec_.members(); ++id) job_.members.push_back({{"starting", ""}, false, false, true});
     for (MemberId id = 0; id < spec_.members(); ++id) job_.ranks.push_back(id);
@@ -122,6 +128,7 @@ class RemoteDecision final : public Decision {
   void take(const HostEvent& event) override {
     std::visit([this](const auto& one) { known_.at(one.id).note(one); }, event);
     if (socket_ && is_past_told_) socket_->send(encode(GuardSays(event)));
+    update_park();
     orders_.changed();
   }
 
@@ -171,6 +178,19 @@ class RemoteDecision final : public Decision {
             {}};
   }
 
+  // With contact the rendezvous parks the ranks.
+  void update_park() {
+    const bool is_parked = std::any_of(known_.begin(), known_.end(), [](const auto& one) {
+      const auto& [id, known] = one;
+      return known.frozen && known.viewed <= known.frozen->epoch && !known.ended;
+    });
+    if (has_contact_ || !is_parked) return park_.stop();
+    if (park_.is_set()) return;
+    orders_.say("ranks of this host are parked: they wait for the rendezvous for up to " +
+                duration_text(spec_.park_timeout));
+    park_.set(std::chrono::duration<double>(spec_.park_timeout).count());
+  }
+
   void handle(const TellPast&) {
     HostPast past;
     for (const auto& [id, known] : known_) past.members.push_back(known.past(id));
@@ -189,6 +209,7 @@ class RemoteDecision final : public Decision {
     }
     has_contact_ = contact.is_there;
     if (has_contact_) last_word_.stop();
+    update_park();
     orders_.changed();
   }
 
@@ -237,7 +258,7 @@ class RemoteDecision final : public Decision {
   bool has_contact_ = false, was_away_ = false;
   bool is_past_told_ = false;  // to the present agent
   bool is_given_up_ = false, is_wait_told_ = false;
-  Timer last_word_;
+  Timer last_word_, park_;
   std::unique_ptr<Folder> folder_;
   std::unique_ptr<PacketSocket> socket_;  // to the present agent
   Descriptor end_;                        // its end, until it has started
