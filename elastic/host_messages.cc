@@ -1,5 +1,5 @@
-// A message is a version, a kind, and the fields in the order of the struct. Messages of members are nested in their own
-// encoding (messages.h).
+// A message is a version, a kind, and the fields in the order of the struct. Messages of members are nested in their
+// own encoding (messages.h).
 #include "elastic/host_messages.h"
 
 #include <algorithm>
@@ -299,8 +299,8 @@ JobSpec decode_job_spec(std::span<const std::byte> bytes) {
   const std::uint64_t silence = in.u64(), park = in.u64();
   in.expect_end();
   if (members == 0 || members > kMaxMembers || spec.min_members < 1 || spec.min_members > members)
-    throw ProtocolError("a job of " + std::to_string(members) + " ranks, at least " +
-                        std::to_string(spec.min_members) + " of them");
+    throw ProtocolError("a job of " + std::to_string(members) + " ranks, at least " + std::to_string(spec.min_members) +
+                        " of them");
   if (silence < 1 || silence > kLongest || park > kLongest) throw ProtocolError("a limit of time is out of range");
   spec.silence_limit = std::chrono::milliseconds(silence);
   spec.park_timeout = std::chrono::milliseconds(park);

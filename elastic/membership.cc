@@ -372,50 +372,7 @@ void JobMembership::tell_over() {
   }
 }
 
-// ---- Questions.
-
-std::optional<TimePoint> JobMembership::next_deadline() const {
-  if (is_over()) return std::nullopt;
-  std::optional<TimePoint> next;
-  if (is_parked()) next = *parked_since_ + config_.park_timeout;
-  if (const auto until = alike_until(); until && now_ < *until && !is_parked()) next = until;
-  for (const MemberId id : here()) {
-    if (const auto until = eviction_time(id)) next = std::min(*until, next.value_or(*until));
-  }
-  return next;
-}
-
-bool JobMembership::is_over() const {
-  return end_ || here().empty();
-}
-
-// A member that has left in good order has done its part: the others, which end later, go on without it.
-bool JobMembership::is_enough(std::size_t here) const {
-  const auto left = std::count_if(members_.begin(), members_.end(),
-                                  [](const Member& member) { return member.presence == Presence::kLeft; });
-  return here + static_cast<std::size_t>(left) >= static_cast<std::size_t>(config_.min_members);
-}
-
-JobMembership::Member& JobMembership::at(MemberId id) {
-  HORO_CHECK(id < members_.size());
-  return members_[id];
-}
-
-const JobMembership::Member& JobMembership::at(MemberId id) const {
-  HORO_CHECK(id < members_.size());
-  return members_[id];
-}
-
-std::vector<MemberId> JobMembership::here() const {
-  std::vector<MemberId> found;
-  std::copy_if(view_.begin(), view_.end(), std::back_inserter(found), [&](MemberId id) { return is_here(id); });
-  return found;
-}
-
-std::string JobMembership::name_of(MemberId id) const {
-  const auto rank = std::find(view_.begin(), view_.end(), id) - view_.begin();
-  return "rank " + std::to_string(rank) + " (member " + std::to_string(id) + ")";
-}
+// ---- Texts.
 
 std::string JobMembership::departures_text() const {
   std::string text;

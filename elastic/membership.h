@@ -52,8 +52,7 @@ struct MemberSilent {
   std::string why;  // "did not answer for 10 s", after "it"
 };
 struct TimePassed {};
-using MembershipEvent =
-    std::variant<MemberEnded, MemberStopped, MemberContinued, MemberSent, MemberSilent, TimePassed>;
+using MembershipEvent = std::variant<MemberEnded, MemberStopped, MemberContinued, MemberSent, MemberSilent, TimePassed>;
 
 // ---- Actions, in this order.
 
@@ -87,9 +86,9 @@ struct MembershipSnapshot {
     std::string failure = {};  // of its failed Leave
     bool operator==(const Member&) const = default;
   };
-  std::vector<Member> members;      // by id
-  View view;                        // of the current epoch, without its secret; epoch 0 has no progress and no effects
-  std::optional<Settle> settled{};  // the last one, of the current epoch or the one before
+  std::vector<Member> members;       // by id
+  View view;                         // of the current epoch, without its secret; epoch 0 has no progress and no effects
+  std::optional<Settle> settled{};   // the last one, of the current epoch or the one before
   std::optional<std::string> end{};  // of EndJob, if it was given
   bool operator==(const MembershipSnapshot&) const = default;
 };
@@ -98,8 +97,8 @@ class JobMembership {
  public:
   // Epoch 0 has all members; each of them is in it when it sends its first message or is lost before.
   explicit JobMembership(const MembershipConfig& config);
-  // Goes on where another one was. It evicts no member before `evicts_from`, so that the guards can tell what they know.
-  // Throws ProtocolError if the snapshot does not fit the config.
+  // Goes on where another one was. It evicts no member before `evicts_from`, so that the guards can tell what they
+  // know. Throws ProtocolError if the snapshot does not fit the config.
   JobMembership(const MembershipConfig& config, const MembershipSnapshot& snapshot, TimePoint evicts_from);
 
   // Takes one event. The secret of a View in an action is zero: the caller draws one per epoch. `now` never decreases.
@@ -216,7 +215,7 @@ class JobMembership {
   std::map<std::pair<MemberId, MemberId>, int> broken_pairs_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, int> broken_hosts_;
   std::optional<TimePoint> parked_since_;
-  std::size_t parked_ = 0;  // members that were told so last
+  std::size_t parked_ = 0;          // members that were told so last
   std::optional<std::string> end_;  // of EndJob, if it was given
   bool is_over_told_ = false;
   TimePoint now_{};

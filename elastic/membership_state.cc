@@ -1,11 +1,11 @@
-// What JobMembership knows: in words for a person, as a snapshot for the one that takes its place, and again for members
-// that may have lost what they were sent.
-#include "elastic/membership.h"
-
+// What JobMembership knows: in words for a person, as a snapshot for the one that takes its place, and again for
+// members that may have lost what they were sent.
 #include <algorithm>
 #include <iterator>
 
+#include "elastic/membership.h"
 #include "elastic/texts.h"
+#include "horo/base/check.h"
 #include "horo/base/error.h"
 
 namespace horo {
@@ -76,8 +76,8 @@ std::vector<MembershipAction> JobMembership::tell_again(const std::vector<Touche
   if (end_) return conclude();
   for (const Touched& one : members) tell_view_again(one);
   const bool is_begun_anew = is_restored_ && std::any_of(members.begin(), members.end(), [&](const Touched& one) {
-    return is_here(one.id) && one.viewed < epoch_;
-  });
+                               return is_here(one.id) && one.viewed < epoch_;
+                             });
   if (is_begun_anew) close_epoch(std::nullopt, "the rendezvous was started again while the epoch began");
   for (const Touched& one : members) {
     const Member& member = at(one.id);
@@ -124,6 +124,49 @@ std::vector<MemberId> JobMembership::judged_members() const {
   std::copy_if(view_.begin(), view_.end(), std::back_inserter(judged),
                [&](MemberId id) { return is_here(id) || at(id).presence == Presence::kLeft; });
   return is_enough(here().size()) ? judged : view_;
+}
+
+std::optional<TimePoint> JobMembership::next_deadline() const {
+  if (is_over()) return std::nullopt;
+  std::optional<TimePoint> next;
+  if (is_parked()) next = *parked_since_ + config_.park_timeout;
+  if (const auto until = alike_until(); until && now_ < *until && !is_parked()) next = until;
+  for (const MemberId id : here()) {
+    if (const auto until = eviction_time(id)) next = std::min(*until, next.value_or(*until));
+  }
+  return next;
+}
+
+bool JobMembership::is_over() const {
+  return end_ || here().empty();
+}
+
+// A member that has left in good order has done its part: the others, which end later, go on without it.
+bool JobMembership::is_enough(std::size_t here) const {
+  const auto left = std::count_if(members_.begin(), members_.end(),
+                                  [](const Member& member) { return member.presence == Presence::kLeft; });
+  return here + static_cast<std::size_t>(left) >= static_cast<std::size_t>(config_.min_members);
+}
+
+JobMembership::Member& JobMembership::at(MemberId id) {
+  HORO_CHECK(id < members_.size());
+  return members_[id];
+}
+
+const JobMembership::Member& JobMembership::at(MemberId id) const {
+  HORO_CHECK(id < members_.size());
+  return members_[id];
+}
+
+std::vector<MemberId> JobMembership::here() const {
+  std::vector<MemberId> found;
+  std::copy_if(view_.begin(), view_.end(), std::back_inserter(found), [&](MemberId id) { return is_here(id); });
+  return found;
+}
+
+std::string JobMembership::name_of(MemberId id) const {
+  const auto rank = std::find(view_.begin(), view_.end(), id) - view_.begin();
+  return "rank " + std::to_string(rank) + " (member " + std::to_string(id) + ")";
 }
 
 }  // namespace horo

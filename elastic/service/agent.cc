@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{20};
 constexpr milliseconds kLongestPause{500};
-constexpr milliseconds kAnswer{5'000};  // of the guard, which waits for nothing
+constexpr milliseconds kAnswer{5'000};       // of the guard, which waits for nothing
 constexpr std::size_t kMostEvents = 256;     // of one report
 constexpr std::size_t kMostBytes = 1 << 20;  // before the last event of a report
 constexpr int kBeatsInLease = 4;
@@ -44,7 +44,7 @@ class Agent {
         serve(pause);
       } catch (const RendezvousGone& error) {
         why = error.what();
-        credentials_.reset();  // a rendezvous that has lost its folder has another authority
+        credentials_.reset();           // a rendezvous that has lost its folder has another authority
       } catch (const NotRegistered&) {  // the rendezvous was started again, or has more orders than this host takes
       } catch (const HostRefused& error) {
         guard_.send(HostOrder(EndJob{std::string("the rendezvous refuses this host: ") + error.what()}));
@@ -77,9 +77,7 @@ class Agent {
     fault_ = nullptr;
     is_broken_ = false;
     std::jthread watching([&] {
-      guarded([&] {
-        client.watch(registration.number, [this](const HostOrder& order) { guard_.send(order); });
-      });
+      guarded([&] { client.watch(registration.number, [this](const HostOrder& order) { guard_.send(order); }); });
     });
     std::jthread beating([&](const std::stop_token& stop) { guarded([&] { beat(client, registration, stop); }); });
     guarded([&] { report(client, registration); });

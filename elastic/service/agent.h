@@ -10,9 +10,9 @@
 namespace horo {
 
 struct AgentOptions {
-  int guard_fd = -1;         // a SOCK_SEQPACKET socket; its first message is the JobSpec
-  std::string rendezvous;    // host:port
-  std::uint32_t host = 0;    // of the job
+  int guard_fd = -1;       // a SOCK_SEQPACKET socket; its first message is the JobSpec
+  std::string rendezvous;  // host:port
+  std::uint32_t host = 0;  // of the job
   std::uint64_t incarnation = 0;
   JobKey token{};  // that all hosts of the job have
   std::string job;

@@ -17,7 +17,7 @@ struct JobRecord {
   std::uint64_t term = 0;  // rises by one with each start of a rendezvous
   JobSpec spec;
   std::map<std::uint32_t, std::uint64_t> incarnations;  // by host: the start of `horo run` that takes part
-  std::vector<std::uint64_t> ended;  // the incarnations of the job before
+  std::vector<std::uint64_t> ended;                     // the incarnations of the job before
   MembershipSnapshot membership;
   bool is_over = false;  // a new job may begin
   bool operator==(const JobRecord&) const = default;

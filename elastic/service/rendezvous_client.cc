@@ -1,6 +1,5 @@
 #include "elastic/service/rendezvous_client.h"
 
-
 #include <atomic>
 #include <mutex>
 #include <sstream>

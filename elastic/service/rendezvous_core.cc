@@ -149,8 +149,7 @@ void RendezvousCore::take_past(const HostHello& hello, TimePoint now) {
       return std::holds_alternative<MemberStopped>(event);
     });
     if (!is_stopped) carry_out(membership_->on(MemberContinued{member.id}, now), hello.host);
-    for (const HostEvent& event : member.events)
-      carry_out(membership_->on(membership_event(event), now), hello.host);
+    for (const HostEvent& event : member.events) carry_out(membership_->on(membership_event(event), now), hello.host);
   }
   std::vector<JobMembership::Touched> members;
   for (const MemberPast& member : hello.past.members) members.push_back({member.id, member.viewed});

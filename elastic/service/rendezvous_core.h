@@ -67,7 +67,7 @@ class RendezvousCore {
 
   void pass_time(TimePoint now);
   // When pass_time() is due; nothing: not before another call. If it comes much later, this process did not run for
-  // a while: then nobody is evicted for having been silent.
+  // a while: then no host loses its members for having been silent.
   std::optional<TimePoint> next_deadline() const;
 
   std::uint64_t term() const { return record_.term; }

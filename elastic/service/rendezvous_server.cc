@@ -16,9 +16,9 @@
 
 #include "elastic/service/credentials.h"
 #include "elastic/service/record_log.h"
-#include "elastic/service/rpc.h"
 #include "elastic/service/rendezvous_client.h"
 #include "elastic/service/rendezvous_core.h"
+#include "elastic/service/rpc.h"
 #include "horo/base/error.h"
 #include "horo/base/log.h"
 
@@ -27,9 +27,9 @@ namespace {
 
 namespace rpc = rendezvous::v1;
 
-constexpr int kMostStreams = 64;           // of a connection
-constexpr int kHandshakeMs = 5'000;        // until a connection is authenticated
-constexpr int kMaxMetadata = 8 << 10;      // bytes of a call's headers
+constexpr int kMostStreams = 64;            // of a connection
+constexpr int kHandshakeMs = 5'000;         // until a connection is authenticated
+constexpr int kMaxMetadata = 8 << 10;       // bytes of a call's headers
 constexpr std::size_t kMemory = 512 << 20;  // bytes that gRPC may use
 constexpr std::size_t kOrdersAtOnce = 64;
 constexpr std::chrono::milliseconds kLastOrders{500};  // at the end: for hosts to take what is left
@@ -76,8 +76,8 @@ class Service final : public rpc::Rendezvous::CallbackService {
                                    rpc::EnrollReply* reply) override {
     return answer(context, [&]() REQUIRES(mutex_) {
       core_.check_incarnation(request->host(), request->incarnation());
-      reply->set_certificate(authority_.sign(request->certificate_request(),
-                                             host_name_of(request->host(), request->incarnation())));
+      reply->set_certificate(
+          authority_.sign(request->certificate_request(), host_name_of(request->host(), request->incarnation())));
       reply->set_roots(authority_.roots_pem());
     });
   }
@@ -132,7 +132,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
 
   grpc::ServerWriteReactor<rpc::Orders>* Watch(grpc::CallbackServerContext* context,
                                                const rpc::WatchRequest* request) override {
-    auto* stream = new Stream(*this, request->registration());
+    auto* stream = new OrderStream(*this, request->registration());
     MutexLock lock(mutex_);
     const grpc::Status status = status_of([&]() REQUIRES(mutex_) {
       check_caller(*context, request->registration());
@@ -147,9 +147,9 @@ class Service final : public rpc::Rendezvous::CallbackService {
 
  private:
   // The stream of a host's orders. gRPC destroys it after OnDone().
-  class Stream final : public grpc::ServerWriteReactor<rpc::Orders> {
+  class OrderStream final : public grpc::ServerWriteReactor<rpc::Orders> {
    public:
-    Stream(Service& service, std::uint64_t registration) : service_(service), registration_(registration) {}
+    OrderStream(Service& service, std::uint64_t registration) : service_(service), registration_(registration) {}
 
     // The caller of these four holds the service's mutex.
     std::uint64_t registration() const { return registration_; }
@@ -226,7 +226,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
   void write_orders(std::uint32_t host) REQUIRES(mutex_) {
     const auto found = streams_.find(host);
     if (found == streams_.end() || !found->second->is_free()) return;
-    Stream& stream = *found->second;
+    OrderStream& stream = *found->second;
     rpc::Orders orders;
     try {
       for (std::size_t bytes = 0; orders.orders_size() < static_cast<int>(kOrdersAtOnce) && bytes < (1 << 20);) {
@@ -241,7 +241,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
     if (orders.orders_size() > 0) stream.write(std::move(orders));
   }
 
-  void on_written(Stream& stream, bool is_written) {
+  void on_written(OrderStream& stream, bool is_written) {
     MutexLock lock(mutex_);
     stream.end_write();
     changed_.notify_all();
@@ -251,7 +251,7 @@ class Service final : public rpc::Rendezvous::CallbackService {
     }
   }
 
-  void on_stream_end(const Stream& stream) {
+  void on_stream_end(const OrderStream& stream) {
     MutexLock lock(mutex_);
     std::erase_if(streams_, [&](const auto& one) { return one.second == &stream; });
   }
@@ -275,8 +275,8 @@ class Service final : public rpc::Rendezvous::CallbackService {
   Mutex mutex_;
   CondVar changed_;
   RendezvousCore core_ GUARDED_BY(mutex_);
-  std::map<std::uint32_t, std::string> names_ GUARDED_BY(mutex_);  // that are registered, by host
-  std::map<std::uint32_t, Stream*> streams_ GUARDED_BY(mutex_);    // by host
+  std::map<std::uint32_t, std::string> names_ GUARDED_BY(mutex_);     // that are registered, by host
+  std::map<std::uint32_t, OrderStream*> streams_ GUARDED_BY(mutex_);  // by host
   std::string fault_ GUARDED_BY(mutex_);
   std::jthread timer_;
 };

@@ -153,7 +153,8 @@ void RunChecker::send(MemberId member, View view) {
   const std::uint32_t epoch = view_ ? view_->epoch : 0;
   if (view.epoch != epoch + 1) violate(name + " comes after epoch " + std::to_string(epoch));
   const MemberSet gone = has_repeats_ ? out_ | evicted_ : 0;
-  if (view_ && (members_ & ~seen_view_ & ~gone) != 0) violate("the View of epoch " + std::to_string(epoch) + " is not sent to all");
+  if (view_ && (members_ & ~seen_view_ & ~gone) != 0)
+    violate("the View of epoch " + std::to_string(epoch) + " is not sent to all");
   const MemberSet next = set_of(view.members);
   if (view.members != list_of(next)) violate(name + " has ranks that do not ascend");
   if ((next & ~members_) != 0) violate(name + " has a member that was out");
@@ -177,7 +178,8 @@ void RunChecker::send(MemberId member, const Settle& settle) {
   const std::string name = "the Settle of epoch " + std::to_string(settle.epoch);
   const auto [found, is_first] = settled_.emplace(settle.epoch, std::pair(settle, MemberSet{0}));
   if (settle != found->second.first) violate(name + " differs between its members");
-  if (has(found->second.second, member) && !has_repeats_) violate(name + " is sent twice to member " + std::to_string(member));
+  if (has(found->second.second, member) && !has_repeats_)
+    violate(name + " is sent twice to member " + std::to_string(member));
   found->second.second |= only(member);
   if (settle.epoch != (view_ ? view_->epoch : 0) && !has_repeats_) violate(name + " is not of the present epoch");
   for (const auto& [id, progress] : settle.progress) {

@@ -23,7 +23,8 @@ class CoreDriver {
   void start() {
     core.reset();
     woken.clear();
-    core = std::make_unique<RendezvousCore>(store, [this](std::uint32_t host) { woken.push_back(host); }, now);
+    core = std::make_unique<RendezvousCore>(
+        store, [this](std::uint32_t host) { woken.push_back(host); }, now);
   }
   HostHello hello(std::uint32_t host, std::uint64_t incarnation = 0) const {
     HostHello hello{spec, host, incarnation == 0 ? 100U + host : incarnation, {}};
