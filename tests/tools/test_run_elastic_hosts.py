@@ -181,7 +181,7 @@ def test_a_rendezvous_that_dies_goes_on_in_the_next_term(job):
 
 
 def test_the_other_hosts_go_on_when_host_0_is_lost_and_the_rendezvous_is_elsewhere(job):
-    program = "print('ready', flush=True)\nif rank < 2: signal.pause()\nprint(*member.view()[0], flush=True)\nmember.leave()"
+    program = "print('ready', flush=True)\nif rank < 2: signal.pause()\n" + LEAVE
     job = job(program, options=["--evict-after", "0.5"])
     job.options += ["--rendezvous", job.address]
     rendezvous = job.start_rendezvous()

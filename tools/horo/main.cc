@@ -19,8 +19,8 @@
 #include "tools/horo/conformance/conformance.h"
 #include "tools/horo/doctor/doctor.h"
 #include "tools/horo/run/run_options.h"
-#include "tools/horo/run/service_command.h"
 #include "tools/horo/run/status_command.h"
+#include "tools/horo/service_command.h"
 
 namespace horo::tools {
 namespace {

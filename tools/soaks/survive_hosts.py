@@ -20,11 +20,12 @@ FIRST_PORT, PORTS = 20_000, 4_000
 LATEST_S = 1.2  # of a fault, after the start
 EVICT_AFTER_S = 3
 LIMIT_S = 60  # of a job
-HORO_LINES = ("agent", "rendezvous")
+FAULTS = ["kill agent", "kill agent", "kill rendezvous", "kill rendezvous", "stop rendezvous", "cut"]
 
 
 def add_arguments(parser):
-    parser.add_argument("--hosts", type=int, metavar="JOBS", help="only jobs on two hosts; their agents and rendezvous die")
+    what = "only jobs on two hosts, whose agents and rendezvous die, too"
+    parser.add_argument("--hosts", type=int, metavar="JOBS", help=what)
     parser.add_argument("--first-job", type=int, default=0, help="of --hosts (default: 0)")
 
 
@@ -33,8 +34,7 @@ def job_of(number, options):
     chance = random.Random(f"{options.seed}/hosts/{number}")
     faults = []
     for _ in range(chance.choice([0, 1, 1, 2, 3])):
-        what = chance.choice(["kill agent", "kill agent", "kill rendezvous", "kill rendezvous", "stop rendezvous", "cut"])
-        faults.append((chance.uniform(0, LATEST_S), what, chance.choice("AB")))
+        faults.append((chance.uniform(0, LATEST_S), chance.choice(FAULTS), chance.choice("AB")))
     size = 2 * RANKS
     victims = chance.sample(range(size), chance.choice([0, 1, 1, 1, 2, 3]))
     points = ["lane.reduced", "lane.committed", "engine.report", "lane.delivered"]
@@ -43,8 +43,8 @@ def job_of(number, options):
     return survivors.Job("hosts", size, program, options.steps, number, ",".join(kills)), sorted(faults)
 
 
-def commands(job, number, pair, key, options):
-    address = f"{pair.addresses['A']}:{FIRST_PORT + 2 * (number % PORTS)}"
+def commands(job, pair, key, options):
+    address = f"{pair.addresses['A']}:{FIRST_PORT + 2 * (job.seed % PORTS)}"
     rank = [options.rank, job.program, str(job.steps), str(job.seed)]
     for index, host in enumerate("AB"):
         yield [
@@ -74,7 +74,6 @@ def inflict(what, host):
         return
     for pid in services(name, "A" if name == "rendezvous" else host):
         try:
-            print("inflict", verb, pid, open(f"/proc/{pid}/cmdline").read().replace(chr(0)," "), flush=True)
             os.kill(pid, signal.SIGKILL if verb == "kill" else signal.SIGSTOP)
             if verb == "stop":
                 time.sleep(0.5)
@@ -83,14 +82,11 @@ def inflict(what, host):
             pass
 
 
-def run(job, faults, number, pair, key, options):
+def run(job, faults, commands):
     begin = time.monotonic()
     environment = os.environ | survivors.variables(job)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    running = [
-        subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, **pipes)
-        for command in commands(job, number, pair, key, options)
-    ]
+    running = [subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, **pipes) for command in commands]
     texts = ["", ""]
     readers = [
         threading.Thread(target=lambda i=i: texts.__setitem__(i, running[i].stdout.read())) for i in range(len(running))
@@ -128,7 +124,7 @@ def run_all(options):
         key = hosts.write_key(folder)
         for number in range(options.first_job, options.first_job + options.hosts):
             job, faults = job_of(number, options)
-            codes, outcome = run(job, faults, number, pair, key, options)
+            codes, outcome = run(job, faults, commands(job, pair, key, options))
             found = faults_of(job, codes, outcome, options)
             for what in [what for _, what, _ in faults] or ["none"]:
                 row = rows.setdefault(what, {"runs": 0, "fired": 0, "wrong": 0, "longest_s": 0.0})
@@ -137,7 +133,8 @@ def run_all(options):
                 row["wrong"] += bool(found)
                 row["longest_s"] = max(row["longest_s"], round(outcome.seconds, 2))
             if found:
-                wrong.append(f"job {number}: {'; '.join(found)}\n    {faults} kills {job.kills} {job.program}\n{outcome.text}")
+                what = f"{faults}, kills {job.kills}, {job.program}"
+                wrong.append(f"job {number}: {'; '.join(found)}\n    {what}\n{outcome.text}")
                 if not options.json:
                     print(wrong[-1].partition("\n")[0], flush=True)
             if len(wrong) == 10:

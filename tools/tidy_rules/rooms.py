@@ -53,7 +53,7 @@ ROOMS = {
     "tools/horo/doctor": PRODUCT | {"tools/horo/machine"},
     "tools/horo/bench": PRODUCT | LAUNCHER,
     "tools/horo/conformance": PRODUCT | LAUNCHER | {"tools/horo/bench"},
-    "tools/horo": PRODUCT | COMMANDS,
+    "tools/horo": PRODUCT | COMMANDS | {"elastic/service"},
     "tools/relay": PRODUCT | {"tools/horo/machine"},
     "bench/against": PRODUCT | LAUNCHER | {"tools/horo/bench", "bench/peers"},
     "bench/peers": PRODUCT | {"tools/horo/bench", "bench/against"},

@@ -21,10 +21,10 @@ ElasticJob::ElasticJob(struct ev_loop* loop, Orders orders, const MakeDecision& 
     : orders_(std::move(orders)),
       loop_(loop),
       look_(loop, [this] { look_at_missed(); }),
-      decision_(make_decision({[this](MemberId id, const GuardMessage& message) { send(id, message); },
-                               [this](const std::string& text) { orders_.say(text); },
-                               [this](const std::string& text) { orders_.end_job(text); },
-                               [this] { orders_.changed(); }})) {}
+      decision_(
+          make_decision({[this](MemberId id, const GuardMessage& message) { send(id, message); },
+                         [this](const std::string& text) { orders_.say(text); },
+                         [this](const std::string& text) { orders_.end_job(text); }, [this] { orders_.changed(); }})) {}
 
 Descriptor ElasticJob::connect(int rank, Program& program) {
   const auto id = static_cast<MemberId>(rank);
@@ -92,9 +92,8 @@ void ElasticJob::ask() {
 }
 
 bool ElasticJob::is_asking() const {
-  return std::any_of(asked_.begin(), asked_.end(), [this](const auto& asked) {
-    return asked.second.is_due && member(asked.first).state.can_answer;
-  });
+  return std::any_of(asked_.begin(), asked_.end(),
+                     [this](const auto& asked) { return asked.second.is_due && member(asked.first).state.can_answer; });
 }
 
 std::optional<MemberFigures> ElasticJob::figures_of(MemberId id) const {

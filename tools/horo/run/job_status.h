@@ -26,8 +26,8 @@ struct MemberStatus {
   int id = 0;               // the rank at the start
   std::optional<int> rank;  // at present; none: it is out
   pid_t pid = 0;            // 0: on another host
-  std::string state;  // a word; see docs/status.md
-  std::string text;   // how it ended
+  std::string state;        // a word; see docs/status.md
+  std::string text;         // how it ended
   std::optional<MemberFigures> figures;
 };
 

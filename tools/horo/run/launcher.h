@@ -25,10 +25,10 @@ struct Launch {
   std::string cwd;                                             // empty: this process's
   std::string output_dir;                                      // for rank.N.out and rank.N.err; empty: none
   double timeout_s = 0;                                        // of the job; 0: none
-  int min_ranks = 0;           // an elastic job goes on with this number of ranks; 0: the job is not elastic
-  double evict_after_s = 10;   // elastic: a rank that is stopped or does not answer for so long is evicted
-  double park_timeout_s = 60;  // elastic: the job ends if too few ranks are left for so long
-  std::string rendezvous;      // elastic, several hosts: host:port of the rendezvous
+  int min_ranks = 0;               // an elastic job goes on with this number of ranks; 0: the job is not elastic
+  double evict_after_s = 10;       // elastic: a rank that is stopped or does not answer for so long is evicted
+  double park_timeout_s = 60;      // elastic: the job ends if too few ranks are left for so long
+  std::string rendezvous;          // elastic, several hosts: host:port of the rendezvous
   bool embeds_rendezvous = false;  // this process runs it
   CoreBinding binding = CoreBinding::kNone;
   bool prefixed = true;  // lines begin with "[rank] "

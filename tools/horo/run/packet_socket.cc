@@ -23,14 +23,14 @@ PacketSocketPair make_packet_socket_pair() {
 }
 
 PacketSocket::PacketSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault,
-                           std::size_t most_queued, std::size_t max_message)
+                           const Limits& limits)
     : on_message_(std::move(on_message)),
       on_fault_(std::move(on_fault)),
-      most_queued_(most_queued),
+      most_queued_(limits.queued),
       end_(std::move(end)),
       readable_(loop, end_.get(), EV_READ, [this] { read_all(); }),
       writable_(loop, end_.get(), EV_WRITE, [this] { write_queued(); }),
-      joiner_(max_message),
+      joiner_(limits.message),
       buffer_(kMaxPacket + 1) {
   readable_.start();
 }

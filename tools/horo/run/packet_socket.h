@@ -28,9 +28,15 @@ class PacketSocket {
   // The socket is closed; `why`: the other side has sent no valid message, or reads none.
   using OnFault = std::function<void(const std::string& why)>;
 
+  struct Limits {
+    std::size_t queued = 64;                  // messages that the other side does not read
+    std::size_t message = kMaxMemberMessage;  // bytes
+  };
+
   // `end`: of a socket pair, non-blocking. Calls the functions from the loop, or from read_all() and send().
-  PacketSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault,
-               std::size_t most_queued = 64, std::size_t max_message = kMaxMemberMessage);
+  PacketSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault)
+      : PacketSocket(loop, std::move(end), std::move(on_message), std::move(on_fault), Limits()) {}
+  PacketSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault, const Limits& limits);
 
   // Does not block: what the socket does not take is queued. Does nothing after the other end was closed.
   void send(std::vector<std::byte> message);
@@ -51,7 +57,7 @@ class PacketSocket {
 
   OnMessage on_message_;
   OnFault on_fault_;
-  const std::size_t most_queued_;  // messages
+  const std::size_t most_queued_;
   Descriptor end_;
   IoWatch readable_, writable_;
   std::deque<Packet> queue_;

@@ -41,8 +41,8 @@ std::vector<std::string> plain_environment(int key_fd) {
 
 // What is still true of a member of this host.
 struct Known {
-  std::uint32_t viewed = 0;                    // the epoch of the last View that it was given
-  std::optional<std::uint32_t> asked;          // the epoch of the last Freeze that it was given
+  std::uint32_t viewed = 0;            // the epoch of the last View that it was given
+  std::optional<std::uint32_t> asked;  // the epoch of the last Freeze that it was given
   std::optional<Installed> installed;
   std::optional<Frozen> frozen;
   std::optional<Leave> left;
@@ -118,11 +118,12 @@ class RemoteDecision final : public Decision {
     if (launch.embeds_rendezvous) {
       folder_ = std::make_unique<Folder>();
       rendezvous_ = std::make_unique<ServiceProcess>(
-          loop, ServiceProcess::Plan{"rendezvous", [this] { return rendezvous(); }, {}, orders_.say, services.output});
+          loop,
+          ServiceProcess::Service{"rendezvous", [this] { return rendezvous(); }, {}, orders_.say, services.output});
     }
     agent_ = std::make_unique<ServiceProcess>(
-        loop, ServiceProcess::Plan{"agent", [this] { return agent(); }, [this] { end_.close(); }, orders_.say,
-                                   services.output});
+        loop, ServiceProcess::Service{"agent", [this] { return agent(); }, [this] { end_.close(); }, orders_.say,
+                                      services.output});
   }
 
   void take(const HostEvent& event) override {
@@ -165,7 +166,7 @@ class RemoteDecision final : public Decision {
           std::visit([this](auto&& one) { handle(one); }, decode_agent_says(bytes));
         },
         [this](const std::string& why) { orders_.say("the agent of this host has failed: " + printable(why)); },
-        kMostQueued, kMaxHostMessage);
+        PacketSocket::Limits{kMostQueued, kMaxHostMessage});
     socket_->send(encode(spec_));
     end_ = std::move(pair.others);
     std::ostringstream incarnation;

@@ -163,8 +163,8 @@ void set_variables(const RunOptions& options, Launch& launch) {
 // Without --rendezvous host 0 runs one, at the port after that of --addr.
 void set_rendezvous(const RunOptions& options, Launch& launch) {
   if (launch.ranks_by_host.size() == 1) {
-    if (!options.rendezvous.empty()) refuse("--rendezvous: the job has one host, which needs none; expected --nnodes too");
-    return;
+    if (options.rendezvous.empty()) return;
+    refuse("--rendezvous: the job has one host, which needs none; expected --nnodes too");
   }
   launch.rendezvous = options.rendezvous;
   if (!launch.rendezvous.empty()) {
@@ -173,7 +173,8 @@ void set_rendezvous(const RunOptions& options, Launch& launch) {
   }
   const std::size_t colon = launch.addr.rfind(':');
   const int port = std::atoi(launch.addr.c_str() + colon + 1);
-  if (port < 1 || port > 65'534) refuse("--addr " + launch.addr + ": the rendezvous needs the port after it; expected a port from 1 to 65534");
+  if (port < 1 || port > 65'534)
+    refuse("--addr " + launch.addr + ": the rendezvous needs the port after it; expected a port from 1 to 65534");
   launch.rendezvous = launch.addr.substr(0, colon + 1) + std::to_string(port + 1);
   launch.embeds_rendezvous = launch.host == 0;
 }
@@ -181,11 +182,11 @@ void set_rendezvous(const RunOptions& options, Launch& launch) {
 // max_ranks is for ranks that join, which this version does not have.
 void set_elastic(const RunOptions& options, Launch& launch) {
   if (!options.min_ranks) {
-    const char* const option = options.max_ranks        ? "--max-np"
-                               : options.evict_after_s  ? "--evict-after"
-                               : options.park_timeout_s ? "--park-timeout"
+    const char* const option = options.max_ranks             ? "--max-np"
+                               : options.evict_after_s       ? "--evict-after"
+                               : options.park_timeout_s      ? "--park-timeout"
                                : !options.rendezvous.empty() ? "--rendezvous"
-                                                        : nullptr;
+                                                             : nullptr;
     if (option != nullptr) refuse(std::string(option) + ": expected --min-np too, which makes the job elastic");
     return;
   }

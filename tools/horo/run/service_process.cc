@@ -16,8 +16,8 @@ constexpr double kSteadySeconds = 5;  // a process that ran for so long is start
 
 }  // namespace
 
-ServiceProcess::ServiceProcess(struct ev_loop* loop, Plan plan)
-    : loop_(loop), plan_(std::move(plan)), again_(loop, [this] { start_now(); }), pause_s_(kFirstPauseSeconds) {
+ServiceProcess::ServiceProcess(struct ev_loop* loop, Service service)
+    : loop_(loop), service_(std::move(service)), again_(loop, [this] { start_now(); }), pause_s_(kFirstPauseSeconds) {
   start_now();
 }
 
@@ -28,24 +28,24 @@ ServiceProcess::~ServiceProcess() {
 void ServiceProcess::start_now() {
   const auto destinations = [this] {
     RankStream::Destinations ways;
-    ways.prefix = "horo " + plan_.name + ": ";
-    ways.writer = plan_.output;
+    ways.prefix = "horo " + service_.name + ": ";
+    ways.writer = service_.output;
     ways.end = [] {};
     return ways;
   };
-  Child child = start(plan_.program());
+  Child child = start(service_.program());
   pid_ = child.pid;
   started_s_ = ::ev_now(loop_);
   output_ = std::make_unique<RankStream>(loop_, std::move(child.output), destinations());
   errors_ = std::make_unique<RankStream>(loop_, std::move(child.errors), destinations());
   ended_ = std::make_unique<ChildWatch>(loop_, pid_, [this](int status) { on_end(status); });
-  if (plan_.started) plan_.started();
+  if (service_.started) service_.started();
 }
 
 void ServiceProcess::on_end(int status) {
   pid_ = 0;
   if (::ev_now(loop_) - started_s_ > kSteadySeconds) pause_s_ = kFirstPauseSeconds;
-  plan_.say("the " + plan_.name + " of this host ended (" + status_text(status) + "): it is started again");
+  service_.say("the " + service_.name + " of this host ended (" + status_text(status) + "): it is started again");
   again_.set(pause_s_);
   pause_s_ = std::min(pause_s_ * 2, kLongestPauseSeconds);
 }

@@ -1,5 +1,5 @@
-// ServiceProcess: a subcommand of this executable that serves the job beside the ranks, such as its agent. It is started
-// again whenever it ends.
+// ServiceProcess: a subcommand of this executable that serves the job beside the ranks, such as its agent. It is
+// started again whenever it ends.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace horo::tools {
 
 class ServiceProcess {
  public:
-  struct Plan {
+  struct Service {
     std::string name;                                  // "agent", for texts
     std::function<Program()> program;                  // of each start
     std::function<void()> started;                     // after each start; may be empty
@@ -24,7 +24,7 @@ class ServiceProcess {
   };
 
   // Starts it. Throws std::system_error or StartFailed if the first start fails.
-  ServiceProcess(struct ev_loop* loop, Plan plan);
+  ServiceProcess(struct ev_loop* loop, Service service);
   ~ServiceProcess();
   ServiceProcess(const ServiceProcess&) = delete;
   ServiceProcess& operator=(const ServiceProcess&) = delete;
@@ -36,7 +36,7 @@ class ServiceProcess {
   void on_end(int status);
 
   struct ev_loop* const loop_;
-  const Plan plan_;
+  const Service service_;
   Timer again_;
   double pause_s_;
   double started_s_ = 0;

@@ -1,4 +1,4 @@
-#include "tools/horo/run/service_command.h"
+#include "tools/horo/service_command.h"
 
 #include <cstdlib>
 #include <stdexcept>
