@@ -190,14 +190,23 @@ void RunChecker::send(MemberId member, const Settle& settle) {
   }
 }
 
-// A member is evicted for its silence, or for a link that fails again and again, and then it has the higher id.
+bool RunChecker::is_of_link(MemberId member) const {
+  const auto host_of = [&](MemberId id) { return hosts_.empty() ? 0 : hosts_.at(id); };
+  std::map<std::uint32_t, int> by_host;  // links of the member's host to this one
+  for (const auto& [link, failures] : link_failures_) {
+    const auto [low, high] = link;
+    if (host_of(low) == host_of(high) && high == member && failures >= kLeastLinkFailures) return true;
+    if (host_of(low) < host_of(high) && host_of(high) == host_of(member)) by_host[host_of(low)] += failures;
+  }
+  return std::any_of(by_host.begin(), by_host.end(), [](const auto& one) { return one.second >= kLeastLinkFailures; });
+}
+
+// A member is evicted for its silence, or for a link that fails again and again, and then it, or its host, has the
+// higher number.
 void RunChecker::evict(MemberId member) {
   evicted_ |= only(member);
   if (has(evictable_, member)) return;
-  const bool is_of_link = std::any_of(link_failures_.begin(), link_failures_.end(), [&](const auto& link) {
-    return link.first.second == member && link.second >= kLeastLinkFailures;
-  });
-  if (!is_of_link) violate("member " + std::to_string(member) + " is evicted without a cause");
+  if (!is_of_link(member)) violate("member " + std::to_string(member) + " is evicted without a cause");
 }
 
 // ---- The end.

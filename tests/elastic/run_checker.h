@@ -42,6 +42,8 @@ class RunChecker {
   void send(MemberId member, const Settle& settle);
   void evict(MemberId member);
   // Messages may be lost and sent again, and arrive after others of later decisions.
+  // The host of each member. Links between two hosts fail as one.
+  void set_hosts(std::vector<std::uint32_t> hosts) { hosts_ = std::move(hosts); }
   void allow_repeats() { has_repeats_ = true; }
   // The member has delivered its whole program.
   void finish(MemberId member) { finished_ |= only(member); }
@@ -62,6 +64,7 @@ class RunChecker {
   };
   using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
 
+  bool is_of_link(MemberId member) const;
   bool takes_part(MemberId member, std::uint32_t lane, const RoundPlan& round) const;
   void check_round(MemberId member, std::span<const Delivery> commit);
   void check_order(MemberId member, const Delivery& delivery);
@@ -75,6 +78,7 @@ class RunChecker {
   std::map<std::uint32_t, std::pair<MemberId, std::vector<std::uint32_t>>> failed_;  // lane: first member, its rounds
   std::map<std::pair<MemberId, std::uint32_t>, Progress> frozen_;                    // by member, epoch
   std::map<std::pair<MemberId, MemberId>, int> link_failures_;
+  std::vector<std::uint32_t> hosts_;                               // of the members, by id; empty: all have one
   std::map<std::uint32_t, std::pair<Settle, MemberSet>> settled_;  // by epoch: to these members
   std::optional<View> view_;
   MemberSet seen_view_ = 0;

@@ -69,10 +69,13 @@ class HostsSimulation final : public RemoteDecision {
     simulation_.checker().allow_repeats();
     const auto members = static_cast<MemberId>(simulation_.scenario().config.members);
     hosts_.resize(std::min<std::uint64_t>(random_.between(1, 3), members));
+    std::vector<std::uint32_t> hosts;
     for (MemberId id = 0; id < members; ++id) {
       const std::size_t host = id * hosts_.size() / members;
       hosts_[host].members.push_back(id);
+      hosts.push_back(static_cast<std::uint32_t>(host));
     }
+    simulation_.checker().set_hosts(hosts);
     for (const SimHost& host : hosts_) spec_.ranks_by_host.push_back(static_cast<std::uint32_t>(host.members.size()));
     spec_.min_members = static_cast<std::uint32_t>(simulation_.scenario().config.min_members);
     spec_.silence_limit = simulation_.scenario().config.silence_limit;

@@ -150,7 +150,7 @@ grpc::Status RawClient::status() {
 
 grpc::Status RawClient::watch(std::uint64_t registration) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + 2s);
+  context.set_deadline(std::chrono::system_clock::now() + 60s);
   rpc::WatchRequest request;
   request.set_registration(registration);
   const auto stream = stub_->Watch(&context, request);

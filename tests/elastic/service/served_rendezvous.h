@@ -59,7 +59,7 @@ class RawClient {
   grpc::Status call(grpc::Status (rpc::Rendezvous::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                     const Request& request, Reply& reply) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     return (stub_.get()->*method)(&context, request, &reply);
   }
   grpc::Status enroll(std::uint32_t host, std::uint64_t incarnation, const std::string& certificate_request,

@@ -157,10 +157,29 @@ TEST(RunOptions, ALeastNumberOfRanksMakesTheJobElastic) {
   EXPECT_EQ(launch.park_timeout_s, 60);
 }
 
-TEST(RunOptions, AnElasticJobOnSeveralHostsIsRefused) {
+TEST(RunOptions, Host0RunsTheRendezvousAtTheNextPort) {
+  for (const int host : {0, 1}) {
+    RunOptions options = on_hosts(2, host);
+    options.min_ranks = 3;  // of both hosts
+    options.addr = "127.0.0.1:29400";
+    const Launch launch = launch_of(options);
+    EXPECT_EQ(launch.rendezvous, "127.0.0.1:29401");
+    EXPECT_EQ(launch.embeds_rendezvous, host == 0);
+    options.rendezvous = "127.0.0.1:7000";
+    EXPECT_EQ(launch_of(options).rendezvous, "127.0.0.1:7000");
+    EXPECT_FALSE(launch_of(options).embeds_rendezvous);
+  }
+}
+
+TEST(RunOptions, ARendezvousThatCannotBeIsRefused) {
   RunOptions options = on_hosts(2, 0);
   options.min_ranks = 1;
-  EXPECT_THAT(refusal(options), HasSubstr("--min-np 1: an elastic job runs on one host"));
+  options.addr = "127.0.0.1:65535";
+  EXPECT_THAT(refusal(options), HasSubstr("expected a port from 1 to 65534"));
+  options = options_of(2);
+  options.min_ranks = 1;
+  options.rendezvous = "127.0.0.1:7000";
+  EXPECT_THAT(refusal(options), HasSubstr("--rendezvous: the job has one host"));
 }
 
 TEST(RunOptions, TheVariablesOfElasticJobsAreSetByTheLauncher) {
