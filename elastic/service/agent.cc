@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -23,7 +24,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{20};
 constexpr milliseconds kLongestPause{500};
-constexpr milliseconds kAnswer{5'000};       // of the guard, which waits for nothing
+constexpr milliseconds kAnswer{5'000};  // of the guard, which waits for nothing
+constexpr milliseconds kCallsEnd{10'000};
 constexpr std::size_t kMostEvents = 256;     // of one report
 constexpr std::size_t kMostBytes = 1 << 20;  // before the last event of a report
 constexpr int kBeatsInLease = 4;
@@ -76,6 +78,7 @@ class Agent {
     pause = kFirstPause;
     fault_ = nullptr;
     is_broken_ = false;
+    ended_ = 0;
     std::jthread watching([&] {
       guarded([&] { client.watch(registration.number, [this](const HostOrder& order) { guard_.send(order); }); });
     });
@@ -83,6 +86,7 @@ class Agent {
     guarded([&] { report(client, registration); });
     beating.request_stop();
     client.stop();
+    await_threads();
     beating.join();
     watching.join();
     if (fault_ != nullptr) std::rethrow_exception(fault_);
@@ -100,7 +104,18 @@ class Agent {
     is_broken_ = true;
     guard_.wake();
     MutexLock lock(mutex_);
+    ++ended_;
     changed_.notify_all();
+  }
+
+  // All calls end when they are cancelled or their time is over. If one does not, the guard starts this process again.
+  void await_threads() {
+    MutexLock lock(mutex_);
+    const TimePoint until = Clock::now() + kCallsEnd;
+    while (ended_ < 3 && Clock::now() < until) changed_.wait_until(mutex_, until);
+    if (ended_ == 3) return;
+    log_error("a call to the rendezvous does not end");
+    std::_Exit(1);
   }
 
   void report(RendezvousClient& client, const Registration& registration) {
@@ -166,7 +181,9 @@ class Agent {
   std::atomic<bool> is_broken_ = false;  // orders nothing: the failure is read after the threads have ended
   Mutex mutex_;
   CondVar changed_;
-  std::exception_ptr fault_;  // mutex_ guards it while the threads run
+  // mutex_ guards these while the threads run.
+  std::exception_ptr fault_;
+  int ended_ = 0;  // threads, this one included
 };
 
 }  // namespace

@@ -133,6 +133,10 @@ void RendezvousClient::watch(std::uint64_t registration, const std::function<voi
   rpc::WatchRequest request;
   request.set_registration(registration);
   const auto stream = calls_->stub->Watch(&context, request);
+  {
+    MutexLock lock(calls_->mutex);
+    if (calls_->is_stopped) context.TryCancel();  // stop() may have come before there was a call to cancel
+  }
   std::string fault;
   for (rpc::Orders orders; stream->Read(&orders);) {
     try {

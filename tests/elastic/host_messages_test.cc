@@ -20,7 +20,7 @@ JobSpec some_spec() {
   return spec;
 }
 
-std::vector<GuardSays> guard_messages() {
+std::vector<GuardSays> guard_sayings() {
   const Frozen frozen{7, {{0, 12}, {3, 9}}, 2, "rank 2 is gone", 9, 2, {{4, {std::byte{7}}}}, {std::byte{5}}};
   HostPast past;
   past.members = {{1,
@@ -70,7 +70,7 @@ std::vector<Case> cases() {
   const auto guard = [](const Bytes& bytes) { return encode(decode_guard_says(bytes)); };
   const auto agent = [](const Bytes& bytes) { return encode(decode_agent_says(bytes)); };
   all.push_back({encode(some_spec()), spec});
-  for (const GuardSays& message : guard_messages()) all.push_back({encode(message), guard});
+  for (const GuardSays& message : guard_sayings()) all.push_back({encode(message), guard});
   for (const AgentSays& message : agent_messages()) all.push_back({encode(message), agent});
   return all;
 }
@@ -86,7 +86,7 @@ void expect_refused_or_same(const Case& one, const Bytes& bytes) {
 TEST(HostMessages, AreTheSameAfterARoundTrip) {
   for (const Case& one : cases()) EXPECT_EQ(one.again(one.bytes), one.bytes);
   EXPECT_EQ(decode_job_spec(encode(some_spec())), some_spec());
-  const GuardSays past = decode_guard_says(encode(guard_messages()[0]));
+  const GuardSays past = decode_guard_says(encode(guard_sayings()[0]));
   const HostPast& found = std::get<HostPast>(past);
   ASSERT_EQ(found.members.size(), 3U);
   EXPECT_EQ(found.members[2].id, 9U);
@@ -143,7 +143,7 @@ TEST(HostMessages, AnotherVersionIsRefused) {
 
 TEST(HostMessages, AMessageOfTheOtherDirectionIsRefused) {
   for (const AgentSays& message : agent_messages()) EXPECT_THROW(decode_guard_says(encode(message)), ProtocolError);
-  for (const GuardSays& message : guard_messages()) EXPECT_THROW(decode_agent_says(encode(message)), ProtocolError);
+  for (const GuardSays& message : guard_sayings()) EXPECT_THROW(decode_agent_says(encode(message)), ProtocolError);
   EXPECT_THROW(decode_guard_says(encode(some_spec())), ProtocolError);
 }
 
