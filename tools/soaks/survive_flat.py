@@ -181,6 +181,9 @@ def shared_memory():
 
 
 def run_all(options):
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background ignores it, and so do its children
     readings, wrong, kills, jobs, before = [], [], 0, 0, shared_memory()
     while kills < options.flat:
         job = FlatJob(jobs, options)

@@ -21,6 +21,7 @@
 namespace horo::tools {
 namespace {
 
+constexpr double kWaitTextSeconds = 3;      // so long the ranks of other hosts may end later without a word
 constexpr double kLastWordSeconds = 3;      // at the end: for the rendezvous to say how the job ended
 constexpr std::size_t kMostQueued = 8'192;  // messages for an agent that does not read
 constexpr const char* kSelf = "/proc/self/exe";
@@ -106,11 +107,13 @@ class RemoteDecision final : public Decision {
                      is_given_up_ = true;
                      orders_.changed();
                    }),
-        park_(loop, [this] {
-          orders_.end_job("no contact with the rendezvous at " + launch_.rendezvous + " within " +
-                          duration_text(spec_.park_timeout) +
-                          " (--park-timeout), for which ranks of this host wait: start the job again");
-        }) {
+        park_(loop,
+              [this] {
+                orders_.end_job("no contact with the rendezvous at " + launch_.rendezvous + " within " +
+                                duration_text(spec_.park_timeout) +
+                                " (--park-timeout), for which ranks of this host wait: start the job again");
+              }),
+        waiting_(loop, [this] { orders_.say("the ranks of this host have ended; it serves the others"); }) {
     for (MemberId id = 0; id < spec_.members(); ++id) job_.members.push_back({{"starting", ""}, false, false, true});
     for (MemberId id = 0; id < spec_.members(); ++id) job_.ranks.push_back(id);
     const MemberId first = spec_.first_member(launch.host);
@@ -141,7 +144,7 @@ class RemoteDecision final : public Decision {
     const bool is_settled = rendezvous_ ? all_out : std::all_of(known_.begin(), known_.end(), is_out);
     if (is_settled || is_given_up_) return true;
     if (rendezvous_ && has_contact_) {
-      if (!std::exchange(is_wait_told_, true)) orders_.say("the ranks of this host have ended; it serves the others");
+      if (!std::exchange(is_waiting_, true)) waiting_.set(kWaitTextSeconds);
     } else if (!last_word_.is_set()) {
       last_word_.set(kLastWordSeconds);
     }
@@ -258,8 +261,8 @@ class RemoteDecision final : public Decision {
   std::uint64_t told_ = 0;           // the last line of the story
   bool has_contact_ = false, was_away_ = false;
   bool is_past_told_ = false;  // to the present agent
-  bool is_given_up_ = false, is_wait_told_ = false;
-  Timer last_word_, park_;
+  bool is_given_up_ = false, is_waiting_ = false;
+  Timer last_word_, park_, waiting_;
   std::unique_ptr<Folder> folder_;
   std::unique_ptr<PacketSocket> socket_;  // to the present agent
   Descriptor end_;                        // its end, until it has started
