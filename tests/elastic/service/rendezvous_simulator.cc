@@ -71,9 +71,8 @@ class HostsSimulation final : public RemoteDecision {
     hosts_.resize(std::min<std::uint64_t>(random_.between(1, 3), members));
     std::vector<std::uint32_t> hosts;
     for (MemberId id = 0; id < members; ++id) {
-      const std::size_t host = id * hosts_.size() / members;
-      hosts_[host].members.push_back(id);
-      hosts.push_back(static_cast<std::uint32_t>(host));
+      hosts.push_back(static_cast<std::uint32_t>(id * hosts_.size() / members));
+      hosts_[hosts.back()].members.push_back(id);
     }
     simulation_.checker().set_hosts(hosts);
     for (const SimHost& host : hosts_) spec_.ranks_by_host.push_back(static_cast<std::uint32_t>(host.members.size()));

@@ -206,7 +206,9 @@ class RemoteDecision final : public Decision {
   void handle(const Contact& contact) {
     if (contact.is_there && was_away_) orders_.say("contact with the rendezvous again");
     if (contact.is_there && !was_away_ && launch_.verbose) orders_.say("contact with the rendezvous");
-    if (!contact.is_there) {
+    const bool is_needed =
+        std::any_of(known_.begin(), known_.end(), [](const auto& one) { return !one.second.ended.has_value(); });
+    if (!contact.is_there && is_needed) {
       was_away_ = true;
       orders_.say("no contact with the rendezvous at " + launch_.rendezvous + " (" + printable(contact.text) +
                   "): the ranks go on, and are parked when one is lost");
