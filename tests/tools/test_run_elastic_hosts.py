@@ -209,8 +209,8 @@ def test_a_rendezvous_serves_one_job_after_the_other(job):
 
 def test_hosts_with_other_settings_or_another_key_are_refused(job, tmp_path):
     job = job("signal.pause()")
-    job.start(0)
-    job.service("rendezvous")
+    job.start(0, options=["-v"])
+    job.line(0, "contact with the rendezvous")
     job.start(1, options=["--park-timeout", "7"])
     code, _, errors = job.ended(1)
     assert code == 1 and "host 1 was started with another number of hosts or ranks, --min-np" in errors

@@ -206,8 +206,8 @@ class RemoteDecision final : public Decision {
   void handle(const Contact& contact) {
     if (contact.is_there && was_away_) orders_.say("contact with the rendezvous again");
     if (contact.is_there && !was_away_ && launch_.verbose) orders_.say("contact with the rendezvous");
-    const bool is_needed =
-        std::any_of(known_.begin(), known_.end(), [](const auto& one) { return !one.second.ended.has_value(); });
+    const bool is_needed = std::any_of(known_.begin(), known_.end(),
+                                       [](const auto& one) { return !one.second.ended && !one.second.left; });
     if (!contact.is_there && is_needed) {
       was_away_ = true;
       orders_.say("no contact with the rendezvous at " + launch_.rendezvous + " (" + printable(contact.text) +
