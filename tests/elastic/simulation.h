@@ -126,7 +126,6 @@ class Simulation {
   bool is_odd(MemberId id, Planted planted) const { return planted_ == planted && scenario_.odd_member == id; }
   MemberId count() const { return static_cast<MemberId>(members_.size()); }
 
-  const std::uint64_t seed_;
   const Planted planted_;
   Scenario scenario_;
   SplitMix random_;

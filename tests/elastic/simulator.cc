@@ -32,8 +32,7 @@ SimReport& SimReport::operator+=(const SimReport& other) {
 }
 
 Simulation::Simulation(std::uint64_t seed, Planted planted)
-    : seed_(seed),
-      planted_(planted),
+    : planted_(planted),
       scenario_(draw_scenario(seed)),
       random_(seed ^ 0x5eed),
       checker_(seed, scenario_),
