@@ -2,6 +2,7 @@
 // and accepts all higher ranks. Rank 0 gets a second connection from every rank, for control.
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -23,6 +24,9 @@
 
 namespace horo {
 namespace {
+
+// A peer on this host that waits for a rank of another host until its own deadline still has time to report that rank.
+constexpr std::chrono::seconds kReportMargin{1};
 
 // Where the peer may share memory the Unix socket comes first; with Config::transport "shm" it is the only address.
 std::vector<Address> addresses_of(const Config& config, const PeerInfo& info, int rank) {
@@ -128,7 +132,7 @@ Links connect_through(FullMesh mesh, const Config& config, const Listeners& door
   add_connections(config, infos, mesh);
   std::vector<Connection> data = connect_mesh(mesh), control;
   for (const Connection& one : data) limit_silence(one.fd.get(), config.deadline);
-  std::optional<ShmSegment> arena = share_memory(config, self, data, mesh.deadline);
+  std::optional<ShmSegment> arena = share_memory(config, self, data, mesh.deadline + kReportMargin);
   const auto middle =
       std::partition(data.begin(), data.end(), [](const Connection& c) { return c.purpose == Purpose::kData; });
   std::move(middle, data.end(), std::back_inserter(control));

@@ -83,6 +83,27 @@ TEST(Door, ARankThatDoesNotConnectIsMissedByName) {
   EXPECT_THAT(message_of(errors[0]), HasSubstr("rank 1 did not connect"));
 }
 
+// Rank 1 has all its connections and waits for the memory of rank 0, which waits longer for rank 2.
+TEST(Door, ARankThatMissesNoneReportsTheRankThatItsNeighbourMisses) {
+  std::vector<Config> configs = {on_host("one", 0), on_host("one", 1), on_host("other", 2)};
+  std::vector<Door> doors;
+  Cards cards;
+  for (Config& config : configs) {
+    config.start_timeout = std::chrono::milliseconds(config.rank == 1 ? 300 : 600);
+    doors.push_back(doors_of(config)());
+    cards.push_back(doors.back().card);
+  }
+  const Door wrong = doors_of(configs[0])();
+  const Cards of_two = {wrong.card, cards[1], cards[2]};
+  const auto errors = run_threads({[&] { connect_doors(configs[0], 7, doors[0], cards); },
+                                   [&] { connect_doors(configs[1], 7, doors[1], cards); },
+                                   [&] { connect_doors(configs[2], 7, doors[2], of_two); }});
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(origin_of(errors[static_cast<std::size_t>(rank)]), 2);
+    EXPECT_THAT(message_of(errors[static_cast<std::size_t>(rank)]), HasSubstr("rank 0: rank 2 did not connect"));
+  }
+}
+
 TEST(Door, ACardThatCannotBeReadIsRefused) {
   Config config = on_host("one", 0);
   config.size = 2;
