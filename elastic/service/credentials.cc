@@ -43,7 +43,7 @@ using TrustCheck = std::unique_ptr<X509_STORE_CTX, LibcryptoFree<X509_STORE_CTX_
 constexpr const char* kAuthorityName = "horo-authority";
 constexpr const char* kEnrolmentName = "horo-enrolment";
 constexpr int kValidDays = 3'650;
-constexpr long kSecondsBefore = 24 * 3'600;
+constexpr long kSecondsBefore = 24 * 3'600L;
 
 class EmptyErrorQueue {
  public:

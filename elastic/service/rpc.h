@@ -1,8 +1,9 @@
 // gRPC and the calls of rendezvous.proto. Slow to compile: for source files alone.
 #pragma once
 
-// First: abseil defines the macros for thread safety again, with the same meaning.
+// First: abseil defines this macro for thread safety, too, with the same meaning.
 #include "horo/base/mutex.h"
+#undef GUARDED_BY
 
 // clang-format off
 #include <grpcpp/grpcpp.h>

@@ -92,6 +92,7 @@ int count(Counter& counter) { return counter.get(); }
     cmake = "cmake_minimum_required(VERSION 3.25)\nproject(a CXX)\nset(CMAKE_EXPORT_COMPILE_COMMANDS ON)\n"
     cmake += f"add_library(a good.cc bad.cc)\ninclude_directories({ROOT})\nset(CMAKE_CXX_STANDARD 20)\n"
     cmake += "target_compile_features(a PRIVATE cxx_std_20)\ntarget_compile_options(a PRIVATE -Wthread-safety)\n"
+    cmake += "add_custom_target(generated_headers)\n"
     (tmp_path / "CMakeLists.txt").write_text(cmake)
     shutil.copy(ROOT / ".clang-tidy", tmp_path)
     texts = {"good.cc": text.replace("%", "MutexLock lock(mutex_);"), "bad.cc": text.replace("%", "")}

@@ -102,7 +102,8 @@ TEST_F(JobCredentials, ChangedTextsAreRefused) {
   std::mt19937_64 random{7};
   const std::string request = make_request().request_pem, stored = authority_.to_pem(), certificate = client("host-1");
   const auto changed = [&](std::string text) {
-    text[random() % text.size()] ^= static_cast<char>(1 << random() % 8);
+    char& letter = text[random() % text.size()];
+    letter = static_cast<char>(letter ^ (1 << random() % 8));
     return text;
   };
   for (int i = 0; i < 300; ++i) {

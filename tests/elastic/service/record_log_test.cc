@@ -108,7 +108,7 @@ TEST_F(RecordLogs, AChangedByteEndsTheLogBeforeItsEntry) {
   const std::string whole = content();
   for (std::size_t at = 0; at < whole.size(); ++at) {
     std::string damaged = whole;
-    damaged[at] ^= static_cast<char>(1 << at % 8);
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
     set_content(damaged);
     const auto kept = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), at) - ends.begin());
     const StoredRecord record = reopened();

@@ -9,11 +9,8 @@ namespace horo {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-using testing::ThrowsMessage;
 
 // ---- Registration.
 
