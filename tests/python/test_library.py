@@ -1,7 +1,9 @@
-"""The dependencies and the exported symbols of libhoro.so."""
+"""The dependencies of libhoro.so and horo, and the exported symbols of libhoro.so."""
 
 import re
+import shutil
 import subprocess
+import sysconfig
 
 from horo import _native
 
@@ -12,10 +14,20 @@ def output_of(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+def needed_by(path):
+    return set(re.findall(r"NEEDED.*\[(.+)\]", output_of("readelf", "-d", path)))
+
+
 def test_the_library_needs_the_runtime_and_libcrypto_only():
-    needed = set(re.findall(r"NEEDED.*\[(.+)\]", output_of("readelf", "-d", _native.library_path())))
+    needed = needed_by(_native.library_path())
     assert "libc.so.6" in needed
     assert needed <= ALLOWED
+
+
+def test_the_program_needs_the_runtime_and_openssl_only():
+    needed = needed_by(shutil.which("horo", path=sysconfig.get_path("scripts")))
+    assert "libc.so.6" in needed
+    assert needed <= ALLOWED | {"libssl.so.3", "ld-linux-x86-64.so.2"}
 
 
 def test_the_library_exports_the_c_abi_only():

@@ -1,0 +1,21 @@
+# static_grpc: gRPC, protobuf and what they need, as static libraries where there are any. pkg-config knows which.
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(GRPC REQUIRED grpc++ protobuf)
+set(libraries ${GRPC_STATIC_LIBRARIES})
+list(REMOVE_DUPLICATES libraries)
+set(static_libraries)
+set(shared_libraries Threads::Threads OpenSSL::SSL)
+foreach(name IN LISTS libraries)
+  find_library(static_${name} lib${name}.a)
+  if(name MATCHES "^(ssl|crypto)$")  # OpenSSL gets its updates from the system
+    continue()
+  elseif(static_${name} AND NOT name MATCHES "^(dl|m|rt|pthread|atomic)$")
+    list(APPEND static_libraries ${static_${name}})
+  else()
+    list(APPEND shared_libraries ${name})
+  endif()
+endforeach()
+find_package(OpenSSL REQUIRED COMPONENTS SSL)
+add_library(static_grpc INTERFACE)
+target_link_libraries(static_grpc INTERFACE
+  -Wl,--start-group ${static_libraries} -Wl,--end-group ${shared_libraries})
