@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "elastic/owner_page.h"
 #include "elastic/packets.h"
 #include "horo/base/forked.h"
 #include "horo/base/log.h"
@@ -28,7 +29,9 @@ GuardLink::GuardLink(int fd, std::function<void()> on_message) : fd_(fd), on_mes
   }
   ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
   own_descriptor(fd_);
-  thread_ = start_thread("horo guard", [this] { receive_all(); });
+  thread_ = start_thread("horo guard", [this] { run(); });
+  MutexLock lock(mutex_);
+  while (!is_begun_) changed_.wait(mutex_);
 }
 
 GuardLink::~GuardLink() {
@@ -87,6 +90,27 @@ void GuardLink::close() noexcept {
 bool GuardLink::is_closed() {
   MutexLock lock(mutex_);
   return closed_ && received_.empty();
+}
+
+// The word is held before the guard gets it, and until this object ends or the process dies.
+void GuardLink::run() noexcept {
+  try {
+    OwnerPage page = OwnerPage::make();
+    const OwnerHold hold(page.word());
+    page.pass(fd_);
+    begin();
+    receive_all();
+  } catch (const std::exception& error) {
+    log_warning(std::string("the death of this rank would be seen late on other hosts: ") + error.what());
+    begin();
+    receive_all();
+  }
+}
+
+void GuardLink::begin() noexcept {
+  MutexLock lock(mutex_);
+  is_begun_ = true;
+  changed_.notify_all();
 }
 
 // Ends with the socket: the guard has ended, or this object ends.

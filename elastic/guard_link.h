@@ -1,4 +1,5 @@
-// GuardLink: a member's end of the socket to the guard of its host. A thread receives the guard's messages.
+// GuardLink: a member's end of the socket to the guard of its host. A thread receives the guard's messages, and holds
+// the owner word that shows the guard the death of this process.
 #pragma once
 
 #include <deque>
@@ -36,6 +37,8 @@ class GuardLink {
   bool is_closed();  // the guard has ended, and all messages were taken
 
  private:
+  void run() noexcept;
+  void begin() noexcept;
   void receive_all() noexcept;
   void close() noexcept;
 
@@ -45,6 +48,7 @@ class GuardLink {
   CondVar changed_;
   std::deque<GuardMessage> received_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
+  bool is_begun_ GUARDED_BY(mutex_) = false;  // the guard has the owner word
   bool woken_ GUARDED_BY(mutex_) = false;
   std::jthread thread_;
 };

@@ -16,7 +16,7 @@ class Mismatch : public std::runtime_error {
 // stronger evidence.
 enum class Evidence {
   kTold,    // another rank has named it
-  kDied,    // the kernel reports that it ended without leaving (ring/shm/owner.h)
+  kDied,    // the kernel reports that it ended without leaving (horo/base/owner.h)
   kGone,    // its process has ended, possibly in good order
   kBroken,  // its connection broke
   kLate     // it did not send an awaited message in time

@@ -18,6 +18,7 @@
 #include "horo/base/counters.h"
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
+#include "horo/base/owner.h"
 #include "horo/engine/epoch_state.h"
 #include "horo/engine/failure_detector.h"
 #include "horo/engine/stall_diagnosis.h"
@@ -26,7 +27,6 @@
 #include "horo/tensors/tensor_table.h"
 #include "horo/topology.h"
 #include "ring/links.h"
-#include "ring/shm/owner.h"
 
 namespace horo {
 

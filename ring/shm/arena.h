@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "horo/base/mutex.h"
+#include "horo/base/owner.h"
 #include "horo/base/time.h"
 #include "ring/collective.h"
-#include "ring/shm/owner.h"
 #include "ring/shm/segment.h"
 
 namespace horo {

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "ring/shm/owner.h"
+#include "horo/base/owner.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "horo/base/error.h"
+#include "horo/base/owner.h"
 #include "ring/shm/arena.h"
-#include "ring/shm/owner.h"
 #include "tests/ring/program.h"
 
 namespace horo::test {

@@ -35,7 +35,7 @@ class StartFailed : public std::runtime_error {
 };
 
 // Returns once the program runs. Its stdin is empty. The kernel kills it when this process ends for any reason. Throws
-// StartFailed or std::system_error. This process must have one thread only.
+// StartFailed or std::system_error. Other threads may run meanwhile: the child calls only what is safe after fork().
 Child start(const Program& program);
 
 // Sends the signal to all processes of the group. Does nothing if there are none.

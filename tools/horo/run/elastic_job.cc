@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "elastic/texts.h"
+#include "horo/base/error.h"
 #include "horo/base/time.h"
 #include "tools/horo/run/verdict.h"
 
@@ -14,13 +15,14 @@ namespace {
 
 constexpr double kLookSeconds = 0.002;
 constexpr int kMostLooks = 500;
+constexpr int kSeen = -1;
 
 }  // namespace
 
 ElasticJob::ElasticJob(struct ev_loop* loop, Orders orders, const MakeDecision& make_decision)
     : orders_(std::move(orders)),
       loop_(loop),
-      look_(loop, [this] { look_at_missed(); }),
+      look_(loop, [this] { look(); }),
       decision_(
           make_decision({[this](MemberId id, const GuardMessage& message) { send(id, message); },
                          [this](const std::string& text) { orders_.say(text); },
@@ -38,7 +40,14 @@ Descriptor ElasticJob::connect(int rank, Program& program) {
         orders_.say("rank " + std::to_string(id) + " is killed: " + printable(why));
         orders_.kill(rank);
       });
+  sockets_[id]->set_on_descriptor([this, id](const Descriptor& page) { watch(id, page); });
   return std::move(pair.others);
+}
+
+// The death of a member is seen at once, without another member that misses it.
+void ElasticJob::watch(MemberId id, const Descriptor& page) {
+  if (watches_.contains(id)) throw ProtocolError("it has passed a second descriptor");
+  watches_[id] = std::make_unique<OwnerWatch>(loop_, OwnerPage::map(page.get()), [this, id] { look_at(id); });
 }
 
 void ElasticJob::on_end(int rank, int status) {
@@ -60,10 +69,8 @@ void ElasticJob::take(MemberId id, const MemberMessage& message) {
   if (report == nullptr) {
     decision_->take(MemberSent{id, message});
     const auto* frozen = std::get_if<Frozen>(&message);
-    if (frozen == nullptr || !frozen->lost || !sockets_.contains(*frozen->lost)) return;
-    missed_ = frozen->lost;
-    looks_ = 0;
-    return look_at_missed();
+    if (frozen != nullptr && frozen->lost && sockets_.contains(*frozen->lost)) look_at(*frozen->lost);
+    return;
   }
   asked.report = *report;
   asked.answered = Clock::now();
@@ -71,15 +78,27 @@ void ElasticJob::take(MemberId id, const MemberMessage& message) {
   orders_.changed();
 }
 
-// The others see the death of a process before the kernel has freed its memory, and do not wait for that. If it ends in
-// good order, its end is soon enough.
-void ElasticJob::look_at_missed() {
-  if (!missed_ || member(*missed_).is_out || ++looks_ > kMostLooks) return missed_.reset();
-  const auto rank = static_cast<int>(*missed_);
-  const std::optional<int> status = orders_.ending(rank);
-  if (!status) return look_.set(kLookSeconds);
-  missed_.reset();
-  if (code_of(*status) != 0) on_end(rank, *status);
+// The owner word of a process, or another member, shows its death before the kernel has freed its memory, and the job
+// does not wait for that. The word is no proof: a thread may end alone, and exec ends all but one.
+void ElasticJob::look_at(MemberId id) {
+  int& looks = looks_[id];
+  if (looks != kSeen) looks = 0;
+  look();
+}
+
+// If a process ends in good order, its end is soon enough.
+void ElasticJob::look() {
+  std::map<MemberId, int> ended;  // on_end() may add others to looks_
+  bool is_one_open = false;
+  for (auto& [id, looks] : looks_) {
+    if (looks == kSeen || looks == kMostLooks) continue;
+    const std::optional<int> status = member(id).is_out ? std::nullopt : orders_.ending(static_cast<int>(id));
+    looks = member(id).is_out || status ? kSeen : looks + 1;
+    is_one_open = is_one_open || looks != kSeen;
+    if (status && code_of(*status) != 0) ended[id] = *status;
+  }
+  if (is_one_open) look_.set(kLookSeconds);
+  for (const auto& [id, status] : ended) on_end(static_cast<int>(id), status);
 }
 
 void ElasticJob::ask() {

@@ -15,6 +15,7 @@
 #include "tools/horo/run/decision.h"
 #include "tools/horo/run/job_status.h"
 #include "tools/horo/run/launcher.h"
+#include "tools/horo/run/owner_watch.h"
 #include "tools/horo/run/packet_socket.h"
 
 namespace horo::tools {
@@ -66,7 +67,9 @@ class ElasticJob {
   };
 
   void take(MemberId id, const MemberMessage& message);
-  void look_at_missed();
+  void watch(MemberId id, const Descriptor& page);
+  void look_at(MemberId id);
+  void look();
   std::optional<MemberFigures> figures_of(MemberId id) const;
   const MemberView& member(MemberId id) const { return decision_->job().members.at(id); }
   void send(MemberId id, const GuardMessage& message);
@@ -74,11 +77,12 @@ class ElasticJob {
   Orders orders_;
   struct ev_loop* const loop_;
   Timer look_;
-  std::optional<MemberId> missed_;  // another member misses it; its process may be ending
-  int looks_ = 0;                   // at it so far
+  // Members whose processes may be ending, and how often their threads were looked at; kSeen: the end is known.
+  std::map<MemberId, int> looks_;
   std::map<MemberId, std::unique_ptr<PacketSocket>> sockets_;
   std::map<MemberId, Asked> asked_;
   std::unique_ptr<Decision> decision_;
+  std::map<MemberId, std::unique_ptr<OwnerWatch>> watches_;
 };
 
 }  // namespace horo::tools

@@ -4,12 +4,37 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
 #include <span>
 #include <system_error>
 
 #include "horo/base/error.h"
 
 namespace horo::tools {
+namespace {
+
+// recv() that does not block. At most one descriptor is passed with a packet: there is no place for more.
+ssize_t receive_packet(int socket, std::span<std::byte> buffer, Descriptor& passed) {
+  iovec bytes{buffer.data(), buffer.size()};
+  alignas(cmsghdr) char control[CMSG_LEN(sizeof(int))];
+  msghdr packet{};
+  packet.msg_iov = &bytes;
+  packet.msg_iovlen = 1;
+  packet.msg_control = control;
+  packet.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(socket, &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const cmsghdr* const header = got < 0 ? nullptr : CMSG_FIRSTHDR(&packet);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+    passed = Descriptor(fd);
+  }
+  return got;
+}
+
+}  // namespace
+
 PacketSocketPair make_packet_socket_pair() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -69,13 +94,18 @@ void PacketSocket::read_all() {
 }
 
 bool PacketSocket::read_one() {
-  const ssize_t got = ::recv(end_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+  Descriptor passed;
+  const ssize_t got = receive_packet(end_.get(), buffer_, passed);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return errno == EINTR;
   if (got <= 0) {
     close();
     return false;
   }
   try {
+    if (passed.is_open()) {
+      if (on_descriptor_) on_descriptor_(passed);
+      return true;
+    }
     const auto message = joiner_.take(std::span(buffer_).first(static_cast<std::size_t>(got)));
     if (message) on_message_(*message);
   } catch (const ProtocolError& error) {

@@ -28,6 +28,9 @@ class PacketSocket {
   // The socket is closed; `why`: the other side has sent no valid message, or reads none.
   using OnFault = std::function<void(const std::string& why)>;
 
+  // A descriptor that the other side has passed, in a packet of its own; may throw ProtocolError.
+  using OnDescriptor = std::function<void(const Descriptor&)>;
+
   struct Limits {
     std::size_t queued = 64;                  // messages that the other side does not read
     std::size_t message = kMaxMemberMessage;  // bytes
@@ -37,6 +40,9 @@ class PacketSocket {
   PacketSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault)
       : PacketSocket(loop, std::move(end), std::move(on_message), std::move(on_fault), Limits()) {}
   PacketSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault, const Limits& limits);
+
+  // Without this, descriptors are closed.
+  void set_on_descriptor(OnDescriptor on_descriptor) { on_descriptor_ = std::move(on_descriptor); }
 
   // Does not block: what the socket does not take is queued. Does nothing after the other end was closed.
   void send(std::vector<std::byte> message);
@@ -57,6 +63,7 @@ class PacketSocket {
 
   OnMessage on_message_;
   OnFault on_fault_;
+  OnDescriptor on_descriptor_;
   const std::size_t most_queued_;
   Descriptor end_;
   IoWatch readable_, writable_;
