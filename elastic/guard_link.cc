@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <exception>
 #include <stdexcept>
 #include <utility>
@@ -61,6 +62,11 @@ std::optional<GuardMessage> GuardLink::take() {
   return oldest;
 }
 
+std::optional<TimePoint> GuardLink::notice() {
+  MutexLock lock(mutex_);
+  return notice_;
+}
+
 bool GuardLink::has_ended(std::uint32_t epoch) {
   MutexLock lock(mutex_);
   return std::any_of(received_.begin(), received_.end(), [epoch](const GuardMessage& message) {
@@ -113,6 +119,17 @@ void GuardLink::begin() noexcept {
   changed_.notify_all();
 }
 
+// A notice does not concern the engine, which may be busy with a change of epoch.
+void GuardLink::receive(GuardMessage message) {
+  MutexLock lock(mutex_);
+  if (const auto* drain = std::get_if<Drain>(&message)) {
+    notice_ = Clock::now() + std::chrono::milliseconds(drain->grace_ms);
+    return;
+  }
+  received_.push_back(std::move(message));
+  changed_.notify_all();
+}
+
 // Ends with the socket: the guard has ended, or this object ends.
 void GuardLink::receive_all() noexcept {
   PacketJoiner joiner;
@@ -124,10 +141,7 @@ void GuardLink::receive_all() noexcept {
     try {
       const auto whole = joiner.take(std::span(bytes).first(static_cast<std::size_t>(got)));
       if (!whole) continue;
-      GuardMessage message = decode_guard_message(*whole);
-      MutexLock lock(mutex_);
-      received_.push_back(std::move(message));
-      changed_.notify_all();
+      receive(decode_guard_message(*whole));
     } catch (const std::exception& error) {
       log_error(std::string("a message of the guard is not valid: ") + error.what());
       continue;

@@ -27,8 +27,10 @@ class GuardLink {
   // Blocks only while the guard has not read many earlier messages. A message is lost if the guard has ended. Messages
   // of more than one packet (Frozen may have several) are sent by one thread.
   void send(const MemberMessage& message) noexcept;
-  // The oldest message that was not taken; nothing: there is none. Never blocks.
+  // The oldest message that was not taken, but for Drain; nothing: there is none. Never blocks.
   std::optional<GuardMessage> take();
+  // When the grace of the member's notice is over; nothing: it has none.
+  std::optional<TimePoint> notice();
   // Whether the guard has ended this epoch, or evicted this member, in a message that was not taken yet.
   bool has_ended(std::uint32_t epoch);
   // Blocks until there is a message, wake() was called or `until` is reached.
@@ -40,6 +42,7 @@ class GuardLink {
   void run() noexcept;
   void begin() noexcept;
   void receive_all() noexcept;
+  void receive(GuardMessage message);
   void close() noexcept;
 
   const int fd_;
@@ -47,6 +50,7 @@ class GuardLink {
   Mutex mutex_;
   CondVar changed_;
   std::deque<GuardMessage> received_ GUARDED_BY(mutex_);
+  std::optional<TimePoint> notice_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
   bool is_begun_ GUARDED_BY(mutex_) = false;  // the guard has the owner word
   bool woken_ GUARDED_BY(mutex_) = false;

@@ -27,7 +27,8 @@ enum class Kind : std::uint8_t {
   kEnd,
   kJob,
   kTellPast,
-  kContact
+  kContact,
+  kDrained
 };
 
 class Writer : public ByteWriter {
@@ -107,6 +108,11 @@ void write(Writer& out, const MemberContinued& event) {
   out.u32(event.id);
 }
 
+void write(Writer& out, const MemberDrained& event) {
+  out.kind(Kind::kDrained);
+  out.u32(event.id);
+}
+
 void write(Writer& out, const MemberSent& event) {
   out.kind(Kind::kSent);
   out.u32(event.id);
@@ -128,6 +134,8 @@ HostEvent read_event(Reader& in, Kind kind) {
       return MemberStopped{id};
     case Kind::kContinued:
       return MemberContinued{id};
+    case Kind::kDrained:
+      return MemberDrained{id};
     case Kind::kSent:
       return MemberSent{id, decode_member_message(in.blob())};
     default:

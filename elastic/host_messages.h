@@ -16,7 +16,7 @@
 
 namespace horo {
 
-inline constexpr std::uint8_t kHostMessageVersion = 101;  // never that of a packet (packets.h)
+inline constexpr std::uint8_t kHostMessageVersion = 102;  // never that of a packet (packets.h)
 inline constexpr std::size_t kMaxHosts = 1'024;
 inline constexpr std::size_t kMaxHostMessage = kMaxMemberMessage + (1 << 20);  // bytes of an encoded message
 inline constexpr std::size_t kMaxStoryLine = 4'096;                            // bytes; longer lines are cut
@@ -36,7 +36,7 @@ struct JobSpec {
 
 // ---- From a guard.
 
-using HostEvent = std::variant<MemberEnded, MemberStopped, MemberContinued, MemberSent>;
+using HostEvent = std::variant<MemberEnded, MemberStopped, MemberContinued, MemberDrained, MemberSent>;
 
 // All that a guard knows of a member of its host. It tells that to each new agent and each new rendezvous.
 struct MemberPast {

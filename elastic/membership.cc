@@ -116,8 +116,9 @@ void JobMembership::take(MemberId id, const Installed& message) {
 
 void JobMembership::take(MemberId id, const Leave& message) {
   const std::string name = "rank " + std::to_string(id);
-  if (!message.failed) return depart(id, Presence::kLeft, name + " left", name_of(id) + " left before the epoch began");
   at(id).detail = message.reason;
+  if (!message.failed)
+    return depart(id, Presence::kLeft, name + left_words(message.reason), name_of(id) + " left before the epoch began");
   at(id).failure = message.failure;
   at(id).failed = now_;
   depart(id, Presence::kFailed, name + " failed (" + printable(message.reason) + ")",
@@ -237,7 +238,6 @@ void JobMembership::count_broken_pair() {
   }
   const auto pair = closing_->pair;
   if (!pair) return;
-  const auto host_of = [&](MemberId id) { return config_.hosts.empty() ? 0 : config_.hosts.at(id); };
   if (host_of(pair->first) != host_of(pair->second))
     return count_broken_hosts(host_of(pair->first), host_of(pair->second));
   if (++broken_pairs_[*pair] < kMaxBrokenPairs) return;

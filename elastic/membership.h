@@ -42,6 +42,9 @@ struct MemberStopped {  // SIGSTOP
 struct MemberContinued {
   MemberId id = 0;
 };
+struct MemberDrained {  // it has got a notice, as all members of its host
+  MemberId id = 0;
+};
 struct MemberSent {
   MemberId id = 0;
   MemberMessage message;
@@ -52,7 +55,8 @@ struct MemberSilent {
   std::string why;  // "did not answer for 10 s", after "it"
 };
 struct TimePassed {};
-using MembershipEvent = std::variant<MemberEnded, MemberStopped, MemberContinued, MemberSent, MemberSilent, TimePassed>;
+using MembershipEvent =
+    std::variant<MemberEnded, MemberStopped, MemberContinued, MemberDrained, MemberSent, MemberSilent, TimePassed>;
 
 // ---- Actions, in this order.
 
@@ -72,8 +76,9 @@ using MembershipAction = std::variant<SendToMember, Say, EndJob>;
 
 // A member in words for a person.
 struct MemberState {
-  std::string word;         // starting, running, installing, frozen, parked, stopped; or left, failed, died, evicted
-  std::string detail;       // why it failed, died or was evicted, as it was sent; may have control characters
+  std::string word;    // starting, running, installing, frozen, parked, stopped; or left, failed, died, evicted
+  std::string detail;  // why it failed, died or was evicted, as it was sent: may have control characters; kDrained: it
+                       // leaves or has left after a notice
   bool can_answer = false;  // it has a session, and its process runs
 };
 
@@ -134,6 +139,7 @@ class JobMembership {
     std::string detail;         // how it went out
     bool was_heard = false;     // it has sent a message
     bool is_installed = false;  // in the current epoch
+    bool is_drained = false;    // its host has got a notice
     std::string failure;        // of its failed Leave, and when that came
     TimePoint failed{};
     std::optional<Frozen> frozen;      // in the current epoch
@@ -156,6 +162,7 @@ class JobMembership {
   void handle(const MemberEnded& event);
   void handle(const MemberStopped& event);
   void handle(const MemberContinued& event);
+  void handle(const MemberDrained& event);
   void handle(const MemberSent& event);
   void handle(const MemberSilent& event);
   void handle(const TimePassed&) {}
@@ -194,8 +201,10 @@ class JobMembership {
   bool is_settled() const { return settled_ && settled_->epoch == epoch_; }
   bool is_waited_for(MemberId id) const { return is_here(id) && !at(id).frozen; }
   std::optional<TimePoint> eviction_time(MemberId id) const;
-  std::string name_of(MemberId id) const;  // "rank 1 (member 2)"
-  std::string departures_text() const;     // "rank 1 died (signal 9 (SIGKILL)), rank 2 left; "; or empty
+  std::uint32_t host_of(MemberId id) const { return config_.hosts.empty() ? 0 : config_.hosts.at(id); }
+  std::string name_of(MemberId id) const;                    // "rank 1 (member 2)"
+  static std::string left_words(const std::string& reason);  // " left (drained)"
+  std::string departures_text() const;  // "rank 1 died (signal 9 (SIGKILL)), rank 2 left; "; or empty
   std::string left_text(const std::vector<MemberId>& left) const;
   void send(MemberId id, GuardMessage message) { actions_.emplace_back(SendToMember{id, std::move(message)}); }
   void say(const std::string& text) { actions_.emplace_back(Say{text}); }

@@ -42,7 +42,7 @@ void JobMembership::restore_departure(MemberId id) {
   };
   switch (member.presence) {
     case Presence::kLeft:
-      return depart(" left", "", "");
+      return depart(left_words(member.detail).c_str(), "", "");
     case Presence::kFailed:
       return depart(" failed", " (" + printable(member.detail) + ")", " failed: " + member.detail);
     case Presence::kDied:
@@ -113,10 +113,30 @@ MemberState JobMembership::state_of(MemberId id) const {
     case Presence::kHere:
       break;
   }
-  if (member.stopped) return {"stopped", ""};
-  if (!member.was_heard) return {"starting", ""};
-  if (member.frozen) return {is_parked() ? "parked" : "frozen", "", true};
-  return {member.is_installed ? "running" : "installing", "", true};
+  const std::string detail = member.is_drained ? kDrained : "";
+  if (member.stopped) return {"stopped", detail};
+  if (!member.was_heard) return {"starting", detail};
+  if (member.frozen) return {is_parked() ? "parked" : "frozen", detail, true};
+  return {member.is_installed ? "running" : "installing", detail, true};
+}
+
+// The guard tells it for each member of the host. One line of the story is for all of them.
+void JobMembership::handle(const MemberDrained& event) {
+  if (at(event.id).is_drained) return;
+  std::vector<MemberId> leaving;
+  for (MemberId id = 0; id < members_.size(); ++id) {
+    if (host_of(id) != host_of(event.id)) continue;
+    at(id).is_drained = true;
+    if (is_here(id)) leaving.push_back(id);
+  }
+  if (leaving.empty()) return;
+  const std::string host = config_.hosts.empty() ? "the host" : "host " + std::to_string(host_of(event.id));
+  say(host + " is drained (SIGTERM): " + ranks_text(leaving) +
+      (leaving.size() == 1 ? " leaves after its round" : " leave after their round"));
+}
+
+std::string JobMembership::left_words(const std::string& reason) {
+  return reason.empty() ? " left" : " left (" + printable(reason) + ")";
 }
 
 std::vector<MemberId> JobMembership::judged_members() const {

@@ -15,7 +15,8 @@ enum class MessageKind : std::uint8_t {
   kEvicted,
   kAsk,
   kReport,
-  kSettle
+  kSettle,
+  kDrain
 };
 
 }  // namespace horo

@@ -163,6 +163,12 @@ std::vector<std::byte> encode_one(const Ask&) {
   return finish(begin(MessageKind::kAsk));
 }
 
+std::vector<std::byte> encode_one(const Drain& message) {
+  ByteWriter out = begin(MessageKind::kDrain);
+  out.u32(message.grace_ms);
+  return finish(std::move(out));
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const MemberMessage& message) {

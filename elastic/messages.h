@@ -20,7 +20,7 @@ using MemberId = std::uint32_t;
 
 inline constexpr std::size_t kMaxMemberText = 2'048;        // bytes; longer texts are cut
 inline constexpr std::size_t kMaxMemberMessage = 32 << 20;  // bytes of an encoded message
-inline constexpr std::uint8_t kMemberMessageVersion = 3;
+inline constexpr std::uint8_t kMemberMessageVersion = 4;
 inline constexpr std::size_t kMaxMembers = 1'024;
 inline constexpr std::size_t kMaxLanes = 1'024;  // of one member
 
@@ -59,7 +59,9 @@ struct Installed {
   std::uint32_t epoch = 0;
   bool operator==(const Installed&) const = default;
 };
-// The member takes part no more: its script has ended, or failed with this text. Its process ends soon.
+// The member takes part no more: its script has ended, or failed with this text. Its process ends soon. The reason of a
+// script that knew of its notice is kDrained.
+inline constexpr const char* kDrained = "drained";
 struct Leave {
   bool failed = false;
   std::string reason;
@@ -121,7 +123,13 @@ struct Evicted {
 struct Ask {
   bool operator==(const Ask&) const = default;
 };
-using GuardMessage = std::variant<Freeze, View, Settle, Parked, Evicted, Ask>;
+// The notice: the host of the member is drained. The member goes on until it can leave in good order, and is ended when
+// the grace is over.
+struct Drain {
+  std::uint32_t grace_ms = 0;
+  bool operator==(const Drain&) const = default;
+};
+using GuardMessage = std::variant<Freeze, View, Settle, Parked, Evicted, Ask, Drain>;
 
 // Encoding cuts texts. Decoding throws ProtocolError for anything that encode() does not write.
 std::vector<std::byte> encode(const MemberMessage& message);

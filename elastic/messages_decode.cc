@@ -228,6 +228,9 @@ GuardMessage decode_guard_message(std::span<const std::byte> bytes) {
     case MessageKind::kAsk:
       message = Ask{};
       break;
+    case MessageKind::kDrain:
+      message = Drain{in.u32()};
+      break;
     default:
       refuse_kind(kind);
   }

@@ -100,6 +100,7 @@ class Engine {
   void take(const Parked& parked);
   void take(const Evicted& evicted);
   void take(const Ask&) { report(epoch_->membership.epoch); }
+  void take(const Drain&) {}  // GuardLink keeps it
   void report(std::uint32_t epoch) noexcept;
   void check_left(TimePoint now);
   void freeze(int origin, const std::string& why, bool is_own) noexcept;

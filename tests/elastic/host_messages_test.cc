@@ -26,7 +26,7 @@ std::vector<GuardSays> guard_sayings() {
   past.members = {{1,
                    4,
                    {MemberSent{1, Installed{4}}, MemberSent{1, frozen}, MemberSent{1, Leave{true, "no", "x"}},
-                    MemberStopped{1}, MemberEnded{1, false, "signal 9 (SIGKILL)"}}},
+                    MemberStopped{1}, MemberDrained{1}, MemberEnded{1, false, "signal 9 (SIGKILL)"}}},
                   {2, 0, {}},
                   {9, UINT32_MAX, {MemberContinued{9}}}};
   past.told = UINT64_MAX;
@@ -36,6 +36,7 @@ std::vector<GuardSays> guard_sayings() {
           HostEvent(MemberEnded{UINT32_MAX, false, "exit code 1"}),
           HostEvent(MemberStopped{0}),
           HostEvent(MemberContinued{1}),
+          HostEvent(MemberDrained{UINT32_MAX}),
           HostEvent(MemberSent{2, frozen}),
           HostEvent(MemberSent{2, Report{2, 7, 8, 3, "layer.weight"}})};
 }
@@ -90,7 +91,7 @@ TEST(HostMessages, AreTheSameAfterARoundTrip) {
   const HostPast& found = std::get<HostPast>(past);
   ASSERT_EQ(found.members.size(), 3U);
   EXPECT_EQ(found.members[2].id, 9U);
-  EXPECT_EQ(found.members[0].events.size(), 5U);
+  EXPECT_EQ(found.members[0].events.size(), 6U);
   EXPECT_EQ(std::get<Leave>(std::get<MemberSent>(found.members[0].events[2]).message).failure, "x");
   EXPECT_EQ(found.told, UINT64_MAX);
 }

@@ -11,11 +11,13 @@ namespace horo {
 
 class MembershipDriver {
  public:
-  MembershipDriver(int members, int min_members) : membership(config_of(members, min_members)) {}
+  MembershipDriver(int members, int min_members, std::vector<std::uint32_t> hosts = {})
+      : membership(config_of(members, min_members, std::move(hosts))) {}
 
   void died(MemberId id) { take(MemberEnded{id, false, "signal 9 (SIGKILL)"}); }
   void ended(MemberId id) { take(MemberEnded{id, true, "exit code 0"}); }
   void stopped(MemberId id) { take(MemberStopped{id}); }
+  void drained(MemberId id) { take(MemberDrained{id}); }
   void continued(MemberId id) { take(MemberContinued{id}); }
   void sent(MemberId id, MemberMessage message) { take(MemberSent{id, std::move(message)}); }
   void froze(MemberId id, std::uint32_t epoch, std::optional<MemberId> lost = std::nullopt) {
@@ -50,10 +52,11 @@ class MembershipDriver {
   std::vector<std::string> end;
 
  private:
-  static MembershipConfig config_of(int members, int min_members) {
+  static MembershipConfig config_of(int members, int min_members, std::vector<std::uint32_t> hosts) {
     MembershipConfig config;
     config.members = members;
     config.min_members = min_members;
+    config.hosts = std::move(hosts);
     return config;
   }
 

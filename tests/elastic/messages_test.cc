@@ -18,6 +18,7 @@ std::vector<MemberMessage> member_messages() {
           Frozen{0, {}, std::nullopt, ""},
           Installed{UINT32_MAX},
           Leave{false, ""},
+          Leave{false, kDrained},
           Leave{true, "ValueError: no\nü"},
           Report{},
           Report{2, 7, UINT64_MAX, 3, "layer.weight"}};
@@ -34,7 +35,9 @@ std::vector<GuardMessage> guard_messages() {
           Parked{1, 2},
           Evicted{"silent for 10 s"},
           Evicted{""},
-          Ask{}};
+          Ask{},
+          Drain{},
+          Drain{UINT32_MAX}};
 }
 
 // Calls `use` with the bytes of each message and the decoder of its direction.

@@ -65,6 +65,7 @@ class Simulation {
   void take(MemberId id, const Parked&) { static_cast<void>(id); }
   void take(MemberId id, const Evicted&);
   void take(MemberId id, const Ask&) { static_cast<void>(id); }
+  void take(MemberId id, const Drain&) { static_cast<void>(id); }
 
   // ---- Guard.
   void guard_takes(const MembershipEvent& event);

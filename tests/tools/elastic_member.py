@@ -4,7 +4,7 @@ tests put before the programs of their ranks."""
 MEMBER = r'''
 import os, signal, socket, struct, sys
 
-VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED, ASK, REPORT, SETTLE = 3, *range(1, 11)
+VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED, ASK, REPORT, SETTLE, DRAIN = 4, *range(1, 12)
 
 class Member:
     """Each method blocks until its messages have come; a message that is not expected is an error."""
@@ -31,6 +31,10 @@ class Member:
 
     def leave(self, failed=False, text=b""):
         self.send(LEAVE, struct.pack("<BI", failed, len(text)) + text + struct.pack("<I", 0))  # no kind of failure
+
+    def notice(self):
+        """Waits for a notice; returns its grace in milliseconds."""
+        return struct.unpack("<I", self.receive(DRAIN)[1])[0]
 
     def receive(self, *kinds):
         bytes = self.socket.recv(1 << 18)

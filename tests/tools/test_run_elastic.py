@@ -173,7 +173,7 @@ member.leave()
 """
     done = elastic(2, program)
     assert done.returncode == 0 and done.stdout == "[0] members 0\n"
-    assert "horo run: rank 1 is killed: a message of version 103, expected 3" in done.stderr
+    assert "horo run: rank 1 is killed: a message of version 103, expected 4" in done.stderr
 
 
 def test_three_deaths_at_once_are_survived():

@@ -30,6 +30,7 @@ struct Known {
 
   void note(const MemberEnded& event) { ended = event; }
   void note(const MemberStopped&) { is_stopped = true; }
+  void note(const MemberDrained&) {}
   void note(const MemberContinued&) { is_stopped = false; }
   void note(const MemberSent& event) {
     if (const auto* one = std::get_if<Installed>(&event.message)) {
@@ -283,8 +284,7 @@ class HostsSimulation final : public RemoteDecision {
   }
   void ask_past(std::size_t index) {
     SimHost& host = hosts_[index];
-    host.is_registering = false;
-    host.is_away = false;
+    host.is_registering = host.is_away = false;
     host.registration = 0;
     host.waiting.clear();
     const std::uint64_t agent = ++host.agent;

@@ -47,12 +47,13 @@ struct Known {
   std::optional<Installed> installed;
   std::optional<Frozen> frozen;
   std::optional<Leave> left;
-  bool is_stopped = false;
+  bool is_stopped = false, is_drained = false;
   std::optional<MemberEnded> ended;
 
   void note(const MemberEnded& event) { ended = event; }
   void note(const MemberStopped&) { is_stopped = true; }
   void note(const MemberContinued&) { is_stopped = false; }
+  void note(const MemberDrained&) { is_drained = true; }
   void note(const MemberSent& event) {
     if (const auto* message = std::get_if<Installed>(&event.message)) {
       installed = *message;
@@ -68,6 +69,7 @@ struct Known {
     if (frozen) past.events.emplace_back(MemberSent{id, *frozen});
     if (left) past.events.emplace_back(MemberSent{id, *left});
     if (is_stopped) past.events.emplace_back(MemberStopped{id});
+    if (is_drained) past.events.emplace_back(MemberDrained{id});
     if (ended) past.events.emplace_back(*ended);
     return past;
   }
