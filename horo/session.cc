@@ -314,6 +314,11 @@ void Session::abort(const std::string& reason, const std::string& failure) {
   engine_->abort(reason, failure);
 }
 
+std::optional<TimePoint> Session::notice() const {
+  check_process();
+  return engine_->notice();
+}
+
 void Session::shutdown() {
   check_process();
   engine_->leave();

@@ -156,8 +156,7 @@ typedef struct {
   uint64_t split_count;  /* 0, or the size of the set */
 } horo_submission;
 
-/* Tensors of one set that are run together or fail together. Tensors without a name are called <unit>_<i>of<count>,
- * with i from 1. */
+/* Tensors of one set that run or fail together. Those without a name are called <unit>_<i>of<count>, with i from 1. */
 typedef struct {
   uint32_t struct_bytes;
   int32_t count;
@@ -211,8 +210,7 @@ typedef struct {
 HORO_API int32_t horo_abi_version(void);
 HORO_API const char* horo_version(void);
 
-/* The reason why the last failed call of this thread failed; never null. The session may be null (a failed horo_init).
- */
+/* Why the last failed call of this thread has failed; never null. The session may be null (a failed horo_init). */
 HORO_API const char* horo_error_text(const horo_session* session);
 /* The horo_status of that call, for calls that return pointers. */
 HORO_API int32_t horo_error_status(const horo_session* session);
@@ -259,6 +257,10 @@ HORO_API int32_t horo_get_topology(const horo_session* session, horo_topology* t
  * of a process is its rank at the start of the job. In an elastic job ranks and size change when a rank is lost: what
  * this function and horo_get_topology return belongs together if horo_topology.epoch is the same before and after. */
 HORO_API int32_t horo_get_members(const horo_session* session, uint32_t* ids, size_t count);
+/* Returns 1 if the host of this rank of an elastic job is drained, else 0: horo run ends the rank in `grace_s` seconds
+ * (an output, may be null). It is to leave before (horo_shutdown) where it loses nothing, as at the end of a step.
+ * Never blocks. */
+HORO_API int32_t horo_notice(horo_session* session, double* grace_s);
 
 /* Declares a tensor; returns its key (>= 0). Equal specs have one key; the same name with another spec has another
  * key. Keys are reference-counted: this call adds a reference, horo_undeclare removes one. */
@@ -346,13 +348,11 @@ HORO_API int32_t horo_begin_round(horo_session* session, uint32_t set, uint64_t 
 HORO_API int32_t horo_fail_round(horo_session* session, uint32_t set, uint64_t stream, const char* reason);
 
 /* Memory for the caller. With HORO_TRANSPORT=shm or auto the ranks of a host map one another's memory of this kind, so
- * tensors in it are reduced in place; tensors elsewhere are copied first. At least `bytes` at *data, aligned to 64
- * bytes, with undefined contents; a forked child must not touch it. May block while the kernel maps pages; returns null
- * on failure. */
+ * tensors in it are reduced in place; others are copied first. At least `bytes` at *data, aligned to 64 bytes, with
+ * undefined contents; a forked child must not touch it. May block while the kernel maps pages; null on failure. */
 typedef struct horo_memory horo_memory;
 HORO_API horo_memory* horo_allocate(horo_session* session, uint32_t set, uint64_t bytes, void** data);
-/* May also be called after horo_free() of the session; null has no effect. Works that use the memory must have ended.
- */
+/* May also be called after horo_free() of the session; null has no effect. Works that use it must have ended. */
 HORO_API void horo_free_memory(horo_memory* memory);
 
 /* Known plans: tensors that travel in one bucket, step after step (horo_tensor_spec.stepwise). If they are reduced in

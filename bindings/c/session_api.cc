@@ -140,6 +140,16 @@ int32_t horo_get_members(const horo_session* session, uint32_t* ids, size_t coun
   });
 }
 
+int32_t horo_notice(horo_session* session, double* grace_s) {
+  return guarded([&]() -> std::int32_t {
+    const auto until = checked(session).session.notice();
+    if (until && grace_s != nullptr) {
+      *grace_s = std::max(std::chrono::duration<double>(*until - horo::Clock::now()).count(), 0.0);
+    }
+    return until ? 1 : 0;
+  });
+}
+
 const char* horo_setting(horo_session* session, const char* name) {
   thread_state().text.clear();
   const std::int32_t status = guarded([&]() -> std::int32_t {

@@ -196,7 +196,7 @@ void Engine::leave_in_order() {
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
   const std::string text = "rank " + std::to_string(rank()) + " shut down";
   fail_point("shutdown.begun");
-  if (guard_) guard_->send(Leave{});
+  if (guard_) guard_->send(Leave{false, knows_notice_ ? kDrained : ""});
   fail_point("shutdown.left");
   const bool in_flight = tensor_table_.close(failure);
   if (frozen_) return tensor_table_.fail_all();

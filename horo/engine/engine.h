@@ -68,6 +68,7 @@ class Engine {
   void abort(const std::string& reason, const std::string& failure);
   // See Coordinator::ready_times; empty after leave(). Blocks until the next iteration of the engine.
   std::vector<ReadyTime> ready_times();
+  std::optional<TimePoint> notice();  // see Session::notice
   StallDiagnosis& stall_diagnosis() { return stall_diagnosis_; }
   // Leaves the world in good order and ends the thread. Returns when it has ended, to every caller.
   void leave();
@@ -99,8 +100,8 @@ class Engine {
   void take(const Settle& settle);
   void take(const Parked& parked);
   void take(const Evicted& evicted);
-  void take(const Ask&) { report(epoch_->membership.epoch); }
   void take(const Drain&) {}  // GuardLink keeps it
+  void take(const Ask&) { report(epoch_->membership.epoch); }
   void report(std::uint32_t epoch) noexcept;
   void check_left(TimePoint now);
   void freeze(int origin, const std::string& why, bool is_own) noexcept;
@@ -202,8 +203,9 @@ class Engine {
   std::uint64_t ready_times_requested_ GUARDED_BY(mutex_) = 0;  // number of calls
   std::uint64_t ready_times_answered_ GUARDED_BY(mutex_) = 0;   // number of calls with an answer
   std::vector<ReadyTime> ready_times_ GUARDED_BY(mutex_);       // the last answer
-  std::atomic<bool> frozen_ = false;  // waits for a view; written by the engine's thread, orders nothing
-  std::unique_ptr<GuardLink> guard_;  // null: a static job
+  std::atomic<bool> frozen_ = false;        // waits for a view; written by the engine's thread, orders nothing
+  std::atomic<bool> knows_notice_ = false;  // a caller was told of the notice; orders nothing
+  std::unique_ptr<GuardLink> guard_;        // null: a static job
   std::jthread thread_;
 };
 

@@ -139,6 +139,12 @@ void Engine::take_guard_messages() {
   }
 }
 
+std::optional<TimePoint> Engine::notice() {
+  const auto until = guard_ ? guard_->notice() : std::nullopt;
+  if (until) knows_notice_ = true;
+  return until;
+}
+
 void Engine::take(const Freeze& freeze) {
   if (frozen_ || freeze.epoch != epoch_->membership.epoch) return;
   const auto& members = epoch_->membership.members;

@@ -57,6 +57,14 @@ class CAbi : public testing::Test {
   horo_session* const session_ = horo_init(settings_.data(), settings_.size());
 };
 
+TEST_F(CAbi, AStaticJobHasNoNotice) {
+  double grace_s = 7;
+  EXPECT_EQ(horo_notice(session_, &grace_s), 0);
+  EXPECT_EQ(grace_s, 7);
+  EXPECT_EQ(horo_notice(session_, nullptr), 0);
+  EXPECT_EQ(horo_notice(nullptr, &grace_s), HORO_INVALID_ARGUMENT);
+}
+
 TEST_F(CAbi, AKeyIsValidUntilItIsUndeclaredAsOftenAsDeclared) {
   const horo_tensor_spec spec = spec_of(HORO_ALL_REDUCE, "x");
   const std::array<std::int64_t, 2> keys = {horo_declare(session_, &spec), horo_declare(session_, &spec)};

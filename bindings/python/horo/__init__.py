@@ -24,14 +24,17 @@ from horo._default import (
     size,
 )
 from horo._native import version
+from horo._notice import Notice, notice
 from horo._sets import ProcessSet, add_process_set, global_process_set, init, remove_process_set
-from horo.errors import HoroError, Mismatch, PeerLost, ReplicasDiffer, ShutDown
+from horo.errors import Drained, HoroError, Mismatch, PeerLost, ReplicasDiffer, ShutDown
 
 __version__ = version()
 
 __all__ = [
+    "Drained",
     "HoroError",
     "Mismatch",
+    "Notice",
     "PeerLost",
     "ProcessSet",
     "ReplicasDiffer",
@@ -45,6 +48,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "notice",
     "on_change",
     "rank",
     "ready_times",

@@ -2,8 +2,10 @@
 """The names that horo.numpy and horo.torch have in common, beside the collectives."""
 
 from horo import (
+    Drained,
     HoroError,
     Mismatch,
+    Notice,
     PeerLost,
     ProcessSet,
     ReplicasDiffer,
@@ -16,6 +18,7 @@ from horo import (
     is_initialized,
     local_rank,
     local_size,
+    notice,
     on_change,
     rank,
     ready_times,

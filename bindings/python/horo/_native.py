@@ -193,6 +193,7 @@ QUICK = {
     "horo_error_origin": (c_int32, [_SESSION]),
     "horo_get_topology": (c_int32, [_SESSION, POINTER(Topology)]),
     "horo_get_members": (c_int32, [_SESSION, POINTER(c_uint32), c_size_t]),
+    "horo_notice": (c_int32, [_SESSION, POINTER(c_double)]),
     "horo_declare": (c_int64, [_SESSION, POINTER(TensorSpec)]),
     "horo_undeclare": (c_int32, [_SESSION, _WORKS, c_size_t]),
     "horo_submit": (c_int64, [_SESSION, c_int64, c_void_p, c_void_p]),

@@ -344,6 +344,11 @@ class Session(Keys):
             raise error_of(quick.horo_error_status(self.pointer), self.pointer)
         return json.loads(text.decode(errors="replace"))
 
+    def notice(self):
+        """The seconds after which horo run ends this rank, since its host is drained; None: it has no notice."""
+        grace_s = ctypes.c_double()
+        return grace_s.value if self._check(quick.horo_notice(self.pointer, grace_s)) else None
+
     def abort(self, reason, failure=""):
         """Ends the job on all ranks; they get this rank's number and the reason. failure: its kind and place, the same
         on ranks that fail alike."""

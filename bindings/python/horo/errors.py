@@ -22,6 +22,14 @@ class ShutDown(HoroError):
     """The session was shut down before this work ended, or before this call."""
 
 
+class Drained(SystemExit):
+    """Raised by the step() of a DistributedOptimizer, after its update, if this rank has got a notice (horo.notice()).
+    It ends the script in good order, with exit code 0, as sys.exit() does. The job goes on without this rank."""
+
+    def __init__(self):
+        super().__init__(0)
+
+
 class ReplicasDiffer(HoroError):
     """The audit has found that ranks differ in what they hold equal (docs/audit.md). `label`: the first parameter,
     state entry or option that differs. `ranks`: those that differ from most others. `between`: the last step after

@@ -304,7 +304,7 @@ def audit():
 
 def _look_at_shutdown(session):
     """Compares once more, if all ranks shut down at about the same time. Never fails because of another rank."""
-    if sys.exc_info()[1] is not None:  # the program ends by an exception
+    if sys.exc_info()[1] is not None or session.notice() is not None:  # an exception ends the program, or a notice
         return
     until, looks = None, []
     try:

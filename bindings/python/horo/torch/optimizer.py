@@ -10,6 +10,7 @@ import weakref
 import torch
 
 from horo._default import session
+from horo._notice import leave_if_drained
 from horo._sets import check, global_process_set
 from horo._specs import Average, choose_op, is_no_name, order_number
 from horo.torch import copies, rounds
@@ -113,7 +114,8 @@ class _Distributed:
 
     def step(self, closure=None):
         """Calls the step() of the user's class, after synchronize(). The gradients that a closure computes are reduced
-        before the closure returns, and its loss is reduced as they are, so that all ranks see the same."""
+        before the closure returns, and its loss is reduced as they are, so that all ranks see the same. Raises
+        Drained at the end if this rank has got a notice."""
         self._opt_called = True  # for schedulers, which otherwise replace step()
         if self._horo_cross is not None and self._horo_cross.finish():
             self._horo_audit.after_step()  # of the last step: its updates have ended only now
@@ -138,6 +140,7 @@ class _Distributed:
         self._horo_gradients.stepped()
         if self._horo_cross is None:
             self._horo_audit.after_step()
+        leave_if_drained()
         return result
 
     def _horo_check_made(self):

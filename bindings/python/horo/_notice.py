@@ -1,0 +1,26 @@
+"""The notice of a rank whose host is drained: docs/elastic.md."""
+
+import typing
+
+from horo._default import current, session
+from horo.errors import Drained
+
+
+class Notice(typing.NamedTuple):
+    """The host of this rank is drained. grace_s: seconds until horo run ends the rank, at least 0."""
+
+    grace_s: float
+
+
+def notice():
+    """In an elastic job, a Notice once horo run of this host was sent SIGTERM: the rank is to leave, by the end of its
+    script or shutdown(), where it loses nothing. None before, and in a static job."""
+    grace_s = session().notice()
+    return None if grace_s is None else Notice(grace_s)
+
+
+def leave_if_drained():
+    """Called at the end of a step: raises Drained if there is a notice."""
+    now = current()
+    if now is not None and now.is_elastic and now.notice() is not None:
+        raise Drained
