@@ -13,9 +13,9 @@ def elastic(ranks, program, least=1, options=()):
     return run(ranks, MEMBER + program, options=("--min-np", str(least), *options))
 
 
-def start(ranks, program, options):
+def start(ranks, program, options, member=MEMBER):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    job = subprocess.Popen(command(ranks, MEMBER + program, options), env=clean_environment(), **pipes)
+    job = subprocess.Popen(command(ranks, member + program, options), env=clean_environment(), **pipes)
     return job, job.stdout
 
 
@@ -203,7 +203,7 @@ member.leave()
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_job_ends_and_tells_no_story(number):
-    job, out = start(2, "print('ready', flush=True)\nsignal.pause()", ("--min-np", "1"))
+    job, out = start(2, "print('ready', flush=True)\nsignal.pause()", ("--min-np", "1", "--grace", "0"))
     assert out.readline() and out.readline()
     job.send_signal(number)
     _, errors = job.communicate(timeout=DEADLINE_S)
@@ -224,6 +224,8 @@ def test_invalid_options_are_refused_with_the_remedy():
         ("--max-num-proc", "4"): "--max-np: expected --min-np too",
         ("--evict-after", "4"): "--evict-after: expected --min-np too",
         ("--park-timeout", "4"): "--park-timeout: expected --min-np too",
+        ("--grace", "4"): "--grace: expected --min-np too",
+        ("--min-np", "1", "--grace", "-1"): "--grace: expected 0 to 86400 seconds",
     }.items():
         done = horo("run", "-n", 2, *options, "true")
         assert done.returncode == 2 and text in done.stderr, done.stderr

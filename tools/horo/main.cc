@@ -70,6 +70,9 @@ void add_elastic_options(CLI::App& run, RunOptions& options) {
                  "seconds after which a job with too few ranks is ended (default: 60)")
       ->check(CLI::PositiveNumber)
       ->group(elastic);
+  run.add_option("--grace", options.grace_s,
+                 "seconds from SIGTERM, a notice to the ranks of this host, to their end (default: 30; 0: at once)")
+      ->group(elastic);
 }
 
 void add_run(CLI::App& app, RunOptions& options) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <stdexcept>
 
 namespace horo::tools {
@@ -155,6 +156,21 @@ TEST(RunOptions, ALeastNumberOfRanksMakesTheJobElastic) {
   EXPECT_EQ(launch.min_ranks, 2);
   EXPECT_EQ(launch.evict_after_s, 0.5);
   EXPECT_EQ(launch.park_timeout_s, 60);
+}
+
+TEST(RunOptions, OnlyAnElasticJobHasAGrace) {
+  RunOptions options = options_of(4);
+  EXPECT_EQ(launch_of(options).grace_s, 0);
+  options.min_ranks = 2;
+  EXPECT_EQ(launch_of(options).grace_s, 30);
+  for (const double grace_s : {0.0, 0.5, 86'400.0}) {
+    options.grace_s = grace_s;
+    EXPECT_EQ(launch_of(options).grace_s, grace_s);
+  }
+  for (const double grace_s : {-1.0, 86'401.0, std::numeric_limits<double>::quiet_NaN()}) {
+    options.grace_s = grace_s;
+    EXPECT_EQ(refusal(options), "--grace: expected 0 to 86400 seconds");
+  }
 }
 
 TEST(RunOptions, Host0RunsTheRendezvousAtTheNextPort) {

@@ -31,6 +31,8 @@ class Decision {
   // The ranks of this host have ended: whether job() is final, or will not become it, and this process serves no other
   // host. If not, orders.changed() is called later.
   virtual bool may_end() = 0;
+  // From now on may_end() does not wait for the ranks of other hosts.
+  virtual void serve_no_longer() {}
 };
 
 // For the processes that serve a job on several hosts.

@@ -101,6 +101,23 @@ void ElasticJob::look() {
   for (const auto& [id, status] : ended) on_end(static_cast<int>(id), status);
 }
 
+void ElasticJob::drain(std::chrono::milliseconds grace) {
+  const Drain notice{static_cast<std::uint32_t>(grace.count())};
+  for (const auto& [id, socket] : sockets_) {
+    if (member(id).is_out || !asked_.contains(id)) continue;
+    send(id, notice);
+    decision_->take(MemberDrained{id});
+  }
+}
+
+bool ElasticJob::is_ended_by_notice() const {
+  const std::vector<MemberView>& members = decision_->job().members;
+  return std::all_of(members.begin(), members.end(), [](const MemberView& one) {
+    const bool is_lost = one.is_out && one.state.word != "left";
+    return is_lost || one.state.detail == kDrained;
+  });
+}
+
 void ElasticJob::ask() {
   for (const auto& [id, socket] : sockets_) {
     if (!member(id).state.can_answer) continue;

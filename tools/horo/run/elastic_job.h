@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -48,6 +49,14 @@ class ElasticJob {
 
   // See Decision.
   bool may_end() { return decision_->may_end(); }
+  void serve_no_longer() { decision_->serve_no_longer(); }
+
+  // Gives the ranks that have a session a notice.
+  void drain(std::chrono::milliseconds grace);
+  // Whether the rank has come to the end of init().
+  bool has_session(int rank) const { return asked_.contains(static_cast<MemberId>(rank)); }
+  // After drain(): whether no rank of the job goes on or has ended its script without a notice.
+  bool is_ended_by_notice() const;
 
   // ---- The state for `horo status`.
 
@@ -80,7 +89,7 @@ class ElasticJob {
   // Members whose processes may be ending, and how often their threads were looked at; kSeen: the end is known.
   std::map<MemberId, int> looks_;
   std::map<MemberId, std::unique_ptr<PacketSocket>> sockets_;
-  std::map<MemberId, Asked> asked_;
+  std::map<MemberId, Asked> asked_;  // of the members that have sent a message
   std::unique_ptr<Decision> decision_;
   std::map<MemberId, std::unique_ptr<OwnerWatch>> watches_;
 };

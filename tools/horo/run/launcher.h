@@ -28,6 +28,7 @@ struct Launch {
   int min_ranks = 0;               // an elastic job goes on with this number of ranks; 0: the job is not elastic
   double evict_after_s = 10;       // elastic: a rank that is stopped or does not answer for so long is evicted
   double park_timeout_s = 60;      // elastic: the job ends if too few ranks are left for so long
+  double grace_s = 0;              // elastic: the ranks are ended so long after SIGTERM, their notice; 0: at once
   std::string rendezvous;          // elastic, several hosts: host:port of the rendezvous
   bool embeds_rendezvous = false;  // this process runs it
   CoreBinding binding = CoreBinding::kNone;
@@ -41,12 +42,13 @@ struct Launch {
 
 // Starts this host's ranks and forwards their output. Blocks until all have ended. After the first failure the other
 // ranks have 5 s to exit; then they get SIGTERM, and SIGKILL 3 s later. SIGINT, SIGTERM, SIGHUP and SIGQUIT are
-// forwarded; a second signal kills the ranks. A failed job ends with a block of text on stderr (verdict.h). No process
-// of the job is left after the return, nor after this process has been killed. Returns 0, or the exit code of the first
-// rank that failed (128 + its signal if a signal ended it), 127 or 126 if the program cannot be started, 124 after the
-// timeout. An elastic job goes on without ranks that fail, and returns the code of those that were left; 1 if they were
-// too few (docs/protocol.md). Throws std::invalid_argument for invalid options, std::system_error if a process, pipe or
-// port is not available. This process must have one thread only.
+// forwarded; a second signal kills the ranks. With grace_s the first SIGTERM is a notice (docs/elastic.md). A failed
+// job ends with a block of text on stderr (verdict.h). No process of the job is left after the return, nor after this
+// process has been killed. Returns 0, or the exit code of the first rank that failed (128 + its signal if a signal
+// ended it), 127 or 126 if the program cannot be started, 124 after the timeout. An elastic job goes on without ranks
+// that fail, and returns the code of those that were left; 1 if they were too few (docs/protocol.md). Throws
+// std::invalid_argument for invalid options, std::system_error if a process, pipe or port is not available. This
+// process must have one thread only.
 int launch(const Launch& launch);
 
 // Prints the command, environment and cores of each rank of this host. Starts nothing. Throws as launch() does.

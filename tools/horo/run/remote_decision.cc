@@ -143,15 +143,18 @@ class RemoteDecision final : public Decision {
   bool may_end() override {
     const auto is_out = [this](const auto& one) { return job_.members[one.first].is_out; };
     const bool all_out = std::all_of(job_.members.begin(), job_.members.end(), [](const auto& m) { return m.is_out; });
-    const bool is_settled = rendezvous_ ? all_out : std::all_of(known_.begin(), known_.end(), is_out);
+    const bool is_serving = rendezvous_ && serves_;
+    const bool is_settled = is_serving ? all_out : std::all_of(known_.begin(), known_.end(), is_out);
     if (is_settled || is_given_up_) return true;
-    if (rendezvous_ && has_contact_) {
+    if (is_serving && has_contact_) {
       if (!std::exchange(is_waiting_, true)) waiting_.set(kWaitTextSeconds);
     } else if (!last_word_.is_set()) {
       last_word_.set(kLastWordSeconds);
     }
     return false;
   }
+
+  void serve_no_longer() override { serves_ = false; }
 
  private:
   Program rendezvous() const {
@@ -266,6 +269,7 @@ class RemoteDecision final : public Decision {
   bool has_contact_ = false, was_away_ = false;
   bool is_past_told_ = false;  // to the present agent
   bool is_given_up_ = false, is_waiting_ = false;
+  bool serves_ = true;  // the other hosts, if it has the rendezvous
   Timer last_word_, park_, waiting_;
   std::unique_ptr<Folder> folder_;
   std::unique_ptr<PacketSocket> socket_;  // to the present agent

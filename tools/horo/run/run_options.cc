@@ -22,6 +22,8 @@ namespace {
 
 constexpr int kMaxLocalRanks = 1024;
 constexpr int kMaxHosts = 16'384;
+constexpr double kNoticeSeconds = 30;  // the default of --grace
+constexpr double kMaxNoticeSeconds = 86'400;
 
 constexpr const char* kKeyHelp =
     "ranks on several hosts need a key, the same on every host: make one with\n"
@@ -185,6 +187,7 @@ void set_elastic(const RunOptions& options, Launch& launch) {
     const char* const option = options.max_ranks             ? "--max-np"
                                : options.evict_after_s       ? "--evict-after"
                                : options.park_timeout_s      ? "--park-timeout"
+                               : options.grace_s             ? "--grace"
                                : !options.rendezvous.empty() ? "--rendezvous"
                                                              : nullptr;
     if (option != nullptr) refuse(std::string(option) + ": expected --min-np too, which makes the job elastic");
@@ -202,6 +205,8 @@ void set_elastic(const RunOptions& options, Launch& launch) {
   launch.min_ranks = *options.min_ranks;
   launch.evict_after_s = options.evict_after_s.value_or(launch.evict_after_s);
   launch.park_timeout_s = options.park_timeout_s.value_or(launch.park_timeout_s);
+  launch.grace_s = options.grace_s.value_or(kNoticeSeconds);
+  if (!(launch.grace_s >= 0 && launch.grace_s <= kMaxNoticeSeconds)) refuse("--grace: expected 0 to 86400 seconds");
   set_rendezvous(options, launch);
 }
 

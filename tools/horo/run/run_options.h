@@ -20,7 +20,7 @@ struct RunOptions {
   std::string cwd, output_dir;
   double timeout_s = 0, start_timeout_s = 0;  // 0: none, the default
   std::optional<int> min_ranks, max_ranks;    // an elastic job, if there is a least number
-  std::optional<double> evict_after_s, park_timeout_s;
+  std::optional<double> evict_after_s, park_timeout_s, grace_s;
   std::string rendezvous;
   std::string bind_to = "auto";
   bool verbose = false, dry_run = false;

@@ -71,6 +71,7 @@ RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, in
                   ::ev_break(loop_, EVBREAK_ALL);
                 }),
       grace_(loop_, [this] { on_grace_over(); }),
+      notice_(loop_, [this] { on_notice_over(); }),
       timeout_(loop_, [this] { on_timeout(); }),
       answers_due_(loop_, [this] { answer_status(); }),
       elastic_(launch.min_ranks > 0 ? make_elastic() : nullptr) {
@@ -185,7 +186,7 @@ void RankSupervisor::on_end(Rank& rank, int status) {
   rank.is_running = false;
   rank.end.status = status;
   rank.end.place = ends_++;
-  rank.end.was_terminated = is_terminating_;
+  rank.end.was_terminated = is_terminating_ || rank.is_sent_away;
   if (code_of(status) != 0 && !is_failing_ && (!elastic_ || is_interrupted_)) {
     is_failing_ = true;
     if (!is_terminating_) grace_.set(kGraceSeconds);
@@ -260,14 +261,18 @@ void RankSupervisor::on_writer() {
 }
 
 void RankSupervisor::on_signal(int signal) {
+  if (signal == SIGTERM && may_drain()) return drain();
   if (is_concluded_ || is_interrupted_) {
     signal_running(SIGKILL);
     for (StreamWriter* writer : {output_.get(), errors_}) writer->abandon(EINTR);
-    check_end();
+  } else if (signal == SIGTERM && is_draining_) {
+    if (is_one_running()) code_ = 128 + SIGTERM;
+    terminate();
   } else {
     signal_running(signal);
   }
   is_interrupted_ = true;
+  check_end();  // all ranks may have ended, while the job goes on elsewhere
 }
 
 void RankSupervisor::signal_running(int signal) {
@@ -287,7 +292,7 @@ void RankSupervisor::end_leftovers(Rank& rank) {
 void RankSupervisor::check_end() {
   if (!is_concluded_) {
     if (!end_finished_ranks()) return;
-    const bool is_forced = is_interrupted_ || is_terminating_ || code_;
+    const bool is_forced = is_interrupted_ || (!is_notice_over_ && (is_terminating_ || code_));
     if (elastic_ && !is_forced && !elastic_->may_end()) return;
     conclude();
   }
@@ -310,8 +315,7 @@ bool RankSupervisor::end_finished_ranks() {
 
 void RankSupervisor::conclude() {
   is_concluded_ = true;
-  grace_.stop();
-  timeout_.stop();
+  for (Timer* timer : {&grace_, &notice_, &timeout_}) timer->stop();
   std::vector<RankEnd> ends;
   for (Rank& rank : ranks_) {
     rank.end.output = rank.output.tail();
@@ -320,7 +324,7 @@ void RankSupervisor::conclude() {
     ends.push_back(rank.end);
   }
   const ExitVerdict verdict = exit_verdict(ends, launch_.title, host_);
-  if (!code_) code_ = verdict.code;
+  if (!code_) code_ = verdict.code == 0 && is_ended_by_notice() ? 128 + SIGTERM : verdict.code;
   if (!is_interrupted_) errors_->write(verdict.text);
 }
 

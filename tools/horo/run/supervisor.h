@@ -1,6 +1,7 @@
 // RankSupervisor: the event loop in the guard. Starts this host's ranks and runs until the last one has ended.
 #pragma once
 
+#include <chrono>
 #include <list>
 #include <memory>
 #include <optional>
@@ -38,6 +39,7 @@ class RankSupervisor {
 
     pid_t pid;
     bool is_running = true, is_stopped = false;
+    bool is_sent_away = false;  // it has got SIGTERM instead of a notice
     RankEnd end;
     RankStream output, errors;
     Timer leftovers;  // ends the other processes of its process group
@@ -53,6 +55,12 @@ class RankSupervisor {
   void end_evicted();
   void end_leftovers(Rank& rank);
   void on_signal(int signal);
+  // The notice to the ranks of an elastic job: supervisor_drain.cc.
+  std::chrono::milliseconds grace() const;
+  bool may_drain() const;
+  void drain();
+  void on_notice_over();
+  bool is_ended_by_notice() const;
   void on_writer();
   void on_timeout();
   void on_grace_over();
@@ -60,6 +68,7 @@ class RankSupervisor {
   void signal_running(int signal);
   void check_end();
   bool end_finished_ranks();
+  bool is_one_running() const;
   void conclude();
   void say(const std::string& text);
   // For `horo status`: supervisor_status.cc.
@@ -79,7 +88,7 @@ class RankSupervisor {
   std::unique_ptr<StreamWriter> output_, own_errors_;
   StreamWriter* errors_;  // output_ if stdout and stderr are one file, so that lines stay whole
   IoWatch lifeline_;
-  Timer grace_, timeout_, answers_due_;
+  Timer grace_, notice_, timeout_, answers_due_;
   std::list<SignalWatch> signals_;
   std::unique_ptr<ElasticJob> elastic_;  // null unless the job is elastic
   std::list<Rank> ranks_;
@@ -90,6 +99,8 @@ class RankSupervisor {
   bool is_failing_ = false;               // a rank has failed; the others are in their grace period
   bool is_terminating_ = false;           // the ranks have got SIGTERM
   bool is_interrupted_ = false;
+  bool is_draining_ = false;     // the ranks have got a notice
+  bool is_notice_over_ = false;  // and their grace is over
   bool is_concluded_ = false;
 };
 

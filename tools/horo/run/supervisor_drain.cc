@@ -1,0 +1,57 @@
+// SIGTERM to an elastic job drains the host: its ranks get a notice, and leave where they lose nothing, while the job
+// goes on elsewhere. Ranks that are left when the grace is over get SIGTERM, and SIGKILL later.
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "elastic/texts.h"
+#include "tools/horo/run/child.h"
+#include "tools/horo/run/supervisor.h"
+
+namespace horo::tools {
+
+std::chrono::milliseconds RankSupervisor::grace() const {
+  return std::chrono::milliseconds(static_cast<long>(launch_.grace_s * 1000));
+}
+
+bool RankSupervisor::may_drain() const {
+  return elastic_ && launch_.grace_s > 0 && !is_draining_ && !is_interrupted_ && !is_terminating_ && !is_concluded_;
+}
+
+// A rank without a session has no round to end, and reads no notice.
+void RankSupervisor::drain() {
+  is_draining_ = true;
+  elastic_->drain(grace());
+  notice_.set(launch_.grace_s);
+  std::vector<MemberId> sent_away;
+  for (Rank& rank : ranks_) {
+    if (!rank.is_running || elastic_->has_session(rank.end.rank)) continue;
+    rank.is_sent_away = true;
+    sent_away.push_back(static_cast<MemberId>(rank.end.rank));
+    signal_group(rank.pid, SIGTERM);
+  }
+  if (!sent_away.empty()) say("the host is drained: SIGTERM to " + ranks_text(sent_away) + ", without a session yet");
+}
+
+// With all ranks gone, this process may still serve the job's other hosts.
+void RankSupervisor::on_notice_over() {
+  is_notice_over_ = true;
+  elastic_->serve_no_longer();
+  if (!is_one_running()) return check_end();
+  say(running_text() + " did not leave within " + duration_text(grace()) + " of the notice (--grace): SIGTERM");
+  if (!code_) code_ = 128 + SIGTERM;
+  if (!is_terminating_) terminate();
+}
+
+bool RankSupervisor::is_ended_by_notice() const {
+  if (!is_draining_) return false;
+  const auto is_sent_away = [](const Rank& rank) { return rank.is_sent_away; };
+  return elastic_->is_ended_by_notice() || std::any_of(ranks_.begin(), ranks_.end(), is_sent_away);
+}
+
+bool RankSupervisor::is_one_running() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.is_running; });
+}
+
+}  // namespace horo::tools
