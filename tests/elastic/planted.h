@@ -25,6 +25,7 @@ enum class Planted {
   kIgnoresAFreezeDuringInstall,
   kNamesWhatItWasTold,         // a member names the lost one of the abort that a peer sent, as if it had seen it
   kNamesNoneInInstall,         // a member does not name the one that it cannot connect to
+  kNamesNoneOfACut,            // the same, if the network between them is cut
   kForgetsAFreezeBehindAView,  // a member drops what it received after a View
   // Of one member.
   kForgetsALaneInFrozen,

@@ -7,7 +7,7 @@
 namespace horo::sim {
 namespace {
 
-constexpr int kLeastLinkFailures = 3;
+constexpr std::size_t kLeastLinkFailures = 3;  // in an epoch each
 
 std::string name_of(const Delivery& delivery) {
   return "lane " + std::to_string(delivery.lane) + " stream " + std::to_string(delivery.stream) + " round " +
@@ -136,14 +136,15 @@ void RunChecker::send(MemberId member, const Frozen& frozen) {
   }
 }
 
-void RunChecker::count_link_failure(MemberId one, MemberId other) {
-  ++link_failures_[{std::min(one, other), std::max(one, other)}];
+void RunChecker::count_link_failure(MemberId one, MemberId other, std::uint32_t epoch) {
+  link_failures_[{std::min(one, other), std::max(one, other)}].insert(epoch);
 }
 
 void RunChecker::send(MemberId member, View view) {
   view.secret = {};
   const std::string name = "the View of epoch " + std::to_string(view.epoch);
   const bool is_new = !view_ || view_->epoch != view.epoch;
+  if (!has(set_of(view.members), member)) violate(name + " is sent to " + std::to_string(member) + ", which is out");
   if (!is_new) {
     if (has(seen_view_, member)) violate(name + " is sent twice to member " + std::to_string(member));
     if (*view_ != view) violate(name + " differs between its members");
@@ -192,13 +193,15 @@ void RunChecker::send(MemberId member, const Settle& settle) {
 
 bool RunChecker::is_of_link(MemberId member) const {
   const auto host_of = [&](MemberId id) { return hosts_.empty() ? 0 : hosts_.at(id); };
-  std::map<std::uint32_t, int> by_host;  // links of the member's host to this one
+  std::map<std::uint32_t, std::set<std::uint32_t>> by_host;  // epochs: of failures between its host and this one
   for (const auto& [link, failures] : link_failures_) {
     const auto [low, high] = link;
-    if (host_of(low) == host_of(high) && high == member && failures >= kLeastLinkFailures) return true;
-    if (host_of(low) < host_of(high) && host_of(high) == host_of(member)) by_host[host_of(low)] += failures;
+    if (host_of(low) == host_of(high) && high == member && failures.size() >= kLeastLinkFailures) return true;
+    if (host_of(low) < host_of(high) && host_of(high) == host_of(member))
+      by_host[host_of(low)].insert(failures.begin(), failures.end());
   }
-  return std::any_of(by_host.begin(), by_host.end(), [](const auto& one) { return one.second >= kLeastLinkFailures; });
+  return std::any_of(by_host.begin(), by_host.end(),
+                     [](const auto& one) { return one.second.size() >= kLeastLinkFailures; });
 }
 
 // A member is evicted for its silence, or for a link that fails again and again, and then it, or its host, has the

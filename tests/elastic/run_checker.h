@@ -4,6 +4,7 @@
 #include <compare>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -37,7 +38,7 @@ class RunChecker {
   }
   // The guard may evict the member: it is stopped or does not answer for long.
   void allow_eviction(MemberId member) { evictable_ |= only(member); }
-  void count_link_failure(MemberId one, MemberId other);
+  void count_link_failure(MemberId one, MemberId other, std::uint32_t epoch);
   void send(MemberId member, View view);
   void send(MemberId member, const Settle& settle);
   void evict(MemberId member);
@@ -77,7 +78,7 @@ class RunChecker {
   std::vector<std::vector<std::pair<std::uint32_t, std::uint64_t>>> last_;           // epoch, number: by member, lane
   std::map<std::uint32_t, std::pair<MemberId, std::vector<std::uint32_t>>> failed_;  // lane: first member, its rounds
   std::map<std::pair<MemberId, std::uint32_t>, Progress> frozen_;                    // by member, epoch
-  std::map<std::pair<MemberId, MemberId>, int> link_failures_;
+  std::map<std::pair<MemberId, MemberId>, std::set<std::uint32_t>> link_failures_;   // the epochs
   std::vector<std::uint32_t> hosts_;                               // of the members, by id; empty: all have one
   std::map<std::uint32_t, std::pair<Settle, MemberSet>> settled_;  // by epoch: to these members
   std::optional<View> view_;

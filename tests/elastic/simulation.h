@@ -1,10 +1,13 @@
 // One run of the simulator. Its functions are in simulator.cc (events, messages, guard), simulation_members.cc
-// (freeze, settle, install, leave), simulation_lanes.cc (collectives) and simulation_faults.cc.
+// (freeze, settle, install, leave), simulation_lanes.cc (collectives), simulation_faults.cc and
+// simulation_partitions.cc.
 #pragma once
 
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "elastic/host_messages.h"
@@ -40,6 +43,11 @@ class Simulation {
   void end_member(MemberId id) { end_process(id, false); }
   bool is_here(MemberId id) { return at(id).phase != MemberPhase::kOut && at(id).phase != MemberPhase::kEnded; }
   bool is_stopped(MemberId id) { return at(id).is_stopped; }
+  bool has_ended(MemberId id) { return at(id).phase == MemberPhase::kEnded; }
+  // Nothing that one member sends to the other arrives until then.
+  void cut(MemberId from, MemberId to, TimePoint until);
+  // The member sees that a link of its is cut, if it needs one that is.
+  void miss_peer(MemberId id);
 
   SimReport run();
 
@@ -99,6 +107,7 @@ class Simulation {
   void report(MemberId id, std::uint32_t lane, std::uint32_t stream);
   void release(std::uint32_t epoch, std::uint32_t lane, std::uint32_t stream);
   void watch_left(MemberId id);
+  void watch_gone(MemberId id);
   void advance(MemberId id, std::uint32_t lane);
   void begin_data(MemberId id, std::uint32_t lane);
   void end_data(const SimEvent& event);
@@ -122,6 +131,14 @@ class Simulation {
   void break_link(MemberId one, MemberId other);
   void fail_links_again(MemberId id);
 
+  // ---- Partitions.
+  void miss_in_install(MemberId id);
+  bool is_cut(MemberId from, MemberId to) const;
+  Duration cut_left(MemberId from, MemberId to);  // for a message that is sent now
+  Duration longest_cut(MemberSet from, MemberId to, bool is_both_ways = false);
+  std::optional<MemberId> cut_peer(MemberId id, MemberSet peers);
+  void count_cut(MemberId id, MemberId peer, std::uint32_t epoch);
+
   EpochRecord& record(std::uint32_t epoch);
   MemberState& at(MemberId id) { return members_[id]; }
   bool is_odd(MemberId id, Planted planted) const { return planted_ == planted && scenario_.odd_member == id; }
@@ -137,7 +154,8 @@ class Simulation {
   TimePoint now_{};
   std::vector<MemberState> members_;
   std::deque<EpochRecord> epochs_;
-  std::vector<std::pair<MemberId, MemberId>> bad_links_;  // they fail in every epoch
+  std::vector<std::pair<MemberId, MemberId>> bad_links_;     // they fail in every epoch
+  std::map<std::pair<MemberId, MemberId>, TimePoint> cuts_;  // from one member to another: until then
   std::optional<TimePoint> timer_;
   bool is_over_ = false;
   SimReport report_;

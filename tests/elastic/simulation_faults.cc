@@ -75,7 +75,7 @@ void Simulation::break_link(MemberId one, MemberId other) {
   const bool has_links = at(one).phase == MemberPhase::kRunning || at(one).phase == MemberPhase::kInstalling;
   if (!has_links || link_epoch(at(other)) != epoch || shared.is_broken(one, other)) return;
   shared.broken.emplace_back(std::min(one, other), std::max(one, other));
-  checker_.count_link_failure(one, other);
+  checker_.count_link_failure(one, other, epoch);
   later({EventKind::kPeerLost, one, epoch, 0, 0, other}, some(one, scenario_.times.link));
   later({EventKind::kPeerLost, other, epoch, 0, 0, one}, some(other, scenario_.times.link));
 }

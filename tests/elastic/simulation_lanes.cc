@@ -52,8 +52,11 @@ void Simulation::release(std::uint32_t epoch, std::uint32_t lane, std::uint32_t 
     const MemberSet participants = members & ~(absent ? only(*absent) : 0);
     if ((next->second & participants) != participants) return;
     released.push_back({index, round, part, participants, 0});
+    const MemberId leader = list_of(record(epoch).members).front();
+    const Duration reported = longest_cut(participants & ~only(leader), leader);
     for (const MemberId one : list_of(members)) {
-      later({EventKind::kRelease, one, epoch, lane, released.size()}, some(one, scenario_.times.link));
+      const Duration wait = reported + cut_left(leader, one);
+      later({EventKind::kRelease, one, epoch, lane, released.size()}, wait + some(one, scenario_.times.link));
     }
   }
 }
@@ -91,7 +94,8 @@ void Simulation::begin_data(MemberId id, std::uint32_t index) {
            peers.ended == lane.ended && !shared.is_broken(id, peer);
   };
   const auto end_on = [&](MemberId peer) {
-    later({EventKind::kDataDone, peer, member.epoch, index, number}, some(peer, scenario_.times.data));
+    const Duration wait = longest_cut((is_broadcast ? only(root) : one.participants) & ~only(peer), peer);
+    later({EventKind::kDataDone, peer, member.epoch, index, number}, wait + some(peer, scenario_.times.data));
   };
   if (!is_broadcast) {
     if (std::all_of(participants.begin(), participants.end(), is_running)) {
@@ -140,7 +144,7 @@ void Simulation::end_data(const SimEvent& event) {
   if (!reach(event.member, Moment::kCompletes)) return;
   for (const MemberId peer : list_of(one.participants & ~only(event.member))) {
     later({EventKind::kObserved, peer, event.epoch, event.lane, event.number, event.member},
-          some(event.member, scenario_.times.link));
+          cut_left(event.member, peer) + some(event.member, scenario_.times.link));
   }
   try_barrier(event.member, event.lane);
 }

@@ -10,6 +10,7 @@ using namespace std::chrono_literals;
 
 constexpr Duration kLeftPatience = 100ms;
 constexpr Duration kInstallTimeout = 10s;
+constexpr Duration kDeadline = 30s;  // of a collective that a peer has no part in any more
 
 }  // namespace
 
@@ -142,7 +143,8 @@ void Simulation::connect(MemberId id, std::uint32_t epoch) {
     if (at(one).view.secret != at(id).view.secret) return;
   }
   for (const MemberId one : list_of(shared.members)) {
-    later({EventKind::kConnected, one, epoch}, some(one, scenario_.times.connect));
+    const Duration wait = longest_cut(shared.members & ~only(one), one, true);
+    later({EventKind::kConnected, one, epoch}, wait + some(one, scenario_.times.connect));
   }
 }
 
@@ -204,7 +206,20 @@ void Simulation::enter_epoch(MemberId id) {
     }
   }
   fail_links_again(id);
+  if (remote_ != nullptr) watch_gone(id);
   if (is_done(member, id)) finish(id);
+}
+
+// Peers that were gone before: a collective with them does not end, and the guard may have no contact.
+void Simulation::watch_gone(MemberId id) {
+  const std::uint32_t epoch = at(id).epoch;
+  for (const MemberId peer : list_of(record(epoch).members & ~record(epoch).left & ~only(id))) {
+    const MemberState& other = at(peer);
+    const bool is_there = other.phase == MemberPhase::kRunning || other.phase == MemberPhase::kInstalling;
+    if (is_there && link_epoch(other) == epoch) continue;
+    const bool has_ended = other.phase == MemberPhase::kEnded;
+    later({has_ended ? EventKind::kPeerLost : EventKind::kPeerAborts, id, epoch, 0, 0, peer}, random_.up_to(kDeadline));
+  }
 }
 
 // ---- Peers.
@@ -218,8 +233,12 @@ std::uint32_t Simulation::link_epoch(const MemberState& member) const {
 void Simulation::tell_peers(MemberId id, EventKind kind, std::optional<MemberId> lost) {
   const std::uint32_t epoch = link_epoch(at(id));
   for (const MemberId peer : list_of(record(epoch).members & ~only(id))) {
-    if (random_.one_in(4)) continue;
-    later({kind, peer, epoch, 0, lost ? *lost + 1U : 0U, id}, some(id, scenario_.times.link));
+    Duration wait = cut_left(id, peer);
+    if (random_.one_in(4)) {
+      if (remote_ == nullptr) continue;
+      wait += random_.up_to(kDeadline);  // the guard may have no contact
+    }
+    later({kind, peer, epoch, 0, lost ? *lost + 1U : 0U, id}, wait + some(id, scenario_.times.link));
   }
 }
 

@@ -21,11 +21,12 @@ SimReport simulate(std::uint64_t seed, Planted planted) {
 }
 
 SimReport& SimReport::operator+=(const SimReport& other) {
-  for (const auto count : {&SimReport::events, &SimReport::epochs, &SimReport::deliveries, &SimReport::commits_settled,
-                           &SimReport::commits_dropped, &SimReport::late_passes, &SimReport::installs_cancelled,
-                           &SimReport::install_timeouts, &SimReport::repeated_frozen, &SimReport::evictions,
-                           &SimReport::links_given_up, &SimReport::parks, &SimReport::ends_by_park,
-                           &SimReport::failed_lanes, &SimReport::settles, &SimReport::fail_alike}) {
+  for (const auto count :
+       {&SimReport::events, &SimReport::epochs, &SimReport::deliveries, &SimReport::commits_settled,
+        &SimReport::commits_dropped, &SimReport::late_passes, &SimReport::installs_cancelled,
+        &SimReport::install_timeouts, &SimReport::repeated_frozen, &SimReport::evictions, &SimReport::links_given_up,
+        &SimReport::parks, &SimReport::ends_by_park, &SimReport::failed_lanes, &SimReport::settles,
+        &SimReport::fail_alike, &SimReport::held_messages}) {
     this->*count += other.*count;
   }
   return *this;
@@ -129,7 +130,7 @@ void Simulation::handle_engine(const SimEvent& event) {
     case EventKind::kInstallTimeout:
       if (member.phase != MemberPhase::kInstalling || member.installing != event.epoch) return;
       ++report_.install_timeouts;
-      return cancel_install(event.member, {});
+      return miss_in_install(event.member);
     case EventKind::kLeave:
       return leave(event.member, event.number != 0);
     case EventKind::kProcessEnds:

@@ -27,8 +27,9 @@ struct SimReport {
   std::uint64_t parks = 0;
   std::uint64_t ends_by_park = 0;
   std::uint64_t failed_lanes = 0;
-  std::uint64_t settles = 0;     // members that were told to settle before a View
-  std::uint64_t fail_alike = 0;  // all members fail in the same way
+  std::uint64_t settles = 0;        // members that were told to settle before a View
+  std::uint64_t fail_alike = 0;     // all members fail in the same way
+  std::uint64_t held_messages = 0;  // by a cut between two members
 
   SimReport& operator+=(const SimReport& other);  // the counts
 };

@@ -1,0 +1,116 @@
+// Guards as in tools/horo/run/remote_decision.cc.
+#include <algorithm>
+
+#include "tests/elastic/service/hosts_simulation.h"
+
+namespace horo::sim {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kEvictedPatience = 5s;  // when the job is over
+
+}  // namespace
+
+void GuardedMember::note(const MemberSent& event) {
+  if (const auto* one = std::get_if<Installed>(&event.message)) {
+    installed = *one;
+    frozen.reset();
+  }
+  if (const auto* one = std::get_if<Frozen>(&event.message)) frozen = *one;
+  if (const auto* one = std::get_if<Leave>(&event.message)) left = *one;
+}
+
+MemberPast GuardedMember::past(MemberId id, HostsFault fault) const {
+  MemberPast past{id, viewed, {}};
+  if (installed) past.events.emplace_back(MemberSent{id, *installed});
+  if (frozen && fault != HostsFault::kForgetsFrozen) past.events.emplace_back(MemberSent{id, *frozen});
+  if (left) past.events.emplace_back(MemberSent{id, *left});
+  if (is_stopped) past.events.emplace_back(MemberStopped{id});
+  if (ended && fault != HostsFault::kForgetsEnds) past.events.emplace_back(*ended);
+  return past;
+}
+
+// The host ends with all that runs there, as does `horo run`.
+void HostsSimulation::lose_host(std::size_t index) {
+  SimHost& host = hosts_[index];
+  if (host.is_dead) return;
+  ++report_.lost_hosts;
+  host.is_dead = true;
+  ++host.agent;
+  host.registration = 0;
+  host.waiting.clear();
+  for (const MemberId id : host.members) {
+    simulation_.checker().allow_eviction(id);
+    simulation_.end_member(id);
+  }
+  if (is_embedded_ && index == 0) crash();
+}
+
+// Without contact, members that wait for a decision do so for a while.
+void HostsSimulation::update_park(std::size_t index) {
+  SimHost& host = hosts_[index];
+  const bool is_parked =
+      std::any_of(host.members.begin(), host.members.end(), [&](MemberId id) { return known_[id].is_parked(); });
+  if (host.has_contact || !is_parked || host.is_dead) {
+    host.park = 0;
+    return;
+  }
+  if (host.park != 0) return;
+  host.park = ++serial_;
+  after(spec_.park_timeout, [this, index, timer = host.park] {
+    if (hosts_[index].park == timer) end_park(index);
+  });
+}
+
+void HostsSimulation::end_park(std::size_t index) {
+  ++report_.lone_parks;
+  if (is_planted(HostsFault::kDecidesAlone)) {
+    View view;
+    for (const MemberId id : hosts_[index].members) {
+      if (!known_[id].is_parked()) continue;
+      view.epoch = known_[id].frozen->epoch + 1;
+      view.members.push_back(id);
+      view.progress[id] = known_[id].frozen->progress;
+    }
+    for (const MemberId id : view.members) simulation_.pass_on(id, view);
+  }
+  for (const MemberId id : hosts_[index].members) simulation_.end_member(id);
+}
+
+// ---- Orders.
+
+void HostsSimulation::carry_out(std::size_t, const SendToMember& order) {
+  GuardedMember& known = known_[order.id];
+  if (const auto* view = std::get_if<View>(&order.message)) {
+    if (secrets_.emplace(view->epoch, view->secret).first->second != view->secret) ++report_.views_again;
+    if (view->epoch <= known.viewed && !is_planted(HostsFault::kPassesOnOldViews)) return;
+    known.viewed = view->epoch;
+    for (MemberId id = 0; id < spec_.members() && is_planted(HostsFault::kGivesSecretsToEvicted); ++id) {
+      const auto presence = decided_.membership.members[id].presence;
+      if (presence == MembershipSnapshot::Presence::kEvicted) simulation_.pass_on(id, *view);
+    }
+  }
+  if (const auto* freeze = std::get_if<Freeze>(&order.message)) {
+    if (known.asked && freeze->epoch <= *known.asked) return;
+    known.asked = freeze->epoch;
+  }
+  if (!known.ended) simulation_.pass_on(order.id, order.message);
+}
+
+void HostsSimulation::carry_out(std::size_t index, const EndJob&) {
+  ++report_.run.ends_by_park;
+  for (const MemberId id : hosts_[index].members) simulation_.end_member(id);
+}
+
+// When the job is over, those that are stopped are killed, and evicted ones have 5 s.
+void HostsSimulation::carry_out(std::size_t index, const JobView& view) {
+  if (view.is_parked) ++report_.run.parks;
+  if (std::any_of(view.members.begin(), view.members.end(), [](const auto& one) { return !one.is_out; })) return;
+  for (const MemberId id : hosts_[index].members) {
+    if (simulation_.is_stopped(id)) simulation_.end_member(id);
+    after(kEvictedPatience, [this, id] { simulation_.end_member(id); });
+  }
+}
+
+}  // namespace horo::sim
