@@ -86,8 +86,9 @@ JobRecord decode_job_record(std::span<const std::byte> bytes) {
   record.spec = decode_job_spec(in.raw(in.u32()));
   for (std::uint32_t left = in.count(12); left > 0; --left) {
     const std::uint32_t host = in.u32();
-    if (host >= record.spec.ranks_by_host.size() || !record.incarnations.emplace(host, in.u64()).second)
-      throw ProtocolError("a host that the job does not have");
+    const bool is_next = record.incarnations.empty() || host > record.incarnations.rbegin()->first;
+    if (host >= record.spec.ranks_by_host.size() || !is_next) throw ProtocolError("a host that the job does not have");
+    record.incarnations.emplace(host, in.u64());
   }
   for (std::uint32_t left = in.count(8); left > 0; --left) record.ended.push_back(in.u64());
   record.membership = read_membership(in);

@@ -20,8 +20,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr int kInputs = 20'000;
-
 // tests/fuzz/corpus/NAME.hex: an input per line.
 std::vector<Bytes> corpus_of(std::string_view name) {
   std::ifstream file(HORO_SOURCE_DIR "/tests/fuzz/corpus/" + std::string(name) + ".hex");
@@ -61,16 +59,17 @@ class FuzzSmoke : public testing::TestWithParam<FuzzTarget> {};
 TEST_P(FuzzSmoke, EveryInputIsUnderstoodOrRefused) {
   const std::vector<Bytes> corpus = corpus_of(GetParam().name);
   ASSERT_FALSE(corpus.empty());
+  const int inputs = GetParam().inputs;
   int accepted = 0;
   for (const Bytes& input : corpus) accepted += GetParam().run(input) ? 1 : 0;
   EXPECT_GT(accepted, 0) << "the corpus reaches nothing";
   Mutator mutator;
-  for (int i = 0; i < kInputs; ++i) {
+  for (int i = 0; i < inputs; ++i) {
     const Bytes& other = corpus[mutator.below(corpus.size())];
     accepted += GetParam().run(mutator.mutated(corpus[mutator.below(corpus.size())], other)) ? 1 : 0;
   }
-  EXPECT_GT(accepted, kInputs / 1000) << "the corpus is of another format: make it anew with tools/fuzz --save";
-  EXPECT_LT(accepted, kInputs) << "the inputs are too tame to break anything";
+  EXPECT_GT(accepted, inputs / 1000) << "the corpus is of another format: make it anew with tools/fuzz --save";
+  EXPECT_LT(accepted, inputs) << "the inputs are too tame to break anything";
 }
 
 std::string name_of_target(const testing::TestParamInfo<FuzzTarget>& info) {

@@ -6,9 +6,18 @@ namespace horo {
 namespace {
 
 constexpr FuzzTarget kTargets[] = {
-    {"peer_infos", fuzz_peer_infos}, {"codecs", fuzz_codecs},     {"frames", fuzz_frames},
-    {"handshakes", fuzz_handshakes}, {"members", fuzz_members},   {"messages", fuzz_messages},
-    {"schedules", fuzz_schedules},   {"settings", fuzz_settings},
+    {"peer_infos", fuzz_peer_infos},
+    {"codecs", fuzz_codecs},
+    {"credentials", fuzz_credentials, 2'000},
+    {"frames", fuzz_frames},
+    {"handshakes", fuzz_handshakes},
+    {"host_messages", fuzz_host_messages},
+    {"job_records", fuzz_job_records},
+    {"members", fuzz_members},
+    {"messages", fuzz_messages},
+    {"record_logs", fuzz_record_logs, 5'000},
+    {"schedules", fuzz_schedules},
+    {"settings", fuzz_settings},
 };
 
 }  // namespace
