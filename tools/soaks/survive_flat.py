@@ -65,7 +65,7 @@ class FlatJob:
         self.folder = tempfile.mkdtemp(prefix="soak-flat-")
         rank = [options.rank, self.program, "1000000000", str(number)]
         self.process = subprocess.Popen(
-            [options.horo, "run", "-n", str(self.size), "--min-np", "1", "-v", *rank],
+            [options.horo, "run", "-n", str(self.size), "--min-np", "1", "--grace", "0", "-v", *rank],
             env=os.environ | {"TEST_JOB": self.mark, "TMPDIR": self.folder, "XDG_RUNTIME_DIR": self.folder},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

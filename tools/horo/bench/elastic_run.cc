@@ -20,7 +20,7 @@ Program program_of(const ElasticBench& bench, ElasticKind kind, int steps, int r
   const std::string horo = std::filesystem::read_symlink("/proc/self/exe").string();
   Program program;
   program.arguments = {horo, "run", "-n", std::to_string(bench.ranks)};
-  if (kind == ElasticKind::kElastic) program.arguments.insert(program.arguments.end(), {"--min-np", "1", "-v"});
+  if (kind == ElasticKind::kElastic) program.arguments.insert(program.arguments.end(), {"--min-np", "1", "--grace", "0", "-v"});
   for (const std::string& word :
        {horo, std::string("bench"), std::string("elastic"), "--tensors=" + std::to_string(bench.tensors),
         "--bytes=" + std::to_string(bench.bytes), "--compute-ms=" + std::to_string(bench.compute_ms),
