@@ -73,7 +73,8 @@ void HostsSimulation::plan_partitions() {
   const std::array<Duration, 3> kWithin = {20ms, 200ms, 2s};
   const Duration within = kWithin[random_.below(kWithin.size())];
   for (std::uint64_t left = random_.between(1, 3); left > 0; --left) {
-    after(random_.up_to(within), [this, one = draw_partition()] { begin_partition(one); });
+    const Partition one = draw_partition();
+    after(random_.up_to(within), [this, one] { begin_partition(one); });
   }
 }
 

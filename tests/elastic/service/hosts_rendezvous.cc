@@ -45,7 +45,7 @@ void HostsSimulation::crash() {
     }
     set_timer();
   });
-  if (report_.restarts < kMostRestarts && random_.one_in(2)) store_.fail_at(random_.between(1, 12), draw_fault());
+  if (report_.restarts < kMostRestarts && random_.one_in(2)) fail_store(random_.between(1, 12));
   draw_crash_of_order();
   for (std::size_t host = 0; host < hosts_.size(); ++host)
     register_later(host, random_.up_to(random_.one_in(2) ? Duration(20ms) : Duration(1s)));

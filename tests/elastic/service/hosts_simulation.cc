@@ -116,7 +116,7 @@ void HostsSimulation::plan_outages() {
   for (std::uint64_t left = random_.below(4); left > 0; --left) {
     after(random_.up_to(within), [this] { crash(); });
   }
-  if (random_.one_in(2)) store_.fail_at(random_.between(2, 20), draw_fault());
+  if (random_.one_in(2)) fail_store(random_.between(2, 20));
   draw_crash_of_order();
   for (std::uint64_t left = random_.below(4); left > 0; --left) {
     const std::size_t host = random_.below(hosts_.size());
@@ -125,13 +125,14 @@ void HostsSimulation::plan_outages() {
     after(random_.up_to(within), [this, host, pause] { lose_agent(host, pause); });
   }
   if (random_.one_in(8)) {
-    after(random_.up_to(within), [this, host = random_.below(hosts_.size())] { lose_host(host); });
+    const std::size_t host = random_.below(hosts_.size());
+    after(random_.up_to(within), [this, host] { lose_host(host); });
   }
 }
 
-StoreFault HostsSimulation::draw_fault() {
+void HostsSimulation::fail_store(std::uint64_t next_write) {
   constexpr std::array kFaults = {StoreFault::kFailsBefore, StoreFault::kFailsAfter, StoreFault::kIsLost};
-  return kFaults[random_.below(kFaults.size())];
+  store_.fail_at(next_write, kFaults[random_.below(kFaults.size())]);
 }
 
 void HostsSimulation::tick() {

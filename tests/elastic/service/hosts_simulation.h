@@ -93,7 +93,7 @@ class HostsSimulation final : public RemoteDecision {
   bool have_all_ended();
   void after(Duration delay, std::function<void()> call);
   std::size_t host_of(MemberId id) const;
-  StoreFault draw_fault();
+  void fail_store(std::uint64_t next_write);
   void tick();
 
   // ---- The rendezvous.
