@@ -37,6 +37,7 @@ using Certificate = std::unique_ptr<X509, LibcryptoFree<X509_free>>;
 using Request = std::unique_ptr<X509_REQ, LibcryptoFree<X509_REQ_free>>;
 using TextBuffer = std::unique_ptr<BIO, LibcryptoFree<BIO_free>>;
 using Extension = std::unique_ptr<X509_EXTENSION, LibcryptoFree<X509_EXTENSION_free>>;
+using KeyCheck = std::unique_ptr<EVP_PKEY_CTX, LibcryptoFree<EVP_PKEY_CTX_free>>;
 using TrustStore = std::unique_ptr<X509_STORE, LibcryptoFree<X509_STORE_free>>;
 using TrustCheck = std::unique_ptr<X509_STORE_CTX, LibcryptoFree<X509_STORE_CTX_free>>;
 
@@ -74,6 +75,13 @@ bool is_p256(const EVP_PKEY* key) {
   return key != nullptr && ::EVP_PKEY_is_a(key, "EC") == 1 &&
          ::EVP_PKEY_get_group_name(key, group.data(), group.size(), nullptr) == 1 &&
          std::string_view(group.data()) == "prime256v1";
+}
+
+// A damaged text may have another private number beside the public key.
+bool is_pair(EVP_PKEY* key) {
+  const KeyCheck check(::EVP_PKEY_CTX_new(key, nullptr));
+  expect(check != nullptr, "preparing the check of a key");
+  return ::EVP_PKEY_pairwise_check(check.get()) == 1;
 }
 
 // The key as the DER of an ECPrivateKey (RFC 5915) without the public part, which OpenSSL computes.
@@ -301,7 +309,8 @@ JobAuthority JobAuthority::from_pem(const std::string& pem, const JobKey& token,
   if (!is_p256(parts->key.get()) || parts->certificate == nullptr || parts->cross == nullptr) {
     throw ProtocolError("the authority of a job: a P-256 key and two certificates expected");
   }
-  const bool is_own = ::X509_check_private_key(parts->certificate.get(), parts->key.get()) == 1 &&
+  const bool is_own = is_pair(parts->key.get()) &&
+                      ::X509_check_private_key(parts->certificate.get(), parts->key.get()) == 1 &&
                       ::X509_check_private_key(parts->cross.get(), parts->key.get()) == 1 &&
                       ::X509_verify(parts->certificate.get(), parts->key.get()) == 1 &&
                       is_signed_by(parts->certificate, parts->certificate, X509_PURPOSE_ANY);

@@ -97,6 +97,13 @@ TEST_F(JobCredentials, AStoredAuthorityMixedFromTwoIsRefused) {
                ProtocolError);
 }
 
+TEST_F(JobCredentials, AStoredAuthorityWithAnotherPrivateNumberIsRefused) {
+  std::string stored = authority_.to_pem();
+  char& letter = stored[80];  // the number begins at the byte 36 of the key, and the key's text at the letter 28
+  letter = letter == 'A' ? 'B' : 'A';
+  EXPECT_THROW(JobAuthority::from_pem(stored, token_, "job"), ProtocolError);
+}
+
 // Each change of a character is refused, or is one that base64 ignores: then the whole text still has its meaning.
 TEST_F(JobCredentials, ChangedTextsAreRefused) {
   std::mt19937_64 random{7};
