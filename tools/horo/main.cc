@@ -93,6 +93,8 @@ void add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--start-timeout", options.start_timeout_s, "seconds for all ranks to connect (default: 30)")
       ->check(CLI::PositiveNumber);
   add_elastic_options(*run, options);
+  run->add_flag("--replace-gloo", options.replace_gloo,
+                "torch.distributed: a process group that the program asks for as \"gloo\" is made by horo");
   run->add_flag("-v,--verbose", options.verbose, "print the process and the cores of each rank, and when it ends");
   run->add_flag("--dry-run", options.dry_run, "print the commands and start nothing");
   run->prefix_command();  // all arguments after the first that is not an option belong to the program

@@ -96,6 +96,10 @@ class Session(Keys):
             key = self._key_of_second(spec)
         if key is not None:
             return self.submit_key(key, data_in, data_out, keep)
+        return self.submit_spec(spec, data_in, data_out, keep, splits, out_bytes)
+
+    def submit_spec(self, spec, data_in, data_out, keep, splits=None, out_bytes=0):
+        """submit() without a declaration."""
         if self.dropped:
             self.sweep()
         begun = object()
@@ -107,6 +111,21 @@ class Session(Keys):
             self.kept[work] = keep
         del self.kept[begun]
         return work if work > 0 else self._check(work)
+
+    def submit_sized(self, key, data_in, data_out, keep, splits=None, out_bytes=0):
+        """submit() of a declared tensor whose result has a varying size, into memory of out_bytes bytes."""
+        if self.dropped:
+            self.sweep()
+        begun = object()
+        self.kept[begun] = keep
+        submission, works = _submission(data_in, data_out, splits, out_bytes=out_bytes), (ctypes.c_int64 * 1)()
+        submission.key = key
+        status = quick.horo_submit_many(self.pointer, submission, 1, works)
+        if status >= 0:
+            self.kept[works[0]] = keep
+        del self.kept[begun]
+        self._check(status)
+        return works[0]
 
     def submit_key(self, key, data_in, data_out, keep):
         """submit() of a declared tensor."""

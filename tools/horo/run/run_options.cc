@@ -157,6 +157,7 @@ void set_variables(const RunOptions& options, Launch& launch) {
     if (value == nullptr) refuse("--env " + name + ": it is not set in this environment; expected NAME=VALUE");
     launch.variables.emplace_back(name, value);
   }
+  if (options.replace_gloo) launch.variables.emplace_back("HORO_REPLACE_GLOO", "1");
   if (options.start_timeout_s == 0) return;
   const auto wait_ms = static_cast<long long>(std::ceil(options.start_timeout_s * 1000));
   launch.variables.emplace_back("HORO_START_TIMEOUT_MS", std::to_string(wait_ms));

@@ -23,7 +23,7 @@ struct RunOptions {
   std::optional<double> evict_after_s, park_timeout_s, grace_s;
   std::string rendezvous;
   std::string bind_to = "auto";
-  bool verbose = false, dry_run = false;
+  bool replace_gloo = false, verbose = false, dry_run = false;
   std::vector<std::string> command;
 };
 

@@ -36,15 +36,16 @@ def _open_store(call, timeout_s):
     )
 
 
-def _gather(store, keys, until):
-    """The values of the keys. Raises PeerLost with the ranks whose keys are missing at the deadline."""
+def gather(store, keys, until, limit="HORO_START_TIMEOUT_MS"):
+    """The values of the keys. Raises PeerLost with the ranks whose keys are missing at the deadline, which `limit`
+    sets."""
     missing = list(enumerate(keys))
     while missing:
         left = until - time.monotonic()
         if left <= 0:
             ranks = [rank for rank, _ in missing]
             names = "rank " + str(ranks[0]) if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks))
-            raise PeerLost(f"{names} did not register in torchrun's store in time (HORO_START_TIMEOUT_MS)", ranks[0])
+            raise PeerLost(f"{names} did not register in the store in time ({limit})", ranks[0])
         try:
             store.wait([missing[0][1]], datetime.timedelta(seconds=min(left, SLICE_S)))
         except RuntimeError:  # the timeout, torch.distributed.DistStoreError, is a RuntimeError
@@ -62,10 +63,10 @@ def exchange_over_store(call, mine):
         number = store.add(f"{run}/starts/{call.rank}", 1)
         keys = [f"{run}/{number}/{rank}" for rank in range(call.size)]
         store.set(keys[call.rank], mine.hex())
-        blobs = [bytes.fromhex(value.decode()) for value in _gather(store, keys, until)]
+        blobs = [bytes.fromhex(value.decode()) for value in gather(store, keys, until)]
         store.set(f"{keys[call.rank]}/read", "1")
         if call.rank == 0:  # the store may end with rank 0
-            _gather(store, [f"{key}/read" for key in keys], until)
+            gather(store, [f"{key}/read" for key in keys], until)
         return blobs
     except RuntimeError as error:
         if isinstance(error, PeerLost):

@@ -1,0 +1,177 @@
+"""Flights: collectives of horo that were submitted, under names that recur.
+
+The n-th call of a kind has the name "<kind>/<n mod SLOTS>", counted in the order of the program and never by what is
+free, because that depends on timing. From the second use of a name on, the ranks agree on it by a bit. If the name is
+still in flight, the call is submitted as soon as the name is free.
+"""
+
+import threading
+import time
+
+from horo._specs import Spec
+from horo.torch.distributed.completion import Lane, main_has_ended
+
+SLOTS = 8
+MOST_SPECS = 4096  # prepared specs of a group
+SLICE_S = 0.1
+
+
+class Flight:
+    """A submitted collective."""
+
+    __slots__ = ("_session", "_work", "_ended")
+
+    def __init__(self, session, work):
+        self._session, self._work, self._ended = session, work, False
+
+    def wait_until(self, until):
+        """Whether it has ended at this time of time.monotonic(). Raises its error."""
+        if not self._ended:
+            self._ended = self._session.wait_until([self._work], until)
+        return self._ended
+
+    def has_ended(self):
+        if self._ended:
+            return True
+        try:
+            return self._session.has_ended(self._work)
+        except ValueError:  # it has ended, and was released
+            return True
+
+    def settle(self, seconds):
+        """Waits for a moment, and raises nothing."""
+        try:
+            self.wait_until(time.monotonic() + seconds)
+        except Exception:
+            self._ended = True
+
+    def result(self):
+        """The numbers of rows by member."""
+        result = self._session.result(self._work)
+        return result.counts[: result.count_count]
+
+    def drop(self):
+        """The result is not needed. May be called twice."""
+        if self._ended:
+            self._session.release([self._work])
+        else:
+            self._session.drop([self._work])
+
+
+class Deferred:
+    """A collective that is submitted when the flight before it has ended."""
+
+    def __init__(self, before, start):
+        self._before, self._start = before, start
+        self._started = threading.Event()
+        self._flight, self._error = None, None
+
+    def run(self):
+        """The job of a lane."""
+        while not self._before.has_ended():
+            if main_has_ended():
+                return
+            self._before.settle(SLICE_S)
+        try:
+            self._flight = self._start()
+        except Exception as error:
+            self._error = error
+        self._before = self._start = None
+        self._started.set()
+
+    def wait_until(self, until):
+        while not self._started.is_set():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._started.wait(min(left, SLICE_S))
+        if self._error is not None:
+            raise self._error
+        return self._flight.wait_until(until)
+
+    def has_ended(self):
+        return self._started.is_set() and (self._flight is None or self._flight.has_ended())
+
+    def settle(self, seconds):
+        if self._started.wait(seconds) and self._flight is not None:
+            self._flight.settle(seconds)
+
+    def result(self):
+        return self._flight.result()
+
+    def drop(self):
+        if self._flight is not None:
+            self._flight.drop()
+
+
+class _Slot:
+    """One name of a kind."""
+
+    __slots__ = ("specs", "last", "lane")
+
+    def __init__(self):
+        self.specs = {}  # shape and splits: [spec, key or None]
+        self.last = None
+        self.lane = None
+
+
+class Flights:
+    """The submissions of one group."""
+
+    def __init__(self, session, prefix, set_number):
+        self._session, self._prefix, self._set = session, prefix, set_number
+        self._lock = threading.Lock()
+        self._counts = {}  # kind: how many calls there were, for ever
+        self._slots = {}  # name: _Slot
+        self._specs = 0
+
+    def start(self, kind, fields, memory, splits=None):
+        """Submits a collective. kind: a tuple that is equal on all members, and enters the name. fields: of Spec.
+        memory: (tensor to read or None, tensor to write or None). Returns its flight."""
+        with self._lock:
+            number = self._counts.get(kind, 0)
+            self._counts[kind] = number + 1
+            name = f"{self._prefix}{'/'.join(map(str, kind))}/{number % SLOTS}"
+            if self._specs > MOST_SPECS:
+                self._forget()
+            slot = self._slots.get(name)
+            if slot is None:
+                slot = self._slots[name] = _Slot()
+            if slot.last is None or slot.last.has_ended():
+                slot.last = self._submit(slot, name, fields, memory, splits)
+            else:
+                slot.last = self._defer(slot, name, fields, memory, splits)
+            return slot.last
+
+    def _forget(self):
+        """Prepared specs are made anew; what is in flight keeps its name."""
+        self._slots = {name: slot for name, slot in self._slots.items() if slot.last and not slot.last.has_ended()}
+        for slot in self._slots.values():
+            slot.specs = {}
+        self._specs = 0
+
+    def _defer(self, slot, *submission):
+        deferred = Deferred(slot.last, lambda: self._submit(slot, *submission))
+        slot.lane = slot.lane or Lane("horo_deferred")
+        slot.lane.put(deferred.run)
+        return deferred
+
+    def _submit(self, slot, name, fields, memory, splits):
+        session, (source, target) = self._session, memory
+        read = None if source is None else source.data_ptr()
+        written = None if target is None else target.data_ptr()
+        room = 0 if target is None else max(1, target.nbytes)
+        keep = [(each, each.untyped_storage()) for each in memory if each is not None]
+        fields["set"] = self._set
+        known = tuple(fields.values())
+        prepared = slot.specs.get(known)
+        if prepared is None:  # a name that is used once costs no declaration
+            slot.specs[known] = prepared = [Spec(name, **fields), None]
+            self._specs += 1
+            return Flight(session, session.submit_spec(prepared[0], read, written, keep, splits, room))
+        spec, key = prepared
+        if session.is_elastic:  # ranks in the spec, and the room, are checked again
+            return Flight(session, session.submit_spec(spec, read, written, keep, splits, room))
+        if key is None:
+            key = prepared[1] = session.key(spec)
+        return Flight(session, session.submit_sized(key, read, written, keep, splits, room))

@@ -1,0 +1,172 @@
+"""Collectives of a process group that move values unchanged."""
+
+from horo import _native
+from horo.torch.distributed.reductions import Reductions, root_of
+from horo.torch.distributed.tensors import (
+    check,
+    dtype_of,
+    joined,
+    readable,
+    room_for,
+    single,
+    single_list,
+    writable,
+)
+
+
+class Moves(Reductions):
+    """See ProcessGroup."""
+
+    def broadcast(self, tensors, opts=None, timeout=None):
+        tensor = single(tensors, "broadcast")
+        root = root_of(opts)
+        dtype, count = dtype_of(tensor)
+        fields = {"kind": _native.BROADCAST, "dtype": dtype, "shape": (count,), "root": root}
+        memory, put = (readable(tensor), None) if root == self.rank() else writable(tensor)
+        flight = self._start(("broadcast", dtype, count, root), fields, (memory, memory))
+        return self._work("broadcast", [flight], ([tensor], put), timeout or opts)
+
+    def _gather(self, call, source, target, size):
+        """The flight of an all_gather into memory. size: elements of the result, equal on all ranks."""
+        dtype, count = dtype_of(source)
+        fields = {"kind": _native.ALL_GATHER, "dtype": dtype, "shape": (count,)}
+        return self._start(("all_gather", dtype, size), fields, (readable(source), target))
+
+    def _finish_gather(self, call, flight, expected, put):
+        """Checks how many elements each rank has sent."""
+
+        def finish():
+            found = list(flight.result())
+            if found != expected:
+                raise ValueError(f"{call}: the ranks sent {found} elements; the outputs of this rank have {expected}")
+            if put is not None:
+                put()
+
+        return finish
+
+    def allgather(self, outputs, inputs, opts=None, timeout=None):
+        pieces, source = single_list(outputs, "all_gather"), single(inputs, "all_gather")
+        self._check_count("all_gather", pieces)
+        self._check_dtypes("all_gather", [source, *pieces])
+        target, put = room_for(pieces)
+        flight = self._gather("all_gather", source, target, target.numel())
+        expected = [dtype_of(piece)[1] for piece in pieces]
+        finish = self._finish_gather("all_gather", flight, expected, put)
+        return self._work("all_gather", [flight], ([pieces], finish), timeout or opts)
+
+    def _check_dtypes(self, call, tensors):
+        dtypes = {tensor.dtype for tensor in tensors}
+        if len(dtypes) > 1:
+            raise ValueError(f"{call}: the tensors are of {', '.join(sorted(map(str, dtypes)))}; expected one dtype")
+
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        works = []
+        for number, source in enumerate(inputs):
+            pieces = [of_rank[number] for of_rank in outputs]
+            target, put = room_for(pieces)
+            flight = self._gather("all_gather", check(source, "all_gather_coalesced"), target, target.numel())
+            expected = [dtype_of(piece)[1] for piece in pieces]
+            works.append((flight, self._finish_gather("all_gather_coalesced", flight, expected, put)))
+        return self._joint("all_gather_coalesced", works, [list(of_rank) for of_rank in outputs], opts)
+
+    def _gather_single(self, call, output, source):
+        check(output, call), check(source, call)
+        self._check_dtypes(call, [output, source])
+        if output.numel() != source.numel() * self.size():
+            raise ValueError(
+                f"{call}: the output has {output.numel()} elements, and the input {source.numel()}; expected "
+                f"{self.size()} times as many in the output, one part for each rank"
+            )
+        target, put = writable(output)
+        flight = self._gather(call, source, target, dtype_of(output)[1])
+        return flight, self._finish_gather(call, flight, [dtype_of(source)[1]] * self.size(), put)
+
+    def all_gather_single(self, output, input, opts=None, timeout=None):
+        started = self._gather_single("all_gather_single", output, input)
+        return self._joint("all_gather_single", [started], [output], timeout or opts)
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs, inputs, opts=None):
+        call = "all_gather_single_coalesced"
+        started = [self._gather_single(call, output, source) for output, source in zip(outputs, inputs)]
+        return self._joint(call, started, list(outputs), opts)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def gather(self, outputs, inputs, opts=None, timeout=None):
+        source = single(inputs, "gather")
+        root = root_of(opts)
+        dtype, count = dtype_of(source)
+        fields = {"kind": _native.GATHER, "dtype": dtype, "shape": (count,), "root": root}
+        pieces, target, put = [], None, None
+        if root == self.rank():
+            pieces = single_list(outputs, "gather")
+            self._check_count("gather", pieces)
+            self._check_dtypes("gather", [source, *pieces])
+            target, put = room_for(pieces)
+        flight = self._start(("gather", dtype, root), fields, (readable(source), target))
+        finish = None
+        if pieces:
+            finish = self._finish_gather("gather", flight, [dtype_of(piece)[1] for piece in pieces], put)
+        return self._work("gather", [flight], ([pieces], finish), timeout or opts)
+
+    def scatter(self, outputs, inputs, opts=None, timeout=None):
+        output = single(outputs, "scatter")
+        root = root_of(opts)
+        dtype, count = dtype_of(output)
+        source, splits = None, None
+        if root == self.rank():
+            pieces = single_list(inputs, "scatter")
+            self._check_count("scatter", pieces)
+            self._check_dtypes("scatter", [output, *pieces])
+            source, splits = joined(pieces), [dtype_of(piece)[1] for piece in pieces]
+        shape = (0,) if source is None else (sum(splits),)
+        fields = {"kind": _native.SCATTER, "dtype": dtype, "shape": shape, "root": root}
+        target, put = writable(output)
+        flight = self._start(("scatter", dtype, root), fields, (source, target), splits)
+        finish = self._finish_gather("scatter", flight, [count], put)
+        return self._work("scatter", [flight], ([output], finish), timeout or opts)
+
+    def _exchange(self, call, source, target, splits, options):
+        """An all_to_all. source, target: flat. splits: (elements to each member, elements from each member)."""
+        dtype, count = dtype_of(source)
+        fields = {"kind": _native.ALL_TO_ALL, "dtype": dtype, "shape": (count,)}
+        memory, put, outputs = target
+        flight = self._start(("all_to_all", dtype), fields, (source, memory), splits[0])
+        finish = self._finish_gather(call, flight, splits[1], put)
+        return self._work(call, [flight], (outputs, finish), options)
+
+    def _parts(self, call, tensor, splits):
+        """Elements by member. splits: rows of the tensor by member; empty: even."""
+        _, count = dtype_of(tensor)
+        rows = tensor.shape[0] if tensor.dim() else 1
+        if not splits:
+            if rows % self.size():
+                raise ValueError(f"{call}: {rows} rows cannot be split evenly among {self.size()} ranks")
+            return [count // self.size()] * self.size()
+        if len(splits) != self.size() or sum(splits) != rows or min(splits) < 0:
+            raise ValueError(
+                f"{call}: splits {list(splits)} of {rows} rows; expected one for each of {self.size()} ranks, and "
+                f"the sum {rows}"
+            )
+        return [split * (count // rows) if rows else 0 for split in splits]
+
+    def all_to_all_single(self, output, input, output_splits=(), input_splits=(), opts=None):
+        call = "all_to_all_single"
+        check(output, call), check(input, call)
+        self._check_dtypes(call, [output, input])
+        splits = self._parts(call, input, input_splits), self._parts(call, output, output_splits)
+        memory, put = writable(output)
+        return self._exchange(call, readable(input), (memory, put, [output]), splits, opts)
+
+    alltoall_base = all_to_all_single
+
+    def alltoall(self, outputs, inputs, opts=None):
+        call = "all_to_all"
+        for tensors in (outputs, inputs):
+            self._check_count(call, tensors)
+        self._check_dtypes(call, [check(tensor, call) for tensor in (*outputs, *inputs)])
+        splits = tuple([dtype_of(tensor)[1] for tensor in tensors] for tensors in (inputs, outputs))
+        memory, put = room_for(outputs)
+        return self._exchange(call, joined(inputs), (memory, put, list(outputs)), splits, opts)

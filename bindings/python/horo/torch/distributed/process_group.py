@@ -1,0 +1,48 @@
+"""The process group of the backend "horo"."""
+
+import time
+
+import torch
+
+from horo.torch.distributed.messages import Messages
+from horo.torch.distributed.work import TimedOut
+
+BARRIER_TAG = (1 << 31) - 2  # of the messages of monitored_barrier
+
+
+class ProcessGroup(Messages):
+    """A process group of torch.distributed over the process's horo session. Every operation has torch's old and new
+    name; they return a Work at once, and write into the caller's memory."""
+
+    def monitored_barrier(self, timeout=None, wait_all_ranks=False):
+        """A barrier that names the ranks that have not come. The first rank raises TimedOut with the ranks that are
+        missing (wait_all_ranks: all of them, else the first one), the others with its name."""
+        seconds = self._seconds(timeout)
+        until = time.monotonic() + seconds
+        word = torch.zeros(1, dtype=torch.uint8)
+        if self.rank() == 0:
+            self._wait_for_others(until, seconds, wait_all_ranks)
+        else:
+            self._call(self.send([word], 0, BARRIER_TAG), until, "0", seconds)
+            self._call(self.recv([word], 0, BARRIER_TAG), until, "0", seconds)
+
+    def _call(self, work, until, rank, seconds):
+        if not work.wait_until(until):
+            raise TimedOut(
+                f"monitored_barrier of {self.described}: rank {rank} did not pass it within {seconds:g} s, says rank "
+                f"{self.rank()}"
+            )
+
+    def _wait_for_others(self, until, seconds, wait_all_ranks):
+        words = {rank: torch.zeros(1, dtype=torch.uint8) for rank in range(1, self.size())}
+        works = {rank: self.recv([word], rank, BARRIER_TAG) for rank, word in words.items()}
+        missing = []
+        for rank, work in works.items():
+            if not work.wait_until(until):
+                missing.append(str(rank))
+                if not wait_all_ranks:
+                    break
+        if missing:
+            self._call(works[int(missing[0])], 0, ", ".join(missing), seconds)
+        for rank, word in words.items():
+            self._call(self.send([word], rank, BARRIER_TAG), until, str(rank), seconds)

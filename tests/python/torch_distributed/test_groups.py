@@ -1,0 +1,31 @@
+"""init_process_group("horo"): how ranks meet."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_group_needs_no_import(launch, size):
+    launch("default_group", size)
+
+
+def test_the_ranks_of_horo_run_meet_as_those_of_horo_init(executable):
+    program = str(HERE / "programs/default_group.py")
+    command = [executable, "run", "-n", "2", sys.executable, program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_entry_point_takes_less_than_a_millisecond():
+    code = (
+        "import torch, time, horo_torch_backend as h; b = time.perf_counter(); h.register(); "
+        "print(time.perf_counter() - b); from torch.distributed import Backend; assert Backend.HORO == 'horo'; "
+        "import sys; assert 'horo' not in sys.modules"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert float(ended.stdout) < 0.001
