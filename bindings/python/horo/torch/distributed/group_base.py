@@ -22,6 +22,7 @@ class GroupBase(dist.ProcessGroup):
         """place: (rank in the group, ranks of the group in the world, by rank in the group). number: of the process
         set."""
         super().__init__(place[0], len(place[1]))
+        self._group_name, self._group_desc = name, ""
         self._place, self._ranks = place[0], tuple(place[1])
         self._count = len(self._ranks)
         self.described = f"the process group {name!r}"
@@ -50,6 +51,18 @@ class GroupBase(dist.ProcessGroup):
 
     def getSize(self):
         return self._count
+
+    def getGroupName(self):
+        return self._group_name
+
+    def setGroupName(self, name):
+        self._group_name = name
+
+    def getGroupDesc(self):
+        return self._group_desc
+
+    def setGroupDesc(self, text):
+        self._group_desc = text
 
     @property
     def _device_types(self):

@@ -4,8 +4,12 @@ import time
 
 import torch
 
+from horo.torch.distributed.group_base import GroupBase
 from horo.torch.distributed.messages import Messages
-from horo.torch.distributed.work import TimedOut
+from horo.torch.distributed.moves import Moves
+from horo.torch.distributed.reductions import Reductions
+from horo.torch.distributed.tracing import hide
+from horo.torch.distributed.work import TimedOut, Work
 
 BARRIER_TAG = (1 << 31) - 2  # of the messages of monitored_barrier
 
@@ -23,15 +27,18 @@ class ProcessGroup(Messages):
         if self.rank() == 0:
             self._wait_for_others(until, seconds, wait_all_ranks)
         else:
-            self._call(self.send([word], 0, BARRIER_TAG), until, "0", seconds)
-            self._call(self.recv([word], 0, BARRIER_TAG), until, "0", seconds)
+            self._call(self.send([word], 0, BARRIER_TAG), until, 0, seconds)
+            self._call(self.recv([word], 0, BARRIER_TAG), until, 0, seconds)
 
     def _call(self, work, until, rank, seconds):
         if not work.wait_until(until):
-            raise TimedOut(
-                f"monitored_barrier of {self.described}: rank {rank} did not pass it within {seconds:g} s, says rank "
-                f"{self.rank()}"
-            )
+            self._raise_missing(f"rank {rank}", seconds)
+
+    def _raise_missing(self, ranks, seconds):
+        raise TimedOut(
+            f"monitored_barrier of {self.described}: {ranks} did not pass it within {seconds:g} s, says rank "
+            f"{self.rank()}"
+        )
 
     def _wait_for_others(self, until, seconds, wait_all_ranks):
         words = {rank: torch.zeros(1, dtype=torch.uint8) for rank in range(1, self.size())}
@@ -43,6 +50,10 @@ class ProcessGroup(Messages):
                 if not wait_all_ranks:
                     break
         if missing:
-            self._call(works[int(missing[0])], 0, ", ".join(missing), seconds)
+            self._raise_missing(f"rank{'s' if len(missing) > 1 else ''} {', '.join(missing)}", seconds)
         for rank, word in words.items():
-            self._call(self.send([word], rank, BARRIER_TAG), until, str(rank), seconds)
+            self._call(self.send([word], rank, BARRIER_TAG), until, rank, seconds)
+
+
+for each in (GroupBase, Reductions, Moves, Messages, ProcessGroup, Work):
+    hide(each)

@@ -1,0 +1,138 @@
+"""Works and futures: asynchronous starts, callbacks that start collectives, timeouts, and errors by name."""
+
+import datetime
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from claims_torch import check, equal, raises
+
+import horo
+from horo.torch.distributed import TimedOut
+
+
+def me():
+    return dist.get_rank()
+
+
+def size():
+    return dist.get_world_size()
+
+
+def total(extra=0):
+    return float(sum(range(size())) + extra * size())
+
+
+def ones():
+    return torch.full((4,), float(me()))
+
+
+def a_late_rank_holds_up_no_rank_that_computes():
+    if me() == size() - 1:
+        time.sleep(1)
+    tensor, began = ones(), time.monotonic()
+    work = dist.all_reduce(tensor, async_op=True)
+    future = work.get_future()
+    assert time.monotonic() - began < 0.5
+    if me() == 0:
+        assert not work.is_completed() and not future.done()
+    work.wait()
+    equal(tensor, torch.full((4,), total()))
+
+
+def a_future_has_the_tensors():
+    tensor = ones()
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    doubled = future.then(lambda done: done.value()[0] * 2)
+    equal(doubled.wait(), torch.full((4,), 2 * total()))
+
+
+def a_callback_waits_for_a_collective():
+    def again(done):
+        further = done.value()[0].clone()
+        waited = dist.all_reduce(further, async_op=True).get_future().wait()[0].clone()
+        dist.all_reduce(waited)
+        return waited
+
+    futures = [dist.all_reduce(ones() + turn, async_op=True).get_future().then(again) for turn in range(6)]
+    for turn, future in enumerate(futures):
+        equal(future.wait(), torch.full((4,), total(turn) * size() * size()))
+
+
+def callbacks_have_the_order_of_their_works():
+    order = []
+    futures = [dist.all_reduce(ones(), async_op=True).get_future() for _ in range(12)]
+    futures = [future.then(lambda _, turn=turn: order.append(turn)) for turn, future in enumerate(futures)]
+    torch.futures.wait_all(futures)
+    assert order == list(range(12)), order
+
+
+def threads_end_when_nothing_is_to_be_done():
+    deadline = time.monotonic() + 10
+    while any(thread.name.startswith("horo_futures") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.05)
+
+
+def an_operation_that_takes_too_long_raises_timed_out():
+    if me() == 0:
+        work = dist.all_reduce(ones(), async_op=True)
+        with raises(TimedOut, "all_reduce", "0.2 s", "rank 0"):
+            work.wait(datetime.timedelta(seconds=0.2))
+        options = dist.AllreduceOptions()
+        options.timeout = datetime.timedelta(seconds=0.1)
+        late = dist.group.WORLD.allreduce([torch.ones(2)], options)
+        with raises(TimedOut, "0.1 s"):
+            late.wait()
+        failed = dist.group.WORLD.allreduce([torch.ones(3)], options).get_future()
+        with raises(RuntimeError, "TimedOut", "0.1 s"):
+            failed.then(lambda done: done.value()).wait()
+    else:
+        time.sleep(1)
+        for tensor in (ones(), torch.ones(2), torch.ones(3)):
+            dist.all_reduce(tensor)
+    dist.barrier()
+
+
+def a_monitored_barrier_names_the_missing_ranks():
+    group = dist.group.WORLD
+    group.monitored_barrier()
+    if me() == size() - 1:
+        time.sleep(1.5)
+    else:
+        missing = size() - 1 if me() == 0 else 0
+        with raises(TimedOut, "monitored_barrier", f"rank {missing} did not pass it"):
+            group.monitored_barrier(datetime.timedelta(seconds=0.5), wait_all_ranks=True)
+    dist.barrier()
+
+
+def ranks_that_disagree_get_a_mismatch():
+    gathered = [torch.zeros(2 + rank) for rank in range(size())]
+    with raises(ValueError, "all_gather", "sent"):
+        dist.all_gather(gathered, torch.zeros(1 + size() - me()))
+    with raises(horo.Mismatch, "rank 1", "all_reduce"):  # HORO_DEADLOCK_MS
+        dist.all_reduce(torch.zeros(3 + me()))
+    if me() < 2:
+        with raises(horo.Mismatch, "message"):
+            dist.send(torch.zeros(3), 1) if me() == 0 else dist.recv(torch.zeros(5), 0)
+    dist.barrier()
+
+
+def what_is_pending_at_the_end_holds_up_no_exit():
+    group = dist.group.WORLD
+    pending = [group.recv([torch.zeros(3)], (me() + 1) % size(), 77).get_future() for _ in range(20)]
+    pending[0].then(lambda done: done.value())
+
+
+check(
+    a_late_rank_holds_up_no_rank_that_computes,
+    a_future_has_the_tensors,
+    a_callback_waits_for_a_collective,
+    callbacks_have_the_order_of_their_works,
+    threads_end_when_nothing_is_to_be_done,
+    an_operation_that_takes_too_long_raises_timed_out,
+    ranks_that_disagree_get_a_mismatch,
+    a_monitored_barrier_names_the_missing_ranks,
+    what_is_pending_at_the_end_holds_up_no_exit,
+)

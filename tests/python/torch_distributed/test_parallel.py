@@ -1,0 +1,10 @@
+"""FSDP, DTensor, checkpoints and the rest of what torch builds on a process group."""
+
+
+def test_what_is_built_on_a_group_trains_as_one_process(launch):
+    launch("parallel", 2)
+
+
+def test_a_checkpoint_of_three_ranks_is_loaded_on_two(launch, tmp_path):
+    launch("checkpoints", 3, arguments=["save", tmp_path])
+    launch("checkpoints", 2, arguments=["load", tmp_path])
