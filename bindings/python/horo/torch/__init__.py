@@ -20,6 +20,7 @@ from horo.torch.autograd import (
     reducescatter,
 )
 from horo.torch.compression import Codec, Compression, Compressor
+from horo.torch.ddp import ddp_hook
 from horo.torch.functions import (
     allgather_object,
     broadcast_object,

@@ -18,6 +18,23 @@ class ProcessGroup(Messages):
     """A process group of torch.distributed over the process's horo session. Every operation has torch's old and new
     name; they return a Work at once, and write into the caller's memory."""
 
+    def split_group(self, ranks, timeout=None, opts=None, group_name=None, group_desc=None, device_types=None):
+        """A group of these members, given as ranks in this group; its members alone make the call, and give it a name
+        that no other group has. None on a rank that is no member."""
+        from horo.torch.distributed.creation import subgroup
+
+        del opts, device_types
+        if self.rank() not in ranks:
+            return None
+        if group_name is None:
+            raise ValueError(f"split_group of {self.described}: expected a group_name, by which the members meet")
+        seconds = self.timeout_s if timeout is None else timeout.total_seconds()
+        members = [self._ranks[rank] for rank in sorted(ranks)]
+        group = subgroup(members, sorted(ranks).index(self.rank()), group_name, seconds)
+        group.setGroupName(group_name)
+        group.setGroupDesc(group_desc or "")
+        return group
+
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """A barrier that names the ranks that have not come. The first rank raises TimedOut with the ranks that are
         missing (wait_all_ranks: all of them, else the first one), the others with its name."""

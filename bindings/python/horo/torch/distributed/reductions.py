@@ -53,6 +53,13 @@ class Reductions(GroupBase):
         flight, put = self._all_reduce("all_reduce", tensor, opts)
         return self._work("all_reduce", [flight], ([tensor], put), timeout or opts)
 
+    def average(self, tensor, codec=None):
+        """An all_reduce with AVG. codec: the name of one on the wire, or None."""
+        fields, kind = self._reduce("all_reduce", _native.ALL_REDUCE, tensor, torch.distributed.ReduceOp.AVG)
+        memory, put = writable(tensor)
+        flight = self._start((*kind, codec), fields | {"codec": codec}, (memory, memory))
+        return self._work("all_reduce", [flight], ([tensor], put))
+
     def allreduce_coalesced(self, tensors, opts=None):
         started = [self._all_reduce("all_reduce", tensor, opts) for tensor in tensors]
         return self._joint("all_reduce_coalesced", started, list(tensors), opts)
