@@ -5,14 +5,18 @@ import importlib
 
 
 def replace():
-    """From now on a process group that is asked for as "gloo" is made by horo. "cpu:gloo,cuda:nccl" stays as it is,
-    because torch mixes no group in Python with others."""
+    """From now on a process group that is asked for as "gloo" is made by horo; get_backend() still says "gloo", because
+    scripts ask. "cpu:gloo,cuda:nccl" stays as it is: torch mixes no group in Python with others."""
     c10d = importlib.import_module("torch.distributed.distributed_c10d")
     made_by_torch = c10d._new_process_group_helper
 
     @functools.wraps(made_by_torch)
     def made(group_size, group_rank, global_ranks, backend, *arguments, **options):
-        chosen = "horo" if str(backend) in ("gloo", "cpu:gloo") else backend
-        return made_by_torch(group_size, group_rank, global_ranks, chosen, *arguments, **options)
+        if str(backend) not in ("gloo", "cpu:gloo"):
+            return made_by_torch(group_size, group_rank, global_ranks, backend, *arguments, **options)
+        group, store = made_by_torch(group_size, group_rank, global_ranks, c10d.Backend("horo"), *arguments, **options)
+        if group in c10d._world.pg_map:
+            c10d._world.pg_map[group] = (c10d.Backend("gloo"), c10d._world.pg_map[group][1])
+        return group, store
 
     c10d._new_process_group_helper = made

@@ -29,3 +29,17 @@ def test_the_entry_point_takes_less_than_a_millisecond():
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert float(ended.stdout) < 0.001
+
+
+def test_horo_is_the_default_of_cpu_tensors(launch):
+    launch("named", 2, arguments=[""], env={"HORO_TORCH_DEFAULT": "1"})
+
+
+def test_horo_run_replaces_gloo(executable):
+    command = [executable, "run", "-n", "2", "--replace-gloo", sys.executable, str(HERE / "programs/named.py"), "gloo"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_horo_init_and_the_default_group_share_a_session(launch):
+    launch("shared", 2)
