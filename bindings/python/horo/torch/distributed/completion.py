@@ -4,15 +4,20 @@ A future's callbacks may start collectives and wait for them, as PowerSGD's do. 
 order on all ranks. So a lane runs its jobs one after another in the order of submission, and a job that asks for a
 future of its own gets it completed in another lane, that of the job. A lane has a thread only while it has jobs.
 
+What a callback starts, and what the program starts meanwhile, has no common order on the ranks. So what a callback
+starts has the name of the work that it follows in its own (cause()).
+
 The threads are no daemons, because Python may end a daemon inside a torch call. They end with the main thread.
 """
 
 import collections
+import hashlib
 import threading
 
 IDLE_S = 0.2  # how long a thread waits for another job
+MOST_OF_NAME = 200  # characters of a name that are part of other names
 
-_now = threading.local()  # .job: the job that this thread runs
+_now = threading.local()  # .lane: for what the running job asks for; .cause: see cause()
 
 
 def main_has_ended():
@@ -56,6 +61,20 @@ class Lane:
             _now.lane = Lane(self._name + "+")
             job()
             del job
+
+
+def cause():
+    """The name of the work whose callbacks this thread runs, or None."""
+    return getattr(_now, "cause", None)
+
+
+def run_callbacks_of(name, complete):
+    """Calls complete(), which runs the callbacks of the work of this name."""
+    before, _now.cause = cause(), name if len(name) < MOST_OF_NAME else hashlib.sha256(name.encode()).hexdigest()[:16]
+    try:
+        complete()
+    finally:
+        _now.cause = before
 
 
 def lane_of(otherwise):

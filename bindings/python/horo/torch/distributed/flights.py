@@ -9,7 +9,7 @@ import threading
 import time
 
 from horo._specs import Spec
-from horo.torch.distributed.completion import Lane, main_has_ended
+from horo.torch.distributed.completion import Lane, cause, main_has_ended
 
 SLOTS = 8
 MOST_SPECS = 4096  # prepared specs of a group
@@ -19,10 +19,11 @@ SLICE_S = 0.1
 class Flight:
     """A submitted collective."""
 
-    __slots__ = ("_session", "_work", "_ended")
+    __slots__ = ("_session", "_work", "_ended", "name")
 
-    def __init__(self, session, work):
+    def __init__(self, session, work, name=""):
         self._session, self._work, self._ended = session, work, False
+        self.name = name
 
     def wait_until(self, until):
         """Whether it has ended at this time of time.monotonic(). Raises its error."""
@@ -61,8 +62,9 @@ class Flight:
 class Deferred:
     """A collective that is submitted when the flight before it has ended."""
 
-    def __init__(self, before, start):
+    def __init__(self, before, start, name):
         self._before, self._start = before, start
+        self.name = name
         self._started = threading.Event()
         self._flight, self._error = None, None
 
@@ -128,6 +130,8 @@ class Flights:
     def start(self, kind, fields, memory, splits=None):
         """Submits a collective. kind: a tuple that is equal on all members, and enters the name. fields: of Spec.
         memory: (tensor to read or None, tensor to write or None). Returns its flight."""
+        if (follows := cause()) is not None:
+            kind = (*kind, f"after {follows}")
         with self._lock:
             number = self._counts.get(kind, 0)
             self._counts[kind] = number + 1
@@ -151,7 +155,7 @@ class Flights:
         self._specs = 0
 
     def _defer(self, slot, *submission):
-        deferred = Deferred(slot.last, lambda: self._submit(slot, *submission))
+        deferred = Deferred(slot.last, lambda: self._submit(slot, *submission), submission[0])
         slot.lane = slot.lane or Lane("horo_deferred")
         slot.lane.put(deferred.run)
         return deferred
@@ -168,10 +172,10 @@ class Flights:
         if prepared is None:  # a name that is used once costs no declaration
             slot.specs[known] = prepared = [Spec(name, **fields), None]
             self._specs += 1
-            return Flight(session, session.submit_spec(prepared[0], read, written, keep, splits, room))
+            return Flight(session, session.submit_spec(prepared[0], read, written, keep, splits, room), name)
         spec, key = prepared
         if session.is_elastic:  # ranks in the spec, and the room, are checked again
-            return Flight(session, session.submit_spec(spec, read, written, keep, splits, room))
+            return Flight(session, session.submit_spec(spec, read, written, keep, splits, room), name)
         if key is None:
             key = prepared[1] = session.key(spec)
-        return Flight(session, session.submit_sized(key, read, written, keep, splits, room))
+        return Flight(session, session.submit_sized(key, read, written, keep, splits, room), name)

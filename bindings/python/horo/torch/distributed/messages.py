@@ -30,6 +30,7 @@ class _AnySource:
     def __init__(self, group, tensor, tag):
         self._group, self._tensor, self._tag = group, tensor, tag
         self._taken, self.source = None, -1
+        self.name = f"any source/{tag}"
 
     def _take(self):
         """Whether a message is there; takes it."""

@@ -37,25 +37,25 @@ class ProcessGroup(Messages):
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """A barrier that names the ranks that have not come. The first rank raises TimedOut with the ranks that are
-        missing (wait_all_ranks: all of them, else the first one), the others with its name."""
-        seconds = self._seconds(timeout)
+        missing (wait_all_ranks: all of them, else the first one), the others with its name. The texts are Gloo's."""
+        seconds = self.timeout_s if timeout is None else timeout.total_seconds()
+        if seconds <= 0:
+            raise TimedOut(f"Rank {self.rank()} timed out in monitoredBarrier after 0 ms ({self.described})")
         until = time.monotonic() + seconds
         word = torch.zeros(1, dtype=torch.uint8)
         if self.rank() == 0:
             self._wait_for_others(until, seconds, wait_all_ranks)
-        else:
-            self._call(self.send([word], 0, BARRIER_TAG), until, 0, seconds)
-            self._call(self.recv([word], 0, BARRIER_TAG), until, 0, seconds)
+        elif not all(work.wait_until(until) for work in self._told_first(word)):
+            raise TimedOut(
+                f"Rank {self.rank()} successfully reached monitoredBarrier, but received errors while waiting for "
+                f"send/recv from rank 0. Please check rank 0 logs for faulty rank. (timeout of {seconds:g} s, "
+                f"{self.described})"
+            )
 
-    def _call(self, work, until, rank, seconds):
-        if not work.wait_until(until):
-            self._raise_missing(f"rank {rank}", seconds)
-
-    def _raise_missing(self, ranks, seconds):
-        raise TimedOut(
-            f"monitored_barrier of {self.described}: {ranks} did not pass it within {seconds:g} s, says rank "
-            f"{self.rank()}"
-        )
+    def _told_first(self, word):
+        """The messages of another rank than the first: that it has come, and that all have."""
+        yield self.send([word], 0, BARRIER_TAG)
+        yield self.recv([word], 0, BARRIER_TAG)
 
     def _wait_for_others(self, until, seconds, wait_all_ranks):
         words = {rank: torch.zeros(1, dtype=torch.uint8) for rank in range(1, self.size())}
@@ -67,9 +67,12 @@ class ProcessGroup(Messages):
                 if not wait_all_ranks:
                     break
         if missing:
-            self._raise_missing(f"rank{'s' if len(missing) > 1 else ''} {', '.join(missing)}", seconds)
-        for rank, word in words.items():
-            self._call(self.send([word], rank, BARRIER_TAG), until, rank, seconds)
+            raise TimedOut(
+                f"{'Ranks' if wait_all_ranks else 'Rank'} {', '.join(missing)} failed to pass monitoredBarrier in "
+                f"{1000 * seconds:.0f} ms ({self.described})"
+            )
+        for work in [self.send([word], rank, BARRIER_TAG) for rank, word in words.items()]:
+            work.wait()
 
 
 for each in (GroupBase, Reductions, Moves, Messages, ProcessGroup, Work):

@@ -1,5 +1,6 @@
 """Works of torch.distributed: the collectives of one call, its result, and its future."""
 
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -8,11 +9,13 @@ import torch
 import torch.distributed as dist
 
 from horo.errors import HoroError
-from horo.torch.distributed.completion import lane_of, main_has_ended
+from horo.torch.distributed.completion import lane_of, main_has_ended, run_callbacks_of
 
 FOREVER_S = 7 * 86400
 NO_TIMEOUT = timedelta(0)
 SLICE_S = 0.1
+HOLD_S = 0.002  # time to attach callbacks to a future
+IN_BACKWARD = "_engine_run_backward"  # the function of torch in which DDP's reducer, in C++, asks for futures
 
 
 class TimedOut(HoroError):
@@ -30,6 +33,7 @@ class Work(dist._Work):
         self._flights, (self._outputs, self._finish) = flights, results
         self._began, self._timeout_s = time.monotonic(), timeout_s
         self.source = lambda: -1
+        self.name = flights[0].name if flights else call
         self._lock = threading.Lock()
         self._ended, self._error = False, None
         self._future = None
@@ -47,8 +51,8 @@ class Work(dist._Work):
             try:
                 if not all(flight.wait_until(until) for flight in self._flights):
                     raise TimedOut(
-                        f"{self._call} of {self._group.described} did not end in {limit_s:g} s on rank "
-                        f"{self._group.rank()}. It goes on, and its tensors must not be used"
+                        f"{self._call} of {self._group.described}: the timeout of {limit_s:g} s has passed on rank "
+                        f"{self._group.rank()}. The operation goes on, and its tensors must not be used"
                     )
             except Exception as error:
                 self._end(error)
@@ -130,7 +134,9 @@ class Work(dist._Work):
                 inner = torch.futures.Future()
                 # DDP's reducer takes an exception that is set, and not raised in `then`, for a value, and crashes.
                 self._future = inner.then(self._checked)
-                lane_of(self._group.lane).put(lambda: self._complete(inner))
+                is_ddp = sys._getframe(1).f_code.co_name == IN_BACKWARD
+                until = 0 if is_ddp else time.monotonic() + HOLD_S
+                lane_of(self._group.lane).put(lambda: self._complete(inner, until))
         return self._future
 
     def _checked(self, _):
@@ -138,13 +144,15 @@ class Work(dist._Work):
             raise self._error
         return self._outputs
 
-    def _complete(self, inner):
-        """Runs in a lane: waits for the flights, and completes the future unless the interpreter ends."""
+    def _complete(self, inner, not_before):
+        """Runs in a lane: waits for the flights, and completes the future unless the interpreter ends. not_before: time
+        for the program to attach callbacks, which torch would else run in the program's thread."""
         until = self._began + self._timeout_s
         while not (self._ended or main_has_ended() or self._waited_a_moment(until)):
             pass
         if self._ended:
-            inner.set_result(None)
+            time.sleep(max(0, not_before - time.monotonic()))
+            run_callbacks_of(self.name, lambda: inner.set_result(None))
 
     def _waited_a_moment(self, until):
         """Whether the work has ended after it."""
