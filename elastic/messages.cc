@@ -1,7 +1,11 @@
 // A message is a version, a kind, and the fields in the order of the struct. Each value has one encoding, so decode()
 // can refuse everything else: flags are 0 or 1, and ids and lanes ascend. messages_decode.cc reads them.
+//
+// The progress of several members: the first one's as it is. A later one that has the same lanes as the one before is
+// written as the differences of the numbers, as zigzag varints: most members have run the same, within a few.
 #include "elastic/messages.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -110,12 +114,33 @@ std::vector<std::byte> encode_one(const Freeze& message) {
   return finish(std::move(out));
 }
 
+bool has_same_lanes(const Progress& one, const Progress& other) {
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                    [](const auto& a, const auto& b) { return a.first == b.first; });
+}
+
+void write_difference(ByteWriter& out, std::uint64_t from, std::uint64_t to) {
+  const std::uint64_t difference = to - from;
+  std::uint64_t left = difference << 1 ^ (difference >> 63 == 0 ? 0 : UINT64_MAX);
+  for (; left >= 0x80; left >>= 7) out.u8(static_cast<std::uint8_t>((left & 0x7f) | 0x80));
+  out.u8(static_cast<std::uint8_t>(left));
+}
+
 void write_progress_of(ByteWriter& out, const ProgressOf& members) {
-  HORO_CHECK(members.size() <= kMaxMembers);
+  HORO_CHECK(members.size() <= kMaxMembers && fits(members, {}));
   out.u32(static_cast<std::uint32_t>(members.size()));
+  const Progress* before = nullptr;
   for (const auto& [member, progress] : members) {
     out.u32(member);
-    write_progress(out, progress);
+    const bool is_alike = before != nullptr && has_same_lanes(*before, progress);
+    out.u8(is_alike ? 1 : 0);
+    if (is_alike) {
+      auto other = before->begin();
+      for (const auto& [lane, number] : progress) write_difference(out, (other++)->second, number);
+    } else {
+      write_progress(out, progress);
+    }
+    before = &progress;
   }
 }
 
@@ -129,7 +154,7 @@ std::vector<std::byte> encode_one(const View& message) {
   write_progress_of(out, message.progress);
   out.text(cut_text(message.reason));
   write_effects(out, message.effects);
-  HORO_CHECK(message.cards.size() <= kMaxMembers);
+  HORO_CHECK(message.cards.size() <= kMaxMembers && fits({}, message.cards));
   out.u32(static_cast<std::uint32_t>(message.cards.size()));
   for (const auto& [member, card] : message.cards) {
     out.u32(member);
@@ -170,6 +195,13 @@ std::vector<std::byte> encode_one(const Drain& message) {
 }
 
 }  // namespace
+
+bool fits(const ProgressOf& progress, const std::map<MemberId, Card>& cards) {
+  std::size_t lanes = 0, bytes = 0;
+  for (const auto& [member, one] : progress) lanes += one.size();
+  for (const auto& [member, card] : cards) bytes += card.size();
+  return lanes <= kMaxLanesOfAll && bytes <= kMaxCardBytesOfAll;
+}
 
 std::vector<std::byte> encode(const MemberMessage& message) {
   return std::visit([](const auto& one) { return encode_one(one); }, message);

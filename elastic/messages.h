@@ -21,8 +21,9 @@ using MemberId = std::uint32_t;
 inline constexpr std::size_t kMaxMemberText = 2'048;        // bytes; longer texts are cut
 inline constexpr std::size_t kMaxMemberMessage = 32 << 20;  // bytes of an encoded message
 inline constexpr std::uint8_t kMemberMessageVersion = 4;
-inline constexpr std::size_t kMaxMembers = 1'024;
-inline constexpr std::size_t kMaxLanes = 1'024;  // of one member
+inline constexpr std::size_t kMaxMembers = 8'192;
+inline constexpr std::size_t kMaxLanes = 1'024;             // of one member
+inline constexpr std::size_t kMaxLanesOfAll = 1'024 << 10;  // in a View or a Settle
 
 // The progress of a lane: the collectives of a process set (lane: its number), or messages (kMessageLane).
 inline constexpr std::uint32_t kMessageLane = UINT32_MAX;
@@ -39,6 +40,7 @@ inline constexpr std::size_t kMaxEffectBytes = 8 << 20;  // of all of a member
 // How the other members of the next epoch connect to a member: what its Door (ring/links.h) gives them.
 using Card = std::vector<std::byte>;
 inline constexpr std::size_t kMaxCardBytes = 4'096;
+inline constexpr std::size_t kMaxCardBytesOfAll = 8 << 20;  // in a View
 
 // ---- From a member to the guard.
 
@@ -130,6 +132,9 @@ struct Drain {
   bool operator==(const Drain&) const = default;
 };
 using GuardMessage = std::variant<Freeze, View, Settle, Parked, Evicted, Ask, Drain>;
+
+// Whether a message with these stays within the limits of all members.
+bool fits(const ProgressOf& progress, const std::map<MemberId, Card>& cards);
 
 // Encoding cuts texts. Decoding throws ProtocolError for anything that encode() does not write.
 std::vector<std::byte> encode(const MemberMessage& message);

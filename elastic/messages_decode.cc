@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::size_t kLaneBytes = 12;     // of a lane in a Progress
 constexpr std::size_t kEffectBytes = 12;   // of an empty effect
-constexpr std::size_t kProgressBytes = 8;  // of a member with an empty Progress
+constexpr std::size_t kProgressBytes = 5;  // of a member with an empty Progress, as the one before
 constexpr std::size_t kCardBytes = 8;      // of a member with an empty card
 
-static_assert(kMaxMembers * (4 + kProgressBytes + kMaxLanes * kLaneBytes + kCardBytes + kMaxCardBytes) +
+static_assert(kMaxMembers * (4 + kProgressBytes + 4 + kCardBytes) + kMaxLanesOfAll * kLaneBytes + kMaxCardBytesOfAll +
                       kMaxEffectBytes + kMaxEffects * kEffectBytes + 2 * kMaxMemberText <=
                   kMaxMemberMessage,
               "the longest view");
@@ -117,12 +117,44 @@ Freeze read_freeze(ByteReader& in) {
   return message;
 }
 
+std::uint64_t read_difference(ByteReader& in) {
+  std::uint64_t value = 0;
+  for (int shift = 0;; shift += 7) {
+    const std::uint8_t byte = in.u8();
+    const bool is_last = (byte & 0x80) == 0;
+    if ((is_last && byte == 0 && shift > 0) || (shift == 63 && byte > 1))
+      throw ProtocolError("a number of a lane is not as it is written");
+    value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
+    if (is_last) return value >> 1 ^ ((value & 1) == 0 ? 0 : UINT64_MAX);
+  }
+}
+
+Progress read_progress_like(ByteReader& in, const Progress& before) {
+  Progress progress;
+  for (const auto& [lane, number] : before) progress.emplace_hint(progress.end(), lane, number + read_difference(in));
+  return progress;
+}
+
+bool are_lanes_equal(const Progress& one, const Progress& other) {
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                    [](const auto& a, const auto& b) { return a.first == b.first; });
+}
+
 ProgressOf read_progress_of(ByteReader& in) {
   ProgressOf members;
   const std::uint32_t count = read_count(in, kProgressBytes, kMaxMembers, "members with progress");
+  std::size_t lanes = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
     const MemberId member = in.u32();
-    append(members, member, read_progress(in));
+    const bool is_alike = read_flag(in);
+    const Progress* before = members.empty() ? nullptr : &members.rbegin()->second;
+    if (is_alike && before == nullptr) throw ProtocolError("the first member has the lanes of the one before");
+    Progress progress = is_alike ? read_progress_like(in, *before) : read_progress(in);
+    if (!is_alike && before != nullptr && are_lanes_equal(*before, progress))
+      throw ProtocolError("the lanes of a member are written as if they were others");
+    lanes += progress.size();
+    if (lanes > kMaxLanesOfAll) throw ProtocolError("too many lanes of all members");
+    append(members, member, std::move(progress));
   }
   return members;
 }
@@ -142,9 +174,12 @@ View read_view(ByteReader& in) {
   message.reason = in.text(kMaxMemberText);
   message.effects = read_effects(in);
   const std::uint32_t cards = read_count(in, kCardBytes, kMaxMembers, "cards");
+  std::size_t bytes = 0;
   for (std::uint32_t i = 0; i < cards; ++i) {
     const MemberId member = in.u32();
     append(message.cards, member, read_card(in));
+    bytes += message.cards.rbegin()->second.size();
+    if (bytes > kMaxCardBytesOfAll) throw ProtocolError("too many bytes of cards");
   }
   return message;
 }

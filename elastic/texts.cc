@@ -6,6 +6,8 @@ namespace horo {
 namespace {
 
 constexpr std::size_t kMostPrinted = 400;
+constexpr std::size_t kMostRanksNamed = 16;  // each by itself
+constexpr std::size_t kLeastRange = 3;
 
 unsigned char byte_at(std::string_view text, std::size_t at) {
   return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
@@ -43,7 +45,13 @@ std::string printable(std::string_view text) {
 
 std::string ranks_text(const std::vector<MemberId>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  for (std::size_t i = 0, next = 0; i < ranks.size(); i = next) {
+    next = i + 1;
+    while (next < ranks.size() && ranks[next] == ranks[next - 1] + 1) ++next;
+    if (ranks.size() <= kMostRanksNamed || next - i < kLeastRange) next = i + 1;
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+    if (next - i > 1) text += " to " + std::to_string(ranks[next - 1]);
+  }
   return text;
 }
 

@@ -14,7 +14,7 @@ namespace horo {
 // about 400 bytes.
 std::string printable(std::string_view text);
 
-std::string ranks_text(const std::vector<MemberId>& ranks);     // "rank 3", "ranks 0, 1, 3"
+std::string ranks_text(const std::vector<MemberId>& ranks);     // "rank 3", "ranks 0, 1, 3", "ranks 0 to 20, 22"
 std::string duration_text(std::chrono::milliseconds duration);  // "24 ms", "10 s", "1.5 s"
 
 }  // namespace horo

@@ -32,6 +32,7 @@ std::vector<GuardMessage> guard_messages() {
           Freeze{0, std::nullopt, ""},
           view,
           View{},
+          Settle{3, {{0, {{0, 9}, {4, 7}}}, {1, {{0, 8}, {4, 1'000}}}, {2, {{0, 9}}}, {3, {{0, UINT64_MAX}}}}, {}},
           Parked{1, 2},
           Evicted{"silent for 10 s"},
           Evicted{""},
@@ -117,6 +118,40 @@ TEST(ElasticMessages, TooManyMembersOrLanesAreRefused) {
   EXPECT_EQ(decode_guard_message(bytes), GuardMessage(view));
   bytes[6] = std::byte{kMaxMembers % 256 + 1};
   EXPECT_THROW(decode_guard_message(bytes), ProtocolError);
+}
+
+TEST(ElasticMessages, MembersWithTheSameLanesTakeFewBytes) {
+  Settle settle;
+  for (std::uint32_t lane = 0; lane < 20; ++lane) settle.progress[0][lane] = 1'000'000;
+  const std::size_t bytes_of_one = encode(GuardMessage(settle)).size();
+  for (MemberId member = 1; member <= 100; ++member) settle.progress[member] = settle.progress[0];
+  settle.progress[50][7] += 63;
+  settle.progress[51][7] -= 64;
+  const std::vector<std::byte> bytes = encode(GuardMessage(settle));
+  EXPECT_EQ(decode_guard_message(bytes), GuardMessage(settle));
+  EXPECT_LE(bytes.size(), bytes_of_one + 100 * 25 + 2);
+}
+
+TEST(ElasticMessages, TooManyLanesOrCardsOfAllMembersAreRefused) {
+  Settle settle;
+  for (std::uint32_t lane = 0; lane < kMaxLanes; ++lane) settle.progress[0][lane] = lane;
+  for (MemberId member = 1; member < kMaxLanesOfAll / kMaxLanes; ++member) settle.progress[member] = settle.progress[0];
+  std::vector<std::byte> bytes = encode(GuardMessage(settle));
+  EXPECT_EQ(decode_guard_message(bytes), GuardMessage(settle));
+  const std::vector<std::byte> last(bytes.end() - 4 - static_cast<std::ptrdiff_t>(5 + kMaxLanes), bytes.end() - 4);
+  bytes.insert(bytes.end() - 4, last.begin(), last.end());  // a member more with as many lanes
+  bytes[bytes.size() - 4 - last.size() + 1] = std::byte{kMaxLanesOfAll / kMaxLanes / 256};
+  bytes[bytes.size() - 4 - last.size()] = std::byte{0};
+  bytes[6] = std::byte{1};  // 1,025 of them
+  EXPECT_THROW(decode_guard_message(bytes), ProtocolError);
+
+  View view;
+  for (MemberId member = 0; member < kMaxCardBytesOfAll / kMaxCardBytes; ++member)
+    view.cards[member].resize(kMaxCardBytes);
+  EXPECT_TRUE(fits({}, view.cards));
+  EXPECT_EQ(decode_guard_message(encode(GuardMessage(view))), GuardMessage(view));
+  view.cards[UINT32_MAX] = {std::byte{1}};
+  EXPECT_FALSE(fits({}, view.cards));
 }
 
 TEST(ElasticMessages, TooManyOrTooLongEffectsAreRefused) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 namespace horo {
 namespace {
 
@@ -28,6 +30,12 @@ TEST(ElasticTexts, DurationsAndRanksAreWords) {
   EXPECT_EQ(duration_text(std::chrono::milliseconds(1500)), "1.5 s");
   EXPECT_EQ(ranks_text({3}), "rank 3");
   EXPECT_EQ(ranks_text({0, 1}), "ranks 0, 1");
+  EXPECT_EQ(ranks_text({0, 1, 2, 3}), "ranks 0, 1, 2, 3");
+  std::vector<MemberId> many(20);
+  std::iota(many.begin(), many.end(), MemberId{0});
+  EXPECT_EQ(ranks_text(many), "ranks 0 to 19");
+  many.insert(many.end(), {21, 22, 30});
+  EXPECT_EQ(ranks_text(many), "ranks 0 to 19, 21, 22, 30");
 }
 
 }  // namespace
