@@ -25,10 +25,11 @@ enum class Kind : std::uint8_t {
   kSend,
   kStory,
   kEnd,
-  kJob,
+  kChange,
   kTellPast,
   kContact,
-  kDrained
+  kDrained,
+  kJob
 };
 
 class Writer : public ByteWriter {
@@ -175,10 +176,17 @@ HostPast read_past(Reader& in) {
 
 // ---- Orders.
 
-void write(Writer& out, const SendToMember& order) {
+void write_head(Writer& out, const SendToMembers& order, std::size_t message_bytes) {
   out.kind(Kind::kSend);
-  out.u32(order.id);
-  out.blob(encode(order.message));
+  out.count(order.ids.size());
+  for (const MemberId id : order.ids) out.u32(id);
+  out.count(message_bytes);
+}
+
+void write(Writer& out, const SendToMembers& order) {
+  const std::vector<std::byte> message = encode(*order.message);
+  write_head(out, order, message.size());
+  out.raw(message);
 }
 
 void write(Writer& out, const StoryTold& order) {
@@ -192,19 +200,9 @@ void write(Writer& out, const EndJob& order) {
   out.cut_text(order.text);
 }
 
-void write(Writer& out, const JobView& view) {
-  out.kind(Kind::kJob);
-  out.u32(view.epoch);
-  out.flag(view.is_parked);
-  out.count(view.ranks.size());
-  for (const MemberId id : view.ranks) out.u32(id);
-  out.count(view.members.size());
-  for (const MemberView& member : view.members) {
-    out.cut_text(member.state.word);
-    out.cut_text(member.state.detail);
-    for (const bool flag : {member.state.can_answer, member.is_out, member.is_evicted, member.is_judged})
-      out.flag(flag);
-  }
+void write(Writer& out, const JobChanged& order) {
+  out.kind(Kind::kChange);
+  write(out, *order.change);
 }
 
 void write(Writer& out, const HostOrder& order) {
@@ -221,36 +219,29 @@ void write(Writer& out, const Contact& contact) {
   out.cut_text(contact.text);
 }
 
-JobView read_job(Reader& in) {
-  JobView view;
-  view.epoch = in.u32();
-  view.is_parked = in.flag();
-  for (std::size_t left = in.some(4, kMaxMembers, "ranks"); left > 0; --left) view.ranks.push_back(in.u32());
-  for (std::size_t left = in.some(12, kMaxMembers, "members"); left > 0; --left) {
-    MemberView member;
-    member.state.word = in.cut_text();
-    member.state.detail = in.cut_text();
-    for (bool* flag : {&member.state.can_answer, &member.is_out, &member.is_evicted, &member.is_judged})
-      *flag = in.flag();
-    view.members.push_back(std::move(member));
+SendToMembers read_send(Reader& in) {
+  SendToMembers order;
+  for (std::size_t left = in.some(4, kMaxMembers, "members"); left > 0; --left) {
+    const MemberId id = in.u32();
+    if (!order.ids.empty() && id <= order.ids.back()) throw ProtocolError("members are not in ascending order");
+    order.ids.push_back(id);
   }
-  return view;
+  order.message = std::make_shared<const GuardMessage>(decode_guard_message(in.blob()));
+  return order;
 }
 
 AgentSays read_agent_says(Reader& in) {
   switch (const Kind kind = in.kind(); kind) {
-    case Kind::kSend: {
-      const MemberId id = in.u32();
-      return HostOrder(SendToMember{id, decode_guard_message(in.blob())});
-    }
+    case Kind::kSend:
+      return HostOrder(read_send(in));
     case Kind::kStory: {
       const std::uint64_t number = in.u64();
       return HostOrder(StoryTold{number, in.cut_text()});
     }
     case Kind::kEnd:
       return HostOrder(EndJob{in.cut_text()});
-    case Kind::kJob:
-      return HostOrder(read_job(in));
+    case Kind::kChange:
+      return HostOrder(JobChanged{std::make_shared<const JobChange>(read_job_change(in))});
     case Kind::kTellPast:
       return TellPast{};
     case Kind::kContact: {
@@ -317,16 +308,6 @@ JobSpec decode_job_spec(std::span<const std::byte> bytes) {
 
 // ---- The others.
 
-JobView job_view_of(const JobMembership& membership, std::size_t members) {
-  JobView view{membership.epoch(), membership.is_parked(), membership.members(), {}};
-  const std::vector<MemberId> judged = membership.judged_members();
-  for (MemberId id = 0; id < members; ++id) {
-    const bool is_judged = std::find(judged.begin(), judged.end(), id) != judged.end();
-    view.members.push_back({membership.state_of(id), membership.is_out(id), membership.is_evicted(id), is_judged});
-  }
-  return view;
-}
-
 std::vector<std::byte> encode(const GuardSays& message) {
   Writer out = begin_message();
   std::visit([&](const auto& one) { write(out, one); }, message);
@@ -336,6 +317,12 @@ std::vector<std::byte> encode(const GuardSays& message) {
 std::vector<std::byte> encode(const AgentSays& message) {
   Writer out = begin_message();
   std::visit([&](const auto& one) { write(out, one); }, message);
+  return out.take();
+}
+
+std::vector<std::byte> encode_head(const SendToMembers& order, std::size_t message_bytes) {
+  Writer out = begin_message();
+  write_head(out, order, message_bytes);
   return out.take();
 }
 
@@ -352,6 +339,21 @@ AgentSays decode_agent_says(std::span<const std::byte> bytes) {
   AgentSays message = read_agent_says(in);
   in.expect_end();
   return message;
+}
+
+std::vector<std::byte> encode(const JobView& view) {
+  Writer out = begin_message();
+  out.kind(Kind::kJob);
+  write(out, view);
+  return out.take();
+}
+
+JobView decode_job_view(std::span<const std::byte> bytes) {
+  Reader in = begin_reading(bytes);
+  if (const Kind kind = in.kind(); kind != Kind::kJob) refuse(kind);
+  JobView view = read_job_view(in);
+  in.expect_end();
+  return view;
 }
 
 }  // namespace horo

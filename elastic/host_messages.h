@@ -5,12 +5,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "elastic/job_view.h"
 #include "elastic/membership.h"
 #include "elastic/messages.h"
 
@@ -52,26 +54,22 @@ using GuardSays = std::variant<HostPast, HostEvent>;
 
 // ---- To a guard.
 
+// A message for these members of the host, ascending.
+struct SendToMembers {
+  std::vector<MemberId> ids;
+  std::shared_ptr<const GuardMessage> message;  // one object for all hosts that get it at one time
+};
 // Line `number` of the job's story; the first is 1.
 struct StoryTold {
   std::uint64_t number = 0;
   std::string text;
 };
-struct MemberView {
-  MemberState state;
-  bool is_out = false, is_evicted = false;
-  bool is_judged = false;  // the job's exit code depends on its own
+// What this host needs to know of the job's state.
+struct JobChanged {
+  std::shared_ptr<const JobChange> change;  // one object for all hosts that get it at one time
 };
-// The state of the job, for exit codes and `horo status`.
-struct JobView {
-  std::uint32_t epoch = 0;
-  bool is_parked = false;
-  std::vector<MemberId> ranks;      // of the epoch
-  std::vector<MemberView> members;  // by id
-};
-JobView job_view_of(const JobMembership& membership, std::size_t members);
 
-using HostOrder = std::variant<SendToMember, StoryTold, EndJob, JobView>;
+using HostOrder = std::variant<SendToMembers, StoryTold, EndJob, JobChanged>;
 
 // From the agent itself: it has no state, and needs HostPast.
 struct TellPast {};
@@ -86,8 +84,12 @@ using AgentSays = std::variant<HostOrder, TellPast, Contact>;
 std::vector<std::byte> encode(const JobSpec& spec);
 std::vector<std::byte> encode(const GuardSays& message);
 std::vector<std::byte> encode(const AgentSays& message);
+// What comes before encode(*order.message), of so many bytes, in the encoding of this order.
+std::vector<std::byte> encode_head(const SendToMembers& order, std::size_t message_bytes);
+std::vector<std::byte> encode(const JobView& view);
 JobSpec decode_job_spec(std::span<const std::byte> bytes);
 GuardSays decode_guard_says(std::span<const std::byte> bytes);
 AgentSays decode_agent_says(std::span<const std::byte> bytes);
+JobView decode_job_view(std::span<const std::byte> bytes);
 
 }  // namespace horo

@@ -13,10 +13,6 @@ namespace {
 
 constexpr int kMaxBrokenPairs = 3;
 
-std::string is_or_are(std::size_t count) {
-  return count == 1 ? " is" : " are";
-}
-
 }  // namespace
 
 JobMembership::JobMembership(const MembershipConfig& config)
@@ -25,6 +21,8 @@ JobMembership::JobMembership(const MembershipConfig& config)
       view_(static_cast<std::size_t>(config.members)) {
   HORO_CHECK(config.members >= 1 && config.min_members >= 1 && config.min_members <= config.members);
   std::iota(view_.begin(), view_.end(), MemberId{0});
+  sent_view_ = std::make_shared<const GuardMessage>(View{});
+  recount();
 }
 
 std::vector<MembershipAction> JobMembership::on(const MembershipEvent& event, TimePoint now) {
@@ -63,6 +61,7 @@ void JobMembership::handle(const MemberStopped& event) {
   Member& member = at(event.id);
   if (!is_here(event.id) || member.stopped) return;
   member.stopped = now_;
+  next_eviction_.reset();
   say("rank " + std::to_string(event.id) + " is stopped; it is evicted in " + duration_text(config_.silence_limit) +
       " unless it continues");
 }
@@ -71,6 +70,7 @@ void JobMembership::handle(const MemberStopped& event) {
 void JobMembership::handle(const MemberContinued& event) {
   Member& member = at(event.id);
   if (!is_here(event.id) || !member.stopped) return;
+  next_eviction_.reset();
   const auto others = here();
   const bool were_all_stopped =
       std::all_of(others.begin(), others.end(), [&](MemberId id) { return at(id).stopped.has_value(); });
@@ -87,7 +87,8 @@ void JobMembership::handle(const MemberSilent& event) {
 }
 
 void JobMembership::handle(const MemberSent& event) {
-  at(event.id).was_heard = true;
+  Member& member = at(event.id);
+  if (!std::exchange(member.was_heard, true) && member.asked) next_eviction_.reset();
   if (!is_here(event.id)) return;
   std::visit([&](const auto& message) { take(event.id, message); }, event.message);
 }
@@ -102,16 +103,17 @@ void JobMembership::take(MemberId id, const Frozen& message) {
   }
   if (message.epoch != epoch_ || member.frozen) return;
   member.frozen = message;
+  if (--waited_for_ == 0) next_eviction_.reset();
   const bool is_first = !closing_;
   close_epoch(message.lost, message.reason.empty() ? name_of(id) + " froze" : message.reason);
   if (is_first) closing_->is_report = true;
-  const bool is_known = message.lost && std::find(view_.begin(), view_.end(), *message.lost) != view_.end();
+  const bool is_known = message.lost && std::binary_search(view_.begin(), view_.end(), *message.lost);
   if (is_known && *message.lost != id && !closing_->pair)
     closing_->pair = std::pair(std::min(id, *message.lost), std::max(id, *message.lost));
 }
 
 void JobMembership::take(MemberId id, const Installed& message) {
-  if (message.epoch == epoch_) at(id).is_installed = true;
+  if (message.epoch == epoch_ && !std::exchange(at(id).is_installed, true)) ++installed_;
 }
 
 void JobMembership::take(MemberId id, const Leave& message) {
@@ -131,6 +133,8 @@ void JobMembership::take(MemberId id, const Leave& message) {
 // the other. The others cannot install an epoch without one of its members.
 void JobMembership::depart(MemberId id, Presence how, const std::string& story, const std::string& reason) {
   at(id).presence = how;
+  ++changes_;
+  recount();
   departures_.push_back({how == Presence::kDied || how == Presence::kFailed, story});
   const bool began = epoch_ > 0 || at(id).was_heard;  // else it may be a program without a session, as the others
   if (how == Presence::kLeft && (at(id).is_installed || at(id).frozen || !began)) return;
@@ -148,12 +152,16 @@ void JobMembership::close_epoch(std::optional<MemberId> lost, const std::string&
 
 void JobMembership::ask_to_freeze() {
   if (!began_) began_ = now_;
+  if (std::exchange(has_asked_, true)) return;
+  std::vector<MemberId> asked;
   for (const MemberId id : view_) {
     Member& member = at(id);
     if (!is_waited_for(id) || member.asked) continue;
     member.asked = now_;
-    send(id, Freeze{epoch_, closing_->lost, closing_->reason});
+    asked.push_back(id);
   }
+  next_eviction_.reset();
+  send_all(asked, Freeze{epoch_, closing_->lost, closing_->reason});
 }
 
 void JobMembership::evict(MemberId id, const std::string& why) {
@@ -165,26 +173,26 @@ void JobMembership::evict(MemberId id, const std::string& why) {
 }
 
 void JobMembership::evict_overdue() {
+  if (!next_eviction_) next_eviction_ = earliest_eviction().value_or(TimePoint::max());
+  if (now_ < *next_eviction_) return;
   for (const MemberId id : here()) {
-    const auto until = eviction_time(id);
+    const auto until = eviction_time(id, has_running());
     if (!until || *until > now_) continue;
     const bool is_stopped = at(id).stopped.has_value();
     const auto limit = is_stopped || at(id).was_heard ? config_.silence_limit : config_.start_limit;
     evict(id, (is_stopped ? "was stopped for " : "did not answer for ") + duration_text(limit));
   }
+  next_eviction_.reset();
 }
 
 // Nothing for a member that is not stopped and was not asked. A job whose members are all stopped waits: a person has
 // stopped the job. A member that has left counts as running: it does not wait for the stopped one, but its job does.
-std::optional<TimePoint> JobMembership::eviction_time(MemberId id) const {
+std::optional<TimePoint> JobMembership::eviction_time(MemberId id, bool has_running) const {
   const Member& member = at(id);
   if (member.stopped) {
-    const bool one_runs = std::any_of(view_.begin(), view_.end(), [&](MemberId one) {
-      return at(one).presence == Presence::kLeft || (is_here(one) && !at(one).stopped);
-    });
-    return one_runs ? std::optional(std::max(*member.stopped + config_.silence_limit, evicts_from_)) : std::nullopt;
+    return has_running ? std::optional(std::max(*member.stopped + config_.silence_limit, evicts_from_)) : std::nullopt;
   }
-  if (!member.asked || member.frozen || here().size() == 1) return std::nullopt;  // no other waits for the last one
+  if (!member.asked || member.frozen || here_ == 1) return std::nullopt;  // no other waits for the last one
   return std::max(*member.asked + (member.was_heard ? config_.silence_limit : config_.start_limit), evicts_from_);
 }
 
@@ -192,9 +200,8 @@ std::optional<TimePoint> JobMembership::eviction_time(MemberId id) const {
 
 void JobMembership::decide() {
   if (!closing_ || is_parked()) return;
-  if (std::any_of(view_.begin(), view_.end(), [&](MemberId id) { return is_waited_for(id); })) return;
+  if (waited_for_ > 0 || here_ == 0) return;
   const auto until = alike_until();
-  if (here().empty()) return;
   if (until && now_ < *until) return settle();
   count_broken_pair();
   const std::vector<MemberId> next = here();
@@ -225,13 +232,15 @@ void JobMembership::settle() {
   if (!effects) return end_without_effects(here());
   Settle message{epoch_, {}, std::move(*effects)};
   for (const MemberId id : here()) message.progress[id] = at(id).frozen->progress;
-  settled_ = message;
-  for (const MemberId id : here()) send(id, message);
+  if (!fits(message.progress, {})) return end_too_large(here());
+  ++changes_;
+  settled_ = std::make_shared<const GuardMessage>(std::move(message));
+  for (const MemberId id : here()) send(id, settled_);
 }
 
 // If the epochs end again and again because two members miss one another, and no member dies, one of the two goes.
 void JobMembership::count_broken_pair() {
-  if (here().size() < view_.size()) {
+  if (here_ < view_.size()) {
     broken_pairs_.clear();
     broken_hosts_.clear();
     return;
@@ -262,29 +271,34 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   std::optional<Effects> effects = missing_effects(members);
   if (!effects) return end_without_effects(members);
   View view{epoch_ + 1, members, {}, {}, closing_->reason, std::move(*effects)};
+  for (const MemberId id : members) {
+    view.progress[id] = at(id).frozen->progress;
+    view.cards[id] = at(id).frozen->card;
+  }
+  if (!fits(view.progress, view.cards)) return end_too_large(members);
   std::vector<MemberId> ranks(members.size());
   std::iota(ranks.begin(), ranks.end(), MemberId{0});
   const std::string cause = departures_.empty() ? printable(closing_->reason) + "; " : departures_text();
   say(cause + "epoch " + std::to_string(view.epoch) + " has " + ranks_text(members) +
       (members == ranks ? "" : " as " + ranks_text(ranks)));
-  for (const MemberId id : members) {
-    view.progress[id] = at(id).frozen->progress;
-    view.cards[id] = at(id).frozen->card;
-  }
   view_ = members;
   epoch_ = view.epoch;
+  ++changes_;
   closing_.reset();
-  if (settled_ && settled_->epoch + 1 != epoch_) settled_.reset();
+  has_asked_ = false;
+  next_eviction_.reset();
+  if (settled_ && std::get<Settle>(*settled_).epoch + 1 != epoch_) settled_.reset();
   is_restored_ = false;
-  sent_view_ = view;
+  sent_view_ = std::make_shared<const GuardMessage>(std::move(view));
   departures_.clear();
   for (const MemberId id : members) {
     Member& member = at(id);
     member.frozen.reset();
     member.asked.reset();
     member.is_installed = false;
-    send(id, view);
+    send(id, sent_view_);
   }
+  recount();
 }
 
 // What some of these members have applied and others have not. All of them have applied a prefix of one stream.
@@ -308,19 +322,28 @@ std::optional<Effects> JobMembership::missing_effects(const std::vector<MemberId
 
 // The members would go on with different states.
 void JobMembership::end_without_effects(const std::vector<MemberId>& members) {
-  const std::string cause = departures_.empty() ? printable(closing_->reason) + "; " : departures_text();
-  const std::string text = cause + "the job ends: some of " + ranks_text(members) +
+  end_for_all(members, "some of " + ranks_text(members) +
                            " have applied more failures and changes of process sets that others have not than are " +
                            "kept (" + std::to_string(kMaxEffects) + " messages, " +
-                           std::to_string(kMaxEffectBytes >> 20) + " MiB): start the job again";
-  for (const MemberId id : members) send(id, Evicted{text});
+                           std::to_string(kMaxEffectBytes >> 20) + " MiB): start the job again");
+}
+
+// No message has room for what the members need to go on.
+void JobMembership::end_too_large(const std::vector<MemberId>& members) {
+  end_for_all(members, std::to_string(members.size()) + " ranks have more process sets or longer addresses than a " +
+                           "new epoch has room for (" + std::to_string(kMaxLanesOfAll) + " sets and " +
+                           std::to_string(kMaxCardBytesOfAll >> 20) + " MiB of all ranks): use fewer process sets");
+}
+
+void JobMembership::end_for_all(const std::vector<MemberId>& members, const std::string& why) {
+  const std::string cause = departures_.empty() ? printable(closing_->reason) + "; " : departures_text();
+  const std::string text = cause + "the job ends: " + why;
+  send_all(members, Evicted{text});
   end_job(text);
 }
 
 void JobMembership::tell_running() {
-  const std::vector<MemberId> left = here();
-  if (!began_ || closing_ || left.empty()) return;
-  if (!std::all_of(left.begin(), left.end(), [&](MemberId id) { return at(id).is_installed; })) return;
+  if (!began_ || closing_ || here_ == 0 || installed_ < here_) return;
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - *began_);
   const auto count = std::count_if(view_.begin(), view_.end(), [&](MemberId id) { return at(id).is_installed; });
   const std::string all = count == 1 ? "its one member" : "all " + std::to_string(count) + " members";
@@ -334,27 +357,24 @@ void JobMembership::park(std::size_t left) {
   parked_since_ = now_;
   parked_ = left;
   say(departures_text() + left_text(here()) + ": parked for up to " + duration_text(config_.park_timeout));
-  for (const MemberId id : here()) {
-    send(id, Parked{static_cast<std::uint32_t>(left), static_cast<std::uint32_t>(config_.min_members)});
-  }
+  send_all(here(), Parked{static_cast<std::uint32_t>(left), static_cast<std::uint32_t>(config_.min_members)});
 }
 
 void JobMembership::update_park() {
+  if (!is_parked() || here_ == 0) return;
   const std::vector<MemberId> left = here();
-  if (!is_parked() || left.empty()) return;
   if (now_ >= *parked_since_ + config_.park_timeout) {
     return end_job(departures_text() + left_text(left) + ", and no other came back within " +
                    duration_text(config_.park_timeout) + " (--park-timeout): start the job again");
   }
   if (left.size() == parked_) return;
   parked_ = left.size();
-  for (const MemberId id : left) {
-    send(id, Parked{static_cast<std::uint32_t>(parked_), static_cast<std::uint32_t>(config_.min_members)});
-  }
+  send_all(left, Parked{static_cast<std::uint32_t>(parked_), static_cast<std::uint32_t>(config_.min_members)});
 }
 
 void JobMembership::end_job(const std::string& text) {
   end_ = text;
+  ++changes_;
   actions_.emplace_back(EndJob{text});
 }
 
@@ -370,19 +390,6 @@ void JobMembership::tell_over() {
   for (const Departure& departure : departures_) {
     if (departure.is_failure) say(departure.text);
   }
-}
-
-// ---- Texts.
-
-std::string JobMembership::departures_text() const {
-  std::string text;
-  for (const Departure& departure : departures_) text += (text.empty() ? "" : ", ") + departure.text;
-  return text.empty() ? text : text + "; ";
-}
-
-std::string JobMembership::left_text(const std::vector<MemberId>& left) const {
-  return ranks_text(left) + is_or_are(left.size()) + " left of " + std::to_string(config_.members) +
-         ", fewer than --min-np " + std::to_string(config_.min_members);
 }
 
 }  // namespace horo

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -62,7 +63,7 @@ using MembershipEvent =
 
 struct SendToMember {
   MemberId id = 0;
-  GuardMessage message;
+  std::shared_ptr<const GuardMessage> message;  // one object for all members that get it at one time
 };
 // One line of the job's story: which member died, how it was seen, what was decided, how long it took.
 struct Say {
@@ -80,6 +81,7 @@ struct MemberState {
   std::string detail;  // why it failed, died or was evicted, as it was sent: may have control characters; kDrained: it
                        // leaves or has left after a notice
   bool can_answer = false;  // it has a session, and its process runs
+  bool operator==(const MemberState&) const = default;
 };
 
 // What a decision maker that starts anew must know. All else is told again by the guards.
@@ -115,9 +117,12 @@ class JobMembership {
   };
   std::vector<MembershipAction> tell_again(const std::vector<Touched>& members, TimePoint now);
   MembershipSnapshot snapshot() const;
+  // Makes it equal to snapshot(), of which it must be an earlier result.
+  void update(MembershipSnapshot& snapshot) const;
+  std::uint64_t changes() const { return changes_; }  // rises when snapshot() changes
   // The caller has not heard the members for a while: it evicts none before.
   void evict_not_before(TimePoint time) { evicts_from_ = std::max(evicts_from_, time); }
-  // When TimePassed is due; nothing: not before another event.
+  // When TimePassed is due, or earlier; nothing: not before another event.
   std::optional<TimePoint> next_deadline() const;
 
   std::uint32_t epoch() const { return epoch_; }
@@ -185,9 +190,12 @@ class JobMembership {
   void begin_epoch(const std::vector<MemberId>& members);
   std::optional<Effects> missing_effects(const std::vector<MemberId>& members) const;
   void end_without_effects(const std::vector<MemberId>& members);
+  void end_too_large(const std::vector<MemberId>& members);
+  void end_for_all(const std::vector<MemberId>& members, const std::string& why);
   void park(std::size_t left);
   void update_park();
   void restore_departure(MemberId id);
+  void recount();
   void tell_view_again(const Touched& touched);
   void end_job(const std::string& text);
   void tell_running();
@@ -198,26 +206,36 @@ class JobMembership {
   bool is_here(MemberId id) const { return at(id).presence == Presence::kHere; }
   std::vector<MemberId> here() const;  // of the current epoch
   bool is_enough(std::size_t here) const;
-  bool is_settled() const { return settled_ && settled_->epoch == epoch_; }
+  bool is_settled() const { return settled_ && std::get<Settle>(*settled_).epoch == epoch_; }
   bool is_waited_for(MemberId id) const { return is_here(id) && !at(id).frozen; }
-  std::optional<TimePoint> eviction_time(MemberId id) const;
+  bool has_running() const;
+  std::optional<TimePoint> eviction_time(MemberId id, bool has_running) const;
+  std::optional<TimePoint> earliest_eviction() const;
   std::uint32_t host_of(MemberId id) const { return config_.hosts.empty() ? 0 : config_.hosts.at(id); }
   std::string name_of(MemberId id) const;                    // "rank 1 (member 2)"
   static std::string left_words(const std::string& reason);  // " left (drained)"
   std::string departures_text() const;  // "rank 1 died (signal 9 (SIGKILL)), rank 2 left; "; or empty
   std::string left_text(const std::vector<MemberId>& left) const;
-  void send(MemberId id, GuardMessage message) { actions_.emplace_back(SendToMember{id, std::move(message)}); }
+  void send(MemberId id, std::shared_ptr<const GuardMessage> message);
+  void send(MemberId id, GuardMessage message);
+  void send_all(const std::vector<MemberId>& ids, GuardMessage message);
   void say(const std::string& text) { actions_.emplace_back(Say{text}); }
 
   const MembershipConfig config_;
   std::vector<Member> members_;  // by id
   std::vector<MemberId> view_;
   std::uint32_t epoch_ = 0;
-  View sent_view_;                 // of this epoch, if it is not the first
-  std::optional<Settle> settled_;  // the last one, of this epoch or the one before
+  // Of view_: members that are here; of these, members that are waited for, and members that run in this epoch.
+  std::size_t here_ = 0, waited_for_ = 0, installed_ = 0;
+  std::uint64_t changes_ = 0;
+  std::shared_ptr<const GuardMessage> sent_view_;  // of this epoch, if it is not the first
+  std::shared_ptr<const GuardMessage> settled_;    // the last one, of this epoch or the one before; null: none
   TimePoint evicts_from_ = TimePoint::min();
   bool is_restored_ = false;  // another one has begun the current epoch
   std::optional<Closing> closing_;
+  bool has_asked_ = false;  // all that are waited for
+  // No member is to be evicted before; nothing: to be looked for.
+  std::optional<TimePoint> next_eviction_;
   std::vector<Departure> departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
   // Lower id first: epochs that ended by this pair alone. Members of different hosts count as their hosts.

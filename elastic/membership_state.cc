@@ -9,6 +9,13 @@
 #include "horo/base/error.h"
 
 namespace horo {
+namespace {
+
+std::string is_or_are(std::size_t count) {
+  return count == 1 ? " is" : " are";
+}
+
+}  // namespace
 
 // The guards tell again which members are stopped, frozen or installed, and those that have gone out since.
 JobMembership::JobMembership(const MembershipConfig& config, const MembershipSnapshot& snapshot, TimePoint evicts_from)
@@ -23,11 +30,12 @@ JobMembership::JobMembership(const MembershipConfig& config, const MembershipSna
   }
   view_ = ids;
   epoch_ = snapshot.view.epoch;
-  sent_view_ = snapshot.view;
-  settled_ = snapshot.settled;
+  sent_view_ = std::make_shared<const GuardMessage>(snapshot.view);
+  if (snapshot.settled) settled_ = std::make_shared<const GuardMessage>(*snapshot.settled);
   end_ = snapshot.end;
   evicts_from_ = evicts_from;
   is_restored_ = true;
+  recount();
   is_over_told_ = is_over();
   for (const MemberId id : view_) restore_departure(id);
 }
@@ -56,13 +64,25 @@ void JobMembership::restore_departure(MemberId id) {
 
 MembershipSnapshot JobMembership::snapshot() const {
   MembershipSnapshot now;
-  for (const Member& member : members_) now.members.push_back({member.presence, member.detail, member.failure});
-  now.view = sent_view_;
-  now.view.epoch = epoch_;
-  now.view.members = view_;
-  now.settled = settled_;
-  now.end = end_;
+  update(now);
   return now;
+}
+
+// The View and the Settle of an epoch do not change, and may be large.
+void JobMembership::update(MembershipSnapshot& now) const {
+  now.members.clear();
+  for (const Member& member : members_) now.members.push_back({member.presence, member.detail, member.failure});
+  if (now.view.epoch != epoch_ || now.view.members.empty()) {
+    now.view = std::get<View>(*sent_view_);
+    now.view.epoch = epoch_;
+    now.view.members = view_;
+  }
+  if (settled_ == nullptr) {
+    now.settled.reset();
+  } else if (const auto& settled = std::get<Settle>(*settled_); !now.settled || now.settled->epoch != settled.epoch) {
+    now.settled = settled;
+  }
+  now.end = end_;
 }
 
 // All Views before the first Freeze of their epoch: a member handles a Freeze only in the epoch that it is in.
@@ -83,7 +103,7 @@ std::vector<MembershipAction> JobMembership::tell_again(const std::vector<Touche
     const Member& member = at(one.id);
     if (!is_here(one.id)) continue;
     if (closing_ && !member.frozen) send(one.id, Freeze{epoch_, closing_->lost, closing_->reason});
-    if (member.frozen && is_settled()) send(one.id, *settled_);
+    if (member.frozen && is_settled()) send(one.id, settled_);
     if (member.frozen && is_parked()) {
       send(one.id, Parked{static_cast<std::uint32_t>(parked_), static_cast<std::uint32_t>(config_.min_members)});
     }
@@ -95,7 +115,7 @@ std::vector<MembershipAction> JobMembership::tell_again(const std::vector<Touche
 // is done; then they start again. If they were told to settle before, they deliver what that says, as the others did.
 void JobMembership::tell_view_again(const Touched& touched) {
   if (!is_here(touched.id) || touched.viewed >= epoch_) return;
-  if (settled_ && !is_settled()) send(touched.id, *settled_);
+  if (settled_ && !is_settled()) send(touched.id, settled_);
   send(touched.id, sent_view_);
 }
 
@@ -143,22 +163,22 @@ std::vector<MemberId> JobMembership::judged_members() const {
   std::vector<MemberId> judged;
   std::copy_if(view_.begin(), view_.end(), std::back_inserter(judged),
                [&](MemberId id) { return is_here(id) || at(id).presence == Presence::kLeft; });
-  return is_enough(here().size()) ? judged : view_;
+  return is_enough(here_) ? judged : view_;
 }
 
 std::optional<TimePoint> JobMembership::next_deadline() const {
   if (is_over()) return std::nullopt;
   std::optional<TimePoint> next;
   if (is_parked()) next = *parked_since_ + config_.park_timeout;
-  if (const auto until = alike_until(); until && now_ < *until && !is_parked()) next = until;
-  for (const MemberId id : here()) {
-    if (const auto until = eviction_time(id)) next = std::min(*until, next.value_or(*until));
+  if (closing_ && waited_for_ == 0 && !is_parked()) {
+    if (const auto until = alike_until(); until && now_ < *until) next = until;
   }
-  return next;
+  const TimePoint eviction = next_eviction_ ? *next_eviction_ : earliest_eviction().value_or(TimePoint::max());
+  return eviction == TimePoint::max() ? next : std::min(eviction, next.value_or(eviction));
 }
 
 bool JobMembership::is_over() const {
-  return end_ || here().empty();
+  return end_ || here_ == 0;
 }
 
 // A member that has left in good order has done its part: the others, which end later, go on without it.
@@ -185,8 +205,62 @@ std::vector<MemberId> JobMembership::here() const {
 }
 
 std::string JobMembership::name_of(MemberId id) const {
-  const auto rank = std::find(view_.begin(), view_.end(), id) - view_.begin();
+  const auto rank = std::lower_bound(view_.begin(), view_.end(), id) - view_.begin();
   return "rank " + std::to_string(rank) + " (member " + std::to_string(id) + ")";
+}
+
+void JobMembership::recount() {
+  here_ = waited_for_ = installed_ = 0;
+  for (const MemberId id : view_) {
+    const Member& member = at(id);
+    if (!is_here(id)) continue;
+    ++here_;
+    if (!member.frozen) ++waited_for_;
+    if (member.is_installed) ++installed_;
+  }
+  next_eviction_.reset();
+}
+
+std::optional<TimePoint> JobMembership::earliest_eviction() const {
+  std::optional<TimePoint> earliest;
+  const bool runs = has_running();
+  for (const MemberId id : view_) {
+    if (!is_here(id)) continue;
+    if (const auto until = eviction_time(id, runs)) earliest = std::min(*until, earliest.value_or(*until));
+  }
+  return earliest;
+}
+
+bool JobMembership::has_running() const {
+  return std::any_of(view_.begin(), view_.end(), [&](MemberId id) {
+    return at(id).presence == Presence::kLeft || (is_here(id) && !at(id).stopped);
+  });
+}
+
+// ---- Messages and texts.
+
+void JobMembership::send(MemberId id, std::shared_ptr<const GuardMessage> message) {
+  actions_.emplace_back(SendToMember{id, std::move(message)});
+}
+
+void JobMembership::send(MemberId id, GuardMessage message) {
+  send(id, std::make_shared<const GuardMessage>(std::move(message)));
+}
+
+void JobMembership::send_all(const std::vector<MemberId>& ids, GuardMessage message) {
+  const auto shared = std::make_shared<const GuardMessage>(std::move(message));
+  for (const MemberId id : ids) send(id, shared);
+}
+
+std::string JobMembership::departures_text() const {
+  std::string text;
+  for (const Departure& departure : departures_) text += (text.empty() ? "" : ", ") + departure.text;
+  return text.empty() ? text : text + "; ";
+}
+
+std::string JobMembership::left_text(const std::vector<MemberId>& left) const {
+  return ranks_text(left) + is_or_are(left.size()) + " left of " + std::to_string(config_.members) +
+         ", fewer than --min-np " + std::to_string(config_.min_members);
 }
 
 }  // namespace horo

@@ -3,6 +3,7 @@
 #include "elastic/service/rendezvous_core.h"
 
 #include <algorithm>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -20,6 +21,9 @@ constexpr std::size_t kMostOrders = 4'096;               // that a host has not 
 constexpr std::size_t kKeptLines = 1'000;
 constexpr int kTermBits = 32;  // the number of a line or a registration is the term and its place in the term
 constexpr std::size_t kMostEnded = 8'192;
+// With many hosts the state of the job is told less often: what it costs grows with their square.
+constexpr std::size_t kHostsToldAtOnce = 16;
+constexpr std::chrono::milliseconds kViewPauseOfHost{1};
 
 MemberId id_of(const HostEvent& event) {
   return std::visit([](const auto& one) { return one.id; }, event);
@@ -40,12 +44,16 @@ RendezvousCore::RendezvousCore(RecordStore& store, std::function<void(std::uint3
   const StoredRecord stored = store_.read();
   revision_ = stored.revision;
   if (revision_ > 0) record_ = decode_job_record(stored.bytes);
-  stored_ = stored.bytes;
   ++record_.term;
+  is_record_changed_ = true;
   if (revision_ == 0) return;
   const TimePoint evicts_from = now + std::max(record_.spec.silence_limit, kLeastGrace);
-  membership_ = std::make_unique<JobMembership>(membership_config(), record_.membership, evicts_from);
+  const MembershipConfig config = membership_config();
+  host_of_ = config.hosts;
+  membership_ = std::make_unique<JobMembership>(config, record_.membership, evicts_from);
+  view_.begin(job_view_of(*membership_, host_of_.size()));
   for (const auto& [host, incarnation] : record_.incarnations) hosts_[host].lease_end = evicts_from;
+  next_lease_end_ = evicts_from;
   store_changes();
   if (!record_.is_over) carry_out({Say{"the rendezvous runs again, in term " + std::to_string(record_.term)}});
 }
@@ -97,18 +105,21 @@ Registration RendezvousCore::register_host(const HostHello& hello, TimePoint now
                       " was started with another number of hosts or ranks, --min-np, --evict-after or --park-timeout "
                       "than the first host: all hosts need the same");
   }
-  record_.incarnations.emplace(hello.host, hello.incarnation);
+  if (record_.incarnations.emplace(hello.host, hello.incarnation).second) is_record_changed_ = true;
   Host& host = hosts_[hello.host];
-  host = Host{record_.term << kTermBits | ++registrations_, now + record_.spec.silence_limit, host.is_silent, {}};
+  end_registration(host);
+  host = Host{record_.term << kTermBits | ++registrations_, now + record_.spec.silence_limit, host.is_silent, {}, 0};
+  registered_[host.registration] = hello.host;
+  next_lease_end_ = std::min(next_lease_end_, host.lease_end);
   const Registration registration{host.registration, record_.term, record_.spec.silence_limit};
   for (const StoryTold& line : story_) {
     if (line.number > hello.past.told) host.orders.push_back(line);
   }
   take_past(hello, now);
   if (membership_->end_text()) host.orders.emplace_back(EndJob{*membership_->end_text()});
-  told_view_.clear();  // this host has not seen it
   store_changes();
-  tell_view();
+  update_view(now);
+  to_wake_.push_back(hello.host);
   wake();
   return registration;
 }
@@ -133,41 +144,52 @@ void RendezvousCore::begin_job(const HostHello& hello) {
   const std::size_t ended = record_.ended.size();
   if (ended > kMostEnded) record_.ended.erase(record_.ended.begin(), record_.ended.end() - kMostEnded);
   record_.incarnations.clear();
+  record_.membership = {};
   record_.is_over = false;
+  is_record_changed_ = true;
   hosts_.clear();
+  registered_.clear();
+  next_lease_end_ = TimePoint::max();
   story_.clear();
-  secret_epoch_ = 0;
-  membership_ = std::make_unique<JobMembership>(membership_config());
+  secrets_ = {};
+  const MembershipConfig config = membership_config();
+  host_of_ = config.hosts;
+  membership_ = std::make_unique<JobMembership>(config);
+  view_.begin(first_job_view(host_of_.size()));
+  next_view_ = {};
 }
 
 // First all that has happened, then what the members need: what one member needs depends on the others. A past has no
 // MemberContinued: a member that is not stopped may have been, when the host told of it last. Orders of this host's
 // members that come of its past are left out, since tell_again() has them in their order.
 void RendezvousCore::take_past(const HostHello& hello, TimePoint now) {
+  Actions actions;
   for (const MemberPast& member : hello.past.members) {
     const bool is_stopped = std::any_of(member.events.begin(), member.events.end(), [](const HostEvent& event) {
       return std::holds_alternative<MemberStopped>(event);
     });
-    if (!is_stopped) carry_out(membership_->on(MemberContinued{member.id}, now), hello.host);
-    for (const HostEvent& event : member.events) carry_out(membership_->on(membership_event(event), now), hello.host);
+    if (!is_stopped) take(MemberContinued{member.id}, now, actions);
+    for (const HostEvent& event : member.events) take(membership_event(event), now, actions);
   }
+  carry_out(std::move(actions), hello.host);
   std::vector<JobMembership::Touched> members;
   for (const MemberPast& member : hello.past.members) members.push_back({member.id, member.viewed});
   carry_out(membership_->tell_again(members, now));
 }
 
+void RendezvousCore::take(const MembershipEvent& event, TimePoint now, Actions& actions) {
+  Actions more = membership_->on(event, now);
+  actions.insert(actions.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
 RendezvousCore::Host& RendezvousCore::registered(std::uint64_t registration) {
-  for (auto& [number, host] : hosts_) {
-    if (registration != 0 && host.registration == registration) return host;
-  }
-  throw NotRegistered("the host has to register again");
+  return hosts_.at(host_of(registration));
 }
 
 std::uint32_t RendezvousCore::host_of(std::uint64_t registration) const {
-  for (const auto& [number, host] : hosts_) {
-    if (registration != 0 && host.registration == registration) return number;
-  }
-  throw NotRegistered("the host has to register again");
+  const auto found = registered_.find(registration);
+  if (found == registered_.end()) throw NotRegistered("the host has to register again");
+  return found->second;
 }
 
 // ---- Calls of a registered host.
@@ -177,12 +199,13 @@ void RendezvousCore::report(std::uint64_t registration, const std::vector<HostEv
   const std::uint32_t host = host_of(registration);
   for (const HostEvent& event : events) {
     const MemberId id = id_of(event);
-    if (id >= record_.spec.members() || record_.spec.host_of(id) != host)
+    if (id >= host_of_.size() || host_of_[id] != host)
       throw HostRefused("a host tells of a member that it does not have");
   }
-  for (const HostEvent& event : events) carry_out(membership_->on(membership_event(event), now));
-  store_changes();
-  tell_view();
+  Actions actions;
+  for (const HostEvent& event : events) take(membership_event(event), now, actions);
+  carry_out(std::move(actions));
+  update_view(now);
   wake();
 }
 
@@ -194,7 +217,10 @@ void RendezvousCore::beat(std::uint64_t registration, TimePoint now) {
 
 std::optional<HostOrder> RendezvousCore::take_order(std::uint64_t registration) {
   Host& host = registered(registration);
-  if (host.orders.empty()) return std::nullopt;
+  if (host.orders.empty()) {
+    if (host.told == view_.last()) return std::nullopt;
+    return JobChanged{view_.since(std::exchange(host.told, view_.last()))};
+  }
   HostOrder first = std::move(host.orders.front());
   host.orders.pop_front();
   return first;
@@ -223,29 +249,39 @@ void RendezvousCore::note_time(TimePoint now) {
 void RendezvousCore::pass_time(TimePoint now) {
   note_time(now);
   if (membership_ == nullptr) return;
+  Actions actions;
+  evict_silent_hosts(now, actions);
+  take(TimePassed{}, now, actions);
+  carry_out(std::move(actions));
+  update_view(now);
+  wake();
+}
+
+void RendezvousCore::evict_silent_hosts(TimePoint now, Actions& actions) {
+  if (now < next_lease_end_) return;
+  next_lease_end_ = TimePoint::max();
   for (auto& [number, host] : hosts_) {
-    if (host.is_silent || now < host.lease_end || !has_members_here(number)) continue;
+    if (host.is_silent || !has_members_here(number)) continue;
+    if (now < host.lease_end) {
+      next_lease_end_ = std::min(next_lease_end_, host.lease_end);
+      continue;
+    }
     host.is_silent = true;
     const std::string why =
         "did not answer for " + duration_text(record_.spec.silence_limit) + " (" + host_text(number) + " is silent)";
     const MemberId first = record_.spec.first_member(number);
     for (MemberId id = first; id < first + record_.spec.ranks_by_host[number]; ++id) {
-      carry_out(membership_->on(MemberSilent{id, why}, now));
+      take(MemberSilent{id, why}, now, actions);
     }
   }
-  carry_out(membership_->on(TimePassed{}, now));
-  store_changes();
-  tell_view();
-  wake();
 }
 
 std::optional<TimePoint> RendezvousCore::next_deadline() const {
-  if (membership_ == nullptr || membership_->is_over()) return std::nullopt;
-  TimePoint next = std::min(membership_->next_deadline().value_or(ran_ + kTick), ran_ + kTick);
-  for (const auto& [number, host] : hosts_) {
-    if (!host.is_silent && has_members_here(number)) next = std::min(next, host.lease_end);
-  }
-  return next;
+  if (membership_ == nullptr) return std::nullopt;
+  const std::optional<TimePoint> view = is_view_old_ ? std::optional(next_view_) : std::nullopt;
+  if (membership_->is_over()) return view;
+  const TimePoint tick = std::min(ran_ + kTick, next_lease_end_);
+  return std::min({tick, membership_->next_deadline().value_or(tick), view.value_or(tick)});
 }
 
 std::optional<JobView> RendezvousCore::job() const {
@@ -256,34 +292,29 @@ std::optional<JobView> RendezvousCore::job() const {
 // ---- Orders.
 
 void RendezvousCore::store_changes() {
-  if (membership_ == nullptr) return;
-  record_.membership = membership_->snapshot();
+  if (membership_ == nullptr || (!is_record_changed_ && stored_membership_ == membership_->changes())) return;
+  membership_->update(record_.membership);
   record_.is_over = membership_->is_over();
-  std::vector<std::byte> bytes = encode(record_);
-  if (bytes == stored_) return;
   try {
-    if (!store_.write(revision_, bytes)) throw StoreLost("another rendezvous has written to the record of the job");
+    if (!store_.write(revision_, encode(record_)))
+      throw StoreLost("another rendezvous has written to the record of the job");
   } catch (const std::system_error& error) {
     throw StoreLost(std::string("the record of the job cannot be stored: ") + error.what());
   }
   ++revision_;
-  stored_ = std::move(bytes);
+  is_record_changed_ = false;
+  stored_membership_ = membership_->changes();
 }
 
-void RendezvousCore::carry_out(std::vector<MembershipAction> actions, std::optional<std::uint32_t> except) {
+void RendezvousCore::carry_out(Actions actions, std::optional<std::uint32_t> except) {
   if (actions.empty()) return;
   store_changes();
-  for (MembershipAction& action : actions) {
-    if (auto* sent = std::get_if<SendToMember>(&action)) {
-      if (auto* view = std::get_if<View>(&sent->message)) {
-        if (view->epoch != secret_epoch_) secret_ = make_job_key();
-        secret_epoch_ = view->epoch;
-        view->secret = secret_;
-      }
-      const auto host = static_cast<std::uint32_t>(record_.spec.host_of(sent->id));
-      if (host != except) order(host, std::move(*sent));
+  for (const MembershipAction& action : actions) {
+    if (const auto* sent = std::get_if<SendToMember>(&action)) {
+      const std::uint32_t host = host_of_.at(sent->id);
+      if (host != except) send(host, sent->id, secrets_.with_secret(sent->message));
     } else if (const auto* say = std::get_if<Say>(&action)) {
-      story_.push_back({record_.term << kTermBits | ++lines_, say->text});
+      story_.push_back({record_.term << kTermBits | ++lines_, say->text.substr(0, kMaxStoryLine)});
       if (story_.size() > kKeptLines) story_.erase(story_.begin());
       tell_all(story_.back());
     } else if (const auto* end = std::get_if<EndJob>(&action)) {
@@ -292,13 +323,25 @@ void RendezvousCore::carry_out(std::vector<MembershipAction> actions, std::optio
   }
 }
 
-void RendezvousCore::tell_view() {
-  if (membership_ == nullptr) return;
-  const HostOrder view = job_view_of(*membership_, record_.spec.members());
-  std::vector<std::byte> bytes = encode(AgentSays(view));
-  if (bytes == told_view_) return;
-  told_view_ = std::move(bytes);
-  tell_all(view);
+// Members of a host that get the same message are named by one order.
+void RendezvousCore::send(std::uint32_t number, MemberId id, std::shared_ptr<const GuardMessage> message) {
+  const auto host = hosts_.find(number);
+  if (host != hosts_.end() && !host->second.orders.empty()) {
+    auto* last = std::get_if<SendToMembers>(&host->second.orders.back());
+    if (last != nullptr && last->message == message && last->ids.back() < id) return last->ids.push_back(id);
+  }
+  order(number, SendToMembers{{id}, std::move(message)});
+}
+
+// What hosts are told is stored before: a host may end when its members are out.
+void RendezvousCore::update_view(TimePoint now) {
+  is_view_old_ = true;
+  if (now < next_view_) return;
+  store_changes();
+  is_view_old_ = false;
+  if (!view_.update(job_view_of(*membership_, host_of_.size()))) return;
+  if (hosts_.size() > kHostsToldAtOnce) next_view_ = now + kViewPauseOfHost * hosts_.size();
+  for (const auto& [number, host] : hosts_) to_wake_.push_back(number);
 }
 
 void RendezvousCore::tell_all(const HostOrder& one) {
@@ -311,11 +354,14 @@ void RendezvousCore::order(std::uint32_t number, HostOrder one) {
   if (found == hosts_.end() || found->second.registration == 0) return;
   Host& host = found->second;
   host.orders.push_back(std::move(one));
-  if (host.orders.size() > kMostOrders) {
-    host.orders.clear();
-    host.registration = 0;
-  }
+  if (host.orders.size() > kMostOrders) end_registration(host);
   to_wake_.push_back(number);
+}
+
+void RendezvousCore::end_registration(Host& host) {
+  registered_.erase(host.registration);
+  host.registration = 0;
+  host.orders.clear();
 }
 
 void RendezvousCore::wake() {

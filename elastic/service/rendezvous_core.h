@@ -15,9 +15,12 @@
 #include <vector>
 
 #include "elastic/host_messages.h"
+#include "elastic/job_view.h"
 #include "elastic/membership.h"
 #include "elastic/service/job_record.h"
 #include "elastic/service/record_log.h"
+#include "elastic/service/view_changes.h"
+#include "elastic/view_secrets.h"
 #include "horo/base/time.h"
 
 namespace horo {
@@ -66,8 +69,8 @@ class RendezvousCore {
   std::uint32_t host_of(std::uint64_t registration) const;
 
   void pass_time(TimePoint now);
-  // When pass_time() is due; nothing: not before another call. If it comes much later, this process did not run for
-  // a while: then no host loses its members for having been silent.
+  // When pass_time() is due, or earlier; nothing: not before another call. If it comes much later, this process did not
+  // run for a while: then no host loses its members for having been silent.
   std::optional<TimePoint> next_deadline() const;
 
   std::uint64_t term() const { return record_.term; }
@@ -81,18 +84,24 @@ class RendezvousCore {
     TimePoint lease_end{};
     bool is_silent = false;  // its members are evicted
     std::deque<HostOrder> orders;
+    std::uint64_t told = 0;  // the last change of the job's state that it has taken; 0: none
   };
+  using Actions = std::vector<MembershipAction>;
 
   void note_time(TimePoint now);
   static void check_hello(const HostHello& hello);
   bool is_new_job(std::uint32_t host, std::uint64_t incarnation) const;
   void begin_job(const HostHello& hello);
   void take_past(const HostHello& hello, TimePoint now);
-  void carry_out(std::vector<MembershipAction> actions, std::optional<std::uint32_t> except = std::nullopt);
+  void take(const MembershipEvent& event, TimePoint now, Actions& actions);
+  void evict_silent_hosts(TimePoint now, Actions& actions);
+  void carry_out(Actions actions, std::optional<std::uint32_t> except = std::nullopt);
   void store_changes();
-  void tell_view();
+  void update_view(TimePoint now);
+  void send(std::uint32_t host, MemberId id, std::shared_ptr<const GuardMessage> message);
   void tell_all(const HostOrder& order);
   void order(std::uint32_t host, HostOrder order);
+  void end_registration(Host& host);
   void wake();
   Host& registered(std::uint64_t registration);
   bool has_members_here(std::uint32_t host) const;
@@ -102,16 +111,21 @@ class RendezvousCore {
   const std::function<void(std::uint32_t)> on_orders_;
   TimePoint ran_;  // the last time that this object was told
   std::uint64_t revision_ = 0;
-  std::vector<std::byte> stored_;
   JobRecord record_;
+  bool is_record_changed_ = false;             // other than by membership_
+  std::uint64_t stored_membership_ = 0;        // its changes()
   std::unique_ptr<JobMembership> membership_;  // null: no job has begun
+  std::vector<std::uint32_t> host_of_;         // of the members, by id
   std::map<std::uint32_t, Host> hosts_;
+  std::map<std::uint64_t, std::uint32_t> registered_;  // host by registration
+  TimePoint next_lease_end_ = TimePoint::max();        // no lease of a host with members ends before
   std::uint64_t registrations_ = 0;
   std::vector<StoryTold> story_;  // of this term
   std::uint64_t lines_ = 0;
-  std::uint32_t secret_epoch_ = 0;
-  JobKey secret_{};  // of the epoch secret_epoch_, if that is not 0; never stored
-  std::vector<std::byte> told_view_;
+  ViewSecrets secrets_;
+  ViewChanges view_;  // as hosts are told; made anew when that is due
+  bool is_view_old_ = false;
+  TimePoint next_view_{};  // it is not made anew before
   std::vector<std::uint32_t> to_wake_;
 };
 

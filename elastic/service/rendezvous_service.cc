@@ -1,6 +1,7 @@
 #include "elastic/service/rendezvous_service.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -13,11 +14,12 @@ namespace {
 namespace rpc = rendezvous::v1;
 
 constexpr std::size_t kOrdersAtOnce = 64;
+constexpr std::size_t kBytesAtOnce = 1 << 20;  // before the last order
 
-std::string order_text(const HostOrder& order) {
-  const std::vector<std::byte> bytes = encode(AgentSays(order));
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
+// This process ends, and answers no call any more.
+struct ServiceEnds : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 std::span<const std::byte> request_bytes(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -26,20 +28,27 @@ std::span<const std::byte> request_bytes(const std::string& text) {
 }  // namespace
 
 // The stream of a host's orders. gRPC destroys it after OnDone().
-class RendezvousService::OrderStream final : public grpc::ServerWriteReactor<rpc::Orders> {
+class RendezvousService::OrderStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  OrderStream(RendezvousService& service, std::uint64_t registration)
-      : service_(service), registration_(registration) {}
+  explicit OrderStream(RendezvousService& service) : service_(service) {}
 
   // The caller of these holds the service's mutex.
+  void begin(std::uint32_t host, std::uint64_t registration) {
+    host_ = host;
+    registration_ = registration;
+  }
+  std::uint32_t host() const { return host_; }
   std::uint64_t registration() const { return registration_; }
   bool is_free() const { return !is_writing_ && !is_finished_; }
-  void write(rpc::Orders orders) {
+  void write(grpc::ByteBuffer orders) {
     orders_ = std::move(orders);
     is_writing_ = true;
     StartWrite(&orders_);
   }
-  void end_write() { is_writing_ = false; }
+  void end_write() {
+    is_writing_ = false;
+    orders_.Clear();
+  }
   void refuse(const grpc::Status& status) {
     if (!std::exchange(is_finished_, true)) Finish(status);
   }
@@ -57,8 +66,9 @@ class RendezvousService::OrderStream final : public grpc::ServerWriteReactor<rpc
 
  private:
   RendezvousService& service_;
-  const std::uint64_t registration_;
-  rpc::Orders orders_;
+  std::uint32_t host_ = 0;
+  std::uint64_t registration_ = 0;
+  grpc::ByteBuffer orders_;
   bool is_writing_ = false, is_finished_ = false;
 };
 
@@ -70,6 +80,7 @@ RendezvousService::RendezvousService(RecordStore& store, const JobAuthority& aut
       timer_([this](const std::stop_token& stop) { pass_time(stop); }) {}
 
 RendezvousService::~RendezvousService() {
+  MutexLock lock(mutex_);
   timer_.request_stop();
   changed_.notify_all();
 }
@@ -85,15 +96,21 @@ void RendezvousService::close(std::chrono::milliseconds limit) {
   const TimePoint until = Clock::now() + limit;
   const auto is_free = [](const auto& one) { return one.second->is_free(); };
   while (!std::all_of(streams_.begin(), streams_.end(), is_free) && Clock::now() < until) {
-    changed_.wait_until(mutex_, until);
+    written_.wait_until(mutex_, until);
   }
   for (const auto& [host, stream] : streams_) stream->close();
 }
 
+// ---- Calls. What is told is decoded before the lock is taken.
+
 grpc::ServerUnaryReactor* RendezvousService::Enroll(grpc::CallbackServerContext* context,
                                                     const rpc::EnrollRequest* request, rpc::EnrollReply* reply) {
-  return answer(context, [&]() REQUIRES(mutex_) {
-    core_.check_incarnation(request->host(), request->incarnation());
+  return answer(context, [&] {
+    {
+      MutexLock lock(mutex_);
+      check_fault();
+      core_.check_incarnation(request->host(), request->incarnation());
+    }
     reply->set_certificate(
         authority_.sign(request->certificate_request(), host_name_of(request->host(), request->incarnation())));
     reply->set_roots(authority_.roots_pem());
@@ -102,15 +119,18 @@ grpc::ServerUnaryReactor* RendezvousService::Enroll(grpc::CallbackServerContext*
 
 grpc::ServerUnaryReactor* RendezvousService::Register(grpc::CallbackServerContext* context,
                                                       const rpc::RegisterRequest* request, rpc::RegisterReply* reply) {
-  return answer(context, [&]() REQUIRES(mutex_) {
+  return answer(context, [&] {
     const std::string name = host_name_of(request->host(), request->incarnation());
     if (owner_.caller(*context) != name) throw HostRefused("the certificate is not that of " + name);
     HostHello hello{decode_job_spec(request_bytes(request->spec())), request->host(), request->incarnation(), {}};
     GuardSays past = decode_guard_says(request_bytes(request->past()));
     if (!std::holds_alternative<HostPast>(past)) throw ProtocolError("a host without a past");
     hello.past = std::get<HostPast>(std::move(past));
+    MutexLock lock(mutex_);
+    check_fault();
     const Registration registration = core_.register_host(hello, Clock::now());
     names_[request->host()] = name;
+    wake_timer();
     reply->set_registration(registration.number);
     reply->set_term(registration.term);
     reply->set_lease_ms(static_cast<std::uint32_t>(registration.lease.count()));
@@ -119,62 +139,95 @@ grpc::ServerUnaryReactor* RendezvousService::Register(grpc::CallbackServerContex
 
 grpc::ServerUnaryReactor* RendezvousService::Report(grpc::CallbackServerContext* context,
                                                     const rpc::ReportRequest* request, rpc::ReportReply*) {
-  return answer(context, [&]() REQUIRES(mutex_) {
-    check_caller(*context, request->registration());
+  return answer(context, [&] {
+    const std::optional<std::string> caller = owner_.caller(*context);
     std::vector<HostEvent> events;
     for (const std::string& bytes : request->events()) {
       GuardSays says = decode_guard_says(request_bytes(bytes));
       if (!std::holds_alternative<HostEvent>(says)) throw ProtocolError("an event that is none");
       events.push_back(std::get<HostEvent>(std::move(says)));
     }
+    MutexLock lock(mutex_);
+    check_fault();
+    host_of(request->registration(), caller);
     core_.report(request->registration(), events, Clock::now());
+    wake_timer();
   });
 }
 
 grpc::ServerUnaryReactor* RendezvousService::Beat(grpc::CallbackServerContext* context, const rpc::BeatRequest* request,
                                                   rpc::BeatReply*) {
-  return answer(context, [&]() REQUIRES(mutex_) {
-    check_caller(*context, request->registration());
+  return answer(context, [&] {
+    const std::optional<std::string> caller = owner_.caller(*context);
+    MutexLock lock(mutex_);
+    check_fault();
+    host_of(request->registration(), caller);
     core_.beat(request->registration(), Clock::now());
   });
 }
 
 grpc::ServerUnaryReactor* RendezvousService::Status(grpc::CallbackServerContext* context, const rpc::StatusRequest*,
                                                     rpc::StatusReply* reply) {
-  return answer(context, [&]() REQUIRES(mutex_) {
+  return answer(context, [&] {
     if (!owner_.caller(*context)) throw HostRefused("the certificate is not of this job's authority");
-    reply->set_term(core_.term());
-    if (const auto job = core_.job()) reply->set_job(order_text(HostOrder(*job)));
+    std::optional<JobView> job;
+    {
+      MutexLock lock(mutex_);
+      check_fault();
+      reply->set_term(core_.term());
+      job = core_.job();
+    }
+    if (!job) return;
+    const std::vector<std::byte> bytes = encode(*job);
+    reply->set_job(bytes.data(), bytes.size());
   });
 }
 
-grpc::ServerWriteReactor<rpc::Orders>* RendezvousService::Watch(grpc::CallbackServerContext* context,
-                                                                const rpc::WatchRequest* request) {
-  auto* stream = new OrderStream(*this, request->registration());
-  MutexLock lock(mutex_);
-  const grpc::Status status = status_of([&]() REQUIRES(mutex_) {
-    check_caller(*context, request->registration());
-    const std::uint32_t host = core_.host_of(request->registration());
-    if (const auto old = streams_.find(host); old != streams_.end()) old->second->close();
-    streams_[host] = stream;
-    write_orders(host);
-  });
-  if (!status.ok()) stream->refuse(status);
+grpc::ServerWriteReactor<grpc::ByteBuffer>* RendezvousService::Watch(grpc::CallbackServerContext* context,
+                                                                     const grpc::ByteBuffer* request) {
+  auto* stream = new OrderStream(*this);
+  const grpc::Status status = status_of([&] { start(*stream, *context, *request); });
+  if (!status.ok()) {
+    MutexLock lock(mutex_);
+    stream->refuse(status);
+  }
   return stream;
 }
 
-void RendezvousService::check_caller(const grpc::CallbackServerContext& context, std::uint64_t registration) const {
-  const auto name = names_.find(core_.host_of(registration));
-  if (name == names_.end() || owner_.caller(context) != name->second)
+void RendezvousService::start(OrderStream& stream, const grpc::CallbackServerContext& context,
+                              const grpc::ByteBuffer& request) {
+  grpc::ByteBuffer bytes = request;
+  rpc::WatchRequest watch;
+  if (!grpc::SerializationTraits<rpc::WatchRequest>::Deserialize(&bytes, &watch).ok())
+    throw ProtocolError("a message that is malformed");
+  const std::optional<std::string> caller = owner_.caller(context);
+  MutexLock lock(mutex_);
+  check_fault();
+  const std::uint32_t host = host_of(watch.registration(), caller);
+  stream.begin(host, watch.registration());
+  if (const auto old = streams_.find(host); old != streams_.end()) old->second->close();
+  streams_[host] = &stream;
+  write_orders(host);
+}
+
+// ---- The answers.
+
+void RendezvousService::check_fault() const {
+  if (!fault_.empty()) throw ServiceEnds(fault_);
+}
+
+std::uint32_t RendezvousService::host_of(std::uint64_t registration, const std::optional<std::string>& caller) const {
+  const std::uint32_t host = core_.host_of(registration);
+  const auto name = names_.find(host);
+  if (name == names_.end() || caller != name->second)
     throw HostRefused("the certificate is not that of the registered host");
+  return host;
 }
 
 template <class Call>
 grpc::Status RendezvousService::status_of(const Call& call) {
   try {
-    if (!fault_.empty()) return {grpc::StatusCode::UNAVAILABLE, fault_};
     call();
-    changed_.notify_all();
     return grpc::Status::OK;
   } catch (const ProtocolError& error) {
     return {grpc::StatusCode::INVALID_ARGUMENT, error.what()};
@@ -182,8 +235,11 @@ grpc::Status RendezvousService::status_of(const Call& call) {
     return {grpc::StatusCode::FAILED_PRECONDITION, error.what()};
   } catch (const NotRegistered& error) {
     return {grpc::StatusCode::ABORTED, error.what()};
+  } catch (const ServiceEnds& error) {
+    return {grpc::StatusCode::UNAVAILABLE, error.what()};
   } catch (const std::exception& error) {
-    fault_ = error.what();
+    MutexLock lock(mutex_);
+    if (fault_.empty()) fault_ = error.what();
     owner_.on_fault();
     return {grpc::StatusCode::UNAVAILABLE, fault_};
   }
@@ -192,57 +248,70 @@ grpc::Status RendezvousService::status_of(const Call& call) {
 template <class Call>
 grpc::ServerUnaryReactor* RendezvousService::answer(grpc::CallbackServerContext* context, const Call& call) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  MutexLock lock(mutex_);
   reactor->Finish(status_of(call));
   return reactor;
 }
+
+// ---- Orders.
 
 void RendezvousService::write_orders(std::uint32_t host) {
   const auto found = streams_.find(host);
   if (found == streams_.end() || !found->second->is_free()) return;
   OrderStream& stream = *found->second;
-  rpc::Orders orders;
+  EncodedOrders orders;
   try {
-    for (std::size_t bytes = 0; orders.orders_size() < static_cast<int>(kOrdersAtOnce) && bytes < (1 << 20);) {
+    while (orders.count() < kOrdersAtOnce && orders.bytes() < kBytesAtOnce) {
       const std::optional<HostOrder> order = core_.take_order(stream.registration());
       if (!order) break;
-      orders.add_orders(order_text(*order));
-      bytes += orders.orders(orders.orders_size() - 1).size();
+      encoder_.append(*order, orders);
     }
   } catch (const NotRegistered&) {
     return stream.close();
   }
-  if (orders.orders_size() > 0) stream.write(std::move(orders));
+  if (orders.count() > 0) stream.write(orders.buffer());
 }
 
 void RendezvousService::on_written(OrderStream& stream, bool is_written) {
   MutexLock lock(mutex_);
   stream.end_write();
-  changed_.notify_all();
+  written_.notify_all();
   if (!is_written) return stream.refuse(grpc::Status::CANCELLED);
-  for (const auto& [host, one] : streams_) {
-    if (one == &stream) return write_orders(host);
-  }
+  const auto current = streams_.find(stream.host());
+  if (current != streams_.end() && current->second == &stream) write_orders(stream.host());
 }
 
 void RendezvousService::on_stream_end(const OrderStream& stream) {
   MutexLock lock(mutex_);
-  std::erase_if(streams_, [&](const auto& one) { return one.second == &stream; });
+  const auto current = streams_.find(stream.host());
+  if (current != streams_.end() && current->second == &stream) streams_.erase(current);
+  written_.notify_all();
+}
+
+// ---- Time.
+
+void RendezvousService::wake_timer() {
+  if (const auto next = core_.next_deadline(); next && *next < timer_until_) changed_.notify_all();
 }
 
 void RendezvousService::pass_time(const std::stop_token& stop) {
-  MutexLock lock(mutex_);
-  while (!stop.stop_requested()) {
-    const auto next = core_.next_deadline();
-    if (next && *next <= Clock::now()) {
-      if (const grpc::Status status = status_of([&]() REQUIRES(mutex_) { core_.pass_time(Clock::now()); });
-          !status.ok()) {
-        return;
-      }
-      continue;
-    }
-    changed_.wait_until(mutex_, std::min(next.value_or(TimePoint::max()), Clock::now() + std::chrono::seconds(1)));
+  bool goes_on = true;
+  while (goes_on) {
+    const grpc::Status status = status_of([&] {
+      MutexLock lock(mutex_);
+      check_fault();
+      goes_on = !stop.stop_requested();
+      if (goes_on) wait_or_pass_time();
+    });
+    if (!status.ok()) return;
   }
+}
+
+void RendezvousService::wait_or_pass_time() {
+  const TimePoint now = Clock::now();
+  const auto next = core_.next_deadline();
+  if (next && *next <= now) return core_.pass_time(now);
+  timer_until_ = std::min(next.value_or(TimePoint::max()), now + std::chrono::seconds(1));
+  changed_.wait_until(mutex_, timer_until_);
 }
 
 }  // namespace horo

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "elastic/service/credentials.h"
+#include "elastic/service/order_encoder.h"
 #include "elastic/service/record_log.h"
 #include "elastic/service/rendezvous_core.h"
 #include "horo/base/time.h"
@@ -26,9 +27,15 @@ struct RendezvousOwner {
   std::function<void()> on_fault;
 };
 
+// Watch is raw: what many hosts are sent is encoded once.
+using RendezvousCalls = rendezvous::v1::Rendezvous::WithCallbackMethod_Enroll<
+    rendezvous::v1::Rendezvous::WithCallbackMethod_Register<rendezvous::v1::Rendezvous::WithRawCallbackMethod_Watch<
+        rendezvous::v1::Rendezvous::WithCallbackMethod_Report<rendezvous::v1::Rendezvous::WithCallbackMethod_Beat<
+            rendezvous::v1::Rendezvous::WithCallbackMethod_Status<rendezvous::v1::Rendezvous::Service>>>>>>;
+
 // gRPC's threads call it; one mutex guards the core, and a thread of its own passes time to it. Orders leave on the
 // stream of their host as soon as the one before has been written.
-class RendezvousService final : public rendezvous::v1::Rendezvous::CallbackService {
+class RendezvousService final : public RendezvousCalls {
  public:
   // `store` and `authority` outlive this object. Throws as RendezvousCore does.
   RendezvousService(RecordStore& store, const JobAuthority& authority, RendezvousOwner owner);
@@ -44,8 +51,8 @@ class RendezvousService final : public rendezvous::v1::Rendezvous::CallbackServi
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
                                      const rendezvous::v1::RegisterRequest* request,
                                      rendezvous::v1::RegisterReply* reply) override;
-  grpc::ServerWriteReactor<rendezvous::v1::Orders>* Watch(grpc::CallbackServerContext* context,
-                                                          const rendezvous::v1::WatchRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context, const rendezvous::v1::ReportRequest* request,
                                    rendezvous::v1::ReportReply* reply) override;
   grpc::ServerUnaryReactor* Beat(grpc::CallbackServerContext* context, const rendezvous::v1::BeatRequest* request,
@@ -56,20 +63,28 @@ class RendezvousService final : public rendezvous::v1::Rendezvous::CallbackServi
  private:
   class OrderStream;
 
-  void check_caller(const grpc::CallbackServerContext& context, std::uint64_t registration) const REQUIRES(mutex_);
+  // The host, if this is the name in its certificate.
+  std::uint32_t host_of(std::uint64_t registration, const std::optional<std::string>& caller) const REQUIRES(mutex_);
+  void check_fault() const REQUIRES(mutex_);
+  void wake_timer() REQUIRES(mutex_);
+  void start(OrderStream& stream, const grpc::CallbackServerContext& context, const grpc::ByteBuffer& request);
   template <class Call>
-  grpc::Status status_of(const Call& call) REQUIRES(mutex_);
+  grpc::Status status_of(const Call& call);
   template <class Call>
   grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, const Call& call);
   void write_orders(std::uint32_t host) REQUIRES(mutex_);
   void on_written(OrderStream& stream, bool is_written);
   void on_stream_end(const OrderStream& stream);
   void pass_time(const std::stop_token& stop);
+  void wait_or_pass_time() REQUIRES(mutex_);
 
   const JobAuthority& authority_;
   const RendezvousOwner owner_;
   Mutex mutex_;
-  CondVar changed_;
+  CondVar changed_;  // for the timer
+  CondVar written_;  // for close()
+  TimePoint timer_until_ GUARDED_BY(mutex_) = TimePoint::max();
+  OrderEncoder encoder_ GUARDED_BY(mutex_);
   RendezvousCore core_ GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::string> names_ GUARDED_BY(mutex_);     // that are registered, by host
   std::map<std::uint32_t, OrderStream*> streams_ GUARDED_BY(mutex_);  // by host

@@ -44,20 +44,32 @@ std::vector<GuardSays> guard_sayings() {
 std::vector<AgentSays> agent_messages() {
   View view{3, {0, 2}, {}, {{0, {{0, 4}}}, {2, {}}}, "rank 1 died"};
   view.secret.fill(std::byte{0xa5});
-  JobView job{3,
-              true,
-              {0, 2},
-              {{{"parked", "", true}, false, false, true}, {{"evicted", "it\nslept", false}, true, true, false}}};
-  return {HostOrder(SendToMember{2, view}),
-          HostOrder(SendToMember{0, Freeze{7, 2, "rank 2 died"}}),
-          HostOrder(SendToMember{UINT32_MAX, Ask{}}),
+  const auto change = std::make_shared<const JobChange>(
+      JobChange{3,
+                true,
+                true,
+                {{0, {{{"parked", "", true}, false, false, true}, true}},
+                 {UINT32_MAX, {{{"evicted", "it\nslept", false}, true, true, false}, false}}}});
+  const auto shared = [](GuardMessage message) { return std::make_shared<const GuardMessage>(std::move(message)); };
+  return {HostOrder(SendToMembers{{2}, shared(view)}),
+          HostOrder(SendToMembers{{0, 2, 7}, shared(Freeze{7, 2, "rank 2 died"})}),
+          HostOrder(SendToMembers{{UINT32_MAX}, shared(Ask{})}),
           HostOrder(StoryTold{UINT64_MAX, "rank 2 left"}),
           HostOrder(EndJob{"no rank is left"}),
-          HostOrder(job),
-          HostOrder(JobView{}),
+          HostOrder(JobChanged{change}),
+          HostOrder(JobChanged{std::make_shared<const JobChange>()}),
           TellPast{},
           Contact{true, ""},
           Contact{false, "no connection"}};
+}
+
+JobView some_job() {
+  return {3,
+          true,
+          {0, 2},
+          {{{"parked", "", true}, false, false, true},
+           {{"evicted", "it\nslept", false}, true, true, false},
+           {{"frozen", "", true}, false, false, true}}};
 }
 
 // The bytes of each message, and what decodes and encodes them again.
@@ -71,6 +83,7 @@ std::vector<Case> cases() {
   const auto guard = [](const Bytes& bytes) { return encode(decode_guard_says(bytes)); };
   const auto agent = [](const Bytes& bytes) { return encode(decode_agent_says(bytes)); };
   all.push_back({encode(some_spec()), spec});
+  all.push_back({encode(some_job()), [](const Bytes& bytes) { return encode(decode_job_view(bytes)); }});
   for (const GuardSays& message : guard_sayings()) all.push_back({encode(message), guard});
   for (const AgentSays& message : agent_messages()) all.push_back({encode(message), agent});
   return all;
@@ -180,6 +193,36 @@ TEST(HostMessages, APastOutOfBoundsIsRefused) {
 TEST(HostMessages, LongTextsAreCut) {
   const AgentSays says = decode_agent_says(encode(AgentSays(HostOrder(StoryTold{1, std::string(1 << 20, 'x')}))));
   EXPECT_EQ(std::get<StoryTold>(std::get<HostOrder>(says)).text.size(), kMaxStoryLine);
+}
+
+TEST(HostMessages, TheHeadOfAnOrderPrecedesItsMessage) {
+  const SendToMembers order{{3, 4}, std::make_shared<const GuardMessage>(Freeze{7, 2, "rank 2 died"})};
+  const Bytes message = encode(*order.message);
+  Bytes bytes = encode_head(order, message.size());
+  bytes.insert(bytes.end(), message.begin(), message.end());
+  EXPECT_EQ(bytes, encode(AgentSays(HostOrder(order))));
+}
+
+TEST(JobChange, LeadsFromOneJobViewToTheOther) {
+  const JobView first = first_job_view(3), last = some_job();
+  JobView view = first;
+  JobView middle = first;
+  middle.members[1].state.word = "running";
+  for (const JobView& next : {middle, last, last, first}) {
+    apply(change_of(view, next), view);
+    EXPECT_EQ(view, next);
+  }
+  EXPECT_EQ(change_of(first, middle).members.size(), 1U);
+  JobChange whole = change_of(first, last);
+  whole.is_from_first = true;
+  view = middle;
+  apply(whole, view);
+  EXPECT_EQ(view, last);
+}
+
+TEST(JobChange, OfAnotherJobIsRefused) {
+  JobView view = first_job_view(2);
+  EXPECT_THROW(apply(change_of(first_job_view(3), some_job()), view), ProtocolError);
 }
 
 TEST(JobSpec, NumbersMembersByHost) {

@@ -62,7 +62,7 @@ class MembershipDriver {
 
   void take(const MembershipEvent& event) {
     for (MembershipAction& action : membership.on(event, now)) {
-      if (auto* send = std::get_if<SendToMember>(&action)) inbox[send->id].push_back(std::move(send->message));
+      if (auto* send = std::get_if<SendToMember>(&action)) inbox[send->id].push_back(*send->message);
       if (auto* say = std::get_if<Say>(&action)) story.push_back(say->text);
       if (auto* over = std::get_if<EndJob>(&action)) end.push_back(over->text);
     }

@@ -74,7 +74,7 @@ class Job {
   }
   void carry_out(std::vector<MembershipAction> actions) {
     for (MembershipAction& action : actions) {
-      if (auto* send = std::get_if<SendToMember>(&action)) inbox[send->id].push_back(std::move(send->message));
+      if (auto* send = std::get_if<SendToMember>(&action)) inbox[send->id].push_back(*send->message);
       if (auto* end = std::get_if<EndJob>(&action)) ends.push_back(end->text);
     }
   }

@@ -29,9 +29,13 @@ void PlantedMembership::add(std::vector<MembershipAction>& actions, const Member
   note(event);
   for (MembershipAction& action : membership_.on(event, now)) {
     auto* sent = std::get_if<SendToMember>(&action);
-    auto* view = sent != nullptr ? std::get_if<View>(&sent->message) : nullptr;
+    const auto* view = sent != nullptr ? std::get_if<View>(sent->message.get()) : nullptr;
     const bool is_last = view != nullptr && sent->id == view->members.back();
-    if (planted_ == Planted::kSendsTwoViewsOfAnEpoch && is_last) view->progress.erase(view->progress.begin());
+    if (planted_ == Planted::kSendsTwoViewsOfAnEpoch && is_last) {
+      View other = *view;
+      other.progress.erase(other.progress.begin());
+      sent->message = std::make_shared<const GuardMessage>(std::move(other));
+    }
     actions.push_back(std::move(action));
   }
   if (membership_.epoch() != epoch_) frozen_ = 0;

@@ -254,12 +254,12 @@ void Simulation::guard_takes(const MembershipEvent& event) {
     if (say != nullptr && say->text.find("failed with the same exception") != std::string::npos) ++report_.fail_alike;
     const auto* send = std::get_if<SendToMember>(&action);
     if (send == nullptr) continue;
-    if (const auto* evicted = std::get_if<Evicted>(&send->message)) {
+    if (const auto* evicted = std::get_if<Evicted>(send->message.get())) {
       ++report_.evictions;
       if (evicted->reason.find("lost one another") != std::string::npos) ++report_.links_given_up;
       checker_.evict(send->id);
     }
-    pass_on(send->id, send->message);
+    pass_on(send->id, *send->message);
   }
   report_.epochs = guard_.real().epoch();
   if (guard_.real().is_parked() && !was_parked) ++report_.parks;

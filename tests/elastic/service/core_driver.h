@@ -75,9 +75,10 @@ class CoreDriver {
   static std::vector<std::pair<MemberId, Message>> sent_in(const std::vector<HostOrder>& orders) {
     std::vector<std::pair<MemberId, Message>> found;
     for (const HostOrder& order : orders) {
-      const auto* send = std::get_if<SendToMember>(&order);
-      const auto* message = send != nullptr ? std::get_if<Message>(&send->message) : nullptr;
-      if (message != nullptr) found.emplace_back(send->id, *message);
+      const auto* send = std::get_if<SendToMembers>(&order);
+      const auto* message = send != nullptr ? std::get_if<Message>(send->message.get()) : nullptr;
+      if (message == nullptr) continue;
+      for (const MemberId id : send->ids) found.emplace_back(id, *message);
     }
     return found;
   }

@@ -127,7 +127,7 @@ void HostsSimulation::pump(std::size_t index) {
   while (true) {
     std::optional<HostOrder> order;
     if (on_core([&] { order = core_->take_order(number); }) != Served::kDone || !order) return;
-    if (std::holds_alternative<SendToMember>(*order) && orders_left_ > 0 && --orders_left_ == 0) {
+    if (std::holds_alternative<SendToMembers>(*order) && orders_left_ > 0 && --orders_left_ == 0) {
       after(random_.up_to(latency_), [this] { crash(); });
     }
     send_order(index, *order);

@@ -80,22 +80,26 @@ void HostsSimulation::end_park(std::size_t index) {
 
 // ---- Orders.
 
-void HostsSimulation::carry_out(std::size_t, const SendToMember& order) {
-  GuardedMember& known = known_[order.id];
-  if (const auto* view = std::get_if<View>(&order.message)) {
+void HostsSimulation::carry_out(std::size_t, const SendToMembers& order) {
+  for (const MemberId id : order.ids) guard_passes(id, *order.message);
+}
+
+void HostsSimulation::guard_passes(MemberId id, const GuardMessage& message) {
+  GuardedMember& known = known_[id];
+  if (const auto* view = std::get_if<View>(&message)) {
     if (secrets_.emplace(view->epoch, view->secret).first->second != view->secret) ++report_.views_again;
     if (view->epoch <= known.viewed && !is_planted(HostsFault::kPassesOnOldViews)) return;
     known.viewed = view->epoch;
-    for (MemberId id = 0; id < spec_.members() && is_planted(HostsFault::kGivesSecretsToEvicted); ++id) {
-      const auto presence = decided_.membership.members[id].presence;
-      if (presence == MembershipSnapshot::Presence::kEvicted) simulation_.pass_on(id, *view);
+    for (MemberId one = 0; one < spec_.members() && is_planted(HostsFault::kGivesSecretsToEvicted); ++one) {
+      const auto presence = decided_.membership.members[one].presence;
+      if (presence == MembershipSnapshot::Presence::kEvicted) simulation_.pass_on(one, *view);
     }
   }
-  if (const auto* freeze = std::get_if<Freeze>(&order.message)) {
+  if (const auto* freeze = std::get_if<Freeze>(&message)) {
     if (known.asked && freeze->epoch <= *known.asked) return;
     known.asked = freeze->epoch;
   }
-  if (!known.ended) simulation_.pass_on(order.id, order.message);
+  if (!known.ended) simulation_.pass_on(id, message);
 }
 
 void HostsSimulation::carry_out(std::size_t index, const EndJob&) {
@@ -104,7 +108,9 @@ void HostsSimulation::carry_out(std::size_t index, const EndJob&) {
 }
 
 // When the job is over, those that are stopped are killed, and evicted ones have 5 s.
-void HostsSimulation::carry_out(std::size_t index, const JobView& view) {
+void HostsSimulation::carry_out(std::size_t index, const JobChanged& order) {
+  JobView& view = hosts_[index].job;
+  apply(*order.change, view);
   if (view.is_parked) ++report_.run.parks;
   if (std::any_of(view.members.begin(), view.members.end(), [](const auto& one) { return !one.is_out; })) return;
   for (const MemberId id : hosts_[index].members) {

@@ -56,6 +56,7 @@ void HostsSimulation::draw_hosts() {
     hosts.push_back(static_cast<std::uint32_t>(id * hosts_.size() / members));
     hosts_[hosts.back()].members.push_back(id);
   }
+  for (SimHost& host : hosts_) host.job = first_job_view(members);
   simulation_.checker().set_hosts(hosts);
   for (const SimHost& host : hosts_) spec_.ranks_by_host.push_back(static_cast<std::uint32_t>(host.members.size()));
   spec_.min_members = static_cast<std::uint32_t>(simulation_.scenario().config.min_members);

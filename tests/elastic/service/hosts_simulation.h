@@ -55,6 +55,7 @@ struct SimHost {
   std::optional<TimePoint> heard{};  // the rendezvous has heard the host last
   Duration unreached{};              // so long in all
   std::deque<HostEvent> waiting;     // until the agent is registered
+  JobView job;                       // as the guard knows it
 };
 
 enum class Served { kDone, kNotRegistered, kGone };
@@ -125,10 +126,11 @@ class HostsSimulation final : public RemoteDecision {
   void lose_host(std::size_t index);
   void update_park(std::size_t index);
   void end_park(std::size_t index);
-  void carry_out(std::size_t index, const SendToMember& order);
+  void carry_out(std::size_t index, const SendToMembers& order);
+  void guard_passes(MemberId id, const GuardMessage& message);
   void carry_out(std::size_t, const StoryTold&) {}
   void carry_out(std::size_t index, const EndJob&);
-  void carry_out(std::size_t index, const JobView& view);
+  void carry_out(std::size_t index, const JobChanged& order);
 
   // ---- The network.
   TimePoint arrival(TimePoint& last, TimePoint cut_until);

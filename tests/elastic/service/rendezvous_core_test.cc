@@ -152,7 +152,75 @@ TEST(RendezvousCore, AHostThatTakesNoOrdersHasToRegisterAgain) {
   }
   EXPECT_THROW(job.core->take_order(job.numbers[1]), NotRegistered);
   job.join(1);
-  EXPECT_FALSE(CoreDriver::all_of<JobView>(job.orders(1)).empty());
+  EXPECT_FALSE(CoreDriver::all_of<JobChanged>(job.orders(1)).empty());
+}
+
+// ---- What many hosts are told.
+
+TEST(RendezvousCore, MembersOfAHostThatGetTheSameMessageAreNamedByOneOrder) {
+  CoreDriver job({3, 2});
+  job.join(0);
+  job.join(1);
+  job.orders(0);
+  job.died(4);
+  const auto orders_0 = CoreDriver::all_of<SendToMembers>(job.orders(0));
+  const auto orders_1 = CoreDriver::all_of<SendToMembers>(job.orders(1));
+  ASSERT_EQ(orders_0.size(), 1U);
+  ASSERT_EQ(orders_1.size(), 1U);
+  EXPECT_EQ(orders_0[0].ids, (std::vector<MemberId>{0, 1, 2}));
+  EXPECT_EQ(orders_1[0].ids, (std::vector<MemberId>{3}));
+  EXPECT_EQ(orders_0[0].message, orders_1[0].message) << "one object";
+  for (const MemberId id : {0U, 1U, 2U, 3U}) job.froze(id, 0);
+  const auto view_0 = CoreDriver::all_of<SendToMembers>(job.orders(0));
+  const auto view_1 = CoreDriver::all_of<SendToMembers>(job.orders(1));
+  ASSERT_EQ(view_0.size(), 1U);
+  ASSERT_EQ(view_1.size(), 1U);
+  EXPECT_EQ(view_0[0].message, view_1[0].message) << "one object";
+}
+
+TEST(RendezvousCore, AHostThatIsSlowIsToldTheStateOfTheJobOnce) {
+  CoreDriver job({2, 2});
+  job.join(0);
+  job.join(1);
+  JobView view = first_job_view(4);
+  const auto take = [&] {
+    const auto changes = CoreDriver::all_of<JobChanged>(job.orders(1));
+    for (const JobChanged& one : changes) apply(*one.change, view);
+    EXPECT_EQ(view, job.core->job().value());
+    return changes;
+  };
+  EXPECT_EQ(take().size(), 1U);
+  for (const MemberId id : {0U, 1U, 2U, 3U}) job.installed(id, 0);
+  job.died(0);
+  EXPECT_EQ(take().size(), 1U);
+  EXPECT_EQ(take().size(), 0U);
+  for (const MemberId id : {1U, 2U, 3U}) job.froze(id, 0);
+  const auto changes = take();
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_FALSE(changes[0].change->is_from_first);
+  job.join(1);
+  const auto again = take();
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_TRUE(again[0].change->is_from_first);
+}
+
+TEST(RendezvousCore, ManyHostsAreToldTheStateOfTheJobFromTimeToTime) {
+  CoreDriver job(std::vector<std::uint32_t>(50, 1));
+  for (std::uint32_t host = 0; host < 50; ++host) job.join(host);
+  job.pass(1s);
+  job.orders(0);
+  const std::uint64_t writes = job.store.writes;
+  job.report(1, MemberSent{1, Leave{false, ""}});
+  EXPECT_EQ(CoreDriver::all_of<JobChanged>(job.orders(0)).size(), 1U);
+  for (const std::uint32_t host : {2U, 3U}) job.report(host, MemberSent{host, Leave{false, ""}});
+  EXPECT_EQ(CoreDriver::all_of<JobChanged>(job.orders(0)).size(), 0U);
+  EXPECT_LE(job.core->next_deadline().value(), job.now + 50ms);
+  job.now += 50ms;
+  job.core->pass_time(job.now);
+  const auto changes = CoreDriver::all_of<JobChanged>(job.orders(0));
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0].change->members.size(), 2U);
+  EXPECT_EQ(job.store.writes, writes + 2) << "stored before it is told, and not more often";
 }
 
 // ---- Leases.

@@ -99,7 +99,8 @@ TEST_F(RendezvousRestart, ViewsOfAllMembersOfAHostComeBeforeTheFreezeOfTheirEpoc
   join(past(0, {}));
   std::vector<std::size_t> kinds;
   for (const HostOrder& order : orders(0)) {
-    if (const auto* one = std::get_if<SendToMember>(&order)) kinds.push_back(one->message.index());
+    const auto* send = std::get_if<SendToMembers>(&order);
+    if (send != nullptr) kinds.insert(kinds.end(), send->ids.size(), send->message->index());
   }
   const auto freeze = std::find(kinds.begin(), kinds.end(), GuardMessage(Freeze{}).index());
   EXPECT_EQ(std::count(kinds.begin(), freeze, GuardMessage(View{}).index()), 2);

@@ -47,8 +47,7 @@ class RendezvousRpc : public testing::Test {
     RawClient client(served_->address(), own_[0]);
     rpc::StatusReply reply;
     EXPECT_TRUE(client.call(&rpc::Rendezvous::Stub::Status, rpc::StatusRequest(), reply).ok());
-    const AgentSays says = decode_agent_says(std::as_bytes(std::span(reply.job())));
-    const JobView& job = std::get<JobView>(std::get<HostOrder>(says));
+    const JobView job = decode_job_view(std::as_bytes(std::span(reply.job())));
     for (const MemberView& member : job.members) EXPECT_FALSE(member.is_out);
   }
 

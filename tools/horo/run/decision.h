@@ -15,10 +15,10 @@ namespace horo::tools {
 
 // What a Decision asks of its owner. All are called from the loop or from take().
 struct DecisionOrders {
-  std::function<void(MemberId id, GuardMessage message)> send;  // to a member of this host
-  std::function<void(const std::string& text)> say;             // a line of the story
-  std::function<void(const std::string& text)> end_job;         // the job cannot go on
-  std::function<void()> changed;                                // job() may have changed
+  std::function<void(MemberId id, const GuardMessage& message)> send;  // to a member of this host
+  std::function<void(const std::string& text)> say;                    // a line of the story
+  std::function<void(const std::string& text)> end_job;                // the job cannot go on
+  std::function<void()> changed;                                       // job() may have changed
 };
 
 class Decision {

@@ -2,7 +2,7 @@
 #include <chrono>
 #include <utility>
 
-#include "horo/base/auth.h"
+#include "elastic/view_secrets.h"
 #include "horo/base/time.h"
 #include "tools/horo/run/decision.h"
 
@@ -52,12 +52,7 @@ class LocalDecision final : public Decision {
 
   void carry_out(MembershipAction& action) {
     if (auto* sent = std::get_if<SendToMember>(&action)) {
-      if (auto* view = std::get_if<View>(&sent->message)) {
-        if (view->epoch != secret_epoch_) secret_ = make_job_key();
-        secret_epoch_ = view->epoch;
-        view->secret = secret_;
-      }
-      orders_.send(sent->id, std::move(sent->message));
+      orders_.send(sent->id, *secrets_.with_secret(sent->message));
     }
     if (const auto* told = std::get_if<Say>(&action)) orders_.say(told->text);
     if (const auto* end = std::get_if<EndJob>(&action)) orders_.end_job(end->text);
@@ -68,8 +63,7 @@ class LocalDecision final : public Decision {
   JobMembership membership_;
   JobView job_;
   Timer timer_;
-  std::uint32_t secret_epoch_ = 0;
-  JobKey secret_{};  // of the epoch secret_epoch_, if that is not 0
+  ViewSecrets secrets_;
 };
 
 }  // namespace

@@ -104,6 +104,7 @@ class RemoteDecision final : public Decision {
         orders_(std::move(orders)),
         spec_(spec_of(launch)),
         incarnation_(random_number()),
+        job_(first_job_view(spec_.members())),
         last_word_(loop,
                    [this] {
                      is_given_up_ = true;
@@ -116,8 +117,6 @@ class RemoteDecision final : public Decision {
                                 " (--park-timeout), for which ranks of this host wait: start the job again");
               }),
         waiting_(loop, [this] { orders_.say("the ranks of this host have ended; it serves the others"); }) {
-    for (MemberId id = 0; id < spec_.members(); ++id) job_.members.push_back({{"starting", ""}, false, false, true});
-    for (MemberId id = 0; id < spec_.members(); ++id) job_.ranks.push_back(id);
     const MemberId first = spec_.first_member(launch.host);
     for (MemberId id = first; id < first + static_cast<MemberId>(launch.ranks()); ++id) known_[id];
     if (launch.embeds_rendezvous) {
@@ -228,19 +227,23 @@ class RemoteDecision final : public Decision {
     std::visit([this](const auto& one) { carry_out(one); }, order);
   }
 
-  void carry_out(const SendToMember& order) {
-    const auto found = known_.find(order.id);
+  void carry_out(const SendToMembers& order) {
+    for (const MemberId id : order.ids) pass_on(id, *order.message);
+  }
+
+  void pass_on(MemberId id, const GuardMessage& message) {
+    const auto found = known_.find(id);
     if (found == known_.end()) throw ProtocolError("an order for a member of another host");
     Known& known = found->second;
-    if (const auto* view = std::get_if<View>(&order.message)) {
+    if (const auto* view = std::get_if<View>(&message)) {
       if (view->epoch <= known.viewed) return;
       known.viewed = view->epoch;
     }
-    if (const auto* freeze = std::get_if<Freeze>(&order.message)) {
+    if (const auto* freeze = std::get_if<Freeze>(&message)) {
       if (known.asked && freeze->epoch <= *known.asked) return;
       known.asked = freeze->epoch;
     }
-    orders_.send(order.id, order.message);
+    orders_.send(id, message);
   }
 
   void carry_out(const StoryTold& line) {
@@ -251,9 +254,8 @@ class RemoteDecision final : public Decision {
 
   void carry_out(const EndJob& order) { orders_.end_job(order.text); }
 
-  void carry_out(const JobView& view) {
-    if (view.members.size() != job_.members.size()) throw ProtocolError("the state of another job");
-    job_ = view;
+  void carry_out(const JobChanged& order) {
+    apply(*order.change, job_);
     orders_.changed();
   }
 
