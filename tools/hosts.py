@@ -6,6 +6,7 @@ line with programmable faults:
         job = subprocess.Popen([*pair.on("B"), "program"])
         pair.line.send("cut a->b")
     with hosts.two_namespaces(rate="1gbit") as pair:  # a cable with this rate in each direction
+    with hosts.two_namespaces() as pair, hosts.third_place(pair): ...  # a host C for services, by a cable to each
 
 Requires root, ip and tc (iproute2) and, for a line, /dev/net/tun and the relay of the release build.
 """
@@ -26,6 +27,8 @@ import ranks
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ADDRESSES = {"A": "10.77.0.1", "B": "10.77.0.2"}
 DEVICE = "line"  # with the address, on both hosts
+THIRD_ADDRESS = "10.77.0.3"
+ASIDE = "aside"  # the device of A and of B to the third place
 TBF = {"burst": "16kb", "limit": "1250kb"}  # of a cable with a rate: the bytes of a burst, and of the queue
 
 
@@ -82,6 +85,9 @@ class Hosts:
     def on(self, host):
         """The leading words of a command that runs on the host."""
         return ["ip", "netns", "exec", name_of(host)]
+
+    def pids(self, host):
+        return [int(pid) for pid in ip("netns", "pids", name_of(host)).split()]
 
 
 class Places:
@@ -163,7 +169,7 @@ def name_of(host):
 
 def remove_leftovers():
     """Removes namespaces of processes that were killed before their cleanup."""
-    for name, pid in re.findall(r"^(horo-(\d+)-[AB])\b", ip("netns", "list"), re.M):
+    for name, pid in re.findall(r"^(horo-(\d+)-[ABC])\b", ip("netns", "list"), re.M):
         if not os.path.exists(f"/proc/{pid}"):
             ip("netns", "delete", name, check=False)
 
@@ -203,15 +209,43 @@ def _lay_cable(rate):
 
 
 def _limit(name, rate):
-    tc = shutil.which("tc", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
-    if not tc:
-        raise ValueError(f"a cable of {rate}: no program tc: install iproute2 (tools/setup does)")
     words = rate.split()
     own = [word for key, value in TBF.items() if key not in words for word in (key, value)]
-    command = [tc, "-n", name, "qdisc", "add", "dev", DEVICE, "root", "tbf", "rate", *words, *own]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        tc("-n", name, "qdisc", "add", "dev", DEVICE, "root", "tbf", "rate", *words, *own)
+    except RuntimeError as error:
+        raise ValueError(f"a cable of {rate}: {error}") from None
+
+
+def tc(*words):
+    program = shutil.which("tc", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if not program:
+        raise RuntimeError("no program tc: install iproute2 (tools/setup does)")
+    done = subprocess.run([program, *words], capture_output=True, text=True)
     if done.returncode != 0:
-        raise ValueError(f"a cable of {rate}: {done.stderr.strip()}")
+        raise RuntimeError(done.stderr.strip())
+
+
+@contextlib.contextmanager
+def third_place(pair):
+    """Adds host C, which both hosts reach by cables of their own, also when one of them or the cable between them is
+    not there."""
+    name = name_of("C")
+    try:
+        ip("netns", "add", name)
+        ip("-n", name, "link", "set", "lo", "up")
+        ip("-n", name, "address", "add", f"{THIRD_ADDRESS}/32", "dev", "lo")
+        for host, address in pair.addresses.items():
+            to, here = f"to-{host.lower()}", name_of(host)
+            ip("link", "add", ASIDE, "netns", here, "type", "veth", "peer", "name", to, "netns", name)
+            for where, device in ((here, ASIDE), (name, to)):
+                ip("-n", where, "link", "set", device, "addrgenmode", "none")
+                ip("-n", where, "link", "set", device, "up")
+            ip("-n", here, "route", "add", THIRD_ADDRESS, "dev", ASIDE, "src", address)
+            ip("-n", name, "route", "add", address, "dev", to, "src", THIRD_ADDRESS)
+        yield
+    finally:
+        ip("netns", "delete", name, check=False)
 
 
 def line_options(arguments, program):

@@ -4,8 +4,12 @@
 //   elastic_rank PROGRAM STEPS SEED
 //
 // PROGRAM: plain, views, small, units, streams, rounds, singles, sets, shrinks, groups, failures, or mixed. TEST_KILL
-// and TEST_STOP: see kill_points.h. At the end a rank prints one line: its number of results, their hash, the members
-// of each of them, the same for results in the set that shrinks if it is a member of it, and the longest step.
+// and TEST_STOP: see kill_points.h. TEST_PAUSE_MS: after each step. TEST_RESULTS: a folder, in which each rank writes a
+// line per result of the world: its number, its members, and the hash of all results so far. At the end a rank prints
+// one line: its number of results, their hash, the members of each of them, the same for results in the set that
+// shrinks if it is a member of it, and the longest step.
+#include <poll.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -50,6 +54,9 @@ class Program {
   Program(Session& session, int id, const std::string& kind, unsigned seed)
       : session_(session), id_(id), kind_(kind), random_(seed) {
     for (const std::uint64_t number : kStreams) streams_.push_back(declare(number, 0));
+    const char* folder = std::getenv("TEST_RESULTS");
+    if (folder != nullptr) world_.file.open(std::string(folder) + "/" + std::to_string(id));
+    if (const char* pause = std::getenv("TEST_PAUSE_MS")) pause_ms_ = std::atoi(pause);
   }
 
   void run(int steps) {
@@ -68,6 +75,7 @@ class Program {
       if (is("sets") && step % 2 == 0) add_and_remove_set();
       session_.step_end(0);
       longest_ = std::max(longest_, Clock::now() - begin);
+      ::poll(nullptr, 0, pause_ms_);
     }
     print();
   }
@@ -133,6 +141,7 @@ class Program {
       check(tensor, members);
       results.note(tensor.data, tensor.own.size() * sizeof(float));
     }
+    results.record();
     if (is("views")) move_into_buckets(stream, works);
   }
 
@@ -359,6 +368,7 @@ class Program {
   Results world_, in_set_;
   std::string ends_;  // of collectives of the world that may fail
   Duration longest_{};
+  int pause_ms_ = 0;
 };
 
 int run(int argc, char** argv) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -24,6 +25,7 @@ inline float value_of(int id, std::uint64_t what, std::size_t index) {
 struct Results {
   std::uint64_t count = 0, hash = hash64("");
   std::vector<std::pair<std::uint64_t, int>> members = {};  // and how many results in a row have these
+  std::ofstream file = {};  // if it is open: a line per result, which is there even if this process is killed
 
   void note(const void* data, std::size_t bytes) { hash = hash64({static_cast<const char*>(data), bytes}, hash); }
   void add(std::uint64_t mask, const void* data, std::size_t bytes) {
@@ -31,6 +33,13 @@ struct Results {
     if (members.empty() || members.back().first != mask) members.emplace_back(mask, 0);
     ++members.back().second;
     ++count;
+    record();
+  }
+  void record() {
+    if (!file.is_open()) return;
+    std::ostringstream line;  // written at once
+    line << count << " " << members.back().first << " " << std::hex << hash << "\n";
+    file << line.str() << std::flush;
   }
   std::string text() const {
     std::ostringstream text;

@@ -7,12 +7,13 @@ rank that is stopped, evicted and continued changes no result and ends with a te
   --flat KILLS    ranks live through many epochs; what they and horo run hold must not grow, and nothing is left
   --busy SECONDS  16 busy ranks on all cores, beside a compiler; none of them is given up
   --hosts JOBS    two hosts (network namespaces), whose agents and rendezvous die too
+  --partitions N  the two hosts, or one of them and the rendezvous, cannot reach each other
 """
 
 import random
 import re
 
-from . import survive_busy, survive_flat, survive_hosts, survive_torch, survivors, zombies
+from . import survive_busy, survive_flat, survive_hosts, survive_partitions, survive_torch, survivors, zombies
 
 RUNNING = re.compile(r"lane\.|engine\.(submitted|report|released)$")  # reached in each step
 ONCE = re.compile(r"start\.|shutdown\.")
@@ -21,7 +22,12 @@ AT_ONCE_US = 50_000
 ALL_FIRE_FROM = 15  # runs of each fail point
 LEAST_HASHED = 50  # jobs of torch models, of which some freeze within a round
 MOST_WRONG = 10  # failed jobs, then the soak ends
-OTHERS = {"flat": survive_flat, "busy": survive_busy, "hosts": survive_hosts}  # by option
+OTHERS = {  # by option
+    "flat": survive_flat,
+    "busy": survive_busy,
+    "hosts": survive_hosts,
+    "partitions": survive_partitions,
+}
 
 
 def add_arguments(parser):
@@ -29,7 +35,7 @@ def add_arguments(parser):
     parser.add_argument("--random", type=int, default=300, help="jobs with deaths at random moments (default: 300)")
     parser.add_argument("--zombies", type=int, default=200, help="jobs with a rank that is evicted (default: 200)")
     survivors.add_arguments(parser)
-    for module in (survive_torch, survive_flat, survive_busy, survive_hosts):
+    for module in (survive_torch, *OTHERS.values()):
         module.add_arguments(parser)
 
 

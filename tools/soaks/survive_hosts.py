@@ -1,148 +1,208 @@
 """tools/soak survive --hosts: elastic jobs on two hosts, network namespaces with one horo run each. Besides ranks, the
-agents and the rendezvous end or stop at random moments, and the cable is cut for a moment. Requires root.
+agents and the rendezvous end or stop at random moments, packets are lost, and a host is switched off. The rendezvous is
+on host 0, or a third place has one that serves job after job: it must not grow. Nothing is left after a job. Requires
+root and tc (iproute2).
 """
 
+import collections
 import os
 import random
 import signal
-import subprocess
-import tempfile
-import threading
 import time
 
 import hosts
+import packet_filter
 
-from . import survivors
+from . import on_hosts, survive_flat, survive_partitions, survivors
 
 RANKS = 2  # of each host
-PROGRAMS = [name for name in survivors.PROGRAMS if name != "failures"]  # which fails in the order of one host's ranks
-FIRST_PORT, PORTS = 20_000, 4_000
+PROGRAMS = survive_partitions.PROGRAMS
 LATEST_S = 1.2  # of a fault, after the start
 EVICT_AFTER_S = 3
+START_S = 10
 LIMIT_S = 60  # of a job
-FAULTS = ["kill agent", "kill agent", "kill rendezvous", "kill rendezvous", "stop rendezvous", "cut"]
+STOP_S, CUT_S = 0.5, (0.1, 0.6)
+FAULTS = ["kill agent", "stop agent", "kill rendezvous", "stop rendezvous", "unplug", "cut", "cut", "off"]
+RESTART_EVERY = 50  # kills of the rendezvous in the third place; between them it is to have a long life
+HELD = (*survive_flat.KINDS, "folder KiB")
+LIMITS = dict(zip(HELD, (0.02, 0.1, 0.02, 8, 1)))  # growth of that rendezvous per job
+WARM_JOBS = 20  # of a rendezvous, before the first look at what it holds
+LEAST_READINGS = 40  # for a verdict
+
+HostFault = collections.namedtuple("HostFault", "at_s what host kind seconds", defaults=("", 0))
 
 
 def add_arguments(parser):
     what = "only jobs on two hosts, whose agents and rendezvous die, too"
-    parser.add_argument("--hosts", type=int, metavar="JOBS", help=what)
+    parser.add_argument("--hosts", type=int, nargs="?", const=10**9, metavar="JOBS", help=what)
+    parser.add_argument("--seconds", type=float, help="of --hosts: no job begins later")
     parser.add_argument("--first-job", type=int, default=0, help="of --hosts (default: 0)")
 
 
 def job_of(number, options):
-    """A job, and its faults: [(seconds, what, host)]."""
+    """A job, its faults, and the place of its rendezvous."""
     chance = random.Random(f"{options.seed}/hosts/{number}")
+    place = chance.choice(survive_partitions.PLACES)
     faults = []
     for _ in range(chance.choice([0, 1, 1, 2, 3])):
-        faults.append((chance.uniform(0, LATEST_S), chance.choice(FAULTS), chance.choice("AB")))
-    size = 2 * RANKS
-    victims = chance.sample(range(size), chance.choice([0, 1, 1, 1, 2, 3]))
+        what = chance.choice(FAULTS)
+        if what == "kill rendezvous" and place == "elsewhere" and chance.randrange(RESTART_EVERY):
+            what = "stop rendezvous"
+        host = "B" if what in ("off", "cut") and place == "host 0" else chance.choice("AB")
+        kind = chance.choice(survive_partitions.KINDS) if what == "cut" else ""
+        faults.append(HostFault(chance.uniform(0, LATEST_S), what, host, kind, chance.uniform(*CUT_S)))
+    off = [fault for fault in faults if fault.what == "off"]
+    faults = [fault for fault in faults if fault not in off[1:]]  # one host is left
+    victims = chance.sample(range(2 * RANKS), chance.choice([0, 1, 1, 1, 2, 3]))
     points = ["lane.reduced", "lane.committed", "engine.report", "lane.delivered"]
     kills = [f"{victim}:{chance.choice(points)}:{chance.randint(1, 30)}" for victim in victims]
-    program = chance.choice(PROGRAMS)
-    return survivors.Job("hosts", size, program, options.steps, number, ",".join(kills)), sorted(faults)
+    job = survivors.Job("hosts", 2 * RANKS, chance.choice(PROGRAMS), options.steps, number, ",".join(kills))
+    return job, sorted(faults), place
 
 
-def commands(job, pair, key, options):
-    address = f"{pair.addresses['A']}:{FIRST_PORT + 2 * (job.seed % PORTS)}"
-    rank = [options.rank, job.program, str(job.steps), str(job.seed)]
-    for index, host in enumerate("AB"):
-        yield [
-            *(*pair.on(host), options.horo, "run", "-n", str(RANKS), "--nnodes", "2", "--node-rank", str(index)),
-            *("--addr", address, "--key-file", key, "--min-np", "1", "--evict-after", str(EVICT_AFTER_S), *rank),
-        ]
-
-
-def services(name, host):
-    """The pids of the agent of the host, or of the rendezvous."""
-    pids = subprocess.run(["ip", "netns", "pids", hosts.name_of(host)], capture_output=True, text=True).stdout.split()
-    for pid in map(int, pids):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if file.read().split(b"\0")[1:2] == [name.encode()]:
-                    yield pid
-        except OSError:
-            pass
-
-
-def inflict(what, host):
-    verb, _, name = what.partition(" ")
+def inflict(fault, job, place, third):
+    verb, _, name = fault.what.partition(" ")
+    if verb == "off":
+        job.wait_for_contact(START_S)  # a job that has begun goes on without the host
+        return on_hosts.power_off(place, fault.host)
+    if verb == "unplug":
+        hosts.ip("-n", hosts.name_of("A"), "link", "set", hosts.DEVICE, "down")
+        time.sleep(fault.seconds)
+        return hosts.ip("-n", hosts.name_of("A"), "link", "set", hosts.DEVICE, "up")
     if verb == "cut":
-        for state in ("down", "up"):
-            hosts.ip("-n", hosts.name_of("A"), "link", "set", hosts.DEVICE, state)
-            time.sleep(0.3)
-        return
-    for pid in services(name, "A" if name == "rendezvous" else host):
-        try:
-            os.kill(pid, signal.SIGKILL if verb == "kill" else signal.SIGSTOP)
-            if verb == "stop":
-                time.sleep(0.5)
-                os.kill(pid, signal.SIGCONT)
-        except ProcessLookupError:
-            pass
+        rendezvous = "elsewhere" if third else "host 0"
+        one = survive_partitions.Partition(0, fault.kind, "short", rendezvous, fault.host, "")
+        dropped = survive_partitions.cut(one, job)
+        for host, device, only in dropped:
+            packet_filter.drop(host, device, only)
+        time.sleep(fault.seconds)
+        for host, device, _ in dropped:
+            packet_filter.pass_all(host, device)
+        return None
+    if verb == "kill" and name == "rendezvous" and third:
+        third.kill()
+        return third.start()
+    host = ("C" if third else "A") if name == "rendezvous" else fault.host
+    job.signal_service(name, host, signal.SIGKILL if verb == "kill" else signal.SIGSTOP)
+    if verb == "stop":
+        time.sleep(STOP_S)
+        job.signal_service(name, host, signal.SIGCONT)
+    return None
 
 
-def run(job, faults, commands):
-    begin = time.monotonic()
-    environment = os.environ | survivors.variables(job)
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    running = [subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, **pipes) for command in commands]
-    texts = ["", ""]
-    readers = [
-        threading.Thread(target=lambda i=i: texts.__setitem__(i, running[i].stdout.read())) for i in range(len(running))
-    ]
-    limit = threading.Timer(LIMIT_S, lambda: [one.kill() for one in running])
-    for thread in (*readers, limit):
-        thread.start()
-    for at_s, what, host in faults:
-        time.sleep(max(0, begin + at_s - time.monotonic()))
-        inflict(what, host)
-    for reader in readers:
-        reader.join()
-    codes = [one.wait() for one in running]
-    limit.cancel()
-    return codes, survivors.Outcome(max(codes), "".join(texts), time.monotonic() - begin)
+def run(job, faults, place, third, options):
+    """The exit codes of both hosts, and the outcome."""
+    settings = ["--min-np", "1", "--evict-after", EVICT_AFTER_S, "-v"]
+    rank = [options.rank, job.program, str(job.steps), str(job.seed)]
+    running = on_hosts.HostsJob(place, rank, settings, survivors.variables(job), third)
+    try:
+        for fault in faults:
+            time.sleep(max(0, running.began + fault.at_s - time.monotonic()))
+            inflict(fault, running, place, third)
+        codes = running.codes(LIMIT_S)
+    finally:
+        running.end()
+        on_hosts.heal(place)
+    text = "".join(line for _, _, line in running.lines)
+    for host in [fault.host for fault in faults if fault.what == "off"]:
+        ranks = range(*((0, RANKS) if host == "A" else (RANKS, 2 * RANKS)))
+        text += "".join(f"[{rank}] fired {rank}:host.off:1\n" for rank in ranks)
+    code = max(abs(1 if code is None else code) for code in codes.values())
+    return codes, survivors.Outcome(code, text, time.monotonic() - running.began)
 
 
 def faults_of(job, codes, outcome, options):
     found = [fault for fault in survivors.faults(job, outcome, options) if not fault.startswith("exit code")]
     lines = {int(line[0]) for line in survivors.LINE.findall(outcome.text)}
-    for host, code in enumerate(codes):
-        is_left = any(host * RANKS <= rank < (host + 1) * RANKS for rank in lines)
+    dead = {rank for rank, _ in survivors.fired(outcome)}
+    found += [f"host {host} does not end" for host, code in codes.items() if code is None]
+    for index, code in enumerate(codes.values()):
+        is_left = any(index * RANKS <= rank < (index + 1) * RANKS for rank in lines - dead)
         if is_left and code != 0:
-            found.append(f"exit code {code} of host {'AB'[host]}, which has a survivor")
+            found.append(f"exit code {code} of host {'AB'[index]}, which has a survivor")
     return found
+
+
+class ThirdHeld:
+    """What the rendezvous in the third place holds after each of its jobs."""
+
+    def __init__(self, third):
+        self.third, self.jobs, self.pid, self.readings = third, 0, third.pid, []
+
+    def look(self):
+        self.jobs = self.jobs + 1 if self.third.pid == self.pid else 1
+        self.pid = self.third.pid
+        if self.jobs > WARM_JOBS and (values := survive_flat.held(self.pid)):
+            files = [path.stat().st_size for path in self.third.folder.iterdir()]
+            self.readings.append(survive_flat.Reading("rendezvous", self.pid, self.jobs, [*values, sum(files) / 1024]))
+
+    def growth(self):
+        return {what: survive_flat.growth(self.readings, number) for number, what in enumerate(HELD)}
+
+    def faults(self):
+        if len(self.readings) >= LEAST_READINGS:
+            for what, (value, error) in self.growth().items():
+                if value - survive_flat.ERRORS * error > LIMITS[what]:
+                    yield f"the rendezvous: {what} grow by {value:.3f} per job; the limit is {LIMITS[what]}"
+
+
+def names_of(faults):
+    return [f"{fault.what} {fault.kind}".strip() for fault in faults] or ["none"]
 
 
 def run_all(options):
     if hosts.missing():
         raise SystemExit(f"tools/soak survive --hosts: {hosts.missing()}")
-    options.limit = LIMIT_S
-    options.step_limit = 4 * EVICT_AFTER_S
-    wrong, rows = [], {}
-    with hosts.two_namespaces() as pair, tempfile.TemporaryDirectory() as folder:
-        key = hosts.write_key(folder)
-        for number in range(options.first_job, options.first_job + options.hosts):
-            job, faults = job_of(number, options)
-            codes, outcome = run(job, faults, commands(job, pair, key, options))
-            found = faults_of(job, codes, outcome, options)
-            for what in [what for _, what, _ in faults] or ["none"]:
-                row = rows.setdefault(what, {"runs": 0, "fired": 0, "wrong": 0, "longest_s": 0.0})
-                row["runs"] += 1
-                row["fired"] += len(survivors.fired(outcome))
-                row["wrong"] += bool(found)
-                row["longest_s"] = max(row["longest_s"], round(outcome.seconds, 2))
-            if found:
-                what = f"{faults}, kills {job.kills}, {job.program}"
-                wrong.append(f"job {number}: {'; '.join(found)}\n    {what}\n{outcome.text}")
-                if not options.json:
-                    print(wrong[-1].partition("\n")[0], flush=True)
-            if len(wrong) == 10:
-                break
-    return {"jobs": options.hosts, "hashed_freezes": 0, "table": rows, "wrong": wrong}
+    options.limit, options.step_limit = LIMIT_S, 4 * EVICT_AFTER_S
+    wrong, rows, jobs, shared = [], {}, 0, on_hosts.shared_memory()
+    last = time.monotonic() + (options.seconds or float("inf"))
+    with on_hosts.places(options.horo) as place:
+        third = on_hosts.ThirdRendezvous(place)
+        held = ThirdHeld(third)
+        try:
+            for number in range(options.first_job, options.first_job + options.hosts):
+                if time.monotonic() > last or len(wrong) == survive_partitions.MOST_WRONG:
+                    break
+                jobs += 1
+                job, faults, where = job_of(number, options)
+                used = third if where == "elsewhere" else None
+                codes, outcome = run(job, faults, place, used, options)
+                is_off = any(fault.what == "off" for fault in faults)  # with its files
+                found = faults_of(job, codes, outcome, options) + on_hosts.left(place, not is_off)
+                if used:
+                    held.look()
+                if is_off:
+                    time.sleep(EVICT_AFTER_S)  # until then its job may not be over, and the rendezvous not free
+                for what in names_of(faults):
+                    note(rows.setdefault(what, {"runs": 0, "fired": 0, "wrong": 0, "longest_s": 0.0}), outcome, found)
+                if found:
+                    what = f"{faults}, rendezvous: {where}, kills {job.kills}, {job.program}"
+                    wrong.append(f"job {number}: {'; '.join(found)}\n    {what}\n{outcome.text}")
+                    if not options.json:
+                        print(wrong[-1].partition("\n")[0], flush=True)
+                if not options.json and jobs % 100 == 0:
+                    print(f"{jobs} jobs, {len(wrong)} wrong; the rendezvous: {held.growth()}", flush=True)
+        finally:
+            third.kill()
+        wrong += held.faults()
+    wrong += [f"left in /dev/shm: {name}" for name in on_hosts.shared_memory() - shared]
+    wrong += [f"a namespace is left: {host}" for host in "ABC" if os.path.exists(f"/run/netns/{hosts.name_of(host)}")]
+    growth = {what: [round(one, 4) for one in pair] for what, pair in held.growth().items()}
+    last_held = dict(zip(HELD, held.readings[-1].values)) if held.readings else {}
+    return {"jobs": jobs, "table": rows, "growth_per_job": growth, "held_at_the_end": last_held, "wrong": wrong}
+
+
+def note(row, outcome, found):
+    row["runs"] += 1
+    row["fired"] += len(survivors.fired(outcome))
+    row["wrong"] += bool(found)
+    row["longest_s"] = max(row["longest_s"], round(outcome.seconds, 2))
 
 
 def show(summary):
     print(f"\n{'fault':<24}{'jobs':>6}{'died':>7}{'wrong':>7}{'longest':>10}")
-    for what, row in summary["table"].items():
+    for what, row in sorted(summary["table"].items()):
         print(f"{what:<24}{row['runs']:>6}{row['fired']:>7}{row['wrong']:>7}{row['longest_s']:>8.2f} s")
+    print(f"{summary['jobs']} jobs; the rendezvous in the third place holds at the end, and grows per job by:")
+    for what, (value, error) in summary["growth_per_job"].items():
+        print(f"{what:<24}{summary['held_at_the_end'].get(what, 0):>10.1f}{value:>10.4f} +- {error:.4f}")
