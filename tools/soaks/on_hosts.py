@@ -229,9 +229,8 @@ def _left(place):
 
 
 def _files(place):
-    for path in place.temporary.rglob("*"):
-        if path.name != "horo":  # the folder of horo status
-            yield f"a file: {path.relative_to(place.temporary)}"
+    for path in [*place.temporary.glob("horo-*"), *place.temporary.glob("horo/*")]:
+        yield f"a file: {path.relative_to(place.temporary)}"
 
 
 def _sockets(place, host, table):

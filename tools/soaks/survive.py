@@ -8,12 +8,24 @@ rank that is stopped, evicted and continued changes no result and ends with a te
   --busy SECONDS  16 busy ranks on all cores, beside a compiler; none of them is given up
   --hosts JOBS    two hosts (network namespaces), whose agents and rendezvous die too
   --partitions N  the two hosts, or one of them and the rendezvous, cannot reach each other
+  --restarts N    the rendezvous of two hosts is killed and started again
+  --digits        examples/digits.py on two hosts, which loses each part
 """
 
 import random
 import re
 
-from . import survive_busy, survive_flat, survive_hosts, survive_partitions, survive_torch, survivors, zombies
+from . import (
+    survive_busy,
+    survive_digits,
+    survive_flat,
+    survive_hosts,
+    survive_partitions,
+    survive_restarts,
+    survive_torch,
+    survivors,
+    zombies,
+)
 
 RUNNING = re.compile(r"lane\.|engine\.(submitted|report|released)$")  # reached in each step
 ONCE = re.compile(r"start\.|shutdown\.")
@@ -27,6 +39,8 @@ OTHERS = {  # by option
     "busy": survive_busy,
     "hosts": survive_hosts,
     "partitions": survive_partitions,
+    "restarts": survive_restarts,
+    "digits": survive_digits,
 }
 
 
