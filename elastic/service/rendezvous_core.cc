@@ -246,6 +246,20 @@ void RendezvousCore::note_time(TimePoint now) {
   membership_->evict_not_before(until);
 }
 
+// A host is silent if others are heard after it. When none is heard any more, the network of this process has failed,
+// not all hosts at once.
+bool RendezvousCore::is_missed(std::uint32_t number, TimePoint now) const {
+  const TimePoint lease_end = hosts_.at(number).lease_end;
+  if (now >= lease_end + record_.spec.park_timeout) return true;
+  bool has_others = false;
+  for (const auto& [other, host] : hosts_) {
+    if (other == number || host.is_silent || !has_members_here(other)) continue;
+    has_others = true;
+    if (host.lease_end > lease_end + record_.spec.silence_limit / 2) return true;
+  }
+  return !has_others;
+}
+
 void RendezvousCore::pass_time(TimePoint now) {
   note_time(now);
   if (membership_ == nullptr) return;
@@ -262,8 +276,8 @@ void RendezvousCore::evict_silent_hosts(TimePoint now, Actions& actions) {
   next_lease_end_ = TimePoint::max();
   for (auto& [number, host] : hosts_) {
     if (host.is_silent || !has_members_here(number)) continue;
-    if (now < host.lease_end) {
-      next_lease_end_ = std::min(next_lease_end_, host.lease_end);
+    if (now < host.lease_end || !is_missed(number, now)) {
+      next_lease_end_ = std::min(next_lease_end_, now < host.lease_end ? host.lease_end : now + kTick);
       continue;
     }
     host.is_silent = true;

@@ -105,6 +105,7 @@ class RendezvousCore {
   void wake();
   Host& registered(std::uint64_t registration);
   bool has_members_here(std::uint32_t host) const;
+  bool is_missed(std::uint32_t number, TimePoint now) const;
   MembershipConfig membership_config() const;
 
   RecordStore& store_;

@@ -225,6 +225,19 @@ TEST(RendezvousCore, ManyHostsAreToldTheStateOfTheJobFromTimeToTime) {
 
 // ---- Leases.
 
+// The network of the rendezvous has failed. When it is back, all go on.
+TEST(RendezvousCore, HostsThatAreAllSilentAreNotEvictedBeforeTheParkTimeout) {
+  CoreDriver driver({1, 1, 1});
+  for (std::uint32_t host = 0; host < 3; ++host) driver.join(host);
+  driver.pass(driver.spec.silence_limit + driver.spec.park_timeout / 2);
+  for (const MemberView& member : driver.members()) EXPECT_FALSE(member.is_out);
+  driver.pass(driver.spec.silence_limit * 2, {0, 1});
+  EXPECT_FALSE(driver.members()[0].is_out || driver.members()[1].is_out);
+  EXPECT_TRUE(driver.members()[2].is_out);
+  driver.pass(driver.spec.silence_limit * 2 + driver.spec.park_timeout);
+  EXPECT_TRUE(driver.members()[0].is_out && driver.members()[1].is_out);
+}
+
 TEST(RendezvousCore, ASilentHostLosesItsMembersOnceAndOnlyAfterItsLease) {
   CoreDriver job({1, 2});
   job.join(0);
