@@ -6,6 +6,7 @@ each job a rank dies in one of the last restarts.
 import os
 import random
 import re
+import shutil
 import signal
 import statistics
 import time
@@ -96,14 +97,15 @@ def run_all(options):
         raise SystemExit(f"tools/soak survive --restarts: {hosts.missing()}")
     wrong, seconds = [], []
     with on_hosts.places(options.horo) as place:
-        third = on_hosts.ThirdRendezvous(place)
-        try:
-            for number, first in enumerate(range(0, options.restarts, OF_JOB)):
+        for number, first in enumerate(range(0, options.restarts, OF_JOB)):
+            third = on_hosts.ThirdRendezvous(place)
+            try:
                 one = Restarts(place, number, min(OF_JOB, options.restarts - first), options)
                 wrong += [f"job {number}: {text}\n{one.job.text}" for text in one.run()]
                 seconds += one.seconds
-        finally:
-            third.kill()
+            finally:
+                third.kill()
+                shutil.rmtree(third.folder)  # of a job that has not ended in good order
     median, longest = (statistics.median(seconds), max(seconds)) if seconds else (0, 0)
     if median > LIMIT_S or longest > LOADED_LIMIT_S:
         wrong.append(f"serving again takes {median:.2f} s, at most {longest:.2f} s")
