@@ -94,3 +94,22 @@ def test_bench_elastic_kills_a_rank_that_holds_memory_and_its_report_is_drawn(tm
     pytest.importorskip("matplotlib")
     subprocess.run([sys.executable, ROOT / "bench/plot", "--recovery", file, plot], check=True, timeout=180)
     assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_bench_elastic_measures_two_hosts(tmp_path):
+    file = tmp_path / "elastic.json"
+    job = ["--ranks", "2", "--bytes", "64K", "--compute-ms", "1", "--kills", "2", "--rounds", "0", "--json", file]
+    command = [sys.executable, ROOT / "bench/elastic_hosts", *job]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    if done.returncode == 2 and ("root" in done.stderr or "iproute2" in done.stderr):
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(file.read_text())
+    assert report["hosts"] == 2 and len(report["seen_by_other_hosts_ms"]) == len(report["r_ms"]) == 2
+
+
+def test_bench_elastic_refuses_hosts_that_cannot_have_the_ranks():
+    for hosts, why in (("a=1,b", "expected NAMESPACE=ADDRESS"), ("a=1", "at least two"), ("a=1,b=2", "a multiple of")):
+        command = [HORO, "bench", "elastic", "--ranks", "3", "--hosts", hosts]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+        assert done.returncode == 2 and why in done.stderr, done.stderr

@@ -48,10 +48,11 @@ def processes():
 
 
 class Job:
-    """Two hosts of two ranks."""
+    """Two hosts of two ranks. The program is the source of a stand-in, or a command."""
 
-    def __init__(self, folder, program, options=(), least=1):
+    def __init__(self, folder, program, options=(), least=1, per_host=2):
         self.folder, self.program, self.options, self.least = folder, program, list(options), least
+        self.per_host = per_host
         self.key = folder / "key"
         self.key.write_bytes(secrets.token_bytes(32))
         self.key.chmod(0o600)
@@ -60,9 +61,11 @@ class Job:
         self.hosts, self.others = {}, []
 
     def start(self, host, options=(), key=None):
-        command = [HORO, "run", "-n", "2", "--nnodes", "2", "--node-rank", str(host), "--addr", self.addr]
-        command += ["--key-file", str(key or self.key), "--min-np", str(self.least), *self.options, *options]
-        command += ["python3", "-c", MEMBER + WAIT + self.program]
+        command = [HORO, "run", "-n", str(self.per_host), "--nnodes", "2", "--node-rank", str(host)]
+        command += ["--addr", self.addr, "--key-file", str(key or self.key), "--min-np", str(self.least)]
+        command += [*self.options, *options]
+        is_source = isinstance(self.program, str)
+        command += ["python3", "-c", MEMBER + WAIT + self.program] if is_source else self.program
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         environment = clean_environment() | {"TEST_FOLDER": str(self.folder)}
         self.hosts[host] = subprocess.Popen(command, env=environment, **pipes)
@@ -258,3 +261,14 @@ def test_invalid_options_are_refused_with_the_remedy(job, least, options, text):
     job.start(0)
     code, _, errors = job.ended(0)
     assert code == 2 and text in errors, errors
+
+
+def test_the_death_of_a_rank_that_is_alone_on_its_host_is_seen_before_its_memory_is_freed(job):
+    bench = [HORO, "bench", "elastic", "--steps=0", "--compute-ms=1", "--resident=512M", "--resident-rank=1"]
+    job = job(bench, per_host=1, options=["-v"])
+    job.start(0), job.start(1)
+    pid = next(int(line.split()[-1]) for line in job.hosts[1].stdout if "pid 1" in line)
+    os.kill(pid, signal.SIGKILL)
+    assert f"rank 1: process {pid} is ending at" in job.line(1, f"rank 1: process {pid} ")
+    assert "1 died (signal 9 (SIGKILL)); epoch 1 has rank 0" in job.line(0, "rank 1 died")
+    job.line(0, "epoch 1 runs on its one member")

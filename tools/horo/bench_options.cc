@@ -102,6 +102,10 @@ void add_elastic_bench(CLI::App& bench, BenchOptions& options) {
     app->add_option(name, value, what)->check(CLI::Range(least, 1'000'000))->capture_default_str();
   };
   app->add_option("--ranks", elastic.ranks, "ranks of each job")->check(CLI::Range(2, 63))->capture_default_str();
+  app->add_option(
+      "--hosts", options.hosts,
+      "run the ranks in these network namespaces, NAME=ADDRESS,NAME=ADDRESS, which stand for hosts; each job "
+      "then has one kill (bench/elastic_hosts makes the namespaces)");
   count("--kills", elastic.kills, 0, "killed ranks; 0: only the cost without faults");
   count("--tensors", elastic.tensors, 1, "tensors of each round");
   app->add_option("--bytes", elastic.bytes, "size of a tensor, in bytes or as 64K, 1M")

@@ -74,8 +74,14 @@ struct KernelsBench {
 // world. Returns 1 if a result differs from that of the scalar kernels, else 0.
 int bench_kernels(const KernelsBench& bench);
 
+// A network namespace of this machine, which stands for a host, and its address.
+struct SimulatedHost {
+  std::string name, address;
+};
+
 struct ElasticBench {
   int ranks = 4;
+  std::vector<SimulatedHost> hosts;  // the ranks are divided evenly among them; empty: all run on this host
   int kills = 100;
   int tensors = 4;
   std::size_t bytes = 4 << 20;  // of each tensor
@@ -89,6 +95,8 @@ struct ElasticBench {
   std::size_t resident_bytes = 0;  // memory that the killed rank holds
   int resident_rank = -1;          // of a rank: the one that holds it; -1: none
   std::string json_file;           // empty: none
+
+  int host_of(int rank) const { return hosts.empty() ? 0 : rank * static_cast<int>(hosts.size()) / ranks; }
 };
 // The recovery of elastic jobs from killed ranks, and the cost of elastic jobs without faults. Starts the jobs by horo
 // run. Returns 0. Throws std::runtime_error if a job fails.

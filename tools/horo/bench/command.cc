@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <stdexcept>
 
 #include "tools/horo/bench/lists.h"
@@ -30,9 +31,27 @@ SimulateBench simulation_of(const BenchOptions& options) {
   return bench;
 }
 
+std::vector<SimulatedHost> simulated_hosts(const std::string& list) {
+  std::vector<SimulatedHost> hosts;
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
+      throw std::invalid_argument("--hosts " + word + ": expected NAMESPACE=ADDRESS for every host");
+    hosts.push_back({word.substr(0, equals), word.substr(equals + 1)});
+  }
+  if (hosts.size() == 1) throw std::invalid_argument("--hosts " + list + ": expected at least two hosts");
+  return hosts;
+}
+
 ElasticBench elastic_of(const BenchOptions& options) {
   ElasticBench bench = options.elastic;
   bench.transport = options.transport;
+  bench.hosts = simulated_hosts(options.hosts);
+  if (!bench.hosts.empty() && bench.ranks % static_cast<int>(bench.hosts.size()) != 0) {
+    throw std::invalid_argument("--ranks " + std::to_string(bench.ranks) + ": expected a multiple of the " +
+                                std::to_string(bench.hosts.size()) + " hosts of --hosts");
+  }
   return bench;
 }
 

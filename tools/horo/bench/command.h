@@ -22,6 +22,7 @@ struct BenchOptions {
   ChoiceBench choice;
   SimulateBench simulate;
   ElasticBench elastic;
+  std::string hosts;  // of elastic: NAMESPACE=ADDRESS,NAMESPACE=ADDRESS
   // The options of `choice`.
   std::string sizes = "8,64,512,2K,4K,8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,64M";
   std::string collectives = "all_reduce";

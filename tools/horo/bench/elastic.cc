@@ -1,4 +1,5 @@
 // How long the survivors of a death need until they have the next results, and what an elastic job costs without one.
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <iostream>
@@ -68,6 +69,7 @@ void write_json(const ElasticBench& bench, double load, const Recoveries& found,
   nlohmann::json report = {
       {"machine", {{"cpu", cpu_model()}, {"kernel", kernel_release()}, {"load_average", load}}},
       {"ranks", bench.ranks},
+      {"hosts", std::max<std::size_t>(bench.hosts.size(), 1)},
       {"tensors", bench.tensors},
       {"bytes", bench.bytes},
       {"compute_ms", bench.compute_ms},
@@ -80,6 +82,7 @@ void write_json(const ElasticBench& bench, double load, const Recoveries& found,
       {"change_of_epoch_ms", found.change_ms},
       {"step_before_kill_ms", found.step_ms},
       {"seen_by_ranks_ms", found.seen_by_ranks_ms},
+      {"seen_by_other_hosts_ms", found.seen_by_hosts_ms},
       {"seen_by_guard_ms", found.seen_by_guard_ms},
       {"static_step_ms", costs[0].step_ms},
       {"static_step_with_barrier_ms", costs[1].step_ms},
@@ -100,7 +103,8 @@ void write_json(const ElasticBench& bench, double load, const Recoveries& found,
 int bench_elastic(const ElasticBench& bench) {
   const double load = load_average();
   Topology topology;
-  topology.size = topology.local_size = bench.ranks;
+  topology.size = bench.ranks;
+  topology.local_size = bench.ranks / static_cast<int>(std::max<std::size_t>(bench.hosts.size(), 1));
   std::cout
       << machine_header(topology) << "# " << bench.tensors << " tensors of " << bench.bytes << " bytes, "
       << bench.compute_ms << " ms of processor time per step\n"

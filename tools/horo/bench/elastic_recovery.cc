@@ -32,7 +32,7 @@ class Killer {
         const std::vector<int> alive = job.alive();
         kill_one(job, resident < 0 ? alive[static_cast<std::size_t>(draw(static_cast<int>(alive.size())))] : resident);
         ++kills_;
-        if (resident >= 0) break;
+        if (resident >= 0 || !bench_.hosts.empty()) break;
       }
       found_.change_ms.insert(found_.change_ms.end(), job.change_ms().begin(), job.change_ms().end());
     }
@@ -65,15 +65,18 @@ class Killer {
     job.read_until([&] { return prints(job, victim).ended != TimePoint(); });
     found_.whole_ms.push_back(ms_of(last - killed));
     found_.step_ms.push_back(step_ms);
-    note(job, prints(job, victim).ended, killed);
+    note(job, victim, killed);
   }
 
-  void note(const ElasticRun& job, TimePoint ended, TimePoint killed) {
+  void note(const ElasticRun& job, int victim, TimePoint killed) {
+    const TimePoint ended = prints(job, victim).ended;
     TimePoint first_freeze = TimePoint::max();
     Change last;
     for (const int rank : job.alive()) {
       const Change& one = prints(job, rank).change;
       found_.seen_by_ranks_ms.push_back(ms_of(one.frozen_from - killed));
+      if (bench_.host_of(rank) != bench_.host_of(victim))
+        found_.seen_by_hosts_ms.push_back(found_.seen_by_ranks_ms.back());
       first_freeze = std::min(first_freeze, one.frozen_from);
       last.frozen = std::max(last.frozen, one.frozen);
       last.view = std::max(last.view, one.view);
@@ -161,6 +164,7 @@ std::string recovery_report(const Recoveries& found) {
                      quantile_row("step before the kill ms", found.step_ms) +
                      quantile_row("seen by the other ranks ms", found.seen_by_ranks_ms) +
                      quantile_row("seen by horo run ms", found.seen_by_guard_ms);
+  if (!found.seen_by_hosts_ms.empty()) text += quantile_row("seen by other hosts' ranks ms", found.seen_by_hosts_ms);
   for (const auto& [name, values] : found.phases()) text += quantile_row("phase to " + name + " ms", values);
   return text;
 }

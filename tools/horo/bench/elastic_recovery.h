@@ -20,6 +20,7 @@ struct Recoveries {
   std::vector<double> step_ms;   // the median step before the kill
   std::vector<double> change_ms;
   std::vector<double> seen_by_ranks_ms;  // from a kill until each of the others freezes
+  std::vector<double> seen_by_hosts_ms;  // the same of those of other hosts than the killed rank's
   std::vector<double> seen_by_guard_ms;  // from a kill until horo run sees the end of the process
   Moments moments;
 

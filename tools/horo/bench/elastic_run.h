@@ -1,7 +1,9 @@
 // A job of the rank program of `horo bench elastic` under horo run, and what its ranks print.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,19 @@ struct RankPrints {
   std::vector<Delivery> deliveries;
   Change change;      // known before the first delivery of the epoch
   TimePoint ended{};  // when horo run saw the end of the process; 0: it has not
+};
+
+// A job's key for its hosts, in a file that the destructor removes.
+class KeyFile {
+ public:
+  KeyFile();  // throws std::system_error
+  ~KeyFile();
+  KeyFile(const KeyFile&) = delete;
+  KeyFile& operator=(const KeyFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
 };
 
 class ElasticRun {
@@ -63,15 +78,23 @@ class ElasticRun {
   TimePoint kill(int rank);
 
  private:
+  // The horo run of one host.
+  struct HostRun {
+    Child child;
+    bool is_waited_for = false;
+    std::string output_rest, errors_rest;  // of an unfinished line
+  };
+
   [[noreturn]] void fail() const;
-  bool read_stream(Descriptor& stream, std::string& rest, bool is_output);
+  Program program_of(const ElasticBench& bench, ElasticKind kind, std::size_t host, const std::string& port) const;
+  bool read_stream(HostRun& run, bool is_output);
   void take_print(const std::string& line);
-  void take_story(const std::string& line);
+  void take_story(const std::string& line, bool is_first_host);
   int wait();
 
-  Child child_;
-  bool is_waited_for_ = false;
-  std::string output_rest_, errors_rest_;  // of an unfinished line
+  std::unique_ptr<KeyFile> key_;  // null: all ranks run on this host
+  std::vector<std::string> rank_words_;
+  std::vector<HostRun> runs_;
   std::string story_;
   std::vector<RankPrints> ranks_;
   std::vector<double> change_ms_;
