@@ -4,7 +4,7 @@
 //   elastic_rank PROGRAM STEPS SEED
 //
 // PROGRAM: plain, views, small, units, streams, rounds, singles, sets, shrinks, groups, failures, or mixed. TEST_KILL
-// and TEST_STOP: see kill_points.h. TEST_PAUSE_MS: after each step. TEST_RESULTS: a folder, in which each rank writes a
+// and TEST_STOP: see kill_points.h. A rank with a notice leaves at the end of its step. TEST_PAUSE_MS: after each step. TEST_RESULTS: a folder, in which each rank writes a
 // line per result of the world: its number, its members, and the hash of all results so far. At the end a rank prints
 // one line: its number of results, their hash, the members of each of them, the same for results in the set that
 // shrinks if it is a member of it, and the longest step.
@@ -62,7 +62,7 @@ class Program {
   void run(int steps) {
     if (is("sets")) add_set();
     if (is("shrinks")) add_shrinking_set();
-    for (int step = 0; step < steps; ++step) {
+    for (int step = 0; step < steps && !session_.notice(); ++step) {
       const TimePoint begin = Clock::now();
       const int rounds = is("rounds") ? 1 + draw(3) : 1;
       for (int round = 0; round < rounds; ++round) run_round(streams_[0], world_, step, round);
@@ -350,7 +350,7 @@ class Program {
   }
 
   void print() {
-    std::cout << "survivor " << id_ << " " << world_.text() << " ends " << ends_;
+    std::cout << (session_.notice() ? "drained " : "survivor ") << id_ << " " << world_.text() << " ends " << ends_;
     if (shrinking_) std::cout << " set " << in_set_.text();
     std::cout << " longest " << std::chrono::duration_cast<std::chrono::milliseconds>(longest_).count() << " ms"
               << std::endl;

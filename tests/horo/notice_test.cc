@@ -4,8 +4,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <thread>
+#include <memory>
+#include <span>
+#include <vector>
 
 #include "elastic/messages.h"
 #include "horo/horo.h"
