@@ -35,6 +35,7 @@ void Agreement::mark(VersionRef ref, int rank, bool absent, TimePoint now) {
 }
 
 void Agreement::update(Entry& entry, const StallPatience& patience) {
+  if (disagrees_on_members(entry)) return fail_members(entry);
   if (ReadyTable::complete(entry, tables_.joins.ranks(entry.name.set))) return complete(entry, patience);
   const std::vector<int> left = tables_.left_without(entry.needs, entry.ready, entry.name.set);
   if (!left.empty()) return fail(entry, left_text(entry.name.name, left, tables_.of_set(entry.name.set)));
@@ -122,6 +123,27 @@ void Agreement::dissolve(PlanId id, const StallPatience& patience, bool keep_apa
     }
   }
   split(plan, patience);
+}
+
+// Ranks have reported the same set of members with different ranks, so the instance may never be complete. It is over
+// when all ranks that are in each of these sets have reported it.
+bool Agreement::disagrees_on_members(const Entry& entry) const {
+  if (entry.name.channel != kMembersChannel) return false;
+  RankSet outside(tables_.size);  // of one of the sets
+  for (const SpecReport& report : ReadyTable::reports(entry)) {
+    outside.insert(entry.needs.without(tables_.needs(*report.spec)));
+  }
+  return !outside.empty() && entry.ready.covers(entry.needs.without(outside));
+}
+
+// A rank that has not reported it fails it when it does.
+void Agreement::fail_members(Entry& entry) {
+  const TensorName name = entry.name;
+  FailTensors item{{{name, true, ""}}, mismatch_text(ReadyTable::reports(entry), tables_.of_set(name.set)), {}};
+  item.missing = tables_.missing(entry);
+  if (!item.missing.empty()) progress_.tensor_failed(name);
+  items_.emplace_back(std::move(item));
+  finish(entry);
 }
 
 // A rank that has not reported this instance reports it before it applies the failure, or not at all.

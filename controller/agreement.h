@@ -78,6 +78,8 @@ class Agreement {
   void complete(Entry& entry, const StallPatience& patience);
   void complete_in_unit(Entry& entry, const TensorSpec& spec, const StallPatience& patience);
   std::string trouble_of(Entry& entry) const;
+  bool disagrees_on_members(const Entry& entry) const;
+  void fail_members(Entry& entry);
   void withdraw(Entry& entry, std::uint64_t stream, const GivenUpRound& failed);
   void refuse(const TensorName& name, std::vector<int> ranks, const GivenUpRound& failed);
   void carry_out(StallFailures failures);

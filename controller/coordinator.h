@@ -10,7 +10,8 @@
 // that no longer completes (a tensor is missing and a caller waits for another one, or a tensor changed its shape) is
 // dissolved: its tensors are reported one by one for the next 100 steps.
 //
-// A tensor of a process set needs the members of the set; a send_recv needs its two ranks. The others take no part in
+// A tensor of a process set needs the members of the set; a send_recv needs its two ranks, and the request of a set
+// that its members make (TensorSpec::by_members) needs these. The others take no part in
 // it. A rank that has joined a set is not needed for any tensor of the set. The tensors of a unit are released together
 // or fail together.
 //
@@ -173,10 +174,11 @@ struct Skip {
 // number is never reused.
 struct AddSet {
   std::uint32_t set = 0;
-  std::string name;        // never empty
-  std::vector<int> ranks;  // world ranks, ascending
-  bool shrinks = false;    // in an elastic job it goes on when it has lost members
-  std::vector<Key> keys;   // of this rank's add_process_set, whose Works end with the number
+  std::string name;         // never empty
+  std::vector<int> ranks;   // world ranks, ascending
+  bool shrinks = false;     // in an elastic job it goes on when it has lost members
+  bool by_members = false;  // its members alone have added it, and will remove it
+  std::vector<Key> keys;    // of this rank's add_process_set, whose Works end with the number; may be none
 };
 // The set no longer exists. By earlier actions its tensors that were reported and not released have failed, and its
 // plans were broken; the reports that follow from these Breaks fail as well. Released collectives run to their end.
@@ -261,6 +263,7 @@ struct CoordinatorConfig {
   std::size_t max_tensors = 1 << 20;
   std::size_t kept_tensors = 1 << 16;  // with a number; above it those not in use are forgotten
   std::size_t max_plans = 1 << 16;
+  std::size_t max_sets = 64;  // process sets that exist at once, beside the world
   // Of the streams beyond it, rank 0 forgets the one in which no rank has begun a round for the longest time: its
   // rounds are not compared any more.
   std::size_t max_round_streams = 256;

@@ -65,6 +65,7 @@ class Leader {
 
   // Process sets and joins (leader_sets.cc).
   void define_set(Entry& entry);
+  std::string refusal_of_set(const TensorSpec& spec, const std::vector<int>& ranks) const;
   void end_set(Entry& entry);
   void end_joins();
   void fail_lost_join(std::uint32_t set);

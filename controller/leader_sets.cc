@@ -16,15 +16,29 @@ void Leader::define_set(Entry& entry) {
     return agreement_.fail(
         entry, "a process set " + ranks_text(ranks) + ": the world has ranks 0 to " + std::to_string(config_.size - 1));
   }
+  const std::string refusal = refusal_of_set(version.spec, ranks);
+  if (!refusal.empty()) return agreement_.fail(entry, refusal);
+  const TensorSpec& spec = version.spec;
   SetTable& sets = tables_.sets;
-  if (const std::optional<std::uint32_t> known = sets.find(ranks)) {
-    return agreement_.fail(entry, "a process set of " + ranks_text(ranks) + " exists already: " +
-                                      set_text(*known, sets.find(*known)->name) + ". Use that one, or remove it first");
-  }
-  items_.emplace_back(DefineSet{tables_.tensors.refer(entry, version), sets.next(), version.spec.set_name, ranks,
-                                version.spec.shrinks});
-  sets.add(version.spec.set_name, std::move(ranks), version.spec.shrinks);
+  items_.emplace_back(DefineSet{tables_.tensors.refer(entry, version), sets.next(), spec.set_name, ranks, spec.shrinks,
+                                spec.by_members});
+  sets.add(spec.set_name, std::move(ranks), spec.shrinks, spec.by_members);
   agreement_.finish(entry);
+}
+
+// Sets that all ranks add have different ranks, sets that their members add have different names. Each rank has checked
+// the former at the call, as far as it knew the sets.
+std::string Leader::refusal_of_set(const TensorSpec& spec, const std::vector<int>& ranks) const {
+  const SetTable& sets = tables_.sets;
+  const std::optional<std::uint32_t> known = spec.by_members ? sets.find_of_members(spec.set_name) : sets.find(ranks);
+  if (known) {
+    const std::string what = spec.by_members ? "that name" : ranks_text(ranks);
+    return "a process set of " + what + " exists already: " + set_text(*known, sets.find(*known)->name) +
+           ". Use that one, or remove it first";
+  }
+  if (sets.all().size() <= config_.max_sets) return "";
+  return "process set '" + spec.set_name + "' of " + ranks_text(ranks) + ": " + std::to_string(config_.max_sets) +
+         " process sets exist, no more are allowed (HORO_MAX_PROCESS_SETS)";
 }
 
 void Leader::end_set(Entry& entry) {

@@ -14,6 +14,7 @@ LeaderTables::LeaderTables(const CoordinatorConfig& config, SetTable known_sets)
       left(config.size) {}
 
 RankSet LeaderTables::needs(const TensorSpec& spec) const {
+  if (spec.by_members) return needs_of_members(spec);
   const KnownSet& set = *sets.find(spec.set);
   if (spec.kind != CollectiveKind::kSendRecv) return set.members;
   RankSet ends(size);
@@ -25,6 +26,24 @@ RankSet LeaderTables::needs(const TensorSpec& spec) const {
     ends.insert(set.ranks[static_cast<std::size_t>(end)]);
   }
   return ends;
+}
+
+RankSet LeaderTables::needs_of_members(const TensorSpec& spec) const {
+  if (spec.kind == CollectiveKind::kRemoveSet) {
+    const std::int64_t number = spec.shape.front();
+    const KnownSet* set = number < 0 || number > UINT32_MAX ? nullptr : sets.find(static_cast<std::uint32_t>(number));
+    if (set != nullptr && set->by_members) return set->members;
+    throw ProtocolError("the removal of process set " + std::to_string(number) + ", which its members did not add");
+  }
+  RankSet members(size);
+  for (const std::int64_t rank : spec.shape) {
+    if (rank < 0 || rank >= size) {
+      throw ProtocolError("process set '" + spec.set_name + "' of rank " + std::to_string(rank) + " in a world of " +
+                          std::to_string(size));
+    }
+    members.insert(static_cast<int>(rank));
+  }
+  return members;
 }
 
 std::vector<int> LeaderTables::left_without(const RankSet& needs, const RankSet& ready, std::uint32_t set) const {

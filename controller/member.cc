@@ -60,9 +60,9 @@ void Member::on(const Submitted& event, TimePoint now, Actions& actions) {
 void Member::take(const Submitted& event, TimePoint now, Actions& actions) {
   const Key key = event.key;
   const TensorSpec& spec = tensor(key).spec;
-  // Each of the two ranks of a message reports that by itself. The name has numbers of ranks: another message may now
-  // have the same one.
-  if (event.lost && spec.kind == CollectiveKind::kSendRecv) {
+  // Each of the ranks of a message or of a set of members reports that by itself. The name of a message has numbers of
+  // ranks: another message may now have the same one.
+  if (event.lost && (spec.kind == CollectiveKind::kSendRecv || spec.by_members)) {
     return fail(key, lost_head(spec.name, of_set(spec.set)) + lost_text(), actions, true);
   }
   Refusal refusal = refusal_of(spec);

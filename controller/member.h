@@ -117,6 +117,7 @@ class Member {
   std::uint32_t set_of(const TensorRef& ref);
   bool takes_part(const std::vector<int>& ranks, const TensorRef& ref);
   bool is_member(std::uint32_t set) const;
+  bool has_submitted(std::uint32_t set) const;
   KnownId& known_id(TensorId id);
   std::string of_set(std::uint32_t set) const;
   std::uint64_t hash_of(const std::vector<Key>& keys) const;

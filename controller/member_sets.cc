@@ -13,26 +13,33 @@ void Member::apply(const DefineSet& item, Actions& actions) {
     throw ProtocolError("rank 0 added process set " + std::to_string(item.set) + ", process set " +
                         std::to_string(sets_.next()) + " expected");
   }
-  const Key key = pending_key(item.tensor, "added a process set for");
   const std::string name = item.name.empty() ? set_text(item.set, "") : item.name;
-  actions.emplace_back(AddSet{item.set, name, item.ranks, item.shrinks, {key}});
-  sets_.add(item.name, item.ranks, item.shrinks);
-  finish(key);
+  AddSet added{item.set, name, item.ranks, item.shrinks, item.by_members, {}};
+  sets_.add(item.name, item.ranks, item.shrinks, item.by_members);
+  if (has_submitted(item.set)) added.keys = {pending_key(item.tensor, "added a process set for")};
+  actions.emplace_back(added);
+  for (const Key key : added.keys) finish(key);
+}
+
+// This rank has part in the begin and the end of the set.
+bool Member::has_submitted(std::uint32_t set) const {
+  return !sets_.find(set)->by_members || is_member(set);
 }
 
 void Member::apply(const EndSet& item, Actions& actions) {
   if (item.set == 0 || sets_.find(item.set) == nullptr) {
     throw ProtocolError("rank 0 removed process set " + std::to_string(item.set) + ", which does not exist");
   }
-  const Key key = pending_key(item.tensor, "removed a process set for");
+  RemoveSet removed{item.set, {}};
+  if (has_submitted(item.set)) removed.keys = {pending_key(item.tensor, "removed a process set for")};
   std::vector<Key> pending;
   for (const auto& [other, t] : tensors_) {
     if (t.pending && t.spec.set == item.set) pending.push_back(other);
   }
   std::sort(pending.begin(), pending.end());
   for (const Key other : pending) fail(other, removed_text(tensor(other).spec.name, of_set(item.set)), actions);
-  actions.emplace_back(RemoveSet{item.set, {key}});
-  finish(key);
+  actions.emplace_back(removed);
+  for (const Key key : removed.keys) finish(key);
   std::erase_if(owed_, [&](const auto& owed) { return owed.first.set == item.set; });
   joins_.erase(item.set);
   plannable_.erase(item.set);

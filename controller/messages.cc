@@ -158,7 +158,7 @@ struct ItemWriter {
     out.u32(item.set);
     out.text(item.name);
     write_list(out, item.ranks);
-    out.u8(item.shrinks ? 1 : 0);
+    out.u8(static_cast<std::uint8_t>((item.shrinks ? 1 : 0) + (item.by_members ? 2 : 0)));
   }
   void operator()(const EndSet& item) const {
     kind(ItemKind::kEndSet);
@@ -238,7 +238,9 @@ DefineSet read_define_set(ByteReader& in, const CoordinatorConfig& config) {
   item.set = in.u32();
   item.name = in.text(config.max_name_bytes);
   item.ranks = read_some_ranks(in, config);
-  item.shrinks = in.u8() != 0;
+  const std::uint8_t flags = in.u8();
+  item.shrinks = (flags & 1) != 0;
+  item.by_members = (flags & 2) != 0;
   return item;
 }
 

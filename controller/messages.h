@@ -136,7 +136,8 @@ struct DefineSet {
   std::uint32_t set = 0;  // from 1, in order of definition
   std::string name;
   std::vector<int> ranks;
-  bool shrinks = false;  // in an elastic job it goes on when it has lost members
+  bool shrinks = false;     // in an elastic job it goes on when it has lost members
+  bool by_members = false;  // its members alone have submitted the tensor, and will submit that of its removal
 };
 // A process set ends here, with everything that was reported in it; the tensor is its remove_process_set.
 struct EndSet {

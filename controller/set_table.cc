@@ -22,15 +22,15 @@ SetTable SetTable::in_next_epoch(int size, const std::vector<int>& rank_of) cons
     const bool goes_on = set.shrinks ? !ranks.empty() : ranks.size() == set.ranks.size();
     if (number == 0 || !goes_on) continue;
     RankSet members(size, ranks);
-    next.sets_.emplace(number, KnownSet{set.name, std::move(ranks), std::move(members), set.shrinks});
+    next.sets_.emplace(number, KnownSet{set.name, std::move(ranks), std::move(members), set.shrinks, set.by_members});
   }
   next.next_ = next_;
   return next;
 }
 
-void SetTable::add(std::string name, std::vector<int> ranks, bool shrinks) {
+void SetTable::add(std::string name, std::vector<int> ranks, bool shrinks, bool by_members) {
   RankSet members(size_, ranks);
-  sets_.emplace(next_++, KnownSet{std::move(name), std::move(ranks), std::move(members), shrinks});
+  sets_.emplace(next_++, KnownSet{std::move(name), std::move(ranks), std::move(members), shrinks, by_members});
 }
 
 const KnownSet* SetTable::find(std::uint32_t set) const {
@@ -39,8 +39,14 @@ const KnownSet* SetTable::find(std::uint32_t set) const {
 }
 
 std::optional<std::uint32_t> SetTable::find(const std::vector<int>& ranks) const {
-  const auto alike = [&](const auto& entry) { return entry.second.ranks == ranks; };
+  const auto alike = [&](const auto& entry) { return !entry.second.by_members && entry.second.ranks == ranks; };
   const auto found = std::find_if(sets_.begin(), sets_.end(), alike);
+  return found == sets_.end() ? std::nullopt : std::optional(found->first);
+}
+
+std::optional<std::uint32_t> SetTable::find_of_members(const std::string& name) const {
+  const auto is_it = [&](const auto& entry) { return entry.second.by_members && entry.second.name == name; };
+  const auto found = std::find_if(sets_.begin(), sets_.end(), is_it);
   return found == sets_.end() ? std::nullopt : std::optional(found->first);
 }
 

@@ -12,10 +12,11 @@
 namespace horo {
 
 struct KnownSet {
-  std::string name;        // given by the user; may be empty
-  std::vector<int> ranks;  // world ranks, ascending
-  RankSet members;         // the same ranks
-  bool shrinks = false;    // in an elastic job it goes on when it has lost members
+  std::string name;         // given by the user; may be empty
+  std::vector<int> ranks;   // world ranks, ascending
+  RankSet members;          // the same ranks
+  bool shrinks = false;     // in an elastic job it goes on when it has lost members
+  bool by_members = false;  // its members alone add and remove it
 };
 
 class SetTable {
@@ -26,14 +27,16 @@ class SetTable {
   SetTable in_next_epoch(int size, const std::vector<int>& rank_of) const;
 
   std::uint32_t next() const { return next_; }  // number of the next set
-  void add(std::string name, std::vector<int> ranks, bool shrinks = false);
+  void add(std::string name, std::vector<int> ranks, bool shrinks = false, bool by_members = false);
   void remove(std::uint32_t set) { sets_.erase(set); }
   // The set with this number; null if it does not exist.
   const KnownSet* find(std::uint32_t set) const;
   // True if it was removed.
   bool existed(std::uint32_t set) const { return set < next_ && find(set) == nullptr; }
-  // The set with exactly these ranks.
+  // The set with exactly these ranks that all ranks of the world have added.
   std::optional<std::uint32_t> find(const std::vector<int>& ranks) const;
+  // The set of this name that its members have added.
+  std::optional<std::uint32_t> find_of_members(const std::string& name) const;
   const std::map<std::uint32_t, KnownSet>& all() const { return sets_; }
 
  private:

@@ -149,7 +149,8 @@ std::string warning_text(const std::vector<StallGroup>& groups, const std::vecto
 }
 
 std::string stall_head(const TensorSpec& spec, const std::string& of_set) {
-  const char* order = spec.once ? " (a call without a name; such calls are matched by their order)" : "";
+  const bool unnamed = spec.once && !spec.by_members;
+  const char* order = unnamed ? " (a call without a name; such calls are matched by their order)" : "";
   return describe(spec) + " of tensor '" + spec.name + "'" + of_set + order;
 }
 

@@ -25,7 +25,8 @@ bool is_uneven(CollectiveKind kind) {
 std::string shape_text(const TensorSpec& spec) {
   std::string text;
   for (std::size_t i = 0; i < spec.shape.size(); ++i) {
-    text += (i > 0 ? ", " : "") + (i == 0 && is_uneven(spec.kind) ? "*" : std::to_string(spec.shape[i]));
+    const bool may_differ = i == 0 && is_uneven(spec.kind) && (!spec.counts_known || !spec.splits.empty());
+    text += (i > 0 ? ", " : "") + (may_differ ? "*" : std::to_string(spec.shape[i]));
   }
   if (spec.kind == CollectiveKind::kAddSet) return "ranks [" + text + "]";
   return (spec.kind == CollectiveKind::kRemoveSet ? "process set [" : "shape [") + text + "]";
@@ -49,6 +50,10 @@ bool moves(CollectiveKind kind) {
          kind != CollectiveKind::kRemoveSet && kind != CollectiveKind::kRebuild;
 }
 
+bool deals_rows(CollectiveKind kind) {
+  return reduces(kind) || is_uneven(kind);
+}
+
 // The properties in which ranks can disagree, the most informative first: the kinds for which it matters (as in
 // difference()), and a text with the value.
 struct Property {
@@ -67,7 +72,8 @@ constexpr Property kProperties[] = {
     {reduces, [](const TensorSpec& s) { return "prescale " + number_text(s.prescale); }},
     {reduces, [](const TensorSpec& s) { return "postscale " + number_text(s.postscale); }},
     {reduces, [](const TensorSpec& s) { return name_text("codec", s.codec); }},
-    {reduces, splits_text},
+    {is_uneven, [](const TensorSpec& s) { return std::string(s.counts_known ? "sizes known" : "sizes exchanged"); }},
+    {deals_rows, splits_text},
     {reduces, [](const TensorSpec& s) { return "round stream " + std::to_string(s.round_stream); }},
     {always, shape_text},
     {always, [](const TensorSpec& s) { return std::string(s.shrinks ? "shrinks=True" : "shrinks=False"); }},
@@ -138,7 +144,8 @@ std::string mismatch_text(const std::vector<SpecReport>& reports, const std::str
   const std::string what = same_kind(reports) ? std::string(name_of(first.kind)) + " of tensor '" : "tensor '";
   const std::string text =
       what + first.name + "'" + of_set + ": ranks disagree: " + first_difference(reports) + ". Nothing was changed; ";
-  const bool unnamed = std::any_of(reports.begin(), reports.end(), [](const SpecReport& s) { return s.spec->once; });
+  const auto is_unnamed = [](const SpecReport& s) { return s.spec->once && !s.spec->by_members; };
+  const bool unnamed = std::any_of(reports.begin(), reports.end(), is_unnamed);
   if (!unnamed) return text + "make it equal on all ranks and submit it again";
   return text +
          "calls without a name are matched by their order, so look for a rank that makes one more or one less of them, "

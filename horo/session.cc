@@ -156,6 +156,18 @@ std::shared_ptr<Work> Session::add_set(const std::vector<int>& ranks, const std:
   return hand_over(tensor_table_->request(std::move(spec))).front();
 }
 
+std::shared_ptr<Work> Session::add_set_by_members(const std::vector<int>& ranks, const std::string& name,
+                                                  bool shrinks) {
+  check_process();
+  TensorSpec spec;
+  spec.kind = CollectiveKind::kAddSet;
+  spec.by_members = true;
+  spec.set_name = name;
+  spec.shrinks = shrinks;
+  spec.shape.assign(ranks.begin(), ranks.end());
+  return hand_over(tensor_table_->request(std::move(spec))).front();
+}
+
 std::shared_ptr<Work> Session::remove_set(std::uint32_t set) {
   check_process();
   TensorSpec spec;

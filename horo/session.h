@@ -92,6 +92,11 @@ class Session {
   // shrinks: in an elastic job the set goes on with the members that are left, as the world does; without it, a set
   // that has lost a member fails each use with PeerLost. It is the same on all ranks; no effect in a static job.
   std::shared_ptr<Work> add_set(const std::vector<int>& ranks, const std::string& name = "", bool shrinks = false);
+  // The same, called by the members of the set alone, this rank among them. They find each other by the name, which
+  // differs from the names of all such sets that exist; so they may add several sets in any order, and sets of the same
+  // ranks. Members that name different ranks or flags fail with Mismatch. The members alone remove it, too.
+  std::shared_ptr<Work> add_set_by_members(const std::vector<int>& ranks, const std::string& name,
+                                           bool shrinks = false);
   std::shared_ptr<Work> remove_set(std::uint32_t set);
   SetInfo set_info(std::uint32_t set) const;
   // This rank has no more data in this set. all_reduces and barriers of the set continue without this rank until all

@@ -104,7 +104,8 @@ typedef struct {
   double prescale, postscale;
   const char* name;      /* null: unnamed, matched with the other ranks by order of submission */
   const int64_t* shape;  /* of this rank's input; scatter: of the root's, others' first dimension is not read */
-  const int64_t* splits; /* reduce_scatter: rows for each member; null: evenly, the first have one more */
+  const int64_t* splits; /* reduce_scatter: rows for each member; null: evenly, the first have one more. all_gather,
+                            gather: with counts_known, rows from each member; null: as many as from this one */
   const char* codec;     /* all_reduce, sum or average: the codec of the bytes on the wire; null: none */
   const char* custom_op; /* HORO_CUSTOM: its registered name */
   int32_t dims;
@@ -112,6 +113,11 @@ typedef struct {
   /* The sequence of rounds that the tensor belongs to (horo_begin_round); 0: none. For a stepwise all_reduce with a
    * name, and for the barrier with a name that commits a round of an elastic job. 0 if struct_bytes ends before it. */
   uint64_t round_stream;
+  /* 1: the members exchange no sizes, because they know them. all_gather, gather: the shape is equal on all members, or
+   * splits has the rows from each member. all_to_all, scatter: the shape is equal on all members (scatter: it is read
+   * on all of them), and the rows are dealt evenly. Members that disagree fail with HORO_MISMATCH. 0 if struct_bytes
+   * ends before it. */
+  int32_t counts_known;
 } horo_tensor_spec;
 
 typedef struct {
@@ -141,7 +147,8 @@ typedef struct {
  *   barrier         null                                    null
  *
  * in and out are equal, or disjoint; in is never written if they differ. Both must stay valid until the work ends.
- * all_gather, gather, all_to_all and scatter: the ranks exchange the sizes of the results. If out is null, the work
+ * all_gather, gather, all_to_all and scatter: the ranks exchange the sizes of the results, unless the spec has
+ * counts_known. If out is null, the work
  * allocates the result (horo_result). Otherwise the result is written to out; if it is larger than out_bytes, the work
  * fails with HORO_INVALID_ARGUMENT on this rank alone.
  */
@@ -306,11 +313,17 @@ HORO_API int32_t horo_release_many(horo_session* session, const int64_t* works, 
  * with HORO_MISMATCH), or if there are HORO_MAX_PROCESS_SETS sets. */
 HORO_API int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_t count, const char* name);
 /* The same with flags, equal on all ranks: 0, or HORO_SET_SHRINKS, with which the set goes on with the members that are
- * left of an elastic job, as the world does. Without it, a set that has lost a member fails with HORO_PEER_LOST. */
-enum { HORO_SET_SHRINKS = 1 };
+ * left of an elastic job, as the world does. Without it, a set that has lost a member fails with HORO_PEER_LOST.
+ * HORO_SET_BY_MEMBERS: the members of the set alone make the call, and so they do with horo_remove_set of the set; no
+ * other rank is waited for. They find each other by the name, which is not null, is equal on all members and differs
+ * from the names of all such sets that exist; so members may add several sets in any order, and sets of the same ranks
+ * may exist. Members that give different ranks or flags get HORO_MISMATCH, and so does a set beyond
+ * HORO_MAX_PROCESS_SETS or of a name that exists; a caller that is not among the ranks gets HORO_INVALID_ARGUMENT.
+ * Each set costs its members a thread. */
+enum { HORO_SET_SHRINKS = 1, HORO_SET_BY_MEMBERS = 2 };
 HORO_API int64_t horo_add_set_with(horo_session* session, const int32_t* ranks, size_t count, const char* name,
                                    uint32_t flags);
-/* Removes the set; all ranks of the world make the same call. Pending submissions of the set fail, and the work ends
+/* Removes the set; all ranks that made the call to add it make this one. Pending submissions of the set fail, and the work ends
  * when no work of the set is in flight on this rank. */
 HORO_API int64_t horo_remove_set(horo_session* session, uint32_t set);
 HORO_API int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info* info);

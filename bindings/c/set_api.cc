@@ -15,13 +15,16 @@ int64_t horo_add_set_with(horo_session* session, const int32_t* ranks, size_t co
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
     if (ranks == nullptr && count > 0) throw std::invalid_argument("ranks is a null pointer");
-    if ((flags & ~std::uint32_t{HORO_SET_SHRINKS}) != 0) {
+    if ((flags & ~std::uint32_t{HORO_SET_SHRINKS | HORO_SET_BY_MEMBERS}) != 0) {
       throw std::invalid_argument("the flags of horo_add_set_with are " + std::to_string(flags) +
-                                  ", expected HORO_SET_SHRINKS or 0");
+                                  ", expected the sum of HORO_SET_SHRINKS and HORO_SET_BY_MEMBERS, one of them or 0");
     }
+    const std::vector<int> members(ranks, ranks + count);
+    const std::string named = name == nullptr ? "" : name;
+    const bool shrinks = (flags & HORO_SET_SHRINKS) != 0;
     horo_c::WorkTable::Seat seat(s.works);
-    return seat.give(s.session.add_set(std::vector<int>(ranks, ranks + count), name == nullptr ? "" : name,
-                                       (flags & HORO_SET_SHRINKS) != 0));
+    return seat.give((flags & HORO_SET_BY_MEMBERS) != 0 ? s.session.add_set_by_members(members, named, shrinks)
+                                                        : s.session.add_set(members, named, shrinks));
   });
 }
 

@@ -31,6 +31,7 @@ std::vector<std::int64_t> numbers(const std::int64_t* first, std::uint64_t count
 }
 
 constexpr std::size_t kFirstSpecBytes = offsetof(horo_tensor_spec, round_stream);
+constexpr std::size_t kSpecWithRoundsBytes = offsetof(horo_tensor_spec, counts_known);
 
 horo::TensorSpec spec_from(const horo_tensor_spec* c) {
   check_struct(c, "horo_tensor_spec", kFirstSpecBytes);
@@ -56,7 +57,8 @@ horo::TensorSpec spec_from(const horo_tensor_spec* c) {
   spec.splits = numbers(c->splits, static_cast<std::uint64_t>(c->split_count), "splits");
   spec.codec = text_or_nothing(c->codec);
   spec.custom_op = text_or_nothing(c->custom_op);
-  if (c->struct_bytes >= sizeof(horo_tensor_spec)) spec.round_stream = c->round_stream;
+  if (c->struct_bytes >= kSpecWithRoundsBytes) spec.round_stream = c->round_stream;
+  if (c->struct_bytes >= sizeof(horo_tensor_spec)) spec.counts_known = c->counts_known != 0;
   return spec;
 }
 

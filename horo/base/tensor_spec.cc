@@ -48,7 +48,8 @@ std::string in_words(const std::string& name, const char* none) {
 }
 
 bool shapes_agree(const TensorSpec& a, const TensorSpec& b) {
-  if (!is_uneven(a.kind) || a.shape.empty() || b.shape.empty()) return a.shape == b.shape;
+  const bool is_equal = !is_uneven(a.kind) || (a.counts_known && a.splits.empty());
+  if (is_equal || a.shape.empty() || b.shape.empty()) return a.shape == b.shape;
   return std::vector(a.shape.begin() + 1, a.shape.end()) == std::vector(b.shape.begin() + 1, b.shape.end());
 }
 
@@ -63,6 +64,12 @@ std::string reduction_difference(const TensorSpec& a, const TensorSpec& b) {
   if (a.splits != b.splits) return against("splits", text_of(a.splits), text_of(b.splits));
   if (a.round_stream == b.round_stream) return "";
   return against("round stream", std::to_string(a.round_stream), std::to_string(b.round_stream));
+}
+
+std::string counts_difference(const TensorSpec& a, const TensorSpec& b) {
+  const auto in_words = [](const TensorSpec& spec) { return spec.counts_known ? "known" : "exchanged"; };
+  if (a.counts_known != b.counts_known) return against("sizes", in_words(a), in_words(b));
+  return a.splits == b.splits ? "" : against("splits", text_of(a.splits), text_of(b.splits));
 }
 
 std::string unit_difference(const TensorSpec& a, const TensorSpec& b) {
@@ -107,6 +114,10 @@ std::string difference(const TensorSpec& a, const TensorSpec& b) {
   if (a.peer != b.peer) return against("receiver", std::to_string(a.peer), std::to_string(b.peer));
   if (reduces(a.kind)) {
     std::string text = reduction_difference(a, b);
+    if (!text.empty()) return text;
+  }
+  if (is_uneven(a.kind)) {
+    std::string text = counts_difference(a, b);
     if (!text.empty()) return text;
   }
   if (!shapes_agree(a, b)) return against("shape", text_of(a.shape), text_of(b.shape));

@@ -9,6 +9,10 @@
 
 namespace horo {
 
+// The channel of the requests that the members of a process set make alone. Callers have channel 0 alone, so no tensor
+// has the name of such a request.
+constexpr std::uint32_t kMembersChannel = UINT32_MAX;
+
 struct TensorSpec {
   std::uint32_t set = 0;      // process set; 0 is the world
   std::uint32_t channel = 0;  // stream of collectives inside the set
@@ -27,8 +31,14 @@ struct TensorSpec {
   // ranks, the others may not. add_process_set: the ranks, ascending; remove_process_set: the set; join, barrier:
   // empty.
   std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> splits;  // reduce_scatter: rows for each member; empty: evenly, the first have one more
+  // reduce_scatter: rows for each member; empty: evenly, the first have one more. all_gather, gather: rows from each
+  // member, with counts_known alone.
+  std::vector<std::int64_t> splits;
+  // all_gather, gather, all_to_all, scatter: the members exchange no sizes, because they know them: from `splits`, or
+  // the shape is equal on all members, and all_to_all and scatter deal the rows evenly.
+  bool counts_known = false;
   std::string set_name;              // add_process_set: its name; empty: "process set <number>"
+  bool by_members = false;           // add_ and remove_process_set: the set's members make it, on kMembersChannel
   bool shrinks = false;              // add_process_set: in an elastic job it goes on when it has lost members
   std::string codec;                 // all_reduce: codec of the bytes on the wire; empty: none
   std::string custom_op;             // of ReduceOp::kCustom: its name

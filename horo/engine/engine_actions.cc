@@ -55,7 +55,7 @@ void Engine::perform(Fail& fail, std::vector<Event>&) {
 
 void Engine::perform(AddSet& added, std::vector<Event>&) {
   if (!frozen_ && std::ranges::binary_search(added.ranks, rank())) epoch_->lanes->open(added.set, added.ranks);
-  tensor_table_.add_set({added.set, added.name, added.ranks, -1, added.shrinks});
+  tensor_table_.add_set({added.set, added.name, added.ranks, -1, added.shrinks, added.by_members});
   counters_.name_set(added.set, added.name);
   epoch_->lanes->end({.items = epoch_->pending.take(added.keys), .failure = nullptr, .counts = {added.set}});
 }

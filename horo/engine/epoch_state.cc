@@ -24,6 +24,7 @@ CoordinatorConfig coordinator_config(const Config& config) {
   c.max_dims = config.max_dims;
   c.max_tensors = config.max_tensors;
   c.max_round_streams = config.max_round_streams;
+  c.max_sets = config.max_process_sets;
   c.kept_tensors = config.kept_tensors;
   c.elastic = config.min_np > 0;
   c.kept_effects = kMaxEffects;

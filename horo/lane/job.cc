@@ -64,7 +64,7 @@ class ItemRun {
   // Every rank has the same number of elements.
   Outcome whole() const {
     Collective c = like_;
-    if (c.kind != CollectiveKind::kAllReduce) synchronize(c);
+    if (c.kind != CollectiveKind::kAllReduce) synchronize(c, spec_.bytes());
     c.counts = {spec_.elements()};
     const bool from_root = c.kind == CollectiveKind::kBroadcast || c.kind == CollectiveKind::kSendRecv;
     const bool reads = !item_.submission.absent && (!from_root || c.root == participants_.group.rank());
@@ -76,7 +76,7 @@ class ItemRun {
 
   Outcome reduce_scatter() const {
     Collective c = like_;
-    synchronize(c);
+    synchronize(c, spec_.bytes());
     c.counts = elements(rows_for_each(spec_.splits, spec_.shape.front(), participants_.group.size()));
     c.in = buffer_of(item_.submission.in, spec_.bytes());
     c.out = buffer_of(item_.submission.out, c.counts[me()] * size_of(spec_.dtype));
@@ -85,27 +85,54 @@ class ItemRun {
   }
 
   Outcome gather() {
-    const std::vector<std::int64_t> rows = gather_all({spec_.shape.front()});
     const bool gets = spec_.kind == CollectiveKind::kAllGather || like_.root == participants_.group.rank();
-    return move_parts(elements(rows), gets ? rows : std::vector<std::int64_t>());
+    const auto parts_of = [&](const std::vector<std::int64_t>& rows) {
+      return Parts{elements(rows), gets ? rows : std::vector<std::int64_t>()};
+    };
+    if (!spec_.counts_known) return move_parts(second(), parts_of(gather_all({spec_.shape.front()})));
+    std::vector<std::int64_t> rows = spec_.splits;
+    if (rows.empty()) rows.assign(size(), spec_.shape.front());
+    const std::int64_t most = *std::max_element(rows.begin(), rows.end());
+    return move_parts(first(static_cast<std::size_t>(most) * row_bytes_), parts_of(rows));
   }
 
   Outcome scatter() {
+    if (spec_.counts_known) {
+      const auto even = rows_for_each({}, spec_.shape.front(), participants_.group.size());
+      return move_parts(first(spec_.bytes()), {elements(even), {even[me()]}});
+    }
     std::vector<std::int64_t> rows(size());
     const bool is_root = like_.root == participants_.group.rank();
     if (is_root) rows = rows_for_each(item_.submission.splits, spec_.shape.front(), participants_.group.size());
     rows = gather_all(rows);
     const auto roots = rows.begin() + std::ptrdiff_t{like_.root} * participants_.group.size();
     rows = {roots, roots + participants_.group.size()};
-    return move_parts(elements(rows), {rows[me()]});
+    return move_parts(second(), {elements(rows), {rows[me()]}});
   }
 
   Outcome all_to_all() {
-    const std::vector<std::int64_t> rows =
-        gather_all(rows_for_each(item_.submission.splits, spec_.shape.front(), participants_.group.size()));
+    const auto mine = rows_for_each(item_.submission.splits, spec_.shape.front(), participants_.group.size());
+    std::vector<std::int64_t> rows;  // of each rank, for each rank
+    for (std::size_t from = 0; from < size() && spec_.counts_known; ++from) {
+      rows.insert(rows.end(), mine.begin(), mine.end());
+    }
+    const Collective c = spec_.counts_known ? first(spec_.bytes()) : second();
+    if (!spec_.counts_known) rows = gather_all(mine);
     std::vector<std::int64_t> to_me;
     for (std::size_t from = 0; from < size(); ++from) to_me.push_back(rows[from * size() + me()]);
-    return move_parts(elements(rows), to_me);
+    return move_parts(c, {elements(rows), to_me});
+  }
+
+  // The collective of the data: the only one, of parts of at most these bytes, which all ranks know; or the second one.
+  Collective first(std::size_t most_bytes) const {
+    Collective c = like_;
+    synchronize(c, most_bytes);
+    return c;
+  }
+  Collective second() const {
+    Collective c = like_;
+    c.plan += 1;
+    return c;
   }
 
   Collective sizes() const {
@@ -118,9 +145,9 @@ class ItemRun {
 
   // Returns when all ranks have reached this collective if eager bytes would exceed their limit. All ranks make the
   // same decision.
-  void synchronize(Collective& c) const {
+  void synchronize(Collective& c, std::size_t bytes) const {
     const bool is_counted = participants_.eager_bytes != nullptr;
-    const std::size_t eager = spec_.bytes() + (is_counted ? *participants_.eager_bytes : 0);
+    const std::size_t eager = bytes + (is_counted ? *participants_.eager_bytes : 0);
     const bool is_small = eager <= (is_counted ? kEagerBytes : kEagerBytes / 64);
     if (!is_small) {
       gather_all({0});
@@ -157,11 +184,15 @@ class ItemRun {
     return counts;
   }
 
-  // Runs the second collective; this rank receives `rows`.
-  Outcome move_parts(std::vector<std::size_t> counts, std::vector<std::int64_t> rows) const {
-    Collective c = like_;
-    c.plan += 1;
-    c.counts = std::move(counts);
+  struct Parts {
+    std::vector<std::size_t> counts;  // of the collective
+    std::vector<std::int64_t> rows;   // that this rank receives
+  };
+
+  // Runs the collective of the data.
+  Outcome move_parts(Collective c, Parts parts) const {
+    c.counts = std::move(parts.counts);
+    std::vector<std::int64_t> rows = std::move(parts.rows);
     Outcome outcome;
     outcome.bytes = static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})) * row_bytes_;
     outcome.counts = std::move(rows);

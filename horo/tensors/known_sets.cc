@@ -19,6 +19,10 @@ std::string list_of(const std::vector<Number>& ranks) {
   return text;
 }
 
+std::string subject_of_new(const std::string& name) {
+  return "add_set" + (name.empty() ? "" : " '" + name.substr(0, 200) + "'") + ": ";
+}
+
 bool same(const std::vector<int>& a, const std::vector<std::int64_t>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](int x, std::int64_t y) { return x == y; });
 }
@@ -101,7 +105,37 @@ void KnownSets::begin_epoch(RankChange& change) {
 }
 
 void KnownSets::check_new(const std::string& name, const std::vector<std::int64_t>& ranks) const {
-  const std::string what = "add_set" + (name.empty() ? "" : " '" + name.substr(0, 200) + "'") + ": ";
+  const std::string what = subject_of_new(name);
+  check_ranks(what, ranks);
+  std::size_t sets = requested_.size();
+  for (const auto& [number, set] : sets_) {
+    if (set.by_members) continue;
+    if (!is_elastic_ && same(set.ranks, ranks)) refuse(what + describe(set) + " has the same ranks: " + list_of(ranks));
+    if (number != 0 && !name.empty() && set.name == name) refuse(what + describe(set) + " has that name already");
+    if (number != 0) ++sets;
+  }
+  if (requested_.contains(ranks)) refuse(what + "a process set of the same ranks is being added: " + list_of(ranks));
+  if (sets >= most_) {
+    refuse(what + std::to_string(most_) +
+           " process sets exist or are being added, no more are allowed (HORO_MAX_PROCESS_SETS)");
+  }
+}
+
+void KnownSets::check_of_members(const std::string& name, const std::vector<std::int64_t>& ranks) const {
+  const std::string what = subject_of_new(name);
+  if (name.empty()) refuse(what + "a process set that its members alone add has a name, by which they find each other");
+  check_ranks(what, ranks);
+  if (!std::ranges::binary_search(ranks, rank_)) {
+    refuse(what + "rank " + std::to_string(rank_) + " is not among the ranks " + list_of(ranks) +
+           "; the members of the set alone add it");
+  }
+  for (const auto& [number, set] : sets_) {
+    const bool is_mine = set.by_members && set.rank >= 0;
+    if (is_mine && set.name == name) refuse(what + "process set " + std::to_string(number) + " has that name already");
+  }
+}
+
+void KnownSets::check_ranks(const std::string& what, const std::vector<std::int64_t>& ranks) const {
   if (ranks.empty()) refuse(what + "a process set has one rank at least, this one has none");
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] < 0 || ranks[i] >= world_size_) {
@@ -110,22 +144,26 @@ void KnownSets::check_new(const std::string& name, const std::vector<std::int64_
     if (i > 0 && ranks[i] == ranks[i - 1]) refuse(what + "rank " + std::to_string(ranks[i]) + " comes twice");
     if (i > 0 && ranks[i] < ranks[i - 1]) refuse(what + "expected the ranks in ascending order: " + list_of(ranks));
   }
-  for (const auto& [number, set] : sets_) {
-    if (!is_elastic_ && same(set.ranks, ranks)) refuse(what + describe(set) + " has the same ranks: " + list_of(ranks));
-    if (number != 0 && !name.empty() && set.name == name) refuse(what + describe(set) + " has that name already");
+}
+
+void KnownSets::complete_request(TensorSpec& spec) const {
+  if (spec.kind == CollectiveKind::kRemoveSet) {
+    const SetInfo& set = find(static_cast<std::uint32_t>(spec.shape.front()));
+    spec.by_members = set.by_members;
+    if (set.by_members) spec.set_name = set.name;
   }
-  if (requested_.contains(ranks)) refuse(what + "a process set of the same ranks is being added: " + list_of(ranks));
-  if (sets_.size() - 1 + requested_.size() >= most_) {
-    refuse(what + std::to_string(most_) +
-           " process sets exist or are being added, no more are allowed (HORO_MAX_PROCESS_SETS)");
-  }
+  if (!spec.by_members) return;
+  spec.channel = kMembersChannel;
+  spec.name = std::string(name_of(spec.kind)) + " '" + spec.set_name + "'";
 }
 
 void KnownSets::check_request(const TensorSpec& spec) const {
-  if (spec.kind == CollectiveKind::kAddSet) return check_new(spec.set_name, spec.shape);
+  if (spec.kind == CollectiveKind::kAddSet) {
+    return spec.by_members ? check_of_members(spec.set_name, spec.shape) : check_new(spec.set_name, spec.shape);
+  }
   if (spec.kind == CollectiveKind::kRemoveSet) {
     const auto number = static_cast<std::uint32_t>(spec.shape.front());
-    const SetInfo& set = find(number);
+    const SetInfo& set = spec.by_members ? find_mine(number) : find(number);
     if (number == 0) refuse("remove_set: 0 is the world, which stays");
     if (leaving_.contains(number)) refuse("remove_set: " + describe(set) + " is being removed already");
   }
@@ -136,13 +174,13 @@ void KnownSets::check_request(const TensorSpec& spec) const {
 }
 
 void KnownSets::add_request(const TensorSpec& spec) {
-  if (spec.kind == CollectiveKind::kAddSet) requested_.insert(spec.shape);
+  if (spec.kind == CollectiveKind::kAddSet && !spec.by_members) requested_.insert(spec.shape);
   if (spec.kind == CollectiveKind::kRemoveSet) leaving_.insert(static_cast<std::uint32_t>(spec.shape.front()));
   if (spec.kind == CollectiveKind::kJoin) joined_.insert(spec.set);
 }
 
 void KnownSets::end_request(const TensorSpec& spec) {
-  if (spec.kind == CollectiveKind::kAddSet) requested_.erase(spec.shape);
+  if (spec.kind == CollectiveKind::kAddSet && !spec.by_members) requested_.erase(spec.shape);
   if (spec.kind == CollectiveKind::kRemoveSet) leaving_.erase(static_cast<std::uint32_t>(spec.shape.front()));
   if (spec.kind == CollectiveKind::kJoin) joined_.erase(spec.set);
 }

@@ -1,5 +1,5 @@
 // KnownSets: the process sets of a session, their members, and the requests of this rank in flight. Every rank of the
-// world holds every set, because all ranks add and remove a set together.
+// world holds every set, because a set begins and ends at one place in the stream.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,10 @@ struct RankChange {
 struct SetInfo {
   std::uint32_t number = 0;  // 0 is the world; numbers are not reused
   std::string name;
-  std::vector<int> ranks;  // of the world, ascending
-  int rank = -1;           // of this rank inside the set; -1: it is not a member
-  bool shrinks = false;    // in an elastic job it goes on when it has lost members, as the world does
+  std::vector<int> ranks;   // of the world, ascending
+  int rank = -1;            // of this rank inside the set; -1: it is not a member
+  bool shrinks = false;     // in an elastic job it goes on when it has lost members, as the world does
+  bool by_members = false;  // its members alone add and remove it
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
@@ -58,9 +59,12 @@ class KnownSets {
 
   // ---- For requests of callers: specs of kind kAddSet, kRemoveSet or kJoin. Other kinds have no effect.
 
+  // Fills in what members match a request of theirs by.
+  void complete_request(TensorSpec& spec) const;
   // Throws std::invalid_argument for an invalid request: no ranks, ranks out of range, the ranks or the name of another
   // set, too many sets, no such set, or the same request in flight. In an elastic job the leader compares the ranks
-  // with those of other sets: ranks make a call in different epochs, in which these sets may differ.
+  // with those of other sets: ranks make a call in different epochs, in which these sets may differ. Of sets of
+  // members, ranks know different ones at a call, so the leader counts them and compares their names.
   void check_request(const TensorSpec& spec) const;
   void add_request(const TensorSpec& spec);
   void end_request(const TensorSpec& spec);
@@ -70,6 +74,8 @@ class KnownSets {
 
  private:
   void check_new(const std::string& name, const std::vector<std::int64_t>& ranks) const;
+  void check_ranks(const std::string& what, const std::vector<std::int64_t>& ranks) const;
+  void check_of_members(const std::string& name, const std::vector<std::int64_t>& ranks) const;
   void place(SetInfo& set) const;
 
   int rank_;

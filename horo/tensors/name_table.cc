@@ -25,7 +25,8 @@ NameTable::Resolved NameTable::resolve(const TensorSpec& spec, const SetInfo& se
   TensorSpec& own = resolved.spec;
   if (spec.kind != CollectiveKind::kSendRecv) own.peer = -1;
   if (spec.kind == CollectiveKind::kSendRecv || spec.kind == CollectiveKind::kBarrier) own.priority = 0;
-  if (spec.kind == CollectiveKind::kScatter && set.rank != spec.root) own.shape.front() = 0;
+  const bool is_read = spec.kind != CollectiveKind::kScatter || set.rank == spec.root || spec.counts_known;
+  if (!is_read) own.shape.front() = 0;
   if (spec.name.empty()) {
     const std::string kind = std::string(name_of(spec.kind));
     resolved.counter = &unnamed_calls(spec, kind + pair_of(spec));
@@ -46,6 +47,18 @@ std::uint64_t& NameTable::unnamed_calls(const TensorSpec& spec, const std::strin
 
 void NameTable::reset_unnamed(std::uint32_t set) {
   std::erase_if(unnamed_, [set](const auto& entry) { return std::get<0>(entry.first) == set; });
+}
+
+void NameTable::forget_set(std::uint32_t set) {
+  reset_unnamed(set);
+  std::vector<Key> idle;
+  for (auto at = names_.lower_bound({set, 0, ""}); at != names_.end() && std::get<0>(at->first) == set; ++at) {
+    for (const Key key : at->second.keys) {
+      if (records_[key].is_kept() && !records_[key].is_in_flight()) idle.push_back(key);
+    }
+  }
+  reserve_more(undeclared_, idle.size());
+  for (const Key key : idle) free(key);
 }
 
 void NameTable::make_room(std::size_t tensors) {

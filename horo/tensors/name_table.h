@@ -87,6 +87,8 @@ class NameTable {
   std::uint64_t& unnamed_calls(const TensorSpec& spec, const std::string& kind);
   // The unnamed calls of the set are numbered from 0 again.
   void reset_unnamed(std::uint32_t set);
+  // The set was removed: frees its keys that no caller holds, except for those in flight.
+  void forget_set(std::uint32_t set);
 
   // Frees keys if there are too many, or no room for that many more tensors. Precedes the find_or_add() of a call.
   void make_room(std::size_t tensors);

@@ -91,16 +91,27 @@ class SpecCheck {
     if (!spec_.codec.empty()) codec(registry, is_elastic);
   }
 
+  // The splits of the spec, and what they are for.
+  void counts() const {
+    if (spec_.counts_known && !has_varying_result(spec_.kind)) {
+      refuse("counts_known is for all_gather, gather, all_to_all and scatter");
+    }
+    const bool gathers = spec_.kind == CollectiveKind::kAllGather || spec_.kind == CollectiveKind::kGather;
+    if (!gathers || spec_.splits.empty()) return splits(spec_.splits, spec_.kind == CollectiveKind::kReduceScatter);
+    if (!spec_.counts_known) refuse("the splits of its spec are the rows from each member with counts_known alone");
+    one_for_each(spec_.splits);
+    const std::int64_t own = spec_.splits[static_cast<std::size_t>(set_.rank)];
+    if (own == spec_.shape.front()) return;
+    refuse("the splits have " + std::to_string(own) + " rows from this rank, the tensor has " +
+           std::to_string(spec_.shape.front()));
+  }
+
   void splits(const std::vector<std::int64_t>& splits, bool allowed) const {
     if (splits.empty()) return;
     if (!allowed) refuse("splits are for reduce_scatter, all_to_all and the root of a scatter");
-    if (splits.size() != static_cast<std::size_t>(set_.size())) {
-      refuse(std::to_string(splits.size()) + " splits, expected one for each of " + std::to_string(set_.size()) +
-             " ranks");
-    }
+    one_for_each(splits);
     std::int64_t left = spec_.shape.front();
     for (const std::int64_t rows : splits) {
-      if (rows < 0) refuse("a split is negative: " + std::to_string(rows));
       if (rows > left) refuse("the splits have more rows than the tensor's " + std::to_string(spec_.shape.front()));
       left -= rows;
     }
@@ -111,6 +122,16 @@ class SpecCheck {
   }
 
  private:
+  void one_for_each(const std::vector<std::int64_t>& splits) const {
+    if (splits.size() != static_cast<std::size_t>(set_.size())) {
+      refuse(std::to_string(splits.size()) + " splits, expected one for each of " + std::to_string(set_.size()) +
+             " ranks");
+    }
+    for (const std::int64_t rows : splits) {
+      if (rows < 0) refuse("a split is negative: " + std::to_string(rows));
+    }
+  }
+
   void custom(const Registry& registry) const {
     try {
       registry.op(spec_.custom_op);
@@ -205,7 +226,7 @@ void check_spec(const TensorSpec& spec, const SetInfo& set, const Config& config
   check.shape(config);
   check.roots();
   check.reduction(registry, config.min_np > 0);
-  check.splits(spec.splits, spec.kind == CollectiveKind::kReduceScatter);
+  check.counts();
 }
 
 void check_submission(const TensorSpec& spec, const SetInfo& set, const Submission& submission) {
@@ -215,6 +236,9 @@ void check_submission(const TensorSpec& spec, const SetInfo& set, const Submissi
   }
   const bool is_split =
       spec.kind == CollectiveKind::kAllToAll || (spec.kind == CollectiveKind::kScatter && set.rank == spec.root);
+  if (spec.counts_known && !submission.splits.empty()) {
+    check.refuse("with counts_known the rows are dealt evenly, so a submission has no splits");
+  }
   check.splits(submission.splits, is_split);
   if (spec.bytes() == 0 || spec.kind == CollectiveKind::kBarrier) return;
   if (submission.in == nullptr && !submission.absent && reads_in(spec, set)) {

@@ -175,6 +175,7 @@ TensorTable::Accepted TensorTable::request(TensorSpec spec) {
   MutexLock lock(mutex_);
   check_open();
   spec.once = true;
+  sets_.complete_request(spec);
   if (!is_lost(spec)) sets_.check_request(spec);
   if (spec.kind != CollectiveKind::kJoin) set_for_submit(spec);
   const NameTable::Resolved resolved = tensors_.resolve(spec, sets_.find(spec.set));

@@ -27,6 +27,7 @@ void TensorTable::add_set(SetInfo set) {
 void TensorTable::remove_set(std::uint32_t set) {
   MutexLock lock(mutex_);
   sets_.remove(set);
+  tensors_.forget_set(set);
   rounds_.forget_set(set);
 }
 
@@ -193,15 +194,19 @@ bool TensorTable::can_run_again(const TensorSpec& spec, const std::vector<int>* 
     const bool exists = rank >= 0 && static_cast<std::size_t>(rank) < numbers->size();
     return !exists || (*numbers)[static_cast<std::size_t>(rank)] == rank;
   };
+  const bool is_of_all = std::find(numbers->begin(), numbers->end(), -1) == numbers->end();
   switch (spec.kind) {
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kReduce:
-    case CollectiveKind::kGather:
       return is_same(spec.root);
+    case CollectiveKind::kAllGather:
+      return spec.splits.empty() || is_of_all;
+    case CollectiveKind::kGather:
+      return is_same(spec.root) && (spec.splits.empty() || is_of_all);
     case CollectiveKind::kScatter:
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kAllToAll:
-      return std::find(numbers->begin(), numbers->end(), -1) == numbers->end();
+      return is_of_all;
     case CollectiveKind::kSendRecv:
       return is_same(spec.root) && is_same(spec.peer);
     case CollectiveKind::kAddSet:

@@ -9,6 +9,7 @@ namespace horo {
 
 EngineModel::EngineModel(const CoordinatorConfig& config) : rank_(config.rank), coordinator_(config) {
   for (int rank = 0; rank < config.size; ++rank) sets_[0].push_back(rank);
+  all_sets_ = sets_;
 }
 
 Key EngineModel::key_of(const TensorSpec& spec) {
@@ -100,6 +101,30 @@ void EngineModel::add_set(std::vector<int> ranks, const std::string& name) {
   spec.set_name = name;
   spec.shape.assign(ranks.begin(), ranks.end());
   submit(spec);
+}
+
+void EngineModel::add_set_by_members(std::vector<int> ranks, const std::string& name, bool shrinks) {
+  TensorSpec spec = of_members(CollectiveKind::kAddSet, name);
+  spec.shrinks = shrinks;
+  spec.shape.assign(ranks.begin(), ranks.end());
+  submit(spec);
+}
+
+void EngineModel::remove_set_by_members(std::uint32_t set, const std::string& name) {
+  TensorSpec spec = of_members(CollectiveKind::kRemoveSet, name);
+  spec.shape = {set};
+  submit(spec);
+}
+
+TensorSpec EngineModel::of_members(CollectiveKind kind, const std::string& name) {
+  TensorSpec spec;
+  spec.kind = kind;
+  spec.by_members = true;
+  spec.channel = kMembersChannel;
+  spec.name = std::string(name_of(kind)) + " '" + name + "'";
+  spec.once = true;
+  spec.set_name = name;
+  return spec;
 }
 
 void EngineModel::remove_set(std::uint32_t set) {
@@ -210,7 +235,8 @@ void EngineModel::act(const Skip& skip) {
 }
 
 void EngineModel::act(const AddSet& add) {
-  sets_[add.set] = add.ranks;
+  sets_[add.set] = all_sets_[add.set] = add.ranks;
+  set_names_[add.name] = add.set;
   running_.push_back({add.keys});
 }
 

@@ -46,6 +46,9 @@ class EngineModel {
   void nudge();  // the caller waits for everything that it has submitted
   void add_set(std::vector<int> ranks, const std::string& name = "");
   void remove_set(std::uint32_t set);
+  // The members of the set alone make these calls.
+  void add_set_by_members(std::vector<int> ranks, const std::string& name, bool shrinks = false);
+  void remove_set_by_members(std::uint32_t set, const std::string& name);
   void join(std::uint32_t set = 0);
   void step_end(std::uint32_t set = 0);
   void begin_round(const RoundStream& stream, const RoundNumber& round);
@@ -81,6 +84,13 @@ class EngineModel {
   const std::vector<Seen>& stream() const { return stream_; }
   // The world ranks of the sets that exist, the world included.
   const std::map<std::uint32_t, std::vector<int>>& sets() const { return sets_; }
+  // Those of all sets that ever existed.
+  const std::map<std::uint32_t, std::vector<int>>& all_sets() const { return all_sets_; }
+  // The set that got this name last; none: UINT32_MAX.
+  std::uint32_t set_named(const std::string& name) const {
+    const auto found = set_names_.find(name);
+    return found == set_names_.end() ? UINT32_MAX : found->second;
+  }
   const std::vector<Joined>& joins() const { return joins_; }
   const std::vector<TensorFailure>& failures() const { return failures_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -104,6 +114,7 @@ class EngineModel {
     bool broken = false;
   };
 
+  static TensorSpec of_members(CollectiveKind kind, const std::string& name);
   Key key_of(const TensorSpec& spec);
   CallerWaits waits(TimePoint now) const;
   void report(Key key);
@@ -124,7 +135,8 @@ class EngineModel {
   Coordinator coordinator_;
   std::map<Key, Tensor> tensors_;
   std::map<std::pair<std::uint32_t, std::string>, std::vector<Key>> keys_;  // by set and name
-  std::map<std::uint32_t, std::vector<int>> sets_;
+  std::map<std::uint32_t, std::vector<int>> sets_, all_sets_;
+  std::map<std::string, std::uint32_t> set_names_;
   std::set<std::uint32_t> joined_;  // sets that this rank has joined, until all members have
   std::vector<Joined> joins_;
   int calls_ = 0;  // of add_set and remove_set

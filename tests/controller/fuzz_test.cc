@@ -36,6 +36,7 @@ std::vector<SentMessage> recorded() {
     if (rank == 1) program.emplace_back(SubmitCall{gradient("u", {3})});
     program.emplace_back(JoinCall{});
     program.insert(program.end(), {WaitCall{}, RemoveSetCall{1}, WaitCall{}});
+    if (rank != 1) program.insert(program.end(), {AddSetCall{{0, 2}, "tp"}, WaitCall{}, RemoveSetCall{0, "tp"}});
     for (int step = 0; step < 6; ++step) {
       for (int i = 0; i < 4; ++i) {
         const std::vector<std::int64_t> shape = {step == 4 && i == 2 && rank == 1 ? 5 : 4};

@@ -85,14 +85,22 @@ bool Simulation::call(int r) {
   Rank& self = rank(r);
   last_call_ = now_;
   const Call& call = self.program[self.next_call];
-  const auto* submit = std::get_if<SubmitCall>(&call);
-  if (submit != nullptr && self.engine.takes(submit->spec)) self.engine.submit(submit->spec, submit->absent);
+  if (const auto* submit = std::get_if<SubmitCall>(&call)) {
+    TensorSpec spec = submit->spec;
+    if (!submit->set.empty()) spec.set = self.engine.set_named(submit->set);
+    if (self.engine.takes(spec)) self.engine.submit(spec, submit->absent);
+  }
   if (const auto* end = std::get_if<EndStepCall>(&call)) {
     self.engine.step_end(end->set);
     self.step += end->set == 0 ? 1 : 0;
   }
-  if (const auto* add = std::get_if<AddSetCall>(&call)) self.engine.add_set(add->ranks);
-  if (const auto* remove = std::get_if<RemoveSetCall>(&call)) self.engine.remove_set(remove->set);
+  if (const auto* add = std::get_if<AddSetCall>(&call)) {
+    add->name.empty() ? self.engine.add_set(add->ranks) : self.engine.add_set_by_members(add->ranks, add->name);
+  }
+  if (const auto* remove = std::get_if<RemoveSetCall>(&call)) {
+    remove->name.empty() ? self.engine.remove_set(remove->set)
+                         : self.engine.remove_set_by_members(self.engine.set_named(remove->name), remove->name);
+  }
   if (const auto* join = std::get_if<JoinCall>(&call)) self.engine.join(join->set);
   if (const auto* begin = std::get_if<BeginRoundCall>(&call)) self.engine.begin_round(begin->stream, begin->round);
   if (const auto* failed = std::get_if<FailRoundCall>(&call)) self.engine.fail_round(failed->stream, failed->reason);

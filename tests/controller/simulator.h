@@ -19,6 +19,7 @@ namespace horo {
 struct SubmitCall {
   TensorSpec spec;
   bool absent = false;
+  std::string set = "";  // the set of this name, instead of that of the spec
 };
 struct WaitCall {};  // for everything that it submitted
 struct EndStepCall {
@@ -26,9 +27,11 @@ struct EndStepCall {
 };
 struct AddSetCall {
   std::vector<int> ranks;
+  std::string name = "";  // not empty: the members alone make the call
 };
 struct RemoveSetCall {
   std::uint32_t set = 0;
+  std::string name = "";  // the set that its members have added by this name
 };
 struct JoinCall {
   std::uint32_t set = 0;

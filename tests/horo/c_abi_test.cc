@@ -264,13 +264,31 @@ TEST_F(CAbi, KnownHandlesAreReleasedThoughOneIsUnknown) {
   EXPECT_EQ(horo_release_many(session_, nullptr, 0), HORO_OK);
 }
 
+// The world of one rank has a set of the same ranks already.
+TEST_F(CAbi, MembersAddAndRemoveASetByItsName) {
+  const std::int32_t rank = 0;
+  EXPECT_EQ(horo_add_set_with(session_, &rank, 1, nullptr, HORO_SET_BY_MEMBERS), HORO_INVALID_ARGUMENT);
+  EXPECT_THAT(error(), HasSubstr("has a name, by which they find each other"));
+  const std::int64_t work = horo_add_set_with(session_, &rank, 1, "tp", HORO_SET_BY_MEMBERS | HORO_SET_SHRINKS);
+  ASSERT_EQ(horo_wait(session_, &work, 1, 10'000), HORO_OK) << error();
+  horo_result result{};
+  result.struct_bytes = sizeof result;
+  ASSERT_EQ(horo_get_result(session_, work, &result), HORO_OK);
+  ASSERT_EQ(result.count_count, 1);
+  EXPECT_EQ(result.counts[0], 1);
+  const std::int64_t removed = horo_remove_set(session_, 1);
+  EXPECT_EQ(horo_wait(session_, &removed, 1, 10'000), HORO_OK) << error();
+}
+
 TEST_F(CAbi, NullPointersAndUnknownNumbersAreRefused) {
   std::int64_t work = 0;
   EXPECT_EQ(horo_submit_unit(session_, nullptr, &work), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(horo_add_set(session_, nullptr, 1, nullptr), HORO_INVALID_ARGUMENT);
   const std::int32_t rank = 0;
-  EXPECT_EQ(horo_add_set_with(session_, &rank, 1, nullptr, 2), HORO_INVALID_ARGUMENT);
-  EXPECT_EQ(error(), "the flags of horo_add_set_with are 2, expected HORO_SET_SHRINKS or 0");
+  EXPECT_EQ(horo_add_set_with(session_, &rank, 1, nullptr, 4), HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(error(),
+            "the flags of horo_add_set_with are 4, expected the sum of HORO_SET_SHRINKS and HORO_SET_BY_MEMBERS, one of "
+            "them or 0");
   EXPECT_EQ(horo_remove_set(session_, 0), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(horo_remove_set(session_, 9), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(horo_register_op(session_, "mine", nullptr), HORO_INVALID_ARGUMENT);

@@ -4,10 +4,10 @@
 //   elastic_rank PROGRAM STEPS SEED
 //
 // PROGRAM: plain, views, small, units, streams, rounds, singles, sets, shrinks, groups, failures, or mixed. TEST_KILL
-// and TEST_STOP: see kill_points.h. A rank with a notice leaves at the end of its step. TEST_PAUSE_MS: after each step. TEST_RESULTS: a folder, in which each rank writes a
-// line per result of the world: its number, its members, and the hash of all results so far. At the end a rank prints
-// one line: its number of results, their hash, the members of each of them, the same for results in the set that
-// shrinks if it is a member of it, and the longest step.
+// and TEST_STOP: see kill_points.h. TEST_PAUSE_MS: after each step. TEST_RESULTS: a folder, in which each rank writes a
+// line per result of the world: its number, its members, and the hash of all results so far. A rank with a notice
+// leaves at the end of its step. At the end a rank prints one line: its number of results, their hash, the members of
+// each of them, the same for results in the set that shrinks if it is a member of it, and the longest step.
 #include <poll.h>
 
 #include <algorithm>

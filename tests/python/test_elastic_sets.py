@@ -124,6 +124,11 @@ def test_a_join_ends_among_those_who_are_left():
     assert sorted(lines) == ["end of 0", "end of 1", "end of 3"], errors
 
 
+def test_a_set_of_its_members_alone_is_lost_by_name_or_shrinks():
+    lines, errors = job(4, "elastic_sets", "members")
+    assert sorted(lines) == ["end of 0", "end of 1", "end of 3"], errors
+
+
 @pytest.mark.parametrize("options", [("--min-np", "1"), ()])
 def test_ranks_agree_on_shrinks(options):
     lines, errors = job(3, "elastic_sets", "differ", options=options)

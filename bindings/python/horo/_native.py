@@ -26,6 +26,7 @@ REDUCE, GATHER, SCATTER, SEND_RECV = 7, 8, 9, 10
 OP_ASSOCIATIVE, OP_WHOLE = 1, 2
 CODEC_STATEFUL = 1
 SET_SHRINKS = 1
+SET_BY_MEMBERS = 2
 # order
 ORDERS = {"canonical": 0, "fast": 1}
 
@@ -72,6 +73,7 @@ class TensorSpec(ctypes.Structure):
         ("dims", c_int32),
         ("split_count", c_int32),
         ("round_stream", c_uint64),
+        ("counts_known", c_int32),
     ]
 
 

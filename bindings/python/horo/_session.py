@@ -287,14 +287,18 @@ class Session(Keys):
         weakref.finalize(array, slow.horo_free_memory, memory).atexit = False
         return array
 
-    def add_set(self, ranks, shrinks=False):
-        """Adds a process set; returns its number. Collective over the world; blocks until all ranks have called it."""
+    def add_set(self, ranks, shrinks=False, name=None):
+        """Adds a process set; returns its number. Collective over the world; blocks until all ranks have called it.
+
+        name: then the members of the set alone call it, and remove_set; they find each other by the name."""
         array = (ctypes.c_int32 * len(ranks))(*ranks)
-        flags = _native.SET_SHRINKS if shrinks else 0
-        return self._count_of(quick.horo_add_set_with(self.pointer, array, len(ranks), None, flags))
+        flags = (_native.SET_SHRINKS if shrinks else 0) | (0 if name is None else _native.SET_BY_MEMBERS)
+        return self._count_of(
+            quick.horo_add_set_with(self.pointer, array, len(ranks), None if name is None else name.encode(), flags)
+        )
 
     def remove_set(self, number):
-        """Removes a process set. Collective over the world; blocks until all ranks have called it."""
+        """Removes a process set. Blocks until all ranks have called it that had to add it."""
         self._count_of(quick.horo_remove_set(self.pointer, number))
 
     def check_set(self, number):

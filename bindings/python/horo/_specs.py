@@ -46,12 +46,12 @@ _NUMBERS = frozenset(_OPS.values())
 
 # Hashable, because a dict maps specs to keys. A plain tuple of the first fields is accepted too. splits: the row counts
 # of a reduce_scatter by member, if the rows are not dealt evenly. priority: greater values run first. round_stream: see
-# Session.begin_round.
+# Session.begin_round. counts_known: the members exchange no sizes (horo_c.h).
 Spec = collections.namedtuple(
     "Spec",
     "name kind op dtype shape order root stepwise prescale postscale set custom_op codec peer splits priority "
-    "round_stream",
-    defaults=(_native.SUM, _native.FLOAT32, (), 0, 0, 0, 1.0, 1.0, 0, None, None, -1, (), 0, 0),
+    "round_stream counts_known",
+    defaults=(_native.SUM, _native.FLOAT32, (), 0, 0, 0, 1.0, 1.0, 0, None, None, -1, (), 0, 0, 0),
 )
 
 
@@ -103,6 +103,7 @@ def fill(spec):
         splits=(ctypes.c_int64 * len(spec.splits))(*spec.splits) if spec.splits else None,
         split_count=len(spec.splits),
         round_stream=spec.round_stream,
+        counts_known=spec.counts_known,
     )
 
 

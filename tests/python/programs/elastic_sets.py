@@ -10,6 +10,7 @@ import numpy
 
 import horo.numpy as hvd
 from horo import _default, _native
+from horo._specs import Spec
 
 hvd.init()
 was = hvd.rank()
@@ -169,6 +170,47 @@ def differ():
         assert "shrinks=1; expected True or False" in str(error), error
 
 
+def members():
+    """Sets that their members alone add: rank 2 dies, and then the number of rank 3 is another one."""
+    session = _default.session()
+
+    def failed(call):
+        try:
+            call()
+        except hvd.PeerLost as error:
+            return f"PeerLost {error.origin}: {error}"
+        raise AssertionError("the call had a result")
+
+    def summed(number):
+        mine = numpy.full(1, 10.0**was)
+        spec = Spec("x", _native.ALL_REDUCE, dtype=_native.FLOAT64, shape=(1,), set=number)
+        session.wait([session.submit(spec, mine.ctypes.data, mine.ctypes.data, mine)])
+        return mine.item()
+
+    pair = session.add_set([0, 2], name="pair") if was in (0, 2) else None
+    shrinking = session.add_set([0, 2, 3], shrinks=True, name="shrinking") if was != 1 else None
+    ranks = (ctypes.c_int32 * 2)(0, 3)
+    flags = _native.SET_BY_MEMBERS
+    late = _native.quick.horo_add_set_with(session.pointer, ranks, 2, b"late", flags) if was == 0 else None
+    hvd.barrier()
+    if was == 2:
+        kill_myself()
+    hvd.barrier()
+    if was == 0:
+        found = failed(lambda: session.wait([late]))
+        assert found.startswith("PeerLost 2: tensor 'add_process_set 'late'': a rank was lost"), found
+        found = failed(lambda: summed(pair))
+        assert found.startswith("PeerLost 2: process set 'pair' has lost a member: "), found
+        found = failed(lambda: session.remove_set(pair))
+        assert found.startswith("PeerLost 2: process set 'pair' has lost a member: "), found
+    if was in (0, 3):
+        assert summed(shrinking) == 1001
+        for name in ("late", "pair"):  # the names are free again
+            assert summed(session.add_set([0, 2], name=name)) == 1001
+        session.remove_set(shrinking)
+    hvd.barrier()
+
+
 PART = sys.argv[1]
 {
     "calls": lambda: calls(int(sys.argv[2])),
@@ -176,5 +218,6 @@ PART = sys.argv[1]
     "gone": gone,
     "join": join,
     "differ": differ,
+    "members": members,
 }[PART]()
 print("end of", was, flush=True)
