@@ -29,7 +29,8 @@ enum class Kind : std::uint8_t {
   kTellPast,
   kContact,
   kDrained,
-  kJob
+  kJob,
+  kLockedOut
 };
 
 class Writer : public ByteWriter {
@@ -219,6 +220,11 @@ void write(Writer& out, const Contact& contact) {
   out.cut_text(contact.text);
 }
 
+void write(Writer& out, const LockedOut& message) {
+  out.kind(Kind::kLockedOut);
+  out.cut_text(message.reason);
+}
+
 SendToMembers read_send(Reader& in) {
   SendToMembers order;
   for (std::size_t left = in.some(4, kMaxMembers, "members"); left > 0; --left) {
@@ -248,6 +254,8 @@ AgentSays read_agent_says(Reader& in) {
       const bool is_there = in.flag();
       return Contact{is_there, in.cut_text()};
     }
+    case Kind::kLockedOut:
+      return LockedOut{in.cut_text()};
     default:
       refuse(kind);
   }

@@ -78,7 +78,11 @@ struct Contact {
   bool is_there = false;
   std::string text;
 };
-using AgentSays = std::variant<HostOrder, TellPast, Contact>;
+// From the agent itself: the rendezvous has evicted this host, and refuses it from now on.
+struct LockedOut {
+  std::string reason;  // a sentence
+};
+using AgentSays = std::variant<HostOrder, TellPast, Contact, LockedOut>;
 
 // Decoding throws ProtocolError for anything that encode() does not write.
 std::vector<std::byte> encode(const JobSpec& spec);

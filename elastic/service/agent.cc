@@ -48,10 +48,10 @@ class Agent {
         why = error.what();
         credentials_.reset();           // a rendezvous that has lost its folder has another authority
       } catch (const NotRegistered&) {  // the rendezvous was started again, or has more orders than this host takes
+      } catch (const HostEvicted& error) {
+        return end(LockedOut{error.what()});
       } catch (const HostRefused& error) {
-        guard_.send(HostOrder(EndJob{std::string("the rendezvous refuses this host: ") + error.what()}));
-        while (!guard_.is_closed()) guard_.receive(Clock::now() + std::chrono::seconds(60));
-        return 1;
+        return end(HostOrder(EndJob{std::string("the rendezvous refuses this host: ") + error.what()}));
       }
       if (guard_.is_closed()) break;
       log_debug("the agent registers again: " + (why.empty() ? "its registration has ended" : why));
@@ -63,6 +63,13 @@ class Agent {
   }
 
  private:
+  // This process stays until the guard ends, which would start another one.
+  int end(const AgentSays& last_word) {
+    guard_.send(last_word);
+    while (!guard_.is_closed()) guard_.receive(Clock::now() + std::chrono::seconds(60));
+    return 1;
+  }
+
   // Returns when the guard has closed its end. Otherwise throws.
   void serve(milliseconds& pause) {
     if (!credentials_) {

@@ -9,8 +9,9 @@
 namespace horo {
 namespace {
 
-constexpr std::uint32_t kRecordVersion = 1;
+constexpr std::uint32_t kRecordVersion = 2;
 constexpr std::size_t kMaxDetail = 4'096;      // bytes
+constexpr std::size_t kMaxEvictedText = 8'192;
 constexpr std::size_t kMaxEndText = 64 << 10;  // bytes: it may name each rank
 
 void write_blob(ByteWriter& out, const std::vector<std::byte>& bytes) {
@@ -70,6 +71,11 @@ std::vector<std::byte> encode(const JobRecord& record) {
   }
   out.u32(static_cast<std::uint32_t>(record.ended.size()));
   for (const std::uint64_t incarnation : record.ended) out.u64(incarnation);
+  out.u32(static_cast<std::uint32_t>(record.evicted.size()));
+  for (const auto& [host, text] : record.evicted) {
+    out.u32(host);
+    out.text(std::string_view(text).substr(0, kMaxEvictedText));
+  }
   write_membership(out, record.membership);
   out.u8(record.is_over ? 1 : 0);
   return out.take();
@@ -91,6 +97,11 @@ JobRecord decode_job_record(std::span<const std::byte> bytes) {
     record.incarnations.emplace(host, in.u64());
   }
   for (std::uint32_t left = in.count(8); left > 0; --left) record.ended.push_back(in.u64());
+  for (std::uint32_t left = in.count(8); left > 0; --left) {
+    const std::uint32_t host = in.u32();
+    if (!record.incarnations.contains(host) || !record.evicted.emplace(host, in.text(kMaxEvictedText)).second)
+      throw ProtocolError("an evicted host that the job does not have");
+  }
   record.membership = read_membership(in);
   const std::uint8_t over = in.u8();
   in.expect_end();

@@ -18,6 +18,7 @@ struct JobRecord {
   JobSpec spec;
   std::map<std::uint32_t, std::uint64_t> incarnations;  // by host: the start of `horo run` that takes part
   std::vector<std::uint64_t> ended;                     // the incarnations of the job before
+  std::map<std::uint32_t, std::string> evicted;         // hosts that are locked out, and the reason as a sentence
   MembershipSnapshot membership;
   bool is_over = false;  // a new job may begin
   bool operator==(const JobRecord&) const = default;

@@ -28,8 +28,9 @@ std::span<const std::byte> text_bytes(const std::string& text) {
   switch (status.error_code()) {
     case grpc::StatusCode::ABORTED:
       throw NotRegistered(status.error_message());
-    case grpc::StatusCode::FAILED_PRECONDITION:
     case grpc::StatusCode::PERMISSION_DENIED:
+      throw HostEvicted(status.error_message());
+    case grpc::StatusCode::FAILED_PRECONDITION:
     case grpc::StatusCode::UNAUTHENTICATED:
     case grpc::StatusCode::INVALID_ARGUMENT:
       throw HostRefused(status.error_message());

@@ -20,8 +20,8 @@ struct RendezvousGone : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// All functions may be called from any thread and block up to their deadline. They throw RendezvousGone, NotRegistered
-// or HostRefused.
+// All functions may be called from any thread and block up to their deadline. They throw RendezvousGone, NotRegistered,
+// HostRefused or HostEvicted.
 class RendezvousClient {
  public:
   // address: "host:port". Connects at the first call.

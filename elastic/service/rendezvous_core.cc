@@ -39,8 +39,9 @@ std::string host_text(std::uint32_t host) {
 
 }  // namespace
 
-RendezvousCore::RendezvousCore(RecordStore& store, std::function<void(std::uint32_t)> on_orders, TimePoint now)
-    : store_(store), on_orders_(std::move(on_orders)), ran_(now) {
+RendezvousCore::RendezvousCore(RecordStore& store, std::function<void(std::uint32_t)> on_orders, TimePoint now,
+                               std::optional<std::uint32_t> home)
+    : store_(store), on_orders_(std::move(on_orders)), home_(home), ran_(now) {
   const StoredRecord stored = store_.read();
   revision_ = stored.revision;
   if (revision_ > 0) record_ = decode_job_record(stored.bytes);
@@ -76,7 +77,9 @@ void RendezvousCore::check_incarnation(std::uint32_t host, std::uint64_t incarna
   if (std::count(record_.ended.begin(), record_.ended.end(), incarnation) > 0)
     throw HostRefused("the job of " + host_text(host) + " is over, and another one has begun");
   const auto known = record_.incarnations.find(host);
-  if (is_new_job(host, incarnation) || known == record_.incarnations.end() || known->second == incarnation) return;
+  if (is_new_job(host, incarnation)) return;
+  check_evicted(host);
+  if (known == record_.incarnations.end() || known->second == incarnation) return;
   throw HostRefused("another horo run has begun the job as " + host_text(host) +
                     ": a job takes each --node-rank once. If that one has ended, the job goes on without it; a new job "
                     "can begin when it is over");
@@ -145,6 +148,7 @@ void RendezvousCore::begin_job(const HostHello& hello) {
   if (ended > kMostEnded) record_.ended.erase(record_.ended.begin(), record_.ended.end() - kMostEnded);
   record_.incarnations.clear();
   record_.membership = {};
+  record_.evicted.clear();
   record_.is_over = false;
   is_record_changed_ = true;
   hosts_.clear();
@@ -189,7 +193,12 @@ RendezvousCore::Host& RendezvousCore::registered(std::uint64_t registration) {
 std::uint32_t RendezvousCore::host_of(std::uint64_t registration) const {
   const auto found = registered_.find(registration);
   if (found == registered_.end()) throw NotRegistered("the host has to register again");
+  check_evicted(found->second);
   return found->second;
+}
+
+void RendezvousCore::check_evicted(std::uint32_t host) const {
+  if (const auto found = record_.evicted.find(host); found != record_.evicted.end()) throw HostEvicted(found->second);
 }
 
 // ---- Calls of a registered host.
@@ -308,6 +317,7 @@ std::optional<JobView> RendezvousCore::job() const {
 void RendezvousCore::store_changes() {
   if (membership_ == nullptr || (!is_record_changed_ && stored_membership_ == membership_->changes())) return;
   membership_->update(record_.membership);
+  if (stored_membership_ != membership_->changes()) note_evicted_hosts();
   record_.is_over = membership_->is_over();
   try {
     if (!store_.write(revision_, encode(record_)))
@@ -318,6 +328,29 @@ void RendezvousCore::store_changes() {
   ++revision_;
   is_record_changed_ = false;
   stored_membership_ = membership_->changes();
+}
+
+// A host without a member in the job is locked out if it was silent, or if it has lost its members and one of them was
+// evicted. A host that has done a part of the job in good order, and whose guard answers, hears the end of the job.
+void RendezvousCore::note_evicted_hosts() {
+  using Presence = MembershipSnapshot::Presence;
+  const auto& members = record_.membership.members;
+  auto next = members.begin();
+  for (std::uint32_t host = 0; host < record_.spec.ranks_by_host.size(); ++host) {
+    const auto first = std::exchange(next, next + record_.spec.ranks_by_host[host]);
+    const auto is = [](Presence presence) { return [=](const auto& one) { return one.presence == presence; }; };
+    const auto last = std::find_if(std::reverse_iterator(next), std::reverse_iterator(first), is(Presence::kEvicted));
+    if (last == std::reverse_iterator(first) || std::any_of(first, next, is(Presence::kHere))) continue;
+    const auto known = hosts_.find(host);
+    if (known == hosts_.end() || host == home_ || record_.evicted.contains(host)) continue;
+    if (!known->second.is_silent && std::any_of(first, next, is(Presence::kLeft))) continue;
+    const auto rank = std::distance(members.begin(), last.base()) - 1;
+    const std::string which = known->second.is_silent ? "" : " with its last rank, " + std::to_string(rank);
+    record_.evicted[host] = host_text(host) + " was evicted" + which + ": " + printable(last->detail) +
+                            ", and the other ranks went on without it";
+    known->second.orders.clear();
+    to_wake_.push_back(host);
+  }
 }
 
 void RendezvousCore::carry_out(Actions actions, std::optional<std::uint32_t> except) {
@@ -365,7 +398,7 @@ void RendezvousCore::tell_all(const HostOrder& one) {
 // A host that takes no orders registers again, and is told what it needs then.
 void RendezvousCore::order(std::uint32_t number, HostOrder one) {
   const auto found = hosts_.find(number);
-  if (found == hosts_.end() || found->second.registration == 0) return;
+  if (found == hosts_.end() || found->second.registration == 0 || record_.evicted.contains(number)) return;
   Host& host = found->second;
   host.orders.push_back(std::move(one));
   if (host.orders.size() > kMostOrders) end_registration(host);

@@ -29,6 +29,10 @@ namespace horo {
 struct HostRefused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+// The host was evicted: its certificate is refused until the job ends.
+struct HostEvicted : HostRefused {
+  using HostRefused::HostRefused;
+};
 // The registration is not valid any more: the host registers again.
 struct NotRegistered : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -54,14 +58,17 @@ struct Registration {
 // All functions throw StoreLost.
 class RendezvousCore {
  public:
-  // on_orders: the host has orders to take. Reads the record and begins the next term. `store` outlives this object.
-  RendezvousCore(RecordStore& store, std::function<void(std::uint32_t host)> on_orders, TimePoint now);
+  // on_orders: the host has orders to take, or was evicted. Reads the record and begins the next term. `store` outlives
+  // this object. home: the host whose `horo run` has started this process, if any: it is never locked out, since it
+  // has the authority's key anyway and must hear when the job is over.
+  RendezvousCore(RecordStore& store, std::function<void(std::uint32_t host)> on_orders, TimePoint now,
+                 std::optional<std::uint32_t> home = std::nullopt);
 
-  // Throws HostRefused unless this start of `horo run` may take part.
+  // Throws HostRefused unless this start of `horo run` may take part; HostEvicted: it may not any more.
   void check_incarnation(std::uint32_t host, std::uint64_t incarnation) const;
   // Replaces an earlier registration of the host. Throws HostRefused.
   Registration register_host(const HostHello& hello, TimePoint now);
-  // These throw NotRegistered.
+  // These throw NotRegistered, or HostEvicted.
   void report(std::uint64_t registration, const std::vector<HostEvent>& events, TimePoint now);
   void beat(std::uint64_t registration, TimePoint now);
   // The oldest order that the host has not taken; nothing: there is none.
@@ -75,6 +82,10 @@ class RendezvousCore {
 
   std::uint64_t term() const { return record_.term; }
   std::uint64_t registrations() const { return registrations_; }  // so far, in this term
+  // The hosts that are locked out of the present job, by number, with the reason.
+  const std::map<std::uint32_t, std::string>& evicted() const { return record_.evicted; }
+  // Of a host that takes part.
+  std::uint64_t incarnation_of(std::uint32_t host) const { return record_.incarnations.at(host); }
   // Of the present job; nothing: there is none.
   std::optional<JobView> job() const;
 
@@ -97,6 +108,7 @@ class RendezvousCore {
   void evict_silent_hosts(TimePoint now, Actions& actions);
   void carry_out(Actions actions, std::optional<std::uint32_t> except = std::nullopt);
   void store_changes();
+  void note_evicted_hosts();
   void update_view(TimePoint now);
   void send(std::uint32_t host, MemberId id, std::shared_ptr<const GuardMessage> message);
   void tell_all(const HostOrder& order);
@@ -104,12 +116,14 @@ class RendezvousCore {
   void end_registration(Host& host);
   void wake();
   Host& registered(std::uint64_t registration);
+  void check_evicted(std::uint32_t host) const;
   bool has_members_here(std::uint32_t host) const;
   bool is_missed(std::uint32_t number, TimePoint now) const;
   MembershipConfig membership_config() const;
 
   RecordStore& store_;
   const std::function<void(std::uint32_t)> on_orders_;
+  const std::optional<std::uint32_t> home_;
   TimePoint ran_;  // the last time that this object was told
   std::uint64_t revision_ = 0;
   JobRecord record_;

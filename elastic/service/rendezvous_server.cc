@@ -91,7 +91,7 @@ int serve_rendezvous(const RendezvousOptions& options) {
   const std::unique_ptr<RecordStore> store = open_record_log(options.folder);
   const JobAuthority authority = authority_in(options.folder, options.token, options.job);
   const auto caller = [&](const grpc::CallbackServerContext& context) { return caller_name(authority, context); };
-  RendezvousService service(*store, authority, {caller, [] { ::kill(::getpid(), SIGTERM); }});
+  RendezvousService service(*store, authority, {caller, [] { ::kill(::getpid(), SIGTERM); }}, options.home);
   Credentials own = authority.server();
   const std::unique_ptr<grpc::Server> server = listen(options.address, own, service);
   cleanse(own.key_pem);

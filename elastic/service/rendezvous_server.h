@@ -1,6 +1,8 @@
 // The rendezvous of an elastic job as a process: gRPC with mutual TLS around RendezvousCore.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "horo/base/auth.h"
@@ -12,6 +14,7 @@ struct RendezvousOptions {
   std::string folder;   // of the record and of the job's authority; made with mode 0700 if it is missing
   JobKey token{};       // that all hosts of the job have
   std::string job;      // its name, the same on all hosts
+  std::optional<std::uint32_t> home;  // see RendezvousCore
 };
 
 // Serves until SIGTERM or SIGINT, and returns 0. Blocks these signals in the calling thread, which must be the only one

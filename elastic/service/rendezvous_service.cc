@@ -72,11 +72,12 @@ class RendezvousService::OrderStream final : public grpc::ServerWriteReactor<grp
   bool is_writing_ = false, is_finished_ = false;
 };
 
-RendezvousService::RendezvousService(RecordStore& store, const JobAuthority& authority, RendezvousOwner owner)
+RendezvousService::RendezvousService(RecordStore& store, const JobAuthority& authority, RendezvousOwner owner,
+                                     std::optional<std::uint32_t> home)
     : authority_(authority),
       owner_(std::move(owner)),
       core_(
-          store, [this](std::uint32_t host) REQUIRES(mutex_) { write_orders(host); }, Clock::now()),
+          store, [this](std::uint32_t host) REQUIRES(mutex_) { write_orders(host); }, Clock::now(), home),
       timer_([this](const std::stop_token& stop) { pass_time(stop); }) {}
 
 RendezvousService::~RendezvousService() {
@@ -107,8 +108,10 @@ grpc::ServerUnaryReactor* RendezvousService::Enroll(grpc::CallbackServerContext*
                                                     const rpc::EnrollRequest* request, rpc::EnrollReply* reply) {
   return answer(context, [&] {
     {
+      const std::optional<std::string> caller = owner_.caller(*context);
       MutexLock lock(mutex_);
       check_fault();
+      check_evicted(caller);
       core_.check_incarnation(request->host(), request->incarnation());
     }
     reply->set_certificate(
@@ -121,13 +124,15 @@ grpc::ServerUnaryReactor* RendezvousService::Register(grpc::CallbackServerContex
                                                       const rpc::RegisterRequest* request, rpc::RegisterReply* reply) {
   return answer(context, [&] {
     const std::string name = host_name_of(request->host(), request->incarnation());
-    if (owner_.caller(*context) != name) throw HostRefused("the certificate is not that of " + name);
+    const std::optional<std::string> caller = owner_.caller(*context);
+    if (caller != name) throw HostRefused("the certificate is not that of " + name);
     HostHello hello{decode_job_spec(request_bytes(request->spec())), request->host(), request->incarnation(), {}};
     GuardSays past = decode_guard_says(request_bytes(request->past()));
     if (!std::holds_alternative<HostPast>(past)) throw ProtocolError("a host without a past");
     hello.past = std::get<HostPast>(std::move(past));
     MutexLock lock(mutex_);
     check_fault();
+    check_evicted(caller);
     const Registration registration = core_.register_host(hello, Clock::now());
     names_[request->host()] = name;
     wake_timer();
@@ -169,11 +174,13 @@ grpc::ServerUnaryReactor* RendezvousService::Beat(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* RendezvousService::Status(grpc::CallbackServerContext* context, const rpc::StatusRequest*,
                                                     rpc::StatusReply* reply) {
   return answer(context, [&] {
-    if (!owner_.caller(*context)) throw HostRefused("the certificate is not of this job's authority");
+    const std::optional<std::string> caller = owner_.caller(*context);
+    if (!caller) throw HostRefused("the certificate is not of this job's authority");
     std::optional<JobView> job;
     {
       MutexLock lock(mutex_);
       check_fault();
+      check_evicted(caller);
       reply->set_term(core_.term());
       job = core_.job();
     }
@@ -216,7 +223,14 @@ void RendezvousService::check_fault() const {
   if (!fault_.empty()) throw ServiceEnds(fault_);
 }
 
+void RendezvousService::check_evicted(const std::optional<std::string>& caller) const {
+  for (const auto& [host, why] : core_.evicted()) {
+    if (caller == host_name_of(host, core_.incarnation_of(host))) throw HostEvicted(why);
+  }
+}
+
 std::uint32_t RendezvousService::host_of(std::uint64_t registration, const std::optional<std::string>& caller) const {
+  check_evicted(caller);
   const std::uint32_t host = core_.host_of(registration);
   const auto name = names_.find(host);
   if (name == names_.end() || caller != name->second)
@@ -231,6 +245,8 @@ grpc::Status RendezvousService::status_of(const Call& call) {
     return grpc::Status::OK;
   } catch (const ProtocolError& error) {
     return {grpc::StatusCode::INVALID_ARGUMENT, error.what()};
+  } catch (const HostEvicted& error) {
+    return {grpc::StatusCode::PERMISSION_DENIED, error.what()};
   } catch (const HostRefused& error) {
     return {grpc::StatusCode::FAILED_PRECONDITION, error.what()};
   } catch (const NotRegistered& error) {
@@ -267,6 +283,8 @@ void RendezvousService::write_orders(std::uint32_t host) {
     }
   } catch (const NotRegistered&) {
     return stream.close();
+  } catch (const HostEvicted& error) {
+    return stream.refuse({grpc::StatusCode::PERMISSION_DENIED, error.what()});
   }
   if (orders.count() > 0) stream.write(orders.buffer());
 }

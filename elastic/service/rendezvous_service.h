@@ -37,8 +37,9 @@ using RendezvousCalls = rendezvous::v1::Rendezvous::WithCallbackMethod_Enroll<
 // stream of their host as soon as the one before has been written.
 class RendezvousService final : public RendezvousCalls {
  public:
-  // `store` and `authority` outlive this object. Throws as RendezvousCore does.
-  RendezvousService(RecordStore& store, const JobAuthority& authority, RendezvousOwner owner);
+  // `store` and `authority` outlive this object. home: see RendezvousCore. Throws as RendezvousCore does.
+  RendezvousService(RecordStore& store, const JobAuthority& authority, RendezvousOwner owner,
+                    std::optional<std::uint32_t> home = std::nullopt);
   ~RendezvousService() override;
 
   // The reason why this process must end; empty: there is none.
@@ -63,6 +64,8 @@ class RendezvousService final : public RendezvousCalls {
  private:
   class OrderStream;
 
+  // Throws HostEvicted if it is the name of an evicted host.
+  void check_evicted(const std::optional<std::string>& caller) const REQUIRES(mutex_);
   // The host, if this is the name in its certificate.
   std::uint32_t host_of(std::uint64_t registration, const std::optional<std::string>& caller) const REQUIRES(mutex_);
   void check_fault() const REQUIRES(mutex_);

@@ -60,7 +60,8 @@ std::vector<AgentSays> agent_messages() {
           HostOrder(JobChanged{std::make_shared<const JobChange>()}),
           TellPast{},
           Contact{true, ""},
-          Contact{false, "no connection"}};
+          Contact{false, "no connection"},
+          LockedOut{"host 1 was evicted: it did not answer"}};
 }
 
 JobView some_job() {

@@ -201,6 +201,49 @@ def test_the_other_hosts_go_on_when_host_0_is_lost_and_the_rendezvous_is_elsewhe
     assert rendezvous.wait(DEADLINE_S) == 0
 
 
+def silence(job, host, least_rank):
+    """Stops the agent of the host until its ranks are evicted. The ranks of the other host run until let("end")."""
+    job.start_both()
+    agent = job.service("agent", host)
+    os.kill(agent, signal.SIGSTOP)
+    job.line(1 - host, f"rank {least_rank} is evicted")
+    os.kill(agent, signal.SIGCONT)
+
+
+EVICTED_OR_WAIT = """
+if rank in evicted:
+    print(member.text(EVICTED), flush=True)
+    member.leave(True, b"PeerLost")
+    sys.exit(1)
+print(*member.view()[0], flush=True)
+wait_for("end")
+member.leave()
+"""
+
+
+def test_an_evicted_host_tells_its_ranks_and_ends_with_one_line(job):
+    job = job("evicted = 2, 3" + EVICTED_OR_WAIT, options=["--evict-after", "0.5"])
+    silence(job, 1, least_rank=2)
+    why = "host 1 was evicted: it did not answer for 500 ms (host 1 is silent), and the other ranks went on without it"
+    code, lines, errors = job.ended(1)
+    assert code == 1 and sorted(lines) == [f"[2] {why}", f"[3] {why}"], errors
+    assert [line for line in errors.splitlines() if ": process " not in line] == [f"horo run: {why}"]
+    job.let("end")
+    code, lines, errors = job.ended(0)
+    assert code == 0 and sorted(lines) == ["[0] 0 1", "[1] 0 1"], errors
+
+
+def test_host_0_serves_the_others_after_its_ranks_were_evicted(job):
+    job = job("evicted = 0, 1" + EVICTED_OR_WAIT, options=["--evict-after", "0.5"])
+    silence(job, 0, least_rank=0)
+    for _ in range(2):
+        assert "was evicted: it did not answer for 500 ms" in job.hosts[0].stdout.readline()
+    job.let("end")
+    code, lines, errors = job.ended(1)
+    assert code == 0 and sorted(lines) == ["[2] 2 3", "[3] 2 3"], errors
+    job.ended(0)
+
+
 def test_a_rendezvous_serves_one_job_after_the_other(job):
     job = job("if rank == 3: die()\n" + LEAVE)
     job.options += ["--rendezvous", job.address]

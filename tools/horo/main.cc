@@ -156,6 +156,7 @@ void add_rendezvous(CLI::App& app, Options& options) {
   rendezvous->add_option("--key-file", options.rendezvous.key_file, "the file that horo run has");
   rendezvous->add_option("--folder", options.rendezvous.folder, "of what outlives this process; made if it is missing")
       ->required();
+  rendezvous->add_option("--home", options.rendezvous.home)->group("");  // horo run gives it
   rendezvous->footer("One job at a time. SIGTERM or SIGINT ends it.");
   CLI::App* agent = app.add_subcommand("agent", "")->group("");  // horo run starts it
   agent->add_option("--guard-fd", options.agent.guard_fd)->required();

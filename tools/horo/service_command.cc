@@ -31,7 +31,7 @@ JobKey service_key(const std::string& key_file) {
 }  // namespace
 
 int run_rendezvous(const RendezvousCommand& command) {
-  return serve_rendezvous({command.addr, command.folder, service_key(command.key_file), kJobName});
+  return serve_rendezvous({command.addr, command.folder, service_key(command.key_file), kJobName, command.home});
 }
 
 int run_agent(const AgentCommand& command) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace horo::tools {
@@ -10,6 +11,7 @@ struct RendezvousCommand {
   std::string addr;      // host:port to listen at
   std::string key_file;  // empty: HORO_KEY_FD or HORO_KEY_FILE
   std::string folder;    // of what outlives it
+  std::optional<std::uint32_t> home;  // the host whose horo run has started it
 };
 // Serves until SIGTERM or SIGINT. Returns the exit code. Throws as serve_rendezvous() does.
 int run_rendezvous(const RendezvousCommand& command);

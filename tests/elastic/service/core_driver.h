@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,7 @@ class CoreDriver {
     core.reset();
     woken.clear();
     core = std::make_unique<RendezvousCore>(
-        store, [this](std::uint32_t host) { woken.push_back(host); }, now);
+        store, [this](std::uint32_t host) { woken.push_back(host); }, now, home);
   }
   HostHello hello(std::uint32_t host, std::uint64_t incarnation = 0) const {
     HostHello hello{spec, host, incarnation == 0 ? 100U + host : incarnation, {}};
@@ -44,6 +45,9 @@ class CoreDriver {
   }
   void installed(MemberId id, std::uint32_t epoch) {
     report(static_cast<std::uint32_t>(spec.host_of(id)), MemberSent{id, Installed{epoch}});
+  }
+  void left(MemberId id) {
+    report(static_cast<std::uint32_t>(spec.host_of(id)), MemberSent{id, Leave{}});
   }
   void died(MemberId id) {
     report(static_cast<std::uint32_t>(spec.host_of(id)), MemberEnded{id, false, "signal 9 (SIGKILL)"});
@@ -92,6 +96,7 @@ class CoreDriver {
   }
 
   JobSpec spec;
+  std::optional<std::uint32_t> home;
   MemoryStore store;
   TimePoint now = TimePoint{} + std::chrono::hours(1);
   std::vector<std::uint32_t> woken;

@@ -41,7 +41,7 @@ void HostsSimulation::lose_contact(std::size_t index) {
 
 void HostsSimulation::register_later(std::size_t index, Duration pause) {
   SimHost& host = hosts_[index];
-  if (host.is_dead || std::exchange(host.is_registering, true)) return;
+  if (host.is_dead || host.is_locked_out || std::exchange(host.is_registering, true)) return;
   after(pause, [this, index, agent = host.agent] {
     if (hosts_[index].agent == agent) ask_past(index);
   });
@@ -65,6 +65,7 @@ void HostsSimulation::ask_past(std::size_t index) {
     return served;
   };
   call({index, kRegisterLimit, true, serve, [this, index, registration](Served served) {
+          if (served == Served::kEvicted) return lock_out(index);
           if (served != Served::kDone) return lose_contact(index);
           hosts_[index].registration = registration->number;
           hosts_[index].has_contact = true;
@@ -89,6 +90,7 @@ void HostsSimulation::report(std::size_t index) {
   call({index, spec_.silence_limit / 2, false, serve, [this, index, count](Served served) {
           hosts_[index].is_reporting = false;
           if (served == Served::kDone) return report(index);
+          if (served == Served::kEvicted) return lock_out(index);
           report_.lost_reports += count;
           served == Served::kGone ? lose_contact(index) : lose_agent(index, random_.up_to(100ms), false);
         }});
@@ -116,6 +118,7 @@ void HostsSimulation::beat_later(std::size_t index) {
     };
     call({index, spec_.silence_limit / 2, false, serve, [this, index](Served served) {
             if (served == Served::kDone) return beat_later(index);
+            if (served == Served::kEvicted) return lock_out(index);
             served == Served::kGone ? lose_contact(index) : lose_agent(index, random_.up_to(20ms), false);
           }});
   });
@@ -126,7 +129,14 @@ void HostsSimulation::pump(std::size_t index) {
   if (number == 0) return;
   while (true) {
     std::optional<HostOrder> order;
-    if (on_core([&] { order = core_->take_order(number); }) != Served::kDone || !order) return;
+    const Served served = on_core([&] { order = core_->take_order(number); });
+    if (served == Served::kEvicted) {
+      const TimePoint at = arrival(hosts_[index].down, hosts_[index].down_cut);
+      after(at - now(), [this, index, agent = hosts_[index].agent] {
+        if (hosts_[index].agent == agent) lock_out(index);
+      });
+    }
+    if (served != Served::kDone || !order) return;
     if (std::holds_alternative<SendToMembers>(*order) && orders_left_ > 0 && --orders_left_ == 0) {
       after(random_.up_to(latency_), [this] { crash(); });
     }

@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kEvictedPatience = 5s;  // when the job is over
+constexpr Duration kEvictedPatience = 5s;  // when the job is over, or goes on without the host
 
 }  // namespace
 
@@ -52,7 +52,7 @@ void HostsSimulation::update_park(std::size_t index) {
   SimHost& host = hosts_[index];
   const bool is_parked =
       std::any_of(host.members.begin(), host.members.end(), [&](MemberId id) { return known_[id].is_parked(); });
-  if (host.has_contact || !is_parked || host.is_dead) {
+  if (host.has_contact || !is_parked || host.is_dead || host.is_locked_out) {
     host.park = 0;
     return;
   }
@@ -76,6 +76,21 @@ void HostsSimulation::end_park(std::size_t index) {
     for (const MemberId id : view.members) simulation_.pass_on(id, view);
   }
   for (const MemberId id : hosts_[index].members) simulation_.end_member(id);
+}
+
+// The rendezvous has evicted the host, and answers it no more.
+void HostsSimulation::lock_out(std::size_t index) {
+  SimHost& host = hosts_[index];
+  if (host.is_dead || std::exchange(host.is_locked_out, true)) return;
+  ++report_.locked_out;
+  ++host.agent;
+  host.registration = 0;
+  update_park(index);
+  for (const MemberId id : host.members) {
+    if (!known_[id].left && !known_[id].ended) simulation_.pass_on(id, Evicted{"the host was evicted"});
+    if (simulation_.is_stopped(id)) simulation_.end_member(id);
+    after(kEvictedPatience, [this, id] { simulation_.end_member(id); });
+  }
 }
 
 // ---- Orders.

@@ -67,6 +67,7 @@ void HostsSimulation::forget() {
   if (is_planted(HostsFault::kForgetsView)) record.membership.view.progress.clear();
   if (is_planted(HostsFault::kRepeatsTerm)) --record.term;
   if (is_planted(HostsFault::kRepeatsEpoch) && record.membership.view.epoch > 0) --record.membership.view.epoch;
+  if (is_planted(HostsFault::kForgetsDeparture)) record.evicted.clear();
   for (auto& member : record.membership.members) {
     if (!is_planted(HostsFault::kForgetsDeparture)) continue;
     if (member.presence == MembershipSnapshot::Presence::kEvicted)
@@ -83,6 +84,8 @@ Served HostsSimulation::on_core(const std::function<void()>& call) {
     return Served::kDone;
   } catch (const NotRegistered&) {
     return Served::kNotRegistered;
+  } catch (const HostEvicted&) {
+    return Served::kEvicted;
   } catch (const StoreLost&) {
     core_lost();
     return Served::kGone;

@@ -22,7 +22,7 @@ HostsReport& HostsReport::operator+=(const HostsReport& other) {
                            &HostsReport::doubled_orders, &HostsReport::lone_parks,     &HostsReport::partitions,
                            &HostsReport::data_cuts,      &HostsReport::control_cuts,   &HostsReport::whole_cuts,
                            &HostsReport::one_way_cuts,   &HostsReport::lasting_cuts,   &HostsReport::restarts_in_cuts,
-                           &HostsReport::epochs_in_cuts, &HostsReport::held_calls}) {
+                           &HostsReport::epochs_in_cuts, &HostsReport::held_calls,     &HostsReport::locked_out}) {
     this->*count += other.*count;
   }
   return *this;

@@ -47,6 +47,7 @@ struct SimHost {
   bool is_reporting = false;       // a report has no answer yet
   bool is_dead = false;            // the guard has ended, and all with it
   bool has_contact = false;        // of the agent with the rendezvous
+  bool is_locked_out = false;      // the guard was told so
   std::uint64_t park = 0;          // the number of the guard's timer; 0: none
   TimePoint up{};                  // the last request of the agent arrives then, and the last order
   TimePoint down{};
@@ -58,7 +59,7 @@ struct SimHost {
   JobView job;                       // as the guard knows it
 };
 
-enum class Served { kDone, kNotRegistered, kGone };
+enum class Served { kDone, kNotRegistered, kEvicted, kGone };
 
 struct AgentCall {
   std::size_t host = 0;
@@ -125,6 +126,7 @@ class HostsSimulation final : public RemoteDecision {
   // ---- Guards.
   void lose_host(std::size_t index);
   void update_park(std::size_t index);
+  void lock_out(std::size_t index);
   void end_park(std::size_t index);
   void carry_out(std::size_t index, const SendToMembers& order);
   void guard_passes(MemberId id, const GuardMessage& message);

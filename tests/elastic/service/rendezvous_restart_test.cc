@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "horo/base/error.h"
 #include "tests/elastic/service/core_driver.h"
 
 namespace horo {
@@ -154,6 +155,19 @@ TEST_F(RendezvousRestart, NobodyIsEvictedForTheGracePeriod) {
   pass(1s, {0});
   EXPECT_TRUE(members()[2].is_evicted);
   EXPECT_FALSE(members()[0].is_evicted);
+}
+
+TEST(JobRecord, IsTheSameAfterARoundTripAndKnowsItsEvictedHosts) {
+  JobRecord record;
+  record.term = 7;
+  record.spec.ranks_by_host = {1, 1};
+  record.incarnations = {{0, 100}, {1, 101}};
+  record.ended = {5, 6};
+  record.evicted = {{1, "host 1 was evicted"}};
+  record.membership.members.resize(2);
+  EXPECT_EQ(decode_job_record(encode(record)), record);
+  record.incarnations.erase(1);
+  EXPECT_THROW(decode_job_record(encode(record)), ProtocolError);
 }
 
 TEST_F(RendezvousRestart, ARecordThatDoesNotKnowTheEpochOfAHostRefusesIt) {

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -251,6 +252,75 @@ TEST_F(RendezvousRpc, AHostGoesOnWithTheRendezvousThatIsStartedAgain) {
   EXPECT_EQ(client.beat(old).error_code(), StatusCode::ABORTED);
   registration_[0] = join(0);
   EXPECT_NE(registration_[0], old);
+}
+
+// ---- An evicted host: host 1 is silent.
+
+class EvictedHostRpc : public testing::Test {
+ protected:
+  EvictedHostRpc() {
+    for (const std::uint32_t host : {0U, 1U}) own_[host] = enrolled(served_, host, 100 + host);
+    join(0);
+    join(1);
+  }
+
+  grpc::Status join(std::uint32_t host) {
+    RawClient client(served_.address(), own_[host]);
+    rpc::RegisterReply reply;
+    grpc::Status status = client.register_host(register_request(host, 100 + host, kSilence), reply);
+    if (status.ok()) registration_[host] = reply.registration();
+    return status;
+  }
+  void beat_while(const std::function<bool()>& condition) {
+    RawClient client(served_.address(), own_[0]);
+    const auto until = std::chrono::steady_clock::now() + 60s;
+    while (condition() && std::chrono::steady_clock::now() < until) {
+      EXPECT_TRUE(client.beat(registration_[0]).ok());
+      std::this_thread::sleep_for(50ms);
+    }
+  }
+  void expect_refused() {
+    RawClient host(served_.address(), own_[1]);
+    RawClient newcomer(served_.address(), enrolment_credentials(served_.token(), ServedRendezvous::kJob));
+    rpc::RegisterReply reply;
+    rpc::EnrollReply certificate;
+    const std::string request = make_request().request_pem;
+    for (const grpc::Status& status :
+         {host.register_host(register_request(1, 101, kSilence), reply), host.beat(registration_[1]),
+          host.report(registration_[1], text_of(encode(GuardSays(HostEvent(MemberStopped{1}))))),
+          host.watch(registration_[1]), host.status(), host.beat(registration_[0]), host.enroll(1, 7, request, certificate),
+          newcomer.enroll(1, 101, request, certificate), newcomer.enroll(1, 7, request, certificate)}) {
+      EXPECT_EQ(status.error_code(), StatusCode::PERMISSION_DENIED);
+      EXPECT_EQ(status.error_message().find("host 1 was evicted: it did not answer for 1 s"), 0U);
+    }
+  }
+
+  static constexpr std::chrono::milliseconds kSilence{1'000};
+  ServedRendezvous served_;
+  std::map<std::uint32_t, Credentials> own_;
+  std::map<std::uint32_t, std::uint64_t> registration_;
+};
+
+TEST_F(EvictedHostRpc, ItsStreamEndsAndAllItsCallsAreRefusedAlsoByTheNextRendezvous) {
+  RawClient watching(served_.address(), own_[1]);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + 60s);
+  rpc::WatchRequest request;
+  request.set_registration(registration_[1]);
+  const auto stream = watching.stub().Watch(&context, request);
+  std::atomic<bool> has_ended = false;
+  std::jthread reading([&] {
+    for (rpc::Orders orders; stream->Read(&orders);) {
+    }
+    EXPECT_EQ(stream->Finish().error_code(), StatusCode::PERMISSION_DENIED);
+    has_ended = true;
+  });
+  beat_while([&] { return !has_ended; });
+  reading.join();
+  expect_refused();
+  served_.restart();
+  expect_refused();
+  EXPECT_TRUE(join(0).ok());
 }
 
 }  // namespace

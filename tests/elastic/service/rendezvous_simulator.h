@@ -42,6 +42,7 @@ struct HostsReport {
   std::uint64_t outages = 0;   // of agents
   std::uint64_t silences = 0;  // longer than a lease
   std::uint64_t lost_hosts = 0;
+  std::uint64_t locked_out = 0;  // hosts that were told so
   std::uint64_t lost_orders = 0;
   std::uint64_t lost_reports = 0;
   std::uint64_t views_again = 0;  // with another secret

@@ -22,6 +22,7 @@ TEST(RendezvousSimulator, EveryInvariantHoldsForAllSeeds) {
                                     std::pair(all.outages, "agents that end"),
                                     std::pair(all.silences, "hosts that are silent"),
                                     std::pair(all.lost_hosts, "hosts that end"),
+                                    std::pair(all.locked_out, "hosts that are locked out"),
                                     std::pair(all.lost_orders, "lost orders"),
                                     std::pair(all.lost_reports, "lost reports"),
                                     std::pair(all.views_again, "Views with another secret"),

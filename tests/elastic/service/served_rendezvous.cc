@@ -167,9 +167,11 @@ std::string text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-rpc::RegisterRequest register_request(std::uint32_t host, std::uint64_t incarnation) {
+rpc::RegisterRequest register_request(std::uint32_t host, std::uint64_t incarnation,
+                                      std::chrono::milliseconds silence_limit) {
   JobSpec spec;
   spec.ranks_by_host = {1, 1};
+  spec.silence_limit = silence_limit;
   rpc::RegisterRequest request;
   request.set_host(host);
   request.set_incarnation(incarnation);

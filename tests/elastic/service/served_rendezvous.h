@@ -76,7 +76,8 @@ class RawClient {
 };
 
 // A host of a job of one rank on each of two hosts.
-rpc::RegisterRequest register_request(std::uint32_t host, std::uint64_t incarnation);
+rpc::RegisterRequest register_request(std::uint32_t host, std::uint64_t incarnation,
+                                      std::chrono::milliseconds silence_limit = std::chrono::seconds(10));
 std::string text_of(const std::vector<std::byte>& bytes);
 // A certificate that the rendezvous has signed for this host.
 Credentials enrolled(const ServedRendezvous& rendezvous, std::uint32_t host, std::uint64_t incarnation);

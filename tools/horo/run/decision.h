@@ -18,6 +18,7 @@ struct DecisionOrders {
   std::function<void(MemberId id, const GuardMessage& message)> send;  // to a member of this host
   std::function<void(const std::string& text)> say;                    // a line of the story
   std::function<void(const std::string& text)> end_job;                // the job cannot go on
+  std::function<void(const std::string& text)> fail;                   // it goes on without this host, which has failed
   std::function<void()> changed;                                       // job() may have changed
 };
 

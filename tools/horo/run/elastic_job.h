@@ -27,6 +27,7 @@ class ElasticJob {
   struct Orders {
     std::function<void(const std::string& text)> say;      // a line of the story
     std::function<void(const std::string& text)> end_job;  // the job cannot go on: ends all ranks
+    std::function<void(const std::string& text)> fail;     // the job goes on elsewhere, and has failed here
     std::function<void(int rank)> kill;                    // a rank that violates the protocol
     std::function<std::optional<int>(int rank)> ending;    // see status_of_ending()
     std::function<void()> changed;                         // is_evicted() or is_asking() may have changed

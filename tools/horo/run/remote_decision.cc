@@ -157,7 +157,8 @@ class RemoteDecision final : public Decision {
 
  private:
   Program rendezvous() const {
-    return {{kSelf, "rendezvous", "--addr", launch_.rendezvous, "--folder", folder_->path()},
+    return {{kSelf, "rendezvous", "--addr", launch_.rendezvous, "--folder", folder_->path(), "--home",
+             std::to_string(launch_.host)},
             plain_environment(services_.key_fd),
             {services_.key_fd},
             {},
@@ -192,7 +193,7 @@ class RemoteDecision final : public Decision {
       const auto& [id, known] = one;
       return known.frozen && known.viewed <= known.frozen->epoch && !known.ended;
     });
-    if (has_contact_ || !is_parked) return park_.stop();
+    if (has_contact_ || is_locked_out_ || !is_parked) return park_.stop();
     if (park_.is_set()) return;
     orders_.say("ranks of this host are parked: they wait for the rendezvous for up to " +
                 duration_text(spec_.park_timeout));
@@ -208,6 +209,7 @@ class RemoteDecision final : public Decision {
   }
 
   void handle(const Contact& contact) {
+    if (is_locked_out_) return;
     if (contact.is_there && was_away_) orders_.say("contact with the rendezvous again");
     if (contact.is_there && !was_away_ && launch_.verbose) orders_.say("contact with the rendezvous");
     const bool is_needed = std::any_of(known_.begin(), known_.end(),
@@ -220,6 +222,20 @@ class RemoteDecision final : public Decision {
     has_contact_ = contact.is_there;
     if (has_contact_) last_word_.stop();
     update_park();
+    orders_.changed();
+  }
+
+  // What is known here of members that are out is true. An agent that is started again is told the same.
+  void handle(const LockedOut& message) {
+    if (std::exchange(is_locked_out_, true)) return;
+    for (const auto& [id, known] : known_) {
+      if (known.left || known.ended) continue;
+      orders_.send(id, Evicted{message.reason});
+      MemberView& member = job_.members[id];
+      if (!member.is_out) member = {{"evicted", message.reason}, true, true, false};
+    }
+    update_park();
+    orders_.fail(printable(message.reason));
     orders_.changed();
   }
 
@@ -270,6 +286,7 @@ class RemoteDecision final : public Decision {
   std::uint64_t told_ = 0;           // the last line of the story
   bool has_contact_ = false, was_away_ = false;
   bool is_past_told_ = false;  // to the present agent
+  bool is_locked_out_ = false;
   bool is_given_up_ = false, is_waiting_ = false;
   bool serves_ = true;  // the other hosts, if it has the rendezvous
   Timer last_word_, park_, waiting_;

@@ -144,6 +144,10 @@ std::unique_ptr<ElasticJob> RankSupervisor::make_elastic() {
     say(text);
     terminate();
   };
+  orders.fail = [this](const std::string& text) {
+    if (!code_) code_ = 1;
+    if (!is_interrupted_ && !is_terminating_) say(text);
+  };
   orders.kill = [this](int number) {
     for (const Rank& rank : ranks_) {
       if (rank.end.rank == number && rank.is_running) signal_group(rank.pid, SIGKILL);
