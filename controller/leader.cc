@@ -24,8 +24,8 @@ void check_request(int from, const TensorSpec& spec) {
                                (spec.kind == CollectiveKind::kBarrier && !spec.once);
   const bool ends_epoch = spec.kind == CollectiveKind::kRebuild;
   if ((of_sets && !(in_world && ascends)) || (ends_epoch && (spec.set != 0 || !spec.unit.empty())) ||
-      (!spec.unit.empty() && spec.unit_size < 1) || (has_rounds && !may_have_rounds) || spec.by_members != (spec.channel == kMembersChannel) ||
-      (spec.by_members && !of_sets)) {
+      (!spec.unit.empty() && spec.unit_size < 1) || (has_rounds && !may_have_rounds) ||
+      spec.by_members != (spec.channel == kMembersChannel) || (spec.by_members && !of_sets)) {
     throw ProtocolError(rank_text(from) + " reported '" + spec.name + "', which cannot be: " + describe(spec));
   }
 }

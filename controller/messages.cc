@@ -1,5 +1,5 @@
-// Both kinds of messages as bytes. The reader compares every count with the rest of the message before it allocates
-// memory for it, and every number with its limit; every list of ranks or slots must ascend.
+// Both kinds of messages as bytes. The reader compares each count with the rest of the message before it allocates, and
+// each number with its limit; lists of ranks or slots must ascend.
 #include "controller/messages.h"
 
 #include <algorithm>
@@ -282,11 +282,8 @@ DownItem read_plain_item(ByteReader& in, ItemKind kind, const CoordinatorConfig&
       return RequestDiagnosis{in.u64()};
     case ItemKind::kDefineSet:
       return read_define_set(in, config);
-    case ItemKind::kEndSet: {
-      EndSet item{read_ref(in, config), 0};
-      item.set = in.u32();
-      return item;
-    }
+    case ItemKind::kEndSet:
+      return EndSet{read_ref(in, config), in.u32()};
     case ItemKind::kJoinOver:
       return read_join_over(in, config);
     case ItemKind::kForgetTensors:

@@ -1,12 +1,9 @@
 /* The C ABI of horo, for bindings and extensions. Version 1.
- *
  * No C++ type and no exception crosses it. A call that can fail returns a negative horo_status, or a null
  * pointer; horo_error_text() in the same thread returns the reason, valid until that thread's next horo call. Structs
  * begin with their own size, so that later versions can add fields at the end. Enumerations are fixed numbers.
- *
  * Threads: every call may be made by any thread, except that horo_free() must be the last call on its session. Calls
- * that may block are marked so; all others return in microseconds, so a caller may keep an interpreter lock.
- */
+ * that may block are marked so; all others return in microseconds, so a caller may keep an interpreter lock. */
 #ifndef HORO_C_H
 #define HORO_C_H
 
@@ -113,10 +110,9 @@ typedef struct {
   /* The sequence of rounds that the tensor belongs to (horo_begin_round); 0: none. For a stepwise all_reduce with a
    * name, and for the barrier with a name that commits a round of an elastic job. 0 if struct_bytes ends before it. */
   uint64_t round_stream;
-  /* 1: the members exchange no sizes, because they know them. all_gather, gather: the shape is equal on all members, or
-   * splits has the rows from each member. all_to_all, scatter: the shape is equal on all members (scatter: it is read
-   * on all of them), and the rows are dealt evenly. Members that disagree fail with HORO_MISMATCH. 0 if struct_bytes
-   * ends before it. */
+  /* 1: the members know the sizes, and exchange none. The shape is equal on all members (scatter: read on all), or, of
+   * all_gather and gather, splits has the rows from each; all_to_all, scatter: the rows are dealt evenly. Members that
+   * disagree fail with HORO_MISMATCH. 0 if struct_bytes ends before it. */
   int32_t counts_known;
 } horo_tensor_spec;
 
@@ -147,11 +143,9 @@ typedef struct {
  *   barrier         null                                    null
  *
  * in and out are equal, or disjoint; in is never written if they differ. Both must stay valid until the work ends.
- * all_gather, gather, all_to_all and scatter: the ranks exchange the sizes of the results, unless the spec has
- * counts_known. If out is null, the work
- * allocates the result (horo_result). Otherwise the result is written to out; if it is larger than out_bytes, the work
- * fails with HORO_INVALID_ARGUMENT on this rank alone.
- */
+ * all_gather, gather, all_to_all and scatter exchange the sizes of the results, unless the spec has counts_known. If
+ * out is null, the work allocates the result (horo_result); else it is written to out. If it is larger than out_bytes,
+ * the work fails with HORO_INVALID_ARGUMENT on this rank alone. */
 typedef struct {
   uint32_t struct_bytes;
   int32_t absent; /* 1: this rank has no value (all_reduce only); in is not read, out is as usual */
@@ -265,8 +259,7 @@ HORO_API int32_t horo_get_topology(const horo_session* session, horo_topology* t
  * this function and horo_get_topology return belongs together if horo_topology.epoch is the same before and after. */
 HORO_API int32_t horo_get_members(const horo_session* session, uint32_t* ids, size_t count);
 /* Returns 1 if the host of this rank of an elastic job is drained, else 0: horo run ends the rank in `grace_s` seconds
- * (an output, may be null). It is to leave before (horo_shutdown) where it loses nothing, as at the end of a step.
- * Never blocks. */
+ * (an output, may be null). It is to leave before (horo_shutdown), as at the end of a step. Never blocks. */
 HORO_API int32_t horo_notice(horo_session* session, double* grace_s);
 
 /* Declares a tensor; returns its key (>= 0). Equal specs have one key; the same name with another spec has another
@@ -281,15 +274,14 @@ HORO_API int64_t horo_submit(horo_session* session, int64_t key, const void* in,
 /* Submits a tensor without a value of this rank (all_reduce only): out receives the reduction of the other members'
  * values. It is not written if no member has a value (horo_result.absent). */
 HORO_API int64_t horo_submit_absent(horo_session* session, int64_t key, void* out);
-/* Submits all tensors or, on an error, none; works[i] belongs to submissions[i]. `submissions` is an array of structs
- * of submissions[0].struct_bytes each. */
+/* Submits all tensors or, on an error, none; works[i] belongs to submissions[i], of submissions[0].struct_bytes each.
+ */
 HORO_API int32_t horo_submit_many(horo_session* session, const horo_submission* submissions, size_t count,
                                   int64_t* works);
 /* horo_submit_many of tensors that are reduced in place: tensor keys[i] is at data[i]. */
 HORO_API int32_t horo_submit_many_in_place(horo_session* session, const int64_t* keys, void* const* data, size_t count,
                                            int64_t* works);
-/* Submits one tensor by its spec; the only way to submit unnamed tensors. No key is declared, so a name that is used
- * once costs no memory for long. */
+/* Submits one tensor by its spec, without a key: the only way for unnamed tensors, and for names that are used once. */
 HORO_API int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec,
                                   const horo_submission* submission);
 /* Submits a unit: all of its tensors are run on all ranks, or all fail. works[i] belongs to specs[i]. */
@@ -312,18 +304,15 @@ HORO_API int32_t horo_release_many(horo_session* session, const int64_t* works, 
  * HORO_INVALID_ARGUMENT if a set of the same ranks exists (the world, set 0, included; in an elastic job the work fails
  * with HORO_MISMATCH), or if there are HORO_MAX_PROCESS_SETS sets. */
 HORO_API int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_t count, const char* name);
-/* The same with flags, equal on all ranks: 0, or HORO_SET_SHRINKS, with which the set goes on with the members that are
- * left of an elastic job, as the world does. Without it, a set that has lost a member fails with HORO_PEER_LOST.
- * HORO_SET_BY_MEMBERS: the members of the set alone make the call, and so they do with horo_remove_set of the set; no
- * other rank is waited for. They find each other by the name, which is not null, is equal on all members and differs
- * from the names of all such sets that exist; so members may add several sets in any order, and sets of the same ranks
- * may exist. Members that give different ranks or flags get HORO_MISMATCH, and so does a set beyond
- * HORO_MAX_PROCESS_SETS or of a name that exists; a caller that is not among the ranks gets HORO_INVALID_ARGUMENT.
- * Each set costs its members a thread. */
+/* The same with flags, equal on all ranks. HORO_SET_SHRINKS: the set goes on with the members that are left of an
+ * elastic job, as the world does; else it fails with HORO_PEER_LOST when a member is lost. HORO_SET_BY_MEMBERS: the
+ * members alone make the call, and horo_remove_set. They find each other by the name, which is not null, and differs
+ * from those of all such sets that exist; sets of the same ranks may exist. Members that give different ranks or flags
+ * get HORO_MISMATCH, and so does a set beyond HORO_MAX_PROCESS_SETS or of a name that exists. Each costs a thread. */
 enum { HORO_SET_SHRINKS = 1, HORO_SET_BY_MEMBERS = 2 };
 HORO_API int64_t horo_add_set_with(horo_session* session, const int32_t* ranks, size_t count, const char* name,
                                    uint32_t flags);
-/* Removes the set; all ranks that made the call to add it make this one. Pending submissions of the set fail, and the work ends
+/* Removes the set; the ranks that added it make the same call. Pending submissions of the set fail, and the work ends
  * when no work of the set is in flight on this rank. */
 HORO_API int64_t horo_remove_set(horo_session* session, uint32_t set);
 HORO_API int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info* info);
@@ -352,8 +341,7 @@ HORO_API int32_t horo_step_end(horo_session* session, uint32_t set);
  * that this rank submits from now on belong to this round; a tensor that ranks submit in different rounds fails with
  * HORO_MISMATCH on all of them, with the rounds of all ranks. The caller counts steps and rounds alike on all ranks;
  * the pair (step, round) rises, and may begin anew after a join of the set. Never blocks, and sends nothing alone.
- * HORO_INVALID_ARGUMENT: the stream is 0, or this rank is not a member of the set. Rank 0 compares the rounds of the
- * HORO_MAX_ROUND_STREAMS streams used last. */
+ * Rank 0 compares the rounds of the HORO_MAX_ROUND_STREAMS streams used last. The stream must not be 0. */
 HORO_API int32_t horo_begin_round(horo_session* session, uint32_t set, uint64_t stream, uint64_t step, uint64_t round);
 /* This rank will not submit the other tensors of its current round of the stream, because its backward pass failed. On
  * the other ranks what they submit in that round, and this rank did not, fails at once with HORO_MISMATCH and the
@@ -385,8 +373,8 @@ HORO_API int32_t horo_get_places(horo_session* session, const int64_t* works, si
 HORO_API const char* horo_counters(horo_session* session);
 /* The time at which each rank had each tensor of the last step ready, as JSON: {"name": [milliseconds by rank], ...},
  * counted from the first of these times; null where it is unknown. Rank 0 has the times of all ranks, another rank only
- * its own. Empty on an error. Blocks until the engine has answered (microseconds, unless it is busy); valid until this
- * thread's next horo call. */
+ * its own. Empty on an error. Blocks until the engine has answered (microseconds, unless it is busy); valid as above.
+ */
 HORO_API const char* horo_ready_times(horo_session* session);
 
 /* The value of a setting in this session, as text; empty if the setting has no value that can be shown. Null on an
@@ -409,5 +397,4 @@ HORO_API int32_t horo_answer(horo_session* session, int64_t question, const char
 #ifdef __cplusplus
 }
 #endif
-
 #endif /* HORO_C_H */

@@ -10,7 +10,7 @@ namespace horo {
 namespace {
 
 constexpr std::uint32_t kRecordVersion = 2;
-constexpr std::size_t kMaxDetail = 4'096;      // bytes
+constexpr std::size_t kMaxDetail = 4'096;  // bytes
 constexpr std::size_t kMaxEvictedText = 8'192;
 constexpr std::size_t kMaxEndText = 64 << 10;  // bytes: it may name each rank
 

@@ -10,10 +10,10 @@
 namespace horo {
 
 struct RendezvousOptions {
-  std::string address;  // host:port to listen at; that interface alone
-  std::string folder;   // of the record and of the job's authority; made with mode 0700 if it is missing
-  JobKey token{};       // that all hosts of the job have
-  std::string job;      // its name, the same on all hosts
+  std::string address;                // host:port to listen at; that interface alone
+  std::string folder;                 // of the record and of the job's authority; made with mode 0700 if it is missing
+  JobKey token{};                     // that all hosts of the job have
+  std::string job;                    // its name, the same on all hosts
   std::optional<std::uint32_t> home;  // see RendezvousCore
 };
 

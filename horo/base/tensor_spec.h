@@ -37,11 +37,11 @@ struct TensorSpec {
   // all_gather, gather, all_to_all, scatter: the members exchange no sizes, because they know them: from `splits`, or
   // the shape is equal on all members, and all_to_all and scatter deal the rows evenly.
   bool counts_known = false;
-  std::string set_name;              // add_process_set: its name; empty: "process set <number>"
-  bool by_members = false;           // add_ and remove_process_set: the set's members make it, on kMembersChannel
-  bool shrinks = false;              // add_process_set: in an elastic job it goes on when it has lost members
-  std::string codec;                 // all_reduce: codec of the bytes on the wire; empty: none
-  std::string custom_op;             // of ReduceOp::kCustom: its name
+  std::string set_name;     // add_process_set: its name; empty: "process set <number>"
+  bool by_members = false;  // add_ and remove_process_set: the set's members make it, on kMembersChannel
+  bool shrinks = false;     // add_process_set: in an elastic job it goes on when it has lost members
+  std::string codec;        // all_reduce: codec of the bytes on the wire; empty: none
+  std::string custom_op;    // of ReduceOp::kCustom: its name
   // A greater priority runs sooner, among ready tensors; results do not depend on it. barrier, send_recv: 0.
   std::int32_t priority = 0;
   // The tensors of one unit start together or fail together; they need not be adjacent. Empty: no unit.

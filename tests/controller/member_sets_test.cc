@@ -6,7 +6,8 @@
 namespace horo {
 namespace {
 
-void add_members_set_on(Ranks& ranks, const std::vector<int>& callers, const std::vector<int>& members, const std::string& name) {
+void add_members_set_on(Ranks& ranks, const std::vector<int>& callers, const std::vector<int>& members,
+                        const std::string& name) {
   for (const int rank : callers) ranks[rank].add_set_by_members(members, name);
   ranks.settle();
 }

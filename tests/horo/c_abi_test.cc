@@ -286,9 +286,10 @@ TEST_F(CAbi, NullPointersAndUnknownNumbersAreRefused) {
   EXPECT_EQ(horo_add_set(session_, nullptr, 1, nullptr), HORO_INVALID_ARGUMENT);
   const std::int32_t rank = 0;
   EXPECT_EQ(horo_add_set_with(session_, &rank, 1, nullptr, 4), HORO_INVALID_ARGUMENT);
-  EXPECT_EQ(error(),
-            "the flags of horo_add_set_with are 4, expected the sum of HORO_SET_SHRINKS and HORO_SET_BY_MEMBERS, one of "
-            "them or 0");
+  EXPECT_EQ(
+      error(),
+      "the flags of horo_add_set_with are 4, expected the sum of HORO_SET_SHRINKS and HORO_SET_BY_MEMBERS, one of "
+      "them or 0");
   EXPECT_EQ(horo_remove_set(session_, 0), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(horo_remove_set(session_, 9), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(horo_register_op(session_, "mine", nullptr), HORO_INVALID_ARGUMENT);

@@ -124,8 +124,9 @@ TEST(KnownSizesDiffer, FromTheSpecAtTheCall) {
     EXPECT_THAT(refusal(known_spec(kAllReduce, {4})), HasSubstr("counts_known is for all_gather, gather, all_to_all"));
     EXPECT_THAT(refusal(known_spec(kAllGather, {4}, {4})), HasSubstr("1 splits, expected one for each of 2 ranks"));
     EXPECT_THAT(refusal(known_spec(kAllGather, {4}, {4, -1})), HasSubstr("a split is negative: -1"));
-    EXPECT_THAT(refusal(known_spec(kGather, {4}, {3, 3})), HasSubstr("the splits have 3 rows from this rank, the tensor "
-                                                                    "has 4"));
+    EXPECT_THAT(refusal(known_spec(kGather, {4}, {3, 3})),
+                HasSubstr("the splits have 3 rows from this rank, the tensor "
+                          "has 4"));
     TensorSpec exchanged = known_spec(kAllGather, {4}, {4, 4});
     exchanged.counts_known = false;
     EXPECT_THAT(refusal(exchanged), HasSubstr("with counts_known alone"));

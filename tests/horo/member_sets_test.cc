@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <atomic>
@@ -95,10 +96,12 @@ TEST(MemberSets, InvalidCallsFailAtOnceOnThisRankAlone) {
     const std::uint32_t set = rank < 2 ? add_with_members(session, {0, 1}, "tp") : 1;
     added.arrive_and_wait();
     if (rank == 2) {
-      EXPECT_EQ(refusal({0, 1}, "pp"), "add_set 'pp': rank 2 is not among the ranks 0, 1; the members of the set "
-                                       "alone add it");
-      EXPECT_EQ(refusal({1, 2}, ""), "add_set: a process set that its members alone add has a name, by which they "
-                                     "find each other");
+      EXPECT_EQ(refusal({0, 1}, "pp"),
+                "add_set 'pp': rank 2 is not among the ranks 0, 1; the members of the set "
+                "alone add it");
+      EXPECT_EQ(refusal({1, 2}, ""),
+                "add_set: a process set that its members alone add has a name, by which they "
+                "find each other");
       EXPECT_EQ(refusal({2, 3}, "pp"), "add_set 'pp': rank 3 is not in this world of 3");
       while (thrown_by([&] { session.set_info(set); }) != "") std::this_thread::yield();
       EXPECT_THAT(thrown_by([&] { session.remove_set(set); }), HasSubstr("rank 2 is not in process set 'tp'"));
@@ -106,11 +109,12 @@ TEST(MemberSets, InvalidCallsFailAtOnceOnThisRankAlone) {
     } else {
       EXPECT_EQ(refusal({0, 1}, "tp"), "add_set 'tp': process set 1 has that name already");
       const auto in_flight = session.add_set_by_members({0, 1}, "once");
-      EXPECT_THAT(refusal({0, 1}, "once"), AnyOf(HasSubstr("a tensor of that name is in flight already"),
-                                                 HasSubstr("has that name already")));
+      EXPECT_THAT(refusal({0, 1}, "once"),
+                  AnyOf(HasSubstr("a tensor of that name is in flight already"), HasSubstr("has that name already")));
       number_of(session, in_flight);
       const auto removed = session.remove_set(set);
-      EXPECT_THAT(thrown_by([&] { session.remove_set(set); }), AnyOf(HasSubstr("is being removed already"), HasSubstr("was removed")));
+      EXPECT_THAT(thrown_by([&] { session.remove_set(set); }),
+                  AnyOf(HasSubstr("is being removed already"), HasSubstr("was removed")));
       outcome_of(session, removed);
     }
     meet(session);
@@ -127,7 +131,9 @@ TEST(MemberSets, TheLimitHoldsForThemToo) {
         if (session.topology().rank < 2) {
           const std::uint32_t first = add_with_members(session, {0, 1}, "a");
           add_with_members(session, {0, 1}, "b");
-          EXPECT_THAT(thrown_by([&] { add_with_members(session, {0, 1}, "c"); }),
+          EXPECT_THAT(thrown_by([&] {
+                        add_with_members(session, {0, 1}, "c");
+                      }),
                       HasSubstr("2 process sets exist, no more are allowed (HORO_MAX_PROCESS_SETS)"));
           outcome_of(session, session.remove_set(first));
           add_with_members(session, {0, 1}, "c");
@@ -184,7 +190,7 @@ TEST(MemberSets, AThousandLeaveNothingBehind) {
       outcome_of(session, session.remove_set(number));
       if (set != 99 && set != 999) continue;
       both.arrive_and_wait();
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      ::poll(nullptr, 0, 50);
       if (rank == 0) (set == 99 ? before : after) = held_now();
       both.arrive_and_wait();
     }

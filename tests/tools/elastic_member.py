@@ -57,13 +57,31 @@ class Member:
         members = list(struct.unpack_from(f"<{count}I", fields, 8))
         at = 8 + 4 * count
         secret, (reports,), at = fields[at : at + 32], struct.unpack_from("<I", fields, at + 32), at + 36
-        progress = {}
+        progress, before = {}, {}
         for _ in range(reports):
-            member, lanes = struct.unpack_from("<II", fields, at)
-            progress[member] = dict(struct.unpack_from("<IQ", fields, at + 8 + 12 * i) for i in range(lanes))
-            at += 8 + 12 * lanes
+            member, is_alike = struct.unpack_from("<IB", fields, at)
+            before, at = (like if is_alike else lanes)(fields, at + 5, before)
+            progress[member] = before
         self.installed(epoch)
         return members, secret.hex(), progress
+
+def lanes(fields, at, _):
+    (count,) = struct.unpack_from("<I", fields, at)
+    return dict(struct.unpack_from("<IQ", fields, at + 4 + 12 * i) for i in range(count)), at + 4 + 12 * count
+
+def like(fields, at, before):
+    """The lanes of the member before, with the differences of their numbers."""
+    progress = {}
+    for lane, number in before.items():
+        value = shift = 0
+        while True:
+            byte, at = fields[at], at + 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        progress[lane] = number + (value >> 1 ^ -(value & 1))
+    return progress, at
 
 def die(number=signal.SIGKILL):
     os.kill(os.getpid(), number)

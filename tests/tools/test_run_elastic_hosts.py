@@ -212,7 +212,8 @@ def silence(job, host, least_rank):
 
 EVICTED_OR_WAIT = """
 if rank in evicted:
-    print(member.text(EVICTED), flush=True)
+    kind, text = member.receive(FREEZE, EVICTED)
+    print(text[4:].decode() if kind == EVICTED else member.text(EVICTED), flush=True)
     member.leave(True, b"PeerLost")
     sys.exit(1)
 print(*member.view()[0], flush=True)

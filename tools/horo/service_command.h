@@ -8,9 +8,9 @@
 namespace horo::tools {
 
 struct RendezvousCommand {
-  std::string addr;      // host:port to listen at
-  std::string key_file;  // empty: HORO_KEY_FD or HORO_KEY_FILE
-  std::string folder;    // of what outlives it
+  std::string addr;                   // host:port to listen at
+  std::string key_file;               // empty: HORO_KEY_FD or HORO_KEY_FILE
+  std::string folder;                 // of what outlives it
   std::optional<std::uint32_t> home;  // the host whose horo run has started it
 };
 // Serves until SIGTERM or SIGINT. Returns the exit code. Throws as serve_rendezvous() does.

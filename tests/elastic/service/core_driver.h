@@ -46,9 +46,7 @@ class CoreDriver {
   void installed(MemberId id, std::uint32_t epoch) {
     report(static_cast<std::uint32_t>(spec.host_of(id)), MemberSent{id, Installed{epoch}});
   }
-  void left(MemberId id) {
-    report(static_cast<std::uint32_t>(spec.host_of(id)), MemberSent{id, Leave{}});
-  }
+  void left(MemberId id) { report(static_cast<std::uint32_t>(spec.host_of(id)), MemberSent{id, Leave{}}); }
   void died(MemberId id) {
     report(static_cast<std::uint32_t>(spec.host_of(id)), MemberEnded{id, false, "signal 9 (SIGKILL)"});
   }

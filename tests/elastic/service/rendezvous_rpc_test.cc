@@ -276,7 +276,7 @@ class EvictedHostRpc : public testing::Test {
     const auto until = std::chrono::steady_clock::now() + 60s;
     while (condition() && std::chrono::steady_clock::now() < until) {
       EXPECT_TRUE(client.beat(registration_[0]).ok());
-      std::this_thread::sleep_for(50ms);
+      ::poll(nullptr, 0, 50);
     }
   }
   void expect_refused() {
@@ -288,8 +288,9 @@ class EvictedHostRpc : public testing::Test {
     for (const grpc::Status& status :
          {host.register_host(register_request(1, 101, kSilence), reply), host.beat(registration_[1]),
           host.report(registration_[1], text_of(encode(GuardSays(HostEvent(MemberStopped{1}))))),
-          host.watch(registration_[1]), host.status(), host.beat(registration_[0]), host.enroll(1, 7, request, certificate),
-          newcomer.enroll(1, 101, request, certificate), newcomer.enroll(1, 7, request, certificate)}) {
+          host.watch(registration_[1]), host.status(), host.beat(registration_[0]),
+          host.enroll(1, 7, request, certificate), newcomer.enroll(1, 101, request, certificate),
+          newcomer.enroll(1, 7, request, certificate)}) {
       EXPECT_EQ(status.error_code(), StatusCode::PERMISSION_DENIED);
       EXPECT_EQ(status.error_message().find("host 1 was evicted: it did not answer for 1 s"), 0U);
     }

@@ -23,11 +23,11 @@ ElasticJob::ElasticJob(struct ev_loop* loop, Orders orders, const MakeDecision& 
     : orders_(std::move(orders)),
       loop_(loop),
       look_(loop, [this] { look(); }),
-      decision_(make_decision({[this](MemberId id, const GuardMessage& message) { send(id, message); },
-                               [this](const std::string& text) { orders_.say(text); },
-                               [this](const std::string& text) { orders_.end_job(text); },
-                               [this](const std::string& text) { orders_.fail(text); },
-                               [this] { orders_.changed(); }})) {}
+      decision_(
+          make_decision({[this](MemberId id, const GuardMessage& message) { send(id, message); },
+                         [this](const std::string& text) { orders_.say(text); },
+                         [this](const std::string& text) { orders_.end_job(text); },
+                         [this](const std::string& text) { orders_.fail(text); }, [this] { orders_.changed(); }})) {}
 
 Descriptor ElasticJob::connect(int rank, Program& program) {
   const auto id = static_cast<MemberId>(rank);

@@ -218,6 +218,7 @@ void RankSupervisor::end_evicted() {
 }
 
 void RankSupervisor::on_grace_over() {
+  if (std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.is_running; })) return;
   if (is_terminating_) {
     say(running_text() + " did not end within " + seconds_text(kTermSeconds) + " of SIGTERM: killed");
     return signal_running(SIGKILL);
