@@ -46,9 +46,13 @@ def test_horo_init_and_the_default_group_share_a_session(launch):
 
 
 def test_ranks_of_several_hosts_need_a_key(launch, tmp_path):
-    launch("two_hosts", 2, arguments=["refused"])
+    launch("two_hosts", 2, arguments=["refused", tmp_path / "store"])
     launch("two_hosts", 2, arguments=["joined"], env={"HORO_TRUST_STORE": "1"})
     key = tmp_path / "key"
     key.write_bytes(bytes(range(32)))
     key.chmod(0o600)
     launch("two_hosts", 2, arguments=["joined"], env={"HORO_KEY_FILE": str(key)})
+
+
+def test_groups_of_some_ranks(launch):
+    launch("groups", 4)

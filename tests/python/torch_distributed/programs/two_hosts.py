@@ -1,4 +1,4 @@
-"""Ranks that count as two hosts. Argument: "refused", or "joined"."""
+"""Ranks that count as two hosts. Arguments: "refused" and a file for the store, which no rank serves; or "joined"."""
 
 import os
 import sys
@@ -11,7 +11,8 @@ from claims_torch import DEADLINE, equal, raises
 
 if sys.argv[1] == "refused":
     with raises(ValueError, "2 hosts", "HORO_KEY_FILE", "HORO_TRUST_STORE=1", "every process that reads the store"):
-        dist.init_process_group("horo", timeout=DEADLINE)
+        meeting = {"init_method": f"file://{sys.argv[2]}", "rank": int(os.environ["RANK"]), "world_size": 2}
+        dist.init_process_group("horo", timeout=DEADLINE, **meeting)
 else:
     dist.init_process_group("horo", timeout=DEADLINE)
     tensor = torch.ones(3)

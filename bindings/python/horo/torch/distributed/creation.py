@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from horo import _default, _native
 from horo._native import quick
-from horo.errors import PeerLost, not_yet
+from horo.errors import PeerLost
 from horo.torch.distributed.flights import Flight
 from horo.torch.distributed.meeting import join_world
 from horo.torch.distributed.process_group import ProcessGroup
@@ -62,11 +62,8 @@ def subgroup(ranks, place, group_id, seconds):
 
 def _add_set(session, ranks, name, seconds):
     """The number of a new process set, when all members have asked for it."""
-    flags = getattr(_native, "SET_BY_MEMBERS", None)
-    if flags is None:
-        raise not_yet(f"a process group of ranks {ranks}; this version makes groups of all ranks")
     array = (ctypes.c_int32 * len(ranks))(*ranks)
-    work = quick.horo_add_set_with(session.pointer, array, len(ranks), name.encode(), flags)
+    work = quick.horo_add_set_with(session.pointer, array, len(ranks), name.encode(), _native.SET_BY_MEMBERS)
     if work < 0:
         session.fail(work)
     flight = Flight(session, work)
