@@ -212,8 +212,10 @@ def silence(job, host, least_rank):
 
 EVICTED_OR_WAIT = """
 if rank in evicted:
-    kind, text = member.receive(FREEZE, EVICTED)
-    print(text[4:].decode() if kind == EVICTED else member.text(EVICTED), flush=True)
+    kind, text = FREEZE, b''
+    while kind == FREEZE:
+        kind, text = member.receive(FREEZE, EVICTED)
+    print(text[4:].decode(), flush=True)
     member.leave(True, b"PeerLost")
     sys.exit(1)
 print(*member.view()[0], flush=True)
@@ -239,10 +241,13 @@ def test_host_0_serves_the_others_after_its_ranks_were_evicted(job):
     silence(job, 0, least_rank=0)
     for _ in range(2):
         assert "was evicted: it did not answer for 500 ms" in job.hosts[0].stdout.readline()
+    job.line(0, "it serves the others")
+    with pytest.raises(subprocess.TimeoutExpired):  # longer than the 5 s that an evicted rank has
+        job.hosts[0].wait(3)
     job.let("end")
     code, lines, errors = job.ended(1)
     assert code == 0 and sorted(lines) == ["[2] 2 3", "[3] 2 3"], errors
-    job.ended(0)
+    assert "did not end" not in job.ended(0)[2]
 
 
 def test_a_rendezvous_serves_one_job_after_the_other(job):

@@ -218,7 +218,6 @@ void RankSupervisor::end_evicted() {
 }
 
 void RankSupervisor::on_grace_over() {
-  if (std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.is_running; })) return;
   if (is_terminating_) {
     say(running_text() + " did not end within " + seconds_text(kTermSeconds) + " of SIGTERM: killed");
     return signal_running(SIGKILL);
@@ -298,7 +297,7 @@ void RankSupervisor::check_end() {
   if (!is_concluded_) {
     if (!end_finished_ranks()) return;
     const bool is_forced = is_interrupted_ || (!is_notice_over_ && (is_terminating_ || code_));
-    if (elastic_ && !is_forced && !elastic_->may_end()) return;
+    if (elastic_ && !is_forced && !elastic_->may_end()) return grace_.stop();
     conclude();
   }
   if (output_->is_empty() && errors_->is_empty()) ::ev_break(loop_, EVBREAK_ALL);
