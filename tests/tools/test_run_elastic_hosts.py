@@ -195,6 +195,9 @@ def test_the_other_hosts_go_on_when_host_0_is_lost_and_the_rendezvous_is_elsewhe
     code, lines, errors = job.ended(1)
     assert code == 0 and [line[4:] for line in lines if "ready" not in line] == ["2 3"] * 2, errors
     assert "rank 0 is evicted: it did not answer for 500 ms (host 0 is silent)" in errors
+    deadline = time.monotonic() + DEADLINE_S
+    while agent in processes() and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert agent not in processes()
     assert rendezvous.poll() is None
     rendezvous.terminate()
