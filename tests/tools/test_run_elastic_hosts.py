@@ -253,6 +253,25 @@ def test_host_0_serves_the_others_after_its_ranks_were_evicted(job):
     assert "did not end" not in job.ended(0)[2]
 
 
+def test_a_job_can_begin_when_the_one_before_was_interrupted_on_all_hosts(job):
+    again = "os.path.exists(os.path.join(os.environ['TEST_FOLDER'], 'again'))"
+    job = job(f"print('ready', flush=True)\nif not {again}: signal.pause()\nmember.leave()")
+    job.options += ["--rendezvous", job.address]
+    job.start_rendezvous()
+    job.start_both()
+    for host in (0, 1):
+        assert [job.hosts[host].stdout.readline()[4:] for _ in range(2)] == ["ready\n"] * 2
+    for host in (0, 1):
+        job.hosts[host].send_signal(signal.SIGINT)
+    for host in (0, 1):
+        assert job.ended(host)[0] == 130
+    job.let("again")
+    job.start_both()
+    for host in (0, 1):
+        code, lines, errors = job.ended(host)
+        assert code == 0 and len(lines) == 2, errors
+
+
 def test_a_rendezvous_serves_one_job_after_the_other(job):
     job = job("if rank == 3: die()\n" + LEAVE)
     job.options += ["--rendezvous", job.address]

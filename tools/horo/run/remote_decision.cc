@@ -24,6 +24,7 @@ namespace {
 constexpr double kWaitTextSeconds = 3;      // so long the ranks of other hosts may end later without a word
 constexpr double kLastWordSeconds = 3;      // at the end: for the rendezvous to say how the job ended
 constexpr std::size_t kMostQueued = 8'192;  // messages for an agent that does not read
+constexpr std::chrono::milliseconds kLastReport{1'000};
 constexpr const char* kSelf = "/proc/self/exe";
 
 std::uint64_t random_number() {
@@ -128,6 +129,14 @@ class RemoteDecision final : public Decision {
     agent_ = std::make_unique<ServiceProcess>(
         loop, ServiceProcess::Service{"agent", [this] { return agent(); }, [this] { end_.close(); }, orders_.say,
                                       services.output});
+  }
+
+  // The agent ends when its socket is closed, after it has reported what it was told: so the job is over for the
+  // rendezvous, too, if it was interrupted here.
+  ~RemoteDecision() override {
+    socket_.reset();
+    end_.close();
+    if (has_contact_ && agent_) agent_->await_end(kLastReport);
   }
 
   void take(const HostEvent& event) override {

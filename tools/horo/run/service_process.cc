@@ -1,6 +1,9 @@
 #include "tools/horo/run/service_process.h"
 
+#include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -23,6 +26,14 @@ ServiceProcess::ServiceProcess(struct ev_loop* loop, Service service)
 
 ServiceProcess::~ServiceProcess() {
   if (pid_ > 0) signal_group(pid_, SIGTERM);
+}
+
+void ServiceProcess::await_end(std::chrono::milliseconds limit) const {
+  const int fd = pid_ > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)) : -1;
+  if (fd < 0) return;
+  pollfd ended{fd, POLLIN, 0};
+  ::poll(&ended, 1, static_cast<int>(limit.count()));
+  ::close(fd);
 }
 
 void ServiceProcess::start_now() {

@@ -2,6 +2,7 @@
 // started again whenever it ends.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,6 +27,8 @@ class ServiceProcess {
   // Starts it. Throws std::system_error or StartFailed if the first start fails.
   ServiceProcess(struct ev_loop* loop, Service service);
   ~ServiceProcess();
+  // Blocks until the process has ended, at most for so long.
+  void await_end(std::chrono::milliseconds limit) const;
   ServiceProcess(const ServiceProcess&) = delete;
   ServiceProcess& operator=(const ServiceProcess&) = delete;
 
