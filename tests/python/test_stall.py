@@ -25,7 +25,7 @@ def test_a_slow_rank_is_named_and_only_a_deadlock_fails(run_program):
     settings = {"HORO_DEADLOCK_MS": "1000", "HORO_STALL_WARNING_MS": "500", "HORO_ANSWER_TIMEOUT_MS": "60000"}
     ended = run_program("deadlock", 3, env=settings)
     warnings = [line for line in ended[0].output.splitlines() if "warning: tensor 'slow'" in line]
-    assert 2 <= len(warnings) <= 3, ended[0].output  # after 0.5, 1 and 2 s of 4 s
+    assert 2 <= len(warnings) <= 4, ended[0].output  # after 0.5, 1 and 2 s of a little more than 4 s, and maybe 4 s
     for line in warnings:
         assert "submitted by ranks 0, 2, but not by rank 1 for" in line
         assert "Rank 1 is at " in line and "deadlock.py:" in line and " busy < " in line, line

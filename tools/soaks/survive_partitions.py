@@ -128,7 +128,7 @@ def faults(one, job, codes, results):
 def run(one, place, third, options):
     """What is wrong."""
     limit_s = options.evict_after
-    settings = ["--min-np", "1", "--evict-after", limit_s, "--park-timeout", 2 * limit_s]
+    settings = ["-v", "--min-np", "1", "--evict-after", limit_s, "--park-timeout", 2 * limit_s]
     results = Results(place)
     environment = {
         "TEST_RESULTS": str(results.folder),
@@ -139,7 +139,7 @@ def run(one, place, third, options):
     rank = [options.rank, one.program, STEPS, one.number]
     job = on_hosts.HostsJob(place, rank, settings, environment, third)
     try:
-        if not wait_for_rounds(job, results):
+        if not (job.wait_for_contact(START_S) and wait_for_rounds(job, results)):
             return job, ["the job does not begin"]
         for host, device, only in cut(one, job):
             packet_filter.drop(host, device, only)
