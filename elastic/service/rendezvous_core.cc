@@ -175,7 +175,7 @@ void RendezvousCore::take_past(const HostHello& hello, TimePoint now) {
     if (!is_stopped) take(MemberContinued{member.id}, now, actions);
     for (const HostEvent& event : member.events) take(membership_event(event), now, actions);
   }
-  carry_out(std::move(actions), hello.host);
+  carry_out(actions, hello.host);
   std::vector<JobMembership::Touched> members;
   for (const MemberPast& member : hello.past.members) members.push_back({member.id, member.viewed});
   carry_out(membership_->tell_again(members, now));
@@ -209,7 +209,7 @@ void RendezvousCore::report(std::uint64_t registration, const std::vector<HostEv
   }
   Actions actions;
   for (const HostEvent& event : events) take(membership_event(event), now, actions);
-  carry_out(std::move(actions));
+  carry_out(actions);
   update_view(now);
   wake();
 }
@@ -257,7 +257,7 @@ void RendezvousCore::pass_time(TimePoint now) {
   Actions actions;
   evict_silent_hosts(now, actions);
   take(TimePassed{}, now, actions);
-  carry_out(std::move(actions));
+  carry_out(actions);
   update_view(now);
   wake();
 }
@@ -293,7 +293,7 @@ void RendezvousCore::store_changes() {
   stored_membership_ = membership_->changes();
 }
 
-void RendezvousCore::carry_out(Actions actions, std::optional<std::uint32_t> except) {
+void RendezvousCore::carry_out(const Actions& actions, std::optional<std::uint32_t> except) {
   if (actions.empty()) return;
   store_changes();
   for (const MembershipAction& action : actions) {

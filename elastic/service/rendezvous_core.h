@@ -106,7 +106,7 @@ class RendezvousCore {
   void take_past(const HostHello& hello, TimePoint now);
   void take(const MembershipEvent& event, TimePoint now, Actions& actions);
   void evict_silent_hosts(TimePoint now, Actions& actions);
-  void carry_out(Actions actions, std::optional<std::uint32_t> except = std::nullopt);
+  void carry_out(const Actions& actions, std::optional<std::uint32_t> except = std::nullopt);
   void store_changes();
   void note_evicted_hosts();
   void update_view(TimePoint now);

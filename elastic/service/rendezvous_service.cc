@@ -40,8 +40,8 @@ class RendezvousService::OrderStream final : public grpc::ServerWriteReactor<grp
   std::uint32_t host() const { return host_; }
   std::uint64_t registration() const { return registration_; }
   bool is_free() const { return !is_writing_ && !is_finished_; }
-  void write(grpc::ByteBuffer orders) {
-    orders_ = std::move(orders);
+  void write(const grpc::ByteBuffer& orders) {
+    orders_ = orders;
     is_writing_ = true;
     StartWrite(&orders_);
   }
