@@ -24,6 +24,8 @@ class OneRank : public testing::Test {
     config.min_np = 1;
     config.guard_fd = ends_[1];  // the session's
     session_ = std::make_unique<Session>(config);
+    std::byte page{};  // with its descriptor (elastic/owner_page.h)
+    ASSERT_EQ(::recv(ends_[0], &page, 1, 0), 1);
     EXPECT_EQ(receive(), MemberMessage(Installed{0}));
   }
   void TearDown() override {
