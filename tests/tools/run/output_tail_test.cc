@@ -46,6 +46,17 @@ TEST(OutputTail, AnExceptionIsTheLineAfterATraceback) {
   EXPECT_EQ(words.loss(), kLost.back());
 }
 
+TEST(OutputTail, TheRankThatTorchPutsBeforeEachLineIsNoPartOfAnException) {
+  std::vector<std::string> lines;
+  for (const std::string& line : kLost) lines.push_back("[rank12]: " + line);
+  EXPECT_EQ(words_of(lines).exception(), kLost.back());
+  EXPECT_EQ(words_of(lines).loss(), kLost.back());
+  EXPECT_EQ(words_of(lines).lines().back(), lines.back());
+  for (const char* other : {"[rank]: ", "[rank1] ", "[rank1", "[rankx]: "}) {
+    EXPECT_EQ(words_of({other + kLost[0], other + kLost[3]}).exception(), "") << other;
+  }
+}
+
 TEST(OutputTail, TheLastExceptionCountsAndItsPeerLostCauseIsKept) {
   const OutputTail words = words_of(
       kLost + std::vector<std::string>{"", "During handling of the above exception, another exception occurred:", "",

@@ -27,6 +27,15 @@ std::string_view loss_in(std::string_view exception) {
   return rank == std::string_view::npos ? "" : exception.substr(rank);
 }
 
+// torch.distributed puts "[rank0]: " before each line of a traceback.
+std::string_view without_rank(std::string_view line) {
+  constexpr std::string_view kStart = "[rank", kEnd = "]: ";
+  if (!line.starts_with(kStart)) return line;
+  const std::size_t end = line.find_first_not_of("0123456789", kStart.size());
+  const bool is_rank = end != kStart.size() && end != std::string_view::npos && line.substr(end).starts_with(kEnd);
+  return is_rank ? line.substr(end + kEnd.size()) : line;
+}
+
 }  // namespace
 
 void OutputTail::add(std::string_view line) {
@@ -34,25 +43,25 @@ void OutputTail::add(std::string_view line) {
   while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
   std::string text(line.substr(0, kMaxLineBytes));
   if (line.size() > kMaxLineBytes) text += "...";
-  scan_line(text);
+  scan_line(without_rank(text));
   if (is_transient_ && !lines_.empty()) lines_.pop_back();
   is_transient_ = is_transient;
   lines_.push_back(std::move(text));
   if (lines_.size() > kMaxLines) lines_.pop_front();
 }
 
-void OutputTail::scan_line(const std::string& line) {
+void OutputTail::scan_line(std::string_view line) {
   if (line == kHeadline) {
     in_traceback_ = true;
   } else if (in_traceback_) {
     if (line.empty() || line.front() == ' ') return;
     in_traceback_ = false;
-    on_exception(line);
+    on_exception(std::string(line));
   } else if (line.starts_with(kTerminate)) {
     terminate_type_ = line.substr(kTerminate.size(), line.rfind('\'') - kTerminate.size());
     on_exception(terminate_type_);
   } else if (!terminate_type_.empty() && line.starts_with(kWhat)) {
-    on_exception(terminate_type_ + ": " + line.substr(kWhat.size()));
+    on_exception(terminate_type_ + ": " + std::string(line.substr(kWhat.size())));
     terminate_type_.clear();
   } else if (++lines_since_ > kMaxLines) {
     exception_.clear();

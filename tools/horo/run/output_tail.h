@@ -26,7 +26,7 @@ class OutputTail {
   const std::string& loss() const { return loss_; }
 
  private:
-  void scan_line(const std::string& line);
+  void scan_line(std::string_view line);
   void on_exception(std::string text);
 
   std::deque<std::string> lines_;
