@@ -1,10 +1,15 @@
 """Checks of programs of torch.distributed: claims are printed and then checked, in order, on every rank."""
 
-import contextlib
 import datetime
+import pathlib
+import sys
 
 import torch
 import torch.distributed as dist
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "programs"))
+
+from raising import raises  # noqa: E402, F401
 
 DEADLINE = datetime.timedelta(seconds=60)
 
@@ -18,19 +23,6 @@ def check(*claims, backend="horo"):
         claim()
     dist.destroy_process_group()
     print("done", flush=True)
-
-
-@contextlib.contextmanager
-def raises(kind, *parts):
-    """The block raises exactly this kind, and its text has all these parts."""
-    try:
-        yield
-    except Exception as error:
-        assert type(error) is kind, f"{type(error).__name__}: {error}; expected {kind.__name__}"
-        missing = [part for part in parts if part.lower() not in str(error).lower()]
-        assert not missing, f"{missing} not in: {error}"
-    else:
-        raise AssertionError(f"nothing was raised; expected {kind.__name__}")
 
 
 def equal(found, expected):
