@@ -313,7 +313,8 @@ TEST_P(Rebuild, AnyOrderOfSubmissionsIsRight) {
       } else {
         tensors.push_back(std::make_unique<One>(session, sum_spec("t" + std::to_string(action)), 0.5F));
       }
-      for (unsigned pause = random() % 2'000; pause > 0; --pause) std::this_thread::yield();
+      const auto until = Clock::now() + std::chrono::microseconds(random() % 500);
+      while (Clock::now() < until) std::this_thread::yield();
     }
     for (const auto& tensor : tensors) tensor->expect_sum();
     for (const auto& work : rebuilds) outcome_of(session, work);
