@@ -51,6 +51,7 @@ enum {
 enum {
   HORO_AVERAGE = 0,
   HORO_SUM = 1,
+  HORO_ADASUM = 2, /* all_reduce of 16-, 32- and 64-bit floats */
   HORO_MIN = 3,
   HORO_MAX = 4,
   HORO_PRODUCT = 5,
@@ -200,9 +201,8 @@ typedef struct {
   uint64_t block; /* elements that are coded together; tensors are cut only between blocks */
   uint64_t (*wire_bytes)(void* user, uint64_t count); /* the exact size of `count` coded elements */
   /* wire may have any alignment. encode writes the code of x + residual, and sets residual to the part of it that
-   * decode does not restore; residual is null if the codec is not stateful. The same values must give the same bytes on
-   * all ranks. Called by horo's threads, by several at once. A return value other than 0 ends the job with an error
-   * that names codec and tensor. */
+   * decode does not restore; null: the codec is not stateful. The same values must give the same bytes on all ranks.
+   * Called by horo's threads, by several at once. A result other than 0 ends the job; the error names the tensor. */
   int32_t (*encode)(void* user, const float* x, float* residual, void* wire, uint64_t count);
   int32_t (*decode)(void* user, const void* wire, float* out, uint64_t count);
   void* user;

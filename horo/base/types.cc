@@ -40,9 +40,10 @@ constexpr Type kDTypes[] = {
     {DType::kComplex128, "complex128", 16},
 };
 constexpr Entry<ReduceOp> kOps[] = {
-    {ReduceOp::kAverage, "average"}, {ReduceOp::kSum, "sum"},         {ReduceOp::kMin, "min"},
-    {ReduceOp::kMax, "max"},         {ReduceOp::kProduct, "product"}, {ReduceOp::kBitAnd, "bit_and"},
-    {ReduceOp::kBitOr, "bit_or"},    {ReduceOp::kBitXor, "bit_xor"},  {ReduceOp::kCustom, "custom"},
+    {ReduceOp::kAverage, "average"}, {ReduceOp::kSum, "sum"},      {ReduceOp::kAdasum, "adasum"},
+    {ReduceOp::kMin, "min"},         {ReduceOp::kMax, "max"},      {ReduceOp::kProduct, "product"},
+    {ReduceOp::kBitAnd, "bit_and"},  {ReduceOp::kBitOr, "bit_or"}, {ReduceOp::kBitXor, "bit_xor"},
+    {ReduceOp::kCustom, "custom"},
 };
 constexpr Entry<CollectiveKind> kKinds[] = {
     {CollectiveKind::kAllReduce, "all_reduce"},
@@ -143,6 +144,9 @@ bool supports(DType dtype, ReduceOp op) {
     case ReduceOp::kBitOr:
     case ReduceOp::kBitXor:
       return is_integer(dtype) || dtype == DType::kBool;
+    case ReduceOp::kAdasum:
+      return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 ||
+             dtype == DType::kFloat64;
     default:
       return true;
   }

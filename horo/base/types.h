@@ -35,6 +35,7 @@ enum class DType : std::uint8_t {
 enum class ReduceOp : std::uint8_t {
   kAverage = 0,
   kSum = 1,
+  kAdasum = 2,  // ring/group/adasum.h
   kMin = 3,
   kMax = 4,
   kProduct = 5,
@@ -87,8 +88,8 @@ std::optional<CollectiveKind> collective_kind_from(int number);
 std::optional<Order> order_from(int number);
 
 // True where the op is defined for the type: all are, except the average of bools, minima and maxima of complex
-// numbers, and bitwise operations on types other than integers and bools. A user's operation receives the type and
-// decides itself.
+// numbers, bitwise operations on types other than integers and bools, and Adasum on types other than 16-, 32- and
+// 64-bit floats. A user's operation receives the type and decides itself.
 bool supports(DType dtype, ReduceOp op);
 
 // Signed and unsigned integers; not bool.

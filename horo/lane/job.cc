@@ -275,6 +275,10 @@ Collective collective_for(const Job& job, const Participants& participants, cons
   return c;
 }
 
+bool runs_by_tensor(const TensorSpec& spec) {
+  return !spec.codec.empty() || spec.op == ReduceOp::kAdasum;
+}
+
 Outcome run_item(const Item& item, const Collective& like, const Participants& participants) {
   return ItemRun(item, like, participants).run();
 }

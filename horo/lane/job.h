@@ -39,6 +39,9 @@ class OutTooSmall : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+// Jobs with a codec or Adasum: each tensor is cut into parts by itself, so they need no bucket.
+bool runs_by_tensor(const TensorSpec& spec);
+
 // Runs one item that is not part of a bucket, of any kind. Returns the outcome of its Work. Throws what the group
 // throws, and OutTooSmall.
 Outcome run_item(const Item& item, const Collective& like, const Participants& participants);

@@ -77,8 +77,7 @@ void Lane::close(std::function<void()> drained) {
 }
 
 void Lane::prepack(FilledPlan filled) {
-  // A single tensor is not packed, nor are tensors with a codec.
-  if (filled.items->size() < 2 || !filled.items->front().spec->codec.empty()) return;
+  if (filled.items->size() < 2 || runs_by_tensor(*filled.items->front().spec)) return;
   MutexLock lock(mutex_);
   filled_.push_back(std::move(filled));
   changed_.notify_all();
@@ -123,7 +122,7 @@ bool Lane::is_short(const std::variant<Job, Ending>& task) const {
   const auto* job = std::get_if<Job>(&task);
   if (job == nullptr) return true;
   const TensorSpec& spec = *job->first().spec;
-  if (!is_shared_memory_ || spec.op == ReduceOp::kCustom || !spec.codec.empty()) return false;
+  if (!is_shared_memory_ || spec.op == ReduceOp::kCustom || runs_by_tensor(spec)) return false;
   return is_at_most(*job->items, kShortBytes);
 }
 
@@ -245,8 +244,8 @@ std::uint32_t Lane::take_done() {
 
 void Lane::run_collective(const Job& job) {
   if (is_elastic()) return run_retained(job);
-  if (!job.first().spec->codec.empty()) {
-    reduce_coded(job);
+  if (runs_by_tensor(*job.first().spec)) {
+    reduce_by_tensor(job);
   } else if (job.items->size() > 1) {
     reduce_bucket(job);
   } else {
@@ -296,11 +295,22 @@ void Lane::retire_and_finish(const std::vector<Item>& items) noexcept {
   Work::finish_all(items);
 }
 
-void Lane::reduce_coded(const Job& job) {
+void Lane::reduce_by_tensor(const Job& job) {
   const Participants participants = participants_of(job);
-  const Codec& codec = context_.registry.codecs().get(job.first().spec->codec);
-  coded_.run(job, participants, collective_of(job, participants), codec);
+  run_by_tensor(job, participants, collective_of(job, participants));
   retire_and_finish(*job.items);
+}
+
+void Lane::run_by_tensor(const Job& job, const Participants& participants, const Collective& collective) {
+  const std::string& codec = job.first().spec->codec;
+  if (!codec.empty()) return coded_.run(job, participants, collective, context_.registry.codecs().get(codec));
+  std::vector<AdasumTensor> tensors;
+  tensors.reserve(job.items->size());
+  for (const Item& item : *job.items) {
+    tensors.push_back({static_cast<const std::byte*>(item.submission.in), static_cast<std::byte*>(item.submission.out),
+                       item.spec->elements()});
+  }
+  run_adasum(participants.group, collective, tensors, adasum_scratch_);
 }
 
 // Where all members share memory, a collective over pieces copies only the parts that other members reduce. So packing

@@ -23,6 +23,7 @@
 #include "horo/lane/lane_groups.h"
 #include "horo/tensors/registry.h"
 #include "horo/tensors/tensor_table.h"
+#include "ring/group/adasum.h"
 #include "ring/os/waiting.h"
 
 namespace horo {
@@ -122,13 +123,14 @@ class Lane {
   void run_collective(const Job& job);
   void reduce_bucket(const Job& job);
   bool find_pieces(const std::vector<Item>& items, const Collective& collective, const Group& group);
-  void reduce_coded(const Job& job);
+  void reduce_by_tensor(const Job& job);
+  void run_by_tensor(const Job& job, const Participants& participants, const Collective& collective);
   void run_retained(const Job& job);
   void end_retained(const Ending& ending);
   HeldResult reduce_retained(const Job& job, const Participants& participants, Collective collective);
   std::size_t shard_bytes(const Job& job, const Participants& participants, const Collective& collective) const;
   bool reduce_to_shards(const Job& job, const Participants& participants, Collective collective, HeldResult& result);
-  HeldResult reduce_coded_retained(const Job& job, const Participants& participants, const Collective& collective);
+  HeldResult reduce_by_tensor_retained(const Job& job, const Participants& participants, const Collective& collective);
   HeldResult run_single_retained(const Job& job, const Participants& participants, const Collective& like);
   bool is_elastic() const { return context_.config.min_np > 0; }
   void run_single(const Job& job);
@@ -157,6 +159,7 @@ class Lane {
   Buckets buckets_;
   Commits commits_;
   Coded coded_{context_.config.kept_tensors};
+  AdasumScratch adasum_scratch_;
   std::size_t eager_bytes_ = 0;  // see Participants
   std::jthread thread_;
 };

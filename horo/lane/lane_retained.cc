@@ -37,8 +37,8 @@ void Lane::run_retained(const Job& job) {
   }
   HeldResult result{job.items};
   fail_point("lane.data");
-  if (!job.first().spec->codec.empty()) {
-    result = reduce_coded_retained(job, participants, collective);
+  if (runs_by_tensor(*job.first().spec)) {
+    result = reduce_by_tensor_retained(job, participants, collective);
   } else if (job.items->size() > 1 || shard_bytes(job, participants, collective) > 0) {
     result = reduce_retained(job, participants, collective);
   } else if (job.first().spec->kind != CollectiveKind::kBarrier) {
@@ -100,7 +100,8 @@ HeldResult Lane::reduce_retained(const Job& job, const Participants& participant
   return result;
 }
 
-HeldResult Lane::reduce_coded_retained(const Job& job, const Participants& participants, const Collective& collective) {
+HeldResult Lane::reduce_by_tensor_retained(const Job& job, const Participants& participants,
+                                           const Collective& collective) {
   HeldResult result{job.items};
   result.bytes = bytes_of(*job.items);
   result.memory = buckets_.take(result.bytes);
@@ -111,7 +112,7 @@ HeldResult Lane::reduce_coded_retained(const Job& job, const Participants& parti
     out += item.bytes;
   }
   const Job apart{job.release, std::make_shared<const std::vector<Item>>(std::move(items))};
-  coded_.run(apart, participants, collective, context_.registry.codecs().get(job.first().spec->codec));
+  run_by_tensor(apart, participants, collective);
   return result;
 }
 

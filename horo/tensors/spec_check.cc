@@ -83,6 +83,9 @@ class SpecCheck {
     if (!supports(spec_.dtype, spec_.op)) {
       refuse(std::string(name_of(spec_.op)) + " is not defined for " + std::string(name_of(spec_.dtype)));
     }
+    if (spec_.op == ReduceOp::kAdasum && spec_.kind != CollectiveKind::kAllReduce) {
+      refuse("only an all_reduce can have the operation adasum");
+    }
     if (!std::isfinite(spec_.prescale) || !std::isfinite(spec_.postscale)) {
       refuse("prescale and postscale must be finite, they are " + std::to_string(spec_.prescale) + " and " +
              std::to_string(spec_.postscale));

@@ -102,6 +102,7 @@ class Checker {
       expect(id > last, "contributor id ", id, " after ", last, ", expected ascending ids from 0");
       last = id;
     }
+    expect(c_.op != ReduceOp::kAdasum, "adasum is not an operation of a single collective (ring/group/adasum.h)");
     expect(c_.op != ReduceOp::kAverage || c_.divisor != 0.0, "an average with divisor 0");
     check_custom();
   }

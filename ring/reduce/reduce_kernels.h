@@ -119,6 +119,7 @@ void with_op(ReduceOp op, F f) {
       return f(BitOr{});
     case ReduceOp::kBitXor:
       return f(BitXor{});
+    case ReduceOp::kAdasum:
     case ReduceOp::kCustom:
       break;
   }

@@ -150,9 +150,9 @@ def expanded_in_place():
     hvd.allreduce_(torch.ones(1).expand(4), name="bias")
 
 
-@on_ranks(LATER, "`op=Adasum`", do="`op=horo.Average`")
-def adasum():
-    hvd.allreduce(torch.ones(2), op=hvd.Adasum)
+@on_ranks("Tensors", "`op=Adasum` of integers", do="A floating-point type")
+def adasum_of_integers():
+    hvd.allreduce(torch.ones(2, dtype=torch.int64), name="counts", op=hvd.Adasum)
 
 
 @on_ranks(LATER, "`init(comm=...)`", do="Add process sets")

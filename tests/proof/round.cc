@@ -125,7 +125,7 @@ class RoundAuthor {
   ReduceOp op(DType dtype) {
     for (;;) {
       const auto op = reduce_op_from(pick(0, 9));
-      if (op && supports(dtype, *op)) return *op;
+      if (op && *op != ReduceOp::kAdasum && supports(dtype, *op)) return *op;
     }
   }
 

@@ -41,6 +41,11 @@ def torch_job(size, name, *arguments, options=("--min-np", "1")):
     return job(size, name, *arguments, options=options, deadline=TORCH_DEADLINE_S)
 
 
+def test_adasum_goes_on_without_the_lost_rank():
+    lines, errors = torch_job(4, "elastic_adasum")
+    assert len(lines) == 3 and len(set(lines)) == 1 and lines[0].endswith(" True"), errors
+
+
 LOST = "PeerLost"
 # By call: the result on ranks 0, 2 and 3 after the death of rank 1; None: the rank does not take part.
 CALLS = {

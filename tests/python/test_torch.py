@@ -41,6 +41,14 @@ def test_four_ranks_train_like_one_process(run_program):
     run_program("optimizer", 4)
 
 
+def test_adasum_over_sets_of_every_size_equals_the_recursion(run_program):
+    run_program("adasum_numpy", 9)
+
+
+def test_optimizers_train_by_adasum_of_their_changes(run_program):
+    run_program("adasum", 3)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_small_gradients_are_submitted_in_batches(run_program, size):
     run_program("batching", size)

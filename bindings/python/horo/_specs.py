@@ -5,7 +5,6 @@ import ctypes
 import operator
 
 from horo import _native
-from horo.errors import not_yet
 
 Average, Sum, Adasum, Min, Max, Product = 0, 1, 2, 3, 4, 5
 BitAnd, BitOr, BitXor = _native.BIT_AND, _native.BIT_OR, _native.BIT_XOR
@@ -35,6 +34,7 @@ CODED = (_native.FLOAT64, _native.FLOAT32, _native.FLOAT16, _native.BFLOAT16)  #
 _OPS = {
     "Average": Average,
     "Sum": Sum,
+    "Adasum": Adasum,
     "Min": Min,
     "Max": Max,
     "Product": Product,
@@ -132,8 +132,6 @@ def choose_op(op, average):
         return Average if average is None or average else Sum
     if op in _NUMBERS or isinstance(op, CustomOp):
         return op
-    if op == Adasum:
-        raise not_yet("op=Adasum")
     raise ValueError(f"op={op!r}; expected one of {', '.join(_OPS)}, or a result of register_op")
 
 

@@ -128,7 +128,6 @@ def features_of_horovods_build_are_absent():
 
 def features_of_later_versions_raise_not_implemented():
     later = [
-        lambda: hvd.allreduce(torch.ones(2), op=hvd.Adasum),
         lambda: hvd.ProcessSet(object()),
         lambda: hvd.init(comm=[0, 1]),
         lambda: hvd.start_timeline("timeline.json"),

@@ -234,8 +234,6 @@ def wrong_arguments_are_refused():
     for text, call in wrong.items():
         with raises(ValueError, text):
             call()
-    with raises(NotImplementedError, "not yet"):
-        distributed(model, op=hvd.Adasum)
 
 
 def a_collected_optimizer_leaves_no_hook():

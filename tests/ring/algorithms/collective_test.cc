@@ -114,7 +114,7 @@ TEST_P(Collectives, AllReduceMatchesTheOracleForEveryTypeOpAndOrder) {
     for (int pair = 0; pair < 17 * 9; ++pair) {
       const DType dtype = *dtype_from(pair / 9);
       const auto op = reduce_op_from(pair % 9);
-      if (!op || !supports(dtype, *op)) continue;
+      if (!op || *op == ReduceOp::kAdasum || !supports(dtype, *op)) continue;
       for (const Order order : {Order::kCanonical, Order::kFast}) {
         // The sign of a zero in a complex product depends on the order.
         if (order == Order::kFast && is_complex(dtype) && op == ReduceOp::kProduct) continue;

@@ -12,11 +12,12 @@ import torch
 from horo._default import session
 from horo._notice import leave_if_drained
 from horo._sets import check, global_process_set
-from horo._specs import Average, choose_op, is_no_name, order_number
+from horo._specs import Adasum, Average, choose_op, is_no_name, order_number
 from horo.torch import copies, rounds
 from horo.torch.audit import Audit
 from horo.torch.compression import Compression
 from horo.torch.cross_barrier import CrossBarrier
+from horo.torch.delta_optimizer import _DeltaDistributed, make_delta_distributed
 from horo.torch.forward_order import chosen_order
 from horo.torch.functions import averaged_loss
 from horo.torch.gradients import Gradients
@@ -253,9 +254,10 @@ def DistributedOptimizer(
     gradient_as_bucket_view: after the first steps a gradient is a view of its bucket and is not copied; zero_grad()
     then keeps the views and fills them with zeros. priority="forward": of the gradients that are ready, those that the
     next forward needs first are reduced first. cross_barrier: step() returns without waiting; the forward of a module
-    waits for the updates of its own parameters.
+    waits for the updates of its own parameters. op=Adasum: see make_delta_distributed; groups and sparse_as_dense have
+    no meaning then.
     """
-    if isinstance(optimizer, _Distributed):
+    if isinstance(optimizer, (_Distributed, _DeltaDistributed)):
         raise ValueError(f"this {type(optimizer).__name__} is a DistributedOptimizer already")
     options = dict(locals())
     del options["optimizer"], options["named_parameters"]
@@ -265,6 +267,8 @@ def DistributedOptimizer(
     check_passes(backward_passes_per_step)
     check_predivide(gradient_predivide_factor, op)
     names = names_of(optimizer, named_parameters)
+    if op == Adasum:
+        return make_delta_distributed(optimizer, names, options)
     spec = common_spec(choose_op(op, None), order_number(order), gradient_predivide_factor)
     if cross_barrier and session().topology.min_size > 0:
         raise ValueError(

@@ -1,0 +1,172 @@
+"""DistributedOptimizer with op=Adasum, against a simulation of all ranks in one process in float64."""
+
+import copy
+import functools
+import pickle
+
+import claims
+import torch
+from adasum_numpy import recursion
+from claims import raises
+
+import horo.torch as hvd
+
+STEPS = 4
+
+
+def net():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)).double()
+
+
+def loss_of(model, rank, step, passes=1):
+    total = 0
+    for turn in range(passes):
+        torch.manual_seed(100 * rank + 10 * step + turn)
+        total = total + model(torch.randn(8, 6, dtype=torch.float64)).square().mean()
+    return total
+
+
+def simulated(make, ranks, passes=1):
+    """The parameters after the steps: each rank has a model and an optimizer of its own."""
+    models = [net() for _ in ranks]
+    optimizers = [make(model.parameters()) for model in models]
+    for step in range(STEPS):
+        starts = [param.detach().clone() for param in models[0].parameters()]
+        for rank, model, optimizer in zip(ranks, models, optimizers):
+            optimizer.zero_grad()
+            loss_of(model, rank, step, passes).backward()
+            optimizer.step()
+        with torch.no_grad():
+            for start, *params in zip(starts, *(model.parameters() for model in models)):
+                change = torch.from_numpy(recursion([(param - start).numpy() for param in params]))
+                for param in params:
+                    param.copy_(start + change)
+    return list(models[0].parameters())
+
+
+def trained(make, passes=1, **options):
+    model = net()
+    optimizer = hvd.DistributedOptimizer(make(model.parameters()), model.named_parameters(), op=hvd.Adasum, **options)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        if passes > 1:
+            for turn in range(passes):
+                torch.manual_seed(100 * hvd.rank() + 10 * step + turn)
+                model(torch.randn(8, 6, dtype=torch.float64)).square().mean().backward()
+        else:
+            loss_of(model, hvd.rank(), step).backward()
+        optimizer.step()
+    return list(model.parameters())
+
+
+def close(found, exact, tolerance=1e-10):
+    for one, other in zip(found, exact, strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=tolerance), (one - other).abs().max()
+
+
+def same_on_all_ranks(tensors):
+    for tensor in tensors:
+        everyone = hvd.allgather(tensor.detach().reshape(1, -1))
+        assert all(torch.equal(everyone[0], row) for row in everyone)
+
+
+def optimizers_with_state_train_as_simulated():
+    everyone = range(hvd.size())
+    for make in (
+        functools.partial(torch.optim.SGD, lr=0.3, momentum=0.9, weight_decay=0.01),
+        functools.partial(torch.optim.Adam, lr=0.05),
+    ):
+        found = trained(make)
+        same_on_all_ranks(found)
+        close(found, simulated(make, everyone))
+
+
+def several_passes_are_one_change():
+    make = functools.partial(torch.optim.SGD, lr=0.3)
+    close(trained(make, 2, backward_passes_per_step=2), simulated(make, range(hvd.size()), 2))
+
+
+def a_process_set_trains_alone():
+    make = functools.partial(torch.optim.SGD, lr=0.3, momentum=0.5)
+    part = hvd.add_process_set([0, 2])
+    found = trained(make, process_set=part)
+    close(found, simulated(make, [0, 2] if part.included() else [1]))
+    hvd.remove_process_set(part)
+
+
+def changes_may_travel_as_float16():
+    make = functools.partial(torch.optim.SGD, lr=0.3)
+    found = trained(make, compression=hvd.Compression.fp16)
+    same_on_all_ranks(found)
+    close(found, simulated(make, range(hvd.size())), 2e-3)
+
+
+def a_parameter_without_gradient_on_one_rank_moves_too():
+    used, frozen = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.ones(2), requires_grad=False)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([used, frozen], lr=1.0), op=hvd.Adasum)
+    if hvd.rank() == 1:
+        used.sum().backward()
+    optimizer.step()
+    assert torch.equal(used.detach(), torch.full((2,), -1.0)) and torch.equal(frozen.detach(), torch.ones(2))
+
+
+def schedulers_and_closures_work():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, op=hvd.Adasum)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model, hvd.rank(), 0)
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() > 0 and isinstance(optimizer, torch.optim.SGD)
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.05
+    same_on_all_ranks(list(model.parameters()))
+
+
+def a_failed_step_moves_no_parameter():
+    weight = torch.nn.Parameter(torch.zeros(2 + hvd.rank()))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("w", weight)], op=hvd.Adasum)
+    weight.sum().backward()
+    with raises(hvd.Mismatch, "adasum.w", "shape"):
+        optimizer.step()
+    assert not weight.detach().any()
+
+
+def wrong_options_are_refused_by_name():
+    model = net()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    for option in ("gradient_as_bucket_view", "cross_barrier"):
+        with raises(ValueError, f"{option}=True with op=Adasum"):
+            hvd.DistributedOptimizer(sgd, op=hvd.Adasum, **{option: True})
+    with raises(ValueError, "Compression.int8", "op=Adasum"):
+        hvd.DistributedOptimizer(sgd, op=hvd.Adasum, compression=hvd.Compression.int8)
+    with raises(ValueError, "predivide"):
+        hvd.DistributedOptimizer(sgd, op=hvd.Adasum, gradient_predivide_factor=2.0)
+    assert type(sgd) is torch.optim.SGD
+    optimizer = hvd.DistributedOptimizer(sgd, op=hvd.Adasum)
+    with raises(AssertionError, "skip_synchronize"):
+        optimizer.skip_synchronize()
+    with raises(ValueError, "already"):
+        hvd.DistributedOptimizer(optimizer)
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with raises(TypeError, "state_dict"):
+            copied(optimizer)
+
+
+if __name__ == "__main__":
+    claims.check(
+        optimizers_with_state_train_as_simulated,
+        several_passes_are_one_change,
+        a_process_set_trains_alone,
+        changes_may_travel_as_float16,
+        a_parameter_without_gradient_on_one_rank_moves_too,
+        schedulers_and_closures_work,
+        a_failed_step_moves_no_parameter,
+        wrong_options_are_refused_by_name,
+    )
