@@ -57,13 +57,15 @@ Session::Session(const Config& config, const FirstLinks& first, Reconnect reconn
     : config_(config),
       generation_(fork_generation()),
       pid_(::getpid()),
+      timeline_(std::make_unique<Timeline>()),
       registry_(std::make_unique<Registry>()),
-      tensor_table_(std::make_unique<TensorTable>(config, *registry_)),
+      tensor_table_(std::make_unique<TensorTable>(config, *registry_, timeline_.get())),
       callers_(std::make_unique<Callers>()),
       engine_(std::make_unique<Engine>(config, first, std::move(reconnect),
-                                       EngineContext{*tensor_table_, counters_, *registry_, *callers_})) {
+                                       EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_})) {
   set_check_context(config.rank, config.size, kFirstEpoch);
   set_log_rank(config.rank);
+  if (!config.timeline.empty()) start_timeline(config.timeline);
 }
 
 // A forked child leaks its copies: their destructors might wait for locks or threads that exist in the parent only.
@@ -76,6 +78,7 @@ Session::~Session() {
   [[maybe_unused]] const Callers* callers = callers_.release();
   [[maybe_unused]] const TensorTable* tensor_table = tensor_table_.release();
   [[maybe_unused]] const Registry* registry = registry_.release();
+  [[maybe_unused]] const Timeline* timeline = timeline_.release();
 }
 
 bool Session::is_here() const {
@@ -216,6 +219,14 @@ void Session::see(std::span<const std::shared_ptr<Work>> works) {
 }
 
 bool Session::wait_for(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
+  if (!timeline_->is_on()) return wait_until_ended(works, until);
+  const TimePoint begin = Clock::now();
+  const bool ended = wait_until_ended(works, until);
+  timeline_->add_wait(begin, Clock::now());
+  return ended;
+}
+
+bool Session::wait_until_ended(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
   std::vector<Key> unfinished;
   for (const auto& work : works) {
     if (!work->finished()) unfinished.push_back(work->key());
@@ -272,6 +283,7 @@ void Session::register_codec(std::unique_ptr<Codec> codec) {
 void Session::step_end(std::uint32_t set) {
   check_process();
   if (tensor_table_->step_end(set)) engine_->wake();
+  if (set == 0 && timeline_->is_on()) timeline_->end_step(Clock::now());
 }
 
 void Session::begin_round(std::uint32_t set, std::uint64_t stream, std::uint64_t step, std::uint64_t round) {
@@ -334,6 +346,21 @@ std::optional<TimePoint> Session::notice() const {
 void Session::shutdown() {
   check_process();
   engine_->leave();
+  try {
+    timeline_->stop();
+  } catch (const std::exception& error) {
+    log_warning(error.what());  // the ranks leave in good order all the same
+  }
+}
+
+void Session::start_timeline(const std::string& path) {
+  check_process();
+  timeline_->start(timeline_path(path, config_.rank), config_.rank, config_.size);
+}
+
+void Session::stop_timeline() {
+  check_process();
+  timeline_->stop();
 }
 
 std::vector<ReadyTime> Session::ready_times() const {

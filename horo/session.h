@@ -12,6 +12,7 @@
 #include "horo/base/counters.h"
 #include "horo/base/tensor_spec.h"
 #include "horo/base/time.h"
+#include "horo/base/timeline.h"
 #include "horo/tensors/callers.h"
 #include "horo/tensors/registry.h"
 #include "horo/tensors/tensor_table.h"
@@ -164,12 +165,20 @@ class Session {
   std::optional<std::uint64_t> next_question(TimePoint until);
   void answer(std::uint64_t question, const std::string& text);
 
+  // Writes what this rank does to a file for trace viewers (docs/timeline.md), from now until stop_timeline(), or the
+  // end of the session. Off, it costs nothing. Rank 0 writes to `path`, another rank to timeline_path() of it. Throw
+  // std::invalid_argument (a timeline is on already, or the file cannot be written) and std::runtime_error (the disk
+  // was full).
+  void start_timeline(const std::string& path);
+  void stop_timeline();
+
   // Bytes sent by the data connections according to the kernel; see Transport.
   std::uint64_t kernel_bytes_sent() const;
 
  private:
   Session(const Config& config, const FirstLinks& first, Reconnect reconnect);
   bool is_elastic() const { return config_.min_np > 0; }
+  bool wait_until_ended(std::span<const std::shared_ptr<Work>> works, TimePoint until);
   bool wait_for(std::span<const std::shared_ptr<Work>> works, TimePoint until);
   void see(std::span<const std::shared_ptr<Work>> works);
   std::vector<std::shared_ptr<Work>> hand_over(TensorTable::Accepted accepted);
@@ -179,6 +188,7 @@ class Session {
   const std::uint32_t generation_;  // fork_generation()
   const int pid_;
   Counters counters_;
+  std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<TensorTable> tensor_table_;
   std::unique_ptr<Callers> callers_;

@@ -185,22 +185,21 @@ typedef struct {
   uint32_t struct_bytes;
   int32_t flags; /* one of the two above */
   /* Sets accumulator to accumulator o value; the accumulator holds the lower ranks. Both have `count` elements of the
-   * dtype, are aligned for it and do not overlap. The order is always canonical, so the operation need not commute. The
-   * same inputs must give the same bits. Called by horo's threads, never by two at once for one collective. A return
-   * value other than 0 ends the job with an error that names operation and tensor. */
+   * dtype, are aligned for it and do not overlap. The order is canonical, so the operation need not commute. The same
+   * inputs must give the same bits. Called by horo's threads, one at a time for a collective. A result other than 0
+   * ends the job; the error names operation and tensor. */
   int32_t (*combine)(void* user, void* accumulator, const void* value, uint64_t count, int32_t dtype);
   void* user;
 } horo_op;
 
-/* A codec, for horo_register_codec: converts float32 values to the bytes that are sent, and back. Sums are computed
- * from decoded float32 values. */
+/* A codec, for horo_register_codec: converts float32 values to the bytes that are sent, and back. */
 enum { HORO_CODEC_STATEFUL = 1 /* the coding error of a value is added to the next one */ };
 typedef struct {
   uint32_t struct_bytes;
   int32_t flags;  /* HORO_CODEC_STATEFUL, or 0 */
   uint64_t block; /* elements that are coded together; tensors are cut only between blocks */
   uint64_t (*wire_bytes)(void* user, uint64_t count); /* the exact size of `count` coded elements */
-  /* wire may have any alignment. encode writes the code of x + residual, and sets residual to the part of it that
+  /* wire has any alignment. encode writes the code of x + residual, and sets residual to the part of it that
    * decode does not restore; null: the codec is not stateful. The same values must give the same bytes on all ranks.
    * Called by horo's threads, by several at once. A result other than 0 ends the job; the error names the tensor. */
   int32_t (*encode)(void* user, const float* x, float* residual, void* wire, uint64_t count);
@@ -323,15 +322,15 @@ HORO_API int64_t horo_join(horo_session* session, uint32_t set);
 /* Ends the current epoch of the world on all ranks and begins the next one with the same ranks: new connections and
  * lanes in the same session. All ranks call it equally often. What is released by then ends first; everything else in
  * flight, keys, process sets, rounds, joins and residuals stay. Returns a work that ends in the next epoch, with
- * counts: its number, and the microseconds that this rank took to end the released collectives, to leave, to connect
- * and to agree. Memory of horo_allocate stays valid. Fails with HORO_INVALID_ARGUMENT where the ranks cannot connect
- * again (MPI, or an exchange of the caller); the work fails with HORO_MISMATCH if a rank has joined or left. */
+ * counts: its number, and the microseconds for ending the released collectives, leaving, connecting and agreeing.
+ * Memory of horo_allocate stays valid. HORO_INVALID_ARGUMENT: the ranks cannot connect again (MPI, an exchange of the
+ * caller); the work fails with HORO_MISMATCH if a rank has joined or left. */
 HORO_API int64_t horo_rebuild(horo_session* session);
 
 /* Registers an operation by name in this session, before specs that name it; all ranks register it alike. The struct is
  * copied; user must live as long as the session. */
 HORO_API int32_t horo_register_op(horo_session* session, const char* name, const horo_op* op);
-/* The same for a codec. "fp16", "bf16", "fp8" and "int8" are built in. */
+/* "fp16", "bf16", "fp8" and "int8" are built in. */
 HORO_API int32_t horo_register_codec(horo_session* session, const char* name, const horo_codec* codec);
 
 /* Ends a step of this process set; see horo_tensor_spec.stepwise. Never blocks. */
@@ -339,9 +338,9 @@ HORO_API int32_t horo_step_end(horo_session* session, uint32_t set);
 
 /* Rounds: what one outermost backward pass reduces. The tensors of this round stream (horo_tensor_spec.round_stream)
  * that this rank submits from now on belong to this round; a tensor that ranks submit in different rounds fails with
- * HORO_MISMATCH on all of them, with the rounds of all ranks. The caller counts steps and rounds alike on all ranks;
- * the pair (step, round) rises, and may begin anew after a join of the set. Never blocks, and sends nothing alone.
- * Rank 0 compares the rounds of the HORO_MAX_ROUND_STREAMS streams used last. The stream must not be 0. */
+ * HORO_MISMATCH on all. The caller counts steps and rounds alike on all ranks; (step, round) rises, and may begin
+ * anew after a join of the set. Never blocks, and sends nothing alone. Rank 0 compares the rounds of the
+ * HORO_MAX_ROUND_STREAMS streams used last. The stream must not be 0. */
 HORO_API int32_t horo_begin_round(horo_session* session, uint32_t set, uint64_t stream, uint64_t step, uint64_t round);
 /* This rank will not submit the other tensors of its current round of the stream, because its backward pass failed. On
  * the other ranks what they submit in that round, and this rank did not, fails at once with HORO_MISMATCH and the
@@ -372,25 +371,26 @@ HORO_API int32_t horo_get_places(horo_session* session, const int64_t* works, si
 /* All counters as JSON (docs/counters.md), empty on an error; valid until this thread's next horo call. */
 HORO_API const char* horo_counters(horo_session* session);
 /* The time at which each rank had each tensor of the last step ready, as JSON: {"name": [milliseconds by rank], ...},
- * counted from the first of these times; null where it is unknown. Rank 0 has the times of all ranks, another rank only
- * its own. Empty on an error. Blocks until the engine has answered (microseconds, unless it is busy); valid as above.
- */
+ * counted from the first of these times; null where it is unknown. Rank 0 has the times of all ranks, another rank
+ * only its own. Empty on an error. Blocks until the engine has answered (microseconds, unless busy); valid as above. */
 HORO_API const char* horo_ready_times(horo_session* session);
 
-/* The value of a setting in this session, as text; empty if the setting has no value that can be shown. Null on an
- * error, as for a name that is no setting. Valid until this thread's next horo call. */
+/* Writes what this rank does to a file for trace viewers (docs/timeline.md), until horo_stop_timeline or the end of the
+ * session: rank 0 to the path, other ranks to a path with their number. The second call blocks until it is written. */
+HORO_API int32_t horo_start_timeline(horo_session* session, const char* path);
+HORO_API int32_t horo_stop_timeline(horo_session* session);
+
+/* The value of a setting as text; empty: it cannot be shown; null: an error. Valid until this thread's next call. */
 HORO_API const char* horo_setting(horo_session* session, const char* name);
 
-/* hashes[i] becomes the hash of sizes[i] bytes at data[i]: equal on all processors; inputs of equal size that differ in
- * one bit have different hashes. Not for untrusted input. Needs no session. Takes the time of reading the memory, so a
- * caller that holds an interpreter lock releases it first. */
+/* hashes[i] becomes the hash of sizes[i] bytes at data[i]: equal on all processors; inputs of equal size that differ
+ * in one bit have different hashes. Not for untrusted input. Needs no session, reads all of the memory. */
 HORO_API int32_t horo_hash_many(const void* const* data, const uint64_t* sizes, size_t count, uint64_t* hashes);
 
-/* Stall diagnosis: before a warning or a failure of a tensor that only some ranks have submitted, every rank is asked
+/* Stall diagnosis: before a warning or a failure of a tensor that only some ranks have submitted, each rank is asked
  * for the call sites of its callers. A binding keeps one thread in horo_next_question, which blocks until there is a
  * question (> 0, its number), the timeout passes (0) or the session ends (negative), and must have returned before
- * horo_free. The answer becomes part of the warning, or of the error on all ranks: lines of text, at most 2,048 bytes,
- * within HORO_ANSWER_TIMEOUT_MS. */
+ * horo_free. The answer becomes part of the warning or error: at most 2,048 bytes, within HORO_ANSWER_TIMEOUT_MS. */
 HORO_API int64_t horo_next_question(horo_session* session, int32_t timeout_ms);
 HORO_API int32_t horo_answer(horo_session* session, int64_t question, const char* text);
 

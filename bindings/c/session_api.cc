@@ -184,6 +184,21 @@ const char* horo_ready_times(horo_session* session) {
   return thread_state().text.c_str();
 }
 
+int32_t horo_start_timeline(horo_session* session, const char* path) {
+  return guarded([&]() -> std::int32_t {
+    if (path == nullptr || *path == '\0') throw std::invalid_argument("horo_start_timeline: the path is empty");
+    checked(session).session.start_timeline(path);
+    return HORO_OK;
+  });
+}
+
+int32_t horo_stop_timeline(horo_session* session) {
+  return guarded([&]() -> std::int32_t {
+    checked(session).session.stop_timeline();
+    return HORO_OK;
+  });
+}
+
 const char* horo_counters(horo_session* session) {
   thread_state().text.clear();
   guarded([&]() -> std::int32_t {

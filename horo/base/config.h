@@ -76,6 +76,8 @@ struct Config {
   std::chrono::milliseconds deadlock_limit{60'000};  // HORO_DEADLOCK_MS: ranks wait for one another; 0: no search
   std::chrono::milliseconds answer_timeout{1'000};   // HORO_ANSWER_TIMEOUT_MS: for a rank's answer to a stall diagnosis
 
+  std::string timeline;  // HORO_TIMELINE: file of what the ranks do when; empty: none
+
   // The audit of replicas: bindings/python/horo/torch/audit.py.
   std::string audit = "warn";                   // HORO_AUDIT: what a difference does: warn, raise or off
   std::size_t audit_every = 100;                // HORO_AUDIT_EVERY: steps between two looks; 0: no look at steps

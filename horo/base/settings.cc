@@ -299,6 +299,11 @@ constexpr Setting kSettings[] = {
      .range = {0, kMaxBufferBytes},
      .meaning = "received from one peer before the receives were posted"},
 
+    {.name = "HORO_TIMELINE",
+     .group = kProcess,
+     .field = &Config::timeline,
+     .meaning = "file to which rank 0 writes what it does when, for ui.perfetto.dev; the other ranks write files with "
+                "their number in the name beside it, and horo timeline merge joins them (docs/timeline.md)"},
     {.name = "HORO_LOG_LEVEL",
      .group = kProcess,
      .choices = "trace, debug, info, warning, error or off",

@@ -27,6 +27,7 @@ Engine::Engine(const Config& config, const FirstLinks& first, Reconnect reconnec
       counters_(context.counters),
       registry_(context.registry),
       callers_(context.callers),
+      timeline_(context.timeline),
       reconnect_(std::move(reconnect)),
       no_memory_(peer_lost(config_.rank, "rank " + std::to_string(config_.rank) + ": " + out_of_memory()->text)) {
   if (config.guard_fd >= 0) {

@@ -19,6 +19,7 @@
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
 #include "horo/base/owner.h"
+#include "horo/base/timeline.h"
 #include "horo/engine/epoch_state.h"
 #include "horo/engine/failure_detector.h"
 #include "horo/engine/stall_diagnosis.h"
@@ -39,6 +40,7 @@ struct EngineContext {
   Counters& counters;
   const Registry& registry;
   Callers& callers;
+  Timeline& timeline;
 };
 
 class Engine {
@@ -161,6 +163,7 @@ class Engine {
   Counters& counters_;
   const Registry& registry_;
   Callers& callers_;
+  Timeline& timeline_;
   const Reconnect reconnect_;
   StallDiagnosis stall_diagnosis_;
   // Members of the engine thread:

@@ -26,6 +26,7 @@ void Engine::perform(Send& send, std::vector<Event>&) {
 void Engine::perform(Release& release, std::vector<Event>&) {
   fail_point("engine.released");
   Job job;
+  if (timeline_.is_on()) job.released = Clock::now();
   job.items = epoch_->pending.take(release);
   if (job.first().spec->kind == CollectiveKind::kRebuild) {
     rebuild_ = job.first();  // run_iteration() performs it

@@ -15,7 +15,8 @@ namespace horo {
 
 struct Job {
   Release release;
-  ItemList items;  // in bucket order
+  ItemList items;           // in bucket order
+  TimePoint released = {};  // when this rank received the release; only with a timeline
   const Item& first() const { return items->front(); }
 };
 

@@ -45,6 +45,7 @@ Lane::Lane(const LaneContext& context, Members members, std::uint32_t channel, L
       groups_(context.transport, std::move(members), context.config, context.counters),
       callbacks_(std::move(callbacks)),
       buckets_(groups_.of({}, groups_.members().set), context.counters, context.config.min_np > 0),
+      recorder_(context.timeline),
       commits_(context.tensor_table, buckets_, context.counters),
       thread_(start_thread("horo lane", [this] { loop(); })) {}
 
@@ -228,7 +229,9 @@ std::optional<Lane::Task> Lane::next_task(bool ran_one) {
 }
 
 void Lane::run(const Job& job) {
+  recorder_.begin(job);
   run_collective(job);
+  recorder_.end(job);
   if (!job.release.reports_done) return;
   {
     MutexLock lock(mutex_);
@@ -298,6 +301,7 @@ void Lane::retire_and_finish(const std::vector<Item>& items) noexcept {
 void Lane::reduce_by_tensor(const Job& job) {
   const Participants participants = participants_of(job);
   run_by_tensor(job, participants, collective_of(job, participants));
+  recorder_.mark(Phase::kTransfer);
   retire_and_finish(*job.items);
 }
 
@@ -337,8 +341,11 @@ void Lane::reduce_bucket(const Job& job) {
   } else {
     collective.pieces = pieces_;
   }
+  recorder_.mark(Phase::kPack);
   participants.group.run(collective);
+  recorder_.mark(Phase::kTransfer);
   if (is_packed) buckets_.unpack(*job.items);
+  recorder_.mark(Phase::kUnpack);
   retire_and_finish(*job.items);
 }
 
@@ -357,6 +364,7 @@ void Lane::run_single(const Job& job) {
   } catch (const OutTooSmall& e) {
     failure = invalid(e.what());
   }
+  recorder_.mark(Phase::kTransfer);
   context_.tensor_table.retire(*job.items);
   if (failure) return item.work->fail(std::move(failure));
   item.work->finish(std::move(outcome));

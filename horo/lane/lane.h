@@ -20,6 +20,7 @@
 #include "horo/lane/coded.h"
 #include "horo/lane/commits.h"
 #include "horo/lane/job.h"
+#include "horo/lane/job_recorder.h"
 #include "horo/lane/lane_groups.h"
 #include "horo/tensors/registry.h"
 #include "horo/tensors/tensor_table.h"
@@ -46,6 +47,7 @@ struct LaneContext {
   Counters& counters;
   const Config& config;
   const Registry& registry;
+  Timeline* timeline = nullptr;  // null: none
 };
 
 // Called by the thread that runs a task of the lane. Neither may block.
@@ -157,6 +159,7 @@ class Lane {
   // Members of the thread that runs a task:
   std::vector<Piece> pieces_;  // of a bucket that is not packed
   Buckets buckets_;
+  JobRecorder recorder_;
   Commits commits_;
   Coded coded_{context_.config.kept_tensors};
   AdasumScratch adasum_scratch_;

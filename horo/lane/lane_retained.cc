@@ -44,10 +44,12 @@ void Lane::run_retained(const Job& job) {
   } else if (job.first().spec->kind != CollectiveKind::kBarrier) {
     result = run_single_retained(job, participants, collective);
   }
+  recorder_.mark(Phase::kTransfer);
   fail_point("lane.reduced");
   if (!commits_.complete(job, std::move(result))) return;
   fail_point("lane.complete");
   participants.group.run(barrier_of(collective));
+  recorder_.mark(Phase::kUnpack);
   fail_point("lane.committed");
   commits_.deliver();
   fail_point("lane.delivered");

@@ -16,7 +16,8 @@ struct Item {
   const TensorSpec* spec = nullptr;  // lives as long as the tensor table
   Submission submission;
   std::shared_ptr<Work> work;
-  std::size_t bytes = 0;  // of the spec; 0 for requests, which move no data
+  std::size_t bytes = 0;     // of the spec; 0 for requests, which move no data
+  TimePoint submitted = {};  // only with a timeline
 };
 
 // The items of one collective in bucket order. The engine, the queue of a lane and the packing of a known plan share

@@ -10,9 +10,10 @@
 
 namespace horo {
 
-TensorTable::TensorTable(const Config& config, const Registry& registry)
+TensorTable::TensorTable(const Config& config, const Registry& registry, const Timeline* timeline)
     : config_(config),
       registry_(registry),
+      timeline_(timeline),
       sets_(config),
       tensors_(config_),
       plans_(tensors_),
@@ -231,6 +232,7 @@ void TensorTable::begin(const Submission& submission, const std::set<ScopedName>
   TensorRecord& record = tensors_.at(submission.key);
   record.item.submission = submission;
   record.item.work = std::make_shared<Work>(submission.key);
+  if (timeline_ != nullptr && timeline_->is_on()) record.item.submitted = Clock::now();
   record.serial = ++serial_;
   record.lost = is_lost(record.spec) || (!lost_units.empty() && lost_units.contains(unit_of(record.spec)));
   result.works.push_back(record.item.work);

@@ -15,6 +15,7 @@
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
 #include "horo/base/time.h"
+#include "horo/base/timeline.h"
 #include "horo/tensors/item.h"
 #include "horo/tensors/known_sets.h"
 #include "horo/tensors/name_table.h"
@@ -29,7 +30,8 @@ namespace horo {
 class TensorTable {
  public:
   // The registry outlives the table.
-  TensorTable(const Config& config, const Registry& registry);
+  // timeline: of the times at which tensors are submitted; null: none. It outlives the table.
+  TensorTable(const Config& config, const Registry& registry, const Timeline* timeline = nullptr);
 
   // ---- Callers.
 
@@ -154,6 +156,7 @@ class TensorTable {
 
   Config config_;  // its rank and size change with the epoch
   const Registry& registry_;
+  const Timeline* const timeline_;
   mutable Mutex mutex_;
   CondVar flush_requested_;
   KnownSets sets_ GUARDED_BY(mutex_);

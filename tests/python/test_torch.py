@@ -45,6 +45,10 @@ def test_adasum_over_sets_of_every_size_equals_the_recursion(run_program):
     run_program("adasum_numpy", 9)
 
 
+def test_timelines_begin_and_end_at_any_time(run_program):
+    run_program("timelines", 3)
+
+
 def test_optimizers_train_by_adasum_of_their_changes(run_program):
     run_program("adasum", 3)
 

@@ -21,6 +21,7 @@
 #include "tools/horo/run/run_options.h"
 #include "tools/horo/run/status_command.h"
 #include "tools/horo/service_command.h"
+#include "tools/horo/timeline/merge.h"
 
 namespace horo::tools {
 namespace {
@@ -35,6 +36,7 @@ struct Options {
   StatusOptions status;
   RendezvousCommand rendezvous;
   AgentCommand agent;
+  MergeOptions merge;
   bool settings = false;
   bool json = false;
 };
@@ -197,6 +199,16 @@ void add_conformance(CLI::App& app, Options& all) {
   add_codec_conformance(*conformance, all.codec);
 }
 
+void add_timeline(CLI::App& app, MergeOptions& options) {
+  CLI::App* timeline = app.add_subcommand("timeline", "Timelines, which ranks write with HORO_TIMELINE");
+  timeline->require_subcommand(1);
+  CLI::App* merge = timeline->add_subcommand(
+      "merge", "Join the files of the ranks for ui.perfetto.dev, and show which rank the others waited for");
+  merge->add_option("files", options.files, "the files: trace.json trace.rank1.json ...")->required();
+  merge->add_option("-o,--output", options.output, "the joined file")->required();
+  merge->add_flag("--json", options.json, "print the summary as JSON");
+}
+
 // Prepares the words for CLI11, which takes "-hostfile" as "-h" and "--help=x" as "--help": so the apps have --help
 // alone, and only the exact word -h is replaced by it. Horovod's -np and -hostfile are replaced because CLI11 has one
 // letter after a single dash. Words after "--" or after the program of `horo run` are not changed.
@@ -238,6 +250,7 @@ int run_command(std::vector<std::string> arguments) {
   add_status(app, options.status);
   add_rendezvous(app, options);
   add_conformance(app, options);
+  add_timeline(app, options.merge);
   respell(arguments, app);
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   try {
@@ -252,6 +265,7 @@ int run_command(std::vector<std::string> arguments) {
     return 0;
   }
   if (chosen->get_name() == "status") return status(options.status);
+  if (chosen->get_name() == "timeline") return merge_timelines(options.merge, std::cout);
   if (chosen->get_name() == "rendezvous") return run_rendezvous(options.rendezvous);
   if (chosen->get_name() == "agent") return run_agent(options.agent);
   if (chosen->get_name() == "bench") {

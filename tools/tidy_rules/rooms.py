@@ -11,7 +11,7 @@ RING = {DOOR, "ring/algorithms", "ring/algorithms/shm", "ring/bootstrap", "ring/
 RING |= {"ring/mpi", "ring/os", "ring/reduce", "ring/schedule", "ring/shm", "ring/transport"}
 PRODUCT = RING | {"controller", "elastic", "horo", "horo/tensors", "horo/lane", "horo/engine", "bindings/c"}
 LAUNCHER = {"tools/horo/machine", "tools/horo/run"}
-COMMANDS = LAUNCHER | {"tools/horo/bench", "tools/horo/conformance", "tools/horo/doctor"}
+COMMANDS = LAUNCHER | {"tools/horo/bench", "tools/horo/conformance", "tools/horo/doctor", "tools/horo/timeline"}
 
 # Each folder with C++, and the folders that it may include besides itself and horo/base. None: all folders, and its
 # sub-folders need no row.
@@ -53,6 +53,7 @@ ROOMS = {
     "tools/horo/doctor": PRODUCT | {"tools/horo/machine"},
     "tools/horo/bench": PRODUCT | LAUNCHER,
     "tools/horo/conformance": PRODUCT | LAUNCHER | {"tools/horo/bench"},
+    "tools/horo/timeline": PRODUCT,
     "tools/horo": PRODUCT | COMMANDS | {"elastic/service"},
     "tools/relay": PRODUCT | {"tools/horo/machine"},
     "bench/against": PRODUCT | LAUNCHER | {"tools/horo/bench", "bench/peers"},

@@ -60,11 +60,3 @@ def is_homogeneous():
     if _default.size() != _default.local_size():  # a rank has only the rank count of its own host
         raise not_yet("is_homogeneous() of ranks on several hosts; gather local_size() with allgather")
     return True
-
-
-def start_timeline(file_path, mark_cycles=False):
-    raise not_yet("start_timeline(); horo.counters() and horo.ready_times() show where time is spent")
-
-
-def stop_timeline():
-    raise not_yet("stop_timeline()")

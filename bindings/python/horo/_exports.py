@@ -39,8 +39,7 @@ from horo._built import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
-    start_timeline,
-    stop_timeline,
 )
 from horo._handles import poll, synchronize
 from horo._specs import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, Product, Sum
+from horo._timeline import start_timeline, stop_timeline

@@ -236,6 +236,8 @@ SLOW = {
     "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),
     "horo_next_question": (c_int64, [_SESSION, c_int32]),
     "horo_ready_times": (c_char_p, [_SESSION]),
+    "horo_start_timeline": (c_int32, [_SESSION, c_char_p]),
+    "horo_stop_timeline": (c_int32, [_SESSION]),
     "horo_allocate": (c_void_p, [_SESSION, c_uint32, c_uint64, POINTER(c_void_p)]),
     "horo_free_memory": (None, [c_void_p]),
     "horo_hash_many": (c_int32, [POINTER(c_void_p), POINTER(c_uint64), c_size_t, c_void_p]),

@@ -367,6 +367,12 @@ class Session(Keys):
             raise error_of(quick.horo_error_status(self.pointer), self.pointer)
         return json.loads(text.decode(errors="replace"))
 
+    def start_timeline(self, path):
+        self._check(slow.horo_start_timeline(self.pointer, path))
+
+    def stop_timeline(self):
+        self._check(slow.horo_stop_timeline(self.pointer))
+
     def notice(self):
         """The seconds after which horo run ends this rank, since its host is drained; None: it has no notice."""
         grace_s = ctypes.c_double()

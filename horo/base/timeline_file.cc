@@ -1,0 +1,252 @@
+#include "horo/base/timeline_file.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <stdexcept>
+
+#include "horo/base/json_text.h"
+#include "horo/base/say.h"
+
+namespace horo {
+namespace {
+
+constexpr std::uint64_t kStepsTrack = 1, kLanesTrack = 10;
+constexpr std::size_t kMostWaits = 10'000;
+constexpr std::array<std::string_view, kPhases> kPhaseNames{"pack", "transfer", "unpack", "deliver"};
+
+void append(std::string& text, std::uint64_t number) {
+  std::array<char, 20> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+  text.append(digits.data(), end);
+}
+
+// Microseconds with three decimals.
+void append_micros(std::string& text, Duration duration) {
+  const auto nanos = static_cast<std::uint64_t>(
+      std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count()));
+  append(text, nanos / 1'000);
+  const auto rest = static_cast<unsigned>(nanos % 1'000);
+  text += '.';
+  for (const unsigned digit : {rest / 100, rest / 10 % 10, rest % 10}) text += static_cast<char>('0' + digit);
+}
+
+std::string micros(Duration duration) {
+  std::string text;
+  append_micros(text, duration);
+  return text;
+}
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+std::string number_of(const TimelineJob& job) {
+  std::string text = "\"number\":";
+  append(text, job.number);
+  text += ",\"epoch\":";
+  append(text, job.epoch);
+  return text;
+}
+
+std::string title_of(const TimelineJob& job) {
+  std::string title(name_of(job.kind));
+  if (!job.tensors.empty()) title += " " + job.tensors.front().name;
+  if (job.tensors.size() > 1) title += " and " + std::to_string(job.tensors.size() - 1) + " more";
+  return title;
+}
+
+}  // namespace
+
+TimelineFile::TimelineFile(const std::string& path, int rank, int size, TimePoint now)
+    : path_(path), rank_(rank), file_(std::fopen(path.c_str(), "we")), step_begin_(now) {
+  if (!file_) throw std::invalid_argument(say("timeline: cannot write ", path, ": ", std::strerror(errno)));
+  const auto wall = std::chrono::system_clock::now().time_since_epoch() - now.time_since_epoch();
+  text_ = "[";
+  add(say(R"({"name":"horo_timeline","ph":"M","pid":)", rank, R"(,"args":{"rank":)", rank, R"(,"size":)", size,
+          R"(,"host":)", json_quoted(host_name()), R"(,"unix_minus_monotonic_us":)",
+          std::chrono::duration_cast<std::chrono::microseconds>(wall).count(), "}}"));
+  add(say(R"({"name":"process_name","ph":"M","pid":)", rank, R"(,"args":{"name":"rank )", rank, "\"}}"));
+  add(say(R"({"name":"process_sort_index","ph":"M","pid":)", rank, R"(,"args":{"sort_index":)", rank, "}}"));
+  name_track(kStepsTrack, "steps", 0);
+}
+
+void TimelineFile::name_track(std::uint64_t track, const std::string& name, int order) {
+  if (!named_.insert(track).second) return;
+  const std::string place = say(R"("ph":"M","pid":)", rank_, R"(,"tid":)", track);
+  add(say(R"({"name":"thread_name",)", place, R"(,"args":{"name":)", json_quoted(name), "}}"));
+  add(say(R"({"name":"thread_sort_index",)", place, R"(,"args":{"sort_index":)", order, "}}"));
+}
+
+// Begins an event on a line of its own.
+void TimelineFile::begin_event() {
+  text_ += text_.size() == 1 && is_first_ ? "\n" : ",\n";
+  is_first_ = false;
+}
+
+void TimelineFile::add(const std::string& event) {
+  begin_event();
+  text_ += event;
+}
+
+void TimelineFile::span(std::uint64_t track, std::string_view name, Span at, const std::string& arguments) {
+  begin_event();
+  text_ += "{\"name\":";
+  text_ += json_quoted(name);
+  text_ += ",\"ph\":\"X\",\"pid\":";
+  append(text_, static_cast<std::uint64_t>(rank_));
+  text_ += ",\"tid\":";
+  append(text_, track);
+  text_ += ",\"ts\":";
+  append_micros(text_, at.begin.time_since_epoch());
+  text_ += ",\"dur\":";
+  append_micros(text_, at.end - at.begin);
+  end_event(arguments);
+}
+
+void TimelineFile::end_event(const std::string& arguments) {
+  if (!arguments.empty()) {
+    text_ += ",\"args\":{";
+    text_ += arguments;
+    text_ += "}";
+  }
+  text_ += "}";
+}
+
+void TimelineFile::write(const TimelineJob& job) {
+  const bool is_mail = job.lane == kTimelineMessages;
+  const std::uint64_t track = kLanesTrack + (is_mail ? 0 : std::uint64_t{1} + job.lane);
+  name_track(track,
+             is_mail         ? "messages"
+             : job.lane == 0 ? "collectives of the world"
+                             : say("collectives of process set ", job.lane),
+             static_cast<int>(std::min<std::uint64_t>(track, INT_MAX)));
+  TimePoint latest = job.tensors.empty() ? job.released : job.tensors.front().submitted;
+  for (const auto& tensor : job.tensors) latest = std::max(latest, tensor.submitted);
+  std::string arguments = number_of(job) + ",\"set\":";
+  arguments += is_mail ? "-1" : std::to_string(job.lane);
+  arguments += ",\"tensors\":";
+  append(arguments, job.tensors.size());
+  arguments += ",\"bytes\":";
+  append(arguments, job.bytes);
+  arguments += ",\"ready\":";
+  append_micros(arguments, latest.time_since_epoch());
+  arguments += ",\"released\":";
+  append_micros(arguments, job.released.time_since_epoch());
+  span(track, title_of(job), {job.begun, job.ends.back()}, arguments);
+  TimePoint begin = job.begun;
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    if (job.ends[i] > begin) span(track, kPhaseNames[i], {begin, job.ends[i]});
+    begin = std::max(begin, job.ends[i]);
+  }
+  for (const auto& tensor : job.tensors) write_tensor(job, tensor, latest);
+}
+
+// submit: until the last tensor of the job is submitted; agree: until all ranks have agreed; queue: until the lane runs
+// it.
+void TimelineFile::write_tensor(const TimelineJob& job, const TimelineJob::Tensor& tensor, TimePoint latest) {
+  const std::string number = number_of(job);
+  tensor_event('b', tensor.name, tensor.submitted, number);
+  const std::array<std::pair<std::string_view, Span>, 4> parts{{{"submit", {tensor.submitted, latest}},
+                                                                {"agree", {latest, job.released}},
+                                                                {"queue", {job.released, job.begun}},
+                                                                {name_of(job.kind), {job.begun, job.ends.back()}}}};
+  for (const auto& [name, at] : parts) {
+    if (at.end <= at.begin) continue;
+    tensor_event('b', name, at.begin, name == "agree" ? number : "");
+    tensor_event('e', name, at.end);
+  }
+  tensor_event('e', tensor.name, job.ends.back());
+  ++tensors_;
+}
+
+void TimelineFile::tensor_event(char phase, std::string_view name, TimePoint at, const std::string& arguments) {
+  begin_event();
+  text_ += "{\"name\":";
+  text_ += json_quoted(name);
+  text_ += ",\"cat\":\"tensor\",\"ph\":\"";
+  text_ += phase;
+  text_ += "\",\"id\":\"";
+  append(text_, static_cast<std::uint64_t>(rank_));
+  text_ += '.';
+  append(text_, tensors_);
+  text_ += "\",\"pid\":";
+  append(text_, static_cast<std::uint64_t>(rank_));
+  text_ += ",\"tid\":";
+  append(text_, kLanesTrack);
+  text_ += ",\"ts\":";
+  append_micros(text_, at.time_since_epoch());
+  end_event(arguments);
+}
+
+// Waits of several threads may overlap.
+void TimelineFile::write_wait(TimePoint begin, TimePoint end) {
+  Span merged{begin, end};
+  auto first = std::find_if(waits_.begin(), waits_.end(), [&](const Span& span) { return span.end >= begin; });
+  auto last = first;
+  for (; last != waits_.end() && last->begin <= end; ++last) {
+    merged = {std::min(merged.begin, last->begin), std::max(merged.end, last->end)};
+  }
+  first = waits_.erase(first, last);
+  waits_.insert(first, merged);
+  if (waits_.size() < kMostWaits) return;
+  for (const Span& wait : waits_) span(kStepsTrack, "wait", wait);  // a caller that ends no steps
+  step_begin_ = waits_.back().end;
+  waits_.clear();
+}
+
+// The step consists of the waits for horo, and of everything else: the two sum up to it. What is before the first end
+// of a step is no whole step.
+void TimelineFile::write_step(TimePoint end) {
+  Duration waited{};
+  std::vector<std::pair<std::string_view, Span>> parts;
+  TimePoint at = step_begin_;
+  for (Span wait : waits_) {
+    wait = {std::clamp(wait.begin, at, end), std::clamp(wait.end, at, end)};
+    if (wait.end <= wait.begin) continue;
+    if (wait.begin > at) parts.emplace_back("compute", Span{at, wait.begin});
+    parts.emplace_back("wait", wait);
+    waited += wait.end - wait.begin;
+    at = wait.end;
+  }
+  if (end > at) parts.emplace_back("compute", Span{at, end});
+  const std::string sums =
+      say(R"("wait_us":)", micros(waited), R"(,"compute_us":)", micros(end - step_begin_ - waited));
+  if (steps_ == 0) {
+    span(kStepsTrack, "before the first step", {step_begin_, end});
+  } else {
+    span(kStepsTrack, say("step ", steps_), {step_begin_, end}, sums);
+  }
+  ++steps_;
+  for (const auto& [name, part] : parts) span(kStepsTrack, name, part);
+  std::erase_if(waits_, [&](const Span& wait) { return wait.end <= end; });
+  step_begin_ = end;
+}
+
+void TimelineFile::write_dropped(std::uint64_t count, TimePoint now) {
+  add(say(R"({"name":"dropped","ph":"i","s":"p","pid":)", rank_, R"(,"tid":)", kStepsTrack, R"(,"ts":)",
+          micros(now.time_since_epoch()), R"(,"args":{"records":)", count, "}}"));
+}
+
+void TimelineFile::flush() {
+  if (text_.empty()) return;
+  failed_ |= std::fwrite(text_.data(), 1, text_.size(), file_.get()) != text_.size();
+  failed_ |= std::fflush(file_.get()) != 0;
+  text_.clear();
+}
+
+void TimelineFile::close() {
+  for (const Span& wait : waits_) span(kStepsTrack, "wait", wait);
+  text_ += "\n]\n";
+  flush();
+  failed_ |= std::fclose(file_.release()) != 0;
+  if (failed_) throw std::runtime_error(say("timeline: ", path_, " is not complete: ", std::strerror(errno)));
+}
+
+}  // namespace horo

@@ -1,0 +1,57 @@
+// TimelineFile: writes the records of a timeline as events.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "horo/base/timeline.h"
+
+namespace horo {
+
+// One thread at a time.
+class TimelineFile {
+ public:
+  // Throws std::invalid_argument if the file cannot be opened.
+  TimelineFile(const std::string& path, int rank, int size, TimePoint now);
+
+  void write(const TimelineJob& job);
+  void write_wait(TimePoint begin, TimePoint end);
+  void write_step(TimePoint end);
+  void write_dropped(std::uint64_t count, TimePoint now);
+  void flush();
+  // Throws std::runtime_error if not everything could be written.
+  void close();
+
+ private:
+  struct Span {
+    TimePoint begin, end;
+  };
+  struct Closer {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  void name_track(std::uint64_t track, const std::string& name, int order);
+  void span(std::uint64_t track, std::string_view name, Span at, const std::string& arguments = "");
+  void tensor_event(char phase, std::string_view name, TimePoint at, const std::string& arguments = "");
+  void write_tensor(const TimelineJob& job, const TimelineJob::Tensor& tensor, TimePoint latest);
+  void begin_event();
+  void end_event(const std::string& arguments);
+  void add(const std::string& event);
+
+  const std::string path_;
+  const int rank_;
+  std::unique_ptr<std::FILE, Closer> file_;
+  std::string text_;      // not written yet
+  bool is_first_ = true;  // event
+  bool failed_ = false;
+  std::set<std::uint64_t> named_;  // tracks
+  TimePoint step_begin_;
+  std::vector<Span> waits_;  // in the step, merged, in order
+  std::uint64_t steps_ = 0, tensors_ = 0;
+};
+
+}  // namespace horo
