@@ -1,13 +1,24 @@
 """Process sets: subsets of the world that run separate collectives. Their ids are valid for one session."""
 
+import operator
+
 from horo import _default
 from horo._changes import held
 from horo.errors import PeerLost, not_yet
 
 
+def _rank_number(rank):
+    try:
+        return operator.index(rank)
+    except TypeError:
+        raise ValueError(f"ProcessSet: {rank!r} is not a rank; expected whole numbers, such as [0, 1]") from None
+
+
 class ProcessSet:
     """A subset of the ranks. Usable after all ranks of the world have added it, with init(process_sets=[...]) or
     add_process_set()."""
+
+    mpi_comm = None  # Horovod's attribute: no set is made from a communicator
 
     def __init__(self, ranks_or_comm, *, shrinks=False):
         """ranks_or_comm: ranks in the world, in any order.
@@ -16,7 +27,7 @@ class ProcessSet:
         that has lost a member raises PeerLost on each use. The same on all ranks; no effect in a static job."""
         if not hasattr(ranks_or_comm, "__iter__"):
             raise not_yet(f"ProcessSet({ranks_or_comm!r}); expected ranks, such as ProcessSet([0, 1])")
-        self._ranks = sorted(int(rank) for rank in ranks_or_comm)
+        self._ranks = sorted(_rank_number(rank) for rank in ranks_or_comm)
         if not self._ranks:
             raise ValueError("ProcessSet([]): expected at least one rank")
         if len(set(self._ranks)) != len(self._ranks):
@@ -53,8 +64,8 @@ class ProcessSet:
         return self._ranks.index(mine) if mine in self._ranks else -1
 
     def included(self):
-        """Whether this rank is a member; None while the set has no id."""
-        return None if self.process_set_id is None else _default.rank() in self._ranks
+        """Whether this rank is a member, before the set is added as well."""
+        return _default.rank() in self._ranks
 
     def number(self):
         """process_set_id. Raises ValueError if there is none, PeerLost if it has lost a member and cannot go on."""
@@ -238,3 +249,17 @@ def remove_process_set(process_set):
                 raise
         process_set.detach()
     return True
+
+
+def process_sets():
+    """All process sets of the session, by id; the world is the first one."""
+    sets = _default.session().world.sets
+    return [global_process_set, *(sets[number] for number in sorted(sets))]
+
+
+def process_set_by_id(process_set_id):
+    """The process set of the session with this id. Raises ValueError if there is none."""
+    for each in process_sets():
+        if each.process_set_id == process_set_id:
+            return each
+    raise ValueError(f"no process set of this session has the id {process_set_id!r}")

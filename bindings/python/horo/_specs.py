@@ -3,6 +3,9 @@
 import collections
 import ctypes
 import operator
+import os
+import sys
+import warnings
 
 from horo import _native
 
@@ -124,12 +127,27 @@ def priority_number(priority):
     return number
 
 
+_AVERAGE_IS_OLD = "Parameter `average` has been replaced with `op`: op=Average or op=Sum"
+_HORO = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def _depth_of_caller():
+    """The stacklevel of a warning in choose_op() that names the first line outside of horo."""
+    frame, depth = sys._getframe(2), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HORO):
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
 def choose_op(op, average):
     """The op that was chosen by `op` or by the older argument `average`. The default is Average."""
     if op is not None and average is not None:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    if average is not None:
+        warnings.warn(_AVERAGE_IS_OLD, DeprecationWarning, stacklevel=_depth_of_caller())
+        return Average if average else Sum
     if op is None:
-        return Average if average is None or average else Sum
+        return Average
     if op in _NUMBERS or isinstance(op, CustomOp):
         return op
     raise ValueError(f"op={op!r}; expected one of {', '.join(_OPS)}, or a result of register_op")

@@ -22,6 +22,15 @@ class ShutDown(HoroError):
     """The session was shut down before this work ended, or before this call."""
 
 
+class HostsUpdatedInterrupt(RuntimeError):
+    """Horovod's name, for scripts that catch it. horo raises it nowhere: in an elastic job the session goes on, and
+    on_change() tells of it."""
+
+    def __init__(self, skip_sync=False):
+        super().__init__(skip_sync)
+        self.skip_sync = skip_sync
+
+
 class Drained(SystemExit):
     """Raised by the step() of a DistributedOptimizer, after its update, if this rank has got a notice (horo.notice()).
     It ends the script in good order, with exit code 0, as sys.exit() does. The job goes on without this rank."""

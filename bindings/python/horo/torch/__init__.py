@@ -7,7 +7,9 @@ except ImportError as error:
     raise ImportError("horo.torch needs PyTorch: pip install torch") from error
 
 from horo._exports import *
-from horo.torch import elastic
+from horo.errors import HoroError as HorovodInternalError
+from horo.errors import HostsUpdatedInterrupt
+from horo.torch import elastic, mpi_ops
 from horo.torch.audit import audit
 from horo.torch.autograd import (
     allgather,
