@@ -42,7 +42,7 @@ def _on_exception(kind, value, trace):
 def _send(error):
     global _sent
     session = None if _session_of_now is None else _session_of_now()
-    if session is None or error is None or error is _sent or _comes_from_a_loss(error):
+    if session is None or error is None or error is _sent or comes_from_a_loss(error):
         return
     _sent = error
     try:
@@ -51,7 +51,7 @@ def _send(error):
         pass
 
 
-def _comes_from_a_loss(error):
+def comes_from_a_loss(error):
     """Whether the exception follows from the loss of another rank, which the other ranks have detected themselves."""
     seen = set()
     while error is not None and id(error) not in seen:

@@ -1,0 +1,50 @@
+"""Lists of hosts as Horovod writes them: "host:slots,host:slots", and hostfiles with lines "host slots=4"."""
+
+import re
+import socket
+
+HERE = ("localhost", "127.0.0.1", "::1", "[::1]")
+
+
+def _is_here(name):
+    own = socket.gethostname()
+    return name in (*HERE, own, own.partition(".")[0])
+
+
+def parse_hosts(text, option):
+    """[(host, slots)]; a host without a number has one slot. option: its name in messages."""
+    hosts = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::(\d+))?\s*", part)
+        if not found or found[2] == "0":
+            raise ValueError(f"{option} {text}: {part!r}; expected HOST:SLOTS, as in localhost:4")
+        hosts.append((found[1], int(found[2] or 1)))
+    return hosts
+
+
+def read_hostfile(path, option):
+    """The hosts of a file with lines "host slots=4"; empty lines and comments after # are skipped."""
+    hosts = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            line = line.partition("#")[0].strip()
+            found = re.fullmatch(r"(\S+)(?:\s+slots\s*=\s*(\d+))?", line)
+            if line and (not found or found[2] == "0"):
+                raise ValueError(f"{option} {path}, line {number}: {line!r}; expected HOST slots=SLOTS")
+            if line:
+                hosts += parse_hosts(f"{found[1]}:{found[2] or 1}", f"{option} {path}, line {number}:")
+    if not hosts:
+        raise ValueError(f"{option} {path}: no host in it; expected lines such as: localhost slots=4")
+    return hosts
+
+
+def slots_here(hosts, option):
+    """The number of slots, if all hosts are this one. Raises ValueError that names the others."""
+    others = sorted({name for name, _ in hosts if not _is_here(name)})
+    if others:
+        raise ValueError(
+            f"{option}: no ranks are started on {', '.join(others)}: this version starts them on its own host, "
+            f"{socket.gethostname()}, alone. For several hosts run on each of them: horo run --nnodes N --node-rank I "
+            "--addr HOST0:29400 --key-file KEY -n RANKS_HERE PROGRAM"
+        )
+    return sum(slots for _, slots in hosts)
