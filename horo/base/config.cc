@@ -11,10 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <stdexcept>
 #include <string_view>
 
+#include "horo/base/horovod_variables.h"
 #include "horo/base/log.h"
 #include "horo/base/mutex.h"
 #include "horo/base/settings.h"
@@ -155,10 +157,11 @@ class LoggedOnce {
 };
 
 // The ranks of a host usually have the same environment, so the host's first rank logs the warning, once.
-void warn_of_what_is_not_taken(const Launcher& launcher) {
+void warn_of_what_is_not_taken(const Config& config) {
   static LoggedOnce said;
   std::vector<std::string> texts = unknown_settings_in_environment();
-  if (!launcher.remark.empty()) texts.push_back(launcher.remark);
+  if (!config.launcher.remark.empty()) texts.push_back(config.launcher.remark);
+  std::ranges::copy(horovod_remarks(config.size > 1), std::back_inserter(texts));
   for (const std::string& text : texts) {
     if (said.is_new(text)) log_warning(text);
   }
@@ -169,7 +172,7 @@ void warn_of_what_is_not_taken(const Launcher& launcher) {
 Config config_from(const Lookup& environment, bool has_exchange) {
   Config config;
   config.launcher = detect_launcher(environment);
-  const Lookup get = with_defaults_of(config.launcher, environment);
+  const Lookup get = with_horovod_variables(with_defaults_of(config.launcher, environment));
   read_settings(get, config);
   check_ranks(get, config);
   fit_local_ranks(get, config);
@@ -194,7 +197,7 @@ Config config_from_environment(const std::map<std::string, std::string>& given, 
     return found != given.end() ? found->second.c_str() : std::getenv(name);
   };
   Config config = config_from(get, has_exchange);
-  if (config.local_rank == 0) warn_of_what_is_not_taken(config.launcher);
+  if (config.local_rank == 0) warn_of_what_is_not_taken(config);
   return config;
 }
 

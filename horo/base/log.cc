@@ -13,6 +13,8 @@
 #include <memory>
 #include <string>
 
+#include "horo/base/horovod_variables.h"
+
 namespace horo {
 namespace {
 
@@ -49,10 +51,18 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
   return spdlog::level::err;
 }
 
+void set_level_of_horovod(spdlog::logger& logger) {
+  const char* wanted = std::getenv("HOROVOD_LOG_LEVEL");
+  if (wanted == nullptr) return;
+  if (const auto level = log_level_of_horovod(wanted)) return logger.set_level(spdlog::level::from_str(*level));
+  logger.warn("HOROVOD_LOG_LEVEL=\"" + std::string(wanted) +
+              "\": expected TRACE, DEBUG, INFO, WARNING, ERROR or FATAL; using warning");
+}
+
 void set_level_from_environment(spdlog::logger& logger) {
   logger.set_level(spdlog::level::warn);
   const char* wanted = std::getenv("HORO_LOG_LEVEL");
-  if (wanted == nullptr) return;
+  if (wanted == nullptr) return set_level_of_horovod(logger);
   const std::string_view name = wanted;
   for (const char* known : {"trace", "debug", "info", "warning", "error", "off"}) {
     if (name != known) continue;

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <thread>
 
+#include "horo/base/horovod_variables.h"
 #include "horo/base/settings.h"
 #include "horo/horo.h"
 #include "ring/os/socket.h"
@@ -111,6 +112,9 @@ void examine_settings(DoctorReport& report) {
   }
   for (const std::string& unknown : unknown_settings_in_environment()) {
     report.problems.push_back({unknown, "correct the name, or unset it: it has no effect"});
+  }
+  for (const std::string& remark : horovod_remarks(config.size > 1)) {
+    report.hints.push_back({remark, "unset it, if it was meant for this job"});
   }
   add_start(report, config);
   Section settings{"settings", {}}, set{"set_in_environment", {}};

@@ -114,6 +114,22 @@ LocalWorld::Variables own_environment() {
   return variables;
 }
 
+// Horovod's names for a rank's place: scripts read them before init().
+void add_horovod_place(const Launch& launch, int local_rank, LocalWorld::Variables& variables) {
+  int cross_rank = 0, cross_size = 0;  // among the hosts that have a rank of this local number
+  for (std::size_t host = 0; host < launch.ranks_by_host.size(); ++host) {
+    if (launch.ranks_by_host[host] <= local_rank) continue;
+    ++cross_size;
+    if (host < launch.host) ++cross_rank;
+  }
+  variables["HOROVOD_RANK"] = std::to_string(launch.first_rank() + local_rank);
+  variables["HOROVOD_SIZE"] = std::to_string(launch.size());
+  variables["HOROVOD_LOCAL_RANK"] = std::to_string(local_rank);
+  variables["HOROVOD_LOCAL_SIZE"] = std::to_string(launch.ranks());
+  variables["HOROVOD_CROSS_RANK"] = std::to_string(cross_rank);
+  variables["HOROVOD_CROSS_SIZE"] = std::to_string(cross_size);
+}
+
 }  // namespace
 
 LocalWorld::LocalWorld(const Launch& launch)
@@ -131,6 +147,7 @@ LocalWorld::Variables LocalWorld::variables(int local_rank) const {
   variables["HORO_LOCAL_SIZE"] = std::to_string(launch_.ranks());
   variables["HORO_ADDR"] = address_;
   variables["HORO_KEY_FD"] = std::to_string(key_.get());
+  add_horovod_place(launch_, local_rank, variables);
   if (launch_.min_ranks > 0) variables["HORO_MIN_NP"] = std::to_string(launch_.min_ranks);
   if (!launch_.cwd.empty()) variables["PWD"] = launch_.cwd;
   for (const auto& [name, value] : launch_.variables) variables[name] = value;

@@ -144,8 +144,10 @@ void set_hosts(const RunOptions& options, Launch& launch) {
 }
 
 void set_variables(const RunOptions& options, Launch& launch) {
-  constexpr std::array kOurs = {"HORO_RANK",   "HORO_SIZE",     "HORO_LOCAL_RANK", "HORO_LOCAL_SIZE", "HORO_ADDR",
-                                "HORO_KEY_FD", "HORO_KEY_FILE", "HORO_GUARD_FD",   "HORO_MIN_NP"};
+  constexpr std::array kOurs = {"HORO_RANK",          "HORO_SIZE",          "HORO_LOCAL_RANK",   "HORO_LOCAL_SIZE",
+                                "HORO_ADDR",          "HORO_KEY_FD",        "HORO_KEY_FILE",     "HORO_GUARD_FD",
+                                "HORO_MIN_NP",        "HOROVOD_RANK",       "HOROVOD_SIZE",      "HOROVOD_LOCAL_RANK",
+                                "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"};
   for (const std::string& variable : options.variables) {
     const std::size_t equals = variable.find('=');
     const std::string name = variable.substr(0, equals);
@@ -182,6 +184,16 @@ void set_rendezvous(const RunOptions& options, Launch& launch) {
   launch.embeds_rendezvous = launch.host == 0;
 }
 
+double park_timeout_of_horovod(const Launch& launch) {
+  const char* text = std::getenv("HOROVOD_ELASTIC_TIMEOUT");
+  if (text == nullptr) return launch.park_timeout_s;
+  int seconds = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, seconds);
+  if (error == std::errc() && stop == end && seconds >= 1) return seconds;
+  refuse(std::string("HOROVOD_ELASTIC_TIMEOUT=") + text + ": expected a whole number of seconds, at least 1");
+}
+
 // max_ranks is for ranks that join, which this version does not have.
 void set_elastic(const RunOptions& options, Launch& launch) {
   if (!options.min_ranks) {
@@ -205,7 +217,7 @@ void set_elastic(const RunOptions& options, Launch& launch) {
   }
   launch.min_ranks = *options.min_ranks;
   launch.evict_after_s = options.evict_after_s.value_or(launch.evict_after_s);
-  launch.park_timeout_s = options.park_timeout_s.value_or(launch.park_timeout_s);
+  launch.park_timeout_s = options.park_timeout_s ? *options.park_timeout_s : park_timeout_of_horovod(launch);
   launch.grace_s = options.grace_s.value_or(kNoticeSeconds);
   if (!(launch.grace_s >= 0 && launch.grace_s <= kMaxNoticeSeconds)) refuse("--grace: expected 0 to 86400 seconds");
   set_rendezvous(options, launch);
