@@ -1,5 +1,6 @@
 """Horovod's API on two ranks: each of its names, with Horovod's parameters, and what calls of them do."""
 
+import importlib
 import inspect
 import re
 import warnings
@@ -9,7 +10,10 @@ import torch
 from claims import raises
 
 import horo.torch as hvd
+import horovod.torch as alias
 from horo.torch import mpi_ops
+from horovod.common import basics, elastic, exceptions, process_sets
+from horovod.torch import mpi_ops as alias_ops
 
 WORLD = """
 init(comm=None, process_sets=None)
@@ -119,6 +123,36 @@ def the_module_mpi_ops_has_the_same_functions():
         assert name == "SyncBatchNorm" or getattr(mpi_ops, name) is getattr(hvd, name), name
 
 
+def the_alias_has_the_same_objects():
+    for name, _ in functions(WORLD + COLLECTIVES + HELPERS):
+        assert getattr(alias, name) is getattr(hvd, name), name
+    for name, _ in functions(WORLD + COLLECTIVES):
+        assert getattr(alias_ops, name) is getattr(hvd, name), name
+    for module, name in re.findall(r"(\w+)\.(\w+)", ALIASES):
+        assert getattr(importlib.import_module(f"horovod.torch.{module}"), name) is getattr(hvd, name), name
+    assert exceptions.HorovodInternalError is alias.HorovodInternalError
+    assert exceptions.HostsUpdatedInterrupt is alias.HostsUpdatedInterrupt
+    for module in (alias.elastic, elastic):
+        with raises(AttributeError, "not yet: horo.torch.elastic.State"):
+            module.State
+
+
+ALIASES = """functions.broadcast_parameters functions.broadcast_optimizer_state functions.broadcast_object
+functions.allgather_object optimizer.DistributedOptimizer compression.Compression sync_batch_norm.SyncBatchNorm"""
+
+
+def horovod_common_answers_about_this_session():
+    world = basics.HorovodBasics(__file__, "mpi_lib_v2")
+    assert (world.rank(), world.size(), world.cross_size()) == (hvd.rank(), 2, 1) and world.is_homogeneous()
+    pair = hvd.add_process_set([1])
+    assert process_sets.process_sets() == [hvd.global_process_set, pair]
+    assert process_sets.process_set_by_id(0) is hvd.global_process_set
+    assert process_sets.process_set_by_id(pair.process_set_id) is pair
+    with raises(ValueError, "has the id 7"):
+        process_sets.process_set_by_id(7)
+    hvd.remove_process_set(pair)
+
+
 def the_older_argument_average_warns_at_the_line_of_the_caller():
     for average, expected in ((True, 1.5), (False, 3.0)):
         for call in (
@@ -147,7 +181,7 @@ def process_sets_are_horovods():
         with raises(ValueError, "is not a rank", repr(ranks[-1])):
             hvd.ProcessSet(ranks)
     one = hvd.add_process_set([1])
-    assert one.included() is (hvd.rank() == 1) and one.process_set_id == 1
+    assert one.included() is (hvd.rank() == 1) and one.process_set_id > 0
     assert hvd.remove_process_set(one) is True and hvd.remove_process_set(one) is False
 
 
@@ -174,6 +208,8 @@ def a_fresh_optimizer_stays_fresh_when_its_state_is_broadcast():
 claims.check(
     every_function_has_horovods_parameters,
     the_module_mpi_ops_has_the_same_functions,
+    the_alias_has_the_same_objects,
+    horovod_common_answers_about_this_session,
     the_older_argument_average_warns_at_the_line_of_the_caller,
     process_sets_are_horovods,
     errors_after_the_submit_are_horovods_internal_error,

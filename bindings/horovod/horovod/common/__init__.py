@@ -1,0 +1,1 @@
+"""Horovod's modules that no framework is part of."""

@@ -1,0 +1,3 @@
+"""horovod.run() and the command horovodrun."""
+
+from horo.runner import run  # noqa: F401

@@ -1,0 +1,4 @@
+# ruff: noqa: F401
+"""The optimizer."""
+
+from horo.torch.optimizer import DistributedOptimizer
