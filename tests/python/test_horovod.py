@@ -46,6 +46,10 @@ def test_every_name_of_horovod_has_its_parameters_and_meaning(run_program):
     run_program("horovod_names", 2)
 
 
+def test_sync_batch_norm_is_batch_norm_of_the_whole_batch(run_program):
+    run_program("sync_batch_norm", 3)
+
+
 def test_all_71_spellings_of_flags_are_known():
     assert len(COMMAND_LINES) == 71 and {spelled(words) for words in COMMAND_LINES} == set(flags.spellings())
 

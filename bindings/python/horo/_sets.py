@@ -111,6 +111,15 @@ class ProcessSet:
         """The rank in the world of a member."""
         return self._ranks[place]
 
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, _):
+        return self  # a copy of a module or an optimizer uses the same set
+
+    def __reduce__(self):
+        return _set_of, (self._ranks, self._shrinks)
+
     def __eq__(self, other):
         return isinstance(other, ProcessSet) and other is not global_process_set and self._ranks == other._ranks
 
@@ -119,6 +128,11 @@ class ProcessSet:
 
     def __repr__(self):
         return f"ProcessSet({self._ranks})"
+
+
+def _set_of(ranks, shrinks):
+    """A set that was pickled. It is in no session."""
+    return ProcessSet(ranks, shrinks=shrinks)
 
 
 class _World(ProcessSet):
@@ -156,6 +170,9 @@ class _World(ProcessSet):
 
     def rank_at(self, place):
         return place
+
+    def __reduce__(self):
+        return "global_process_set"
 
     def __eq__(self, other):
         return other is self
