@@ -1,0 +1,73 @@
+"""Six scripts with Horovod's habits, on four ranks and in one process without horo: equal losses in float64.
+
+All of them run one after the other in the same processes, because importing torch takes seconds.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+SIZE = 4
+PROGRAM = [sys.executable, str(HERE / "horovod_scripts/in_double.py")]
+BENCHMARK = "synthetic_benchmark --num-iters 2 --num-warmup-batches 1 --num-batches-per-iter 2 --batch-size 8"
+IMAGENET = "imagenet --batches-per-allreduce 2 --momentum 0.9 --wd 0.001 --warmup-epochs 0"
+SAME = ["text --clip 0.5", "multi_optimizer --steps 8", "process_sets"]
+
+
+def losses_of(command, scripts):
+    """The lines with losses, and all of the output. Horovod's scripts print on rank 0 alone."""
+    arguments = " -- ".join(scripts).split()
+    done = subprocess.run([*command, *PROGRAM, *arguments], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.removeprefix("[0] ") for line in done.stdout.splitlines()]
+    return [line for line in lines if "loss" in line.lower()], lines
+
+
+def numbers(line):
+    return [float(number) for number in re.findall(r"\d+\.\d+", line)]
+
+
+def test_scripts_of_horovod_have_the_losses_of_one_process(tmp_path):
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "one").mkdir()
+    on_ranks = f"{IMAGENET} --batch-size 4 --base-lr 0.05 --checkpoint-format {tmp_path}/ranks/{{epoch}}"
+    in_one = f"{IMAGENET} --batch-size {4 * SIZE} --base-lr 0.2 --checkpoint-format {tmp_path}/one/{{epoch}}"
+    found, output = losses_of(
+        [str(pathlib.Path(sys.executable).parent / "horovodrun"), "-np", str(SIZE)],
+        [
+            "mnist --batch-size 4 --epochs 2 --lr 0.05 --gradient-predivide-factor 3.0 --no-cuda",
+            f"{BENCHMARK} --lr 0.01",
+            f"{on_ranks} --epochs 1",
+            f"{on_ranks} --epochs 3",  # resumes from the checkpoint
+            *SAME,
+            f"{BENCHMARK} --lr 0.01 --model small --fp16-allreduce --no-cuda",
+            f"{BENCHMARK} --lr 0.04 --use-adasum",  # of equal changes
+        ],
+    )
+    expected, _ = losses_of(
+        [],
+        [
+            f"alone mnist --batch-size {4 * SIZE} --epochs 2 --lr 0.2 --no-cuda",
+            f"{BENCHMARK} --lr 0.04",
+            f"{in_one} --epochs 3",
+            *SAME,
+        ],
+    )
+    adasum, compressed = found.pop(), found.pop()
+    assert len(found) == len(expected) == 13
+    for ours, theirs in zip(found, expected):
+        assert re.sub(r"[\d.]+", "", ours) == re.sub(r"[\d.]+", "", theirs)
+        assert max(abs(a - b) for a, b in zip(numbers(ours), numbers(theirs), strict=True)) < 1e-10, (ours, theirs)
+    assert abs(numbers(compressed)[0] - numbers(found[2])[0]) < 1e-3
+    assert abs(numbers(adasum)[0] - numbers(found[2])[0]) < 1e-10
+    assert sorted(path.name for path in (tmp_path / "ranks").iterdir()) == ["1", "2", "3"]
+    for pattern in (
+        r"Model: resnet50",
+        r"Number of CPUs: 4",
+        r"Iter #1: [\d.]+ img/sec per CPU",
+        r"Img/sec per CPU: [\d.]+ \+-[\d.]+",
+        r"Total img/sec on 4 CPU\(s\): [\d.]+ \+-[\d.]+",
+    ):
+        assert any(re.fullmatch(pattern, line) for line in output), pattern
