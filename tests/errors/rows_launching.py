@@ -1,5 +1,6 @@
 """horo run: invalid command lines and ranks that fail."""
 
+import os
 import signal
 
 from table import by_command
@@ -49,6 +50,38 @@ def missing_folder(run):
 @by_command(SECTION, "Several hosts and no key", where=REFUSED, do="Make a key once and copy it to every host")
 def hosts_without_a_key(run):
     return refused(run, ["-n", "1", "--nnodes", "2", "--node-rank", "0", "--addr", "127.0.0.1:4000", "true"])
+
+
+@by_command(
+    SECTION,
+    "`horovodrun` with another host",
+    where="`horovodrun`, exit code 2, nothing is started",
+    do="One `horo run` on each host",
+)
+def horovodrun_with_another_host(run):
+    done = run([os.path.join(os.path.dirname(run.python), "horovodrun"), "-np", "4", "-H", "b:4", "true"])
+    assert done.returncode == 2, done
+    return done.stderr
+
+
+@by_command(SECTION, "An import of a part of Horovod that horo does not have", where="the import", do="As it says")
+def part_of_horovod(run):
+    done = run([run.python, "-c", "import horovod.tensorflow"])
+    assert done.returncode == 1, done
+    return done.stderr.splitlines()[-1]
+
+
+@by_command(
+    SECTION,
+    "A function of `horo.runner.run()` that raises on a rank",
+    where="the caller; the text goes on with the rank's traceback",
+    do="Fix that line",
+)
+def function_that_raises(run):
+    program = "import horo.runner; horo.runner.run(int, ['seven'], num_proc=1)"
+    done = run([run.python, "-c", program])
+    assert done.returncode == 1, done
+    return next(line for line in done.stderr.splitlines() if line.startswith("RuntimeError: "))
 
 
 def failed(run, program, code, env=None):

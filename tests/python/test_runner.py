@@ -86,10 +86,28 @@ def test_a_rank_that_is_killed_or_leaves_has_no_result():
         run(threading.Lock, num_proc=1)
 
 
+def test_an_elastic_job_returns_the_results_of_the_ranks_that_are_left():
+    def survives():
+        import horo.numpy as hvd
+
+        hvd.init()
+        start = hvd.rank()
+        if start == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while hvd.size() == 3:
+            try:
+                hvd.allreduce(numpy.ones(1), name="step")
+            except hvd.PeerLost:
+                pass
+        return start, hvd.size()
+
+    assert run(survives, num_proc=3, min_num_proc=2) == [(0, 2), (2, 2)]
+
+
 def test_arguments_are_checked_before_anything_starts():
     for options, text in [
         ({"num_proc": 0}, "num_proc=0"),
-        ({"hosts": "localhost:1", "num_proc": 2}, "the hosts have 1 slots"),
+        ({"hosts": "localhost:1", "num_proc": 2}, "expected at most 1, the slots"),
         ({"hosts": "no-such-host:2", "num_proc": 2}, "no ranks are started on no-such-host"),
         ({"hosts": "localhost:x"}, "expected HOST:SLOTS"),
         ({"hosts": "localhost", "hostfile": "x"}, "at most one"),

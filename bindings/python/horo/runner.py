@@ -56,13 +56,13 @@ def run(
             warnings.warn(f"{old} is deprecated, use {new} instead", DeprecationWarning, stacklevel=2)
             given[new] = given[old] if given[new] in (None, 1) else given[new]
     if use_gloo and use_mpi:
-        raise ValueError("horo.run: use_gloo and use_mpi; expected at most one of them")
+        raise ValueError("horo.runner.run: use_gloo and use_mpi; expected at most one of them")
     unused = [name for name in _WITHOUT_EFFECT if given[name] is not None]
     if unused:
-        warnings.warn(f"horo.run: {', '.join(unused)}: no effect (docs/from_horovod.md)", stacklevel=2)
+        warnings.warn(f"horo.runner.run: {', '.join(unused)}: no effect (docs/from_horovod.md)", stacklevel=2)
     size = given["num_proc"]
     if not isinstance(size, int) or size < 1:
-        raise ValueError(f"horo.run: num_proc={size!r}; expected a number of ranks")
+        raise ValueError(f"horo.runner.run: num_proc={size!r}; expected a number of ranks")
     _check_hosts(given, size)
     job = RankJob(size, _options(given), executable, _pickled((func, tuple(args), dict(kwargs or {}))))
     code = job.wait()
@@ -72,9 +72,9 @@ def run(
 
 def _check_hosts(given, size):
     if given["host_discovery_script"] is not None:
-        raise ValueError("horo.run: host_discovery_script is not there in this version; expected ranks of this host")
+        raise ValueError("horo.runner.run: host_discovery_script is not there in this version; expected none")
     if given["hosts"] is not None and given["hostfile"] is not None:
-        raise ValueError("horo.run: hosts and hostfile; expected at most one of them")
+        raise ValueError("horo.runner.run: hosts and hostfile; expected at most one of them")
     if given["hosts"] is not None:
         room = _hosts.slots_here(_hosts.parse_hosts(given["hosts"], "hosts"), "hosts")
     elif given["hostfile"] is not None:
@@ -82,7 +82,7 @@ def _check_hosts(given, size):
     else:
         return
     if size > room:
-        raise ValueError(f"horo.run: num_proc={size}, and the hosts have {room} slots; expected at most as many ranks")
+        raise ValueError(f"horo.runner.run: num_proc={size}: expected at most {room}, the slots of the hosts")
 
 
 def _options(given):
@@ -101,7 +101,7 @@ def _pickled(call):
     try:
         import cloudpickle
     except ImportError as error:
-        raise ImportError("horo.run needs cloudpickle: pip install cloudpickle") from error
+        raise ImportError("horo.runner.run needs cloudpickle: pip install cloudpickle") from error
     return cloudpickle.dumps(call)
 
 
@@ -113,7 +113,7 @@ def _raise_failure(job, code, expected):
         return
     for rank, report in sorted(reports, key=lambda each: each[1]["is_loss"]):
         cause = report["exception"] and pickle.loads(report["exception"])
-        raise RuntimeError(f"horo.run: rank {rank} raised {report['error']}\n\n{report['traceback']}") from cause
+        raise RuntimeError(f"horo.runner.run: rank {rank} raised {report['error']}\n\n{report['traceback']}") from cause
     missing = [rank for rank in range(expected or 0) if rank not in job.replies]
     text = f"ranks without a result: {', '.join(map(str, missing))}" if missing else "no rank has a result"
-    raise RuntimeError(f"horo.run: {text}; the job has ended with exit code {code}\n{job.story()}")
+    raise RuntimeError(f"horo.runner.run: {text}; the job has ended with exit code {code}\n{job.story()}")

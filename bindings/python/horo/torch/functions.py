@@ -1,6 +1,7 @@
 """Broadcasts of the initial state to all ranks: parameters, optimizer state, arbitrary objects; the mean of a loss.
 
-Objects are pickled, and sent only between ranks that have authenticated each other. Only this file unpickles data.
+Objects are pickled, and sent only between ranks that have authenticated each other. Only this file and run() unpickle
+data.
 """
 
 import ctypes
