@@ -1,6 +1,6 @@
 // One spdlog logger for the process, made at the first line. spdlog and fmt are used header-only, so that nothing more
 // is linked; with hidden visibility a training script may bring its own copies of both.
-#define SPDLOG_FMT_EXTERNAL
+#define SPDLOG_FMT_EXTERNAL 1  // as Debian's spdlog says itself
 #define FMT_HEADER_ONLY
 #include "horo/base/log.h"
 

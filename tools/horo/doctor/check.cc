@@ -78,7 +78,7 @@ std::string reduce_on_two_ranks() {
 
 // The value of a setting. A key is never shown, only its location.
 std::string value_of(const Setting& setting, const Config& config) {
-  const std::string value = value_in(config, setting);
+  std::string value = value_in(config, setting);
   if (!value.empty()) return value;
   const char* text = std::getenv(setting.name);
   return text == nullptr ? default_of(setting) : text;

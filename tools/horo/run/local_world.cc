@@ -163,7 +163,7 @@ std::vector<std::string> LocalWorld::environment(int local_rank) const {
   Variables all = variables(local_rank);
   all.merge(own_environment());
   std::vector<std::string> texts;
-  for (const auto& [name, value] : all) texts.push_back(name + "=" + value);
+  for (const auto& [name, value] : all) texts.push_back(std::string(name).append("=").append(value));
   return texts;
 }
 
