@@ -16,6 +16,7 @@ namespace horo {
 namespace {
 
 constexpr std::string_view kHorovodPrefix = "HOROVOD_";
+constexpr std::string_view kNoTimelineYet = "DYNAMIC";  // only from start_timeline() on
 constexpr const char* kStallSwitch = "HOROVOD_STALL_CHECK_DISABLE";
 constexpr std::int64_t kMostSeconds = 604'800;  // a week, as in the table of settings
 
@@ -95,6 +96,10 @@ Lookup with_horovod_variables(const Lookup& get) {
     if (value != nullptr && get(row.setting) == nullptr) values[row.setting] = scaled(row, value);
   }
   if (is_on(get(kStallSwitch))) values["HORO_STALL_WARNING_MS"] = "0";
+  const char* timeline = get("HOROVOD_TIMELINE");
+  if (timeline != nullptr && *timeline != '\0' && std::string_view(timeline) != kNoTimelineYet) {
+    values["HORO_TIMELINE"] = timeline;
+  }
   if (values.empty()) return get;
   return [values, get](const char* name) -> const char* {
     if (const char* value = get(name)) return value;
@@ -118,10 +123,6 @@ std::vector<std::string> horovod_remarks(bool is_placed) {
   std::string list;
   for (const std::string& name : told_names()) list.append(list.empty() ? "" : ", ").append(name);
   if (!list.empty()) remarks.push_back(list + ": no effect in horo (docs/from_horovod.md)");
-  if (const char* timeline = std::getenv("HOROVOD_TIMELINE")) {
-    remarks.push_back(std::string("HOROVOD_TIMELINE=") + timeline +
-                      ": this version writes no timeline; horo.counters() and horo.ready_times() show times");
-  }
   const char* size = std::getenv("HOROVOD_SIZE");
   const bool is_of_horovod = std::getenv("HOROVOD_GLOO_RENDEZVOUS_ADDR") != nullptr;  // horo run sets none
   if (!is_placed && is_of_horovod && size != nullptr && std::string_view(size) != "1") {
