@@ -116,6 +116,45 @@ def every_function_has_horovods_parameters():
     assert (hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product) == (0, 1, 2, 3, 4, 5)
 
 
+METHODS = """
+step(closure=None)
+synchronize()
+skip_synchronize()
+zero_grad()
+set_backward_passes_per_step(passes)
+load_state_dict(state_dict)
+"""
+SET_METHODS = """
+size()
+rank()
+included()
+"""
+COMPRESSOR_METHODS = """
+compress(tensor)
+decompress(tensor, ctx)
+"""
+NORM = "SyncBatchNorm(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)\n"
+
+
+def objects_have_horovods_methods():
+    param = torch.nn.Parameter(torch.ones(2))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([param], lr=0.1), [("param", param)])
+    assert isinstance(optimizer, torch.optim.SGD)
+    pairs = [(optimizer, METHODS), (hvd.ProcessSet([0]), SET_METHODS)]
+    pairs += [(compressor, COMPRESSOR_METHODS) for compressor in (hvd.Compression.none, hvd.Compression.fp16)]
+    for owner, methods in pairs:
+        for name, expected in functions(methods):
+            found = inspect.signature(getattr(owner, name))
+            takes_all = [each.kind for each in found.parameters.values()] == VARIADIC
+            assert takes_all or check_signature(name, expected, found) is None
+    for name, expected in functions(NORM):
+        check_signature(name, expected, inspect.signature(getattr(hvd, name)))
+    check_signature("ProcessSet", *(inspect.signature(each) for each in (lambda ranks_or_comm: None, hvd.ProcessSet)))
+
+
+VARIADIC = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+
+
 def the_module_mpi_ops_has_the_same_functions():
     for name, _ in functions(WORLD + COLLECTIVES):
         assert getattr(mpi_ops, name) is getattr(hvd, name), name
@@ -207,6 +246,7 @@ def a_fresh_optimizer_stays_fresh_when_its_state_is_broadcast():
 
 claims.check(
     every_function_has_horovods_parameters,
+    objects_have_horovods_methods,
     the_module_mpi_ops_has_the_same_functions,
     the_alias_has_the_same_objects,
     horovod_common_answers_about_this_session,
