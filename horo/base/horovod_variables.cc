@@ -16,9 +16,10 @@ namespace horo {
 namespace {
 
 constexpr std::string_view kHorovodPrefix = "HOROVOD_";
-constexpr std::string_view kNoTimelineYet = "DYNAMIC";  // only from start_timeline() on
 constexpr const char* kStallSwitch = "HOROVOD_STALL_CHECK_DISABLE";
-constexpr std::int64_t kMostSeconds = 604'800;  // a week, as in the table of settings
+constexpr const char* kTimeline = "HOROVOD_TIMELINE";
+constexpr std::string_view kTimelineLater = "DYNAMIC";  // start_timeline() may follow, as it may here without a setting
+constexpr std::int64_t kMostSeconds = 604'800;          // a week, as in the table of settings
 
 struct HorovodNumber {
   const char* variable;
@@ -36,7 +37,7 @@ constexpr std::array<HorovodNumber, 5> kNumbers = {{
 }};
 
 // Taken beside those, or true without being read: process sets can always be added.
-constexpr std::array kTaken = {kStallSwitch, "HOROVOD_LOG_LEVEL", "HOROVOD_ELASTIC_TIMEOUT",
+constexpr std::array kTaken = {kStallSwitch, kTimeline, "HOROVOD_LOG_LEVEL", "HOROVOD_ELASTIC_TIMEOUT",
                                "HOROVOD_DYNAMIC_PROCESS_SETS"};
 constexpr std::array kPlace = {"HOROVOD_RANK",       "HOROVOD_SIZE",       "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
                                "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME"};
@@ -71,7 +72,7 @@ bool is_on(const char* value) {
 bool is_told(std::string_view name) {
   const auto is_of_build = [name](std::string_view prefix) { return name.starts_with(prefix); };
   const auto is_number = [name](const HorovodNumber& row) { return name == row.variable; };
-  return name.starts_with(kHorovodPrefix) && name != "HOROVOD_TIMELINE" && !has(kTaken, name) && !has(kPlace, name) &&
+  return name.starts_with(kHorovodPrefix) && !has(kTaken, name) && !has(kPlace, name) &&
          std::none_of(kBuild.begin(), kBuild.end(), is_of_build) &&
          std::none_of(kNumbers.begin(), kNumbers.end(), is_number);
 }
@@ -96,10 +97,8 @@ Lookup with_horovod_variables(const Lookup& get) {
     if (value != nullptr && get(row.setting) == nullptr) values[row.setting] = scaled(row, value);
   }
   if (is_on(get(kStallSwitch))) values["HORO_STALL_WARNING_MS"] = "0";
-  const char* timeline = get("HOROVOD_TIMELINE");
-  if (timeline != nullptr && *timeline != '\0' && std::string_view(timeline) != kNoTimelineYet) {
-    values["HORO_TIMELINE"] = timeline;
-  }
+  const char* timeline = get(kTimeline);
+  if (timeline != nullptr && timeline != kTimelineLater) values["HORO_TIMELINE"] = timeline;
   if (values.empty()) return get;
   return [values, get](const char* name) -> const char* {
     if (const char* value = get(name)) return value;

@@ -53,10 +53,7 @@ TEST(HorovodVariables, SetWhatTheyMeanHere) {
                                    {"HOROVOD_STALL_CHECK_TIME_SECONDS", "7"},
                                    {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "90"},
                                    {"HOROVOD_GLOO_TIMEOUT_SECONDS", "600"},
-                                   {"HOROVOD_TIMELINE", "/tmp/t.json"},
                                    {"HOROVOD_START_TIMEOUT", "120"}});
-  EXPECT_EQ(config.timeline, "/tmp/t.json");
-  EXPECT_EQ(config_of({{"HOROVOD_TIMELINE", "DYNAMIC"}}).timeline, "");
   EXPECT_EQ(config.bucket_bytes, 1U << 20);
   EXPECT_EQ(config.stall_warning.count(), 7'000);
   EXPECT_EQ(config.stall_limit.count(), 90'000);
@@ -65,13 +62,18 @@ TEST(HorovodVariables, SetWhatTheyMeanHere) {
   EXPECT_EQ(config_of({{"HOROVOD_STALL_CHECK_DISABLE", "1"}, {"HOROVOD_STALL_CHECK_TIME_SECONDS", "7"}}).stall_warning,
             std::chrono::milliseconds(0));
   EXPECT_EQ(config_of({{"HOROVOD_STALL_CHECK_DISABLE", "0"}}).stall_warning, Config().stall_warning);
+  EXPECT_EQ(config_of({{"HOROVOD_TIMELINE", "/tmp/t.json"}}).timeline, "/tmp/t.json");
+  EXPECT_EQ(config_of({{"HOROVOD_TIMELINE", "DYNAMIC"}}).timeline, "");
 }
 
 TEST(HorovodVariables, LoseAgainstHoros) {
   const Config config = config_of({{"HOROVOD_FUSION_THRESHOLD", "1"},
                                    {"HORO_BUCKET_BYTES", "2"},
                                    {"HOROVOD_STALL_CHECK_DISABLE", "1"},
-                                   {"HORO_STALL_WARNING_MS", "3"}});
+                                   {"HORO_STALL_WARNING_MS", "3"},
+                                   {"HOROVOD_TIMELINE", "a"},
+                                   {"HORO_TIMELINE", "b"}});
+  EXPECT_EQ(config.timeline, "b");
   EXPECT_EQ(config.bucket_bytes, 2U);
   EXPECT_EQ(config.stall_warning.count(), 3);
 }
@@ -138,10 +140,10 @@ TEST(HorovodVariables, WithoutAnEffectAreToldInOneLine) {
 }
 
 TEST(HorovodVariables, ThatAreTakenOrOfABuildAreNotTold) {
-  for (const char* name :
-       {"HOROVOD_FUSION_THRESHOLD", "HOROVOD_LOG_LEVEL", "HOROVOD_STALL_CHECK_DISABLE", "HOROVOD_ELASTIC_TIMEOUT",
-        "HOROVOD_DYNAMIC_PROCESS_SETS", "HOROVOD_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME",
-        "HOROVOD_WITH_PYTORCH", "HOROVOD_WITHOUT_MPI", "HOROVOD_GPU_OPERATIONS", "HOROVOD_NCCL_HOME"}) {
+  for (const char* name : {"HOROVOD_FUSION_THRESHOLD", "HOROVOD_TIMELINE", "HOROVOD_LOG_LEVEL",
+                           "HOROVOD_STALL_CHECK_DISABLE", "HOROVOD_ELASTIC_TIMEOUT", "HOROVOD_DYNAMIC_PROCESS_SETS",
+                           "HOROVOD_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_WITH_PYTORCH",
+                           "HOROVOD_WITHOUT_MPI", "HOROVOD_GPU_OPERATIONS", "HOROVOD_NCCL_HOME"}) {
     EXPECT_THAT(remarks({{name, "1"}}), IsEmpty()) << name;
   }
 }

@@ -1,7 +1,7 @@
 """HorovodBasics: the calls about the world as methods of one object."""
 
 import horo
-from horo import _built
+from horo import _built, _timeline
 from horo._specs import Adasum, Average, Max, Min, Product, Sum
 
 
@@ -23,8 +23,8 @@ class HorovodBasics:
     cross_rank = staticmethod(horo.cross_rank)
     cross_size = staticmethod(horo.cross_size)
     is_homogeneous = staticmethod(_built.is_homogeneous)
-    start_timeline = staticmethod(_built.start_timeline)
-    stop_timeline = staticmethod(_built.stop_timeline)
+    start_timeline = staticmethod(_timeline.start_timeline)
+    stop_timeline = staticmethod(_timeline.stop_timeline)
     mpi_threads_supported = staticmethod(_built.mpi_threads_supported)
     mpi_enabled = staticmethod(_built.mpi_enabled)
     mpi_built = staticmethod(_built.mpi_built)
