@@ -127,8 +127,8 @@ void TimelineFile::write(const TimelineJob& job) {
              : job.lane == 0 ? "collectives of the world"
                              : say("collectives of process set ", job.lane),
              static_cast<int>(std::min<std::uint64_t>(track, INT_MAX)));
-  TimePoint latest = job.tensors.empty() ? job.released : job.tensors.front().submitted;
-  for (const auto& tensor : job.tensors) latest = std::max(latest, tensor.submitted);
+  const auto last = std::ranges::max_element(job.tensors, {}, &TimelineJob::Tensor::submitted);
+  const TimePoint latest = last == job.tensors.end() ? job.released : last->submitted;
   std::string arguments = number_of(job) + ",\"set\":";
   arguments += is_mail ? "-1" : std::to_string(job.lane);
   arguments += ",\"tensors\":";
@@ -145,25 +145,28 @@ void TimelineFile::write(const TimelineJob& job) {
     if (job.ends[i] > begin) span(track, kPhaseNames[i], {begin, job.ends[i]});
     begin = std::max(begin, job.ends[i]);
   }
-  for (const auto& tensor : job.tensors) write_tensor(job, tensor, latest);
+  if (last != job.tensors.end()) write_tensors(job, *last);
 }
 
-// submit: until the last tensor of the job is submitted; agree: until all ranks have agreed; queue: until the lane runs
-// it.
-void TimelineFile::write_tensor(const TimelineJob& job, const TimelineJob::Tensor& tensor, TimePoint latest) {
+// The tensors of a job end together, so the parts of its way are written once, with its last tensor. agree: until all
+// ranks have agreed; queue: until the lane runs it.
+void TimelineFile::write_tensors(const TimelineJob& job, const TimelineJob::Tensor& last) {
   const std::string number = number_of(job);
-  tensor_event('b', tensor.name, tensor.submitted, number);
-  const std::array<std::pair<std::string_view, Span>, 4> parts{{{"submit", {tensor.submitted, latest}},
-                                                                {"agree", {latest, job.released}},
-                                                                {"queue", {job.released, job.begun}},
-                                                                {name_of(job.kind), {job.begun, job.ends.back()}}}};
-  for (const auto& [name, at] : parts) {
-    if (at.end <= at.begin) continue;
-    tensor_event('b', name, at.begin, name == "agree" ? number : "");
-    tensor_event('e', name, at.end);
+  for (const auto& tensor : job.tensors) {
+    tensor_event('b', tensor.name, tensor.submitted, number);
+    if (&tensor == &last) {
+      const std::array<std::pair<std::string_view, Span>, 3> parts{{{"agree", {tensor.submitted, job.released}},
+                                                                    {"queue", {job.released, job.begun}},
+                                                                    {name_of(job.kind), {job.begun, job.ends.back()}}}};
+      for (const auto& [name, at] : parts) {
+        if (at.end <= at.begin) continue;
+        tensor_event('b', name, at.begin, "");
+        tensor_event('e', name, at.end, "");
+      }
+    }
+    tensor_event('e', tensor.name, job.ends.back(), "");
+    ++tensors_;
   }
-  tensor_event('e', tensor.name, job.ends.back());
-  ++tensors_;
 }
 
 void TimelineFile::tensor_event(char phase, std::string_view name, TimePoint at, const std::string& arguments) {

@@ -36,8 +36,8 @@ class TimelineFile {
 
   void name_track(std::uint64_t track, const std::string& name, int order);
   void span(std::uint64_t track, std::string_view name, Span at, const std::string& arguments = "");
-  void tensor_event(char phase, std::string_view name, TimePoint at, const std::string& arguments = "");
-  void write_tensor(const TimelineJob& job, const TimelineJob::Tensor& tensor, TimePoint latest);
+  void tensor_event(char phase, std::string_view name, TimePoint at, const std::string& arguments);
+  void write_tensors(const TimelineJob& job, const TimelineJob::Tensor& last);
   void begin_event();
   void end_event(const std::string& arguments);
   void add(const std::string& event);
