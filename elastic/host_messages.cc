@@ -3,7 +3,7 @@
 #include "elastic/host_messages.h"
 
 #include <algorithm>
-#include <numeric>
+#include <iterator>
 #include <utility>
 
 #include "horo/base/check.h"
@@ -145,21 +145,30 @@ HostEvent read_event(Reader& in, Kind kind) {
   }
 }
 
-void write(Writer& out, const HostPast& past) {
+void write(Writer& out, const MemberPast& member) {
+  HORO_CHECK(member.events.size() <= kMaxEvents);
+  out.u32(member.id);
+  out.u32(member.viewed);
+  out.count(member.events.size());
+  for (const HostEvent& event : member.events) write(out, event);
+}
+
+void write_head(Writer& out, const HostPast& past, bool is_last, std::size_t members) {
   out.kind(Kind::kPast);
-  out.count(past.members.size());
-  for (const MemberPast& member : past.members) {
-    HORO_CHECK(member.events.size() <= kMaxEvents);
-    out.u32(member.id);
-    out.u32(member.viewed);
-    out.count(member.events.size());
-    for (const HostEvent& event : member.events) write(out, event);
-  }
   out.u64(past.told);
+  out.flag(is_last);
+  out.count(members);
+}
+
+void write(Writer& out, const HostPast& past) {
+  write_head(out, past, past.is_last, past.members.size());
+  for (const MemberPast& member : past.members) write(out, member);
 }
 
 HostPast read_past(Reader& in) {
   HostPast past;
+  past.told = in.u64();
+  past.is_last = in.flag();
   for (std::size_t left = in.some(12, kMaxMembers, "members"); left > 0; --left) {
     MemberPast member;
     member.id = in.u32();
@@ -171,7 +180,6 @@ HostPast read_past(Reader& in) {
     }
     past.members.push_back(std::move(member));
   }
-  past.told = in.u64();
   return past;
 }
 
@@ -265,21 +273,6 @@ AgentSays read_agent_says(Reader& in) {
 
 // ---- JobSpec.
 
-std::uint32_t JobSpec::members() const {
-  return std::accumulate(ranks_by_host.begin(), ranks_by_host.end(), 0U);
-}
-
-MemberId JobSpec::first_member(std::size_t host) const {
-  return std::accumulate(ranks_by_host.begin(), ranks_by_host.begin() + static_cast<std::ptrdiff_t>(host), 0U);
-}
-
-std::size_t JobSpec::host_of(MemberId id) const {
-  HORO_CHECK(id < members());
-  std::size_t host = 0;
-  for (; id >= ranks_by_host[host]; ++host) id -= ranks_by_host[host];
-  return host;
-}
-
 std::vector<std::byte> encode(const JobSpec& spec) {
   Writer out = begin_message();
   out.kind(Kind::kSpec);
@@ -326,6 +319,38 @@ std::vector<std::byte> encode(const AgentSays& message) {
   Writer out = begin_message();
   std::visit([&](const auto& one) { write(out, one); }, message);
   return out.take();
+}
+
+std::vector<std::vector<std::byte>> encode_parts(const HostPast& past, std::size_t part_bytes) {
+  std::vector<std::vector<std::byte>> parts;
+  std::vector<std::byte> body;
+  std::size_t members = 0;
+  const auto end_part = [&](bool is_last) {
+    Writer out = begin_message();
+    write_head(out, past, is_last, std::exchange(members, 0));
+    out.raw(body);
+    body.clear();
+    parts.push_back(out.take());
+  };
+  for (const MemberPast& member : past.members) {
+    Writer one;
+    write(one, member);
+    const std::vector<std::byte> bytes = one.take();
+    if (members > 0 && body.size() + bytes.size() > part_bytes) end_part(false);
+    body.insert(body.end(), bytes.begin(), bytes.end());
+    ++members;
+  }
+  end_part(true);
+  return parts;
+}
+
+void append(HostPast part, HostPast& past) {
+  const bool is_first = past.members.empty();
+  if (!is_first && (part.members.empty() || part.members.front().id <= past.members.back().id))
+    throw ProtocolError("members are not in ascending order");
+  std::move(part.members.begin(), part.members.end(), std::back_inserter(past.members));
+  past.told = part.told;
+  past.is_last = part.is_last;
 }
 
 std::vector<std::byte> encode_head(const SendToMembers& order, std::size_t message_bytes) {

@@ -18,9 +18,10 @@
 
 namespace horo {
 
-inline constexpr std::uint8_t kHostMessageVersion = 102;  // never that of a packet (packets.h)
+inline constexpr std::uint8_t kHostMessageVersion = 103;  // never that of a packet (packets.h)
 inline constexpr std::size_t kMaxHosts = 1'024;
 inline constexpr std::size_t kMaxHostMessage = kMaxMemberMessage + (1 << 20);  // bytes of an encoded message
+inline constexpr std::size_t kMaxPastOfMember = kMaxEffectBytes + (1 << 20);   // bytes, on average over a host's
 inline constexpr std::size_t kMaxStoryLine = 4'096;                            // bytes; longer lines are cut
 
 // What all hosts have to agree on. Members are numbered by host.
@@ -49,6 +50,7 @@ struct MemberPast {
 struct HostPast {
   std::vector<MemberPast> members;  // of this host, ascending
   std::uint64_t told = 0;           // lines of the story that were printed here
+  bool is_last = true;              // part; else the next one follows, with members of higher ids
 };
 using GuardSays = std::variant<HostPast, HostEvent>;
 
@@ -88,9 +90,13 @@ using AgentSays = std::variant<HostOrder, TellPast, Contact, LockedOut>;
 std::vector<std::byte> encode(const JobSpec& spec);
 std::vector<std::byte> encode(const GuardSays& message);
 std::vector<std::byte> encode(const AgentSays& message);
+// The whole past as messages, each of at most so many bytes and those of one member.
+std::vector<std::vector<std::byte>> encode_parts(const HostPast& past, std::size_t part_bytes = 4 << 20);
 // What comes before encode(*order.message), of so many bytes, in the encoding of this order.
 std::vector<std::byte> encode_head(const SendToMembers& order, std::size_t message_bytes);
 std::vector<std::byte> encode(const JobView& view);
+// Throws ProtocolError if `part` does not follow.
+void append(HostPast part, HostPast& past);
 JobSpec decode_job_spec(std::span<const std::byte> bytes);
 GuardSays decode_guard_says(std::span<const std::byte> bytes);
 AgentSays decode_agent_says(std::span<const std::byte> bytes);

@@ -159,11 +159,15 @@ class Agent {
   // be told again what its members need.
   std::optional<HostPast> ask_past() {
     guard_.send(TellPast{});
+    HostPast past;
     while (!guard_.is_closed()) {
       const auto message = guard_.receive(Clock::now() + kAnswer);
       if (!message) continue;
       GuardSays says = decode_guard_says(*message);
-      if (auto* past = std::get_if<HostPast>(&says)) return std::move(*past);
+      auto* part = std::get_if<HostPast>(&says);
+      if (part == nullptr) continue;
+      append(std::move(*part), past);
+      if (past.is_last) return past;
     }
     return std::nullopt;
   }

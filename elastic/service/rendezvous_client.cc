@@ -14,6 +14,7 @@ using std::chrono::milliseconds;
 namespace rpc = rendezvous::v1;
 
 constexpr milliseconds kCallLimit{5'000};
+constexpr milliseconds kPartLimit{4'000};  // more for each further part of a past: 8 Mbit/s
 constexpr milliseconds kConnectLimit{2'000};
 
 std::string bytes_text(const std::vector<std::byte>& bytes) {
@@ -102,12 +103,23 @@ Credentials RendezvousClient::enroll(std::uint32_t host, std::uint64_t incarnati
 
 Registration RendezvousClient::register_host(const HostHello& hello) {
   calls_->connect();
+  const std::vector<std::vector<std::byte>> parts = encode_parts(hello.past);
+  grpc::ClientContext context;
+  const milliseconds limit = kCallLimit + kPartLimit * static_cast<int>(parts.size() - 1);
+  context.set_deadline(std::chrono::system_clock::now() + limit);
+  rpc::RegisterReply reply;
+  const auto stream = calls_->stub->Register(&context, &reply);
   rpc::RegisterRequest request;
   request.set_host(hello.host);
   request.set_incarnation(hello.incarnation);
   request.set_spec(bytes_text(encode(hello.spec)));
-  request.set_past(bytes_text(encode(GuardSays(hello.past))));
-  const rpc::RegisterReply reply = calls_->call(&rpc::Rendezvous::Stub::Register, request, kCallLimit);
+  for (const std::vector<std::byte>& part : parts) {
+    request.set_past(bytes_text(part));
+    if (!stream->Write(request)) break;
+    request.Clear();
+  }
+  stream->WritesDone();
+  if (const grpc::Status status = stream->Finish(); !status.ok()) fail(status);
   return {reply.registration(), reply.term(), milliseconds(reply.lease_ms())};
 }
 

@@ -120,28 +120,6 @@ grpc::ServerUnaryReactor* RendezvousService::Enroll(grpc::CallbackServerContext*
   });
 }
 
-grpc::ServerUnaryReactor* RendezvousService::Register(grpc::CallbackServerContext* context,
-                                                      const rpc::RegisterRequest* request, rpc::RegisterReply* reply) {
-  return answer(context, [&] {
-    const std::string name = host_name_of(request->host(), request->incarnation());
-    const std::optional<std::string> caller = owner_.caller(*context);
-    if (caller != name) throw HostRefused("the certificate is not that of " + name);
-    HostHello hello{decode_job_spec(request_bytes(request->spec())), request->host(), request->incarnation(), {}};
-    GuardSays past = decode_guard_says(request_bytes(request->past()));
-    if (!std::holds_alternative<HostPast>(past)) throw ProtocolError("a host without a past");
-    hello.past = std::get<HostPast>(std::move(past));
-    MutexLock lock(mutex_);
-    check_fault();
-    check_evicted(caller);
-    const Registration registration = core_.register_host(hello, Clock::now());
-    names_[request->host()] = name;
-    wake_timer();
-    reply->set_registration(registration.number);
-    reply->set_term(registration.term);
-    reply->set_lease_ms(static_cast<std::uint32_t>(registration.lease.count()));
-  });
-}
-
 grpc::ServerUnaryReactor* RendezvousService::Report(grpc::CallbackServerContext* context,
                                                     const rpc::ReportRequest* request, rpc::ReportReply*) {
   return answer(context, [&] {
@@ -238,8 +216,7 @@ std::uint32_t RendezvousService::host_of(std::uint64_t registration, const std::
   return host;
 }
 
-template <class Call>
-grpc::Status RendezvousService::status_of(const Call& call) {
+grpc::Status RendezvousService::status_of(const std::function<void()>& call) {
   try {
     call();
     return grpc::Status::OK;

@@ -49,9 +49,8 @@ class RendezvousService final : public RendezvousCalls {
 
   grpc::ServerUnaryReactor* Enroll(grpc::CallbackServerContext* context, const rendezvous::v1::EnrollRequest* request,
                                    rendezvous::v1::EnrollReply* reply) override;
-  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
-                                     const rendezvous::v1::RegisterRequest* request,
-                                     rendezvous::v1::RegisterReply* reply) override;
+  grpc::ServerReadReactor<rendezvous::v1::RegisterRequest>* Register(grpc::CallbackServerContext* context,
+                                                                     rendezvous::v1::RegisterReply* reply) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context, const rendezvous::v1::ReportRequest* request,
@@ -63,6 +62,7 @@ class RendezvousService final : public RendezvousCalls {
 
  private:
   class OrderStream;
+  class RegisterStream;
 
   // Throws HostEvicted if it is the name of an evicted host.
   void check_evicted(const std::optional<std::string>& caller) const REQUIRES(mutex_);
@@ -71,8 +71,8 @@ class RendezvousService final : public RendezvousCalls {
   void check_fault() const REQUIRES(mutex_);
   void wake_timer() REQUIRES(mutex_);
   void start(OrderStream& stream, const grpc::CallbackServerContext& context, const grpc::ByteBuffer& request);
-  template <class Call>
-  grpc::Status status_of(const Call& call);
+  Registration register_host(const RegisterStream& stream, const HostHello& hello, const std::string& caller);
+  grpc::Status status_of(const std::function<void()>& call);
   template <class Call>
   grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, const Call& call);
   void write_orders(std::uint32_t host) REQUIRES(mutex_);
@@ -89,8 +89,9 @@ class RendezvousService final : public RendezvousCalls {
   TimePoint timer_until_ GUARDED_BY(mutex_) = TimePoint::max();
   OrderEncoder encoder_ GUARDED_BY(mutex_);
   RendezvousCore core_ GUARDED_BY(mutex_);
-  std::map<std::uint32_t, std::string> names_ GUARDED_BY(mutex_);     // that are registered, by host
-  std::map<std::uint32_t, OrderStream*> streams_ GUARDED_BY(mutex_);  // by host
+  std::map<std::uint32_t, std::string> names_ GUARDED_BY(mutex_);            // that are registered, by host
+  std::map<std::uint32_t, OrderStream*> streams_ GUARDED_BY(mutex_);         // by host
+  std::map<std::uint32_t, RegisterStream*> registering_ GUARDED_BY(mutex_);  // the last stream of each host
   std::string fault_ GUARDED_BY(mutex_);
   std::jthread timer_;
 };

@@ -191,6 +191,48 @@ TEST(HostMessages, APastOutOfBoundsIsRefused) {
   refused(large);
 }
 
+// 8 members with as many effects as a member keeps.
+TEST(HostMessages, APastOverTheLimitOfAMessageTravelsInParts) {
+  HostPast past;
+  past.told = 7;
+  for (MemberId id = 3; id < 11; ++id) {
+    Frozen frozen{1, {{0, id}}, std::nullopt, "rank 0 died", 8};
+    for (std::uint64_t place = 1; place <= 8; ++place) {
+      frozen.effects[place] = Bytes(kMaxEffectBytes / 8, static_cast<std::byte>(id));
+    }
+    past.members.push_back({id, 1, {MemberSent{id, Installed{1}}, MemberSent{id, std::move(frozen)}}});
+  }
+  const std::vector<Bytes> parts = encode_parts(past);
+  EXPECT_EQ(parts.size(), 8U);
+  HostPast found;
+  std::size_t bytes = 0;
+  for (const Bytes& part : parts) {
+    EXPECT_LE(part.size(), kMaxPastOfMember);
+    EXPECT_TRUE(found.members.empty() || !found.is_last);
+    bytes += part.size();
+    append(std::get<HostPast>(decode_guard_says(part)), found);
+  }
+  EXPECT_GT(bytes, kMaxHostMessage);
+  EXPECT_EQ(encode_parts(found), parts);
+  EXPECT_EQ(found.told, 7U);
+}
+
+TEST(HostMessages, PartsOfAPastAreAsSmallAsTheyCanBeAndInOrder) {
+  HostPast past;
+  for (MemberId id = 0; id < 5; ++id) past.members.push_back({id, 0, {MemberStopped{id}}});
+  EXPECT_EQ(encode_parts(past).size(), 1U);
+  EXPECT_EQ(encode_parts(past)[0], encode(GuardSays(past)));
+  EXPECT_EQ(encode_parts(past, 40).size(), 3U);  // 17 bytes of each member
+  EXPECT_EQ(encode_parts(past, 0).size(), 5U);
+  EXPECT_EQ(encode_parts({}).size(), 1U);
+  HostPast found;
+  const auto part = [](MemberId id) { return HostPast{{{id, 0, {}}}, 0, false}; };
+  append(part(2), found);
+  for (const HostPast& wrong : {part(1), part(2), HostPast{}}) EXPECT_THROW(append(wrong, found), ProtocolError);
+  append(part(3), found);
+  EXPECT_EQ(found.members.size(), 2U);
+}
+
 TEST(HostMessages, LongTextsAreCut) {
   const AgentSays says = decode_agent_says(encode(AgentSays(HostOrder(StoryTold{1, std::string(1 << 20, 'x')}))));
   EXPECT_EQ(std::get<StoryTold>(std::get<HostOrder>(says)).text.size(), kMaxStoryLine);

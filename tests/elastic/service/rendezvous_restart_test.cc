@@ -157,6 +157,30 @@ TEST_F(RendezvousRestart, NobodyIsEvictedForTheGracePeriod) {
   EXPECT_FALSE(members()[0].is_evicted);
 }
 
+// 64 MiB: the View has the effects that one of them lacks.
+TEST_F(RendezvousRestart, AHostOfEightMembersWithAsManyEffectsAsTheyKeepGoesOn) {
+  spec.ranks_by_host = {8, 1};
+  store.record = {};
+  start();
+  join(0);
+  join(1);
+  start();
+  join(1);
+  report(1, MemberSent{8, frozen(8, 0)});
+  HostHello told = hello(0);
+  for (MemberPast& member : told.past.members) {
+    Frozen large = frozen(member.id, 0);
+    large.applied = 1;
+    large.effects[1] = std::vector<std::byte>(kMaxEffectBytes, std::byte{7});
+    member.events = {MemberSent{member.id, Installed{0}}, MemberSent{member.id, std::move(large)}};
+  }
+  join(told);
+  EXPECT_THAT(sent<View>(0), SizeIs(8));
+  const auto views = sent<View>(1);
+  ASSERT_THAT(views, SizeIs(1));
+  EXPECT_EQ(views[0].second.effects.at(1).size(), kMaxEffectBytes);
+}
+
 TEST(JobRecord, IsTheSameAfterARoundTripAndKnowsItsEvictedHosts) {
   JobRecord record;
   record.term = 7;

@@ -119,15 +119,10 @@ class SimulatedHost final : public grpc::ClientReadReactor<rpc::Orders> {
   }
 
   void join() {
-    call(&Calls::Register, register_, [this](const rpc::RegisterReply& reply) {
-      registration_ = reply.registration();
-      watch_.set_registration(registration_);
-      name_call(watching_);
-      stub_->async()->Watch(&watching_, &watch_, this);
-      StartRead(&orders_);
-      StartCall();
-      tallies_.registered.add();
-    });
+    name_call(joining_.context);
+    stub_->async()->Register(&joining_.context, &joining_.reply, &joining_);
+    joining_.StartWriteLast(&register_, {});
+    joining_.StartCall();
   }
   void run(std::uint32_t epoch) {
     rpc::ReportRequest request;
@@ -164,6 +159,23 @@ class SimulatedHost final : public grpc::ClientReadReactor<rpc::Orders> {
   void OnDone(const grpc::Status&) override { done_.add(); }
 
  private:
+  struct Joining final : grpc::ClientWriteReactor<rpc::RegisterRequest> {
+    explicit Joining(SimulatedHost& joins) : host(joins) {}
+    void OnDone(const grpc::Status& status) override { host.on_joined(status); }
+    SimulatedHost& host;
+    grpc::ClientContext context;
+    rpc::RegisterReply reply;
+  };
+  void on_joined(const grpc::Status& status) {
+    if (!status.ok()) return tallies_.failures.add();
+    registration_ = joining_.reply.registration();
+    watch_.set_registration(registration_);
+    name_call(watching_);
+    stub_->async()->Watch(&watching_, &watch_, this);
+    StartRead(&orders_);
+    StartCall();
+    tallies_.registered.add();
+  }
   void name_call(grpc::ClientContext& context) const { context.AddMetadata("name", name_); }
   void add(rpc::ReportRequest& request, const HostEvent& event) const {
     request.add_events(as_text(encode(GuardSays(event))));
@@ -216,6 +228,7 @@ class SimulatedHost final : public grpc::ClientReadReactor<rpc::Orders> {
   std::vector<MemberId> ids_;
   grpc::ClientContext watching_;
   rpc::RegisterRequest register_;
+  Joining joining_{*this};
   std::uint64_t registration_ = 0;
   rpc::WatchRequest watch_;
   rpc::ReportRequest frozen_;

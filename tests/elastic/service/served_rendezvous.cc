@@ -125,7 +125,18 @@ grpc::Status RawClient::enroll(std::uint32_t host, std::uint64_t incarnation, co
 }
 
 grpc::Status RawClient::register_host(const rpc::RegisterRequest& request, rpc::RegisterReply& reply) {
-  return call(&rpc::Rendezvous::Stub::Register, request, reply);
+  return register_host(std::vector{request}, reply);
+}
+
+grpc::Status RawClient::register_host(const std::vector<rpc::RegisterRequest>& parts, rpc::RegisterReply& reply) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + 60s);
+  const auto stream = stub_->Register(&context, &reply);
+  for (const rpc::RegisterRequest& part : parts) {
+    if (!stream->Write(part)) break;
+  }
+  stream->WritesDone();
+  return stream->Finish();
 }
 
 grpc::Status RawClient::report(std::uint64_t registration, const std::string& event) {

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "elastic/host_messages.h"
 #include "elastic/service/credentials.h"
@@ -65,6 +66,7 @@ class RawClient {
   grpc::Status enroll(std::uint32_t host, std::uint64_t incarnation, const std::string& certificate_request,
                       rpc::EnrollReply& reply);
   grpc::Status register_host(const rpc::RegisterRequest& request, rpc::RegisterReply& reply);
+  grpc::Status register_host(const std::vector<rpc::RegisterRequest>& parts, rpc::RegisterReply& reply);
   grpc::Status report(std::uint64_t registration, const std::string& event);
   grpc::Status beat(std::uint64_t registration);
   grpc::Status status();

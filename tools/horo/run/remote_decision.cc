@@ -214,7 +214,7 @@ class RemoteDecision final : public Decision {
     for (const auto& [id, known] : known_) past.members.push_back(known.past(id));
     past.told = told_;
     is_past_told_ = true;
-    socket_->send(encode(GuardSays(past)));
+    for (std::vector<std::byte>& part : encode_parts(past)) socket_->send(std::move(part));
   }
 
   void handle(const Contact& contact) {
