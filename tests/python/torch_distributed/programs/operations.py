@@ -242,17 +242,18 @@ def messages():
 
 
 def messages_from_any_source():
-    for turn in range(3):
-        if me() == 0:
-            found = {}
-            for _ in range(size() - 1):
-                tensor = torch.zeros(2)
-                source = dist.recv(tensor)
-                found[source] = tensor
-            for source in range(1, size()):
-                equal(found[source], torch.full((2,), float(source + turn)))
-        else:
+    turns = 3
+    if me() == 0:
+        found = {source: [] for source in range(1, size())}
+        for _ in range(turns * (size() - 1)):  # a source may be ahead of another one, and has an order of its own
+            tensor = torch.zeros(2)
+            found[dist.recv(tensor)].append(tensor)
+        for source, tensors in found.items():
+            equal(torch.stack(tensors), torch.arange(source, source + turns).float().repeat(2, 1).T)
+    else:
+        for turn in range(turns):
             dist.send(torch.full((2,), float(me() + turn)), 0)
+    dist.barrier()
     if me() == 0:
         tensor = torch.zeros(2)
         for source in reversed(range(1, size())):  # the receives that are still posted serve these

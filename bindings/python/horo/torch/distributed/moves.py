@@ -26,11 +26,15 @@ class Moves(Reductions):
         flight = self._start(("broadcast", dtype, count, root), fields, (memory, memory))
         return self._work("broadcast", [flight], ([tensor], put), timeout or opts)
 
-    def _gather(self, call, source, target, size):
-        """The flight of an all_gather into memory. size: elements of the result, equal on all ranks."""
+    def _gather(self, source, target, counts):
+        """The flight of an all_gather into memory. counts: elements from each member. Members that disagree about a
+        count get a Mismatch."""
         dtype, count = dtype_of(source)
-        fields = {"kind": _native.ALL_GATHER, "dtype": dtype, "shape": (count,)}
-        return self._start(("all_gather", dtype, size), fields, (readable(source), target))
+        total, counts[self.rank()] = sum(counts), count
+        fields = {"kind": _native.ALL_GATHER, "dtype": dtype, "shape": (count,), "counts_known": 1}
+        if len(set(counts)) > 1:
+            fields["splits"] = tuple(counts)
+        return self._start(("all_gather", dtype, total), fields, (readable(source), target))
 
     def _finish_gather(self, call, flight, expected, put):
         """Checks how many elements each rank has sent."""
@@ -46,13 +50,18 @@ class Moves(Reductions):
 
     def allgather(self, outputs, inputs, opts=None, timeout=None):
         pieces, source = single_list(outputs, "all_gather"), single(inputs, "all_gather")
-        self._check_count("all_gather", pieces)
-        self._check_dtypes("all_gather", [source, *pieces])
+        started = self._gather_pieces("all_gather", pieces, source)
+        return self._joint("all_gather", [started], [pieces], timeout or opts)
+
+    def _gather_pieces(self, call, pieces, source):
+        """The flight, and what leaves its result in the pieces."""
+        self._check_count(call, pieces)
+        self._check_dtypes(call, [source, *pieces])
         target, put = room_for(pieces)
-        flight = self._gather("all_gather", source, target, target.numel())
         expected = [dtype_of(piece)[1] for piece in pieces]
-        finish = self._finish_gather("all_gather", flight, expected, put)
-        return self._work("all_gather", [flight], ([pieces], finish), timeout or opts)
+        counts = expected.copy()
+        flight = self._gather(source, target, counts)
+        return flight, put if counts == expected else self._finish_gather(call, flight, expected, put)
 
     def _check_dtypes(self, call, tensors):
         dtypes = {tensor.dtype for tensor in tensors}
@@ -60,14 +69,11 @@ class Moves(Reductions):
             raise ValueError(f"{call}: the tensors are of {', '.join(sorted(map(str, dtypes)))}; expected one dtype")
 
     def allgather_coalesced(self, outputs, inputs, opts=None):
-        works = []
+        call, started = "all_gather_coalesced", []
         for number, source in enumerate(inputs):
-            pieces = [of_rank[number] for of_rank in outputs]
-            target, put = room_for(pieces)
-            flight = self._gather("all_gather", check(source, "all_gather_coalesced"), target, target.numel())
-            expected = [dtype_of(piece)[1] for piece in pieces]
-            works.append((flight, self._finish_gather("all_gather_coalesced", flight, expected, put)))
-        return self._joint("all_gather_coalesced", works, [list(of_rank) for of_rank in outputs], opts)
+            pieces = [check(of_rank[number], call) for of_rank in outputs]
+            started.append(self._gather_pieces(call, pieces, check(source, call)))
+        return self._joint(call, started, [list(of_rank) for of_rank in outputs], opts)
 
     def _gather_single(self, call, output, source):
         check(output, call), check(source, call)
@@ -78,8 +84,7 @@ class Moves(Reductions):
                 f"{self.size()} times as many in the output, one part for each rank"
             )
         target, put = writable(output)
-        flight = self._gather(call, source, target, dtype_of(output)[1])
-        return flight, self._finish_gather(call, flight, [dtype_of(source)[1]] * self.size(), put)
+        return self._gather(source, target, [dtype_of(source)[1]] * self.size()), put
 
     def all_gather_single(self, output, input, opts=None, timeout=None):
         started = self._gather_single("all_gather_single", output, input)
