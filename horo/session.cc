@@ -39,6 +39,13 @@ FirstLinks first_links_by(const Config& config, const Exchange& exchange) {
   };
 }
 
+// Before the ranks connect: a file that cannot be written is this rank's error alone.
+std::unique_ptr<Timeline> timeline_for(const Config& config) {
+  auto timeline = std::make_unique<Timeline>();
+  if (!config.timeline.empty()) timeline->start(timeline_path(config.timeline, config.rank), config.rank, config.size);
+  return timeline;
+}
+
 FirstLinks given(Links links) {
   return [given = std::make_shared<Links>(std::move(links))](const IsCancelled&) { return std::move(*given); };
 }
@@ -57,7 +64,7 @@ Session::Session(const Config& config, const FirstLinks& first, Reconnect reconn
     : config_(config),
       generation_(fork_generation()),
       pid_(::getpid()),
-      timeline_(std::make_unique<Timeline>()),
+      timeline_(timeline_for(config)),
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_, timeline_.get())),
       callers_(std::make_unique<Callers>()),
@@ -65,7 +72,6 @@ Session::Session(const Config& config, const FirstLinks& first, Reconnect reconn
                                        EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_})) {
   set_check_context(config.rank, config.size, kFirstEpoch);
   set_log_rank(config.rank);
-  if (!config.timeline.empty()) start_timeline(config.timeline);
 }
 
 // A forked child leaks its copies: their destructors might wait for locks or threads that exist in the parent only.
