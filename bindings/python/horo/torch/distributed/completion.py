@@ -5,7 +5,7 @@ order on all ranks. So a lane runs its jobs one after another in the order of su
 future of its own gets it completed in another lane, that of the job. A lane has a thread only while it has jobs.
 
 What a callback starts, and what the program starts meanwhile, has no common order on the ranks. So what a callback
-starts has the name of the work that it follows in its own (cause()).
+starts has in its name the work and the number of the callback (cause(), futures.py).
 
 The threads are no daemons, because Python may end a daemon inside a torch call. They end with the main thread.
 """
@@ -64,15 +64,15 @@ class Lane:
 
 
 def cause():
-    """The name of the work whose callbacks this thread runs, or None."""
+    """The name of the callback that this thread runs, or None."""
     return getattr(_now, "cause", None)
 
 
-def run_callbacks_of(name, complete):
-    """Calls complete(), which runs the callbacks of the work of this name."""
+def run_callbacks_of(name, run):
+    """Returns run(), which is a callback that is known by this name."""
     before, _now.cause = cause(), name if len(name) < MOST_OF_NAME else hashlib.sha256(name.encode()).hexdigest()[:16]
     try:
-        complete()
+        return run()
     finally:
         _now.cause = before
 

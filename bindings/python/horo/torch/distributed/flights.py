@@ -1,17 +1,18 @@
 """Flights: collectives of horo that were submitted, under names that recur.
 
-The n-th call of a kind has the name "<kind>/<n mod SLOTS>", counted in the order of the program and never by what is
-free, because that depends on timing. From the second use of a name on, the ranks agree on it by a bit. If the name is
-still in flight, the call is submitted as soon as the name is free.
+Names (words.py) are counted in the order of the program and never by what is free, because that depends on timing. From
+the second use of a name on, the ranks agree on it by a bit. If the name is still in flight, the call is submitted as
+soon as the name is free.
 """
 
 import threading
 import time
 
 from horo._specs import Spec
+from horo.errors import HoroError
 from horo.torch.distributed.completion import Lane, cause, main_has_ended
+from horo.torch.distributed.words import Names
 
-SLOTS = 8
 MOST_SPECS = 4096  # prepared specs of a group
 SLICE_S = 0.1
 
@@ -19,16 +20,22 @@ SLICE_S = 0.1
 class Flight:
     """A submitted collective."""
 
-    __slots__ = ("_session", "_work", "_ended", "name")
+    __slots__ = ("_session", "_work", "_ended", "_names", "call")
 
-    def __init__(self, session, work, name=""):
+    def __init__(self, session, work, names=None):
+        """names: those of the group, for the text of an error."""
         self._session, self._work, self._ended = session, work, False
-        self.name = name
+        self._names, self.call = names, None
 
     def wait_until(self, until):
         """Whether it has ended at this time of time.monotonic(). Raises its error."""
         if not self._ended:
-            self._ended = self._session.wait_until([self._work], until)
+            try:
+                self._ended = self._session.wait_until([self._work], until)
+            except HoroError as error:
+                if self._names is not None:
+                    error.args = (self._names.explain(str(error), self.call), *error.args[1:])
+                raise
         return self._ended
 
     def has_ended(self):
@@ -62,9 +69,9 @@ class Flight:
 class Deferred:
     """A collective that is submitted when the flight before it has ended."""
 
-    def __init__(self, before, start, name):
+    def __init__(self, before, start):
         self._before, self._start = before, start
-        self.name = name
+        self.call = None
         self._started = threading.Event()
         self._flight, self._error = None, None
 
@@ -120,22 +127,21 @@ class _Slot:
 class Flights:
     """The submissions of one group."""
 
-    def __init__(self, session, prefix, set_number):
-        self._session, self._prefix, self._set = session, prefix, set_number
+    def __init__(self, session, group, set_number):
+        """group: its name, which no other group of the session has."""
+        self._session, self._set = session, set_number
         self._lock = threading.Lock()
-        self._counts = {}  # kind: how many calls there were, for ever
+        self.names = Names(group)
         self._slots = {}  # name: _Slot
         self._specs = 0
 
     def start(self, kind, fields, memory, splits=None):
-        """Submits a collective. kind: a tuple that is equal on all members, and enters the name. fields: of Spec.
+        """Submits a collective. kind: words that are equal on all members, and enter the name. fields: of Spec.
         memory: (tensor to read or None, tensor to write or None). Returns its flight."""
         if (follows := cause()) is not None:
-            kind = (*kind, f"after {follows}")
+            kind = (*kind, f"after ({follows})")
         with self._lock:
-            number = self._counts.get(kind, 0)
-            self._counts[kind] = number + 1
-            name = f"{self._prefix}{'/'.join(map(str, kind))}/{number % SLOTS}"
+            name, number = self.names.next(kind)
             if self._specs > MOST_SPECS:
                 self._forget()
             slot = self._slots.get(name)
@@ -145,6 +151,7 @@ class Flights:
                 slot.last = self._submit(slot, name, fields, memory, splits)
             else:
                 slot.last = self._defer(slot, name, fields, memory, splits)
+            slot.last.call = kind, number
             return slot.last
 
     def _forget(self):
@@ -155,7 +162,7 @@ class Flights:
         self._specs = 0
 
     def _defer(self, slot, *submission):
-        deferred = Deferred(slot.last, lambda: self._submit(slot, *submission), submission[0])
+        deferred = Deferred(slot.last, lambda: self._submit(slot, *submission))
         slot.lane = slot.lane or Lane("horo_deferred")
         slot.lane.put(deferred.run)
         return deferred
@@ -172,10 +179,10 @@ class Flights:
         if prepared is None:  # a name that is used once costs no declaration
             slot.specs[known] = prepared = [Spec(name, **fields), None]
             self._specs += 1
-            return Flight(session, session.submit_spec(prepared[0], read, written, keep, splits, room), name)
+            return Flight(session, session.submit_spec(prepared[0], read, written, keep, splits, room), self.names)
         spec, key = prepared
         if session.is_elastic:  # ranks in the spec, and the room, are checked again
-            return Flight(session, session.submit_spec(spec, read, written, keep, splits, room), name)
+            return Flight(session, session.submit_spec(spec, read, written, keep, splits, room), self.names)
         if key is None:
             key = prepared[1] = session.key(spec)
-        return Flight(session, session.submit_sized(key, read, written, keep, splits, room), name)
+        return Flight(session, session.submit_sized(key, read, written, keep, splits, room), self.names)

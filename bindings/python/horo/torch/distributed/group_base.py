@@ -30,7 +30,7 @@ class GroupBase(dist.ProcessGroup):
         self.session = session
         self._epoch = session.topology.epoch
         self._number = number
-        self._flights = Flights(session, f"{name}/", number)
+        self._flights = Flights(session, name, number)
         self._coalesced = None
         self.lane = Lane("horo_futures")
         self._at_end = []  # functions, called by shutdown()
@@ -104,6 +104,10 @@ class GroupBase(dist.ProcessGroup):
             raise ShutDown(f"{self.described} was destroyed")
         self.check_members()
         return self._flights.start(kind, fields, memory, splits)
+
+    def name_of_callbacks(self, kind, number):
+        """See Names."""
+        return self._flights.names.of_callbacks(kind, number)
 
     def _work(self, call, flights, results, options=None):
         """See Work."""

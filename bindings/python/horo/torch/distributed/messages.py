@@ -29,8 +29,7 @@ class _AnySource:
 
     def __init__(self, group, tensor, tag):
         self._group, self._tensor, self._tag = group, tensor, tag
-        self._taken, self.source = None, -1
-        self.name = f"any source/{tag}"
+        self._taken, self.source, self.call = None, -1, None
 
     def _take(self):
         """Whether a message is there; takes it."""
@@ -78,7 +77,8 @@ class Messages(Moves):
         fields = {"kind": _native.SEND_RECV, "dtype": _native.UINT8, "shape": (memory.nbytes,)}
         fields |= {"root": ends[0], "peer": ends[1]}
         places = (memory, None) if ends[0] == self.rank() else (None, memory)
-        return self._start(("message", *ends, tag), fields, places)
+        words = ("message", f"from rank {ends[0]} to rank {ends[1]}", f"tag {tag}")
+        return self._start(words, fields, places)
 
     def send(self, tensors, dst, tag=0):
         tensor = single(tensors, "send")

@@ -12,6 +12,7 @@ from horo.torch.distributed.tensors import (
     single_list,
     writable,
 )
+from horo.torch.distributed.words import DTYPE_NAMES
 
 
 class Moves(Reductions):
@@ -23,7 +24,9 @@ class Moves(Reductions):
         dtype, count = dtype_of(tensor)
         fields = {"kind": _native.BROADCAST, "dtype": dtype, "shape": (count,), "root": root}
         memory, put = (readable(tensor), None) if root == self.rank() else writable(tensor)
-        flight = self._start(("broadcast", dtype, count, root), fields, (memory, memory))
+        flight = self._start(
+            ("broadcast", f"{count} {DTYPE_NAMES[dtype]}", f"from rank {root}"), fields, (memory, memory)
+        )
         return self._work("broadcast", [flight], ([tensor], put), timeout or opts)
 
     def _gather(self, source, target, counts):
@@ -34,7 +37,7 @@ class Moves(Reductions):
         fields = {"kind": _native.ALL_GATHER, "dtype": dtype, "shape": (count,), "counts_known": 1}
         if len(set(counts)) > 1:
             fields["splits"] = tuple(counts)
-        return self._start(("all_gather", dtype, total), fields, (readable(source), target))
+        return self._start(("all_gather", f"{total} {DTYPE_NAMES[dtype]}"), fields, (readable(source), target))
 
     def _finish_gather(self, call, flight, expected, put):
         """Checks how many elements each rank has sent."""
@@ -110,7 +113,7 @@ class Moves(Reductions):
             self._check_count("gather", pieces)
             self._check_dtypes("gather", [source, *pieces])
             target, put = room_for(pieces)
-        flight = self._start(("gather", dtype, root), fields, (readable(source), target))
+        flight = self._start(("gather", DTYPE_NAMES[dtype], f"to rank {root}"), fields, (readable(source), target))
         finish = None
         if pieces:
             finish = self._finish_gather("gather", flight, [dtype_of(piece)[1] for piece in pieces], put)
@@ -129,7 +132,7 @@ class Moves(Reductions):
         shape = (0,) if source is None else (sum(splits),)
         fields = {"kind": _native.SCATTER, "dtype": dtype, "shape": shape, "root": root}
         target, put = writable(output)
-        flight = self._start(("scatter", dtype, root), fields, (source, target), splits)
+        flight = self._start(("scatter", DTYPE_NAMES[dtype], f"from rank {root}"), fields, (source, target), splits)
         finish = self._finish_gather("scatter", flight, [count], put)
         return self._work("scatter", [flight], ([output], finish), timeout or opts)
 
@@ -138,7 +141,7 @@ class Moves(Reductions):
         dtype, count = dtype_of(source)
         fields = {"kind": _native.ALL_TO_ALL, "dtype": dtype, "shape": (count,)}
         memory, put, outputs = target
-        flight = self._start(("all_to_all", dtype), fields, (source, memory), splits[0])
+        flight = self._start(("all_to_all", DTYPE_NAMES[dtype]), fields, (source, memory), splits[0])
         finish = self._finish_gather(call, flight, splits[1], put)
         return self._work(call, [flight], (outputs, finish), options)
 

@@ -14,6 +14,7 @@ from horo.torch.distributed.tensors import (
     single_list,
     writable,
 )
+from horo.torch.distributed.words import DTYPE_NAMES, OP_NAMES
 
 SUM = torch.distributed.ReduceOp.SUM
 
@@ -40,7 +41,8 @@ class Reductions(GroupBase):
         if op == _native.AVERAGE and dtype == _native.BOOL:
             raise ValueError(f"{call}: an average of bools is not defined; expected another ReduceOp")
         fields = {"kind": kind, "op": op, "dtype": dtype, "shape": (count,), "root": root, "prescale": prescale}
-        return fields, (call, op, dtype, count, root)
+        words = (call, f"{count} {DTYPE_NAMES[dtype]}", OP_NAMES[op])
+        return fields, (*words, f"to rank {root}") if call == "reduce" else words
 
     def _all_reduce(self, call, tensor, options):
         """The flight, and what leaves its result in the tensor."""
@@ -57,7 +59,7 @@ class Reductions(GroupBase):
         """An all_reduce with AVG. codec: the name of one on the wire, or None."""
         fields, kind = self._reduce("all_reduce", _native.ALL_REDUCE, tensor, torch.distributed.ReduceOp.AVG)
         memory, put = writable(tensor)
-        flight = self._start((*kind, codec), fields | {"codec": codec}, (memory, memory))
+        flight = self._start((*kind, f"codec {codec}"), fields | {"codec": codec}, (memory, memory))
         return self._work("all_reduce", [flight], ([tensor], put))
 
     def allreduce_coalesced(self, tensors, opts=None):
@@ -88,7 +90,7 @@ class Reductions(GroupBase):
         fields, kind = self._reduce(call, _native.REDUCE_SCATTER, source, options)
         memory, put = writable(check(output, call))
         fields["splits"] = splits
-        return self._start((*kind, *splits), fields, (readable(source), memory)), put
+        return self._start((*kind, *map(str, splits)), fields, (readable(source), memory)), put
 
     def reduce_scatter(self, outputs, inputs, opts=None, timeout=None):
         output, pieces = single(outputs, "reduce_scatter"), single_list(inputs, "reduce_scatter")

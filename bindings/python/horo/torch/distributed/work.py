@@ -1,6 +1,5 @@
 """Works of torch.distributed: the collectives of one call, its result, and its future."""
 
-import sys
 import threading
 import time
 from datetime import timedelta
@@ -9,13 +8,12 @@ import torch
 import torch.distributed as dist
 
 from horo.errors import HoroError
-from horo.torch.distributed.completion import lane_of, main_has_ended, run_callbacks_of
+from horo.torch.distributed.completion import lane_of, main_has_ended
+from horo.torch.distributed.futures import mark
 
 FOREVER_S = 7 * 86400
 NO_TIMEOUT = timedelta(0)
 SLICE_S = 0.1
-HOLD_S = 0.002  # time to attach callbacks to a future
-IN_BACKWARD = "_engine_run_backward"  # the function of torch in which DDP's reducer, in C++, asks for futures
 
 
 class TimedOut(HoroError):
@@ -33,7 +31,7 @@ class Work(dist._Work):
         self._flights, (self._outputs, self._finish) = flights, results
         self._began, self._timeout_s = time.monotonic(), timeout_s
         self.source = lambda: -1
-        self.name = flights[0].name if flights else call
+        self.call = flights[0].call if flights else None
         self._lock = threading.Lock()
         self._ended, self._error = False, None
         self._future = None
@@ -133,26 +131,26 @@ class Work(dist._Work):
             if self._future is None:
                 inner = torch.futures.Future()
                 # DDP's reducer takes an exception that is set, and not raised in `then`, for a value, and crashes.
-                self._future = inner.then(self._checked)
-                is_ddp = sys._getframe(1).f_code.co_name == IN_BACKWARD
-                until = 0 if is_ddp else time.monotonic() + HOLD_S
-                lane_of(self._group.lane).put(lambda: self._complete(inner, until))
+                self._future = mark(inner.then(self._checked), self._name_now)
+                lane_of(self._group.lane).put(lambda: self._complete(inner))
         return self._future
+
+    def _name_now(self):
+        """What a callback that is attached now is known by."""
+        return self._call if self.call is None else self._group.name_of_callbacks(*self.call)
 
     def _checked(self, _):
         if self._error is not None:
             raise self._error
         return self._outputs
 
-    def _complete(self, inner, not_before):
-        """Runs in a lane: waits for the flights, and completes the future unless the interpreter ends. not_before: time
-        for the program to attach callbacks, which torch would else run in the program's thread."""
+    def _complete(self, inner):
+        """Runs in a lane: waits for the flights, and completes the future unless the interpreter ends."""
         until = self._began + self._timeout_s
         while not (self._ended or main_has_ended() or self._waited_a_moment(until)):
             pass
         if self._ended:
-            time.sleep(max(0, not_before - time.monotonic()))
-            run_callbacks_of(self.name, lambda: inner.set_result(None))
+            inner.set_result(None)
 
     def _waited_a_moment(self, until):
         """Whether the work has ended after it."""
