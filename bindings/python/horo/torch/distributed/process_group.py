@@ -4,6 +4,7 @@ import time
 
 import torch
 
+from horo.torch.distributed.coded import Coded
 from horo.torch.distributed.group_base import GroupBase
 from horo.torch.distributed.messages import Messages
 from horo.torch.distributed.moves import Moves
@@ -14,7 +15,7 @@ from horo.torch.distributed.work import TimedOut, Work
 BARRIER_TAG = (1 << 31) - 2  # of the messages of monitored_barrier
 
 
-class ProcessGroup(Messages):
+class ProcessGroup(Coded):
     """A process group of torch.distributed over the process's horo session. Every operation has torch's old and new
     name; they return a Work at once, and write into the caller's memory."""
 
@@ -75,5 +76,5 @@ class ProcessGroup(Messages):
             work.wait()
 
 
-for each in (GroupBase, Reductions, Moves, Messages, ProcessGroup, Work):
+for each in (GroupBase, Reductions, Moves, Messages, Coded, ProcessGroup, Work):
     hide(each)
