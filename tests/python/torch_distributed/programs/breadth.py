@@ -6,7 +6,7 @@ import warnings
 
 import torch
 import torch.distributed as dist
-from claims_torch import check, close, equal, raises
+from claims_torch import DEADLINE, check, close, equal, raises
 from torch import nn
 from torch.distributed import pipelining
 from torch.distributed.algorithms.join import Join
@@ -254,3 +254,10 @@ check(
     late_callbacks_have_names_of_their_own,
     an_error_says_which_call,
 )
+
+dist.init_process_group("horo", timeout=DEADLINE)
+dist.barrier()
+if me() == 0:
+    dist.group.WORLD.abort()
+with raises(horo.PeerLost, "process group", "abort() was called"):
+    dist.all_reduce(torch.ones(3))
