@@ -91,7 +91,7 @@ struct Config {
   std::size_t max_tensors = 1 << 20;         // HORO_MAX_TENSORS: declared or in flight at once
   std::size_t kept_tensors = 1 << 16;        // HORO_KEPT_TENSORS: above it, names out of use are forgotten
   std::size_t max_round_streams = 256;       // HORO_MAX_ROUND_STREAMS: of which rank 0 compares the rounds of all ranks
-  std::size_t max_process_sets = 64;         // HORO_MAX_PROCESS_SETS: at once, beside the world
+  std::size_t max_process_sets = 4096;       // HORO_MAX_PROCESS_SETS: at once, beside the world
   std::size_t max_message_bytes = 64 << 20;  // HORO_MAX_MESSAGE_BYTES: of the control plane
   std::size_t max_early_bytes = 64 << 20;  // HORO_MAX_EARLY_BYTES: received from one peer before the receive was posted
 };

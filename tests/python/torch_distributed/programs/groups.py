@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 GROUPS = int(os.environ.get("GROUPS", "50"))
+ALIVE = int(os.environ.get("ALIVE", "200"))
 
 
 def me():
@@ -117,6 +118,18 @@ def groups_leave_nothing_behind():
     assert after[3] <= before[3] + 20, f"{after} mappings after {before}"
 
 
+def many_groups_are_alive_at_once():
+    groups = [dist.new_group([0, 1 + number % (size() - 1)]) for number in range(ALIVE)]
+    for number in range(0, ALIVE, 20):
+        other = 1 + number % (size() - 1)
+        if me() in (0, other):
+            assert total_in(groups[number]) == other
+    for group in groups:
+        if group is not dist.GroupMember.NON_GROUP_MEMBER:
+            dist.destroy_process_group(group)
+    dist.barrier()
+
+
 def ranks_out_of_order_are_refused():
     with raises(ValueError, "ascending"):
         from horo.torch.distributed.creation import subgroup
@@ -129,5 +142,6 @@ check(
     members_alone_make_a_group,
     hsdp_trains_as_one_process,
     groups_leave_nothing_behind,
+    many_groups_are_alive_at_once,
     ranks_out_of_order_are_refused,
 )
