@@ -65,6 +65,7 @@ struct SendToMembers {
 struct StoryTold {
   std::uint64_t number = 0;
   std::string text;
+  bool operator==(const StoryTold&) const = default;
 };
 // What this host needs to know of the job's state.
 struct JobChanged {

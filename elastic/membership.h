@@ -97,6 +97,9 @@ struct MembershipSnapshot {
   View view;                         // of the current epoch, without its secret; epoch 0 has no progress and no effects
   std::optional<Settle> settled{};   // the last one, of the current epoch or the one before
   std::optional<std::string> end{};  // of EndJob, if it was given
+  // Lower id first: epochs that ended by this pair alone. Members of different hosts count as their hosts.
+  std::map<std::pair<MemberId, MemberId>, int> broken_pairs{};
+  std::map<std::pair<std::uint32_t, std::uint32_t>, int> broken_hosts{};
   bool operator==(const MembershipSnapshot&) const = default;
 };
 
@@ -238,7 +241,7 @@ class JobMembership {
   std::optional<TimePoint> next_eviction_;
   std::vector<Departure> departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
-  // Lower id first: epochs that ended by this pair alone. Members of different hosts count as their hosts.
+  // As in the snapshot.
   std::map<std::pair<MemberId, MemberId>, int> broken_pairs_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, int> broken_hosts_;
   std::optional<TimePoint> parked_since_;

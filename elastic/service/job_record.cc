@@ -1,5 +1,6 @@
 #include "elastic/service/job_record.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -9,14 +10,59 @@
 namespace horo {
 namespace {
 
-constexpr std::uint32_t kRecordVersion = 2;
+constexpr std::uint32_t kRecordVersion = 3;
 constexpr std::size_t kMaxDetail = 4'096;  // bytes
 constexpr std::size_t kMaxEvictedText = 8'192;
+constexpr std::size_t kMaxLines = 1'000;
 constexpr std::size_t kMaxEndText = 64 << 10;  // bytes: it may name each rank
 
 void write_blob(ByteWriter& out, const std::vector<std::byte>& bytes) {
   out.u32(static_cast<std::uint32_t>(bytes.size()));
   out.raw(bytes);
+}
+
+using BrokenPairs = std::map<std::pair<std::uint32_t, std::uint32_t>, int>;
+
+void write_pairs(ByteWriter& out, const BrokenPairs& pairs) {
+  out.u32(static_cast<std::uint32_t>(pairs.size()));
+  for (const auto& [pair, count] : pairs) {
+    out.u32(pair.first);
+    out.u32(pair.second);
+    out.u8(static_cast<std::uint8_t>(std::min(count, 255)));
+  }
+}
+
+BrokenPairs read_pairs(ByteReader& in) {
+  BrokenPairs pairs;
+  for (std::uint32_t left = in.count(9); left > 0; --left) {
+    const std::uint32_t first = in.u32(), second = in.u32();
+    const std::pair pair(first, second);
+    const int count = in.u8();
+    const bool is_next = pairs.empty() || pairs.rbegin()->first < pair;
+    if (first >= second || count == 0 || !is_next) throw ProtocolError("a pair that is none");
+    pairs.emplace(pair, count);
+  }
+  return pairs;
+}
+
+void write_story(ByteWriter& out, const std::vector<StoryTold>& story) {
+  out.u32(static_cast<std::uint32_t>(story.size()));
+  for (const StoryTold& line : story) {
+    out.u64(line.number);
+    out.text(std::string_view(line.text).substr(0, kMaxStoryLine));
+  }
+}
+
+std::vector<StoryTold> read_story(ByteReader& in) {
+  std::vector<StoryTold> story;
+  const std::uint32_t count = in.count(12);
+  if (count > kMaxLines) throw ProtocolError("a record with too long a story");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint64_t number = in.u64();
+    if (!story.empty() && number <= story.back().number) throw ProtocolError("a story out of order");
+    story.push_back({number, in.text(kMaxStoryLine)});
+  }
+  return story;
 }
 
 void write_membership(ByteWriter& out, const MembershipSnapshot& membership) {
@@ -30,6 +76,8 @@ void write_membership(ByteWriter& out, const MembershipSnapshot& membership) {
   write_blob(out, membership.settled ? encode(GuardMessage(*membership.settled)) : std::vector<std::byte>{});
   out.u8(membership.end ? 1 : 0);
   if (membership.end) out.text(std::string_view(*membership.end).substr(0, kMaxEndText));
+  write_pairs(out, membership.broken_pairs);
+  write_pairs(out, membership.broken_hosts);
 }
 
 MembershipSnapshot read_membership(ByteReader& in) {
@@ -54,6 +102,8 @@ MembershipSnapshot read_membership(ByteReader& in) {
   const std::uint8_t ended = in.u8();
   if (ended > 1) throw ProtocolError("the record does not fit its job");
   if (ended == 1) membership.end = in.text(kMaxEndText);
+  membership.broken_pairs = read_pairs(in);
+  membership.broken_hosts = read_pairs(in);
   return membership;
 }
 
@@ -77,6 +127,7 @@ std::vector<std::byte> encode(const JobRecord& record) {
     out.text(std::string_view(text).substr(0, kMaxEvictedText));
   }
   write_membership(out, record.membership);
+  write_story(out, record.story);
   out.u8(record.is_over ? 1 : 0);
   return out.take();
 }
@@ -103,6 +154,7 @@ JobRecord decode_job_record(std::span<const std::byte> bytes) {
       throw ProtocolError("an evicted host that the job does not have");
   }
   record.membership = read_membership(in);
+  record.story = read_story(in);
   const std::uint8_t over = in.u8();
   in.expect_end();
   if (over > 1 || record.membership.members.size() != record.spec.members())

@@ -20,6 +20,7 @@ struct JobRecord {
   std::vector<std::uint64_t> ended;                     // the incarnations of the job before
   std::map<std::uint32_t, std::string> evicted;         // hosts that are locked out, and the reason as a sentence
   MembershipSnapshot membership;
+  std::vector<StoryTold> story;  // the last lines of the job, some of which hosts may not have
   bool is_over = false;  // a new job may begin
   bool operator==(const JobRecord&) const = default;
 };

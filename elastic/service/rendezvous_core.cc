@@ -19,6 +19,7 @@ constexpr std::chrono::milliseconds kTick{1'000};        // pass_time() is due s
 constexpr std::chrono::milliseconds kLate{2'000};        // this process did not run: the hosts may have answered
 constexpr std::size_t kMostOrders = 4'096;               // that a host has not taken
 constexpr std::size_t kKeptLines = 1'000;
+constexpr std::size_t kStoredLines = 64;
 constexpr int kTermBits = 32;  // the number of a line or a registration is the term and its place in the term
 constexpr std::size_t kMostEnded = 8'192;
 // With many hosts the state of the job is told less often: what it costs grows with their square.
@@ -55,6 +56,7 @@ RendezvousCore::RendezvousCore(RecordStore& store, std::function<void(std::uint3
   view_.begin(job_view_of(*membership_, host_of_.size()));
   for (const auto& [host, incarnation] : record_.incarnations) hosts_[host].lease_end = evicts_from;
   next_lease_end_ = evicts_from;
+  story_ = record_.story;
   store_changes();
   if (!record_.is_over) carry_out({Say{"the rendezvous runs again, in term " + std::to_string(record_.term)}});
 }
@@ -149,6 +151,7 @@ void RendezvousCore::begin_job(const HostHello& hello) {
   record_.incarnations.clear();
   record_.membership = {};
   record_.evicted.clear();
+  record_.story.clear();
   record_.is_over = false;
   is_record_changed_ = true;
   hosts_.clear();
@@ -295,19 +298,34 @@ void RendezvousCore::store_changes() {
 
 void RendezvousCore::carry_out(const Actions& actions, std::optional<std::uint32_t> except) {
   if (actions.empty()) return;
+  std::vector<StoryTold> lines;
+  for (const MembershipAction& action : actions) {
+    if (const auto* say = std::get_if<Say>(&action)) lines.push_back(note_line(say->text));
+  }
   store_changes();
+  auto line = lines.begin();
   for (const MembershipAction& action : actions) {
     if (const auto* sent = std::get_if<SendToMember>(&action)) {
       const std::uint32_t host = host_of_.at(sent->id);
       if (host != except) send(host, sent->id, secrets_.with_secret(sent->message));
-    } else if (const auto* say = std::get_if<Say>(&action)) {
-      story_.push_back({record_.term << kTermBits | ++lines_, say->text.substr(0, kMaxStoryLine)});
-      if (story_.size() > kKeptLines) story_.erase(story_.begin());
-      tell_all(story_.back());
+    } else if (std::holds_alternative<Say>(action)) {
+      tell_all(*line++);
     } else if (const auto* end = std::get_if<EndJob>(&action)) {
       tell_all(*end);
     }
   }
+}
+
+StoryTold RendezvousCore::note_line(const std::string& text) {
+  StoryTold line{record_.term << kTermBits | ++lines_, text.substr(0, kMaxStoryLine)};
+  const auto keep = [&](std::vector<StoryTold>& lines, std::size_t most) {
+    lines.push_back(line);
+    if (lines.size() > most) lines.erase(lines.begin());
+  };
+  keep(story_, kKeptLines);
+  keep(record_.story, kStoredLines);
+  is_record_changed_ = true;
+  return line;
 }
 
 // Members of a host that get the same message are named by one order.

@@ -108,6 +108,7 @@ class RendezvousCore {
   void evict_silent_hosts(TimePoint now, Actions& actions);
   void carry_out(const Actions& actions, std::optional<std::uint32_t> except = std::nullopt);
   void store_changes();
+  StoryTold note_line(const std::string& text);
   void note_evicted_hosts();
   void update_view(TimePoint now);
   void send(std::uint32_t host, MemberId id, std::shared_ptr<const GuardMessage> message);
@@ -135,7 +136,7 @@ class RendezvousCore {
   std::map<std::uint64_t, std::uint32_t> registered_;  // host by registration
   TimePoint next_lease_end_ = TimePoint::max();        // no lease of a host with members ends before
   std::uint64_t registrations_ = 0;
-  std::vector<StoryTold> story_;  // of this term
+  std::vector<StoryTold> story_;  // of this term, and what the record had of earlier ones
   std::uint64_t lines_ = 0;
   ViewSecrets secrets_;
   ViewChanges view_;  // as hosts are told; made anew when that is due

@@ -181,6 +181,82 @@ TEST_F(RendezvousRestart, AHostOfEightMembersWithAsManyEffectsAsTheyKeepGoesOn) 
   EXPECT_EQ(views[0].second.effects.at(1).size(), kMaxEffectBytes);
 }
 
+TEST_F(RendezvousRestart, LinesThatNoHostHasHeardAreToldByTheNextOne) {
+  begin();
+  const auto heard = all_of<StoryTold>(orders(0));
+  report(1, MemberStopped{3});
+  store.fail_at(1, StoreFault::kFailsAfter);
+  EXPECT_THROW(report(1, MemberEnded{3, false, "signal 9 (SIGKILL)"}), StoreLost);
+  start();
+  for (int times = 0; times < 2; ++times) {
+    HostHello told = hello(0);
+    told.past.told = heard.empty() ? 0 : heard.back().number;
+    join(told);
+    const auto lines = all_of<StoryTold>(orders(0));
+    ASSERT_THAT(lines, SizeIs(2U + static_cast<std::size_t>(times)));
+    EXPECT_THAT(lines[0].text, HasSubstr("rank 3 is stopped"));
+    EXPECT_THAT(lines[1].text, HasSubstr("in term 2"));
+    if (times == 0) start();
+  }
+}
+
+TEST_F(RendezvousRestart, LinesThatAHostHasPrintedAreNotToldAgain) {
+  decide();
+  const auto lines = all_of<StoryTold>(orders(0));
+  ASSERT_THAT(lines, Not(IsEmpty()));
+  start();
+  HostHello told = past(0, {0, 1});
+  told.past.told = lines.back().number;
+  join(told);
+  const auto later = all_of<StoryTold>(orders(0));
+  ASSERT_THAT(later, SizeIs(1));
+  EXPECT_GT(later[0].number, lines.back().number);
+}
+
+// In each epoch a member of host 0 misses one of host 1; the rendezvous is killed in between.
+TEST_F(RendezvousRestart, TheThirdEpochThatTheSameHostsEndIsCountedOverRestarts) {
+  begin();
+  for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
+    EXPECT_FALSE(members()[2].is_out);
+    Frozen missing = frozen(1, epoch);
+    missing.lost = 2;
+    report(0, MemberSent{1, missing});
+    for (const MemberId id : {0U, 2U, 3U}) froze(id, epoch);
+    start();
+    for (const std::uint32_t host : {0U, 1U}) {
+      HostHello told = hello(host);
+      for (MemberPast& member : told.past.members) {
+        member.viewed = epoch + 1;
+        member.events = {MemberSent{member.id, Installed{epoch + 1}}};
+      }
+      if (epoch < 2) join(told);
+    }
+  }
+  EXPECT_TRUE(members()[2].is_evicted && members()[3].is_evicted);
+  EXPECT_FALSE(members()[0].is_out || members()[1].is_out);
+}
+
+// Host 1 does not answer Freeze. That it registers again does not give it more time.
+TEST_F(RendezvousRestart, AFreezeThatIsToldAgainDoesNotRestartTheLimitOfSilence) {
+  begin();
+  start();
+  HostHello silent = hello(1);
+  for (MemberPast& member : silent.past.members) member.events = {MemberSent{member.id, Installed{0}}};
+  join(0);
+  join(silent);
+  died(0);
+  froze(1, 0);
+  EXPECT_THAT(sent<Freeze>(1), SizeIs(2));
+  for (int times = 0; times < 4; ++times) {
+    pass(2'400ms, {0, 1});
+    join(silent);
+    EXPECT_THAT(sent<Freeze>(1), SizeIs(2));
+  }
+  EXPECT_FALSE(members()[2].is_out);
+  pass(500ms, {0, 1});
+  EXPECT_TRUE(members()[2].is_evicted && members()[3].is_evicted);
+}
+
 TEST(JobRecord, IsTheSameAfterARoundTripAndKnowsItsEvictedHosts) {
   JobRecord record;
   record.term = 7;
@@ -189,6 +265,9 @@ TEST(JobRecord, IsTheSameAfterARoundTripAndKnowsItsEvictedHosts) {
   record.ended = {5, 6};
   record.evicted = {{1, "host 1 was evicted"}};
   record.membership.members.resize(2);
+  record.membership.broken_pairs = {{{0, 1}, 2}};
+  record.membership.broken_hosts = {{{0, 1}, 1}, {{0, 7}, 2}};
+  record.story = {{3, "rank 1 is stopped"}, {4, "rank 1 goes on"}};
   EXPECT_EQ(decode_job_record(encode(record)), record);
   record.incarnations.erase(1);
   EXPECT_THROW(decode_job_record(encode(record)), ProtocolError);
