@@ -18,6 +18,8 @@ constexpr std::chrono::milliseconds kLeastGrace{3'000};  // after a start: so lo
 constexpr std::chrono::milliseconds kTick{1'000};        // pass_time() is due so often
 constexpr std::chrono::milliseconds kLate{2'000};        // this process did not run: the hosts may have answered
 constexpr std::size_t kMostOrders = 4'096;               // that a host has not taken
+// More than a Settle and a View, which a host may need at once when it has registered.
+constexpr std::size_t kMostOrderBytes = 3 * kMaxHostMessage;
 constexpr std::size_t kKeptLines = 1'000;
 constexpr std::size_t kStoredLines = 64;
 constexpr int kTermBits = 32;  // the number of a line or a registration is the term and its place in the term
@@ -118,10 +120,10 @@ Registration RendezvousCore::register_host(const HostHello& hello, TimePoint now
   next_lease_end_ = std::min(next_lease_end_, host.lease_end);
   const Registration registration{host.registration, record_.term, record_.spec.silence_limit};
   for (const StoryTold& line : story_) {
-    if (line.number > hello.past.told) host.orders.push_back(line);
+    if (line.number > hello.past.told) host.orders.push(line, sizes_.of(line));
   }
   take_past(hello, now);
-  if (membership_->end_text()) host.orders.emplace_back(EndJob{*membership_->end_text()});
+  if (membership_->end_text()) order(hello.host, EndJob{*membership_->end_text()});
   store_changes();
   update_view(now);
   to_wake_.push_back(hello.host);
@@ -229,9 +231,7 @@ std::optional<HostOrder> RendezvousCore::take_order(std::uint64_t registration) 
     if (host.told == view_.last()) return std::nullopt;
     return JobChanged{view_.since(std::exchange(host.told, view_.last()))};
   }
-  HostOrder first = std::move(host.orders.front());
-  host.orders.pop_front();
-  return first;
+  return host.orders.pop();
 }
 
 // ---- Time.
@@ -332,7 +332,7 @@ StoryTold RendezvousCore::note_line(const std::string& text) {
 void RendezvousCore::send(std::uint32_t number, MemberId id, std::shared_ptr<const GuardMessage> message) {
   const auto host = hosts_.find(number);
   if (host != hosts_.end() && !host->second.orders.empty()) {
-    auto* last = std::get_if<SendToMembers>(&host->second.orders.back());
+    auto* last = std::get_if<SendToMembers>(host->second.orders.last());
     if (last != nullptr && last->message == message && last->ids.back() < id) return last->ids.push_back(id);
   }
   order(number, SendToMembers{{id}, std::move(message)});
@@ -358,8 +358,9 @@ void RendezvousCore::order(std::uint32_t number, HostOrder one) {
   const auto found = hosts_.find(number);
   if (found == hosts_.end() || found->second.registration == 0 || record_.evicted.contains(number)) return;
   Host& host = found->second;
-  host.orders.push_back(std::move(one));
-  if (host.orders.size() > kMostOrders) end_registration(host);
+  const std::size_t bytes = sizes_.of(one);
+  host.orders.push(std::move(one), bytes);
+  if (host.orders.size() > kMostOrders || host.orders.bytes() > kMostOrderBytes) end_registration(host);
   to_wake_.push_back(number);
 }
 

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "elastic/job_view.h"
 #include "elastic/membership.h"
 #include "elastic/service/job_record.h"
+#include "elastic/service/order_queue.h"
 #include "elastic/service/record_log.h"
 #include "elastic/service/view_changes.h"
 #include "elastic/view_secrets.h"
@@ -94,7 +94,7 @@ class RendezvousCore {
     std::uint64_t registration = 0;  // 0: none in this term
     TimePoint lease_end{};
     bool is_silent = false;  // its members are evicted
-    std::deque<HostOrder> orders;
+    OrderQueue orders;
     std::uint64_t told = 0;  // the last change of the job's state that it has taken; 0: none
   };
   using Actions = std::vector<MembershipAction>;
@@ -139,6 +139,7 @@ class RendezvousCore {
   std::vector<StoryTold> story_;  // of this term, and what the record had of earlier ones
   std::uint64_t lines_ = 0;
   ViewSecrets secrets_;
+  OrderSizes sizes_;
   ViewChanges view_;  // as hosts are told; made anew when that is due
   bool is_view_old_ = false;
   TimePoint next_view_{};  // it is not made anew before
