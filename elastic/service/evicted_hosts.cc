@@ -10,7 +10,12 @@
 namespace horo {
 namespace {
 
-constexpr std::chrono::seconds kNextLook{1};  // at a host that is late as all others are
+constexpr std::chrono::seconds kNextLook{1};   // at a host that is late as all others are
+constexpr std::chrono::seconds kRegisters{5};  // so long a call of Register may take
+
+std::chrono::milliseconds registration_limit(const JobSpec& spec) {
+  return spec.silence_limit + kRegisters;
+}
 
 }  // namespace
 
@@ -23,9 +28,32 @@ bool RendezvousCore::is_missed(std::uint32_t number, TimePoint now) const {
   for (const auto& [other, host] : hosts_) {
     if (other == number || host.is_silent || !has_members_here(other)) continue;
     has_others = true;
+    if (expected_.contains(other)) continue;  // its lease is longer: its end does not show when it was heard
     if (host.lease_end > lease_end + record_.spec.silence_limit / 2) return true;
   }
   return !has_others;
+}
+
+std::string RendezvousCore::silence_of(std::uint32_t host) const {
+  const std::string silent = " (host " + std::to_string(host) + " is silent)";
+  if (!expected_.contains(host)) return "did not answer for " + duration_text(record_.spec.silence_limit) + silent;
+  return "has not begun within " + duration_text(registration_limit(record_.spec)) +
+         " of its first call to the rendezvous" + silent;
+}
+
+void RendezvousCore::expect_host(std::uint32_t host, std::uint64_t incarnation, TimePoint now) {
+  note_time(now);
+  const auto known = record_.incarnations.find(host);
+  if (host >= kMaxHosts || (known != record_.incarnations.end() && known->second == incarnation)) return;
+  expected_[host] = {incarnation, now};
+  if (membership_ != nullptr && !record_.is_over) await_registration(host);
+}
+
+void RendezvousCore::await_registration(std::uint32_t host) {
+  if (host >= record_.spec.ranks_by_host.size()) return;
+  TimePoint& lease_end = hosts_[host].lease_end;
+  lease_end = std::max(lease_end, expected_.at(host).since + registration_limit(record_.spec));
+  next_lease_end_ = std::min(next_lease_end_, lease_end);
 }
 
 void RendezvousCore::evict_silent_hosts(TimePoint now, Actions& actions) {
@@ -38,8 +66,9 @@ void RendezvousCore::evict_silent_hosts(TimePoint now, Actions& actions) {
       continue;
     }
     host.is_silent = true;
-    const std::string why = "did not answer for " + duration_text(record_.spec.silence_limit) + " (" + "host " +
-                            std::to_string(number) + " is silent)";
+    const std::string why = silence_of(number);
+    if (const auto expected = expected_.find(number); expected != expected_.end())
+      record_.incarnations.emplace(number, expected->second.incarnation);
     const MemberId first = record_.spec.first_member(number);
     for (MemberId id = first; id < first + record_.spec.ranks_by_host[number]; ++id) {
       take(MemberSilent{id, why}, now, actions);

@@ -21,7 +21,7 @@ struct JobRecord {
   std::map<std::uint32_t, std::string> evicted;         // hosts that are locked out, and the reason as a sentence
   MembershipSnapshot membership;
   std::vector<StoryTold> story;  // the last lines of the job, some of which hosts may not have
-  bool is_over = false;  // a new job may begin
+  bool is_over = false;          // a new job may begin
   bool operator==(const JobRecord&) const = default;
 };
 

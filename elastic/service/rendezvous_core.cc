@@ -98,6 +98,8 @@ bool RendezvousCore::is_new_job(std::uint32_t host, std::uint64_t incarnation) c
 
 Registration RendezvousCore::register_host(const HostHello& hello, TimePoint now) {
   note_time(now);
+  // A host that is refused is not lost: a person may start it anew.
+  if (expected_.erase(hello.host) > 0 && !record_.incarnations.contains(hello.host)) hosts_.erase(hello.host);
   check_hello(hello);
   check_incarnation(hello.host, hello.incarnation);
   const bool is_new = is_new_job(hello.host, hello.incarnation);
@@ -166,6 +168,9 @@ void RendezvousCore::begin_job(const HostHello& hello) {
   membership_ = std::make_unique<JobMembership>(config);
   view_.begin(first_job_view(host_of_.size()));
   next_view_ = {};
+  const auto is_old = [&](const auto& one) { return one.second.since + record_.spec.silence_limit < ran_; };
+  std::erase_if(expected_, is_old);
+  for (const auto& [host, expected] : expected_) await_registration(host);
 }
 
 // First all that has happened, then what the members need: what one member needs depends on the others. A past has no

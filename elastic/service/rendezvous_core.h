@@ -66,6 +66,8 @@ class RendezvousCore {
 
   // Throws HostRefused unless this start of `horo run` may take part; HostEvicted: it may not any more.
   void check_incarnation(std::uint32_t host, std::uint64_t incarnation) const;
+  // This start of `horo run`, which may take part, is about to register: its members are evicted if it does not.
+  void expect_host(std::uint32_t host, std::uint64_t incarnation, TimePoint now);
   // Replaces an earlier registration of the host. Throws HostRefused.
   Registration register_host(const HostHello& hello, TimePoint now);
   // These throw NotRegistered, or HostEvicted.
@@ -97,6 +99,10 @@ class RendezvousCore {
     OrderQueue orders;
     std::uint64_t told = 0;  // the last change of the job's state that it has taken; 0: none
   };
+  struct Expected {
+    std::uint64_t incarnation = 0;
+    TimePoint since{};
+  };
   using Actions = std::vector<MembershipAction>;
 
   void note_time(TimePoint now);
@@ -104,6 +110,8 @@ class RendezvousCore {
   bool is_new_job(std::uint32_t host, std::uint64_t incarnation) const;
   void begin_job(const HostHello& hello);
   void take_past(const HostHello& hello, TimePoint now);
+  void await_registration(std::uint32_t host);
+  std::string silence_of(std::uint32_t host) const;
   void take(const MembershipEvent& event, TimePoint now, Actions& actions);
   void evict_silent_hosts(TimePoint now, Actions& actions);
   void carry_out(const Actions& actions, std::optional<std::uint32_t> except = std::nullopt);
@@ -133,6 +141,7 @@ class RendezvousCore {
   std::unique_ptr<JobMembership> membership_;  // null: no job has begun
   std::vector<std::uint32_t> host_of_;         // of the members, by id
   std::map<std::uint32_t, Host> hosts_;
+  std::map<std::uint32_t, Expected> expected_;         // that have never registered
   std::map<std::uint64_t, std::uint32_t> registered_;  // host by registration
   TimePoint next_lease_end_ = TimePoint::max();        // no lease of a host with members ends before
   std::uint64_t registrations_ = 0;

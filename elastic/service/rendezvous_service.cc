@@ -113,6 +113,8 @@ grpc::ServerUnaryReactor* RendezvousService::Enroll(grpc::CallbackServerContext*
       check_fault();
       check_evicted(caller);
       core_.check_incarnation(request->host(), request->incarnation());
+      core_.expect_host(request->host(), request->incarnation(), Clock::now());
+      wake_timer();
     }
     reply->set_certificate(
         authority_.sign(request->certificate_request(), host_name_of(request->host(), request->incarnation())));

@@ -324,5 +324,26 @@ TEST_F(EvictedHostRpc, ItsStreamEndsAndAllItsCallsAreRefusedAlsoByTheNextRendezv
   EXPECT_TRUE(join(0).ok());
 }
 
+// ---- A host that enrols and is lost before it registers.
+
+TEST(ExpectedHostRpc, ThatDoesNotRegisterIsEvicted) {
+  ServedRendezvous served;
+  const Credentials own = enrolled(served, 0, 100);
+  enrolled(served, 1, 101);
+  RawClient client(served.address(), own);
+  rpc::RegisterReply reply;
+  ASSERT_TRUE(client.register_host(register_request(0, 100, 100ms), reply).ok());
+  bool is_evicted = false;
+  for (const auto until = std::chrono::steady_clock::now() + 60s;
+       !is_evicted && std::chrono::steady_clock::now() < until;) {
+    EXPECT_TRUE(client.beat(reply.registration()).ok());
+    rpc::StatusReply status;
+    EXPECT_TRUE(client.call(&rpc::Rendezvous::Stub::Status, rpc::StatusRequest(), status).ok());
+    is_evicted = decode_job_view(std::as_bytes(std::span(status.job()))).members[1].is_evicted;
+    ::poll(nullptr, 0, 20);
+  }
+  EXPECT_TRUE(is_evicted);
+}
+
 }  // namespace
 }  // namespace horo
