@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,6 +56,14 @@ JobAuthority authority_in(const std::string& folder, const JobKey& token, const 
   return made;
 }
 
+// A connection of a stranger has a descriptor until the time of its handshake is over.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 std::unique_ptr<grpc::Server> listen(const std::string& address, const Credentials& own, RendezvousService& service) {
   grpc::SslServerCredentialsOptions tls(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   tls.pem_root_certs = own.roots_pem;
@@ -84,6 +93,7 @@ std::unique_ptr<grpc::Server> listen(const std::string& address, const Credentia
 }  // namespace
 
 int serve_rendezvous(const RendezvousOptions& options) {
+  raise_descriptor_limit();
   sigset_t ending;
   ::sigemptyset(&ending);
   for (const int signal : {SIGTERM, SIGINT}) ::sigaddset(&ending, signal);
