@@ -5,6 +5,7 @@
 
 #include <stdexcept>
 
+#include "horo/base/auth.h"
 #include "horo/base/error.h"
 #include "ring/bootstrap/peer_info.h"
 #include "ring/os/socket.h"
@@ -102,6 +103,28 @@ TEST(Door, ARankThatMissesNoneReportsTheRankThatItsNeighbourMisses) {
     EXPECT_EQ(origin_of(errors[static_cast<std::size_t>(rank)]), 2);
     EXPECT_THAT(message_of(errors[static_cast<std::size_t>(rank)]), HasSubstr("rank 0: rank 2 did not connect"));
   }
+}
+
+// A rank that is out of the job knows the doors of the next epoch and the secret of its own.
+TEST(Door, TheSecretOfAnOldEpochOpensNone) {
+  Config zero = on_host("one", 0), one = on_host("other", 1);
+  zero.size = one.size = 2;
+  zero.key = one.key = make_job_key();
+  Config old = one;
+  old.key = make_job_key();
+  old.start_timeout = std::chrono::milliseconds(300);
+  const Door at_zero = doors_of(zero)(), at_one = doors_of(one)(), at_old = doors_of(old)();
+  const auto errors = run_threads(
+      {[&] {
+         connect_doors(zero, 7, at_zero, Cards{at_zero.card, at_one.card});
+       },
+       [&] {
+         for (const std::uint32_t epoch : {6U, 7U}) {
+           EXPECT_THROW(connect_doors(old, epoch, at_old, Cards{at_zero.card, at_old.card}), std::exception);
+         }
+         connect_doors(one, 7, at_one, Cards{at_zero.card, at_one.card});
+       }});
+  for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
 }
 
 TEST(Door, ACardThatCannotBeReadIsRefused) {
