@@ -105,6 +105,9 @@ class Gpt2(nn.Module):
         return functional.cross_entropy(scores.flatten(0, 1), expected.flatten())
 
 
+BLOCKS = (_Residual, _Block)  # what is a unit of sharding
+
+
 def _draw_vectors(generator):
     return torch.randn(FLOATS, generator=generator), torch.randn(FLOATS, generator=generator)
 
