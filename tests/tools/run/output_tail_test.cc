@@ -66,6 +66,17 @@ TEST(OutputTail, TheLastExceptionCountsAndItsPeerLostCauseIsKept) {
   EXPECT_EQ(words.loss(), kLost.back());
 }
 
+TEST(OutputTail, TheStackThatPybind11AddsIsPartOfAnExceptionOfDdp) {
+  const std::string loss = "PeerLost: rank 1 (host b, pid 7) is lost";
+  const std::string text = "RuntimeError: Got the following error when running the callback: " + loss;
+  const std::vector<std::string> raised = {"Traceback (most recent call last):", "  File \"train.py\"", text, "",
+                                           "At:"};
+  const std::vector<std::string> stack(20, "  work.py(66): _end");
+  EXPECT_EQ(words_of(raised + stack + std::vector<std::string>{""}).exception(), text);
+  EXPECT_EQ(words_of(raised + stack).loss(), loss);
+  EXPECT_EQ(words_of(raised + stack + std::vector<std::string>(10, "going on")).exception(), "");
+}
+
 TEST(OutputTail, AnExceptionFarAboveTheEndIsIgnored) {
   EXPECT_EQ(words_of(kLost + std::vector<std::string>(11, "going on")).exception(), "");
   EXPECT_EQ(words_of(kLost + std::vector<std::string>(10, "its long text")).exception(), kLost.back());

@@ -9,6 +9,7 @@ namespace horo::tools {
 namespace {
 
 constexpr std::string_view kHeadline = "Traceback (most recent call last):";
+constexpr std::string_view kStack = "At:";
 constexpr std::string_view kTerminate = "terminate called after throwing an instance of '";
 constexpr std::string_view kWhat = "  what():  ";
 
@@ -21,6 +22,9 @@ bool is_of_type(std::string_view exception, std::string_view name) {
 // The part that names the rank that was lost or has left; empty if the exception is about no other rank's end.
 std::string_view loss_in(std::string_view exception) {
   if (is_of_type(exception, "PeerLost")) return exception;
+  if (const std::size_t inner = exception.find(": PeerLost: "); inner != std::string_view::npos) {
+    return exception.substr(inner + 2);
+  }
   const std::size_t left = exception.find(" has left (horo.shutdown");
   if (!is_of_type(exception, "Mismatch") || left == std::string_view::npos) return "";
   const std::size_t rank = exception.rfind("rank ", left);  // a tensor's name is in front of it
@@ -63,7 +67,9 @@ void OutputTail::scan_line(std::string_view line) {
   } else if (!terminate_type_.empty() && line.starts_with(kWhat)) {
     on_exception(terminate_type_ + ": " + std::string(line.substr(kWhat.size())));
     terminate_type_.clear();
-  } else if (++lines_since_ > kMaxLines) {
+  } else if (line == kStack || (in_stack_ && (line.empty() || line.front() == ' '))) {
+    in_stack_ = true;
+  } else if (in_stack_ = false; ++lines_since_ > kMaxLines) {
     exception_.clear();
     loss_.clear();
   }
@@ -71,6 +77,7 @@ void OutputTail::scan_line(std::string_view line) {
 
 void OutputTail::on_exception(std::string text) {
   lines_since_ = 0;
+  in_stack_ = false;
   if (const std::string_view loss = loss_in(text); !loss.empty()) loss_ = loss;
   exception_ = std::move(text);
 }

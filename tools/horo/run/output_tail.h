@@ -19,10 +19,11 @@ class OutputTail {
 
   const std::deque<std::string>& lines() const { return lines_; }
   // "ValueError: no such file", from the last Python traceback or C++ terminate message; empty if more than kMaxLines
-  // other lines follow it.
+  // other lines follow it. The stack that pybind11 adds to an exception ("At:" and indented lines) does not count.
   const std::string& exception() const { return exception_; }
   // The same for the last exception about the end of another rank, even if it is the cause of a later exception: of a
-  // type named PeerLost, or a Mismatch because a rank has left ("rank 1 has left ...").
+  // type named PeerLost, or with ": PeerLost: " in its text, or a Mismatch because a rank has left ("rank 1 has left
+  // ...").
   const std::string& loss() const { return loss_; }
 
  private:
@@ -32,6 +33,7 @@ class OutputTail {
   std::deque<std::string> lines_;
   bool is_transient_ = false;  // the last line ends in a carriage return
   bool in_traceback_ = false;
+  bool in_stack_ = false;       // of pybind11
   std::string terminate_type_;  // of a C++ exception whose text is on the next line
   std::string exception_, loss_;
   std::size_t lines_since_ = 0;
