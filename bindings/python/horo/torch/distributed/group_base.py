@@ -28,7 +28,7 @@ class GroupBase(dist.ProcessGroup):
         self.described = f"the process group {name!r}"
         self.timeout_s = timeout_s
         self.session = session
-        self._epoch = session.topology.epoch
+        self._epoch, self._members = session.topology.epoch, session.world.members
         self._number = number
         self._flights = Flights(session, name, number)
         self._coalesced = None
@@ -80,12 +80,16 @@ class GroupBase(dist.ProcessGroup):
     def check_members(self):
         """Raises PeerLost in an elastic job that has lost a member: a group of torch cannot go on without it."""
         session = self.session
-        if session is not None and session.is_elastic and session.topology.epoch != self._epoch:
-            raise PeerLost(
-                f"{self.described} has lost a member: the elastic job is in epoch {session.topology.epoch}, and "
-                f"the group was made in epoch {self._epoch}. destroy_process_group() and a new init_process_group() "
-                "make one of the present ranks"
-            )
+        if session is None or not session.is_elastic or session.topology.epoch == self._epoch:
+            return
+        lost = [rank for rank, member in enumerate(self._members) if member not in session.world.members]
+        named = f"rank{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}" if lost else "a member"
+        raise PeerLost(
+            f"{self.described} has lost {named} (ranks of epoch {self._epoch}, in which the group was made): the "
+            f"elastic job is in epoch {session.topology.epoch}. destroy_process_group() and a new init_process_group() "
+            "make a group of the present ranks",
+            lost[0] if lost else -1,
+        )
 
     def set_timeout(self, timeout):
         """The timeout of later operations that name none."""
