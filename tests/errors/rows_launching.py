@@ -1,6 +1,5 @@
 """horo run: invalid command lines and ranks that fail."""
 
-import os
 import signal
 
 from table import by_command
@@ -52,16 +51,9 @@ def hosts_without_a_key(run):
     return refused(run, ["-n", "1", "--nnodes", "2", "--node-rank", "0", "--addr", "127.0.0.1:4000", "true"])
 
 
-@by_command(
-    SECTION,
-    "`horovodrun` with another host",
-    where="`horovodrun`, exit code 2, nothing is started",
-    do="One `horo run` on each host",
-)
-def horovodrun_with_another_host(run):
-    done = run([os.path.join(os.path.dirname(run.python), "horovodrun"), "-np", "4", "-H", "b:4", "true"])
-    assert done.returncode == 2, done
-    return done.stderr
+@by_command(SECTION, "A name of a host that ssh could misread", where=REFUSED, do="The host's name or address")
+def host_that_is_no_name(run):
+    return refused(run, ["-H", "localhost:2,-node:2", "true"])
 
 
 @by_command(SECTION, "An import of a part of Horovod that horo does not have", where="the import", do="As it says")

@@ -82,7 +82,7 @@ def test_a_flag_has_an_effect_or_is_told(words, tmp_path):
 def _value_of(word, args):
     name = next(
         name
-        for spellings, name, _ in flags.WITHOUT_EFFECT
+        for spellings, name, _ in flags.ALL
         if word.partition("=")[0] in [each.removeprefix("no ") for each in spellings]
     )
     return name, getattr(args, name)
@@ -101,6 +101,21 @@ def test_flags_become_options_and_variables():
         "HOROVOD_LOG_LEVEL": "INFO",
         "HOROVOD_TIMELINE": "t.json",
     }
+
+
+def test_other_hosts_are_started_by_ssh_with_the_variables_that_horovod_passes_on(tmp_path, monkeypatch):
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    for name in ("DATA", "PATH", "HOME", "SSH_AUTH_SOCK", "HORO_RANK", "HOROVOD_CYCLE_TIME", "BASH_FUNC_x%%"):
+        monkeypatch.setenv(name, "1")
+    (tmp_path / "hosts").write_text("b-3 slots=2\nlocalhost slots=2\n")
+    for hosts, by_name in (("-H b-3:2,localhost:2", "b-3:2,localhost:2"), ("--hostfile FILE", "b-3:2,localhost:2")):
+        words = f"-np 3 {hosts} -p 22 -i key ./a".replace("FILE", str(tmp_path / "hosts"))
+        args = launch.parse_args(words.split())
+        options = ["--ssh-port", "22", "--ssh-identity-file", "key", "--env", "DATA", "--env", "PATH"]
+        assert launch.command_of(args) == ["run", "-n", "3", "--hosts", by_name, *options, "--", "./a"]
+        assert launch.ignored(args) == []
+    assert launch.ignored(launch.parse_args("-np 3 -p 22 -H localhost:3 ./a".split())) == ["--ssh-port"]
 
 
 CONFIG = """
@@ -130,7 +145,7 @@ def test_a_config_file_has_the_values_of_flags_and_the_command_line_wins(tmp_pat
     }
     told = "--cycle-time-ms --hierarchical-allreduce --autotune --autotune-log-file --thread-affinity --gloo verbose"
     assert launch.ignored(args) == told.split()
-    names = {name for _, name, _ in [*flags.VALUES, *flags.WITHOUT_EFFECT]}
+    names = {name for _, name, _ in flags.ALL}
     assert {name for section in config_file.SECTIONS.values() for name in section.values()} <= names
 
 
@@ -141,7 +156,6 @@ def test_a_config_file_has_the_values_of_flags_and_the_command_line_wins(tmp_pat
         ("-np 2", "expected a program"),
         ("-np two ./a", "invalid int value"),
         ("-np 4 -H localhost:2 ./a", "-np 4: more ranks than the hosts have slots (2)"),
-        ("-np 4 -H localhost:2,b-3:2 ./a", "no ranks are started on b-3"),
         ("-np 1 -H ;rm:1 ./a", "expected HOST:SLOTS"),
         ("-np 1 -H localhost:1 --hostfile x ./a", "at most one of them"),
         ("-np 1 --hostfile /no/such/file ./a", "/no/such/file"),

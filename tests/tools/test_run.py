@@ -85,11 +85,6 @@ def test_help_is_printed_for_the_exact_words(line):
     assert done.returncode == 0 and "-h means the same" in done.stdout
 
 
-def test_horovods_hostfile_is_refused_with_the_way_to_start_ranks_on_several_hosts():
-    done = horo("run", "-n", 2, "-hostfile", "F", "python", "train.py")
-    assert "--hostfile F: horo run starts ranks on its own host only" in done.stderr and "--nnodes 2" in done.stderr
-
-
 def test_no_ranks_is_refused_with_what_was_expected():
     done = horo("run", "-n", 0, "true")
     assert done.returncode == 2 and "-n 0: expected a number of ranks from 1 to 1024" in done.stderr
@@ -113,9 +108,28 @@ def test_horovods_spellings_mean_the_same(spelling):
     assert all(f"rank {r}: process " in done.stderr for r in range(3))
 
 
-def test_other_hosts_are_refused_with_how_to_reach_them():
-    done = horo("run", "-np", 4, "-H", "here:2,there:2", "true")
-    assert done.returncode == 2 and "horo run --nnodes 2 --node-rank I --addr" in done.stderr
+def test_a_wrong_list_of_hosts_is_refused_by_name(tmp_path):
+    path = tmp_path / "hosts"
+    path.write_text("localhost slots=1\nnode1 slots=many\n")
+    far = "10.255.255.1"
+    for words, text in (
+        (["-H", "localhost:1,-oProxyCommand=x:1"], '"-oProxyCommand=x:1": expected HOST:SLOTS'),
+        (["-H", "localhost:1,a;b:1"], '"a;b:1": expected HOST:SLOTS'),
+        (["-H", "localhost:1,a@-b"], '"a@-b": expected HOST:SLOTS'),
+        (["-H", f"localhost:1,{far}:0"], "a number of slots from 1 to 1024"),
+        (["-H", f"localhost:1,{far}:x"], "a number of slots from 1 to 1024"),
+        (["-H", f"localhost:1,,{far}"], '"": expected HOST:SLOTS'),
+        (["-H", "[::1:2"], "expected [IPV6 ADDRESS]:SLOTS"),
+        (["-H", f"localhost:1,{far}:2", "-n", 4], "-n 4: more ranks than the 3 slots of --hosts"),
+        (["-H", f"localhost:1,{far}:2", "--nnodes", 2], "expected one of them"),
+        (["-H", f"localhost:1,{far}:2", "-x", "HORO_RANK=1", "--addr", "127.0.0.1:1"], "horo run itself sets"),
+        (["-H", "localhost:1,no-such-host.invalid"], "or give --addr HOST:PORT"),
+        (["-hostfile", path], 'line 2: "node1:many": expected a number of slots'),
+        (["-hostfile", tmp_path / "none"], "no such file"),
+        (["-hostfile", path, "-H", "localhost"], "--hosts and --hostfile: expected one of them"),
+    ):
+        done = horo("run", *words, "true")
+        assert done.returncode == 2 and text in done.stderr, (words, done.stderr)
 
 
 def test_variables_reach_the_ranks(tmp_path):

@@ -18,6 +18,8 @@
 #include "tools/horo/bench_options.h"
 #include "tools/horo/conformance/conformance.h"
 #include "tools/horo/doctor/doctor.h"
+#include "tools/horo/run/host_command.h"
+#include "tools/horo/run/hosts_launch.h"
 #include "tools/horo/run/run_options.h"
 #include "tools/horo/run/status_command.h"
 #include "tools/horo/service_command.h"
@@ -43,8 +45,13 @@ struct Options {
 
 void add_world_options(CLI::App& run, RunOptions& options) {
   run.add_option("-n,--ranks,--num-proc", options.ranks, "ranks on this host; -np means the same");
-  run.add_option("-H,--hosts", options.hosts, "localhost:4, as -n 4: for this host alone");
-  run.add_option("--hostfile", options.host_file)->group("");  // refused, with the way to start ranks on several hosts
+  const std::string by_ssh = "Several hosts (this horo run starts the others by ssh)";
+  run.add_option("-H,--hosts", options.hosts, "node1:4,node2:4: hosts and their ranks; -n is the number of all ranks")
+      ->group(by_ssh);
+  run.add_option("--hostfile", options.host_file, "a file of hosts, with lines such as: node1 slots=4")->group(by_ssh);
+  run.add_option("-p,--ssh-port", options.ssh_port, "of the other hosts")->check(CLI::Range(1, 65'535))->group(by_ssh);
+  run.add_option("-i,--ssh-identity-file", options.ssh_identity, "a private key for ssh")->group(by_ssh);
+  run.add_flag("--part", options.is_part)->group("");  // horo host gives it
   const std::string hosts = "Several hosts (one horo run on each)";
   run.add_option("--nnodes", options.nodes, "number of hosts")->group(hosts);
   run.add_option("--node-rank", options.node_rank, "index of this host, from 0")->group(hosts);
@@ -111,6 +118,7 @@ be started; 2 wrong usage.
 
 Examples:
   horo run -n 4 python train.py --epochs 3
+  horo run -H node1:4,node2:4 python train.py
   horo run -n 2 --nnodes 2 --node-rank 0 --addr 10.0.0.1:29400 --key-file key python train.py
 A key: head -c 32 /dev/urandom > key; chmod 600 key)");
 }
@@ -124,6 +132,11 @@ int run(RunOptions& options, const CLI::App& app, const std::vector<std::string>
   }
   if (!command.empty() && has_dashes) command.emplace_back("--");
   command.insert(command.end(), after_dashes.begin(), after_dashes.end());
+  if (const std::optional<HostsLaunch> start = hosts_launch_of(options)) {
+    if (!options.dry_run) return launch_hosts(*start);
+    print_hosts_plan(*start);
+    return 0;
+  }
   const Launch start = launch_of(options);
   if (!options.dry_run) return launch(start);
   print_plan(start);
@@ -160,6 +173,7 @@ void add_rendezvous(CLI::App& app, Options& options) {
       ->required();
   rendezvous->add_option("--home", options.rendezvous.home)->group("");  // horo run gives it
   rendezvous->footer("One job at a time. SIGTERM or SIGINT ends it.");
+  app.add_subcommand("host", "")->group("");                     // horo run --hosts starts it
   CLI::App* agent = app.add_subcommand("agent", "")->group("");  // horo run starts it
   agent->add_option("--guard-fd", options.agent.guard_fd)->required();
   agent->add_option("--rendezvous", options.agent.rendezvous)->required();
@@ -267,6 +281,7 @@ int run_command(std::vector<std::string> arguments) {
   if (chosen->get_name() == "status") return status(options.status);
   if (chosen->get_name() == "timeline") return merge_timelines(options.merge, std::cout);
   if (chosen->get_name() == "rendezvous") return run_rendezvous(options.rendezvous);
+  if (chosen->get_name() == "host") return run_host();
   if (chosen->get_name() == "agent") return run_agent(options.agent);
   if (chosen->get_name() == "bench") {
     const auto which = chosen->get_subcommands();

@@ -38,13 +38,17 @@ def read_hostfile(path, option):
     return hosts
 
 
+def are_here(hosts):
+    """Whether all of them are this host."""
+    return all(_is_here(name) for name, _ in hosts)
+
+
 def slots_here(hosts, option):
     """The number of slots, if all hosts are this one. Raises ValueError that names the others."""
     others = sorted({name for name, _ in hosts if not _is_here(name)})
     if others:
         raise ValueError(
-            f"{option}: no ranks are started on {', '.join(others)}: this version starts them on its own host, "
-            f"{socket.gethostname()}, alone. For several hosts run on each of them: horo run --nnodes N --node-rank I "
-            "--addr HOST0:29400 --key-file KEY -n RANKS_HERE PROGRAM"
+            f"{option}: no ranks are started on {', '.join(others)}: run() starts them on its own host, "
+            f"{socket.gethostname()}, alone. For several hosts: horo run --hosts HOST:RANKS,HOST:RANKS PROGRAM"
         )
     return sum(slots for _, slots in hosts)

@@ -82,7 +82,9 @@ bool prepare(const Program& program, const Ends& ends) {
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing < 0 || ::setpgid(0, 0) != 0 || ::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
   if (::getppid() != ends.parent) return false;  // the parent died before PR_SET_PDEATHSIG was set
-  if (::dup2(nothing, 0) < 0 || ::dup2(ends.output, 1) < 0 || ::dup2(ends.errors, 2) < 0) return false;
+  if (::dup2(program.input < 0 ? nothing : program.input, 0) < 0 || ::dup2(ends.output, 1) < 0 ||
+      ::dup2(ends.errors, 2) < 0)
+    return false;
   for (const int fd : program.inherited_fds) {
     if (::fcntl(fd, F_SETFD, 0) != 0) return false;
   }

@@ -17,6 +17,7 @@ struct Program {
   std::vector<int> inherited_fds;        // stay open under the same numbers
   std::string folder;                    // its working directory; empty: this process's
   std::vector<int> cores;                // its affinity; empty: this process's
+  int input = -1;                        // its stdin; -1: empty
 };
 
 struct Child {
@@ -34,7 +35,7 @@ class StartFailed : public std::runtime_error {
   int exit_code_;
 };
 
-// Returns once the program runs. Its stdin is empty. The kernel kills it when this process ends for any reason. Throws
+// Returns once the program runs. The kernel kills it when this process ends for any reason. Throws
 // StartFailed or std::system_error. Other threads may run meanwhile: the child calls only what is safe after fork().
 Child start(const Program& program);
 

@@ -23,8 +23,17 @@ void make_folder(const std::string& folder) {
   if (error) throw std::invalid_argument("--output-dir " + folder + ": " + error.message());
 }
 
-// The word in the quoting of a shell.
-std::string quoted(const std::string& word) {
+// The value in a plan; a placeholder for a value that only a start determines.
+std::string plain_value(const Launch& launch, const std::string& name, const std::string& value) {
+  if (name == "HORO_KEY_FD")
+    return launch.key_file.empty() ? "N  # a key drawn for the job" : "N  # the key file's key";
+  if (name == "HORO_ADDR" && launch.addr.empty()) return "127.0.0.1:PORT  # a free one";
+  return quoted_for_shell(value);
+}
+
+}  // namespace
+
+std::string quoted_for_shell(const std::string& word) {
   const bool is_plain = !word.empty() && word.find_first_not_of(
                                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                              "0123456789_-+=./:,@%") == std::string::npos;
@@ -33,16 +42,6 @@ std::string quoted(const std::string& word) {
   for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
   return text + "'";
 }
-
-// The value in a plan; a placeholder for a value that only a start determines.
-std::string plain_value(const Launch& launch, const std::string& name, const std::string& value) {
-  if (name == "HORO_KEY_FD")
-    return launch.key_file.empty() ? "N  # a key drawn for the job" : "N  # the key file's key";
-  if (name == "HORO_ADDR" && launch.addr.empty()) return "127.0.0.1:PORT  # a free one";
-  return quoted(value);
-}
-
-}  // namespace
 
 int Launch::first_rank() const {
   return std::accumulate(ranks_by_host.begin(), ranks_by_host.begin() + static_cast<std::ptrdiff_t>(host), 0);
@@ -69,7 +68,7 @@ void print_plan(const Launch& launch) {
       std::cout << "  " << name << "=" << plain_value(launch, name, value) << "\n";
     }
     std::cout << " ";
-    for (const std::string& word : launch.command) std::cout << " " << quoted(word);
+    for (const std::string& word : launch.command) std::cout << " " << quoted_for_shell(word);
     std::cout << "\n";
   }
 }

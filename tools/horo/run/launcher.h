@@ -32,6 +32,7 @@ struct Launch {
   std::string rendezvous;          // elastic, several hosts: host:port of the rendezvous
   bool embeds_rendezvous = false;  // this process runs it
   CoreBinding binding = CoreBinding::kNone;
+  bool is_part = false;  // of a job whose hosts another horo run has started: the key is in HORO_KEY_FD
   bool prefixed = true;  // lines begin with "[rank] "
   bool verbose = false;
 
@@ -50,6 +51,9 @@ struct Launch {
 // std::invalid_argument for invalid options, std::system_error if a process, pipe or port is not available. This
 // process must have one thread only.
 int launch(const Launch& launch);
+
+// The word in the quoting of a shell.
+std::string quoted_for_shell(const std::string& word);
 
 // Prints the command, environment and cores of each rank of this host. Starts nothing. Throws as launch() does.
 void print_plan(const Launch& launch);

@@ -2,9 +2,7 @@
 // into logs.
 #include "tools/horo/run/local_world.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +18,7 @@
 #include "horo/base/config.h"
 #include "ring/os/socket.h"
 #include "tools/horo/machine/cores.h"
+#include "tools/horo/run/host_start.h"
 
 namespace horo::tools {
 namespace {
@@ -29,30 +28,14 @@ namespace {
 }
 
 JobKey key_of(const Launch& launch) {
-  if (launch.key_file.empty()) return make_job_key();
+  if (launch.key_file.empty() && !launch.is_part) return make_job_key();
   const auto get = [&](const char* name) -> const char* {
+    if (launch.is_part) return std::string_view(name) == "HORO_KEY_FD" ? std::getenv(name) : nullptr;
     return std::string_view(name) == "HORO_KEY_FILE" ? launch.key_file.c_str() : nullptr;
   };
-  return *config_from(get).key;
-}
-
-Descriptor make_key_file(const JobKey& key) {
-  Descriptor fd(::memfd_create("horo-key", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.is_open()) fail("memfd_create");
-  if (::write(fd.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size())) fail("write of the job key");
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
-    fail("F_ADD_SEALS");
-  return fd;
-}
-
-// With SO_REUSEADDR two sockets may be bound to one port if at most one of them listens.
-Descriptor reserve(const Address& address) {
-  Descriptor fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.is_open()) fail("socket");
-  const int on = 1;
-  if (::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0) fail("SO_REUSEADDR");
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) return Descriptor();
-  return fd;
+  const auto key = config_from(get).key;
+  if (!key) throw std::invalid_argument("--part: expected HORO_KEY_FD, which horo host sets");
+  return *key;
 }
 
 std::string refusal_text(const std::string& addr, const Address& address, int error) {
@@ -68,7 +51,7 @@ std::string refusal_text(const std::string& addr, const Address& address, int er
 Descriptor reserve_addr(const std::string& addr) {
   std::string why = "--addr " + addr + ": no address";
   for (const Address& address : resolve(addr, "--addr")) {
-    Descriptor fd = reserve(address);
+    Descriptor fd = reserve_address(address);
     if (fd.is_open()) return fd;
     why = refusal_text(addr, address, errno);
   }
@@ -94,21 +77,12 @@ std::vector<std::vector<int>> cores_of(const Launch& launch) {
   return split_cores(cores, launch.ranks());
 }
 
-// Variables that other launchers set for their ranks; they do not describe the ranks of this job.
-bool is_foreign(std::string_view name) {
-  constexpr std::array<std::string_view, 10> kNames = {
-      "RANK",          "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID",
-      "SLURM_LOCALID", "PMI_RANK",   "PMI_SIZE",   "MPI_LOCALRANKID",  "MPI_LOCALNRANKS"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("OMPI_COMM_WORLD_") ||
-         name == "HORO_KEY_FILE" || name == "HORO_STARTED_BY" || name == "HORO_GUARD_FD" || name == "HORO_MIN_NP";
-}
-
 LocalWorld::Variables own_environment() {
   LocalWorld::Variables variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text(*variable);
     const std::size_t equals = text.find('=');
-    if (equals == std::string_view::npos || is_foreign(text.substr(0, equals))) continue;
+    if (equals == std::string_view::npos || is_foreign_variable(text.substr(0, equals))) continue;
     variables.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return variables;
@@ -131,6 +105,24 @@ void add_horovod_place(const Launch& launch, int local_rank, LocalWorld::Variabl
 }
 
 }  // namespace
+
+// With SO_REUSEADDR two sockets may be bound to one port if at most one of them listens.
+Descriptor reserve_address(const Address& address) {
+  Descriptor fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.is_open()) fail("socket");
+  const int on = 1;
+  if (::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0) fail("SO_REUSEADDR");
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) return Descriptor();
+  return fd;
+}
+
+bool is_foreign_variable(std::string_view name) {
+  constexpr std::array<std::string_view, 10> kNames = {
+      "RANK",          "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID",
+      "SLURM_LOCALID", "PMI_RANK",   "PMI_SIZE",   "MPI_LOCALRANKID",  "MPI_LOCALNRANKS"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("OMPI_COMM_WORLD_") ||
+         name == "HORO_KEY_FILE" || name == "HORO_STARTED_BY" || name == "HORO_GUARD_FD" || name == "HORO_MIN_NP";
+}
 
 LocalWorld::LocalWorld(const Launch& launch)
     : launch_(launch),

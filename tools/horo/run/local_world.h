@@ -3,8 +3,10 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "ring/os/socket.h"
 #include "tools/horo/machine/descriptor.h"
 #include "tools/horo/run/launcher.h"
 
@@ -34,5 +36,12 @@ class LocalWorld {
   std::string address_;
   std::vector<std::vector<int>> cores_;  // by local rank
 };
+
+// A bound socket that keeps the port from other sockets, but for one that listens; not open, with errno, if the address
+// is not available.
+Descriptor reserve_address(const Address& address);
+
+// Variables that other launchers set for their ranks; they do not describe the ranks of this job.
+bool is_foreign_variable(std::string_view name);
 
 }  // namespace horo::tools

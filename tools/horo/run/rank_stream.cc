@@ -60,6 +60,7 @@ bool RankStream::read_some() {
 
 void RankStream::pass_line(std::string_view line) {
   tail_.add(line);
+  if (destinations_.take && destinations_.take(line)) return;
   destinations_.writer->write(destinations_.prefix + std::string(line));
 }
 

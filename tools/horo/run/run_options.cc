@@ -51,41 +51,14 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-bool is_this_host(const std::string& name) {
-  std::array<char, 256> own{};
-  ::gethostname(own.data(), own.size() - 1);
-  return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own.data();
-}
-
-[[noreturn]] void refuse_hosts(const std::string& option, std::size_t nodes) {
-  refuse(option + ": horo run starts ranks on its own host only. Run it on each host, with\n    horo run --nnodes " +
-         std::to_string(nodes) + " --node-rank I --addr HOST0:29400 --key-file KEY -n RANKS_HERE PROGRAM");
-}
-
-// The number of slots in "localhost:4"; 0: no number is given.
-int slots_of(const std::string& hosts) {
-  if (hosts.empty()) return 0;
-  const std::vector<std::string> parts = split(hosts);
-  const std::size_t colon = hosts.rfind(':');
-  const std::string name = hosts.substr(0, colon);
-  if (parts.size() != 1 || !is_this_host(name)) {
-    refuse_hosts("--hosts " + hosts, std::max<std::size_t>(parts.size(), 2));
-  }
-  if (colon == std::string::npos) return 0;
-  return number_of(std::string_view(hosts).substr(colon + 1), "--hosts " + hosts);
-}
-
 void set_one_host(const RunOptions& options, Launch& launch) {
   if (options.node_rank.value_or(0) != 0) {
     refuse("--node-rank " + std::to_string(*options.node_rank) + ": without --nnodes there is one host, number 0");
   }
-  const int slots = slots_of(options.hosts);
-  const int ranks = options.ranks.value_or(slots);
-  if (ranks == 0) refuse("expected -n RANKS, as in: horo run -n 4 python train.py");
-  if (slots > 0 && ranks > slots) {
-    refuse("-n " + std::to_string(ranks) + ": more ranks than --hosts " + options.hosts + " has room for");
-  }
-  launch.ranks_by_host = {ranks};
+  const std::vector<HostSlots> hosts = hosts_of(options);
+  if (hosts.size() > 1 || (!hosts.empty() && !hosts.front().is_here)) refuse("--hosts: expected this host alone");
+  if (hosts.empty() && !options.ranks) refuse("expected -n RANKS, as in: horo run -n 4 python train.py");
+  launch.ranks_by_host = {hosts.empty() ? *options.ranks : hosts.front().slots};
 }
 
 void set_ranks_by_host(const RunOptions& options, int nodes, Launch& launch) {
@@ -128,7 +101,7 @@ void set_hosts(const RunOptions& options, Launch& launch) {
     set_one_host(options, launch);
     return;
   }
-  if (!options.hosts.empty()) refuse("--hosts and --nnodes: expected one of them");
+  if (!options.hosts.empty() || !options.host_file.empty()) refuse("--hosts and --nnodes: expected one of them");
   if (!options.node_rank)
     refuse("--nnodes: expected --node-rank too, 0 on the host of --addr, 1, 2, ... on the others");
   if (*options.node_rank < 0 || *options.node_rank >= nodes) {
@@ -136,23 +109,19 @@ void set_hosts(const RunOptions& options, Launch& launch) {
            " with --nnodes " + std::to_string(nodes));
   }
   if (options.addr.empty()) refuse("--nnodes: expected --addr HOST:PORT too, where rank 0 listens on the first host");
-  if (launch.key_file.empty() && from_environment != nullptr) launch.key_file = from_environment;
-  if (launch.key_file.empty()) refuse(std::string("--nnodes: ") + kKeyHelp);
+  if (launch.key_file.empty() && from_environment != nullptr && !options.is_part) launch.key_file = from_environment;
+  if (launch.key_file.empty() && !options.is_part) refuse(std::string("--nnodes: ") + kKeyHelp);
   launch.host = static_cast<std::size_t>(*options.node_rank);
   set_ranks_by_host(options, nodes, launch);
   check_addr(launch.addr);
 }
 
 void set_variables(const RunOptions& options, Launch& launch) {
-  constexpr std::array kOurs = {"HORO_RANK",          "HORO_SIZE",          "HORO_LOCAL_RANK",   "HORO_LOCAL_SIZE",
-                                "HORO_ADDR",          "HORO_KEY_FD",        "HORO_KEY_FILE",     "HORO_GUARD_FD",
-                                "HORO_MIN_NP",        "HOROVOD_RANK",       "HOROVOD_SIZE",      "HOROVOD_LOCAL_RANK",
-                                "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"};
   for (const std::string& variable : options.variables) {
     const std::size_t equals = variable.find('=');
     const std::string name = variable.substr(0, equals);
     if (name.empty()) refuse("--env " + variable + ": expected NAME=VALUE, or NAME to pass on its value");
-    if (std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end()) {
+    if (is_set_by_run(name)) {
       refuse(std::string("--env ").append(variable).append(": horo run itself sets ").append(name));
     }
     const char* value = equals == std::string::npos ? std::getenv(name.c_str()) : variable.c_str() + equals + 1;
@@ -241,8 +210,26 @@ CoreBinding binding_of(const std::string& word) {
 
 }  // namespace
 
+bool is_set_by_run(std::string_view name) {
+  constexpr std::array<std::string_view, 15> kOurs = {
+      "HORO_RANK",    "HORO_SIZE",          "HORO_LOCAL_RANK",    "HORO_LOCAL_SIZE",    "HORO_ADDR",
+      "HORO_KEY_FD",  "HORO_KEY_FILE",      "HORO_GUARD_FD",      "HORO_MIN_NP",        "HOROVOD_RANK",
+      "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"};
+  return std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end();
+}
+
+std::vector<HostSlots> hosts_of(const RunOptions& options) {
+  if (options.hosts.empty() && options.host_file.empty()) return {};
+  if (!options.hosts.empty() && !options.host_file.empty()) refuse("--hosts and --hostfile: expected one of them");
+  const bool is_file = options.hosts.empty();
+  const std::string option = is_file ? "--hostfile " + options.host_file : "--hosts " + options.hosts;
+  if (options.ranks && *options.ranks < 1)
+    refuse("-n " + std::to_string(*options.ranks) + ": expected at least 1 rank");
+  return place_ranks(is_file ? read_host_file(options.host_file, option) : parse_hosts(options.hosts, option),
+                     options.ranks.value_or(0), option);
+}
+
 Launch launch_of(const RunOptions& options) {
-  if (!options.host_file.empty()) refuse_hosts("--hostfile " + options.host_file, 2);
   if (options.ranks && (*options.ranks < 1 || *options.ranks > kMaxLocalRanks)) {
     number_of(std::to_string(*options.ranks), "-n " + std::to_string(*options.ranks));
   }
@@ -256,6 +243,7 @@ Launch launch_of(const RunOptions& options) {
   launch.output_dir = options.output_dir;
   launch.timeout_s = options.timeout_s;
   launch.binding = binding_of(options.bind_to);
+  launch.is_part = options.is_part;
   launch.verbose = options.verbose;
   return launch;
 }

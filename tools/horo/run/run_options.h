@@ -3,16 +3,20 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "tools/horo/run/host_list.h"
 #include "tools/horo/run/launcher.h"
 
 namespace horo::tools {
 
 struct RunOptions {
   std::optional<int> ranks;
-  std::string hosts;      // Horovod's: "localhost:4"
-  std::string host_file;  // of Horovod; refused
+  std::string hosts, host_file;  // Horovod's: "localhost:4,node1:4", or a file with lines "node1 slots=4"
+  std::optional<int> ssh_port;
+  std::string ssh_identity;
+  bool is_part = false;  // horo host gives it
   std::optional<int> nodes, node_rank;
   std::string ranks_per_node;  // "2,1"
   std::string addr, key_file;
@@ -27,7 +31,13 @@ struct RunOptions {
   std::vector<std::string> command;
 };
 
-// Throws std::invalid_argument with the option, the expected values and the remedy.
+// The hosts of the options with their ranks; none if they name no hosts. Throws std::invalid_argument.
+std::vector<HostSlots> hosts_of(const RunOptions& options);
+
+// Whether horo run sets the variable for its ranks, so that no option may.
+bool is_set_by_run(std::string_view name);
+
+// For ranks of this host. Throws std::invalid_argument with the option, the expected values and the remedy.
 Launch launch_of(const RunOptions& options);
 
 }  // namespace horo::tools

@@ -14,6 +14,7 @@
 #include "tools/horo/machine/cores.h"
 #include "tools/horo/run/child.h"
 #include "tools/horo/run/ending.h"
+#include "tools/horo/run/host_start.h"
 
 namespace horo::tools {
 namespace {
@@ -146,6 +147,7 @@ std::unique_ptr<ElasticJob> RankSupervisor::make_elastic() {
   };
   orders.fail = [this](const std::string& text) {
     if (!code_) code_ = 1;
+    is_left_behind_ = true;
     if (!is_interrupted_ && !is_terminating_) say(text);
   };
   orders.kill = [this](int number) {
@@ -329,6 +331,9 @@ void RankSupervisor::conclude() {
   }
   const ExitVerdict verdict = exit_verdict(ends, launch_.title, host_);
   if (!code_) code_ = verdict.code == 0 && is_ended_by_notice() ? 128 + SIGTERM : verdict.code;
+  if (launch_.is_part && (verdict.is_elsewhere || is_left_behind_)) {
+    output_->write(std::string(kConsequenceLine) + "\n");
+  }
   if (!is_interrupted_) errors_->write(verdict.text);
 }
 

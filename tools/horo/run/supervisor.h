@@ -101,6 +101,7 @@ class RankSupervisor {
   bool is_interrupted_ = false;
   bool is_draining_ = false;     // the ranks have got a notice
   bool is_notice_over_ = false;  // and their grace is over
+  bool is_left_behind_ = false;  // an elastic job goes on without this host
   bool is_concluded_ = false;
 };
 

@@ -123,11 +123,13 @@ ExitVerdict exit_verdict(const std::vector<RankEnd>& ends, const std::string& ti
     return {code_of(failed->status),
             title + ": rank " + std::to_string(blamed_rank) +
                 ", which runs on another host, was lost first: its own launcher reports the reason\n" +
-                others_text(ends, blamed_rank)};
+                others_text(ends, blamed_rank),
+            true};
   }
   if (has_failed(*blamed)) failed = blamed;
   return {code_of(failed->status),
-          title + ": " + blamed_text(*blamed, host) + "\n" + tail_text(*blamed) + others_text(ends, blamed_rank)};
+          title + ": " + blamed_text(*blamed, host) + "\n" + tail_text(*blamed) + others_text(ends, blamed_rank),
+          false};
 }
 
 std::string status_text(int status) {

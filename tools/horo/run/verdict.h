@@ -18,8 +18,9 @@ struct RankEnd {
 };
 
 struct ExitVerdict {
-  int code = 0;      // of the first failure: exit code, or 128 + signal
-  std::string text;  // lines for the user; empty if no rank failed
+  int code = 0;               // of the first failure: exit code, or 128 + signal
+  std::string text;           // lines for the user; empty if no rank failed
+  bool is_elsewhere = false;  // a rank of another host was lost first
 };
 
 // A rank that ended only because of another rank's end ranks last, even if its end was observed first. In this order:

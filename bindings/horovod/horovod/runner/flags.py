@@ -26,12 +26,16 @@ VALUES = [
     (["--log-level"], "log_level", str),
 ]
 
+# With an effect where other hosts are named.
+FOR_OTHER_HOSTS = [
+    (["-p", "--ssh-port"], "ssh_port", int),
+    (["-i", "--ssh-identity-file"], "ssh_identity_file", str),
+]
+
 # Accepted, without a meaning here: one line tells so. Negative forms of them ask for what is the case anyway.
 WITHOUT_EFFECT = [
     (["--disable-cache"], "disable_cache", bool),
     (["--network-interfaces", "--network-interface"], "nics", str),
-    (["-p", "--ssh-port"], "ssh_port", int),
-    (["-i", "--ssh-identity-file"], "ssh_identity_file", str),
     (["--cycle-time-ms"], "cycle_time_ms", float),
     (["--cache-capacity"], "cache_capacity", int),
     (["--hierarchical-allreduce", "no --no-hierarchical-allreduce"], "hierarchical_allreduce", bool),
@@ -60,19 +64,20 @@ WITHOUT_EFFECT = [
     (["--jsrun"], "use_jsrun", bool),
 ]
 
+ALL = [*VALUES, *FOR_OTHER_HOSTS, *WITHOUT_EFFECT]
 QUERIES = ["-v", "--version", "-cb", "--check-build"]
 LOG_LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]
 
 
 def spellings():
     """Every spelling of every flag, without -h and --help."""
-    rows = [spelling.removeprefix("no ") for words, _, _ in [*VALUES, *WITHOUT_EFFECT] for spelling in words]
+    rows = [spelling.removeprefix("no ") for words, _, _ in ALL for spelling in words]
     return [*QUERIES, *rows]
 
 
 def spelling_of(name, value=None):
     """The flag that sets the value of this name, for messages."""
-    for words, found, _ in [*VALUES, *WITHOUT_EFFECT]:
+    for words, found, _ in ALL:
         negative = [word.startswith("no ") for word in words]
         if found == name and (value is not False or any(negative)):
             chosen = words[-1] if value is False else next(w for w in reversed(words) if not w.startswith("no "))
@@ -85,13 +90,13 @@ def make_parser():
     parser = argparse.ArgumentParser(
         prog="horovodrun",
         usage="horovodrun -np RANKS [FLAGS] PROGRAM [ARGUMENTS]",
-        description="Starts a program on several ranks of this host, by horo run. Horovod's flags are accepted.",
+        description="Starts a program on several ranks, by horo run. Horovod's flags are accepted.",
     )
     parser.add_argument("-v", "--version", action="store_true", help="print the version and exit")
     parser.add_argument("-cb", "--check-build", action="store_true", help="print what is there, and exit")
     used = parser.add_argument_group("flags with an effect")
     unused = parser.add_argument_group("flags without an effect here")
-    for group, rows in ((used, VALUES), (unused, WITHOUT_EFFECT)):
+    for group, rows in ((used, [*VALUES, *FOR_OTHER_HOSTS]), (unused, WITHOUT_EFFECT)):
         for words, name, kind in rows:
             _add(group, words, name, kind)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="the program and its arguments")

@@ -1,6 +1,7 @@
 """The command horovodrun: Horovod's command line, translated into one of horo run, which replaces this process."""
 
 import os
+import re
 import sys
 
 import horo
@@ -29,7 +30,14 @@ VARIABLES = {
     "gloo_timeout_seconds": "HOROVOD_GLOO_TIMEOUT_SECONDS",
     "log_level": "HOROVOD_LOG_LEVEL",
 }
-NUMBERS = {name for _, name, kind in [*flags.VALUES, *flags.WITHOUT_EFFECT] if kind in (int, float)}
+# Variables that describe a process, a user's session or a host, and beginnings of such names; horo run itself passes on
+# its own.
+STAYS = set(
+    "CUDA_VISIBLE_DEVICES DISPLAY HOME HOSTNAME LOGNAME MAIL OLDPWD PWD SHELL SHLVL TERM TMPDIR USER RANK LOCAL_RANK "
+    "WORLD_SIZE LOCAL_WORLD_SIZE _".split()
+)
+STAY = tuple("HORO_ HOROVOD_ BASH_FUNC_ DBUS_ SSH_ SLURM_ OMPI_ PMI_ XDG_".split())
+NUMBERS = {name for _, name, kind in flags.ALL if kind in (int, float)}
 
 
 def parse_args(arguments=None):
@@ -53,13 +61,23 @@ def parse_args(arguments=None):
 
 def ignored(args):
     """What the command line and the file ask for without an effect, as flags and keys."""
-    names = dict.fromkeys(name for _, name, _ in flags.WITHOUT_EFFECT)
+    rows = flags.WITHOUT_EFFECT
+    if _hosts.are_here(_hosts_of(args)):
+        rows = [*flags.FOR_OTHER_HOSTS, *rows]
+    names = dict.fromkeys(name for _, name, _ in rows)
     given = [(name, getattr(args, name)) for name in names if getattr(args, name) is not None]
     return [flags.spelling_of(name, value) for name, value in given] + args.unknown
 
 
-def ranks_of(args):
-    """The number of ranks. Raises ValueError for hosts other than this one."""
+def _hosts_of(args):
+    """[(host, slots)]; empty if the command line names no hosts."""
+    if args.hosts is not None:
+        return _hosts.parse_hosts(args.hosts, "--hosts")
+    return _hosts.read_hostfile(args.hostfile, "--hostfile") if args.hostfile is not None else []
+
+
+def place_of(args):
+    """The options of horo run that say how many ranks run on which hosts. Raises ValueError."""
     if args.host_discovery_script is not None:
         raise ValueError(
             f"--host-discovery-script {args.host_discovery_script}: hosts that join a job are not there in this "
@@ -67,17 +85,26 @@ def ranks_of(args):
         )
     if args.hosts is not None and args.hostfile is not None:
         raise ValueError("--hosts and --hostfile: expected at most one of them")
-    room = None
-    if args.hosts is not None:
-        room = _hosts.slots_here(_hosts.parse_hosts(args.hosts, "--hosts"), f"--hosts {args.hosts}")
-    elif args.hostfile is not None:
-        room = _hosts.slots_here(_hosts.read_hostfile(args.hostfile, "--hostfile"), f"--hostfile {args.hostfile}")
+    hosts = _hosts_of(args)
+    room = sum(slots for _, slots in hosts) if hosts else None
     ranks = args.num_proc if args.num_proc is not None else room
     if ranks is None:
         raise ValueError("expected -np RANKS, as in: horovodrun -np 4 python train.py")
     if room is not None and ranks > room:
         raise ValueError(f"-np {ranks}: more ranks than the hosts have slots ({room})")
-    return ranks
+    if _hosts.are_here(hosts):
+        return ["-n", str(ranks)]
+    options = ["-n", str(ranks), "--hosts", ",".join(f"{name}:{slots}" for name, slots in hosts)]
+    if args.ssh_port is not None:
+        options += ["--ssh-port", str(args.ssh_port)]
+    if args.ssh_identity_file is not None:
+        options += ["--ssh-identity-file", args.ssh_identity_file]
+    return options + [word for name in sorted(filter(_travels, os.environ)) for word in ("--env", name)]
+
+
+def _travels(name):
+    """Whether other hosts get the variable by --env, as in Horovod all do that describe no process or host."""
+    return re.fullmatch(r"[A-Za-z_]\w*", name) and not name.startswith(STAY) and name not in STAYS
 
 
 def command_of(args):
@@ -93,7 +120,7 @@ def command_of(args):
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         raise ValueError("expected a program, as in: horovodrun -np 4 python train.py")
-    return ["run", "-n", str(ranks_of(args)), *options, "--", *command]
+    return ["run", *place_of(args), *options, "--", *command]
 
 
 def variables_of(args):
