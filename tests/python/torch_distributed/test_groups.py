@@ -36,7 +36,8 @@ def test_horo_is_the_default_of_cpu_tensors(launch):
 
 
 def test_horo_run_replaces_gloo(executable):
-    command = [executable, "run", "-n", "2", "--replace-gloo", sys.executable, str(HERE / "programs/named.py"), "gloo"]
+    program = [sys.executable, str(HERE / "programs/named.py"), "gloo", ""]
+    command = [executable, "run", "-n", "2", "--replace-gloo", *program]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
