@@ -65,6 +65,12 @@ def members_alone_make_a_group():
     dist.barrier()
 
 
+def each_rank_makes_a_group_of_itself():
+    group = dist.new_group([me()])
+    assert dist.get_world_size(group) == 1 and total_in(group) == me()
+    dist.destroy_process_group(group)
+
+
 def hsdp_trains_as_one_process():
     def model(dtype=torch.float32):
         torch.manual_seed(5)
@@ -140,6 +146,7 @@ def ranks_out_of_order_are_refused():
 check(
     groups_overlap_and_do_not_wait_for_one_another,
     members_alone_make_a_group,
+    each_rank_makes_a_group_of_itself,
     hsdp_trains_as_one_process,
     groups_leave_nothing_behind,
     many_groups_are_alive_at_once,

@@ -54,6 +54,8 @@ def subgroup(ranks, place, group_id, seconds):
         raise ValueError(f"a process group of ranks {ranks}: the backend horo numbers ranks in ascending order")
     if len(ranks) == session.topology.size:
         return ProcessGroup((place, ranks), session, WORLD_SET, seconds, name)
+    if len(ranks) == 1:  # each rank may make its own by the same call, and then torch gives all of them one name
+        name = f"{name} of rank {ranks[0]}"
     number = _add_set(session, ranks, name, seconds)
     group = ProcessGroup((place, ranks), session, number, seconds, name)
     group.at_end(functools.partial(_remove_set, session, number))
