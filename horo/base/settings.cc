@@ -338,8 +338,8 @@ constexpr Setting kSettings[] = {
      .choices = "0 or 1",
      .default_is = "0",
      .environment_alone = true,
-     .meaning = "1: a process group of torch.distributed that a script asks for as \"gloo\" is made by horo; horo run "
-                "--replace-gloo sets it"},
+     .meaning = "1: a process group of torch.distributed that a script asks for as \"gloo\", or that torch would give "
+                "to it, is made by horo; horo run --replace-gloo sets it"},
     {.name = "HORO_TRUST_STORE",
      .group = kProcess,
      .choices = "0 or 1",
