@@ -13,7 +13,8 @@ struct Topology {
   int cross_rank = 0;  // among the ranks of all hosts with the same local_rank
   int cross_size = 1;
   std::uint32_t epoch = 0;
-  int min_size = 0;  // of an elastic job (Config::min_np); 0: a static job
+  int min_size = 0;            // of an elastic job (Config::min_np); 0: a static job
+  bool is_homogeneous = true;  // all hosts have the same number of ranks
 };
 
 }  // namespace horo

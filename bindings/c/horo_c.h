@@ -84,7 +84,7 @@ typedef struct {
   int32_t local_rank, local_size; /* on the host of this rank */
   int32_t cross_rank, cross_size; /* among the ranks with this local_rank on all hosts */
   uint32_t epoch;
-  int32_t min_size; /* least number of ranks of an elastic job; 0: a static job */
+  int32_t min_size, is_homogeneous; /* least number of ranks of an elastic job, or 0; 1: all hosts have as many ranks */
 } horo_topology;
 
 /* The declaration of a tensor. It must be equal on all members of the set, except for the first dimension of

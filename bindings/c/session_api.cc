@@ -126,7 +126,7 @@ int32_t horo_get_topology(const horo_session* session, horo_topology* topology) 
     check_struct(topology, "horo_topology");
     const horo::Topology& t = checked(const_cast<horo_session*>(session)).session.topology();
     *topology = {topology->struct_bytes, t.rank,       t.size,  t.local_rank, t.local_size,
-                 t.cross_rank,           t.cross_size, t.epoch, t.min_size};
+                 t.cross_rank,           t.cross_size, t.epoch, t.min_size,   t.is_homogeneous ? 1 : 0};
     return HORO_OK;
   });
 }

@@ -21,7 +21,7 @@
 namespace horo {
 namespace {
 
-enum Column : std::size_t { kLocalRank, kHost, kSharingRanks, kFixedColumns };
+enum Column : std::size_t { kLocalRank, kLocalSize, kHost, kSharingRanks, kFixedColumns };
 
 std::vector<const Setting*> compared_settings() {
   std::vector<const Setting*> compared;
@@ -41,6 +41,7 @@ std::vector<std::int64_t> row_of(const Config& config, const ShmArenas* arenas,
   std::vector<std::int64_t> row(kFixedColumns);
   for (int rank = 0; arenas != nullptr && rank < config.size; ++rank) row[kSharingRanks] += arenas->sees(rank) ? 1 : 0;
   row[kLocalRank] = config.local_rank;
+  row[kLocalSize] = config.local_size;
   row[kHost] = static_cast<std::int64_t>(hash64(config.host_id));
   for (const Setting* setting : compared) {
     const std::string value = value_in(config, *setting);
@@ -160,7 +161,9 @@ StartupAgreement compare_settings(const Links& links, const Config& config, Coun
   }
   Topology topology{config.rank, config.size, config.local_rank, config.local_size, 0, 0, 0, config.min_np};
   for (int rank = 0; rank < config.size; ++rank) {
-    if (all[static_cast<std::size_t>(rank) * row.size() + kLocalRank] != config.local_rank) continue;
+    const std::size_t at = static_cast<std::size_t>(rank) * row.size();
+    if (all[at + kLocalSize] != config.local_size) topology.is_homogeneous = false;
+    if (all[at + kLocalRank] != config.local_rank) continue;
     ++topology.cross_size;
     if (rank < config.rank) ++topology.cross_rank;
   }

@@ -138,12 +138,13 @@ def test_a_rank_that_is_stopped_is_evicted():
     assert lines == ["end 2 2.0"] * 2 and "evicted" in errors
 
 
-# By the id of the lost ranks: id, sum, local_rank, local_size, cross_rank and cross_size of those that are left.
+# By the id of the lost ranks: id, sum, local_rank, local_size, cross_rank and cross_size of those that are left;
+# whether the hosts had unequal numbers of ranks at the start, and have equal ones at the end.
 PLACES = {
-    (1,): ["0 29 0 2 0 2", "2 29 2 2 0 1", "3 29 0 2 1 2", "4 29 1 2 0 1"],
-    (0,): ["1 30 1 2 0 2", "2 30 2 2 0 1", "3 30 0 2 0 1", "4 30 1 2 1 2"],
-    (0, 1, 2): ["3 24 0 2 0 1", "4 24 1 2 0 1"],
-    (1, 2, 3): ["0 17 0 1 0 1", "4 17 1 1 0 1"],
+    (1,): ["0 29 0 2 0 2 True True", "2 29 2 2 0 1 True True", "3 29 0 2 1 2 True True", "4 29 1 2 0 1 True True"],
+    (0,): ["1 30 1 2 0 2 True True", "2 30 2 2 0 1 True True", "3 30 0 2 0 1 True True", "4 30 1 2 1 2 True True"],
+    (0, 1, 2): ["3 24 0 2 0 1 True True", "4 24 1 2 0 1 True True"],
+    (1, 2, 3): ["0 17 0 1 0 1 True True", "4 17 1 1 0 1 True True"],
 }
 
 

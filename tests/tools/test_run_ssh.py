@@ -49,10 +49,10 @@ def test_both_hosts_run_the_program_in_the_same_folder_with_the_variables_that_t
 DIES = """
 import os, signal, sys, numpy, horo.numpy as horo
 horo.init()
-assert horo.allreduce(numpy.ones(4), name='first', op=horo.Sum)[0] == 4
+assert horo.is_homogeneous() and horo.allreduce(numpy.ones(4), name='first', op=horo.Sum)[0] == 4
 if horo.rank() == 3: os.kill(os.getpid(), signal.SIGKILL)
 for i in range(5): horo.allreduce(numpy.ones(4), name=f'then{i}')
-print('done', horo.size())
+print('done', horo.size(), horo.is_homogeneous())
 """
 
 
@@ -64,7 +64,7 @@ def test_a_death_on_one_host_ends_all_with_its_code(both):
 
 def test_an_elastic_job_goes_on_over_hosts(both):
     code, out, errors = both.run("--min-np", 2, sys.executable, "-c", DIES)
-    assert code == 0 and sorted(out.splitlines()) == [f"[{rank}] done 3" for rank in range(3)], errors
+    assert code == 0 and sorted(out.splitlines()) == [f"[{rank}] done 3 False" for rank in range(3)], errors
 
 
 SLEEPS = """

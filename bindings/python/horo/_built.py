@@ -1,7 +1,6 @@
 """Horovod's queries of build features. horo contains none of those components, so all answers are negative."""
 
 from horo import _default
-from horo.errors import not_yet
 
 
 def mpi_threads_supported():
@@ -56,7 +55,5 @@ def rocm_built():
 
 
 def is_homogeneous():
-    """Whether all hosts have the same number of ranks. Implemented for jobs on one host only."""
-    if _default.size() != _default.local_size():  # a rank has only the rank count of its own host
-        raise not_yet("is_homogeneous() of ranks on several hosts; gather local_size() with allgather")
-    return True
+    """Whether all hosts have the same number of ranks."""
+    return _default.is_homogeneous()

@@ -155,6 +155,11 @@ def cross_size():
     return _topology().cross_size
 
 
+def is_homogeneous():
+    """Whether all hosts have the same number of ranks."""
+    return bool(_topology().is_homogeneous)
+
+
 def counters():
     """All counters since init, as a dict; docs/counters.md describes each key."""
     return session().counters()

@@ -22,7 +22,7 @@ JOB_VARIABLES = (
     *("PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE"),
     *("SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
 )
-_PLACE = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+_PLACE = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous")
 
 
 def job(settings=None):

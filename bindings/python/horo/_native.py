@@ -44,6 +44,7 @@ class Topology(ctypes.Structure):
         ("cross_size", c_int32),
         ("epoch", c_uint32),
         ("min_size", c_int32),
+        ("is_homogeneous", c_int32),
     ]
 
 

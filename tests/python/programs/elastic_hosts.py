@@ -15,9 +15,11 @@ os.environ["HORO_LOCAL_SIZE"] = str(ON_FIRST if IS_FIRST else SIZE - ON_FIRST)
 import horo.numpy as hvd  # noqa: E402
 
 hvd.init()
+was_equal = hvd.is_homogeneous()  # two hosts with 3 and 2 ranks
 for turn in range(6):
     if turn == 3 and str(ID) in sys.argv[1:]:
         os.kill(os.getpid(), signal.SIGKILL)
     total = hvd.allreduce(numpy.full(100_000, 2.0**ID), op=hvd.Sum, name="x")
     assert (total == total[0]).all()
-print(ID, int(total[0]), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size())
+numbers = hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()
+print(ID, int(total[0]), *numbers, not was_equal, hvd.is_homogeneous())
