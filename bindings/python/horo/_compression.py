@@ -90,16 +90,18 @@ def _around(compression, tensors, start):
     return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, compressed)]
 
 
-def all_through(compression, tensors, start):
-    """start(tensors, compression) of several tensors. A user's compressor is applied before and after it."""
-    if codec_of(compression) is not None:
+def all_through(compression, tensors, start, op=_specs.Average):
+    """start(tensors, compression) of several tensors. A user's compressor is applied before and after it; so is a cast
+    where codecs do not apply, in operations other than the sum and average."""
+    is_cast = op not in (_specs.Average, _specs.Sum) and hasattr(compression, "compress")
+    if codec_of(compression) is not None and not is_cast:
         return start(tensors, compression)
     return _around(compression, tensors, lambda compressed: start(compressed, NoneCompressor))
 
 
-def through(compression, tensor, start):
+def through(compression, tensor, start, op=_specs.Average):
     """all_through() of one tensor."""
-    (result,) = all_through(compression, [tensor], lambda tensors, chosen: [start(tensors[0], chosen)])
+    (result,) = all_through(compression, [tensor], lambda tensors, chosen: [start(tensors[0], chosen)], op)
     return result
 
 

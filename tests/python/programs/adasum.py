@@ -102,6 +102,49 @@ def changes_may_travel_as_float16():
     close(found, simulated(make, range(hvd.size())), 2e-3)
 
 
+def allreduce_converts_where_codecs_do_not_apply():
+    ranks = range(hvd.size())
+    values = [torch.linspace(-1, 2, 7) * (rank + 1) + 0.1 * rank for rank in ranks]
+    mine = values[hvd.rank()].clone().requires_grad_()
+    halves = [value.half().double().numpy() for value in values]
+    exact = torch.from_numpy(recursion(halves))
+    found = hvd.allreduce(mine, op=hvd.Adasum, compression=hvd.Compression.fp16, name="adasum16")
+    assert found.dtype == torch.float32 and torch.allclose(found.double(), exact, atol=4e-3)
+    assert torch.equal(found, found.half().float())  # a float16 value
+    found.sum().backward()
+    assert mine.grad.dtype == torch.float32
+    fp16, bf16 = hvd.Compression.fp16, hvd.Compression.bf16
+    least = hvd.grouped_allreduce([values[hvd.rank()], torch.tensor([3])], op=hvd.Min, compression=bf16, name="least")
+    assert torch.equal(least[0], torch.stack([value.bfloat16().float() for value in values]).amin(0))
+    assert least[1].tolist() == [3] and hvd.allreduce(torch.ones(2), compression=fp16, name="sum").tolist() == [1, 1]
+    with raises(ValueError, "codec 'int8' is for the sum or average"):
+        hvd.allreduce(values[hvd.rank()], op=hvd.Adasum, compression=hvd.Compression.int8, name="adasum8")
+
+
+def metrics_are_averaged_and_learning_rates_warm_up():
+    rank, size = hvd.rank(), hvd.size()
+    assert hvd.metric_average(rank, "rank") == hvd.metric_average(torch.tensor(float(rank))) == (size - 1) / 2
+    seen = {"loss": float("nan") if rank == 0 else 2.0 * rank, "accuracy": 0.5}
+    weights = sum(range(size))
+    found = hvd.metric_average(seen, weight=rank)  # rank 0 has seen no example
+    assert found == {"loss": sum(2.0 * one * one for one in range(size)) / weights, "accuracy": 0.5}
+    with raises(ZeroDivisionError):
+        hvd.metric_average(1.0, weight=0)
+    assert (hvd.lr_scale(), hvd.lr_scale(hvd.Adasum, 2), hvd.lr_scale(hvd.Sum, 2)) == (size, 2, 2 * size)
+    optimizer = torch.optim.SGD(net().parameters(), lr=0.1 * hvd.lr_scale())
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, hvd.Warmup(2, 2))
+    rates = []
+    for _ in range(6):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    expected = [0.1 * (1 + min(batch, 4) / 4 * (size - 1)) for batch in range(6)]
+    assert all(abs(one - other) < 1e-12 for one, other in zip(rates, expected)), rates
+    for wrong in ((-1, 1), (1, 0), (1, 1, 0)):
+        with raises(ValueError, "Warmup"):
+            hvd.Warmup(*wrong)
+
+
 def a_parameter_without_gradient_on_one_rank_moves_too():
     used, frozen = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.ones(2), requires_grad=False)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([used, frozen], lr=1.0), op=hvd.Adasum)
@@ -165,6 +208,8 @@ if __name__ == "__main__":
         several_passes_are_one_change,
         a_process_set_trains_alone,
         changes_may_travel_as_float16,
+        allreduce_converts_where_codecs_do_not_apply,
+        metrics_are_averaged_and_learning_rates_warm_up,
         a_parameter_without_gradient_on_one_rank_moves_too,
         schedulers_and_closures_work,
         a_failed_step_moves_no_parameter,

@@ -62,5 +62,6 @@ from horo.torch.ops import (
     sparse_allreduce_async,
 )
 from horo.torch.optimizer import DistributedOptimizer
+from horo.torch.recipes import Warmup, lr_scale, metric_average
 from horo.torch.store import init
 from horo.torch.sync_batch_norm import SyncBatchNorm

@@ -49,7 +49,7 @@ def allreduce(
     def reduced(tensor, compression):
         return _AllReduce.apply(tensor, name, options, {"order": order, "compression": compression})
 
-    return through(compression, tensor, reduced)
+    return through(compression, tensor, reduced, options[0])
 
 
 class _GroupedAllReduce(torch.autograd.Function):
@@ -81,7 +81,7 @@ def grouped_allreduce(
     def reduced(tensors, compression):
         return list(_GroupedAllReduce.apply(name, options, {"order": order, "compression": compression}, *tensors))
 
-    return all_through(compression, tensors, reduced)
+    return all_through(compression, tensors, reduced, options[0])
 
 
 def _my_part(averaged, rows, mine):

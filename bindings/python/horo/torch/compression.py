@@ -1,4 +1,5 @@
-"""Compression for torch. In reducescatter, which has no codecs, fp16 and bf16 convert the tensors instead."""
+"""Compression for torch. In reducescatter, and in allreduce with an operation other than Sum and Average, which have no
+codecs, fp16 and bf16 convert the tensors instead."""
 
 import torch
 
