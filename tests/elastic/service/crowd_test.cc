@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 constexpr rlim_t kUsual = 1'024;  // descriptors of a process
 constexpr int kConnections = 3'000;
 constexpr double kLongest = 20;  // seconds; 0.1 where no other load is
-constexpr std::size_t kMostGrowthKib = (test::kSanitized ? 4 : 1) * (150 << 10);
+constexpr std::size_t kMostCrowdKib = (test::kSanitized ? 4 : 1) * (150 << 10);
 
 void set_limit(rlim_t most) {
   rlimit limit{};
@@ -79,13 +79,13 @@ TEST_F(Crowd, OfThousandsOfIdleConnectionsHoldsUpNobodyAlsoAfterARestart) {
   const std::size_t before = served_->memory_kib();
   come();
   EXPECT_LT(join(), kLongest);
-  EXPECT_LT(served_->memory_kib(), before + kMostGrowthKib);
+  EXPECT_LT(served_->memory_kib(), before + kMostCrowdKib);
   leave();
   set_limit(kUsual);
   served_->restart();
   come();
   EXPECT_LT(join(), kLongest);
-  EXPECT_LT(served_->memory_kib(), before + kMostGrowthKib);
+  EXPECT_LT(served_->memory_kib(), before + kMostCrowdKib);
   EXPECT_TRUE(served_->is_running());
 }
 
