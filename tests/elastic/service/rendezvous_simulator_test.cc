@@ -41,7 +41,7 @@ TEST(RendezvousSimulator, EveryInvariantHoldsForAllSeeds) {
                                     std::pair(all.epochs_in_cuts, "epochs of one side of a partition"),
                                     std::pair(all.held_calls, "calls that a partition delays"),
                                     std::pair(all.run.held_messages, "messages of members that a partition delays")}) {
-    EXPECT_GE(count, 5U) << what;
+    EXPECT_GE(count, test::kSanitized ? 1U : 5U) << what;
   }
   for (const auto& [count, least, what] :
        {std::tuple(all.partitions, 1'000U, "partitions"), std::tuple(all.data_cuts, 200U, "of the members' network"),
