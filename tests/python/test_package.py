@@ -115,6 +115,8 @@ def test_numpy_and_torch_have_the_same_calls_and_the_page_lists_them(root):
         "DistributedOptimizer",
         "audit",
         "ddp_hook",
+        "lr_scale",
+        "metric_average",
         "sparse_allreduce_async",
         "allgather_object",
         "broadcast_object",
