@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import horo
 
 WARM_STEPS, WARM_CALLS, MOST_STEPS, MOST_CALLS = 4, 20, 100, 2000
+LOSS_STEPS = 2  # before the losses are compared: later sums of different orders part them
 STEP_TURNS = 5  # a turn of steps takes as long as so many of a collective
 BATCHES = 4
 FLOAT_BYTES = 4
@@ -181,8 +182,10 @@ def of_steps(task, model, kind, groups):
     field = {backend: Steps(kind, made, batches, group) for backend, group in groups.items()}
     found = {"what": f"{model} {kind}", "samples": made.samples * dist.get_world_size()}
     found["bytes"] = sum(each.nbytes for each in made.make().parameters())
-    found |= play(field, task, STEP_TURNS * task["turn_s"], MOST_STEPS)
+    for one in field.values():
+        one.turn(LOSS_STEPS)
     found["loss"] = {backend: one.loss() for backend, one in field.items()}
+    found |= play(field, task, STEP_TURNS * task["turn_s"], MOST_STEPS)
     if kind == "ddp":
         found["sha256"] = {backend: one.digests() for backend, one in field.items()}
     return found
