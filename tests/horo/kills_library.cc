@@ -20,6 +20,7 @@ namespace {
 
 struct Watched {
   std::size_t bytes = 0;
+  const char* result = nullptr;               // where the result is at the end; elsewhere if it became a view
   std::uint64_t submitted = 0;                // hash of the memory when it was submitted
   std::map<std::uint64_t, std::uint64_t> at;  // by number of the freeze: the hash then
 };
@@ -59,7 +60,13 @@ __attribute__((constructor)) void begin() {
 // The memory is complete and is about to be submitted; watches it until horo_test_end_watch().
 extern "C" __attribute__((visibility("default"))) void horo_test_watch(const char* data, std::size_t bytes) {
   const std::lock_guard lock(horo::watch_mutex);
-  horo::watched[data] = {bytes, horo::hash_of(data, bytes).value_or(0), {}};
+  horo::watched[data] = {bytes, data, horo::hash_of(data, bytes).value_or(0), {}};
+}
+
+// What was at `from` when it was submitted is at `to` now.
+extern "C" __attribute__((visibility("default"))) void horo_test_moved(const char* from, const char* to) {
+  const std::lock_guard lock(horo::watch_mutex);
+  if (const auto at = horo::watched.find(from); at != horo::watched.end()) at->second.result = to;
 }
 
 // The results are delivered. Returns the number of freezes in between; -1 if in one of them some memory was neither as
@@ -67,8 +74,8 @@ extern "C" __attribute__((visibility("default"))) void horo_test_watch(const cha
 extern "C" __attribute__((visibility("default"))) int horo_test_end_watch() {
   const std::lock_guard lock(horo::watch_mutex);
   std::map<std::uint64_t, std::vector<bool>> is_input, is_result;  // by freeze
-  for (const auto& [data, one] : horo::watched) {
-    const auto result = horo::hash_of(data, one.bytes);
+  for (const auto& [submitted, one] : horo::watched) {
+    const auto result = horo::hash_of(one.result, one.bytes);
     for (const auto& [freeze, hash] : one.at) {
       is_input[freeze].push_back(hash == one.submitted);
       is_result[freeze].push_back(!result || hash == *result);

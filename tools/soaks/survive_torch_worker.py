@@ -46,6 +46,7 @@ class Rank:
         self.part_ids = None  # of the process set
         self.rounds = []  # the ids of each
         self.number = 0  # of the next batch
+        self.watched = {}  # the memory of gradients that are submitted, by parameter
         self.models, self.digest, self.longest_s, self.freezes = [], hashlib.sha256(), 0.0, 0
         hvd.on_change(self._renumber)
 
@@ -61,7 +62,14 @@ class Rank:
 
     def _watch(self, param):
         gradient = param.grad
+        self.watched[param] = gradient.data_ptr()
         self.library.horo_test_watch(ctypes.c_void_p(gradient.data_ptr()), ctypes.c_size_t(gradient.nbytes))
+
+    def _end_watch(self):
+        for param, address in self.watched.items():  # a gradient may have become a view, or another view
+            self.library.horo_test_moved(ctypes.c_void_p(address), ctypes.c_void_p(param.grad.data_ptr()))
+        self.watched.clear()
+        return self.library.horo_test_end_watch()
 
     def optimizer(self, model, base=torch.optim.SGD, **options):
         optimizer = base_optimizer(base, model.parameters())
@@ -89,7 +97,7 @@ class Rank:
         before = 0.0 if model.who.grad is None else model.who.grad.item()
         total = loss(*self._batch()) + (model.who * 2.0**self.id).sum()
         (scaler.scale(total) if scaler else total).backward()
-        frozen = self.library.horo_test_end_watch()
+        frozen = self._end_watch()
         if frozen < 0:
             self.differs("a gradient was changed while it waited for the next epoch")
         self.freezes += max(frozen, 0)
