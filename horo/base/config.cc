@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "horo/base/ancestor_key.h"
 #include "horo/base/horovod_variables.h"
 #include "horo/base/log.h"
 #include "horo/base/mutex.h"
@@ -84,12 +85,18 @@ void check_addr(const Config& config) {
 }
 
 // Reads at an offset and never moves the descriptor: a second session of this process reads the same key again.
-JobKey key_from_descriptor(int fd, const std::string& variable, const std::string& value) {
-  std::array<std::byte, kKeyBytes + 1> bytes{};
+// One more byte than a key has shows that there are more. Less than 0: an error, in errno.
+ssize_t read_start(int fd, std::array<std::byte, kKeyBytes + 1>& bytes) {
   ssize_t got = 0;
   do {
     got = ::pread(fd, bytes.data(), bytes.size(), 0);
   } while (got < 0 && errno == EINTR);
+  return got;
+}
+
+JobKey key_from_descriptor(int fd, const std::string& variable, const std::string& value) {
+  std::array<std::byte, kKeyBytes + 1> bytes{};
+  const ssize_t got = read_start(fd, bytes);
   const std::string hint = variable == "HORO_KEY_FD" ? kNotInherited : "";
   if (got < 0) {
     const std::string error = std::strerror(errno);
@@ -107,7 +114,7 @@ JobKey key_from_descriptor(int fd, const std::string& variable, const std::strin
 // Closes its descriptor.
 class File {
  public:
-  explicit File(const char* path) : fd_(::open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {}
+  explicit File(int fd) : fd_(fd) {}
   ~File() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -121,7 +128,7 @@ class File {
 
 JobKey key_from_file(const char* path) {
   const std::string variable = "HORO_KEY_FILE";
-  const File file(path);
+  const File file(::open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.fd() < 0)
     refuse_setting(variable, path, std::string("a file with the job key, but: ") + std::strerror(errno));
   struct stat status {};
@@ -140,7 +147,10 @@ void read_key(const Lookup& get, Config& config) {
   }
   if (path != nullptr) config.key = key_from_file(path);
   if (descriptor == nullptr) return;
-  config.key = key_from_descriptor(std::atoi(descriptor), "HORO_KEY_FD", descriptor);
+  const int own = std::atoi(descriptor);
+  std::array<std::byte, kKeyBytes + 1> bytes{};
+  const File inherited(read_start(own, bytes) == static_cast<ssize_t>(kKeyBytes) ? -1 : open_key_of_ancestor(own));
+  config.key = key_from_descriptor(inherited.fd() < 0 ? own : inherited.fd(), "HORO_KEY_FD", descriptor);
 }
 
 // Warnings that this process has already logged.

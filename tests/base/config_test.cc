@@ -6,13 +6,16 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <stdexcept>
+#include <string_view>
 
+#include "horo/base/ancestor_key.h"
 #include "tests/base/refusal.h"
 
 namespace horo {
@@ -167,6 +170,25 @@ TEST_F(KeyTest, ADescriptorWithAnotherNumberOfBytesIsRefused) {
 TEST_F(KeyTest, ADescriptorThatIsNotOpenIsRefused) {
   EXPECT_THAT(config_refusal({{"HORO_KEY_FD", "987654"}}),
               AllOf(HasSubstr("HORO_KEY_FD=\"987654\""), HasSubstr("A process that a rank has started")));
+}
+
+// As `horo run`, a launcher in between that closes all descriptors, and the rank.
+TEST_F(KeyTest, TheKeyOfHoroRunIsFoundByTheProcessOfALauncherInBetween) {
+  for (const char* name : {"horo-key", "another"}) {
+    const int fd = ::memfd_create(name, MFD_CLOEXEC);
+    ASSERT_EQ(::write(fd, std::string(kKeyBytes, 'k').data(), kKeyBytes), static_cast<ssize_t>(kKeyBytes));
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::close(fd);
+      const int key = open_key_of_ancestor(fd);
+      char first = 0;
+      ::_exit(key < 0 ? 1 : ::pread(key, &first, 1, 0) == 1 && first == 'k' ? 2 : 3);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(WEXITSTATUS(status), name == std::string_view("horo-key") ? 2 : 1) << name;
+    ::close(fd);
+  }
 }
 
 TEST_F(KeyTest, AFileOfMode0600IsRead) {

@@ -40,6 +40,7 @@ def begin(exchange, settings, prepare):
         if _session is None:
             _check_is_rank(job)
             _descent.check_guard(job)
+            _descent.check_key()
             _session = Session((f"{name}={value}" for name, value in (settings or {}).items()), exchange)
             _job = job
             _descent.mark(_session.topology, job)

@@ -9,6 +9,7 @@ rank) belongs to another job. A rank that replaces its program by exec keeps its
 import hashlib
 import os
 import stat
+import sys
 
 from horo import _native
 from horo.errors import HoroError
@@ -65,6 +66,23 @@ def check_guard(described):
             "only at the end, or start the job without --min-np. A process that was started without the descriptors "
             "of the rank is no rank"
         )
+
+
+def check_key():
+    """Raises HoroError in a worker of multiprocessing that has not inherited the job key. It imports the script before
+    the rank, its parent, calls init(), and would take the rank's place. (A process that a launcher in Python starts as
+    the rank has no key either, and finds it: horo/base/ancestor_key.h.)"""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is None or multiprocessing.parent_process() is None or "HORO_KEY_FD" not in os.environ:
+        return
+    try:
+        os.fstat(int(os.environ["HORO_KEY_FD"]))
+    except (OSError, ValueError):
+        raise HoroError(
+            f"this process (pid {os.getpid()}) is a worker of multiprocessing's 'spawn' or 'forkserver', and no rank: "
+            "it imports the script again. Put horo.init() and the training under "
+            'if __name__ == "__main__":, and do not call init() in functions that workers run'
+        ) from None
 
 
 def _is_unused_socket(text):
