@@ -91,7 +91,18 @@ void read_place(const Lookup& get, const Names& names, Launcher& found) {
   found.local_rank = reader.number(names.rank, 0, found.local_size - 1);
 }
 
+// HORO_*, as far as other launchers can contradict them; config_from reads and checks their values.
+std::optional<Launcher> horo_variables(const Lookup& get) {
+  if (get("HORO_RANK") == nullptr && get("HORO_SIZE") == nullptr) return {};
+  Launcher found;
+  found.found = list(get, {"HORO_RANK", "HORO_SIZE"});
+  found.rank = static_cast<int>(parse(value_of(get, "HORO_RANK")).value_or(-1));
+  found.size = static_cast<int>(parse(value_of(get, "HORO_SIZE")).value_or(-1));
+  return found;
+}
+
 std::optional<Launcher> torchrun(const Lookup& get) {
+  if (horo_variables(get) && get("TORCHELASTIC_RUN_ID") == nullptr) return {};  // `horo run` sets the same variables
   if (!all_set(get, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})) return {};
   Launcher found = read_world(get, "torchrun", {"RANK", "WORLD_SIZE"});
   read_place(get, {"LOCAL_RANK", "LOCAL_WORLD_SIZE"}, found);
@@ -171,16 +182,6 @@ std::optional<Launcher> slurm(const Lookup& get) {
   found.incarnation =
       static_cast<std::uint32_t>(VariableReader(get, "srun").number_or("SLURM_RESTART_COUNT", kMostOfAVariable, 0));
   found.job = list(get, {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"});
-  return found;
-}
-
-// HORO_*, as far as other launchers can contradict them; config_from reads and checks their values.
-std::optional<Launcher> horo_variables(const Lookup& get) {
-  if (get("HORO_RANK") == nullptr && get("HORO_SIZE") == nullptr) return {};
-  Launcher found;
-  found.found = list(get, {"HORO_RANK", "HORO_SIZE"});
-  found.rank = static_cast<int>(parse(value_of(get, "HORO_RANK")).value_or(-1));
-  found.size = static_cast<int>(parse(value_of(get, "HORO_SIZE")).value_or(-1));
   return found;
 }
 

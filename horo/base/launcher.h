@@ -17,12 +17,14 @@
 //                 local        SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE
 //                 start        SLURM_JOB_ID, SLURM_STEP_ID
 //
-// HORO_* take precedence: `horo run` and users set them on purpose. Launchers that are found together must agree on
-// rank and size, and the first in the table is taken; contradictions are refused with the names of both. SLURM_* alone
-// never contradict: torchrun, mpirun and `horo run` are started inside allocations and by srun, once per host, and
-// their children inherit SLURM_* with another meaning. SLURM_* count where no other launcher is found (or where Hydra's
-// variables, which srun sets as well, agree); not in a batch script or an interactive shell, whose environment
-// describes the allocation: those have no step, a reserved step number, or step 0 with a terminal (SLURM_PTY_PORT).
+// HORO_* take precedence: `horo run` and users set them on purpose. `horo run` sets torchrun's variables too, for
+// trainers: beside HORO_* they count only with TORCHELASTIC_RUN_ID, which torchrun alone sets. Launchers that are found
+// together must agree on rank and size, and the first in the table is taken; contradictions are refused with the names
+// of both. SLURM_* alone never contradict: torchrun, mpirun and `horo run` are started inside allocations and by srun,
+// once per host, and their children inherit SLURM_* with another meaning. SLURM_* count where no other launcher is
+// found (or where Hydra's variables, which srun sets as well, agree); not in a batch script or an interactive shell,
+// whose environment describes the allocation: those have no step, a reserved step number, or step 0 with a terminal
+// (SLURM_PTY_PORT).
 #pragma once
 
 #include <cstdint>

@@ -184,6 +184,14 @@ TEST(Launcher, LaunchersThatAgreeAreNoContradiction) {
   EXPECT_EQ(config_from(over(with(kTorchrun, horo))).launcher.name, "");
 }
 
+TEST(Launcher, VariablesThatHoroRunSetsForTrainersContradictNothing) {
+  Variables of_horo_run = with(kTorchrun, {{"HORO_RANK", "0"}, {"HORO_SIZE", "1"}});
+  of_horo_run.erase("TORCHELASTIC_RUN_ID");  // a rank starts a job of its own, with new HORO_* and its own RANK
+  const Config config = config_from(over(of_horo_run));
+  EXPECT_EQ(config.rank, 0);
+  EXPECT_EQ(config.size, 1);
+}
+
 TEST(Launcher, AValueThatIsNoRankIsNamedWithItsLauncher) {
   EXPECT_THAT(launcher_refusal(with(kTorchrun, {{"RANK", "two"}})),
               HasSubstr("RANK=\"two\", which torchrun sets: expected a whole number from 0 to 1"));

@@ -16,6 +16,29 @@ def test_every_rank_gets_its_place_in_the_world():
     assert found[0][5] == found[1][5] and re.fullmatch(r"127\.0\.0\.1:\d+", found[0][5])
 
 
+def test_trainers_find_the_variables_of_torchrun():
+    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR"]
+    program = f"""
+import socket
+print(*(os.environ[name] for name in {names}), os.environ.get('TORCHELASTIC_RUN_ID'), os.environ['MASTER_PORT'])
+if os.environ['RANK'] == '0':
+    socket.create_server(('', int(os.environ['MASTER_PORT'])))
+"""
+    outer = {"TORCHELASTIC_RUN_ID": "outer", "MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "1", "RANK": "5"}
+    for variables in ({}, outer):
+        found = [line.split() for line in sorted(run(2, program, variables).stdout.splitlines())]
+        assert [line[1:-1] for line in found] == [[*f"{r} 2 {r} 2 0 0 127.0.0.1 None".split()] for r in range(2)]
+        assert found[0][-1] == found[1][-1]
+    own = {"MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "1"}
+    assert "192.0.2.1 None 1\n" in run(2, program.partition("if")[0], own).stdout
+
+
+def test_a_launcher_in_between_may_close_all_descriptors():
+    rank = "import horo.numpy as h, numpy; h.init(); print(h.rank(), h.allreduce(numpy.ones(1), op=h.Sum))"
+    between = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {rank!r}], check=True)"
+    assert sorted(run(2, between).stdout.splitlines()) == ["[0] 0 [2.]", "[1] 1 [2.]"]
+
+
 def test_ranks_share_the_cores_among_their_threads_unless_the_user_sets_a_number():
     program = "print(os.environ['OMP_NUM_THREADS'], os.environ['PYTHONUNBUFFERED'])"
     fair = max(1, len(os.sched_getaffinity(0)) // 2)
@@ -140,7 +163,13 @@ def test_variables_reach_the_ranks(tmp_path):
 
 
 def test_variables_of_another_launcher_do_not_reach_the_ranks():
-    foreign = {"RANK": "7", "WORLD_SIZE": "9", "OMPI_COMM_WORLD_RANK": "7", "SLURM_PROCID": "7", "HORO_KEY_FILE": "x"}
+    foreign = {
+        "TORCHELASTIC_RUN_ID": "7",
+        "PMI_SIZE": "9",
+        "OMPI_COMM_WORLD_RANK": "7",
+        "SLURM_PROCID": "7",
+        "HORO_KEY_FILE": "x",
+    }
     done = run(1, f"print([name for name in {list(foreign)} if name in os.environ])", env=foreign)
     assert done.stdout == "[0] []\n"
 

@@ -104,6 +104,29 @@ void add_horovod_place(const Launch& launch, int local_rank, LocalWorld::Variabl
   variables["HOROVOD_CROSS_SIZE"] = std::to_string(cross_size);
 }
 
+// torchrun's names for a rank's place: trainers read them before they start anything.
+void add_torch_place(const Launch& launch, int local_rank, LocalWorld::Variables& variables) {
+  variables["RANK"] = variables["HORO_RANK"];
+  variables["WORLD_SIZE"] = variables["HORO_SIZE"];
+  variables["LOCAL_RANK"] = std::to_string(local_rank);
+  variables["LOCAL_WORLD_SIZE"] = variables["HORO_LOCAL_SIZE"];
+  variables["GROUP_RANK"] = variables["NODE_RANK"] = std::to_string(launch.host);
+}
+
+// Where rank 0 of torch.distributed may listen. On several hosts a port that they agree on without a message: the one
+// behind the rendezvous.
+std::pair<std::string, std::string> torch_address(const std::string& address, const Descriptor& reserved) {
+  const std::size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  if (reserved.is_open()) {
+    const std::string own = to_text(local_address(reserved.get()));
+    return {host, own.substr(own.rfind(':') + 1)};
+  }
+  const int port = std::atoi(address.c_str() + colon + 1);
+  return {host, std::to_string(port < 65534 ? port + 2 : port - 1)};
+}
+
 }  // namespace
 
 // With SO_REUSEADDR two sockets may be bound to one port if at most one of them listens.
@@ -117,17 +140,21 @@ Descriptor reserve_address(const Address& address) {
 }
 
 bool is_foreign_variable(std::string_view name) {
-  constexpr std::array<std::string_view, 10> kNames = {
-      "RANK",          "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID",
-      "SLURM_LOCALID", "PMI_RANK",   "PMI_SIZE",   "MPI_LOCALRANKID",  "MPI_LOCALNRANKS"};
+  constexpr std::array<std::string_view, 12> kNames = {
+      "RANK",          "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID",    "NODE_RANK",
+      "SLURM_LOCALID", "PMI_RANK",   "PMI_SIZE",   "MPI_LOCALRANKID",  "MPI_LOCALNRANKS", "GROUP_RANK"};
+  const bool is_under_torchrun = std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
+  if (is_under_torchrun && (name == "MASTER_ADDR" || name == "MASTER_PORT")) return true;
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("OMPI_COMM_WORLD_") ||
-         name == "HORO_KEY_FILE" || name == "HORO_STARTED_BY" || name == "HORO_GUARD_FD" || name == "HORO_MIN_NP";
+         name.starts_with("TORCHELASTIC_") || name == "HORO_KEY_FILE" || name == "HORO_STARTED_BY" ||
+         name == "HORO_GUARD_FD" || name == "HORO_MIN_NP";
 }
 
 LocalWorld::LocalWorld(const Launch& launch)
     : launch_(launch),
       key_(make_key_file(key_of(launch))),
       port_(reserve_port(launch)),
+      torch_port_(launch.addr.empty() ? reserve_addr("127.0.0.1:0") : Descriptor()),
       address_(launch.addr.empty() ? to_text(local_address(port_.get())) : launch.addr),
       cores_(cores_of(launch)) {}
 
@@ -140,13 +167,17 @@ LocalWorld::Variables LocalWorld::variables(int local_rank) const {
   variables["HORO_ADDR"] = address_;
   variables["HORO_KEY_FD"] = std::to_string(key_.get());
   add_horovod_place(launch_, local_rank, variables);
+  add_torch_place(launch_, local_rank, variables);
   if (launch_.min_ranks > 0) variables["HORO_MIN_NP"] = std::to_string(launch_.min_ranks);
   if (!launch_.cwd.empty()) variables["PWD"] = launch_.cwd;
   for (const auto& [name, value] : launch_.variables) variables[name] = value;
   const int threads = std::max(1, granted_cores() / launch_.ranks());
+  const auto [master_address, master_port] = torch_address(address_, torch_port_);
   for (const auto& [name, value] : {std::pair<const char*, std::string>("OMP_NUM_THREADS", std::to_string(threads)),
-                                    std::pair<const char*, std::string>("PYTHONUNBUFFERED", "1")}) {
-    if (std::getenv(name) == nullptr) variables.emplace(name, value);
+                                    std::pair<const char*, std::string>("PYTHONUNBUFFERED", "1"),
+                                    std::pair<const char*, std::string>("MASTER_ADDR", master_address),
+                                    std::pair<const char*, std::string>("MASTER_PORT", master_port)}) {
+    if (std::getenv(name) == nullptr || is_foreign_variable(name)) variables.emplace(name, value);
   }
   return variables;
 }

@@ -21,7 +21,8 @@ class LocalWorld {
   explicit LocalWorld(const Launch& launch);
 
   // The variables of a local rank that differ from this process's. They have the number of the key's descriptor, never
-  // the key. OMP_NUM_THREADS and PYTHONUNBUFFERED are set only if this process's environment does not have them.
+  // the key. OMP_NUM_THREADS, PYTHONUNBUFFERED, MASTER_ADDR and MASTER_PORT are set only if this process's environment
+  // does not have them.
   Variables variables(int local_rank) const;
   // The complete environment of a local rank, "NAME=value".
   std::vector<std::string> environment(int local_rank) const;
@@ -31,8 +32,9 @@ class LocalWorld {
 
  private:
   const Launch& launch_;
-  Descriptor key_;   // a sealed memory file
-  Descriptor port_;  // bound, not listening: the kernel gives the port to no other socket; rank 0 may listen
+  Descriptor key_;         // a sealed memory file
+  Descriptor port_;        // bound, not listening: the kernel gives the port to no other socket; rank 0 may listen
+  Descriptor torch_port_;  // the same for rank 0 of torch.distributed, of a job on one host
   std::string address_;
   std::vector<std::vector<int>> cores_;  // by local rank
 };

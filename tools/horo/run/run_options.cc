@@ -211,10 +211,12 @@ CoreBinding binding_of(const std::string& word) {
 }  // namespace
 
 bool is_set_by_run(std::string_view name) {
-  constexpr std::array<std::string_view, 15> kOurs = {
+  constexpr std::array<std::string_view, 21> kOurs = {
       "HORO_RANK",    "HORO_SIZE",          "HORO_LOCAL_RANK",    "HORO_LOCAL_SIZE",    "HORO_ADDR",
       "HORO_KEY_FD",  "HORO_KEY_FILE",      "HORO_GUARD_FD",      "HORO_MIN_NP",        "HOROVOD_RANK",
-      "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"};
+      "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE",
+      "RANK",         "WORLD_SIZE",         "LOCAL_RANK",         "LOCAL_WORLD_SIZE",   "GROUP_RANK",
+      "NODE_RANK"};
   return std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end();
 }
 
