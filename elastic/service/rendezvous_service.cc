@@ -1,5 +1,7 @@
 #include "elastic/service/rendezvous_service.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -281,6 +283,7 @@ void RendezvousService::on_stream_end(const OrderStream& stream) {
   MutexLock lock(mutex_);
   const auto current = streams_.find(stream.host());
   if (current != streams_.end() && current->second == &stream) streams_.erase(current);
+  if (streams_.empty()) ::malloc_trim(0);  // a rendezvous serves many jobs, and keeps nothing of those that are over
   written_.notify_all();
 }
 
