@@ -41,6 +41,25 @@ def a_late_rank_holds_up_no_rank_that_computes():
     equal(tensor, torch.full((4,), total()))
 
 
+def a_late_rank_holds_up_no_backward_of_ddp():
+    """Gradients are computed to the last one while the buckets before it wait for the late rank."""
+    torch.manual_seed(3)
+    layers = [torch.nn.Linear(64, 64) for _ in range(6)]
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)
+    for _ in range(2):  # DDP makes its buckets anew after the first step
+        net(torch.ones(2, 64)).sum().backward()
+    computed = []
+    layers[0].weight.register_hook(lambda _: computed.append(time.monotonic()))
+    loss = net(torch.full((2, 64), float(me()))).sum()
+    dist.barrier()
+    began = time.monotonic()
+    if me() == size() - 1:
+        time.sleep(1)
+    loss.backward()
+    assert time.monotonic() - began > 0.9  # the result has the gradients of the late rank
+    assert computed[0] - began < 0.5 or me() == size() - 1
+
+
 def a_future_has_the_tensors():
     tensor = ones()
     future = dist.all_reduce(tensor, async_op=True).get_future()
@@ -127,6 +146,7 @@ def what_is_pending_at_the_end_holds_up_no_exit():
 
 check(
     a_late_rank_holds_up_no_rank_that_computes,
+    a_late_rank_holds_up_no_backward_of_ddp,
     a_future_has_the_tensors,
     a_callback_waits_for_a_collective,
     callbacks_have_the_order_of_their_works,
