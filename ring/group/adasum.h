@@ -26,8 +26,8 @@ struct AdasumScratch {
 
 // For each tensor: out = round(postscale * T(prescale * widen(in))), where T combines in the canonical tree over the
 // contributors, in the accumulator type (float32; float64 for float64) with dot products in float64. A value whose
-// square is 0 leaves the other one as it is; one that has a NaN or an infinity makes the tensor NaN. The bits depend on
-// the contributors' values alone, not on which tensors are sent together.
+// square is 0 leaves the other one as it is; one that has a NaN or an infinity, or whose square float64 cannot hold,
+// makes the tensor NaN. The bits depend on the contributors' values alone, not on which tensors are sent together.
 // `collective`: its dtype, contributors, scaling, channel, key_hash, deadline and `what` are used, and the plan numbers
 // plan and plan + 1; in, out and counts are not read. All of these and the tensors' elements are equal on all members.
 //

@@ -154,6 +154,33 @@ def a_parameter_without_gradient_on_one_rank_moves_too():
     assert torch.equal(used.detach(), torch.full((2,), -1.0)) and torch.equal(frozen.detach(), torch.ones(2))
 
 
+def a_parameter_that_is_frozen_with_a_gradient_stays():
+    weight, late = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight, late], lr=1.0), op=hvd.Adasum)
+    ((hvd.rank() + 1) * (weight + late)).sum().backward()
+    optimizer.step()
+    before = late.detach().clone()
+    late.requires_grad_(False)
+    optimizer.step()
+    assert torch.equal(late.detach(), before) and not torch.equal(weight.detach(), before)
+    same_on_all_ranks([weight, late])
+
+
+def a_scaler_may_find_an_infinity_on_one_rank():
+    for option in ({}, {"fused": True}):
+        weight, scaler = torch.nn.Parameter(torch.zeros(3)), torch.amp.GradScaler("cpu", init_scale=8.0)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0, **option), op=hvd.Adasum)
+        for step in range(3):
+            optimizer.zero_grad()
+            scaler.scale(weight.sum() * (torch.inf if (step, hvd.rank()) == (1, 1) else 1.0)).backward()
+            if step == 2:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            assert torch.equal(weight.detach(), torch.full((3,), -1.0 - step)), (option, step, weight)
+        assert scaler.get_scale() == (4.0 if hvd.rank() == 1 else 8.0)
+
+
 def schedulers_and_closures_work():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -173,12 +200,14 @@ def schedulers_and_closures_work():
 
 
 def a_failed_step_moves_no_parameter():
-    weight = torch.nn.Parameter(torch.zeros(2 + hvd.rank()))
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("w", weight)], op=hvd.Adasum)
-    weight.sum().backward()
-    with raises(hvd.Mismatch, "adasum.w", "shape"):
-        optimizer.step()
-    assert not weight.detach().any()
+    weight, large = torch.nn.Parameter(torch.zeros(2 + hvd.rank())), torch.nn.Parameter(torch.zeros(100_000))
+    named = [("w", weight), ("large", large)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight, large], lr=1.0), named, op=hvd.Adasum)
+    (weight.sum() + large.sum()).backward()
+    for _ in range(3):  # a step may follow at once
+        with raises(hvd.Mismatch, "adasum.w", "shape"):
+            optimizer.step()
+        assert not weight.detach().any() and not large.detach().any()
 
 
 def wrong_options_are_refused_by_name():
@@ -211,6 +240,8 @@ if __name__ == "__main__":
         allreduce_converts_where_codecs_do_not_apply,
         metrics_are_averaged_and_learning_rates_warm_up,
         a_parameter_without_gradient_on_one_rank_moves_too,
+        a_parameter_that_is_frozen_with_a_gradient_stays,
+        a_scaler_may_find_an_infinity_on_one_rank,
         schedulers_and_closures_work,
         a_failed_step_moves_no_parameter,
         wrong_options_are_refused_by_name,

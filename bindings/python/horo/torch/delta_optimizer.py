@@ -32,6 +32,11 @@ class _DeltaDistributed:
                 if param.requires_grad:
                     yield f"group.{number}.parameter.{i}" if is_no_name(name) else name, param
 
+    def _horo_frozen(self):
+        """Parameters that have been frozen and still have a gradient, which is this rank's alone."""
+        params = (param for group in self.param_groups for param in group["params"])
+        return [param for param in params if not param.requires_grad and param.grad is not None]
+
     def set_backward_passes_per_step(self, passes):
         check_passes(passes)
         self.backward_passes_per_step = passes
@@ -49,40 +54,72 @@ class _DeltaDistributed:
 
     def step(self, closure=None):
         """Calls the step() of the user's class, and then moves each parameter from where it was by the Adasum of all
-        ranks' changes. Blocks until all ranks call it. Raises Drained at the end if this rank has got a notice. After
-        an error the parameters are where they were before the call."""
+        ranks' changes; a frozen one stays. Blocks until all ranks call it. Raises Drained at the end if this rank has
+        got a notice. After an error the parameters are where they were before the call."""
         self._opt_called = True  # for schedulers, which otherwise replace step()
         if not self._horo_options["process_set"].included():
-            return super().step(closure)
+            return self._horo_own_step(closure)
         named = list(self._horo_named())
+        params = [param for _, param in named] + self._horo_frozen()
         with torch.no_grad():
-            starts = [param.detach().clone() for _, param in named]
+            starts = [param.detach().clone() for param in params]
         try:
-            result = super().step(closure)
+            result = self._horo_own_step(closure)
             with torch.no_grad():
-                changes = [param.detach() - start for (_, param), start in zip(named, starts)]
+                changes = [param.detach() - start for (_, param), start in zip(named, starts)]  # not of frozen ones
                 combined = self._horo_combined([name for name, _ in named], changes)
                 for start, change in zip(starts, combined):
                     start.add_(change)
         finally:
             with torch.no_grad():
-                for (_, param), start in zip(named, starts):
+                for param, start in zip(params, starts):
                     param.copy_(start)
         leave_if_drained()
         return result
+
+    def _horo_own_step(self, closure):
+        """The step() of the user's class; nothing if a GradScaler has found an infinity: the others' changes count."""
+        scales = "_step_supports_amp_scaling"
+        given = {name: vars(self)[name] for name in ("found_inf", "grad_scale") if name in vars(self)}
+        if not given or vars(self).get(scales) or getattr(super(), scales, False):  # the user's class does it
+            return super().step(closure)
+        if given["found_inf"]:
+            return None
+        if given["grad_scale"] is not None:
+            self._horo_divide_gradients(float(given["grad_scale"]))
+        self.found_inf = self.grad_scale = None  # classes that do not scale expect that
+        try:
+            return super().step(closure)
+        finally:
+            vars(self).update(given)
+
+    def _horo_divide_gradients(self, divisor):
+        for param in (param for group in self.param_groups for param in group["params"]):
+            if param.grad is not None:
+                param.grad.mul_(1 / divisor)
 
     def _horo_combined(self, names, changes):
         process_set = self._horo_options["process_set"]
 
         def start(tensors):
-            handles = [
-                allreduce_async(tensor, name=f"adasum.{name}", op=Adasum, process_set=process_set)
-                for name, tensor in zip(names, tensors)
-            ]
-            return [synchronize(handle) for handle in handles]
+            handles, results, errors = [], [], []
+            try:
+                for name, tensor in zip(names, tensors):
+                    handles.append(allreduce_async(tensor, name=f"adasum.{name}", op=Adasum, process_set=process_set))
+            except Exception as error:
+                errors.append(error)
+            for handle in handles:  # all of them, also after an error: the next step submits the same names
+                try:
+                    results.append(synchronize(handle))
+                except Exception as error:
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+            return results
 
         return all_converted(self._horo_options["compression"], changes, "DistributedOptimizer(op=Adasum)", start)
 
+    _step_supports_amp_scaling = True  # GradScaler calls step() on all ranks, also where gradients are infinite
     step.hooked = True  # the user's step() runs the step hooks: torch must not wrap this one too
     step._wrapped_by_lr_sched = True  # a scheduler must not replace it
 
