@@ -119,6 +119,32 @@ def test_processes_that_a_rank_starts_are_no_ranks(launcher):
     assert text.count("done") == 2
 
 
+IMPORTED_BY_A_WORKER = """
+import multiprocessing, os, subprocess, sys
+if __name__ == "__main__":
+    worker = multiprocessing.get_context("spawn").Process(target=print)
+    worker.start()
+    worker.join()
+else:
+    pipes = [os.pipe() for _ in range(9)]  # one of them has the number of the job key's descriptor
+import horo
+try:
+    horo.init(settings={"HORO_START_TIMEOUT_MS": "5000"})
+except horo.HoroError as error:
+    sys.exit(f"refused: {error}")
+os.environ["MASTER_PORT"] = "1"
+sys.exit(subprocess.run([sys.executable, "-c", "import horo; print('place', horo.rank(), horo.size())"]).returncode)
+"""
+
+
+def test_a_worker_that_imports_the_script_before_its_rank_calls_init_is_refused(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(IMPORTED_BY_A_WORKER)
+    (text,) = outputs([([*LAUNCHERS["horo run"](2), str(script)], {})])
+    assert text.count("is a worker of multiprocessing's 'spawn' or 'forkserver', and no rank") == 2
+    assert sorted(re.findall(r"place \d \d", text)) == ["place 0 2", "place 1 2"], text
+
+
 def slurm_step(rank, size, step="0"):
     """The variables of srun for a task on one node."""
     names = {"PROCID": rank, "LOCALID": rank, "NODEID": 0, "NTASKS": size, "STEP_NUM_TASKS": size}

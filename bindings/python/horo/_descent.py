@@ -15,10 +15,13 @@ from horo import _native
 from horo.errors import HoroError
 
 VARIABLE = "HORO_STARTED_BY"
-# The variables by which horo/base/launcher.cc and start.cc know a rank and its job.
+KEY_BYTES = 32
+# The variables by which horo/base/launcher.cc and start.cc know a rank and its job. Those of torchrun count beside
+# HORO_RANK with TORCHELASTIC_RUN_ID only: scripts change them.
+_OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 JOB_VARIABLES = (
     *("HORO_RANK", "HORO_SIZE", "HORO_ADDR", "HORO_JOB", "HORO_KEY_FD", "HORO_KEY_FILE", "HORO_INCARNATION"),
-    *("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
+    *_OF_TORCHRUN,
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"),
     *("PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE"),
     *("SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
@@ -30,7 +33,10 @@ def job(settings=None):
     """The variables that describe this process's rank and job, after the settings of init()."""
     given = {name: str(value) for name, value in (settings or {}).items()}
     described = ((name, given.get(name, os.environ.get(name))) for name in JOB_VARIABLES)
-    return {name: value for name, value in described if value is not None}
+    found = {name: value for name, value in described if value is not None}
+    if "HORO_RANK" in found and "TORCHELASTIC_RUN_ID" not in found:
+        return {name: value for name, value in found.items() if name not in _OF_TORCHRUN}
+    return found
 
 
 def _digest(described):
@@ -72,17 +78,27 @@ def check_key():
     """Raises HoroError in a worker of multiprocessing that has not inherited the job key. It imports the script before
     the rank, its parent, calls init(), and would take the rank's place. (A process that a launcher in Python starts as
     the rank has no key either, and finds it: horo/base/ancestor_key.h.)"""
-    multiprocessing = sys.modules.get("multiprocessing")
-    if multiprocessing is None or multiprocessing.parent_process() is None or "HORO_KEY_FD" not in os.environ:
+    if not _is_worker() or "HORO_KEY_FD" not in os.environ:
         return
     try:
-        os.fstat(int(os.environ["HORO_KEY_FD"]))
+        is_key = len(os.pread(int(os.environ["HORO_KEY_FD"]), KEY_BYTES + 1, 0)) == KEY_BYTES
     except (OSError, ValueError):
+        is_key = False
+    if not is_key:
         raise HoroError(
             f"this process (pid {os.getpid()}) is a worker of multiprocessing's 'spawn' or 'forkserver', and no rank: "
             "it imports the script again. Put horo.init() and the training under "
             'if __name__ == "__main__":, and do not call init() in functions that workers run'
-        ) from None
+        )
+
+
+def _is_worker():
+    """Whether multiprocessing has started this process. While it imports the script it has no parent_process() yet."""
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    if multiprocessing is None:
+        return False
+    is_importing = getattr(multiprocessing.current_process(), "_inheriting", False)
+    return is_importing or multiprocessing.parent_process() is not None
 
 
 def _is_unused_socket(text):
