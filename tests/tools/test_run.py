@@ -25,7 +25,7 @@ if os.environ['RANK'] == '0':
     socket.create_server(('', int(os.environ['MASTER_PORT'])))
 """
     outer = {"TORCHELASTIC_RUN_ID": "outer", "MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "1", "RANK": "5"}
-    for variables in ({}, outer):
+    for variables in ({}, outer, {"HORO_RANK": "5", "MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "1"}):
         found = [line.split() for line in sorted(run(2, program, variables).stdout.splitlines())]
         assert [line[1:-1] for line in found] == [[*f"{r} 2 {r} 2 0 0 127.0.0.1 None".split()] for r in range(2)]
         assert found[0][-1] == found[1][-1]

@@ -143,8 +143,8 @@ bool is_foreign_variable(std::string_view name) {
   constexpr std::array<std::string_view, 12> kNames = {
       "RANK",          "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID",    "NODE_RANK",
       "SLURM_LOCALID", "PMI_RANK",   "PMI_SIZE",   "MPI_LOCALRANKID",  "MPI_LOCALNRANKS", "GROUP_RANK"};
-  const bool is_under_torchrun = std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
-  if (is_under_torchrun && (name == "MASTER_ADDR" || name == "MASTER_PORT")) return true;
+  const bool is_in_a_rank = std::getenv("TORCHELASTIC_RUN_ID") != nullptr || std::getenv("HORO_RANK") != nullptr;
+  if (is_in_a_rank && (name == "MASTER_ADDR" || name == "MASTER_PORT")) return true;
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("OMPI_COMM_WORLD_") ||
          name.starts_with("TORCHELASTIC_") || name == "HORO_KEY_FILE" || name == "HORO_STARTED_BY" ||
          name == "HORO_GUARD_FD" || name == "HORO_MIN_NP";

@@ -22,7 +22,7 @@ class LocalWorld {
 
   // The variables of a local rank that differ from this process's. They have the number of the key's descriptor, never
   // the key. OMP_NUM_THREADS, PYTHONUNBUFFERED, MASTER_ADDR and MASTER_PORT are set only if this process's environment
-  // does not have them.
+  // does not have them; the last two also if they describe another job, whose rank has started this process.
   Variables variables(int local_rank) const;
   // The complete environment of a local rank, "NAME=value".
   std::vector<std::string> environment(int local_rank) const;
