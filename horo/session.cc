@@ -10,6 +10,7 @@
 #include "horo/base/error.h"
 #include "horo/base/forked.h"
 #include "horo/base/log.h"
+#include "horo/base/say.h"
 #include "horo/engine/engine.h"
 
 namespace horo {
@@ -42,7 +43,12 @@ FirstLinks first_links_by(const Config& config, const Exchange& exchange) {
 // Before the ranks connect: a file that cannot be written is this rank's error alone.
 std::unique_ptr<Timeline> timeline_for(const Config& config) {
   auto timeline = std::make_unique<Timeline>();
-  if (!config.timeline.empty()) timeline->start(timeline_path(config.timeline, config.rank), config.rank, config.size);
+  if (config.timeline.empty()) return timeline;
+  try {
+    timeline->start(timeline_path(config.timeline, config.rank), config.rank, config.size);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(say("HORO_TIMELINE=", config.timeline, ": rank ", config.rank, ": ", error.what()));
+  }
   return timeline;
 }
 
@@ -361,7 +367,8 @@ void Session::shutdown() {
 
 void Session::start_timeline(const std::string& path) {
   check_process();
-  timeline_->start(timeline_path(path, config_.rank), config_.rank, config_.size);
+  const Topology now = topology();
+  timeline_->start(timeline_path(path, now.rank), now.rank, now.size);
 }
 
 void Session::stop_timeline() {

@@ -44,9 +44,9 @@ void Timeline::start(const std::string& path, int rank, int size) {
 void Timeline::stop() {
   MutexLock control(control_);
   if (!thread_.joinable()) return;
-  is_on_ = false;
   {
     MutexLock lock(mutex_);
+    is_on_ = false;
     stopping_ = true;
     changed_.notify_all();
   }
@@ -71,6 +71,7 @@ void Timeline::end_step(TimePoint now) noexcept {
 
 void Timeline::push(Record record, std::size_t weight) noexcept {
   MutexLock lock(mutex_);
+  if (!is_on()) return;  // what has begun before stop() is not of the next file
   if (weight_ + weight > kMostWeight) {
     ++dropped_;
     return;

@@ -1,5 +1,6 @@
 #include "horo/base/timeline_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "horo/base/forked.h"
 #include "horo/base/json_text.h"
 #include "horo/base/say.h"
 
@@ -65,8 +67,10 @@ std::string title_of(const TimelineJob& job) {
 }  // namespace
 
 TimelineFile::TimelineFile(const std::string& path, int rank, int size, TimePoint now)
-    : path_(path), rank_(rank), file_(std::fopen(path.c_str(), "we")), step_begin_(now) {
-  if (!file_) throw std::invalid_argument(say("timeline: cannot write ", path, ": ", std::strerror(errno)));
+    : path_(path), rank_(rank), step_begin_(now) {
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file_ < 0) throw std::invalid_argument(say("timeline: cannot write ", path, ": ", std::strerror(errno)));
+  own_descriptor(file_);
   const auto wall = std::chrono::system_clock::now().time_since_epoch() - now.time_since_epoch();
   text_ = "[";
   add(say(R"({"name":"horo_timeline","ph":"M","pid":)", rank, R"(,"args":{"rank":)", rank, R"(,"size":)", size,
@@ -75,6 +79,10 @@ TimelineFile::TimelineFile(const std::string& path, int rank, int size, TimePoin
   add(say(R"({"name":"process_name","ph":"M","pid":)", rank, R"(,"args":{"name":"rank )", rank, "\"}}"));
   add(say(R"({"name":"process_sort_index","ph":"M","pid":)", rank, R"(,"args":{"sort_index":)", rank, "}}"));
   name_track(kStepsTrack, "steps", 0);
+}
+
+TimelineFile::~TimelineFile() {
+  if (give_up_descriptor(file_)) ::close(file_);
 }
 
 void TimelineFile::name_track(std::uint64_t track, const std::string& name, int order) {
@@ -207,6 +215,7 @@ void TimelineFile::write_wait(TimePoint begin, TimePoint end) {
 // The step consists of the waits for horo, and of everything else: the two sum up to it. What is before the first end
 // of a step is no whole step.
 void TimelineFile::write_step(TimePoint end) {
+  end = std::max(end, step_begin_);  // several threads may end steps
   Duration waited{};
   std::vector<std::pair<std::string_view, Span>> parts;
   TimePoint at = step_begin_;
@@ -238,9 +247,14 @@ void TimelineFile::write_dropped(std::uint64_t count, TimePoint now) {
 }
 
 void TimelineFile::flush() {
-  if (text_.empty()) return;
-  failed_ |= std::fwrite(text_.data(), 1, text_.size(), file_.get()) != text_.size();
-  failed_ |= std::fflush(file_.get()) != 0;
+  for (std::string_view rest = text_; !rest.empty() && error_ == 0;) {
+    const ssize_t written = ::write(file_, rest.data(), rest.size());
+    if (written >= 0) {
+      rest.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      error_ = errno;
+    }
+  }
   text_.clear();
 }
 
@@ -248,8 +262,9 @@ void TimelineFile::close() {
   for (const Span& wait : waits_) span(kStepsTrack, "wait", wait);
   text_ += "\n]\n";
   flush();
-  failed_ |= std::fclose(file_.release()) != 0;
-  if (failed_) throw std::runtime_error(say("timeline: ", path_, " is not complete: ", std::strerror(errno)));
+  if (give_up_descriptor(file_) && ::close(file_) != 0 && error_ == 0) error_ = errno;
+  file_ = -1;
+  if (error_ != 0) throw std::runtime_error(say("timeline: ", path_, " is not complete: ", std::strerror(error_)));
 }
 
 }  // namespace horo

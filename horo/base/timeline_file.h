@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,16 +10,20 @@
 
 namespace horo {
 
-// One thread at a time.
+// One thread at a time. A forked child has no copy of the descriptor (horo/base/forked.h), and no buffer to flush.
 class TimelineFile {
  public:
   // Throws std::invalid_argument if the file cannot be opened.
   TimelineFile(const std::string& path, int rank, int size, TimePoint now);
+  ~TimelineFile();
+  TimelineFile(const TimelineFile&) = delete;
+  TimelineFile& operator=(const TimelineFile&) = delete;
 
   void write(const TimelineJob& job);
   void write_wait(TimePoint begin, TimePoint end);
   void write_step(TimePoint end);
   void write_dropped(std::uint64_t count, TimePoint now);
+  // After the first error nothing more is written, so that the file is whole up to there.
   void flush();
   // Throws std::runtime_error if not everything could be written.
   void close();
@@ -29,9 +31,6 @@ class TimelineFile {
  private:
   struct Span {
     TimePoint begin, end;
-  };
-  struct Closer {
-    void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
   void name_track(std::uint64_t track, const std::string& name, int order);
@@ -44,10 +43,10 @@ class TimelineFile {
 
   const std::string path_;
   const int rank_;
-  std::unique_ptr<std::FILE, Closer> file_;
-  std::string text_;      // not written yet
-  bool is_first_ = true;  // event
-  bool failed_ = false;
+  int file_;
+  int error_ = 0;                  // errno of the first write that failed
+  std::string text_;               // not written yet
+  bool is_first_ = true;           // event
   std::set<std::uint64_t> named_;  // tracks
   TimePoint step_begin_;
   std::vector<Span> waits_;  // in the step, merged, in order

@@ -3,14 +3,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+
+#include "horo/base/timeline_file.h"
 
 namespace horo {
 namespace {
@@ -103,6 +110,61 @@ TEST_F(TimelineTest, OneIsWrittenAtATimeAndAnotherCanFollow) {
   timeline_.add(job(Clock::now()));
   timeline_.stop();
   EXPECT_FALSE(named(written(), "transfer").empty());
+}
+
+TEST_F(TimelineTest, WhatEndsAfterTheStopIsNotInTheNextFile) {
+  timeline_.start(path_, 0, 1);
+  const TimePoint begin = Clock::now();
+  timeline_.stop();
+  timeline_.add_wait(begin, Clock::now());
+  timeline_.add(job(begin));
+  timeline_.start(path_, 0, 1);
+  timeline_.stop();
+  EXPECT_TRUE(named(written(), "wait").empty());
+  EXPECT_TRUE(named(written(), "transfer").empty());
+}
+
+// As a worker of a DataLoader, which may outlive the rank.
+TEST_F(TimelineTest, AForkedChildHasNoCopyOfTheDescriptor) {
+  timeline_.start(path_, 0, 1);
+  struct stat file {};
+  ASSERT_EQ(::stat(path_.c_str(), &file), 0);
+  const auto has_it = [&] {
+    struct stat found {};
+    for (int fd = 3; fd < 256; ++fd) {
+      if (::fstat(fd, &found) == 0 && found.st_ino == file.st_ino && found.st_dev == file.st_dev) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(has_it());
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(has_it() ? 1 : 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+}
+
+// The first error counts, though the disk has space again at the end.
+TEST_F(TimelineTest, AFileThatCannotGrowEndsThereAndTheErrorSaysWhy) {
+  constexpr std::uintmax_t kMostBytes = 100;
+  TimelineFile file(path_, 0, 1, Clock::now());
+  const auto on_signal = std::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  struct rlimit small = before;
+  small.rlim_cur = kMostBytes;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  file.flush();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, on_signal);
+  errno = 0;
+  try {
+    file.close();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("trace.json is not complete: File too large"));
+  }
+  EXPECT_EQ(std::filesystem::file_size(path_), kMostBytes);
 }
 
 TEST_F(TimelineTest, AFileThatCannotBeWrittenIsNamed) {

@@ -49,6 +49,17 @@ TEST(Session, AWorldOfOneRankReducesLikeAnyOther) {
   EXPECT_EQ(x, 3.0f);
 }
 
+TEST(Session, ATimelineThatCannotBeWrittenIsNamedWithItsSettingAndRank) {
+  Config config;
+  config.timeline = "/no/such/folder/trace.json";
+  try {
+    Session session(config);
+    FAIL() << "opened";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("HORO_TIMELINE=/no/such/folder/trace.json: rank 0: timeline: cannot write"));
+  }
+}
+
 // Steps of named gradients; each rank submits them in its own order.
 void train(Session& session, int steps, std::vector<std::vector<float>>& gradients) {
   std::mt19937 random(static_cast<unsigned>(session.topology().rank));

@@ -121,6 +121,15 @@ def test_merge_reads_the_file_of_a_killed_rank(folder):
     assert ended.returncode == 0 and json.loads(ended.stdout)[1]["rank"] == 2
 
 
+def test_merge_leaves_out_a_line_whose_name_is_no_utf8(folder):
+    whole, broken, merged = files(folder)[1], folder / "broken.json", folder / "rest.json"
+    lines = whole.read_bytes().splitlines(True)
+    lines[9] = lines[9].replace(b'"name":"', b'"name":"\xff')
+    broken.write_bytes(b"".join(lines))
+    assert horo("timeline", "merge", broken, "-o", merged).returncode == 0
+    assert len(json.loads(merged.read_text())) == len(json.loads(whole.read_text())) - 1
+
+
 def test_merge_refuses_what_is_no_job_by_name(folder):
     cases = {
         "are both of rank 0": [files(folder)[0], files(folder)[0]],

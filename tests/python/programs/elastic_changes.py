@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+import tempfile
 
 import numpy
 
@@ -56,6 +57,10 @@ try:
 except LookupError:
     pass
 now = {0: 0, 2: 1, 3: 2}[was]
+with tempfile.TemporaryDirectory() as folder:
+    hvd.start_timeline(f"{folder}/trace.json")
+    assert os.listdir(folder) == [f"trace.rank{now}.json" if now else "trace.json"]
+    hvd.stop_timeline()
 change = log[0][1]
 assert change == (was, now, 4, 3, 1, (1,)) and change.lost == (1,) and not hasattr(change, "__dict__"), change
 assert log == [("note", change, now, 3), ("check", 3.0, 3)], log

@@ -42,7 +42,8 @@ std::optional<JobId> job_of(const Json& event) {
   return JobId{args.value("epoch", std::int64_t{0}), set, args.value("number", std::int64_t{0})};
 }
 
-// An event per line, between lines of brackets; the last line of a rank that was killed may be cut.
+// An event per line, between lines of brackets; the last line of a rank that was killed may be cut, and a line with a
+// name that is no UTF-8 is no JSON.
 RankFile read(const std::string& path) {
   RankFile file;
   file.path = path;
@@ -52,7 +53,7 @@ RankFile read(const std::string& path) {
     if (line.empty() || line[0] != '{') continue;
     if (line.back() == ',') line.pop_back();
     Json event = Json::parse(line, nullptr, false);
-    if (!event.is_object()) break;
+    if (!event.is_object()) continue;
     if (event.value("name", "") == "horo_timeline") {
       const Json& args = event["args"];
       file.rank = args.value("rank", -1);
