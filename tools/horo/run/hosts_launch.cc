@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kPort = 29'400;  // of rank 0 on a host that is not this one
 constexpr int kTries = 100;
-constexpr std::uint16_t kLastPort = 65'534;
+constexpr std::uint16_t kLastPort = 65'533;
 
 [[noreturn]] void refuse_hosts(const std::string& text) {
   throw std::invalid_argument(text);
@@ -57,7 +57,7 @@ Address own_address(const std::vector<HostSlots>& hosts) {
   return *own;
 }
 
-// Reserves a free port of this host; for a rendezvous the next one is free, too.
+// Reserves a free port of this host. The next one, of a rendezvous, and the one after it, of torch, are free, too.
 std::string free_address(const std::vector<HostSlots>& hosts, bool is_elastic, Descriptor& reserved) {
   const Address own = own_address(hosts);
   for (int i = 0; i < kTries; ++i) {
@@ -66,7 +66,10 @@ std::string free_address(const std::vector<HostSlots>& hosts, bool is_elastic, D
     const std::string text = to_text(local_address(reserved.get()));
     const int port = std::stoi(text.substr(text.rfind(':') + 1));
     if (port > kLastPort) continue;
-    if (!is_elastic || reserve_address(with_port(own, static_cast<std::uint16_t>(port + 1))).is_open()) return text;
+    const auto is_free = [&](int one) {
+      return reserve_address(with_port(own, static_cast<std::uint16_t>(one))).is_open();
+    };
+    if (is_free(port + 2) && (!is_elastic || is_free(port + 1))) return text;
   }
   refuse_hosts("--hosts: rank 0 cannot listen at " + to_text(own) + "; expected --addr HOST:PORT");
 }
