@@ -71,3 +71,15 @@ def test_scripts_of_horovod_have_the_losses_of_one_process(tmp_path):
         r"Total img/sec on 4 CPU\(s\): [\d.]+ \+-[\d.]+",
     ):
         assert any(re.fullmatch(pattern, line) for line in output), pattern
+
+
+def test_an_elastic_script_of_horovod_trains_on_when_a_rank_is_killed():
+    horovodrun = [str(pathlib.Path(sys.executable).parent / "horovodrun"), "-np", "3", "--min-np", "2"]
+    script = [sys.executable, str(HERE / "horovod_scripts/mnist_elastic.py"), "--kill", "0", "5"]
+    done = subprocess.run([*horovodrun, *script], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stderr.count(" died ") == 1, done.stdout + done.stderr
+    lines = sorted(re.sub(r"^\[\d\] ", "", line) for line in done.stdout.splitlines())
+    assert lines[:3] == [f"epoch {epoch}: 160 samples on {3 if epoch == 0 else 2} ranks" for epoch in range(3)]
+    ends = [re.fullmatch(r"rank \d: loss ([\d.]+), resets \[2\], lr 0.10", line) for line in lines[3:]]
+    assert len(ends) == 2 and all(ends), done.stdout
+    assert ends[0][1] == ends[1][1] and float(ends[0][1]) < 2.25

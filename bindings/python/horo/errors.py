@@ -23,8 +23,8 @@ class ShutDown(HoroError):
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """Horovod's name, for scripts that catch it. horo raises it nowhere: in an elastic job the session goes on, and
-    on_change() tells of it."""
+    """Raised on all ranks by commit() and check_host_updates() of an elastic State when ranks were lost, and caught by
+    elastic.run. skip_sync: all ranks that are left have the same state."""
 
     def __init__(self, skip_sync=False):
         super().__init__(skip_sync)

@@ -133,6 +133,63 @@ COMPRESSOR_METHODS = """
 compress(tensor)
 decompress(tensor, ctx)
 """
+# By class, with the parameters of its constructor; _ stands for self.
+ELASTIC = {
+    "ObjectState(bcast_object, get_rank, **kwargs)\n": "",
+    "State(bcast_object, get_rank)\n": """
+on_reset(_)
+on_hosts_updated(_, timestamp, update_res)
+commit(_)
+check_host_updates(_)
+register_reset_callbacks(_, callbacks)
+save(_)
+restore(_)
+sync(_)
+reset(_)
+""",
+    "TorchState(model=None, optimizer=None, **kwargs)\n": "save(_)\nrestore(_)\nsync(_)\nreset(_)\n",
+    "ElasticSampler(dataset, shuffle=True, seed=0)\n": """
+set_epoch(_, epoch)
+record_batch(_, batch_idx, batch_size)
+record_indices(_, indices)
+get_indices(_, batch_idx, batch_size)
+state_dict(_)
+load_state_dict(_, state_dict)
+reset(_)
+""",
+}
+ELASTIC_FUNCTIONS = """
+run(func)
+get_handler_registry()
+set_handler_registry(registry)
+"""
+ELASTIC_ALIASES = """torch.elastic.run torch.elastic.TorchState torch.elastic.ElasticSampler torch.elastic.State
+torch.elastic.ObjectState torch.elastic.state.TorchState torch.elastic.state.get_handler_registry
+torch.elastic.state.set_handler_registry torch.elastic.sampler.ElasticSampler common.elastic.State
+common.elastic.ObjectState common.elastic.run_fn"""
+
+
+def elastic_has_horovods_classes():
+    for constructor, methods in ELASTIC.items():
+        ((name, expected),) = functions(constructor)
+        owner = getattr(hvd.elastic, name)
+        assert str(inspect.signature(owner)) == str(expected), name
+        for method, parameters in functions(methods):
+            found = inspect.signature(getattr(owner, method))
+            assert list(found.parameters)[1:] == list(parameters.parameters)[1:], f"{name}.{method}{found}"
+    for name, expected in functions(ELASTIC_FUNCTIONS):
+        check_signature(name, expected, inspect.signature(getattr(hvd.elastic, name)))
+    assert issubclass(hvd.elastic.TorchState, hvd.elastic.ObjectState)
+    assert issubclass(hvd.elastic.ElasticSampler, torch.utils.data.Sampler)
+    for place in ELASTIC_ALIASES.split():
+        module, _, name = place.rpartition(".")
+        assert getattr(importlib.import_module(f"horovod.{module}"), name) is getattr(hvd.elastic, name), place
+    assert alias.elastic.run is hvd.elastic.run and alias.elastic.state.StateHandler is not None
+    assert not hasattr(elastic, "NotificationManager")
+    with raises(AttributeError, "horovod.common.elastic", "it has ObjectState, State, run_fn"):
+        elastic.NotificationManager
+
+
 NORM = "SyncBatchNorm(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)\n"
 
 
@@ -171,9 +228,6 @@ def the_alias_has_the_same_objects():
         assert getattr(importlib.import_module(f"horovod.torch.{module}"), name) is getattr(hvd, name), name
     assert exceptions.HorovodInternalError is alias.HorovodInternalError
     assert exceptions.HostsUpdatedInterrupt is alias.HostsUpdatedInterrupt
-    for module in (alias.elastic, elastic):
-        with raises(AttributeError, "not yet: horo.torch.elastic.State"):
-            module.State
 
 
 ALIASES = """functions.broadcast_parameters functions.broadcast_optimizer_state functions.broadcast_object
@@ -249,6 +303,7 @@ claims.check(
     objects_have_horovods_methods,
     the_module_mpi_ops_has_the_same_functions,
     the_alias_has_the_same_objects,
+    elastic_has_horovods_classes,
     horovod_common_answers_about_this_session,
     the_older_argument_average_warns_at_the_line_of_the_caller,
     process_sets_are_horovods,

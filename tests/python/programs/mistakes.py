@@ -15,7 +15,12 @@ def a_call_before_init_is_refused():
     with raises(ValueError, "has not been initialized", "horo.init()"):
         hvd.rank()
     assert not hvd.mpi_built() and not hvd.nccl_built()
-    for call in (hvd.is_homogeneous, hvd.mpi_threads_supported):
+    train = hvd.elastic.run(lambda state: None)
+    for call in (
+        *(hvd.is_homogeneous, hvd.mpi_threads_supported),
+        lambda: train(hvd.elastic.TorchState(epoch=0)),
+        lambda: hvd.elastic.ElasticSampler([1]),
+    ):
         with raises(ValueError, "has not been initialized"):
             call()
     with raises(ValueError, "has not been initialized"):
@@ -137,12 +142,6 @@ def features_of_later_versions_raise_not_implemented():
     everything_still_works()
 
 
-def elastic_has_no_attributes_yet():
-    assert not hasattr(hvd.elastic, "run") and getattr(hvd.elastic, "TorchState", None) is None
-    with raises(AttributeError, "not yet: horo.torch.elastic.run", "docs/elastic.md"):
-        hvd.elastic.run(print)
-
-
 claims.check(
     a_call_before_init_is_refused,
     a_different_shape_fails_on_every_rank,
@@ -157,6 +156,5 @@ claims.check(
     wrong_arguments_are_refused,
     features_of_horovods_build_are_absent,
     features_of_later_versions_raise_not_implemented,
-    elastic_has_no_attributes_yet,
     init=False,
 )

@@ -1,9 +1,11 @@
-"""See horo.torch.elastic; torch is imported at the first use."""
+"""Horovod's elastic API without a framework, by horo.torch.elastic; torch is imported at the first use."""
+
+NAMES = ("ObjectState", "State", "run_fn")
 
 
 def __getattr__(name):
-    if name.startswith("__"):  # the import system asks for __path__ and the like
-        raise AttributeError(name)
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(NAMES)}")
     from horo.torch import elastic
 
     return getattr(elastic, name)

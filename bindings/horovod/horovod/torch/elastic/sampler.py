@@ -1,0 +1,4 @@
+# ruff: noqa: F401
+"""The sampler."""
+
+from horo.torch.elastic.sampler import ElasticSampler

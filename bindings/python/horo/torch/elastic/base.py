@@ -1,0 +1,187 @@
+"""State: what a function of elastic.run goes on with. All ranks commit it, and learn of changes, at the same call.
+
+Ranks may see the loss of a rank one call apart. So commit() and check_host_updates() tell one another what each rank
+has seen, in one collective, and either all of them raise HostsUpdatedInterrupt or none.
+"""
+
+import copy
+import pickle
+import typing
+
+import torch
+
+from horo import _default
+from horo._specs import Max
+from horo.errors import HostsUpdatedInterrupt, Mismatch, PeerLost
+from horo.torch import ops
+from horo.torch.functions import allgather_object
+
+REMOVED, ADDED = 1, 2  # bits of Horovod's HostUpdateResult
+NO_CALL = -(1 << 62)  # a rank that has lost another one is at no call: less than any number
+CALLS = COMMIT, CHECK, START = range(3)
+TEXTS = ("commit() number {}", "check_host_updates() after {} commits", "the start of its function after {} commits")
+
+
+class GoBack(PeerLost):
+    """Another rank has told this one, in a call of the State, that all go back to the last commit."""
+
+
+class Agreed(typing.NamedTuple):
+    """What all ranks know after their exchange."""
+
+    epoch: int  # the latest that a rank had seen
+    updates: int  # REMOVED, ADDED: a rank has seen this
+    lost: bool  # a rank has an exception of a loss
+
+
+class State:
+    """Base of states. A subclass has save(), restore(), sync() and, if it needs one, reset()."""
+
+    def __init__(self, bcast_object, get_rank):
+        self._bcast_object = bcast_object
+        self._rank = get_rank
+        self._reset_callbacks = []
+        self._commits = 0
+        self._epoch = 0  # the changes of ranks that all ranks have agreed on
+        self._restored_epoch = 0  # that of the last restore
+        self._last_updated_timestamp = 0
+        self._told = 0  # by on_hosts_updated()
+
+    def register_reset_callbacks(self, callbacks):
+        """Functions without arguments, which are called on all ranks after each change of ranks."""
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self):
+        """Called after a change of ranks, before the function runs again: reset(), then the reset callbacks."""
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def on_hosts_updated(self, timestamp, update_res):
+        """The next commit() or check_host_updates() raises HostsUpdatedInterrupt. update_res: 1 hosts were removed, 2
+        added, 3 both. horo itself does not call this: it sees the ranks that are left."""
+        if timestamp > self._last_updated_timestamp:
+            self._last_updated_timestamp = timestamp
+            self._told |= update_res
+
+    def commit(self):
+        """Saves the state, if all ranks have come to this call, and then does what check_host_updates() does. Blocks
+        until all ranks call it."""
+        updates = self._ask(COMMIT)
+        self.save()
+        self._commits += 1
+        _interrupt(updates)
+
+    def check_host_updates(self):
+        """Raises HostsUpdatedInterrupt, on all ranks, if one of them has seen a change of ranks. Blocks until all ranks
+        call it."""
+        _interrupt(self._ask(CHECK))
+
+    def save(self):
+        """Keeps the present state in memory."""
+        raise NotImplementedError
+
+    def restore(self):
+        """Goes back to what was saved."""
+        raise NotImplementedError
+
+    def sync(self):
+        """Gives all ranks the state of rank 0."""
+        raise NotImplementedError
+
+    def reset(self):
+        """The ranks have changed."""
+
+    def _ask(self, call):
+        """The updates that all ranks have agreed on. Raises GoBack if another rank needs the last commit, and Mismatch
+        if ranks are at different calls."""
+        mine = (call, self._commits + (call == COMMIT))
+        agreed, same = self._agree(*mine)
+        if agreed.lost and agreed.epoch > self._restored_epoch:
+            self._restored_epoch = agreed.epoch
+            raise GoBack("another rank has lost a call with a rank that is gone: all go back to the last commit")
+        if not same:
+            raise Mismatch(_differences(allgather_object(mine, name="elastic.State.calls")))
+        return agreed.updates
+
+    def goes_back(self, error):
+        """This rank has raised this PeerLost: whether all ranks go back to the last commit. A loss that all of them
+        have gone back for already would come again and again."""
+        if isinstance(error, GoBack):
+            return True
+        topology = _default.session().topology
+        if topology.min_size == 0 or topology.epoch <= self._restored_epoch:
+            return False
+        agreed, _ = self._agree(NO_CALL, NO_CALL)
+        self._restored_epoch = agreed.epoch
+        return True
+
+    def _agree(self, call, commits):
+        """Agreed, and whether all ranks that are at a call are at the same one."""
+        is_lost = call == NO_CALL
+        epoch = _default.session().topology.epoch
+        updates = self._told | (REMOVED if epoch > self._epoch else 0)
+        both = (call, call, commits, commits) if is_lost else (call, -call, commits, -commits)
+        mine = [epoch, updates & REMOVED, updates & ADDED, is_lost, *both]
+        largest = torch.tensor(mine, dtype=torch.int64, device="cpu")
+        ops.allreduce_(largest, op=Max, name="elastic.State")
+        epoch, removed, added, lost, call, minus_call, commits, minus_commits = largest.tolist()
+        self._told = 0
+        self._epoch = epoch
+        return Agreed(epoch, removed | added, bool(lost)), call == -minus_call and commits == -minus_commits
+
+
+def _interrupt(updates):
+    if updates:
+        raise HostsUpdatedInterrupt(skip_sync=updates == REMOVED)
+
+
+def _differences(calls):
+    """The error text for ranks at different calls; calls: by rank."""
+    ranks = {}
+    for rank, (call, commits) in enumerate(calls):
+        ranks.setdefault(TEXTS[call].format(commits), []).append(str(rank))
+    rows = [f"rank{'s' * (len(who) > 1)} {', '.join(who)} at {text}" for text, who in ranks.items()]
+    return f"elastic state: ranks are at different calls: {'; '.join(rows)}. Make the same calls on all ranks"
+
+
+class ObjectState(State):
+    """A state whose attributes are the keyword arguments: objects that can be copied and pickled."""
+
+    def __init__(self, bcast_object, get_rank, **kwargs):
+        """bcast_object(obj): rank 0's object, on every rank. get_rank(): this rank."""
+        super().__init__(bcast_object, get_rank)
+        self._saved_state = kwargs
+        self._set(kwargs)
+
+    def save(self):
+        self._saved_state = {name: _copied(name, getattr(self, name)) for name in self._saved_state}
+
+    def restore(self):
+        self._set({name: _copied(name, value) for name, value in self._saved_state.items()})
+
+    def sync(self):
+        if not self._saved_state:
+            return
+        mine = {name: getattr(self, name) for name in self._saved_state}
+        for name, value in mine.items():  # on all ranks, so that all of them raise the error
+            _attempt("pickled", pickle.dumps, name, value)
+        self._set(self._bcast_object(mine))
+
+    def _set(self, values):
+        for name, value in values.items():
+            setattr(self, name, value)
+
+
+def _copied(name, value):
+    return _attempt("copied", copy.deepcopy, name, value)
+
+
+def _attempt(what, function, name, value):
+    try:
+        return function(value)
+    except Exception as error:
+        raise TypeError(
+            f"elastic state: the attribute {name!r}, a {type(value).__name__}, cannot be {what}: {error}. Give the "
+            "state values that can, and keep the others outside of it"
+        ) from error

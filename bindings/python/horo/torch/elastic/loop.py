@@ -1,0 +1,80 @@
+"""run: calls a function again when ranks are lost."""
+
+import functools
+import os
+
+from horo import _default
+from horo.errors import HostsUpdatedInterrupt, PeerLost
+from horo.torch.elastic.base import START, State
+
+LIMIT = "HOROVOD_ELASTIC_RESET_LIMIT"
+
+
+def run(func):
+    """A decorator of func(state, ...). All ranks call func with a State, which they get from rank 0 first.
+
+    After commit() or check_host_updates() has raised HostsUpdatedInterrupt, func is called again with the state as it
+    is. After a PeerLost, all ranks first go back to the last commit. Before each such call the ranks run the reset
+    callbacks. All other exceptions are raised as they are, and so is PeerLost in a static job."""
+    return run_fn(func, lambda: None)
+
+
+def run_fn(func, reset):
+    """run with a function that is called after each change of ranks, before the reset callbacks."""
+
+    @functools.wraps(func)
+    def wrapper(state=None, *args, **kwargs):
+        if not isinstance(state, State):
+            raise TypeError(
+                f"{getattr(func, '__name__', func)}(), a function of elastic.run, got {type(state).__name__} as its "
+                "first argument; expected an elastic State, such as elastic.TorchState(model, optimizer, epoch=0)"
+            )
+        _default.session()
+        return _run(functools.partial(func, state, *args, **kwargs), reset, state)
+
+    return wrapper
+
+
+def _run(train, reset, state):
+    limit, resets = _limit(), 0
+    has_changed, is_synced = False, False
+    state.save()
+    while True:
+        if has_changed:
+            resets += 1
+            if limit is not None and resets > limit:
+                text = "Horovod was shutdown because number of resets during elastic job exceeded limit"
+                raise RuntimeError(f"{text}: {limit} ({LIMIT})")
+        try:
+            if has_changed:
+                reset()
+                state.on_reset()
+            if not is_synced and not _sync(state):
+                has_changed = True
+                continue
+            return train()
+        except HostsUpdatedInterrupt as interrupt:
+            has_changed, is_synced = True, interrupt.skip_sync
+        except PeerLost as error:
+            if not state.goes_back(error):
+                raise
+            state.restore()
+            has_changed, is_synced = True, False
+
+
+def _sync(state):
+    """Gives all ranks the state of rank 0, and saves it. False if ranks were lost meanwhile, rank 0 perhaps between two
+    parts of its state: all ranks have their own state again then."""
+    state.sync()
+    if state._ask(START):
+        state.restore()
+        return False
+    state.save()
+    return True
+
+
+def _limit():
+    text = os.environ.get(LIMIT, "")
+    if text and not (text.isascii() and text.isdigit()):
+        raise ValueError(f'{LIMIT}="{text}": expected a whole number of at least 0')
+    return int(text) if text else None

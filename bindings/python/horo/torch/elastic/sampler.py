@@ -1,0 +1,86 @@
+"""ElasticSampler: deals the samples of an epoch to the ranks, and deals what is left anew when ranks are lost."""
+
+import itertools
+import random
+
+from torch.utils.data import Sampler
+
+from horo._default import rank, size
+
+PART = "rank num_replicas remaining_indices num_samples total_size indices".split()  # replaced, never changed
+
+
+class ElasticSampler(Sampler):
+    """The indices of this rank's part of the data set. Each rank gets the same number; the first ones of the epoch's
+    order fill up what is missing. A script records the batches that it has processed, and gives the sampler to
+    TorchState: after a change of ranks it deals the samples that no rank has processed. Call set_epoch() at the end of
+    an epoch, not at the beginning: it forgets what was processed."""
+
+    def __init__(self, dataset, shuffle=True, seed=0):
+        self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
+        self.epoch = 0
+        self.processed_indices = set()
+        self.is_in_state = False  # its state says when the numbers of ranks change, on all ranks at the same time
+        self.deal_to(rank(), size())
+
+    def set_epoch(self, epoch):
+        """The next epoch begins: nothing is processed, and with shuffle the order is another one."""
+        self.epoch = epoch
+        self.processed_indices = set()
+        self.reset()
+
+    def record_batch(self, batch_idx, batch_size):
+        """This rank has processed the batch of this number of its present part."""
+        self.record_indices(self.get_indices(batch_idx, batch_size))
+
+    def record_indices(self, indices):
+        """This rank has processed these samples."""
+        self.processed_indices.update(indices)
+
+    def get_indices(self, batch_idx, batch_size):
+        """The samples of the batch of this number of its present part."""
+        if batch_idx < 0 or batch_size < 1:
+            raise ValueError(f"ElasticSampler: batch {batch_idx} of {batch_size}: expected at least 0, and at least 1")
+        return self.indices[batch_idx * batch_size : (batch_idx + 1) * batch_size]
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "processed_indices": set(self.processed_indices)}
+
+    def load_state_dict(self, state_dict):
+        self.epoch = state_dict["epoch"]
+        self.processed_indices = set(state_dict["processed_indices"])
+        self.reset()
+
+    def reset(self):
+        """Deals what is not processed to the present ranks; in a state, to those that all ranks have agreed on."""
+        if self.is_in_state:
+            self._deal()
+        else:
+            self.deal_to(rank(), size())
+
+    def deal_to(self, number, count):
+        """Deals what is not processed to this number of ranks."""
+        self.rank, self.num_replicas = number, count
+        self._deal()
+
+    def part(self):
+        """What take_part() goes back to: the part of this rank, and what is processed."""
+        return {name: getattr(self, name) for name in PART} | self.state_dict()
+
+    def take_part(self, part):
+        vars(self).update(part, processed_indices=set(part["processed_indices"]))
+
+    def _deal(self):
+        self.remaining_indices = [i for i in range(len(self.dataset)) if i not in self.processed_indices]
+        self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
+        order = list(self.remaining_indices)
+        if self.shuffle:
+            random.Random(self.seed + self.epoch).shuffle(order)
+        self.indices = list(itertools.islice(itertools.cycle(order), self.rank, self.total_size, self.num_replicas))
+
+    def __iter__(self):
+        return iter(self.indices)
+
+    def __len__(self):
+        return self.num_samples

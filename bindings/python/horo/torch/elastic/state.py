@@ -1,0 +1,163 @@
+"""TorchState: a model, an optimizer, samplers and other values. A handler saves each value of a known type."""
+
+import copy
+import functools
+
+import torch
+
+from horo import _default
+from horo.torch.elastic.base import ObjectState
+from horo.torch.elastic.sampler import ElasticSampler
+from horo.torch.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+
+_broadcast = functools.partial(broadcast_object, name="elastic.State.object")
+
+
+class StateHandler:
+    """Saves one value of a TorchState."""
+
+    def __init__(self, value):
+        self.value = value
+        self.save()
+
+    def set_value(self, value):
+        """The attribute has got another value."""
+        self.value = value
+        self.save()
+
+    def save(self):
+        raise NotImplementedError
+
+    def restore(self):
+        raise NotImplementedError
+
+    def sync(self):
+        """Gives all ranks the value of rank 0."""
+        raise NotImplementedError
+
+    def reset(self):
+        """The ranks have changed."""
+
+
+class StateDictHandler(StateHandler):
+    """Of an object with state_dict() and load_state_dict(), such as a scheduler."""
+
+    def save(self):
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self):
+        self.value.load_state_dict(copy.deepcopy(self._saved))  # an optimizer keeps the tensors that it gets
+
+    def sync(self):
+        self.value.load_state_dict(_broadcast(self.value.state_dict()))
+
+
+class ModelStateHandler(StateDictHandler):
+    def sync(self):
+        broadcast_parameters(self.value.state_dict(), root_rank=0)
+
+
+class OptimizerStateHandler(StateDictHandler):
+    def restore(self):
+        super().restore()
+        self.value.zero_grad()  # the gradients, and the passes that were added up, belong to the step that was given up
+
+    def sync(self):
+        broadcast_optimizer_state(self.value, root_rank=0)
+
+
+class SamplerStateHandler(StateHandler):
+    """A rank saves its part, and what it has processed; sync() unites what all have processed, and deals the rest."""
+
+    def __init__(self, value):
+        super().__init__(value)
+        value.is_in_state = True
+
+    def set_value(self, value):
+        super().set_value(value)
+        value.is_in_state = True
+
+    def save(self):
+        self._saved = self.value.part()
+
+    def restore(self):
+        self.value.take_part(self._saved)
+
+    def sync(self):
+        """What any rank has processed in rank 0's epoch is processed. The rows of the gather say which ranks share the
+        rest, so that all ranks deal it alike, whatever else they have seen meanwhile."""
+        world = _default.session().world
+        me = world.members[world.topology.rank]
+        rows = allgather_object((me, self.value.state_dict()), name="elastic.State.sampler")
+        epoch = rows[0][1]["epoch"]
+        parts = [one["processed_indices"] for _, one in rows if one["epoch"] == epoch]
+        self.value.epoch, self.value.processed_indices = epoch, set().union(*parts)
+        self.value.deal_to([member for member, _ in rows].index(me), len(rows))
+
+    def reset(self):
+        self.sync()
+
+
+_registry = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+    (torch.optim.lr_scheduler.LRScheduler, StateDictHandler),
+    (torch.amp.GradScaler, StateDictHandler),
+]
+
+
+def get_handler_registry():
+    """[(type, subclass of StateHandler)]: the first type that a value is an instance of counts."""
+    return _registry
+
+
+def set_handler_registry(registry):
+    """Replaces the handlers, for the TorchStates that are made from now on."""
+    global _registry
+    _registry = registry
+
+
+class TorchState(ObjectState):
+    """A state of a model, an optimizer and any further values; each keyword argument is an attribute. Values without a
+    handler are copied and pickled. Each save copies the state of all of them in memory."""
+
+    def __init__(self, model=None, optimizer=None, **kwargs):
+        kwargs.update(model=model, optimizer=optimizer)
+        self._handlers = {}
+        for name, value in sorted(kwargs.items()):  # in one order on all ranks
+            found = next((handler for kind, handler in _registry if isinstance(value, kind)), None)
+            if found is not None:
+                self._handlers[name] = found(value)
+                super().__setattr__(name, kwargs.pop(name))
+        super().__init__(bcast_object=_broadcast, get_rank=_default.rank, **kwargs)
+
+    def save(self):
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self):
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self):
+        for handler in self._handlers.values():
+            handler.sync()
+        super().sync()
+
+    def reset(self):
+        for handler in self._handlers.values():
+            handler.reset()
+        super().reset()
+
+    def __setattr__(self, name, value):
+        if name in self.__dict__.get("_handlers", ()):
+            self._handlers[name].set_value(value)
+        super().__setattr__(name, value)
