@@ -36,8 +36,12 @@ constexpr std::array<HorovodNumber, 5> kNumbers = {{
     {"HOROVOD_START_TIMEOUT", "HORO_START_TIMEOUT_MS", 1000, 1},
 }};
 
-// Taken beside those, or true without being read: process sets can always be added.
-constexpr std::array kTaken = {kStallSwitch, kTimeline, "HOROVOD_LOG_LEVEL", "HOROVOD_ELASTIC_TIMEOUT",
+// Taken beside those, some by horo run and by Python, or true without being read: process sets can always be added.
+constexpr std::array kTaken = {kStallSwitch,
+                               kTimeline,
+                               "HOROVOD_LOG_LEVEL",
+                               "HOROVOD_ELASTIC_TIMEOUT",
+                               "HOROVOD_ELASTIC_RESET_LIMIT",
                                "HOROVOD_DYNAMIC_PROCESS_SETS"};
 constexpr std::array kPlace = {"HOROVOD_RANK",       "HOROVOD_SIZE",       "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
                                "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME"};

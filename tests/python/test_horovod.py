@@ -90,8 +90,9 @@ def _value_of(word, args):
 
 def test_flags_become_options_and_variables():
     args = launch.parse_args(
-        "-np 3 --min-np 2 --max-np 4 --elastic-timeout 8 --start-timeout 9 --output-filename out --verbose "
-        "--fusion-threshold-mb 32 --no-stall-check --log-level INFO --timeline-filename t.json -- ./a b".split()
+        "-np 3 --min-np 2 --max-np 4 --elastic-timeout 8 --reset-limit 3 --start-timeout 9 --output-filename out "
+        "--verbose --fusion-threshold-mb 32 --no-stall-check --log-level INFO --timeline-filename t.json "
+        "-- ./a b".split()
     )
     options = "--min-np 2 --max-np 4 --park-timeout 8 --start-timeout 9 --output-dir out --verbose".split()
     assert launch.command_of(args) == ["run", "-n", "3", *options, "--", "./a", "b"]
@@ -100,6 +101,7 @@ def test_flags_become_options_and_variables():
         "HOROVOD_STALL_CHECK_DISABLE": "1",
         "HOROVOD_LOG_LEVEL": "INFO",
         "HOROVOD_TIMELINE": "t.json",
+        "HOROVOD_ELASTIC_RESET_LIMIT": "3",
     }
 
 

@@ -29,6 +29,7 @@ VARIABLES = {
     "stall_check_shutdown_time_seconds": "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
     "gloo_timeout_seconds": "HOROVOD_GLOO_TIMEOUT_SECONDS",
     "log_level": "HOROVOD_LOG_LEVEL",
+    "reset_limit": "HOROVOD_ELASTIC_RESET_LIMIT",
 }
 # Variables that describe a process, a user's session or a host, and beginnings of such names; horo run itself passes on
 # its own.
