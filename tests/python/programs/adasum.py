@@ -3,6 +3,7 @@
 import copy
 import functools
 import pickle
+import warnings
 
 import claims
 import torch
@@ -199,6 +200,23 @@ def schedulers_and_closures_work():
     same_on_all_ranks(list(model.parameters()))
 
 
+def replicas_that_differ_are_found():
+    for other in (0.0, 1.0):
+        weight = torch.nn.Parameter(torch.full((3,), other if hvd.rank() == 2 else 0.0))
+        optimizer = hvd.DistributedOptimizer(torch.optim.Adam([weight]), [("audited", weight)], op=hvd.Adasum)
+        weight.grad = torch.arange(3.0) * (1 + hvd.rank())  # each rank has its own moments
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            optimizer.step()
+        if other:
+            assert not found or "parameter audited is not equal" in str(found[0].message)
+            with raises(hvd.ReplicasDiffer, "parameter audited is not equal", "rank 2"):
+                hvd.audit()
+        else:
+            assert not found
+            hvd.audit()
+
+
 def a_failed_step_moves_no_parameter():
     weight, large = torch.nn.Parameter(torch.zeros(2 + hvd.rank())), torch.nn.Parameter(torch.zeros(100_000))
     named = [("w", weight), ("large", large)]
@@ -243,6 +261,7 @@ if __name__ == "__main__":
         a_parameter_that_is_frozen_with_a_gradient_stays,
         a_scaler_may_find_an_infinity_on_one_rank,
         schedulers_and_closures_work,
+        replicas_that_differ_are_found,
         a_failed_step_moves_no_parameter,
         wrong_options_are_refused_by_name,
     )

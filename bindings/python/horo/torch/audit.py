@@ -33,11 +33,11 @@ _living = weakref.WeakSet()  # the Audits of this process
 class Audit:
     """The audit of one optimizer. A rank outside of the process set, or alone in it, compares nothing."""
 
-    def __init__(self, optimizer, names, process_set, key=None):
-        """names: a function from a parameter to its name or None. key: a number or text that is equal on all ranks and
-        that no other living optimizer has; None: it is made of the optimizer's class and names."""
+    def __init__(self, optimizer, names, process_set, key=None, has_state=True):
+        """names, has_state: see Entries. key: a number or text that is equal on all ranks and that no other living
+        optimizer has; None: it is made of the optimizer's class and names."""
         self._optimizer = weakref.ref(optimizer)
-        self._entries = Entries(names)
+        self._entries = Entries(names, has_state)
         self._set = process_set
         self._title = type(optimizer).__name__
         self.name = f"horo.audit.{_key_of(optimizer, names) if key is None else key}"

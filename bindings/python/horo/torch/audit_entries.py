@@ -52,9 +52,11 @@ class Snapshot:
 class Entries:
     """Takes Snapshots of an optimizer. Keeps what is equal in all of them: keys and labels.
 
-    names: a function from a parameter to its name or None. A method of the optimizer does not keep it alive."""
+    names: a function from a parameter to its name or None. A method of the optimizer does not keep it alive.
+    has_state: whether ranks hold the optimizer's state equal, too."""
 
-    def __init__(self, names):
+    def __init__(self, names, has_state=True):
+        self._has_state = has_state
         self._names = weakref.WeakMethod(names) if inspect.ismethod(names) else lambda: names
         self._slots = {}
         self._last = ([], None, None)  # the slots of the last snapshot, their keys and salts
@@ -66,7 +68,7 @@ class Entries:
         for number, group in enumerate(groups):
             for option in sorted(group.keys() - _NOT_COMPARED, key=str):
                 reading.value((_OPTION, number, option != "lr"), number, str(option), group[option])
-        state = optimizer.state
+        state = optimizer.state if self._has_state else {}
         seen = set()
         for number, group in enumerate(groups):
             for i, param in enumerate(group["params"]):

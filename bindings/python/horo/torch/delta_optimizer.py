@@ -12,6 +12,7 @@ from horo._handles import synchronize
 from horo._notice import leave_if_drained
 from horo._specs import Adasum, is_no_name
 from horo.torch import copies
+from horo.torch.audit import Audit
 from horo.torch.ops import allreduce_async
 from horo.torch.options import check_passes
 
@@ -23,12 +24,17 @@ class _DeltaDistributed:
         self._horo_names = names  # see names_of
         self._horo_options = options  # arguments of DistributedOptimizer, for a copy
         self.backward_passes_per_step = options["backward_passes_per_step"]
+        self._horo_audit = Audit(self, self._horo_name_of, options["process_set"], has_state=False)
+
+    def _horo_name_of(self, param):
+        """The parameter's name, or None."""
+        return self._horo_names.get(id(param), (None,))[0]
 
     def _horo_named(self):
         """(name, parameter) of each parameter that steps may change, in the order of the groups."""
         for number, group in enumerate(self.param_groups):
             for i, param in enumerate(group["params"]):
-                name = self._horo_names.get(id(param), (None,))[0]
+                name = self._horo_name_of(param)
                 if param.requires_grad:
                     yield f"group.{number}.parameter.{i}" if is_no_name(name) else name, param
 
@@ -61,6 +67,7 @@ class _DeltaDistributed:
             return self._horo_own_step(closure)
         named = list(self._horo_named())
         params = [param for _, param in named] + self._horo_frozen()
+        self._horo_audit.before_step()
         with torch.no_grad():
             starts = [param.detach().clone() for param in params]
         try:
@@ -74,6 +81,7 @@ class _DeltaDistributed:
             with torch.no_grad():
                 for param, start in zip(params, starts):
                     param.copy_(start)
+        self._horo_audit.after_step()
         leave_if_drained()
         return result
 
