@@ -81,6 +81,9 @@ def options_are_those_of_torch():
     compare([2, 3, 4], (3, 2), momentum=0.7, eps=0.5)
     compare([2, 3, 4], (3, 2), track_running_stats=False)
     compare([200, 3, 40], (3, 8, 8), dtype=torch.float32, tolerance=2e-5)
+    removed = hvd.SyncBatchNorm(3)
+    removed.running_mean = removed.running_var = None  # as torch's, it uses the batch alone
+    assert removed(batch_of(hvd.rank(), 4, (3,))).shape == (4, 3)
     half = hvd.SyncBatchNorm(3).bfloat16()
     assert half(batch_of(hvd.rank(), 4, (3,), torch.bfloat16)).dtype == torch.bfloat16
 

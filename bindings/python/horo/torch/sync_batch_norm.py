@@ -56,7 +56,7 @@ class SyncBatchNorm(_BatchNorm):
         keeps = not self.training or self.track_running_stats
         running = (self.running_mean, self.running_var) if keeps else (None, None)
         if uses_batch and self.process_set.members() > 1 and self.process_set.included():
-            updated = (*running, factor) if self.training and keeps else None
+            updated = (*running, factor) if self.training and running[0] is not None else None
             return _Normalize.apply(input, self.weight, self.bias, (self.eps, updated, self.process_set))
         return batch_norm(input, *running, self.weight, self.bias, uses_batch, factor, self.eps)
 
