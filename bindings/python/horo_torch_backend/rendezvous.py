@@ -1,9 +1,12 @@
 """init_process_group() without an init_method under `horo run`: the ranks find one another through horo, and rank 0
 serves the store that torch.distributed needs. So MASTER_PORT need not be free, and an elastic job has its present
-ranks."""
+ranks. A group of other processes (init_process_group() with another rank or world_size, or in a worker of
+multiprocessing) meets as torch has it, at MASTER_ADDR and MASTER_PORT."""
 
 import importlib
 import os
+import sys
+import urllib.parse
 
 
 def replace_env_method():
@@ -17,7 +20,7 @@ class _EnvMethod:
         self._of_torch = of_torch
 
     def __call__(self, url, **options):
-        if not _is_of_horo_run():
+        if not (_is_of_horo_run() and _is_of_world(url)):
             return self._of_torch(url, **options)
         from horo.torch.distributed.meeting import meet_by_horo
 
@@ -25,8 +28,22 @@ class _EnvMethod:
 
 
 def _is_of_horo_run():
-    """Whether this process is a rank of `horo run`, and not of a launcher that such a rank has started."""
+    """Whether this process is a rank of `horo run`, and not of a launcher or a worker that such a rank has started."""
     if "HORO_RANK" not in os.environ or "TORCHELASTIC_RUN_ID" in os.environ:
+        return False
+    workers = sys.modules.get("multiprocessing.process")
+    if workers is not None and workers.parent_process() is not None:
         return False
     pairs = (("RANK", "HORO_RANK"), ("WORLD_SIZE", "HORO_SIZE"))
     return all(os.environ.get(name) in (None, os.environ.get(of_horo)) for name, of_horo in pairs)
+
+
+def _is_of_world(url):
+    """Whether the rank and size that a script has given to init_process_group(), if any, are those of the job."""
+    given = dict(urllib.parse.parse_qsl(urllib.parse.urlparse(url).query))
+    places = [{"rank": os.environ.get("HORO_RANK"), "world_size": os.environ.get("HORO_SIZE")}]
+    default = sys.modules.get("horo._default")
+    if default is not None and default.current() is not None:  # in an elastic job they change
+        now = default.current().topology
+        places.append({"rank": str(now.rank), "world_size": str(now.size)})
+    return any(all(given.get(name, place[name]) == place[name] for name in place) for place in places)

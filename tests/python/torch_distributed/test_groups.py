@@ -21,6 +21,34 @@ def test_the_ranks_of_horo_run_meet_as_those_of_horo_init(executable):
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+OTHER_GROUPS = """
+import os, socket, torch, torch.distributed as dist, torch.multiprocessing as workers
+def meet(rank, size, port):
+    os.environ["MASTER_PORT"] = str(port)
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+    ones = torch.ones(1)
+    dist.all_reduce(ones)
+    assert ones.item() == size
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    if os.environ["RANK"] == "0":
+        workers.spawn(meet, args=(2, port), nprocs=2)
+    else:
+        meet(0, 1, port)
+    print("met")
+"""
+
+
+def test_a_script_may_make_groups_of_other_processes_under_horo_run(executable, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(OTHER_GROUPS)
+    command = [executable, "run", "-n", "2", sys.executable, script]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.stdout.count("met") == 2, ended.stdout + ended.stderr
+
+
 def test_the_entry_point_takes_less_than_a_millisecond():
     code = (
         "import torch, time, horo_torch_backend as h; b = time.perf_counter(); h.register(); "
