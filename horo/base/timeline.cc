@@ -33,6 +33,7 @@ void Timeline::start(const std::string& path, int rank, int size) {
   MutexLock control(control_);
   if (thread_.joinable()) throw std::invalid_argument("timeline: one is being written already; stop it first");
   file_ = std::make_unique<TimelineFile>(path, rank, size, Clock::now());
+  file_->flush();  // what describes the rank, in case it is killed soon
   {
     MutexLock lock(mutex_);
     stopping_ = false;

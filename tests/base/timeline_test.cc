@@ -112,6 +112,15 @@ TEST_F(TimelineTest, OneIsWrittenAtATimeAndAnotherCanFollow) {
   EXPECT_FALSE(named(written(), "transfer").empty());
 }
 
+TEST_F(TimelineTest, TheFileDescribesTheRankFromTheStart) {
+  timeline_.start(path_, 3, 4);
+  std::ifstream in(path_);
+  std::string bracket, line;
+  std::getline(in, bracket);
+  std::getline(in, line);
+  EXPECT_THAT(line, HasSubstr(R"("name":"horo_timeline","ph":"M","pid":3)"));
+}
+
 TEST_F(TimelineTest, WhatEndsAfterTheStopIsNotInTheNextFile) {
   timeline_.start(path_, 0, 1);
   const TimePoint begin = Clock::now();
