@@ -26,8 +26,8 @@ def metric_average(value, name=None, weight=1, process_set=global_process_set):
 
 
 def lr_scale(op=Average, backward_passes_per_step=1, process_set=global_process_set):
-    """The factor for the learning rate of one process with one batch: the number of batches that a step averages. 1
-    with Adasum, whose steps are as long as those of one rank."""
+    """The factor for the learning rate of one process with one batch: the number of batches of a step. With Adasum
+    those of one rank, whose step is as long as the common one."""
     ranks = 1 if op == Adasum else process_set.size()
     return ranks * backward_passes_per_step
 
