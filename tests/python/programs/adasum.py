@@ -182,6 +182,20 @@ def a_scaler_may_find_an_infinity_on_one_rank():
         assert scaler.get_scale() == (4.0 if hvd.rank() == 1 else 8.0)
 
 
+def hooks_after_a_step_see_what_all_ranks_have():
+    weight, seen = torch.nn.Parameter(torch.zeros(1)), []
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=hvd.Adasum)
+    handle = optimizer.register_step_post_hook(lambda one, args, _: seen.append((one is args[0], weight.item())))
+    for _ in range(2):
+        weight.grad = torch.ones(1) * (1 + hvd.rank())
+        optimizer.step()
+        assert seen.pop() == (True, weight.item()) and not seen
+    handle.remove()
+    optimizer.step()
+    assert not seen
+    same_on_all_ranks([weight])
+
+
 def schedulers_and_closures_work():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -260,6 +274,7 @@ if __name__ == "__main__":
         a_parameter_without_gradient_on_one_rank_moves_too,
         a_parameter_that_is_frozen_with_a_gradient_stays,
         a_scaler_may_find_an_infinity_on_one_rank,
+        hooks_after_a_step_see_what_all_ranks_have,
         schedulers_and_closures_work,
         replicas_that_differ_are_found,
         a_failed_step_moves_no_parameter,

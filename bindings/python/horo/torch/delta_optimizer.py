@@ -70,6 +70,8 @@ class _DeltaDistributed:
         self._horo_audit.before_step()
         with torch.no_grad():
             starts = [param.detach().clone() for param in params]
+        hooks = self._optimizer_step_post_hooks
+        self._optimizer_step_post_hooks = type(hooks)()  # they run when the changes are combined
         try:
             result = self._horo_own_step(closure)
             with torch.no_grad():
@@ -78,9 +80,12 @@ class _DeltaDistributed:
                 for start, change in zip(starts, combined):
                     start.add_(change)
         finally:
+            self._optimizer_step_post_hooks = hooks
             with torch.no_grad():
                 for param, start in zip(params, starts):
                     param.copy_(start)
+        for hook in tuple(hooks.values()):
+            hook(self, (self,) if closure is None else (self, closure), {})
         self._horo_audit.after_step()
         leave_if_drained()
         return result
