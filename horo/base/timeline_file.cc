@@ -1,6 +1,7 @@
 #include "horo/base/timeline_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,6 +50,25 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
+// A job that a rank starts inherits HORO_TIMELINE: two processes must not write to one file.
+int open_alone(const std::string& path) {
+  const auto refuse = [&](const char* why) {
+    throw std::invalid_argument(say("timeline: cannot write ", path, ": ", why));
+  };
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) refuse(std::strerror(errno));
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(fd);
+    refuse("another timeline is being written to it");
+  }
+  if (::ftruncate(fd, 0) != 0 && errno != EINVAL) {  // EINVAL: a device
+    const int error = errno;
+    ::close(fd);
+    refuse(std::strerror(error));
+  }
+  return fd;
+}
+
 std::string number_of(const TimelineJob& job) {
   std::string text = "\"number\":";
   append(text, job.number);
@@ -68,8 +88,7 @@ std::string title_of(const TimelineJob& job) {
 
 TimelineFile::TimelineFile(const std::string& path, int rank, int size, TimePoint now)
     : path_(path), rank_(rank), step_begin_(now) {
-  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file_ < 0) throw std::invalid_argument(say("timeline: cannot write ", path, ": ", std::strerror(errno)));
+  file_ = open_alone(path);
   own_descriptor(file_);
   const auto wall = std::chrono::system_clock::now().time_since_epoch() - now.time_since_epoch();
   text_ = "[";

@@ -13,7 +13,7 @@ namespace horo {
 // One thread at a time. A forked child has no copy of the descriptor (horo/base/forked.h), and no buffer to flush.
 class TimelineFile {
  public:
-  // Throws std::invalid_argument if the file cannot be opened.
+  // Throws std::invalid_argument if the file cannot be opened, or another TimelineFile of any process has it open.
   TimelineFile(const std::string& path, int rank, int size, TimePoint now);
   ~TimelineFile();
   TimelineFile(const TimelineFile&) = delete;

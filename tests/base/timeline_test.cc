@@ -112,6 +112,23 @@ TEST_F(TimelineTest, OneIsWrittenAtATimeAndAnotherCanFollow) {
   EXPECT_FALSE(named(written(), "transfer").empty());
 }
 
+TEST_F(TimelineTest, AFileHasOneWriter) {
+  timeline_.start(path_, 0, 1);
+  timeline_.add(job(Clock::now()));
+  Timeline another;
+  try {
+    another.start(path_, 0, 1);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("trace.json: another timeline is being written to it"));
+  }
+  timeline_.stop();
+  EXPECT_FALSE(named(written(), "transfer").empty());
+  another.start(path_, 0, 1);
+  another.stop();
+  EXPECT_TRUE(named(written(), "transfer").empty()) << "the file begins anew";
+}
+
 TEST_F(TimelineTest, TheFileDescribesTheRankFromTheStart) {
   timeline_.start(path_, 3, 4);
   std::ifstream in(path_);
