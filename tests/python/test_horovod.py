@@ -108,7 +108,8 @@ def test_flags_become_options_and_variables():
 def test_other_hosts_are_started_by_ssh_with_the_variables_that_horovod_passes_on(tmp_path, monkeypatch):
     for name in list(os.environ):
         monkeypatch.delenv(name)
-    for name in ("DATA", "PATH", "HOME", "SSH_AUTH_SOCK", "HORO_RANK", "HOROVOD_CYCLE_TIME", "BASH_FUNC_x%%"):
+    stays = "HOME SSH_AUTH_SOCK HORO_RANK HOROVOD_CYCLE_TIME BASH_FUNC_x%% TORCHELASTIC_RUN_ID MPI_LOCALRANKID".split()
+    for name in ["DATA", "PATH", *stays]:
         monkeypatch.setenv(name, "1")
     (tmp_path / "hosts").write_text("b-3 slots=2\nlocalhost slots=2\n")
     for hosts, by_name in (("-H b-3:2,localhost:2", "b-3:2,localhost:2"), ("--hostfile FILE", "b-3:2,localhost:2")):
@@ -120,13 +121,29 @@ def test_other_hosts_are_started_by_ssh_with_the_variables_that_horovod_passes_o
     assert launch.ignored(launch.parse_args("-np 3 -p 22 -H localhost:3 ./a".split())) == ["--ssh-port"]
 
 
+def test_no_variable_that_horo_run_sets_stops_a_job_on_other_hosts(root, monkeypatch):
+    source = (root / "tools/horo/run/run_options.cc").read_text()
+    names = re.findall(r'"(\w+)"', re.search(r"kOurs = \{(.*?)\}", source, re.S)[1])
+    assert "NODE_RANK" in names and len(names) > 20
+    for name in names:
+        monkeypatch.setenv(name, "1")
+    command = launch.command_of(launch.parse_args("-np 2 -H b:2 ./a".split()))
+    assert "--env" in command and not set(names) & set(command)
+
+
+def test_flags_of_elastic_jobs_are_told_where_the_job_is_not_elastic():
+    args = launch.parse_args("-np 2 --max-np 4 --elastic-timeout 8 ./a".split())
+    assert launch.command_of(args) == ["run", "-n", "2", "--", "./a"]
+    assert launch.ignored(args) == ["--max-num-proc", "--elastic-timeout"]
+
+
 CONFIG = """
 controller: gloo
 verbose: true
-params: {fusion_threshold_mb: 16, cycle_time_ms: 2.5, hierarchical_allreduce: true}
+params: {fusion_threshold_mb: 16.0, cycle_time_ms: 2.5, hierarchical_allreduce: true}
 autotune: {enabled: true, log_file: a.txt}
 timeline: {filename: t.json, mark_cycles: true}
-stall_check: {enabled: false, warning_time_seconds: 5}
+stall_check: {enabled: false, warning_time_seconds: 5.0}
 library_options: {gloo_timeout_seconds: 77, thread_affinity: 1}
 logging: {level: DEBUG}
 """
@@ -175,12 +192,16 @@ def test_a_wrong_command_line_is_refused_by_name(arguments, text, monkeypatch, c
 
 
 @pytest.mark.parametrize(
-    "text", ["- a", "params: 3", "controller: smoke", "params: {fusion_threshold_mb: much}", "a: ["]
+    "text",
+    [
+        *("- a", "params: 3", "controller: smoke", "params: {fusion_threshold_mb: much}", "a: ["),
+        *("params: {fusion_threshold_mb: 0.5}", "params: {fusion_threshold_mb: .inf}"),
+    ],
 )
 def test_a_wrong_config_file_is_refused_by_name(text, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    with pytest.raises(ValueError, match="--config-file|--fusion-threshold-mb much"):
+    with pytest.raises(ValueError, match="--config-file|--fusion-threshold-mb (much|0.5|inf): expected"):
         launch.parse_args(["-np", "2", "--config-file", str(path), "./a"])
 
 

@@ -35,10 +35,11 @@ VARIABLES = {
 # its own.
 STAYS = set(
     "CUDA_VISIBLE_DEVICES DISPLAY HOME HOSTNAME LOGNAME MAIL OLDPWD PWD SHELL SHLVL TERM TMPDIR USER RANK LOCAL_RANK "
-    "WORLD_SIZE LOCAL_WORLD_SIZE _".split()
+    "WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK MPI_LOCALRANKID MPI_LOCALNRANKS _".split()
 )
-STAY = tuple("HORO_ HOROVOD_ BASH_FUNC_ DBUS_ SSH_ SLURM_ OMPI_ PMI_ XDG_".split())
-NUMBERS = {name for _, name, kind in flags.ALL if kind in (int, float)}
+STAY = tuple("HORO_ HOROVOD_ BASH_FUNC_ DBUS_ SSH_ SLURM_ OMPI_ PMI_ TORCHELASTIC_ XDG_".split())
+NUMBERS = {name: kind for _, name, kind in flags.ALL if kind in (int, float)}
+ELASTIC = ["max_num_proc", "elastic_timeout"]  # without a meaning unless there is a least number of ranks
 
 
 def parse_args(arguments=None):
@@ -51,10 +52,15 @@ def parse_args(arguments=None):
             if getattr(args, name) is None:
                 setattr(args, name, value)
     args.unknown = unknown
-    for name in NUMBERS:
+    for name, kind in NUMBERS.items():
         value = getattr(args, name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
             raise ValueError(f"{flags.spelling_of(name)} {value}: expected a number of at least 0")
+        if kind is int and value % 1 != 0:  # of a file
+            raise ValueError(f"{flags.spelling_of(name)} {value}: expected a whole number")
+        setattr(args, name, kind(value))
     if args.log_level is not None and str(args.log_level).upper() not in flags.LOG_LEVELS:
         raise ValueError(f"--log-level {args.log_level}: expected one of {', '.join(flags.LOG_LEVELS)}")
     return args
@@ -65,7 +71,7 @@ def ignored(args):
     rows = flags.WITHOUT_EFFECT
     if _hosts.are_here(_hosts_of(args)):
         rows = [*flags.FOR_OTHER_HOSTS, *rows]
-    names = dict.fromkeys(name for _, name, _ in rows)
+    names = dict.fromkeys([name for _, name, _ in rows] + (ELASTIC if args.min_num_proc is None else []))
     given = [(name, getattr(args, name)) for name in names if getattr(args, name) is not None]
     return [flags.spelling_of(name, value) for name, value in given] + args.unknown
 
@@ -114,7 +120,7 @@ def command_of(args):
     elastic = args.min_num_proc is not None
     for name, option in OPTIONS.items():
         value = getattr(args, name)
-        if value is not None and (elastic or name not in ("max_num_proc", "elastic_timeout")):
+        if value is not None and (elastic or name not in ELASTIC):
             options += [option, str(value)]
     if args.verbose:
         options.append("--verbose")
