@@ -110,7 +110,7 @@ def test_a_host_that_does_not_let_us_in_is_named_and_nothing_starts(both, tmp_pa
 
 
 def test_a_host_without_the_working_folder_and_strangers_are_refused():
-    body = bytes(32) + b"\x0f\0\0\0/no/such/folder" + bytes(8)
+    body = bytes(32) + b"\x0f\0\0\0/no/such/folder" + bytes(12)
     for given, expected in (
         (b"horo host 1\n" + len(body).to_bytes(4, "little") + body, "the working folder /no/such/folder: No such file"),
         (b"horo host 1\n" + b"\xff" * 4, "too long"),

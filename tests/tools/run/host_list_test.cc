@@ -62,6 +62,7 @@ TEST(HostStart, ArrivesAsItWasSentOrNotAtAll) {
   start.folder = "/a folder";
   start.variables = {"A=1 2", "B="};
   start.horo_run = {"run", "--", "it's", ""};
+  start.silence_ms = 1;
   EXPECT_EQ(sent(start, 0), start);
   for (std::size_t missing = 1; missing < encode(start).size(); ++missing) {
     EXPECT_THROW(sent(start, missing), ProtocolError) << missing;

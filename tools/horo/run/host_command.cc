@@ -12,8 +12,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdint>
 #include <cstring>
 #include <iostream>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <vector>
@@ -39,15 +43,41 @@ void enter(const HostStart& start) {
   ::setenv("PWD", start.folder.c_str(), 1);
 }
 
-// The launcher's next byte; nothing at the end of the channel.
-int next_byte() {
-  unsigned char byte = 0;
-  ssize_t got = 0;
-  do {
-    got = ::read(0, &byte, 1);
-  } while (got < 0 && errno == EINTR);
-  return got == 1 ? byte : -1;
-}
+// The bytes of the launcher. A network that is cut ends no connection: the silence shows it.
+class Channel {
+ public:
+  explicit Channel(std::chrono::milliseconds silence) : silence_(silence) {}
+
+  int left_ms() const {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(heard_ + silence_ - Clock::now());
+    return static_cast<int>(std::clamp<std::int64_t>(left.count() + 1, 0, INT_MAX));
+  }
+  // The next byte, if the channel has one; -1 at its end.
+  int read() {
+    unsigned char byte = 0;
+    ssize_t got = 0;
+    do {
+      got = ::read(0, &byte, 1);
+    } while (got < 0 && errno == EINTR);
+    heard_ = Clock::now();
+    return got == 1 ? byte : -1;
+  }
+  // Blocks until kGo. False: the launcher is lost.
+  bool await_go() {
+    pollfd wait{0, POLLIN, 0};
+    while (true) {
+      const int ready = ::poll(&wait, 1, left_ms());
+      if (ready < 0 && errno == EINTR) continue;
+      const int byte = ready > 0 ? read() : -1;
+      if (byte != kAlive) return byte == kGo;
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::milliseconds silence_;
+  Clock::time_point heard_ = Clock::now();
+};
 
 [[noreturn]] void exec_run(const HostStart& start, int key_fd, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -64,19 +94,20 @@ int next_byte() {
   ::_exit(127);
 }
 
-// Passes on signals until the process has ended.
-int follow_run(pid_t pid) {
+// Passes on signals until the process has ended. Returns its code; nothing if the launcher was lost before.
+std::optional<int> follow_run(pid_t pid, Channel& channel) {
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   std::array<pollfd, 2> waits{{{process.get(), POLLIN, 0}, {0, POLLIN, 0}}};
+  bool is_lost = false;
   while (true) {
-    if (::poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) {
-      throw std::system_error(errno, std::generic_category(), "poll");
-    }
+    const int ready = ::poll(waits.data(), waits.size(), is_lost ? -1 : channel.left_ms());
+    if (ready < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "poll");
     int status = 0;
-    if (::waitpid(pid, &status, WNOHANG) == pid) return code_of(status);
-    if (waits[1].revents == 0) continue;
-    const int byte = next_byte();
+    if (::waitpid(pid, &status, WNOHANG) == pid) return is_lost ? std::nullopt : std::optional(code_of(status));
+    if (is_lost || ready < 0 || (ready > 0 && waits[1].revents == 0)) continue;
+    const int byte = ready > 0 ? channel.read() : -1;
     if (byte < 0) {
+      is_lost = true;
       waits[1].fd = -1;
       ::kill(pid, SIGKILL);
     }
@@ -91,14 +122,16 @@ int run_host() {
   enter(start);
   const Descriptor key = make_key_file(start.key);
   std::cout << kReadyLine << kVersion << std::endl;
-  if (next_byte() != kGo) return 1;
+  Channel channel{std::chrono::milliseconds(start.silence_ms)};
+  if (!channel.await_go()) return 1;
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (pid == 0) exec_run(start, key.get(), parent);
-  const int code = follow_run(pid);
-  std::cout << kEndLine << code << std::endl;
-  return code;
+  const std::optional<int> code = follow_run(pid, channel);
+  if (!code) return 1;  // a line to a launcher that does not read could block
+  std::cout << kEndLine << *code << std::endl;
+  return *code;
 }
 
 }  // namespace horo::tools

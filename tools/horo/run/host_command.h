@@ -4,7 +4,8 @@
 
 namespace horo::tools {
 
-// Returns the exit code of that horo run. At the end of stdin it kills it and with it all processes of the ranks.
+// Returns the exit code of that horo run. At the end of stdin, or if stdin is silent for too long, it kills it and with
+// it all processes of the ranks.
 // Throws ProtocolError, std::invalid_argument (the folder), std::system_error.
 int run_host();
 

@@ -53,6 +53,7 @@ std::vector<std::byte> encode(const HostStart& start) {
   body.text(start.folder);
   write_texts(start.variables, body);
   write_texts(start.horo_run, body);
+  body.u32(start.silence_ms);
   ByteWriter message;
   message.raw(std::as_bytes(std::span(kMagic)));
   message.u32(static_cast<std::uint32_t>(body.bytes().size()));
@@ -76,6 +77,7 @@ HostStart read_host_start(int fd) {
   start.folder = from.text(kMostBytes);
   start.variables = read_texts(from);
   start.horo_run = read_texts(from);
+  start.silence_ms = from.u32();
   from.expect_end();
   return start;
 }

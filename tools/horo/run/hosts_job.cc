@@ -23,6 +23,7 @@ namespace {
 
 constexpr double kOthersSeconds = 12;  // from a host's failure to SIGTERM: horo run itself gives its ranks 8 s
 constexpr double kKillSeconds = 6;     // from SIGTERM, or a second signal, to SIGKILL
+constexpr double kLingerSeconds = 3;   // from the ranks' end to that of ssh, which waits for what a shell has left
 constexpr int kSshFailed = 255;
 constexpr const char* kTitle = "horo run: ";
 constexpr std::array kFromUser = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -67,7 +68,7 @@ struct HostsJob::Host {
   bool is_ready = false, is_running = true;
   bool is_consequence = false;   // it failed after a rank of another host
   std::optional<int> told_code;  // of its horo run; nothing if the host or the connection was lost before
-  int order = 0;                 // among the hosts that have ended
+  std::optional<int> order;      // among the hosts whose ranks have ended
   RankStream output, errors;
   ChildWatch ended;
 };
@@ -83,7 +84,11 @@ HostsJob::HostsJob(const HostsLaunch& launch, int lifeline_fd)
                   code_ = 128 + SIGKILL;
                   ::ev_break(loop_, EVBREAK_ALL);
                 }),
-      time_(loop_, [this] { on_time(); }) {
+      time_(loop_, [this] { on_time(); }),
+      alive_(loop_, [this] {
+        send_byte(kAlive);
+        alive_.set(kAliveSeconds);
+      }) {
   lifeline_.start();
   for (const int signal : kFromUser) signals_.emplace_back(loop_, signal, [this](int number) { on_signal(number); });
   ::signal(SIGPIPE, SIG_IGN);
@@ -98,6 +103,7 @@ HostsJob::~HostsJob() {
 
 int HostsJob::run() {
   time_.set(launch_.start_timeout_s);
+  alive_.set(kAliveSeconds);
   try {
     for (std::size_t host = 0; host < launch_.hosts.size(); ++host) start_host(host);
   } catch (const StartFailed& failed) {
@@ -132,10 +138,10 @@ RankStream::Destinations HostsJob::destinations_of(Host& host, bool is_errors) {
   return destinations;
 }
 
-// Before the ranks start, lines come from ssh and the shell of the host.
+// Before the ranks start, lines come from ssh and the shell of the host. Those that find no reader are dropped.
 bool HostsJob::pass_early(const Host& host, std::string_view line) {
   if (is_going_) return false;
-  errors_.write(kTitle + ("host " + host.place.name) + ": " + std::string(line));
+  if (!errors_.is_full()) errors_.write(kTitle + ("host " + host.place.name) + ": " + std::string(line));
   return true;
 }
 
@@ -154,6 +160,7 @@ bool HostsJob::take_line(Host& host, std::string_view line) {
   int code = 1;
   std::from_chars(line.data() + kEndLine.size(), line.data() + line.size(), code);
   host.told_code = code;
+  note_end(host);
   return true;
 }
 
@@ -180,9 +187,21 @@ void HostsJob::fail_start(int code, const std::string& text) {
   kill_all();
 }
 
+// The ranks of a host have ended, or are lost.
+void HostsJob::note_end(Host& host) {
+  if (host.order) return;
+  host.order = ends_++;
+  const bool is_first = &host == &hosts_.front();
+  const bool are_all = ends_ == static_cast<int>(launch_.hosts.size());
+  if (is_ending_ && !are_all) return;
+  if (are_all || (launch_.is_elastic ? is_first : host.told_code != 0)) {
+    is_ending_ = true;
+    time_.set(are_all ? kLingerSeconds : kOthersSeconds);
+  }
+}
+
 void HostsJob::on_end(Host& host, int status) {
   host.is_running = false;
-  host.order = ends_++;
   host.output.close();
   host.errors.close();
   const std::string name = "host " + host.place.name;
@@ -194,11 +213,7 @@ void HostsJob::on_end(Host& host, int status) {
   } else if (!host.told_code && !is_ending_) {
     say(name + " was lost: " + words);
   }
-  const bool is_first = &host == &hosts_.front();
-  if (is_going_ && !is_ending_ && (launch_.is_elastic ? is_first : host.told_code != 0)) {
-    is_ending_ = true;
-    time_.set(kOthersSeconds);
-  }
+  if (is_going_) note_end(host);
   check_end();
 }
 
@@ -219,6 +234,10 @@ void HostsJob::on_time() {
   if (!is_going_) {
     return fail_start(1, running_text() + " did not answer within " +
                              std::to_string(static_cast<int>(launch_.start_timeout_s)) + " s (--start-timeout)");
+  }
+  if (ends_ == static_cast<int>(launch_.hosts.size())) {
+    if (output_.is_full() || errors_.is_full()) return time_.set(kLingerSeconds);
+    return kill_all();
   }
   if (is_terminating_) {
     say(running_text() + " did not end: killed");
@@ -266,7 +285,7 @@ int HostsJob::code_of_hosts() const {
     const int code = host.told_code.value_or(1);
     is_done = is_done || host.told_code == 0;
     if (code == 0) continue;
-    const std::tuple one{host.is_consequence ? 2 : host.told_code ? 0 : 1, host.order, code};
+    const std::tuple one{host.is_consequence ? 2 : host.told_code ? 0 : 1, host.order.value_or(0), code};
     if (!first || one < *first) first = one;
   }
   if (!first || (launch_.is_elastic && is_done && std::get<0>(*first) != 0)) return 0;
@@ -289,7 +308,8 @@ void HostsJob::kill_all() {
 std::string HostsJob::running_text() const {
   std::string text;
   for (const Host& host : hosts_) {
-    if (host.is_running && (is_going_ || !host.is_ready)) text += (text.empty() ? "host " : ", ") + host.place.name;
+    const bool is_awaited = host.is_running && (is_going_ ? !host.order : !host.is_ready);
+    if (is_awaited) text += (text.empty() ? "host " : ", ") + host.place.name;
   }
   return text;
 }

@@ -33,6 +33,7 @@ class HostsJob {
   bool take_line(Host& host, std::string_view line);
   bool pass_early(const Host& host, std::string_view line);
   void on_ready(Host& host, const std::string& version);
+  void note_end(Host& host);
   void on_end(Host& host, int status);
   void on_signal(int signal);
   void on_time();
@@ -50,7 +51,8 @@ class HostsJob {
   struct ev_loop* const loop_;
   StreamWriter output_, errors_;
   IoWatch lifeline_;
-  Timer time_;  // until all hosts are ready; then for the others to end after a failure
+  Timer time_;   // until all hosts are ready; then for the others to end after a failure
+  Timer alive_;  // until the next kAlive
   std::list<SignalWatch> signals_;
   std::list<Host> hosts_;
   std::optional<int> code_;

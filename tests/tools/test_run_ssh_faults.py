@@ -1,0 +1,83 @@
+"""horo run --hosts where the other host or its connection misbehaves: a program stands in for ssh."""
+
+import os
+import pathlib
+import subprocess
+import time
+
+import pytest
+from launching import DEADLINE_S, HORO, all_end_soon, clean_environment, pids_in
+
+OTHER = "192.0.2.1"  # of a network that is nowhere
+ADDR = "127.0.0.1:29377"  # the ranks do not use it
+LEAST_FLOOD = 100 << 20  # bytes that a host writes here while it is being waited for
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a job of this host and another one, whose ssh is this shell program; $COMMAND is what it is to run."""
+
+    def start_job(ssh, *words):
+        program = tmp_path / "ssh"
+        program.write_text(f'#!/bin/bash\nCOMMAND="${{@: -1}}"\n{ssh}\n')
+        program.chmod(0o755)
+        env = clean_environment()
+        env["PATH"] = f"{tmp_path}:{env['PATH']}"
+        options = ["-H", f"localhost:1,{OTHER}:1", "--addr", ADDR]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen([HORO, "run", *options, *words], env=env, cwd=tmp_path, **pipes)
+
+    return start_job
+
+
+def test_what_a_shell_leaves_behind_does_not_hold_up_the_end_of_a_job(start, tmp_path):
+    job = start('tee sent | sh -c "$COMMAND"; exec sleep 600', "sh", "-c", "echo $HORO_RANK; sleep 2.5; exit 7")
+    out, errors = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == 7 and sorted(out.splitlines()) == ["[0] 0", "[1] 1"], errors
+    assert (tmp_path / "sent").read_bytes().rpartition(b"\xff")[2].startswith(b"\0"), "no kAlive after kGo"
+
+
+def resident_bytes(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) << 10
+
+
+def test_a_flood_before_the_start_is_not_kept_in_memory(start, tmp_path):
+    flood = f"yes | tee >(head -c {LEAST_FLOOD} | tail -c 1 > {tmp_path}/flooded)"
+    job = start(flood, "--start-timeout", "60", "true")
+    end = time.monotonic() + DEADLINE_S
+    while not (tmp_path / "flooded").exists() or not (tmp_path / "flooded").stat().st_size:
+        assert time.monotonic() < end and job.poll() is None
+        time.sleep(0.05)
+    (guard,) = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    assert resident_bytes(guard) < LEAST_FLOOD * 0.6
+    job.kill()
+    job.communicate()
+
+
+def start_message(words, silence_ms):
+    def text(value):
+        return len(value.encode()).to_bytes(4, "little") + value.encode()
+
+    body = os.urandom(32) + text("/") + (0).to_bytes(4, "little")
+    body += len(words).to_bytes(4, "little") + b"".join(map(text, words)) + silence_ms.to_bytes(4, "little")
+    return b"horo host 1\n" + len(body).to_bytes(4, "little") + body
+
+
+def test_a_host_ends_its_ranks_when_the_launcher_is_silent():
+    words = ["run", "--part", "-n", "1", "--", "sh", "-c", "echo pid=$$; exec sleep 600"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+    host = subprocess.Popen([HORO, "host"], env=clean_environment(), **pipes)
+    host.stdin.write(start_message(words, silence_ms=500))
+    assert host.stdout.readline().startswith(b"horo host: ready")
+    for byte in [b"\0", b"\xff", *[b"\0"] * 10]:  # alive, go, alive
+        host.stdin.write(byte)
+        time.sleep(0.1)
+    pids = pids_in(host.stdout.readline().decode())
+    assert host.poll() is None and os.path.exists(f"/proc/{pids[0]}")
+    assert host.wait(DEADLINE_S) == 1 and all_end_soon(pids)
+    before_the_start = subprocess.Popen([HORO, "host"], env=clean_environment(), **pipes)
+    before_the_start.stdin.write(start_message(words, silence_ms=100))
+    assert before_the_start.wait(DEADLINE_S) == 1
+    for one in (host, before_the_start):
+        one.communicate()
