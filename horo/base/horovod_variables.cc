@@ -68,9 +68,15 @@ std::string scaled(const HorovodNumber& row, const std::string& text) {
   return std::to_string(number * row.scale);
 }
 
-// As Horovod reads switches: any number but 0 is on.
+// An empty variable counts as none: templates of containers have such.
+const char* given(const Lookup& get, const char* name) {
+  const char* value = get(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+// As Horovod reads switches: any number above 0 is on.
 bool is_on(const char* value) {
-  return value != nullptr && std::strtol(value, nullptr, 10) != 0;
+  return value != nullptr && std::strtol(value, nullptr, 10) > 0;
 }
 
 bool is_told(std::string_view name) {
@@ -86,7 +92,7 @@ std::vector<std::string> told_names() {
   for (char** variable = ::environ; variable != nullptr && *variable != nullptr; ++variable) {
     const std::string_view text(*variable);
     const std::string_view name = text.substr(0, text.find('='));
-    if (is_told(name)) names.emplace_back(name);
+    if (is_told(name) && text.size() > name.size() + 1) names.emplace_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -97,11 +103,11 @@ std::vector<std::string> told_names() {
 Lookup with_horovod_variables(const Lookup& get) {
   std::map<std::string, std::string, std::less<>> values;
   for (const HorovodNumber& row : kNumbers) {
-    const char* value = get(row.variable);
+    const char* value = given(get, row.variable);
     if (value != nullptr && get(row.setting) == nullptr) values[row.setting] = scaled(row, value);
   }
   if (is_on(get(kStallSwitch))) values["HORO_STALL_WARNING_MS"] = "0";
-  const char* timeline = get(kTimeline);
+  const char* timeline = given(get, kTimeline);
   if (timeline != nullptr && timeline != kTimelineLater) values["HORO_TIMELINE"] = timeline;
   if (values.empty()) return get;
   return [values, get](const char* name) -> const char* {

@@ -12,7 +12,8 @@
 namespace horo {
 
 // `get`, and where it does not have a setting, the value that Horovod's variable gives it (HOROVOD_FUSION_THRESHOLD to
-// HORO_BUCKET_BYTES). Throws std::invalid_argument: a variable whose value Horovod would not take.
+// HORO_BUCKET_BYTES). An empty variable counts as none. Throws std::invalid_argument: a variable whose value Horovod
+// would not take.
 Lookup with_horovod_variables(const Lookup& get);
 
 // horo's name of a level of HOROVOD_LOG_LEVEL, in any case; empty: there is no such level.

@@ -53,7 +53,7 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
 
 void set_level_of_horovod(spdlog::logger& logger) {
   const char* wanted = std::getenv("HOROVOD_LOG_LEVEL");
-  if (wanted == nullptr) return;
+  if (wanted == nullptr || *wanted == '\0') return;
   if (const auto level = log_level_of_horovod(wanted)) return logger.set_level(spdlog::level::from_str(*level));
   logger.warn("HOROVOD_LOG_LEVEL=\"" + std::string(wanted) +
               "\": expected TRACE, DEBUG, INFO, WARNING, ERROR or FATAL; using warning");

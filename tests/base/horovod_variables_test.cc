@@ -66,6 +66,19 @@ TEST(HorovodVariables, SetWhatTheyMeanHere) {
   EXPECT_EQ(config_of({{"HOROVOD_TIMELINE", "DYNAMIC"}}).timeline, "");
 }
 
+TEST(HorovodVariables, CountAsNoneIfTheyAreEmpty) {
+  for (const char* name : {"HOROVOD_FUSION_THRESHOLD", "HOROVOD_STALL_CHECK_DISABLE", "HOROVOD_TIMELINE",
+                           "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS"}) {
+    const Config config = config_of({{name, ""}});
+    EXPECT_EQ(config.bucket_bytes, Config().bucket_bytes) << name;
+    EXPECT_EQ(config.stall_warning, Config().stall_warning) << name;
+    EXPECT_EQ(config.deadline, Config().deadline) << name;
+    EXPECT_EQ(config.timeline, "") << name;
+  }
+  EXPECT_THAT(remarks({{"HOROVOD_CYCLE_TIME", ""}}), IsEmpty());
+  EXPECT_EQ(config_of({{"HOROVOD_STALL_CHECK_DISABLE", "-1"}}).stall_warning, Config().stall_warning);
+}
+
 TEST(HorovodVariables, LoseAgainstHoros) {
   const Config config = config_of({{"HOROVOD_FUSION_THRESHOLD", "1"},
                                    {"HORO_BUCKET_BYTES", "2"},
@@ -81,7 +94,7 @@ TEST(HorovodVariables, LoseAgainstHoros) {
 TEST(HorovodVariables, AreRefusedByName) {
   for (const char* name : {"HOROVOD_FUSION_THRESHOLD", "HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_START_TIMEOUT",
                            "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"}) {
-    for (const char* value : {"", "many", "-1", "3x", "99999999999999"}) {
+    for (const char* value : {" ", "many", "-1", "3x", "99999999999999"}) {
       EXPECT_THAT(refusal_of([&] {
                     config_of({{name, value}});
                   }),

@@ -254,6 +254,7 @@ def test_ranks_have_horovods_variables(tmp_path):
     assert found == [["3", "4"], ["8", "8"], ["0", "1"], ["2", "2"], ["1", "1"], ["3", "3"]], done.stdout + done.stderr
     refused = run(BIN / "horo", "run", "-n", 1, "-x", "HOROVOD_RANK=1", "true")
     assert refused.returncode == 2 and "horo run itself sets HOROVOD_RANK" in refused.stderr
+    assert run(BIN / "horo", "run", "-n", 2, "--min-np", 1, "true", HOROVOD_ELASTIC_TIMEOUT="").returncode == 0
     refused = run(BIN / "horo", "run", "-n", 2, "--min-np", 1, "true", HOROVOD_ELASTIC_TIMEOUT="long")
     assert refused.returncode == 2 and "HOROVOD_ELASTIC_TIMEOUT=long" in refused.stderr
 
@@ -299,6 +300,7 @@ def test_the_log_level_of_horovod_counts_where_horos_is_not_set():
         return done.stderr
 
     assert "HOROVOD_CYCLE_TIME: no effect" in warned(HOROVOD_LOG_LEVEL="INFO")
+    assert "expected TRACE" not in warned(HOROVOD_LOG_LEVEL="")
     assert warned(HOROVOD_LOG_LEVEL="ERROR") == "" == warned(HOROVOD_LOG_LEVEL="fatal")
     assert "HOROVOD_CYCLE_TIME" in warned(HOROVOD_LOG_LEVEL="FATAL", HORO_LOG_LEVEL="warning")
     assert 'HOROVOD_LOG_LEVEL="loud": expected TRACE' in warned(HOROVOD_LOG_LEVEL="loud")

@@ -71,7 +71,14 @@ def test_the_programs_own_options_are_left_alone(dashes):
     assert done.returncode == 0 and done.stdout.split() == ["[0]", *arguments]
 
 
-WRONG = [["-n", "0", "true"], ["-n", "2"], ["true"], ["-n", "2", "--bogus", "true"], ["-n", "x", "true"]]
+WRONG = [
+    ["-n", "1", "--start-timeout", "1e300", "true"],
+    ["-n", "0", "true"],
+    ["-n", "2"],
+    ["true"],
+    ["-n", "2", "--bogus", "true"],
+    ["-n", "x", "true"],
+]
 
 
 @pytest.mark.parametrize("wrong", WRONG)

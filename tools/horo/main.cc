@@ -28,7 +28,8 @@
 namespace horo::tools {
 namespace {
 
-constexpr int kUsage = 2;  // exit code of a wrong command line
+constexpr int kUsage = 2;                      // exit code of a wrong command line
+constexpr double kMostStartSeconds = 604'800;  // a week, as HORO_START_TIMEOUT_MS
 
 struct Options {
   RunOptions run;
@@ -100,7 +101,7 @@ void add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--timeout", options.timeout_s, "seconds after which the job is ended with exit code 124")
       ->check(CLI::PositiveNumber);
   run->add_option("--start-timeout", options.start_timeout_s, "seconds for all ranks to connect (default: 30)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.001, kMostStartSeconds));
   add_elastic_options(*run, options);
   run->add_flag("--replace-gloo", options.replace_gloo,
                 "torch.distributed: a process group that the program asks for as \"gloo\" is made by horo");

@@ -155,7 +155,7 @@ void set_rendezvous(const RunOptions& options, Launch& launch) {
 
 double park_timeout_of_horovod(const Launch& launch) {
   const char* text = std::getenv("HOROVOD_ELASTIC_TIMEOUT");
-  if (text == nullptr) return launch.park_timeout_s;
+  if (text == nullptr || *text == '\0') return launch.park_timeout_s;
   int seconds = 0;
   const char* end = text + std::strlen(text);
   const auto [stop, error] = std::from_chars(text, end, seconds);
