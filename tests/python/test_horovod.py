@@ -131,6 +131,14 @@ def test_no_variable_that_horo_run_sets_stops_a_job_on_other_hosts(root, monkeyp
     assert "--env" in command and not set(names) & set(command)
 
 
+def test_a_host_is_known_by_its_addresses():
+    here = launch.parse_args("-np 2 -H 127.0.0.2:1,localhost:1 ./a".split())
+    assert launch.command_of(here) == ["run", "-n", "2", "--", "./a"]
+    for other in ("192.0.2.1", "a..b", "x" * 64):
+        args = launch.parse_args(f"-np 2 -H localhost:1,{other}:1 ./a".split())
+        assert launch.command_of(args)[3:5] == ["--hosts", f"localhost:1,{other}:1"]
+
+
 def test_flags_of_elastic_jobs_are_told_where_the_job_is_not_elastic():
     args = launch.parse_args("-np 2 --max-np 4 --elastic-timeout 8 ./a".split())
     assert launch.command_of(args) == ["run", "-n", "2", "--", "./a"]

@@ -117,7 +117,7 @@ def test_arguments_are_checked_before_anything_starts():
         with pytest.raises(ValueError, match=text):
             run(print, **options)
     with pytest.warns(UserWarning, match="ssh_port, mpi_args: no effect"):
-        assert run(int, ("7",), num_proc=1, ssh_port=22, mpi_args="x", hosts="localhost:4") == [7]
+        assert run(int, ("7",), num_proc=1, ssh_port=22, mpi_args="x", hosts="127.0.0.2:4") == [7]
     with pytest.warns(DeprecationWarning, match="np is deprecated"):
         assert run(int, ("7",), np=2) == [7, 7]
 

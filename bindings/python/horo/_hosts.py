@@ -1,14 +1,27 @@
 """Lists of hosts as Horovod writes them: "host:slots,host:slots", and hostfiles with lines "host slots=4"."""
 
+import contextlib
+import functools
 import re
 import socket
 
 HERE = ("localhost", "127.0.0.1", "::1", "[::1]")
 
 
+@functools.cache
 def _is_here(name):
     own = socket.gethostname()
-    return name in (*HERE, own, own.partition(".")[0])
+    return name in (*HERE, own, own.partition(".")[0]) or _has_address_here(name.strip("[]"))
+
+
+def _has_address_here(name):
+    """Whether an address of the name is one of this host: a socket can be bound to it."""
+    with contextlib.suppress(OSError, UnicodeError):  # a name that no address is known of
+        for family, kind, _, _, address in socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM):
+            with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
+                probe.bind(address)
+                return True
+    return False
 
 
 def parse_hosts(text, option):
