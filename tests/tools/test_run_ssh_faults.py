@@ -31,9 +31,12 @@ def start(tmp_path):
 
 
 def test_what_a_shell_leaves_behind_does_not_hold_up_the_end_of_a_job(start, tmp_path):
-    job = start('tee sent | sh -c "$COMMAND"; exec sleep 600', "sh", "-c", "echo $HORO_RANK; sleep 2.5; exit 7")
+    program = "head -c 70000 /dev/zero | tr '\\0' $HORO_RANK; sleep 2.5; exit 7"
+    job = start('tee sent | sh -c "$COMMAND"; exec sleep 600', "sh", "-c", program)
     out, errors = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == 7 and sorted(out.splitlines()) == ["[0] 0", "[1] 1"], errors
+    parts = [(number, length) for number in "01" for length in (1 << 16, 70000 - (1 << 16))]
+    expected = [f"[{number}] {number * length}" for number, length in parts]
+    assert job.returncode == 7 and sorted(out.splitlines()) == sorted(expected), errors
     assert (tmp_path / "sent").read_bytes().rpartition(b"\xff")[2].startswith(b"\0"), "no kAlive after kGo"
 
 

@@ -129,6 +129,7 @@ void HostsJob::start_host(std::size_t index) {
 RankStream::Destinations HostsJob::destinations_of(Host& host, bool is_errors) {
   RankStream::Destinations destinations;
   destinations.writer = is_errors ? &errors_ : &output_;
+  destinations.most_bytes = 2 * LineSplitter::kMaxLineBytes;  // the host has split them, and put prefixes in front
   destinations.end = [this] { check_end(); };
   if (is_errors) {
     destinations.take = [this, &host](std::string_view line) { return pass_early(host, line); };

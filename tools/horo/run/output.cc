@@ -26,7 +26,7 @@ void LineSplitter::feed(std::string_view bytes) {
     line_ += byte;
     if (byte == '\n') {
       end_line();
-    } else if (line_.size() >= kMaxLineBytes) {
+    } else if (line_.size() >= most_bytes_) {
       line_ += '\n';
       end_line();
     }

@@ -11,13 +11,14 @@
 namespace horo::tools {
 
 // Splits a stream of bytes into lines; each is passed on with its line end. A carriage return ends a line as well
-// (progress bars); a newline after it belongs to the same line. A line longer than kMaxLineBytes is split.
+// (progress bars); a newline after it belongs to the same line. A longer line than `most_bytes` is split.
 class LineSplitter {
  public:
   static constexpr std::size_t kMaxLineBytes = 64 << 10;
   using OnLine = std::function<void(std::string_view)>;
 
-  explicit LineSplitter(OnLine on_line) : on_line_(std::move(on_line)) {}
+  explicit LineSplitter(OnLine on_line, std::size_t most_bytes = kMaxLineBytes)
+      : on_line_(std::move(on_line)), most_bytes_(most_bytes) {}
   void feed(std::string_view bytes);
   // Passes on an incomplete last line, with a newline.
   void finish();
@@ -26,6 +27,7 @@ class LineSplitter {
   void end_line();
 
   const OnLine on_line_;
+  const std::size_t most_bytes_;
   std::string line_;  // incomplete
 };
 

@@ -18,7 +18,7 @@ RankStream::RankStream(struct ev_loop* loop, Descriptor from, Destinations ways)
                   read_some();
                   if (!is_open()) destinations_.end();
                 }),
-      lines_([this](std::string_view line) { pass_line(line); }) {
+      lines_([this](std::string_view line) { pass_line(line); }, destinations_.most_bytes) {
   readable_.start();
 }
 

@@ -16,9 +16,10 @@ class RankStream {
   struct Destinations {
     std::string prefix;  // of each line for the user
     StreamWriter* writer = nullptr;
-    Descriptor file;                                  // receives the raw bytes; not open: none
-    std::function<void()> end;                        // called at the end of the pipe
-    std::function<bool(std::string_view line)> take;  // true: the line is not for the user; empty: all are
+    Descriptor file;                                       // receives the raw bytes; not open: none
+    std::size_t most_bytes = LineSplitter::kMaxLineBytes;  // of a line
+    std::function<void()> end;                             // called at the end of the pipe
+    std::function<bool(std::string_view line)> take;       // true: the line is not for the user; empty: all are
   };
   RankStream(struct ev_loop* loop, Descriptor from, Destinations ways);
 
