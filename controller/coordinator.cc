@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "controller/held_messages.h"
 #include "controller/leader.h"
 #include "controller/member.h"
 #include "horo/base/check.h"
@@ -54,7 +55,8 @@ class Coordinator::State {
   void flush(TimePoint now, Actions& actions);
 
  private:
-  State(const CoordinatorConfig& config, Member member) : config_(config), member_(std::move(member)) {
+  State(const CoordinatorConfig& config, Member member)
+      : config_(config), member_(std::move(member)), held_(config.size) {
     HORO_CHECK(config.rank >= 0 && config.rank < config.size);
     if (config.rank == 0) leader_.emplace(config, member_.sets());
   }
@@ -71,6 +73,7 @@ class Coordinator::State {
   const CoordinatorConfig config_;
   Member member_;
   std::optional<Leader> leader_;
+  HeldMessages held_;               // of the leader's stream
   std::optional<TimePoint> armed_;  // the last SetTimer, if its time has not passed
   bool leader_left_ = false;
   std::map<std::uint32_t, Step> steps_;  // by set
@@ -102,6 +105,7 @@ void Coordinator::State::on(const RankLeft& event, TimePoint now, Actions& actio
   if (leader_) {
     HORO_CHECK(event.rank > 0 && event.rank < config_.size);
     leader_->rank_left(event.rank, now);
+    held_.drop(event.rank);
   } else if (event.rank == 0) {
     leader_left_ = true;
     member_.leader_left(actions);
@@ -125,8 +129,9 @@ void Coordinator::State::flush_leader(const std::vector<UpMessage>& own, TimePoi
     const std::vector<std::byte> bytes = config_.size > 1 ? encode(*message) : std::vector<std::byte>();
     const bool has_names = message->has_names();
     const bool has_bits = message->has_bits();
+    const RankSet concerned = concerned_by(*message, config_.size);
     for (int rank = 1; rank < config_.size; ++rank) {
-      if (!leader_->has_left(rank)) actions.emplace_back(Send{rank, bytes, has_names, has_bits});
+      if (!leader_->has_left(rank)) held_.add({rank, bytes, has_names, has_bits}, concerned.contains(rank), actions);
     }
     member_.apply(*message, actions);
   }
