@@ -240,18 +240,23 @@ bool Session::wait_for(std::span<const std::shared_ptr<Work>> works, TimePoint u
 
 bool Session::wait_until_ended(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
   std::vector<Key> unfinished;
+  bool are_messages = true;
   for (const auto& work : works) {
-    if (!work->finished()) unfinished.push_back(work->key());
+    if (work->finished()) continue;
+    unfinished.push_back(work->key());
+    are_messages = are_messages && work->is_message();
   }
   if (!unfinished.empty() && tensor_table_->nudge(unfinished)) engine_->wake();
   const auto have_ended = [&] {
     return std::all_of(works.begin(), works.end(), [](const auto& work) { return work->finished(); });
   };
   if (have_ended()) return true;
-  poll_lane(until, have_ended);
+  const std::shared_ptr<Lane> lane = engine_->lane_to_poll(are_messages);
+  if (lane) poll(*lane, until, have_ended);
   const TimePoint now = Clock::now();
   if (now >= until || have_ended()) return have_ended();
   callers_->begin_wait(std::move(unfinished), until, now);
+  if (lane && are_messages) lane->run_short_tasks(until, have_ended);
   // The last work usually ends last, so this thread is woken once instead of once per work.
   const bool ended =
       std::all_of(works.rbegin(), works.rend(), [until](const auto& work) { return work->wait_until(until); });
@@ -260,12 +265,10 @@ bool Session::wait_until_ended(std::span<const std::shared_ptr<Work>> works, Tim
 }
 
 // Short tasks end sooner in this thread than in the thread of the lane, which would have to be woken.
-void Session::poll_lane(TimePoint until, const std::function<bool()>& have_ended) {
-  const std::shared_ptr<Lane> lane = engine_->world_lane();
-  if (!lane) return;
-  lane->begin_polling();
-  brief_wait_.poll([&] { return have_ended() || Clock::now() >= until || (lane->run_short_task() && have_ended()); });
-  lane->end_polling();
+void Session::poll(Lane& lane, TimePoint until, const std::function<bool()>& have_ended) {
+  lane.begin_polling();
+  brief_wait_.poll([&] { return have_ended() || Clock::now() >= until || (lane.run_short_task() && have_ended()); });
+  lane.end_polling();
 }
 
 bool Session::poll(const Work& work) {

@@ -25,6 +25,7 @@
 namespace horo {
 
 class Engine;
+class Lane;
 
 // Connects the ranks of the world for the epoch with this number, as find_others() does. Called by the engine thread.
 using Reconnect = std::function<Links(std::uint32_t epoch)>;
@@ -182,7 +183,7 @@ class Session {
   bool wait_for(std::span<const std::shared_ptr<Work>> works, TimePoint until);
   void see(std::span<const std::shared_ptr<Work>> works);
   std::vector<std::shared_ptr<Work>> hand_over(TensorTable::Accepted accepted);
-  void poll_lane(TimePoint until, const std::function<bool()>& have_ended);
+  void poll(Lane& lane, TimePoint until, const std::function<bool()>& have_ended);
 
   const Config config_;
   const std::uint32_t generation_;  // fork_generation()

@@ -63,8 +63,9 @@ class Engine {
   void prepack(FilledPlan filled);
   // See LaneSet. Blocks while an elastic job has no epoch.
   std::shared_ptr<Group> group(std::uint32_t set);
-  // The lane of the world in this epoch; it lives as long as the pointer. Null: the epoch ended before it had lanes.
-  std::shared_ptr<Lane> world_lane();
+  // The lane of messages, or that of the world, in this epoch; it lives as long as the pointer. Null: the epoch ended
+  // before it had lanes.
+  std::shared_ptr<Lane> lane_to_poll(bool of_messages);
   // Sends the abort to the other ranks, then ends the epoch of this rank.
   // failure: see Session::abort.
   void abort(const std::string& reason, const std::string& failure);

@@ -85,9 +85,10 @@ std::shared_ptr<Group> Engine::group(std::uint32_t set) {
   }
 }
 
-std::shared_ptr<Lane> Engine::world_lane() {
+std::shared_ptr<Lane> Engine::lane_to_poll(bool of_messages) {
   const std::shared_ptr<EpochState> epoch = pin();
-  return {epoch, epoch->lanes ? &epoch->lanes->world() : nullptr};
+  if (!epoch->lanes) return nullptr;
+  return {epoch, of_messages ? &epoch->lanes->messages() : &epoch->lanes->world()};
 }
 
 // Peers see the end of this rank's connections in good order. Its owner word is released before.

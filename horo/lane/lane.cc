@@ -58,6 +58,7 @@ void Lane::enqueue(Job job) {
   {
     MutexLock lock(mutex_);
     released_.emplace_back(std::move(job));
+    if (sleepers_ > 0 && !running_) may_run_.notify_all();
     if (pollers_ > 0 && is_next_short()) return;
   }
   changed_.notify_all();
@@ -67,7 +68,7 @@ bool Lane::enqueue(const Ending& ending) {
   MutexLock lock(mutex_);
   if (is_drained_) return false;
   released_.emplace_back(ending);
-  changed_.notify_all();
+  wake_all();
   return true;
 }
 
@@ -101,9 +102,31 @@ bool Lane::run_short_task() {
   const DefaultFloatEnvironment environment;
   run_or_fail(*task);
   MutexLock lock(mutex_);
-  running_ = false;
+  end_task();
   if (stopping_ || (has_task() && !is_next_short())) changed_.notify_all();
   return true;
+}
+
+void Lane::run_short_tasks(TimePoint until, const std::function<bool()>& is_done) {
+  begin_polling();
+  while (sleep_until_short_task(until, is_done)) run_short_task();
+  end_polling();
+}
+
+// False: there is nothing left to wait for.
+bool Lane::sleep_until_short_task(TimePoint until, const std::function<bool()>& is_done) {
+  MutexLock lock(mutex_);
+  const auto is_over = [&]()
+                           REQUIRES(mutex_) { return stopping_ || is_drained_ || is_done() || Clock::now() >= until; };
+  ++sleepers_;
+  while (!is_over() && (running_ || !is_next_short())) may_run_.wait_until(mutex_, until);
+  --sleepers_;
+  return !is_over();
+}
+
+void Lane::end_task() {
+  running_ = false;
+  if (sleepers_ > 0) may_run_.notify_all();
 }
 
 std::optional<Lane::Task> Lane::next_short_task() {
@@ -130,7 +153,7 @@ bool Lane::is_short(const std::variant<Job, Ending>& task) const {
 void Lane::stop() {
   MutexLock lock(mutex_);
   stopping_ = true;
-  changed_.notify_all();
+  wake_all();
   while (running_) changed_.wait(mutex_);
 }
 
@@ -159,7 +182,7 @@ bool Lane::run_or_fail(const Task& task) noexcept {
       MutexLock lock(mutex_);
       stopping_ = true;
       running_ = false;
-      changed_.notify_all();
+      wake_all();
     }
     callbacks_.failed(current_failure());
     return false;
@@ -203,7 +226,7 @@ Lane::Task Lane::pop_released() {
 std::optional<Lane::Task> Lane::next_task(bool ran_one) {
   if (ran_one) {
     MutexLock lock(mutex_);
-    running_ = false;
+    end_task();
     if (stopping_) changed_.notify_all();
   }
   const auto is_ready = [this] {
@@ -219,7 +242,7 @@ std::optional<Lane::Task> Lane::next_task(bool ran_one) {
     task.emplace(pop_released());
   } else if (drained_) {
     is_drained_ = true;
-    changed_.notify_all();
+    wake_all();
   } else {
     task.emplace(std::move(filled_.front()));
     filled_.pop_front();

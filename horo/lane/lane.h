@@ -103,6 +103,9 @@ class Lane {
   // Runs the next task if it is short and no thread runs one. Returns whether it ran one. Blocks until the other
   // members have run their part.
   bool run_short_task();
+  // Polls asleep: runs each short task, until is_done(), `until`, or the end of the lane. Only tasks of this lane may
+  // make is_done() true, which is called under a lock.
+  void run_short_tasks(TimePoint until, const std::function<bool()>& is_done);
   const std::vector<int>& members() const { return groups_.members().ranks; }
   // The group of all members, for memory.
   std::shared_ptr<Group> group() const { return groups_.all(); }
@@ -117,6 +120,12 @@ class Lane {
   bool has_task() REQUIRES(mutex_);
   bool has_task_for_thread() REQUIRES(mutex_);
   bool is_next_short() REQUIRES(mutex_);
+  bool sleep_until_short_task(TimePoint until, const std::function<bool()>& is_done);
+  void end_task() REQUIRES(mutex_);
+  void wake_all() REQUIRES(mutex_) {
+    changed_.notify_all();
+    may_run_.notify_all();
+  }
   bool is_short(const std::variant<Job, Ending>& task) const;
   Task pop_released() REQUIRES(mutex_);
   void run(const Job& job);
@@ -152,6 +161,8 @@ class Lane {
   bool stopping_ GUARDED_BY(mutex_) = false;  // also after an exception ended the lane
   bool running_ GUARDED_BY(mutex_) = false;   // a thread, the lane's or one that polls, runs a task
   int pollers_ GUARDED_BY(mutex_) = 0;
+  int sleepers_ GUARDED_BY(mutex_) = 0;  // of them in run_short_tasks()
+  CondVar may_run_;                      // something for the sleepers to look at
   std::function<void()> drained_ GUARDED_BY(mutex_);
   bool is_drained_ GUARDED_BY(mutex_) = false;
   std::uint32_t done_ GUARDED_BY(mutex_) = 0;

@@ -33,6 +33,7 @@ LaneSet::LaneSet(const LaneContext& context, Members world, std::function<void(F
   auto lane = make(kWorldChannel, world_members_);
   auto mail = make(kMailChannel, world_members_);
   world_ = lane.get();
+  messages_ = mail.get();
   MutexLock lock(mutex_);
   lanes_.emplace(0, std::move(lane));
   lanes_.emplace(kMail, std::move(mail));

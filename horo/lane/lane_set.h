@@ -53,8 +53,9 @@ class LaneSet {
   void prepack(FilledPlan filled);
   // The group of all members of a process set, for memory; null if the set has no lane.
   std::shared_ptr<Group> group(std::uint32_t set);
-  // The lane of the world, for polling. It lives as long as this object.
+  // The lanes of the world and of messages, for polling. They live as long as this object.
   Lane& world() { return *world_; }
+  Lane& messages() { return *messages_; }
 
  private:
   struct Closed {
@@ -70,8 +71,9 @@ class LaneSet {
   const Members world_members_;
   const std::function<void(FailurePtr)> failed_;
   const std::function<void()> notify_;
-  std::atomic<bool> has_done_ = false;      // a lane may have a new take_done(); relaxed, because lanes have mutexes
-  Lane* world_ = nullptr;                   // in lanes_ or stopped_
+  std::atomic<bool> has_done_ = false;  // a lane may have a new take_done(); relaxed, because lanes have mutexes
+  Lane* world_ = nullptr;               // this and the next: in lanes_ or stopped_
+  Lane* messages_ = nullptr;
   std::map<std::uint32_t, Closed> closed_;  // by process set; engine thread
   Mutex mutex_;
   std::map<std::uint32_t, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);  // by process set, and kMail

@@ -221,7 +221,9 @@ TensorTable::Accepted TensorTable::accept(std::span<const Submission> submission
   }
   const std::vector<FilledPlan>& plans = queue_.batch().plans;
   for (std::size_t i = mark.plans; i < plans.size(); ++i) plans_.commit(plans[i].plan);
-  if (plans.size() > mark.plans || queue_.is_large()) request_flush();
+  const auto is_message = [](const auto& work) { return work->is_message(); };
+  const bool has_messages = std::ranges::any_of(result.works, is_message);  // nothing is gathered into their bucket
+  if (plans.size() > mark.plans || queue_.is_large() || has_messages) request_flush();
   in_flight_ += submissions.size();
   result.wake = queue_.needs_wake();
   return result;
@@ -231,7 +233,7 @@ TensorTable::Accepted TensorTable::accept(std::span<const Submission> submission
 void TensorTable::begin(const Submission& submission, const std::set<ScopedName>& lost_units, Accepted& result) {
   TensorRecord& record = tensors_.at(submission.key);
   record.item.submission = submission;
-  record.item.work = std::make_shared<Work>(submission.key);
+  record.item.work = std::make_shared<Work>(submission.key, record.spec.kind == CollectiveKind::kSendRecv);
   if (timeline_ != nullptr && timeline_->is_on()) record.item.submitted = Clock::now();
   record.serial = ++serial_;
   record.lost = is_lost(record.spec) || (!lost_units.empty() && lost_units.contains(unit_of(record.spec)));

@@ -30,8 +30,9 @@ struct Outcome {
 // Any thread may call the functions of the first group. Small, because each tensor in flight has one.
 class Work {
  public:
-  explicit Work(Key key) : key_(key) {}
+  explicit Work(Key key, bool is_message = false) : key_(key), is_message_(is_message) {}
   Key key() const { return key_; }
+  bool is_message() const { return is_message_; }  // of a send_recv, which ends in the lane of messages
 
   bool finished() const;
   // Blocks until the Work has ended, or until `until` (false). Does not throw its failure.
@@ -55,6 +56,7 @@ class Work {
   void end() noexcept;
 
   const Key key_;
+  const bool is_message_;
   std::atomic<bool> finished_ = false;  // the members below are not written after it is set
   std::uint32_t epoch_ = 0;
   FailurePtr failure_;

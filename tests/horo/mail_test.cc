@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <future>
+#include <thread>
 
+#include "horo/tensors/tensor_table.h"
 #include "tests/horo/worlds.h"
+#include "tests/ring/run_ranks.h"
 
 namespace horo {
 namespace {
@@ -75,6 +80,82 @@ TEST(Mail, UnnamedMessagesOfAPairMatchInOrder) {
     meet(session);
   });
   EXPECT_THAT(thrown, Each(""));
+}
+
+// In each rank three threads exchange messages with all other ranks. Each message has values of its own, so that none
+// takes the place of another.
+void exchange_with_all(Session& session, int thread) {
+  const int rank = session.topology().rank, size = session.topology().size;
+  const auto peer_of = [=](int step) { return (rank + (thread == 0 ? size - step : step)) % size; };
+  for (int round = 0; round < 20; ++round) {
+    const std::int64_t count = std::array{0, 1, 100, 20'000, 70'000}[static_cast<std::size_t>(round % 5)];
+    const int base = 1000 * round + 100 * thread;
+    const auto value = [base](int from, int to) { return static_cast<float>(base + 10 * from + to); };
+    std::vector<std::vector<float>> in, out;
+    std::vector<std::shared_ptr<Work>> works;
+    for (int step = 1; step < size; ++step) {
+      const int peer = peer_of(step);
+      const std::string name = std::to_string(thread) + "." + std::to_string(round % 8);
+      in.emplace_back(count + 1, value(rank, peer));
+      out.emplace_back(count + 1, -1.0F);
+      works.push_back(session.submit(message(name, rank, peer, count), in.back().data(), nullptr));
+      works.push_back(session.submit(message(name, peer, rank, count), nullptr, out.back().data()));
+    }
+    for (const auto& work : works) {
+      while (!session.wait(std::span(&work, 1), Clock::now() + std::chrono::microseconds(30 * round))) continue;
+      work->outcome();
+    }
+    for (int step = 1; step < size; ++step) {
+      std::vector<float>& one = out[static_cast<std::size_t>(step - 1)];
+      ASSERT_EQ(one.back(), -1.0F);
+      one.pop_back();
+      ASSERT_EQ(std::ranges::count(one, value(peer_of(step), rank)), count) << "round " << round;
+    }
+  }
+}
+
+TEST(Mail, MessagesOfManyPairsAndThreadsArriveInOrder) {
+  for (const test::Wire wire : {test::Wire::kShm, test::Wire::kTcp}) {
+    test::run_ranks_well({4, wire, {}}, [](test::Rank& rank) {
+      Session session(rank.config, std::move(rank.links));
+      std::vector<std::jthread> threads;
+      for (int thread = 0; thread < 3; ++thread) {
+        threads.emplace_back([&session, thread] { exchange_with_all(session, thread); });
+      }
+      threads.clear();
+      meet(session);
+    });
+  }
+}
+
+// The wait of a caller, which sleeps in the lane of messages, ends with the world.
+TEST(Mail, AReceiverThatSleepsIsToldOfAnAbort) {
+  test::run_ranks_well({3, test::Wire::kShm, {}}, [](test::Rank& rank) {
+    const int index = rank.index();
+    Session session(rank.config, std::move(rank.links));
+    meet(session);
+    if (index == 2) {
+      for (const TimePoint until = Clock::now() + std::chrono::milliseconds(10); Clock::now() < until;) {
+        std::this_thread::yield();
+      }
+      return session.abort("enough");
+    }
+    float x = 0;
+    EXPECT_THAT(thrown_by([&] { session.run(message("x", 2, index), nullptr, &x); }), HasSubstr("enough"));
+  });
+}
+
+// The engine does not wait for more submissions, or for a caller that waits.
+TEST(Mail, NothingIsCollectedBesideAMessage) {
+  Config config;
+  config.size = 2;
+  const Registry registry;
+  TensorTable table(config, registry);
+  float x = 0;
+  EXPECT_TRUE(table.submit(message("x", 0, 1), {0, &x, nullptr}).works.front()->is_message());
+  const TimePoint until = Clock::now() + std::chrono::seconds(5);
+  table.wait_for_quiet(until, std::chrono::hours(1));
+  EXPECT_LT(Clock::now(), until);
 }
 
 TEST(Mail, RanksOfAMessageAreThoseInItsSet) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cfenv>
 #include <deque>
+#include <future>
 #include <thread>
 
 #include "horo/lane/lane.h"
@@ -38,9 +39,11 @@ class PolledLane {
     release.number = released_;
     release.keys = {key};
     release.reports_done = reports_done;
+    latest_ = work.get();
     lane_.enqueue(Job{release, std::make_shared<const std::vector<Item>>(tensor_table_.take().items)});
     return work;
   }
+  const Work* latest() const { return latest_; }  // set before its job is there
   float last() const { return values_.back().back(); }
   int done_calls() const { return done_calls_; }
 
@@ -50,6 +53,7 @@ class PolledLane {
   TensorTable tensor_table_;
   std::uint64_t released_ = 0;
   std::deque<std::vector<float>> values_;
+  std::atomic<const Work*> latest_ = nullptr;
   std::atomic<int> done_calls_ = 0;
   Lane lane_;
 };
@@ -117,6 +121,68 @@ TEST(LanePolling, WithoutSharedMemoryEveryJobIsLeftToTheLane) {
   });
 }
 
+void yield_for_20_ms() {
+  const TimePoint until = Clock::now() + std::chrono::milliseconds(20);
+  while (Clock::now() < until) std::this_thread::yield();
+}
+
+// A thread in run_short_tasks() that is asleep, as far as the test can tell.
+class SleepingPoller {
+ public:
+  SleepingPoller(Lane& lane, const std::atomic<bool>& is_done, TimePoint until = test::soon())
+      : until_(until), ended_(std::async(std::launch::async, [&lane, &is_done, until] {
+          lane.run_short_tasks(until, [&is_done] { return is_done.load(); });
+          return Clock::now();
+        })) {
+    yield_for_20_ms();
+  }
+  // False: it slept to the end of its time.
+  bool returned_early() { return ended_.get() < until_; }
+
+ private:
+  const TimePoint until_;
+  std::future<TimePoint> ended_;
+};
+
+TEST(LanePolling, ASleepingThreadRunsShortJobsAndReturnsAfterTheEndOfOthers) {
+  test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
+    PolledLane polled(rank);
+    std::vector<std::shared_ptr<Work>> works;  // so that no work has the address of one before
+    for (const std::int64_t count : {2, 100'000}) {
+      const Work* const before = polled.latest();
+      const TimePoint until = test::soon();
+      auto ended = std::async(std::launch::async, [&] {
+        polled.lane().run_short_tasks(until, [&] { return polled.latest() != before && polled.latest()->finished(); });
+      });
+      yield_for_20_ms();
+      const auto work = polled.release(count);
+      ended.get();
+      EXPECT_LT(Clock::now(), until);
+      EXPECT_TRUE(work->finished());
+      EXPECT_EQ(polled.last(), 2.0F);
+      works.push_back(work);
+    }
+    std::atomic<bool> never = false;
+    SleepingPoller sleeper(polled.lane(), never, Clock::now() + std::chrono::milliseconds(50));
+    const auto work = polled.release(2);
+    EXPECT_TRUE(work->wait_until(test::soon())) << "the sleeping thread runs it";
+    EXPECT_FALSE(sleeper.returned_early());
+  });
+}
+
+TEST(LanePolling, ASleepingThreadReturnsWhenTheLaneEnds) {
+  test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
+    std::atomic<bool> never = false;
+    PolledLane stopped(rank), drained(rank);
+    SleepingPoller first(stopped.lane(), never), second(drained.lane(), never);
+    stopped.lane().stop();
+    EXPECT_TRUE(first.returned_early());
+    drained.lane().close([] {});
+    EXPECT_TRUE(drained.lane().wait_until_drained());
+    EXPECT_TRUE(second.returned_early());
+  });
+}
+
 // The rounding mode of the caller is not used, and is restored.
 TEST(LanePolling, TheFloatingPointEnvironmentOfTheCallerIsKept) {
   test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
@@ -129,11 +195,6 @@ TEST(LanePolling, TheFloatingPointEnvironmentOfTheCallerIsKept) {
     polled.lane().end_polling();
     std::fesetround(FE_TONEAREST);
   });
-}
-
-void yield_for_20_ms() {
-  const TimePoint until = Clock::now() + std::chrono::milliseconds(20);
-  while (Clock::now() < until) std::this_thread::yield();
 }
 
 // The thread of the lane may start while a polling thread already runs a task, and must not take that task for its own.
