@@ -74,6 +74,7 @@ Session::Session(const Config& config, const FirstLinks& first, Reconnect reconn
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_, timeline_.get())),
       callers_(std::make_unique<Callers>()),
+      polls_for_messages_(cores_granted() >= 2 * config.local_size),
       engine_(std::make_unique<Engine>(config, first, std::move(reconnect),
                                        EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_})) {
   set_check_context(config.rank, config.size, kFirstEpoch);
@@ -252,7 +253,7 @@ bool Session::wait_until_ended(std::span<const std::shared_ptr<Work>> works, Tim
   };
   if (have_ended()) return true;
   const std::shared_ptr<Lane> lane = engine_->lane_to_poll(are_messages);
-  if (lane) poll(*lane, until, have_ended);
+  if (lane && (!are_messages || polls_for_messages_)) poll(*lane, until, have_ended);
   const TimePoint now = Clock::now();
   if (now >= until || have_ended()) return have_ended();
   callers_->begin_wait(std::move(unfinished), until, now);
