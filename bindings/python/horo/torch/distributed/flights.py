@@ -8,30 +8,33 @@ soon as the name is free.
 import threading
 import time
 
+from horo import _native
+from horo._session_keys import array_of
 from horo._specs import Spec
 from horo.errors import HoroError
 from horo.torch.distributed.completion import Lane, cause, main_has_ended
 from horo.torch.distributed.words import Names
 
 MOST_SPECS = 4096  # prepared specs of a group
+VARYING = (_native.ALL_GATHER, _native.GATHER, _native.SCATTER, _native.ALL_TO_ALL)  # kinds: need room for the result
 SLICE_S = 0.1
 
 
 class Flight:
     """A submitted collective."""
 
-    __slots__ = ("_session", "_work", "_ended", "_names", "call")
+    __slots__ = ("_session", "_work", "_works", "_ended", "_names", "call")
 
     def __init__(self, session, work, names=None):
         """names: those of the group, for the text of an error."""
-        self._session, self._work, self._ended = session, work, False
+        self._session, self._work, self._works, self._ended = session, work, array_of((work,)), False
         self._names, self.call = names, None
 
     def wait_until(self, until):
         """Whether it has ended at this time of time.monotonic(). Raises its error."""
         if not self._ended:
             try:
-                self._ended = self._session.wait_until([self._work], until)
+                self._ended = self._session.wait_until(self._works, until)
             except HoroError as error:
                 if self._names is not None:
                     error.args = (self._names.explain(str(error), self.call), *error.args[1:])
@@ -61,9 +64,9 @@ class Flight:
     def drop(self):
         """The result is not needed. May be called twice."""
         if self._ended:
-            self._session.release([self._work])
+            self._session.release(self._works)
         else:
-            self._session.drop([self._work])
+            self._session.drop(self._works)
 
 
 class Deferred:
@@ -185,4 +188,6 @@ class Flights:
             return Flight(session, session.submit_spec(spec, read, written, keep, splits, room), self.names)
         if key is None:
             key = prepared[1] = session.key(spec)
+        if splits is None and fields["kind"] not in VARYING:
+            return Flight(session, session.submit_key(key, read, written, keep), self.names)
         return Flight(session, session.submit_sized(key, read, written, keep, splits, room), self.names)

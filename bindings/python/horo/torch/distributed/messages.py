@@ -74,11 +74,16 @@ class Messages(Moves):
                 raise ValueError(f"{call}: rank {end} is not one of {self.described} of {self.size()}")
         if ends[0] == ends[1]:
             raise ValueError(f"{call}: rank {ends[0]} of {self.described} and itself; a message needs two ranks")
-        fields = {"kind": _native.SEND_RECV, "dtype": _native.UINT8, "shape": (memory.nbytes,)}
-        fields |= {"root": ends[0], "peer": ends[1]}
-        places = (memory, None) if ends[0] == self.rank() else (None, memory)
-        words = ("message", f"from rank {ends[0]} to rank {ends[1]}", f"tag {tag}")
-        return self._start(words, fields, places)
+        sender, receiver = ends
+        fields = {
+            "kind": _native.SEND_RECV,
+            "dtype": _native.UINT8,
+            "shape": (memory.nbytes,),
+            "root": sender,
+            "peer": receiver,
+        }
+        places = (memory, None) if sender == self.rank() else (None, memory)
+        return self._start(("message", f"from rank {sender} to rank {receiver}", f"tag {tag}"), fields, places)
 
     def send(self, tensors, dst, tag=0):
         tensor = single(tensors, "send")

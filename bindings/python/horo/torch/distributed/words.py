@@ -29,12 +29,19 @@ class Names:
     def __init__(self, group):
         self._group = group
         self._counts = {}  # kind: how many calls there were, for ever
+        self._known = {}  # kind: its names, if it was called more than PERIOD times
 
     def next(self, kind):
         """(name, number) of the next call of the kind, a tuple of words. Numbers begin with 0."""
         number = self._counts.get(kind, 0)
         self._counts[kind] = number + 1
-        return self._name(", ".join(kind), number), number
+        known = self._known.get(kind)
+        if known is None:
+            text = ", ".join(kind)
+            if number < PERIOD:
+                return self._name(text, number), number
+            known = self._known[kind] = [self._name(text, place) for place in range(PERIOD)]
+        return known[number % PERIOD], number
 
     def _name(self, text, number):
         return f"{self._group}: {text}; call {PERIOD}k+{number % PERIOD}"
