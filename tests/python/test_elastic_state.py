@@ -12,7 +12,7 @@ from test_elastic import TORCH_DEADLINE_S, command, run
 from horo.torch.elastic import sampler as sampler_module
 
 SAMPLES, EPOCHS = 60, 3
-CONTRIBUTORS = [(0, {0, 1, 2, 3, 4})] * 2 + [(0, {0, 1, 2, 4})] * 6  # of each step, and its epoch
+CONTRIBUTORS = [(0, {0, 1, 2, 3, 4})] * 3 + [(0, {0, 1, 2, 4})] * 5  # of each step, and its epoch
 CONTRIBUTORS += [(1, {0, 1, 2, 4})] * 2 + [(1, {1, 2, 4})] * 8 + [(2, {1, 2, 4})] + [(2, {1, 2})] * 14
 
 

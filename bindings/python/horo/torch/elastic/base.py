@@ -1,25 +1,26 @@
 """State: what a function of elastic.run goes on with. All ranks commit it, and learn of changes, at the same call.
 
-Ranks may see the loss of a rank one call apart. So commit() and check_host_updates() tell one another what each rank
-has seen, in one collective, and either all of them raise HostsUpdatedInterrupt or none.
+Ranks may see the loss of a rank one call apart. So commit() and check_host_updates() count the ranks in a collective:
+all ranks that are left get the same number, and either all of them raise HostsUpdatedInterrupt or none.
 """
 
 import copy
+import math
 import pickle
 import typing
 
 import torch
 
 from horo import _default
-from horo._specs import Max
+from horo._specs import Sum
 from horo.errors import HostsUpdatedInterrupt, Mismatch, PeerLost
 from horo.torch import ops
 from horo.torch.functions import allgather_object
 
 REMOVED, ADDED = 1, 2  # bits of Horovod's HostUpdateResult
-NO_CALL = -(1 << 62)  # a rank that has lost another one is at no call: less than any number
 CALLS = COMMIT, CHECK, START = range(3)
 TEXTS = ("commit() number {}", "check_host_updates() after {} commits", "the start of its function after {} commits")
+COMMITS = 1 << 20  # the exchange compares the number of commits modulo this
 
 
 class GoBack(PeerLost):
@@ -29,9 +30,9 @@ class GoBack(PeerLost):
 class Agreed(typing.NamedTuple):
     """What all ranks know after their exchange."""
 
-    epoch: int  # the latest that a rank had seen
-    updates: int  # REMOVED, ADDED: a rank has seen this
-    lost: bool  # a rank has an exception of a loss
+    updates: int  # REMOVED: ranks are gone since the last exchange, or a rank was told so; ADDED: a rank was told so
+    goes_back: bool  # a rank has an exception of a loss that not all have gone back for
+    is_same: bool  # all ranks that have none are at the same call
 
 
 class State:
@@ -42,8 +43,9 @@ class State:
         self._rank = get_rank
         self._reset_callbacks = []
         self._commits = 0
-        self._epoch = 0  # the changes of ranks that all ranks have agreed on
-        self._restored_epoch = 0  # that of the last restore
+        self._size = None  # the number of ranks in the last exchange
+        self._restored_size = math.inf  # that in the exchange before the last restore
+        self._restored_epoch = 0  # that in which this rank has gone back
         self._last_updated_timestamp = 0
         self._told = 0  # by on_hosts_updated()
 
@@ -96,11 +98,11 @@ class State:
         """The updates that all ranks have agreed on. Raises GoBack if another rank needs the last commit, and Mismatch
         if ranks are at different calls."""
         mine = (call, self._commits + (call == COMMIT))
-        agreed, same = self._agree(*mine)
-        if agreed.lost and agreed.epoch > self._restored_epoch:
-            self._restored_epoch = agreed.epoch
+        agreed = self._agree(mine)
+        if agreed.goes_back:
+            self._restored_epoch = _default.session().topology.epoch
             raise GoBack("another rank has lost a call with a rank that is gone: all go back to the last commit")
-        if not same:
+        if not agreed.is_same:
             raise Mismatch(_differences(allgather_object(mine, name="elastic.State.calls")))
         return agreed.updates
 
@@ -112,23 +114,26 @@ class State:
         topology = _default.session().topology
         if topology.min_size == 0 or topology.epoch <= self._restored_epoch:
             return False
-        agreed, _ = self._agree(NO_CALL, NO_CALL)
-        self._restored_epoch = agreed.epoch
-        return True
+        self._restored_epoch = topology.epoch
+        return self._agree(None).goes_back
 
-    def _agree(self, call, commits):
-        """Agreed, and whether all ranks that are at a call are at the same one."""
-        is_lost = call == NO_CALL
-        epoch = _default.session().topology.epoch
-        updates = self._told | (REMOVED if epoch > self._epoch else 0)
-        both = (call, call, commits, commits) if is_lost else (call, -call, commits, -commits)
-        mine = [epoch, updates & REMOVED, updates & ADDED, is_lost, *both]
-        largest = torch.tensor(mine, dtype=torch.int64, device="cpu")
-        ops.allreduce_(largest, op=Max, name="elastic.State")
-        epoch, removed, added, lost, call, minus_call, commits, minus_commits = largest.tolist()
-        self._told = 0
-        self._epoch = epoch
-        return Agreed(epoch, removed | added, bool(lost)), call == -minus_call and commits == -minus_commits
+    def _agree(self, call):
+        """Exchanges the call that each rank is at, with its number of commits; None: it has an exception of a loss. The
+        numbers of n ranks are equal if n times the sum of their squares is the square of their sum."""
+        is_lost = call is None
+        number = 0 if is_lost else call[0] + len(CALLS) * (call[1] % COMMITS)
+        mine = [1, self._told & REMOVED, self._told & ADDED, is_lost, number, number**2]
+        sums = torch.tensor(mine, dtype=torch.int64, device="cpu")
+        ops.allreduce_(sums, op=Sum, name="elastic.State")
+        size, removed, added, lost, total, squares = sums.tolist()
+        is_elastic = _default.session().topology.min_size > 0  # else a rank that is missing has joined
+        removed = removed > 0 or (is_elastic and size < (self._size or 0))
+        goes_back = lost > 0 and size < self._restored_size
+        if goes_back:
+            self._restored_size = size
+        self._size, self._told = size, 0
+        updates = REMOVED * removed | ADDED * (added > 0)
+        return Agreed(updates, goes_back, (size - lost) * squares == total**2)
 
 
 def _interrupt(updates):

@@ -37,8 +37,8 @@ def run_fn(func, reset):
 
 def _run(train, reset, state):
     limit, resets = _limit(), 0
-    has_changed, is_synced = False, False
     state.save()
+    has_changed, is_synced = bool(state._ask(START)), False
     while True:
         if has_changed:
             resets += 1
