@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import time
 
@@ -38,6 +39,18 @@ def test_what_a_shell_leaves_behind_does_not_hold_up_the_end_of_a_job(start, tmp
     expected = [f"[{number}] {number * length}" for number, length in parts]
     assert job.returncode == 7 and sorted(out.splitlines()) == sorted(expected), errors
     assert (tmp_path / "sent").read_bytes().rpartition(b"\xff")[2].startswith(b"\0"), "no kAlive after kGo"
+
+
+def test_the_exit_code_arrives_after_output_that_ends_inside_of_a_line(start):
+    job = start('exec sh -c "$COMMAND"', "sh", "-c", f"trap '' INT; exec yes {'y' * 999}")
+    job.stdout.read(1)
+    time.sleep(0.5)  # until the pipes are full
+    for _ in range(2):
+        job.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    out, errors = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == 128 + signal.SIGKILL, errors
+    assert "horo host" not in out and "\n\n" not in out
 
 
 def resident_bytes(pid):

@@ -130,7 +130,8 @@ int run_host() {
   if (pid == 0) exec_run(start, key.get(), parent);
   const std::optional<int> code = follow_run(pid, channel);
   if (!code) return 1;  // a line to a launcher that does not read could block
-  std::cout << kEndLine << *code << std::endl;
+  // The output may have ended inside of a line.
+  std::cout << "\n" << kEndLine << *code << std::endl;
   return *code;
 }
 

@@ -17,7 +17,7 @@ namespace horo::tools {
 inline constexpr std::uint8_t kGo = 0xff;
 inline constexpr std::uint8_t kAlive = 0;
 inline constexpr double kAliveSeconds = 2;  // from one kAlive to the next
-// Lines on a host's stdout that are for the launcher. A rank's lines begin with its prefix.
+// Lines on a host's stdout that are for the launcher, as is an empty one. A rank's lines begin with its prefix.
 inline constexpr std::string_view kReadyLine = "horo host: ready ";    // and the version
 inline constexpr std::string_view kEndLine = "horo host: exit code ";  // and the code: the last line
 inline constexpr std::string_view kConsequenceLine = "horo host: failed after a rank of another host";

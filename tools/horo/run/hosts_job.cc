@@ -157,6 +157,7 @@ bool HostsJob::take_line(Host& host, std::string_view line) {
     host.is_consequence = true;
     return true;
   }
+  if (line == "\n") return true;
   if (!line.starts_with(kEndLine)) return false;
   int code = 1;
   std::from_chars(line.data() + kEndLine.size(), line.data() + line.size(), code);
