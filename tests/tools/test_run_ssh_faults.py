@@ -1,5 +1,6 @@
 """horo run --hosts where the other host or its connection misbehaves: a program stands in for ssh."""
 
+import functools
 import os
 import pathlib
 import signal
@@ -14,21 +15,28 @@ ADDR = "127.0.0.1:29377"  # the ranks do not use it
 LEAST_FLOOD = 100 << 20  # bytes that a host writes here while it is being waited for
 
 
+def start_job(folder, ssh, *words):
+    """Starts a job of this host and another one, whose ssh is this shell program; $COMMAND is what it is to run."""
+    program = folder / "ssh"
+    program.write_text(f'#!/bin/bash\nCOMMAND="${{@: -1}}"\n{ssh}\n')
+    program.chmod(0o755)
+    env = clean_environment()
+    env["PATH"] = f"{folder}:{env['PATH']}"
+    options = ["-H", f"localhost:1,{OTHER}:1", "--addr", ADDR]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([HORO, "run", *options, *words], env=env, cwd=folder, **pipes)
+
+
 @pytest.fixture
 def start(tmp_path):
-    """Starts a job of this host and another one, whose ssh is this shell program; $COMMAND is what it is to run."""
+    return functools.partial(start_job, tmp_path)
 
-    def start_job(ssh, *words):
-        program = tmp_path / "ssh"
-        program.write_text(f'#!/bin/bash\nCOMMAND="${{@: -1}}"\n{ssh}\n')
-        program.chmod(0o755)
-        env = clean_environment()
-        env["PATH"] = f"{tmp_path}:{env['PATH']}"
-        options = ["-H", f"localhost:1,{OTHER}:1", "--addr", ADDR]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen([HORO, "run", *options, *words], env=env, cwd=tmp_path, **pipes)
 
-    return start_job
+@pytest.fixture(scope="module", autouse=True)
+def lost(tmp_path_factory):
+    """A job that loses its other host. It takes 12 s to end the ranks here, while the other tests run."""
+    ssh = 'exec 3<&0; sh -c "$COMMAND" <&3 & until [ -e up.1 ]; do sleep 0.1; done; kill -9 $!; exit 255'
+    return start_job(tmp_path_factory.mktemp("lost"), ssh, "sh", "-c", "touch up.$HORO_RANK; exec sleep 600")
 
 
 def test_what_a_shell_leaves_behind_does_not_hold_up_the_end_of_a_job(start, tmp_path):
@@ -97,3 +105,9 @@ def test_a_host_ends_its_ranks_when_the_launcher_is_silent():
     assert before_the_start.wait(DEADLINE_S) == 1
     for one in (host, before_the_start):
         one.communicate()
+
+
+def test_the_loss_of_a_host_is_the_jobs_failure_and_not_the_sigterm_that_follows(lost):
+    _, errors = lost.communicate(timeout=DEADLINE_S)
+    assert lost.returncode == 1 and f"host {OTHER} was lost: exit code 255" in errors, errors
+    assert "host localhost did not end within 12 s" in errors

@@ -66,7 +66,7 @@ struct HostsJob::Host {
   std::unique_ptr<Channel> to;
   pid_t pid;
   bool is_ready = false, is_running = true;
-  bool is_consequence = false;   // it failed after a rank of another host
+  bool is_consequence = false;   // it failed after another host, or a rank there
   std::optional<int> told_code;  // of its horo run; nothing if the host or the connection was lost before
   std::optional<int> order;      // among the hosts whose ranks have ended
   RankStream output, errors;
@@ -248,6 +248,7 @@ void HostsJob::on_time() {
   say(running_text() + " did not end within " + std::to_string(static_cast<int>(kOthersSeconds)) +
       " s of the first that did: SIGTERM");
   is_terminating_ = true;
+  for (Host& host : hosts_) host.is_consequence = host.is_consequence || !host.order;
   send_byte(SIGTERM);
   time_.set(kKillSeconds);
 }
