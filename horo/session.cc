@@ -74,7 +74,7 @@ Session::Session(const Config& config, const FirstLinks& first, Reconnect reconn
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_, timeline_.get())),
       callers_(std::make_unique<Callers>()),
-      polls_for_messages_(cores_granted() >= 2 * config.local_size),
+      polls_for_messages_(cores_granted() >= config.local_size),
       engine_(std::make_unique<Engine>(config, first, std::move(reconnect),
                                        EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_})) {
   set_check_context(config.rank, config.size, kFirstEpoch);
@@ -241,16 +241,12 @@ bool Session::wait_for(std::span<const std::shared_ptr<Work>> works, TimePoint u
 
 bool Session::wait_until_ended(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
   std::vector<Key> unfinished;
-  bool are_messages = true;
   for (const auto& work : works) {
-    if (work->finished()) continue;
-    unfinished.push_back(work->key());
-    are_messages = are_messages && work->is_message();
+    if (!work->finished()) unfinished.push_back(work->key());
   }
+  const bool are_messages = std::ranges::all_of(works, [](const auto& work) { return work->is_message(); });
   if (!unfinished.empty() && tensor_table_->nudge(unfinished)) engine_->wake();
-  const auto have_ended = [&] {
-    return std::all_of(works.begin(), works.end(), [](const auto& work) { return work->finished(); });
-  };
+  const auto have_ended = [&] { return std::ranges::all_of(works, [](const auto& work) { return work->finished(); }); };
   if (have_ended()) return true;
   const std::shared_ptr<Lane> lane = engine_->lane_to_poll(are_messages);
   if (lane && (!are_messages || polls_for_messages_)) poll(*lane, until, have_ended);

@@ -194,7 +194,7 @@ class Session {
   std::unique_ptr<TensorTable> tensor_table_;
   std::unique_ptr<Callers> callers_;
   BriefWait brief_wait_;  // of callers in wait()
-  // Each caller and each engine has a core: else a polling caller delays the engine, which agrees on each message.
+  // Each rank has a core: else polling callers delay the engines of others, which agree on each message.
   const bool polls_for_messages_;
   std::unique_ptr<Engine> engine_;
 };
