@@ -117,9 +117,8 @@ def faults_of(job, codes, outcome, options):
     dead = {rank for rank, _ in survivors.fired(outcome)}
     found += [f"host {host} does not end" for host, code in codes.items() if code is None]
     for index, code in enumerate(codes.values()):
-        ranks = set(range(index * RANKS, (index + 1) * RANKS))
-        is_last = bool(ranks & lines & dead)  # one that dies at its end may be the last one: then it fails the job
-        if ranks & lines - dead and code != 0 and not is_last:
+        is_left = any(index * RANKS <= rank < (index + 1) * RANKS for rank in lines - dead)
+        if is_left and code != 0:
             found.append(f"exit code {code} of host {'AB'[index]}, which has a survivor")
     return found
 
