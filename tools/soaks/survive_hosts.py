@@ -117,8 +117,10 @@ def faults_of(job, codes, outcome, options):
     dead = {rank for rank, _ in survivors.fired(outcome)}
     found += [f"host {host} does not end" for host, code in codes.items() if code is None]
     for index, code in enumerate(codes.values()):
-        is_left = any(index * RANKS <= rank < (index + 1) * RANKS for rank in lines - dead)
-        if is_left and code != 0:
+        ranks = set(range(index * RANKS, (index + 1) * RANKS))
+        # A rank that is killed when it has left in good order has not died for the job: its own code counts.
+        has_left = any(f"rank {rank} died" not in outcome.text for rank in ranks & lines & dead)
+        if ranks & lines - dead and code != 0 and not has_left:
             found.append(f"exit code {code} of host {'AB'[index]}, which has a survivor")
     return found
 
