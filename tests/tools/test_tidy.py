@@ -134,12 +134,19 @@ def test_functions_have_at_most_5_parameters():
     assert problems("a.py", "class A:\n    def f(self, a, b, c, d, e, g=1, *, h=2):\n        pass\n") == []
 
 
-def test_architecture_and_the_bench_readme_have_line_limits():
-    assert problems("ARCHITECTURE.md", "a\n" * 250) == []
-    assert problems("ARCHITECTURE.md", "a\n" * 251) == ["1: file of 251 lines, at most 250"]
-    assert problems("bench/README.md", "a\n" * 150) == []
-    assert problems("bench/README.md", "a\n" * 151) == ["1: file of 151 lines, at most 150"]
-    assert problems("docs/a.md", "a\n" * 500) == []
+def test_architecture_has_a_limit_in_words():
+    assert problems("ARCHITECTURE.md", "a b c d e\n" * 500) == []
+    assert problems("ARCHITECTURE.md", "a b c d e\n" * 500 + "a\n") == ["1: document of 2501 words, at most 2500"]
+    assert problems("docs/a.md", "a b c d e\n" * 5000) == []
+
+
+def test_a_wrapped_document_has_lines_of_at_most_110_characters():
+    words = "a " * 54 + "aa"
+    assert problems("ARCHITECTURE.md", words + "\n") == []
+    assert problems("ARCHITECTURE.md", words + "b\n") == ["1: line of 111 characters, at most 110 in this document"]
+    assert problems("ARCHITECTURE.md", "| " + words + " |\n") == []
+    assert problems("ARCHITECTURE.md", "x" * 200 + "\n") == []
+    assert problems("docs/a.md", words + "b\n") == []
 
 
 def test_files_have_at_most_400_lines_of_at_most_120_characters():

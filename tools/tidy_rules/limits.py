@@ -12,7 +12,15 @@ MAX_FUNCTION_LINES = 70
 MAX_FILE_LINES = 400
 MAX_LINE_CHARACTERS = 120
 MAX_PARAMETERS = 5
-MAX_DOCUMENT_LINES = {"ARCHITECTURE.md": 250, "bench/README.md": 150}
+MAX_DOCUMENT_WORDS = {"ARCHITECTURE.md": 2500}
+MAX_DOCUMENT_LINES = {"bench/README.md": 150}
+MAX_DOCUMENT_COLUMNS = 110
+WRAPPED_DOCUMENTS = (
+    "ARCHITECTURE.md",
+    "docs/control_plane.md",
+    "docs/data_plane.md",
+    "docs/process_model.md",
+)
 
 UNFINISHED = r"\b(?:TO(?=D)DO|FIX(?=M)ME|XX(?=X)X)\b"
 
@@ -40,6 +48,18 @@ def check_size(name, text):
         most = MAX_FILE_LINES
     if lines > most:
         yield 1, f"file of {lines} lines, at most {most}"
+    words = len(text.split())
+    if words > MAX_DOCUMENT_WORDS.get(name, words):
+        yield 1, f"document of {words} words, at most {MAX_DOCUMENT_WORDS[name]}"
+
+
+def check_columns(name, text):
+    """Lines of a wrapped document, but for rows of tables and for a line that is one word, such as an address."""
+    if name not in WRAPPED_DOCUMENTS:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > MAX_DOCUMENT_COLUMNS and not line.startswith("|") and " " in line.strip():
+            yield number, f"line of {len(line)} characters, at most {MAX_DOCUMENT_COLUMNS} in this document"
 
 
 def check_name(name, _text):
