@@ -12,11 +12,11 @@ MAX_FUNCTION_LINES = 70
 MAX_FILE_LINES = 400
 MAX_LINE_CHARACTERS = 120
 MAX_PARAMETERS = 5
-MAX_DOCUMENT_WORDS = {"ARCHITECTURE.md": 2500}
-MAX_DOCUMENT_LINES = {"bench/README.md": 150}
+MAX_DOCUMENT_WORDS = {"ARCHITECTURE.md": 2500, "bench/README.md": 3000}
 MAX_DOCUMENT_COLUMNS = 110
 WRAPPED_DOCUMENTS = (
     "ARCHITECTURE.md",
+    "bench/README.md",
     "docs/control_plane.md",
     "docs/data_plane.md",
     "docs/process_model.md",
@@ -42,12 +42,8 @@ def check_lines(name, text):
 
 def check_size(name, text):
     lines = text.count("\n")
-    if source.is_document(name) or name.endswith(".json"):
-        most = MAX_DOCUMENT_LINES.get(name, lines)
-    else:
-        most = MAX_FILE_LINES
-    if lines > most:
-        yield 1, f"file of {lines} lines, at most {most}"
+    if lines > MAX_FILE_LINES and not (source.is_document(name) or name.endswith(".json")):
+        yield 1, f"file of {lines} lines, at most {MAX_FILE_LINES}"
     words = len(text.split())
     if words > MAX_DOCUMENT_WORDS.get(name, words):
         yield 1, f"document of {words} words, at most {MAX_DOCUMENT_WORDS[name]}"
