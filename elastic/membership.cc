@@ -5,16 +5,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "elastic/missing_effects.h"
 #include "elastic/texts.h"
 #include "horo/base/check.h"
 
 namespace horo {
-namespace {
-
-constexpr int kMaxBrokenPairs = 3;
-
-}  // namespace
-
 JobMembership::JobMembership(const MembershipConfig& config)
     : config_(config),
       members_(static_cast<std::size_t>(config.members)),
@@ -228,7 +223,7 @@ std::optional<TimePoint> JobMembership::alike_until() const {
 // those of the others have, or end.
 void JobMembership::settle() {
   if (is_settled()) return;
-  std::optional<Effects> effects = missing_effects(here());
+  std::optional<Effects> effects = effects_of(here());
   if (!effects) return end_without_effects(here());
   Settle message{epoch_, {}, std::move(*effects)};
   for (const MemberId id : here()) message.progress[id] = at(id).frozen->progress;
@@ -240,35 +235,29 @@ void JobMembership::settle() {
 
 // If the epochs end again and again because two members miss one another, and no member dies, one of the two goes.
 void JobMembership::count_broken_pair() {
-  if (here_ < view_.size()) {
-    broken_pairs_.clear();
-    broken_hosts_.clear();
-    return;
-  }
+  if (here_ < view_.size()) return broken_.clear();
   const auto pair = closing_->pair;
   if (!pair) return;
   if (host_of(pair->first) != host_of(pair->second))
     return count_broken_hosts(host_of(pair->first), host_of(pair->second));
-  if (++broken_pairs_[*pair] < kMaxBrokenPairs) return;
-  broken_pairs_.clear();
+  if (!broken_.add_members(*pair)) return;
   evict(pair->second,
-        "and " + name_of(pair->first) + " lost one another " + std::to_string(kMaxBrokenPairs) + " times");
+        "and " + name_of(pair->first) + " lost one another " + std::to_string(BrokenLinks::kMost) + " times");
 }
 
 // The network between two hosts is cut: all members of one of them go.
 void JobMembership::count_broken_hosts(std::uint32_t one, std::uint32_t other) {
   const auto hosts = std::minmax(one, other);
-  if (++broken_hosts_[hosts] < kMaxBrokenPairs) return;
-  broken_hosts_.clear();
+  if (!broken_.add_hosts(hosts)) return;
   for (const MemberId id : here()) {
     if (config_.hosts.at(id) != hosts.second) continue;
-    evict(id, "and host " + std::to_string(hosts.first) + " lost one another " + std::to_string(kMaxBrokenPairs) +
+    evict(id, "and host " + std::to_string(hosts.first) + " lost one another " + std::to_string(BrokenLinks::kMost) +
                   " times (host " + std::to_string(hosts.second) + ")");
   }
 }
 
 void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
-  std::optional<Effects> effects = missing_effects(members);
+  std::optional<Effects> effects = effects_of(members);
   if (!effects) return end_without_effects(members);
   View view{epoch_ + 1, members, {}, {}, closing_->reason, std::move(*effects)};
   for (const MemberId id : members) {
@@ -301,23 +290,10 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   recount();
 }
 
-// What some of these members have applied and others have not. All of them have applied a prefix of one stream.
-// Nothing: it is more than is kept.
-std::optional<Effects> JobMembership::missing_effects(const std::vector<MemberId>& members) const {
-  std::uint64_t all_applied = UINT64_MAX;
-  for (const MemberId id : members) all_applied = std::min(all_applied, at(id).frozen->applied);
-  Effects effects;
-  for (const MemberId id : members) {
-    const Frozen& frozen = *at(id).frozen;
-    if (frozen.forgotten > all_applied) return std::nullopt;
-    for (auto effect = frozen.effects.upper_bound(all_applied); effect != frozen.effects.end(); ++effect) {
-      std::vector<std::byte>& kept = effects[effect->first];  // outside of a set, less is known of what happened in it
-      if (effect->second.size() > kept.size()) kept = effect->second;
-    }
-  }
-  std::size_t bytes = 0;
-  for (const auto& [number, effect] : effects) bytes += effect.size();
-  return effects.size() <= kMaxEffects && bytes <= kMaxEffectBytes ? std::optional(std::move(effects)) : std::nullopt;
+std::optional<Effects> JobMembership::effects_of(const std::vector<MemberId>& members) const {
+  std::vector<const Frozen*> frozen;
+  for (const MemberId id : members) frozen.push_back(&*at(id).frozen);
+  return missing_effects(frozen);
 }
 
 // The members would go on with different states.

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "elastic/broken_links.h"
 #include "elastic/messages.h"
 #include "horo/base/time.h"
 
@@ -97,9 +98,8 @@ struct MembershipSnapshot {
   View view;                         // of the current epoch, without its secret; epoch 0 has no progress and no effects
   std::optional<Settle> settled{};   // the last one, of the current epoch or the one before
   std::optional<std::string> end{};  // of EndJob, if it was given
-  // Lower id first: epochs that ended by this pair alone. Members of different hosts count as their hosts.
-  std::map<std::pair<MemberId, MemberId>, int> broken_pairs{};
-  std::map<std::pair<std::uint32_t, std::uint32_t>, int> broken_hosts{};
+  // Epochs that ended by this pair alone. Members of different hosts count as their hosts.
+  BrokenLinks::Counts broken_pairs{}, broken_hosts{};
   bool operator==(const MembershipSnapshot&) const = default;
 };
 
@@ -191,7 +191,7 @@ class JobMembership {
   void count_broken_pair();
   void count_broken_hosts(std::uint32_t one, std::uint32_t other);
   void begin_epoch(const std::vector<MemberId>& members);
-  std::optional<Effects> missing_effects(const std::vector<MemberId>& members) const;
+  std::optional<Effects> effects_of(const std::vector<MemberId>& members) const;
   void end_without_effects(const std::vector<MemberId>& members);
   void end_too_large(const std::vector<MemberId>& members);
   void end_for_all(const std::vector<MemberId>& members, const std::string& why);
@@ -241,9 +241,7 @@ class JobMembership {
   std::optional<TimePoint> next_eviction_;
   std::vector<Departure> departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
-  // As in the snapshot.
-  std::map<std::pair<MemberId, MemberId>, int> broken_pairs_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, int> broken_hosts_;
+  BrokenLinks broken_;
   std::optional<TimePoint> parked_since_;
   std::size_t parked_ = 0;          // members that were told so last
   std::optional<std::string> end_;  // of EndJob, if it was given

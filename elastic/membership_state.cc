@@ -33,8 +33,7 @@ JobMembership::JobMembership(const MembershipConfig& config, const MembershipSna
   sent_view_ = std::make_shared<const GuardMessage>(snapshot.view);
   if (snapshot.settled) settled_ = std::make_shared<const GuardMessage>(*snapshot.settled);
   end_ = snapshot.end;
-  broken_pairs_ = snapshot.broken_pairs;
-  broken_hosts_ = snapshot.broken_hosts;
+  broken_ = {snapshot.broken_pairs, snapshot.broken_hosts};
   evicts_from_ = evicts_from;
   is_restored_ = true;
   recount();
@@ -85,8 +84,8 @@ void JobMembership::update(MembershipSnapshot& now) const {
     now.settled = settled;
   }
   now.end = end_;
-  now.broken_pairs = broken_pairs_;
-  now.broken_hosts = broken_hosts_;
+  now.broken_pairs = broken_.members();
+  now.broken_hosts = broken_.hosts();
 }
 
 // All Views before the first Freeze of their epoch: a member handles a Freeze only in the epoch that it is in.
