@@ -142,6 +142,11 @@ def test_architecture_and_the_bench_readme_have_a_limit_in_words():
     assert problems("docs/a.md", "a b c d e\n" * 5000) == []
 
 
+def test_the_readme_has_at_most_120_lines():
+    assert problems("README.md", "a\n" * 120) == []
+    assert problems("README.md", "a\n" * 121) == ["1: file of 121 lines, at most 120"]
+
+
 def test_a_wrapped_document_has_lines_of_at_most_110_characters():
     words = "a " * 54 + "aa"
     assert problems("ARCHITECTURE.md", words + "\n") == []
