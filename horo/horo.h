@@ -5,6 +5,7 @@
 #include "horo/base/counters.h"
 #include "horo/base/error.h"
 #include "horo/base/hash.h"
+#include "horo/base/run_place.h"
 #include "horo/base/settings.h"
 #include "horo/base/tensor_spec.h"
 #include "horo/base/types.h"

@@ -9,11 +9,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
-
 #define HORO_ABI_VERSION 1
 #define HORO_API __attribute__((visibility("default")))
 
@@ -217,6 +215,8 @@ HORO_API int32_t horo_error_status(const horo_session* session);
 /* The rank that was lost first if the error is HORO_PEER_LOST; -1 if that rank is not known or for another error. */
 HORO_API int32_t horo_error_origin(const horo_session* session);
 
+/* "NAME=value" lines that this rank of horo run lacks, where its environment was cleared. Null: failed. Per thread. */
+HORO_API const char* horo_lost_variables(void);
 /* Joins the job that HORO_* variables describe (none: a world of one rank); settings are "HORO_NAME=value" strings that
  * take precedence over the environment. Blocks up to HORO_START_TIMEOUT_MS. Null on failure. */
 HORO_API horo_session* horo_init(const char* const* settings, size_t count);

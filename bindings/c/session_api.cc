@@ -76,6 +76,17 @@ const char* horo_version(void) {
   return horo::kVersion;
 }
 
+const char* horo_lost_variables(void) {
+  std::string text;
+  const std::int32_t status = guarded([&]() -> std::int32_t {
+    for (const auto& [name, value] : horo::lost_variables()) text.append(name).append("=").append(value).append("\n");
+    return HORO_OK;
+  });
+  if (status != HORO_OK) return nullptr;
+  thread_state().text = text;
+  return thread_state().text.c_str();
+}
+
 horo_session* horo_init(const char* const* settings, size_t count) {
   horo_session* session = nullptr;
   guarded([&]() -> std::int32_t {

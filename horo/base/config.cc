@@ -20,6 +20,7 @@
 #include "horo/base/horovod_variables.h"
 #include "horo/base/log.h"
 #include "horo/base/mutex.h"
+#include "horo/base/run_place.h"
 #include "horo/base/settings.h"
 #include "horo/base/start.h"
 
@@ -166,10 +167,14 @@ class LoggedOnce {
   std::set<std::string> texts_ GUARDED_BY(mutex_);
 };
 
-// The ranks of a host usually have the same environment, so the host's first rank logs the warning, once.
+// The ranks of a host usually have the same environment, so the host's first rank logs the warning, once; not what
+// `horo run` has told.
 void warn_of_what_is_not_taken(const Config& config) {
   static LoggedOnce said;
   std::vector<std::string> texts = unknown_settings_in_environment();
+  if (const auto run = texts.empty() ? nullptr : find_run_place().table) {
+    std::erase_if(texts, [&](const std::string& text) { return run->has_told(text); });
+  }
   if (!config.launcher.remark.empty()) texts.push_back(config.launcher.remark);
   std::ranges::copy(horovod_remarks(config.size > 1), std::back_inserter(texts));
   for (const std::string& text : texts) {
@@ -206,7 +211,7 @@ Config config_from_environment(const std::map<std::string, std::string>& given, 
     const auto found = given.find(name);
     return found != given.end() ? found->second.c_str() : std::getenv(name);
   };
-  Config config = config_from(get, has_exchange);
+  Config config = config_from(with_place_in_run(get), has_exchange);
   if (config.local_rank == 0) warn_of_what_is_not_taken(config);
   return config;
 }

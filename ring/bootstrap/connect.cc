@@ -9,6 +9,7 @@
 
 #include "horo/base/error.h"
 #include "horo/base/log.h"
+#include "horo/base/run_place.h"
 #include "horo/base/say.h"
 #include "ring/bootstrap/address.h"
 #include "ring/bootstrap/door.h"
@@ -161,6 +162,7 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
                   const IsCancelled& is_cancelled) {
   FullMesh mesh;
   mesh.is_cancelled = is_cancelled;
+  if (config.guard_fd >= 0) mesh.longest_poll = kElasticStartPoll;
   mesh.self = identity_of(config, epoch);
   if (mesh.self.size == 1) return alone(config, mesh.self);
   check_descriptors(config);
@@ -173,6 +175,7 @@ Links connect_doors(const Config& config, std::uint32_t epoch, const Door& door,
                     std::span<const std::vector<std::byte>> cards, const IsCancelled& is_cancelled) {
   FullMesh mesh;
   mesh.is_cancelled = is_cancelled;
+  if (config.guard_fd >= 0) mesh.longest_poll = kElasticStartPoll;
   mesh.self = identity_of(config, epoch);
   if (mesh.self.size == 1) return alone(config, mesh.self);
   check_descriptors(config);
@@ -185,8 +188,10 @@ int local_size_in(std::span<const std::vector<std::byte>> cards, int rank) {
   return static_cast<int>(std::ranges::count(infos, host, &PeerInfo::host_id));
 }
 
-Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange,
-                  const IsCancelled& is_cancelled) {
+namespace {
+
+Links find_by_config(const Config& config, std::uint32_t epoch, const Exchange& exchange,
+                     const IsCancelled& is_cancelled) {
   const MpiApi* mpi = config.backend == "mpi" ? &load_mpi(config) : nullptr;  // fails before any peer is waited for
   if (config.meet_by == MeetBy::kAddr)
     return connect_tcp(config, epoch, make_tcp_exchange(config, epoch, is_cancelled), mpi, is_cancelled);
@@ -198,7 +203,21 @@ Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exc
   }
   if (!exchange)
     throw std::invalid_argument("the ranks of this session find one another by an exchange, and the caller gave none");
-  return connect_tcp(config, epoch, exchange, mpi);
+  return connect_tcp(config, epoch, exchange, mpi, is_cancelled);
+}
+
+}  // namespace
+
+Links find_others(const Config& config, std::uint32_t epoch, const Exchange& exchange,
+                  const IsCancelled& is_cancelled) {
+  if (epoch != 0) return find_by_config(config, epoch, exchange, is_cancelled);
+  RunStart start(config);
+  Links links = find_by_config(config, epoch, exchange, [&] {
+    start.check();
+    return is_cancelled && is_cancelled();
+  });
+  start.done();
+  return links;
 }
 
 }  // namespace horo

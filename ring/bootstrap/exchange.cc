@@ -123,8 +123,9 @@ void transfer_all(std::vector<FrameTransfer>& transfers, const FullMesh& mesh) {
       throw PeerLost(late.front(), say("rank ", mesh.self.rank, ": ", say_ranks(late),
                                        " did not answer in the exchange of addresses ", mesh.timeout_text));
     }
+    const auto longest = std::chrono::ceil<milliseconds>(mesh.longest_poll);
     if (mesh.is_cancelled && mesh.is_cancelled()) throw PeerLost(-1, kCancelledText);
-    ::poll(polls.data(), polls.size(), static_cast<int>(std::min<long>(left.count(), mesh.is_cancelled ? 5 : 100)));
+    ::poll(polls.data(), polls.size(), static_cast<int>(std::min<long>(left.count(), longest.count())));
   }
 }
 
@@ -142,6 +143,7 @@ class SocketExchange {
     FullMesh mesh;
     mesh.self = self_;
     mesh.is_cancelled = is_cancelled_;
+    if (config_.guard_fd >= 0) mesh.longest_poll = kElasticStartPoll;
     mesh.hello_timeout = config_.hello_timeout;
     mesh.deadline = Clock::now() + config_.start_timeout;
     mesh.timeout_text = say("within ", config_.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");

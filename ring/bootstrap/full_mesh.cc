@@ -28,8 +28,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstBackOff{1};
 constexpr milliseconds kLastBackOff{100};
-constexpr milliseconds kLongestPoll{100};
-constexpr milliseconds kCancelledPoll{5};  // where the start may be cancelled
 constexpr milliseconds kNotifyPatience{2'000};
 
 // The dialing of one target: an attempt in progress, or the time of the next one.
@@ -62,7 +60,7 @@ class MeshConnector {
     while (!is_complete()) {
       const TimePoint now = Clock::now();
       if (failure_ && now >= notify_until_) break;
-      if (mesh_.is_cancelled && mesh_.is_cancelled()) throw PeerLost(-1, kCancelledText);
+      if (is_cancelled()) throw PeerLost(-1, kCancelledText);
       if (!failure_ && now >= mesh_.deadline) throw_missing();
       for (Dialing& dialing : dialings_) start_attempt(dialing, now);
       drop_late(now);
@@ -77,6 +75,15 @@ class MeshConnector {
   bool is_complete() const {
     return missing_.empty() &&
            std::all_of(dialings_.begin(), dialings_.end(), [](const Dialing& one) { return one.is_done; });
+  }
+
+  bool is_cancelled() {
+    try {
+      return mesh_.is_cancelled && mesh_.is_cancelled();
+    } catch (const PeerLost& lost) {
+      fail(lost.origin(), lost.what());
+      return false;
+    }
   }
 
   // One round: waits for the next event, then handles dialed and accepted handshakes, peers that ended, and listeners.
@@ -106,8 +113,7 @@ class MeshConnector {
   }
 
   TimePoint next_event(TimePoint now) const {
-    const milliseconds longest = mesh_.is_cancelled ? kCancelledPoll : kLongestPoll;
-    TimePoint next = accepts_.next_deadline(std::min<TimePoint>(mesh_.deadline, now + longest));
+    TimePoint next = accepts_.next_deadline(std::min<TimePoint>(mesh_.deadline, now + mesh_.longest_poll));
     for (const Dialing& one : dialings_) {
       if (!one.is_done) next = std::min(next, one.pending ? one.pending->deadline() : one.next_attempt);
     }

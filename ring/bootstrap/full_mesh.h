@@ -1,6 +1,7 @@
 // The full mesh: ranks dial and accept one another until every expected rank is connected and authenticated.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -30,6 +31,9 @@ struct Dialer {
 
 inline constexpr const char* kCancelledText = "the start was cancelled: a rank was lost before all had connected";
 
+// Where is_cancelled ends a start of an elastic job, and elsewhere.
+inline constexpr std::chrono::milliseconds kElasticStartPoll{5}, kLongestStartPoll{100};
+
 struct FullMesh {
   Identity self;
   int listener = -1;        // -1: no connection is accepted
@@ -38,10 +42,12 @@ struct FullMesh {
   std::vector<Dialer> dialers;
   Duration hello_timeout{};
   TimePoint deadline;
-  std::string timeout_text;              // the end of the error: "within 30000 ms (HORO_START_TIMEOUT_MS)"
-  std::vector<Watched> watched{};        // processes of peers; the start fails when one of them ends
-  std::function<bool()> is_cancelled{};  // true: the start fails; asked in every round of the loop
-  std::vector<std::string> names{};      // of the ranks in messages, by rank; empty: "rank N"
+  std::string timeout_text;        // the end of the error: "within 30000 ms (HORO_START_TIMEOUT_MS)"
+  std::vector<Watched> watched{};  // processes of peers; the start fails when one of them ends
+  // True: the start fails; PeerLost: it fails for the loss of that rank. Asked in every round of the loop.
+  std::function<bool()> is_cancelled{};
+  Duration longest_poll = kLongestStartPoll;  // between two rounds
+  std::vector<std::string> names{};           // of the ranks in messages, by rank; empty: "rank N"
 };
 
 // Returns one connection for each target and each dialer, in the order in which they were authenticated. Dialing is

@@ -56,6 +56,14 @@ def host_that_is_no_name(run):
     return refused(run, ["-H", "localhost:2,-node:2", "true"])
 
 
+@by_command(SECTION, "Standard input for ranks on several hosts", where=REFUSED, do="A file that all hosts have")
+def input_for_hosts(run):
+    words = f"{run.horo} run -H localhost:1,10.255.255.1:1 --addr 10.255.255.1:4000 python -"
+    done = run(["sh", "-c", f"echo 'print(1)' | (sleep 0.2; {words})"])
+    assert done.returncode == 2, done
+    return done.stderr
+
+
 @by_command(SECTION, "An import of a part of Horovod that horo does not have", where="the import", do="As it says")
 def part_of_horovod(run):
     done = run([run.python, "-c", "import horovod.tensorflow"])
@@ -104,3 +112,14 @@ def killed_rank(run):
 )
 def rank_with_an_exception(run):
     return failed(run, "raise KeyError('learning_rate')", 1)
+
+
+@by_command(
+    SECTION, "A rank ends without `init()`", where=AFTER, do="Every rank calls `init()`; look at how that rank ended"
+)
+def rank_without_init(run):
+    program = "import os, horo.numpy as h; os.environ['HORO_RANK'] == '1' or h.init()"
+    done = run([run.horo, "run", "-n", "2", run.python, "-c", program])
+    assert done.returncode == 1, done
+    lines = done.stderr.splitlines()
+    return "\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith("horo run: ")) :])

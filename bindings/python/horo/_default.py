@@ -36,6 +36,8 @@ def begin(exchange, settings, prepare):
     """Creates the default session, if there is none, and runs prepare(). exchange: see Session; may be None."""
     global _session, _job
     with _lock:
+        if _session is None and "HORO_RANK" not in (settings or {}):
+            _descent.find_place()
         job = _descent.job(settings)
         if _session is None:
             _check_is_rank(job)

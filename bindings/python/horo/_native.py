@@ -191,6 +191,7 @@ _WORKS = POINTER(c_int64)
 QUICK = {
     "horo_abi_version": (c_int32, []),
     "horo_version": (c_char_p, []),
+    "horo_lost_variables": (c_char_p, []),
     "horo_error_text": (c_char_p, [_SESSION]),
     "horo_error_status": (c_int32, [_SESSION]),
     "horo_error_origin": (c_int32, [_SESSION]),

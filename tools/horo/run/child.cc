@@ -88,6 +88,7 @@ bool prepare(const Program& program, const Ends& ends) {
   for (const int fd : program.inherited_fds) {
     if (::fcntl(fd, F_SETFD, 0) != 0) return false;
   }
+  if (program.process_word != nullptr) program.process_word->store(::getpid(), std::memory_order_release);
   return bind_to(program.cores);
 }
 

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <atomic>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -12,12 +14,13 @@
 namespace horo::tools {
 
 struct Program {
-  std::vector<std::string> arguments;    // the program first; found by PATH
-  std::vector<std::string> environment;  // "NAME=value"
-  std::vector<int> inherited_fds;        // stay open under the same numbers
-  std::string folder;                    // its working directory; empty: this process's
-  std::vector<int> cores;                // its affinity; empty: this process's
-  int input = -1;                        // its stdin; -1: empty
+  std::vector<std::string> arguments;                 // the program first; found by PATH
+  std::vector<std::string> environment;               // "NAME=value"
+  std::vector<int> inherited_fds;                     // stay open under the same numbers
+  std::string folder;                                 // its working directory; empty: this process's
+  std::vector<int> cores;                             // its affinity; empty: this process's
+  int input = -1;                                     // its stdin; -1: empty
+  std::atomic<std::int32_t>* process_word = nullptr;  // shared memory that gets its number before it runs
 };
 
 struct Child {

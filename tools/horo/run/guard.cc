@@ -25,6 +25,7 @@
 #include <system_error>
 #include <vector>
 
+#include "horo/base/run_table.h"
 #include "horo/base/time.h"
 #include "ring/os/backoff.h"
 #include "tools/horo/machine/descriptor.h"
@@ -123,7 +124,7 @@ void reap() noexcept {
 [[noreturn]] void guard(const std::string& title, int lifeline_fd, const std::function<int(int)>& work) {
   ::setsid();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  ::prctl(PR_SET_NAME, "horo-guard");
+  ::prctl(PR_SET_NAME, kGuardName);
   int code = 1;
   try {
     code = work(lifeline_fd);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "ring/os/socket.h"
+#include "tools/horo/run/job_input.h"
 #include "tools/horo/run/local_world.h"
 
 namespace horo::tools {
@@ -204,6 +205,10 @@ std::optional<HostsLaunch> hosts_launch_of(const RunOptions& options) {
   const std::vector<HostSlots> hosts = hosts_of(options);
   if (hosts.empty() || (hosts.size() == 1 && hosts.front().is_here)) return std::nullopt;
   check_hosts_options(options);
+  if (has_input(STDIN_FILENO)) {
+    refuse_hosts(option_text(options) + ": standard input does not reach the ranks of several hosts: name the file " +
+                 "of the program or the data; < /dev/null if the input is not for them");
+  }
   HostsLaunch launch;
   RunOptions all = options;
   if (all.addr.empty() && hosts.size() > 1) {

@@ -32,8 +32,9 @@ struct Launch {
   std::string rendezvous;          // elastic, several hosts: host:port of the rendezvous
   bool embeds_rendezvous = false;  // this process runs it
   CoreBinding binding = CoreBinding::kNone;
-  bool is_part = false;  // of a job whose hosts another horo run has started: the key is in HORO_KEY_FD
-  bool prefixed = true;  // lines begin with "[rank] "
+  bool is_part = false;       // of a job whose hosts another horo run has started: the key is in HORO_KEY_FD
+  bool passes_input = false;  // this process's stdin is that of each rank (job_input.h); else theirs is empty
+  bool prefixed = true;       // lines begin with "[rank] "
   bool verbose = false;
 
   int ranks() const { return ranks_by_host[host]; }  // on this host

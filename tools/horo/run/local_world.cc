@@ -16,6 +16,7 @@
 
 #include "horo/base/auth.h"
 #include "horo/base/config.h"
+#include "horo/base/log.h"
 #include "ring/os/socket.h"
 #include "tools/horo/machine/cores.h"
 #include "tools/horo/run/host_start.h"
@@ -127,6 +128,15 @@ std::pair<std::string, std::string> torch_address(const std::string& address, co
   return {host, std::to_string(port < 65534 ? port + 2 : port - 1)};
 }
 
+std::unique_ptr<RunTable> make_table(const Launch& launch) {
+  try {
+    return std::make_unique<RunTable>(RunTable::make(launch.ranks()));
+  } catch (const std::system_error& error) {
+    log_debug(std::string("ranks find their places by the environment alone: ") + error.what());
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 // With SO_REUSEADDR two sockets may be bound to one port if at most one of them listens.
@@ -156,7 +166,8 @@ LocalWorld::LocalWorld(const Launch& launch)
       port_(reserve_port(launch)),
       torch_port_(launch.addr.empty() ? reserve_addr("127.0.0.1:0") : Descriptor()),
       address_(launch.addr.empty() ? to_text(local_address(port_.get())) : launch.addr),
-      cores_(cores_of(launch)) {}
+      cores_(cores_of(launch)),
+      table_(make_table(launch)) {}
 
 LocalWorld::Variables LocalWorld::variables(int local_rank) const {
   Variables variables;

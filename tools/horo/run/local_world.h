@@ -2,10 +2,12 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "horo/base/run_table.h"
 #include "ring/os/socket.h"
 #include "tools/horo/machine/descriptor.h"
 #include "tools/horo/run/launcher.h"
@@ -29,6 +31,8 @@ class LocalWorld {
   // The processors of a local rank; empty: all that this process may use.
   const std::vector<int>& cores(int local_rank) const { return cores_[static_cast<std::size_t>(local_rank)]; }
   int key_fd() const { return key_.get(); }
+  // What the ranks of this host share with this process; null where memory files are not available.
+  RunTable* table() const { return table_.get(); }
 
  private:
   const Launch& launch_;
@@ -37,6 +41,7 @@ class LocalWorld {
   Descriptor torch_port_;  // the same for rank 0 of torch.distributed, of a job on one host
   std::string address_;
   std::vector<std::vector<int>> cores_;  // by local rank
+  std::unique_ptr<RunTable> table_;
 };
 
 // A bound socket that keeps the port from other sockets, but for one that listens; not open, with errno, if the address

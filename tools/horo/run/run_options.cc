@@ -246,6 +246,7 @@ Launch launch_of(const RunOptions& options) {
   launch.timeout_s = options.timeout_s;
   launch.binding = binding_of(options.bind_to);
   launch.is_part = options.is_part;
+  launch.passes_input = !options.is_part;
   launch.verbose = options.verbose;
   return launch;
 }

@@ -65,6 +65,9 @@ RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, in
       output_(std::make_unique<StreamWriter>(loop_, 1, [this] { on_writer(); })),
       own_errors_(is_one_file(1, 2) ? nullptr : std::make_unique<StreamWriter>(loop_, 2, [this] { on_writer(); })),
       errors_(own_errors_ ? own_errors_.get() : output_.get()),
+      input_(launch.passes_input
+                 ? std::make_unique<JobInput>(loop_, STDIN_FILENO, [this](const std::string& text) { say(text); })
+                 : nullptr),
       lifeline_(loop_, lifeline_fd, EV_READ,
                 [this] {
                   signal_running(SIGKILL);
@@ -116,6 +119,13 @@ void RankSupervisor::start_rank(int local_rank) {
       launch_.command, world_.environment(local_rank), {world_.key_fd()}, launch_.cwd, world_.cores(local_rank)};
   const int number = launch_.first_rank() + local_rank;
   const Descriptor socket = elastic_ ? elastic_->connect(number, program) : Descriptor();
+  if (RunTable* table = world_.table()) {
+    table->describe(local_rank, program.environment);
+    program.inherited_fds.push_back(table->fd());
+    program.process_word = &table->process_word(local_rank);
+  }
+  const Descriptor input = input_ ? input_->add_rank(number) : Descriptor();
+  program.input = input.get();
   Child child = start(program);
   if (launch_.verbose) {
     say("rank " + std::to_string(number) + ": process " + std::to_string(child.pid) +
@@ -198,6 +208,11 @@ void RankSupervisor::on_end(Rank& rank, int status) {
     if (!is_terminating_) grace_.set(kGraceSeconds);
   }
   tell_moment(rank, "ended");
+  if (RunTable* table = world_.table()) {
+    const int local_rank = rank.end.rank - launch_.first_rank();
+    rank.end.was_no_rank = table->holder(local_rank) == 0;
+    table->set_end(local_rank, status);
+  }
   if (elastic_) elastic_->on_end(rank.end.rank, status);
   signal_group(rank.pid, SIGTERM);
   rank.leftovers.set(kLeftoverSeconds);

@@ -10,6 +10,7 @@
 
 #include "tools/horo/run/elastic_job.h"
 #include "tools/horo/run/events.h"
+#include "tools/horo/run/job_input.h"
 #include "tools/horo/run/launcher.h"
 #include "tools/horo/run/local_world.h"
 #include "tools/horo/run/output.h"
@@ -86,7 +87,8 @@ class RankSupervisor {
   const double started_s_ = seconds_since_1970();
   const TimePoint started_ = Clock::now();
   std::unique_ptr<StreamWriter> output_, own_errors_;
-  StreamWriter* errors_;  // output_ if stdout and stderr are one file, so that lines stay whole
+  StreamWriter* errors_;             // output_ if stdout and stderr are one file, so that lines stay whole
+  std::unique_ptr<JobInput> input_;  // null: the stdin of the ranks is empty
   IoWatch lifeline_;
   Timer grace_, notice_, timeout_, answers_due_;
   std::list<SignalWatch> signals_;

@@ -108,6 +108,8 @@ std::string others_text(const std::vector<RankEnd>& ends, int first) {
 std::string blamed_text(const RankEnd& end, const std::string& host) {
   const std::string name = "rank " + std::to_string(end.rank) + " on host " + host;
   if (end.was_terminated) return name + " was lost first: it " + end_text(end);
+  if (end.status == 0 && end.was_no_rank)
+    return name + " ended without horo.init(), in which other ranks waited for it";
   if (end.status == 0) return name + " ended first: " + end_text(end) + ", while other ranks still needed it";
   return name + " failed first: " + end_text(end);
 }

@@ -14,6 +14,7 @@ struct RankEnd {
   int place = 0;                // in the order in which the ends were observed; the real order may differ
   bool was_terminated = false;  // it ended after the launcher's SIGTERM
   bool was_survived = false;    // an elastic job went on without it
+  bool was_no_rank = false;     // it has never called init()
   OutputTail output, errors;
 };
 

@@ -1,0 +1,202 @@
+// One page for each rank, after a page with the head. A rank may write into all of them: it is a process of the same
+// user, and nothing here is trusted with more than messages and the place of the rank.
+#include "horo/base/run_table.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "horo/base/check.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kPageBytes = 4096;
+constexpr std::uint64_t kMagic = 0x6f726f6872756e31;  // this layout
+constexpr std::size_t kTextBytes = 3584;
+
+struct Head {
+  std::uint64_t magic;
+  std::uint32_t ranks;
+  std::uint32_t told_bytes;
+  std::array<char, kTextBytes> told;
+};
+
+std::size_t bytes_for(int ranks) {
+  return kPageBytes * (1 + static_cast<std::size_t>(ranks));
+}
+
+// Those of `horo run` alone: the user's settings come and go with his environment.
+bool is_place(std::string_view name) {
+  constexpr std::array<std::string_view, 24> kNames = {"HORO_RANK",
+                                                       "HORO_SIZE",
+                                                       "HORO_LOCAL_RANK",
+                                                       "HORO_LOCAL_SIZE",
+                                                       "HORO_ADDR",
+                                                       "HORO_KEY_FD",
+                                                       "HORO_GUARD_FD",
+                                                       "HORO_MIN_NP",
+                                                       "HOROVOD_RANK",
+                                                       "HOROVOD_SIZE",
+                                                       "HOROVOD_LOCAL_RANK",
+                                                       "HOROVOD_LOCAL_SIZE",
+                                                       "HOROVOD_CROSS_RANK",
+                                                       "MASTER_ADDR",
+                                                       "MASTER_PORT",
+                                                       "RANK",
+                                                       "WORLD_SIZE",
+                                                       "LOCAL_RANK",
+                                                       "GROUP_RANK",
+                                                       "NODE_RANK",
+                                                       "LOCAL_WORLD_SIZE",
+                                                       "HOROVOD_CROSS_SIZE",
+                                                       "HORO_START_TIMEOUT_MS",
+                                                       "HORO_REPLACE_GLOO"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+}  // namespace
+
+// The text is written before the process, and read after it: the process publishes it, in another process.
+struct RunTable::Slot {
+  std::atomic<std::int32_t> process, holder, starts;
+  std::atomic<std::int32_t> status;
+  std::atomic<std::uint32_t> has_ended;  // publishes status
+  std::uint32_t text_bytes;
+  std::array<char, kTextBytes> text;  // "NAME=value", each with a zero
+};
+
+RunTable::RunTable(int fd, void* data, int ranks) : fd_(fd), data_(data), ranks_(ranks) {}
+
+RunTable::RunTable(RunTable&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), data_(std::exchange(other.data_, nullptr)), ranks_(other.ranks_) {}
+
+RunTable& RunTable::operator=(RunTable&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(data_, other.data_);
+  std::swap(ranks_, other.ranks_);
+  return *this;
+}
+
+RunTable::~RunTable() {
+  if (data_ != nullptr) ::munmap(data_, bytes_for(ranks_));
+  if (fd_ >= 0) ::close(fd_);
+}
+
+RunTable RunTable::make(int ranks) {
+  static_assert(sizeof(Slot) <= kPageBytes);
+  const auto fail = [](const char* call) { throw std::system_error(errno, std::generic_category(), call); };
+  const int fd = ::memfd_create("horo-run", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) fail("memfd_create");
+  RunTable table(fd, nullptr, ranks);
+  if (::ftruncate(fd, static_cast<off_t>(bytes_for(ranks))) != 0) fail("ftruncate");
+  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail("F_ADD_SEALS");
+  void* data = ::mmap(nullptr, bytes_for(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) fail("mmap");
+  table.data_ = data;
+  Head& head = *static_cast<Head*>(data);
+  head.magic = kMagic;
+  head.ranks = static_cast<std::uint32_t>(ranks);
+  return table;
+}
+
+std::optional<RunTable> RunTable::map(int fd) {
+  RunTable table(fd, nullptr, 0);  // closes it
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || status.st_size < static_cast<off_t>(2 * kPageBytes)) return std::nullopt;
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return std::nullopt;
+  const int ranks = static_cast<int>(static_cast<std::size_t>(status.st_size) / kPageBytes - 1);
+  void* data = ::mmap(nullptr, bytes_for(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return std::nullopt;
+  table.data_ = data;
+  table.ranks_ = ranks;
+  const Head& head = *static_cast<const Head*>(data);
+  if (head.magic != kMagic || head.ranks != static_cast<std::uint32_t>(ranks)) return std::nullopt;
+  return table;
+}
+
+RunTable::Slot& RunTable::slot(int rank) const {
+  HORO_CHECK(rank >= 0 && rank < ranks_);
+  return *reinterpret_cast<Slot*>(static_cast<char*>(data_) + kPageBytes * (1 + static_cast<std::size_t>(rank)));
+}
+
+void RunTable::describe(int rank, const std::vector<std::string>& environment) {
+  Slot& one = slot(rank);
+  for (const std::string& text : environment) {
+    const bool fits = one.text_bytes + text.size() + 1 <= one.text.size();
+    if (!fits || !is_place(std::string_view(text).substr(0, text.find('=')))) continue;
+    std::memcpy(one.text.data() + one.text_bytes, text.c_str(), text.size() + 1);
+    one.text_bytes += static_cast<std::uint32_t>(text.size() + 1);
+  }
+}
+
+std::atomic<std::int32_t>& RunTable::process_word(int rank) {
+  return slot(rank).process;
+}
+
+void RunTable::set_end(int rank, int status) {
+  slot(rank).status.store(status, std::memory_order_relaxed);
+  slot(rank).has_ended.store(1, std::memory_order_release);
+}
+
+void RunTable::set_holder(int rank, pid_t pid) {
+  slot(rank).holder.store(pid);
+}
+
+void RunTable::count_start(int rank) {
+  ++slot(rank).starts;
+}
+
+RunTable::Variables RunTable::variables(int rank) const {
+  const Slot& one = slot(rank);
+  Variables found;
+  const std::string_view text(one.text.data(), std::min<std::size_t>(one.text_bytes, one.text.size()));
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::string_view line = text.substr(begin, text.find('\0', begin) - begin);
+    const std::size_t equals = line.find('=');
+    if (equals != std::string_view::npos) found.emplace(line.substr(0, equals), line.substr(equals + 1));
+    begin += line.size() + 1;
+  }
+  return found;
+}
+
+void RunTable::set_told(const std::string& lines) {
+  Head& head = *static_cast<Head*>(data_);
+  head.told_bytes = static_cast<std::uint32_t>(std::min(lines.size(), head.told.size()));
+  std::memcpy(head.told.data(), lines.data(), head.told_bytes);
+}
+
+bool RunTable::has_told(const std::string& line) const {
+  const Head& head = *static_cast<const Head*>(data_);
+  const std::string_view told(head.told.data(), std::min<std::size_t>(head.told_bytes, head.told.size()));
+  return told.find(line + "\n") != std::string_view::npos;
+}
+
+pid_t RunTable::process(int rank) const {
+  return slot(rank).process.load(std::memory_order_acquire);
+}
+
+pid_t RunTable::holder(int rank) const {
+  return slot(rank).holder.load();
+}
+
+int RunTable::starts(int rank) const {
+  return slot(rank).starts.load();
+}
+
+std::optional<int> RunTable::end(int rank) const {
+  if (slot(rank).has_ended.load(std::memory_order_acquire) == 0) return std::nullopt;
+  return slot(rank).status.load(std::memory_order_relaxed);
+}
+
+}  // namespace horo

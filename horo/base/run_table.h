@@ -1,0 +1,70 @@
+// RunTable: memory that the guard of `horo run` shares with the ranks of its host. It has each rank's variables, and
+// how far the rank is, so neither depends on an environment that passes through other programs.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace horo {
+
+inline constexpr const char* kGuardName = "horo-guard";  // PR_SET_NAME
+
+class RunTable {
+ public:
+  using Variables = std::map<std::string, std::string>;
+
+  // An empty table in a new memory file. Throws std::system_error.
+  static RunTable make(int ranks);
+  // Owns the descriptor. Nothing: it is no table of this version.
+  static std::optional<RunTable> map(int fd);
+
+  RunTable(RunTable&& other) noexcept;
+  RunTable& operator=(RunTable&& other) noexcept;
+  ~RunTable();
+
+  int fd() const { return fd_; }
+  int ranks() const { return ranks_; }
+
+  // ---- Written by the guard, for a local rank.
+
+  // Of "NAME=value", those that say which rank it is.
+  void describe(int rank, const std::vector<std::string>& environment);
+  // The word for the process that the guard starts as this rank. That process may write it between fork and exec.
+  std::atomic<std::int32_t>& process_word(int rank);
+  void set_end(int rank, int status);  // of waitpid()
+  // Lines that `horo run` has printed, so that the ranks do not repeat them; before they start. What is too long is
+  // cut.
+  void set_told(const std::string& lines);
+
+  // ---- Written by the rank.
+
+  void set_holder(int rank, pid_t pid);  // the process that is the rank: the last one that called init()
+  void count_start(int rank);            // all ranks were connected
+
+  // ---- Read by both.
+
+  Variables variables(int rank) const;
+  pid_t process(int rank) const;
+  pid_t holder(int rank) const;  // 0: no process has called init()
+  int starts(int rank) const;    // how often all ranks were connected
+  std::optional<int> end(int rank) const;
+  bool has_told(const std::string& line) const;
+
+ private:
+  struct Slot;
+  RunTable(int fd, void* data, int ranks);
+  Slot& slot(int rank) const;
+
+  int fd_ = -1;
+  void* data_ = nullptr;
+  int ranks_ = 0;
+};
+
+}  // namespace horo

@@ -1,0 +1,76 @@
+// What `horo run` shares with its ranks, and how a rank finds it.
+#include "horo/base/run_table.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "horo/base/ancestors.h"
+
+namespace horo {
+namespace {
+
+using testing::ElementsAre;
+using testing::Pair;
+
+RunTable other_map_of(const RunTable& table) {
+  return RunTable::map(::fcntl(table.fd(), F_DUPFD_CLOEXEC, 0)).value();
+}
+
+TEST(RunTable, ARankReadsItsOwnPlaceAndNoSettingsOfTheUser) {
+  RunTable table = RunTable::make(2);
+  table.describe(1, {"HORO_RANK=1", "HORO_BUCKET_BYTES=5", "PATH=/bin", "HORO_ADDR=127.0.0.1:4000"});
+  const RunTable other = other_map_of(table);
+  EXPECT_EQ(other.ranks(), 2);
+  EXPECT_THAT(other.variables(1), ElementsAre(Pair("HORO_ADDR", "127.0.0.1:4000"), Pair("HORO_RANK", "1")));
+  EXPECT_TRUE(other.variables(0).empty());
+}
+
+TEST(RunTable, TooMuchTextIsLeftOut) {
+  RunTable table = RunTable::make(1);
+  table.describe(0, {"HORO_ADDR=" + std::string(100'000, 'x'), "HORO_RANK=0"});
+  EXPECT_THAT(table.variables(0), ElementsAre(Pair("HORO_RANK", "0")));
+  table.set_told(std::string(100'000, 'y') + "\n");
+  EXPECT_FALSE(table.has_told(std::string(100'000, 'y')));
+}
+
+TEST(RunTable, TheEndOfARankIsSeenWithItsStatus) {
+  RunTable table = RunTable::make(1);
+  RunTable other = other_map_of(table);
+  EXPECT_FALSE(other.end(0));
+  table.set_end(0, 7 << 8);
+  EXPECT_EQ(other.end(0), 7 << 8);
+  other.set_holder(0, 42);
+  other.count_start(0);
+  EXPECT_EQ(table.holder(0), 42);
+  EXPECT_EQ(table.starts(0), 1);
+}
+
+TEST(RunTable, AnotherFileIsNoTable) {
+  EXPECT_FALSE(RunTable::map(::open("/dev/null", O_RDWR | O_CLOEXEC)));
+  const int fd = ::memfd_create("horo-run", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(::ftruncate(fd, 3 * 4096), 0);
+  EXPECT_FALSE(RunTable::map(::fcntl(fd, F_DUPFD_CLOEXEC, 0)));  // it could shrink
+  ASSERT_EQ(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  EXPECT_FALSE(RunTable::map(fd));  // it has no head
+}
+
+TEST(Ancestors, ALineageBeginsHereAndEndsBeforeTheGivenProcess) {
+  EXPECT_EQ(parent_of(::getpid()), ::getppid());
+  EXPECT_EQ(lineage().front(), ::getpid());
+  EXPECT_THAT(lineage(::getppid()), ElementsAre(::getpid()));
+  EXPECT_EQ(ancestor_named("no process has this name"), 0);
+}
+
+TEST(Ancestors, AMemoryFileIsFoundByItsName) {
+  const RunTable table = RunTable::make(1);
+  EXPECT_EQ(memory_file_of(::getpid(), "horo-run"), table.fd());
+  EXPECT_EQ(memory_file_of(::getpid(), "horo-none"), -1);
+}
+
+}  // namespace
+}  // namespace horo
