@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "horo/base/nearest.h"
 #include "horo/base/settings.h"
 
 namespace horo {
@@ -34,20 +35,14 @@ bool parse_switch(const Setting& setting, const std::string& text) {
   return text == "1";
 }
 
-bool is_choice(std::string_view choices, std::string_view text) {
-  while (!choices.empty()) {
-    const std::size_t comma = choices.find(", ");
-    const std::size_t last = choices.find(" or ");
-    const std::size_t end = std::min({comma, last, choices.size()});
-    if (choices.substr(0, end) == text) return true;
-    choices.remove_prefix(std::min(choices.size(), end + (comma < last ? 2 : 4)));
-  }
-  return false;
-}
-
 void check_text(const Setting& setting, const std::string& text) {
-  const bool fits = setting.choices ? is_choice(setting.choices, text) : !text.empty() && text.size() <= kMaxTextBytes;
-  if (!fits) refuse_setting(setting.name, text.substr(0, kMaxTextBytes), allowed_by(setting));
+  if (setting.choices != nullptr) {
+    const std::vector<std::string> words = words_in(setting.choices);
+    if (std::find(words.begin(), words.end(), text) != words.end()) return;
+    refuse_setting(setting.name, text.substr(0, kMaxTextBytes), allowed_by(setting) + nearest_text(text, words));
+  }
+  if (text.empty() || text.size() > kMaxTextBytes)
+    refuse_setting(setting.name, text.substr(0, kMaxTextBytes), allowed_by(setting));
 }
 
 struct Reader {

@@ -5,6 +5,7 @@
 
 #include "horo/base/fail_point.h"
 #include "horo/base/log.h"
+#include "horo/base/say.h"
 #include "horo/engine/engine.h"
 
 namespace horo {
@@ -58,24 +59,30 @@ void Engine::perform(AddSet& added, std::vector<Event>&) {
   if (!frozen_ && std::ranges::binary_search(added.ranks, rank())) epoch_->lanes->open(added.set, added.ranks);
   tensor_table_.add_set({added.set, added.name, added.ranks, -1, added.shrinks, added.by_members});
   counters_.name_set(added.set, added.name);
+  log_debug(say("process set ", added.set, " (", added.name, ") has ", added.ranks.size(), " ranks"));
   epoch_->lanes->end({.items = epoch_->pending.take(added.keys), .failure = nullptr, .counts = {added.set}});
 }
 
 void Engine::perform(RemoveSet& removed, std::vector<Event>&) {
+  log_debug(say("process set ", removed.set, " is removed"));
   tensor_table_.remove_set(removed.set);
   epoch_->lanes->close(removed.set, {epoch_->pending.take(removed.keys), nullptr});
 }
 
 void Engine::perform(Joined& joined, std::vector<Event>&) {
+  log_debug(say("all ranks have joined in process set ", joined.set, ", rank ", joined.last, " last"));
   tensor_table_.reset_unnamed(joined.set);
   epoch_->lanes->end({.items = epoch_->pending.take(joined.keys), .failure = nullptr, .counts = {joined.last}});
 }
 
 void Engine::perform(Learn& learn, std::vector<Event>&) {
   tensor_table_.add_plan(learn.plan, learn.keys);
+  log_debug(say("plan ", learn.plan, ": a bucket of ", learn.keys.size(),
+                " tensors came in two steps alike; from now on one bit announces it"));
 }
 
 void Engine::perform(Break& broken, std::vector<Event>& more) {
+  log_debug(say("plan ", broken.plan, " is dissolved: its tensors are announced one by one again"));
   SubmissionBatch batch = tensor_table_.remove_plan(broken.plan);
   epoch_->pending.add(batch);
   std::ranges::move(batch.events, std::back_inserter(more));

@@ -1,5 +1,7 @@
 #include "ring/group/schedule_cache.h"
 
+#include "horo/base/log.h"
+#include "horo/base/say.h"
 #include "ring/reduce/custom_op.h"
 
 namespace horo {
@@ -43,6 +45,7 @@ const NamedMaker& ScheduleCache::maker_for(const Collective& c, const Shape& sha
     if (const auto found = choices_.find(key); found != choices_.end()) return *found->second;
   }
   const NamedMaker& chosen = choose(c, shape, overrides_, prices_);
+  log_debug(say(name_of(c.kind), " of up to ", priced_bytes(c, size_), " bytes on ", size_, " ranks: ", chosen.name));
   MutexLock lock(mutex_);
   if (choices_.size() >= kMostChoices) choices_.clear();
   return *choices_.emplace(key, &chosen).first->second;

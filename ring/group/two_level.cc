@@ -5,6 +5,8 @@
 #include <set>
 
 #include "horo/base/error.h"
+#include "horo/base/log.h"
+#include "horo/base/say.h"
 #include "ring/reduce/custom_op.h"
 #include "ring/reduce/reduce.h"
 
@@ -78,7 +80,9 @@ TwoLevel::TwoLevel(const GroupContext& context, std::vector<int> hosts, const Pr
       hosts_(std::move(hosts)),
       prices_(prices),
       members_of_host_(members_of(hosts_, hosts_[static_cast<std::size_t>(context.index)])),
-      feed_(std::move(feed)) {}
+      feed_(std::move(feed)) {
+  log_debug(say("all_reduce in two levels: ", members_of_host_.size(), " ranks of this host, then between hosts"));
+}
 
 bool TwoLevel::has_levels(const std::vector<int>& hosts) {
   const std::set<int> different(hosts.begin(), hosts.end());

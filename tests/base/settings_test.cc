@@ -91,12 +91,9 @@ TEST(Settings, EveryChoiceIsAccepted) {
 }
 
 TEST(Settings, TheNearestNameIsOffered) {
-  const std::map<std::string, std::string> meant = {{"HORO_BUKET_BYTES", "HORO_BUCKET_BYTES"},
-                                                    {"HORO_SIEZ", "HORO_SIZE"},
-                                                    {"HORO_DEADLINE", "HORO_DEADLINE_MS"},
-                                                    {"HORO_bucket_bytes", ""},
-                                                    {"HORO_FUSION_THRESHOLD", ""},
-                                                    {"HORO_", ""}};
+  const std::map<std::string, std::string> meant = {
+      {"HORO_BUKET_BYTES", "HORO_BUCKET_BYTES"},  {"HORO_SIEZ", "HORO_SIZE"},    {"HORO_DEADLINE", "HORO_DEADLINE_MS"},
+      {"HORO_bucket_bytes", "HORO_BUCKET_BYTES"}, {"HORO_FUSION_THRESHOLD", ""}, {"HORO_", ""}};
   for (const auto& [wrong, right] : meant) {
     const std::string text = unknown_setting(wrong).value_or("known");
     EXPECT_THAT(text, HasSubstr(wrong + " is not a setting of horo; "));

@@ -56,6 +56,28 @@ def host_that_is_no_name(run):
     return refused(run, ["-H", "localhost:2,-node:2", "true"])
 
 
+@by_command(SECTION, "A wrong subcommand", where="exit code 2", do="As it says; `horo --help` lists all")
+def wrong_subcommand(run):
+    done = run([run.horo, "bemch", "all_reduce"])
+    assert done.returncode == 2, done
+    return done.stderr
+
+
+@by_command(SECTION, "A wrong option", where=REFUSED, do="As it says; `horo run --help` lists all")
+def wrong_option(run):
+    return refused(run, ["--num-porc", "2", "true"])
+
+
+@by_command(SECTION, "Torchrun's restarts", where=REFUSED, do="`--min-np`, and checkpoints for the loss of a host")
+def restarts(run):
+    return refused(run, ["--nproc-per-node", "2", "--max-restarts", "3", "true"])
+
+
+@by_command(SECTION, "A wrong setting", where=REFUSED, do="docs/settings.md lists the values of each")
+def wrong_setting(run):
+    return refused(run, ["-n", "2", "-x", "HORO_TRANSPORT=smh", "true"])
+
+
 @by_command(SECTION, "Standard input for ranks on several hosts", where=REFUSED, do="A file that all hosts have")
 def input_for_hosts(run):
     words = f"{run.horo} run -H localhost:1,10.255.255.1:1 --addr 10.255.255.1:4000 python -"

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 from launching import DEADLINE_S, HORO, horo, run
@@ -138,6 +139,91 @@ def test_horovods_spellings_mean_the_same(spelling):
     assert all(f"rank {r}: process " in done.stderr for r in range(3))
 
 
+WRONG_WORDS = {
+    "rnu": "unknown subcommand horo rnu; did you mean run?",
+    "wrong-word": "unknown subcommand horo wrong-word; expected run, bench, doctor",
+    "bench all_redcue": "unknown subcommand horo bench all_redcue; did you mean all_reduce?",
+    "bench all_reduce --transport tpc": 'expected tcp, shm or auto, not "tpc"; did you mean tcp?',
+    "bench net --rouns 3": "unknown option --rouns; did you mean --rounds?",
+    "doctor --jsn": "unknown option --jsn; did you mean --json?",
+    "run --num-porc 2 true": "unknown option --num-porc; did you mean --num-proc?",
+    "run -n 2 --bind-to cores true": "expected auto, none or core; did you mean core?",
+    "run -n 2 --log-level debgu true": "did you mean debug?",
+    "run -n 2 -x HORO_TRANSPORT=tpc true": "did you mean tcp?",
+    "run -n 2 -x HORO_KERNELS=avx3 true": "did you mean avx2?",
+    "run -n 2 -x HORO_ALGORITHMS=all_reduce=best true": 'has no algorithm "best"',
+    "run -n many true": "many: expected a number",
+    "run -n 1 --timeout -1 true": "--timeout: expected a number above 0",
+    "run -n 1 --min-np 1 --evict-after 1e999 true": "--evict-after: expected a number above 0",
+    "run -n 1 --start-timeout 1e300 true": "1e300 not in range",
+    "run -n 2 --max-restarts 3 true": "--min-np RANKS the job goes on without those that fail",
+    "run --nnodes 1:4 true": "expected --nnodes 4; with --min-np",
+}
+
+
+@pytest.mark.parametrize("line", WRONG_WORDS)
+def test_a_wrong_word_is_named_with_the_right_one(line):
+    done = horo(*line.split())
+    assert done.returncode == 2 and done.stdout == "" and "horo: " in done.stderr
+    assert WRONG_WORDS[line] in " ".join(done.stderr.split()), done.stderr
+    assert max(map(len, done.stderr.splitlines())) <= 160 and len(done.stderr.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--nproc-per-node 2",
+        "--nproc_per_node=2 --standalone --nnodes=1",
+        "--nproc-per-node 2 --nnodes 1:1 --rdzv-backend c10d --rdzv-endpoint localhost:0 --max_restarts 0",
+        "--nproc_per_node 2 --master_addr 127.0.0.1 --master_port 4711",
+    ],
+)
+def test_torchruns_words_mean_the_same(words, tmp_path):
+    (tmp_path / "train.py").write_text("import os, sys; print(os.environ['WORLD_SIZE'], *sys.argv[1:])")
+    for program in ("train.py", "-m train", f"{tmp_path}/train.py"):
+        done = horo("run", *words.split(), "--cwd", tmp_path, *program.split(), "--nproc_per_node", "x")
+        expected = [f"[{rank}] 2 --nproc_per_node x" for rank in range(2)]
+        assert sorted(done.stdout.splitlines()) == expected, done.stderr
+
+
+def test_a_setting_that_is_none_is_told_once_for_all_ranks():
+    program = "import horo.numpy as h; h.init(); h.barrier()"
+    done = run(3, program, {"HORO_BUKET_BYTES": "5"})
+    assert done.returncode == 0 and done.stderr.count("HORO_BUKET_BYTES") == 1
+    assert "horo run: warning: HORO_BUKET_BYTES is not a setting of horo; did you mean" in done.stderr
+
+
+def test_options_set_what_the_ranks_log_and_record(tmp_path):
+    (tmp_path / "job.yaml").write_text("num-proc: 1\nlog-level: info\ntimeline: of_file.json\n")
+    program = ["sh", "-c", "echo $HORO_SIZE $HORO_LOG_LEVEL $HORO_TIMELINE"]
+    options = ["--config", tmp_path / "job.yaml", "--timeline", "t.json", "--log-level", "debug"]
+    assert horo("run", *options, *program).stdout == f"[0] 1 debug {os.getcwd()}/t.json\n"
+
+
+def test_the_log_tells_what_the_engine_decides():
+    program = """
+import horo.numpy as h, numpy
+h.init()
+for _ in range(4):
+    for name in 'ab': h.allreduce(numpy.ones(4), name=name)
+    h.allgather(numpy.ones(4), name='c')
+    h.step_end() if hasattr(h, 'step_end') else None
+h.remove_process_set(h.add_process_set([0]))
+"""
+    done = run(2, program, {"HORO_TRANSPORT": "tcp"}, ["--log-level", "debug"])
+    assert done.returncode == 0, done.stderr
+    for text in ("all_reduce of up to", "process set 1 (", "process set 1 is removed"):
+        assert text in done.stderr, done.stderr
+
+
+def test_python_runs_the_executable_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "horo", "run", "-n", "2", "echo", "hello"],
+        **{"capture_output": True, "text": True, "timeout": DEADLINE_S, "cwd": "/"},
+    )
+    assert done.returncode == 0 and sorted(done.stdout.splitlines()) == ["[0] hello", "[1] hello"], done.stderr
+
+
 def test_a_wrong_list_of_hosts_is_refused_by_name(tmp_path):
     path = tmp_path / "hosts"
     path.write_text("localhost slots=1\nnode1 slots=many\n")
@@ -159,7 +245,7 @@ def test_a_wrong_list_of_hosts_is_refused_by_name(tmp_path):
         (["-hostfile", path, "-H", "localhost"], "--hosts and --hostfile: expected one of them"),
     ):
         done = horo("run", *words, "true")
-        assert done.returncode == 2 and text in done.stderr, (words, done.stderr)
+        assert done.returncode == 2 and text in " ".join(done.stderr.split()), (words, done.stderr)
 
 
 def test_variables_reach_the_ranks(tmp_path):

@@ -146,7 +146,7 @@ def test_a_missing_program_is_127_and_named():
 
 
 def test_a_file_that_is_not_executable_is_126_with_a_remedy(tmp_path):
-    script = tmp_path / "train.py"
+    script = tmp_path / "train"
     script.write_text("print(1)")
     done = horo("run", "-n", 2, script)
     assert done.returncode == 126 and "chmod +x" in done.stderr and f"python {script}" in done.stderr

@@ -149,4 +149,4 @@ def test_an_input_that_stays_open_holds_nothing_up():
 def test_several_hosts_refuse_an_input_that_they_do_not_get():
     command = [HORO, "run", "-H", "localhost:1,10.255.255.1:1", "--addr", "10.255.255.1:4000", "python3"]
     done = subprocess.run(command, input="print(1)", capture_output=True, text=True, timeout=DEADLINE_S)
-    assert done.returncode == 2 and "standard input does not reach the ranks of several hosts" in done.stderr
+    assert done.returncode == 2 and "standard input does not reach ranks on several hosts" in done.stderr

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tools/horo/bench/lists.h"
+#include "tools/horo/cli_words.h"
 
 namespace horo::tools {
 namespace {
@@ -23,10 +24,9 @@ void add_collective(CLI::App& bench, const std::string& name, BenchOptions& opti
       ->capture_default_str();
   app->add_option("--dtype", options.dtypes, "element types, separated by commas")->capture_default_str();
   app->add_option("--order", options.order, "order of summation")
-      ->check(CLI::IsMember({"canonical", "fast"}))
+      ->check(one_of({"canonical", "fast"}))
       ->capture_default_str();
-  app->add_option("--transport", options.transport, "instead of HORO_TRANSPORT")
-      ->check(CLI::IsMember({"tcp", "shm", "auto"}));
+  app->add_option("--transport", options.transport, "instead of HORO_TRANSPORT")->check(one_of({"tcp", "shm", "auto"}));
   app->add_option("--rounds", sizes.rounds, "rounds of each size; 0: about half a second")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
@@ -90,7 +90,7 @@ void add_simulate(CLI::App& bench, BenchOptions& options) {
   app->add_option("--ranks", options.ranks, "worlds, up to 16384")->default_str("8,64,512,4096,16384");
   app->add_option("--sizes", options.simulated_sizes, "bytes of the longer buffer")->capture_default_str();
   app->add_option("--collective", options.simulated_collective, "the collective")
-      ->check(CLI::IsMember(words_for_collective()))
+      ->check(one_of(words_for_collective()))
       ->capture_default_str();
 }
 
@@ -115,8 +115,7 @@ void add_elastic_bench(CLI::App& bench, BenchOptions& options) {
   app->add_option("--compute-ms", elastic.compute_ms, "processor time of a rank before each round")
       ->check(CLI::Range(0., 60'000.))
       ->capture_default_str();
-  app->add_option("--transport", options.transport, "instead of HORO_TRANSPORT")
-      ->check(CLI::IsMember({"tcp", "shm", "auto"}));
+  app->add_option("--transport", options.transport, "instead of HORO_TRANSPORT")->check(one_of({"tcp", "shm", "auto"}));
   app->add_flag("--in-buckets", elastic.in_buckets, "the tensors lie in the buckets of their plans");
   app->add_option("--resident", elastic.resident_bytes,
                   "memory that the killed rank holds, in small pages, as 4G; each job then has one kill")

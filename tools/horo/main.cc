@@ -1,4 +1,4 @@
-// The command line of the horo executable. Only this file and bench_options.h include CLI11.
+// The command line of the horo executable. Only this file, cli_words.h and bench_options.h include CLI11.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -16,11 +16,14 @@
 #include "horo/base/version.h"
 #include "tools/horo/bench/command.h"
 #include "tools/horo/bench_options.h"
+#include "tools/horo/cli_words.h"
 #include "tools/horo/conformance/conformance.h"
 #include "tools/horo/doctor/doctor.h"
 #include "tools/horo/run/host_command.h"
 #include "tools/horo/run/hosts_launch.h"
+#include "tools/horo/run/lines.h"
 #include "tools/horo/run/run_options.h"
+#include "tools/horo/run/run_words.h"
 #include "tools/horo/run/status_command.h"
 #include "tools/horo/service_command.h"
 #include "tools/horo/timeline/merge.h"
@@ -74,11 +77,11 @@ void add_elastic_options(CLI::App& run, RunOptions& options) {
       ->group(elastic);
   run.add_option("--evict-after", options.evict_after_s,
                  "seconds after which a rank that is stopped or does not answer is given up (default: 10)")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->group(elastic);
   run.add_option("--park-timeout", options.park_timeout_s,
                  "seconds after which a job with too few ranks is ended (default: 60)")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->group(elastic);
   run.add_option("--grace", options.grace_s,
                  "seconds from SIGTERM, a notice to the ranks of this host, to their end (default: 30; 0: at once)")
@@ -92,6 +95,9 @@ void add_run(CLI::App& app, RunOptions& options) {
   run->add_option("-x,--env", options.variables,
                   "NAME=VALUE for the ranks, or NAME to pass on its value; may be repeated")
       ->allow_extra_args(false);
+  run->add_option("--log-level", options.log_level, "what the ranks log: warning, info, debug ... (HORO_LOG_LEVEL)");
+  run->add_option("--timeline", options.timeline, "file of what the ranks do when (HORO_TIMELINE; docs/timeline.md)");
+  run->add_option("--config", options.config, "file of options, one on each line: num-proc: 4")->group("Options");
   run->add_option("--cwd", options.cwd, "working directory of the ranks");
   run->add_option("--bind-to", options.bind_to,
                   "core: bind each rank to its share of the cores; none; auto: core if there are enough cores")
@@ -99,7 +105,7 @@ void add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--output-dir,--output-filename", options.output_dir,
                   "also write the output of rank N to rank.N.out and rank.N.err in this folder");
   run->add_option("--timeout", options.timeout_s, "seconds after which the job is ended with exit code 124")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   run->add_option("--start-timeout", options.start_timeout_s, "seconds for all ranks to connect (default: 30)")
       ->check(CLI::Range(0.001, kMostStartSeconds));
   add_elastic_options(*run, options);
@@ -224,25 +230,6 @@ void add_timeline(CLI::App& app, MergeOptions& options) {
   merge->add_flag("--json", options.json, "print the summary as JSON");
 }
 
-// Prepares the words for CLI11, which takes "-hostfile" as "-h" and "--help=x" as "--help": so the apps have --help
-// alone, and only the exact word -h is replaced by it. Horovod's -np and -hostfile are replaced because CLI11 has one
-// letter after a single dash. Words after "--" or after the program of `horo run` are not changed.
-void respell(std::vector<std::string>& arguments, const CLI::App& app) {
-  const CLI::App* run = app.get_subcommand("run");
-  const bool is_run = !arguments.empty() && arguments.front() == "run";
-  for (std::size_t i = is_run ? 1 : 0; i < arguments.size() && arguments[i] != "--"; ++i) {
-    std::string& word = arguments[i];
-    if (is_run && !word.starts_with("-")) return;
-    if (word == "-h") word = "--help";
-    if (word.starts_with("--help=")) throw std::invalid_argument("unknown option " + word + "; --help has no value");
-    if (!is_run) continue;
-    if (word == "-np") word = "--num-proc";
-    if (word.starts_with("-hostfile")) word.insert(0, "-");
-    const CLI::Option* option = run->get_option_no_throw(word);
-    if (option != nullptr && option->get_expected_min() > 0 && word.find('=') == std::string::npos) ++i;
-  }
-}
-
 void refuse_comparison(const std::vector<std::string>& arguments) {
   const auto is_against = [](const std::string& word) { return word == "--against" || word.starts_with("--against="); };
   if (arguments.empty() || arguments.front() != "bench") return;
@@ -255,7 +242,7 @@ void refuse_comparison(const std::vector<std::string>& arguments) {
 int run_command(std::vector<std::string> arguments) {
   CLI::App app{"horo: data-parallel training with the same bits on every rank", "horo"};
   app.require_subcommand(1);
-  app.set_help_flag("--help", "print this help and exit; -h means the same");  // see respell()
+  app.set_help_flag("--help", "print this help and exit; -h means the same");  // see check_words()
   app.set_version_flag("--version", std::string("horo ") + kVersion, "print the version of horo");
   Options options;
   refuse_comparison(arguments);
@@ -266,12 +253,19 @@ int run_command(std::vector<std::string> arguments) {
   add_rendezvous(app, options);
   add_conformance(app, options);
   add_timeline(app, options.merge);
-  respell(arguments, app);
+  if (!arguments.empty() && arguments.front() == "run") {
+    arguments = own_words({arguments.begin() + 1, arguments.end()}, known_options(*app.get_subcommand("run")));
+    arguments.insert(arguments.begin(), "run");
+  } else {
+    check_words(arguments, app);
+  }
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   try {
     app.parse(std::vector<std::string>(std::make_reverse_iterator(dashes), arguments.rend()));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::cerr << folded("horo: " + text_of(error) + "\n");
+    return kUsage;
   }
   const CLI::App* chosen = app.get_subcommands().front();
   if (chosen->get_name() == "doctor") {
@@ -315,10 +309,10 @@ int main(int argc, char** argv) {
   try {
     return horo::tools::run_command({argv + 1, argv + argc});
   } catch (const std::invalid_argument& error) {
-    std::cerr << "horo: " << error.what() << "\n";
+    std::cerr << horo::tools::folded(std::string("horo: ") + error.what() + "\n");
     return horo::tools::kUsage;
   } catch (const std::exception& error) {
-    std::cerr << "horo: " << error.what() << "\n";
+    std::cerr << horo::tools::folded(std::string("horo: ") + error.what() + "\n");
     return 1;
   }
 }

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <iostream>
 #include <system_error>
 #include <tuple>
 
@@ -16,6 +17,8 @@
 #include "tools/horo/run/child.h"
 #include "tools/horo/run/guard.h"
 #include "tools/horo/run/host_start.h"
+#include "tools/horo/run/lines.h"
+#include "tools/horo/run/rank_settings.h"
 #include "tools/horo/run/verdict.h"
 
 namespace horo::tools {
@@ -318,10 +321,13 @@ std::string HostsJob::running_text() const {
 }
 
 void HostsJob::say(const std::string& text) {
-  errors_.write(kTitle + text + "\n");
+  errors_.write(folded(kTitle + text + "\n"));
 }
 
 int launch_hosts(const HostsLaunch& launch) {
+  for (const std::string& line : check_settings(launch.variables)) {
+    std::cerr << folded(std::string(kTitle) + "warning: " + line + "\n");
+  }
   return run_guarded("horo run", [&](int lifeline_fd) { return HostsJob(launch, lifeline_fd).run(); });
 }
 

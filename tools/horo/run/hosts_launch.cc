@@ -206,8 +206,9 @@ std::optional<HostsLaunch> hosts_launch_of(const RunOptions& options) {
   if (hosts.empty() || (hosts.size() == 1 && hosts.front().is_here)) return std::nullopt;
   check_hosts_options(options);
   if (has_input(STDIN_FILENO)) {
-    refuse_hosts(option_text(options) + ": standard input does not reach the ranks of several hosts: name the file " +
-                 "of the program or the data; < /dev/null if the input is not for them");
+    refuse_hosts(
+        "--hosts: standard input does not reach ranks on several hosts: name a file instead; < /dev/null if it is " +
+        std::string("not for them"));
   }
   HostsLaunch launch;
   RunOptions all = options;

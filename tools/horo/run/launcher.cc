@@ -11,7 +11,9 @@
 
 #include "tools/horo/machine/cores.h"
 #include "tools/horo/run/guard.h"
+#include "tools/horo/run/lines.h"
 #include "tools/horo/run/local_world.h"
+#include "tools/horo/run/rank_settings.h"
 #include "tools/horo/run/supervisor.h"
 
 namespace horo::tools {
@@ -51,8 +53,23 @@ int Launch::size() const {
   return std::accumulate(ranks_by_host.begin(), ranks_by_host.end(), 0);
 }
 
+namespace {
+
+// Those of another host's part are told where the job was started.
+void tell_unknown_settings(const Launch& launch, const LocalWorld& world) {
+  std::string told;
+  for (const std::string& line : check_settings(world.environment(0))) {
+    told += line + "\n";
+    if (!launch.is_part) std::cerr << folded(launch.title + ": warning: " + line + "\n");
+  }
+  if (RunTable* table = world.table()) table->set_told(told);
+}
+
+}  // namespace
+
 int launch(const Launch& launch) {
   const LocalWorld world(launch);
+  tell_unknown_settings(launch, world);
   if (!launch.output_dir.empty()) make_folder(launch.output_dir);
   return run_guarded(launch.title, [&](int lifeline_fd) { return RankSupervisor(launch, world, lifeline_fd).run(); });
 }

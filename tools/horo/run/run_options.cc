@@ -15,7 +15,9 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "horo/base/nearest.h"
 #include "ring/os/socket.h"
+#include "tools/horo/run/run_words.h"
 
 namespace horo::tools {
 namespace {
@@ -129,6 +131,10 @@ void set_variables(const RunOptions& options, Launch& launch) {
     launch.variables.emplace_back(name, value);
   }
   if (options.replace_gloo) launch.variables.emplace_back("HORO_REPLACE_GLOO", "1");
+  if (!options.log_level.empty()) launch.variables.emplace_back("HORO_LOG_LEVEL", options.log_level);
+  if (!options.timeline.empty()) {
+    launch.variables.emplace_back("HORO_TIMELINE", std::filesystem::absolute(options.timeline).string());
+  }
   if (options.start_timeout_s == 0) return;
   const auto wait_ms = static_cast<long long>(std::ceil(options.start_timeout_s * 1000));
   launch.variables.emplace_back("HORO_START_TIMEOUT_MS", std::to_string(wait_ms));
@@ -201,11 +207,20 @@ std::string folder_of(const std::string& cwd) {
   return std::filesystem::absolute(cwd).lexically_normal().string();
 }
 
+// A script that is named as for torchrun, without Python in front of it.
+void add_python(Launch& launch) {
+  const std::string& script = launch.command.front();
+  if (!script.ends_with(".py")) return;
+  const std::filesystem::path path = std::filesystem::path(launch.cwd) / script;
+  const bool is_found = script.find('/') != std::string::npos && ::access(path.c_str(), X_OK) == 0;
+  if (!is_found && ::access(path.c_str(), R_OK) == 0) launch.command.insert(launch.command.begin(), python_of_ranks());
+}
+
 CoreBinding binding_of(const std::string& word) {
   if (word == "auto") return CoreBinding::kAuto;
   if (word == "none") return CoreBinding::kNone;
   if (word == "core") return CoreBinding::kCore;
-  refuse("--bind-to " + word + ": expected auto, none or core");
+  refuse("--bind-to " + word + ": expected auto, none or core" + nearest_text(word, {"auto", "none", "core"}));
 }
 
 }  // namespace
@@ -242,6 +257,7 @@ Launch launch_of(const RunOptions& options) {
   set_variables(options, launch);
   set_elastic(options, launch);
   launch.cwd = folder_of(options.cwd);
+  add_python(launch);
   launch.output_dir = options.output_dir;
   launch.timeout_s = options.timeout_s;
   launch.binding = binding_of(options.bind_to);

@@ -22,6 +22,7 @@ struct RunOptions {
   std::string addr, key_file;
   std::vector<std::string> variables;  // "NAME=VALUE", or "NAME" with its value in this process
   std::string cwd, output_dir;
+  std::string log_level, timeline, config;    // config: see run_words.h
   double timeout_s = 0, start_timeout_s = 0;  // 0: none, the default
   std::optional<int> min_ranks, max_ranks;    // an elastic job, if there is a least number
   std::optional<double> evict_after_s, park_timeout_s, grace_s;

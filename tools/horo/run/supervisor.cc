@@ -15,6 +15,7 @@
 #include "tools/horo/run/child.h"
 #include "tools/horo/run/ending.h"
 #include "tools/horo/run/host_start.h"
+#include "tools/horo/run/lines.h"
 
 namespace horo::tools {
 namespace {
@@ -349,12 +350,12 @@ void RankSupervisor::conclude() {
   if (launch_.is_part && (verdict.is_elsewhere || is_left_behind_)) {
     output_->write(std::string(kConsequenceLine) + "\n");
   }
-  if (!is_interrupted_) errors_->write(verdict.text);
+  if (!is_interrupted_) errors_->write(cut_lines(verdict.text));
 }
 
 void RankSupervisor::say(const std::string& text) {
   story_.add(text, seconds_since_1970());
-  errors_->write(launch_.title + ": " + text + "\n");
+  errors_->write(folded(launch_.title + ": " + text + "\n"));
 }
 
 std::string RankSupervisor::running_text() const {
