@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import ranks  # noqa: E402
 
+MAIN_OBJECT = "CMakeFiles/mine.dir/main.cc.o"
 PROGRAM = ROOT / "tests/python/programs/document_examples.py"
 WITH_PROGRAMS = [ROOT / name for name in ("README.md", *(f"docs/{page}.md" for page in ("quickstart", "from_torch")))]
 WITH_PROGRAMS.append(ROOT / "docs/torch_distributed.md")
@@ -48,6 +50,15 @@ def test_the_program_in_c_builds_against_the_installed_library(tmp_path):
     done = horo("run", "-n", 3, tmp_path / "sum")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] rank {rank} of 3: 3 3" for rank in range(3)]
+
+
+def test_a_project_in_cpp_configures_and_compiles_with_the_headers_of_this_one(tmp_path):
+    ((_, project),) = blocks(ROOT / "docs/install.md", "cmake")
+    (tmp_path / "CMakeLists.txt").write_text(project.replace("path/to/horo", str(ROOT)))
+    shutil.copy(ROOT / "examples/all_reduce.cc", tmp_path / "main.cc")
+    for step in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja"], ["ninja", "-C", "build", MAIN_OBJECT]):
+        done = subprocess.run(step, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def command_lines():
