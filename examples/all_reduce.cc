@@ -1,5 +1,6 @@
 // The C++ API in thirty lines: every rank contributes a vector and gets the average.
 //
+//   tools/setup && cmake --preset release && cmake --build --preset release --target all_reduce
 //   horo run -n 4 build/release/examples/all_reduce
 #include <cstdio>
 #include <vector>

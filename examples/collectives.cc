@@ -1,5 +1,6 @@
 // More of the C++ API: process sets, parts of different sizes, messages, a custom operation and a codec.
 //
+//   tools/setup && cmake --preset release && cmake --build --preset release --target collectives
 //   horo run -n 4 build/release/examples/collectives
 #include <cmath>
 #include <cstdio>

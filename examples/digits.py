@@ -1,4 +1,7 @@
-"""Trains a small convolutional net on scikit-learn's handwritten digits: 1,797 images of 8 x 8 pixels."""
+"""Trains a small convolutional net on scikit-learn's handwritten digits: 1,797 images of 8 x 8 pixels.
+
+Needs: pip install torch scikit-learn rich. Run it with: horo run -n 4 python examples/digits.py
+"""
 
 import hashlib
 import time

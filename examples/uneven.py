@@ -5,6 +5,7 @@ Two tasks share a trunk. Every rank has samples of one task; even ranks have tho
 are summed over all ranks, a head's over the process set of its task; both are divided by the number of samples. At the
 end the result is compared with a training of all samples in one process.
 
+    pip install torch
     horo run -n 4 python examples/uneven.py
 """
 
