@@ -14,7 +14,7 @@ namespace {
 
 // "horo", and then bytes that a relay that converts text would change.
 constexpr std::uint64_t kMagic = 0x0a1a0a0d6f726f68ULL;
-constexpr std::uint16_t kVersion = 2;  // 2: flags where a byte was reserved
+constexpr std::uint16_t kVersion = 3;  // 2: flags where a byte was reserved; 3: a handshake of four hellos
 constexpr std::uint8_t kCheckedFlag = 1;
 constexpr std::size_t kMaxReasonBytes = 4096;
 

@@ -28,6 +28,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstBackOff{1};
 constexpr milliseconds kLastBackOff{100};
+// A listener whose queue is full drops the request to connect, and the kernel repeats it only after a second.
+constexpr milliseconds kFirstConnectPatience{250};
 constexpr milliseconds kNotifyPatience{2'000};
 
 // The dialing of one target: an attempt in progress, or the time of the next one.
@@ -36,6 +38,7 @@ struct Dialing {
   std::unique_ptr<PendingConnection> pending;
   TimePoint next_attempt = TimePoint::min();
   milliseconds back_off = kFirstBackOff;
+  Duration connect_patience = kFirstConnectPatience;
   std::size_t next_address = 0;
   bool is_done = false;
   std::string last_error;
@@ -126,8 +129,9 @@ class MeshConnector {
     if (!fd.is_open()) return end_attempt(dialing, std::generic_category().message(errno));
     const DialTarget& target = *dialing.target;
     dialing.pending = std::make_unique<PendingConnection>(
-        std::move(fd), Handshake::dialing(mesh_.self, target.rank, target.purpose, target.number),
-        now + mesh_.hello_timeout);
+        std::move(fd), Handshake::dialing(mesh_.self, target.rank, target.purpose, target.number), mesh_.hello_timeout,
+        now + dialing.connect_patience);
+    dialing.connect_patience = std::min<Duration>(dialing.connect_patience * 2, mesh_.hello_timeout);
   }
 
   void end_attempt(Dialing& dialing, const std::string& why) {
@@ -141,7 +145,10 @@ class MeshConnector {
   void drop_late(TimePoint now) {
     for (Dialing& one : dialings_) {
       if (!one.pending || now < one.pending->deadline()) continue;
-      end_attempt(one, "no answer within the hello timeout (HORO_HELLO_TIMEOUT_MS)");
+      if (one.pending->is_connected()) advance(one);  // the answer may be there, and this process late
+      if (!one.pending) continue;
+      end_attempt(one, one.pending->is_connected() ? "no answer within the hello timeout (HORO_HELLO_TIMEOUT_MS)"
+                                                   : "it does not accept the connection");
     }
     accepts_.drop_late(now);
   }
@@ -161,13 +168,14 @@ class MeshConnector {
     }
   }
 
-  // An accepted connection whose peer has proved its identity. Throws ProtocolError if it is not expected.
+  // The peer of an accepted connection has proved its identity. Throws ProtocolError if it is not expected.
   void admit(PendingConnection& pending) {
     const Handshake& peer = pending.handshake();
     const auto expected = std::find_if(missing_.begin(), missing_.end(), [&](const Dialer& one) {
       return one.rank == peer.peer() && one.purpose == peer.purpose() && one.number == peer.number();
     });
     if (expected == missing_.end()) throw ProtocolError(say("rank ", peer.peer(), " connected and was not expected"));
+    pending.admit();
     missing_.erase(expected);
     add(pending.take_connection());
   }

@@ -1,11 +1,17 @@
-// Accepted connections of unauthenticated peers. Each holds a few hundred bytes for at most the hello timeout. Their
-// number is limited; where a new one finds no room the oldest is dropped, because an honest handshake takes
-// milliseconds.
+// Accepted connections whose handshake is in progress. A connection is a stranger's until its first hello proves the
+// job key. The hello of an honest peer is there when its connection is accepted, or a moment later, so a stranger has a
+// descriptor and a few hundred bytes for at most the hello timeout, and for a shorter time where many connect: their
+// number is limited, and the oldest one of the address with the most is dropped for a new one. No stranger takes the
+// place of a peer whose first hello proves the key.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <list>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,11 +26,11 @@ std::string foreign_user(int fd);
 
 class PendingAccepts {
  public:
-  // Takes over a connection whose handshake has ended. Throws ProtocolError: the peer is not expected.
+  // Admits a peer that has proved its identity, and takes the connection over. Throws ProtocolError: the peer is not
+  // expected.
   using Admit = std::function<void(PendingConnection&)>;
 
-  PendingAccepts(const Identity& self, Duration hello_timeout, Admit admit)
-      : self_(self), hello_timeout_(hello_timeout), admit_(std::move(admit)) {}
+  PendingAccepts(const Identity& self, Duration hello_timeout, Admit admit);
 
   // Adds every handshake in progress. The functions move its bytes, and admit or drop it.
   void add_to(PollSet& polls);
@@ -40,16 +46,30 @@ class PendingAccepts {
   const std::string& first_dropped() const { return first_dropped_; }
 
  private:
-  void advance(PendingConnection& pending);
-  void drop(const PendingConnection& pending, const std::string& why);
-  void drop_oldest(const std::string& why) { drop(*pending_.front(), why); }
-  void forget(const PendingConnection& pending);
+  struct Accepted {
+    PendingConnection connection;
+    std::uint64_t source;     // of the peer's address
+    bool is_stranger = true;  // no first hello has proved the job key
+  };
+  using Place = std::list<Accepted>::iterator;
+
+  void accept(Fd fd);
+  bool advance(Place place);
+  void count_call(Accepted& one);
+  bool drop_stranger(const char* why);
+  void drop(Place place, const std::string& why);
+  void forget(Place place);
+  void forget_stranger(Accepted& one);
   bool make_room(int error);
 
   const Identity& self_;
   const Duration hello_timeout_;
   const Admit admit_;
-  std::vector<std::unique_ptr<PendingConnection>> pending_;  // the oldest first
+  const std::size_t most_strangers_;
+  std::list<Accepted> pending_;  // the oldest first
+  std::size_t strangers_ = 0;
+  std::map<std::uint64_t, std::size_t> strangers_from_;  // by source
+  std::set<Mac> calls_;                                  // of all connections so far
   std::size_t dropped_ = 0;
   std::string first_dropped_;
 };

@@ -9,16 +9,6 @@
 #include "horo/base/error.h"
 
 namespace horo {
-namespace {
-
-void throw_if_ended(const Moved& moved) {
-  if (!moved.ended) return;
-  throw ProtocolError(moved.error == 0 ? "it closed the connection (another job, epoch, size or key?)"
-                                       : std::generic_category().message(moved.error));
-}
-
-}  // namespace
-
 Connection PendingConnection::take_connection() {
   Connection connection{std::move(fd_), handshake_.peer(), handshake_.peer_incarnation(), handshake_.purpose()};
   connection.number = handshake_.number();
@@ -34,9 +24,25 @@ void PendingConnection::advance() {
   if (!is_connected_) {
     if (const int error = error_of(fd())) throw ProtocolError(std::generic_category().message(error));
     is_connected_ = true;
+    deadline_ = Clock::now() + hello_timeout_;
   }
   while (write() || read()) {
   }
+}
+
+// The socket is new and has taken a few hundred bytes at most, so it takes the last hello whole.
+void PendingConnection::admit() {
+  handshake_.admit();
+  write();
+  if (!output_.empty()) throw ProtocolError("its connection takes no bytes");
+}
+
+void PendingConnection::throw_if_ended(const Moved& moved) const {
+  if (!moved.ended) return;
+  if (moved.error != 0) throw ProtocolError(std::generic_category().message(moved.error));
+  throw ProtocolError(handshake_.awaits_admission() ? "it proved the job key and did not admit this rank (has another "
+                                                      "process the same rank?)"
+                                                    : "it closed the connection (another job, epoch, size or key?)");
 }
 
 void PendingConnection::take_output() {

@@ -13,11 +13,20 @@ namespace horo {
 // No call blocks.
 class PendingConnection {
  public:
-  PendingConnection(Fd fd, Handshake handshake, TimePoint deadline)
-      : fd_(std::move(fd)), handshake_(std::move(handshake)), deadline_(deadline) {}
+  // An accepted socket.
+  PendingConnection(Fd fd, Handshake handshake, Duration hello_timeout)
+      : fd_(std::move(fd)),
+        handshake_(std::move(handshake)),
+        hello_timeout_(hello_timeout),
+        deadline_(Clock::now() + hello_timeout),
+        is_connected_(true) {}
+  // A socket that connects until `connect_by`. The time for the handshake begins when it is connected.
+  PendingConnection(Fd fd, Handshake handshake, Duration hello_timeout, TimePoint connect_by)
+      : fd_(std::move(fd)), handshake_(std::move(handshake)), hello_timeout_(hello_timeout), deadline_(connect_by) {}
 
   int fd() const { return fd_.get(); }
-  TimePoint deadline() const { return deadline_; }
+  // An acceptor that has proved itself holds this rank's proof, or closes the connection: there is no deadline then.
+  TimePoint deadline() const { return handshake_.awaits_admission() ? TimePoint::max() : deadline_; }
   const Handshake& handshake() const { return handshake_; }
   bool is_done() const { return handshake_.is_done() && output_.empty(); }
   // True once the peer has answered with a whole frame, right or wrong.
@@ -27,18 +36,21 @@ class PendingConnection {
 
   // The events to poll for.
   short events();
-  // The socket was accepted, or dialing has succeeded.
-  void set_connected() { is_connected_ = true; }
+  bool is_connected() const { return is_connected_; }
   // Moves the bytes that can be moved. Throws ProtocolError; the connection can only be dropped then.
   void advance();
+  // Tells a peer that has proved its identity that it is admitted: is_done() then. Throws ProtocolError.
+  void admit();
 
  private:
+  void throw_if_ended(const Moved& moved) const;
   void take_output();
   bool write();
   bool read();
 
   Fd fd_;
   Handshake handshake_;
+  Duration hello_timeout_;
   TimePoint deadline_;
   bool is_connected_ = false, is_answered_ = false;
   std::vector<std::byte> output_, input_;

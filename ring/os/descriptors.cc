@@ -33,16 +33,27 @@ std::uint64_t open_now() {
   return error ? 0 : static_cast<std::uint64_t>(std::distance(begin(files), end(files)));
 }
 
+// RLIM_INFINITY is larger than any other limit.
+rlim_t most_open() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
+
 }  // namespace
 
+std::size_t free_descriptors() {
+  const std::uint64_t most = most_open(), open = open_now();
+  return static_cast<std::size_t>(most - std::min(most, open));
+}
+
 void check_descriptors(const Config& config) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const rlim_t most = most_open();
+  if (most == RLIM_INFINITY) return;
   const std::uint64_t needed = needed_by(config), open = open_now();
-  if (open + needed <= limit.rlim_cur) return;
+  if (open + needed <= most) return;
   throw std::invalid_argument(
       say("rank ", config.rank, " needs ", needed, " descriptors for connections to ", config.size - 1,
-          " other ranks and has ", open, " open already, but this process may open ", limit.rlim_cur,
+          " other ranks and has ", open, " open already, but this process may open ", most,
           " (RLIMIT_NOFILE). Raise the limit before the job starts: ulimit -n ", std::bit_ceil(2 * (open + needed))));
 }
 

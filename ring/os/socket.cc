@@ -26,6 +26,8 @@
 namespace horo {
 namespace {
 
+constexpr int kMostWaiting = 65'535;  // connections at a listener; the system limits it to net.core.somaxconn
+
 const sockaddr* raw(const Address& address) {
   return reinterpret_cast<const sockaddr*>(&address.storage);
 }
@@ -149,6 +151,19 @@ std::string peer_text(int fd) {
   return ::getpeername(fd, raw(address), &address.length) == 0 ? to_text(address) : "?";
 }
 
+std::uint64_t source_of(int fd) noexcept {
+  Address address;
+  address.length = sizeof(address.storage);
+  std::uint64_t source = 0;
+  if (::getpeername(fd, raw(address), &address.length) != 0) return source;
+  if (address.storage.ss_family == AF_INET) {
+    std::memcpy(&source, &reinterpret_cast<const sockaddr_in&>(address.storage).sin_addr, sizeof(in_addr));
+  } else if (address.storage.ss_family == AF_INET6) {
+    std::memcpy(&source, &reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr, sizeof(source));
+  }
+  return source;
+}
+
 // Connecting a datagram socket sends nothing: it asks the routing table.
 Address address_towards(const Address& peer) {
   const Fd probe(::socket(peer.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -162,7 +177,7 @@ Fd listen_at(const Address& address) {
   if (!fd.is_open()) raise_errno("socket");
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR);
   if (::bind(fd.get(), raw(address), address.length) != 0) raise_errno("cannot listen at " + to_text(address));
-  if (::listen(fd.get(), SOMAXCONN) != 0) raise_errno("cannot listen at " + to_text(address));
+  if (::listen(fd.get(), kMostWaiting) != 0) raise_errno("cannot listen at " + to_text(address));
   return fd;
 }
 

@@ -55,6 +55,8 @@ Address address_towards(const Address& peer);
 Address local_address(int fd);
 // The numeric address of the other end, or "?" if the connection has ended.
 std::string peer_text(int fd);
+// Equal for all connections from one IPv4 address, one IPv6 network of 64 bits, or Unix sockets.
+std::uint64_t source_of(int fd) noexcept;
 
 // A Unix socket in the abstract name space of this network namespace: it has no file and ends with its last descriptor.
 // Throws std::invalid_argument if the name is too long.

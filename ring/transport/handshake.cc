@@ -1,11 +1,13 @@
-// A challenge and response in both directions (ISO/IEC 9798-4, three passes). Each proof covers all bytes before it,
-// under a label of its own, so a proof cannot be replayed, reflected or moved to another connection, rank or purpose.
+// A challenge and response in both directions (ISO/IEC 9798-4, three passes), and the acceptor's word that it keeps the
+// connection. Each proof covers all bytes before it, under a label of its own, so a proof cannot be replayed, reflected
+// or moved to another connection, rank or purpose; only the first hello, which comes before any challenge, can.
 // The acceptor stores one hello of an unauthenticated peer at a time, at most kFrameBytes + kMaxHelloBytes bytes.
 
 #include "ring/transport/handshake.h"
 
 #include <cstring>
 
+#include "horo/base/check.h"
 #include "horo/base/error.h"
 #include "horo/base/say.h"
 
@@ -14,6 +16,19 @@ namespace {
 
 void append(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
   to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+Mac read_mac(ByteReader& body) {
+  Mac mac;
+  const auto bytes = body.raw(mac.size());
+  body.expect_end();
+  std::memcpy(mac.data(), bytes.data(), mac.size());
+  return mac;
+}
+
+void expect_mac(ByteReader& body, const Mac& mac) {
+  if (!equal_macs(read_mac(body), mac))
+    throw ProtocolError("the proof of the job key is wrong: the two sides hold different keys");
 }
 
 template <class Value>
@@ -62,16 +77,23 @@ Handshake::Handshake(const Identity& self, int peer, Purpose purpose, int number
   body.u32(static_cast<std::uint32_t>(peer));
   body.u32(static_cast<std::uint32_t>(self.size));
   body.raw(make_nonce());
-  send(body.take());
+  append(transcript_, encode(hello_of(body.bytes().size() + sizeof(Mac))));
+  append(transcript_, body.bytes());
+  append(transcript_, mac("horo call"));
+  output_ = transcript_;
 }
 
-void Handshake::send(std::vector<std::byte> payload) {
+Frame Handshake::hello_of(std::size_t payload_bytes) const {
   Frame frame = self_.frame(FrameKind::kHello);
-  frame.length = payload.size();
-  const FrameBytes header = encode(frame);
+  frame.length = payload_bytes;
+  return frame;
+}
+
+void Handshake::send(const Mac& proof) {
+  const FrameBytes header = encode(hello_of(proof.size()));
   for (auto* to : {&output_, &transcript_}) {
     append(*to, header);
-    append(*to, payload);
+    append(*to, proof);
   }
 }
 
@@ -106,18 +128,11 @@ void Handshake::on_hello(std::span<const std::byte> payload) {
   peer_ = static_cast<int>(header_.from);
   peer_incarnation_ = header_.incarnation;
   ++received_;
-  if (dials_) {
-    on_second(body);
-  } else if (received_ == 1) {
-    append(transcript_, encode(header_));
-    append(transcript_, payload);
-    on_first(body);
-  } else {
-    on_third(body);
-  }
+  if (dials_) return received_ == 1 ? on_second(body) : on_fourth(body);
+  return received_ == 1 ? on_first(body, payload) : on_third(body, payload);
 }
 
-void Handshake::on_first(ByteReader& body) {
+void Handshake::on_first(ByteReader& body, std::span<const std::byte> payload) {
   const std::uint8_t purpose = body.u8();
   if (purpose < 1 || purpose > 3) throw ProtocolError(say("hello with purpose ", int{purpose}));
   purpose_ = static_cast<Purpose>(purpose);
@@ -125,12 +140,14 @@ void Handshake::on_first(ByteReader& body) {
   expect_equal("receiver", body.u32(), static_cast<std::uint32_t>(self_.rank));
   expect_equal("world size", body.u32(), static_cast<std::uint32_t>(self_.size));
   body.raw(sizeof(Nonce));
-  body.expect_end();
+  append(transcript_, encode(header_));
+  append(transcript_, payload.first(payload.size() - body.left()));
+  call_ = read_mac(body);
+  is_called_ = equal_macs(call_, mac("horo call"));
+  append(transcript_, call_);
   // The proof is in the same hello as the nonce, so it covers that hello up to the proof.
-  Frame frame = self_.frame(FrameKind::kHello);
-  frame.length = sizeof(Nonce) + sizeof(Mac);
   const std::size_t begin = transcript_.size();
-  append(transcript_, encode(frame));
+  append(transcript_, encode(hello_of(sizeof(Nonce) + sizeof(Mac))));
   append(transcript_, make_nonce());
   append(transcript_, mac("horo accept"));
   append(output_, std::span(transcript_).subspan(begin));
@@ -142,25 +159,27 @@ void Handshake::on_second(ByteReader& body) {
   const Mac theirs = mac("horo accept");
   expect_mac(body, theirs);
   append(transcript_, theirs);
-  const Mac proof = mac("horo dial");
-  send({proof.begin(), proof.end()});
-  state_ = State::kDone;
-  wants_ = 0;
+  send(mac("horo dial"));
 }
 
-void Handshake::on_third(ByteReader& body) {
+void Handshake::on_third(ByteReader& body, std::span<const std::byte> payload) {
   expect_mac(body, mac("horo dial"));
+  append(transcript_, encode(header_));
+  append(transcript_, payload);
+  state_ = State::kProved;
+  wants_ = 0;
+}
+
+void Handshake::on_fourth(ByteReader& body) {
+  expect_mac(body, mac("horo admit"));
   state_ = State::kDone;
   wants_ = 0;
 }
 
-void Handshake::expect_mac(ByteReader& body, const Mac& mac) const {
-  Mac theirs;
-  const auto bytes = body.raw(theirs.size());
-  body.expect_end();
-  std::memcpy(theirs.data(), bytes.data(), theirs.size());
-  if (!equal_macs(theirs, mac))
-    throw ProtocolError("the proof of the job key is wrong: the two sides hold different keys");
+void Handshake::admit() {
+  HORO_CHECK(is_proved());
+  send(mac("horo admit"));
+  state_ = State::kDone;
 }
 
 Mac Handshake::mac(const char* label) const {

@@ -1,11 +1,15 @@
 // The handshake of every connection between ranks: both sides prove that they hold the job key, over fresh nonces,
 // before any other byte is read. Without I/O: takes and returns bytes.
 //
-//   dialer    -> HELLO: purpose, number, to, size, nonce
+//   dialer    -> HELLO: purpose, number, to, size, nonce, HMAC(key, "horo call" | hello 1 up to here)
 //   acceptor  -> HELLO: nonce, HMAC(key, "horo accept" | hello 1 | hello 2 up to here)
 //   dialer    -> HELLO: HMAC(key, "horo dial" | hello 1 | hello 2)
+//   acceptor  -> HELLO: HMAC(key, "horo admit" | hello 1 | hello 2 | hello 3)
 //
-// Each HELLO is a frame with job, epoch, incarnation and sender, and at most kMaxHelloBytes of payload.
+// Each HELLO is a frame with job, epoch, incarnation and sender, and at most kMaxHelloBytes of payload. The proof in
+// hello 1 can be replayed, so it shows only that a process with the key made this hello: an acceptor under pressure
+// drops peers without it first. A wrong one is answered all the same, so that the dialer learns that the keys differ.
+// The last hello is the acceptor's: until then it may drop the connection, and the dialer dials again.
 #pragma once
 
 #include <cstddef>
@@ -78,7 +82,15 @@ class Handshake {
   std::size_t wants() const { return wants_; }
   // Throws ProtocolError; the handshake has failed then.
   void feed(std::span<const std::byte> bytes);
-  // True once the peer is authenticated; the rest of take_output() must still be sent.
+  // The acceptor: the peer's first hello proves the key. `call()`: that proof, which no other connection repeats.
+  bool is_called() const { return is_called_; }
+  const Mac& call() const { return call_; }
+  // The acceptor: the peer is authenticated, and admit() ends the handshake.
+  bool is_proved() const { return state_ == State::kProved; }
+  void admit();
+  // The dialer: it has authenticated the acceptor and waits until it is admitted.
+  bool awaits_admission() const { return dials_ && received_ == 1; }
+  // True once the peer is authenticated and this rank admitted; the rest of take_output() must still be sent.
   bool is_done() const { return state_ == State::kDone; }
   int peer() const { return peer_; }
   std::uint32_t peer_incarnation() const { return peer_incarnation_; }
@@ -86,16 +98,17 @@ class Handshake {
   int number() const { return number_; }
 
  private:
-  enum class State { kHeader, kBody, kDone };
+  enum class State { kHeader, kBody, kProved, kDone };
   static constexpr int kUnknown = -1;  // the peer of an acceptor before its first hello
 
   Handshake(const Identity& self, int peer, Purpose purpose, int number);
-  void send(std::vector<std::byte> payload);
+  Frame hello_of(std::size_t payload_bytes) const;
+  void send(const Mac& proof);
   void on_hello(std::span<const std::byte> payload);
-  void on_first(ByteReader& body);
+  void on_first(ByteReader& body, std::span<const std::byte> payload);
   void on_second(ByteReader& body);
-  void on_third(ByteReader& body);
-  void expect_mac(ByteReader& body, const Mac& mac) const;
+  void on_third(ByteReader& body, std::span<const std::byte> payload);
+  void on_fourth(ByteReader& body);
   Mac mac(const char* label) const;
 
   Identity self_;
@@ -106,6 +119,8 @@ class Handshake {
   std::uint32_t peer_incarnation_ = 0;
   State state_ = State::kHeader;
   int received_ = 0;  // hellos
+  bool is_called_ = false;
+  Mac call_{};
   Frame header_;
   std::size_t wants_ = kFrameBytes;
   std::vector<std::byte> transcript_;

@@ -25,6 +25,7 @@ from unauthenticated_peer import (
     ANSWER_BYTES,
     DATA_PURPOSE,
     EXCHANGE_PURPOSE,
+    HELLO_BYTES,
     Frame,
     Place,
     UnauthenticatedPeer,
@@ -36,6 +37,10 @@ HELLO_TIMEOUT_MS = 1500
 SIZE = 3
 STEPS = 300
 FLOOD = 200
+# The cases in which a rank answers a peer that has the key.
+WITH_ANSWER = cases.HERE | {"another purpose", "yet another purpose"}
+WITH_ANSWER |= {f"{what} in the end" for what in ("a channel", "another incarnation", "another epoch", "another job")}
+WITH_ANSWER |= {"another rank in the end", "another kind in the end"}
 RANK_PROGRAM, MOST_KIB, SANITIZERS = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 
 
@@ -133,6 +138,7 @@ class Visit:
     def _run(self, place, name, key):
         try:
             peer = UnauthenticatedPeer(place, DEADLINE_S)
+            peer.case = name
             with contextlib.suppress(OSError):  # closed by the rank in the middle of a message
                 cases.CASES[name](peer, key)
             if not peer.is_closed():
@@ -168,6 +174,46 @@ def flood(place):
     for number in range(FLOOD):
         peers.send(place, "absent" if number % 2 else "a mebibyte of 0xff")
     return peers
+
+
+class Strangers:
+    """Silent connections: `count` at once, each replaced when the rank closes it."""
+
+    def __init__(self, port, count):
+        self.port = port
+        self.sockets = [self._connect() for _ in range(count)]
+        self.replaced = 0
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _connect(self):
+        one = socket.socket()
+        one.setblocking(False)
+        one.connect_ex(("127.0.0.1", self.port))
+        return one
+
+    def _is_closed(self, one):
+        try:
+            return not one.recv(1)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def _run(self):
+        while not self.ended.is_set():
+            for index, one in enumerate(self.sockets):
+                if self._is_closed(one):
+                    one.close()
+                    self.sockets[index] = self._connect()
+                    self.replaced += 1
+
+    def end(self):
+        self.ended.set()
+        self.thread.join(DEADLINE_S)
+        for one in self.sockets:
+            one.close()
 
 
 def reserved_port():
@@ -225,6 +271,7 @@ class IntruderTest(unittest.TestCase):
 
     def test_no_peer_is_accepted_at_any_port_and_the_job_is_not_disturbed(self):
         self.assertGreaterEqual(len(cases.CASES), 60)
+        cases.PROVED.clear()
         zero, one = self.start(0), self.start(1)
         address, data_zero = self.gather(zero)
         data_one = Place(until(one.listening, "rank 1 listens").pop(), 1, SIZE, DATA_PURPOSE, here=0)
@@ -247,6 +294,8 @@ class IntruderTest(unittest.TestCase):
         for peers in early:
             found += peers.end()
         self.assertEqual(found, [])
+        self.assertEqual(set(cases.PROVED), WITH_ANSWER)
+        self.assertEqual(set(cases.PROVED.values()), {3})  # at three ports
         grown_kib = [rank.resident_kib() - kib for rank, kib in before_kib.items()]
         self.assertLess(max(grown_kib), MOST_KIB)
         print(f"{len(cases.CASES)} cases; ranks 0 and 1 grew by {grown_kib} KiB; log: {zero.log().strip()}", flush=True)
@@ -284,7 +333,7 @@ class IntruderTest(unittest.TestCase):
                 with dialer:
                     dialer.settimeout(DEADLINE_S)
                     heard = dialer.recv(4096)
-                    self.assertLessEqual(len(heard), ANSWER_BYTES, name)
+                    self.assertEqual(len(heard), HELLO_BYTES, name)
                     with contextlib.suppress(OSError):  # it closed the connection first
                         if answer is not None:
                             dialer.sendall(answer(heard))
@@ -295,6 +344,29 @@ class IntruderTest(unittest.TestCase):
         for rank in self.ranks.values():
             rank.go_on()
         self.all_print("started")
+        self.finish()
+
+    def test_a_flood_does_not_end_the_start(self):
+        for count in (600, 2000):
+            with self.subTest(count=count):
+                self.start_in_a_flood_of(count)
+
+    def start_in_a_flood_of(self, count):
+        self.end_all()
+        zero = self.start(0)
+        address, data_zero = self.gather(zero)
+        floods = [Strangers(address.port, count)]
+        one, two = self.start(1), self.start(2)
+        self.all_print("exchanged")
+        floods[0].end()
+        # Rank 1 and then the strangers wait at rank 0's port before it accepts.
+        one.go_on()
+        until(lambda: one.connections_to(data_zero.port) == 2, "rank 1 is connected to rank 0")
+        floods.append(Strangers(data_zero.port, count))
+        zero.go_on(), two.go_on()
+        self.all_print("started")
+        floods[1].end()
+        self.assertEqual(len(zero.peers_dropped()), 2)
         self.finish()
 
     # UBSan makes a pipe to test whether memory is readable, and reports the object as invalid if that fails.
@@ -316,4 +388,6 @@ class IntruderTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -11,11 +11,12 @@ import threading
 import time
 
 MAGIC = 0x0A1A0A0D6F726F68
-VERSION = 2
+VERSION = 3
 HELLO, DATA, CONTROL, ABORT, GOODBYE = 1, 2, 3, 4, 5
 EXCHANGE_PURPOSE, DATA_PURPOSE, CONTROL_PURPOSE = 1, 2, 3
 FRAME_BYTES, NONCE_BYTES, MAC_BYTES = 76, 16, 32
 ANSWER_BYTES = FRAME_BYTES + NONCE_BYTES + MAC_BYTES  # all that an unauthenticated peer may receive
+HELLO_BYTES = FRAME_BYTES + 10 + NONCE_BYTES + MAC_BYTES  # all that a rank tells a port before it has an answer
 HEADER = struct.Struct("<QHBBQIIIIQQIQQ")
 
 
@@ -78,16 +79,20 @@ def nonce():
     return os.urandom(NONCE_BYTES)
 
 
-def first_hello(place, purpose=None, to=None, size=None, salt=None, **fields):
-    """Hello 1 of the place's dialer, with other values for the given arguments and fields."""
+def first_hello(place, purpose=None, to=None, size=None, salt=None, key=bytes(32), **fields):
+    """Hello 1 of the place's dialer, with other values for the given arguments and fields. Without a key its proof is
+    wrong."""
     body = struct.pack(
-        "<BII",
+        "<BBII",
         place.purpose if purpose is None else purpose,
+        place.number,
         place.rank if to is None else to,
         place.size if size is None else size,
     )
+    body += nonce() if salt is None else salt
     fields.setdefault("sender", place.dialer)
-    return Frame(**fields).encode(body + (nonce() if salt is None else salt))
+    header = Frame(**fields).encode(length=len(body) + MAC_BYTES)
+    return header + body + proof(key, "horo call", header + body)
 
 
 @dataclasses.dataclass
@@ -99,6 +104,7 @@ class Place:
     size: int
     purpose: int
     dialer: int = 2  # the port waits for this rank
+    number: int = 0  # of the connection among those of its purpose
     here: int = 1  # the port does not wait for this rank: it is connected, or never dials
 
 

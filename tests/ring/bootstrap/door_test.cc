@@ -2,11 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <stdexcept>
+#include <thread>
 
 #include "horo/base/auth.h"
 #include "horo/base/error.h"
+#include "horo/base/say.h"
 #include "ring/bootstrap/peer_info.h"
 #include "ring/os/socket.h"
 #include "ring/shm/arena.h"
@@ -30,6 +33,13 @@ Config on_host(const std::string& host, int rank) {
 
 std::string address_in(const Door& door) {
   return read_peer_infos(std::vector(1, door.card)).front().address;
+}
+
+void allow_many_descriptors() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 bool is_open(const std::string& address) {
@@ -59,6 +69,52 @@ TEST(Door, RanksConnectByTheirCardsAlone) {
     });
   }
   for (const auto& error : run_threads(ranks)) EXPECT_EQ(message_of(error), "");
+}
+
+// Silent connections to a door: as many at one time, because the thread replaces those that the rank closes.
+class Strangers {
+ public:
+  Strangers(const Door& door, std::size_t count) : address_(resolve(address_in(door), "test").front()) {
+    for (std::size_t i = 0; i < count; ++i) open_.push_back(dial(address_));
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) replace_closed();
+    });
+  }
+
+ private:
+  void replace_closed() {
+    for (Fd& one : open_) {
+      std::byte byte;
+      iovec part{&byte, 1};
+      if (receive_some(one.get(), {&part, 1}).ended) one = dial(address_);
+    }
+  }
+
+  Address address_;
+  std::vector<Fd> open_;
+  std::jthread thread_;
+};
+
+TEST(Door, StrangersAtADoorDoNotTakeThePlaceOfARank) {
+  allow_many_descriptors();
+  for (const std::size_t strangers : {600, 2000}) {
+    std::vector<Config> configs;
+    std::vector<Door> doors;
+    Cards cards;
+    std::vector<std::function<void()>> ranks;
+    for (const int rank : {0, 1, 2, 3}) {
+      configs.push_back(on_host(say("host", rank), rank));
+      configs.back().size = 4;
+      configs.back().key.emplace().fill(std::byte{5});
+      doors.push_back(doors_of(configs.back())());
+      cards.push_back(doors.back().card);
+    }
+    const Strangers at_the_door(doors[0], strangers);
+    for (std::size_t rank = 0; rank < configs.size(); ++rank) {
+      ranks.push_back([&, rank] { connect_doors(configs[rank], 1, doors[rank], cards); });
+    }
+    for (const auto& error : run_threads(ranks)) EXPECT_EQ(message_of(error), "") << strangers;
+  }
 }
 
 TEST(Door, IsOpenAsLongAsItExists) {

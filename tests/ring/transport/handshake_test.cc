@@ -40,10 +40,11 @@ void deliver(Handshake& to, const Bytes& bytes) {
 
 void run_handshake(
     Handshake& dialer, Handshake& acceptor, const Tamper& tamper = [](int, Bytes&) {}) {
-  for (int message = 0; message < 3; ++message) {
-    Bytes bytes = (message == 1 ? acceptor : dialer).take_output();
+  for (int message = 0; message < 4; ++message) {
+    Bytes bytes = (message % 2 == 1 ? acceptor : dialer).take_output();
     tamper(message, bytes);
-    deliver(message == 1 ? dialer : acceptor, bytes);
+    deliver(message % 2 == 1 ? dialer : acceptor, bytes);
+    if (acceptor.is_proved()) acceptor.admit();
   }
 }
 
@@ -60,11 +61,40 @@ TEST(Handshake, BothSidesLearnTheIdentityOfThePeer) {
   EXPECT_EQ(dialer.wants() + acceptor.wants(), 0u);
 }
 
+TEST(Handshake, TheDialerIsConnectedWhenItIsAdmitted) {
+  auto dialer = Handshake::dialing(identity(2), 0, Purpose::kControl);
+  auto acceptor = Handshake::accepting(identity(0));
+  deliver(acceptor, dialer.take_output());
+  deliver(dialer, acceptor.take_output());
+  EXPECT_TRUE(dialer.awaits_admission());
+  deliver(acceptor, dialer.take_output());
+  EXPECT_TRUE(acceptor.is_proved());
+  EXPECT_TRUE(acceptor.take_output().empty());
+  EXPECT_FALSE(dialer.is_done() || acceptor.is_done());
+  acceptor.admit();
+  deliver(dialer, acceptor.take_output());
+  EXPECT_TRUE(dialer.is_done() && acceptor.is_done());
+}
+
+TEST(Handshake, OnlyTheKeyMakesAFirstHelloACallAndAnotherKeyIsToldTheDialer) {
+  for (const int key : {1, 2}) {
+    auto dialer = Handshake::dialing(identity(2, static_cast<std::uint8_t>(key)), 0, Purpose::kControl);
+    auto acceptor = Handshake::accepting(identity(0));
+    EXPECT_FALSE(acceptor.is_called());
+    deliver(acceptor, dialer.take_output());
+    EXPECT_EQ(acceptor.is_called(), key == 1);
+    const Bytes answer = acceptor.take_output();
+    if (key == 2) {
+      EXPECT_THROW(deliver(dialer, answer), ProtocolError);
+    }
+  }
+}
+
 void expect_refused(const Identity& dials, const Identity& accepts, int to = 0) {
   auto dialer = Handshake::dialing(dials, to, Purpose::kData);
   auto acceptor = Handshake::accepting(accepts);
   EXPECT_THROW(run_handshake(dialer, acceptor), ProtocolError);
-  EXPECT_FALSE(acceptor.is_done());
+  EXPECT_FALSE(acceptor.is_proved() || acceptor.is_done());
 }
 
 TEST(Handshake, AnotherKeyJobEpochSizeOrRankIsRefused) {
@@ -86,8 +116,8 @@ TEST(Handshake, AnotherKeyJobEpochSizeOrRankIsRefused) {
 }
 
 TEST(Handshake, EveryFlippedBitOfEveryMessageIsDetected) {
-  for (int message = 0; message < 3; ++message) {
-    for (std::size_t bit = 0; bit < 8 * (kFrameBytes + 64); ++bit) {
+  for (int message = 0; message < 4; ++message) {
+    for (std::size_t bit = 0; bit < 8 * (kFrameBytes + 96); ++bit) {
       auto dialer = Handshake::dialing(identity(2), 0, Purpose::kData);
       auto acceptor = Handshake::accepting(identity(0));
       bool flipped = false;
@@ -100,7 +130,8 @@ TEST(Handshake, EveryFlippedBitOfEveryMessageIsDetected) {
         run_handshake(dialer, acceptor, flip);
       } catch (const ProtocolError&) {
       }
-      EXPECT_EQ(acceptor.is_done(), !flipped) << "message " << message << " bit " << bit;
+      EXPECT_EQ(dialer.is_done(), !flipped) << "message " << message << " bit " << bit;
+      EXPECT_EQ(acceptor.is_done(), !flipped || message == 3) << "message " << message << " bit " << bit;
     }
   }
 }
@@ -110,7 +141,7 @@ TEST(Handshake, ForgedHeadersWithValidChecksumsAreDetected) {
   const std::function<void(Frame&)> forgeries[] = {
       [](Frame& f) { f.from = 3; }, [](Frame& f) { f.incarnation ^= 1; }, [](Frame& f) { f.epoch ^= 1; },
       [](Frame& f) { f.job ^= 1; }, [](Frame& f) { f.channel = 7; },      [](Frame& f) { f.kind = FrameKind::kData; }};
-  for (int message = 0; message < 3; ++message) {
+  for (int message = 0; message < 4; ++message) {
     for (const auto& forge : forgeries) {
       auto dialer = Handshake::dialing(identity(2), 0, Purpose::kData);
       auto acceptor = Handshake::accepting(identity(0));
@@ -125,7 +156,8 @@ TEST(Handshake, ForgedHeadersWithValidChecksumsAreDetected) {
         run_handshake(dialer, acceptor, tamper);
       } catch (const ProtocolError&) {
       }
-      EXPECT_FALSE(acceptor.is_done()) << message;
+      EXPECT_FALSE(dialer.is_done()) << message;
+      EXPECT_EQ(acceptor.is_done(), message == 3) << message;
     }
   }
 }
@@ -148,7 +180,7 @@ TEST(Handshake, ARecordedHandshakeIsNotAcceptedAgain) {
   auto again = Handshake::accepting(identity(0));
   deliver(again, first);
   EXPECT_THROW(deliver(again, third), ProtocolError);
-  EXPECT_FALSE(again.is_done());
+  EXPECT_FALSE(again.is_proved());
 }
 
 TEST(Handshake, RandomBytesAreNeverAcceptedAndRequestLittleMemory) {
@@ -173,7 +205,7 @@ TEST(Handshake, RandomBytesAreNeverAcceptedAndRequestLittleMemory) {
       }
     } catch (const ProtocolError&) {
     }
-    EXPECT_FALSE(acceptor.is_done());
+    EXPECT_FALSE(acceptor.is_proved() || acceptor.is_done());
   }
 }
 
