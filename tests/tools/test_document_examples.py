@@ -73,6 +73,8 @@ def command_lines():
 def test_every_command_line_of_the_documents_is_accepted(tmp_path):
     (tmp_path / "key").write_bytes(bytes(32))
     (tmp_path / "key").chmod(0o600)
+    ((_, options),) = blocks(ROOT / "docs/launch.md", "yaml")
+    (tmp_path / "job.yaml").write_text(options)
     lines = list(command_lines())
     assert len(lines) >= 15
     address, refused = ranks.free_address(), []
@@ -99,7 +101,8 @@ def options_of_the_help():
 
 @pytest.fixture(scope="module")
 def launch_page():
-    rows = (ROOT / "docs/launch.md").read_text().splitlines()
+    text = re.sub(r"^## Words of torchrun\n.*?(?=^## )", "", (ROOT / "docs/launch.md").read_text(), flags=re.M | re.S)
+    rows = text.splitlines()
     return {word for row in rows if row.startswith("| `-") for word in re.findall(r"`(-[-\w]+)", row.split(" | ")[0])}
 
 
