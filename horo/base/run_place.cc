@@ -110,7 +110,7 @@ RunStart::RunStart(const Config& config) : config_(config) {
 }
 
 void RunStart::check() const {
-  if (!table_ || config_.guard_fd >= 0) return;
+  if (!table_) return;
   const RunTable& table = *table_;
   const int own = table.starts(config_.local_rank);
   for (int local = 0; local < table.ranks(); ++local) {

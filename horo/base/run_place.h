@@ -32,7 +32,7 @@ class RunStart {
  public:
   // Does nothing if the config's job is not one of a `horo run` above.
   explicit RunStart(const Config& config);
-  // Throws PeerLost if a rank of this host has ended and cannot be connected any more. Elastic jobs decide themselves.
+  // Throws PeerLost if a rank of this host has ended and cannot be connected any more.
   void check() const;
   void done();
 

@@ -87,6 +87,14 @@ def test_a_rank_that_fails_before_init_is_told_when_it_ends():
     assert done.returncode == 7 and "rank 2 has ended (exit code 7) without horo.init()" in done.stderr
 
 
+def test_an_elastic_job_begins_at_once_without_a_rank_that_ends_without_init():
+    begun = time.monotonic()
+    program = ENDS_EARLY.format(early=1, code=0) + "print(h.size())"
+    done = run(3, program, options=["--start-timeout", str(DEADLINE_S), "--min-np", "2"])
+    assert time.monotonic() - begun < DEADLINE_S / 2
+    assert lines_of(done) == ["[0] 2", "[2] 2"] and "rank 1 left" in done.stderr
+
+
 def test_a_rank_that_does_not_begin_again_is_told_when_it_ends():
     program = """
 import horo.numpy as h

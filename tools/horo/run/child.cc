@@ -56,7 +56,7 @@ struct Ends {
   int failure;
 };
 
-enum class Stage { kPrepare, kFolder, kExec };
+enum class Stage { kPrepare, kBind, kFolder, kExec };
 
 // Sent by the child if it cannot execute the program.
 struct StartReport {
@@ -89,26 +89,32 @@ bool prepare(const Program& program, const Ends& ends) {
     if (::fcntl(fd, F_SETFD, 0) != 0) return false;
   }
   if (program.process_word != nullptr) program.process_word->store(::getpid(), std::memory_order_release);
-  return bind_to(program.cores);
+  return true;
 }
 
 struct Pointers {
   std::vector<char*> arguments, environment;
 };
 
+[[noreturn]] void report_failure(StartReport report, const Ends& ends) {
+  report.error = errno;
+  [[maybe_unused]] const ssize_t wrote = ::write(ends.failure, &report, sizeof(report));
+  ::_exit(127);
+}
+
 [[noreturn]] void exec_program(const Program& program, const Pointers& pointers, const Ends& ends) {
   reset_signals();
   StartReport report;
   if (prepare(program, ends)) {
+    report.stage = Stage::kBind;
+    if (!bind_to(program.cores) && program.must_bind) report_failure(report, ends);
     report.stage = Stage::kFolder;
     if (program.folder.empty() || ::chdir(program.folder.c_str()) == 0) {
       report.stage = Stage::kExec;
       ::execvpe(pointers.arguments[0], pointers.arguments.data(), pointers.environment.data());
     }
   }
-  report.error = errno;
-  [[maybe_unused]] const ssize_t wrote = ::write(ends.failure, &report, sizeof(report));
-  ::_exit(127);
+  report_failure(report, ends);
 }
 
 // Blocks until the child has called exec or failed. error 0: exec succeeded.
@@ -125,6 +131,10 @@ StartReport read_report(int fd) {
   const std::string& name = program.arguments[0];
   const std::string why = std::strerror(report.error);
   if (report.stage == Stage::kFolder) throw StartFailed(2, "--cwd " + program.folder + ": " + why);
+  if (report.stage == Stage::kBind) {
+    throw StartFailed(
+        126, "--bind-to core: sched_setaffinity: " + why + "; a sandbox may refuse it: expected --bind-to none");
+  }
   const std::string text = "cannot start \"" + name + "\": " + why;
   if (report.stage == Stage::kPrepare) throw StartFailed(126, text);
   if (report.error == EACCES) {

@@ -21,6 +21,7 @@ struct Program {
   std::vector<int> cores;                             // its affinity; empty: this process's
   int input = -1;                                     // its stdin; -1: empty
   std::atomic<std::int32_t>* process_word = nullptr;  // shared memory that gets its number before it runs
+  bool must_bind = false;                             // without the affinity, which a sandbox may refuse, it fails
 };
 
 struct Child {

@@ -118,6 +118,7 @@ int RankSupervisor::run() {
 void RankSupervisor::start_rank(int local_rank) {
   Program program{
       launch_.command, world_.environment(local_rank), {world_.key_fd()}, launch_.cwd, world_.cores(local_rank)};
+  program.must_bind = launch_.binding == CoreBinding::kCore;
   const int number = launch_.first_rank() + local_rank;
   const Descriptor socket = elastic_ ? elastic_->connect(number, program) : Descriptor();
   if (RunTable* table = world_.table()) {
