@@ -1,16 +1,16 @@
-// The loops of the kernels, included by one source file per instruction set. Inputs are processed in blocks that fit
-// into the first-level cache: the canonical tree runs as a program on a small stack of accumulator blocks, so every
-// input is read once and the output is written once, for any number of ranks. The loops have no branches and no
-// aliasing, so compilers vectorize them. Sums of the usual gradients stay in vector registers instead (simd.h). The
-// bits of the result do not depend on the width of vectors or the order of blocks, because different elements are never
-// combined.
+// The loops of the kernels, included by one source file per instruction set. They have no branches and no aliasing, so
+// compilers vectorize them; they are not inlined, so each is compiled once. Sums of the usual gradients stay in vector
+// registers instead (simd.h). The bits of the result do not depend on the width of vectors or the order of blocks,
+// because different elements are never combined.
 //
 // Everything has internal linkage and the loops use nothing of the standard library, so that the linker cannot replace
 // the code for one instruction set by that for another.
 #pragma once
 
 #include "horo/base/check.h"
-#include "ring/reduce/element.h"
+#include "ring/reduce/blocks.h"
+#include "ring/reduce/dispatch.h"
+#include "ring/reduce/few.h"
 #include "ring/reduce/kernels.h"
 #include "ring/reduce/simd.h"
 
@@ -18,354 +18,177 @@ namespace horo {
 namespace {
 
 template <class Element>
-typename Element::Stored stored_at(const std::byte* data, std::size_t i) {
-  typename Element::Stored value;
-  std::memcpy(&value, data + i * sizeof(value), sizeof(value));
-  return value;
+inline constexpr bool kPartialsAreAlike = std::is_same_v<typename Element::Stored, typename Element::Accumulator>;
+
+template <class Element>
+[[gnu::noinline]] void load(typename Element::Accumulator* __restrict to, const std::byte* __restrict in,
+                            std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = Element::load(stored_at<Element>(in, i));
 }
 
 template <class Element>
-void load(typename Element::Accumulator* __restrict to, const std::byte* __restrict in, std::size_t count,
-          double factor) {
-  if (factor == 1.0) {
-    for (std::size_t i = 0; i < count; ++i) to[i] = Element::load(stored_at<Element>(in, i));
+[[gnu::noinline]] void load_scaled(typename Element::Accumulator* __restrict to, const std::byte* __restrict in,
+                                   std::size_t count, double factor) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = Element::scaled(Element::load(stored_at<Element>(in, i)), factor);
+}
+
+template <class Element>
+void load_block(std::byte* to, const std::byte* in, std::size_t count, double factor) {
+  auto* const accumulators = reinterpret_cast<typename Element::Accumulator*>(to);
+  if (factor != 1.0) {
+    load_scaled<Element>(accumulators, in, count, factor);
+  } else if constexpr (kPartialsAreAlike<Element>) {
+    std::memcpy(to, in, count * sizeof(typename Element::Stored));
   } else {
-    for (std::size_t i = 0; i < count; ++i) to[i] = Element::scaled(Element::load(stored_at<Element>(in, i)), factor);
+    load<Element>(accumulators, in, count);
   }
 }
 
 template <class Op, class T>
-void join(T* __restrict a, const T* __restrict b, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) a[i] = Op::template apply<T>(a[i], b[i]);
+[[gnu::noinline]] void join(T* __restrict a, const std::byte* __restrict b, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, b + i * sizeof(value), sizeof(value));
+    a[i] = Op::template apply<T>(a[i], value);
+  }
+}
+
+template <class Op, class T>
+void join_block(std::byte* to, const std::byte* accumulators, std::size_t count) {
+  join<Op>(reinterpret_cast<T*>(to), accumulators, count);
 }
 
 template <class Element, class Op>
-void join_input(typename Element::Accumulator* __restrict a, const std::byte* __restrict in, std::size_t count) {
+[[gnu::noinline]] void join_input(typename Element::Accumulator* __restrict a, const std::byte* __restrict in,
+                                  std::size_t count) {
   using T = typename Element::Accumulator;
   for (std::size_t i = 0; i < count; ++i) a[i] = Op::template apply<T>(a[i], Element::load(stored_at<Element>(in, i)));
 }
 
+template <class Element, class Op>
+void join_input_block(std::byte* to, const std::byte* in, std::size_t count) {
+  join_input<Element, Op>(reinterpret_cast<typename Element::Accumulator*>(to), in, count);
+}
+
 template <class Element>
-void store(const typename Element::Accumulator* __restrict from, std::byte* __restrict out, std::size_t count,
-           const Scaling& scaling) {
-  using Stored = typename Element::Stored;
-  const auto put = [out](std::size_t i, Stored value) { std::memcpy(out + i * sizeof(value), &value, sizeof(value)); };
-  if (scaling.divisor == 1.0 && scaling.postscale == 1.0) {
-    for (std::size_t i = 0; i < count; ++i) put(i, Element::store(from[i]));
-  } else {
-    for (std::size_t i = 0; i < count; ++i) {
-      put(i, Element::store(Element::finished(from[i], scaling.divisor, scaling.postscale)));
-    }
-  }
+void put(std::byte* out, std::size_t i, typename Element::Accumulator value) {
+  const typename Element::Stored stored = Element::store(value);
+  std::memcpy(out + i * sizeof(stored), &stored, sizeof(stored));
 }
 
-// Calls f with a value of the element type.
-template <class F>
-void with_element(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kUint8:
-      return f(IntElement<std::uint8_t>{});
-    case DType::kInt8:
-      return f(IntElement<std::int8_t>{});
-    case DType::kUint16:
-      return f(IntElement<std::uint16_t>{});
-    case DType::kInt16:
-      return f(IntElement<std::int16_t>{});
-    case DType::kUint32:
-      return f(IntElement<std::uint32_t>{});
-    case DType::kInt32:
-      return f(IntElement<std::int32_t>{});
-    case DType::kUint64:
-      return f(IntElement<std::uint64_t>{});
-    case DType::kInt64:
-      return f(IntElement<std::int64_t>{});
-    case DType::kFloat16:
-      return f(Float16Element{});
-    case DType::kFloat32:
-      return f(FloatElement<float>{});
-    case DType::kFloat64:
-      return f(FloatElement<double>{});
-    case DType::kBool:
-      return f(BoolElement{});
-    case DType::kBFloat16:
-      return f(BFloat16Element{});
-    case DType::kFloat8E4m3:
-      return f(Float8E4m3Element{});
-    case DType::kFloat8E5m2:
-      return f(Float8E5m2Element{});
-    case DType::kComplex64:
-      return f(ComplexElement<float>{});
-    case DType::kComplex128:
-      return f(ComplexElement<double>{});
-  }
-  HORO_CHECK(!"a known element type");
+template <class Element>
+[[gnu::noinline]] void store(const typename Element::Accumulator* __restrict from, std::byte* __restrict out,
+                             std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) put<Element>(out, i, from[i]);
 }
 
-template <class F>
-void with_op(ReduceOp op, F f) {
-  switch (op) {
-    case ReduceOp::kAverage:
-    case ReduceOp::kSum:
-      return f(Sum{});
-    case ReduceOp::kMin:
-      return f(Min{});
-    case ReduceOp::kMax:
-      return f(Max{});
-    case ReduceOp::kProduct:
-      return f(Product{});
-    case ReduceOp::kBitAnd:
-      return f(BitAnd{});
-    case ReduceOp::kBitOr:
-      return f(BitOr{});
-    case ReduceOp::kBitXor:
-      return f(BitXor{});
-    case ReduceOp::kAdasum:
-    case ReduceOp::kCustom:
-      break;
-  }
-  HORO_CHECK(!"a known operation");
+template <class Element>
+[[gnu::noinline]] void store_finished(const typename Element::Accumulator* __restrict from, std::byte* __restrict out,
+                                      std::size_t count, double divisor, double postscale) {
+  for (std::size_t i = 0; i < count; ++i) put<Element>(out, i, Element::finished(from[i], divisor, postscale));
 }
 
-// Partial results are stored in the accumulator type.
-template <class T>
-struct PartialElement {
-  using Stored = T;
-  using Accumulator = T;
-  static T load(T stored) { return stored; }
-  static T store(T value) { return value; }
-  static T scaled(T value, double /*factor*/) { return value; }
-  static T finished(T value, double /*divisor*/, double /*postscale*/) { return value; }
-};
-
-// Calls f with the number of inputs, which is that of a regular tree, as a std::integral_constant.
-template <class F>
-void with_inputs(int inputs, F f) {
-  if (inputs == 2) return f(std::integral_constant<int, 2>{});
-  if (inputs == 3) return f(std::integral_constant<int, 3>{});
-  if (inputs == 4) return f(std::integral_constant<int, 4>{});
-  return f(std::integral_constant<int, 8>{});
+template <class Element>
+void store_block(const std::byte* from, std::byte* out, std::size_t count, const Scaling& scaling) {
+  const auto* const accumulators = reinterpret_cast<const typename Element::Accumulator*>(from);
+  if (scaling.divisor == 1.0 && scaling.postscale == 1.0) return store<Element>(accumulators, out, count);
+  store_finished<Element>(accumulators, out, count, scaling.divisor, scaling.postscale);
 }
 
-template <class Element, class Op, std::size_t kBytes>
-class TreeRunner {
- public:
+// The sums of an element type in vector registers.
+template <class Element, std::size_t kBytes>
+struct RegisterSums {
   using T = typename Element::Accumulator;
-  using Partial = PartialElement<T>;
   using L = SimdVector<Element, kBytes>;
-  static constexpr bool kHasVector = std::is_same_v<Op, Sum> && L::kWidth > 0;
+  static constexpr std::size_t kInBytes = sizeof(typename Element::Stored);
 
-  explicit TreeRunner(const TreeJob& job)
-      : job_(job), stack_(reinterpret_cast<T*>(job.stack)), scales_(job.scaling.prescale != 1.0) {}
-
-  // The function that sums a few elements of a regular tree one by one. Null if there are more elements, or if the tree
-  // is not regular.
-  //
-  // A caller has usually just written such a tensor word by word. A load of a whole register has to wait until all
-  // these stores have reached the cache; loads of single words do not.
-  TreeRun run_of_few() const {
-    constexpr std::size_t kFew = 6;
-    if (job_.count > kFew || job_.out_count > 1 || job_.to_partial || !is_regular()) return nullptr;
-    const bool is_finished = job_.scaling.divisor == 1.0 && job_.scaling.postscale == 1.0;
+  // The function that sums a regular tree as a whole. Null if the tree is not regular.
+  static TreeRun run_of(const TreeJob& job) {
+    if (!is_regular_and_plain(job, kPartialsAreAlike<Element>)) return nullptr;
+    if (job.to_partial && !kPartialsAreAlike<Element>) return nullptr;
+    const bool scaled = !job.to_partial && (job.scaling.divisor != 1.0 || job.scaling.postscale != 1.0);
+    if (scaled && !L::kScales) return nullptr;
     TreeRun run = nullptr;
-    with_inputs(job_.regular, [&](auto inputs) { run = is_finished ? sum_few<inputs, false> : sum_few<inputs, true>; });
+    with_inputs(job.regular, [&](auto inputs) {
+      if (job.out_count == 1) {
+        run = run_of<inputs, 1>(scaled);
+      } else if (job.out_count == 2) {
+        run = run_of<inputs, 2>(scaled);
+      } else if (job.out_count == static_cast<std::size_t>(inputs)) {
+        run = run_of<inputs, inputs>(scaled);
+      }
+    });
     return run;
   }
 
-  // Runs the whole tree in registers. Returns false, without an effect, if that is not possible.
-  bool run_in_registers() const {
-    if (!is_regular() || (job_.to_partial && !kPartialsAreAlike)) return false;
-    const bool is_finished = job_.to_partial || (job_.scaling.divisor == 1.0 && job_.scaling.postscale == 1.0);
-    if constexpr (kHasVector) {
-      if (!L::kScales && !is_finished) return false;
-      if (job_.out_count > 2 && job_.out_count != static_cast<std::size_t>(job_.regular)) return false;
-      with_inputs(job_.regular, [&](auto inputs) { is_finished ? sum<inputs, false>() : sum<inputs, true>(); });
-    }
-    return kHasVector;
-  }
-
-  // The sum of elements [begin, begin + count), count <= kKernelBlock.
-  const T* run(std::size_t begin, std::size_t count) {
-    std::size_t used = 0;
-    const auto top = [&] { return stack_ + (used - 1) * kKernelBlock; };
-    for (std::size_t at = 0; at < job_.steps; ++at) {
-      if (job_.tree[at].input == TreeStep::kJoin) {
-        --used;
-        join<Op>(top(), top() + kKernelBlock, count);
-      } else if (joins(at + 1)) {
-        fold(top(), input(at), begin, count);
-        ++at;
-      } else if (const RegularTree* regular = regular_at(at)) {
-        ++used;
-        push_sum(top(), *regular, at, begin, count);
-        at += steps_of(*regular) - 1;
-      } else {
-        ++used;
-        push(top(), input(at), begin, count);
-      }
-    }
-    return stack_;
+  // The accumulators of a regular tree: BlockLoops::sum.
+  static void push(std::byte* to, const std::byte* const* in, int inputs, std::size_t count) {
+    with_inputs(inputs, [&](auto number) {
+      sum_in_registers<L, number, 1, kInBytes, sizeof(T)>(
+          in, &to, count, [](std::byte* place, const typename L::Value& value) { put_vector(place, value); });
+    });
   }
 
  private:
-  static constexpr std::size_t kInBytes = sizeof(typename Element::Stored);
-  static constexpr bool kPartialsAreAlike = std::is_same_v<typename Element::Stored, T>;
-
-  bool joins(std::size_t at) const { return at < job_.steps && job_.tree[at].input == TreeStep::kJoin; }
-  const TreeInput& input(std::size_t at) const { return job_.inputs[job_.tree[at].input]; }
-  bool is_plain(const TreeInput& input) const { return input.partial ? kPartialsAreAlike : !scales_; }
-
-  static std::size_t steps_of(const RegularTree& regular) { return static_cast<std::size_t>(2 * regular.inputs - 1); }
-
-  // The largest regular tree that begins at this step of the program; null if there is none, or if the type has no
-  // vector form.
-  const RegularTree* regular_at(std::size_t at) const {
-    if constexpr (kHasVector) {
-      for (const RegularTree& regular : kRegularTrees) {
-        if (fits(regular, at)) return &regular;
-      }
-    }
-    return nullptr;
+  template <int kInputs, int kOuts>
+  static TreeRun run_of(bool scaled) {
+    return scaled ? sum<kInputs, kOuts, L::kScales> : sum<kInputs, kOuts, false>;
   }
 
-  bool fits(const RegularTree& regular, std::size_t at) const {
-    const std::size_t steps = steps_of(regular);
-    if (at + steps > job_.steps) return false;
-    for (std::size_t i = 0; i < steps; ++i) {
-      if (joins(at + i) != (regular.program[i] == 'j')) return false;
-      if (!joins(at + i) && !is_plain(input(at + i))) return false;
-    }
-    return true;
-  }
-
-  bool is_regular() const {
-    for (int k = 0; k < job_.regular; ++k) {
-      if (!is_plain(job_.inputs[k])) return false;
-    }
-    return job_.regular > 0;
-  }
-
-  // Sums the values in the regular tree over kInputs contributors.
-  template <int kInputs>
-  static T sum_of_values(const T* values) {
-    if constexpr (kInputs == 1) {
-      return values[0];
-    } else {
-      constexpr int kLeft = std::bit_floor(static_cast<unsigned>(kInputs - 1));
-      return Op::template apply<T>(sum_of_values<kLeft>(values), sum_of_values<kInputs - kLeft>(values + kLeft));
-    }
-  }
-
-  template <int kInputs, bool kScaled>
-  static void sum_few(const TreeJob& job) {
-    for (std::size_t i = 0; i < job.count; ++i) {
-      T values[kInputs];
-      for (int k = 0; k < kInputs; ++k) values[k] = Element::load(stored_at<Element>(job.inputs[k].data, i));
-      T sum = sum_of_values<kInputs>(values);
-      if constexpr (kScaled) sum = Element::finished(sum, job.scaling.divisor, job.scaling.postscale);
-      const typename Element::Stored out = Element::store(sum);
-      std::memcpy(job.outs[0] + i * kInBytes, &out, kInBytes);
-    }
-  }
-
-  static const std::byte* place(const TreeInput& input, std::size_t begin) {
-    return input.data + begin * (input.partial ? sizeof(T) : kInBytes);
-  }
-
-  template <int kInputs>
-  void gather(const std::byte** from, std::size_t at, std::size_t begin) const {
-    for (int k = 0; k < kInputs; ++at) {
-      if (!joins(at)) from[k++] = place(input(at), begin);
-    }
-  }
-
-  template <int kInputs, bool kScaled>
-  void sum() const {
+  template <int kInputs, int kOuts, bool kScaled>
+  static void sum(const TreeJob& job) {
     const std::byte* from[kInputs];
-    for (int k = 0; k < kInputs; ++k) from[k] = job_.inputs[k].data;
-    const auto put = [scaling = job_.scaling](std::byte* to, const typename L::Value& value) {
-      if constexpr (kScaled && L::kScales) {
+    for (int k = 0; k < kInputs; ++k) from[k] = job.inputs[k].data;
+    const auto put = [scaling = job.scaling](std::byte* to, const typename L::Value& value) {
+      if constexpr (kScaled) {
         L::store(to, L::finished(value, scaling));
       } else {
         static_cast<void>(scaling);  // clang warns about unused captures
         L::store(to, value);
       }
     };
-    if (job_.out_count == 1) {
-      sum_in_registers<L, kInputs, 1, kInBytes, kInBytes>(from, job_.outs, job_.count, put);
-    } else if (job_.out_count == 2) {
-      sum_in_registers<L, kInputs, 2, kInBytes, kInBytes>(from, job_.outs, job_.count, put);
-    } else {
-      sum_in_registers<L, kInputs, kInputs, kInBytes, kInBytes>(from, job_.outs, job_.count, put);
-    }
+    sum_in_registers<L, kInputs, kOuts, kInBytes, kInBytes>(from, job.outs, job.count, put);
   }
-
-  void push_sum(T* top, const RegularTree& regular, std::size_t at, std::size_t begin, std::size_t count) const {
-    if constexpr (kHasVector) {
-      with_inputs(regular.inputs, [&](auto inputs) {
-        const std::byte* from[inputs];
-        gather<inputs>(from, at, begin);
-        std::byte* const out = reinterpret_cast<std::byte*>(top);
-        sum_in_registers<L, inputs, 1, kInBytes, sizeof(T)>(
-            from, &out, count, [](std::byte* to, const typename L::Value& value) { put_vector(to, value); });
-      });
-    }
-  }
-
-  void push(T* top, const TreeInput& input, std::size_t begin, std::size_t count) const {
-    if (input.partial) return load<Partial>(top, place(input, begin), count, 1.0);
-    load<Element>(top, place(input, begin), count, job_.scaling.prescale);
-  }
-
-  // Joins a leaf with the top of the stack. The leaf needs a block of the stack only if it is scaled.
-  void fold(T* top, const TreeInput& input, std::size_t begin, std::size_t count) const {
-    if (input.partial) return join_input<Partial, Op>(top, place(input, begin), count);
-    if (!scales_) return join_input<Element, Op>(top, place(input, begin), count);
-    load<Element>(top + kKernelBlock, place(input, begin), count, job_.scaling.prescale);
-    join<Op>(top, top + kKernelBlock, count);
-  }
-
-  const TreeJob& job_;
-  T* stack_;
-  const bool scales_;
 };
 
-// Calls f(begin, count) for each block of `total` elements.
-template <class F>
-void for_blocks(std::size_t total, F f) {
-  for (std::size_t begin = 0; begin < total; begin += kKernelBlock) {
-    f(begin, total - begin < kKernelBlock ? total - begin : kKernelBlock);
+template <class Element, class Op, std::size_t kBytes>
+inline constexpr bool kHasVector = std::is_same_v<Op, Sum>&& SimdVector<Element, kBytes>::kWidth > 0;
+
+template <class Element, class Op, std::size_t kBytes>
+constexpr BlockLoops loops_of() {
+  using T = typename Alike<Op, typename Element::Accumulator>::Type;
+  BlockLoops loops{};
+  loops.stored_bytes = sizeof(typename Element::Stored);
+  loops.accumulator_bytes = sizeof(T);
+  loops.alike = kPartialsAreAlike<Element>;
+  loops.load = load_block<Element>;
+  loops.join = loops.join_input = join_block<Op, T>;
+  if constexpr (!kPartialsAreAlike<Element>) loops.join_input = join_input_block<Element, Op>;
+  loops.store = store_block<Element>;
+  if constexpr (kHasVector<Element, Op, kBytes>) {
+    loops.sum = RegisterSums<typename Alike<Op, Element>::Type, kBytes>::push;
   }
+  return loops;
 }
 
-// Not inlined: setting up its large frame takes longer than summing a few elements.
 template <class Element, class Op, std::size_t kBytes>
-__attribute__((noinline)) void run_blocks(const TreeJob& job) {
-  using T = typename Element::Accumulator;
-  const Scaling finish{1.0, job.scaling.postscale, job.scaling.divisor};
-  TreeRunner<Element, Op, kBytes> runner(job);
-  if (runner.run_in_registers()) return;
-  for_blocks(job.count, [&](std::size_t begin, std::size_t n) {
-    const T* sum = runner.run(begin, n);
-    const std::size_t width = job.to_partial ? sizeof(T) : sizeof(typename Element::Stored);
-    std::byte* const out = job.outs[0] + begin * width;
-    if (job.to_partial) {
-      store<PartialElement<T>>(sum, out, n, Scaling{});
-    } else {
-      store<Element>(sum, out, n, finish);
-    }
-    for (std::size_t k = 1; k < job.out_count; ++k) std::memcpy(job.outs[k] + begin * width, out, n * width);
-  });
+void run_in_blocks(const TreeJob& job) {
+  static constexpr BlockLoops kLoops = loops_of<Element, Op, kBytes>();
+  run_blocks(kLoops, job);
 }
 
 template <class Element, class Op, std::size_t kBytes>
 TreeRun run_for(const TreeJob& job) {
-  const TreeRun few = TreeRunner<Element, Op, kBytes>(job).run_of_few();
-  return few != nullptr ? few : run_blocks<Element, Op, kBytes>;
+  if constexpr (kHasVector<Element, Op, kBytes>) {
+    if (const TreeRun sum = RegisterSums<typename Alike<Op, Element>::Type, kBytes>::run_of(job)) return sum;
+  }
+  return run_in_blocks<Element, Op, kBytes>;
 }
 
 // kBytes: size of a vector register; 0: no vectors.
 template <std::size_t kBytes>
 TreeRun tree_run(DType dtype, ReduceOp op, const TreeJob& job) {
+  if (const TreeRun few = run_of_few(dtype, op, job)) return few;
   TreeRun run = nullptr;
   with_element(dtype, [&](auto element) {
     using Element = decltype(element);

@@ -161,6 +161,22 @@ typename L::Value sum_of(const std::byte* const* inputs, std::size_t at_byte) {
   }
 }
 
+// The last elements of inputs and outputs, fewer than a register has: copied into whole registers, and back.
+template <std::size_t kBytes>
+[[gnu::noinline]] void gather_rest(std::byte (*registers)[kBytes], const std::byte* const* from, int inputs,
+                                   std::size_t begin, std::size_t bytes) {
+  for (int k = 0; k < inputs; ++k) {
+    std::memset(registers[k], 0, kBytes);
+    copy_few<kBytes>(registers[k], from[k] + begin, bytes);
+  }
+}
+
+template <std::size_t kBytes>
+[[gnu::noinline]] void scatter_rest(std::byte* const* to, int outs, const std::byte* result, std::size_t begin,
+                                    std::size_t bytes) {
+  for (int k = 0; k < outs; ++k) copy_few<kBytes>(to[k] + begin, result, bytes);
+}
+
 // Sums kInputs inputs and calls put(address, value) for each register and each of `outs`, whose elements have
 // kOutBytes. All inputs of a register are loaded before its results are stored, so an output may be an input with
 // elements of the same size.
@@ -177,14 +193,11 @@ void sum_in_registers(const std::byte* const* inputs, std::byte* const* outs, st
     for (int k = 0; k < kOuts; ++k) put(to[k] + i * kOutBytes, value);
   }
   if (i == count) return;
-  const std::size_t rest = count - i;
-  std::byte in_rest[kInputs][kWidth * kInBytes] = {}, out_rest[kWidth * kOutBytes];
-  for (int k = 0; k < kInputs; ++k) {
-    copy_few<kWidth * kInBytes>(in_rest[k], from[k] + i * kInBytes, rest * kInBytes);
-    from[k] = in_rest[k];
-  }
+  std::byte in_rest[kInputs][kWidth * kInBytes], out_rest[kWidth * kOutBytes];
+  gather_rest<kWidth * kInBytes>(in_rest, inputs, kInputs, i * kInBytes, (count - i) * kInBytes);
+  for (int k = 0; k < kInputs; ++k) from[k] = in_rest[k];
   put(out_rest, sum_of<L, kInputs>(from, 0));
-  for (int k = 0; k < kOuts; ++k) copy_few<kWidth * kOutBytes>(to[k] + i * kOutBytes, out_rest, rest * kOutBytes);
+  scatter_rest<kWidth * kOutBytes>(outs, kOuts, out_rest, i * kOutBytes, (count - i) * kOutBytes);
 }
 
 // memcpy() for large copies. glibc copies them with one instruction (rep movsb), which on some processors (AMD Zen 3
