@@ -1,0 +1,52 @@
+# Everything that the build needs and does not find is named in one message, before anything is compiled.
+
+set(lacking_names)
+set(lacking_packages)
+
+# horo_needs(NAME PACKAGE [HEADER header] [PROGRAM program...]): PACKAGE is the name in Debian and Ubuntu.
+macro(horo_needs name package)
+  cmake_parse_arguments(NEED "" "HEADER" "PROGRAM" ${ARGN})
+  string(MAKE_C_IDENTIFIER "HORO_NEEDS_${package}" needed)
+  if(NEED_HEADER)
+    find_path(${needed} ${NEED_HEADER} NO_CACHE)
+  else()
+    find_program(${needed} NAMES ${NEED_PROGRAM} NO_CACHE)
+  endif()
+  if(NOT ${needed})
+    list(APPEND lacking_names "${name}")
+    list(APPEND lacking_packages ${package})
+  endif()
+endmacro()
+
+include(CheckLanguage)
+check_language(CXX)
+if(NOT CMAKE_CXX_COMPILER)
+  list(APPEND lacking_names "a C++20 compiler")
+  list(APPEND lacking_packages g++)
+endif()
+horo_needs("OpenSSL" libssl-dev HEADER openssl/evp.h)
+horo_needs("spdlog" libspdlog-dev HEADER spdlog/spdlog.h)
+horo_needs("fmt" libfmt-dev HEADER fmt/format.h)
+if(HORO_BUILD_TOOLS)
+  horo_needs("CLI11" libcli11-dev HEADER CLI/CLI.hpp)
+  horo_needs("libev" libev-dev HEADER ev.h)
+  horo_needs("protobuf" libprotobuf-dev HEADER google/protobuf/message.h)
+  horo_needs("protobuf's compiler" protobuf-compiler PROGRAM protoc)
+  horo_needs("gRPC" libgrpc++-dev HEADER grpcpp/grpcpp.h)
+  horo_needs("pkg-config" pkgconf PROGRAM pkg-config pkgconf)
+  horo_needs("gRPC's protobuf plugin" protobuf-compiler-grpc PROGRAM grpc_cpp_plugin)
+endif()
+horo_needs("nlohmann's JSON" nlohmann-json3-dev HEADER nlohmann/json.hpp)
+if(HORO_BUILD_TESTS)
+  horo_needs("GoogleTest" libgtest-dev HEADER gtest/gtest.h)
+  horo_needs("GoogleMock" libgmock-dev HEADER gmock/gmock.h)
+endif()
+
+if(lacking_packages)
+  list(JOIN lacking_names ", " lacking_names)
+  list(JOIN lacking_packages " " lacking_packages)
+  message(FATAL_ERROR
+    "  horo cannot be built. What is missing: ${lacking_names}.\n"
+    "  Debian and Ubuntu: apt-get install ${lacking_packages}\n"
+    "  Other systems: these libraries with their headers; docs/install.md has the names in some distributions.")
+endif()
