@@ -142,6 +142,9 @@ def test_horovods_spellings_mean_the_same(spelling):
 WRONG_WORDS = {
     "rnu": "unknown subcommand horo rnu; did you mean run?",
     "wrong-word": "unknown subcommand horo wrong-word; expected run, bench, doctor",
+    "train.py": "unknown subcommand horo train.py; did you mean horo run -n 4 train.py?",
+    "run -n 2 --verbose=3 true": "unknown option --verbose=3; --verbose has no value",
+    "bench all_reduce --dtype flaot32": "--dtype: flaot32 is unknown; did you mean float32?",
     "bench all_redcue": "unknown subcommand horo bench all_redcue; did you mean all_reduce?",
     "bench all_reduce --transport tpc": 'expected tcp, shm or auto, not "tpc"; did you mean tcp?',
     "bench net --rouns 3": "unknown option --rouns; did you mean --rounds?",
@@ -214,6 +217,13 @@ h.remove_process_set(h.add_process_set([0]))
     assert done.returncode == 0, done.stderr
     for text in ("all_reduce of up to", "process set 1 (", "process set 1 is removed"):
         assert text in done.stderr, done.stderr
+
+
+def test_too_few_descriptors_are_told_with_the_remedy():
+    for most in (8, 24):  # at the start, and for the ranks
+        limit = f"ulimit -n {most}; exec {HORO} run -n 8 true"
+        done = subprocess.run(["sh", "-c", limit], capture_output=True, text=True, timeout=DEADLINE_S)
+        assert done.returncode in (1, 126) and "Too many open files" in done.stderr and "ulimit -n 4096" in done.stderr
 
 
 def test_python_runs_the_executable_as_a_module():

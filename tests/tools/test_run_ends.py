@@ -145,6 +145,16 @@ def test_a_missing_program_is_127_and_named():
     assert done.returncode == 127 and 'cannot start "no-such-program"' in done.stderr and "PATH" in done.stderr
 
 
+def test_a_folder_and_a_missing_interpreter_are_named(tmp_path):
+    script = tmp_path / "tool"
+    script.write_text("#!/no/such/python -u\n")
+    script.chmod(0o755)
+    done = horo("run", "-n", 2, script)
+    assert done.returncode == 127 and "first line: /no/such/python -u" in " ".join(done.stderr.split())
+    done = horo("run", "-n", 2, tmp_path)
+    assert done.returncode == 126 and "it is a folder" in done.stderr
+
+
 def test_a_file_that_is_not_executable_is_126_with_a_remedy(tmp_path):
     script = tmp_path / "train"
     script.write_text("print(1)")

@@ -39,6 +39,10 @@ std::string full_name(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name() : full_name(*app.get_parent()) + " " + app.get_name();
 }
 
+bool is_program(const std::string& word) {
+  return word.ends_with(".py") || word.starts_with("python");
+}
+
 void check_option(const std::string& word, const CLI::App& app) {
   const std::string name = word.substr(0, word.find('='));
   if (name == "--help" && name != word) throw std::invalid_argument("unknown option " + word + "; --help has no value");
@@ -105,7 +109,8 @@ void check_words(std::vector<std::string>& words, const CLI::App& app) {
     if (word.starts_with("-") || names.empty()) continue;
     const CLI::App* next = subcommand_of(*current, word);
     if (next == nullptr) {
-      const std::string nearest = nearest_text(word, names);
+      std::string nearest = nearest_text(word, names);
+      if (current == &app && is_program(word)) nearest = "; did you mean horo run -n 4 " + word + "?";
       throw std::invalid_argument("unknown subcommand " + full_name(*current) + " " + word +
                                   (nearest.empty() ? "; expected " + list_text(names) : nearest));
     }

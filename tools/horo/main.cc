@@ -22,6 +22,7 @@
 #include "tools/horo/run/host_command.h"
 #include "tools/horo/run/hosts_launch.h"
 #include "tools/horo/run/lines.h"
+#include "tools/horo/run/remedies.h"
 #include "tools/horo/run/run_options.h"
 #include "tools/horo/run/run_words.h"
 #include "tools/horo/run/status_command.h"
@@ -118,7 +119,8 @@ void add_run(CLI::App& app, RunOptions& options) {
       R"(Each line of output is prefixed with "[rank] ". Ctrl-C is forwarded to the ranks; a second Ctrl-C kills
 them. When a rank fails, the others have 5 s to end; then they get SIGTERM, and SIGKILL 3 s later. At the end
 the first failure is reported. All processes that the ranks started end with the job. If OMP_NUM_THREADS is
-not set, the ranks get cores / ranks; sums inside torch depend on it.
+not set, the ranks get cores / ranks; sums inside torch depend on it. Standard input reaches every rank, unless it
+is a terminal. torchrun's options (--nproc-per-node, --standalone, -m, ...) and a bare train.py are understood.
 
 Exit code: that of the rank that failed first, or 128 + its signal; 124 timeout; 126 or 127 the program cannot
 be started; 2 wrong usage.
@@ -312,7 +314,7 @@ int main(int argc, char** argv) {
     std::cerr << horo::tools::folded(std::string("horo: ") + error.what() + "\n");
     return horo::tools::kUsage;
   } catch (const std::exception& error) {
-    std::cerr << horo::tools::folded(std::string("horo: ") + error.what() + "\n");
+    std::cerr << horo::tools::folded("horo: " + horo::tools::text_with_remedy(error) + "\n");
     return 1;
   }
 }

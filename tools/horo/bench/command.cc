@@ -109,6 +109,7 @@ int run_bench(const std::string& name, const BenchOptions& options, const std::v
     throw std::invalid_argument("--ranks " + options.ranks + ": --json and --csv take the results of one world");
   }
   if (name == "choice") return launch_choices(start, worlds, options);
+  words_of("--dtype", options.dtypes, words_for_dtype());  // before a process is started
   for (const int ranks : worlds) {
     start.ranks_by_host = {ranks};
     result = std::max(result, launch(start));

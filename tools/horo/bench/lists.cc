@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "horo/base/nearest.h"
+
 namespace horo::tools {
 namespace {
 
@@ -49,6 +51,8 @@ std::vector<std::string> words_of(const std::string& option, const std::string& 
   std::vector<std::string> words = split_list(text);
   for (auto word = words.begin(); word != words.end(); ++word) {
     const bool is_known = std::find(known.begin(), known.end(), *word) != known.end();
+    const auto nearest = is_known ? std::nullopt : nearest_word(*word, known);
+    if (nearest) throw std::invalid_argument(option + ": " + *word + " is unknown; did you mean " + *nearest + "?");
     if (!is_known || std::find(words.begin(), word, *word) != word) {
       refuse_list(option, text, "some of " + names + ", each once, with commas between them");
     }

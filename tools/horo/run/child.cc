@@ -10,7 +10,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <system_error>
+
+#include "tools/horo/run/remedies.h"
 
 namespace horo::tools {
 namespace {
@@ -127,6 +131,15 @@ StartReport read_report(int fd) {
   return got == sizeof(report) ? report : StartReport{};
 }
 
+// ": /no/such/python", of "#!/no/such/python -u".
+std::string interpreter_text(const std::filesystem::path& script) {
+  std::ifstream file(script);
+  std::string line;
+  std::getline(file, line);
+  const bool is_script = line.starts_with("#!");
+  return is_script ? ": " + line.substr(2, 100) : " (or a library that it needs)";
+}
+
 [[noreturn]] void throw_failed(const Program& program, const StartReport& report) {
   const std::string& name = program.arguments[0];
   const std::string why = std::strerror(report.error);
@@ -136,15 +149,26 @@ StartReport read_report(int fd) {
         126, "--bind-to core: sched_setaffinity: " + why + "; a sandbox may refuse it: expected --bind-to none");
   }
   const std::string text = "cannot start \"" + name + "\": " + why;
-  if (report.stage == Stage::kPrepare) throw StartFailed(126, text);
+  if (report.stage == Stage::kPrepare) {
+    const std::system_error failed(report.error, std::generic_category(), "cannot start \"" + name + "\"");
+    throw StartFailed(126, text_with_remedy(failed));
+  }
+  const std::filesystem::path path =
+      name.find('/') == std::string::npos ? "" : std::filesystem::path(program.folder) / name;
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none))
+    throw StartFailed(126, "cannot start \"" + name + "\": it is a folder");
   if (report.error == EACCES) {
     throw StartFailed(
         126, text + ". Is it executable (chmod +x), or does it need a program to run it, as in: python " + name + "?");
   }
   if (report.error != ENOENT && report.error != ENOTDIR) throw StartFailed(126, text);
-  const bool is_path = name.find('/') != std::string::npos;
-  throw StartFailed(127, text + (is_path ? ". Expected a program there, and the interpreter that its first line names"
-                                         : ". Expected a program in one of the folders of PATH"));
+  if (std::filesystem::exists(path, none)) {
+    throw StartFailed(127, "cannot start \"" + name + "\": there is no interpreter of the name in its first line" +
+                               interpreter_text(path));
+  }
+  throw StartFailed(127, text + (path.empty() ? ". Expected a program in one of the folders of PATH" : "") +
+                             (path.empty() && name.ends_with(".py") ? ", or a script in the working folder" : ""));
 }
 
 }  // namespace

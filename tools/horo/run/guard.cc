@@ -29,6 +29,8 @@
 #include "horo/base/time.h"
 #include "ring/os/backoff.h"
 #include "tools/horo/machine/descriptor.h"
+#include "tools/horo/run/lines.h"
+#include "tools/horo/run/remedies.h"
 
 namespace horo::tools {
 namespace {
@@ -129,7 +131,7 @@ void reap() noexcept {
   try {
     code = work(lifeline_fd);
   } catch (const std::exception& error) {
-    std::cerr << title + ": " + error.what() + "\n";
+    std::cerr << folded(title + ": " + text_with_remedy(error) + "\n");
   }
   kill_descendants(title);
   ::_exit(code);

@@ -107,7 +107,6 @@ class WordReader {
     if (word == "-np") word = "--num-proc";
     if (word == "-h") word = "--help";
     if (word.starts_with("-hostfile")) word.insert(0, "-");
-    if (word.starts_with("--help=")) refuse_word("unknown option " + word + "; --help has no value");
     const std::size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
     const std::string name = word.substr(0, equals);
     const KnownOption* option = find(name);
@@ -122,6 +121,7 @@ class WordReader {
     std::optional<std::string> value;
     std::size_t next = at + 1;
     if (equals != std::string::npos) value = word.substr(equals + 1);
+    if (value && !takes_value) refuse_word("unknown option " + word + "; " + name + " has no value");
     if (takes_value && !value && next < words_.size()) value = words_[next++];
     if (takes_value && !value) refuse_word(name + ": expected a value after it");
     if (option != nullptr) {

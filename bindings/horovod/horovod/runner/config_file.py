@@ -1,5 +1,7 @@
 """horovodrun --config-file: a YAML file with the values of flags. Flags on the command line take precedence."""
 
+import difflib
+
 # Keys of each section: the name of the flag's value, and for switches that have another sense, False.
 SECTIONS = {
     "params": {
@@ -59,7 +61,7 @@ def values_of(content, path):
                 raise ValueError(f"--config-file {path}: controller: {entries}; expected gloo or mpi")
             values[name] = True
         elif section not in SECTIONS:
-            unknown.append(str(section))
+            unknown.append(_with_nearest(str(section), [*SECTIONS, "controller"]))
         elif not isinstance(entries, (dict, type(None))):
             raise ValueError(f"--config-file {path}: {section}: expected keys below it")
         else:
@@ -67,10 +69,15 @@ def values_of(content, path):
     return values, unknown
 
 
+def _with_nearest(key, known):
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
+    return f"{key} (did you mean {near[0]}?)" if near else key
+
+
 def _take(section, entries, values, unknown):
     for key, value in entries.items():
         name = SECTIONS[section].get(key)
         if name is None:
-            unknown.append(f"{section}.{key}")
+            unknown.append(_with_nearest(f"{section}.{key}", [f"{section}.{known}" for known in SECTIONS[section]]))
         elif value is not None:
             values[name] = not value if name == "no_stall_check" else value
