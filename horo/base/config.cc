@@ -207,9 +207,12 @@ Config config_from_environment(const std::map<std::string, std::string>& given, 
       throw std::invalid_argument("setting '" + name + "': expected a name that begins with HORO_");
     if (setting->environment_alone) throw std::invalid_argument(name + " can be set in the environment alone");
   }
-  const auto get = [&given](const char* name) -> const char* {
+  // A caller that gives the place of this rank names another world than the launcher's, as a group of some ranks does.
+  const bool has_place = given.contains("HORO_RANK") && given.contains("HORO_SIZE");
+  const auto get = [&given, has_place](const char* name) -> const char* {
     const auto found = given.find(name);
-    return found != given.end() ? found->second.c_str() : std::getenv(name);
+    if (found != given.end()) return found->second.c_str();
+    return has_place && !std::string_view(name).starts_with("HORO") ? nullptr : std::getenv(name);
   };
   Config config = config_from(with_place_in_run(get), has_exchange);
   if (config.local_rank == 0) warn_of_what_is_not_taken(config);

@@ -3,6 +3,13 @@ torch.distributed. It loads no library and never raises; horo itself is imported
 
 import os
 
+RANK_OF = {  # the rank and the size that horo.init() takes from a launcher's variables
+    "HORO_RANK": ("HORO_SIZE",),
+    "OMPI_COMM_WORLD_RANK": ("OMPI_COMM_WORLD_SIZE",),
+    "PMI_RANK": ("PMI_SIZE",),
+    "SLURM_PROCID": ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+}
+
 
 def register():
     """Makes init_process_group("horo") work without an import. HORO_TORCH_DEFAULT=1: horo is the backend of CPU tensors
@@ -15,7 +22,7 @@ def register():
         Backend.register_backend("horo", _create, extended_api=True, devices=["cpu"])
         if os.environ.get("HORO_TORCH_DEFAULT") == "1":
             Backend.default_device_backend_map["cpu"] = "horo"
-        if "HORO_RANK" in os.environ:
+        if any(name in os.environ for name in RANK_OF):
             from horo_torch_backend.rendezvous import replace_env_method
 
             replace_env_method()

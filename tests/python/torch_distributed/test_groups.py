@@ -1,6 +1,7 @@
 """init_process_group("horo"): how ranks meet."""
 
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -17,6 +18,12 @@ def test_a_group_needs_no_import(launch, size):
 def test_the_ranks_of_horo_run_meet_as_those_of_horo_init(executable):
     program = str(HERE / "programs/default_group.py")
     command = [executable, "run", "-n", "2", sys.executable, program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_store_under_horo_run_is_complete_and_closed_to_strangers(executable):
+    command = [executable, "run", "-n", "2", sys.executable, str(HERE / "programs/store.py")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -72,6 +79,18 @@ def test_horo_run_replaces_gloo(executable):
 
 def test_horo_init_and_the_default_group_share_a_session(launch):
     launch("shared", 2)
+
+
+def test_groups_of_horo_run_beside_a_default_group_of_gloo(launch):
+    launch("beside_gloo", 3)
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
+def test_the_ranks_of_mpirun_meet_as_those_of_horo_init():
+    options = ["--allow-run-as-root", "--oversubscribe", "-n", "2"]
+    command = ["mpirun", *options, sys.executable, str(HERE / "programs/default_group.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_ranks_of_several_hosts_need_a_key(launch, tmp_path):

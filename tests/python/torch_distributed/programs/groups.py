@@ -140,7 +140,7 @@ def ranks_out_of_order_are_refused():
     with raises(ValueError, "ascending"):
         from horo.torch.distributed.creation import subgroup
 
-        subgroup([3, 1], 0, "out of order", 1)
+        subgroup(dist.group.WORLD.session, [3, 1], 0, "out of order", 1)
 
 
 check(

@@ -1,20 +1,29 @@
 """Makes process groups: the default one, and those of its subsets, which their members make alone."""
 
+import atexit
 import ctypes
 import functools
 import itertools
+import os
+import sys
 import time
 
 import torch.distributed as dist
 
 from horo import _default, _native
 from horo._native import quick
+from horo._session import Session
 from horo.errors import PeerLost
+from horo.torch.distributed import builtin_hooks
 from horo.torch.distributed.flights import Flight
-from horo.torch.distributed.meeting import join_world
+from horo.torch.distributed.meeting import join_world, settings_among
 from horo.torch.distributed.process_group import ProcessGroup
 
 WORLD_SET = 0
+ENDS_WITH_A_MEMBER = (
+    "horo: elastic job: DistributedDataParallel and other calls of torch.distributed end with the first rank that is "
+    "lost (PeerLost); horo.torch.DistributedOptimizer goes on (docs/torch_distributed.md)"
+)
 
 _worlds = itertools.count(1)
 _world = 0  # how often this process has made a default group, as every rank has; group names begin anew with each
@@ -26,15 +35,43 @@ def create_group(options, backend_options):
     if backend_options is not None:
         raise ValueError(f"pg_options={backend_options!r}: the backend horo has no options; expected None")
     seconds = options.timeout.total_seconds()
+    builtin_hooks.replace()
     if dist.is_initialized():
-        return subgroup(list(options.global_ranks_in_group), options.group_rank, options.group_id, seconds)
+        if _default.current() is None:
+            return _beside(options, seconds)
+        ranks = list(options.global_ranks_in_group)
+        return subgroup(_default.session(), ranks, options.group_rank, options.group_id, seconds)
     session, is_ours = join_world(options.store, options.group_rank, options.group_size, seconds)
     _world = next(_worlds)
     place = options.group_rank, range(options.group_size)
     group = ProcessGroup(place, session, WORLD_SET, seconds, _unique(options.group_id))
+    if session.is_elastic and session.topology.epoch == 0 and session.topology.rank == 0:
+        print(ENDS_WITH_A_MEMBER, file=sys.stderr, flush=True)
     if is_ours:
         group.at_end(functools.partial(_end, session))
     return group
+
+
+def _beside(options, seconds):
+    """A group whose default group is of another backend. Its members alone meet, through its store, in a session of
+    their own."""
+    if "HORO_RANK" in os.environ:
+        raise ValueError(
+            "a process group of the backend horo beside a default group of another backend: call horo.init() first, on "
+            "all ranks"
+        )
+    place, size = options.group_rank, options.group_size
+    exchange, settings = settings_among(options.store, place, size, seconds)
+    session = Session((f"{name}={value}" for name, value in settings.items()), exchange)
+    atexit.register(session.close)
+    group = ProcessGroup((place, range(size)), session, WORLD_SET, seconds, _unique(options.group_id))
+    group.at_end(functools.partial(_close, session))
+    return group
+
+
+def _close(session):
+    atexit.unregister(session.close)
+    session.close()
 
 
 def _unique(group_id):
@@ -47,9 +84,9 @@ def _end(session):
         _default.shutdown()
 
 
-def subgroup(ranks, place, group_id, seconds):
-    """A group of these ranks of the world, of which this process is number `place`."""
-    session, name = _default.session(), _unique(group_id)
+def subgroup(session, ranks, place, group_id, seconds):
+    """A group of these ranks of the session's world, of which this process is number `place`."""
+    name = _unique(group_id)
     if ranks != sorted(set(ranks)):
         raise ValueError(f"a process group of ranks {ranks}: the backend horo numbers ranks in ascending order")
     if len(ranks) == session.topology.size:

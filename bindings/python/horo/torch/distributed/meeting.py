@@ -9,11 +9,7 @@ import os
 import secrets
 import time
 
-import torch
-import torch.distributed as dist
-
 from horo import _default
-from horo.torch.ops import broadcast_
 from horo.torch.store import gather
 
 KEY_BYTES = 32
@@ -26,14 +22,20 @@ def join_world(store, rank, size, timeout_s):
     if session is not None:
         _check(session.topology, rank, size, "horo.init() was called before, in a world")
         return session, False
-    if "HORO_RANK" in os.environ or size == 1:
-        settings = {} if size > 1 else {"HORO_RANK": 0, "HORO_SIZE": 1}
-        _default.begin(None, settings, lambda: None)
+    if "HORO_RANK" in os.environ and size > 1:
+        _default.begin(None, {}, lambda: None)
         _check(_default.session().topology, rank, size, "HORO_RANK and HORO_SIZE describe a world")
     else:
-        meeting = _Meeting(store, rank, size, timeout_s)
-        _default.begin(meeting.exchange, meeting.settings(), lambda: None)
+        _default.begin(*settings_among(store, rank, size, timeout_s), lambda: None)
     return _default.session(), True
+
+
+def settings_among(store, rank, size, timeout_s):
+    """(exchange, HORO_* of this rank) for ranks that meet through a store."""
+    if size == 1:
+        return None, {"HORO_RANK": 0, "HORO_SIZE": 1}
+    meeting = _Meeting(store, rank, size, timeout_s)
+    return meeting.exchange, meeting.settings()
 
 
 def _check(topology, rank, size, what):
@@ -51,23 +53,6 @@ def host_id():
         return given
     with open("/proc/sys/kernel/random/boot_id") as file:
         return f"{file.read().strip()}/{os.stat('/proc/self/ns/net').st_ino}"
-
-
-def meet_by_horo(timeout):
-    """For a rank of `horo run`: yields (store, rank, size). Rank 0 serves the store where it serves HORO_ADDR."""
-    _default.begin(None, None, lambda: None)
-    topology = _default.session().topology
-    rank, size = topology.rank, topology.size
-    host = os.environ.get("HORO_ADDR", "127.0.0.1:0").rpartition(":")[0].strip("[]")
-    store = None
-    port = torch.zeros(1, dtype=torch.int64)
-    if rank == 0:
-        store = dist.TCPStore(host, 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
-        port[0] = store.port
-    broadcast_(port, 0, name="port of the store of torch.distributed")
-    if rank != 0:
-        store = dist.TCPStore(host, int(port), size, is_master=False, timeout=timeout, wait_for_workers=False)
-    yield store, rank, size
 
 
 class _Meeting:

@@ -31,7 +31,7 @@ class ProcessGroup(Coded):
             raise ValueError(f"split_group of {self.described}: expected a group_name, by which the members meet")
         seconds = self.timeout_s if timeout is None else timeout.total_seconds()
         members = [self._ranks[rank] for rank in sorted(ranks)]
-        group = subgroup(members, sorted(ranks).index(self.rank()), group_name, seconds)
+        group = subgroup(self.session, members, sorted(ranks).index(self.rank()), group_name, seconds)
         group.setGroupName(group_name)
         group.setGroupDesc(group_desc or "")
         return group

@@ -1,0 +1,54 @@
+"""Groups of horo beside a default group of Gloo, on three ranks."""
+
+import torch
+import torch.distributed as dist
+from claims_torch import check, equal
+from torch.nn.parallel import DistributedDataParallel
+
+
+def total(group, tensor):
+    dist.all_reduce(tensor, group=group)
+    return tensor
+
+
+def all_ranks_make_a_group():
+    group = dist.new_group(backend="horo")
+    assert dist.get_backend(group) == "horo" and dist.get_backend() == "gloo"
+    equal(total(group, torch.ones(3)), torch.full((3,), 3.0))
+    net = torch.nn.Linear(2, 2)
+    model = DistributedDataParallel(net, process_group=group)
+    model(torch.ones(1, 2) * dist.get_rank()).sum().backward()
+    equal(net.weight.grad, torch.full((2, 2), 1.0))
+    objects = [None] * 3
+    dist.all_gather_object(objects, {"rank": dist.get_rank()}, group=group)
+    assert objects == [{"rank": rank} for rank in range(3)]
+    dist.destroy_process_group(group)
+
+
+def some_ranks_make_a_group_and_a_group_of_it():
+    group = dist.new_group([0, 2], backend="horo")
+    if dist.get_rank() in (0, 2):
+        assert dist.get_rank(group) == dist.get_rank() // 2
+        equal(total(group, torch.tensor([dist.get_rank()])), torch.tensor([2]))
+        part = group.split_group([0, 1], group_name="part")
+        part.barrier().wait()
+        part.shutdown()
+    alone = dist.new_group([1], backend="horo")
+    if dist.get_rank() == 1:
+        equal(total(alone, torch.ones(1)), torch.ones(1))
+    dist.barrier()
+
+
+def a_second_group_works_beside_the_first_and_gloo():
+    groups = [dist.new_group(backend=name) for name in ("horo", "gloo", "horo")]
+    works = [dist.all_reduce(torch.ones(1), group=group, async_op=True) for group in groups]
+    for work in works:
+        work.wait()
+
+
+check(
+    all_ranks_make_a_group,
+    some_ranks_make_a_group_and_a_group_of_it,
+    a_second_group_works_beside_the_first_and_gloo,
+    backend="gloo",
+)
