@@ -40,6 +40,16 @@ def test_every_program_of_the_documents_runs_on_two_ranks(tmp_path):
         assert re.findall(rf"^\[{rank}\] (ran .*)$", done.stdout, re.M) == expected
 
 
+@pytest.mark.parametrize("document", ["README.md", "docs/install.md"])
+def test_the_packages_to_install_are_those_that_the_build_needs(document):
+    text = (ROOT / document).read_text()
+    listed = set(re.search(r"apt-get install [^\n]*\\\n(?:.*\\\n)*.*", text)[0].replace("\\", " ").split())
+    needs = re.findall(r"horo_needs\(\"[^\"]*\" (\S+)", (ROOT / "requirements.cmake").read_text())
+    assert len(needs) >= 12
+    assert {name for name in needs if name not in ("libgtest-dev", "libgmock-dev")} - listed == set()
+    assert {"g++", "cmake", "ninja-build", "python3-venv", "git", "ca-certificates"} - listed == set()
+
+
 def test_the_program_in_c_builds_against_the_installed_library(tmp_path):
     ((_, source),) = blocks(ROOT / "docs/install.md", "c")
     (tmp_path / "sum.c").write_text(source)
