@@ -183,7 +183,9 @@ def test_a_wrong_word_is_named_with_the_right_one(line):
 )
 def test_torchruns_words_mean_the_same(words, tmp_path):
     (tmp_path / "train.py").write_text("import os, sys; print(os.environ['WORLD_SIZE'], *sys.argv[1:])")
-    for program in ("train.py", "-m train", f"{tmp_path}/train.py"):
+    (tmp_path / "x.py").write_text((tmp_path / "train.py").read_text())
+    (tmp_path / "x.py").chmod(0o755)  # without a first line that names Python
+    for program in ("train.py", "-m train", f"{tmp_path}/train.py", "./x.py"):
         done = horo("run", *words.split(), "--cwd", tmp_path, *program.split(), "--nproc_per_node", "x")
         expected = [f"[{rank}] 2 --nproc_per_node x" for rank in range(2)]
         assert sorted(done.stdout.splitlines()) == expected, done.stderr

@@ -77,6 +77,15 @@ print(os.pread(int(os.environ['HORO_KEY_FD']), 99, 0).hex(), 'HORO_KEY_FILE' in 
         assert out.split()[1:] == [key.read_bytes().hex(), "False"]
 
 
+def test_a_host_whose_ranks_end_without_init_says_so_at_its_end(key):
+    program = "import os, horo.numpy as h; os.environ['HORO_RANK'] == '1' or h.init()"
+    (_, _, first), (code, _, second) = run_on(
+        2, key, ["-n", "1", "--start-timeout", "3"], [sys.executable, "-c", program]
+    )
+    assert code == 0 and "no rank of this host called horo.init()" in second, second
+    assert "rank 1 did not connect within 3000 ms" in first and "called horo.init()" not in first, first
+
+
 def test_a_failure_on_one_host_ends_the_job_on_the_other(key):
     ended = run_on(2, key, ["-n", "1"], [sys.executable, "-c", ONE_DIES, "1"])
     assert [code for code, *_ in ended] == [1, 128 + signal.SIGKILL], ended

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
@@ -207,13 +208,20 @@ std::string folder_of(const std::string& cwd) {
   return std::filesystem::absolute(cwd).lexically_normal().string();
 }
 
+// Without that line a shell would run the script.
+bool has_interpreter(const std::filesystem::path& script) {
+  std::ifstream file(script);
+  return file.get() == '#' && file.get() == '!';
+}
+
 // A script that is named as for torchrun, without Python in front of it.
 void add_python(Launch& launch) {
   const std::string& script = launch.command.front();
   if (!script.ends_with(".py")) return;
   const std::filesystem::path path = std::filesystem::path(launch.cwd) / script;
-  const bool is_found = script.find('/') != std::string::npos && ::access(path.c_str(), X_OK) == 0;
-  if (!is_found && ::access(path.c_str(), R_OK) == 0) launch.command.insert(launch.command.begin(), python_of_ranks());
+  const bool is_program = script.find('/') != std::string::npos && ::access(path.c_str(), X_OK) == 0;
+  if (is_program && has_interpreter(path)) return;
+  if (::access(path.c_str(), R_OK) == 0) launch.command.insert(launch.command.begin(), python_of_ranks());
 }
 
 CoreBinding binding_of(const std::string& word) {

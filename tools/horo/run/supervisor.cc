@@ -346,6 +346,10 @@ void RankSupervisor::conclude() {
     rank.end.was_survived = elastic_ && !elastic_->is_judged(rank.end.rank);
     ends.push_back(rank.end);
   }
+  const bool is_no_rank = std::all_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.was_no_rank; });
+  if (is_no_rank && launch_.ranks_by_host.size() > 1 && !elastic_ && !code_ && !is_interrupted_) {
+    say("no rank of this host called horo.init(); ranks of other hosts that did wait for them");
+  }
   const ExitVerdict verdict = exit_verdict(ends, launch_.title, host_);
   if (!code_) code_ = verdict.code == 0 && is_ended_by_notice() ? 128 + SIGTERM : verdict.code;
   if (launch_.is_part && (verdict.is_elsewhere || is_left_behind_)) {
