@@ -143,7 +143,7 @@ TEST(Wire, TheBytesOfAFrameNeverChange) {
   const FrameBytes bytes = encode(frame_with_all_fields());
   EXPECT_EQ(to_hex(std::span(bytes).first(kFrameBytes - 4)),
             "686f726f0d0a1a0a"
-            "0200"
+            "0300"
             "03"
             "00"
             "0807060504030201"
