@@ -47,7 +47,7 @@ class ScheduleRun {
         messenger(context, c),
         slices(c, schedule, cut_of(context)) {
     element_bytes = size_of(c.dtype);
-    accumulator_bytes = size_of(accumulator_of(c.dtype, c.op));
+    accumulator_bytes = horo::accumulator_bytes(c.dtype, c.op);
     for (const Scratch& scratch : schedule.scratch) {
       layout.area.push_back(layout.bytes);
       const std::size_t each = scratch.accumulates || feeding != nullptr ? accumulator_bytes : element_bytes;

@@ -183,7 +183,7 @@ std::vector<Priced> price(const Collective& c, const Shape& of, std::size_t byte
   Shape shape{of.kind, of.size, 0, {}, of.hosts};
   for (int member = 0; member < of.size && reduces(of.kind); ++member) shape.contributors.push_back(member);
   const std::vector<const char*> names = candidates(c, shape, prices.machine);
-  const Load load{bytes, size_of(c.dtype), size_of(accumulator_of(c.dtype, c.op)), prices.segment_bytes};
+  const Load load{bytes, size_of(c.dtype), accumulator_bytes(c.dtype, c.op), prices.segment_bytes};
   const double work_counts = is_crowded(shape, prices.machine) ? kWorkCounts : 0;
   std::vector<Priced> priced;
   for (const char* name : names) {

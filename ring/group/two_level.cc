@@ -26,7 +26,7 @@ class OwnFeed final : public SliceFeed {
   }
 
   void fill_input(std::size_t slice, std::byte* in) override {
-    const std::size_t each = size_of(share_.c.dtype), partial = size_of(accumulator_of(share_.c.dtype));
+    const std::size_t each = size_of(share_.c.dtype), partial = accumulator_bytes(share_.c.dtype, share_.c.op);
     const auto sum = [&](const std::byte* own, std::byte*, std::size_t bytes, std::size_t at) {
       sums_.sum_partial(share_.c, in + at / each * partial, bytes, [own](int) { return own; });
     };

@@ -23,13 +23,19 @@ inline constexpr RegularTree kRegularTrees[] = {{8, "..j..jj..j..jjj"}, {4, "..j
 // The number of inputs if the tree is a regular tree, else 0.
 int regular_inputs(std::span<const TreeStep> tree);
 
+// The average of an integer type, for every processor.
+TreeRun integer_average(DType dtype);
+
 struct Kernels {
   const char* name;  // in HORO_KERNELS
-  // The function that runs this job, and jobs that differ from it in their addresses only.
+  // The function that runs this job, and jobs that differ from it in their addresses only; not of an integer average.
   TreeRun (*tree_run)(DType, ReduceOp, const TreeJob&);
   void (*copy)(std::byte* to, const std::byte* from, std::size_t bytes);
 
-  void reduce_tree(DType dtype, ReduceOp op, const TreeJob& job) const { tree_run(dtype, op, job)(job); }
+  TreeRun run_of(DType dtype, ReduceOp op, const TreeJob& job) const {
+    return op == ReduceOp::kAverage && is_integer(dtype) ? integer_average(dtype) : tree_run(dtype, op, job);
+  }
+  void reduce_tree(DType dtype, ReduceOp op, const TreeJob& job) const { run_of(dtype, op, job)(job); }
 };
 
 // Kernels that process one element at a time, for every processor: the reference for the other kernels.

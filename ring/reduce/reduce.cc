@@ -63,8 +63,13 @@ int regular_inputs(std::span<const TreeStep> tree) {
   return 0;
 }
 
-DType accumulator_of(DType dtype, ReduceOp op) {
-  if (op == ReduceOp::kCustom) return dtype;
+std::size_t accumulator_bytes(DType dtype, ReduceOp op) {
+  if (op == ReduceOp::kCustom) return size_of(dtype);
+  if (op == ReduceOp::kAverage && is_integer(dtype)) return size_of(dtype) == 8 ? 16 : 8;
+  return size_of(accumulator_of(dtype));
+}
+
+DType accumulator_of(DType dtype) {
   switch (dtype) {
     case DType::kFloat16:
     case DType::kBFloat16:
@@ -94,7 +99,7 @@ void TreeReducer::prepare_anew(const Reduction& reduction, std::span<const TreeI
   if (tree_.empty() || count == 0) return;
   prepared_ = reduction;
   job_ = job_of(reduction, tree_, {inputs, outs, count, regular_, stack_.data()});
-  run_ = kernels_in_use().tree_run(reduction.dtype, reduction.op, job_);
+  run_ = kernels_in_use().run_of(reduction.dtype, reduction.op, job_);
 }
 
 void TreeReducer::run(const Reduction& reduction, std::span<const TreeInput> inputs, std::span<std::byte* const> outs,

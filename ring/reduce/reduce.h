@@ -14,9 +14,11 @@ namespace horo {
 
 struct CustomOp;
 
-// The type of partial results: float32 for 16- and 8-bit floats, else the type itself. For kCustom always the type
-// itself.
-DType accumulator_of(DType dtype, ReduceOp op = ReduceOp::kSum);
+// The bytes of an element of partial results. The average of integers has int64, and of 64-bit integers 128 bits; a
+// custom operation has the type itself; for all others see accumulator_of().
+std::size_t accumulator_bytes(DType dtype, ReduceOp op);
+// The type of partial results of sums: float32 for 16- and 8-bit floats, else the type itself.
+DType accumulator_of(DType dtype);
 
 // The factors of a reduction.
 struct Scaling {
@@ -42,8 +44,8 @@ struct Reduction {
 
 // out[i] = round(postscale * (T(prescale * widen(inputs[..][i])) / divisor)) for i < count. The leaves of the tree are
 // indices of `inputs`. `out` may be one of the inputs if both have the same type, else it is disjoint from them. Any
-// alignment. Integers are scaled in float64, truncated and saturated. NaN results are the canonical quiet NaN. Throws
-// std::runtime_error if a custom operation fails.
+// alignment. Integers are scaled in float64, truncated and saturated; their average is exact. NaN results are the
+// canonical quiet NaN. Throws std::runtime_error if a custom operation fails.
 void reduce_tree(const Reduction& reduction, std::span<const TreeStep> tree, std::span<const TreeInput> inputs,
                  std::byte* out, std::size_t count);
 

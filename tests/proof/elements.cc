@@ -173,6 +173,12 @@ __int128 Arithmetic::wrap(__int128 value) const {
   return is_negative ? static_cast<__int128>(rest) - static_cast<__int128>(modulus) : static_cast<__int128>(rest);
 }
 
+__int128 Arithmetic::within(__int128 whole) const {
+  const int bits = 8 * format_.bytes - (format_.is_signed ? 1 : 0);
+  const __int128 most = (static_cast<__int128>(1) << bits) - 1;
+  return std::clamp(whole, format_.is_signed ? -most - 1 : 0, most);
+}
+
 __int128 Arithmetic::saturate(double value) const {
   const int bits = 8 * format_.bytes - (format_.is_signed ? 1 : 0);
   const __int128 most = (static_cast<__int128>(1) << bits) - 1;
@@ -181,6 +187,19 @@ __int128 Arithmetic::saturate(double value) const {
   if (value >= std::ldexp(1.0, bits)) return most;
   if (value <= static_cast<double>(least)) return least;
   return static_cast<__int128>(value);
+}
+
+// A term of an average: the accumulator has room for it beyond the elements.
+__int128 Arithmetic::contribution(double value) const {
+  const double most = std::ldexp(1.0, format_.bytes == 8 ? 96 : 32);
+  return std::isnan(value) ? 0 : static_cast<__int128>(std::clamp(value, -most, most));
+}
+
+__int128 Arithmetic::finished_whole(__int128 whole) const {
+  const bool averages = op_ == ReduceOp::kAverage && factors_.divisor != 1;
+  if (factors_.postscale == 1 && averages) whole /= static_cast<__int128>(factors_.divisor);
+  if (factors_.postscale == 1) return op_ == ReduceOp::kAverage ? within(whole) : whole;
+  return saturate(factors_.postscale * (static_cast<double>(whole) / factors_.divisor));
 }
 
 Value Arithmetic::load(const std::byte* element) const {
@@ -193,7 +212,8 @@ Value Arithmetic::load(const std::byte* element) const {
     case Family::kInteger: {
       const __int128 whole = wrap(static_cast<__int128>(low));
       if (factors_.prescale == 1) return {whole};
-      return {saturate(factors_.prescale * static_cast<double>(whole))};
+      const double value = factors_.prescale * static_cast<double>(whole);
+      return {op_ == ReduceOp::kAverage ? contribution(value) : saturate(value)};
     }
     case Family::kFloat:
       return {0, scaled(decode_float(low, format_))};
@@ -223,6 +243,7 @@ Value Arithmetic::join(const Value& left, const Value& right) const {
       return {adds || op_ == ReduceOp::kMax ? a | b : a & b};
     case Family::kInteger:
       if (is_bitwise(op_)) return {wrap(bitwise(op_, a, b))};
+      if (op_ == ReduceOp::kAverage) return {a + b};
       if (adds) return {wrap(a + b)};
       if (op_ == ReduceOp::kProduct) return {wrap(times(a, b))};
       return {is_min(op_) ? std::min(a, b) : std::max(a, b)};
@@ -245,9 +266,7 @@ void Arithmetic::store(const Value& value, std::byte* element) const {
     case Family::kBool:
       return store_bits(static_cast<std::uint64_t>(value.whole), element, 1);
     case Family::kInteger: {
-      const __int128 whole =
-          is_plain ? value.whole : saturate(factors_.postscale * (static_cast<double>(value.whole) / factors_.divisor));
-      return store_bits(static_cast<std::uint64_t>(whole), element, format_.bytes);
+      return store_bits(static_cast<std::uint64_t>(finished_whole(value.whole)), element, format_.bytes);
     }
     case Family::kFloat:
       return store_bits(encode_float(finish(value.re), format_), element, format_.bytes);

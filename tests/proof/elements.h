@@ -66,6 +66,9 @@ class Arithmetic {
   double narrow(double value) const { return narrow_ ? static_cast<float>(value) : value; }
   __int128 wrap(__int128 value) const;
   __int128 saturate(double value) const;
+  __int128 within(__int128 whole) const;
+  __int128 contribution(double value) const;
+  __int128 finished_whole(__int128 whole) const;
   double join_real(double left, double right) const;
 
   const ReduceOp op_;

@@ -92,7 +92,7 @@ void ShmFeed::fill_input(std::size_t slice, std::byte* in) {
   }
   const Shard own = share_->part(index, slice);
   if (own.size == 0) return;
-  const std::size_t each = size_of(c().dtype), partial = size_of(accumulator_of(c().dtype));
+  const std::size_t each = size_of(c().dtype), partial = accumulator_bytes(c().dtype, c().op);
   const auto sum = [&](const std::byte* own_in, std::byte*, std::size_t bytes, std::size_t at) {
     const Shard part{own.begin + at, bytes};
     sums_.sum_partial(c(), in + at / each * partial, bytes, [&](int member) -> const std::byte* {

@@ -45,9 +45,10 @@ def reduced(parts, op, prescale=1.0, postscale=1.0):
     dtype = parts[0].dtype
     if dtype == torch.bool:
         return tree(parts, _BOOL.get(op, torch.logical_and))
+    if not dtype.is_floating_point and op == hvd.Average:
+        return torch.div(sum(part.long() for part in parts), len(parts), rounding_mode="trunc").to(dtype)
     if not dtype.is_floating_point:
-        total = tree(parts, _COMBINE[op])
-        return total if op != hvd.Average else (total.double() / len(parts)).trunc().to(dtype)
+        return tree(parts, _COMBINE[op])
     wide = torch.float32 if dtype.itemsize < 4 else dtype
     total = tree([part.to(wide) * prescale for part in parts], _COMBINE[op])
     return (total / (len(parts) if op == hvd.Average else 1) * postscale).to(dtype)

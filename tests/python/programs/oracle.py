@@ -59,6 +59,9 @@ def reduced(parts, op):
     combine = _COMBINE[op]
     if dtype.kind == "b":
         return tree(parts, _LOGICAL.get(op, combine))
+    if dtype.kind in "iu" and op == hvd.Average:
+        total = sum(part.astype("int64") for part in parts)
+        return (numpy.sign(total) * (abs(total) // len(parts))).astype(dtype)
     wide = [part.astype("float32") if dtype == "float16" else part for part in parts]
     total = tree(wide, combine)
     if op != hvd.Average:
@@ -67,8 +70,7 @@ def reduced(parts, op):
         mean = numpy.empty_like(total)
         mean.real, mean.imag = (part / part.dtype.type(len(parts)) for part in (total.real, total.imag))
         return mean
-    mean = numpy.trunc(total.astype("float64") / len(parts)) if dtype.kind in "iu" else total / len(parts)
-    return mean.astype(dtype)
+    return (total / len(parts)).astype(dtype)
 
 
 def same(a, b, close=False):

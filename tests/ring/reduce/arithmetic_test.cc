@@ -60,6 +60,18 @@ Int truncated(double value) {
 constexpr ReduceOp kOps[] = {ReduceOp::kAverage, ReduceOp::kSum,    ReduceOp::kMin,   ReduceOp::kMax,
                              ReduceOp::kProduct, ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor};
 
+// prescale, the sum in 128 bits, the division of integers; a factor in float64.
+template <class Int>
+Int slow_average(const std::vector<std::vector<Int>>& inputs, std::size_t i, const Scaling& scaling) {
+  Wide sum = 0;
+  for (const auto& input : inputs) {
+    const double scaled = std::trunc(scaling.prescale * static_cast<double>(input[i]));
+    sum += scaling.prescale == 1 ? Wide{input[i]} : static_cast<Wide>(scaled);
+  }
+  if (scaling.postscale == 1) return static_cast<Int>(sum / static_cast<Wide>(scaling.divisor));
+  return truncated<Int>(scaling.postscale * (static_cast<double>(sum) / scaling.divisor));
+}
+
 template <class Int>
 void expect_integers(DType dtype) {
   using Limits = std::numeric_limits<Int>;
@@ -74,12 +86,15 @@ void expect_integers(DType dtype) {
     const auto scaled = reduce(dtype, op, inputs, {0.5, 3, 3});
     for (std::size_t i = 0; i < out.size(); ++i) {
       const auto tree = [&](auto leaf) { return slow_join(op, slow_join(op, leaf(0), leaf(1)), leaf(2)); };
-      const double divisor = op == ReduceOp::kAverage ? 3 : 1;
+      if (op == ReduceOp::kAverage) {
+        ASSERT_EQ(out[i], slow_average(inputs, i, {1, 1, 3})) << name_of(dtype) << " " << i;
+        ASSERT_EQ(scaled[i], slow_average(inputs, i, {0.5, 3, 3})) << name_of(dtype) << " " << i;
+        continue;
+      }
       const Int plain = tree([&](std::size_t k) { return inputs[k][i]; });
-      const Int average = truncated<Int>(static_cast<double>(plain) / divisor);
-      ASSERT_EQ(out[i], op == ReduceOp::kAverage ? average : plain) << name_of(dtype) << " " << name_of(op) << " " << i;
+      ASSERT_EQ(out[i], plain) << name_of(dtype) << " " << name_of(op) << " " << i;
       const Int half = tree([&](std::size_t k) { return truncated<Int>(0.5 * static_cast<double>(inputs[k][i])); });
-      ASSERT_EQ(scaled[i], truncated<Int>(3 * (static_cast<double>(half) / divisor))) << name_of(dtype);
+      ASSERT_EQ(scaled[i], truncated<Int>(3 * static_cast<double>(half))) << name_of(dtype);
     }
   }
 }
@@ -95,15 +110,48 @@ TEST(Arithmetic, IntegersWrapAndScaleThroughFloat64) {
   expect_integers<std::int64_t>(DType::kInt64);
 }
 
-// A sum is exact. Its average is computed from the nearest double and truncated, so above 2^53 the last bits may be
-// lost.
-TEST(Arithmetic, AveragesOfLargeIntegersAreThoseOfTheNearestDouble) {
+// The sum does not fit into the elements, and the average does; nothing is lost above 2^53.
+template <class Int>
+void expect_averages_of_extremes(DType dtype) {
+  using Limits = std::numeric_limits<Int>;
+  for (const Int extreme : {Limits::max(), Limits::min()}) {
+    for (const std::size_t ranks : {1, 2, 3, 9, 300}) {
+      const std::vector<std::vector<Int>> same(ranks, {extreme});
+      const double n = static_cast<double>(ranks);
+      EXPECT_EQ(reduce(dtype, ReduceOp::kAverage, same, {1, 1, n})[0], extreme) << name_of(dtype) << " " << ranks;
+      EXPECT_EQ(reduce(dtype, ReduceOp::kAverage, same, {1, 1e9, n})[0], extreme) << name_of(dtype) << " " << ranks;
+    }
+  }
+}
+
+TEST(Arithmetic, AveragesOfIntegersNeverWrap) {
+  expect_averages_of_extremes<std::uint8_t>(DType::kUint8);
+  expect_averages_of_extremes<std::int8_t>(DType::kInt8);
+  expect_averages_of_extremes<std::uint16_t>(DType::kUint16);
+  expect_averages_of_extremes<std::int16_t>(DType::kInt16);
+  expect_averages_of_extremes<std::uint32_t>(DType::kUint32);
+  expect_averages_of_extremes<std::int32_t>(DType::kInt32);
+  expect_averages_of_extremes<std::uint64_t>(DType::kUint64);
+  expect_averages_of_extremes<std::int64_t>(DType::kInt64);
+}
+
+TEST(Arithmetic, AveragesOfLargeIntegersAreExact) {
   const std::int64_t odd = (1ll << 53) + 1;
   EXPECT_EQ(reduce<std::int64_t>(DType::kInt64, ReduceOp::kSum, {{odd}, {0}})[0], odd);
-  EXPECT_EQ(reduce<std::int64_t>(DType::kInt64, ReduceOp::kAverage, {{odd}, {odd}}, {1, 1, 2})[0], odd - 1);
+  EXPECT_EQ(reduce<std::int64_t>(DType::kInt64, ReduceOp::kAverage, {{odd}, {odd}}, {1, 1, 2})[0], odd);
   EXPECT_EQ(reduce<std::int64_t>(DType::kInt64, ReduceOp::kAverage, {{-7}, {-4}}, {1, 1, 2})[0], -5);
   EXPECT_EQ(reduce<std::uint64_t>(DType::kUint64, ReduceOp::kAverage, {{UINT64_MAX}, {0}}, {1, 1, 1})[0], UINT64_MAX);
-  EXPECT_EQ(reduce<std::uint64_t>(DType::kUint64, ReduceOp::kAverage, {{UINT64_MAX}, {0}}, {1, 1, 2})[0], 1ull << 63);
+  EXPECT_EQ(reduce<std::uint64_t>(DType::kUint64, ReduceOp::kAverage, {{UINT64_MAX}, {0}}, {1, 1, 2})[0],
+            UINT64_MAX / 2);
+}
+
+// What a factor makes of one contribution need not fit into the elements either.
+TEST(Arithmetic, ScaledContributionsOfAnAverageAreWide) {
+  const std::vector<std::vector<std::uint8_t>> inputs{{200}, {100}};
+  EXPECT_EQ(reduce(DType::kUint8, ReduceOp::kAverage, inputs, {2, 0.5, 2})[0], 150);
+  EXPECT_EQ(reduce(DType::kUint8, ReduceOp::kAverage, inputs, {1e300, 1, 2})[0], 255);
+  EXPECT_EQ(reduce(DType::kUint8, ReduceOp::kAverage, inputs, {-2, 1, 2})[0], 0);
+  EXPECT_EQ(reduce(DType::kUint8, ReduceOp::kAverage, inputs, {2, 0, 2})[0], 0);
 }
 
 TEST(Arithmetic, BoolsSupportBitwiseOperations) {
@@ -321,7 +369,7 @@ TEST_P(EveryType, PartialResultsGiveTheBitsOfOneReduction) {
   const auto input = [&](std::size_t i) { return TreeInput{memory.data() + i * bytes}; };
   const std::vector<std::int64_t> three{0, 1, 2}, two{0, 1}, one{0};
   each_op([&](ReduceOp op) {
-    std::vector<std::byte> whole(bytes), out(bytes), sum(kCount * size_of(accumulator_of(dtype(), op)));
+    std::vector<std::byte> whole(bytes), out(bytes), sum(kCount * accumulator_bytes(dtype(), op));
     const Scaling scaling{0.5, 3, 2};
     const auto run = [&](const auto& ids, std::vector<TreeInput> inputs, std::vector<std::byte>& to, bool to_partial) {
       reduce_tree({dtype(), op, scaling, to_partial}, canonical_tree(ids), inputs, to.data(), kCount);

@@ -195,7 +195,7 @@ class WireBench {
       const std::size_t count =
           c.counts.size() == 1 ? shard_of(c.counts[0], schedule.chunks, chunk).size : c.counts[at];
       bytes.as_it_is.push_back(count * size_of(c.dtype));
-      bytes.accumulating.push_back(count * size_of(accumulator_of(c.dtype, c.op)));
+      bytes.accumulating.push_back(count * accumulator_bytes(c.dtype, c.op));
     }
     return bytes;
   }
