@@ -1,27 +1,24 @@
-"""Broadcasts of the initial state to all ranks: parameters, optimizer state, arbitrary objects; the mean of a loss.
+"""Broadcasts of the initial state to all ranks: parameters, optimizer state, arbitrary objects; the mean of a loss."""
 
-Objects are pickled, and sent only between ranks that have authenticated each other. Only this file and run() unpickle
-data.
-"""
-
-import ctypes
-import dataclasses
+import copy
 import numbers
-import pickle
 
 import torch
 
 from horo import _default
+from horo._arguments import whole
 from horo._changes import held
 from horo._handles import synchronize
 from horo._sets import global_process_set
 from horo._specs import Average, Sum
 from horo.errors import PeerLost
-from horo.torch import ops
+from horo.torch import objects, ops
+from horo.torch.optimizer_state import load_exactly, loads_plainly
 
 
 def broadcast_parameters(params, root_rank, *, process_set=global_process_set):
     """Replaces the values of params, a state_dict or a list of (name, tensor) or tensors, by those of root_rank."""
+    root_rank = whole(root_rank, "root_rank", "a rank")
     if isinstance(params, dict):
         pairs = sorted(params.items())
     elif isinstance(params, list):
@@ -110,69 +107,35 @@ def _broadcast_all(named, root, process_set):
     _wait([ops.broadcast_async_(tensor, number, name, process_set) for name, tensor in named])
 
 
-@dataclasses.dataclass
-class _TensorLike:
-    """The placeholder of a tensor in a state whose tensors are sent separately."""
-
-    shape: tuple
-    dtype: torch.dtype
-
-    def empty(self):
-        return torch.empty(self.shape, dtype=self.dtype, device="cpu")
-
-
-def _replace(value, of_type, replacement):
-    """value with every instance of of_type replaced; dicts, lists and tuples are traversed in order."""
-    if isinstance(value, of_type):
-        return replacement(value)
-    if isinstance(value, dict):
-        return {key: _replace(inner, of_type, replacement) for key, inner in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_replace(inner, of_type, replacement) for inner in value)
-    return value
-
-
 def broadcast_optimizer_state(optimizer, root_rank, model=None, *, process_set=global_process_set):
     """Replaces the optimizer's state and settings by those of root_rank. This rank's state may be empty.
 
-    The root's state determines the entries; no optimizer step is run to create them. model is accepted for older
-    scripts.
+    The root's state determines the entries, their dtypes and types; no optimizer step is run to create them. model is
+    accepted for older scripts. Where the optimizer's class has a load_state_dict() of its own, all ranks call it, the
+    root too: it may convert what it gets.
     """
     del model
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    root_rank = whole(root_rank, "root_rank", "a rank")
     with held:  # functions of on_change() find the new state
         state = _repeated(lambda root: _optimizer_state(optimizer, root, process_set), root_rank, process_set)
         if state is not None:
-            optimizer.load_state_dict(state)
+            load_exactly(optimizer, state)
 
 
 def _optimizer_state(optimizer, root, process_set):
-    """One attempt. Returns the root's state_dict, on the root None."""
-    tensors = []
-
-    def take(tensor):
-        tensors.append(tensor)
-        return _TensorLike(tuple(tensor.shape), tensor.dtype)
-
-    def make(like):
-        tensors.append(like.empty())
-        return tensors[-1]
-
+    """One attempt. Returns the root's state_dict; None if this rank has it."""
     is_root = root.is_here()
-    outline = _replace(optimizer.state_dict(), torch.Tensor, take) if is_root else None
+    mine = optimizer.state_dict() if is_root else None
+    outline, tensors = objects.pack(mine) if is_root else (None, None)
     outline = _object(outline, root, "broadcast_optimizer_state", process_set)
-    state = None if is_root else _replace(outline, _TensorLike, make)
+    if not is_root:
+        tensors = objects.room(outline)
     _broadcast_all([(f"broadcast_optimizer_state/{i}", tensor) for i, tensor in enumerate(tensors)], root, process_set)
-    return state
-
-
-def _to_bytes(obj):
-    return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
-
-
-def _from_bytes(tensor):
-    return pickle.loads(ctypes.string_at(tensor.data_ptr(), tensor.numel()))
+    if is_root:
+        return None if loads_plainly(optimizer) else copy.deepcopy(mine)
+    return objects.unpack(outline, tensors)
 
 
 def _part(name, suffix):
@@ -184,25 +147,28 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
 
     If an elastic job loses a rank, and one of the two with it, all ranks that are left repeat both, from the rank that
     has the number root_rank then: so `obj` is an object that this rank could send, if there is one."""
+    root_rank = whole(root_rank, "root_rank", "a rank")
     return _repeated(lambda root: _object(obj, root, name, process_set), root_rank, process_set)
 
 
 def _object(obj, root, name, process_set):
     """One attempt of broadcast_object."""
     is_root = root.is_here()
-    payload = _to_bytes(obj) if is_root else None
+    payload = objects.to_bytes(obj) if is_root else None
     size = torch.tensor([payload.numel() if is_root else 0], device="cpu")
     _wait([ops.broadcast_async_(size, root.number(), _part(name, ".sz"), process_set)])
     if not is_root:
         payload = torch.empty(int(size), dtype=torch.uint8, device="cpu")
     _wait([ops.broadcast_async_(payload, root.number(), _part(name, ".t"), process_set)])
-    return obj if is_root else _from_bytes(payload)
+    return obj if is_root else objects.from_bytes(payload)
 
 
 def allgather_object(obj, name=None, process_set=global_process_set):
     """Every rank's object, in a list by rank. Pickled; takes one collective."""
-    gathered, sizes = synchronize(ops.allgather_async(_to_bytes(obj), _part(name, ".t"), process_set, with_rows=True))
-    return [_from_bytes(part) for part in gathered.split(list(sizes))]
+    gathered, sizes = synchronize(
+        ops.allgather_async(objects.to_bytes(obj), _part(name, ".t"), process_set, with_rows=True)
+    )
+    return [objects.from_bytes(part) for part in gathered.split(list(sizes))]
 
 
 def averaged_loss(loss, process_set=global_process_set, *, op=Average, name="averaged_loss"):

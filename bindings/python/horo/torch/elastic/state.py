@@ -14,6 +14,7 @@ from horo.torch.functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
+from horo.torch.optimizer_state import load_exactly
 
 _broadcast = functools.partial(broadcast_object, name="elastic.State.object")
 
@@ -64,7 +65,7 @@ class ModelStateHandler(StateDictHandler):
 
 class OptimizerStateHandler(StateDictHandler):
     def restore(self):
-        super().restore()
+        load_exactly(self.value, copy.deepcopy(self._saved))  # the optimizer keeps the tensors that it gets
         self.value.zero_grad()  # the gradients, and the passes that were added up, belong to the step that was given up
 
     def sync(self):
