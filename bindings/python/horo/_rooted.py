@@ -5,7 +5,7 @@ from horo._default import session as default_session
 from horo._handles import handle_of
 from horo._sets import global_process_set, number_of
 from horo._specs import Spec, choose_op, op_fields, order_number, rows_of
-from horo._starts import Starts, check_rows, check_splits, nothing, numbers_of
+from horo._starts import Starts, check_rows, check_splits, factors_of, nothing, numbers_of
 
 
 class Rooted(Starts):
@@ -32,8 +32,9 @@ class Rooted(Starts):
     ):
         """allreduce_async whose result only root_rank gets; None on the other ranks."""
         array, fields, is_root = self._at("reduce", tensor, root_rank, process_set)
-        number, custom = op_fields(choose_op(op, None))
-        factors = {"prescale": prescale_factor, "postscale": postscale_factor, "order": order_number(order)}
+        number, custom = op_fields(choose_op(op))
+        prescale, postscale = factors_of(prescale_factor, postscale_factor)
+        factors = {"prescale": prescale, "postscale": postscale, "order": order_number(order)}
         spec = Spec(name, _native.REDUCE, number, custom_op=custom, **fields, **factors)
         output = self.arrays.empty(array.shape, array) if is_root else None
         return self._start(spec, self.arrays.readable(array), output, lambda _: output)

@@ -14,6 +14,7 @@ import time
 import weakref
 
 from horo import _native, _stall_diagnosis
+from horo._arguments import encoded, report
 from horo._changes import held
 from horo._native import quick, slow
 from horo._session_keys import MAX_KNOWN_SPECS, Keys, array_of
@@ -254,7 +255,7 @@ class Session(Keys):
 
     def fail_round(self, number, stream, reason):
         """This rank will not submit the rest of its present round: what others submit of it fails with the reason."""
-        self._check(quick.horo_fail_round(self.pointer, number, stream, reason.encode(errors="replace")))
+        self._check(quick.horo_fail_round(self.pointer, number, stream, report(reason)))
 
     def commit(self, number, stream):
         """All tensors of the present round of this round stream are submitted on this rank. In an elastic job the works
@@ -294,7 +295,9 @@ class Session(Keys):
         array = (ctypes.c_int32 * len(ranks))(*ranks)
         flags = (_native.SET_SHRINKS if shrinks else 0) | (0 if name is None else _native.SET_BY_MEMBERS)
         return self._count_of(
-            quick.horo_add_set_with(self.pointer, array, len(ranks), None if name is None else name.encode(), flags)
+            quick.horo_add_set_with(
+                self.pointer, array, len(ranks), None if name is None else encoded(name, "name"), flags
+            )
         )
 
     def remove_set(self, number):
@@ -341,31 +344,31 @@ class Session(Keys):
     def register_op(self, name, op):
         """Registers a horo_op, and keeps it alive as long as the session."""
         self._callbacks.append(op)
-        self._check(quick.horo_register_op(self.pointer, name.encode(), op))
+        self._check(quick.horo_register_op(self.pointer, encoded(name, "register_op: name"), op))
 
     def register_codec(self, name, codec):
         self._callbacks.append(codec)
-        self._check(quick.horo_register_codec(self.pointer, name.encode(), codec))
+        self._check(quick.horo_register_codec(self.pointer, encoded(name, "register_codec: name"), codec))
 
     def counters(self):
-        text = quick.horo_counters(self.pointer)
-        if not text:
+        found = quick.horo_counters(self.pointer)
+        if not found:
             raise error_of(quick.horo_error_status(self.pointer), self.pointer)
-        return json.loads(text)
+        return json.loads(found)
 
     def setting(self, name):
         """The value of a setting in this session, as text."""
-        text = quick.horo_setting(self.pointer, name.encode())
-        if text is None:
+        found = quick.horo_setting(self.pointer, encoded(name, "setting"))
+        if found is None:
             raise error_of(quick.horo_error_status(self.pointer), self.pointer)
-        return text.decode()
+        return found.decode()
 
     def ready_times(self):
         """The time at which each rank submitted each tensor of the last step."""
-        text = slow.horo_ready_times(self.pointer)
-        if not text:
+        found = slow.horo_ready_times(self.pointer)
+        if not found:
             raise error_of(quick.horo_error_status(self.pointer), self.pointer)
-        return json.loads(text.decode(errors="replace"))
+        return json.loads(found.decode(errors="replace"))
 
     def start_timeline(self, path):
         self._check(slow.horo_start_timeline(self.pointer, path))
@@ -381,7 +384,7 @@ class Session(Keys):
     def abort(self, reason, failure=""):
         """Ends the job on all ranks; they get this rank's number and the reason. failure: its kind and place, the same
         on ranks that fail alike."""
-        slow.horo_fail(self.pointer, reason.encode(errors="replace"), failure.encode(errors="replace"))
+        slow.horo_fail(self.pointer, report(reason), report(failure))
 
     def close(self):
         """Leaves the job in an orderly way; unfinished works fail with ShutDown. Does nothing in a forked child."""

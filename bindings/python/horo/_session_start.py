@@ -4,6 +4,7 @@ import ctypes
 import threading
 
 from horo import _native
+from horo._arguments import encoded
 from horo._exchange import foreign
 from horo._native import quick, slow
 from horo.errors import HoroError, Mismatch, PeerLost, ShutDown
@@ -26,7 +27,7 @@ class SessionStart:
     """Runs horo_init in a separate thread, so that a signal can interrupt the caller while the ranks connect."""
 
     def __init__(self, settings, exchange):
-        self._settings = settings
+        self._settings = [encoded(line, "settings") for line in settings]
         self._exchange = None if exchange is None else foreign(exchange)
         self._lock = threading.Lock()
         self._abandoned = False
@@ -35,7 +36,7 @@ class SessionStart:
         self._thread = threading.Thread(target=self._run, name="horo_init", daemon=True)
 
     def _run(self):
-        lines = [line.encode() for line in self._settings]
+        lines = self._settings
         array = (ctypes.c_char_p * len(lines))(*lines)
         if self._exchange is None:
             pointer = slow.horo_init(array, len(lines))

@@ -1,17 +1,9 @@
 """Process sets: subsets of the world that run separate collectives. Their ids are valid for one session."""
 
-import operator
-
 from horo import _default
+from horo._arguments import flag, whole
 from horo._changes import held
 from horo.errors import PeerLost, not_yet
-
-
-def _rank_number(rank):
-    try:
-        return operator.index(rank)
-    except TypeError:
-        raise ValueError(f"ProcessSet: {rank!r} is not a rank; expected whole numbers, such as [0, 1]") from None
 
 
 class ProcessSet:
@@ -27,12 +19,12 @@ class ProcessSet:
         that has lost a member raises PeerLost on each use. The same on all ranks; no effect in a static job."""
         if not hasattr(ranks_or_comm, "__iter__"):
             raise not_yet(f"ProcessSet({ranks_or_comm!r}); expected ranks, such as ProcessSet([0, 1])")
-        self._ranks = sorted(_rank_number(rank) for rank in ranks_or_comm)
+        self._ranks = sorted(whole(rank, "ProcessSet: rank", "ranks, such as [0, 1]") for rank in ranks_or_comm)
         if not self._ranks:
             raise ValueError("ProcessSet([]): expected at least one rank")
         if len(set(self._ranks)) != len(self._ranks):
             raise ValueError(f"ProcessSet({self._ranks}): expected each rank once")
-        self._shrinks = _flag(shrinks)
+        self._shrinks = flag(shrinks, "shrinks")
         self._session = None  # the session in which it was added
         self._id = None
         self._members = ()  # the members' ranks at the start of the job, while it is in a session
@@ -103,6 +95,7 @@ class ProcessSet:
     def place_of(self, rank, what):
         """The number in the set of a rank of the world."""
         self.number()
+        rank = whole(rank, what, "a rank")
         if rank not in self._ranks:
             raise ValueError(f"{what}={rank!r} is not in {self!r}; expected one of its ranks, as numbers in the world")
         return self._ranks.index(rank)
@@ -164,6 +157,7 @@ class _World(ProcessSet):
         return _default.session().topology.size
 
     def place_of(self, rank, what):
+        rank = whole(rank, what, "a rank")
         if not 0 <= rank < self.members():
             raise ValueError(f"{what}={rank!r} is not a rank of this world of {self.members()}")
         return rank
@@ -196,12 +190,6 @@ def number_of(process_set):
     """The number of a process set. Raises ValueError if it has none in this session."""
     check(process_set)
     return process_set.number()
-
-
-def _flag(shrinks):
-    if not isinstance(shrinks, bool):
-        raise TypeError(f"shrinks={shrinks!r}; expected True or False")
-    return shrinks
 
 
 def as_set(process_set):
@@ -238,7 +226,7 @@ def add_process_set(process_set, *, shrinks=None):
     added = as_set(process_set)
     if added is global_process_set or added.process_set_id is not None:
         raise ValueError(f"{added!r} is already a process set of this session")
-    shrinks = added.shrinks if shrinks is None else _flag(shrinks)
+    shrinks = added.shrinks if shrinks is None else flag(shrinks, "shrinks")
     session = _default.session()
     ids = session.world.members
     members = tuple(ids[rank] for rank in added._ranks if rank < len(ids))

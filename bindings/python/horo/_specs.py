@@ -2,12 +2,11 @@
 
 import collections
 import ctypes
-import operator
 import os
 import sys
 import warnings
 
-from horo import _native
+from horo import _arguments, _native
 
 Average, Sum, Adasum, Min, Max, Product = 0, 1, 2, 3, 4, 5
 BitAnd, BitOr, BitXor = _native.BIT_AND, _native.BIT_OR, _native.BIT_XOR
@@ -46,6 +45,17 @@ _OPS = {
     "BitXor": BitXor,
 }
 _NUMBERS = frozenset(_OPS.values())
+# torch.distributed.ReduceOp, whose members are equal to other numbers: there SUM is 0
+_OF_TORCH = {
+    "SUM": Sum,
+    "AVG": Average,
+    "PRODUCT": Product,
+    "MIN": Min,
+    "MAX": Max,
+    "BAND": BitAnd,
+    "BOR": BitOr,
+    "BXOR": BitXor,
+}
 
 # Hashable, because a dict maps specs to keys. A plain tuple of the first fields is accepted too. splits: the row counts
 # of a reduce_scatter by member, if the rows are not dealt evenly. priority: greater values run first. round_stream: see
@@ -74,11 +84,11 @@ def is_no_name(name):
 
 def name_bytes(name):
     """The name for the library; None if there is no name."""
-    return None if is_no_name(name) else str(name).encode()
+    return None if is_no_name(name) else _arguments.encoded(name, "name")
 
 
-def _text(value):
-    return value.encode() if value else None
+def _text(value, what):
+    return _arguments.encoded(value, what) if value else None
 
 
 def fill(spec):
@@ -101,8 +111,8 @@ def fill(spec):
         name=name_bytes(spec.name),
         shape=(ctypes.c_int64 * len(spec.shape))(*spec.shape),
         dims=len(spec.shape),
-        codec=_text(spec.codec),
-        custom_op=_text(spec.custom_op),
+        codec=_text(spec.codec, "codec"),
+        custom_op=_text(spec.custom_op, "op"),
         splits=(ctypes.c_int64 * len(spec.splits))(*spec.splits) if spec.splits else None,
         split_count=len(spec.splits),
         round_stream=spec.round_stream,
@@ -111,19 +121,17 @@ def fill(spec):
 
 
 def order_number(order):
-    number = _native.ORDERS.get(order)
+    number = _native.ORDERS.get(order) if isinstance(order, str) else None
     if number is None:
         raise ValueError(f"order={order!r}; expected one of {', '.join(map(repr, _native.ORDERS))}")
     return number
 
 
 def priority_number(priority):
-    try:
-        number = operator.index(priority)
-    except TypeError:
-        number = None
-    if number is None or not -(1 << 31) <= number < 1 << 31:
-        raise ValueError(f"priority={priority!r}; expected an integer of 32 bits; greater values run first")
+    expected = "an integer of 32 bits; greater values run first"
+    number = _arguments.whole(priority, "priority", expected, -(1 << 31))
+    if number >= 1 << 31:
+        raise ValueError(f"priority={priority!r}; expected {expected}")
     return number
 
 
@@ -139,18 +147,42 @@ def _depth_of_caller():
     return depth
 
 
-def choose_op(op, average):
+def choose_op(op, average=None):
     """The op that was chosen by `op` or by the older argument `average`. The default is Average."""
     if op is not None and average is not None:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")
     if average is not None:
+        chosen = Average if _flag_average(average) else Sum
         warnings.warn(_AVERAGE_IS_OLD, DeprecationWarning, stacklevel=_depth_of_caller())
-        return Average if average else Sum
+        return chosen
     if op is None:
         return Average
-    if op in _NUMBERS or isinstance(op, CustomOp):
+    if (type(op) is int and op in _NUMBERS) or isinstance(op, CustomOp):
         return op
-    raise ValueError(f"op={op!r}; expected one of {', '.join(_OPS)}, or a result of register_op")
+    if (number := _of_torch(op)) is not None:
+        return number
+    raise ValueError(
+        f"op={op!r}; expected one of {', '.join(_OPS)}, one of torch.distributed.ReduceOp, or a result of register_op"
+    )
+
+
+def _flag_average(average):
+    try:
+        return _arguments.flag(average, "average")
+    except ValueError as error:
+        raise ValueError(f"{error}. An operation is given as op=, such as op=Sum") from None
+
+
+def _of_torch(op):
+    """The number of a member of torch.distributed.ReduceOp that has an equal here, else None."""
+    if not type(op).__module__.startswith("torch."):
+        return None
+    return _OF_TORCH.get(getattr(getattr(op, "op", op), "name", None))
+
+
+def op_name(op):
+    """Of an op that choose_op() returned."""
+    return repr(op) if isinstance(op, CustomOp) else next(name for name, number in _OPS.items() if number == op)
 
 
 def op_fields(op):

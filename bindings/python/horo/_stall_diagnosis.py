@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 
+from horo._arguments import report
 from horo._native import quick, slow
 
 WAIT_MS = 1 << 30  # the session's end wakes the thread
@@ -75,7 +76,7 @@ def _answer(pointer, question):
         text = describe()
     except Exception as error:  # threads start and end during the enumeration
         text = f"(the stacks could not be read: {error})"
-    quick.horo_answer(pointer, question, text.encode(errors="replace"))
+    quick.horo_answer(pointer, question, report(text))
 
 
 class Responder:

@@ -5,18 +5,36 @@ As in Horovod, rank arguments are numbers in the world, also for process sets.
 """
 
 import ctypes
-import operator
 
 from horo import _default, _native
+from horo._arguments import factor, whole
 from horo._compression import NoneCompressor, wire_codec
 from horo._handles import handle_of
 from horo._repeats import Repeat
 from horo._sets import global_process_set, number_of
-from horo._specs import Average, Spec, Sum, choose_op, is_no_name, op_fields, order_number, priority_number, rows_of
+from horo._specs import (
+    Average,
+    Spec,
+    Sum,
+    choose_op,
+    is_no_name,
+    op_fields,
+    op_name,
+    order_number,
+    priority_number,
+    rows_of,
+)
 
 
 def nothing(_):
     return None
+
+
+def factors_of(prescale, postscale):
+    """The arguments prescale_factor and postscale_factor."""
+    if type(prescale) is float and type(postscale) is float:
+        return prescale, postscale
+    return factor(prescale, "prescale_factor"), factor(postscale, "postscale_factor")
 
 
 def check_rows(array, call):
@@ -28,10 +46,11 @@ def check_rows(array, call):
 
 def numbers_of(splits, call):
     """Row counts by member, from a list or an array of integers."""
-    try:
-        return [operator.index(rows) for rows in (splits.tolist() if hasattr(splits, "tolist") else splits)]
-    except TypeError as error:
-        raise ValueError(f"horo.{call}: splits={splits!r}; expected an integer for each member: {error}") from None
+    expected = "a list or an array with an integer for each member"
+    rows = splits.tolist() if hasattr(splits, "tolist") else splits
+    if not isinstance(rows, (list, tuple, range)):
+        raise ValueError(f"horo.{call}: splits={splits!r}; expected {expected}")
+    return [whole(each, f"horo.{call}: splits={splits!r}: an entry", expected) for each in rows]
 
 
 def check_splits(splits, rows, members, call):
@@ -105,6 +124,7 @@ class Starts:
     def _all_reduce(self, tensor, name, op, options):
         """The array and a spec, a plain tuple because every gradient takes this path."""
         prescale, postscale, process_set, order, compression, priority = options
+        prescale, postscale = factors_of(prescale, postscale)
         array, dtype = self.arrays.take(tensor, "allreduce")
         number = 0 if process_set is global_process_set else number_of(process_set)
         codec = None if compression is NoneCompressor else wire_codec(compression, dtype)
@@ -114,7 +134,7 @@ class Starts:
         order = 0 if order == "canonical" else order_number(order)
         shape = array.shape
         spec = (name, _native.ALL_REDUCE, op, dtype, shape, order, 0, 0, prescale, postscale, number, custom, codec)
-        if priority != 0:
+        if priority != 0 or type(priority) is not int:
             spec = Spec(*spec, priority=priority_number(priority))
         return array, spec
 
@@ -157,12 +177,16 @@ class Starts:
         priority=0,
     ):
         """allreduce_async whose result replaces the tensor's values."""
-        options = (op, average, prescale_factor, postscale_factor, process_set, order, compression, priority)
+        op = choose_op(op, average)
+        prescale_factor, postscale_factor = factors_of(prescale_factor, postscale_factor)
+        priority = priority_number(priority)
+        # Compared with those of the last call: what is checked here must be equal only if it is the same.
+        options = (op, prescale_factor, postscale_factor, process_set, order, compression, priority)
         session = _default.session()
         repeat = session.repeats.pop(name, None)  # atomic: only one of several threads gets it
         if repeat is not None and repeat.options == options and (holder := repeat.hold(tensor)) is not None:
             return repeat.start(tensor, holder)
-        array, spec = self._all_reduce(tensor, name, choose_op(op, average), options[2:])
+        array, spec = self._all_reduce(tensor, name, op, options[1:])
         handle = self._start_in_place(spec, *self.arrays.writable(array, tensor, name))
         if not is_no_name(name) and process_set is global_process_set:
             self._expect_again(session, spec, array, options)
@@ -297,9 +321,9 @@ class Starts:
     def _scattered(self, tensor, call, name, options):
         """The spec, memory and output of a reduce_scatter."""
         op, process_set, prescale, postscale = options
-        op = choose_op(op, None)
+        op, (prescale, postscale) = choose_op(op), factors_of(prescale, postscale)
         if op not in (Average, Sum):
-            raise ValueError(f"horo.{call}: op={op!r}; expected Average or Sum")
+            raise ValueError(f"horo.{call}: op={op_name(op)}; expected Average or Sum")
         array, dtype = self.arrays.take(tensor, call)
         check_rows(array, call)
         number, shape = number_of(process_set), tuple(array.shape)

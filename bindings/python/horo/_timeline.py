@@ -12,7 +12,10 @@ def start_timeline(file_path, mark_cycles=False):
     mark_cycles is Horovod's and has no effect: horo has no cycles. Raises ValueError if a timeline is on already or the
     file cannot be written.
     """
-    _default.session().start_timeline(os.fsencode(file_path))
+    path = os.fsencode(file_path)
+    if b"\0" in path:
+        raise ValueError(f"start_timeline: {file_path!r} has the character NUL, which no path has")
+    _default.session().start_timeline(path)
 
 
 def stop_timeline():

@@ -166,7 +166,7 @@ def differ():
     try:
         hvd.ProcessSet([0], shrinks=1)
         raise AssertionError("shrinks=1 was accepted")
-    except TypeError as error:
+    except ValueError as error:
         assert "shrinks=1; expected True or False" in str(error), error
 
 

@@ -14,7 +14,7 @@ from horo._specs import Adasum, is_no_name
 from horo.torch import copies
 from horo.torch.audit import Audit
 from horo.torch.ops import allreduce_async
-from horo.torch.options import check_passes
+from horo.torch.options import passes_of
 
 
 class _DeltaDistributed:
@@ -44,8 +44,7 @@ class _DeltaDistributed:
         return [param for param in params if not param.requires_grad and param.grad is not None]
 
     def set_backward_passes_per_step(self, passes):
-        check_passes(passes)
-        self.backward_passes_per_step = passes
+        self.backward_passes_per_step = passes_of(passes)
 
     @contextlib.contextmanager
     def no_sync(self):

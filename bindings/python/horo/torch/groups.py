@@ -4,6 +4,8 @@ import itertools
 
 import torch
 
+from horo._arguments import whole
+
 
 class Group:
     """The ParameterStates of one group. It is submitted when the last of their gradients is complete."""
@@ -36,13 +38,12 @@ class Group:
 def chosen_groups(groups, num_groups, params):
     """Returns lists of parameters, made from the arguments of DistributedOptimizer. A parameter in no list is reduced
     by itself."""
-    if isinstance(groups, bool) or not isinstance(groups, (int, list, type(None))):
-        raise ValueError(f"groups={groups!r}; expected None, a number or a list of lists of parameters")
     if isinstance(groups, list):
         return _checked(groups, params)
-    number = groups if groups is not None else num_groups
-    if number < 0:
-        raise ValueError(f"groups={number}; expected a number of at least 0")
+    if groups is None:
+        number = whole(num_groups, "num_groups", "a number of at least 0", 0)
+    else:
+        number = whole(groups, "groups", "None, a number of at least 0 or a list of lists of parameters", 0)
     number = min(number, len(params))
     ends = [len(params) * i // number for i in range(number + 1)] if number else []
     return [params[begin:end] for begin, end in zip(ends, ends[1:])]

@@ -6,7 +6,8 @@ from horo import _custom
 from horo._collectives import Collectives
 from horo._handles import Joint
 from horo._sets import global_process_set, number_of
-from horo._specs import Average, Sum, is_no_name
+from horo._specs import Average, Sum, choose_op, is_no_name, op_name
+from horo.errors import Mismatch
 from horo.torch.arrays import DTYPES, TorchArrays
 
 collectives = Collectives(TorchArrays())
@@ -51,12 +52,16 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         found = getattr(tensor, "layout", type(tensor).__name__)
         raise TypeError(f"horo.sparse_allreduce_async: expected a torch.sparse_coo tensor, not {found}")
+    op = choose_op(op)
     if op not in (Average, Sum):
-        raise ValueError(f"horo.sparse_allreduce_async: op={op!r}; expected Average or Sum")
+        raise ValueError(f"horo.sparse_allreduce_async: op={op_name(op)}; expected Average or Sum")
+    if op == Average and tensor.dtype is torch.bool:
+        raise ValueError("horo.sparse_allreduce_async: average is not defined for bool")
     number_of(process_set)
     with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
         tensor = tensor.detach().coalesce()
-        parts = [tensor.indices().t(), tensor.values()]  # one row per value
+        sizes = torch.tensor([tensor.shape[: tensor.sparse_dim()]], device="cpu")  # the first row; then one per value
+        parts = [torch.cat([sizes, tensor.indices().t()]), tensor.values()]
     names = [None, None] if is_no_name(name) else [f"{name}.indices", f"{name}.values"]
     gathers = [allgather_async(part, name, process_set, with_rows=True) for part, name in zip(parts, names)]
 
@@ -64,10 +69,32 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
         (indices, members), (values, members_of_values) = gathered
         if len(members) != len(members_of_values):
             return sparse_allreduce_async(tensor, name, op, process_set)()
-        total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape, check_invariants=True).coalesce()
+        rows = indices.split(list(members))
+        if any(not torch.equal(part[0], rows[0][0]) for part in rows):
+            shapes = ", ".join(str([*part[0].tolist(), *tensor.shape[tensor.sparse_dim() :]]) for part in rows)
+            raise Mismatch(f"sparse_allreduce_async of {name or 'a tensor'}: the ranks have the shapes {shapes}")
+        indices = torch.cat([part[1:] for part in rows]).t()
+        if op == Average and not (tensor.is_floating_point() or tensor.is_complex()):
+            return _mean_of_integers(indices, values, tensor, len(members))
+        total = _summed(indices, values, tensor.shape)
         return total / len(members) if op == Average else total
 
     return Joint(gathers, finish)
+
+
+def _summed(indices, values, shape):
+    return torch.sparse_coo_tensor(indices, values, shape, check_invariants=True).coalesce()
+
+
+def _mean_of_integers(indices, values, like, count):
+    """sum / count, truncated toward zero. The sum itself need not fit: quotients and remainders are summed apart."""
+    quotients = torch.div(values.long(), count, rounding_mode="floor")
+    parts = torch.stack([quotients, values.long() - quotients * count], -1)
+    total = _summed(indices, parts, (*like.shape, 2))
+    quotients, rests = total.values().unbind(-1)
+    means = quotients + rests // count
+    means += (means < 0) & (rests % count > 0)
+    return _summed(total.indices(), means.to(like.dtype), like.shape)
 
 
 def register_op(name, combine, *, whole=False):

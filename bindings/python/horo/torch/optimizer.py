@@ -12,7 +12,7 @@ import torch
 from horo._default import session
 from horo._notice import leave_if_drained
 from horo._sets import check, global_process_set
-from horo._specs import Adasum, Average, choose_op, is_no_name, order_number
+from horo._specs import Adasum, Average, is_no_name, order_number
 from horo.torch import copies, rounds
 from horo.torch.audit import Audit
 from horo.torch.compression import Compression
@@ -22,7 +22,7 @@ from horo.torch.forward_order import chosen_order
 from horo.torch.functions import averaged_loss
 from horo.torch.gradients import Gradients
 from horo.torch.groups import chosen_groups
-from horo.torch.options import check_passes, check_predivide, common_spec, names_of
+from horo.torch.options import checked, common_spec, names_of, passes_of
 
 _MADE_BY_HAND = (
     "gradients were made by hand after a backward of the same step, and with an operation other than Average it is "
@@ -78,7 +78,7 @@ class _Distributed:
 
     def set_backward_passes_per_step(self, passes):
         """Changes the number of backward passes of a round, and forgets the passes since the last round."""
-        check_passes(passes)
+        passes = passes_of(passes)
         if self._horo_cross is not None:
             self._horo_cross.finish()
         self._horo_gradients.abandon()
@@ -261,15 +261,15 @@ def DistributedOptimizer(
         raise ValueError(f"this {type(optimizer).__name__} is a DistributedOptimizer already")
     options = dict(locals())
     del options["optimizer"], options["named_parameters"]
+    options = checked(options)
+    op, passes = options["op"], options["backward_passes_per_step"]
     check(process_set)
     params = [param for group in optimizer.param_groups for param in group["params"]]
     options["groups"] = groups = chosen_groups(groups, num_groups, [p for p in params if p.requires_grad])
-    check_passes(backward_passes_per_step)
-    check_predivide(gradient_predivide_factor, op)
     names = names_of(optimizer, named_parameters)
     if op == Adasum:
         return make_delta_distributed(optimizer, names, options)
-    spec = common_spec(choose_op(op, None), order_number(order), gradient_predivide_factor)
+    spec = common_spec(op, order_number(order), options["gradient_predivide_factor"])
     if cross_barrier and session().topology.min_size > 0:
         raise ValueError(
             "cross_barrier=True in an elastic job: it updates single parameters before the whole round is committed; "
@@ -278,7 +278,7 @@ def DistributedOptimizer(
     cross = CrossBarrier(type(optimizer), gradient_as_bucket_view) if cross_barrier else None
     modes = {"sparse_as_dense": sparse_as_dense, "as_views": gradient_as_bucket_view}
     modes |= {"order": chosen_order(priority, cross_barrier), "guard": cross and cross.guard}
-    gradients = Gradients(spec, backward_passes_per_step, process_set, compression, **modes)
+    gradients = Gradients(spec, passes, process_set, compression, **modes)
 
     wrapped = type(optimizer)
     attributes = {"__doc__": wrapped.__doc__, "__module__": wrapped.__module__, "__qualname__": wrapped.__qualname__}

@@ -3,29 +3,41 @@
 import collections
 import math
 
+from horo._arguments import factor, flag, whole
 from horo._native import ALL_REDUCE
-from horo._specs import Average, Spec, op_fields
+from horo._specs import Average, Spec, choose_op, op_fields
+
+FLAGS = ("sparse_as_dense", "gradient_as_bucket_view", "cross_barrier")
 
 
-def check_passes(passes):
-    if not isinstance(passes, int) or passes <= 0:
-        raise ValueError(f"backward_passes_per_step={passes!r}; expected a number of at least 1")
+def checked(options):
+    """The arguments of DistributedOptimizer with the values that horo uses. Raises ValueError for one that is none."""
+    flags = {name: flag(options[name], name) for name in FLAGS}
+    predivide = factor(options["gradient_predivide_factor"], "gradient_predivide_factor")
+    op, passes = choose_op(options["op"]), passes_of(options["backward_passes_per_step"])
+    _check_predivide(predivide, op)
+    return options | flags | {"gradient_predivide_factor": predivide, "op": op, "backward_passes_per_step": passes}
 
 
-def check_predivide(factor, op):
-    if factor != 1.0 and op != Average:
+def passes_of(passes):
+    return whole(passes, "backward_passes_per_step", "a number of at least 1", 1)
+
+
+def _check_predivide(predivide, op):
+    if predivide != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
-    if factor == 0 or not math.isfinite(factor) or not math.isfinite(1.0 / factor):
+    if predivide == 0 or not math.isfinite(predivide) or not math.isfinite(1.0 / predivide):
         raise ValueError(
-            f"gradient_predivide_factor={factor!r}; expected a number by which gradients can be divided and multiplied"
+            f"gradient_predivide_factor={predivide!r}; expected a number by which gradients can be divided and "
+            "multiplied"
         )
 
 
-def common_spec(op, order, factor):
-    """The Spec of all gradients. They are divided by the factor before the reduction, and the result is multiplied by
+def common_spec(op, order, predivide):
+    """The Spec of all gradients. They are divided by a factor before the reduction, and the result is multiplied by
     it."""
     op, custom = op_fields(op)
-    fields = {"order": order, "stepwise": 1, "prescale": 1.0 / factor, "postscale": factor, "custom_op": custom}
+    fields = {"order": order, "stepwise": 1, "prescale": 1.0 / predivide, "postscale": predivide, "custom_op": custom}
     return Spec(None, ALL_REDUCE, op, **fields)
 
 
@@ -40,6 +52,7 @@ def names_of(optimizer, named_parameters):
             "named_parameters should be a sequence of tuples (name, parameter), "
             "usually produced by model.named_parameters()."
         )
+    named = [(name if name is None else str(name), param) for name, param in named]
     twice = [name for name, count in collections.Counter(name for name, _ in named).items() if count > 1]
     if twice:
         raise ValueError(

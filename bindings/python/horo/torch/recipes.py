@@ -2,34 +2,74 @@
 batches."""
 
 import collections.abc
+import hashlib
 
 import torch
 
-from horo._sets import global_process_set
-from horo._specs import Adasum, Average, Sum
+from horo._arguments import whole
+from horo._sets import check, global_process_set
+from horo._specs import Adasum, Average, BitOr, Sum, choose_op
+from horo.errors import Mismatch
 from horo.torch.autograd import allreduce
+from horo.torch.functions import allgather_object
 
 
 def metric_average(value, name=None, weight=1, process_set=global_process_set):
     """The mean of a number over ranks, or of each number of a mapping; weighted by `weight`, as with the number of
-    examples that this rank has seen. A float, or a dict of the same keys. All ranks have the same keys in the same
-    order. ZeroDivisionError if the weights of all ranks are 0."""
-    is_mapping = isinstance(value, collections.abc.Mapping)
-    numbers = list(value.values()) if is_mapping else [value]
-    # A rank that has seen nothing may have nan as its mean.
-    parts = [float(number) * weight if weight else 0.0 for number in numbers]
+    examples that this rank has seen. A float, or a dict in the order of this rank's mapping. All ranks have the same
+    keys, in any order; else a Mismatch on all of them says which rank has which. ZeroDivisionError if the weights of
+    all ranks are 0."""
     name = "metric_average" if name is None else name
+    is_mapping = isinstance(value, collections.abc.Mapping)
+    keys = sorted(value, key=_label) if is_mapping else []
+    _check_keys([_label(key) for key in keys] if is_mapping else None, name, process_set)
+    # A rank that has seen nothing may have nan as its mean.
+    numbers = [value[key] for key in keys] if is_mapping else [value]
+    parts = [float(number) * weight if weight else 0.0 for number in numbers]
     sums = allreduce(torch.tensor([*parts, weight], dtype=torch.float64), name=name, op=Sum, process_set=process_set)
     *parts, total = sums.tolist()
     means = [part / total for part in parts]
-    return dict(zip(value, means)) if is_mapping else means[0]
+    if not is_mapping:
+        return means[0]
+    by_key = dict(zip(keys, means))
+    return {key: by_key[key] for key in value}
+
+
+def _label(key):
+    """A key as a text that is equal on all ranks, and different for different keys."""
+    return f"{type(key).__name__} {key!r}"
+
+
+def _check_keys(labels, name, process_set):
+    """Raises Mismatch on all ranks if they do not have the same keys. labels: sorted; None: a number, no mapping.
+
+    A bit that is set both in the union of all digests and in that of their complements differs between ranks."""
+    digest = hashlib.sha256(repr(labels).encode(errors="backslashreplace")).digest()
+    mine = torch.tensor([int.from_bytes(digest[:8], "little", signed=True)])
+    union = allreduce(torch.cat([mine, ~mine]), name=f"{name}.keys", op=BitOr, process_set=process_set)
+    if union[0] == ~union[1]:
+        return
+    rows = allgather_object(labels, name=f"{name}.keys.differ", process_set=process_set)
+    has = {}
+    for place, row in enumerate(rows):
+        has.setdefault("a number" if row is None else f"the keys {_listed(row)}", []).append(place)
+    ranks = process_set.ranks
+    sayings = [f"{said} on rank {', '.join(str(ranks[place]) for place in places)}" for said, places in has.items()]
+    raise Mismatch(f"metric_average: ranks have different metrics: {'; '.join(sayings)}. Give it the same keys on all")
+
+
+def _listed(labels):
+    keys = [label.partition(" ")[2] for label in labels]
+    return ", ".join(keys[:8]) + ", ..." * (len(keys) > 8) if keys else "of an empty mapping"
 
 
 def lr_scale(op=Average, backward_passes_per_step=1, process_set=global_process_set):
     """The factor for the learning rate of one process with one batch: the number of batches of a step. With Adasum
     those of one rank, whose step is as long as the common one."""
-    ranks = 1 if op == Adasum else process_set.size()
-    return ranks * backward_passes_per_step
+    check(process_set)
+    passes = whole(backward_passes_per_step, "backward_passes_per_step", "a number of at least 1", 1)
+    ranks = 1 if choose_op(op) == Adasum else process_set.size()
+    return ranks * passes
 
 
 class Warmup:

@@ -11,6 +11,7 @@ import time
 import torch.distributed as dist
 
 from horo import _default, _native
+from horo._arguments import encoded
 from horo._native import quick
 from horo._session import Session
 from horo.errors import PeerLost
@@ -102,7 +103,9 @@ def subgroup(session, ranks, place, group_id, seconds):
 def _add_set(session, ranks, name, seconds):
     """The number of a new process set, when all members have asked for it."""
     array = (ctypes.c_int32 * len(ranks))(*ranks)
-    work = quick.horo_add_set_with(session.pointer, array, len(ranks), name.encode(), _native.SET_BY_MEMBERS)
+    work = quick.horo_add_set_with(
+        session.pointer, array, len(ranks), encoded(name, "group name"), _native.SET_BY_MEMBERS
+    )
     if work < 0:
         session.fail(work)
     flight = Flight(session, work)
