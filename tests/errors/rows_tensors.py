@@ -110,3 +110,37 @@ def call_before_init():
 @on_ranks(SECTION, "A priority that is not an integer of 32 bits", do="Pass an integer; greater values run first")
 def priority_that_is_no_number():
     hvd.allreduce_async(torch.ones(2), name="urgent", priority=0.5)
+
+
+@on_ranks(
+    SECTION,
+    "An `op` that is a number of another library, or true",
+    do="`op=horo.Sum`, or `torch.distributed.ReduceOp.SUM`",
+)
+def op_that_is_true():
+    hvd.allreduce(torch.ones(2), name="weights", op=True)
+
+
+@on_ranks(SECTION, "An operation in the place of `average`", do="`op=horo.Sum`, by keyword")
+def op_as_average():
+    hvd.allreduce(torch.ones(2), hvd.Sum)
+
+
+@on_ranks(SECTION, "A factor that is a tensor", do="`factor.item()`")
+def factor_that_is_a_tensor():
+    hvd.allreduce(torch.ones(2), name="weights", prescale_factor=torch.tensor(0.5))
+
+
+@on_ranks(SECTION, "A name with a NUL", do="Another name")
+def name_with_a_nul():
+    hvd.allreduce(torch.ones(2), name="weights\0first")
+
+
+@on_ranks(SECTION, "The derivative of an Adasum", do="`tensor.detach()`; or an operation that has a derivative")
+def derivative_of_adasum():
+    hvd.allreduce(torch.ones(2, requires_grad=True), name="weights", op=hvd.Adasum).sum().backward()
+
+
+@on_ranks("Ranks that disagree", "Metrics with other keys", do="The same keys on all ranks, in any order")
+def other_metrics():
+    hvd.metric_average({"loss": 1.0, "accuracy": 0.5} if hvd.rank() else {"loss": 1.0})

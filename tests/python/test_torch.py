@@ -128,3 +128,7 @@ def test_one_process_needs_no_launcher():
     done = subprocess.run([sys.executable, "-c", code], env=alone, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[1.0, 1.0]"
+
+
+def test_nothing_is_wrong_in_silence(run_program):
+    run_program("values", 3)

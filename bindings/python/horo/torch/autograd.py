@@ -1,4 +1,5 @@
-"""The differentiable collectives. They return a new tensor; their gradients are those of Horovod.
+"""The differentiable collectives. They return a new tensor. The gradient at a rank's tensor is that of the sum of the
+losses of all ranks: an optimizer that averages gradients then follows the mean of the losses.
 
 The name of a backward collective is derived from its forward's name, if it has one, so that ranks with different graphs
 still match.
@@ -7,12 +8,14 @@ still match.
 import torch
 
 from horo import _default
+from horo._arguments import whole
 from horo._changes import held
 from horo._compression import all_converted, all_through, converted, through
 from horo._handles import synchronize
-from horo._sets import global_process_set
-from horo._specs import Average, Sum, choose_op
-from horo.torch import ops
+from horo._sets import check, global_process_set
+from horo._specs import Average, Sum, choose_op, op_name
+from horo._starts import factors_of, numbers_of
+from horo.torch import derivatives, ops
 from horo.torch.compression import Compression
 
 
@@ -31,6 +34,30 @@ class _AllReduce(torch.autograd.Function):
         return _AllReduce.apply(gradient, ctx.name, ctx.options, ctx.more), None, None, None
 
 
+class _NonlinearAllReduce(torch.autograd.Function):
+    """allreduces whose derivative depends on the values, or that have none. Several tensors are one unit."""
+
+    @staticmethod
+    def forward(ctx, name, options, more, *tensors):
+        ctx.call = (*options, _backward_name(name))
+        if len(tensors) == 1:
+            results = (synchronize(ops.allreduce_async(tensors[0], None, name, *options, **more)),)
+        else:
+            results = tuple(synchronize(ops.grouped_allreduce_async(tensors, None, name, *options, **more)))
+        if derivatives.needs_values(options[0]):
+            ctx.save_for_backward(*tensors, *results)
+        return results
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        op, saved, count = ctx.call[0], ctx.saved_tensors, len(gradients)
+        derivatives.check(op)
+        with torch.no_grad():
+            found = derivatives.of_values(ctx.call, saved[:count], saved[count:], gradients)
+        what = f"an allreduce with op={op_name(op)}"
+        return None, None, None, *derivatives.once(what, found, (*saved[:count], *gradients))
+
+
 def allreduce(
     tensor,
     average=None,
@@ -44,10 +71,14 @@ def allreduce(
     order="canonical",
 ):
     """postscale * op over ranks of (prescale * tensor), as a new tensor. The op is Average by default."""
-    options = (choose_op(op, average), prescale_factor, postscale_factor, process_set)
+    options = (choose_op(op, average), *factors_of(prescale_factor, postscale_factor), process_set)
 
     def reduced(tensor, compression):
-        return _AllReduce.apply(tensor, name, options, {"order": order, "compression": compression})
+        more = {"order": order, "compression": compression}
+        if derivatives.is_linear(options[0]):
+            return _AllReduce.apply(tensor, name, options, more)
+        (result,) = _NonlinearAllReduce.apply(name, options, more, tensor)
+        return result
 
     return through(compression, tensor, reduced, options[0])
 
@@ -76,74 +107,82 @@ def grouped_allreduce(
     order="canonical",
 ):
     """allreduce of several tensors as one unit: all of them are reduced, or all fail."""
-    options = (choose_op(op, average), prescale_factor, postscale_factor, process_set)
+    options = (choose_op(op, average), *factors_of(prescale_factor, postscale_factor), process_set)
 
     def reduced(tensors, compression):
-        return list(_GroupedAllReduce.apply(name, options, {"order": order, "compression": compression}, *tensors))
+        function = _GroupedAllReduce if derivatives.is_linear(options[0]) else _NonlinearAllReduce
+        return list(function.apply(name, options, {"order": order, "compression": compression}, *tensors))
 
     return all_through(compression, tensors, reduced, options[0])
 
 
-def _my_part(averaged, rows, mine):
-    """This rank's rows of the averaged gradient of an allgather. mine: its number in the set when it gathered."""
-    return averaged.narrow(0, sum(rows[:mine]), rows[mine])
+def _my_part(reduced, rows, mine):
+    """This rank's rows of the reduced gradient of an allgather. mine: its number in the set when it gathered."""
+    return reduced.narrow(0, sum(rows[:mine]), rows[mine])
 
 
-class _AllGather(torch.autograd.Function):
+class AllGather(torch.autograd.Function):
+    """op: the reduction of the ranks' gradients: Sum, or Average as in Horovod."""
+
     @staticmethod
-    def forward(ctx, tensor, name, process_set):
+    def forward(ctx, tensor, name, process_set, op):
         with held:  # functions of on_change() may see further changes
             gathered, rows = synchronize(ops.allgather_async(tensor, name, process_set, with_rows=True))
             ctx.name, ctx.rows, ctx.mine, ctx.process_set = _backward_name(name), rows, process_set.rank(), process_set
+        ctx.op = op
         return gathered
 
     @staticmethod
     def backward(ctx, gradient):
-        averaged = allreduce(gradient, name=ctx.name, op=Average, process_set=ctx.process_set)
-        return _my_part(averaged, ctx.rows, ctx.mine), None, None
+        reduced = allreduce(gradient, name=ctx.name, op=ctx.op, process_set=ctx.process_set)
+        return _my_part(reduced, ctx.rows, ctx.mine), None, None, None
 
 
 def allgather(tensor, name=None, process_set=global_process_set):
     """All ranks' tensors, concatenated along the first dimension. Only the first dimensions may differ."""
-    return _AllGather.apply(tensor, name, process_set)
+    return AllGather.apply(tensor, name, process_set, Sum)
 
 
-class _GroupedAllGather(torch.autograd.Function):
+class GroupedAllGather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, name, process_set, *tensors):
+    def forward(ctx, name, process_set, op, *tensors):
         with held:
             received = synchronize(ops.grouped_allgather_async(tensors, name, process_set, with_rows=True))
             ctx.name, ctx.rows = _backward_name(name), [rows for _, rows in received]
             ctx.mine, ctx.process_set = process_set.rank(), process_set
+        ctx.op = op
         return tuple(gathered for gathered, _ in received)
 
     @staticmethod
     def backward(ctx, *gradients):
-        averaged = grouped_allreduce(gradients, name=ctx.name, op=Average, process_set=ctx.process_set)
-        return None, None, *(_my_part(part, rows, ctx.mine) for part, rows in zip(averaged, ctx.rows))
+        reduced = grouped_allreduce(gradients, name=ctx.name, op=ctx.op, process_set=ctx.process_set)
+        return None, None, None, *(_my_part(part, rows, ctx.mine) for part, rows in zip(reduced, ctx.rows))
 
 
 def grouped_allgather(tensors, name=None, process_set=global_process_set):
     """allgather of several tensors as one unit: all of them are gathered, or all fail."""
-    return list(_GroupedAllGather.apply(name, process_set, *tensors))
+    return list(GroupedAllGather.apply(name, process_set, Sum, *tensors))
 
 
-class _Broadcast(torch.autograd.Function):
+class Broadcast(torch.autograd.Function):
+    """options: the process set, and op of AllGather."""
+
     @staticmethod
-    def forward(ctx, tensor, root_rank, name, process_set):
-        ctx.name, ctx.is_root, ctx.process_set = _backward_name(name), _default.rank() == root_rank, process_set
-        result = synchronize(ops.broadcast_async(tensor, root_rank, name, process_set))
-        return result
+    def forward(ctx, tensor, root_rank, name, options):
+        process_set, ctx.op = options
+        ctx.is_root = _default.rank() == whole(root_rank, "root_rank", "a rank")
+        ctx.name, ctx.process_set = _backward_name(name), process_set
+        return synchronize(ops.broadcast_async(tensor, root_rank, name, process_set))
 
     @staticmethod
     def backward(ctx, gradient):
-        averaged = allreduce(gradient, name=ctx.name, op=Average, process_set=ctx.process_set)
-        return averaged if ctx.is_root else torch.zeros_like(averaged), None, None, None
+        reduced = allreduce(gradient, name=ctx.name, op=ctx.op, process_set=ctx.process_set)
+        return reduced if ctx.is_root else torch.zeros_like(reduced), None, None, None
 
 
 def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
     """root_rank's tensor, on every rank, as a new tensor."""
-    return _Broadcast.apply(tensor, root_rank, name, process_set)
+    return Broadcast.apply(tensor, root_rank, name, (process_set, Sum))
 
 
 class _AllToAll(torch.autograd.Function):
@@ -168,27 +207,41 @@ def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
 
     Without splits every member gets the same number of rows. With splits the result is a pair: the tensor, and the
     number of rows from each member (int32)."""
+    splits = None if splits is None else numbers_of(splits, "alltoall")
     received, rows = _AllToAll.apply(tensor, splits, name, process_set)
     return received if splits is None else (received, rows)
 
 
-def _rows_factor(options):
-    """The factor of a reducescatter's gradient: the scale of the reduction relative to the average, as in Horovod."""
+def _scattered_back(gradient, factors):
+    """The gradient of the rows of a reducescatter with respect to the rows of each rank. factors: see _factors."""
+    scale, divisor = factors
+    scaled = gradient if scale == 1 else gradient * scale
+    return scaled if divisor == 1 else scaled / divisor
+
+
+def _factors(options, as_horovod):
+    """What a gradient is multiplied and divided by. In Horovod it is not divided for Average, and multiplied by the
+    size for Sum."""
     op, process_set, prescale, postscale = options
-    return prescale * postscale * (process_set.size() if op == Sum else 1)
+    check(process_set)
+    size = process_set.members()
+    if as_horovod:
+        return prescale * postscale * (size if op == Sum else 1), 1
+    return prescale * postscale, size if op == Average else 1
 
 
-class _ReduceScatter(torch.autograd.Function):
+class ReduceScatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, name, options):
+    def forward(ctx, tensor, name, options, as_horovod):
+        ctx.factors = _factors(options, as_horovod)
         scattered = synchronize(ops.reducescatter_async(tensor, name, *options))
-        ctx.name, ctx.factor, ctx.process_set = _backward_name(name), _rows_factor(options), options[1]
+        ctx.name, ctx.process_set = _backward_name(name), options[1]
         return scattered
 
     @staticmethod
     def backward(ctx, gradient):
-        scaled = gradient if ctx.factor == 1 else gradient * ctx.factor
-        return allgather(scaled, ctx.name, ctx.process_set), None, None
+        back = _scattered_back(gradient, ctx.factors)
+        return allgather(back, ctx.name, ctx.process_set), None, None, None
 
 
 def reducescatter(
@@ -201,25 +254,26 @@ def reducescatter(
     postscale_factor=1.0,
 ):
     """This rank's rows of the reduction over ranks; the first rows % size ranks get one row more. Average or Sum."""
-    options = (op, process_set, prescale_factor, postscale_factor)
+    options = (choose_op(op), process_set, *factors_of(prescale_factor, postscale_factor))
 
     def scattered(tensor):
-        return _ReduceScatter.apply(tensor, name, options)
+        return ReduceScatter.apply(tensor, name, options, False)
 
     return converted(compression, tensor, "reducescatter", scattered)
 
 
-class _GroupedReduceScatter(torch.autograd.Function):
+class GroupedReduceScatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, name, options, *tensors):
+    def forward(ctx, name, options, as_horovod, *tensors):
+        ctx.factors = _factors(options, as_horovod)
         scattered = synchronize(ops.grouped_reducescatter_async(tensors, name, *options))
-        ctx.name, ctx.factor, ctx.process_set = _backward_name(name), _rows_factor(options), options[1]
+        ctx.name, ctx.process_set = _backward_name(name), options[1]
         return tuple(scattered)
 
     @staticmethod
     def backward(ctx, *gradients):
-        scaled = gradients if ctx.factor == 1 else [gradient * ctx.factor for gradient in gradients]
-        return None, None, *grouped_allgather(scaled, ctx.name, ctx.process_set)
+        back = [_scattered_back(gradient, ctx.factors) for gradient in gradients]
+        return None, None, None, *grouped_allgather(back, ctx.name, ctx.process_set)
 
 
 def grouped_reducescatter(
@@ -232,9 +286,9 @@ def grouped_reducescatter(
     postscale_factor=1.0,
 ):
     """reducescatter of several tensors as one unit: all of them are reduced, or all fail."""
-    options = (op, process_set, prescale_factor, postscale_factor)
+    options = (choose_op(op), process_set, *factors_of(prescale_factor, postscale_factor))
 
     def scattered(tensors):
-        return _GroupedReduceScatter.apply(name, options, *tensors)
+        return GroupedReduceScatter.apply(name, options, False, *tensors)
 
     return all_converted(compression, tensors, "grouped_reducescatter", scattered)

@@ -6,7 +6,6 @@ the same bits, and batches may have different sizes. The gradient is that of the
 """
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -14,6 +13,7 @@ from horo._handles import synchronize
 from horo._sets import check, global_process_set
 from horo._specs import Sum
 from horo.torch import ops
+from horo.torch.derivatives import once
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -113,8 +113,15 @@ class _Normalize(torch.autograd.Function):
         return (result if bias is None else result + _as_channels(bias, batch)).to(input.dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, gradient):
+        with torch.no_grad():
+            found = _Normalize.derivatives(ctx, gradient)
+        given = [each for each in found if each is not None]
+        made = iter(once("SyncBatchNorm", given, (*ctx.saved_tensors[:2], gradient)))
+        return *(None if each is None else next(made) for each in found), None
+
+    @staticmethod
+    def derivatives(ctx, gradient):
         input, weight, mean, inverse = ctx.saved_tensors
         needs_input, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         batch, wide = _wide(input), _wide(gradient)
@@ -130,4 +137,4 @@ class _Normalize(torch.autograd.Function):
             of_input = of_input.to(input.dtype)
         of_weight = (sums[1] * inverse).to(weight.dtype) if needs_weight else None
         of_bias = sums[0].to(gradient.dtype if weight is None else weight.dtype) if needs_bias else None
-        return of_input, of_weight, of_bias, None
+        return of_input, of_weight, of_bias
