@@ -6,7 +6,8 @@
 
 namespace horo {
 
-// The text as a JSON string with quotation marks; control characters are escaped, all other bytes are unchanged.
+// The text as a JSON string with quotation marks. Control characters are escaped, and U+FFFD stands for each byte that
+// is not UTF-8: names of tensors are bytes of the caller.
 std::string json_quoted(std::string_view text);
 
 }  // namespace horo

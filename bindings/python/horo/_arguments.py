@@ -29,6 +29,14 @@ def whole(value, what, expected="a whole number", least=None):
     return number
 
 
+def rank_number(value, what, expected="a rank"):
+    """The number of a rank: not of more bits than the library has for one."""
+    number = whole(value, what, expected, -(1 << 31))
+    if number >= 1 << 31:
+        raise ValueError(f"{what}={value!r}; expected {expected}")
+    return number
+
+
 def flag(value, what):
     """True or False."""
     if isinstance(value, bool):

@@ -10,6 +10,7 @@ import sys
 import traceback
 
 from horo import _default, _native, _specs
+from horo._arguments import flag
 from horo._compression import Codec
 
 _FAILED = 1
@@ -52,7 +53,7 @@ def register_op(name, combine, *, whole=False):
         views = (_memory(accumulator, nbytes), _memory(value, nbytes))
         return _guarded(f"the operation {name!r}", lambda: combine(*views, dtype)) if count else _native.OK
 
-    flags = _native.OP_WHOLE if whole else _native.OP_ASSOCIATIVE
+    flags = _native.OP_WHOLE if flag(whole, "whole") else _native.OP_ASSOCIATIVE
     op = _native.Op(ctypes.sizeof(_native.Op), flags, _native.Combine(called), None)
     _default.session().register_op(name, op)
     return _specs.CustomOp(name)
@@ -88,7 +89,7 @@ def register_codec(name, codec):
 
     made = _native.Codec(
         struct_bytes=ctypes.sizeof(_native.Codec),
-        flags=_native.CODEC_STATEFUL if getattr(codec, "stateful", False) else 0,
+        flags=_native.CODEC_STATEFUL if flag(getattr(codec, "stateful", False), "stateful") else 0,
         block=codec.block,
         wire_bytes=_native.WireBytes(lambda _, count: codec.wire_bytes(count)),
         encode=_native.Encode(encode),

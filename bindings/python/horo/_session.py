@@ -361,7 +361,7 @@ class Session(Keys):
         found = quick.horo_setting(self.pointer, encoded(name, "setting"))
         if found is None:
             raise error_of(quick.horo_error_status(self.pointer), self.pointer)
-        return found.decode()
+        return found.decode(errors="replace")
 
     def ready_times(self):
         """The time at which each rank submitted each tensor of the last step."""

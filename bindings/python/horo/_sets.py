@@ -1,7 +1,7 @@
 """Process sets: subsets of the world that run separate collectives. Their ids are valid for one session."""
 
 from horo import _default
-from horo._arguments import flag, whole
+from horo._arguments import flag, rank_number
 from horo._changes import held
 from horo.errors import PeerLost, not_yet
 
@@ -19,7 +19,7 @@ class ProcessSet:
         that has lost a member raises PeerLost on each use. The same on all ranks; no effect in a static job."""
         if not hasattr(ranks_or_comm, "__iter__"):
             raise not_yet(f"ProcessSet({ranks_or_comm!r}); expected ranks, such as ProcessSet([0, 1])")
-        self._ranks = sorted(whole(rank, "ProcessSet: rank", "ranks, such as [0, 1]") for rank in ranks_or_comm)
+        self._ranks = sorted(rank_number(rank, "ProcessSet: rank", "ranks, such as [0, 1]") for rank in ranks_or_comm)
         if not self._ranks:
             raise ValueError("ProcessSet([]): expected at least one rank")
         if len(set(self._ranks)) != len(self._ranks):
@@ -95,7 +95,7 @@ class ProcessSet:
     def place_of(self, rank, what):
         """The number in the set of a rank of the world."""
         self.number()
-        rank = whole(rank, what, "a rank")
+        rank = rank_number(rank, what)
         if rank not in self._ranks:
             raise ValueError(f"{what}={rank!r} is not in {self!r}; expected one of its ranks, as numbers in the world")
         return self._ranks.index(rank)
@@ -157,7 +157,7 @@ class _World(ProcessSet):
         return _default.session().topology.size
 
     def place_of(self, rank, what):
-        rank = whole(rank, what, "a rank")
+        rank = rank_number(rank, what)
         if not 0 <= rank < self.members():
             raise ValueError(f"{what}={rank!r} is not a rank of this world of {self.members()}")
         return rank

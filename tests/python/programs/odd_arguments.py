@@ -118,7 +118,7 @@ def numbers_are_no_truth_values_and_truth_values_no_numbers():
             hvd.allreduce(tensor, postscale_factor=wrong)
     for right in (2, numpy.float32(2), numpy.int8(2)):
         same_bits(hvd.allreduce(tensor, prescale_factor=right), torch.full((3,), 2.0))
-    for wrong in (True, 1.0, "1", None, [1], torch.tensor(True), torch.tensor(1.0), size, -1):
+    for wrong in (True, 1.0, "1", None, [1], torch.tensor(True), torch.tensor(1.0), size, -1, 1 << 32):
         for call in (
             hvd.broadcast,
             hvd.broadcast_,
@@ -183,7 +183,7 @@ def sets_and_their_ranks_are_checked():
         ):
             with raises(TypeError, f"process_set={wrong!r}", "ProcessSet"):
                 call(wrong)
-    for wrong in ([True, 0], [0.0], ["0"], [None], [0, 0], [], torch.tensor([True, False])):
+    for wrong in ([True, 0], [0.0], ["0"], [None], [0, 0], [], torch.tensor([True, False]), [1 << 32], [0, 10**30]):
         with raises(ValueError, "ProcessSet"):
             hvd.ProcessSet(wrong)
     with raises(ValueError, "shrinks='no'"):
@@ -236,6 +236,8 @@ def texts_are_whole_or_refused():
                 call(name)
             with raises(ValueError, said):  # also when it is no longer the first time
                 call(name)
+    with raises(ValueError, "whole='no'", "True or False"):
+        hvd.register_op("op", lambda accumulator, value: None, whole="no")
     for path in ("a\0b", b"a\0b"):
         with raises(ValueError, "NUL"):
             hvd.start_timeline(path)

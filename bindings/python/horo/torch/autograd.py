@@ -8,7 +8,7 @@ still match.
 import torch
 
 from horo import _default
-from horo._arguments import whole
+from horo._arguments import rank_number
 from horo._changes import held
 from horo._compression import all_converted, all_through, converted, through
 from horo._handles import synchronize
@@ -170,7 +170,7 @@ class Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, root_rank, name, options):
         process_set, ctx.op = options
-        ctx.is_root = _default.rank() == whole(root_rank, "root_rank", "a rank")
+        ctx.is_root = _default.rank() == rank_number(root_rank, "root_rank")
         ctx.name, ctx.process_set = _backward_name(name), process_set
         return synchronize(ops.broadcast_async(tensor, root_rank, name, process_set))
 

@@ -6,7 +6,7 @@ import numbers
 import torch
 
 from horo import _default
-from horo._arguments import whole
+from horo._arguments import rank_number
 from horo._changes import held
 from horo._handles import synchronize
 from horo._sets import global_process_set
@@ -18,7 +18,7 @@ from horo.torch.optimizer_state import load_exactly, loads_plainly
 
 def broadcast_parameters(params, root_rank, *, process_set=global_process_set):
     """Replaces the values of params, a state_dict or a list of (name, tensor) or tensors, by those of root_rank."""
-    root_rank = whole(root_rank, "root_rank", "a rank")
+    root_rank = rank_number(root_rank, "root_rank")
     if isinstance(params, dict):
         pairs = sorted(params.items())
     elif isinstance(params, list):
@@ -117,7 +117,7 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, *, process_set=g
     del model
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
-    root_rank = whole(root_rank, "root_rank", "a rank")
+    root_rank = rank_number(root_rank, "root_rank")
     with held:  # functions of on_change() find the new state
         state = _repeated(lambda root: _optimizer_state(optimizer, root, process_set), root_rank, process_set)
         if state is not None:
@@ -147,7 +147,7 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
 
     If an elastic job loses a rank, and one of the two with it, all ranks that are left repeat both, from the rank that
     has the number root_rank then: so `obj` is an object that this rank could send, if there is one."""
-    root_rank = whole(root_rank, "root_rank", "a rank")
+    root_rank = rank_number(root_rank, "root_rank")
     return _repeated(lambda root: _object(obj, root, name, process_set), root_rank, process_set)
 
 
