@@ -112,6 +112,16 @@ class Starts:
         works = session.submit_unit(name, units) if units else []
         return handle_of(session, works, finish, watched)
 
+    def _check_apart(self, memories, name):
+        """Raises ValueError if two tensors of a unit would be reduced in the same memory."""
+        spans = sorted((self.arrays.place(each), each.nbytes, i) for i, each in enumerate(memories, 1) if each.nbytes)
+        for (begin, nbytes, one), (after, _, other) in zip(spans, spans[1:]):
+            if after < begin + nbytes:
+                raise ValueError(
+                    f"horo.grouped_allreduce_: tensors {min(one, other)} and {max(one, other)} of {name or 'the unit'} "
+                    "share memory; expected each tensor once"
+                )
+
     def _received(self, session, work, array):
         """The rows that a work received, in new memory, and the number of rows from each member."""
         result = session.result(work)
@@ -177,16 +187,18 @@ class Starts:
         priority=0,
     ):
         """allreduce_async whose result replaces the tensor's values."""
-        op = choose_op(op, average)
+        # The options are compared with those of the last call, and True is equal to 1, and ReduceOp.SUM to 0.
+        if type(op) is not int or average is not None:
+            op = choose_op(op, average)
         prescale_factor, postscale_factor = factors_of(prescale_factor, postscale_factor)
-        priority = priority_number(priority)
-        # Compared with those of the last call: what is checked here must be equal only if it is the same.
+        if type(priority) is not int:
+            priority = priority_number(priority)
         options = (op, prescale_factor, postscale_factor, process_set, order, compression, priority)
         session = _default.session()
         repeat = session.repeats.pop(name, None)  # atomic: only one of several threads gets it
         if repeat is not None and repeat.options == options and (holder := repeat.hold(tensor)) is not None:
             return repeat.start(tensor, holder)
-        array, spec = self._all_reduce(tensor, name, op, options[1:])
+        array, spec = self._all_reduce(tensor, name, choose_op(op), options[1:])
         handle = self._start_in_place(spec, *self.arrays.writable(array, tensor, name))
         if not is_no_name(name) and process_set is global_process_set:
             self._expect_again(session, spec, array, options)
@@ -236,10 +248,12 @@ class Starts:
         priority=0,
     ):
         """grouped_allreduce_async whose results replace the tensors' values."""
+        tensors = list(tensors)
         options = (prescale_factor, postscale_factor, process_set, order, compression, priority)
         specs = self._all_reduces(tensors, choose_op(op, average), options)
         placed = [self.arrays.writable(array, tensor, name) for (array, _), tensor in zip(specs, tensors)]
         parts = [(spec, memory, memory) for (_, spec), (memory, _) in zip(specs, placed)]
+        self._check_apart([memory for memory, _ in placed], name)
         return self._start_unit(name, parts, lambda pending: [finish(pending) for _, finish in placed])
 
     def _gathered(self, tensor, call, name, process_set):

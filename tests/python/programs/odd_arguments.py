@@ -164,6 +164,21 @@ def splits_are_whole_numbers():
         hvd.alltoall(rows, list(right) * hvd.size())
 
 
+def units_may_be_any_iterable_and_have_each_tensor_once():
+    for call in (hvd.grouped_allreduce, hvd.grouped_allreduce_, horo.numpy.grouped_allreduce_):
+        make = torch.full if call is not horo.numpy.grouped_allreduce_ else numpy.full
+        results = call((make((2,), float(i)) for i in range(3)), op=hvd.Sum)
+        assert [list(map(float, result)) for result in results] == [[float(i * hvd.size())] * 2 for i in range(3)]
+    memory = torch.ones(6)
+    for unit in ([memory, memory], [memory[:4], torch.ones(1), memory[3:]], [memory.view(2, 3), memory[5:]]):
+        with raises(ValueError, "tensors 1 and", "share memory"):
+            hvd.grouped_allreduce_(unit)
+    with raises(ValueError, "tensors 1 and 2 of twice", "share memory"):
+        horo.numpy.grouped_allreduce_([memory.numpy()[1:], memory.numpy()[:3]], name="twice")
+    hvd.grouped_allreduce_([memory[:3], memory[3::2], memory[4::2], memory[:0]], op=hvd.Sum)
+    assert memory.tolist() == [float(hvd.size())] * 6
+
+
 def sets_and_their_ranks_are_checked():
     tensor = torch.ones(3)
     for wrong in (None, 0, [0, 1], "world", hvd.ProcessSet):
@@ -311,6 +326,7 @@ CLAIMS = [
     average_is_true_or_false,
     numbers_are_no_truth_values_and_truth_values_no_numbers,
     splits_are_whole_numbers,
+    units_may_be_any_iterable_and_have_each_tensor_once,
     sets_and_their_ranks_are_checked,
     options_of_the_optimizer_are_checked,
     texts_are_whole_or_refused,
