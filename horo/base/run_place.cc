@@ -3,6 +3,7 @@
 #include "horo/base/run_place.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +26,11 @@ std::shared_ptr<RunTable> table_of(pid_t pid, int fd) {
   const int own = open_of(pid, fd, O_RDWR);
   std::optional<RunTable> table = own < 0 ? std::nullopt : RunTable::map(own);
   return table ? std::make_shared<RunTable>(std::move(*table)) : nullptr;
+}
+
+bool is_of_this_user(pid_t pid) {
+  struct stat status {};
+  return ::stat(("/proc/" + std::to_string(pid)).c_str(), &status) == 0 && status.st_uid == ::geteuid();
 }
 
 // -1: none of the processes is a rank's.
@@ -63,6 +69,10 @@ RunTable::Variables variables_in_run(const Lookup& get) {
 RunPlace find_run_place() {
   RunPlace place;
   const pid_t guard = ancestor_named(kGuardName);
+  if (guard != 0 && !is_of_this_user(guard)) {  // root, too, joins no job of a user below whom it runs
+    place.hidden_guard = guard;
+    return place;
+  }
   const std::optional<int> fd = memory_file_of(guard == 0 ? ::getpid() : guard, kTableName);
   if (!fd) {
     place.hidden_guard = guard;

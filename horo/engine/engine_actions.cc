@@ -78,7 +78,7 @@ void Engine::perform(Joined& joined, std::vector<Event>&) {
 void Engine::perform(Learn& learn, std::vector<Event>&) {
   tensor_table_.add_plan(learn.plan, learn.keys);
   log_debug(say("plan ", learn.plan, ": a bucket of ", learn.keys.size(),
-                " tensors came in two steps alike; from now on one bit announces it"));
+                " tensors, which one bit announces from the next step on"));
 }
 
 void Engine::perform(Break& broken, std::vector<Event>& more) {

@@ -125,6 +125,7 @@ def test_no_ranks_is_refused_with_what_was_expected():
     "spelling",
     [
         ["-np", "3"],
+        ["-np=3"],
         ["--num-proc", "3"],
         ["--num-proc=3"],
         ["-n3"],

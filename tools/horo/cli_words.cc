@@ -124,7 +124,8 @@ void check_words(std::vector<std::string>& words, const CLI::App& app) {
 }
 
 std::string text_of(const CLI::ParseError& error) {
-  const std::string text = error.what(), start = "Could not convert: ";
+  const std::string start = "Could not convert: ";
+  std::string text = error.what();
   if (!text.starts_with(start)) return text;
   const std::size_t equals = text.find(" = ");
   return text.substr(start.size(), equals - start.size()) + " " + text.substr(std::min(text.size(), equals + 3)) +

@@ -6,7 +6,7 @@
 namespace horo::tools {
 
 std::string text_with_remedy(const std::exception& error) {
-  const std::string text = error.what();
+  std::string text = error.what();
   const auto* failed = dynamic_cast<const std::system_error*>(&error);
   switch (failed == nullptr ? 0 : failed->code().value()) {
     case EMFILE:

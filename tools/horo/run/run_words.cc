@@ -104,7 +104,7 @@ class WordReader {
   // Returns the place of the next word.
   std::size_t read_option(std::size_t at) {
     std::string word = with_dashes(words_[at]);
-    if (word == "-np") word = "--num-proc";
+    if (word == "-np" || word.starts_with("-np=")) word = "--num-proc" + word.substr(3);
     if (word == "-h") word = "--help";
     if (word.starts_with("-hostfile")) word.insert(0, "-");
     const std::size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
@@ -174,7 +174,7 @@ class WordReader {
   static std::string number_of_nodes(const std::string& text) {
     const std::size_t colon = text.find(':');
     if (colon == std::string::npos) return text;
-    const std::string most = text.substr(colon + 1);
+    std::string most = text.substr(colon + 1);
     if (text.substr(0, colon) == most) return most;
     refuse_word("--nnodes " + text + ": a job begins on all of its hosts: expected --nnodes " + most +
                 "; with --min-np RANKS it goes on when hosts are lost");
