@@ -83,6 +83,14 @@ def environment(rank, size, address):
     }
 
 
+def start_process(command, env, output):
+    """A process with this output and no input."""
+    return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+
+
+start = start_process  # tests/conftest.py has another one
+
+
 def _wait(processes, deadline_s):
     """Waits until all have ended, the deadline, or GRACE_S after the first failure. Returns those that still run."""
     end = time.monotonic() + deadline_s
@@ -108,13 +116,7 @@ def run_ranks(command, size, deadline_s=180, env=None, places=None):
     with tempfile.TemporaryDirectory() as folder:
         files = [open(os.path.join(folder, str(rank)), "w+b") for rank in range(size)]
         processes = [
-            subprocess.Popen(
-                [*places.prefix(rank), *command],
-                env=places.environment(rank, size) | (env or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=files[rank],
-                stderr=subprocess.STDOUT,
-            )
+            start([*places.prefix(rank), *command], places.environment(rank, size) | (env or {}), files[rank])
             for rank in range(size)
         ]
         try:

@@ -48,10 +48,10 @@ def horo(*arguments, env=()):
     )
 
 
-def start_and_read(program, lines, ranks=2, options=()):
+def start_and_read(program, lines, ranks=2, options=(), env=()):
     """Starts a job and reads its first lines; returns both."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    job = subprocess.Popen(command(ranks, program, options), env=clean_environment(), **pipes)
+    job = subprocess.Popen(command(ranks, program, options), env=clean_environment(env), **pipes)
     return job, "".join(job.stdout.readline() for _ in range(lines))
 
 

@@ -317,7 +317,8 @@ def test_the_key_is_in_no_command_line_and_no_environment(job):
             text = pathlib.Path(f"/proc/{pid}/{name}").read_bytes()
             assert key not in text and key.hex().encode() not in text.lower()
     for folder in pathlib.Path("/tmp").glob("horo-rendezvous-*"):
-        assert folder.stat().st_mode & 0o77 == 0
+        with contextlib.suppress(FileNotFoundError):  # another job has ended
+            assert folder.stat().st_mode & 0o77 == 0
 
 
 @pytest.mark.parametrize(

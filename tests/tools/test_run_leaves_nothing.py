@@ -72,12 +72,15 @@ def test_a_second_signal_ends_a_job_whose_output_is_not_read():
     job.wait(timeout=DEADLINE_S)
 
 
-def test_no_file_and_no_segment_is_left_by_a_killed_job():
+def test_no_file_and_no_segment_is_left_by_a_killed_job(tmp_path):
     def names():
-        return {str(path) for folder in ("/dev/shm", "/tmp") for path in pathlib.Path(folder).glob("*horo*")}
+        folders = {pathlib.Path("/dev/shm"): "*horo*", tmp_path: "**/*"}
+        return {str(path) for folder, what in folders.items() for path in folder.glob(what) if not path.is_dir()}
 
     before = names()
-    job, _ = start_and_read("print('ready')\n" + WAITS, 2)
+    env = {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    job, _ = start_and_read("print('ready')\n" + WAITS, 2, env=env)
+    assert names() > before  # the socket of horo status
     job.kill()
     job.communicate(timeout=DEADLINE_S)
     assert names() <= before
