@@ -53,6 +53,25 @@ def test_the_packages_that_can_be_missing_are_those_that_docs_install_names():
     assert asked - {"libgtest-dev", "libgmock-dev"} <= named and len(asked) > 10
 
 
+@pytest.mark.skipif(NINJA is None or shutil.which("ccache") is None, reason="no ninja or no ccache")
+def test_the_build_of_the_wheel_finds_the_objects_of_a_preset_in_the_compiler_cache(tmp_path):
+    (tmp_path / "ccache.conf").write_text("")
+    env = {"CCACHE_DIR": str(tmp_path / "cache"), "CCACHE_CONFIGPATH": str(tmp_path / "ccache.conf")}
+    preset = (ROOT / "build/test_preset", ["-DCMAKE_BUILD_TYPE=Release"])
+    wheel = (ROOT / "build/test_wheel", [*preset[1], "-DHORO_BUILD_TESTS=OFF", "-DHORO_STATIC_LIBRARIES=ON"])
+    try:
+        for folder, options in (preset, wheel):
+            assert configure(folder, *options).returncode == 0
+            target = "ring/CMakeFiles/ring_mpi.dir/Unity/unity_0_cxx.cxx.o"
+            built = run("ninja", "-C", folder, target, env=os.environ | env)
+            assert built.returncode == 0, built.stdout + built.stderr
+    finally:
+        for folder, _ in (preset, wheel):
+            shutil.rmtree(folder, ignore_errors=True)
+    counted = run("ccache", "--print-stats", env=os.environ | env).stdout
+    assert re.search(r"^direct_cache_hit\t1$", counted, re.M) and re.search(r"^cache_miss\t1$", counted, re.M), counted
+
+
 def budgets():
     """Minutes by part, as tools/test has them."""
     table = re.search(r"budget_minutes=\((.*?)\n\)", (ROOT / "tools/test").read_text(), re.S).group(1)

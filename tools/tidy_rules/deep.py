@@ -21,7 +21,8 @@ def check_clang_tidy(texts, is_wanted, base=None, root=source.ROOT):
     build = root / "build/clang"
     # A build folder with nothing built but generated headers: the presets build unity files, which have no compile
     # commands of single files.
-    configure = ["cmake", "-S", ".", "-B", str(build), "-G", "Ninja", "-DCMAKE_CXX_COMPILER=clang++-14"]
+    options = ["-DCMAKE_CXX_COMPILER=clang++-14", "-DCMAKE_UNITY_BUILD=OFF"]
+    configure = ["cmake", "-S", ".", "-B", str(build), "-G", "Ninja", *options]
     generate = ["cmake", "--build", str(build), "--target", "generated_headers"]
     findings = findings_of(configure, root) or findings_of(generate, root)
     if findings:
