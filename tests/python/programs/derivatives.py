@@ -114,6 +114,16 @@ def all_reduces_of_units():
         )
 
 
+def a_unit_may_have_integers():
+    for op in (hvd.Max, hvd.Product):
+        mine = torch.tensor([2.0 + hvd.rank()], requires_grad=True)
+        found = hvd.grouped_allreduce([mine, torch.tensor([3])], op=op)
+        found[0].sum().backward()
+        others = [2.0 + rank for rank in range(hvd.size()) if rank != hvd.rank()]
+        expected = math.prod(others) if op == hvd.Product else float(hvd.rank() == hvd.size() - 1)
+        assert mine.grad.item() == hvd.size() * expected, mine.grad
+
+
 def converted_tensors_too():
     """A cast around the collective is a part of the derivative."""
     agree(
@@ -249,6 +259,7 @@ CLAIMS = [
     all_reduces,
     all_reduces_of_other_types_and_of_sets,
     all_reduces_of_units,
+    a_unit_may_have_integers,
     converted_tensors_too,
     a_nan_is_the_extreme,
     operations_without_a_derivative_say_so,
