@@ -30,7 +30,8 @@ enum class Kind : std::uint8_t {
   kContact,
   kDrained,
   kJob,
-  kLockedOut
+  kLockedOut,
+  kAlive
 };
 
 class Writer : public ByteWriter {
@@ -233,6 +234,10 @@ void write(Writer& out, const LockedOut& message) {
   out.cut_text(message.reason);
 }
 
+void write(Writer& out, const Alive&) {
+  out.kind(Kind::kAlive);
+}
+
 SendToMembers read_send(Reader& in) {
   SendToMembers order;
   for (std::size_t left = in.some(4, kMaxMembers, "members"); left > 0; --left) {
@@ -264,6 +269,8 @@ AgentSays read_agent_says(Reader& in) {
     }
     case Kind::kLockedOut:
       return LockedOut{in.cut_text()};
+    case Kind::kAlive:
+      return Alive{};
     default:
       refuse(kind);
   }

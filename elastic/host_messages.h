@@ -85,7 +85,12 @@ struct Contact {
 struct LockedOut {
   std::string reason;  // a sentence
 };
-using AgentSays = std::variant<HostOrder, TellPast, Contact, LockedOut>;
+// From the agent itself, many times in a lease: it runs.
+struct Alive {};
+using AgentSays = std::variant<HostOrder, TellPast, Contact, LockedOut, Alive>;
+
+// The patience of a guard with its agent: a new one has time to register within the lease of the host.
+std::chrono::milliseconds agent_patience(const JobSpec& spec);
 
 // Decoding throws ProtocolError for anything that encode() does not write.
 std::vector<std::byte> encode(const JobSpec& spec);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "elastic/host_messages.h"
@@ -18,6 +19,10 @@ std::size_t JobSpec::host_of(MemberId id) const {
   std::size_t host = 0;
   for (; id >= ranks_by_host[host]; ++host) id -= ranks_by_host[host];
   return host;
+}
+
+std::chrono::milliseconds agent_patience(const JobSpec& spec) {
+  return std::max(spec.silence_limit / 3, std::chrono::milliseconds(500));
 }
 
 }  // namespace horo

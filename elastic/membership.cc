@@ -1,5 +1,5 @@
-// After each event: members past their limit are evicted; then, if the epoch ends and no member of it is waited for,
-// the next epoch is decided, or the rest parks.
+// After each event: silent members that another one waits for are evicted; then, if the epoch ends and no member of it
+// is waited for, the next epoch is decided, or the rest parks.
 #include "elastic/membership.h"
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace horo {
 JobMembership::JobMembership(const MembershipConfig& config)
     : config_(config),
       members_(static_cast<std::size_t>(config.members)),
-      view_(static_cast<std::size_t>(config.members)) {
+      view_(static_cast<std::size_t>(config.members)),
+      silences_(members_.size(), {config.silence_limit, config.start_limit}) {
   HORO_CHECK(config.members >= 1 && config.min_members >= 1 && config.min_members <= config.members);
   std::iota(view_.begin(), view_.end(), MemberId{0});
   sent_view_ = std::make_shared<const GuardMessage>(View{});
@@ -29,9 +30,8 @@ std::vector<MembershipAction> JobMembership::on(const MembershipEvent& event, Ti
 std::vector<MembershipAction> JobMembership::conclude() {
   if (!end_) {
     if (closing_) ask_to_freeze();
-    evict_overdue();
+    judge_silence();
     decide();
-    update_park();
     tell_running();
     tell_over();
   }
@@ -41,7 +41,7 @@ std::vector<MembershipAction> JobMembership::conclude() {
 // ---- Events.
 
 void JobMembership::handle(const MemberEnded& event) {
-  at(event.id).stopped.reset();
+  silences_.of(event.id).stopped.reset();
   if (!is_here(event.id)) return;
   const std::string name = "rank " + std::to_string(event.id);
   if (event.succeeded) {  // a script that made no session, or ended without shutdown()
@@ -53,37 +53,39 @@ void JobMembership::handle(const MemberEnded& event) {
 }
 
 void JobMembership::handle(const MemberStopped& event) {
-  Member& member = at(event.id);
-  if (!is_here(event.id) || member.stopped) return;
-  member.stopped = now_;
-  next_eviction_.reset();
-  say("rank " + std::to_string(event.id) + " is stopped; it is evicted in " + duration_text(config_.silence_limit) +
-      " unless it continues");
+  if (!is_here(event.id) || silences_.of(event.id).stopped) return;
+  silences_.of(event.id).stopped = now_;
+  next_judgement_.reset();
+  say("rank " + std::to_string(event.id) + " is stopped; if it does not continue within " +
+      duration_text(config_.silence_limit) + ", it is evicted when another rank waits for it");
 }
 
-// It has had no time to answer, nor had any member if all were stopped.
 void JobMembership::handle(const MemberContinued& event) {
-  Member& member = at(event.id);
-  if (!is_here(event.id) || !member.stopped) return;
-  next_eviction_.reset();
-  const auto others = here();
-  const bool were_all_stopped =
-      std::all_of(others.begin(), others.end(), [&](MemberId id) { return at(id).stopped.has_value(); });
+  if (!is_here(event.id) || !silences_.of(event.id).stopped) return;
+  silences_.go_on(event.id, here(), now_);
+  next_judgement_.reset();
   say("rank " + std::to_string(event.id) + " continues");
-  member.stopped.reset();
-  if (member.asked) member.asked = now_;
-  for (const MemberId id : others) {
-    if (were_all_stopped && at(id).stopped) at(id).stopped = now_;
-  }
 }
 
-void JobMembership::handle(const MemberSilent& event) {
-  if (is_here(event.id)) evict(event.id, event.why);
+void JobMembership::handle(const MembersUnheard& event) {
+  for (const MemberId id : event.ids) silences_.of(id).unheard = event.why;
+  next_judgement_.reset();
+}
+
+void JobMembership::handle(const MembersHeard& event) {
+  for (const MemberId id : event.ids) silences_.hear(id, now_);
+  next_judgement_.reset();
+}
+
+void JobMembership::count_from(TimePoint now) {
+  silences_.count_from(now);
+  if (parked_since_) parked_since_ = std::max(*parked_since_, now);
+  next_judgement_.reset();
 }
 
 void JobMembership::handle(const MemberSent& event) {
-  Member& member = at(event.id);
-  if (!std::exchange(member.was_heard, true) && member.asked) next_eviction_.reset();
+  Silence& silence = silences_.of(event.id);
+  if (!std::exchange(silence.has_spoken, true) && silence.asked) next_judgement_.reset();
   if (!is_here(event.id)) return;
   std::visit([&](const auto& message) { take(event.id, message); }, event.message);
 }
@@ -98,7 +100,8 @@ void JobMembership::take(MemberId id, const Frozen& message) {
   }
   if (message.epoch != epoch_ || member.frozen) return;
   member.frozen = message;
-  if (--waited_for_ == 0) next_eviction_.reset();
+  silences_.of(id).asked.reset();
+  if (--waited_for_ == 0 || !is_waited_ || is_parked()) next_judgement_.reset();
   const bool is_first = !closing_;
   close_epoch(message.lost, message.reason.empty() ? name_of(id) + " froze" : message.reason);
   if (is_first) closing_->is_report = true;
@@ -131,7 +134,8 @@ void JobMembership::depart(MemberId id, Presence how, const std::string& story, 
   ++changes_;
   recount();
   departures_.push_back({how == Presence::kDied || how == Presence::kFailed, story});
-  const bool began = epoch_ > 0 || at(id).was_heard;  // else it may be a program without a session, as the others
+  const bool began =
+      epoch_ > 0 || silences_.of(id).has_spoken;  // else it may be a program without a session, as the others
   if (how == Presence::kLeft && (at(id).is_installed || at(id).frozen || !began)) return;
   close_epoch(id, reason);
   if (!closing_->is_report) return;
@@ -150,52 +154,44 @@ void JobMembership::ask_to_freeze() {
   if (std::exchange(has_asked_, true)) return;
   std::vector<MemberId> asked;
   for (const MemberId id : view_) {
-    Member& member = at(id);
-    if (!is_waited_for(id) || member.asked) continue;
-    member.asked = now_;
+    if (!is_waited_for(id)) continue;
+    silences_.of(id).asked = now_;
     asked.push_back(id);
   }
-  next_eviction_.reset();
+  next_judgement_.reset();
   send_all(asked, Freeze{epoch_, closing_->lost, closing_->reason});
 }
 
 void JobMembership::evict(MemberId id, const std::string& why) {
-  send(id, Evicted{name_of(id) + " was evicted: it " + why + ", and the other ranks went on without it"});
+  send(id,
+       Evicted{name_of(id) + " was evicted: it " + why +
+               (is_enough(here_ - 1) ? ", and the other ranks went on without it" : ", and too few ranks were left")});
   const std::string story = "rank " + std::to_string(id) + " is evicted";
   say(story + ": it " + why);
   at(id).detail = "it " + why;
   depart(id, Presence::kEvicted, story, name_of(id) + " was evicted: it " + why);
 }
 
-void JobMembership::evict_overdue() {
-  if (!next_eviction_) next_eviction_ = earliest_eviction().value_or(TimePoint::max());
-  if (now_ < *next_eviction_) return;
-  for (const MemberId id : here()) {
-    const auto until = eviction_time(id, has_running());
-    if (!until || *until > now_) continue;
-    const bool is_stopped = at(id).stopped.has_value();
-    const auto limit = is_stopped || at(id).was_heard ? config_.silence_limit : config_.start_limit;
-    evict(id, (is_stopped ? "was stopped for " : "did not answer for ") + duration_text(limit));
-  }
-  next_eviction_.reset();
-}
-
-// Nothing for a member that is not stopped and was not asked. A job whose members are all stopped waits: a person has
-// stopped the job. A member that has left counts as running: it does not wait for the stopped one, but its job does.
-std::optional<TimePoint> JobMembership::eviction_time(MemberId id, bool has_running) const {
-  const Member& member = at(id);
-  if (member.stopped) {
-    return has_running ? std::optional(std::max(*member.stopped + config_.silence_limit, evicts_from_)) : std::nullopt;
-  }
-  if (!member.asked || member.frozen || here_ == 1) return std::nullopt;  // no other waits for the last one
-  return std::max(*member.asked + (member.was_heard ? config_.silence_limit : config_.start_limit), evicts_from_);
+// A member waits if it is frozen, and neither stopped nor unheard itself. A member that runs does not, as far as is
+// known here: it is told which others are missed, and freezes if it waits for one of them.
+void JobMembership::judge_silence() {
+  if (next_judgement_ && now_ < *next_judgement_) return;
+  const std::vector<MemberId> members = here();
+  is_waited_ = std::any_of(members.begin(), members.end(), [this](MemberId id) { return is_waiting(id); });
+  const auto [silent, next] = silences_.judge(members, now_);
+  next_judgement_ = next;
+  has_silent_ = !silent.empty();
+  if (!closing_) tell_missed(silent);
+  if (!is_waited_ || silent.empty()) return end_hold();
+  const bool may_go_on_without = is_enough(here_ - silent.size());
+  if (may_go_on_without || !is_enough(here_)) return give_up(silent);
+  hold(silent);
 }
 
 // ---- The next epoch.
 
 void JobMembership::decide() {
-  if (!closing_ || is_parked()) return;
-  if (waited_for_ > 0 || here_ == 0) return;
+  if (!closing_ || waited_for_ > 0 || here_ == 0) return;
   const auto until = alike_until();
   if (until && now_ < *until) return settle();
   count_broken_pair();
@@ -203,7 +199,7 @@ void JobMembership::decide() {
   if (next.empty()) return;
   if (is_enough(next.size())) return begin_epoch(next);
   settle();
-  if (!end_) park(next.size());
+  if (!end_) end_too_few();
 }
 
 // All that are out of this epoch have failed alike: the others may do so until then.
@@ -216,7 +212,8 @@ std::optional<TimePoint> JobMembership::alike_until() const {
     if (last != nullptr && last->failure != member.failure) return std::nullopt;
     if (last == nullptr || last->failed < member.failed) last = &member;
   }
-  return last == nullptr ? std::nullopt : std::optional(last->failed + config_.alike_window);
+  if (last == nullptr) return std::nullopt;
+  return std::max(last->failed, silences_.counted_from()) + config_.alike_window;
 }
 
 // The members that are frozen deliver what is done before it is decided how the job goes on: their scripts may fail as
@@ -274,8 +271,9 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   epoch_ = view.epoch;
   ++changes_;
   closing_.reset();
-  has_asked_ = false;
-  next_eviction_.reset();
+  has_asked_ = has_waited_ = false;
+  missed_.clear();
+  next_judgement_.reset();
   if (settled_ && std::get<Settle>(*settled_).epoch + 1 != epoch_) settled_.reset();
   is_restored_ = false;
   sent_view_ = std::make_shared<const GuardMessage>(std::move(view));
@@ -283,7 +281,6 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   for (const MemberId id : members) {
     Member& member = at(id);
     member.frozen.reset();
-    member.asked.reset();
     member.is_installed = false;
     send(id, sent_view_);
   }
@@ -327,25 +324,12 @@ void JobMembership::tell_running() {
   began_.reset();
 }
 
-// ---- Too few members.
-
-void JobMembership::park(std::size_t left) {
-  parked_since_ = now_;
-  parked_ = left;
-  say(departures_text() + left_text(here()) + ": parked for up to " + duration_text(config_.park_timeout));
-  send_all(here(), Parked{static_cast<std::uint32_t>(left), static_cast<std::uint32_t>(config_.min_members)});
-}
-
-void JobMembership::update_park() {
-  if (!is_parked() || here_ == 0) return;
-  const std::vector<MemberId> left = here();
-  if (now_ >= *parked_since_ + config_.park_timeout) {
-    return end_job(departures_text() + left_text(left) + ", and no other came back within " +
-                   duration_text(config_.park_timeout) + " (--park-timeout): start the job again");
-  }
-  if (left.size() == parked_) return;
-  parked_ = left.size();
-  send_all(left, Parked{static_cast<std::uint32_t>(parked_), static_cast<std::uint32_t>(config_.min_members)});
+// No member joins in this version, so none can come back. The frozen ones have delivered what is done.
+void JobMembership::end_too_few() {
+  const std::string why =
+      has_waited_ ? ", and no other came back within " + duration_text(config_.park_timeout) + " (--park-timeout)"
+                  : ", and none can come back";
+  end_job(departures_text() + left_text(here()) + why + ": start the job again");
 }
 
 void JobMembership::end_job(const std::string& text) {

@@ -15,6 +15,7 @@
 
 #include "elastic/broken_links.h"
 #include "elastic/messages.h"
+#include "elastic/silences.h"
 #include "horo/base/time.h"
 
 namespace horo {
@@ -23,10 +24,11 @@ struct MembershipConfig {
   int members = 1;                                  // at the start: MemberIds 0 to members - 1
   int min_members = 1;                              // below it the others park; those that left in good order count
   std::chrono::milliseconds silence_limit{10'000};  // a member that is stopped, or does not freeze, for so long is
-                                                    // evicted
+                                                    // evicted if another one waits
   std::chrono::milliseconds start_limit{120'000};   // the same for a member that has sent nothing yet: it is starting
   std::chrono::milliseconds alike_window{1'000};    // after a failure: so long the others may fail alike
-  std::chrono::milliseconds park_timeout{60'000};   // parked for so long: the job ends
+  std::chrono::milliseconds park_timeout{60'000};   // so long silent members without which too few are left are waited
+                                                    // for; then the job ends
   std::vector<std::uint32_t> hosts{};               // of the members, by id; empty: all have one
 };
 
@@ -51,14 +53,17 @@ struct MemberSent {
   MemberId id = 0;
   MemberMessage message;
 };
-// The host of the member has been silent for too long: it is evicted, whatever it does.
-struct MemberSilent {
-  MemberId id = 0;
+// The host of these members is not heard any more. They are given up if another member waits for them.
+struct MembersUnheard {
+  std::vector<MemberId> ids;
   std::string why;  // "did not answer for 10 s", after "it"
 };
+struct MembersHeard {  // again
+  std::vector<MemberId> ids;
+};
 struct TimePassed {};
-using MembershipEvent =
-    std::variant<MemberEnded, MemberStopped, MemberContinued, MemberDrained, MemberSent, MemberSilent, TimePassed>;
+using MembershipEvent = std::variant<MemberEnded, MemberStopped, MemberContinued, MemberDrained, MemberSent,
+                                     MembersUnheard, MembersHeard, TimePassed>;
 
 // ---- Actions, in this order.
 
@@ -78,7 +83,7 @@ using MembershipAction = std::variant<SendToMember, Say, EndJob>;
 
 // A member in words for a person.
 struct MemberState {
-  std::string word;    // starting, running, installing, frozen, parked, stopped; or left, failed, died, evicted
+  std::string word;    // starting, running, installing, frozen, parked, stopped, silent; or left, failed, died, evicted
   std::string detail;  // why it failed, died or was evicted, as it was sent: may have control characters; kDrained: it
                        // leaves or has left after a notice
   bool can_answer = false;  // it has a session, and its process runs
@@ -123,13 +128,14 @@ class JobMembership {
   // Makes it equal to snapshot(), of which it must be an earlier result.
   void update(MembershipSnapshot& snapshot) const;
   std::uint64_t changes() const { return changes_; }  // rises when snapshot() changes
-  // The caller has not heard the members for a while: it evicts none before.
-  void evict_not_before(TimePoint time) { evicts_from_ = std::max(evicts_from_, time); }
+  // The caller did not run for a while, or could hear no member: silence and time to wait count from `now`.
+  void count_from(TimePoint now);
   // When TimePassed is due, or earlier; nothing: not before another event.
   std::optional<TimePoint> next_deadline() const;
 
   std::uint32_t epoch() const { return epoch_; }
   const std::vector<MemberId>& members() const { return view_; }  // of the current epoch, by rank
+  bool has_silent() const { return has_silent_; }  // a member is silent for too long, whether another one waits or not
   bool is_parked() const { return parked_since_.has_value(); }
   bool is_over() const;  // EndJob was given, or no member is left: each has left, ended or been evicted
   // The members whose ends decide the job's: of the last epoch, those that neither died nor failed nor were evicted, if
@@ -145,14 +151,11 @@ class JobMembership {
   struct Member {
     Presence presence = Presence::kHere;
     std::string detail;         // how it went out
-    bool was_heard = false;     // it has sent a message
     bool is_installed = false;  // in the current epoch
     bool is_drained = false;    // its host has got a notice
     std::string failure;        // of its failed Leave, and when that came
     TimePoint failed{};
-    std::optional<Frozen> frozen;      // in the current epoch
-    std::optional<TimePoint> asked;    // to freeze, in the current epoch
-    std::optional<TimePoint> stopped;  // since then
+    std::optional<Frozen> frozen;  // in the current epoch
   };
   // Why the current epoch ends: the first evidence.
   struct Closing {
@@ -172,7 +175,8 @@ class JobMembership {
   void handle(const MemberContinued& event);
   void handle(const MemberDrained& event);
   void handle(const MemberSent& event);
-  void handle(const MemberSilent& event);
+  void handle(const MembersUnheard& event);
+  void handle(const MembersHeard& event);
   void handle(const TimePassed&) {}
   void take(MemberId id, const Frozen& message);
   void take(MemberId id, const Installed& message);
@@ -184,7 +188,11 @@ class JobMembership {
   void close_epoch(std::optional<MemberId> lost, const std::string& reason);
   void ask_to_freeze();
   void evict(MemberId id, const std::string& why);
-  void evict_overdue();
+  void judge_silence();
+  void give_up(const std::vector<MemberId>& silent);
+  void tell_missed(const std::vector<MemberId>& silent);
+  void hold(const std::vector<MemberId>& silent);
+  void end_hold();
   void decide();
   std::optional<TimePoint> alike_until() const;
   void settle();
@@ -195,8 +203,7 @@ class JobMembership {
   void end_without_effects(const std::vector<MemberId>& members);
   void end_too_large(const std::vector<MemberId>& members);
   void end_for_all(const std::vector<MemberId>& members, const std::string& why);
-  void park(std::size_t left);
-  void update_park();
+  void end_too_few();
   void restore_departure(MemberId id);
   void recount();
   void tell_view_again(const Touched& touched);
@@ -211,9 +218,7 @@ class JobMembership {
   bool is_enough(std::size_t here) const;
   bool is_settled() const { return settled_ && std::get<Settle>(*settled_).epoch == epoch_; }
   bool is_waited_for(MemberId id) const { return is_here(id) && !at(id).frozen; }
-  bool has_running() const;
-  std::optional<TimePoint> eviction_time(MemberId id, bool has_running) const;
-  std::optional<TimePoint> earliest_eviction() const;
+  bool is_waiting(MemberId id) const { return is_here(id) && at(id).frozen && !silences_.is_still(id); }
   std::uint32_t host_of(MemberId id) const { return config_.hosts.empty() ? 0 : config_.hosts.at(id); }
   std::string name_of(MemberId id) const;                    // "rank 1 (member 2)"
   static std::string left_words(const std::string& reason);  // " left (drained)"
@@ -233,18 +238,21 @@ class JobMembership {
   std::uint64_t changes_ = 0;
   std::shared_ptr<const GuardMessage> sent_view_;  // of this epoch, if it is not the first
   std::shared_ptr<const GuardMessage> settled_;    // the last one, of this epoch or the one before; null: none
-  TimePoint evicts_from_ = TimePoint::min();
-  bool is_restored_ = false;  // another one has begun the current epoch
+  bool is_restored_ = false;                       // another one has begun the current epoch
   std::optional<Closing> closing_;
   bool has_asked_ = false;  // all that are waited for
-  // No member is to be evicted before; nothing: to be looked for.
-  std::optional<TimePoint> next_eviction_;
+  Silences silences_;
+  // Silence need not be judged before; nothing: it is to be judged now.
+  std::optional<TimePoint> next_judgement_;
+  bool has_silent_ = false, is_waited_ = false;  // in the last judgement: a member is silent for too long, one waits
+  std::vector<MemberId> missed_;                 // as the members of the epoch were told last
   std::vector<Departure> departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
   BrokenLinks broken_;
-  std::optional<TimePoint> parked_since_;
-  std::size_t parked_ = 0;          // members that were told so last
-  std::optional<std::string> end_;  // of EndJob, if it was given
+  std::optional<TimePoint> parked_since_;  // silent members are waited for, without which too few are left
+  std::size_t parked_ = 0;                 // the others
+  bool has_waited_ = false;                // and they did not come back in time
+  std::optional<std::string> end_;         // of EndJob, if it was given
   bool is_over_told_ = false;
   TimePoint now_{};
   std::vector<MembershipAction> actions_;

@@ -1,5 +1,5 @@
 // What JobMembership knows: in words for a person, as a snapshot for the one that takes its place, and again for
-// members that may have lost what they were sent.
+// members that may have lost what they were sent; and what it does about silent members.
 #include <algorithm>
 #include <iterator>
 
@@ -9,13 +9,6 @@
 #include "horo/base/error.h"
 
 namespace horo {
-namespace {
-
-std::string is_or_are(std::size_t count) {
-  return count == 1 ? " is" : " are";
-}
-
-}  // namespace
 
 // The guards tell again which members are stopped, frozen or installed, and those that have gone out since.
 JobMembership::JobMembership(const MembershipConfig& config, const MembershipSnapshot& snapshot, TimePoint evicts_from)
@@ -34,7 +27,7 @@ JobMembership::JobMembership(const MembershipConfig& config, const MembershipSna
   if (snapshot.settled) settled_ = std::make_shared<const GuardMessage>(*snapshot.settled);
   end_ = snapshot.end;
   broken_ = {snapshot.broken_pairs, snapshot.broken_hosts};
-  evicts_from_ = evicts_from;
+  silences_.none_before(evicts_from);
   is_restored_ = true;
   recount();
   is_over_told_ = is_over();
@@ -105,6 +98,7 @@ std::vector<MembershipAction> JobMembership::tell_again(const std::vector<Touche
   for (const Touched& one : members) {
     const Member& member = at(one.id);
     if (!is_here(one.id)) continue;
+    if (!closing_ && !missed_.empty()) send(one.id, Missed{missed_});
     if (closing_ && !member.frozen) send(one.id, Freeze{epoch_, closing_->lost, closing_->reason});
     if (member.frozen && is_settled()) send(one.id, settled_);
     if (member.frozen && is_parked()) {
@@ -137,8 +131,10 @@ MemberState JobMembership::state_of(MemberId id) const {
       break;
   }
   const std::string detail = member.is_drained ? kDrained : "";
-  if (member.stopped) return {"stopped", detail};
-  if (!member.was_heard) return {"starting", detail};
+  const Silence& silence = silences_.of(id);
+  if (silence.stopped) return {"stopped", detail};
+  if (silence.unheard) return {"silent", detail};
+  if (!silence.has_spoken) return {"starting", detail};
   if (member.frozen) return {is_parked() ? "parked" : "frozen", detail, true};
   return {member.is_installed ? "running" : "installing", detail, true};
 }
@@ -172,12 +168,15 @@ std::vector<MemberId> JobMembership::judged_members() const {
 std::optional<TimePoint> JobMembership::next_deadline() const {
   if (is_over()) return std::nullopt;
   std::optional<TimePoint> next;
-  if (is_parked()) next = *parked_since_ + config_.park_timeout;
-  if (closing_ && waited_for_ == 0 && !is_parked()) {
+  if (closing_ && waited_for_ == 0) {
     if (const auto until = alike_until(); until && now_ < *until) next = until;
   }
-  const TimePoint eviction = next_eviction_ ? *next_eviction_ : earliest_eviction().value_or(TimePoint::max());
-  return eviction == TimePoint::max() ? next : std::min(eviction, next.value_or(eviction));
+  TimePoint judgement = next_judgement_.value_or(now_);
+  if (!next_judgement_) {
+    const auto [silent, next_silence] = silences_.judge(here(), now_);
+    if (silent.empty()) judgement = next_silence;
+  }
+  return judgement == TimePoint::max() ? next : std::min(judgement, next.value_or(judgement));
 }
 
 bool JobMembership::is_over() const {
@@ -221,23 +220,53 @@ void JobMembership::recount() {
     if (!member.frozen) ++waited_for_;
     if (member.is_installed) ++installed_;
   }
-  next_eviction_.reset();
+  next_judgement_.reset();
 }
 
-std::optional<TimePoint> JobMembership::earliest_eviction() const {
-  std::optional<TimePoint> earliest;
-  const bool runs = has_running();
-  for (const MemberId id : view_) {
-    if (!is_here(id)) continue;
-    if (const auto until = eviction_time(id, runs)) earliest = std::min(*until, earliest.value_or(*until));
+// ---- Silent members.
+
+void JobMembership::give_up(const std::vector<MemberId>& silent) {
+  parked_since_.reset();
+  for (const MemberId id : silent) evict(id, silences_.words(id));
+}
+
+void JobMembership::tell_missed(const std::vector<MemberId>& silent) {
+  if (silent == missed_) return;
+  missed_ = silent;
+  const auto message = std::make_shared<const GuardMessage>(Missed{silent});
+  for (const MemberId id : here()) {
+    if (!std::binary_search(silent.begin(), silent.end(), id)) send(id, message);
   }
-  return earliest;
 }
 
-bool JobMembership::has_running() const {
-  return std::any_of(view_.begin(), view_.end(), [&](MemberId id) {
-    return at(id).presence == Presence::kLeft || (is_here(id) && !at(id).stopped);
-  });
+// Without the silent members too few are left, so nothing is gained if they are given up before they are back.
+void JobMembership::hold(const std::vector<MemberId>& silent) {
+  const std::size_t others = here_ - silent.size();
+  if (!parked_since_) {
+    say(ranks_text(silent) + (silent.size() == 1 ? " does" : " do") + " not answer; without " +
+        (silent.size() == 1 ? "it " : "them ") + std::to_string(others) + (others == 1 ? " is" : " are") +
+        " left, fewer than --min-np " + std::to_string(config_.min_members) + ": parked for up to " +
+        duration_text(config_.park_timeout));
+    parked_since_ = now_;
+    parked_ = SIZE_MAX;
+  }
+  const TimePoint until = *parked_since_ + config_.park_timeout;
+  if (now_ >= until) {
+    has_waited_ = true;
+    return give_up(silent);
+  }
+  next_judgement_ = std::min(*next_judgement_, until);
+  if (std::exchange(parked_, others) == others) return;
+  const auto message = std::make_shared<const GuardMessage>(
+      Parked{static_cast<std::uint32_t>(others), static_cast<std::uint32_t>(config_.min_members)});
+  for (const MemberId id : here()) {
+    if (!std::binary_search(silent.begin(), silent.end(), id)) send(id, message);
+  }
+}
+
+void JobMembership::end_hold() {
+  if (!std::exchange(parked_since_, std::nullopt)) return;
+  say("the ranks that were missed answer again");
 }
 
 // ---- Messages and texts.
@@ -262,7 +291,7 @@ std::string JobMembership::departures_text() const {
 }
 
 std::string JobMembership::left_text(const std::vector<MemberId>& left) const {
-  return ranks_text(left) + is_or_are(left.size()) + " left of " + std::to_string(config_.members) +
+  return ranks_text(left) + (left.size() == 1 ? " is" : " are") + " left of " + std::to_string(config_.members) +
          ", fewer than --min-np " + std::to_string(config_.min_members);
 }
 

@@ -16,7 +16,8 @@ enum class MessageKind : std::uint8_t {
   kAsk,
   kReport,
   kSettle,
-  kDrain
+  kDrain,
+  kMissed
 };
 
 }  // namespace horo

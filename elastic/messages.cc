@@ -144,12 +144,16 @@ void write_progress_of(ByteWriter& out, const ProgressOf& members) {
   }
 }
 
+void write_members(ByteWriter& out, const std::vector<MemberId>& members) {
+  out.u32(static_cast<std::uint32_t>(members.size()));
+  for (const MemberId member : members) out.u32(member);
+}
+
 std::vector<std::byte> encode_one(const View& message) {
   HORO_CHECK(message.members.size() <= kMaxMembers);
   ByteWriter out = begin(MessageKind::kView);
   out.u32(message.epoch);
-  out.u32(static_cast<std::uint32_t>(message.members.size()));
-  for (const MemberId member : message.members) out.u32(member);
+  write_members(out, message.members);
   out.raw(message.secret);
   write_progress_of(out, message.progress);
   out.text(cut_text(message.reason));
@@ -191,6 +195,12 @@ std::vector<std::byte> encode_one(const Ask&) {
 std::vector<std::byte> encode_one(const Drain& message) {
   ByteWriter out = begin(MessageKind::kDrain);
   out.u32(message.grace_ms);
+  return finish(std::move(out));
+}
+
+std::vector<std::byte> encode_one(const Missed& message) {
+  ByteWriter out = begin(MessageKind::kMissed);
+  write_members(out, message.members);
   return finish(std::move(out));
 }
 

@@ -110,7 +110,7 @@ struct Settle {
   Effects effects = {};  // see View
   bool operator==(const Settle&) const = default;
 };
-// Too few members are left: this one stays frozen until there are enough, or until the job ends.
+// Without members that are silent too few are left: this one stays frozen until they are back, or the job ends.
 struct Parked {
   std::uint32_t members = 0;
   std::uint32_t needed = 0;
@@ -131,7 +131,13 @@ struct Drain {
   std::uint32_t grace_ms = 0;
   bool operator==(const Drain&) const = default;
 };
-using GuardMessage = std::variant<Freeze, View, Settle, Parked, Evicted, Ask, Drain>;
+// These other members of the epoch, and no others, are not heard any more: they are stopped, or their host is silent. A
+// member that waits for one of them, and does not hear it either, freezes and names it.
+struct Missed {
+  std::vector<MemberId> members;  // ascending
+  bool operator==(const Missed&) const = default;
+};
+using GuardMessage = std::variant<Freeze, View, Settle, Parked, Evicted, Ask, Drain, Missed>;
 
 // Whether a message with these stays within the limits of all members.
 bool fits(const ProgressOf& progress, const std::map<MemberId, Card>& cards);

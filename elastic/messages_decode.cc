@@ -159,15 +159,21 @@ ProgressOf read_progress_of(ByteReader& in) {
   return members;
 }
 
+std::vector<MemberId> read_members(ByteReader& in) {
+  std::vector<MemberId> members;
+  const std::uint32_t count = read_count(in, 4, kMaxMembers, "members");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const MemberId member = in.u32();
+    if (i > 0 && member <= members.back()) throw ProtocolError("members are not in ascending order");
+    members.push_back(member);
+  }
+  return members;
+}
+
 View read_view(ByteReader& in) {
   View message;
   message.epoch = in.u32();
-  const std::uint32_t members = read_count(in, 4, kMaxMembers, "members");
-  for (std::uint32_t i = 0; i < members; ++i) {
-    const MemberId member = in.u32();
-    if (i > 0 && member <= message.members.back()) throw ProtocolError("members are not in ascending order");
-    message.members.push_back(member);
-  }
+  message.members = read_members(in);
   const auto secret = in.raw(message.secret.size());
   std::copy(secret.begin(), secret.end(), message.secret.begin());
   message.progress = read_progress_of(in);
@@ -265,6 +271,9 @@ GuardMessage decode_guard_message(std::span<const std::byte> bytes) {
       break;
     case MessageKind::kDrain:
       message = Drain{in.u32()};
+      break;
+    case MessageKind::kMissed:
+      message = Missed{read_members(in)};
       break;
     default:
       refuse_kind(kind);

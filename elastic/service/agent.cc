@@ -1,6 +1,6 @@
 // The main thread reads from the guard and reports to the rendezvous. While the host is registered, one thread passes
 // its orders on, and one renews its lease. When one of the three fails, all begin anew with a registration, for which
-// the guard tells all it knows.
+// the guard tells all it knows. A fourth thread tells the guard that this process runs.
 #include "elastic/service/agent.h"
 
 #include <algorithm>
@@ -29,6 +29,7 @@ constexpr milliseconds kCallsEnd{10'000};
 constexpr std::size_t kMostEvents = 256;     // of one report
 constexpr std::size_t kMostBytes = 1 << 20;  // before the last event of a report
 constexpr int kBeatsInLease = 4;
+constexpr int kPulsesInPatience = 5;
 
 class Agent {
  public:
@@ -36,7 +37,15 @@ class Agent {
     const auto spec = guard_.receive(Clock::now() + kAnswer);
     if (!spec) throw ProtocolError("the guard sends nothing");
     spec_ = decode_job_spec(*spec);
+    pulse_ = std::jthread([this] { pulse(); });
   }
+  ~Agent() {
+    MutexLock lock(pulse_mutex_);
+    is_over_ = true;
+    over_.notify_all();
+  }
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
 
   int run() {
     milliseconds pause = kFirstPause;
@@ -68,6 +77,19 @@ class Agent {
     guard_.send(last_word);
     while (!guard_.is_closed()) guard_.receive(Clock::now() + std::chrono::seconds(60));
     return 1;
+  }
+
+  // Whatever the other threads wait for, this process runs.
+  void pulse() {
+    const milliseconds pause = agent_patience(spec_) / kPulsesInPatience;
+    for (bool is_over = false; !is_over;) {
+      guard_.send(Alive{});
+      MutexLock lock(pulse_mutex_);
+      for (const TimePoint next = Clock::now() + pause; !is_over_ && Clock::now() < next;) {
+        over_.wait_until(pulse_mutex_, next);
+      }
+      is_over = is_over_;
+    }
   }
 
   // Returns when the guard has closed its end. Otherwise throws.
@@ -195,6 +217,10 @@ class Agent {
   // mutex_ guards these while the threads run.
   std::exception_ptr fault_;
   int ended_ = 0;  // threads, this one included
+  Mutex pulse_mutex_;
+  CondVar over_;
+  bool is_over_ GUARDED_BY(pulse_mutex_) = false;
+  std::jthread pulse_;
 };
 
 }  // namespace

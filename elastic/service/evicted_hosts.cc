@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "elastic/service/rendezvous_core.h"
@@ -10,8 +11,10 @@
 namespace horo {
 namespace {
 
-constexpr std::chrono::seconds kNextLook{1};   // at a host that is late as all others are
+constexpr std::chrono::milliseconds kNextLook{500};  // while no host is heard
+constexpr std::chrono::milliseconds kLeastDeaf{250};
 constexpr std::chrono::seconds kRegisters{5};  // so long a call of Register may take
+constexpr int kAbandoned = 10;
 
 std::chrono::milliseconds registration_limit(const JobSpec& spec) {
   return spec.silence_limit + kRegisters;
@@ -19,19 +22,54 @@ std::chrono::milliseconds registration_limit(const JobSpec& spec) {
 
 }  // namespace
 
-// A host is silent if others are heard after it. When none is heard any more, the network of this process has failed,
-// not all hosts at once.
-bool RendezvousCore::is_missed(std::uint32_t number, TimePoint now) const {
-  const TimePoint lease_end = hosts_.at(number).lease_end;
-  if (now >= lease_end + record_.spec.park_timeout) return true;
-  bool has_others = false;
-  for (const auto& [other, host] : hosts_) {
-    if (other == number || host.is_silent || !has_members_here(other)) continue;
-    has_others = true;
-    if (expected_.contains(other)) continue;  // its lease is longer: its end does not show when it was heard
-    if (host.lease_end > lease_end + record_.spec.silence_limit / 2) return true;
-  }
-  return !has_others;
+// Much longer than any part of the job waits for the rendezvous.
+std::chrono::milliseconds abandoned_after(const JobSpec& spec) {
+  return kAbandoned * (spec.silence_limit + spec.park_timeout);
+}
+
+bool RendezvousCore::is_abandoned() const {
+  return ran_ - heard_ >= abandoned_after(record_.spec);
+}
+
+bool RendezvousCore::has_members_here(std::uint32_t host) const {
+  const std::vector<MemberId> members = members_of(host);
+  return std::any_of(members.begin(), members.end(), [this](MemberId id) { return !membership_->is_out(id); });
+}
+
+std::vector<MemberId> RendezvousCore::members_of(std::uint32_t host) const {
+  std::vector<MemberId> members(record_.spec.ranks_by_host[host]);
+  std::iota(members.begin(), members.end(), record_.spec.first_member(host));
+  return members;
+}
+
+// ---- What this process hears.
+
+// Each host calls several times in the longest turn of its network.
+void RendezvousCore::begin_clocks() {
+  awake_ = AwakeClock::for_limit(record_.spec.silence_limit);
+  hearing_ = AwakeClock(std::max(record_.spec.silence_limit / 2, kLeastDeaf));
+}
+
+void RendezvousCore::note_time(TimePoint now) {
+  ran_ = std::max(ran_, now);
+  if (membership_ != nullptr && awake_.look(now)) listen_from(now);
+}
+
+// This process did not run, or heard no host: what was silent meanwhile may only not have been heard.
+void RendezvousCore::listen_from(TimePoint now) {
+  heard_ = now;
+  const TimePoint until = now + std::max(record_.spec.silence_limit, kLeastGrace);
+  for (auto& [number, host] : hosts_) host.lease_end = std::max(host.lease_end, until);
+  membership_->count_from(now);
+}
+
+void RendezvousCore::hear(std::uint32_t number, TimePoint now, Actions& actions) {
+  if (hearing_.look(now)) listen_from(now);
+  heard_ = std::max(heard_, now);
+  Host& host = hosts_.at(number);
+  host.lease_end = std::max(host.lease_end, now + record_.spec.silence_limit);
+  next_lease_end_ = std::min(next_lease_end_, host.lease_end);
+  if (std::exchange(host.is_silent, false)) take(MembersHeard{members_of(number)}, now, actions);
 }
 
 std::string RendezvousCore::silence_of(std::uint32_t host) const {
@@ -56,23 +94,19 @@ void RendezvousCore::await_registration(std::uint32_t host) {
   next_lease_end_ = std::min(next_lease_end_, lease_end);
 }
 
-void RendezvousCore::evict_silent_hosts(TimePoint now, Actions& actions) {
+// JobMembership decides what follows. While no host is heard, none is silent.
+void RendezvousCore::look_for_silent_hosts(TimePoint now, Actions& actions) {
   if (now < next_lease_end_) return;
-  next_lease_end_ = TimePoint::max();
+  const bool hears = hearing_.is_awake(now);
+  next_lease_end_ = hears ? TimePoint::max() : now + kNextLook;
   for (auto& [number, host] : hosts_) {
-    if (host.is_silent || !has_members_here(number)) continue;
-    if (now < host.lease_end || !is_missed(number, now)) {
-      next_lease_end_ = std::min(next_lease_end_, now < host.lease_end ? host.lease_end : now + kNextLook);
+    if (!hears || host.is_silent || !has_members_here(number)) continue;
+    if (now < host.lease_end) {
+      next_lease_end_ = std::min(next_lease_end_, host.lease_end);
       continue;
     }
     host.is_silent = true;
-    const std::string why = silence_of(number);
-    if (const auto expected = expected_.find(number); expected != expected_.end())
-      record_.incarnations.emplace(number, expected->second.incarnation);
-    const MemberId first = record_.spec.first_member(number);
-    for (MemberId id = first; id < first + record_.spec.ranks_by_host[number]; ++id) {
-      take(MemberSilent{id, why}, now, actions);
-    }
+    take(MembersUnheard{members_of(number), silence_of(number)}, now, actions);
   }
 }
 
@@ -92,8 +126,11 @@ void RendezvousCore::note_evicted_hosts() {
     if (!known->second.is_silent && std::any_of(first, next, is(Presence::kLeft))) continue;
     const auto rank = std::distance(members.begin(), last.base()) - 1;
     const std::string which = known->second.is_silent ? "" : " with its last rank, " + std::to_string(rank);
-    record_.evicted[host] = "host " + std::to_string(host) + " was evicted" + which + ": " + printable(last->detail) +
-                            ", and the other ranks went on without it";
+    record_.evicted[host] =
+        "host " + std::to_string(host) + " was evicted" + which + ": " + printable(last->detail) +
+        (record_.membership.end ? ", and too few ranks were left" : ", and the other ranks went on without it");
+    if (const auto expected = expected_.find(host); expected != expected_.end())
+      record_.incarnations.emplace(host, expected->second.incarnation);
     known->second.orders.clear();
     to_wake_.push_back(host);
   }

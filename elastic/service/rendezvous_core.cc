@@ -14,10 +14,7 @@
 namespace horo {
 namespace {
 
-constexpr std::chrono::milliseconds kLeastGrace{3'000};  // after a start: so long the hosts have to register again
-constexpr std::chrono::milliseconds kTick{1'000};        // pass_time() is due so often
-constexpr std::chrono::milliseconds kLate{2'000};        // this process did not run: the hosts may have answered
-constexpr std::size_t kMostOrders = 4'096;               // that a host has not taken
+constexpr std::size_t kMostOrders = 4'096;  // that a host has not taken
 // More than a Settle and a View, which a host may need at once when it has registered.
 constexpr std::size_t kMostOrderBytes = 3 * kMaxHostMessage;
 constexpr std::size_t kKeptLines = 1'000;
@@ -44,7 +41,7 @@ std::string host_text(std::uint32_t host) {
 
 RendezvousCore::RendezvousCore(RecordStore& store, std::function<void(std::uint32_t)> on_orders, TimePoint now,
                                std::optional<std::uint32_t> home)
-    : store_(store), on_orders_(std::move(on_orders)), home_(home), ran_(now) {
+    : store_(store), on_orders_(std::move(on_orders)), home_(home), ran_(now), heard_(now) {
   const StoredRecord stored = store_.read();
   revision_ = stored.revision;
   if (revision_ > 0) record_ = decode_job_record(stored.bytes);
@@ -58,6 +55,7 @@ RendezvousCore::RendezvousCore(RecordStore& store, std::function<void(std::uint3
   view_.begin(job_view_of(*membership_, host_of_.size()));
   for (const auto& [host, incarnation] : record_.incarnations) hosts_[host].lease_end = evicts_from;
   next_lease_end_ = evicts_from;
+  begin_clocks();
   story_ = record_.story;
   store_changes();
   if (!record_.is_over) carry_out({Say{"the rendezvous runs again, in term " + std::to_string(record_.term)}});
@@ -86,14 +84,16 @@ void RendezvousCore::check_incarnation(std::uint32_t host, std::uint64_t incarna
   if (known == record_.incarnations.end() || known->second == incarnation) return;
   throw HostRefused("another horo run has begun the job as " + host_text(host) +
                     ": a job takes each --node-rank once. If that one has ended, the job goes on without it; a new job "
-                    "can begin when it is over");
+                    "can begin when it is over, or when none of its hosts has been heard for " +
+                    duration_text(abandoned_after(record_.spec)));
 }
 
 // A host of the last job may still ask for its end.
 bool RendezvousCore::is_new_job(std::uint32_t host, std::uint64_t incarnation) const {
   if (membership_ == nullptr) return true;
   const auto known = record_.incarnations.find(host);
-  return record_.is_over && (known == record_.incarnations.end() || known->second != incarnation);
+  const bool may_begin = record_.is_over || is_abandoned();
+  return may_begin && (known == record_.incarnations.end() || known->second != incarnation);
 }
 
 Registration RendezvousCore::register_host(const HostHello& hello, TimePoint now) {
@@ -117,13 +117,15 @@ Registration RendezvousCore::register_host(const HostHello& hello, TimePoint now
   if (record_.incarnations.emplace(hello.host, hello.incarnation).second) is_record_changed_ = true;
   Host& host = hosts_[hello.host];
   end_registration(host);
-  host = Host{record_.term << kTermBits | ++registrations_, now + record_.spec.silence_limit, host.is_silent, {}, 0};
+  host = Host{record_.term << kTermBits | ++registrations_, TimePoint::min(), host.is_silent, {}, 0};
   registered_[host.registration] = hello.host;
-  next_lease_end_ = std::min(next_lease_end_, host.lease_end);
   const Registration registration{host.registration, record_.term, record_.spec.silence_limit};
   for (const StoryTold& line : story_) {
     if (line.number > hello.past.told) host.orders.push(line, sizes_.of(line));
   }
+  Actions actions;
+  hear(hello.host, now, actions);
+  carry_out(actions, hello.host);
   take_past(hello, now);
   if (membership_->end_text()) order(hello.host, EndJob{*membership_->end_text()});
   store_changes();
@@ -166,6 +168,7 @@ void RendezvousCore::begin_job(const HostHello& hello) {
   const MembershipConfig config = membership_config();
   host_of_ = config.hosts;
   membership_ = std::make_unique<JobMembership>(config);
+  begin_clocks();
   view_.begin(first_job_view(host_of_.size()));
   next_view_ = {};
   const auto is_old = [&](const auto& one) { return one.second.since + record_.spec.silence_limit < ran_; };
@@ -210,7 +213,7 @@ std::uint32_t RendezvousCore::host_of(std::uint64_t registration) const {
 // ---- Calls of a registered host.
 
 void RendezvousCore::report(std::uint64_t registration, const std::vector<HostEvent>& events, TimePoint now) {
-  beat(registration, now);
+  note_time(now);
   const std::uint32_t host = host_of(registration);
   for (const HostEvent& event : events) {
     const MemberId id = id_of(event);
@@ -218,6 +221,7 @@ void RendezvousCore::report(std::uint64_t registration, const std::vector<HostEv
       throw HostRefused("a host tells of a member that it does not have");
   }
   Actions actions;
+  hear(host, now, actions);
   for (const HostEvent& event : events) take(membership_event(event), now, actions);
   carry_out(actions);
   update_view(now);
@@ -226,8 +230,13 @@ void RendezvousCore::report(std::uint64_t registration, const std::vector<HostEv
 
 void RendezvousCore::beat(std::uint64_t registration, TimePoint now) {
   note_time(now);
-  Host& host = registered(registration);
-  host.lease_end = std::max(host.lease_end, now + record_.spec.silence_limit);
+  const std::uint32_t host = host_of(registration);
+  const bool was_silent = hosts_.at(host).is_silent;
+  Actions actions;
+  hear(host, now, actions);
+  carry_out(actions);
+  if (was_silent) update_view(now);
+  wake();
 }
 
 std::optional<HostOrder> RendezvousCore::take_order(std::uint64_t registration) {
@@ -241,29 +250,13 @@ std::optional<HostOrder> RendezvousCore::take_order(std::uint64_t registration) 
 
 // ---- Time.
 
-bool RendezvousCore::has_members_here(std::uint32_t host) const {
-  const MemberId first = record_.spec.first_member(host);
-  const std::uint32_t ranks = record_.spec.ranks_by_host[host];
-  for (MemberId id = first; id < first + ranks; ++id) {
-    if (!membership_->is_out(id)) return true;
-  }
-  return false;
-}
-
-void RendezvousCore::note_time(TimePoint now) {
-  const bool did_run = now - ran_ < kTick + kLate;
-  ran_ = std::max(ran_, now);
-  if (did_run || membership_ == nullptr) return;
-  const TimePoint until = now + std::max(record_.spec.silence_limit, kLeastGrace);
-  for (auto& [number, host] : hosts_) host.lease_end = std::max(host.lease_end, until);
-  membership_->evict_not_before(until);
-}
-
 void RendezvousCore::pass_time(TimePoint now) {
   note_time(now);
   if (membership_ == nullptr) return;
+  if (!hearing_.is_awake(now))
+    membership_->count_from(now);  // no host is heard: the network of this process may be cut
   Actions actions;
-  evict_silent_hosts(now, actions);
+  look_for_silent_hosts(now, actions);
   take(TimePassed{}, now, actions);
   carry_out(actions);
   update_view(now);
@@ -274,7 +267,7 @@ std::optional<TimePoint> RendezvousCore::next_deadline() const {
   if (membership_ == nullptr) return std::nullopt;
   const std::optional<TimePoint> view = is_view_old_ ? std::optional(next_view_) : std::nullopt;
   if (membership_->is_over()) return view;
-  const TimePoint tick = std::min(ran_ + kTick, next_lease_end_);
+  const TimePoint tick = std::min(awake_.due(ran_), next_lease_end_);
   return std::min({tick, membership_->next_deadline().value_or(tick), view.value_or(tick)});
 }
 

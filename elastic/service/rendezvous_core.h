@@ -21,6 +21,7 @@
 #include "elastic/service/record_log.h"
 #include "elastic/service/view_changes.h"
 #include "elastic/view_secrets.h"
+#include "horo/base/awake_clock.h"
 #include "horo/base/time.h"
 
 namespace horo {
@@ -55,6 +56,12 @@ struct Registration {
   std::chrono::milliseconds lease{};  // a host that is silent for so long loses its members
 };
 
+// After a start or a pause of the rendezvous: so long the hosts have at least to call again.
+inline constexpr std::chrono::milliseconds kLeastGrace{3'000};
+
+// A job of which no host has been heard for so long may be followed by another one.
+std::chrono::milliseconds abandoned_after(const JobSpec& spec);
+
 // All functions throw StoreLost.
 class RendezvousCore {
  public:
@@ -79,7 +86,7 @@ class RendezvousCore {
 
   void pass_time(TimePoint now);
   // When pass_time() is due, or earlier; nothing: not before another call. If it comes much later, this process did not
-  // run for a while: then no host loses its members for having been silent.
+  // run for a while: then all hosts and members have the whole time again to be heard.
   std::optional<TimePoint> next_deadline() const;
 
   std::uint64_t term() const { return record_.term; }
@@ -95,7 +102,7 @@ class RendezvousCore {
   struct Host {
     std::uint64_t registration = 0;  // 0: none in this term
     TimePoint lease_end{};
-    bool is_silent = false;  // its members are evicted
+    bool is_silent = false;  // its lease has ended, while others were heard
     OrderQueue orders;
     std::uint64_t told = 0;  // the last change of the job's state that it has taken; 0: none
   };
@@ -105,7 +112,11 @@ class RendezvousCore {
   };
   using Actions = std::vector<MembershipAction>;
 
+  void begin_clocks();
   void note_time(TimePoint now);
+  void listen_from(TimePoint now);
+  void hear(std::uint32_t host, TimePoint now, Actions& actions);
+  bool is_abandoned() const;
   static void check_hello(const HostHello& hello);
   bool is_new_job(std::uint32_t host, std::uint64_t incarnation) const;
   void begin_job(const HostHello& hello);
@@ -113,7 +124,7 @@ class RendezvousCore {
   void await_registration(std::uint32_t host);
   std::string silence_of(std::uint32_t host) const;
   void take(const MembershipEvent& event, TimePoint now, Actions& actions);
-  void evict_silent_hosts(TimePoint now, Actions& actions);
+  void look_for_silent_hosts(TimePoint now, Actions& actions);
   void carry_out(const Actions& actions, std::optional<std::uint32_t> except = std::nullopt);
   void store_changes();
   StoryTold note_line(const std::string& text);
@@ -127,13 +138,15 @@ class RendezvousCore {
   Host& registered(std::uint64_t registration);
   void check_evicted(std::uint32_t host) const;
   bool has_members_here(std::uint32_t host) const;
-  bool is_missed(std::uint32_t number, TimePoint now) const;
+  std::vector<MemberId> members_of(std::uint32_t host) const;
   MembershipConfig membership_config() const;
 
   RecordStore& store_;
   const std::function<void(std::uint32_t)> on_orders_;
   const std::optional<std::uint32_t> home_;
-  TimePoint ran_;  // the last time that this object was told
+  TimePoint ran_;                                       // the last time that this object was told
+  TimePoint heard_;                                     // a host, or this object began to listen
+  AwakeClock awake_{Duration()}, hearing_{Duration()};  // of this process, and of its network: when hosts are heard
   std::uint64_t revision_ = 0;
   JobRecord record_;
   bool is_record_changed_ = false;             // other than by membership_

@@ -339,7 +339,9 @@ void Engine::suspect(Suspicion suspicion, TimePoint now) {
 
 void Engine::check_silence(TimePoint now) {
   if (ended_ || frozen_) return;
+  if (patience_.look(now)) epoch_->detector.was_paused(now);
   const FailureDetector::Advice advice = epoch_->detector.tick(tensor_table_.has_in_flight(), now);
+  if (!advice.next_tick) patience_.rest();
   detector_deadline_ = advice.next_tick;
   if (advice.ask) epoch_->links.control->beat(true);
   if (advice.verdict) lose(advice.verdict->origin, advice.verdict->text, true);

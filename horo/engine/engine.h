@@ -19,6 +19,7 @@
 #include "horo/base/failure.h"
 #include "horo/base/mutex.h"
 #include "horo/base/owner.h"
+#include "horo/base/patience.h"
 #include "horo/base/timeline.h"
 #include "horo/engine/epoch_state.h"
 #include "horo/engine/failure_detector.h"
@@ -102,6 +103,7 @@ class Engine {
   void take(const View& view);
   void take(const Settle& settle);
   void take(const Parked& parked);
+  void take(const Missed& missed);
   void take(const Evicted& evicted);
   void take(const Drain&) {}  // GuardLink keeps it
   void take(const Ask&) { report(epoch_->membership.epoch); }
@@ -179,8 +181,9 @@ class Engine {
   std::string lost_reason_;      // why that epoch ended
   std::optional<Item> rebuild_;  // the request that was released: the epoch ends
   Actions actions_;
-  std::optional<TimePoint> timer_;                   // of the coordinator
-  std::optional<TimePoint> detector_deadline_;       // of the failure detector
+  std::optional<TimePoint> timer_;              // of the coordinator
+  std::optional<TimePoint> detector_deadline_;  // of the failure detector
+  Patience patience_{config_.deadline, std::max<Duration>(4 * config_.beat, std::chrono::seconds(2))};
   TimePoint transport_deadline_ = TimePoint::max();  // of the transport
   bool is_between_epochs_ = false;                   // the last one was left, the next one is not connected
   bool ended_ = false;                               // the epoch has ended

@@ -156,6 +156,17 @@ void Engine::take(const Parked& parked) {
   log_warning(say("rank ", rank(), " is parked: ", parked.members, " of at least ", parked.needed, " ranks are left"));
 }
 
+// Of the present epoch, or of one that ends.
+void Engine::take(const Missed& missed) {
+  std::vector<int> ranks;
+  const auto& members = epoch_->membership.members;
+  for (const MemberId id : missed.members) {
+    const auto found = std::find(members.begin(), members.end(), id);
+    if (found != members.end()) ranks.push_back(static_cast<int>(found - members.begin()));
+  }
+  epoch_->detector.missed(ranks);
+}
+
 void Engine::take(const Evicted& evicted) {
   if (!frozen_) abort_epoch(rank(), evicted.reason);
   tensor_table_.close(failure_of(rank(), evicted.reason));
@@ -208,6 +219,7 @@ void Engine::freeze(int origin, const std::string& why, bool is_own) noexcept {
   frozen_ = true;
   set_between_epochs(true);
   detector_deadline_.reset();
+  patience_.rest();
   timer_.reset();
   abort_epoch(origin, why);
   epoch_->lanes->join();

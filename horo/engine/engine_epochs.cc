@@ -141,6 +141,7 @@ void Engine::enter_epoch(std::shared_ptr<EpochState> next) {
   actions_.clear();
   timer_.reset();
   detector_deadline_.reset();
+  patience_.rest();
   transport_deadline_ = TimePoint::max();
   last_dead_ = -1;
   rebuild_.reset();

@@ -2,7 +2,8 @@
 // was stopped and continues does not take its own pause for silence of the others. Silence counts only while
 // collectives are in flight, on this rank or on a rank that asks for beats, so an idle job may pause for any time. A
 // rank is lost after a silence of the deadline, or of a few beats if a collective failed: then the silent rank is the
-// cause, and the neighbour whose bytes are missing may only have waited for it.
+// cause, and the neighbour whose bytes are missing may only have waited for it. The same holds for a rank that the job
+// misses, too.
 #include "horo/engine/failure_detector.h"
 
 #include <algorithm>
@@ -20,6 +21,7 @@ bool is_end(const Suspicion& suspicion) {
 // A silence counts after this number of unanswered beats, for short deadlines too.
 constexpr int kLeastAsked = 3;
 constexpr int kBeatsPerDeadline = 8;
+constexpr int kFewAsked = 2;  // with other evidence
 
 std::string seconds(Duration time) {
   std::ostringstream text;
@@ -63,6 +65,15 @@ void FailureDetector::suspect(Suspicion suspicion, TimePoint now) {
   suspicions_.push_back(std::move(suspicion));
 }
 
+void FailureDetector::missed(const std::vector<int>& ranks) {
+  missed_ = ranks;
+}
+
+void FailureDetector::was_paused(TimePoint now) {
+  for (Silence& silence : silence_) silence = {};
+  if (!suspicions_.empty()) suspected_since_ = now;
+}
+
 void FailureDetector::add_silence(TimePoint now) {
   if (!last_tick_) {
     for (Silence& silence : silence_) silence = {};
@@ -101,10 +112,23 @@ int FailureDetector::longest_silent() const {
   return found;
 }
 
+// A rank that the job does not hear, and this rank does not either; -1: none.
+int FailureDetector::missed_and_silent() const {
+  const auto found = std::ranges::find_if(
+      missed_, [this](int rank) { return is_heard_directly(rank) && is_silent_for_beats(silence_[index(rank)]); });
+  return found == missed_.end() ? -1 : *found;
+}
+
+bool FailureDetector::is_silent_for_beats(const Silence& silence) const {
+  return silence.time >= 2 * beat_ + beat_ / 2 && silence.asked >= kFewAsked;
+}
+
 std::optional<Verdict> FailureDetector::judge(TimePoint now) const {
   const int silent = longest_silent();
   const Silence silence = silent < 0 ? Silence{} : silence_[index(silent)];
   if (silence.time >= deadline_ && silence.asked >= kLeastAsked) return Verdict{silent, silence_text(silent)};
+  if (const int missed = missed_and_silent(); missed >= 0)
+    return Verdict{missed, silence_text(missed) + ". horo run does not hear it either"};
   if (suspicions_.empty()) return std::nullopt;
   const Suspicion* death = certain_death();
   if (death && now > suspected_since_)
@@ -112,7 +136,7 @@ std::optional<Verdict> FailureDetector::judge(TimePoint now) const {
   const Suspicion& suspicion = strongest();
   if (now - suspected_since_ < kVerdictDelay + (rank_ == 0 ? milliseconds(0) : kLeaderPatience)) return std::nullopt;
   if (is_end(suspicion)) return verdict_of(suspicion);
-  if (silent >= 0 && silence.time >= 2 * beat_ + beat_ / 2 && silence.asked >= 2) {
+  if (silent >= 0 && is_silent_for_beats(silence)) {
     return Verdict{silent, silence_text(silent) + ". It was missed when " + suspicion.text};
   }
   if (suspicion.evidence != Evidence::kLate || !is_heard_directly(suspicion.about)) {

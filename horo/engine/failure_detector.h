@@ -45,6 +45,10 @@ class FailureDetector {
   // The rank left in good order: its silence and its end are no loss.
   void left(int rank);
   void suspect(Suspicion suspicion, TimePoint now);
+  // What decides about the members of an elastic job does not hear these ranks either. Replaces what was told before.
+  void missed(const std::vector<int>& ranks);
+  // This process did not run before `now`: what others have sent may not have been read.
+  void was_paused(TimePoint now);
 
   struct Advice {
     bool ask = false;  // send beats that request an answer
@@ -65,6 +69,8 @@ class FailureDetector {
   bool is_heard_directly(int rank) const;
   void add_silence(TimePoint now);
   int longest_silent() const;
+  int missed_and_silent() const;
+  bool is_silent_for_beats(const Silence& silence) const;
   std::optional<Verdict> judge(TimePoint now) const;
   const Suspicion* certain_death() const;
   Verdict verdict_of(const Suspicion& end) const;
@@ -78,6 +84,7 @@ class FailureDetector {
   std::vector<std::string> names_;
   std::vector<Silence> silence_;  // by rank
   std::vector<bool> has_left_;    // by rank
+  std::vector<int> missed_;
   std::vector<Suspicion> suspicions_;
   TimePoint suspected_since_{};
   TimePoint asked_until_ = TimePoint::min();

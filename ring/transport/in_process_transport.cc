@@ -17,6 +17,7 @@
 #include "horo/base/check.h"
 #include "horo/base/error.h"
 #include "horo/base/mutex.h"
+#include "horo/base/patience.h"
 #include "horo/base/say.h"
 #include "horo/base/wire.h"
 #include "ring/transport.h"
@@ -69,7 +70,7 @@ class SharedOps {
       if (finish(ops)) return;
       check_peers(rank, ops, deadline);
       throw_if_failed(rank);
-      at(rank).changed.wait_until(mutex_, std::min<TimePoint>(deadline, Clock::now() + kWaitSlice));
+      at(rank).changed.wait_until(mutex_, Clock::now() + kWaitSlice);
     }
   }
 
@@ -202,7 +203,7 @@ class SharedOps {
       return fail(rank,
                   PeerLost(one.peer, say("rank ", rank, ": rank ", one.peer, " left while messages were waited for")));
     }
-    if (Clock::now() < deadline) return;
+    if (!has_passed(deadline)) return;
     std::sort(waiting.begin(), waiting.end());
     waiting.erase(std::unique(waiting.begin(), waiting.end()), waiting.end());
     fail(rank, PeerLost(waiting.front(),

@@ -15,6 +15,7 @@
 
 #include "horo/base/check.h"
 #include "horo/base/log.h"
+#include "horo/base/patience.h"
 #include "horo/base/say.h"
 #include "ring/transport/factories.h"
 #include "ring/transport/last_frames.h"
@@ -112,7 +113,7 @@ StreamTransport::Turn StreamTransport::next_turn(std::span<const Op> ops, TimePo
   check_peers(ops, deadline);
   throw_if_failed();
   if (state_.is_progressing) {
-    state_.changed.wait_until(state_.mutex, std::min<TimePoint>(deadline, Clock::now() + kWaitSlice));
+    state_.changed.wait_until(state_.mutex, Clock::now() + kWaitSlice);
     return Turn::kAgain;
   }
   was_used_ = true;
@@ -144,7 +145,7 @@ void StreamTransport::check_peers(std::span<const Op> ops, TimePoint deadline) {
     return state_.fail(
         PeerLost(peer, say("rank ", self_.rank, ": rank ", peer, " left while messages were waited for")));
   }
-  if (Clock::now() < deadline) return;
+  if (!has_passed(deadline)) return;
   state_.fail(PeerLost(state_.table.waiting_for(ops).front(), late_text(ops), Evidence::kLate));
 }
 

@@ -92,21 +92,21 @@ TEST(FailAlike, AnotherEndOrFailureIsNotWaitedFor) {
   }
 }
 
-TEST(FailAlike, TooFewMembersSettleBeforeTheyPark) {
+TEST(FailAlike, TooFewMembersSettleBeforeTheJobEnds) {
   MembershipDriver job = running(2, 2);
   job.died(0);
   job.froze(1, 0);
-  ASSERT_THAT(job.inbox[1], SizeIs(3));
+  ASSERT_THAT(job.inbox[1], SizeIs(2));
   EXPECT_TRUE(std::holds_alternative<Settle>(job.inbox[1][1]));
-  EXPECT_TRUE(std::holds_alternative<Parked>(job.inbox[1][2]));
+  EXPECT_THAT(job.end, SizeIs(1));
 }
 
-TEST(FailAlike, TheLastOfTwoFailsAfterItHasSettledAndNoneParks) {
+TEST(FailAlike, TheLastOfTwoFailsAfterItHasSettledBeforeTheJobEnds) {
   MembershipDriver job = running(2, 2);
   fails(job, 0);
   job.froze(1, 0);
   EXPECT_THAT(job.got<Settle>(1), SizeIs(1));
-  EXPECT_THAT(job.got<Parked>(1), IsEmpty());
+  EXPECT_THAT(job.end, IsEmpty());
   job.now += milliseconds(100);
   fails(job, 1);
   EXPECT_THAT(job.story, ElementsAre("all 2 ranks failed with the same exception: " + kFailure));
@@ -123,15 +123,15 @@ TEST(FailAlike, MembersThatWereLostBeforeAreNotCounted) {
   EXPECT_EQ(job.story.back(), "all 2 ranks that were left failed with the same exception: " + kFailure);
 }
 
-TEST(FailAlike, AParkedJobDoesNotEndByTheWindow) {
+TEST(FailAlike, AJobOfTooFewMembersEndsAfterTheWindow) {
   MembershipDriver job = running(3, 3);
   fails(job, 0);
   job.froze(1, 0);
   job.froze(2, 0);
-  job.after(milliseconds(1000));
-  EXPECT_TRUE(job.membership.is_parked());
-  EXPECT_EQ(job.membership.next_deadline(), job.now + milliseconds(60'000));
-  EXPECT_THAT(job.story, ElementsAre(HasSubstr("rank 0 failed")));
+  job.after(milliseconds(999));
+  EXPECT_THAT(job.end, IsEmpty());
+  job.after(milliseconds(1));
+  EXPECT_THAT(job.end, ElementsAre(HasSubstr("rank 0 failed")));
 }
 
 }  // namespace

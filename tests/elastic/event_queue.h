@@ -22,6 +22,7 @@ enum class EventKind : std::uint8_t {
   kSettled,         // the member begins to connect
   kConnected,       // to all members of the epoch
   kInstallTimeout,  // not all members of the epoch have come
+  kLooksAtMissed,   // whether members that the guard misses answer
   kLeave,           // in good order: the script has ended
   kProcessEnds,
   // Of a lane of a member.
@@ -37,7 +38,7 @@ enum class EventKind : std::uint8_t {
   kGuardTimer,
   // Of the world.
   kFault,
-  kContinue,   // the end of a stop
+  kContinue,   // the end of a stop; number 1: of a pause, which the guard does not see
   kLinkFails,  // between two members, once more
   kKill,       // the job is over
   kRemote,     // of a RemoteDecision

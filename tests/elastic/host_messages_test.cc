@@ -61,7 +61,8 @@ std::vector<AgentSays> agent_messages() {
           TellPast{},
           Contact{true, ""},
           Contact{false, "no connection"},
-          LockedOut{"host 1 was evicted: it did not answer"}};
+          LockedOut{"host 1 was evicted: it did not answer"},
+          Alive{}};
 }
 
 JobView some_job() {

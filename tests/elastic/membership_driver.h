@@ -18,6 +18,8 @@ class MembershipDriver {
   void ended(MemberId id) { take(MemberEnded{id, true, "exit code 0"}); }
   void stopped(MemberId id) { take(MemberStopped{id}); }
   void drained(MemberId id) { take(MemberDrained{id}); }
+  void unheard(const std::vector<MemberId>& ids) { take(MembersUnheard{ids, "did not answer for 10 s"}); }
+  void heard(const std::vector<MemberId>& ids) { take(MembersHeard{ids}); }
   void continued(MemberId id) { take(MemberContinued{id}); }
   void sent(MemberId id, MemberMessage message) { take(MemberSent{id, std::move(message)}); }
   void froze(MemberId id, std::uint32_t epoch, std::optional<MemberId> lost = std::nullopt) {

@@ -37,7 +37,7 @@ TEST(MembershipState, TheStateOfEachMemberIsAWord) {
   job.sent(4, Leave{});
   job.died(3);
   job.froze(0, 1);
-  EXPECT_THAT(words(), ElementsAre("parked", "died", "failed", "died", "left", "evicted"));
+  EXPECT_THAT(words(), ElementsAre("frozen", "died", "failed", "died", "left", "evicted"));
   EXPECT_EQ(job.membership.state_of(1).detail, "signal 9 (SIGKILL)");
   EXPECT_EQ(job.membership.state_of(2).detail, "no");
   EXPECT_THAT(job.membership.state_of(5).detail, HasSubstr("it was stopped for "));

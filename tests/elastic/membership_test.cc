@@ -243,135 +243,32 @@ TEST(Membership, TheJobIsOverWhenAllHaveLeft) {
   EXPECT_EQ(job.membership.judged_members(), (Ids{0, 1}));
 }
 
-TEST(Membership, TooFewMembersParkAndThenTheJobEnds) {
+TEST(Membership, AJobOfTooFewMembersEndsAtOnceWithTheReason) {
   MembershipDriver job(4, 2);
   for (const MemberId id : {1U, 2U, 3U}) job.died(id);
   job.froze(0, 0);
-  EXPECT_TRUE(job.membership.is_parked());
-  EXPECT_THAT(job.got<Parked>(0), ElementsAre(Parked{1, 2}));
+  EXPECT_THAT(job.got<Settle>(0), SizeIs(1));
   EXPECT_THAT(job.got<View>(0), IsEmpty());
-  EXPECT_EQ(job.membership.next_deadline(), job.now + milliseconds(60'000));
-  job.after(milliseconds(60'000));
   ASSERT_THAT(job.end, SizeIs(1));
-  EXPECT_THAT(job.end[0], HasSubstr("rank 0 is left of 4, fewer than --min-np 2"));
-  EXPECT_THAT(job.end[0], HasSubstr("start the job again"));
+  EXPECT_THAT(job.end[0], HasSubstr("rank 1 died (signal 9 (SIGKILL)), rank 2 died"));
+  EXPECT_THAT(job.end[0], HasSubstr("rank 0 is left of 4, fewer than --min-np 2, and none can come back: start the job "
+                                    "again"));
   EXPECT_TRUE(job.membership.is_over());
   EXPECT_EQ(job.membership.next_deadline(), std::nullopt);
-}
-
-TEST(Membership, AParkedMemberLearnsThatAnotherDied) {
-  MembershipDriver job(4, 3);
-  job.died(2);
-  job.died(3);
-  job.froze(0, 0);
-  job.froze(1, 0);
-  job.died(1);
-  EXPECT_THAT(job.got<Parked>(0), ElementsAre(Parked{2, 3}, Parked{1, 3}));
-}
-
-TEST(Membership, AStoppedMemberIsToldAtOnceAndEvictedAfterTheLimit) {
-  MembershipDriver job(3, 1);
-  job.stopped(2);
-  EXPECT_THAT(job.story, ElementsAre("rank 2 is stopped; it is evicted in 10 s unless it continues"));
-  job.after(milliseconds(9'999));
-  EXPECT_THAT(job.inbox, IsEmpty());
-  EXPECT_EQ(job.membership.next_deadline(), job.now + milliseconds(1));
-  job.after(milliseconds(1));
-  ASSERT_THAT(job.got<Evicted>(2), SizeIs(1));
-  EXPECT_THAT(job.got<Evicted>(2)[0].reason, HasSubstr("was stopped for 10 s"));
-  EXPECT_EQ(job.got<Freeze>(0)[0].lost, MemberId{2});
-  job.froze(0, 0);
-  job.froze(1, 0);
-  EXPECT_EQ(job.membership.members(), (Ids{0, 1}));
-}
-
-TEST(Membership, AStoppedMemberThatContinuesStays) {
-  MembershipDriver job(3, 1);
-  job.stopped(2);
-  job.after(milliseconds(5'000));
-  job.continued(2);
-  job.after(milliseconds(60'000));
-  EXPECT_THAT(job.inbox, IsEmpty());
-  EXPECT_EQ(job.story.back(), "rank 2 continues");
-}
-
-TEST(Membership, AJobWhoseMembersAreAllStoppedWaits) {
-  MembershipDriver job(2, 1);
-  job.stopped(0);
-  job.stopped(1);
-  EXPECT_EQ(job.membership.next_deadline(), std::nullopt);
-  job.after(milliseconds(100'000));
-  EXPECT_THAT(job.inbox, IsEmpty());
-  job.continued(0);
-  job.after(milliseconds(9'999));
-  EXPECT_THAT(job.inbox, IsEmpty());
-  job.after(milliseconds(1));
-  EXPECT_THAT(job.got<Evicted>(1), SizeIs(1));
-}
-
-TEST(Membership, AStoppedMemberIsEvictedEvenIfTheOthersHaveLeft) {
-  MembershipDriver job(3, 1);
-  job.stopped(2);
-  job.sent(0, Leave{false, ""});
-  job.sent(1, Leave{false, ""});
-  job.after(milliseconds(10'000));
-  EXPECT_TRUE(job.membership.is_evicted(2));
-  EXPECT_TRUE(job.membership.is_over());
-  EXPECT_EQ(job.membership.judged_members(), (Ids{0, 1}));
-}
-
-TEST(Membership, AMemberThatDoesNotAnswerAFreezeIsEvicted) {
-  MembershipDriver job(3, 1);
-  job.installed({0, 1, 2}, 0);
-  job.died(2);
-  job.froze(0, 0);
-  job.after(milliseconds(10'000));
-  EXPECT_THAT(job.got<Evicted>(1), SizeIs(1));
-  EXPECT_EQ(job.membership.members(), (Ids{0}));
-}
-
-TEST(Membership, TheLastMemberIsNotEvictedForItsSilence) {
-  MembershipDriver job(2, 1);
-  job.died(1);
-  EXPECT_EQ(job.membership.next_deadline(), std::nullopt);
-  job.after(milliseconds(1'000'000));
-  EXPECT_FALSE(job.membership.is_evicted(0));
-}
-
-TEST(Membership, AMemberThatIsStartingMayAnswerLater) {
-  MembershipDriver job(3, 1);
-  job.installed({0}, 0);
-  job.died(2);
-  job.froze(0, 0);
-  job.after(milliseconds(100'000));
-  job.froze(1, 0);
-  EXPECT_EQ(job.membership.members(), (Ids{0, 1}));
-}
-
-TEST(Membership, ContinuingGivesTimeToAnswer) {
-  MembershipDriver job(3, 1);
-  job.installed({0, 1, 2}, 0);
-  job.died(2);
-  job.froze(0, 0);
-  job.stopped(1);
-  job.after(milliseconds(9'000));
-  job.continued(1);
-  job.after(milliseconds(9'000));
-  EXPECT_THAT(job.got<Evicted>(1), IsEmpty());
 }
 
 TEST(Membership, WhatAnEvictedMemberSendsIsIgnored) {
   MembershipDriver job(3, 1);
   job.stopped(2);
+  job.froze(0, 0);
   job.after(milliseconds(10'000));
   job.continued(2);
   job.froze(2, 0);
-  job.froze(0, 0);
   job.froze(1, 0);
   EXPECT_EQ(job.membership.members(), (Ids{0, 1}));
   job.froze(2, 1);
   EXPECT_EQ(job.membership.epoch(), 1U);
-  EXPECT_THAT(job.got<Freeze>(0), SizeIs(1));
+  EXPECT_THAT(job.got<Freeze>(1), SizeIs(1));
 }
 
 TEST(Membership, TheEndsOfTheSurvivorsDecideTheJobs) {

@@ -38,7 +38,9 @@ std::vector<GuardMessage> guard_messages() {
           Evicted{""},
           Ask{},
           Drain{},
-          Drain{UINT32_MAX}};
+          Drain{UINT32_MAX},
+          Missed{},
+          Missed{{0, 3, UINT32_MAX}}};
 }
 
 // Calls `use` with the bytes of each message and the decoder of its direction.

@@ -5,15 +5,20 @@
 #include "elastic/commit.h"
 
 namespace horo::sim {
+namespace {
+
+constexpr std::chrono::milliseconds kTurn{500};
+
+}  // namespace
 
 std::vector<MembershipAction> PlantedMembership::on(MembershipEvent event, TimePoint now) {
   std::vector<MembershipAction> actions;
   if (planted_ == Planted::kNone) return membership_.on(event, now);
   auto* sent = std::get_if<MemberSent>(&event);
   Frozen* frozen = sent != nullptr ? std::get_if<Frozen>(&sent->message) : nullptr;
-  if (planted_ == Planted::kTakesFrozenOfAnOldEpoch && frozen != nullptr) frozen->epoch = membership_.epoch();
+  if (planted_ == Planted::kTakesFrozenOfAnOldEpoch && frozen != nullptr) frozen->epoch = real().epoch();
   add(actions, event, now);
-  const bool has_most = 2 * list_of(frozen_).size() > membership_.members().size();
+  const bool has_most = 2 * list_of(frozen_).size() > real().members().size();
   if (planted_ == Planted::kEvictsByCount && has_most) {
     for (const MemberId id : waited_for()) add(actions, MemberEnded{id, false, "count"}, now);
   }
@@ -27,7 +32,7 @@ std::vector<MembershipAction> PlantedMembership::on(MembershipEvent event, TimeP
 
 void PlantedMembership::add(std::vector<MembershipAction>& actions, const MembershipEvent& event, TimePoint now) {
   note(event);
-  for (MembershipAction& action : membership_.on(event, now)) {
+  for (MembershipAction& action : decide(event, now)) {
     auto* sent = std::get_if<SendToMember>(&action);
     const auto* view = sent != nullptr ? std::get_if<View>(sent->message.get()) : nullptr;
     const bool is_last = view != nullptr && sent->id == view->members.back();
@@ -38,8 +43,33 @@ void PlantedMembership::add(std::vector<MembershipAction>& actions, const Member
     }
     actions.push_back(std::move(action));
   }
-  if (membership_.epoch() != epoch_) frozen_ = 0;
-  epoch_ = membership_.epoch();
+  if (real().epoch() != epoch_) frozen_ = 0;
+  epoch_ = real().epoch();
+}
+
+// A JobMembership that is given no pause of its loop, and one that evicts the members that it should only tell of.
+std::vector<MembershipAction> PlantedMembership::decide(const MembershipEvent& event, TimePoint now) {
+  if (planted_ == Planted::kCountsItsPauses) {
+    for (TimePoint turn = last_turn_; last_turn_ > TimePoint{} && (turn += kTurn) < now;)
+      membership_.on(MembersHeard{}, turn);
+  }
+  last_turn_ = now;
+  std::vector<MembershipAction> actions = membership_.on(event, now);
+  if (planted_ != Planted::kGivesUpWithoutNeed) return actions;
+  for (const MembershipAction& action : std::vector(actions)) {
+    const auto* sent = std::get_if<SendToMember>(&action);
+    const auto* missed = sent != nullptr ? std::get_if<Missed>(sent->message.get()) : nullptr;
+    if (missed == nullptr || missed->members.empty() || !missed_.insert(missed->members.front()).second) continue;
+    const MemberId id = missed->members.front();
+    actions.emplace_back(SendToMember{id, std::make_shared<const GuardMessage>(Evicted{"it is silent"})});
+    for (MembershipAction& more : membership_.on(MemberEnded{id, false, "silence"}, now))
+      actions.push_back(std::move(more));
+  }
+  return actions;
+}
+
+std::optional<TimePoint> PlantedMembership::next_deadline() const {
+  return membership_.next_deadline();
 }
 
 void PlantedMembership::note(const MembershipEvent& event) {
@@ -48,12 +78,12 @@ void PlantedMembership::note(const MembershipEvent& event) {
   if (sent == nullptr) return;
   if (std::holds_alternative<Leave>(sent->message)) out_ |= only(sent->id);
   const auto* frozen = std::get_if<Frozen>(&sent->message);
-  if (frozen != nullptr && frozen->epoch == membership_.epoch()) frozen_ |= only(sent->id);
+  if (frozen != nullptr && frozen->epoch == real().epoch()) frozen_ |= only(sent->id);
 }
 
 std::vector<MemberId> PlantedMembership::waited_for() const {
-  std::vector<MemberId> members = membership_.members();
-  std::erase_if(members, [&](MemberId id) { return has(frozen_ | out_, id) || membership_.is_evicted(id); });
+  std::vector<MemberId> members = real().members();
+  std::erase_if(members, [&](MemberId id) { return has(frozen_ | out_, id) || real().is_evicted(id); });
   return members;
 }
 

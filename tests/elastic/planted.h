@@ -1,9 +1,12 @@
 // Faults that are planted in the model to show that the simulator finds them: each breaks one rule of docs/protocol.md.
 #pragma once
 
+#include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
+#include "elastic/awake_membership.h"
 #include "elastic/membership.h"
 #include "tests/elastic/scenario.h"
 
@@ -16,6 +19,8 @@ enum class Planted {
   kTakesFrozenOfAnOldEpoch,
   kSendsTwoViewsOfAnEpoch,
   kEvictsByCount,
+  kGivesUpWithoutNeed,  // a silent member for which no other waits
+  kCountsItsPauses,     // as silence of the members
   // Of all members.
   kCommitsByTheGreatestProgress,
   kTakesAnAbsentLaneAsInfinite,
@@ -39,18 +44,22 @@ class PlantedMembership {
   PlantedMembership(const MembershipConfig& config, Planted planted) : membership_(config), planted_(planted) {}
 
   std::vector<MembershipAction> on(MembershipEvent event, TimePoint now);
-  const JobMembership& real() const { return membership_; }
+  const JobMembership& real() const { return membership_.real(); }
+  std::optional<TimePoint> next_deadline() const;
 
  private:
   void add(std::vector<MembershipAction>& actions, const MembershipEvent& event, TimePoint now);
+  std::vector<MembershipAction> decide(const MembershipEvent& event, TimePoint now);
   void note(const MembershipEvent& event);
   std::vector<MemberId> waited_for() const;
 
-  JobMembership membership_;
+  AwakeMembership membership_;
   const Planted planted_;
   std::uint32_t epoch_ = 0;
   MemberSet frozen_ = 0;  // in the epoch
   MemberSet out_ = 0;
+  TimePoint last_turn_{};
+  std::set<MemberId> missed_;
 };
 
 // is_committed(), or a rule with a planted fault.

@@ -206,10 +206,18 @@ bool RunChecker::is_of_link(MemberId member) const {
 
 // A member is evicted for its silence, or for a link that fails again and again, and then it, or its host, has the
 // higher number.
-void RunChecker::evict(MemberId member) {
+void RunChecker::evict(MemberId member, std::uint32_t epoch, TimePoint now) {
+  const std::string name = "member " + std::to_string(member) + " is evicted";
+  MemberSet waiting = 0;
+  for (const auto& [frozen, progress] : frozen_) {
+    if (frozen.second == epoch) waiting |= only(frozen.first);
+  }
+  if ((waiting & ~only(member) & ~evicted_) == 0) violate(name + " although no other waits");
+  const bool is_by_link = is_of_link(member);
+  if (!is_by_link && now < runs_ + scenario_.config.silence_limit) violate(name + " by one that did not run itself");
   evicted_ |= only(member);
   if (has(evictable_, member)) return;
-  if (!is_of_link(member)) violate("member " + std::to_string(member) + " is evicted without a cause");
+  if (!is_by_link) violate("member " + std::to_string(member) + " is evicted without a cause");
 }
 
 // ---- The end.

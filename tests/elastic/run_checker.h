@@ -1,6 +1,7 @@
 // The invariants of docs/protocol.md, checked during a run of the simulator and at its end.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <map>
 #include <optional>
@@ -41,7 +42,10 @@ class RunChecker {
   void count_link_failure(MemberId one, MemberId other, std::uint32_t epoch);
   void send(MemberId member, View view);
   void send(MemberId member, const Settle& settle);
-  void evict(MemberId member);
+  // For its silence, or for a link. In this epoch another member waits, and what decides has run for the whole limit.
+  void evict(MemberId member, std::uint32_t epoch, TimePoint now);
+  // What decides does not run until then.
+  void pause(TimePoint until) { runs_ = std::max(runs_, until); }
   // Messages may be lost and sent again, and arrive after others of later decisions.
   // The host of each member. Links between two hosts fail as one.
   void set_hosts(std::vector<std::uint32_t> hosts) { hosts_ = std::move(hosts); }
@@ -86,6 +90,7 @@ class RunChecker {
   MemberSet members_;  // of the epoch
   MemberSet out_ = 0, left_ = 0, evictable_ = 0, evicted_ = 0, finished_ = 0;
   bool has_repeats_ = false;
+  TimePoint runs_{};
   std::string violation_;
 };
 

@@ -38,9 +38,10 @@ LanePlan draw_lane(SplitMix& random, int members, bool has_all) {
 }
 
 FaultPlan draw_fault(SplitMix& random, int members) {
-  constexpr std::array kKinds = {FaultKind::kCrash, FaultKind::kCrash,      FaultKind::kCrash, FaultKind::kStop,
-                                 FaultKind::kStop,  FaultKind::kLink,       FaultKind::kLink,  FaultKind::kHang,
-                                 FaultKind::kLeave, FaultKind::kFailedLeave};
+  constexpr std::array kKinds = {FaultKind::kCrash,       FaultKind::kCrash,      FaultKind::kCrash,
+                                 FaultKind::kStop,        FaultKind::kStop,       FaultKind::kLink,
+                                 FaultKind::kLink,        FaultKind::kHang,       FaultKind::kLeave,
+                                 FaultKind::kFailedLeave, FaultKind::kPauseGuard, FaultKind::kPauseJob};
   const auto count = static_cast<std::uint64_t>(members);
   FaultPlan fault;
   fault.kind = kKinds[random.below(kKinds.size())];
@@ -48,6 +49,8 @@ FaultPlan draw_fault(SplitMix& random, int members) {
   fault.other = static_cast<MemberId>((fault.member + 1 + random.below(std::max<std::uint64_t>(count - 1, 1))) % count);
   const bool is_short = fault.kind == FaultKind::kStop && random.one_in(2);
   fault.lasts = is_short ? random.up_to(pick<3>(random, {5ms, 200ms, 9s})) : 11s + random.up_to(10s);
+  const bool is_pause = fault.kind == FaultKind::kPauseGuard || fault.kind == FaultKind::kPauseJob;
+  if (is_pause) fault.lasts = random.up_to(pick<3>(random, {5s, 20s, 120s}));
   fault.is_lasting = !random.one_in(3);
   if (random.one_in(2)) fault.moment = static_cast<Moment>(random.below(kMoments));
   fault.count = static_cast<int>(random.between(1, 6));

@@ -67,12 +67,13 @@ enum class Moment {
 };
 inline constexpr std::uint64_t kMoments = 9;
 
-enum class FaultKind { kCrash, kStop, kHang, kLink, kLeave, kFailedLeave };
+// A pause is not seen by any part of the job. kPauseJob: of all members and all that decides.
+enum class FaultKind { kCrash, kStop, kHang, kLink, kLeave, kFailedLeave, kPauseGuard, kPauseJob };
 struct FaultPlan {
   FaultKind kind = FaultKind::kCrash;
   MemberId member = 0;
   MemberId other = 0;              // of a link
-  Duration lasts{};                // of a stop or a hang
+  Duration lasts{};                // of a stop, a hang or a pause
   bool is_lasting = false;         // a link that fails again in every epoch
   std::optional<Moment> moment{};  // the fault happens at the count-th one of the member; nothing: at the time
   int count = 1;

@@ -73,6 +73,8 @@ struct MemberState {
   std::optional<Frozen> frozen;  // the last one that it sent
   bool is_patient = false;       // a peer has left
   bool is_leaving = false;
+  std::vector<MemberId> missed;  // by the guard
+  bool looks_at_missed = false;
   View view;                    // the last one
   ProgressOf done;              // of the last View or Settle
   std::vector<MemberId> ranks;  // of its epoch

@@ -26,6 +26,8 @@ class RemoteDecision {
   virtual ~RemoteDecision() = default;
   // The guard of the member's host has seen this.
   virtual void take(const HostEvent& event) = 0;
+  // The parts of the job that decide, and the guard of this member, or all parts, do not run for a while.
+  virtual void pause(MemberId id, bool is_of_all, Duration time) = 0;
   // A kRemote event with this number is due.
   virtual void on_time(std::uint64_t number) = 0;
 };
@@ -43,6 +45,7 @@ class Simulation {
   void end_member(MemberId id) { end_process(id, false); }
   bool is_here(MemberId id) { return at(id).phase != MemberPhase::kOut && at(id).phase != MemberPhase::kEnded; }
   bool is_stopped(MemberId id) { return at(id).is_stopped; }
+  void pause_member(MemberId id, Duration time);
   bool has_ended(MemberId id) { return at(id).phase == MemberPhase::kEnded; }
   // Nothing that one member sends to the other arrives until then.
   void cut(MemberId from, MemberId to, TimePoint until);
@@ -72,6 +75,7 @@ class Simulation {
   void take(MemberId id, const Settle& settle);
   void take(MemberId id, const Parked&) { static_cast<void>(id); }
   void take(MemberId id, const Evicted&);
+  void take(MemberId id, const Missed& message);
   void take(MemberId id, const Ask&) { static_cast<void>(id); }
   void take(MemberId id, const Drain&) { static_cast<void>(id); }
 
@@ -127,7 +131,10 @@ class Simulation {
   bool reach(MemberId id, Moment moment);  // false: the member has ended there
   void inject(const FaultPlan& fault);
   void stop(MemberId id, Duration time);
-  void go_on(MemberId id);
+  void go_on(MemberId id, bool is_seen);
+  void pause(const FaultPlan& fault);
+  bool waits_for_guard(const SimEvent& event);
+  void look_at_missed(MemberId id);
   void break_link(MemberId one, MemberId other);
   void fail_links_again(MemberId id);
 
@@ -157,6 +164,7 @@ class Simulation {
   std::vector<std::pair<MemberId, MemberId>> bad_links_;     // they fail in every epoch
   std::map<std::pair<MemberId, MemberId>, TimePoint> cuts_;  // from one member to another: until then
   std::optional<TimePoint> timer_;
+  TimePoint guard_runs_{};  // it is paused until then
   bool is_over_ = false;
   SimReport report_;
 };

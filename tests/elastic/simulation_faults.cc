@@ -9,6 +9,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kLongSilence = 9'900ms;  // a little less than the guard's limit
+constexpr Duration kOneByOne = 50ms;        // between the parts of a job that go on after a pause
+constexpr Duration kLongestTurn = 2s;       // of the guard: a shorter pause is none
+constexpr Duration kBeats = 3s;             // so long a member looks whether a peer answers
 
 }  // namespace
 
@@ -48,6 +51,9 @@ void Simulation::inject(const FaultPlan& fault) {
     case FaultKind::kLeave:
     case FaultKind::kFailedLeave:
       return later({EventKind::kLeave, fault.member, 0, 0, fault.kind == FaultKind::kFailedLeave ? 1U : 0U}, 1ns);
+    case FaultKind::kPauseGuard:
+    case FaultKind::kPauseJob:
+      return pause(fault);
   }
 }
 
@@ -60,12 +66,61 @@ void Simulation::stop(MemberId id, Duration time) {
 }
 
 // The messages and the data of peers that have come in the meantime are taken in any order.
-void Simulation::go_on(MemberId id) {
+void Simulation::go_on(MemberId id, bool is_seen) {
   MemberState& member = at(id);
   if (member.phase == MemberPhase::kEnded) return;
   member.is_stopped = false;
-  sign(EventKind::kSeesContinue, id, false);
+  if (is_seen) sign(EventKind::kSeesContinue, id, false);
   for (const SimEvent& event : std::exchange(member.deferred, {})) later(event, random_.up_to(2ms));
+}
+
+void Simulation::pause_member(MemberId id, Duration time) {
+  if (std::exchange(at(id).is_stopped, true)) return;
+  later({EventKind::kContinue, id, 0, 0, 1}, time);
+}
+
+// The parts of a paused job go on one after the other.
+void Simulation::pause(const FaultPlan& fault) {
+  ++report_.pauses;
+  const bool is_of_all = fault.kind == FaultKind::kPauseJob;
+  for (MemberId id = 0; is_of_all && id < count(); ++id) pause_member(id, fault.lasts + random_.up_to(kOneByOne));
+  if (remote_ != nullptr) return remote_->pause(fault.member, is_of_all, fault.lasts);
+  guard_runs_ = std::max(guard_runs_, now_ + fault.lasts + random_.up_to(kOneByOne));
+  if (fault.lasts > kLongestTurn) checker_.pause(guard_runs_);
+}
+
+// When it goes on, timers may fire before it reads what has come.
+bool Simulation::waits_for_guard(const SimEvent& event) {
+  if (event.kind > EventKind::kGuardTimer || now_ >= guard_runs_) return false;
+  const bool is_message = event.kind == EventKind::kMemberMessage;
+  const bool is_late = is_message || (event.kind == EventKind::kGuardTimer && random_.one_in(2));
+  queue_.push(event, guard_runs_ + (is_late ? 1ms : 0ms));
+  return true;
+}
+
+// ---- Members that the guard misses.
+
+void Simulation::take(MemberId id, const Missed& message) {
+  at(id).missed = message.members;
+  if (message.members.empty() || std::exchange(at(id).looks_at_missed, true)) return;
+  later({EventKind::kLooksAtMissed, id}, random_.up_to(kBeats));
+}
+
+// As the failure detector of an engine: a member that something is in flight with freezes if a peer does not answer.
+void Simulation::look_at_missed(MemberId id) {
+  MemberState& member = at(id);
+  member.looks_at_missed = false;
+  if (member.missed.empty() || member.phase == MemberPhase::kOut) return;
+  const bool waits = member.phase == MemberPhase::kRunning && has_in_flight(member);
+  for (const MemberId peer : member.missed) {
+    const bool is_silent = at(peer).is_stopped || at(peer).hangs_until > now_ ||
+                           at(peer).phase == MemberPhase::kEnded || is_cut(id, peer) || is_cut(peer, id);
+    if (!waits || !is_silent) continue;
+    ++report_.found_silent;
+    return begin_freeze(id, peer, {});
+  }
+  member.looks_at_missed = true;
+  later({EventKind::kLooksAtMissed, id}, kBeats);
 }
 
 // Both members see it, and name one another.

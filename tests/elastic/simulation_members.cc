@@ -175,6 +175,7 @@ void Simulation::enter_epoch(MemberId id) {
   if (is_odd(id, Planted::kNumbersRanksInAnotherOrder)) std::reverse(member.ranks.begin(), member.ranks.end());
   member.phase = MemberPhase::kRunning;
   member.is_patient = false;
+  member.missed.clear();
   for (std::uint32_t index = 0; index < member.lanes.size(); ++index) {
     LaneState& lane = member.lanes[index];
     const MemberSet set = scenario_.lanes[index].set;

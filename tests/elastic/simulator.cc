@@ -26,7 +26,7 @@ SimReport& SimReport::operator+=(const SimReport& other) {
         &SimReport::commits_dropped, &SimReport::late_passes, &SimReport::installs_cancelled,
         &SimReport::install_timeouts, &SimReport::repeated_frozen, &SimReport::evictions, &SimReport::links_given_up,
         &SimReport::parks, &SimReport::ends_by_park, &SimReport::failed_lanes, &SimReport::settles,
-        &SimReport::fail_alike, &SimReport::held_messages}) {
+        &SimReport::fail_alike, &SimReport::held_messages, &SimReport::pauses, &SimReport::found_silent}) {
     this->*count += other.*count;
   }
   return *this;
@@ -84,7 +84,10 @@ Duration Simulation::some(MemberId id, Duration most) {
 }
 
 void Simulation::dispatch(const SimEvent& event) {
-  if (event.kind >= EventKind::kMemberMessage) return handle_guard(event);
+  if (event.kind >= EventKind::kMemberMessage) {
+    if (!waits_for_guard(event)) handle_guard(event);
+    return;
+  }
   if (at(event.member).phase == MemberPhase::kEnded || is_deferred(event)) return;
   event.kind >= EventKind::kRelease ? handle_lane(event) : handle_engine(event);
 }
@@ -131,6 +134,8 @@ void Simulation::handle_engine(const SimEvent& event) {
       if (member.phase != MemberPhase::kInstalling || member.installing != event.epoch) return;
       ++report_.install_timeouts;
       return miss_in_install(event.member);
+    case EventKind::kLooksAtMissed:
+      return look_at_missed(event.member);
     case EventKind::kLeave:
       return leave(event.member, event.number != 0);
     case EventKind::kProcessEnds:
@@ -180,7 +185,7 @@ void Simulation::handle_guard(const SimEvent& event) {
     case EventKind::kFault:
       return inject(scenario_.faults[event.number]);
     case EventKind::kContinue:
-      return go_on(event.member);
+      return go_on(event.member, event.number == 0);
     case EventKind::kLinkFails:
       if (link_epoch(at(event.member)) == event.epoch) break_link(event.member, event.from);
       return;
@@ -248,6 +253,7 @@ void Simulation::guard_takes(const MembershipEvent& event) {
   const auto* frozen = sent != nullptr ? std::get_if<Frozen>(&sent->message) : nullptr;
   if (frozen != nullptr && frozen->epoch < guard_.real().epoch()) ++report_.repeated_frozen;
   const bool was_parked = guard_.real().is_parked();
+  const std::uint32_t epoch = guard_.real().epoch();
   for (const MembershipAction& action : guard_.on(event, now_)) {
     if (std::holds_alternative<EndJob>(action)) end_job();
     const auto* say = std::get_if<Say>(&action);
@@ -257,7 +263,7 @@ void Simulation::guard_takes(const MembershipEvent& event) {
     if (const auto* evicted = std::get_if<Evicted>(send->message.get())) {
       ++report_.evictions;
       if (evicted->reason.find("lost one another") != std::string::npos) ++report_.links_given_up;
-      checker_.evict(send->id);
+      checker_.evict(send->id, epoch, now_);
     }
     pass_on(send->id, *send->message);
   }
@@ -268,7 +274,7 @@ void Simulation::guard_takes(const MembershipEvent& event) {
     later({EventKind::kKill, 0, 0, 0, 1}, 1us);
     later({EventKind::kKill}, kEndPatience);
   }
-  const auto next = guard_.real().next_deadline();
+  const auto next = guard_.next_deadline();
   if (!next || timer_ == next) return;
   timer_ = next;
   queue_.push({EventKind::kGuardTimer}, std::max(*next, now_));

@@ -26,7 +26,8 @@ TEST(ElasticSimulator, TheSeedsReachAllThatTheProtocolIsFor) {
         std::pair(all.repeated_frozen, "Frozen of old epochs"), std::pair(all.evictions, "evictions"),
         std::pair(all.links_given_up, "evictions for a link"), std::pair(all.parks, "parked jobs"),
         std::pair(all.failed_lanes, "lanes without a member"), std::pair(all.settles, "members that settle early"),
-        std::pair(all.fail_alike, "jobs whose members fail alike")}) {
+        std::pair(all.fail_alike, "jobs whose members fail alike"), std::pair(all.pauses, "pauses"),
+        std::pair(all.found_silent, "members that are missed by others, too")}) {
     EXPECT_GE(count, 5U) << what;
   }
 }
@@ -60,6 +61,8 @@ INSTANTIATE_TEST_SUITE_P(
                     PlantedFault{Planted::kTakesFrozenOfAnOldEpoch, "TakesFrozenOfAnOldEpoch"},
                     PlantedFault{Planted::kSendsTwoViewsOfAnEpoch, "SendsTwoViewsOfAnEpoch"},
                     PlantedFault{Planted::kEvictsByCount, "EvictsByCount"},
+                    PlantedFault{Planted::kGivesUpWithoutNeed, "GivesUpWithoutNeed"},
+                    PlantedFault{Planted::kCountsItsPauses, "CountsItsPauses"},
                     PlantedFault{Planted::kCommitsByTheGreatestProgress, "CommitsByTheGreatestProgress"},
                     PlantedFault{Planted::kTakesAnAbsentLaneAsInfinite, "TakesAnAbsentLaneAsInfinite"},
                     PlantedFault{Planted::kDeliversBeforeTheBarrier, "DeliversBeforeTheBarrier"},

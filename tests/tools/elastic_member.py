@@ -5,6 +5,7 @@ MEMBER = r'''
 import os, signal, socket, struct, sys
 
 VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED, ASK, REPORT, SETTLE, DRAIN = 4, *range(1, 12)
+MISSED = 12
 
 class Member:
     """Each method blocks until its messages have come; a message that is not expected is an error."""
@@ -38,20 +39,29 @@ class Member:
 
     def receive(self, *kinds):
         bytes = self.socket.recv(1 << 18)
-        while SETTLE not in kinds and bytes[1:2] == b"%c" % SETTLE:
+        while any(kind not in kinds and bytes[1:2] == b"%c" % kind for kind in (SETTLE, MISSED)):
             bytes = self.socket.recv(1 << 18)
         assert len(bytes) >= 2 and bytes[0] == VERSION and bytes[1] in kinds, (self.id, kinds, bytes[:64])
         return bytes[1], bytes[2:]
 
     def text(self, kind):
-        return self.receive(kind)[1][4:].decode()
+        found = None
+        while found != kind:
+            found, fields = self.receive(kind, FREEZE)
+        return fields[4:].decode()
 
     def view(self):
-        """Waits for a view and answers each freeze before it; returns members, secret and progress."""
+        """Waits for a view and answers each freeze before it; returns members, secret and progress. It waits for all
+        others, so it freezes also when the guard misses one."""
+        frozen = None
         while True:
-            kind, fields = self.receive(FREEZE, VIEW)
+            kind, fields = self.receive(FREEZE, VIEW, PARKED, MISSED)
             if kind == VIEW:
                 break
+            is_none_missed = kind == MISSED and fields == struct.pack("<I", 0)
+            if kind == PARKED or is_none_missed or frozen == self.epoch:
+                continue
+            frozen = self.epoch
             self.frozen({0: 100 + self.id})
         epoch, count = struct.unpack_from("<II", fields)
         members = list(struct.unpack_from(f"<{count}I", fields, 8))

@@ -1,8 +1,11 @@
 """horo run --min-np: the guard's side of an elastic job. Stand-ins of ranks speak its socket."""
 
+import os
+import pathlib
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 from elastic_member import MEMBER
@@ -92,19 +95,46 @@ def test_the_exit_code_of_the_survivors_is_the_jobs():
     assert "rank 2: signal 9 (SIGKILL); the job went on without it" in done.stderr
 
 
-def test_too_few_ranks_park_and_the_job_ends_with_a_text():
+def test_a_job_of_too_few_ranks_ends_at_once_and_its_ranks_read_why():
     program = """
 if rank: die()
 while True:
-    kind, fields = member.receive(FREEZE, PARKED)
-    if kind == PARKED: break
+    kind, fields = member.receive(FREEZE, EVICTED)
+    if kind == EVICTED: break
     member.frozen({})
-print(*fields[::4])
-signal.pause()
+print(fields[4:].decode())
+sys.exit(3)
 """
+    began = time.monotonic()
+    done = elastic(3, program, least=2)
+    why = "rank 0 is left of 3, fewer than --min-np 2, and none can come back: start the job again"
+    assert why in done.stdout and why in " ".join(done.stderr.split())  # its lines are folded
+    assert done.returncode != 0 and time.monotonic() - began < 30
+
+
+def test_a_rank_that_does_not_end_with_its_job_is_ended():
+    program = "if rank: die()\nmember.receive(FREEZE)\nmember.frozen({})\nsignal.pause()"
     done = elastic(3, program, least=2, options=("--park-timeout", "0.2"))
-    assert done.returncode == 1 and done.stdout == "[0] 1 2\n"
-    assert "rank 0 is left of 3, fewer than --min-np 2, and no other came back within 200 ms" in done.stderr
+    assert done.returncode != 0
+    assert "rank 0 did not end within 0.2 s of the end of the job (--park-timeout): SIGTERM" in done.stderr
+
+
+def test_a_rank_that_has_left_in_good_order_writes_its_results_after_the_end_of_its_job():
+    program = """
+if rank == 0:
+    member.leave()
+    print('left', flush=True)
+    time.sleep(1.5)
+    print('written', flush=True)
+    sys.exit(0)
+time.sleep(0.5)
+if rank == 1: die()
+member.receive(FREEZE)
+member.frozen({})
+print(member.text(EVICTED))
+"""
+    done = elastic(3, program, least=3, options=("--park-timeout", "0.3"))
+    assert "[0] written\n" in done.stdout and done.returncode != 0, done.stderr
 
 
 def test_a_stopped_rank_is_evicted_and_killed_when_the_others_have_ended():
@@ -117,7 +147,8 @@ member.leave()
     done = elastic(3, program, options=("--evict-after", "0.3"))
     assert done.returncode == 0, done.stderr
     assert "[0] members 0 2\n" in done.stdout and "[2] members 0 2\n" in done.stdout
-    assert "horo run: rank 1 is stopped; it is evicted in 300 ms unless it continues\n" in done.stderr
+    told = "rank 1 is stopped; if it does not continue within 300 ms, it is evicted when another rank waits for it"
+    assert f"horo run: {told}\n" in done.stderr
     assert "horo run: rank 1 is evicted: it was stopped for 300 ms\n" in done.stderr
     assert all_end_soon(pids_in(done.stdout))
 
@@ -161,6 +192,48 @@ member.leave()
     job.send_signal(signal.SIGUSR1)
     _, errors = job.communicate(timeout=DEADLINE_S)
     assert (job.returncode, errors) == (0, "")
+
+
+def processes_of(job):
+    """The guard and the ranks."""
+    found, parents = [], {job.pid}
+    while parents:
+        lists = [pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in parents]
+        parents = {int(pid) for pids in lists for pid in pids}
+        found += sorted(parents)
+    return found
+
+
+PAUSED = """
+print(f'pid={os.getpid()}', flush=True)
+if rank == 2: die()
+kind, _ = member.receive(FREEZE)
+if rank == 1: signal.sigwait([signal.SIGUSR1])
+member.frozen({})
+print(*member.view()[0], flush=True)
+member.leave()
+"""
+
+
+@pytest.mark.parametrize("is_whole", [False, True], ids=["the_guard", "the_whole_job"])
+def test_a_pause_is_no_silence_of_a_rank(is_whole):
+    """The answer of rank 1 lies in the socket, or comes a moment after the guard goes on."""
+    block = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+    job, out = start(3, block + PAUSED, ("--min-np", "1", "--evict-after", "1"))
+    pids = {line[:3]: pids_in(line)[0] for line in (out.readline() for _ in range(3))}
+    time.sleep(0.7)
+    guard, *ranks = processes_of(job)
+    paused = [guard, *ranks] if is_whole else [guard]
+    for pid in paused:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.1)
+    os.kill(pids["[1]"], signal.SIGUSR1)
+    time.sleep(1.5)
+    for pid in paused:
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.2)
+    output, errors = job.communicate(timeout=DEADLINE_S)
+    assert sorted(output.splitlines()) == ["[0] 0 1", "[1] 0 1"] and job.returncode == 0, errors
 
 
 def test_a_rank_that_sends_garbage_is_killed_and_the_others_go_on():

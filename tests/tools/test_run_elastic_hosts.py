@@ -204,13 +204,21 @@ def test_the_other_hosts_go_on_when_host_0_is_lost_and_the_rendezvous_is_elsewhe
     assert rendezvous.wait(DEADLINE_S) == 0
 
 
+def parent_of(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 def silence(job, host, least_rank):
-    """Stops the agent of the host until its ranks are evicted. The ranks of the other host run until let("end")."""
+    """Stops the agent of the host, and the guard, which would start another one, until the ranks of the host are
+    evicted. The ranks of the other host run until let("end")."""
     job.start_both()
     agent = job.service("agent", host)
-    os.kill(agent, signal.SIGSTOP)
+    stopped = [parent_of(agent), agent]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
     job.line(1 - host, f"rank {least_rank} is evicted")
-    os.kill(agent, signal.SIGCONT)
+    for pid in reversed(stopped):
+        os.kill(pid, signal.SIGCONT)
 
 
 EVICTED_OR_WAIT = """

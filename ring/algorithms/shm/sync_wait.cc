@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "horo/base/error.h"
+#include "horo/base/patience.h"
 #include "horo/base/say.h"
 #include "ring/algorithms/shm/control_block.h"
 #include "ring/algorithms/shm/sync.h"
@@ -175,7 +176,7 @@ void ShmSync::throw_if_late(int member, const Condition& condition) const {
     throw PeerLost(rank_of(member), say("rank ", transport_.rank(), ": rank ", rank_of(member),
                                         " left while it was waited for in shared memory"));
   }
-  if (Clock::now() < c.deadline) return;
+  if (!has_passed(c.deadline)) return;
   std::vector<int> late;
   for (int other = 0; other < size(); ++other) {
     if (other != index_ && !is_met(other, condition)) late.push_back(rank_of(other));

@@ -23,7 +23,12 @@ class EvictedHost : public testing::Test, public CoreDriver {
   void stop(MemberId id) {
     report(1, MemberStopped{id});
     pass(11s, {0, 1});
+    froze(0, core->job()->epoch);  // it waits
     ASSERT_TRUE(members()[id].is_evicted);
+  }
+  void miss() {
+    pass(11s, {0});
+    froze(0, 0);
   }
   std::string refusal() {
     try {
@@ -38,7 +43,7 @@ class EvictedHost : public testing::Test, public CoreDriver {
 TEST_F(EvictedHost, ASilentOneIsRefusedInAllCallsWithTheReason) {
   begin();
   woken.clear();
-  pass(11s, {0});
+  miss();
   const std::uint64_t old = numbers[1];
   EXPECT_THROW(core->beat(old, now), HostEvicted);
   EXPECT_THROW(core->report(old, {MemberEnded{1, true, ""}}, now), HostEvicted);
@@ -57,8 +62,9 @@ TEST_F(EvictedHost, ASilentOneIsRefusedInAllCallsWithTheReason) {
 
 TEST_F(EvictedHost, ItsMembersGoOutTogether) {
   begin();
-  const std::uint64_t before = store.writes;
   pass(11s, {0});
+  const std::uint64_t before = store.writes;
+  froze(0, 0);
   EXPECT_EQ(store.writes, before + 1);
 }
 
@@ -67,10 +73,11 @@ TEST_F(EvictedHost, OneIsNotLockedOutBeforeItsLastRankIsEvicted) {
   stop(1);
   join(1);
   EXPECT_FALSE(CoreDriver::all_of<JobChanged>(orders(1)).empty());
-  for (const MemberId id : {0U, 2U}) froze(id, 0);
+  froze(2, 0);
   for (const MemberId id : {0U, 2U}) installed(id, 1);
   report(1, MemberStopped{2});
   pass(5s, {0, 1});
+  froze(0, 1);
   pass(6s, {0});
   EXPECT_EQ(refusal(),
             "host 1 was evicted with its last rank, 2: it was stopped for 10 s, and the other ranks went on "
@@ -84,7 +91,7 @@ TEST_F(EvictedHost, AHostOfWhichARankHasLeftHearsTheEndUnlessItIsSilent) {
     begin();
     left(1);
     if (is_silent) {
-      pass(11s, {0});
+      miss();
     } else {
       stop(2);
     }
@@ -105,7 +112,7 @@ TEST_F(EvictedHost, TheHostThatRunsTheRendezvousIsNotLockedOut) {
   home = 1;
   start();
   begin();
-  pass(11s, {0});
+  miss();
   EXPECT_TRUE(members()[1].is_evicted);
   EXPECT_EQ(refusal(), "");
   EXPECT_THAT(sent<Evicted>(1), SizeIs(2));
@@ -115,7 +122,7 @@ TEST_F(EvictedHost, TheHostThatRunsTheRendezvousIsNotLockedOut) {
 
 TEST_F(EvictedHost, IsRefusedByTheNextRendezvousAndWelcomeInTheNextJob) {
   begin();
-  pass(11s, {0});
+  miss();
   const std::string why = refusal();
   for (int restarts = 0; restarts < 2; ++restarts) {
     start();

@@ -126,7 +126,7 @@ void HostsSimulation::beat_later(std::size_t index) {
 
 void HostsSimulation::pump(std::size_t index) {
   const std::uint64_t number = hosts_[index].registration;
-  if (number == 0) return;
+  if (number == 0 || waits_for_core(index, [this, index] { pump(index); })) return;
   while (true) {
     std::optional<HostOrder> order;
     const Served served = on_core([&] { order = core_->take_order(number); });
@@ -147,15 +147,18 @@ void HostsSimulation::pump(std::size_t index) {
 void HostsSimulation::send_order(std::size_t index, const HostOrder& order) {
   SimHost& host = hosts_[index];
   const TimePoint at = arrival(host.down, host.down_cut);
-  after(at - now(), [this, index, agent = host.agent, order] {
-    if (hosts_[index].is_dead) return;
-    if (hosts_[index].agent != agent) ++report_.lost_orders;
-    if (hosts_[index].agent != agent && !is_planted(HostsFault::kTakesLateOrders)) return;
-    const bool is_doubled = loses_one_in_ > 0 && random_.one_in(kDoublesOneIn);
-    if (is_doubled) ++report_.doubled_orders;
-    for (int times = is_doubled ? 2 : 1; times > 0; --times)
-      std::visit([&](const auto& one) { carry_out(index, one); }, order);
-  });
+  after(at - now(), [this, index, agent = host.agent, order] { deliver(index, agent, order); });
+}
+
+void HostsSimulation::deliver(std::size_t index, std::uint64_t agent, const HostOrder& order) {
+  if (hosts_[index].is_dead) return;
+  if (waits_for_guard(index, [this, index, agent, order] { deliver(index, agent, order); })) return;
+  if (hosts_[index].agent != agent) ++report_.lost_orders;
+  if (hosts_[index].agent != agent && !is_planted(HostsFault::kTakesLateOrders)) return;
+  const bool is_doubled = loses_one_in_ > 0 && random_.one_in(kDoublesOneIn);
+  if (is_doubled) ++report_.doubled_orders;
+  for (int times = is_doubled ? 2 : 1; times > 0; --times)
+    std::visit([&](const auto& one) { carry_out(index, one); }, order);
 }
 
 }  // namespace horo::sim

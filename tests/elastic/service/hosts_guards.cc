@@ -58,8 +58,16 @@ void HostsSimulation::update_park(std::size_t index) {
   }
   if (host.park != 0) return;
   host.park = ++serial_;
-  after(spec_.park_timeout, [this, index, timer = host.park] {
-    if (hosts_[index].park == timer) end_park(index);
+  wait_for_park(index);
+}
+
+// After a pause of the guard the whole time begins anew.
+void HostsSimulation::wait_for_park(std::size_t index) {
+  after(spec_.park_timeout, [this, index, timer = hosts_[index].park, since = now()] {
+    const SimHost& host = hosts_[index];
+    if (host.park != timer) return;
+    if (host.guard_runs <= since) return end_park(index);
+    if (!waits_for_guard(index, [this, index] { wait_for_park(index); })) wait_for_park(index);
   });
 }
 
@@ -75,7 +83,9 @@ void HostsSimulation::end_park(std::size_t index) {
     }
     for (const MemberId id : view.members) simulation_.pass_on(id, view);
   }
-  for (const MemberId id : hosts_[index].members) simulation_.end_member(id);
+  for (const MemberId id : hosts_[index].members) {
+    if (!known_[id].left) simulation_.end_member(id);
+  }
 }
 
 // The rendezvous has evicted the host, and answers it no more.
@@ -119,7 +129,9 @@ void HostsSimulation::guard_passes(MemberId id, const GuardMessage& message) {
 
 void HostsSimulation::carry_out(std::size_t index, const EndJob&) {
   ++report_.run.ends_by_park;
-  for (const MemberId id : hosts_[index].members) simulation_.end_member(id);
+  for (const MemberId id : hosts_[index].members) {
+    if (!known_[id].left) simulation_.end_member(id);
+  }
 }
 
 // When the job is over, those that are stopped are killed, and evicted ones have 5 s.

@@ -50,12 +50,15 @@ void HostsSimulation::give_up(const std::shared_ptr<AgentCall>& one, std::uint64
 
 void HostsSimulation::serve(const std::shared_ptr<AgentCall>& one, std::uint64_t agent) {
   SimHost& host = hosts_[one->host];
+  if (waits_for_core(one->host, [this, one, agent] { serve(one, agent); })) return;
   if (host.agent != agent) {
     const bool has_begun = one->begins <= host.given_up;
     if (!has_begun || random_.one_in(2)) return;
     ++report_.late_calls;
   }
+  serving_ = one->host;
   const Served served = one->serve();
+  serving_.reset();
   if (loses_one_in_ > 0 && random_.one_in(2 * loses_one_in_) && host.agent == agent) {
     ++report_.lost_answers;
     return after(random_.up_to(latency_), [this, one, agent] { give_up(one, agent); });
@@ -69,6 +72,11 @@ void HostsSimulation::serve(const std::shared_ptr<AgentCall>& one, std::uint64_t
 // ---- Partitions.
 
 void HostsSimulation::plan_partitions() {
+  if (random_.one_in(4)) {
+    const std::array<Duration, 4> kLasts = {5s, 20s, 75s, 150s};
+    const Duration lasts = random_.up_to(kLasts[random_.below(kLasts.size())]);
+    after(random_.up_to(2s), [this, lasts] { cut_rendezvous(lasts); });
+  }
   if (random_.one_in(3)) return;
   const std::array<Duration, 3> kWithin = {20ms, 200ms, 2s};
   const Duration within = kWithin[random_.below(kWithin.size())];

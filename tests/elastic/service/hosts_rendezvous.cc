@@ -28,27 +28,30 @@ void HostsSimulation::start_core() {
 }
 
 void HostsSimulation::crash() {
-  if (core_ == nullptr) return;
+  if (core_ == nullptr || now() < core_runs_) return;
   core_.reset();
   ++report_.restarts;
   if (!open_.empty()) ++report_.restarts_in_cuts;
   if (is_embedded_ && hosts_[0].is_dead) return;
   const Duration pause = random_.one_in(20) ? Duration(10s + random_.up_to(60s))
                                             : random_.up_to(random_.one_in(2) ? Duration(5ms) : Duration(1s));
-  after(pause, [this] {
-    if (is_embedded_ && hosts_[0].is_dead) return;
-    if (store_.record.revision > 0) forget();
-    try {
-      start_core();
-    } catch (const StoreLost&) {
-      core_lost();
-    }
-    set_timer();
-  });
+  after(pause, [this] { restart(); });
   if (report_.restarts < kMostRestarts && random_.one_in(2)) fail_store(random_.between(1, 12));
   draw_crash_of_order();
   for (std::size_t host = 0; host < hosts_.size(); ++host)
     register_later(host, random_.up_to(random_.one_in(2) ? Duration(20ms) : Duration(1s)));
+}
+
+void HostsSimulation::restart() {
+  if (is_embedded_ && hosts_[0].is_dead) return;
+  if (now() < core_runs_) return after(core_runs_ - now(), [this] { restart(); });
+  if (store_.record.revision > 0) forget();
+  try {
+    start_core();
+  } catch (const StoreLost&) {
+    core_lost();
+  }
+  set_timer();
 }
 
 void HostsSimulation::core_lost() {
@@ -96,6 +99,9 @@ Served HostsSimulation::on_core(const std::function<void()>& call) {
 }
 
 void HostsSimulation::pass_time() {
+  const bool counts = is_planted(HostsFault::kCountsPausesOfRendezvous);
+  if (now() < core_runs_ && !counts)
+    return after(core_runs_ - now(), [this] { pass_time(); });  // before calls are read
   on_core([&] { core_->pass_time(now()); });
   set_timer();
 }
@@ -153,9 +159,26 @@ void HostsSimulation::check_eviction(MemberId id, const std::string& why) {
     ++report_.silences;
     checker.allow_eviction(id);
   }
-  checker.evict(id);
+  check_need(id);
+  checker.evict(id, decided_.membership.view.epoch, now());
   if (!is_planted(HostsFault::kBlamesBothHosts) || why.find("lost one another") == std::string::npos) return;
   for (std::size_t other = 0; other < index; ++other) after(1ns, [this, other] { tell_core_of_ends(other); });
+}
+
+// One that waits, on a host that was heard within its lease.
+void HostsSimulation::check_need(MemberId id) {
+  const auto waits = [&](MemberId other) {
+    const GuardedMember& known = known_[other];
+    const std::size_t host = host_of(other);
+    const auto& heard = hosts_[host].heard;
+    const bool is_heard = serving_ == host || (heard && now() - *heard <= spec_.silence_limit);
+    const bool is_frozen = known.frozen && known.frozen->epoch == decided_.membership.view.epoch;
+    return other != id && is_frozen && is_heard;
+  };
+  for (MemberId other = 0; other < spec_.members(); ++other) {
+    if (waits(other)) return;
+  }
+  simulation_.checker().violate("member " + std::to_string(id) + " is evicted although none that is heard waits");
 }
 
 // A planted fault: the members of the host go on.

@@ -15,14 +15,17 @@ constexpr Duration kTick = 1s;
 
 HostsReport& HostsReport::operator+=(const HostsReport& other) {
   run += other.run;
-  for (const auto count : {&HostsReport::restarts,       &HostsReport::crashed_writes, &HostsReport::outages,
-                           &HostsReport::silences,       &HostsReport::lost_hosts,     &HostsReport::lost_orders,
-                           &HostsReport::lost_reports,   &HostsReport::views_again,    &HostsReport::lost_calls,
-                           &HostsReport::lost_answers,   &HostsReport::late_calls,     &HostsReport::doubled_calls,
-                           &HostsReport::doubled_orders, &HostsReport::lone_parks,     &HostsReport::partitions,
-                           &HostsReport::data_cuts,      &HostsReport::control_cuts,   &HostsReport::whole_cuts,
-                           &HostsReport::one_way_cuts,   &HostsReport::lasting_cuts,   &HostsReport::restarts_in_cuts,
-                           &HostsReport::epochs_in_cuts, &HostsReport::held_calls,     &HostsReport::locked_out}) {
+  for (const auto count :
+       {&HostsReport::restarts,        &HostsReport::crashed_writes,      &HostsReport::outages,
+        &HostsReport::silences,        &HostsReport::lost_hosts,          &HostsReport::lost_orders,
+        &HostsReport::lost_reports,    &HostsReport::views_again,         &HostsReport::lost_calls,
+        &HostsReport::lost_answers,    &HostsReport::late_calls,          &HostsReport::doubled_calls,
+        &HostsReport::doubled_orders,  &HostsReport::lone_parks,          &HostsReport::partitions,
+        &HostsReport::data_cuts,       &HostsReport::control_cuts,        &HostsReport::whole_cuts,
+        &HostsReport::one_way_cuts,    &HostsReport::lasting_cuts,        &HostsReport::restarts_in_cuts,
+        &HostsReport::epochs_in_cuts,  &HostsReport::held_calls,          &HostsReport::locked_out,
+        &HostsReport::pauses,          &HostsReport::job_pauses,          &HostsReport::core_pauses,
+        &HostsReport::rendezvous_cuts, &HostsReport::long_rendezvous_cuts}) {
     this->*count += other.*count;
   }
   return *this;
@@ -70,6 +73,8 @@ HostsReport HostsSimulation::run() {
   report_.run.evictions += counted.evictions;
   report_.run.parks += counted.parks;
   report_.run.ends_by_park += counted.ends_by_park;
+  report_.run.pauses += counted.pauses;
+  report_.run.found_silent += counted.found_silent;
   report_.run.epochs = decided_.membership.view.epoch;
   return report_;
 }
@@ -77,6 +82,7 @@ HostsReport HostsSimulation::run() {
 void HostsSimulation::take(const HostEvent& event) {
   const MemberId id = std::visit([](const auto& one) { return one.id; }, event);
   const std::size_t host = host_of(id);
+  if (waits_for_guard(host, [this, event] { take(event); })) return;
   std::visit([&](const auto& one) { known_[id].note(one); }, event);
   if (hosts_[host].is_dead) return;
   update_park(host);
@@ -137,6 +143,7 @@ void HostsSimulation::fail_store(std::uint64_t next_write) {
 }
 
 void HostsSimulation::tick() {
+  if (fault_ != HostsFault::kNone) plant_need();
   set_timer();
   if (!have_all_ended()) after(kTick, [this] { tick(); });
 }

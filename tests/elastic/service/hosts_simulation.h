@@ -18,6 +18,7 @@
 namespace horo::sim {
 
 inline constexpr std::uint64_t kFirstIncarnation = 0xabc0;
+inline constexpr std::chrono::seconds kLongestTurn{2};  // a pause that is shorter is none
 
 // What a guard knows of a member, as in tools/horo/run/remote_decision.cc.
 struct GuardedMember {
@@ -35,7 +36,7 @@ struct GuardedMember {
   void note(const MemberContinued&) { is_stopped = false; }
   void note(const MemberSent& event);
   MemberPast past(MemberId id, HostsFault fault) const;
-  bool is_parked() const { return frozen && viewed <= frozen->epoch && !ended; }
+  bool is_parked() const { return frozen && viewed <= frozen->epoch && !left && !ended; }
 };
 
 struct SimHost {
@@ -49,6 +50,7 @@ struct SimHost {
   bool has_contact = false;        // of the agent with the rendezvous
   bool is_locked_out = false;      // the guard was told so
   std::uint64_t park = 0;          // the number of the guard's timer; 0: none
+  TimePoint guard_runs{};          // the guard is paused until then
   TimePoint up{};                  // the last request of the agent arrives then, and the last order
   TimePoint down{};
   TimePoint given_up{};              // the last registration of the agent
@@ -86,6 +88,7 @@ class HostsSimulation final : public RemoteDecision {
   HostsSimulation(std::uint64_t seed, HostsFault fault);
   HostsReport run();
   void take(const HostEvent& event) override;
+  void pause(MemberId id, bool is_of_all, Duration time) override;
   void on_time(std::uint64_t number) override;
 
  private:
@@ -101,14 +104,17 @@ class HostsSimulation final : public RemoteDecision {
   // ---- The rendezvous.
   void start_core();
   void crash();
+  void restart();
   void core_lost();
   void forget();
   void draw_crash_of_order();
   Served on_core(const std::function<void()>& call);
   void pass_time();
   void set_timer();
+  void wait_for_park(std::size_t index);
   void on_decided();
   void check_eviction(MemberId id, const std::string& why);
+  void check_need(MemberId id);
   void note_heard(std::size_t index) { hosts_[index].heard = now(); }
   void tell_core_of_ends(std::size_t index);
 
@@ -122,6 +128,7 @@ class HostsSimulation final : public RemoteDecision {
   void beat_later(std::size_t index);
   void pump(std::size_t index);
   void send_order(std::size_t index, const HostOrder& order);
+  void deliver(std::size_t index, std::uint64_t agent, const HostOrder& order);
 
   // ---- Guards.
   void lose_host(std::size_t index);
@@ -133,6 +140,15 @@ class HostsSimulation final : public RemoteDecision {
   void carry_out(std::size_t, const StoryTold&) {}
   void carry_out(std::size_t index, const EndJob&);
   void carry_out(std::size_t index, const JobChanged& order);
+
+  // ---- Pauses.
+  void cut_agent(std::size_t index, Duration time);
+  void pause_guard(SimHost& host, Duration time);
+  void pause_core(Duration time);
+  bool waits_for_core(std::size_t index, const std::function<void()>& call);
+  void plant_need();
+  bool waits_for_guard(std::size_t index, const std::function<void()>& call);
+  void cut_rendezvous(Duration time);
 
   // ---- The network.
   TimePoint arrival(TimePoint& last, TimePoint cut_until);
@@ -157,9 +173,9 @@ class HostsSimulation final : public RemoteDecision {
   JobSpec spec_;
   MemoryStore store_, spare_;
   StoredRecord last_record_, record_before_;
-  std::unique_ptr<RendezvousCore> core_;  // null: it is away
-  TimePoint core_started_{};
-  bool is_embedded_ = false;  // on host 0
+  std::unique_ptr<RendezvousCore> core_;    // null: it is away
+  TimePoint core_started_{}, core_runs_{};  // it is paused until then
+  bool is_embedded_ = false;                // on host 0
   JobRecord decided_;
   std::vector<SimHost> hosts_;
   std::map<MemberId, GuardedMember> known_;
@@ -170,7 +186,8 @@ class HostsSimulation final : public RemoteDecision {
   std::uint64_t loses_one_in_ = 0;  // calls; 0: none
   std::optional<TimePoint> timer_;
   std::uint64_t orders_left_ = 0;
-  std::vector<Partition> open_;  // partitions
+  std::vector<Partition> open_;         // partitions
+  std::optional<std::size_t> serving_;  // a call of this host
   HostsReport report_;
 };
 

@@ -225,30 +225,81 @@ TEST(RendezvousCore, ManyHostsAreToldTheStateOfTheJobFromTimeToTime) {
 
 // ---- Leases.
 
-// The network of the rendezvous has failed. When it is back, all go on.
-TEST(RendezvousCore, HostsThatAreAllSilentAreNotEvictedBeforeTheParkTimeout) {
-  CoreDriver driver({1, 1, 1});
-  for (std::uint32_t host = 0; host < 3; ++host) driver.join(host);
-  driver.pass(driver.spec.silence_limit + driver.spec.park_timeout / 2);
-  for (const MemberView& member : driver.members()) EXPECT_FALSE(member.is_out);
-  driver.pass(driver.spec.silence_limit * 2, {0, 1});
-  EXPECT_FALSE(driver.members()[0].is_out || driver.members()[1].is_out);
-  EXPECT_TRUE(driver.members()[2].is_out);
-  driver.pass(driver.spec.silence_limit * 2 + driver.spec.park_timeout);
-  EXPECT_TRUE(driver.members()[0].is_out && driver.members()[1].is_out);
+// The network of the rendezvous has failed: nothing follows, and when it is back, all go on, whatever has happened.
+TEST(RendezvousCore, ACutOfItsNetworkIsNoSilenceOfTheHosts) {
+  for (const bool is_one_frozen : {false, true}) {
+    CoreDriver job({1, 1, 1});
+    for (std::uint32_t host = 0; host < 3; ++host) job.join(host);
+    for (const MemberId id : {0U, 1U, 2U}) job.installed(id, 0);
+    if (is_one_frozen) job.froze(0, 0);
+    job.pass(2 * (job.spec.silence_limit + job.spec.park_timeout));
+    job.pass(job.spec.silence_limit / 2, {0});
+    for (const MemberView& member : job.members()) EXPECT_FALSE(member.is_out);
+    EXPECT_THAT(job.core->evicted(), IsEmpty());
+    job.pass(500ms, {0, 1, 2});
+    if (!is_one_frozen) continue;
+    for (const MemberId id : {1U, 2U}) job.froze(id, 0);
+    EXPECT_THAT(job.sent<View>(2), SizeIs(1));
+  }
 }
 
-TEST(RendezvousCore, ASilentHostLosesItsMembersOnceAndOnlyAfterItsLease) {
+TEST(RendezvousCore, ASilentHostIsKeptWhileNoMemberWaitsForIt) {
   CoreDriver job({1, 2});
   job.join(0);
   job.join(1);
   for (const MemberId id : {0U, 1U, 2U}) job.installed(id, 0);
   job.pass(9'500ms, {0});
-  for (const MemberView& member : job.members()) EXPECT_FALSE(member.is_out);
+  EXPECT_EQ(job.members()[1].state.word, "running");
   job.pass(1s, {0});
+  for (const MemberId id : {1U, 2U}) EXPECT_EQ(job.members()[id].state.word, "silent");
+  EXPECT_THAT(job.sent<Missed>(0), testing::ElementsAre(std::pair(MemberId{0}, Missed{{1, 2}})));
+  job.pass(1h, {0});
+  for (const MemberView& member : job.members()) EXPECT_FALSE(member.is_out);
+  job.pass(1s, {0, 1});
+  EXPECT_EQ(job.members()[1].state.word, "running");
+  EXPECT_THAT(job.sent<Missed>(0), testing::ElementsAre(std::pair(MemberId{0}, Missed{})));
+}
+
+TEST(RendezvousCore, ASilentHostLosesItsMembersWhenOneWaitsForThem) {
+  CoreDriver job({1, 2});
+  job.join(0);
+  job.join(1);
+  for (const MemberId id : {0U, 1U, 2U}) job.installed(id, 0);
+  job.pass(11s, {0});
+  job.froze(0, 0);
   EXPECT_FALSE(job.members()[0].is_out);
-  EXPECT_TRUE(job.members()[1].is_evicted);
-  EXPECT_TRUE(job.members()[2].is_evicted);
+  for (const MemberId id : {1U, 2U}) EXPECT_TRUE(job.members()[id].is_evicted);
+}
+
+TEST(RendezvousCore, TheLastHostWithMembersIsNeverGivenUp) {
+  CoreDriver job;
+  job.join(0);
+  job.join(1);
+  for (const MemberId id : {0U, 1U}) job.installed(id, 0);
+  job.left(0);
+  job.pass(1h, {0});
+  EXPECT_FALSE(job.members()[1].is_out);
+  job.pass(1s, {0, 1});
+  job.left(1);
+  EXPECT_TRUE(job.members()[1].is_out);
+}
+
+// A host that comes back finds the job, until another one has begun in its place.
+TEST(RendezvousCore, AnotherJobMayFollowOneOfWhichNoHostIsHeardForLong) {
+  CoreDriver job;
+  job.join(0);
+  job.join(1);
+  job.pass(abandoned_after(job.spec) - 1s);
+  EXPECT_THROW(job.join(job.hello(0, 200)), HostRefused);
+  job.pass(2s);
+  job.core->check_incarnation(1, 101);
+  job.join(job.hello(0, 200));
+  try {
+    job.join(1);
+    ADD_FAILURE() << "the host of the job before takes part";
+  } catch (const HostRefused& error) {
+    EXPECT_STREQ(error.what(), "the job of host 1 is over, and another one has begun");
+  }
 }
 
 TEST(RendezvousCore, BeatsAndReportsExtendALease) {
@@ -274,6 +325,8 @@ TEST(RendezvousCore, NobodyIsEvictedForTheTimeInWhichTheRendezvousDidNotRun) {
   job.core->beat(job.numbers[0], job.now);
   job.core->pass_time(job.now);
   for (const MemberView& member : job.members()) EXPECT_FALSE(member.is_out);
+  job.report(0, MemberContinued{0});
+  job.froze(0, 0);
   job.pass(9s, {0});
   for (const MemberView& member : job.members()) EXPECT_FALSE(member.is_out);
   job.pass(2s, {0});
@@ -290,8 +343,7 @@ TEST(RendezvousCore, AMemberThatContinuedWhileItsHostWasAwayIsNotStopped) {
   HostHello hello = job.hello(0);
   hello.past.members[0].events = {MemberSent{0, Installed{0}}};
   job.join(hello);
-  job.pass(20s, {0, 1});
-  EXPECT_FALSE(job.members()[0].is_out);
+  EXPECT_EQ(job.members()[0].state.word, "running");
 }
 
 TEST(RendezvousCore, ThereIsNoDeadlineBeforeAJobAndAfterIt) {

@@ -135,6 +135,7 @@ TEST_F(RendezvousRestart, AnEvictionOfWhichNobodyHasHeardEndsTheEpoch) {
   begin();
   report(1, MemberStopped{3});
   pass(11s, {0, 1});
+  froze(0, 0);
   ASSERT_TRUE(members()[3].is_evicted);
   start();
   join(0);
@@ -150,6 +151,7 @@ TEST_F(RendezvousRestart, NobodyIsEvictedForTheGracePeriod) {
   pass(9s, {0});
   start();
   join(0);
+  froze(0, 0);
   pass(9'500ms, {0});
   EXPECT_FALSE(members()[2].is_out);
   pass(1s, {0});
@@ -366,7 +368,7 @@ TEST_F(ParkedJob, ItsEndIsToldAgain) {
   join(0);
   const auto ends = all_of<EndJob>(orders(0));
   ASSERT_THAT(ends, SizeIs(1));
-  EXPECT_THAT(ends[0].text, HasSubstr("--park-timeout"));
+  EXPECT_THAT(ends[0].text, HasSubstr("none can come back"));
 }
 
 TEST_F(ParkedJob, ItsEndIsToldAgainByTheNextRendezvous) {

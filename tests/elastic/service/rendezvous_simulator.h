@@ -23,7 +23,10 @@ enum class HostsFault {
   kTellsBeforeItStores,
   kTakesAStreamForAHost,  // the end of a stream of orders for the end of its host
   kGivesSecretsToEvicted,
-  kBlamesBothHosts,  // between which the network is cut
+  kBlamesBothHosts,    // between which the network is cut
+  kEvictsWithoutNeed,  // a silent host for which no member waits
+  kCountsPausesOfRendezvous,
+  kCountsItsDeafness,  // as silence of the hosts
   // Of a guard or an agent.
   kTakesLateOrders,  // of an agent that has ended
   kPassesOnOldViews,
@@ -60,6 +63,9 @@ struct HostsReport {
   std::uint64_t restarts_in_cuts = 0;
   std::uint64_t epochs_in_cuts = 0;  // that begin for one side of a partition
   std::uint64_t held_calls = 0;      // that a partition delays
+  std::uint64_t pauses = 0, job_pauses = 0, core_pauses = 0;
+  std::uint64_t rendezvous_cuts = 0;       // from all other hosts
+  std::uint64_t long_rendezvous_cuts = 0;  // for longer than members that are parked wait
 
   HostsReport& operator+=(const HostsReport& other);
 };

@@ -40,6 +40,12 @@ TEST(RendezvousSimulator, EveryInvariantHoldsForAllSeeds) {
                                     std::pair(all.restarts_in_cuts, "restarts in partitions"),
                                     std::pair(all.epochs_in_cuts, "epochs of one side of a partition"),
                                     std::pair(all.held_calls, "calls that a partition delays"),
+                                    std::pair(all.core_pauses, "pauses of the rendezvous"),
+                                    std::pair(all.job_pauses, "pauses of the whole job"),
+                                    std::pair(all.pauses, "pauses"),
+                                    std::pair(all.rendezvous_cuts, "cuts of the rendezvous"),
+                                    std::pair(all.long_rendezvous_cuts, "long cuts of the rendezvous"),
+                                    std::pair(all.run.found_silent, "members that are missed by others, too"),
                                     std::pair(all.run.held_messages, "messages of members that a partition delays")}) {
     EXPECT_GE(count, test::kSanitized ? 1U : 5U) << what;
   }
@@ -77,6 +83,9 @@ INSTANTIATE_TEST_SUITE_P(RendezvousSimulator, FaultOfHosts,
                                          std::pair(HostsFault::kTakesAStreamForAHost, "TakesAStreamForAHost"),
                                          std::pair(HostsFault::kGivesSecretsToEvicted, "GivesSecretsToEvicted"),
                                          std::pair(HostsFault::kBlamesBothHosts, "BlamesBothHosts"),
+                                         std::pair(HostsFault::kEvictsWithoutNeed, "EvictsWithoutNeed"),
+                                         std::pair(HostsFault::kCountsPausesOfRendezvous, "CountsPausesOfRendezvous"),
+                                         std::pair(HostsFault::kCountsItsDeafness, "CountsItsDeafness"),
                                          std::pair(HostsFault::kTakesLateOrders, "TakesLateOrders"),
                                          std::pair(HostsFault::kPassesOnOldViews, "PassesOnOldViews"),
                                          std::pair(HostsFault::kForgetsEnds, "ForgetsEnds"),

@@ -64,6 +64,36 @@ TEST(FailureDetector, NoRankIsLostWhileAllAnswer) {
   EXPECT_LE(watch.asked, 300);
 }
 
+TEST(FailureDetector, ARankThatTheJobMissesTooIsLostAfterAFewBeats) {
+  Watch watch(0);
+  watch.detector.missed({1, 2});
+  EXPECT_FALSE(watch.pass(seconds(100)));  // both answer
+  std::erase(watch.answers, 2);
+  EXPECT_FALSE(watch.pass(seconds(100), false));  // nothing is in flight
+  const auto verdict = watch.pass(seconds(5));
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->origin, 2);
+  EXPECT_THAT(verdict->text, HasSubstr("horo run does not hear it either"));
+}
+
+TEST(FailureDetector, ARankThatIsBackIsMissedNoLonger) {
+  Watch watch(0);
+  watch.detector.missed({1});
+  watch.detector.missed({});
+  std::erase(watch.answers, 1);
+  EXPECT_FALSE(watch.pass(seconds(20)));
+}
+
+TEST(FailureDetector, APauseOfThisProcessIsNoSilenceOfTheOthers) {
+  Watch watch(0);
+  watch.answers.clear();
+  watch.detector.missed({1});
+  EXPECT_FALSE(watch.pass(milliseconds(2'400)));
+  watch.now += seconds(100);
+  watch.detector.was_paused(watch.now);
+  EXPECT_FALSE(watch.pass(milliseconds(2'400)));
+}
+
 TEST(FailureDetector, AnIdleJobMayPauseForAnyTime) {
   Watch watch(0);
   watch.answers.clear();

@@ -23,11 +23,10 @@ ElasticJob::ElasticJob(struct ev_loop* loop, Orders orders, const MakeDecision& 
     : orders_(std::move(orders)),
       loop_(loop),
       look_(loop, [this] { look(); }),
-      decision_(
-          make_decision({[this](MemberId id, const GuardMessage& message) { send(id, message); },
-                         [this](const std::string& text) { orders_.say(text); },
-                         [this](const std::string& text) { orders_.end_job(text); },
-                         [this](const std::string& text) { orders_.fail(text); }, [this] { orders_.changed(); }})) {}
+      decision_(make_decision(
+          {[this](MemberId id, const GuardMessage& message) { send(id, message); },
+           [this](const std::string& text) { orders_.say(text); }, [this](const std::string& text) { end_job(text); },
+           [this](const std::string& text) { orders_.fail(text); }, [this] { orders_.changed(); }})) {}
 
 Descriptor ElasticJob::connect(int rank, Program& program) {
   const auto id = static_cast<MemberId>(rank);
@@ -62,10 +61,20 @@ void ElasticJob::on_stop(int rank, bool is_stopped) {
   decision_->take(is_stopped ? HostEvent(MemberStopped{id}) : HostEvent(MemberContinued{id}));
 }
 
+// Calls that wait fail with the reason. A rank that has left in good order has none, and may write its results.
+void ElasticJob::end_job(const std::string& text) {
+  for (const auto& [id, socket] : sockets_) {
+    if (!left_.contains(id)) send(id, Evicted{text});
+  }
+  orders_.end_job(text);
+}
+
 // A report is not evidence of anything.
 void ElasticJob::take(MemberId id, const MemberMessage& message) {
   Asked& asked = asked_[id];
   asked.may_ask = true;
+  const auto* leave = std::get_if<Leave>(&message);
+  if (leave != nullptr && !leave->failed) left_.insert(id);
   const auto* report = std::get_if<Report>(&message);
   if (report == nullptr) {
     decision_->take(MemberSent{id, message});

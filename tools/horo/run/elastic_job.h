@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "elastic/host_messages.h"
@@ -26,7 +27,7 @@ class ElasticJob {
   // What the job asks of its supervisor.
   struct Orders {
     std::function<void(const std::string& text)> say;      // a line of the story
-    std::function<void(const std::string& text)> end_job;  // the job cannot go on: ends all ranks
+    std::function<void(const std::string& text)> end_job;  // the job cannot go on: its ranks were told, and end
     std::function<void(const std::string& text)> fail;     // the job goes on elsewhere, and has failed here
     std::function<void(int rank)> kill;                    // a rank that violates the protocol
     std::function<std::optional<int>(int rank)> ending;    // see status_of_ending()
@@ -56,6 +57,8 @@ class ElasticJob {
   void drain(std::chrono::milliseconds grace);
   // Whether the rank has come to the end of init().
   bool has_session(int rank) const { return asked_.contains(static_cast<MemberId>(rank)); }
+  // Whether it has left in good order: no rank waits for it, and it for none.
+  bool has_left(int rank) const { return left_.contains(static_cast<MemberId>(rank)); }
   // After drain(): whether no rank of the job goes on or has ended its script without a notice.
   bool is_ended_by_notice() const;
 
@@ -77,6 +80,7 @@ class ElasticJob {
   };
 
   void take(MemberId id, const MemberMessage& message);
+  void end_job(const std::string& text);
   void watch(MemberId id, const Descriptor& page);
   void look_at(MemberId id);
   void look();
@@ -91,6 +95,7 @@ class ElasticJob {
   std::map<MemberId, int> looks_;
   std::map<MemberId, std::unique_ptr<PacketSocket>> sockets_;
   std::map<MemberId, Asked> asked_;  // of the members that have sent a message
+  std::set<MemberId> left_;
   std::unique_ptr<Decision> decision_;
   std::map<MemberId, std::unique_ptr<OwnerWatch>> watches_;
 };

@@ -2,6 +2,10 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
 namespace horo::tools {
 
 IoWatch::IoWatch(struct ev_loop* loop, int fd, int events, std::function<void()> on_ready)
@@ -13,6 +17,7 @@ IoWatch::IoWatch(struct ev_loop* loop, int fd, int events, std::function<void()>
 
 Timer::Timer(struct ev_loop* loop, std::function<void()> on_time) : loop_(loop), on_time_(std::move(on_time)) {
   ev_init(&timer_, [](struct ev_loop*, ev_timer* w, int) { static_cast<Timer*>(w->data)->on_time_(); });
+  ev_set_priority(&timer_, EV_MINPRI);  // libev calls watchers of one priority in any order
   timer_.data = this;
 }
 
@@ -21,6 +26,25 @@ void Timer::set(double seconds) {
   ::ev_now_update(loop_);  // otherwise the time would count from the loop's last wake-up
   ev_timer_set(&timer_, seconds, 0.);
   ::ev_timer_start(loop_, &timer_);
+}
+
+PatientTimer::PatientTimer(struct ev_loop* loop, std::function<void()> on_time)
+    : on_time_(std::move(on_time)), next_(loop, [this] { look(); }) {}
+
+void PatientTimer::set(double seconds) {
+  time_ = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  since_ = Clock::now();
+  clock_ = AwakeClock::for_limit(time_);
+  look();
+}
+
+void PatientTimer::look() {
+  const TimePoint now = Clock::now();
+  clock_.look(now);
+  const TimePoint due = std::max(since_, clock_.since()) + time_;
+  if (now >= due) return on_time_();
+  const std::chrono::duration<double> wait = std::min(due, clock_.due(now)) - now;
+  next_.set(wait.count() + 0.001);  // libev's clock may be behind
 }
 
 SignalWatch::SignalWatch(struct ev_loop* loop, int signal, std::function<void(int)> on_signal)

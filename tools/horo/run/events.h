@@ -6,6 +6,8 @@
 
 #include <functional>
 
+#include "horo/base/awake_clock.h"
+
 namespace horo::tools {
 
 class IoWatch {
@@ -23,6 +25,7 @@ class IoWatch {
   ev_io io_{};
 };
 
+// Fires after all events that the loop has found at the same time.
 class Timer {
  public:
   Timer(struct ev_loop* loop, std::function<void()> on_time);
@@ -38,6 +41,26 @@ class Timer {
   struct ev_loop* loop_;
   std::function<void()> on_time_;
   ev_timer timer_{};
+};
+
+// A timer for the patience with another part of the job. Time in which this process did not run, as in a paused
+// container, is none: after such a pause the whole time begins anew.
+class PatientTimer {
+ public:
+  PatientTimer(struct ev_loop* loop, std::function<void()> on_time);
+  // Fires once, after `seconds`. Replaces an earlier time.
+  void set(double seconds);
+  void stop() { next_.stop(); }
+  bool is_set() const { return next_.is_set(); }
+
+ private:
+  void look();
+
+  const std::function<void()> on_time_;
+  AwakeClock clock_{Duration()};
+  TimePoint since_{};
+  Duration time_{};
+  Timer next_;
 };
 
 class SignalWatch {

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <utility>
 
+#include "elastic/awake_membership.h"
 #include "elastic/view_secrets.h"
 #include "horo/base/time.h"
 #include "tools/horo/run/decision.h"
@@ -28,7 +29,7 @@ class LocalDecision final : public Decision {
       : orders_(std::move(orders)),
         members_(static_cast<std::size_t>(launch.size())),
         membership_(config_of(spec_of(launch))),
-        job_(job_view_of(membership_, members_)),
+        job_(job_view_of(membership_.real(), members_)),
         timer_(loop, [this] { handle(TimePassed{}); }) {}
 
   void take(const HostEvent& event) override {
@@ -41,7 +42,7 @@ class LocalDecision final : public Decision {
  private:
   void handle(const MembershipEvent& event) {
     std::vector<MembershipAction> actions = membership_.on(event, Clock::now());
-    job_ = job_view_of(membership_, members_);
+    job_ = job_view_of(membership_.real(), members_);
     for (MembershipAction& action : actions) carry_out(action);
     orders_.changed();
     const auto next = membership_.next_deadline();
@@ -60,7 +61,7 @@ class LocalDecision final : public Decision {
 
   DecisionOrders orders_;
   const std::size_t members_;
-  JobMembership membership_;
+  AwakeMembership membership_;
   JobView job_;
   Timer timer_;
   ViewSecrets secrets_;

@@ -117,18 +117,25 @@ class RemoteDecision final : public Decision {
                                 duration_text(spec_.park_timeout) +
                                 " (--park-timeout), for which ranks of this host wait: start the job again");
               }),
+        unheard_(loop,
+                 [this] {
+                   orders_.say("no host that has ranks left is heard any more: this one serves them no longer");
+                   is_given_up_ = true;
+                   orders_.changed();
+                 }),
         waiting_(loop, [this] { orders_.say("the ranks of this host have ended; it serves the others"); }) {
+    const double patience_s = std::chrono::duration<double>(agent_patience(spec_)).count();
     const MemberId first = spec_.first_member(launch.host);
     for (MemberId id = first; id < first + static_cast<MemberId>(launch.ranks()); ++id) known_[id];
     if (launch.embeds_rendezvous) {
       folder_ = std::make_unique<Folder>();
       rendezvous_ = std::make_unique<ServiceProcess>(
-          loop,
-          ServiceProcess::Service{"rendezvous", [this] { return rendezvous(); }, {}, orders_.say, services.output});
+          loop, ServiceProcess::Service{
+                    "rendezvous", [this] { return rendezvous(); }, {}, orders_.say, services.output, patience_s});
     }
     agent_ = std::make_unique<ServiceProcess>(
         loop, ServiceProcess::Service{"agent", [this] { return agent(); }, [this] { end_.close(); }, orders_.say,
-                                      services.output});
+                                      services.output, patience_s, true});
   }
 
   // The agent ends when its socket is closed, after it has reported what it was told: so the job is over for the
@@ -154,7 +161,12 @@ class RemoteDecision final : public Decision {
     const bool is_serving = rendezvous_ && serves_;
     const bool is_settled = is_serving ? all_out : std::all_of(known_.begin(), known_.end(), is_out);
     if (is_settled || is_given_up_) return true;
+    const bool are_others_unheard = std::all_of(job_.members.begin(), job_.members.end(),
+                                                [](const auto& m) { return m.is_out || m.state.word == "silent"; });
+    if (!are_others_unheard || !is_serving) unheard_.stop();
     if (is_serving && has_contact_) {
+      if (are_others_unheard && !unheard_.is_set())
+        unheard_.set(std::chrono::duration<double>(spec_.park_timeout).count());
       if (!std::exchange(is_waiting_, true)) waiting_.set(kWaitTextSeconds);
     } else if (!last_word_.is_set()) {
       last_word_.set(kLastWordSeconds);
@@ -200,7 +212,7 @@ class RemoteDecision final : public Decision {
   void update_park() {
     const bool is_parked = std::any_of(known_.begin(), known_.end(), [](const auto& one) {
       const auto& [id, known] = one;
-      return known.frozen && known.viewed <= known.frozen->epoch && !known.ended;
+      return known.frozen && known.viewed <= known.frozen->epoch && !known.left && !known.ended;
     });
     if (has_contact_ || is_locked_out_ || !is_parked) return park_.stop();
     if (park_.is_set()) return;
@@ -216,6 +228,8 @@ class RemoteDecision final : public Decision {
     is_past_told_ = true;
     for (std::vector<std::byte>& part : encode_parts(past)) socket_->send(std::move(part));
   }
+
+  void handle(const Alive&) { agent_->answered(); }
 
   void handle(const Contact& contact) {
     if (is_locked_out_) return;
@@ -298,7 +312,8 @@ class RemoteDecision final : public Decision {
   bool is_locked_out_ = false;
   bool is_given_up_ = false, is_waiting_ = false;
   bool serves_ = true;  // the other hosts, if it has the rendezvous
-  Timer last_word_, park_, waiting_;
+  PatientTimer last_word_, park_, unheard_;
+  Timer waiting_;
   std::unique_ptr<Folder> folder_;
   std::unique_ptr<PacketSocket> socket_;  // to the present agent
   Descriptor end_;                        // its end, until it has started

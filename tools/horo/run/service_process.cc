@@ -15,12 +15,18 @@ namespace {
 
 constexpr double kFirstPauseSeconds = 0.02;
 constexpr double kLongestPauseSeconds = 1;
+constexpr double kStartSeconds = 10;  // until the first answer of a process
 constexpr double kSteadySeconds = 5;  // a process that ran for so long is started again at once
 
 }  // namespace
 
 ServiceProcess::ServiceProcess(struct ev_loop* loop, Service service)
-    : loop_(loop), service_(std::move(service)), again_(loop, [this] { start_now(); }), pause_s_(kFirstPauseSeconds) {
+    : loop_(loop),
+      service_(std::move(service)),
+      again_(loop, [this] { start_now(); }),
+      stopped_(loop, [this] { give_up("is stopped"); }),
+      silent_(loop, [this] { give_up("does not answer"); }),
+      pause_s_(kFirstPauseSeconds) {
   start_now();
 }
 
@@ -49,12 +55,27 @@ void ServiceProcess::start_now() {
   started_s_ = ::ev_now(loop_);
   output_ = std::make_unique<RankStream>(loop_, std::move(child.output), destinations());
   errors_ = std::make_unique<RankStream>(loop_, std::move(child.errors), destinations());
-  ended_ = std::make_unique<ChildWatch>(loop_, pid_, [this](int status) { on_end(status); });
+  ended_ = std::make_unique<ChildWatch>(
+      loop_, pid_, [this](int status) { on_end(status); },
+      [this](bool is_stopped) { is_stopped ? stopped_.set(service_.patience_s) : stopped_.stop(); });
+  if (service_.answers) silent_.set(std::max(service_.patience_s, kStartSeconds));
   if (service_.started) service_.started();
+}
+
+void ServiceProcess::answered() {
+  if (pid_ > 0 && service_.answers) silent_.set(service_.patience_s);
+}
+
+// It is started again when its end is seen.
+void ServiceProcess::give_up(const std::string& why) {
+  service_.say("the " + service_.name + " of this host " + why + ": it is killed");
+  signal_group(pid_, SIGKILL);
 }
 
 void ServiceProcess::on_end(int status) {
   pid_ = 0;
+  stopped_.stop();
+  silent_.stop();
   if (::ev_now(loop_) - started_s_ > kSteadySeconds) pause_s_ = kFirstPauseSeconds;
   service_.say("the " + service_.name + " of this host ended (" + status_text(status) + "): it is started again");
   again_.set(pause_s_);

@@ -151,12 +151,7 @@ std::unique_ptr<ElasticJob> RankSupervisor::make_elastic() {
   orders.say = [this](const std::string& text) {
     if (!is_interrupted_ && !is_terminating_) say(text);
   };
-  orders.end_job = [this](const std::string& text) {
-    if (!code_) code_ = 1;
-    if (is_terminating_) return;
-    say(text);
-    terminate();
-  };
+  orders.end_job = [this](const std::string& text) { end_job(text); };
   orders.fail = [this](const std::string& text) {
     if (!code_) code_ = 1;
     is_left_behind_ = true;
@@ -204,7 +199,7 @@ void RankSupervisor::on_end(Rank& rank, int status) {
   rank.is_running = false;
   rank.end.status = status;
   rank.end.place = ends_++;
-  rank.end.was_terminated = is_terminating_ || rank.is_sent_away;
+  rank.end.was_terminated = rank.is_sent_away;
   if (code_of(status) != 0 && !is_failing_ && (!elastic_ || is_interrupted_)) {
     is_failing_ = true;
     if (!is_terminating_) grace_.set(kGraceSeconds);
@@ -239,13 +234,22 @@ void RankSupervisor::end_evicted() {
 void RankSupervisor::on_grace_over() {
   if (is_terminating_) {
     say(running_text() + " did not end within " + seconds_text(kTermSeconds) + " of SIGTERM: killed");
-    return signal_running(SIGKILL);
+    for (Rank& rank : ranks_) {
+      if (rank.is_running && rank.is_sent_away) signal_group(rank.pid, SIGKILL);
+    }
+    return;
   }
-  if (!is_interrupted_) {
+  const bool spares_left = is_job_over_ && !is_interrupted_;
+  if (spares_left) {
+    const auto is_to_end = [this](const Rank& rank) { return rank.is_running && !has_left(rank); };
+    if (std::none_of(ranks_.begin(), ranks_.end(), is_to_end)) return;
+    say(running_text(false) + " did not end within " + seconds_text(launch_.park_timeout_s) +
+        " of the end of the job (--park-timeout): SIGTERM");
+  } else if (!is_interrupted_) {
     say(running_text() + " did not end within " + seconds_text(kGraceSeconds) + " of " +
         (elastic_ ? "the other ranks" : "the first failure") + ": SIGTERM");
   }
-  terminate();
+  terminate(spares_left);
 }
 
 void RankSupervisor::on_timeout() {
@@ -262,9 +266,12 @@ void RankSupervisor::on_timeout() {
   terminate();
 }
 
-void RankSupervisor::terminate() {
+// spares_left: ranks that have left in good order go on to their end.
+void RankSupervisor::terminate(bool spares_left) {
   is_terminating_ = true;
-  signal_running(SIGTERM);
+  for (Rank& rank : ranks_) {
+    if (rank.is_running && !(spares_left && has_left(rank))) send_away(rank, SIGTERM);
+  }
   grace_.set(kTermSeconds);
 }
 
@@ -338,7 +345,9 @@ bool RankSupervisor::end_finished_ranks() {
 
 void RankSupervisor::conclude() {
   is_concluded_ = true;
-  for (Timer* timer : {&grace_, &notice_, &timeout_}) timer->stop();
+  grace_.stop();
+  notice_.stop();
+  timeout_.stop();
   std::vector<RankEnd> ends;
   for (Rank& rank : ranks_) {
     rank.end.output = rank.output.tail();
@@ -363,11 +372,11 @@ void RankSupervisor::say(const std::string& text) {
   errors_->write(folded(launch_.title + ": " + text + "\n"));
 }
 
-std::string RankSupervisor::running_text() const {
+std::string RankSupervisor::running_text(bool with_left) const {
   std::string text;
   int count = 0;
   for (const Rank& rank : ranks_) {
-    if (!rank.is_running) continue;
+    if (!rank.is_running || (!with_left && has_left(rank))) continue;
     text += (count++ == 0 ? "" : ", ") + std::to_string(rank.end.rank);
   }
   return (count == 1 ? "rank " : "ranks ") + text;

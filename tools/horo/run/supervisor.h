@@ -40,10 +40,10 @@ class RankSupervisor {
 
     pid_t pid;
     bool is_running = true, is_stopped = false;
-    bool is_sent_away = false;  // it has got SIGTERM instead of a notice
+    bool is_sent_away = false;  // it has got SIGTERM of this process
     RankEnd end;
     RankStream output, errors;
-    Timer leftovers;  // ends the other processes of its process group
+    PatientTimer leftovers;  // ends the other processes of its process group
     ChildWatch ended;
   };
 
@@ -65,7 +65,10 @@ class RankSupervisor {
   void on_writer();
   void on_timeout();
   void on_grace_over();
-  void terminate();
+  void end_job(const std::string& text);
+  void send_away(Rank& rank, int signal);
+  void terminate(bool spares_left = false);
+  bool has_left(const Rank& rank) const { return elastic_ && elastic_->has_left(rank.end.rank); }
   void signal_running(int signal);
   void check_end();
   bool end_finished_ranks();
@@ -78,7 +81,7 @@ class RankSupervisor {
   void answer_status();
   std::string status_document() const;
   void add_other_hosts(JobStatus& status) const;
-  std::string running_text() const;
+  std::string running_text(bool with_left = true) const;
 
   const Launch& launch_;
   const LocalWorld& world_;
@@ -90,7 +93,8 @@ class RankSupervisor {
   StreamWriter* errors_;             // output_ if stdout and stderr are one file, so that lines stay whole
   std::unique_ptr<JobInput> input_;  // null: the stdin of the ranks is empty
   IoWatch lifeline_;
-  Timer grace_, notice_, timeout_, answers_due_;
+  PatientTimer grace_, notice_;
+  Timer timeout_, answers_due_;
   std::list<SignalWatch> signals_;
   std::unique_ptr<ElasticJob> elastic_;  // null unless the job is elastic
   std::list<Rank> ranks_;
@@ -100,6 +104,7 @@ class RankSupervisor {
   std::optional<int> code_;               // set if the verdict does not decide it
   bool is_failing_ = false;               // a rank has failed; the others are in their grace period
   bool is_terminating_ = false;           // the ranks have got SIGTERM
+  bool is_job_over_ = false;              // an elastic job cannot go on: its ranks end by themselves
   bool is_interrupted_ = false;
   bool is_draining_ = false;     // the ranks have got a notice
   bool is_notice_over_ = false;  // and their grace is over

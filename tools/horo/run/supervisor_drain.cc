@@ -27,9 +27,8 @@ void RankSupervisor::drain() {
   std::vector<MemberId> sent_away;
   for (Rank& rank : ranks_) {
     if (!rank.is_running || elastic_->has_session(rank.end.rank)) continue;
-    rank.is_sent_away = true;
     sent_away.push_back(static_cast<MemberId>(rank.end.rank));
-    signal_group(rank.pid, SIGTERM);
+    send_away(rank, SIGTERM);
   }
   if (!sent_away.empty()) say("the host is drained: SIGTERM to " + ranks_text(sent_away) + ", without a session yet");
 }
@@ -52,6 +51,23 @@ bool RankSupervisor::is_ended_by_notice() const {
 
 bool RankSupervisor::is_one_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.is_running; });
+}
+
+// Ranks whose calls wait have been told, and ranks that are still in a long step have the time that they had to wait.
+void RankSupervisor::end_job(const std::string& text) {
+  if (!code_) code_ = 1;
+  if (is_terminating_ || std::exchange(is_job_over_, true)) return;
+  say(text);
+  for (Rank& rank : ranks_) {
+    if (!rank.is_running || has_left(rank)) continue;
+    if (rank.is_stopped || !elastic_->has_session(rank.end.rank)) send_away(rank, rank.is_stopped ? SIGKILL : SIGTERM);
+    grace_.set(launch_.park_timeout_s);
+  }
+}
+
+void RankSupervisor::send_away(Rank& rank, int signal) {
+  rank.is_sent_away = true;
+  signal_group(rank.pid, signal);
 }
 
 }  // namespace horo::tools
