@@ -37,6 +37,10 @@ def test_mistakes_raise_errors_on_every_rank(run_program):
     run_program("mistakes", 2)
 
 
+def test_any_call_of_horo_runs_in_compiled_functions(run_program):
+    run_program("compiled_calls", 2)
+
+
 def test_four_ranks_train_like_one_process(run_program):
     run_program("optimizer", 4)
 

@@ -10,6 +10,8 @@ Arrays are NumPy's, or objects that share their memory through DLPack or __array
 other libraries accept through DLPack. In-place forms require writable memory.
 """
 
+import sys as _sys
+
 try:
     import numpy as _numpy
 except ImportError as error:
@@ -71,3 +73,7 @@ def register_op(name, combine, *, whole=False):
         combine(*(_numpy.frombuffer(memory, _BY_NUMBER[dtype]) for memory in (accumulator, value)))
 
     return _register_op(name, on_arrays, whole=whole)
+
+
+if "horo.torch.tracing" in _sys.modules:  # else horo.torch hides this module when it is imported
+    _sys.modules["horo.torch.tracing"].hide(_sys.modules[__name__])

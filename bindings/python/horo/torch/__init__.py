@@ -7,7 +7,7 @@ except ImportError as error:
     raise ImportError("horo.torch needs PyTorch: pip install torch") from error
 
 from horo._exports import *
-from horo.torch import elastic, mpi_ops
+from horo.torch import elastic, mpi_ops, tracing
 from horo.torch.audit import audit
 from horo.torch.compression import Codec, Compressor
 from horo.torch.ddp import ddp_hook
@@ -36,3 +36,5 @@ from horo.torch.ops import (
 from horo.torch.optimizer import DistributedOptimizer
 from horo.torch.recipes import Warmup, lr_scale, metric_average
 from horo.torch.sync_batch_norm import SyncBatchNorm
+
+tracing.hide_package()

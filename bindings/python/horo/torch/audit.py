@@ -26,7 +26,6 @@ from horo.torch.audit_look import Look, compare
 _log = logging.getLogger("horo")
 _LIBRARIES = tuple(os.path.dirname(os.path.abspath(each.__file__)) + os.sep for each in (horo, torch))
 _made = itertools.count()
-_hidden = []  # not empty: _hide_from_compilers() was called
 _living = weakref.WeakSet()  # the Audits of this process
 
 
@@ -46,7 +45,6 @@ class Audit:
         self._session = None
         self._steps = 0  # of the optimizer's life
         self._begin(None)
-        _hide_from_compilers()
         _living.add(self)
 
     def _begin(self, session):
@@ -207,14 +205,6 @@ class Audit:
     def judge_last_look(self, look):
         if look.result.is_valid:
             self._judge(look.result.finding, self._steps)
-
-
-def _hide_from_compilers():
-    """A compiled step() calls the audit, and does not trace it. Not at import: this call imports torch._dynamo, which
-    takes seconds; the first optimizer has imported it."""
-    if not _hidden:
-        Audit.after_step = torch.compiler.disable(Audit.after_step)
-        _hidden.append(True)
 
 
 def _raise(errors):

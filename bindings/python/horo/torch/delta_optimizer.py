@@ -15,6 +15,7 @@ from horo.torch import copies
 from horo.torch.audit import Audit
 from horo.torch.ops import allreduce_async
 from horo.torch.options import passes_of
+from horo.torch.tracing import traced
 
 
 class _DeltaDistributed:
@@ -57,6 +58,7 @@ class _DeltaDistributed:
     def skip_synchronize(self):
         raise AssertionError("skip_synchronize is not supported with op=Adasum: step() itself reduces")
 
+    @traced
     def step(self, closure=None):
         """Calls the step() of the user's class, and then moves each parameter from where it was by the Adasum of all
         ranks' changes; a frozen one stays. Blocks until all ranks call it. Raises Drained at the end if this rank has
@@ -89,6 +91,7 @@ class _DeltaDistributed:
         leave_if_drained()
         return result
 
+    @traced
     def _horo_own_step(self, closure):
         """The step() of the user's class; nothing if a GradScaler has found an infinity: the others' changes count."""
         scales = "_step_supports_amp_scaling"

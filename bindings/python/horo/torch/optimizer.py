@@ -23,6 +23,7 @@ from horo.torch.functions import averaged_loss
 from horo.torch.gradients import Gradients
 from horo.torch.groups import chosen_groups
 from horo.torch.options import checked, common_spec, names_of, passes_of
+from horo.torch.tracing import traced
 
 _MADE_BY_HAND = (
     "gradients were made by hand after a backward of the same step, and with an operation other than Average it is "
@@ -113,6 +114,7 @@ class _Distributed:
         finally:
             self._horo_should_synchronize = True
 
+    @traced
     def step(self, closure=None):
         """Calls the step() of the user's class, after synchronize(). The gradients that a closure computes are reduced
         before the closure returns, and its loss is reduced as they are, so that all ranks see the same. Raises

@@ -9,8 +9,8 @@ from horo.torch.distributed.group_base import GroupBase
 from horo.torch.distributed.messages import Messages
 from horo.torch.distributed.moves import Moves
 from horo.torch.distributed.reductions import Reductions
-from horo.torch.distributed.tracing import hide
 from horo.torch.distributed.work import TimedOut, Work
+from horo.torch.tracing import hide
 
 BARRIER_TAG = (1 << 31) - 2  # of the messages of monitored_barrier
 
