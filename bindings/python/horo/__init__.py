@@ -9,6 +9,7 @@ This package itself requires neither torch nor NumPy.
     horo.broadcast_parameters(model.state_dict(), root_rank=0)
 """
 
+from horo import _hints
 from horo._changes import on_change
 from horo._custom import register_codec, register_op
 from horo._default import (
@@ -58,3 +59,9 @@ __all__ = [
     "shutdown",
     "size",
 ]
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(f"module 'horo' has no attribute {name!r}")
+    raise _hints.of_package(name, __all__)

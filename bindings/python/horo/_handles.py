@@ -55,6 +55,10 @@ class Handle(int):
             dropped.drop()  # before the pop: an interrupt in between must not free memory in flight
             pending.pop(self, None)
 
+    def wait(self):
+        """synchronize(self)"""
+        return synchronize(self)
+
     def __copy__(self):
         return self  # two handles would drop the work twice
 
@@ -127,12 +131,23 @@ def poll(handle):
     return all(flight.session.has_ended(work) for work in flight.works)
 
 
+def wait_until(handle, until):
+    """Waits for the works of a handle at most until this time of time.monotonic(). Returns whether they have ended."""
+    _, flight = _flight_of(handle)
+    return flight.session.wait_until(flight.works, until)
+
+
 def synchronize(handle):
     """Waits for a work and returns its result; None for a handle that is unknown or was synchronized before.
 
     If several threads wait for one handle, the first one gets the result."""
     if isinstance(handle, Joint):
         return handle()
+    if not isinstance(handle, (int, type(None))):
+        raise TypeError(
+            f"horo.synchronize: expected a handle, which the calls with _async in their names return, not a "
+            f"{type(handle).__name__}; the others have waited for their result"
+        )
     found = _flight_of(handle)
     if found is None:
         return None

@@ -40,7 +40,8 @@ def factors_of(prescale, postscale):
 def check_rows(array, call):
     if not array.shape:
         raise RuntimeError(
-            f"horo.{call}: rank {_default.rank()} tried to {call} a rank-zero tensor; expected at least one dimension"
+            f"horo.{call}: rank {_default.rank()} tried to {call} a rank-zero tensor; expected at least one dimension, "
+            "as of tensor.reshape(1)"
         )
 
 

@@ -17,7 +17,7 @@ try:
 except ImportError as error:
     raise ImportError("horo.numpy needs NumPy: pip install numpy") from error
 
-from horo import init
+from horo import _hints, init
 from horo._collectives import Collectives as _Collectives
 from horo._compression import Codec, Compression, Compressor
 from horo._custom import register_op as _register_op
@@ -73,6 +73,10 @@ def register_op(name, combine, *, whole=False):
         combine(*(_numpy.frombuffer(memory, _BY_NUMBER[dtype]) for memory in (accumulator, value)))
 
     return _register_op(name, on_arrays, whole=whole)
+
+
+def __getattr__(name):
+    raise _hints.attribute_error(__name__, name, globals())
 
 
 if "horo.torch.tracing" in _sys.modules:  # else horo.torch hides this module when it is imported

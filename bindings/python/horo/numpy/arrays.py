@@ -39,7 +39,9 @@ def as_array(tensor, call):
         return tensor
     if hasattr(tensor, "__dlpack__"):
         if hasattr(tensor, "__dlpack_device__") and tensor.__dlpack_device__()[0] not in _CPU:
-            raise not_yet(f"horo.{call} of an array that is not in CPU memory")
+            raise not_yet(
+                f"horo.{call} of an array that is not in CPU memory; pass a copy that is, as of numpy.asarray()"
+            )
         try:
             return numpy.from_dlpack(tensor)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -52,6 +54,7 @@ def as_array(tensor, call):
             raise ValueError(f"horo.{call}: NumPy cannot take this {type(tensor).__name__}: {error}") from error
     raise TypeError(
         f"horo.{call}: expected a NumPy array, or an object with __dlpack__ or __array__, not a {type(tensor).__name__}"
+        + ("; numpy.array(values) makes one" if isinstance(tensor, (int, float, complex, list, tuple)) else "")
     )
 
 

@@ -6,6 +6,7 @@ try:
 except ImportError as error:
     raise ImportError("horo.torch needs PyTorch: pip install torch") from error
 
+from horo import _hints
 from horo._exports import *
 from horo.torch import elastic, mpi_ops, tracing
 from horo.torch.audit import audit
@@ -36,5 +37,10 @@ from horo.torch.ops import (
 from horo.torch.optimizer import DistributedOptimizer
 from horo.torch.recipes import Warmup, lr_scale, metric_average
 from horo.torch.sync_batch_norm import SyncBatchNorm
+
+
+def __getattr__(name):
+    raise _hints.attribute_error(__name__, name, globals())
+
 
 tracing.hide_package()

@@ -3,8 +3,9 @@
 import functools
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 
-from horo import _specs
+from horo import _hints, _specs
 from horo._arrays import Arrays
 from horo.errors import not_yet
 
@@ -12,18 +13,34 @@ from horo.errors import not_yet
 DTYPES = {getattr(torch, name): number for name, number in _specs.DTYPES.items() if hasattr(torch, name)}
 
 
+# Of a lazy module, such as LazyLinear, that has not seen an input.
+UNINITIALIZED = "it has no shape yet, as it belongs to a lazy module: run one forward pass on all ranks first"
+
+
+def _remedy(tensor):
+    if tensor.is_meta:
+        return ", and a meta tensor has no values: model.to_empty(device='cpu') makes room for them"
+    return ": call it with tensor.cpu(), and copy the result back"
+
+
 class TorchArrays(Arrays):
     """See Arrays."""
 
     def take(self, tensor, call):
         if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"horo.{call}: expected a torch.Tensor, not a {type(tensor).__name__}")
+            raise TypeError(
+                f"horo.{call}: expected a torch.Tensor, not a {type(tensor).__name__}{_hints.instead_of(tensor)}"
+            )
+        if isinstance(tensor, UninitializedTensorMixin):
+            raise ValueError(f"horo.{call}: {UNINITIALIZED}")
         dtype = DTYPES.get(tensor.dtype)
         if dtype is None:
             names = ", ".join(str(name).removeprefix("torch.") for name in DTYPES)
             raise ValueError(f"horo.{call}: tensors of {tensor.dtype} are not supported; expected one of {names}")
         if not tensor.is_cpu:
-            raise not_yet(f"horo.{call} of a tensor on {tensor.device}; this version moves CPU tensors")
+            raise not_yet(
+                f"horo.{call} of a tensor on {tensor.device}; this version moves CPU tensors{_remedy(tensor)}"
+            )
         if tensor.layout is not torch.strided:
             raise not_yet(
                 f"horo.{call} of a {tensor.layout} tensor; this version moves dense tensors, and sums sparse ones with "

@@ -1,9 +1,11 @@
 """Broadcasts of the initial state to all ranks: parameters, optimizer state, arbitrary objects; the mean of a loss."""
 
 import copy
+import inspect
 import numbers
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 
 from horo import _default
 from horo._arguments import rank_number
@@ -13,21 +15,15 @@ from horo._sets import global_process_set
 from horo._specs import Average, Sum
 from horo.errors import PeerLost
 from horo.torch import objects, ops
+from horo.torch.arrays import UNINITIALIZED
 from horo.torch.optimizer_state import load_exactly, loads_plainly
 
 
 def broadcast_parameters(params, root_rank, *, process_set=global_process_set):
-    """Replaces the values of params, a state_dict or a list of (name, tensor) or tensors, by those of root_rank."""
+    """Replaces the values of params, a state_dict or a list of (name, tensor) or tensors, by those of root_rank. A
+    model stands for its state_dict()."""
     root_rank = rank_number(root_rank, "root_rank")
-    if isinstance(params, dict):
-        pairs = sorted(params.items())
-    elif isinstance(params, list):
-        pairs = [pair if isinstance(pair, tuple) else (str(i), pair) for i, pair in enumerate(params)]
-    else:
-        raise ValueError(f"invalid params of type: {type(params)}; expected a dict or a list")
-    for name, tensor in pairs:
-        if not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"horo.broadcast_parameters: {name} is a {type(tensor).__name__}; expected a tensor")
+    pairs = _pairs_of(params)
     if not pairs:
         return
     named = [(f"broadcast_parameters/{name}", tensor) for name, tensor in pairs]
@@ -48,6 +44,33 @@ def broadcast_parameters(params, root_rank, *, process_set=global_process_set):
     except PeerLost:
         restore()
         raise
+
+
+def _pairs_of(params):
+    """[(name, tensor)] of the argument of broadcast_parameters, in an order that is equal on all ranks."""
+    if isinstance(params, torch.nn.Module):
+        params = params.state_dict()
+    if isinstance(params, dict):
+        pairs = sorted(params.items())
+    elif isinstance(params, (list, tuple)) or inspect.isgenerator(params):
+        pairs = [pair if isinstance(pair, tuple) else (str(i), pair) for i, pair in enumerate(params)]
+        if not pairs and inspect.isgenerator(params):
+            raise ValueError("horo.broadcast_parameters: the generator is empty, as it gives its values once")
+    else:
+        is_optimizer = isinstance(params, torch.optim.Optimizer)
+        more = "; broadcast_optimizer_state(optimizer, root_rank) is for optimizers" if is_optimizer else ""
+        raise ValueError(f"invalid params of type: {type(params)}; expected a dict or a list, or a model{more}")
+    for name, tensor in pairs:
+        if isinstance(tensor, UninitializedTensorMixin):
+            raise ValueError(f"horo.broadcast_parameters: {name}: {UNINITIALIZED}")
+        if not isinstance(tensor, torch.Tensor):
+            is_state = {"state", "param_groups"} <= {name for name, _ in pairs}
+            more = "; for an optimizer call broadcast_optimizer_state(optimizer, root_rank)" if is_state else ""
+            raise ValueError(
+                f"horo.broadcast_parameters: {name} is a {type(tensor).__name__}; expected a tensor"
+                f"{more or '; broadcast_object() is for other values'}"
+            )
+    return pairs
 
 
 class _Root:
@@ -115,6 +138,13 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, *, process_set=g
     root too: it may convert what it gets.
     """
     del model
+    if not (hasattr(optimizer, "param_groups") and hasattr(optimizer, "load_state_dict")):
+        kind = optimizer.__name__ if isinstance(optimizer, type) else type(optimizer).__name__
+        is_model = isinstance(optimizer, torch.nn.Module)
+        raise TypeError(
+            f"horo.broadcast_optimizer_state: expected an optimizer, not {kind}"
+            + ("; broadcast_parameters(model.state_dict(), root_rank) is for models" if is_model else "")
+        )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
     root_rank = rank_number(root_rank, "root_rank")

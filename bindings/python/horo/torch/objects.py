@@ -17,7 +17,13 @@ from horo.torch.arrays import DTYPES, lies_plainly
 def to_bytes(obj):
     """The pickled object as a tensor, without a copy of the bytes."""
     file = io.BytesIO()
-    pickle.dump(obj, file)
+    try:
+        pickle.dump(obj, file)
+    except Exception as error:
+        raise TypeError(
+            f"a {type(obj).__name__} cannot be sent to other ranks, as it cannot be pickled: {error}. Send lists, "
+            "dicts, arrays, state_dict()s, or functions and classes of modules"
+        ) from error
     return torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
 
 

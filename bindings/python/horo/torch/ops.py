@@ -83,7 +83,7 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
 
 
 def _summed(indices, values, shape):
-    return torch.sparse_coo_tensor(indices, values, shape, check_invariants=True).coalesce()
+    return torch.sparse_coo_tensor(indices, values, shape, check_invariants=True, device="cpu").coalesce()
 
 
 def _mean_of_integers(indices, values, like, count):

@@ -22,7 +22,7 @@ from horo.torch.forward_order import chosen_order
 from horo.torch.functions import averaged_loss
 from horo.torch.gradients import Gradients
 from horo.torch.groups import chosen_groups
-from horo.torch.options import checked, common_spec, names_of, passes_of
+from horo.torch.options import check_optimizer, checked, common_spec, names_of, passes_of
 from horo.torch.tracing import traced
 
 _MADE_BY_HAND = (
@@ -263,6 +263,7 @@ def DistributedOptimizer(
         raise ValueError(f"this {type(optimizer).__name__} is a DistributedOptimizer already")
     options = dict(locals())
     del options["optimizer"], options["named_parameters"]
+    check_optimizer(optimizer)
     options = checked(options)
     op, passes = options["op"], options["backward_passes_per_step"]
     check(process_set)

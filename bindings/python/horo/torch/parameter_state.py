@@ -112,7 +112,8 @@ class ParameterState:
         if gradient.dtype is not self.dtype or gradient.shape != self.shape:
             raise ValueError(
                 f"gradient {name} is {gradient.dtype} {list(gradient.shape)}; expected {self.dtype} "
-                f"{list(self.shape)}, as the parameter was when DistributedOptimizer was made"
+                f"{list(self.shape)}, as the parameter was when DistributedOptimizer was made: convert the model "
+                "first, and then make the optimizer"
             )
 
 

@@ -26,7 +26,8 @@ def metric_average(value, name=None, weight=1, process_set=global_process_set):
     # A rank that has seen nothing may have nan as its mean.
     numbers = [value[key] for key in keys] if is_mapping else [value]
     parts = [float(number) * weight if weight else 0.0 for number in numbers]
-    sums = allreduce(torch.tensor([*parts, weight], dtype=torch.float64), name=name, op=Sum, process_set=process_set)
+    mine = torch.tensor([*parts, weight], dtype=torch.float64, device="cpu")
+    sums = allreduce(mine, name=name, op=Sum, process_set=process_set)
     *parts, total = sums.tolist()
     means = [part / total for part in parts]
     if not is_mapping:
@@ -45,7 +46,7 @@ def _check_keys(labels, name, process_set):
 
     A bit that is set both in the union of all digests and in that of their complements differs between ranks."""
     digest = hashlib.sha256(repr(labels).encode(errors="backslashreplace")).digest()
-    mine = torch.tensor([int.from_bytes(digest[:8], "little", signed=True)])
+    mine = torch.tensor([int.from_bytes(digest[:8], "little", signed=True)], device="cpu")
     union = allreduce(torch.cat([mine, ~mine]), name=f"{name}.keys", op=BitOr, process_set=process_set)
     if union[0] == ~union[1]:
         return

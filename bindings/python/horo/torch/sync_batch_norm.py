@@ -79,7 +79,7 @@ def _statistics(batch, process_set):
     """(number of values, mean, variance) of each channel over the batches of all ranks, in float64."""
     channels = batch.shape[1]
     count = batch.numel() // max(channels, 1)
-    row = torch.zeros(1, 2 * channels + 1, dtype=torch.float64)
+    row = torch.zeros(1, 2 * channels + 1, dtype=torch.float64, device=batch.device)
     if count > 0:
         variance, mean = torch.var_mean(batch, _sums_over(batch), correction=0)
         row[0, 0], row[0, 1 : channels + 1], row[0, channels + 1 :] = count, mean, variance.double() * count
