@@ -12,7 +12,7 @@ namespace {
 
 // True if the rank's report in this round, or in a round that is not known, is part of the instance.
 bool has_reported_in(const Entry& entry, int rank, const RoundNumber& round) {
-  return entry.ready.contains(rank) && entry.rounds.of(rank).value_or(round) == round;
+  return entry.ready.contains(rank) && without_digest(entry.rounds.of(rank).value_or(round)) == without_digest(round);
 }
 
 }  // namespace
@@ -58,7 +58,8 @@ void Agreement::withdraw(Entry& entry, std::uint64_t stream, const GivenUpRound&
   for (const Version& version : entry.versions) {
     if (version.spec.round_stream != stream) continue;
     for (const int rank : version.ranks.ranks()) {
-      if (entry.rounds.of(rank) == failed.round) ranks.push_back(rank);
+      const std::optional<RoundNumber> round = entry.rounds.of(rank);
+      if (round && without_digest(*round) == without_digest(failed.round)) ranks.push_back(rank);
     }
   }
   if (ranks.empty()) return;

@@ -4,6 +4,12 @@
 
 namespace horo {
 
+RoundNumber without_digest(const RoundNumber& round) {
+  constexpr int kDigestBits = 32;
+  const std::uint64_t high = round.round >> kDigestBits;
+  return {round.step, high == 0 ? round.round : high - 1};
+}
+
 void InstanceRounds::add(int rank, const std::optional<RoundNumber>& round) {
   if (!first_) first_ = round;
   if (!round || *round != *first_) others_.insert_or_assign(rank, round);
@@ -86,7 +92,7 @@ std::vector<const GivenUpRound*> RoundTable::failures(const RoundStream& stream,
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return failures;
   for (const GivenUpRound& failed : found->second.failed) {
-    if (failed.round == round) failures.push_back(&failed);
+    if (without_digest(failed.round) == without_digest(round)) failures.push_back(&failed);
   }
   return failures;
 }

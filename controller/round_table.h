@@ -16,6 +16,10 @@
 
 namespace horo {
 
+// A round may carry a digest of the tensors that its rank submits in it: (number in the step + 1) * 2^32 + digest. Then
+// rounds with equal numbers and different digests differ, and the result is the round with the number alone.
+RoundNumber without_digest(const RoundNumber& round);
+
 // The rounds in which ranks reported one instance. Uses no memory per rank while they are equal. A round is nullopt if
 // it is not known (RoundTable); such a report agrees with all others.
 class InstanceRounds {
@@ -62,8 +66,8 @@ class RoundTable {
 
   // The rank's current round; nullopt if it is not known, or the stream's number is 0.
   std::optional<RoundNumber> current(int rank, const RoundStream& stream) const;
-  // The failures of this round, the first one first. A failure is kept until every member has begun a later round,
-  // because a rank may give up several rounds while another is still in the first of them.
+  // The failures of this round, whatever its digest, the first one first. A failure is kept until every member has
+  // begun a later round, because a rank may give up several rounds while another is still in the first of them.
   std::vector<const GivenUpRound*> failures(const RoundStream& stream, const RoundNumber& round) const;
 
   // True if the current rounds of the rank equal those of the ranks that reported the plan, and no rank has given up

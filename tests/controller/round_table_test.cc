@@ -82,6 +82,19 @@ TEST(RoundTable, BeyondTheLimitItForgetsTheStreamThatWasUsedLeastRecently) {
   EXPECT_FALSE(table.current(0, {0, 2}));
 }
 
+RoundNumber digested(std::uint64_t step, std::uint64_t number, std::uint64_t digest) {
+  return {step, ((number + 1) << 32U) | digest};
+}
+
+TEST(RoundTable, AFailureIsOfTheRoundWhateverItsDigest) {
+  RoundTable table(2, 10);
+  table.begin(1, {kFirstStream, digested(7, 0, 5)}, RankSet(2, {0, 1}));
+  table.fail(1, {kFirstStream, "no"});
+  EXPECT_THAT(table.failures(kFirstStream, digested(7, 0, 6)), SizeIs(1));
+  EXPECT_THAT(table.failures(kFirstStream, digested(7, 1, 5)), IsEmpty());
+  EXPECT_THAT(table.failures(kFirstStream, {7, 0}), SizeIs(1));
+}
+
 TEST(RoundTable, ForgetsTheStreamsOfASet) {
   RoundTable table(1, 10);
   for (const std::uint32_t set : {1, 2}) table.begin(0, {{set, 5}, {1, 1}}, RankSet(1, {0}));
@@ -104,6 +117,15 @@ TEST(RoundTexts, TheSmallerGroupIsToldWhatItDidUnlikeTheOthers) {
               testing::HasSubstr("rank 0 called backward() less often than ranks 1, 2"));
   EXPECT_THAT(rounds_text("w", {{{7, 1}, {0}}, {{7, 2}, {1}}, {{7, 3}, {2}}}, ""),
               testing::HasSubstr("the ranks called backward() and step() in different orders, or not equally often"));
+}
+
+TEST(RoundTexts, RanksWhoseDigestsDifferSubmitOtherTensors) {
+  EXPECT_EQ(
+      rounds_text("w", {{digested(7, 0, 5), {0, 2}}, {digested(7, 0, 6), {1}}}, ""),
+      "tensor 'w': rank 1 submits other tensors in round 0 of step 7 than ranks 0, 2. Nothing was changed; submit "
+      "the same tensors on all ranks");
+  EXPECT_THAT(rounds_text("w", {{digested(7, 1, 5), {0, 2}}, {digested(7, 0, 6), {1}}}, ""),
+              testing::HasSubstr("rank 1 in round 0 of step 7: rank 1 called backward() less often than ranks 0, 2"));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 """Mistakes with DistributedOptimizer, and features that this version does not have."""
 
 import torch
-from table import AGAIN, on_ranks
+from table import on_ranks
 
 import horo.torch as hvd
 
@@ -116,20 +116,31 @@ def some_without_a_name():
         raise ValueError(str(error).replace(str(id(model.bias)), "<id>")) from None
 
 
-@on_ranks(
-    SECTION,
-    "A parameter that only one rank has",
-    do="Build the same model on all ranks",
-    session=AGAIN,
-    changing=((r"(?s)\nrank \d, which.*", ""), (r" on host \S+", "")),
-)
+@on_ranks(SECTION, "A parameter that only one rank has", do="Build the same model on all ranks")
 def parameter_of_one_rank():
-    hvd.shutdown()
-    hvd.init(settings={"HORO_DEADLOCK_MS": 3000})
-    try:
-        made(f"extra of rank {hvd.rank()}")
-    finally:
-        hvd.shutdown()
+    made(f"extra of rank {hvd.rank()}")
+
+
+@on_ranks(
+    SECTION, "A layer that only one rank has frozen", do="Freeze and unfreeze it on all ranks before the same step"
+)
+def layer_frozen_on_one_rank():
+    model = torch.nn.Linear(3, 2)
+    model.weight.requires_grad_(hvd.rank() == 0)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+
+
+@on_ranks(SECTION, "A model in place of an optimizer", do="Wrap the model's optimizer")
+def model_as_optimizer():
+    hvd.DistributedOptimizer(torch.nn.Linear(3, 2))
+
+
+@on_ranks(SECTION, "A lazy module that has no shapes yet", do="One forward pass on all ranks, then the optimizer")
+def lazy_module():
+    model = torch.nn.LazyLinear(2)
+    hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
 
 
 @on_ranks(

@@ -41,6 +41,14 @@ def test_any_call_of_horo_runs_in_compiled_functions(run_program):
     run_program("compiled_calls", 2)
 
 
+def test_first_mistakes_are_told_with_the_remedy_or_work(run_program):
+    run_program("first_mistakes", 2)
+
+
+def test_ranks_that_reduce_different_parameters_are_told_at_once_by_name(run_program):
+    run_program("disagreement", 3)
+
+
 def test_four_ranks_train_like_one_process(run_program):
     run_program("optimizer", 4)
 

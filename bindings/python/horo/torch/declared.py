@@ -2,6 +2,7 @@
 
 import itertools
 
+from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from horo import _default
@@ -9,8 +10,8 @@ from horo._compression import codec_for, codec_of
 from horo._sets import number_of
 from horo._specs import Average
 from horo.errors import not_yet
-from horo.torch import ownership, streams
-from horo.torch.arrays import DTYPES
+from horo.torch import disagreement, ownership, streams
+from horo.torch.arrays import DTYPES, UNINITIALIZED
 from horo.torch.batching import Batching
 from horo.torch.bucket_views import BucketViews
 from horo.torch.gradient_table import version_of
@@ -35,6 +36,7 @@ class DeclaredParameters:
         self.states = []
         self.by_param = {}  # id of a parameter: its ParameterState
         self.unsubmitted = set()  # ParameterStates that were in no round so far
+        self._trained = None, 0  # of each state whether it is trained, and the digest of the names of those that are
         self._without = []  # ParameterStates without a gradient after the last round
         self._zeroed = None  # gradients and versions after a zero_grad() since the last round
         self._names_before = WeakTensorKeyDictionary()  # parameter that is gone: its name
@@ -66,6 +68,7 @@ class DeclaredParameters:
             state = ParameterState(name, param, self._spec_of(param))
             self._name(state)
             self.states.append(state)
+            self._trained = None, 0
             self.by_param[id(param)] = state
             self.unsubmitted.add(state)
             ownership.take(self, param)
@@ -77,6 +80,7 @@ class DeclaredParameters:
             if not state.is_lent:
                 self.hooks.remove(state)
             self.states.remove(state)
+            self._trained = None, 0
             del self.by_param[id(state.param)]
             self.unsubmitted.discard(state)
             self._without = [one for one in self._without if one is not state]
@@ -109,6 +113,14 @@ class DeclaredParameters:
         state.spec = state.spec._replace(name=name, set=self.number, round_stream=number)
         if self.compressor is None:  # else the first gradient determines dtype and shape of the payload
             state.key = self.session.key(state.spec)
+
+    def round_number(self, number):
+        """The number of a round for the other ranks. It differs if this rank trains other parameters than they do."""
+        trained = [state.param.requires_grad for state in self.states]
+        if trained != self._trained[0]:
+            names = [state.name for state in self.states if state.param.requires_grad]
+            self._trained = trained, disagreement.digest(names)
+        return disagreement.with_digest(number, self._trained[1])
 
     def update_names(self):
         """Another optimizer may have been wrapped since, whose names are equal."""
@@ -248,11 +260,16 @@ class DeclaredParameters:
 
 
 def _is_trainable(name, param):
+    if isinstance(param, UninitializedTensorMixin):
+        raise ValueError(f"parameter {name}: {UNINITIALIZED}, and then make the optimizer")
     is_float = param.is_floating_point() or param.is_complex()
     if not param.requires_grad and not (is_float and param.is_cpu and not param.is_inference()):
         return False  # and it never will be, on a CPU
     if param.dtype not in DTYPES:
         raise ValueError(f"parameter {name}: gradients of {param.dtype} are not supported")
     if not param.is_cpu:
-        raise not_yet(f"parameter {name} on {param.device}; this version reduces gradients on the CPU")
+        raise not_yet(
+            f"parameter {name} on {param.device}; this version reduces gradients on the CPU: make the optimizer after "
+            + ("model.to_empty(device='cpu') and an initialization" if param.is_meta else "model.cpu()")
+        )
     return True

@@ -152,14 +152,15 @@ class Gradients(Results):
         self.round.running = None
         self._batching.ready.clear()
 
-    def give_up(self, reason):
-        """An exception has ended the round. The other ranks get the reason for all that is not submitted."""
+    def give_up(self, reason, alone=True):
+        """An exception has ended the round. The other ranks get the reason for all that is not submitted. alone: they
+        have no such exception."""
         self.forget_pass()
         declared = self.declared
         if not declared.session.closed:
             self._begin()
             declared.session.fail_round(declared.number, declared.stream.number, reason)
-            if self._layouts.begin():
+            if alone and self._layouts.begin():
                 self.start_layouts()  # the other ranks wait for it
         self.abandon()
 
@@ -169,7 +170,8 @@ class Gradients(Results):
             self.declared.update_names()
             session, number, stream = self.connection()
             self.round.count_from_join(session.joins[number])
-            session.begin_round(number, stream.number, self.round.step, self.round.number)
+            round_number = self.declared.round_number(self.round.number)
+            session.begin_round(number, stream.number, self.round.step, round_number)
             self.round.is_open = True
 
     # Submits
@@ -282,7 +284,7 @@ class Gradients(Results):
         """Waits for the layouts, and submits the gradients that waited for them."""
         if self.round.is_submitted:
             return
-        for state in self._layouts.decide():
+        for state in self._layouts.decide(self.check_agreement):
             if state.layout is not None:
                 self._submit_late(state)
             elif state.is_in_view(state.param.grad):  # no rank has a gradient

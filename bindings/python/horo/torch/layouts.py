@@ -4,6 +4,9 @@ A dense gradient of unknown layout is submitted at once, because dense wins. A s
 round, and so does a parameter without a gradient on this rank.
 """
 
+import threading
+
+from horo.torch import disagreement
 from horo.torch.sparse import DENSE, LayoutExchange, layout_of
 
 
@@ -15,17 +18,18 @@ class Layouts:
         self._session = None
         self._joins = 0
         self._exchange = None
+        self._has_decided = False  # this optimizer has known a layout in this session
         self.undecided = []  # ParameterStates that are submitted when their layout is known
 
     def begin(self):
         """The end of a round. Layouts are unknown again in another session, and after a join, in which this rank may
         have missed exchanges. Returns whether an exchange is needed."""
         declared = self._declared
-        if self._exchange is not None:
+        if self._exchange is not None and not self._exchange.is_refuted:
             self.decide()  # the last round was given up
         joins = declared.session.joins[declared.number]
         if declared.session is not self._session or joins != self._joins:
-            self._session, self._joins = declared.session, joins
+            self._session, self._joins, self._has_decided = declared.session, joins, False
             for state in declared.states:
                 state.layout = DENSE if state.group is not None else None
         self.undecided = []
@@ -34,22 +38,30 @@ class Layouts:
     def start(self, submitted, densified):
         """Submits what this rank has. submitted: ParameterStates whose gradient is in flight; densified: the sparse
         dimensions of those gradients that were sparse before."""
+        if self._exchange is not None:  # refuted, and still in flight
+            return
         declared = self._declared
         seen = {}
         for state in declared.states:
             has_gradient = state in submitted or state.has_gradient(False)
             found = layout_of(state.param.grad) if has_gradient else None
             seen[state.spec.name] = densified.get(state, found) if state.layout is None else state.layout
-        name = f"layouts of {min(seen)} and others"
+        is_main = threading.current_thread() is threading.main_thread()
+        is_only = is_main and len(declared.stream.companions()) == 1 and not self._has_decided
+        name = "layouts of the gradients" if is_only else f"layouts of {min(seen)} and others"
         self._exchange = LayoutExchange(declared.session, declared.number, name, seen)
 
-    def decide(self):
-        """Waits. Returns the undecided states; one that no rank has a gradient of stays unknown."""
+    def decide(self, check=lambda: None):
+        """Waits. Returns the undecided states; one that no rank has a gradient of stays unknown. check(): called while
+        it waits; what it raises refutes the exchange, which other ranks may not have begun."""
         try:
-            agreed = self._exchange.wait()
-        except Exception:  # not for an interrupt
-            self._exchange = None
+            agreed = self._exchange.wait(check)
+        except Exception as error:  # not for an interrupt
+            if not self._exchange.is_refuted:
+                self._exchange = None
+            disagreement.mark(error, self._declared.process_set)
             raise
+        self._has_decided = True
         for state in self._declared.states:
             if state.layout is None:
                 state.layout = agreed[state.spec.name]

@@ -1,9 +1,12 @@
 """The results of one optimizer's rounds: waits for the works of a round, and leaves their results in the gradients."""
 
+import time
+
 from horo._changes import held
 from horo._handles import synchronize
-from horo.errors import HoroError
-from horo.torch import rounds
+from horo._session_start import SLICE_MS
+from horo.errors import HoroError, Mismatch
+from horo.torch import disagreement, rounds
 from horo.torch.gradient_table import GradientTable
 
 
@@ -46,12 +49,13 @@ class Results:
         session = declared.session
         try:
             works = table.works()
-            session.wait(works)
+            self._wait_for(works)
             table.end_commit()
             self._payloads.deliver_all(table, declared.states, self.round.held)
             declared.learn_priorities()
-        except Exception:  # not for an interrupt: the works continue, and the next call waits for them
+        except Exception as error:  # not for an interrupt: the works continue, and the next call waits for them
             self.abandon()
+            disagreement.mark(error, declared.process_set)
             raise
         self._start_over()  # before step_end(), so that an interrupt there does not harm the next round
         try:
@@ -61,6 +65,25 @@ class Results:
             declared.note_results(table.submitted())
         finally:
             session.release(works)
+
+    def _wait_for(self, works):
+        """Waits for the works of the round. If ranks reduce different parameters, this rank gives the round up, so that
+        no other waits for a gradient that only some ranks have."""
+        declared, session, found = self.declared, self.declared.session, None
+        try:
+            while not session.wait_until(works, time.monotonic() + SLICE_MS / 1000):
+                if found is None and (found := disagreement.find(session, works)) is not None:
+                    session.fail_round(declared.number, declared.stream.number, str(found))
+        except Mismatch as error:
+            if found is None and disagreement.is_sign(error):
+                session.fail_round(declared.number, declared.stream.number, str(error))
+            raise
+
+    def check_agreement(self):
+        """Raises Mismatch if a gradient of this round has failed because ranks reduce different parameters."""
+        found = disagreement.find(self.declared.session, self._table.works())
+        if found is not None:
+            raise found
 
     def _start_over(self):
         """Begins a new round."""

@@ -17,7 +17,11 @@ import torch
 from horo import _native
 from horo._changes import held
 from horo._specs import Spec
+from horo.errors import Mismatch
+from horo.torch import disagreement
 from horo.torch.streams import MAX_STREAMS, this_thread
+
+CHECK_BYTES = 4  # of the digest of the streams' numbers
 
 _living = weakref.WeakSet()  # Gradients
 _local = threading.local()  # .current: the BackwardPass of this thread's outermost backward
@@ -135,7 +139,10 @@ def finish(complete):
     Where a process set has several optimizers, the ranks first tell one another which of them have a round: a rank
     takes part in all rounds of the others, with the gradients that it has."""
     with held:  # functions of on_change() find the results in the gradients
-        _finish(complete)
+        try:
+            _finish(complete)
+        except Mismatch as error:
+            raise disagreement.explained(error, complete, living()) from None
 
 
 def _finish(complete):
@@ -165,11 +172,12 @@ def _submit_undecided(complete):
 def _abandon(incomplete, error):
     """An exception has ended the rounds of these Gradients. The other ranks get its text."""
     reason = f"{type(error).__name__}: {error}"
-    if incomplete and getattr(_local, "unfinished", None) is None:
+    alone = not disagreement.is_marked(error)  # else all ranks give up alike
+    if alone and incomplete and getattr(_local, "unfinished", None) is None:
         _local.unfinished = _Exchange(incomplete)
     for gradients in incomplete:
-        gradients.give_up(reason)
-    if incomplete:
+        gradients.give_up(reason, alone)
+    if incomplete and getattr(_local, "unfinished", None) is not None:
         _local.unfinished.reason = reason
         _local.unfinished.start()
 
@@ -237,7 +245,7 @@ class _Exchange:
             if len(numbers) > 1 and number not in done:
                 done.add(number)
                 flags = [stream in mine for stream in numbers] + [False] * (MAX_STREAMS - len(numbers))
-                flags = torch.tensor(flags, dtype=torch.uint8, device="cpu")
+                flags = torch.tensor([*flags, *_check_of(numbers)], dtype=torch.uint8, device="cpu")
                 self._flights.append([session, None, _spec(number, numbers), flags, numbers])
 
     def start(self):
@@ -258,11 +266,31 @@ class _Exchange:
             except Exception:
                 session.drop([flight[1] for flight in self._flights])
                 raise
-            self._wanted.update(stream for stream, flag in zip(numbers, flags.tolist()) if flag)
             self._flights.pop()
             session.release([work])
+            flags = flags.tolist()
+            if flags[MAX_STREAMS:] != _check_of(numbers):
+                raise self._different(session, numbers)
+            self._wanted.update(stream for stream, flag in zip(numbers, flags) if flag)
         others = [one for one in living() if one not in self._complete and not one.declared.is_displaced()]
         return [one for one in others if one.declared.stream.number in self._wanted]
+
+    def _different(self, session, numbers):
+        """The error for ranks that have different optimizers."""
+        session.drop([flight[1] for flight in self._flights])
+        error = Mismatch(
+            f"rounds of optimizers: the ranks have wrapped different optimizers, or not equally often: rank "
+            f"{session.topology.rank} has {len(numbers)}. Nothing was changed; wrap the same ones on all ranks"
+        )
+        disagreement.mark(error, self._complete[0].declared.process_set)
+        return error
+
+
+def _check_of(numbers):
+    """Bytes whose maximum over ranks is equal to those of each rank only if the numbers are: a digest and its
+    complement."""
+    digest = hashlib.sha256(",".join(map(str, numbers)).encode()).digest()[:CHECK_BYTES]
+    return [*digest, *(255 - one for one in digest)]
 
 
 def _spec(number, numbers):
@@ -270,5 +298,5 @@ def _spec(number, numbers):
     name = "rounds of optimizers"
     if threading.current_thread() is not threading.main_thread():
         name += " " + hashlib.sha256(",".join(map(str, numbers)).encode()).hexdigest()[:8]
-    fields = {"dtype": _native.UINT8, "shape": (MAX_STREAMS,), "stepwise": 1, "set": number}
+    fields = {"dtype": _native.UINT8, "shape": (MAX_STREAMS + 2 * CHECK_BYTES,), "stepwise": 1, "set": number}
     return Spec(name, _native.ALL_REDUCE, _native.MAX, **fields)

@@ -9,10 +9,12 @@ A layout is the number of sparse dimensions, 0 for dense; None: not known.
 """
 
 import hashlib
+import time
 
 import torch
 
 from horo import _native
+from horo._session_start import SLICE_MS
 from horo._specs import Spec
 from horo.errors import Mismatch
 
@@ -67,17 +69,28 @@ class LayoutExchange:
         spec = Spec(name, _native.ALL_REDUCE, _native.BIT_OR, _native.INT64, shape, set=number)
         address = self._seen.data_ptr()
         self._work = session.submit(spec, address, address, self._seen)
+        self.is_refuted = False  # a check has raised while it was in flight
 
-    def wait(self):
-        """Blocks. By name, the layouts on which the ranks agree: the one with the fewest sparse dimensions that a rank
-        has, so that dense wins; None for a parameter without a gradient on all ranks. Raises Mismatch on all ranks if
-        they have different parameters."""
+    def _check(self, check):
+        try:
+            check()
+        except Exception:
+            self.is_refuted = True
+            raise
+        self.is_refuted = False
+
+    def wait(self, check=lambda: None):
+        """Blocks; calls check() every 100 ms, which may raise. By name, the layouts on which the ranks agree: the one
+        with the fewest sparse dimensions that a rank has, so that dense wins; None for a parameter without a gradient
+        on all ranks. Raises Mismatch on all ranks if they have different parameters."""
         if self._work is not None:
             try:
-                self._session.wait([self._work])
+                while not self._session.wait_until([self._work], time.monotonic() + SLICE_MS / 1000):
+                    self._check(check)
             except Exception:  # not for an interrupt
-                self._session.drop([self._work])
-                self._work = None
+                if not self.is_refuted:
+                    self._session.drop([self._work])
+                    self._work = None
                 raise
             self._session.release([self._work])
             self._work = None

@@ -34,21 +34,21 @@ class Stream:
         self._streams = streams
         self.tag, self.names = tag, list(names)
         self.is_attached = False
-        self._set_label(f"{tag}.copy")
+        self._set_label(f"{tag}.copy", True)
         self.is_exchanged = True  # a backward tells the other ranks that it has reached the stream
         self.steps = 0  # of its optimizers, one more for each optimizer after the first
         self.wraps = 1  # how often its parameters were wrapped
         self.thread = this_thread()  # that used the optimizer last
 
-    def _set_label(self, label):
+    def _set_label(self, label, is_twin):
         self.label, self.number = label, _number(label)
-        self.is_twin = label != self.tag  # another stream has the same names
+        self.is_twin = is_twin  # another stream has the same names
 
     def attach(self):
         """The optimizer is used: from now on the stream counts among those of its process set, on all ranks alike."""
         if not self.is_attached:
             self.is_attached = True
-            self._set_label(self._streams.add(self))
+            self._set_label(*self._streams.add(self))
 
     def add_names(self, names):
         """The optimizer has got parameters of these names."""
@@ -80,16 +80,27 @@ class _Streams:
         self.recent = []  # the last MAX_STREAMS streams
         self.version = 0
         self._counts = {}  # tag: number of streams
+        self._anew = 0  # how often they were forgotten: the rounds of later ones are others
 
     def add(self, stream):
-        """Returns the label of the stream."""
+        """Returns the label of the stream, and whether another one has its tag."""
         count = self._counts.get(stream.tag, 0)
         self._counts[stream.tag] = count + 1
         self.recent.append(stream)
         if len(self.recent) > MAX_STREAMS:
             self._forget(self.recent.pop(0))
         self.add_names(stream.tag, stream.names)
-        return stream.tag if count == 0 else f"{stream.tag}.{count}"
+        label = stream.tag if count == 0 else f"{stream.tag}.{count}"
+        return f"{label}.anew{self._anew}" if self._anew else label, count > 0
+
+    def start_anew(self):
+        """Forgets all streams. Those that are used again are added again, in the order of use."""
+        for stream in self.recent:
+            stream.is_attached = False
+        for each in (self.names, self.recent, self._counts):
+            each.clear()
+        self.version += 1
+        self._anew += 1
 
     def add_names(self, tag, names):
         for name in names:
@@ -138,6 +149,15 @@ def stream_of(session, number, names, params):
         for param in params:
             _joined[param] = stream
         return stream
+
+
+def start_anew(session, number):
+    """The ranks of a process set have found that their optimizers differ: their streams count from here, on all ranks
+    alike. Optimizers that are used again are added again."""
+    with _lock:
+        streams = _world if number == 0 else _sets.get(session, {}).get(number)
+        if streams is not None:
+            streams.start_anew()
 
 
 def _number(label):
