@@ -109,6 +109,25 @@ def test_a_sampler_deals_all_samples_and_what_is_left_to_fewer_ranks(samplers, c
             assert not one.processed_indices
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_sampler_has_horovods_later_form_too(samplers, shuffle):
+    """Whose state is the number of samples that all ranks have processed."""
+    ranks = samplers(3, 20, shuffle=shuffle, seed=5)
+    for batch in range(2):
+        for one in ranks:
+            assert one.processed_num == batch * 6
+            one.record_batch(batch, 2)
+    state = {name: value for name, value in ranks[0].state_dict().items() if name != "processed_indices"}
+    assert state == {"epoch": 0, "processed_num": 12}
+    processed = set().union(*(one.processed_indices for one in ranks))
+    for one in samplers(2, 20, shuffle=shuffle, seed=5):
+        one.load_state_dict(state)
+        assert one.processed_indices == processed and one.processed_num == 12 and len(one) == 4
+        assert not set(one) & processed
+        one.set_epoch(1)
+        assert one.processed_num == 0 and len(one) == 10
+
+
 def test_a_sampler_is_saved_and_refuses_batches_that_do_not_exist(samplers):
     one, other = samplers(2, 10)
     one.record_indices([7, 8])
@@ -117,6 +136,10 @@ def test_a_sampler_is_saved_and_refuses_batches_that_do_not_exist(samplers):
     other.load_state_dict(one.state_dict())
     assert other.state_dict() == one.state_dict() and other.processed_indices is not one.processed_indices
     assert len(other) == -(-(10 - len(one.processed_indices)) // 2) and not set(other) & one.processed_indices
+    state = one.state_dict()
+    del state["processed_num"]
+    other.load_state_dict(state)  # of a version without the number
+    assert other.processed_indices == one.processed_indices
     for batch in ((-1, 2), (0, 0)):
         with pytest.raises(ValueError, match=f"batch {batch[0]} of {batch[1]}"):
             one.get_indices(*batch)
