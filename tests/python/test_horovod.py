@@ -54,6 +54,11 @@ def test_all_71_spellings_of_flags_are_known():
     assert len(COMMAND_LINES) == 71 and {spelled(words) for words in COMMAND_LINES} == set(flags.spellings())
 
 
+def test_the_help_says_what_each_flag_does():
+    effects = {name for _, name, _ in [*flags.VALUES, *flags.FOR_OTHER_HOSTS]}
+    assert effects == set(flags.HELP) and all(action.help for action in flags.make_parser()._actions)
+
+
 @pytest.mark.parametrize("words", COMMAND_LINES, ids=map(spelled, COMMAND_LINES))
 def test_a_flag_has_an_effect_or_is_told(words, tmp_path):
     """The command of horo run, the variables and what is told differ from those without the flag, or it is refused."""
@@ -299,6 +304,43 @@ def test_helpers_of_horovod_common_are_there():
     assert "HOROVOD_A" not in os.environ
     error = exceptions.HorovodVersionMismatchError("torch", "1", "2")
     assert isinstance(error, ImportError) and (error.name, error.installed_version) == ("torch", "2")
+
+
+def test_helpers_of_the_launcher_are_there():
+    """The modules of horovod.runner that other programs import."""
+    import threading
+
+    from horovod.runner.common.util import hosts, secret, timeout
+    from horovod.runner.util import network, threads
+
+    found = hosts.parse_hosts("a:2, b:1,c:3")
+    assert [(host.hostname, host.slots) for host in found] == [("a", 2), ("b", 1), ("c", 3)]
+    assert hosts.parse_hosts_and_slots("a:2,b:1") == (["a", "b"], {"a": 2, "b": 1})
+    places = [place.to_response_string() for place in hosts.get_host_assignments(found, 2, 5)]
+    assert places == ["0,5,0,2,0,3", "1,5,1,2,0,2", "2,5,0,1,1,3", "3,5,0,2,2,3", "4,5,1,2,1,2"]
+    with pytest.raises(ValueError, match=r"more processes \(7\) than there are available slots \(6\)"):
+        hosts.get_host_assignments(found, 7)
+    key = secret.make_secret_key()
+    assert secret.check_digest(key, b"a", secret.compute_digest(key, b"a")) and len(key) == 32
+    assert not secret.check_digest(key, b"b", secret.compute_digest(key, b"a"))
+    limit = timeout.Timeout(-1, "cannot {activity}.")
+    with pytest.raises(timeout.TimeoutException, match="^cannot start. Timeout after -1 seconds.$"):
+        limit.check_time_out_for("start")
+    assert limit.timed_out() and timeout.Timeout(60, "").remaining() > 30
+    assert threads.execute_function_multithreaded(pow, [[2, 3], [3, 2]]) == {0: 8, 1: 9}
+    seen, event = [], threading.Event()
+    waiting = threads.on_event(event, seen.append, (1,))
+    event.set()
+    waiting.join(60)
+    threads.in_thread(seen.append, (2,)).join(60)
+    assert seen == [1, 2] and network.filter_local_addresses(["localhost"]) == []
+    assert "127.0.0.1" in network.get_local_host_addresses() and network.resolve_host_address("no.such.invalid") is None
+
+
+@pytest.mark.parametrize("name", ["http.http_server", "elastic.driver", "gloo_run", "common.service.driver_service"])
+def test_a_part_of_the_launcher_that_horo_does_not_have_says_what_is_there(name):
+    with pytest.raises(ImportError, match="horovod.runner.* is not part of horo, .*horovodrun"):
+        importlib.import_module(f"horovod.runner.{name}")
 
 
 def test_the_log_level_of_horovod_counts_where_horos_is_not_set():

@@ -64,6 +64,32 @@ WITHOUT_EFFECT = [
     (["--jsrun"], "use_jsrun", bool),
 ]
 
+# What -h says; of the flags in WITHOUT_EFFECT it says that they have none.
+HELP = {
+    "num_proc": "number of ranks; without it as many as the hosts have slots",
+    "start_timeout": "seconds in which all ranks have to start",
+    "output_filename": "folder for the output of each rank: rank.N.out and rank.N.err",
+    "verbose": "print how the ranks are started",
+    "config_file": "YAML file with values of flags; those of the command line take precedence",
+    "hosts": "hosts and their slots, as in node1:4,node2:4; started by ssh",
+    "hostfile": "file with a line for each host, as in: node1 slots=4",
+    "host_discovery_script": "refused: no host joins a job in this version",
+    "min_num_proc": "least number of ranks; the job is elastic, and goes on when ranks are lost",
+    "max_num_proc": "greatest number of ranks of an elastic job; no ranks join in this version",
+    "elastic_timeout": "seconds for which an elastic job with too few ranks is kept",
+    "reset_limit": "how many changes of ranks elastic.run goes on after",
+    "fusion_threshold_mb": "greatest size of a bucket, in MiB (HORO_BUCKET_BYTES)",
+    "timeline_filename": "write a timeline of each rank; horo timeline merge joins them",
+    "timeline_mark_cycles": "no effect: horo has no cycles",
+    "no_stall_check": "no warnings about tensors that a rank has not submitted",
+    "stall_check_warning_time_seconds": "seconds until such a warning",
+    "stall_check_shutdown_time_seconds": "seconds after which such a tensor fails; 0: never",
+    "gloo_timeout_seconds": "limit for one collective (HORO_DEADLINE_MS)",
+    "log_level": "least severity of what horo logs",
+    "ssh_port": "port of ssh on the other hosts",
+    "ssh_identity_file": "private key for ssh",
+}
+NO_EFFECT = "accepted, no effect"
 ALL = [*VALUES, *FOR_OTHER_HOSTS, *WITHOUT_EFFECT]
 QUERIES = ["-v", "--version", "-cb", "--check-build"]
 LOG_LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]
@@ -106,14 +132,18 @@ def make_parser():
 def _add(group, words, name, kind):
     positive = [word for word in words if not word.startswith("no ")]
     negative = [word.removeprefix("no ") for word in words if word.startswith("no ")]
+    text = HELP.get(name, NO_EFFECT)
     if negative:
-        group.add_argument(*negative, dest=name, action="store_const", const=False)
+        of = f"the contrary of {positive[0]}" if positive else text
+        group.add_argument(*negative, dest=name, action="store_const", const=False, help=of)
     if not positive:
         return
     if kind is bool:
-        group.add_argument(*positive, dest=name, action="store_const", const=True)
+        group.add_argument(*positive, dest=name, action="store_const", const=True, help=text)
     elif isinstance(kind, tuple):
-        group.add_argument(*positive, dest=name, type=kind[0], nargs=len(kind), metavar=name.upper())
+        group.add_argument(*positive, dest=name, type=kind[0], nargs=len(kind), metavar=name.upper(), help=text)
     else:
         choices = LOG_LEVELS if name == "log_level" else None
-        group.add_argument(*positive, dest=name, type=kind, choices=choices, metavar=name.upper())
+        if choices is not None:
+            text += f": {', '.join(choices)}"
+        group.add_argument(*positive, dest=name, type=kind, choices=choices, metavar=name.upper(), help=text)
