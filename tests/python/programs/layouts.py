@@ -59,11 +59,11 @@ class InterruptedOnce:
     def __getattr__(self, name):
         return getattr(self._session, name)
 
-    def wait(self, works):
+    def wait_until(self, works, until):
         self.waits += 1
         if self.waits == 1:
             raise KeyboardInterrupt
-        self._session.wait(works)
+        return self._session.wait_until(works, until)
 
 
 def an_interrupted_wait_may_be_repeated():
@@ -73,7 +73,7 @@ def an_interrupted_wait_may_be_repeated():
         exchange.wait()
     except KeyboardInterrupt:
         assert exchange.wait() == exchange.wait() == {"w": 1}
-    assert session.waits == 2
+    assert session.waits >= 2
 
 
 def gradient(rank, kind):

@@ -164,7 +164,7 @@ def a_parameter_that_one_rank_lacks_is_named():
     mine = hvd.rank()
     params = params_of("everywhere", f"extra of {mine}")
     optimizer = distributed(params)
-    with raises(hvd.Mismatch, f"Rank {mine} has everywhere, extra of {mine}", "expected the same names on all ranks"):
+    with raises(hvd.Mismatch, *(f"extra of {rank} is in no optimizer of rank {1 - rank}" for rank in (0, 1))):
         sum(param.sum() for param in params.values()).backward()
     del optimizer
     params = params_of("later")
