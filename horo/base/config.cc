@@ -1,23 +1,19 @@
 // Checks that involve several settings, which the table of settings cannot express, and the reading of the job key.
 #include "horo/base/config.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <set>
 #include <stdexcept>
 #include <string_view>
 
-#include "horo/base/ancestor_key.h"
 #include "horo/base/horovod_variables.h"
+#include "horo/base/key_file.h"
 #include "horo/base/log.h"
 #include "horo/base/mutex.h"
 #include "horo/base/run_place.h"
@@ -26,11 +22,6 @@
 
 namespace horo {
 namespace {
-
-// Python's subprocess and multiprocessing close all descriptors in a new process, and keep its variables.
-constexpr const char* kNotInherited =
-    ". A process that a rank has started inherits this variable and mostly not the descriptor: it is not a rank, and "
-    "must not call init. In Python put horo.init() and the training under if __name__ == \"__main__\":";
 
 std::string number_text(int number) {
   return std::to_string(number);
@@ -85,61 +76,6 @@ void check_addr(const Config& config) {
   }
 }
 
-// Reads at an offset and never moves the descriptor: a second session of this process reads the same key again.
-// One more byte than a key has shows that there are more. Less than 0: an error, in errno.
-ssize_t read_start(int fd, std::array<std::byte, kKeyBytes + 1>& bytes) {
-  ssize_t got = 0;
-  do {
-    got = ::pread(fd, bytes.data(), bytes.size(), 0);
-  } while (got < 0 && errno == EINTR);
-  return got;
-}
-
-JobKey key_from_descriptor(int fd, const std::string& variable, const std::string& value) {
-  std::array<std::byte, kKeyBytes + 1> bytes{};
-  const ssize_t got = read_start(fd, bytes);
-  const std::string hint = variable == "HORO_KEY_FD" ? kNotInherited : "";
-  if (got < 0) {
-    const std::string error = std::strerror(errno);
-    refuse_setting(variable, value, "32 readable bytes, but reading failed: " + error + hint);
-  }
-  if (got != static_cast<ssize_t>(kKeyBytes)) {
-    const std::string found = got > static_cast<ssize_t>(kKeyBytes) ? "more" : std::to_string(got);
-    refuse_setting(variable, value, "exactly 32 bytes, found " + found + hint);
-  }
-  JobKey key{};
-  std::copy_n(bytes.begin(), key.size(), key.begin());
-  return key;
-}
-
-// Closes its descriptor.
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-JobKey key_from_file(const char* path) {
-  const std::string variable = "HORO_KEY_FILE";
-  const File file(::open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file.fd() < 0)
-    refuse_setting(variable, path, std::string("a file with the job key, but: ") + std::strerror(errno));
-  struct stat status {};
-  if (::fstat(file.fd(), &status) != 0 || !S_ISREG(status.st_mode)) refuse_setting(variable, path, "a regular file");
-  if ((status.st_mode & 07777) != 0600)
-    refuse_setting(variable, path, "a file of mode 0600: only its owner may read it");
-  if (status.st_uid != ::geteuid()) refuse_setting(variable, path, "a file that belongs to this user");
-  return key_from_descriptor(file.fd(), variable, path);
-}
-
 void read_key(const Lookup& get, Config& config) {
   const char* descriptor = get("HORO_KEY_FD");
   const char* path = get("HORO_KEY_FILE");
@@ -147,11 +83,7 @@ void read_key(const Lookup& get, Config& config) {
     throw std::invalid_argument("HORO_KEY_FD and HORO_KEY_FILE are both set: expected one of them");
   }
   if (path != nullptr) config.key = key_from_file(path);
-  if (descriptor == nullptr) return;
-  const int own = std::atoi(descriptor);
-  std::array<std::byte, kKeyBytes + 1> bytes{};
-  const File inherited(read_start(own, bytes) == static_cast<ssize_t>(kKeyBytes) ? -1 : open_key_of_ancestor(own));
-  config.key = key_from_descriptor(inherited.fd() < 0 ? own : inherited.fd(), "HORO_KEY_FD", descriptor);
+  if (descriptor != nullptr) config.key = key_from_inherited(descriptor);
 }
 
 // Warnings that this process has already logged.

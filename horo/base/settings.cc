@@ -74,7 +74,9 @@ constexpr Setting kSettings[] = {
     {.name = "HORO_KEY_FILE",
      .group = kWorld,
      .default_is = "none",
-     .meaning = "file of mode 0600 that holds the job key of 32 bytes, instead of HORO_KEY_FD"},
+     .meaning =
+         "file that holds the job key of 32 bytes, instead of HORO_KEY_FD: one of this user that is private (mode "
+         "0600 or 0400), or one of root (0640, or a container's secret)"},
     {.name = "HORO_INCARNATION",
      .group = kWorld,
      .field = &Config::incarnation,

@@ -14,6 +14,7 @@
 
 #include "horo/base/forked.h"
 #include "horo/base/json_text.h"
+#include "horo/base/output_file.h"
 #include "horo/base/say.h"
 
 namespace horo {
@@ -55,8 +56,12 @@ int open_alone(const std::string& path) {
   const auto refuse = [&](const char* why) {
     throw std::invalid_argument(say("timeline: cannot write ", path, ": ", why));
   };
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) refuse(std::strerror(errno));
+  int fd = -1;
+  try {
+    fd = open_output_file(AT_FDCWD, path, 0666);
+  } catch (const std::exception& error) {
+    refuse(error.what());
+  }
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(fd);
     refuse("another timeline is being written to it");

@@ -22,6 +22,7 @@
 
 #include "horo/base/forked.h"
 #include "horo/base/say.h"
+#include "ring/os/any_address.h"
 
 namespace horo {
 namespace {
@@ -78,6 +79,11 @@ std::vector<Address> resolve(const std::string& host_port, const std::string& se
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
   std::vector<Address> found;
   for (const addrinfo* one = list; one != nullptr; one = one->ai_next) {
+    if (is_any_address(*one->ai_addr)) {
+      throw std::invalid_argument(say(setting, "=", host_port, ": ", host, " stands for all interfaces of a host, and ",
+                                      "other hosts cannot connect to it. Expected the address of one interface (ip ",
+                                      "addr), or 127.0.0.1 for one host alone"));
+    }
     Address address;
     std::memcpy(&address.storage, one->ai_addr, one->ai_addrlen);
     address.length = one->ai_addrlen;

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "horo/base/ancestor_key.h"
+#include "horo/base/key_file.h"
 #include "tests/base/refusal.h"
 
 namespace horo {
@@ -197,10 +198,54 @@ TEST_F(KeyTest, AFileOfMode0600IsRead) {
 }
 
 TEST_F(KeyTest, AFileThatOthersMayReadIsRefused) {
-  for (const mode_t mode : {0640, 0604, 0644, 0700}) {
+  for (const mode_t mode : {0604, 0644, 0620, 0602}) {
     write_file(kKeyBytes, mode);
-    EXPECT_THAT(config_refusal({{"HORO_KEY_FILE", path_}}), AllOf(HasSubstr("HORO_KEY_FILE"), HasSubstr("mode 0600")));
+    EXPECT_THAT(config_refusal({{"HORO_KEY_FILE", path_}}), AllOf(HasSubstr("HORO_KEY_FILE"), HasSubstr("chmod 6")));
   }
+}
+
+TEST(KeyFile, IsSafeWhereNoOtherUserMayWriteItOrReadItButByTheWillOfRoot) {
+  constexpr uid_t kUser = 1000, kOther = 1001;
+  struct Case {
+    mode_t mode;
+    uid_t owner;
+    bool is_read_only, is_safe;
+  };
+  for (const Case& one : {
+           Case{0600, kUser, false, true},
+           Case{0400, kUser, false, true},
+           Case{0700, kUser, false, true},
+           Case{0640, kUser, false, false},
+           Case{0440, kUser, true, false},
+           Case{0444, kUser, true, false},
+           Case{0604, kUser, false, false},
+           Case{0600, kOther, false, false},
+           Case{0444, kOther, true, false},
+           Case{0400, 0, false, true},
+           Case{0440, 0, false, true},
+           Case{0640, 0, false, true},
+           Case{0660, 0, false, false},
+           Case{0644, 0, false, false},
+           Case{0444, 0, false, false},
+           Case{0444, 0, true, true},
+           Case{0644, 0, true, true},
+           Case{0646, 0, true, false},
+       }) {
+    const KeyFileFacts facts{S_IFREG | one.mode, one.owner, kUser, one.is_read_only};
+    EXPECT_EQ(key_file_fault(facts).empty(), one.is_safe)
+        << std::oct << one.mode << " of " << std::dec << one.owner << ": " << key_file_fault(facts);
+  }
+  EXPECT_EQ(key_file_fault({S_IFDIR | 0700, kUser, kUser, false}), "a regular file");
+}
+
+// As the volumes of Kubernetes are: key -> ..data/key, ..data -> ..2026_11_26.
+TEST_F(KeyTest, ASecretBehindLinksIsRead) {
+  write_file(kKeyBytes, 0400);
+  std::filesystem::create_directory(folder_ / "..1");
+  std::filesystem::rename(path_, folder_ / "..1" / "secret");
+  std::filesystem::create_directory_symlink("..1", folder_ / "..data");
+  std::filesystem::create_symlink("..data/secret", folder_ / "secret");
+  EXPECT_TRUE(parse({{"HORO_KEY_FILE", (folder_ / "secret").string()}}).key.has_value());
 }
 
 TEST_F(KeyTest, WhatIsNoRegularFileIsRefused) {

@@ -46,6 +46,11 @@ def missing_folder(run):
     return refused(run, ["-n", "2", "--cwd", "/no/such/folder", "true"])
 
 
+@by_command(SECTION, "An address of all interfaces", where=REFUSED, do="The address of one: `ip addr`")
+def any_address(run):
+    return refused(run, ["-n", "1", "--addr", "0.0.0.0:29400", "true"])
+
+
 @by_command(SECTION, "Several hosts and no key", where=REFUSED, do="Make a key once and copy it to every host")
 def hosts_without_a_key(run):
     return refused(run, ["-n", "1", "--nnodes", "2", "--node-rank", "0", "--addr", "127.0.0.1:4000", "true"])

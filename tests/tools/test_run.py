@@ -244,6 +244,12 @@ def test_a_wrong_list_of_hosts_is_refused_by_name(tmp_path):
     for words, text in (
         (["-H", "localhost:1,-oProxyCommand=x:1"], '"-oProxyCommand=x:1": expected HOST:SLOTS'),
         (["-H", "localhost:1,a;b:1"], '"a;b:1": expected HOST:SLOTS'),
+        (
+            ["-H", "localhost:1,0.0.0.0:1"],
+            '"0.0.0.0:1": expected a host, not the address that stands for all interfaces',
+        ),
+        (["-H", "localhost:1,[::]:1"], '"[::]:1": expected a host, not the address that stands for all interfaces'),
+        (["-n", "2", "--addr", "0.0.0.0:4000"], "--addr=0.0.0.0:4000: 0.0.0.0 stands for all interfaces of a host"),
         (["-H", "localhost:1,a@-b"], '"a@-b": expected HOST:SLOTS'),
         (["-H", f"localhost:1,{far}:0"], "a number of slots from 1 to 1024"),
         (["-H", f"localhost:1,{far}:x"], "a number of slots from 1 to 1024"),

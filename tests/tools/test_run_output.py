@@ -1,5 +1,6 @@
 """horo run: the ranks' output is complete, prefixed with their number, and optionally stored in files."""
 
+import os
 import re
 import signal
 import subprocess
@@ -74,10 +75,45 @@ def test_an_invalid_folder_for_files_is_refused():
 
 
 def test_a_full_disk_costs_the_file_and_not_the_job(tmp_path):
-    (tmp_path / "rank.0.out").symlink_to("/dev/full")
-    done = run(1, "print('hello'); print('again')", options=["--output-dir", tmp_path])
-    assert done.returncode == 0 and "[0] hello\n" in done.stdout and "[0] again\n" in done.stdout
-    assert "incomplete: No space left on device" in done.stdout
+    words = command(1, "print('x' * 3000, flush=True); print('again')", ["--output-dir", str(tmp_path)])
+    limited = ["bash", "-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "bash", *words]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0 and "[0] xxx" in done.stdout and "[0] again\n" in done.stdout, done.stderr
+    assert "incomplete: File too large" in done.stdout
+
+
+def link(folder):
+    (folder / "rank.0.out").symlink_to("../precious")
+
+
+def hard_link(folder):
+    (folder / "rank.0.out").hardlink_to(folder.parent / "precious")
+
+
+def pipe(folder):
+    os.mkfifo(folder / "rank.0.out")
+
+
+@pytest.mark.parametrize(
+    "planted, why",
+    [(link, "is a link, which is not followed"), (hard_link, "several names"), (pipe, "neither a regular")],
+)
+def test_what_another_user_may_have_planted_is_not_written(tmp_path, planted, why):
+    (tmp_path / "precious").write_text("precious")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    planted(folder)
+    done = run(1, "print('hello')", options=["--output-dir", folder])
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 1 and why in said and f"--output-dir: {folder}/rank.0.out: " in said
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_folder_of_files_may_be_a_link_of_this_user(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert run(1, "print('hello')", options=["--output-dir", tmp_path / "link"]).returncode == 0
+    assert (tmp_path / "real" / "rank.0.out").read_text() == "hello\n"
 
 
 def test_a_reader_that_closes_its_pipe_ends_the_job():

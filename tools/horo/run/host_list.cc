@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "ring/os/any_address.h"
 #include "ring/os/socket.h"
 
 namespace horo::tools {
@@ -72,6 +73,11 @@ int slots_in(std::string_view text, const std::string& option, std::string_view 
   refuse_part(option, part, "a number of slots from 1 to 1024");
 }
 
+void check_any_address(std::string_view name, const std::string& option, std::string_view part) {
+  if (!is_any_address(std::string(name.substr(name.find('@') + 1)))) return;
+  refuse_part(option, part, "a host, not the address that stands for all interfaces of one: this host is localhost");
+}
+
 void add(std::string name, int slots, std::vector<HostSlots>& hosts) {
   const bool is_here = is_this_host(name);
   const auto known = std::find_if(hosts.begin(), hosts.end(),
@@ -103,6 +109,7 @@ void add_part(std::string_view part, const std::string& option, std::vector<Host
                   "HOST:SLOTS, where HOST has letters, digits and \"._-\" and does not begin with - or .");
     }
   }
+  check_any_address(name, option, part);
   add(std::string(name), slots.empty() ? 1 : slots_in(slots.substr(1), option, part), hosts);
 }
 

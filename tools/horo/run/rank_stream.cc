@@ -8,6 +8,9 @@
 #include <cstring>
 #include <system_error>
 
+#include "horo/base/output_file.h"
+#include "tools/horo/run/child.h"
+
 namespace horo::tools {
 
 RankStream::RankStream(struct ev_loop* loop, Descriptor from, Destinations ways)
@@ -80,10 +83,15 @@ void RankStream::write_file(std::string_view bytes) {
 }
 
 Descriptor make_rank_file(const std::string& folder, int rank, const char* ending) {
-  const std::string path = folder + "/rank." + std::to_string(rank) + ending;
-  Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd.is_open()) throw std::system_error(errno, std::generic_category(), "--output-dir: " + path);
-  return fd;
+  const std::string name = "rank." + std::to_string(rank) + ending;
+  try {
+    const Descriptor opened(open_output_folder(folder));
+    Descriptor file(open_output_file(opened.get(), name, 0644));
+    if (::ftruncate(file.get(), 0) != 0 && errno != EINVAL) throw std::system_error(errno, std::generic_category());
+    return file;
+  } catch (const std::exception& error) {
+    throw StartFailed(1, "--output-dir: " + folder + "/" + name + ": " + error.what());
+  }
 }
 
 }  // namespace horo::tools

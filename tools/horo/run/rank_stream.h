@@ -42,7 +42,8 @@ class RankStream {
   OutputTail tail_;
 };
 
-// Creates rank.N.out or rank.N.err in an existing folder. Throws std::system_error naming the file.
+// Creates or empties rank.N.out or rank.N.err in an existing folder (horo/base/output_file.h). Throws StartFailed,
+// which names the file.
 Descriptor make_rank_file(const std::string& folder, int rank, const char* ending);
 
 }  // namespace horo::tools

@@ -62,6 +62,7 @@ void set_one_host(const RunOptions& options, Launch& launch) {
   if (hosts.size() > 1 || (!hosts.empty() && !hosts.front().is_here)) refuse("--hosts: expected this host alone");
   if (hosts.empty() && !options.ranks) refuse("expected -n RANKS, as in: horo run -n 4 python train.py");
   launch.ranks_by_host = {hosts.empty() ? *options.ranks : hosts.front().slots};
+  if (!options.addr.empty()) resolve(options.addr, "--addr");
 }
 
 void set_ranks_by_host(const RunOptions& options, int nodes, Launch& launch) {
