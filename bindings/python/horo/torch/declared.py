@@ -1,6 +1,7 @@
 """The parameters of one optimizer in the current session: names, hooks, groups, priorities and views."""
 
 import itertools
+import operator
 
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -18,6 +19,8 @@ from horo.torch.gradient_table import version_of
 from horo.torch.groups import Group
 from horo.torch.hooks import Hooks
 from horo.torch.parameter_state import ParameterState
+
+_TRAINED = operator.attrgetter("param.requires_grad")
 
 
 class DeclaredParameters:
@@ -116,7 +119,7 @@ class DeclaredParameters:
 
     def round_number(self, number):
         """The number of a round for the other ranks. It differs if this rank trains other parameters than they do."""
-        trained = [state.param.requires_grad for state in self.states]
+        trained = list(map(_TRAINED, self.states))  # faster than a comprehension: it runs in each round
         if trained != self._trained[0]:
             names = [state.name for state in self.states if state.param.requires_grad]
             self._trained = trained, disagreement.digest(names)
