@@ -86,8 +86,9 @@ void JobMembership::count_from(TimePoint now) {
 void JobMembership::handle(const MemberSent& event) {
   Silence& silence = silences_.of(event.id);
   if (!std::exchange(silence.has_spoken, true) && silence.asked) next_judgement_.reset();
-  if (!is_here(event.id)) return;
-  std::visit([&](const auto& message) { take(event.id, message); }, event.message);
+  if (is_here(event.id)) return std::visit([&](const auto& message) { take(event.id, message); }, event.message);
+  const auto* leave = std::get_if<Leave>(&event.message);
+  if (leave != nullptr && leave->failed && at(event.id).presence == Presence::kLeft) take_back_leave(event.id, *leave);
 }
 
 // The first report that names a member has seen it; the later ones may repeat what the guard has told. A report before
@@ -119,10 +120,30 @@ void JobMembership::take(MemberId id, const Leave& message) {
   at(id).detail = message.reason;
   if (!message.failed)
     return depart(id, Presence::kLeft, name + left_words(message.reason), name_of(id) + " left before the epoch began");
-  at(id).failure = message.failure;
-  at(id).failed = now_;
-  depart(id, Presence::kFailed, name + " failed (" + printable(message.reason) + ")",
-         name_of(id) + " failed: " + message.reason);
+  fail(id, message);
+  depart(id, Presence::kFailed, failed_words(id), name_of(id) + " failed: " + message.reason);
+}
+
+void JobMembership::fail(MemberId id, const Leave& message) {
+  Member& member = at(id);
+  member.detail = message.reason;
+  member.failure = message.failure;
+  member.failed = now_;
+}
+
+// The process of a member that has left ends as a failure (Exits). The others need not freeze for one that has no part
+// in their epoch, unless they are too few without it.
+void JobMembership::take_back_leave(MemberId id, const Leave& message) {
+  fail(id, message);
+  std::erase_if(departures_, [id](const Departure& departure) { return departure.id == id; });
+  at(id).presence = Presence::kFailed;
+  ++changes_;
+  const bool is_of_epoch = std::binary_search(view_.begin(), view_.end(), id);
+  const std::string reason = name_of(id) + " failed: " + message.reason;
+  if (here_ > 0 && is_of_epoch) return depart(id, Presence::kFailed, failed_words(id), reason);
+  if (here_ == 0 || is_enough(here_)) return say(failed_words(id));
+  departures_.push_back({id, true, failed_words(id)});
+  close_epoch(std::nullopt, reason);
 }
 
 // ---- The end of an epoch.
@@ -133,7 +154,7 @@ void JobMembership::depart(MemberId id, Presence how, const std::string& story, 
   at(id).presence = how;
   ++changes_;
   recount();
-  departures_.push_back({how == Presence::kDied || how == Presence::kFailed, story});
+  departures_.push_back({id, how == Presence::kDied || how == Presence::kFailed, story});
   const bool began =
       epoch_ > 0 || silences_.of(id).has_spoken;  // else it may be a program without a session, as the others
   if (how == Presence::kLeft && (at(id).is_installed || at(id).frozen || !began)) return;
@@ -345,7 +366,7 @@ void JobMembership::tell_over() {
   if (view_.size() > 1 && alike_until()) {
     const bool are_all = view_.size() == members_.size();
     return say("all " + std::to_string(view_.size()) + " ranks " + (are_all ? "" : "that were left ") +
-               "failed with the same exception: " + printable(at(view_.front()).failure));
+               "failed in the same way: " + printable(at(view_.front()).failure));
   }
   for (const Departure& departure : departures_) {
     if (departure.is_failure) say(departure.text);

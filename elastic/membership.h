@@ -138,8 +138,8 @@ class JobMembership {
   bool has_silent() const { return has_silent_; }  // a member is silent for too long, whether another one waits or not
   bool is_parked() const { return parked_since_.has_value(); }
   bool is_over() const;  // EndJob was given, or no member is left: each has left, ended or been evicted
-  // The members whose ends decide the job's: of the last epoch, those that neither died nor failed nor were evicted, if
-  // they and those that left before are enough to go on; else all members of the last epoch.
+  // The members whose ends decide the job's: those that left in good order, and those of the last epoch that are here,
+  // if they are enough to go on; else all members.
   std::vector<MemberId> judged_members() const;
   bool is_evicted(MemberId id) const { return at(id).presence == Presence::kEvicted; }
   bool is_out(MemberId id) const { return !is_here(id); }
@@ -166,6 +166,7 @@ class JobMembership {
   };
   // A member that is out since the last decision, for the story.
   struct Departure {
+    MemberId id = 0;
     bool is_failure = false;  // told at the end of the job, if no decision has told it
     std::string text;
   };
@@ -182,6 +183,8 @@ class JobMembership {
   void take(MemberId id, const Installed& message);
   void take(MemberId id, const Leave& message);
   void take(MemberId, const Report&) {}
+  void fail(MemberId id, const Leave& message);
+  void take_back_leave(MemberId id, const Leave& message);
 
   std::vector<MembershipAction> conclude();
   void depart(MemberId id, Presence how, const std::string& story, const std::string& reason);
@@ -222,6 +225,7 @@ class JobMembership {
   std::uint32_t host_of(MemberId id) const { return config_.hosts.empty() ? 0 : config_.hosts.at(id); }
   std::string name_of(MemberId id) const;                    // "rank 1 (member 2)"
   static std::string left_words(const std::string& reason);  // " left (drained)"
+  std::string failed_words(MemberId id) const;               // "rank 2 failed (exit code 3)"
   std::string departures_text() const;  // "rank 1 died (signal 9 (SIGKILL)), rank 2 left; "; or empty
   std::string left_text(const std::vector<MemberId>& left) const;
   void send(MemberId id, std::shared_ptr<const GuardMessage> message);

@@ -2,6 +2,7 @@
 // members that may have lost what they were sent; and what it does about silent members.
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "elastic/membership.h"
 #include "elastic/texts.h"
@@ -39,7 +40,7 @@ void JobMembership::restore_departure(MemberId id) {
   const Member& member = at(id);
   const auto depart = [&](const char* verb, const std::string& story, const std::string& reason) {
     const bool is_failure = member.presence == Presence::kDied || member.presence == Presence::kFailed;
-    departures_.push_back({is_failure, "rank " + std::to_string(id) + verb + story});
+    departures_.push_back({id, is_failure, "rank " + std::to_string(id) + verb + story});
     if (!closing_ && !reason.empty()) closing_ = Closing{id, name_of(id) + reason, false, std::nullopt};
   };
   switch (member.presence) {
@@ -154,15 +155,20 @@ void JobMembership::handle(const MemberDrained& event) {
       (leaving.size() == 1 ? " leaves after its round" : " leave after their round"));
 }
 
+std::string JobMembership::failed_words(MemberId id) const {
+  return "rank " + std::to_string(id) + " failed (" + printable(at(id).detail) + ")";
+}
+
 std::string JobMembership::left_words(const std::string& reason) {
   return reason.empty() ? " left" : " left (" + printable(reason) + ")";
 }
 
 std::vector<MemberId> JobMembership::judged_members() const {
-  std::vector<MemberId> judged;
-  std::copy_if(view_.begin(), view_.end(), std::back_inserter(judged),
-               [&](MemberId id) { return is_here(id) || at(id).presence == Presence::kLeft; });
-  return is_enough(here_) ? judged : view_;
+  std::vector<MemberId> judged(members_.size());
+  std::iota(judged.begin(), judged.end(), MemberId{0});
+  if (!is_enough(here_)) return judged;
+  std::erase_if(judged, [&](MemberId id) { return !is_here(id) && at(id).presence != Presence::kLeft; });
+  return judged;
 }
 
 std::optional<TimePoint> JobMembership::next_deadline() const {

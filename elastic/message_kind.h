@@ -20,4 +20,7 @@ enum class MessageKind : std::uint8_t {
   kMissed
 };
 
+// How a member leaves.
+inline constexpr std::uint8_t kLeaveDone = 0, kLeaveFailed = 1, kLeaveWithProcess = 2;
+
 }  // namespace horo

@@ -90,7 +90,7 @@ std::vector<std::byte> encode_one(const Installed& message) {
 
 std::vector<std::byte> encode_one(const Leave& message) {
   ByteWriter out = begin(MessageKind::kLeave);
-  out.u8(message.failed ? 1 : 0);
+  out.u8(message.failed ? kLeaveFailed : message.with_process ? kLeaveWithProcess : kLeaveDone);
   out.text(cut_text(message.reason));
   out.text(cut_text(message.failure));
   return finish(std::move(out));

@@ -20,7 +20,7 @@ using MemberId = std::uint32_t;
 
 inline constexpr std::size_t kMaxMemberText = 2'048;        // bytes; longer texts are cut
 inline constexpr std::size_t kMaxMemberMessage = 32 << 20;  // bytes of an encoded message
-inline constexpr std::uint8_t kMemberMessageVersion = 4;
+inline constexpr std::uint8_t kMemberMessageVersion = 5;
 inline constexpr std::size_t kMaxMembers = 8'192;
 inline constexpr std::size_t kMaxLanes = 1'024;             // of one member
 inline constexpr std::size_t kMaxLanesOfAll = 1'024 << 10;  // in a View or a Settle
@@ -62,12 +62,14 @@ struct Installed {
   bool operator==(const Installed&) const = default;
 };
 // The member takes part no more: its script has ended, or failed with this text. Its process ends soon. The reason of a
-// script that knew of its notice is kDrained.
+// script that knew of its notice is kDrained. A member that leaves with its process has not said that its part is done:
+// the exit code tells that (Exits).
 inline constexpr const char* kDrained = "drained";
 struct Leave {
   bool failed = false;
   std::string reason;
-  std::string failure = {};  // its kind and place, equal on members that fail alike; empty: not known
+  std::string failure = {};   // its kind and place, equal on members that fail alike; empty: not known
+  bool with_process = false;  // never with `failed`
   bool operator==(const Leave&) const = default;
 };
 // The answer to Ask. The numbers are sums over all epochs of the member's session.

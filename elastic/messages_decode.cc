@@ -93,7 +93,10 @@ Frozen read_frozen(ByteReader& in) {
 
 Leave read_leave(ByteReader& in) {
   Leave message;
-  message.failed = read_flag(in);
+  const std::uint8_t how = in.u8();
+  if (how > kLeaveWithProcess) throw ProtocolError("a member leaves in the way " + std::to_string(how));
+  message.failed = how == kLeaveFailed;
+  message.with_process = how == kLeaveWithProcess;
   message.reason = in.text(kMaxMemberText);
   message.failure = in.text(kMaxMemberText);
   return message;

@@ -84,7 +84,7 @@ Session::Session(const Config& config, const FirstLinks& first, Reconnect reconn
 // A forked child leaks its copies: their destructors might wait for locks or threads that exist in the parent only.
 Session::~Session() {
   if (is_here()) {
-    shutdown();
+    shutdown(true);
     return;
   }
   [[maybe_unused]] const Engine* engine = engine_.release();
@@ -355,9 +355,9 @@ std::optional<TimePoint> Session::notice() const {
   return engine_->notice();
 }
 
-void Session::shutdown() {
+void Session::shutdown(bool with_process) {
   check_process();
-  engine_->leave();
+  engine_->leave(with_process);
   try {
     timeline_->stop();
   } catch (const std::exception& error) {

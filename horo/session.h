@@ -152,8 +152,9 @@ class Session {
   // leave (shutdown()) where it loses nothing, as at the end of a step. Nothing: it has no notice. Never blocks.
   std::optional<TimePoint> notice() const;
   // Leaves the world in good order; works in flight fail with ShutDown. Blocks at most one second. Further calls only
-  // wait until the first one returns.
-  void shutdown();
+  // wait until the first one returns. with_process: the process is about to end, as in the destructor. Then this rank
+  // of an elastic job counts as lost if the process ends with a failure; without it, the rank has done its part.
+  void shutdown(bool with_process = false);
 
   const Counters& counters() const;
   // The time at which each tensor of the last step was ready: on rank 0 for all ranks, on other ranks for this rank

@@ -21,12 +21,12 @@ struct horo_session {
   // One of several concurrent threads shuts down, and the others wait for it. (std::call_once uses thread-local
   // variables of the C++ library; a library that uses those cannot be loaded late, when the loader has little room left
   // for them.)
-  void shut_down() {
+  void shut_down(bool with_process) {
     {
       std::unique_lock lock(mutex);
       if (std::exchange(is_shutting_down, true)) return changed.wait(lock, [this] { return is_shut_down; });
     }
-    session.shutdown();
+    session.shutdown(with_process);
     const std::lock_guard lock(mutex);
     is_shut_down = true;
     changed.notify_all();

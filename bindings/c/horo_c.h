@@ -243,13 +243,13 @@ typedef int32_t (*horo_exchange)(void* user, horo_exchange_call* call);
  * hosts need HORO_KEY_FILE. */
 HORO_API horo_session* horo_init_exchange(const char* const* settings, size_t count, horo_exchange exchange,
                                           void* user);
-/* Leaves the job in good order: unfinished works fail with HORO_SHUT_DOWN. Blocks for at most a second. May be called
- * repeatedly and by several threads; all calls return when the shutdown is complete. */
+/* Leave the job in good order: works fail with HORO_SHUT_DOWN. Block for up to a second; callable again, by any thread.
+ * After the last two a rank of an elastic job counts as lost if its exit code is not 0. horo_free also frees works. */
 HORO_API int32_t horo_shutdown(horo_session* session);
-/* Shuts the session down, unless that was done before, and frees it with all its works. */
+HORO_API int32_t horo_shutdown_at_exit(horo_session* session);
 HORO_API void horo_free(horo_session* session);
-/* Ends the job on all ranks: all works fail with HORO_PEER_LOST, the number of this rank and the reason within a
- * second. horo_fail also tells the kind and place of the failure: an elastic job ends if all ranks fail alike. */
+/* Ends the job on all ranks: their works fail with HORO_PEER_LOST, the number of this rank and the reason in a second.
+ * horo_fail also tells the kind and place of the failure: an elastic job ends if all ranks fail alike. */
 HORO_API int32_t horo_abort(horo_session* session, const char* reason);
 HORO_API int32_t horo_fail(horo_session* session, const char* reason, const char* failure);
 HORO_API int32_t horo_get_topology(const horo_session* session, horo_topology* topology);

@@ -110,7 +110,14 @@ horo_session* horo_init_exchange(const char* const* settings, size_t count, horo
 
 int32_t horo_shutdown(horo_session* session) {
   return guarded([&]() -> std::int32_t {
-    checked(session).shut_down();
+    checked(session).shut_down(false);
+    return HORO_OK;
+  });
+}
+
+int32_t horo_shutdown_at_exit(horo_session* session) {
+  return guarded([&]() -> std::int32_t {
+    checked(session).shut_down(true);
     return HORO_OK;
   });
 }

@@ -76,7 +76,7 @@ void Engine::abort_epoch(int origin, const std::string& why) noexcept {
 }
 
 Engine::~Engine() {
-  leave();
+  leave(true);
 }
 
 std::uint64_t Engine::kernel_bytes_sent() const {
@@ -131,11 +131,12 @@ void Engine::publish_ready_times() {
   changed_.notify_all();
 }
 
-void Engine::leave() {
+void Engine::leave(bool with_process) {
   bool first = false;
   {
     MutexLock lock(mutex_);
     first = !std::exchange(leaving_, true);
+    if (first) leaves_with_process_ = with_process;
   }
   stall_diagnosis_.close();
   wake();
@@ -153,6 +154,11 @@ std::string Engine::with_rank(const std::string& text) const {
 bool Engine::is_leaving() {
   MutexLock lock(mutex_);
   return leaving_;
+}
+
+bool Engine::leaves_with_process() {
+  MutexLock lock(mutex_);
+  return leaves_with_process_;
 }
 
 // An exception in this thread ends the epoch of all ranks, but not the process.
@@ -197,7 +203,7 @@ void Engine::leave_in_order() {
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
   const std::string text = "rank " + std::to_string(rank()) + " shut down";
   fail_point("shutdown.begun");
-  if (guard_) guard_->send(Leave{false, knows_notice_ ? kDrained : ""});
+  if (guard_) guard_->send(Leave{false, knows_notice_ ? kDrained : "", "", leaves_with_process()});
   fail_point("shutdown.left");
   const bool in_flight = tensor_table_.close(failure);
   if (frozen_) return tensor_table_.fail_all();

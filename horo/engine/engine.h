@@ -74,8 +74,9 @@ class Engine {
   std::vector<ReadyTime> ready_times();
   std::optional<TimePoint> notice();  // see Session::notice
   StallDiagnosis& stall_diagnosis() { return stall_diagnosis_; }
-  // Leaves the world in good order and ends the thread. Returns when it has ended, to every caller.
-  void leave();
+  // Leaves the world in good order and ends the thread. Returns when it has ended, to every caller. with_process: see
+  // Session::shutdown; that of the first caller counts.
+  void leave(bool with_process);
 
  private:
   struct World {
@@ -129,6 +130,7 @@ class Engine {
   void guard(void (Engine::*step)()) noexcept;
   void end_after_exception() noexcept;
   bool is_leaving();
+  bool leaves_with_process();
   void leave_in_order();
   void run_iteration();
   TimePoint next_deadline() const;
@@ -203,6 +205,7 @@ class Engine {
   std::optional<std::string> abort_reason_ GUARDED_BY(mutex_);
   bool between_epochs_ GUARDED_BY(mutex_) = false;  // frozen: the next epoch will have groups again
   bool leaving_ GUARDED_BY(mutex_) = false;
+  bool leaves_with_process_ GUARDED_BY(mutex_) = false;
   bool unresponsive_ GUARDED_BY(mutex_) = false;  // the thread answers no more requests
   bool left_ GUARDED_BY(mutex_) = false;          // the thread has ended
   // ready_times(): a std::future is not used because its std::call_once needs static thread-local memory, which is

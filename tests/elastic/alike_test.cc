@@ -32,7 +32,7 @@ TEST(FailAlike, OneLineTellsItAndNoEpochBegins) {
     job.now += milliseconds(50);
   }
   EXPECT_TRUE(job.membership.is_over());
-  EXPECT_THAT(job.story, ElementsAre("all 4 ranks failed with the same exception: " + kFailure));
+  EXPECT_THAT(job.story, ElementsAre("all 4 ranks failed in the same way: " + kFailure));
   EXPECT_EQ(job.membership.epoch(), 0U);
   EXPECT_THAT(job.membership.judged_members(), SizeIs(4));
 }
@@ -47,7 +47,7 @@ TEST(FailAlike, FrozenMembersSettleAndMayFailToo) {
   for (const MemberId id : {1U, 2U, 3U}) EXPECT_THAT(job.got<Settle>(id), ElementsAre(settle));
   EXPECT_THAT(job.got<View>(1), IsEmpty());
   for (const MemberId id : {1U, 2U, 3U}) fails(job, id);
-  EXPECT_THAT(job.story, ElementsAre("all 4 ranks failed with the same exception: " + kFailure));
+  EXPECT_THAT(job.story, ElementsAre("all 4 ranks failed in the same way: " + kFailure));
 }
 
 TEST(FailAlike, TheOthersGoOnAfterTheWindow) {
@@ -109,7 +109,7 @@ TEST(FailAlike, TheLastOfTwoFailsAfterItHasSettledBeforeTheJobEnds) {
   EXPECT_THAT(job.end, IsEmpty());
   job.now += milliseconds(100);
   fails(job, 1);
-  EXPECT_THAT(job.story, ElementsAre("all 2 ranks failed with the same exception: " + kFailure));
+  EXPECT_THAT(job.story, ElementsAre("all 2 ranks failed in the same way: " + kFailure));
 }
 
 TEST(FailAlike, MembersThatWereLostBeforeAreNotCounted) {
@@ -120,7 +120,7 @@ TEST(FailAlike, MembersThatWereLostBeforeAreNotCounted) {
   job.installed({0, 1}, 1);
   fails(job, 0);
   fails(job, 1);
-  EXPECT_EQ(job.story.back(), "all 2 ranks that were left failed with the same exception: " + kFailure);
+  EXPECT_EQ(job.story.back(), "all 2 ranks that were left failed in the same way: " + kFailure);
 }
 
 TEST(FailAlike, AJobOfTooFewMembersEndsAfterTheWindow) {

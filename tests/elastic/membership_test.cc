@@ -271,24 +271,5 @@ TEST(Membership, WhatAnEvictedMemberSendsIsIgnored) {
   EXPECT_THAT(job.got<Freeze>(1), SizeIs(1));
 }
 
-TEST(Membership, TheEndsOfTheSurvivorsDecideTheJobs) {
-  MembershipDriver job(4, 2);
-  job.died(2);
-  for (const MemberId id : {0U, 1U, 3U}) job.froze(id, 0);
-  EXPECT_EQ(job.membership.judged_members(), (Ids{0, 1, 3}));
-  job.sent(0, Leave{false, ""});
-  job.died(3);
-  job.sent(1, Leave{false, ""});
-  EXPECT_EQ(job.membership.judged_members(), (Ids{0, 1}));
-}
-
-TEST(Membership, TheEndsOfAllMembersDecideIfTooFewSurvive) {
-  MembershipDriver job(2, 1);
-  job.sent(0, Leave{true, "ValueError"});
-  job.sent(1, Leave{true, "ValueError"});
-  EXPECT_EQ(job.membership.judged_members(), (Ids{0, 1}));
-  EXPECT_THAT(job.story, ElementsAre("rank 0 failed (ValueError)", "rank 1 failed (ValueError)"));
-}
-
 }  // namespace
 }  // namespace horo

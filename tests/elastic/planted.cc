@@ -16,6 +16,9 @@ std::vector<MembershipAction> PlantedMembership::on(MembershipEvent event, TimeP
   if (planted_ == Planted::kNone) return membership_.on(event, now);
   auto* sent = std::get_if<MemberSent>(&event);
   Frozen* frozen = sent != nullptr ? std::get_if<Frozen>(&sent->message) : nullptr;
+  const auto* leave = sent != nullptr ? std::get_if<Leave>(&sent->message) : nullptr;
+  const bool is_late = leave != nullptr && leave->failed && has(out_, sent->id);
+  if (planted_ == Planted::kForgetsAFailedExit && is_late) return actions;
   if (planted_ == Planted::kTakesFrozenOfAnOldEpoch && frozen != nullptr) frozen->epoch = real().epoch();
   add(actions, event, now);
   const bool has_most = 2 * list_of(frozen_).size() > real().members().size();

@@ -21,6 +21,7 @@ enum class Planted {
   kEvictsByCount,
   kGivesUpWithoutNeed,  // a silent member for which no other waits
   kCountsItsPauses,     // as silence of the members
+  kForgetsAFailedExit,  // of a member that it has counted as one that left
   // Of all members.
   kCommitsByTheGreatestProgress,
   kTakesAnAbsentLaneAsInfinite,

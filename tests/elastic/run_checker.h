@@ -37,6 +37,8 @@ class RunChecker {
     if (in_order && !has(out_, member)) left_ |= only(member);
     out_ |= only(member);
   }
+  // The process of a member that has left in order has ended with a failure: it does not count any more.
+  void take_back(MemberId member) { left_ &= ~only(member); }
   // The guard may evict the member: it is stopped or does not answer for long.
   void allow_eviction(MemberId member) { evictable_ |= only(member); }
   void count_link_failure(MemberId one, MemberId other, std::uint32_t epoch);

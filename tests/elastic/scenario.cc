@@ -138,6 +138,10 @@ Scenario draw_scenario(std::uint64_t seed) {
   scenario.omits_idle_lanes = random.one_in(2);
   scenario.odd_member = static_cast<MemberId>(random.below(scenario.slowness.size()));
   draw_faults(random, scenario);
+  for (MemberId id = 0; id < static_cast<MemberId>(members); ++id) {
+    if (random.one_in(8)) scenario.failing_exits |= only(id);
+  }
+  scenario.exit_takes = pick<2>(random, {1ms, 3s});
   return scenario;
 }
 

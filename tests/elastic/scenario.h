@@ -97,6 +97,8 @@ struct Scenario {
   bool fails_to_connect = false;  // lasting failures of links are seen while an epoch is installed, not later
   bool reads_late = false;        // a frozen member takes several messages at a time
   bool omits_idle_lanes = false;  // a Frozen does not list lanes that have nothing complete
+  MemberSet failing_exits = 0;    // members whose processes end with a failure when they have left with them
+  Duration exit_takes{};          // at most so long after that
   MemberId odd_member = 0;        // the one that has a planted fault of one member
 };
 Scenario draw_scenario(std::uint64_t seed);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "elastic/exits.h"
 #include "elastic/host_messages.h"
 #include "tests/elastic/event_queue.h"
 #include "tests/elastic/planted.h"
@@ -81,6 +82,7 @@ class Simulation {
 
   // ---- Guard.
   void guard_takes(const MembershipEvent& event);
+  void decide(const MembershipEvent& event);
   void read_outbox(MemberId id);
   void end_job();
   void kill(bool stopped_only);
@@ -156,6 +158,7 @@ class Simulation {
   SplitMix random_;
   RunChecker checker_;
   PlantedMembership guard_;
+  Exits exits_;
   RemoteDecision* remote_ = nullptr;  // in the place of guard_
   EventQueue queue_;
   TimePoint now_{};

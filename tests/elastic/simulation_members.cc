@@ -309,7 +309,9 @@ void Simulation::leave(MemberId id, bool failed) {
   const bool is_busy = member.phase == MemberPhase::kFreezing || member.phase == MemberPhase::kInstalling;
   if (member.phase == MemberPhase::kOut) return;
   if (!failed && is_busy) return later({EventKind::kLeave, id}, 20ms);
-  send_to_guard(id, Leave{failed, failed ? "an error" : "", failed && scenario_.fails_alike ? "alike" : ""});
+  const bool with_process = !failed && remote_ == nullptr;
+  const std::string kind = failed && scenario_.fails_alike ? "alike" : "";
+  send_to_guard(id, Leave{failed, failed ? "an error" : "", kind, with_process});
   checker_.go_out(id, !failed);
   EpochRecord& shared = record(link_epoch(member));
   shared.connecting &= ~only(id);
@@ -318,7 +320,9 @@ void Simulation::leave(MemberId id, bool failed) {
   const bool was_running = member.phase == MemberPhase::kRunning;
   member.phase = MemberPhase::kOut;
   for (LaneState& lane : member.lanes) lane.is_stopped = true;
-  later({EventKind::kProcessEnds, id, 0, 0, failed ? 0U : 1U}, some(id, scenario_.times.freeze));
+  const bool is_failure = failed || (with_process && has(scenario_.failing_exits, id));
+  const Duration takes = with_process ? random_.up_to(scenario_.exit_takes) : some(id, scenario_.times.freeze);
+  later({EventKind::kProcessEnds, id, 0, 0, is_failure ? 0U : 1U}, takes);
   if (!was_running || failed) return;
   shared.left |= only(id);
   for (const MemberId peer : list_of(shared.members)) {

@@ -21,12 +21,26 @@ SimReport simulate(std::uint64_t seed, Planted planted) {
 }
 
 SimReport& SimReport::operator+=(const SimReport& other) {
-  for (const auto count :
-       {&SimReport::events, &SimReport::epochs, &SimReport::deliveries, &SimReport::commits_settled,
-        &SimReport::commits_dropped, &SimReport::late_passes, &SimReport::installs_cancelled,
-        &SimReport::install_timeouts, &SimReport::repeated_frozen, &SimReport::evictions, &SimReport::links_given_up,
-        &SimReport::parks, &SimReport::ends_by_park, &SimReport::failed_lanes, &SimReport::settles,
-        &SimReport::fail_alike, &SimReport::held_messages, &SimReport::pauses, &SimReport::found_silent}) {
+  for (const auto count : {&SimReport::events,
+                           &SimReport::epochs,
+                           &SimReport::deliveries,
+                           &SimReport::commits_settled,
+                           &SimReport::commits_dropped,
+                           &SimReport::late_passes,
+                           &SimReport::installs_cancelled,
+                           &SimReport::install_timeouts,
+                           &SimReport::repeated_frozen,
+                           &SimReport::evictions,
+                           &SimReport::links_given_up,
+                           &SimReport::parks,
+                           &SimReport::ends_by_park,
+                           &SimReport::failed_lanes,
+                           &SimReport::settles,
+                           &SimReport::fail_alike,
+                           &SimReport::failed_exits,
+                           &SimReport::held_messages,
+                           &SimReport::pauses,
+                           &SimReport::found_silent}) {
     this->*count += other.*count;
   }
   return *this;
@@ -178,6 +192,7 @@ void Simulation::handle_guard(const SimEvent& event) {
       return guard_takes(MemberContinued{event.member});
     case EventKind::kSeesEnd:
       read_outbox(event.member);
+      if (remote_ == nullptr && event.number == 0) checker_.take_back(event.member);
       return guard_takes(MemberEnded{event.member, event.number != 0, "signal 9 (SIGKILL)"});
     case EventKind::kGuardTimer:
       if (timer_ == now_) timer_.reset();
@@ -249,15 +264,36 @@ void Simulation::guard_takes(const MembershipEvent& event) {
     if (const auto* one = std::get_if<MemberEnded>(&event)) remote_->take(*one);
     return;
   }
+  std::vector<HostEvent> told = exits_.pass_time(now_);
+  const auto add = [&](const HostEvent& one) {
+    for (HostEvent& more : exits_.on(one, now_)) told.push_back(std::move(more));
+  };
+  if (const auto* one = std::get_if<MemberSent>(&event)) add(*one);
+  if (const auto* one = std::get_if<MemberStopped>(&event)) add(*one);
+  if (const auto* one = std::get_if<MemberContinued>(&event)) add(*one);
+  if (const auto* one = std::get_if<MemberEnded>(&event)) add(*one);
+  for (const HostEvent& one : told) std::visit([this](const auto& kind) { decide(kind); }, one);
+  if (std::holds_alternative<TimePassed>(event)) decide(event);
+  const auto exit = exits_.next_deadline();
+  const auto next = guard_.next_deadline();
+  const auto due = exit && next ? std::min(exit, next) : exit ? exit : next;
+  if (!due || timer_ == due) return;
+  timer_ = due;
+  queue_.push({EventKind::kGuardTimer}, std::max(*due, now_));
+}
+
+void Simulation::decide(const MembershipEvent& event) {
   const auto* sent = std::get_if<MemberSent>(&event);
   const auto* frozen = sent != nullptr ? std::get_if<Frozen>(&sent->message) : nullptr;
   if (frozen != nullptr && frozen->epoch < guard_.real().epoch()) ++report_.repeated_frozen;
+  const auto* leave = sent != nullptr ? std::get_if<Leave>(&sent->message) : nullptr;
+  if (leave != nullptr && leave->failed && guard_.real().state_of(sent->id).word == "left") ++report_.failed_exits;
   const bool was_parked = guard_.real().is_parked();
   const std::uint32_t epoch = guard_.real().epoch();
   for (const MembershipAction& action : guard_.on(event, now_)) {
     if (std::holds_alternative<EndJob>(action)) end_job();
     const auto* say = std::get_if<Say>(&action);
-    if (say != nullptr && say->text.find("failed with the same exception") != std::string::npos) ++report_.fail_alike;
+    if (say != nullptr && say->text.find("failed in the same way") != std::string::npos) ++report_.fail_alike;
     const auto* send = std::get_if<SendToMember>(&action);
     if (send == nullptr) continue;
     if (const auto* evicted = std::get_if<Evicted>(send->message.get())) {
@@ -274,10 +310,6 @@ void Simulation::guard_takes(const MembershipEvent& event) {
     later({EventKind::kKill, 0, 0, 0, 1}, 1us);
     later({EventKind::kKill}, kEndPatience);
   }
-  const auto next = guard_.next_deadline();
-  if (!next || timer_ == next) return;
-  timer_ = next;
-  queue_.push({EventKind::kGuardTimer}, std::max(*next, now_));
 }
 
 void Simulation::pass_on(MemberId id, const GuardMessage& message) {

@@ -29,6 +29,7 @@ struct SimReport {
   std::uint64_t failed_lanes = 0;
   std::uint64_t settles = 0;        // members that were told to settle before a View
   std::uint64_t fail_alike = 0;     // all members fail in the same way
+  std::uint64_t failed_exits = 0;   // that are seen when the member counts as one that has left
   std::uint64_t held_messages = 0;  // by a cut between two members
   std::uint64_t pauses = 0;
   std::uint64_t found_silent = 0;  // members that wait for one that the guard misses

@@ -27,7 +27,8 @@ TEST(ElasticSimulator, TheSeedsReachAllThatTheProtocolIsFor) {
         std::pair(all.links_given_up, "evictions for a link"), std::pair(all.parks, "parked jobs"),
         std::pair(all.failed_lanes, "lanes without a member"), std::pair(all.settles, "members that settle early"),
         std::pair(all.fail_alike, "jobs whose members fail alike"), std::pair(all.pauses, "pauses"),
-        std::pair(all.found_silent, "members that are missed by others, too")}) {
+        std::pair(all.found_silent, "members that are missed by others, too"),
+        std::pair(all.failed_exits, "members that fail after they have left")}) {
     EXPECT_GE(count, 5U) << what;
   }
 }
@@ -59,6 +60,7 @@ INSTANTIATE_TEST_SUITE_P(
     ElasticSimulator, PlantedFaults,
     testing::Values(PlantedFault{Planted::kDecidesBeforeAllAreFrozen, "DecidesBeforeAllAreFrozen"},
                     PlantedFault{Planted::kTakesFrozenOfAnOldEpoch, "TakesFrozenOfAnOldEpoch"},
+                    PlantedFault{Planted::kForgetsAFailedExit, "ForgetsAFailedExit"},
                     PlantedFault{Planted::kSendsTwoViewsOfAnEpoch, "SendsTwoViewsOfAnEpoch"},
                     PlantedFault{Planted::kEvictsByCount, "EvictsByCount"},
                     PlantedFault{Planted::kGivesUpWithoutNeed, "GivesUpWithoutNeed"},

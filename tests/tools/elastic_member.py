@@ -4,7 +4,7 @@ tests put before the programs of their ranks."""
 MEMBER = r'''
 import os, signal, socket, struct, sys
 
-VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED, ASK, REPORT, SETTLE, DRAIN = 4, *range(1, 12)
+VERSION, FROZEN, INSTALLED, LEAVE, FREEZE, VIEW, PARKED, EVICTED, ASK, REPORT, SETTLE, DRAIN = 5, *range(1, 12)
 MISSED = 12
 
 class Member:
@@ -30,8 +30,9 @@ class Member:
         stream = struct.pack("<QQI", 0, 0, 0)  # no message of it was applied
         self.send(FROZEN, fields + stream + struct.pack("<I", 0))  # no card
 
-    def leave(self, failed=False, text=b""):
-        self.send(LEAVE, struct.pack("<BI", failed, len(text)) + text + struct.pack("<I", 0))  # no kind of failure
+    def leave(self, failed=False, text=b"", with_process=False):
+        how = 2 if with_process else int(failed)
+        self.send(LEAVE, struct.pack("<BI", how, len(text)) + text + struct.pack("<I", 0))  # no kind of failure
 
     def notice(self):
         """Waits for a notice; returns its grace in milliseconds."""

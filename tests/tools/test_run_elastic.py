@@ -246,7 +246,7 @@ member.leave()
 """
     done = elastic(2, program)
     assert done.returncode == 0 and done.stdout == "[0] members 0\n"
-    assert "horo run: rank 1 is killed: a message of version 103, expected 4" in done.stderr
+    assert "horo run: rank 1 is killed: a message of version 103, expected 5" in done.stderr
 
 
 def test_three_deaths_at_once_are_survived():
@@ -281,6 +281,23 @@ def test_an_interrupted_job_ends_and_tells_no_story(number):
     job.send_signal(number)
     _, errors = job.communicate(timeout=DEADLINE_S)
     assert job.returncode in (1, 128 + number) and "horo run" not in errors
+
+
+def test_ctrl_c_is_no_loss_that_the_job_survives():
+    program = """
+def leave(*_):
+    member.leave()
+    os._exit(0)
+signal.signal(signal.SIGINT, leave if rank == 0 else signal.SIG_DFL)
+if rank == 2: die()
+print('members', *member.view()[0], flush=True)
+signal.pause()
+"""
+    job, out = start(3, program, ("--min-np", "1"))
+    assert [out.readline()[4:] for _ in range(2)] == ["members 0 1\n"] * 2
+    job.send_signal(signal.SIGINT)
+    _, errors = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == 128 + signal.SIGINT, errors
 
 
 def test_the_socket_is_of_elastic_jobs_alone():

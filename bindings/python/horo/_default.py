@@ -76,6 +76,10 @@ def shutdown():
 
     init() may follow. Does nothing if there is no session, and in a forked child.
     """
+    _end()
+
+
+def _end(at_exit=False):
     global _session
     with _lock:
         try:
@@ -85,7 +89,7 @@ def shutdown():
             ending, _session = _session, None
             if ending is not None:
                 _descent.unmark()
-                ending.close()
+                ending.close(at_exit)
 
 
 def is_initialized():
@@ -179,11 +183,12 @@ def ready_times():
 
 @atexit.register
 def _leave():
-    """Shuts the session down. An exception that ended the program is sent to the other ranks first."""
+    """Shuts the session down. An exception that ended the program is sent to the other ranks first. In an elastic job
+    the exit code then tells whether this rank has failed."""
     _exits.send_if_failed()
     if _lock.acquire(timeout=EXIT_WAIT_S):
         try:
-            shutdown()
+            _end(at_exit=True)
         except ReplicasDiffer as error:
             warnings.warn(str(error), stacklevel=2)
         except HoroError:  # the job has ended before this rank; calls that were waiting have raised it

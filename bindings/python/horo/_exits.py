@@ -1,8 +1,9 @@
 """Reports to the other ranks how this rank's program ends.
 
 The text of an exception that ends the program is sent to all other ranks immediately; otherwise they would wait for
-this rank. sys.exit() is an orderly end for any exit code: the other ranks learn that this rank has left. As in plain
-Python, an exception in a thread other than the main thread ends only that thread.
+this rank. sys.exit() is an orderly end for any exit code: the other ranks learn that this rank has left. In an elastic
+job horo run sees the code, and a rank with another one than 0 is lost. As in plain Python, an exception in a thread
+other than the main thread ends only that thread.
 """
 
 import os

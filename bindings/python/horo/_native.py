@@ -232,6 +232,7 @@ SLOW = {
     "horo_init": (c_void_p, [POINTER(c_char_p), c_size_t]),
     "horo_init_exchange": (c_void_p, [POINTER(c_char_p), c_size_t, Exchange, c_void_p]),
     "horo_shutdown": (c_int32, [_SESSION]),
+    "horo_shutdown_at_exit": (c_int32, [_SESSION]),
     "horo_free": (None, [_SESSION]),
     "horo_fail": (c_int32, [_SESSION, c_char_p, c_char_p]),
     "horo_abort": (c_int32, [_SESSION, c_char_p]),

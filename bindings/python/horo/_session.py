@@ -386,14 +386,15 @@ class Session(Keys):
         on ranks that fail alike."""
         slow.horo_fail(self.pointer, report(reason), report(failure))
 
-    def close(self):
-        """Leaves the job in an orderly way; unfinished works fail with ShutDown. Does nothing in a forked child."""
+    def close(self, at_exit=False):
+        """Leaves the job in an orderly way; unfinished works fail with ShutDown. Does nothing in a forked child.
+        at_exit: see horo_shutdown_at_exit."""
         if self.pid != os.getpid():
             return
         with self._closing:
             if self.closed:
                 return
             self.closed = True
-            status = slow.horo_shutdown(self.pointer)
+            status = (slow.horo_shutdown_at_exit if at_exit else slow.horo_shutdown)(self.pointer)
         self._responder.stop()
         self._check(status)

@@ -109,5 +109,5 @@ class Responder:
 
     def free(self):
         """Shuts the session down and releases it. Called once, by any thread, also from a finalizer."""
-        slow.horo_shutdown(self._pointer)
+        slow.horo_shutdown_at_exit(self._pointer)
         self._leave()

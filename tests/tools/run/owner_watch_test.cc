@@ -29,7 +29,7 @@ class Listener final : public Decision {
   explicit Listener(DecisionOrders orders) : orders(std::move(orders)) { view_.members.resize(1); }
   void take(const HostEvent& event) override { events.push_back(event); }
   const JobView& job() const override { return view_; }
-  bool may_end() override { return true; }
+  bool may_end(bool) override { return true; }
 
   DecisionOrders orders;
   std::vector<HostEvent> events;

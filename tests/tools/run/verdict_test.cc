@@ -34,13 +34,13 @@ RankEnd lost(int rank, int peer) {
 }
 
 // Expects one verdict for all orders of these ends, and returns it.
-ExitVerdict judged(std::vector<RankEnd> ends) {
+ExitVerdict judged(std::vector<RankEnd> ends, bool is_elastic = false) {
   std::vector<int> places;
   for (std::size_t i = 0; i < ends.size(); ++i) places.push_back(static_cast<int>(i));
   std::optional<ExitVerdict> first;
   do {
     for (std::size_t i = 0; i < ends.size(); ++i) ends[i].place = places[i];
-    const ExitVerdict verdict = exit_verdict(ends, "horo run", "here");
+    const ExitVerdict verdict = exit_verdict(ends, "horo run", "here", is_elastic);
     if (!first) first = verdict;
     EXPECT_EQ(verdict.text, first->text);
     EXPECT_EQ(verdict.code, first->code);
@@ -159,11 +159,20 @@ TEST(ExitVerdict, StderrIsQuotedOrElseStdout) {
 TEST(ExitVerdict, ARankThatAnElasticJobSurvivedHasNotFailed) {
   RankEnd survived = end_of(2, SIGKILL);
   survived.was_survived = true;
-  EXPECT_EQ(judged({end_of(0, 0), end_of(1, 0), survived}).code, 0);
-  const ExitVerdict verdict = judged({lost(0, 2), end_of(1, exited(3)), survived});
+  EXPECT_EQ(judged({end_of(0, 0), end_of(1, 0), survived}, true).code, 0);
+  const ExitVerdict verdict = judged({lost(0, 2), end_of(1, exited(3)), survived}, true);
   EXPECT_EQ(verdict.code, 3);
   EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host here failed first: exit code 3"));
   EXPECT_THAT(verdict.text, HasSubstr("rank 2: signal 9 (SIGKILL); the job went on without it"));
+}
+
+// The numbers in errors are those of an epoch, and no rank ends by the end of another one.
+TEST(ExitVerdict, TheEarliestFailureOfAnElasticJobCounts) {
+  std::vector<RankEnd> ends{lost(0, 1), end_of(1, 0), end_of(2, exited(3)), end_of(3, SIGKILL)};
+  for (int rank = 0; rank < 4; ++rank) ends[static_cast<std::size_t>(rank)].place = rank;
+  EXPECT_EQ(exit_verdict(ends, "horo run", "here", true).code, 3);
+  std::swap(ends[2].place, ends[3].place);
+  EXPECT_EQ(exit_verdict(ends, "horo run", "here", true).code, 128 + SIGKILL);
 }
 
 }  // namespace

@@ -29,9 +29,10 @@ class Decision {
   virtual void take(const HostEvent& event) = 0;
   // The state of the job, as far as it is known here.
   virtual const JobView& job() const = 0;
-  // The ranks of this host have ended: whether job() is final, or will not become it, and this process serves no other
-  // host. If not, orders.changed() is called later.
-  virtual bool may_end() = 0;
+  // The ranks of this host have ended: whether job() is final for them, or will not become it, and this process serves
+  // no other host. If not, orders.changed() is called later. needs_end: also that of the other ranks must have ended,
+  // which decides whether the job has survived a failure here.
+  virtual bool may_end(bool needs_end) = 0;
   // From now on may_end() does not wait for the ranks of other hosts.
   virtual void serve_no_longer() {}
 };

@@ -23,6 +23,7 @@ ElasticJob::ElasticJob(struct ev_loop* loop, Orders orders, const MakeDecision& 
     : orders_(std::move(orders)),
       loop_(loop),
       look_(loop, [this] { look(); }),
+      exit_due_(loop, [this] { tell(exits_.pass_time(Clock::now())); }),
       decision_(make_decision(
           {[this](MemberId id, const GuardMessage& message) { send(id, message); },
            [this](const std::string& text) { orders_.say(text); }, [this](const std::string& text) { end_job(text); },
@@ -53,7 +54,15 @@ void ElasticJob::watch(MemberId id, const Descriptor& page) {
 void ElasticJob::on_end(int rank, int status) {
   const auto id = static_cast<MemberId>(rank);
   if (const auto socket = sockets_.find(id); socket != sockets_.end()) socket->second->read_all();
-  decision_->take(MemberEnded{id, code_of(status) == 0, status_text(status)});
+  tell(exits_.on(MemberEnded{id, code_of(status) == 0, status_text(status)}, Clock::now()));
+}
+
+void ElasticJob::tell(const std::vector<HostEvent>& events) {
+  for (const HostEvent& event : events) decision_->take(event);
+  const auto due = exits_.next_deadline();
+  if (!due) return exit_due_.stop();
+  const std::chrono::duration<double> wait = *due - Clock::now();
+  exit_due_.set(std::max(wait.count(), 0.0) + 0.001);  // libev's clock may be behind
 }
 
 void ElasticJob::on_stop(int rank, bool is_stopped) {
@@ -77,7 +86,7 @@ void ElasticJob::take(MemberId id, const MemberMessage& message) {
   if (leave != nullptr && !leave->failed) left_.insert(id);
   const auto* report = std::get_if<Report>(&message);
   if (report == nullptr) {
-    decision_->take(MemberSent{id, message});
+    tell(exits_.on(MemberSent{id, message}, Clock::now()));
     const auto* frozen = std::get_if<Frozen>(&message);
     if (frozen != nullptr && frozen->lost && sockets_.contains(*frozen->lost)) look_at(*frozen->lost);
     return;
@@ -96,7 +105,7 @@ void ElasticJob::look_at(MemberId id) {
   look();
 }
 
-// If a process ends in good order, its end is soon enough.
+// If a process ends in good order, its end is soon enough. Its exit code may be 0 here because it is not set yet.
 void ElasticJob::look() {
   std::map<MemberId, int> ended;  // on_end() may add others to looks_
   bool is_one_open = false;
@@ -118,6 +127,17 @@ void ElasticJob::drain(std::chrono::milliseconds grace) {
     send(id, notice);
     decision_->take(MemberDrained{id});
   }
+}
+
+int ElasticJob::finished() const {
+  const std::vector<MemberView>& members = decision_->job().members;
+  const auto has_left = [](const MemberView& one) { return one.state.word == "left"; };
+  return static_cast<int>(std::count_if(members.begin(), members.end(), has_left));
+}
+
+bool ElasticJob::is_over() const {
+  const std::vector<MemberView>& members = decision_->job().members;
+  return std::all_of(members.begin(), members.end(), [](const MemberView& one) { return one.is_out; });
 }
 
 bool ElasticJob::is_ended_by_notice() const {

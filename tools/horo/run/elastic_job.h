@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "elastic/exits.h"
 #include "elastic/host_messages.h"
 #include "tools/horo/run/child.h"
 #include "tools/horo/run/decision.h"
@@ -49,8 +50,13 @@ class ElasticJob {
   // Whether the job's exit code depends on that of this rank.
   bool is_judged(int rank) const { return member(static_cast<MemberId>(rank)).is_judged; }
 
+  // How many ranks of the job have come to the end of their scripts in good order, as far as it is known here.
+  int finished() const;
+  // All ranks of the job have ended, or are evicted.
+  bool is_over() const;
+
   // See Decision.
-  bool may_end() { return decision_->may_end(); }
+  bool may_end(bool needs_end) { return decision_->may_end(needs_end); }
   void serve_no_longer() { decision_->serve_no_longer(); }
 
   // Gives the ranks that have a session a notice.
@@ -81,6 +87,7 @@ class ElasticJob {
 
   void take(MemberId id, const MemberMessage& message);
   void end_job(const std::string& text);
+  void tell(const std::vector<HostEvent>& events);
   void watch(MemberId id, const Descriptor& page);
   void look_at(MemberId id);
   void look();
@@ -96,6 +103,8 @@ class ElasticJob {
   std::map<MemberId, std::unique_ptr<PacketSocket>> sockets_;
   std::map<MemberId, Asked> asked_;  // of the members that have sent a message
   std::set<MemberId> left_;
+  Exits exits_;
+  Timer exit_due_;
   std::unique_ptr<Decision> decision_;
   std::map<MemberId, std::unique_ptr<OwnerWatch>> watches_;
 };

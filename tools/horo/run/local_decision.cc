@@ -37,7 +37,7 @@ class LocalDecision final : public Decision {
   }
 
   const JobView& job() const override { return job_; }
-  bool may_end() override { return true; }
+  bool may_end(bool) override { return true; }
 
  private:
   void handle(const MembershipEvent& event) {

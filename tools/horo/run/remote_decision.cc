@@ -25,6 +25,7 @@ constexpr double kWaitTextSeconds = 3;      // so long the ranks of other hosts 
 constexpr double kLastWordSeconds = 3;      // at the end: for the rendezvous to say how the job ended
 constexpr std::size_t kMostQueued = 8'192;  // messages for an agent that does not read
 constexpr std::chrono::milliseconds kLastReport{1'000};
+constexpr std::chrono::milliseconds kLastOrders{1'000};
 constexpr const char* kSelf = "/proc/self/exe";
 
 std::uint64_t random_number() {
@@ -109,6 +110,8 @@ class RemoteDecision final : public Decision {
         last_word_(loop,
                    [this] {
                      is_given_up_ = true;
+                     if (needs_end_)
+                       orders_.say("no contact with the rendezvous: the end of the job is not known here");
                      orders_.changed();
                    }),
         park_(loop,
@@ -123,7 +126,10 @@ class RemoteDecision final : public Decision {
                    is_given_up_ = true;
                    orders_.changed();
                  }),
-        waiting_(loop, [this] { orders_.say("the ranks of this host have ended; it serves the others"); }) {
+        waiting_(loop, [this] {
+          orders_.say(rendezvous_ ? "the ranks of this host have ended; it serves the others"
+                                  : "the ranks of this host have ended; those of the other hosts decide the exit code");
+        }) {
     const double patience_s = std::chrono::duration<double>(agent_patience(spec_)).count();
     const MemberId first = spec_.first_member(launch.host);
     for (MemberId id = first; id < first + static_cast<MemberId>(launch.ranks()); ++id) known_[id];
@@ -144,6 +150,7 @@ class RemoteDecision final : public Decision {
     socket_.reset();
     end_.close();
     if (has_contact_ && agent_) agent_->await_end(kLastReport);
+    if (rendezvous_) rendezvous_->end_within(kLastOrders);  // the other hosts take the end of the job
   }
 
   void take(const HostEvent& event) override {
@@ -155,21 +162,20 @@ class RemoteDecision final : public Decision {
 
   const JobView& job() const override { return job_; }
 
-  bool may_end() override {
-    const auto is_out = [this](const auto& one) { return job_.members[one.first].is_out; };
+  bool may_end(bool needs_end) override {
     const bool all_out = std::all_of(job_.members.begin(), job_.members.end(), [](const auto& m) { return m.is_out; });
-    const bool is_serving = rendezvous_ && serves_;
-    const bool is_settled = is_serving ? all_out : std::all_of(known_.begin(), known_.end(), is_out);
-    if (is_settled || is_given_up_) return true;
+    const bool waits_for_all = serves_ && (rendezvous_ || needs_end);
+    const bool are_own_out = std::all_of(known_.begin(), known_.end(), [this](const auto& one) { return is_out(one); });
+    if ((are_own_out && (all_out || !waits_for_all)) || is_given_up_) return true;
     const bool are_others_unheard = std::all_of(job_.members.begin(), job_.members.end(),
                                                 [](const auto& m) { return m.is_out || m.state.word == "silent"; });
-    if (!are_others_unheard || !is_serving) unheard_.stop();
-    if (is_serving && has_contact_) {
+    if (!are_others_unheard || !waits_for_all) unheard_.stop();
+    if (waits_for_all && has_contact_) {
       if (are_others_unheard && !unheard_.is_set())
         unheard_.set(std::chrono::duration<double>(spec_.park_timeout).count());
       if (!std::exchange(is_waiting_, true)) waiting_.set(kWaitTextSeconds);
-    } else if (!last_word_.is_set()) {
-      last_word_.set(kLastWordSeconds);
+    } else if (needs_end_ = needs_end && serves_; !last_word_.is_set()) {
+      last_word_.set(needs_end_ ? std::chrono::duration<double>(spec_.park_timeout).count() : kLastWordSeconds);
     }
     return false;
   }
@@ -206,6 +212,13 @@ class RemoteDecision final : public Decision {
             {services_.key_fd, end_.get()},
             {},
             {}};
+  }
+
+  // What is known here of the member's end is in the state of the job.
+  bool is_out(const std::pair<const MemberId, Known>& one) const {
+    const MemberView& member = job_.members[one.first];
+    const bool has_failed = one.second.left && one.second.left->failed;
+    return member.is_out && !(has_failed && member.state.word == "left");
   }
 
   // With contact the rendezvous parks the ranks.
@@ -311,7 +324,8 @@ class RemoteDecision final : public Decision {
   bool is_past_told_ = false;  // to the present agent
   bool is_locked_out_ = false;
   bool is_given_up_ = false, is_waiting_ = false;
-  bool serves_ = true;  // the other hosts, if it has the rendezvous
+  bool needs_end_ = false;  // the end of the job is waited for, without contact
+  bool serves_ = true;      // the other hosts, if it has the rendezvous
   PatientTimer last_word_, park_, unheard_;
   Timer waiting_;
   std::unique_ptr<Folder> folder_;

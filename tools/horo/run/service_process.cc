@@ -42,6 +42,11 @@ void ServiceProcess::await_end(std::chrono::milliseconds limit) const {
   ::close(fd);
 }
 
+void ServiceProcess::end_within(std::chrono::milliseconds limit) {
+  if (pid_ > 0) signal_group(pid_, SIGTERM);
+  await_end(limit);
+}
+
 void ServiceProcess::start_now() {
   const auto destinations = [this] {
     RankStream::Destinations ways;

@@ -31,6 +31,7 @@ class ServiceProcess {
   ~ServiceProcess();
   // Blocks until the process has ended, at most for so long.
   void await_end(std::chrono::milliseconds limit) const;
+  void end_within(std::chrono::milliseconds limit);  // the same, after SIGTERM
   ServiceProcess(const ServiceProcess&) = delete;
   ServiceProcess& operator=(const ServiceProcess&) = delete;
 

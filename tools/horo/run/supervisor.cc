@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "tools/horo/machine/cores.h"
 #include "tools/horo/run/child.h"
@@ -20,7 +21,6 @@
 namespace horo::tools {
 namespace {
 
-constexpr double kGraceSeconds = 5;     // from the first failure to SIGTERM
 constexpr double kTermSeconds = 3;      // from SIGTERM to SIGKILL
 constexpr double kLeftoverSeconds = 1;  // from a rank's end to SIGKILL for the rest of its process group
 constexpr int kTimeoutCode = 124;       // the exit code of timeout(1)
@@ -216,21 +216,6 @@ void RankSupervisor::on_end(Rank& rank, int status) {
   check_end();
 }
 
-// When all others have ended: an evicted rank that is stopped is killed, one that runs has the usual time to end.
-void RankSupervisor::end_evicted() {
-  bool is_one_running = false;
-  for (const Rank& rank : ranks_) {
-    if (rank.is_running && !elastic_->is_evicted(rank.end.rank)) return;
-    is_one_running = is_one_running || (rank.is_running && !rank.is_stopped);
-  }
-  for (const Rank& rank : ranks_) {
-    if (rank.is_running && rank.is_stopped) signal_group(rank.pid, SIGKILL);
-  }
-  if (!is_one_running || is_failing_ || is_terminating_) return;
-  is_failing_ = true;
-  grace_.set(kGraceSeconds);
-}
-
 void RankSupervisor::on_grace_over() {
   if (is_terminating_) {
     say(running_text() + " did not end within " + seconds_text(kTermSeconds) + " of SIGTERM: killed");
@@ -301,7 +286,9 @@ void RankSupervisor::on_signal(int signal) {
   } else {
     signal_running(signal);
   }
-  is_interrupted_ = true;
+  if (!std::exchange(is_interrupted_, true)) {
+    for (Rank& rank : ranks_) rank.is_lost_before = !rank.is_running;
+  }
   check_end();  // all ranks may have ended, while the job goes on elsewhere
 }
 
@@ -317,54 +304,6 @@ void RankSupervisor::end_leftovers(Rank& rank) {
   rank.output.close();
   rank.errors.close();
   check_end();
-}
-
-void RankSupervisor::check_end() {
-  if (!is_concluded_) {
-    if (!end_finished_ranks()) return;
-    const bool is_forced = is_interrupted_ || (!is_notice_over_ && (is_terminating_ || code_));
-    if (elastic_ && !is_forced && !elastic_->may_end()) return grace_.stop();
-    conclude();
-  }
-  if (output_->is_empty() && errors_->is_empty()) ::ev_break(loop_, EVBREAK_ALL);
-}
-
-// Kills the remaining processes of ranks that are finished. True if all ranks are finished.
-bool RankSupervisor::end_finished_ranks() {
-  bool are_all_finished = ranks_.size() == static_cast<std::size_t>(launch_.ranks());
-  for (Rank& rank : ranks_) {
-    if (!rank.is_finished()) {
-      are_all_finished = false;
-    } else if (rank.leftovers.is_set()) {
-      rank.leftovers.stop();
-      signal_group(rank.pid, SIGKILL);
-    }
-  }
-  return are_all_finished;
-}
-
-void RankSupervisor::conclude() {
-  is_concluded_ = true;
-  grace_.stop();
-  notice_.stop();
-  timeout_.stop();
-  std::vector<RankEnd> ends;
-  for (Rank& rank : ranks_) {
-    rank.end.output = rank.output.tail();
-    rank.end.errors = rank.errors.tail();
-    rank.end.was_survived = elastic_ && !elastic_->is_judged(rank.end.rank);
-    ends.push_back(rank.end);
-  }
-  const bool is_no_rank = std::all_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.was_no_rank; });
-  if (is_no_rank && launch_.ranks_by_host.size() > 1 && !elastic_ && !code_ && !is_interrupted_) {
-    say("no rank of this host called horo.init(); ranks of other hosts that did wait for them");
-  }
-  const ExitVerdict verdict = exit_verdict(ends, launch_.title, host_);
-  if (!code_) code_ = verdict.code == 0 && is_ended_by_notice() ? 128 + SIGTERM : verdict.code;
-  if (launch_.is_part && (verdict.is_elsewhere || is_left_behind_)) {
-    output_->write(std::string(kConsequenceLine) + "\n");
-  }
-  if (!is_interrupted_) errors_->write(cut_lines(verdict.text));
 }
 
 void RankSupervisor::say(const std::string& text) {

@@ -34,13 +34,16 @@ class RankSupervisor {
   int run();
 
  private:
+  static constexpr double kGraceSeconds = 5;  // from the first failure to SIGTERM
+
   struct Rank {
     Rank(RankSupervisor& job, int number, struct Child child);
     bool is_finished() const { return !is_running && !output.is_open() && !errors.is_open(); }
 
     pid_t pid;
     bool is_running = true, is_stopped = false;
-    bool is_sent_away = false;  // it has got SIGTERM of this process
+    bool is_sent_away = false;    // it has got SIGTERM of this process
+    bool is_lost_before = false;  // it had ended when the job was interrupted
     RankEnd end;
     RankStream output, errors;
     PatientTimer leftovers;  // ends the other processes of its process group
@@ -53,7 +56,6 @@ class RankSupervisor {
   std::function<void(bool)> on_stop_of(Rank& rank);
   void on_end(Rank& rank, int status);
   void tell_moment(const Rank& rank, const std::string& what);
-  void end_evicted();
   void end_leftovers(Rank& rank);
   void on_signal(int signal);
   // The notice to the ranks of an elastic job: supervisor_drain.cc.
@@ -70,10 +72,16 @@ class RankSupervisor {
   void terminate(bool spares_left = false);
   bool has_left(const Rank& rank) const { return elastic_ && elastic_->has_left(rank.end.rank); }
   void signal_running(int signal);
+  // The end: supervisor_end.cc.
   void check_end();
   bool end_finished_ranks();
   bool is_one_running() const;
+  void end_evicted();
   void conclude();
+  bool has_failed_rank() const;
+  bool has_job_survived() const;
+  bool is_survived(const Rank& rank) const;
+  int code_without_failure();
   void say(const std::string& text);
   // For `horo status`: supervisor_status.cc.
   void open_status();
@@ -106,6 +114,7 @@ class RankSupervisor {
   bool is_terminating_ = false;           // the ranks have got SIGTERM
   bool is_job_over_ = false;              // an elastic job cannot go on: its ranks end by themselves
   bool is_interrupted_ = false;
+  bool is_given_up_ = false;     // the decision has ended the job
   bool is_draining_ = false;     // the ranks have got a notice
   bool is_notice_over_ = false;  // and their grace is over
   bool is_left_behind_ = false;  // an elastic job goes on without this host

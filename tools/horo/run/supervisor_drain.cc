@@ -55,7 +55,7 @@ bool RankSupervisor::is_one_running() const {
 
 // Ranks whose calls wait have been told, and ranks that are still in a long step have the time that they had to wait.
 void RankSupervisor::end_job(const std::string& text) {
-  if (!code_) code_ = 1;
+  is_given_up_ = true;
   if (is_terminating_ || std::exchange(is_job_over_, true)) return;
   say(text);
   for (Rank& rank : ranks_) {

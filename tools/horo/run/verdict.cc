@@ -33,7 +33,6 @@ const RankEnd* find_rank(const std::vector<RankEnd>& ends, int rank) {
 }
 
 std::optional<int> most_blamed(const std::vector<RankEnd>& ends) {
-  if (std::any_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.was_survived; })) return std::nullopt;
   std::map<int, int> votes;
   for (const RankEnd& end : ends) {
     if (const auto lost = loss_of(end)) ++votes[*lost];
@@ -48,17 +47,15 @@ std::optional<int> most_blamed(const std::vector<RankEnd>& ends) {
 }
 
 // Lower is more likely the cause.
-int rank_of_cause(const RankEnd& end) {
-  return !told_loss(end).empty() ? 2 : WIFSIGNALED(end.status) ? 0 : 1;
+int rank_of_cause(const RankEnd& end, bool is_elastic) {
+  return !told_loss(end).empty() ? 2 : WIFSIGNALED(end.status) && !is_elastic ? 0 : 1;
 }
 
-const RankEnd* first_failed(const std::vector<RankEnd>& ends) {
+const RankEnd* first_failed(const std::vector<RankEnd>& ends, bool is_elastic) {
+  const auto order = [is_elastic](const RankEnd& end) { return std::pair(rank_of_cause(end, is_elastic), end.place); };
   const RankEnd* first = nullptr;
   for (const RankEnd& end : ends) {
-    if (!has_failed(end)) continue;
-    if (first == nullptr || std::pair(rank_of_cause(end), end.place) < std::pair(rank_of_cause(*first), first->place)) {
-      first = &end;
-    }
+    if (has_failed(end) && (first == nullptr || order(end) < order(*first))) first = &end;
   }
   return first;
 }
@@ -116,10 +113,11 @@ std::string blamed_text(const RankEnd& end, const std::string& host) {
 
 }  // namespace
 
-ExitVerdict exit_verdict(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host) {
-  const RankEnd* failed = first_failed(ends);
+ExitVerdict exit_verdict(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host,
+                         bool is_elastic) {
+  const RankEnd* failed = first_failed(ends, is_elastic);
   if (failed == nullptr) return {};
-  const int blamed_rank = most_blamed(ends).value_or(failed->rank);
+  const int blamed_rank = is_elastic ? failed->rank : most_blamed(ends).value_or(failed->rank);
   const RankEnd* blamed = find_rank(ends, blamed_rank);
   if (blamed == nullptr) {
     return {code_of(failed->status),

@@ -24,15 +24,18 @@ struct ExitVerdict {
   bool is_elsewhere = false;  // a rank of another host was lost first
 };
 
-// A rank that ended only because of another rank's end ranks last, even if its end was observed first. In this order:
+// In a static job a rank that ended only because of another rank's end ranks last, even if its end was observed first.
+// In this order:
 // - the rank that most errors name as lost or as having left, unless it reported such a rank itself;
 // - a rank that a signal ended, then a rank that failed without such an error; the earliest first;
 // - a rank that failed with such an error.
-// A rank that ended after the launcher's SIGTERM has not failed, nor has one that the job survived: then ranks have got
-// new numbers, and no error tells which rank was lost. The named rank may also run on another host, have
+// A rank that ended after the launcher's SIGTERM has not failed. The named rank may also run on another host, have
 // exited with 0 while others needed it, or have not ended by itself; the code is then that of the first failure on this
 // host.
-ExitVerdict exit_verdict(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host);
+// In an elastic job the first failure is the earliest one of ranks that the job has not survived: ranks get new
+// numbers, so no error tells which rank was lost. A rank that failed since another was lost still ranks last.
+ExitVerdict exit_verdict(const std::vector<RankEnd>& ends, const std::string& title, const std::string& host,
+                         bool is_elastic = false);
 
 // "exit code 3", "signal 9 (SIGKILL)".
 std::string status_text(int status);

@@ -1,0 +1,108 @@
+// The end of the job on this host, and its exit code. docs/elastic.md has the rules for elastic jobs.
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tools/horo/run/child.h"
+#include "tools/horo/run/host_start.h"
+#include "tools/horo/run/lines.h"
+#include "tools/horo/run/supervisor.h"
+
+namespace horo::tools {
+
+// When all others have ended: an evicted rank that is stopped is killed, one that runs has the usual time to end.
+void RankSupervisor::end_evicted() {
+  bool is_one_running = false;
+  for (const Rank& rank : ranks_) {
+    if (rank.is_running && !elastic_->is_evicted(rank.end.rank)) return;
+    is_one_running = is_one_running || (rank.is_running && !rank.is_stopped);
+  }
+  for (const Rank& rank : ranks_) {
+    if (rank.is_running && rank.is_stopped) signal_group(rank.pid, SIGKILL);
+  }
+  if (!is_one_running || is_failing_ || is_terminating_) return;
+  is_failing_ = true;
+  grace_.set(kGraceSeconds);
+}
+
+void RankSupervisor::check_end() {
+  if (!is_concluded_) {
+    if (!end_finished_ranks()) return;
+    const bool is_forced = is_interrupted_ || (!is_notice_over_ && (is_terminating_ || is_given_up_ || code_));
+    if (elastic_ && !is_forced && !elastic_->may_end(!is_draining_ && has_failed_rank())) return grace_.stop();
+    conclude();
+  }
+  if (output_->is_empty() && errors_->is_empty()) ::ev_break(loop_, EVBREAK_ALL);
+}
+
+// Kills the remaining processes of ranks that are finished. True if all ranks are finished.
+bool RankSupervisor::end_finished_ranks() {
+  bool are_all_finished = ranks_.size() == static_cast<std::size_t>(launch_.ranks());
+  for (Rank& rank : ranks_) {
+    if (!rank.is_finished()) {
+      are_all_finished = false;
+    } else if (rank.leftovers.is_set()) {
+      rank.leftovers.stop();
+      signal_group(rank.pid, SIGKILL);
+    }
+  }
+  return are_all_finished;
+}
+
+void RankSupervisor::conclude() {
+  is_concluded_ = true;
+  grace_.stop();
+  notice_.stop();
+  timeout_.stop();
+  std::vector<RankEnd> ends;
+  for (Rank& rank : ranks_) {
+    rank.end.output = rank.output.tail();
+    rank.end.errors = rank.errors.tail();
+    rank.end.was_survived = is_survived(rank);
+    ends.push_back(rank.end);
+  }
+  const bool is_no_rank = std::all_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.was_no_rank; });
+  if (is_no_rank && launch_.ranks_by_host.size() > 1 && !elastic_ && !code_ && !is_interrupted_) {
+    say("no rank of this host called horo.init(); ranks of other hosts that did wait for them");
+  }
+  const ExitVerdict verdict = exit_verdict(ends, launch_.title, host_, elastic_ != nullptr);
+  if (!code_) code_ = verdict.code != 0 ? verdict.code : code_without_failure();
+  if (launch_.is_part && (verdict.is_elsewhere || is_left_behind_)) {
+    output_->write(std::string(kConsequenceLine) + "\n");
+  }
+  if (!is_interrupted_) errors_->write(cut_lines(verdict.text));
+}
+
+bool RankSupervisor::has_failed_rank() const {
+  const auto has_failed = [](const Rank& rank) { return code_of(rank.end.status) != 0 && !rank.end.was_terminated; };
+  return std::any_of(ranks_.begin(), ranks_.end(), has_failed);
+}
+
+// While the job goes on elsewhere, a rank of this host that has come to its end speaks for it. A host that was left
+// behind has its code.
+bool RankSupervisor::has_job_survived() const {
+  if (is_left_behind_) return true;
+  if (elastic_->is_over()) return elastic_->finished() >= launch_.min_ranks;
+  return std::any_of(ranks_.begin(), ranks_.end(), [this](const Rank& rank) {
+    return code_of(rank.end.status) == 0 && !rank.end.was_terminated && !elastic_->is_evicted(rank.end.rank);
+  });
+}
+
+// After an interrupt the ranks end by it: the job has not gone on without them.
+bool RankSupervisor::is_survived(const Rank& rank) const {
+  if (!elastic_ || elastic_->is_judged(rank.end.rank) || !has_job_survived()) return false;
+  return !is_interrupted_ || rank.is_lost_before;
+}
+
+// A code of 0 is that of ranks that have come to their ends.
+int RankSupervisor::code_without_failure() {
+  if (is_ended_by_notice()) return 128 + SIGTERM;
+  if (is_given_up_) return 1;
+  if (!elastic_ || has_job_survived()) return 0;
+  say(std::to_string(elastic_->finished()) + " of " + std::to_string(launch_.size()) +
+      " ranks have come to the end of their scripts, fewer than --min-np " + std::to_string(launch_.min_ranks));
+  return 1;
+}
+
+}  // namespace horo::tools
