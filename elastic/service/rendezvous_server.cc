@@ -9,16 +9,19 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
+#include <span>
 #include <system_error>
 
 #include "elastic/service/credentials.h"
 #include "elastic/service/record_log.h"
+#include "elastic/service/record_memory.h"
 #include "elastic/service/rendezvous_service.h"
 #include "elastic/service/rpc.h"
 
 namespace horo {
 namespace {
 
+constexpr std::size_t kMemoryFiles = 3;
 constexpr int kMostStreams = 64;                       // of a connection
 constexpr int kHandshakeMs = 5'000;                    // until a connection is authenticated
 constexpr int kMaxMetadata = 8 << 10;                  // bytes of a call's headers
@@ -53,6 +56,22 @@ JobAuthority authority_in(const std::string& folder, const JobKey& token, const 
   if (fd >= 0) ::close(fd);
   cleanse(pem);
   if (!is_written) throw std::system_error(error, std::generic_category(), path);
+  return made;
+}
+
+// The same in a file in memory, which has the authority or nothing.
+JobAuthority authority_in(int fd, const JobKey& token, const std::string& job) {
+  const std::unique_ptr<RecordStore> store = open_record_memory({fd});
+  if (const StoredRecord stored = store->read(); stored.revision > 0) {
+    std::string pem(reinterpret_cast<const char*>(stored.bytes.data()), stored.bytes.size());
+    JobAuthority kept = JobAuthority::from_pem(pem, token, job);
+    cleanse(pem);
+    return kept;
+  }
+  JobAuthority made = JobAuthority::make(token, job);
+  std::string pem = made.to_pem();
+  store->write(0, std::as_bytes(std::span(pem)));
+  cleanse(pem);
   return made;
 }
 
@@ -98,8 +117,11 @@ int serve_rendezvous(const RendezvousOptions& options) {
   ::sigemptyset(&ending);
   for (const int signal : {SIGTERM, SIGINT}) ::sigaddset(&ending, signal);
   ::sigprocmask(SIG_BLOCK, &ending, nullptr);
-  const std::unique_ptr<RecordStore> store = open_record_log(options.folder);
-  const JobAuthority authority = authority_in(options.folder, options.token, options.job);
+  const bool is_in_memory = options.memory.size() == kMemoryFiles;
+  const std::unique_ptr<RecordStore> store =
+      is_in_memory ? open_record_memory({options.memory[1], options.memory[2]}) : open_record_log(options.folder);
+  const JobAuthority authority = is_in_memory ? authority_in(options.memory[0], options.token, options.job)
+                                              : authority_in(options.folder, options.token, options.job);
   const auto caller = [&](const grpc::CallbackServerContext& context) { return caller_name(authority, context); };
   RendezvousService service(*store, authority, {caller, [] { ::kill(::getpid(), SIGTERM); }}, options.home);
   Credentials own = authority.server();

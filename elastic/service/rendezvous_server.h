@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "horo/base/auth.h"
 
@@ -12,6 +13,7 @@ namespace horo {
 struct RendezvousOptions {
   std::string address;                // host:port to listen at; that interface alone
   std::string folder;                 // of the record and of the job's authority; made with mode 0700 if it is missing
+  std::vector<int> memory;            // instead of the folder: a file for the authority, and two for the record
   JobKey token{};                     // that all hosts of the job have
   std::string job;                    // its name, the same on all hosts
   std::optional<std::uint32_t> home;  // see RendezvousCore

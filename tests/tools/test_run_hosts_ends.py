@@ -1,10 +1,14 @@
 """The exit codes of an elastic job on two hosts of two ranks: 0 only where ranks have come to their ends."""
 
+import os
+import pathlib
 import signal
 import subprocess
+import time
 
 import pytest
-from test_run_elastic_hosts import job  # noqa: F401
+from launching import DEADLINE_S, horo, parent_of
+from test_run_elastic_hosts import job, processes  # noqa: F401
 
 KILLED = 128 + signal.SIGKILL
 # Ranks of a host die, of the other one go on in epoch 1 and end as the test says.
@@ -71,3 +75,25 @@ def test_too_few_ranks_on_all_hosts_end_each_host_with_a_failure(job):  # noqa: 
     job = job(program, options=["--park-timeout", "0.5"], least=4)
     job.start_both()
     assert [job.ended(host)[0] for host in (0, 1)] == [1, 1]
+
+
+def test_sigkill_of_all_processes_of_host_0_leaves_no_key_and_no_file(job, tmp_path, monkeypatch):  # noqa: F811
+    for variable in ("TMPDIR", "XDG_RUNTIME_DIR"):
+        (tmp_path / variable).mkdir(0o700)
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    shared = set(pathlib.Path("/dev/shm").iterdir())
+    job = job("signal.pause()")
+    job.start_both()
+    rendezvous = job.service("rendezvous")
+    guard = parent_of(rendezvous)
+    assert parent_of(guard) == job.hosts[0].pid
+    for pid in (job.hosts[0].pid, guard):
+        os.kill(pid, signal.SIGKILL)
+    job.hosts[1].kill()
+    end = time.monotonic() + DEADLINE_S
+    while any(job.address in words for words in processes().values()) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert list((tmp_path / "TMPDIR").iterdir()) == []
+    assert set(pathlib.Path("/dev/shm").iterdir()) <= shared
+    horo("status")  # removes the sockets of jobs that are gone
+    assert list((tmp_path / "XDG_RUNTIME_DIR").rglob("*.*")) == []

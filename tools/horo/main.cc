@@ -178,9 +178,11 @@ void add_rendezvous(CLI::App& app, Options& options) {
   rendezvous->add_option("--addr", options.rendezvous.addr, "HOST:PORT to listen at; horo run --rendezvous names it")
       ->required();
   rendezvous->add_option("--key-file", options.rendezvous.key_file, "the file that horo run has");
-  rendezvous->add_option("--folder", options.rendezvous.folder, "of what outlives this process; made if it is missing")
-      ->required();
-  rendezvous->add_option("--home", options.rendezvous.home)->group("");  // horo run gives it
+  rendezvous->add_option("--folder", options.rendezvous.folder, "of what outlives this process; made if it is missing");
+  for (CLI::Option* own : {rendezvous->add_option("--memory", options.rendezvous.memory)->delimiter(',')->expected(3),
+                           rendezvous->add_option("--home", options.rendezvous.home)}) {
+    own->group("");  // horo run gives it
+  }
   rendezvous->footer("One job at a time. SIGTERM or SIGINT ends it.");
   app.add_subcommand("host", "")->group("");                     // horo run --hosts starts it
   CLI::App* agent = app.add_subcommand("agent", "")->group("");  // horo run starts it

@@ -36,7 +36,11 @@ JobKey service_key(const std::string& key_file) {
 // of them needed in each: 25 KiB more per job, instead of none.
 int run_rendezvous(const RendezvousCommand& command) {
   ::mallopt(M_ARENA_MAX, 1);
-  return serve_rendezvous({command.addr, command.folder, service_key(command.key_file), kJobName, command.home});
+  if (command.folder.empty() && command.memory.empty())
+    throw std::invalid_argument(
+        "--folder: expected a folder of what outlives this process; it is made if it is missing");
+  return serve_rendezvous(
+      {command.addr, command.folder, command.memory, service_key(command.key_file), kJobName, command.home});
 }
 
 int run_agent(const AgentCommand& command) {

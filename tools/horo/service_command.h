@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace horo::tools {
 
@@ -11,6 +12,7 @@ struct RendezvousCommand {
   std::string addr;                   // host:port to listen at
   std::string key_file;               // empty: HORO_KEY_FD or HORO_KEY_FILE
   std::string folder;                 // of what outlives it
+  std::vector<int> memory;            // instead of the folder: see RendezvousOptions
   std::optional<std::uint32_t> home;  // the host whose horo run has started it
 };
 // Serves until SIGTERM or SIGINT. Returns the exit code. Throws as serve_rendezvous() does.

@@ -1,11 +1,12 @@
 // The rendezvous of the job decides. The agent of this host passes on what happens here, and brings the orders. This
 // object keeps all that a new agent or rendezvous must know of this host's members, and passes no order on twice.
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <sstream>
 #include <system_error>
@@ -77,24 +78,27 @@ struct Known {
   }
 };
 
-// The folder of a rendezvous that lives as long as the job.
-class Folder {
+// Files in memory for a rendezvous that lives as long as the job: they hold the key of the job's authority, which no
+// process leaves behind however it ends.
+class MemoryFiles {
  public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "horo-rendezvous-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::system_error(errno, std::generic_category(), name);
-    path_ = name;
+  MemoryFiles() {
+    for (Descriptor& file : files_) {
+      file = Descriptor(::memfd_create("horo-rendezvous", MFD_CLOEXEC));
+      for (const char* folder : {"/dev/shm", "/tmp"}) {  // a sandbox may refuse memory files
+        if (!file.is_open()) file = Descriptor(::open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+      }
+      if (!file.is_open()) throw std::system_error(errno, std::generic_category(), "memfd_create, and a file in /tmp");
+    }
   }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
+  std::vector<int> fds() const { return {files_[0].get(), files_[1].get(), files_[2].get()}; }
+  std::string text() const {
+    return std::to_string(files_[0].get()) + "," + std::to_string(files_[1].get()) + "," +
+           std::to_string(files_[2].get());
   }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
 
  private:
-  std::string path_;
+  std::array<Descriptor, 3> files_;
 };
 
 class RemoteDecision final : public Decision {
@@ -134,7 +138,7 @@ class RemoteDecision final : public Decision {
     const MemberId first = spec_.first_member(launch.host);
     for (MemberId id = first; id < first + static_cast<MemberId>(launch.ranks()); ++id) known_[id];
     if (launch.embeds_rendezvous) {
-      folder_ = std::make_unique<Folder>();
+      memory_ = std::make_unique<MemoryFiles>();
       rendezvous_ = std::make_unique<ServiceProcess>(
           loop, ServiceProcess::Service{
                     "rendezvous", [this] { return rendezvous(); }, {}, orders_.say, services.output, patience_s});
@@ -184,10 +188,12 @@ class RemoteDecision final : public Decision {
 
  private:
   Program rendezvous() const {
-    return {{kSelf, "rendezvous", "--addr", launch_.rendezvous, "--folder", folder_->path(), "--home",
+    std::vector<int> inherited = memory_->fds();
+    inherited.push_back(services_.key_fd);
+    return {{kSelf, "rendezvous", "--addr", launch_.rendezvous, "--memory", memory_->text(), "--home",
              std::to_string(launch_.host)},
             plain_environment(services_.key_fd),
-            {services_.key_fd},
+            std::move(inherited),
             {},
             {}};
   }
@@ -328,7 +334,7 @@ class RemoteDecision final : public Decision {
   bool serves_ = true;      // the other hosts, if it has the rendezvous
   PatientTimer last_word_, park_, unheard_;
   Timer waiting_;
-  std::unique_ptr<Folder> folder_;
+  std::unique_ptr<MemoryFiles> memory_;
   std::unique_ptr<PacketSocket> socket_;  // to the present agent
   Descriptor end_;                        // its end, until it has started
   std::unique_ptr<ServiceProcess> rendezvous_, agent_;
