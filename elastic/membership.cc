@@ -184,13 +184,18 @@ void JobMembership::ask_to_freeze() {
 }
 
 void JobMembership::evict(MemberId id, const std::string& why) {
-  send(id,
-       Evicted{name_of(id) + " was evicted: it " + why +
-               (is_enough(here_ - 1) ? ", and the other ranks went on without it" : ", and too few ranks were left")});
+  evict(id, why, why);
+}
+
+// The two texts differ where they name a rank: in the story by its number at the start.
+void JobMembership::evict(MemberId id, const std::string& why, const std::string& for_members) {
+  const char* const then =
+      is_enough(here_ - 1) ? ", and the other ranks went on without it" : ", and too few ranks were left";
+  send(id, Evicted{name_of(id) + " was evicted: it " + for_members + then});
   const std::string story = "rank " + std::to_string(id) + " is evicted";
   say(story + ": it " + why);
   at(id).detail = "it " + why;
-  depart(id, Presence::kEvicted, story, name_of(id) + " was evicted: it " + why);
+  depart(id, Presence::kEvicted, story, name_of(id) + " was evicted: it " + for_members);
 }
 
 // A member waits if it is frozen, and neither stopped nor unheard itself. A member that runs does not, as far as is
@@ -259,8 +264,8 @@ void JobMembership::count_broken_pair() {
   if (host_of(pair->first) != host_of(pair->second))
     return count_broken_hosts(host_of(pair->first), host_of(pair->second));
   if (!broken_.add_members(*pair)) return;
-  evict(pair->second,
-        "and " + name_of(pair->first) + " lost one another " + std::to_string(BrokenLinks::kMost) + " times");
+  const std::string times = " lost one another " + std::to_string(BrokenLinks::kMost) + " times";
+  evict(pair->second, "and rank " + std::to_string(pair->first) + times, "and " + name_of(pair->first) + times);
 }
 
 // The network between two hosts is cut: all members of one of them go.
@@ -285,8 +290,7 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   if (!fits(view.progress, view.cards)) return end_too_large(members);
   std::vector<MemberId> ranks(members.size());
   std::iota(ranks.begin(), ranks.end(), MemberId{0});
-  const std::string cause = departures_.empty() ? printable(closing_->reason) + "; " : departures_text();
-  say(cause + "epoch " + std::to_string(view.epoch) + " has " + ranks_text(members) +
+  say(cause_text() + "epoch " + std::to_string(view.epoch) + " has " + ranks_text(members) +
       (members == ranks ? "" : " as " + ranks_text(ranks)));
   view_ = members;
   epoch_ = view.epoch;
@@ -330,8 +334,7 @@ void JobMembership::end_too_large(const std::vector<MemberId>& members) {
 }
 
 void JobMembership::end_for_all(const std::vector<MemberId>& members, const std::string& why) {
-  const std::string cause = departures_.empty() ? printable(closing_->reason) + "; " : departures_text();
-  const std::string text = cause + "the job ends: " + why;
+  const std::string text = cause_text() + "the job ends: " + why;
   send_all(members, Evicted{text});
   end_job(text);
 }

@@ -191,6 +191,7 @@ class JobMembership {
   void close_epoch(std::optional<MemberId> lost, const std::string& reason);
   void ask_to_freeze();
   void evict(MemberId id, const std::string& why);
+  void evict(MemberId id, const std::string& why, const std::string& for_members);
   void judge_silence();
   void give_up(const std::vector<MemberId>& silent);
   void tell_missed(const std::vector<MemberId>& silent);
@@ -223,7 +224,9 @@ class JobMembership {
   bool is_waited_for(MemberId id) const { return is_here(id) && !at(id).frozen; }
   bool is_waiting(MemberId id) const { return is_here(id) && at(id).frozen && !silences_.is_still(id); }
   std::uint32_t host_of(MemberId id) const { return config_.hosts.empty() ? 0 : config_.hosts.at(id); }
-  std::string name_of(MemberId id) const;                    // "rank 1 (member 2)"
+  std::string name_of(MemberId id) const;                    // for members: "rank 1 (rank 2 at the start)"
+  std::size_t rank_of(MemberId id) const;                    // in the epoch
+  std::string cause_text() const;                            // why the epoch ends, for the story
   static std::string left_words(const std::string& reason);  // " left (drained)"
   std::string failed_words(MemberId id) const;               // "rank 2 failed (exit code 3)"
   std::string departures_text() const;  // "rank 1 died (signal 9 (SIGKILL)), rank 2 left; "; or empty

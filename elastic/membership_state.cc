@@ -38,16 +38,17 @@ JobMembership::JobMembership(const MembershipConfig& config, const MembershipSna
 // The epoch ends, if the member's end was an evidence for that: the others may not have been asked to freeze.
 void JobMembership::restore_departure(MemberId id) {
   const Member& member = at(id);
+  const std::string name = "rank " + std::to_string(id);
   const auto depart = [&](const char* verb, const std::string& story, const std::string& reason) {
     const bool is_failure = member.presence == Presence::kDied || member.presence == Presence::kFailed;
-    departures_.push_back({id, is_failure, "rank " + std::to_string(id) + verb + story});
+    departures_.push_back({id, is_failure, name + verb + story});
     if (!closing_ && !reason.empty()) closing_ = Closing{id, name_of(id) + reason, false, std::nullopt};
   };
   switch (member.presence) {
     case Presence::kLeft:
       return depart(left_words(member.detail).c_str(), "", "");
     case Presence::kFailed:
-      return depart(" failed", " (" + printable(member.detail) + ")", " failed: " + member.detail);
+      return depart(failed_words(id).substr(name.size()).c_str(), "", " failed: " + member.detail);
     case Presence::kDied:
       return depart(" died", " (" + member.detail + ")", " ended: " + member.detail);
     case Presence::kEvicted:
@@ -156,7 +157,7 @@ void JobMembership::handle(const MemberDrained& event) {
 }
 
 std::string JobMembership::failed_words(MemberId id) const {
-  return "rank " + std::to_string(id) + " failed (" + printable(at(id).detail) + ")";
+  return "rank " + std::to_string(id) + " failed (" + printable(without_subject(at(id).detail, rank_of(id))) + ")";
 }
 
 std::string JobMembership::left_words(const std::string& reason) {
@@ -212,9 +213,15 @@ std::vector<MemberId> JobMembership::here() const {
   return found;
 }
 
+std::size_t JobMembership::rank_of(MemberId id) const {
+  return static_cast<std::size_t>(std::lower_bound(view_.begin(), view_.end(), id) - view_.begin());
+}
+
 std::string JobMembership::name_of(MemberId id) const {
-  const auto rank = std::lower_bound(view_.begin(), view_.end(), id) - view_.begin();
-  return "rank " + std::to_string(rank) + " (member " + std::to_string(id) + ")";
+  const std::size_t rank = rank_of(id);
+  if (rank < view_.size() && view_[rank] == id && rank == id) return "rank " + std::to_string(id);
+  const std::string at_start = "rank " + std::to_string(id) + " at the start";
+  return rank < view_.size() && view_[rank] == id ? "rank " + std::to_string(rank) + " (" + at_start + ")" : at_start;
 }
 
 void JobMembership::recount() {
@@ -294,6 +301,11 @@ std::string JobMembership::departures_text() const {
   std::string text;
   for (const Departure& departure : departures_) text += (text.empty() ? "" : ", ") + departure.text;
   return text.empty() ? text : text + "; ";
+}
+
+// A report of a member has its numbers, those of the epoch.
+std::string JobMembership::cause_text() const {
+  return departures_.empty() ? printable(at_start(closing_->reason, view_)) + "; " : departures_text();
 }
 
 std::string JobMembership::left_text(const std::vector<MemberId>& left) const {

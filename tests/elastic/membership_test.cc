@@ -20,7 +20,7 @@ using Ids = std::vector<MemberId>;
 TEST(Membership, EveryOtherMemberFreezesAtADeath) {
   MembershipDriver job(4, 2);
   job.died(2);
-  const Freeze freeze{0, 2, "rank 2 (member 2) ended: signal 9 (SIGKILL)"};
+  const Freeze freeze{0, 2, "rank 2 ended: signal 9 (SIGKILL)"};
   for (const MemberId id : {0U, 1U, 3U}) EXPECT_THAT(job.got<Freeze>(id), ElementsAre(freeze));
   EXPECT_THAT(job.got<Freeze>(2), IsEmpty());
 }
@@ -32,11 +32,7 @@ TEST(Membership, EverySurvivorGetsTheViewWithTheProgressAndTheCardsOfAll) {
   job.froze(3, 0);
   EXPECT_THAT(job.got<View>(0), IsEmpty());
   job.froze(1, 0);
-  View view{1,
-            {0, 1, 3},
-            {},
-            {{0, {{0, 10}}}, {1, {{0, 11}}}, {3, {{0, 13}}}},
-            "rank 2 (member 2) ended: signal 9 (SIGKILL)"};
+  View view{1, {0, 1, 3}, {}, {{0, {{0, 10}}}, {1, {{0, 11}}}, {3, {{0, 13}}}}, "rank 2 ended: signal 9 (SIGKILL)"};
   for (const MemberId id : {0U, 1U, 3U}) view.cards[id] = MembershipDriver::card_of(id, 0);
   for (const MemberId id : {0U, 1U, 3U}) EXPECT_THAT(job.got<View>(id), ElementsAre(view));
   EXPECT_EQ(job.membership.epoch(), 1U);
@@ -58,7 +54,7 @@ TEST(Membership, ADeathIsTheReasonEvenIfAReportCameFirst) {
   job.froze(0, 0, 2);
   job.died(2);
   job.froze(1, 0);
-  EXPECT_EQ(job.got<View>(0)[0].reason, "rank 2 (member 2) ended: signal 9 (SIGKILL)");
+  EXPECT_EQ(job.got<View>(0)[0].reason, "rank 2 ended: signal 9 (SIGKILL)");
 }
 
 TEST(Membership, TheFirstReportFreezesTheOthersOnce) {
@@ -196,7 +192,7 @@ TEST(Membership, AMemberThatLeftIsNotWaitedForAndInNoLaterView) {
 TEST(Membership, AFailedLeaveFreezesTheOthersWithItsText) {
   MembershipDriver job(3, 1);
   job.sent(1, Leave{true, "ValueError: \x1b[2Jno"});
-  EXPECT_THAT(job.got<Freeze>(0), ElementsAre(Freeze{0, 1, "rank 1 (member 1) failed: ValueError: \x1b[2Jno"}));
+  EXPECT_THAT(job.got<Freeze>(0), ElementsAre(Freeze{0, 1, "rank 1 failed: ValueError: \x1b[2Jno"}));
   job.froze(0, 0);
   job.froze(2, 0);
   EXPECT_EQ(job.story[0], "rank 1 failed (ValueError: \\x1b[2Jno); epoch 1 has ranks 0, 2 as ranks 0, 1");

@@ -80,7 +80,7 @@ def test_the_jobs_of_a_seed_reach_every_fail_point(soaks):
 def test_a_zombie_ends_with_the_reason_of_its_eviction(soaks, monkeypatch):
     survivors, zombies = soaks["survivors"], soaks["zombies"]
     job = survivors.Job("zombie", 3, "plain", 12, 0, "", "2:lane.data:5")
-    said = "[2] elastic_rank: rank 2 (member 2) was evicted: it was stopped for 300 ms, and so on\n"
+    said = "[2] elastic_rank: rank 2 was evicted: it was stopped for 300 ms, and so on\n"
     texts = {DIED + said + line(0) + line(1): 0, DIED + line(0) + line(1): 1, DIED + said + line(2): 1}
     for text, count in texts.items():
 

@@ -54,7 +54,7 @@ def run(job, options):
     if waker.evicted != zombie:
         return outcome, [*wrong, f"rank {zombie} was stopped and not evicted"]
     said = re.findall(rf"^\[{zombie}\] elastic_rank: (.*)", outcome.text, re.M)
-    if len(said) != 1 or f"rank {zombie} (member {zombie}) was evicted" not in said[0]:
+    if len(said) != 1 or f"rank {zombie} was evicted" not in said[0]:
         wrong.append(f"the evicted rank {zombie} ends with {said}")
     if any(int(line[0]) == zombie for line in survivors.LINE.findall(outcome.text)):
         wrong.append(f"the evicted rank {zombie} prints results")

@@ -139,7 +139,7 @@ class SimulatedHost final : public grpc::ClientReadReactor<rpc::Orders> {
     frozen_ = {};
     std::mt19937 random(epoch * 10'000 + ids_.front());
     for (const MemberId id : ids_) {
-      Frozen frozen{epoch, {}, std::nullopt, "rank 8 (member 8) ended: its connection is closed"};
+      Frozen frozen{epoch, {}, std::nullopt, "rank 8 ended: its connection is closed"};
       for (std::uint32_t lane = 0; lane < kLanes; ++lane) frozen.progress[lane] = 100'000 * epoch + random() % 3;
       frozen.applied = 1'000;
       frozen.card.resize(kCardBytes);
