@@ -73,8 +73,8 @@ def cut(one, job):
 
 def hosts_left(one):
     """Those whose ranks go on."""
-    if one.length == "short" or one.kind == "grpc of both" or (one.kind == "data" and one.length == "long"):
-        return "AB"
+    if one.length == "short" or one.kind.startswith("grpc") or (one.kind == "data" and one.length == "long"):
+        return "AB"  # without the rendezvous the ranks hear one another: none waits for a silent one
     if one.kind == "data":
         return "A"  # the host with the higher number goes
     return "BA"["AB".index(one.host)]
