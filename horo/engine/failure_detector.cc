@@ -71,6 +71,7 @@ void FailureDetector::missed(const std::vector<int>& ranks) {
 
 void FailureDetector::was_paused(TimePoint now) {
   for (Silence& silence : silence_) silence = {};
+  if (last_tick_) last_tick_ = now;
   if (!suspicions_.empty()) suspected_since_ = now;
 }
 

@@ -271,6 +271,11 @@ class EvictedHostRpc : public testing::Test {
     if (status.ok()) registration_[host] = reply.registration();
     return status;
   }
+  // The rank of host 0 is frozen: it waits for those of host 1.
+  void wait_for_host_1() {
+    const GuardSays frozen(HostEvent(MemberSent{0, Frozen{}}));
+    EXPECT_TRUE(RawClient(served_.address(), own_[0]).report(registration_[0], text_of(encode(frozen))).ok());
+  }
   void beat_while(const std::function<bool()>& condition) {
     RawClient client(served_.address(), own_[0]);
     const auto until = std::chrono::steady_clock::now() + 60s;
@@ -316,6 +321,7 @@ TEST_F(EvictedHostRpc, ItsStreamEndsAndAllItsCallsAreRefusedAlsoByTheNextRendezv
     EXPECT_EQ(stream->Finish().error_code(), StatusCode::PERMISSION_DENIED);
     has_ended = true;
   });
+  wait_for_host_1();
   beat_while([&] { return !has_ended; });
   reading.join();
   expect_refused();
@@ -333,6 +339,8 @@ TEST(ExpectedHostRpc, ThatDoesNotRegisterIsEvicted) {
   RawClient client(served.address(), own);
   rpc::RegisterReply reply;
   ASSERT_TRUE(client.register_host(register_request(0, 100, 100ms), reply).ok());
+  const GuardSays frozen(HostEvent(MemberSent{0, Frozen{}}));  // a rank waits for those of host 1
+  EXPECT_TRUE(client.report(reply.registration(), text_of(encode(frozen))).ok());
   bool is_evicted = false;
   for (const auto until = std::chrono::steady_clock::now() + 60s;
        !is_evicted && std::chrono::steady_clock::now() < until;) {
