@@ -160,10 +160,10 @@ def test_a_rank_without_descriptors_fails_and_the_others_go_on():
     assert re.search(r"rank 2 failed \([^0-9].*Too many open files\)", errors), errors
 
 
-def test_a_job_of_too_few_ranks_parks_and_ends():
-    options = ("--min-np", "3", "--park-timeout", "0.5")
-    lines, errors = job(3, "elastic_ends", "dies", options=options, code=128 + signal.SIGKILL)
-    assert lines == [] and "2 of at least 3 ranks are left" in errors
+def test_a_job_of_too_few_ranks_ends_at_once_with_the_code_of_the_lost_one():
+    lines, errors = job(3, "elastic_ends", "dies", options=("--min-np", "3"), code=128 + signal.SIGKILL)
+    reason = "ranks 0, 2 are left of 3, fewer than --min-np 3, and none can come back"
+    assert lines == [] and errors.count(f"PeerLost: rank 1 died (signal 9 (SIGKILL)); {reason}") == 2, errors
 
 
 def test_ctrl_c_ends_the_job():

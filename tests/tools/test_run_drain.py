@@ -59,13 +59,14 @@ def test_ranks_that_are_left_after_the_grace_get_sigterm(program):
 
 
 def test_a_parked_rank_has_the_whole_grace():
-    park = "if rank: die()\nmember.receive(FREEZE)\nmember.frozen({})\nmember.receive(PARKED)\n"
-    running, out = start(2, park + READY + LEAVE, ("--min-np", "2"))
+    park = "if rank: os.kill(os.getpid(), signal.SIGSTOP)\nmember.frozen({})\nmember.receive(PARKED)\n"
+    running, out = start(2, park + READY + LEAVE, ("--min-np", "2", "--evict-after", "0.5", "--grace", "2"))
     assert out.readline() == "[0] ready\n"
     running.send_signal(signal.SIGTERM)
     output, errors = running.communicate(timeout=DEADLINE_S)
-    assert output == "[0] grace 30000\n" and "is drained (SIGTERM): rank 0 leaves after its round\n" in errors
-    assert running.returncode == 137  # too few ranks were left: the death of rank 1 is the job's failure
+    assert output == "[0] grace 2000\n" and "is drained (SIGTERM): ranks 0, 1 leave after their round\n" in errors
+    assert "rank 1 did not leave within 2 s of the notice (--grace): SIGTERM\n" in errors, errors
+    assert running.returncode == 143, errors
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -138,7 +138,7 @@ def test_merge_refuses_what_is_no_job_by_name(folder):
     }
     for text, given in cases.items():
         ended = horo("timeline", "merge", *given, "-o", folder / "nothing.json")
-        assert ended.returncode == 2 and text in ended.stderr, ended.stderr
+        assert ended.returncode == 2 and text in " ".join(ended.stderr.split()), ended.stderr
     assert not (folder / "nothing.json").exists()
     ended = horo("timeline", "merge", files(folder)[0], "-o", folder / "no" / "such.json")
     assert ended.returncode == 1 and "cannot write" in ended.stderr
