@@ -50,9 +50,10 @@ bool Patience::has_passed_at(TimePoint now) const {
 bool has_passed(TimePoint deadline) {
   const TimePoint now = Clock::now();
   if (now < deadline) return false;
-  MutexLock lock(all().mutex);
-  const std::vector<const Patience*>& engines = all().engines;
-  return std::all_of(engines.begin(), engines.end(), [now](const Patience* one) { return one->has_passed_at(now); });
+  All& every = all();
+  MutexLock lock(every.mutex);
+  return std::all_of(every.engines.begin(), every.engines.end(),
+                     [now](const Patience* one) { return one->has_passed_at(now); });
 }
 
 }  // namespace horo
