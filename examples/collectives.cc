@@ -91,7 +91,7 @@ int main() {
     std::printf("the sum of the even ranks is %g, the norm %g", static_cast<double>(sum_of_evens(session)),
                 static_cast<double>(norm(session, 3.0f)));
     if (session.topology().size > 1)
-      std::printf(", the message %g", static_cast<double>(send_to_last(session, 42.0f - rank)));
+      std::printf(", the message %g", static_cast<double>(send_to_last(session, 42.0f - static_cast<float>(rank))));
     std::printf("\n");
     wait(session, session.join(0));  // ranks with more work continue without this rank
     return 0;

@@ -53,7 +53,7 @@ TEST(RunTable, TheEndOfARankIsSeenWithItsStatus) {
 TEST(RunTable, AnotherFileIsNoTable) {
   EXPECT_FALSE(RunTable::map(::open("/dev/null", O_RDWR | O_CLOEXEC)));
   const int fd = ::memfd_create("horo-run", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  ASSERT_EQ(::ftruncate(fd, 3 * 4096), 0);
+  ASSERT_EQ(::ftruncate(fd, off_t{3} * 4096), 0);
   EXPECT_FALSE(RunTable::map(::fcntl(fd, F_DUPFD_CLOEXEC, 0)));  // it could shrink
   ASSERT_EQ(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
   EXPECT_FALSE(RunTable::map(fd));  // it has no head

@@ -131,7 +131,7 @@ TEST(ElasticMessages, MembersWithTheSameLanesTakeFewBytes) {
   settle.progress[51][7] -= 64;
   const std::vector<std::byte> bytes = encode(GuardMessage(settle));
   EXPECT_EQ(decode_guard_message(bytes), GuardMessage(settle));
-  EXPECT_LE(bytes.size(), bytes_of_one + 100 * 25 + 2);
+  EXPECT_LE(bytes.size(), bytes_of_one + std::size_t{100} * 25 + 2);
 }
 
 TEST(ElasticMessages, TooManyLanesOrCardsOfAllMembersAreRefused) {

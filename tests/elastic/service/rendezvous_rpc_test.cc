@@ -19,33 +19,32 @@ namespace {
 
 using namespace std::chrono_literals;
 using grpc::StatusCode;
-using testing::AnyOf;
 
-constexpr std::size_t kMostGrowthKib = (test::kSanitized ? 8 : 1) * (64 << 10);
+constexpr std::size_t kMostGrowthKib = std::size_t{test::kSanitized ? 8 : 1} * (64 << 10);
 
 class RendezvousRpc : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    served_ = new ServedRendezvous();
+    of_all = new ServedRendezvous();
     // The job: two hosts.
     for (const std::uint32_t host : {0U, 1U}) {
-      own_[host] = enrolled(*served_, host, 100 + host);
-      registration_[host] = join(host);
-      EXPECT_NE(registration_[host], 0U);
+      certificates[host] = enrolled(*of_all, host, 100 + host);
+      registrations[host] = join(host);
+      EXPECT_NE(registrations[host], 0U);
     }
-    memory_kib_ = served_->memory_kib();
+    memory_before = of_all->memory_kib();
   }
-  static void TearDownTestSuite() { delete served_; }
+  static void TearDownTestSuite() { delete of_all; }
   // The hosts of the job are served.
   void TearDown() override {
-    ASSERT_TRUE(served_->is_running());
-    RecordProperty("resident_kib", std::to_string(served_->memory_kib()));
-    EXPECT_LT(served_->memory_kib(), memory_kib_ + kMostGrowthKib);
+    ASSERT_TRUE(of_all->is_running());
+    RecordProperty("resident_kib", std::to_string(of_all->memory_kib()));
+    EXPECT_LT(of_all->memory_kib(), memory_before + kMostGrowthKib);
     for (const std::uint32_t host : {0U, 1U}) {
-      RawClient client(served_->address(), own_[host]);
-      EXPECT_TRUE(client.beat(registration_[host]).ok());
+      RawClient client(of_all->address(), certificates[host]);
+      EXPECT_TRUE(client.beat(registrations[host]).ok());
     }
-    RawClient client(served_->address(), own_[0]);
+    RawClient client(of_all->address(), certificates[0]);
     rpc::StatusReply reply;
     EXPECT_TRUE(client.call(&rpc::Rendezvous::Stub::Status, rpc::StatusRequest(), reply).ok());
     const JobView job = decode_job_view(std::as_bytes(std::span(reply.job())));
@@ -53,7 +52,7 @@ class RendezvousRpc : public testing::Test {
   }
 
   static std::uint64_t join(std::uint32_t host) {
-    RawClient client(served_->address(), own_[host]);
+    RawClient client(of_all->address(), certificates[host]);
     rpc::RegisterReply reply;
     client.register_host(register_request(host, 100 + host), reply);
     return reply.registration();
@@ -65,9 +64,9 @@ class RendezvousRpc : public testing::Test {
     rpc::RegisterReply registration;
     std::vector<std::pair<std::string, StatusCode>> found;
     found.emplace_back("Register", client.register_host(register_request(0, 100), registration).error_code());
-    found.emplace_back("Beat", client.beat(registration_[0]).error_code());
-    found.emplace_back("Report", client.report(registration_[0], death_of(0)).error_code());
-    found.emplace_back("Watch", client.watch(registration_[0]).error_code());
+    found.emplace_back("Beat", client.beat(registrations[0]).error_code());
+    found.emplace_back("Report", client.report(registrations[0], death_of(0)).error_code());
+    found.emplace_back("Watch", client.watch(registrations[0]).error_code());
     found.emplace_back("Status", client.status().error_code());
     return found;
   }
@@ -78,38 +77,39 @@ class RendezvousRpc : public testing::Test {
     return text_of(encode(GuardSays(HostEvent(MemberEnded{id, false, "signal 9 (SIGKILL)"}))));
   }
 
-  static inline ServedRendezvous* served_ = nullptr;
-  static inline std::map<std::uint32_t, Credentials> own_;
-  static inline std::map<std::uint32_t, std::uint64_t> registration_;
-  static inline std::size_t memory_kib_ = 0;
+  static inline ServedRendezvous* of_all = nullptr;
+  static inline std::map<std::uint32_t, Credentials> certificates;
+  static inline std::map<std::uint32_t, std::uint64_t> registrations;
+  static inline std::size_t memory_before = 0;
 };
 
 // ---- Certificates: five calls each.
 
 TEST_F(RendezvousRpc, WithoutTls) {
-  expect_refused({served_->address(), grpc::InsecureChannelCredentials()}, StatusCode::UNAVAILABLE);
+  expect_refused({of_all->address(), grpc::InsecureChannelCredentials()}, StatusCode::UNAVAILABLE);
 }
 
 TEST_F(RendezvousRpc, WithoutACertificate) {
-  expect_refused({served_->address(), grpc::SslCredentials({own_[0].roots_pem, "", ""})}, StatusCode::UNAVAILABLE);
+  expect_refused({of_all->address(), grpc::SslCredentials({certificates[0].roots_pem, "", ""})},
+                 StatusCode::UNAVAILABLE);
 }
 
 TEST_F(RendezvousRpc, WithTheCertificateOfAnotherAuthorityForThisHost) {
-  const JobAuthority other = JobAuthority::make(served_->token(), ServedRendezvous::kJob);
+  const JobAuthority other = JobAuthority::make(of_all->token(), ServedRendezvous::kJob);
   CertificateRequest request = make_request();
   const std::string certificate = other.sign(request.request_pem, "host-0-64");
-  expect_refused({served_->address(), Credentials{own_[0].roots_pem, certificate, request.key_pem}},
+  expect_refused({of_all->address(), Credentials{certificates[0].roots_pem, certificate, request.key_pem}},
                  StatusCode::UNAVAILABLE);
 }
 
 TEST_F(RendezvousRpc, WithAnotherTokenOrJob) {
-  JobKey token = served_->token();
+  JobKey token = of_all->token();
   token[31] ^= std::byte{1};
   for (Credentials own :
-       {enrolment_credentials(token, ServedRendezvous::kJob), enrolment_credentials(served_->token(), "another")}) {
+       {enrolment_credentials(token, ServedRendezvous::kJob), enrolment_credentials(of_all->token(), "another")}) {
     for (const bool trusts_server : {false, true}) {
-      if (trusts_server) own.roots_pem = own_[0].roots_pem;
-      RawClient client(served_->address(), own);
+      if (trusts_server) own.roots_pem = certificates[0].roots_pem;
+      RawClient client(of_all->address(), own);
       rpc::EnrollReply reply;
       EXPECT_EQ(client.enroll(0, 100, make_request().request_pem, reply).error_code(), StatusCode::UNAVAILABLE);
     }
@@ -117,30 +117,30 @@ TEST_F(RendezvousRpc, WithAnotherTokenOrJob) {
 }
 
 TEST_F(RendezvousRpc, ACertificateOfTheTokenOnlyEnrols) {
-  expect_refused({served_->address(), enrolment_credentials(served_->token(), ServedRendezvous::kJob)},
+  expect_refused({of_all->address(), enrolment_credentials(of_all->token(), ServedRendezvous::kJob)},
                  StatusCode::FAILED_PRECONDITION);
 }
 
 TEST_F(RendezvousRpc, AHostDoesNotSpeakForAnother) {
-  RawClient client(served_->address(), own_[1]);
+  RawClient client(of_all->address(), certificates[1]);
   rpc::RegisterReply reply;
   EXPECT_EQ(client.register_host(register_request(0, 100), reply).error_code(), StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(client.register_host(register_request(0, 101), reply).error_code(), StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(client.register_host(register_request(1, 100), reply).error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(client.beat(registration_[0]).error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(client.report(registration_[0], death_of(0)).error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(client.report(registration_[1], death_of(0)).error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(client.watch(registration_[0]).error_code(), StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(client.beat(registrations[0]).error_code(), StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(client.report(registrations[0], death_of(0)).error_code(), StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(client.report(registrations[1], death_of(0)).error_code(), StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(client.watch(registrations[0]).error_code(), StatusCode::FAILED_PRECONDITION);
 }
 
 TEST_F(RendezvousRpc, AnotherStartOfAHostIsRefusedAtItsEnrolment) {
-  RawClient client(served_->address(), enrolment_credentials(served_->token(), ServedRendezvous::kJob));
+  RawClient client(of_all->address(), enrolment_credentials(of_all->token(), ServedRendezvous::kJob));
   rpc::EnrollReply reply;
   EXPECT_EQ(client.enroll(0, 7, make_request().request_pem, reply).error_code(), StatusCode::FAILED_PRECONDITION);
 }
 
 TEST_F(RendezvousRpc, MalformedRequestsOfCertificates) {
-  RawClient client(served_->address(), enrolment_credentials(served_->token(), ServedRendezvous::kJob));
+  RawClient client(of_all->address(), enrolment_credentials(of_all->token(), ServedRendezvous::kJob));
   const std::string good = make_request().request_pem;
   for (const std::string& request : {std::string(), std::string("x"), good.substr(0, good.size() / 2),
                                      std::string(1 << 20, 'x'), good + good.substr(9), flawed_request(Flaw::kSignature),
@@ -155,34 +155,34 @@ TEST_F(RendezvousRpc, MalformedRequestsOfCertificates) {
 // ---- Registrations.
 
 TEST_F(RendezvousRpc, AnOldRegistrationAndItsReportsAreRefused) {
-  const std::uint64_t old = registration_[0];
-  registration_[0] = join(0);
-  RawClient client(served_->address(), own_[0]);
+  const std::uint64_t old = registrations[0];
+  registrations[0] = join(0);
+  RawClient client(of_all->address(), certificates[0]);
   EXPECT_EQ(client.report(old, death_of(0)).error_code(), StatusCode::ABORTED);
   EXPECT_EQ(client.beat(old).error_code(), StatusCode::ABORTED);
   EXPECT_EQ(client.watch(old).error_code(), StatusCode::ABORTED);
-  for (const std::uint64_t number : {std::uint64_t{0}, registration_[0] + 1, UINT64_MAX})
+  for (const std::uint64_t number : {std::uint64_t{0}, registrations[0] + 1, UINT64_MAX})
     EXPECT_EQ(client.report(number, death_of(0)).error_code(), StatusCode::ABORTED);
 }
 
 TEST_F(RendezvousRpc, AWatchEndsWhenItsRegistrationIsReplaced) {
-  RawClient client(served_->address(), own_[0]);
+  RawClient client(of_all->address(), certificates[0]);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + 60s);
   rpc::WatchRequest request;
-  request.set_registration(registration_[0]);
+  request.set_registration(registrations[0]);
   const auto stream = client.stub().Watch(&context, request);
   rpc::Orders orders;
-  registration_[0] = join(0);
-  RawClient other(served_->address(), own_[0]);
-  EXPECT_TRUE(other.watch(registration_[0]).ok());
+  registrations[0] = join(0);
+  RawClient other(of_all->address(), certificates[0]);
+  EXPECT_TRUE(other.watch(registrations[0]).ok());
   while (stream->Read(&orders)) {
   }
   EXPECT_EQ(stream->Finish().error_code(), StatusCode::ABORTED);
 }
 
 TEST_F(RendezvousRpc, MalformedBytesAreRefused) {
-  RawClient client(served_->address(), own_[0]);
+  RawClient client(of_all->address(), certificates[0]);
   const rpc::RegisterRequest good = register_request(0, 100);
   const std::vector<std::string> bad = {
       "", "x", std::string(5, '\0'), std::string(1 << 20, '\x65'), good.spec() + "x", good.past().substr(0, 5)};
@@ -194,15 +194,15 @@ TEST_F(RendezvousRpc, MalformedBytesAreRefused) {
     request = good;
     request.set_past(bytes);
     EXPECT_EQ(client.register_host(request, reply).error_code(), StatusCode::INVALID_ARGUMENT);
-    EXPECT_EQ(client.report(registration_[0], bytes).error_code(), StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(client.report(registrations[0], bytes).error_code(), StatusCode::INVALID_ARGUMENT);
   }
-  EXPECT_EQ(client.report(registration_[0], good.past()).error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(client.report(registrations[0], good.past()).error_code(), StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_F(RendezvousRpc, AMessageOverTheLimitIsRefused) {
-  RawClient client(served_->address(), own_[0]);
+  RawClient client(of_all->address(), certificates[0]);
   const std::string large(kMaxHostMessage + (2 << 20), 'x');
-  EXPECT_EQ(client.report(registration_[0], large).error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(client.report(registrations[0], large).error_code(), StatusCode::RESOURCE_EXHAUSTED);
 }
 
 // ---- Bytes that are no TLS.
@@ -222,7 +222,7 @@ TEST_F(RendezvousRpc, OtherProtocolsAreRefused) {
   for (std::size_t i = 0; i < garbage.size(); ++i) garbage[i] = static_cast<char>(i * 131 + 7);
   for (const std::string& text :
        {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), garbage}) {
-    const int fd = served_->connect_raw();
+    const int fd = of_all->connect_raw();
     ASSERT_GE(fd, 0);
     EXPECT_GT(::send(fd, text.data(), text.size(), MSG_NOSIGNAL), 0);
     EXPECT_TRUE(is_closed_within(fd, 20s)) << text.substr(0, 10);
@@ -232,11 +232,11 @@ TEST_F(RendezvousRpc, OtherProtocolsAreRefused) {
 
 TEST_F(RendezvousRpc, ConnectionsThatSendNothingOrLittleHoldUpNobody) {
   std::vector<int> idle;
-  for (int i = 0; i < 200; ++i) idle.push_back(served_->connect_raw());
+  for (int i = 0; i < 200; ++i) idle.push_back(of_all->connect_raw());
   for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(::send(idle[i], "\x16", 1, MSG_NOSIGNAL), 1);  // of a TLS record
   const auto start = std::chrono::steady_clock::now();
-  registration_[0] = join(0);
-  EXPECT_NE(registration_[0], 0U);
+  registrations[0] = join(0);
+  EXPECT_NE(registrations[0], 0U);
   EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);  // 0.1 s where no other load is
   for (const int fd : idle) ::close(fd);
 }
@@ -244,14 +244,14 @@ TEST_F(RendezvousRpc, ConnectionsThatSendNothingOrLittleHoldUpNobody) {
 // ---- A restart.
 
 TEST_F(RendezvousRpc, AHostGoesOnWithTheRendezvousThatIsStartedAgain) {
-  served_->restart();
-  RawClient client(served_->address(), own_[0]);
-  const std::uint64_t old = registration_[0];
+  of_all->restart();
+  RawClient client(of_all->address(), certificates[0]);
+  const std::uint64_t old = registrations[0];
   EXPECT_EQ(client.beat(old).error_code(), StatusCode::ABORTED);
-  registration_[1] = join(1);
+  registrations[1] = join(1);
   EXPECT_EQ(client.beat(old).error_code(), StatusCode::ABORTED);
-  registration_[0] = join(0);
-  EXPECT_NE(registration_[0], old);
+  registrations[0] = join(0);
+  EXPECT_NE(registrations[0], old);
 }
 
 // ---- An evicted host: host 1 is silent.

@@ -43,7 +43,7 @@ std::string refusal(const Words& typed) {
 }
 
 std::string file_with(const std::string& text) {
-  const std::string path = testing::TempDir() + "config.yaml";
+  std::string path = testing::TempDir() + "config.yaml";
   std::ofstream(path) << text;
   return path;
 }
