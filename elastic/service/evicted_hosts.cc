@@ -84,7 +84,9 @@ void RendezvousCore::expect_host(std::uint32_t host, std::uint64_t incarnation, 
   const auto known = record_.incarnations.find(host);
   if (host >= kMaxHosts || (known != record_.incarnations.end() && known->second == incarnation)) return;
   expected_[host] = {incarnation, now};
-  if (membership_ != nullptr && !record_.is_over) await_registration(host);
+  if (membership_ == nullptr || record_.is_over) return;
+  await_registration(host);
+  end_silence(host, now);
 }
 
 void RendezvousCore::await_registration(std::uint32_t host) {
@@ -92,6 +94,26 @@ void RendezvousCore::await_registration(std::uint32_t host) {
   TimePoint& lease_end = hosts_[host].lease_end;
   lease_end = std::max(lease_end, expected_.at(host).since + registration_limit(record_.spec));
   next_lease_end_ = std::min(next_lease_end_, lease_end);
+}
+
+// A host that is refused is not lost: a person may start it anew.
+void RendezvousCore::forget_refused(std::uint32_t number, TimePoint now) {
+  const auto host = hosts_.find(number);
+  if (host == hosts_.end() || record_.incarnations.contains(number)) return;
+  end_silence(number, now);
+  hosts_.erase(host);
+}
+
+// The host has called, without a registration.
+void RendezvousCore::end_silence(std::uint32_t number, TimePoint now) {
+  const auto host = hosts_.find(number);
+  if (host == hosts_.end() || !std::exchange(host->second.is_silent, false)) return;
+  if (!hearing_.is_awake(now)) membership_->count_from(now);  // as in pass_time()
+  Actions actions;
+  take(MembersHeard{members_of(number)}, now, actions);
+  carry_out(actions);
+  update_view(now);
+  wake();
 }
 
 // JobMembership decides what follows. While no host is heard, none is silent.

@@ -98,22 +98,14 @@ bool RendezvousCore::is_new_job(std::uint32_t host, std::uint64_t incarnation) c
 
 Registration RendezvousCore::register_host(const HostHello& hello, TimePoint now) {
   note_time(now);
-  // A host that is refused is not lost: a person may start it anew.
-  if (expected_.erase(hello.host) > 0 && !record_.incarnations.contains(hello.host)) hosts_.erase(hello.host);
-  check_hello(hello);
-  check_incarnation(hello.host, hello.incarnation);
-  const bool is_new = is_new_job(hello.host, hello.incarnation);
-  for (const MemberPast& member : hello.past.members) {
-    if (member.viewed <= (is_new ? 0 : membership_->epoch())) continue;
-    throw HostRefused("the ranks of " + host_text(hello.host) + " are in epoch " + std::to_string(member.viewed) +
-                      ", of which the rendezvous has no record: its folder is not that of this job");
+  const bool was_expected = expected_.erase(hello.host) > 0;
+  try {
+    check_registration(hello);
+  } catch (const HostRefused&) {
+    if (was_expected) forget_refused(hello.host, now);
+    throw;
   }
-  if (is_new) begin_job(hello);
-  if (!(hello.spec == record_.spec)) {
-    throw HostRefused(host_text(hello.host) +
-                      " was started with another number of hosts or ranks, --min-np, --evict-after or --park-timeout "
-                      "than the first host: all hosts need the same");
-  }
+  if (is_new_job(hello.host, hello.incarnation)) begin_job(hello);
   if (record_.incarnations.emplace(hello.host, hello.incarnation).second) is_record_changed_ = true;
   Host& host = hosts_[hello.host];
   end_registration(host);
@@ -133,6 +125,21 @@ Registration RendezvousCore::register_host(const HostHello& hello, TimePoint now
   to_wake_.push_back(hello.host);
   wake();
   return registration;
+}
+
+void RendezvousCore::check_registration(const HostHello& hello) const {
+  check_hello(hello);
+  check_incarnation(hello.host, hello.incarnation);
+  const bool is_new = is_new_job(hello.host, hello.incarnation);
+  for (const MemberPast& member : hello.past.members) {
+    if (member.viewed <= (is_new ? 0 : membership_->epoch())) continue;
+    throw HostRefused("the ranks of " + host_text(hello.host) + " are in epoch " + std::to_string(member.viewed) +
+                      ", of which the rendezvous has no record: its folder is not that of this job");
+  }
+  if (is_new || hello.spec == record_.spec) return;
+  throw HostRefused(host_text(hello.host) +
+                    " was started with another number of hosts or ranks, --min-np, --evict-after or --park-timeout "
+                    "than the first host: all hosts need the same");
 }
 
 void RendezvousCore::check_hello(const HostHello& hello) {

@@ -117,7 +117,10 @@ class RendezvousCore {
   void listen_from(TimePoint now);
   void hear(std::uint32_t host, TimePoint now, Actions& actions);
   bool is_abandoned() const;
+  void check_registration(const HostHello& hello) const;
   static void check_hello(const HostHello& hello);
+  void forget_refused(std::uint32_t host, TimePoint now);
+  void end_silence(std::uint32_t host, TimePoint now);
   bool is_new_job(std::uint32_t host, std::uint64_t incarnation) const;
   void begin_job(const HostHello& hello);
   void take_past(const HostHello& hello, TimePoint now);

@@ -67,6 +67,32 @@ TEST_F(ExpectedHost, ThatRegistersTakesPart) {
   EXPECT_FALSE(members()[1].is_out);
 }
 
+TEST_F(ExpectedHost, ThatRegistersLateTakesPart) {
+  expect(1, 101);
+  join(0);
+  pass(16s, {0});
+  ASSERT_EQ(members()[1].state.word, "silent");
+  join(1);
+  EXPECT_EQ(members()[1].state.word, "starting");
+  EXPECT_EQ(sent<Missed>(0).back().second, Missed{});
+  froze(0, 0);
+  EXPECT_FALSE(members()[1].is_out);
+  froze(1, 0);
+  EXPECT_THAT(sent<View>(1), SizeIs(1));
+}
+
+TEST_F(ExpectedHost, ThatIsRefusedLateIsNotLost) {
+  expect(1, 101);
+  join(0);
+  pass(16s, {0});
+  HostHello wrong = hello(1);
+  wrong.spec.min_members = 2;
+  EXPECT_THROW(join(wrong), HostRefused);
+  froze(0, 0);
+  EXPECT_FALSE(members()[1].is_out);
+  join(1);
+}
+
 TEST_F(ExpectedHost, ThatIsStartedAnewHasItsTimeAgain) {
   expect(1, 7);
   join(0);
@@ -75,6 +101,18 @@ TEST_F(ExpectedHost, ThatIsStartedAnewHasItsTimeAgain) {
   pass(10s, {0});
   join(1);
   EXPECT_FALSE(members()[1].is_out);
+}
+
+TEST_F(ExpectedHost, ThatIsStartedAnewLateHasItsTimeAgain) {
+  expect(1, 7);
+  join(0);
+  pass(16s, {0});
+  expect(1, 101);
+  froze(0, 0);
+  pass(10s, {0});
+  EXPECT_FALSE(members()[1].is_out);
+  pass(6s, {0});
+  EXPECT_TRUE(members()[1].is_evicted);
 }
 
 // A person may start it with the right settings.
