@@ -74,7 +74,7 @@ void add_elastic_options(CLI::App& run, RunOptions& options) {
   run.add_option("--max-np,--max-num-proc", options.max_ranks, "at least -n; no ranks join in this version")
       ->group(elastic);
   run.add_option("--rendezvous", options.rendezvous,
-                 "HOST:PORT of a horo rendezvous; without it host 0 runs one, at the port after --addr")
+                 "with --nnodes: HOST:PORT of a horo rendezvous; without it host 0 runs one, at the port after --addr")
       ->group(elastic);
   run.add_option("--evict-after", options.evict_after_s,
                  "seconds after which a rank that is stopped or does not answer is given up (default: 10)")

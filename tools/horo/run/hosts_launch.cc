@@ -103,7 +103,6 @@ std::vector<std::string> words_of(const RunOptions& options) {
   add_option("--addr", options.addr, words);
   add_option("--min-np", options.min_ranks, words);
   add_option("--max-np", options.max_ranks, words);
-  add_option("--rendezvous", options.rendezvous, words);
   add_option("--evict-after", options.evict_after_s, words);
   add_option("--park-timeout", options.park_timeout_s, words);
   add_option("--grace", options.grace_s, words);
@@ -188,6 +187,12 @@ std::vector<std::string> command_of(const RunOptions& options, const HostSlots& 
 }
 
 void check_hosts_options(const RunOptions& options) {
+  if (!options.rendezvous.empty()) {
+    refuse_hosts(
+        option_text(options) + " and --rendezvous: expected no --rendezvous, since host 0 runs one; or --nnodes " +
+        "and --key-file on each host in place of the list: a horo rendezvous has the key of that file, and here " +
+        "horo run draws the key");
+  }
   const char* const other = options.nodes                     ? "--nnodes"
                             : options.node_rank               ? "--node-rank"
                             : !options.ranks_per_node.empty() ? "--ranks-per-node"
@@ -213,7 +218,7 @@ std::optional<HostsLaunch> hosts_launch_of(const RunOptions& options) {
   HostsLaunch launch;
   RunOptions all = options;
   if (all.addr.empty() && hosts.size() > 1) {
-    all.addr = address_of_first(hosts, all.min_ranks && all.rendezvous.empty(), launch.port);
+    all.addr = address_of_first(hosts, all.min_ranks.has_value(), launch.port);
   }
   const Launch first = launch_of(part_of(all, hosts, 0));
   if (options.start_timeout_s > 0) launch.start_timeout_s = options.start_timeout_s;
