@@ -36,5 +36,19 @@ TEST(HostsLaunch, ARendezvousHasAnotherKeyThanTheJob) {
               HasSubstr("--hosts localhost:1,192.0.2.1:1 and --rendezvous: expected no --rendezvous"));
 }
 
+TEST(HostsLaunch, ThePlanHasTheVariablesOfAllHosts) {
+  HostsLaunch launch;
+  launch.hosts = {{"localhost", 1, true}, {"node1", 1, false}};
+  launch.horo_run = {{"run"}, {"run"}};
+  launch.commands = {{"horo", "host"}, {"ssh", "node1"}};
+  launch.variables = {"HORO_LOG_LEVEL=debug", "A=two words=1"};
+  testing::internal::CaptureStdout();
+  print_hosts_plan(launch);
+  const std::string plan = testing::internal::GetCapturedStdout();
+  const std::string variables = "\n    HORO_LOG_LEVEL=debug\n    A='two words=1'\n";
+  EXPECT_THAT(plan, HasSubstr(variables));
+  EXPECT_THAT(plan.substr(plan.find("host node1")), HasSubstr(variables));
+}
+
 }  // namespace
 }  // namespace horo::tools

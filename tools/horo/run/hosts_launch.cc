@@ -244,6 +244,10 @@ void print_hosts_plan(const HostsLaunch& launch) {
     std::cout << "host " << launch.hosts[host].name << ", ranks: " << launch.hosts[host].slots << "\n";
     print("by", launch.commands[host]);
     print("in ", {launch.folder});
+    for (const std::string& variable : launch.variables) {
+      const std::size_t value = variable.find('=') + 1;
+      std::cout << "    " << variable.substr(0, value) << quoted_for_shell(variable.substr(value)) << "\n";
+    }
     print("horo", launch.horo_run[host]);
   }
 }
