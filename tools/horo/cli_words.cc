@@ -88,6 +88,7 @@ std::vector<KnownOption> known_options(const CLI::App& app) {
     for (const std::string& name : option->get_snames()) known.names.push_back("-" + name);
     known.takes_value = option->get_expected_min() > 0;
     known.is_hidden = option->get_group().empty();
+    known.is_repeatable = option->get_expected_max() > 1;
     options.push_back(std::move(known));
   }
   return options;

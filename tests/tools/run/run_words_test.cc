@@ -22,7 +22,7 @@ const std::vector<KnownOption> kOptions = {{{"--ranks", "--num-proc", "-n"}, tru
                                            {{"--nnodes"}, true},
                                            {{"--node-rank"}, true},
                                            {{"--addr"}, true},
-                                           {{"--env", "-x"}, true},
+                                           {{"--env", "-x"}, true, false, true},
                                            {{"--config"}, true},
                                            {{"--output-dir"}, true},
                                            {{"--part"}, false, true},
@@ -93,7 +93,23 @@ TEST(RunWords, AFileHasOptionsAndTheCommandLineTakesPrecedence) {
   EXPECT_THAT(words({"--config", path, "a"}),
               ElementsAre("--num-proc", "4", "--verbose", "--output-dir", "a b", "--nnodes", "1", "a"));
   EXPECT_THAT(words({"-n", "2", "--config=" + path, "--output-dir", "x", "a"}),
-              ElementsAre("-n", "2", "--output-dir", "x", "--verbose", "--nnodes", "1", "a"));
+              ElementsAre("--verbose", "-n", "2", "--output-dir", "x", "--nnodes", "1", "a"));
+}
+
+TEST(RunWords, AFileMayRepeatVariablesAndTheCommandLineAddsToThem) {
+  const std::string path = file_with("env: A=1\nenv: B=2\n");
+  EXPECT_THAT(words({"--config", path, "a"}), ElementsAre("--env", "A=1", "--env", "B=2", "a"));
+  EXPECT_THAT(words({"-x", "A=3", "--config", path, "a"}),  // the last value of a variable counts
+              ElementsAre("--env", "A=1", "--env", "B=2", "-x", "A=3", "a"));
+}
+
+TEST(RunWords, AnotherKeyThatIsRepeatedIsRefusedWithBothLines) {
+  for (const char* text : {"ranks: 2\nnum-proc: 4\n", "nnodes: 1\nnnodes: 1\n"}) {
+    const std::string path = file_with(text);
+    EXPECT_THAT(refusal({"--config", path, "-n", "1", "a"}),
+                HasSubstr("line 2: " + std::string(text[0] == 'r' ? "num-proc" : "nnodes") +
+                          ": expected it once; it is given before: --config " + path + ", line 1"));
+  }
 }
 
 TEST(RunWords, AWrongFileIsNamedWithItsLine) {

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "horo/base/nearest.h"
 #include "tools/horo/run/config_file.h"
@@ -139,6 +141,7 @@ class WordReader {
     }
     if (name == "--nnodes") {
       nodes_ = number_of_nodes(*value);
+      given_.push_back(name);
       return;
     }
     own_.push_back(name);
@@ -213,15 +216,24 @@ class WordReader {
     if (!master_port_.empty()) add("-x", "MASTER_PORT=" + master_port_);
   }
 
-  // Options of the command line take precedence.
+  // Options of the command line take precedence. Those that may be repeated add up, and of two values for one variable
+  // the last counts: the words of the file come before those of the command line.
   void add_config() {
+    const std::vector<std::string> of_line = given_;
+    const std::vector<std::string> words_of_line = std::exchange(own_, {});
+    std::map<const KnownOption*, std::string> places;
     for (const ConfigLine& line : read_config_file(config_)) {
       const std::string name = with_dashes("--" + line.key);
       const KnownOption* option = find(name);
       if (option == nullptr || option->is_hidden || name == "--config" || name == "--help") refuse_key(line);
-      const auto& names = option->names;
-      if (std::any_of(names.begin(), names.end(), [&](const std::string& one) { return is_given(one); })) continue;
-      if (name == "--nnodes" && !nodes_.empty()) continue;
+      const auto [first, is_new] = places.emplace(option, line.place);
+      if (!is_new && !option->is_repeatable) {
+        refuse_word(line.place + ": " + line.key + ": expected it once; it is given before: " + first->second);
+      }
+      const bool is_of_line = std::any_of(option->names.begin(), option->names.end(), [&](const std::string& one) {
+        return std::find(of_line.begin(), of_line.end(), one) != of_line.end();
+      });
+      if (is_of_line && !option->is_repeatable) continue;
       if (option->takes_value) {
         take(name, line.value);
       } else if (line.value == "true") {
@@ -230,6 +242,7 @@ class WordReader {
         refuse_word(line.place + ": " + line.key + ": expected true or false, not \"" + line.value + "\"");
       }
     }
+    own_.insert(own_.end(), words_of_line.begin(), words_of_line.end());
   }
 
   [[noreturn]] void refuse_key(const ConfigLine& line) const {

@@ -11,6 +11,7 @@ struct KnownOption {
   std::vector<std::string> names;  // "--ranks", "-n"
   bool takes_value = false;
   bool is_hidden = false;  // one horo program gives it to another
+  bool is_repeatable = false;
 };
 
 // `words`: those after `horo run`. The program and its arguments are not changed. Throws std::invalid_argument: a word
