@@ -103,6 +103,14 @@ TEST(RunWords, AFileMayRepeatVariablesAndTheCommandLineAddsToThem) {
               ElementsAre("--env", "A=1", "--env", "B=2", "-x", "A=3", "a"));
 }
 
+TEST(RunWords, AValueThatIsAttachedToItsLetterTakesPrecedenceToo) {
+  const std::string path = file_with("num-proc: 4\nenv: A=1\n");
+  EXPECT_THAT(words({"-n2", "--config", path, "a"}), ElementsAre("--env", "A=1", "-n", "2", "a"));
+  EXPECT_THAT(words({"-vn2", "-xA=2", "--config", path, "a"}),
+              ElementsAre("--env", "A=1", "-v", "-n", "2", "-x", "A=2", "a"));
+  EXPECT_THAT(words({"-vn", "2", "-n=4", "-vhx", "a"}), ElementsAre("-v", "-n", "2", "-n", "=4", "-v", "-hx", "a"));
+}
+
 TEST(RunWords, AnotherKeyThatIsRepeatedIsRefusedWithBothLines) {
   for (const char* text : {"ranks: 2\nnum-proc: 4\n", "nnodes: 1\nnnodes: 1\n"}) {
     const std::string path = file_with(text);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -103,12 +104,33 @@ class WordReader {
     return found == options_.end() ? nullptr : &*found;
   }
 
+  // The option whose letter begins the word and is followed by more: "-n4". Null: there is none.
+  const KnownOption* letter_in(const std::string& word) const {
+    const bool are_letters = word.size() > 2 && word[0] == '-' && word[1] != '-';
+    return are_letters ? find(word.substr(0, 2)) : nullptr;
+  }
+
+  // "-vn4" is "-v -n4".
+  void take_flags(std::string& word) {
+    const KnownOption* option = letter_in(word);
+    while (option != nullptr && !option->takes_value && std::isalpha(static_cast<unsigned char>(word[2])) != 0) {
+      take(word.substr(0, 2), std::nullopt);
+      word.erase(1, 1);
+      option = letter_in(word);
+    }
+  }
+
   // Returns the place of the next word.
   std::size_t read_option(std::size_t at) {
     std::string word = with_dashes(words_[at]);
     if (word == "-np" || word.starts_with("-np=")) word = "--num-proc" + word.substr(3);
     if (word == "-h") word = "--help";
     if (word.starts_with("-hostfile")) word.insert(0, "-");
+    take_flags(word);
+    if (const KnownOption* option = letter_in(word); option != nullptr && option->takes_value) {
+      take(word.substr(0, 2), word.substr(2));
+      return at + 1;
+    }
     const std::size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
     const std::string name = word.substr(0, equals);
     const KnownOption* option = find(name);
@@ -116,7 +138,7 @@ class WordReader {
                                       [&](const Foreign& one) { return one.name == name && option == nullptr; });
     if (option == nullptr && foreign == kForeign.end()) {
       if (name.starts_with("--")) refuse_unknown(name);
-      own_.push_back(word);  // one letter and its value, or several letters: the parser knows
+      own_.push_back(word);  // the parser refuses it
       return at + 1;
     }
     const bool takes_value = option != nullptr ? option->takes_value : foreign->takes_value;
