@@ -261,6 +261,7 @@ def test_a_wrong_list_of_hosts_is_refused_by_name(tmp_path):
         (["-H", "localhost:1,no-such-host.invalid"], "or give --addr HOST:PORT"),
         (["-hostfile", path], 'line 2: "node1:many": expected a number of slots'),
         (["-hostfile", tmp_path / "none"], "no such file"),
+        (["-hostfile", tmp_path], "no such file, or it cannot be read"),
         (["-hostfile", path, "-H", "localhost"], "--hosts and --hostfile: expected one of them"),
     ):
         done = horo("run", *words, "true")

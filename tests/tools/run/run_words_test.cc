@@ -128,6 +128,7 @@ TEST(RunWords, AWrongFileIsNamedWithItsLine) {
     EXPECT_THAT(refusal({"--config", file_with(text)}), HasSubstr("as in: num-proc: 4")) << text;
   }
   EXPECT_THAT(refusal({"--config", "/no/such/file"}), HasSubstr("No such file"));
+  EXPECT_THAT(refusal({"--config", testing::TempDir()}), HasSubstr("expected a file, not a folder"));
 }
 
 TEST(Lines, LongLinesAreFoldedAtSpaces) {

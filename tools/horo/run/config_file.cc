@@ -2,9 +2,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 namespace horo::tools {
 namespace {
@@ -30,6 +32,9 @@ std::string plain_value(std::string_view text) {
 std::vector<ConfigLine> read_config_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::invalid_argument("--config " + path + ": " + std::strerror(errno));
+  if (std::error_code none; std::filesystem::is_directory(path, none)) {
+    throw std::invalid_argument("--config " + path + ": expected a file, not a folder");
+  }
   std::vector<ConfigLine> lines;
   int number = 0;
   for (std::string text; std::getline(file, text);) {
@@ -44,6 +49,7 @@ std::vector<ConfigLine> read_config_file(const std::string& path) {
     }
     lines.push_back({std::string(trim(line.substr(0, colon))), value, place});
   }
+  if (file.bad()) throw std::invalid_argument("--config " + path + ": it cannot be read to its end");
   return lines;
 }
 

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 #include "ring/os/any_address.h"
 #include "ring/os/socket.h"
@@ -138,7 +140,10 @@ std::vector<HostSlots> parse_hosts(const std::string& text, const std::string& o
 
 std::vector<HostSlots> read_host_file(const std::string& path, const std::string& option) {
   std::ifstream file(path);
-  if (!file) throw std::invalid_argument(option + ": no such file, or it cannot be read");
+  std::error_code none;
+  if (!file || std::filesystem::is_directory(path, none)) {
+    throw std::invalid_argument(option + ": no such file, or it cannot be read");
+  }
   std::vector<HostSlots> hosts;
   int number = 0;
   for (std::string text; std::getline(file, text);) {
@@ -146,6 +151,7 @@ std::vector<HostSlots> read_host_file(const std::string& path, const std::string
     ++number;
     if (!line.empty()) add_line(line, option + ", line " + std::to_string(number), hosts);
   }
+  if (file.bad()) throw std::invalid_argument(option + ": it cannot be read to its end");
   if (hosts.empty()) throw std::invalid_argument(option + ": no host in it; expected lines such as: node1 slots=4");
   return hosts;
 }
