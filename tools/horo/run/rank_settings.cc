@@ -1,7 +1,9 @@
 #include "tools/horo/run/rank_settings.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <sstream>
 #include <utility>
 
 #include "horo/base/config.h"
@@ -11,7 +13,26 @@
 
 namespace horo::tools {
 
-std::vector<std::string> check_settings(const std::vector<std::string>& environment) {
+namespace {
+
+// HORO_ALGORITHMS as this process can read it: the files are named from here, or left out.
+std::string readable_here(const std::string& algorithms, const RanksPlace& place) {
+  std::istringstream parts(algorithms);
+  std::string readable;
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t file = part.find("=@");
+    if (file != std::string::npos && !place.is_here) continue;
+    if (file != std::string::npos) {
+      part = part.substr(0, file + 2) + (std::filesystem::path(place.folder) / part.substr(file + 2)).string();
+    }
+    readable += (readable.empty() ? "" : ",") + part;
+  }
+  return readable;
+}
+
+}  // namespace
+
+std::vector<std::string> check_settings(const std::vector<std::string>& environment, const RanksPlace& place) {
   std::map<std::string, std::string> variables;
   std::vector<std::string> unknown;
   for (const std::string& text : environment) {
@@ -23,8 +44,9 @@ std::vector<std::string> check_settings(const std::vector<std::string>& environm
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   });
-  read_overrides(config.algorithms);
-  if (const auto kernels = variables.find("HORO_KERNELS"); kernels != variables.end()) kernels_for(kernels->second);
+  read_overrides(readable_here(config.algorithms, place));
+  const auto kernels = variables.find("HORO_KERNELS");
+  if (kernels != variables.end() && place.is_here) kernels_for(kernels->second);
   return unknown;
 }
 
