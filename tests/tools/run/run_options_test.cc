@@ -156,6 +156,29 @@ TEST(RunOptions, ALeastNumberOfRanksMakesTheJobElastic) {
   EXPECT_EQ(launch.park_timeout_s, 60);
 }
 
+TEST(RunOptions, AnElasticJobThatNoAgentTakesIsRefusedByName) {
+  RunOptions options = options_of(4);
+  options.min_ranks = 2;
+  for (const double seconds : {0.0001, 1'000'001.0, std::numeric_limits<double>::infinity()}) {
+    options.evict_after_s = seconds;
+    EXPECT_EQ(refusal(options), "--evict-after: expected 0.001 to 1000000 seconds") << seconds;
+  }
+  options.evict_after_s = 0.001;
+  options.park_timeout_s = 1'000'001;
+  EXPECT_EQ(refusal(options), "--park-timeout: expected at most 1000000 seconds");
+  options.park_timeout_s = 1'000'000;
+  EXPECT_EQ(refusal(options), "accepted");
+  options = on_hosts(1'025, 0);
+  EXPECT_EQ(refusal(options), "accepted");
+  options.min_ranks = 2;
+  EXPECT_EQ(refusal(options), "--min-np: an elastic job has at most 1024 hosts, not 1025");
+  options = on_hosts(1'024, 0);
+  options.min_ranks = 2;
+  EXPECT_EQ(refusal(options), "accepted");
+  options.ranks = 1'024;
+  EXPECT_EQ(refusal(options), "--min-np: an elastic job has at most 8192 ranks, not 1048576");
+}
+
 TEST(RunOptions, OnlyAnElasticJobHasAGrace) {
   RunOptions options = options_of(4);
   EXPECT_EQ(launch_of(options).grace_s, 0);

@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "elastic/host_messages.h"
 #include "horo/base/nearest.h"
 #include "ring/os/socket.h"
 #include "tools/horo/run/run_words.h"
@@ -24,9 +25,11 @@ namespace horo::tools {
 namespace {
 
 constexpr int kMaxLocalRanks = 1024;
-constexpr int kMaxHosts = 16'384;
+constexpr int kMaxStaticHosts = 16'384;
 constexpr double kNoticeSeconds = 30;  // the default of --grace
 constexpr double kMaxNoticeSeconds = 86'400;
+constexpr double kMaxElasticSeconds = 1'000'000;  // of --evict-after and --park-timeout, as decode_job_spec() has it
+constexpr double kLeastEvictSeconds = 0.001;
 
 constexpr const char* kKeyHelp =
     "ranks on several hosts need a key, the same on every host: make one with\n"
@@ -97,7 +100,7 @@ void check_addr(const std::string& addr) {
 
 void set_hosts(const RunOptions& options, Launch& launch) {
   const int nodes = options.nodes.value_or(1);
-  if (nodes < 1 || nodes > kMaxHosts) refuse("--nnodes " + std::to_string(nodes) + ": expected 1 to 16384 hosts");
+  if (nodes < 1 || nodes > kMaxStaticHosts) refuse("--nnodes " + std::to_string(nodes) + ": expected 1 to 16384 hosts");
   const char* from_environment = std::getenv("HORO_KEY_FILE");
   launch.addr = options.addr;
   launch.key_file = options.key_file;
@@ -167,8 +170,26 @@ double park_timeout_of_horovod(const Launch& launch) {
   int seconds = 0;
   const char* end = text + std::strlen(text);
   const auto [stop, error] = std::from_chars(text, end, seconds);
-  if (error == std::errc() && stop == end && seconds >= 1) return seconds;
-  refuse(std::string("HOROVOD_ELASTIC_TIMEOUT=") + text + ": expected a whole number of seconds, at least 1");
+  if (error == std::errc() && stop == end && seconds >= 1 && seconds <= kMaxElasticSeconds) return seconds;
+  refuse(std::string("HOROVOD_ELASTIC_TIMEOUT=") + text + ": expected a whole number of seconds from 1 to 1000000");
+}
+
+// What the agents and the rendezvous take: decode_job_spec().
+void check_elastic_limits(const Launch& launch) {
+  if (launch.ranks_by_host.size() > kMaxHosts) {
+    refuse("--min-np: an elastic job has at most " + std::to_string(kMaxHosts) + " hosts, not " +
+           std::to_string(launch.ranks_by_host.size()));
+  }
+  if (launch.size() > static_cast<int>(kMaxMembers)) {
+    refuse("--min-np: an elastic job has at most " + std::to_string(kMaxMembers) + " ranks, not " +
+           std::to_string(launch.size()));
+  }
+  if (!(launch.evict_after_s >= kLeastEvictSeconds && launch.evict_after_s <= kMaxElasticSeconds)) {
+    refuse("--evict-after: expected 0.001 to 1000000 seconds");
+  }
+  if (!(launch.park_timeout_s >= 0 && launch.park_timeout_s <= kMaxElasticSeconds)) {
+    refuse("--park-timeout: expected at most 1000000 seconds");
+  }
 }
 
 // max_ranks is for ranks that join, which this version does not have.
@@ -197,6 +218,7 @@ void set_elastic(const RunOptions& options, Launch& launch) {
   launch.park_timeout_s = options.park_timeout_s ? *options.park_timeout_s : park_timeout_of_horovod(launch);
   launch.grace_s = options.grace_s.value_or(kNoticeSeconds);
   if (!(launch.grace_s >= 0 && launch.grace_s <= kMaxNoticeSeconds)) refuse("--grace: expected 0 to 86400 seconds");
+  check_elastic_limits(launch);
   set_rendezvous(options, launch);
 }
 
