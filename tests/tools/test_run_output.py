@@ -109,6 +109,13 @@ def test_what_another_user_may_have_planted_is_not_written(tmp_path, planted, wh
     assert (tmp_path / "precious").read_text() == "precious"
 
 
+def test_no_rank_starts_if_the_file_of_another_cannot_be_made(tmp_path):
+    os.mkfifo(tmp_path / "rank.1.err")
+    done = run(2, f"open({str(tmp_path / 'started')!r}, 'w')", options=["--output-dir", tmp_path])
+    assert done.returncode == 1 and "rank.1.err: " in " ".join(done.stderr.split())
+    assert not (tmp_path / "started").exists()
+
+
 def test_a_folder_of_files_may_be_a_link_of_this_user(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")

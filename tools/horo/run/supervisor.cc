@@ -48,10 +48,10 @@ std::string seconds_text(double seconds) {
 
 }  // namespace
 
-RankSupervisor::Rank::Rank(RankSupervisor& job, int number, Child child)
+RankSupervisor::Rank::Rank(RankSupervisor& job, int number, Child child, RankFiles files)
     : pid(child.pid),
-      output(job.loop_, std::move(child.output), job.destinations_of(number, false)),
-      errors(job.loop_, std::move(child.errors), job.destinations_of(number, true)),
+      output(job.loop_, std::move(child.output), job.destinations_of(number, false, std::move(files.output))),
+      errors(job.loop_, std::move(child.errors), job.destinations_of(number, true, std::move(files.errors))),
       leftovers(job.loop_, [this, &job] { job.end_leftovers(*this); }),
       ended(
           job.loop_, pid, [this, &job](int status) { job.on_end(*this, status); }, job.on_stop_of(*this)) {
@@ -102,7 +102,9 @@ RankSupervisor::~RankSupervisor() {
 int RankSupervisor::run() {
   open_status();
   try {
-    for (int rank = 0; rank < launch_.ranks(); ++rank) start_rank(rank);
+    std::vector<RankFiles> files = make_files();
+    int rank = 0;
+    for (RankFiles& one : files) start_rank(rank++, std::move(one));
   } catch (const StartFailed& failed) {
     signal_running(SIGKILL);
     say(failed.what());
@@ -115,7 +117,19 @@ int RankSupervisor::run() {
   return code_.value_or(0);
 }
 
-void RankSupervisor::start_rank(int local_rank) {
+// Of all ranks, before the first one starts: a job that cannot write them runs nothing.
+std::vector<RankSupervisor::RankFiles> RankSupervisor::make_files() const {
+  std::vector<RankFiles> files(static_cast<std::size_t>(launch_.ranks()));
+  if (launch_.output_dir.empty()) return files;
+  int rank = launch_.first_rank();
+  for (RankFiles& one : files) {
+    one = {make_rank_file(launch_.output_dir, rank, ".out"), make_rank_file(launch_.output_dir, rank, ".err")};
+    ++rank;
+  }
+  return files;
+}
+
+void RankSupervisor::start_rank(int local_rank, RankFiles files) {
   Program program{
       launch_.command, world_.environment(local_rank), {world_.key_fd()}, launch_.cwd, world_.cores(local_rank)};
   program.must_bind = launch_.binding == CoreBinding::kCore;
@@ -133,15 +147,14 @@ void RankSupervisor::start_rank(int local_rank) {
     say("rank " + std::to_string(number) + ": process " + std::to_string(child.pid) +
         (program.cores.empty() ? "" : ", cores " + cores_text(program.cores)));
   }
-  ranks_.emplace_back(*this, number, std::move(child));
+  ranks_.emplace_back(*this, number, std::move(child), std::move(files));
 }
 
-RankStream::Destinations RankSupervisor::destinations_of(int rank, bool is_errors) {
+RankStream::Destinations RankSupervisor::destinations_of(int rank, bool is_errors, Descriptor file) {
   RankStream::Destinations destinations;
   if (launch_.prefixed) destinations.prefix = "[" + std::to_string(rank) + "] ";
   destinations.writer = is_errors ? errors_ : output_.get();
-  if (!launch_.output_dir.empty())
-    destinations.file = make_rank_file(launch_.output_dir, rank, is_errors ? ".err" : ".out");
+  destinations.file = std::move(file);
   destinations.end = [this] { check_end(); };
   return destinations;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/horo/machine/descriptor.h"
 #include "tools/horo/run/elastic_job.h"
 #include "tools/horo/run/events.h"
 #include "tools/horo/run/job_input.h"
@@ -36,8 +37,12 @@ class RankSupervisor {
  private:
   static constexpr double kGraceSeconds = 5;  // from the first failure to SIGTERM
 
+  // Of --output-dir; not open without it.
+  struct RankFiles {
+    Descriptor output, errors;
+  };
   struct Rank {
-    Rank(RankSupervisor& job, int number, struct Child child);
+    Rank(RankSupervisor& job, int number, struct Child child, RankFiles files);
     bool is_finished() const { return !is_running && !output.is_open() && !errors.is_open(); }
 
     pid_t pid;
@@ -50,8 +55,9 @@ class RankSupervisor {
     ChildWatch ended;
   };
 
-  void start_rank(int local_rank);
-  RankStream::Destinations destinations_of(int rank, bool is_errors);
+  std::vector<RankFiles> make_files() const;
+  void start_rank(int local_rank, RankFiles files);
+  RankStream::Destinations destinations_of(int rank, bool is_errors, Descriptor file);
   std::unique_ptr<ElasticJob> make_elastic();
   std::function<void(bool)> on_stop_of(Rank& rank);
   void on_end(Rank& rank, int status);
