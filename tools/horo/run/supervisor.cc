@@ -66,9 +66,7 @@ RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, in
       output_(std::make_unique<StreamWriter>(loop_, 1, [this] { on_writer(); })),
       own_errors_(is_one_file(1, 2) ? nullptr : std::make_unique<StreamWriter>(loop_, 2, [this] { on_writer(); })),
       errors_(own_errors_ ? own_errors_.get() : output_.get()),
-      input_(launch.passes_input
-                 ? std::make_unique<JobInput>(loop_, STDIN_FILENO, [this](const std::string& text) { say(text); })
-                 : nullptr),
+      input_(launch.passes_input ? make_input() : nullptr),
       lifeline_(loop_, lifeline_fd, EV_READ,
                 [this] {
                   signal_running(SIGKILL);
@@ -157,6 +155,17 @@ RankStream::Destinations RankSupervisor::destinations_of(int rank, bool is_error
   destinations.file = std::move(file);
   destinations.end = [this] { check_end(); };
   return destinations;
+}
+
+std::unique_ptr<JobInput> RankSupervisor::make_input() {
+  JobInput::Orders orders;
+  orders.say = [this](const std::string& text) { say(text); };
+  orders.fail = [this](const std::string& text) {
+    say(text);
+    if (!code_) code_ = 1;
+    if (!is_terminating_) terminate();
+  };
+  return std::make_unique<JobInput>(loop_, STDIN_FILENO, std::move(orders));
 }
 
 std::unique_ptr<ElasticJob> RankSupervisor::make_elastic() {

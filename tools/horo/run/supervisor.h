@@ -58,6 +58,7 @@ class RankSupervisor {
   std::vector<RankFiles> make_files() const;
   void start_rank(int local_rank, RankFiles files);
   RankStream::Destinations destinations_of(int rank, bool is_errors, Descriptor file);
+  std::unique_ptr<JobInput> make_input();
   std::unique_ptr<ElasticJob> make_elastic();
   std::function<void(bool)> on_stop_of(Rank& rank);
   void on_end(Rank& rank, int status);
