@@ -11,6 +11,7 @@
 #include <iostream>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 
 #include "horo/base/settings.h"
 #include "horo/base/version.h"
@@ -309,6 +310,7 @@ void open_standard_streams() {
 }  // namespace horo::tools
 
 int main(int argc, char** argv) {
+  const bool is_run = argc > 1 && std::string_view(argv[1]) == "run";
   horo::tools::open_standard_streams();
   try {
     return horo::tools::run_command({argv + 1, argv + argc});
@@ -316,7 +318,8 @@ int main(int argc, char** argv) {
     std::cerr << horo::tools::folded(std::string("horo: ") + error.what() + "\n");
     return horo::tools::kUsage;
   } catch (const std::exception& error) {
-    std::cerr << horo::tools::folded("horo: " + horo::tools::text_with_remedy(error) + "\n");
+    const std::string text = is_run ? horo::tools::text_with_remedy(error) : error.what();
+    std::cerr << horo::tools::folded("horo: " + text + "\n");
     return 1;
   }
 }

@@ -6,7 +6,7 @@
 
 namespace horo::tools {
 
-// The text of an error of the system, with the limit that was reached and how it is raised.
+// The text of an error of the system in `horo run`, with the limit that was reached and how it is raised.
 std::string text_with_remedy(const std::exception& error);
 
 }  // namespace horo::tools
