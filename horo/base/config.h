@@ -31,7 +31,8 @@ struct Config {
   std::string addr;           // HORO_ADDR, host:port where rank 0 listens
   std::string host_id;        // HORO_HOST_ID (default: boot id and network namespace)
   std::string job = "horo";   // HORO_JOB
-  std::optional<JobKey> key;  // HORO_KEY_FD (an inherited descriptor) or HORO_KEY_FILE (mode 0600); none: loopback only
+  std::optional<JobKey> key;  // HORO_KEY_FD (an inherited descriptor) or HORO_KEY_FILE (private: mode 0600 or 0400, or
+                              // of root: 0640, or a container's secret); none: loopback only
   std::uint32_t incarnation = 0;  // HORO_INCARNATION (default: how often the launcher has started the ranks again)
   int min_np = 0;                 // HORO_MIN_NP: an elastic job goes on with so many ranks; 0: a static job
   int guard_fd = -1;              // HORO_GUARD_FD: socket to the guard of an elastic job; -1: none

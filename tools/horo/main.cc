@@ -62,7 +62,8 @@ void add_world_options(CLI::App& run, RunOptions& options) {
   run.add_option("--nnodes", options.nodes, "number of hosts")->group(hosts);
   run.add_option("--node-rank", options.node_rank, "index of this host, from 0")->group(hosts);
   run.add_option("--addr", options.addr, "HOST:PORT where rank 0 listens, an address of host 0")->group(hosts);
-  run.add_option("--key-file", options.key_file, "file of 32 random bytes, mode 0600, the same on all hosts")
+  run.add_option("--key-file", options.key_file,
+                 "file of 32 random bytes, private (mode 0600 or 0400) or of root, the same on all hosts")
       ->group(hosts);
   run.add_option("--ranks-per-node", options.ranks_per_node, "ranks of each host, as in 2,1; instead of -n")
       ->group(hosts);
