@@ -69,7 +69,8 @@ RunTable::Variables variables_in_run(const Lookup& get) {
 RunPlace find_run_place() {
   RunPlace place;
   const pid_t guard = ancestor_named(kGuardName);
-  if (guard != 0 && !is_of_this_user(guard)) {  // root, too, joins no job of a user below whom it runs
+  // Of another user: its job is not joined, also not by a process of root (sudo), which could read the table.
+  if (guard != 0 && !is_of_this_user(guard)) {
     place.hidden_guard = guard;
     return place;
   }
