@@ -90,8 +90,17 @@ def test_a_part_is_printed_beside_its_budget():
     done = run(ROOT / "tools/test", "setup")
     line = rf"^setup +passed +\d+ s of +{60 * budgets()['setup']} s$"
     assert done.returncode == 0 and re.search(line, done.stdout, re.M)
-    unknown = run(ROOT / "tools/test", "everything")
-    assert unknown.returncode == 2 and 'no part "everything"' in unknown.stderr
+
+
+def test_words_that_are_no_parts_are_refused_before_anything_runs():
+    for words, expected in (
+        (["everything"], 'no part "everything"'),
+        (["setup", "tiddy"], 'no part "tiddy"'),
+        (["sanitizers", "tidy"], "sanitizers names several parts, and no word follows it"),
+        (["tidy", "all"], 'no part "all"'),
+    ):
+        done = run(ROOT / "tools/test", *words)
+        assert done.returncode == 2 and expected in done.stderr and done.stdout == ""
 
 
 @pytest.mark.parametrize("plain, sanitizers", [(0, 0), (1, 0), (0, 1)])
