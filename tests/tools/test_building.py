@@ -45,6 +45,18 @@ def test_everything_that_is_missing_is_named_at_once_before_anything_is_compiled
     assert set(missing_packages(configure(tmp_path / "library", nowhere, *library))) < set(wheel) - {"libgrpc++-dev"}
 
 
+@pytest.mark.skipif(NINJA is None, reason="no ninja")
+def test_a_library_at_a_place_that_the_user_names_is_not_missing(tmp_path):
+    header = tmp_path / "ssl/include/openssl/evp.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    nowhere = ["-DCMAKE_IGNORE_PATH=/usr/include;/usr/bin;/bin", f"-DOPENSSL_ROOT_DIR={tmp_path}/ssl"]
+    named = [f"-DCLI11_DIR={tmp_path}", f"-Dnlohmann_json_ROOT={tmp_path}"]
+    packages = missing_packages(configure(tmp_path / "build", *nowhere, *named, env={"gRPC_ROOT": str(tmp_path)}))
+    assert not set(packages) & {"libssl-dev", "libcli11-dev", "nlohmann-json3-dev", "libgrpc++-dev"}
+    assert {"libev-dev", "libprotobuf-dev"} <= set(packages)
+
+
 def test_the_packages_that_can_be_missing_are_those_that_docs_install_names():
     page = (ROOT / "docs/install.md").read_text()
     command = re.search(r"apt-get install --no-install-recommends(.*?)\n\n", page, re.S)
