@@ -1,6 +1,7 @@
 """horo run and a rank that it started: which rank a process is without its environment, and ranks that end early."""
 
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -152,6 +153,18 @@ def test_an_input_that_stays_open_holds_nothing_up():
     job = subprocess.Popen([HORO, "run", "-n", "2", "true"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert job.wait(DEADLINE_S) == 0
     job.stdin.close()
+
+
+@pytest.mark.parametrize("words", [[sys.executable], ["python3", "-"]])
+def test_python_without_a_script_at_a_terminal_is_refused(words):
+    here, there = pty.openpty()
+    line = [HORO, "run", "-n", "2", *words]
+    done = subprocess.run(line, stdin=there, capture_output=True, text=True, timeout=DEADLINE_S)
+    os.close(here)
+    os.close(there)
+    assert done.returncode == 2 and "a terminal does not reach the ranks; name a script" in " ".join(
+        done.stderr.split()
+    )
 
 
 def test_several_hosts_refuse_an_input_that_they_do_not_get():

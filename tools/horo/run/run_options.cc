@@ -247,6 +247,21 @@ void add_python(Launch& launch) {
   if (::access(path.c_str(), R_OK) == 0) launch.command.insert(launch.command.begin(), python_of_ranks());
 }
 
+// A Python that would read its program from standard input: "python", "python3.11 -".
+bool reads_program(const std::vector<std::string>& command) {
+  std::string name = std::filesystem::path(command.front()).filename().string();
+  if (!name.starts_with("python")) return false;
+  const bool is_python = name.find_first_not_of("0123456789.", sizeof("python") - 1) == std::string::npos;
+  return is_python && (command.size() == 1 || (command.size() == 2 && command.back() == "-"));
+}
+
+// The ranks do not get a terminal, so such a program would end at once, without a word and with 0.
+void check_program(const RunOptions& options) {
+  if (!reads_program(options.command) || ::isatty(STDIN_FILENO) != 1) return;
+  refuse(options.command.front() + ": its program would come from standard input, and a terminal does not reach the " +
+         "ranks; name a script, as in: horo run -n 4 python train.py");
+}
+
 CoreBinding binding_of(const std::string& word) {
   if (word == "auto") return CoreBinding::kAuto;
   if (word == "none") return CoreBinding::kNone;
@@ -282,6 +297,7 @@ Launch launch_of(const RunOptions& options) {
     number_of(std::to_string(*options.ranks), "-n " + std::to_string(*options.ranks));
   }
   if (options.command.empty()) refuse("expected a program, as in: horo run -n 4 python train.py");
+  check_program(options);
   Launch launch;
   launch.command = options.command;
   set_hosts(options, launch);
