@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kShortBytes = 64 << 10;
 constexpr std::size_t kLeastInPieces = 256 << 10;
 constexpr std::size_t kLeastMeanPiece = 1 << 10;
+constexpr std::chrono::milliseconds kDrainTurn{100};
 
 bool is_at_most(const std::vector<Item>& items, std::size_t bytes) {
   for (const Item& item : items) {
@@ -161,10 +162,13 @@ void Lane::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-bool Lane::wait_until_drained() {
-  MutexLock lock(mutex_);
-  while (!is_drained_ && !stopping_) changed_.wait(mutex_);
-  return is_drained_;
+bool Lane::wait_until_drained(const std::function<void()>& on_turn) {
+  for (;; on_turn()) {
+    MutexLock lock(mutex_);
+    const TimePoint until = Clock::now() + kDrainTurn;
+    while (!is_drained_ && !stopping_ && Clock::now() < until) changed_.wait_until(mutex_, until);
+    if (is_drained_ || stopping_) return is_drained_;
+  }
 }
 
 bool Lane::is_drained() {

@@ -80,8 +80,9 @@ class Lane {
   void join();
   // The lane was closed, and all tasks have run.
   bool is_drained();
-  // After close(): blocks until the lane is drained. False: it has failed or was stopped.
-  bool wait_until_drained();
+  // After close(): blocks until the lane is drained, and calls `on_turn` several times a second, without a lock. False:
+  // it has failed or was stopped.
+  bool wait_until_drained(const std::function<void()>& on_turn);
   // Follows join(). The number of the last collective that is complete on this rank; see Commits.
   std::uint64_t completed() const { return commits_.completed(); }
   // Follows join(): ends what the commit in progress covers, if it counts as done, and the works that the coordinator

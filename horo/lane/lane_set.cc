@@ -113,9 +113,9 @@ void LaneSet::reap() {
 }
 
 // The lane of messages comes last: the last Works of removed sets end in it.
-bool LaneSet::drain() {
+bool LaneSet::drain(const std::function<void()>& on_turn) {
   for (const auto& [set, closed] : closed_) {
-    if (!closed.lane->wait_until_drained()) return false;
+    if (!closed.lane->wait_until_drained(on_turn)) return false;
   }
   reap();
   std::vector<Lane*> lanes;
@@ -124,7 +124,7 @@ bool LaneSet::drain() {
     for (const auto& [place, lane] : lanes_) lanes.push_back(lane.get());
   }
   for (Lane* lane : lanes) lane->close([] {});
-  return std::ranges::all_of(lanes, [](Lane* lane) { return lane->wait_until_drained(); });
+  return std::ranges::all_of(lanes, [&](Lane* lane) { return lane->wait_until_drained(on_turn); });
 }
 
 void LaneSet::take_residuals(LaneSet& drained) {

@@ -33,8 +33,9 @@ class LaneSet {
   void reap();
   // Calls Lane::take_done() of every lane, and returns the results by set.
   std::vector<Done> take_done();
-  // No job follows: blocks until all tasks of all lanes have run. False: a lane has failed (see LaneCallbacks).
-  bool drain();
+  // No job follows: blocks until all tasks of all lanes have run. Calls `on_turn` several times a second meanwhile.
+  // False: a lane has failed (see LaneCallbacks).
+  bool drain(const std::function<void()>& on_turn);
   // Continues with the residuals of the sets' lanes in an earlier epoch, which are drained. Precedes the first job.
   void take_residuals(LaneSet& drained);
   // Lane::stop() and Lane::join() of all lanes. The engine's thread calls join() before it ends.

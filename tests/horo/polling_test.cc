@@ -178,7 +178,7 @@ TEST(LanePolling, ASleepingThreadReturnsWhenTheLaneEnds) {
     stopped.lane().stop();
     EXPECT_TRUE(first.returned_early());
     drained.lane().close([] {});
-    EXPECT_TRUE(drained.lane().wait_until_drained());
+    EXPECT_TRUE(drained.lane().wait_until_drained([] {}));
     EXPECT_TRUE(second.returned_early());
   });
 }

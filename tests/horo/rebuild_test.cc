@@ -341,6 +341,39 @@ TEST_P(Rebuild, ARankThatLeftFailsItOnTheOthers) {
   for (const auto& error : test::run_threads(ranks)) EXPECT_EQ(test::message_of(error), "");
 }
 
+// An operation stops rank 1 in a collective that the rebuild follows. The engine of rank 0 waits for its lane.
+TEST(RebuildEnds, AtTheDeadlineIfARankStopsInACollectiveBeforeIt) {
+  std::vector<Links> links = connect_in_process(2);
+  std::latch ended(1);
+  const auto run = [&](int rank) {
+    Config config;
+    config.rank = config.local_rank = rank;
+    config.size = config.local_size = 2;
+    config.beat = std::chrono::milliseconds(100);
+    config.deadline = std::chrono::milliseconds(2'500);  // longer than a turn of the engine that is no pause
+    Session session(config, std::move(links[static_cast<std::size_t>(rank)]), [](std::uint32_t) { return Links(); });
+    session.register_op({"stop", false, [&ended, rank](std::byte*, const std::byte*, std::uint64_t, DType) {
+                           if (rank == 1) ended.wait();
+                           return 0;
+                         }});
+    TensorSpec stopped = float_spec("stopped", 1);
+    stopped.op = ReduceOp::kCustom;
+    stopped.custom_op = "stop";
+    float x = 1;
+    const std::vector works = {session.submit(stopped, &x, &x),
+                               session.submit(spec_of(CollectiveKind::kBarrier, "next", {}), nullptr, nullptr)};
+    const auto rebuilt = session.rebuild();
+    if (rank == 0) {
+      EXPECT_THAT(thrown_by([&] { outcome_of(session, rebuilt); }), HasSubstr("rank 1"));
+      ended.count_down();
+    }
+    ended.wait();
+    EXPECT_NE(thrown_by([&] { outcome_of(session, rebuilt); }), "");
+  };
+  for (const auto& error : test::run_threads({[&] { run(0); }, [&] { run(1); }}))
+    EXPECT_EQ(test::message_of(error), "");
+}
+
 TEST(RebuildRefused, WhereTheRanksCannotConnectAgain) {
   const auto thrown = run_world(2, [](Session& session) {
     EXPECT_THAT(thrown_by([&] { session.rebuild(); }), HasSubstr("cannot connect again"));
