@@ -22,7 +22,8 @@ class Patience {
 
   // A turn of the thread begins. True: there was a pause before it.
   bool look(TimePoint now);
-  // Nothing is in flight.
+  // Nothing is in flight, or the thread looks at the clock no more. A clock that is neither looked at nor at rest holds
+  // up the deadlines of all engines.
   void rest();
 
  private:

@@ -185,6 +185,7 @@ void Engine::end_after_exception() noexcept {
 void Engine::loop() noexcept {
   if (epoch_->links.arenas) owner_hold_.emplace(epoch_->links.arenas->owner_word());
   while (!is_leaving()) guard(&Engine::run_iteration);
+  patience_.rest();
   guard(&Engine::check_abort);  // of a caller that aborts and leaves at once
   owner_hold_.reset();
   {
@@ -367,6 +368,7 @@ void Engine::end_epoch(int origin, const std::string& why) noexcept {
   ended_ = true;
   reserve_.reset();
   detector_deadline_.reset();
+  patience_.rest();
   timer_.reset();
   stall_diagnosis_.close();
   if (!is_between_epochs_) abort_epoch(origin, why);

@@ -265,6 +265,7 @@ void Engine::end_after_freeze() noexcept {
   frozen_ = false;
   door_ = {};
   detector_deadline_.reset();
+  patience_.rest();
   timer_.reset();
   stall_diagnosis_.close();
   set_between_epochs(false);

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <future>
 #include <latch>
 #include <random>
 
+#include "horo/base/patience.h"
 #include "tests/horo/worlds.h"
 
 namespace horo {
@@ -131,6 +133,43 @@ TEST(Session, ConcurrentShutdownsAllReturnAfterTheFirst) {
     }
   });
   EXPECT_THAT(thrown, Each(""));
+}
+
+// A session that ends with a collective in flight: by an abort of the other rank, or by its own shutdown().
+void end_in_flight(bool by_abort, std::latch& ended, std::latch& checked) {
+  std::latch looked(1);
+  Config config;
+  config.beat = std::chrono::milliseconds(100);
+  const auto body = [&](Session& session) {
+    const bool is_first = session.topology().rank == 0;
+    float x = 0;
+    std::vector<std::shared_ptr<Work>> works;
+    if (is_first) {
+      works.push_back(session.submit(float_spec("x", 1), &x, &x));
+      for (int turn = 0; turn < 2; ++turn) session.ready_times();  // the second turn has begun after the call above
+      looked.count_down();
+    }
+    looked.wait();
+    if (by_abort && !is_first) session.abort("the data set is gone");
+    if (!by_abort && is_first) session.shutdown();
+    session.wait(works, TimePoint::max());
+    ended.count_down();
+    checked.wait();
+  };
+  EXPECT_THAT(run_world(2, body, config), Each(""));
+}
+
+// After 2.1 s an engine that does not look at its clock seems to be paused.
+TEST(Session, OneThatHasEndedHoldsUpNoDeadlineOfAnother) {
+  std::latch ended(4), checked(1);
+  std::jthread aborted([&] { end_in_flight(true, ended, checked); });
+  std::jthread left([&] { end_in_flight(false, ended, checked); });
+  ended.wait();
+  const TimePoint deadline = Clock::now();
+  std::promise<void> never;
+  never.get_future().wait_until(deadline + std::chrono::milliseconds(2'100));
+  EXPECT_TRUE(has_passed(deadline));
+  checked.count_down();
 }
 
 TEST(Session, AnAbsentRankReceivesTheSumOfTheOthers) {
