@@ -1,5 +1,6 @@
 """horo.torch on several ranks of this host. Each program checks many claims, because importing torch takes seconds."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -132,6 +133,22 @@ def test_a_wait_can_be_interrupted(root, call):
     ended = ranks.run_ranks([sys.executable, program, call], 2, deadline_s=180)
     assert "interrupted" in ended[0].output and ended[0].code != 0, ranks.RanksFailed(ended)
     assert ended[1].code == 0 and "heard" in ended[1].output, ranks.RanksFailed(ended)
+
+
+FACTORIES = (
+    "arange empty empty_strided eye full linspace ones rand randint randn randperm sparse_coo_tensor tensor zeros"
+)
+
+
+def test_every_tensor_that_horo_makes_has_a_device(root):
+    """torch.set_default_device() of the user changes none."""
+    found = []
+    for path in sorted((root / "bindings").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in [f"torch.{name}" for name in FACTORIES.split()]:
+                if "device" not in [keyword.arg for keyword in node.keywords]:
+                    found.append(f"{path.relative_to(root)}:{node.lineno}: {ast.unparse(node)}")
+    assert not found, found
 
 
 def test_one_process_needs_no_launcher():

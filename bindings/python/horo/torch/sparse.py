@@ -48,6 +48,7 @@ def without_entries(shape, dtype, layout):
         torch.empty((0, *shape[layout:]), dtype=dtype, device="cpu"),
         shape,
         check_invariants=True,
+        device="cpu",
     )
 
 

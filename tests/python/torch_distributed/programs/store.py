@@ -4,6 +4,7 @@ launcher."""
 import datetime
 import os
 import socket
+import struct
 import threading
 
 import torch
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from claims_torch import check, close, equal, raises
 from torch.nn.parallel import DistributedDataParallel
 
-from horo.torch.distributed.store import Store
+from horo.torch.distributed.store import Store, own_address
 from horo.torch.distributed.store_server import MOST_UNPROVED, Server
 from horo.torch.distributed.store_wire import NONCE_BYTES, PROOF_BYTES
 
@@ -128,6 +129,34 @@ def strangers_get_a_challenge_and_nothing_else():
     dist.barrier()
 
 
+class Late(Server):
+    """Accepts no connection before it is told to."""
+
+    def __init__(self, host=None):
+        self.may_accept = threading.Event()
+        super().__init__(host)
+
+    def _accept(self):
+        assert self.may_accept.wait(60)
+        super()._accept()
+
+
+def strangers_that_leave_at_once_end_no_server():
+    for host in (None, "127.0.0.1") if dist.get_rank() == 0 else ():
+        server = Late(host)
+        for number in range(20):
+            one = stranger(server.address)
+            if number % 2:  # the end of a TCP connection is a reset
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            one.close()
+        server.may_accept.set()
+        store = Store(server.address, server.secret, server)
+        store.set("a", "1")
+        assert store.get("a") == b"1"
+        server.close()
+    dist.barrier()
+
+
 def gradients_in_half_precision(register):
     torch.manual_seed(3)
     net = torch.nn.Linear(10, 3)
@@ -146,10 +175,18 @@ def the_builtin_hooks_of_ddp_run():
         assert torch.equal(found, plain) == (hook == dist.BuiltinCommHookType.ALLREDUCE)
 
 
+def the_address_of_the_store_is_that_of_the_job():
+    """Whatever the environment says after the ranks have met, and where the settings of init() have told it."""
+    before, os.environ["HORO_ADDR"] = os.environ["HORO_ADDR"], "nowhere.invalid:1"
+    assert own_address() == "127.0.0.1"
+    os.environ["HORO_ADDR"] = before
+
+
 def a_second_group_meets_in_a_new_store():
-    for _ in range(3):
+    for device in ("cpu", "meta", "cpu"):
         dist.destroy_process_group()
-        dist.init_process_group("horo")
+        with torch.device(device):
+            dist.init_process_group("horo")
         assert not of_torch().check(["here 0"])
         dist.barrier()
     names = [thread.name for thread in threading.enumerate()].count("horo_store")
@@ -163,6 +200,8 @@ check(
     a_forked_child_has_its_own_connection,
     gloo_meets_in_it,
     strangers_get_a_challenge_and_nothing_else,
+    strangers_that_leave_at_once_end_no_server,
     the_builtin_hooks_of_ddp_run,
+    the_address_of_the_store_is_that_of_the_job,
     a_second_group_meets_in_a_new_store,
 )

@@ -43,7 +43,7 @@ class ProcessGroup(Coded):
         if seconds <= 0:
             raise TimedOut(f"Rank {self.rank()} timed out in monitoredBarrier after 0 ms ({self.described})")
         until = time.monotonic() + seconds
-        word = torch.zeros(1, dtype=torch.uint8)
+        word = torch.zeros(1, dtype=torch.uint8, device="cpu")
         if self.rank() == 0:
             self._wait_for_others(until, seconds, wait_all_ranks)
         elif not all(work.wait_until(until) for work in self._told_first(word)):
@@ -59,7 +59,7 @@ class ProcessGroup(Coded):
         yield self.recv([word], 0, BARRIER_TAG)
 
     def _wait_for_others(self, until, seconds, wait_all_ranks):
-        words = {rank: torch.zeros(1, dtype=torch.uint8) for rank in range(1, self.size())}
+        words = {rank: torch.zeros(1, dtype=torch.uint8, device="cpu") for rank in range(1, self.size())}
         works = {rank: self.recv([word], rank, BARRIER_TAG) for rank, word in words.items()}
         missing = []
         for rank, work in works.items():

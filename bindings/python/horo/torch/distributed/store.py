@@ -129,7 +129,7 @@ class Store(dist.Store):
 
 def _told(text):
     """The text of rank 0, on every rank."""
-    blob = torch.zeros(TOLD_BYTES, dtype=torch.uint8)
+    blob = torch.zeros(TOLD_BYTES, dtype=torch.uint8, device="cpu")
     if text is not None:
         told = text.encode().ljust(TOLD_BYTES)
         blob = torch.frombuffer(bytearray(told), dtype=torch.uint8)
@@ -160,7 +160,7 @@ def meet_by_horo(timeout):
 
 def own_address():
     """The address by which the other hosts reach this one."""
-    host, _, port = os.environ.get("HORO_ADDR", "127.0.0.1:1").rpartition(":")
+    host, _, port = (_default.session().setting("HORO_ADDR") or "127.0.0.1:1").rpartition(":")
     family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:  # connecting a datagram socket sends nothing: it asks the routing table
         probe.connect(address)

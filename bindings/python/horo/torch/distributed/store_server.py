@@ -158,12 +158,13 @@ class Server:
             return
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(OSError):  # its other end may be gone
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(unproved := self._unproved()) >= MOST_UNPROVED:
             self._drop(unproved[0])
         peer = self._peers[connection.fileno()] = _Peer(connection)
         self._selector.register(connection, selectors.EVENT_READ)
-        self._send(peer)
+        self._serve(peer, selectors.EVENT_WRITE)
 
     def _make_room(self):
         """No descriptor is left: a stranger gives one up, or the thread waits for one."""
@@ -179,6 +180,7 @@ class Server:
         peer.socket.close()
 
     def _serve(self, peer, events):
+        """No error of a connection leaves this: it ends that connection."""
         try:
             if events & selectors.EVENT_WRITE:
                 self._send(peer)
