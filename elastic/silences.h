@@ -13,6 +13,9 @@
 
 namespace horo {
 
+// After a start or a pause of what decides: so long the hosts have at least to call again.
+inline constexpr std::chrono::milliseconds kLeastGrace{3'000};
+
 // Why a member may be silent; none of them: it is not.
 struct Silence {
   bool has_spoken = false;             // it has sent a message
@@ -57,7 +60,10 @@ class Silences {
   // From when on it is too long; nothing: the member is not silent. A member that is stopped cannot answer.
   std::optional<TimePoint> end_of(MemberId id) const {
     const Silence& one = of(id);
-    if (one.unheard) return std::max(TimePoint::min(), none_before_);
+    if (one.unheard) {
+      const bool is_whole = from_ == TimePoint::min();
+      return std::max(is_whole ? from_ : from_ + std::max(limits_.silence, kLeastGrace), none_before_);
+    }
     if (!one.stopped && !one.asked) return std::nullopt;
     const TimePoint since = std::max(one.stopped ? *one.stopped : *one.asked, from_);
     return std::max<TimePoint>(since + limit_of(one), none_before_);

@@ -56,9 +56,6 @@ struct Registration {
   std::chrono::milliseconds lease{};  // a host that is silent for so long loses its members
 };
 
-// After a start or a pause of the rendezvous: so long the hosts have at least to call again.
-inline constexpr std::chrono::milliseconds kLeastGrace{3'000};
-
 // A job of which no host has been heard for so long may be followed by another one.
 std::chrono::milliseconds abandoned_after(const JobSpec& spec);
 

@@ -59,7 +59,7 @@ void HostsSimulation::ask_past(std::size_t index) {
   for (const MemberId id : host.members) hello.past.members.push_back(known_[id].past(id, fault_));
   const auto registration = std::make_shared<Registration>();
   const auto serve = [this, index, hello = std::move(hello), registration] {
-    const Served served = on_core([&] { *registration = core_->register_host(hello, now()); });
+    const Served served = on_core([&] { *registration = register_in_core(hello); });
     if (served == Served::kDone) note_heard(index);
     set_timer();
     return served;

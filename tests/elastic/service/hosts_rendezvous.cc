@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "tests/elastic/service/hosts_simulation.h"
 
@@ -8,7 +9,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kMostRestarts = 6;
-constexpr Duration kLeastGrace = 3s;  // as in rendezvous_core.cc
+constexpr Duration kLeastGrace = 3s;  // as in silences.h
 
 }  // namespace
 
@@ -20,11 +21,21 @@ void HostsSimulation::draw_crash_of_order() {
 void HostsSimulation::start_core() {
   core_started_ = now();
   const std::uint64_t stored_term = decided_.term;
-  const Duration past = is_planted(HostsFault::kEvictsAtOnce) && stored_term > 0 ? Duration(12s) : Duration{};
+  core_lag_ = is_planted(HostsFault::kEvictsAtOnce) && stored_term > 0 ? Duration(12s) : Duration{};
   core_ = std::make_unique<RendezvousCore>(
-      store_, [this](std::uint32_t host) { after(1ns, [this, host] { pump(host); }); }, now() - past);
+      store_, [this](std::uint32_t host) { after(1ns, [this, host] { pump(host); }); }, now() - core_lag_);
   if (core_->term() <= stored_term) simulation_.checker().violate("the term does not rise");
-  for (Duration left = past; left > Duration{}; left -= 1s) core_->pass_time(now() - left);
+}
+
+// A planted fault: the leases of the other hosts end when the first one registers after a start.
+Registration HostsSimulation::register_in_core(const HostHello& hello) {
+  const TimePoint begun = now() - std::exchange(core_lag_, Duration{});
+  Registration registration = core_->register_host(hello, begun);
+  for (TimePoint at = begun; at < now(); at += 500ms) {
+    core_->beat(registration.number, at);
+    core_->pass_time(at);
+  }
+  return registration;
 }
 
 void HostsSimulation::crash() {
@@ -107,7 +118,7 @@ void HostsSimulation::pass_time() {
 }
 
 void HostsSimulation::set_timer() {
-  if (core_ == nullptr) return;
+  if (core_ == nullptr || core_lag_ > Duration{}) return;
   const auto next = core_->next_deadline();
   if (!next || timer_ == next) return;
   timer_ = next;

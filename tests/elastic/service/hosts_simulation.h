@@ -108,6 +108,7 @@ class HostsSimulation final : public RemoteDecision {
   void core_lost();
   void forget();
   void draw_crash_of_order();
+  Registration register_in_core(const HostHello& hello);
   Served on_core(const std::function<void()>& call);
   void pass_time();
   void set_timer();
@@ -175,6 +176,7 @@ class HostsSimulation final : public RemoteDecision {
   StoredRecord last_record_, record_before_;
   std::unique_ptr<RendezvousCore> core_;    // null: it is away
   TimePoint core_started_{}, core_runs_{};  // it is paused until then
+  Duration core_lag_{};                     // planted: its time, until the first host registers
   bool is_embedded_ = false;                // on host 0
   JobRecord decided_;
   std::vector<SimHost> hosts_;

@@ -333,6 +333,24 @@ TEST(RendezvousCore, NobodyIsEvictedForTheTimeInWhichTheRendezvousDidNotRun) {
   EXPECT_TRUE(job.members()[1].is_evicted);
 }
 
+// The host may have come back meanwhile.
+TEST(RendezvousCore, AHostThatWasSilentBeforeAPauseHasTheWholeTimeAgain) {
+  for (const std::chrono::milliseconds limit : {1s, 10s}) {
+    CoreDriver job;
+    job.spec.silence_limit = limit;
+    for (const std::uint32_t host : {0U, 1U}) job.join(host);
+    for (const MemberId id : {0U, 1U}) job.installed(id, 0);
+    job.pass(limit + 1s, {0});
+    ASSERT_EQ(job.members()[1].state.word, "silent");
+    job.now += 1min;
+    job.froze(0, 0);
+    job.pass(std::max(limit, kLeastGrace) - 500ms, {0});
+    EXPECT_FALSE(job.members()[1].is_out);
+    job.pass(1s, {0});
+    EXPECT_TRUE(job.members()[1].is_evicted);
+  }
+}
+
 TEST(RendezvousCore, AMemberThatContinuedWhileItsHostWasAwayIsNotStopped) {
   CoreDriver job;
   job.join(0);
