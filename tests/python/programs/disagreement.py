@@ -2,12 +2,14 @@
 ranks, and the session goes on. Run without a limit for deadlocks: what is not told at once, hangs."""
 
 import gc
+import time
 
 import claims
 import torch
 from torch import nn
 
 import horo.torch as hvd
+from horo.torch import disagreement
 
 ODD = 1  # the rank that differs
 
@@ -211,8 +213,107 @@ def freezing_on_all_ranks_is_no_disagreement():
     hvd.audit()
 
 
+def held_in_backward():
+    """Rank 1 has frozen a layer, and rank 2 has submitted its first gradient when rank 0 raises the error. This
+    is the first round of the session: each gradient travels on its own, and no other optimizer may have a round."""
+    model = net()
+    if is_odd():
+        model[0].weight.requires_grad_(False)
+    optimizer = wrapped(model.named_parameters(), priority="forward")
+    hidden = model[0](torch.ones(3, 4))
+    if hvd.rank() == 2:
+        hidden.register_hook(lambda _: hvd.recv(torch.zeros(1), 0, "has raised") and None)
+    model[2](model[1](hidden)).square().mean().backward()
+    optimizer.step()
+
+
+def a_late_rank_counts_its_streams_as_the_others_do():
+    """Those others have given up waiting for its names."""
+    before, disagreement.WAIT_S = disagreement.WAIT_S, 0.1
+    try:
+        with claims.raises(hvd.Mismatch):
+            held_in_backward()
+        if hvd.rank() == 0:
+            hvd.send(torch.ones(1), 2, "has raised")
+    finally:
+        disagreement.WAIT_S = before
+    gc.collect()
+    told(lambda: frozen_on_one_rank(2), FROZEN)
+
+
+class Raising(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if is_odd():
+            raise ValueError("other tensors in round 1, layouts of x and rounds of optimizers")
+        return gradient
+
+
+def the_text_of_an_exception_of_another_rank_is_no_sign():
+    model = net()
+    optimizer = wrapped(model.named_parameters())
+    for _ in range(3):
+        step(model, optimizer)
+    begun = time.monotonic()
+    with claims.raises(ValueError if is_odd() else hvd.Mismatch, "other tensors in round 1"):
+        model[2](model[1](Raising.apply(model[0](torch.ones(3, 4))))).square().mean().backward()
+    assert time.monotonic() - begun < disagreement.WAIT_S, "the ranks have waited for names"
+    for _ in range(2):
+        step(model, optimizer)
+    hvd.audit()
+
+
+DIFFERENT = "are in no optimizer of rank 2, and trained on rank 1"
+
+
+def with_optimizers_of_a_set(steps):
+    """A backward that reaches an optimizer of the world first, and then those of a set whose members have other ones.
+    steps: of the former, before."""
+    pair = hvd.add_process_set([1, 2])
+    world, models = net(), [net() for _ in range(3 if is_odd() else 2)] if hvd.rank() > 0 else []
+    outer = wrapped(world.named_parameters())
+    for _ in range(steps):
+        step(world, outer)
+    inner = [
+        wrapped(((f"{number}.{name}", param) for name, param in model.named_parameters()), process_set=pair)
+        for number, model in enumerate(models)
+    ]
+    try:
+        sum(model(torch.ones(3, 4)).square().mean() for model in [world, *models]).backward()
+        text = ""
+    except hvd.Mismatch as error:
+        text = str(error)
+    del inner
+    hvd.remove_process_set(pair)
+    return text, world, outer
+
+
+def optimizers_of_a_set_that_differ_are_no_matter_of_the_world():
+    text, model, optimizer = with_optimizers_of_a_set(1)
+    assert (DIFFERENT in text) == (hvd.rank() > 0), text
+    optimizer.step()
+    for _ in range(2):
+        step(model, optimizer)
+    hvd.audit()
+
+
+def a_first_round_of_the_world_beside_such_optimizers_hangs_on_no_rank():
+    """The layouts of its gradients are not known, so the members of the set give its round up with those of the set:
+    alone, as rank 0 has no such error."""
+    text, model, optimizer = with_optimizers_of_a_set(0)
+    assert (DIFFERENT in text) == (hvd.rank() > 0), text
+    for _ in range(2):
+        step(model, optimizer)
+    hvd.audit()
+
+
 hvd.init(settings={"HORO_DEADLOCK_MS": 0})
 claims.check(
+    a_late_rank_counts_its_streams_as_the_others_do,
     a_layer_that_one_rank_has_frozen_is_named,
     many_frozen_parameters_are_listed,
     a_layer_that_one_rank_has_unfrozen_is_named,
@@ -223,5 +324,8 @@ claims.check(
     a_sparse_layer_that_one_rank_has_frozen_is_named,
     a_process_set_tells_its_members_alone,
     freezing_on_all_ranks_is_no_disagreement,
+    the_text_of_an_exception_of_another_rank_is_no_sign,
+    optimizers_of_a_set_that_differ_are_no_matter_of_the_world,
+    a_first_round_of_the_world_beside_such_optimizers_hangs_on_no_rank,
     init=False,
 )

@@ -7,21 +7,36 @@ ranks, at no cost for other rounds (horo_begin_round). Then the ranks exchange t
 import collections
 import hashlib
 import json
+import re
+import threading
 import time
 
 import torch
 
-from horo import _default
 from horo._handles import synchronize, wait_until
 from horo.errors import HoroError, Mismatch
-from horo.torch import ops, streams
+from horo.torch import ops
 
 WAIT_S = 10  # for the names of the other ranks; beyond it the error is raised as it is
 DIGEST_BITS = 32
 NAME = "parameters of the optimizers"
-SIGNS = ("other tensors in round", "layouts of ", "rounds of optimizers")
-_DEADLOCK = "This is a deadlock"  # not all ranks are told
 _MOST_NAMED = 5
+
+# The texts of these errors. A rank that gets one gives its round up with this text as the reason, without the name of
+# an exception in front: then the reason of another rank is the error of this rank, too. An exception of another kind,
+# or of another process set, has its name in front (rounds.py). A stall or a deadlock is no sign: it does not reach all
+# ranks.
+_RANKS = r"ranks? [-0-9, ]+(?:and \d+ more )?"
+_GIVEN_UP = re.compile(r"tensor '.*?: rank \d+ has given up round \d+ of step \d+: ", re.DOTALL)
+_SIGN = re.compile(
+    rf"tensor '.*?: {_RANKS}submits? other tensors in round \d+ of step \d+ than "
+    r"|all_reduce of tensor '(?:layouts of |rounds of optimizers).*?: ranks disagree: "
+    r"|layouts of .*?: the ranks have different parameters "
+    r"|rounds of optimizers: the ranks have wrapped different optimizers",
+    re.DOTALL,
+)
+
+_local = threading.local()  # .failed: the Streams whose rounds have failed by such errors
 
 
 def digest(names):
@@ -36,8 +51,12 @@ def with_digest(number, bits):
 
 def is_sign(error):
     """Whether ranks that reduce different parameters may have caused the error. All ranks of the set get it then."""
+    if not isinstance(error, Mismatch):
+        return False
     text = str(error)
-    return isinstance(error, Mismatch) and any(sign in text for sign in SIGNS) and _DEADLOCK not in text
+    while (head := _GIVEN_UP.match(text)) is not None:
+        text = text[head.end() :]
+    return _SIGN.match(text) is not None
 
 
 def find(session, works):
@@ -52,20 +71,31 @@ def find(session, works):
     return None
 
 
-def mark(error, process_set):
-    """The error has ended a round in this set."""
+def mark(error, process_set, stream):
+    """The error has ended a round of this Stream in this set."""
     if is_sign(error):
         error.process_set = process_set
+        _local.failed = [*getattr(_local, "failed", ()), stream]
 
 
-def is_marked(error):
-    return getattr(error, "process_set", None) is not None
+def marked_set(error):
+    """The process set that a mark() has told; all of its ranks have the error. None: there was none."""
+    return getattr(error, "process_set", None)
+
+
+def _start_anew():
+    """The streams of all sets in which a round of this thread has failed. Each rank does so on its own, because a rank
+    that waits for a late one gives up after WAIT_S, and the late one does not see that."""
+    failed, _local.failed = getattr(_local, "failed", ()), ()
+    for stream in failed:
+        stream.start_anew()
 
 
 def explained(error, in_round, living):
     """The error with the names of the parameters in which the ranks differ; an error without a mark() as it is.
     in_round: the Gradients of the round that has failed; living: all. All ranks of the set call this for their errors.
-    Blocks for at most WAIT_S."""
+    Blocks for at most WAIT_S. From then on the streams of the set count anew."""
+    _start_anew()
     process_set = vars(error).pop("process_set", None)
     if process_set is None:
         return error
@@ -73,8 +103,6 @@ def explained(error, in_round, living):
         rows = _rows_of_all(process_set, in_round, living)
     except (HoroError, ValueError):  # the session has ended, or the last exchange was left
         return error
-    if rows is not None:
-        streams.start_anew(_default.session(), process_set.process_set_id)
     text = rows and difference(rows, process_set.ranks)
     if not text:
         return error

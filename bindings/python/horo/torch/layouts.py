@@ -59,7 +59,7 @@ class Layouts:
         except Exception as error:  # not for an interrupt
             if not self._exchange.is_refuted:
                 self._exchange = None
-            disagreement.mark(error, self._declared.process_set)
+            disagreement.mark(error, self._declared.process_set, self._declared.stream)
             raise
         self._has_decided = True
         for state in self._declared.states:

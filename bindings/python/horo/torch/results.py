@@ -30,7 +30,7 @@ class Results:
 
     def synchronize(self):
         """Makes the gradients results: waits for a round in flight, or makes a round of what no round has covered."""
-        with held:
+        with held, rounds.telling([self]):
             rounds.resume()
             if self.is_active() and not self.round.is_submitted and not self.is_covered():
                 rounds.finish([self])
@@ -55,7 +55,7 @@ class Results:
             declared.learn_priorities()
         except Exception as error:  # not for an interrupt: the works continue, and the next call waits for them
             self.abandon()
-            disagreement.mark(error, declared.process_set)
+            disagreement.mark(error, declared.process_set, declared.stream)
             raise
         self._start_over()  # before step_end(), so that an interrupt there does not harm the next round
         try:

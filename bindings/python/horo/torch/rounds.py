@@ -6,6 +6,7 @@ and waits for all results. A backward that bypasses the wrapper ends its round i
 autograd does not call that either, step() ends the round.
 """
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -89,7 +90,7 @@ def _wrapped(backward):
             if found is not None:
                 found.has_nested = True
             return backward(*args, **kwargs)
-        with held:
+        with held, telling(()):
             resume()
             for gradients in living():
                 gradients.prepare()
@@ -139,10 +140,21 @@ def finish(complete):
     Where a process set has several optimizers, the ranks first tell one another which of them have a round: a rank
     takes part in all rounds of the others, with the gradients that it has."""
     with held:  # functions of on_change() find the results in the gradients
-        try:
+        with telling(complete):
             _finish(complete)
-        except Mismatch as error:
-            raise disagreement.explained(error, complete, living()) from None
+
+
+@contextlib.contextmanager
+def telling(complete):
+    """A context in which rounds of these Gradients end: an error of ranks that reduce different parameters tells
+    them."""
+    try:
+        yield
+    except Exception as error:
+        told = disagreement.explained(error, complete, living())
+        if told is error:
+            raise
+        raise told from None
 
 
 def _finish(complete):
@@ -170,13 +182,15 @@ def _submit_undecided(complete):
 
 
 def _abandon(incomplete, error):
-    """An exception has ended the rounds of these Gradients. The other ranks get its text."""
+    """An exception has ended the rounds of these Gradients. The other ranks get its text. All ranks of a set that
+    disagree give up alike."""
     reason = f"{type(error).__name__}: {error}"
-    alone = not disagreement.is_marked(error)  # else all ranks give up alike
-    if alone and incomplete and getattr(_local, "unfinished", None) is None:
+    marked = disagreement.marked_set(error)
+    if marked is None and incomplete and getattr(_local, "unfinished", None) is None:
         _local.unfinished = _Exchange(incomplete)
     for gradients in incomplete:
-        gradients.give_up(reason, alone)
+        alone = gradients.declared.process_set != marked
+        gradients.give_up(reason if alone else str(error), alone)
     if incomplete and getattr(_local, "unfinished", None) is not None:
         _local.unfinished.reason = reason
         _local.unfinished.start()
@@ -235,23 +249,23 @@ class _Exchange:
     def __init__(self, complete):
         self.reason = None  # why this rank has given its rounds up
         self._complete = complete
-        self._flights = []  # per process set: Session, work or None, Spec, flags, numbers of the streams
+        self._flights = []  # per process set: Session, work or None, Spec, flags, numbers of the streams, (set, Stream)
         self._wanted = set()  # numbers of the streams that have a round
-        connections = [one.connection() for one in complete if not one.ends_in_step]
-        mine = {stream.number for _, _, stream in connections}
+        connections = [(one.declared.process_set, *one.connection()) for one in complete if not one.ends_in_step]
+        mine = {stream.number for *_, stream in connections}
         done = set()
-        for session, number, stream in connections:
-            numbers = stream.companions()
+        for process_set, session, number, one in connections:
+            numbers = one.companions()
             if len(numbers) > 1 and number not in done:
                 done.add(number)
                 flags = [stream in mine for stream in numbers] + [False] * (MAX_STREAMS - len(numbers))
                 flags = torch.tensor([*flags, *_check_of(numbers)], dtype=torch.uint8, device="cpu")
-                self._flights.append([session, None, _spec(number, numbers), flags, numbers])
+                self._flights.append([session, None, _spec(number, numbers), flags, numbers, (process_set, one)])
 
     def start(self):
         """Submits what is not submitted yet."""
         for flight in self._flights:
-            session, work, spec, flags, _ = flight
+            session, work, spec, flags, *_ = flight
             if work is None:
                 flight[1] = session.submit(spec, flags.data_ptr(), flags.data_ptr(), flags)
 
@@ -260,7 +274,7 @@ class _Exchange:
         self._flights = [flight for flight in self._flights if not flight[0].closed]
         self.start()
         while self._flights:
-            session, work, _, flags, numbers = self._flights[-1]
+            session, work, _, flags, numbers, of = self._flights[-1]
             try:
                 session.wait([work])
             except Exception:
@@ -270,19 +284,19 @@ class _Exchange:
             session.release([work])
             flags = flags.tolist()
             if flags[MAX_STREAMS:] != _check_of(numbers):
-                raise self._different(session, numbers)
+                raise self._different(session, numbers, of)
             self._wanted.update(stream for stream, flag in zip(numbers, flags) if flag)
         others = [one for one in living() if one not in self._complete and not one.declared.is_displaced()]
         return [one for one in others if one.declared.stream.number in self._wanted]
 
-    def _different(self, session, numbers):
-        """The error for ranks that have different optimizers."""
+    def _different(self, session, numbers, of):
+        """The error for ranks that have different optimizers. of: the process set, and a stream of it."""
         session.drop([flight[1] for flight in self._flights])
         error = Mismatch(
             f"rounds of optimizers: the ranks have wrapped different optimizers, or not equally often: rank "
             f"{session.topology.rank} has {len(numbers)}. Nothing was changed; wrap the same ones on all ranks"
         )
-        disagreement.mark(error, self._complete[0].declared.process_set)
+        disagreement.mark(error, *of)
         return error
 
 

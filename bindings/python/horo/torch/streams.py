@@ -34,6 +34,7 @@ class Stream:
         self._streams = streams
         self.tag, self.names = tag, list(names)
         self.is_attached = False
+        self._anew = streams.anew
         self._set_label(f"{tag}.copy", True)
         self.is_exchanged = True  # a backward tells the other ranks that it has reached the stream
         self.steps = 0  # of its optimizers, one more for each optimizer after the first
@@ -48,6 +49,7 @@ class Stream:
         """The optimizer is used: from now on the stream counts among those of its process set, on all ranks alike."""
         if not self.is_attached:
             self.is_attached = True
+            self._anew = self._streams.anew
             self._set_label(*self._streams.add(self))
 
     def add_names(self, names):
@@ -55,6 +57,14 @@ class Stream:
         self.names += names
         if self.is_attached:
             self._streams.add_names(self.tag, names)
+
+    def start_anew(self):
+        """A round of this stream has shown that the ranks of the set have different optimizers: the streams of the set
+        count from here, on all ranks alike. Optimizers that are used again are added again. Once, for however many
+        rounds of these streams."""
+        with _lock:
+            if self._anew == self._streams.anew:
+                self._streams.start_anew()
 
     def tensor_name(self, name):
         """The name of a parameter's tensor in the process set."""
@@ -80,7 +90,7 @@ class _Streams:
         self.recent = []  # the last MAX_STREAMS streams
         self.version = 0
         self._counts = {}  # tag: number of streams
-        self._anew = 0  # how often they were forgotten: the rounds of later ones are others
+        self.anew = 0  # how often they were forgotten: the rounds of later ones are others
 
     def add(self, stream):
         """Returns the label of the stream, and whether another one has its tag."""
@@ -91,7 +101,7 @@ class _Streams:
             self._forget(self.recent.pop(0))
         self.add_names(stream.tag, stream.names)
         label = stream.tag if count == 0 else f"{stream.tag}.{count}"
-        return f"{label}.anew{self._anew}" if self._anew else label, count > 0
+        return f"{label}.anew{self.anew}" if self.anew else label, count > 0
 
     def start_anew(self):
         """Forgets all streams. Those that are used again are added again, in the order of use."""
@@ -100,7 +110,7 @@ class _Streams:
         for each in (self.names, self.recent, self._counts):
             each.clear()
         self.version += 1
-        self._anew += 1
+        self.anew += 1
 
     def add_names(self, tag, names):
         for name in names:
@@ -149,15 +159,6 @@ def stream_of(session, number, names, params):
         for param in params:
             _joined[param] = stream
         return stream
-
-
-def start_anew(session, number):
-    """The ranks of a process set have found that their optimizers differ: their streams count from here, on all ranks
-    alike. Optimizers that are used again are added again."""
-    with _lock:
-        streams = _world if number == 0 else _sets.get(session, {}).get(number)
-        if streams is not None:
-            streams.start_anew()
 
 
 def _number(label):
