@@ -7,7 +7,7 @@ from torch.utils.data import Sampler
 
 from horo._default import rank, size
 
-PART = "rank num_replicas remaining_indices num_samples total_size indices _before_deal".split()  # not changed
+PART = "rank num_replicas remaining_indices num_samples total_size indices".split()  # not changed
 
 
 class ElasticSampler(Sampler):
@@ -20,7 +20,6 @@ class ElasticSampler(Sampler):
         self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
         self.epoch = 0
         self.processed_indices = set()
-        self._by_others = 0  # samples that other ranks have processed, as far as a loaded state tells
         self.is_in_state = False  # its state says when the numbers of ranks change, on all ranks at the same time
         self.deal_to(rank(), size())
 
@@ -28,16 +27,19 @@ class ElasticSampler(Sampler):
         """The next epoch begins: nothing is processed, and with shuffle the order is another one."""
         self.epoch = epoch
         self.processed_indices = set()
-        self._by_others = 0
         self.reset()
 
     @property
     def processed_num(self):
-        """The number of samples that all ranks have processed, if each has processed as many as this one since the last
-        deal; Horovod's later versions keep it in place of the indices."""
-        mine = len(self.processed_indices)
-        since = max(0, mine - self._before_deal)
-        return min(len(self.dataset), mine + self._by_others + since * (self.num_replicas - 1))
+        """The number of samples that all ranks have processed, as state_dict() tells them; Horovod's later versions
+        keep it in place of the indices."""
+        return len(self._processed_by_all())
+
+    def _processed_by_all(self):
+        """What all ranks have processed, if each has processed the same places of its part as this one."""
+        order, count = self.remaining_indices, self.num_replicas
+        places = (place for place, index in enumerate(self.indices) if index in self.processed_indices)
+        return self.processed_indices.union(*(order[place * count : (place + 1) * count] for place in places))
 
     def record_batch(self, batch_idx, batch_size):
         """This rank has processed the batch of this number of its present part."""
@@ -54,20 +56,23 @@ class ElasticSampler(Sampler):
         return self.indices[batch_idx * batch_size : (batch_idx + 1) * batch_size]
 
     def state_dict(self):
-        """Has both of Horovod's forms: the indices that this rank has processed, and the number of all ranks."""
-        return self._own_state() | {"processed_num": self.processed_num}
+        """Of all ranks, if each has processed the same places of its part as this one: a checkpoint of one rank serves
+        all. Has both of Horovod's forms, the indices and their number."""
+        processed = self._processed_by_all()
+        return {"epoch": self.epoch, "processed_indices": processed, "processed_num": len(processed)}
 
-    def _own_state(self):
+    def own_state(self):
+        """What this rank has processed."""
         return {"epoch": self.epoch, "processed_indices": set(self.processed_indices)}
 
     def load_state_dict(self, state_dict):
-        """Takes both of Horovod's forms. A number without indices stands for the first ones of the epoch's order."""
+        """Takes both of Horovod's forms. A number that is larger than that of the indices, as in a state that tells the
+        indices of one rank, stands for the first ones of the epoch's order."""
         self.epoch = state_dict["epoch"]
-        number = state_dict.get("processed_num", 0)
-        indices = state_dict.get("processed_indices")
-        self.processed_indices = set(self._order_of(range(len(self.dataset)))[:number] if indices is None else indices)
+        self.processed_indices = set(state_dict.get("processed_indices", ()))
+        if (number := state_dict.get("processed_num", 0)) > len(self.processed_indices):
+            self.processed_indices.update(self._order()[:number])
         self.reset()
-        self._by_others = max(0, number - len(self.processed_indices))
 
     def reset(self):
         """Deals what is not processed to the present ranks; in a state, to those that all ranks have agreed on."""
@@ -78,27 +83,27 @@ class ElasticSampler(Sampler):
 
     def deal_to(self, number, count):
         """Deals what is not processed to this number of ranks."""
-        self.rank, self.num_replicas, self._by_others = number, count, 0
+        self.rank, self.num_replicas = number, count
         self._deal()
 
     def part(self):
         """What take_part() goes back to: the part of this rank, and what is processed."""
-        return {name: getattr(self, name) for name in PART} | self._own_state()
+        return {name: getattr(self, name) for name in PART} | self.own_state()
 
     def take_part(self, part):
         vars(self).update(part, processed_indices=set(part["processed_indices"]))
 
     def _deal(self):
-        self.remaining_indices = [i for i in range(len(self.dataset)) if i not in self.processed_indices]
+        self.remaining_indices = [i for i in self._order() if i not in self.processed_indices]
         self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
         self.total_size = self.num_samples * self.num_replicas
-        self._before_deal = len(self.processed_indices)
-        order = self._order_of(self.remaining_indices)
-        self.indices = list(itertools.islice(itertools.cycle(order), self.rank, self.total_size, self.num_replicas))
+        dealt = itertools.cycle(self.remaining_indices)
+        self.indices = list(itertools.islice(dealt, self.rank, self.total_size, self.num_replicas))
 
-    def _order_of(self, indices):
-        """These indices in the order of the epoch."""
-        order = list(indices)
+    def _order(self):
+        """All indices in the order of the epoch. Each deal keeps it: so what is processed is the beginning of it, as
+        long as the ranks take equally many batches."""
+        order = list(range(len(self.dataset)))
         if self.shuffle:
             random.Random(self.seed + self.epoch).shuffle(order)
         return order

@@ -94,7 +94,7 @@ class SamplerStateHandler(StateHandler):
         rest, so that all ranks deal it alike, whatever else they have seen meanwhile."""
         world = _default.session().world
         me = world.members[world.topology.rank]
-        rows = allgather_object((me, self.value.state_dict()), name="elastic.State.sampler")
+        rows = allgather_object((me, self.value.own_state()), name="elastic.State.sampler")
         epoch = rows[0][1]["epoch"]
         parts = [one["processed_indices"] for _, one in rows if one["epoch"] == epoch]
         self.value.epoch, self.value.processed_indices = epoch, set().union(*parts)
