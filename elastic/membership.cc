@@ -296,7 +296,7 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   epoch_ = view.epoch;
   ++changes_;
   closing_.reset();
-  has_asked_ = has_waited_ = false;
+  has_asked_ = has_waited_ = has_told_missed_ = false;
   missed_.clear();
   next_judgement_.reset();
   if (settled_ && std::get<Settle>(*settled_).epoch + 1 != epoch_) settled_.reset();

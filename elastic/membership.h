@@ -253,6 +253,7 @@ class JobMembership {
   std::optional<TimePoint> next_judgement_;
   bool has_silent_ = false, is_waited_ = false;  // in the last judgement: a member is silent for too long, one waits
   std::vector<MemberId> missed_;                 // as the members of the epoch were told last
+  bool has_told_missed_ = false;                 // they were told of any
   std::vector<Departure> departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
   BrokenLinks broken_;

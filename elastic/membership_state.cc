@@ -100,7 +100,7 @@ std::vector<MembershipAction> JobMembership::tell_again(const std::vector<Touche
   for (const Touched& one : members) {
     const Member& member = at(one.id);
     if (!is_here(one.id)) continue;
-    if (!closing_ && !missed_.empty()) send(one.id, Missed{missed_});
+    if (!closing_ && (has_told_missed_ || is_restored_)) send(one.id, Missed{missed_});  // also that none is missed
     if (closing_ && !member.frozen) send(one.id, Freeze{epoch_, closing_->lost, closing_->reason});
     if (member.frozen && is_settled()) send(one.id, settled_);
     if (member.frozen && is_parked()) {
@@ -246,6 +246,7 @@ void JobMembership::give_up(const std::vector<MemberId>& silent) {
 void JobMembership::tell_missed(const std::vector<MemberId>& silent) {
   if (silent == missed_) return;
   missed_ = silent;
+  has_told_missed_ = true;
   const auto message = std::make_shared<const GuardMessage>(Missed{silent});
   for (const MemberId id : here()) {
     if (!std::binary_search(silent.begin(), silent.end(), id)) send(id, message);

@@ -260,6 +260,21 @@ TEST(RendezvousCore, ASilentHostIsKeptWhileNoMemberWaitsForIt) {
   EXPECT_THAT(job.sent<Missed>(0), testing::ElementsAre(std::pair(MemberId{0}, Missed{})));
 }
 
+// The host registers again before it has taken the order, or with the next rendezvous.
+TEST(RendezvousCore, ThatNoMemberIsMissedAnyMoreIsToldAgain) {
+  for (const bool is_restarted : {false, true}) {
+    CoreDriver job;
+    for (const std::uint32_t host : {0U, 1U}) job.join(host);
+    for (const MemberId id : {0U, 1U}) job.installed(id, 0);
+    job.pass(11s, {0});
+    EXPECT_THAT(job.sent<Missed>(0), testing::ElementsAre(std::pair(MemberId{0}, Missed{{1}})));
+    job.pass(1s, {0, 1});
+    if (is_restarted) job.start();
+    for (const std::uint32_t host : {0U, 1U}) job.join(host);
+    EXPECT_THAT(job.sent<Missed>(0), testing::ElementsAre(std::pair(MemberId{0}, Missed{})));
+  }
+}
+
 TEST(RendezvousCore, ASilentHostLosesItsMembersWhenOneWaitsForThem) {
   CoreDriver job({1, 2});
   job.join(0);
