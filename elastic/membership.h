@@ -209,6 +209,7 @@ class JobMembership {
   void end_for_all(const std::vector<MemberId>& members, const std::string& why);
   void end_too_few();
   void restore_departure(MemberId id);
+  void restore_failed_exits();
   void recount();
   void tell_view_again(const Touched& touched);
   void end_job(const std::string& text);

@@ -33,6 +33,17 @@ JobMembership::JobMembership(const MembershipConfig& config, const MembershipSna
   recount();
   is_over_told_ = is_over();
   for (const MemberId id : view_) restore_departure(id);
+  if (!closing_ && here_ > 0 && !is_enough(here_)) restore_failed_exits();
+}
+
+// Members had left in good order and have failed since (take_back_leave), so too few are left.
+void JobMembership::restore_failed_exits() {
+  for (MemberId id = 0; id < members_.size(); ++id) {
+    const bool is_of_epoch = std::binary_search(view_.begin(), view_.end(), id);
+    if (is_of_epoch || at(id).presence != Presence::kFailed) continue;
+    departures_.push_back({id, true, failed_words(id)});
+    if (!closing_) closing_ = Closing{std::nullopt, name_of(id) + " failed: " + at(id).detail, false, std::nullopt};
+  }
 }
 
 // The epoch ends, if the member's end was an evidence for that: the others may not have been asked to freeze.

@@ -208,6 +208,28 @@ TEST(MembershipSnapshot, AParkedJobParksAgain) {
   EXPECT_EQ(job.membership().end_text(), job.ends[0]);
 }
 
+// Two members left in the epoch before, and one of them failed after all.
+TEST(MembershipSnapshot, AFailedExitThatLeavesTooFewIsNotForgotten) {
+  for (const auto& hosts : orders_of_hosts()) {
+    Job job;
+    for (MemberId id = 0; id < kMembers; ++id) job.installed(id, 0);
+    for (const MemberId id : {1U, 2U}) job.note(id, MemberSent{id, Leave{}});
+    job.died(3);
+    job.froze(0, 0);
+    ASSERT_EQ(job.membership().members(), std::vector<MemberId>{0});
+    job.viewed[0] = 1;
+    job.installed(0, 1);
+    for (const MemberId id : {1U, 2U}) job.note(id, MemberSent{id, Leave{true, "exit code 3", "exit code 3"}});
+    ASSERT_EQ(job.got<Freeze>(0).back().epoch, 1U);
+    job.restart();
+    job.tell(hosts);
+    EXPECT_THAT(job.got<Freeze>(0), testing::Not(IsEmpty()));
+    job.froze(0, 1);
+    ASSERT_THAT(job.ends, SizeIs(1));
+    EXPECT_THAT(job.ends[0], testing::HasSubstr("rank 1 failed (exit code 3), rank 2 failed (exit code 3); rank 0 is"));
+  }
+}
+
 TEST(MembershipSnapshot, AnEvictedMemberStaysOut) {
   Job job;
   for (MemberId id = 0; id < kMembers; ++id) job.installed(id, 0);
