@@ -80,6 +80,7 @@ void JobMembership::handle(const MembersHeard& event) {
 void JobMembership::count_from(TimePoint now) {
   silences_.count_from(now);
   if (parked_since_) parked_since_ = std::max(*parked_since_, now);
+  if (unwaited_since_) unwaited_since_ = std::max(*unwaited_since_, now);
   next_judgement_.reset();
 }
 
@@ -208,7 +209,8 @@ void JobMembership::judge_silence() {
   next_judgement_ = next;
   has_silent_ = !silent.empty();
   if (!closing_) tell_missed(silent);
-  if (!is_waited_ || silent.empty()) return end_hold();
+  if (silent.empty()) return end_hold();
+  if (!is_waited_) return pause_hold();
   const bool may_go_on_without = is_enough(here_ - silent.size());
   if (may_go_on_without || !is_enough(here_)) return give_up(silent);
   hold(silent);
@@ -218,6 +220,7 @@ void JobMembership::judge_silence() {
 
 void JobMembership::decide() {
   if (!closing_ || waited_for_ > 0 || here_ == 0) return;
+  if (is_parked() && is_enough(here_)) return;  // some have frozen, and were stopped since
   const auto until = alike_until();
   if (until && now_ < *until) return settle();
   count_broken_pair();

@@ -196,6 +196,7 @@ class JobMembership {
   void give_up(const std::vector<MemberId>& silent);
   void tell_missed(const std::vector<MemberId>& silent);
   void hold(const std::vector<MemberId>& silent);
+  void pause_hold();
   void end_hold();
   void decide();
   std::optional<TimePoint> alike_until() const;
@@ -258,10 +259,12 @@ class JobMembership {
   std::vector<Departure> departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
   BrokenLinks broken_;
-  std::optional<TimePoint> parked_since_;  // silent members are waited for, without which too few are left
-  std::size_t parked_ = 0;                 // the others
-  bool has_waited_ = false;                // and they did not come back in time
-  std::optional<std::string> end_;         // of EndJob, if it was given
+  std::optional<TimePoint> parked_since_;    // silent members are waited for, without which too few are left
+  std::vector<MemberId> held_;               // these
+  std::size_t parked_ = 0;                   // the number of the others
+  std::optional<TimePoint> unwaited_since_;  // parked: none of the others waits
+  bool has_waited_ = false;                  // and they did not come back in time
+  std::optional<std::string> end_;           // of EndJob, if it was given
   bool is_over_told_ = false;
   TimePoint now_{};
   std::vector<MembershipAction> actions_;

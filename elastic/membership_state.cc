@@ -251,6 +251,7 @@ void JobMembership::recount() {
 
 void JobMembership::give_up(const std::vector<MemberId>& silent) {
   parked_since_.reset();
+  unwaited_since_.reset();
   for (const MemberId id : silent) evict(id, silences_.words(id));
 }
 
@@ -267,6 +268,9 @@ void JobMembership::tell_missed(const std::vector<MemberId>& silent) {
 // Without the silent members too few are left, so nothing is gained if they are given up before they are back.
 void JobMembership::hold(const std::vector<MemberId>& silent) {
   const std::size_t others = here_ - silent.size();
+  held_ = silent;
+  if (const auto unwaited_since = std::exchange(unwaited_since_, std::nullopt); unwaited_since && parked_since_)
+    *parked_since_ += now_ - *unwaited_since;
   if (!parked_since_) {
     say(ranks_text(silent) + (silent.size() == 1 ? " does" : " do") + " not answer; without " +
         (silent.size() == 1 ? "it " : "them ") + std::to_string(others) + (others == 1 ? " is" : " are") +
@@ -289,9 +293,20 @@ void JobMembership::hold(const std::vector<MemberId>& silent) {
   }
 }
 
+// The time in which no member waits, since all are stopped, does not count.
+void JobMembership::pause_hold() {
+  if (parked_since_ && !unwaited_since_) unwaited_since_ = now_;
+}
+
+// After a pause of the caller none is silent yet, but those that were have not answered either.
 void JobMembership::end_hold() {
-  if (!std::exchange(parked_since_, std::nullopt)) return;
-  say("the ranks that were missed answer again");
+  if (!parked_since_) return;
+  std::erase_if(held_, [this](MemberId id) { return is_out(id); });
+  const auto has_answered = [this](MemberId id) { return silences_.has_answered(id); };
+  if (!std::all_of(held_.begin(), held_.end(), has_answered)) return;
+  parked_since_.reset();
+  unwaited_since_.reset();
+  if (!held_.empty()) say("the ranks that were missed answer again");
 }
 
 // ---- Messages and texts.

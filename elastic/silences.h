@@ -57,6 +57,12 @@ class Silences {
   // None has been silent for too long before.
   void none_before(TimePoint time) { none_before_ = std::max(none_before_, time); }
 
+  // Whether a member that was silent has shown since that it runs.
+  bool has_answered(MemberId id) const {
+    const Silence& one = of(id);
+    return !is_still(id) && (!one.asked || *one.asked >= from_);
+  }
+
   // From when on it is too long; nothing: the member is not silent. A member that is stopped cannot answer.
   std::optional<TimePoint> end_of(MemberId id) const {
     const Silence& one = of(id);

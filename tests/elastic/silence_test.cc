@@ -13,6 +13,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 using Ids = std::vector<MemberId>;
@@ -192,6 +193,38 @@ TEST(Silence, AParkedJobEndsAtOnceWhenAnotherMemberDies) {
   EXPECT_THAT(job.end, SizeIs(1));
 }
 
+TEST(Silence, TheTimeInWhichNoMemberWaitsIsNoneOfAParkedJob) {
+  MembershipDriver job = all_running(3, 3);
+  job.unheard({2});
+  job.froze(0, 0, 2);
+  job.froze(1, 0);
+  for (int turn = 0; turn < 2; ++turn) {
+    job.after(kPark / 2 - milliseconds(1));
+    for (const MemberId id : {0U, 1U}) job.stopped(id);
+    job.after(10 * kPark);
+    EXPECT_TRUE(job.membership.is_parked());
+    for (const MemberId id : {0U, 1U}) job.continued(id);
+    EXPECT_THAT(job.end, IsEmpty());
+  }
+  EXPECT_THAT(job.story, Not(Contains(HasSubstr("answer again"))));
+  job.after(milliseconds(2));
+  EXPECT_THAT(job.end, SizeIs(1));
+}
+
+TEST(Silence, NoEpochBeginsWithASilentMemberThatHadFrozen) {
+  MembershipDriver job = all_running(3, 3);
+  job.froze(2, 0, 1);
+  job.unheard({2});
+  job.froze(0, 0);
+  ASSERT_TRUE(job.membership.is_parked());
+  job.froze(1, 0);
+  EXPECT_TRUE(job.membership.is_parked());
+  EXPECT_EQ(job.membership.epoch(), 0U);
+  job.heard({2});
+  EXPECT_EQ(job.story.rbegin()[1], "the ranks that were missed answer again");
+  EXPECT_EQ(job.membership.epoch(), 1U);
+}
+
 // ---- The caller did not run.
 
 TEST(Silence, APauseOfTheCallerIsNoSilenceOfItsMembers) {
@@ -209,6 +242,7 @@ TEST(Silence, APauseOfTheCallerIsNoSilenceOfItsMembers) {
   job.membership.count_from(job.now);
   job.after(kPark - milliseconds(1));
   EXPECT_THAT(job.end, IsEmpty());
+  EXPECT_THAT(job.story, Not(Contains(HasSubstr("answer again"))));
   for (const MemberId id : {1U, 2U}) job.froze(id, 0);
   EXPECT_EQ(job.membership.members(), (Ids{0, 1, 2}));
 }
