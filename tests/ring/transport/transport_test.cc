@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <ctime>
 #include <latch>
 #include <numeric>
 #include <thread>
 
 #include "horo/base/error.h"
+#include "horo/base/patience.h"
 #include "tests/effort.h"
 #include "tests/ring/run_ranks.h"
 
@@ -46,6 +48,31 @@ INSTANTIATE_TEST_SUITE_P(Wires, Transports,
                          testing::Values(Wire::kInProcess, Wire::kTcp, Wire::kCheckedTcp, Wire::kWideTcp, Wire::kShm,
                                          Wire::kMpi),
                          [](const auto& info) { return name_of(info.param); });
+
+std::chrono::nanoseconds cpu_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+// After a pause of the process the deadline counts when the whole time has passed again.
+TEST(TcpTransport, AWaitSleepsWhileItsDeadlineInThePastDoesNotCount) {
+  constexpr std::chrono::milliseconds kWhole{300};
+  std::latch ended(1);
+  run_ranks_well({2, Wire::kTcp, {}}, [&](Rank& rank) {
+    if (rank.index() == 1) return ended.wait();
+    Patience patience(kWhole, kWhole);
+    patience.look(Clock::now() - 2 * kWhole);
+    EXPECT_TRUE(patience.look(Clock::now()));
+    patience.rest();
+    Bytes in(1);
+    const Op op = rank.transport().post_recv(1, {0, 1, 0, 0}, in);
+    const auto before = cpu_time();
+    EXPECT_THROW(rank.transport().wait({&op, 1}, Clock::now()), PeerLost);
+    EXPECT_LT(cpu_time() - before, kWhole / 6);
+    ended.count_down();
+  });
+}
 
 TEST_P(Transports, MessagesMatchByTagNotByOrder) {
   run_ranks_well(world(2), [](Rank& rank) {
