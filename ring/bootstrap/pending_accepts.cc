@@ -54,10 +54,10 @@ bool PendingAccepts::advance(Place place) {
   return false;
 }
 
-// A first hello is made for one connection, so its second one is a stranger's copy.
+// A first hello is made for one connection, so only one is none of a stranger's. A copy may be read first: then the
+// honest connection remains among the strangers, until it has proved its identity, which no copy can.
 void PendingAccepts::count_call(Accepted& one) {
-  if (!calls_.insert(one.connection.handshake().call()).second) throw ProtocolError("a hello of another connection");
-  forget_stranger(one);
+  if (calls_.insert(one.connection.handshake().call()).second) forget_stranger(one);
 }
 
 // At most kMostAtOnce per call, so that handshakes in progress have their turn too.

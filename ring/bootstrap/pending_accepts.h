@@ -2,7 +2,7 @@
 // job key. The hello of an honest peer is there when its connection is accepted, or a moment later, so a stranger has a
 // descriptor and a few hundred bytes for at most the hello timeout, and for a shorter time where many connect: their
 // number is limited, and the oldest one of the address with the most is dropped for a new one. No stranger takes the
-// place of a peer whose first hello proves the key.
+// place of a peer whose first hello proves the key. A copy of that hello gives a place to one connection only.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ class PendingAccepts {
   struct Accepted {
     PendingConnection connection;
     std::uint64_t source;     // of the peer's address
-    bool is_stranger = true;  // no first hello has proved the job key
+    bool is_stranger = true;  // no first hello has proved the job key, or another connection has had this hello
   };
   using Place = std::list<Accepted>::iterator;
 

@@ -112,15 +112,29 @@ TEST_F(StrangersTest, TheAddressWithTheMostStrangersGivesUpAPlace) {
   finish(honest, dialer);
 }
 
-TEST_F(StrangersTest, ACopyOfAFirstHelloIsDropped) {
-  const Fd honest = connect_from("127.0.0.1"), copy = connect_from("127.0.0.1");
+TEST_F(StrangersTest, CopiesOfAFirstHelloAreStrangers) {
+  const Fd honest = connect_from("127.0.0.1");
   auto dialer = Handshake::dialing(identity(1), 0, Purpose::kData);
   const Bytes hello = dialer.take_output();
   send(honest, hello);
   accepts_.accept_all(listener_.get());
+  connect_strangers(kMany);
+  for (const Fd& copy : strangers_) send(copy, hello);
+  accepts_.accept_all(listener_.get());
+  accepts_.accept_all(listener_.get());
+  EXPECT_GT(accepts_.dropped(), 0u);
+  finish(honest, dialer);
+}
+
+TEST_F(StrangersTest, ACopyOfAFirstHelloThatIsReadFirstKeepsNoPeerOut) {
+  const Fd copy = connect_from("127.0.0.1"), honest = connect_from("127.0.0.1");
+  auto dialer = Handshake::dialing(identity(1), 0, Purpose::kData);
+  const Bytes hello = dialer.take_output();
   send(copy, hello);
+  accepts_.accept_all(listener_.get());
+  send(honest, hello);
   poll();
-  EXPECT_EQ(accepts_.dropped(), 1u);
+  EXPECT_EQ(accepts_.dropped(), 0u);
   finish(honest, dialer);
 }
 
