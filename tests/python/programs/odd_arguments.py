@@ -272,7 +272,7 @@ def a_nul_in_a_setting_is_refused():
 
 def metrics_are_matched_by_their_keys():
     size, me = hvd.size(), hvd.rank()
-    keys = ["loss", "accuracy", 3, ("a", 1)]
+    keys = ["loss", "accuracy", 3, ("a", 1), frozenset(["x", "y", "z"]), hvd.Sum, " at 0x7f12ab34"]
     order = keys[me % 4 :] + keys[: me % 4]
     means = hvd.metric_average({key: keys.index(key) + me for key in order}, weight=me + 1)
     weighted = sum(rank * (rank + 1) for rank in range(size)) / sum(range(size + 1))
@@ -286,6 +286,9 @@ def metrics_are_matched_by_their_keys():
         hvd.metric_average({"loss": 1.0} if me else 1.0)
     with raises(hvd.Mismatch, "the keys 1" + ends[0], "'1' " + ends[1]):
         hvd.metric_average({"1": 1.0} if me else {1: 1.0})
+    for key in (object(), ("a", object())):
+        with raises(TypeError, "metric_average: the key <object object at 0x", "expected keys such as strings"):
+            hvd.metric_average({key: 1.0})
     assert hvd.metric_average(float(me)) == (size - 1) / 2 and hvd.metric_average({}) == {}
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pickle
 
 import torch
-from claims import same_bits
+from claims import raises, same_bits
 
 import horo.torch as hvd
 from horo.torch import objects
@@ -168,13 +168,59 @@ def an_optimizer_that_loads_in_its_own_way_does_so_on_all_ranks():
     hooked.register_load_state_dict_post_hook(lambda loaded: loaded.param_groups[0].update(lr=9.0))
     hvd.broadcast_optimizer_state(hooked, ROOT)
     assert hooked.param_groups[0]["lr"] == 9.0
-    distributed = hvd.DistributedOptimizer(*reversed(model_of(torch.bfloat16, WideAdam)[1:]))
-    hvd.broadcast_optimizer_state(distributed, ROOT)
-    expect_the_roots(distributed.state_dict(), told(distributed.state_dict()))
+
+
+def distributed(model, optimizer):
+    return hvd.DistributedOptimizer(optimizer, model.named_parameters())
+
+
+def the_state_of_a_distributed_optimizer_is_the_roots():
+    """The ranks differ in parameters and settings, so their states do."""
+    model, optimizer = model_of(torch.bfloat16, WideAdam)
+    optimizer = distributed(model, optimizer)
+    for _ in range(2):
+        trained(model, optimizer)
+    optimizer.state[model.weight]["mean"] += hvd.rank() / 3
+    roots = told(optimizer.state_dict())
+    assert len(set(hvd.allgather_object(roots))) == hvd.size() and "torch.float32" in roots
+    hvd.broadcast_optimizer_state(optimizer, ROOT)
+    expect_the_roots(optimizer.state_dict(), roots)
+
+
+class Wrapper:
+    """Hands everything over to an optimizer, as wrappers of trainers do."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["optimizer"], name)
+
+
+def an_optimizer_behind_another_object_has_the_roots_state():
+    model, optimizer = model_of(torch.float32, torch.optim.Adam)
+    trained(model, optimizer)
+    roots = told(optimizer.state_dict())
+    hvd.broadcast_optimizer_state(Wrapper(optimizer), ROOT)
+    expect_the_roots(optimizer.state_dict(), roots)
+
+
+def an_optimizer_with_other_groups_is_an_error_on_all_ranks():
+    model = torch.nn.Linear(3, 2)
+    groups = [[model.weight, model.bias]] if hvd.rank() == 2 else [[model.weight], [model.bias]]
+    optimizer = torch.optim.SGD([{"params": group} for group in groups], lr=0.1)
+    with raises(hvd.Mismatch, "rank 2: ValueError: loaded state dict has a different number of parameter groups"):
+        hvd.broadcast_optimizer_state(optimizer, ROOT)
 
 
 def a_restored_state_has_the_bits_that_were_saved():
+    for wrap in (lambda _, optimizer: optimizer, distributed):
+        restored_as_saved(wrap)
+
+
+def restored_as_saved(wrap):
     model, optimizer = model_of(torch.bfloat16, WideAdam)
+    optimizer = wrap(model, optimizer)
     trained(model, optimizer)
     handler, saved = OptimizerStateHandler(optimizer), told(optimizer.state_dict())
     trained(model, optimizer)
@@ -202,6 +248,9 @@ CLAIMS = [
     settings_of_torchs_optimizers_travel_whole,
     state_of_any_type_keeps_it,
     an_optimizer_that_loads_in_its_own_way_does_so_on_all_ranks,
+    the_state_of_a_distributed_optimizer_is_the_roots,
+    an_optimizer_behind_another_object_has_the_roots_state,
+    an_optimizer_with_other_groups_is_an_error_on_all_ranks,
     a_restored_state_has_the_bits_that_were_saved,
     objects_of_more_than_four_gibibytes_are_read_whole,
 ]

@@ -13,10 +13,12 @@ from horo._changes import held
 from horo._handles import synchronize
 from horo._sets import global_process_set
 from horo._specs import Average, Sum
-from horo.errors import PeerLost
+from horo.errors import Mismatch, PeerLost
 from horo.torch import objects, ops
 from horo.torch.arrays import UNINITIALIZED
 from horo.torch.optimizer_state import load_exactly, loads_plainly
+
+_OPTIMIZER = "broadcast_optimizer_state"
 
 
 def broadcast_parameters(params, root_rank, *, process_set=global_process_set):
@@ -142,7 +144,7 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, *, process_set=g
         kind = optimizer.__name__ if isinstance(optimizer, type) else type(optimizer).__name__
         is_model = isinstance(optimizer, torch.nn.Module)
         raise TypeError(
-            f"horo.broadcast_optimizer_state: expected an optimizer, not {kind}"
+            f"horo.{_OPTIMIZER}: expected an optimizer, not {kind}"
             + ("; broadcast_parameters(model.state_dict(), root_rank) is for models" if is_model else "")
         )
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -150,8 +152,24 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, *, process_set=g
     root_rank = rank_number(root_rank, "root_rank")
     with held:  # functions of on_change() find the new state
         state = _repeated(lambda root: _optimizer_state(optimizer, root, process_set), root_rank, process_set)
+        _load_on_all(optimizer, state, process_set)
+
+
+def _load_on_all(optimizer, state, process_set):
+    """load_exactly() of the root's state, or None. If a rank cannot load it, all ranks raise Mismatch."""
+    problem = None
+    try:
         if state is not None:
             load_exactly(optimizer, state)
+    except Exception as error:
+        problem = error
+    texts = allgather_object(problem and f"{type(problem).__name__}: {problem}", _OPTIMIZER, process_set)
+    said = [f"rank {process_set.rank_at(place)}: {text}" for place, text in enumerate(texts) if text is not None]
+    if said:
+        raise Mismatch(
+            f"horo.{_OPTIMIZER}: the optimizers of these ranks cannot load the state of the root: {'; '.join(said)}. "
+            "Give the optimizers of all ranks the same groups of parameters"
+        ) from problem
 
 
 def _optimizer_state(optimizer, root, process_set):
@@ -159,10 +177,10 @@ def _optimizer_state(optimizer, root, process_set):
     is_root = root.is_here()
     mine = optimizer.state_dict() if is_root else None
     outline, tensors = objects.pack(mine) if is_root else (None, None)
-    outline = _object(outline, root, "broadcast_optimizer_state", process_set)
+    outline = _object(outline, root, _OPTIMIZER, process_set)
     if not is_root:
         tensors = objects.room(outline)
-    _broadcast_all([(f"broadcast_optimizer_state/{i}", tensor) for i, tensor in enumerate(tensors)], root, process_set)
+    _broadcast_all([(f"{_OPTIMIZER}/{i}", tensor) for i, tensor in enumerate(tensors)], root, process_set)
     if is_root:
         return None if loads_plainly(optimizer) else copy.deepcopy(mine)
     return objects.unpack(outline, tensors)

@@ -10,8 +10,8 @@ def loads_plainly(optimizer):
     kinds = [kind for kind in type(optimizer).__mro__ if not kind.__module__.startswith("horo.")]
     kinds = [vars(kind) for kind in kinds]
     for name in ("state_dict", "load_state_dict"):
-        owner = next(names for names in kinds if name in names)
-        if owner[name] is not vars(torch.optim.Optimizer)[name] or name in vars(optimizer):
+        owner = next((names for names in kinds if name in names), {})  # none: the methods are another object's
+        if owner.get(name) is not vars(torch.optim.Optimizer)[name] or name in vars(optimizer):
             return False
     return not any(getattr(optimizer, f"_optimizer_{hooks}_hooks", None) for hooks in _HOOKS)
 

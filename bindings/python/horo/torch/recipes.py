@@ -3,6 +3,7 @@ batches."""
 
 import collections.abc
 import hashlib
+import re
 
 import torch
 
@@ -12,6 +13,8 @@ from horo._specs import Adasum, Average, BitOr, Sum, choose_op
 from horo.errors import Mismatch
 from horo.torch.autograd import allreduce
 from horo.torch.functions import allgather_object
+
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{4,}\b")
 
 
 def metric_average(value, name=None, weight=1, process_set=global_process_set):
@@ -38,6 +41,14 @@ def metric_average(value, name=None, weight=1, process_set=global_process_set):
 
 def _label(key):
     """A key as a text that is equal on all ranks, and different for different keys."""
+    if isinstance(key, (tuple, frozenset)):
+        parts = [_label(each) for each in key]
+        return f"{type(key).__name__} ({', '.join(parts if isinstance(key, tuple) else sorted(parts))})"
+    if not isinstance(key, str) and _ADDRESS.search(repr(key)):
+        raise TypeError(
+            f"metric_average: the key {key!r} has no text that is equal on all ranks, as it tells an address; expected "
+            "keys such as strings, numbers or tuples of them"
+        )
     return f"{type(key).__name__} {key!r}"
 
 
