@@ -9,6 +9,7 @@ from claims import same_bits
 
 import horo.numpy as hnp
 import horo.torch as hvd
+import horovod.torch as horovod
 
 assert "torch._dynamo" not in sys.modules, "import horo.torch takes seconds longer"
 SIZES = (4, 6, 8)
@@ -49,10 +50,22 @@ def calls():
     return results
 
 
+def horovods_calls():
+    """Those that horovod.torch has of its own."""
+    return {
+        "horovod allgather": lambda x: horovod.allgather(x * 2) + 1,
+        "horovod grouped_allgather": lambda x: sum(horovod.grouped_allgather([x * 2, x + 1])),
+        "horovod broadcast": lambda x: horovod.broadcast(x * 2, 0) + 1,
+        "horovod reducescatter": lambda x: horovod.reducescatter(x * 2) + 1,
+        "horovod grouped_reducescatter": lambda x: sum(horovod.grouped_reducescatter([x * 2, x + 1])),
+        "horovod gradient": lambda x: torch.autograd.grad(horovod.allgather(layer(x)).sum(), layer.weight)[0] + 1,
+    }
+
+
 def any_call_runs_in_a_compiled_function():
     global norm
     norm = hvd.SyncBatchNorm(3)
-    for name, function in calls().items():
+    for name, function in (calls() | horovods_calls()).items():
         torch._dynamo.reset()
         compiled = torch.compile(function, backend="eager")
         for rows in SIZES:
@@ -104,9 +117,18 @@ def a_graph_without_breaks_is_refused_with_the_reason():
         torch.compile(lambda x: hvd.allreduce(x), backend="eager", fullgraph=True)(torch.ones(2))
 
 
+def no_code_of_horovods_package_is_traced():
+    for name, call in horovods_calls().items():
+        torch._dynamo.reset()
+        reasons = torch._dynamo.explain(call)(torch.ones(2, 3)).break_reasons
+        files = {frame.filename for reason in reasons for frame in reason.user_stack}
+        assert files == {horovods_calls.__code__.co_filename}, f"{name}: {files}"
+
+
 claims.check(
     any_call_runs_in_a_compiled_function,
     a_training_step_may_be_compiled_as_a_whole,
     a_compiled_step_compiles_the_step_of_the_user,
     a_graph_without_breaks_is_refused_with_the_reason,
+    no_code_of_horovods_package_is_traced,
 )

@@ -4,12 +4,16 @@ There the gradient of an allgather and of a broadcast is the average over ranks 
 reducescatter is multiplied by the size of the process set.
 """
 
+import os
+import sys
+
 from horo._compression import all_converted, converted
 from horo._sets import global_process_set
 from horo._specs import Average, choose_op
 from horo._starts import factors_of
 from horo.torch.autograd import AllGather, Broadcast, GroupedAllGather, GroupedReduceScatter, ReduceScatter
 from horo.torch.compression import Compression
+from horo.torch.tracing import hide
 
 
 def allgather(tensor, name=None, process_set=global_process_set):
@@ -61,3 +65,6 @@ def grouped_reducescatter(
         return GroupedReduceScatter.apply(name, options, True, *tensors)
 
     return all_converted(compression, tensors, "grouped_reducescatter", scattered)
+
+
+hide(sys.modules[__name__], os.path.dirname(os.path.abspath(__file__)) + os.sep)

@@ -50,8 +50,8 @@ def _functions_of(value):
     return [getattr(value, "__func__", value)]  # of a staticmethod, a classmethod or a bound method
 
 
-def _is_horos(function):
-    return isinstance(function, types.FunctionType) and function.__code__.co_filename.startswith(_HORO)
+def _is_in(folder, function):
+    return isinstance(function, types.FunctionType) and function.__code__.co_filename.startswith(folder)
 
 
 def traced(function):
@@ -60,15 +60,15 @@ def traced(function):
     return function
 
 
-def hide(owner):
-    """Hides the functions of a module or class of horo; returns it."""
+def hide(owner, folder=_HORO):
+    """Hides the functions of a module or class that are in this folder, that of horo; returns the owner."""
     for value in list(vars(owner).values()):
         if isinstance(value, type):
             if value is not owner and value.__module__ == getattr(owner, "__name__", None):
-                hide(value)
+                hide(value, folder)
             continue
         for function in _functions_of(value):
-            if _is_horos(function) and not hasattr(function, "is_traced"):
+            if _is_in(folder, function) and not hasattr(function, "is_traced"):
                 _hide_function(function)
     return owner
 
