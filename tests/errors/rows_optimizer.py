@@ -166,7 +166,7 @@ def adasum_of_integers():
     hvd.allreduce(torch.ones(2, dtype=torch.int64), name="counts", op=hvd.Adasum)
 
 
-@on_ranks(LATER, "`init(comm=...)`", do="Add process sets")
+@on_ranks(LATER, "`init(comm=...)` of a part of the job", do="Fewer ranks, or a process set of these")
 def init_with_comm():
     hvd.init(comm=[0])
 

@@ -50,6 +50,10 @@ def test_ranks_that_reduce_different_parameters_are_told_at_once_by_name(run_pro
     run_program("disagreement", 3)
 
 
+def test_communicators_are_the_world_or_make_process_sets(run_program):
+    run_program("communicators", 4)
+
+
 def test_four_ranks_train_like_one_process(run_program):
     run_program("optimizer", 4)
 

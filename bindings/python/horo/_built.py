@@ -1,22 +1,26 @@
-"""Horovod's queries of build features. horo contains none of those components, so all answers are negative."""
+"""Horovod's queries of build features. horo contains none of those components, so all answers are negative, but for
+those about MPI where a plug-in lets it send by MPI."""
+
+import os
 
 from horo import _default
 
 
 def mpi_threads_supported():
-    """False: horo does not use MPI."""
+    """False: horo calls MPI in one thread."""
     _default.size()
     return False
 
 
 def mpi_enabled():
-    """False: horo does not use MPI."""
-    return False
+    """Whether the ranks send by MPI, which HORO_BACKEND=mpi asks for."""
+    session = _default.current()
+    return (os.environ.get("HORO_BACKEND") if session is None else session.setting("HORO_BACKEND")) == "mpi"
 
 
 def mpi_built():
-    """False: horo does not use MPI. Ranks that mpirun starts are supported."""
-    return False
+    """mpi_enabled(): the part of horo that uses MPI is a plug-in. Ranks that mpirun starts are supported without it."""
+    return mpi_enabled()
 
 
 def gloo_enabled():

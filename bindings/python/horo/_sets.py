@@ -1,29 +1,32 @@
 """Process sets: subsets of the world that run separate collectives. Their ids are valid for one session."""
 
-from horo import _default
+import collections
+import weakref
+
+from horo import _communicators, _default
 from horo._arguments import flag, rank_number
 from horo._changes import held
 from horo.errors import PeerLost, not_yet
+
+_communicators_added = weakref.WeakKeyDictionary()  # Session: how many sets of communicators it has got, by text
 
 
 class ProcessSet:
     """A subset of the ranks. Usable after all ranks of the world have added it, with init(process_sets=[...]) or
     add_process_set()."""
 
-    mpi_comm = None  # Horovod's attribute: no set is made from a communicator
+    mpi_comm = None  # the communicator, of a set that was made from one
 
     def __init__(self, ranks_or_comm, *, shrinks=False):
-        """ranks_or_comm: ranks in the world, in any order.
+        """ranks_or_comm: ranks in the world, in any order; or a communicator of mpi4py, of which this process is a
+        member: its members alone add the set, each with its communicator, and its ranks are known from then on.
 
         shrinks: in an elastic job the set goes on with the members that are left, as the world does. Without it, a set
         that has lost a member raises PeerLost on each use. The same on all ranks; no effect in a static job."""
-        if not hasattr(ranks_or_comm, "__iter__"):
-            raise not_yet(f"ProcessSet({ranks_or_comm!r}); expected ranks, such as ProcessSet([0, 1])")
-        self._ranks = sorted(rank_number(rank, "ProcessSet: rank", "ranks, such as [0, 1]") for rank in ranks_or_comm)
-        if not self._ranks:
-            raise ValueError("ProcessSet([]): expected at least one rank")
-        if len(set(self._ranks)) != len(self._ranks):
-            raise ValueError(f"ProcessSet({self._ranks}): expected each rank once")
+        if _communicators.is_communicator(ranks_or_comm):
+            self.mpi_comm, self._ranks = ranks_or_comm, None
+        else:
+            self._ranks = _ranks_in(ranks_or_comm)
         self._shrinks = flag(shrinks, "shrinks")
         self._session = None  # the session in which it was added
         self._id = None
@@ -31,8 +34,9 @@ class ProcessSet:
 
     @property
     def ranks(self):
-        """The members' ranks in the world, ascending. In an elastic job those of the members that are left."""
-        return list(self._ranks)
+        """The members' ranks in the world, ascending. In an elastic job those of the members that are left. None: of a
+        communicator, before the set is added."""
+        return None if self._ranks is None else list(self._ranks)
 
     @property
     def shrinks(self):
@@ -57,7 +61,7 @@ class ProcessSet:
 
     def included(self):
         """Whether this rank is a member, before the set is added as well."""
-        return _default.rank() in self._ranks
+        return self._ranks is None or _default.rank() in self._ranks
 
     def number(self):
         """process_set_id. Raises ValueError if there is none, PeerLost if it has lost a member and cannot go on."""
@@ -114,13 +118,27 @@ class ProcessSet:
         return _set_of, (self._ranks, self._shrinks)
 
     def __eq__(self, other):
-        return isinstance(other, ProcessSet) and other is not global_process_set and self._ranks == other._ranks
+        if other is self or not isinstance(other, ProcessSet) or other is global_process_set:
+            return other is self
+        return self._ranks is not None and self._ranks == other._ranks
 
     def __hash__(self):
         return hash(ProcessSet)  # ranks may change
 
     def __repr__(self):
-        return f"ProcessSet({self._ranks})"
+        return f"ProcessSet({self.mpi_comm if self._ranks is None else self._ranks})"
+
+
+def _ranks_in(ranks):
+    """The argument of ProcessSet as a list in ascending order."""
+    if not hasattr(ranks, "__iter__"):
+        raise not_yet(f"ProcessSet({ranks!r}); expected ranks, such as ProcessSet([0, 1])")
+    found = sorted(rank_number(rank, "ProcessSet: rank", "ranks, such as [0, 1]") for rank in ranks)
+    if not found:
+        raise ValueError("ProcessSet([]): expected at least one rank")
+    if len(set(found)) != len(found):
+        raise ValueError(f"ProcessSet({found}): expected each rank once")
+    return found
 
 
 def _set_of(ranks, shrinks):
@@ -202,46 +220,65 @@ def init(comm=None, process_sets=None, *, settings=None):
     process is a world of one rank.
 
     process_sets: the initial ProcessSets, the same on all ranks; others can be added later. settings: a mapping such as
-    {"HORO_BUCKET_BYTES": 0} that takes precedence over the environment. A second init without a shutdown in between
-    does nothing. Blocks until all ranks have connected, at most HORO_START_TIMEOUT_MS.
+    {"HORO_BUCKET_BYTES": 0} that takes precedence over the environment. comm: for scripts of Horovod, all ranks of the
+    job, as a list or as a communicator of mpi4py. A second init without a shutdown in between does nothing. Blocks
+    until all ranks have connected, at most HORO_START_TIMEOUT_MS.
     """
     init_with(None, comm, process_sets, settings)
 
 
 def init_with(exchange, comm, process_sets, settings):
     """init() with an exchange (see Session) or None."""
-    if comm is not None:
-        raise not_yet("init(comm=...); HORO_RANK, HORO_SIZE and HORO_ADDR define the world")
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(f'init(process_sets={process_sets!r}); expected a list of ProcessSets, or "dynamic"')
     wanted = [] if process_sets is None or process_sets == "dynamic" else [as_set(each) for each in process_sets]
-    _default.begin(exchange, settings, lambda: [add_process_set(each) for each in wanted])
+    _communicators.check_size(comm, settings)
+
+    def prepare():
+        _communicators.check_world(comm)
+        for each in wanted:
+            add_process_set(each)
+
+    _default.begin(exchange, settings, prepare)
 
 
 def add_process_set(process_set, *, shrinks=None):
     """Adds a process set to the session, and returns it. process_set: a ProcessSet or its ranks. shrinks: see
     ProcessSet; None: as the ProcessSet says.
 
-    All ranks of the world, members or not, make the same call. Blocks until all of them have made it."""
+    All ranks of the world, members or not, make the same call. Blocks until all of them have made it. The members of a
+    set that was made from a communicator make it alone."""
     added = as_set(process_set)
     if added is global_process_set or added.process_set_id is not None:
         raise ValueError(f"{added!r} is already a process set of this session")
     shrinks = added.shrinks if shrinks is None else flag(shrinks, "shrinks")
     session = _default.session()
+    if added.mpi_comm is not None:
+        added._ranks = _communicators.ranks_of(added.mpi_comm)
     ids = session.world.members
     members = tuple(ids[rank] for rank in added._ranks if rank < len(ids))
     with held:
-        number = session.add_set(added._ranks, shrinks)
+        number = session.add_set(added._ranks, shrinks, _name_of(session, added))
         added._shrinks = shrinks
         added.attach(session, number, members)
     return added
 
 
+def _name_of(session, added):
+    """By which the members of a set that was made from a communicator find each other; None: of another set."""
+    if added.mpi_comm is None:
+        return None
+    text = f"communicator of ranks {', '.join(map(str, added._ranks))}"
+    counts = _communicators_added.setdefault(session, collections.Counter())
+    counts[text] += 1
+    return f"{text}, number {counts[text]}"
+
+
 def remove_process_set(process_set):
     """Removes a process set; returns whether it was one of this session.
 
-    All ranks of the world make the same call. Blocks until all of them have made it. A set that has lost a member, and
-    cannot go on, is gone on all ranks already: the call removes it here, and waits for no rank."""
+    All ranks that had to add it make the same call. Blocks until all of them have made it. A set that has lost a
+    member, and cannot go on, is gone on all ranks already: the call removes it here, and waits for no rank."""
     check(process_set)
     if process_set is global_process_set or process_set.process_set_id is None:
         return False

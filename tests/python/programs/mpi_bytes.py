@@ -22,6 +22,7 @@ def bytes_of_sockets():
 
 
 hvd.init()
+assert hvd.mpi_enabled() == hvd.mpi_built() == (os.environ["HORO_BACKEND"] == "mpi")
 before = bytes_of_sockets()
 for _ in range(3):
     hvd.allreduce(numpy.ones(1 << 20), name="x")
