@@ -7,7 +7,7 @@ import horo.torch as hvd
 
 SECTION = "DistributedOptimizer"
 BY_RANK = {"changing": ((r"rank \d submitted", "rank <rank> submitted"),)}
-ON_RANK = {"changing": ((r"on rank \d", "on rank <rank>"),)}
+ON_RANK = {"changing": ((r"on rank \d", "on rank <rank>"), (r"half \d", "bias"))}
 LATER = "Not implemented"
 
 
@@ -164,6 +164,29 @@ def expanded_in_place():
 @on_ranks("Tensors", "`op=Adasum` of integers", do="A floating-point type")
 def adasum_of_integers():
     hvd.allreduce(torch.ones(2, dtype=torch.int64), name="counts", op=hvd.Adasum)
+
+
+@on_ranks(
+    "Tensors", "One tensor in place under two names at a time", do="`synchronize` the first call before", **ON_RANK
+)
+def in_place_under_two_names():
+    tensor, mine, others = torch.ones(2), f"half {hvd.rank()}", f"half {1 - hvd.rank()}"
+    handle = hvd.allreduce_async_(tensor, name=mine)  # in flight until the other rank has submitted it
+    try:
+        hvd.allreduce_async_(tensor, name="again")
+    finally:
+        other = hvd.allreduce_async_(torch.ones(2), name=others)
+        hvd.synchronize(handle)
+        hvd.synchronize(other)
+
+
+@on_ranks(
+    SECTION, "`broadcast_optimizer_state` with other groups on some ranks", do="The same groups of parameters on all"
+)
+def other_groups():
+    params = [torch.nn.Parameter(torch.zeros(2)) for _ in range(2)]
+    groups = [params] if hvd.rank() else [params[:1], params[1:]]
+    hvd.broadcast_optimizer_state(torch.optim.SGD([{"params": each} for each in groups], lr=1.0), 0)
 
 
 @on_ranks(LATER, "`init(comm=...)` of a part of the job", do="Fewer ranks, or a process set of these")

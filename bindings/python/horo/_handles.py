@@ -105,6 +105,16 @@ def handle_for(pending):
     return Handle(number)
 
 
+def is_in_flight(number):
+    """Whether a work of the handle of this number has not ended. False: of a handle that was synchronized or
+    dropped."""
+    found = _flight_of(number)
+    try:
+        return found is not None and not all(map(found[1].session.has_ended, found[1].works))
+    except ValueError:  # another thread has synchronized it
+        return False
+
+
 def forget(handle):
     """Removes a handle whose work was not submitted."""
     del _pending[handle]

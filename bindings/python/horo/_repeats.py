@@ -26,7 +26,7 @@ class Repeat:
 
     __slots__ = (
         *("options", "hold", "session", "arrays", "spec", "name", "key", "nbytes"),
-        *("memory", "holder", "address", "work"),
+        *("memory", "holder", "address", "work", "__weakref__"),
     )
 
     def __init__(self, session, arrays, spec, options, array):
@@ -38,6 +38,7 @@ class Repeat:
         self.name = spec[0]
         self.key = None  # declared by the second call: most names of a program may be used once
         self.nbytes = array.nbytes
+        self.memory = None  # not in flight
 
     def start(self, memory, holder, submit=quick.horo_submit):
         """Submits a tensor; holder is the result of hold() for it. Returns a handle."""
@@ -57,6 +58,13 @@ class Repeat:
             self.rest()
             session.fail(work)
         return handle
+
+    def is_in_flight(self, address):
+        """Whether a tensor at this address is in flight."""
+        try:
+            return self.memory is not None and self.address == address and not self.session.has_ended(self.work)
+        except ValueError:  # another thread has synchronized it
+            return False
 
     def rest(self):
         self.memory = self.holder = None

@@ -10,6 +10,7 @@ from horo import _default, _native
 from horo._arguments import factor, whole
 from horo._compression import NoneCompressor, wire_codec
 from horo._handles import handle_of
+from horo._in_place import InPlace
 from horo._repeats import Repeat
 from horo._sets import global_process_set, number_of
 from horo._specs import (
@@ -73,6 +74,7 @@ class Starts:
     def __init__(self, arrays):
         self.arrays = arrays
         self._options = None  # of the last Repeat; Repeats with equal options share them
+        self._in_place = InPlace()
 
     def _start(self, spec, data_in, data_out, finish, splits=None, out_bytes=0):
         session = _default.session()
@@ -200,18 +202,24 @@ class Starts:
         if repeat is not None and repeat.options == options and (holder := repeat.hold(tensor)) is not None:
             return repeat.start(tensor, holder)
         array, spec = self._all_reduce(tensor, name, choose_op(op), options[1:])
+        address = self.arrays.place(array) if array.nbytes else None
+        self._in_place.check(session, address, name)
         handle = self._start_in_place(spec, *self.arrays.writable(array, tensor, name))
+        repeat = None
         if not is_no_name(name) and process_set is global_process_set:
-            self._expect_again(session, spec, array, options)
+            repeat = self._expect_again(session, spec, array, options)
+        self._in_place.add(session, address, name, handle, repeat)
         return handle
 
     def _expect_again(self, session, spec, array, options):
-        """Stores a Repeat for the same call in the next step."""
+        """Stores a Repeat for the same call in the next step, and returns it; None: there is none."""
         if options != self._options:
             self._options = options
         repeat = Repeat(session, self.arrays, spec, self._options, array)
-        if repeat.hold is not None:
-            session.expect(repeat)
+        if repeat.hold is None:
+            return None
+        session.expect(repeat)
+        return repeat
 
     def grouped_allreduce_async(
         self,

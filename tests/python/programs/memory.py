@@ -79,6 +79,30 @@ def a_tensor_whose_elements_share_memory_is_refused_in_place():
     assert (hvd.allreduce(torch.ones(1).expand(4)) == 1).all()
 
 
+def refused_meanwhile(tensor, one, other):
+    """The tensor is in flight under the name `one`, and refused under the other."""
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async_(tensor, name=one, op=hvd.Sum)
+        for view in (tensor, tensor[:2], tensor.view(2, 2)):
+            with raises(ValueError, f"of {other or 'a tensor'}", f"of {one or 'a tensor'}", "on rank 0"):
+                hvd.allreduce_async_(view, name=other, op=hvd.Sum)
+        apart = hvd.allreduce_async_(torch.ones(0), name="empty", op=hvd.Sum)
+    hvd.barrier()
+    if hvd.rank() == 1:
+        handle = hvd.allreduce_async_(tensor, name=one, op=hvd.Sum)
+        apart = hvd.allreduce_async_(torch.ones(0), name="empty", op=hvd.Sum)
+    assert hvd.synchronize(handle) is tensor and hvd.synchronize(apart).numel() == 0
+
+
+def a_tensor_is_reduced_in_place_under_one_name_at_a_time():
+    """Also in the second step, and where a call has no name."""
+    for one, other in (("in place", "again"), (None, "third"), ("fourth", None), (None, None)):
+        tensor = torch.ones(4)
+        for _ in range(2):
+            refused_meanwhile(tensor, one, other)
+        assert (hvd.allreduce_(tensor, name=other, op=hvd.Sum) == hvd.size() ** 3).all()
+
+
 def leaves_and_inference_tensors_are_reduced_in_place():
     leaf = torch.nn.Parameter(torch.ones(2))
     hvd.allreduce_(leaf, op=hvd.Sum)
@@ -104,6 +128,7 @@ claims.check(
     a_gradient_that_got_other_memory_is_named,
     strided_tensors_are_reduced_in_place,
     a_tensor_whose_elements_share_memory_is_refused_in_place,
+    a_tensor_is_reduced_in_place_under_one_name_at_a_time,
     leaves_and_inference_tensors_are_reduced_in_place,
     no_elements_and_no_dimensions_work,
 )
