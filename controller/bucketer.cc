@@ -15,7 +15,7 @@ namespace {
 // Scales are compared by their bits, so that every double, NaN included, is a valid key.
 auto properties(const Fusible& tensor, const BucketLimits& limits) {
   const TensorSpec& spec = *tensor.spec;
-  return std::make_tuple(spec.set, tensor.ranks, spec.channel, spec.unit, spec.dtype, spec.op, spec.order,
+  return std::make_tuple(spec.set, tensor.ranks, spec.channel, spec.unit, spec.device, spec.dtype, spec.op, spec.order,
                          std::bit_cast<std::uint64_t>(spec.prescale), std::bit_cast<std::uint64_t>(spec.postscale),
                          spec.codec, limits.by_round ? spec.round_stream : 0);
 }

@@ -14,6 +14,7 @@ constexpr std::uint8_t kHasRounds = 4;
 constexpr std::uint8_t kShrinks = 8;
 constexpr std::uint8_t kByMembers = 16;
 constexpr std::uint8_t kCountsKnown = 32;
+constexpr std::uint8_t kOnCuda = 64;
 
 std::uint32_t clamp_to_32_bits(std::size_t limit) {
   return static_cast<std::uint32_t>(std::min<std::size_t>(limit, UINT32_MAX - 1));
@@ -68,7 +69,8 @@ void write_spec(ByteWriter& out, const TensorSpec& spec) {
   write_name(out, name_of(spec));
   out.u8(static_cast<std::uint8_t>((spec.once ? kOnce : 0) | (spec.stepwise ? kStepwise : 0) |
                                    (spec.round_stream != 0 ? kHasRounds : 0) | (spec.shrinks ? kShrinks : 0) |
-                                   (spec.by_members ? kByMembers : 0) | (spec.counts_known ? kCountsKnown : 0)));
+                                   (spec.by_members ? kByMembers : 0) | (spec.counts_known ? kCountsKnown : 0) |
+                                   (spec.device == DeviceType::kCuda ? kOnCuda : 0)));
   out.u8(static_cast<std::uint8_t>(spec.kind));
   out.u8(static_cast<std::uint8_t>(spec.op));
   out.u8(static_cast<std::uint8_t>(spec.dtype));
@@ -101,6 +103,7 @@ TensorSpec read_spec(ByteReader& in, const CoordinatorConfig& config) {
   spec.shrinks = (flags & kShrinks) != 0;
   spec.by_members = (flags & kByMembers) != 0;
   spec.counts_known = (flags & kCountsKnown) != 0;
+  if ((flags & kOnCuda) != 0) spec.device = DeviceType::kCuda;
   spec.kind = expect_known(collective_kind_from(in.u8()), "kind of collective", spec.name);
   spec.op = expect_known(reduce_op_from(in.u8()), "reduction", spec.name);
   spec.dtype = expect_known(dtype_from(in.u8()), "element type", spec.name);

@@ -64,6 +64,7 @@ constexpr Property kProperties[] = {
     {always, [](const TensorSpec& s) { return std::string(name_of(s.kind)); }},
     {always, [](const TensorSpec& s) { return std::string(s.once ? "unnamed" : "named"); }},
     {moves, [](const TensorSpec& s) { return std::string(name_of(s.dtype)); }},
+    {moves, [](const TensorSpec& s) { return "device " + std::string(name_of(s.device)); }},
     {has_root, [](const TensorSpec& s) { return "root " + std::to_string(s.root); }},
     {moves, [](const TensorSpec& s) { return "receiver " + std::to_string(s.peer); }},
     {reduces, [](const TensorSpec& s) { return std::string(name_of(s.op)); }},

@@ -12,11 +12,11 @@
 #include "horo/base/log.h"
 #include "horo/base/say.h"
 #include "horo/engine/engine.h"
+#include "horo/session_links.h"
 
 namespace horo {
 namespace {
 
-constexpr std::uint32_t kFirstEpoch = 0;
 constexpr std::size_t kMostBytes = std::size_t{1} << 48;  // more than any machine has
 
 // Plans that are not prepacked are packed at their release, so a failure (memory) has no effect.
@@ -26,18 +26,6 @@ void prepack_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
   } catch (const std::bad_alloc&) {
     log_debug("no memory to prepack a bucket");
   }
-}
-
-// MPI is started once in a process, and an exchange of the caller may work only once.
-Reconnect reconnect_by(const Config& config) {
-  if (config.backend == "mpi" || config.meet_by == MeetBy::kExchange) return nullptr;
-  return [config](std::uint32_t epoch) { return find_others(config, epoch); };
-}
-
-FirstLinks first_links_by(const Config& config, const Exchange& exchange) {
-  return [&config, &exchange](const IsCancelled& is_cancelled) {
-    return find_others(config, kFirstEpoch, exchange, is_cancelled);
-  };
 }
 
 // Before the ranks connect: a file that cannot be written is this rank's error alone.
@@ -50,10 +38,6 @@ std::unique_ptr<Timeline> timeline_for(const Config& config) {
     throw std::invalid_argument(say("HORO_TIMELINE=", config.timeline, ": rank ", config.rank, ": ", error.what()));
   }
   return timeline;
-}
-
-FirstLinks given(Links links) {
-  return [given = std::make_shared<Links>(std::move(links))](const IsCancelled&) { return std::move(*given); };
 }
 
 }  // namespace
@@ -71,6 +55,7 @@ Session::Session(const Config& config, const FirstLinks& first, Reconnect reconn
       generation_(fork_generation()),
       pid_(::getpid()),
       timeline_(timeline_for(config)),
+      devices_(std::make_unique<CudaDevices>(config_)),
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_, timeline_.get())),
       callers_(std::make_unique<Callers>()),
@@ -91,6 +76,7 @@ Session::~Session() {
   [[maybe_unused]] const Callers* callers = callers_.release();
   [[maybe_unused]] const TensorTable* tensor_table = tensor_table_.release();
   [[maybe_unused]] const Registry* registry = registry_.release();
+  [[maybe_unused]] const CudaDevices* devices = devices_.release();
   [[maybe_unused]] const Timeline* timeline = timeline_.release();
 }
 
@@ -121,8 +107,18 @@ std::vector<std::uint32_t> Session::members() const {
   return engine_->members(is_elastic() ? tensor_table_->seen_epoch() : UINT32_MAX);
 }
 
+std::shared_ptr<const DeviceEvent> Session::record(int device, CudaStream stream) {
+  check_process();
+  return std::make_shared<const DeviceEvent>(devices_->device(device), stream);
+}
+
+void Session::check_device(const TensorSpec& spec) {
+  if (spec.device != DeviceType::kHost) devices_->load();
+}
+
 Key Session::declare(const TensorSpec& spec) {
   check_process();
+  check_device(spec);
   return tensor_table_->declare(spec);
 }
 
@@ -142,6 +138,7 @@ std::vector<std::shared_ptr<Work>> Session::submit(std::span<const Submission> s
 
 std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const Submission& submission) {
   check_process();
+  check_device(spec);
   return hand_over(tensor_table_->submit(spec, submission)).front();
 }
 
@@ -151,6 +148,7 @@ std::shared_ptr<Work> Session::submit(const TensorSpec& spec, const void* in, vo
 
 std::vector<std::shared_ptr<Work>> Session::submit(Unit unit) {
   check_process();
+  for (const TensorSpec& spec : unit.specs) check_device(spec);
   return hand_over(tensor_table_->submit_unit(unit.name, std::move(unit.specs), std::move(unit.submissions)));
 }
 
@@ -249,11 +247,11 @@ bool Session::wait_until_ended(std::span<const std::shared_ptr<Work>> works, Tim
   const auto have_ended = [&] { return std::ranges::all_of(works, [](const auto& work) { return work->finished(); }); };
   if (have_ended()) return true;
   const std::shared_ptr<Lane> lane = engine_->lane_to_poll(are_messages);
-  if (lane && (!are_messages || polls_for_messages_)) poll(*lane, until, have_ended);
+  if (lane && (!are_messages || polls_for_messages_)) poll(lane->tasks(), until, have_ended);
   const TimePoint now = Clock::now();
   if (now >= until || have_ended()) return have_ended();
   callers_->begin_wait(std::move(unfinished), until, now);
-  if (lane && are_messages) lane->run_short_tasks(until, have_ended);
+  if (lane && are_messages) lane->tasks().run_short_tasks(until, have_ended);
   // The last work usually ends last, so this thread is woken once instead of once per work.
   const bool ended =
       std::all_of(works.rbegin(), works.rend(), [until](const auto& work) { return work->wait_until(until); });
@@ -262,10 +260,10 @@ bool Session::wait_until_ended(std::span<const std::shared_ptr<Work>> works, Tim
 }
 
 // Short tasks end sooner in this thread than in the thread of the lane, which would have to be woken.
-void Session::poll(Lane& lane, TimePoint until, const std::function<bool()>& have_ended) {
-  lane.begin_polling();
-  brief_wait_.poll([&] { return have_ended() || Clock::now() >= until || (lane.run_short_task() && have_ended()); });
-  lane.end_polling();
+void Session::poll(TaskQueue& tasks, TimePoint until, const std::function<bool()>& have_ended) {
+  tasks.begin_polling();
+  brief_wait_.poll([&] { return have_ended() || Clock::now() >= until || (tasks.run_short_task() && have_ended()); });
+  tasks.end_polling();
 }
 
 bool Session::poll(const Work& work) {

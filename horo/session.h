@@ -18,6 +18,7 @@
 #include "horo/tensors/tensor_table.h"
 #include "horo/tensors/work.h"
 #include "horo/topology.h"
+#include "ring/cuda/cuda_device.h"
 #include "ring/group.h"
 #include "ring/links.h"
 #include "ring/os/waiting.h"
@@ -25,7 +26,7 @@
 namespace horo {
 
 class Engine;
-class Lane;
+class TaskQueue;
 
 // Connects the ranks of the world for the epoch with this number, as find_others() does. Called by the engine thread.
 using Reconnect = std::function<Links(std::uint32_t epoch)>;
@@ -69,6 +70,11 @@ class Session {
 
   // Declares a tensor. Equal specs have one key. Throws std::invalid_argument.
   Key declare(const TensorSpec& spec);
+  // Of tensors on a CUDA device (TensorSpec::device), for Submission::ready: passes when everything that the stream has
+  // now is done. Made before each submission, or once for several on the same stream. Throws std::invalid_argument
+  // (there is no plug-in, driver or such device; the stream is being captured into a graph) and std::runtime_error (an
+  // error of CUDA). The first call of a process may block for seconds, as the driver starts.
+  std::shared_ptr<const DeviceEvent> record(int device, CudaStream stream);
   // The caller uses these keys no more; each undoes one declare(). What is in flight goes on. Throws
   // std::invalid_argument, and changes nothing, if one of them is not declared.
   void undeclare(std::span<const Key> keys);
@@ -180,17 +186,19 @@ class Session {
  private:
   Session(const Config& config, const FirstLinks& first, Reconnect reconnect);
   bool is_elastic() const { return config_.min_np > 0; }
+  void check_device(const TensorSpec& spec);
   bool wait_until_ended(std::span<const std::shared_ptr<Work>> works, TimePoint until);
   bool wait_for(std::span<const std::shared_ptr<Work>> works, TimePoint until);
   void see(std::span<const std::shared_ptr<Work>> works);
   std::vector<std::shared_ptr<Work>> hand_over(TensorTable::Accepted accepted);
-  void poll(Lane& lane, TimePoint until, const std::function<bool()>& have_ended);
+  void poll(TaskQueue& tasks, TimePoint until, const std::function<bool()>& have_ended);
 
   const Config config_;
   const std::uint32_t generation_;  // fork_generation()
   const int pid_;
   Counters counters_;
   std::unique_ptr<Timeline> timeline_;
+  std::unique_ptr<CudaDevices> devices_;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<TensorTable> tensor_table_;
   std::unique_ptr<Callers> callers_;

@@ -11,7 +11,7 @@
 #include "horo/base/config.h"
 #include "ring/collective.h"
 #include "ring/schedule/machine_cost.h"
-#include "ring/sharded_result.h"
+#include "ring/sharded_group.h"
 #include "ring/transport.h"
 
 namespace horo {
@@ -37,20 +37,8 @@ class Group {
   // thread that runs collectives.
   virtual bool takes_pieces(const Collective& /*collective*/) const { return false; }
 
-  // ---- Results that stay in the memory of the members that sum them.
-
-  // The bytes of this member's shard of the result of an all_reduce; 0: reduce_to_shards() does not run this one. Zero
-  // on all members or on none. The thread that runs collectives.
-  virtual std::size_t shard_bytes(const Collective& /*collective*/) const { return 0; }
-  // Memory for a shard; null data if there is none. It may be freed while other members read it. Any thread.
-  virtual Allocation allocate_shard(std::size_t /*bytes*/) { return {}; }
-  // As run(), but out is not written: each member writes its shard to `shard`, of shard_bytes(), and `result` has all
-  // members' shards. They are readable, also after the death of their members, until a member writes its own again.
-  // That happens in a later call of this function, when all members of the group have begun it. False on all members,
-  // without a result: some member gave null.
-  virtual bool reduce_to_shards(const Collective& /*collective*/, Buffer /*shard*/, ShardedResult& /*result*/) {
-    return false;
-  }
+  // This group as one whose results may stay in its members' memory; null: it has none of that.
+  virtual ShardedGroup* sharded() { return nullptr; }
 
   // The name of the algorithm that run() uses, for counters and logs. The same on all members.
   virtual std::string_view algorithm(const Collective& collective) const = 0;

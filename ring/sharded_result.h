@@ -1,4 +1,4 @@
-// The result of an all_reduce that is divided among the members' memory: see Group::reduce_to_shards().
+// The result of an all_reduce that is divided among the members' memory: see ShardedGroup.
 #pragma once
 
 #include <algorithm>

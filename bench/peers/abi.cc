@@ -52,7 +52,7 @@ bool declare(Step& step, const Type& type, std::byte* at, std::size_t count) {
   spec.op = HORO_SUM;
   spec.dtype = type.number;
   spec.stepwise = 1;
-  spec.weight = spec.prescale = spec.postscale = 1;
+  spec.prescale = spec.postscale = 1;
   spec.name = name.c_str();
   spec.shape = &shape;
   spec.dims = 1;

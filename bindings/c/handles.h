@@ -74,13 +74,12 @@ auto guarded(Call call) noexcept -> decltype(call()) {
   }
 }
 
-// least_bytes: the size of the struct in the first version that has it.
 template <class T>
-void check_struct(const T* value, const char* what, std::size_t least_bytes = sizeof(T)) {
+void check_struct(const T* value, const char* what) {
   if (value == nullptr) throw std::invalid_argument(std::string(what) + " is a null pointer");
-  if (value->struct_bytes < least_bytes) {
+  if (value->struct_bytes < sizeof(T)) {
     throw std::invalid_argument(std::string(what) + ".struct_bytes is " + std::to_string(value->struct_bytes) +
-                                ", this horo needs " + std::to_string(least_bytes));
+                                ", this horo needs " + std::to_string(sizeof(T)));
   }
 }
 

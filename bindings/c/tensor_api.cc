@@ -30,17 +30,12 @@ std::vector<std::int64_t> numbers(const std::int64_t* first, std::uint64_t count
   return {first, first + count};
 }
 
-constexpr std::size_t kFirstSpecBytes = offsetof(horo_tensor_spec, round_stream);
-constexpr std::size_t kSpecWithRoundsBytes = offsetof(horo_tensor_spec, counts_known);
-
 horo::TensorSpec spec_from(const horo_tensor_spec* c) {
-  check_struct(c, "horo_tensor_spec", kFirstSpecBytes);
-  if (c->weight != 1.0) throw std::invalid_argument("weight must be 1 in this version");
+  check_struct(c, "horo_tensor_spec");
   if (c->dims < 0 || (c->dims > 0 && c->shape == nullptr)) throw std::invalid_argument("shape is a null pointer");
   if (c->split_count < 0) throw std::invalid_argument("split_count is negative: " + std::to_string(c->split_count));
   horo::TensorSpec spec;
   spec.set = c->set;
-  spec.channel = c->channel;
   spec.name = text_or_nothing(c->name);
   spec.once = spec.name.empty();
   spec.stepwise = c->stepwise != 0;
@@ -57,8 +52,9 @@ horo::TensorSpec spec_from(const horo_tensor_spec* c) {
   spec.splits = numbers(c->splits, static_cast<std::uint64_t>(c->split_count), "splits");
   spec.codec = text_or_nothing(c->codec);
   spec.custom_op = text_or_nothing(c->custom_op);
-  if (c->struct_bytes >= kSpecWithRoundsBytes) spec.round_stream = c->round_stream;
-  if (c->struct_bytes >= sizeof(horo_tensor_spec)) spec.counts_known = c->counts_known != 0;
+  spec.round_stream = c->round_stream;
+  spec.counts_known = c->counts_known != 0;
+  spec.device = known(horo::device_type_from(c->device_type), "device_type", c->device_type);
   return spec;
 }
 
@@ -67,18 +63,20 @@ horo::Key key_from(std::int64_t key) {
   return static_cast<horo::Key>(key);
 }
 
-// All fields but the key.
-horo::Submission submission_from(const horo_submission* c) {
+// All fields but the key. Records an event on the stream of a device tensor.
+horo::Submission submission_from(horo_session& session, const horo_submission* c) {
   check_struct(c, "horo_submission");
   horo::Submission submission{0, c->in, c->out, c->absent != 0, c->out_bytes, {}};
   submission.splits = numbers(c->splits, c->split_count, "splits");
+  const auto type = known(horo::device_type_from(c->device_type), "device_type", c->device_type);
+  if (type == horo::DeviceType::kCuda) submission.ready = session.session.record(c->device, c->stream);
   return submission;
 }
 
 // The i-th of contiguous structs whose size is the struct_bytes of the first one.
 template <class T>
-const T* at(const T* first, std::size_t i, const char* what, std::size_t least_bytes = sizeof(T)) {
-  check_struct(first, what, least_bytes);
+const T* at(const T* first, std::size_t i, const char* what) {
+  check_struct(first, what);
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * first->struct_bytes);
 }
 
@@ -93,6 +91,25 @@ std::int64_t submit_one(horo_session* session, std::int64_t key, const void* in,
 void submit_all(horo_session& s, const std::vector<horo::Submission>& all, std::int64_t* works) {
   WorkTable::Seats seats(s.works, all.size());
   seats.give(s.session.submit(all), works);
+}
+
+struct InPlace {
+  const std::int64_t* keys;
+  void* const* data;
+  std::size_t count;
+};
+
+std::int32_t submit_in_place(horo_session& s, const InPlace& given, std::shared_ptr<const horo::DeviceEvent> ready,
+                             std::int64_t* works) {
+  if (given.count == 0) return HORO_OK;
+  if (!given.keys || !given.data || !works) throw std::invalid_argument("keys, data or works is a null pointer");
+  std::vector<horo::Submission> all(given.count);
+  for (std::size_t i = 0; i < given.count; ++i) {
+    all[i] = {key_from(given.keys[i]), given.data[i], given.data[i]};
+    all[i].ready = ready;
+  }
+  submit_all(s, all, works);
+  return HORO_OK;
 }
 
 }  // namespace
@@ -129,7 +146,7 @@ int32_t horo_submit_many(horo_session* session, const horo_submission* submissio
     std::vector<horo::Submission> all(count);
     for (std::size_t i = 0; i < count; ++i) {
       const horo_submission* one = at(submissions, i, "horo_submission");
-      all[i] = submission_from(one);
+      all[i] = submission_from(s, one);
       all[i].key = key_from(one->key);
     }
     submit_all(s, all, works);
@@ -140,13 +157,16 @@ int32_t horo_submit_many(horo_session* session, const horo_submission* submissio
 int32_t horo_submit_many_in_place(horo_session* session, const int64_t* keys, void* const* data, size_t count,
                                   int64_t* works) {
   return guarded([&]() -> std::int32_t {
+    return submit_in_place(checked(session), {keys, data, count}, nullptr, works);
+  });
+}
+
+int32_t horo_submit_many_on(horo_session* session, const horo_device_batch* batch, int64_t* works) {
+  return guarded([&]() -> std::int32_t {
     horo_session& s = checked(session);
-    if (count == 0) return HORO_OK;
-    if (!keys || !data || !works) throw std::invalid_argument("keys, data or works is a null pointer");
-    std::vector<horo::Submission> all(count);
-    for (std::size_t i = 0; i < count; ++i) all[i] = {key_from(keys[i]), data[i], data[i]};
-    submit_all(s, all, works);
-    return HORO_OK;
+    check_struct(batch, "horo_device_batch");
+    const auto ready = s.session.record(batch->device, batch->stream);
+    return submit_in_place(s, {batch->keys, batch->data, batch->count}, ready, works);
   });
 }
 
@@ -154,7 +174,7 @@ int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec, co
   return guarded([&]() -> std::int64_t {
     horo_session& s = checked(session);
     WorkTable::Seat seat(s.works);
-    return seat.give(s.session.submit(spec_from(spec), submission_from(submission)));
+    return seat.give(s.session.submit(spec_from(spec), submission_from(s, submission)));
   });
 }
 
@@ -166,8 +186,8 @@ int32_t horo_submit_unit(horo_session* session, const horo_unit* unit, int64_t* 
     horo::Unit all{text_or_nothing(unit->name), {}, {}};
     for (std::int32_t i = 0; i < unit->count; ++i) {
       const auto at_i = static_cast<std::size_t>(i);
-      all.specs.push_back(spec_from(at(unit->specs, at_i, "horo_tensor_spec", kFirstSpecBytes)));
-      all.submissions.push_back(submission_from(at(unit->submissions, at_i, "horo_submission")));
+      all.specs.push_back(spec_from(at(unit->specs, at_i, "horo_tensor_spec")));
+      all.submissions.push_back(submission_from(s, at(unit->submissions, at_i, "horo_submission")));
     }
     WorkTable::Seats seats(s.works, all.specs.size());
     seats.give(s.session.submit(std::move(all)), works);

@@ -55,6 +55,9 @@ struct Config {
       "auto";               // HORO_BACKEND: mpi (by Open MPI, an error where it does not work) or auto (as follows)
   std::string mpi_library;  // HORO_MPI_LIBRARY (default: libhoro_mpi.so beside libhoro.so)
 
+  // Tensors on GPUs.
+  std::string cuda_library;  // HORO_CUDA_LIBRARY (default: libhoro_cuda.so beside libhoro.so)
+
   // How they travel between the ranks of one host.
   std::string transport = "auto";          // HORO_TRANSPORT: tcp, shm (an error where it does not work) or auto
   std::size_t shm_chunk_bytes = 32 << 10;  // HORO_SHM_CHUNK_BYTES: readable while the next chunk is copied

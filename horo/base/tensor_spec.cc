@@ -110,6 +110,7 @@ std::string difference(const TensorSpec& a, const TensorSpec& b) {
     return a.set_name == b.set_name ? "" : against("name", in_words(a.set_name, "none"), in_words(b.set_name, "none"));
   }
   if (a.dtype != b.dtype) return against("", name_of(a.dtype), name_of(b.dtype));
+  if (a.device != b.device) return against("device", name_of(a.device), name_of(b.device));
   if (has_root(a.kind) && a.root != b.root) return against("root", std::to_string(a.root), std::to_string(b.root));
   if (a.peer != b.peer) return against("receiver", std::to_string(a.peer), std::to_string(b.peer));
   if (reduces(a.kind)) {
@@ -135,7 +136,8 @@ std::string describe(const TensorSpec& spec) {
   if (spec.kind == CollectiveKind::kSendRecv) {
     text += " from " + std::to_string(spec.root) + " to " + std::to_string(spec.peer);
   }
-  return text.append(" ").append(name_of(spec.dtype)).append(" ").append(text_of(spec.shape));
+  text.append(" ").append(name_of(spec.dtype)).append(" ").append(text_of(spec.shape));
+  return spec.device == DeviceType::kHost ? text : text.append(" on ").append(name_of(spec.device));
 }
 
 }  // namespace horo

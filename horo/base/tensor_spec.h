@@ -23,6 +23,7 @@ struct TensorSpec {
   ReduceOp op = ReduceOp::kSum;
   DType dtype = DType::kFloat32;
   Order order = Order::kCanonical;
+  DeviceType device = DeviceType::kHost;  // of in and out; barrier: kHost
   int root = 0;   // rank inside the set: broadcast, reduce, gather, scatter; send_recv: the sender
   int peer = -1;  // send_recv: the receiver; else -1
   double prescale = 1.0;

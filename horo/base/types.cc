@@ -62,6 +62,7 @@ constexpr Entry<CollectiveKind> kKinds[] = {
     {CollectiveKind::kRebuild, "rebuild"},
 };
 constexpr Entry<Order> kOrders[] = {{Order::kCanonical, "canonical"}, {Order::kFast, "fast"}};
+constexpr Entry<DeviceType> kDevices[] = {{DeviceType::kHost, "cpu"}, {DeviceType::kCuda, "cuda"}};
 
 template <class Table, class Enum>
 std::string_view name_in(const Table& table, Enum value) {
@@ -99,6 +100,9 @@ std::string_view name_of(CollectiveKind kind) {
 std::string_view name_of(Order order) {
   return name_in(kOrders, order);
 }
+std::string_view name_of(DeviceType device) {
+  return name_in(kDevices, device);
+}
 
 std::optional<DType> dtype_from(int number) {
   return value_in(kDTypes, number);
@@ -111,6 +115,9 @@ std::optional<CollectiveKind> collective_kind_from(int number) {
 }
 std::optional<Order> order_from(int number) {
   return value_in(kOrders, number);
+}
+std::optional<DeviceType> device_type_from(int number) {
+  return value_in(kDevices, number);
 }
 
 bool is_integer(DType dtype) {

@@ -62,6 +62,9 @@ enum class CollectiveKind : std::uint8_t {
   kRebuild = 14,    //   and the end of an epoch of the world
 };
 
+// Whose memory a tensor is.
+enum class DeviceType : std::uint8_t { kHost = 0, kCuda = 1 };
+
 // kCanonical: the result depends on the contributor ids alone (docs/canonical_order.md). kFast: any order of summation.
 enum class Order : std::uint8_t { kCanonical = 0, kFast = 1 };
 
@@ -80,12 +83,14 @@ std::string_view name_of(DType dtype);
 std::string_view name_of(ReduceOp op);
 std::string_view name_of(CollectiveKind kind);
 std::string_view name_of(Order order);
+std::string_view name_of(DeviceType device);
 
 // The value with that number, or nullopt: converts numbers from the wire or a C caller.
 std::optional<DType> dtype_from(int number);
 std::optional<ReduceOp> reduce_op_from(int number);
 std::optional<CollectiveKind> collective_kind_from(int number);
 std::optional<Order> order_from(int number);
+std::optional<DeviceType> device_type_from(int number);
 
 // True where the op is defined for the type: all are, except the average of bools, minima and maxima of complex
 // numbers, bitwise operations on types other than integers and bools, and Adasum on types other than 16-, 32- and

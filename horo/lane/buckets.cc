@@ -10,6 +10,8 @@ namespace {
 constexpr std::size_t kBuckets = 2;
 constexpr std::size_t kMostSpare = 64;
 constexpr std::size_t kMostWaste = 2;
+constexpr std::size_t kLeastInPieces = 256 << 10;
+constexpr std::size_t kLeastMeanPiece = 1 << 10;
 
 }  // namespace
 
@@ -33,18 +35,37 @@ void SpareMemory::give_back(Allocation memory, std::size_t most) {
   if (spare_.size() > most) spare_.erase(spare_.begin());
 }
 
+// Where all members share memory, a collective over pieces copies only the parts that other members reduce. So packing
+// pays only for small tensors.
+bool takes_pieces(std::span<const Item> items, const Collective& like, const Group& group) {
+  const std::size_t bytes = bytes_of(items);
+  const bool pays = bytes >= kLeastInPieces && bytes / items.size() >= kLeastMeanPiece;
+  return pays && contiguous_memory(items) == nullptr && group.takes_pieces(like);
+}
+
 void Buckets::prepack(std::span<const Item> items) {
   Bucket& bucket = claim(bytes_of(items));
   pack(bucket, items);
   bucket.packed = items.front().work;
 }
 
-Buffer Buckets::packed(const Job& job) {
-  const std::size_t bytes = bytes_of(*job.items);
+void Buckets::place(const Job& job, const Group& group, Collective& collective) {
   current_ = nullptr;
-  if (std::byte* in_place = contiguous_memory(*job.items)) return buffer_of(in_place, bytes);
-  current_ = &bucket_of(job);
-  return buffer_of(current_->memory.data.get(), bytes);
+  if (takes_pieces(*job.items, collective, group)) {
+    pieces_.clear();
+    for (const Item& item : *job.items) {
+      pieces_.push_back({static_cast<const std::byte*>(item.submission.in),
+                         static_cast<std::byte*>(item.submission.out), item.bytes});
+    }
+    collective.pieces = pieces_;
+    return;
+  }
+  std::byte* memory = contiguous_memory(*job.items);
+  if (memory == nullptr) {
+    current_ = &bucket_of(job);
+    memory = current_->memory.data.get();
+  }
+  collective.in = collective.out = buffer_of(memory, bytes_of(*job.items));
 }
 
 void Buckets::unpack(std::span<const Item> items) {
@@ -114,7 +135,7 @@ void Buckets::give_back(Allocation memory) {
 Allocation Buckets::take_shard(std::size_t bytes) {
   most_shards_ = std::max(most_shards_, ++taken_shards_);
   if (Allocation memory = shards_.take(bytes); memory.data) return memory;
-  return group_.allocate_shard(std::max(bytes, SpareMemory::kSmallBytes));
+  return group_.sharded()->allocate_shard(std::max(bytes, SpareMemory::kSmallBytes));
 }
 
 void Buckets::give_back_shard(Allocation memory) {

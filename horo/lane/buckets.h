@@ -26,6 +26,10 @@ class SpareMemory {
   std::vector<Allocation> spare_;
 };
 
+// Whether an all_reduce of these tensors, like this one, uses their memory as it is, in pieces. The thread that runs
+// the group's collectives.
+bool takes_pieces(std::span<const Item> items, const Collective& like, const Group& group);
+
 // Only the thread that runs the lane's tasks. Group and counters outlive it.
 class Buckets {
  public:
@@ -35,11 +39,12 @@ class Buckets {
 
   // Packs a known plan that is not released yet and is not contiguous in memory.
   void prepack(std::span<const Item> items);
-  // The tensors of the job in one buffer, valid until unpack(): their own memory if it is contiguous, else a copy.
-  Buffer packed(const Job& job);
-  // Copies the results out of the buffer that packed() returned last.
+  // Sets the buffers of a collective on the tensors of the job, valid until unpack(): their pieces where the group
+  // takes them and packing does not pay, else their own memory if it is contiguous, else a copy.
+  void place(const Job& job, const Group& group, Collective& collective);
+  // Copies the results out of the copy that place() made last, if any.
   void unpack(std::span<const Item> items);
-  // Instead of unpack(): the buffer is not needed any more.
+  // Instead of unpack(): the copy is not needed any more.
   void drop_packed();
 
   // The tensors of the job packed into memory that the caller keeps until give_back().
@@ -47,7 +52,7 @@ class Buckets {
   // Memory of at least this size, of undefined content; null for no bytes.
   Allocation take(std::size_t bytes);
   void give_back(Allocation memory);
-  // The same for a shard of a result, see Group::allocate_shard(). Null data: there is no such memory.
+  // The same for a shard of a result, of a group that is sharded: see ShardedGroup::allocate_shard().
   Allocation take_shard(std::size_t bytes);
   void give_back_shard(Allocation memory);
 
@@ -67,7 +72,8 @@ class Buckets {
   std::deque<Bucket> buckets_;
   SpareMemory spare_, shards_;
   std::size_t taken_shards_ = 0, most_shards_ = 0;  // now, and at once so far
-  Bucket* current_ = nullptr;  // of packed(), null: no copy; no bucket is claimed between packed() and unpack()
+  std::vector<Piece> pieces_;                       // of place(), as the next
+  Bucket* current_ = nullptr;                       // null: no copy; no bucket is claimed between place() and unpack()
 };
 
 }  // namespace horo

@@ -19,7 +19,7 @@ FailurePtr move_to_caller(const Item& item, Outcome& outcome) {
 
 }  // namespace
 
-bool Commits::complete(const Job& job, HeldResult result) {
+bool Commits::complete(const Job& job, JobResult result) {
   completed_ = job.release.number;
   const TensorSpec& spec = *job.first().spec;
   const bool commits = spec.kind == CollectiveKind::kBarrier || spec.round_stream == 0;
@@ -34,12 +34,12 @@ bool Commits::complete(const Job& job, HeldResult result) {
   return true;
 }
 
-void Commits::hold(HeldResult result) {
+void Commits::hold(JobResult result) {
   rounds_[result.items->front().spec->round_stream].push_back(std::move(result));
 }
 
 void Commits::fail_round(const Item& barrier, const FailurePtr& failure) {
-  for (HeldResult& held : std::exchange(rounds_[barrier.spec->round_stream], {})) {
+  for (JobResult& held : std::exchange(rounds_[barrier.spec->round_stream], {})) {
     if (!held.failure) held.failure = failure;
     deliver_one(held);
   }
@@ -47,10 +47,10 @@ void Commits::fail_round(const Item& barrier, const FailurePtr& failure) {
 
 void Commits::deliver() {
   count_commit();
-  for (HeldResult& held : std::exchange(committing_, {})) deliver_one(held);
+  for (JobResult& held : std::exchange(committing_, {})) deliver_one(held);
 }
 
-void Commits::copy_results(const HeldResult& held) {
+void Commits::copy_results(const JobResult& held) {
   const std::byte* from = held.memory.data.get();
   if (from == nullptr) return;
   const bool is_single = held.items->size() == 1 && held.shards.is_empty();
@@ -71,20 +71,21 @@ void Commits::copy_results(const HeldResult& held) {
 // The barrier of a round is no collective of the caller, and neither is what ends without a result.
 void Commits::count_commit() {
   std::uint64_t collectives = 0;
-  for (const HeldResult& held : committing_) collectives += held.failure || held.outcome.absent ? 0 : 1;
+  for (const JobResult& held : committing_) collectives += held.failure || held.outcome.absent ? 0 : 1;
   counters_.add_commit(is_round_ ? collectives - 1 : collectives, is_round_);
 }
 
 // The works end after the last write to their memory.
-void Commits::deliver_one(HeldResult& held) {
+void Commits::deliver_one(JobResult& held) {
   if (!held.failure) copy_results(held);
   held.shards.is_empty() ? buckets_.give_back(std::move(held.memory))
                          : buckets_.give_back_shard(std::move(held.memory));
   if (!held.failure) held.failure = move_to_caller(held.items->front(), held.outcome);
+  held.failure ? staging_.drop(*held.items) : staging_.take_out(*held.items, held.outcome);
   end(held);
 }
 
-void Commits::end(HeldResult& held) {
+void Commits::end(JobResult& held) {
   const std::vector<Item>& items = *held.items;
   tensor_table_.retire(items);
   if (!held.failure && !held.outcome.absent && items.size() > 1) return Work::finish_all(items);

@@ -10,38 +10,22 @@
 #include <vector>
 
 #include "horo/lane/buckets.h"
-#include "horo/lane/job.h"
+#include "horo/lane/delivery.h"
 #include "horo/tensors/tensor_table.h"
 
 namespace horo {
 
-// Works whose results wait for a commit.
-struct HeldResult {
-  ItemList items;
-  Allocation memory = {};     // the results, one after the other; null: none
-  ShardedResult shards = {};  // not empty: the results are here, and `memory` is this member's shard
-  std::size_t bytes = 0;      // of a single result
-  Outcome outcome = {};       // of a single item; absent: of all items
-  FailurePtr failure = {};    // the works fail
-};
-
-// The collective that commits now: its number, and the ranks that take part; empty: all members of the set.
-struct Commit {
-  std::uint64_t number = 0;
-  std::vector<int> ranks;
-};
-
 // The thread that runs the lane's tasks, or the engine's when that has ended.
 class Commits {
  public:
-  Commits(TensorTable& tensor_table, Buckets& buckets, Counters& counters)
-      : tensor_table_(tensor_table), buckets_(buckets), counters_(counters) {}
+  Commits(TensorTable& tensor_table, Buckets& buckets, Staging& staging, Counters& counters)
+      : tensor_table_(tensor_table), buckets_(buckets), staging_(staging), counters_(counters) {}
 
   // The collective is complete on this rank. True: it commits by itself or, as the barrier of a round, with all that is
   // held of the round: the caller runs the commit's barrier, and then deliver(). False: it is held.
-  bool complete(const Job& job, HeldResult result);
+  bool complete(const Job& job, JobResult result);
   // Works of a round that end without a result.
-  void hold(HeldResult result);
+  void hold(JobResult result);
   // The barrier of a round has failed: its works fail too.
   void fail_round(const Item& barrier, const FailurePtr& failure);
   // Delivers what the commit in progress covers.
@@ -55,18 +39,19 @@ class Commits {
 
  private:
   void count_commit();
-  void deliver_one(HeldResult& held);
-  void copy_results(const HeldResult& held);
-  void end(HeldResult& held);
+  void deliver_one(JobResult& held);
+  void copy_results(const JobResult& held);
+  void end(JobResult& held);
 
   TensorTable& tensor_table_;
   Buckets& buckets_;
+  Staging& staging_;
   Counters& counters_;
   std::uint64_t completed_ = 0;
-  std::map<std::uint64_t, std::vector<HeldResult>> rounds_;  // by round stream
-  Commit commit_;                                            // in progress, with these results
-  bool is_round_ = false;                                    // the commit in progress is that of a round
-  std::vector<HeldResult> committing_;
+  std::map<std::uint64_t, std::vector<JobResult>> rounds_;  // by round stream
+  Commit commit_;                                           // in progress, with these results
+  bool is_round_ = false;                                   // the commit in progress is that of a round
+  std::vector<JobResult> committing_;
 };
 
 }  // namespace horo

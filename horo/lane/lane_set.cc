@@ -64,7 +64,7 @@ void LaneSet::run(Job job) {
   MutexLock lock(mutex_);
   Lane* lane = find(place_of(job.first()));
   HORO_CHECK(lane != nullptr);
-  lane->enqueue(std::move(job));
+  lane->tasks().push(std::move(job));
 }
 
 void LaneSet::end(Ending ending) {
@@ -79,10 +79,10 @@ void LaneSet::end(Ending ending) {
 // A closed lane may still pack items that fail now, so they end in that lane.
 bool LaneSet::end_in_lane(std::uint32_t place, const Ending& ending) {
   const auto closed = closed_.find(place);
-  if (closed != closed_.end()) return closed->second.lane->enqueue(ending);
+  if (closed != closed_.end()) return closed->second.lane->tasks().push(ending);
   MutexLock lock(mutex_);
   Lane* lane = find(place);
-  return lane != nullptr && lane->enqueue(ending);
+  return lane != nullptr && lane->tasks().push(ending);
 }
 
 void LaneSet::close(std::uint32_t set, const Ending& last) {
@@ -95,14 +95,14 @@ void LaneSet::close(std::uint32_t set, const Ending& last) {
       lanes_.erase(found);
     }
   }
-  if (place->second.lane) return place->second.lane->close(notify_);
+  if (place->second.lane) return place->second.lane->tasks().close(notify_);
   closed_.erase(place);
   end_all(context_.tensor_table, last);
 }
 
 void LaneSet::reap() {
   for (auto closed = closed_.begin(); closed != closed_.end();) {
-    if (!closed->second.lane->is_drained()) {
+    if (!closed->second.lane->tasks().is_drained()) {
       ++closed;
       continue;
     }
@@ -115,7 +115,7 @@ void LaneSet::reap() {
 // The lane of messages comes last: the last Works of removed sets end in it.
 bool LaneSet::drain(const std::function<void()>& on_turn) {
   for (const auto& [set, closed] : closed_) {
-    if (!closed.lane->wait_until_drained(on_turn)) return false;
+    if (!closed.lane->tasks().wait_until_drained(on_turn)) return false;
   }
   reap();
   std::vector<Lane*> lanes;
@@ -123,8 +123,8 @@ bool LaneSet::drain(const std::function<void()>& on_turn) {
     MutexLock lock(mutex_);
     for (const auto& [place, lane] : lanes_) lanes.push_back(lane.get());
   }
-  for (Lane* lane : lanes) lane->close([] {});
-  return std::ranges::all_of(lanes, [&](Lane* lane) { return lane->wait_until_drained(on_turn); });
+  for (Lane* lane : lanes) lane->tasks().close([] {});
+  return std::ranges::all_of(lanes, [&](Lane* lane) { return lane->tasks().wait_until_drained(on_turn); });
 }
 
 void LaneSet::take_residuals(LaneSet& drained) {

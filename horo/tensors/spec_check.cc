@@ -56,6 +56,7 @@ class SpecCheck {
     const bool by_rows = has_varying_result(spec_.kind) || spec_.kind == CollectiveKind::kReduceScatter;
     if (by_rows && spec_.shape.empty()) refuse("needs at least one dimension, this is a scalar");
     if (spec_.kind == CollectiveKind::kBarrier && !spec_.shape.empty()) refuse("a barrier has no shape");
+    if (spec_.kind == CollectiveKind::kBarrier && spec_.device != DeviceType::kHost) refuse("a barrier has no device");
   }
 
   void roots() const {
@@ -92,6 +93,15 @@ class SpecCheck {
     }
     if (spec_.op == ReduceOp::kCustom) custom(registry);
     if (!spec_.codec.empty()) codec(registry, is_elastic);
+  }
+
+  // Whether the memory is on the device of the spec.
+  void device(const Submission& submission) const {
+    const bool is_on_host = spec_.device == DeviceType::kHost;
+    if (is_on_host != (submission.ready == nullptr)) {
+      refuse(is_on_host ? "it is declared on the CPU, and its memory is on a device"
+                        : "it is declared on a device, and its memory on the CPU");
+    }
   }
 
   // The splits of the spec, and what they are for.
@@ -248,6 +258,7 @@ void check_submission(const TensorSpec& spec, const SetInfo& set, const Submissi
     check.refuse("its input is a null pointer");
   }
   if (submission.out == nullptr && writes_out(spec, set)) check.refuse("its output is a null pointer");
+  check.device(submission);
 }
 
 }  // namespace horo

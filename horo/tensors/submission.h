@@ -3,11 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "controller/coordinator.h"
 
 namespace horo {
+
+class DeviceEvent;
 
 // in and out are equal, or disjoint:
 //
@@ -32,6 +35,8 @@ struct Submission {
   bool absent = false;  // all_reduce: this rank has no value, in is not read
   std::size_t out_bytes = 0;
   std::vector<std::int64_t> splits = {};  // all_to_all, scatter at the root: rows for each member; empty: evenly
+  // Of a tensor on a device: passes when `in` has its values and `out` may be written. Null: on the host.
+  std::shared_ptr<const DeviceEvent> ready = {};
 };
 
 }  // namespace horo

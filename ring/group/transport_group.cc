@@ -39,7 +39,7 @@ std::size_t payload_bytes(const Collective& c) {
   return std::accumulate(c.counts.begin(), c.counts.end(), std::size_t{0}) * size_of(c.dtype);
 }
 
-class TransportGroup final : public Group {
+class TransportGroup final : public Group, public ShardedGroup {
  public:
   TransportGroup(Transport& transport, Members members, const Config& config, Counters& counters)
       : transport_(transport),
@@ -91,6 +91,8 @@ class TransportGroup final : public Group {
       failure_of(collective)->raise();
     }
   }
+
+  ShardedGroup* sharded() override { return this; }
 
   std::size_t shard_bytes(const Collective& c) const override {
     if (!may_use_shm(c) || !ShmCollectives::takes_shards(c) || !channel_of(c).shm) return 0;

@@ -69,7 +69,7 @@ class World {
     spec.struct_bytes = sizeof spec;
     spec.op = HORO_SUM;
     spec.dtype = HORO_FLOAT32;
-    spec.weight = spec.prescale = spec.postscale = 1;
+    spec.prescale = spec.postscale = 1;
     spec.name = "gradient";
     spec.shape = &count;
     spec.dims = 1;

@@ -40,7 +40,7 @@ class PolledLane {
     release.keys = {key};
     release.reports_done = reports_done;
     latest_ = work.get();
-    lane_.enqueue(Job{release, std::make_shared<const std::vector<Item>>(tensor_table_.take().items)});
+    lane_.tasks().push(Job{release, std::make_shared<const std::vector<Item>>(tensor_table_.take().items)});
     return work;
   }
   const Work* latest() const { return latest_; }  // set before its job is there
@@ -61,38 +61,38 @@ class PolledLane {
 TEST(LanePolling, APollingThreadRunsAShortJob) {
   test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
     PolledLane polled(rank);
-    polled.lane().begin_polling();
+    polled.lane().tasks().begin_polling();
     const auto work = polled.release(2);
-    EXPECT_TRUE(polled.lane().run_short_task());
+    EXPECT_TRUE(polled.lane().tasks().run_short_task());
     EXPECT_TRUE(work->finished());
     EXPECT_EQ(polled.last(), 2.0F);
-    EXPECT_FALSE(polled.lane().run_short_task()) << "the queue is empty";
-    polled.lane().end_polling();
+    EXPECT_FALSE(polled.lane().tasks().run_short_task()) << "the queue is empty";
+    polled.lane().tasks().end_polling();
   });
 }
 
 TEST(LanePolling, APollingThreadReportsJobsThatTell) {
   test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
     PolledLane polled(rank);
-    polled.lane().begin_polling();
+    polled.lane().tasks().begin_polling();
     const auto quiet = polled.release(2);
-    EXPECT_TRUE(polled.lane().run_short_task());
+    EXPECT_TRUE(polled.lane().tasks().run_short_task());
     EXPECT_EQ(polled.done_calls(), 0);
     const auto reported = polled.release(2, true);
-    EXPECT_TRUE(polled.lane().run_short_task());
+    EXPECT_TRUE(polled.lane().tasks().run_short_task());
     EXPECT_EQ(polled.done_calls(), 1);
     EXPECT_EQ(polled.lane().take_done(), 1U);
     EXPECT_EQ(polled.lane().take_done(), 0U);
-    polled.lane().end_polling();
+    polled.lane().tasks().end_polling();
   });
 }
 
 TEST(LanePolling, TheLaneRunsAShortJobThatPollingThreadsLeave) {
   test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
     PolledLane polled(rank);
-    polled.lane().begin_polling();
+    polled.lane().tasks().begin_polling();
     const auto work = polled.release(2);
-    polled.lane().end_polling();
+    polled.lane().tasks().end_polling();
     EXPECT_TRUE(work->wait_until(test::soon()));
     EXPECT_EQ(polled.last(), 2.0F);
   });
@@ -101,23 +101,23 @@ TEST(LanePolling, TheLaneRunsAShortJobThatPollingThreadsLeave) {
 TEST(LanePolling, ALongJobIsLeftToTheLane) {
   test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
     PolledLane polled(rank);
-    polled.lane().begin_polling();
+    polled.lane().tasks().begin_polling();
     const auto work = polled.release(100'000);
-    EXPECT_FALSE(polled.lane().run_short_task());
+    EXPECT_FALSE(polled.lane().tasks().run_short_task());
     EXPECT_TRUE(work->wait_until(test::soon()));
     EXPECT_EQ(polled.last(), 2.0F);
-    polled.lane().end_polling();
+    polled.lane().tasks().end_polling();
   });
 }
 
 TEST(LanePolling, WithoutSharedMemoryEveryJobIsLeftToTheLane) {
   test::run_ranks_well({2, Wire::kTcp, {}}, [](Rank& rank) {
     PolledLane polled(rank);
-    polled.lane().begin_polling();
+    polled.lane().tasks().begin_polling();
     const auto work = polled.release(2);
-    EXPECT_FALSE(polled.lane().run_short_task());
+    EXPECT_FALSE(polled.lane().tasks().run_short_task());
     EXPECT_TRUE(work->wait_until(test::soon()));
-    polled.lane().end_polling();
+    polled.lane().tasks().end_polling();
   });
 }
 
@@ -129,9 +129,9 @@ void yield_for_20_ms() {
 // A thread in run_short_tasks() that is asleep, as far as the test can tell.
 class SleepingPoller {
  public:
-  SleepingPoller(Lane& lane, const std::atomic<bool>& is_done, TimePoint until = test::soon())
-      : until_(until), ended_(std::async(std::launch::async, [&lane, &is_done, until] {
-          lane.run_short_tasks(until, [&is_done] { return is_done.load(); });
+  SleepingPoller(TaskQueue& tasks, const std::atomic<bool>& is_done, TimePoint until = test::soon())
+      : until_(until), ended_(std::async(std::launch::async, [&tasks, &is_done, until] {
+          tasks.run_short_tasks(until, [&is_done] { return is_done.load(); });
           return Clock::now();
         })) {
     yield_for_20_ms();
@@ -152,7 +152,8 @@ TEST(LanePolling, ASleepingThreadRunsShortJobsAndReturnsAfterTheEndOfOthers) {
       const Work* const before = polled.latest();
       const TimePoint until = test::soon();
       auto ended = std::async(std::launch::async, [&] {
-        polled.lane().run_short_tasks(until, [&] { return polled.latest() != before && polled.latest()->finished(); });
+        polled.lane().tasks().run_short_tasks(until,
+                                              [&] { return polled.latest() != before && polled.latest()->finished(); });
       });
       yield_for_20_ms();
       const auto work = polled.release(count);
@@ -163,7 +164,7 @@ TEST(LanePolling, ASleepingThreadRunsShortJobsAndReturnsAfterTheEndOfOthers) {
       works.push_back(work);
     }
     std::atomic<bool> never = false;
-    SleepingPoller sleeper(polled.lane(), never, Clock::now() + std::chrono::milliseconds(50));
+    SleepingPoller sleeper(polled.lane().tasks(), never, Clock::now() + std::chrono::milliseconds(50));
     const auto work = polled.release(2);
     EXPECT_TRUE(work->wait_until(test::soon())) << "the sleeping thread runs it";
     EXPECT_FALSE(sleeper.returned_early());
@@ -174,11 +175,11 @@ TEST(LanePolling, ASleepingThreadReturnsWhenTheLaneEnds) {
   test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
     std::atomic<bool> never = false;
     PolledLane stopped(rank), drained(rank);
-    SleepingPoller first(stopped.lane(), never), second(drained.lane(), never);
+    SleepingPoller first(stopped.lane().tasks(), never), second(drained.lane().tasks(), never);
     stopped.lane().stop();
     EXPECT_TRUE(first.returned_early());
-    drained.lane().close([] {});
-    EXPECT_TRUE(drained.lane().wait_until_drained([] {}));
+    drained.lane().tasks().close([] {});
+    EXPECT_TRUE(drained.lane().tasks().wait_until_drained([] {}));
     EXPECT_TRUE(second.returned_early());
   });
 }
@@ -188,11 +189,11 @@ TEST(LanePolling, TheFloatingPointEnvironmentOfTheCallerIsKept) {
   test::run_ranks_well({2, Wire::kShm, {}}, [](Rank& rank) {
     PolledLane polled(rank);
     std::fesetround(FE_UPWARD);
-    polled.lane().begin_polling();
+    polled.lane().tasks().begin_polling();
     const auto work = polled.release(2);
-    EXPECT_TRUE(polled.lane().run_short_task());
+    EXPECT_TRUE(polled.lane().tasks().run_short_task());
     EXPECT_EQ(std::fegetround(), FE_UPWARD);
-    polled.lane().end_polling();
+    polled.lane().tasks().end_polling();
     std::fesetround(FE_TONEAREST);
   });
 }
@@ -210,7 +211,7 @@ TEST(LanePolling, StopWaitsForAPollingThreadThatStartedBeforeTheThreadOfTheLane)
         yield_for_20_ms();
         if (was_late) return;
       }
-      polled.lane().begin_polling();
+      polled.lane().tasks().begin_polling();
       const auto work = polled.release(2);
       if (rank.index() == 0) {
         stopper = std::jthread([&] {
@@ -220,10 +221,10 @@ TEST(LanePolling, StopWaitsForAPollingThreadThatStartedBeforeTheThreadOfTheLane)
           had_finished = work->finished();
         });
       }
-      if (!polled.lane().run_short_task()) was_late = true;
+      if (!polled.lane().tasks().run_short_task()) was_late = true;
       if (stopper.joinable()) stopper.join();
       EXPECT_TRUE(had_finished || was_late);
-      polled.lane().end_polling();
+      polled.lane().tasks().end_polling();
     });
   }
 }

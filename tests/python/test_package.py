@@ -57,15 +57,24 @@ def test_structs_have_the_layout_of_the_header(name, struct, root, tmp_path):
     assert [int(line) for line in printed.split()] == expected
 
 
+def header_text(root):
+    return "".join(path.read_text() for path in sorted((root / "bindings/c/horo_c").glob("*.h")))
+
+
+def test_the_header_includes_all_of_its_parts(root):
+    included = re.findall(r'^#include "horo_c/(\w+\.h)"', (root / "bindings/c/horo_c.h").read_text(), re.M)
+    assert included == sorted(path.name for path in (root / "bindings/c/horo_c").iterdir())
+
+
 def test_every_function_of_the_header_is_bound(root):
-    header = (root / "bindings/c/horo_c.h").read_text()
+    header = header_text(root)
     declared = {word.split("(")[0].lstrip("*") for line in header.splitlines() if line.startswith("HORO_API")
                 for word in line.split() if "(" in word and word.lstrip("*").startswith("horo_")}  # fmt: skip
     assert declared == _native.QUICK.keys() | _native.SLOW.keys()
 
 
 def test_numbers_are_those_of_the_header(root):
-    header = (root / "bindings/c/horo_c.h").read_text()
+    header = header_text(root)
     numbers = dict(re.findall(r"\bHORO_([A-Z0-9_]+) = (-?\d+)", header))
     words = "FAST CANONICAL OK".split()  # Python does not use them, or has other names
     assert {name: getattr(_native, name) for name in numbers if name not in words} == {

@@ -1,5 +1,7 @@
 """The interface between the collectives and a framework's arrays; horo.numpy and horo.torch implement it."""
 
+import ctypes
+
 
 class Arrays:
     """Arguments named `array` are results of take()."""
@@ -33,6 +35,10 @@ class Arrays:
     def empty(self, shape, array):
         """New contiguous memory of the array's dtype."""
         raise NotImplementedError
+
+    def fill(self, array, address, nbytes):
+        """Copies bytes of the host into contiguous memory of the array. They may be freed when this returns."""
+        ctypes.memmove(self.place(array), address, nbytes)
 
     def place(self, memory):
         """The address of the memory."""

@@ -27,6 +27,8 @@ OP_ASSOCIATIVE, OP_WHOLE = 1, 2
 CODEC_STATEFUL = 1
 SET_SHRINKS = 1
 SET_BY_MEMBERS = 2
+# device_type
+HOST, CUDA = 0, 1
 # order
 ORDERS = {"canonical": 0, "fast": 1}
 
@@ -54,7 +56,6 @@ class TensorSpec(ctypes.Structure):
     _fields_ = [
         ("struct_bytes", c_uint32),
         ("set", c_uint32),
-        ("channel", c_uint32),
         ("kind", c_int32),
         ("op", c_int32),
         ("dtype", c_int32),
@@ -63,7 +64,6 @@ class TensorSpec(ctypes.Structure):
         ("peer", c_int32),
         ("stepwise", c_int32),
         ("priority", c_int32),
-        ("weight", c_double),
         ("prescale", c_double),
         ("postscale", c_double),
         ("name", c_char_p),
@@ -75,6 +75,7 @@ class TensorSpec(ctypes.Structure):
         ("split_count", c_int32),
         ("round_stream", c_uint64),
         ("counts_known", c_int32),
+        ("device_type", c_int32),
     ]
 
 
@@ -90,6 +91,22 @@ class Submission(ctypes.Structure):
         ("out_bytes", c_uint64),
         ("splits", POINTER(c_int64)),
         ("split_count", c_uint64),
+        ("device_type", c_int32),
+        ("device", c_int32),
+        ("stream", c_void_p),
+    ]
+
+
+class DeviceBatch(ctypes.Structure):
+    """horo_device_batch"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("device", c_int32),
+        ("count", c_uint64),
+        ("keys", POINTER(c_int64)),
+        ("data", POINTER(c_void_p)),
+        ("stream", c_void_p),
     ]
 
 
@@ -204,6 +221,7 @@ QUICK = {
     "horo_submit_absent": (c_int64, [_SESSION, c_int64, c_void_p]),
     "horo_submit_many": (c_int32, [_SESSION, POINTER(Submission), c_size_t, _WORKS]),
     "horo_submit_many_in_place": (c_int32, [_SESSION, _WORKS, POINTER(c_void_p), c_size_t, _WORKS]),
+    "horo_submit_many_on": (c_int32, [_SESSION, POINTER(DeviceBatch), _WORKS]),
     "horo_submit_spec": (c_int64, [_SESSION, POINTER(TensorSpec), POINTER(Submission)]),
     "horo_submit_unit": (c_int32, [_SESSION, POINTER(Unit), _WORKS]),
     "horo_poll": (c_int32, [_SESSION, c_int64]),

@@ -20,20 +20,8 @@ from horo._native import quick, slow
 from horo._session_keys import MAX_KNOWN_SPECS, Keys, array_of
 from horo._session_start import SLICE_MS, SessionStart, error_of
 from horo._specs import Spec, fill, is_no_name, name_bytes
+from horo._submissions import is_on_device, placed, submission_of
 from horo._world import World
-
-
-def _submission(data_in, data_out, splits=None, absent=False, out_bytes=0):
-    """horo_submission"""
-    return _native.Submission(
-        struct_bytes=ctypes.sizeof(_native.Submission),
-        absent=absent,
-        splits=None if splits is None else (ctypes.c_int64 * len(splits))(*splits),
-        split_count=0 if splits is None else len(splits),
-        out=data_out,
-        out_bytes=out_bytes,
-        **{"in": data_in},
-    )
 
 
 def _free(pid, responder, _callbacks):
@@ -88,7 +76,9 @@ class Session(Keys):
     def submit(self, spec, data_in, data_out, keep, splits=None, out_bytes=0):
         """Submits a tensor. data_in and data_out: the addresses of the values and of the result. Returns a work.
 
-        splits: row counts by member, for all_to_all and for the root of a scatter. out_bytes: see horo_submission."""
+        splits: row counts by member, for all_to_all and for the root of a scatter. out_bytes: see horo_submission.
+        Where an address is a DeviceAddress, the spec is that of a tensor on its device."""
+        spec = placed(spec, data_in, data_out)
         if is_no_name(spec[0]) or splits is not None:
             key = None
         elif self.is_elastic and spec[1] != _native.ALL_REDUCE:
@@ -105,7 +95,7 @@ class Session(Keys):
             self.sweep()
         begun = object()
         self.kept[begun] = keep
-        filled, submission = fill(spec), _submission(data_in, data_out, splits, out_bytes=out_bytes)
+        filled, submission = fill(spec), submission_of(data_in, data_out, splits, out_bytes=out_bytes)
         while (work := quick.horo_submit_spec(self.pointer, filled, submission)) < 0 and self._gave_room(work):
             pass
         if work > 0:
@@ -113,13 +103,14 @@ class Session(Keys):
         del self.kept[begun]
         return work if work > 0 else self._check(work)
 
-    def submit_sized(self, key, data_in, data_out, keep, splits=None, out_bytes=0):
-        """submit() of a declared tensor whose result has a varying size, into memory of out_bytes bytes."""
+    def submit_sized(self, key, data_in, data_out, keep, splits=None, out_bytes=0, absent=False):
+        """submit() of a declared tensor whose result has a varying size, into memory of out_bytes bytes, or of one on a
+        device. absent: see submit_absent."""
         if self.dropped:
             self.sweep()
         begun = object()
         self.kept[begun] = keep
-        submission, works = _submission(data_in, data_out, splits, out_bytes=out_bytes), (ctypes.c_int64 * 1)()
+        submission, works = submission_of(data_in, data_out, splits, absent, out_bytes), (ctypes.c_int64 * 1)()
         submission.key = key
         status = quick.horo_submit_many(self.pointer, submission, 1, works)
         if status >= 0:
@@ -130,6 +121,8 @@ class Session(Keys):
 
     def submit_key(self, key, data_in, data_out, keep):
         """submit() of a declared tensor."""
+        if is_on_device(data_in, data_out):
+            return self.submit_sized(key, data_in, data_out, keep)
         if self.dropped:
             self.sweep()
         begun = object()
@@ -148,9 +141,9 @@ class Session(Keys):
         if self.dropped:
             self.sweep()
         count = len(parts)
-        specs = (_native.TensorSpec * count)(*(fill(part[0]) for part in parts))
+        specs = (_native.TensorSpec * count)(*(fill(placed(*part[:3])) for part in parts))
         submissions = (_native.Submission * count)(
-            *(_submission(part[1], part[2], None, part[1] is None, *part[4:]) for part in parts)
+            *(submission_of(part[1], part[2], None, part[1] is None, *part[4:]) for part in parts)
         )
         works = (ctypes.c_int64 * count)()
         unit = _native.Unit(ctypes.sizeof(_native.Unit), count, name_bytes(name), specs, submissions)
@@ -165,6 +158,8 @@ class Session(Keys):
 
     def submit_absent(self, key, data_out, keep):
         """Submits an all_reduce without a contribution of this rank; the result is stored at data_out."""
+        if is_on_device(None, data_out):
+            return self.submit_sized(key, None, data_out, keep, absent=True)
         if self.dropped:
             self.sweep()
         begun = object()

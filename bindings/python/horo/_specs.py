@@ -59,12 +59,12 @@ _OF_TORCH = {
 
 # Hashable, because a dict maps specs to keys. A plain tuple of the first fields is accepted too. splits: the row counts
 # of a reduce_scatter by member, if the rows are not dealt evenly. priority: greater values run first. round_stream: see
-# Session.begin_round. counts_known: the members exchange no sizes (horo_c.h).
+# Session.begin_round. counts_known: the members exchange no sizes (horo_c.h). device: of the memory, a device_type.
 Spec = collections.namedtuple(
     "Spec",
     "name kind op dtype shape order root stepwise prescale postscale set custom_op codec peer splits priority "
-    "round_stream counts_known",
-    defaults=(_native.SUM, _native.FLOAT32, (), 0, 0, 0, 1.0, 1.0, 0, None, None, -1, (), 0, 0, 0),
+    "round_stream counts_known device",
+    defaults=(_native.SUM, _native.FLOAT32, (), 0, 0, 0, 1.0, 1.0, 0, None, None, -1, (), 0, 0, 0, _native.HOST),
 )
 
 
@@ -105,7 +105,6 @@ def fill(spec):
         peer=spec.peer,
         stepwise=spec.stepwise,
         priority=spec.priority,
-        weight=1.0,
         prescale=spec.prescale,
         postscale=spec.postscale,
         name=name_bytes(spec.name),
@@ -117,7 +116,13 @@ def fill(spec):
         split_count=len(spec.splits),
         round_stream=spec.round_stream,
         counts_known=spec.counts_known,
+        device_type=spec.device,
     )
+
+
+def on_device(spec):
+    """The spec of a tensor on a CUDA device."""
+    return Spec(*spec)._replace(device=_native.CUDA)
 
 
 def order_number(order):

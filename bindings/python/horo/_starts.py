@@ -4,8 +4,6 @@ submits it to the session with the memory of its tensors.
 As in Horovod, rank arguments are numbers in the world, also for process sets.
 """
 
-import ctypes
-
 from horo import _default, _native
 from horo._arguments import factor, whole
 from horo._compression import NoneCompressor, wire_codec
@@ -131,7 +129,7 @@ class Starts:
         rows = result.counts[: result.count_count] if result.count_count else []
         output = self.arrays.empty((sum(rows), *array.shape[1:]), array)
         if result.bytes:
-            ctypes.memmove(self.arrays.place(output), result.data, result.bytes)
+            self.arrays.fill(output, result.data, result.bytes)
         return output, rows
 
     def _all_reduce(self, tensor, name, op, options):

@@ -49,7 +49,7 @@ class ShmCollectives {
   // other throw Mismatch; the next collective works.
   void run(const Collective& collective);
 
-  // Group::reduce_to_shards().
+  // ShardedGroup::reduce_to_shards().
   static ShardLayout layout_for(const Collective& collective, int members);
   static bool takes_shards(const Collective& collective);
   bool reduce_to_shards(const Collective& collective, Buffer own, ShardedResult& result);

@@ -19,7 +19,7 @@ def refused(status, *parts):
 
 def spec_with(**fields):
     shape = (ctypes.c_int64 * 1)(3)
-    good = {"struct_bytes": ctypes.sizeof(_native.TensorSpec), "kind": 0, "op": 1, "dtype": 7, "weight": 1.0}
+    good = {"struct_bytes": ctypes.sizeof(_native.TensorSpec), "kind": 0, "op": 1, "dtype": 7}
     good |= {"prescale": 1.0, "postscale": 1.0, "name": b"x", "shape": shape, "dims": 1}
     return _native.TensorSpec(**good | fields)
 
@@ -68,7 +68,7 @@ def with_bad_numbers(session):
 
 def with_bad_specs(session):
     bad = [{name: 99} for name in ("kind", "op", "dtype", "order", "set", "channel")]
-    bad += [{"dims": -1}, {"dims": 1 << 20, "shape": None}, {"struct_bytes": 4}, {"weight": 2.0}, {"name": b"x" * 5000}]
+    bad += [{"dims": -1}, {"dims": 1 << 20, "shape": None}, {"struct_bytes": 4}, {"name": b"x" * 5000}]
     bad += [{"shape": (ctypes.c_int64 * 1)(-1)}, {"shape": (ctypes.c_int64 * 1)(1 << 62)}, {"prescale": float("nan")}]
     bad += [{"round_stream": 5}, {"round_stream": 5, "stepwise": 1, "name": None}]
     for fields in bad:

@@ -1,5 +1,6 @@
 """Torch tensors as arguments and results of collectives."""
 
+import ctypes
 import functools
 
 import torch
@@ -8,6 +9,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from horo import _hints, _specs
 from horo._arrays import Arrays
 from horo.errors import not_yet
+from horo.torch import devices
 
 # The dtypes of which the installed torch has a type.
 DTYPES = {getattr(torch, name): number for name, number in _specs.DTYPES.items() if hasattr(torch, name)}
@@ -37,9 +39,10 @@ class TorchArrays(Arrays):
         if dtype is None:
             names = ", ".join(str(name).removeprefix("torch.") for name in DTYPES)
             raise ValueError(f"horo.{call}: tensors of {tensor.dtype} are not supported; expected one of {names}")
-        if not tensor.is_cpu:
+        if not devices.is_known(tensor):
             raise not_yet(
-                f"horo.{call} of a tensor on {tensor.device}; this version moves CPU tensors{_remedy(tensor)}"
+                f"horo.{call} of a tensor on {tensor.device}; this version moves tensors of CPUs and CUDA devices"
+                f"{_remedy(tensor)}"
             )
         if tensor.layout is not torch.strided:
             raise not_yet(
@@ -75,14 +78,22 @@ class TorchArrays(Arrays):
         return buffer, copy_back
 
     def hold_alike(self, tensor):
-        return storage_getter(tensor.dtype, tensor.shape) if lies_plainly(tensor) else None
+        if not devices.is_host(tensor) or not lies_plainly(tensor):
+            return None
+        return storage_getter(tensor.dtype, tensor.shape)
 
     written = staticmethod(torch.autograd.graph.increment_version)
 
     def empty(self, shape, array):
-        return torch.empty(shape, dtype=array.dtype, device="cpu")
+        return torch.empty(shape, dtype=array.dtype, device=array.device)
 
-    place = staticmethod(torch.Tensor.data_ptr)
+    def fill(self, array, address, nbytes):
+        if devices.is_host(array):
+            return super().fill(array, address, nbytes)
+        memory = torch.frombuffer((ctypes.c_char * nbytes).from_address(address), dtype=array.dtype)
+        devices.copy_from_host(array, memory.view(array.shape))
+
+    place = staticmethod(devices.address_of)
     # The storage is held too: a tensor that gets another storage releases the old one, which may be in flight.
     holder = staticmethod(torch.Tensor.untyped_storage)
 
@@ -91,9 +102,9 @@ class TorchArrays(Arrays):
 
 
 def lies_plainly(tensor):
-    """Whether the tensor is on the CPU and contiguous, and its memory holds the values themselves: not their conjugates
-    or negatives."""
-    if tensor.layout is not torch.strided or not tensor.is_cpu or not tensor.is_contiguous():
+    """Whether the tensor is contiguous, and its memory, on the host or a device, holds the values themselves: not their
+    conjugates or negatives."""
+    if tensor.layout is not torch.strided or not devices.is_known(tensor) or not tensor.is_contiguous():
         return False
     return not is_lazy(tensor, tensor.untyped_storage())
 

@@ -11,6 +11,7 @@ import weakref
 import torch
 
 from horo.errors import HoroError, ShutDown
+from horo.torch import devices
 
 _all = weakref.WeakSet()
 
@@ -97,10 +98,11 @@ class BucketViews:
 
 
 def _fits(state):
-    """Whether the gradient can be a view: the other ranks expect a contiguous tensor, and codecs need a copy."""
+    """Whether the gradient can be a view: the other ranks expect a contiguous tensor, codecs need a copy, and
+    buckets are memory of the host."""
     param = state.param
     as_declared = param.shape == state.shape and param.dtype is state.dtype
-    return as_declared and param.is_contiguous() and state.spec.codec is None
+    return as_declared and devices.is_host(param) and param.is_contiguous() and state.spec.codec is None
 
 
 def _after_fork():

@@ -11,7 +11,7 @@ from horo._compression import codec_for, codec_of
 from horo._sets import number_of
 from horo._specs import Average
 from horo.errors import not_yet
-from horo.torch import disagreement, ownership, streams
+from horo.torch import devices, disagreement, ownership, streams
 from horo.torch.arrays import DTYPES, UNINITIALIZED
 from horo.torch.batching import Batching
 from horo.torch.bucket_views import BucketViews
@@ -107,7 +107,7 @@ class DeclaredParameters:
     def _spec_of(self, param):
         dtype = DTYPES[param.dtype]
         codec = None if self.compressor else codec_for(self._compression, dtype) or None
-        spec = self.common._replace(dtype=dtype, shape=tuple(param.shape), codec=codec)
+        spec = self.common._replace(dtype=dtype, shape=tuple(param.shape), codec=codec, device=devices.type_of(param))
         return spec if self.order is None else spec._replace(priority=self.order.add(param))
 
     def _name(self, state):
@@ -266,13 +266,14 @@ def _is_trainable(name, param):
     if isinstance(param, UninitializedTensorMixin):
         raise ValueError(f"parameter {name}: {UNINITIALIZED}, and then make the optimizer")
     is_float = param.is_floating_point() or param.is_complex()
-    if not param.requires_grad and not (is_float and param.is_cpu and not param.is_inference()):
-        return False  # and it never will be, on a CPU
+    if not param.requires_grad and not (is_float and devices.is_known(param) and not param.is_inference()):
+        return False  # and it never will be
     if param.dtype not in DTYPES:
         raise ValueError(f"parameter {name}: gradients of {param.dtype} are not supported")
-    if not param.is_cpu:
+    if not devices.is_known(param):
         raise not_yet(
-            f"parameter {name} on {param.device}; this version reduces gradients on the CPU: make the optimizer after "
+            f"parameter {name} on {param.device}; this version reduces gradients of CPUs and CUDA devices: make the "
+            "optimizer after "
             + ("model.to_empty(device='cpu') and an initialization" if param.is_meta else "model.cpu()")
         )
     return True

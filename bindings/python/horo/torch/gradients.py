@@ -12,7 +12,7 @@ import torch
 
 from horo._specs import Average
 from horo.errors import not_yet
-from horo.torch import rounds
+from horo.torch import devices, rounds
 from horo.torch.abandoned import AbandonedWorks
 from horo.torch.batching import is_as_declared
 from horo.torch.declared import DeclaredParameters
@@ -225,7 +225,7 @@ class Gradients(Results):
             return
         state.check(gradient)
         memory = self._payloads.payload(state, gradient, self.declared.session)
-        address, keep = memory.data_ptr(), (memory, memory.untyped_storage())
+        address, keep = devices.address_of(memory), (memory, memory.untyped_storage())
         work = self.declared.session.submit_key(state.key, address, address, keep)
         with self._lock:
             self._table.add(state, memory, work)
@@ -304,5 +304,5 @@ class Gradients(Results):
         else:
             session = self.declared.session
             spare = self._payloads.spare(state, session)
-            work = session.submit_absent(state.key, spare.data_ptr(), spare)
+            work = session.submit_absent(state.key, devices.address_of(spare), spare)
             self._table.add(state, spare, work, absent=True)

@@ -4,6 +4,7 @@ A large parameter has a hook that submits its gradient. Most small parameters ha
 `batching.ready` as their hook; the next parameter with a hook of its own submits the list (batching.py).
 """
 
+from horo.torch import devices
 from horo.torch.arrays import is_shared, no_storage, storage_getter
 from horo.torch.batching import is_small
 
@@ -47,7 +48,8 @@ class Hooks:
 
     def _hook_of(self, state):
         gradients, ready = self._gradients, self._batching.ready
-        storage_of = no_storage if gradients.is_compressed else storage_getter(state.dtype, state.shape)
+        is_plain = devices.is_host(state.param) and not gradients.is_compressed
+        storage_of = storage_getter(state.dtype, state.shape) if is_plain else no_storage
 
         def hook(param):
             if param.grad is None:

@@ -58,8 +58,9 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
     if op == Average and tensor.dtype is torch.bool:
         raise ValueError("horo.sparse_allreduce_async: average is not defined for bool")
     number_of(process_set)
+    place = tensor.device
     with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
-        tensor = tensor.detach().coalesce()
+        tensor = tensor.detach().cpu().coalesce()
         sizes = torch.tensor([tensor.shape[: tensor.sparse_dim()]], device="cpu")  # the first row; then one per value
         parts = [torch.cat([sizes, tensor.indices().t()]), tensor.values()]
     names = [None, None] if is_no_name(name) else [f"{name}.indices", f"{name}.values"]
@@ -68,16 +69,16 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
     def finish(gathered):
         (indices, members), (values, members_of_values) = gathered
         if len(members) != len(members_of_values):
-            return sparse_allreduce_async(tensor, name, op, process_set)()
+            return sparse_allreduce_async(tensor, name, op, process_set)().to(place)
         rows = indices.split(list(members))
         if any(not torch.equal(part[0], rows[0][0]) for part in rows):
             shapes = ", ".join(str([*part[0].tolist(), *tensor.shape[tensor.sparse_dim() :]]) for part in rows)
             raise Mismatch(f"sparse_allreduce_async of {name or 'a tensor'}: the ranks have the shapes {shapes}")
         indices = torch.cat([part[1:] for part in rows]).t()
         if op == Average and not (tensor.is_floating_point() or tensor.is_complex()):
-            return _mean_of_integers(indices, values, tensor, len(members))
+            return _mean_of_integers(indices, values, tensor, len(members)).to(place)
         total = _summed(indices, values, tensor.shape)
-        return total / len(members) if op == Average else total
+        return (total / len(members) if op == Average else total).to(place)
 
     return Joint(gathers, finish)
 

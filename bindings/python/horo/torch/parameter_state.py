@@ -3,6 +3,7 @@
 import torch
 
 from horo.errors import not_yet
+from horo.torch import devices
 
 _NO_TENSOR = object()
 
@@ -107,8 +108,11 @@ class ParameterState:
             )
         if gradient.layout is not torch.strided:
             raise not_yet(f"gradient {name} is {gradient.layout}; this version reduces dense and COO gradients")
-        if not gradient.is_cpu:
-            raise not_yet(f"gradient {name} on {gradient.device}; this version reduces gradients on the CPU")
+        if devices.type_of(gradient) != self.spec.device:
+            raise ValueError(
+                f"gradient {name} is on {gradient.device}; expected it where the parameter was when "
+                "DistributedOptimizer was made: move the model first, and then make the optimizer"
+            )
         if gradient.dtype is not self.dtype or gradient.shape != self.shape:
             raise ValueError(
                 f"gradient {name} is {gradient.dtype} {list(gradient.shape)}; expected {self.dtype} "

@@ -3,6 +3,7 @@
 import torch
 
 from horo._handles import synchronize
+from horo.torch import devices
 from horo.torch.arrays import DTYPES, in_one_piece, is_shared
 from horo.torch.sparse import DENSE, in_layout
 
@@ -58,11 +59,11 @@ class Payloads:
         if this rank has no gradient. reached: see ParameterState.has_gradient."""
         if not state.has_gradient(reached):
             spare = self.spare(state, session)
-            return (state.spec, None, spare.data_ptr(), spare), None
+            return (state.spec, None, devices.address_of(spare), spare), None
         gradient = self.in_layout(state, state.param.grad)
         state.check(gradient)
         memory = self.payload(state, gradient, session)
-        address = memory.data_ptr()
+        address = devices.address_of(memory)
         return (state.spec, address, address, (memory, memory.untyped_storage())), memory
 
     def spare(self, state, session):
@@ -71,7 +72,9 @@ class Payloads:
         if state.view is not None:
             return state.view.detach()
         if state.spare is None:
-            memory = self.payload(state, torch.zeros(state.shape, dtype=state.dtype, device="cpu"), session)
+            memory = self.payload(
+                state, torch.zeros(state.shape, dtype=state.dtype, device=state.param.device), session
+            )
             state.spare = memory, state.context
         memory, state.context = state.spare
         return memory

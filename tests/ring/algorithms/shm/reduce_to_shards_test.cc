@@ -100,11 +100,11 @@ void try_one(Rank& rank, const Sample& d, unsigned seed, Allocation& shard) {
   Collective c = sum_of(d, rank.size(), in_bucket ? bucket.data.get() : memory.data());
   const auto pieces = halves_of(memory.data(), mine.size(), size_of(d.dtype));
   if (d.where == Memory::kPieces) c.pieces = pieces;
-  const std::size_t bytes = rank.group->shard_bytes(c);
+  const std::size_t bytes = rank.group->sharded()->shard_bytes(c);
   ASSERT_GT(bytes, 0u);
-  if (shard.bytes < bytes) shard = rank.group->allocate_shard(bytes);
+  if (shard.bytes < bytes) shard = rank.group->sharded()->allocate_shard(bytes);
   ShardedResult result;
-  ASSERT_TRUE(rank.group->reduce_to_shards(c, {shard.data.get(), bytes}, result));
+  ASSERT_TRUE(rank.group->sharded()->reduce_to_shards(c, {shard.data.get(), bytes}, result));
   rank.group->run(barrier_of(rank.size()));
   EXPECT_EQ(std::memcmp(c.in.data, mine.data(), mine.size()), 0) << "the input is not written";
   const std::size_t cut = mine.size() / 5;
@@ -128,11 +128,11 @@ TEST(ReduceToShards, WithoutMemoryOfOneRankItEndsOnAllAndTheNextOneWorks) {
     std::vector<std::byte> data(400'000);
     const Collective c = sum_of({DType::kFloat32, 100'000, Memory::kOwn}, rank.size(), data.data());
     rank.group->run(c);
-    Allocation shard = rank.group->allocate_shard(rank.group->shard_bytes(c));
+    Allocation shard = rank.group->sharded()->allocate_shard(rank.group->sharded()->shard_bytes(c));
     ShardedResult result;
     const Buffer none;
     const Buffer own{shard.data.get(), shard.bytes};
-    EXPECT_FALSE(rank.group->reduce_to_shards(c, rank.index() == 1 ? none : own, result));
+    EXPECT_FALSE(rank.group->sharded()->reduce_to_shards(c, rank.index() == 1 ? none : own, result));
     EXPECT_TRUE(result.is_empty());
     try_one(rank, {DType::kFloat32, 100'000, Memory::kOwn}, 1, shard);
   });
@@ -143,12 +143,12 @@ TEST(ReduceToShards, AnAllReduceOfAnotherRankUnderTheSamePlanIsAMismatch) {
     std::vector<std::byte> data(400'000);
     const Collective c = sum_of({DType::kFloat32, 100'000, Memory::kOwn}, rank.size(), data.data());
     rank.group->run(c);
-    Allocation shard = rank.group->allocate_shard(rank.group->shard_bytes(c));
+    Allocation shard = rank.group->sharded()->allocate_shard(rank.group->sharded()->shard_bytes(c));
     ShardedResult result;
     if (rank.index() == 0) {
       EXPECT_THROW(rank.group->run(c), Mismatch);
     } else {
-      EXPECT_THROW(rank.group->reduce_to_shards(c, {shard.data.get(), shard.bytes}, result), Mismatch);
+      EXPECT_THROW(rank.group->sharded()->reduce_to_shards(c, {shard.data.get(), shard.bytes}, result), Mismatch);
     }
     try_one(rank, {DType::kFloat32, 100'000, Memory::kOwn}, 1, shard);
   });
@@ -160,12 +160,12 @@ TEST(ReduceToShards, IsNotForShortTensorsOtherKindsAndMessages) {
       std::vector<std::byte> data(400'000);
       Collective c = sum_of({DType::kFloat32, 100'000, Memory::kOwn}, rank.size(), data.data());
       rank.group->run(c);
-      EXPECT_EQ(rank.group->shard_bytes(c) > 0, wire == Wire::kShm);
+      EXPECT_EQ(rank.group->sharded()->shard_bytes(c) > 0, wire == Wire::kShm);
       c.counts = {1'000};
-      EXPECT_EQ(rank.group->shard_bytes(c), 0u);
+      EXPECT_EQ(rank.group->sharded()->shard_bytes(c), 0u);
       c.counts = {100'000};
       c.kind = CollectiveKind::kBroadcast;
-      EXPECT_EQ(rank.group->shard_bytes(c), 0u);
+      EXPECT_EQ(rank.group->sharded()->shard_bytes(c), 0u);
     });
   }
 }

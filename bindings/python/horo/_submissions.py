@@ -1,0 +1,44 @@
+"""The memory of a submission: addresses on the host, or on a CUDA device."""
+
+import ctypes
+
+from horo import _native
+from horo._specs import on_device
+
+
+class DeviceAddress(int):
+    """The address of memory on a CUDA device, the number of the device, and the stream (a pointer, 0: the default
+    stream) on which the memory has its values, as it was when this object was made."""
+
+    def __new__(cls, address, device, stream):
+        self = super().__new__(cls, address)
+        self.device, self.stream = device, stream
+        return self
+
+
+def is_on_device(data_in, data_out):
+    """Whether the memory of a submission, of which one may be None, is on a device."""
+    return type(data_out if data_in is None else data_in) is DeviceAddress
+
+
+def submission_of(data_in, data_out, splits=None, absent=False, out_bytes=0):
+    """horo_submission"""
+    place = {}
+    if is_on_device(data_in, data_out):
+        memory = data_out if data_in is None else data_in
+        place = {"device_type": _native.CUDA, "device": memory.device, "stream": memory.stream}
+    return _native.Submission(
+        struct_bytes=ctypes.sizeof(_native.Submission),
+        absent=absent,
+        splits=None if splits is None else (ctypes.c_int64 * len(splits))(*splits),
+        split_count=0 if splits is None else len(splits),
+        out=data_out,
+        out_bytes=out_bytes,
+        **{"in": data_in},
+        **place,
+    )
+
+
+def placed(spec, data_in, data_out):
+    """The spec, on the device of this memory."""
+    return on_device(spec) if is_on_device(data_in, data_out) else spec

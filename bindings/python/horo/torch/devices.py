@@ -1,0 +1,67 @@
+"""Where tensors are: the only place that asks for a tensor's device, its memory and the stream that writes it.
+
+A tensor is on the host, or on a CUDA device. `places` has the functions that decide; tests replace it."""
+
+import torch
+
+from horo import _native
+from horo._submissions import DeviceAddress
+
+
+class Places:
+    """The devices of the installed torch."""
+
+    is_host = staticmethod(torch.Tensor.is_cpu.__get__)
+
+    def is_known(self, tensor):
+        """Whether horo moves tensors of this device."""
+        return tensor.is_cpu or tensor.is_cuda
+
+    def number_of(self, tensor):
+        """The number of the device of a tensor that is not on the host."""
+        return tensor.device.index
+
+    def stream_of(self, number):
+        """The current stream of this thread on the device, as a pointer."""
+        return torch.cuda.current_stream(number).cuda_stream
+
+    def copy_from_host(self, tensor, values):
+        """Copies values of the host into a tensor of a device. They may be freed when this returns."""
+        tensor.copy_(values)
+
+
+places = Places()
+
+
+def is_host(tensor):
+    return places.is_host(tensor)
+
+
+def is_known(tensor):
+    return places.is_known(tensor)
+
+
+def copy_from_host(tensor, values):
+    places.copy_from_host(tensor, values)
+
+
+def address_of(tensor):
+    """The address of the tensor's memory. On a device it is ready when the current stream has done what it has now."""
+    if places.is_host(tensor):
+        return tensor.data_ptr()
+    number = places.number_of(tensor)
+    return DeviceAddress(tensor.data_ptr(), number, places.stream_of(number))
+
+
+def number_of(tensor):
+    """The number of the tensor's device; None: the host."""
+    return None if places.is_host(tensor) else places.number_of(tensor)
+
+
+def stream_of(number):
+    return places.stream_of(number)
+
+
+def type_of(tensor):
+    """horo_tensor_spec.device_type"""
+    return _native.HOST if places.is_host(tensor) else _native.CUDA

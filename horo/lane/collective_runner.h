@@ -1,0 +1,77 @@
+// CollectiveRunner: runs the tasks of one lane on the groups of its process set. How results reach the callers is its
+// delivery's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "horo/base/config.h"
+#include "horo/base/counters.h"
+#include "horo/lane/buckets.h"
+#include "horo/lane/coded.h"
+#include "horo/lane/delivery.h"
+#include "horo/lane/job.h"
+#include "horo/lane/job_recorder.h"
+#include "horo/lane/lane_groups.h"
+#include "horo/lane/staging.h"
+#include "horo/tensors/registry.h"
+#include "horo/tensors/tensor_table.h"
+#include "ring/group/adasum.h"
+
+namespace horo {
+
+// Objects that a lane uses; all of them outlive it.
+struct LaneContext {
+  Transport& transport;
+  TensorTable& tensor_table;
+  Counters& counters;
+  const Config& config;
+  const Registry& registry;
+  Timeline* timeline = nullptr;  // null: none
+};
+
+// Only the thread that runs the lane's tasks, except where a function says more.
+class CollectiveRunner {
+ public:
+  // `channel` belongs to this lane alone.
+  CollectiveRunner(const LaneContext& context, Members members, std::uint32_t channel);
+
+  // Runs the collective of the job, and ends its Works, or retains its result. Throws what Group::run throws.
+  void run(const Job& job);
+  void run(const Ending& ending) { delivery_->end(ending); }
+  // Packs the plan.
+  void run(const FilledPlan& filled);
+
+  // Whether a thread that waits may run the job. Any thread.
+  bool is_short(const Job& job) const;
+  // Any thread.
+  const std::vector<int>& members() const { return groups_.members().ranks; }
+  std::shared_ptr<Group> group() const { return groups_.all(); }
+  // The engine's thread, when the lane's thread has ended.
+  Delivery& delivery() { return *delivery_; }
+  const Delivery& delivery() const { return *delivery_; }
+  // Continues with the residuals of a drained lane. Precedes the first job.
+  void take_residuals(CollectiveRunner& drained) { coded_ = std::move(drained.coded_); }
+
+ private:
+  void run(const Job& job, const Participants& participants);
+  Participants participants_of(const Job& job);
+  Collective collective_of(const Job& job, const Participants& participants) const;
+  JobResult run_apart(const Job& job, const Participants& participants, Collective collective);
+  void run_by_tensor(const Job& job, const Participants& participants, const Collective& collective);
+
+  const LaneContext context_;
+  const std::uint32_t channel_;
+  const bool is_shared_memory_;  // all members share memory
+  LaneGroups groups_;
+  Buckets buckets_;
+  Staging staging_;
+  JobRecorder recorder_;
+  const std::unique_ptr<Delivery> delivery_;
+  Coded coded_{context_.config.kept_tensors};
+  AdasumScratch adasum_scratch_;
+  std::size_t eager_bytes_ = 0;  // see Participants
+};
+
+}  // namespace horo

@@ -1,0 +1,155 @@
+#include "horo/lane/staging.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "horo/base/say.h"
+#include "horo/tensors/spec_check.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kMostSpare = 8;
+constexpr std::size_t kLeastBytes = 64 << 10;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// The bytes that the collective reads from this rank.
+std::size_t in_bytes_of(const Item& item, const Participants& participants) {
+  const TensorSpec& spec = *item.spec;
+  const int me = participants.group.rank();
+  switch (spec.kind) {
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kScatter:
+      return spec.root == me ? spec.bytes() : 0;
+    case CollectiveKind::kSendRecv:
+      return (spec.root < spec.peer) == (me == 0) ? spec.bytes() : 0;  // as the root of the pair
+    default:
+      return item.submission.absent ? 0 : spec.bytes();
+  }
+}
+
+// The room that the job's caller has for the result.
+std::size_t out_room_of(const Item& item, const Participants& participants) {
+  if (!has_varying_result(item.spec->kind)) return out_bytes_of(item, participants);
+  return item.submission.out == nullptr ? 0 : item.submission.out_bytes;
+}
+
+// The result of all others takes the place of the input, as that is a copy.
+bool has_two_places(CollectiveKind kind) {
+  return has_varying_result(kind) || kind == CollectiveKind::kReduceScatter;
+}
+
+// Where a tensor lies in the host memory of its job.
+struct Place {
+  std::size_t in = 0, out = 0;
+};
+
+// The tensors of a bucket lie one behind the other, so that it needs no further copy. Returns the bytes of all.
+std::size_t lay_out(const std::vector<Item>& items, const Participants& participants, std::vector<Place>& places) {
+  std::size_t bytes = 0;
+  for (const Item& item : items) {
+    const std::size_t in = in_bytes_of(item, participants), out = out_room_of(item, participants);
+    const bool is_apart = has_two_places(item.spec->kind);
+    const std::size_t behind = aligned(bytes + in);
+    places.push_back({bytes, is_apart ? behind : bytes});
+    bytes = is_apart ? behind + out : bytes + std::max(in, out);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+DeviceStream& Staging::stream_of(const CudaDevice& device) {
+  const auto found = streams_.find(device.number());
+  return found != streams_.end() ? found->second : streams_.try_emplace(device.number(), device).first->second;
+}
+
+// Pinned, where the system allows it. Else the driver copies by way of memory of its own, which takes longer.
+Allocation Staging::take_memory(std::size_t bytes, const CudaDevice& device) {
+  const auto fits = [bytes](const Allocation& one) { return one.bytes >= bytes && one.bytes / 4 <= bytes; };
+  if (const auto found = std::ranges::find_if(spare_, fits); found != spare_.end()) {
+    Allocation memory = std::move(*found);
+    spare_.erase(found);
+    return memory;
+  }
+  Allocation memory = group_->allocate(std::max(bytes, kLeastBytes));
+  const CudaApi& api = device.api();
+  if (api.pin(memory.data.get(), memory.bytes) != 0) return memory;
+  const auto free = std::move(memory.data.get_deleter());
+  std::byte* const data = memory.data.release();
+  return {{data,
+           [&api, free, number = device.number()](std::byte* pinned) {
+             if (api.enter(number) == 0) {
+               api.unpin(pinned);
+               api.leave();
+             }
+             free(pinned);
+           }},
+          memory.bytes};
+}
+
+Job Staging::bring_in(const Job& job, const Participants& participants) {
+  const CudaDevice& device = job.first().submission.ready->device();
+  const OnDevice here(device);
+  DeviceStream& stream = stream_of(device);
+  std::vector<Item> items = *job.items;
+  std::vector<Place> places;
+  const std::size_t bytes = lay_out(items, participants, places);
+  Staged staged{take_memory(std::max<std::size_t>(bytes, 1), device), &device, {}};
+  std::byte* const memory = staged.memory.data.get();
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    Submission& submission = items[i].submission;
+    if (&submission.ready->device() != &device) {
+      throw std::invalid_argument(say("tensor '", items[i].spec->name, "' is on ", submission.ready->device().name(),
+                                      ", '", items.front().spec->name, "' on ", device.name(),
+                                      ": expected one device for the tensors that a rank reduces together"));
+    }
+    stream.wait_for(*submission.ready);
+    const std::size_t in = in_bytes_of(items[i], participants);
+    if (in > 0) stream.copy_to_host(memory + places[i].in, submission.in, in);
+    const bool has_varying = has_varying_result(items[i].spec->kind);
+    staged.tensors.push_back(
+        {submission.out, memory + places[i].out, has_varying ? 0 : out_bytes_of(items[i], participants), has_varying});
+    submission.in = memory + places[i].in;
+    submission.out = submission.out == nullptr ? nullptr : memory + places[i].out;
+  }
+  stream.finish();
+  staged_.insert_or_assign(items.front().work.get(), std::move(staged));
+  return {job.release, std::make_shared<const std::vector<Item>>(std::move(items)), job.released};
+}
+
+void Staging::take_out(const std::vector<Item>& items, const Outcome& outcome) {
+  if (staged_.empty()) return;
+  const auto found = staged_.find(items.front().work.get());
+  if (found == staged_.end()) return;
+  Staged staged = std::move(found->second);
+  staged_.erase(found);
+  const OnDevice here(*staged.device);
+  DeviceStream& stream = stream_of(*staged.device);
+  for (const Tensor& tensor : staged.tensors) {
+    const std::size_t bytes = tensor.has_varying ? outcome.bytes : tensor.bytes;
+    if (bytes > 0 && tensor.device_out != nullptr) stream.copy_to_device(tensor.device_out, tensor.host_out, bytes);
+  }
+  stream.finish();
+  keep(std::move(staged.memory));
+}
+
+void Staging::drop(const std::vector<Item>& items) {
+  if (staged_.empty()) return;
+  const auto found = staged_.find(items.front().work.get());
+  if (found == staged_.end()) return;
+  keep(std::move(found->second.memory));
+  staged_.erase(found);
+}
+
+void Staging::keep(Allocation memory) {
+  spare_.push_back(std::move(memory));
+  if (spare_.size() > kMostSpare) spare_.erase(spare_.begin());
+}
+
+}  // namespace horo

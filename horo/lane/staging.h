@@ -1,0 +1,55 @@
+// Staging: collectives of device tensors by the groups of the host. The inputs of a job are copied to host memory, the
+// job runs there as one of host tensors, with the same bits, and its results are copied to the device before its Works
+// end. Every kind, type, operation and codec works in this way.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "horo/lane/job.h"
+#include "ring/cuda/cuda_device.h"
+
+namespace horo {
+
+// Only the thread that runs the lane's tasks. The group, whose memory it uses, outlives it.
+class Staging {
+ public:
+  explicit Staging(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+
+  static bool needs(const Job& job) { return job.first().spec->device != DeviceType::kHost; }
+  // The job with host memory in place of the devices'. Blocks until its inputs have their values there. Throws
+  // std::runtime_error for errors of CUDA.
+  Job bring_in(const Job& job, const Participants& participants);
+  // Copies the results of these items to the device, if they are of a job that was brought in, and forgets the job.
+  // outcome: of a single item. Returns when the results are there. Throws as bring_in().
+  void take_out(const std::vector<Item>& items, const Outcome& outcome);
+  // The same without a result: the Works fail.
+  void drop(const std::vector<Item>& items);
+
+ private:
+  // A tensor: its memory on the device and on the host.
+  struct Tensor {
+    void* device_out = nullptr;
+    const std::byte* host_out = nullptr;
+    std::size_t bytes = 0;     // that the collective writes
+    bool has_varying = false;  // the outcome tells them
+  };
+  struct Staged {
+    Allocation memory;
+    const CudaDevice* device = nullptr;
+    std::vector<Tensor> tensors;
+  };
+
+  DeviceStream& stream_of(const CudaDevice& device);
+  Allocation take_memory(std::size_t bytes, const CudaDevice& device);
+  void keep(Allocation memory);
+
+  const std::shared_ptr<Group> group_;
+  std::map<int, DeviceStream> streams_;   // by device
+  std::map<const Work*, Staged> staged_;  // by the first Work of the job
+  std::vector<Allocation> spare_;
+};
+
+}  // namespace horo

@@ -1,0 +1,57 @@
+// The table of functions that the plug-in libhoro_cuda.so gives libhoro.so: the few calls of CUDA's driver that horo
+// needs, without a type of CUDA. libhoro.so needs neither a driver nor a header of CUDA; the plug-in loads the driver
+// when a session first sees a CUDA tensor.
+//
+// All calls return 0 or an error of CUDA, for error_text(). None throws, and none but start(), pin(), unpin() and those
+// named *_blocking waits. Any thread. Calls that have no device work in the context that enter() made current in this
+// thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace horo {
+
+// Increased with every change of the declarations below.
+inline constexpr std::uint32_t kCudaApiVersion = 1;
+inline constexpr char kCudaApiEntry[] = "horo_cuda_api";  // const CudaApi* horo_cuda_api(void)
+
+using CudaStream = void*;  // null: the default stream
+using CudaEvent = void*;
+
+struct CudaApi {
+  std::uint32_t version;
+
+  // Loads the driver and counts the devices. Not 0: `why` has the reason. May be called again.
+  int (*start)(int* devices, char* why, std::size_t room);
+  // "NVIDIA H100 80GB HBM3, driver 13.0".
+  int (*describe)(int device, char* text, std::size_t room);
+  // The primary context of the device is current in this thread until leave(), which restores the one before.
+  int (*enter)(int device);
+  int (*leave)();
+  // The device whose memory it is; -1: memory of the host, or unknown.
+  int (*device_of)(const void* address, int* device);
+
+  // A stream that does not wait for the default stream.
+  int (*stream_create)(CudaStream* stream);
+  int (*stream_destroy)(CudaStream stream);
+  int (*stream_is_capturing)(CudaStream stream, bool* is_capturing);
+  int (*event_create)(CudaEvent* event);
+  int (*event_destroy)(CudaEvent event);
+  // The event passes when everything that was put on the stream before has ended.
+  int (*event_record)(CudaEvent event, CudaStream stream);
+  int (*event_wait_blocking)(CudaEvent event);
+  // What is put on the stream from now on begins after the event's latest record has passed.
+  int (*stream_wait)(CudaStream stream, CudaEvent event);
+
+  // Copies are put on the stream. Host memory that is not pinned is copied at the call.
+  int (*copy_to_host)(void* to, const void* from, std::size_t bytes, CudaStream stream);
+  int (*copy_to_device)(void* to, const void* from, std::size_t bytes, CudaStream stream);
+  // Locks host memory, from which devices then copy without the processor.
+  int (*pin)(void* data, std::size_t bytes);
+  int (*unpin)(void* data);
+
+  void (*error_text)(int error, char* text, std::size_t room);
+};
+
+}  // namespace horo

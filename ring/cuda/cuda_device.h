@@ -1,0 +1,105 @@
+// CudaDevices: the CUDA devices that a session uses, by number. A device's objects are made at its first use.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "horo/base/config.h"
+#include "horo/base/mutex.h"
+#include "ring/cuda/cuda_library.h"
+
+namespace horo {
+
+class CudaDevice;
+
+// An event of a device, recorded once. Freed by any thread.
+class DeviceEvent {
+ public:
+  // Records what is on the stream so far.
+  DeviceEvent(const CudaDevice& device, CudaStream stream);
+  ~DeviceEvent();
+  DeviceEvent(const DeviceEvent&) = delete;
+  DeviceEvent& operator=(const DeviceEvent&) = delete;
+
+  const CudaDevice& device() const { return device_; }
+  CudaEvent handle() const { return event_; }
+  // Blocks until the event has passed. Throws what CudaDevice::check throws.
+  void wait() const;
+
+ private:
+  const CudaDevice& device_;
+  CudaEvent event_ = nullptr;
+};
+
+// Any thread. Functions throw std::runtime_error, with device, call and CUDA's text.
+class CudaDevice {
+ public:
+  CudaDevice(const CudaApi& api, int number) : api_(api), number_(number) {}
+
+  const CudaApi& api() const { return api_; }
+  int number() const { return number_; }
+  std::string name() const;
+  // Throws if `error` is not 0. what: the call, as "copying to the host".
+  void check(int error, const char* what) const;
+  // Refuses a stream that is being captured into a graph, with std::invalid_argument. On this device.
+  void check_stream(CudaStream stream) const;
+
+ private:
+  const CudaApi& api_;
+  const int number_;
+};
+
+// While it lives, the device is the current one of this thread.
+class OnDevice {
+ public:
+  explicit OnDevice(const CudaDevice& device) : device_(device) {
+    device.check(device.api().enter(device.number()), "enter");
+  }
+  ~OnDevice() { device_.api().leave(); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  const CudaDevice& device_;
+};
+
+// A stream of horo's own, for copies. Its functions are called with its device as the current one (OnDevice).
+class DeviceStream {
+ public:
+  explicit DeviceStream(const CudaDevice& device);
+  ~DeviceStream();
+  DeviceStream(const DeviceStream&) = delete;
+  DeviceStream& operator=(const DeviceStream&) = delete;
+
+  const CudaDevice& device() const { return device_; }
+  // What follows begins after the event.
+  void wait_for(const DeviceEvent& event);
+  void copy_to_host(void* to, const void* from, std::size_t bytes);
+  void copy_to_device(void* to, const void* from, std::size_t bytes);
+  // Blocks until everything on the stream has ended.
+  void finish();
+
+ private:
+  const CudaDevice& device_;
+  CudaStream stream_ = nullptr;
+};
+
+// Any thread.
+class CudaDevices {
+ public:
+  explicit CudaDevices(const Config& config) : config_(config) {}
+
+  // Loads the plug-in. Throws what load_cuda() throws, each time.
+  void load();
+  // Throws std::invalid_argument: there is no such device, or what load() throws.
+  const CudaDevice& device(int number);
+
+ private:
+  const Config& config_;
+  Mutex mutex_;
+  CudaLibrary library_ GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<CudaDevice>> devices_ GUARDED_BY(mutex_);  // by number
+};
+
+}  // namespace horo

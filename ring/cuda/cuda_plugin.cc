@@ -1,0 +1,252 @@
+// libhoro_cuda.so: the table over the driver's own library, libcuda.so.1, which comes with the driver and is loaded
+// here at run time. The few declarations of the driver's stable interface that are needed are written out, so that the
+// plug-in is built where no CUDA is installed.
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdio>
+#include <mutex>
+
+#include "ring/cuda/cuda_api.h"
+
+namespace {
+
+using horo::CudaApi;
+using horo::CudaEvent;
+using horo::CudaStream;
+
+using Address = unsigned long long;  // CUdeviceptr
+using Context = void*;               // CUcontext
+
+constexpr int kNotFound = 500;        // CUDA_ERROR_NOT_FOUND
+constexpr int kNoDevice = 100;        // CUDA_ERROR_NO_DEVICE
+constexpr int kInvalidDevice = 101;   // CUDA_ERROR_INVALID_DEVICE
+constexpr int kLeastDriver = 11'000;  // CUDA 11.0
+constexpr int kMostDevices = 64;
+constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
+constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
+constexpr unsigned kPortable = 1;       // CU_MEMHOSTREGISTER_PORTABLE
+constexpr int kMemoryType = 2;          // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+constexpr int kDeviceOrdinal = 9;       // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+constexpr unsigned kDeviceMemory = 2;   // CU_MEMORYTYPE_DEVICE
+
+struct Driver {
+  int (*init)(unsigned);
+  int (*version)(int*);
+  int (*count)(int*);
+  int (*get)(int*, int);
+  int (*name)(char*, int, int);
+  int (*retain)(Context*, int);
+  int (*push)(Context);
+  int (*pop)(Context*);
+  int (*attribute)(void*, int, Address);
+  int (*stream_create)(void**, unsigned);
+  int (*stream_destroy)(void*);
+  int (*stream_is_capturing)(void*, int*);
+  int (*stream_wait)(void*, void*, unsigned);
+  int (*event_create)(void**, unsigned);
+  int (*event_destroy)(void*);
+  int (*event_record)(void*, void*);
+  int (*event_synchronize)(void*);
+  int (*to_host)(void*, Address, std::size_t, void*);
+  int (*to_device)(Address, const void*, std::size_t, void*);
+  int (*pin)(void*, std::size_t, unsigned);
+  int (*unpin)(void*);
+  int (*error_name)(int, const char**);
+  int (*error_string)(int, const char**);
+};
+
+Driver driver;
+std::mutex start_mutex;  // guards the next three
+int start_error = -1;    // -1: not started
+int device_count = 0;
+std::array<char, 512> start_text{};
+std::array<Context, kMostDevices> contexts{};  // by device, set when the device is first entered
+std::mutex contexts_mutex;
+
+// Of the driver's functions the first that is missing; null: none.
+const char* find_functions(void* library) {
+  const char* missing = nullptr;
+  const auto find = [&](auto& function, const char* name) {
+    void* const found = ::dlsym(library, name);
+    if (found == nullptr && missing == nullptr) missing = name;
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+  };
+  find(driver.init, "cuInit");
+  find(driver.version, "cuDriverGetVersion");
+  find(driver.count, "cuDeviceGetCount");
+  find(driver.get, "cuDeviceGet");
+  find(driver.name, "cuDeviceGetName");
+  find(driver.retain, "cuDevicePrimaryCtxRetain");
+  find(driver.push, "cuCtxPushCurrent_v2");
+  find(driver.pop, "cuCtxPopCurrent_v2");
+  find(driver.attribute, "cuPointerGetAttribute");
+  find(driver.stream_create, "cuStreamCreate");
+  find(driver.stream_destroy, "cuStreamDestroy_v2");
+  find(driver.stream_is_capturing, "cuStreamIsCapturing");
+  find(driver.stream_wait, "cuStreamWaitEvent");
+  find(driver.event_create, "cuEventCreate");
+  find(driver.event_destroy, "cuEventDestroy_v2");
+  find(driver.event_record, "cuEventRecord");
+  find(driver.event_synchronize, "cuEventSynchronize");
+  find(driver.to_host, "cuMemcpyDtoHAsync_v2");
+  find(driver.to_device, "cuMemcpyHtoDAsync_v2");
+  find(driver.pin, "cuMemHostRegister_v2");
+  find(driver.unpin, "cuMemHostUnregister");
+  find(driver.error_name, "cuGetErrorName");
+  find(driver.error_string, "cuGetErrorString");
+  return missing;
+}
+
+void error_text(int error, char* text, std::size_t room) {
+  const char* name = nullptr;
+  const char* words = nullptr;
+  if (driver.error_name == nullptr || driver.error_name(error, &name) != 0 || name == nullptr) name = "an error";
+  if (driver.error_string == nullptr || driver.error_string(error, &words) != 0 || words == nullptr) words = "unknown";
+  std::snprintf(text, room, "%s (%d): %s", name, error, words);
+}
+
+template <class... Parts>
+int fail_start(int error, const char* format, Parts... parts) {
+  std::snprintf(start_text.data(), start_text.size(), format, parts...);
+  return error;
+}
+
+int start_driver() {
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    return fail_start(kNoDevice,
+                      "the NVIDIA driver's libcuda.so.1 cannot be loaded (%s): install the driver, or start "
+                      "the container with the GPUs",
+                      ::dlerror());
+  }
+  if (const char* missing = find_functions(library)) {
+    return fail_start(kNotFound, "the NVIDIA driver has no %s: it is too old for horo, which needs CUDA 11.0 or newer",
+                      missing);
+  }
+  int error = driver.init(0);
+  std::array<char, 300> text{};
+  if (error != 0) {
+    error_text(error, text.data(), text.size());
+    return fail_start(error, "the NVIDIA driver does not start: cuInit: %s", text.data());
+  }
+  int version = 0;
+  driver.version(&version);
+  if (version < kLeastDriver) {
+    return fail_start(kNotFound, "the NVIDIA driver is for CUDA %d.%d: horo needs CUDA 11.0 or newer", version / 1000,
+                      version % 1000 / 10);
+  }
+  error = driver.count(&device_count);
+  if (error == 0) return 0;
+  error_text(error, text.data(), text.size());
+  return fail_start(error, "the NVIDIA driver does not count its devices: %s", text.data());
+}
+
+int start(int* devices, char* why, std::size_t room) {
+  const std::lock_guard lock(start_mutex);
+  if (start_error == -1) start_error = start_driver();
+  *devices = device_count < kMostDevices ? device_count : kMostDevices;
+  std::snprintf(why, room, "%s", start_text.data());
+  return start_error;
+}
+
+int describe(int device, char* text, std::size_t room) {
+  int handle = 0;
+  int version = 0;
+  std::array<char, 200> name{};
+  int error = driver.get(&handle, device);
+  if (error == 0) error = driver.name(name.data(), static_cast<int>(name.size()), handle);
+  if (error == 0) error = driver.version(&version);
+  std::snprintf(text, room, "%s, driver %d.%d", name.data(), version / 1000, version % 1000 / 10);
+  return error;
+}
+
+// The primary context is retained until the process ends: another library that uses the device shares it.
+int enter(int device) {
+  if (device < 0 || device >= kMostDevices) return kInvalidDevice;
+  Context context = nullptr;
+  {
+    const std::lock_guard lock(contexts_mutex);
+    Context& kept = contexts[static_cast<std::size_t>(device)];
+    if (kept == nullptr) {
+      int handle = 0;
+      if (const int error = driver.get(&handle, device)) return error;
+      if (const int error = driver.retain(&kept, handle)) return error;
+    }
+    context = kept;
+  }
+  return driver.push(context);
+}
+
+int leave() {
+  Context before = nullptr;
+  return driver.pop(&before);
+}
+
+int device_of(const void* address, int* device) {
+  *device = -1;
+  const auto number = reinterpret_cast<Address>(address);
+  unsigned type = 0;
+  if (driver.attribute(&type, kMemoryType, number) != 0 || type != kDeviceMemory) return 0;
+  return driver.attribute(device, kDeviceOrdinal, number);
+}
+
+int stream_create(CudaStream* stream) {
+  return driver.stream_create(stream, kNonBlocking);
+}
+
+int stream_is_capturing(CudaStream stream, bool* is_capturing) {
+  int status = 0;  // 0: CU_STREAM_CAPTURE_STATUS_NONE
+  const int error = driver.stream_is_capturing(stream, &status);
+  *is_capturing = status != 0;
+  return error;
+}
+
+int event_create(CudaEvent* event) {
+  return driver.event_create(event, kDisableTiming);
+}
+
+int stream_wait(CudaStream stream, CudaEvent event) {
+  return driver.stream_wait(stream, event, 0);
+}
+
+int copy_to_host(void* to, const void* from, std::size_t bytes, CudaStream stream) {
+  return driver.to_host(to, reinterpret_cast<Address>(from), bytes, stream);
+}
+
+int copy_to_device(void* to, const void* from, std::size_t bytes, CudaStream stream) {
+  return driver.to_device(reinterpret_cast<Address>(to), from, bytes, stream);
+}
+
+int pin(void* data, std::size_t bytes) {
+  return driver.pin(data, bytes, kPortable);
+}
+
+constexpr CudaApi kApi{
+    horo::kCudaApiVersion,
+    start,
+    describe,
+    enter,
+    leave,
+    device_of,
+    stream_create,
+    [](CudaStream stream) { return driver.stream_destroy(stream); },
+    stream_is_capturing,
+    event_create,
+    [](CudaEvent event) { return driver.event_destroy(event); },
+    [](CudaEvent event, CudaStream stream) { return driver.event_record(event, stream); },
+    [](CudaEvent event) { return driver.event_synchronize(event); },
+    stream_wait,
+    copy_to_host,
+    copy_to_device,
+    pin,
+    [](void* data) { return driver.unpin(data); },
+    error_text,
+};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const CudaApi* horo_cuda_api() {
+  return &kApi;
+}

@@ -1,0 +1,32 @@
+"""The tensors of a test's rank count as tensors of a CUDA device: they travel by the device path over the fake of the
+plug-in (tests/ring/cuda/fake_cuda.h), whose copies are late. HORO_TEST_DEVICE=fake asks for it; see fork_server.py.
+
+torch's operators of such tensors run at once, as they are tensors of the CPU. What horo makes for itself stays one of
+the host where horo takes its address itself."""
+
+import torch
+
+from horo.torch import devices
+
+DEVICES = 2  # of the fake
+
+
+class FakePlaces(devices.Places):
+    """All tensors that users give are on device 0."""
+
+    def is_host(self, tensor):
+        return False
+
+    def number_of(self, tensor):
+        return 0
+
+    def stream_of(self, number):
+        return None  # the default stream
+
+    def copy_from_host(self, tensor, values):
+        with torch.no_grad():
+            super().copy_from_host(tensor, values)
+
+
+def install():
+    devices.places = FakePlaces()

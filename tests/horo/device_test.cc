@@ -1,0 +1,335 @@
+// Tensors on devices: the same bits as on the host, for every kind of collective, on the fake of CUDA.
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "horo/tensors/spec_check.h"
+#include "tests/horo/worlds.h"
+#include "tests/ring/cuda/fake_cuda.h"
+
+namespace horo {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using enum CollectiveKind;
+
+constexpr int kDeviceRanks = 3;
+
+// The fake's functions for tests; the library is the one that sessions load.
+template <class Function>
+Function* from_fake(const char* name) {
+  static void* const library = ::dlopen(HORO_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  auto* const found = library == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(library, name));
+  if (found == nullptr) std::abort();
+  return found;
+}
+
+Config on_fake() {
+  Config config;
+  config.cuda_library = HORO_FAKE_CUDA;
+  return config;
+}
+
+CudaStream make_stream(bool is_capturing = false) {
+  return from_fake<decltype(fake_cuda_stream)>("fake_cuda_stream")(is_capturing);
+}
+
+// Memory of a device that a stream of the caller's writes and reads.
+class DeviceMemory {
+ public:
+  DeviceMemory(CudaStream stream, std::size_t bytes)
+      : stream_(stream), bytes_(bytes), data_(from_fake<decltype(fake_cuda_allocate)>("fake_cuda_allocate")(bytes)) {
+    write(std::vector<std::byte>(bytes, std::byte{0x5a}));
+  }
+  ~DeviceMemory() { from_fake<decltype(fake_cuda_free)>("fake_cuda_free")(data_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  void* data() const { return data_; }
+  // Both by the stream, late.
+  void write(const std::vector<std::byte>& values) {
+    from_fake<decltype(fake_cuda_write)>("fake_cuda_write")(stream_, data_, values.data(), values.size());
+  }
+  std::vector<std::byte> read() const {
+    std::vector<std::byte> values(bytes_);
+    from_fake<decltype(fake_cuda_read)>("fake_cuda_read")(stream_, values.data(), data_, bytes_);
+    return values;
+  }
+
+ private:
+  const CudaStream stream_;
+  const std::size_t bytes_;
+  void* const data_;
+};
+
+std::vector<std::byte> bytes_of_floats(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) value = std::ldexp(static_cast<float>(random() % 2'000'001) - 1e6f, -10);
+  std::vector<std::byte> bytes(count * sizeof(float));
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+// One call of a script: what it submits, and the bytes of the result.
+struct Call {
+  TensorSpec spec;
+  std::vector<std::byte> in;
+  std::size_t out_bytes = 0;
+  std::vector<std::int64_t> splits = {};
+  bool is_in_place = false;
+};
+
+std::vector<std::byte> on_host(Session& session, Call call) {
+  call.spec.name += " on the host";
+  std::vector<std::byte> out = call.is_in_place ? call.in : std::vector<std::byte>(call.out_bytes, std::byte{0x5a});
+  Submission submission{0, call.is_in_place ? out.data() : call.in.data(), out.data()};
+  submission.out_bytes = out.size();
+  submission.splits = call.splits;
+  outcome_of(session, session.submit(call.spec, submission));
+  return out;
+}
+
+std::vector<std::byte> on_device(Session& session, Call call, int device) {
+  call.spec.device = DeviceType::kCuda;
+  const CudaStream stream = make_stream();
+  DeviceMemory in(stream, call.in.size()), apart(stream, call.out_bytes);
+  in.write(call.in);
+  DeviceMemory& out = call.is_in_place ? in : apart;
+  Submission submission{0, in.data(), out.data()};
+  submission.out_bytes = call.out_bytes;
+  submission.splits = call.splits;
+  submission.ready = session.record(device, stream);
+  outcome_of(session, session.submit(call.spec, submission));
+  if (!call.is_in_place) {
+    EXPECT_EQ(in.read(), call.in) << "the input is not written";
+  }
+  return out.read();
+}
+
+// Runs the call on the host and on a device of this rank, and compares the bits.
+void expect_equal_bits(Session& session, const Call& call) {
+  const int device = session.topology().rank % 2;
+  EXPECT_EQ(on_device(session, call, device), on_host(session, call)) << describe(call.spec);
+}
+
+Call call_of(CollectiveKind kind, Session& session, std::int64_t rows) {
+  const int rank = session.topology().rank;
+  Call call;
+  call.spec = spec_of(kind, std::string(name_of(kind)) + std::to_string(rows), {rows, 3});
+  call.spec.root = kind == kBroadcast || kind == kReduce || kind == kGather || kind == kScatter ? 1 : 0;
+  call.in = bytes_of_floats(call.spec.elements(), static_cast<std::uint64_t>(rank + 7 * rows));
+  call.out_bytes = call.in.size();
+  return call;
+}
+
+TEST(Devices, EveryKindHasTheBitsOfTheHost) {
+  const auto thrown = run_world(
+      kDeviceRanks,
+      [](Session& session) {
+        const int rank = session.topology().rank;
+        for (const std::int64_t rows : {1, 7, 1'000}) {
+          for (const CollectiveKind kind : {kAllReduce, kBroadcast, kReduce}) {
+            Call call = call_of(kind, session, rows);
+            expect_equal_bits(session, call);
+            call.is_in_place = true;
+            call.spec.name += " in place";
+            if (kind != kReduce) expect_equal_bits(session, call);
+          }
+          Call gather = call_of(kAllGather, session, rows + rank);
+          gather.spec.name = "gather" + std::to_string(rows);
+          gather.out_bytes = static_cast<std::size_t>(kDeviceRanks * rows + 3) * 12;
+          expect_equal_bits(session, gather);
+          Call scatter = call_of(kReduceScatter, session, rows);
+          scatter.out_bytes =
+              static_cast<std::size_t>(rows_for_each({}, rows, kDeviceRanks)[static_cast<std::size_t>(rank)]) * 12;
+          expect_equal_bits(session, scatter);
+          Call all_to_all = call_of(kAllToAll, session, 3 * rows);
+          all_to_all.splits = {rows, 0, 2 * rows};
+          all_to_all.out_bytes = static_cast<std::size_t>(kDeviceRanks * 3 * rows) * 12;
+          expect_equal_bits(session, all_to_all);
+        }
+        meet(session);
+      },
+      on_fake());
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Devices, CodecsAdasumAndCustomOperationsHaveTheBitsOfTheHost) {
+  const auto thrown = run_world(
+      kDeviceRanks,
+      [](Session& session) {
+        for (const char* codec : {"fp16", "int8"}) {
+          Call call = call_of(kAllReduce, session, 1'000);
+          call.spec.codec = codec;
+          call.spec.name = codec;
+          expect_equal_bits(session, call);
+        }
+        Call call = call_of(kAllReduce, session, 500);
+        call.spec.op = ReduceOp::kAdasum;
+        expect_equal_bits(session, call);
+        meet(session);
+      },
+      on_fake());
+  EXPECT_THAT(thrown, Each(""));
+}
+
+// Gradients of a step: many tensors in buckets, submitted before their values are there.
+TEST(Devices, BucketsOfLateTensorsHaveTheBitsOfTheHost) {
+  const auto thrown = run_world(
+      kDeviceRanks,
+      [](Session& session) {
+        const int rank = session.topology().rank;
+        const CudaStream stream = make_stream();
+        constexpr int kTensors = 20;
+        for (int step = 0; step < 10; ++step) {
+          std::vector<std::unique_ptr<DeviceMemory>> memories;
+          std::vector<std::shared_ptr<Work>> works;
+          std::vector<std::vector<std::byte>> expected;
+          for (int i = 0; i < kTensors; ++i) {
+            TensorSpec spec = float_spec("gradient " + std::to_string(i), 10 + 100 * i);
+            Call call{spec, bytes_of_floats(spec.elements(), static_cast<std::uint64_t>(1'000 * step + 10 * i + rank))};
+            memories.push_back(std::make_unique<DeviceMemory>(stream, call.in.size()));
+            memories.back()->write(call.in);
+            spec.device = DeviceType::kCuda;
+            spec.stepwise = true;
+            Submission submission{session.declare(spec), memories.back()->data(), memories.back()->data()};
+            submission.ready = session.record(0, stream);
+            works.push_back(session.submit(submission));
+            call.is_in_place = true;
+            call.spec.name += " of step " + std::to_string(step);
+            expected.push_back(on_host(session, call));
+          }
+          EXPECT_TRUE(session.wait(works, TimePoint::max()));
+          for (int i = 0; i < kTensors; ++i) {
+            works[static_cast<std::size_t>(i)]->outcome();
+            EXPECT_EQ(memories[static_cast<std::size_t>(i)]->read(), expected[static_cast<std::size_t>(i)]) << i;
+          }
+          session.step_end(0);
+        }
+        meet(session);
+      },
+      on_fake());
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Devices, AnotherDeviceOnAnotherRankIsAMismatchByName) {
+  const auto thrown = run_world(
+      2,
+      [](Session& session) {
+        const CudaStream stream = make_stream();
+        DeviceMemory memory(stream, 12);
+        std::array<float, 3> values{};
+        TensorSpec spec = float_spec("weights", 3);
+        Submission submission{0, values.data(), values.data()};
+        if (session.topology().rank == 1) {
+          spec.device = DeviceType::kCuda;
+          submission.in = submission.out = memory.data();
+          submission.ready = session.record(0, stream);
+        }
+        EXPECT_THAT(
+            thrown_by([&] { outcome_of(session, session.submit(spec, submission)); }),
+            AllOf(HasSubstr("'weights'"), HasSubstr("device cpu on rank 0"), HasSubstr("device cuda on rank 1")));
+        meet(session);
+      },
+      on_fake());
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Devices, WhatADeviceCannotDoIsRefusedByName) {
+  const auto thrown = run_world(
+      1,
+      [](Session& session) {
+        TensorSpec spec = float_spec("weights", 3);
+        spec.device = DeviceType::kCuda;
+        std::array<float, 3> values{};
+        EXPECT_THAT(thrown_by([&] { session.submit(spec, values.data(), values.data()); }),
+                    HasSubstr("tensor 'weights': it is declared on a device, and its memory on the CPU"));
+        EXPECT_THAT(thrown_by([&] { session.record(2, nullptr); }),
+                    HasSubstr("device 2: this process has 2 CUDA devices, with numbers from 0"));
+        EXPECT_THAT(thrown_by([&] { session.record(0, make_stream(true)); }),
+                    HasSubstr("cuda:0: the current stream is being captured into a CUDA graph"));
+        Submission submission{0, values.data(), values.data()};
+        submission.ready = session.record(0, nullptr);
+        EXPECT_THAT(thrown_by([&] { session.submit(spec_of(kBroadcast, "b", {3}), submission); }),
+                    HasSubstr("tensor 'b': it is declared on the CPU, and its memory is on a device"));
+      },
+      on_fake());
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Devices, WithoutAPlugInTheReasonNamesThePathAndTheSetting) {
+  Config config;
+  config.cuda_library = "/nowhere/libhoro_cuda.so";
+  const auto thrown = run_world(
+      1,
+      [](Session& session) {
+        TensorSpec spec = float_spec("weights", 3);
+        spec.device = DeviceType::kCuda;
+        EXPECT_THAT(
+            thrown_by([&] { session.declare(spec); }),
+            AllOf(HasSubstr("CUDA tensors: there is no /nowhere/libhoro_cuda.so"), HasSubstr("HORO_CUDA_LIBRARY")));
+      },
+      config);
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Devices, AnErrorOfADeviceEndsTheJobWithCallAndDevice) {
+  ::setenv("HORO_FAKE_CUDA_FAIL", "copy_to_device", 1);  // every call
+  const auto thrown = run_world(
+      1,
+      [](Session& session) {
+        const CudaStream stream = make_stream();
+        DeviceMemory memory(stream, 12);
+        TensorSpec spec = float_spec("weights", 3);
+        spec.device = DeviceType::kCuda;
+        Submission submission{0, memory.data(), memory.data()};
+        submission.ready = session.record(1, stream);
+        outcome_of(session, session.submit(spec, submission));
+      },
+      on_fake());
+  ::unsetenv("HORO_FAKE_CUDA_FAIL");
+  EXPECT_THAT(thrown, ElementsAre(HasSubstr("cuda:1: copying to the device: error 700 of the fake")));
+}
+
+TEST(Devices, NothingIsLeftOfASession) {
+  FakeCudaCounts before{}, after{};
+  const auto counts = from_fake<decltype(fake_cuda_counts)>("fake_cuda_counts");
+  counts(&before);
+  const auto thrown = run_world(
+      2,
+      [](Session& session) {
+        for (int i = 0; i < 20; ++i) {
+          Call call = call_of(kAllReduce, session, 100 + i);
+          call.is_in_place = true;
+          const CudaStream stream = nullptr;
+          DeviceMemory memory(stream, call.in.size());
+          memory.write(call.in);
+          call.spec.device = DeviceType::kCuda;
+          Submission submission{0, memory.data(), memory.data()};
+          submission.ready = session.record(0, stream);
+          outcome_of(session, session.submit(call.spec, submission));
+        }
+        meet(session);
+      },
+      on_fake());
+  EXPECT_THAT(thrown, Each(""));
+  counts(&after);
+  EXPECT_LE(after.streams, before.streams + 1) << "the default stream may be new";
+  EXPECT_EQ(after.events, before.events);
+  EXPECT_EQ(after.pinned, before.pinned);
+  EXPECT_EQ(after.without_device, 0) << "calls without a current device";
+}
+
+}  // namespace
+}  // namespace horo

@@ -1,0 +1,33 @@
+// A fake of the CUDA plug-in: the same table, over devices that are threads of this process. Its streams are late: what
+// is put on them runs long after the call, in any order that events allow, so a missing wait gives wrong values. Its
+// memory is guarded: only streams can read or write it.
+//
+// HORO_FAKE_CUDA_DEVICES (default 2) and HORO_FAKE_CUDA_SEED (default 1) are read at the start, HORO_FAKE_CUDA_FAIL at
+// each call: "copy_to_host" lets all calls of that function fail, "copy_to_host:3" the third one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ring/cuda/cuda_api.h"
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// Memory of a device, or null. Its address faults when the processor uses it.
+void* fake_cuda_allocate(std::size_t bytes);
+void fake_cuda_free(void* memory);
+// A stream of a caller.
+horo::CudaStream fake_cuda_stream(bool is_capturing);
+// Kernels on a stream: write these bytes, which are copied at the call; add the value to each float.
+void fake_cuda_write(horo::CudaStream stream, void* to, const void* from, std::size_t bytes);
+void fake_cuda_add(horo::CudaStream stream, void* to, std::size_t count, float value);
+// Waits until everything on the stream has ended, and then reads.
+void fake_cuda_read(horo::CudaStream stream, void* to, const void* from, std::size_t bytes);
+// Objects that exist, and calls that were made without a current device.
+struct FakeCudaCounts {
+  std::int64_t streams, events, pinned, without_device;
+};
+void fake_cuda_counts(FakeCudaCounts* counts);
+}
+#pragma GCC visibility pop
