@@ -1,5 +1,5 @@
 """The tensors of a test's rank count as tensors of a CUDA device: they travel by the device path over the fake of the
-plug-in (tests/ring/cuda/fake_cuda.h), whose copies are late. HORO_TEST_DEVICE=fake asks for it; see fork_server.py.
+plug-in (tests/ring/cuda/fake_cuda.h), whose copies are late. TEST_DEVICE=fake asks for it; see fork_server.py.
 
 torch's operators of such tensors run at once, as they are tensors of the CPU. What horo makes for itself stays one of
 the host where horo takes its address itself."""
@@ -7,8 +7,6 @@ the host where horo takes its address itself."""
 import torch
 
 from horo.torch import devices
-
-DEVICES = 2  # of the fake
 
 
 class FakePlaces(devices.Places):

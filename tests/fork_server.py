@@ -218,7 +218,7 @@ class Forks:
 
 def run_script(words):
     """Runs the script as `python words` does."""
-    if os.environ.get("HORO_TEST_DEVICE") == "fake":
+    if os.environ.get("TEST_DEVICE") == "fake":
         sys.path.append(os.path.dirname(os.path.abspath(__file__)))
         __import__("fake_devices").install()
     main = types.ModuleType("__main__")

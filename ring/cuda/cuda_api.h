@@ -16,6 +16,11 @@ namespace horo {
 inline constexpr std::uint32_t kCudaApiVersion = 1;
 inline constexpr char kCudaApiEntry[] = "horo_cuda_api";  // const CudaApi* horo_cuda_api(void)
 
+// What start() says in a process that was forked after CUDA was used, where the driver does not work.
+inline constexpr char kForkedText[] =
+    "this process was forked after its parent had used CUDA, where the driver does not work: a process that needs CUDA "
+    "is started anew ('spawn'), not by fork";
+
 using CudaStream = void*;  // null: the default stream
 using CudaEvent = void*;
 

@@ -3,6 +3,7 @@
 // plug-in is built where no CUDA is installed.
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -20,6 +21,7 @@ using Address = unsigned long long;  // CUdeviceptr
 using Context = void*;               // CUcontext
 
 constexpr int kNotFound = 500;        // CUDA_ERROR_NOT_FOUND
+constexpr int kNotInitialized = 3;    // CUDA_ERROR_NOT_INITIALIZED
 constexpr int kNoDevice = 100;        // CUDA_ERROR_NO_DEVICE
 constexpr int kInvalidDevice = 101;   // CUDA_ERROR_INVALID_DEVICE
 constexpr int kLeastDriver = 11'000;  // CUDA 11.0
@@ -58,7 +60,8 @@ struct Driver {
 };
 
 Driver driver;
-std::mutex start_mutex;  // guards the next three
+std::mutex start_mutex;  // guards the next four
+int start_pid = 0;       // of the process that started the driver
 int start_error = -1;    // -1: not started
 int device_count = 0;
 std::array<char, 512> start_text{};
@@ -145,7 +148,14 @@ int start_driver() {
 
 int start(int* devices, char* why, std::size_t room) {
   const std::lock_guard lock(start_mutex);
-  if (start_error == -1) start_error = start_driver();
+  if (start_error == -1) {
+    start_pid = ::getpid();
+    start_error = start_driver();
+  }
+  if (start_error == 0 && start_pid != ::getpid()) {
+    std::snprintf(why, room, "%s", horo::kForkedText);
+    return kNotInitialized;
+  }
   *devices = device_count < kMostDevices ? device_count : kMostDevices;
   std::snprintf(why, room, "%s", start_text.data());
   return start_error;

@@ -18,7 +18,7 @@ from . import on_hosts, survive_flat, survive_partitions, survivors
 RANKS = 2  # of each host
 PROGRAMS = survive_partitions.PROGRAMS
 LATEST_S = 1.2  # of a fault, after the start
-EVICT_AFTER_S = 3
+EVICT_AFTER_S, PARK_S = 3, 15
 START_S = 10
 LIMIT_S = 60  # of a job
 STOP_S, CUT_S = 0.5, (0.1, 0.6)
@@ -92,7 +92,7 @@ def inflict(fault, job, place, third):
 
 def run(job, faults, place, third, options):
     """The exit codes of both hosts, and the outcome."""
-    settings = ["--min-np", "1", "--evict-after", EVICT_AFTER_S, "-v"]
+    settings = ["--min-np", "1", "--evict-after", EVICT_AFTER_S, "--park-timeout", PARK_S, "-v"]
     rank = [options.rank, job.program, str(job.steps), str(job.seed)]
     running = on_hosts.HostsJob(place, rank, settings, survivors.variables(job), third)
     try:

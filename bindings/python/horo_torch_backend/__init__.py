@@ -19,7 +19,7 @@ def register():
 
         if not is_available() or hasattr(Backend, "HORO"):
             return
-        Backend.register_backend("horo", _create, extended_api=True, devices=["cpu"])
+        Backend.register_backend("horo", _create, extended_api=True, devices=["cpu", "cuda"])
         if os.environ.get("HORO_TORCH_DEFAULT") == "1":
             Backend.default_device_backend_map["cpu"] = "horo"
         if any(name in os.environ for name in RANK_OF):

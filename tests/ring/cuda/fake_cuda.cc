@@ -25,10 +25,8 @@ using horo::CudaApi;
 using horo::CudaEvent;
 using horo::CudaStream;
 
-constexpr int kInvalidValue = 1;
-constexpr int kInvalidDevice = 101;
-constexpr int kInvalidContext = 201;
-constexpr int kIllegalAddress = 700;
+constexpr int kInvalidValue = 1, kNotInitialized = 3, kInvalidDevice = 101;
+constexpr int kInvalidContext = 201, kIllegalAddress = 700;
 
 int number_from(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);
@@ -39,7 +37,7 @@ struct Event {
   std::uint64_t recorded = 0, passed = 0;  // numbers of records
 };
 
-// One of: work, a record of an event, or a wait for one.
+// Work, a record of an event, or a wait for one.
 struct Operation {
   std::function<void()> work = {};
   std::shared_ptr<Event> record = {};
@@ -74,7 +72,7 @@ class FakeCuda {
     return stream.get();
   }
 
-  // What it has is done first, as on a device.
+  // What it has is done first.
   int destroy_stream(CudaStream handle) {
     std::unique_lock lock(mutex_);
     const std::shared_ptr<Stream> stream = find(handle);
@@ -263,6 +261,11 @@ int begin(const char* function) {
 }
 
 int start(int* devices, char* why, std::size_t room) {
+  static const int pid = ::getpid();
+  if (pid != ::getpid()) {
+    std::snprintf(why, room, "%s", horo::kForkedText);
+    return kNotInitialized;
+  }
   *devices = fake().devices();
   std::snprintf(why, room, "the fake does not start");
   return fake().error_in("start");

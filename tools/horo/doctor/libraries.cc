@@ -4,6 +4,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <stdexcept>
 
 #include "horo/horo.h"
+#include "ring/cuda/cuda_library.h"
 #include "ring/reduce/kernels.h"
 #include "tools/horo/doctor/doctor.h"
 
@@ -83,6 +85,7 @@ std::set<fs::path> site_packages() {
   if (const char* venv = std::getenv("VIRTUAL_ENV")) prefixes.insert(venv);
   std::istringstream path(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
   std::error_code error;
+  prefixes.insert(fs::read_symlink("/proc/self/exe", error).parent_path().parent_path());
   for (std::string folder; std::getline(path, folder, ':');) {
     if (fs::exists(fs::path(folder) / "python3", error)) prefixes.insert(fs::path(folder).parent_path());
   }
@@ -130,6 +133,38 @@ std::string kernels_text() {
   }
 }
 
+// Of the Python package that is installed beside this executable; else beside the executable.
+std::string cuda_plugin() {
+  std::error_code error;
+  for (const fs::path& folder : site_packages()) {
+    const fs::path file = folder / "horo/libhoro_cuda.so";
+    if (fs::exists(file, error)) return file.string();
+  }
+  return {};
+}
+
+// The devices that horo can use, or why there are none.
+std::string cuda_text() {
+  Config config;
+  if (const char* library = std::getenv("HORO_CUDA_LIBRARY")) {
+    config.cuda_library = library;
+  } else {
+    config.cuda_library = cuda_plugin();
+  }
+  try {
+    const CudaLibrary cuda = load_cuda(config);
+    std::string text = "CUDA tensors travel by pinned host memory";
+    for (int device = 0; device < cuda.devices; ++device) {
+      std::array<char, 300> name{};
+      cuda.api->describe(device, name.data(), name.size());
+      text += std::string(device == 0 ? ": " : "; ") + "cuda:" + std::to_string(device) + " is " + name.data();
+    }
+    return text;
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 void examine_build(DoctorReport& report) {
@@ -145,9 +180,8 @@ void examine_build(DoctorReport& report) {
   horo.add("tcp", std::string("built"));
   horo.add("shared_memory", std::string("built; HORO_TRANSPORT=shm or auto selects it"));
   horo.add("mpi", std::string("built; HORO_BACKEND=mpi selects it; libhoro_mpi.so must be beside libhoro.so"));
-  for (const char* backend : {"cuda", "nccl"}) {
-    horo.add(backend, std::string("not built into this version"));
-  }
+  horo.add("cuda", cuda_text());
+  horo.add("nccl", std::string("not built into this version: tensors of CUDA devices travel by host memory"));
 }
 
 void examine_libraries(DoctorReport& report) {

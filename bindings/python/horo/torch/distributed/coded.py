@@ -31,7 +31,7 @@ class Coded(Messages):
                 f"reduce_scatter: the input has {encoded.numel()} elements, and the output {output.numel()}; expected "
                 f"{self.size()} times as many in the input, one part for each rank"
             )
-        received = torch.empty(encoded.numel(), dtype=encoded.dtype, device="cpu")
+        received = torch.empty(encoded.numel(), dtype=encoded.dtype, device=encoded.device)
         dtype = torch.promote_types(output.dtype, torch.float32)
 
         def finish():

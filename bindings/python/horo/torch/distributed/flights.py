@@ -12,6 +12,7 @@ from horo import _native
 from horo._session_keys import array_of
 from horo._specs import Spec
 from horo.errors import HoroError
+from horo.torch import devices
 from horo.torch.distributed.completion import Lane, cause, main_has_ended
 from horo.torch.distributed.words import Names
 
@@ -172,11 +173,13 @@ class Flights:
 
     def _submit(self, slot, name, fields, memory, splits):
         session, (source, target) = self._session, memory
-        read = None if source is None else source.data_ptr()
-        written = None if target is None else target.data_ptr()
+        read = None if source is None else devices.address_of(source)
+        written = None if target is None else devices.address_of(target)
         room = 0 if target is None else max(1, target.nbytes)
         keep = [(each, each.untyped_storage()) for each in memory if each is not None]
         fields["set"] = self._set
+        if source is not None or target is not None:
+            fields["device"] = devices.type_of(source if target is None else target)
         known = tuple(fields.values())
         prepared = slot.specs.get(known)
         if prepared is None:  # a name that is used once costs no declaration

@@ -69,7 +69,7 @@ class GroupBase(dist.ProcessGroup):
         return [CPU]
 
     def _get_backend(self, device):
-        if torch.device(device).type != "cpu":
+        if torch.device(device).type not in ("cpu", "cuda"):
             raise RuntimeError(f"No backend type associated with device type {torch.device(device).type}")
         return self
 

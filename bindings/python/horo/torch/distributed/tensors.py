@@ -4,6 +4,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from horo import _native
+from horo.torch import devices
 from horo.torch.arrays import DTYPES, in_one_piece, lies_plainly
 
 _OPS = {
@@ -32,10 +33,9 @@ def check(tensor, call):
     """Raises the reason if the tensor cannot be sent."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{call}: expected a torch.Tensor, not a {type(tensor).__name__}")
-    if not tensor.is_cpu:
+    if not devices.is_known(tensor):
         raise NotImplementedError(
-            f"not yet: {call} of a tensor on {tensor.device}; the backend horo moves CPU tensors. A group of 'nccl' "
-            "beside it moves those of GPUs"
+            f"not yet: {call} of a tensor on {tensor.device}; the backend horo moves tensors of CPUs and CUDA devices"
         )
     if tensor.layout is not torch.strided:
         raise NotImplementedError(f"not yet: {call} of a {tensor.layout} tensor; the backend horo moves dense tensors")
@@ -130,7 +130,7 @@ def room_for(tensors):
     if whole is not None:
         return whole, None
     first = tensors[0]
-    buffer = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=first.dtype, device="cpu")
+    buffer = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=first.dtype, device=first.device)
 
     def spread():
         for tensor, part in zip(tensors, buffer.split([tensor.numel() for tensor in tensors])):

@@ -1,0 +1,34 @@
+"""Tensors of CUDA devices, on a fake of the plug-in (tests/fake_devices.py): programs that other tests run on the CPU
+have the same results there. Any other test runs so with the variables TEST_DEVICE=fake and HORO_CUDA_LIBRARY, the path
+of build/release/tests/ring/libhoro_fake_cuda.so."""
+
+import pytest
+from test_elastic import TORCH_DEADLINE_S, command, lines_of, run
+
+
+@pytest.fixture
+def fake(root):
+    """The variables of a rank whose tensors are on the fake's device."""
+    library = root / "build/release/tests/ring/libhoro_fake_cuda.so"
+    if not library.exists():
+        pytest.skip(f"{library} is not built: tools/test release")
+    return {"TEST_DEVICE": "fake", "HORO_CUDA_LIBRARY": str(library)}
+
+
+@pytest.mark.parametrize(
+    ("program", "size"),
+    [("optimizer", 2), ("collectives_torch", 3), ("values", 3), ("sync_batch_norm", 3), ("state", 3)],
+)
+def test_a_program_of_the_cpu_has_the_same_results_on_a_device(run_program, fake, program, size):
+    run_program(program, size, env=fake)
+
+
+def test_device_tensors_have_the_bits_of_the_cpu_and_errors_by_name(run_program, fake):
+    run_program("on_devices", 2, env=fake)
+
+
+def test_an_elastic_job_goes_on_without_lost_ranks_on_a_device(root, fake):
+    *words, program = command(4, "elastic_training", deadline=TORCH_DEADLINE_S)
+    on_cpu, _ = run([*words, program], env=fake)
+    on_device, _ = run([*words, str(root / "tests/on_fake_device.py"), program], env=fake)
+    assert len(lines_of(on_cpu)) == 13 and lines_of(on_device) == lines_of(on_cpu)
