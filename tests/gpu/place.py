@@ -1,0 +1,51 @@
+"""The device of a check: the GPU, or, with TEST_DEVICE=fake, the fake of tests/fake_devices.py, whose tensors are the
+CPU's. Programs print one JSON object each."""
+
+import json
+import os
+import pathlib
+import sys
+
+import torch
+
+import horo.torch as hvd
+from horo.torch import devices
+
+IS_FAKE = os.environ.get("TEST_DEVICE") == "fake"
+if IS_FAKE:
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+    import fake_devices
+
+    fake_devices.install()
+DEVICE = torch.device("cpu" if IS_FAKE else "cuda")
+_PLACES, _OF_TORCH = devices.places, devices.Places()
+
+
+def on_host(call):
+    """The result of a call whose tensors are on the CPU."""
+    devices.places = _OF_TORCH
+    try:
+        return call()
+    finally:
+        devices.places = _PLACES
+
+
+def start():
+    hvd.init()
+    if not IS_FAKE:
+        torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
+
+
+def synchronize():
+    if not IS_FAKE:
+        torch.cuda.synchronize()
+
+
+def tell(**values):
+    """Rank 0 prints the result of the program."""
+    if hvd.rank() == 0:
+        print(json.dumps(values), flush=True)
+
+
+def bytes_of(tensor):
+    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
