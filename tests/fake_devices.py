@@ -18,6 +18,9 @@ class FakePlaces(devices.Places):
     def number_of(self, tensor):
         return 0
 
+    def settle(self, number):
+        pass
+
     def stream_of(self, number):
         return None  # the default stream
 

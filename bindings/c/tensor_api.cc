@@ -93,25 +93,6 @@ void submit_all(horo_session& s, const std::vector<horo::Submission>& all, std::
   seats.give(s.session.submit(all), works);
 }
 
-struct InPlace {
-  const std::int64_t* keys;
-  void* const* data;
-  std::size_t count;
-};
-
-std::int32_t submit_in_place(horo_session& s, const InPlace& given, std::shared_ptr<const horo::DeviceEvent> ready,
-                             std::int64_t* works) {
-  if (given.count == 0) return HORO_OK;
-  if (!given.keys || !given.data || !works) throw std::invalid_argument("keys, data or works is a null pointer");
-  std::vector<horo::Submission> all(given.count);
-  for (std::size_t i = 0; i < given.count; ++i) {
-    all[i] = {key_from(given.keys[i]), given.data[i], given.data[i]};
-    all[i].ready = ready;
-  }
-  submit_all(s, all, works);
-  return HORO_OK;
-}
-
 }  // namespace
 
 int64_t horo_declare(horo_session* session, const horo_tensor_spec* spec) {
@@ -157,16 +138,13 @@ int32_t horo_submit_many(horo_session* session, const horo_submission* submissio
 int32_t horo_submit_many_in_place(horo_session* session, const int64_t* keys, void* const* data, size_t count,
                                   int64_t* works) {
   return guarded([&]() -> std::int32_t {
-    return submit_in_place(checked(session), {keys, data, count}, nullptr, works);
-  });
-}
-
-int32_t horo_submit_many_on(horo_session* session, const horo_device_batch* batch, int64_t* works) {
-  return guarded([&]() -> std::int32_t {
     horo_session& s = checked(session);
-    check_struct(batch, "horo_device_batch");
-    const auto ready = s.session.record(batch->device, batch->stream);
-    return submit_in_place(s, {batch->keys, batch->data, batch->count}, ready, works);
+    if (count == 0) return HORO_OK;
+    if (!keys || !data || !works) throw std::invalid_argument("keys, data or works is a null pointer");
+    std::vector<horo::Submission> all(count);
+    for (std::size_t i = 0; i < count; ++i) all[i] = {key_from(keys[i]), data[i], data[i]};
+    submit_all(s, all, works);
+    return HORO_OK;
   });
 }
 

@@ -45,6 +45,8 @@ class CollectiveRunner {
 
   // Whether a thread that waits may run the job. Any thread.
   bool is_short(const Job& job) const;
+  // run() waits no longer for devices, and throws. Any thread.
+  void stop() { staging_.stop(); }
   // Any thread.
   const std::vector<int>& members() const { return groups_.members().ranks; }
   std::shared_ptr<Group> group() const { return groups_.all(); }

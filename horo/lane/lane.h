@@ -36,7 +36,10 @@ class Lane {
   void prepack(FilledPlan filled);
   // Returns when no buffer is in use and none will be. If a collective may be in flight, the transport must have been
   // aborted before.
-  void stop() { tasks_.stop(); }
+  void stop() {
+    runner_.stop();
+    tasks_.stop();
+  }
   // Returns when the thread has ended; no callback is called after it. Follows stop().
   void join();
   // Number of tensors in jobs with Release::reports_done that have ended since the last call.

@@ -1,10 +1,10 @@
 #include "horo/lane/staging.h"
 
 #include <algorithm>
-#include <stdexcept>
+#include <exception>
 #include <utility>
 
-#include "horo/base/say.h"
+#include "horo/base/error.h"
 #include "horo/tensors/spec_check.h"
 
 namespace horo {
@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kMostSpare = 8;
 constexpr std::size_t kLeastBytes = 64 << 10;
+constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -71,7 +72,9 @@ DeviceStream& Staging::stream_of(const CudaDevice& device) {
 
 // Pinned, where the system allows it. Else the driver copies by way of memory of its own, which takes longer.
 Allocation Staging::take_memory(std::size_t bytes, const CudaDevice& device) {
-  const auto fits = [bytes](const Allocation& one) { return one.bytes >= bytes && one.bytes / 4 <= bytes; };
+  const auto fits = [bytes](const Allocation& one) {
+    return one.bytes >= bytes && one.bytes / 4 <= std::max(bytes, kLeastBytes);
+  };
   if (const auto found = std::ranges::find_if(spare_, fits); found != spare_.end()) {
     Allocation memory = std::move(*found);
     spare_.erase(found);
@@ -79,6 +82,7 @@ Allocation Staging::take_memory(std::size_t bytes, const CudaDevice& device) {
   }
   Allocation memory = group_->allocate(std::max(bytes, kLeastBytes));
   const CudaApi& api = device.api();
+  const OnDevice here(device);
   if (api.pin(memory.data.get(), memory.bytes) != 0) return memory;
   const auto free = std::move(memory.data.get_deleter());
   std::byte* const data = memory.data.release();
@@ -93,32 +97,86 @@ Allocation Staging::take_memory(std::size_t bytes, const CudaDevice& device) {
           memory.bytes};
 }
 
+// The caller's stream may wait for a rank that is lost, in a kernel of another library. So a lane that is stopped does
+// not wait for it.
+void Staging::await(const DeviceEvent& ready) {
+  Duration pause = kFirstPause;
+  while (!ready.has_passed()) {
+    MutexLock lock(mutex_);
+    if (is_stopped_) throw ShutDown("the collectives of this rank were stopped while a device computed their inputs");
+    stopped_.wait_until(mutex_, Clock::now() + pause);
+    pause = std::min<Duration>(2 * pause, kLongestPause);
+  }
+}
+
+void Staging::stop() {
+  MutexLock lock(mutex_);
+  is_stopped_ = true;
+  stopped_.notify_all();
+}
+
+// The memory is not freed before the copies have ended.
+class Staging::Copies {
+ public:
+  explicit Copies(Staging& staging) : staging_(staging) {}
+  ~Copies() {
+    for (DeviceStream* stream : used_) {
+      try {
+        finish(*stream);
+      } catch (const std::exception&) {  // another one is under way
+      }
+    }
+  }
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+
+  DeviceStream& on(const CudaDevice& device) {
+    DeviceStream& stream = staging_.stream_of(device);
+    if (std::ranges::find(used_, &stream) == used_.end()) used_.push_back(&stream);
+    return stream;
+  }
+  void finish() {
+    while (!used_.empty()) {
+      DeviceStream* const stream = used_.back();
+      used_.pop_back();
+      finish(*stream);
+    }
+  }
+
+ private:
+  static void finish(DeviceStream& stream) {
+    const OnDevice here(stream.device());
+    stream.finish();
+  }
+
+  Staging& staging_;
+  std::vector<DeviceStream*> used_;
+};
+
 Job Staging::bring_in(const Job& job, const Participants& participants) {
-  const CudaDevice& device = job.first().submission.ready->device();
-  const OnDevice here(device);
-  DeviceStream& stream = stream_of(device);
   std::vector<Item> items = *job.items;
+  for (const Item& item : items) await(*item.submission.ready);
   std::vector<Place> places;
   const std::size_t bytes = lay_out(items, participants, places);
-  Staged staged{take_memory(std::max<std::size_t>(bytes, 1), device), &device, {}};
+  const CudaDevice& first = items.front().submission.ready->device();
+  Staged staged{take_memory(std::max<std::size_t>(bytes, 1), first), {}};
   std::byte* const memory = staged.memory.data.get();
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    Submission& submission = items[i].submission;
-    if (&submission.ready->device() != &device) {
-      throw std::invalid_argument(say("tensor '", items[i].spec->name, "' is on ", submission.ready->device().name(),
-                                      ", '", items.front().spec->name, "' on ", device.name(),
-                                      ": expected one device for the tensors that a rank reduces together"));
+  {
+    Copies copies(*this);
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      Submission& submission = items[i].submission;
+      const CudaDevice& device = submission.ready->device();
+      const OnDevice here(device);
+      const std::size_t in = in_bytes_of(items[i], participants);
+      if (in > 0) copies.on(device).copy_to_host(memory + places[i].in, submission.in, in);
+      const bool has_varying = has_varying_result(items[i].spec->kind);
+      staged.tensors.push_back({&device, submission.out, memory + places[i].out,
+                                has_varying ? 0 : out_bytes_of(items[i], participants), has_varying});
+      submission.in = memory + places[i].in;
+      submission.out = submission.out == nullptr ? nullptr : memory + places[i].out;
     }
-    stream.wait_for(*submission.ready);
-    const std::size_t in = in_bytes_of(items[i], participants);
-    if (in > 0) stream.copy_to_host(memory + places[i].in, submission.in, in);
-    const bool has_varying = has_varying_result(items[i].spec->kind);
-    staged.tensors.push_back(
-        {submission.out, memory + places[i].out, has_varying ? 0 : out_bytes_of(items[i], participants), has_varying});
-    submission.in = memory + places[i].in;
-    submission.out = submission.out == nullptr ? nullptr : memory + places[i].out;
+    copies.finish();
   }
-  stream.finish();
   staged_.insert_or_assign(items.front().work.get(), std::move(staged));
   return {job.release, std::make_shared<const std::vector<Item>>(std::move(items)), job.released};
 }
@@ -129,13 +187,14 @@ void Staging::take_out(const std::vector<Item>& items, const Outcome& outcome) {
   if (found == staged_.end()) return;
   Staged staged = std::move(found->second);
   staged_.erase(found);
-  const OnDevice here(*staged.device);
-  DeviceStream& stream = stream_of(*staged.device);
+  Copies copies(*this);
   for (const Tensor& tensor : staged.tensors) {
     const std::size_t bytes = tensor.has_varying ? outcome.bytes : tensor.bytes;
-    if (bytes > 0 && tensor.device_out != nullptr) stream.copy_to_device(tensor.device_out, tensor.host_out, bytes);
+    if (bytes == 0 || tensor.device_out == nullptr) continue;
+    const OnDevice here(*tensor.device);
+    copies.on(*tensor.device).copy_to_device(tensor.device_out, tensor.host_out, bytes);
   }
-  stream.finish();
+  copies.finish();
   keep(std::move(staged.memory));
 }
 

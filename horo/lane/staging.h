@@ -8,12 +8,13 @@
 #include <memory>
 #include <vector>
 
+#include "horo/base/mutex.h"
 #include "horo/lane/job.h"
 #include "ring/cuda/cuda_device.h"
 
 namespace horo {
 
-// Only the thread that runs the lane's tasks. The group, whose memory it uses, outlives it.
+// Only the thread that runs the lane's tasks, except for stop(). The group, whose memory it uses, outlives it.
 class Staging {
  public:
   explicit Staging(std::shared_ptr<Group> group) : group_(std::move(group)) {}
@@ -27,10 +28,14 @@ class Staging {
   void take_out(const std::vector<Item>& items, const Outcome& outcome);
   // The same without a result: the Works fail.
   void drop(const std::vector<Item>& items);
+  // bring_in() waits no longer for what callers' streams do before their tensors are ready: it throws ShutDown. Any
+  // thread.
+  void stop();
 
  private:
   // A tensor: its memory on the device and on the host.
   struct Tensor {
+    const CudaDevice* device = nullptr;
     void* device_out = nullptr;
     const std::byte* host_out = nullptr;
     std::size_t bytes = 0;     // that the collective writes
@@ -38,10 +43,12 @@ class Staging {
   };
   struct Staged {
     Allocation memory;
-    const CudaDevice* device = nullptr;
     std::vector<Tensor> tensors;
   };
 
+  class Copies;
+
+  void await(const DeviceEvent& ready);
   DeviceStream& stream_of(const CudaDevice& device);
   Allocation take_memory(std::size_t bytes, const CudaDevice& device);
   void keep(Allocation memory);
@@ -50,6 +57,9 @@ class Staging {
   std::map<int, DeviceStream> streams_;   // by device
   std::map<const Work*, Staged> staged_;  // by the first Work of the job
   std::vector<Allocation> spare_;
+  Mutex mutex_;
+  CondVar stopped_;
+  bool is_stopped_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace horo

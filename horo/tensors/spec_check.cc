@@ -253,12 +253,13 @@ void check_submission(const TensorSpec& spec, const SetInfo& set, const Submissi
     check.refuse("with counts_known the rows are dealt evenly, so a submission has no splits");
   }
   check.splits(submission.splits, is_split);
-  if (spec.bytes() == 0 || spec.kind == CollectiveKind::kBarrier) return;
+  if (spec.kind == CollectiveKind::kBarrier) return;
+  check.device(submission);
+  if (spec.bytes() == 0) return;
   if (submission.in == nullptr && !submission.absent && reads_in(spec, set)) {
     check.refuse("its input is a null pointer");
   }
   if (submission.out == nullptr && writes_out(spec, set)) check.refuse("its output is a null pointer");
-  check.device(submission);
 }
 
 }  // namespace horo

@@ -72,8 +72,9 @@ void TensorTable::check(const Submission& submission) const {
   }
   const TensorRecord& record = tensors_.at(submission.key);
   if (is_lost(record.spec)) return;
-  const bool is_valid = record.plain && submission.in != nullptr && submission.out != nullptr && !submission.absent &&
-                        submission.splits.empty();
+  const bool is_on_host = record.spec.device == DeviceType::kHost;
+  const bool is_valid = record.plain && is_on_host == (submission.ready == nullptr) && submission.in != nullptr &&
+                        submission.out != nullptr && !submission.absent && submission.splits.empty();
   if (is_valid) return;
   const SetInfo& set = set_for_submit(record.spec);
   if (config_.min_np > 0) check_spec(record.spec, set, config_, registry_);  // the set may have changed since declare()

@@ -31,11 +31,10 @@ struct CudaApi {
   int (*start)(int* devices, char* why, std::size_t room);
   // "NVIDIA H100 80GB HBM3, driver 13.0".
   int (*describe)(int device, char* text, std::size_t room);
-  // The primary context of the device is current in this thread until leave(), which restores the one before.
+  // The primary context of the device is current in this thread until leave(), which restores the one before. Calls in
+  // between do not disturb the capture of a graph by another thread.
   int (*enter)(int device);
   int (*leave)();
-  // The device whose memory it is; -1: memory of the host, or unknown.
-  int (*device_of)(const void* address, int* device);
 
   // A stream that does not wait for the default stream.
   int (*stream_create)(CudaStream* stream);
@@ -45,9 +44,8 @@ struct CudaApi {
   int (*event_destroy)(CudaEvent event);
   // The event passes when everything that was put on the stream before has ended.
   int (*event_record)(CudaEvent event, CudaStream stream);
-  int (*event_wait_blocking)(CudaEvent event);
-  // What is put on the stream from now on begins after the event's latest record has passed.
-  int (*stream_wait)(CudaStream stream, CudaEvent event);
+  int (*event_has_passed)(CudaEvent event, bool* has_passed);
+  int (*event_wait_blocking)(CudaEvent event);  // asleep
 
   // Copies are put on the stream. Host memory that is not pinned is copied at the call.
   int (*copy_to_host)(void* to, const void* from, std::size_t bytes, CudaStream stream);

@@ -25,6 +25,13 @@ DeviceEvent::~DeviceEvent() {
   api.leave();
 }
 
+bool DeviceEvent::has_passed() const {
+  const OnDevice here(device_);
+  bool has_passed = false;
+  device_.check(device_.api().event_has_passed(event_, &has_passed), "looking at an event");
+  return has_passed;
+}
+
 void DeviceEvent::wait() const {
   const OnDevice here(device_);
   device_.check(device_.api().event_wait_blocking(event_), "waiting for an event");
@@ -61,10 +68,6 @@ DeviceStream::~DeviceStream() {
   if (api.enter(device_.number()) != 0) return;
   api.stream_destroy(stream_);
   api.leave();
-}
-
-void DeviceStream::wait_for(const DeviceEvent& event) {
-  device_.check(device_.api().stream_wait(stream_, event.handle()), "waiting for the caller's stream");
 }
 
 void DeviceStream::copy_to_host(void* to, const void* from, std::size_t bytes) {

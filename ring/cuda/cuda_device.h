@@ -23,9 +23,9 @@ class DeviceEvent {
   DeviceEvent& operator=(const DeviceEvent&) = delete;
 
   const CudaDevice& device() const { return device_; }
-  CudaEvent handle() const { return event_; }
-  // Blocks until the event has passed. Throws what CudaDevice::check throws.
-  void wait() const;
+  // Both throw what CudaDevice::check throws.
+  bool has_passed() const;
+  void wait() const;  // blocks until it has passed
 
  private:
   const CudaDevice& device_;
@@ -73,8 +73,6 @@ class DeviceStream {
   DeviceStream& operator=(const DeviceStream&) = delete;
 
   const CudaDevice& device() const { return device_; }
-  // What follows begins after the event.
-  void wait_for(const DeviceEvent& event);
   void copy_to_host(void* to, const void* from, std::size_t bytes);
   void copy_to_device(void* to, const void* from, std::size_t bytes);
   // Blocks until everything on the stream has ended.

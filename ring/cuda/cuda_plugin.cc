@@ -8,6 +8,8 @@
 #include <array>
 #include <cstdio>
 #include <mutex>
+#include <type_traits>
+#include <vector>
 
 #include "ring/cuda/cuda_api.h"
 
@@ -20,18 +22,20 @@ using horo::CudaStream;
 using Address = unsigned long long;  // CUdeviceptr
 using Context = void*;               // CUcontext
 
-constexpr int kNotFound = 500;        // CUDA_ERROR_NOT_FOUND
-constexpr int kNotInitialized = 3;    // CUDA_ERROR_NOT_INITIALIZED
-constexpr int kNoDevice = 100;        // CUDA_ERROR_NO_DEVICE
-constexpr int kInvalidDevice = 101;   // CUDA_ERROR_INVALID_DEVICE
+constexpr int kNotFound = 500;       // CUDA_ERROR_NOT_FOUND
+constexpr int kNotInitialized = 3;   // CUDA_ERROR_NOT_INITIALIZED
+constexpr int kNoDevice = 100;       // CUDA_ERROR_NO_DEVICE
+constexpr int kInvalidDevice = 101;  // CUDA_ERROR_INVALID_DEVICE
+constexpr int kNotReady = 600;       // CUDA_ERROR_NOT_READY
+constexpr int kCaptureImplicit =
+    906;                              // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: of the default stream, while others capture
+constexpr int kRelaxed = 2;           // CU_STREAM_CAPTURE_MODE_RELAXED
 constexpr int kLeastDriver = 11'000;  // CUDA 11.0
 constexpr int kMostDevices = 64;
 constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
+constexpr unsigned kBlockingSync = 1;   // CU_EVENT_BLOCKING_SYNC
 constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 constexpr unsigned kPortable = 1;       // CU_MEMHOSTREGISTER_PORTABLE
-constexpr int kMemoryType = 2;          // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-constexpr int kDeviceOrdinal = 9;       // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-constexpr unsigned kDeviceMemory = 2;   // CU_MEMORYTYPE_DEVICE
 
 struct Driver {
   int (*init)(unsigned);
@@ -42,15 +46,15 @@ struct Driver {
   int (*retain)(Context*, int);
   int (*push)(Context);
   int (*pop)(Context*);
-  int (*attribute)(void*, int, Address);
   int (*stream_create)(void**, unsigned);
   int (*stream_destroy)(void*);
   int (*stream_is_capturing)(void*, int*);
-  int (*stream_wait)(void*, void*, unsigned);
   int (*event_create)(void**, unsigned);
   int (*event_destroy)(void*);
   int (*event_record)(void*, void*);
+  int (*event_query)(void*);
   int (*event_synchronize)(void*);
+  int (*capture_mode)(int*);
   int (*to_host)(void*, Address, std::size_t, void*);
   int (*to_device)(Address, const void*, std::size_t, void*);
   int (*pin)(void*, std::size_t, unsigned);
@@ -67,6 +71,7 @@ int device_count = 0;
 std::array<char, 512> start_text{};
 std::array<Context, kMostDevices> contexts{};  // by device, set when the device is first entered
 std::mutex contexts_mutex;
+thread_local std::vector<int> modes_before;  // of capture, by enter()
 
 // Of the driver's functions the first that is missing; null: none.
 const char* find_functions(void* library) {
@@ -84,15 +89,15 @@ const char* find_functions(void* library) {
   find(driver.retain, "cuDevicePrimaryCtxRetain");
   find(driver.push, "cuCtxPushCurrent_v2");
   find(driver.pop, "cuCtxPopCurrent_v2");
-  find(driver.attribute, "cuPointerGetAttribute");
   find(driver.stream_create, "cuStreamCreate");
   find(driver.stream_destroy, "cuStreamDestroy_v2");
   find(driver.stream_is_capturing, "cuStreamIsCapturing");
-  find(driver.stream_wait, "cuStreamWaitEvent");
   find(driver.event_create, "cuEventCreate");
   find(driver.event_destroy, "cuEventDestroy_v2");
   find(driver.event_record, "cuEventRecord");
+  find(driver.event_query, "cuEventQuery");
   find(driver.event_synchronize, "cuEventSynchronize");
+  find(driver.capture_mode, "cuThreadExchangeStreamCaptureMode");
   find(driver.to_host, "cuMemcpyDtoHAsync_v2");
   find(driver.to_device, "cuMemcpyHtoDAsync_v2");
   find(driver.pin, "cuMemHostRegister_v2");
@@ -186,20 +191,20 @@ int enter(int device) {
     }
     context = kept;
   }
-  return driver.push(context);
+  if (const int error = driver.push(context)) return error;
+  int mode = kRelaxed;
+  const int error = driver.capture_mode(&mode);
+  modes_before.push_back(mode);
+  return error;
 }
 
 int leave() {
+  if (!modes_before.empty()) {
+    driver.capture_mode(&modes_before.back());
+    modes_before.pop_back();
+  }
   Context before = nullptr;
   return driver.pop(&before);
-}
-
-int device_of(const void* address, int* device) {
-  *device = -1;
-  const auto number = reinterpret_cast<Address>(address);
-  unsigned type = 0;
-  if (driver.attribute(&type, kMemoryType, number) != 0 || type != kDeviceMemory) return 0;
-  return driver.attribute(device, kDeviceOrdinal, number);
 }
 
 int stream_create(CudaStream* stream) {
@@ -209,16 +214,18 @@ int stream_create(CudaStream* stream) {
 int stream_is_capturing(CudaStream stream, bool* is_capturing) {
   int status = 0;  // 0: CU_STREAM_CAPTURE_STATUS_NONE
   const int error = driver.stream_is_capturing(stream, &status);
-  *is_capturing = status != 0;
-  return error;
+  *is_capturing = status != 0 || error == kCaptureImplicit;
+  return *is_capturing ? 0 : error;
 }
 
 int event_create(CudaEvent* event) {
-  return driver.event_create(event, kDisableTiming);
+  return driver.event_create(event, kDisableTiming | kBlockingSync);
 }
 
-int stream_wait(CudaStream stream, CudaEvent event) {
-  return driver.stream_wait(stream, event, 0);
+int event_has_passed(CudaEvent event, bool* has_passed) {
+  const int error = driver.event_query(event);
+  *has_passed = error == 0;
+  return error == kNotReady ? 0 : error;
 }
 
 int copy_to_host(void* to, const void* from, std::size_t bytes, CudaStream stream) {
@@ -239,15 +246,14 @@ constexpr CudaApi kApi{
     describe,
     enter,
     leave,
-    device_of,
     stream_create,
     [](CudaStream stream) { return driver.stream_destroy(stream); },
     stream_is_capturing,
     event_create,
     [](CudaEvent event) { return driver.event_destroy(event); },
     [](CudaEvent event, CudaStream stream) { return driver.event_record(event, stream); },
+    event_has_passed,
     [](CudaEvent event) { return driver.event_synchronize(event); },
-    stream_wait,
     copy_to_host,
     copy_to_device,
     pin,

@@ -1,6 +1,5 @@
 // Tensors on devices: the same bits as on the host, for every kind of collective, on the fake of CUDA.
 
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,8 +9,8 @@
 #include <random>
 
 #include "horo/tensors/spec_check.h"
+#include "tests/horo/fake_device.h"
 #include "tests/horo/worlds.h"
-#include "tests/ring/cuda/fake_cuda.h"
 
 namespace horo {
 namespace {
@@ -24,53 +23,6 @@ using testing::HasSubstr;
 using enum CollectiveKind;
 
 constexpr int kDeviceRanks = 3;
-
-// The fake's functions for tests; the library is the one that sessions load.
-template <class Function>
-Function* from_fake(const char* name) {
-  static void* const library = ::dlopen(HORO_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  auto* const found = library == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(library, name));
-  if (found == nullptr) std::abort();
-  return found;
-}
-
-Config on_fake() {
-  Config config;
-  config.cuda_library = HORO_FAKE_CUDA;
-  return config;
-}
-
-CudaStream make_stream(bool is_capturing = false) {
-  return from_fake<decltype(fake_cuda_stream)>("fake_cuda_stream")(is_capturing);
-}
-
-// Memory of a device that a stream of the caller's writes and reads.
-class DeviceMemory {
- public:
-  DeviceMemory(CudaStream stream, std::size_t bytes)
-      : stream_(stream), bytes_(bytes), data_(from_fake<decltype(fake_cuda_allocate)>("fake_cuda_allocate")(bytes)) {
-    write(std::vector<std::byte>(bytes, std::byte{0x5a}));
-  }
-  ~DeviceMemory() { from_fake<decltype(fake_cuda_free)>("fake_cuda_free")(data_); }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-
-  void* data() const { return data_; }
-  // Both by the stream, late.
-  void write(const std::vector<std::byte>& values) {
-    from_fake<decltype(fake_cuda_write)>("fake_cuda_write")(stream_, data_, values.data(), values.size());
-  }
-  std::vector<std::byte> read() const {
-    std::vector<std::byte> values(bytes_);
-    from_fake<decltype(fake_cuda_read)>("fake_cuda_read")(stream_, values.data(), data_, bytes_);
-    return values;
-  }
-
- private:
-  const CudaStream stream_;
-  const std::size_t bytes_;
-  void* const data_;
-};
 
 std::vector<std::byte> bytes_of_floats(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -150,6 +102,12 @@ TEST(Devices, EveryKindHasTheBitsOfTheHost) {
           gather.spec.name = "gather" + std::to_string(rows);
           gather.out_bytes = static_cast<std::size_t>(kDeviceRanks * rows + 3) * 12;
           expect_equal_bits(session, gather);
+          Call rooted = call_of(kGather, session, rows);
+          rooted.out_bytes = rank == rooted.spec.root ? static_cast<std::size_t>(kDeviceRanks * rows) * 12 : 0;
+          expect_equal_bits(session, rooted);
+          Call dealt = call_of(kScatter, session, 3 * rows);
+          dealt.out_bytes = static_cast<std::size_t>(rows) * 12;
+          expect_equal_bits(session, dealt);
           Call scatter = call_of(kReduceScatter, session, rows);
           scatter.out_bytes =
               static_cast<std::size_t>(rows_for_each({}, rows, kDeviceRanks)[static_cast<std::size_t>(rank)]) * 12;
@@ -268,6 +226,81 @@ TEST(Devices, WhatADeviceCannotDoIsRefusedByName) {
   EXPECT_THAT(thrown, Each(""));
 }
 
+TEST(Devices, AKeyOfTheHostTakesNoMemoryOfADeviceAndViceVersa) {
+  const auto thrown = run_world(
+      1,
+      [](Session& session) {
+        std::array<float, 3> values{};
+        TensorSpec on_host = float_spec("host", 3), on_cuda = float_spec("cuda", 3), empty = float_spec("empty", 0);
+        on_cuda.device = empty.device = DeviceType::kCuda;
+        Submission submission{session.declare(on_host), values.data(), values.data()};
+        submission.ready = session.record(0, nullptr);
+        EXPECT_THAT(thrown_by([&] { session.submit(submission); }), HasSubstr("its memory is on a device"));
+        for (const TensorSpec& spec : {on_cuda, empty}) {
+          EXPECT_THAT(thrown_by([&] {
+                        session.submit({session.declare(spec), values.data(), values.data()});
+                      }),
+                      HasSubstr("its memory on the CPU"));
+        }
+      },
+      on_fake());
+  EXPECT_THAT(thrown, Each(""));
+}
+
+// A model whose layers are on two devices: the coordinator may put their gradients into one bucket.
+TEST(Devices, TensorsOfTwoDevicesShareABucket) {
+  const auto thrown = run_world(
+      2,
+      [](Session& session) {
+        std::vector<std::unique_ptr<DeviceMemory>> memories;
+        std::vector<Submission> all;
+        for (int i = 0; i < 6; ++i) {
+          const CudaStream stream = make_stream();
+          TensorSpec spec = float_spec("gradient " + std::to_string(i), 10);
+          spec.device = DeviceType::kCuda;
+          memories.push_back(std::make_unique<DeviceMemory>(stream, 40));
+          memories.back()->write(bytes_of_floats(10, static_cast<std::uint64_t>(i)));
+          all.push_back({session.declare(spec), memories.back()->data(), memories.back()->data()});
+          all.back().ready = session.record(i % 2, stream);
+        }
+        const auto works = session.submit(all);
+        EXPECT_TRUE(session.wait(works, TimePoint::max()));
+        for (std::size_t i = 0; i < works.size(); ++i) {
+          works[i]->outcome();
+          std::array<float, 10> one{}, sum{};
+          std::memcpy(one.data(), bytes_of_floats(10, i).data(), 40);
+          std::memcpy(sum.data(), memories[i]->read().data(), 40);
+          for (std::size_t k = 0; k < 10; ++k) EXPECT_EQ(sum[k], 2 * one[k]);
+        }
+        meet(session);
+      },
+      on_fake());
+  EXPECT_THAT(thrown, Each(""));
+}
+
+// A kernel of another library may wait on the stream for a rank that is lost.
+TEST(Devices, AStreamThatNeverEndsDoesNotHoldUpTheEndOfASession) {
+  const auto thrown = run_world(
+      1,
+      [](Session& session) {
+        const CudaStream stream = make_stream();
+        DeviceMemory memory(stream, 12);
+        memory.keep();
+        from_fake<decltype(fake_cuda_block)>("fake_cuda_block")(stream);
+        TensorSpec spec = float_spec("weights", 3);
+        spec.device = DeviceType::kCuda;
+        Submission submission{0, memory.data(), memory.data()};
+        submission.ready = session.record(0, stream);
+        const auto work = session.submit(spec, submission);
+        EXPECT_FALSE(session.wait(std::span(&work, 1), Clock::now() + std::chrono::milliseconds(50)));
+        session.abort("the test ends it");
+        EXPECT_TRUE(session.wait(std::span(&work, 1), Clock::now() + std::chrono::seconds(10)));
+        EXPECT_THAT(thrown_by([&] { work->outcome(); }), HasSubstr("the test ends it"));
+      },
+      on_fake());
+  EXPECT_THAT(thrown, Each(""));
+}
+
 TEST(Devices, WithoutAPlugInTheReasonNamesThePathAndTheSetting) {
   Config config;
   config.cuda_library = "/nowhere/libhoro_cuda.so";
@@ -325,6 +358,7 @@ TEST(Devices, NothingIsLeftOfASession) {
       on_fake());
   EXPECT_THAT(thrown, Each(""));
   counts(&after);
+  EXPECT_LE(after.pins, before.pins + 4) << "pinned memory is used again";
   EXPECT_LE(after.streams, before.streams + 1) << "the default stream may be new";
   EXPECT_EQ(after.events, before.events);
   EXPECT_EQ(after.pinned, before.pinned);

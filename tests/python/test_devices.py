@@ -2,8 +2,12 @@
 have the same results there. Any other test runs so with the variables TEST_DEVICE=fake and HORO_CUDA_LIBRARY, the path
 of build/release/tests/ring/libhoro_fake_cuda.so."""
 
+import json
+import sys
+
 import pytest
 from test_elastic import TORCH_DEADLINE_S, command, lines_of, run
+from test_launchers import executable
 
 
 @pytest.fixture
@@ -32,3 +36,15 @@ def test_an_elastic_job_goes_on_without_lost_ranks_on_a_device(root, fake):
     on_cpu, _ = run([*words, program], env=fake)
     on_device, _ = run([*words, str(root / "tests/on_fake_device.py"), program], env=fake)
     assert len(lines_of(on_cpu)) == 13 and lines_of(on_device) == lines_of(on_cpu)
+
+
+def test_the_plug_in_itself_runs_over_a_fake_driver(root):
+    built = root / "build/release/tests/ring"
+    words = [executable("horo"), "run", "-n", "2", sys.executable, str(root / "tests/gpu/bits.py")]
+    env = {"TEST_DEVICE": "fake", "LD_LIBRARY_PATH": str(built / "driver")}
+    output, _ = run(words, env=env)
+    assert json.loads(output[output.index("{") :])["wrong_in_all"] == 0, output
+    _, errors = run(words, code=1, env=env | {"FAKE_DRIVER_VERSION": "10020"})
+    assert "the NVIDIA driver is for CUDA 10.2: horo needs CUDA 11.0 or newer" in errors
+    _, errors = run(words, code=1, env=env | {"LD_LIBRARY_PATH": str(built / "no_driver")})
+    assert "the NVIDIA driver has no cuInit" in errors

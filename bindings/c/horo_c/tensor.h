@@ -83,16 +83,6 @@ typedef struct {
   void* stream;
 } horo_submission;
 
-/* Tensors that are reduced in place on one CUDA device: tensor keys[i] is at data[i]. stream: as in horo_submission. */
-typedef struct {
-  uint32_t struct_bytes;
-  int32_t device;
-  uint64_t count;
-  const int64_t* keys;
-  void* const* data;
-  void* stream;
-} horo_device_batch;
-
 /* Tensors of one set that run or fail together. Those without a name are called <unit>_<i>of<count>, with i from 1. */
 typedef struct {
   uint32_t struct_bytes;
@@ -121,8 +111,6 @@ HORO_API int32_t horo_submit_many(horo_session* session, const horo_submission* 
 /* horo_submit_many of tensors that are reduced in place: tensor keys[i] is at data[i]. */
 HORO_API int32_t horo_submit_many_in_place(horo_session* session, const int64_t* keys, void* const* data, size_t count,
                                            int64_t* works);
-/* The same on a CUDA device. */
-HORO_API int32_t horo_submit_many_on(horo_session* session, const horo_device_batch* batch, int64_t* works);
 /* Submits one tensor by its spec, without a key: the only way for unnamed tensors, and for names that are used once. */
 HORO_API int64_t horo_submit_spec(horo_session* session, const horo_tensor_spec* spec,
                                   const horo_submission* submission);

@@ -97,19 +97,6 @@ class Submission(ctypes.Structure):
     ]
 
 
-class DeviceBatch(ctypes.Structure):
-    """horo_device_batch"""
-
-    _fields_ = [
-        ("struct_bytes", c_uint32),
-        ("device", c_int32),
-        ("count", c_uint64),
-        ("keys", POINTER(c_int64)),
-        ("data", POINTER(c_void_p)),
-        ("stream", c_void_p),
-    ]
-
-
 class Unit(ctypes.Structure):
     """horo_unit"""
 
@@ -221,7 +208,6 @@ QUICK = {
     "horo_submit_absent": (c_int64, [_SESSION, c_int64, c_void_p]),
     "horo_submit_many": (c_int32, [_SESSION, POINTER(Submission), c_size_t, _WORKS]),
     "horo_submit_many_in_place": (c_int32, [_SESSION, _WORKS, POINTER(c_void_p), c_size_t, _WORKS]),
-    "horo_submit_many_on": (c_int32, [_SESSION, POINTER(DeviceBatch), _WORKS]),
     "horo_submit_spec": (c_int64, [_SESSION, POINTER(TensorSpec), POINTER(Submission)]),
     "horo_submit_unit": (c_int32, [_SESSION, POINTER(Unit), _WORKS]),
     "horo_poll": (c_int32, [_SESSION, c_int64]),

@@ -67,7 +67,7 @@ def with_bad_numbers(session):
 
 
 def with_bad_specs(session):
-    bad = [{name: 99} for name in ("kind", "op", "dtype", "order", "set", "channel")]
+    bad = [{name: 99} for name in ("kind", "op", "dtype", "order", "set", "device_type")]
     bad += [{"dims": -1}, {"dims": 1 << 20, "shape": None}, {"struct_bytes": 4}, {"name": b"x" * 5000}]
     bad += [{"shape": (ctypes.c_int64 * 1)(-1)}, {"shape": (ctypes.c_int64 * 1)(1 << 62)}, {"prescale": float("nan")}]
     bad += [{"round_stream": 5}, {"round_stream": 5, "stepwise": 1, "name": None}]

@@ -72,7 +72,6 @@ class FakeCuda {
     return stream.get();
   }
 
-  // What it has is done first.
   int destroy_stream(CudaStream handle) {
     std::unique_lock lock(mutex_);
     const std::shared_ptr<Stream> stream = find(handle);
@@ -106,11 +105,17 @@ class FakeCuda {
     return 0;
   }
 
-  int wait_on_stream(CudaStream stream, CudaEvent handle) {
+  // What is put on the stream from now on is never run.
+  void block(CudaStream stream) {
+    const std::lock_guard lock(mutex_);
+    put(stream, {{}, {}, std::make_shared<Event>(), 1});
+  }
+
+  int has_passed(CudaEvent handle, bool* has_passed) {
     const std::lock_guard lock(mutex_);
     const auto event = events_.find(handle);
     if (event == events_.end()) return kInvalidValue;
-    put(stream, {{}, {}, event->second, event->second->recorded});
+    *has_passed = event->second->passed >= event->second->recorded;
     return 0;
   }
 
@@ -156,7 +161,7 @@ class FakeCuda {
     regions_.erase(found);
   }
 
-  // Where a stream reads or writes this address; other addresses are the test's own "device memory".
+  // Where a stream reads or writes this address.
   std::byte* alias_of(const void* address) {
     const std::lock_guard lock(mutex_);
     auto* const at = static_cast<std::byte*>(const_cast<void*>(address));
@@ -167,7 +172,6 @@ class FakeCuda {
     return offset < found->second.bytes ? found->second.alias + offset : at;
   }
 
-  // 0, or the error that HORO_FAKE_CUDA_FAIL asks for.
   int error_in(const std::string& function) {
     const char* fail = std::getenv("HORO_FAKE_CUDA_FAIL");
     const std::lock_guard lock(mutex_);
@@ -178,11 +182,11 @@ class FakeCuda {
 
   FakeCudaCounts counts() {
     const std::lock_guard lock(mutex_);
-    return {static_cast<std::int64_t>(streams_.size()), static_cast<std::int64_t>(events_.size()), pinned,
+    return {static_cast<std::int64_t>(streams_.size()), static_cast<std::int64_t>(events_.size()), pinned, pins,
             without_device};
   }
 
-  std::atomic<std::int64_t> pinned = 0, without_device = 0;  // these order nothing
+  std::atomic<std::int64_t> pinned = 0, pins = 0, without_device = 0;  // these order nothing
 
  private:
   FakeCuda()
@@ -201,7 +205,6 @@ class FakeCuda {
     changed_.notify_all();
   }
 
-  // The streams whose next operation may run.
   std::vector<std::shared_ptr<Stream>> ready() {
     std::vector<std::shared_ptr<Stream>> all;
     for (const auto& [handle, stream] : streams_) {
@@ -253,7 +256,6 @@ FakeCuda& fake() {
   return FakeCuda::get();
 }
 
-// The error of a call that needs a current device.
 int begin(const char* function) {
   if (!entered.empty()) return fake().error_in(function);
   ++fake().without_device;
@@ -310,10 +312,6 @@ constexpr CudaApi kApi{
     },
     enter,
     leave,
-    [](const void* /*address*/, int* device) {
-      *device = -1;
-      return 0;
-    },
     stream_create,
     [](CudaStream stream) {
       const int error = begin("stream_destroy");
@@ -332,13 +330,13 @@ constexpr CudaApi kApi{
       const int error = begin("event_record");
       return error != 0 ? error : fake().record(event, stream);
     },
+    [](CudaEvent event, bool* has_passed) {
+      const int error = begin("event_has_passed");
+      return error != 0 ? error : fake().has_passed(event, has_passed);
+    },
     [](CudaEvent event) {
       const int error = begin("event_wait_blocking");
       return error != 0 ? error : fake().wait_on_host(event);
-    },
-    [](CudaStream stream, CudaEvent event) {
-      const int error = begin("stream_wait");
-      return error != 0 ? error : fake().wait_on_stream(stream, event);
     },
     [](void* to, const void* from, std::size_t bytes, CudaStream stream) {
       return copy("copy_to_host", to, from, bytes, stream);
@@ -349,6 +347,7 @@ constexpr CudaApi kApi{
     [](void* /*data*/, std::size_t /*bytes*/) {
       if (const int error = begin("pin")) return error;
       ++fake().pinned;
+      ++fake().pins;
       return 0;
     },
     [](void* /*data*/) {
@@ -391,6 +390,9 @@ void fake_cuda_add(CudaStream stream, void* to, std::size_t count, float value) 
 void fake_cuda_read(CudaStream stream, void* to, const void* from, std::size_t bytes) {
   fake().finish(stream);
   std::memcpy(to, fake().alias_of(from), bytes);
+}
+void fake_cuda_block(CudaStream stream) {
+  fake().block(stream);
 }
 void fake_cuda_counts(FakeCudaCounts* counts) {
   *counts = fake().counts();

@@ -24,9 +24,11 @@ void fake_cuda_write(horo::CudaStream stream, void* to, const void* from, std::s
 void fake_cuda_add(horo::CudaStream stream, void* to, std::size_t count, float value);
 // Waits until everything on the stream has ended, and then reads.
 void fake_cuda_read(horo::CudaStream stream, void* to, const void* from, std::size_t bytes);
+// What is put on the stream from now on is never run.
+void fake_cuda_block(horo::CudaStream stream);
 // Objects that exist, and calls that were made without a current device.
 struct FakeCudaCounts {
-  std::int64_t streams, events, pinned, without_device;
+  std::int64_t streams, events, pinned, pins, without_device;  // pins: calls
 };
 void fake_cuda_counts(FakeCudaCounts* counts);
 }

@@ -10,7 +10,6 @@ import operator
 
 import torch
 
-from horo.torch import devices
 from horo.torch.arrays import is_lazy, is_shared
 from horo.torch.gradient_table import addresses_of
 
@@ -92,9 +91,7 @@ class BatchTemplate:
         self.params = [state.param for state in states]
         self.nbytes = [state.nbytes for state in states]
         self.keys = (ctypes.c_int64 * len(states))(*[state.key for state in states])
-        self.device = devices.number_of(states[0].param)  # None: the host
-        self._is_mixed = any(devices.number_of(param) != self.device for param in self.params)
-        self._signatures = [(each.dtype, each.shape, torch.strided, each.param.is_cpu, False) for each in states]
+        self._signatures = [(state.dtype, state.shape, torch.strided, True, False) for state in states]
         has_views = any(state.view_address for state in states)
         self._view_addresses = [state.view_address for state in states] if has_views else None
 
@@ -114,9 +111,9 @@ class BatchTemplate:
 
     def storages(self, gradients):
         """Returns the storages of the gradients, or None if one of them is not dense, contiguous and as declared, or
-        if anything else holds memory that would be reduced in place; also if they are on several devices."""
+        if anything else holds memory that would be reduced in place."""
         try:
-            if self._is_mixed or list(map(_SIGNATURE, gradients)) != self._signatures:
+            if list(map(_SIGNATURE, gradients)) != self._signatures:
                 return None
         except AttributeError:  # a gradient is None
             return None

@@ -25,6 +25,10 @@ class Places:
         """The current stream of this thread on the device, as a pointer."""
         return torch.cuda.current_stream(number).cuda_stream
 
+    def settle(self, number):
+        """Waits until the current stream of the device has done what it has."""
+        torch.cuda.current_stream(number).synchronize()
+
     def copy_from_host(self, tensor, values):
         """Copies values of the host into a tensor of a device. They may be freed when this returns."""
         tensor.copy_(values)
@@ -53,13 +57,10 @@ def address_of(tensor):
     return DeviceAddress(tensor.data_ptr(), number, places.stream_of(number))
 
 
-def number_of(tensor):
-    """The number of the tensor's device; None: the host."""
-    return None if places.is_host(tensor) else places.number_of(tensor)
-
-
-def stream_of(number):
-    return places.stream_of(number)
+def settle(tensor):
+    """Waits until the current stream of the tensor's device has done what it has."""
+    if not places.is_host(tensor):
+        places.settle(places.number_of(tensor))
 
 
 def type_of(tensor):

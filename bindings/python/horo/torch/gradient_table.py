@@ -13,9 +13,8 @@ import torch
 
 from horo import _default
 from horo._handles import moved_text
-from horo._native import DeviceBatch, quick
+from horo._native import quick
 from horo.errors import HoroError
-from horo.torch import devices
 
 _WORK_BYTES = ctypes.sizeof(ctypes.c_int64)
 _GRADIENT = operator.attrgetter("param.grad")
@@ -80,20 +79,7 @@ class GradientTable:
         row = self._extend(layout, gradients, storages, addresses)
         data = (ctypes.c_void_p * count).from_buffer(array.array("Q", addresses))  # faster than (*addresses)
         works = (ctypes.c_int64 * count).from_buffer(self._works, row * _WORK_BYTES)
-        pointer, device = self.session.pointer, layout.device
-        if device is None:
-            status = quick.horo_submit_many_in_place(pointer, layout.keys, data, count, works)
-        else:
-            keys = ctypes.cast(layout.keys, ctypes.POINTER(ctypes.c_int64))
-            batch = DeviceBatch(
-                ctypes.sizeof(DeviceBatch),
-                device,
-                count,
-                keys,
-                ctypes.cast(data, ctypes.POINTER(ctypes.c_void_p)),
-                devices.stream_of(device),
-            )
-            status = quick.horo_submit_many_on(pointer, batch, works)
+        status = quick.horo_submit_many_in_place(self.session.pointer, layout.keys, data, count, works)
         if status >= 0:
             return True
         del self.states[row:]

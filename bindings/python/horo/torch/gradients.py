@@ -300,7 +300,7 @@ class Gradients(Results):
         if state not in self.round.held and state.has_gradient(self.round.has_reached(state)):
             self.submit(state, state.param.grad)
         elif state.layout and not self._payloads.sparse_as_dense:
-            self._submit_sparse(state, without_entries(state.shape, state.dtype, state.layout))
+            self._submit_sparse(state, without_entries(state.shape, state.dtype, state.layout, state.param.device))
         else:
             session = self.declared.session
             spare = self._payloads.spare(state, session)

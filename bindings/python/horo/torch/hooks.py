@@ -20,7 +20,9 @@ class Hooks:
         self.registered = {}  # ParameterState: the function that autograd calls, and its handle
 
     def add(self, state, can_batch):
-        self.set(state, batched=can_batch and is_small(state) and self._batching.joins(state))
+        # On a device each gradient is submitted from its own stream.
+        can_batch = can_batch and devices.is_host(state.param) and is_small(state)
+        self.set(state, batched=can_batch and self._batching.joins(state))
 
     def set(self, state, batched):
         """Registers the hook of a parameter, in place of the one that it has. A frozen parameter gets one too, because

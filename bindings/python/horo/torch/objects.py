@@ -39,11 +39,12 @@ class _TensorLike:
 
     shape: tuple
     dtype: torch.dtype
+    device: str  # its type: the tensor is on the current device of each rank
     is_parameter: bool
     requires_grad: bool
 
     def empty(self):
-        tensor = torch.empty(self.shape, dtype=self.dtype, device="cpu")
+        tensor = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         return torch.nn.Parameter(tensor, False) if self.is_parameter else tensor
 
 
@@ -78,7 +79,10 @@ def pack(state):
     file = io.BytesIO()
     packer = _Packer(file)
     packer.dump(state)
-    likes = [_TensorLike(tuple(t.shape), t.dtype, type(t) is not torch.Tensor, t.requires_grad) for t in packer.tensors]
+    likes = [
+        _TensorLike(tuple(each.shape), each.dtype, each.device.type, type(each) is not torch.Tensor, each.requires_grad)
+        for each in packer.tensors
+    ]
     return (file.getvalue(), likes), packer.tensors
 
 

@@ -48,7 +48,7 @@ class AllGather(_Coded, _AllGather):
         group, is_coded = self._check("all_gather", input_tensor, group)
         if is_coded:
             encoded = input_tensor.detach().to(self._dtype)
-            gathered = torch.empty(output_tensor.shape, dtype=self._dtype, device="cpu")
+            gathered = torch.empty(output_tensor.shape, dtype=self._dtype, device=encoded.device)
             work = group.all_gather_coded(output_tensor, gathered, encoded)
         else:
             work = group.all_gather_single(output_tensor, input_tensor)

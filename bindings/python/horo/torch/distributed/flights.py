@@ -128,6 +128,14 @@ class _Slot:
         self.lane = None
 
 
+def _places_of(memory):
+    """The addresses of the tensors to read and to write."""
+    source, target = memory
+    if source is not None and target is not None and source.device != target.device:
+        raise ValueError(f"the values are on {source.device}, and the result on {target.device}; expected one device")
+    return tuple(None if each is None else devices.address_of(each) for each in memory)
+
+
 class Flights:
     """The submissions of one group."""
 
@@ -144,6 +152,7 @@ class Flights:
         memory: (tensor to read or None, tensor to write or None). Returns its flight."""
         if (follows := cause()) is not None:
             kind = (*kind, f"after ({follows})")
+        memory = memory, _places_of(memory)  # in the caller's thread, whose stream has the values
         with self._lock:
             name, number = self.names.next(kind)
             if self._specs > MOST_SPECS:
@@ -172,11 +181,9 @@ class Flights:
         return deferred
 
     def _submit(self, slot, name, fields, memory, splits):
-        session, (source, target) = self._session, memory
-        read = None if source is None else devices.address_of(source)
-        written = None if target is None else devices.address_of(target)
+        session, (source, target), (read, written) = self._session, *memory
         room = 0 if target is None else max(1, target.nbytes)
-        keep = [(each, each.untyped_storage()) for each in memory if each is not None]
+        keep = [(each, each.untyped_storage()) for each in (source, target) if each is not None]
         fields["set"] = self._set
         if source is not None or target is not None:
             fields["device"] = devices.type_of(source if target is None else target)

@@ -59,6 +59,12 @@ class _AnySource:
             self._taken.flight.drop()
 
 
+def _writable_by_host(tensor):
+    """See writable(): of a tensor on a device."""
+    memory = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+    return memory, lambda: put(tensor.detach(), memory)
+
+
 class Messages(Moves):
     """See ProcessGroup."""
 
@@ -87,7 +93,8 @@ class Messages(Moves):
 
     def send(self, tensors, dst, tag=0):
         tensor = single(tensors, "send")
-        flight = self._message("send", (self.rank(), dst), tag, readable(tensor))
+        memory = readable(tensor).cpu()  # bytes of a message may come from one device, and go to another
+        flight = self._message("send", (self.rank(), dst), tag, memory)
         return self._work("send", [flight], ([tensor], None))
 
     def recv(self, tensors, src, tag=0):
@@ -97,7 +104,7 @@ class Messages(Moves):
             taken = posted.popleft() if posted else None
         if taken is not None:
             return self._recv_posted(tensor, src, taken)
-        memory, finish = writable(tensor)
+        memory, finish = writable(tensor) if tensor.is_cpu else _writable_by_host(tensor)
         flight = self._message("recv", (src, self.rank()), tag, memory)
         return self._received(flight, tensor, finish, src)
 

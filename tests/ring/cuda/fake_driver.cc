@@ -1,0 +1,119 @@
+// A fake of libcuda.so.1 with the functions that the plug-in loads, so that the plug-in itself runs in tests: one
+// device, whose memory is the host's and whose streams are done at once. FAKE_DRIVER_VERSION is the CUDA version.
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace {
+
+constexpr int kInvalidContext = 201, kInvalidHandle = 400;
+
+thread_local int contexts = 0;  // that are pushed
+int the_context = 0, the_stream = 0, the_event = 0;
+
+int in_context() {
+  return contexts > 0 ? 0 : kInvalidContext;
+}
+int is_stream(const void* stream) {
+  return stream == nullptr || stream == &the_stream ? in_context() : kInvalidHandle;
+}
+int is_event(const void* event) {
+  return event == &the_event ? in_context() : kInvalidHandle;
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int cuInit(unsigned flags) {
+  return flags == 0 ? 0 : 1;
+}
+int cuDriverGetVersion(int* version) {
+  const char* given = std::getenv("FAKE_DRIVER_VERSION");
+  *version = given == nullptr ? 13'000 : std::atoi(given);
+  return 0;
+}
+int cuDeviceGetCount(int* count) {
+  *count = 1;
+  return 0;
+}
+int cuDeviceGet(int* device, int number) {
+  *device = 70 + number;
+  return number == 0 ? 0 : 101;
+}
+int cuDeviceGetName(char* name, int room, int device) {
+  std::snprintf(name, static_cast<std::size_t>(room), "Fake %d", device);
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void** context, int device) {
+  *context = &the_context;
+  return device == 70 ? 0 : 101;
+}
+int cuCtxPushCurrent_v2(void* context) {
+  ++contexts;
+  return context == &the_context ? 0 : kInvalidContext;
+}
+int cuCtxPopCurrent_v2(void** context) {
+  *context = &the_context;
+  return contexts-- > 0 ? 0 : kInvalidContext;
+}
+int cuStreamCreate(void** stream, unsigned flags) {
+  *stream = &the_stream;
+  return flags == 1 ? in_context() : 1;
+}
+int cuStreamDestroy_v2(void* stream) {
+  return is_stream(stream);
+}
+int cuStreamIsCapturing(void* stream, int* status) {
+  *status = 0;
+  return is_stream(stream);
+}
+int cuEventCreate(void** event, unsigned flags) {
+  *event = &the_event;
+  return flags == 3 ? in_context() : 1;
+}
+int cuEventDestroy_v2(void* event) {
+  return is_event(event);
+}
+int cuEventRecord(void* event, void* stream) {
+  return is_event(event) != 0 ? is_event(event) : is_stream(stream);
+}
+int cuEventQuery(void* event) {
+  return is_event(event);
+}
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  static thread_local int now = 0;
+  std::swap(now, *mode);
+  return in_context();
+}
+int cuEventSynchronize(void* event) {
+  return is_event(event);
+}
+int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, std::size_t bytes, void* stream) {
+  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return is_stream(stream);
+}
+int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, std::size_t bytes, void* stream) {
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return is_stream(stream);
+}
+int cuMemHostRegister_v2(void* data, std::size_t bytes, unsigned flags) {
+  return data != nullptr && bytes > 0 && flags == 1 ? in_context() : 1;
+}
+int cuMemHostUnregister(void* data) {
+  return data != nullptr ? in_context() : 1;
+}
+int cuGetErrorName(int error, const char** name) {
+  *name = error == kInvalidContext ? "CUDA_ERROR_INVALID_CONTEXT" : "CUDA_ERROR_OF_THE_FAKE";
+  return 0;
+}
+int cuGetErrorString(int, const char** text) {
+  *text = "of the fake";
+  return 0;
+}
+}
+#pragma GCC visibility pop
