@@ -10,3 +10,11 @@ import fork_server  # noqa: E402
 import ranks  # noqa: E402
 
 ranks.start = fork_server.Starter(ranks.start_process)
+
+# Files whose tests take long: workers begin with them, so that none is left over with one at the end.
+LONG = ("test_soak", "test_survive", "test_elastic", "test_run_", "test_suite", "test_trainers", "test_launchers")
+LONG += ("test_building", "test_horovod_scripts", "test_train_step", "test_ends", "test_devices", "test_gpu_check")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.path.name.startswith(LONG))

@@ -21,9 +21,7 @@
 
 namespace {
 
-using horo::CudaApi;
-using horo::CudaEvent;
-using horo::CudaStream;
+using horo::CudaApi, horo::CudaEvent, horo::CudaStream;
 
 constexpr int kInvalidValue = 1, kNotInitialized = 3, kInvalidDevice = 101;
 constexpr int kInvalidContext = 201, kIllegalAddress = 700;
@@ -250,15 +248,15 @@ class FakeCuda {
   std::thread thread_;
 };
 
-thread_local std::vector<int> entered;
-
-FakeCuda& fake() {
-  return FakeCuda::get();
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
+thread_local std::vector<int> entered;
+
 int begin(const char* function) {
-  if (!entered.empty()) return fake().error_in(function);
-  ++fake().without_device;
+  if (!entered.empty()) return FakeCuda::get().error_in(function);
+  ++FakeCuda::get().without_device;
   return kInvalidContext;
 }
 
@@ -268,13 +266,13 @@ int start(int* devices, char* why, std::size_t room) {
     std::snprintf(why, room, "%s", horo::kForkedText);
     return kNotInitialized;
   }
-  *devices = fake().devices();
+  *devices = FakeCuda::get().devices();
   std::snprintf(why, room, "the fake does not start");
-  return fake().error_in("start");
+  return FakeCuda::get().error_in("start");
 }
 
 int enter(int device) {
-  if (device < 0 || device >= fake().devices()) return kInvalidDevice;
+  if (device < 0 || device >= FakeCuda::get().devices()) return kInvalidDevice;
   entered.push_back(device);
   return 0;
 }
@@ -287,19 +285,20 @@ int leave() {
 
 int stream_create(CudaStream* stream) {
   if (const int error = begin("stream_create")) return error;
-  *stream = fake().make_stream(false);
+  *stream = FakeCuda::get().make_stream(false);
   return 0;
 }
 
 int event_create(CudaEvent* event) {
   if (const int error = begin("event_create")) return error;
-  *event = fake().make_event();
+  *event = FakeCuda::get().make_event();
   return 0;
 }
 
 int copy(const char* function, void* to, const void* from, std::size_t bytes, CudaStream stream) {
   if (const int error = begin(function)) return error;
-  fake().run_on(stream, [=] { std::memcpy(fake().alias_of(to), fake().alias_of(from), bytes); });
+  FakeCuda::get().run_on(stream,
+                         [=] { copy_bytes(FakeCuda::get().alias_of(to), FakeCuda::get().alias_of(from), bytes); });
   return 0;
 }
 
@@ -315,28 +314,28 @@ constexpr CudaApi kApi{
     stream_create,
     [](CudaStream stream) {
       const int error = begin("stream_destroy");
-      return error != 0 ? error : fake().destroy_stream(stream);
+      return error != 0 ? error : FakeCuda::get().destroy_stream(stream);
     },
     [](CudaStream stream, bool* is_capturing) {
-      *is_capturing = fake().is_capturing(stream);
+      *is_capturing = FakeCuda::get().is_capturing(stream);
       return begin("stream_is_capturing");
     },
     event_create,
     [](CudaEvent event) {
       const int error = begin("event_destroy");
-      return error != 0 ? error : fake().destroy_event(event);
+      return error != 0 ? error : FakeCuda::get().destroy_event(event);
     },
     [](CudaEvent event, CudaStream stream) {
       const int error = begin("event_record");
-      return error != 0 ? error : fake().record(event, stream);
+      return error != 0 ? error : FakeCuda::get().record(event, stream);
     },
     [](CudaEvent event, bool* has_passed) {
       const int error = begin("event_has_passed");
-      return error != 0 ? error : fake().has_passed(event, has_passed);
+      return error != 0 ? error : FakeCuda::get().has_passed(event, has_passed);
     },
     [](CudaEvent event) {
       const int error = begin("event_wait_blocking");
-      return error != 0 ? error : fake().wait_on_host(event);
+      return error != 0 ? error : FakeCuda::get().wait_on_host(event);
     },
     [](void* to, const void* from, std::size_t bytes, CudaStream stream) {
       return copy("copy_to_host", to, from, bytes, stream);
@@ -346,13 +345,13 @@ constexpr CudaApi kApi{
     },
     [](void* /*data*/, std::size_t /*bytes*/) {
       if (const int error = begin("pin")) return error;
-      ++fake().pinned;
-      ++fake().pins;
+      ++FakeCuda::get().pinned;
+      ++FakeCuda::get().pins;
       return 0;
     },
     [](void* /*data*/) {
       if (const int error = begin("unpin")) return error;
-      --fake().pinned;
+      --FakeCuda::get().pinned;
       return 0;
     },
     [](int error, char* text, std::size_t room) { std::snprintf(text, room, "error %d of the fake", error); },
@@ -367,34 +366,34 @@ __attribute__((visibility("default"))) const CudaApi* horo_cuda_api() {
 }
 
 void* fake_cuda_allocate(std::size_t bytes) {
-  return fake().allocate(bytes);
+  return FakeCuda::get().allocate(bytes);
 }
 void fake_cuda_free(void* memory) {
-  fake().free(memory);
+  FakeCuda::get().free(memory);
 }
 CudaStream fake_cuda_stream(bool is_capturing) {
-  return fake().make_stream(is_capturing);
+  return FakeCuda::get().make_stream(is_capturing);
 }
 void fake_cuda_write(CudaStream stream, void* to, const void* from, std::size_t bytes) {
   const auto* first = static_cast<const std::byte*>(from);
-  fake().run_on(stream, [to, data = std::vector<std::byte>(first, first + bytes)] {
-    std::memcpy(fake().alias_of(to), data.data(), data.size());
+  FakeCuda::get().run_on(stream, [to, data = std::vector<std::byte>(first, first + bytes)] {
+    copy_bytes(FakeCuda::get().alias_of(to), data.data(), data.size());
   });
 }
 void fake_cuda_add(CudaStream stream, void* to, std::size_t count, float value) {
-  fake().run_on(stream, [=] {
-    auto* const values = reinterpret_cast<float*>(fake().alias_of(to));
+  FakeCuda::get().run_on(stream, [=] {
+    auto* const values = reinterpret_cast<float*>(FakeCuda::get().alias_of(to));
     for (std::size_t i = 0; i < count; ++i) values[i] += value;
   });
 }
 void fake_cuda_read(CudaStream stream, void* to, const void* from, std::size_t bytes) {
-  fake().finish(stream);
-  std::memcpy(to, fake().alias_of(from), bytes);
+  FakeCuda::get().finish(stream);
+  copy_bytes(to, FakeCuda::get().alias_of(from), bytes);
 }
 void fake_cuda_block(CudaStream stream) {
-  fake().block(stream);
+  FakeCuda::get().block(stream);
 }
 void fake_cuda_counts(FakeCudaCounts* counts) {
-  *counts = fake().counts();
+  *counts = FakeCuda::get().counts();
 }
 }
