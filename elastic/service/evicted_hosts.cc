@@ -87,6 +87,7 @@ void RendezvousCore::expect_host(std::uint32_t host, std::uint64_t incarnation, 
   if (membership_ == nullptr || record_.is_over) return;
   await_registration(host);
   end_silence(host, now);
+  store_changes();
 }
 
 void RendezvousCore::await_registration(std::uint32_t host) {
@@ -94,6 +95,9 @@ void RendezvousCore::await_registration(std::uint32_t host) {
   TimePoint& lease_end = hosts_[host].lease_end;
   lease_end = std::max(lease_end, expected_.at(host).since + registration_limit(record_.spec));
   next_lease_end_ = std::min(next_lease_end_, lease_end);
+  if (record_.incarnations.contains(host)) return;
+  record_.expected[host] = expected_.at(host).incarnation;  // also for the next rendezvous
+  is_record_changed_ = true;
 }
 
 // A host that is refused is not lost: a person may start it anew.

@@ -10,7 +10,7 @@
 namespace horo {
 namespace {
 
-constexpr std::uint32_t kRecordVersion = 3;
+constexpr std::uint32_t kRecordVersion = 4;
 constexpr std::size_t kMaxDetail = 4'096;  // bytes
 constexpr std::size_t kMaxEvictedText = 8'192;
 constexpr std::size_t kMaxLines = 1'000;
@@ -107,6 +107,25 @@ MembershipSnapshot read_membership(ByteReader& in) {
   return membership;
 }
 
+void write_hosts(ByteWriter& out, const std::map<std::uint32_t, std::uint64_t>& incarnations) {
+  out.u32(static_cast<std::uint32_t>(incarnations.size()));
+  for (const auto& [host, incarnation] : incarnations) {
+    out.u32(host);
+    out.u64(incarnation);
+  }
+}
+
+std::map<std::uint32_t, std::uint64_t> read_hosts(ByteReader& in, const JobSpec& spec) {
+  std::map<std::uint32_t, std::uint64_t> incarnations;
+  for (std::uint32_t left = in.count(12); left > 0; --left) {
+    const std::uint32_t host = in.u32();
+    const bool is_next = incarnations.empty() || host > incarnations.rbegin()->first;
+    if (host >= spec.ranks_by_host.size() || !is_next) throw ProtocolError("a host that the job does not have");
+    incarnations.emplace(host, in.u64());
+  }
+  return incarnations;
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const JobRecord& record) {
@@ -114,11 +133,8 @@ std::vector<std::byte> encode(const JobRecord& record) {
   out.u32(kRecordVersion);
   out.u64(record.term);
   write_blob(out, encode(record.spec));
-  out.u32(static_cast<std::uint32_t>(record.incarnations.size()));
-  for (const auto& [host, incarnation] : record.incarnations) {
-    out.u32(host);
-    out.u64(incarnation);
-  }
+  write_hosts(out, record.incarnations);
+  write_hosts(out, record.expected);
   out.u32(static_cast<std::uint32_t>(record.ended.size()));
   for (const std::uint64_t incarnation : record.ended) out.u64(incarnation);
   out.u32(static_cast<std::uint32_t>(record.evicted.size()));
@@ -141,12 +157,8 @@ JobRecord decode_job_record(std::span<const std::byte> bytes) {
   JobRecord record;
   record.term = in.u64();
   record.spec = decode_job_spec(in.raw(in.u32()));
-  for (std::uint32_t left = in.count(12); left > 0; --left) {
-    const std::uint32_t host = in.u32();
-    const bool is_next = record.incarnations.empty() || host > record.incarnations.rbegin()->first;
-    if (host >= record.spec.ranks_by_host.size() || !is_next) throw ProtocolError("a host that the job does not have");
-    record.incarnations.emplace(host, in.u64());
-  }
+  record.incarnations = read_hosts(in, record.spec);
+  record.expected = read_hosts(in, record.spec);
   for (std::uint32_t left = in.count(8); left > 0; --left) record.ended.push_back(in.u64());
   for (std::uint32_t left = in.count(8); left > 0; --left) {
     const std::uint32_t host = in.u32();

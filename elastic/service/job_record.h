@@ -17,6 +17,7 @@ struct JobRecord {
   std::uint64_t term = 0;  // rises by one with each start of a rendezvous
   JobSpec spec;
   std::map<std::uint32_t, std::uint64_t> incarnations;  // by host: the start of `horo run` that takes part
+  std::map<std::uint32_t, std::uint64_t> expected;      // the same, of hosts that have called and not registered yet
   std::vector<std::uint64_t> ended;                     // the incarnations of the job before
   std::map<std::uint32_t, std::string> evicted;         // hosts that are locked out, and the reason as a sentence
   MembershipSnapshot membership;

@@ -54,6 +54,10 @@ RendezvousCore::RendezvousCore(RecordStore& store, std::function<void(std::uint3
   membership_ = std::make_unique<JobMembership>(config, record_.membership, evicts_from);
   view_.begin(job_view_of(*membership_, host_of_.size()));
   for (const auto& [host, incarnation] : record_.incarnations) hosts_[host].lease_end = evicts_from;
+  for (const auto& [host, incarnation] : record_.expected) {
+    expected_[host] = {incarnation, now};
+    await_registration(host);
+  }
   next_lease_end_ = evicts_from;
   begin_clocks();
   story_ = record_.story;
@@ -99,6 +103,7 @@ bool RendezvousCore::is_new_job(std::uint32_t host, std::uint64_t incarnation) c
 Registration RendezvousCore::register_host(const HostHello& hello, TimePoint now) {
   note_time(now);
   const bool was_expected = expected_.erase(hello.host) > 0;
+  if (record_.expected.erase(hello.host) > 0) is_record_changed_ = true;
   try {
     check_registration(hello);
   } catch (const HostRefused&) {
@@ -180,6 +185,7 @@ void RendezvousCore::begin_job(const HostHello& hello) {
   next_view_ = {};
   const auto is_old = [&](const auto& one) { return one.second.since + record_.spec.silence_limit < ran_; };
   std::erase_if(expected_, is_old);
+  record_.expected.clear();
   for (const auto& [host, expected] : expected_) await_registration(host);
 }
 

@@ -37,6 +37,19 @@ TEST_F(ExpectedHost, ThatDoesNotRegisterIsEvictedAndNamed) {
   EXPECT_THROW(core->check_incarnation(1, 7), HostEvicted);
 }
 
+TEST_F(ExpectedHost, IsExpectedByTheNextRendezvousToo) {
+  expect(1, 101);
+  join(0);
+  start();
+  join(0);
+  froze(0, 0);
+  pass(14s, {0});
+  EXPECT_FALSE(members()[1].is_out);
+  pass(3s, {0});
+  EXPECT_TRUE(members()[1].is_evicted);
+  EXPECT_FALSE(members()[0].is_out);
+}
+
 TEST_F(ExpectedHost, IsAlsoOneThatCallsARunningJob) {
   join(0);
   pass(60s, {0});
