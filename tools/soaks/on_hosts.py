@@ -101,6 +101,12 @@ class ThirdRendezvous:
             self.running.end()
         self.running = None
 
+    def start_anew(self):
+        """Without its record: it may wait for a host that could not tell of its end."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.start()
+
     def signal(self, number):
         self.running.process.send_signal(number)
 
