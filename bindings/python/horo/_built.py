@@ -49,7 +49,7 @@ def ccl_built():
 
 
 def cuda_built():
-    """False: this version supports CPU memory only."""
+    """False: no CUDA library is part of horo; CUDA tensors travel by host memory."""
     return False
 
 
