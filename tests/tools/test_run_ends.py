@@ -122,7 +122,8 @@ def test_an_interrupted_job_reports_no_failed_rank():
 
 
 def test_user_signals_reach_the_ranks_and_end_nothing():
-    program = "signal.signal(signal.SIGUSR1, lambda *_: print('got it'))\nprint('ready'); signal.pause()\nprint('end')"
+    program = "got = []\nsignal.signal(signal.SIGUSR1, lambda *_: got.append(1))\nprint('ready')\n"
+    program += "while not got: time.sleep(0.01)\nprint('got it')\nprint('end')"  # pause() would miss an early signal
     job, _ = start_and_read(program, 2)
     job.send_signal(signal.SIGUSR1)
     out, _ = job.communicate(timeout=DEADLINE_S)
