@@ -175,6 +175,7 @@ def in_place_under_two_names():
     try:
         hvd.allreduce_async_(tensor, name="again")
     finally:
+        hvd.barrier()
         other = hvd.allreduce_async_(torch.ones(2), name=others)
         hvd.synchronize(handle)
         hvd.synchronize(other)

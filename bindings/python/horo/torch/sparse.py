@@ -41,7 +41,7 @@ def in_layout(gradient, layout):
         return dense if layout == DENSE else dense.to_sparse(layout)
 
 
-def without_entries(shape, dtype, layout, device):
+def without_entries(shape, dtype, layout, device="cpu"):
     """A sparse gradient of this layout without entries: all zeros."""
     return torch.sparse_coo_tensor(
         torch.empty((layout, 0), dtype=torch.int64, device="cpu"),
