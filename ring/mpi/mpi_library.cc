@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "horo/base/plugin.h"
 #include "horo/base/say.h"
 
 namespace horo {
@@ -69,15 +70,7 @@ bool is_started() {
   return is_initialized;
 }
 
-// The plug-in is beside the library or executable that contains this code.
-std::string plugin_path(const Config& config) {
-  if (!config.mpi_library.empty()) return config.mpi_library;
-  Dl_info here{};
-  if (::dladdr(reinterpret_cast<const void*>(&load_mpi), &here) == 0 || here.dli_fname == nullptr) return kPlugin;
-  return (std::filesystem::path(here.dli_fname).parent_path() / kPlugin).string();
-}
-
-const MpiApi& open_plugin(const std::string& path) {
+const MpiApi& open_mpi(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     refuse_mpi(say("there is no ", path,
@@ -88,17 +81,7 @@ const MpiApi& open_plugin(const std::string& path) {
     refuse_mpi(say("Open MPI cannot be loaded (", why_not_loaded(), "): expected ", kOpenMpi,
                    " where the system looks for libraries (Debian: openmpi-bin; LD_LIBRARY_PATH for your own)"));
   }
-  void* const plugin = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (plugin == nullptr) refuse_mpi(say("the plug-in cannot be loaded: ", why_not_loaded()));
-  using Entry = const MpiApi* (*)();
-  const auto entry = reinterpret_cast<Entry>(::dlsym(plugin, kMpiApiEntry));
-  if (entry == nullptr) refuse_mpi(say(path, " is no plug-in of horo: it has no ", kMpiApiEntry, "()"));
-  const MpiApi* api = entry();
-  if (api->version != kMpiApiVersion) {
-    refuse_mpi(say(path, " is of another version of horo: its table has version ", api->version, ", expected ",
-                   kMpiApiVersion));
-  }
-  return *api;
+  return *static_cast<const MpiApi*>(open_plugin(path, {"HORO_BACKEND=mpi", kMpiApiEntry, kMpiApiVersion}));
 }
 
 }  // namespace
@@ -106,7 +89,7 @@ const MpiApi& open_plugin(const std::string& path) {
 const MpiApi& load_mpi(const Config& config) {
   check_for_another_mpi();
   if (!is_started()) check_launcher();
-  return open_plugin(plugin_path(config));
+  return open_mpi(plugin_path(config.mpi_library, kPlugin));
 }
 
 }  // namespace horo
