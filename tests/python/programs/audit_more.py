@@ -33,6 +33,24 @@ def what_ranks_may_hold_in_several_ways_is_equal():
         del optimizer
 
 
+class OnGpu(torch.Tensor):
+    """As a tensor on a GPU of this rank's number looks to the audit."""
+
+    is_cpu = False
+    device = property(lambda _: torch.device("cuda", hvd.rank()))
+
+
+def devices_of_other_numbers_are_no_difference():
+    with session(AUDIT="raise"):
+        model = torch.nn.Linear(3, 4)
+        hvd.broadcast_parameters(model.state_dict(), 0)
+        plain = torch.optim.SGD(model.parameters(), lr=1)
+        plain.param_groups[0]["lr"] = torch.ones(2).as_subclass(OnGpu)
+        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+        hvd.audit()
+        del optimizer
+
+
 def values_are_in_the_text():
     with session(AUDIT="raise"):
         trained = Trained(torch.optim.Adam, {"lr": 0.25})
@@ -292,6 +310,7 @@ def shutdown_does_not_wait_for_a_late_rank():
 gc.freeze()  # what is imported; hvd.audit() collects garbage
 claims.check(
     what_ranks_may_hold_in_several_ways_is_equal,
+    devices_of_other_numbers_are_no_difference,
     values_are_in_the_text,
     a_difference_is_warned_of_once,
     off_looks_only_when_asked,

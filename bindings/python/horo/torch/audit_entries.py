@@ -221,7 +221,7 @@ def _text_of_type(tensor):
 def _text_of(value):
     if isinstance(value, torch.Tensor):
         if type(value) not in _PLAIN or value.layout is not torch.strided or not value.is_cpu:
-            return f"{type(value).__name__} on {value.device}, not compared"
+            return f"{type(value).__name__} on {value.device.type}, not compared"  # ranks have devices of other numbers
         return repr(value.item()) if value.numel() == 1 else _text_of_type(value)
     if isinstance(value, (bool, str, bytes, numbers.Number)):
         return repr(value)
