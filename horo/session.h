@@ -70,10 +70,11 @@ class Session {
 
   // Declares a tensor. Equal specs have one key. Throws std::invalid_argument.
   Key declare(const TensorSpec& spec);
-  // Of tensors on a CUDA device (TensorSpec::device), for Submission::ready: passes when everything that the stream has
-  // now is done. Made before each submission, or once for several on the same stream. Throws std::invalid_argument
-  // (there is no plug-in, driver or such device; the stream is being captured into a graph) and std::runtime_error (an
-  // error of CUDA). The first call of a process may block for seconds, as the driver starts.
+  // Records an event on the caller's stream, for Submission::ready of tensors on a CUDA device (TensorSpec::device):
+  // once for each submission, or for several on the same stream. Released before the session. Throws
+  // std::invalid_argument (there is no plug-in, driver or such device; the stream is being captured into a graph) and
+  // std::runtime_error (an error of CUDA). The first call that names a CUDA tensor, this one or declare(), may block
+  // for seconds: the driver starts.
   std::shared_ptr<const DeviceEvent> record(int device, CudaStream stream);
   // The caller uses these keys no more; each undoes one declare(). What is in flight goes on. Throws
   // std::invalid_argument, and changes nothing, if one of them is not declared.

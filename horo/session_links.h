@@ -7,8 +7,9 @@ namespace horo {
 
 inline constexpr std::uint32_t kFirstEpoch = 0;
 
-// The links of the first epoch. `config` and `exchange` are valid until they are called.
+// The links of the first epoch. `config` and `exchange` outlive the returned function.
 FirstLinks first_links_by(const Config& config, const Exchange& exchange);
+// These links; the returned function is called once.
 FirstLinks given(Links links);
 // The links of later epochs; null: the ranks cannot connect again.
 Reconnect reconnect_by(const Config& config);

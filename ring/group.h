@@ -37,7 +37,7 @@ class Group {
   // thread that runs collectives.
   virtual bool takes_pieces(const Collective& /*collective*/) const { return false; }
 
-  // This group as one whose results may stay in its members' memory; null: it has none of that.
+  // This group as one whose results may stay in its members' memory, where shard_bytes() is not 0; null: never.
   virtual ShardedGroup* sharded() { return nullptr; }
 
   // The name of the algorithm that run() uses, for counters and logs. The same on all members.

@@ -1,5 +1,5 @@
 // ShardedGroup: all_reduces whose results stay in the memory of the members that sum them, as an elastic job holds them
-// until they are committed. Groups whose members share memory have one beside Group: see Group::sharded().
+// until they are committed. It needs members that share memory: see Group::sharded() and shard_bytes().
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,8 @@ class ShardedGroup {
   // Memory for a shard; null data if there is none. It may be freed while other members read it. Any thread.
   virtual Allocation allocate_shard(std::size_t bytes) = 0;
   // As Group::run(), but out is not written: each member writes its shard to `shard`, of shard_bytes(), and `result`
-  // has all members' shards. They are readable, also after the death of their members, until a member writes its own
-  // again. That happens in a later call of this function, when all members of the group have begun it. False on all
-  // members, without a result: some member gave null.
+  // has all members' shards. They stay readable, also after the death of their members, until the next call that all
+  // members have entered. Returns false on all members, without a result, if a member gave null.
   virtual bool reduce_to_shards(const Collective& collective, Buffer shard, ShardedResult& result) = 0;
 
  protected:

@@ -31,3 +31,12 @@ class FakePlaces(devices.Places):
 
 def install():
     devices.places = FakePlaces()
+
+
+def on_host(call):
+    """The result of a call whose tensors are on the CPU."""
+    before, devices.places = devices.places, devices.Places()
+    try:
+        return call()
+    finally:
+        devices.places = before

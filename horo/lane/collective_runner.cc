@@ -53,7 +53,7 @@ void CollectiveRunner::run(const Job& job) {
   recorder_.begin(job);
   const Participants participants = participants_of(job);
   if (Staging::needs(job)) {
-    const Job on_host = staging_.bring_in(job, participants);
+    const Job on_host = staging_.copy_in(job, participants);
     recorder_.mark(Phase::kPack);
     run(on_host, participants);
   } else {

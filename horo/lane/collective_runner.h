@@ -1,5 +1,5 @@
-// CollectiveRunner: runs the tasks of one lane on the groups of its process set. How results reach the callers is its
-// delivery's.
+// CollectiveRunner: runs the tasks of one lane on the groups of its process set. Its Delivery passes the results to the
+// callers.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ class CollectiveRunner {
   // `channel` belongs to this lane alone.
   CollectiveRunner(const LaneContext& context, Members members, std::uint32_t channel);
 
-  // Runs the collective of the job, and ends its Works, or retains its result. Throws what Group::run throws.
+  // Runs the collective of the job, and ends its Works, or retains its result. Throws what Group::run throws, and for a
+  // tensor on a device std::runtime_error (CUDA) and ShutDown (stop() was called).
   void run(const Job& job);
   void run(const Ending& ending) { delivery_->end(ending); }
   // Packs the plan.
@@ -45,7 +46,7 @@ class CollectiveRunner {
 
   // Whether a thread that waits may run the job. Any thread.
   bool is_short(const Job& job) const;
-  // run() waits no longer for devices, and throws. Any thread.
+  // run() waits no longer for callers' streams, and throws. It still waits for copies of its own. Any thread.
   void stop() { staging_.stop(); }
   // Any thread.
   const std::vector<int>& members() const { return groups_.members().ranks; }

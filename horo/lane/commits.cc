@@ -81,7 +81,7 @@ void Commits::deliver_one(JobResult& held) {
   held.shards.is_empty() ? buckets_.give_back(std::move(held.memory))
                          : buckets_.give_back_shard(std::move(held.memory));
   if (!held.failure) held.failure = move_to_caller(held.items->front(), held.outcome);
-  held.failure ? staging_.drop(*held.items) : staging_.take_out(*held.items, held.outcome);
+  held.failure ? staging_.drop(*held.items) : staging_.copy_out(*held.items, held.outcome);
   end(held);
 }
 

@@ -22,7 +22,7 @@ struct JobResult {
   ItemList items;
   Allocation memory = {};     // the results, one after the other; null: none, or they are in the callers' memory
   ShardedResult shards = {};  // not empty: the results are here, and `memory` is this member's shard
-  std::size_t bytes = 0;      // of a single result in `memory`
+  std::size_t bytes = 0;      // of all results in `memory`, if it is no shard
   Outcome outcome = {};       // of a single item; absent: of all items
   FailurePtr failure = {};    // the works fail
 };
@@ -42,7 +42,8 @@ struct DeliveryContext {
   JobRecorder& recorder;
 };
 
-// The thread that runs the lane's tasks. Functions that run collectives throw what Group::run throws.
+// The thread that runs the lane's tasks. Functions that run collectives throw what Group::run throws; deliver()
+// also std::runtime_error (CUDA).
 class Delivery {
  public:
   virtual ~Delivery() = default;
@@ -54,7 +55,7 @@ class Delivery {
   virtual bool is_packed(std::span<const Item> items, const Collective& like) const = 0;
   // Reduces the tensors together.
   virtual JobResult reduce_bucket(const Job& job, const Participants& participants, Collective collective) = 0;
-  // The items of a job that is no bucket, with `out` where their results are to be written; `result` keeps that memory.
+  // The items of a job that is no bucket, with `out` set to where their results are written; `result` owns that memory.
   virtual ItemList outputs(const Job& job, const Participants& participants, JobResult& result) = 0;
   // The collective is complete on this rank, except for a barrier, which is run here. The job's Works end, now or when
   // it is committed.
@@ -69,7 +70,7 @@ class Delivery {
   virtual std::uint64_t completed() const { return 0; }
   // Delivers what the commit in progress covers if it counts as done. Everything else stays in flight.
   virtual void settle(const std::function<bool(const Commit&)>& /*is_done*/) {}
-  // Of the works that the coordinator has ended, those whose inputs are not needed again.
+  // Ends those works of the ending whose inputs are not needed again.
   virtual void settle_ending(const Ending& /*ending*/) {}
 };
 

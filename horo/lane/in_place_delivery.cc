@@ -35,7 +35,7 @@ void InPlaceDelivery::deliver(const Job& job, const Participants& participants, 
     participants.group.run(collective);
     context_.recorder.mark(Phase::kTransfer);
   }
-  result.failure ? context_.staging.drop(*job.items) : context_.staging.take_out(*job.items, result.outcome);
+  result.failure ? context_.staging.drop(*job.items) : context_.staging.copy_out(*job.items, result.outcome);
   context_.tensor_table.retire(*job.items);
   if (job.items->size() > 1) return Work::finish_all(*job.items);
   Work& work = *job.first().work;

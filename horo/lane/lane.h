@@ -16,8 +16,8 @@ namespace horo {
 
 // Called by the thread that runs a task of the lane. Neither may block.
 struct LaneCallbacks {
-  // Called at most once, with the failure that ended the lane (PeerLost, or a bug). The lane runs no task after it, and
-  // leaves the Works of the remaining tasks to the engine.
+  // Called at most once, with the failure that ended the lane (PeerLost, an error of a device, or a bug). The lane runs
+  // no task after it, and leaves the Works of the remaining tasks to the engine.
   std::function<void(FailurePtr)> failed;
   // take_done() has a new value.
   std::function<void()> done;
@@ -30,7 +30,7 @@ class Lane {
   Lane(const LaneContext& context, Members members, std::uint32_t channel, LaneCallbacks callbacks);
   ~Lane();
 
-  // What the lane is to do. Its functions for any thread are this one's, too.
+  // The lane's queue. Any thread may call its functions for any thread.
   TaskQueue& tasks() { return tasks_; }
   // Packs the plan when no job or ending is queued. Any thread.
   void prepack(FilledPlan filled);
@@ -51,7 +51,7 @@ class Lane {
 
   // The number of the last collective that is complete on this rank.
   std::uint64_t completed() const { return runner_.delivery().completed(); }
-  // Ends what the commit in progress covers, if it counts as done, and the works that the coordinator has ended, except
+  // Delivers what the commit in progress covers if is_done(). Ends the works that the coordinator has ended, except
   // those of rounds, which run again. Everything else stays in flight.
   void settle(const std::function<bool(const Commit&)>& is_done);
 

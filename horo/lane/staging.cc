@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kMostSpare = 8;
-constexpr std::size_t kLeastBytes = 64 << 10;
 constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};
 
 std::size_t aligned(std::size_t bytes) {
@@ -72,15 +71,8 @@ DeviceStream& Staging::stream_of(const CudaDevice& device) {
 
 // Pinned, where the system allows it. Else the driver copies by way of memory of its own, which takes longer.
 Allocation Staging::take_memory(std::size_t bytes, const CudaDevice& device) {
-  const auto fits = [bytes](const Allocation& one) {
-    return one.bytes >= bytes && one.bytes / 4 <= std::max(bytes, kLeastBytes);
-  };
-  if (const auto found = std::ranges::find_if(spare_, fits); found != spare_.end()) {
-    Allocation memory = std::move(*found);
-    spare_.erase(found);
-    return memory;
-  }
-  Allocation memory = group_->allocate(std::max(bytes, kLeastBytes));
+  if (Allocation memory = spare_.take(bytes); memory.data) return memory;
+  Allocation memory = group_->allocate(std::max(bytes, SpareMemory::kSmallBytes));
   const CudaApi& api = device.api();
   const OnDevice here(device);
   if (api.pin(memory.data.get(), memory.bytes) != 0) return memory;
@@ -99,9 +91,9 @@ Allocation Staging::take_memory(std::size_t bytes, const CudaDevice& device) {
 
 // The caller's stream may wait for a rank that is lost, in a kernel of another library. So a lane that is stopped does
 // not wait for it.
-void Staging::await(const DeviceEvent& ready) {
+void Staging::wait_for(const DeviceEvent& ready) {
   Duration pause = kFirstPause;
-  while (!ready.has_passed()) {
+  while (!ready.is_complete()) {
     MutexLock lock(mutex_);
     if (is_stopped_) throw ShutDown("the collectives of this rank were stopped while a device computed their inputs");
     stopped_.wait_until(mutex_, Clock::now() + pause);
@@ -153,9 +145,9 @@ class Staging::Copies {
   std::vector<DeviceStream*> used_;
 };
 
-Job Staging::bring_in(const Job& job, const Participants& participants) {
+Job Staging::copy_in(const Job& job, const Participants& participants) {
   std::vector<Item> items = *job.items;
-  for (const Item& item : items) await(*item.submission.ready);
+  for (const Item& item : items) wait_for(*item.submission.ready);
   std::vector<Place> places;
   const std::size_t bytes = lay_out(items, participants, places);
   const CudaDevice& first = items.front().submission.ready->device();
@@ -181,34 +173,31 @@ Job Staging::bring_in(const Job& job, const Participants& participants) {
   return {job.release, std::make_shared<const std::vector<Item>>(std::move(items)), job.released};
 }
 
-void Staging::take_out(const std::vector<Item>& items, const Outcome& outcome) {
-  if (staged_.empty()) return;
+std::optional<Staging::Staged> Staging::forget(const std::vector<Item>& items) {
+  if (staged_.empty()) return std::nullopt;
   const auto found = staged_.find(items.front().work.get());
-  if (found == staged_.end()) return;
-  Staged staged = std::move(found->second);
+  if (found == staged_.end()) return std::nullopt;
+  std::optional<Staged> staged(std::move(found->second));
   staged_.erase(found);
+  return staged;
+}
+
+void Staging::copy_out(const std::vector<Item>& items, const Outcome& outcome) {
+  std::optional<Staged> staged = forget(items);
+  if (!staged) return;
   Copies copies(*this);
-  for (const Tensor& tensor : staged.tensors) {
+  for (const Tensor& tensor : staged->tensors) {
     const std::size_t bytes = tensor.has_varying ? outcome.bytes : tensor.bytes;
     if (bytes == 0 || tensor.device_out == nullptr) continue;
     const OnDevice here(*tensor.device);
     copies.on(*tensor.device).copy_to_device(tensor.device_out, tensor.host_out, bytes);
   }
   copies.finish();
-  keep(std::move(staged.memory));
+  spare_.give_back(std::move(staged->memory), kMostSpare);
 }
 
 void Staging::drop(const std::vector<Item>& items) {
-  if (staged_.empty()) return;
-  const auto found = staged_.find(items.front().work.get());
-  if (found == staged_.end()) return;
-  keep(std::move(found->second.memory));
-  staged_.erase(found);
-}
-
-void Staging::keep(Allocation memory) {
-  spare_.push_back(std::move(memory));
-  if (spare_.size() > kMostSpare) spare_.erase(spare_.begin());
+  if (std::optional<Staged> staged = forget(items)) spare_.give_back(std::move(staged->memory), kMostSpare);
 }
 
 }  // namespace horo

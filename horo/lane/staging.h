@@ -6,29 +6,31 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "horo/base/mutex.h"
+#include "horo/lane/buckets.h"
 #include "horo/lane/job.h"
 #include "ring/cuda/cuda_device.h"
 
 namespace horo {
 
-// Only the thread that runs the lane's tasks, except for stop(). The group, whose memory it uses, outlives it.
+// Only the thread that runs the lane's tasks, except for stop().
 class Staging {
  public:
   explicit Staging(std::shared_ptr<Group> group) : group_(std::move(group)) {}
 
   static bool needs(const Job& job) { return job.first().spec->device != DeviceType::kHost; }
-  // The job with host memory in place of the devices'. Blocks until its inputs have their values there. Throws
-  // std::runtime_error for errors of CUDA.
-  Job bring_in(const Job& job, const Participants& participants);
+  // The job with host memory in place of the devices'; its spec, and so needs(), stay as they are. Blocks until its
+  // inputs have their values there. Throws std::runtime_error for errors of CUDA, and ShutDown after stop().
+  Job copy_in(const Job& job, const Participants& participants);
   // Copies the results of these items to the device, if they are of a job that was brought in, and forgets the job.
-  // outcome: of a single item. Returns when the results are there. Throws as bring_in().
-  void take_out(const std::vector<Item>& items, const Outcome& outcome);
+  // outcome: of a single item. Returns when the results are there. Throws as copy_in().
+  void copy_out(const std::vector<Item>& items, const Outcome& outcome);
   // The same without a result: the Works fail.
   void drop(const std::vector<Item>& items);
-  // bring_in() waits no longer for what callers' streams do before their tensors are ready: it throws ShutDown. Any
+  // copy_in() waits no longer for what callers' streams do before their tensors are ready: it throws ShutDown. Any
   // thread.
   void stop();
 
@@ -48,15 +50,15 @@ class Staging {
 
   class Copies;
 
-  void await(const DeviceEvent& ready);
+  void wait_for(const DeviceEvent& ready);
   DeviceStream& stream_of(const CudaDevice& device);
   Allocation take_memory(std::size_t bytes, const CudaDevice& device);
-  void keep(Allocation memory);
+  std::optional<Staged> forget(const std::vector<Item>& items);
 
   const std::shared_ptr<Group> group_;
   std::map<int, DeviceStream> streams_;   // by device
   std::map<const Work*, Staged> staged_;  // by the first Work of the job
-  std::vector<Allocation> spare_;
+  SpareMemory spare_;
   Mutex mutex_;
   CondVar stopped_;
   bool is_stopped_ GUARDED_BY(mutex_) = false;

@@ -26,7 +26,7 @@ struct TaskCallbacks {
   std::function<void(const Task&)> run;
   // Called at most once, with what run() threw, by the same thread. Must not block.
   std::function<void(FailurePtr)> failed;
-  // Whether a thread that polls may run the job. Called under a lock.
+  // Whether a thread that polls may run the job; it may run any ending. Called under a lock.
   std::function<bool(const Job&)> is_short;
 };
 
@@ -38,13 +38,14 @@ class TaskQueue {
 
   // Jobs and endings run in the order of these calls.
   void push(Job job);
-  // False: the queue was closed and is drained; the ending will not run.
+  // False: the queue was closed and is drained; the ending will not run. Nor does it after stop(); see take_left().
   bool push(const Ending& ending);
-  // No job follows. When all tasks have run, the lane's thread calls `drained`, which must not block, and ends.
+  // No job follows. When all jobs and endings have run, the lane's thread calls `drained`, which must not block, and
+  // ends; plans are not packed any more.
   void close(std::function<void()> drained);
   // No task begins any more. Returns when none runs.
   void stop();
-  // The queue was closed, and all tasks have run.
+  // The queue was closed, and all jobs and endings have run.
   bool is_drained();
   // After close(): blocks until the queue is drained, and calls `on_turn` several times a second, without a lock.
   // False: a task threw, or the queue was stopped.
@@ -68,8 +69,8 @@ class TaskQueue {
   // Runs the next task if it is short and no thread runs one. Returns whether it ran one. Blocks until the other
   // members have run their part.
   bool run_short_task();
-  // Polls asleep: runs each short task, until is_done(), `until`, or the end of the queue. Only tasks of this queue may
-  // make is_done() true, which is called under a lock.
+  // Sleeps until a short task is next, runs it, and so on, until is_done(), `until`, or the end of the queue. Only
+  // tasks of this queue may make is_done() true, which is called under a lock.
   void run_short_tasks(TimePoint until, const std::function<bool()>& is_done);
 
  private:

@@ -2,9 +2,10 @@
 // needs, without a type of CUDA. libhoro.so needs neither a driver nor a header of CUDA; the plug-in loads the driver
 // when a session first sees a CUDA tensor.
 //
-// All calls return 0 or an error of CUDA, for error_text(). None throws, and none but start(), pin(), unpin() and those
-// named *_blocking waits. Any thread. Calls that have no device work in the context that enter() made current in this
-// thread.
+// All calls return 0 or an error of CUDA, for error_text(). None throws. Any thread. start(), the first enter() of a
+// device, pin(), unpin(), calls named *_blocking, and copies of host memory that is not pinned may block; the others do
+// not. Only start() and error_text() may be called before start() has returned 0. Calls without a device parameter use
+// the context that enter() made current in this thread.
 #pragma once
 
 #include <cstddef>
@@ -27,30 +28,31 @@ using CudaEvent = void*;
 struct CudaApi {
   std::uint32_t version;
 
-  // Loads the driver and counts the devices. Not 0: `why` has the reason. May be called again.
+  // Loads the driver and counts the devices, of which the first 64 are used. Not 0: `why` has the reason. May be called
+  // again.
   int (*start)(int* devices, char* why, std::size_t room);
-  // "NVIDIA H100 80GB HBM3, driver 13.0".
+  // "NVIDIA H100 80GB HBM3, CUDA 13.0".
   int (*describe)(int device, char* text, std::size_t room);
   // The primary context of the device is current in this thread until leave(), which restores the one before. Calls in
   // between do not disturb the capture of a graph by another thread.
   int (*enter)(int device);
   int (*leave)();
 
-  // A stream that does not wait for the default stream.
+  // A non-blocking stream.
   int (*stream_create)(CudaStream* stream);
   int (*stream_destroy)(CudaStream stream);
   int (*stream_is_capturing)(CudaStream stream, bool* is_capturing);
   int (*event_create)(CudaEvent* event);
   int (*event_destroy)(CudaEvent event);
-  // The event passes when everything that was put on the stream before has ended.
+  // The event completes when everything that was enqueued on the stream before has ended.
   int (*event_record)(CudaEvent event, CudaStream stream);
-  int (*event_has_passed)(CudaEvent event, bool* has_passed);
-  int (*event_wait_blocking)(CudaEvent event);  // asleep
+  int (*event_query)(CudaEvent event, bool* is_complete);
+  int (*event_wait_blocking)(CudaEvent event);  // without a busy processor
 
-  // Copies are put on the stream. Host memory that is not pinned is copied at the call.
+  // Copies are enqueued on the stream.
   int (*copy_to_host)(void* to, const void* from, std::size_t bytes, CudaStream stream);
   int (*copy_to_device)(void* to, const void* from, std::size_t bytes, CudaStream stream);
-  // Locks host memory, from which devices then copy without the processor.
+  // Page-locks host memory for DMA.
   int (*pin)(void* data, std::size_t bytes);
   int (*unpin)(void* data);
 

@@ -14,7 +14,7 @@ DeviceEvent::DeviceEvent(const CudaDevice& device, CudaStream stream) : device_(
   device.check(api.event_create(&event_), "making an event");
   if (const int error = api.event_record(event_, stream)) {
     api.event_destroy(event_);
-    device.check(error, "recording an event on the caller's stream");
+    device.check(error, "recording an event");
   }
 }
 
@@ -25,11 +25,11 @@ DeviceEvent::~DeviceEvent() {
   api.leave();
 }
 
-bool DeviceEvent::has_passed() const {
+bool DeviceEvent::is_complete() const {
   const OnDevice here(device_);
-  bool has_passed = false;
-  device_.check(device_.api().event_has_passed(event_, &has_passed), "looking at an event");
-  return has_passed;
+  bool is_complete = false;
+  device_.check(device_.api().event_query(event_, &is_complete), "looking at an event");
+  return is_complete;
 }
 
 void DeviceEvent::wait() const {
@@ -50,7 +50,7 @@ void CudaDevice::check(int error, const char* what) const {
 
 void CudaDevice::check_stream(CudaStream stream) const {
   bool is_capturing = false;
-  check(api_.stream_is_capturing(stream, &is_capturing), "looking at the caller's stream");
+  check(api_.stream_is_capturing(stream, &is_capturing), "looking at a stream");
   if (!is_capturing) return;
   throw std::invalid_argument(
       say(name(),

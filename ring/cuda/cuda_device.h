@@ -13,7 +13,7 @@ namespace horo {
 
 class CudaDevice;
 
-// An event of a device, recorded once. Freed by any thread.
+// An event of a device, recorded once. Freed by any thread, before its device.
 class DeviceEvent {
  public:
   // Records what is on the stream so far.
@@ -24,8 +24,8 @@ class DeviceEvent {
 
   const CudaDevice& device() const { return device_; }
   // Both throw what CudaDevice::check throws.
-  bool has_passed() const;
-  void wait() const;  // blocks until it has passed
+  bool is_complete() const;
+  void wait() const;  // blocks until it is complete
 
  private:
   const CudaDevice& device_;
@@ -64,7 +64,7 @@ class OnDevice {
   const CudaDevice& device_;
 };
 
-// A stream of horo's own, for copies. Its functions are called with its device as the current one (OnDevice).
+// A stream of horo's own, for copies. The copies are called with its device as the current one (OnDevice).
 class DeviceStream {
  public:
   explicit DeviceStream(const CudaDevice& device);
@@ -90,7 +90,7 @@ class CudaDevices {
 
   // Loads the plug-in. Throws what load_cuda() throws, each time.
   void load();
-  // Throws std::invalid_argument: there is no such device, or what load() throws.
+  // Lives as long as this object. Throws std::invalid_argument: there is no such device, or what load() throws.
   const CudaDevice& device(int number);
 
  private:

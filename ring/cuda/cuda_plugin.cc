@@ -173,7 +173,7 @@ int describe(int device, char* text, std::size_t room) {
   int error = driver.get(&handle, device);
   if (error == 0) error = driver.name(name.data(), static_cast<int>(name.size()), handle);
   if (error == 0) error = driver.version(&version);
-  std::snprintf(text, room, "%s, driver %d.%d", name.data(), version / 1000, version % 1000 / 10);
+  std::snprintf(text, room, "%s, CUDA %d.%d", name.data(), version / 1000, version % 1000 / 10);
   return error;
 }
 
@@ -193,9 +193,12 @@ int enter(int device) {
   }
   if (const int error = driver.push(context)) return error;
   int mode = kRelaxed;
-  const int error = driver.capture_mode(&mode);
+  if (const int error = driver.capture_mode(&mode)) {
+    driver.pop(&context);
+    return error;
+  }
   modes_before.push_back(mode);
-  return error;
+  return 0;
 }
 
 int leave() {
@@ -222,9 +225,9 @@ int event_create(CudaEvent* event) {
   return driver.event_create(event, kDisableTiming | kBlockingSync);
 }
 
-int event_has_passed(CudaEvent event, bool* has_passed) {
+int event_query(CudaEvent event, bool* is_complete) {
   const int error = driver.event_query(event);
-  *has_passed = error == 0;
+  *is_complete = error == 0;
   return error == kNotReady ? 0 : error;
 }
 
@@ -252,7 +255,7 @@ constexpr CudaApi kApi{
     event_create,
     [](CudaEvent event) { return driver.event_destroy(event); },
     [](CudaEvent event, CudaStream stream) { return driver.event_record(event, stream); },
-    event_has_passed,
+    event_query,
     [](CudaEvent event) { return driver.event_synchronize(event); },
     copy_to_host,
     copy_to_device,

@@ -11,12 +11,9 @@ from test_launchers import executable
 
 
 @pytest.fixture
-def fake(root):
+def fake(fake_cuda):
     """The variables of a rank whose tensors are on the fake's device."""
-    library = root / "build/release/tests/ring/libhoro_fake_cuda.so"
-    if not library.exists():
-        pytest.skip(f"{library} is not built: tools/test release")
-    return {"TEST_DEVICE": "fake", "HORO_CUDA_LIBRARY": str(library)}
+    return {"TEST_DEVICE": "fake", "HORO_CUDA_LIBRARY": str(fake_cuda)}
 
 
 @pytest.mark.parametrize(
@@ -38,8 +35,8 @@ def test_an_elastic_job_goes_on_without_lost_ranks_on_a_device(root, fake):
     assert len(lines_of(on_cpu)) == 13 and lines_of(on_device) == lines_of(on_cpu)
 
 
-def test_the_plug_in_itself_runs_over_a_fake_driver(root):
-    built = root / "build/release/tests/ring"
+def test_the_plug_in_itself_runs_over_a_fake_driver(root, fake_cuda):
+    built = fake_cuda.parent
     words = [executable("horo"), "run", "-n", "2", sys.executable, str(root / "tests/gpu/bits.py")]
     env = {"TEST_DEVICE": "fake", "LD_LIBRARY_PATH": str(built / "driver")}
     output, _ = run(words, env=env)

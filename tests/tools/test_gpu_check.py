@@ -11,15 +11,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def check(tmp_path):
-    """check(*options, env): runs tools/gpu_check; returns its exit code and its rows."""
-    fake = ROOT / "build/release/tests/ring/libhoro_fake_cuda.so"
-    if not fake.exists():
-        pytest.skip(f"{fake} is not built: tools/test release")
+def check(tmp_path, fake_cuda):
+    """check(*options): runs tools/gpu_check on the fake; returns what ran and its rows."""
 
     def run(*options):
         out = tmp_path / "rows.jsonl"
-        command = [sys.executable, ROOT / "tools/gpu_check", "--installed", "--fake", fake, "--out", out, *options]
+        command = [sys.executable, ROOT / "tools/gpu_check", "--installed", "--fake", fake_cuda, "--out", out, *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=200)
         return done, [json.loads(line) for line in out.read_text().splitlines()]
 

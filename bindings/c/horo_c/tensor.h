@@ -76,9 +76,10 @@ typedef struct {
   uint64_t out_bytes;    /* room in out for a result of varying size; reduce_scatter: room for the rows, 0: enough */
   const int64_t* splits; /* all_to_all, and scatter at the root: rows for each member; null: evenly, as above */
   uint64_t split_count;  /* 0, or the size of the set */
-  /* Where in and out are: as in the spec, and the number of the CUDA device. The values are read, and out is written,
-   * when everything is done that `stream` (a CUstream or cudaStream_t, null: the default stream) has at the call. The
-   * work ends when the result is in out. A stream that is being captured into a graph is refused. */
+  /* Where in and out are: as in the spec, else HORO_INVALID_ARGUMENT; and the number of the CUDA device. in is read,
+   * and out is written, after all that was enqueued on `stream` before the call (a CUstream or cudaStream_t; null: the
+   * default stream). The work ends when the result is in out. A stream that is being captured into a graph is refused.
+   */
   int32_t device_type, device;
   void* stream;
 } horo_submission;
@@ -108,7 +109,7 @@ HORO_API int64_t horo_submit_absent(horo_session* session, int64_t key, void* ou
  */
 HORO_API int32_t horo_submit_many(horo_session* session, const horo_submission* submissions, size_t count,
                                   int64_t* works);
-/* horo_submit_many of tensors that are reduced in place: tensor keys[i] is at data[i]. */
+/* horo_submit_many of tensors of the host that are reduced in place: tensor keys[i] is at data[i]. */
 HORO_API int32_t horo_submit_many_in_place(horo_session* session, const int64_t* keys, void* const* data, size_t count,
                                            int64_t* works);
 /* Submits one tensor by its spec, without a key: the only way for unnamed tensors, and for names that are used once. */

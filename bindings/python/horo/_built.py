@@ -54,7 +54,7 @@ def cuda_built():
 
 
 def rocm_built():
-    """False: this version supports CPU memory only."""
+    """False: horo does not use ROCm."""
     return False
 
 

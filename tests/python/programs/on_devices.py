@@ -4,20 +4,12 @@ import os
 
 import claims
 import torch
+from fake_devices import on_host
 
 import horo.torch as hvd
 from horo.torch import devices
 
 FAKE = devices.places
-CPU = devices.Places()
-
-
-def on_cpu(call):
-    devices.places = CPU
-    try:
-        return call()
-    finally:
-        devices.places = FAKE
 
 
 def trained():
@@ -41,13 +33,13 @@ def a_trained_model_has_the_bits_of_the_cpu():
     on_device = trained()
     del FAKE.stream_of
     assert asked, "no gradient has taken the device path"
-    assert torch.equal(on_device, on_cpu(trained))
+    assert torch.equal(on_device, on_host(trained))
 
 
 def one_rank_on_the_cpu_is_a_mismatch_by_name():
     call = lambda: hvd.allreduce(torch.ones(3), name="weights")  # noqa: E731
     with claims.raises(hvd.Mismatch, "'weights'", "device cpu on rank 0", "device cuda on rank 1"):
-        call() if hvd.rank() == 1 else on_cpu(call)
+        call() if hvd.rank() == 1 else on_host(call)
 
 
 def results_of_unknown_sizes_arrive():

@@ -330,7 +330,7 @@ constexpr CudaApi kApi{
       return error != 0 ? error : FakeCuda::get().record(event, stream);
     },
     [](CudaEvent event, bool* has_passed) {
-      const int error = begin("event_has_passed");
+      const int error = begin("event_query");
       return error != 0 ? error : FakeCuda::get().has_passed(event, has_passed);
     },
     [](CudaEvent event) {
@@ -378,12 +378,6 @@ void fake_cuda_write(CudaStream stream, void* to, const void* from, std::size_t 
   const auto* first = static_cast<const std::byte*>(from);
   FakeCuda::get().run_on(stream, [to, data = std::vector<std::byte>(first, first + bytes)] {
     copy_bytes(FakeCuda::get().alias_of(to), data.data(), data.size());
-  });
-}
-void fake_cuda_add(CudaStream stream, void* to, std::size_t count, float value) {
-  FakeCuda::get().run_on(stream, [=] {
-    auto* const values = reinterpret_cast<float*>(FakeCuda::get().alias_of(to));
-    for (std::size_t i = 0; i < count; ++i) values[i] += value;
   });
 }
 void fake_cuda_read(CudaStream stream, void* to, const void* from, std::size_t bytes) {

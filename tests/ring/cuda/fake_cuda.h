@@ -19,9 +19,8 @@ void* fake_cuda_allocate(std::size_t bytes);
 void fake_cuda_free(void* memory);
 // A stream of a caller.
 horo::CudaStream fake_cuda_stream(bool is_capturing);
-// Kernels on a stream: write these bytes, which are copied at the call; add the value to each float.
+// A kernel on a stream: writes these bytes, which are copied at the call.
 void fake_cuda_write(horo::CudaStream stream, void* to, const void* from, std::size_t bytes);
-void fake_cuda_add(horo::CudaStream stream, void* to, std::size_t count, float value);
 // Waits until everything on the stream has ended, and then reads.
 void fake_cuda_read(horo::CudaStream stream, void* to, const void* from, std::size_t bytes);
 // What is put on the stream from now on is never run.
