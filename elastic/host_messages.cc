@@ -292,7 +292,7 @@ std::vector<std::byte> encode(const JobSpec& spec) {
 }
 
 JobSpec decode_job_spec(std::span<const std::byte> bytes) {
-  constexpr std::uint64_t kLongest = 1'000'000'000;  // ms
+  constexpr auto kLongest = static_cast<std::uint64_t>(kLongestLimit.count());
   Reader in = begin_reading(bytes);
   if (const Kind kind = in.kind(); kind != Kind::kSpec) refuse(kind);
   JobSpec spec;

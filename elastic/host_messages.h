@@ -20,6 +20,7 @@ namespace horo {
 
 inline constexpr std::uint8_t kHostMessageVersion = 103;  // never that of a packet (packets.h)
 inline constexpr std::size_t kMaxHosts = 1'024;
+inline constexpr std::chrono::milliseconds kLongestLimit{1'000'000'000};       // of silence and of parking
 inline constexpr std::size_t kMaxHostMessage = kMaxMemberMessage + (1 << 20);  // bytes of an encoded message
 inline constexpr std::size_t kMaxPastOfMember = kMaxEffectBytes + (1 << 20);   // bytes, on average over a host's
 inline constexpr std::size_t kMaxStoryLine = 4'096;                            // bytes; longer lines are cut

@@ -108,6 +108,7 @@ Registration RendezvousCore::register_host(const HostHello& hello, TimePoint now
     check_registration(hello);
   } catch (const HostRefused&) {
     if (was_expected) forget_refused(hello.host, now);
+    store_changes();
     throw;
   }
   if (is_new_job(hello.host, hello.incarnation)) begin_job(hello);

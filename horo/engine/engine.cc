@@ -344,9 +344,13 @@ void Engine::suspect(Suspicion suspicion, TimePoint now) {
   epoch_->detector.suspect(std::move(suspicion), now);
 }
 
+void Engine::look_for_pause(TimePoint now) {
+  if (patience_.look(now)) epoch_->detector.was_paused(now);
+}
+
 void Engine::check_silence(TimePoint now) {
   if (ended_ || frozen_) return;
-  if (patience_.look(now)) epoch_->detector.was_paused(now);
+  look_for_pause(now);
   const FailureDetector::Advice advice = epoch_->detector.tick(tensor_table_.has_in_flight(), now);
   if (!advice.next_tick) patience_.rest();
   detector_deadline_ = advice.next_tick;

@@ -157,6 +157,7 @@ class Engine {
   void check_abort();
   void check_lanes(TimePoint now);
   void check_deaths(TimePoint now);
+  void look_for_pause(TimePoint now);
   void check_silence(TimePoint now);
   void suspect(Suspicion suspicion, TimePoint now);
   void end_epoch(int origin, const std::string& why) noexcept;

@@ -103,10 +103,7 @@ void Engine::rebuild() {
   const Item request = *std::exchange(rebuild_, std::nullopt);
   Laps laps;
   // The deadlines of what the lanes still run count only while this thread looks at the clock.
-  const auto look = [this] {
-    if (patience_.look(Clock::now())) epoch_->detector.was_paused(Clock::now());
-  };
-  if (!epoch_->lanes->drain(look)) return;  // check_lanes() has the failure
+  if (!epoch_->lanes->drain([this] { look_for_pause(Clock::now()); })) return;  // check_lanes() has the failure
   patience_.rest();
   const std::int64_t drained = laps.next();
   leave_epoch();

@@ -105,8 +105,8 @@ def test_libraries_are_found_with_version_and_path(tmp_path):
     done = doctor("--json", LD_LIBRARY_PATH=str(tmp_path), VIRTUAL_ENV=str(tmp_path / "venv"))
     found = json.loads(done.stdout)["found"]
     for name, version in [("cuda_driver", "12.4"), ("nccl", "2.29.7"), ("mpi", "Open MPI v9.8.7")]:
-        use = "HORO_BACKEND=mpi uses it" if name == "mpi" else "not used by this version"
-        assert found[name] == f"{version}, {made[name]}; {use}"
+        use = {"mpi": "HORO_BACKEND=mpi uses it, if it is Open MPI", "cuda_driver": "libhoro_cuda.so uses it"}
+        assert found[name] == f"{version}, {made[name]}; {use.get(name, 'not used by this version')}"
 
 
 def test_a_library_that_cannot_be_loaded_is_reported(tmp_path):

@@ -169,5 +169,9 @@ def test_python_without_a_script_at_a_terminal_is_refused(words):
 
 def test_several_hosts_refuse_an_input_that_they_do_not_get():
     command = [HORO, "run", "-H", "localhost:1,10.255.255.1:1", "--addr", "10.255.255.1:4000", "python3"]
-    done = subprocess.run(command, input="print(1)", capture_output=True, text=True, timeout=DEADLINE_S)
+    text, writer = os.pipe()
+    os.write(writer, b"print(1)")
+    os.close(writer)
+    done = subprocess.run(command, stdin=text, capture_output=True, text=True, timeout=DEADLINE_S)
+    os.close(text)
     assert done.returncode == 2 and "standard input does not reach ranks on several hosts" in done.stderr

@@ -1,9 +1,18 @@
 """Communicators of MPI, as mpi4py has them, told by their methods. horo asks them for the ranks that they stand for."""
 
-from horo import _default, _descent
+import os
+
+from horo import _default
 from horo.errors import not_yet
 
-_SIZES = ("HORO_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # the first that is set, in a job's variables
+# The variables by which horo/base/launcher.cc knows a launcher, in its order; the last one has the size.
+_LAUNCHERS = (
+    ("HORO_SIZE",),
+    ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"),
+)
 
 
 def is_communicator(value):
@@ -26,10 +35,13 @@ def ranks_of(comm):
 def check_size(comm, settings):
     """Raises NotImplementedError if init(comm=...) asks for a part of the world, as far as the job's variables tell
     before the ranks connect: those outside of it may not call init()."""
-    described = _descent.job(settings)
-    size = next((int(text) for name in _SIZES if (text := described.get(name, "")).isdecimal()), None)
-    if comm is not None and size is not None and _size_of(comm) != size:
-        raise _is_a_part(comm, size)
+    if comm is None:
+        return
+    given = os.environ | {name: str(value) for name, value in (settings or {}).items()}
+    sizes = (given[names[-1]] for names in _LAUNCHERS if all(name in given for name in names))
+    size = next(sizes, "")
+    if size.isdecimal() and _size_of(comm) != int(size):
+        raise _is_a_part(comm, int(size))
 
 
 def check_world(comm):

@@ -1,4 +1,4 @@
-"""Tensors that are reduced in place: one memory is in flight once."""
+"""Tensors that are reduced in place, alone or in a unit: one memory is in flight once."""
 
 import weakref
 
@@ -16,7 +16,7 @@ class InPlace:
     def __init__(self):
         self._found = {}  # address: session, name, number of the handle, the Repeat of later calls or None (weak)
 
-    def check(self, session, address, name):
+    def check(self, session, address, name, call="allreduce_async_"):
         """Raises ValueError if the memory at the address is in flight under another name. None: a tensor without
         elements."""
         found = self._found.get(address)
@@ -25,7 +25,7 @@ class InPlace:
         _, before, number, repeat = found
         if is_in_flight(number) or ((repeat := repeat()) is not None and repeat.is_in_flight(address)):
             raise ValueError(
-                f"horo.allreduce_async_: the memory of {name or 'a tensor without a name'} is in flight on rank "
+                f"horo.{call}: the memory of {name or 'a tensor without a name'} is in flight on rank "
                 f"{_default.rank()} as that of {before or 'a tensor without a name'}: both would be reduced in the "
                 "same place. Synchronize the handle of the first call before, or call allreduce_async, which makes a "
                 "new tensor"

@@ -261,7 +261,14 @@ class Starts:
         placed = [self.arrays.writable(array, tensor, name) for (array, _), tensor in zip(specs, tensors)]
         parts = [(spec, memory, memory) for (_, spec), (memory, _) in zip(specs, placed)]
         self._check_apart([memory for memory, _ in placed], name)
-        return self._start_unit(name, parts, lambda pending: [finish(pending) for _, finish in placed])
+        session = _default.session()
+        addresses = [self.arrays.place(memory) for memory, _ in placed if memory.nbytes]
+        for address in addresses:
+            self._in_place.check(session, address, name, "grouped_allreduce_async_")
+        handle = self._start_unit(name, parts, lambda pending: [finish(pending) for _, finish in placed])
+        for address in addresses:
+            self._in_place.add(session, address, name, handle, None)
+        return handle
 
     def _gathered(self, tensor, call, name, process_set):
         array, dtype = self.arrays.take(tensor, call)

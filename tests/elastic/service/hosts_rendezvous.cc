@@ -9,7 +9,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kMostRestarts = 6;
-constexpr Duration kLeastGrace = 3s;  // as in silences.h
 
 }  // namespace
 

@@ -86,6 +86,8 @@ def refused_meanwhile(tensor, one, other):
         for view in (tensor, tensor[:2], tensor.view(2, 2)):
             with raises(ValueError, f"of {other or 'a tensor'}", f"of {one or 'a tensor'}", "on rank 0"):
                 hvd.allreduce_async_(view, name=other, op=hvd.Sum)
+        with raises(ValueError, "grouped_allreduce_async_", "of a unit", f"of {one or 'a tensor'}", "on rank 0"):
+            hvd.grouped_allreduce_async_([torch.ones(3), tensor], name="a unit", op=hvd.Sum)
         apart = hvd.allreduce_async_(torch.ones(0), name="empty", op=hvd.Sum)
     hvd.barrier()
     if hvd.rank() == 1:

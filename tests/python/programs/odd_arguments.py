@@ -289,6 +289,8 @@ def metrics_are_matched_by_their_keys():
     for key in (object(), ("a", object())):
         with raises(TypeError, "metric_average: the key <object object at 0x", "expected keys such as strings"):
             hvd.metric_average({key: 1.0})
+    with raises(TypeError if me == 1 else hvd.Mismatch, "expected keys" if me == 1 else "a key without a text"):
+        hvd.metric_average({object() if me == 1 else "loss": 1.0})
     assert hvd.metric_average(float(me)) == (size - 1) / 2 and hvd.metric_average({}) == {}
 
 

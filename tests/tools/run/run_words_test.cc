@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <stdexcept>
@@ -43,7 +44,7 @@ std::string refusal(const Words& typed) {
 }
 
 std::string file_with(const std::string& text) {
-  std::string path = testing::TempDir() + "config.yaml";
+  std::string path = testing::TempDir() + "config_" + std::to_string(::getpid()) + ".yaml";
   std::ofstream(path) << text;
   return path;
 }

@@ -4,11 +4,11 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <set>
 #include <sstream>
 #include <stdexcept>
 
@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kOpenMpi = "libmpi.so.40";
-constexpr const char* kNotUsed = "; not used by this version";
+constexpr const char* kNotUsed = "not used by this version";
 
 class Library {
  public:
@@ -79,22 +79,24 @@ std::string mpi_version(const Library& library) {
   return text.substr(0, text.find_first_of(",\n"));
 }
 
-// The folders from which the Python interpreters of this environment import.
-std::set<fs::path> site_packages() {
-  std::set<fs::path> prefixes = {"/usr", "/usr/local"};
-  if (const char* venv = std::getenv("VIRTUAL_ENV")) prefixes.insert(venv);
-  std::istringstream path(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
+// The folders from which the Python interpreters of this environment import, that of this executable first.
+std::vector<fs::path> site_packages() {
   std::error_code error;
-  prefixes.insert(fs::read_symlink("/proc/self/exe", error).parent_path().parent_path());
+  std::vector<fs::path> prefixes = {fs::read_symlink("/proc/self/exe", error).parent_path().parent_path()};
+  if (const char* venv = std::getenv("VIRTUAL_ENV")) prefixes.emplace_back(venv);
+  std::istringstream path(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
   for (std::string folder; std::getline(path, folder, ':');) {
-    if (fs::exists(fs::path(folder) / "python3", error)) prefixes.insert(fs::path(folder).parent_path());
+    if (fs::exists(fs::path(folder) / "python3", error)) prefixes.push_back(fs::path(folder).parent_path());
   }
-  std::set<fs::path> found;
+  prefixes.insert(prefixes.end(), {"/usr/local", "/usr"});
+  std::vector<fs::path> found;
   for (const fs::path& prefix : prefixes) {
     for (const auto& entry : fs::directory_iterator(prefix / "lib", error)) {
       if (!entry.path().filename().string().starts_with("python3")) continue;
       for (const char* name : {"site-packages", "dist-packages"}) {
-        if (fs::is_directory(entry.path() / name, error)) found.insert(entry.path() / name);
+        const fs::path folder = entry.path() / name;
+        const bool is_new = std::find(found.begin(), found.end(), folder) == found.end();
+        if (is_new && fs::is_directory(folder, error)) found.push_back(folder);
       }
     }
   }
@@ -102,12 +104,11 @@ std::set<fs::path> site_packages() {
 }
 
 template <class Version>
-std::string describe(const std::vector<std::string>& candidates, const Version& version) {
+std::string describe(const std::vector<std::string>& candidates, const Version& version, const char* use) {
   std::string broken;
   for (const std::string& name : candidates) {
     const Library library(name);
-    const char* use = name == kOpenMpi ? "; HORO_BACKEND=mpi uses it" : kNotUsed;
-    if (library.is_open()) return version(library) + ", " + library.path() + use + broken;
+    if (library.is_open()) return version(library) + ", " + library.path() + "; " + use + broken;
     if (name.find('/') != std::string::npos) broken = "; " + name + " cannot be loaded: " + library.error();
   }
   return "not found" + broken;
@@ -193,9 +194,9 @@ void examine_libraries(DoctorReport& report) {
   }
   nccl.emplace_back("libnccl.so.2");
   Section& found = report.section("found");
-  found.add("cuda_driver", describe({"libcuda.so.1"}, cuda_version));
-  found.add("nccl", describe(nccl, nccl_version));
-  found.add("mpi", describe({kOpenMpi, "libmpi.so.12"}, mpi_version));
+  found.add("cuda_driver", describe({"libcuda.so.1"}, cuda_version, "libhoro_cuda.so uses it"));
+  found.add("nccl", describe(nccl, nccl_version, kNotUsed));
+  found.add("mpi", describe({kOpenMpi, "libmpi.so.12"}, mpi_version, "HORO_BACKEND=mpi uses it, if it is Open MPI"));
   for (const char* launcher : {"mpirun", "srun", "torchrun"}) found.add(launcher, on_path(launcher));
 }
 

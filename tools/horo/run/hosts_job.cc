@@ -325,7 +325,7 @@ void HostsJob::say(const std::string& text) {
 }
 
 int launch_hosts(const HostsLaunch& launch) {
-  for (const std::string& line : check_settings(launch.variables, {launch.folder, false})) {
+  for (const std::string& line : check_settings(launch.variables, std::nullopt)) {
     std::cerr << folded(std::string(kTitle) + "warning: " + line + "\n");
   }
   return run_guarded("horo run", [&](int lifeline_fd) { return HostsJob(launch, lifeline_fd).run(); });

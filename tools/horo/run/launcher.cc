@@ -58,7 +58,7 @@ namespace {
 // Those of another host's part are told where the job was started.
 void tell_unknown_settings(const Launch& launch, const LocalWorld& world) {
   std::string told;
-  for (const std::string& line : check_settings(world.environment(0), {launch.cwd, true})) {
+  for (const std::string& line : check_settings(world.environment(0), launch.cwd)) {
     told += line + "\n";
     if (!launch.is_part) std::cerr << folded(launch.title + ": warning: " + line + "\n");
   }

@@ -16,14 +16,14 @@ namespace horo::tools {
 namespace {
 
 // HORO_ALGORITHMS as this process can read it: the files are named from here, or left out.
-std::string readable_here(const std::string& algorithms, const RanksPlace& place) {
+std::string readable_here(const std::string& algorithms, const std::optional<std::string>& folder) {
   std::istringstream parts(algorithms);
   std::string readable;
   for (std::string part; std::getline(parts, part, ',');) {
     const std::size_t file = part.find("=@");
-    if (file != std::string::npos && !place.is_here) continue;
+    if (file != std::string::npos && !folder) continue;
     if (file != std::string::npos) {
-      part = part.substr(0, file + 2) + (std::filesystem::path(place.folder) / part.substr(file + 2)).string();
+      part = part.substr(0, file + 2) + (std::filesystem::path(*folder) / part.substr(file + 2)).string();
     }
     readable += (readable.empty() ? "" : ",") + part;
   }
@@ -32,7 +32,8 @@ std::string readable_here(const std::string& algorithms, const RanksPlace& place
 
 }  // namespace
 
-std::vector<std::string> check_settings(const std::vector<std::string>& environment, const RanksPlace& place) {
+std::vector<std::string> check_settings(const std::vector<std::string>& environment,
+                                        const std::optional<std::string>& folder) {
   std::map<std::string, std::string> variables;
   std::vector<std::string> unknown;
   for (const std::string& text : environment) {
@@ -44,9 +45,9 @@ std::vector<std::string> check_settings(const std::vector<std::string>& environm
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   });
-  read_overrides(readable_here(config.algorithms, place));
+  read_overrides(readable_here(config.algorithms, folder));
   const auto kernels = variables.find("HORO_KERNELS");
-  if (kernels != variables.end() && place.is_here) kernels_for(kernels->second);
+  if (kernels != variables.end() && folder) kernels_for(kernels->second);
   return unknown;
 }
 

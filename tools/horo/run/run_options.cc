@@ -28,7 +28,7 @@ constexpr int kMaxLocalRanks = 1024;
 constexpr int kMaxStaticHosts = 16'384;
 constexpr double kNoticeSeconds = 30;  // the default of --grace
 constexpr double kMaxNoticeSeconds = 86'400;
-constexpr double kMaxElasticSeconds = 1'000'000;  // of --evict-after and --park-timeout, as decode_job_spec() has it
+constexpr double kMaxElasticSeconds = std::chrono::duration<double>(kLongestLimit).count();
 constexpr double kLeastEvictSeconds = 0.001;
 
 constexpr const char* kKeyHelp =

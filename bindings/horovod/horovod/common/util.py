@@ -38,7 +38,7 @@ def extension_available(ext_base_name, verbose=False):
 
 
 def gpu_available(ext_base_name, verbose=False):
-    """False: this version reduces CPU tensors only."""
+    """False: tensors of GPUs travel by host memory."""
     return False
 
 

@@ -44,7 +44,9 @@ class _TensorLike:
     requires_grad: bool
 
     def empty(self):
-        tensor = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        # A rank without such a device takes part: all ranks get a Mismatch that names the device.
+        device = self.device if self.device == "cpu" or torch.cuda.is_available() else "cpu"
+        tensor = torch.empty(self.shape, dtype=self.dtype, device=device)
         return torch.nn.Parameter(tensor, False) if self.is_parameter else tensor
 
 

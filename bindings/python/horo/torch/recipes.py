@@ -24,8 +24,17 @@ def metric_average(value, name=None, weight=1, process_set=global_process_set):
     all ranks are 0."""
     name = "metric_average" if name is None else name
     is_mapping = isinstance(value, collections.abc.Mapping)
-    keys = sorted(value, key=_label) if is_mapping else []
-    _check_keys([_label(key) for key in keys] if is_mapping else None, name, process_set)
+    keys, without_label = list(value) if is_mapping else [], None
+    try:
+        keys.sort(key=_label)
+        labels = [_label(key) for key in keys] if is_mapping else None
+    except TypeError as error:  # the other ranks are told, too
+        labels, without_label = ["object a key without a text"], error
+    try:
+        _check_keys(labels, name, process_set)
+    finally:
+        if without_label is not None:
+            raise without_label
     # A rank that has seen nothing may have nan as its mean.
     numbers = [value[key] for key in keys] if is_mapping else [value]
     parts = [float(number) * weight if weight else 0.0 for number in numbers]

@@ -11,6 +11,7 @@ import time
 import torch
 
 from horo import _native
+from horo.torch import devices
 from horo.torch.distributed.moves import Moves
 from horo.torch.distributed.tensors import check, put, readable, single, writable
 
@@ -104,7 +105,7 @@ class Messages(Moves):
             taken = posted.popleft() if posted else None
         if taken is not None:
             return self._recv_posted(tensor, src, taken)
-        memory, finish = writable(tensor) if tensor.is_cpu else _writable_by_host(tensor)
+        memory, finish = writable(tensor) if devices.is_host(tensor) else _writable_by_host(tensor)
         flight = self._message("recv", (src, self.rank()), tag, memory)
         return self._received(flight, tensor, finish, src)
 
