@@ -14,7 +14,7 @@
 namespace horo {
 
 // Increased with every change of the declarations below.
-inline constexpr std::uint32_t kCudaApiVersion = 1;
+inline constexpr std::uint32_t kCudaApiVersion = 2;
 inline constexpr char kCudaApiEntry[] = "horo_cuda_api";  // const CudaApi* horo_cuda_api(void)
 
 // What start() says in a process that was forked after CUDA was used, where the driver does not work.
@@ -33,12 +33,14 @@ struct CudaApi {
   int (*start)(int* devices, char* why, std::size_t room);
   // "NVIDIA H100 80GB HBM3, CUDA 13.0".
   int (*describe)(int device, char* text, std::size_t room);
+  // 16 bytes that no other device has, also of other hosts.
+  int (*identify)(int device, unsigned char* uuid);
   // The primary context of the device is current in this thread until leave(), which restores the one before. Calls in
   // between do not disturb the capture of a graph by another thread.
   int (*enter)(int device);
   int (*leave)();
 
-  // A non-blocking stream.
+  // A non-blocking stream, of the highest priority.
   int (*stream_create)(CudaStream* stream);
   int (*stream_destroy)(CudaStream stream);
   int (*stream_is_capturing)(CudaStream stream, bool* is_capturing);
@@ -48,10 +50,16 @@ struct CudaApi {
   int (*event_record)(CudaEvent event, CudaStream stream);
   int (*event_query)(CudaEvent event, bool* is_complete);
   int (*event_wait_blocking)(CudaEvent event);  // without a busy processor
+  // What is enqueued on the stream from now on begins when the event's last record is complete. Any device.
+  int (*stream_wait)(CudaStream stream, CudaEvent event);
+
+  int (*allocate_blocking)(void** memory, std::size_t bytes);
+  int (*free_blocking)(void* memory);  // waits for all work of the device
 
   // Copies are enqueued on the stream.
   int (*copy_to_host)(void* to, const void* from, std::size_t bytes, CudaStream stream);
   int (*copy_to_device)(void* to, const void* from, std::size_t bytes, CudaStream stream);
+  int (*copy_on_device)(void* to, const void* from, std::size_t bytes, CudaStream stream);
   // Page-locks host memory for DMA.
   int (*pin)(void* data, std::size_t bytes);
   int (*unpin)(void* data);

@@ -43,10 +43,12 @@ struct Driver {
   int (*count)(int*);
   int (*get)(int*, int);
   int (*name)(char*, int, int);
+  int (*uuid)(unsigned char*, int);
   int (*retain)(Context*, int);
   int (*push)(Context);
   int (*pop)(Context*);
-  int (*stream_create)(void**, unsigned);
+  int (*priorities)(int*, int*);
+  int (*stream_create)(void**, unsigned, int);
   int (*stream_destroy)(void*);
   int (*stream_is_capturing)(void*, int*);
   int (*event_create)(void**, unsigned);
@@ -54,9 +56,13 @@ struct Driver {
   int (*event_record)(void*, void*);
   int (*event_query)(void*);
   int (*event_synchronize)(void*);
+  int (*stream_wait)(void*, void*, unsigned);
+  int (*allocate)(Address*, std::size_t);
+  int (*free)(Address);
   int (*capture_mode)(int*);
   int (*to_host)(void*, Address, std::size_t, void*);
   int (*to_device)(Address, const void*, std::size_t, void*);
+  int (*on_device)(Address, Address, std::size_t, void*);
   int (*pin)(void*, std::size_t, unsigned);
   int (*unpin)(void*);
   int (*error_name)(int, const char**);
@@ -86,10 +92,12 @@ const char* find_functions(void* library) {
   find(driver.count, "cuDeviceGetCount");
   find(driver.get, "cuDeviceGet");
   find(driver.name, "cuDeviceGetName");
+  find(driver.uuid, "cuDeviceGetUuid");
   find(driver.retain, "cuDevicePrimaryCtxRetain");
   find(driver.push, "cuCtxPushCurrent_v2");
   find(driver.pop, "cuCtxPopCurrent_v2");
-  find(driver.stream_create, "cuStreamCreate");
+  find(driver.priorities, "cuCtxGetStreamPriorityRange");
+  find(driver.stream_create, "cuStreamCreateWithPriority");
   find(driver.stream_destroy, "cuStreamDestroy_v2");
   find(driver.stream_is_capturing, "cuStreamIsCapturing");
   find(driver.event_create, "cuEventCreate");
@@ -97,9 +105,13 @@ const char* find_functions(void* library) {
   find(driver.event_record, "cuEventRecord");
   find(driver.event_query, "cuEventQuery");
   find(driver.event_synchronize, "cuEventSynchronize");
+  find(driver.stream_wait, "cuStreamWaitEvent");
+  find(driver.allocate, "cuMemAlloc_v2");
+  find(driver.free, "cuMemFree_v2");
   find(driver.capture_mode, "cuThreadExchangeStreamCaptureMode");
   find(driver.to_host, "cuMemcpyDtoHAsync_v2");
   find(driver.to_device, "cuMemcpyHtoDAsync_v2");
+  find(driver.on_device, "cuMemcpyDtoDAsync_v2");
   find(driver.pin, "cuMemHostRegister_v2");
   find(driver.unpin, "cuMemHostUnregister");
   find(driver.error_name, "cuGetErrorName");
@@ -177,6 +189,12 @@ int describe(int device, char* text, std::size_t room) {
   return error;
 }
 
+int identify(int device, unsigned char* uuid) {
+  int handle = 0;
+  const int error = driver.get(&handle, device);
+  return error != 0 ? error : driver.uuid(uuid, handle);
+}
+
 // The primary context is retained until the process ends: another library that uses the device shares it.
 int enter(int device) {
   if (device < 0 || device >= kMostDevices) return kInvalidDevice;
@@ -211,7 +229,9 @@ int leave() {
 }
 
 int stream_create(CudaStream* stream) {
-  return driver.stream_create(stream, kNonBlocking);
+  int least = 0, greatest = 0;
+  if (const int error = driver.priorities(&least, &greatest)) return error;
+  return driver.stream_create(stream, kNonBlocking, greatest);
 }
 
 int stream_is_capturing(CudaStream stream, bool* is_capturing) {
@@ -239,6 +259,17 @@ int copy_to_device(void* to, const void* from, std::size_t bytes, CudaStream str
   return driver.to_device(reinterpret_cast<Address>(to), from, bytes, stream);
 }
 
+int copy_on_device(void* to, const void* from, std::size_t bytes, CudaStream stream) {
+  return driver.on_device(reinterpret_cast<Address>(to), reinterpret_cast<Address>(from), bytes, stream);
+}
+
+int allocate(void** memory, std::size_t bytes) {
+  Address address = 0;
+  const int error = driver.allocate(&address, bytes);
+  *memory = reinterpret_cast<void*>(address);
+  return error;
+}
+
 int pin(void* data, std::size_t bytes) {
   return driver.pin(data, bytes, kPortable);
 }
@@ -247,6 +278,7 @@ constexpr CudaApi kApi{
     horo::kCudaApiVersion,
     start,
     describe,
+    identify,
     enter,
     leave,
     stream_create,
@@ -257,8 +289,12 @@ constexpr CudaApi kApi{
     [](CudaEvent event, CudaStream stream) { return driver.event_record(event, stream); },
     event_query,
     [](CudaEvent event) { return driver.event_synchronize(event); },
+    [](CudaStream stream, CudaEvent event) { return driver.stream_wait(stream, event, 0); },
+    allocate,
+    [](void* memory) { return driver.free(reinterpret_cast<Address>(memory)); },
     copy_to_host,
     copy_to_device,
+    copy_on_device,
     pin,
     [](void* data) { return driver.unpin(data); },
     error_text,

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
@@ -23,7 +24,7 @@ namespace {
 
 using horo::CudaApi, horo::CudaEvent, horo::CudaStream;
 
-constexpr int kInvalidValue = 1, kNotInitialized = 3, kInvalidDevice = 101;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kInvalidDevice = 101;
 constexpr int kInvalidContext = 201, kIllegalAddress = 700;
 
 int number_from(const char* variable, int otherwise) {
@@ -126,6 +127,15 @@ class FakeCuda {
     return 0;
   }
 
+  // The stream waits for the last record of the event.
+  int wait_on_stream(CudaStream stream, CudaEvent handle) {
+    const std::lock_guard lock(mutex_);
+    const auto event = events_.find(handle);
+    if (event == events_.end()) return kInvalidValue;
+    put(stream, {{}, {}, event->second, event->second->recorded});
+    return 0;
+  }
+
   void run_on(CudaStream stream, std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     put(stream, {std::move(work), {}, {}, 0});
@@ -135,6 +145,14 @@ class FakeCuda {
     std::unique_lock lock(mutex_);
     const std::shared_ptr<Stream> stream = find(handle);
     changed_.wait(lock, [&] { return stream->operations.empty() && !stream->is_running; });
+  }
+
+  // Streams that wait for an event that is never complete are left out.
+  void finish_all() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] {
+      return ready().empty() && std::ranges::none_of(streams_, [](const auto& one) { return one.second->is_running; });
+    });
   }
 
   void* allocate(std::size_t bytes) {
@@ -181,10 +199,10 @@ class FakeCuda {
   FakeCudaCounts counts() {
     const std::lock_guard lock(mutex_);
     return {static_cast<std::int64_t>(streams_.size()), static_cast<std::int64_t>(events_.size()), pinned, pins,
-            without_device};
+            without_device, allocated};
   }
 
-  std::atomic<std::int64_t> pinned = 0, pins = 0, without_device = 0;  // these order nothing
+  std::atomic<std::int64_t> pinned = 0, pins = 0, without_device = 0, allocated = 0;  // these order nothing
 
  private:
   FakeCuda()
@@ -271,6 +289,15 @@ int start(int* devices, char* why, std::size_t room) {
   return FakeCuda::get().error_in("start");
 }
 
+// Processes have devices of their own, unless HORO_FAKE_CUDA_SHARED is set.
+int identify(int device, unsigned char* uuid) {
+  const int pid = std::getenv("HORO_FAKE_CUDA_SHARED") == nullptr ? ::getpid() : 0;
+  std::memset(uuid, 0, 16);
+  std::memcpy(uuid, &device, sizeof(device));
+  std::memcpy(uuid + 8, &pid, sizeof(pid));
+  return 0;
+}
+
 int enter(int device) {
   if (device < 0 || device >= FakeCuda::get().devices()) return kInvalidDevice;
   entered.push_back(device);
@@ -295,6 +322,22 @@ int event_create(CudaEvent* event) {
   return 0;
 }
 
+int allocate(void** memory, std::size_t bytes) {
+  if (const int error = begin("allocate_blocking")) return error;
+  *memory = FakeCuda::get().allocate(bytes);
+  if (*memory == nullptr) return kOutOfMemory;
+  ++FakeCuda::get().allocated;
+  return 0;
+}
+
+int free_memory(void* memory) {
+  if (const int error = begin("free_blocking")) return error;
+  FakeCuda::get().finish_all();
+  FakeCuda::get().free(memory);
+  --FakeCuda::get().allocated;
+  return 0;
+}
+
 int copy(const char* function, void* to, const void* from, std::size_t bytes, CudaStream stream) {
   if (const int error = begin(function)) return error;
   FakeCuda::get().run_on(stream,
@@ -309,6 +352,7 @@ constexpr CudaApi kApi{
       std::snprintf(text, room, "fake device %d", device);
       return 0;
     },
+    identify,
     enter,
     leave,
     stream_create,
@@ -337,11 +381,20 @@ constexpr CudaApi kApi{
       const int error = begin("event_wait_blocking");
       return error != 0 ? error : FakeCuda::get().wait_on_host(event);
     },
+    [](CudaStream stream, CudaEvent event) {
+      const int error = begin("stream_wait");
+      return error != 0 ? error : FakeCuda::get().wait_on_stream(stream, event);
+    },
+    allocate,
+    free_memory,
     [](void* to, const void* from, std::size_t bytes, CudaStream stream) {
       return copy("copy_to_host", to, from, bytes, stream);
     },
     [](void* to, const void* from, std::size_t bytes, CudaStream stream) {
       return copy("copy_to_device", to, from, bytes, stream);
+    },
+    [](void* to, const void* from, std::size_t bytes, CudaStream stream) {
+      return copy("copy_on_device", to, from, bytes, stream);
     },
     [](void* /*data*/, std::size_t /*bytes*/) {
       if (const int error = begin("pin")) return error;

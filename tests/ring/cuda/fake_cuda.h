@@ -3,7 +3,8 @@
 // memory is guarded: only streams can read or write it.
 //
 // HORO_FAKE_CUDA_DEVICES (default 2) and HORO_FAKE_CUDA_SEED (default 1) are read at the start, HORO_FAKE_CUDA_FAIL at
-// each call: "copy_to_host" lets all calls of that function fail, "copy_to_host:3" the third one.
+// each call: "copy_to_host" lets all calls of that function fail, "copy_to_host:3" the third one. Processes have devices
+// of their own, unless HORO_FAKE_CUDA_SHARED is set when a device is identified.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@ void fake_cuda_read(horo::CudaStream stream, void* to, const void* from, std::si
 void fake_cuda_block(horo::CudaStream stream);
 // Objects that exist, and calls that were made without a current device.
 struct FakeCudaCounts {
-  std::int64_t streams, events, pinned, pins, without_device;  // pins: calls
+  std::int64_t streams, events, pinned, pins, without_device, allocated;  // pins: calls
 };
 void fake_cuda_counts(FakeCudaCounts* counts);
 }

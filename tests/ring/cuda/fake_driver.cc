@@ -49,6 +49,10 @@ int cuDeviceGetName(char* name, int room, int device) {
   std::snprintf(name, static_cast<std::size_t>(room), "Fake %d", device);
   return 0;
 }
+int cuDeviceGetUuid(unsigned char* uuid, int device) {
+  std::memset(uuid, device, 16);
+  return 0;
+}
 int cuDevicePrimaryCtxRetain(void** context, int device) {
   *context = &the_context;
   return device == 70 ? 0 : 101;
@@ -61,9 +65,14 @@ int cuCtxPopCurrent_v2(void** context) {
   *context = &the_context;
   return contexts-- > 0 ? 0 : kInvalidContext;
 }
-int cuStreamCreate(void** stream, unsigned flags) {
+int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return in_context();
+}
+int cuStreamCreateWithPriority(void** stream, unsigned flags, int priority) {
   *stream = &the_stream;
-  return flags == 1 ? in_context() : 1;
+  return flags == 1 && priority == -5 ? in_context() : 1;
 }
 int cuStreamDestroy_v2(void* stream) {
   return is_stream(stream);
@@ -92,6 +101,21 @@ int cuThreadExchangeStreamCaptureMode(int* mode) {
 }
 int cuEventSynchronize(void* event) {
   return is_event(event);
+}
+int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
+  return flags != 0 ? 1 : is_event(event) != 0 ? is_event(event) : is_stream(stream);
+}
+int cuMemAlloc_v2(unsigned long long* memory, std::size_t bytes) {
+  *memory = reinterpret_cast<unsigned long long>(std::malloc(bytes));
+  return in_context();
+}
+int cuMemFree_v2(unsigned long long memory) {
+  std::free(reinterpret_cast<void*>(memory));
+  return in_context();
+}
+int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, std::size_t bytes, void* stream) {
+  std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return is_stream(stream);
 }
 int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, std::size_t bytes, void* stream) {
   std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
