@@ -20,7 +20,7 @@ namespace {
 // Truncates towards zero and saturates; a NaN becomes 0. The value of a 64-bit integer is a double here, so above 2^53
 // it is the nearest double.
 template <class Int>
-Int saturate(double value) {
+constexpr Int saturate(double value) {
   // The maximum of a 64-bit type is not a double, but max + 1 is.
   constexpr Int kHalfOfMax = std::numeric_limits<Int>::max() / 2;
   constexpr double kEnd = 2.0 * (static_cast<double>(kHalfOfMax) + 1.0);
@@ -35,10 +35,10 @@ template <class Int>
 struct IntElement {
   using Stored = Int;
   using Accumulator = Int;
-  static Int load(Int stored) { return stored; }
-  static Int store(Int value) { return value; }
-  static Int scaled(Int value, double factor) { return saturate<Int>(factor * static_cast<double>(value)); }
-  static Int finished(Int value, double divisor, double postscale) {
+  static constexpr Int load(Int stored) { return stored; }
+  static constexpr Int store(Int value) { return value; }
+  static constexpr Int scaled(Int value, double factor) { return saturate<Int>(factor * static_cast<double>(value)); }
+  static constexpr Int finished(Int value, double divisor, double postscale) {
     return saturate<Int>(postscale * (static_cast<double>(value) / divisor));
   }
 };
@@ -47,17 +47,17 @@ struct IntElement {
 struct BoolElement {
   using Stored = std::uint8_t;
   using Accumulator = bool;
-  static bool load(std::uint8_t stored) { return stored != 0; }
-  static std::uint8_t store(bool value) { return value ? 1 : 0; }
-  static bool scaled(bool value, double /*factor*/) { return value; }
-  static bool finished(bool value, double /*divisor*/, double /*postscale*/) { return value; }
+  static constexpr bool load(std::uint8_t stored) { return stored != 0; }
+  static constexpr std::uint8_t store(bool value) { return value ? 1 : 0; }
+  static constexpr bool scaled(bool value, double /*factor*/) { return value; }
+  static constexpr bool finished(bool value, double /*divisor*/, double /*postscale*/) { return value; }
 };
 
 template <class Float>
 struct ScaledFloat {
   using Accumulator = Float;
-  static Float scaled(Float value, double factor) { return static_cast<Float>(factor) * value; }
-  static Float finished(Float value, double divisor, double postscale) {
+  static constexpr Float scaled(Float value, double factor) { return static_cast<Float>(factor) * value; }
+  static constexpr Float finished(Float value, double divisor, double postscale) {
     return static_cast<Float>(postscale) * (value / static_cast<Float>(divisor));
   }
 };
@@ -65,33 +65,33 @@ struct ScaledFloat {
 template <class Float>
 struct FloatElement : ScaledFloat<Float> {
   using Stored = Float;
-  static Float load(Float stored) { return stored; }
-  static Float store(Float value) { return value == value ? value : std::numeric_limits<Float>::quiet_NaN(); }
+  static constexpr Float load(Float stored) { return stored; }
+  static constexpr Float store(Float value) { return value == value ? value : std::numeric_limits<Float>::quiet_NaN(); }
 };
 
 // 16- and 8-bit floats are summed in float32.
 struct Float16Element : ScaledFloat<float> {
   using Stored = std::uint16_t;
-  static float load(std::uint16_t stored) { return float16_to_float(stored); }
-  static std::uint16_t store(float value) { return float_to_float16(value); }
+  static constexpr float load(std::uint16_t stored) { return float16_to_float(stored); }
+  static constexpr std::uint16_t store(float value) { return float_to_float16(value); }
 };
 
 struct BFloat16Element : ScaledFloat<float> {
   using Stored = std::uint16_t;
-  static float load(std::uint16_t stored) { return bfloat16_to_float(stored); }
-  static std::uint16_t store(float value) { return float_to_bfloat16(value); }
+  static constexpr float load(std::uint16_t stored) { return bfloat16_to_float(stored); }
+  static constexpr std::uint16_t store(float value) { return float_to_bfloat16(value); }
 };
 
 struct Float8E4m3Element : ScaledFloat<float> {
   using Stored = std::uint8_t;
-  static float load(std::uint8_t stored) { return float8_e4m3_to_float(stored); }
-  static std::uint8_t store(float value) { return float_to_float8_e4m3(value); }
+  static constexpr float load(std::uint8_t stored) { return float8_e4m3_to_float(stored); }
+  static constexpr std::uint8_t store(float value) { return float_to_float8_e4m3(value); }
 };
 
 struct Float8E5m2Element : ScaledFloat<float> {
   using Stored = std::uint8_t;
-  static float load(std::uint8_t stored) { return float8_e5m2_to_float(stored); }
-  static std::uint8_t store(float value) { return float_to_float8_e5m2(value); }
+  static constexpr float load(std::uint8_t stored) { return float8_e5m2_to_float(stored); }
+  static constexpr std::uint8_t store(float value) { return float_to_float8_e5m2(value); }
 };
 
 // Two floats. A NaN affects one of them; a factor scales both.
@@ -106,12 +106,12 @@ struct ComplexElement {
   using Stored = Complex<Float>;
   using Accumulator = Complex<Float>;
   using Half = FloatElement<Float>;
-  static Stored load(Stored stored) { return stored; }
-  static Stored store(Stored value) { return {Half::store(value.real), Half::store(value.imaginary)}; }
-  static Stored scaled(Stored value, double factor) {
+  static constexpr Stored load(Stored stored) { return stored; }
+  static constexpr Stored store(Stored value) { return {Half::store(value.real), Half::store(value.imaginary)}; }
+  static constexpr Stored scaled(Stored value, double factor) {
     return {Half::scaled(value.real, factor), Half::scaled(value.imaginary, factor)};
   }
-  static Stored finished(Stored value, double divisor, double postscale) {
+  static constexpr Stored finished(Stored value, double divisor, double postscale) {
     return {Half::finished(value.real, divisor, postscale), Half::finished(value.imaginary, divisor, postscale)};
   }
 };
@@ -127,7 +127,7 @@ using Wrapping = std::make_unsigned_t<std::common_type_t<Int, std::int32_t>>;
 
 struct Sum {
   template <class T>
-  static T apply(T a, T b) {
+  static constexpr T apply(T a, T b) {
     if constexpr (std::is_same_v<T, bool>) {
       return a || b;
     } else if constexpr (std::is_integral_v<T>) {
@@ -143,7 +143,7 @@ struct Sum {
 // Complex numbers are multiplied by the textbook formula: an infinity may become a NaN.
 struct Product {
   template <class T>
-  static T apply(T a, T b) {
+  static constexpr T apply(T a, T b) {
     if constexpr (std::is_same_v<T, bool>) {
       return a && b;
     } else if constexpr (std::is_integral_v<T>) {
@@ -163,7 +163,7 @@ using BitsOf = std::conditional_t<sizeof(Float) == 4, std::uint32_t, std::uint64
 
 struct Min {
   template <class T>
-  static T apply(T a, T b) {
+  static constexpr T apply(T a, T b) {
     if constexpr (std::is_same_v<T, bool>) {
       return a && b;
     } else if constexpr (std::is_integral_v<T>) {
@@ -179,7 +179,7 @@ struct Min {
 
 struct Max {
   template <class T>
-  static T apply(T a, T b) {
+  static constexpr T apply(T a, T b) {
     if constexpr (std::is_same_v<T, bool>) {
       return a || b;
     } else if constexpr (std::is_integral_v<T>) {
@@ -196,21 +196,21 @@ struct Max {
 // Bitwise operations on integers and bools.
 struct BitAnd {
   template <class T>
-  static T apply(T a, T b) {
+  static constexpr T apply(T a, T b) {
     return static_cast<T>(a & b);
   }
 };
 
 struct BitOr {
   template <class T>
-  static T apply(T a, T b) {
+  static constexpr T apply(T a, T b) {
     return static_cast<T>(a | b);
   }
 };
 
 struct BitXor {
   template <class T>
-  static T apply(T a, T b) {
+  static constexpr T apply(T a, T b) {
     return static_cast<T>(a ^ b);
   }
 };

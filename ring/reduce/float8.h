@@ -24,7 +24,7 @@ struct SmallFloat {
   static constexpr std::uint32_t kFirstNormal = (kBias + 1) << 23;  // its least normal number, as bits of a float
 
   // Widens a number without its sign.
-  static float widen(std::uint32_t magnitude) {
+  static constexpr float widen(std::uint32_t magnitude) {
     const std::uint32_t moved = magnitude << kShift;
     const std::uint32_t normal = moved + (kBias << 23);
     // A subnormal number is a normal float: a float subtraction shifts its leading bit into place.
@@ -33,7 +33,7 @@ struct SmallFloat {
   }
 
   // Narrows the magnitude `bits` of a float. A number that does not fit becomes one above all numbers that do.
-  static std::uint32_t narrow(std::uint32_t bits) {
+  static constexpr std::uint32_t narrow(std::uint32_t bits) {
     // A float whose last mantissa bit has the weight of a subnormal number's last bit: adding it rounds.
     constexpr std::uint32_t kAlign = (kBias + 1 + kShift) << 23;
     const float aligned = std::bit_cast<float>(bits < kFirstNormal ? bits : 0u) + std::bit_cast<float>(kAlign);
@@ -46,20 +46,20 @@ struct SmallFloat {
 
 }  // namespace
 
-static inline float float8_e4m3_to_float(std::uint8_t eighth) {
+static constexpr float float8_e4m3_to_float(std::uint8_t eighth) {
   const std::uint32_t magnitude = eighth & 0x7fu;
   const std::uint32_t value = std::bit_cast<std::uint32_t>(SmallFloat<4, 3>::widen(magnitude));
   return std::bit_cast<float>((magnitude == kNanFloat8E4m3 ? 0x7fc00000u : value) | (eighth & 0x80u) << 24);
 }
 
-static inline float float8_e5m2_to_float(std::uint8_t eighth) {
+static constexpr float float8_e5m2_to_float(std::uint8_t eighth) {
   const std::uint32_t magnitude = eighth & 0x7fu;
   const std::uint32_t value = std::bit_cast<std::uint32_t>(SmallFloat<5, 2>::widen(magnitude));
   const std::uint32_t special = magnitude > kInfinityFloat8E5m2 ? 0x7fc00000u : 0x7f800000u;
   return std::bit_cast<float>((magnitude >= kInfinityFloat8E5m2 ? special : value) | (eighth & 0x80u) << 24);
 }
 
-static inline std::uint8_t float_to_float8_e4m3(float value) {
+static constexpr std::uint8_t float_to_float8_e4m3(float value) {
   const std::uint32_t all = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t bits = all & 0x7fffffffu;
   const std::uint32_t rounded = SmallFloat<4, 3>::narrow(bits);
@@ -68,7 +68,7 @@ static inline std::uint8_t float_to_float8_e4m3(float value) {
   return static_cast<std::uint8_t>(bits > 0x7f800000u ? kNanFloat8E4m3 : number);
 }
 
-static inline std::uint8_t float_to_float8_e5m2(float value) {
+static constexpr std::uint8_t float_to_float8_e5m2(float value) {
   const std::uint32_t all = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t bits = all & 0x7fffffffu;
   const std::uint32_t rounded = SmallFloat<5, 2>::narrow(bits);

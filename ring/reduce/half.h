@@ -12,7 +12,7 @@ namespace horo {
 inline constexpr std::uint16_t kNanFloat16 = 0x7e00;
 inline constexpr std::uint16_t kNanBFloat16 = 0x7fc0;
 
-static inline float float16_to_float(std::uint16_t half) {
+static constexpr float float16_to_float(std::uint16_t half) {
   constexpr std::uint32_t kExponent = 0x7c00u << 13;
   const std::uint32_t magnitude = (half & 0x7fffu) << 13;
   const std::uint32_t exponent = magnitude & kExponent;
@@ -25,7 +25,7 @@ static inline float float16_to_float(std::uint16_t half) {
   return std::bit_cast<float>(bits | (half & 0x8000u) << 16);
 }
 
-static inline std::uint16_t float_to_float16(float value) {
+static constexpr std::uint16_t float_to_float16(float value) {
   const std::uint32_t all = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = all & 0x80000000u;
   const std::uint32_t bits = all ^ sign;
@@ -41,11 +41,11 @@ static inline std::uint16_t float_to_float16(float value) {
   return static_cast<std::uint16_t>(half | (bits > 0x7f800000u ? 0u : sign >> 16));
 }
 
-static inline float bfloat16_to_float(std::uint16_t half) {
+static constexpr float bfloat16_to_float(std::uint16_t half) {
   return std::bit_cast<float>(std::uint32_t{half} << 16);
 }
 
-static inline std::uint16_t float_to_bfloat16(float value) {
+static constexpr std::uint16_t float_to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? kNanBFloat16 : rounded);
