@@ -3,18 +3,21 @@
 // when a session first sees a CUDA tensor.
 //
 // All calls return 0 or an error of CUDA, for error_text(). None throws. Any thread. start(), the first enter() of a
-// device, pin(), unpin(), calls named *_blocking, and copies of host memory that is not pinned may block; the others do
-// not. Only start() and error_text() may be called before start() has returned 0. Calls without a device parameter use
-// the context that enter() made current in this thread.
+// device, load_kernels(), pin(), unpin(), calls named *_blocking, and copies of host memory that is not pinned may
+// block; the others do not. Only start() and error_text() may be called before start() has returned 0. Calls without a
+// device parameter use the context that enter() made current in this thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "horo/base/types.h"
+#include "ring/reduce/tree.h"
+
 namespace horo {
 
 // Increased with every change of the declarations below.
-inline constexpr std::uint32_t kCudaApiVersion = 2;
+inline constexpr std::uint32_t kCudaApiVersion = 3;
 inline constexpr char kCudaApiEntry[] = "horo_cuda_api";  // const CudaApi* horo_cuda_api(void)
 
 // What start() says in a process that was forked after CUDA was used, where the driver does not work.
@@ -24,6 +27,61 @@ inline constexpr char kForkedText[] =
 
 using CudaStream = void*;  // null: the default stream
 using CudaEvent = void*;
+
+// A reduction by a kernel, of memory of one device.
+struct DeviceReduction {
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  const void* const* inputs = nullptr;  // any alignment
+  std::size_t input_count = 0;
+  const TreeStep* tree = nullptr;  // its leaves are indices of inputs
+  std::size_t steps = 0;
+  void* out = nullptr;    // may be one of the inputs, else it is disjoint from them; any alignment
+  std::size_t count = 0;  // elements
+  double prescale = 1.0;
+  double postscale = 1.0;
+  double divisor = 1.0;  // of kAverage alone
+};
+
+// The most leaves of a tree, and the most results of subtrees that wait for their other half: the tree over any ids
+// below 2^23 has fewer.
+inline constexpr std::size_t kMostReduceInputs = 256;
+inline constexpr std::size_t kMostReduceLevels = 24;
+
+// Whether there is a kernel. The average of integers (128 bits wide on the host), Adasum and operations of users have
+// none, and neither has what is not defined on the host: supports() of horo/base/types.h.
+constexpr bool has_kernel(DType dtype, ReduceOp op) {
+  const bool is_complex = dtype == DType::kComplex64 || dtype == DType::kComplex128;
+  const bool is_float = dtype == DType::kFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64 ||
+                        dtype == DType::kBFloat16 || dtype == DType::kFloat8E4m3 || dtype == DType::kFloat8E5m2;
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kProduct:
+      return true;
+    case ReduceOp::kAverage:
+      return is_float || is_complex;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+      return !is_complex;
+    case ReduceOp::kBitAnd:
+    case ReduceOp::kBitOr:
+    case ReduceOp::kBitXor:
+      return !is_float && !is_complex;
+    case ReduceOp::kAdasum:
+    case ReduceOp::kCustom:
+      return false;
+  }
+  return false;
+}
+
+// Of one kernel.
+inline constexpr std::size_t kMostCopyRows = 140;
+
+struct CopyRow {
+  const void* from;
+  void* to;
+  std::size_t bytes;
+};
 
 struct CudaApi {
   std::uint32_t version;
@@ -65,6 +123,17 @@ struct CudaApi {
   int (*unpin)(void* data);
 
   void (*error_text)(int error, char* text, std::size_t room);
+
+  // Loads the kernels into the current device, once; blocks then. Not 0: there are none, `why` has the reason, and
+  // reduce() and copy_rows() fail. They load the kernels themselves if that is left to them.
+  int (*load_kernels)(char* why, std::size_t room);
+  // Enqueues one kernel with the bits of reduce_tree() (ring/reduce/reduce.h), or nothing if the tree or the count is
+  // empty: out[i] = round(postscale * (T(prescale * widen(inputs[..][i])) / divisor)). What it takes is copied at the
+  // call. An error if has_kernel() is false, or the tree is too large or none.
+  int (*reduce)(const DeviceReduction* reduction, CudaStream stream);
+  // Enqueues copies on the device, kMostCopyRows rows that are not empty in a kernel. The rows are copied at the call;
+  // their memory does not overlap.
+  int (*copy_rows)(const CopyRow* rows, std::size_t count, CudaStream stream);
 };
 
 }  // namespace horo

@@ -1,6 +1,5 @@
 // libhoro_cuda.so: the table over the driver's own library, libcuda.so.1, which comes with the driver and is loaded
-// here at run time. The few declarations of the driver's stable interface that are needed are written out, so that the
-// plug-in is built where no CUDA is installed.
+// here at run time, and over the kernels, which the plug-in brings along.
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -8,10 +7,11 @@
 #include <array>
 #include <cstdio>
 #include <mutex>
-#include <type_traits>
 #include <vector>
 
 #include "ring/cuda/cuda_api.h"
+#include "ring/cuda/cuda_driver.h"
+#include "ring/cuda/device_kernels.h"
 
 namespace {
 
@@ -19,14 +19,15 @@ using horo::CudaApi;
 using horo::CudaEvent;
 using horo::CudaStream;
 
-using Address = unsigned long long;  // CUdeviceptr
-using Context = void*;               // CUcontext
+using Address = horo::CudaAddress;
+using Context = horo::CudaContext;
 
-constexpr int kNotFound = 500;       // CUDA_ERROR_NOT_FOUND
-constexpr int kNotInitialized = 3;   // CUDA_ERROR_NOT_INITIALIZED
-constexpr int kNoDevice = 100;       // CUDA_ERROR_NO_DEVICE
-constexpr int kInvalidDevice = 101;  // CUDA_ERROR_INVALID_DEVICE
-constexpr int kNotReady = 600;       // CUDA_ERROR_NOT_READY
+constexpr int kNotFound = 500;        // CUDA_ERROR_NOT_FOUND
+constexpr int kNotInitialized = 3;    // CUDA_ERROR_NOT_INITIALIZED
+constexpr int kNoDevice = 100;        // CUDA_ERROR_NO_DEVICE
+constexpr int kInvalidDevice = 101;   // CUDA_ERROR_INVALID_DEVICE
+constexpr int kInvalidContext = 201;  // CUDA_ERROR_INVALID_CONTEXT
+constexpr int kNotReady = 600;        // CUDA_ERROR_NOT_READY
 constexpr int kCaptureImplicit =
     906;                              // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: of the default stream, while others capture
 constexpr int kRelaxed = 2;           // CU_STREAM_CAPTURE_MODE_RELAXED
@@ -37,39 +38,7 @@ constexpr unsigned kBlockingSync = 1;   // CU_EVENT_BLOCKING_SYNC
 constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 constexpr unsigned kPortable = 1;       // CU_MEMHOSTREGISTER_PORTABLE
 
-struct Driver {
-  int (*init)(unsigned);
-  int (*version)(int*);
-  int (*count)(int*);
-  int (*get)(int*, int);
-  int (*name)(char*, int, int);
-  int (*uuid)(unsigned char*, int);
-  int (*retain)(Context*, int);
-  int (*push)(Context);
-  int (*pop)(Context*);
-  int (*priorities)(int*, int*);
-  int (*stream_create)(void**, unsigned, int);
-  int (*stream_destroy)(void*);
-  int (*stream_is_capturing)(void*, int*);
-  int (*event_create)(void**, unsigned);
-  int (*event_destroy)(void*);
-  int (*event_record)(void*, void*);
-  int (*event_query)(void*);
-  int (*event_synchronize)(void*);
-  int (*stream_wait)(void*, void*, unsigned);
-  int (*allocate)(Address*, std::size_t);
-  int (*free)(Address);
-  int (*capture_mode)(int*);
-  int (*to_host)(void*, Address, std::size_t, void*);
-  int (*to_device)(Address, const void*, std::size_t, void*);
-  int (*on_device)(Address, Address, std::size_t, void*);
-  int (*pin)(void*, std::size_t, unsigned);
-  int (*unpin)(void*);
-  int (*error_name)(int, const char**);
-  int (*error_string)(int, const char**);
-};
-
-Driver driver;
+horo::CudaDriver driver;
 std::mutex start_mutex;  // guards the next four
 int start_pid = 0;       // of the process that started the driver
 int start_error = -1;    // -1: not started
@@ -77,54 +46,16 @@ int device_count = 0;
 std::array<char, 512> start_text{};
 std::array<Context, kMostDevices> contexts{};  // by device, set when the device is first entered
 std::mutex contexts_mutex;
-thread_local std::vector<int> modes_before;  // of capture, by enter()
+std::array<horo::DeviceKernels, kMostDevices> kernels;
 
-// Of the driver's functions the first that is missing; null: none.
-const char* find_functions(void* library) {
-  const char* missing = nullptr;
-  const auto find = [&](auto& function, const char* name) {
-    void* const found = ::dlsym(library, name);
-    if (found == nullptr && missing == nullptr) missing = name;
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
-  };
-  find(driver.init, "cuInit");
-  find(driver.version, "cuDriverGetVersion");
-  find(driver.count, "cuDeviceGetCount");
-  find(driver.get, "cuDeviceGet");
-  find(driver.name, "cuDeviceGetName");
-  find(driver.uuid, "cuDeviceGetUuid");
-  find(driver.retain, "cuDevicePrimaryCtxRetain");
-  find(driver.push, "cuCtxPushCurrent_v2");
-  find(driver.pop, "cuCtxPopCurrent_v2");
-  find(driver.priorities, "cuCtxGetStreamPriorityRange");
-  find(driver.stream_create, "cuStreamCreateWithPriority");
-  find(driver.stream_destroy, "cuStreamDestroy_v2");
-  find(driver.stream_is_capturing, "cuStreamIsCapturing");
-  find(driver.event_create, "cuEventCreate");
-  find(driver.event_destroy, "cuEventDestroy_v2");
-  find(driver.event_record, "cuEventRecord");
-  find(driver.event_query, "cuEventQuery");
-  find(driver.event_synchronize, "cuEventSynchronize");
-  find(driver.stream_wait, "cuStreamWaitEvent");
-  find(driver.allocate, "cuMemAlloc_v2");
-  find(driver.free, "cuMemFree_v2");
-  find(driver.capture_mode, "cuThreadExchangeStreamCaptureMode");
-  find(driver.to_host, "cuMemcpyDtoHAsync_v2");
-  find(driver.to_device, "cuMemcpyHtoDAsync_v2");
-  find(driver.on_device, "cuMemcpyDtoDAsync_v2");
-  find(driver.pin, "cuMemHostRegister_v2");
-  find(driver.unpin, "cuMemHostUnregister");
-  find(driver.error_name, "cuGetErrorName");
-  find(driver.error_string, "cuGetErrorString");
-  return missing;
-}
+struct Entered {
+  int device;
+  int mode_before;  // of capture
+};
+thread_local std::vector<Entered> entered;
 
 void error_text(int error, char* text, std::size_t room) {
-  const char* name = nullptr;
-  const char* words = nullptr;
-  if (driver.error_name == nullptr || driver.error_name(error, &name) != 0 || name == nullptr) name = "an error";
-  if (driver.error_string == nullptr || driver.error_string(error, &words) != 0 || words == nullptr) words = "unknown";
-  std::snprintf(text, room, "%s (%d): %s", name, error, words);
+  horo::cuda_error_text(driver, error, text, room);
 }
 
 template <class... Parts>
@@ -141,7 +72,7 @@ int start_driver() {
                       "the container with the GPUs",
                       ::dlerror());
   }
-  if (const char* missing = find_functions(library)) {
+  if (const char* missing = horo::find_functions(library, driver)) {
     return fail_start(kNotFound, "the NVIDIA driver has no %s: it is too old for horo, which needs CUDA 11.0 or newer",
                       missing);
   }
@@ -215,14 +146,14 @@ int enter(int device) {
     driver.pop(&context);
     return error;
   }
-  modes_before.push_back(mode);
+  entered.push_back({device, mode});
   return 0;
 }
 
 int leave() {
-  if (!modes_before.empty()) {
-    driver.capture_mode(&modes_before.back());
-    modes_before.pop_back();
+  if (!entered.empty()) {
+    driver.capture_mode(&entered.back().mode_before);
+    entered.pop_back();
   }
   Context before = nullptr;
   return driver.pop(&before);
@@ -274,6 +205,27 @@ int pin(void* data, std::size_t bytes) {
   return driver.pin(data, bytes, kPortable);
 }
 
+// Of the current device; null: there is none.
+horo::DeviceKernels* current_kernels() {
+  return entered.empty() ? nullptr : &kernels[static_cast<std::size_t>(entered.back().device)];
+}
+
+int load_kernels(char* why, std::size_t room) {
+  horo::DeviceKernels* const current = current_kernels();
+  std::snprintf(why, room, "no device is the current one");
+  return current == nullptr ? kInvalidContext : current->load(driver, why, room);
+}
+
+int reduce(const horo::DeviceReduction* reduction, CudaStream stream) {
+  horo::DeviceKernels* const current = current_kernels();
+  return current == nullptr ? kInvalidContext : current->reduce(driver, *reduction, stream);
+}
+
+int copy_rows(const horo::CopyRow* rows, std::size_t count, CudaStream stream) {
+  horo::DeviceKernels* const current = current_kernels();
+  return current == nullptr ? kInvalidContext : current->copy_rows(driver, {rows, count}, stream);
+}
+
 constexpr CudaApi kApi{
     horo::kCudaApiVersion,
     start,
@@ -298,6 +250,9 @@ constexpr CudaApi kApi{
     pin,
     [](void* data) { return driver.unpin(data); },
     error_text,
+    load_kernels,
+    reduce,
+    copy_rows,
 };
 
 }  // namespace

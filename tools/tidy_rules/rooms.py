@@ -19,7 +19,7 @@ ROOMS = {
     "horo/base": set(),
     "ring/os": set(),
     "ring/reduce": set(),
-    "ring/cuda": set(),
+    "ring/cuda": {"ring/reduce"},
     "ring/mpi": set(),
     "ring/codec": {"ring/reduce"},
     "ring/schedule": {"ring/reduce"},

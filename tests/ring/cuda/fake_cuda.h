@@ -3,8 +3,9 @@
 // memory is guarded: only streams can read or write it.
 //
 // HORO_FAKE_CUDA_DEVICES (default 2) and HORO_FAKE_CUDA_SEED (default 1) are read at the start, HORO_FAKE_CUDA_FAIL at
-// each call: "copy_to_host" lets all calls of that function fail, "copy_to_host:3" the third one. Processes have devices
-// of their own, unless HORO_FAKE_CUDA_SHARED is set when a device is identified.
+// each call: "copy_to_host" lets all calls of that function fail, "copy_to_host:3" the third one. Processes have
+// devices of their own, unless HORO_FAKE_CUDA_SHARED is set when a device is identified. With
+// HORO_FAKE_CUDA_FAIL=load_kernels there are no kernels.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +27,9 @@ void fake_cuda_write(horo::CudaStream stream, void* to, const void* from, std::s
 void fake_cuda_read(horo::CudaStream stream, void* to, const void* from, std::size_t bytes);
 // What is put on the stream from now on is never run.
 void fake_cuda_block(horo::CudaStream stream);
-// Objects that exist, and calls that were made without a current device.
+// Objects that exist, calls of pin(), calls that were made without a current device, and kernels.
 struct FakeCudaCounts {
-  std::int64_t streams, events, pinned, pins, without_device, allocated;  // pins: calls
+  std::int64_t streams, events, pinned, pins, without_device, allocated, launches;
 };
 void fake_cuda_counts(FakeCudaCounts* counts);
 }

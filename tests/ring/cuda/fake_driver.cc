@@ -1,18 +1,25 @@
 // A fake of libcuda.so.1 with the functions that the plug-in loads, so that the plug-in itself runs in tests: one
-// device, whose memory is the host's and whose streams are done at once. FAKE_DRIVER_VERSION is the CUDA version.
+// device, whose memory is the host's and whose streams are done at once. Kernels are those of host_kernels.h, whatever
+// the image has. FAKE_DRIVER_VERSION is the CUDA version.
 
+#include <cstdarg>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
 #include <utility>
+
+#include "tests/ring/cuda/host_kernels.h"
 
 namespace {
 
 constexpr int kInvalidContext = 201, kInvalidHandle = 400;
 
 thread_local int contexts = 0;  // that are pushed
-int the_context = 0, the_stream = 0, the_event = 0;
+int the_context = 0, the_stream = 0, the_event = 0, the_module = 0;
 
 int in_context() {
   return contexts > 0 ? 0 : kInvalidContext;
@@ -130,6 +137,36 @@ int cuMemHostRegister_v2(void* data, std::size_t bytes, unsigned flags) {
 }
 int cuMemHostUnregister(void* data) {
   return data != nullptr ? in_context() : 1;
+}
+int cuModuleLoadData(void** module, const void* image) {
+  constexpr unsigned kImage = 0xba55ed50;  // what an image of nvcc begins with
+  *module = &the_module;
+  return std::memcmp(image, &kImage, sizeof(kImage)) == 0 ? in_context() : 200;
+}
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  static std::set<std::string> names;  // a function is its name
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (module != &the_module || horo::test::host_kernel(name) == nullptr) return 500;
+  *function = const_cast<std::string*>(&*names.insert(name).first);
+  return in_context();
+}
+// It has eleven parameters, which the callers on Linux pass as if they were variable.
+int cuLaunchKernel(void* function, ...) {
+  std::va_list rest;
+  va_start(rest, function);
+  unsigned shape[7];  // blocks and threads in three dimensions, bytes of shared memory
+  for (unsigned& each : shape) each = va_arg(rest, unsigned);
+  void* const stream = va_arg(rest, void*);
+  void** const parameters = va_arg(rest, void**);
+  void** const extra = va_arg(rest, void**);
+  va_end(rest);
+  if (shape[1] != 1 || shape[2] != 1 || shape[4] != 1 || shape[5] != 1 || extra != nullptr) return 1;
+  if (shape[0] == 0 || shape[3] == 0 || shape[3] > 128 || shape[6] > 48 * 1024) return 1;
+  if (const int error = is_stream(stream)) return error;
+  const std::string& name = *static_cast<const std::string*>(function);
+  horo::test::host_kernel(name)(parameters[0], {shape[0], shape[3], shape[6]});
+  return 0;
 }
 int cuGetErrorName(int error, const char** name) {
   *name = error == kInvalidContext ? "CUDA_ERROR_INVALID_CONTEXT" : "CUDA_ERROR_OF_THE_FAKE";

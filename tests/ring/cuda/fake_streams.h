@@ -1,0 +1,279 @@
+// The devices of the fake of CUDA: late streams, events, and guarded memory (fake_cuda.h).
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/ring/cuda/fake_cuda.h"
+
+namespace {
+
+using horo::CudaApi, horo::CudaEvent, horo::CudaStream;
+
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kInvalidDevice = 101;
+constexpr int kInvalidContext = 201, kIllegalAddress = 700;
+
+int number_from(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+struct Event {
+  std::uint64_t recorded = 0, passed = 0;  // numbers of records
+};
+
+// Work, a record of an event, or a wait for one.
+struct Operation {
+  std::function<void()> work = {};
+  std::shared_ptr<Event> record = {};
+  std::shared_ptr<Event> wait = {};
+  std::uint64_t number = 0;  // of the record
+};
+
+struct Stream {
+  bool is_capturing = false;
+  std::deque<Operation> operations = {};
+  bool is_running = false;
+};
+
+struct Region {
+  std::size_t bytes = 0;
+  std::byte* alias = nullptr;  // the same memory, for the streams
+};
+
+class FakeCuda {
+ public:
+  static FakeCuda& get() {
+    static FakeCuda* const fake = new FakeCuda;  // its thread runs until the process ends
+    return *fake;
+  }
+
+  int devices() const { return devices_; }
+
+  CudaStream make_stream(bool is_capturing) {
+    const std::lock_guard lock(mutex_);
+    const auto stream = std::make_shared<Stream>(Stream{is_capturing});
+    streams_[stream.get()] = stream;
+    return stream.get();
+  }
+
+  int destroy_stream(CudaStream handle) {
+    std::unique_lock lock(mutex_);
+    const std::shared_ptr<Stream> stream = find(handle);
+    changed_.wait(lock, [&] { return stream->operations.empty() && !stream->is_running; });
+    streams_.erase(handle);
+    return 0;
+  }
+
+  bool is_capturing(CudaStream handle) {
+    const std::lock_guard lock(mutex_);
+    return find(handle)->is_capturing;
+  }
+
+  CudaEvent make_event() {
+    const std::lock_guard lock(mutex_);
+    const auto event = std::make_shared<Event>();
+    events_[event.get()] = event;
+    return event.get();
+  }
+
+  int destroy_event(CudaEvent handle) {
+    const std::lock_guard lock(mutex_);
+    return events_.erase(handle) == 1 ? 0 : kInvalidValue;
+  }
+
+  int record(CudaEvent handle, CudaStream stream) {
+    const std::lock_guard lock(mutex_);
+    const auto event = events_.find(handle);
+    if (event == events_.end()) return kInvalidValue;
+    put(stream, {{}, event->second, {}, ++event->second->recorded});
+    return 0;
+  }
+
+  // What is put on the stream from now on is never run.
+  void block(CudaStream stream) {
+    const std::lock_guard lock(mutex_);
+    put(stream, {{}, {}, std::make_shared<Event>(), 1});
+  }
+
+  int has_passed(CudaEvent handle, bool* has_passed) {
+    const std::lock_guard lock(mutex_);
+    const auto event = events_.find(handle);
+    if (event == events_.end()) return kInvalidValue;
+    *has_passed = event->second->passed >= event->second->recorded;
+    return 0;
+  }
+
+  int wait_on_host(CudaEvent handle) {
+    std::unique_lock lock(mutex_);
+    const auto found = events_.find(handle);
+    if (found == events_.end()) return kInvalidValue;
+    const std::shared_ptr<Event> event = found->second;
+    changed_.wait(lock, [&, number = event->recorded] { return event->passed >= number; });
+    return 0;
+  }
+
+  // The stream waits for the last record of the event.
+  int wait_on_stream(CudaStream stream, CudaEvent handle) {
+    const std::lock_guard lock(mutex_);
+    const auto event = events_.find(handle);
+    if (event == events_.end()) return kInvalidValue;
+    put(stream, {{}, {}, event->second, event->second->recorded});
+    return 0;
+  }
+
+  void run_on(CudaStream stream, std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    put(stream, {std::move(work), {}, {}, 0});
+  }
+
+  void finish(CudaStream handle) {
+    std::unique_lock lock(mutex_);
+    const std::shared_ptr<Stream> stream = find(handle);
+    changed_.wait(lock, [&] { return stream->operations.empty() && !stream->is_running; });
+  }
+
+  // Streams that wait for an event that is never complete are left out.
+  void finish_all() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] {
+      return ready().empty() && std::ranges::none_of(streams_, [](const auto& one) { return one.second->is_running; });
+    });
+  }
+
+  void* allocate(std::size_t bytes) {
+    const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t room = (bytes + page - 1) / page * page + page;
+    const int file = ::memfd_create("fake cuda", MFD_CLOEXEC);
+    if (file < 0 || ::ftruncate(file, static_cast<off_t>(room)) != 0) return nullptr;
+    void* const guarded = ::mmap(nullptr, room, PROT_NONE, MAP_SHARED, file, 0);
+    void* const alias = ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ::close(file);
+    const std::lock_guard lock(mutex_);
+    regions_[static_cast<std::byte*>(guarded)] = {room, static_cast<std::byte*>(alias)};
+    return guarded;
+  }
+
+  void free(void* memory) {
+    const std::lock_guard lock(mutex_);
+    const auto found = regions_.find(static_cast<std::byte*>(memory));
+    if (found == regions_.end()) return;
+    ::munmap(found->first, found->second.bytes);
+    ::munmap(found->second.alias, found->second.bytes);
+    regions_.erase(found);
+  }
+
+  // Where a stream reads or writes this address.
+  std::byte* alias_of(const void* address) {
+    const std::lock_guard lock(mutex_);
+    auto* const at = static_cast<std::byte*>(const_cast<void*>(address));
+    auto found = regions_.upper_bound(at);
+    if (found == regions_.begin()) return at;
+    --found;
+    const auto offset = static_cast<std::size_t>(at - found->first);
+    return offset < found->second.bytes ? found->second.alias + offset : at;
+  }
+
+  int error_in(const std::string& function) {
+    const char* fail = std::getenv("HORO_FAKE_CUDA_FAIL");
+    const std::lock_guard lock(mutex_);
+    const int call = ++calls_[function];
+    if (fail == nullptr) return 0;
+    return fail == function || fail == function + ":" + std::to_string(call) ? kIllegalAddress : 0;
+  }
+
+  FakeCudaCounts counts() {
+    const std::lock_guard lock(mutex_);
+    return {static_cast<std::int64_t>(streams_.size()),
+            static_cast<std::int64_t>(events_.size()),
+            pinned,
+            pins,
+            without_device,
+            allocated,
+            launches};
+  }
+
+  std::atomic<std::int64_t> pinned = 0, pins = 0, without_device = 0, allocated = 0,
+                            launches = 0;  // these order nothing
+
+ private:
+  FakeCuda()
+      : devices_(number_from("HORO_FAKE_CUDA_DEVICES", 2)),
+        random_(static_cast<std::uint64_t>(number_from("HORO_FAKE_CUDA_SEED", 1))),
+        thread_([this] { loop(); }) {}
+
+  std::shared_ptr<Stream> find(CudaStream handle) {
+    std::shared_ptr<Stream>& stream = streams_[handle];  // the default stream is made here
+    if (!stream) stream = std::make_shared<Stream>();
+    return stream;
+  }
+
+  void put(CudaStream stream, Operation operation) {
+    find(stream)->operations.push_back(std::move(operation));
+    changed_.notify_all();
+  }
+
+  std::vector<std::shared_ptr<Stream>> ready() {
+    std::vector<std::shared_ptr<Stream>> all;
+    for (const auto& [handle, stream] : streams_) {
+      if (stream->operations.empty()) continue;
+      const Operation& next = stream->operations.front();
+      if (!next.wait || next.wait->passed >= next.number) all.push_back(stream);
+    }
+    return all;
+  }
+
+  [[noreturn]] void loop() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return !ready().empty(); });
+      // Late: the host goes on meanwhile, and other streams may get operations.
+      const auto late = std::chrono::microseconds(random_() % 4 == 0 ? random_() % 300 : 0);
+      changed_.wait_for(lock, late, [] { return false; });
+      const auto all = ready();
+      if (all.empty()) continue;
+      const std::shared_ptr<Stream> stream = all[random_() % all.size()];
+      const Operation operation = std::move(stream->operations.front());
+      stream->operations.pop_front();
+      if (operation.work) {
+        stream->is_running = true;
+        lock.unlock();
+        operation.work();
+        lock.lock();
+        stream->is_running = false;
+      }
+      if (operation.record) operation.record->passed = std::max(operation.record->passed, operation.number);
+      changed_.notify_all();
+    }
+  }
+
+  const int devices_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::mt19937_64 random_;
+  std::map<void*, std::shared_ptr<Stream>> streams_;
+  std::map<void*, std::shared_ptr<Event>> events_;
+  std::map<std::byte*, Region> regions_;
+  std::map<std::string, int> calls_;
+  std::thread thread_;
+};
+
+}  // namespace
