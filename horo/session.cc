@@ -59,9 +59,9 @@ Session::Session(const Config& config, const FirstLinks& first, Reconnect reconn
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_, timeline_.get())),
       callers_(std::make_unique<Callers>()),
-      polls_for_messages_(cores_granted() >= config.local_size),
       engine_(std::make_unique<Engine>(config, first, std::move(reconnect),
-                                       EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_})) {
+                                       EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_})),
+      waits_(config_, {*tensor_table_, *callers_, *timeline_, *engine_}) {
   set_check_context(config.rank, config.size, kFirstEpoch);
   set_log_rank(config.rank);
 }
@@ -217,61 +217,30 @@ std::shared_ptr<Work> Session::rebuild() {
 
 bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
   check_process();
-  const bool ended = wait_for(works, until);
-  if (is_elastic() && ended) see(works);
-  return ended;
+  return waits_.wait(works, SessionWaits::For::kEnd, until);
 }
 
-// The caller knows the ranks of the epochs in which these works have ended: on all ranks the same.
-void Session::see(std::span<const std::shared_ptr<Work>> works) {
-  std::uint32_t epoch = 0;
-  for (const auto& work : works) epoch = std::max(epoch, work->epoch());
-  tensor_table_->see(epoch);
-}
-
-bool Session::wait_for(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
-  if (!timeline_->is_on()) return wait_until_ended(works, until);
-  const TimePoint begin = Clock::now();
-  const bool ended = wait_until_ended(works, until);
-  timeline_->add_wait(begin, Clock::now());
-  return ended;
-}
-
-bool Session::wait_until_ended(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
-  std::vector<Key> unfinished;
-  for (const auto& work : works) {
-    if (!work->finished()) unfinished.push_back(work->key());
+bool Session::wait_stream(std::span<const std::shared_ptr<Work>> works, int device, CudaStream stream,
+                          TimePoint until) {
+  check_process();
+  const CudaDevice waiting = devices_->device(device);
+  {
+    const OnDevice here(waiting);
+    waiting.check_stream(stream);
   }
-  const bool are_messages = std::ranges::all_of(works, [](const auto& work) { return work->is_message(); });
-  if (!unfinished.empty() && tensor_table_->nudge(unfinished)) engine_->wake();
-  const auto have_ended = [&] { return std::ranges::all_of(works, [](const auto& work) { return work->finished(); }); };
-  if (have_ended()) return true;
-  const std::shared_ptr<Lane> lane = engine_->lane_to_poll(are_messages);
-  if (lane && (!are_messages || polls_for_messages_)) poll(lane->tasks(), until, have_ended);
-  const TimePoint now = Clock::now();
-  if (now >= until || have_ended()) return have_ended();
-  callers_->begin_wait(std::move(unfinished), until, now);
-  if (lane && are_messages) lane->tasks().run_short_tasks(until, have_ended);
-  // The last work usually ends last, so this thread is woken once instead of once per work.
-  const bool ended =
-      std::all_of(works.rbegin(), works.rend(), [until](const auto& work) { return work->wait_until(until); });
-  callers_->end_wait(ended, Clock::now());
-  return ended;
-}
-
-// Short tasks end sooner in this thread than in the thread of the lane, which would have to be woken.
-void Session::poll(TaskQueue& tasks, TimePoint until, const std::function<bool()>& have_ended) {
-  tasks.begin_polling();
-  brief_wait_.poll([&] { return have_ended() || Clock::now() >= until || (tasks.run_short_task() && have_ended()); });
-  tasks.end_polling();
+  if (!waits_.wait(works, SessionWaits::For::kIssue, until)) return false;
+  const DeviceEvent* last = nullptr;  // the works of a bucket have one event
+  for (const auto& work : works) {
+    const DeviceEvent* const event = work->event().get();
+    if (event != nullptr && event != last) event->hold_up(waiting, stream);
+    last = event;
+  }
+  return true;
 }
 
 bool Session::poll(const Work& work) {
   check_process();
-  if (work.finished()) return true;
-  const Key key = work.key();
-  if (tensor_table_->nudge(std::span(&key, 1))) engine_->wake();
-  return false;
+  return waits_.poll(work);
 }
 
 void Session::run(const TensorSpec& spec, const void* in, void* out) {
@@ -355,6 +324,7 @@ std::optional<TimePoint> Session::notice() const {
 
 void Session::shutdown(bool with_process) {
   check_process();
+  waits_.wait_for_devices();
   engine_->leave(with_process);
   try {
     timeline_->stop();

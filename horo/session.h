@@ -13,6 +13,7 @@
 #include "horo/base/tensor_spec.h"
 #include "horo/base/time.h"
 #include "horo/base/timeline.h"
+#include "horo/session_waits.h"
 #include "horo/tensors/callers.h"
 #include "horo/tensors/registry.h"
 #include "horo/tensors/tensor_table.h"
@@ -21,12 +22,10 @@
 #include "ring/cuda/cuda_device.h"
 #include "ring/group.h"
 #include "ring/links.h"
-#include "ring/os/waiting.h"
 
 namespace horo {
 
 class Engine;
-class TaskQueue;
 
 // Connects the ranks of the world for the epoch with this number, as find_others() does. Called by the engine thread.
 using Reconnect = std::function<Links(std::uint32_t epoch)>;
@@ -90,6 +89,11 @@ class Session {
   // Blocks until all works have ended, or until `until` (false). Errors are in Work::outcome(). If all ranks share
   // memory, this thread may run short collectives, and returns late by the time that the other ranks need for one.
   bool wait(std::span<const std::shared_ptr<Work>> works, TimePoint until);
+  // The same for what the caller's stream on this device does next, without a wait for the device: blocks until all
+  // works were issued or have ended; what is enqueued on the stream from then on begins when they have ended. After it
+  // Work::outcome() may be called. An error of the device, and ranks that are lost before it has done its part, are
+  // told by the caller's next call. Throws as record().
+  bool wait_stream(std::span<const std::shared_ptr<Work>> works, int device, CudaStream stream, TimePoint until);
   // Whether the work has ended. If its plan is incomplete, the work no longer waits for the rest of the plan.
   bool poll(const Work& work);
   // Submits, waits, and throws the failure of the work: the synchronous form.
@@ -158,9 +162,10 @@ class Session {
   // When `horo run` ends this rank of an elastic job, since its host is drained: the rank has got a notice, and is to
   // leave (shutdown()) where it loses nothing, as at the end of a step. Nothing: it has no notice. Never blocks.
   std::optional<TimePoint> notice() const;
-  // Leaves the world in good order; works in flight fail with ShutDown. Blocks at most one second. Further calls only
-  // wait until the first one returns. with_process: the process is about to end, as in the destructor. Then this rank
-  // of an elastic job counts as lost if the process ends with a failure; without it, the rank has done its part.
+  // Leaves the world in good order; works in flight fail with ShutDown. Blocks until issued works have ended, and then
+  // at most one second. Further calls only wait until the first one returns. with_process: the process is about to end,
+  // as in the destructor. Then this rank of an elastic job counts as lost if the process ends with a failure; without
+  // it, the rank has done its part.
   void shutdown(bool with_process = false);
 
   const Counters& counters() const;
@@ -188,11 +193,7 @@ class Session {
   Session(const Config& config, const FirstLinks& first, Reconnect reconnect);
   bool is_elastic() const { return config_.min_np > 0; }
   void check_device(const TensorSpec& spec);
-  bool wait_until_ended(std::span<const std::shared_ptr<Work>> works, TimePoint until);
-  bool wait_for(std::span<const std::shared_ptr<Work>> works, TimePoint until);
-  void see(std::span<const std::shared_ptr<Work>> works);
   std::vector<std::shared_ptr<Work>> hand_over(TensorTable::Accepted accepted);
-  void poll(TaskQueue& tasks, TimePoint until, const std::function<bool()>& have_ended);
 
   const Config config_;
   const std::uint32_t generation_;  // fork_generation()
@@ -203,10 +204,8 @@ class Session {
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<TensorTable> tensor_table_;
   std::unique_ptr<Callers> callers_;
-  BriefWait brief_wait_;  // of callers in wait()
-  // Each rank has a core: else polling callers delay the engines of others, which agree on each message.
-  const bool polls_for_messages_;
   std::unique_ptr<Engine> engine_;
+  SessionWaits waits_;
 };
 
 }  // namespace horo

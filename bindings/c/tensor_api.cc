@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstring>
 #include <optional>
+#include <span>
 
 #include "bindings/c/handles.h"
 
@@ -93,6 +94,20 @@ void submit_all(horo_session& s, const std::vector<horo::Submission>& all, std::
   seats.give(s.session.submit(all), works);
 }
 
+// wait(session, works, until): whether the wait has ended.
+template <class Wait>
+std::int32_t wait_by(horo_session* session, std::span<const std::int64_t> works, std::int32_t timeout_ms, Wait wait) {
+  return guarded([&]() -> std::int32_t {
+    horo_session& s = checked(session);
+    if (!works.empty() && works.data() == nullptr) throw std::invalid_argument("works is a null pointer");
+    const auto waited = s.works.find(works);
+    const auto until = horo::Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
+    if (!wait(s, waited, until)) return HORO_TIMEOUT;
+    for (const auto& work : waited) work->outcome();
+    return HORO_OK;
+  });
+}
+
 }  // namespace
 
 int64_t horo_declare(horo_session* session, const horo_tensor_spec* spec) {
@@ -181,14 +196,16 @@ int32_t horo_poll(horo_session* session, int64_t work) {
 }
 
 int32_t horo_wait(horo_session* session, const int64_t* works, size_t count, int32_t timeout_ms) {
-  return guarded([&]() -> std::int32_t {
-    horo_session& s = checked(session);
-    if (count > 0 && works == nullptr) throw std::invalid_argument("works is a null pointer");
-    const auto waited = s.works.find({works, count});
-    const auto until = horo::Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
-    if (!s.session.wait(waited, until)) return HORO_TIMEOUT;
-    for (const auto& work : waited) work->outcome();
-    return HORO_OK;
+  return wait_by(session, {works, count}, timeout_ms, [](horo_session& s, const auto& waited, horo::TimePoint until) {
+    return s.session.wait(waited, until);
+  });
+}
+
+int32_t horo_wait_stream(horo_session* session, const int64_t* works, size_t count, const horo_stream* stream,
+                         int32_t timeout_ms) {
+  return wait_by(session, {works, count}, timeout_ms, [=](horo_session& s, const auto& waited, horo::TimePoint until) {
+    check_struct(stream, "horo_stream");
+    return s.session.wait_stream(waited, stream->device, stream->stream, until);
   });
 }
 
@@ -196,7 +213,7 @@ int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result
   return guarded([&]() -> std::int32_t {
     check_struct(result, "horo_result");
     const auto found = checked(session).works.find(work);
-    if (!found->finished()) throw std::invalid_argument("work " + std::to_string(work) + " has not ended yet");
+    if (!found->is_issued()) throw std::invalid_argument("work " + std::to_string(work) + " has not ended yet");
     const horo::Outcome& outcome = found->outcome();
     result->absent = outcome.absent ? 1 : 0;
     result->data = outcome.data.get();

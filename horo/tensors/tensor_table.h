@@ -108,6 +108,9 @@ class TensorTable {
   // The collectives of these items have ended: their tensors may be submitted again. Precedes the end of their Works.
   // In between the caller holds the only references to the Works, so it must not throw before it ends them.
   void retire(std::span<const Item> items) noexcept;
+  // The same before Works are issued, which the table remembers until they have ended. Throws (memory) before it
+  // retires any.
+  void retire_issued(const ItemList& items);
 
   // Begins an epoch of the same ranks: no plan is known, the engine knows no tensor, and take() returns everything that
   // is in flight, in the order of submission. No lane of the last epoch runs. Retires `ended`, the rebuild that ended
@@ -117,8 +120,12 @@ class TensorTable {
   // retired, what belongs to sets that have lost a member and do not shrink; the caller fails these Works.
   std::vector<Item> begin_epoch(const RankChange& change);
 
-  bool has_in_flight() const;
-  // The number of tensors in flight, and the name of the one that was submitted first. Visits all declared tensors.
+  // Submitted and not ended; of issued Works too.
+  bool has_in_flight();
+  // The first issued Works that have not ended, or null.
+  ItemList first_issued();
+  // The number of tensors in flight that are not issued, and the name of the one that was submitted first. Visits all
+  // declared tensors.
   struct InFlight {
     std::size_t tensors = 0;
     std::string oldest;
@@ -128,7 +135,7 @@ class TensorTable {
   // From now on submit() throws `failure`, or that of an earlier close(). True: submissions are in flight, which lanes
   // may still retire and end.
   bool close(FailurePtr failure) noexcept;
-  // After close(), when no lane runs: every Work in flight fails with the failure given to close().
+  // After close(), when no lane runs: every Work in flight, issued ones too, fails with the failure given to close().
   void fail_all() noexcept;
 
  private:
@@ -144,6 +151,7 @@ class TensorTable {
   void begin(const Submission& submission, const std::set<ScopedName>& lost_units, Accepted& result) REQUIRES(mutex_);
   void report_stream(const RoundStream& stream) REQUIRES(mutex_);
   void retire_one(const Item& item) noexcept REQUIRES(mutex_);
+  void forget_ended() noexcept REQUIRES(mutex_);
   std::vector<Item> report_again(const Work* ended, const RankChange* change) REQUIRES(mutex_);
   bool is_lost(const TensorSpec& spec) const REQUIRES(mutex_);
   std::set<ScopedName> lost_units(std::span<const Submission> submissions) const REQUIRES(mutex_);
@@ -168,7 +176,8 @@ class TensorTable {
   std::uint32_t seen_epoch_ GUARDED_BY(mutex_) = 0;
   std::deque<RankChange> unseen_ GUARDED_BY(mutex_);  // since the epoch that the caller has seen
   std::uint64_t serial_ GUARDED_BY(mutex_) = 0;       // of the last submission
-  std::size_t in_flight_ GUARDED_BY(mutex_) = 0;      // tensors
+  std::size_t in_flight_ GUARDED_BY(mutex_) = 0;      // tensors that are not retired
+  std::deque<ItemList> issued_ GUARDED_BY(mutex_);    // in this order; of the first ones some may have ended
   FailurePtr closed_ GUARDED_BY(mutex_);
 };
 

@@ -76,6 +76,24 @@ void TensorTable::retire(std::span<const Item> items) noexcept {
   for (const Item& item : items) retire_one(item);
 }
 
+void TensorTable::retire_issued(const ItemList& items) {
+  MutexLock lock(mutex_);
+  forget_ended();
+  issued_.push_back(items);
+  for (const Item& item : *items) retire_one(item);
+}
+
+// Works end in the order in which they were issued, those of other lanes and devices aside.
+void TensorTable::forget_ended() noexcept {
+  while (!issued_.empty() && issued_.front()->front().work->finished()) issued_.pop_front();
+}
+
+ItemList TensorTable::first_issued() {
+  MutexLock lock(mutex_);
+  forget_ended();
+  return issued_.empty() ? nullptr : issued_.front();
+}
+
 void TensorTable::retire_one(const Item& item) noexcept {
   TensorRecord& record = tensors_.at(item.submission.key);
   HORO_CHECK(record.is_in_flight());
@@ -216,9 +234,10 @@ bool TensorTable::can_run_again(const TensorSpec& spec, const std::vector<int>* 
   }
 }
 
-bool TensorTable::has_in_flight() const {
+bool TensorTable::has_in_flight() {
   MutexLock lock(mutex_);
-  return in_flight_ > 0;
+  forget_ended();
+  return in_flight_ > 0 || !issued_.empty();
 }
 
 TensorTable::InFlight TensorTable::in_flight() const {
@@ -247,6 +266,10 @@ void TensorTable::fail_all() noexcept {
     record.item.work = nullptr;
   }
   in_flight_ = 0;
+  for (const ItemList& items : issued_) {
+    for (const Item& item : *items) item.work->fail(closed_);
+  }
+  issued_.clear();
 }
 
 }  // namespace horo

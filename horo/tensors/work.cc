@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include "horo/base/check.h"
 #include "horo/base/mutex.h"
 #include "horo/tensors/item.h"
+#include "ring/cuda/cuda_device.h"
 
 namespace horo {
 namespace {
@@ -21,6 +23,8 @@ struct Bell {
   CondVar rung;
 };
 using Bells = std::array<Bell, 64>;
+
+constexpr std::chrono::microseconds kFirstLook{20}, kLongestLook{1'000};  // pauses between looks at a device
 
 // Never destroyed, because threads may wait while the process exits. A forked child constructs new ones, because the
 // threads that held or waited for the old ones do not exist there.
@@ -44,37 +48,78 @@ Bell& bell_of(Key key) noexcept {
 }  // namespace
 
 bool Work::finished() const {
-  return finished_.load(std::memory_order_acquire);
+  const State state = state_.load(std::memory_order_acquire);
+  if (state != State::kIssued) return state == State::kEnded;
+  try {
+    if (!event_->is_complete()) return false;
+  } catch (...) {
+    fail(current_failure());
+    return state_.load(std::memory_order_acquire) == State::kEnded;
+  }
+  State issued = State::kIssued;
+  return state_.compare_exchange_strong(issued, State::kEnded) || issued == State::kEnded;
+}
+
+bool Work::wait_until_issued(TimePoint until) const {
+  if (is_issued()) return true;
+  Bell& bell = bell_of(key_);
+  MutexLock lock(bell.mutex);
+  while (!is_issued() && Clock::now() < until) bell.rung.wait_until(bell.mutex, until);
+  return is_issued();
 }
 
 bool Work::wait_until(TimePoint until) const {
-  if (finished()) return true;
-  Bell& bell = bell_of(key_);
-  MutexLock lock(bell.mutex);
-  while (!finished() && Clock::now() < until) bell.rung.wait_until(bell.mutex, until);
-  return finished();
+  if (!wait_until_issued(until)) return false;
+  Duration pause = kFirstLook;
+  while (!finished()) {
+    const TimePoint now = Clock::now();
+    if (now >= until) return false;
+    Bell& bell = bell_of(key_);
+    MutexLock lock(bell.mutex);
+    if (state_.load(std::memory_order_acquire) == State::kEnded) return true;
+    bell.rung.wait_until(bell.mutex, std::min(until, now + pause));
+    pause = std::min<Duration>(2 * pause, kLongestLook);
+  }
+  return true;
 }
 
 const Outcome& Work::outcome() const {
-  HORO_CHECK(finished());
-  if (failure_) failure_->raise();
+  HORO_CHECK(is_issued());
+  const bool has_ended = state_.load(std::memory_order_acquire) == State::kEnded;
+  if (has_ended && failure_) failure_->raise();
   return outcome_;
 }
 
 void Work::finish(Outcome outcome) {
-  HORO_CHECK(!finished());
+  HORO_CHECK(!is_issued());
   outcome_ = std::move(outcome);
-  end();
+  become(State::kEnded);
 }
 
-// A waiting thread checks its Work while it holds the mutex of the bell. So it either sees the end, or is woken by the
-// notification, which follows a lock of the mutex.
+void Work::issue(Outcome outcome, std::shared_ptr<const DeviceEvent> event) {
+  HORO_CHECK(!is_issued());
+  outcome_ = std::move(outcome);
+  event_ = std::move(event);
+  become(State::kIssued);
+}
+
 void Work::finish_all(std::span<const Item> items) noexcept {
+  set_all(items, State::kEnded);
+}
+
+void Work::issue_all(std::span<const Item> items, const std::shared_ptr<const DeviceEvent>& event) noexcept {
+  for (const Item& item : items) item.work->event_ = event;
+  set_all(items, State::kIssued);
+}
+
+// A waiting thread checks its Work while it holds the mutex of the bell. So it either sees the state, or is woken by
+// the notification, which follows a lock of the mutex.
+void Work::set_all(std::span<const Item> items, State state) noexcept {
   std::bitset<std::tuple_size_v<Bells>> to_ring;
   for (const Item& item : items) {
-    HORO_CHECK(!item.work->finished());
+    HORO_CHECK(!item.work->is_issued());
     to_ring.set(item.work->key_ % to_ring.size());
-    item.work->finished_.store(true, std::memory_order_release);
+    item.work->state_.store(state, std::memory_order_release);
   }
   for (Key key = 0; key < to_ring.size(); ++key) {
     if (!to_ring.test(key)) continue;
@@ -84,18 +129,21 @@ void Work::finish_all(std::span<const Item> items) noexcept {
   }
 }
 
-void Work::fail(FailurePtr failure) {
-  HORO_CHECK(!finished());
+void Work::fail(FailurePtr failure) const noexcept {
+  if (State issued = State::kIssued; is_issued() && !state_.compare_exchange_strong(issued, State::kFailing)) {
+    HORO_CHECK(event_ != nullptr);
+    return;
+  }
   failure_ = std::move(failure);
-  end();
+  become(State::kEnded);
 }
 
 // The mutex is free at the notification, so that woken threads do not block on it. They may free this Work before it.
-void Work::end() noexcept {
+void Work::become(State state) const noexcept {
   Bell& bell = bell_of(key_);
   {
     MutexLock lock(bell.mutex);
-    finished_.store(true, std::memory_order_release);
+    state_.store(state, std::memory_order_release);
   }
   bell.rung.notify_all();
 }

@@ -1,5 +1,6 @@
-// Work: the handle of the collective of one tensor. It ends once, by the engine or a lane, with an Outcome or a
-// failure.
+// Work: the handle of the collective of one tensor. It ends once, with an Outcome or a failure. The engine or a lane
+// ends it; or a lane issues it: everything that is left to do is on a stream of a device, and the Work ends when that
+// is done.
 #pragma once
 
 #include <atomic>
@@ -15,6 +16,7 @@
 
 namespace horo {
 
+class DeviceEvent;
 struct Item;
 
 // The result of a Work, besides the out buffer of the caller.
@@ -34,32 +36,52 @@ class Work {
   Key key() const { return key_; }
   bool is_message() const { return is_message_; }  // of a send_recv, which ends in the lane of messages
 
+  // Has ended. Looks at the device, if the Work was issued.
   bool finished() const;
+  // Was issued, or has ended.
+  bool is_issued() const { return state_.load(std::memory_order_acquire) != State::kRunning; }
   // Blocks until the Work has ended, or until `until` (false). Does not throw its failure.
   bool wait_until(TimePoint until) const;
-  // After the end: throws the failure, or returns the outcome, which lives as long as the Work.
-  const Outcome& outcome() const;
+  // Blocks until the Work was issued or has ended, or until `until` (false).
+  bool wait_until_issued(TimePoint until) const;
 
+  // ---- Any thread, when is_issued().
+
+  // Throws the failure, or returns the outcome, which lives as long as the Work. If the Work has not ended, its results
+  // are there for streams that wait for event().
+  const Outcome& outcome() const;
+  // Complete when the device has done everything; null if the Work was not issued.
+  const std::shared_ptr<const DeviceEvent>& event() const { return event_; }
   // After the end: the epoch in which it ended.
   std::uint32_t epoch() const { return epoch_; }
 
-  // ---- The engine or a lane, once.
+  // ---- The engine or a lane. One of them once, except that fail() may follow issue().
 
-  void end_in(std::uint32_t epoch) noexcept { epoch_ = epoch; }  // before finish() or fail()
+  void end_in(std::uint32_t epoch) noexcept { epoch_ = epoch; }  // before finish(), issue() or fail()
 
   void finish(Outcome outcome);
-  void fail(FailurePtr failure);
+  void issue(Outcome outcome, std::shared_ptr<const DeviceEvent> event);
+  // After issue(): no effect if the Work has ended.
+  void fail(FailurePtr failure) const noexcept;
   // Finishes the Works of all items without an outcome, then wakes the waiting threads: in most cases each thread once.
   static void finish_all(std::span<const Item> items) noexcept;
+  // The same for issue().
+  static void issue_all(std::span<const Item> items, const std::shared_ptr<const DeviceEvent>& event) noexcept;
 
  private:
-  void end() noexcept;
+  // kFailing: was issued, and a thread writes the failure.
+  enum class State : std::uint8_t { kRunning, kIssued, kFailing, kEnded };
+
+  static void set_all(std::span<const Item> items, State state) noexcept;
+  void become(State state) const noexcept;
 
   const Key key_;
   const bool is_message_;
-  std::atomic<bool> finished_ = false;  // the members below are not written after it is set
+  // What was written before a state is set can be read after it.
+  mutable std::atomic<State> state_ = State::kRunning;
   std::uint32_t epoch_ = 0;
-  FailurePtr failure_;
+  std::shared_ptr<const DeviceEvent> event_;
+  mutable FailurePtr failure_;
   Outcome outcome_;
 };
 

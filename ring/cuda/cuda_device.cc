@@ -37,6 +37,11 @@ void DeviceEvent::wait() const {
   device_.check(device_.api().event_wait_blocking(event_), "waiting for an event");
 }
 
+void DeviceEvent::hold_up(const CudaDevice& device, CudaStream stream) const {
+  const OnDevice here(device);
+  device.check(device.api().stream_wait(stream, event_), "letting a stream wait for an event");
+}
+
 std::string CudaDevice::name() const {
   return say("cuda:", number_);
 }
@@ -44,13 +49,13 @@ std::string CudaDevice::name() const {
 void CudaDevice::check(int error, const char* what) const {
   if (error == 0) return;
   std::array<char, 300> text{};
-  api_.error_text(error, text.data(), text.size());
+  api_->error_text(error, text.data(), text.size());
   throw std::runtime_error(say(name(), ": ", what, ": ", text.data()));
 }
 
 void CudaDevice::check_stream(CudaStream stream) const {
   bool is_capturing = false;
-  check(api_.stream_is_capturing(stream, &is_capturing), "looking at a stream");
+  check(api_->stream_is_capturing(stream, &is_capturing), "looking at a stream");
   if (!is_capturing) return;
   throw std::invalid_argument(
       say(name(),
@@ -78,6 +83,10 @@ void DeviceStream::copy_to_device(void* to, const void* from, std::size_t bytes)
   device_.check(device_.api().copy_to_device(to, from, bytes, stream_), "copying to the device");
 }
 
+void DeviceStream::copy_on_device(void* to, const void* from, std::size_t bytes) {
+  device_.check(device_.api().copy_on_device(to, from, bytes, stream_), "copying on the device");
+}
+
 void DeviceStream::finish() {
   DeviceEvent(device_, stream_).wait();
 }
@@ -85,19 +94,16 @@ void DeviceStream::finish() {
 void CudaDevices::load() {
   MutexLock lock(mutex_);
   if (library_.api == nullptr) library_ = load_cuda(config_);
-  devices_.resize(static_cast<std::size_t>(library_.devices));
 }
 
-const CudaDevice& CudaDevices::device(int number) {
+CudaDevice CudaDevices::device(int number) {
   load();
   MutexLock lock(mutex_);
   if (number < 0 || number >= library_.devices) {
     throw std::invalid_argument(say("device ", number, ": this process has ", library_.devices,
                                     library_.devices == 1 ? " CUDA device" : " CUDA devices", ", with numbers from 0"));
   }
-  auto& found = devices_[static_cast<std::size_t>(number)];
-  if (!found) found = std::make_unique<CudaDevice>(*library_.api, number);
-  return *found;
+  return {*library_.api, number};
 }
 
 }  // namespace horo

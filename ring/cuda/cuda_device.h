@@ -1,9 +1,7 @@
-// CudaDevices: the CUDA devices that a session uses, by number. A device's objects are made at its first use.
+// CudaDevices: the CUDA devices that a session uses, by number; and the objects of one device.
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <vector>
 
 #include "horo/base/config.h"
 #include "horo/base/mutex.h"
@@ -11,9 +9,25 @@
 
 namespace horo {
 
-class CudaDevice;
+// Valid as long as the process. Any thread. Functions throw std::runtime_error, with device, call and CUDA's text.
+class CudaDevice {
+ public:
+  CudaDevice(const CudaApi& api, int number) : api_(&api), number_(number) {}
 
-// An event of a device, recorded once. Freed by any thread, before its device.
+  const CudaApi& api() const { return *api_; }
+  int number() const { return number_; }
+  std::string name() const;
+  // Throws if `error` is not 0. what: the call, as "copying to the host".
+  void check(int error, const char* what) const;
+  // Refuses a stream that is being captured into a graph, with std::invalid_argument. On this device.
+  void check_stream(CudaStream stream) const;
+
+ private:
+  const CudaApi* api_;
+  int number_;
+};
+
+// An event of a device, recorded once. Freed by any thread.
 class DeviceEvent {
  public:
   // Records what is on the stream so far.
@@ -23,31 +37,15 @@ class DeviceEvent {
   DeviceEvent& operator=(const DeviceEvent&) = delete;
 
   const CudaDevice& device() const { return device_; }
-  // Both throw what CudaDevice::check throws.
+  // These throw what CudaDevice::check throws.
   bool is_complete() const;
   void wait() const;  // blocks until it is complete
+  // What is enqueued on the stream from now on begins when this event is complete.
+  void hold_up(const CudaDevice& device, CudaStream stream) const;
 
  private:
-  const CudaDevice& device_;
+  const CudaDevice device_;
   CudaEvent event_ = nullptr;
-};
-
-// Any thread. Functions throw std::runtime_error, with device, call and CUDA's text.
-class CudaDevice {
- public:
-  CudaDevice(const CudaApi& api, int number) : api_(api), number_(number) {}
-
-  const CudaApi& api() const { return api_; }
-  int number() const { return number_; }
-  std::string name() const;
-  // Throws if `error` is not 0. what: the call, as "copying to the host".
-  void check(int error, const char* what) const;
-  // Refuses a stream that is being captured into a graph, with std::invalid_argument. On this device.
-  void check_stream(CudaStream stream) const;
-
- private:
-  const CudaApi& api_;
-  const int number_;
 };
 
 // While it lives, the device is the current one of this thread.
@@ -61,10 +59,10 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
 
  private:
-  const CudaDevice& device_;
+  const CudaDevice device_;
 };
 
-// A stream of horo's own, for copies. The copies are called with its device as the current one (OnDevice).
+// A stream of horo's own. Calls but hold_up() and finish() are made with its device as the current one (OnDevice).
 class DeviceStream {
  public:
   explicit DeviceStream(const CudaDevice& device);
@@ -73,13 +71,15 @@ class DeviceStream {
   DeviceStream& operator=(const DeviceStream&) = delete;
 
   const CudaDevice& device() const { return device_; }
+  CudaStream handle() const { return stream_; }
   void copy_to_host(void* to, const void* from, std::size_t bytes);
   void copy_to_device(void* to, const void* from, std::size_t bytes);
+  void copy_on_device(void* to, const void* from, std::size_t bytes);
   // Blocks until everything on the stream has ended.
   void finish();
 
  private:
-  const CudaDevice& device_;
+  const CudaDevice device_;
   CudaStream stream_ = nullptr;
 };
 
@@ -90,14 +90,13 @@ class CudaDevices {
 
   // Loads the plug-in. Throws what load_cuda() throws, each time.
   void load();
-  // Lives as long as this object. Throws std::invalid_argument: there is no such device, or what load() throws.
-  const CudaDevice& device(int number);
+  // Throws std::invalid_argument: there is no such device, or what load() throws.
+  CudaDevice device(int number);
 
  private:
   const Config& config_;
   Mutex mutex_;
   CudaLibrary library_ GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<CudaDevice>> devices_ GUARDED_BY(mutex_);  // by number
 };
 
 }  // namespace horo

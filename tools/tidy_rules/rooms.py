@@ -34,7 +34,7 @@ ROOMS = {
     "controller": set(),
     "elastic": set(),
     "elastic/service": {"elastic"},
-    "horo/tensors": {"controller", "ring/codec", "ring/reduce"},
+    "horo/tensors": {"controller", "ring/codec", "ring/cuda", "ring/reduce"},
     "horo/lane": {"horo/tensors", "controller", "ring/cuda", "ring/group", "ring/os", DOOR},
     "horo/engine": {
         "horo/tensors",

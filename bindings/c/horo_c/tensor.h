@@ -124,7 +124,21 @@ HORO_API int32_t horo_poll(horo_session* session, int64_t work);
  * failed, if any. A deadlock is found only among threads whose waits have no end: a timeout of a day or more, or one of
  * at most a second after which the same works are waited for again. */
 HORO_API int32_t horo_wait(horo_session* session, const int64_t* works, size_t count, int32_t timeout_ms);
-/* The result of a work that has ended without an error. */
+/* A stream of a CUDA device: a CUstream or cudaStream_t; null: the default stream. */
+typedef struct {
+  uint32_t struct_bytes;
+  int32_t device;
+  void* stream;
+} horo_stream;
+
+/* horo_wait for what the caller's stream does next, without a wait for the device: returns when the collectives are
+ * enqueued. What is enqueued on the stream after the call begins when the works have ended. horo_get_result and
+ * horo_release may be called then; the memory of a work must stay valid until horo_poll tells its end, or until what
+ * the stream was given after this call has begun. A rank that is lost after that is told by the next call. Works of the
+ * host have ended when this returns. */
+HORO_API int32_t horo_wait_stream(horo_session* session, const int64_t* works, size_t count, const horo_stream* stream,
+                                  int32_t timeout_ms);
+/* The result of a work that has ended without an error, or that horo_wait_stream has waited for. */
 HORO_API int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result);
 /* Releases the handle. A work in flight continues, and its memory must stay valid until it ends. */
 HORO_API int32_t horo_release(horo_session* session, int64_t work);

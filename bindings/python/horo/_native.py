@@ -97,6 +97,12 @@ class Submission(ctypes.Structure):
     ]
 
 
+class DeviceStream(ctypes.Structure):
+    """horo_stream"""
+
+    _fields_ = [("struct_bytes", c_uint32), ("device", c_int32), ("stream", c_void_p)]
+
+
 class Unit(ctypes.Structure):
     """horo_unit"""
 
@@ -211,7 +217,8 @@ QUICK = {
     "horo_submit_spec": (c_int64, [_SESSION, POINTER(TensorSpec), POINTER(Submission)]),
     "horo_submit_unit": (c_int32, [_SESSION, POINTER(Unit), _WORKS]),
     "horo_poll": (c_int32, [_SESSION, c_int64]),
-    "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),  # with a timeout of 0 only
+    "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),  # with a timeout of 0 only, as the next
+    "horo_wait_stream": (c_int32, [_SESSION, _WORKS, c_size_t, POINTER(DeviceStream), c_int32]),
     "horo_get_result": (c_int32, [_SESSION, c_int64, POINTER(Result)]),
     "horo_release": (c_int32, [_SESSION, c_int64]),
     "horo_release_many": (c_int32, [_SESSION, _WORKS, c_size_t]),
@@ -241,6 +248,7 @@ SLOW = {
     "horo_fail": (c_int32, [_SESSION, c_char_p, c_char_p]),
     "horo_abort": (c_int32, [_SESSION, c_char_p]),
     "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),
+    "horo_wait_stream": (c_int32, [_SESSION, _WORKS, c_size_t, POINTER(DeviceStream), c_int32]),
     "horo_next_question": (c_int64, [_SESSION, c_int32]),
     "horo_ready_times": (c_char_p, [_SESSION]),
     "horo_start_timeline": (c_int32, [_SESSION, c_char_p]),

@@ -10,7 +10,6 @@ import ctypes
 import json
 import os
 import threading
-import time
 import weakref
 
 from horo import _native, _stall_diagnosis
@@ -18,9 +17,10 @@ from horo._arguments import encoded, report
 from horo._changes import held
 from horo._native import quick, slow
 from horo._session_keys import MAX_KNOWN_SPECS, Keys, array_of
-from horo._session_start import SLICE_MS, SessionStart, error_of
+from horo._session_start import SessionStart, error_of
 from horo._specs import Spec, fill, is_no_name, name_bytes
-from horo._submissions import is_on_device, placed, submission_of
+from horo._submissions import DeviceWorks, is_on_device, placed, submission_of
+from horo._waits import Waits
 from horo._world import World
 
 
@@ -46,6 +46,8 @@ class Session(Keys):
         self.world = World(self.pointer)
         self.is_elastic = self.world.is_elastic
         self.kept = {}  # work: the objects to keep alive until it ends
+        self._on_devices = DeviceWorks()
+        self._waits = Waits(self.pointer, self.world, self._on_devices)
         self.joins = collections.Counter()  # number of a process set: how often its members have joined
         self._callbacks = []  # callbacks of the library
         self.dropped = collections.deque()  # works whose handles were dropped; any thread appends
@@ -100,6 +102,7 @@ class Session(Keys):
             pass
         if work > 0:
             self.kept[work] = keep
+            self._on_devices.add([work], [(data_in, data_out)])
         del self.kept[begun]
         return work if work > 0 else self._check(work)
 
@@ -115,6 +118,7 @@ class Session(Keys):
         status = quick.horo_submit_many(self.pointer, submission, 1, works)
         if status >= 0:
             self.kept[works[0]] = keep
+            self._on_devices.add(works, [(data_in, data_out)])
         del self.kept[begun]
         self._check(status)
         return works[0]
@@ -152,6 +156,7 @@ class Session(Keys):
         status = quick.horo_submit_unit(self.pointer, unit, works)
         if status >= 0:
             self.kept.update((work, part[3]) for work, part in zip(works, parts))
+            self._on_devices.add(works, (part[1:3] for part in parts))
         del self.kept[begun]
         self._check(status)
         return list(works)
@@ -174,38 +179,17 @@ class Session(Keys):
         return self._check(quick.horo_poll(self.pointer, work)) == 1
 
     def wait(self, works):
-        """Blocks until all works have ended; raises the error of the first work that failed."""
-        count, array = len(works), array_of(works)
-        status = quick.horo_wait(self.pointer, array, count, 0)
-        while status == _native.TIMEOUT:
-            status = slow.horo_wait(self.pointer, array, count, SLICE_MS)
-        if self.is_elastic:
-            self._see_world(status)
-        elif status < 0:
-            self.fail(status)
-
-    def _see_world(self, status):
-        """A wait has ended. The script sees the present ranks, also if this raises the error of the wait."""
-        failure = error_of(status, self.pointer) if status < 0 else None
-        try:
-            if failure is not None:
-                raise failure
-        finally:
-            self.world.see()
+        """Blocks until all works have ended; raises the error of the first work that failed. What the current streams
+        of this thread do next has the results of works on devices: it waits for them."""
+        self._waits.until(works)
 
     def wait_until(self, works, until):
         """wait(), at most until this time of time.monotonic(). Returns whether all works have ended."""
-        count, array = len(works), array_of(works)
-        status = quick.horo_wait(self.pointer, array, count, 0)
-        while status == _native.TIMEOUT:
-            left_ms = int(1000 * (until - time.monotonic()))
-            if left_ms <= 0:
-                return False
-            status = slow.horo_wait(self.pointer, array, count, min(left_ms, SLICE_MS))
-        if self.is_elastic:
-            self._see_world(status)
-        self._check(status)
-        return True
+        return self._waits.until(works, until)
+
+    def wait_until_ended(self, works, until):
+        """wait_until(), also for the devices."""
+        return self._waits.until_ended(works, until)
 
     def result(self, work):
         """horo_result of a work that succeeded; its pointers are valid until release()."""
@@ -214,11 +198,22 @@ class Session(Keys):
         return result
 
     def release(self, works):
-        """Releases works that have ended."""
+        """Releases works that were waited for."""
+        if self._on_devices:
+            works = self._release_ended(works)
         quick.horo_release_many(self.pointer, array_of(works), len(works))
         if self.kept:
             for work in works:
                 self.kept.pop(work, None)
+
+    def _release_ended(self, works):
+        """Drops those of devices that have not ended: their memory is in use. Returns the others."""
+        early = {work for work in works if work in self._on_devices and quick.horo_poll(self.pointer, work) == 0}
+        self.drop(early)
+        ended = [work for work in works if work not in early]
+        for work in ended:
+            self._on_devices.pop(work, None)
+        return ended
 
     def drop(self, works):
         """Marks works that no thread will wait for. Never blocks or locks, so that a finalizer may call it.

@@ -1,4 +1,4 @@
-"""The memory of a submission: addresses on the host, or on a CUDA device."""
+"""The memory of a submission: addresses on the host, or on a CUDA device; and the works of devices."""
 
 import ctypes
 
@@ -42,3 +42,28 @@ def submission_of(data_in, data_out, splits=None, absent=False, out_bytes=0):
 def placed(spec, data_in, data_out):
     """The spec, on the device of this memory."""
     return on_device(spec) if is_on_device(data_in, data_out) else spec
+
+
+class Streams:
+    """The streams of the calling thread; horo.torch knows them.
+
+    current(device): the current stream of the device, as a pointer. after_wait(device): the current stream waits for
+    the results of works from now on."""
+
+    current = after_wait = None
+
+
+streams = Streams()
+
+
+class DeviceWorks(dict):
+    """The works of tensors on devices that were not released: the number of the device by work."""
+
+    def add(self, works, addresses):
+        """addresses: (data_in, data_out) of each work"""
+        for work, (data_in, data_out) in zip(works, addresses):
+            if is_on_device(data_in, data_out):
+                self[work] = (data_out if data_in is None else data_in).device
+
+    def devices_of(self, works):
+        return {self[work] for work in works if work in self}

@@ -7,9 +7,68 @@
 #include <vector>
 
 #include "horo/base/error.h"
+#include "ring/cuda/cuda_device.h"
+#include "tests/horo/fake_device.h"
 
 namespace horo {
 namespace {
+
+using namespace std::chrono_literals;
+
+// An event of a stream of the fake device, which passes late, or never.
+class IssuedWork : public testing::Test {
+ protected:
+  std::shared_ptr<const DeviceEvent> record(bool is_blocked) {
+    const CudaStream stream = make_stream();
+    if (is_blocked) from_fake<decltype(fake_cuda_block)>("fake_cuda_block")(stream);
+    return std::make_shared<const DeviceEvent>(devices_.device(0), stream);
+  }
+
+  const Config config_ = on_fake();
+  CudaDevices devices_{config_};
+  Work work_{Key{3}};
+};
+
+TEST_F(IssuedWork, EndsWhenItsEventIsComplete) {
+  Outcome outcome;
+  outcome.counts = {7};
+  work_.issue(std::move(outcome), record(false));
+  EXPECT_TRUE(work_.wait_until_issued(TimePoint()));
+  EXPECT_TRUE(work_.wait_until(TimePoint::max()));
+  EXPECT_TRUE(work_.finished());
+  EXPECT_EQ(work_.outcome().counts.at(0), 7);
+}
+
+TEST_F(IssuedWork, HasNotEndedWhileTheDeviceIsBusy) {
+  work_.issue({}, record(true));
+  EXPECT_TRUE(work_.is_issued());
+  EXPECT_FALSE(work_.wait_until(Clock::now() + 5ms));
+  EXPECT_FALSE(work_.finished());
+  EXPECT_NO_THROW(work_.outcome());
+}
+
+TEST_F(IssuedWork, MayFailBeforeTheDeviceIsDone) {
+  work_.issue({}, record(true));
+  std::jthread waits([&] { EXPECT_TRUE(work_.wait_until(TimePoint::max())); });
+  work_.fail(peer_lost(1, "rank 1 is gone"));
+  waits.join();
+  EXPECT_THROW(work_.outcome(), PeerLost);
+}
+
+TEST_F(IssuedWork, DoesNotFailAfterItsEnd) {
+  work_.issue({}, record(false));
+  EXPECT_TRUE(work_.wait_until(TimePoint::max()));
+  work_.fail(peer_lost(1, "rank 1 is gone"));
+  EXPECT_NO_THROW(work_.outcome());
+}
+
+TEST_F(IssuedWork, FailsWithTheErrorOfItsDevice) {
+  work_.issue({}, record(true));
+  ::setenv("HORO_FAKE_CUDA_FAIL", "event_query", 1);
+  EXPECT_TRUE(work_.wait_until(TimePoint::max()));
+  ::unsetenv("HORO_FAKE_CUDA_FAIL");
+  EXPECT_THROW(work_.outcome(), std::runtime_error);
+}
 
 TEST(Work, EachWaitingThreadGetsTheWholeFailure) {
   for (int round = 0; round < 50; ++round) {

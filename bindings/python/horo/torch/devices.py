@@ -5,7 +5,7 @@ A tensor is on the host, or on a CUDA device. `places` has the functions that de
 import torch
 
 from horo import _native
-from horo._submissions import DeviceAddress
+from horo._submissions import DeviceAddress, streams
 
 
 class Places:
@@ -25,6 +25,9 @@ class Places:
         """The current stream of this thread on the device, as a pointer."""
         return torch.cuda.current_stream(number).cuda_stream
 
+    def after_wait(self, number):
+        """The current stream of the device waits for results from now on."""
+
     def settle(self, number):
         """Waits until the current stream of the device has done what it has."""
         torch.cuda.current_stream(number).synchronize()
@@ -35,6 +38,8 @@ class Places:
 
 
 places = Places()
+streams.current = lambda number: places.stream_of(number)
+streams.after_wait = lambda number: places.after_wait(number)
 
 
 def is_host(tensor):

@@ -35,7 +35,7 @@ class Flight:
         """Whether it has ended at this time of time.monotonic(). Raises its error."""
         if not self._ended:
             try:
-                self._ended = self._session.wait_until(self._works, until)
+                self._ended = self._session.wait_until_ended(self._works, until)
             except HoroError as error:
                 if self._names is not None:
                     error.args = (self._names.explain(str(error), self.call), *error.args[1:])

@@ -1,0 +1,73 @@
+#include "horo/session_waits.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "horo/engine/engine.h"
+
+namespace horo {
+
+SessionWaits::SessionWaits(const Config& config, const WaitContext& context)
+    : context_(context), is_elastic_(config.min_np > 0), polls_for_messages_(cores_granted() >= config.local_size) {}
+
+bool SessionWaits::wait(std::span<const std::shared_ptr<Work>> works, For what, TimePoint until) {
+  const bool is_timed = context_.timeline.is_on();
+  const TimePoint begin = is_timed ? Clock::now() : TimePoint();
+  const bool are_done = wait_for(works, what, until);
+  if (is_timed) context_.timeline.add_wait(begin, Clock::now());
+  if (is_elastic_ && are_done) see(works);
+  return are_done;
+}
+
+// The caller knows the ranks of the epochs in which these works have ended: on all ranks the same.
+void SessionWaits::see(std::span<const std::shared_ptr<Work>> works) {
+  std::uint32_t epoch = 0;
+  for (const auto& work : works) epoch = std::max(epoch, work->epoch());
+  context_.tensor_table.see(epoch);
+}
+
+bool SessionWaits::wait_for(std::span<const std::shared_ptr<Work>> works, For what, TimePoint until) {
+  const auto is_done = [what](const auto& work) { return what == For::kIssue ? work->is_issued() : work->finished(); };
+  std::vector<Key> unfinished;
+  for (const auto& work : works) {
+    if (!is_done(work)) unfinished.push_back(work->key());
+  }
+  const bool are_messages = std::ranges::all_of(works, [](const auto& work) { return work->is_message(); });
+  if (!unfinished.empty() && context_.tensor_table.nudge(unfinished)) context_.engine.wake();
+  const auto are_done = [&] { return std::ranges::all_of(works, is_done); };
+  if (are_done()) return true;
+  const std::shared_ptr<Lane> lane = context_.engine.lane_to_poll(are_messages);
+  if (lane && (!are_messages || polls_for_messages_)) poll(lane->tasks(), until, are_done);
+  const TimePoint now = Clock::now();
+  if (now >= until || are_done()) return are_done();
+  context_.callers.begin_wait(std::move(unfinished), until, now);
+  if (lane && are_messages) lane->tasks().run_short_tasks(until, are_done);
+  // The last work usually ends last, so this thread is woken once instead of once per work.
+  const bool ended = std::all_of(works.rbegin(), works.rend(), [&](const auto& work) {
+    return what == For::kIssue ? work->wait_until_issued(until) : work->wait_until(until);
+  });
+  context_.callers.end_wait(ended, Clock::now());
+  return ended;
+}
+
+// Short tasks end sooner in this thread than in the thread of the lane, which would have to be woken.
+void SessionWaits::poll(TaskQueue& tasks, TimePoint until, const std::function<bool()>& are_done) {
+  tasks.begin_polling();
+  brief_wait_.poll([&] { return are_done() || Clock::now() >= until || (tasks.run_short_task() && are_done()); });
+  tasks.end_polling();
+}
+
+bool SessionWaits::poll(const Work& work) {
+  if (work.finished()) return true;
+  const Key key = work.key();
+  if (context_.tensor_table.nudge(std::span(&key, 1))) context_.engine.wake();
+  return false;
+}
+
+void SessionWaits::wait_for_devices() {
+  while (const ItemList items = context_.tensor_table.first_issued()) {
+    for (const Item& item : *items) item.work->wait_until(TimePoint::max());
+  }
+}
+
+}  // namespace horo
