@@ -1,8 +1,12 @@
 """The tensors of a test's rank count as tensors of a CUDA device: they travel by the device path over the fake of the
 plug-in (tests/ring/cuda/fake_cuda.h), whose copies are late. TEST_DEVICE=fake asks for it; see fork_server.py.
 
-torch's operators of such tensors run at once, as they are tensors of the CPU. What horo makes for itself stays one of
-the host where horo takes its address itself."""
+torch's operators of such tensors run at once, as they are tensors of the CPU: where a stream waits for results, the
+thread waits for the stream. What horo makes for itself stays one of the host where horo takes its address itself.
+With HORO_NCCL_LIBRARY, the same library, the tensors are reduced by the fake of NCCL."""
+
+import ctypes
+import os
 
 import torch
 
@@ -20,6 +24,10 @@ class FakePlaces(devices.Places):
 
     def settle(self, number):
         pass
+
+    def after_wait(self, number):
+        fake = ctypes.CDLL(os.environ["HORO_CUDA_LIBRARY"])
+        fake.fake_cuda_read(None, None, None, ctypes.c_size_t(0))
 
     def stream_of(self, number):
         return None  # the default stream

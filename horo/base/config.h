@@ -56,7 +56,9 @@ struct Config {
   std::string mpi_library;  // HORO_MPI_LIBRARY (default: libhoro_mpi.so beside libhoro.so)
 
   // Tensors on GPUs.
-  std::string cuda_library;  // HORO_CUDA_LIBRARY (default: libhoro_cuda.so beside libhoro.so)
+  std::string gpu_backend = "auto";  // HORO_GPU_BACKEND: nccl (an error where it does not work), host or auto
+  std::string cuda_library;          // HORO_CUDA_LIBRARY (default: libhoro_cuda.so beside libhoro.so)
+  std::string nccl_library;          // HORO_NCCL_LIBRARY (default: the one of this process, or libnccl.so.2)
 
   // How they travel between the ranks of one host.
   std::string transport = "auto";          // HORO_TRANSPORT: tcp, shm (an error where it does not work) or auto

@@ -126,6 +126,15 @@ constexpr Setting kSettings[] = {
      .equal_on_all_ranks = true,
      .meaning = "how bytes travel between ranks: by Open MPI, whose mpirun started them (mpi); or by horo's own "
                 "connections (auto), as HORO_TRANSPORT says"},
+    {.name = "HORO_GPU_BACKEND",
+     .group = kGradients,
+     .field = &Config::gpu_backend,
+     .choices = "nccl, host or auto",
+     .equal_on_all_ranks = true,
+     .meaning =
+         "how CUDA tensors are reduced: by NCCL, or an error where it does not work (nccl); by way of the memory "
+         "of the hosts (host), as always in an elastic job; by NCCL where it works, else by way of the hosts "
+         "(auto)"},
     {.name = "HORO_TRANSPORT",
      .group = kGradients,
      .field = &Config::transport,
@@ -329,6 +338,11 @@ constexpr Setting kSettings[] = {
      .field = &Config::cuda_library,
      .default_is = "libhoro_cuda.so beside libhoro.so",
      .meaning = "path of the plug-in for CUDA tensors"},
+    {.name = "HORO_NCCL_LIBRARY",
+     .group = kProcess,
+     .field = &Config::nccl_library,
+     .default_is = "the libnccl.so.2 that the process has loaded, as torch does, or that the loader finds",
+     .meaning = "path of the NCCL that reduces CUDA tensors"},
     {.name = "HORO_LIBRARY",
      .group = kProcess,
      .default_is = "the one installed beside the Python package",

@@ -211,6 +211,7 @@ void Engine::leave_in_order() {
   if (in_flight) epoch_->links.transport->abort(rank(), text);
   epoch_->lanes->stop();
   tensor_table_.fail_all();
+  epoch_->lanes->works_have_failed();
   epoch_->links.transport->leave();
   epoch_->links.control->goodbye(kGoodbyePatience);
 }
@@ -379,6 +380,7 @@ void Engine::end_epoch(int origin, const std::string& why) noexcept {
   tensor_table_.close(failure_of(origin, why));
   set_between_epochs(false);
   tensor_table_.fail_all();
+  if (epoch_->lanes) epoch_->lanes->works_have_failed();
 }
 
 FailurePtr Engine::failure_of(int origin, const std::string& why) const noexcept {

@@ -23,6 +23,11 @@ bool is_elastic(const Config& config) {
   return config.min_np > 0;
 }
 
+std::unique_ptr<DeviceRunner> make_devices(const LaneContext& context, JobRecorder& recorder, StopSignal& stop) {
+  if (context.turns == nullptr) return nullptr;
+  return std::make_unique<DeviceRunner>(context.config, *context.turns, context.tensor_table, recorder, stop);
+}
+
 std::unique_ptr<Delivery> make_delivery(const LaneContext& context, const DeliveryContext& objects) {
   if (!is_elastic(context.config)) return std::make_unique<InPlaceDelivery>(objects);
   return std::make_unique<RetainedDelivery>(objects, context.counters);
@@ -36,8 +41,9 @@ CollectiveRunner::CollectiveRunner(const LaneContext& context, Members members, 
       is_shared_memory_(context.config.local_size == context.config.size && members.arenas != nullptr),
       groups_(context.transport, std::move(members), context.config, context.counters),
       buckets_(*groups_.all(), context.counters, is_elastic(context.config)),
-      staging_(groups_.all()),
+      staging_(groups_.all(), stop_),
       recorder_(context.timeline),
+      devices_(make_devices(context, recorder_, stop_)),
       delivery_(make_delivery(context, {context.tensor_table, groups_, buckets_, staging_, recorder_})) {}
 
 // Members that share memory reach a small collective at about the same time. Code of users (custom operations, codecs)
@@ -52,14 +58,22 @@ bool CollectiveRunner::is_short(const Job& job) const {
 void CollectiveRunner::run(const Job& job) {
   recorder_.begin(job);
   const Participants participants = participants_of(job);
-  if (Staging::needs(job)) {
+  if (!Staging::needs(job)) {
+    run(job, participants);
+  } else if (!devices_ || !devices_->run(job, participants, collective_of(job, participants))) {
     const Job on_host = staging_.copy_in(job, participants);
     recorder_.mark(Phase::kPack);
     run(on_host, participants);
-  } else {
-    run(job, participants);
   }
   recorder_.end(job);
+}
+
+void CollectiveRunner::finish_devices() {
+  if (devices_) devices_->finish();
+}
+
+void CollectiveRunner::close_devices() noexcept {
+  if (devices_) devices_->close();
 }
 
 void CollectiveRunner::run(const Job& job, const Participants& participants) {

@@ -11,6 +11,7 @@
 #include "horo/lane/buckets.h"
 #include "horo/lane/coded.h"
 #include "horo/lane/delivery.h"
+#include "horo/lane/device_runner.h"
 #include "horo/lane/job.h"
 #include "horo/lane/job_recorder.h"
 #include "horo/lane/lane_groups.h"
@@ -29,6 +30,7 @@ struct LaneContext {
   const Config& config;
   const Registry& registry;
   Timeline* timeline = nullptr;  // null: none
+  DeviceTurns* turns = nullptr;  // null: tensors on devices go by way of the host
 };
 
 // Only the thread that runs the lane's tasks, except where a function says more.
@@ -46,8 +48,14 @@ class CollectiveRunner {
 
   // Whether a thread that waits may run the job. Any thread.
   bool is_short(const Job& job) const;
-  // run() waits no longer for callers' streams, and throws. It still waits for copies of its own. Any thread.
-  void stop() { staging_.stop(); }
+  // Blocks until devices have done what run() has enqueued. Throws std::runtime_error (CUDA) and ShutDown.
+  void finish_devices();
+  // Ends what is on devices; what is not done waits for works_have_failed(). The lane's thread, at its end.
+  void close_devices() noexcept;
+  // run() waits no longer for devices, and throws. It still waits for copies of its own. Any thread.
+  void stop() { stop_.stop(); }
+  // See StopSignal. Any thread.
+  void works_have_failed() { stop_.works_have_failed(); }
   // Any thread.
   const std::vector<int>& members() const { return groups_.members().ranks; }
   std::shared_ptr<Group> group() const { return groups_.all(); }
@@ -69,8 +77,10 @@ class CollectiveRunner {
   const bool is_shared_memory_;  // all members share memory
   LaneGroups groups_;
   Buckets buckets_;
+  StopSignal stop_;
   Staging staging_;
   JobRecorder recorder_;
+  const std::unique_ptr<DeviceRunner> devices_;  // null: see LaneContext::turns
   const std::unique_ptr<Delivery> delivery_;
   Coded coded_{context_.config.kept_tensors};
   AdasumScratch adasum_scratch_;

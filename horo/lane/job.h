@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct Job {
   Release release;
   ItemList items;           // in bucket order
   TimePoint released = {};  // when this rank received the release; only with a timeline
+  std::uint64_t turn = 0;   // of DeviceTurns; 0: none, since it uses no device or goes by way of the host
   const Item& first() const { return items->front(); }
 };
 

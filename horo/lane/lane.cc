@@ -10,8 +10,11 @@ Lane::Lane(const LaneContext& context, Members members, std::uint32_t channel, L
     : callbacks_(std::move(callbacks)),
       runner_(context, std::move(members), channel),
       tasks_({[this](const Task& task) { run(task); }, callbacks_.failed,
-              [this](const Job& job) { return runner_.is_short(job); }}),
-      thread_(start_thread("horo lane", [this] { tasks_.run_all(); })) {}
+              [this](const Job& job) { return runner_.is_short(job); }, [this] { runner_.finish_devices(); }}),
+      thread_(start_thread("horo lane", [this] {
+        tasks_.run_all();
+        runner_.close_devices();
+      })) {}
 
 Lane::~Lane() {
   stop();
@@ -19,6 +22,7 @@ Lane::~Lane() {
 }
 
 void Lane::join() {
+  runner_.works_have_failed();
   if (thread_.joinable()) thread_.join();
 }
 

@@ -40,7 +40,10 @@ class Lane {
     runner_.stop();
     tasks_.stop();
   }
-  // Returns when the thread has ended; no callback is called after it. Follows stop().
+  // The Works in flight have failed: what is on devices may end without a result. Follows stop(), unless join() does.
+  void works_have_failed() { runner_.works_have_failed(); }
+  // Returns when the thread has ended; no callback is called after it. Follows stop(); Works that devices have not
+  // ended have failed before, unless the queue is drained.
   void join();
   // Number of tensors in jobs with Release::reports_done that have ended since the last call.
   std::uint32_t take_done() { return done_.exchange(0, std::memory_order_relaxed); }

@@ -25,11 +25,25 @@ std::uint32_t place_of(const Item& item) {
   return is_about_sets ? kNoLane : item.spec->set;
 }
 
+// Results on devices are in place, so they are for static jobs alone.
+std::unique_ptr<DeviceTurns> make_turns(const Config& config) {
+  return config.min_np > 0 || config.gpu_backend == "host" ? nullptr : std::make_unique<DeviceTurns>();
+}
+
+LaneContext with_turns(LaneContext context, DeviceTurns* turns) {
+  context.turns = turns;
+  return context;
+}
+
 }  // namespace
 
 LaneSet::LaneSet(const LaneContext& context, Members world, std::function<void(FailurePtr)> failed,
                  std::function<void()> notify)
-    : context_(context), world_members_(std::move(world)), failed_(std::move(failed)), notify_(std::move(notify)) {
+    : turns_(make_turns(context.config)),
+      context_(with_turns(context, turns_.get())),
+      world_members_(std::move(world)),
+      failed_(std::move(failed)),
+      notify_(std::move(notify)) {
   auto lane = make(kWorldChannel, world_members_);
   auto mail = make(kMailChannel, world_members_);
   world_ = lane.get();
@@ -64,6 +78,8 @@ void LaneSet::run(Job job) {
   MutexLock lock(mutex_);
   Lane* lane = find(place_of(job.first()));
   HORO_CHECK(lane != nullptr);
+  const bool is_message = job.first().spec->kind == CollectiveKind::kSendRecv;
+  if (turns_ && Staging::needs(job) && !is_message) job.turn = turns_->add();
   lane->tasks().push(std::move(job));
 }
 
@@ -155,8 +171,14 @@ void LaneSet::stop() {
     MutexLock lock(mutex_);
     stopped_.merge(lanes_);
   }
+  if (turns_) turns_->stop();
   for (const auto& [place, lane] : stopped_) lane->stop();
   for (const auto& [place, closed] : closed_) closed.lane->stop();
+}
+
+void LaneSet::works_have_failed() {
+  for (const auto& [place, lane] : stopped_) lane->works_have_failed();
+  for (const auto& [place, closed] : closed_) closed.lane->works_have_failed();
 }
 
 void LaneSet::join() {

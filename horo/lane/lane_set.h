@@ -38,8 +38,9 @@ class LaneSet {
   bool drain(const std::function<void()>& on_turn);
   // Continues with the residuals of the sets' lanes in an earlier epoch, which are drained. Precedes the first job.
   void take_residuals(LaneSet& drained);
-  // Lane::stop() and Lane::join() of all lanes. The engine's thread calls join() before it ends.
+  // Lane::stop(), works_have_failed() and join() of all lanes. The engine's thread calls join() before it ends.
   void stop();
+  void works_have_failed();
   void join();
 
   // Follow join(), in an elastic job. Lanes have the numbers of their sets; that of messages has kMessageLane.
@@ -68,6 +69,7 @@ class LaneSet {
   Lane* find(std::uint32_t place) REQUIRES(mutex_);
   bool end_in_lane(std::uint32_t place, const Ending& ending);
 
+  const std::unique_ptr<DeviceTurns> turns_;  // null: see LaneContext::turns
   const LaneContext context_;
   const Members world_members_;
   const std::function<void(FailurePtr)> failed_;

@@ -4,7 +4,6 @@
 #include <exception>
 #include <utility>
 
-#include "horo/base/error.h"
 #include "horo/tensors/spec_check.h"
 
 namespace horo {
@@ -94,17 +93,9 @@ Allocation Staging::take_memory(std::size_t bytes, const CudaDevice& device) {
 void Staging::wait_for(const DeviceEvent& ready) {
   Duration pause = kFirstPause;
   while (!ready.is_complete()) {
-    MutexLock lock(mutex_);
-    if (is_stopped_) throw ShutDown("the collectives of this rank were stopped while a device computed their inputs");
-    stopped_.wait_until(mutex_, Clock::now() + pause);
+    stop_.pause(pause);
     pause = std::min<Duration>(2 * pause, kLongestPause);
   }
-}
-
-void Staging::stop() {
-  MutexLock lock(mutex_);
-  is_stopped_ = true;
-  stopped_.notify_all();
 }
 
 // The memory is not freed before the copies have ended.
@@ -162,7 +153,7 @@ Job Staging::copy_in(const Job& job, const Participants& participants) {
       const std::size_t in = in_bytes_of(items[i], participants);
       if (in > 0) copies.on(device).copy_to_host(memory + places[i].in, submission.in, in);
       const bool has_varying = has_varying_result(items[i].spec->kind);
-      staged.tensors.push_back({&device, submission.out, memory + places[i].out,
+      staged.tensors.push_back({device, submission.out, memory + places[i].out,
                                 has_varying ? 0 : out_bytes_of(items[i], participants), has_varying});
       submission.in = memory + places[i].in;
       submission.out = submission.out == nullptr ? nullptr : memory + places[i].out;
@@ -189,8 +180,8 @@ void Staging::copy_out(const std::vector<Item>& items, const Outcome& outcome) {
   for (const Tensor& tensor : staged->tensors) {
     const std::size_t bytes = tensor.has_varying ? outcome.bytes : tensor.bytes;
     if (bytes == 0 || tensor.device_out == nullptr) continue;
-    const OnDevice here(*tensor.device);
-    copies.on(*tensor.device).copy_to_device(tensor.device_out, tensor.host_out, bytes);
+    const OnDevice here(tensor.device);
+    copies.on(tensor.device).copy_to_device(tensor.device_out, tensor.host_out, bytes);
   }
   copies.finish();
   spare_.give_back(std::move(staged->memory), kMostSpare);

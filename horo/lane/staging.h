@@ -9,35 +9,33 @@
 #include <optional>
 #include <vector>
 
-#include "horo/base/mutex.h"
 #include "horo/lane/buckets.h"
 #include "horo/lane/job.h"
+#include "horo/lane/stop_signal.h"
 #include "ring/cuda/cuda_device.h"
 
 namespace horo {
 
-// Only the thread that runs the lane's tasks, except for stop().
+// Only the thread that runs the lane's tasks.
 class Staging {
  public:
-  explicit Staging(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+  // stop: outlives it.
+  Staging(std::shared_ptr<Group> group, StopSignal& stop) : group_(std::move(group)), stop_(stop) {}
 
   static bool needs(const Job& job) { return job.first().spec->device != DeviceType::kHost; }
   // The job with host memory in place of the devices'; its spec, and so needs(), stay as they are. Blocks until its
-  // inputs have their values there. Throws std::runtime_error for errors of CUDA, and ShutDown after stop().
+  // inputs have their values there. Throws std::runtime_error for errors of CUDA, and ShutDown after a stop.
   Job copy_in(const Job& job, const Participants& participants);
   // Copies the results of these items to the device, if they are of a job that was brought in, and forgets the job.
   // outcome: of a single item. Returns when the results are there. Throws as copy_in().
   void copy_out(const std::vector<Item>& items, const Outcome& outcome);
   // The same without a result: the Works fail.
   void drop(const std::vector<Item>& items);
-  // copy_in() waits no longer for what callers' streams do before their tensors are ready: it throws ShutDown. Any
-  // thread.
-  void stop();
 
  private:
   // A tensor: its memory on the device and on the host.
   struct Tensor {
-    const CudaDevice* device = nullptr;
+    CudaDevice device;
     void* device_out = nullptr;
     const std::byte* host_out = nullptr;
     std::size_t bytes = 0;     // that the collective writes
@@ -56,12 +54,10 @@ class Staging {
   std::optional<Staged> forget(const std::vector<Item>& items);
 
   const std::shared_ptr<Group> group_;
+  StopSignal& stop_;
   std::map<int, DeviceStream> streams_;   // by device
   std::map<const Work*, Staged> staged_;  // by the first Work of the job
   SpareMemory spare_;
-  Mutex mutex_;
-  CondVar stopped_;
-  bool is_stopped_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace horo

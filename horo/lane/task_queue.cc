@@ -97,7 +97,7 @@ bool TaskQueue::run_short_task() {
   const std::optional<Task> task = next_short();
   if (!task) return false;
   const DefaultFloatEnvironment environment;
-  run_or_fail(*task);
+  run_or_fail([&] { callbacks_.run(*task); });
   MutexLock lock(mutex_);
   end_task();
   if (stopping_ || (has_task() && !is_next_short())) changed_.notify_all();
@@ -139,10 +139,10 @@ bool TaskQueue::is_next_short() {
   return job == nullptr || callbacks_.is_short(*job);
 }
 
-// False: the task threw, which ends the queue.
-bool TaskQueue::run_or_fail(const Task& task) noexcept {
+// False: it threw, which ends the queue.
+bool TaskQueue::run_or_fail(const std::function<void()>& run) noexcept {
   try {
-    callbacks_.run(task);
+    run();
     return true;
   } catch (...) {
     {
@@ -159,17 +159,33 @@ bool TaskQueue::run_or_fail(const Task& task) noexcept {
 void TaskQueue::run_all() noexcept {
   const DefaultFloatEnvironment environment;
   bool ran_one = false;  // this thread did; at first running_ belongs to a polling thread, if it is set
-  while (const auto task = next(ran_one)) {
-    if (!run_or_fail(*task)) return;
-    ran_one = true;
+  do {
+    while (const auto task = next(ran_one)) {
+      if (!run_or_fail([&] { callbacks_.run(*task); })) return;
+      ran_one = true;
+    }
+    ran_one = false;
+  } while (!end());
+}
+
+// False: an ending was pushed meanwhile.
+bool TaskQueue::end() {
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return true;
   }
+  if (!run_or_fail(callbacks_.finish)) return true;
   std::function<void()> drained;
   {
     MutexLock lock(mutex_);
-    if (!is_drained_) return;
+    if (stopping_) return true;
+    if (!released_.empty()) return false;
+    is_drained_ = true;
+    wake_all();
     drained = drained_;
   }
   drained();
+  return true;
 }
 
 // A task, or a reason to end.
@@ -207,10 +223,7 @@ std::optional<Task> TaskQueue::next(bool ran_one) {
   std::optional<Task> task;
   if (!released_.empty()) {
     task.emplace(pop_released());
-  } else if (drained_) {
-    is_drained_ = true;
-    wake_all();
-  } else {
+  } else if (!drained_) {
     task.emplace(std::move(filled_.front()));
     filled_.pop_front();
   }

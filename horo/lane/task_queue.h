@@ -24,10 +24,12 @@ using Task = std::variant<Job, Ending, FilledPlan>;
 struct TaskCallbacks {
   // Runs the task in the calling thread, which has the default floating-point environment. Throws what ends the queue.
   std::function<void(const Task&)> run;
-  // Called at most once, with what run() threw, by the same thread. Must not block.
+  // Called at most once, with what run() or finish() threw, by the same thread. Must not block.
   std::function<void(FailurePtr)> failed;
   // Whether a thread that polls may run the job; it may run any ending. Called under a lock.
   std::function<bool(const Job&)> is_short;
+  // Called by the lane's thread when all jobs and endings have run, before the queue counts as drained. May block.
+  std::function<void()> finish;
 };
 
 class TaskQueue {
@@ -76,7 +78,8 @@ class TaskQueue {
  private:
   std::optional<Task> next(bool ran_one);
   std::optional<Task> next_short();
-  bool run_or_fail(const Task& task) noexcept;
+  bool run_or_fail(const std::function<void()>& run) noexcept;
+  bool end();
   bool sleep_until_short(TimePoint until, const std::function<bool()>& is_done);
   bool has_task() REQUIRES(mutex_);
   bool has_task_for_thread() REQUIRES(mutex_);

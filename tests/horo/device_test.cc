@@ -6,11 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
-#include <random>
 
-#include "horo/tensors/spec_check.h"
-#include "tests/horo/fake_device.h"
-#include "tests/horo/worlds.h"
+#include "tests/horo/device_calls.h"
 
 namespace horo {
 namespace {
@@ -23,67 +20,6 @@ using testing::HasSubstr;
 using enum CollectiveKind;
 
 constexpr int kDeviceRanks = 3;
-
-std::vector<std::byte> bytes_of_floats(std::size_t count, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<float> values(count);
-  for (float& value : values) value = std::ldexp(static_cast<float>(random() % 2'000'001) - 1e6f, -10);
-  std::vector<std::byte> bytes(count * sizeof(float));
-  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
-// One call of a script: what it submits, and the bytes of the result.
-struct Call {
-  TensorSpec spec;
-  std::vector<std::byte> in;
-  std::size_t out_bytes = 0;
-  std::vector<std::int64_t> splits = {};
-  bool is_in_place = false;
-};
-
-std::vector<std::byte> on_host(Session& session, Call call) {
-  call.spec.name += " on the host";
-  std::vector<std::byte> out = call.is_in_place ? call.in : std::vector<std::byte>(call.out_bytes, std::byte{0x5a});
-  Submission submission{0, call.is_in_place ? out.data() : call.in.data(), out.data()};
-  submission.out_bytes = out.size();
-  submission.splits = call.splits;
-  outcome_of(session, session.submit(call.spec, submission));
-  return out;
-}
-
-std::vector<std::byte> on_device(Session& session, Call call, int device) {
-  call.spec.device = DeviceType::kCuda;
-  const CudaStream stream = make_stream();
-  DeviceMemory in(stream, call.in.size()), apart(stream, call.out_bytes);
-  in.write(call.in);
-  DeviceMemory& out = call.is_in_place ? in : apart;
-  Submission submission{0, in.data(), out.data()};
-  submission.out_bytes = call.out_bytes;
-  submission.splits = call.splits;
-  submission.ready = session.record(device, stream);
-  outcome_of(session, session.submit(call.spec, submission));
-  if (!call.is_in_place) {
-    EXPECT_EQ(in.read(), call.in) << "the input is not written";
-  }
-  return out.read();
-}
-
-// Runs the call on the host and on a device of this rank, and compares the bits.
-void expect_equal_bits(Session& session, const Call& call) {
-  const int device = session.topology().rank % 2;
-  EXPECT_EQ(on_device(session, call, device), on_host(session, call)) << describe(call.spec);
-}
-
-Call call_of(CollectiveKind kind, Session& session, std::int64_t rows) {
-  const int rank = session.topology().rank;
-  Call call;
-  call.spec = spec_of(kind, std::string(name_of(kind)) + std::to_string(rows), {rows, 3});
-  call.spec.root = kind == kBroadcast || kind == kReduce || kind == kGather || kind == kScatter ? 1 : 0;
-  call.in = bytes_of_floats(call.spec.elements(), static_cast<std::uint64_t>(rank + 7 * rows));
-  call.out_bytes = call.in.size();
-  return call;
-}
 
 TEST(Devices, EveryKindHasTheBitsOfTheHost) {
   const auto thrown = run_world(
@@ -213,8 +149,8 @@ TEST(Devices, WhatADeviceCannotDoIsRefusedByName) {
         std::array<float, 3> values{};
         EXPECT_THAT(thrown_by([&] { session.submit(spec, values.data(), values.data()); }),
                     HasSubstr("tensor 'weights': it is declared on a device, and its memory on the CPU"));
-        EXPECT_THAT(thrown_by([&] { session.record(2, nullptr); }),
-                    HasSubstr("device 2: this process has 2 CUDA devices, with numbers from 0"));
+        EXPECT_THAT(thrown_by([&] { session.record(8, nullptr); }),
+                    HasSubstr("device 8: this process has 8 CUDA devices, with numbers from 0"));
         EXPECT_THAT(thrown_by([&] { session.record(0, make_stream(true)); }),
                     HasSubstr("cuda:0: the current stream is being captured into a CUDA graph"));
         Submission submission{0, values.data(), values.data()};

@@ -20,9 +20,19 @@ Function* from_fake(const char* name) {
   return found;
 }
 
+// Tensors on devices go by way of the host.
 inline Config on_fake() {
   Config config;
   config.cuda_library = HORO_FAKE_CUDA;
+  config.gpu_backend = "host";
+  return config;
+}
+
+// They are reduced by the fake of NCCL.
+inline Config on_fake_nccl() {
+  Config config = on_fake();
+  config.nccl_library = HORO_FAKE_CUDA;
+  config.gpu_backend = "nccl";
   return config;
 }
 

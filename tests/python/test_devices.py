@@ -16,16 +16,31 @@ def fake(fake_cuda):
     return {"TEST_DEVICE": "fake", "HORO_CUDA_LIBRARY": str(fake_cuda)}
 
 
-@pytest.mark.parametrize(
-    ("program", "size"),
-    [("optimizer", 2), ("collectives_torch", 3), ("values", 3), ("sync_batch_norm", 3), ("state", 3)],
-)
+@pytest.fixture
+def fake_nccl(fake):
+    """The same, by NCCL: an error where it is not used."""
+    return fake | {"HORO_NCCL_LIBRARY": fake["HORO_CUDA_LIBRARY"], "HORO_GPU_BACKEND": "nccl"}
+
+
+PROGRAMS = [("optimizer", 2), ("collectives_torch", 3), ("values", 3), ("sync_batch_norm", 3), ("state", 3)]
+
+
+@pytest.mark.parametrize(("program", "size"), PROGRAMS)
 def test_a_program_of_the_cpu_has_the_same_results_on_a_device(run_program, fake, program, size):
     run_program(program, size, env=fake)
 
 
+@pytest.mark.parametrize(("program", "size"), PROGRAMS)
+def test_a_program_of_the_cpu_has_the_same_results_by_nccl(run_program, fake_nccl, program, size):
+    run_program(program, size, env=fake_nccl)
+
+
 def test_device_tensors_have_the_bits_of_the_cpu_and_errors_by_name(run_program, fake):
     run_program("on_devices", 2, env=fake)
+
+
+def test_tensors_that_nccl_reduces_have_the_bits_of_the_cpu(run_program, fake_nccl):
+    run_program("on_devices", 2, env=fake_nccl)
 
 
 def test_an_elastic_job_goes_on_without_lost_ranks_on_a_device(root, fake):

@@ -8,7 +8,7 @@ from tidy_rules import source
 DOOR = "ring"  # the headers directly in ring/, which the folders below implement or use
 
 RING = {DOOR, "ring/algorithms", "ring/algorithms/shm", "ring/bootstrap", "ring/codec", "ring/control", "ring/group"}
-RING |= {"ring/cuda", "ring/mpi", "ring/os", "ring/reduce", "ring/schedule", "ring/shm", "ring/transport"}
+RING |= {"ring/cuda", "ring/mpi", "ring/nccl", "ring/os", "ring/reduce", "ring/schedule", "ring/shm", "ring/transport"}
 PRODUCT = RING | {"controller", "elastic", "horo", "horo/tensors", "horo/lane", "horo/engine", "bindings/c"}
 LAUNCHER = {"tools/horo/machine", "tools/horo/run"}
 COMMANDS = LAUNCHER | {"tools/horo/bench", "tools/horo/conformance", "tools/horo/doctor", "tools/horo/timeline"}
@@ -19,8 +19,9 @@ ROOMS = {
     "horo/base": set(),
     "ring/os": set(),
     "ring/reduce": set(),
-    "ring/cuda": {"ring/reduce"},
+    "ring/cuda": {"ring/reduce", DOOR},
     "ring/mpi": set(),
+    "ring/nccl": {"ring/cuda", "ring/reduce", DOOR},
     "ring/codec": {"ring/reduce"},
     "ring/schedule": {"ring/reduce"},
     "ring": {"ring/schedule"},
@@ -35,7 +36,7 @@ ROOMS = {
     "elastic": set(),
     "elastic/service": {"elastic"},
     "horo/tensors": {"controller", "ring/codec", "ring/cuda", "ring/reduce"},
-    "horo/lane": {"horo/tensors", "controller", "ring/cuda", "ring/group", "ring/os", DOOR},
+    "horo/lane": {"horo/tensors", "controller", "ring/cuda", "ring/group", "ring/nccl", "ring/os", DOOR},
     "horo/engine": {
         "horo/tensors",
         "horo/lane",

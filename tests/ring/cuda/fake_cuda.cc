@@ -210,6 +210,20 @@ constexpr CudaApi kApi{
 
 }  // namespace
 
+namespace fake_cuda {
+
+void run_long(CudaStream stream, std::function<void()> work) {
+  FakeCuda::get().run_long_on(stream, std::move(work));
+}
+std::byte* alias_of(const void* address) {
+  return FakeCuda::get().alias_of(address);
+}
+int current_device() {
+  return entered.empty() ? -1 : entered.back();
+}
+
+}  // namespace fake_cuda
+
 extern "C" {
 
 __attribute__((visibility("default"))) const CudaApi* horo_cuda_api() {

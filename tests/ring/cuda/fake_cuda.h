@@ -2,7 +2,7 @@
 // is put on them runs long after the call, in any order that events allow, so a missing wait gives wrong values. Its
 // memory is guarded: only streams can read or write it.
 //
-// HORO_FAKE_CUDA_DEVICES (default 2) and HORO_FAKE_CUDA_SEED (default 1) are read at the start, HORO_FAKE_CUDA_FAIL at
+// HORO_FAKE_CUDA_DEVICES (default 8) and HORO_FAKE_CUDA_SEED (default 1) are read at the start, HORO_FAKE_CUDA_FAIL at
 // each call: "copy_to_host" lets all calls of that function fail, "copy_to_host:3" the third one. Processes have
 // devices of their own, unless HORO_FAKE_CUDA_SHARED is set when a device is identified. With
 // HORO_FAKE_CUDA_FAIL=load_kernels there are no kernels.
@@ -10,8 +10,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "ring/cuda/cuda_api.h"
+
+// For the fake of NCCL, which is a part of this library.
+namespace fake_cuda {
+
+// Puts work on the stream that may take for ever.
+void run_long(horo::CudaStream stream, std::function<void()> work);
+// Where a stream reads or writes this address.
+std::byte* alias_of(const void* address);
+// -1: none.
+int current_device();
+
+}  // namespace fake_cuda
 
 #pragma GCC visibility push(default)
 extern "C" {

@@ -46,12 +46,14 @@ struct Operation {
   std::shared_ptr<Event> record = {};
   std::shared_ptr<Event> wait = {};
   std::uint64_t number = 0;  // of the record
+  bool is_long = false;      // the work has a thread of its own
 };
 
 struct Stream {
   bool is_capturing = false;
   std::deque<Operation> operations = {};
   bool is_running = false;
+  std::jthread apart = {};  // of the last long work
 };
 
 struct Region {
@@ -145,6 +147,12 @@ class FakeCuda {
     put(stream, {std::move(work), {}, {}, 0});
   }
 
+  // Work that may take for ever, beside that of other streams.
+  void run_long_on(CudaStream stream, std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    put(stream, {std::move(work), {}, {}, 0, true});
+  }
+
   void finish(CudaStream handle) {
     std::unique_lock lock(mutex_);
     const std::shared_ptr<Stream> stream = find(handle);
@@ -216,7 +224,7 @@ class FakeCuda {
 
  private:
   FakeCuda()
-      : devices_(number_from("HORO_FAKE_CUDA_DEVICES", 2)),
+      : devices_(number_from("HORO_FAKE_CUDA_DEVICES", 8)),
         random_(static_cast<std::uint64_t>(number_from("HORO_FAKE_CUDA_SEED", 1))),
         thread_([this] { loop(); }) {}
 
@@ -234,7 +242,7 @@ class FakeCuda {
   std::vector<std::shared_ptr<Stream>> ready() {
     std::vector<std::shared_ptr<Stream>> all;
     for (const auto& [handle, stream] : streams_) {
-      if (stream->operations.empty()) continue;
+      if (stream->operations.empty() || stream->is_running) continue;
       const Operation& next = stream->operations.front();
       if (!next.wait || next.wait->passed >= next.number) all.push_back(stream);
     }
@@ -253,7 +261,9 @@ class FakeCuda {
       const std::shared_ptr<Stream> stream = all[random_() % all.size()];
       const Operation operation = std::move(stream->operations.front());
       stream->operations.pop_front();
-      if (operation.work) {
+      if (operation.is_long) {
+        run_apart(stream, operation.work);
+      } else if (operation.work) {
         stream->is_running = true;
         lock.unlock();
         operation.work();
@@ -263,6 +273,16 @@ class FakeCuda {
       if (operation.record) operation.record->passed = std::max(operation.record->passed, operation.number);
       changed_.notify_all();
     }
+  }
+
+  void run_apart(const std::shared_ptr<Stream>& stream, const std::function<void()>& work) {
+    stream->is_running = true;
+    stream->apart = std::jthread([this, running = stream.get(), work] {
+      work();
+      const std::lock_guard lock(mutex_);
+      running->is_running = false;
+      changed_.notify_all();
+    });
   }
 
   const int devices_;

@@ -23,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kOpenMpi = "libmpi.so.40";
-constexpr const char* kNotUsed = "not used by this version";
 
 class Library {
  public:
@@ -154,7 +153,7 @@ std::string cuda_text() {
   }
   try {
     const CudaLibrary cuda = load_cuda(config);
-    std::string text = "CUDA tensors travel by pinned host memory";
+    std::string text = "HORO_GPU_BACKEND says how CUDA tensors are reduced";
     for (int device = 0; device < cuda.devices; ++device) {
       std::array<char, 300> name{};
       cuda.api->describe(device, name.data(), name.size());
@@ -182,7 +181,8 @@ void examine_build(DoctorReport& report) {
   horo.add("shared_memory", std::string("built; HORO_TRANSPORT=shm or auto selects it"));
   horo.add("mpi", std::string("built; HORO_BACKEND=mpi selects it; libhoro_mpi.so must be beside libhoro.so"));
   horo.add("cuda", cuda_text());
-  horo.add("nccl", std::string("not built into this version: tensors of CUDA devices travel by host memory"));
+  horo.add("nccl", std::string("built; it reduces CUDA tensors where each rank has a GPU of its own, else they go by "
+                               "way of the hosts' memory"));
 }
 
 void examine_libraries(DoctorReport& report) {
@@ -195,7 +195,7 @@ void examine_libraries(DoctorReport& report) {
   nccl.emplace_back("libnccl.so.2");
   Section& found = report.section("found");
   found.add("cuda_driver", describe({"libcuda.so.1"}, cuda_version, "libhoro_cuda.so uses it"));
-  found.add("nccl", describe(nccl, nccl_version, kNotUsed));
+  found.add("nccl", describe(nccl, nccl_version, "HORO_GPU_BACKEND=nccl or auto uses it"));
   found.add("mpi", describe({kOpenMpi, "libmpi.so.12"}, mpi_version, "HORO_BACKEND=mpi uses it, if it is Open MPI"));
   for (const char* launcher : {"mpirun", "srun", "torchrun"}) found.add(launcher, on_path(launcher));
 }

@@ -1,0 +1,38 @@
+// DeviceGroups: how the members of one process set run collectives of device tensors: by a DeviceGroup on the devices
+// themselves, or by way of the host (Staging). The members decide it at the first such collective, together.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "horo/base/config.h"
+#include "horo/lane/job.h"
+#include "horo/lane/stop_signal.h"
+#include "ring/cuda/device_group.h"
+
+namespace horo {
+
+// The thread that runs the lane's tasks. config and stop outlive it.
+class DeviceGroups {
+ public:
+  DeviceGroups(const Config& config, StopSignal& stop) : config_(config), stop_(stop) {}
+
+  // The group of all members of the set; null: these go by way of the host. `like`: the collective, which all members
+  // run. Its first call blocks until all members have made it. Throws std::invalid_argument (HORO_GPU_BACKEND asks for
+  // what is not there), and what the host's group and make_nccl_group() throw.
+  DeviceGroup* of(const Participants& participants, const Collective& like, const CudaDevice& device);
+  // DeviceGroup::abort(). No call follows.
+  void abort() noexcept {
+    if (group_) group_->abort();
+  }
+
+ private:
+  void decide(const Participants& participants, const Collective& like, const CudaDevice& device);
+
+  const Config& config_;
+  StopSignal& stop_;
+  bool is_decided_ = false;
+  std::unique_ptr<DeviceGroup> group_;
+};
+
+}  // namespace horo

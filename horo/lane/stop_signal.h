@@ -1,0 +1,44 @@
+// StopSignal: ends the waits of a lane's thread for devices, which may wait for a rank that is lost.
+#pragma once
+
+#include "horo/base/error.h"
+#include "horo/base/mutex.h"
+#include "horo/base/time.h"
+
+namespace horo {
+
+// Any thread.
+class StopSignal {
+ public:
+  void stop() {
+    MutexLock lock(mutex_);
+    is_stopped_ = true;
+    changed_.notify_all();
+  }
+  // The Works that were in flight at stop() have failed: what devices write from now on counts for nothing.
+  void works_have_failed() {
+    MutexLock lock(mutex_);
+    have_failed_ = true;
+    changed_.notify_all();
+  }
+
+  // Blocks for this time. Throws ShutDown after stop().
+  void pause(Duration time) {
+    MutexLock lock(mutex_);
+    if (!is_stopped_) changed_.wait_until(mutex_, Clock::now() + time);
+    if (is_stopped_) throw ShutDown("the collectives of this rank were stopped while a device was at work");
+  }
+  // Returns after works_have_failed().
+  void wait_until_failed() {
+    MutexLock lock(mutex_);
+    while (!have_failed_) changed_.wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool is_stopped_ GUARDED_BY(mutex_) = false;
+  bool have_failed_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace horo

@@ -1,0 +1,28 @@
+// DeviceGroup: ranks, each with one device, that run collectives of device memory on streams.
+#pragma once
+
+#include "ring/collective.h"
+#include "ring/cuda/cuda_device.h"
+
+namespace horo {
+
+// One thread at a time. Functions but abort() throw std::runtime_error (an error of CUDA or of a library, by name) and
+// ShutDown (the pause that the group was given).
+class DeviceGroup {
+ public:
+  virtual ~DeviceGroup() = default;
+
+  virtual const CudaDevice& device() const = 0;
+  // Whether enqueue() runs collectives like this one. Looks at nothing but what is equal on all members.
+  virtual bool takes(const Collective& collective) const = 0;
+  // Enqueues this member's part on the stream, and returns. The buffers are of device(), and in use until what is on
+  // the stream by then is done. All members make the same calls in the same order. Throws what check_collective()
+  // throws before anything is enqueued.
+  virtual void enqueue(const Collective& collective, DeviceStream& stream) = 0;
+  // Ends what the group has on the device, without its results, and frees its memory there. No call follows.
+  virtual void abort() noexcept = 0;
+  // The name of the algorithm of enqueue(), for logs.
+  virtual std::string_view algorithm(const Collective& collective) const = 0;
+};
+
+}  // namespace horo

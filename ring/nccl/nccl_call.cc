@@ -1,0 +1,61 @@
+#include "ring/nccl/nccl_call.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "horo/base/say.h"
+
+namespace horo {
+namespace {
+
+constexpr int kBusyLooks = 1'000;  // a call takes some microseconds
+constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};
+
+}  // namespace
+
+void NcclCalls::connect(int size, const NcclId& id, int rank) {
+  NcclConfig config;
+  config.is_blocking = 0;
+  finish("ncclCommInitRankConfig", api_->comm_init(&comm_, size, id, rank, &config));
+}
+
+void NcclCalls::run(const char* name, const Call& call) {
+  finish(name, call(*api_, comm_));
+}
+
+// The group is ended also after an error, which would otherwise stay for the next one.
+int NcclCalls::grouped(const std::function<int(std::size_t)>& call, std::size_t count) const {
+  int error = api_->group_start();
+  if (error != kNcclSuccess) return error;
+  for (std::size_t i = 0; i < count && (error == kNcclSuccess || error == kNcclInProgress); ++i) error = call(i);
+  const int ended = api_->group_end();
+  return error == kNcclSuccess || error == kNcclInProgress ? ended : error;
+}
+
+void NcclCalls::finish(const char* name, int result) {
+  Duration pause = kFirstPause;
+  for (int looks = 0; result == kNcclInProgress; ++looks) {
+    if (looks >= kBusyLooks) {
+      pause_(pause);
+      pause = std::min<Duration>(2 * pause, kLongestPause);
+    }
+    if (const int error = api_->comm_error(comm_, &result); error != kNcclSuccess) result = error;
+  }
+  if (result != kNcclSuccess) fail(name, result);
+}
+
+void NcclCalls::fail(const char* name, int result) const {
+  const char* const more = api_->last_error(comm_);
+  throw std::runtime_error(say(name, ": ", api_->error_text(result), more == nullptr || *more == '\0' ? "" : ": ",
+                               more == nullptr ? "" : more));
+}
+
+void NcclCalls::abort(const CudaDevice& device) noexcept {
+  if (comm_ == nullptr) return;
+  const bool is_entered = device.api().enter(device.number()) == 0;
+  api_->comm_abort(comm_);
+  if (is_entered) device.api().leave();
+  comm_ = nullptr;
+}
+
+}  // namespace horo

@@ -1,0 +1,43 @@
+// NcclCalls: one communicator of NCCL, and how it is called. The communicator is non-blocking, so that it can be
+// aborted at any time: a call returns at once, and what it enqueues is on the stream when NCCL no longer says "in
+// progress". An event that is recorded before that does not cover it.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "horo/base/time.h"
+#include "ring/cuda/cuda_device.h"
+#include "ring/nccl/nccl_api.h"
+
+namespace horo {
+
+// One thread at a time.
+class NcclCalls {
+ public:
+  NcclCalls(std::shared_ptr<const NcclApi> api, std::function<void(Duration)> pause)
+      : api_(std::move(api)), pause_(std::move(pause)) {}
+
+  // These throw std::runtime_error, with NCCL's words, and what pause() throws.
+  void connect(int size, const NcclId& id, int rank);
+  // call(api, communicator): a result of NCCL. Returns when what it enqueues is on the stream.
+  using Call = std::function<int(const NcclApi&, NcclComm)>;
+  void run(const char* name, const Call& call);
+  // In a call: call(0), call(1) and so on to count - 1, as one operation of NCCL.
+  int grouped(const std::function<int(std::size_t)>& call, std::size_t count) const;
+
+  // Ends what the communicator has on the device. No call follows; a second one has no effect.
+  void abort(const CudaDevice& device) noexcept;
+
+ private:
+  void finish(const char* name, int result);
+  [[noreturn]] void fail(const char* name, int result) const;
+
+  const std::shared_ptr<const NcclApi> api_;
+  const std::function<void(Duration)> pause_;
+  NcclComm comm_ = nullptr;
+};
+
+}  // namespace horo

@@ -1,0 +1,243 @@
+#include "ring/nccl/nccl_group.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "horo/base/say.h"
+#include "ring/cuda/device_memory.h"
+#include "ring/nccl/nccl_call.h"
+#include "ring/nccl/nccl_types.h"
+#include "ring/reduce/tree.h"
+
+namespace horo {
+namespace {
+
+constexpr std::size_t kSliceBytes = 32 << 20;  // of a canonical sum, whose shards of the members need as much memory
+constexpr std::size_t kSmallBytes = 64 << 10;  // of all inputs together: each member reduces them itself
+
+// Elements that one member reduces.
+struct Shard {
+  std::size_t offset = 0, count = 0;
+};
+
+class NcclGroup final : public DeviceGroup {
+ public:
+  NcclGroup(std::shared_ptr<const NcclApi> api, const CudaDevice& device, const NcclMembers& members, Pause pause)
+      : device_(device), members_(members), calls_(std::move(api), std::move(pause)), scratch_(device) {
+    calls_.connect(members_.size, members_.id, members_.rank);
+  }
+  ~NcclGroup() override { abort(); }
+
+  const CudaDevice& device() const override { return device_; }
+
+  bool takes(const Collective& c) const override {
+    switch (c.kind) {
+      case CollectiveKind::kBroadcast:
+        return true;
+      case CollectiveKind::kAllReduce:
+      case CollectiveKind::kReduce:
+      case CollectiveKind::kReduceScatter:
+        return is_native(c) || (members_.has_kernels && has_kernel(c.dtype, c.op) && members_.size <= most_members());
+      default:
+        return false;
+    }
+  }
+
+  void enqueue(const Collective& c, DeviceStream& stream) override {
+    if (c.kind == CollectiveKind::kBroadcast) return broadcast(c, stream);
+    is_native(c) ? reduce_by_nccl(c, stream) : reduce_by_tree(c, stream);
+  }
+
+  void abort() noexcept override { calls_.abort(device_); }
+
+  std::string_view algorithm(const Collective& c) const override {
+    return c.kind == CollectiveKind::kBroadcast || is_native(c) ? "nccl" : "nccl_shards";
+  }
+
+ private:
+  static int most_members() { return static_cast<int>(kMostReduceInputs); }
+  std::size_t me() const { return static_cast<std::size_t>(members_.rank); }
+  std::size_t size() const { return static_cast<std::size_t>(members_.size); }
+
+  // Whether the result of NCCL's reduction is what is asked for.
+  bool is_native(const Collective& c) const {
+    const bool is_even = c.kind != CollectiveKind::kReduceScatter ||
+                         std::ranges::all_of(c.counts, [&](std::size_t count) { return count == c.counts.front(); });
+    const bool is_plain = c.prescale == 1.0 && c.postscale == 1.0 && std::ranges::count(c.contributors, kAbsent) == 0;
+    return is_even && is_plain && nccl_op(c.dtype, c.op, c.order) && (c.divisor == 1.0 || c.divisor == members_.size);
+  }
+
+  void broadcast(const Collective& c, DeviceStream& stream) {
+    const std::byte* const in = members_.rank == c.root ? c.in.data : c.out.data;
+    calls_.run("ncclBroadcast", [&](const NcclApi& api, NcclComm comm) {
+      return api.broadcast(in, c.out.data, c.out.bytes, NcclType::kUint8, c.root, comm, stream.handle());
+    });
+  }
+
+  void reduce_by_nccl(const Collective& c, DeviceStream& stream) {
+    const NcclType type = *nccl_type(c.dtype);
+    const NcclOp op = *nccl_op(c.dtype, c.op, c.order);
+    switch (c.kind) {
+      case CollectiveKind::kAllReduce:
+        return calls_.run("ncclAllReduce", [&](const NcclApi& api, NcclComm comm) {
+          return api.all_reduce(c.in.data, c.out.data, c.counts[0], type, op, comm, stream.handle());
+        });
+      case CollectiveKind::kReduce:
+        return calls_.run("ncclReduce", [&](const NcclApi& api, NcclComm comm) {
+          return api.reduce(c.in.data, c.out.data, c.counts[0], type, op, c.root, comm, stream.handle());
+        });
+      default:
+        return calls_.run("ncclReduceScatter", [&](const NcclApi& api, NcclComm comm) {
+          return api.reduce_scatter(c.in.data, c.out.data, c.counts[0], type, op, comm, stream.handle());
+        });
+    }
+  }
+
+  // The rest that cannot be cut into equal shards is reduced by each member itself, as are small tensors.
+  void reduce_by_tree(const Collective& c, DeviceStream& stream) {
+    if (c.kind == CollectiveKind::kReduceScatter) return scatter_by_tree(c, stream);
+    const std::size_t bytes = size_of(c.dtype), count = c.counts[0];
+    const bool is_small = count * bytes * size() <= kSmallBytes;
+    const std::size_t most = std::max(kSliceBytes / bytes / size(), std::size_t{1});  // of a shard
+    const std::size_t rest = is_small ? count : count % size();
+    for (std::size_t done = 0; done < count - rest;) {
+      const std::size_t each = std::min(most, (count - rest - done) / size());
+      reduce_slice(c, done, each, stream);
+      done += each * size();
+    }
+    if (rest > 0) reduce_at_all(c, count - rest, rest, stream);
+  }
+
+  // This member sums the shards of all others that are at its place, and hands out the sums.
+  void reduce_slice(const Collective& c, std::size_t begin, std::size_t each, DeviceStream& stream) {
+    std::vector<Shard> shards;
+    for (std::size_t member = 0; member < size(); ++member) shards.push_back({begin + member * each, each});
+    const std::size_t bytes = size_of(c.dtype), offset = shards[me()].offset * bytes;
+    const bool is_for_all = c.kind == CollectiveKind::kAllReduce;
+    std::byte* const sums = is_for_all || members_.rank == c.root ? c.out.data + offset : sums_in_scratch(each * bytes);
+    exchange(c, shards, stream);
+    sum(c, shards[me()], sums, stream);
+    if (is_for_all) {
+      calls_.run("ncclAllGather", [&](const NcclApi& api, NcclComm comm) {
+        return api.all_gather(sums, c.out.data + begin * bytes, each * bytes, NcclType::kUint8, comm, stream.handle());
+      });
+    } else {
+      gather(c, shards, sums, stream);
+    }
+  }
+
+  void scatter_by_tree(const Collective& c, DeviceStream& stream) {
+    const std::size_t bytes = size_of(c.dtype);
+    const std::size_t most = std::max(kSliceBytes / bytes / size(), std::size_t{1});
+    const std::size_t longest = *std::ranges::max_element(c.counts);
+    for (std::size_t done = 0; done < longest; done += most) {
+      std::vector<Shard> shards;
+      std::size_t begin = 0;
+      for (const std::size_t count : c.counts) {
+        shards.push_back({begin + std::min(done, count), std::min(most, count - std::min(done, count))});
+        begin += count;
+      }
+      exchange(c, shards, stream);
+      if (shards[me()].count > 0) sum(c, shards[me()], c.out.data + done * bytes, stream);
+    }
+  }
+
+  // All members get the inputs of all, and the same sums.
+  void reduce_at_all(const Collective& c, std::size_t begin, std::size_t count, DeviceStream& stream) {
+    const std::size_t bytes = size_of(c.dtype);
+    std::byte* const all = scratch_.at_least(size() * count * bytes);
+    calls_.run("ncclAllGather", [&](const NcclApi& api, NcclComm comm) {
+      return api.all_gather(c.in.data + begin * bytes, all, count * bytes, NcclType::kUint8, comm, stream.handle());
+    });
+    if (c.kind == CollectiveKind::kReduce && members_.rank != c.root) return;
+    std::vector<const void*> inputs;
+    for (std::size_t member = 0; member < size(); ++member) inputs.push_back(all + member * count * bytes);
+    reduce(c, inputs, c.out.data + begin * bytes, count, stream);
+  }
+
+  // Each member sends the others' shards of its input, and gets its own of theirs in scratch_, one after the other.
+  void exchange(const Collective& c, const std::vector<Shard>& shards, DeviceStream& stream) {
+    const std::size_t bytes = size_of(c.dtype), mine = shards[me()].count * bytes;
+    std::byte* const all = scratch_.at_least((size() + 1) * mine);
+    calls_.run("ncclSend and ncclRecv", [&](const NcclApi& api, NcclComm comm) {
+      return calls_.grouped(
+          [&](std::size_t peer) {
+            if (peer == me()) return kNcclSuccess;
+            const std::size_t there = shards[peer].count * bytes;
+            const int to = static_cast<int>(peer);
+            int error = kNcclSuccess;
+            if (there > 0) {
+              error =
+                  api.send(c.in.data + shards[peer].offset * bytes, there, NcclType::kUint8, to, comm, stream.handle());
+            }
+            if (mine == 0 || error != kNcclSuccess) return error;
+            return api.receive(all + peer * mine, mine, NcclType::kUint8, to, comm, stream.handle());
+          },
+          size());
+    });
+  }
+
+  // The root gets the sums of all.
+  void gather(const Collective& c, const std::vector<Shard>& shards, const std::byte* sums, DeviceStream& stream) {
+    const std::size_t bytes = size_of(c.dtype);
+    calls_.run("ncclSend and ncclRecv", [&](const NcclApi& api, NcclComm comm) {
+      if (members_.rank != c.root) {
+        return api.send(sums, shards[me()].count * bytes, NcclType::kUint8, c.root, comm, stream.handle());
+      }
+      return calls_.grouped(
+          [&](std::size_t peer) {
+            if (peer == me()) return kNcclSuccess;
+            return api.receive(c.out.data + shards[peer].offset * bytes, shards[peer].count * bytes, NcclType::kUint8,
+                               static_cast<int>(peer), comm, stream.handle());
+          },
+          size());
+    });
+  }
+
+  std::byte* sums_in_scratch(std::size_t mine) { return scratch_.at_least((size() + 1) * mine) + size() * mine; }
+
+  // Reduces what exchange() has brought, and this member's own shard.
+  void sum(const Collective& c, const Shard& shard, std::byte* out, DeviceStream& stream) {
+    const std::size_t bytes = size_of(c.dtype);
+    const std::byte* const all = scratch_.data();
+    std::vector<const void*> inputs;
+    for (std::size_t member = 0; member < size(); ++member) inputs.push_back(all + member * shard.count * bytes);
+    inputs[me()] = c.in.data + shard.offset * bytes;
+    reduce(c, inputs, out, shard.count, stream);
+  }
+
+  // inputs: by member. Those that are absent are no leaves.
+  void reduce(const Collective& c, const std::vector<const void*>& inputs, std::byte* out, std::size_t count,
+              DeviceStream& stream) {
+    std::vector<std::int64_t> ids;
+    std::vector<const void*> leaves;
+    std::vector<std::pair<std::int64_t, const void*>> present;
+    for (std::size_t member = 0; member < size(); ++member) {
+      if (c.contributors[member] != kAbsent) present.emplace_back(c.contributors[member], inputs[member]);
+    }
+    std::ranges::sort(present);
+    for (const auto& [id, input] : present) ids.push_back(id), leaves.push_back(input);
+    const std::vector<TreeStep> tree = canonical_tree(ids);
+    const DeviceReduction reduction{c.dtype, c.op,  leaves.data(), leaves.size(), tree.data(), tree.size(),
+                                    out,     count, c.prescale,    c.postscale,   c.divisor};
+    device_.check(device_.api().reduce(&reduction, stream.handle()), "reducing");
+  }
+
+  const CudaDevice device_;
+  const NcclMembers members_;
+  NcclCalls calls_;
+  DeviceScratch scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceGroup> make_nccl_group(std::shared_ptr<const NcclApi> api, const CudaDevice& device,
+                                             const NcclMembers& members, Pause pause) {
+  return std::make_unique<NcclGroup>(std::move(api), device, members, std::move(pause));
+}
+
+}  // namespace horo

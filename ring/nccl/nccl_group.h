@@ -1,0 +1,34 @@
+// NcclGroup: collectives of device memory by NCCL.
+//
+// Moves, integer sums and the like, whose result does not depend on an order, and sums in any order (Order::kFast) are
+// NCCL's own. A canonical sum is an exchange of shards, one kernel that adds the shards of all members in the canonical
+// tree (CudaApi::reduce), and an exchange of the sums: the bits of the host's groups.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "horo/base/time.h"
+#include "ring/cuda/device_group.h"
+#include "ring/nccl/nccl_api.h"
+
+namespace horo {
+
+struct NcclMembers {
+  int size = 0;
+  int rank = 0;              // index of this member
+  bool has_kernels = false;  // of all members
+  NcclId id;                 // made by one member for this group, equal on all
+};
+
+// Called between two looks at a call of NCCL that has not ended. Throws to give it up.
+using Pause = std::function<void(Duration)>;
+
+// Connects the members, with this device of this rank. Blocks until NCCL has done so on all of them, or `pause` throws.
+// The device is the current one of this thread, as in all calls of the group. Throws std::runtime_error, with NCCL's
+// words.
+std::unique_ptr<DeviceGroup> make_nccl_group(std::shared_ptr<const NcclApi> api, const CudaDevice& device,
+                                             const NcclMembers& members, Pause pause);
+
+}  // namespace horo

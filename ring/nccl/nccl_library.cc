@@ -1,0 +1,81 @@
+#include "ring/nccl/nccl_library.h"
+
+#include <dlfcn.h>
+
+#include <type_traits>
+
+#include "horo/base/say.h"
+
+namespace horo {
+namespace {
+
+constexpr const char* kLibrary = "libnccl.so.2";
+constexpr int kLeastVersion = 21'800;
+
+// Of the functions the first that is missing; null: none.
+const char* find_functions(void* library, NcclApi& api) {
+  const char* missing = nullptr;
+  const auto find = [&](auto& function, const char* name) {
+    void* const found = ::dlsym(library, name);
+    if (found == nullptr && missing == nullptr) missing = name;
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+  };
+  find(api.get_version, "ncclGetVersion");
+  find(api.get_unique_id, "ncclGetUniqueId");
+  find(api.comm_init, "ncclCommInitRankConfig");
+  find(api.comm_abort, "ncclCommAbort");
+  find(api.comm_error, "ncclCommGetAsyncError");
+  find(api.error_text, "ncclGetErrorString");
+  find(api.last_error, "ncclGetLastError");
+  find(api.group_start, "ncclGroupStart");
+  find(api.group_end, "ncclGroupEnd");
+  find(api.all_reduce, "ncclAllReduce");
+  find(api.reduce, "ncclReduce");
+  find(api.reduce_scatter, "ncclReduceScatter");
+  find(api.all_gather, "ncclAllGather");
+  find(api.broadcast, "ncclBroadcast");
+  find(api.send, "ncclSend");
+  find(api.receive, "ncclRecv");
+  return missing;
+}
+
+// The version is looked at first: an old NCCL lacks functions.
+std::string what_is_missing(void* library, NcclApi& api, int& version) {
+  const char* const missing = find_functions(library, api);
+  if (api.get_version == nullptr || api.get_version(&version) != kNcclSuccess) return "it does not tell its version";
+  if (version < kLeastVersion) return say("it is NCCL ", nccl_version_text(version), ", and horo needs 2.18 or newer");
+  return missing == nullptr ? "" : say("it has no function ", missing);
+}
+
+void* open_library(const std::string& path) {
+  void* const loaded = ::dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  return loaded != nullptr ? loaded : ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+}  // namespace
+
+NcclLibrary load_nccl(const Config& config) {
+  NcclLibrary found;
+  const std::string path = config.nccl_library.empty() ? kLibrary : config.nccl_library;
+  void* const library = open_library(path);
+  if (library == nullptr) {
+    const char* const reason = ::dlerror();
+    found.why = say("NCCL cannot be loaded (", reason == nullptr ? "no reason" : reason,
+                    "): install it (pip: nvidia-nccl-cu13), or name its libnccl.so.2 in HORO_NCCL_LIBRARY");
+    return found;
+  }
+  const auto api = std::make_shared<NcclApi>();
+  const std::string missing = what_is_missing(library, *api, found.version);
+  if (missing.empty()) {
+    found.api = api;
+  } else {
+    found.why = say(path, " cannot be used: ", missing);
+  }
+  return found;
+}
+
+std::string nccl_version_text(int version) {
+  return say(version / 10'000, ".", version % 10'000 / 100, ".", version % 100);
+}
+
+}  // namespace horo

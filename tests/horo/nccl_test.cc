@@ -1,0 +1,300 @@
+// Collectives of device tensors by NCCL: the bits of the host where an order shows, works that are issued before the
+// device is done, and ends.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "tests/horo/device_calls.h"
+
+namespace horo {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+using enum CollectiveKind;
+
+FakeCudaCounts device_counts() {
+  FakeCudaCounts counts{};
+  from_fake<decltype(fake_cuda_counts)>("fake_cuda_counts")(&counts);
+  return counts;
+}
+
+// Runs the script on so many ranks, each with a device of its own.
+std::vector<std::string> run_nccl(int ranks, const std::function<void(Session&)>& body,
+                                  const Config& config = on_fake_nccl()) {
+  return run_world(ranks, body, config);
+}
+
+void expect_bits_of_host(Session& session, const Call& call) {
+  EXPECT_EQ(on_device(session, call, session.topology().rank), on_host(session, call)) << describe(call.spec);
+}
+
+class NcclRanks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Nccl, NcclRanks, testing::Values(1, 2, 3, 5, 8));
+
+TEST_P(NcclRanks, CanonicalSumsHaveTheBitsOfTheHost) {
+  const auto thrown = run_nccl(GetParam(), [](Session& session) {
+    for (const std::int64_t rows : {1, 7, 1'000, 20'000}) {
+      for (const CollectiveKind kind : {kAllReduce, kReduce, kBroadcast, kReduceScatter}) {
+        Call call = call_of(kind, session, rows);
+        call.spec.root = session.topology().size - 1;
+        if (kind == kAllReduce || kind == kReduceScatter) call.spec.root = 0;
+        if (kind == kReduceScatter) {
+          const auto parts = rows_for_each({}, rows, session.topology().size);
+          call.out_bytes = static_cast<std::size_t>(parts[static_cast<std::size_t>(session.topology().rank)]) * 12;
+        }
+        expect_bits_of_host(session, call);
+        call.is_in_place = kind == kAllReduce;
+        call.spec.name += " again";
+        expect_bits_of_host(session, call);
+      }
+    }
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
+  EXPECT_EQ(device_counts().pins, 0) << "nothing goes by way of the host";
+}
+
+TEST(Nccl, FactorsAveragesAndOperationsHaveTheBitsOfTheHost) {
+  const auto thrown = run_nccl(3, [](Session& session) {
+    int number = 0;
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax}) {
+      for (const double factor : {1.0, 0.3}) {
+        Call call = call_of(kAllReduce, session, 100);
+        call.spec.name = "tensor " + std::to_string(++number);
+        call.spec.op = op;
+        call.spec.prescale = factor;
+        call.spec.postscale = 1.0 / factor;
+        expect_bits_of_host(session, call);
+      }
+    }
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Nccl, EveryTypeHasTheBitsOfTheHost) {
+  const auto thrown = run_nccl(3, [](Session& session) {
+    for (int number = 0; number <= 16; ++number) {
+      const DType dtype = *dtype_from(number);
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax, ReduceOp::kBitXor}) {
+        if (!supports(dtype, op)) continue;
+        Call call;
+        call.spec = spec_of(kAllReduce, std::string(name_of(dtype)) + std::string(name_of(op)), {999});
+        call.spec.dtype = dtype;
+        call.spec.op = op;
+        std::mt19937_64 random(static_cast<std::uint64_t>(session.topology().rank));
+        call.in.resize(call.spec.bytes());
+        for (std::byte& byte : call.in) byte = static_cast<std::byte>(random());
+        if (dtype == DType::kBool) {
+          for (std::byte& byte : call.in) byte &= std::byte{1};
+        }
+        call.out_bytes = call.in.size();
+        expect_bits_of_host(session, call);
+      }
+    }
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Nccl, SumsInAnyOrderAreNcclsOwnAndEqualOnAllRanks) {
+  std::mutex mutex;
+  std::vector<std::vector<std::byte>> results;
+  const auto thrown = run_nccl(3, [&](Session& session) {
+    Call call = call_of(kAllReduce, session, 1'000);
+    for (std::size_t i = 0; i < 3'000; ++i) {
+      const float value = 1.0f / static_cast<float>(1 + i + 100 * static_cast<std::size_t>(session.topology().rank));
+      std::memcpy(call.in.data() + i * sizeof(value), &value, sizeof(value));
+    }
+    call.spec.order = Order::kFast;
+    const std::vector<std::byte> fast = on_device(session, call, session.topology().rank);
+    call.spec.order = Order::kCanonical;
+    EXPECT_NE(fast, on_host(session, call)) << "the fake sums in another order";
+    const std::lock_guard lock(mutex);
+    results.push_back(fast);
+  });
+  EXPECT_THAT(thrown, Each(""));
+  EXPECT_THAT(results, Each(results.front()));
+}
+
+// Gradients of a step: many tensors in buckets, submitted before their values are there, from several streams. The
+// caller's stream waits, and not the caller.
+TEST(Nccl, StepsOfLateGradientsHaveTheBitsOfTheHost) {
+  constexpr std::size_t kTensors = 12;
+  const auto thrown = run_nccl(3, [](Session& session) {
+    const int rank = session.topology().rank;
+    const CudaStream streams[] = {make_stream(), make_stream()};
+    for (std::size_t step = 0; step < 10; ++step) {
+      std::vector<std::unique_ptr<DeviceMemory>> memories;
+      std::vector<std::shared_ptr<Work>> works;
+      std::vector<std::vector<std::byte>> expected;
+      for (std::size_t i = 0; i < kTensors; ++i) {
+        const CudaStream stream = streams[i % 2];
+        TensorSpec spec = float_spec("gradient " + std::to_string(i), 10 + 100 * static_cast<std::int64_t>(i));
+        Call call{spec, bytes_of_floats(spec.elements(), 1'000 * step + 10 * i + static_cast<std::size_t>(rank))};
+        memories.push_back(std::make_unique<DeviceMemory>(stream, call.in.size()));
+        memories.back()->write(call.in);
+        spec.device = DeviceType::kCuda;
+        spec.stepwise = true;
+        Submission submission{session.declare(spec), memories.back()->data(), memories.back()->data()};
+        submission.ready = session.record(rank, stream);
+        works.push_back(session.submit(submission));
+        call.is_in_place = true;
+        call.spec.name += " of step " + std::to_string(step);
+        expected.push_back(on_host(session, call));
+      }
+      for (const CudaStream stream : streams) EXPECT_TRUE(session.wait_stream(works, rank, stream, TimePoint::max()));
+      for (std::size_t i = 0; i < kTensors; ++i) EXPECT_EQ(memories[i]->read(), expected[i]) << i;
+      session.step_end(0);
+    }
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
+  EXPECT_EQ(device_counts().pins, 0);
+}
+
+// A caller that runs ahead of its device submits the next step's gradient while the last one is not reduced yet.
+TEST(Nccl, ATensorMayBeSubmittedAgainBeforeTheDeviceIsDone) {
+  const auto thrown = run_nccl(2, [](Session& session) {
+    const int rank = session.topology().rank;
+    const CudaStream stream = make_stream();
+    DeviceMemory memory(stream, 4'000);
+    memory.write(bytes_of_floats(1'000, 5));
+    TensorSpec spec = float_spec("weights", 1'000);
+    spec.device = DeviceType::kCuda;
+    spec.op = ReduceOp::kAverage;
+    const Key key = session.declare(spec);
+    for (int i = 0; i < 30; ++i) {
+      Submission submission{key, memory.data(), memory.data()};
+      submission.ready = session.record(rank, stream);
+      const auto work = session.submit(submission);
+      EXPECT_TRUE(session.wait_stream(std::span(&work, 1), rank, stream, TimePoint::max()));
+    }
+    EXPECT_EQ(memory.read(), bytes_of_floats(1'000, 5)) << "the mean of equal values";
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Nccl, SetsThatSubmitInOppositeOrdersDoNotWaitForEachOther) {
+  const auto thrown = run_nccl(3, [](Session& session) {
+    const int rank = session.topology().rank;
+    const std::uint32_t first = 0;  // the world
+    const auto second = static_cast<std::uint32_t>(outcome_of(session, session.add_set({0, 1}, "pair")).counts.at(0));
+    const CudaStream stream = make_stream();
+    DeviceMemory one(stream, 4'000), two(stream, 4'000);
+    for (int i = 0; i < 20; ++i) {
+      std::vector<std::shared_ptr<Work>> works;
+      for (const bool is_first : {rank == 1, rank != 1}) {
+        if (!is_first && rank == 2) continue;
+        TensorSpec spec = float_spec("weights", 1'000);
+        spec.set = is_first ? first : second;
+        spec.device = DeviceType::kCuda;
+        const DeviceMemory& memory = is_first ? one : two;
+        Submission submission{0, memory.data(), memory.data()};
+        submission.ready = session.record(rank, stream);
+        works.push_back(session.submit(spec, submission));
+      }
+      EXPECT_TRUE(session.wait_stream(works, rank, stream, TimePoint::max()));
+    }
+    one.read();
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Nccl, ACollectiveThatNeverEndsIsAbortedWithTheOriginOfTheEnd) {
+  ::setenv("HORO_FAKE_NCCL_STUCK", "2", 1);
+  const auto thrown = run_nccl(2, [](Session& session) {
+    const int rank = session.topology().rank;
+    const CudaStream stream = make_stream();
+    auto memory = std::make_unique<DeviceMemory>(stream, 4'000);
+    TensorSpec spec = float_spec("weights", 1'000);
+    spec.device = DeviceType::kCuda;
+    std::shared_ptr<Work> work;
+    for (int i = 0; i < 3; ++i) {
+      spec.name = "weights " + std::to_string(i);
+      Submission submission{0, memory->data(), memory->data()};
+      submission.ready = session.record(rank, stream);
+      work = session.submit(spec, submission);
+      EXPECT_TRUE(session.wait_stream(std::span(&work, 1), rank, stream, TimePoint::max()));
+    }
+    if (rank == 1) {
+      EXPECT_FALSE(session.wait(std::span(&work, 1), Clock::now() + 50ms)) << "issued, and never done";
+      session.abort("the test ends it");
+    }
+    EXPECT_TRUE(session.wait(std::span(&work, 1), Clock::now() + 10s));
+    EXPECT_THAT(thrown_by([&] { work->outcome(); }), HasSubstr("the test ends it"));
+    memory->read();  // returns: the stream goes on after the abort
+  });
+  ::unsetenv("HORO_FAKE_NCCL_STUCK");
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Nccl, TwoRanksOnOneDeviceGoByWayOfTheHostOrAreToldWhatToDo) {
+  const auto share_a_device = [](Session& session) {
+    on_device(session, call_of(kAllReduce, session, 10), 0);
+    meet(session);
+  };
+  Config config = on_fake_nccl();
+  EXPECT_THAT(run_nccl(2, share_a_device, config),
+              Each(AllOf(HasSubstr("HORO_GPU_BACKEND=nccl: ranks 0 and 1 use one GPU, which NCCL refuses"),
+                         HasSubstr("torch.cuda.set_device(horo.local_rank())"))));
+  config.gpu_backend = "auto";
+  EXPECT_THAT(run_nccl(2, share_a_device, config), Each(""));
+}
+
+TEST(Nccl, AnOldOrMissingLibraryIsNamed) {
+  const auto call = [](Session& session) { on_device(session, call_of(kAllReduce, session, 10), 0); };
+  Config config = on_fake_nccl();
+  ::setenv("HORO_FAKE_NCCL_VERSION", "21705", 1);
+  EXPECT_THAT(run_nccl(1, call, config), Each(HasSubstr("it is NCCL 2.17.5, and horo needs 2.18 or newer")));
+  ::unsetenv("HORO_FAKE_NCCL_VERSION");
+  config.nccl_library = "/nowhere/libnccl.so.2";
+  EXPECT_THAT(run_nccl(1, call, config), Each(HasSubstr("or name its libnccl.so.2 in HORO_NCCL_LIBRARY")));
+}
+
+// Codecs and the like go by way of the host on all ranks; a model on two devices of a rank is one bucket.
+TEST(Nccl, WhatNcclDoesNotTakeHasTheBitsOfTheHostToo) {
+  const auto thrown = run_nccl(3, [](Session& session) {
+    Call call = call_of(kAllReduce, session, 1'000);
+    call.spec.codec = "int8";
+    expect_bits_of_host(session, call);
+    call = call_of(kAllReduce, session, 500);
+    call.spec.name = "adasum";
+    call.spec.op = ReduceOp::kAdasum;
+    expect_bits_of_host(session, call);
+    Call gather = call_of(kAllGather, session, 10 + session.topology().rank);
+    gather.spec.name = "gather";
+    gather.out_bytes = 33 * 12;
+    expect_bits_of_host(session, gather);
+    call = call_of(kAllReduce, session, 10);
+    call.spec.name = "another device";
+    EXPECT_EQ(on_device(session, call, 7 - session.topology().rank), on_host(session, call));
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Nccl, NothingIsLeftOfASession) {
+  const FakeCudaCounts before = device_counts();
+  const auto thrown = run_nccl(2, [](Session& session) {
+    for (int i = 0; i < 20; ++i) on_device(session, call_of(kAllReduce, session, 100 + i), session.topology().rank);
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
+  const FakeCudaCounts after = device_counts();
+  EXPECT_EQ(after.allocated, before.allocated);
+  EXPECT_EQ(after.events, before.events);
+  EXPECT_EQ(after.without_device, 0);
+}
+
+}  // namespace
+}  // namespace horo

@@ -1,0 +1,157 @@
+// The fake of NCCL: its communicators, and the exchange of bytes between their members.
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ring/nccl/nccl_api.h"
+
+namespace fake_nccl {
+namespace {
+
+constexpr int kSuccess = 0, kSystemError = 2, kInvalidArgument = 4, kInvalidUsage = 5, kInProgress = 7;
+constexpr int kLookMs = 5;
+
+int nccl_number_from(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+void nap(long us) {
+  const timespec time{0, 1'000 * us};
+  ::ppoll(nullptr, 0, &time, nullptr);
+}
+
+// Bytes for one peer, and bytes from it, in this order.
+struct Exchange {
+  std::vector<std::byte> out;
+  std::size_t sent = 0;
+  std::size_t expected = 0;
+  std::vector<std::byte> in;
+  bool is_done() const { return sent == out.size() && in.size() == expected; }
+};
+
+struct Comm {
+  int size = 0, rank = 0, device = 0;
+  std::string name;
+  std::vector<int> sockets;  // by rank; -1: this one
+  std::atomic<int> state = kInProgress;
+  std::atomic<bool> is_aborted = false;
+  std::atomic<int> operations = 0;
+  std::vector<std::jthread> threads;  // of calls in progress
+  std::atomic<int> running = 0;       // operations on streams
+};
+
+using CommPtr = std::shared_ptr<Comm>;
+std::mutex comms_mutex;
+std::map<void*, CommPtr> comms;
+std::map<int, std::shared_ptr<std::mutex>> device_mutexes;  // of the kernels of a device
+
+CommPtr find(void* comm) {
+  const std::lock_guard lock(comms_mutex);
+  const auto found = comms.find(comm);
+  return found == comms.end() ? nullptr : found->second;
+}
+
+std::mutex& kernels_of(int device) {
+  const std::lock_guard lock(comms_mutex);
+  auto& mutex = device_mutexes[device];
+  if (!mutex) mutex = std::make_shared<std::mutex>();
+  return *mutex;
+}
+
+sockaddr_un address_of(const Comm& comm, int rank, socklen_t& bytes) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = comm.name + "-" + std::to_string(rank);  // an abstract one
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+int connect_to(const Comm& comm, int rank) {
+  socklen_t bytes = 0;
+  const sockaddr_un address = address_of(comm, rank, bytes);
+  while (!comm.is_aborted) {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0) {
+      if (::write(fd, &comm.rank, sizeof(comm.rank)) == sizeof(comm.rank)) return fd;
+    }
+    ::close(fd);
+    nap(1'000);
+  }
+  return -1;
+}
+
+void accept_all(Comm& comm, int listener, int count) {
+  while (count > 0 && !comm.is_aborted) {
+    pollfd waited{listener, POLLIN, 0};
+    if (::poll(&waited, 1, kLookMs) <= 0) continue;
+    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    int rank = -1;
+    if (fd < 0 || ::recv(fd, &rank, sizeof(rank), MSG_WAITALL) != sizeof(rank)) continue;
+    comm.sockets.at(static_cast<std::size_t>(rank)) = fd;
+    --count;
+  }
+}
+
+void connect_all(Comm& comm) {
+  socklen_t bytes = 0;
+  const sockaddr_un address = address_of(comm, comm.rank, bytes);
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::bind(listener, reinterpret_cast<const sockaddr*>(&address), bytes) != 0 || ::listen(listener, 64) != 0) {
+    comm.state = kSystemError;
+  } else {
+    for (int rank = 0; rank < comm.rank; ++rank) comm.sockets[static_cast<std::size_t>(rank)] = connect_to(comm, rank);
+    accept_all(comm, listener, comm.size - comm.rank - 1);
+    comm.state = kSuccess;
+  }
+  ::close(listener);
+}
+
+// Waits for the peers as a kernel does: for ever, but for an abort.
+bool run_exchange(Comm& comm, std::vector<Exchange>& exchanges) {
+  while (!comm.is_aborted) {
+    std::vector<pollfd> waited;
+    for (std::size_t peer = 0; peer < exchanges.size(); ++peer) {
+      const Exchange& one = exchanges[peer];
+      const int events = (one.sent < one.out.size() ? POLLOUT : 0) | (one.in.size() < one.expected ? POLLIN : 0);
+      waited.push_back({events == 0 ? -1 : comm.sockets[peer], static_cast<short>(events), 0});
+    }
+    if (std::ranges::all_of(exchanges, [](const Exchange& one) { return one.is_done(); })) return true;
+    if (::poll(waited.data(), waited.size(), kLookMs) <= 0) continue;
+    for (std::size_t peer = 0; peer < exchanges.size(); ++peer) {
+      Exchange& one = exchanges[peer];
+      if ((waited[peer].revents & POLLOUT) != 0) {
+        const auto sent = ::send(comm.sockets[peer], one.out.data() + one.sent, one.out.size() - one.sent,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent > 0) one.sent += static_cast<std::size_t>(sent);
+      }
+      if ((waited[peer].revents & POLLIN) != 0) {
+        const std::size_t had = one.in.size();
+        one.in.resize(one.expected);
+        const auto got = ::recv(comm.sockets[peer], one.in.data() + had, one.expected - had, MSG_DONTWAIT);
+        one.in.resize(had + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+        if (got == 0) nap(1'000);  // the peer is gone
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+}  // namespace fake_nccl
