@@ -1,10 +1,13 @@
 # The kernels of libhoro_cuda.so: nvcc compiles them into one image, which kernel_image.cc embeds. nvcc is looked for in
 # .venv, where tools/setup installs it, then in PATH and in /usr/local/cuda. The plug-in is built without kernels where
-# there is none that will do.
+# there is none that will do, or with -DHORO_NVCC=OFF.
 #
 # Sets HORO_KERNEL_SOURCE, which is one of the plug-in's sources.
 set(HORO_KERNEL_SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/cuda/no_kernel_image.cc)
 file(GLOB nvcc_in_venv ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu*/bin)
+if(HORO_NVCC AND NOT EXISTS "${HORO_NVCC}")
+  unset(HORO_NVCC CACHE)
+endif()
 find_program(HORO_NVCC nvcc HINTS ${nvcc_in_venv} PATHS /usr/local/cuda/bin)
 
 # The processors: A100, H100, B200 and RTX 50; the PTX is for all others from A100 on.
