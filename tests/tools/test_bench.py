@@ -1,11 +1,19 @@
 """horo bench: the checks of its results."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 
 import pytest
 from launching import HORO, ROOT
+
+# Of an old driver, or of a build without nvcc.
+NO_KERNELS = (
+    r"cuda:0 has no kernels: (the kernels are compiled for CUDA 1[23]\.\d, and the NVIDIA driver is for CUDA 11\.8: "
+    r"install a driver for CUDA 1[23]|this libhoro_cuda\.so was built without kernels)"
+)
 
 
 def test_bench_allreduce_checks_every_size_it_prints():
@@ -54,6 +62,28 @@ def test_bench_kernels_finds_every_instruction_set_right():
     rows = [line.split() for line in done.stdout.splitlines() if line[:1] == " "][1:]
     assert done.returncode == 0 and len(rows) == 2 * 7 * 4, done.stdout + done.stderr
     assert all(row[-1] == "right" for row in rows)
+
+
+def bench_cuda(library, *options, **variables):
+    command = [HORO, "bench", "cuda", "--bytes", "1M", "--elements", "100", "--rounds", "1", *options]
+    env = os.environ | {"HORO_CUDA_LIBRARY": str(library)} | variables
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, env=env)
+
+
+def test_bench_cuda_finds_the_bits_of_the_cpu_and_measures_each_kernel(fake_cuda, tmp_path):
+    done = bench_cuda(fake_cuda, "--json", tmp_path / "cuda.json")
+    assert done.returncode == 0 and ", 0 differ" in done.stdout, done.stdout + done.stderr
+    report = json.loads((tmp_path / "cuda.json").read_text())
+    assert report["checked"] > 2_000 and report["wrong"] == [] and report["device"] == "fake device 0"
+    assert {"copy", "pack of 1000", "sum of 8 float32"} < set(report["gb_per_s"])
+
+
+def test_bench_cuda_says_why_a_device_has_no_kernels(fake_cuda):
+    done = bench_cuda(fake_cuda, HORO_FAKE_CUDA_FAIL="load_kernels")
+    assert done.returncode == 2 and "cuda:0 has no kernels: the fake has no kernels" in done.stderr
+    plugin = fake_cuda.parents[2] / "bindings/c/libhoro_cuda.so"
+    done = bench_cuda(plugin, LD_LIBRARY_PATH=str(fake_cuda.parent / "driver"), FAKE_DRIVER_VERSION="11080")
+    assert done.returncode == 2 and re.search(NO_KERNELS, done.stderr), done.stderr
 
 
 def test_bench_checks_every_collective_in_place_and_apart(tmp_path):

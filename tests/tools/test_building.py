@@ -8,6 +8,7 @@ import stat
 import subprocess
 
 import pytest
+from launching import HORO
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NINJA = shutil.which("ninja")
@@ -55,6 +56,18 @@ def test_a_library_at_a_place_that_the_user_names_is_not_missing(tmp_path):
     packages = missing_packages(configure(tmp_path / "build", *nowhere, *named, env={"gRPC_ROOT": str(tmp_path)}))
     assert not set(packages) & {"libssl-dev", "libcli11-dev", "nlohmann-json3-dev", "libgrpc++-dev"}
     assert {"libev-dev", "libprotobuf-dev"} <= set(packages)
+
+
+@pytest.mark.skipif(NINJA is None, reason="no ninja")
+def test_the_plug_in_for_cuda_is_built_without_kernels_where_there_is_no_nvcc(tmp_path, fake_cuda):
+    library = ["-DHORO_BUILD_TESTS=OFF", "-DHORO_BUILD_TOOLS=OFF"]
+    done = configure(tmp_path, *library, "-DHORO_NVCC=OFF")
+    assert done.returncode == 0 and "libhoro_cuda.so is built without kernels: no nvcc" in done.stdout, done.stderr
+    assert run("ninja", "-C", tmp_path, "horo_cuda").returncode == 0
+    plugin = {"HORO_CUDA_LIBRARY": str(tmp_path / "bindings/c/libhoro_cuda.so")}
+    driver = {"LD_LIBRARY_PATH": str(fake_cuda.parent / "driver")}
+    done = run(HORO, "bench", "cuda", env=os.environ | plugin | driver)
+    assert "this libhoro_cuda.so was built without kernels, because the build did not find nvcc" in done.stderr
 
 
 def test_the_packages_that_can_be_missing_are_those_that_docs_install_names():

@@ -50,6 +50,23 @@ void add_kernels(CLI::App& bench, KernelsBench& options) {
       ->capture_default_str();
 }
 
+void add_cuda(CLI::App& bench, CudaBench& options) {
+  CLI::App* app =
+      bench.add_subcommand("cuda", "The kernels of a CUDA device: their bits beside the CPU's, and GB/s beside copies");
+  app->add_option("--device", options.device, "number of the device")->check(CLI::Range(0, 63))->capture_default_str();
+  app->add_option("--rounds", options.rounds, "rounds; each has one turn of each contestant")
+      ->check(CLI::Range(1, 1'000))
+      ->capture_default_str();
+  app->add_option("--bytes", options.bytes, "size of each input of the measurements, in bytes or as 64M")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::size_t{1} << 20, std::size_t{1} << 36))
+      ->capture_default_str();
+  app->add_option("--elements", options.most_elements, "the most elements of a comparison")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app->add_option("--json", options.json_file, "also write the results to this file");
+}
+
 void add_net(CLI::App& bench, NetBench& options) {
   CLI::App* app =
       bench.add_subcommand("net", "Latency and bandwidth between two hosts, beside iperf3 in the same rounds");
@@ -146,6 +163,7 @@ void add_bench(CLI::App& app, BenchOptions& options) {
   wire->add_option("--ranks", options.ranks, "worlds to measure")->default_str("2..8");
   wire->add_flag("--no-header", options.no_header)->group("");
   add_kernels(*bench, options.kernels);
+  add_cuda(*bench, options.cuda);
   add_net(*bench, options.net);
   add_choice(*bench, options);
   add_simulate(*bench, options);

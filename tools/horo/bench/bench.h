@@ -74,6 +74,18 @@ struct KernelsBench {
 // world. Returns 1 if a result differs from that of the scalar kernels, else 0.
 int bench_kernels(const KernelsBench& bench);
 
+struct CudaBench {
+  int device = 0;
+  int rounds = 15;
+  std::size_t bytes = 256 << 20;       // of each input of a measurement
+  std::size_t most_elements = 40'007;  // of a comparison with the CPU
+  std::string json_file;               // empty: none
+};
+// The kernels of a CUDA device: compares their results with reduce_tree(), for all types, operations and numbers of
+// inputs, and measures reductions and copies of rows beside plain copies on the device. Needs no world. Returns 1 if a
+// result differs, else 0. Throws std::invalid_argument if there is no device or no kernel, and std::runtime_error.
+int bench_cuda(const CudaBench& bench);
+
 // A network namespace of this machine, which stands for a host, and its address.
 struct SimulatedHost {
   std::string name, address;

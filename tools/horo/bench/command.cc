@@ -95,6 +95,7 @@ int launch_choices(Launch start, const std::vector<int>& worlds, const BenchOpti
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments) {
   if (name == "simulate") return bench_simulate(simulation_of(options));
   if (name == "kernels") return bench_kernels(options.kernels);
+  if (name == "cuda") return bench_cuda(options.cuda);
   if (std::getenv("HORO_RANK") != nullptr) return bench_as_rank(name, options);
   if (name == "elastic") return bench_elastic(elastic_of(options));
   const std::string usual = name == "wire" ? "2..8" : name == "agree" ? "2,4" : name == "choice" ? "2..4" : "2";

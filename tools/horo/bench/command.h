@@ -18,6 +18,7 @@ struct BenchOptions {
   AgreeBench agree;
   bool no_header = false;
   KernelsBench kernels;
+  CudaBench cuda;
   NetBench net;
   ChoiceBench choice;
   SimulateBench simulate;
@@ -32,8 +33,8 @@ struct BenchOptions {
   std::string simulated_collective = "all_reduce";
 };
 
-// `name`: a collective, agree, choice, elastic, simulate, wire, net or kernels. `arguments`: those of this process, to
-// start it again as a rank. Returns the exit code. Throws std::invalid_argument.
+// `name`: a collective, agree, choice, elastic, simulate, wire, net, kernels or cuda. `arguments`: those of this
+// process, to start it again as a rank. Returns the exit code. Throws std::invalid_argument.
 int run_bench(const std::string& name, const BenchOptions& options, const std::vector<std::string>& arguments);
 
 }  // namespace horo::tools

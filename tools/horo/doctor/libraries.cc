@@ -4,7 +4,6 @@
 #include <link.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "ring/cuda/cuda_library.h"
 #include "ring/reduce/kernels.h"
 #include "tools/horo/doctor/doctor.h"
+#include "tools/horo/machine/python_folders.h"
 
 namespace horo::tools {
 namespace {
@@ -78,30 +78,6 @@ std::string mpi_version(const Library& library) {
   return text.substr(0, text.find_first_of(",\n"));
 }
 
-// The folders from which the Python interpreters of this environment import, that of this executable first.
-std::vector<fs::path> site_packages() {
-  std::error_code error;
-  std::vector<fs::path> prefixes = {fs::read_symlink("/proc/self/exe", error).parent_path().parent_path()};
-  if (const char* venv = std::getenv("VIRTUAL_ENV")) prefixes.emplace_back(venv);
-  std::istringstream path(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
-  for (std::string folder; std::getline(path, folder, ':');) {
-    if (fs::exists(fs::path(folder) / "python3", error)) prefixes.push_back(fs::path(folder).parent_path());
-  }
-  prefixes.insert(prefixes.end(), {"/usr/local", "/usr"});
-  std::vector<fs::path> found;
-  for (const fs::path& prefix : prefixes) {
-    for (const auto& entry : fs::directory_iterator(prefix / "lib", error)) {
-      if (!entry.path().filename().string().starts_with("python3")) continue;
-      for (const char* name : {"site-packages", "dist-packages"}) {
-        const fs::path folder = entry.path() / name;
-        const bool is_new = std::find(found.begin(), found.end(), folder) == found.end();
-        if (is_new && fs::is_directory(folder, error)) found.push_back(folder);
-      }
-    }
-  }
-  return found;
-}
-
 template <class Version>
 std::string describe(const std::vector<std::string>& candidates, const Version& version, const char* use) {
   std::string broken;
@@ -133,24 +109,10 @@ std::string kernels_text() {
   }
 }
 
-// Of the Python package that is installed beside this executable; else beside the executable.
-std::string cuda_plugin() {
-  std::error_code error;
-  for (const fs::path& folder : site_packages()) {
-    const fs::path file = folder / "horo/libhoro_cuda.so";
-    if (fs::exists(file, error)) return file.string();
-  }
-  return {};
-}
-
 // The devices that horo can use, or why there are none.
 std::string cuda_text() {
   Config config;
-  if (const char* library = std::getenv("HORO_CUDA_LIBRARY")) {
-    config.cuda_library = library;
-  } else {
-    config.cuda_library = cuda_plugin();
-  }
+  config.cuda_library = installed_cuda_plugin();
   try {
     const CudaLibrary cuda = load_cuda(config);
     std::string text = "HORO_GPU_BACKEND says how CUDA tensors are reduced";
