@@ -120,7 +120,7 @@ bool prepare_reduce(const DeviceReduction& reduction, ReduceArgs* args, LaunchSh
   args->postscale = reduction.postscale;
   args->divisor = reduction.op == ReduceOp::kAverage ? reduction.divisor : 1.0;
   args->prescales = args->prescale != 1.0;
-  args->finishes = args->postscale != 1.0;
+  args->finishes = args->divisor != 1.0 || args->postscale != 1.0;
   args->out = static_cast<std::byte*>(reduction.out);
   add_ranges(reduction, (reduction.steps + 1) / 2, args);
   const bool is_deep = levels * kThreads * kStackedBytes > kMostSharedBytes;
