@@ -12,6 +12,7 @@
 
 #include "horo/base/config.h"
 #include "horo/base/say.h"
+#include "ring/cuda/device_memory.h"
 #include "ring/reduce/tree.h"
 #include "tools/horo/bench/bench.h"
 #include "tools/horo/bench/cuda_bits.h"
@@ -37,7 +38,8 @@ struct CudaContestant {
 class CudaRace {
  public:
   CudaRace(const CudaDevice& device, std::size_t bytes)
-      : device_(device), stream_(device), bytes_(bytes / 4096 * 4096), memory_(device, kMostBuffers * bytes_) {
+      : device_(device), stream_(device), bytes_(bytes / 4096 * 4096), memory_(device) {
+    memory_.at_least(kMostBuffers * bytes_);
     add("copy", 2, [this] { return device_.api().copy_on_device(at(0), at(1), bytes_, stream_.handle()); });
     add_rows("pack of 1000", 0);
     add_rows("pack of 1000, apart by 4 bytes", 4);
@@ -95,7 +97,7 @@ class CudaRace {
   const CudaDevice& device_;
   DeviceStream stream_;
   const std::size_t bytes_;
-  const CardMemory memory_;
+  DeviceScratch memory_;
   std::vector<CudaContestant> contestants_;
 };
 

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "horo/base/say.h"
+#include "ring/cuda/device_memory.h"
 #include "ring/reduce/reduce.h"
 
 namespace horo::tools {
@@ -50,8 +51,10 @@ class CudaComparison {
         room_(most_elements * kWidest + 2 * kCudaGuard),
         pool_(cuda_pool(4 * room_)),
         out_(room_),
-        pool_memory_(device, pool_.size()),
-        out_memory_(device, room_) {
+        pool_memory_(device),
+        out_memory_(device) {
+    pool_memory_.at_least(pool_.size());
+    out_memory_.at_least(room_);
     stream_.copy_to_device(pool_memory_.data(), pool_.data(), pool_.size());
     stream_.copy_to_device(out_memory_.data(), out_.data(), room_);
     stream_.finish();
@@ -120,7 +123,7 @@ class CudaComparison {
   const std::size_t room_;
   std::mt19937 random_{12};
   std::vector<std::byte> pool_, out_;
-  CardMemory pool_memory_, out_memory_;
+  DeviceScratch pool_memory_, out_memory_;
 };
 
 std::vector<CudaShape> cuda_shapes(std::size_t most_elements) {
@@ -139,14 +142,6 @@ std::vector<CudaShape> cuda_shapes(std::size_t most_elements) {
 }
 
 }  // namespace
-
-CardMemory::CardMemory(const CudaDevice& device, std::size_t bytes) : device_(device) {
-  device.check(device.api().allocate_blocking(&data_, bytes), "allocating memory");
-}
-
-CardMemory::~CardMemory() {
-  device_.api().free_blocking(data_);
-}
 
 CudaBits compare_cuda(const CudaDevice& device, std::size_t most_elements) {
   CudaComparison comparison(device, most_elements);

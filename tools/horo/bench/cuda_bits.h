@@ -9,21 +9,6 @@
 
 namespace horo::tools {
 
-// Memory of a device.
-class CardMemory {
- public:
-  CardMemory(const CudaDevice& device, std::size_t bytes);
-  ~CardMemory();
-  CardMemory(const CardMemory&) = delete;
-  CardMemory& operator=(const CardMemory&) = delete;
-
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  const CudaDevice& device_;
-  void* data_ = nullptr;
-};
-
 struct CudaBits {
   int checked = 0;
   std::vector<std::string> wrong;  // what differs
