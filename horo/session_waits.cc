@@ -30,7 +30,7 @@ bool SessionWaits::wait_for(std::span<const std::shared_ptr<Work>> works, For wh
   const auto is_done = [what](const auto& work) { return what == For::kIssue ? work->is_issued() : work->finished(); };
   std::vector<Key> unfinished;
   for (const auto& work : works) {
-    if (!is_done(work)) unfinished.push_back(work->key());
+    if (!work->is_issued()) unfinished.push_back(work->key());
   }
   const bool are_messages = std::ranges::all_of(works, [](const auto& work) { return work->is_message(); });
   if (!unfinished.empty() && context_.tensor_table.nudge(unfinished)) context_.engine.wake();
@@ -58,7 +58,7 @@ void SessionWaits::poll(TaskQueue& tasks, TimePoint until, const std::function<b
 }
 
 bool SessionWaits::poll(const Work& work) {
-  if (work.finished()) return true;
+  if (work.is_issued()) return work.finished();
   const Key key = work.key();
   if (context_.tensor_table.nudge(std::span(&key, 1))) context_.engine.wake();
   return false;

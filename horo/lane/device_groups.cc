@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <optional>
-#include <span>
+#include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 #include "horo/base/log.h"
@@ -22,10 +21,23 @@ constexpr std::uint64_t kSetupPlan = std::uint64_t{1} << 61;
 // What a member tells the others of its device.
 struct Offer {
   std::array<unsigned char, 16> uuid{};
+  std::uint64_t host = 0;         // as NCCL sees it
   std::int32_t nccl_version = 0;  // 0: it cannot use NCCL, why_not has the reason
   std::uint8_t has_kernels = 0;
+  std::uint8_t may_share = 0;  // its NCCL takes several ranks of a GPU
   std::array<char, 299> why_not{};
 };
+
+// NCCL takes ranks with different NCCL_HOSTID for ranks of different hosts, and lets them share a GPU then; since 2.30
+// also with NCCL_MULTI_RANK_GPU_ENABLE.
+std::uint64_t host_of_nccl() {
+  const char* const id = std::getenv("NCCL_HOSTID");
+  return id == nullptr ? 0 : hash64(id);
+}
+bool may_share_a_gpu() {
+  const char* const enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return enabled != nullptr && std::string_view(enabled) == "1";
+}
 
 // A collective of bytes over the host's group, as a part of the setup.
 Collective exchange_of(const Collective& like, std::uint64_t part) {
@@ -69,6 +81,8 @@ Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device) {
   device.check(device.api().identify(device.number(), offer.uuid.data()), "identifying the device");
   std::array<char, 299> why{};
   offer.has_kernels = device.api().load_kernels(why.data(), why.size()) == 0 ? 1 : 0;
+  offer.host = host_of_nccl();
+  offer.may_share = may_share_a_gpu() ? 1 : 0;
   if (nccl.api) offer.nccl_version = nccl.version;
   nccl.why.copy(offer.why_not.data(), offer.why_not.size() - 1);
   return offer;
@@ -79,7 +93,7 @@ std::string obstacle_in(const std::vector<Offer>& offers, const std::vector<int>
   for (std::size_t i = 0; i < offers.size(); ++i) {
     if (offers[i].nccl_version == 0) return say("rank ", ranks[i], ": ", offers[i].why_not.data());
     for (std::size_t j = 0; j < i; ++j) {
-      if (offers[i].uuid != offers[j].uuid) continue;
+      if (offers[i].uuid != offers[j].uuid || offers[i].host != offers[j].host || offers[i].may_share != 0) continue;
       return say("ranks ", ranks[j], " and ", ranks[i], " use one GPU, which NCCL refuses: give each rank its own, as ",
                  "torch.cuda.set_device(horo.local_rank()) does");
     }

@@ -72,17 +72,13 @@ DeviceStream& Staging::stream_of(const CudaDevice& device) {
 Allocation Staging::take_memory(std::size_t bytes, const CudaDevice& device) {
   if (Allocation memory = spare_.take(bytes); memory.data) return memory;
   Allocation memory = group_->allocate(std::max(bytes, SpareMemory::kSmallBytes));
-  const CudaApi& api = device.api();
   const OnDevice here(device);
-  if (api.pin(memory.data.get(), memory.bytes) != 0) return memory;
+  if (device.api().pin(memory.data.get(), memory.bytes) != 0) return memory;
   const auto free = std::move(memory.data.get_deleter());
   std::byte* const data = memory.data.release();
   return {{data,
-           [&api, free, number = device.number()](std::byte* pinned) {
-             if (api.enter(number) == 0) {
-               api.unpin(pinned);
-               api.leave();
-             }
+           [device, free](std::byte* pinned) {
+             device.free_on([pinned](const CudaApi& api) { api.unpin(pinned); });
              free(pinned);
            }},
           memory.bytes};

@@ -19,10 +19,7 @@ DeviceEvent::DeviceEvent(const CudaDevice& device, CudaStream stream) : device_(
 }
 
 DeviceEvent::~DeviceEvent() {
-  const CudaApi& api = device_.api();
-  if (api.enter(device_.number()) != 0) return;
-  api.event_destroy(event_);
-  api.leave();
+  device_.free_on([this](const CudaApi& api) { api.event_destroy(event_); });
 }
 
 bool DeviceEvent::is_complete() const {
@@ -69,10 +66,7 @@ DeviceStream::DeviceStream(const CudaDevice& device) : device_(device) {
 }
 
 DeviceStream::~DeviceStream() {
-  const CudaApi& api = device_.api();
-  if (api.enter(device_.number()) != 0) return;
-  api.stream_destroy(stream_);
-  api.leave();
+  device_.free_on([this](const CudaApi& api) { api.stream_destroy(stream_); });
 }
 
 void DeviceStream::copy_to_host(void* to, const void* from, std::size_t bytes) {

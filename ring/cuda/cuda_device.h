@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "horo/base/config.h"
+#include "horo/base/forked.h"
 #include "horo/base/mutex.h"
 #include "ring/cuda/cuda_library.h"
 
@@ -12,7 +14,7 @@ namespace horo {
 // Valid as long as the process. Any thread. Functions throw std::runtime_error, with device, call and CUDA's text.
 class CudaDevice {
  public:
-  CudaDevice(const CudaApi& api, int number) : api_(&api), number_(number) {}
+  CudaDevice(const CudaApi& api, int number) : api_(&api), number_(number), generation_(fork_generation()) {}
 
   const CudaApi& api() const { return *api_; }
   int number() const { return number_; }
@@ -21,10 +23,19 @@ class CudaDevice {
   void check(int error, const char* what) const;
   // Refuses a stream that is being captured into a graph, with std::invalid_argument. On this device.
   void check_stream(CudaStream stream) const;
+  // For destructors, on this device: calls free(api). Does nothing in a process that was forked, where CUDA does not
+  // work, or where the device has failed.
+  template <class Free>
+  void free_on(Free free) const noexcept {
+    if (fork_generation() != generation_ || api_->enter(number_) != 0) return;
+    free(*api_);
+    api_->leave();
+  }
 
  private:
   const CudaApi* api_;
   int number_;
+  std::uint32_t generation_;
 };
 
 // An event of a device, recorded once. Freed by any thread.

@@ -1,7 +1,6 @@
 #include "ring/cuda/device_memory.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "horo/base/say.h"
 
@@ -25,10 +24,10 @@ std::byte* DeviceScratch::at_least(std::size_t bytes) {
 }
 
 void DeviceScratch::free() noexcept {
-  if (data_ == nullptr || device_.api().enter(device_.number()) != 0) return;
-  device_.api().free_blocking(std::exchange(data_, nullptr));
+  if (data_ == nullptr) return;
+  device_.free_on([this](const CudaApi& api) { api.free_blocking(data_); });
+  data_ = nullptr;
   bytes_ = 0;
-  device_.api().leave();
 }
 
 }  // namespace horo

@@ -52,9 +52,7 @@ void NcclCalls::fail(const char* name, int result) const {
 
 void NcclCalls::abort(const CudaDevice& device) noexcept {
   if (comm_ == nullptr) return;
-  const bool is_entered = device.api().enter(device.number()) == 0;
-  api_->comm_abort(comm_);
-  if (is_entered) device.api().leave();
+  device.free_on([this](const CudaApi&) { api_->comm_abort(comm_); });
   comm_ = nullptr;
 }
 

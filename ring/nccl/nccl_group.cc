@@ -28,7 +28,12 @@ class NcclGroup final : public DeviceGroup {
  public:
   NcclGroup(std::shared_ptr<const NcclApi> api, const CudaDevice& device, const NcclMembers& members, Pause pause)
       : device_(device), members_(members), calls_(std::move(api), std::move(pause)), scratch_(device) {
-    calls_.connect(members_.size, members_.id, members_.rank);
+    try {
+      calls_.connect(members_.size, members_.id, members_.rank);
+    } catch (...) {
+      calls_.abort(device_);
+      throw;
+    }
   }
   ~NcclGroup() override { abort(); }
 

@@ -25,6 +25,9 @@ def on_host(call):
 
 
 def start():
+    if os.environ.get("HORO_GPU_BACKEND") == "nccl":
+        rank = os.environ.get("HORO_RANK", "0")
+        os.environ |= {"NCCL_HOSTID": f"rank {rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
     hvd.init()
     if not IS_FAKE:
         torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
